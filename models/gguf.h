@@ -1,0 +1,83 @@
+// models/gguf.h: a GGUF file (v2, v3; single or split) as checked metadata and tensors over a read-only mapping, and a writer.
+// Owns: the format's rules. Must not know: architectures, devices, how numbers are decoded (only block sizes from quant/types.def).
+// Main path: runtime.cpp -> [models/gguf] -> models/<family>.cpp
+#pragma once
+#include "status.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace duet {
+
+// One metadata entry. Scalars: n_values = 1. The bytes at data were checked to lie inside the file.
+struct gguf_kv {
+    std::string_view key;
+    int32_t          type = 0;         // DUET_KV_...
+    int32_t          array_type = -1;  // element type of an array
+    uint64_t         n_values = 1;
+    const uint8_t*   data = nullptr;   // value bytes, little-endian, unaligned (strings: n_bytes u64, then bytes)
+    uint64_t         offset = 0;       // byte offset of the value in its file
+    std::vector<std::string_view> strings;  // arrays of strings and string scalars, in order
+};
+
+struct gguf_tensor {
+    std::string_view name;
+    int32_t          type = 0;         // file id of the number format
+    int32_t          n_dims = 0;
+    int64_t          dims[4] = {1, 1, 1, 1};  // fastest first
+    const uint8_t*   data = nullptr;
+    uint64_t         n_bytes = 0;
+    uint64_t         offset = 0;       // absolute byte offset in its file
+    int32_t          i_file = 0;
+    int64_t          n_elems() const { return dims[0] * dims[1] * dims[2] * dims[3]; }  // cannot overflow: checked on open
+};
+
+// An opened file. Move-only; unmaps when destroyed. All views point into the mapping and live as long as it.
+class gguf_file {
+  public:
+    gguf_file();
+    ~gguf_file();
+    gguf_file(gguf_file&&) noexcept;
+    gguf_file& operator=(gguf_file&&) noexcept;
+
+    // Each checks the whole file. DUET_ERR_IO, DUET_ERR_FORMAT, DUET_ERR_MEMORY, with the message in err.
+    // The message of a format error reads "<path>: <key or tensor>: at byte N: <rule>: want ..., got ...".
+    duet_status open(const char* path, error_text& err);
+    duet_status open_memory(const void* data, uint64_t n_bytes, error_text& err);   // not copied, must outlive the file
+    duet_status open_reader(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);  // copied
+
+    uint32_t                        version = 0;
+    std::string                     path;      // as given; "memory" or "reader" for the others
+    std::vector<gguf_kv>            kvs;       // in file order (split files: of the first part)
+    std::vector<gguf_tensor>        tensors;   // in file order, part after part
+    int32_t                         n_parts = 1;
+
+    const gguf_kv*     find(std::string_view key) const;      // nullptr: absent; hashed
+    const gguf_tensor* find_tensor(std::string_view name) const;
+
+    // Typed reads for hyper-parameters. *out keeps its value when the key is absent and required is false.
+    // DUET_ERR_FORMAT: absent though required, of another type, or out of [min, max]; message names key, offset, wanted, found.
+    duet_status get_u32(std::string_view key, bool required, uint32_t min, uint32_t max, uint32_t* out, error_text& err) const;
+    duet_status get_f32(std::string_view key, bool required, float min, float max, float* out, error_text& err) const;  // NaN refused
+    duet_status get_bool(std::string_view key, bool required, bool* out, error_text& err) const;
+    duet_status get_string(std::string_view key, bool required, std::string_view* out, error_text& err) const;
+    // A scalar or an array of n entries (each layer its own); a scalar is repeated n times. Longer arrays are an error.
+    duet_status get_u32_per_layer(std::string_view key, bool required, uint32_t n, uint32_t min, uint32_t max,
+                                  std::vector<uint32_t>* out, error_text& err) const;
+    // Value i of an entry, converted; false when it is of another type or does not fit.
+    static bool value_int(const gguf_kv& kv, uint64_t i, int64_t* out);
+    static bool value_float(const gguf_kv& kv, uint64_t i, double* out);
+
+    // Pages of the mapping now in memory are not dropped; asks the system to read [data, data + n_bytes) ahead.
+    void will_need(const gguf_tensor& tensor) const;
+
+  private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+}  // namespace duet
