@@ -185,6 +185,12 @@ DUET_API duet_status duet_writer_add_tensor(duet_writer* writer, const char* nam
                                             const void* data);
 DUET_API duet_status duet_writer_save(duet_writer* writer, const char* path);
 
+/* The same bytes in order to a callback instead of a file (a block of memory, a pipe). write returns 0, or anything else for a failed
+ * write (DUET_ERR_IO). duet_writer_size: bytes the file will have. */
+typedef int32_t (*duet_write_fn)(void* user, const void* data, uint64_t n_bytes);
+DUET_API duet_status duet_writer_save_to(duet_writer* writer, duet_write_fn write, void* user);
+DUET_API uint64_t    duet_writer_size(const duet_writer* writer);
+
 /* ---- models -------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct duet_model duet_model;
