@@ -1,0 +1,152 @@
+# Makefile: all builds of Duet. Needs a C++20 compiler (g++ 12, clang 15, or newer), make, and nothing else.
+#
+#   make                      ./run and bin/* (every tools/X.cpp is a program)      make -j4 CXX=clang++-15
+#   make test                 builds and runs the tests; DUET_TEST_DATA names a folder of real files, else those cases are skipped
+#   make config=C [target]    C: release (default), debug, sanitize (address + undefined), coverage, fuzz (clang; tests/fuzz_X.cpp)
+#   make lib                  build/release/libduet.a
+#   make all-in-one           build/duet.cpp, the library as one source file for embedders, and compiles it
+#   make install PREFIX=/usr  header, static library, pkg-config file, and the tools as duet-X; DESTDIR is honoured
+#
+# Objects of a configuration lie in build/<config>/; only release puts programs at ./run and bin/, the others in build/<config>/bin/.
+
+config ?= release
+PREFIX ?= /usr/local
+BUILD  ?= build/$(config)
+
+# The numeric contract needs IEEE arithmetic as written: no contraction to fma, no fast-math. Code for an instruction set stands
+# between target pragmas in its file, so no file needs flags of its own.
+CXXFLAGS ?= -O2
+flags     = -std=c++20 $(CXXFLAGS) -ffp-contract=off -fno-fast-math -fvisibility=hidden -pthread -Wall -Wextra -I.
+c_flags   = -x c -std=c99 -pedantic-errors -Wall -Wextra -I.
+ldlibs    = -pthread $(LDLIBS)
+
+ifeq ($(CI),true)
+  flags   += -Werror
+  c_flags += -Werror
+endif
+
+sanitizers = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+ifeq ($(config),release)
+else ifeq ($(config),debug)
+  flags    := $(flags) -O0 -g -D_GLIBCXX_ASSERTIONS
+else ifeq ($(config),sanitize)
+  flags    := $(flags) -O1 -g -D_GLIBCXX_ASSERTIONS $(sanitizers)
+  ldflags   = $(sanitizers)
+else ifeq ($(config),coverage)
+  flags    := $(flags) -O0 -g --coverage
+  ldflags   = --coverage
+else ifeq ($(config),fuzz)
+  flags    := $(flags) -O1 -g -fsanitize=fuzzer-no-link $(sanitizers)
+  ldflags   = $(sanitizers)
+else
+  $(error config=$(config): want release, debug, sanitize, coverage or fuzz)
+endif
+
+lib_sources  = $(wildcard runtime*.cpp models/*.cpp quant/*.cpp gpu/*.cpp)
+tool_names   = $(basename $(notdir $(wildcard tools/*.cpp)))
+test_sources = $(wildcard tests/main.cpp tests/test_*.cpp)
+fuzz_names   = $(basename $(notdir $(wildcard tests/fuzz_*.cpp)))
+
+lib_objects  = $(lib_sources:%.cpp=$(BUILD)/%.o)
+test_objects = $(test_sources:%.cpp=$(BUILD)/%.o)
+library      = $(BUILD)/libduet.a
+
+ifeq ($(BUILD),build/release)
+  bin_dir   = bin
+  run_path  = run
+else
+  bin_dir   = $(BUILD)/bin
+  run_path  = $(BUILD)/bin/run
+endif
+programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%,$(filter-out run,$(tool_names)))
+version     := $(shell sed -n 's/^.define DUET_VERSION_M[A-Z]* *\([0-9]*\)$$/\1/p;s/^.define DUET_VERSION_PATCH *\([0-9]*\)$$/\1/p' \
+                 runtime.h | paste -sd. -)
+
+.PHONY: all lib tools test fuzz all-in-one install clean
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: tools
+tools: $(programs)
+lib: $(library)
+
+$(BUILD)/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(flags) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+
+# Removed first: ar would keep the object of a source that is gone.
+$(library): $(lib_objects)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(run_path): $(BUILD)/tools/run.o $(library)
+	@mkdir -p $(@D)
+	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+
+$(bin_dir)/%: $(BUILD)/tools/%.o $(library)
+	@mkdir -p $(@D)
+	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+
+# ---- tests: one program of all tests/test_*.cpp, a plain C99 program, and a script that runs every tool -----------------------------
+
+$(BUILD)/tests/all: $(test_objects) $(library)
+	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+
+$(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
+	@mkdir -p $(@D)
+	$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@ $<
+
+$(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
+	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+
+test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(programs)
+	$(BUILD)/tests/all
+	$(BUILD)/tests/test_abi
+	sh tests/smoke.sh $(bin_dir) $(run_path)
+
+fuzz: $(patsubst %,$(BUILD)/tests/%,$(fuzz_names))
+$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
+	$(CXX) -fsanitize=fuzzer $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+
+# ---- for embedders -------------------------------------------------------------------------------------------------------------------
+
+# Expands #include "..." in place: headers once, tables (.def) and kernel bodies (.inc) each time.
+define expand_includes
+function expand(path,    line, dir, name, once) {
+    once = (path ~ /\.h$$/)
+    if (once && seen[path]++) return
+    dir = path; if (!sub(/\/[^\/]*$$/, "/", dir)) dir = ""
+    while ((getline line < path) > 0) {
+        if (line ~ /^#[ \t]*include[ \t]*"/) {
+            name = line; sub(/^[^"]*"/, "", name); sub(/".*/, "", name)
+            if ((getline line < (dir name)) >= 0) { close(dir name); name = dir name }
+            while (sub(/[^\/.]+\/\.\.\//, "", name)) {}
+            expand(name)
+        } else if (line !~ /^#pragma once/) print line
+    }
+    close(path)
+}
+BEGIN { for (i = 1; i < ARGC; i++) expand(ARGV[i]) }
+endef
+export expand_includes
+
+build/duet.cpp: $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.inc)
+	@mkdir -p build
+	awk "$$expand_includes" $(lib_sources) > $@
+
+all-in-one: build/duet.cpp
+	$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
+
+install: $(library) $(programs)
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin
+	install -m 644 runtime.h $(DESTDIR)$(PREFIX)/include/duet.h
+	install -m 644 $(library) $(DESTDIR)$(PREFIX)/lib/
+	sed -e 's|@CMAKE_INSTALL_PREFIX@|$(PREFIX)|;s|@CMAKE_INSTALL_LIBDIR@|lib|;s|@PROJECT_VERSION@|$(version)|' \
+	    -e 's|@DUET_LIBS_PRIVATE@|-lstdc++ -lm -pthread|' duet.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/duet.pc
+	for t in $(programs); do install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/duet-$$(basename $$t) || exit 1; done
+
+clean:
+	rm -rf build bin run
+
+-include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
+         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names))
