@@ -1,0 +1,208 @@
+// tools/args.h: command line flags of all tools: one table per program, from which parsing, errors and the help text come.
+// Owns: how flags, numbers and errors look. Must not know: what a tool does with them.
+// Exit codes of all tools: 0 good, 1 the work failed (file, model, memory), 2 the command line is wrong.
+//
+//     tool_args args("quantize", "IN.gguf OUT.gguf TYPE [options]", "Writes a model in another number format.");
+//     args.positional("IN.gguf", "file to read", &in);
+//     args.integer("-t, --threads", "N", "threads (0: all)", &n_threads, 0, 1024);
+//     args.flag("--pure", "one format for all tensors", &is_pure);
+//     if (int code; !args.parse(argc, argv, &code)) return code;
+#pragma once
+#include "../runtime.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+enum { kExitGood = 0, kExitFailed = 1, kExitUsage = 2 };
+
+// Strict numbers: the whole text or nothing; no blanks, no hex, no trailing characters.
+inline bool parse_int(std::string_view text, int64_t* out) {
+    if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+    const auto r = std::from_chars(text.data(), text.data() + text.size(), *out);
+    return r.ec == std::errc() && r.ptr == text.data() + text.size() && !text.empty();
+}
+
+inline bool parse_float(std::string_view text, double* out) {
+    if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+    const auto r = std::from_chars(text.data(), text.data() + text.size(), *out);
+    return r.ec == std::errc() && r.ptr == text.data() + text.size() && !text.empty() && !std::isnan(*out);
+}
+
+class tool_args {
+  public:
+    // Takes the flag's value ("" for flags without one); returns "" or what is wrong with it.
+    using take_fn = std::function<std::string(const std::string& value)>;
+
+    tool_args(const char* tool, const char* usage, const char* about) : tool_(tool), usage_(usage), about_(about) {}
+
+    // names: "-n, --n-predict, --predict"; value: what the help calls the value, "" for a flag without one.
+    void call(const std::string& names, const char* value, const std::string& help, take_fn take) {
+        option opt{{}, value, help, std::move(take), names};
+        for (size_t begin = 0; begin < names.size();) {
+            size_t end = std::min(names.find(", ", begin), names.size());
+            opt.names.push_back(names.substr(begin, end - begin));
+            begin = end + 2;
+        }
+        options_.push_back(std::move(opt));
+    }
+    void text(const char* names, const char* value, const std::string& help, std::string* out) {
+        call(names, value, help, [out](const std::string& v) { *out = v; return std::string(); });
+    }
+    void flag(const char* names, const std::string& help, bool* out) {
+        call(names, "", help, [out](const std::string&) { *out = true; return std::string(); });
+    }
+    template <class T>
+    void integer(const char* names, const char* value, const std::string& help, T* out, int64_t min, int64_t max) {
+        call(names, value, help, [=](const std::string& v) {
+            int64_t n = 0;
+            if (!parse_int(v, &n) || n < min || n > max)
+                return "want a whole number from " + std::to_string(min) + " to " + std::to_string(max);
+            *out = (T)n;
+            return std::string();
+        });
+    }
+    // A comma-separated list of whole numbers.
+    void integers(const char* names, const char* value, const std::string& help, std::vector<int32_t>* out, int64_t min, int64_t max) {
+        call(names, value, help, [=](const std::string& v) {
+            out->clear();
+            for (size_t begin = 0; begin <= v.size();) {
+                const size_t end = std::min(v.find(',', begin), v.size());
+                int64_t      n = 0;
+                if (!parse_int(std::string_view(v).substr(begin, end - begin), &n) || n < min || n > max)
+                    return "want whole numbers from " + std::to_string(min) + " to " + std::to_string(max) + ", separated by commas";
+                out->push_back((int32_t)n);
+                begin = end + 1;
+            }
+            return std::string();
+        });
+    }
+    // One of the words, separated by '|' ("f16|f32|q8_0"); *out becomes its number in that list.
+    void choice(const char* names, const char* words, const std::string& help, int32_t* out) {
+        call(names, words, help, [=](const std::string& v) {
+            std::string_view rest = words;
+            for (int32_t i = 0;; i++) {
+                const size_t end = std::min(rest.find('|'), rest.size());
+                if (rest.substr(0, end) == v) { *out = i; return std::string(); }
+                if (end == rest.size()) return std::string("want one of ") + words;
+                rest.remove_prefix(end + 1);
+            }
+        });
+    }
+    // Arguments without a flag, in order; all are required.
+    void positional(const char* name, const std::string& help, std::string* out) { positionals_.push_back({name, help, out}); }
+    // A headline in the help before the options that follow.
+    void section(const char* title) { options_.push_back({{}, "", title, nullptr, ""}); }
+
+    // Reads the command line. false: the program ends now with *exit_code (help and version: 0; errors: 2, told on stderr).
+    bool parse(int argc, char** argv, int* exit_code) {
+        *exit_code = kExitUsage;
+        size_t n_positional = 0;
+        bool   only_positional = false;
+        for (int i = 1; i < argc; i++) {
+            std::string arg = argv[i];
+            if (only_positional || arg == "-" || arg.empty() || arg[0] != '-') {
+                if (n_positional == positionals_.size()) return usage_error("unexpected argument '" + arg + "'" + quote_hint(i, argv));
+                *positionals_[n_positional++].out = arg;
+                continue;
+            }
+            if (arg == "--") { only_positional = true; continue; }
+            if (arg == "-h" || arg == "--help" || arg == "--version") {
+                arg == "--version" ? (void)std::printf("duet %s\n%s\n", duet_version(), duet_build_info()) : print_help();
+                *exit_code = kExitGood;
+                return false;
+            }
+            std::string  value;
+            const size_t equals = arg.rfind("--", 0) == 0 ? arg.find('=') : std::string::npos;
+            if (equals != std::string::npos) { value = arg.substr(equals + 1); arg.resize(equals); }
+            const option* opt = find(arg);
+            if (!opt) return usage_error("unknown flag '" + arg + "'" + nearest(arg));
+            if (!*opt->value && equals != std::string::npos) return usage_error(arg + " takes no value");
+            if (*opt->value && equals == std::string::npos) {
+                if (i + 1 >= argc) return usage_error(arg + " needs a value: " + opt->value);
+                value = argv[++i];
+                if (find(value)) return usage_error(arg + " needs a value (" + opt->value + "), found the flag '" + value + "'");
+            }
+            if (const std::string wrong = opt->take(value); !wrong.empty()) return usage_error(arg + ": " + wrong + ", got '" + value + "'");
+        }
+        if (n_positional < positionals_.size()) return usage_error(std::string("missing ") + positionals_[n_positional].name);
+        return true;
+    }
+
+    // Tells a wrong command line on stderr; returns false so that it can end a parse, the code is kExitUsage.
+    bool usage_error(const std::string& message) const {
+        std::fprintf(stderr, "%s: %s\nusage: %s %s (-h: all options)\n", tool_, message.c_str(), tool_, usage_);
+        return false;
+    }
+
+  private:
+    struct option {
+        std::vector<std::string> names;
+        const char*              value;
+        std::string              help;
+        take_fn                  take;
+        std::string              spelling;
+    };
+    struct positional_arg { const char* name; std::string help; std::string* out; };
+
+    // '_' and '-' mean the same after the first two characters.
+    static std::string canonical(std::string name) {
+        for (size_t i = 2; i < name.size(); i++) if (name[i] == '_') name[i] = '-';
+        return name;
+    }
+    const option* find(const std::string& name) const {
+        for (const option& opt : options_)
+            for (const std::string& known : opt.names)
+                if (canonical(known) == canonical(name)) return &opt;
+        return nullptr;
+    }
+    static std::string quote_hint(int i, char** argv) {
+        return i > 2 && argv[i - 2][0] == '-' ? " (a text of several words needs quotes)" : "";
+    }
+    // The known flag with the smallest edit distance, when it is small.
+    std::string nearest(const std::string& name) const {
+        std::string best;
+        size_t      best_distance = name.size() < 5 ? 2 : 4;
+        std::vector<size_t> row;
+        auto try_name = [&](const std::string& known) {
+            row.resize(known.size() + 1);
+            for (size_t j = 0; j < row.size(); j++) row[j] = j;
+            for (size_t i = 0; i < name.size(); i++) {
+                size_t diagonal = i;
+                row[0] = i + 1;
+                for (size_t j = 0; j < known.size(); j++) {
+                    const size_t replaced = diagonal + (name[i] != known[j]);
+                    diagonal = row[j + 1];
+                    row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, replaced});
+                }
+            }
+            if (row.back() < best_distance) { best_distance = row.back(); best = known; }
+        };
+        for (const option& opt : options_)
+            for (const std::string& known : opt.names) try_name(known);
+        try_name("--help");
+        try_name("--version");
+        return best.empty() ? "" : ": did you mean " + best + "?";
+    }
+    void print_help() const {
+        std::printf("%s\n\nusage: %s %s\n\n", about_, tool_, usage_);
+        auto line = [](const std::string& left, const std::string& help) {
+            std::printf(left.size() <= 32 ? "  %-32s  %s\n" : "  %s\n%36s%s\n", left.c_str(), left.size() <= 32 ? help.c_str() : "", help.c_str());
+        };
+        for (const auto& p : positionals_) line(p.name, p.help);
+        for (const option& opt : options_)
+            if (!opt.take) std::printf("\n%s\n", opt.help.c_str());
+            else line(opt.spelling + (*opt.value ? std::string(" ") + opt.value : ""), opt.help);
+        line("-h, --help", "this text");
+        line("--version", "version and what was built in");
+    }
+
+    const char *                tool_, *usage_, *about_;
+    std::vector<option>         options_;
+    std::vector<positional_arg> positionals_;
+};
