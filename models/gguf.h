@@ -20,6 +20,7 @@ struct gguf_kv {
     int32_t          array_type = -1;  // element type of an array
     uint64_t         n_values = 1;
     const uint8_t*   data = nullptr;   // value bytes, little-endian, unaligned (strings: n_bytes u64, then bytes)
+    uint64_t         n_bytes = 0;      // length of data
     uint64_t         offset = 0;       // byte offset of the value in its file
     std::vector<std::string_view> strings;  // arrays of strings and string scalars, in order
 };
@@ -78,6 +79,49 @@ class gguf_file {
   private:
     struct impl;
     std::unique_ptr<impl> impl_;
+};
+
+// Checks shared by reader and writer: 1..4 dims, each at least 1, no overflow, rows of whole blocks, a type that exists.
+// *n_bytes: size of the tensor. false: *why says rule, wanted and found.
+bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint64_t* n_bytes, std::string* why);
+
+// Collects keys and tensors in any order, then writes a v3 file. A key set twice keeps its place and takes the new value.
+class gguf_writer {
+  public:
+    // DUET_ERR_ARG with the message in err: bad key or type, value does not fit, tensor twice, shape against the rules.
+    duet_status set_int(std::string_view key, int32_t type, int64_t value, error_text& err);      // integer types and bool
+    duet_status set_float(std::string_view key, int32_t type, double value, error_text& err);     // F32, F64
+    duet_status set_string(std::string_view key, std::string_view value, error_text& err);
+    duet_status set_array(std::string_view key, int32_t elem_type, const void* data, uint64_t n, error_text& err);
+    duet_status set_strings(std::string_view key, const std::string_view* strings, uint64_t n, error_text& err);
+    // Every key of the file that was not set before, except the split.* keys: what is written is one file.
+    duet_status copy_kv(const gguf_file& from, error_text& err);
+    // data must stay valid until the save.
+    duet_status add_tensor(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims, const void* data,
+                           error_text& err);
+
+    uint64_t    size() const;                                    // bytes of the file
+    // Writes beside the path and renames when all is written: a failed save leaves no half file and the old one as it was.
+    duet_status save(const char* path, error_text& err) const;
+    duet_status save_to(duet_write_fn write, void* user, error_text& err) const;
+
+  private:
+    struct entry {
+        std::string key, bytes;  // bytes: type, then the value, as in the file
+    };
+    struct tensor {
+        std::string name;
+        int32_t     type, n_dims;
+        uint64_t    dims[4], n_bytes, offset;
+        const void* data;
+    };
+    duet_status set(std::string_view key, std::string bytes, error_text& err);
+    uint64_t    alignment() const;
+    std::string header() const;                                  // all bytes before the data section
+
+    std::vector<entry>                      entries_;
+    std::vector<tensor>                     tensors_;
+    std::unordered_map<std::string, size_t> i_entry_, i_tensor_;
 };
 
 }  // namespace duet

@@ -26,8 +26,9 @@ struct error_text {
     return code;
 }
 
-// Bytes of a file made safe to print: control bytes, quotes' escapes and invalid UTF-8 become \xNN, at most 80 bytes are kept.
-std::string printable(std::string_view bytes);
+// Bytes of a file made safe to print: control characters, quotes, backslashes, characters that turn the direction of writing and
+// invalid UTF-8 become \xNN; at most max_bytes bytes are kept ("..." stands for the rest).
+std::string printable(std::string_view bytes, size_t max_bytes = 80);
 
 #define DUET_TRY(call)                                                                                                                  \
     do {                                                                                                                                \
