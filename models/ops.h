@@ -1,0 +1,188 @@
+// models/ops.h: the seam between families and executors: a model as a flat list of ops over activation buffers, and what an executor
+// is given to run it. Owns: the meaning of each op (results: quant/exact.h). Must not know: architectures, devices, file formats.
+// Main path: models/<family>.cpp -> [models/ops.h] -> quant/cpu_ops.cpp or gpu/launch.cpp
+#pragma once
+#include "status.h"
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// ---- what ops work on ---------------------------------------------------------------------------------------------------------------
+
+// Columns of an activation buffer (n_rows, width) f32: n_heads runs of head_dim columns, `stride` apart, the first at `offset`.
+// A plain range is one head. buffer -1: absent.
+struct view {
+    int32_t buffer = -1;
+    int32_t offset = 0;
+    int32_t n_heads = 1;
+    int32_t head_dim = 0;
+    int32_t stride = 0;
+    int32_t width() const { return n_heads * head_dim; }
+    bool contiguous() const { return n_heads == 1 || stride == head_dim; }
+};
+
+// A matrix of weights, as it lies in the file: n_out rows of n_in weights (n_mats of them, one after another, for experts).
+// A vector (norm, bias) has n_out = 1. Index of model_graph::weights; -1: absent.
+using weight_id = int32_t;
+struct weight {
+    std::string    name;
+    int32_t        type = 0;         // file id of the number format
+    int64_t        n_in = 0, n_out = 1, n_mats = 1;
+    const uint8_t* data = nullptr;   // mapped
+    uint64_t       n_bytes = 0;
+    uint64_t       row_bytes = 0;
+};
+
+// ---- the ops ------------------------------------------------------------------------------------------------------------------------
+
+enum class op_kind : uint8_t {
+    embed,        // out = row `token` of w (n_vocab rows), times scale; position: row `pos` of w instead
+    norm,         // out = norm(in) per head of in's view, with w and b (per element of a head; w_stride: each head has its own)
+    matmul,       // out = w in (+ b) (+ res when residual: out += ), then * scale when scale != 1
+    rope,         // in place on in's heads: dims 0..rope_dim-1 rotated by table `index` at the token's position
+    kv_append,    // heads of in (keys) and in2 (values) go to cache layer `index` at the token's position
+    attention,    // out = attention of in (queries) over cache layer `index`; w: sinks (n_heads)
+    activate,     // out = act(in) * in2; without in2: act(in)
+    add,          // out = in + scale * in2  (fma when scale != 1)
+    multiply,     // out = in * in2 (in2 one column: that column for all), act applied to in2 first
+    scale_cap,    // out = cap(scale * in), cap c: c tanh(x / c)
+    gather,       // out = rows of in for which logits are wanted; out's buffer has one row for each of these
+    route,        // in: router logits (n_expert) -> choice `out` (n_used ids and n_used weights, as routes)
+    expert_matmul,// out[k] = w[expert k] in[k or shared] (+ b[expert k]) for the n_used chosen experts of each token
+    expert_sum,   // out = sum over k in order of weight_k * in[k] (* w[expert k]: one scale per expert)
+    conv,         // causal depthwise convolution over time with the sequence's window: state layer `index`, w (n_taps, n), b, then act
+    delta_net,    // gated delta rule, state layer `index`: in = q k v heads, in2 = beta, in3 = g
+    mamba2,       // selective state space step, state layer `index`
+};
+
+enum class norm_kind : uint8_t { rms, layer, l2 };
+enum class activation : uint8_t { none, silu, gelu, sigmoid, relu2, swiglu_oai, softplus };
+
+// One op. Fields that a kind does not name above are unused. Rows are the batch's tokens, or the wanted ones after `gather`.
+struct op {
+    op_kind    kind = op_kind::add;
+    norm_kind  norm = norm_kind::rms;
+    activation act = activation::none;
+    bool       neox = false;          // rope: pairs (i, i + rope_dim/2); else (2i, 2i+1)
+    bool       residual = false;      // matmul: out += result
+    bool       by_position = false;   // embed: row of the position, not the token
+    bool       normalise = false;     // route: weights divided by their sum
+    bool       sigmoid_scores = false, softmax_after = false, shared_in = false;   // route; expert_matmul: one input for all chosen
+    int32_t    layer = -1;            // block of the model, for messages and placement; -1: outside the blocks
+    int32_t    index = -1;            // rope table, cache layer or state layer
+    view       in, in2, in3, out;
+    weight_id  w = -1, b = -1;
+    int32_t    w_stride = 0;          // norm: elements from one head's weights to the next (0: shared)
+    int32_t    rope_dim = 0;
+    int32_t    n_used = 0, n_groups = 0, n_groups_used = 0;
+    float      eps = 0, scale = 1, cap = 0;
+    float      temperature_scale = 0; // attention: q * (1 + t ln(floor(pos / temperature_length) + 1)), 0: none
+    float      temperature_length = 0;
+};
+
+// ---- the model ------------------------------------------------------------------------------------------------------------------------
+
+// Angles of one rope variant: dims 2i, 2i+1 (or i, i + n/2) turn by pos * freq[i]; cos and sin are multiplied by magnitude.
+struct rope_table {
+    std::vector<double> freq;
+    double              magnitude = 1.0;
+    bool operator==(const rope_table&) const = default;
+};
+
+// Attention cache of one layer. Layers of one group share page tables: the same positions are kept or given back.
+struct cache_layer {
+    int32_t group = 0;
+    int32_t n_kv_heads = 0;
+    int32_t k_dim = 0, v_dim = 0;     // per head
+};
+struct cache_group {
+    int32_t window = 0;               // positions q with p - q < window are seen; 0: all
+};
+
+// Recurrent state of one layer: f32, zero at the start of a sequence.
+struct state_layer {
+    int64_t n_floats = 0;
+};
+
+struct buffer_info {
+    std::string name;
+    int32_t     width = 0;
+    bool        wanted_rows = false;  // one row for each wanted token, not for each token
+};
+
+struct model_graph {
+    std::string              architecture;
+    int32_t                  n_vocab = 0, dim = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, n_ctx_train = 0;
+    std::vector<weight>      weights;
+    std::vector<buffer_info> buffers;
+    std::vector<op>          ops;
+    std::vector<rope_table>  ropes;
+    std::vector<cache_layer> caches;
+    std::vector<cache_group> groups;
+    std::vector<state_layer> states;
+    int32_t                  logits_buffer = -1;     // wanted rows, n_vocab wide
+    int32_t                  embedding_buffer = -1;  // wanted rows, dim wide, after the output norm
+    uint64_t                 decode_bytes = 0;       // weight bytes read for one token
+};
+
+// ---- running it -----------------------------------------------------------------------------------------------------------------------
+
+// A batch as an executor sees it. Pages: for cache group g, sequence s, position p the page is pages[g][s][p / kAttnChunk].
+// A page holds kAttnChunk positions of all layers of its group. All tables are checked by the runtime.
+struct exec_batch {
+    int32_t        n_tok = 0;
+    const int32_t* token = nullptr;
+    const int32_t* pos = nullptr;
+    const int32_t* seq = nullptr;
+    int32_t        n_wanted = 0;
+    const int32_t* wanted = nullptr;                 // rows of the tokens whose logits are wanted
+    const std::vector<std::vector<const int32_t*>>* pages = nullptr;
+    const int32_t* state_slot = nullptr;             // state slot of each sequence
+};
+
+struct exec_limits {
+    int32_t n_ctx = 0, max_batch = 0, n_seqs = 0, n_state_slots = 0;
+    int32_t cache_type = 0;                          // DUET_CACHE_...
+    std::vector<int32_t> n_pages;                    // of each cache group
+};
+
+struct exec_memory {
+    uint64_t cache_bytes = 0, state_bytes = 0, work_bytes = 0;
+};
+
+struct profile_entry {
+    std::string op;
+    uint64_t    n_calls = 0, time_ns = 0, weight_bytes = 0, n_mac = 0;
+};
+
+// An executor: functions over its own context. A context belongs to one session; the graph outlives it.
+struct executor {
+    const char* name;
+    // Bytes that create() will allocate, exactly.
+    duet_status (*plan)(const model_graph& graph, const exec_limits& limits, int32_t n_threads, exec_memory* out, error_text& err);
+    duet_status (*create)(const model_graph& graph, const exec_limits& limits, int32_t n_threads, const char* isa, void** out,
+                          error_text& err);
+    void (*destroy)(void* context);
+    // Runs all ops. cancel is polled between pieces of work; DUET_ERR_CANCELLED leaves the cache's contents of these positions undefined.
+    duet_status (*run)(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err);
+    // Row i of the wanted rows of a buffer (logits, embedding), in host memory until the next run.
+    float* (*wanted_row)(void* context, int32_t buffer, int32_t i);
+    duet_status (*copy_page)(void* context, int32_t group, int32_t from, int32_t to);
+    duet_status (*copy_state)(void* context, int32_t from, int32_t to);   // from -1: zeros
+    // A page's or state's bytes in a form that does not depend on the executor (docs/numerics.md); n = 0 asks for the size.
+    uint64_t (*page_bytes)(void* context, int32_t group);
+    duet_status (*read_page)(void* context, int32_t group, int32_t page, void* out);
+    duet_status (*write_page)(void* context, int32_t group, int32_t page, const void* in);
+    uint64_t (*state_bytes)(void* context);
+    duet_status (*read_state)(void* context, int32_t slot, void* out);
+    duet_status (*write_state)(void* context, int32_t slot, const void* in);
+    std::vector<profile_entry>* (*profile)(void* context, bool on);       // clears and switches
+};
+
+extern const executor kCpuExecutor;   // quant/cpu_ops.cpp
+
+}  // namespace duet

@@ -1,0 +1,221 @@
+// quant/exact.h: the numeric contract: the scalar definition of every op's result. All else (each instruction set, each GPU target, each
+// batch size, thread count and split of the prompt) gives the same bits, and tests compare with memcmp. Reasons: docs/numerics.md.
+// Built with contraction off; fma stands where fma is meant. Must not know: families, devices, threads.
+// Main path: quant/cpu_ops.cpp -> [quant/exact.h] -> quant/blocks.h
+#pragma once
+#include "blocks.h"
+#include "exact_math.h"
+
+#include <cstddef>
+
+namespace duet {
+
+// Frozen together: a change of any of these, or of any result below, raises kNumericsVersion.
+constexpr int kNumericsVersion = 1;
+constexpr int kBlock = 32;        // activations are quantized, and integer dots are exact, in blocks of 32
+constexpr int kGroup = 128;       // a row's dot product is cut into groups of 128 weights; group results are added in order
+constexpr int kSumLanes = 256;    // vector sums: 256 strided partial sums, then halving
+constexpr int kAttnChunk = 64;    // attention: chunks of 64 positions, counted from position 0, merged in order
+
+// ---- activations as int8 ----------------------------------------------------------------------------------------------------------
+
+// One activation vector of n values, as matmuls read it. n is a multiple of 32 for quantized weights; the float part serves float weights.
+struct act_row {
+    const float*   x;    // n values
+    const int8_t*  q;    // n codes, -127..127
+    const float*   d;    // n / 32 scales: x ~ d * q
+    const float*   t;    // n / 32: d * (float)(sum of the block's codes), for formats with a minimum
+    const int16_t* s16;  // n / 16 sums of codes
+};
+
+// d = amax / 127, q = rint(x * (127 / amax)), ties to even. A block whose amax is below 2^-100 is all zero; a block with an inf or NaN
+// has d = NaN and codes 0, so that the row's result is NaN on every machine.
+DUET_HD inline void exact_quantize_block(const float* x, int8_t* q, float* d, float* t, int16_t* s16) {
+    uint32_t amax_bits = 0;
+    for (int i = 0; i < kBlock; i++) {
+        const uint32_t b = bits_of(x[i]) & 0x7fffffffu;    // as integers, so that NaN is the largest
+        if (b > amax_bits) amax_bits = b;
+    }
+    const float amax = float_of(amax_bits);
+    const bool bad = amax_bits >= 0x7f800000u, zero = amax_bits < 0x0d800000u;   // 0x0d800000 = 2^-100
+    const float inverse = bad || zero ? 0.0f : 127.0f / amax;
+    *d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / 127.0f;
+    int sum[2] = {0, 0};
+    for (int i = 0; i < kBlock; i++) {
+        const int code = bad ? 0 : (int)exact_rint(x[i] * inverse);
+        q[i] = (int8_t)code;
+        sum[i / 16] += code;
+    }
+    s16[0] = (int16_t)sum[0];
+    s16[1] = (int16_t)sum[1];
+    *t = *d * (float)(sum[0] + sum[1]);
+}
+
+// ---- dot products -----------------------------------------------------------------------------------------------------------------
+
+// One block of 32 weights against one block of activations, added to the group sum acc.
+// I is the exact integer dot, |I| < 2^24. Formats whose 32 weights share one sub-scale fold it into d (exact: 11 bits times at most 8);
+// the others (Q2_K, Q3_K, Q6_K) apply the two sub-scales as integers. Minimums are subtracted after, through the activations' sums.
+template <class B>
+DUET_HD inline float exact_block_dot(const block32& w, const act_row& a, int i_block, float acc) {
+    const int8_t* q = a.q + (size_t)i_block * kBlock;
+    const float   da = a.d[i_block];
+    int dot[2] = {0, 0};
+    for (int i = 0; i < kBlock; i++) dot[i / 16] += (int)w.q[i] * (int)q[i];
+    if constexpr (B::kSubScales == 2) {
+        acc = __builtin_fmaf(w.d * da, (float)(w.sub[0] * dot[0] + w.sub[1] * dot[1]), acc);
+        if constexpr (B::kHasMin) {
+            const int16_t* s = a.s16 + (size_t)i_block * 2;
+            acc = __builtin_fmaf(-(w.m * (float)w.min[0]), da * (float)s[0], acc);
+            acc = __builtin_fmaf(-(w.m * (float)w.min[1]), da * (float)s[1], acc);
+        }
+    } else {
+        acc = __builtin_fmaf((w.d * (float)w.sub[0]) * da, (float)(dot[0] + dot[1]), acc);
+        if constexpr (B::kHasMin) acc = __builtin_fmaf(-(w.m * (float)w.min[0]), a.t[i_block], acc);
+    }
+    return acc;
+}
+
+// A row of n quantized weights (n % 32 == 0; whole blocks) times one activation vector.
+template <class B>
+DUET_HD inline float exact_dot(const B* row, int n, const act_row& a) {
+    float total = 0.0f;
+    for (int g = 0; g < n; g += kGroup) {
+        float acc = 0.0f;
+        for (int i = g; i < g + kGroup && i < n; i += kBlock) {
+            block32 w;
+            unpack(row[i / B::kElems], (i % B::kElems) / kBlock, &w);
+            acc = exact_block_dot<B>(w, a, i / kBlock, acc);
+        }
+        total = total + acc;
+    }
+    return total;
+}
+
+// A row of n float weights (F32, F16, BF16; any n): fma in element order inside a group.
+template <class F>
+DUET_HD inline float exact_dot_float(const F* row, int n, const float* x) {
+    float total = 0.0f;
+    for (int g = 0; g < n; g += kGroup) {
+        float acc = 0.0f;
+        for (int i = g; i < g + kGroup && i < n; i++) acc = __builtin_fmaf(to_float(row[i]), x[i], acc);
+        total = total + acc;
+    }
+    return total;
+}
+
+// ---- vector sums and norms ----------------------------------------------------------------------------------------------------------
+
+// sum of term(0..n-1): lane j adds the terms j, j + 256, ... in order from 0; then lane j += lane j + h for h = 128, 64, .. 1.
+// A lane without terms is +0. Lanes suit 8 or 16 wide vectors, warps of 32 and 64, and blocks of 256 threads alike.
+template <class Term>
+DUET_HD inline float exact_sum(int n, Term term) {
+    float lane[kSumLanes];
+    for (int j = 0; j < kSumLanes; j++) {
+        lane[j] = 0.0f;
+        for (int i = j; i < n; i += kSumLanes) lane[j] = lane[j] + term(i);
+    }
+    for (int h = kSumLanes / 2; h > 0; h /= 2)
+        for (int j = 0; j < h; j++) lane[j] = lane[j] + lane[j + h];
+    return lane[0];
+}
+
+// y = x / sqrt(mean(x^2) + eps) * w; w may be null. y may be x.
+DUET_HD inline void exact_rms_norm(const float* x, const float* w, int n, float eps, float* y) {
+    const float ss = exact_sum(n, [&](int i) { return x[i] * x[i]; });
+    const float scale = 1.0f / sqrtf(ss / (float)n + eps);
+    for (int i = 0; i < n; i++) y[i] = w ? (x[i] * scale) * w[i] : x[i] * scale;
+}
+
+// y = (x - mean) / sqrt(var + eps) * w + b; w and b may be null. y may be x.
+DUET_HD inline void exact_layer_norm(const float* x, const float* w, const float* b, int n, float eps, float* y) {
+    const float mean = exact_sum(n, [&](int i) { return x[i]; }) / (float)n;
+    const float var = exact_sum(n, [&](int i) { return (x[i] - mean) * (x[i] - mean); }) / (float)n;
+    const float scale = 1.0f / sqrtf(var + eps);
+    for (int i = 0; i < n; i++) {
+        float v = (x[i] - mean) * scale;
+        if (w) v = v * w[i];
+        if (b) v = v + b[i];
+        y[i] = v;
+    }
+}
+
+// y = x / max(|x|, eps)
+DUET_HD inline void exact_l2_norm(const float* x, int n, float eps, float* y) {
+    const float len = sqrtf(exact_sum(n, [&](int i) { return x[i] * x[i]; }));
+    const float scale = 1.0f / (len > eps ? len : eps);
+    for (int i = 0; i < n; i++) y[i] = x[i] * scale;
+}
+
+// ---- rope -------------------------------------------------------------------------------------------------------------------------
+
+// Rotates the pair (x, y); cos and sin carry the magnitude factor already.
+DUET_HD inline void exact_rotate(float* x, float* y, float cos_a, float sin_a) {
+    const float a = *x, b = *y;
+    *x = __builtin_fmaf(a, cos_a, -(b * sin_a));
+    *y = __builtin_fmaf(a, sin_a, b * cos_a);
+}
+
+// cos and sin of angle pos * freq, times magnitude, computed in f64 and rounded once. Tables of them are made once on the host.
+inline void exact_rope_angle(int32_t pos, double freq, double magnitude, float* cos_a, float* sin_a) {
+    double s, c;
+    exact_sincos64((double)pos * freq, &s, &c);
+    *cos_a = (float)(c * magnitude);
+    *sin_a = (float)(s * magnitude);
+}
+
+// ---- attention ----------------------------------------------------------------------------------------------------------------------
+
+// The state of one query head's softmax over the chunks seen so far.
+struct attn_state {
+    float max, sum;  // o (head_dim floats) is kept beside it
+};
+
+// score = cap(scale * dot(q, k)): dot as exact_dot_float on decoded cache values; cap c: c * tanh(s / c), none when c == 0.
+DUET_HD inline float exact_attn_score(float dot, float scale, float cap) {
+    const float s = dot * scale;
+    return cap == 0.0f ? s : cap * exact_tanh(s / cap);
+}
+
+// One chunk: n_pos scores (1..64) and values v(i) of d floats -> weights, sum and weighted values, starting from nothing.
+// p_i = exp(s_i - max); sum by exact_sum; o[j] = fma over positions in order from 0.
+template <class Value>
+DUET_HD inline void exact_attn_chunk(const float* score, int n_pos, int d, Value v, attn_state* st, float* o) {
+    float m = score[0];
+    for (int i = 1; i < n_pos; i++) m = score[i] > m ? score[i] : m;
+    float p[kAttnChunk];
+    for (int i = 0; i < n_pos; i++) p[i] = exact_exp(score[i] - m);
+    st->max = m;
+    st->sum = exact_sum(n_pos, [&](int i) { return p[i]; });
+    for (int j = 0; j < d; j++) {
+        float acc = 0.0f;
+        for (int i = 0; i < n_pos; i++) acc = __builtin_fmaf(p[i], v(i, j), acc);
+        o[j] = acc;
+    }
+}
+
+// Adds the next chunk (st1, o1) to (st, o). The first chunk is taken as it is.
+DUET_HD inline void exact_attn_merge(attn_state* st, float* o, const attn_state& st1, const float* o1, int d) {
+    const float m = st1.max > st->max ? st1.max : st->max;
+    const float a = exact_exp(st->max - m), b = exact_exp(st1.max - m);
+    st->sum = __builtin_fmaf(st->sum, a, st1.sum * b);
+    for (int j = 0; j < d; j++) o[j] = __builtin_fmaf(o[j], a, o1[j] * b);
+    st->max = m;
+}
+
+// A sink: one more softmax entry of value z without a value vector; after the last chunk.
+DUET_HD inline void exact_attn_sink(attn_state* st, float* o, float z, int d) {
+    const float m = z > st->max ? z : st->max;
+    const float a = exact_exp(st->max - m);
+    st->sum = __builtin_fmaf(st->sum, a, exact_exp(z - m));
+    for (int j = 0; j < d; j++) o[j] = o[j] * a;
+    st->max = m;
+}
+
+// out = o * (1 / sum)
+DUET_HD inline void exact_attn_finish(const attn_state& st, const float* o, int d, float* out) {
+    const float inverse = 1.0f / st.sum;
+    for (int j = 0; j < d; j++) out[j] = o[j] * inverse;
+}
+
+}  // namespace duet
