@@ -96,6 +96,11 @@ class tool_args {
     }
     // Arguments without a flag, in order; all are required.
     void positional(const char* name, const std::string& help, std::string* out) { positionals_.push_back({name, help, out}); }
+    // A flag the help does not list.
+    void hidden(const std::string& names, const char* value, take_fn take) {
+        call(names, value, "", std::move(take));
+        options_.back().spelling.clear();
+    }
     // A headline in the help before the options that follow.
     void section(const char* title) { options_.push_back({{}, "", title, nullptr, ""}); }
 
@@ -197,7 +202,7 @@ class tool_args {
         for (const auto& p : positionals_) line(p.name, p.help);
         for (const option& opt : options_)
             if (!opt.take) std::printf("\n%s\n", opt.help.c_str());
-            else line(opt.spelling + (*opt.value ? std::string(" ") + opt.value : ""), opt.help);
+            else if (!opt.spelling.empty()) line(opt.spelling + (*opt.value ? std::string(" ") + opt.value : ""), opt.help);
         line("-h, --help", "this text");
         line("--version", "version and what was built in");
     }

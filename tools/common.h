@@ -1,0 +1,157 @@
+// tools/common.h: what run, logits, perplexity and bench share: flags that choose model, context and device, opening with errors told,
+// reading text files, memory figures of the system. Uses runtime.h and POSIX only. Must not know: what is computed.
+#pragma once
+#include "../runtime.h"
+#include "args.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <memory>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct handle_deleter {
+    void operator()(duet_model* p) const { duet_model_free(p); }
+    void operator()(duet_session* p) const { duet_session_free(p); }
+    void operator()(duet_sampler* p) const { duet_sampler_free(p); }
+    void operator()(duet_writer* p) const { duet_writer_free(p); }
+};
+using model_ptr = std::unique_ptr<duet_model, handle_deleter>;
+using session_ptr = std::unique_ptr<duet_session, handle_deleter>;
+using sampler_ptr = std::unique_ptr<duet_sampler, handle_deleter>;
+using writer_ptr = std::unique_ptr<duet_writer, handle_deleter>;
+
+inline double now_seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// A status with its message, as a tool tells it.
+struct tool_error {
+    duet_status status = DUET_OK;
+    std::string message;
+    duet_status set(duet_status code, const std::string& text) {
+        status = code;
+        message = text.empty() ? duet_status_name(code) : text;
+        return code;
+    }
+};
+
+struct model_options {
+    std::string      path, device = "auto", isa = "auto";
+    int32_t          n_threads = 0, n_ctx = 0, max_batch = 512, cache_type = DUET_CACHE_F16;
+    bool             is_verbose = false;
+    duet_progress_fn progress = nullptr;
+    void*            progress_user = nullptr;
+};
+
+inline void add_model_path(tool_args& args, model_options* options) {
+    args.text("-m, --model", "FILE", "the model, a GGUF file (of a split model the first part)", &options->path);
+}
+
+inline void add_device_flags(tool_args& args, model_options* options) {
+    args.integer("-t, --threads", "N", "threads (0: one per physical core)", &options->n_threads, 0, 1024);
+    args.choice("-ctk, --cache-type", "f16|f32|q8_0", "number format of the attention cache (default f16)", &options->cache_type);
+    args.text("--device", "auto|cpu", "where to compute (default auto)", &options->device);
+    args.text("--cpu-isa", "ISA", "auto, scalar, avx2 or avx512: the bits are the same (default auto)", &options->isa);
+    args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
+}
+
+inline void print_log(void* user, int32_t level, const char* text) {
+    if (level >= DUET_LOG_WARN || *(const bool*)user) std::fprintf(stderr, "%s%s\n", level >= DUET_LOG_WARN ? "warning: " : "", text);
+}
+
+inline duet_model_params model_params_of(const model_options& options) {
+    duet_model_params params = duet_model_params_default();
+    params.device = options.device.c_str();
+    params.cpu_isa = options.isa.c_str();
+    params.n_threads = options.n_threads;
+    params.progress = options.progress;
+    params.progress_user = options.progress_user;
+    params.log = print_log;
+    params.log_user = (void*)&options.is_verbose;
+    return params;
+}
+
+inline duet_status open_model(const model_options& options, model_ptr* out, tool_error* error) {
+    const duet_model_params params = model_params_of(options);
+    duet_model*             model = nullptr;
+    const duet_status       status = duet_model_open(options.path.c_str(), &params, &model);
+    out->reset(model);
+    return status == DUET_OK ? DUET_OK : error->set(status, model ? duet_model_error(model) : "");
+}
+
+// One figure of /proc ("MemAvailable:" of meminfo, "VmRSS:" of self/status), in bytes; 0 where there is none.
+inline uint64_t proc_bytes(const char* path, const char* key) {
+    uint64_t kib = 0;
+    if (FILE* file = std::fopen(path, "r")) {
+        char line[256];
+        while (kib == 0 && std::fgets(line, sizeof line, file))
+            if (std::strncmp(line, key, std::strlen(key)) == 0) kib = std::strtoull(line + std::strlen(key), nullptr, 10);
+        std::fclose(file);
+    }
+    return kib * 1024;
+}
+
+// Creates the session, after checking that the memory it needs is there: a system that overcommits would kill the process later.
+inline duet_status open_session(const duet_model* model, const model_options& options, int32_t n_seqs, session_ptr* out,
+                                duet_memory_plan* plan, tool_error* error) {
+    duet_session_params params = duet_session_params_default();
+    params.n_ctx = options.n_ctx;
+    params.n_seqs = n_seqs;
+    params.max_batch = options.max_batch;
+    params.cache_type = options.cache_type;
+    if (const duet_status status = duet_session_plan(model, &params, plan)) return error->set(status, duet_model_error(model));
+    const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes;
+    const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
+    if (free && need > free) {
+        char text[256];
+        std::snprintf(text, sizeof text, "the session needs %.2f GB beside the model (cache %.2f, state %.2f, work %.2f), the system has %.2f GB"
+                      " left: take a smaller context (-c) or batch (-b)", need / 1e9, plan->cache_bytes / 1e9, plan->state_bytes / 1e9,
+                      plan->work_bytes / 1e9, free / 1e9);
+        return error->set(DUET_ERR_MEMORY, text);
+    }
+    duet_session*     session = nullptr;
+    const duet_status status = duet_session_create(model, &params, &session);
+    out->reset(session);
+    return status == DUET_OK ? DUET_OK : error->set(status, session ? duet_session_error(session) : duet_model_error(model));
+}
+
+constexpr size_t kMaxTextBytes = (size_t)256 << 20;
+
+// The whole file, "-": stdin. Opened without blocking, so that a FIFO nobody writes to is empty instead of a wait for ever.
+inline duet_status read_text(const std::string& path, std::string* out, tool_error* error) {
+    const bool  is_stdin = path == "-";
+    const int   fd = is_stdin ? 0 : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat info = {};
+    if (fd < 0 || fstat(fd, &info) != 0) return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
+    std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* p) { if (*p > 0) ::close(*p); });
+    if (S_ISDIR(info.st_mode)) return error->set(DUET_ERR_IO, path + ": is a directory, want a text file");
+    out->clear();
+    for (std::vector<char> buffer(1 << 16);;) {
+        const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+        if (n == 0) return DUET_OK;
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            pollfd waiting = {fd, POLLIN, 0};
+            if (::poll(&waiting, 1, -1) >= 0) continue;
+        }
+        if (n < 0) return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
+        if (out->size() + (size_t)n > kMaxTextBytes) return error->set(DUET_ERR_IO, path + ": longer than 256 MiB");
+        out->append(buffer.data(), (size_t)n);
+    }
+}
+
+// Text to ids, in one call for short texts.
+inline duet_status tokenize(const duet_model* model, const std::string& text, int32_t flags, std::vector<int32_t>* ids, tool_error* error) {
+    size_t n_ids = 0;
+    ids->resize(text.size() + 16);
+    duet_status status = duet_tokenize(model, text.data(), text.size(), flags, ids->data(), ids->size(), &n_ids);
+    if (status == DUET_ERR_FULL) {
+        ids->resize(n_ids);
+        status = duet_tokenize(model, text.data(), text.size(), flags, ids->data(), ids->size(), &n_ids);
+    }
+    ids->resize(status == DUET_OK ? n_ids : 0);
+    return status == DUET_OK ? DUET_OK : error->set(status, duet_model_error(model));
+}
