@@ -1,0 +1,512 @@
+// models/sampler.cpp: the table of sampling steps, the steps, and the duet_sampler_* functions of runtime.h.
+// Owns: the only list of sampling parameters (tools print their flags and help from it). Must not know: models, sessions, text.
+// Main path: runtime.cpp -> [models/sampler] -> models/tokenizer.cpp
+//
+// A new step is a function and its rows here. Semantics follow the definitions users know from llama.cpp
+// (llama.cpp:src/llama-sampling.cpp, read as a description), so that settings carry over.
+#include "sampler.h"
+
+#include "../quant/exact_math.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <climits>
+#include <new>
+
+namespace duet {
+namespace {
+
+constexpr double kSamplerLn2 = 0.6931471805599453;
+
+// ---- steps on all logits -------------------------------------------------------------------------------------------------------------
+
+// The last n accepted ids that are in the vocabulary are counted; -1: all accepted ids.
+size_t sampler_window(const sampler& s, float last_n) {
+    return last_n < 0 ? s.history.size() : std::min(s.history.size(), size_t(last_n));
+}
+
+// A penalty must neither forbid nor force (only a bias does): its result stays finite.
+float sampler_finite(double logit) { return float(std::clamp(logit, -double(FLT_MAX), double(FLT_MAX))); }
+
+// repeat_penalty (N. S. Keskar et al.: CTRL, 2019), frequency and presence penalty: one pass over the ids of the window.
+void step_penalties(sampler& s, const float* p) {
+    const float repeat = p[0], frequency = p[2], presence = p[3];
+    const size_t n = sampler_window(s, p[1]), n_vocab = s.logits.size();
+    if (n == 0 || (repeat == 1 && frequency == 0 && presence == 0)) return;
+    const int32_t* ids = s.history.data() + s.history.size() - n;
+    for (size_t i = 0; i < n; i++)
+        if (size_t(ids[i]) < n_vocab) s.count[ids[i]]++;
+    for (size_t i = 0; i < n; i++) {
+        if (size_t(ids[i]) >= n_vocab || s.count[ids[i]] == 0) continue;
+        float& logit = s.logits[ids[i]];
+        if (logit > -INFINITY) {
+            // a division would raise a negative logit
+            const double scaled = logit > 0 ? double(logit) / repeat : double(logit) * repeat;
+            logit = sampler_finite(scaled - (double(frequency) * s.count[ids[i]] + presence));
+        }
+        s.count[ids[i]] = 0;
+    }
+}
+
+// length[j] = how far the history, read backwards from j ids before its end, equals the history read backwards from its end; at most
+// `limit`. Linear time: the Z algorithm (D. Gusfield: Algorithms on Strings, Trees and Sequences, 1997, section 1.4).
+void sampler_run_lengths(const int32_t* last, int32_t n, int32_t limit, std::vector<int32_t>& length) {
+    length.assign(n, 0);
+    for (int32_t j = 1, left = 0, right = 0; j < n; j++) {
+        int32_t z = j < right ? std::min(right - j, length[j - left]) : 0;
+        while (j + z < n && last[-z] == last[-(j + z)]) z++;
+        length[j] = z;
+        if (j + z > right) left = j, right = j + z;
+    }
+    for (int32_t& z : length) z = std::min(z, limit);
+}
+
+double sampler_power(double base, int32_t n) {
+    double power = 1;
+    for (; n > 0; n >>= 1, base *= base)
+        if (n & 1) power *= base;
+    return power;
+}
+
+// DRY (p-e-w: oobabooga/text-generation-webui pull request 5677): an id that would lengthen a run of ids that stood before is lowered by
+// multiplier * base^(length of the run - allowed length). Breakers end a run and are never lowered.
+void step_dry(sampler& s, const float* p) {
+    const double multiplier = p[0], base = p[1];
+    const int32_t allowed = int32_t(p[2]), n = int32_t(std::min<size_t>(sampler_window(s, p[3]), INT32_MAX));
+    if (multiplier == 0 || n <= allowed) return;
+    const int32_t* last = s.history.data() + s.history.size() - 1;
+    const auto is_breaker = [&](int32_t id) { return std::binary_search(s.dry_breakers.begin(), s.dry_breakers.end(), id); };
+    int32_t limit = 0;  // a run reaches back to the latest breaker at most
+    while (limit < n && !is_breaker(last[-limit])) limit++;
+    if (limit < allowed) return;
+    sampler_run_lengths(last, n, limit, s.run_length);
+    const auto follower = [&](int32_t j) { return size_t(last[1 - j]) < s.logits.size() ? last[1 - j] : -1; };
+    for (int32_t j = 1; j < n; j++)  // the longest run before each id, in count
+        if (const int32_t id = follower(j); id >= 0) s.count[id] = std::max(s.count[id], s.run_length[j]);
+    for (int32_t j = 1; j < n; j++) {
+        const int32_t id = follower(j);
+        if (id < 0 || s.count[id] == 0) continue;
+        if (s.count[id] >= allowed && s.logits[id] > -INFINITY && !is_breaker(id))
+            s.logits[id] = sampler_finite(s.logits[id] - multiplier * sampler_power(base, s.count[id] - allowed));
+        s.count[id] = 0;
+    }
+}
+
+// Top-n-sigma (C. Tang et al., 2024): keeps logits that are at most n standard deviations below the largest.
+void step_top_n_sigma(sampler& s, const float* p) {
+    if (p[0] == 0) return;
+    double sum = 0, sum_squares = 0, largest = -INFINITY;
+    size_t n = 0;
+    for (const float x : s.logits)
+        if (x > -INFINITY) sum += x, largest = std::max(largest, double(x)), n++;
+    for (const float x : s.logits)
+        if (x > -INFINITY) sum_squares += (x - sum / double(n)) * (x - sum / double(n));
+    const double least = largest - p[0] * __builtin_sqrt(sum_squares / double(n));
+    for (float& x : s.logits)
+        if (x < least) x = -INFINITY;
+}
+
+// Keeps the k best; 0: all. Makes the list of candidates from the logits. A heap of the k best so far: most logits cost one comparison.
+void step_top_k(sampler& s, const float* p) {
+    const size_t n = s.logits.size(), k = p[0] == 0 ? n : size_t(p[0]);
+    s.candidates.clear();
+    if (k >= n) {
+        for (size_t id = 0; id < n; id++)
+            if (s.logits[id] > -INFINITY) s.candidates.push_back({s.logits[id], 0, int32_t(id)});
+        return;
+    }
+    auto& heap = s.ranking;  // the worst of the best on top
+    heap.clear();
+    size_t id = 0;
+    for (; heap.size() < k && id < n; id++)
+        if (s.logits[id] > -INFINITY) heap.push_back({-double(s.logits[id]), id});
+    std::make_heap(heap.begin(), heap.end());
+    // a later id with an equal logit is worse, so only a larger logit gets in
+    for (float bound = heap.empty() ? 0 : float(-heap[0].key); id < n; id++) {
+        if (!(s.logits[id] > bound)) continue;
+        std::pop_heap(heap.begin(), heap.end());
+        heap.back() = {-double(s.logits[id]), id};
+        std::push_heap(heap.begin(), heap.end());
+        bound = float(-heap[0].key);
+    }
+    std::sort(heap.begin(), heap.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+    for (const auto& r : heap) s.candidates.push_back({-r.key, 0, int32_t(r.index)});
+}
+
+// ---- steps on the candidates ---------------------------------------------------------------------------------------------------------
+
+// Sum of -p ln p. ln p = logit - largest - ln total: one logarithm for all.
+double sampler_entropy(sampler& s, double* ln_norm) {
+    const double total = s.weigh();
+    *ln_norm = s.candidates[s.best()].logit + exact_log64(total);
+    double entropy = 0;
+    for (const auto& c : s.candidates)
+        if (c.weight > 0) entropy -= c.weight / total * (c.logit - *ln_norm);
+    return entropy;
+}
+
+// Locally typical sampling (C. Meister et al., 2022): those whose surprise is nearest to the entropy.
+void step_typical_p(sampler& s, const float* p) {
+    if (p[0] == 1) return;
+    double ln_norm;
+    const double entropy = sampler_entropy(s, &ln_norm);
+    s.keep_share(p[0], [=](const sampler_candidate& c) { return __builtin_fabs(ln_norm - c.logit - entropy); });
+}
+
+// Nucleus sampling (A. Holtzman et al., 2019).
+void step_top_p(sampler& s, const float* p) {
+    if (p[0] == 1) return;
+    s.keep_share(p[0], [](const sampler_candidate& c) { return -c.logit; });
+}
+
+// Keeps what is at least min_p times as likely as the best.
+void step_min_p(sampler& s, const float* p) {
+    if (p[0] == 0) return;
+    const double least = s.candidates[s.best()].logit + exact_log64(p[0]);
+    s.keep_if([=](const sampler_candidate& c) { return c.logit >= least; });
+}
+
+// XTC (p-e-w: oobabooga/text-generation-webui pull request 6335): with the given probability, of all candidates at or above the threshold
+// only the worst stays, so that a likely but not the likeliest way is taken.
+void step_xtc(sampler& s, const float* p) {
+    if (p[0] == 0) return;
+    if (s.random.uniform() >= p[0]) return;
+    const double least = s.weigh() * p[1];
+    const auto& all = s.candidates;
+    size_t worst = 0, n_above = 0;
+    for (size_t i = 0; i < all.size(); i++)
+        if (all[i].weight >= least && (n_above++ == 0 || all[i].logit <= all[worst].logit)) worst = i;
+    if (n_above < 2) return;
+    const int32_t kept = all[worst].id;
+    s.keep_if([=](const sampler_candidate& c) { return c.weight < least || c.id == kept; });
+    s.logits_changed();  // the best is gone: weights are relative to it
+}
+
+// Divides the logits by the temperature. With a range, the temperature lies in [temp - range, temp + range] by the entropy of the
+// candidates over its maximum, to the power of the exponent (S. Zhu et al.: EDT, 2024; llama.cpp's form). 0: the best is chosen.
+void step_temp(sampler& s, const float* p) {
+    double temp = p[0];
+    if (temp > 0 && p[1] > 0 && s.candidates.size() > 1) {
+        double ln_norm;
+        const double share = sampler_entropy(s, &ln_norm) / exact_log64(double(s.candidates.size()));
+        const double low = std::max(0.0, temp - p[1]), high = temp + p[1];
+        temp = low + (high - low) * (share > 0 ? exact_pow64(std::min(share, 1.0), p[2]) : p[2] == 0);
+    }
+    if (temp == 1) return;
+    if (temp < 1e-30) {  // 0, or so small that the division might overflow
+        const int32_t best = s.candidates[s.best()].id;
+        s.keep_if([=](const sampler_candidate& c) { return c.id == best; });
+        return;
+    }
+    for (auto& c : s.candidates) c.logit /= temp;
+    s.logits_changed();
+}
+
+// Mirostat 2 (S. Basu et al., 2020): drops what is more surprising than a bound; sampler::choose moves the bound towards tau.
+void step_mirostat(sampler& s, const float* p) {
+    if (p[0] == 0) return;
+    if (s.mirostat_bound < 0) s.mirostat_bound = 2 * double(p[0]);
+    const double least = s.weigh() * exact_exp64(-s.mirostat_bound * kSamplerLn2);
+    const int32_t best = s.candidates[s.best()].id;
+    s.keep_if([=](const sampler_candidate& c) { return c.weight >= least || c.id == best; });
+}
+
+// ---- the table -----------------------------------------------------------------------------------------------------------------------
+
+enum sampler_row_kind { kSamplerShapes, kSamplerCuts, kSamplerMore };  // shapes logits; cuts the list; another parameter of the row above
+
+struct sampler_row {
+    duet_sampler_param param;
+    bool               is_whole;                   // only whole numbers
+    sampler_row_kind   kind;
+    void (*run)(sampler& s, const float* values);  // values of this row and those after it
+};
+
+// Rows run in this order. Penalties come first because they speak of raw logits; the cuts come before the temperature, so that what is
+// cut does not depend on it; top_k is the first that looks at single candidates because it makes the others cheap; XTC takes from what
+// the cuts found good; the temperature only shapes the final draw. Biases are added before the first row. While mirostat is on, the
+// rows that cut run at their defaults, where they do nothing: it is the cut then.
+constexpr sampler_row kSamplerRows[] = {
+    {{"repeat_penalty", "divides positive logits of recent tokens, multiplies negative ones (1: off)", 1, 0.01f, 100},
+     false, kSamplerShapes, step_penalties},
+    {{"repeat_last_n", "tokens that count as recent for the three penalties (0: none, -1: all)", 64, -1, 16777216},
+     true, kSamplerMore, nullptr},
+    {{"frequency_penalty", "taken from a logit for each time its token is among the recent (0: off)", 0, -100, 100},
+     false, kSamplerMore, nullptr},
+    {{"presence_penalty", "taken from a logit once when its token is among the recent (0: off)", 0, -100, 100},
+     false, kSamplerMore, nullptr},
+    {{"dry.multiplier", "strength of the penalty on tokens that would lengthen a repeated run (0: off)", 0, 0, 1000},
+     false, kSamplerShapes, step_dry},
+    {{"dry.base", "growth of the penalty with each token of the run", 1.75f, 1, 100}, false, kSamplerMore, nullptr},
+    {{"dry.allowed_length", "shortest run that is penalized", 2, 1, 16777216}, true, kSamplerMore, nullptr},
+    {{"dry.last_n", "tokens searched for runs (0: none, -1: all)", -1, -1, 16777216}, true, kSamplerMore, nullptr},
+    {{"top_n_sigma", "keeps logits within n standard deviations of the largest (0: off)", 0, 0, 1000},
+     false, kSamplerCuts, step_top_n_sigma},
+    {{"top_k", "keeps the k best (0: off)", 0, 0, 16777216}, true, kSamplerCuts, step_top_k},
+    {{"typical_p", "keeps the most typical up to this share of probability (1: off)", 1, 0, 1},
+     false, kSamplerCuts, step_typical_p},
+    {{"top_p", "keeps the best up to this share of probability (1: off)", 1, 0, 1},
+     false, kSamplerCuts, step_top_p},
+    {{"min_p", "keeps what is at least this times as likely as the best (0: off)", 0, 0, 1},
+     false, kSamplerCuts, step_min_p},
+    {{"xtc.probability", "chance that the best are dropped (0: off)", 0, 0, 1},
+     false, kSamplerCuts, step_xtc},
+    {{"xtc.threshold", "of those at least this likely, only the last stays", 0.1f, 0, 1}, false, kSamplerMore, nullptr},
+    {{"temp", "below 1 prefers the likely, above 1 the unlikely (1: off, 0: always the best)", 1, 0, 100},
+     false, kSamplerShapes, step_temp},
+    {{"dynatemp.range", "the temperature follows the entropy within this range (0: off)", 0, 0, 100},
+     false, kSamplerMore, nullptr},
+    {{"dynatemp.exponent", "how the temperature follows the entropy", 1, 0, 100}, false, kSamplerMore, nullptr},
+    {{"mirostat.tau", "surprise aimed at, in bits, instead of the cuts (0: off)", 0, 0, 100},
+     false, kSamplerShapes, step_mirostat},
+    {{"mirostat.eta", "how fast mirostat corrects", 0.1f, 0, 10}, false, kSamplerMore, nullptr},
+};
+constexpr size_t kSamplerRowCount = sizeof kSamplerRows / sizeof kSamplerRows[0];
+
+// The row of a name; the count where there is none.
+constexpr size_t sampler_row_of(std::string_view name) {
+    size_t i = 0;
+    while (i < kSamplerRowCount && kSamplerRows[i].param.name != name) i++;
+    return i;
+}
+constexpr size_t kMirostatRow = sampler_row_of("mirostat.tau");
+
+uint64_t sampler_splitmix(uint64_t* state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint64_t sampler_rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
+
+}  // namespace
+
+// ---- the generator -------------------------------------------------------------------------------------------------------------------
+
+sampler_random::sampler_random(uint64_t seed) {
+    for (uint64_t& word : state_) word = sampler_splitmix(&seed);
+}
+
+uint64_t sampler_random::next() {
+    uint64_t* s = state_;
+    const uint64_t result = sampler_rotate(s[1] * 5, 7) * 9, t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = sampler_rotate(s[3], 45);
+    return result;
+}
+
+// ---- the sampler ---------------------------------------------------------------------------------------------------------------------
+
+sampler::sampler(uint64_t seed) : random(seed) {
+    for (const sampler_row& row : kSamplerRows) values_.push_back(row.param.default_value);
+}
+
+duet_status sampler::set(const char* name, float value, error_text& err) {
+    const size_t i_row = sampler_row_of(name);
+    if (i_row == kSamplerRowCount) {
+        std::string known;
+        for (const sampler_row& row : kSamplerRows) known += std::string(known.empty() ? "" : ", ") + row.param.name;
+        return fail(err, DUET_ERR_ARG, "sampler parameter \"%.64s\": unknown; there are %s", name, known.c_str());
+    }
+    const sampler_row& row = kSamplerRows[i_row];
+    // written so that NaN fails
+    if (!(value >= row.param.min_value && value <= row.param.max_value) || (row.is_whole && value != float(int32_t(value))))
+        return fail(err, DUET_ERR_ARG, "sampler parameter %s: want a %snumber from %g to %g, got %g", name, row.is_whole ? "whole " : "",
+                    double(row.param.min_value), double(row.param.max_value), double(value));
+    values_[i_row] = value;
+    if (i_row == kMirostatRow) mirostat_bound = -1;
+    return DUET_OK;
+}
+
+duet_status sampler::set_bias(int32_t id, float bias, error_text& err) {
+    if (id < 0 || bias != bias)
+        return fail(err, DUET_ERR_ARG, "bias: want an id of 0 or more and a number, got id %d and bias %g", id, double(bias));
+    const auto at = std::lower_bound(biases_.begin(), biases_.end(), id, [](const id_bias& b, int32_t i) { return b.id < i; });
+    if (at != biases_.end() && at->id == id) at->bias = bias;
+    else biases_.insert(at, {id, bias});
+    return DUET_OK;
+}
+
+duet_status sampler::add_dry_breaker(int32_t id, error_text& err) {
+    if (id < 0) return fail(err, DUET_ERR_ARG, "dry breaker: want an id of 0 or more, got %d", id);
+    const auto at = std::lower_bound(dry_breakers.begin(), dry_breakers.end(), id);
+    if (at == dry_breakers.end() || *at != id) dry_breakers.insert(at, id);
+    return DUET_OK;
+}
+
+duet_status sampler::accept(int32_t id, error_text& err) {
+    if (id < 0) return fail(err, DUET_ERR_ARG, "accept: want an id of 0 or more, got %d", id);
+    history.push_back(id);
+    return DUET_OK;
+}
+
+void sampler::reset(uint64_t seed) {
+    history.clear();
+    random = sampler_random(seed);
+    mirostat_bound = -1;
+}
+
+double sampler::weigh() {
+    double total = 0;
+    if (weights_known_) {
+        for (const auto& c : candidates) total += c.weight;
+        return total;
+    }
+    const double largest = candidates[best()].logit;
+    for (auto& c : candidates) total += c.weight = exact_exp64(c.logit - largest);
+    weights_known_ = true;
+    return total;
+}
+
+size_t sampler::best() const {
+    size_t i_best = 0;
+    for (size_t i = 1; i < candidates.size(); i++)
+        if (candidates[i].logit > candidates[i_best].logit) i_best = i;
+    return i_best;
+}
+
+template <class Key> void sampler::keep_share(double share, Key key) {
+    const double want = share * weigh();
+    ranking.clear();
+    for (size_t i = 0; i < candidates.size(); i++) ranking.push_back({key(candidates[i]), i});
+    // Sorted piece by piece: the prefix is short as a rule, the list may be the whole vocabulary.
+    size_t n_kept = 0, n_sorted = 0, piece = 64;
+    for (double sum = 0; n_kept == 0 || (sum < want && n_kept < ranking.size()); n_kept++) {
+        if (n_kept == n_sorted) {
+            n_sorted = std::min(n_sorted + piece, ranking.size());
+            piece *= 4;
+            std::nth_element(ranking.begin() + n_kept, ranking.begin() + n_sorted - 1, ranking.end());
+            std::sort(ranking.begin() + n_kept, ranking.begin() + n_sorted);
+        }
+        sum += candidates[ranking[n_kept].index].weight;
+    }
+    std::sort(ranking.begin(), ranking.begin() + n_kept, [](const ranked& a, const ranked& b) { return a.index < b.index; });
+    for (size_t i = 0; i < n_kept; i++) candidates[i] = candidates[ranking[i].index];
+    candidates.resize(n_kept);
+}
+
+// The candidate in whose part of [0, total) u * total falls; moves mirostat's bound.
+size_t sampler::pick(double u) {
+    const double total = weigh(), want = u * total;
+    size_t       i_picked = best();  // where rounding leaves want at the very end
+    double       sum = 0;
+    for (size_t i = 0; i < candidates.size(); i++) {
+        sum += candidates[i].weight;
+        if (want < sum) {
+            i_picked = i;
+            break;
+        }
+    }
+    if (const float* p = &values_[kMirostatRow]; p[0] > 0) {
+        const double surprise = -exact_log64(candidates[i_picked].weight / total) / kSamplerLn2;
+        mirostat_bound = std::max(0.0, mirostat_bound - p[1] * (surprise - p[0]));
+    }
+    return i_picked;
+}
+
+duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* id, error_text& err) {
+    if (!all_logits || !id || n_vocab < 1)
+        return fail(err, DUET_ERR_ARG, "choose: want logits, an id and a vocabulary of 1 or more, got n_vocab %d", n_vocab);
+    size_t n_nan = 0;
+    for (int32_t i = 0; i < n_vocab; i++) n_nan += all_logits[i] != all_logits[i];
+    if (n_nan) {
+        const int32_t at = int32_t(std::find_if(all_logits, all_logits + n_vocab, [](float x) { return x != x; }) - all_logits);
+        return fail(err, DUET_ERR_NAN, "%zu of %d logits are not a number, the first at id %d", n_nan, n_vocab, at);
+    }
+    logits.assign(all_logits, all_logits + n_vocab);
+    count.resize(n_vocab);
+    for (const id_bias& b : biases_)  // an infinite bias forbids or forces, whatever the logit is
+        if (b.id < n_vocab) logits[b.id] = b.bias - b.bias == 0 ? logits[b.id] + b.bias : b.bias;
+    const auto largest = std::max_element(logits.begin(), logits.end());
+    if (*largest == -INFINITY) return fail(err, DUET_ERR_NAN, "none of %d logits is above -inf", n_vocab);
+
+    const double u = random.uniform();
+    if (*largest == INFINITY) {
+        *id = int32_t(largest - logits.begin());
+        return DUET_OK;
+    }
+    weights_known_ = false;
+    const bool is_mirostat = values_[kMirostatRow] > 0;
+    float      defaults[kSamplerRowCount];
+    for (size_t i = 0; i < kSamplerRowCount; i++) defaults[i] = kSamplerRows[i].param.default_value;
+    for (size_t i = 0; i < kSamplerRowCount; i++) {
+        const sampler_row& row = kSamplerRows[i];
+        if (row.run) row.run(*this, (row.kind == kSamplerCuts && is_mirostat ? defaults : values_.data()) + i);
+    }
+    *id = candidates[pick(u)].id;
+    return DUET_OK;
+}
+
+}  // namespace duet
+
+// ---- runtime.h -----------------------------------------------------------------------------------------------------------------------
+
+struct duet_sampler {
+    duet::sampler    sampler;
+    duet::error_text error;
+};
+
+namespace {
+
+// The border of the library: memory that runs out becomes a status.
+template <class Call> duet_status sampler_call(duet_sampler* handle, Call call) {
+    if (!handle) return DUET_ERR_ARG;
+    try {
+        return call(handle->sampler, handle->error);
+    } catch (const std::bad_alloc&) {
+        handle->error.text = "out of memory";  // short enough to need none
+        return DUET_ERR_MEMORY;
+    }
+}
+
+}  // namespace
+
+duet_status duet_sampler_create(uint64_t seed, duet_sampler** out) {
+    if (!out) return DUET_ERR_ARG;
+    *out = nullptr;
+    try {
+        *out = new duet_sampler{duet::sampler(seed), {}};
+    } catch (const std::bad_alloc&) {
+        return DUET_ERR_MEMORY;
+    }
+    return DUET_OK;
+}
+
+void duet_sampler_free(duet_sampler* sampler) { delete sampler; }
+
+const char* duet_sampler_error(const duet_sampler* sampler) { return sampler ? sampler->error.text.c_str() : "sampler is NULL"; }
+
+const duet_sampler_param* duet_sampler_param_row(int32_t i_row) {
+    return i_row >= 0 && size_t(i_row) < duet::kSamplerRowCount ? &duet::kSamplerRows[i_row].param : nullptr;
+}
+
+duet_status duet_sampler_set(duet_sampler* sampler, const char* name, float value) {
+    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) {
+        return name ? s.set(name, value, err) : duet::fail(err, DUET_ERR_ARG, "sampler parameter: the name is NULL");
+    });
+}
+
+duet_status duet_sampler_bias(duet_sampler* sampler, int32_t id, float bias) {
+    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) { return s.set_bias(id, bias, err); });
+}
+
+duet_status duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id) {
+    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) { return s.add_dry_breaker(id, err); });
+}
+
+duet_status duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id) {
+    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) { return s.choose(logits, n_vocab, id, err); });
+}
+
+duet_status duet_sampler_accept(duet_sampler* sampler, int32_t id) {
+    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) { return s.accept(id, err); });
+}
+
+void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
+    if (sampler) sampler->sampler.reset(seed);
+}
