@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <memory>
+#include <new>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,6 +40,19 @@ struct tool_error {
     }
 };
 
+// Ends a program: runs its work, tells the error, gives the exit code.
+template <class work_fn>
+int finish_tool(const char* tool, work_fn work) {
+    tool_error error;
+    try {
+        if (work(&error) == DUET_OK) return kExitGood;
+    } catch (const std::bad_alloc&) {
+        error.set(DUET_ERR_MEMORY, "out of memory");
+    }
+    std::fprintf(stderr, "%s: %s\n", tool, error.message.c_str());
+    return kExitFailed;
+}
+
 struct model_options {
     std::string      path, device = "auto", isa = "auto";
     int32_t          n_threads = 0, n_ctx = 0, max_batch = 512, cache_type = DUET_CACHE_F16;
@@ -51,8 +65,10 @@ inline void add_model_path(tool_args& args, model_options* options) {
     args.text("-m, --model", "FILE", "the model, a GGUF file (of a split model the first part)", &options->path);
 }
 
-inline void add_device_flags(tool_args& args, model_options* options) {
-    args.integer("-t, --threads", "N", "threads (0: one per physical core)", &options->n_threads, 0, 1024);
+constexpr int32_t kMaxThreads = 1024;
+
+inline void add_device_flags(tool_args& args, model_options* options, bool with_threads = true) {
+    if (with_threads) args.integer("-t, --threads", "N", "threads (0: one per physical core)", &options->n_threads, 0, kMaxThreads);
     args.choice("-ctk, --cache-type", "f16|f32|q8_0", "number format of the attention cache (default f16)", &options->cache_type);
     args.text("--device", "auto|cpu", "where to compute (default auto)", &options->device);
     args.text("--cpu-isa", "ISA", "auto, scalar, avx2 or avx512: the bits are the same (default auto)", &options->isa);

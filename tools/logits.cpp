@@ -116,8 +116,5 @@ int main(int argc, char** argv) {
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (options.out_path.empty()) return args.usage_error("no output: want -o FILE"), kExitUsage;
     if (options.ids_text.empty() == options.ids_file.empty()) return args.usage_error("want either --ids or --ids-file"), kExitUsage;
-    tool_error error;
-    if (work(options, &error) == DUET_OK) return kExitGood;
-    std::fprintf(stderr, "logits: %s\n", error.message.c_str());
-    return kExitFailed;
+    return finish_tool("logits", [&](tool_error* error) { return work(options, error); });
 }

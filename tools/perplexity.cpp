@@ -129,8 +129,5 @@ int main(int argc, char** argv) {
     if (options.text_path.empty()) return args.usage_error("no text: want -f FILE"), kExitUsage;
     if (options.n_chunks == 0) return args.usage_error("--chunks: want -1 or at least 1, got '0'"), kExitUsage;
     if (options.stride >= options.model.n_ctx) return args.usage_error("--stride: want less than the context (-c)"), kExitUsage;
-    tool_error error;
-    if (work(options, &error) == DUET_OK) return kExitGood;
-    std::fprintf(stderr, "perplexity: %s\n", error.message.c_str());
-    return kExitFailed;
+    return finish_tool("perplexity", [&](tool_error* error) { return work(options, error); });
 }

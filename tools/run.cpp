@@ -363,5 +363,11 @@ int main(int argc, char** argv) {
     action.sa_handler = on_interrupt;
     action.sa_flags = SA_RESETHAND;  // the second Ctrl-C kills
     sigaction(SIGINT, &action, nullptr);
-    return complete(options);
+    try {
+        return complete(options);
+    } catch (const std::bad_alloc&) {
+        tool_error error;
+        error.set(DUET_ERR_MEMORY, "out of memory");
+        return report(options, error);
+    }
 }

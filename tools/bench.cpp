@@ -1,0 +1,270 @@
+// tools/bench.cpp: the program `bench`: prompt and generation speed of a file or of a synthetic model, against the memory bandwidth
+// measured in the same run. Owns: what is timed and how it is told. Must not know: anything behind runtime.h.
+// Main path: [tools/bench.cpp] -> runtime.h
+#include "args.h"
+#include "common.h"
+#include "json.h"
+#include "synthetic.h"
+
+namespace {
+
+struct bench_options {
+    model_options        model;
+    std::string          synthetic, save_path;
+    std::vector<int32_t> n_prompts{512}, n_gens{128}, n_seqs{1}, n_threads{0};
+    int32_t              depth = 0, n_reps = 5;
+    bool                 is_json = false, with_ops = false;
+};
+
+struct bench_test {
+    std::string         name;
+    int32_t             n_threads = 0, n_prompt = 0, n_gen = 0, n_seqs = 1;
+    std::vector<double> seconds;
+    double median() const {
+        std::vector<double> sorted = seconds;
+        std::sort(sorted.begin(), sorted.end());
+        const size_t n = sorted.size();
+        return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+    }
+    double n_tok() const { return (double)(n_prompt + n_gen) * n_seqs; }
+    double speed() const { return n_tok() / median(); }
+    // The slowest and the fastest repetition.
+    double min_speed() const { return n_tok() / *std::max_element(seconds.begin(), seconds.end()); }
+    double max_speed() const { return n_tok() / *std::min_element(seconds.begin(), seconds.end()); }
+};
+
+// One model with one number of threads.
+struct bench_run {
+    const bench_options& options;
+    model_ptr            model;
+    session_ptr          session;
+    duet_memory_plan     plan = {};
+    duet_model_info      info = {};
+    double               bandwidth = 0, first_token_seconds = 0;
+    int32_t              n_threads = 0;
+    uint32_t             random = 1;
+    std::vector<int32_t> ids, seqs;
+
+    explicit bench_run(const bench_options& o) : options(o) {}
+
+    int32_t random_id() { return (int32_t)((random = random * 1664525u + 1013904223u) >> 8) % info.n_vocab; }
+
+    // n_tok random tokens for each of n_seqs sequences, all in one call.
+    duet_status decode(int32_t n_tok, int32_t n_seqs, tool_error* error) {
+        ids.resize((size_t)n_tok * (size_t)n_seqs);
+        seqs.resize(ids.size());
+        for (size_t i = 0; i < ids.size(); i++) {
+            ids[i] = random_id();
+            seqs[i] = (int32_t)(i / (size_t)n_tok);
+        }
+        // Each sequence of a generating step wants its logits; of a prompt only the last token does.
+        const std::vector<uint8_t> want(n_tok == 1 ? ids.size() : 0, 1);
+        duet_batch batch = {};
+        batch.n_tok = (int32_t)ids.size();
+        batch.token = ids.data();
+        batch.seq = seqs.data();
+        batch.want_logits = want.empty() ? nullptr : want.data();
+        const duet_status status = duet_decode(session.get(), &batch);
+        return status == DUET_OK ? DUET_OK : error->set(status, duet_session_error(session.get()));
+    }
+
+    // Sequences 0 .. n_seqs - 1 hold `depth` tokens afterwards; the first one is computed, the others share its pages.
+    duet_status rewind(int32_t n_seqs, tool_error* error) {
+        if (duet_seq_length(session.get(), 0) < options.depth && decode(options.depth - duet_seq_length(session.get(), 0), 1, error) != DUET_OK)
+            return error->status;
+        for (int32_t i = 0; i < n_seqs; i++) {
+            duet_status status = duet_seq_length(session.get(), i) < options.depth ? duet_seq_copy(session.get(), 0, i) : DUET_OK;
+            if (status == DUET_OK) status = duet_seq_trim(session.get(), i, options.depth);
+            if (status != DUET_OK) return error->set(status, duet_session_error(session.get()));
+        }
+        return DUET_OK;
+    }
+
+    duet_status run_once(const bench_test& test, double* seconds, tool_error* error) {
+        if (rewind(test.n_seqs, error) != DUET_OK) return error->status;
+        const double start = now_seconds();
+        if (test.n_prompt && decode(test.n_prompt, test.n_seqs, error) != DUET_OK) return error->status;
+        for (int32_t i = 0; i < test.n_gen; i++)
+            if (decode(1, test.n_seqs, error) != DUET_OK) return error->status;
+        *seconds = now_seconds() - start;
+        return DUET_OK;
+    }
+
+    // bytes: the synthetic file, or NULL to open the path.
+    duet_status open(const synthetic_model* made, int32_t threads, tool_error* error) {
+        model_options opened = options.model;
+        opened.n_threads = n_threads = threads;
+        const auto largest = [](const std::vector<int32_t>& v) { return *std::max_element(v.begin(), v.end()); };
+        opened.n_ctx = options.depth + std::max(largest(options.n_prompts), largest(options.n_gens)) + 1;
+        bandwidth = duet_measure_bandwidth_gbps(threads);
+        const double start = now_seconds();
+        if (made) {
+            const duet_model_params params = model_params_of(opened);
+            duet_model*             handle = nullptr;
+            const duet_status       status = duet_model_open_memory(made->file, made->n_file_bytes, &params, &handle);
+            model.reset(handle);
+            if (status != DUET_OK) return error->set(status, handle ? duet_model_error(handle) : "");
+        } else if (open_model(opened, &model, error) != DUET_OK) return error->status;
+        if (open_session(model.get(), opened, largest(options.n_seqs), &session, &plan, error) != DUET_OK) return error->status;
+        info.struct_size = sizeof info;
+        duet_model_get_info(model.get(), &info);
+        const double opened_seconds = now_seconds() - start;
+        // The first prompt warms up; with the opening it is what a user waits for.
+        double     seconds = 0;
+        bench_test first;
+        first.n_prompt = std::max(1, options.n_prompts[0]);
+        if (run_once(first, &seconds, error) != DUET_OK) return error->status;
+        first_token_seconds = opened_seconds + seconds;
+        return DUET_OK;
+    }
+
+    duet_status measure(bench_test* test, tool_error* error) {
+        test->n_threads = n_threads;
+        bench_test warm_up = *test;
+        warm_up.n_gen = std::min(test->n_gen, 2);
+        double seconds = 0;
+        if (run_once(warm_up, &seconds, error) != DUET_OK) return error->status;
+        for (int32_t i = 0; i < options.n_reps; i++) {
+            if (run_once(*test, &seconds, error) != DUET_OK) return error->status;
+            test->seconds.push_back(seconds);
+        }
+        bandwidth = std::max(bandwidth, duet_measure_bandwidth_gbps(n_threads));
+        return DUET_OK;
+    }
+
+    // Weight bytes a generating step reads, over its time: once for all sequences.
+    double gbps(const bench_test& test) const { return test.n_gen ? (double)info.decode_bytes * test.n_gen / test.median() / 1e9 : 0; }
+    // Two operations for each weight that is multiplied; the gathered embedding table of an untied model is not.
+    double gops(const bench_test& test) const {
+        const double table = duet_file_find_tensor(duet_model_file(model.get()), "output.weight") < 0 ? 0 : (double)info.n_vocab * info.dim;
+        return 2 * ((double)info.n_params - table) * test.speed() / 1e9;
+    }
+    double share(double value) const { return bandwidth > 0 ? 100 * value / bandwidth : 0; }
+
+    void print_model() const {
+        std::printf("%s %s, %s, %.2f GB of weights, device %s, cache %.1f MB\n", info.architecture, json_string(info.name).c_str(), info.main_type,
+                    info.weight_bytes / 1e9, info.device, plan.cache_bytes / 1e6);
+        std::printf("duet %s (%s); read bandwidth %.1f GB/s; first token after %.2f s; peak memory %.0f MB\n", duet_version(), duet_build_info(),
+                    bandwidth, first_token_seconds, proc_bytes("/proc/self/status", "VmHWM:") / 1e6);
+    }
+    void print(const bench_test& test) const {
+        if (!test.n_gen) std::printf("%-14s %8d %12.2f %10.2f - %-10.2f %8s %8s %10.1f\n", test.name.c_str(), n_threads, test.speed(), test.min_speed(),
+                                     test.max_speed(), "", "", gops(test));
+        else std::printf("%-14s %8d %12.2f %10.2f - %-10.2f %8.2f %6.0f %% %10.1f\n", test.name.c_str(), n_threads, test.speed(), test.min_speed(),
+                         test.max_speed(), gbps(test), share(gbps(test)), gops(test));
+        std::fflush(stdout);
+    }
+    std::string json(const bench_test& test) const {
+        char        text[512];
+        std::string samples;
+        for (double s : test.seconds) samples += (samples.empty() ? "" : ",") + std::to_string(test.n_tok() / s);
+        std::snprintf(text, sizeof text, "{\"test\":\"%s\",\"n_threads\":%d,\"n_prompt\":%d,\"n_gen\":%d,\"n_seqs\":%d,\"depth\":%d,\"tok_per_s\":%.4f,"
+                      "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"gops\":%.4f,\"samples\":[", test.name.c_str(), n_threads,
+                      test.n_prompt, test.n_gen, test.n_seqs, options.depth, test.speed(), test.min_speed(), test.max_speed(), gbps(test), bandwidth, gops(test));
+        return text + samples + "]}";
+    }
+
+    // Where the time of one test goes, kind of op by kind of op.
+    duet_status profile(const bench_test& test, std::string* json_rows, tool_error* error) {
+        double seconds = 0;
+        if (rewind(test.n_seqs, error) != DUET_OK) return error->status;
+        duet_session_profile(session.get(), 1);
+        const duet_status status = run_once(test, &seconds, error);
+        double            total_us = 0;
+        for (int32_t i = 0; const duet_profile_row* row = duet_session_profile_row(session.get(), i); i++) total_us += (double)row->time_us;
+        if (!options.is_json) std::printf("\n%s, %.1f ms, of which in ops %.1f ms\n%-24s %8s %10s %7s %8s %8s %9s\n", test.name.c_str(), seconds * 1e3,
+                                          total_us / 1e3, "op", "calls", "ms", "share", "GB/s", "of max", "Gop/s");
+        for (int32_t i = 0; const duet_profile_row* row = duet_session_profile_row(session.get(), i); i++) {
+            const double us = std::max(1.0, (double)row->time_us), gb = row->weight_bytes / us / 1e3, ops = 2.0 * row->n_mac / us / 1e3;
+            char         text[320];
+            if (!options.is_json) std::printf("%-24s %8llu %10.2f %5.1f %% %8.2f %6.0f %% %9.1f\n", row->op, (unsigned long long)row->n_calls,
+                                              row->time_us / 1e3, 100 * row->time_us / std::max(1.0, total_us), gb, share(gb), ops);
+            std::snprintf(text, sizeof text, "%s{\"test\":\"%s\",\"op\":%s,\"n_calls\":%llu,\"time_us\":%llu,\"gbps\":%.3f,\"gops\":%.3f}",
+                          json_rows->empty() ? "" : ",", test.name.c_str(), json_string(row->op).c_str(), (unsigned long long)row->n_calls,
+                          (unsigned long long)row->time_us, gb, ops);
+            *json_rows += text;
+        }
+        duet_session_profile(session.get(), 0);
+        return status;
+    }
+};
+
+std::vector<bench_test> tests_of(const bench_options& options) {
+    std::vector<bench_test> tests;
+    const std::string       at = options.depth ? " @ " + std::to_string(options.depth) : "";
+    auto add = [&](const std::string& name, int32_t n_prompt, int32_t n_gen, int32_t n_seqs) {
+        bench_test test;
+        test.name = name + (n_seqs > 1 ? " x" + std::to_string(n_seqs) : "") + at;
+        test.n_prompt = n_prompt;
+        test.n_gen = n_gen;
+        test.n_seqs = n_seqs;
+        tests.push_back(test);
+    };
+    for (int32_t n : options.n_prompts) if (n) add("pp" + std::to_string(n), n, 0, 1);
+    for (int32_t n_seqs : options.n_seqs)
+        for (int32_t n : options.n_gens) if (n) add("tg" + std::to_string(n), 0, n, n_seqs);
+    return tests;
+}
+
+duet_status work(const bench_options& options, tool_error* error) {
+    synthetic_model made;
+    const bool      is_made = !options.synthetic.empty();
+    if (is_made && (made.parse(options.synthetic, error) != DUET_OK || made.build(error) != DUET_OK)) return error->status;
+    if (!options.save_path.empty()) {
+        const duet_status status = duet_writer_save(made.writer.get(), options.save_path.c_str());
+        return status == DUET_OK ? DUET_OK : error->set(status, duet_writer_error(made.writer.get()));
+    }
+    if (is_made && made.write_to_memory(error) != DUET_OK) return error->status;
+    std::string tests_json, ops_json, model_json;
+    for (int32_t threads : options.n_threads) {
+        bench_run run(options);
+        if (run.open(is_made ? &made : nullptr, threads, error) != DUET_OK) return error->status;
+        std::vector<bench_test> tests = tests_of(options);
+        if (!options.is_json) {
+            run.print_model();
+            std::printf("%-14s %8s %12s %23s %8s %8s %10s\n", "test", "threads", "tok/s", "slowest - fastest", "GB/s", "of max", "Gop/s");
+        }
+        for (bench_test& test : tests) {
+            if (run.measure(&test, error) != DUET_OK) return error->status;
+            if (!options.is_json) run.print(test);
+            tests_json += (tests_json.empty() ? "" : ",") + run.json(test);
+        }
+        for (size_t i = 0; options.with_ops && i < tests.size(); i++)
+            if (run.profile(tests[i], &ops_json, error) != DUET_OK) return error->status;
+        char text[512];
+        std::snprintf(text, sizeof text, "\"main_type\":\"%s\",\"n_params\":%llu,\"weight_bytes\":%llu,\"decode_bytes\":%llu,\"cache_bytes\":%llu,"
+                      "\"work_bytes\":%llu,\"first_token_s\":%.4f,\"peak_bytes\":%llu", run.info.main_type, (unsigned long long)run.info.n_params,
+                      (unsigned long long)run.info.weight_bytes, (unsigned long long)run.info.decode_bytes, (unsigned long long)run.plan.cache_bytes,
+                      (unsigned long long)run.plan.work_bytes, run.first_token_seconds, (unsigned long long)proc_bytes("/proc/self/status", "VmHWM:"));
+        model_json = "\"model\":" + json_string(run.info.name) + ",\"device\":" + json_string(run.info.device) + "," + text;
+    }
+    if (options.is_json)
+        std::printf("{\"duet\":\"%s\",\"build\":%s,%s,\"tests\":[%s],\"ops\":[%s]}\n", duet_version(), json_string(duet_build_info()).c_str(),
+                    model_json.c_str(), tests_json.c_str(), ops_json.c_str());
+    return DUET_OK;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    bench_options options;
+    tool_args args("bench", "(-m model.gguf | --synthetic 8b:q4_0) [options]",
+                   "Measures prompt (pp) and generation (tg) speed: medians, beside the memory bandwidth measured in the same run.");
+    add_model_path(args, &options.model);
+    args.text("--synthetic", "SHAPE:FORMAT[:OUT]", "random weights instead of a file: 1b, 3b, 8b, 14b, 32b, 70b; OUT: format of the output matrix", &options.synthetic);
+    args.text("--save", "FILE", "write the synthetic model as a file, and exit", &options.save_path);
+    args.integers("-p, --n-prompt", "N,N", "prompt lengths (default 512; 0: none)", &options.n_prompts, 0, 1 << 20);
+    args.integers("-n, --n-gen", "N,N", "numbers of generated tokens (default 128; 0: none)", &options.n_gens, 0, 1 << 20);
+    args.integer("--depth, -d", "N", "tokens the context already holds (default 0)", &options.depth, 0, 1 << 28);
+    args.integers("--batch", "N,N", "sequences that generate together (default 1)", &options.n_seqs, 1, 1024);
+    args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &options.model.max_batch, 1, 1 << 20);
+    args.integer("-r, --repetitions", "N", "repetitions of each test (default 5)", &options.n_reps, 1, 1000);
+    args.integers("-t, --threads", "N,N", "threads (default 0: one per physical core)", &options.n_threads, 0, kMaxThreads);
+    args.flag("--ops", "also the time of each kind of op", &options.with_ops);
+    args.flag("--json", "one JSON object instead of tables", &options.is_json);
+    add_device_flags(args, &options.model, false);
+    if (int code; !args.parse(argc, argv, &code)) return code;
+    if (options.model.path.empty() == options.synthetic.empty()) return args.usage_error("want either -m FILE or --synthetic SHAPE:FORMAT"), kExitUsage;
+    if (!options.save_path.empty() && options.synthetic.empty()) return args.usage_error("--save wants --synthetic"), kExitUsage;
+    return finish_tool("bench", [&](tool_error* error) { return work(options, error); });
+}
