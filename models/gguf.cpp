@@ -1,0 +1,356 @@
+// models/gguf.cpp: an opened GGUF file: its parts joined, names found, typed reads of hyper-parameters.
+// Owns: the mappings, the rules of split files. Must not know: architectures, devices, the bytes of the format (models/gguf_part.cpp).
+// Main path: runtime.cpp -> [models/gguf.cpp] -> models/<family>.cpp       Writer: models/gguf_write.cpp
+#include "file_map.h"
+#include "gguf_part.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+// Splits "dir/name-00001-of-00003.gguf": the text before the number of the part, the numbers, the text after. false: no such name.
+struct gguf_part_name { std::string before, after; uint32_t no = 0, count = 0; };
+bool gguf_split_name(const std::string& path, gguf_part_name* out) {
+    auto digits = [&](size_t at) {
+        uint32_t n = 0;
+        for (size_t i = at; i < at + 5; i++) {
+            if (path[i] < '0' || path[i] > '9') return UINT32_MAX;
+            n = n * 10 + (uint32_t)(path[i] - '0');
+        }
+        return n;
+    };
+    const size_t kLength = 15;  // -00001-of-00003
+    const size_t at = path.size() < kLength ? std::string::npos : path.rfind("-of-");
+    if (at == std::string::npos || at < 6 || at + 9 > path.size() || path[at - 6] != '-') return false;
+    out->no = digits(at - 5);
+    out->count = digits(at + 4);
+    out->before = path.substr(0, at - 5);
+    out->after = path.substr(at + 9);
+    return out->no != UINT32_MAX && out->count != UINT32_MAX && out->after.find('/') == std::string::npos;
+}
+
+// What a gguf_file holds beside its public fields.
+struct gguf_parts {
+    std::vector<file_map>    maps;                    // one per part
+    std::vector<std::string> paths;                   // as shown in messages
+    std::vector<uint32_t>    kv_order, tensor_order;  // indexes sorted by name: found by halving, so that no choice of names is slow
+};
+
+// Reads the parts of a file into one.
+struct gguf_joiner {
+    gguf_file&                file;
+    gguf_parts&               parts;
+    error_text&               err;
+    std::vector<file_map>&    maps = parts.maps;
+    std::vector<std::string>& paths = parts.paths;
+
+    duet_status part_error(size_t i_part, const char* what, const std::string& rule) const {
+        return fail(err, DUET_ERR_FORMAT, "%s: %s: %s", paths[i_part].c_str(), what, rule.c_str());
+    }
+
+    // Reads maps.back(); kvs of later parts are returned in *later and not kept.
+    duet_status add(std::vector<gguf_kv>* later) {
+        const size_t i_part = maps.size() - 1;
+        gguf_part    part{paths[i_part], maps[i_part].data(), maps[i_part].size(), 0, (int32_t)i_part, err, {}, {}, {}, {}, {}};
+        DUET_TRY(part.read_all());
+        if (i_part == 0) {
+            file.version = part.version;
+            file.kvs = std::move(part.kvs);
+            file.tensors = std::move(part.tensors);
+        } else {
+            *later = std::move(part.kvs);
+            file.tensors.insert(file.tensors.end(), part.tensors.begin(), part.tensors.end());
+        }
+        return DUET_OK;
+    }
+
+    static const gguf_kv* first_of(const std::vector<gguf_kv>& kvs, const char* key) {
+        for (const gguf_kv& kv : kvs)
+            if (kv.key == key) return &kv;
+        return nullptr;
+    }
+    // Integer of a split key; fallback when it is absent. Its type was checked with the known keys.
+    static int64_t split_value(const std::vector<gguf_kv>& kvs, const char* key, int64_t fallback) {
+        const gguf_kv* kv = first_of(kvs, key);
+        if (kv && !gguf_file::value_int(*kv, 0, &fallback)) return INT64_MAX;
+        return fallback;
+    }
+
+    // What the first part says about itself; *n_parts is 1 for a file that is whole.
+    duet_status read_split(const char* path, int64_t* n_parts) {
+        const int64_t  count = split_value(file.kvs, "split.count", 0), no = split_value(file.kvs, "split.no", 0);
+        gguf_part_name name;
+        *n_parts = std::max<int64_t>(count, 1);
+        if (count < 0 || count > 65535) return part_error(0, "split.count", "want 0 to 65535, got " + std::to_string(count));
+        if (no < 0 || no >= *n_parts)
+            return part_error(0, "split.no", "want 0 to " + std::to_string(*n_parts - 1) + " (split.count - 1), got " + std::to_string(no));
+        if (count <= 1) return DUET_OK;
+        if (!path) return part_error(0, "split.count", "part " + std::to_string(no + 1) + " of a split file: open split files by path");
+        if (!gguf_split_name(path, &name))
+            return part_error(0, "split.count", "one of " + std::to_string(count) + " parts, so its name must be like name-00001-of-" +
+                                                    number(count) + ".gguf");
+        if (no != 0)
+            return part_error(0, "split.no", "this is part " + std::to_string(no + 1) + " of " + std::to_string(count) + ": want the first, " +
+                                                 printable(name.before + number(1) + "-of-" + number(count) + name.after, kGgufPathBytes));
+        if ((int64_t)name.count != count || name.no != 1)
+            return part_error(0, "split.count", "the file says part 1 of " + std::to_string(count) + ", its name says part " +
+                                                    std::to_string(name.no) + " of " + std::to_string(name.count));
+        return DUET_OK;
+    }
+
+    static std::string number(int64_t n) {
+        char text[24];
+        snprintf(text, sizeof text, "%05lld", (long long)n);
+        return text;
+    }
+
+    duet_status add_later_parts(const char* path, int64_t n_parts) {
+        gguf_part_name name;
+        gguf_split_name(path, &name);
+        const int64_t n_tensors = split_value(file.kvs, "split.tensors.count", -1);
+        for (int64_t i = 1; i < n_parts; i++) {
+            const std::string part_path = name.before + number(i + 1) + "-of-" + number(n_parts) + name.after;
+            paths.push_back(printable(part_path, kGgufPathBytes));
+            maps.emplace_back();
+            if (duet_status s = maps.back().open(part_path.c_str(), err); s != DUET_OK) {
+                err.text += " (part " + std::to_string(i + 1) + " of " + std::to_string(n_parts) + " of a split file)";
+                return s;
+            }
+            std::vector<gguf_kv> later;
+            DUET_TRY(add(&later));
+            const int64_t no = split_value(later, "split.no", -1), count = split_value(later, "split.count", -1);
+            const int64_t later_tensors = split_value(later, "split.tensors.count", -1);
+            if (no != i) return part_error((size_t)i, "split.no", "want " + std::to_string(i) + ", got " + std::to_string(no));
+            if (count != n_parts)
+                return part_error((size_t)i, "split.count", "want " + std::to_string(n_parts) + ", got " + std::to_string(count));
+            if (later_tensors != n_tensors)
+                return part_error((size_t)i, "split.tensors.count", "want " + std::to_string(n_tensors) + " as in the first part, got " +
+                                                                        std::to_string(later_tensors));
+            for (const char* key : {"general.architecture", "general.name"}) {
+                const gguf_kv *a = first_of(file.kvs, key), *b = first_of(later, key);
+                if (a && b && a->strings[0] != b->strings[0])
+                    return part_error((size_t)i, key, "part of another model: want " + gguf_describe(*a) + ", got " + gguf_describe(*b));
+            }
+        }
+        return DUET_OK;
+    }
+
+    template <class T, class Name>
+    static std::vector<uint32_t> sorted(const std::vector<T>& items, Name name_of) {
+        std::vector<uint32_t> order(items.size());
+        for (size_t i = 0; i < order.size(); i++) order[i] = (uint32_t)i;
+        std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+            const int c = name_of(items[a]).compare(name_of(items[b]));
+            return c != 0 ? c < 0 : a < b;
+        });
+        return order;
+    }
+
+    duet_status index() {
+        std::vector<uint32_t>&kv_order = parts.kv_order, &tensor_order = parts.tensor_order;
+        kv_order = sorted(file.kvs, [](const gguf_kv& kv) { return kv.key; });
+        for (size_t i = 1; i < kv_order.size(); i++) {
+            const gguf_kv &a = file.kvs[kv_order[i - 1]], &b = file.kvs[kv_order[i]];
+            if (a.key == b.key)
+                return part_error(0, printable(b.key).c_str(), "at byte " + std::to_string(b.offset) + ": the key stands twice: want one, the "
+                                                               "other's value is at byte " + std::to_string(a.offset));
+        }
+        tensor_order = sorted(file.tensors, [](const gguf_tensor& t) { return t.name; });
+        for (size_t i = 1; i < tensor_order.size(); i++) {
+            const gguf_tensor &a = file.tensors[tensor_order[i - 1]], &b = file.tensors[tensor_order[i]];
+            if (a.name == b.name)
+                return part_error((size_t)b.i_file, ("tensor " + printable(b.name)).c_str(),
+                                  "at byte " + std::to_string(b.offset) + ": the name stands twice: want one, the other's data is at byte " +
+                                      std::to_string(a.offset) + " of part " + std::to_string(a.i_file + 1));
+        }
+        const int64_t want = split_value(file.kvs, "split.tensors.count", (int64_t)file.tensors.size());
+        if (want != (int64_t)file.tensors.size())
+            return part_error(0, "split.tensors.count", "want the number of tensors in all parts, " + std::to_string(file.tensors.size()) +
+                                                            ", got " + std::to_string(want));
+        return DUET_OK;
+    }
+
+    // maps[0] is set. path: nullptr when there is none to find later parts by.
+    duet_status run(const char* path) {
+        int64_t n_parts = 1;
+        DUET_TRY(add(nullptr));
+        DUET_TRY(read_split(path, &n_parts));
+        if (n_parts > 1) DUET_TRY(add_later_parts(path, n_parts));
+        file.n_parts = (int32_t)n_parts;
+        DUET_TRY(index());
+        for (size_t i = 0; i < maps.size(); i++) DUET_TRY(maps[i].check_size(paths[i].c_str(), err));
+        return DUET_OK;
+    }
+};
+
+}  // namespace
+
+struct gguf_file::impl : gguf_parts {};
+
+gguf_file::gguf_file() : impl_(std::make_unique<impl>()) {}
+gguf_file::~gguf_file() = default;
+gguf_file::gguf_file(gguf_file&&) noexcept = default;
+gguf_file& gguf_file::operator=(gguf_file&&) noexcept = default;
+
+duet_status gguf_file::open(const char* path_given, error_text& err) {
+    if (!path_given || !*path_given) return fail(err, DUET_ERR_ARG, "want the path of a GGUF file, got %s", path_given ? "\"\"" : "NULL");
+    gguf_file fresh;
+    fresh.path = path_given;
+    fresh.impl_->maps.emplace_back();
+    fresh.impl_->paths.push_back(printable(path_given, kGgufPathBytes));
+    DUET_TRY(fresh.impl_->maps[0].open(path_given, err));
+    DUET_TRY((gguf_joiner{fresh, *fresh.impl_, err}.run(path_given)));
+    *this = std::move(fresh);
+    return DUET_OK;
+}
+
+duet_status gguf_file::open_memory(const void* data, uint64_t n_bytes, error_text& err) {
+    if (!data) return fail(err, DUET_ERR_ARG, "want the bytes of a GGUF file, got NULL");
+    gguf_file fresh;
+    fresh.path = "memory";
+    fresh.impl_->maps.emplace_back();
+    fresh.impl_->paths.push_back(fresh.path);
+    fresh.impl_->maps[0].borrow(data, n_bytes);
+    DUET_TRY((gguf_joiner{fresh, *fresh.impl_, err}.run(nullptr)));
+    *this = std::move(fresh);
+    return DUET_OK;
+}
+
+duet_status gguf_file::open_reader(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err) {
+    if (!read) return fail(err, DUET_ERR_ARG, "want a read callback, got NULL");
+    gguf_file fresh;
+    fresh.path = "reader";
+    fresh.impl_->maps.emplace_back();
+    fresh.impl_->paths.push_back(fresh.path);
+    DUET_TRY(fresh.impl_->maps[0].read_all(read, user, n_bytes, err));
+    DUET_TRY((gguf_joiner{fresh, *fresh.impl_, err}.run(nullptr)));
+    *this = std::move(fresh);
+    return DUET_OK;
+}
+
+const gguf_kv* gguf_file::find(std::string_view key) const {
+    const auto& order = impl_->kv_order;
+    const auto  it = std::lower_bound(order.begin(), order.end(), key, [&](uint32_t i, std::string_view k) { return kvs[i].key < k; });
+    return it != order.end() && kvs[*it].key == key ? &kvs[*it] : nullptr;
+}
+
+const gguf_tensor* gguf_file::find_tensor(std::string_view name) const {
+    const auto& order = impl_->tensor_order;
+    const auto it = std::lower_bound(order.begin(), order.end(), name, [&](uint32_t i, std::string_view n) { return tensors[i].name < n; });
+    return it != order.end() && tensors[*it].name == name ? &tensors[*it] : nullptr;
+}
+
+void gguf_file::will_need(const gguf_tensor& tensor) const { impl_->maps[(size_t)tensor.i_file].will_need(tensor.data, tensor.n_bytes); }
+
+bool gguf_file::value_int(const gguf_kv& kv, uint64_t i, int64_t* out) {
+    const int32_t type = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
+    if (i >= kv.n_values) return false;
+    switch (type) {
+        case DUET_KV_BOOL:
+        case DUET_KV_U8: *out = kv.data[i]; return true;
+        case DUET_KV_I8: *out = (int8_t)kv.data[i]; return true;
+        case DUET_KV_U16: *out = gguf_load<uint16_t>(kv.data + 2 * i); return true;
+        case DUET_KV_I16: *out = gguf_load<int16_t>(kv.data + 2 * i); return true;
+        case DUET_KV_U32: *out = gguf_load<uint32_t>(kv.data + 4 * i); return true;
+        case DUET_KV_I32: *out = gguf_load<int32_t>(kv.data + 4 * i); return true;
+        case DUET_KV_I64: *out = gguf_load<int64_t>(kv.data + 8 * i); return true;
+        case DUET_KV_U64: *out = gguf_load<int64_t>(kv.data + 8 * i); return *out >= 0;
+    }
+    return false;
+}
+
+bool gguf_file::value_float(const gguf_kv& kv, uint64_t i, double* out) {
+    const int32_t type = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
+    if (i >= kv.n_values || (type != DUET_KV_F32 && type != DUET_KV_F64)) return false;
+    *out = type == DUET_KV_F32 ? (double)gguf_load<float>(kv.data + 4 * i) : gguf_load<double>(kv.data + 8 * i);
+    return true;
+}
+
+namespace {
+
+// The entry of a typed read. nullptr: absent; *status then says whether that is an error.
+const gguf_kv* gguf_get(const gguf_file& file, std::string_view key, bool required, duet_status* status, error_text& err) {
+    const gguf_kv* kv = file.find(key);
+    *status = kv || !required ? DUET_OK
+                              : fail(err, DUET_ERR_FORMAT, "%s: %s: the required key is absent", printable(file.path, kGgufPathBytes).c_str(),
+                                     printable(key).c_str());
+    return kv;
+}
+
+duet_status gguf_wrong(const gguf_file& file, const gguf_kv& kv, const std::string& want, const std::string& got, error_text& err) {
+    return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: want %s, got %s", printable(file.path, kGgufPathBytes).c_str(),
+                printable(kv.key).c_str(), (unsigned long long)kv.offset, want.c_str(), got.c_str());
+}
+
+std::string gguf_range(uint32_t min, uint32_t max) { return std::to_string(min) + " to " + std::to_string(max); }
+
+}  // namespace
+
+duet_status gguf_file::get_u32(std::string_view key, bool required, uint32_t min, uint32_t max, uint32_t* out, error_text& err) const {
+    duet_status    status;
+    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
+    int64_t        value = -1;
+    if (!kv) return status;
+    if (!gguf_is_int(kv->type) || !value_int(*kv, 0, &value) || value < min || value > max)
+        return gguf_wrong(*this, *kv, "an integer from " + gguf_range(min, max), gguf_describe(*kv), err);
+    *out = (uint32_t)value;
+    return DUET_OK;
+}
+
+duet_status gguf_file::get_f32(std::string_view key, bool required, float min, float max, float* out, error_text& err) const {
+    duet_status    status;
+    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
+    double         value = 0;
+    char           want[80];
+    if (!kv) return status;
+    if (kv->type == DUET_KV_ARRAY || !value_float(*kv, 0, &value) || !(value >= min && value <= max)) {
+        snprintf(want, sizeof want, "a float from %.9g to %.9g", (double)min, (double)max);
+        return gguf_wrong(*this, *kv, want, gguf_describe(*kv), err);
+    }
+    *out = (float)value;
+    return DUET_OK;
+}
+
+duet_status gguf_file::get_bool(std::string_view key, bool required, bool* out, error_text& err) const {
+    duet_status    status;
+    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
+    if (!kv) return status;
+    if (kv->type != DUET_KV_BOOL) return gguf_wrong(*this, *kv, "a bool", gguf_describe(*kv), err);
+    *out = *kv->data != 0;
+    return DUET_OK;
+}
+
+duet_status gguf_file::get_string(std::string_view key, bool required, std::string_view* out, error_text& err) const {
+    duet_status    status;
+    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
+    if (!kv) return status;
+    if (kv->type != DUET_KV_STRING) return gguf_wrong(*this, *kv, "a string", gguf_describe(*kv), err);
+    *out = kv->strings[0];
+    return DUET_OK;
+}
+
+duet_status gguf_file::get_u32_per_layer(std::string_view key, bool required, uint32_t n, uint32_t min, uint32_t max,
+                                         std::vector<uint32_t>* out, error_text& err) const {
+    duet_status    status;
+    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
+    if (!kv) return status;
+    const bool is_array = kv->type == DUET_KV_ARRAY;
+    const bool is_right = is_array ? gguf_is_int(kv->array_type) || kv->array_type == DUET_KV_BOOL : gguf_is_int(kv->type);
+    if (!is_right || (is_array && kv->n_values != n))
+        return gguf_wrong(*this, *kv, "an integer, or an array of " + std::to_string(n) + " (one for each layer)", gguf_describe(*kv), err);
+    std::vector<uint32_t> values(n);
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t value = -1;
+        if (!value_int(*kv, is_array ? i : 0, &value) || value < min || value > max)
+            return gguf_wrong(*this, *kv, "integers from " + gguf_range(min, max),
+                              is_array ? std::to_string(value) + " for layer " + std::to_string(i) : gguf_describe(*kv), err);
+        values[i] = (uint32_t)value;
+    }
+    *out = std::move(values);
+    return DUET_OK;
+}
+
+}  // namespace duet
