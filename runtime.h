@@ -158,7 +158,7 @@ DUET_API int32_t duet_file_n_parts(const duet_file* file);      /* files of a sp
 DUET_API duet_status duet_file_kv(const duet_file* file, int64_t i, duet_kv* out);
 DUET_API duet_status duet_file_tensor(const duet_file* file, int64_t i, duet_tensor* out);
 
-/* Index of a key or tensor by name, -1 when there is none. Constant time. */
+/* Index of a key or tensor by name, -1 when there is none. Logarithmic time. */
 DUET_API int64_t duet_file_find_kv(const duet_file* file, const char* key);
 DUET_API int64_t duet_file_find_tensor(const duet_file* file, const char* name);
 

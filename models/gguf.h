@@ -57,7 +57,7 @@ class gguf_file {
     std::vector<gguf_tensor>        tensors;   // in file order, part after part
     int32_t                         n_parts = 1;
 
-    const gguf_kv*     find(std::string_view key) const;      // nullptr: absent; hashed
+    const gguf_kv*     find(std::string_view key) const;      // nullptr: absent; logarithmic time
     const gguf_tensor* find_tensor(std::string_view name) const;
 
     // Typed reads for hyper-parameters. *out keeps its value when the key is absent and required is false.

@@ -1,0 +1,241 @@
+// models/gguf_write.cpp: the GGUF v3 writer, under the reader's rules: what it writes, models/gguf.cpp opens.
+// Owns: the order of bytes in a new file. Must not know: architectures, how numbers are encoded.
+// Main path: tools/quantize.cpp -> runtime_file.cpp -> [models/gguf_write.cpp]
+#include "gguf_part.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#ifndef _WIN32
+#  include <sys/stat.h>
+#endif
+
+namespace duet {
+
+namespace {
+
+template <class T>
+void gguf_put(std::string& to, T value) {
+    to.append((const char*)&value, sizeof value);
+}
+
+void gguf_put_string(std::string& to, std::string_view s) {
+    gguf_put<uint64_t>(to, s.size());
+    to.append(s);
+}
+
+uint64_t gguf_padded(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
+
+struct gguf_file_sink {
+    std::FILE* out;
+    static int32_t write(void* user, const void* data, uint64_t n_bytes) {
+        return std::fwrite(data, 1, (size_t)n_bytes, ((gguf_file_sink*)user)->out) == n_bytes ? 0 : -1;
+    }
+};
+
+// Something that is no regular file (/dev/stdout, a FIFO) is written in place: a rename would replace it.
+bool gguf_is_special(const char* path) {
+#ifndef _WIN32
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+#else
+    (void)path;
+    return false;
+#endif
+}
+
+}  // namespace
+
+duet_status gguf_writer::set(std::string_view key, std::string bytes, error_text& err) {
+    if (key.empty() || key.size() > kGgufMaxKeyBytes || gguf_bad_name(key))
+        return fail(err, DUET_ERR_ARG, "key \"%s\": want 1 to %u bytes of UTF-8 without control characters", printable(key).c_str(),
+                    kGgufMaxKeyBytes);
+    if (key == "general.alignment") {  // the writer itself goes by it
+        const uint32_t type = gguf_load<uint32_t>((const uint8_t*)bytes.data());
+        const uint32_t value = type == DUET_KV_U32 ? gguf_load<uint32_t>((const uint8_t*)bytes.data() + 4) : 0;
+        if (!std::has_single_bit(value) || value < kGgufMinAlignment || value > kGgufMaxAlignment)
+            return fail(err, DUET_ERR_ARG, "general.alignment: want a u32, a power of two from 8 to 2^20");
+    }
+    const auto [it, is_new] = i_entry_.try_emplace(std::string(key), entries_.size());
+    if (is_new) entries_.push_back({std::string(key), {}});
+    entries_[it->second].bytes = std::move(bytes);
+    return DUET_OK;
+}
+
+duet_status gguf_writer::set_int(std::string_view key, int32_t type, int64_t value, error_text& err) {
+    const bool is_bool = type == DUET_KV_BOOL;
+    if (!is_bool && !gguf_is_int(type))
+        return fail(err, DUET_ERR_ARG, "%s: want an integer type or bool, got type %d", printable(key).c_str(), type);
+    const uint32_t n_bits = (uint32_t)kGgufKvTypes[type].n_bytes * 8;
+    const bool     is_signed = type == DUET_KV_I8 || type == DUET_KV_I16 || type == DUET_KV_I32 || type == DUET_KV_I64;
+    const int64_t  max = is_bool ? 1 : n_bits == 64 ? INT64_MAX : (int64_t)((1ull << (is_signed ? n_bits - 1 : n_bits)) - 1);
+    const int64_t  min = is_signed ? -max - 1 : 0;
+    if (value < min || value > max)
+        return fail(err, DUET_ERR_ARG, "%s: want a value that fits %s, got %lld", printable(key).c_str(), kGgufKvTypes[type].name,
+                    (long long)value);
+    std::string bytes;
+    gguf_put<uint32_t>(bytes, (uint32_t)type);
+    bytes.append((const char*)&value, n_bits / 8);
+    return set(key, std::move(bytes), err);
+}
+
+duet_status gguf_writer::set_float(std::string_view key, int32_t type, double value, error_text& err) {
+    if (type != DUET_KV_F32 && type != DUET_KV_F64)
+        return fail(err, DUET_ERR_ARG, "%s: want type f32 or f64, got type %d", printable(key).c_str(), type);
+    std::string bytes;
+    gguf_put<uint32_t>(bytes, (uint32_t)type);
+    if (type == DUET_KV_F32) gguf_put<float>(bytes, (float)value);
+    else gguf_put<double>(bytes, value);
+    return set(key, std::move(bytes), err);
+}
+
+duet_status gguf_writer::set_string(std::string_view key, std::string_view value, error_text& err) {
+    std::string bytes;
+    gguf_put<uint32_t>(bytes, DUET_KV_STRING);
+    gguf_put_string(bytes, value);
+    return set(key, std::move(bytes), err);
+}
+
+duet_status gguf_writer::set_array(std::string_view key, int32_t elem_type, const void* data, uint64_t n, error_text& err) {
+    const bool is_known = elem_type >= 0 && elem_type < (int32_t)kGgufKvTypeCount && kGgufKvTypes[elem_type].n_bytes != 0;
+    if (!is_known || (!data && n) || n > SIZE_MAX / 16)
+        return fail(err, DUET_ERR_ARG, "%s: want an array of numbers or bools, got type %d, %llu elements", printable(key).c_str(), elem_type,
+                    (unsigned long long)n);
+    std::string bytes;
+    gguf_put<uint32_t>(bytes, DUET_KV_ARRAY);
+    gguf_put<uint32_t>(bytes, (uint32_t)elem_type);
+    gguf_put<uint64_t>(bytes, n);
+    for (uint64_t i = 0; elem_type == DUET_KV_BOOL && i < n; i++)
+        if (((const uint8_t*)data)[i] > 1) return fail(err, DUET_ERR_ARG, "%s: want bools of 0 or 1", printable(key).c_str());
+    if (n) bytes.append((const char*)data, (size_t)(n * kGgufKvTypes[elem_type].n_bytes));
+    return set(key, std::move(bytes), err);
+}
+
+duet_status gguf_writer::set_strings(std::string_view key, const std::string_view* strings, uint64_t n, error_text& err) {
+    if (!strings && n) return fail(err, DUET_ERR_ARG, "%s: want %llu strings, got NULL", printable(key).c_str(), (unsigned long long)n);
+    std::string bytes;
+    gguf_put<uint32_t>(bytes, DUET_KV_ARRAY);
+    gguf_put<uint32_t>(bytes, DUET_KV_STRING);
+    gguf_put<uint64_t>(bytes, n);
+    for (uint64_t i = 0; i < n; i++) gguf_put_string(bytes, strings[i]);
+    return set(key, std::move(bytes), err);
+}
+
+duet_status gguf_writer::copy_kv(const gguf_file& from, error_text& err) {
+    for (const gguf_kv& kv : from.kvs) {
+        if (kv.key.starts_with("split.") || i_entry_.count(std::string(kv.key))) continue;
+        std::string bytes;
+        gguf_put<uint32_t>(bytes, (uint32_t)kv.type);
+        if (kv.type == DUET_KV_ARRAY) {
+            gguf_put<uint32_t>(bytes, (uint32_t)kv.array_type);
+            gguf_put<uint64_t>(bytes, kv.n_values);
+        }
+        bytes.append((const char*)kv.data, (size_t)kv.n_bytes);
+        DUET_TRY(set(kv.key, std::move(bytes), err));
+    }
+    return DUET_OK;
+}
+
+duet_status gguf_writer::add_tensor(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims, const void* data,
+                                    error_text& err) {
+    const std::string shown = printable(name);
+    if (name.empty() || name.size() > kGgufMaxNameBytes || gguf_bad_name(name))
+        return fail(err, DUET_ERR_ARG, "tensor \"%s\": want a name of 1 to %u bytes of UTF-8 without control characters", shown.c_str(),
+                    kGgufMaxNameBytes);
+    if (!dims || !data) return fail(err, DUET_ERR_ARG, "tensor %s: want dims and data, got NULL", shown.c_str());
+    tensor      t{std::string(name), type, n_dims, {1, 1, 1, 1}, 0, 0, data};
+    std::string why;
+    for (int32_t i = 0; i < n_dims && i < 4; i++) t.dims[i] = (uint64_t)dims[i];
+    if (!gguf_tensor_bytes(type, (uint64_t)(int64_t)n_dims, t.dims, &t.n_bytes, &why))
+        return fail(err, DUET_ERR_ARG, "tensor %s: %s", shown.c_str(), why.c_str());
+    if (!i_tensor_.try_emplace(t.name, tensors_.size()).second)
+        return fail(err, DUET_ERR_ARG, "tensor %s: the name was added before", shown.c_str());
+    tensors_.push_back(std::move(t));
+    return DUET_OK;
+}
+
+uint64_t gguf_writer::alignment() const {
+    const auto it = i_entry_.find("general.alignment");
+    return it == i_entry_.end() ? kGgufDefaultAlignment : gguf_load<uint32_t>((const uint8_t*)entries_[it->second].bytes.data() + 4);
+}
+
+std::string gguf_writer::header() const {
+    std::string    bytes = "GGUF";
+    uint64_t       offset = 0;
+    const uint64_t align = alignment();
+    gguf_put<uint32_t>(bytes, 3);
+    gguf_put<uint64_t>(bytes, tensors_.size());
+    gguf_put<uint64_t>(bytes, entries_.size());
+    for (const entry& e : entries_) {
+        gguf_put_string(bytes, e.key);
+        bytes += e.bytes;
+    }
+    for (const tensor& t : tensors_) {
+        gguf_put_string(bytes, t.name);
+        gguf_put<uint32_t>(bytes, (uint32_t)t.n_dims);
+        for (int32_t i = 0; i < t.n_dims; i++) gguf_put<uint64_t>(bytes, t.dims[i]);
+        gguf_put<uint32_t>(bytes, (uint32_t)t.type);
+        gguf_put<uint64_t>(bytes, offset);
+        offset += gguf_padded(t.n_bytes, align);
+    }
+    if (!tensors_.empty()) bytes.resize((size_t)gguf_padded(bytes.size(), align), '\0');
+    return bytes;
+}
+
+uint64_t gguf_writer::size() const {
+    uint64_t n_bytes = header().size();
+    for (const tensor& t : tensors_) n_bytes += gguf_padded(t.n_bytes, alignment());
+    return n_bytes;
+}
+
+duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& err) const {
+    if (!write) return fail(err, DUET_ERR_ARG, "want a write callback, got NULL");
+    constexpr uint64_t kPieceBytes = 16u << 20;  // the callback gets a chance to stop
+    const std::string  head = header(), zeros((size_t)alignment(), '\0');
+    auto put = [&](const void* data, uint64_t n_bytes) {
+        for (uint64_t at = 0; at < n_bytes; at += kPieceBytes)
+            if (const int32_t code = write(user, (const char*)data + at, std::min(kPieceBytes, n_bytes - at)); code != 0)
+                return fail(err, DUET_ERR_IO, "writing failed with %d", code);
+        return (duet_status)DUET_OK;
+    };
+    DUET_TRY(put(head.data(), head.size()));
+    for (const tensor& t : tensors_) {
+        DUET_TRY(put(t.data, t.n_bytes));
+        DUET_TRY(put(zeros.data(), gguf_padded(t.n_bytes, zeros.size()) - t.n_bytes));
+    }
+    return DUET_OK;
+}
+
+duet_status gguf_writer::save(const char* path, error_text& err) const {
+    if (!path || !*path) return fail(err, DUET_ERR_ARG, "want a path to write to, got %s", path ? "\"\"" : "NULL");
+    const std::string shown = printable(path, kGgufPathBytes);
+    const bool        in_place = gguf_is_special(path);
+    const std::string temporary = in_place ? path : std::string(path) + ".part";
+    auto failed = [&](const char* what) {
+        const std::string why = std::generic_category().message(errno);
+        if (!in_place) std::remove(temporary.c_str());
+        return fail(err, DUET_ERR_IO, "%s: %s: %s", shown.c_str(), what, why.c_str());
+    };
+    gguf_file_sink sink{std::fopen(temporary.c_str(), "wb")};
+    if (!sink.out) return fail(err, DUET_ERR_IO, "%s: cannot be written: %s", shown.c_str(), std::generic_category().message(errno).c_str());
+    errno = 0;
+    duet_status status;
+    try {
+        status = save_to(gguf_file_sink::write, &sink, err);
+    } catch (...) {
+        std::fclose(sink.out);
+        failed("no memory");
+        throw;
+    }
+    const int save_errno = errno;
+    const bool is_closed = std::fclose(sink.out) == 0;
+    if (status != DUET_OK) { errno = save_errno; return failed("writing failed"); }
+    if (!is_closed) return failed("writing failed");
+    if (!in_place && std::rename(temporary.c_str(), path) != 0) return failed("cannot be renamed into place");
+    return DUET_OK;
+}
+
+}  // namespace duet
