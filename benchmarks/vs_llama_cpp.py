@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Compares bin/bench with llama.cpp (package llama-cpp-python) on the same file, in one run, in turns: A B A B ...
+
+Each repetition is a process of its own: open the file, first prompt (which also warms up; with the opening it is the time to the first
+token), then one timed prompt and one timed generation. Both sides: the same number of threads, f16 cache, batches of 512, random token
+ids, llama.cpp's flash attention at its default. Medians over the repetitions; memory is the peak resident size of the process (of
+llama.cpp's without what Python itself needs).
+
+    python3 benchmarks/vs_llama_cpp.py -m model.gguf
+    python3 benchmarks/vs_llama_cpp.py --synthetic 1b:q4_0 -p 512 -n 64 -t 2 -r 5
+"""
+import argparse
+import ctypes
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BENCH = os.path.join(ROOT, "bin", "bench")
+BATCH = 512
+
+
+def peak_bytes():
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def measure_llama(path, n_prompt, n_gen, depth, n_threads):
+    """Runs in its own process; prints one JSON object."""
+    import llama_cpp as lc
+
+    silent = lc.llama_log_callback(lambda level, text, user: None)
+    lc.llama_log_set(silent, ctypes.c_void_p(0))
+    base = peak_bytes()
+    lc.llama_backend_init()
+    start = time.perf_counter()
+    model_params = lc.llama_model_default_params()
+    model_params.n_gpu_layers = 0
+    model = lc.llama_model_load_from_file(path.encode(), model_params)
+    if not model:
+        sys.exit("llama.cpp could not open " + path)
+    params = lc.llama_context_default_params()
+    params.n_ctx = depth + max(n_prompt, n_gen) + 1
+    params.n_batch = params.n_ubatch = BATCH
+    params.n_threads = params.n_threads_batch = n_threads
+    context = lc.llama_init_from_model(model, params)
+    if not context:
+        sys.exit("llama.cpp could not make a context")
+    n_vocab = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))
+    rng = random.Random(1)
+    memory = lc.llama_get_memory(context)
+
+    def decode(n_tok, at_once):
+        for begin in range(0, n_tok, at_once):
+            n = min(at_once, n_tok - begin)
+            ids = (lc.llama_token * n)(*[rng.randrange(n_vocab) for _ in range(n)])
+            if lc.llama_decode(context, lc.llama_batch_get_one(ids, n)) != 0:
+                sys.exit("llama_decode failed")
+        lc.llama_synchronize(context)
+
+    def timed(n_tok, at_once):
+        lc.llama_memory_clear(memory, True)
+        if depth:
+            decode(depth, BATCH)
+        begin = time.perf_counter()
+        decode(n_tok, at_once)
+        return time.perf_counter() - begin
+
+    decode(n_prompt, BATCH)
+    first_token = time.perf_counter() - start
+    timed(2, 1)
+    result = {"pp": n_prompt / timed(n_prompt, BATCH), "tg": n_gen / timed(n_gen, 1), "first_token": first_token,
+              "peak": peak_bytes() - base, "version": lc.__version__, "system": lc.llama_print_system_info().decode()}
+    print(json.dumps(result))
+
+
+def measure_duet(path, n_prompt, n_gen, depth, n_threads):
+    command = [BENCH, "--json", "-r", "1", "-m", path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth), "-t", str(n_threads)]
+    out = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    speeds = {test["test"][:2]: test["tok_per_s"] for test in out["tests"]}
+    return {"pp": speeds["pp"], "tg": speeds["tg"], "first_token": out["first_token_s"], "peak": out["peak_bytes"], "version": out["duet"],
+            "system": out["device"], "gbps": out["tests"][-1]["weights_gbps"], "bandwidth": out["tests"][-1]["bandwidth_gbps"]}
+
+
+def compare(path, label, args):
+    ours, theirs = [], []
+    for _ in range(args.reps):
+        ours.append(measure_duet(path, args.prompt, args.gen, args.depth, args.threads))
+        worker = [sys.executable, os.path.abspath(__file__), "--worker", path, "-p", str(args.prompt), "-n", str(args.gen), "-d",
+                  str(args.depth), "-t", str(args.threads)]
+        theirs.append(json.loads(subprocess.run(worker, check=True, stdout=subprocess.PIPE).stdout))
+    size = os.path.getsize(path)
+    print(f"\n{label}: {size / 1e6:.0f} MB, {args.threads} threads, prompt {args.prompt}, generated {args.gen}, depth {args.depth}, "
+          f"{args.reps} repetitions in turns")
+    print(f"Duet {ours[0]['version']} ({ours[0]['system']}); llama-cpp-python {theirs[0]['version']} ({theirs[0]['system'].strip(' |')})")
+    print("\n| what | Duet | llama.cpp | ratio |\n|---|---:|---:|---:|")
+    rows = [("prompt, tok/s", "pp", 1, "%.1f"), ("generation, tok/s", "tg", 1, "%.2f"), ("first token, s", "first_token", 1, "%.2f"),
+            ("peak memory, MB", "peak", 1e-6, "%.0f")]
+    for name, key, scale, form in rows:
+        cells, medians = [], []
+        for side in (ours, theirs):
+            values = [run[key] * scale for run in side]
+            medians.append(statistics.median(values))
+            cells.append(f"{form % medians[-1]} ({form % min(values)} - {form % max(values)})")
+        print(f"| {name} | {cells[0]} | {cells[1]} | {medians[0] / medians[1]:.2f} |")
+    gbps, bandwidth = (statistics.median(run[key] for run in ours) for key in ("gbps", "bandwidth"))
+    print(f"\nDuet reads {gbps:.1f} GB/s of weights when generating, {100 * gbps / bandwidth:.0f} % of {bandwidth:.1f} measured; "
+          f"its peak memory is {statistics.median(run['peak'] for run in ours) / size:.2f} of the file")
+    sys.stdout.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", action="append", default=[], help="a GGUF file; may be repeated")
+    parser.add_argument("--synthetic", action="append", default=[], help="SHAPE:FORMAT, as bin/bench; may be repeated")
+    parser.add_argument("-p", "--prompt", type=int, default=512)
+    parser.add_argument("-n", "--gen", type=int, default=64)
+    parser.add_argument("-d", "--depth", type=int, default=0)
+    parser.add_argument("-t", "--threads", type=int, default=os.cpu_count())
+    parser.add_argument("-r", "--reps", type=int, default=5)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        return measure_llama(args.worker, args.prompt, args.gen, args.depth, args.threads)
+    if not args.model and not args.synthetic:
+        parser.error("want -m FILE or --synthetic SHAPE:FORMAT")
+    for path in args.model:
+        compare(path, os.path.basename(path), args)
+    for spec in args.synthetic:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "synthetic.gguf")
+            subprocess.run([BENCH, "--synthetic", spec, "--save", path], check=True)
+            compare(path, "synthetic " + spec, args)
+
+
+if __name__ == "__main__":
+    main()
