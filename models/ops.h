@@ -146,6 +146,7 @@ struct exec_batch {
 
 struct exec_limits {
     int32_t n_ctx = 0, max_batch = 0, n_seqs = 0, n_state_slots = 0;
+    int32_t max_wanted = 0;                          // rows of buffers with wanted_rows
     int32_t cache_type = 0;                          // DUET_CACHE_...
     std::vector<int32_t> n_pages;                    // of each cache group
 };
@@ -180,7 +181,8 @@ struct executor {
     uint64_t (*state_bytes)(void* context);
     duet_status (*read_state)(void* context, int32_t slot, void* out);
     duet_status (*write_state)(void* context, int32_t slot, const void* in);
-    std::vector<profile_entry>* (*profile)(void* context, bool on);       // clears and switches
+    void (*profile)(void* context, bool on);                              // clears and switches
+    const std::vector<profile_entry>* (*profile_rows)(void* context);
 };
 
 extern const executor kCpuExecutor;   // quant/cpu_ops.cpp

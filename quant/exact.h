@@ -177,19 +177,19 @@ DUET_HD inline float exact_attn_score(float dot, float scale, float cap) {
     return cap == 0.0f ? s : cap * exact_tanh(s / cap);
 }
 
-// One chunk: n_pos scores (1..64) and values v(i) of d floats -> weights, sum and weighted values, starting from nothing.
-// p_i = exp(s_i - max); sum by exact_sum; o[j] = fma over positions in order from 0.
+// One chunk: scores of its 64 positions, of which [first, n_pos) are seen (at least one), and values v(i, j) of d floats -> weights, sum and
+// weighted values. p_i = exp(s_i - max), 0 where unseen; sum by exact_sum over all 64; o[j] = fma over the seen positions in order from 0.
 template <class Value>
-DUET_HD inline void exact_attn_chunk(const float* score, int n_pos, int d, Value v, attn_state* st, float* o) {
-    float m = score[0];
-    for (int i = 1; i < n_pos; i++) m = score[i] > m ? score[i] : m;
+DUET_HD inline void exact_attn_chunk(const float* score, int first, int n_pos, int d, Value v, attn_state* st, float* o) {
+    float m = score[first];
+    for (int i = first + 1; i < n_pos; i++) m = score[i] > m ? score[i] : m;
     float p[kAttnChunk];
-    for (int i = 0; i < n_pos; i++) p[i] = exact_exp(score[i] - m);
+    for (int i = 0; i < kAttnChunk; i++) p[i] = i >= first && i < n_pos ? exact_exp(score[i] - m) : 0.0f;
     st->max = m;
-    st->sum = exact_sum(n_pos, [&](int i) { return p[i]; });
+    st->sum = exact_sum(kAttnChunk, [&](int i) { return p[i]; });
     for (int j = 0; j < d; j++) {
         float acc = 0.0f;
-        for (int i = 0; i < n_pos; i++) acc = __builtin_fmaf(p[i], v(i, j), acc);
+        for (int i = first; i < n_pos; i++) acc = __builtin_fmaf(p[i], v(i, j), acc);
         o[j] = acc;
     }
 }

@@ -71,6 +71,22 @@ DUET_HD inline float exact_tanh(float x) {
     return x < 0 ? -t : t;
 }
 
+// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|). With z = e^-|x| in (0, 1]: ln(1 + z) = 2 atanh(z / (2 + z)), |s| <= 1/3, odd series to s^15
+// (truncation below 1e-9 relative).
+DUET_HD inline float exact_softplus(float x) {
+    const float a = float_of(bits_of(x) & 0x7fffffffu);
+    const float z = exact_exp(-a), s = z / (2.0f + z), w = s * s;
+    float p = 6.66666667e-2f;                              // 1/15
+    p = __builtin_fmaf(p, w, 7.69230769e-2f);
+    p = __builtin_fmaf(p, w, 9.09090909e-2f);
+    p = __builtin_fmaf(p, w, 1.11111111e-1f);
+    p = __builtin_fmaf(p, w, 1.42857143e-1f);
+    p = __builtin_fmaf(p, w, 0.2f);
+    p = __builtin_fmaf(p, w, 3.33333333e-1f);
+    const float l = 2.0f * __builtin_fmaf(p * w, s, s);
+    return x > 0.0f ? x + l : l + 0.0f * x;                // 0 * x keeps NaN
+}
+
 // ---- f64, for tables made once on the host (rope angles, samplers) -------------------------------------------------------------
 
 // e^x, error below 1 ulp for |x| < 708; 0 and +inf outside.

@@ -1,0 +1,311 @@
+// models/arch.cpp: the graph builder that families write their descriptions with, and the choice of family by models/arch.def.
+// Owns: checks common to all families (hyper-parameters in range, tensor shapes and formats). Must not know: devices.
+// Main path: runtime.cpp -> [models/arch.cpp] -> models/<family>.cpp -> models/ops.h
+#include "arch.h"
+#include "../quant/exact_math.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
+namespace duet {
+
+#define ARCH(name, describe) duet_status describe(graph_builder& g);
+#include "arch.def"
+#undef ARCH
+
+namespace {
+
+struct arch_row {
+    const char* name;
+    describe_fn describe;
+};
+
+constexpr arch_row kArchs[] = {
+#define ARCH(name, describe) {name, describe},
+#include "arch.def"
+#undef ARCH
+};
+
+// Tensors of old converters that hold tables which follow from the hyper-parameters.
+bool is_ignored(std::string_view name) {
+    return name.ends_with(".attn_rot_embd") || name.ends_with(".attn.rotary_emb.inv_freq") || name.ends_with(".rope_freqs.weight");
+}
+
+std::string shape_text(int64_t a, int64_t b, int64_t c) {
+    std::string s = "(" + std::to_string(a);
+    if (b != 1 || c != 1) s += ", " + std::to_string(b);
+    if (c != 1) s += ", " + std::to_string(c);
+    return s + ")";
+}
+
+}  // namespace
+
+graph_builder::graph_builder(const gguf_file& f, int32_t n_vocab, model_graph& gr, error_text& e)
+    : file(f), graph(gr), err(e), used(f.tensors.size(), false) {
+    graph.n_vocab = hp.n_vocab = n_vocab;
+}
+
+bool graph_builder::fail_with(duet_status code, const std::string& message) {
+    if (status == DUET_OK) {
+        status = code;
+        err.text = file.path + ": " + message;
+    }
+    return false;
+}
+
+uint32_t graph_builder::u32(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max) {
+    uint32_t value = fallback;
+    if (status == DUET_OK) status = file.get_u32(key(suffix), required, min, max, &value, err);
+    return status == DUET_OK ? value : fallback;
+}
+
+float graph_builder::f32(const char* suffix, bool required, float fallback, float min, float max) {
+    float value = fallback;
+    if (status == DUET_OK) status = file.get_f32(key(suffix), required, min, max, &value, err);
+    return status == DUET_OK ? value : fallback;
+}
+
+bool graph_builder::flag(const char* suffix, bool fallback) {
+    bool value = fallback;
+    if (status == DUET_OK) status = file.get_bool(key(suffix), false, &value, err);
+    return status == DUET_OK ? value : fallback;
+}
+
+std::string_view graph_builder::string(const char* suffix, std::string_view fallback) {
+    std::string_view value = fallback;
+    if (status == DUET_OK) status = file.get_string(key(suffix), false, &value, err);
+    return status == DUET_OK ? value : fallback;
+}
+
+bool graph_builder::read_common(const char* eps_key) {
+    constexpr uint32_t kMaxLayers = 512, kMaxDim = 1u << 20, kMaxHeads = 1u << 14, kMaxHeadDim = 4096, kMaxCtx = 1u << 30;
+    hp.n_layers = (int32_t)u32("block_count", true, 1, 1, kMaxLayers);
+    hp.dim = (int32_t)u32("embedding_length", true, 1, 1, kMaxDim);
+    hp.n_ctx_train = (int32_t)u32("context_length", true, 1, 1, kMaxCtx);
+    if (status != DUET_OK) return false;
+    const uint32_t n = (uint32_t)hp.n_layers;
+    status = file.get_u32_per_layer(key("attention.head_count"), true, n, 1, kMaxHeads, &hp.n_heads, err);
+    if (status != DUET_OK) return false;
+    hp.n_kv_heads = hp.n_heads;
+    status = file.get_u32_per_layer(key("attention.head_count_kv"), false, n, 1, kMaxHeads, &hp.n_kv_heads, err);
+    if (status == DUET_OK)
+        status = file.get_u32_per_layer(key("feed_forward_length"), false, n, 1, 1u << 24, &hp.hidden_dim, err);
+    if (status != DUET_OK) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (hp.n_heads[i] % hp.n_kv_heads[i] != 0)
+            return fail_with(DUET_ERR_FORMAT, key("attention.head_count_kv") + ": layer " + std::to_string(i) + ": want a divisor of " +
+                                                  std::to_string(hp.n_heads[i]) + " heads, got " + std::to_string(hp.n_kv_heads[i]));
+    if (!file.find(key("attention.key_length")) && hp.dim % (int32_t)hp.n_heads[0] != 0)
+        return fail_with(DUET_ERR_FORMAT, key("attention.head_count") + ": want a divisor of embedding_length " + std::to_string(hp.dim) +
+                                              ", got " + std::to_string(hp.n_heads[0]));
+    const uint32_t head_dim = std::max(1u, (uint32_t)hp.dim / hp.n_heads[0]);
+    hp.k_dim = (int32_t)u32("attention.key_length", false, head_dim, 1, kMaxHeadDim);
+    hp.v_dim = (int32_t)u32("attention.value_length", false, head_dim, 1, kMaxHeadDim);
+    if (status == DUET_OK && (uint32_t)hp.k_dim == head_dim && head_dim > kMaxHeadDim)
+        return fail_with(DUET_ERR_FORMAT, key("attention.head_count") + ": heads of " + std::to_string(head_dim) + " dims, at most 4096");
+    hp.rope_dim = (int32_t)u32("rope.dimension_count", false, (uint32_t)hp.k_dim, 0, (uint32_t)hp.k_dim);
+    if (status == DUET_OK && hp.rope_dim % 2 != 0)
+        return fail_with(DUET_ERR_FORMAT, key("rope.dimension_count") + ": want an even number, got " + std::to_string(hp.rope_dim));
+    hp.rope_base = f32("rope.freq_base", false, 10000.0f, 1e-3f, 1e30f);
+    hp.eps = f32(eps_key, true, 0, 1e-20f, 1.0f);
+    hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
+    hp.n_experts_used = (int32_t)u32("expert_used_count", false, 0, 0, 65536);
+    if (status == DUET_OK && hp.n_experts_used > hp.n_experts)
+        return fail_with(DUET_ERR_FORMAT, key("expert_used_count") + ": want at most expert_count " + std::to_string(hp.n_experts) +
+                                              ", got " + std::to_string(hp.n_experts_used));
+    if (status == DUET_OK && hp.n_experts > 0 && hp.n_experts_used == 0)
+        return fail_with(DUET_ERR_FORMAT, key("expert_used_count") + ": want at least 1 of expert_count " + std::to_string(hp.n_experts) +
+                                              ", got 0 or no such key");
+    const uint32_t vocab_size = u32("vocab_size", false, (uint32_t)hp.n_vocab, 1, UINT32_MAX);
+    if (status == DUET_OK && vocab_size != (uint32_t)hp.n_vocab)
+        return fail_with(DUET_ERR_FORMAT, key("vocab_size") + ": want the " + std::to_string(hp.n_vocab) +
+                                              " entries of tokenizer.ggml.tokens, got " + std::to_string(vocab_size));
+    graph.dim = hp.dim;
+    graph.n_layers = hp.n_layers;
+    graph.n_heads = (int32_t)hp.n_heads[0];
+    graph.n_kv_heads = (int32_t)hp.n_kv_heads[0];
+    graph.n_ctx_train = hp.n_ctx_train;
+    return status == DUET_OK;
+}
+
+weight_id graph_builder::tensor(const std::string& name, bool required, int64_t n_in, int64_t n_out, int64_t n_mats) {
+    if (status != DUET_OK) return -1;
+    const gguf_tensor* t = file.find_tensor(name);
+    if (!t) {
+        if (required) fail_with(DUET_ERR_FORMAT, "tensor " + name + ": missing; want shape " + shape_text(n_in, n_out, n_mats));
+        return -1;
+    }
+    // one matrix may carry its count as a trailing dimension of 1, and a vector may be written as a one-row matrix
+    if (t->dims[0] != n_in || t->dims[1] != n_out || t->dims[2] != n_mats || t->dims[3] != 1) {
+        fail_with(DUET_ERR_FORMAT, "tensor " + name + ": at byte " + std::to_string(t->offset) + ": want shape " +
+                                       shape_text(n_in, n_out, n_mats) + ", got " + shape_text(t->dims[0], t->dims[1], t->dims[2]));
+        return -1;
+    }
+    const duet_type_info* info = duet_type_by_id(t->type);
+    const bool is_vector = n_out == 1 && n_mats == 1;
+    if (is_vector && t->type != 0) {
+        fail_with(DUET_ERR_FORMAT, "tensor " + name + ": a vector must be F32, got " + (info ? info->name : "?"));
+        return -1;
+    }
+    if (!info || !info->can_compute) {
+        fail_with(DUET_ERR_UNSUPPORTED, "tensor " + name + ": no code for number format " + (info ? info->name : "?") +
+                                            "; requantize the model to a supported one (bin/quantize)");
+        return -1;
+    }
+    used[(size_t)(t - file.tensors.data())] = true;
+    weight w;
+    w.name = name;
+    w.type = t->type;
+    w.n_in = n_in;
+    w.n_out = n_out;
+    w.n_mats = n_mats;
+    w.data = t->data;
+    w.n_bytes = t->n_bytes;
+    w.row_bytes = (uint64_t)(n_in / info->elems_per_block) * (uint64_t)info->bytes_per_block;
+    for (size_t i = 0; i < graph.weights.size(); i++)
+        if (graph.weights[i].name == name) return (weight_id)i;
+    graph.weights.push_back(std::move(w));
+    return (weight_id)graph.weights.size() - 1;
+}
+
+weight_id graph_builder::block_tensor(int32_t layer, const char* name, bool required, int64_t n_in, int64_t n_out, int64_t n_mats) {
+    return tensor("blk." + std::to_string(layer) + "." + name, required, n_in, n_out, n_mats);
+}
+
+int64_t graph_builder::rows_of(const std::string& name) const {
+    const gguf_tensor* t = file.find_tensor(name);
+    return t ? t->dims[1] : 0;
+}
+
+view graph_builder::buffer(const char* name, int64_t width, bool wanted_rows) {
+    view v{0, 0, 1, (int32_t)width, (int32_t)width};
+    if (width > INT32_MAX / 4) fail_with(DUET_ERR_FORMAT, std::string("buffer ") + name + ": " + std::to_string(width) + " columns");
+    auto& all = graph.buffers;
+    auto it = std::find_if(all.begin(), all.end(), [&](const buffer_info& b) { return b.name == name; });
+    if (it == all.end()) it = all.insert(all.end(), buffer_info{name, 0, wanted_rows});
+    it->width = std::max(it->width, (int32_t)width);
+    v.buffer = (int32_t)(it - all.begin());
+    return v;
+}
+
+view graph_builder::heads(view v, int32_t n_heads, int32_t head_dim) {
+    v.n_heads = n_heads;
+    v.head_dim = v.stride = head_dim;
+    return v;
+}
+
+view graph_builder::columns(view v, int32_t offset, int32_t width) {
+    return view{v.buffer, v.offset + offset, 1, width, width};
+}
+
+// Frequencies and magnitude: math.md 0.2. YaRN: Peng et al. 2023, with the correction range rounded as the models' makers do.
+int32_t graph_builder::rope(int32_t rope_dim, float base, bool use_scaling, weight_id factors) {
+    rope_table table;
+    const int32_t n = rope_dim / 2;
+    for (int32_t i = 0; i < n; i++) table.freq.push_back(exact_pow64((double)base, -2.0 * i / rope_dim));
+    if (factors >= 0) {
+        const float* r = (const float*)graph.weights[(size_t)factors].data;
+        for (int32_t i = 0; i < n; i++) {
+            if (!(r[i] > 0)) fail_with(DUET_ERR_FORMAT, "tensor " + graph.weights[(size_t)factors].name + ": factors must be above 0");
+            table.freq[(size_t)i] /= (double)r[i];
+        }
+    }
+    const float factor = use_scaling ? f32("rope.scaling.factor", false, 1.0f, 1e-6f, 1e6f) : 1.0f;
+    const std::string_view type = use_scaling ? string("rope.scaling.type", factor != 1.0f ? "linear" : "none") : "none";
+    if (type == "linear") {
+        for (double& f : table.freq) f /= (double)factor;
+    } else if (type == "yarn") {
+        const double ctx = u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
+        const double fast = f32("rope.scaling.yarn_beta_fast", false, 32.0f, 1e-3f, 1e6f);
+        const double slow = f32("rope.scaling.yarn_beta_slow", false, 1.0f, 1e-3f, 1e6f);
+        const double lambda = f32("rope.scaling.yarn_log_multiplier", false, 0.0f, -1e3f, 1e3f);
+        const double log_s = exact_log64((double)factor), d = rope_dim;
+        auto beta = [&](double b) { return d * exact_log64(ctx / (6.283185307179586477 * b)) / (2.0 * exact_log64((double)base)); };
+        const double lo = std::max(0.0, std::floor(beta(fast))), hi = std::min(d - 1.0, std::ceil(beta(slow)));
+        for (int32_t i = 0; i < n; i++) {
+            const double ramp = std::clamp((i - lo) / std::max(0.001, hi - lo), 0.0, 1.0), keep = 1.0 - ramp;
+            double& f = table.freq[(size_t)i];
+            f = f / (double)factor * ramp + f * keep;
+        }
+        table.magnitude = 1.0 + 0.1 * log_s;
+        if (lambda != 0) table.magnitude /= 1.0 + 0.1 * lambda * log_s;
+        table.magnitude *= f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
+    } else if (type != "none" && status == DUET_OK) {
+        fail_with(DUET_ERR_UNSUPPORTED, key("rope.scaling.type") + ": want none, linear or yarn, got " + printable(type));
+    }
+    for (size_t i = 0; i < graph.ropes.size(); i++)
+        if (graph.ropes[i] == table) return (int32_t)i;
+    graph.ropes.push_back(std::move(table));
+    return (int32_t)graph.ropes.size() - 1;
+}
+
+int32_t graph_builder::cache(int32_t n_kv_heads, int32_t k_dim, int32_t v_dim, int32_t window) {
+    size_t group = 0;
+    while (group < graph.groups.size() && graph.groups[group].window != window) group++;
+    if (group == graph.groups.size()) graph.groups.push_back({window});
+    graph.caches.push_back({(int32_t)group, n_kv_heads, k_dim, v_dim});
+    return (int32_t)graph.caches.size() - 1;
+}
+
+op& graph_builder::add(op_kind kind, int32_t layer) {
+    graph.ops.emplace_back();
+    graph.ops.back().kind = kind;
+    graph.ops.back().layer = layer;
+    return graph.ops.back();
+}
+
+void graph_builder::norm(int32_t layer, view in, view out, weight_id w, weight_id b, norm_kind kind) {
+    op& o = add(op_kind::norm, layer);
+    o.norm = kind;
+    o.in = in;
+    o.out = out;
+    o.w = w;
+    o.b = b;
+    o.eps = hp.eps;
+}
+
+void graph_builder::matmul(int32_t layer, view in, view out, weight_id w, weight_id b, bool residual) {
+    op& o = add(op_kind::matmul, layer);
+    o.in = in;
+    o.out = out;
+    o.w = w;
+    o.b = b;
+    o.residual = residual;
+}
+
+duet_status graph_builder::finish() {
+    if (status != DUET_OK) return status;
+    for (size_t i = 0; i < used.size(); i++)
+        if (!used[i] && !is_ignored(file.tensors[i].name))
+            return fail_with(DUET_ERR_FORMAT, "tensor " + printable(file.tensors[i].name) + ": at byte " +
+                                                  std::to_string(file.tensors[i].offset) + ": architecture " + arch +
+                                                  " has no tensor of this name"),
+                   status;
+    graph.decode_bytes = 0;
+    for (const op& o : graph.ops) {
+        if (o.w < 0) continue;
+        const weight& w = graph.weights[(size_t)o.w];
+        if (o.kind == op_kind::embed) graph.decode_bytes += w.row_bytes;
+        else if (o.kind == op_kind::expert_matmul) graph.decode_bytes += w.n_bytes / (uint64_t)w.n_mats * (uint64_t)o.n_used;
+        else graph.decode_bytes += w.n_bytes;
+    }
+    return DUET_OK;
+}
+
+duet_status describe_model(const gguf_file& file, int32_t n_vocab, model_graph& graph, error_text& err) {
+    std::string_view name;
+    DUET_TRY(file.get_string("general.architecture", true, &name, err));
+    for (const arch_row& row : kArchs) {
+        if (name != row.name) continue;
+        graph_builder g(file, n_vocab, graph, err);
+        g.arch = graph.architecture = row.name;
+        return row.describe(g);
+    }
+    std::string known;
+    for (const arch_row& row : kArchs) known += std::string(known.empty() ? "" : ", ") + row.name;
+    return fail(err, DUET_ERR_UNSUPPORTED, "%s: general.architecture: no code for '%s'; known: %s", file.path.c_str(),
+                printable(name).c_str(), known.c_str());
+}
+
+}  // namespace duet

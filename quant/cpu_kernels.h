@@ -1,0 +1,79 @@
+// quant/cpu_kernels.h: the table of functions each instruction set fills, and what they are given. One table is chosen when an executor
+// is made (quant/dispatch.cpp). Every function gives the bits of quant/exact.h; kernels_scalar.cpp calls it literally.
+// Must not know: ops, families, threads. All pointers of vectors are 64-byte aligned unless said otherwise.
+// Main path: quant/cpu_ops.cpp -> [quant/cpu_kernels.h] -> quant/kernels_<isa>.cpp -> quant/exact.h
+#pragma once
+#include "exact.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace duet {
+
+constexpr int kTileRows = 16;    // rows of weights a matmul kernel works on at once; pieces of work are multiples of it
+constexpr int kMaxTypeId = 64;   // type ids of GGUF are below this
+
+// Quantized (or plain) activations of n_tok vectors of n_in values: token i's part of each array begins at i * its stride.
+struct act_matrix {
+    const float*   x;        // f32 values: stride x_stride (floats; rows need not be aligned)
+    const int8_t*  q;        // stride q_stride bytes (a multiple of 64)
+    const float*   d;        // stride q_stride / 32
+    const float*   t;        // stride q_stride / 32
+    const int16_t* s16;      // stride q_stride / 16
+    size_t         x_stride, q_stride;
+    int            n_tok;
+};
+
+// y[i_tok * y_stride + r] = dot(row r, token i_tok) for n_rows rows from w (rows row_bytes apart, unaligned).
+struct matmul_args {
+    const uint8_t* w;
+    size_t         row_bytes;
+    int            n_in, n_rows;
+    act_matrix     a;
+    float*         y;
+    size_t         y_stride;
+    void*          scratch;      // matmul_scratch_bytes(n_in) bytes of this thread
+};
+using matmul_fn = void (*)(const matmul_args& args);
+
+// One chunk of the attention cache, decoded to f32 or as it is stored, for one key/value head.
+// k (k_dim, kAttnChunk): transposed, so that positions are lanes; v (kAttnChunk, v_dim).
+struct attn_chunk_args {
+    const float* q;              // n_rows query vectors, q_stride apart
+    size_t       q_stride;
+    int          n_rows;
+    const int*   first;          // for each row: positions first[i] <= p < n_pos[i] of the chunk are seen
+    const int*   n_pos;
+    const float* k;
+    const float* v;
+    int          k_dim, v_dim;
+    float        scale, cap;
+    attn_state*  state;          // n_rows; state.sum == 0: nothing merged yet
+    float*       o;              // n_rows vectors, o_stride apart: merged in place
+    size_t       o_stride;
+    float*       scratch;        // kAttnChunk + v_dim floats
+};
+
+struct cpu_kernels {
+    const char* name;                       // "avx512"
+    matmul_fn   matmul[kMaxTypeId];         // by type id; nullptr: no code for the format
+    void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);   // n % 32 == 0
+    void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);           // unaligned; w may be null; y may be x
+    void (*activate)(int act, const float* x, const float* x2, int n, float* y);            // act: enum activation; x2 may be null
+    void (*attn_chunk)(const attn_chunk_args& args);
+    void (*half_to_float)(const uint16_t* x, size_t n, float* y);
+    void (*float_to_half)(const float* x, size_t n, uint16_t* y);
+};
+
+// The table for a name (nullptr or "auto": the best this machine has). nullptr when unknown or the machine cannot run it.
+const cpu_kernels* find_cpu_kernels(const char* isa);
+// Names this machine can run, best first, ", " between.
+const char* cpu_isa_names();
+
+// Unpacked weights of one tile: kTileRows rows of n_in weights as bytes, and their scales.
+inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * kTileRows * 4 * 2 + 65536; }
+
+// Shared by the instruction sets' files: the scalar functions, used where an ISA has nothing better.
+extern const cpu_kernels kScalarKernels;
+
+}  // namespace duet

@@ -1,0 +1,63 @@
+// quant/dispatch.cpp: which instruction sets this machine runs: the CPU and the operating system are both asked (CPUID, XGETBV).
+// Main path: quant/cpu_ops.cpp -> [quant/dispatch.cpp] -> quant/kernels_<isa>.cpp
+#include "cpu_kernels.h"
+
+#include <cstring>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace duet {
+
+#if defined(__x86_64__)
+extern const cpu_kernels kAvx2Kernels, kAvx512Kernels;   // quant/kernels_avx2.cpp, quant/kernels_avx512.cpp
+#endif
+
+namespace {
+
+#if defined(__x86_64__)
+struct cpu_features {
+    bool avx2 = false, avx512 = false;
+};
+
+cpu_features ask_cpu() {
+    cpu_features f;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return f;
+    const bool fma = c >> 12 & 1, osxsave = c >> 27 & 1, avx = c >> 28 & 1, f16c = c >> 29 & 1;
+    if (!osxsave || !avx) return f;
+    unsigned low = 0, high = 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
+    f.avx2 = fma && f16c && (b >> 5 & 1) && (low & 0x06) == 0x06;
+    // F, DQ, BW, VL and VNNI; the system keeps opmask and all of zmm
+    f.avx512 = f.avx2 && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1) && (c >> 11 & 1) && (low & 0xe6) == 0xe6;
+    return f;
+}
+
+const cpu_features& features() {
+    static const cpu_features f = ask_cpu();
+    return f;
+}
+#endif
+
+}  // namespace
+
+const cpu_kernels* find_cpu_kernels(const char* isa) {
+    const bool best = !isa || strcmp(isa, "auto") == 0;
+#if defined(__x86_64__)
+    if (features().avx512 && (best || strcmp(isa, "avx512") == 0)) return &kAvx512Kernels;
+    if (features().avx2 && (best || strcmp(isa, "avx2") == 0)) return &kAvx2Kernels;
+#endif
+    return best || strcmp(isa, "scalar") == 0 ? &kScalarKernels : nullptr;
+}
+
+const char* cpu_isa_names() {
+#if defined(__x86_64__)
+    if (features().avx512) return "auto, avx512, avx2, scalar";
+    if (features().avx2) return "auto, avx2, scalar";
+#endif
+    return "auto, scalar";
+}
+
+}  // namespace duet

@@ -1,0 +1,88 @@
+// quant/kernels_scalar.cpp: the CPU kernels as the contract states them, one scalar step after another: the oracle of all other kernels, and
+// what runs where a machine or a format has nothing faster.
+// Main path: quant/cpu_ops.cpp -> quant/cpu_kernels.h -> [quant/kernels_scalar.cpp] -> quant/exact.h
+#include "cpu_kernels.h"
+#include "activate.h"
+
+namespace duet {
+namespace {
+
+template <class B>
+void matmul_quantized(const matmul_args& m) {
+    for (int i = 0; i < m.a.n_tok; i++) {
+        const size_t at = (size_t)i * m.a.q_stride;
+        const act_row a{nullptr, m.a.q + at, m.a.d + at / 32, m.a.t + at / 32, m.a.s16 + at / 16};
+        for (int r = 0; r < m.n_rows; r++)
+            m.y[(size_t)i * m.y_stride + (size_t)r] = exact_dot((const B*)(m.w + (size_t)r * m.row_bytes), m.n_in, a);
+    }
+}
+
+template <class F>
+void matmul_float(const matmul_args& m) {
+    for (int i = 0; i < m.a.n_tok; i++)
+        for (int r = 0; r < m.n_rows; r++)
+            m.y[(size_t)i * m.y_stride + (size_t)r] =
+                exact_dot_float((const F*)(m.w + (size_t)r * m.row_bytes), m.n_in, m.a.x + (size_t)i * m.a.x_stride);
+}
+
+void quantize(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16) {
+    for (int b = 0; b < n / kBlock; b++) exact_quantize_block(x + b * kBlock, q + b * kBlock, d + b, t + b, s16 + b * 2);
+}
+
+void activate(int act, const float* x, const float* x2, int n, float* y) {
+    for (int i = 0; i < n; i++) y[i] = exact_activate((activation)act, x[i], x2 ? &x2[i] : nullptr);
+}
+
+void attn_chunk(const attn_chunk_args& a) {
+    float* score = a.scratch;
+    float* o = a.scratch + kAttnChunk;
+    for (int r = 0; r < a.n_rows; r++) {
+        if (a.n_pos[r] <= a.first[r]) continue;
+        const float* q = a.q + (size_t)r * a.q_stride;
+        for (int i = a.first[r]; i < a.n_pos[r]; i++) {
+            float total = 0.0f;
+            for (int g = 0; g < a.k_dim; g += kGroup) {
+                float acc = 0.0f;
+                for (int j = g; j < g + kGroup && j < a.k_dim; j++) acc = __builtin_fmaf(a.k[(size_t)j * kAttnChunk + (size_t)i], q[j], acc);
+                total = total + acc;
+            }
+            score[i] = exact_attn_score(total, a.scale, a.cap);
+        }
+        attn_state st;
+        const bool is_first = a.state[r].sum == 0.0f;
+        float* ro = a.o + (size_t)r * a.o_stride;
+        exact_attn_chunk(score, a.first[r], a.n_pos[r], a.v_dim, [&](int i, int j) { return a.v[(size_t)i * (size_t)a.v_dim + (size_t)j]; }, &st,
+                         is_first ? ro : o);
+        if (is_first) a.state[r] = st;
+        else exact_attn_merge(&a.state[r], ro, st, o, a.v_dim);
+    }
+}
+
+void half_to_float_row(const uint16_t* x, size_t n, float* y) {
+    for (size_t i = 0; i < n; i++) y[i] = half_to_float(x[i]);
+}
+
+void float_to_half_row(const float* x, size_t n, uint16_t* y) {
+    for (size_t i = 0; i < n; i++) y[i] = float_to_half(x[i]);
+}
+
+constexpr cpu_kernels make_scalar() {
+    cpu_kernels k{};
+    k.name = "scalar";
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) k.matmul[gguf_id] = matmul_float<float_##id>;
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) k.matmul[gguf_id] = matmul_quantized<block_##id>;
+#include "types.def"
+    k.quantize = quantize;
+    k.rms_norm = exact_rms_norm;
+    k.activate = activate;
+    k.attn_chunk = attn_chunk;
+    k.half_to_float = half_to_float_row;
+    k.float_to_half = float_to_half_row;
+    return k;
+}
+
+}  // namespace
+
+constinit const cpu_kernels kScalarKernels = make_scalar();
+
+}  // namespace duet

@@ -1,0 +1,36 @@
+// quant/threads.h: the CPU executor's pool: small pieces of work handed out by a counter, so that a thread that is preempted stalls the
+// others for one piece only; idle threads sleep. Must not know: what the work is.
+// Main path: quant/cpu_ops.cpp -> [quant/threads.h] -> quant/kernels_<isa>.cpp
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace duet {
+
+// Physical cores this process may run on, at least 1.
+int physical_cores();
+
+class thread_pool {
+  public:
+    thread_pool();
+    ~thread_pool();
+    // n_threads >= 1 counts the calling thread. False when the system gives no more threads.
+    bool start(int n_threads);
+    int  size() const;
+
+    // Calls work(context, i_thread, i_piece) once for every piece 0..n_pieces-1, on all threads; returns when all are done.
+    using work_fn = void (*)(void* context, int i_thread, int i_piece);
+    void run(int n_pieces, work_fn work, void* context);
+
+    template <class F>
+    void for_each(int n_pieces, F f) {
+        run(n_pieces, [](void* c, int t, int i) { (*(F*)c)(t, i); }, &f);
+    }
+
+  private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+}  // namespace duet
