@@ -1,0 +1,223 @@
+// models/unicode.cpp: lookups in the tables of unicode_data.inc, and the canonical normal forms.
+// Algorithms: The Unicode Standard, chapter 3 (UTF-8 table 3-7; D109-D117 normal forms; section 3.12 Hangul).
+#include "unicode.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <vector>
+
+namespace duet {
+namespace {
+
+struct code_range    { uint32_t first, last; };
+struct class_range   { uint32_t first, last; uint8_t value; };
+struct lower_range   { uint32_t first, last; int32_t step, delta; };
+struct decomposition { uint32_t code_point, first, second; };
+
+#include "unicode_data.inc"
+
+// Categories of the scripts below Han, one byte each: the binary search is for the rest.
+constexpr uint32_t kDirect = 0x2e80;
+constexpr std::array<uint8_t, kDirect> kDirectCategories = [] {
+    std::array<uint8_t, kDirect> out{};
+    size_t i_run = 0;
+    for (uint32_t cp = 0; cp < kDirect; ++cp) {
+        if ((kCategoryRuns[i_run + 1] >> 5) == cp) ++i_run;
+        out[cp] = kCategoryRuns[i_run] & 31;
+    }
+    return out;
+}();
+
+template <class Range, size_t kCount>
+const Range* find_range(const Range (&table)[kCount], uint32_t cp) {
+    const Range* range = std::upper_bound(table, table + kCount, cp, [](uint32_t c, const Range& r) { return c < r.first; });
+    return range != table && cp <= range[-1].last ? range - 1 : nullptr;
+}
+
+bool is_white_space(uint32_t cp) {
+    return (cp >= 9 && cp <= 13) || cp == ' ' || cp == 0x85 || cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) ||
+           cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
+}
+
+constexpr uint32_t kHangulS = 0xac00, kHangulL = 0x1100, kHangulV = 0x1161, kHangulT = 0x11a7;
+constexpr uint32_t kHangulLs = 19, kHangulVs = 21, kHangulTs = 28;
+
+// A character of a text being normalized: its code point (or kInvalidByte + the byte) and combining class.
+struct normal_char {
+    uint32_t cp;
+    uint8_t  combining;
+};
+
+uint8_t combining_class(uint32_t cp) {
+    const class_range* range = cp < 0x300 ? nullptr : find_range(kCombiningClasses, cp);
+    return range ? range->value : 0;
+}
+
+void append_decomposed(std::vector<normal_char>* out, uint32_t cp) {
+    if (cp - kHangulS < kHangulLs * kHangulVs * kHangulTs) {
+        uint32_t s = cp - kHangulS;
+        out->push_back({kHangulL + s / (kHangulVs * kHangulTs), 0});
+        out->push_back({kHangulV + s / kHangulTs % kHangulVs, 0});
+        if (s % kHangulTs) out->push_back({kHangulT + s % kHangulTs, 0});
+        return;
+    }
+    // The first of a pair may decompose again, the second never does; the deepest chain in Unicode has four steps.
+    uint32_t seconds[8];
+    int n_seconds = 0;
+    for (;;) {
+        const decomposition* end = std::end(kDecompositions);
+        const decomposition* row = cp < 0xc0 ? end : std::lower_bound(kDecompositions, end, cp,
+            [](const decomposition& d, uint32_t c) { return d.code_point < c; });
+        if (row == end || row->code_point != cp || n_seconds == 8) break;
+        if (row->second) seconds[n_seconds++] = row->second;
+        cp = row->first;
+    }
+    out->push_back({cp, combining_class(cp)});
+    while (n_seconds > 0) {
+        uint32_t second = seconds[--n_seconds];
+        out->push_back({second, combining_class(second)});
+    }
+}
+
+std::vector<normal_char> decomposed(std::string_view text) {
+    std::vector<normal_char> out;
+    out.reserve(text.size());
+    for (size_t pos = 0; pos < text.size();) {
+        int n_bytes;
+        uint32_t cp = utf8_decode(text, pos, &n_bytes);
+        if (cp == kInvalidByte) out.push_back({kInvalidByte + (uint8_t) text[pos], 0});
+        else append_decomposed(&out, cp);
+        pos += n_bytes;
+    }
+    for (size_t i = 0; i < out.size();) {  // marks between starters in order of their class
+        size_t end = i;
+        while (end < out.size() && out[end].combining) ++end;
+        std::stable_sort(out.begin() + i, out.begin() + end,
+                         [](const normal_char& a, const normal_char& b) { return a.combining < b.combining; });
+        i = end + 1;
+    }
+    return out;
+}
+
+// What a and b compose to, or 0.
+uint32_t composed_pair(uint32_t a, uint32_t b) {
+    if (a - kHangulL < kHangulLs && b - kHangulV < kHangulVs)
+        return kHangulS + ((a - kHangulL) * kHangulVs + (b - kHangulV)) * kHangulTs;
+    if (a - kHangulS < kHangulLs * kHangulVs * kHangulTs && (a - kHangulS) % kHangulTs == 0 && b - kHangulT - 1 < kHangulTs - 1)
+        return a + (b - kHangulT);
+    auto less = [](uint16_t i, const std::pair<uint32_t, uint32_t>& key) {
+        const decomposition& d = kDecompositions[i];
+        return d.first != key.first ? d.first < key.first : d.second < key.second;
+    };
+    const uint16_t* row = std::lower_bound(kCompositions, std::end(kCompositions), std::pair(a, b), less);
+    if (row == std::end(kCompositions)) return 0;
+    const decomposition& d = kDecompositions[*row];
+    return d.first == a && d.second == b ? d.code_point : 0;
+}
+
+std::string encoded(const std::vector<normal_char>& chars) {
+    std::string out;
+    out.reserve(chars.size());
+    for (normal_char c : chars) {
+        if (c.cp >= kInvalidByte) out += (char) (c.cp - kInvalidByte);
+        else utf8_append(&out, c.cp);
+    }
+    return out;
+}
+
+}  // namespace
+
+uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes) {
+    const uint8_t* p = (const uint8_t*) text.data() + pos;
+    size_t n_left = text.size() - pos;
+    *n_bytes = 1;
+    if (p[0] < 0x80) return p[0];
+    auto continues = [&](size_t i) { return i < n_left && (p[i] & 0xc0) == 0x80; };
+    if (p[0] >= 0xc2 && p[0] <= 0xdf && continues(1)) {
+        *n_bytes = 2;
+        return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
+    }
+    if ((p[0] & 0xf0) == 0xe0 && continues(1) && continues(2)) {
+        uint32_t cp = (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+        if (cp < 0x800 || (cp >= 0xd800 && cp <= 0xdfff)) return kInvalidByte;
+        *n_bytes = 3;
+        return cp;
+    }
+    if (p[0] >= 0xf0 && p[0] <= 0xf4 && continues(1) && continues(2) && continues(3)) {
+        uint32_t cp = (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
+        if (cp < 0x10000 || cp > 0x10ffff) return kInvalidByte;
+        *n_bytes = 4;
+        return cp;
+    }
+    return kInvalidByte;
+}
+
+void utf8_append(std::string* out, uint32_t cp) {
+    if (cp < 0x80) {
+        *out += (char) cp;
+    } else if (cp < 0x800) {
+        *out += (char) (0xc0 | cp >> 6);
+        *out += (char) (0x80 | (cp & 0x3f));
+    } else if (cp < 0x10000) {
+        *out += (char) (0xe0 | cp >> 12);
+        *out += (char) (0x80 | (cp >> 6 & 0x3f));
+        *out += (char) (0x80 | (cp & 0x3f));
+    } else {
+        *out += (char) (0xf0 | cp >> 18);
+        *out += (char) (0x80 | (cp >> 12 & 0x3f));
+        *out += (char) (0x80 | (cp >> 6 & 0x3f));
+        *out += (char) (0x80 | (cp & 0x3f));
+    }
+}
+
+bool utf8_valid(std::string_view text) {
+    int n_bytes;
+    for (size_t pos = 0; pos < text.size(); pos += n_bytes)
+        if (utf8_decode(text, pos, &n_bytes) == kInvalidByte) return false;
+    return true;
+}
+
+uint32_t unicode_bits(uint32_t cp) {
+    if (cp < kDirect) return 1u << kDirectCategories[cp] | (is_white_space(cp) ? (uint32_t) kUniSpace : 0u);
+    if (cp >= kInvalidByte) return kUniCn;
+    const uint32_t* run = std::upper_bound(kCategoryRuns, std::end(kCategoryRuns), cp << 5 | 31);
+    uint32_t bits = 1u << (run[-1] & 31) | (cp == 0x3000 ? (uint32_t) kUniSpace : 0u);
+    return bits | (find_range(kHanRanges, cp) ? (uint32_t) kUniHan : 0u);
+}
+
+uint32_t unicode_lower(uint32_t cp) {
+    if (cp < 0x80) return cp >= 'A' && cp <= 'Z' ? cp + 32 : cp;
+    const lower_range* range = find_range(kLowerRanges, cp);
+    return range && (cp - range->first) % (uint32_t) range->step == 0 ? cp + (uint32_t) range->delta : cp;
+}
+
+std::string unicode_nfd(std::string_view text) { return encoded(decomposed(text)); }
+
+std::string unicode_nfc(std::string_view text) {
+    // Nothing below U+0300 composes with what follows it or decomposes into other than itself again: most texts end here.
+    bool is_plain = true;
+    for (size_t i = 0; i < text.size() && is_plain; ++i) is_plain = (uint8_t) text[i] < 0xcc;
+    if (is_plain) return std::string(text);
+
+    std::vector<normal_char> chars = decomposed(text);
+    size_t n_out = 0;
+    size_t starter = SIZE_MAX;  // index of the last starter written
+    uint8_t last_class = 0;     // class of the last character written after it
+    for (size_t i = 0; i < chars.size(); ++i) {
+        normal_char c = chars[i];
+        bool is_blocked = n_out != starter + 1 && (last_class >= c.combining);
+        uint32_t pair = starter != SIZE_MAX && !is_blocked ? composed_pair(chars[starter].cp, c.cp) : 0;
+        if (pair) {
+            chars[starter].cp = pair;
+            continue;
+        }
+        if (c.combining == 0) starter = n_out;
+        last_class = c.combining;
+        chars[n_out++] = c;
+    }
+    chars.resize(n_out);
+    return encoded(chars);
+}
+
+}  // namespace duet
