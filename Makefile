@@ -102,7 +102,8 @@ $(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
 test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(programs)
 	$(BUILD)/tests/all
 	$(BUILD)/tests/test_abi
-	sh tests/smoke.sh $(bin_dir) $(run_path)
+	RUN=./$(run_path) BIN=$(bin_dir) sh tests/test_cli.sh
+	sh tests/smoke.sh $(bin_dir) ./$(run_path)
 
 fuzz: $(patsubst %,$(BUILD)/tests/%,$(fuzz_names))
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
