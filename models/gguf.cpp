@@ -54,7 +54,7 @@ struct gguf_joiner {
     // Reads maps.back(); kvs of later parts are returned in *later and not kept.
     duet_status add(std::vector<gguf_kv>* later) {
         const size_t i_part = maps.size() - 1;
-        gguf_part    part{paths[i_part], maps[i_part].data(), maps[i_part].size(), 0, (int32_t)i_part, err, {}, {}, {}, {}, {}};
+        gguf_part    part{paths[i_part], maps[i_part].data(), maps[i_part].size(), (int32_t)i_part, err};
         DUET_TRY(part.read_all());
         if (i_part == 0) {
             file.version = part.version;

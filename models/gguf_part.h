@@ -33,15 +33,16 @@ T gguf_load(const uint8_t* p) {
 
 // Reads one part into vectors of its own.
 struct gguf_part {
-    const std::string& path;
+    const std::string& path;  // as shown in messages
     const uint8_t*     data;
-    uint64_t           size, at = 0;
-    int32_t            i_file;
+    const uint64_t     size;
+    const int32_t      i_file;
     error_text&        err;
+    uint64_t                 at = 0;  // the next byte
     uint32_t                 version = 0, alignment = kGgufDefaultAlignment;
     uint64_t                 n_strings = 0;
-    std::vector<gguf_kv>     kvs;
-    std::vector<gguf_tensor> tensors;
+    std::vector<gguf_kv>     kvs = {};
+    std::vector<gguf_tensor> tensors = {};
 
     uint64_t left() const { return size - at; }
 
