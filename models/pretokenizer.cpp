@@ -1,0 +1,523 @@
+// models/pretokenizer.cpp: compiles the patterns of pretokenizers.def and runs them over classes of characters.
+// Owns: the pattern dialect. Must not know: vocabularies.
+// Main path: models/tokenizer_bpe.cpp -> [models/pretokenizer.cpp] -> models/unicode.h
+//
+// Semantics are those of the originals' engines (backtracking, first alternative that leads to a match wins). A pattern has at most 31
+// distinct character sets; each character of the text is turned into the mask of the sets it is in, and the program tests bits. What
+// keeps it linear: repeats of a set remember where their last run ended, and a repeated group is only allowed where it gives nothing back.
+#include "pretokenizer.h"
+
+#include "unicode.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+namespace duet {
+namespace {
+
+struct pattern_set {
+    std::vector<std::pair<uint32_t, uint32_t>> ranges;  // first, last code point
+    uint32_t bits = 0;                                  // unicode_bit
+    bool     is_negated = false;
+    int      within = -1;                               // index of a set that must hold too (&&)
+    bool operator==(const pattern_set&) const = default;
+};
+
+enum pattern_op : uint8_t {
+    kOpRepeat,  // a set, min to max characters in steps; then goes on behind it
+    kOpGroup,   // the program at `branch`, min to max times, giving nothing back
+    kOpSplit,   // first `branch`, then `other`
+    kOpJump,    // to `branch`
+    kOpLook,    // the program at `branch` must match here (or must not); takes nothing
+    kOpEnd,     // end of the piece; ours hold no newlines where this is asked
+    kOpEdge,    // between a word character and none
+    kOpMatch,
+};
+
+constexpr uint32_t kNoLimit = UINT32_MAX;
+constexpr uint32_t kAnything = UINT32_MAX;  // as a mask of sets that may come next: nothing is known
+
+struct pattern_inst {
+    pattern_op op;
+    bool       is_atomic = false;  // kOpRepeat: gives nothing back
+    bool       is_negated = false;
+    uint32_t   mask = 0;           // kOpRepeat, kOpEdge: the set; kOpSplit: sets the branch may begin with
+    uint32_t   min = 1, max = 1, step = 1;
+    uint32_t   branch = 0, other = 0;  // where to go on
+};
+
+bool set_contains(const std::vector<pattern_set>& sets, size_t i_set, uint32_t cp, uint32_t bits) {
+    const pattern_set& set = sets[i_set];
+    bool is_in = (bits & set.bits) != 0;
+    for (size_t i = 0; i < set.ranges.size() && !is_in; ++i) is_in = cp >= set.ranges[i].first && cp <= set.ranges[i].second;
+    return is_in != set.is_negated && (set.within < 0 || set_contains(sets, set.within, cp, bits));
+}
+
+// Recursive descent over one pattern; patterns are ours, so nesting is shallow.
+class pattern_parser {
+  public:
+    pattern_parser(std::string_view text, std::vector<pattern_set>* sets, std::vector<pattern_inst>* code)
+        : text_(text), sets_(*sets), code_(*code) {}
+
+    bool parse() {
+        if (!parse_alternatives() || pos_ != text_.size()) return false;
+        code_.push_back({kOpMatch});
+        for (pattern_inst& inst : code_)
+            if (inst.op == kOpSplit) inst.mask = first_sets(inst.branch);
+        return sets_.size() < 32;
+    }
+
+    // Sets one of which must hold the first character of a match, or kAnything.
+    uint32_t first_sets(uint32_t pc) const {
+        const pattern_inst& inst = code_[pc];
+        switch (inst.op) {
+            case kOpRepeat: {
+                if (inst.min > 0) return inst.mask;
+                uint32_t rest = first_sets(pc + 1);
+                return rest == kAnything ? rest : rest | inst.mask;
+            }
+            case kOpGroup: return inst.min > 0 ? first_sets(inst.branch) : kAnything;
+            case kOpSplit: return first_sets(inst.branch) | first_sets(inst.other);
+            case kOpJump:  return first_sets(inst.branch);
+            default:       return kAnything;
+        }
+    }
+
+  private:
+    char peek() const { return pos_ < text_.size() ? text_[pos_] : '\0'; }
+    bool accept(std::string_view want) {
+        if (text_.substr(pos_, want.size()) != want) return false;
+        pos_ += want.size();
+        return true;
+    }
+    uint32_t next_char() {
+        int n_bytes = 0;
+        uint32_t cp = utf8_decode(text_, pos_, &n_bytes);
+        pos_ += n_bytes;
+        return cp;
+    }
+
+    bool parse_alternatives() {
+        std::vector<size_t> jumps;
+        for (;;) {
+            size_t split = code_.size();
+            code_.push_back({kOpSplit});  // turned into a jump to the next instruction when this is the last alternative
+            if (!parse_sequence()) return false;
+            if (!accept("|")) {
+                code_[split].op = kOpJump;
+                code_[split].branch = split + 1;
+                break;
+            }
+            jumps.push_back(code_.size());
+            code_.push_back({kOpJump});
+            code_[split].branch = split + 1;
+            code_[split].other = code_.size();
+        }
+        for (size_t i : jumps) code_[i].branch = code_.size();
+        return true;
+    }
+
+    bool parse_sequence() {
+        while (pos_ < text_.size() && peek() != '|' && peek() != ')')
+            if (!parse_item()) return false;
+        return true;
+    }
+
+    bool parse_item() {
+        if (accept("(?=")) return parse_look(false);
+        if (accept("(?!")) return parse_look(true);
+        if (accept("(?:")) return parse_group(is_case_blind_);
+        if (accept("(?i:")) return parse_group(true);
+        if (accept("$")) return code_.push_back({kOpEnd}), true;
+        if (accept("\\b")) {
+            pattern_set word;
+            word.bits = kUniL | kUniM | kUniN | kUniPc;
+            pattern_inst inst{kOpEdge};
+            inst.mask = set_mask(word);
+            return code_.push_back(inst), true;
+        }
+        if (peek() == '(' || peek() == '*' || peek() == '+' || peek() == '?') return false;
+        pattern_set set;
+        if (accept("[")) {
+            if (!parse_class(&set)) return false;
+        } else if (!parse_element(&set)) {
+            return false;
+        }
+        pattern_inst inst{kOpRepeat};
+        inst.mask = set_mask(set);
+        parse_quantifier(&inst);
+        return code_.push_back(inst), true;
+    }
+
+    bool parse_look(bool is_negated) {
+        pattern_inst look{kOpLook};
+        look.is_negated = is_negated;
+        size_t at = code_.size();
+        code_.push_back(look);
+        if (!parse_alternatives() || !accept(")")) return false;
+        code_.push_back({kOpMatch});
+        code_[at].branch = at + 1;
+        code_[at].other = code_.size();
+        return true;
+    }
+
+    bool parse_group(bool is_case_blind) {
+        bool was_case_blind = std::exchange(is_case_blind_, is_case_blind);
+        size_t at = code_.size();
+        code_.push_back({kOpGroup});
+        if (!parse_alternatives() || !accept(")")) return false;
+        is_case_blind_ = was_case_blind;
+
+        pattern_inst group{kOpGroup};
+        parse_quantifier(&group);
+        size_t n_body = code_.size() - at;  // kOpGroup, kOpJump, ...
+        const pattern_inst& only = code_.back();
+        if (group.min == 1 && group.max == 1) {
+            code_[at] = {kOpJump};
+            code_[at].branch = at + 1;
+        } else if (group.is_atomic && n_body == 3 && only.op == kOpRepeat && only.min == only.max) {
+            pattern_inst repeat = only;  // (?:X{3})++ is a run of X in steps of 3
+            repeat.step = only.min;
+            repeat.min = group.min * repeat.step;
+            repeat.max = group.max == kNoLimit ? kNoLimit : group.max * repeat.step;
+            repeat.is_atomic = true;
+            code_.resize(at);
+            code_.push_back(repeat);
+        } else if (group.is_atomic) {
+            code_.push_back({kOpMatch});
+            group.branch = at + 1;
+            group.other = code_.size();
+            code_[at] = group;
+        } else if (group.min == 0 && group.max == 1) {
+            code_[at] = {kOpSplit};
+            code_[at].branch = at + 1;
+            code_[at].other = code_.size();
+        } else {
+            return false;
+        }
+        return true;
+    }
+
+    void parse_quantifier(pattern_inst* inst) {
+        auto number = [&] {
+            uint32_t value = 0;
+            while (peek() >= '0' && peek() <= '9') value = value * 10 + (uint32_t) (text_[pos_++] - '0');
+            return value;
+        };
+        if (accept("?")) inst->min = 0;
+        else if (accept("*")) inst->min = 0, inst->max = kNoLimit;
+        else if (accept("+")) inst->max = kNoLimit;
+        else if (accept("{")) {
+            inst->min = inst->max = number();
+            if (accept(",")) inst->max = number();
+            accept("}");
+            return;
+        } else return;
+        inst->is_atomic = accept("+");
+    }
+
+    // Behind "[".
+    bool parse_class(pattern_set* set) {
+        set->is_negated = accept("^");
+        while (!accept("]")) {
+            if (pos_ >= text_.size()) return false;
+            if (accept("&&[")) {
+                pattern_set within;
+                if (!parse_class(&within)) return false;
+                set->within = set_index(within);
+                continue;
+            }
+            if (!parse_element(set)) return false;
+            if (peek() == '-' && pos_ + 1 < text_.size() && text_[pos_ + 1] != ']') {
+                ++pos_;
+                pattern_set last;
+                if (!parse_element(&last) || last.ranges.empty() || set->ranges.empty()) return false;
+                set->ranges.back().second = last.ranges[0].first;
+            }
+        }
+        return true;
+    }
+
+    // One character, escape or property, added to the set.
+    bool parse_element(pattern_set* set) {
+        if (accept("\\p{")) {
+            static constexpr struct { std::string_view name; uint32_t bits; } kProperties[] = {
+                {"L", kUniL}, {"Lu", kUniLu}, {"Ll", kUniLl}, {"Lt", kUniLt}, {"Lm", kUniLm}, {"Lo", kUniLo}, {"M", kUniM},
+                {"N", kUniN}, {"P", kUniP}, {"S", kUniS}, {"Han", kUniHan}};
+            size_t end = text_.find('}', pos_);
+            if (end == std::string_view::npos) return false;
+            std::string_view name = text_.substr(pos_, end - pos_);
+            pos_ = end + 1;
+            for (const auto& property : kProperties)
+                if (property.name == name) return set->bits |= property.bits, true;
+            return false;
+        }
+        if (accept("\\s")) return set->bits |= kUniSpace, true;
+        if (accept("\\d")) return set->bits |= kUniNd, true;
+        if (accept("\\S")) return set->bits |= kUniSpace, set->is_negated = true, true;
+        if (accept("\\r")) return set->ranges.push_back({'\r', '\r'}), true;
+        if (accept("\\n")) return set->ranges.push_back({'\n', '\n'}), true;
+        if (accept("\\t")) return set->ranges.push_back({'\t', '\t'}), true;
+        uint32_t cp = 0;
+        if (accept("\\x{")) {  // for characters that editors normalize
+            for (; peek() != '}'; ++pos_) {
+                if (!isxdigit((unsigned char) peek())) return false;
+                cp = cp * 16 + (uint32_t) (peek() <= '9' ? peek() - '0' : (peek() | 32) - 'a' + 10);
+            }
+            ++pos_;
+        } else {
+            accept("\\");
+            if (pos_ >= text_.size()) return false;
+            cp = next_char();
+        }
+        set->ranges.push_back({cp, cp});
+        if (is_case_blind_ && cp >= 'a' && cp <= 'z') {
+            set->ranges.push_back({cp - 32, cp - 32});
+            if (cp == 's') set->ranges.push_back({0x17f, 0x17f});    // long s folds to s
+            if (cp == 'k') set->ranges.push_back({0x212a, 0x212a});  // and the Kelvin sign to k
+        }
+        return true;
+    }
+
+    int set_index(const pattern_set& set) {
+        auto found = std::find(sets_.begin(), sets_.end(), set);
+        if (found == sets_.end()) found = sets_.insert(found, set);
+        return (int) (found - sets_.begin());
+    }
+    uint32_t set_mask(const pattern_set& set) { return 1u << (set_index(set) & 31); }
+
+    std::string_view           text_;
+    size_t                     pos_ = 0;
+    bool                       is_case_blind_ = false;
+    std::vector<pattern_set>&  sets_;
+    std::vector<pattern_inst>& code_;
+};
+
+// A run of one program over one text.
+class pattern_matcher {
+  public:
+    pattern_matcher(const std::vector<pattern_inst>& code, const std::vector<uint32_t>& masks)
+        : code_(code), masks_(masks), runs_(code.size()) {}
+
+    void limit(size_t begin, size_t end) { begin_ = begin, end_ = end; }
+
+    // The end of the match that begins at pos, or SIZE_MAX.
+    size_t match(uint32_t pc, size_t pos) {
+        size_t base = frames_.size();
+        for (;;) {
+            const pattern_inst& inst = code_[pc];
+            bool is_ok = true;
+            switch (inst.op) {
+                case kOpMatch:
+                    frames_.resize(base);
+                    return pos;
+                case kOpJump:
+                    pc = inst.branch;
+                    break;
+                case kOpSplit: {
+                    bool may_match = inst.mask == kAnything || (pos < end_ && (masks_[pos] & inst.mask));
+                    if (may_match) frames_.push_back({inst.other, pos, 0, 0});
+                    pc = may_match ? inst.branch : inst.other;
+                    break;
+                }
+                case kOpRepeat: {
+                    size_t n = run_length(pc, inst, pos);
+                    n -= n % inst.step;
+                    if (!(is_ok = n >= inst.min)) break;
+                    ++pc;
+                    if (n > inst.min && !inst.is_atomic) frames_.push_back({pc, pos + n, (n - inst.min) / inst.step, inst.step});
+                    pos += n;
+                    break;
+                }
+                case kOpGroup: {
+                    uint32_t n = 0;
+                    for (size_t end; n < inst.max && (end = match(inst.branch, pos)) != SIZE_MAX && end > pos; ++n) pos = end;
+                    is_ok = n >= inst.min;
+                    pc = inst.other;
+                    break;
+                }
+                case kOpLook:
+                    is_ok = (match(inst.branch, pos) != SIZE_MAX) != inst.is_negated;
+                    pc = inst.other;
+                    break;
+                case kOpEnd:
+                    is_ok = pos == end_;
+                    ++pc;
+                    break;
+                case kOpEdge: {
+                    bool before = pos > begin_ && (masks_[pos - 1] & inst.mask);
+                    bool after = pos < end_ && (masks_[pos] & inst.mask);
+                    is_ok = before != after;
+                    ++pc;
+                    break;
+                }
+            }
+            if (is_ok) continue;
+            if (frames_.size() == base) return SIZE_MAX;
+            frame& last = frames_.back();
+            pc = last.pc;
+            if (last.n_left == 0) {
+                pos = last.pos;
+                frames_.pop_back();
+            } else {
+                pos = last.pos -= last.step;
+                if (--last.n_left == 0) frames_.pop_back();
+            }
+        }
+    }
+
+  private:
+    struct frame {
+        uint32_t pc;
+        size_t   pos;
+        size_t   n_left;  // how often a repeat can still give back
+        uint32_t step;
+    };
+    struct known_run { size_t begin = 1, end = 0; };
+
+    size_t run_length(uint32_t pc, const pattern_inst& inst, size_t pos) {
+        known_run& run = runs_[pc];
+        if (pos < run.begin || pos >= run.end) {
+            size_t last = inst.max == kNoLimit ? end_ : std::min<size_t>(end_, pos + inst.max);
+            size_t end = pos;
+            while (end < last && (masks_[end] & inst.mask)) ++end;
+            if (inst.max != kNoLimit) return end - pos;
+            run = {pos, end};
+        }
+        return run.end > pos ? run.end - pos : 0;
+    }
+
+    const std::vector<pattern_inst>& code_;
+    const std::vector<uint32_t>&     masks_;
+    std::vector<frame>               frames_;
+    std::vector<known_run>           runs_;
+    size_t                           begin_ = 0, end_ = 0;
+};
+
+#define PATTERN(name, text) constexpr std::string_view pattern_##name = text;
+#define PRETOKENIZER(...)
+#include "pretokenizers.def"
+#undef PATTERN
+#undef PRETOKENIZER
+
+struct pretokenizer_row {
+    std::string_view              names;
+    uint32_t                      flags;
+    std::vector<std::string_view> patterns;
+};
+
+const std::vector<pretokenizer_row>& pretokenizer_rows() {
+    static const std::vector<pretokenizer_row> rows = {
+#define PATTERN(name, text)
+#define PRETOKENIZER(names, flags, ...) {names, flags, {__VA_ARGS__}},
+#include "pretokenizers.def"
+#undef PATTERN
+#undef PRETOKENIZER
+    };
+    return rows;
+}
+
+}  // namespace
+
+struct pretokenizer::program {
+    std::vector<pattern_set>  sets;
+    std::vector<pattern_inst> code;
+    uint32_t                  ascii_masks[128];
+    uint32_t                  first;  // sets a match may begin with
+
+    uint32_t mask_of(uint32_t cp) const {
+        uint32_t bits = unicode_bits(cp);
+        uint32_t mask = 0;
+        for (size_t i = 0; i < sets.size(); ++i) mask |= (uint32_t) set_contains(sets, i, cp, bits) << i;
+        return mask;
+    }
+    void cut(const std::vector<uint32_t>& masks, const std::vector<uint32_t>& ends_in, std::vector<uint32_t>* ends_out) const;
+};
+
+// Every piece of ends_in, cut at the matches of this program.
+void pretokenizer::program::cut(const std::vector<uint32_t>& masks, const std::vector<uint32_t>& ends_in,
+                                std::vector<uint32_t>* ends_out) const {
+    pattern_matcher matcher(code, masks);
+    size_t begin = 0;
+    for (uint32_t end : ends_in) {
+        matcher.limit(begin, end);
+        size_t done = begin;  // where the last piece ended
+        auto piece = [&](size_t at) {
+            if (at > done) ends_out->push_back((uint32_t) at);
+            done = std::max(done, at);
+        };
+        for (size_t pos = begin; pos < end;) {
+            size_t match_end = first == kAnything || (masks[pos] & first) ? matcher.match(0, pos) : SIZE_MAX;
+            if (match_end != SIZE_MAX) {
+                piece(pos);
+                piece(match_end);
+            }
+            pos = match_end != SIZE_MAX && match_end > pos ? match_end : pos + 1;
+        }
+        piece(end);
+        begin = end;
+    }
+}
+
+pretokenizer::pretokenizer() = default;
+pretokenizer::~pretokenizer() = default;
+pretokenizer::pretokenizer(pretokenizer&&) noexcept = default;
+pretokenizer& pretokenizer::operator=(pretokenizer&&) noexcept = default;
+
+bool pretokenizer::compile(const std::vector<std::string_view>& patterns) {
+    programs_.clear();
+    for (std::string_view pattern : patterns) {
+        program p;
+        pattern_parser parser(pattern, &p.sets, &p.code);
+        if (!parser.parse()) return false;
+        p.first = parser.first_sets(0);
+        for (uint32_t cp = 0; cp < 128; ++cp) p.ascii_masks[cp] = p.mask_of(cp);
+        programs_.push_back(std::move(p));
+    }
+    return true;
+}
+
+bool pretokenizer::select(std::string_view name) {
+    for (const pretokenizer_row& row : pretokenizer_rows()) {
+        for (size_t pos = 0; pos < row.names.size();) {
+            size_t end = std::min(row.names.find(' ', pos), row.names.size());
+            if (row.names.substr(pos, end - pos) == name) {
+                flags_ = row.flags;
+                return compile(row.patterns);
+            }
+            pos = end + 1;
+        }
+    }
+    return false;
+}
+
+std::string pretokenizer::known_names() {
+    std::string out;
+    for (const pretokenizer_row& row : pretokenizer_rows()) out += (out.empty() ? "" : " ") + std::string(row.names);
+    return out;
+}
+
+void pretokenizer::split(std::string_view text, std::vector<uint32_t>* ends) const {
+    std::vector<uint32_t> offsets, chars;  // of each character: first byte, code point
+    for (size_t pos = 0; pos < text.size();) {
+        int n_bytes;
+        offsets.push_back((uint32_t) pos);
+        chars.push_back(utf8_decode(text, pos, &n_bytes));
+        pos += n_bytes;
+    }
+    ends->clear();
+    if (text.empty()) return;
+    ends->push_back((uint32_t) chars.size());
+    std::vector<uint32_t> masks(chars.size()), cut;
+    for (const program& p : programs_) {
+        for (size_t i = 0; i < chars.size(); ++i) masks[i] = chars[i] < 128 ? p.ascii_masks[chars[i]] : p.mask_of(chars[i]);
+        cut.clear();
+        p.cut(masks, *ends, &cut);
+        ends->swap(cut);
+    }
+    offsets.push_back((uint32_t) text.size());
+    for (uint32_t& end : *ends) end = offsets[end];
+}
+
+}  // namespace duet
