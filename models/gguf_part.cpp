@@ -35,13 +35,11 @@ struct gguf_type {
     uint64_t    elems, bytes;  // 0: removed
 };
 const gguf_type kGgufTypes[] = {
+#define FLOAT_TYPE(id, name, gguf_id, bytes) {#name, gguf_id, 1, bytes},
 #define TENSOR_TYPE(id, name, gguf_id, elems, bytes) {#name, gguf_id, elems, bytes},
 #define QUANT_TYPE(id, name, gguf_id, elems, bytes, max_nmse) {#name, gguf_id, elems, bytes},
 #define REMOVED_TYPE(name, gguf_id) {#name, gguf_id, 0, 0},
 #include "../quant/types.def"
-#undef TENSOR_TYPE
-#undef QUANT_TYPE
-#undef REMOVED_TYPE
 };
 
 // Keys that mean the same in every file: a value of another kind is an error even when nothing reads the key.
