@@ -1,5 +1,5 @@
-// tools/args.h: command line flags of all tools: one table per program, from which parsing, errors and the help text come.
-// Owns: how flags, numbers and errors look. Must not know: what a tool does with them.
+// tools/args.h: command line flags of all tools: one table per program, from which parsing, errors and the help text
+// come. Owns: how flags, numbers and errors look. Must not know: what a tool does with them.
 // Exit codes of all tools: 0 good, 1 the work failed (file, model, memory), 2 the command line is wrong.
 //
 //     tool_args args("quantize", "IN.gguf OUT.gguf TYPE [options]", "Writes a model in another number format.");
@@ -68,14 +68,16 @@ class tool_args {
         });
     }
     // A comma-separated list of whole numbers.
-    void integers(const char* names, const char* value, const std::string& help, std::vector<int32_t>* out, int64_t min, int64_t max) {
+    void integers(const char* names, const char* value, const std::string& help, std::vector<int32_t>* out, int64_t min,
+                  int64_t max) {
         call(names, value, help, [=](const std::string& v) {
             out->clear();
             for (size_t begin = 0; begin <= v.size();) {
                 const size_t end = std::min(v.find(',', begin), v.size());
                 int64_t      n = 0;
                 if (!parse_int(std::string_view(v).substr(begin, end - begin), &n) || n < min || n > max)
-                    return "want whole numbers from " + std::to_string(min) + " to " + std::to_string(max) + ", separated by commas";
+                    return "want whole numbers from " + std::to_string(min) + " to " + std::to_string(max) +
+                           ", separated by commas";
                 out->push_back((int32_t)n);
                 begin = end + 1;
             }
@@ -95,7 +97,9 @@ class tool_args {
         });
     }
     // Arguments without a flag, in order; all are required.
-    void positional(const char* name, const std::string& help, std::string* out) { positionals_.push_back({name, help, out}); }
+    void positional(const char* name, const std::string& help, std::string* out) {
+        positionals_.push_back({name, help, out});
+    }
     // A flag the help does not list.
     void hidden(const std::string& names, const char* value, take_fn take) {
         call(names, value, "", std::move(take));
@@ -104,7 +108,8 @@ class tool_args {
     // A headline in the help before the options that follow.
     void section(const char* title) { options_.push_back({{}, "", title, nullptr, ""}); }
 
-    // Reads the command line. false: the program ends now with *exit_code (help and version: 0; errors: 2, told on stderr).
+    // Reads the command line. false: the program ends now with *exit_code (help and version: 0; errors: 2, told on
+    // stderr).
     bool parse(int argc, char** argv, int* exit_code) {
         *exit_code = kExitUsage;
         size_t n_positional = 0;
@@ -112,13 +117,15 @@ class tool_args {
         for (int i = 1; i < argc; i++) {
             std::string arg = argv[i];
             if (only_positional || arg == "-" || arg.empty() || arg[0] != '-') {
-                if (n_positional == positionals_.size()) return usage_error("unexpected argument '" + arg + "'" + quote_hint(i, argv));
+                if (n_positional == positionals_.size())
+                    return usage_error("unexpected argument '" + arg + "'" + quote_hint(i, argv));
                 *positionals_[n_positional++].out = arg;
                 continue;
             }
             if (arg == "--") { only_positional = true; continue; }
             if (arg == "-h" || arg == "--help" || arg == "--version") {
-                arg == "--version" ? (void)std::printf("duet %s\n%s\n", duet_version(), duet_build_info()) : print_help();
+                arg == "--version" ? (void)std::printf("duet %s\n%s\n", duet_version(), duet_build_info())
+                                   : print_help();
                 *exit_code = kExitGood;
                 return false;
             }
@@ -131,11 +138,14 @@ class tool_args {
             if (*opt->value && equals == std::string::npos) {
                 if (i + 1 >= argc) return usage_error(arg + " needs a value: " + opt->value);
                 value = argv[++i];
-                if (find(value)) return usage_error(arg + " needs a value (" + opt->value + "), found the flag '" + value + "'");
+                if (find(value))
+                    return usage_error(arg + " needs a value (" + opt->value + "), found the flag '" + value + "'");
             }
-            if (const std::string wrong = opt->take(value); !wrong.empty()) return usage_error(arg + ": " + wrong + ", got '" + value + "'");
+            if (const std::string wrong = opt->take(value); !wrong.empty())
+                return usage_error(arg + ": " + wrong + ", got '" + value + "'");
         }
-        if (n_positional < positionals_.size()) return usage_error(std::string("missing ") + positionals_[n_positional].name);
+        if (n_positional < positionals_.size())
+            return usage_error(std::string("missing ") + positionals_[n_positional].name);
         return true;
     }
 
@@ -197,12 +207,14 @@ class tool_args {
     void print_help() const {
         std::printf("%s\n\nusage: %s %s\n\n", about_, tool_, usage_);
         auto line = [](const std::string& left, const std::string& help) {
-            std::printf(left.size() <= 32 ? "  %-32s  %s\n" : "  %s\n%36s%s\n", left.c_str(), left.size() <= 32 ? help.c_str() : "", help.c_str());
+            std::printf(left.size() <= 32 ? "  %-32s  %s\n" : "  %s\n%36s%s\n", left.c_str(),
+                        left.size() <= 32 ? help.c_str() : "", help.c_str());
         };
         for (const auto& p : positionals_) line(p.name, p.help);
         for (const option& opt : options_)
             if (!opt.take) std::printf("\n%s\n", opt.help.c_str());
-            else if (!opt.spelling.empty()) line(opt.spelling + (*opt.value ? std::string(" ") + opt.value : ""), opt.help);
+            else if (!opt.spelling.empty())
+                line(opt.spelling + (*opt.value ? std::string(" ") + opt.value : ""), opt.help);
         line("-h, --help", "this text");
         line("--version", "version and what was built in");
     }

@@ -1,5 +1,6 @@
-// tools/bench.cpp: the program `bench`: prompt and generation speed of a file or of a synthetic model, against the memory bandwidth
-// measured in the same run. Owns: what is timed and how it is told. Must not know: anything behind runtime.h.
+// tools/bench.cpp: the program `bench`: prompt and generation speed of a file or of a synthetic model, against the
+// memory bandwidth measured in the same run. Owns: what is timed and how it is told. Must not know: anything behind
+// runtime.h.
 // Main path: [tools/bench.cpp] -> runtime.h
 #include "args.h"
 #include "common.h"
@@ -70,10 +71,12 @@ struct bench_run {
 
     // Sequences 0 .. n_seqs - 1 hold `depth` tokens afterwards; the first one is computed, the others share its pages.
     duet_status rewind(int32_t n_seqs, tool_error* error) {
-        if (duet_seq_length(session.get(), 0) < options.depth && decode(options.depth - duet_seq_length(session.get(), 0), 1, error) != DUET_OK)
+        if (duet_seq_length(session.get(), 0) < options.depth &&
+            decode(options.depth - duet_seq_length(session.get(), 0), 1, error) != DUET_OK)
             return error->status;
         for (int32_t i = 0; i < n_seqs; i++) {
-            duet_status status = duet_seq_length(session.get(), i) < options.depth ? duet_seq_copy(session.get(), 0, i) : DUET_OK;
+            duet_status status =
+                duet_seq_length(session.get(), i) < options.depth ? duet_seq_copy(session.get(), 0, i) : DUET_OK;
             if (status == DUET_OK) status = duet_seq_trim(session.get(), i, options.depth);
             if (status != DUET_OK) return error->set(status, duet_session_error(session.get()));
         }
@@ -105,7 +108,8 @@ struct bench_run {
             model.reset(handle);
             if (status != DUET_OK) return error->set(status, handle ? duet_model_error(handle) : "");
         } else if (open_model(opened, &model, error) != DUET_OK) return error->status;
-        if (open_session(model.get(), opened, largest(options.n_seqs), &session, &plan, error) != DUET_OK) return error->status;
+        if (open_session(model.get(), opened, largest(options.n_seqs), &session, &plan, error) != DUET_OK)
+            return error->status;
         info.struct_size = sizeof info;
         duet_model_get_info(model.get(), &info);
         const double opened_seconds = now_seconds() - start;
@@ -133,34 +137,46 @@ struct bench_run {
     }
 
     // Weight bytes a generating step reads, over its time: once for all sequences.
-    double gbps(const bench_test& test) const { return test.n_gen ? (double)info.decode_bytes * test.n_gen / test.median() / 1e9 : 0; }
+    double gbps(const bench_test& test) const {
+        return test.n_gen ? (double)info.decode_bytes * test.n_gen / test.median() / 1e9 : 0;
+    }
     // Two operations for each weight that is multiplied; the gathered embedding table of an untied model is not.
     double gops(const bench_test& test) const {
-        const double table = duet_file_find_tensor(duet_model_file(model.get()), "output.weight") < 0 ? 0 : (double)info.n_vocab * info.dim;
+        const double table = duet_file_find_tensor(duet_model_file(model.get()), "output.weight") < 0
+                                 ? 0
+                                 : (double)info.n_vocab * info.dim;
         return 2 * ((double)info.n_params - table) * test.speed() / 1e9;
     }
     double share(double value) const { return bandwidth > 0 ? 100 * value / bandwidth : 0; }
 
     void print_model() const {
-        std::printf("%s %s, %s, %.2f GB of weights, device %s, cache %.1f MB\n", info.architecture, json_string(info.name).c_str(), info.main_type,
-                    info.weight_bytes / 1e9, info.device, plan.cache_bytes / 1e6);
-        std::printf("duet %s (%s); read bandwidth %.1f GB/s; first token after %.2f s; peak memory %.0f MB\n", duet_version(), duet_build_info(),
-                    bandwidth, first_token_seconds, proc_bytes("/proc/self/status", "VmHWM:") / 1e6);
+        std::printf("%s %s, %s, %.2f GB of weights, device %s, cache %.1f MB\n", info.architecture,
+                    json_string(info.name).c_str(), info.main_type, info.weight_bytes / 1e9, info.device,
+                    plan.cache_bytes / 1e6);
+        std::printf("duet %s (%s); read bandwidth %.1f GB/s; first token after %.2f s; peak memory %.0f MB\n",
+                    duet_version(), duet_build_info(), bandwidth, first_token_seconds,
+                    proc_bytes("/proc/self/status", "VmHWM:") / 1e6);
     }
     void print(const bench_test& test) const {
-        if (!test.n_gen) std::printf("%-14s %8d %12.2f %10.2f - %-10.2f %8s %8s %10.1f\n", test.name.c_str(), n_threads, test.speed(), test.min_speed(),
-                                     test.max_speed(), "", "", gops(test));
-        else std::printf("%-14s %8d %12.2f %10.2f - %-10.2f %8.2f %6.0f %% %10.1f\n", test.name.c_str(), n_threads, test.speed(), test.min_speed(),
-                         test.max_speed(), gbps(test), share(gbps(test)), gops(test));
+        if (!test.n_gen)
+            std::printf("%-14s %8d %12.2f %10.2f - %-10.2f %8s %8s %10.1f\n", test.name.c_str(), n_threads,
+                        test.speed(), test.min_speed(), test.max_speed(), "", "", gops(test));
+        else
+            std::printf("%-14s %8d %12.2f %10.2f - %-10.2f %8.2f %6.0f %% %10.1f\n", test.name.c_str(), n_threads,
+                        test.speed(), test.min_speed(), test.max_speed(), gbps(test), share(gbps(test)), gops(test));
         std::fflush(stdout);
     }
     std::string json(const bench_test& test) const {
         char        text[512];
         std::string samples;
         for (double s : test.seconds) samples += (samples.empty() ? "" : ",") + std::to_string(test.n_tok() / s);
-        std::snprintf(text, sizeof text, "{\"test\":\"%s\",\"n_threads\":%d,\"n_prompt\":%d,\"n_gen\":%d,\"n_seqs\":%d,\"depth\":%d,\"tok_per_s\":%.4f,"
-                      "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"gops\":%.4f,\"samples\":[", test.name.c_str(), n_threads,
-                      test.n_prompt, test.n_gen, test.n_seqs, options.depth, test.speed(), test.min_speed(), test.max_speed(), gbps(test), bandwidth, gops(test));
+        std::snprintf(
+            text, sizeof text,
+            "{\"test\":\"%s\",\"n_threads\":%d,\"n_prompt\":%d,\"n_gen\":%d,\"n_seqs\":%d,\"depth\":%d,\"tok_per_s\":%."
+            "4f,"
+            "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"gops\":%.4f,\"samples\":[",
+            test.name.c_str(), n_threads, test.n_prompt, test.n_gen, test.n_seqs, options.depth, test.speed(),
+            test.min_speed(), test.max_speed(), gbps(test), bandwidth, gops(test));
         return text + samples + "]}";
     }
 
@@ -171,17 +187,23 @@ struct bench_run {
         duet_session_profile(session.get(), 1);
         const duet_status status = run_once(test, &seconds, error);
         double            total_us = 0;
-        for (int32_t i = 0; const duet_profile_row* row = duet_session_profile_row(session.get(), i); i++) total_us += (double)row->time_us;
-        if (!options.is_json) std::printf("\n%s, %.1f ms, of which in ops %.1f ms\n%-24s %8s %10s %7s %8s %8s %9s\n", test.name.c_str(), seconds * 1e3,
-                                          total_us / 1e3, "op", "calls", "ms", "share", "GB/s", "of max", "Gop/s");
+        for (int32_t i = 0; const duet_profile_row* row = duet_session_profile_row(session.get(), i); i++)
+            total_us += (double)row->time_us;
+        if (!options.is_json)
+            std::printf("\n%s, %.1f ms, of which in ops %.1f ms\n%-24s %8s %10s %7s %8s %8s %9s\n", test.name.c_str(),
+                        seconds * 1e3, total_us / 1e3, "op", "calls", "ms", "share", "GB/s", "of max", "Gop/s");
         for (int32_t i = 0; const duet_profile_row* row = duet_session_profile_row(session.get(), i); i++) {
-            const double us = std::max(1.0, (double)row->time_us), gb = row->weight_bytes / us / 1e3, ops = 2.0 * row->n_mac / us / 1e3;
+            const double us = std::max(1.0, (double)row->time_us), gb = row->weight_bytes / us / 1e3,
+                         ops = 2.0 * row->n_mac / us / 1e3;
             char         text[320];
-            if (!options.is_json) std::printf("%-24s %8llu %10.2f %5.1f %% %8.2f %6.0f %% %9.1f\n", row->op, (unsigned long long)row->n_calls,
-                                              row->time_us / 1e3, 100 * row->time_us / std::max(1.0, total_us), gb, share(gb), ops);
-            std::snprintf(text, sizeof text, "%s{\"test\":\"%s\",\"op\":%s,\"n_calls\":%llu,\"time_us\":%llu,\"gbps\":%.3f,\"gops\":%.3f}",
-                          json_rows->empty() ? "" : ",", test.name.c_str(), json_string(row->op).c_str(), (unsigned long long)row->n_calls,
-                          (unsigned long long)row->time_us, gb, ops);
+            if (!options.is_json)
+                std::printf("%-24s %8llu %10.2f %5.1f %% %8.2f %6.0f %% %9.1f\n", row->op,
+                            (unsigned long long)row->n_calls, row->time_us / 1e3,
+                            100 * row->time_us / std::max(1.0, total_us), gb, share(gb), ops);
+            std::snprintf(text, sizeof text,
+                          "%s{\"test\":\"%s\",\"op\":%s,\"n_calls\":%llu,\"time_us\":%llu,\"gbps\":%.3f,\"gops\":%.3f}",
+                          json_rows->empty() ? "" : ",", test.name.c_str(), json_string(row->op).c_str(),
+                          (unsigned long long)row->n_calls, (unsigned long long)row->time_us, gb, ops);
             *json_rows += text;
         }
         duet_session_profile(session.get(), 0);
@@ -209,7 +231,8 @@ std::vector<bench_test> tests_of(const bench_options& options) {
 duet_status work(const bench_options& options, tool_error* error) {
     synthetic_model made;
     const bool      is_made = !options.synthetic.empty();
-    if (is_made && (made.parse(options.synthetic, error) != DUET_OK || made.build(error) != DUET_OK)) return error->status;
+    if (is_made && (made.parse(options.synthetic, error) != DUET_OK || made.build(error) != DUET_OK))
+        return error->status;
     if (!options.save_path.empty()) {
         const duet_status status = duet_writer_save(made.writer.get(), options.save_path.c_str());
         return status == DUET_OK ? DUET_OK : error->set(status, duet_writer_error(made.writer.get()));
@@ -222,7 +245,8 @@ duet_status work(const bench_options& options, tool_error* error) {
         std::vector<bench_test> tests = tests_of(options);
         if (!options.is_json) {
             run.print_model();
-            std::printf("%-14s %8s %12s %23s %8s %8s %10s\n", "test", "threads", "tok/s", "slowest - fastest", "GB/s", "of max", "Gop/s");
+            std::printf("%-14s %8s %12s %23s %8s %8s %10s\n", "test", "threads", "tok/s", "slowest - fastest", "GB/s",
+                        "of max", "Gop/s");
         }
         for (bench_test& test : tests) {
             if (run.measure(&test, error) != DUET_OK) return error->status;
@@ -232,15 +256,20 @@ duet_status work(const bench_options& options, tool_error* error) {
         for (size_t i = 0; options.with_ops && i < tests.size(); i++)
             if (run.profile(tests[i], &ops_json, error) != DUET_OK) return error->status;
         char text[512];
-        std::snprintf(text, sizeof text, "\"main_type\":\"%s\",\"n_params\":%llu,\"weight_bytes\":%llu,\"decode_bytes\":%llu,\"cache_bytes\":%llu,"
-                      "\"work_bytes\":%llu,\"first_token_s\":%.4f,\"peak_bytes\":%llu", run.info.main_type, (unsigned long long)run.info.n_params,
-                      (unsigned long long)run.info.weight_bytes, (unsigned long long)run.info.decode_bytes, (unsigned long long)run.plan.cache_bytes,
-                      (unsigned long long)run.plan.work_bytes, run.first_token_seconds, (unsigned long long)proc_bytes("/proc/self/status", "VmHWM:"));
-        model_json = "\"model\":" + json_string(run.info.name) + ",\"device\":" + json_string(run.info.device) + "," + text;
+        std::snprintf(
+            text, sizeof text,
+            "\"main_type\":\"%s\",\"n_params\":%llu,\"weight_bytes\":%llu,\"decode_bytes\":%llu,\"cache_bytes\":%llu,"
+            "\"work_bytes\":%llu,\"first_token_s\":%.4f,\"peak_bytes\":%llu",
+            run.info.main_type, (unsigned long long)run.info.n_params, (unsigned long long)run.info.weight_bytes,
+            (unsigned long long)run.info.decode_bytes, (unsigned long long)run.plan.cache_bytes,
+            (unsigned long long)run.plan.work_bytes, run.first_token_seconds,
+            (unsigned long long)proc_bytes("/proc/self/status", "VmHWM:"));
+        model_json =
+            "\"model\":" + json_string(run.info.name) + ",\"device\":" + json_string(run.info.device) + "," + text;
     }
     if (options.is_json)
-        std::printf("{\"duet\":\"%s\",\"build\":%s,%s,\"tests\":[%s],\"ops\":[%s]}\n", duet_version(), json_string(duet_build_info()).c_str(),
-                    model_json.c_str(), tests_json.c_str(), ops_json.c_str());
+        std::printf("{\"duet\":\"%s\",\"build\":%s,%s,\"tests\":[%s],\"ops\":[%s]}\n", duet_version(),
+                    json_string(duet_build_info()).c_str(), model_json.c_str(), tests_json.c_str(), ops_json.c_str());
     return DUET_OK;
 }
 
@@ -249,22 +278,30 @@ duet_status work(const bench_options& options, tool_error* error) {
 int main(int argc, char** argv) {
     bench_options options;
     tool_args args("bench", "(-m model.gguf | --synthetic 8b:q4_0) [options]",
-                   "Measures prompt (pp) and generation (tg) speed: medians, beside the memory bandwidth measured in the same run.");
+                   "Measures prompt (pp) and generation (tg) speed: medians, beside the memory bandwidth measured in "
+                   "the same run.");
     add_model_path(args, &options.model);
-    args.text("--synthetic", "SHAPE:FORMAT[:OUT]", "random weights instead of a file: 1b, 3b, 8b, 14b, 32b, 70b; OUT: format of the output matrix", &options.synthetic);
+    args.text("--synthetic", "SHAPE:FORMAT[:OUT]",
+              "random weights instead of a file: 1b, 3b, 8b, 14b, 32b, 70b; OUT: format of the output matrix",
+              &options.synthetic);
     args.text("--save", "FILE", "write the synthetic model as a file, and exit", &options.save_path);
     args.integers("-p, --n-prompt", "N,N", "prompt lengths (default 512; 0: none)", &options.n_prompts, 0, 1 << 20);
-    args.integers("-n, --n-gen", "N,N", "numbers of generated tokens (default 128; 0: none)", &options.n_gens, 0, 1 << 20);
+    args.integers("-n, --n-gen", "N,N", "numbers of generated tokens (default 128; 0: none)", &options.n_gens, 0,
+                  1 << 20);
     args.integer("--depth, -d", "N", "tokens the context already holds (default 0)", &options.depth, 0, 1 << 28);
     args.integers("--batch", "N,N", "sequences that generate together (default 1)", &options.n_seqs, 1, 1024);
-    args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &options.model.max_batch, 1, 1 << 20);
+    args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &options.model.max_batch, 1,
+                 1 << 20);
     args.integer("-r, --repetitions", "N", "repetitions of each test (default 5)", &options.n_reps, 1, 1000);
-    args.integers("-t, --threads", "N,N", "threads (default 0: one per physical core)", &options.n_threads, 0, kMaxThreads);
+    args.integers("-t, --threads", "N,N", "threads (default 0: one per physical core)", &options.n_threads, 0,
+                  kMaxThreads);
     args.flag("--ops", "also the time of each kind of op", &options.with_ops);
     args.flag("--json", "one JSON object instead of tables", &options.is_json);
     add_device_flags(args, &options.model, false);
     if (int code; !args.parse(argc, argv, &code)) return code;
-    if (options.model.path.empty() == options.synthetic.empty()) return args.usage_error("want either -m FILE or --synthetic SHAPE:FORMAT"), kExitUsage;
-    if (!options.save_path.empty() && options.synthetic.empty()) return args.usage_error("--save wants --synthetic"), kExitUsage;
+    if (options.model.path.empty() == options.synthetic.empty())
+        return args.usage_error("want either -m FILE or --synthetic SHAPE:FORMAT"), kExitUsage;
+    if (!options.save_path.empty() && options.synthetic.empty())
+        return args.usage_error("--save wants --synthetic"), kExitUsage;
     return finish_tool("bench", [&](tool_error* error) { return work(options, error); });
 }

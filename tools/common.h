@@ -1,5 +1,6 @@
-// tools/common.h: what run, logits, perplexity and bench share: flags that choose model, context and device, opening with errors told,
-// reading text files, memory figures of the system. Uses runtime.h and POSIX only. Must not know: what is computed.
+// tools/common.h: what run, logits, perplexity and bench share: flags that choose model, context and device, opening
+// with errors told, reading text files, memory figures of the system. Uses runtime.h and POSIX only. Must not know:
+// what is computed.
 #pragma once
 #include "../runtime.h"
 #include "args.h"
@@ -68,15 +69,18 @@ inline void add_model_path(tool_args& args, model_options* options) {
 constexpr int32_t kMaxThreads = 1024;
 
 inline void add_device_flags(tool_args& args, model_options* options, bool with_threads = true) {
-    if (with_threads) args.integer("-t, --threads", "N", "threads (0: one per physical core)", &options->n_threads, 0, kMaxThreads);
-    args.choice("-ctk, --cache-type", "f16|f32|q8_0", "number format of the attention cache (default f16)", &options->cache_type);
+    if (with_threads)
+        args.integer("-t, --threads", "N", "threads (0: one per physical core)", &options->n_threads, 0, kMaxThreads);
+    args.choice("-ctk, --cache-type", "f16|f32|q8_0", "number format of the attention cache (default f16)",
+                &options->cache_type);
     args.text("--device", "auto|cpu", "where to compute (default auto)", &options->device);
     args.text("--cpu-isa", "ISA", "auto, scalar, avx2 or avx512: the bits are the same (default auto)", &options->isa);
     args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
 }
 
 inline void print_log(void* user, int32_t level, const char* text) {
-    if (level >= DUET_LOG_WARN || *(const bool*)user) std::fprintf(stderr, "%s%s\n", level >= DUET_LOG_WARN ? "warning: " : "", text);
+    if (level >= DUET_LOG_WARN || *(const bool*)user)
+        std::fprintf(stderr, "%s%s\n", level >= DUET_LOG_WARN ? "warning: " : "", text);
 }
 
 inline duet_model_params model_params_of(const model_options& options) {
@@ -105,13 +109,15 @@ inline uint64_t proc_bytes(const char* path, const char* key) {
     if (FILE* file = std::fopen(path, "r")) {
         char line[256];
         while (kib == 0 && std::fgets(line, sizeof line, file))
-            if (std::strncmp(line, key, std::strlen(key)) == 0) kib = std::strtoull(line + std::strlen(key), nullptr, 10);
+            if (std::strncmp(line, key, std::strlen(key)) == 0)
+                kib = std::strtoull(line + std::strlen(key), nullptr, 10);
         std::fclose(file);
     }
     return kib * 1024;
 }
 
-// Creates the session, after checking that the memory it needs is there: a system that overcommits would kill the process later.
+// Creates the session, after checking that the memory it needs is there: a system that overcommits would kill the
+// process later.
 inline duet_status open_session(const duet_model* model, const model_options& options, int32_t n_seqs, session_ptr* out,
                                 duet_memory_plan* plan, tool_error* error) {
     duet_session_params params = duet_session_params_default();
@@ -119,30 +125,36 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     params.n_seqs = n_seqs;
     params.max_batch = options.max_batch;
     params.cache_type = options.cache_type;
-    if (const duet_status status = duet_session_plan(model, &params, plan)) return error->set(status, duet_model_error(model));
+    if (const duet_status status = duet_session_plan(model, &params, plan))
+        return error->set(status, duet_model_error(model));
     const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes;
     const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
     if (free && need > free) {
         char text[256];
-        std::snprintf(text, sizeof text, "the session needs %.2f GB beside the model (cache %.2f, state %.2f, work %.2f), the system has %.2f GB"
-                      " left: take a smaller context (-c) or batch (-b)", need / 1e9, plan->cache_bytes / 1e9, plan->state_bytes / 1e9,
-                      plan->work_bytes / 1e9, free / 1e9);
+        std::snprintf(
+            text, sizeof text,
+            "the session needs %.2f GB beside the model (cache %.2f, state %.2f, work %.2f), the system has %.2f GB"
+            " left: take a smaller context (-c) or batch (-b)",
+            need / 1e9, plan->cache_bytes / 1e9, plan->state_bytes / 1e9, plan->work_bytes / 1e9, free / 1e9);
         return error->set(DUET_ERR_MEMORY, text);
     }
     duet_session*     session = nullptr;
     const duet_status status = duet_session_create(model, &params, &session);
     out->reset(session);
-    return status == DUET_OK ? DUET_OK : error->set(status, session ? duet_session_error(session) : duet_model_error(model));
+    return status == DUET_OK ? DUET_OK
+                             : error->set(status, session ? duet_session_error(session) : duet_model_error(model));
 }
 
 constexpr size_t kMaxTextBytes = (size_t)256 << 20;
 
-// The whole file, "-": stdin. Opened without blocking, so that a FIFO nobody writes to is empty instead of a wait for ever.
+// The whole file, "-": stdin. Opened without blocking, so that a FIFO nobody writes to is empty instead of a wait for
+// ever.
 inline duet_status read_text(const std::string& path, std::string* out, tool_error* error) {
     const bool  is_stdin = path == "-";
     const int   fd = is_stdin ? 0 : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat info = {};
-    if (fd < 0 || fstat(fd, &info) != 0) return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
+    if (fd < 0 || fstat(fd, &info) != 0)
+        return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
     std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* p) { if (*p > 0) ::close(*p); });
     if (S_ISDIR(info.st_mode)) return error->set(DUET_ERR_IO, path + ": is a directory, want a text file");
     out->clear();
@@ -160,7 +172,8 @@ inline duet_status read_text(const std::string& path, std::string* out, tool_err
 }
 
 // Text to ids, in one call for short texts.
-inline duet_status tokenize(const duet_model* model, const std::string& text, int32_t flags, std::vector<int32_t>* ids, tool_error* error) {
+inline duet_status tokenize(const duet_model* model, const std::string& text, int32_t flags, std::vector<int32_t>* ids,
+                            tool_error* error) {
     size_t n_ids = 0;
     ids->resize(text.size() + 16);
     duet_status status = duet_tokenize(model, text.data(), text.size(), flags, ids->data(), ids->size(), &n_ids);

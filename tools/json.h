@@ -6,7 +6,8 @@
 #include <string>
 #include <string_view>
 
-// Length of the well-formed UTF-8 character at the start of bytes (no overlong forms, no surrogates), 0 when there is none.
+// Length of the well-formed UTF-8 character at the start of bytes (no overlong forms, no surrogates), 0 when there is
+// none.
 inline size_t utf8_length(std::string_view bytes) {
     const uint8_t lead = bytes.empty() ? 0xff : (uint8_t)bytes[0];
     const size_t  n = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
@@ -14,7 +15,9 @@ inline size_t utf8_length(std::string_view bytes) {
     for (size_t i = 1; i < n; i++)
         if (((uint8_t)bytes[i] & 0xc0) != 0x80) return 0;
     const uint8_t next = n > 1 ? (uint8_t)bytes[1] : 0;
-    if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next > 0x9f) || (lead == 0xf0 && next < 0x90) || (lead == 0xf4 && next > 0x8f)) return 0;
+    if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next > 0x9f) || (lead == 0xf0 && next < 0x90) ||
+        (lead == 0xf4 && next > 0x8f))
+        return 0;
     return n;
 }
 

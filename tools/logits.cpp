@@ -1,5 +1,6 @@
-// tools/logits.cpp: the program `logits`: token ids in, the logits of every position out, as raw little-endian f32 (n_tok x n_vocab).
-// For comparing executors and files bit by bit. Owns: reading ids, writing the file piece by piece. Must not know: text.
+// tools/logits.cpp: the program `logits`: token ids in, the logits of every position out, as raw little-endian f32
+// (n_tok x n_vocab). For comparing executors and files bit by bit. Owns: reading ids, writing the file piece by piece.
+// Must not know: text.
 // Main path: [tools/logits.cpp] -> runtime.h
 #include "args.h"
 #include "common.h"
@@ -18,14 +19,17 @@ struct logits_options {
 
 // Numbers separated by commas or blanks: bare, as a JSON array, or as the array "tokens" or "ids" of a JSON object.
 duet_status parse_ids(std::string_view text, const char* source, std::vector<int32_t>* ids, tool_error* error) {
-    auto wrong = [&](const std::string& what) { return error->set(DUET_ERR_FORMAT, std::string(source) + ": " + what); };
+    auto wrong = [&](const std::string& what) {
+        return error->set(DUET_ERR_FORMAT, std::string(source) + ": " + what);
+    };
     const char* kBlanks = " \t\r\n";
     text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
     if (!text.empty() && text[0] == '{') {
         size_t at = text.find("\"tokens\"");
         if (at == std::string_view::npos) at = text.find("\"ids\"");
         const size_t bracket = at == std::string_view::npos ? at : text.find('[', at);
-        if (bracket == std::string_view::npos) return wrong("want an array \"tokens\" or \"ids\" in the object, found none");
+        if (bracket == std::string_view::npos)
+            return wrong("want an array \"tokens\" or \"ids\" in the object, found none");
         text.remove_prefix(bracket);
     }
     const bool is_array = !text.empty() && text[0] == '[';
@@ -40,7 +44,8 @@ duet_status parse_ids(std::string_view text, const char* source, std::vector<int
         const std::string_view word = text.substr(0, text.find_first_of(" \t\r\n,"));
         int64_t id = 0;
         if (!parse_int(word, &id) || id < 0 || id > INT32_MAX)
-            return wrong("id " + std::to_string(ids->size()) + ": want a whole number from 0 to 2147483647, got '" + std::string(word.substr(0, 40)) + "'");
+            return wrong("id " + std::to_string(ids->size()) + ": want a whole number from 0 to 2147483647, got '" +
+                         std::string(word.substr(0, 40)) + "'");
         ids->push_back((int32_t)id);
         text.remove_prefix(word.size());
     }
@@ -48,14 +53,16 @@ duet_status parse_ids(std::string_view text, const char* source, std::vector<int
 }
 
 // One chunk of logits is in memory at a time.
-duet_status write_logits(duet_session* session, const std::vector<int32_t>& ids, int32_t chunk, int32_t n_vocab, FILE* file, tool_error* error) {
+duet_status write_logits(duet_session* session, const std::vector<int32_t>& ids, int32_t chunk, int32_t n_vocab,
+                         FILE* file, tool_error* error) {
     const std::vector<uint8_t> want_all((size_t)chunk, 1);
     for (size_t begin = 0; begin < ids.size(); begin += (size_t)chunk) {
         duet_batch batch = {};
         batch.n_tok = (int32_t)std::min((size_t)chunk, ids.size() - begin);
         batch.token = ids.data() + begin;
         batch.want_logits = want_all.data();
-        if (const duet_status status = duet_decode(session, &batch)) return error->set(status, duet_session_error(session));
+        if (const duet_status status = duet_decode(session, &batch))
+            return error->set(status, duet_session_error(session));
         for (int32_t i = 0; i < batch.n_tok; i++) {
             const float* row = duet_logits(session, i);
             if (!row) return error->set(DUET_ERR_STATE, "no logits for position " + std::to_string(begin + (size_t)i));
@@ -74,7 +81,8 @@ duet_status work(logits_options& options, tool_error* error) {
     if (parse_ids(text, is_file ? options.ids_file.c_str() : "--ids", &ids, error) != DUET_OK) return error->status;
     if (options.model.n_ctx == 0) options.model.n_ctx = (int32_t)ids.size();
     if ((size_t)options.model.n_ctx < ids.size())
-        return error->set(DUET_ERR_FULL, std::to_string(ids.size()) + " ids do not fit a context of " + std::to_string(options.model.n_ctx) + " (-c)");
+        return error->set(DUET_ERR_FULL, std::to_string(ids.size()) + " ids do not fit a context of " +
+                                             std::to_string(options.model.n_ctx) + " (-c)");
     const int32_t chunk = std::min((int32_t)ids.size(), options.chunk ? options.chunk : 512);
     options.model.max_batch = chunk;
     model_ptr        model;
@@ -85,7 +93,9 @@ duet_status work(logits_options& options, tool_error* error) {
     duet_model_info info = {};
     info.struct_size = sizeof info;
     duet_model_get_info(model.get(), &info);
-    if (options.model.is_verbose) std::fprintf(stderr, "%zu ids, %d at a time, %d logits each; device %s\n", ids.size(), chunk, info.n_vocab, info.device);
+    if (options.model.is_verbose)
+        std::fprintf(stderr, "%zu ids, %d at a time, %d logits each; device %s\n", ids.size(), chunk, info.n_vocab,
+                     info.device);
     const bool  is_stdout = options.out_path == "-";
     FILE*       file = is_stdout ? stdout : std::fopen(options.out_path.c_str(), "wb");
     if (!file) return error->set(DUET_ERR_IO, options.out_path + ": cannot be written: " + std::strerror(errno));
@@ -94,7 +104,8 @@ duet_status work(logits_options& options, tool_error* error) {
         error->set(DUET_ERR_IO, options.out_path + ": writing failed: " + std::strerror(errno));
     // Half a file would look like a result. Devices and pipes stay.
     struct stat out_stat = {};
-    if (error->status != DUET_OK && !is_stdout && stat(options.out_path.c_str(), &out_stat) == 0 && S_ISREG(out_stat.st_mode))
+    if (error->status != DUET_OK && !is_stdout && stat(options.out_path.c_str(), &out_stat) == 0 &&
+        S_ISREG(out_stat.st_mode))
         std::remove(options.out_path.c_str());
     return error->status;
 }
@@ -107,14 +118,20 @@ int main(int argc, char** argv) {
                    "Writes the logits of every position as raw little-endian f32, n_tok x n_vocab.");
     add_model_path(args, &options.model);
     args.text("--ids", "N,N,...", "token ids, positions 0, 1, ...", &options.ids_text);
-    args.text("--ids-file", "FILE", "ids from a file: numbers, a JSON array, or an object with \"tokens\" or \"ids\"; - is stdin", &options.ids_file);
+    args.text("--ids-file", "FILE",
+              "ids from a file: numbers, a JSON array, or an object with \"tokens\" or \"ids\"; - is stdin",
+              &options.ids_file);
     args.text("-o, --output", "FILE", "file to write; - is stdout", &options.out_path);
-    args.integer("--chunk, -b, --batch-size", "N", "ids computed at once: the bits are the same (default 0: all, at most 512)", &options.chunk, 0, 1 << 20);
-    args.integer("-c, --ctx-size", "N", "tokens of context (default 0: as many as ids)", &options.model.n_ctx, 0, 1 << 30);
+    args.integer("--chunk, -b, --batch-size", "N",
+                 "ids computed at once: the bits are the same (default 0: all, at most 512)", &options.chunk, 0,
+                 1 << 20);
+    args.integer("-c, --ctx-size", "N", "tokens of context (default 0: as many as ids)", &options.model.n_ctx, 0,
+                 1 << 30);
     add_device_flags(args, &options.model);
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (options.out_path.empty()) return args.usage_error("no output: want -o FILE"), kExitUsage;
-    if (options.ids_text.empty() == options.ids_file.empty()) return args.usage_error("want either --ids or --ids-file"), kExitUsage;
+    if (options.ids_text.empty() == options.ids_file.empty())
+        return args.usage_error("want either --ids or --ids-file"), kExitUsage;
     return finish_tool("logits", [&](tool_error* error) { return work(options, error); });
 }

@@ -1,11 +1,13 @@
-// tools/perplexity.cpp: the program `perplexity`: how well a model predicts a text, by the definition users compare with.
-// Owns: the windows and the sums. Must not know: anything behind runtime.h.
+// tools/perplexity.cpp: the program `perplexity`: how well a model predicts a text, by the definition users compare
+// with. Owns: the windows and the sums. Must not know: anything behind runtime.h.
 // Main path: [tools/perplexity.cpp] -> runtime.h
 //
 // Definition (llama.cpp:tools/perplexity/perplexity.cpp). The text is tokenized once, with BOS as the model asks.
-//   windows   n_ctx tokens each, one after the other; BOS takes the place of a window's first token; the first half is context only,
-//             tokens n_ctx/2 .. n_ctx-2 predict the one after them. Result exp(mean nll), error: that of the mean, times the result.
-//   stride    windows of n_ctx + stride/2 tokens, stride apart, BOS only where the text has it; the last `stride` tokens are predicted.
+//   windows   n_ctx tokens each, one after the other; BOS takes the place of a window's first token; the first half is
+//             context only, tokens n_ctx/2 .. n_ctx-2 predict the one after them. Result: exp(mean nll), and the error
+//             of the mean times that.
+//   stride    windows of n_ctx + stride/2 tokens, stride apart, BOS only where the text has it; the last `stride`
+//             tokens are predicted.
 #include "args.h"
 #include "common.h"
 
@@ -36,9 +38,10 @@ struct score {
     }
 };
 
-// Runs one window; positions first .. n - 2 predict the token after them. Chunks are cut here, so that only one chunk's logits are kept.
-duet_status score_window(duet_session* session, int32_t n_vocab, int32_t bos, const int32_t* tokens, int32_t n, int32_t first, int32_t chunk,
-                         score* total, tool_error* error) {
+// Runs one window; positions first .. n - 2 predict the token after them. Chunks are cut here, so that only one chunk's
+// logits are kept.
+duet_status score_window(duet_session* session, int32_t n_vocab, int32_t bos, const int32_t* tokens, int32_t n,
+                         int32_t first, int32_t chunk, score* total, tool_error* error) {
     duet_seq_trim(session, 0, 0);
     std::vector<int32_t> ids(tokens, tokens + n);
     if (bos >= 0) ids[0] = bos;
@@ -49,13 +52,15 @@ duet_status score_window(duet_session* session, int32_t n_vocab, int32_t bos, co
         batch.token = ids.data() + begin;
         batch.want_logits = want.data();
         for (int32_t i = 0; i < batch.n_tok; i++) want[(size_t)i] = begin + i >= first && begin + i < n - 1;
-        if (const duet_status status = duet_decode(session, &batch)) return error->set(status, duet_session_error(session));
+        if (const duet_status status = duet_decode(session, &batch))
+            return error->set(status, duet_session_error(session));
         for (int32_t i = 0, i_wanted = 0; i < batch.n_tok; i++) {
             if (!want[(size_t)i]) continue;
             const float* logits = duet_logits(session, i_wanted++);
             if (!logits) return error->set(DUET_ERR_STATE, "no logits for position " + std::to_string(begin + i));
             const double nll = negative_log_likelihood(logits, n_vocab, tokens[begin + i + 1]);
-            if (std::isnan(nll)) return error->set(DUET_ERR_NAN, "position " + std::to_string(begin + i) + ": the logits hold NaN");
+            if (std::isnan(nll))
+                return error->set(DUET_ERR_NAN, "position " + std::to_string(begin + i) + ": the logits hold NaN");
             total->sum += nll;
             total->sum_squares += nll * nll;
             total->n++;
@@ -78,15 +83,18 @@ duet_status work(perplexity_options& options, tool_error* error) {
     if (open_model(options.model, &model, error) != DUET_OK) return error->status;
     if (tokenize(model.get(), text, DUET_TOKENIZE_ADD_BOS, &ids, error) != DUET_OK) return error->status;
     if ((int64_t)ids.size() < 2 * (int64_t)n_ctx)
-        return error->set(DUET_ERR_ARG, options.text_path + ": want at least " + std::to_string(2 * (int64_t)n_ctx) + " tokens for a context of " +
-                                            std::to_string(n_ctx) + ", the text has " + std::to_string(ids.size()) + ": take a longer text or -c");
+        return error->set(DUET_ERR_ARG, options.text_path + ": want at least " + std::to_string(2 * (int64_t)n_ctx) +
+                                            " tokens for a context of " + std::to_string(n_ctx) + ", the text has " +
+                                            std::to_string(ids.size()) + ": take a longer text or -c");
     if (open_session(model.get(), options.model, 1, &session, &plan, error) != DUET_OK) return error->status;
     duet_model_info info = {};
     info.struct_size = sizeof info;
     duet_model_get_info(model.get(), &info);
 
     const bool    adds_bos = ids[0] == duet_token_bos(model.get()) && options.stride == 0;
-    const int32_t n_possible = (int32_t)(options.stride ? ((int64_t)ids.size() - n_ctx + options.stride - 1) / options.stride : (int64_t)ids.size() / n_ctx);
+    const int32_t n_possible =
+        (int32_t)(options.stride ? ((int64_t)ids.size() - n_ctx + options.stride - 1) / options.stride
+                                 : (int64_t)ids.size() / n_ctx);
     const int32_t n_windows = options.n_chunks < 0 ? n_possible : std::min(options.n_chunks, n_possible);
     const int32_t first = options.stride ? n_ctx - options.stride - 1 : n_ctx / 2;
     score         total;
@@ -94,17 +102,19 @@ duet_status work(perplexity_options& options, tool_error* error) {
     for (int32_t i = 0; i < n_windows; i++) {
         const size_t  begin = (size_t)i * (size_t)(options.stride ? options.stride : n_ctx);
         const int32_t n = (int32_t)std::min((size_t)n_ctx, ids.size() - begin);
-        if (score_window(session.get(), info.n_vocab, adds_bos ? duet_token_bos(model.get()) : -1, ids.data() + begin, n, first,
-                         options.model.max_batch, &total, error) != DUET_OK)
+        if (score_window(session.get(), info.n_vocab, adds_bos ? duet_token_bos(model.get()) : -1, ids.data() + begin,
+                         n, first, options.model.max_batch, &total, error) != DUET_OK)
             return error->status;
         if (!options.is_json) std::fprintf(stderr, "[%d]%.4f,", i + 1, total.perplexity()), std::fflush(stderr);
     }
     const double seconds = now_seconds() - start;
     if (options.is_json)
-        std::printf("{\"perplexity\":%.6f,\"error\":%.6f,\"n_scored\":%lld,\"n_windows\":%d,\"n_tokens\":%zu,\"n_ctx\":%d,\"seconds\":%.3f}\n",
+        std::printf("{\"perplexity\":%.6f,\"error\":%.6f,\"n_scored\":%lld,\"n_windows\":%d,\"n_tokens\":%zu,\"n_ctx\":"
+                    "%d,\"seconds\":%.3f}\n",
                     total.perplexity(), total.error(), (long long)total.n, n_windows, ids.size(), n_ctx, seconds);
     else {
-        std::fprintf(stderr, "\n%lld tokens scored in %d windows of %d, %.1f s\n", (long long)total.n, n_windows, n_ctx, seconds);
+        std::fprintf(stderr, "\n%lld tokens scored in %d windows of %d, %.1f s\n", (long long)total.n, n_windows, n_ctx,
+                     seconds);
         std::printf("PPL = %.4f +/- %.5f\n", total.perplexity(), total.error());
     }
     return DUET_OK;
@@ -115,19 +125,23 @@ duet_status work(perplexity_options& options, tool_error* error) {
 int main(int argc, char** argv) {
     perplexity_options options;
     options.model.n_ctx = 512;
-    tool_args args("perplexity", "-m model.gguf -f text [options]", "Measures how well a model predicts a text (llama.cpp's definition).");
+    tool_args args("perplexity", "-m model.gguf -f text [options]",
+                   "Measures how well a model predicts a text (llama.cpp's definition).");
     add_model_path(args, &options.model);
     args.text("-f, --file", "FILE", "the text; - is stdin; one newline at its end is dropped", &options.text_path);
     args.integer("-c, --ctx-size", "N", "tokens of a window (default 512)", &options.model.n_ctx, 4, 1 << 30);
-    args.integer("--stride, --ppl-stride", "N", "windows this far apart instead of one after the other (default 0: off)", &options.stride, 0, 1 << 20);
+    args.integer("--stride, --ppl-stride", "N",
+                 "windows this far apart instead of one after the other (default 0: off)", &options.stride, 0, 1 << 20);
     args.integer("--chunks", "N", "windows to run (default -1: all)", &options.n_chunks, -1, INT32_MAX);
-    args.integer("-b, --batch-size", "N", "tokens computed at once: the result is the same (default 512)", &options.model.max_batch, 1, 1 << 20);
+    args.integer("-b, --batch-size", "N", "tokens computed at once: the result is the same (default 512)",
+                 &options.model.max_batch, 1, 1 << 20);
     args.flag("--json", "the result as a JSON object", &options.is_json);
     add_device_flags(args, &options.model);
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (options.text_path.empty()) return args.usage_error("no text: want -f FILE"), kExitUsage;
     if (options.n_chunks == 0) return args.usage_error("--chunks: want -1 or at least 1, got '0'"), kExitUsage;
-    if (options.stride >= options.model.n_ctx) return args.usage_error("--stride: want less than the context (-c)"), kExitUsage;
+    if (options.stride >= options.model.n_ctx)
+        return args.usage_error("--stride: want less than the context (-c)"), kExitUsage;
     return finish_tool("perplexity", [&](tool_error* error) { return work(options, error); });
 }

@@ -1,5 +1,5 @@
-// tools/run.cpp: the program `run`: completes a text. Owns: its flags, what goes to stdout (the completion only) and to stderr.
-// Must not know: anything behind runtime.h.
+// tools/run.cpp: the program `run`: completes a text. Owns: its flags, what goes to stdout (the completion only) and to
+// stderr. Must not know: anything behind runtime.h.
 // Main path: [tools/run.cpp] -> runtime.h -> runtime.cpp -> models/<family>.cpp
 #include "args.h"
 #include "common.h"
@@ -19,7 +19,8 @@ struct run_options {
     int32_t                                 n_predict = -1;
     std::vector<std::string>                stops;
     std::vector<std::pair<int32_t, double>> biases;
-    bool ignore_end = false, is_json = false, show_prompt = false, show_special = false, no_bos = false, parse_special = false;
+    bool ignore_end = false, is_json = false, show_prompt = false, show_special = false, no_bos = false,
+         parse_special = false;
     bool list_devices = false, has_dry = false;
 };
 
@@ -46,8 +47,12 @@ int report(const run_options& options, const tool_error& error) {
 
 // Spellings that users of other programs know, beside the one made from the parameter's name.
 constexpr struct { const char *name, *flags; } kSamplerAliases[] = {
-    {"temp", ", --temperature"},        {"typical_p", ", --typical"},           {"dynatemp.exponent", ", --dynatemp-exp"},
-    {"dry.last_n", ", --dry-penalty-last-n"}, {"mirostat.tau", ", --mirostat-ent"}, {"mirostat.eta", ", --mirostat-lr"},
+    {"temp", ", --temperature"},
+    {"typical_p", ", --typical"},
+    {"dynatemp.exponent", ", --dynatemp-exp"},
+    {"dry.last_n", ", --dry-penalty-last-n"},
+    {"mirostat.tau", ", --mirostat-ent"},
+    {"mirostat.eta", ", --mirostat-lr"},
     {"top_n_sigma", ", --top-nsigma"},
 };
 
@@ -81,35 +86,43 @@ void add_sampler_flags(tool_args& args, run_options* options) {
             return set_sampler(options, name.c_str(), x);
         });
     }
-    args.call("--mirostat", "0|2", "2: mirostat 2 with its usual target (tau 5) instead of the truncating steps", [options](const std::string& text) {
-        return text == "2" ? set_sampler(options, "mirostat.tau", 5) : text == "0" ? set_sampler(options, "mirostat.tau", 0)
-                                                                                  : std::string("want 0 or 2");
-    });
-    args.call("--logit-bias", "ID(+/-)BIAS", "adds to one token's logit, as 15043-1.5 or 15043-inf; may be repeated", [options](const std::string& text) {
-        const size_t sign = text.find_first_of("+-", 1);
-        int64_t      id = 0;
-        double       bias = 0;
-        if (sign == std::string::npos || !parse_int(text.substr(0, sign), &id) || id < 0 || id > INT32_MAX || !parse_float(text.substr(sign), &bias))
-            return std::string("want ID+BIAS or ID-BIAS");
-        options->biases.emplace_back((int32_t)id, bias);
-        return std::string();
-    });
-    args.call("-s, --seed", "N", "same seed, same text, on every machine (default: from the clock, printed at the end)", [options](const std::string& text) {
-        int64_t n = 0;
-        if (!parse_int(text, &n) || n < -1) return std::string("want a whole number from 0 to 9223372036854775807, or -1 for the clock");
-        options->has_seed = n >= 0;
-        options->seed = (uint64_t)n;
-        return std::string();
-    });
+    args.call("--mirostat", "0|2", "2: mirostat 2 with its usual target (tau 5) instead of the truncating steps",
+              [options](const std::string& text) {
+                  return text == "2"   ? set_sampler(options, "mirostat.tau", 5)
+                         : text == "0" ? set_sampler(options, "mirostat.tau", 0)
+                                       : std::string("want 0 or 2");
+              });
+    args.call("--logit-bias", "ID(+/-)BIAS", "adds to one token's logit, as 15043-1.5 or 15043-inf; may be repeated",
+              [options](const std::string& text) {
+                  const size_t sign = text.find_first_of("+-", 1);
+                  int64_t id = 0;
+                  double bias = 0;
+                  if (sign == std::string::npos || !parse_int(text.substr(0, sign), &id) || id < 0 || id > INT32_MAX ||
+                      !parse_float(text.substr(sign), &bias))
+                      return std::string("want ID+BIAS or ID-BIAS");
+                  options->biases.emplace_back((int32_t)id, bias);
+                  return std::string();
+              });
+    args.call("-s, --seed", "N", "same seed, same text, on every machine (default: from the clock, printed at the end)",
+              [options](const std::string& text) {
+                  int64_t n = 0;
+                  if (!parse_int(text, &n) || n < -1)
+                      return std::string("want a whole number from 0 to 9223372036854775807, or -1 for the clock");
+                  options->has_seed = n >= 0;
+                  options->seed = (uint64_t)n;
+                  return std::string();
+              });
 }
 
-// Flags of other programs that would change what happens: refused with advice. The second list asks for what is done anyway.
+// Flags of other programs that would change what happens: refused with advice. The second list asks for what is done
+// anyway.
 void add_foreign_flags(tool_args& args) {
     auto refuse = [&](const char* names, const char* value, const char* advice) {
         args.hidden(names, value, [advice](const std::string&) { return std::string(advice); });
     };
     refuse("-r, --reverse-prompt", "TEXT", "there is no interactive mode; --stop TEXT ends the text there");
-    refuse("-i, --interactive, -cnv, --conversation", "", "there is no interactive mode: run completes one prompt and exits");
+    refuse("-i, --interactive, -cnv, --conversation", "",
+           "there is no interactive mode: run completes one prompt and exits");
     for (const char* names : {"--no-display-prompt", "-no-cnv, --no-conversation", "--simple-io"})
         args.hidden(names, "", [](const std::string&) { return std::string(); });
     args.hidden("-ngl, --gpu-layers, --n-gpu-layers", "N", [](const std::string& text) {
@@ -124,15 +137,19 @@ void add_flags(tool_args& args, run_options* o) {
         (text == "-" ? o->prompt_file : o->prompt) = text;
         return std::string();
     });
-    args.call("-f, --file", "FILE", "reads the prompt from a file; one newline at its end is dropped", [o](const std::string& path) {
-        o->has_prompt = true;
-        o->prompt_file = path;
-        return std::string();
-    });
-    args.integer("-n, --n-predict, --predict", "N", "tokens to generate (default -1: until the model ends or the context is full)", &o->n_predict,
-                 -1, INT32_MAX);
-    args.integer("-c, --ctx-size", "N", "tokens of context (default 0: what the model was trained with, at most 4096)", &o->model.n_ctx, 0, 1 << 30);
-    args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &o->model.max_batch, 1, 1 << 20);
+    args.call("-f, --file", "FILE", "reads the prompt from a file; one newline at its end is dropped",
+              [o](const std::string& path) {
+                  o->has_prompt = true;
+                  o->prompt_file = path;
+                  return std::string();
+              });
+    args.integer("-n, --n-predict, --predict", "N",
+                 "tokens to generate (default -1: until the model ends or the context is full)", &o->n_predict, -1,
+                 INT32_MAX);
+    args.integer("-c, --ctx-size", "N", "tokens of context (default 0: what the model was trained with, at most 4096)",
+                 &o->model.n_ctx, 0, 1 << 30);
+    args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &o->model.max_batch, 1,
+                 1 << 20);
     add_device_flags(args, &o->model);
     args.flag("--devices", "list what can compute, and exit", &o->list_devices);
     args.section("Text:");
@@ -146,10 +163,12 @@ void add_flags(tool_args& args, run_options* o) {
     args.flag("--parse-special", "control tokens spelled out in the prompt become those tokens", &o->parse_special);
     args.flag("--special", "print control tokens by their names", &o->show_special);
     args.flag("--verbose-prompt", "list the prompt's tokens on stderr", &o->show_prompt);
-    args.flag("--json", "one JSON object per line on stdout: token, text (without a token of its own), end, error", &o->is_json);
+    args.flag("--json", "one JSON object per line on stdout: token, text (without a token of its own), end, error",
+              &o->is_json);
     add_sampler_flags(args, o);
     add_foreign_flags(args);
-    args.section("Exit code: 0 done (also after Ctrl-C, which ends the text; a second one kills), 1 failed, 2 wrong command line.\n");
+    args.section("Exit code: 0 done (also after Ctrl-C, which ends the text; a second one kills), 1 failed, 2 wrong "
+                 "command line.\n");
 }
 
 // ---- output ----
@@ -163,7 +182,8 @@ int32_t on_progress(void* user, float share) {
     load_progress* progress = (load_progress*)user;
     if (now_seconds() - progress->start > 0.5) {
         const int n = (int)(share * 40);
-        std::fprintf(stderr, "\rloading [%.*s%*s] %3.0f %%", n, "########################################", 40 - n, "", share * 100);
+        std::fprintf(stderr, "\rloading [%.*s%*s] %3.0f %%", n, "########################################", 40 - n, "",
+                     share * 100);
         progress->is_shown = true;
     }
     return was_interrupted;
@@ -182,7 +202,9 @@ int32_t on_token(void* user, const duet_token_event* event) {
     else {
         const std::string text = json_string({event->text, event->n_bytes});
         if (event->id < 0) std::printf("{\"event\":\"text\",\"text\":%s}\n", text.c_str());
-        else std::printf("{\"event\":\"token\",\"id\":%d,\"pos\":%d,\"text\":%s}\n", event->id, event->pos, text.c_str());
+        else
+            std::printf("{\"event\":\"token\",\"id\":%d,\"pos\":%d,\"text\":%s}\n", event->id, event->pos,
+                        text.c_str());
     }
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) out->write_error = errno ? errno : EIO;
     return out->write_error != 0;
@@ -194,8 +216,8 @@ const char* stop_name(int32_t reason) {
 }
 
 // The last line on stderr. The bandwidth is measured after the text is out, so that nobody waits for it.
-void print_statistics(const run_options& options, const duet_model* model, const duet_session* session, const duet_memory_plan& plan,
-                      const duet_generate_result& result) {
+void print_statistics(const run_options& options, const duet_model* model, const duet_session* session,
+                      const duet_memory_plan& plan, const duet_generate_result& result) {
     duet_model_info info = {};
     info.struct_size = sizeof info;
     duet_model_get_info(model, &info);
@@ -208,14 +230,19 @@ void print_statistics(const run_options& options, const duet_model* model, const
     const double resident = proc_bytes("/proc/self/status", "VmRSS:") / 1e6;
     const double work = (plan.state_bytes + plan.work_bytes) / 1e6;
     if (options.is_json)
-        std::printf("{\"event\":\"end\",\"reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"prompt_tok_per_s\":%.2f,\"tok_per_s\":%.2f,"
-                    "\"weights_gbps\":%.3f,\"bandwidth_gbps\":%.3f,\"resident_bytes\":%.0f,\"seed\":%llu}\n", stop_name(result.stop_reason),
-                    result.n_prompt_tok, result.n_new_tok, prompt_speed, speed, gbps, bandwidth, resident * 1e6, (unsigned long long)options.seed);
-    std::fprintf(stderr, "%sprompt %d tokens, %.1f tok/s; generated %d tokens, %.1f tok/s (%s)", options.is_json ? "" : "\n", result.n_prompt_tok,
-                 prompt_speed, result.n_new_tok, speed, stop_name(result.stop_reason));
-    if (bandwidth > 0) std::fprintf(stderr, "; weights read at %.2f GB/s, %.0f %% of %.1f measured", gbps, 100 * gbps / bandwidth, bandwidth);
-    std::fprintf(stderr, "; memory %.1f MB weights, %.1f cache, %.1f work, %.1f resident; seed %llu\n", plan.weight_bytes / 1e6,
-                 plan.cache_bytes / 1e6, work, resident, (unsigned long long)options.seed);
+        std::printf("{\"event\":\"end\",\"reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"prompt_tok_per_s\":%.2f,"
+                    "\"tok_per_s\":%.2f,"
+                    "\"weights_gbps\":%.3f,\"bandwidth_gbps\":%.3f,\"resident_bytes\":%.0f,\"seed\":%llu}\n",
+                    stop_name(result.stop_reason), result.n_prompt_tok, result.n_new_tok, prompt_speed, speed, gbps,
+                    bandwidth, resident * 1e6, (unsigned long long)options.seed);
+    std::fprintf(stderr, "%sprompt %d tokens, %.1f tok/s; generated %d tokens, %.1f tok/s (%s)",
+                 options.is_json ? "" : "\n", result.n_prompt_tok, prompt_speed, result.n_new_tok, speed,
+                 stop_name(result.stop_reason));
+    if (bandwidth > 0)
+        std::fprintf(stderr, "; weights read at %.2f GB/s, %.0f %% of %.1f measured", gbps, 100 * gbps / bandwidth,
+                     bandwidth);
+    std::fprintf(stderr, "; memory %.1f MB weights, %.1f cache, %.1f work, %.1f resident; seed %llu\n",
+                 plan.weight_bytes / 1e6, plan.cache_bytes / 1e6, work, resident, (unsigned long long)options.seed);
 }
 
 void print_devices() {
@@ -223,16 +250,19 @@ void print_devices() {
     if (FILE* file = std::fopen("/proc/cpuinfo", "r")) {
         char line[8192];
         while (std::fgets(line, sizeof line, file)) {
-            if (std::strncmp(line, "model name", 10) == 0) name = std::strchr(line, ':') ? std::strchr(line, ':') + 2 : name;
+            if (std::strncmp(line, "model name", 10) == 0)
+                name = std::strchr(line, ':') ? std::strchr(line, ':') + 2 : name;
             if (std::strncmp(line, "flags", 5) == 0)
                 for (const char* flag : {" avx2", " avx512f", " avx512_vnni", " avx_vnni", " amx_int8"})
-                    if (const char* at = std::strstr(line, flag); at && std::strchr(" \n", at[std::strlen(flag)])) isa += flag;
+                    if (const char* at = std::strstr(line, flag); at && std::strchr(" \n", at[std::strlen(flag)]))
+                        isa += flag;
         }
         std::fclose(file);
     }
     while (!name.empty() && name.back() <= ' ') name.pop_back();
-    std::printf("cpu  %s;%s; %ld threads; %.1f GB memory, %.1f GB free\n", name.c_str(), isa.empty() ? " no vector extensions known" : isa.c_str(),
-                sysconf(_SC_NPROCESSORS_ONLN), proc_bytes("/proc/meminfo", "MemTotal:") / 1e9, proc_bytes("/proc/meminfo", "MemAvailable:") / 1e9);
+    std::printf("cpu  %s;%s; %ld threads; %.1f GB memory, %.1f GB free\n", name.c_str(),
+                isa.empty() ? " no vector extensions known" : isa.c_str(), sysconf(_SC_NPROCESSORS_ONLN),
+                proc_bytes("/proc/meminfo", "MemTotal:") / 1e9, proc_bytes("/proc/meminfo", "MemAvailable:") / 1e9);
     std::printf("GPUs are not used: this build has no GPU code (%s)\n", duet_build_info());
 }
 
@@ -245,14 +275,17 @@ duet_status prepare_sampler(const run_options& options, const duet_model* model,
     duet_model_get_info(model, &info);
     duet_sampler_reset(sampler, options.seed);
     for (const auto& [id, bias] : options.biases) {
-        if (id >= info.n_vocab) return error->set(DUET_ERR_ARG, "--logit-bias: token " + std::to_string(id) + " is not in the vocabulary of " +
-                                                                    std::to_string(info.n_vocab) + " tokens");
+        if (id >= info.n_vocab)
+            return error->set(DUET_ERR_ARG, "--logit-bias: token " + std::to_string(id) +
+                                                " is not in the vocabulary of " + std::to_string(info.n_vocab) +
+                                                " tokens");
         if (duet_sampler_bias(sampler, id, (float)bias)) return error->set(DUET_ERR_ARG, duet_sampler_error(sampler));
     }
     // A repeated run ends at these characters (defaults of the DRY proposal).
     for (int32_t id = 0; options.has_dry && id < info.n_vocab; id++) {
         const duet_string text = duet_token_text(model, id);
-        if (std::string_view(text.data ? text.data : "", text.n_bytes).find_first_of("\n:\"*") != std::string_view::npos)
+        if (std::string_view(text.data ? text.data : "", text.n_bytes).find_first_of("\n:\"*") !=
+            std::string_view::npos)
             duet_sampler_dry_breaker(sampler, id);
     }
     return DUET_OK;
@@ -265,15 +298,21 @@ duet_status read_prompt(run_options* options, tool_error* error) {
     return status;
 }
 
-duet_status tokenize_prompt(const run_options& options, const duet_model* model, std::vector<int32_t>* ids, tool_error* error) {
-    const int32_t     flags = (options.no_bos ? 0 : DUET_TOKENIZE_ADD_BOS) | (options.parse_special ? DUET_TOKENIZE_PARSE_SPECIAL : 0);
+duet_status tokenize_prompt(const run_options& options, const duet_model* model, std::vector<int32_t>* ids,
+                            tool_error* error) {
+    const int32_t flags =
+        (options.no_bos ? 0 : DUET_TOKENIZE_ADD_BOS) | (options.parse_special ? DUET_TOKENIZE_PARSE_SPECIAL : 0);
     const duet_status status = tokenize(model, options.prompt, flags, ids, error);
     if (status != DUET_OK) return status;
-    if (ids->empty()) return error->set(DUET_ERR_ARG, "the prompt is empty and the model begins no text by itself (no BOS token): give a text with -p");
+    if (ids->empty())
+        return error->set(
+            DUET_ERR_ARG,
+            "the prompt is empty and the model begins no text by itself (no BOS token): give a text with -p");
     if (options.show_prompt)
         for (size_t i = 0; i < ids->size(); i++) {
             const duet_string text = duet_token_spelling(model, (*ids)[i]);
-            std::fprintf(stderr, "%5zu  %6d  %s\n", i, (*ids)[i], json_string({text.data ? text.data : "", text.n_bytes}).c_str());
+            std::fprintf(stderr, "%5zu  %6d  %s\n", i, (*ids)[i],
+                         json_string({text.data ? text.data : "", text.n_bytes}).c_str());
         }
     return DUET_OK;
 }
@@ -282,15 +321,16 @@ void tell_model(const duet_model* model, const duet_session* session, const duet
     duet_model_info info = {};
     info.struct_size = sizeof info;
     duet_model_get_info(model, &info);
-    std::fprintf(stderr, "%s %s, %s, %.1f M weights, %d layers, dim %d, %d heads (%d kv), %d tokens; device %s\n", info.architecture,
-                 json_string(info.name).c_str(), info.main_type, info.n_params / 1e6, info.n_layers, info.dim, info.n_heads, info.n_kv_heads,
-                 info.n_vocab, info.device);
-    std::fprintf(stderr, "context %d, batch %d; memory: weights %.1f MB (mapped), cache %.1f, state %.1f, work %.1f\n", duet_session_n_ctx(session),
-                 duet_session_max_batch(session), plan.weight_bytes / 1e6, plan.cache_bytes / 1e6, plan.state_bytes / 1e6, plan.work_bytes / 1e6);
+    std::fprintf(stderr, "%s %s, %s, %.1f M weights, %d layers, dim %d, %d heads (%d kv), %d tokens; device %s\n",
+                 info.architecture, json_string(info.name).c_str(), info.main_type, info.n_params / 1e6, info.n_layers,
+                 info.dim, info.n_heads, info.n_kv_heads, info.n_vocab, info.device);
+    std::fprintf(stderr, "context %d, batch %d; memory: weights %.1f MB (mapped), cache %.1f, state %.1f, work %.1f\n",
+                 duet_session_n_ctx(session), duet_session_max_batch(session), plan.weight_bytes / 1e6,
+                 plan.cache_bytes / 1e6, plan.state_bytes / 1e6, plan.work_bytes / 1e6);
 }
 
-duet_status generate(const run_options& options, const duet_model* model, duet_session* session, const duet_memory_plan& plan,
-                     const std::vector<int32_t>& ids, tool_error* error) {
+duet_status generate(const run_options& options, const duet_model* model, duet_session* session,
+                     const duet_memory_plan& plan, const std::vector<int32_t>& ids, tool_error* error) {
     std::vector<const char*> stops;
     for (const std::string& stop : options.stops) stops.push_back(stop.c_str());
     duet_generate_params params = duet_generate_params_default();
@@ -301,15 +341,16 @@ duet_status generate(const run_options& options, const duet_model* model, duet_s
     params.n_stop = (int32_t)stops.size();
     duet_generate_result result = {};
     output               out{options.is_json, 0};
-    duet_status status = duet_generate(session, options.sampler.get(), ids.data(), ids.size(), &params, on_token, &out, &result);
+    duet_status status =
+        duet_generate(session, options.sampler.get(), ids.data(), ids.size(), &params, on_token, &out, &result);
     if (status == DUET_ERR_CANCELLED && was_interrupted) status = DUET_OK;
     if (out.write_error) {
         // A reader that has had enough (`run | head`) is no event worth a line.
-        if (out.write_error != EPIPE) std::fprintf(stderr, "run: cannot write to stdout: %s\n", std::strerror(out.write_error));
+        if (out.write_error != EPIPE)
+            std::fprintf(stderr, "run: cannot write to stdout: %s\n", std::strerror(out.write_error));
         return DUET_ERR_IO;
     }
-    const char* advice = status == DUET_ERR_FULL ? "; -c N makes the context longer" : "";
-    if (status != DUET_OK) return error->set(status, duet_session_error(session) + std::string(advice));
+    if (status != DUET_OK) return error->set(status, duet_session_error(session));
     print_statistics(options, model, session, plan, result);
     return std::fflush(stdout) == 0 ? DUET_OK : DUET_ERR_IO;
 }
@@ -329,7 +370,8 @@ int complete(run_options& options) {
     if (status != DUET_OK) return report(options, error);
     std::vector<int32_t> ids;
     duet_memory_plan     plan = {};
-    if (tokenize_prompt(options, model.get(), &ids, &error) != DUET_OK || prepare_sampler(options, model.get(), &error) != DUET_OK ||
+    if (tokenize_prompt(options, model.get(), &ids, &error) != DUET_OK ||
+        prepare_sampler(options, model.get(), &error) != DUET_OK ||
         open_session(model.get(), options.model, 1, &session, &plan, &error) != DUET_OK)
         return report(options, error);
     if (options.model.is_verbose) tell_model(model.get(), session.get(), plan);
@@ -348,13 +390,15 @@ int main(int argc, char** argv) {
     duet_sampler* sampler = nullptr;
     if (duet_sampler_create(0, &sampler) != DUET_OK) return std::fputs("run: out of memory\n", stderr), kExitFailed;
     options.sampler.reset(sampler);
-    tool_args args("run", "-m model.gguf -p \"text\" [options]", "Completes a text with a model. Only the completion goes to stdout.");
+    tool_args args("run", "-m model.gguf -p \"text\" [options]",
+                   "Completes a text with a model. Only the completion goes to stdout.");
     add_flags(args, &options);
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.list_devices) return print_devices(), kExitGood;
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (!options.has_prompt) return args.usage_error("no prompt: want -p TEXT, -p - (stdin) or -f FILE"), kExitUsage;
-    if (!options.prompt.empty() && !options.prompt_file.empty()) return args.usage_error("two prompts: want -p or -f, not both"), kExitUsage;
+    if (!options.prompt.empty() && !options.prompt_file.empty())
+        return args.usage_error("two prompts: want -p or -f, not both"), kExitUsage;
     if (!options.has_seed) {
         const auto ticks = std::chrono::system_clock::now().time_since_epoch().count();
         options.seed = (uint32_t)((uint64_t)ticks ^ (uint64_t)ticks >> 32 ^ (uint64_t)getpid() << 12);

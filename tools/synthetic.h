@@ -1,5 +1,5 @@
-// tools/synthetic.h: models of well-known shapes with random weights, made in memory: speed depends on shape and format, not on values.
-// Owns: the table of shapes. Must not know: how a model is run.
+// tools/synthetic.h: models of well-known shapes with random weights, made in memory: speed depends on shape and
+// format, not on values. Owns: the table of shapes. Must not know: how a model is run.
 #pragma once
 #include "common.h"
 
@@ -28,7 +28,9 @@ struct synthetic_blocks {
     const duet_type_info* type = nullptr;
     std::vector<uint8_t>  bytes;
 
-    uint64_t bytes_of(int64_t n_elems) const { return (uint64_t)(n_elems / type->elems_per_block) * (uint64_t)type->bytes_per_block; }
+    uint64_t bytes_of(int64_t n_elems) const {
+        return (uint64_t)(n_elems / type->elems_per_block) * (uint64_t)type->bytes_per_block;
+    }
     // Encodes 256 K values of a bell curve (twelve uniform numbers added) of deviation 0.02 and repeats the blocks.
     duet_status make(int64_t n_elems) {
         constexpr int64_t  kSample = 1 << 18;
@@ -41,7 +43,8 @@ struct synthetic_blocks {
         }
         const uint64_t n_sample_bytes = bytes_of(kSample), n_bytes = bytes_of(n_elems);
         bytes.resize(std::max(n_sample_bytes, n_bytes));
-        if (const duet_status status = duet_quantize_row(type->id, values.data(), kSample, nullptr, bytes.data())) return status;
+        if (const duet_status status = duet_quantize_row(type->id, values.data(), kSample, nullptr, bytes.data()))
+            return status;
         for (uint64_t at = n_sample_bytes; at < n_bytes; at += n_sample_bytes)
             std::memcpy(&bytes[at], bytes.data(), std::min(n_sample_bytes, n_bytes - at));
         return DUET_OK;
@@ -62,24 +65,34 @@ struct synthetic_model {
     synthetic_model& operator=(const synthetic_model&) = delete;
     ~synthetic_model() { if (file) munmap(file, n_file_bytes); }
 
-    // spec: "8b:q4_0" or "8b:q4_0:q8_0" (shape, format, format of the output matrix; Q6_K where that is finer than the format).
+    // spec: "8b:q4_0" or "8b:q4_0:q8_0" (shape, format, format of the output matrix; Q6_K where that is finer than the
+    // format).
     duet_status parse(const std::string& spec, tool_error* error) {
-        const size_t      colon = spec.find(':'), second = colon == std::string::npos ? colon : spec.find(':', colon + 1);
+        const size_t colon = spec.find(':'), second = colon == std::string::npos ? colon : spec.find(':', colon + 1);
         const std::string name = spec.substr(0, colon);
         std::string       known;
         for (const synthetic_shape& row : kSyntheticShapes) {
             if (name == row.name) shape = row;
             known += std::string(known.empty() ? "" : ", ") + row.name;
         }
-        if (!shape.name) return error->set(DUET_ERR_ARG, "--synthetic: want SHAPE:FORMAT with a shape of " + known + ", got '" + spec + "'");
-        const std::string type = colon == std::string::npos ? "q4_0" : spec.substr(colon + 1, second == std::string::npos ? second : second - colon - 1);
+        if (!shape.name)
+            return error->set(DUET_ERR_ARG,
+                              "--synthetic: want SHAPE:FORMAT with a shape of " + known + ", got '" + spec + "'");
+        const std::string type =
+            colon == std::string::npos
+                ? "q4_0"
+                : spec.substr(colon + 1, second == std::string::npos ? second : second - colon - 1);
         blocks.type = duet_type_by_name(type.c_str());
-        output_blocks.type = second == std::string::npos ? duet_type_by_name("Q6_K") : duet_type_by_name(spec.c_str() + second + 1);
+        output_blocks.type =
+            second == std::string::npos ? duet_type_by_name("Q6_K") : duet_type_by_name(spec.c_str() + second + 1);
         for (const duet_type_info* t : {blocks.type, output_blocks.type})
-            if (!t || !t->can_compute || !t->can_quantize || shape.dim % t->elems_per_block || shape.hidden_dim % t->elems_per_block)
-                return error->set(DUET_ERR_ARG, "--synthetic: '" + spec + "': no code for this number format, or not for this shape");
+            if (!t || !t->can_compute || !t->can_quantize || shape.dim % t->elems_per_block ||
+                shape.hidden_dim % t->elems_per_block)
+                return error->set(DUET_ERR_ARG,
+                                  "--synthetic: '" + spec + "': no code for this number format, or not for this shape");
         auto bits = [](const duet_type_info* t) { return (double)t->bytes_per_block / t->elems_per_block; };
-        if (second == std::string::npos && bits(blocks.type) >= bits(output_blocks.type)) output_blocks.type = blocks.type;
+        if (second == std::string::npos && bits(blocks.type) >= bits(output_blocks.type))
+            output_blocks.type = blocks.type;
         return DUET_OK;
     }
 
@@ -88,12 +101,14 @@ struct synthetic_model {
         duet_writer* created = nullptr;
         if (const duet_status status = duet_writer_create(&created)) return error->set(status, "");
         writer.reset(created);
-        const int64_t largest = (int64_t)shape.dim * std::max({shape.hidden_dim, shape.n_vocab, shape.n_heads * shape.head_dim});
+        const int64_t largest =
+            (int64_t)shape.dim * std::max({shape.hidden_dim, shape.n_vocab, shape.n_heads * shape.head_dim});
         ones.assign((size_t)shape.dim, 1.0f);
         duet_status status = blocks.make(largest);
         if (status == DUET_OK) status = output_blocks.make((int64_t)shape.dim * shape.n_vocab);
         if (status != DUET_OK) return error->set(status, "");
-        if ((status = add_keys()) != DUET_OK || (status = add_vocabulary()) != DUET_OK || (status = add_tensors()) != DUET_OK)
+        if ((status = add_keys()) != DUET_OK || (status = add_vocabulary()) != DUET_OK ||
+            (status = add_tensors()) != DUET_OK)
             return error->set(status, duet_writer_error(writer.get()));
         return DUET_OK;
     }
@@ -102,7 +117,8 @@ struct synthetic_model {
         n_file_bytes = duet_writer_size(writer.get());
         const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
         char           text[160];
-        std::snprintf(text, sizeof text, "--synthetic: %.1f GB are needed for the model, %.1f GB are free", n_file_bytes / 1e9, free / 1e9);
+        std::snprintf(text, sizeof text, "--synthetic: %.1f GB are needed for the model, %.1f GB are free",
+                      n_file_bytes / 1e9, free / 1e9);
         if (free && n_file_bytes > free) return error->set(DUET_ERR_MEMORY, text);
         void* pages = mmap(nullptr, n_file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (pages == MAP_FAILED) return error->set(DUET_ERR_MEMORY, text);
@@ -114,7 +130,8 @@ struct synthetic_model {
             self->n_written += n_bytes;
             return 0;
         };
-        if (const duet_status status = duet_writer_save_to(writer.get(), append, this)) return error->set(status, duet_writer_error(writer.get()));
+        if (const duet_status status = duet_writer_save_to(writer.get(), append, this))
+            return error->set(status, duet_writer_error(writer.get()));
         writer.reset();
         blocks.bytes = output_blocks.bytes = {};
         return DUET_OK;
@@ -178,13 +195,19 @@ struct synthetic_model {
         return duet_writer_add_tensor(writer.get(), name.c_str(), duet_type_by_name("F32")->id, 1, &n, ones.data());
     }
     duet_status add_tensors() {
-        const int64_t dim = shape.dim, q_dim = shape.n_heads * shape.head_dim, kv_dim = shape.n_kv_heads * shape.head_dim;
-        duet_status   status = add_matrix("token_embd.weight", dim, shape.n_vocab, shape.is_tied ? output_blocks : blocks);
+        const int64_t dim = shape.dim, q_dim = shape.n_heads * shape.head_dim,
+                      kv_dim = shape.n_kv_heads * shape.head_dim;
+        duet_status status =
+            add_matrix("token_embd.weight", dim, shape.n_vocab, shape.is_tied ? output_blocks : blocks);
         for (int32_t i = 0; i < shape.n_layers && !status; i++) {
             const std::string layer = "blk." + std::to_string(i) + ".";
             const struct { const char* name; int64_t n_cols, n_rows; } kMatrices[] = {
-                {"attn_q.weight", dim, q_dim},  {"attn_k.weight", dim, kv_dim},            {"attn_v.weight", dim, kv_dim},
-                {"attn_output.weight", q_dim, dim}, {"ffn_gate.weight", dim, shape.hidden_dim}, {"ffn_up.weight", dim, shape.hidden_dim},
+                {"attn_q.weight", dim, q_dim},
+                {"attn_k.weight", dim, kv_dim},
+                {"attn_v.weight", dim, kv_dim},
+                {"attn_output.weight", q_dim, dim},
+                {"ffn_gate.weight", dim, shape.hidden_dim},
+                {"ffn_up.weight", dim, shape.hidden_dim},
                 {"ffn_down.weight", shape.hidden_dim, dim},
             };
             for (const auto& row : kMatrices)
