@@ -1,203 +1,287 @@
-// quant/blocks.h: the number formats as they lie in a file: block structs, their values, and their integer view for exact dots.
-// unpack() is the definition of a format; every fast path must agree with it. Compiles for host and device.
-// Must not know: how blocks are made (quant/quantize.cpp), ops, devices.
+// quant/blocks.h: the bit layout of every number format that has code here, and the one definition of what its bits mean: decode() gives a
+// value, unpack() gives 32 values as integers with their scales. CPU scalar path, GPU fallback and tests call these; every fast path must
+// agree with them. Also the only copy of the half, bfloat and E8M0 conversions. Compiles for host and device.
+// Must not know: tensors, files, kernels, encoders.
 // Main path: quant/exact.h -> [quant/blocks.h]
-// Layouts: ggml/src/ggml-common.h and ggml/src/ggml-quants.c of llama.cpp, read as a specification.
+//
+// Layouts: llama.cpp:ggml/src/ggml-common.h; meaning of the codes: llama.cpp:ggml/src/ggml-quants.c (dequantize_row_*).
 #pragma once
 #include "exact_math.h"
 
-#include <cstddef>
 #include <cstdint>
 
 namespace duet {
 
-// ---- small floats -----------------------------------------------------------------------------------------------------------------
+// ---- 16 and 8 bit floats ----------------------------------------------------------------------------------------------------------
 
-// IEEE half to float, every bit pattern (NaN keeps its payload, quiet).
+// IEEE binary16 to f32, exact. A NaN keeps its payload and becomes quiet, as the CPU instructions do it.
 DUET_HD inline float half_to_float(uint16_t h) {
-    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
-    if (e == 31) return float_of(sign | 0x7f800000u | (m ? 0x400000u | m << 13 : 0));
-    if (e == 0) return float_of(bits_of((float)m * 5.9604644775390625e-08f) | sign);   // m * 2^-24, exact
-    return float_of(sign | (e + 112) << 23 | m << 13);
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 0x3ffu;
+    if (exponent == 31) return float_of(sign | 0x7f800000u | fraction << 13 | (fraction ? 0x00400000u : 0u));
+    if (exponent != 0) return float_of(sign | (exponent + 112) << 23 | fraction << 13);
+    const float tiny = (float)fraction * 5.9604644775390625e-8f;  // 2^-24: exact, the fraction has 10 bits
+    return float_of(sign | bits_of(tiny));
 }
 
-// Float to IEEE half, nearest, ties to even; too large becomes inf; NaN keeps the top of its payload, quiet.
+// f32 to binary16, to nearest, ties to even; 65520 and above become infinity; a NaN keeps the upper bits of its payload, made quiet.
 DUET_HD inline uint16_t float_to_half(float x) {
     const uint32_t b = bits_of(x), sign = b >> 16 & 0x8000u, a = b & 0x7fffffffu;
     if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
-    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);                  // 65520 and above round to inf
-    if (a < 0x38800000u) {                                                     // below 2^-14: a multiple of 2^-24
-        const float scaled = float_of(a) * 16777216.0f;                        // exact: at most 1024
-        return (uint16_t)(sign | (uint32_t)exact_rint(scaled));
+    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
+    if (a < 0x38800000u) {                                        // below 2^-14: adding 0.5 leaves multiples of 2^-24 in the low bits
+        const float shifted = float_of(a) + 0.5f;
+        return (uint16_t)(sign | (bits_of(shifted) - 0x3f000000u));
     }
-    return (uint16_t)(sign | ((a - 0x38000000u + 0xfffu + (a >> 13 & 1u)) >> 13));
+    const uint32_t rounded = a + 0xfffu + (a >> 13 & 1u);
+    return (uint16_t)(sign | (rounded - 0x38000000u) >> 13);
 }
 
-struct float_f32 { float x; };
-struct float_f16 { uint16_t bits; };
-struct float_bf16 { uint16_t bits; };
-DUET_HD inline float to_float(float_f32 v) { return v.x; }
-DUET_HD inline float to_float(float_f16 v) { return half_to_float(v.bits); }
-DUET_HD inline float to_float(float_bf16 v) { return float_of((uint32_t)v.bits << 16); }
-DUET_HD inline void from_float(float x, float_f32* v) { v->x = x; }
-DUET_HD inline void from_float(float x, float_f16* v) { v->bits = float_to_half(x); }
-DUET_HD inline void from_float(float x, float_bf16* v) {
+DUET_HD inline float bf16_to_float(uint16_t h) { return float_of((uint32_t)h << 16); }
+
+// To nearest, ties to even; NaN made quiet.
+DUET_HD inline uint16_t float_to_bf16(float x) {
     const uint32_t b = bits_of(x);
-    v->bits = (b & 0x7fffffffu) > 0x7f800000u ? (uint16_t)(b >> 16 | 64u) : (uint16_t)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
+    if ((b & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(b >> 16 | 0x40u);
+    return (uint16_t)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
 }
 
-// Half of the E8M0 scale e: 2^(e - 128); doubled E2M1 codes times it are MXFP4's values.
-DUET_HD inline float half_e8m0_to_float(uint8_t e) { return float_of(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23); }
+// Half of the E8M0 scale 2^(e - 127), for tables of doubled values. e = 255 (NaN in the OCP paper) stands for 2^128 in GGUF files.
+DUET_HD inline float e8m0_half_to_float(uint8_t e) { return float_of(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23); }
+
+// The 16 values of IQ4_NL and IQ4_XS, and the doubled values of FP4 E2M1 (MXFP4).
+DUET_HD inline int iq4_value(int code) {
+    constexpr int8_t value[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    return value[code];
+}
+DUET_HD inline int fp4_value(int code) {
+    constexpr int8_t value[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    return value[code];
+}
 
 // ---- blocks -----------------------------------------------------------------------------------------------------------------------
 
-// 32 weights as integers with their scales: value_i = (d * sub[i/16]) * q[i] - m * min[i/16], each product rounded to f32.
-// d * sub is exact (11 bits times at most 8). |sum of sub * q * 127 over 32| < 2^24 for every format.
+// 32 weights as integers with their scales: value_i = d * sub[i / 16] * q[i] - m * min[i / 16]. m = 0 where the format has no minimum.
 struct block32 {
     int8_t q[32];
-    float  d, m;       // m = 0 where the format has no minimum
-    int    sub[2];     // integer sub-scale of each 16
-    int    min[2];     // integer minimum of each 16
+    float  d, m;
+    int    sub[2], min[2];
 };
 
-// A format: elements in a block; how many different sub-scales 32 weights have; whether it has minimums.
-template <int elems, int sub_scales, bool has_min>
-struct format {
-    static constexpr int  kElems = elems;
-    static constexpr int  kSubScales = sub_scales;
-    static constexpr bool kHasMin = has_min;
+// The scales of 16 weights; d and m are exact in f32.
+struct block_scale {
+    float d, m;
+    int   sub, min;
 };
 
-struct block_q4_0 : format<32, 1, false> { uint16_t d; uint8_t qs[16]; };
-struct block_q4_1 : format<32, 1, true> { uint16_t d, m; uint8_t qs[16]; };
-struct block_q5_0 : format<32, 1, false> { uint16_t d; uint8_t qh[4], qs[16]; };
-struct block_q5_1 : format<32, 1, true> { uint16_t d, m; uint8_t qh[4], qs[16]; };
-struct block_q8_0 : format<32, 1, false> { uint16_t d; int8_t qs[32]; };
-struct block_iq4_nl : format<32, 1, false> { uint16_t d; uint8_t qs[16]; };
-struct block_mxfp4 : format<32, 1, false> { uint8_t e; uint8_t qs[16]; };
-struct block_q2_K : format<256, 2, true> { uint8_t scales[16], qs[64]; uint16_t d, dmin; };
-struct block_q3_K : format<256, 2, false> { uint8_t hmask[32], qs[64], scales[12]; uint16_t d; };
-struct block_q4_K : format<256, 1, true> { uint16_t d, dmin; uint8_t scales[12], qs[128]; };
-struct block_q5_K : format<256, 1, true> { uint16_t d, dmin; uint8_t scales[12], qh[32], qs[128]; };
-struct block_q6_K : format<256, 2, false> { uint8_t ql[128], qh[64]; int8_t scales[16]; uint16_t d; };
-struct block_iq4_xs : format<256, 1, false> { uint16_t d, scales_h; uint8_t scales_l[4], qs[128]; };
+// Each block type states kElems; kSubScales: sub-scales per 32 weights; kHasMin; code(i): the integer of weight i; scale(k): the scales of
+// weights 16k .. 16k + 15. Packed, because rows of 17 or 18 bytes and blocks of memory given by callers have no alignment.
+#pragma pack(push, 1)
 
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) \
-    static_assert(sizeof(block_##id) == bytes && block_##id::kElems == elems, "types.def and blocks.h disagree on " #NAME);
+struct float_f32 {
+    static constexpr int kElems = 1;
+    float bits;
+};
+struct float_f16 {
+    static constexpr int kElems = 1;
+    uint16_t bits;
+};
+struct float_bf16 {
+    static constexpr int kElems = 1;
+    uint16_t bits;
+};
+DUET_HD inline float to_float(const float_f32& x) { return x.bits; }
+DUET_HD inline float to_float(const float_f16& x) { return half_to_float(x.bits); }
+DUET_HD inline float to_float(const float_bf16& x) { return bf16_to_float(x.bits); }
+
+// Nibbles of 32 weights: weight i < 16 in the low half of byte i, weight 16 + i in its high half.
+DUET_HD inline int nibble32(const uint8_t* qs, int i) { return qs[i & 15] >> (i & 16 ? 4 : 0) & 15; }
+
+struct block_q4_0 {
+    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr bool kHasMin = false;
+    uint16_t d;
+    uint8_t  qs[16];
+    DUET_HD int code(int i) const { return nibble32(qs, i) - 8; }
+    DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
+};
+
+struct block_q4_1 {
+    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr bool kHasMin = true;
+    uint16_t d, m;                    // value = d * code + m
+    uint8_t  qs[16];
+    DUET_HD int code(int i) const { return nibble32(qs, i); }
+    DUET_HD block_scale scale(int) const { return {half_to_float(d), -half_to_float(m), 1, 1}; }
+};
+
+struct block_q5_0 {
+    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr bool kHasMin = false;
+    uint16_t d;
+    uint8_t  qh[4];                   // bit i: fifth bit of weight i
+    uint8_t  qs[16];
+    DUET_HD int code(int i) const { return (nibble32(qs, i) | (qh[i >> 3] >> (i & 7) & 1) << 4) - 16; }
+    DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
+};
+
+struct block_q5_1 {
+    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr bool kHasMin = true;
+    uint16_t d, m;
+    uint8_t  qh[4];
+    uint8_t  qs[16];
+    DUET_HD int code(int i) const { return nibble32(qs, i) | (qh[i >> 3] >> (i & 7) & 1) << 4; }
+    DUET_HD block_scale scale(int) const { return {half_to_float(d), -half_to_float(m), 1, 1}; }
+};
+
+struct block_q8_0 {
+    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr bool kHasMin = false;
+    uint16_t d;
+    int8_t   qs[32];
+    DUET_HD int code(int i) const { return qs[i]; }
+    DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
+};
+
+// Two-bit fields of 256 weights: four rows of 32 weights share 32 bytes, row r in bits 2r and 2r + 1.
+DUET_HD inline int two_bits256(const uint8_t* qs, int i) { return qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3; }
+
+struct block_q2_K {
+    static constexpr int  kElems = 256, kSubScales = 2;
+    static constexpr bool kHasMin = true;
+    uint8_t  scales[16];              // low half: sub-scale, high half: minimum, of 16 weights
+    uint8_t  qs[64];
+    uint16_t d, dmin;
+    DUET_HD int code(int i) const { return two_bits256(qs, i); }
+    DUET_HD block_scale scale(int k) const { return {half_to_float(d), half_to_float(dmin), scales[k] & 15, scales[k] >> 4}; }
+};
+
+struct block_q3_K {
+    static constexpr int  kElems = 256, kSubScales = 2;
+    static constexpr bool kHasMin = false;
+    uint8_t  hmask[32];               // bit i / 32 of byte i % 32: third bit of weight i
+    uint8_t  qs[64];
+    uint8_t  scales[12];              // 16 times 6 bits: 4 low bits in bytes 0..7, 2 high bits in bytes 8..11
+    uint16_t d;
+    DUET_HD int code(int i) const { return (two_bits256(qs, i) | (hmask[i % 32] >> (i / 32) & 1) << 2) - 4; }
+    DUET_HD block_scale scale(int k) const {
+        const int low = scales[k & 7] >> (k & 8 ? 4 : 0) & 15, high = scales[8 + k % 4] >> (k / 4 * 2) & 3;
+        return {half_to_float(d), 0.0f, (low | high << 4) - 32, 0};
+    }
+};
+
+// Eight 6-bit sub-scales and eight 6-bit minimums in 12 bytes: 0..3 in the low 6 bits of bytes 0..3 (minimums: 4..7), and of 4..7 the low
+// 4 bits in bytes 8..11 (sub-scale low half, minimum high half), the high 2 bits on top of bytes 0..3 (minimums: 4..7).
+DUET_HD inline int k_sub_scale(const uint8_t* scales, int j) {
+    return j < 4 ? scales[j] & 63 : (scales[j + 4] & 15) | scales[j - 4] >> 6 << 4;
+}
+DUET_HD inline int k_minimum(const uint8_t* scales, int j) {
+    return j < 4 ? scales[j + 4] & 63 : scales[j + 4] >> 4 | scales[j] >> 6 << 4;
+}
+// Nibbles of 256 weights: two rows of 32 weights share 32 bytes, the first in the low halves.
+DUET_HD inline int nibble256(const uint8_t* qs, int i) { return qs[i / 64 * 32 + i % 32] >> (i & 32 ? 4 : 0) & 15; }
+
+struct block_q4_K {
+    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr bool kHasMin = true;
+    uint16_t d, dmin;
+    uint8_t  scales[12];
+    uint8_t  qs[128];
+    DUET_HD int code(int i) const { return nibble256(qs, i); }
+    DUET_HD block_scale scale(int k) const {
+        return {half_to_float(d), half_to_float(dmin), k_sub_scale(scales, k / 2), k_minimum(scales, k / 2)};
+    }
+};
+
+struct block_q5_K {
+    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr bool kHasMin = true;
+    uint16_t d, dmin;
+    uint8_t  scales[12];
+    uint8_t  qh[32];                  // bit i / 32 of byte i % 32: fifth bit of weight i
+    uint8_t  qs[128];
+    DUET_HD int code(int i) const { return nibble256(qs, i) | (qh[i % 32] >> (i / 32) & 1) << 4; }
+    DUET_HD block_scale scale(int k) const {
+        return {half_to_float(d), half_to_float(dmin), k_sub_scale(scales, k / 2), k_minimum(scales, k / 2)};
+    }
+};
+
+struct block_q6_K {
+    static constexpr int  kElems = 256, kSubScales = 2;
+    static constexpr bool kHasMin = false;
+    uint8_t  ql[128];                 // of 128 weights: rows 0, 1 in the low halves of 64 bytes, rows 2, 3 in the high halves
+    uint8_t  qh[64];                  // upper two bits, as in two_bits256
+    int8_t   scales[16];
+    uint16_t d;
+    DUET_HD int code(int i) const {
+        return ((ql[i / 128 * 64 + i % 64] >> (i & 64 ? 4 : 0) & 15) | two_bits256(qh, i) << 4) - 32;
+    }
+    DUET_HD block_scale scale(int k) const { return {half_to_float(d), 0.0f, scales[k], 0}; }
+};
+
+struct block_iq4_nl {
+    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr bool kHasMin = false;
+    uint16_t d;
+    uint8_t  qs[16];
+    DUET_HD int code(int i) const { return iq4_value(nibble32(qs, i)); }
+    DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
+};
+
+struct block_iq4_xs {
+    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr bool kHasMin = false;
+    uint16_t d, scales_h;             // 8 sub-scales: 4 low bits in scales_l, 2 high bits in scales_h
+    uint8_t  scales_l[4];
+    uint8_t  qs[128];
+    DUET_HD int code(int i) const { return iq4_value(nibble32(qs + i / 32 * 16, i & 31)); }
+    DUET_HD block_scale scale(int k) const {
+        const int j = k / 2, low = scales_l[j / 2] >> (j & 1 ? 4 : 0) & 15, high = scales_h >> (2 * j) & 3;
+        return {half_to_float(d), 0.0f, (low | high << 4) - 32, 0};
+    }
+};
+
+struct block_mxfp4 {
+    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr bool kHasMin = false;
+    uint8_t e;
+    uint8_t qs[16];
+    DUET_HD int code(int i) const { return fp4_value(nibble32(qs, i)); }
+    DUET_HD block_scale scale(int) const { return {e8m0_half_to_float(e), 0.0f, 1, 0}; }
+};
+
+#pragma pack(pop)
+
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) static_assert(sizeof(float_##id) == bytes);
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) \
+    static_assert(sizeof(block_##id) == bytes && block_##id::kElems == elems && elems % 32 == 0);
 #include "types.def"
 
-// 16 values of the non-linear 4-bit formats, and E2M1 doubled.
-DUET_HD inline int8_t iq4_value(int code) {
-    constexpr int8_t kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-    return kValues[code];
-}
-DUET_HD inline int8_t e2m1_doubled(int code) {
-    constexpr int8_t kValues[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    return kValues[code];
-}
+// ---- the definition -----------------------------------------------------------------------------------------------------------------
 
-// Low nibbles are elements 0..15, high nibbles 16..31.
-DUET_HD inline int nibble32(const uint8_t* qs, int i) { return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4; }
-DUET_HD inline int bit32(const uint8_t* qh, int i) { return qh[i / 8] >> (i % 8) & 1; }
-
-DUET_HD inline void set_scales(block32* out, float d, int sub0, int sub1, float m = 0.0f, int min0 = 0, int min1 = 0) {
-    out->d = d;
-    out->m = m;
-    out->sub[0] = sub0;
-    out->sub[1] = sub1;
-    out->min[0] = min0;
-    out->min[1] = min1;
-}
-
-// Sub-block s (32 weights) of a block.
-DUET_HD inline void unpack(const block_q4_0& b, int, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)(nibble32(b.qs, i) - 8);
-    set_scales(out, half_to_float(b.d), 1, 1);
-}
-DUET_HD inline void unpack(const block_q4_1& b, int, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)nibble32(b.qs, i);
-    set_scales(out, half_to_float(b.d), 1, 1, -half_to_float(b.m), 1, 1);
-}
-DUET_HD inline void unpack(const block_q5_0& b, int, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)((nibble32(b.qs, i) | bit32(b.qh, i) << 4) - 16);
-    set_scales(out, half_to_float(b.d), 1, 1);
-}
-DUET_HD inline void unpack(const block_q5_1& b, int, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)(nibble32(b.qs, i) | bit32(b.qh, i) << 4);
-    set_scales(out, half_to_float(b.d), 1, 1, -half_to_float(b.m), 1, 1);
-}
-DUET_HD inline void unpack(const block_q8_0& b, int, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = b.qs[i];
-    set_scales(out, half_to_float(b.d), 1, 1);
-}
-DUET_HD inline void unpack(const block_iq4_nl& b, int, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = iq4_value(nibble32(b.qs, i));
-    set_scales(out, half_to_float(b.d), 1, 1);
-}
-DUET_HD inline void unpack(const block_mxfp4& b, int, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = e2m1_doubled(nibble32(b.qs, i));
-    set_scales(out, half_e8m0_to_float(b.e), 1, 1);
-}
-
-// Q2_K and Q3_K: 128 elements share 32 bytes of 2-bit codes; sub-block s takes bits 2 (s % 4) of the bytes of its half.
-DUET_HD inline void unpack(const block_q2_K& b, int s, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)(b.qs[s / 4 * 32 + i] >> (s % 4 * 2) & 3);
-    const uint8_t *sc = b.scales + s * 2;
-    set_scales(out, half_to_float(b.d), sc[0] & 15, sc[1] & 15, half_to_float(b.dmin), sc[0] >> 4, sc[1] >> 4);
-}
-// 16 sub-scales of 6 bits: low nibbles in bytes 0..7 (twice), high pairs in bytes 8..11.
-DUET_HD inline int q3_K_scale(const uint8_t* scales, int k) {
-    return ((scales[k % 8] >> (k / 8 * 4) & 15) | (scales[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32;
-}
-DUET_HD inline void unpack(const block_q3_K& b, int s, block32* out) {
-    for (int i = 0; i < 32; i++)
-        out->q[i] = (int8_t)((b.qs[s / 4 * 32 + i] >> (s % 4 * 2) & 3) - (b.hmask[i] >> s & 1 ? 0 : 4));
-    set_scales(out, half_to_float(b.d), q3_K_scale(b.scales, s * 2), q3_K_scale(b.scales, s * 2 + 1));
-}
-// Q4_K and Q5_K: 8 scales and 8 minimums of 6 bits in 12 bytes.
-DUET_HD inline void q4_K_scale(const uint8_t* q, int s, int* scale, int* min) {
-    *scale = s < 4 ? q[s] & 63 : (q[s + 4] & 15) | q[s - 4] >> 6 << 4;
-    *min = s < 4 ? q[s + 4] & 63 : q[s + 4] >> 4 | q[s] >> 6 << 4;
-}
-DUET_HD inline void unpack(const block_q4_K& b, int s, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)(b.qs[s / 2 * 32 + i] >> (s % 2 * 4) & 15);
-    int scale, min;
-    q4_K_scale(b.scales, s, &scale, &min);
-    set_scales(out, half_to_float(b.d), scale, scale, half_to_float(b.dmin), min, min);
-}
-DUET_HD inline void unpack(const block_q5_K& b, int s, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)((b.qs[s / 2 * 32 + i] >> (s % 2 * 4) & 15) | (b.qh[i] >> s & 1) << 4);
-    int scale, min;
-    q4_K_scale(b.scales, s, &scale, &min);
-    set_scales(out, half_to_float(b.d), scale, scale, half_to_float(b.dmin), min, min);
-}
-// Q6_K: each half of 128 has 64 bytes of low nibbles (sub-blocks 0, 1 low; 2, 3 high) and 32 bytes of high pairs.
-DUET_HD inline void unpack(const block_q6_K& b, int s, block32* out) {
-    const int half = s / 4, j = s % 4;
-    for (int i = 0; i < 32; i++) {
-        const int low = b.ql[half * 64 + j % 2 * 32 + i] >> (j / 2 * 4) & 15, high = b.qh[half * 32 + i] >> (j * 2) & 3;
-        out->q[i] = (int8_t)((low | high << 4) - 32);
-    }
-    set_scales(out, half_to_float(b.d), b.scales[s * 2], b.scales[s * 2 + 1]);
-}
-DUET_HD inline void unpack(const block_iq4_xs& b, int s, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = iq4_value(nibble32(b.qs + s * 16, i));
-    const int scale = ((b.scales_l[s / 2] >> (s % 2 * 4) & 15) | (b.scales_h >> (s * 2) & 3) << 4) - 32;
-    set_scales(out, half_to_float(b.d), scale, scale);
-}
-
-// Value of element i of 32 unpacked ones: the definition of what a block stands for.
-DUET_HD inline float block32_value(const block32& b, int i) {
-    return (b.d * (float)b.sub[i / 16]) * (float)b.q[i] - b.m * (float)b.min[i / 16];
-}
-
-// Value of element i of a block.
+// Value i of a block.
 template <class B>
 DUET_HD inline float decode(const B& b, int i) {
-    block32 w;
-    unpack(b, i / 32, &w);
-    return block32_value(w, i % 32);
+    if constexpr (B::kElems == 1) {
+        return to_float(b);
+    } else {
+        const block_scale s = b.scale(i / 16);
+        const float v = s.d * (float)s.sub * (float)b.code(i);
+        return B::kHasMin ? v - s.m * (float)s.min : v;
+    }
+}
+
+// The weights 32s .. 32s + 31 of a block.
+template <class B>
+DUET_HD inline void unpack(const B& b, int s, block32* out) {
+    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)b.code(32 * s + i);
+    for (int k = 0; k < 2; k++) {
+        const block_scale scale = b.scale(2 * s + k);
+        out->d = scale.d;
+        out->m = scale.m;
+        out->sub[k] = scale.sub;
+        out->min[k] = scale.min;
+    }
 }
 
 }  // namespace duet
