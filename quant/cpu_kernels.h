@@ -70,8 +70,8 @@ const cpu_kernels* find_cpu_kernels(const char* isa);
 // Names this machine can run, best first, ", " between.
 const char* cpu_isa_names();
 
-// Unpacked weights of one tile: kTileRows rows of n_in weights as bytes, and their scales.
-inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * kTileRows * 4 * 2 + 65536; }
+// Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows, their scales, and totals of 512 tokens.
+inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (160u << 10); }
 
 // Shared by the instruction sets' files: the scalar functions, used where an ISA has nothing better.
 extern const cpu_kernels kScalarKernels;

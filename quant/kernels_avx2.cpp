@@ -1,0 +1,34 @@
+// quant/kernels_avx2.cpp: the CPU kernels built for AVX2, FMA and F16C. The target pragma covers only this file's namespace, so that
+// nothing here can be linked into code that runs on an older machine.
+// Main path: quant/cpu_ops.cpp -> quant/cpu_kernels.h -> [quant/kernels_avx2.cpp] -> quant/*.inc
+#if defined(__x86_64__)
+#include "activate.h"
+#include "cpu_kernels.h"
+
+#include <cstring>
+#include <immintrin.h>
+#include <type_traits>
+
+namespace duet {
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+namespace {
+#define DUET_LANES 8
+#include "kernels_simd.inc"
+#undef DUET_LANES
+}  // namespace
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+extern const cpu_kernels kAvx2Kernels;
+constinit const cpu_kernels kAvx2Kernels = make_kernels("avx2");
+
+}  // namespace duet
+#endif

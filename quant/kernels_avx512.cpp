@@ -1,0 +1,34 @@
+// quant/kernels_avx512.cpp: the CPU kernels built for AVX-512 (F, DQ, BW, VL) with VNNI. The target pragma covers only this file's namespace, so that
+// nothing here can be linked into code that runs on an older machine.
+// Main path: quant/cpu_ops.cpp -> quant/cpu_kernels.h -> [quant/kernels_avx512.cpp] -> quant/*.inc
+#if defined(__x86_64__)
+#include "activate.h"
+#include "cpu_kernels.h"
+
+#include <cstring>
+#include <immintrin.h>
+#include <type_traits>
+
+namespace duet {
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512vnni"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512vnni")
+#endif
+namespace {
+#define DUET_LANES 16
+#include "kernels_simd.inc"
+#undef DUET_LANES
+}  // namespace
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+extern const cpu_kernels kAvx512Kernels;
+constinit const cpu_kernels kAvx512Kernels = make_kernels("avx512");
+
+}  // namespace duet
+#endif
