@@ -10,6 +10,10 @@
 #include <type_traits>
 
 namespace duet {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"   // g++ 12 warns inside its own immintrin.h (GCC bug 105593)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else

@@ -1,0 +1,209 @@
+// tests/test_kernels.cpp: every instruction set this machine runs against the scalar definition, bit for bit: all formats, odd sizes, row
+// tails, batch sizes, special values.
+#include "doctest.h"
+#include "../quant/activate.h"
+#include "../quant/cpu_kernels.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace duet;
+
+namespace {
+
+std::vector<const cpu_kernels*> vector_kernels() {
+    std::vector<const cpu_kernels*> all;
+    for (const char* name : {"avx2", "avx512"})
+        if (const cpu_kernels* k = find_cpu_kernels(name)) all.push_back(k);
+    return all;
+}
+
+// Blocks whose bytes are random and whose scales are ordinary numbers: every code is met.
+std::vector<uint8_t> random_weights(int32_t type, int n_rows, int n_in, std::mt19937& rng) {
+    const duet_type_info* info = duet_type_by_id(type);
+    const size_t row_bytes = (size_t)(n_in / info->elems_per_block) * (size_t)info->bytes_per_block;
+    std::vector<uint8_t> w((size_t)n_rows * row_bytes);
+    for (uint8_t& b : w) b = (uint8_t)rng();
+    std::vector<float> probe((size_t)info->elems_per_block);
+    const auto has_special = [&](const uint8_t* block) {
+        duet_dequantize_row(type, block, info->elems_per_block, probe.data());
+        for (float v : probe)
+            if (!(v > -1e6f && v < 1e6f)) return true;
+        return false;
+    };
+    for (size_t at = 0; at < w.size(); at += (size_t)info->bytes_per_block)
+        while (has_special(&w[at]))
+            for (int i = 0; i < info->bytes_per_block; i++) w[at + (size_t)i] = (uint8_t)rng();
+    return w;
+}
+
+struct activations {
+    std::vector<float>   x, d, t;
+    std::vector<int8_t>  q;
+    std::vector<int16_t> s16;
+    act_matrix           m{};
+
+    activations(int n_in, int n_tok, std::mt19937& rng) {
+        const size_t stride = ((size_t)n_in + 63) / 64 * 64, n = stride * (size_t)n_tok;
+        x.resize(n);
+        q.assign(n, 0);
+        d.assign(n / 32, 0);
+        t.assign(n / 32, 0);
+        s16.assign(n / 16, 0);
+        std::normal_distribution<float> normal;
+        for (float& v : x) v = normal(rng);
+        if (n_in >= 64) memset(x.data() + 32, 0, 32 * 4);   // a block of zeros
+        m = {x.data(), q.data(), d.data(), t.data(), s16.data(), stride, stride, n_tok};
+        for (int i = 0; i < n_tok && n_in % 32 == 0; i++) {
+            const size_t at = (size_t)i * stride;
+            kScalarKernels.quantize(x.data() + at, n_in, q.data() + at, d.data() + at / 32, t.data() + at / 32, s16.data() + at / 16);
+        }
+    }
+};
+
+std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in, const act_matrix& a) {
+    std::vector<float> y((size_t)n_rows * (size_t)a.n_tok, -1.0f);
+    std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in));
+    k.matmul[type]({w.data(), w.size() / (size_t)n_rows, n_in, n_rows, a, y.data(), (size_t)n_rows, scratch.data()});
+    return y;
+}
+
+void check_type(int32_t type, const char* name, int step) {
+    std::mt19937 rng(17);
+    for (const cpu_kernels* k : vector_kernels())
+        for (int n_in : {step, 3 * step, 8 * step, 13 * step})
+            for (int n_rows : {1, 16, 45})
+                for (int n_tok : {1, 2, 5, 8, 9, 21}) {
+                    const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
+                    const activations a(n_in, n_tok, rng);
+                    const auto want = run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m), got = run_matmul(*k, type, w, n_rows, n_in, a.m);
+                    INFO(std::string(name), " ", std::string(k->name), " n_in ", n_in, " n_rows ", n_rows, " n_tok ", n_tok);
+                    CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
+                }
+}
+
+}  // namespace
+
+TEST_CASE("matmul: every format and instruction set gives the scalar bits") {
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) check_type(gguf_id, #NAME, 27);
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) check_type(gguf_id, #NAME, elems);
+#include "../quant/types.def"
+}
+
+TEST_CASE("matmul: more tokens than totals are kept for") {
+    std::mt19937 rng(5);
+    for (const cpu_kernels* k : vector_kernels())
+        for (int32_t type : {0, 2}) {
+            const std::vector<uint8_t> w = random_weights(type, 3, 64, rng);
+            const activations a(64, 1030, rng);
+            CHECK(run_matmul(kScalarKernels, type, w, 3, 64, a.m) == run_matmul(*k, type, w, 3, 64, a.m));
+        }
+}
+
+TEST_CASE("quantize: bits, zero blocks, tiny, huge, inf and NaN blocks") {
+    std::mt19937 rng(3);
+    std::normal_distribution<float> normal;
+    const int n = 32 * 40;
+    std::vector<float> x(n);
+    for (int i = 0; i < n; i++) x[(size_t)i] = normal(rng) * std::ldexp(1.0f, i / 32 * 6 - 120);
+    memset(x.data(), 0, 128);
+    x[70] = INFINITY;
+    x[100] = NAN;
+    x[140] = -0.0f;
+    const auto run = [&](const cpu_kernels& k) {
+        std::vector<uint8_t> out(n + n / 32 * 8 + n / 16 * 2);
+        float* d = (float*)(out.data() + n);
+        k.quantize(x.data(), n, (int8_t*)out.data(), d, d + n / 32, (int16_t*)(d + n / 16));
+        return out;
+    };
+    const auto want = run(kScalarKernels);
+    for (const cpu_kernels* k : vector_kernels()) CHECK(run(*k) == want);
+    // by hand: the first ordinary block
+    int8_t q[32];
+    float d, t;
+    int16_t s16[2];
+    float ramp[32];
+    for (int i = 0; i < 32; i++) ramp[i] = (float)i * 127.0f / 31.0f;
+    exact_quantize_block(ramp, q, &d, &t, s16);
+    CHECK(d == 1.0f);
+    CHECK(q[31] == 127);
+    CHECK(q[1] == 4);   // 4.097
+    CHECK(t == (float)(s16[0] + s16[1]));
+}
+
+TEST_CASE("norm, activations, half conversions: bits") {
+    std::mt19937 rng(4);
+    std::normal_distribution<float> normal;
+    for (int n : {1, 8, 16, 31, 64, 256, 300, 2048, 5632}) {
+        std::vector<float> x((size_t)n), w((size_t)n), a((size_t)n), b((size_t)n);
+        for (int i = 0; i < n; i++) x[(size_t)i] = normal(rng) * 20.0f, w[(size_t)i] = normal(rng);
+        if (n > 20) x[3] = 200.0f, x[4] = -200.0f, x[5] = 0.0f, x[6] = -0.0f, x[7] = 1e-30f, x[8] = 88.71f, x[9] = -87.32f;
+        for (const cpu_kernels* k : vector_kernels()) {
+            INFO(std::string(k->name), " n ", n);
+            kScalarKernels.rms_norm(x.data(), w.data(), n, 1e-5f, a.data());
+            k->rms_norm(x.data(), w.data(), n, 1e-5f, b.data());
+            CHECK(memcmp(a.data(), b.data(), (size_t)n * 4) == 0);
+            for (int act = 0; act <= (int)activation::softplus; act++) {
+                kScalarKernels.activate(act, x.data(), w.data(), n, a.data());
+                k->activate(act, x.data(), w.data(), n, b.data());
+                CHECK(memcmp(a.data(), b.data(), (size_t)n * 4) == 0);
+                kScalarKernels.activate(act, x.data(), nullptr, n, a.data());
+                k->activate(act, x.data(), nullptr, n, b.data());
+                CHECK(memcmp(a.data(), b.data(), (size_t)n * 4) == 0);
+            }
+        }
+    }
+    std::vector<uint16_t> h(65536), back(65536);
+    std::vector<float> f(65536), g(65536);
+    for (size_t i = 0; i < h.size(); i++) h[i] = (uint16_t)i;
+    kScalarKernels.half_to_float(h.data(), h.size(), f.data());
+    for (const cpu_kernels* k : vector_kernels()) {
+        k->half_to_float(h.data(), h.size(), g.data());
+        CHECK(memcmp(f.data(), g.data(), f.size() * 4) == 0);
+        kScalarKernels.float_to_half(f.data(), f.size(), h.data());
+        k->float_to_half(f.data(), f.size(), back.data());
+        CHECK(h == back);
+        for (float& v : g) v = normal(rng) * 1e-4f;
+        kScalarKernels.float_to_half(g.data(), g.size(), h.data());
+        k->float_to_half(g.data(), g.size(), back.data());
+        CHECK(h == back);
+        for (size_t i = 0; i < h.size(); i++) h[i] = (uint16_t)i;
+    }
+}
+
+TEST_CASE("attention chunks: bits, windows, caps, merging") {
+    std::mt19937 rng(6);
+    std::normal_distribution<float> normal;
+    for (int dim : {32, 64, 80, 128, 192, 256})
+        for (int n_rows : {1, 4, 7})
+            for (float cap : {0.0f, 30.0f}) {
+                std::vector<float> q((size_t)(n_rows * dim)), k((size_t)dim * kAttnChunk * 3), v(k.size());
+                for (auto* x : {&q, &k, &v})
+                    for (float& e : *x) e = normal(rng);
+                const auto run = [&](const cpu_kernels& kernels) {
+                    std::vector<float> o((size_t)(n_rows * dim)), scratch((size_t)(kAttnChunk + dim + 16));
+                    std::vector<attn_state> st((size_t)n_rows, {0.0f, 0.0f});
+                    std::vector<int> first((size_t)n_rows), n_pos((size_t)n_rows);
+                    for (int c = 0; c < 3; c++) {
+                        for (int r = 0; r < n_rows; r++) {
+                            first[(size_t)r] = c == 0 ? (r * 9) % 70 : 0;
+                            n_pos[(size_t)r] = c == 2 ? r + 1 : kAttnChunk;
+                        }
+                        kernels.attn_chunk({q.data(), (size_t)dim, n_rows, first.data(), n_pos.data(), k.data() + (size_t)(c * dim * kAttnChunk),
+                                            v.data() + (size_t)(c * dim * kAttnChunk), dim, dim, 0.125f, cap, st.data(), o.data(), (size_t)dim,
+                                            scratch.data()});
+                    }
+                    for (const attn_state& s : st) o.push_back(s.max), o.push_back(s.sum);
+                    return o;
+                };
+                const auto want = run(kScalarKernels);
+                for (const cpu_kernels* kernels : vector_kernels()) {
+                    INFO(std::string(kernels->name), " dim ", dim, " rows ", n_rows, " cap ", cap);
+                    const auto got = run(*kernels);
+                    CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
+                }
+            }
+}
