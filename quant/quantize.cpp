@@ -1,0 +1,556 @@
+// quant/quantize.cpp: encoders of every format with code: search for scales, choice of codes, packing. What they promise: quant/quantize.h.
+// Must not know: tensors, files, kernels.
+// Main path: quant/quantize_api.cpp -> [quant/quantize.cpp] -> quant/blocks.h
+//
+// How a block is found. The error sum w (x - d q)^2 falls in two ways by turns: with the codes fixed, the best scale is the least squares
+// fit d = sum w x q / sum w q^2; with the scale fixed, each code is the nearest one. A scan of scales that map the largest value to about
+// the end of the code range gives the start, two such turns the end. Formats with a minimum do the same with two unknowns. In blocks of
+// 256 the scales found for the sub-blocks are then coded in the same way (each weighs with the curvature sum w q^2 of its error), after
+// which neighbouring integer scales are tried on the real error, and the common f16 scale is fitted again to all that was chosen.
+#include "quantize.h"
+
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+namespace duet {
+namespace {
+
+// ---- four floats at once: the compilers' own vectors, so that no instruction set is named; only + - * / and comparisons: exact ----------
+
+using f4 = float __attribute__((vector_size(16)));
+using i4 = int32_t __attribute__((vector_size(16)));
+
+inline f4 load4(const float* p) {
+    f4 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+inline void  store4(float* p, f4 v) { memcpy(p, &v, sizeof v); }
+inline f4    all4(float x) { return f4{x, x, x, x}; }
+inline f4    clamp4(f4 v, float lo, float hi) {
+    v = v > lo ? v : all4(lo);
+    return v < hi ? v : all4(hi);
+}
+inline f4    rint4(f4 v) { return (v + 12582912.0f) - 12582912.0f; }  // |v| < 2^22; ties to even
+inline float sum4(f4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+// v + step where t > at
+inline f4 step4(f4 v, f4 t, float at, float step) { return v + (f4)((i4)all4(step) & (t > at)); }
+
+// ---- grids: the values that a code can take; t is a value over the scale, any finite number -----------------------------------------------
+
+template <int Lo, int Hi>
+struct linear_grid {
+    static constexpr int kLo = Lo, kHi = Hi;
+    static f4  nearest(f4 t) { return rint4(clamp4(t, (float)Lo, (float)Hi)); }
+    static int index(float q) { return (int)q - Lo; }
+};
+
+struct iq4_grid {
+    static constexpr int kLo = -127, kHi = 113;
+    static f4 nearest(f4 t) {
+        f4 v = all4(-127.0f);
+        for (int c = 0; c < 15; c++) {
+            const float a = (float)iq4_value(c), b = (float)iq4_value(c + 1);
+            v = step4(v, t, (a + b) * 0.5f, b - a);
+        }
+        return v;
+    }
+    static int index(float q) {
+        int c = 0;
+        while (c < 15 && (float)iq4_value(c) < q) c++;
+        return c;
+    }
+};
+
+struct fp4_grid {
+    static f4 nearest(f4 t) {
+        const f4 a = t < 0.0f ? -t : t;
+        f4 v = all4(0.0f);
+        for (int c = 0; c < 7; c++) {
+            const float low = (float)fp4_value(c), high = (float)fp4_value(c + 1);
+            v = step4(v, a, (low + high) * 0.5f, high - low);
+        }
+        return t < 0.0f ? -v : v;
+    }
+    static int index(float q) {
+        int c = 0;
+        while (c < 7 && (float)fp4_value(c) < fabsf(q)) c++;
+        return q < 0.0f ? c + 8 : c;
+    }
+};
+
+// ---- input -----------------------------------------------------------------------------------------------------------------------------
+
+constexpr float kTinyScale = 1e-12f;   // far below the least half float (6e-8): a block below it is zero in every format with f16 scales
+constexpr float kLargeInput = 3e8f;    // above what any of them reaches (Q6_K: 65504 * 128 * 32), and its square sums are finite
+
+// A copy of n values and weights that the arithmetic below is safe on (quantize.h says what odd input becomes).
+void clean_input(const float* x, const float* importance, int n, float* xs, float* ws) {
+    float top = 0.0f;
+    for (int i = 0; i < n; i++) {
+        xs[i] = x[i] != x[i] ? 0.0f : x[i] > kLargeInput ? kLargeInput : x[i] < -kLargeInput ? -kLargeInput : x[i];
+        if (importance && importance[i] > top) top = importance[i];
+    }
+    const bool is_weighted = top > 0.0f && top <= FLT_MAX;
+    for (int i = 0; i < n; i++) ws[i] = !is_weighted ? 1.0f : importance[i] > 0.0f ? importance[i] / top : 0.0f;
+}
+
+uint16_t to_half_scale(float d) { return float_to_half(d > 65504.0f ? 65504.0f : d < -65504.0f ? -65504.0f : d); }
+
+float inverse_or_zero(float d) { return d != 0.0f ? 1.0f / d : 0.0f; }
+
+// ---- one scale: x ~ d * q ----------------------------------------------------------------------------------------------------------------
+
+struct scale_fit {
+    float d = 0.0f, curvature = 0.0f;  // curvature: sum w q^2, half the second derivative of the error in d
+};
+
+struct scale_sums {
+    float xq, qq;
+    float gain() const { return qq > 0.0f ? xq * xq / qq : 0.0f; }   // by how much the error falls from sum w x^2
+};
+
+template <class G, int N>
+scale_sums sums_of_scale(const float* x, const float* w, float inverse) {
+    f4 xq = all4(0.0f), qq = all4(0.0f);
+    for (int i = 0; i < N; i += 4) {
+        const f4 xi = load4(x + i), q = G::nearest(xi * inverse), wq = load4(w + i) * q;
+        xq += wq * xi;
+        qq += wq * q;
+    }
+    return {sum4(xq), sum4(qq)};
+}
+
+// The largest value is mapped to an end of the codes times 1 + (step - kBelow) * kWidth: above 1 it is cut off in favour of the others.
+template <class G, int N>
+scale_fit fit_scale(const float* x, const float* w) {
+    constexpr int   kSteps = 20, kBelow = 7;
+    constexpr float kWidth = G::kHi - G::kLo < 20 ? 0.03f : G::kHi - G::kLo < 80 ? 0.012f : 0.006f;
+    float top = 0.0f;
+    for (int i = 0; i < N; i++)
+        if (fabsf(x[i]) > fabsf(top)) top = x[i];
+    if (fabsf(top) < kTinyScale) return {};
+    float best_inverse = 0.0f;
+    scale_sums best{0.0f, 0.0f};
+    constexpr int kEnds[] = {G::kLo, G::kHi};
+    for (const int end : kEnds)
+        for (int s = 0; end != 0 && s < kSteps; s++) {
+            const float inverse = (float)end * (1.0f + (float)(s - kBelow) * kWidth) / top;
+            const scale_sums sums = sums_of_scale<G, N>(x, w, inverse);
+            if (sums.gain() > best.gain()) best = sums, best_inverse = inverse;
+        }
+    if (best_inverse == 0.0f || best.qq <= 0.0f) return {};
+    for (int turn = 0; turn < 2; turn++) {
+        const scale_sums sums = sums_of_scale<G, N>(x, w, inverse_or_zero(best.xq / best.qq));
+        if (!(sums.gain() > best.gain())) break;
+        best = sums;
+    }
+    return {best.xq / best.qq, best.qq};
+}
+
+// Codes (as grid values) for a scale that is settled; returns the error.
+template <class G, int N>
+float choose_codes(const float* x, const float* w, float d, float m, float* q) {
+    const float inverse = inverse_or_zero(d);
+    f4 error = all4(0.0f);
+    for (int i = 0; i < N; i += 4) {
+        const f4 xi = load4(x + i) + m, qi = G::nearest(xi * inverse), e = xi - qi * d;
+        error += load4(w + i) * e * e;
+        store4(q + i, qi);
+    }
+    return sum4(error);
+}
+
+// ---- scale and minimum: x ~ d * q - m, q = 0 .. L -------------------------------------------------------------------------------------------
+
+struct affine_fit {
+    float d = 0.0f, m = 0.0f, curvature = 0.0f, weight = 0.0f;   // weight: sum w, the curvature in m
+};
+
+struct affine_sums {
+    float d = 0.0f, m = 0.0f, error = FLT_MAX, qq = 0.0f;
+};
+
+// Least squares for d and m of the codes nearest to (x - low) * inverse. Signed: m may be negative.
+template <int L, int N, bool Signed>
+affine_sums sums_of_affine(const float* x, const float* w, float low, float inverse, float w_sum, float wx_sum, float wxx_sum) {
+    f4 q_v = all4(0.0f), qq_v = all4(0.0f), xq_v = all4(0.0f);
+    for (int i = 0; i < N; i += 4) {
+        const f4 xi = load4(x + i), q = linear_grid<0, L>::nearest((xi - low) * inverse), wq = load4(w + i) * q;
+        q_v += wq;
+        qq_v += wq * q;
+        xq_v += wq * xi;
+    }
+    const float q = sum4(q_v), qq = sum4(qq_v), xq = sum4(xq_v);
+    const float det = w_sum * qq - q * q;
+    if (!(det > 0.0f)) return {};
+    float d = (w_sum * xq - wx_sum * q) / det, m = (q * xq - qq * wx_sum) / det;
+    if (!Signed && m < 0.0f) m = 0.0f, d = qq > 0.0f ? xq / qq : 0.0f;
+    if (!(d > 0.0f)) return {};
+    const float error = wxx_sum - 2.0f * (d * xq - m * wx_sum) + d * d * qq - 2.0f * d * m * q + m * m * w_sum;
+    return {d, m, error, qq};
+}
+
+// Scans ranges that leave out up to kCut steps of the values at each end.
+template <int L, int N, bool Signed>
+affine_fit fit_affine(const float* x, const float* w) {
+    constexpr int   kCut = L < 4 ? 6 : 5;
+    constexpr float kWidth = L < 4 ? 0.05f : L < 16 ? 0.022f : 0.012f;
+    float low = x[0], high = x[0], w_sum = 0.0f, wx_sum = 0.0f, wxx_sum = 0.0f;
+    for (int i = 0; i < N; i++) {
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+        w_sum += w[i];
+        wx_sum += w[i] * x[i];
+        wxx_sum += w[i] * x[i] * x[i];
+    }
+    if (!Signed && low > 0.0f) low = 0.0f;
+    const float range = high - low;
+    if (range < kTinyScale) return {0.0f, -low, 0.0f, w_sum};
+    affine_sums best;
+    for (int a = 0; a < kCut; a++)
+        for (int b = -1; b < kCut; b++) {
+            const float cut_low = low + (float)a * kWidth * range, cut_range = range * (1.0f - (float)(a + b) * kWidth);
+            const affine_sums s = sums_of_affine<L, N, Signed>(x, w, cut_low, (float)L / cut_range, w_sum, wx_sum, wxx_sum);
+            if (s.error < best.error) best = s;
+        }
+    if (best.error == FLT_MAX) return {range / (float)L, -low, 0.0f, w_sum};
+    for (int turn = 0; turn < 2; turn++) {
+        const affine_sums s = sums_of_affine<L, N, Signed>(x, w, -best.m, 1.0f / best.d, w_sum, wx_sum, wxx_sum);
+        if (!(s.error < best.error)) break;
+        best = s;
+    }
+    return {best.d, best.m, best.qq, w_sum};
+}
+
+// ---- packing: the inverses of the code() and scale() functions of blocks.h; c: codes counted from 0 ------------------------------------------
+
+void put_nibbles32(uint8_t* qs, const uint8_t* c) {
+    for (int i = 0; i < 16; i++) qs[i] = (uint8_t)((c[i] & 15) | c[16 + i] << 4);
+}
+void put_fifth_bits32(uint8_t* qh, const uint8_t* c) {
+    memset(qh, 0, 4);
+    for (int i = 0; i < 32; i++) qh[i / 8] |= (uint8_t)((c[i] >> 4 & 1) << i % 8);
+}
+void put_nibbles256(uint8_t* qs, const uint8_t* c) {
+    for (int r = 0; r < 8; r += 2)
+        for (int i = 0; i < 32; i++) qs[r * 16 + i] = (uint8_t)((c[r * 32 + i] & 15) | c[r * 32 + 32 + i] << 4);
+}
+// Bits `shift` and shift + 1 of the codes.
+void put_two_bits256(uint8_t* qs, const uint8_t* c, int shift) {
+    memset(qs, 0, 64);
+    for (int i = 0; i < 256; i++) qs[i / 128 * 32 + i % 32] |= (uint8_t)((c[i] >> shift & 3) << (i / 32 % 4 * 2));
+}
+// Bit `shift` of the codes.
+void put_one_bit256(uint8_t* qh, const uint8_t* c, int shift) {
+    memset(qh, 0, 32);
+    for (int i = 0; i < 256; i++) qh[i % 32] |= (uint8_t)((c[i] >> shift & 1) << i / 32);
+}
+void put_k_scales(uint8_t* scales, const int* sub, const int* min) {
+    for (int j = 0; j < 4; j++) {
+        scales[j] = (uint8_t)(sub[j] | sub[j + 4] >> 4 << 6);
+        scales[j + 4] = (uint8_t)(min[j] | min[j + 4] >> 4 << 6);
+        scales[j + 8] = (uint8_t)((sub[j + 4] & 15) | (min[j + 4] & 15) << 4);
+    }
+}
+
+// What the search over 256 weights found.
+struct super_codes {
+    float    q[256];         // as grid values
+    uint8_t  c[256];         // counted from 0
+    int      sub[16], min[16];
+    uint16_t d, dmin;
+};
+
+void pack(const super_codes& s, block_q2_K* b) {
+    for (int k = 0; k < 16; k++) b->scales[k] = (uint8_t)(s.sub[k] | s.min[k] << 4);
+    put_two_bits256(b->qs, s.c, 0);
+    b->d = s.d;
+    b->dmin = s.dmin;
+}
+void pack(const super_codes& s, block_q3_K* b) {
+    put_one_bit256(b->hmask, s.c, 2);
+    put_two_bits256(b->qs, s.c, 0);
+    memset(b->scales, 0, sizeof b->scales);
+    for (int k = 0; k < 16; k++) {
+        const int v = s.sub[k] + 32;
+        b->scales[k & 7] |= (uint8_t)((v & 15) << (k & 8 ? 4 : 0));
+        b->scales[8 + k % 4] |= (uint8_t)(v >> 4 << (k / 4 * 2));
+    }
+    b->d = s.d;
+}
+void pack(const super_codes& s, block_q4_K* b) {
+    b->d = s.d;
+    b->dmin = s.dmin;
+    put_k_scales(b->scales, s.sub, s.min);
+    put_nibbles256(b->qs, s.c);
+}
+void pack(const super_codes& s, block_q5_K* b) {
+    b->d = s.d;
+    b->dmin = s.dmin;
+    put_k_scales(b->scales, s.sub, s.min);
+    put_one_bit256(b->qh, s.c, 4);
+    put_nibbles256(b->qs, s.c);
+}
+void pack(const super_codes& s, block_q6_K* b) {
+    for (int h = 0; h < 2; h++)
+        for (int i = 0; i < 64; i++) b->ql[h * 64 + i] = (uint8_t)((s.c[h * 128 + i] & 15) | s.c[h * 128 + 64 + i] << 4);
+    put_two_bits256(b->qh, s.c, 4);
+    for (int k = 0; k < 16; k++) b->scales[k] = (int8_t)s.sub[k];
+    b->d = s.d;
+}
+void pack(const super_codes& s, block_iq4_xs* b) {
+    b->d = s.d;
+    b->scales_h = 0;
+    for (int j = 0; j < 8; j++) {
+        const int v = s.sub[j] + 32;
+        b->scales_h = (uint16_t)(b->scales_h | v >> 4 << (2 * j));
+        b->scales_l[j / 2] = (uint8_t)(j & 1 ? b->scales_l[j / 2] | v << 4 : v & 15);
+        put_nibbles32(b->qs + 16 * j, s.c + 32 * j);
+    }
+}
+
+// ---- blocks of 256 ---------------------------------------------------------------------------------------------------------------------------
+
+// Codes and integer scales for settled common scales: around the nearest integers of the wanted sub-scales each neighbour is tried.
+// Returns the error. want_m null: no minimum.
+template <class G, class S, int N>
+float choose_super(const float* x, const float* w, const float* want_d, const float* want_m, super_codes* out) {
+    const float d = half_to_float(out->d), m = half_to_float(out->dmin);
+    const float inverse_d = inverse_or_zero(d), inverse_m = inverse_or_zero(m);
+    float total = 0.0f, q[N];
+    for (int k = 0; k < 256 / N; k++) {
+        const int near_d = (int)S::nearest(all4(want_d[k] * inverse_d))[0];
+        const int near_m = want_m ? (int)S::nearest(all4(want_m[k] * inverse_m))[0] : 0;
+        float best = FLT_MAX;
+        for (int sub = near_d - 1; sub <= near_d + 1; sub++)
+            for (int min = want_m ? near_m - 1 : 0; min <= (want_m ? near_m + 1 : 0); min++) {
+                if (sub < S::kLo || sub > S::kHi || (want_m && (min < S::kLo || min > S::kHi))) continue;
+                const float error = choose_codes<G, N>(x + k * N, w + k * N, d * (float)sub, m * (float)min, q);
+                if (!(error < best)) continue;
+                best = error;
+                out->sub[k] = sub;
+                out->min[k] = min;
+                memcpy(out->q + k * N, q, sizeof q);
+            }
+        total += best;
+    }
+    return total;
+}
+
+// The common scales that fit all chosen codes best: least squares for x ~ d * (sub q) - m * min. False: no better ones exist.
+template <int N>
+bool refit_super(const float* x, const float* w, bool has_min, super_codes* s) {
+    double uu = 0, uv = 0, vv = 0, xu = 0, xv = 0;
+    for (int i = 0; i < 256; i++) {
+        const double u = (double)s->sub[i / N] * s->q[i], v = has_min ? -s->min[i / N] : 0;
+        uu += w[i] * u * u;
+        uv += w[i] * u * v;
+        vv += w[i] * v * v;
+        xu += w[i] * x[i] * u;
+        xv += w[i] * x[i] * v;
+    }
+    const double det = uu * vv - uv * uv;
+    double d = uu > 0 ? xu / uu : 0, m = 0;
+    if (has_min && det > 1e-9 * uu * vv) d = (xu * vv - xv * uv) / det, m = (xv * uu - xu * uv) / det;
+    if (has_min && (d < 0 || m < 0)) return false;
+    const uint16_t half_d = to_half_scale((float)d), half_m = to_half_scale((float)m);
+    if (half_d == s->d && half_m == s->dmin) return false;
+    s->d = half_d;
+    s->dmin = half_m;
+    return true;
+}
+
+// G: grid of the codes; S: grid of the integer sub-scales (and minimums); N: weights per sub-scale.
+template <class B, class G, class S, int N>
+void encode_super(const float* x_in, const float* importance, B* dst) {
+    constexpr int n_sub = 256 / N;
+    float x[256], w[256], want_d[n_sub], want_m[n_sub], weight_d[n_sub], weight_m[n_sub];
+    clean_input(x_in, importance, 256, x, w);
+    for (int k = 0; k < n_sub; k++) {
+        if constexpr (B::kHasMin) {
+            const affine_fit f = fit_affine<G::kHi, N, false>(x + k * N, w + k * N);
+            want_d[k] = f.d, want_m[k] = f.m, weight_d[k] = f.curvature, weight_m[k] = f.weight;
+        } else {
+            const scale_fit f = fit_scale<G, N>(x + k * N, w + k * N);
+            want_d[k] = f.d, weight_d[k] = f.curvature;
+        }
+    }
+    const float* wanted_m = B::kHasMin ? want_m : nullptr;
+    super_codes best{}, next{};
+    next.d = to_half_scale(fit_scale<S, n_sub>(want_d, weight_d).d);
+    if (B::kHasMin) next.dmin = to_half_scale(fit_scale<S, n_sub>(want_m, weight_m).d);
+    float best_error = choose_super<G, S, N>(x, w, want_d, wanted_m, &next);
+    best = next;
+    for (int turn = 0; turn < 2 && refit_super<N>(x, w, B::kHasMin, &next); turn++) {
+        const float error = choose_super<G, S, N>(x, w, want_d, wanted_m, &next);
+        if (!(error < best_error)) break;
+        best_error = error;
+        best = next;
+    }
+    for (int i = 0; i < 256; i++) best.c[i] = (uint8_t)G::index(best.q[i]);
+    pack(best, dst);
+}
+
+// ---- blocks of 32 ------------------------------------------------------------------------------------------------------------------------------
+
+template <class G>
+uint16_t encode_scaled32(const float* x_in, const float* importance, uint8_t* c) {
+    float x[32], w[32], q[32];
+    clean_input(x_in, importance, 32, x, w);
+    const uint16_t d = to_half_scale(fit_scale<G, 32>(x, w).d);
+    choose_codes<G, 32>(x, w, half_to_float(d), 0.0f, q);
+    for (int i = 0; i < 32; i++) c[i] = (uint8_t)G::index(q[i]);
+    return d;
+}
+
+template <int L, class B>
+void encode_affine32(const float* x_in, const float* importance, B* dst, uint8_t* c) {
+    float x[32], w[32], q[32];
+    clean_input(x_in, importance, 32, x, w);
+    const affine_fit f = fit_affine<L, 32, true>(x, w);
+    dst->d = to_half_scale(f.d);
+    dst->m = to_half_scale(-f.m);
+    choose_codes<linear_grid<0, L>, 32>(x, w, half_to_float(dst->d), -half_to_float(dst->m), q);
+    for (int i = 0; i < 32; i++) c[i] = (uint8_t)q[i];
+}
+
+void encode(const float* x, const float*, float_f32* dst) {
+    memcpy(dst, x, sizeof *dst);
+}
+void encode(const float* x, const float*, float_f16* dst) {
+    dst->bits = float_to_half(*x);
+}
+void encode(const float* x, const float*, float_bf16* dst) {
+    dst->bits = float_to_bf16(*x);
+}
+
+void encode(const float* x, const float* importance, block_q4_0* dst) {
+    uint8_t c[32];
+    dst->d = encode_scaled32<linear_grid<-8, 7>>(x, importance, c);
+    put_nibbles32(dst->qs, c);
+}
+void encode(const float* x, const float* importance, block_q5_0* dst) {
+    uint8_t c[32];
+    dst->d = encode_scaled32<linear_grid<-16, 15>>(x, importance, c);
+    put_fifth_bits32(dst->qh, c);
+    put_nibbles32(dst->qs, c);
+}
+void encode(const float* x, const float* importance, block_iq4_nl* dst) {
+    uint8_t c[32];
+    dst->d = encode_scaled32<iq4_grid>(x, importance, c);
+    put_nibbles32(dst->qs, c);
+}
+void encode(const float* x, const float* importance, block_q4_1* dst) {
+    uint8_t c[32];
+    encode_affine32<15>(x, importance, dst, c);
+    put_nibbles32(dst->qs, c);
+}
+void encode(const float* x, const float* importance, block_q5_1* dst) {
+    uint8_t c[32];
+    encode_affine32<31>(x, importance, dst, c);
+    put_fifth_bits32(dst->qh, c);
+    put_nibbles32(dst->qs, c);
+}
+
+// Eight bits leave nothing worth searching for: the largest value is the end of the range. -128 stays unused, as readers expect.
+void encode(const float* x_in, const float*, block_q8_0* dst) {
+    float x[32], w[32], q[32], top = 0.0f;
+    clean_input(x_in, nullptr, 32, x, w);
+    for (int i = 0; i < 32; i++) top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
+    dst->d = to_half_scale(top / 127.0f);
+    choose_codes<linear_grid<-127, 127>, 32>(x, w, half_to_float(dst->d), 0.0f, q);
+    for (int i = 0; i < 32; i++) dst->qs[i] = (int8_t)q[i];
+}
+
+// The scale is a power of two: the one that puts the largest value between 4 and 8 of the range of 6, and its neighbours, are tried. Values
+// are first brought to below 2, so that no square over- or underflows whatever the exponent is.
+void encode(const float* x_in, const float* importance, block_mxfp4* dst) {
+    float x[32], w[32], q[32], top = 0.0f;
+    clean_input(x_in, importance, 32, x, w);
+    for (int i = 0; i < 32; i++) {
+        x[i] = x_in[i] != x_in[i] ? 0.0f : x_in[i] > FLT_MAX ? FLT_MAX : x_in[i] < -FLT_MAX ? -FLT_MAX : x_in[i];
+        top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
+    }
+    int exponent = 0;
+    if (top > 0.0f) frexpf(top, &exponent);                  // top = 2^exponent * [0.5, 1)
+    for (int i = 0; i < 32; i++) x[i] = ldexpf(x[i], -exponent);
+    float best = FLT_MAX;
+    for (int e = exponent + 123; e <= exponent + 125; e++) {  // exponent - 1 - 2 + 127, and one to each side
+        const int scale = top == 0.0f || e < 0 ? 0 : e > 254 ? 254 : e;
+        const float error = choose_codes<fp4_grid, 32>(x, w, ldexpf(1.0f, scale - 128 - exponent), 0.0f, q);
+        if (!(error < best)) continue;
+        best = error;
+        dst->e = (uint8_t)scale;
+        uint8_t c[32];
+        for (int i = 0; i < 32; i++) c[i] = (uint8_t)fp4_grid::index(q[i]);
+        put_nibbles32(dst->qs, c);
+    }
+}
+
+void encode(const float* x, const float* importance, block_q2_K* dst) {
+    encode_super<block_q2_K, linear_grid<0, 3>, linear_grid<0, 15>, 16>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_q3_K* dst) {
+    encode_super<block_q3_K, linear_grid<-4, 3>, linear_grid<-32, 31>, 16>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_q4_K* dst) {
+    encode_super<block_q4_K, linear_grid<0, 15>, linear_grid<0, 63>, 32>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_q5_K* dst) {
+    encode_super<block_q5_K, linear_grid<0, 31>, linear_grid<0, 63>, 32>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_q6_K* dst) {
+    encode_super<block_q6_K, linear_grid<-32, 31>, linear_grid<-128, 127>, 16>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_iq4_xs* dst) {
+    encode_super<block_iq4_xs, iq4_grid, linear_grid<-32, 31>, 32>(x, importance, dst);
+}
+
+// ---- rows --------------------------------------------------------------------------------------------------------------------------------------
+
+template <class B>
+void encode_blocks(const float* x, size_t n_blocks, const float* importance, void* dst) {
+    for (size_t i = 0; i < n_blocks; i++) {
+        const size_t at = i * (size_t)B::kElems;
+        encode(x + at, importance ? importance + at : nullptr, (B*)dst + i);
+    }
+}
+
+template <class B>
+void decode_blocks(const void* src, size_t n_blocks, float* y) {
+    for (size_t i = 0; i < n_blocks; i++)
+        for (int j = 0; j < B::kElems; j++) y[i * (size_t)B::kElems + (size_t)j] = decode(((const B*)src)[i], j);
+}
+
+struct codec_row {
+    int32_t   type_id;
+    encode_fn encode;
+    decode_fn decode;
+};
+constexpr codec_row kCodecs[] = {
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, encode_blocks<float_##id>, decode_blocks<float_##id>},
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {gguf_id, encode_blocks<block_##id>, decode_blocks<block_##id>},
+#include "types.def"
+};
+
+const codec_row* find_codec(int32_t type_id) {
+    for (const codec_row& row : kCodecs)
+        if (row.type_id == type_id) return &row;
+    return nullptr;
+}
+
+}  // namespace
+
+encode_fn find_encoder(int32_t type_id) {
+    const codec_row* row = find_codec(type_id);
+    return row ? row->encode : nullptr;
+}
+
+decode_fn find_decoder(int32_t type_id) {
+    const codec_row* row = find_codec(type_id);
+    return row ? row->decode : nullptr;
+}
+
+}  // namespace duet
