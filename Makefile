@@ -1,20 +1,21 @@
 # Makefile: all builds of Duet. Needs a C++20 compiler (g++ 12, clang 15, or newer), make, and nothing else.
 #
 #   make                      ./run and bin/* (every tools/X.cpp is a program)      make -j4 CXX=clang++-15
-#   make test                 builds and runs the tests; DUET_TEST_DATA names a folder of real files, else those cases are skipped
-#   make config=C [target]    C: release (default), debug, sanitize (address + undefined), coverage, fuzz (clang; tests/fuzz_X.cpp)
+#   make test                 builds and runs the tests; DUET_TEST_DATA names a folder of real files for some of them
+#   make config=C [target]    C: release (default), debug, sanitize (address + undefined), coverage, fuzz (clang)
 #   make lib                  build/release/libduet.a
 #   make all-in-one           build/duet.cpp, the library as one source file for embedders, and compiles it
 #   make install PREFIX=/usr  header, static library, pkg-config file, and the tools as duet-X; DESTDIR is honoured
 #
-# Objects of a configuration lie in build/<config>/; only release puts programs at ./run and bin/, the others in build/<config>/bin/.
+# Objects of a configuration lie in build/<config>/; only release puts programs at ./run and bin/, the others in
+# build/<config>/bin/.
 
 config ?= release
 PREFIX ?= /usr/local
 BUILD  ?= build/$(config)
 
-# The numeric contract needs IEEE arithmetic as written: no contraction to fma, no fast-math. Code for an instruction set stands
-# between target pragmas in its file, so no file needs flags of its own.
+# The numeric contract needs IEEE arithmetic as written: no contraction to fma, no fast-math. Code for an instruction
+# set stands between target pragmas in its file, so no file needs flags of its own.
 CXXFLAGS ?= -O2
 flags     = -std=c++20 $(CXXFLAGS) -ffp-contract=off -fno-fast-math -fvisibility=hidden -pthread -Wall -Wextra -I.
 c_flags   = -x c -std=c99 -pedantic-errors -Wall -Wextra -I.
@@ -59,8 +60,7 @@ else
   run_path  = $(BUILD)/bin/run
 endif
 programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%,$(filter-out run,$(tool_names)))
-version     := $(shell sed -n 's/^.define DUET_VERSION_M[A-Z]* *\([0-9]*\)$$/\1/p;s/^.define DUET_VERSION_PATCH *\([0-9]*\)$$/\1/p' \
-                 runtime.h | paste -sd. -)
+version     := $(shell sed -n 's/^.define DUET_VERSION_[A-Z]* *\([0-9]*\)$$/\1/p' runtime.h | paste -sd. -)
 
 .PHONY: all lib tools test fuzz all-in-one install clean
 .DELETE_ON_ERROR:
@@ -87,7 +87,7 @@ $(bin_dir)/%: $(BUILD)/tools/%.o $(library)
 	@mkdir -p $(@D)
 	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
-# ---- tests: one program of all tests/test_*.cpp, a plain C99 program, and a script that runs every tool -----------------------------
+# ---- tests: one program of all tests/test_*.cpp, a plain C99 program, and a script that runs every tool --------------
 
 $(BUILD)/tests/all: $(test_objects) $(library)
 	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
@@ -109,7 +109,7 @@ fuzz: $(patsubst %,$(BUILD)/tests/%,$(fuzz_names))
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
 	$(CXX) -fsanitize=fuzzer $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
-# ---- for embedders -------------------------------------------------------------------------------------------------------------------
+# ---- for embedders ---------------------------------------------------------------------------------------------------
 
 # Expands #include "..." in place: headers once, tables (.def) and kernel bodies (.inc) each time.
 define expand_includes

@@ -1,6 +1,6 @@
 #!/bin/sh
-# setup.sh: what a bare Debian 12 or Ubuntu 24.04 lacks to build Duet: a C++20 compiler and make. Does nothing where both are there.
-# As root it needs no sudo; as another user it asks sudo. Never touches anything but these packages.
+# setup.sh: what a bare Debian 12 or Ubuntu 24.04 lacks to build Duet: a C++20 compiler and make. Does nothing where
+# both are there. As root it needs no sudo; as another user it asks sudo. Never touches anything but these packages.
 set -eu
 
 # g++ 12, clang 15 or newer know enough of C++20

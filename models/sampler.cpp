@@ -1,5 +1,6 @@
 // models/sampler.cpp: the table of sampling steps, the steps, and the duet_sampler_* functions of runtime.h.
-// Owns: the only list of sampling parameters (tools print their flags and help from it). Must not know: models, sessions, text.
+// Owns: the only list of sampling parameters (tools print their flags and help from it). Must not know: models,
+// sessions, text.
 // Main path: runtime.cpp -> [models/sampler] -> models/tokenizer.cpp
 //
 // A new step is a function and its rows here. Semantics follow the definitions users know from llama.cpp
@@ -18,7 +19,7 @@ namespace {
 
 constexpr double kSamplerLn2 = 0.6931471805599453;
 
-// ---- steps on all logits -------------------------------------------------------------------------------------------------------------
+// ---- steps on all logits --------------------------------------------------------------------------------------------
 
 // The last n accepted ids that are in the vocabulary are counted; -1: all accepted ids.
 size_t sampler_window(const sampler& s, float last_n) {
@@ -28,7 +29,8 @@ size_t sampler_window(const sampler& s, float last_n) {
 // A penalty must neither forbid nor force (only a bias does): its result stays finite.
 float sampler_finite(double logit) { return float(std::clamp(logit, -double(FLT_MAX), double(FLT_MAX))); }
 
-// repeat_penalty (N. S. Keskar et al.: CTRL, 2019), frequency and presence penalty: one pass over the ids of the window.
+// repeat_penalty (N. S. Keskar et al.: CTRL, 2019), frequency and presence penalty: one pass over the ids of the
+// window.
 void step_penalties(sampler& s, const float* p) {
     const float repeat = p[0], frequency = p[2], presence = p[3];
     const size_t n = sampler_window(s, p[1]), n_vocab = s.logits.size();
@@ -48,8 +50,9 @@ void step_penalties(sampler& s, const float* p) {
     }
 }
 
-// length[j] = how far the history, read backwards from j ids before its end, equals the history read backwards from its end; at most
-// `limit`. Linear time: the Z algorithm (D. Gusfield: Algorithms on Strings, Trees and Sequences, 1997, section 1.4).
+// length[j] = how far the history, read backwards from j ids before its end, equals the history read backwards from its
+// end; at most `limit`. Linear time: the Z algorithm (D. Gusfield: Algorithms on Strings, Trees and Sequences, 1997,
+// section 1.4).
 void sampler_run_lengths(const int32_t* last, int32_t n, int32_t limit, std::vector<int32_t>& length) {
     length.assign(n, 0);
     for (int32_t j = 1, left = 0, right = 0; j < n; j++) {
@@ -68,14 +71,16 @@ double sampler_power(double base, int32_t n) {
     return power;
 }
 
-// DRY (p-e-w: oobabooga/text-generation-webui pull request 5677): an id that would lengthen a run of ids that stood before is lowered by
-// multiplier * base^(length of the run - allowed length). Breakers end a run and are never lowered.
+// DRY (p-e-w: oobabooga/text-generation-webui pull request 5677): an id that would lengthen a run of ids that stood
+// before is lowered by multiplier * base^(length of the run - allowed length). Breakers end a run and are never
+// lowered.
 void step_dry(sampler& s, const float* p) {
     const double multiplier = p[0], base = p[1];
     const int32_t allowed = int32_t(p[2]), n = int32_t(std::min<size_t>(sampler_window(s, p[3]), INT32_MAX));
     if (multiplier == 0 || n <= allowed) return;
     const int32_t* last = s.history.data() + s.history.size() - 1;
-    const auto is_breaker = [&](int32_t id) { return std::binary_search(s.dry_breakers.begin(), s.dry_breakers.end(), id); };
+    const auto& breakers = s.dry_breakers;
+    const auto  is_breaker = [&](int32_t id) { return std::binary_search(breakers.begin(), breakers.end(), id); };
     int32_t limit = 0;  // a run reaches back to the latest breaker at most
     while (limit < n && !is_breaker(last[-limit])) limit++;
     if (limit < allowed) return;
@@ -106,7 +111,8 @@ void step_top_n_sigma(sampler& s, const float* p) {
         if (x < least) x = -INFINITY;
 }
 
-// Keeps the k best; 0: all. Makes the list of candidates from the logits. A heap of the k best so far: most logits cost one comparison.
+// Keeps the k best; 0: all. Makes the list of candidates from the logits. A heap of the k best so far: most logits cost
+// one comparison.
 void step_top_k(sampler& s, const float* p) {
     const size_t n = s.logits.size(), k = p[0] == 0 ? n : size_t(p[0]);
     s.candidates.clear();
@@ -133,7 +139,7 @@ void step_top_k(sampler& s, const float* p) {
     for (const auto& r : heap) s.candidates.push_back({-r.key, 0, int32_t(r.index)});
 }
 
-// ---- steps on the candidates ---------------------------------------------------------------------------------------------------------
+// ---- steps on the candidates ----------------------------------------------------------------------------------------
 
 // Sum of -p ln p. ln p = logit - largest - ln total: one logarithm for all.
 double sampler_entropy(sampler& s, double* ln_norm) {
@@ -166,8 +172,8 @@ void step_min_p(sampler& s, const float* p) {
     s.keep_if([=](const sampler_candidate& c) { return c.logit >= least; });
 }
 
-// XTC (p-e-w: oobabooga/text-generation-webui pull request 6335): with the given probability, of all candidates at or above the threshold
-// only the worst stays, so that a likely but not the likeliest way is taken.
+// XTC (p-e-w: oobabooga/text-generation-webui pull request 6335): with the given probability, of all candidates at or
+// above the threshold only the worst stays, so that a likely but not the likeliest way is taken.
 void step_xtc(sampler& s, const float* p) {
     if (p[0] == 0) return;
     if (s.random.uniform() >= p[0]) return;
@@ -182,8 +188,9 @@ void step_xtc(sampler& s, const float* p) {
     s.logits_changed();  // the best is gone: weights are relative to it
 }
 
-// Divides the logits by the temperature. With a range, the temperature lies in [temp - range, temp + range] by the entropy of the
-// candidates over its maximum, to the power of the exponent (S. Zhu et al.: EDT, 2024; llama.cpp's form). 0: the best is chosen.
+// Divides the logits by the temperature. With a range, the temperature lies in [temp - range, temp + range] by the
+// entropy of the candidates over its maximum, to the power of the exponent (S. Zhu et al.: EDT, 2024; llama.cpp's
+// form). 0: the best is chosen.
 void step_temp(sampler& s, const float* p) {
     double temp = p[0];
     if (temp > 0 && p[1] > 0 && s.candidates.size() > 1) {
@@ -202,7 +209,8 @@ void step_temp(sampler& s, const float* p) {
     s.logits_changed();
 }
 
-// Mirostat 2 (S. Basu et al., 2020): drops what is more surprising than a bound; sampler::choose moves the bound towards tau.
+// Mirostat 2 (S. Basu et al., 2020): drops what is more surprising than a bound; sampler::choose moves the bound
+// towards tau.
 void step_mirostat(sampler& s, const float* p) {
     if (p[0] == 0) return;
     if (s.mirostat_bound < 0) s.mirostat_bound = 2 * double(p[0]);
@@ -211,9 +219,10 @@ void step_mirostat(sampler& s, const float* p) {
     s.keep_if([=](const sampler_candidate& c) { return c.weight >= least || c.id == best; });
 }
 
-// ---- the table -----------------------------------------------------------------------------------------------------------------------
+// ---- the table ------------------------------------------------------------------------------------------------------
 
-enum sampler_row_kind { kSamplerShapes, kSamplerCuts, kSamplerMore };  // shapes logits; cuts the list; another parameter of the row above
+// A step that shapes logits; one that cuts the list; another parameter of the step above.
+enum sampler_row_kind { kSamplerShapes, kSamplerCuts, kSamplerMore };
 
 struct sampler_row {
     duet_sampler_param param;
@@ -222,10 +231,11 @@ struct sampler_row {
     void (*run)(sampler& s, const float* values);  // values of this row and those after it
 };
 
-// Rows run in this order. Penalties come first because they speak of raw logits; the cuts come before the temperature, so that what is
-// cut does not depend on it; top_k is the first that looks at single candidates because it makes the others cheap; XTC takes from what
-// the cuts found good; the temperature only shapes the final draw. Biases are added before the first row. While mirostat is on, the
-// rows that cut run at their defaults, where they do nothing: it is the cut then.
+// Rows run in this order. Penalties come first because they speak of raw logits; the cuts come before the temperature,
+// so that what is cut does not depend on it; top_k is the first that looks at single candidates because it makes the
+// others cheap; XTC takes from what the cuts found good; the temperature only shapes the final draw. Biases are added
+// before the first row. While mirostat is on, the rows that cut run at their defaults, where they do nothing: it is the
+// cut then.
 constexpr sampler_row kSamplerRows[] = {
     {{"repeat_penalty", "divides positive logits of recent tokens, multiplies negative ones (1: off)", 1, 0.01f, 100},
      false, kSamplerShapes, step_penalties},
@@ -282,7 +292,7 @@ uint64_t sampler_rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
 
 }  // namespace
 
-// ---- the generator -------------------------------------------------------------------------------------------------------------------
+// ---- the generator --------------------------------------------------------------------------------------------------
 
 sampler_random::sampler_random(uint64_t seed) {
     for (uint64_t& word : state_) word = sampler_splitmix(&seed);
@@ -300,7 +310,7 @@ uint64_t sampler_random::next() {
     return result;
 }
 
-// ---- the sampler ---------------------------------------------------------------------------------------------------------------------
+// ---- the sampler ----------------------------------------------------------------------------------------------------
 
 sampler::sampler(uint64_t seed) : random(seed) {
     for (const sampler_row& row : kSamplerRows) values_.push_back(row.param.default_value);
@@ -314,10 +324,10 @@ duet_status sampler::set(const char* name, float value, error_text& err) {
         return fail(err, DUET_ERR_ARG, "sampler parameter \"%.64s\": unknown; there are %s", name, known.c_str());
     }
     const sampler_row& row = kSamplerRows[i_row];
-    // written so that NaN fails
-    if (!(value >= row.param.min_value && value <= row.param.max_value) || (row.is_whole && value != float(int32_t(value))))
-        return fail(err, DUET_ERR_ARG, "sampler parameter %s: want a %snumber from %g to %g, got %g", name, row.is_whole ? "whole " : "",
-                    double(row.param.min_value), double(row.param.max_value), double(value));
+    const bool in_range = value >= row.param.min_value && value <= row.param.max_value;  // NaN is not
+    if (!in_range || (row.is_whole && value != float(int32_t(value))))
+        return fail(err, DUET_ERR_ARG, "sampler parameter %s: want a %snumber from %g to %g, got %g", name,
+                    row.is_whole ? "whole " : "", double(row.param.min_value), double(row.param.max_value), double(value));
     values_[i_row] = value;
     if (i_row == kMirostatRow) mirostat_bound = -1;
     return DUET_OK;
@@ -325,8 +335,9 @@ duet_status sampler::set(const char* name, float value, error_text& err) {
 
 duet_status sampler::set_bias(int32_t id, float bias, error_text& err) {
     if (id < 0 || bias != bias)
-        return fail(err, DUET_ERR_ARG, "bias: want an id of 0 or more and a number, got id %d and bias %g", id, double(bias));
-    const auto at = std::lower_bound(biases_.begin(), biases_.end(), id, [](const id_bias& b, int32_t i) { return b.id < i; });
+        return fail(err, DUET_ERR_ARG, "bias: want an id of 0 or more and a number, got id %d and %g", id, double(bias));
+    const auto is_before = [](const id_bias& b, int32_t i) { return b.id < i; };
+    const auto at = std::lower_bound(biases_.begin(), biases_.end(), id, is_before);
     if (at != biases_.end() && at->id == id) at->bias = bias;
     else biases_.insert(at, {id, bias});
     return DUET_OK;
@@ -385,7 +396,8 @@ template <class Key> void sampler::keep_share(double share, Key key) {
         }
         sum += candidates[ranking[n_kept].index].weight;
     }
-    std::sort(ranking.begin(), ranking.begin() + n_kept, [](const ranked& a, const ranked& b) { return a.index < b.index; });
+    const auto by_index = [](const ranked& a, const ranked& b) { return a.index < b.index; };
+    std::sort(ranking.begin(), ranking.begin() + n_kept, by_index);
     for (size_t i = 0; i < n_kept; i++) candidates[i] = candidates[ranking[i].index];
     candidates.resize(n_kept);
 }
@@ -411,11 +423,12 @@ size_t sampler::pick(double u) {
 
 duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* id, error_text& err) {
     if (!all_logits || !id || n_vocab < 1)
-        return fail(err, DUET_ERR_ARG, "choose: want logits, an id and a vocabulary of 1 or more, got n_vocab %d", n_vocab);
-    size_t n_nan = 0;
-    for (int32_t i = 0; i < n_vocab; i++) n_nan += all_logits[i] != all_logits[i];
+        return fail(err, DUET_ERR_ARG, "choose: want logits, an id and n_vocab of 1 or more, got n_vocab %d", n_vocab);
+    const auto is_nan = [](float x) { return x != x; };
+    size_t     n_nan = 0;
+    for (int32_t i = 0; i < n_vocab; i++) n_nan += is_nan(all_logits[i]);
     if (n_nan) {
-        const int32_t at = int32_t(std::find_if(all_logits, all_logits + n_vocab, [](float x) { return x != x; }) - all_logits);
+        const int32_t at = int32_t(std::find_if(all_logits, all_logits + n_vocab, is_nan) - all_logits);
         return fail(err, DUET_ERR_NAN, "%zu of %d logits are not a number, the first at id %d", n_nan, n_vocab, at);
     }
     logits.assign(all_logits, all_logits + n_vocab);
@@ -444,7 +457,7 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
 
 }  // namespace duet
 
-// ---- runtime.h -----------------------------------------------------------------------------------------------------------------------
+// ---- runtime.h ------------------------------------------------------------------------------------------------------
 
 struct duet_sampler {
     duet::sampler    sampler;
@@ -479,7 +492,9 @@ duet_status duet_sampler_create(uint64_t seed, duet_sampler** out) {
 
 void duet_sampler_free(duet_sampler* sampler) { delete sampler; }
 
-const char* duet_sampler_error(const duet_sampler* sampler) { return sampler ? sampler->error.text.c_str() : "sampler is NULL"; }
+const char* duet_sampler_error(const duet_sampler* sampler) {
+    return sampler ? sampler->error.text.c_str() : "sampler is NULL";
+}
 
 const duet_sampler_param* duet_sampler_param_row(int32_t i_row) {
     return i_row >= 0 && size_t(i_row) < duet::kSamplerRowCount ? &duet::kSamplerRows[i_row].param : nullptr;
@@ -500,7 +515,8 @@ duet_status duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id) {
 }
 
 duet_status duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id) {
-    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) { return s.choose(logits, n_vocab, id, err); });
+    return sampler_call(
+        sampler, [=](duet::sampler& s, duet::error_text& err) { return s.choose(logits, n_vocab, id, err); });
 }
 
 duet_status duet_sampler_accept(duet_sampler* sampler, int32_t id) {

@@ -3,10 +3,12 @@
 // Main path: runtime.cpp -> [models/sampler] -> models/tokenizer.cpp
 //
 // The same seed, settings and logits give the same ids on every machine. Therefore:
-// - Numbers come from xoshiro256** seeded by splitmix64 (D. Blackman, S. Vigna: "Scrambled Linear Pseudorandom Number Generators",
+// - Numbers come from xoshiro256** seeded by splitmix64 (D. Blackman, S. Vigna: "Scrambled Linear Pseudorandom Number
+// Generators",
 //   2021); u = (next >> 11) * 2^-53. Every choice draws one u, and then one more when xtc runs.
 // - exp and log are quant/exact_math.h's; all sums are f64.
-// - Candidates always stand in order of id, and sums over them run in that order. "Best first" means by logit, then by lower id.
+// - Candidates always stand in order of id, and sums over them run in that order. "Best first" means by logit, then by
+// lower id.
 // - The choice is the first id whose running sum of weights, in order of id, is above u * total.
 #pragma once
 #include "status.h"
@@ -78,7 +80,8 @@ class sampler {
         candidates.resize(n);
     }
 
-    // Keeps the shortest prefix, in order of rising key(candidate) and then id, that holds at least `share` of the total weight.
+    // Keeps the shortest prefix, in order of rising key(candidate) and then id, that holds at least `share` of the
+    // total weight.
     template <class Key> void keep_share(double share, Key key);
 
     // Mirostat's bound on surprise, in bits; below 0: not started.

@@ -1,7 +1,8 @@
 #!/bin/sh
-# tests/smoke.sh BIN_DIR RUN: every tool with wrong flags and wrong files (exit codes, messages), and the tools that work on a real model's
-# file or vocabulary. What run, logits, perplexity and bench do in detail is tests/test_cli.sh's.
-# Model: models/demo.gguf, else a small one of DUET_TEST_DATA; without either its cases are skipped. Runs from the repository root.
+# tests/smoke.sh BIN_DIR RUN: every tool with wrong flags and wrong files (exit codes, messages), and the tools that
+# work on a real model's file or vocabulary. What run, logits, perplexity and bench do in detail is tests/test_cli.sh's.
+# Model: models/demo.gguf, else a small one of DUET_TEST_DATA; without either its cases are skipped. Runs from the
+# repository root.
 set -u
 bin=$1 run=$2
 dir=$(mktemp -d)

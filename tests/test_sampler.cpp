@@ -1,5 +1,5 @@
-// tests/test_sampler.cpp: the sampler against golden ids (tests/make_sampler_golden.py), each step against its plain definition,
-// and the edges of its parameters through the C functions.
+// tests/test_sampler.cpp: the sampler against golden ids (tests/make_sampler_golden.py), each step against its plain
+// definition, and the edges of its parameters through the C functions.
 #include "doctest.h"
 
 #include "../models/sampler.h"
@@ -237,7 +237,7 @@ TEST_CASE("sampler: penalties") {
     duet::error_text err;
     duet::sampler    s(1);
     apply(s, {{"repeat_penalty", 2}, {"repeat_last_n", 3}, {"frequency_penalty", 0.5f}, {"presence_penalty", 0.25f}});
-    for (const int32_t id : {3, 0, 1, 1, 99}) REQUIRE(s.accept(id, err) == DUET_OK);  // 3 and 0 are too old; 99 is outside
+    for (const int32_t id : {3, 0, 1, 1, 99}) REQUIRE(s.accept(id, err) == DUET_OK);  // 3, 0: too old; 99: outside
     choose(s, {4, 4, -4, 4});
     CHECK(s.logits == std::vector<float>{4, 0.75f, -4, 4});
     REQUIRE(s.accept(2, err) == DUET_OK);
@@ -279,7 +279,8 @@ TEST_CASE("sampler: dry") {
         const int     allowed = 1 + int(random.uniform() * 3), breaker = round % 2 ? 0 : 100;
         const int     last_n = round % 3 ? -1 : int(random.uniform() * 40);
         duet::sampler s(1);
-        apply(s, {{"dry.multiplier", 0.5f}, {"dry.base", 2}, {"dry.allowed_length", float(allowed)}, {"dry.last_n", float(last_n)}});
+        apply(s, {{"dry.multiplier", 0.5f}, {"dry.base", 2}});
+        apply(s, {{"dry.allowed_length", float(allowed)}, {"dry.last_n", float(last_n)}});
         REQUIRE(s.add_dry_breaker(breaker, err) == DUET_OK);
         std::vector<int32_t> history;
         for (int i = 0; i < n; i++) {
@@ -376,9 +377,10 @@ TEST_CASE("sampler: arguments and the table") {
     CHECK(duet_sampler_dry_breaker(s, -1) == DUET_ERR_ARG);
     CHECK(duet_sampler_set(s, nullptr, 1) == DUET_ERR_ARG);
     CHECK(duet_sampler_set(s, "top_kk", 1) == DUET_ERR_ARG);
-    CHECK(std::string(duet_sampler_error(s)).find("\"top_kk\": unknown; there are repeat_penalty, ") != std::string::npos);
+    CHECK(std::strstr(duet_sampler_error(s), "\"top_kk\": unknown; there are repeat_penalty, "));
     CHECK(duet_sampler_set(s, "top_k", 1.5f) == DUET_ERR_ARG);
-    CHECK(std::string(duet_sampler_error(s)) == "sampler parameter top_k: want a whole number from 0 to 1.67772e+07, got 1.5");
+    CHECK(std::string(duet_sampler_error(s)) ==
+          "sampler parameter top_k: want a whole number from 0 to 1.67772e+07, got 1.5");
     duet_sampler_free(nullptr);
     duet_sampler_reset(nullptr, 1);
 
@@ -401,8 +403,8 @@ TEST_CASE("sampler: arguments and the table") {
     // every extreme alone and in pairs chooses something, from a list and from a single id
     const auto set_extreme = [](duet::sampler& to, int32_t i, bool low) {
         duet::error_text err;
-        REQUIRE(to.set(duet_sampler_param_row(i)->name, low ? duet_sampler_param_row(i)->min_value : duet_sampler_param_row(i)->max_value,
-                       err) == DUET_OK);
+        const duet_sampler_param* row = duet_sampler_param_row(i);
+        REQUIRE(to.set(row->name, low ? row->min_value : row->max_value, err) == DUET_OK);
     };
     for (int32_t a = 0; a < 40; a++)
         for (int32_t b = 0; b <= a; b++) {
@@ -411,7 +413,7 @@ TEST_CASE("sampler: arguments and the table") {
             for (const int32_t h : {1, 1, 0, 1, 1}) REQUIRE(both.accept(h, err) == DUET_OK);
             set_extreme(both, a / 2, a % 2);
             set_extreme(both, b / 2, b % 2);
-            for (const auto& row : {std::vector<float>{0.5f}, std::vector<float>{3e38f, -3e38f, 0, -INFINITY}, golden_logits(50)})
+            for (const auto& row : {std::vector<float>{0.5f}, {3e38f, -3e38f, 0, -INFINITY}, golden_logits(50)})
                 for (int i = 0; i < 2; i++) {
                     const int32_t got = choose(both, row);
                     CHECK((got >= 0 && size_t(got) < row.size() && row[got] > -INFINITY));
