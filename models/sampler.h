@@ -4,11 +4,10 @@
 //
 // The same seed, settings and logits give the same ids on every machine. Therefore:
 // - Numbers come from xoshiro256** seeded by splitmix64 (D. Blackman, S. Vigna: "Scrambled Linear Pseudorandom Number
-// Generators",
-//   2021); u = (next >> 11) * 2^-53. Every choice draws one u, and then one more when xtc runs.
+//   Generators", 2021); u = (next >> 11) * 2^-53. Every choice draws one u, and then one more when xtc runs.
 // - exp and log are quant/exact_math.h's; all sums are f64.
-// - Candidates always stand in order of id, and sums over them run in that order. "Best first" means by logit, then by
-// lower id.
+// - Candidates always stand in order of id, and sums over them run in that order. "Best first" means by logit, then
+//   by lower id.
 // - The choice is the first id whose running sum of weights, in order of id, is above u * total.
 #pragma once
 #include "status.h"
