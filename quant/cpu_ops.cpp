@@ -1,79 +1,12 @@
 // quant/cpu_ops.cpp: the ops of models/ops.h on the CPU: what is computed by which piece of work. Results: quant/exact.h.
-// Owns: activation buffers, cache pages, recurrent state, the thread pool of one session. Must not know: families, files.
+// Owns: the list of ops and the executor's functions. Must not know: families, files.
 // Main path: runtime_session.cpp -> models/ops.h -> [quant/cpu_ops.cpp] -> quant/cpu_kernels.h
-#include "cpu_kernels.h"
-#include "threads.h"
-#include "../models/ops.h"
+#include "cpu_context.h"
 
-#include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
-#include <new>
+#include <memory>
 
 namespace duet {
-namespace {
-
-constexpr int kFloatsPerLine = 16;   // rows of buffers begin on cache lines
-constexpr int kTokenBlock = 16;      // tokens one piece of attention works on
-
-size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
-
-// Zeroed, 64-byte aligned memory that the system gives page by page when it is touched.
-struct aligned_memory {
-    void*  data = nullptr;
-    size_t n_bytes = 0;
-    aligned_memory() = default;
-    aligned_memory(const aligned_memory&) = delete;
-    aligned_memory& operator=(const aligned_memory&) = delete;
-    ~aligned_memory() { free(block_); }
-    bool allocate(size_t n) {
-        n_bytes = n;
-        block_ = calloc(n + 64, 1);
-        data = (void*)(((uintptr_t)block_ + 63) & ~(uintptr_t)63);
-        return block_ != nullptr;
-    }
-
-  private:
-    void* block_ = nullptr;
-};
-
-// Bytes of one cached head: keys (k_dim, kAttnChunk) transposed, values (kAttnChunk, v_dim); q8_0 codes are followed by f16 scales of 32.
-size_t cache_head_bytes(int cache_type, int dim) {
-    const size_t n = (size_t)dim * kAttnChunk;
-    return cache_type == DUET_CACHE_F32 ? n * 4 : cache_type == DUET_CACHE_F16 ? n * 2 : n + n / kBlock * 2;
-}
-
-bool is_quantized(int32_t type) { return type != 0 && type != 1 && type != 30; }
-
-struct layer_place {       // where a cache layer's heads lie in a page of its group
-    size_t offset = 0, k_bytes = 0, v_bytes = 0;
-};
-
-// All sizes that follow from graph, limits and threads: one computation for plan() and create().
-struct layout {
-    std::vector<size_t>      row_floats, buffer_offset;   // of each buffer
-    size_t                   buffer_bytes = 0;
-    std::vector<layer_place> places;
-    std::vector<size_t>      page_bytes;                  // of each group
-    size_t                   cache_bytes = 0, state_floats = 0;
-    std::vector<size_t>      state_offset;
-    size_t                   max_in = 0;                  // widest matmul input, rounded to 64
-    size_t                   act_bytes = 0, thread_bytes = 0, rope_floats = 0;
-    std::vector<size_t>      rope_offset;
-    int                      max_k = 0, max_v = 0;
-
-    size_t work_bytes(int n_threads) const { return buffer_bytes + act_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads; }
-};
-
-size_t attention_scratch_floats(const layout& l, const model_graph& g) {
-    int group = 1;
-    for (const op& o : g.ops)
-        if (o.kind == op_kind::attention) group = std::max(group, o.in.n_heads / g.caches[(size_t)o.index].n_kv_heads);
-    const size_t rows = (size_t)kTokenBlock * (size_t)group;
-    return round_up((size_t)l.max_k * kAttnChunk, 16) + round_up((size_t)l.max_v * kAttnChunk, 16) +
-           rows * (round_up((size_t)l.max_k, 16) + round_up((size_t)l.max_v, 16) + 2 + 2) + kAttnChunk + (size_t)l.max_v + 64;
-}
 
 layout make_layout(const model_graph& g, const exec_limits& limits) {
     layout l;
@@ -109,61 +42,9 @@ layout make_layout(const model_graph& g, const exec_limits& limits) {
     return l;
 }
 
-struct cpu_context {
-    const model_graph& g;
-    exec_limits        limits;
-    const cpu_kernels* k;
-    layout             l;
-    thread_pool        pool;
-    aligned_memory     buffers, cache, states, act, rope, scratch;
-    std::vector<uint8_t*>  group_pages;      // first page of each group
-    std::vector<uint8_t>   reuses_act;       // per op: a matmul whose input is quantized already
-    bool                   profiling = false;
-    std::vector<profile_entry> rows;
-    std::vector<int>       row_of_op;
-
-    const exec_batch*           batch = nullptr;
-    const std::atomic<int32_t>* cancel = nullptr;
-
-    cpu_context(const model_graph& graph, const exec_limits& lim) : g(graph), limits(lim), k(nullptr), l(make_layout(graph, lim)) {}
-
-    bool   cancelled() const { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
-    int    n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
-    size_t stride(const view& v) const { return l.row_floats[(size_t)v.buffer]; }
-    float* row(const view& v, int i) const {
-        return (float*)((uint8_t*)buffers.data + l.buffer_offset[(size_t)v.buffer]) + (size_t)i * stride(v) + v.offset;
-    }
-    const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)g.weights[(size_t)w].data; }
-    uint8_t* page(int group, int index) const { return group_pages[(size_t)group] + (size_t)index * l.page_bytes[(size_t)group]; }
-    uint8_t* thread_scratch(int t) const { return (uint8_t*)scratch.data + (size_t)t * l.thread_bytes; }
-
-    act_matrix acts(int n_tok) const {
-        const size_t n = (size_t)limits.max_batch * l.max_in;
-        uint8_t* at = (uint8_t*)act.data;
-        act_matrix a{};
-        a.q = (const int8_t*)at;
-        a.d = (const float*)(at += n);
-        a.t = (const float*)(at += round_up(n / 32 * 4, 64));
-        a.s16 = (const int16_t*)(at += round_up(n / 32 * 4, 64));
-        a.q_stride = l.max_in;
-        a.n_tok = n_tok;
-        return a;
-    }
-};
+namespace {
 
 // ---- one function per kind of op ------------------------------------------------------------------------------------------------------
-
-// Calls f(i_row) for all rows, in parallel when there is enough work.
-template <class F>
-void for_rows(cpu_context& c, int n, size_t work_per_row, F f) {
-    if ((size_t)n * work_per_row < 16384) {
-        for (int i = 0; i < n; i++) f(i);
-        return;
-    }
-    c.pool.for_each(n, [&](int, int i) {
-        if (!c.cancelled()) f(i);
-    });
-}
 
 void run_embed(cpu_context& c, const op& o) {
     const weight& w = c.g.weights[(size_t)o.w];
@@ -262,136 +143,6 @@ void run_rope(cpu_context& c, const op& o) {
             for (int j = 0; j < half; j++)
                 exact_rotate(o.neox ? x + j : x + 2 * j, o.neox ? x + j + half : x + 2 * j + 1, cos_a[j], sin_a[j]);
         }
-    });
-}
-
-// Writes one head's d values of a token into a chunk: element j goes to index j * step + at.
-void store_cached(const cpu_context& c, uint8_t* head, const float* x, int d, size_t step, size_t at) {
-    if (c.limits.cache_type == DUET_CACHE_F32) {
-        for (int j = 0; j < d; j++) ((float*)head)[(size_t)j * step + at] = x[j];
-    } else if (c.limits.cache_type == DUET_CACHE_F16) {
-        for (int j = 0; j < d; j++) ((uint16_t*)head)[(size_t)j * step + at] = float_to_half(x[j]);
-    } else {
-        // codes keep the place of the elements; scales of 32 values follow, in the same order with 1/32 of the elements
-        uint16_t* scales = (uint16_t*)(head + (size_t)d * kAttnChunk);
-        const size_t scale_step = step == 1 ? 1 : step, scale_at = step == 1 ? at / kBlock : at;
-        for (int b = 0; b < d / kBlock; b++) {
-            int8_t q[kBlock];
-            float ds, ts;
-            int16_t s16[2];
-            exact_quantize_block(x + b * kBlock, q, &ds, &ts, s16);
-            for (int j = 0; j < kBlock; j++) ((int8_t*)head)[(size_t)(b * kBlock + j) * step + at] = q[j];
-            scales[(size_t)b * scale_step + scale_at] = float_to_half(ds);
-        }
-    }
-}
-
-// A chunk's head as f32 in the same order: keys (d, 64) transposed, or values (64, d).
-const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool transposed, float* out) {
-    const size_t n = (size_t)d * kAttnChunk;
-    if (c.limits.cache_type == DUET_CACHE_F32) return (const float*)head;
-    if (c.limits.cache_type == DUET_CACHE_F16) {
-        c.k->half_to_float((const uint16_t*)head, n, out);
-        return out;
-    }
-    const uint16_t* scales = (const uint16_t*)(head + n);
-    for (size_t i = 0; i < n; i++) {
-        const size_t s = transposed ? i / kAttnChunk / kBlock * kAttnChunk + i % kAttnChunk : i / kBlock;
-        out[i] = half_to_float(scales[s]) * (float)((const int8_t*)head)[i];
-    }
-    return out;
-}
-
-uint8_t* cached_chunk(const cpu_context& c, int cache, int seq, int chunk) {
-    const int group = c.g.caches[(size_t)cache].group;
-    return c.page(group, (*c.batch->pages)[(size_t)group][(size_t)seq][chunk]) + c.l.places[(size_t)cache].offset;
-}
-
-void run_kv_append(cpu_context& c, const op& o) {
-    const cache_layer& layer = c.g.caches[(size_t)o.index];
-    const layer_place& place = c.l.places[(size_t)o.index];
-    for_rows(c, c.batch->n_tok, (size_t)(o.in.width() + o.in2.width()) * 4, [&](int i) {
-        const int pos = c.batch->pos[i], at = pos % kAttnChunk;
-        uint8_t* chunk = cached_chunk(c, o.index, c.batch->seq[i], pos / kAttnChunk);
-        for (int h = 0; h < layer.n_kv_heads; h++) {
-            uint8_t* head = chunk + (size_t)h * (place.k_bytes + place.v_bytes);
-            store_cached(c, head, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, layer.k_dim, kAttnChunk, (size_t)at);
-            store_cached(c, head + place.k_bytes, c.row(o.in2, i) + (size_t)h * (size_t)o.in2.stride, layer.v_dim, 1,
-                         (size_t)at * (size_t)layer.v_dim);
-        }
-    });
-}
-
-// Up to kTokenBlock tokens that follow each other in one sequence.
-struct token_run {
-    int first, n;
-};
-
-// Attention of one run of tokens over one key/value head: all its query heads share each decoded chunk.
-void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, uint8_t* scratch) {
-    const cache_layer& layer = c.g.caches[(size_t)o.index];
-    const layer_place& place = c.l.places[(size_t)o.index];
-    const int group = o.in.n_heads / layer.n_kv_heads, n_rows = run.n * group, window = c.g.groups[(size_t)layer.group].window;
-    const size_t q_stride = round_up((size_t)layer.k_dim, 16), o_stride = round_up((size_t)layer.v_dim, 16);
-    float* k_chunk = (float*)scratch;
-    float* v_chunk = k_chunk + round_up((size_t)layer.k_dim * kAttnChunk, 16);
-    float* q = v_chunk + round_up((size_t)layer.v_dim * kAttnChunk, 16);
-    float* acc = q + (size_t)n_rows * q_stride;
-    attn_state* state = (attn_state*)(acc + (size_t)n_rows * o_stride);
-    int* first = (int*)(state + n_rows);
-    int* n_pos = first + n_rows;
-    float* rest = (float*)(n_pos + n_rows);
-    for (int r = 0; r < n_rows; r++) {
-        const int i = run.first + r / group, h = kv_head * group + r % group;
-        memcpy(q + (size_t)r * q_stride, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, (size_t)layer.k_dim * 4);
-        state[r] = {0.0f, 0.0f};
-    }
-    const int seq = c.batch->seq[run.first], p0 = c.batch->pos[run.first], p1 = c.batch->pos[run.first + run.n - 1];
-    for (int chunk = window ? std::max(0, p0 - window + 1) / kAttnChunk : 0; chunk <= p1 / kAttnChunk; chunk++) {
-        const int base = chunk * kAttnChunk;
-        for (int r = 0; r < n_rows; r++) {
-            const int pos = c.batch->pos[run.first + r / group];
-            first[r] = window ? std::max(0, pos - window + 1 - base) : 0;
-            n_pos[r] = std::min(kAttnChunk, pos + 1 - base);
-        }
-        const uint8_t* head = cached_chunk(c, o.index, seq, chunk) + (size_t)kv_head * (place.k_bytes + place.v_bytes);
-        attn_chunk_args a{};
-        a.q = q;
-        a.q_stride = q_stride;
-        a.n_rows = n_rows;
-        a.first = first;
-        a.n_pos = n_pos;
-        a.k = load_cached(c, head, layer.k_dim, true, k_chunk);
-        a.v = load_cached(c, head + place.k_bytes, layer.v_dim, false, v_chunk);
-        a.k_dim = layer.k_dim;
-        a.v_dim = layer.v_dim;
-        a.scale = o.scale;
-        a.cap = o.cap;
-        a.state = state;
-        a.o = acc;
-        a.o_stride = o_stride;
-        a.scratch = rest;
-        c.k->attn_chunk(a);
-    }
-    const float* sinks = c.vector_of(o.w);
-    for (int r = 0; r < n_rows; r++) {
-        const int i = run.first + r / group, h = kv_head * group + r % group;
-        float* ro = acc + (size_t)r * o_stride;
-        if (sinks) exact_attn_sink(&state[r], ro, sinks[h], layer.v_dim);
-        exact_attn_finish(state[r], ro, layer.v_dim, c.row(o.out, i) + (size_t)h * (size_t)o.out.stride);
-    }
-}
-
-void run_attention(cpu_context& c, const op& o) {
-    const int n_kv = c.g.caches[(size_t)o.index].n_kv_heads;
-    std::vector<token_run> runs;
-    for (int i = 0; i < c.batch->n_tok; i++) {
-        token_run* last = runs.empty() ? nullptr : &runs.back();
-        if (last && last->n < kTokenBlock && c.batch->seq[i] == c.batch->seq[last->first]) last->n++;
-        else runs.push_back({i, 1});
-    }
-    c.pool.for_each((int)runs.size() * n_kv, [&](int t, int piece) {
-        if (!c.cancelled()) attend(c, o, runs[(size_t)(piece / n_kv)], piece % n_kv, c.thread_scratch(t));
     });
 }
 

@@ -1,0 +1,162 @@
+// quant/cpu_attention.cpp: the attention cache and attention on the CPU: keys and values to pages, chunks to kernels.
+// Main path: quant/cpu_ops.cpp -> [quant/cpu_attention.cpp] -> quant/cpu_kernels.h
+#include "cpu_context.h"
+
+namespace duet {
+
+constexpr int kTokenBlock = 16;      // tokens one piece of attention works on
+
+// Bytes of one cached head: keys (k_dim, kAttnChunk) transposed, values (kAttnChunk, v_dim); q8_0 codes are followed by f16 scales of 32.
+size_t cache_head_bytes(int cache_type, int dim) {
+    const size_t n = (size_t)dim * kAttnChunk;
+    return cache_type == DUET_CACHE_F32 ? n * 4 : cache_type == DUET_CACHE_F16 ? n * 2 : n + n / kBlock * 2;
+}
+
+size_t attention_scratch_floats(const layout& l, const model_graph& g) {
+    int group = 1;
+    for (const op& o : g.ops)
+        if (o.kind == op_kind::attention) group = std::max(group, o.in.n_heads / g.caches[(size_t)o.index].n_kv_heads);
+    const size_t rows = (size_t)kTokenBlock * (size_t)group;
+    return round_up((size_t)l.max_k * kAttnChunk, 16) + round_up((size_t)l.max_v * kAttnChunk, 16) +
+           rows * (round_up((size_t)l.max_k, 16) + round_up((size_t)l.max_v, 16) + 2 + 2) + kAttnChunk + (size_t)l.max_v + 64;
+}
+
+namespace {
+
+// Writes one head's d values of a token into a chunk: element j goes to index j * step + at.
+void store_cached(const cpu_context& c, uint8_t* head, const float* x, int d, size_t step, size_t at) {
+    if (c.limits.cache_type == DUET_CACHE_F32) {
+        for (int j = 0; j < d; j++) ((float*)head)[(size_t)j * step + at] = x[j];
+    } else if (c.limits.cache_type == DUET_CACHE_F16) {
+        for (int j = 0; j < d; j++) ((uint16_t*)head)[(size_t)j * step + at] = float_to_half(x[j]);
+    } else {
+        // codes keep the place of the elements; scales of 32 values follow, in the same order with 1/32 of the elements
+        uint16_t* scales = (uint16_t*)(head + (size_t)d * kAttnChunk);
+        const size_t scale_step = step == 1 ? 1 : step, scale_at = step == 1 ? at / kBlock : at;
+        for (int b = 0; b < d / kBlock; b++) {
+            int8_t q[kBlock];
+            float ds, ts;
+            int16_t s16[2];
+            exact_quantize_block(x + b * kBlock, q, &ds, &ts, s16);
+            for (int j = 0; j < kBlock; j++) ((int8_t*)head)[(size_t)(b * kBlock + j) * step + at] = q[j];
+            scales[(size_t)b * scale_step + scale_at] = float_to_half(ds);
+        }
+    }
+}
+
+// A chunk's head as f32 in the same order: keys (d, 64) transposed, or values (64, d).
+const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool transposed, float* out) {
+    const size_t n = (size_t)d * kAttnChunk;
+    if (c.limits.cache_type == DUET_CACHE_F32) return (const float*)head;
+    if (c.limits.cache_type == DUET_CACHE_F16) {
+        c.k->half_to_float((const uint16_t*)head, n, out);
+        return out;
+    }
+    const uint16_t* scales = (const uint16_t*)(head + n);
+    for (size_t i = 0; i < n; i++) {
+        const size_t s = transposed ? i / kAttnChunk / kBlock * kAttnChunk + i % kAttnChunk : i / kBlock;
+        out[i] = half_to_float(scales[s]) * (float)((const int8_t*)head)[i];
+    }
+    return out;
+}
+
+uint8_t* cached_chunk(const cpu_context& c, int cache, int seq, int chunk) {
+    const int group = c.g.caches[(size_t)cache].group;
+    return c.page(group, (*c.batch->pages)[(size_t)group][(size_t)seq][chunk]) + c.l.places[(size_t)cache].offset;
+}
+
+}  // namespace
+
+void run_kv_append(cpu_context& c, const op& o) {
+    const cache_layer& layer = c.g.caches[(size_t)o.index];
+    const layer_place& place = c.l.places[(size_t)o.index];
+    for_rows(c, c.batch->n_tok, (size_t)(o.in.width() + o.in2.width()) * 4, [&](int i) {
+        const int pos = c.batch->pos[i], at = pos % kAttnChunk;
+        uint8_t* chunk = cached_chunk(c, o.index, c.batch->seq[i], pos / kAttnChunk);
+        for (int h = 0; h < layer.n_kv_heads; h++) {
+            uint8_t* head = chunk + (size_t)h * (place.k_bytes + place.v_bytes);
+            store_cached(c, head, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, layer.k_dim, kAttnChunk, (size_t)at);
+            store_cached(c, head + place.k_bytes, c.row(o.in2, i) + (size_t)h * (size_t)o.in2.stride, layer.v_dim, 1,
+                         (size_t)at * (size_t)layer.v_dim);
+        }
+    });
+}
+
+namespace {
+
+// Up to kTokenBlock tokens that follow each other in one sequence.
+struct token_run {
+    int first, n;
+};
+
+// Attention of one run of tokens over one key/value head: all its query heads share each decoded chunk.
+void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, uint8_t* scratch) {
+    const cache_layer& layer = c.g.caches[(size_t)o.index];
+    const layer_place& place = c.l.places[(size_t)o.index];
+    const int group = o.in.n_heads / layer.n_kv_heads, n_rows = run.n * group, window = c.g.groups[(size_t)layer.group].window;
+    const size_t q_stride = round_up((size_t)layer.k_dim, 16), o_stride = round_up((size_t)layer.v_dim, 16);
+    float* k_chunk = (float*)scratch;
+    float* v_chunk = k_chunk + round_up((size_t)layer.k_dim * kAttnChunk, 16);
+    float* q = v_chunk + round_up((size_t)layer.v_dim * kAttnChunk, 16);
+    float* acc = q + (size_t)n_rows * q_stride;
+    attn_state* state = (attn_state*)(acc + (size_t)n_rows * o_stride);
+    int* first = (int*)(state + n_rows);
+    int* n_pos = first + n_rows;
+    float* rest = (float*)(n_pos + n_rows);
+    for (int r = 0; r < n_rows; r++) {
+        const int i = run.first + r / group, h = kv_head * group + r % group;
+        memcpy(q + (size_t)r * q_stride, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, (size_t)layer.k_dim * 4);
+        state[r] = {0.0f, 0.0f};
+    }
+    const int seq = c.batch->seq[run.first], p0 = c.batch->pos[run.first], p1 = c.batch->pos[run.first + run.n - 1];
+    for (int chunk = window ? std::max(0, p0 - window + 1) / kAttnChunk : 0; chunk <= p1 / kAttnChunk; chunk++) {
+        const int base = chunk * kAttnChunk;
+        for (int r = 0; r < n_rows; r++) {
+            const int pos = c.batch->pos[run.first + r / group];
+            first[r] = window ? std::max(0, pos - window + 1 - base) : 0;
+            n_pos[r] = std::min(kAttnChunk, pos + 1 - base);
+        }
+        const uint8_t* head = cached_chunk(c, o.index, seq, chunk) + (size_t)kv_head * (place.k_bytes + place.v_bytes);
+        attn_chunk_args a{};
+        a.q = q;
+        a.q_stride = q_stride;
+        a.n_rows = n_rows;
+        a.first = first;
+        a.n_pos = n_pos;
+        a.k = load_cached(c, head, layer.k_dim, true, k_chunk);
+        a.v = load_cached(c, head + place.k_bytes, layer.v_dim, false, v_chunk);
+        a.k_dim = layer.k_dim;
+        a.v_dim = layer.v_dim;
+        a.scale = o.scale;
+        a.cap = o.cap;
+        a.state = state;
+        a.o = acc;
+        a.o_stride = o_stride;
+        a.scratch = rest;
+        c.k->attn_chunk(a);
+    }
+    const float* sinks = c.vector_of(o.w);
+    for (int r = 0; r < n_rows; r++) {
+        const int i = run.first + r / group, h = kv_head * group + r % group;
+        float* ro = acc + (size_t)r * o_stride;
+        if (sinks) exact_attn_sink(&state[r], ro, sinks[h], layer.v_dim);
+        exact_attn_finish(state[r], ro, layer.v_dim, c.row(o.out, i) + (size_t)h * (size_t)o.out.stride);
+    }
+}
+
+}  // namespace
+
+void run_attention(cpu_context& c, const op& o) {
+    const int n_kv = c.g.caches[(size_t)o.index].n_kv_heads;
+    std::vector<token_run> runs;
+    for (int i = 0; i < c.batch->n_tok; i++) {
+        token_run* last = runs.empty() ? nullptr : &runs.back();
+        if (last && last->n < kTokenBlock && c.batch->seq[i] == c.batch->seq[last->first]) last->n++;
+        else runs.push_back({i, 1});
+    }
+    c.pool.for_each((int)runs.size() * n_kv, [&](int t, int piece) {
+        if (!c.cancelled()) attend(c, o, runs[(size_t)(piece / n_kv)], piece % n_kv, c.thread_scratch(t));
+    });
+}
+
+}  // namespace duet
