@@ -20,11 +20,13 @@ namespace duet {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 #endif
+namespace avx2_lanes {  // named: both instruction sets may stand in one unit
 namespace {
 #define DUET_LANES 8
 #include "kernels_simd.inc"
 #undef DUET_LANES
 }  // namespace
+}  // namespace avx2_lanes
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -32,7 +34,7 @@ namespace {
 #endif
 
 extern const cpu_kernels kAvx2Kernels;
-constinit const cpu_kernels kAvx2Kernels = make_kernels("avx2");
+constinit const cpu_kernels kAvx2Kernels = avx2_lanes::make_kernels("avx2");
 
 }  // namespace duet
 #endif

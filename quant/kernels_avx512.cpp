@@ -20,11 +20,13 @@ namespace duet {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512vnni")
 #endif
+namespace avx512_lanes {  // named: both instruction sets may stand in one unit
 namespace {
 #define DUET_LANES 16
 #include "kernels_simd.inc"
 #undef DUET_LANES
 }  // namespace
+}  // namespace avx512_lanes
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -32,7 +34,7 @@ namespace {
 #endif
 
 extern const cpu_kernels kAvx512Kernels;
-constinit const cpu_kernels kAvx512Kernels = make_kernels("avx512");
+constinit const cpu_kernels kAvx512Kernels = avx512_lanes::make_kernels("avx512");
 
 }  // namespace duet
 #endif
