@@ -148,7 +148,7 @@ duet_status gguf_writer::add_tensor(std::string_view name, int32_t type, int32_t
     if (!dims || !data) return fail(err, DUET_ERR_ARG, "tensor %s: want dims and data, got NULL", shown.c_str());
     tensor      t{std::string(name), type, n_dims, {1, 1, 1, 1}, 0, 0, data};
     std::string why;
-    for (int32_t i = 0; i < n_dims && i < 4; i++) t.dims[i] = (uint64_t)dims[i];
+    for (int32_t i = 0; n_dims <= 4 && i < n_dims; i++) t.dims[i] = (uint64_t)dims[i];
     if (!gguf_tensor_bytes(type, (uint64_t)(int64_t)n_dims, t.dims, &t.n_bytes, &why))
         return fail(err, DUET_ERR_ARG, "tensor %s: %s", shown.c_str(), why.c_str());
     if (!i_tensor_.try_emplace(t.name, tensors_.size()).second)
