@@ -99,7 +99,6 @@ struct bench_run {
         opened.n_threads = n_threads = threads;
         const auto largest = [](const std::vector<int32_t>& v) { return *std::max_element(v.begin(), v.end()); };
         opened.n_ctx = options.depth + std::max(largest(options.n_prompts), largest(options.n_gens)) + 1;
-        bandwidth = duet_measure_bandwidth_gbps(threads);
         const double start = now_seconds();
         if (made) {
             const duet_model_params params = model_params_of(opened);
@@ -119,6 +118,7 @@ struct bench_run {
         first.n_prompt = std::max(1, options.n_prompts[0]);
         if (run_once(first, &seconds, error) != DUET_OK) return error->status;
         first_token_seconds = opened_seconds + seconds;
+        bandwidth = duet_measure_bandwidth_gbps(threads);
         return DUET_OK;
     }
 

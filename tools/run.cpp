@@ -78,7 +78,7 @@ void add_sampler_flags(tool_args& args, run_options* options) {
         for (const auto& preset : kSamplerDefaults)
             if (name == preset.name) { value = preset.value; set_sampler(options, preset.name, value); }
         char range[96];
-        std::snprintf(range, sizeof range, " (%g to %g, default %g)", row->min_value, row->max_value, value);
+        std::snprintf(range, sizeof range, " (%.8g to %.8g, default %g)", row->min_value, row->max_value, value);
         args.call(flags, "X", row->help + std::string(range), [options, name](const std::string& text) -> std::string {
             double x = 0;
             if (!parse_float(text, &x)) return "want a number";
@@ -252,7 +252,7 @@ void print_devices() {
         while (std::fgets(line, sizeof line, file)) {
             if (std::strncmp(line, "model name", 10) == 0)
                 name = std::strchr(line, ':') ? std::strchr(line, ':') + 2 : name;
-            if (std::strncmp(line, "flags", 5) == 0)
+            if (isa.empty() && std::strncmp(line, "flags", 5) == 0)
                 for (const char* flag : {" avx2", " avx512f", " avx512_vnni", " avx_vnni", " amx_int8"})
                     if (const char* at = std::strstr(line, flag); at && std::strchr(" \n", at[std::strlen(flag)]))
                         isa += flag;
