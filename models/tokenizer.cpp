@@ -1,0 +1,105 @@
+// models/tokenizer.cpp: text <-> ids: special tokens, BOS and EOS, and the way back; the algorithms are in tokenizer_*.cpp.
+// Owns: what is text and what is a special token. Must not know: models, chat templates, sampling.
+// Main path: runtime.cpp -> [models/tokenizer.cpp] -> models/tokenizer_vocab.h
+#include "tokenizer.h"
+
+#include "tokenizer_vocab.h"
+
+namespace duet {
+
+struct tokenizer::impl {
+    vocabulary vocab;
+};
+
+tokenizer::tokenizer() = default;
+tokenizer::~tokenizer() = default;
+tokenizer::tokenizer(tokenizer&&) noexcept = default;
+tokenizer& tokenizer::operator=(tokenizer&&) noexcept = default;
+
+duet_status tokenizer::load(const gguf_file& file, error_text& err) {
+    auto loaded = std::make_unique<impl>();
+    DUET_TRY(loaded->vocab.load(file, err));
+    impl_ = std::move(loaded);
+    return DUET_OK;
+}
+
+duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool parse_special, std::vector<int32_t>* ids,
+                              error_text& err) const {
+    ids->clear();
+    if (!impl_) return fail(err, DUET_ERR_ARG, "tokenizer: want a loaded vocabulary, got none");
+    if (text.size() > INT32_MAX)
+        return fail(err, DUET_ERR_ARG, "text: want at most %d bytes, got %llu", INT32_MAX, (unsigned long long) text.size());
+    const vocabulary& vocab = impl_->vocab;
+    if (add_bos_eos && vocab.add_bos) ids->push_back(vocab.bos);
+    size_t n_begin = ids->size();
+
+    // SPM and unigram put a space before text that begins a sequence or follows a special token.
+    bool is_prefixed = vocab.add_space_prefix;
+    auto put_text = [&](std::string_view part) {
+        if (part.empty()) return;
+        switch (vocab.kind) {
+            case vocab_kind::bpe:       vocab.encode_bpe(part, ids); break;
+            case vocab_kind::spm:       vocab.encode_spm(part, is_prefixed, ids); break;
+            case vocab_kind::unigram:   vocab.encode_unigram(part, is_prefixed, ids); break;
+            case vocab_kind::wordpiece: vocab.encode_wordpiece(part, ids); break;
+        }
+    };
+    const prefix_index& special = parse_special ? vocab.all_special : vocab.user_defined;
+    size_t start = 0;
+    for (size_t pos = 0; pos < text.size() && !special.is_empty();) {
+        size_t longest = 0;
+        int32_t id = -1;
+        if (special.may_begin(text[pos])) special.prefixes(text.substr(pos), [&](size_t n, int32_t found) { longest = n, id = found; });
+        if (id < 0) {
+            ++pos;
+            continue;
+        }
+        put_text(text.substr(start, pos - start));
+        ids->push_back(id);
+        start = pos += longest;
+    }
+    put_text(text.substr(start));
+
+    if (n_begin == 1 && ids->size() > 1 && (*ids)[1] == vocab.bos) ids->erase(ids->begin());
+    int32_t last = vocab.add_eos ? vocab.eos : vocab.add_sep ? vocab.sep : -1;
+    if (add_bos_eos && last >= 0 && (ids->size() <= n_begin || ids->back() != last)) ids->push_back(last);
+    return DUET_OK;
+}
+
+std::string_view tokenizer::piece(int32_t id) const {
+    return id >= 0 && id < n_vocab() ? impl_->vocab.piece(id) : std::string_view();
+}
+
+std::string_view tokenizer::spelling(int32_t id) const {
+    return id >= 0 && id < n_vocab() ? impl_->vocab.spellings[id] : std::string_view();
+}
+
+void tokenizer::decode(const int32_t* ids, size_t n_ids, bool special, std::string* out) const {
+    if (!impl_) return;
+    const vocabulary& vocab = impl_->vocab;
+    // What encode put before text is not text: the space prefix, and the space before the first word.
+    bool is_start = true;
+    for (size_t i = 0; i < n_ids; ++i) {
+        int32_t id = ids[i];
+        if (id < 0 || id >= vocab.n_tokens()) continue;
+        if (vocab.is_special(id)) {
+            if (special) *out += vocab.spellings[id];
+            is_start = is_start || vocab.kind != vocab_kind::wordpiece;
+            continue;
+        }
+        std::string_view text = vocab.piece(id);
+        bool has_prefix = vocab.add_space_prefix || vocab.kind == vocab_kind::wordpiece;
+        if (is_start && has_prefix && vocab.types[id] == kTokenNormal && text.starts_with(' ')) text.remove_prefix(1);
+        *out += text;
+        is_start = vocab.types[id] == kTokenUserDefined && vocab.kind != vocab_kind::wordpiece;
+    }
+}
+
+int32_t tokenizer::n_vocab() const { return impl_ ? impl_->vocab.n_tokens() : 0; }
+int32_t tokenizer::bos() const { return impl_ ? impl_->vocab.bos : -1; }
+int32_t tokenizer::eos() const { return impl_ ? impl_->vocab.eos : -1; }
+
+bool tokenizer::is_end(int32_t id) const { return id >= 0 && id < n_vocab() && impl_->vocab.ends[id]; }
+bool tokenizer::is_control(int32_t id) const { return id >= 0 && id < n_vocab() && impl_->vocab.types[id] == kTokenControl; }
+
+}  // namespace duet
