@@ -1,6 +1,6 @@
-// runtime_file.cpp: the file half of runtime.h: status names, duet_file_*, duet_writer_*. Thin over models/gguf: checks arguments, keeps
-// the error, lets no exception out. Must not know: models, devices.
-// Main path: tools/inspect.cpp -> runtime.h -> [runtime_file.cpp] -> models/gguf.cpp
+// runtime_file.cpp: the file half of runtime.h: status names, duet_file_*, duet_writer_*. Thin over models/gguf: checks
+// arguments, keeps the error, lets no exception out. Must not know: models, devices. Main path: tools/inspect.cpp ->
+// runtime.h -> [runtime_file.cpp] -> models/gguf.cpp
 #include "models/file_handle.h"
 
 #include <cstring>
@@ -8,14 +8,13 @@
 
 struct duet_writer {
     duet::gguf_writer writer;
-    duet::error_text  err;
+    duet::error_text err;
 };
 
 namespace {
 
 // Runs body; running out of memory becomes the status. That message needs no memory: it fits into the string object.
-template <class Body>
-duet_status file_guarded(duet::error_text* err, Body body) {
+template <class Body> duet_status file_guarded(duet::error_text* err, Body body) {
     try {
         return body();
     } catch (const std::bad_alloc&) {
@@ -24,11 +23,13 @@ duet_status file_guarded(duet::error_text* err, Body body) {
     }
 }
 
-template <class T>
-duet_status file_create(T** out) {
+template <class T> duet_status file_create(T** out) {
     if (!out) return DUET_ERR_ARG;
     *out = nullptr;
-    return file_guarded(nullptr, [&]() -> duet_status { *out = new T; return DUET_OK; });
+    return file_guarded(nullptr, [&]() -> duet_status {
+        *out = new T;
+        return DUET_OK;
+    });
 }
 
 duet_string file_string(std::string_view s) { return {s.data(), s.size()}; }
@@ -37,28 +38,40 @@ const duet::gguf_kv* file_entry(const duet_file* file, int64_t i) {
     return file && i >= 0 && i < (int64_t)file->file.kvs.size() ? &file->file.kvs[(size_t)i] : nullptr;
 }
 
-template <class Body>
-duet_status writer_call(duet_writer* writer, const char* key, Body body) {
+template <class Body> duet_status writer_call(duet_writer* writer, const char* key, Body body) {
     if (!writer) return DUET_ERR_ARG;
-    if (!key) return file_guarded(&writer->err, [&] { return duet::fail(writer->err, DUET_ERR_ARG, "want a key or name, got NULL"); });
+    if (!key)
+        return file_guarded(&writer->err,
+                            [&] { return duet::fail(writer->err, DUET_ERR_ARG, "want a key or name, got NULL"); });
     return file_guarded(&writer->err, body);
 }
 
-}  // namespace
+} // namespace
 
 const char* duet_status_name(duet_status status) {
     switch (status) {
-        case DUET_OK: return "DUET_OK";
-        case DUET_ERR_ARG: return "DUET_ERR_ARG";
-        case DUET_ERR_IO: return "DUET_ERR_IO";
-        case DUET_ERR_FORMAT: return "DUET_ERR_FORMAT";
-        case DUET_ERR_UNSUPPORTED: return "DUET_ERR_UNSUPPORTED";
-        case DUET_ERR_MEMORY: return "DUET_ERR_MEMORY";
-        case DUET_ERR_FULL: return "DUET_ERR_FULL";
-        case DUET_ERR_DEVICE: return "DUET_ERR_DEVICE";
-        case DUET_ERR_CANCELLED: return "DUET_ERR_CANCELLED";
-        case DUET_ERR_NAN: return "DUET_ERR_NAN";
-        case DUET_ERR_STATE: return "DUET_ERR_STATE";
+    case DUET_OK:
+        return "DUET_OK";
+    case DUET_ERR_ARG:
+        return "DUET_ERR_ARG";
+    case DUET_ERR_IO:
+        return "DUET_ERR_IO";
+    case DUET_ERR_FORMAT:
+        return "DUET_ERR_FORMAT";
+    case DUET_ERR_UNSUPPORTED:
+        return "DUET_ERR_UNSUPPORTED";
+    case DUET_ERR_MEMORY:
+        return "DUET_ERR_MEMORY";
+    case DUET_ERR_FULL:
+        return "DUET_ERR_FULL";
+    case DUET_ERR_DEVICE:
+        return "DUET_ERR_DEVICE";
+    case DUET_ERR_CANCELLED:
+        return "DUET_ERR_CANCELLED";
+    case DUET_ERR_NAN:
+        return "DUET_ERR_NAN";
+    case DUET_ERR_STATE:
+        return "DUET_ERR_STATE";
     }
     return "unknown status";
 }
@@ -68,12 +81,12 @@ duet_status duet_file_open(const char* path, duet_file** out) {
     return file_guarded(&(*out)->err, [&] { return (*out)->file.open(path, (*out)->err); });
 }
 
-void        duet_file_free(duet_file* file) { delete file; }
+void duet_file_free(duet_file* file) { delete file; }
 const char* duet_file_error(const duet_file* file) { return file ? file->err.text.c_str() : "no file: out of memory"; }
-int32_t     duet_file_version(const duet_file* file) { return file ? (int32_t)file->file.version : 0; }
-int64_t     duet_file_n_kv(const duet_file* file) { return file ? (int64_t)file->file.kvs.size() : 0; }
-int64_t     duet_file_n_tensors(const duet_file* file) { return file ? (int64_t)file->file.tensors.size() : 0; }
-int32_t     duet_file_n_parts(const duet_file* file) { return file ? file->file.n_parts : 0; }
+int32_t duet_file_version(const duet_file* file) { return file ? (int32_t)file->file.version : 0; }
+int64_t duet_file_n_kv(const duet_file* file) { return file ? (int64_t)file->file.kvs.size() : 0; }
+int64_t duet_file_n_tensors(const duet_file* file) { return file ? (int64_t)file->file.tensors.size() : 0; }
+int32_t duet_file_n_parts(const duet_file* file) { return file ? file->file.n_parts : 0; }
 
 duet_status duet_file_kv(const duet_file* file, int64_t i, duet_kv* out) {
     const duet::gguf_kv* kv = file_entry(file, i);
@@ -85,7 +98,8 @@ duet_status duet_file_kv(const duet_file* file, int64_t i, duet_kv* out) {
 duet_status duet_file_tensor(const duet_file* file, int64_t i, duet_tensor* out) {
     if (!file || !out || i < 0 || i >= (int64_t)file->file.tensors.size()) return DUET_ERR_ARG;
     const duet::gguf_tensor& t = file->file.tensors[(size_t)i];
-    *out = {file_string(t.name), t.type, t.n_dims, {t.dims[0], t.dims[1], t.dims[2], t.dims[3]}, t.data, t.n_bytes, t.offset, t.i_file};
+    *out = {file_string(t.name), t.type,   t.n_dims, {t.dims[0], t.dims[1], t.dims[2], t.dims[3]}, t.data,
+            t.n_bytes,           t.offset, t.i_file};
     return DUET_OK;
 }
 
@@ -120,8 +134,10 @@ duet_status duet_file_get_string(const duet_file* file, int64_t i_kv, uint64_t i
 }
 
 duet_status duet_writer_create(duet_writer** out) { return file_create(out); }
-void        duet_writer_free(duet_writer* writer) { delete writer; }
-const char* duet_writer_error(const duet_writer* writer) { return writer ? writer->err.text.c_str() : "no writer: out of memory"; }
+void duet_writer_free(duet_writer* writer) { delete writer; }
+const char* duet_writer_error(const duet_writer* writer) {
+    return writer ? writer->err.text.c_str() : "no writer: out of memory";
+}
 
 duet_status duet_writer_set_int(duet_writer* writer, const char* key, int32_t kv_type, int64_t value) {
     return writer_call(writer, key, [&] { return writer->writer.set_int(key, kv_type, value, writer->err); });
@@ -137,14 +153,16 @@ duet_status duet_writer_set_string(duet_writer* writer, const char* key, const c
     });
 }
 
-duet_status duet_writer_set_array(duet_writer* writer, const char* key, int32_t elem_type, const void* data, uint64_t n) {
+duet_status duet_writer_set_array(duet_writer* writer, const char* key, int32_t elem_type, const void* data,
+                                  uint64_t n) {
     return writer_call(writer, key, [&] { return writer->writer.set_array(key, elem_type, data, n, writer->err); });
 }
 
 duet_status duet_writer_set_strings(duet_writer* writer, const char* key, const duet_string* strings, uint64_t n) {
     return writer_call(writer, strings || n == 0 ? key : nullptr, [&] {
         std::vector<std::string_view> views;
-        for (uint64_t i = 0; i < n; i++) views.emplace_back(strings[i].data ? strings[i].data : "", (size_t)strings[i].n_bytes);
+        for (uint64_t i = 0; i < n; i++)
+            views.emplace_back(strings[i].data ? strings[i].data : "", (size_t)strings[i].n_bytes);
         return writer->writer.set_strings(key, views.data(), n, writer->err);
     });
 }
@@ -153,9 +171,10 @@ duet_status duet_writer_copy_kv(duet_writer* writer, const duet_file* from) {
     return writer_call(writer, from ? "" : nullptr, [&] { return writer->writer.copy_kv(from->file, writer->err); });
 }
 
-duet_status duet_writer_add_tensor(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims, const int64_t* dims,
-                                   const void* data) {
-    return writer_call(writer, name, [&] { return writer->writer.add_tensor(name, type_id, n_dims, dims, data, writer->err); });
+duet_status duet_writer_add_tensor(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims,
+                                   const int64_t* dims, const void* data) {
+    return writer_call(writer, name,
+                       [&] { return writer->writer.add_tensor(name, type_id, n_dims, dims, data, writer->err); });
 }
 
 duet_status duet_writer_save(duet_writer* writer, const char* path) {
@@ -168,6 +187,10 @@ duet_status duet_writer_save_to(duet_writer* writer, duet_write_fn write, void* 
 
 uint64_t duet_writer_size(const duet_writer* writer) {
     uint64_t n_bytes = 0;
-    if (writer) file_guarded(nullptr, [&]() -> duet_status { n_bytes = writer->writer.size(); return DUET_OK; });
+    if (writer)
+        file_guarded(nullptr, [&]() -> duet_status {
+            n_bytes = writer->writer.size();
+            return DUET_OK;
+        });
     return n_bytes;
 }

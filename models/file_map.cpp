@@ -10,10 +10,10 @@
 #include <utility>
 
 #ifndef _WIN32
-#  include <fcntl.h>
-#  include <sys/mman.h>
-#  include <sys/stat.h>
-#  include <unistd.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #endif
 
 namespace duet {
@@ -21,11 +21,11 @@ namespace duet {
 namespace {
 
 constexpr std::align_val_t kMapAlign{64};
-constexpr size_t           kMapPathBytes = 300;  // of a path in messages
+constexpr size_t kMapPathBytes = 300; // of a path in messages
 
 std::string map_errno_text(int code) { return std::generic_category().message(code); }
 
-}  // namespace
+} // namespace
 
 file_map::~file_map() {
     if (source_ == source::allocated) ::operator delete(data_, kMapAlign);
@@ -73,17 +73,24 @@ duet_status file_map::open(const char* path, error_text& err) {
     const std::string shown = printable(path, kMapPathBytes);
     // O_NONBLOCK: opening a FIFO must not wait for a writer; a regular file is not changed by it.
     fd_ = ::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd_ < 0) return fail(err, DUET_ERR_IO, "%s: cannot be opened: %s", shown.c_str(), map_errno_text(errno).c_str());
+    if (fd_ < 0)
+        return fail(err, DUET_ERR_IO, "%s: cannot be opened: %s", shown.c_str(), map_errno_text(errno).c_str());
     struct stat info;
     if (fstat(fd_, &info) != 0)
         return fail(err, DUET_ERR_IO, "%s: cannot be examined: %s", shown.c_str(), map_errno_text(errno).c_str());
-    const char* kind = S_ISDIR(info.st_mode) ? "a directory" : S_ISFIFO(info.st_mode) ? "a FIFO (named pipe)"
-                     : S_ISCHR(info.st_mode) ? "a character device" : S_ISBLK(info.st_mode) ? "a block device"
-                     : S_ISSOCK(info.st_mode) ? "a socket" : !S_ISREG(info.st_mode) ? "no regular file" : nullptr;
+    const char* kind = S_ISDIR(info.st_mode)    ? "a directory"
+                       : S_ISFIFO(info.st_mode) ? "a FIFO (named pipe)"
+                       : S_ISCHR(info.st_mode)  ? "a character device"
+                       : S_ISBLK(info.st_mode)  ? "a block device"
+                       : S_ISSOCK(info.st_mode) ? "a socket"
+                       : !S_ISREG(info.st_mode) ? "no regular file"
+                                                : nullptr;
     if (kind) return fail(err, DUET_ERR_IO, "%s: want a GGUF file, got %s", shown.c_str(), kind);
-    if (info.st_size <= 0) return fail(err, DUET_ERR_IO, "%s: want a GGUF file, got an empty file (0 bytes)", shown.c_str());
+    if (info.st_size <= 0)
+        return fail(err, DUET_ERR_IO, "%s: want a GGUF file, got an empty file (0 bytes)", shown.c_str());
     if ((uint64_t)info.st_size > SIZE_MAX / 2)
-        return fail(err, DUET_ERR_MEMORY, "%s: %lld bytes are more than this system can map", shown.c_str(), (long long)info.st_size);
+        return fail(err, DUET_ERR_MEMORY, "%s: %lld bytes are more than this system can map", shown.c_str(),
+                    (long long)info.st_size);
     void* bytes = mmap(nullptr, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd_, 0);
     if (bytes == MAP_FAILED)
         return fail(err, errno == ENOMEM ? DUET_ERR_MEMORY : DUET_ERR_IO, "%s: cannot be mapped: %s", shown.c_str(),
@@ -107,17 +114,18 @@ void file_map::will_need(const uint8_t* begin, uint64_t n_bytes) const {
     madvise(data_ + first, (size_t)(at - first + n_bytes), MADV_WILLNEED);
 }
 
-#else  // no mapping here yet: the file is read into memory
+#else // no mapping here yet: the file is read into memory
 
 duet_status file_map::open(const char* path, error_text& err) {
     const std::string shown = printable(path, kMapPathBytes);
-    std::FILE*        in = std::fopen(path, "rb");
+    std::FILE* in = std::fopen(path, "rb");
     if (!in) return fail(err, DUET_ERR_IO, "%s: cannot be opened: %s", shown.c_str(), map_errno_text(errno).c_str());
     _fseeki64(in, 0, SEEK_END);
     const int64_t size = _ftelli64(in);
     _fseeki64(in, 0, SEEK_SET);
-    duet_status status = size > 0 ? allocate((uint64_t)size, err)
-                                  : fail(err, DUET_ERR_IO, "%s: want a GGUF file, got an empty file (0 bytes)", shown.c_str());
+    duet_status status =
+        size > 0 ? allocate((uint64_t)size, err)
+                 : fail(err, DUET_ERR_IO, "%s: want a GGUF file, got an empty file (0 bytes)", shown.c_str());
     if (status == DUET_OK && std::fread(data_, 1, (size_t)size, in) != (size_t)size)
         status = fail(err, DUET_ERR_IO, "%s: cannot be read: %s", shown.c_str(), map_errno_text(errno).c_str());
     std::fclose(in);
@@ -125,8 +133,8 @@ duet_status file_map::open(const char* path, error_text& err) {
 }
 
 duet_status file_map::check_size(const char*, error_text&) const { return DUET_OK; }
-void        file_map::will_need(const uint8_t*, uint64_t) const {}
+void file_map::will_need(const uint8_t*, uint64_t) const {}
 
 #endif
 
-}  // namespace duet
+} // namespace duet

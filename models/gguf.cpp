@@ -1,6 +1,7 @@
 // models/gguf.cpp: an opened GGUF file: its parts joined, names found, typed reads of hyper-parameters.
-// Owns: the mappings, the rules of split files. Must not know: architectures, devices, the bytes of the format (models/gguf_part.cpp).
-// Main path: runtime.cpp -> [models/gguf.cpp] -> models/<family>.cpp       Writer: models/gguf_write.cpp
+// Owns: the mappings, the rules of split files. Must not know: architectures, devices, the bytes of the format
+// (models/gguf_part.cpp). Main path: runtime.cpp -> [models/gguf.cpp] -> models/<family>.cpp       Writer:
+// models/gguf_write.cpp
 #include "file_map.h"
 #include "gguf_part.h"
 
@@ -11,8 +12,12 @@ namespace duet {
 
 namespace {
 
-// Splits "dir/name-00001-of-00003.gguf": the text before the number of the part, the numbers, the text after. false: no such name.
-struct gguf_part_name { std::string before, after; uint32_t no = 0, count = 0; };
+// Splits "dir/name-00001-of-00003.gguf": the text before the number of the part, the numbers, the text after. false: no
+// such name.
+struct gguf_part_name {
+    std::string before, after;
+    uint32_t no = 0, count = 0;
+};
 bool gguf_split_name(const std::string& path, gguf_part_name* out) {
     auto digits = [&](size_t at) {
         uint32_t n = 0;
@@ -22,7 +27,7 @@ bool gguf_split_name(const std::string& path, gguf_part_name* out) {
         }
         return n;
     };
-    const size_t kLength = 15;  // -00001-of-00003
+    const size_t kLength = 15; // -00001-of-00003
     const size_t at = path.size() < kLength ? std::string::npos : path.rfind("-of-");
     if (at == std::string::npos || at < 6 || at + 9 > path.size() || path[at - 6] != '-') return false;
     out->no = digits(at - 5);
@@ -34,17 +39,18 @@ bool gguf_split_name(const std::string& path, gguf_part_name* out) {
 
 // What a gguf_file holds beside its public fields.
 struct gguf_parts {
-    std::vector<file_map>    maps;                    // one per part
-    std::vector<std::string> paths;                   // as shown in messages
-    std::vector<uint32_t>    kv_order, tensor_order;  // indexes sorted by name: found by halving, so that no choice of names is slow
+    std::vector<file_map> maps;     // one per part
+    std::vector<std::string> paths; // as shown in messages
+    std::vector<uint32_t> kv_order,
+        tensor_order; // indexes sorted by name: found by halving, so that no choice of names is slow
 };
 
 // Reads the parts of a file into one.
 struct gguf_joiner {
-    gguf_file&                file;
-    gguf_parts&               parts;
-    error_text&               err;
-    std::vector<file_map>&    maps = parts.maps;
+    gguf_file& file;
+    gguf_parts& parts;
+    error_text& err;
+    std::vector<file_map>& maps = parts.maps;
     std::vector<std::string>& paths = parts.paths;
 
     duet_status part_error(size_t i_part, const char* what, const std::string& rule) const {
@@ -54,7 +60,7 @@ struct gguf_joiner {
     // Reads maps.back(); kvs of later parts are returned in *later and not kept.
     duet_status add(std::vector<gguf_kv>* later) {
         const size_t i_part = maps.size() - 1;
-        gguf_part    part{paths[i_part], maps[i_part].data(), maps[i_part].size(), (int32_t)i_part, err};
+        gguf_part part{paths[i_part], maps[i_part].data(), maps[i_part].size(), (int32_t)i_part, err};
         DUET_TRY(part.read_all());
         if (i_part == 0) {
             file.version = part.version;
@@ -81,23 +87,32 @@ struct gguf_joiner {
 
     // What the first part says about itself; *n_parts is 1 for a file that is whole.
     duet_status read_split(const char* path, int64_t* n_parts) {
-        const int64_t  count = split_value(file.kvs, "split.count", 0), no = split_value(file.kvs, "split.no", 0);
+        const int64_t count = split_value(file.kvs, "split.count", 0), no = split_value(file.kvs, "split.no", 0);
         gguf_part_name name;
         *n_parts = std::max<int64_t>(count, 1);
-        if (count < 0 || count > 65535) return part_error(0, "split.count", "want 0 to 65535, got " + std::to_string(count));
+        if (count < 0 || count > 65535)
+            return part_error(0, "split.count", "want 0 to 65535, got " + std::to_string(count));
         if (no < 0 || no >= *n_parts)
-            return part_error(0, "split.no", "want 0 to " + std::to_string(*n_parts - 1) + " (split.count - 1), got " + std::to_string(no));
+            return part_error(0, "split.no",
+                              "want 0 to " + std::to_string(*n_parts - 1) + " (split.count - 1), got " +
+                                  std::to_string(no));
         if (count <= 1) return DUET_OK;
-        if (!path) return part_error(0, "split.count", "part " + std::to_string(no + 1) + " of a split file: open split files by path");
+        if (!path)
+            return part_error(0, "split.count",
+                              "part " + std::to_string(no + 1) + " of a split file: open split files by path");
         if (!gguf_split_name(path, &name))
-            return part_error(0, "split.count", "one of " + std::to_string(count) + " parts, so its name must be like name-00001-of-" +
-                                                    number(count) + ".gguf");
+            return part_error(0, "split.count",
+                              "one of " + std::to_string(count) + " parts, so its name must be like name-00001-of-" +
+                                  number(count) + ".gguf");
         if (no != 0)
-            return part_error(0, "split.no", "this is part " + std::to_string(no + 1) + " of " + std::to_string(count) + ": want the first, " +
-                                                 printable(name.before + number(1) + "-of-" + number(count) + name.after, kGgufPathBytes));
+            return part_error(
+                0, "split.no",
+                "this is part " + std::to_string(no + 1) + " of " + std::to_string(count) + ": want the first, " +
+                    printable(name.before + number(1) + "-of-" + number(count) + name.after, kGgufPathBytes));
         if ((int64_t)name.count != count || name.no != 1)
-            return part_error(0, "split.count", "the file says part 1 of " + std::to_string(count) + ", its name says part " +
-                                                    std::to_string(name.no) + " of " + std::to_string(name.count));
+            return part_error(0, "split.count",
+                              "the file says part 1 of " + std::to_string(count) + ", its name says part " +
+                                  std::to_string(name.no) + " of " + std::to_string(name.count));
         return DUET_OK;
     }
 
@@ -123,23 +138,27 @@ struct gguf_joiner {
             DUET_TRY(add(&later));
             const int64_t no = split_value(later, "split.no", -1), count = split_value(later, "split.count", -1);
             const int64_t later_tensors = split_value(later, "split.tensors.count", -1);
-            if (no != i) return part_error((size_t)i, "split.no", "want " + std::to_string(i) + ", got " + std::to_string(no));
+            if (no != i)
+                return part_error((size_t)i, "split.no", "want " + std::to_string(i) + ", got " + std::to_string(no));
             if (count != n_parts)
-                return part_error((size_t)i, "split.count", "want " + std::to_string(n_parts) + ", got " + std::to_string(count));
+                return part_error((size_t)i, "split.count",
+                                  "want " + std::to_string(n_parts) + ", got " + std::to_string(count));
             if (later_tensors != n_tensors)
-                return part_error((size_t)i, "split.tensors.count", "want " + std::to_string(n_tensors) + " as in the first part, got " +
-                                                                        std::to_string(later_tensors));
+                return part_error((size_t)i, "split.tensors.count",
+                                  "want " + std::to_string(n_tensors) + " as in the first part, got " +
+                                      std::to_string(later_tensors));
             for (const char* key : {"general.architecture", "general.name"}) {
                 const gguf_kv *a = first_of(file.kvs, key), *b = first_of(later, key);
                 if (a && b && a->strings[0] != b->strings[0])
-                    return part_error((size_t)i, key, "part of another model: want " + gguf_describe(*a) + ", got " + gguf_describe(*b));
+                    return part_error((size_t)i, key,
+                                      "part of another model: want " + gguf_describe(*a) + ", got " +
+                                          gguf_describe(*b));
             }
         }
         return DUET_OK;
     }
 
-    template <class T, class Name>
-    static std::vector<uint32_t> sorted(const std::vector<T>& items, Name name_of) {
+    template <class T, class Name> static std::vector<uint32_t> sorted(const std::vector<T>& items, Name name_of) {
         std::vector<uint32_t> order(items.size());
         for (size_t i = 0; i < order.size(); i++) order[i] = (uint32_t)i;
         std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
@@ -155,21 +174,26 @@ struct gguf_joiner {
         for (size_t i = 1; i < kv_order.size(); i++) {
             const gguf_kv &a = file.kvs[kv_order[i - 1]], &b = file.kvs[kv_order[i]];
             if (a.key == b.key)
-                return part_error(0, printable(b.key).c_str(), "at byte " + std::to_string(b.offset) + ": the key stands twice: want one, the "
-                                                               "other's value is at byte " + std::to_string(a.offset));
+                return part_error(0, printable(b.key).c_str(),
+                                  "at byte " + std::to_string(b.offset) +
+                                      ": the key stands twice: want one, the "
+                                      "other's value is at byte " +
+                                      std::to_string(a.offset));
         }
         tensor_order = sorted(file.tensors, [](const gguf_tensor& t) { return t.name; });
         for (size_t i = 1; i < tensor_order.size(); i++) {
             const gguf_tensor &a = file.tensors[tensor_order[i - 1]], &b = file.tensors[tensor_order[i]];
             if (a.name == b.name)
                 return part_error((size_t)b.i_file, ("tensor " + printable(b.name)).c_str(),
-                                  "at byte " + std::to_string(b.offset) + ": the name stands twice: want one, the other's data is at byte " +
+                                  "at byte " + std::to_string(b.offset) +
+                                      ": the name stands twice: want one, the other's data is at byte " +
                                       std::to_string(a.offset) + " of part " + std::to_string(a.i_file + 1));
         }
         const int64_t want = split_value(file.kvs, "split.tensors.count", (int64_t)file.tensors.size());
         if (want != (int64_t)file.tensors.size())
-            return part_error(0, "split.tensors.count", "want the number of tensors in all parts, " + std::to_string(file.tensors.size()) +
-                                                            ", got " + std::to_string(want));
+            return part_error(0, "split.tensors.count",
+                              "want the number of tensors in all parts, " + std::to_string(file.tensors.size()) +
+                                  ", got " + std::to_string(want));
         return DUET_OK;
     }
 
@@ -186,7 +210,7 @@ struct gguf_joiner {
     }
 };
 
-}  // namespace
+} // namespace
 
 struct gguf_file::impl : gguf_parts {};
 
@@ -196,7 +220,8 @@ gguf_file::gguf_file(gguf_file&&) noexcept = default;
 gguf_file& gguf_file::operator=(gguf_file&&) noexcept = default;
 
 duet_status gguf_file::open(const char* path_given, error_text& err) {
-    if (!path_given || !*path_given) return fail(err, DUET_ERR_ARG, "want the path of a GGUF file, got %s", path_given ? "\"\"" : "NULL");
+    if (!path_given || !*path_given)
+        return fail(err, DUET_ERR_ARG, "want the path of a GGUF file, got %s", path_given ? "\"\"" : "NULL");
     gguf_file fresh;
     fresh.path = path_given;
     fresh.impl_->maps.emplace_back();
@@ -233,31 +258,51 @@ duet_status gguf_file::open_reader(duet_read_fn read, void* user, uint64_t n_byt
 
 const gguf_kv* gguf_file::find(std::string_view key) const {
     const auto& order = impl_->kv_order;
-    const auto  it = std::lower_bound(order.begin(), order.end(), key, [&](uint32_t i, std::string_view k) { return kvs[i].key < k; });
+    const auto it = std::lower_bound(order.begin(), order.end(), key,
+                                     [&](uint32_t i, std::string_view k) { return kvs[i].key < k; });
     return it != order.end() && kvs[*it].key == key ? &kvs[*it] : nullptr;
 }
 
 const gguf_tensor* gguf_file::find_tensor(std::string_view name) const {
     const auto& order = impl_->tensor_order;
-    const auto it = std::lower_bound(order.begin(), order.end(), name, [&](uint32_t i, std::string_view n) { return tensors[i].name < n; });
+    const auto it = std::lower_bound(order.begin(), order.end(), name,
+                                     [&](uint32_t i, std::string_view n) { return tensors[i].name < n; });
     return it != order.end() && tensors[*it].name == name ? &tensors[*it] : nullptr;
 }
 
-void gguf_file::will_need(const gguf_tensor& tensor) const { impl_->maps[(size_t)tensor.i_file].will_need(tensor.data, tensor.n_bytes); }
+void gguf_file::will_need(const gguf_tensor& tensor) const {
+    impl_->maps[(size_t)tensor.i_file].will_need(tensor.data, tensor.n_bytes);
+}
 
 bool gguf_file::value_int(const gguf_kv& kv, uint64_t i, int64_t* out) {
     const int32_t type = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
     if (i >= kv.n_values) return false;
     switch (type) {
-        case DUET_KV_BOOL:
-        case DUET_KV_U8: *out = kv.data[i]; return true;
-        case DUET_KV_I8: *out = (int8_t)kv.data[i]; return true;
-        case DUET_KV_U16: *out = gguf_load<uint16_t>(kv.data + 2 * i); return true;
-        case DUET_KV_I16: *out = gguf_load<int16_t>(kv.data + 2 * i); return true;
-        case DUET_KV_U32: *out = gguf_load<uint32_t>(kv.data + 4 * i); return true;
-        case DUET_KV_I32: *out = gguf_load<int32_t>(kv.data + 4 * i); return true;
-        case DUET_KV_I64: *out = gguf_load<int64_t>(kv.data + 8 * i); return true;
-        case DUET_KV_U64: *out = gguf_load<int64_t>(kv.data + 8 * i); return *out >= 0;
+    case DUET_KV_BOOL:
+    case DUET_KV_U8:
+        *out = kv.data[i];
+        return true;
+    case DUET_KV_I8:
+        *out = (int8_t)kv.data[i];
+        return true;
+    case DUET_KV_U16:
+        *out = gguf_load<uint16_t>(kv.data + 2 * i);
+        return true;
+    case DUET_KV_I16:
+        *out = gguf_load<int16_t>(kv.data + 2 * i);
+        return true;
+    case DUET_KV_U32:
+        *out = gguf_load<uint32_t>(kv.data + 4 * i);
+        return true;
+    case DUET_KV_I32:
+        *out = gguf_load<int32_t>(kv.data + 4 * i);
+        return true;
+    case DUET_KV_I64:
+        *out = gguf_load<int64_t>(kv.data + 8 * i);
+        return true;
+    case DUET_KV_U64:
+        *out = gguf_load<int64_t>(kv.data + 8 * i);
+        return *out >= 0;
     }
     return false;
 }
@@ -272,27 +317,31 @@ bool gguf_file::value_float(const gguf_kv& kv, uint64_t i, double* out) {
 namespace {
 
 // The entry of a typed read. nullptr: absent; *status then says whether that is an error.
-const gguf_kv* gguf_get(const gguf_file& file, std::string_view key, bool required, duet_status* status, error_text& err) {
+const gguf_kv* gguf_get(const gguf_file& file, std::string_view key, bool required, duet_status* status,
+                        error_text& err) {
     const gguf_kv* kv = file.find(key);
     *status = kv || !required ? DUET_OK
-                              : fail(err, DUET_ERR_FORMAT, "%s: %s: the required key is absent", printable(file.path, kGgufPathBytes).c_str(),
-                                     printable(key).c_str());
+                              : fail(err, DUET_ERR_FORMAT, "%s: %s: the required key is absent",
+                                     printable(file.path, kGgufPathBytes).c_str(), printable(key).c_str());
     return kv;
 }
 
-duet_status gguf_wrong(const gguf_file& file, const gguf_kv& kv, const std::string& want, const std::string& got, error_text& err) {
-    return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: want %s, got %s", printable(file.path, kGgufPathBytes).c_str(),
-                printable(kv.key).c_str(), (unsigned long long)kv.offset, want.c_str(), got.c_str());
+duet_status gguf_wrong(const gguf_file& file, const gguf_kv& kv, const std::string& want, const std::string& got,
+                       error_text& err) {
+    return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: want %s, got %s",
+                printable(file.path, kGgufPathBytes).c_str(), printable(kv.key).c_str(), (unsigned long long)kv.offset,
+                want.c_str(), got.c_str());
 }
 
 std::string gguf_range(uint32_t min, uint32_t max) { return std::to_string(min) + " to " + std::to_string(max); }
 
-}  // namespace
+} // namespace
 
-duet_status gguf_file::get_u32(std::string_view key, bool required, uint32_t min, uint32_t max, uint32_t* out, error_text& err) const {
-    duet_status    status;
+duet_status gguf_file::get_u32(std::string_view key, bool required, uint32_t min, uint32_t max, uint32_t* out,
+                               error_text& err) const {
+    duet_status status;
     const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
-    int64_t        value = -1;
+    int64_t value = -1;
     if (!kv) return status;
     if (!gguf_is_int(kv->type) || !value_int(*kv, 0, &value) || value < min || value > max)
         return gguf_wrong(*this, *kv, "an integer from " + gguf_range(min, max), gguf_describe(*kv), err);
@@ -300,11 +349,12 @@ duet_status gguf_file::get_u32(std::string_view key, bool required, uint32_t min
     return DUET_OK;
 }
 
-duet_status gguf_file::get_f32(std::string_view key, bool required, float min, float max, float* out, error_text& err) const {
-    duet_status    status;
+duet_status gguf_file::get_f32(std::string_view key, bool required, float min, float max, float* out,
+                               error_text& err) const {
+    duet_status status;
     const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
-    double         value = 0;
-    char           want[80];
+    double value = 0;
+    char want[80];
     if (!kv) return status;
     if (kv->type == DUET_KV_ARRAY || !value_float(*kv, 0, &value) || !(value >= min && value <= max)) {
         snprintf(want, sizeof want, "a float from %.9g to %.9g", (double)min, (double)max);
@@ -315,7 +365,7 @@ duet_status gguf_file::get_f32(std::string_view key, bool required, float min, f
 }
 
 duet_status gguf_file::get_bool(std::string_view key, bool required, bool* out, error_text& err) const {
-    duet_status    status;
+    duet_status status;
     const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
     if (!kv) return status;
     if (kv->type != DUET_KV_BOOL) return gguf_wrong(*this, *kv, "a bool", gguf_describe(*kv), err);
@@ -324,7 +374,7 @@ duet_status gguf_file::get_bool(std::string_view key, bool required, bool* out, 
 }
 
 duet_status gguf_file::get_string(std::string_view key, bool required, std::string_view* out, error_text& err) const {
-    duet_status    status;
+    duet_status status;
     const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
     if (!kv) return status;
     if (kv->type != DUET_KV_STRING) return gguf_wrong(*this, *kv, "a string", gguf_describe(*kv), err);
@@ -334,23 +384,26 @@ duet_status gguf_file::get_string(std::string_view key, bool required, std::stri
 
 duet_status gguf_file::get_u32_per_layer(std::string_view key, bool required, uint32_t n, uint32_t min, uint32_t max,
                                          std::vector<uint32_t>* out, error_text& err) const {
-    duet_status    status;
+    duet_status status;
     const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
     if (!kv) return status;
     const bool is_array = kv->type == DUET_KV_ARRAY;
-    const bool is_right = is_array ? gguf_is_int(kv->array_type) || kv->array_type == DUET_KV_BOOL : gguf_is_int(kv->type);
+    const bool is_right =
+        is_array ? gguf_is_int(kv->array_type) || kv->array_type == DUET_KV_BOOL : gguf_is_int(kv->type);
     if (!is_right || (is_array && kv->n_values != n))
-        return gguf_wrong(*this, *kv, "an integer, or an array of " + std::to_string(n) + " (one for each layer)", gguf_describe(*kv), err);
+        return gguf_wrong(*this, *kv, "an integer, or an array of " + std::to_string(n) + " (one for each layer)",
+                          gguf_describe(*kv), err);
     std::vector<uint32_t> values(n);
     for (uint32_t i = 0; i < n; i++) {
         int64_t value = -1;
         if (!value_int(*kv, is_array ? i : 0, &value) || value < min || value > max)
             return gguf_wrong(*this, *kv, "integers from " + gguf_range(min, max),
-                              is_array ? std::to_string(value) + " for layer " + std::to_string(i) : gguf_describe(*kv), err);
+                              is_array ? std::to_string(value) + " for layer " + std::to_string(i) : gguf_describe(*kv),
+                              err);
         values[i] = (uint32_t)value;
     }
     *out = std::move(values);
     return DUET_OK;
 }
 
-}  // namespace duet
+} // namespace duet

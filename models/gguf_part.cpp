@@ -1,6 +1,6 @@
-// models/gguf_part.cpp: the GGUF reader: header, metadata, tensor table. Every length is checked against the bytes left before it is
-// used or sizes an allocation; nothing recurses; the work is linear in the file up to a logarithm (sorting offsets).
-// Owns: the rules of the format. Must not know: split files, architectures, devices, how numbers are decoded.
+// models/gguf_part.cpp: the GGUF reader: header, metadata, tensor table. Every length is checked against the bytes left
+// before it is used or sizes an allocation; nothing recurses; the work is linear in the file up to a logarithm (sorting
+// offsets). Owns: the rules of the format. Must not know: split files, architectures, devices, how numbers are decoded.
 // Main path: models/gguf.cpp -> [models/gguf_part.cpp]
 // Format: docs/gguf.md of ggml-org/ggml, ggml/src/gguf.cpp of ggml-org/llama.cpp, read as specifications.
 #include "gguf_part.h"
@@ -9,12 +9,14 @@
 #include <bit>
 #include <utility>
 
-static_assert(std::endian::native == std::endian::little, "values are read from the mapping as they lie: little-endian machines only");
+static_assert(std::endian::native == std::endian::little,
+              "values are read from the mapping as they lie: little-endian machines only");
 
 namespace duet {
 
-const gguf_kv_type kGgufKvTypes[kGgufKvTypeCount] = {{"u8", 1},     {"i8", 1},    {"u16", 2}, {"i16", 2}, {"u32", 4}, {"i32", 4}, {"f32", 4},
-                                                     {"bool", 1},   {"string", 0}, {"array", 0}, {"u64", 8}, {"i64", 8}, {"f64", 8}};
+const gguf_kv_type kGgufKvTypes[kGgufKvTypeCount] = {{"u8", 1},  {"i8", 1},  {"u16", 2},  {"i16", 2},    {"u32", 4},
+                                                     {"i32", 4}, {"f32", 4}, {"bool", 1}, {"string", 0}, {"array", 0},
+                                                     {"u64", 8}, {"i64", 8}, {"f64", 8}};
 
 bool gguf_is_int(int32_t type) {
     return (type >= DUET_KV_U8 && type <= DUET_KV_I32) || type == DUET_KV_U64 || type == DUET_KV_I64;
@@ -22,28 +24,30 @@ bool gguf_is_int(int32_t type) {
 
 namespace {
 
-constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1;      // of an entry in the file: what bounds the count in the header
+constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1; // of an entry in the file: what bounds the count in the header
 constexpr uint64_t kGgufMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
-// Entries cost five times their smallest size in the file once they are read, so files of nothing but entries are bounded: no real one
-// comes near (the largest vocabularies have 300 thousand tokens, the largest models 3 thousand tensors).
+// Entries cost five times their smallest size in the file once they are read, so files of nothing but entries are
+// bounded: no real one comes near (the largest vocabularies have 300 thousand tokens, the largest models 3 thousand
+// tensors).
 constexpr uint64_t kGgufMaxKvs = 1u << 21, kGgufMaxTensors = 1u << 20, kGgufMaxStrings = 1u << 23;
-constexpr uint32_t kGgufQuantizationVersion = 2;         // of the block layouts in quant/types.def
+constexpr uint32_t kGgufQuantizationVersion = 2; // of the block layouts in quant/types.def
 
 struct gguf_type {
     const char* name;
-    int64_t     id;
-    uint64_t    elems, bytes;  // 0: removed
+    int64_t id;
+    uint64_t elems, bytes; // 0: removed
 };
 const gguf_type kGgufTypes[] = {
-#define FLOAT_TYPE(id, name, gguf_id, bytes) {#name, gguf_id, 1, bytes},
-#define TENSOR_TYPE(id, name, gguf_id, elems, bytes) {#name, gguf_id, elems, bytes},
+#define FLOAT_TYPE(id, name, gguf_id, bytes)                  {#name, gguf_id, 1, bytes},
+#define TENSOR_TYPE(id, name, gguf_id, elems, bytes)          {#name, gguf_id, elems, bytes},
 #define QUANT_TYPE(id, name, gguf_id, elems, bytes, max_nmse) {#name, gguf_id, elems, bytes},
-#define REMOVED_TYPE(name, gguf_id) {#name, gguf_id, 0, 0},
+#define REMOVED_TYPE(name, gguf_id)                           {#name, gguf_id, 0, 0},
 #include "../quant/types.def"
 };
 
 // Keys that mean the same in every file: a value of another kind is an error even when nothing reads the key.
 // want: s string, i any integer, b bool, u exactly u32; capitals: arrays (S strings, I integers, F floats).
+// clang-format off
 struct gguf_known_key { const char* key; char want; };
 constexpr gguf_known_key kGgufKnownKeys[] = {
     {"general.architecture", 's'}, {"general.name", 's'}, {"general.type", 's'}, {"general.file_type", 'i'},
@@ -54,29 +58,44 @@ constexpr gguf_known_key kGgufKnownKeys[] = {
     {"tokenizer.ggml.padding_token_id", 'i'}, {"tokenizer.ggml.add_bos_token", 'b'}, {"tokenizer.ggml.add_eos_token", 'b'},
     {"tokenizer.ggml.add_space_prefix", 'b'},
 };
+// clang-format on
 
 bool gguf_is_kind(const gguf_kv& kv, char want) {
     switch (want) {
-        case 's': return kv.type == DUET_KV_STRING;
-        case 'i': return gguf_is_int(kv.type);
-        case 'b': return kv.type == DUET_KV_BOOL;
-        case 'u': return kv.type == DUET_KV_U32;
-        case 'S': return kv.array_type == DUET_KV_STRING;
-        case 'I': return gguf_is_int(kv.array_type);
-        case 'F': return kv.array_type == DUET_KV_F32 || kv.array_type == DUET_KV_F64;
+    case 's':
+        return kv.type == DUET_KV_STRING;
+    case 'i':
+        return gguf_is_int(kv.type);
+    case 'b':
+        return kv.type == DUET_KV_BOOL;
+    case 'u':
+        return kv.type == DUET_KV_U32;
+    case 'S':
+        return kv.array_type == DUET_KV_STRING;
+    case 'I':
+        return gguf_is_int(kv.array_type);
+    case 'F':
+        return kv.array_type == DUET_KV_F32 || kv.array_type == DUET_KV_F64;
     }
     return false;
 }
 
 const char* gguf_kind_name(char want) {
     switch (want) {
-        case 's': return "a string";
-        case 'i': return "an integer";
-        case 'b': return "a bool";
-        case 'u': return "a u32";
-        case 'S': return "an array of strings";
-        case 'I': return "an array of integers";
-        case 'F': return "an array of floats";
+    case 's':
+        return "a string";
+    case 'i':
+        return "an integer";
+    case 'b':
+        return "a bool";
+    case 'u':
+        return "a u32";
+    case 'S':
+        return "an array of strings";
+    case 'I':
+        return "an array of integers";
+    case 'F':
+        return "an array of floats";
     }
     return "?";
 }
@@ -84,23 +103,25 @@ const char* gguf_kind_name(char want) {
 // Length of the UTF-8 character at the start, 0 when it is not well-formed (overlong, surrogate, cut off).
 size_t gguf_char_length(std::string_view s) {
     const uint8_t c = (uint8_t)s[0];
-    const size_t  n = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    const size_t n = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
     if (n == 0 || n > s.size()) return 0;
     for (size_t i = 1; i < n; i++)
         if (((uint8_t)s[i] & 0xc0) != 0x80) return 0;
     const uint8_t next = n > 1 ? (uint8_t)s[1] : 0;
-    const bool    is_wrong = (c == 0xe0 && next < 0xa0) || (c == 0xed && next > 0x9f) || (c == 0xf0 && next < 0x90) ||
-                             (c == 0xf4 && next > 0x8f);
+    const bool is_wrong = (c == 0xe0 && next < 0xa0) || (c == 0xed && next > 0x9f) || (c == 0xf0 && next < 0x90) ||
+                          (c == 0xf4 && next > 0x8f);
     return is_wrong ? 0 : n;
 }
 
-// Characters that could steer a terminal or turn the direction of writing: C0, DEL, C1, bidirectional marks, line separators.
+// Characters that could steer a terminal or turn the direction of writing: C0, DEL, C1, bidirectional marks, line
+// separators.
 bool gguf_is_unprintable(std::string_view c) {
     if (c.size() == 1) return (uint8_t)c[0] < 0x20 || c[0] == 0x7f;
     if (c.size() == 2) return c[0] == '\xc2' && (uint8_t)c[1] < 0xa0;
-    return c.size() == 3 && ((c[0] == '\xe2' && c[1] == '\x80' && ((uint8_t)c[2] == 0x8e || (uint8_t)c[2] == 0x8f ||
-                                                                   ((uint8_t)c[2] >= 0xa8 && (uint8_t)c[2] <= 0xae))) ||
-                             (c[0] == '\xe2' && c[1] == '\x81' && (uint8_t)c[2] >= 0xa6 && (uint8_t)c[2] <= 0xa9));
+    return c.size() == 3 &&
+           ((c[0] == '\xe2' && c[1] == '\x80' &&
+             ((uint8_t)c[2] == 0x8e || (uint8_t)c[2] == 0x8f || ((uint8_t)c[2] >= 0xa8 && (uint8_t)c[2] <= 0xae))) ||
+            (c[0] == '\xe2' && c[1] == '\x81' && (uint8_t)c[2] >= 0xa6 && (uint8_t)c[2] <= 0xa9));
 }
 
 // What stands at the start of a file that is not GGUF, as far as it can be told.
@@ -114,10 +135,12 @@ const char* gguf_other_content(std::string_view s) {
     if (begins("fugg")) return "a big-endian GGUF file: want little-endian";
     for (const char* magic : {"ggml", "lmgg", "ggmf", "fmgg", "ggjt", "tjgg", "ggla", "algg"})
         if (begins(magic)) return "a file of a format older than GGUF (ggml, ggmf, ggjt): convert the model again";
-    if (begins("version https://git-lfs")) return "a Git LFS pointer, not the file itself: fetch it with 'git lfs pull'";
+    if (begins("version https://git-lfs"))
+        return "a Git LFS pointer, not the file itself: fetch it with 'git lfs pull'";
     if (begins("pk\x03\x04")) return "a ZIP archive (PyTorch models are ZIP files, too): unpack or convert it first";
     if (s.size() >= 9 && s[8] == '{') return "a safetensors file: convert it to GGUF first";
-    if (begins("\x1f\x8b") || begins("\x28\xb5\x2f\xfd") || begins("7z\xbc\xaf")) return "a compressed file: unpack it first";
+    if (begins("\x1f\x8b") || begins("\x28\xb5\x2f\xfd") || begins("7z\xbc\xaf"))
+        return "a compressed file: unpack it first";
     if (s.size() >= 4 && begins(std::string_view("\0\0\0\0", 4))) return "zeros: probably an unfinished download";
     if (begins("\xef\xbb\xbf")) s.remove_prefix(3);
     while (!s.empty() && (s[0] == ' ' || (s[0] >= '\t' && s[0] <= '\r'))) s.remove_prefix(1);
@@ -127,7 +150,7 @@ const char* gguf_other_content(std::string_view s) {
     return nullptr;
 }
 
-}  // namespace
+} // namespace
 
 // The rule that a key or tensor name breaks, nullptr when it is good.
 const char* gguf_bad_name(std::string_view s) {
@@ -144,19 +167,22 @@ std::string gguf_describe(const gguf_kv& kv) {
     if (kv.type == DUET_KV_ARRAY)
         return "an array of " + std::to_string(kv.n_values) + " " + kGgufKvTypes[kv.array_type].name;
     if (kv.type == DUET_KV_STRING) return "the string \"" + printable(kv.strings[0], 40) + "\"";
-    char    text[64];
+    char text[64];
     int64_t i = 0;
-    double  d = 0;
+    double d = 0;
     if (kv.type == DUET_KV_BOOL) return *kv.data ? "the bool true" : "the bool false";
-    if (gguf_file::value_int(kv, 0, &i)) snprintf(text, sizeof text, "the %s %lld", kGgufKvTypes[kv.type].name, (long long)i);
-    else if (gguf_file::value_float(kv, 0, &d)) snprintf(text, sizeof text, "the %s %.9g", kGgufKvTypes[kv.type].name, d);
-    else snprintf(text, sizeof text, "a %s", kGgufKvTypes[kv.type].name);
+    if (gguf_file::value_int(kv, 0, &i))
+        snprintf(text, sizeof text, "the %s %lld", kGgufKvTypes[kv.type].name, (long long)i);
+    else if (gguf_file::value_float(kv, 0, &d))
+        snprintf(text, sizeof text, "the %s %.9g", kGgufKvTypes[kv.type].name, d);
+    else
+        snprintf(text, sizeof text, "a %s", kGgufKvTypes[kv.type].name);
     return text;
 }
 
 std::string printable(std::string_view bytes, size_t max_bytes) {
     std::string out;
-    size_t      i = 0;
+    size_t i = 0;
     while (i < bytes.size()) {
         const size_t n = gguf_char_length(bytes.substr(i));
         if (i + (n ? n : 1) > max_bytes) return out + "...";
@@ -184,23 +210,31 @@ bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint
     const gguf_type* row = nullptr;
     for (const gguf_type& t : kGgufTypes)
         if (t.id == type) row = &t;
-    if (!row) return bad("unknown type: want one of the %d ids from 0 to %lld, got %lld", (int)std::size(kGgufTypes),
-                         (long long)std::max_element(std::begin(kGgufTypes), std::end(kGgufTypes),
-                                                     [](auto& a, auto& b) { return a.id < b.id; })->id, (long long)type);
-    if (row->elems == 0) return bad("type %lld (%s) was removed from the format: make the file again", (long long)type, row->name);
+    if (!row)
+        return bad("unknown type: want one of the %d ids from 0 to %lld, got %lld", (int)std::size(kGgufTypes),
+                   (long long)std::max_element(std::begin(kGgufTypes), std::end(kGgufTypes),
+                                               [](auto& a, auto& b) { return a.id < b.id; })
+                       ->id,
+                   (long long)type);
+    if (row->elems == 0)
+        return bad("type %lld (%s) was removed from the format: make the file again", (long long)type, row->name);
     if (n_dims < 1 || n_dims > 4) return bad("number of dimensions: want 1 to 4, got %llu", (unsigned long long)n_dims);
     uint64_t n_elems = 1;
     for (uint64_t i = 0; i < n_dims; i++) {
         if (dims[i] == 0 || dims[i] > INT64_MAX)
             return bad("dimension %llu: want 1 to 2^63 - 1, got %lld", (unsigned long long)i, (long long)dims[i]);
         if (__builtin_mul_overflow(n_elems, dims[i], &n_elems) || n_elems > INT64_MAX)
-            return bad("the product of the dimensions overflows: want less than 2^63 elements, got %llu x %llu x %llu x %llu",
-                       (unsigned long long)dims[0], (unsigned long long)(n_dims > 1 ? dims[1] : 1), (unsigned long long)(n_dims > 2 ? dims[2] : 1), (unsigned long long)(n_dims > 3 ? dims[3] : 1));
+            return bad(
+                "the product of the dimensions overflows: want less than 2^63 elements, got %llu x %llu x %llu x %llu",
+                (unsigned long long)dims[0], (unsigned long long)(n_dims > 1 ? dims[1] : 1),
+                (unsigned long long)(n_dims > 2 ? dims[2] : 1), (unsigned long long)(n_dims > 3 ? dims[3] : 1));
     }
     if (dims[0] % row->elems != 0)
-        return bad("rows of %s must be whole blocks: want a multiple of %llu, got %llu", row->name, (unsigned long long)row->elems, (unsigned long long)dims[0]);
+        return bad("rows of %s must be whole blocks: want a multiple of %llu, got %llu", row->name,
+                   (unsigned long long)row->elems, (unsigned long long)dims[0]);
     if (__builtin_mul_overflow(n_elems / row->elems, row->bytes, n_bytes) || *n_bytes > INT64_MAX)
-        return bad("the size overflows: want less than 2^63 bytes, got %llu blocks of %llu", (unsigned long long)(n_elems / row->elems), (unsigned long long)row->bytes);
+        return bad("the size overflows: want less than 2^63 bytes, got %llu blocks of %llu",
+                   (unsigned long long)(n_elems / row->elems), (unsigned long long)row->bytes);
     return true;
 }
 
@@ -209,26 +243,33 @@ duet_status gguf_part::read_header(uint64_t* n_kv, uint64_t* n_tensors) {
     const std::string_view start((const char*)data, (size_t)std::min<uint64_t>(size, 256));
     if (start.substr(0, 4) != std::string_view("GGUF").substr(0, start.size())) {
         const char* other = gguf_other_content(start);
-        return bad(what, 0, "no GGUF file: want the magic \"GGUF\", got " + (other ? other : "\"" + printable(start.substr(0, 4)) + "\""));
+        return bad(what, 0,
+                   "no GGUF file: want the magic \"GGUF\", got " +
+                       (other ? other : "\"" + printable(start.substr(0, 4)) + "\""));
     }
-    if (size < 24) return bad(what, size, "the file ends inside the header: want 24 bytes, got " + std::to_string(size));
+    if (size < 24)
+        return bad(what, size, "the file ends inside the header: want 24 bytes, got " + std::to_string(size));
     at = 4;
     DUET_TRY(read(what, "the version", &version));
     if (version != 2 && version != 3) {
         const bool is_swapped = version != 0 && (version & 0xffff) == 0;
-        return bad(what, 4, is_swapped ? "big-endian file (version " + std::to_string(version >> 24) + " with its bytes swapped): want little-endian"
-                                       : "version: want 2 or 3, got " + std::to_string(version));
+        return bad(what, 4,
+                   is_swapped ? "big-endian file (version " + std::to_string(version >> 24) +
+                                    " with its bytes swapped): want little-endian"
+                              : "version: want 2 or 3, got " + std::to_string(version));
     }
     DUET_TRY(read(what, "the tensor count", n_tensors));
     DUET_TRY(read(what, "the key count", n_kv));
     const uint64_t max_tensors = std::min(left() / kGgufMinTensorBytes, kGgufMaxTensors);
     const uint64_t max_kvs = std::min(left() / kGgufMinKvBytes, kGgufMaxKvs);
     if (*n_tensors > max_tensors)
-        return bad(what, 8, "number of tensors: want at most " + std::to_string(max_tensors) + " (what a file of " + std::to_string(size) +
-                                " bytes can hold), got " + std::to_string(*n_tensors));
+        return bad(what, 8,
+                   "number of tensors: want at most " + std::to_string(max_tensors) + " (what a file of " +
+                       std::to_string(size) + " bytes can hold), got " + std::to_string(*n_tensors));
     if (*n_kv > max_kvs)
-        return bad(what, 16, "number of keys: want at most " + std::to_string(max_kvs) + " (what a file of " + std::to_string(size) +
-                                 " bytes can hold), got " + std::to_string(*n_kv));
+        return bad(what, 16,
+                   "number of keys: want at most " + std::to_string(max_kvs) + " (what a file of " +
+                       std::to_string(size) + " bytes can hold), got " + std::to_string(*n_kv));
     return DUET_OK;
 }
 
@@ -248,32 +289,38 @@ duet_status gguf_part::read_value(const std::string& what, gguf_kv& kv) {
         return DUET_OK;
     }
     uint64_t size_each = kGgufKvTypes[kv.type].n_bytes;
-    int32_t  type = kv.type;
+    int32_t type = kv.type;
     if (type == DUET_KV_ARRAY) {
         uint32_t elem = 0;
         DUET_TRY(read(what, "the array's type", &elem));
         if (elem == DUET_KV_ARRAY) return bad(what, at - 4, "array of arrays: want scalars or strings as elements");
-        if (elem >= kGgufKvTypeCount) return bad(what, at - 4, "unknown element type: want 0 to 12, got " + std::to_string(elem));
+        if (elem >= kGgufKvTypeCount)
+            return bad(what, at - 4, "unknown element type: want 0 to 12, got " + std::to_string(elem));
         DUET_TRY(read(what, "the array's length", &kv.n_values));
         type = kv.array_type = (int32_t)elem;
         size_each = type == DUET_KV_STRING ? 8 : kGgufKvTypes[type].n_bytes;
         if (kv.n_values > left() / size_each)
-            return bad(what, at - 8, "the array is longer than the rest of the file: want at most " + std::to_string(left() / size_each) +
-                                         " elements of " + kGgufKvTypes[type].name + ", got " + std::to_string(kv.n_values));
+            return bad(what, at - 8,
+                       "the array is longer than the rest of the file: want at most " +
+                           std::to_string(left() / size_each) + " elements of " + kGgufKvTypes[type].name + ", got " +
+                           std::to_string(kv.n_values));
     }
     kv.data = data + at;
     kv.offset = at;
     if (type == DUET_KV_STRING) {
         n_strings += kv.n_values;
         if (n_strings > kGgufMaxStrings)
-            return bad(what, at, "strings in arrays: want at most " + std::to_string(kGgufMaxStrings) + ", got " + std::to_string(n_strings));
+            return bad(what, at,
+                       "strings in arrays: want at most " + std::to_string(kGgufMaxStrings) + ", got " +
+                           std::to_string(n_strings));
         kv.strings.resize((size_t)kv.n_values);
         for (uint64_t i = 0; i < kv.n_values; i++) {
             if (left() < 8) return ended(what + "[" + std::to_string(i) + "]", "the string", 8);
             const uint64_t n = gguf_load<uint64_t>(data + at);
             if (n > left() - 8)
-                return bad(what + "[" + std::to_string(i) + "]", at, "the string is longer than the rest of the file: want at most " +
-                                                                         std::to_string(left() - 8) + " bytes, got " + std::to_string(n));
+                return bad(what + "[" + std::to_string(i) + "]", at,
+                           "the string is longer than the rest of the file: want at most " +
+                               std::to_string(left() - 8) + " bytes, got " + std::to_string(n));
             kv.strings[(size_t)i] = std::string_view((const char*)data + at + 8, (size_t)n);
             at += 8 + n;
         }
@@ -291,9 +338,10 @@ duet_status gguf_part::read_kv(uint64_t i) {
     gguf_kv kv;
     DUET_TRY(read_name("key " + std::to_string(i), kGgufMaxKeyBytes, &kv.key));
     const std::string what = printable(kv.key);
-    uint32_t          type = 0;
+    uint32_t type = 0;
     DUET_TRY(read(what, "the value's type", &type));
-    if (type >= kGgufKvTypeCount) return bad(what, at - 4, "unknown value type: want 0 to 12, got " + std::to_string(type));
+    if (type >= kGgufKvTypeCount)
+        return bad(what, at - 4, "unknown value type: want 0 to 12, got " + std::to_string(type));
     kv.type = (int32_t)type;
     DUET_TRY(read_value(what, kv));
     kvs.push_back(std::move(kv));
@@ -305,23 +353,30 @@ duet_status gguf_part::check_known_keys() {
         for (const gguf_known_key& known : kGgufKnownKeys) {
             if (kv.key != known.key) continue;
             if (!gguf_is_kind(kv, known.want))
-                return bad(known.key, kv.offset, std::string("want ") + gguf_kind_name(known.want) + ", got " + gguf_describe(kv));
+                return bad(known.key, kv.offset,
+                           std::string("want ") + gguf_kind_name(known.want) + ", got " + gguf_describe(kv));
             if (kv.key == "general.alignment") {
                 alignment = gguf_load<uint32_t>(kv.data);
                 if (!std::has_single_bit(alignment) || alignment < kGgufMinAlignment || alignment > kGgufMaxAlignment)
-                    return bad(known.key, kv.offset, "want a power of two from 8 to 2^20, got " + std::to_string(alignment));
+                    return bad(known.key, kv.offset,
+                               "want a power of two from 8 to 2^20, got " + std::to_string(alignment));
             }
             int64_t version_found = 0;
             if (kv.key == "general.quantization_version" &&
-                (!gguf_file::value_int(kv, 0, &version_found) || version_found < 0 || version_found > kGgufQuantizationVersion))
-                return bad(known.key, kv.offset, "want at most 2 (the block layouts known here), got " + gguf_describe(kv));
+                (!gguf_file::value_int(kv, 0, &version_found) || version_found < 0 ||
+                 version_found > kGgufQuantizationVersion))
+                return bad(known.key, kv.offset,
+                           "want at most 2 (the block layouts known here), got " + gguf_describe(kv));
             if (kv.key == "general.architecture") {
                 bool is_word = !kv.strings[0].empty() && kv.strings[0].size() <= 64;
                 for (const char c : kv.strings[0])
-                    is_word &= (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+                    is_word &= (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                               c == '_' || c == '.';
                 if (!is_word)
-                    return bad(known.key, kv.offset, "want 1 to 64 letters, digits, '-', '_', '.', got " +
-                                                         std::to_string(kv.strings[0].size()) + " bytes: \"" + printable(kv.strings[0], 40) + "\"");
+                    return bad(known.key, kv.offset,
+                               "want 1 to 64 letters, digits, '-', '_', '.', got " +
+                                   std::to_string(kv.strings[0].size()) + " bytes: \"" + printable(kv.strings[0], 40) +
+                                   "\"");
             }
         }
     return DUET_OK;
@@ -331,10 +386,11 @@ duet_status gguf_part::read_tensor(uint64_t i) {
     gguf_tensor t;
     DUET_TRY(read_name("tensor " + std::to_string(i), kGgufMaxNameBytes, &t.name));
     const std::string what = "tensor " + printable(t.name);
-    const uint64_t    begin = at;
-    uint32_t          n_dims = 0, type = 0;
+    const uint64_t begin = at;
+    uint32_t n_dims = 0, type = 0;
     DUET_TRY(read(what, "the number of dimensions", &n_dims));
-    if (n_dims < 1 || n_dims > 4) return bad(what, begin, "number of dimensions: want 1 to 4, got " + std::to_string(n_dims));
+    if (n_dims < 1 || n_dims > 4)
+        return bad(what, begin, "number of dimensions: want 1 to 4, got " + std::to_string(n_dims));
     uint64_t dims[4] = {1, 1, 1, 1};
     for (uint32_t d = 0; d < n_dims; d++) DUET_TRY(read(what, "the dimensions", &dims[d]));
     DUET_TRY(read(what, "the type", &type));
@@ -354,27 +410,31 @@ duet_status gguf_part::place_tensors() {
     if (tensors.empty()) return DUET_OK;
     const uint64_t begin = (at + alignment - 1) / alignment * alignment;
     if (begin > size)
-        return bad("tensor " + printable(tensors[0].name), at, "the data section is missing: want it at byte " + std::to_string(begin) +
-                                                                   ", the file ends at " + std::to_string(size));
+        return bad("tensor " + printable(tensors[0].name), at,
+                   "the data section is missing: want it at byte " + std::to_string(begin) + ", the file ends at " +
+                       std::to_string(size));
     for (gguf_tensor& t : tensors) {
         const std::string_view name = t.name;
         auto wrong = [&](const std::string& rule) { return bad("tensor " + printable(name), begin, rule); };
         if (t.offset % alignment != 0)
-            return wrong("the offset is not aligned: want a multiple of " + std::to_string(alignment) + ", got " + std::to_string(t.offset));
+            return wrong("the offset is not aligned: want a multiple of " + std::to_string(alignment) + ", got " +
+                         std::to_string(t.offset));
         if (t.offset > size - begin || t.n_bytes > size - begin - t.offset)
-            return wrong("the data ends outside the file: want " + std::to_string(t.n_bytes) + " bytes at offset " + std::to_string(t.offset) +
-                         " of the data section, which has " + std::to_string(size - begin));
+            return wrong("the data ends outside the file: want " + std::to_string(t.n_bytes) + " bytes at offset " +
+                         std::to_string(t.offset) + " of the data section, which has " + std::to_string(size - begin));
         t.offset += begin;
         t.data = data + t.offset;
     }
     std::vector<uint32_t> order(tensors.size());
     for (size_t i = 0; i < order.size(); i++) order[i] = (uint32_t)i;
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
+    std::sort(order.begin(), order.end(),
+              [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
     for (size_t i = 1; i < order.size(); i++) {
         const gguf_tensor &a = tensors[order[i - 1]], &b = tensors[order[i]];
         if (b.offset - a.offset < a.n_bytes)
-            return bad("tensor " + printable(b.name), b.offset, "overlaps tensor " + printable(a.name) + ": want bytes from " +
-                                                                    std::to_string(a.offset + a.n_bytes) + " on, got " + std::to_string(b.offset));
+            return bad("tensor " + printable(b.name), b.offset,
+                       "overlaps tensor " + printable(a.name) + ": want bytes from " +
+                           std::to_string(a.offset + a.n_bytes) + " on, got " + std::to_string(b.offset));
     }
     return DUET_OK;
 }
@@ -385,13 +445,15 @@ duet_status gguf_part::read_all() {
     kvs.reserve((size_t)n_kv);
     for (uint64_t i = 0; i < n_kv; i++) DUET_TRY(read_kv(i));
     DUET_TRY(check_known_keys());
-    const uint64_t max_tensors = left() / kGgufMinTensorBytes;  // tighter now that the metadata is read
+    const uint64_t max_tensors = left() / kGgufMinTensorBytes; // tighter now that the metadata is read
     if (n_tensors > max_tensors)
-        return bad("header", 8, "number of tensors: want at most " + std::to_string(max_tensors) + " (what the " + std::to_string(left()) +
-                                    " bytes after the metadata can hold), got " + std::to_string(n_tensors));
+        return bad("header", 8,
+                   "number of tensors: want at most " + std::to_string(max_tensors) + " (what the " +
+                       std::to_string(left()) + " bytes after the metadata can hold), got " +
+                       std::to_string(n_tensors));
     tensors.reserve((size_t)n_tensors);
     for (uint64_t i = 0; i < n_tensors; i++) DUET_TRY(read_tensor(i));
     return place_tensors();
 }
 
-}  // namespace duet
+} // namespace duet

@@ -9,23 +9,22 @@
 namespace duet {
 
 constexpr uint32_t kGgufMaxKeyBytes = 65535;
-constexpr uint32_t kGgufMaxNameBytes = 63;               // of a tensor; a 64th byte has no room in the readers everybody uses
+constexpr uint32_t kGgufMaxNameBytes = 63; // of a tensor; a 64th byte has no room in the readers everybody uses
 constexpr uint32_t kGgufMinAlignment = 8, kGgufMaxAlignment = 1u << 20, kGgufDefaultAlignment = 32;
 constexpr uint32_t kGgufKvTypeCount = 13;
-constexpr size_t   kGgufPathBytes = 300;                 // of a path in messages
+constexpr size_t kGgufPathBytes = 300; // of a path in messages
 
 struct gguf_kv_type {
     const char* name;
-    uint64_t    n_bytes;  // of a scalar; 0: string, array
+    uint64_t n_bytes; // of a scalar; 0: string, array
 };
 extern const gguf_kv_type kGgufKvTypes[kGgufKvTypeCount];
 
-bool        gguf_is_int(int32_t kv_type);
-std::string gguf_describe(const gguf_kv& kv);            // "the u32 7", "an array of 3 f32": for messages
-const char* gguf_bad_name(std::string_view name);        // the rule a key or tensor name breaks, nullptr when it is good
+bool gguf_is_int(int32_t kv_type);
+std::string gguf_describe(const gguf_kv& kv);     // "the u32 7", "an array of 3 f32": for messages
+const char* gguf_bad_name(std::string_view name); // the rule a key or tensor name breaks, nullptr when it is good
 
-template <class T>
-T gguf_load(const uint8_t* p) {
+template <class T> T gguf_load(const uint8_t* p) {
     T value;
     std::memcpy(&value, p, sizeof value);
     return value;
@@ -33,28 +32,29 @@ T gguf_load(const uint8_t* p) {
 
 // Reads one part into vectors of its own.
 struct gguf_part {
-    const std::string& path;  // as shown in messages
-    const uint8_t*     data;
-    const uint64_t     size;
-    const int32_t      i_file;
-    error_text&        err;
-    uint64_t                 at = 0;  // the next byte
-    uint32_t                 version = 0, alignment = kGgufDefaultAlignment;
-    uint64_t                 n_strings = 0;
-    std::vector<gguf_kv>     kvs = {};
+    const std::string& path; // as shown in messages
+    const uint8_t* data;
+    const uint64_t size;
+    const int32_t i_file;
+    error_text& err;
+    uint64_t at = 0; // the next byte
+    uint32_t version = 0, alignment = kGgufDefaultAlignment;
+    uint64_t n_strings = 0;
+    std::vector<gguf_kv> kvs = {};
     std::vector<gguf_tensor> tensors = {};
 
     uint64_t left() const { return size - at; }
 
     duet_status bad(const std::string& what, uint64_t offset, const std::string& rule) const {
-        return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", path.c_str(), what.c_str(), (unsigned long long)offset, rule.c_str());
+        return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", path.c_str(), what.c_str(),
+                    (unsigned long long)offset, rule.c_str());
     }
     duet_status ended(const std::string& what, const char* part, uint64_t want) const {
-        return bad(what, at, std::string("the file ends inside ") + part + ": want " + std::to_string(want) + " bytes, got " +
-                                 std::to_string(left()));
+        return bad(what, at,
+                   std::string("the file ends inside ") + part + ": want " + std::to_string(want) + " bytes, got " +
+                       std::to_string(left()));
     }
-    template <class T>
-    duet_status read(const std::string& what, const char* part, T* out) {
+    template <class T> duet_status read(const std::string& what, const char* part, T* out) {
         if (left() < sizeof(T)) return ended(what, part, sizeof(T));
         *out = gguf_load<T>(data + at);
         at += sizeof(T);
@@ -62,14 +62,16 @@ struct gguf_part {
     }
     duet_status read_string(const std::string& what, const char* part, uint64_t max, std::string_view* out) {
         const uint64_t begin = at;
-        uint64_t       n = 0;
+        uint64_t n = 0;
         DUET_TRY(read(what, part, &n));
         if (n > left())
-            return bad(what, begin, std::string(part) + " is longer than the rest of the file: want at most " + std::to_string(left()) +
-                                        " bytes, got " + std::to_string(n));
+            return bad(what, begin,
+                       std::string(part) + " is longer than the rest of the file: want at most " +
+                           std::to_string(left()) + " bytes, got " + std::to_string(n));
         if (n > max)
-            return bad(what, begin, std::string(part) + " is too long: want at most " + std::to_string(max) + " bytes, got " +
-                                        std::to_string(n));
+            return bad(what, begin,
+                       std::string(part) + " is too long: want at most " + std::to_string(max) + " bytes, got " +
+                           std::to_string(n));
         *out = std::string_view((const char*)data + at, (size_t)n);
         at += n;
         return DUET_OK;
@@ -77,8 +79,10 @@ struct gguf_part {
     duet_status read_name(const std::string& what, uint64_t max, std::string_view* out) {
         const uint64_t begin = at;
         DUET_TRY(read_string(what, "the name", max, out));
-        if (out->empty()) return bad(what, begin, "the name is empty: want 1 to " + std::to_string(max) + " bytes, got 0");
-        if (const char* rule = gguf_bad_name(*out)) return bad(what, begin + 8, std::string(rule) + ": got \"" + printable(*out) + "\"");
+        if (out->empty())
+            return bad(what, begin, "the name is empty: want 1 to " + std::to_string(max) + " bytes, got 0");
+        if (const char* rule = gguf_bad_name(*out))
+            return bad(what, begin + 8, std::string(rule) + ": got \"" + printable(*out) + "\"");
         return DUET_OK;
     }
 
@@ -91,4 +95,4 @@ struct gguf_part {
     duet_status read_all();
 };
 
-}  // namespace duet
+} // namespace duet

@@ -10,17 +10,14 @@
 #include <system_error>
 
 #ifndef _WIN32
-#  include <sys/stat.h>
+#include <sys/stat.h>
 #endif
 
 namespace duet {
 
 namespace {
 
-template <class T>
-void gguf_put(std::string& to, T value) {
-    to.append((const char*)&value, sizeof value);
-}
+template <class T> void gguf_put(std::string& to, T value) { to.append((const char*)&value, sizeof value); }
 
 void gguf_put_string(std::string& to, std::string_view s) {
     gguf_put<uint64_t>(to, s.size());
@@ -47,13 +44,13 @@ bool gguf_is_special(const char* path) {
 #endif
 }
 
-}  // namespace
+} // namespace
 
 duet_status gguf_writer::set(std::string_view key, std::string bytes, error_text& err) {
     if (key.empty() || key.size() > kGgufMaxKeyBytes || gguf_bad_name(key))
-        return fail(err, DUET_ERR_ARG, "key \"%s\": want 1 to %u bytes of UTF-8 without control characters", printable(key).c_str(),
-                    kGgufMaxKeyBytes);
-    if (key == "general.alignment") {  // the writer itself goes by it
+        return fail(err, DUET_ERR_ARG, "key \"%s\": want 1 to %u bytes of UTF-8 without control characters",
+                    printable(key).c_str(), kGgufMaxKeyBytes);
+    if (key == "general.alignment") { // the writer itself goes by it
         const uint32_t type = gguf_load<uint32_t>((const uint8_t*)bytes.data());
         const uint32_t value = type == DUET_KV_U32 ? gguf_load<uint32_t>((const uint8_t*)bytes.data() + 4) : 0;
         if (!std::has_single_bit(value) || value < kGgufMinAlignment || value > kGgufMaxAlignment)
@@ -70,12 +67,14 @@ duet_status gguf_writer::set_int(std::string_view key, int32_t type, int64_t val
     if (!is_bool && !gguf_is_int(type))
         return fail(err, DUET_ERR_ARG, "%s: want an integer type or bool, got type %d", printable(key).c_str(), type);
     const uint32_t n_bits = (uint32_t)kGgufKvTypes[type].n_bytes * 8;
-    const bool     is_signed = type == DUET_KV_I8 || type == DUET_KV_I16 || type == DUET_KV_I32 || type == DUET_KV_I64;
-    const int64_t  max = is_bool ? 1 : n_bits == 64 ? INT64_MAX : (int64_t)((1ull << (is_signed ? n_bits - 1 : n_bits)) - 1);
-    const int64_t  min = is_signed ? -max - 1 : 0;
+    const bool is_signed = type == DUET_KV_I8 || type == DUET_KV_I16 || type == DUET_KV_I32 || type == DUET_KV_I64;
+    const int64_t max = is_bool        ? 1
+                        : n_bits == 64 ? INT64_MAX
+                                       : (int64_t)((1ull << (is_signed ? n_bits - 1 : n_bits)) - 1);
+    const int64_t min = is_signed ? -max - 1 : 0;
     if (value < min || value > max)
-        return fail(err, DUET_ERR_ARG, "%s: want a value that fits %s, got %lld", printable(key).c_str(), kGgufKvTypes[type].name,
-                    (long long)value);
+        return fail(err, DUET_ERR_ARG, "%s: want a value that fits %s, got %lld", printable(key).c_str(),
+                    kGgufKvTypes[type].name, (long long)value);
     std::string bytes;
     gguf_put<uint32_t>(bytes, (uint32_t)type);
     bytes.append((const char*)&value, n_bits / 8);
@@ -87,8 +86,10 @@ duet_status gguf_writer::set_float(std::string_view key, int32_t type, double va
         return fail(err, DUET_ERR_ARG, "%s: want type f32 or f64, got type %d", printable(key).c_str(), type);
     std::string bytes;
     gguf_put<uint32_t>(bytes, (uint32_t)type);
-    if (type == DUET_KV_F32) gguf_put<float>(bytes, (float)value);
-    else gguf_put<double>(bytes, value);
+    if (type == DUET_KV_F32)
+        gguf_put<float>(bytes, (float)value);
+    else
+        gguf_put<double>(bytes, value);
     return set(key, std::move(bytes), err);
 }
 
@@ -99,23 +100,29 @@ duet_status gguf_writer::set_string(std::string_view key, std::string_view value
     return set(key, std::move(bytes), err);
 }
 
-duet_status gguf_writer::set_array(std::string_view key, int32_t elem_type, const void* data, uint64_t n, error_text& err) {
-    const bool is_known = elem_type >= 0 && elem_type < (int32_t)kGgufKvTypeCount && kGgufKvTypes[elem_type].n_bytes != 0;
+duet_status gguf_writer::set_array(std::string_view key, int32_t elem_type, const void* data, uint64_t n,
+                                   error_text& err) {
+    const bool is_known =
+        elem_type >= 0 && elem_type < (int32_t)kGgufKvTypeCount && kGgufKvTypes[elem_type].n_bytes != 0;
     if (!is_known || (!data && n) || n > SIZE_MAX / 16)
-        return fail(err, DUET_ERR_ARG, "%s: want an array of numbers or bools, got type %d, %llu elements", printable(key).c_str(), elem_type,
-                    (unsigned long long)n);
+        return fail(err, DUET_ERR_ARG, "%s: want an array of numbers or bools, got type %d, %llu elements",
+                    printable(key).c_str(), elem_type, (unsigned long long)n);
     std::string bytes;
     gguf_put<uint32_t>(bytes, DUET_KV_ARRAY);
     gguf_put<uint32_t>(bytes, (uint32_t)elem_type);
     gguf_put<uint64_t>(bytes, n);
     for (uint64_t i = 0; elem_type == DUET_KV_BOOL && i < n; i++)
-        if (((const uint8_t*)data)[i] > 1) return fail(err, DUET_ERR_ARG, "%s: want bools of 0 or 1", printable(key).c_str());
+        if (((const uint8_t*)data)[i] > 1)
+            return fail(err, DUET_ERR_ARG, "%s: want bools of 0 or 1", printable(key).c_str());
     if (n) bytes.append((const char*)data, (size_t)(n * kGgufKvTypes[elem_type].n_bytes));
     return set(key, std::move(bytes), err);
 }
 
-duet_status gguf_writer::set_strings(std::string_view key, const std::string_view* strings, uint64_t n, error_text& err) {
-    if (!strings && n) return fail(err, DUET_ERR_ARG, "%s: want %llu strings, got NULL", printable(key).c_str(), (unsigned long long)n);
+duet_status gguf_writer::set_strings(std::string_view key, const std::string_view* strings, uint64_t n,
+                                     error_text& err) {
+    if (!strings && n)
+        return fail(err, DUET_ERR_ARG, "%s: want %llu strings, got NULL", printable(key).c_str(),
+                    (unsigned long long)n);
     std::string bytes;
     gguf_put<uint32_t>(bytes, DUET_KV_ARRAY);
     gguf_put<uint32_t>(bytes, DUET_KV_STRING);
@@ -139,14 +146,15 @@ duet_status gguf_writer::copy_kv(const gguf_file& from, error_text& err) {
     return DUET_OK;
 }
 
-duet_status gguf_writer::add_tensor(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims, const void* data,
-                                    error_text& err) {
+duet_status gguf_writer::add_tensor(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims,
+                                    const void* data, error_text& err) {
     const std::string shown = printable(name);
     if (name.empty() || name.size() > kGgufMaxNameBytes || gguf_bad_name(name))
-        return fail(err, DUET_ERR_ARG, "tensor \"%s\": want a name of 1 to %u bytes of UTF-8 without control characters", shown.c_str(),
+        return fail(err, DUET_ERR_ARG,
+                    "tensor \"%s\": want a name of 1 to %u bytes of UTF-8 without control characters", shown.c_str(),
                     kGgufMaxNameBytes);
     if (!dims || !data) return fail(err, DUET_ERR_ARG, "tensor %s: want dims and data, got NULL", shown.c_str());
-    tensor      t{std::string(name), type, n_dims, {1, 1, 1, 1}, 0, 0, data};
+    tensor t{std::string(name), type, n_dims, {1, 1, 1, 1}, 0, 0, data};
     std::string why;
     for (int32_t i = 0; n_dims <= 4 && i < n_dims; i++) t.dims[i] = (uint64_t)dims[i];
     if (!gguf_tensor_bytes(type, (uint64_t)(int64_t)n_dims, t.dims, &t.n_bytes, &why))
@@ -159,12 +167,13 @@ duet_status gguf_writer::add_tensor(std::string_view name, int32_t type, int32_t
 
 uint64_t gguf_writer::alignment() const {
     const auto it = i_entry_.find("general.alignment");
-    return it == i_entry_.end() ? kGgufDefaultAlignment : gguf_load<uint32_t>((const uint8_t*)entries_[it->second].bytes.data() + 4);
+    return it == i_entry_.end() ? kGgufDefaultAlignment
+                                : gguf_load<uint32_t>((const uint8_t*)entries_[it->second].bytes.data() + 4);
 }
 
 std::string gguf_writer::header() const {
-    std::string    bytes = "GGUF";
-    uint64_t       offset = 0;
+    std::string bytes = "GGUF";
+    uint64_t offset = 0;
     const uint64_t align = alignment();
     gguf_put<uint32_t>(bytes, 3);
     gguf_put<uint64_t>(bytes, tensors_.size());
@@ -193,11 +202,12 @@ uint64_t gguf_writer::size() const {
 
 duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& err) const {
     if (!write) return fail(err, DUET_ERR_ARG, "want a write callback, got NULL");
-    constexpr uint64_t kPieceBytes = 16u << 20;  // the callback gets a chance to stop
-    const std::string  head = header(), zeros((size_t)alignment(), '\0');
+    constexpr uint64_t kPieceBytes = 16u << 20; // the callback gets a chance to stop
+    const std::string head = header(), zeros((size_t)alignment(), '\0');
     auto put = [&](const void* data, uint64_t n_bytes) {
         for (uint64_t at = 0; at < n_bytes; at += kPieceBytes)
-            if (const int32_t code = write(user, (const char*)data + at, std::min(kPieceBytes, n_bytes - at)); code != 0)
+            if (const int32_t code = write(user, (const char*)data + at, std::min(kPieceBytes, n_bytes - at));
+                code != 0)
                 return fail(err, DUET_ERR_IO, "writing failed with %d", code);
         return (duet_status)DUET_OK;
     };
@@ -212,7 +222,7 @@ duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& er
 duet_status gguf_writer::save(const char* path, error_text& err) const {
     if (!path || !*path) return fail(err, DUET_ERR_ARG, "want a path to write to, got %s", path ? "\"\"" : "NULL");
     const std::string shown = printable(path, kGgufPathBytes);
-    const bool        in_place = gguf_is_special(path);
+    const bool in_place = gguf_is_special(path);
     const std::string temporary = in_place ? path : std::string(path) + ".part";
     auto failed = [&](const char* what) {
         const std::string why = std::generic_category().message(errno);
@@ -220,7 +230,9 @@ duet_status gguf_writer::save(const char* path, error_text& err) const {
         return fail(err, DUET_ERR_IO, "%s: %s: %s", shown.c_str(), what, why.c_str());
     };
     gguf_file_sink sink{std::fopen(temporary.c_str(), "wb")};
-    if (!sink.out) return fail(err, DUET_ERR_IO, "%s: cannot be written: %s", shown.c_str(), std::generic_category().message(errno).c_str());
+    if (!sink.out)
+        return fail(err, DUET_ERR_IO, "%s: cannot be written: %s", shown.c_str(),
+                    std::generic_category().message(errno).c_str());
     errno = 0;
     duet_status status;
     try {
@@ -232,10 +244,13 @@ duet_status gguf_writer::save(const char* path, error_text& err) const {
     }
     const int save_errno = errno;
     const bool is_closed = std::fclose(sink.out) == 0;
-    if (status != DUET_OK) { errno = save_errno; return failed("writing failed"); }
+    if (status != DUET_OK) {
+        errno = save_errno;
+        return failed("writing failed");
+    }
     if (!is_closed) return failed("writing failed");
     if (!in_place && std::rename(temporary.c_str(), path) != 0) return failed("cannot be renamed into place");
     return DUET_OK;
 }
 
-}  // namespace duet
+} // namespace duet

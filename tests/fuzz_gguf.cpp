@@ -2,7 +2,7 @@
 #include "../models/gguf.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {
-    duet::gguf_file  file;
+    duet::gguf_file file;
     duet::error_text err;
     if (file.open_memory(data, n_bytes, err) != DUET_OK) return err.text.empty() ? __builtin_trap(), 0 : 0;
     uint64_t sum = 0;

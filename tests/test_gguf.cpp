@@ -1,4 +1,5 @@
-// tests/test_gguf.cpp: the GGUF reader and writer, typed reads, split files, what may be opened at all, and the file half of runtime.h.
+// tests/test_gguf.cpp: the GGUF reader and writer, typed reads, split files, what may be opened at all, and the file
+// half of runtime.h.
 #include "../models/gguf.h"
 #include "doctest.h"
 #include "hostile.h"
@@ -9,8 +10,8 @@
 #include <filesystem>
 
 #ifndef _WIN32
-#  include <sys/stat.h>
-#  include <unistd.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #endif
 
 namespace {
@@ -34,7 +35,7 @@ struct temp_folder {
 };
 
 std::string open_error(const std::string& path, duet_status want) {
-    duet::gguf_file  file;
+    duet::gguf_file file;
     duet::error_text err;
     CHECK(file.open(path.c_str(), err) == want);
     return err.text;
@@ -46,7 +47,7 @@ int32_t append_bytes(void* user, const void* data, uint64_t n_bytes) {
 }
 
 std::string saved(const duet::gguf_writer& writer) {
-    std::string      bytes;
+    std::string bytes;
     duet::error_text err;
     CHECK(writer.save_to(append_bytes, &bytes, err) == DUET_OK);
     CHECK(writer.size() == bytes.size());
@@ -57,7 +58,9 @@ std::string saved(const duet::gguf_writer& writer) {
 raw_gguf part_of(int i_part, int n_parts) {
     raw_gguf f;
     if (i_part == 0) f.set("general.architecture", raw_text("llama")).set("general.name", raw_text("split"));
-    f.set("split.no", raw_u32((uint32_t)i_part)).set("split.count", raw_u32((uint32_t)n_parts)).set("split.tensors.count", raw_i32(n_parts));
+    f.set("split.no", raw_u32((uint32_t)i_part))
+        .set("split.count", raw_u32((uint32_t)n_parts))
+        .set("split.tensors.count", raw_i32(n_parts));
     return f.add("t" + std::to_string(i_part), {8}, 0, 32);
 }
 
@@ -67,18 +70,20 @@ std::string part_name(int no, int count) {
     return text;
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("gguf: what the writer writes the reader gives back") {
     duet::gguf_writer w;
-    duet::error_text  err;
-    float             data[64];
+    duet::error_text err;
+    float data[64];
     for (int i = 0; i < 64; i++) data[i] = (float)i;
     const std::string_view texts[] = {"a", "", std::string_view("\0\xff", 2)};
-    const int32_t          ints[] = {1, -2, 3};
-    const int64_t          dims[] = {8, 4, 2}, one[] = {5};
+    const int32_t ints[] = {1, -2, 3};
+    const int64_t dims[] = {8, 4, 2}, one[] = {5};
+    // clang-format off
     struct { int32_t type; int64_t min, max; } const types[] = {{DUET_KV_U8, 0, 255}, {DUET_KV_I8, -128, 127}, {DUET_KV_U16, 0, 65535}, {DUET_KV_I16, -32768, 32767},
         {DUET_KV_U32, 0, UINT32_MAX}, {DUET_KV_I32, INT32_MIN, INT32_MAX}, {DUET_KV_BOOL, 0, 1}, {DUET_KV_U64, 0, INT64_MAX}, {DUET_KV_I64, INT64_MIN, INT64_MAX}};
+    // clang-format on
     for (const auto& t : types) {
         const std::string key = "int." + std::to_string(t.type);
         CHECK(w.set_int(key + ".min", t.type, t.min, err) == DUET_OK);
@@ -106,7 +111,7 @@ TEST_CASE("gguf: what the writer writes the reader gives back") {
     CHECK(f.version == 3);
     CHECK(f.tensors.size() == 2);
     for (const auto& t : types) {
-        int64_t           min = 1, max = 1;
+        int64_t min = 1, max = 1;
         const std::string key = "int." + std::to_string(t.type);
         CHECK(duet::gguf_file::value_int(*f.find(key + ".min"), 0, &min));
         CHECK(duet::gguf_file::value_int(*f.find(key + ".max"), 0, &max));
@@ -141,10 +146,10 @@ TEST_CASE("gguf: what the writer writes the reader gives back") {
 
 TEST_CASE("gguf: the writer refuses what the reader would refuse") {
     duet::gguf_writer w;
-    duet::error_text  err;
-    const float       data[64] = {};
-    const int64_t     dims[] = {32, 2}, zero[] = {0}, odd[] = {33}, huge[] = {INT64_MAX, 2};
-    const uint8_t     bools[] = {0, 2};
+    duet::error_text err;
+    const float data[64] = {};
+    const int64_t dims[] = {32, 2}, zero[] = {0}, odd[] = {33}, huge[] = {INT64_MAX, 2};
+    const uint8_t bools[] = {0, 2};
     CHECK(w.set_int("", DUET_KV_U32, 1, err) == DUET_ERR_ARG);
     CHECK(w.set_int("a\n", DUET_KV_U32, 1, err) == DUET_ERR_ARG);
     CHECK(w.set_int(std::string(65536, 'k'), DUET_KV_U32, 1, err) == DUET_ERR_ARG);
@@ -155,7 +160,8 @@ TEST_CASE("gguf: the writer refuses what the reader would refuse") {
     CHECK(w.set_array("a", DUET_KV_ARRAY, bools, 2, err) == DUET_ERR_ARG);
     CHECK(w.set_array("a", DUET_KV_STRING, bools, 2, err) == DUET_ERR_ARG);
     CHECK(w.set_array("a", DUET_KV_BOOL, bools, 2, err) == DUET_ERR_ARG);
-    for (const int64_t bad : {0, 3, 4, 33, 1 << 21}) CHECK(w.set_int("general.alignment", DUET_KV_U32, bad, err) == DUET_ERR_ARG);
+    for (const int64_t bad : {0, 3, 4, 33, 1 << 21})
+        CHECK(w.set_int("general.alignment", DUET_KV_U32, bad, err) == DUET_ERR_ARG);
     CHECK(w.set_string("general.alignment", "32", err) == DUET_ERR_ARG);
     CHECK(w.set_int("general.alignment", DUET_KV_I64, 32, err) == DUET_ERR_ARG);
     CHECK(w.add_tensor("", 0, 2, dims, data, err) == DUET_ERR_ARG);
@@ -173,13 +179,13 @@ TEST_CASE("gguf: the writer refuses what the reader would refuse") {
     CHECK(w.add_tensor("t", 0, 2, dims, data, err) == DUET_OK);
     CHECK(w.add_tensor("t", 0, 2, dims, data, err) == DUET_ERR_ARG);
     CHECK(w.save_to([](void*, const void*, uint64_t) { return (int32_t)7; }, nullptr, err) == DUET_ERR_IO);
-    CHECK(saved(w).size() == (24 + 8 + 1 + 4 + 16 + 4 + 8 + 31) / 32 * 32 + 256);  // nothing refused has left a trace
+    CHECK(saved(w).size() == (24 + 8 + 1 + 4 + 16 + 4 + 8 + 31) / 32 * 32 + 256); // nothing refused has left a trace
 }
 
 TEST_CASE("gguf: typed reads check kind and range, and name key, offset, wanted and found") {
     const std::string bytes = tiny_file().bytes();
-    duet::gguf_file   f;
-    duet::error_text  err;
+    duet::gguf_file f;
+    duet::error_text err;
     REQUIRE(f.open_memory(bytes.data(), bytes.size(), err) == DUET_OK);
     uint32_t u = 99;
     CHECK(f.get_u32("a.u8", true, 0, 255, &u, err) == DUET_OK);
@@ -189,7 +195,8 @@ TEST_CASE("gguf: typed reads check kind and range, and name key, offset, wanted 
     CHECK(f.get_u32("absent", true, 0, 255, &u, err) == DUET_ERR_FORMAT);
     CHECK(err.text == "memory: absent: the required key is absent");
     CHECK(f.get_u32("a.u32", true, 8, 255, &u, err) == DUET_ERR_FORMAT);
-    CHECK(err.text == "memory: a.u32: at byte " + std::to_string(f.find("a.u32")->offset) + ": want an integer from 8 to 255, got the u32 7");
+    CHECK(err.text == "memory: a.u32: at byte " + std::to_string(f.find("a.u32")->offset) +
+                          ": want an integer from 8 to 255, got the u32 7");
     for (const char* key : {"a.i32", "a.u64", "a.f32", "a.bool", "a.ints", "general.name", "a.f64"})
         CHECK(f.get_u32(key, true, 0, UINT32_MAX, &u, err) == DUET_ERR_FORMAT);
     CHECK(err.text.find("got the f64 0.25") != std::string::npos);
@@ -220,7 +227,7 @@ TEST_CASE("gguf: typed reads check kind and range, and name key, offset, wanted 
     CHECK(err.text.find("got -2 for layer 1") != std::string::npos);
     CHECK(list.size() == 2);
 
-    raw_gguf          odd = tiny_file();
+    raw_gguf odd = tiny_file();
     const std::string odd_bytes = odd.set("nan", raw_f32(std::nanf(""))).bytes();
     REQUIRE(f.open_memory(odd_bytes.data(), odd_bytes.size(), err) == DUET_OK);
     CHECK(f.get_f32("nan", true, -INFINITY, INFINITY, &x, err) == DUET_ERR_FORMAT);
@@ -249,8 +256,10 @@ TEST_CASE("gguf: paths that are no model file, each with its own message") {
     CHECK(open_error("/dev/zero", DUET_ERR_IO).find("got a character device") != std::string::npos);
     CHECK(open_error(t.write("empty.gguf", ""), DUET_ERR_IO).find("empty file") != std::string::npos);
     CHECK(open_error("", DUET_ERR_ARG).find("path") != std::string::npos);
-    CHECK(open_error(t.write("page.gguf", "<!DOCTYPE html>\n<html>404</html>"), DUET_ERR_FORMAT).find("an HTML page: probably a failed download") != std::string::npos);
-    CHECK(open_error(t.write("n\xff\n.gguf", "GGUF"), DUET_ERR_FORMAT).find("n\\xFF\\x0A.gguf: header: at byte 4") != std::string::npos);
+    CHECK(open_error(t.write("page.gguf", "<!DOCTYPE html>\n<html>404</html>"), DUET_ERR_FORMAT)
+              .find("an HTML page: probably a failed download") != std::string::npos);
+    CHECK(open_error(t.write("n\xff\n.gguf", "GGUF"), DUET_ERR_FORMAT).find("n\\xFF\\x0A.gguf: header: at byte 4") !=
+          std::string::npos);
     const std::string good = t.write("caf\xc3\xa9.gguf", tiny_file().bytes());
     CHECK(open_error(good, DUET_OK) == "");
 }
@@ -258,13 +267,13 @@ TEST_CASE("gguf: paths that are no model file, each with its own message") {
 
 TEST_CASE("gguf: split files") {
     temp_folder t;
-    auto        write_all = [&](int n_parts) {
+    auto write_all = [&](int n_parts) {
         for (int i = 0; i < n_parts; i++) t.write(part_name(i + 1, n_parts), part_of(i, n_parts).bytes());
     };
     write_all(3);
     const std::string first = t.file(part_name(1, 3));
-    duet::gguf_file   f;
-    duet::error_text  err;
+    duet::gguf_file f;
+    duet::error_text err;
     REQUIRE_MESSAGE(f.open(first.c_str(), err) == DUET_OK, err.text);
     CHECK(f.n_parts == 3);
     REQUIRE(f.tensors.size() == 3);
@@ -272,15 +281,17 @@ TEST_CASE("gguf: split files") {
     CHECK(f.find_tensor("t2")->i_file == 2);
     f.will_need(f.tensors[2]);
     duet::gguf_writer w;
-    CHECK(w.copy_kv(f, err) == DUET_OK);  // without the split keys: what is written is one file
+    CHECK(w.copy_kv(f, err) == DUET_OK); // without the split keys: what is written is one file
     CHECK(saved(w).find("split.") == std::string::npos);
 
+    // clang-format off
     struct { int i_part; const char* key; std::string value; const char* want; } const wrong[] = {
         {1, "split.no", raw_u32(2), "split.no"}, {1, "split.no", raw_u32(0), "split.no"}, {2, "split.count", raw_u32(4), "split.count"},
         {2, "split.count", raw_u32(1), "split."}, {1, "split.tensors.count", raw_i32(4), "split.tensors.count"},
         {0, "split.tensors.count", raw_i32(4), "split.tensors.count"}, {0, "split.count", raw_u32(2), "split.count"},
         {0, "split.count", raw_u32(4), "split.count"}, {0, "split.count", raw_u32(1u << 31), "split.count"}, {0, "split.no", raw_u32(1), "split.no"},
         {0, "split.no", raw_u32(3), "split.no"}, {1, "general.name", raw_text("another"), "another model"}, {2, "general.architecture", raw_text("qwen2"), "another model"}};
+    // clang-format on
     for (const auto& c : wrong) {
         write_all(3);
         t.write(part_name(c.i_part + 1, 3), part_of(c.i_part, 3).set(c.key, c.value).bytes());
@@ -288,7 +299,7 @@ TEST_CASE("gguf: split files") {
         CHECK(open_error(first, DUET_ERR_FORMAT).find(c.want) != std::string::npos);
     }
     write_all(3);
-    t.write(part_name(3, 3), part_of(1, 3).bytes());  // the same part twice
+    t.write(part_name(3, 3), part_of(1, 3).bytes()); // the same part twice
     CHECK(open_error(first, DUET_ERR_FORMAT).find("split.no: want 2, got 1") != std::string::npos);
     t.write(part_name(3, 3), part_of(1, 3).set("split.no", raw_u32(2)).bytes());
     CHECK(open_error(first, DUET_ERR_FORMAT).find("tensor t1") != std::string::npos);
@@ -299,21 +310,25 @@ TEST_CASE("gguf: split files") {
     fs::remove(t.file(part_name(3, 3)));
     CHECK(open_error(first, DUET_ERR_IO).find("part 3 of 3") != std::string::npos);
     CHECK(open_error(t.file(part_name(2, 3)), DUET_ERR_FORMAT).find(part_name(1, 3)) != std::string::npos);
-    CHECK(open_error(t.write("model.gguf", part_of(0, 3).bytes()), DUET_ERR_FORMAT).find("split.count") != std::string::npos);
-    CHECK(open_error(t.write("-of-00003.gguf", part_of(0, 3).bytes()), DUET_ERR_FORMAT).find("split.count") != std::string::npos);
-    CHECK(open_error(t.write("model-0001x-of-00003.gguf", part_of(0, 3).bytes()), DUET_ERR_FORMAT).find("split.count") != std::string::npos);
+    CHECK(open_error(t.write("model.gguf", part_of(0, 3).bytes()), DUET_ERR_FORMAT).find("split.count") !=
+          std::string::npos);
+    CHECK(open_error(t.write("-of-00003.gguf", part_of(0, 3).bytes()), DUET_ERR_FORMAT).find("split.count") !=
+          std::string::npos);
+    CHECK(
+        open_error(t.write("model-0001x-of-00003.gguf", part_of(0, 3).bytes()), DUET_ERR_FORMAT).find("split.count") !=
+        std::string::npos);
     const std::string bytes = part_of(0, 3).bytes();
     CHECK(f.open_memory(bytes.data(), bytes.size(), err) == DUET_ERR_FORMAT);
     CHECK(err.text.find("open split files by path") != std::string::npos);
 }
 
 TEST_CASE("gguf: saving") {
-    temp_folder       t;
+    temp_folder t;
     duet::gguf_writer w;
-    duet::error_text  err;
+    duet::error_text err;
     const std::string path = t.file("out.gguf");
-    const float       data[4] = {1, 2, 3, 4};
-    const int64_t     dims[] = {4};
+    const float data[4] = {1, 2, 3, 4};
+    const int64_t dims[] = {4};
     CHECK(w.add_tensor("t", 0, 1, dims, data, err) == DUET_OK);
     CHECK(w.save((t.file("nowhere") + "/out.gguf").c_str(), err) == DUET_ERR_IO);
     CHECK(err.text.find("nowhere/out.gguf: cannot be written") != std::string::npos);
@@ -340,21 +355,22 @@ TEST_CASE("gguf: saving") {
 }
 
 TEST_CASE("gguf: the file half of runtime.h") {
-    temp_folder       t;
+    temp_folder t;
     const std::string path = t.write("tiny.gguf", tiny_file().bytes());
-    duet_file*        f = nullptr;
+    duet_file* f = nullptr;
     REQUIRE(duet_file_open(path.c_str(), &f) == DUET_OK);
     CHECK(duet_file_open(path.c_str(), nullptr) == DUET_ERR_ARG);
     CHECK(duet_file_version(f) == 3);
     CHECK(duet_file_n_kv(f) == 16);
     CHECK(duet_file_n_tensors(f) == 3);
     CHECK(duet_file_n_parts(f) == 1);
-    duet_kv     kv;
+    duet_kv kv;
     duet_tensor tensor;
     duet_string s;
-    int64_t     i = 0;
-    double      d = 0;
-    const int64_t texts = duet_file_find_kv(f, "a.texts"), ints = duet_file_find_kv(f, "a.ints"), f64 = duet_file_find_kv(f, "a.f64");
+    int64_t i = 0;
+    double d = 0;
+    const int64_t texts = duet_file_find_kv(f, "a.texts"), ints = duet_file_find_kv(f, "a.ints"),
+                  f64 = duet_file_find_kv(f, "a.f64");
     CHECK(duet_file_kv(f, texts, &kv) == DUET_OK);
     CHECK(kv.type == DUET_KV_ARRAY);
     CHECK(kv.array_type == DUET_KV_STRING);
@@ -383,7 +399,7 @@ TEST_CASE("gguf: the file half of runtime.h") {
     duet_writer* w = nullptr;
     REQUIRE(duet_writer_create(&w) == DUET_OK);
     CHECK(duet_writer_set_int(w, "a.u32", DUET_KV_U32, 8) == DUET_OK);
-    CHECK(duet_writer_copy_kv(w, f) == DUET_OK);  // keeps the 8
+    CHECK(duet_writer_copy_kv(w, f) == DUET_OK); // keeps the 8
     CHECK(duet_writer_set_int(w, nullptr, DUET_KV_U32, 8) == DUET_ERR_ARG);
     CHECK(std::string(duet_writer_error(w)).find("NULL") != std::string::npos);
     CHECK(duet_writer_copy_kv(w, nullptr) == DUET_ERR_ARG);
@@ -419,12 +435,12 @@ TEST_CASE("gguf: the file half of runtime.h") {
 
 TEST_CASE("gguf: real files open, and a copy of each is the same file") {
     const std::string folder = test_data_path("");
-    int               n_files = 0;
+    int n_files = 0;
     if (!fs::exists(folder)) return say_skipped("gguf: real files", 1, folder + " is not there");
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
         if (entry.path().extension() != ".gguf") continue;
-        duet::gguf_file   f, again;
-        duet::error_text  err;
+        duet::gguf_file f, again;
+        duet::error_text err;
         duet::gguf_writer w;
         CAPTURE(entry.path().string());
         REQUIRE_MESSAGE(f.open(entry.path().c_str(), err) == DUET_OK, err.text);

@@ -1,5 +1,5 @@
-// tests/test_hostile_model.cpp: whole tiny models, and the same with one hyper-parameter, tensor or vocabulary entry that contradicts the
-// rest. Each is a well-formed file: only what opens a model can refuse it.
+// tests/test_hostile_model.cpp: whole tiny models, and the same with one hyper-parameter, tensor or vocabulary entry
+// that contradicts the rest. Each is a well-formed file: only what opens a model can refuse it.
 #include "hostile.h"
 
 #include <algorithm>
@@ -9,14 +9,15 @@
 namespace {
 
 constexpr uint32_t kDim = 32, kLayers = 2, kHeads = 2, kKvHeads = 1, kFfn = 64;
-const float        kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+const float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
 
 // UTF-8 of the character that stands for a byte in byte-level BPE (gpt-2's bytes_to_unicode).
 std::string bpe_byte(int byte) {
     static const std::vector<int> code = [] {
         std::vector<int> c(256);
-        int              next = 256;
-        for (int b = 0; b < 256; b++) c[b] = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae ? b : next++;
+        int next = 256;
+        for (int b = 0; b < 256; b++)
+            c[b] = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae ? b : next++;
         return c;
     }();
     const int c = code[byte];
@@ -25,13 +26,20 @@ std::string bpe_byte(int byte) {
 
 raw_gguf llama_without_vocab(uint64_t n_vocab) {
     raw_gguf f;
-    f.set("general.architecture", raw_text("llama")).set("general.name", raw_text("tiny llama")).set("general.file_type", raw_u32(0));
-    f.set("llama.block_count", raw_u32(kLayers)).set("llama.context_length", raw_u32(128)).set("llama.embedding_length", raw_u32(kDim));
+    f.set("general.architecture", raw_text("llama"))
+        .set("general.name", raw_text("tiny llama"))
+        .set("general.file_type", raw_u32(0));
+    f.set("llama.block_count", raw_u32(kLayers))
+        .set("llama.context_length", raw_u32(128))
+        .set("llama.embedding_length", raw_u32(kDim));
     f.set("llama.feed_forward_length", raw_u32(kFfn)).set("llama.attention.head_count", raw_u32(kHeads));
-    f.set("llama.attention.head_count_kv", raw_u32(kKvHeads)).set("llama.attention.layer_norm_rms_epsilon", raw_f32(1e-5f));
+    f.set("llama.attention.head_count_kv", raw_u32(kKvHeads))
+        .set("llama.attention.layer_norm_rms_epsilon", raw_f32(1e-5f));
     f.set("llama.rope.dimension_count", raw_u32(kDim / kHeads)).set("llama.rope.freq_base", raw_f32(10000.0f));
     f.set("llama.vocab_size", raw_u32((uint32_t)n_vocab));
-    auto matrix = [&](const std::string& name, uint64_t n_in, uint64_t n_out) { f.add(name, {n_in, n_out}, 0, n_in * n_out * 4); };
+    auto matrix = [&](const std::string& name, uint64_t n_in, uint64_t n_out) {
+        f.add(name, {n_in, n_out}, 0, n_in * n_out * 4);
+    };
     matrix("token_embd.weight", kDim, n_vocab);
     f.add("output_norm.weight", {kDim}, 0, kDim * 4);
     matrix("output.weight", kDim, n_vocab);
@@ -57,10 +65,37 @@ std::vector<std::string> spm_tokens() {
         snprintf(text, sizeof text, "<0x%02X>", b);
         tokens.push_back(text);
     }
-    for (const char* t : {"\xe2\x96\x81", "a", "b", "c", "d", "e", "h", "i", "l", "n", "o", "r", "s", "t", "w", "th", "he", "the", "an", "and",
-                          "\xe2\x96\x81t", "\xe2\x96\x81the", "in", "er", "re", "on", "at", "st", "lo"})
+    for (const char* t : {"\xe2\x96\x81",
+                          "a",
+                          "b",
+                          "c",
+                          "d",
+                          "e",
+                          "h",
+                          "i",
+                          "l",
+                          "n",
+                          "o",
+                          "r",
+                          "s",
+                          "t",
+                          "w",
+                          "th",
+                          "he",
+                          "the",
+                          "an",
+                          "and",
+                          "\xe2\x96\x81t",
+                          "\xe2\x96\x81the",
+                          "in",
+                          "er",
+                          "re",
+                          "on",
+                          "at",
+                          "st",
+                          "lo"})
         tokens.push_back(t);
-    return tokens;  // 3 + 256 + 29
+    return tokens; // 3 + 256 + 29
 }
 std::vector<float> spm_scores(size_t n) {
     std::vector<float> scores(n, 0.0f);
@@ -79,15 +114,17 @@ std::vector<std::string> bpe_tokens() {
     return tokens;
 }
 
-const std::string kTokens = "tokenizer.ggml.tokens", kScores = "tokenizer.ggml.scores", kTypes = "tokenizer.ggml.token_type",
-                  kMerges = "tokenizer.ggml.merges";
+const std::string kTokens = "tokenizer.ggml.tokens", kScores = "tokenizer.ggml.scores",
+                  kTypes = "tokenizer.ggml.token_type", kMerges = "tokenizer.ggml.merges";
 
-}  // namespace
+} // namespace
 
 raw_gguf tiny_llama() {
     const auto tokens = spm_tokens();
-    raw_gguf   f = llama_without_vocab(tokens.size());
-    f.set("tokenizer.ggml.model", raw_text("llama")).set("tokenizer.ggml.pre", raw_text("default")).set(kTokens, raw_texts(tokens));
+    raw_gguf f = llama_without_vocab(tokens.size());
+    f.set("tokenizer.ggml.model", raw_text("llama"))
+        .set("tokenizer.ggml.pre", raw_text("default"))
+        .set(kTokens, raw_texts(tokens));
     f.set(kScores, raw_f32s(spm_scores(tokens.size()))).set(kTypes, raw_i32s(spm_types(tokens.size())));
     f.set("tokenizer.ggml.bos_token_id", raw_u32(1)).set("tokenizer.ggml.eos_token_id", raw_u32(2));
     f.set("tokenizer.ggml.unknown_token_id", raw_u32(0)).set("tokenizer.ggml.add_bos_token", raw_bool(1));
@@ -95,11 +132,13 @@ raw_gguf tiny_llama() {
 }
 
 raw_gguf tiny_llama_bpe() {
-    const auto           tokens = bpe_tokens();
-    raw_gguf             f = llama_without_vocab(tokens.size());
+    const auto tokens = bpe_tokens();
+    raw_gguf f = llama_without_vocab(tokens.size());
     std::vector<int32_t> types(tokens.size(), 1);
     types.back() = 3;
-    f.set("tokenizer.ggml.model", raw_text("gpt2")).set("tokenizer.ggml.pre", raw_text("gpt-2")).set(kTokens, raw_texts(tokens));
+    f.set("tokenizer.ggml.model", raw_text("gpt2"))
+        .set("tokenizer.ggml.pre", raw_text("gpt-2"))
+        .set(kTokens, raw_texts(tokens));
     f.set(kTypes, raw_i32s(types));
     f.set(kMerges, raw_texts({"t h", "th e", "i n", "\xc4\xa0 t", "\xc4\xa0 the", "e r", "o n"}));
     f.set("tokenizer.ggml.eos_token_id", raw_u32(263)).set("tokenizer.ggml.bos_token_id", raw_u32(263));
@@ -113,7 +152,8 @@ void add_tensor_model_cases(hostile_list& out) {
     for (const auto& t : good.tensors) {
         raw_gguf f = tiny_llama();
         f.drop(t.name);
-        if (t.name != "output.weight") out.add("26 missing " + t.name, f, t.name);  // without it the embedding serves twice
+        if (t.name != "output.weight")
+            out.add("26 missing " + t.name, f, t.name); // without it the embedding serves twice
         f = tiny_llama();
         f.at(t.name).dims[0] *= 2;
         f.at(t.name).n_bytes *= 2;
@@ -129,7 +169,7 @@ void add_tensor_model_cases(hostile_list& out) {
         f.at(t.name).dims.push_back(2);
         f.at(t.name).n_bytes *= 2;
         out.add("26 another dimension " + t.name, f, t.name);
-        for (const uint32_t type : {9u, 24u, 26u, 28u}) {  // Q8_1, I8, I32, F64
+        for (const uint32_t type : {9u, 24u, 26u, 28u}) { // Q8_1, I8, I32, F64
             f = tiny_llama();
             f.at(t.name).type = type;
             f.at(t.name).n_bytes *= 2;
@@ -137,12 +177,13 @@ void add_tensor_model_cases(hostile_list& out) {
         }
         if (t.name.find("norm") == std::string::npos) continue;
         f = tiny_llama();
-        f.at(t.name).type = 8;  // a norm as Q8_0
+        f.at(t.name).type = 8; // a norm as Q8_0
         f.at(t.name).n_bytes = kDim / 32 * 34;
         out.add("26 quantized " + t.name, f, t.name);
     }
-    for (const char* name : {"unknown.weight", "blk.2.attn_norm.weight", "blk.0.attn_qq.weight", "blk.00.attn_norm.weight", "blk.-1.attn_norm.weight",
-                             "blk.0.attn_norm.weight2", "output_norm.bias2", "%s%n"}) {
+    for (const char* name :
+         {"unknown.weight", "blk.2.attn_norm.weight", "blk.0.attn_qq.weight", "blk.00.attn_norm.weight",
+          "blk.-1.attn_norm.weight", "blk.0.attn_norm.weight2", "output_norm.bias2", "%s%n"}) {
         raw_gguf f = tiny_llama();
         f.add(name, {kDim}, 0, kDim * 4);
         out.add(std::string("26 unknown ") + name, f, name);
@@ -153,8 +194,9 @@ void add_tensor_model_cases(hostile_list& out) {
 }
 
 void add_key_model_cases(hostile_list& out) {
-    const char* const ints[] = {"block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
-                                "attention.head_count_kv", "rope.dimension_count", "vocab_size"};
+    const char* const ints[] = {
+        "block_count",          "context_length",          "embedding_length",     "feed_forward_length",
+        "attention.head_count", "attention.head_count_kv", "rope.dimension_count", "vocab_size"};
     const char* const floats[] = {"attention.layer_norm_rms_epsilon", "rope.freq_base"};
     auto with = [](const std::string& key, std::string value) {
         raw_gguf f = tiny_llama();
@@ -162,20 +204,27 @@ void add_key_model_cases(hostile_list& out) {
         return f;
     };
     for (const std::string key : ints) {
-        const std::string values[] = {raw_text("2"), raw_f32(2), raw_bool(1), raw_texts({"2", "2"}), raw_f32s({2, 2}), raw_i32(-1), raw_i32s({}), raw_i32s({-1, -1})};
-        for (size_t i = 0; i < std::size(values); i++) out.add("15 llama." + key + " as value " + hostile_number(i), with(key, values[i]), "llama." + key);
+        const std::string values[] = {raw_text("2"),    raw_f32(2),  raw_bool(1),  raw_texts({"2", "2"}),
+                                      raw_f32s({2, 2}), raw_i32(-1), raw_i32s({}), raw_i32s({-1, -1})};
+        for (size_t i = 0; i < std::size(values); i++)
+            out.add("15 llama." + key + " as value " + hostile_number(i), with(key, values[i]), "llama." + key);
         for (const uint32_t v : {0u, 1u << 31, ~0u})
-            if (v || key != "rope.dimension_count") out.add("29-34 llama." + key + " = " + hostile_number(v), with(key, raw_u32(v)), "llama." + key);
+            if (v || key != "rope.dimension_count")
+                out.add("29-34 llama." + key + " = " + hostile_number(v), with(key, raw_u32(v)), "llama." + key);
     }
     for (const std::string key : floats) {
-        const std::string values[] = {raw_text("2"), raw_u32(2), raw_f32s({2, 2}), raw_f32(0), raw_f32(-1), raw_f32(kNan), raw_f32(kInf), raw_f32(-kInf)};
-        for (size_t i = 0; i < std::size(values); i++) out.add("31-32 llama." + key + " as value " + hostile_number(i), with(key, values[i]), "llama." + key);
+        const std::string values[] = {raw_text("2"), raw_u32(2),    raw_f32s({2, 2}), raw_f32(0),
+                                      raw_f32(-1),   raw_f32(kNan), raw_f32(kInf),    raw_f32(-kInf)};
+        for (size_t i = 0; i < std::size(values); i++)
+            out.add("31-32 llama." + key + " as value " + hostile_number(i), with(key, values[i]), "llama." + key);
     }
-    for (const char* key : {"block_count", "context_length", "embedding_length", "attention.head_count", "attention.layer_norm_rms_epsilon"}) {
+    for (const char* key : {"block_count", "context_length", "embedding_length", "attention.head_count",
+                            "attention.layer_norm_rms_epsilon"}) {
         raw_gguf f = tiny_llama();
         f.erase(std::string("llama.") + key);
         out.add(std::string("15 missing llama.") + key, f, std::string("llama.") + key);
     }
+    // clang-format off
     struct { const char* key; std::string value; const char* want; } const wrong[] = {
         {"block_count", raw_u32(1), "blk.1."}, {"block_count", raw_u32(3), "blk.2."}, {"block_count", raw_u32(513), "block_count"},
         {"embedding_length", raw_u32(33), "embedding_length|embd"}, {"embedding_length", raw_u32(64), "embd"}, {"embedding_length", raw_u32(16), "embd"},
@@ -199,7 +248,10 @@ void add_key_model_cases(hostile_list& out) {
         {"expert_used_count", raw_u32(2), "expert"}, {"expert_count", raw_u32(4), "expert"}, {"expert_count", raw_u32(1u << 31), "expert"},
         {"attention.sliding_window", raw_i32(-1), "sliding_window"}, {"attention.sliding_window", raw_text("64"), "sliding_window"},
         {"vocab_size", raw_u32(287), "vocab_size"}, {"vocab_size", raw_u32(289), "vocab_size"}};
-    for (const auto& w : wrong) out.add(std::string("29-35 ") + w.key + " for " + w.want + " " + hostile_number(out.cases.size()), with(w.key, w.value), w.want);
+    // clang-format on
+    for (const auto& w : wrong)
+        out.add(std::string("29-35 ") + w.key + " for " + w.want + " " + hostile_number(out.cases.size()),
+                with(w.key, w.value), w.want);
     raw_gguf f = with("expert_count", raw_u32(4));
     f.set("llama.expert_used_count", raw_u32(5));
     out.add("33 5 of 4 experts", f, "expert");
@@ -219,28 +271,30 @@ void add_key_model_cases(hostile_list& out) {
 }
 
 void add_vocab_model_cases(hostile_list& out) {
-    const auto   tokens = spm_tokens();
+    const auto tokens = spm_tokens();
     const size_t n = tokens.size();
-    auto         with_token = [&](size_t i, std::string text) {
-        auto     changed = tokens;
+    auto with_token = [&](size_t i, std::string text) {
+        auto changed = tokens;
         raw_gguf f = tiny_llama();
         changed[i] = std::move(text);
         f.set(kTokens, raw_texts(changed));
         return f;
     };
     auto with_type = [&](size_t i, int32_t type) {
-        auto     types = spm_types(n);
+        auto types = spm_types(n);
         raw_gguf f = tiny_llama();
         types[i] = type;
         f.set(kTypes, raw_i32s(types));
         return f;
     };
     auto with_n = [&](size_t n_tokens, size_t n_scores, size_t n_types) {
-        auto     changed = tokens;
+        auto changed = tokens;
         raw_gguf f = tiny_llama();
         while (changed.size() < n_tokens) changed.push_back("new" + hostile_number(changed.size()));
         changed.resize(n_tokens);
-        f.set(kTokens, raw_texts(changed)).set(kScores, raw_f32s(spm_scores(n_scores))).set(kTypes, raw_i32s(spm_types(n_types)));
+        f.set(kTokens, raw_texts(changed))
+            .set(kScores, raw_f32s(spm_scores(n_scores)))
+            .set(kTypes, raw_i32s(spm_types(n_types)));
         return f;
     };
     auto with = [](const std::string& key, std::string value) {
@@ -256,21 +310,25 @@ void add_vocab_model_cases(hostile_list& out) {
         f.erase("llama.vocab_size");
         out.add("40 vocabulary without vocab_size of " + hostile_number(m), f, "token_embd|tokens");
     }
-    for (const int32_t type : {-1, 99, INT32_MIN}) out.add("36 token type " + std::to_string(type), with_type(270, type), "token_type");
+    for (const int32_t type : {-1, 99, INT32_MIN})
+        out.add("36 token type " + std::to_string(type), with_type(270, type), "token_type");
     out.add("36 duplicate", with_token(270, "a"), "tokens");
     out.add("36 duplicate of a control token", with_token(2, "<s>"), "tokens");
     out.add("36 empty", with_token(270, ""), "tokens");
     out.add("36 bad UTF-8", with_token(270, "ÿþ"), "tokens");
     for (const float score : {kNan, kInf}) {
-        auto     scores = spm_scores(n);
+        auto scores = spm_scores(n);
         raw_gguf f = tiny_llama();
         scores[270] = score;
         f.set(kScores, raw_f32s(scores));
         out.add("36 score " + std::to_string(score), f, "scores");
     }
-    for (const char* key : {"bos_token_id", "eos_token_id", "padding_token_id", "unknown_token_id", "eot_token_id", "eom_token_id", "seperator_token_id"})
-        for (const uint32_t id : {(uint32_t)n, (uint32_t)n + 1, 1u << 31, ~0u - 1}) out.add(std::string("37 ") + key + " " + hostile_number(id), with(key, raw_u32(id)), key);
-    for (const char* bad : {"<0x-1>", "<0xZZ>", "<0x1>", "<0x100>", "<0x>", "x", "<0x1G>"}) out.add(std::string("39 byte token ") + bad, with_token(68, bad), "tokens|byte");
+    for (const char* key : {"bos_token_id", "eos_token_id", "padding_token_id", "unknown_token_id", "eot_token_id",
+                            "eom_token_id", "seperator_token_id"})
+        for (const uint32_t id : {(uint32_t)n, (uint32_t)n + 1, 1u << 31, ~0u - 1})
+            out.add(std::string("37 ") + key + " " + hostile_number(id), with(key, raw_u32(id)), key);
+    for (const char* bad : {"<0x-1>", "<0xZZ>", "<0x1>", "<0x100>", "<0x>", "x", "<0x1G>"})
+        out.add(std::string("39 byte token ") + bad, with_token(68, bad), "tokens|byte");
     {
         auto types = spm_types(n);
         auto changed = tokens;
@@ -296,7 +354,8 @@ void add_vocab_model_cases(hostile_list& out) {
         file.set("tokenizer.ggml." + key, std::move(value));
         return file;
     };
-    for (const char* bad : {"th", "", " ", "a ", " a", "q zz", "zz q"}) out.add(std::string("38 merge '") + bad + "'", bpe("merges", raw_texts({"t h", bad})), "merges");
+    for (const char* bad : {"th", "", " ", "a ", " a", "q zz", "zz q"})
+        out.add(std::string("38 merge '") + bad + "'", bpe("merges", raw_texts({"t h", bad})), "merges");
     f = tiny_llama_bpe();
     f.erase("tokenizer.ggml.merges");
     out.add("38 no merges", f, "merges");
@@ -306,7 +365,7 @@ void add_vocab_model_cases(hostile_list& out) {
     out.add("39 charsmap of 3 bytes", f, "charsmap");
 }
 
-}  // namespace
+} // namespace
 
 std::vector<hostile_case> hostile_model_cases() {
     hostile_list out;
@@ -330,7 +389,10 @@ std::vector<hostile_case> control_models() {
     f.set("llama.block_count", raw_i32(2)).set("llama.unknown.key", raw_text("x")).set("general.file_type", raw_u32(7));
     out.add("per-layer arrays, other integer types", f, "");
     f = tiny_llama();
-    f.erase("llama.vocab_size").erase("llama.rope.freq_base").erase("llama.rope.dimension_count").erase("tokenizer.ggml.add_bos_token");
+    f.erase("llama.vocab_size")
+        .erase("llama.rope.freq_base")
+        .erase("llama.rope.dimension_count")
+        .erase("tokenizer.ggml.add_bos_token");
     out.add("without optional keys", f, "");
     f = tiny_llama();
     f.alignment = 64;
