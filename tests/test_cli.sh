@@ -23,7 +23,7 @@ case_of() {
     timeout 60 "$@" >"$dir/out" 2>"$dir/err" </dev/null
     code=$?
     if [ "$code" != "$want" ]; then fail "$name: exit code $code, want $want"; return 1; fi
-    if ! grep -q -e "$pattern" "$dir/err"; then fail "$name: stderr lacks '$pattern'"; return 1; fi
+    if [ -n "$pattern" ] && ! grep -q -e "$pattern" "$dir/err"; then fail "$name: stderr lacks '$pattern'"; return 1; fi
 }
 
 # holds NAME COMMAND...: a condition on what the last case left.
