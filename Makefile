@@ -15,8 +15,8 @@ PREFIX ?= /usr/local
 BUILD  ?= build/$(config)
 
 # The numeric contract needs IEEE arithmetic as written: no contraction to fma, no fast-math. Code for an instruction
-# set stands between target pragmas in its file, so no file needs flags of its own. -O3, because g++ keeps the kernels' small arrays
-# of vectors in memory at -O2 (prompt speed: a third).
+# set stands between target pragmas in its file, so no file needs flags of its own. -O3, because g++ keeps the kernels'
+# small arrays of vectors in memory at -O2 (prompt speed: a third).
 CXXFLAGS ?= -O3
 flags     = -std=c++20 $(CXXFLAGS) -ffp-contract=off -fno-fast-math -fvisibility=hidden -pthread -Wall -Wextra -I.
 c_flags   = -x c -std=c99 -pedantic-errors -Wall -Wextra -I.
