@@ -1,0 +1,56 @@
+// quant/bandwidth.cpp: the read bandwidth of this machine's memory, the limit that generation is measured against.
+#include "../runtime.h"
+#include "threads.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace duet {
+namespace {
+
+constexpr size_t kBytes = 192u << 20;        // beyond the last-level cache of most machines
+constexpr size_t kPiece = 1u << 20;
+constexpr int    kPasses = 4;
+
+// Reads a piece; the result keeps the compiler from dropping the loads.
+uint64_t read_piece(const uint64_t* data) {
+    uint64_t sum[8] = {};
+    for (size_t i = 0; i < kPiece / 8; i += 8)
+        for (size_t k = 0; k < 8; k++) sum[k] += data[i + k];
+    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+}
+
+double measure(int n_threads) {
+    thread_pool pool;
+    uint8_t* data = (uint8_t*)malloc(kBytes);
+    if (!data || !pool.start(n_threads)) {
+        free(data);
+        return 0;
+    }
+    const int n_pieces = (int)(kBytes / kPiece);
+    std::atomic<uint64_t> keep{0};
+    pool.for_each(n_pieces, [&](int, int i) { memset(data + (size_t)i * kPiece, i, kPiece); });
+    double best = 0;
+    for (int pass = 0; pass < kPasses; pass++) {
+        const auto start = std::chrono::steady_clock::now();
+        pool.for_each(n_pieces, [&](int, int i) { keep += read_piece((const uint64_t*)(data + (size_t)i * kPiece)); });
+        const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        best = std::max(best, (double)kBytes / s / 1e9);
+    }
+    free(data);
+    return best;
+}
+
+}  // namespace
+}  // namespace duet
+
+extern "C" double duet_measure_bandwidth_gbps(int32_t n_threads) {
+    try {
+        return duet::measure(n_threads > 0 ? std::min(n_threads, 1024) : duet::physical_cores());
+    } catch (const std::bad_alloc&) {
+        return 0;
+    }
+}
