@@ -46,7 +46,9 @@ const gguf_type kGgufTypes[] = {
 };
 
 // Keys that mean the same in every file: a value of another kind is an error even when nothing reads the key.
-// want: s string, i any integer, b bool, u exactly u32; capitals: arrays (S strings, I integers, F floats).
+// A key that begins with a dot stands for itself after any architecture's name: families that do not read it do not
+// check it. want: s string, i integer, n integers not below 0, b bool, u exactly u32; capitals: arrays (S strings, I
+// integers, F floats).
 // clang-format off
 struct gguf_known_key { const char* key; char want; };
 constexpr gguf_known_key kGgufKnownKeys[] = {
@@ -56,48 +58,31 @@ constexpr gguf_known_key kGgufKnownKeys[] = {
     {"tokenizer.ggml.scores", 'F'}, {"tokenizer.ggml.token_type", 'I'}, {"tokenizer.ggml.merges", 'S'},
     {"tokenizer.ggml.bos_token_id", 'i'}, {"tokenizer.ggml.eos_token_id", 'i'}, {"tokenizer.ggml.unknown_token_id", 'i'},
     {"tokenizer.ggml.padding_token_id", 'i'}, {"tokenizer.ggml.add_bos_token", 'b'}, {"tokenizer.ggml.add_eos_token", 'b'},
-    {"tokenizer.ggml.add_space_prefix", 'b'},
+    {"tokenizer.ggml.add_space_prefix", 'b'}, {".attention.sliding_window", 'n'},
 };
 // clang-format on
 
-bool gguf_is_kind(const gguf_kv& kv, char want) {
+// Whether a value is of a wanted kind, and the kind's name.
+bool gguf_is_kind(const gguf_kv& kv, char want, const char** name) {
+    const int32_t elem = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
+    int64_t value = 0;
+    // clang-format off
     switch (want) {
-    case 's':
-        return kv.type == DUET_KV_STRING;
-    case 'i':
-        return gguf_is_int(kv.type);
-    case 'b':
-        return kv.type == DUET_KV_BOOL;
-    case 'u':
-        return kv.type == DUET_KV_U32;
-    case 'S':
-        return kv.array_type == DUET_KV_STRING;
-    case 'I':
-        return gguf_is_int(kv.array_type);
-    case 'F':
-        return kv.array_type == DUET_KV_F32 || kv.array_type == DUET_KV_F64;
+        case 's': *name = "a string"; return kv.type == DUET_KV_STRING;
+        case 'i': *name = "an integer"; return gguf_is_int(kv.type);
+        case 'b': *name = "a bool"; return kv.type == DUET_KV_BOOL;
+        case 'u': *name = "a u32"; return kv.type == DUET_KV_U32;
+        case 'S': *name = "an array of strings"; return kv.array_type == DUET_KV_STRING;
+        case 'I': *name = "an array of integers"; return gguf_is_int(kv.array_type);
+        case 'F': *name = "an array of floats"; return kv.array_type == DUET_KV_F32 || kv.array_type == DUET_KV_F64;
+        case 'n':
+            *name = "integers not below 0";
+            for (uint64_t i = 0; i < kv.n_values; i++)
+                if (!gguf_is_int(elem) || !gguf_file::value_int(kv, i, &value) || value < 0) return false;
+            return kv.n_values > 0;
     }
+    // clang-format on
     return false;
-}
-
-const char* gguf_kind_name(char want) {
-    switch (want) {
-    case 's':
-        return "a string";
-    case 'i':
-        return "an integer";
-    case 'b':
-        return "a bool";
-    case 'u':
-        return "a u32";
-    case 'S':
-        return "an array of strings";
-    case 'I':
-        return "an array of integers";
-    case 'F':
-        return "an array of floats";
-    }
-    return "?";
 }
 
 // Length of the UTF-8 character at the start, 0 when it is not well-formed (overlong, surrogate, cut off).
@@ -351,32 +336,28 @@ duet_status gguf_part::read_kv(uint64_t i) {
 duet_status gguf_part::check_known_keys() {
     for (const gguf_kv& kv : kvs)
         for (const gguf_known_key& known : kGgufKnownKeys) {
-            if (kv.key != known.key) continue;
-            if (!gguf_is_kind(kv, known.want))
-                return bad(known.key, kv.offset,
-                           std::string("want ") + gguf_kind_name(known.want) + ", got " + gguf_describe(kv));
+            if (known.key[0] == '.' ? !kv.key.ends_with(known.key) : kv.key != known.key) continue;
+            auto wrong = [&](const std::string& want) {
+                return bad(printable(kv.key), kv.offset, "want " + want + ", got " + gguf_describe(kv));
+            };
+            const char* kind = "";
+            if (!gguf_is_kind(kv, known.want, &kind)) return wrong(kind);
+            int64_t value = 0;
             if (kv.key == "general.alignment") {
                 alignment = gguf_load<uint32_t>(kv.data);
                 if (!std::has_single_bit(alignment) || alignment < kGgufMinAlignment || alignment > kGgufMaxAlignment)
-                    return bad(known.key, kv.offset,
-                               "want a power of two from 8 to 2^20, got " + std::to_string(alignment));
+                    return wrong("a power of two from 8 to 2^20");
             }
-            int64_t version_found = 0;
             if (kv.key == "general.quantization_version" &&
-                (!gguf_file::value_int(kv, 0, &version_found) || version_found < 0 ||
-                 version_found > kGgufQuantizationVersion))
-                return bad(known.key, kv.offset,
-                           "want at most 2 (the block layouts known here), got " + gguf_describe(kv));
+                (!gguf_file::value_int(kv, 0, &value) || value < 0 || value > kGgufQuantizationVersion))
+                return wrong("at most " + std::to_string(kGgufQuantizationVersion) + " (the block layouts known here)");
             if (kv.key == "general.architecture") {
-                bool is_word = !kv.strings[0].empty() && kv.strings[0].size() <= 64;
-                for (const char c : kv.strings[0])
-                    is_word &= (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                               c == '_' || c == '.';
-                if (!is_word)
-                    return bad(known.key, kv.offset,
-                               "want 1 to 64 letters, digits, '-', '_', '.', got " +
-                                   std::to_string(kv.strings[0].size()) + " bytes: \"" + printable(kv.strings[0], 40) +
-                                   "\"");
+                const std::string_view s = kv.strings[0];
+                const bool is_word = std::all_of(s.begin(), s.end(), [](char c) {
+                    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                           c == '_' || c == '.';
+                });
+                if (!is_word || s.empty() || s.size() > 64) return wrong("1 to 64 letters, digits, '-', '_', '.'");
             }
         }
     return DUET_OK;

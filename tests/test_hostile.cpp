@@ -279,6 +279,7 @@ void add_known_key_cases(hostile_list& out) {
         {"split.no", {raw_text("0"), raw_i32(-1), raw_u32(1), raw_f32(0)}},
         {"split.count", {raw_text("1"), raw_i32(-1), raw_u32(3), raw_u32(1u << 20), raw_f32(1), raw_i32s({1})}},
         {"split.tensors.count", {raw_text("3"), raw_i32(-1), raw_u32(2), raw_u32(4), raw_f32(3)}},
+        {"llama.attention.sliding_window", {raw_i32(-1), raw_text("64"), raw_f32(64), raw_bool(1), raw_i32s({}), raw_i32s({4, -4})}},
         {"tokenizer.ggml.model", {raw_u32(1), raw_texts({"llama"})}},
         {"tokenizer.ggml.pre", {raw_u32(1)}},
         {"tokenizer.ggml.tokens", {raw_text("a"), raw_u32(1), raw_i32s({1}), raw_f32s({1})}},
