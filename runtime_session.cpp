@@ -359,7 +359,7 @@ duet_session_params duet_session_params_default(void) {
 
 duet_status duet_session_plan(const duet_model* model, const duet_session_params* params, duet_memory_plan* out) {
     if (!model || !out) return DUET_ERR_ARG;
-    return guarded(model->error(), [&] {
+    return guarded(model->error(), [&]() -> duet_status {
         duet_session_params p;
         exec_limits limits;
         exec_memory memory;
@@ -379,7 +379,7 @@ duet_status duet_session_create(const duet_model* model, const duet_session_para
     if (!s) return DUET_ERR_MEMORY;
     *out = s;
     s->model = model;
-    return guarded(s->err, [&] {
+    return guarded(s->err, [&]() -> duet_status {
         DUET_TRY(read_params(params, &s->params, s->err));
         DUET_TRY(derive_limits(*model, s->params, &s->limits, s->err));
         for (int32_t n : s->limits.n_pages) {
@@ -425,7 +425,7 @@ duet_status duet_seq_trim(duet_session* session, int32_t seq, int32_t n_tok) {
 duet_status duet_seq_copy(duet_session* session, int32_t src, int32_t dst) {
     if (!seq_in_range(session, src) || !seq_in_range(session, dst)) return DUET_ERR_ARG;
     if (src == dst) return DUET_OK;
-    return guarded(session->err, [&] {
+    return guarded(session->err, [&]() -> duet_status {
         duet_session& s = *session;
         clear_sequence(s, dst);
         for (size_t g = 0; g < s.pools.size(); g++) {
