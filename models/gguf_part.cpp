@@ -377,6 +377,7 @@ duet_status gguf_part::read_tensor(uint64_t i) {
     DUET_TRY(read(what, "the type", &type));
     std::string why;
     if (!gguf_tensor_bytes(type, n_dims, dims, &t.n_bytes, &why)) return bad(what, begin, why);
+    offsets_at.push_back(at);
     DUET_TRY(read(what, "the offset", &t.offset));
     std::copy(dims, dims + 4, t.dims);
     t.n_dims = (int32_t)n_dims;
@@ -394,9 +395,9 @@ duet_status gguf_part::place_tensors() {
         return bad("tensor " + printable(tensors[0].name), at,
                    "the data section is missing: want it at byte " + std::to_string(begin) + ", the file ends at " +
                        std::to_string(size));
-    for (gguf_tensor& t : tensors) {
-        const std::string_view name = t.name;
-        auto wrong = [&](const std::string& rule) { return bad("tensor " + printable(name), begin, rule); };
+    for (size_t i = 0; i < tensors.size(); i++) {
+        gguf_tensor& t = tensors[i];
+        auto wrong = [&](const std::string& rule) { return bad("tensor " + printable(t.name), offsets_at[i], rule); };
         if (t.offset % alignment != 0)
             return wrong("the offset is not aligned: want a multiple of " + std::to_string(alignment) + ", got " +
                          std::to_string(t.offset));

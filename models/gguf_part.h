@@ -42,6 +42,7 @@ struct gguf_part {
     uint64_t n_strings = 0;
     std::vector<gguf_kv> kvs = {};
     std::vector<gguf_tensor> tensors = {};
+    std::vector<uint64_t> offsets_at = {}; // where each tensor's offset stands
 
     uint64_t left() const { return size - at; }
 
