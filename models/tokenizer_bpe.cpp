@@ -60,7 +60,7 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
         int32_t id = is_raw ? index.find(text.substr(pos, n_bytes)) : byte_ids[(uint8_t) text[pos]];
         if (id < 0 && is_raw && has_byte_fallback)
             for (int i = 0; i < n_bytes; ++i) append_symbol(&symbols, pos + i, byte_ids[(uint8_t) text[pos + i]]);
-        else if (id >= 0 || (unk >= 0 && !was_unknown))
+        else if (id >= 0 || (is_raw && unk >= 0 && !was_unknown))  // byte-level models leave out what they have no token for
             append_symbol(&symbols, pos, id >= 0 ? id : unk);
         was_unknown = id < 0;
         pos += n_bytes;

@@ -60,7 +60,8 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
     for (size_t pos = 0; pos < text.size(); pos += (size_t) n_bytes) {
         uint32_t cp = utf8_decode(text, pos, &n_bytes);
         uint32_t bits = unicode_bits(cp);
-        if (bits & kUniSpace) {
+        bool is_space = cp == '\t' || cp == '\n' || cp == '\r' || ((bits & kUniSpace) && !(bits & kUniCc));
+        if (is_space) {
             end_word();
         } else if (cp == kInvalidByte || cp == 0xfffd || (bits & (kUniCc | kUniCf | kUniCo)) || (strip_accents && (bits & kUniMn))) {
             continue;
