@@ -184,3 +184,38 @@ inline duet_status tokenize(const duet_model* model, const std::string& text, in
     ids->resize(status == DUET_OK ? n_ids : 0);
     return status == DUET_OK ? DUET_OK : error->set(status, duet_model_error(model));
 }
+
+// Numbers separated by commas or blanks: bare, as a JSON array, or as the array "tokens" or "ids" of a JSON object.
+inline duet_status parse_ids(std::string_view text, const char* source, std::vector<int32_t>* ids, tool_error* error) {
+    auto wrong = [&](const std::string& what) {
+        return error->set(DUET_ERR_FORMAT, std::string(source) + ": " + what);
+    };
+    const char* kBlanks = " \t\r\n";
+    text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+    if (!text.empty() && text[0] == '{') {
+        size_t at = text.find("\"tokens\"");
+        if (at == std::string_view::npos) at = text.find("\"ids\"");
+        const size_t bracket = at == std::string_view::npos ? at : text.find('[', at);
+        if (bracket == std::string_view::npos)
+            return wrong("want an array \"tokens\" or \"ids\" in the object, found none");
+        text.remove_prefix(bracket);
+    }
+    const bool is_array = !text.empty() && text[0] == '[';
+    if (is_array) {
+        const size_t end = text.find(']');
+        if (end == std::string_view::npos) return wrong("the array of ids has no end");
+        text = text.substr(1, end - 1);
+    }
+    while (true) {
+        text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n,"), text.size()));
+        if (text.empty()) break;
+        const std::string_view word = text.substr(0, text.find_first_of(" \t\r\n,"));
+        int64_t id = 0;
+        if (!parse_int(word, &id) || id < 0 || id > INT32_MAX)
+            return wrong("id " + std::to_string(ids->size()) + ": want a whole number from 0 to 2147483647, got '" +
+                         std::string(word.substr(0, 40)) + "'");
+        ids->push_back((int32_t)id);
+        text.remove_prefix(word.size());
+    }
+    return ids->empty() ? wrong("want at least one id, found none") : DUET_OK;
+}

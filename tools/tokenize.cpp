@@ -1,0 +1,81 @@
+// tools/tokenize.cpp: the program `tokenize`: text to token ids as a JSON array, and back. Must not know: anything that
+// runtime.h does not say. Main path: [tools/tokenize.cpp] -> runtime.h -> runtime.cpp -> models/tokenizer.cpp
+#include "args.h"
+#include "common.h"
+
+namespace {
+
+struct tokenize_options {
+    model_options model;
+    std::string   text, path;
+    bool          has_text = false, is_decode = false, no_bos = false, is_special = false;
+};
+
+duet_status put(std::string_view bytes, tool_error* error) {
+    const bool is_good = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() && std::fflush(stdout) == 0;
+    return is_good ? DUET_OK : error->set(DUET_ERR_IO, std::string("writing failed: ") + std::strerror(errno));
+}
+
+duet_status decode(const duet_model* model, const std::string& text, const tokenize_options& options, tool_error* error) {
+    std::vector<int32_t> ids;
+    const size_t at = text.find_first_not_of(" \t\r\n");
+    const bool is_empty = at == std::string::npos || (text[at] == '[' && text.find_first_not_of(" \t\r\n", at + 1) == text.find(']'));
+    if (!is_empty && parse_ids(text, options.has_text ? "-p" : options.path.c_str(), &ids, error) != DUET_OK) return error->status;
+    std::string out;
+    for (size_t n_bytes = ids.size() * 8;;) {  // the second time with the size that was found
+        out.resize(n_bytes);
+        const duet_status status = duet_detokenize(model, ids.data(), ids.size(), options.is_special, out.data(), out.size(), &n_bytes);
+        if (status == DUET_ERR_FULL && n_bytes > out.size()) continue;
+        if (status != DUET_OK) return error->set(status, duet_model_error(model));
+        out.resize(n_bytes);
+        return put(out, error);
+    }
+}
+
+duet_status encode(const duet_model* model, const std::string& text, const tokenize_options& options, tool_error* error) {
+    std::vector<int32_t> ids;
+    const int32_t flags = (options.no_bos ? 0 : DUET_TOKENIZE_ADD_BOS) | (options.is_special ? DUET_TOKENIZE_PARSE_SPECIAL : 0);
+    if (tokenize(model, text, flags, &ids, error) != DUET_OK) return error->status;
+    std::string out = "[";
+    for (size_t i = 0; i < ids.size(); i++) out += (i ? ", " : "") + std::to_string(ids[i]);
+    return put(out + "]\n", error);
+}
+
+duet_status work(const tokenize_options& options, tool_error* error) {
+    std::string text = options.text;
+    if (!options.has_text && read_text(options.path, &text, error) != DUET_OK) return error->status;
+    duet_model_params params = model_params_of(options.model);
+    params.vocab_only = 1;
+    duet_model*       model = nullptr;
+    const duet_status status = duet_model_open(options.model.path.c_str(), &params, &model);
+    const model_ptr   owner(model);
+    if (status != DUET_OK) return error->set(status, model ? duet_model_error(model) : "");
+    return options.is_decode ? decode(model, text, options, error) : encode(model, text, options, error);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    tokenize_options options;
+    tool_args args("tokenize", "-m model.gguf (-p TEXT | -f FILE) [options]",
+                   "Prints the token ids of a text as a JSON array; with --decode writes the bytes of ids.");
+    add_model_path(args, &options.model);
+    args.call("-p, --prompt", "TEXT", "the text, or with --decode the ids: 1,2,3 or [1, 2, 3]; - reads stdin", [&](const std::string& v) {
+        options.has_text = v != "-";
+        options.text = v;
+        if (v == "-") options.path = v;
+        return std::string();
+    });
+    args.text("-f, --file", "FILE", "the same from a file; - is stdin", &options.path);
+    args.flag("--decode", "ids to bytes", &options.is_decode);
+    args.flag("--no-bos", "without the BOS and EOS that the model asks for", &options.no_bos);
+    args.flag("--special", "control tokens by name: read in text, written by --decode", &options.is_special);
+    if (int code; !args.parse(argc, argv, &code)) return code;
+    if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
+    if (options.has_text && !options.path.empty()) return args.usage_error("want either -p or -f"), kExitUsage;
+    if (!options.has_text && options.path.empty()) {
+        if (!options.is_decode) return args.usage_error("no text: want -p TEXT or -f FILE"), kExitUsage;
+        options.path = "-";
+    }
+    return finish_tool("tokenize", [&](tool_error* error) { return work(options, error); });
+}
