@@ -53,9 +53,13 @@ const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool 
         return out;
     }
     const uint16_t* scales = (const uint16_t*)(head + n);
-    for (size_t i = 0; i < n; i++) {
-        const size_t s = transposed ? i / kAttnChunk / kBlock * kAttnChunk + i % kAttnChunk : i / kBlock;
-        out[i] = half_to_float(scales[s]) * (float)((const int8_t*)head)[i];
+    const int8_t* codes = (const int8_t*)head;
+    // runs of elements with a scale each (keys: 64 positions side by side, 32 rows alike) or one scale for 32 (values)
+    for (size_t i = 0; i < n; i += kAttnChunk) {
+        float scale[kAttnChunk];
+        for (size_t j = 0; j < kAttnChunk; j++)
+            scale[j] = half_to_float(scales[transposed ? i / kAttnChunk / kBlock * kAttnChunk + j : (i + j) / kBlock]);
+        for (size_t j = 0; j < kAttnChunk; j++) out[i + j] = scale[j] * (float)codes[i + j];
     }
     return out;
 }
