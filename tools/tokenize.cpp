@@ -7,8 +7,8 @@ namespace {
 
 struct tokenize_options {
     model_options model;
-    std::string   text, path;
-    bool          has_text = false, is_decode = false, no_bos = false, is_special = false;
+    std::string text, path;
+    bool has_text = false, is_decode = false, no_bos = false, is_special = false;
 };
 
 duet_status put(std::string_view bytes, tool_error* error) {
@@ -16,15 +16,22 @@ duet_status put(std::string_view bytes, tool_error* error) {
     return is_good ? DUET_OK : error->set(DUET_ERR_IO, std::string("writing failed: ") + std::strerror(errno));
 }
 
-duet_status decode(const duet_model* model, const std::string& text, const tokenize_options& options, tool_error* error) {
+duet_status decode(const duet_model* model, const std::string& text, const tokenize_options& options,
+                   tool_error* error) {
     std::vector<int32_t> ids;
     const size_t at = text.find_first_not_of(" \t\r\n");
-    const bool is_empty = at == std::string::npos || (text[at] == '[' && text.find_first_not_of(" \t\r\n", at + 1) == text.find(']'));
-    if (!is_empty && parse_ids(text, options.has_text ? "-p" : options.path.c_str(), &ids, error) != DUET_OK) return error->status;
+    const bool is_empty =
+        at == std::string::npos || (text[at] == '[' && text.find_first_not_of(" \t\r\n", at + 1) == text.find(']'));
+    if (!is_empty && parse_ids(text, options.has_text ? "-p" : options.path.c_str(), &ids, error) != DUET_OK)
+        return error->status;
+    for (int32_t id : ids)
+        if (!duet_token_spelling(model, id).data)
+            return error->set(DUET_ERR_ARG, "id " + std::to_string(id) + ": the vocabulary has no such token");
     std::string out;
-    for (size_t n_bytes = ids.size() * 8;;) {  // the second time with the size that was found
+    for (size_t n_bytes = ids.size() * 8;;) { // the second time with the size that was found
         out.resize(n_bytes);
-        const duet_status status = duet_detokenize(model, ids.data(), ids.size(), options.is_special, out.data(), out.size(), &n_bytes);
+        const duet_status status =
+            duet_detokenize(model, ids.data(), ids.size(), options.is_special, out.data(), out.size(), &n_bytes);
         if (status == DUET_ERR_FULL && n_bytes > out.size()) continue;
         if (status != DUET_OK) return error->set(status, duet_model_error(model));
         out.resize(n_bytes);
@@ -32,9 +39,11 @@ duet_status decode(const duet_model* model, const std::string& text, const token
     }
 }
 
-duet_status encode(const duet_model* model, const std::string& text, const tokenize_options& options, tool_error* error) {
+duet_status encode(const duet_model* model, const std::string& text, const tokenize_options& options,
+                   tool_error* error) {
     std::vector<int32_t> ids;
-    const int32_t flags = (options.no_bos ? 0 : DUET_TOKENIZE_ADD_BOS) | (options.is_special ? DUET_TOKENIZE_PARSE_SPECIAL : 0);
+    const int32_t flags =
+        (options.no_bos ? 0 : DUET_TOKENIZE_ADD_BOS) | (options.is_special ? DUET_TOKENIZE_PARSE_SPECIAL : 0);
     if (tokenize(model, text, flags, &ids, error) != DUET_OK) return error->status;
     std::string out = "[";
     for (size_t i = 0; i < ids.size(); i++) out += (i ? ", " : "") + std::to_string(ids[i]);
@@ -46,26 +55,27 @@ duet_status work(const tokenize_options& options, tool_error* error) {
     if (!options.has_text && read_text(options.path, &text, error) != DUET_OK) return error->status;
     duet_model_params params = model_params_of(options.model);
     params.vocab_only = 1;
-    duet_model*       model = nullptr;
+    duet_model* model = nullptr;
     const duet_status status = duet_model_open(options.model.path.c_str(), &params, &model);
-    const model_ptr   owner(model);
+    const model_ptr owner(model);
     if (status != DUET_OK) return error->set(status, model ? duet_model_error(model) : "");
     return options.is_decode ? decode(model, text, options, error) : encode(model, text, options, error);
 }
 
-}  // namespace
+} // namespace
 
 int main(int argc, char** argv) {
     tokenize_options options;
     tool_args args("tokenize", "-m model.gguf (-p TEXT | -f FILE) [options]",
                    "Prints the token ids of a text as a JSON array; with --decode writes the bytes of ids.");
     add_model_path(args, &options.model);
-    args.call("-p, --prompt", "TEXT", "the text, or with --decode the ids: 1,2,3 or [1, 2, 3]; - reads stdin", [&](const std::string& v) {
-        options.has_text = v != "-";
-        options.text = v;
-        if (v == "-") options.path = v;
-        return std::string();
-    });
+    args.call("-p, --prompt", "TEXT", "the text, or with --decode the ids: 1,2,3 or [1, 2, 3]; - reads stdin",
+              [&](const std::string& v) {
+                  options.has_text = v != "-";
+                  options.text = v;
+                  if (v == "-") options.path = v;
+                  return std::string();
+              });
     args.text("-f, --file", "FILE", "the same from a file; - is stdin", &options.path);
     args.flag("--decode", "ids to bytes", &options.is_decode);
     args.flag("--no-bos", "without the BOS and EOS that the model asks for", &options.no_bos);
