@@ -411,12 +411,17 @@ duet_status gguf_part::place_tensors() {
     for (size_t i = 0; i < order.size(); i++) order[i] = (uint32_t)i;
     std::sort(order.begin(), order.end(),
               [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
-    for (size_t i = 1; i < order.size(); i++) {
-        const gguf_tensor &a = tensors[order[i - 1]], &b = tensors[order[i]];
-        if (b.offset - a.offset < a.n_bytes)
-            return bad("tensor " + printable(b.name), b.offset,
-                       "overlaps tensor " + printable(a.name) + ": want bytes from " +
-                           std::to_string(a.offset + a.n_bytes) + " on, got " + std::to_string(b.offset));
+    // Tensors follow each other with nothing but padding between: bytes that belong to none mean a wrong type or shape.
+    uint64_t want = begin;
+    for (size_t i = 0; i < order.size(); i++) {
+        const gguf_tensor& t = tensors[order[i]];
+        const std::string after =
+            i ? "tensor " + printable(tensors[order[i - 1]].name) : "the start of the data section";
+        if (t.offset != want)
+            return bad("tensor " + printable(t.name), offsets_at[order[i]],
+                       (t.offset < want ? "overlaps " : "leaves a gap after ") + after + ": want offset " +
+                           std::to_string(want - begin) + ", got " + std::to_string(t.offset - begin));
+        want = t.offset + (t.n_bytes + alignment - 1) / alignment * alignment;
     }
     return DUET_OK;
 }

@@ -377,7 +377,7 @@ void add_tensor_cases(hostile_list& out) {
     for (const int64_t offset : {0, 32, 64, 224}) {
         raw_gguf f = tiny_file();
         f.at("two").offset = offset;
-        out.add("24 overlap at " + hostile_number((uint64_t)offset), f, "overlaps");
+        out.add("24 overlap at " + hostile_number((uint64_t)offset), f, "overlaps tensor");
     }
     for (const std::string& name :
          {std::string(), std::string(65, 'n'), std::string(1000, 'n'), std::string(70000, 'n'), std::string("a\0b", 3),
@@ -386,6 +386,20 @@ void add_tensor_cases(hostile_list& out) {
         f.at("two").name = name;
         out.add("25 name of " + hostile_number(name.size()), f, "tensor 1:");
     }
+    for (const int64_t offset :
+         {288, 320}) { // the last tensor may be anywhere in the file, but bytes between belong to one
+        raw_gguf f = tiny_file();
+        f.at("two").offset = offset;
+        f.at("three").offset = offset + 64;
+        f.tail = std::string(256, 'x');
+        out.add("24 gap before " + hostile_number((uint64_t)offset), f, "leaves a gap after tensor one");
+    }
+    raw_gguf late = tiny_file(), smaller = tiny_file();
+    for (auto& t : late.tensors) t.offset = 64 + (t.name == "two" ? 256 : t.name == "three" ? 320 : 0);
+    late.tail = std::string(256, 'x');
+    out.add("24 data begins late", late, "tensor one");
+    smaller.at("one").type = 1;
+    out.add("24 F32 called F16", smaller, "tensor one");
     raw_gguf twice = tiny_file();
     twice.at("two").name = "one";
     out.add("25 twice", twice, "tensor one");

@@ -150,39 +150,44 @@ raw_gguf tiny_llama_bpe() {
 
 namespace {
 
+// A file whose data fits the changed shape or type, so that only the model is wrong.
+raw_gguf with_tensor(const std::string& name, std::vector<uint64_t> dims, uint32_t type) {
+    raw_gguf f = tiny_llama();
+    raw_gguf::tensor& t = f.at(name);
+    uint64_t n_elems = 1;
+    for (const uint64_t d : dims) n_elems *= d;
+    t.n_bytes = type == 8   ? n_elems / 32 * 34
+                : type == 9 ? n_elems / 32 * 36
+                            : n_elems * (type == 24   ? 1
+                                         : type == 28 ? 8
+                                                      : 4);
+    t.dims = std::move(dims);
+    t.type = type;
+    return f;
+}
+
 void add_tensor_model_cases(hostile_list& out) {
     const raw_gguf good = tiny_llama();
     for (const auto& t : good.tensors) {
+        const bool is_vector = t.dims.size() == 1;
         raw_gguf f = tiny_llama();
         f.drop(t.name);
-        if (t.name != "output.weight")
-            out.add("26 missing " + t.name, f, t.name); // without it the embedding serves twice
-        f = tiny_llama();
-        f.at(t.name).dims[0] *= 2;
-        f.at(t.name).n_bytes *= 2;
-        out.add("26 longer " + t.name, f, t.name);
-        f = tiny_llama();
-        f.at(t.name).dims.back() -= 1;
-        out.add("26 one less in " + t.name, f, t.name);
-        f = tiny_llama();
-        f.at(t.name).dims = {t.dims.size() > 1 ? t.dims[1] : 2, t.dims[0]};
-        f.at(t.name).n_bytes = 4 * f.at(t.name).dims[0] * f.at(t.name).dims[1];
-        if (f.at(t.name).dims != t.dims) out.add("26 transposed " + t.name, f, t.name);
-        f = tiny_llama();
-        f.at(t.name).dims.push_back(2);
-        f.at(t.name).n_bytes *= 2;
-        out.add("26 another dimension " + t.name, f, t.name);
-        for (const uint32_t type : {9u, 24u, 26u, 28u}) { // Q8_1, I8, I32, F64
-            f = tiny_llama();
-            f.at(t.name).type = type;
-            f.at(t.name).n_bytes *= 2;
-            if (type != 9 || t.dims.size() > 1) out.add("26 type " + hostile_number(type) + " of " + t.name, f, t.name);
-        }
-        if (t.name.find("norm") == std::string::npos) continue;
-        f = tiny_llama();
-        f.at(t.name).type = 8; // a norm as Q8_0
-        f.at(t.name).n_bytes = kDim / 32 * 34;
-        out.add("26 quantized " + t.name, f, t.name);
+        if (t.name != "output.weight") // without it the embedding serves twice
+            out.add("26 missing " + t.name, f, t.name);
+        auto dims = t.dims;
+        dims[0] *= 2;
+        out.add("26 longer " + t.name, with_tensor(t.name, dims, 0), t.name);
+        dims = t.dims;
+        dims.back() -= 1;
+        out.add("26 one less in " + t.name, with_tensor(t.name, dims, 0), t.name);
+        dims = {is_vector ? 2 : t.dims[1], t.dims[0]};
+        if (dims != t.dims) out.add("26 transposed " + t.name, with_tensor(t.name, dims, 0), t.name);
+        dims = t.dims;
+        dims.push_back(2);
+        out.add("26 another dimension " + t.name, with_tensor(t.name, dims, 0), t.name);
+        for (const uint32_t type : {9u, 24u, 26u, 28u}) // Q8_1, I8, I32, F64
+            out.add("26 type " + hostile_number(type) + " of " + t.name, with_tensor(t.name, t.dims, type), t.name);
+        if (is_vector) out.add("26 quantized " + t.name, with_tensor(t.name, t.dims, 8), t.name);
     }
     for (const char* name :
          {"unknown.weight", "blk.2.attn_norm.weight", "blk.0.attn_qq.weight", "blk.00.attn_norm.weight",
