@@ -58,7 +58,7 @@ constexpr gguf_known_key kGgufKnownKeys[] = {
     {"tokenizer.ggml.scores", 'F'}, {"tokenizer.ggml.token_type", 'I'}, {"tokenizer.ggml.merges", 'S'},
     {"tokenizer.ggml.bos_token_id", 'i'}, {"tokenizer.ggml.eos_token_id", 'i'}, {"tokenizer.ggml.unknown_token_id", 'i'},
     {"tokenizer.ggml.padding_token_id", 'i'}, {"tokenizer.ggml.add_bos_token", 'b'}, {"tokenizer.ggml.add_eos_token", 'b'},
-    {"tokenizer.ggml.add_space_prefix", 'b'}, {".attention.sliding_window", 'n'},
+    {"tokenizer.ggml.add_space_prefix", 'b'}, {"tokenizer.chat_template", 's'}, {".attention.sliding_window", 'n'},
 };
 // clang-format on
 
