@@ -1,6 +1,7 @@
-// quant/blocks.h: the bit layout of every number format that has code here, and the one definition of what its bits mean: decode() gives a
-// value, unpack() gives 32 values as integers with their scales. CPU scalar path, GPU fallback and tests call these; every fast path must
-// agree with them. Also the only copy of the half, bfloat and E8M0 conversions. Compiles for host and device.
+// quant/blocks.h: the bit layout of every number format that has code here, and the one definition of what its bits
+// mean: decode() gives a value, unpack() gives 32 values as integers with their scales. CPU scalar path, GPU fallback
+// and tests call these; every fast path must agree with them. Also the only copy of the half, bfloat and E8M0
+// conversions. Compiles for host and device.
 // Must not know: tensors, files, kernels, encoders.
 // Main path: quant/exact.h -> [quant/blocks.h]
 //
@@ -12,7 +13,7 @@
 
 namespace duet {
 
-// ---- 16 and 8 bit floats ----------------------------------------------------------------------------------------------------------
+// ---- 16 and 8 bit floats ------------------------------------------------------------------------------------------
 
 // IEEE binary16 to f32, exact. A NaN keeps its payload and becomes quiet, as the CPU instructions do it.
 DUET_HD inline float half_to_float(uint16_t h) {
@@ -23,12 +24,13 @@ DUET_HD inline float half_to_float(uint16_t h) {
     return float_of(sign | bits_of(tiny));
 }
 
-// f32 to binary16, to nearest, ties to even; 65520 and above become infinity; a NaN keeps the upper bits of its payload, made quiet.
+// f32 to binary16, to nearest, ties to even; 65520 and above become infinity; a NaN keeps the upper bits of its
+// payload, made quiet.
 DUET_HD inline uint16_t float_to_half(float x) {
     const uint32_t b = bits_of(x), sign = b >> 16 & 0x8000u, a = b & 0x7fffffffu;
     if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
     if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
-    if (a < 0x38800000u) {                                        // below 2^-14: adding 0.5 leaves multiples of 2^-24 in the low bits
+    if (a < 0x38800000u) { // below 2^-14: adding 0.5 leaves multiples of 2^-24 in the low bits
         const float shifted = float_of(a) + 0.5f;
         return (uint16_t)(sign | (bits_of(shifted) - 0x3f000000u));
     }
@@ -45,8 +47,11 @@ DUET_HD inline uint16_t float_to_bf16(float x) {
     return (uint16_t)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
 }
 
-// Half of the E8M0 scale 2^(e - 127), for tables of doubled values. e = 255 (NaN in the OCP paper) stands for 2^128 in GGUF files.
-DUET_HD inline float e8m0_half_to_float(uint8_t e) { return float_of(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23); }
+// Half of the E8M0 scale 2^(e - 127), for tables of doubled values. e = 255 (NaN in the OCP paper) stands for 2^128
+// in GGUF files.
+DUET_HD inline float e8m0_half_to_float(uint8_t e) {
+    return float_of(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
 
 // The 16 values of IQ4_NL and IQ4_XS, and the doubled values of FP4 E2M1 (MXFP4).
 DUET_HD inline int iq4_value(int code) {
@@ -58,9 +63,10 @@ DUET_HD inline int fp4_value(int code) {
     return value[code];
 }
 
-// ---- blocks -----------------------------------------------------------------------------------------------------------------------
+// ---- blocks -------------------------------------------------------------------------------------------------------
 
-// 32 weights as integers with their scales: value_i = d * sub[i / 16] * q[i] - m * min[i / 16]. m = 0 where the format has no minimum.
+// 32 weights as integers with their scales: value_i = d * sub[i / 16] * q[i] - m * min[i / 16]. m = 0 where the
+// format has no minimum.
 struct block32 {
     int8_t q[32];
     float  d, m;
@@ -73,8 +79,9 @@ struct block_scale {
     int   sub, min;
 };
 
-// Each block type states kElems; kSubScales: sub-scales per 32 weights; kHasMin; code(i): the integer of weight i; scale(k): the scales of
-// weights 16k .. 16k + 15. Packed, because rows of 17 or 18 bytes and blocks of memory given by callers have no alignment.
+// Each block type states kElems; kSubScales: sub-scales per 32 weights; kHasMin; code(i): the integer of weight i;
+// scale(k): the scales of weights 16k .. 16k + 15. Packed, because rows of 17 or 18 bytes and blocks of memory given
+// by callers have no alignment.
 #pragma pack(push, 1)
 
 struct float_f32 {
@@ -153,7 +160,9 @@ struct block_q2_K {
     uint8_t  qs[64];
     uint16_t d, dmin;
     DUET_HD int code(int i) const { return two_bits256(qs, i); }
-    DUET_HD block_scale scale(int k) const { return {half_to_float(d), half_to_float(dmin), scales[k] & 15, scales[k] >> 4}; }
+    DUET_HD block_scale scale(int k) const {
+        return {half_to_float(d), half_to_float(dmin), scales[k] & 15, scales[k] >> 4};
+    }
 };
 
 struct block_q3_K {
@@ -170,8 +179,9 @@ struct block_q3_K {
     }
 };
 
-// Eight 6-bit sub-scales and eight 6-bit minimums in 12 bytes: 0..3 in the low 6 bits of bytes 0..3 (minimums: 4..7), and of 4..7 the low
-// 4 bits in bytes 8..11 (sub-scale low half, minimum high half), the high 2 bits on top of bytes 0..3 (minimums: 4..7).
+// Eight 6-bit sub-scales and eight 6-bit minimums in 12 bytes: 0..3 in the low 6 bits of bytes 0..3 (minimums: 4..7),
+// and of 4..7 the low 4 bits in bytes 8..11 (sub-scale low half, minimum high half), the high 2 bits on top of bytes
+// 0..3 (minimums: 4..7).
 DUET_HD inline int k_sub_scale(const uint8_t* scales, int j) {
     return j < 4 ? scales[j] & 63 : (scales[j + 4] & 15) | scales[j - 4] >> 6 << 4;
 }
@@ -209,7 +219,7 @@ struct block_q5_K {
 struct block_q6_K {
     static constexpr int  kElems = 256, kSubScales = 2;
     static constexpr bool kHasMin = false;
-    uint8_t  ql[128];                 // of 128 weights: rows 0, 1 in the low halves of 64 bytes, rows 2, 3 in the high halves
+    uint8_t  ql[128];                 // 128 weights: rows 0, 1 in the low halves of 64 bytes, 2, 3 in the high halves
     uint8_t  qh[64];                  // upper two bits, as in two_bits256
     int8_t   scales[16];
     uint16_t d;
@@ -257,7 +267,7 @@ struct block_mxfp4 {
     static_assert(sizeof(block_##id) == bytes && block_##id::kElems == elems && elems % 32 == 0);
 #include "types.def"
 
-// ---- the definition -----------------------------------------------------------------------------------------------------------------
+// ---- the definition -----------------------------------------------------------------------------------------------
 
 // Value i of a block.
 template <class B>

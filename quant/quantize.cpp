@@ -1,12 +1,14 @@
-// quant/quantize.cpp: encoders of every format with code: search for scales, choice of codes, packing. What they promise: quant/quantize.h.
+// quant/quantize.cpp: encoders of every format with code: search for scales, choice of codes, packing. What they
+// promise: quant/quantize.h.
 // Must not know: tensors, files, kernels.
 // Main path: quant/quantize_api.cpp -> [quant/quantize.cpp] -> quant/blocks.h
 //
-// How a block is found. The error sum w (x - d q)^2 falls in two ways by turns: with the codes fixed, the best scale is the least squares
-// fit d = sum w x q / sum w q^2; with the scale fixed, each code is the nearest one. A scan of scales that map the largest value to about
-// the end of the code range gives the start, two such turns the end. Formats with a minimum do the same with two unknowns. In blocks of
-// 256 the scales found for the sub-blocks are then coded in the same way (each weighs with the curvature sum w q^2 of its error), after
-// which neighbouring integer scales are tried on the real error, and the common f16 scale is fitted again to all that was chosen.
+// How a block is found. The error sum w (x - d q)^2 falls in two ways by turns: with the codes fixed, the best scale
+// is the least squares fit d = sum w x q / sum w q^2; with the scale fixed, each code is the nearest one. A scan of
+// scales that map the largest value to about the end of the code range gives the start, two such turns the end.
+// Formats with a minimum do the same with two unknowns. In blocks of 256 the scales found for the sub-blocks are then
+// coded in the same way (each weighs with the curvature sum w q^2 of its error), after which neighbouring integer
+// scales are tried on the real error, and the common f16 scale is fitted again to all that was chosen.
 #include "quantize.h"
 
 #include <cfloat>
@@ -16,7 +18,7 @@
 namespace duet {
 namespace {
 
-// ---- four floats at once: the compilers' own vectors, so that no instruction set is named; only + - * / and comparisons: exact ----------
+// ---- four floats at once: the compilers' own vectors, no instruction set is named; only exact operations -----------
 
 using f4 = float __attribute__((vector_size(16)));
 using i4 = int32_t __attribute__((vector_size(16)));
@@ -37,7 +39,7 @@ inline float sum4(f4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 // v + step where t > at
 inline f4 step4(f4 v, f4 t, float at, float step) { return v + (f4)((i4)all4(step) & (t > at)); }
 
-// ---- grids: the values that a code can take; t is a value over the scale, any finite number -----------------------------------------------
+// ---- grids: the values that a code can take; t is a value over the scale, any finite number -----------------------
 
 template <int Lo, int Hi>
 struct linear_grid {
@@ -80,10 +82,11 @@ struct fp4_grid {
     }
 };
 
-// ---- input -----------------------------------------------------------------------------------------------------------------------------
+// ---- input --------------------------------------------------------------------------------------------------------
 
-constexpr float kTinyScale = 1e-12f;   // far below the least half float (6e-8): a block below it is zero in every format with f16 scales
-constexpr float kLargeInput = 3e8f;    // above what any of them reaches (Q6_K: 65504 * 128 * 32), and its square sums are finite
+// Far below the least half float (6e-8): a block below it is zero in every format with f16 scales. And above what any
+// of them reaches (Q6_K: 65504 * 128 * 32), with sums of squares that are finite.
+constexpr float kTinyScale = 1e-12f, kLargeInput = 3e8f;
 
 // A copy of n values and weights that the arithmetic below is safe on (quantize.h says what odd input becomes).
 void clean_input(const float* x, const float* importance, int n, float* xs, float* ws) {
@@ -100,7 +103,7 @@ uint16_t to_half_scale(float d) { return float_to_half(d > 65504.0f ? 65504.0f :
 
 float inverse_or_zero(float d) { return d != 0.0f ? 1.0f / d : 0.0f; }
 
-// ---- one scale: x ~ d * q ----------------------------------------------------------------------------------------------------------------
+// ---- one scale: x ~ d * q -----------------------------------------------------------------------------------------
 
 struct scale_fit {
     float d = 0.0f, curvature = 0.0f;  // curvature: sum w q^2, half the second derivative of the error in d
@@ -122,7 +125,8 @@ scale_sums sums_of_scale(const float* x, const float* w, float inverse) {
     return {sum4(xq), sum4(qq)};
 }
 
-// The largest value is mapped to an end of the codes times 1 + (step - kBelow) * kWidth: above 1 it is cut off in favour of the others.
+// The largest value is mapped to an end of the codes times 1 + (step - kBelow) * kWidth: above 1 it is cut off in
+// favour of the others.
 template <class G, int N>
 scale_fit fit_scale(const float* x, const float* w) {
     constexpr int   kSteps = 20, kBelow = 7;
@@ -162,7 +166,7 @@ float choose_codes(const float* x, const float* w, float d, float m, float* q) {
     return sum4(error);
 }
 
-// ---- scale and minimum: x ~ d * q - m, q = 0 .. L -------------------------------------------------------------------------------------------
+// ---- scale and minimum: x ~ d * q - m, q = 0 .. L -----------------------------------------------------------------
 
 struct affine_fit {
     float d = 0.0f, m = 0.0f, curvature = 0.0f, weight = 0.0f;   // weight: sum w, the curvature in m
@@ -174,7 +178,8 @@ struct affine_sums {
 
 // Least squares for d and m of the codes nearest to (x - low) * inverse. Signed: m may be negative.
 template <int L, int N, bool Signed>
-affine_sums sums_of_affine(const float* x, const float* w, float low, float inverse, float w_sum, float wx_sum, float wxx_sum) {
+affine_sums sums_of_affine(const float* x, const float* w, float low, float inverse, float w_sum, float wx_sum,
+                           float wxx_sum) {
     f4 q_v = all4(0.0f), qq_v = all4(0.0f), xq_v = all4(0.0f);
     for (int i = 0; i < N; i += 4) {
         const f4 xi = load4(x + i), q = linear_grid<0, L>::nearest((xi - low) * inverse), wq = load4(w + i) * q;
@@ -212,7 +217,8 @@ affine_fit fit_affine(const float* x, const float* w) {
     for (int a = 0; a < kCut; a++)
         for (int b = -1; b < kCut; b++) {
             const float cut_low = low + (float)a * kWidth * range, cut_range = range * (1.0f - (float)(a + b) * kWidth);
-            const affine_sums s = sums_of_affine<L, N, Signed>(x, w, cut_low, (float)L / cut_range, w_sum, wx_sum, wxx_sum);
+            const affine_sums s =
+                sums_of_affine<L, N, Signed>(x, w, cut_low, (float)L / cut_range, w_sum, wx_sum, wxx_sum);
             if (s.error < best.error) best = s;
         }
     if (best.error == FLT_MAX) return {range / (float)L, -low, 0.0f, w_sum};
@@ -224,7 +230,7 @@ affine_fit fit_affine(const float* x, const float* w) {
     return {best.d, best.m, best.qq, w_sum};
 }
 
-// ---- packing: the inverses of the code() and scale() functions of blocks.h; c: codes counted from 0 ------------------------------------------
+// ---- packing: the inverses of the code() and scale() functions of blocks.h; c: codes counted from 0 ---------------
 
 void put_nibbles32(uint8_t* qs, const uint8_t* c) {
     for (int i = 0; i < 16; i++) qs[i] = (uint8_t)((c[i] & 15) | c[16 + i] << 4);
@@ -295,7 +301,8 @@ void pack(const super_codes& s, block_q5_K* b) {
 }
 void pack(const super_codes& s, block_q6_K* b) {
     for (int h = 0; h < 2; h++)
-        for (int i = 0; i < 64; i++) b->ql[h * 64 + i] = (uint8_t)((s.c[h * 128 + i] & 15) | s.c[h * 128 + 64 + i] << 4);
+        for (int i = 0; i < 64; i++)
+            b->ql[h * 64 + i] = (uint8_t)((s.c[h * 128 + i] & 15) | s.c[h * 128 + 64 + i] << 4);
     put_two_bits256(b->qh, s.c, 4);
     for (int k = 0; k < 16; k++) b->scales[k] = (int8_t)s.sub[k];
     b->d = s.d;
@@ -311,10 +318,10 @@ void pack(const super_codes& s, block_iq4_xs* b) {
     }
 }
 
-// ---- blocks of 256 ---------------------------------------------------------------------------------------------------------------------------
+// ---- blocks of 256 ------------------------------------------------------------------------------------------------
 
-// Codes and integer scales for settled common scales: around the nearest integers of the wanted sub-scales each neighbour is tried.
-// Returns the error. want_m null: no minimum.
+// Codes and integer scales for settled common scales: around the nearest integers of the wanted sub-scales each
+// neighbour is tried. Returns the error. want_m null: no minimum.
 template <class G, class S, int N>
 float choose_super(const float* x, const float* w, const float* want_d, const float* want_m, super_codes* out) {
     const float d = half_to_float(out->d), m = half_to_float(out->dmin);
@@ -339,7 +346,8 @@ float choose_super(const float* x, const float* w, const float* want_d, const fl
     return total;
 }
 
-// The common scales that fit all chosen codes best: least squares for x ~ d * (sub q) - m * min. False: no better ones exist.
+// The common scales that fit all chosen codes best: least squares for x ~ d * (sub q) - m * min. False: no better
+// ones exist.
 template <int N>
 bool refit_super(const float* x, const float* w, bool has_min, super_codes* s) {
     double uu = 0, uv = 0, vv = 0, xu = 0, xv = 0;
@@ -393,7 +401,7 @@ void encode_super(const float* x_in, const float* importance, B* dst) {
     pack(best, dst);
 }
 
-// ---- blocks of 32 ------------------------------------------------------------------------------------------------------------------------------
+// ---- blocks of 32 -------------------------------------------------------------------------------------------------
 
 template <class G>
 uint16_t encode_scaled32(const float* x_in, const float* importance, uint8_t* c) {
@@ -454,7 +462,8 @@ void encode(const float* x, const float* importance, block_q5_1* dst) {
     put_nibbles32(dst->qs, c);
 }
 
-// Eight bits leave nothing worth searching for: the largest value is the end of the range. -128 stays unused, as readers expect.
+// Eight bits leave nothing worth searching for: the largest value is the end of the range. -128 stays unused, as
+// readers expect.
 void encode(const float* x_in, const float*, block_q8_0* dst) {
     float x[32], w[32], q[32], top = 0.0f;
     clean_input(x_in, nullptr, 32, x, w);
@@ -464,8 +473,9 @@ void encode(const float* x_in, const float*, block_q8_0* dst) {
     for (int i = 0; i < 32; i++) dst->qs[i] = (int8_t)q[i];
 }
 
-// The scale is a power of two: the one that puts the largest value between 4 and 8 of the range of 6, and its neighbours, are tried. Values
-// are first brought to below 2, so that no square over- or underflows whatever the exponent is.
+// The scale is a power of two: the one that puts the largest value between 4 and 8 of the range of 6, and its
+// neighbours, are tried. Values are first brought to below 2, so that no square over- or underflows whatever the
+// exponent is.
 void encode(const float* x_in, const float* importance, block_mxfp4* dst) {
     float x[32], w[32], q[32], top = 0.0f;
     clean_input(x_in, importance, 32, x, w);
@@ -478,7 +488,7 @@ void encode(const float* x_in, const float* importance, block_mxfp4* dst) {
     for (int i = 0; i < 32; i++) x[i] = ldexpf(x[i], -exponent);
     float best = FLT_MAX;
     for (int e = exponent + 123; e <= exponent + 125; e++) {  // exponent - 1 - 2 + 127, and one to each side
-        const int scale = top == 0.0f || e < 0 ? 0 : e > 254 ? 254 : e;
+        const int scale = top == 0.0f || e < 0 ? 0 : e > 252 ? 252 : e;   // 12 * 2^(252 - 128) is the last finite
         const float error = choose_codes<fp4_grid, 32>(x, w, ldexpf(1.0f, scale - 128 - exponent), 0.0f, q);
         if (!(error < best)) continue;
         best = error;
@@ -508,7 +518,7 @@ void encode(const float* x, const float* importance, block_iq4_xs* dst) {
     encode_super<block_iq4_xs, iq4_grid, linear_grid<-32, 31>, 32>(x, importance, dst);
 }
 
-// ---- rows --------------------------------------------------------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------------------------
 
 template <class B>
 void encode_blocks(const float* x, size_t n_blocks, const float* importance, void* dst) {
@@ -531,7 +541,8 @@ struct codec_row {
 };
 constexpr codec_row kCodecs[] = {
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, encode_blocks<float_##id>, decode_blocks<float_##id>},
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {gguf_id, encode_blocks<block_##id>, decode_blocks<block_##id>},
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
+    {gguf_id, encode_blocks<block_##id>, decode_blocks<block_##id>},
 #include "types.def"
 };
 

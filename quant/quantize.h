@@ -1,6 +1,6 @@
 // quant/quantize.h: rows of floats to blocks of a number format and back, for every format with code.
 // Must not know: tensors, files, which tensor gets which format (tools/quantize.cpp has the recipes).
-// Main path: runtime.h (duet_quantize_row) -> quant/quantize_api.cpp -> [quant/quantize.h] -> quant/quantize.cpp -> quant/blocks.h
+// Main path: runtime.h -> quant/quantize_api.cpp -> [quant/quantize.h] -> quant/quantize.cpp -> quant/blocks.h
 #pragma once
 #include "blocks.h"
 
@@ -8,11 +8,12 @@
 
 namespace duet {
 
-// An encoder minimises the sum of importance[i] * (x[i] - y[i])^2 in each block (importance null: all alike), and gives the same bytes on
-// every machine. Any input is allowed: a NaN counts as 0; a value beyond what the format's scales reach becomes the
-// largest that they reach (F16: infinity, as IEEE converts). Importances that are negative, NaN or all zero in a block count as alike.
-// Blocks whose scale is below half of the least half float (about 3e-8) become zero, except in MXFP4, whose scales go down to 2^-128.
-// F16 and BF16 keep NaN and infinity; F32 keeps every bit.
+// An encoder minimises the sum of importance[i] * (x[i] - y[i])^2 in each block (importance null: all alike), and
+// gives the same bytes on every machine. Any input is allowed: a NaN counts as 0; a value beyond what the format's
+// scales reach becomes the largest that they reach (F16: infinity, as IEEE converts). Importances that are negative,
+// NaN or all zero in a block count as alike. Blocks whose scale is below half of the least half float (about 3e-8)
+// become zero, except in MXFP4, whose scales go down to 2^-128. F16 and BF16 keep NaN and infinity; F32 keeps every
+// bit.
 // Memory of blocks needs no alignment. Null where the type has no code.
 using encode_fn = void (*)(const float* x, size_t n_blocks, const float* importance, void* dst);
 using decode_fn = void (*)(const void* src, size_t n_blocks, float* y);

@@ -1,4 +1,5 @@
-// quant/quantize_api.cpp: the number formats of runtime.h: duet_type_* and the conversion of rows. The table itself is quant/types.def.
+// quant/quantize_api.cpp: the number formats of runtime.h: duet_type_* and the conversion of rows. The table itself
+// is quant/types.def.
 // Must not know: how a format is searched for or laid out.
 // Main path: runtime.h -> [quant/quantize_api.cpp] -> quant/quantize.h
 #include "../runtime.h"
@@ -30,7 +31,9 @@ duet_status check_row(int32_t type_id, const void* src, int64_t n_elems, const v
 
 int32_t duet_type_count(void) { return kTypeRowCount; }
 
-const duet_type_info* duet_type_row(int32_t i_row) { return i_row >= 0 && i_row < kTypeRowCount ? &kTypeRows[i_row] : nullptr; }
+const duet_type_info* duet_type_row(int32_t i_row) {
+    return i_row >= 0 && i_row < kTypeRowCount ? &kTypeRows[i_row] : nullptr;
+}
 
 const duet_type_info* duet_type_by_id(int32_t id) {
     for (const duet_type_info& row : kTypeRows)

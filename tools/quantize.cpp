@@ -1,5 +1,6 @@
-// tools/quantize.cpp: writes a model in another number format: which tensor gets which format (the table of recipes), and the work by rows on
-// all cores. Must not know: how a format is searched for (duet_quantize_row does), anything that runtime.h does not say.
+// tools/quantize.cpp: writes a model in another number format: which tensor gets which format (the table of recipes),
+// and the work by rows on all cores. Must not know: how a format is searched for (duet_quantize_row does), anything
+// that runtime.h does not say.
 // Main path: [tools/quantize.cpp] -> runtime.h -> quant/quantize_api.cpp, models/gguf_write.cpp
 #include "common.h"
 #include "json.h"
@@ -10,7 +11,8 @@
 
 namespace {
 
-// ---- recipes: the mixes users know. Facts from llama.cpp:src/llama-quant.cpp and llama.cpp:include/llama.h (file types) -----------------
+// ---- recipes: the mixes users know --------------------------------------------------------------------------------
+// Facts from llama.cpp:src/llama-quant.cpp and, for the file types, llama.cpp:include/llama.h.
 
 struct mix {
     const char* name;
@@ -18,18 +20,20 @@ struct mix {
     int32_t     file_type;  // general.file_type
 };
 constexpr mix kMixes[] = {
-    {"F32", "F32", 0},        {"F16", "F16", 1},        {"BF16", "BF16", 32},      {"Q4_0", "Q4_0", 2},      {"Q4_1", "Q4_1", 3},
-    {"Q5_0", "Q5_0", 8},      {"Q5_1", "Q5_1", 9},      {"Q8_0", "Q8_0", 7},       {"Q2_K", "Q2_K", 10},     {"Q2_K_S", "Q2_K", 21},
-    {"Q3_K_S", "Q3_K", 11},   {"Q3_K_M", "Q3_K", 12},   {"Q3_K_L", "Q3_K", 13},    {"Q4_K_S", "Q4_K", 14},   {"Q4_K_M", "Q4_K", 15},
-    {"Q5_K_S", "Q5_K", 16},   {"Q5_K_M", "Q5_K", 17},   {"Q6_K", "Q6_K", 18},      {"IQ4_NL", "IQ4_NL", 25}, {"IQ4_XS", "IQ4_XS", 30},
-    {"MXFP4", "MXFP4", 38},   {"MXFP4_MOE", "MXFP4", 38},
+    {"F32", "F32", 0},          {"F16", "F16", 1},          {"BF16", "BF16", 32},       {"Q4_0", "Q4_0", 2},
+    {"Q4_1", "Q4_1", 3},        {"Q5_0", "Q5_0", 8},        {"Q5_1", "Q5_1", 9},        {"Q8_0", "Q8_0", 7},
+    {"Q2_K", "Q2_K", 10},       {"Q2_K_S", "Q2_K", 21},     {"Q3_K_S", "Q3_K", 11},     {"Q3_K_M", "Q3_K", 12},
+    {"Q3_K_L", "Q3_K", 13},     {"Q4_K_S", "Q4_K", 14},     {"Q4_K_M", "Q4_K", 15},     {"Q5_K_S", "Q5_K", 16},
+    {"Q5_K_M", "Q5_K", 17},     {"Q6_K", "Q6_K", 18},       {"IQ4_NL", "IQ4_NL", 25},   {"IQ4_XS", "IQ4_XS", 30},
+    {"MXFP4", "MXFP4", 38},     {"MXFP4_MOE", "MXFP4", 38},
 };
 // Other names of mixes.
 constexpr struct { const char *name, *mix; } kAliases[] = {{"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}};
 
 enum class role { output, attn_v, attn_k, attn_output, ffn_down, other, any };
 
-// Which role a tensor has: the first row whose text its name holds. Without output.weight, token_embd.weight is the output as well.
+// Which role a tensor has: the first row whose text its name holds. Without output.weight, token_embd.weight is the
+// output as well.
 constexpr struct { const char* part; role what; } kRoles[] = {
     {"attn_qkv.weight", role::attn_v}, {"attn_kv_b.weight", role::attn_v}, {"attn_v.weight", role::attn_v},
     {"attn_k.weight", role::attn_k},   {"attn_output.weight", role::attn_output}, {"ffn_down", role::ffn_down},
@@ -90,17 +94,20 @@ constexpr struct { const char *from, *to; } kFallbacks[] = {
     {"Q2_K", "Q4_0"}, {"Q3_K", "Q4_0"}, {"Q4_K", "Q5_0"}, {"Q5_K", "Q5_1"}, {"Q6_K", "Q8_0"}, {"IQ4_XS", "IQ4_NL"},
 };
 
-// Kept as they are beside all with fewer than two dimensions or another ending than "weight": small, or read by ops that take no blocks.
+// Kept as they are beside all with fewer than two dimensions or another ending than "weight": small, or read by ops
+// that take no blocks.
 constexpr const char* kKept[] = {
-    "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj", "position_embd", "token_types",
-    "ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj.weight", "indexer.q_proj.weight", "time_mix_first.weight", "time_mix_w0.weight",
-    "time_mix_w1.weight", "time_mix_w2.weight", "time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight", "time_mix_a0.weight",
-    "time_mix_a1.weight", "time_mix_a2.weight", "time_mix_g1.weight", "time_mix_g2.weight", "time_mix_decay_w1.weight",
-    "time_mix_decay_w2.weight", "time_mix_lerp_fused.weight", "attn_rel_b.weight", "sam.pos_embd", "sam.neck.", "sam.net_", ".rel_pos",
-    ".patch_embd", ".patch_merger", "a.rvq.codebook", "mm.a.code_embd",
+    "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj",
+    "position_embd", "token_types", "ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj.weight",
+    "indexer.q_proj.weight", "time_mix_first.weight", "time_mix_w0.weight", "time_mix_w1.weight",
+    "time_mix_w2.weight", "time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight", "time_mix_a0.weight",
+    "time_mix_a1.weight", "time_mix_a2.weight", "time_mix_g1.weight", "time_mix_g2.weight",
+    "time_mix_decay_w1.weight", "time_mix_decay_w2.weight", "time_mix_lerp_fused.weight", "attn_rel_b.weight",
+    "sam.pos_embd", "sam.neck.", "sam.net_", ".rel_pos", ".patch_embd", ".patch_merger", "a.rvq.codebook",
+    "mm.a.code_embd",
 };
 
-// ---- the plan: a format for every tensor --------------------------------------------------------------------------------------------------
+// ---- the plan: a format for every tensor --------------------------------------------------------------------------
 
 struct file_deleter {
     void operator()(duet_file* p) const { duet_file_free(p); }
@@ -135,7 +142,9 @@ struct model_facts {
 };
 
 bool is_same_word(std::string_view a, std::string_view b) {
-    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return std::toupper((unsigned char)x) == std::toupper((unsigned char)y); });
+    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) {
+               return std::toupper((unsigned char)x) == std::toupper((unsigned char)y);
+           });
 }
 
 const mix* find_mix(std::string_view name) {
@@ -170,7 +179,8 @@ bool matches_glob(std::string_view pattern, std::string_view name) {
 }
 
 bool matches(const std::string& pattern, const std::string& name) {
-    return pattern.find_first_of("*?") == std::string::npos ? name.find(pattern) != std::string::npos : matches_glob(pattern, name);
+    return pattern.find_first_of("*?") == std::string::npos ? name.find(pattern) != std::string::npos
+                                                            : matches_glob(pattern, name);
 }
 
 // A hyper-parameter of the model, 0 when there is none; of one entry per layer the first that is not 0.
@@ -227,7 +237,8 @@ bool is_kept(const planned_tensor& p) {
     return p.name.size() < 6 || p.name.compare(p.name.size() - 6, 6, "weight") != 0;
 }
 
-const duet_type_info* choose_format(const planned_tensor& p, const model_facts& facts, const quantize_options& options) {
+const duet_type_info* choose_format(const planned_tensor& p, const model_facts& facts,
+                                    const quantize_options& options) {
     if (!is_matrix(p)) return p.from;
     const duet_type_info* type = duet_type_by_name(options.chosen->base);
     bool                  is_overridden = false;
@@ -242,16 +253,19 @@ const duet_type_info* choose_format(const planned_tensor& p, const model_facts& 
             break;
         }
     for (const auto& fallback : kFallbacks)
-        if (p.t.dims[0] % type->elems_per_block != 0 && is_same_word(type->name, fallback.from)) type = duet_type_by_name(fallback.to);
+        if (p.t.dims[0] % type->elems_per_block != 0 && is_same_word(type->name, fallback.from))
+            type = duet_type_by_name(fallback.to);
     return p.t.dims[0] % type->elems_per_block != 0 ? duet_type_by_name("F16") : type;
 }
 
-duet_status make_plan(const duet_file* file, const quantize_options& options, std::vector<planned_tensor>* plan, tool_error* error) {
+duet_status make_plan(const duet_file* file, const quantize_options& options, std::vector<planned_tensor>* plan,
+                      tool_error* error) {
     const model_facts    facts = read_facts(file);
     std::vector<int64_t> attn_v_layers;
     for (int64_t i = 0; i < duet_file_n_tensors(file); i++) {
         planned_tensor p;
-        if (const duet_status status = duet_file_tensor(file, i, &p.t)) return error->set(status, duet_file_error(file));
+        if (const duet_status status = duet_file_tensor(file, i, &p.t))
+            return error->set(status, duet_file_error(file));
         p.name.assign(p.t.name.data, (size_t)p.t.name.n_bytes);
         p.from = duet_type_by_id(p.t.type_id);
         if (!p.from) return error->set(DUET_ERR_UNSUPPORTED, "tensor " + json_string(p.name) + ": unknown format");
@@ -272,17 +286,22 @@ duet_status make_plan(const duet_file* file, const quantize_options& options, st
         }
         p.to = choose_format(p, facts, options);
         if (p.to == p.from) p.to_bytes = p.t.n_bytes;
-        else p.to_bytes = p.t.n_bytes / (uint64_t)p.from->bytes_per_block * (uint64_t)p.from->elems_per_block / (uint64_t)p.to->elems_per_block * (uint64_t)p.to->bytes_per_block;
+        else
+            p.to_bytes = p.t.n_bytes / (uint64_t)p.from->bytes_per_block * (uint64_t)p.from->elems_per_block /
+                         (uint64_t)p.to->elems_per_block * (uint64_t)p.to->bytes_per_block;
         if (p.to != p.from && !p.from->can_quantize)
-            return error->set(DUET_ERR_UNSUPPORTED, "tensor " + json_string(p.name) + ": want to change its format, but this build cannot read " + p.from->name);
+            return error->set(DUET_ERR_UNSUPPORTED, "tensor " + json_string(p.name) +
+                                                        ": want to change its format, but this build cannot read " +
+                                                        p.from->name);
     }
     return DUET_OK;
 }
 
-// ---- the work -----------------------------------------------------------------------------------------------------------------------------
+// ---- the work -----------------------------------------------------------------------------------------------------
 
-// Room for the new tensors until the file is saved: pages of an unlinked file beside the output, so that the system can put them on disk
-// and a model larger than the memory can be made. Its blocks are reserved first: a full disk is an error here, not a signal later.
+// Room for the new tensors until the file is saved: pages of an unlinked file beside the output, so that the system
+// can put them on disk and a model larger than the memory can be made. Its blocks are reserved first: a full disk is
+// an error here, not a signal later.
 class scratch_space {
   public:
     ~scratch_space() {
@@ -302,7 +321,8 @@ class scratch_space {
         ::close(fd);
         n_bytes_ = n_bytes;
         if (code == 0) return DUET_OK;
-        return error->set(DUET_ERR_IO, beside + ": no room for " + std::to_string(n_bytes) + " bytes beside it: " + std::strerror(code));
+        return error->set(DUET_ERR_IO, beside + ": no room for " + std::to_string(n_bytes) +
+                                           " bytes beside it: " + std::strerror(code));
     }
     uint8_t* data() const { return (uint8_t*)data_; }
 
@@ -326,8 +346,10 @@ duet_status convert(const planned_tensor& p, int32_t n_threads, uint8_t* dst, ui
             std::vector<float> values((size_t)(std::min(rows_at_once, n_rows) * n_cols));
             for (int64_t row; result == DUET_OK && (row = next_row.fetch_add(rows_at_once)) < n_rows;) {
                 const int64_t n_elems = std::min(rows_at_once, n_rows - row) * n_cols;
-                duet_status   status = duet_dequantize_row(p.from->id, (const uint8_t*)p.t.data + (size_t)row * from_row, n_elems, values.data());
-                if (status == DUET_OK) status = duet_quantize_row(p.to->id, values.data(), n_elems, nullptr, dst + (size_t)row * to_row);
+                duet_status status = duet_dequantize_row(p.from->id, (const uint8_t*)p.t.data + (size_t)row * from_row,
+                                                         n_elems, values.data());
+                if (status == DUET_OK)
+                    status = duet_quantize_row(p.to->id, values.data(), n_elems, nullptr, dst + (size_t)row * to_row);
                 if (status != DUET_OK) result = status;
                 const float limit = is_same_word(p.to->name, "F16") ? 65504.0f : 3.4028235e38f;
                 uint64_t    n = 0;
@@ -358,7 +380,8 @@ std::string shape_of(const duet_tensor& t) {
     return text;
 }
 
-duet_status write_model(const duet_file* file, const std::vector<planned_tensor>& plan, const quantize_options& options, tool_error* error) {
+duet_status write_model(const duet_file* file, const std::vector<planned_tensor>& plan, const quantize_options& options,
+                        tool_error* error) {
     uint64_t scratch_bytes = 0, from_bytes = 0, to_bytes = 0;
     size_t   n_requantized = 0;
     for (const planned_tensor& p : plan) {
@@ -368,7 +391,8 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
         to_bytes += p.to_bytes;
     }
     if (n_requantized)
-        std::fprintf(stderr, "note: %zu tensors are quantized already; they are decoded first, their losses stay\n", n_requantized);
+        std::fprintf(stderr, "note: %zu tensors are quantized already; they are decoded first, their losses stay\n",
+                     n_requantized);
     scratch_space scratch;
     if (const duet_status status = scratch.reserve(options.out, scratch_bytes, error)) return status;
     duet_writer* made = nullptr;
@@ -377,28 +401,35 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
     if (!made) return error->set(DUET_ERR_MEMORY, "");
     if (status == DUET_OK) status = duet_writer_copy_kv(made, file);
     if (status == DUET_OK) status = duet_writer_set_int(made, "general.quantization_version", DUET_KV_U32, 2);
-    if (status == DUET_OK) status = duet_writer_set_int(made, "general.file_type", DUET_KV_U32, options.chosen->file_type);
+    if (status == DUET_OK)
+        status = duet_writer_set_int(made, "general.file_type", DUET_KV_U32, options.chosen->file_type);
     const double  began = now_seconds();
-    const int32_t n_threads = options.n_threads ? options.n_threads : std::max(1, (int32_t)std::thread::hardware_concurrency());
+    const int32_t n_threads =
+        options.n_threads ? options.n_threads : std::max(1, (int32_t)std::thread::hardware_concurrency());
     uint8_t*      dst = scratch.data();
     for (size_t i = 0; i < plan.size() && status == DUET_OK; i++) {
         const planned_tensor& p = plan[i];
         uint64_t              n_odd = 0;
         if (!options.is_quiet)
-            std::fprintf(stderr, "[%4zu/%zu] %-36s %18s  %7s -> %-7s %9.2f MB\n", i + 1, plan.size(), json_string(p.name).c_str(), shape_of(p.t).c_str(),
-                         p.from->name, p.to == p.from ? "same" : p.to->name, (double)p.to_bytes / 1e6);
+            std::fprintf(stderr, "[%4zu/%zu] %-36s %18s  %7s -> %-7s %9.2f MB\n", i + 1, plan.size(),
+                         json_string(p.name).c_str(), shape_of(p.t).c_str(), p.from->name,
+                         p.to == p.from ? "same" : p.to->name, (double)p.to_bytes / 1e6);
         if (p.to != p.from) {
-            if (const duet_status failed = convert(p, n_threads, dst, &n_odd)) return error->set(failed, "tensor " + json_string(p.name) + ": " + duet_status_name(failed));
+            if (const duet_status failed = convert(p, n_threads, dst, &n_odd))
+                return error->set(failed, "tensor " + json_string(p.name) + ": " + duet_status_name(failed));
             if (n_odd)
-                std::fprintf(stderr, "warning: tensor %s: %llu values are NaN, infinite, or beyond the format\n", json_string(p.name).c_str(), (unsigned long long)n_odd);
+                std::fprintf(stderr, "warning: tensor %s: %llu values are NaN, infinite, or beyond the format\n",
+                             json_string(p.name).c_str(), (unsigned long long)n_odd);
         }
-        status = duet_writer_add_tensor(made, p.name.c_str(), p.to->id, p.t.n_dims, p.t.dims, p.to == p.from ? p.t.data : dst);
+        status = duet_writer_add_tensor(made, p.name.c_str(), p.to->id, p.t.n_dims, p.t.dims,
+                                        p.to == p.from ? p.t.data : dst);
         if (p.to != p.from) dst += p.to_bytes;
     }
     if (status == DUET_OK) status = duet_writer_save(made, options.out.c_str());
     if (status != DUET_OK) return error->set(status, duet_writer_error(made));
-    std::fprintf(stderr, "%s: %s, %zu tensors, %.2f MB -> %.2f MB in %.1f s\n", options.out.c_str(), options.chosen->name, plan.size(), (double)from_bytes / 1e6,
-                 (double)to_bytes / 1e6, now_seconds() - began);
+    std::fprintf(stderr, "%s: %s, %zu tensors, %.2f MB -> %.2f MB in %.1f s\n", options.out.c_str(),
+                 options.chosen->name, plan.size(), (double)from_bytes / 1e6, (double)to_bytes / 1e6,
+                 now_seconds() - began);
     return DUET_OK;
 }
 
@@ -406,14 +437,16 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
 std::string add_override(const std::string& text, quantize_options* options) {
     const size_t          equals = text.rfind('=');
     const duet_type_info* type = equals == std::string::npos ? nullptr : duet_type_by_name(text.c_str() + equals + 1);
-    if (equals == 0 || !type || !type->can_quantize) return "want NAME=TYPE with a format that can be made, such as attn_v=Q8_0";
+    if (equals == 0 || !type || !type->can_quantize)
+        return "want NAME=TYPE with a format that can be made, such as attn_v=Q8_0";
     options->overrides.push_back({text.substr(0, equals), type});
     return "";
 }
 
 bool is_same_file(const std::string& a, const std::string& b) {
     struct stat sa, sb;
-    return ::stat(a.c_str(), &sa) == 0 && ::stat(b.c_str(), &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+    return ::stat(a.c_str(), &sa) == 0 && ::stat(b.c_str(), &sb) == 0 && sa.st_dev == sb.st_dev &&
+           sa.st_ino == sb.st_ino;
 }
 
 }  // namespace
@@ -423,19 +456,24 @@ int main(int argc, char** argv) {
     std::string      names;
     for (const mix& m : kMixes) names += (names.empty() ? "" : " ") + std::string(m.name);
     tool_args args("quantize", "IN.gguf OUT.gguf TYPE [options]", "Writes a model in another number format.");
-    args.positional("IN.gguf", "the model to read; F32, F16 or BF16 is best, quantized ones are decoded first", &options.in);
+    args.positional("IN.gguf", "the model to read; F32, F16 or BF16 is best, quantized ones are decoded first",
+                    &options.in);
     args.positional("OUT.gguf", "the file to write", &options.out);
     args.positional("TYPE", names + "; Q3_K, Q4_K, Q5_K mean the _M mix", &options.type);
     args.integer("-t, --threads", "N", "threads (0: all)", &options.n_threads, 0, kMaxThreads);
-    args.call("--type, --tensor-type", "NAME=TYPE", "format of the tensors whose name holds NAME (or fits it, with * and ?); may be repeated, the first that fits counts",
+    args.call("--type, --tensor-type", "NAME=TYPE",
+              "format of the tensors whose name holds NAME (or fits it, with * and ?); may be repeated, the first that "
+              "fits counts",
               [&](const std::string& v) { return add_override(v, &options); });
     args.flag("--pure", "TYPE for every matrix, instead of the mix's recipe", &options.is_pure);
     args.flag("-q, --quiet", "do not list the tensors", &options.is_quiet);
     int code = kExitGood;
     if (!args.parse(argc, argv, &code)) return code;
     options.chosen = find_mix(options.type);
-    if (!options.chosen) return args.usage_error("unknown TYPE '" + options.type + "', want one of " + names), kExitUsage;
-    if (is_same_file(options.in, options.out)) return args.usage_error("OUT.gguf is IN.gguf: " + options.out), kExitUsage;
+    if (!options.chosen)
+        return args.usage_error("unknown TYPE '" + options.type + "', want one of " + names), kExitUsage;
+    if (is_same_file(options.in, options.out))
+        return args.usage_error("OUT.gguf is IN.gguf: " + options.out), kExitUsage;
     return finish_tool("quantize", [&](tool_error* error) {
         duet_file*        opened = nullptr;
         const duet_status status = duet_file_open(options.in.c_str(), &opened);
