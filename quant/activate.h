@@ -6,7 +6,7 @@
 namespace duet {
 
 // y = act(x) * x2, or act(x) when x2 is null.
-inline float exact_activate(activation act, float x, const float* x2) {
+DUET_HD inline float exact_activate(activation act, float x, const float* x2) {
     float v = x;
     switch (act) {
         case activation::none: break;

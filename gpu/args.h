@@ -1,0 +1,119 @@
+// gpu/args.h: one plain struct per kernel, shapes on each field: shared by kernel, launcher, emulator and drivers.
+// Rows of buffers are `stride` floats apart. Must not know: ops, drivers.
+// Main path: gpu/launch.cpp -> [gpu/args.h] -> gpu/*.cuh
+#pragma once
+#include <cstdint>
+
+namespace duet {
+
+// Activations as int8 blocks of 32, one row after another: q (n, q_stride), d and t (n, q_stride / 32), s16 (n, q_stride / 16).
+struct act_args {
+    int8_t*  q;
+    float*   d;
+    float*   t;
+    int16_t* s16;
+    int32_t  q_stride;   // a multiple of 128
+    int32_t  unused;
+};
+
+// Columns of a buffer as heads: element j of head h of row i is at[i * stride + h * head_stride + j].
+struct heads_args {
+    float*  at;
+    int32_t stride, head_stride, n_heads, head_dim;
+};
+
+struct embed_args {
+    const uint8_t* w;        // (n_vocab, n_in) as gpu/weights.h lays it out
+    const int32_t* id;       // n_tok
+    float*         out;      // (n_tok, stride)
+    int32_t        n_in, stride;
+    float          scale;
+    int32_t        n_tok;
+};
+
+struct norm_args {
+    heads_args   in, out;
+    const float* w;          // head_dim, or heads w_stride apart; may be null
+    const float* b;          // head_dim; may be null
+    int32_t      w_stride, kind;
+    float        eps;
+    int32_t      n_rows;
+    act_args     act;        // q null: none; else the result quantized too (one head, head_dim % 32 == 0)
+};
+
+struct quantize_args {
+    const float* x;          // (n_rows, stride)
+    act_args     act;
+    int32_t      n, stride, n_rows, unused;
+};
+
+struct matmul_gpu_args {
+    const uint8_t* w;        // (n_out, n_in) as gpu/weights.h lays it out
+    act_args       act;      // quantized weights: (n_tok, n_in)
+    const float*   x;        // float weights: (n_tok, x_stride)
+    const float*   bias;     // n_out; may be null
+    float*         y;        // (n_tok, y_stride)
+    int32_t        n_in, n_out, n_tok, x_stride, y_stride;
+    int32_t        residual; // y += result
+    float          scale;
+    int32_t        round_groups;   // matvec: groups whose partials are in shared memory at once
+};
+
+struct rope_args {
+    heads_args   x;
+    const float* angles;     // (n_tok, 2, n_freq): cosines, sines
+    int32_t      n_freq, half, neox, n_tok;
+};
+
+// Where a cache layer's pages are. The chunk of token i's position p is page pages[page_start[i] + p / 64].
+struct cache_args {
+    uint8_t*       base;     // first page's bytes of this layer
+    const int32_t* pages;
+    const int32_t* page_start;
+    const int32_t* pos;      // n_tok
+    uint64_t       page_bytes, k_bytes, v_bytes;
+    int32_t        type;     // DUET_CACHE_...
+    int32_t        n_kv_heads, k_dim, v_dim;
+};
+
+struct append_args {
+    cache_args cache;
+    heads_args k, v;
+    int32_t    n_tok, unused;
+};
+
+struct attention_args {
+    cache_args   cache;
+    heads_args   q, out;
+    const float* sinks;      // n_heads; may be null
+    float*       partial;    // split: (n_tok, n_heads, n_chunks, v_dim + 2): max, sum, weighted values
+    float        scale, cap;
+    int32_t      window, n_tok, n_chunks, heads_per_block;
+};
+
+struct elementwise_args {
+    const float* x;
+    const float* x2;         // may be null
+    float*       y;
+    int32_t      x_stride, x2_stride, y_stride, n, n_rows;
+    int32_t      mode;       // elementwise_mode
+    int32_t      act;        // enum activation
+    float        scale, cap;
+    int32_t      unused;
+};
+enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElementwiseScaleCap };
+
+struct gather_args {
+    const float*   x;
+    float*         y;
+    const int32_t* rows;     // n_rows
+    int32_t        x_stride, y_stride, n, n_rows;
+};
+
+struct argmax_args {
+    const float* x;          // (n_rows, stride)
+    int32_t*     out;        // n_rows: the lowest index of the largest value
+    int32_t      n, stride, n_rows, unused;
+};
+
+}  // namespace duet

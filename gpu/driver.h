@@ -1,0 +1,65 @@
+// gpu/driver.h: what the executor asks of a GPU, as a struct of pointers: the CUDA and HIP drivers and the emulator fill one each.
+// Errors are statuses with a message that names call, device and code. Must not know: ops, kernels' arguments.
+// Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_emu.cpp
+#pragma once
+#include "../models/status.h"
+
+#include <cstdint>
+
+namespace duet {
+
+struct gpu_info {
+    char     name[64] = {};
+    char     chip[32] = {};        // row of targets.def: "sm_90", "gfx1100", "emu32"
+    uint64_t memory_bytes = 0, free_bytes = 0;
+    int32_t  warp_width = 32;
+    int32_t  n_cores = 0;          // SMs, compute units
+    int32_t  shared_bytes = 0;     // of one block
+    bool     is_integrated = false;
+};
+
+struct gpu_grid {
+    uint32_t x = 1, y = 1, z = 1, threads = 1, shared_bytes = 0;
+};
+
+// All calls on one device's one queue, in order; `device` is what open() gave. A call after a lost device returns DUET_ERR_DEVICE.
+struct gpu_driver {
+    const char* name;   // "cuda", "hip", "emu32"
+    duet_status (*count)(int32_t* n, error_text& err);                                   // opens the vendor's library
+    duet_status (*open)(int32_t index, void** device, gpu_info* info, error_text& err);
+    void (*close)(void* device);
+    duet_status (*alloc)(void* device, uint64_t n_bytes, void** out, error_text& err);   // zeroed
+    void (*free)(void* device, void* memory);
+    duet_status (*alloc_host)(void* device, uint64_t n_bytes, void** out, error_text& err);   // pinned
+    void (*free_host)(void* device, void* memory);
+    duet_status (*upload)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);     // from: pinned, kept until sync
+    duet_status (*download)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);   // waits
+    duet_status (*copy)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
+    duet_status (*clear)(void* device, void* at, uint64_t n_bytes, error_text& err);
+    duet_status (*sync)(void* device, error_text& err);
+    duet_status (*kernel)(void* device, const char* kernel_name, void** out, error_text& err);
+    duet_status (*launch)(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes, error_text& err);
+    // Calls between record_begin and record_end are kept, not run; play runs them.
+    duet_status (*record_begin)(void* device, error_text& err);
+    duet_status (*record_end)(void* device, void** recording, error_text& err);
+    duet_status (*play)(void* device, void* recording, error_text& err);
+    void (*free_recording)(void* device, void* recording);
+};
+
+extern const gpu_driver kEmu32Driver, kEmu64Driver;   // gpu/driver_emu.cpp
+
+// For tests: what an emulated device does, as it happens (memory at allocation, uploads, launches, downloads); null switches off.
+struct emu_event {
+    const char* what;             // "alloc", "free", "upload", "clear", "copy", "launch", "download"
+    const void* at;               // device address
+    const void* data;             // upload, download: the bytes; copy: the source; launch: the arguments
+    uint64_t    n_bytes;
+    const char* kernel;
+    gpu_grid    grid;
+};
+using emu_watch_fn = void (*)(void* user, const emu_event& event);
+void emu_watch(emu_watch_fn watch, void* user);       // of this thread
+void emu_seed(uint32_t seed);                         // of this thread: order in which threads of a block run; 0: forward
+uint64_t emu_bytes_in_use();                          // of all emulated devices
+
+}  // namespace duet

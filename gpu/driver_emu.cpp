@@ -1,0 +1,450 @@
+// gpu/driver_emu.cpp: the SIMT emulator: runs the kernels on the CPU, a fiber per thread, behind the same struct as a GPU's driver.
+// Owns: fibers, barriers and exchanges that wait for a segment or a block, range and race checks of shared memory. A barrier that not all
+// threads reach, an index out of range and a race end the launch with an error that names kernel and line. Must not know: ops, formats.
+// Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_emu.cpp] -> gpu/kernels.def
+#include "driver.h"
+#include "kernels.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define DUET_EMU_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define DUET_EMU_ASAN 1
+#endif
+#endif
+#if defined(DUET_EMU_ASAN)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace duet {
+
+thread_local constinit const emu_place* emu_self = nullptr;
+
+namespace {
+
+constexpr int    kEmuMaxThreads = 1024;
+constexpr size_t kEmuSharedBytes = 64 << 10;
+#if defined(DUET_EMU_ASAN)
+constexpr size_t kEmuStack = 256 << 10;
+#else
+constexpr size_t kEmuStack = 64 << 10;
+#endif
+
+enum class emu_wait : uint8_t { none, segment, block, done };
+
+struct emu_fiber {
+    emu_place place;
+    emu_wait  wait = emu_wait::none;
+    int       line = 0;
+    uint32_t  value[2] = {};   // what it brings to an exchange; two, so that the next exchange cannot overtake the last one's readers
+    int       turn = 0;
+    void*     stack_pointer = nullptr;
+    void*     fake_stack = nullptr;
+    uint8_t*  stack = nullptr;
+};
+
+// Who touched a word of shared memory since the last barrier.
+struct emu_mark {
+    uint32_t epoch = 0;
+    int16_t  writer = -1, reader = -1;   // reader -2: several
+};
+
+struct emu_machine {
+    std::vector<emu_fiber>                     fibers;
+    std::vector<std::unique_ptr<uint8_t[]>>    stacks;
+    std::vector<uint8_t>                       shared;
+    std::vector<emu_mark>                      marks;
+    std::vector<int>                           order;
+    uint32_t    epoch = 1, seed = 0;
+    size_t      shared_bytes = 0;
+    int         n_threads = 0;
+    emu_fiber*  current = nullptr;
+    void*       scheduler_pointer = nullptr;
+    void*       scheduler_fake = nullptr;
+    const void* scheduler_bottom = nullptr;
+    size_t      scheduler_size = 0;
+    void (*body)(const void*) = nullptr;
+    const void* args = nullptr;
+    bool        failed = false;
+    char        message[200] = {};
+};
+
+thread_local emu_machine*  emu_now = nullptr;      // the launch that runs in this thread
+thread_local emu_watch_fn  emu_watcher = nullptr;
+thread_local void*         emu_watcher_user = nullptr;
+thread_local uint32_t      emu_thread_seed = 0;
+std::atomic<uint64_t>      emu_in_use{0};
+
+// ---- switching stacks: callee-saved registers go on the old stack, the new one's come back --------------------------------------------
+
+#if defined(__x86_64__)
+#define DUET_EMU_FIBERS 1
+constexpr int kEmuSavedWords = 7;   // r15 r14 r13 r12 rbx rbp, return address
+__attribute__((naked, noinline)) void emu_switch(void**, void*) {
+    __asm__("push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
+            "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
+}
+void* emu_first_frame(uint8_t* stack, void (*entry)()) {
+    uintptr_t* top = (uintptr_t*)((uintptr_t)(stack + kEmuStack) & ~(uintptr_t)15);
+    *--top = 0;                      // the address entry would return to: it never does
+    *--top = (uintptr_t)entry;
+    for (int i = 0; i < kEmuSavedWords - 1; i++) *--top = 0;
+    return top;
+}
+#elif defined(__aarch64__)
+#define DUET_EMU_FIBERS 1
+void emu_switch(void** from, void* to) __asm__("duet_emu_switch");
+__asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
+        "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
+        "stp x27, x28, [sp, #64]\n stp x29, x30, [sp, #80]\n stp d8, d9, [sp, #96]\n stp d10, d11, [sp, #112]\n"
+        "stp d12, d13, [sp, #128]\n stp d14, d15, [sp, #144]\n mov x9, sp\n str x9, [x0]\n mov sp, x1\n"
+        "ldp x19, x20, [sp, #0]\n ldp x21, x22, [sp, #16]\n ldp x23, x24, [sp, #32]\n ldp x25, x26, [sp, #48]\n"
+        "ldp x27, x28, [sp, #64]\n ldp x29, x30, [sp, #80]\n ldp d8, d9, [sp, #96]\n ldp d10, d11, [sp, #112]\n"
+        "ldp d12, d13, [sp, #128]\n ldp d14, d15, [sp, #144]\n add sp, sp, #160\n ret\n");
+void* emu_first_frame(uint8_t* stack, void (*entry)()) {
+    uintptr_t* top = (uintptr_t*)((uintptr_t)(stack + kEmuStack) & ~(uintptr_t)15) - 20;
+    memset(top, 0, 160);
+    top[11] = (uintptr_t)entry;      // x30
+    return top;
+}
+#else
+void emu_switch(void**, void*) {}
+void* emu_first_frame(uint8_t*, void (*)()) { return nullptr; }
+#endif
+
+void emu_to_fiber(emu_machine& m, emu_fiber& f) {
+    m.current = &f;
+    emu_self = &f.place;
+#if defined(DUET_EMU_ASAN)
+    __sanitizer_start_switch_fiber(&m.scheduler_fake, f.stack, kEmuStack);
+#endif
+    emu_switch(&m.scheduler_pointer, f.stack_pointer);
+#if defined(DUET_EMU_ASAN)
+    __sanitizer_finish_switch_fiber(m.scheduler_fake, nullptr, nullptr);
+#endif
+}
+
+void emu_to_scheduler(emu_machine& m, bool for_ever) {
+    emu_fiber& f = *m.current;
+#if defined(DUET_EMU_ASAN)
+    __sanitizer_start_switch_fiber(for_ever ? nullptr : &f.fake_stack, m.scheduler_bottom, m.scheduler_size);
+#else
+    (void)for_ever;
+#endif
+    emu_switch(&f.stack_pointer, m.scheduler_pointer);
+#if defined(DUET_EMU_ASAN)
+    __sanitizer_finish_switch_fiber(f.fake_stack, &m.scheduler_bottom, &m.scheduler_size);
+#endif
+}
+
+void emu_fiber_main() {
+    emu_machine& m = *emu_now;
+#if defined(DUET_EMU_ASAN)
+    __sanitizer_finish_switch_fiber(nullptr, &m.scheduler_bottom, &m.scheduler_size);
+#endif
+    m.body(m.args);
+    m.current->wait = emu_wait::done;
+    emu_to_scheduler(m, true);
+    __builtin_trap();
+}
+
+void emu_wait_for(emu_wait kind, int line) {
+    emu_machine& m = *emu_now;
+    m.current->wait = kind;
+    m.current->line = line;
+    emu_to_scheduler(m, false);
+}
+
+void emu_fail(emu_machine& m, const char* what, long index, long n, int line) {
+    if (m.failed) return;
+    m.failed = true;
+    const emu_place& p = m.current->place;
+    snprintf(m.message, sizeof m.message, "%s %ld (of %ld), line %d, thread %d of block (%d, %d, %d)", what, index, n, line, p.tid, p.bx, p.by, p.bz);
+}
+
+// ---- one block --------------------------------------------------------------------------------------------------------------------------
+
+// Lanes [lo, hi) go on when all of them wait for their segment.
+bool emu_release_segment(emu_machine& m, int lo, int hi) {
+    for (int i = lo; i < hi; i++)
+        if (m.fibers[(size_t)i].wait != emu_wait::segment) return false;
+    for (int i = lo; i < hi; i++) m.fibers[(size_t)i].wait = emu_wait::none;
+    return true;
+}
+
+// True when the block goes on or is done; false when it cannot.
+bool emu_release_block(emu_machine& m, bool* is_done) {
+    int n_waiting = 0, n_done = 0;
+    for (int i = 0; i < m.n_threads; i++) {
+        n_waiting += m.fibers[(size_t)i].wait == emu_wait::block;
+        n_done += m.fibers[(size_t)i].wait == emu_wait::done;
+    }
+    *is_done = n_done == m.n_threads;
+    if (*is_done) return true;
+    if (n_waiting == m.n_threads) {
+        for (int i = 0; i < m.n_threads; i++) m.fibers[(size_t)i].wait = emu_wait::none;
+        m.epoch++;
+        return true;
+    }
+    for (int i = 0; i < m.n_threads; i++) {
+        emu_fiber& f = m.fibers[(size_t)i];
+        if (f.wait == emu_wait::done) continue;
+        m.current = &f;
+        emu_fail(m, f.wait == emu_wait::block ? "a barrier that not all threads reach, threads there:"
+                                              : "an exchange that not all lanes of the segment reach, threads at barriers:",
+                 n_waiting, m.n_threads, f.line);
+        break;
+    }
+    return false;
+}
+
+void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
+    for (int i = 0; i < m.n_threads; i++) {
+        emu_fiber& f = m.fibers[(size_t)i];
+        f.place = {i, m.n_threads, bx, by, bz, width};
+        f.wait = emu_wait::none;
+        f.turn = 0;
+        f.stack_pointer = emu_first_frame(f.stack, emu_fiber_main);
+    }
+    memset(m.shared.data(), 0x7f, m.shared_bytes);   // large numbers, so that reading before writing shows
+    m.epoch++;
+    const int n_segments = (m.n_threads + kSegment - 1) / kSegment;
+    for (bool is_done = false; !is_done && !m.failed;) {
+        for (int k = 0; k < n_segments && !m.failed; k++) {
+            const int segment = m.order[(size_t)k], lo = segment * kSegment, hi = lo + kSegment < m.n_threads ? lo + kSegment : m.n_threads;
+            do {
+                for (int i = 0; i < hi - lo && !m.failed; i++) {
+                    // forward, or by the seed backward
+                    emu_fiber& f = m.fibers[(size_t)(m.seed % 2 ? hi - 1 - i : lo + i)];
+                    if (f.wait == emu_wait::none) emu_to_fiber(m, f);
+                }
+            } while (!m.failed && emu_release_segment(m, lo, hi));
+        }
+        if (!m.failed && !emu_release_block(m, &is_done)) return;
+    }
+}
+
+struct emu_kernel {
+    const char* name;
+    void (*body)(const void*);
+    size_t      args_bytes;
+    int         max_threads;
+};
+
+const emu_kernel kEmuKernels[] = {
+#define KERNEL(name, args, threads, ...) {#name, [](const void* a) { __VA_ARGS__(*(const args*)a); }, sizeof(args), threads},
+#include "kernels.def"
+};
+
+struct emu_device {
+    int         width = 32;
+    emu_machine machine;
+};
+
+void emu_tell(const char* what, const void* at, const void* data, uint64_t n_bytes, const char* kernel = nullptr, const gpu_grid& grid = {}) {
+    if (emu_watcher) emu_watcher(emu_watcher_user, {what, at, data, n_bytes, kernel, grid});
+}
+
+bool emu_make_room(emu_machine& m, int n_threads) {
+    if (m.shared.empty()) {
+        m.shared.resize(kEmuSharedBytes);
+        m.marks.resize(kEmuSharedBytes / 4);
+    }
+    while ((int)m.fibers.size() < n_threads) {
+        m.stacks.emplace_back(new uint8_t[kEmuStack]);
+        m.fibers.emplace_back().stack = m.stacks.back().get();
+    }
+    const int n_segments = (n_threads + kSegment - 1) / kSegment;
+    m.order.resize((size_t)n_segments);
+    for (int i = 0; i < n_segments; i++) m.order[(size_t)i] = i;
+    uint32_t state = m.seed * 2654435761u;
+    for (int i = n_segments - 1; m.seed && i > 0; i--) {
+        state = state * 1664525u + 1013904223u;
+        std::swap(m.order[(size_t)i], m.order[state % (uint32_t)(i + 1)]);
+    }
+    return true;
+}
+
+// ---- the driver's functions -----------------------------------------------------------------------------------------------------------
+
+duet_status emu_count(int32_t* n, error_text&) {
+#if defined(DUET_EMU_FIBERS)
+    *n = 1;
+#else
+    *n = 0;
+#endif
+    return DUET_OK;
+}
+
+duet_status emu_open(int width, int32_t index, void** device, gpu_info* info, error_text& err) {
+    int32_t n = 0;
+    DUET_TRY(emu_count(&n, err));
+    if (index < 0 || index >= n) return fail(err, DUET_ERR_DEVICE, "emu%d:%d: this machine has %d emulated devices", width, index, n);
+    auto d = std::make_unique<emu_device>();
+    d->width = width;
+    snprintf(info->name, sizeof info->name, "emulator, warps of %d", width);
+    snprintf(info->chip, sizeof info->chip, "emu%d", width);
+    info->warp_width = width;
+    info->n_cores = 1;
+    info->shared_bytes = (int32_t)kEmuSharedBytes;
+    *device = d.release();
+    return DUET_OK;
+}
+
+duet_status emu_open32(int32_t index, void** device, gpu_info* info, error_text& err) { return emu_open(32, index, device, info, err); }
+duet_status emu_open64(int32_t index, void** device, gpu_info* info, error_text& err) { return emu_open(64, index, device, info, err); }
+void emu_close(void* device) { delete (emu_device*)device; }
+
+// The size stands before the memory, so that free can count it.
+duet_status emu_alloc(void*, uint64_t n_bytes, void** out, error_text& err) {
+    uint8_t* p = (uint8_t*)aligned_alloc(256, (size_t)(n_bytes + 511) / 256 * 256 + 256);
+    if (!p) return fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes", (unsigned long long)n_bytes);
+    memcpy(p, &n_bytes, 8);
+    memset(p + 256, 0, (size_t)n_bytes);
+    *out = p + 256;
+    emu_in_use += n_bytes;
+    emu_tell("alloc", *out, nullptr, n_bytes);
+    return DUET_OK;
+}
+
+void emu_free(void*, void* memory) {
+    if (!memory) return;
+    uint64_t n_bytes = 0;
+    memcpy(&n_bytes, (uint8_t*)memory - 256, 8);
+    emu_in_use -= n_bytes;
+    emu_tell("free", memory, nullptr, n_bytes);
+    free((uint8_t*)memory - 256);
+}
+
+duet_status emu_alloc_host(void*, uint64_t n_bytes, void** out, error_text& err) {
+    *out = calloc(n_bytes ? n_bytes : 1, 1);
+    return *out ? DUET_OK : fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes", (unsigned long long)n_bytes);
+}
+void emu_free_host(void*, void* memory) { free(memory); }
+
+duet_status emu_upload(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
+    emu_tell("upload", to, from, n_bytes);
+    memcpy(to, from, n_bytes);
+    return DUET_OK;
+}
+duet_status emu_download(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
+    memcpy(to, from, n_bytes);
+    emu_tell("download", from, to, n_bytes);
+    return DUET_OK;
+}
+duet_status emu_copy(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
+    memcpy(to, from, n_bytes);
+    emu_tell("copy", to, from, n_bytes);
+    return DUET_OK;
+}
+duet_status emu_clear(void*, void* at, uint64_t n_bytes, error_text&) {
+    memset(at, 0, n_bytes);
+    emu_tell("clear", at, nullptr, n_bytes);
+    return DUET_OK;
+}
+duet_status emu_sync(void*, error_text&) { return DUET_OK; }
+
+duet_status emu_find_kernel(void*, const char* kernel_name, void** out, error_text& err) {
+    for (const emu_kernel& k : kEmuKernels)
+        if (!strcmp(k.name, kernel_name)) {
+            *out = (void*)&k;
+            return DUET_OK;
+        }
+    return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no kernel %s", kernel_name);
+}
+
+duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes, error_text& err) {
+    emu_device& d = *(emu_device*)device;
+    const emu_kernel& k = *(const emu_kernel*)kernel;
+    emu_machine& m = d.machine;
+    if (args_bytes != k.args_bytes || grid.threads < 1 || (int)grid.threads > k.max_threads || grid.shared_bytes > kEmuSharedBytes)
+        return fail(err, DUET_ERR_DEVICE, "emulator: %s: want %zu bytes of arguments, at most %d threads and %zu bytes of shared memory, got %zu, %u, %u",
+                    k.name, k.args_bytes, k.max_threads, kEmuSharedBytes, args_bytes, grid.threads, grid.shared_bytes);
+    m.seed = emu_thread_seed;
+    m.n_threads = (int)grid.threads;
+    m.shared_bytes = grid.shared_bytes;
+    m.body = k.body;
+    m.args = args;
+    m.failed = false;
+    emu_make_room(m, m.n_threads);
+    emu_tell("launch", nullptr, args, args_bytes, k.name, grid);
+    emu_machine* before = emu_now;
+    emu_now = &m;
+    for (uint32_t z = 0; z < grid.z && !m.failed; z++)
+        for (uint32_t y = 0; y < grid.y && !m.failed; y++)
+            for (uint32_t x = 0; x < grid.x && !m.failed; x++) emu_run_block(m, (int)x, (int)y, (int)z, d.width);
+    emu_now = before;
+    emu_self = nullptr;
+    if (m.failed) return fail(err, DUET_ERR_DEVICE, "emulator: %s: %s", k.name, m.message);
+    return DUET_OK;
+}
+
+duet_status emu_record_begin(void*, error_text& err) { return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no recordings"); }
+duet_status emu_record_end(void*, void**, error_text& err) { return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no recordings"); }
+duet_status emu_play(void*, void*, error_text& err) { return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no recordings"); }
+void emu_free_recording(void*, void*) {}
+
+constexpr gpu_driver make_emu_driver(const char* name, duet_status (*open)(int32_t, void**, gpu_info*, error_text&)) {
+    return {name, emu_count, open, emu_close, emu_alloc, emu_free, emu_alloc_host, emu_free_host, emu_upload, emu_download, emu_copy, emu_clear,
+            emu_sync, emu_find_kernel, emu_launch, emu_record_begin, emu_record_end, emu_play, emu_free_recording};
+}
+
+}  // namespace
+
+// ---- what kernels call ------------------------------------------------------------------------------------------------------------------
+
+void emu_sync_block(int line) { emu_wait_for(emu_wait::block, line); }
+
+uint32_t emu_exchange(uint32_t v, int mask, int line) {
+    emu_machine& m = *emu_now;
+    emu_fiber& f = *m.current;
+    const int turn = f.turn++ & 1, other = f.place.tid ^ mask;
+    f.value[turn] = v;
+    emu_wait_for(emu_wait::segment, line);
+    if (other >= m.n_threads) emu_fault("exchange with lane", other, m.n_threads, line);
+    return m.fibers[(size_t)other].value[turn];
+}
+
+uint8_t* emu_shared(size_t offset, size_t n_bytes, int line) {
+    emu_machine& m = *emu_now;
+    if (offset % 4 || offset + n_bytes > m.shared_bytes) emu_fault("shared memory up to byte", (long)(offset + n_bytes), (long)m.shared_bytes, line);
+    return m.shared.data() + offset;
+}
+
+void emu_fault(const char* what, long index, long n, int line) {
+    emu_machine& m = *emu_now;
+    emu_fail(m, what, index, n, line);
+    emu_wait_for(emu_wait::done, line);   // the launch ends: nobody wakes this fiber
+    __builtin_unreachable();
+}
+
+void emu_touch(const void* word, bool write, int line) {
+    emu_machine& m = *emu_now;
+    const int16_t me = (int16_t)emu_self->tid;
+    const size_t i = (size_t)((const uint8_t*)word - m.shared.data()) / 4;
+    emu_mark& mark = m.marks[i];
+    if (mark.epoch != m.epoch) mark = {m.epoch, -1, -1};
+    const bool other_wrote = mark.writer >= 0 && mark.writer != me, other_read = mark.reader != -1 && mark.reader != me;
+    if (other_wrote || (write && other_read)) emu_fault("race on word", (long)i, (long)(m.shared_bytes / 4), line);
+    if (write) mark.writer = me;
+    else mark.reader = mark.reader == -1 || mark.reader == me ? me : (int16_t)-2;
+}
+
+void emu_watch(emu_watch_fn watch, void* user) {
+    emu_watcher = watch;
+    emu_watcher_user = user;
+}
+void emu_seed(uint32_t seed) { emu_thread_seed = seed; }
+uint64_t emu_bytes_in_use() { return emu_in_use; }
+
+const gpu_driver kEmu32Driver = make_emu_driver("emu32", emu_open32);
+const gpu_driver kEmu64Driver = make_emu_driver("emu64", emu_open64);
+
+}  // namespace duet

@@ -1,0 +1,10 @@
+// gpu/kernels.h: all kernels' functions, for whoever makes entry points of gpu/kernels.def: kernels.cu and the emulator.
+#pragma once
+#include "args.h"
+#include "weights.h"
+#include "../quant/activate.h"
+
+#include "attention.cuh"
+#include "matvec.cuh"
+#include "matmul.cuh"
+#include "vector.cuh"

@@ -1,0 +1,130 @@
+// gpu/matmul.cuh: matrix times many vectors: prefill, on int8 matrix units or dot instructions. Must not know: ops, drivers.
+// Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/matmul.cuh] -> gpu/weights.h, gpu/simt.h (tile_dot)
+
+namespace duet {
+
+constexpr int kMatmulRows = 64, kMatmulToks = 64, kMatmulThreads = 256;
+constexpr int kMatmulStride = kGroup / 4 + 4;   // words of a row in shared memory: 16-byte aligned, banks spread
+
+// Word offsets in shared memory. Scales of a (row, block) are four words (ready_scale, sub and min as pairs), of a (token, block) three.
+constexpr int kMatmulX = kMatmulRows * kMatmulStride;
+constexpr int kMatmulScaleW = kMatmulX + kMatmulToks * kMatmulStride;
+constexpr int kMatmulScaleX = kMatmulScaleW + kMatmulRows * kBlocksPerGroup * 4;
+constexpr int kMatmulWords = kMatmulScaleX + kMatmulToks * kBlocksPerGroup * 3;
+
+// One group of kMatmulRows rows as int8 in shared memory, with its scales.
+template <class B, class Words, class Scales>
+DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups, Words w, Scales scale) {
+    // A thread takes a row's quarter: one block of 32.
+    static_assert(kMatmulThreads == kMatmulRows * kBlocksPerGroup);
+    const int row = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows;
+    const int tile = block_x() * (kMatmulRows / kRowTile) + row / kRowTile;
+    const bool exists = tile * kRowTile < a.n_out;
+    uint32_t words[4 * gpu_unit<B>::kBits] = {}, s[gpu_scales<B>::kWords] = {};
+    if (exists) load_unit<B>(a.w + ((size_t)tile * (size_t)n_groups + (size_t)group) * gpu_unit<B>::kBytes, row % kRowTile, words, s);
+    for (int bb = 0; bb < kBlocksPerGroup; bb++) {   // constant block numbers, so that no register is indexed by a variable
+        if (bb != b) continue;
+        for (int j = 0; j < 8; j++) w[row * kMatmulStride + bb * 8 + j] = weight_word<B>(words, bb, j);
+        const ready_scale r = read_scale<B>(s, bb);
+        const int at = (bb * kMatmulRows + row) * 4;
+        scale[at] = bits_of(r.d);
+        if constexpr (B::kHasMin) scale[at + 1] = bits_of(r.m);
+        if constexpr (B::kSubScales == 2) scale[at + 2] = (uint32_t)(r.sub[0] & 0xffff) | (uint32_t)r.sub[1] << 16;
+        if constexpr (B::kSubScales == 2 && B::kHasMin) scale[at + 3] = (uint32_t)(r.min[0] & 0xffff) | (uint32_t)r.min[1] << 16;
+    }
+}
+
+template <class B, class Words, class Scales>
+DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int group, Words x, Scales scale) {
+    const int tok = thread_id() % kMatmulToks, b = thread_id() / kMatmulToks, t = block_y() * kMatmulToks + tok;
+    word4 q0{}, q1{};
+    uint32_t d = 0, sum = 0, s16 = 0;
+    if (t < a.n_tok && group * kBlocksPerGroup + b < a.n_in / kBlock) {
+        const size_t first = (size_t)t * (size_t)(a.act.q_stride / kBlock) + (size_t)(group * kBlocksPerGroup + b);
+        q0 = ((const word4*)a.act.q)[first * 2];
+        q1 = ((const word4*)a.act.q)[first * 2 + 1];
+        d = bits_of(a.act.d[first]);
+        sum = bits_of(a.act.t[first]);
+        s16 = ((const uint32_t*)a.act.s16)[first];
+    }
+    for (int j = 0; j < 4; j++) {
+        x[tok * kMatmulStride + b * 8 + j] = q0.w[j];
+        x[tok * kMatmulStride + b * 8 + 4 + j] = q1.w[j];
+    }
+    const int at = (b * kMatmulToks + tok) * 3;
+    scale[at] = d;
+    if constexpr (B::kHasMin) scale[at + 1] = sum;
+    if constexpr (B::kHasMin && B::kSubScales == 2) scale[at + 2] = s16;
+}
+
+// y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot
+// W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
+// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; moves W once per 64 tokens, x once per 64 rows
+// any warp width: the 16 tiles of 16 x 16 are dealt to the block's warps, tiles of one warp share their rows
+// Per output: one group sum and one total; a block of 32 costs its matrix instruction, two multiply-adds and a conversion, a group one add.
+// source: own
+template <class B>
+DUET_DEVICE void matmul_quant(const matmul_gpu_args& a) {
+    auto w = shared_array<uint32_t>(0, kMatmulX);
+    auto x = shared_array<uint32_t>((size_t)kMatmulX * 4, kMatmulScaleW - kMatmulX);
+    auto scale_w = shared_array<uint32_t>((size_t)kMatmulScaleW * 4, kMatmulScaleX - kMatmulScaleW);
+    auto scale_x = shared_array<uint32_t>((size_t)kMatmulScaleX * 4, kMatmulWords - kMatmulScaleX);
+    const int n_groups = load_group_count(a.n_in);
+    const int warp = thread_id() / warp_width(), n_tiles = warp_width() / 16;            // of this warp
+    const int row0 = warp * n_tiles / 4 * 16, tok0 = warp * n_tiles % 4 * 16;
+    float total[16], acc[16];   // n_tiles tiles of tile_elems() outputs: 16 at either width
+    for (int i = 0; i < 16; i++) total[i] = 0.0f;
+    for (int group = 0; group < n_groups; group++) {
+        if (group) sync_block();
+        stage_weights<B>(a, group, n_groups, w, scale_w);
+        stage_tokens<B>(a, group, x, scale_x);
+        sync_block();
+        for (int i = 0; i < 16; i++) acc[i] = 0.0f;
+        const int n_left = a.n_in / kBlock - group * kBlocksPerGroup, n_blocks = n_left < kBlocksPerGroup ? n_left : kBlocksPerGroup;
+        for (int b = 0; b < n_blocks; b++) {
+            for (int tile = 0; tile < n_tiles; tile++) {
+                int dot0[8] = {}, dot1[8] = {};
+                const int t0 = tok0 + tile * 16;
+                const int w_at = row0 * kMatmulStride + b * 8, x_at = t0 * kMatmulStride + b * 8;
+                if constexpr (B::kSubScales == 2) {
+                    tile_dot<16>(w, w_at, x, x_at, kMatmulStride, dot0);
+                    tile_dot<16>(w, w_at + 4, x, x_at + 4, kMatmulStride, dot1);
+                } else {
+                    tile_dot<32>(w, w_at, x, x_at, kMatmulStride, dot0);
+                }
+                for (int e = 0; e < tile_elems(); e++) {
+                    const int at_w = (b * kMatmulRows + row0 + tile_row(e)) * 4, at_x = (b * kMatmulToks + t0 + tile_token(e)) * 3;
+                    ready_scale r{};
+                    r.d = float_of(scale_w[at_w]);
+                    uint32_t pair = 0;
+                    if constexpr (B::kHasMin) r.m = float_of(scale_w[at_w + 1]);
+                    if constexpr (B::kSubScales == 2) {
+                        pair = scale_w[at_w + 2];
+                        r.sub[0] = (int16_t)(pair & 0xffffu);
+                        r.sub[1] = (int32_t)pair >> 16;
+                    }
+                    uint32_t s16 = 0;
+                    if constexpr (B::kSubScales == 2 && B::kHasMin) {
+                        pair = scale_w[at_w + 3];
+                        r.min[0] = (int16_t)(pair & 0xffffu);
+                        r.min[1] = (int32_t)pair >> 16;
+                        s16 = scale_x[at_x + 2];
+                    }
+                    float t = 0.0f;
+                    if constexpr (B::kHasMin) t = float_of(scale_x[at_x + 1]);
+                    const int dot[2] = {dot0[e], dot1[e]};
+                    float& sum = acc[tile * tile_elems() + e];
+                    sum = combine<B>(r, dot, float_of(scale_x[at_x]), t, (int16_t)(s16 & 0xffffu), (int32_t)s16 >> 16, sum);
+                }
+            }
+        }
+        for (int i = 0; i < 16; i++) total[i] = total[i] + acc[i];
+    }
+    for (int tile = 0; tile < n_tiles; tile++)
+        for (int e = 0; e < tile_elems(); e++) {
+            const int row = block_x() * kMatmulRows + row0 + tile_row(e), tok = block_y() * kMatmulToks + tok0 + tile * 16 + tile_token(e);
+            if (row < a.n_out && tok < a.n_tok) store_result(a, row, tok, total[tile * tile_elems() + e]);
+        }
+}
+
+}  // namespace duet

@@ -1,0 +1,170 @@
+// gpu/matvec.cuh: matrix times one vector or a few: decode. Weights are read once per call; a lane owns a row, a segment 32 rows, and the
+// segments of a block share the row's groups among them. Must not know: ops, drivers.
+// Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/matvec.cuh] -> gpu/weights.h
+
+namespace duet {
+
+// Adds one block of 32 to a group sum: the f32 steps of exact_block_dot (quant/exact.h) over dots that are already there. dot[1] counts
+// only where a block has two sub-scales.
+template <class B>
+DUET_DEVICE float combine(const ready_scale& w, const int (&dot)[2], float da, float t, int s0, int s1, float acc) {
+    if constexpr (B::kSubScales == 2) {
+        acc = __builtin_fmaf(w.d * da, (float)(w.sub[0] * dot[0] + w.sub[1] * dot[1]), acc);
+        if constexpr (B::kHasMin) {
+            acc = __builtin_fmaf(-(w.m * (float)w.min[0]), da * (float)s0, acc);
+            acc = __builtin_fmaf(-(w.m * (float)w.min[1]), da * (float)s1, acc);
+        }
+    } else {
+        acc = __builtin_fmaf(w.d * da, (float)dot[0], acc);
+        if constexpr (B::kHasMin) acc = __builtin_fmaf(w.m, t, acc);
+    }
+    return acc;
+}
+
+// Writes one result: bias, scale, residual in the order of the op list.
+DUET_DEVICE void store_result(const matmul_gpu_args& a, int row, int tok, float total) {
+    float v = a.bias ? total + a.bias[row] : total;
+    if (a.scale != 1.0f) v = v * a.scale;
+    float* y = a.y + (size_t)tok * a.y_stride + row;
+    *y = a.residual ? *y + v : v;
+}
+
+// The sums of one group of one row with NB tokens.
+template <class B, int NB>
+DUET_DEVICE void group_quant(const matmul_gpu_args& a, const uint8_t* unit, int row, int group, int tok0, float (&acc)[NB]) {
+    using C = gpu_codes<B>;
+    uint32_t w[4 * gpu_unit<B>::kBits], s[gpu_scales<B>::kWords];
+    load_unit<B>(unit, row, w, s);
+    for (int i = 0; i < NB; i++) acc[i] = 0.0f;
+    const int n_left = (a.n_in - group * kGroup) / kBlock;
+    for (int b = 0; b < kBlocksPerGroup; b++) {
+        if (b >= n_left) break;
+        uint32_t codes[8];
+        for (int j = 0; j < 8; j++) codes[j] = C::kIsTable ? weight_word<B>(w, b, j) : code_word<B>(w, b, j);
+        const ready_scale scale = read_scale<B>(s, b);
+        const int at = group * kBlocksPerGroup + b;   // block of the row
+        for (int i = 0; i < NB; i++) {
+            const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
+            const size_t first = (size_t)tok * (size_t)(a.act.q_stride / kBlock) + (size_t)at;
+            const word4* q = (const word4*)a.act.q + first * 2;
+            const word4 q0 = q[0], q1 = q[1];
+            const uint32_t sums = ((const uint32_t*)a.act.s16)[first];
+            const int s0 = (int16_t)(sums & 0xffffu), s1 = (int32_t)sums >> 16;
+            int dot[2] = {0, 0};
+            for (int j = 0; j < 4; j++) dot[0] = dot4(codes[j], q0.w[j], dot[0]);
+            for (int j = 0; j < 4; j++) dot[1] = dot4(codes[4 + j], q1.w[j], dot[1]);
+            if constexpr (B::kSubScales == 1) dot[0] += dot[1];
+            if constexpr (C::kBias != 0) {   // sum (code - bias) q = sum code q - bias sum q, in integers
+                dot[0] -= C::kBias * (B::kSubScales == 1 ? s0 + s1 : s0);
+                dot[1] -= C::kBias * s1;
+            }
+            acc[i] = combine<B>(scale, dot, a.act.d[first], B::kHasMin && B::kSubScales == 1 ? a.act.t[first] : 0.0f, s0, s1, acc[i]);
+        }
+    }
+}
+
+// The same for float weights: fma in element order.
+template <class F, int NB>
+DUET_DEVICE void group_float(const matmul_gpu_args& a, const uint8_t* unit, int row, int group, int tok0, float (&acc)[NB]) {
+    using U = gpu_float_unit<F>;
+    for (int i = 0; i < NB; i++) acc[i] = 0.0f;
+    const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
+    for (int p = 0; p * U::kPerPiece < n; p++) {
+        const word4 piece = load_stream(unit + (size_t)(p * kRowTile + row) * 16);
+        const int n_here = n - p * U::kPerPiece < U::kPerPiece ? n - p * U::kPerPiece : U::kPerPiece;
+        for (int k = 0; k < U::kPerPiece; k++) {
+            if (k >= n_here) break;
+            float v;
+            if constexpr (sizeof(F) == 4) {
+                v = float_of(piece.w[k]);
+            } else {
+                const uint16_t bits = (uint16_t)(piece.w[k / 2] >> 16 * (k % 2));
+                v = is_bf16((const F*)nullptr) ? bf16_to_float(bits) : quick_half_to_float(bits);
+            }
+            for (int i = 0; i < NB; i++) {
+                const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
+                acc[i] = __builtin_fmaf(v, a.x[(size_t)tok * a.x_stride + first + p * U::kPerPiece + k], acc[i]);
+            }
+        }
+    }
+}
+
+// y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot, exact_dot_float
+// W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok, n_out) f32
+// grid (ceil(n_out / 32), ceil(n_tok / NB)), block 32 * slots, shared NB * round_groups * 128 bytes
+// needs slots >= NB; moves gpu_weight_bytes(W) per NB tokens; any warp width
+// A segment takes groups slot, slot + slots, ...; partials go to shared memory as [token][group][row], and one lane per row and token adds
+// them in order. source: own
+template <class W, int NB, bool IsFloat>
+DUET_DEVICE void matvec(const matmul_gpu_args& a) {
+    const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile), n_slots = block_size() / kRowTile;
+    const int n_groups = load_group_count(a.n_in), tok0 = block_y() * NB;
+    constexpr size_t kUnit = [] { if constexpr (IsFloat) return gpu_float_unit<W>::kBytes; else return gpu_unit<W>::kBytes; }();
+    const uint8_t* units = a.w + (size_t)block_x() * (size_t)n_groups * kUnit;
+    auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
+    float total = 0.0f;
+    for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
+        const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
+        for (int g = slot; g < n_here; g += n_slots) {
+            float acc[NB];
+            if constexpr (IsFloat) group_float<W, NB>(a, units + (size_t)(g0 + g) * kUnit, row, g0 + g, tok0, acc);
+            else group_quant<W, NB>(a, units + (size_t)(g0 + g) * kUnit, row, g0 + g, tok0, acc);
+            for (int i = 0; i < NB; i++) part[(i * a.round_groups + g) * kRowTile + row] = acc[i];
+        }
+        sync_block();
+        if (slot < NB)
+            for (int g = 0; g < n_here; g++) total = total + part[(slot * a.round_groups + g) * kRowTile + row];
+        if (g0 + a.round_groups < n_groups) sync_block();
+    }
+    const int r = block_x() * kRowTile + row;
+    if (slot < NB && r < a.n_out && tok0 + slot < a.n_tok) store_result(a, r, tok0 + slot, total);
+}
+
+template <class B, int NB>
+DUET_DEVICE void matvec_quant(const matmul_gpu_args& a) { matvec<B, NB, false>(a); }
+template <class F, int NB>
+DUET_DEVICE void matvec_float(const matmul_gpu_args& a) { matvec<F, NB, true>(a); }
+
+// out[i] = row id[i] of W, times scale
+// W as above; out (n_tok, stride) f32;  grid (ceil(n_in / 256), n_tok), block 256, shared 0; moves a row of W per token
+// source: own; values as quant/blocks.h decode()
+template <class B>
+DUET_DEVICE void embed_quant(const embed_args& a) {
+    const int j = block_x() * block_size() + thread_id(), id = a.id[block_y()];
+    if (j >= a.n_in) return;
+    using C = gpu_codes<B>;
+    const int group = j / kGroup, b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
+    const uint8_t* unit = a.w + ((size_t)(id / kRowTile) * (size_t)load_group_count(a.n_in) + (size_t)group) * gpu_unit<B>::kBytes;
+    uint32_t w[4 * gpu_unit<B>::kBits], s[gpu_scales<B>::kWords];
+    load_unit<B>(unit, row, w, s);
+    uint32_t word = 0;   // all of them, so that no register is indexed by a variable
+    for (int bb = 0; bb < kBlocksPerGroup; bb++)
+        for (int k = 0; k < 8; k++)
+            if (bb == b && k == i / 4) word = C::kIsTable ? weight_word<B>(w, bb, k) : code_word<B>(w, bb, k);
+    const int code = (int)(int8_t)(word >> 8 * (i % 4)) - C::kBias;
+    ready_scale r{};
+    for (int bb = 0; bb < kBlocksPerGroup; bb++)
+        if (bb == b) r = read_scale<B>(s, bb);
+    float v;
+    if constexpr (B::kSubScales == 2) {
+        v = r.d * (float)r.sub[i / 16] * (float)code;
+        if constexpr (B::kHasMin) v = v - r.m * (float)r.min[i / 16];
+    } else {
+        v = r.d * (float)code;
+        if constexpr (B::kHasMin) v = v + r.m;   // r.m is minus the minimum
+    }
+    a.out[(size_t)block_y() * a.stride + j] = a.scale != 1.0f ? v * a.scale : v;
+}
+
+template <class F>
+DUET_DEVICE void embed_float(const embed_args& a) {
+    using U = gpu_float_unit<F>;
+    const int j = block_x() * block_size() + thread_id(), id = a.id[block_y()];
+    if (j >= a.n_in) return;
+    const uint8_t* unit = a.w + ((size_t)(id / kRowTile) * (size_t)load_group_count(a.n_in) + (size_t)(j / kGroup)) * U::kBytes;
+    const uint8_t* piece = unit + (size_t)(j % kGroup / U::kPerPiece * kRowTile + id % kRowTile) * 16;
+    const float v = to_float(((const F*)piece)[j % U::kPerPiece]);
+    a.out[(size_t)block_y() * a.stride + j] = a.scale != 1.0f ? v * a.scale : v;
+}
+
+}  // namespace duet

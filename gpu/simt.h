@@ -1,0 +1,337 @@
+// gpu/simt.h: the words kernels are written in, and the only file that knows which compiler builds a kernel: nvcc, a stock clang with
+// -x hip (no ROCm), or the host's compiler for the emulator. Owns: threads, barriers, shuffles, shared memory, dot and matrix words.
+// Must not know: formats, ops. Lane exchange is over segments of 32 lanes at every warp width, so results do not depend on the width.
+// Main path: gpu/launch.cpp -> gpu/kernels.def -> gpu/*.cuh -> [gpu/simt.h]
+#pragma once
+
+#if defined(__CUDACC__) && !defined(__HIP__)
+#define DUET_CUDA 1
+#elif defined(__HIP__)
+#define DUET_HIP 1
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __host__ __attribute__((host))
+#define __shared__ __attribute__((shared))
+#endif
+
+#if defined(DUET_CUDA) || defined(DUET_HIP)
+#define DUET_ON_DEVICE 1
+#define DUET_HD __host__ __device__
+#define DUET_DEVICE __device__ inline __attribute__((always_inline))
+#else
+#define DUET_DEVICE inline
+#endif
+
+#include "../quant/exact.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace duet {
+
+constexpr int kSegment = 32;   // lanes that exchange values: a warp, or half of one
+
+struct alignas(16) word4 {
+    uint32_t w[4];
+};
+
+// ---- CUDA ---------------------------------------------------------------------------------------------------------------------------
+
+#if defined(DUET_CUDA)
+
+#define DUET_KERNEL(name, args, threads, ...) \
+    extern "C" __global__ void __launch_bounds__(threads) name(const args a) { __VA_ARGS__(a); }
+
+DUET_DEVICE int thread_id() { return (int)threadIdx.x; }
+DUET_DEVICE int block_size() { return (int)blockDim.x; }
+DUET_DEVICE int block_x() { return (int)blockIdx.x; }
+DUET_DEVICE int block_y() { return (int)blockIdx.y; }
+DUET_DEVICE int block_z() { return (int)blockIdx.z; }
+DUET_DEVICE constexpr int warp_width() { return 32; }
+DUET_DEVICE void sync_block() { __syncthreads(); }
+DUET_DEVICE int uniform_in_segment(int v) { return __shfl_sync(0xffffffffu, v, 0); }
+DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) { return __dp4a((int)a, (int)b, c); }
+DUET_DEVICE float quick_half_to_float(uint16_t h) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}
+// Byte i of the result: byte idx[i] (0..7) of the 8 bytes lo, hi.
+DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
+    const uint32_t x = idx | idx >> 4;   // the instruction takes four nibbles
+    return __byte_perm(lo, hi, (x & 0xffu) | (x >> 8 & 0xff00u));
+}
+// Weights pass through once per token: they should not push activations out of the first cache.
+DUET_DEVICE word4 load_stream(const void* p) {
+    word4 v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
+    return v;
+}
+
+extern __shared__ word4 duet_shared_memory[];
+
+// ---- HIP, without ROCm --------------------------------------------------------------------------------------------------------------
+
+#elif defined(DUET_HIP)
+
+#define DUET_KERNEL(name, args, threads, ...) \
+    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(1, threads))) void name(const args a) { __VA_ARGS__(a); }
+
+DUET_DEVICE int thread_id() { return (int)__builtin_amdgcn_workitem_id_x(); }
+DUET_DEVICE int block_size() { return (int)__builtin_amdgcn_workgroup_size_x(); }
+DUET_DEVICE int block_x() { return (int)__builtin_amdgcn_workgroup_id_x(); }
+DUET_DEVICE int block_y() { return (int)__builtin_amdgcn_workgroup_id_y(); }
+DUET_DEVICE int block_z() { return (int)__builtin_amdgcn_workgroup_id_z(); }
+#if defined(__GFX9__)
+DUET_DEVICE constexpr int warp_width() { return 64; }
+DUET_DEVICE int uniform_in_segment(int v) { return v; }
+#else
+DUET_DEVICE constexpr int warp_width() { return 32; }
+DUET_DEVICE int uniform_in_segment(int v) { return __builtin_amdgcn_readfirstlane(v); }
+#endif
+DUET_DEVICE void sync_block() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
+    const int lane = (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
+    return (uint32_t)__builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, (int)v);
+}
+DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) {
+#if defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__) || defined(__gfx1150__) || \
+    defined(__gfx1151__) || defined(__gfx1152__) || defined(__gfx1200__) || defined(__gfx1201__)
+    return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
+#elif defined(__AMDGCN__)
+    return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
+#else
+    return c + (int)(a * 0u + b * 0u);   // the host half of the compilation: never run
+#endif
+}
+DUET_DEVICE float quick_half_to_float(uint16_t h) { return (float)__builtin_bit_cast(_Float16, h); }
+DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) { return __builtin_amdgcn_perm(hi, lo, idx); }
+DUET_DEVICE word4 load_stream(const void* p) {
+    typedef uint32_t vec __attribute__((ext_vector_type(4)));
+    return __builtin_bit_cast(word4, __builtin_nontemporal_load((const vec*)p));
+}
+
+extern __shared__ word4 duet_shared_memory[];
+
+// ---- the emulator -------------------------------------------------------------------------------------------------------------------
+
+#else
+
+// One thread of a block: gpu/driver_emu.cpp runs each as a fiber.
+struct emu_place {
+    int tid = 0, block_threads = 0, bx = 0, by = 0, bz = 0, width = 0;
+};
+extern thread_local constinit const emu_place* emu_self;
+void     emu_sync_block(int line);
+uint32_t emu_exchange(uint32_t v, int mask, int line);                        // value of the lane tid ^ mask in this segment
+uint8_t* emu_shared(size_t offset, size_t n_bytes, int line);                 // checks the range
+void     emu_touch(const void* word, bool write, int line);                   // race detection
+[[noreturn]] void emu_fault(const char* what, long index, long n, int line);  // ends the kernel with an error
+
+inline int thread_id() { return emu_self->tid; }
+inline int block_size() { return emu_self->block_threads; }
+inline int block_x() { return emu_self->bx; }
+inline int block_y() { return emu_self->by; }
+inline int block_z() { return emu_self->bz; }
+inline int warp_width() { return emu_self->width; }
+inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
+inline int uniform_in_segment(int v) { return v; }
+inline uint32_t shuffle_xor(uint32_t v, int mask, int line = __builtin_LINE()) { return emu_exchange(v, mask, line); }
+inline int dot4(uint32_t a, uint32_t b, int c) {
+    for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
+    return c;
+}
+inline float quick_half_to_float(uint16_t h) { return half_to_float(h); }
+inline uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
+    const uint64_t all = (uint64_t)hi << 32 | lo;
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++) r |= (uint32_t)(all >> 8 * (idx >> 8 * i & 7) & 255) << 8 * i;
+    return r;
+}
+inline word4 load_stream(const void* p) { return *(const word4*)p; }
+
+#endif
+
+// ---- shared memory ------------------------------------------------------------------------------------------------------------------
+
+// Kernels name parts of the block's shared memory by byte offset. T has 4 bytes.
+#if defined(DUET_ON_DEVICE)
+template <class T>
+DUET_DEVICE T* shared_array(size_t offset, int) {
+    return (T*)((char*)duet_shared_memory + offset);
+}
+#else
+// In the emulator each element is a proxy that checks its index and remembers who touched it since the last barrier.
+template <class T>
+struct emu_element {
+    T*  at;
+    int line;
+    operator T() const {
+        emu_touch(at, false, line);
+        return *at;
+    }
+    T operator=(T v) {
+        emu_touch(at, true, line);
+        return *at = v;
+    }
+    T operator=(const emu_element& other) { return *this = (T)other; }
+};
+template <class T>
+struct emu_array {
+    T*  data;
+    int n, line;
+    emu_element<T> operator[](int i) const {
+        if (i < 0 || i >= n) emu_fault("shared memory index", i, n, line);
+        return {data + i, line};
+    }
+};
+template <class T>
+inline emu_array<T> shared_array(size_t offset, int n, int line = __builtin_LINE()) {
+    static_assert(sizeof(T) == 4);
+    return {(T*)emu_shared(offset, (size_t)n * 4, line), n, line};
+}
+#endif
+
+// ---- made of the words above --------------------------------------------------------------------------------------------------------
+
+DUET_DEVICE float shuffle_xor(float v, int mask) { return float_of(shuffle_xor(bits_of(v), mask)); }
+
+// Sum over a segment as a halving tree: lane j += lane j + 16, 8, 4, 2, 1; every lane gets it (f32 addition commutes).
+DUET_DEVICE float segment_sum(float v) {
+    for (int m = kSegment / 2; m > 0; m /= 2) v = v + shuffle_xor(v, m);
+    return v;
+}
+DUET_DEVICE int segment_sum(int v, int n = kSegment) {
+    for (int m = n / 2; m > 0; m /= 2) v += (int)shuffle_xor((uint32_t)v, m);
+    return v;
+}
+DUET_DEVICE uint32_t segment_max(uint32_t v) {
+    for (int m = kSegment / 2; m > 0; m /= 2) {
+        const uint32_t other = shuffle_xor(v, m);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+DUET_DEVICE float segment_max(float v) {
+    for (int m = kSegment / 2; m > 0; m /= 2) {
+        const float other = shuffle_xor(v, m);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+
+// int8 values of four 4-bit codes (one a byte) by a table of 16 bytes in t.
+DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
+    const uint32_t idx = codes & 0x07070707u, upper = (codes >> 3 & 0x01010101u) * 255u;
+    return (pick_bytes(t.w[2], t.w[3], idx) & upper) | (pick_bytes(t.w[0], t.w[1], idx) & ~upper);
+}
+
+// ---- matrix words: 16 rows x 16 tokens of exact i32 dots over K = 16 or 32 int8, spread over the lanes of a warp ----------------------
+//
+// A tile's element e of this lane (0 .. tile_elems() - 1) is row tile_row(e), token tile_token(e). tile_dot adds the dots of K bytes:
+// words w_at.. of w (rows stride words apart) and x_at.. of x (tokens stride words apart), both in shared memory. Sources of the lane
+// layouts: PTX ISA (mma), AMD matrix instruction calculator; proven by running them (make test-amdgpu).
+
+#if defined(DUET_CUDA) && __CUDA_ARCH__ >= 800
+
+DUET_DEVICE constexpr int tile_elems() { return 8; }
+DUET_DEVICE int tile_row(int e) { return (thread_id() % 32) / 4 + (e & 2) * 4; }
+DUET_DEVICE int tile_token(int e) { return (thread_id() % 4) * 2 + (e & 1) + (e & 4) * 2; }
+template <int K, class W, class X>
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    const int lane = thread_id() % 32, g = lane / 4, t = lane % 4;
+    const uint32_t a0 = w[w_at + g * stride + t], a1 = w[w_at + (g + 8) * stride + t];
+    for (int half = 0; half < 2; half++) {
+        int* c = dot + 4 * half;
+        const int col = x_at + (g + 8 * half) * stride + t;
+        if constexpr (K == 32) {
+            const uint32_t a2 = w[g * stride + w_at + t + 4], a3 = w[(g + 8) * stride + w_at + t + 4];
+            asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(x[col]), "r"(x[col + 4]));
+        } else {
+            asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(x[col]));
+        }
+    }
+}
+
+#elif defined(DUET_HIP) && (defined(__GFX11__) || defined(__GFX12__))
+
+typedef int tile_vec2 __attribute__((ext_vector_type(2)));
+typedef int tile_vec4 __attribute__((ext_vector_type(4)));
+typedef int tile_vec8 __attribute__((ext_vector_type(8)));
+DUET_DEVICE constexpr int tile_elems() { return 8; }
+DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
+#if defined(__GFX11__)
+DUET_DEVICE int tile_row(int e) { return 2 * e + thread_id() % 32 / 16; }
+#else
+DUET_DEVICE int tile_row(int e) { return thread_id() % 32 / 16 * 8 + e; }
+#endif
+template <int K, class W, class X>
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    const int line = thread_id() % 16;
+    tile_vec8 c;
+    for (int e = 0; e < 8; e++) c[e] = dot[e];
+    for (int k = 0; k < K / 4; k += 4) {
+#if defined(__GFX11__)
+        const tile_vec4 a = *(const tile_vec4*)&w[line * stride + w_at + k], b = *(const tile_vec4*)&x[line * stride + x_at + k];
+        c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, c, false);
+#else
+        const int part = thread_id() % 32 / 16 * 2;
+        const tile_vec2 a = *(const tile_vec2*)&w[line * stride + w_at + k + part];
+        const tile_vec2 b = *(const tile_vec2*)&x[line * stride + x_at + k + part];
+        c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, c, false);
+#endif
+    }
+    for (int e = 0; e < 8; e++) dot[e] = c[e];
+}
+
+#elif defined(DUET_HIP) && (defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__))
+
+typedef int tile_vec4 __attribute__((ext_vector_type(4)));
+DUET_DEVICE constexpr int tile_elems() { return 4; }
+DUET_DEVICE int tile_row(int e) { return thread_id() % 64 / 16 * 4 + e; }
+DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
+template <int K, class W, class X>
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    const int line = thread_id() % 16, part = thread_id() % 64 / 16;
+    tile_vec4 c = {dot[0], dot[1], dot[2], dot[3]};
+#if defined(__gfx942__)
+    // K = 32 in one instruction: 8 bytes a lane; with K = 16 the upper half of the lanes brings zeros
+    const int at = part * 2;
+    long a = 0, b = 0;
+    if (K == 32 || part < 2) {
+        a = *(const long*)&w[w_at + line * stride + at];
+        b = *(const long*)&x[x_at + line * stride + at];
+    }
+    c = __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0);
+#else
+    for (int k = 0; k < K / 4; k += 4) {
+        const int a = (int)w[line * stride + w_at + k + part], b = (int)x[line * stride + x_at + k + part];
+        c = __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0);
+    }
+#endif
+    for (int e = 0; e < 4; e++) dot[e] = c[e];
+}
+
+#else   // dot instructions, and the emulator: 8 or 4 rows of one token a lane
+
+DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
+DUET_DEVICE int tile_row(int e) { return thread_id() % warp_width() / 16 * tile_elems() + e; }
+DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
+template <int K, class W, class X>
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    uint32_t b[K / 4];
+    for (int k = 0; k < K / 4; k++) b[k] = x[tile_token(0) * stride + x_at + k];
+    for (int e = 0; e < tile_elems(); e++)
+        for (int k = 0; k < K / 4; k++) dot[e] = dot4(w[tile_row(e) * stride + w_at + k], b[k], dot[e]);
+}
+
+#endif
+
+}  // namespace duet

@@ -1,0 +1,146 @@
+// gpu/vector.cuh: the ops between the matrices: norm, quantization, rope, element by element, rows. Must not know: ops, drivers.
+// Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/vector.cuh] -> quant/exact.h
+
+namespace duet {
+
+constexpr int kVectorThreads = kSumLanes;   // a thread is a lane of exact_sum
+
+// exact_sum over the block: this thread's lane sum goes in, everyone gets the total. sum: kSumLanes words of shared memory.
+template <class Shared>
+DUET_DEVICE float block_sum(Shared sum, float lane) {
+    const int j = thread_id();
+    sum[j] = lane;
+    for (int h = kSumLanes / 2; h >= kSegment; h /= 2) {
+        sync_block();
+        if (j < h) sum[j] = sum[j] + sum[j + h];
+    }
+    sync_block();
+    const float total = segment_sum(sum[j % kSegment]);   // every segment repeats the last five steps
+    sync_block();                                         // the next sum may overwrite
+    return total;
+}
+
+// Quantizes the 32 values of a segment (one each) as exact_quantize_block does; lane 0 writes the scales.
+DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i) {
+    const uint32_t amax_bits = segment_max(bits_of(x) & 0x7fffffffu);
+    const float amax = float_of(amax_bits);
+    const bool bad = amax_bits >= 0x7f800000u, zero = amax_bits < 0x0d800000u;
+    const float inverse = bad || zero ? 0.0f : 127.0f / amax;
+    const float d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / 127.0f;
+    const int code = bad ? 0 : (int)exact_rint(x * inverse);
+    const size_t at = (size_t)i_row * (size_t)act.q_stride + (size_t)i;
+    act.q[at] = (int8_t)code;
+    const int sum16 = segment_sum(code, 16), sum32 = sum16 + (int)shuffle_xor((uint32_t)sum16, 16);
+    if (i % 16 == 0) act.s16[at / 16] = (int16_t)sum16;
+    if (i % kBlock == 0) {
+        act.d[at / kBlock] = d;
+        act.t[at / kBlock] = d * (float)sum32;
+    }
+}
+
+// out = norm(in) per row and head (exact_rms_norm, exact_layer_norm, exact_l2_norm), and its int8 blocks when act.q is given
+// in, out (n_rows, n_heads, head_dim) f32; w, b head_dim;  grid (n_heads, n_rows), block 256, shared 1024 bytes
+// moves 2 to 3 * 4 bytes per element;  out may be in;  source: own
+DUET_DEVICE void norm(const norm_args& a) {
+    auto sum = shared_array<float>(0, kSumLanes);
+    const int h = block_x(), row = block_y(), n = a.in.head_dim, j = thread_id();
+    const float* x = a.in.at + (size_t)row * a.in.stride + (size_t)h * a.in.head_stride;
+    float* y = a.out.at + (size_t)row * a.out.stride + (size_t)h * a.out.head_stride;
+    const float* w = a.w ? a.w + (size_t)h * a.w_stride : nullptr;
+    float lane = 0.0f, mean = 0.0f, scale = 0.0f;
+    if (a.kind == 1) {
+        for (int i = j; i < n; i += kSumLanes) lane = lane + x[i];
+        mean = block_sum(sum, lane) / (float)n;
+        lane = 0.0f;
+        for (int i = j; i < n; i += kSumLanes) lane = lane + (x[i] - mean) * (x[i] - mean);
+        scale = 1.0f / __builtin_sqrtf(block_sum(sum, lane) / (float)n + a.eps);
+    } else {
+        for (int i = j; i < n; i += kSumLanes) lane = lane + x[i] * x[i];
+        const float ss = block_sum(sum, lane);
+        if (a.kind == 0) {
+            scale = 1.0f / __builtin_sqrtf(ss / (float)n + a.eps);
+        } else {
+            const float len = __builtin_sqrtf(ss);
+            scale = 1.0f / (len > a.eps ? len : a.eps);
+        }
+    }
+    for (int i = j; i < n; i += kSumLanes) {
+        float v = a.kind == 1 ? (x[i] - mean) * scale : x[i] * scale;
+        if (w && a.kind != 2) v = v * w[i];
+        if (a.b && a.kind == 1) v = v + a.b[i];
+        y[i] = v;
+        if (a.act.q) segment_quantize(v, a.act, row, i);   // n % 32 == 0: whole segments are here
+    }
+}
+
+// Rows as int8 blocks of 32 (exact_quantize_block).  x (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0
+// needs n % 32 == 0; moves 5.25 bytes per element;  source: own
+DUET_DEVICE void quantize(const quantize_args& a) {
+    const int i = block_x() * block_size() + thread_id();
+    if (i < a.n) segment_quantize(a.x[(size_t)block_y() * a.stride + i], a.act, block_y(), i);
+}
+
+// Rotates pairs in place (exact_rotate).  x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
+// grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element;  source: own
+DUET_DEVICE void rope(const rope_args& a) {
+    const int i = block_x() * block_size() + thread_id(), h = i / a.half, j = i % a.half;
+    if (h >= a.x.n_heads) return;
+    float* x = a.x.at + (size_t)block_y() * a.x.stride + (size_t)h * a.x.head_stride;
+    const float* angle = a.angles + (size_t)block_y() * 2 * a.n_freq + j;
+    const int p = a.neox ? j : 2 * j, q = a.neox ? j + a.half : 2 * j + 1;
+    exact_rotate(x + p, x + q, angle[0], angle[a.n_freq]);
+}
+
+// y = act(x) * x2; y = x + scale * x2; y = cap(scale * x), as quant/cpu_ops.cpp run_elementwise
+// x, x2, y (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element;  source: own
+DUET_DEVICE void elementwise(const elementwise_args& a) {
+    const int i = block_x() * block_size() + thread_id(), row = block_y();
+    if (i >= a.n) return;
+    const float x = a.x[(size_t)row * a.x_stride + i];
+    const float* x2 = a.x2 ? a.x2 + (size_t)row * a.x2_stride + i : nullptr;
+    float y;
+    if (a.mode == kElementwiseActivate) {
+        y = exact_activate((activation)a.act, x, x2);
+    } else if (a.mode == kElementwiseAdd) {
+        y = a.scale == 1.0f ? x + *x2 : __builtin_fmaf(a.scale, *x2, x);
+    } else {
+        const float v = x * a.scale;
+        y = a.cap == 0.0f ? v : a.cap * exact_tanh(v / a.cap);
+    }
+    a.y[(size_t)row * a.y_stride + i] = y;
+}
+
+// y[i] = x[rows[i]].  x (.., n), y (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 bytes per element
+DUET_DEVICE void gather(const gather_args& a) {
+    const int i = block_x() * block_size() + thread_id();
+    if (i < a.n) a.y[(size_t)block_y() * a.y_stride + i] = a.x[(size_t)a.rows[block_y()] * a.x_stride + i];
+}
+
+// out[r] = lowest index of the largest value of row r; NaN is never the largest.  x (n_rows, n) f32
+// grid (n_rows), block 256, shared 2048 bytes; moves 4 bytes per element;  source: own
+DUET_DEVICE void argmax(const argmax_args& a) {
+    auto best = shared_array<float>(0, kVectorThreads);
+    auto index = shared_array<int>(kVectorThreads * 4, kVectorThreads);
+    const float* x = a.x + (size_t)block_x() * a.stride;
+    float v = -float_of(0x7f800000u);
+    int at = thread_id() < a.n ? thread_id() : 0;
+    for (int i = thread_id(); i < a.n; i += kVectorThreads)
+        if (x[i] > v) v = x[i], at = i;
+    best[thread_id()] = v;
+    index[thread_id()] = at;
+    for (int h = kVectorThreads / 2; h > 0; h /= 2) {
+        sync_block();
+        if (thread_id() >= h) continue;
+        const float other = best[thread_id() + h];
+        const int other_at = index[thread_id() + h];
+        if (other > v || (other == v && other_at < at)) {
+            v = other;
+            at = other_at;
+            best[thread_id()] = v;
+            index[thread_id()] = at;
+        }
+    }
+    if (thread_id() == 0) a.out[block_x()] = at;
+}
+
+}  // namespace duet

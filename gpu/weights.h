@@ -1,0 +1,164 @@
+// gpu/weights.h: the order in which weights lie in a GPU's memory, and how kernels read it back: the codes of a group as 16-byte pieces,
+// the scales apart, a row to a lane. Owns: both directions. Must not know: ops, drivers.
+// Main path: gpu/launch.cpp (upload) -> [gpu/weights.h] -> gpu/matvec.cuh, gpu/matmul.cuh
+//
+// A matrix (n_out, n_in) is cut into units of kRowTile = 32 rows x 128 weights (one group of quant/exact.h):
+//
+//     unit (row tile, group) at ((row tile) * n_groups + group) * unit_bytes
+//     unit: pieces [bits per code][32 rows][16 bytes], then scale words [n_scale_words][32 rows][4 bytes]
+//
+// so that the 32 lanes of a segment, one row each, load 512 contiguous bytes at a time, the activations are the same for all of them, and
+// a matrix-multiply tile is contiguous too. Rows are filled up with zeros to a multiple of 32.
+//
+// Codes are unsigned, in planes of 1, 2, 4 or 8 bits. The 32 codes of a block are eight words of four; word j of a plane of L bits lies in
+// the block's stored word j % L, from bit L * (j / L) of each byte: one shift and one mask give four codes in four bytes.
+#pragma once
+#include "simt.h"
+
+namespace duet {
+
+constexpr int kRowTile = 32;
+constexpr int kBlocksPerGroup = kGroup / kBlock;
+
+// What is special about a format's codes. A format that is not named below is stored as plain int8: right everywhere, not smallest.
+template <class B>
+struct gpu_codes {
+    static constexpr int  kLow = 8, kHigh = 0, kBias = 0;   // weight = (low | high << kLow) - kBias
+    static constexpr bool kIsTable = false;                 // weight = table[low]
+};
+template <int Low, int High, int Bias, bool IsTable = false>
+struct gpu_planes {
+    static constexpr int  kLow = Low, kHigh = High, kBias = Bias;
+    static constexpr bool kIsTable = IsTable;
+};
+template <> struct gpu_codes<block_q4_0> : gpu_planes<4, 0, 8> {};
+template <> struct gpu_codes<block_q4_1> : gpu_planes<4, 0, 0> {};
+template <> struct gpu_codes<block_q5_0> : gpu_planes<4, 1, 16> {};
+template <> struct gpu_codes<block_q5_1> : gpu_planes<4, 1, 0> {};
+template <> struct gpu_codes<block_q2_K> : gpu_planes<2, 0, 0> {};
+template <> struct gpu_codes<block_q3_K> : gpu_planes<2, 1, 4> {};
+template <> struct gpu_codes<block_q4_K> : gpu_planes<4, 0, 0> {};
+template <> struct gpu_codes<block_q5_K> : gpu_planes<4, 1, 0> {};
+template <> struct gpu_codes<block_q6_K> : gpu_planes<4, 2, 32> {};
+template <> struct gpu_codes<block_iq4_nl> : gpu_planes<4, 0, 0, true> {};
+template <> struct gpu_codes<block_iq4_xs> : gpu_planes<4, 0, 0, true> {};
+template <> struct gpu_codes<block_mxfp4> : gpu_planes<4, 0, 0, true> {};
+
+// The values behind a table format's codes.
+template <class B> DUET_HD inline int table_value(const B*, int code) { return code; }
+DUET_HD inline int table_value(const block_iq4_nl*, int code) { return iq4_value(code); }
+DUET_HD inline int table_value(const block_iq4_xs*, int code) { return iq4_value(code); }
+DUET_HD inline int table_value(const block_mxfp4*, int code) { return fp4_value(code); }
+
+template <class B>
+DUET_HD constexpr word4 table_words() {
+    word4 t{};
+    for (int i = 0; i < 16; i++) t.w[i / 4] |= (uint32_t)(uint8_t)table_value((const B*)nullptr, i) << (i % 4 * 8);
+    return t;
+}
+
+// How the scales of a group are stored, by what the format has.
+//   small blocks:  d of 4 blocks as f16 (2 words); with minimum d | m of each block (4 words); powers of two as E8M0 (1 word)
+//   large blocks:  d | dmin, then sub-scales (a byte each: 1 or 2 words), then minimums (1 word; with two a block in the byte's high half)
+template <class B>
+struct gpu_scales {
+    static constexpr bool kSmall = B::kElems == 32, kMin = B::kHasMin, kTwo = B::kSubScales == 2;
+    static constexpr bool kPower = sizeof(B) == 17;   // one byte of scale
+    static constexpr int  kWords = kSmall ? (kPower ? 1 : kMin ? 4 : 2) : kTwo ? 3 : kMin ? 3 : 2;
+};
+
+template <class B>
+struct gpu_unit {
+    static constexpr int    kBits = gpu_codes<B>::kLow + gpu_codes<B>::kHigh;
+    static constexpr size_t kScalesAt = (size_t)kBits * kRowTile * 16;
+    static constexpr size_t kBytes = kScalesAt + (size_t)gpu_scales<B>::kWords * kRowTile * 4;
+};
+template <class F>
+struct gpu_float_unit {
+    static constexpr int    kPerPiece = 16 / (int)sizeof(F), kPieces = kGroup / kPerPiece;
+    static constexpr size_t kBytes = (size_t)kPieces * kRowTile * 16;
+};
+
+// The scales of one block of 32, ready for use. Where 32 weights share one sub-scale: d = d * sub, m = -(m * min), both as exact.h rounds
+// them; sub and min serve the other formats.
+struct ready_scale {
+    float d, m;
+    int   sub[2], min[2];
+};
+
+template <class B>
+DUET_DEVICE ready_scale read_scale(const uint32_t (&s)[gpu_scales<B>::kWords], int block) {
+    using S = gpu_scales<B>;
+    ready_scale r{0.0f, 0.0f, {1, 1}, {0, 0}};
+    if constexpr (S::kPower) {
+        r.d = e8m0_half_to_float((uint8_t)(s[0] >> 8 * block));
+    } else if constexpr (S::kSmall && !S::kMin) {
+        r.d = quick_half_to_float((uint16_t)(s[block / 2] >> 16 * (block % 2)));
+    } else if constexpr (S::kSmall) {
+        r.d = quick_half_to_float((uint16_t)s[block]);
+        r.m = quick_half_to_float((uint16_t)(s[block] >> 16));   // value = d * code + m
+    } else {
+        const float d = quick_half_to_float((uint16_t)s[0]);
+        if constexpr (S::kTwo) {
+            const uint32_t pair = s[1 + block / 2] >> 16 * (block % 2);
+            r.d = d;
+            for (int k = 0; k < 2; k++) {
+                const uint32_t b = pair >> 8 * k & 255;
+                r.sub[k] = S::kMin ? (int)(b & 15) : (int)(int8_t)b;
+                if (S::kMin) r.min[k] = (int)(b >> 4);
+            }
+            if (S::kMin) r.m = quick_half_to_float((uint16_t)(s[0] >> 16));
+        } else {
+            r.d = d * (float)(int8_t)(s[1] >> 8 * block);
+            if constexpr (S::kMin) r.m = -(quick_half_to_float((uint16_t)(s[0] >> 16)) * (float)(s[2] >> 8 * block & 255));
+        }
+    }
+    return r;
+}
+
+// Word j (weights 4j .. 4j + 3) of a block's codes, from the stored words of the group.
+template <class B>
+DUET_DEVICE uint32_t code_word(const uint32_t (&w)[4 * gpu_unit<B>::kBits], int block, int j) {
+    using C = gpu_codes<B>;
+    constexpr uint32_t kMask = 0x01010101u * ((1u << C::kLow) - 1u);
+    uint32_t v = w[block * C::kLow + j % C::kLow] >> (C::kLow * (j / C::kLow)) & kMask;
+    if constexpr (C::kHigh > 0) {
+        constexpr uint32_t kHighMask = 0x01010101u * ((1u << C::kHigh) - 1u);
+        v |= (w[4 * C::kLow + block * C::kHigh + j % C::kHigh] >> (C::kHigh * (j / C::kHigh)) & kHighMask) << C::kLow;
+    }
+    return v;
+}
+
+// The same as signed weights: bias taken off, table looked up.
+template <class B>
+DUET_DEVICE uint32_t weight_word(const uint32_t (&w)[4 * gpu_unit<B>::kBits], int block, int j) {
+    using C = gpu_codes<B>;
+    const uint32_t v = code_word<B>(w, block, j);
+    if constexpr (C::kIsTable) return table16(table_words<B>(), v);
+    // codes are below 128: with the top bit set a byte cannot borrow from the next
+    if constexpr (C::kBias != 0) return ((v | 0x80808080u) - 0x01010101u * C::kBias) ^ 0x80808080u;
+    return v;
+}
+
+// Loads row `row` (0..31) of a unit: pieces and scale words.
+template <class B>
+DUET_DEVICE void load_unit(const uint8_t* unit, int row, uint32_t (&w)[4 * gpu_unit<B>::kBits], uint32_t (&s)[gpu_scales<B>::kWords]) {
+    for (int c = 0; c < gpu_unit<B>::kBits; c++) {
+        const word4 v = load_stream(unit + (size_t)(c * kRowTile + row) * 16);
+        for (int k = 0; k < 4; k++) w[4 * c + k] = v.w[k];
+    }
+    const uint32_t* scales = (const uint32_t*)(unit + gpu_unit<B>::kScalesAt);
+    for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = scales[k * kRowTile + row];
+}
+
+DUET_DEVICE constexpr bool is_bf16(const float_bf16*) { return true; }
+DUET_DEVICE constexpr bool is_bf16(const float_f16*) { return false; }
+
+DUET_DEVICE int load_group_count(int n_in) { return (n_in + kGroup - 1) / kGroup; }
+
+// Bytes of a matrix in this layout: weights.cpp. n_out rows of n_in.
+size_t gpu_weight_bytes(int32_t type, int64_t n_in, int64_t n_out);
+// Rearranges row tile `tile` of a matrix in GGUF form (rows row_bytes apart) into out (gpu_weight_bytes / number of tiles).
+void gpu_arrange_tile(int32_t type, const uint8_t* data, size_t row_bytes, int64_t n_in, int64_t n_out, int64_t tile, uint8_t* out);
+
+}  // namespace duet
