@@ -227,13 +227,11 @@ duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
 
 duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
-    DUET_TRY(find_array(file, "tokenizer.ggml.scores", {DUET_KV_F32, DUET_KV_I32}, "32-bit floats", spellings.size(), &kv, err));
+    DUET_TRY(find_array(file, "tokenizer.ggml.scores", {DUET_KV_F32}, "32-bit floats", spellings.size(), &kv, err));
     scores.assign(spellings.size(), 0.0f);
     for (size_t i = 0; kv && i < spellings.size(); ++i) {
-        double  value = NAN;
-        int64_t whole = 0;
-        if (kv->array_type == DUET_KV_F32) gguf_file::value_float(*kv, i, &value);
-        else if (gguf_file::value_int(*kv, i, &whole)) value = (double) whole;
+        double value = NAN;
+        gguf_file::value_float(*kv, i, &value);
         if (!std::isfinite(value)) return bad_key(file, *kv, err, at_index(i) + "want a finite number, got " + std::to_string(value));
         scores[i] = (float) value;
     }
@@ -282,7 +280,8 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
 
     bool is_bos_named = bos >= 0, is_eos_named = eos >= 0;
     auto fall_back = [&](int32_t* id, int32_t usual, token_type type) {  // ids that files of this kind leave out
-        if (*id < 0 && usual < n_tokens() && (types[usual] == type || !is_from_types_)) *id = usual;
+        bool is_usual = *id < 0 && usual < n_tokens();
+        if (is_usual && (is_from_types_ ? types[usual] == type : spellings[usual].starts_with('<'))) *id = usual;
     };
     if (kind == vocab_kind::spm) fall_back(&bos, 1, kTokenControl), fall_back(&eos, 2, kTokenControl), fall_back(&unk, 0, kTokenUnknown);
     if (kind == vocab_kind::unigram) fall_back(&eos, 1, kTokenControl), fall_back(&unk, 2, kTokenUnknown);
