@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,18 +47,24 @@ enum class op_kind : uint8_t {
     rope,         // in place on in's heads: dims 0..rope_dim-1 rotated by table `index` at the token's position
     kv_append,    // heads of in (keys) and in2 (values) go to cache layer `index` at the token's position
     attention,    // out = attention of in (queries) over cache layer `index`; w: sinks (n_heads)
-    activate,     // out = act(in) * in2; without in2: act(in)
+    activate,     // out = act(in) * in2; without in2: act(in). Views of any heads, as many columns each
     add,          // out = in + scale * in2  (fma when scale != 1)
-    multiply,     // out = in * in2 (in2 one column: that column for all), act applied to in2 first
+    multiply,     // out = in * act(in2), in2 one column: one factor for the whole row
     scale_cap,    // out = cap(scale * in), cap c: c tanh(x / c)
     gather,       // out = rows of in for which logits are wanted; out's buffer has one row for each of these
-    route,        // in: router logits (n_expert) -> choice `out` (n_used ids and n_used weights, as routes)
-    expert_matmul,// out[k] = w[expert k] in[k or shared] (+ b[expert k]) for the n_used chosen experts of each token
-    expert_sum,   // out = sum over k in order of weight_k * in[k] (* w[expert k]: one scale per expert)
-    conv,         // causal depthwise convolution over time with the sequence's window: state layer `index`, w (n_taps, n), b, then act
-    delta_net,    // gated delta rule, state layer `index`: in = q k v heads, in2 = beta, in3 = g
-    mamba2,       // selective state space step, state layer `index`
+    route,        // in: router logits (n_experts), b: bias of the choice -> out: n_used ids (int32 bits), then n_used weights * scale
+    expert_matmul,// out[k] = w[e_k] in[k] (+ b[e_k]), e_k the n_used experts chosen in in2 (a route's out); without in2: e_k = k.
+                  // in and out: n_used heads; in of one head: shared by all k
+    expert_sum,   // out = scale * sum over k in order of weight_k * in[k] (weight_k times w[e_k] first), weights in in2; residual: out +=
+    conv,         // causal depthwise convolution over time with the sequence's window, then act: state layer `index`
+                  // (n_taps - 1, n) oldest first, w (n_taps, n), b. out may be in
+    delta_net,    // gated delta rule: in = [q: n_groups heads | k: n_groups heads | v: n_heads], all of size d; in2, in3 = beta and decay
+                  // inputs (n_heads each); w = a, b = bias of the decay; state layer `index`: n_heads times (d, d)
+    mamba2,       // selective state space step: in = [x: n_heads | B: n_groups | C: n_groups], in2 = step inputs (n_heads), w = a,
+                  // b = bias of the step, w2 = d; state layer `index`: n_heads times (state size, head size)
 };
+
+constexpr int32_t kMaxExpertsUsed = 256, kMaxExpertGroups = 256;
 
 enum class norm_kind : uint8_t { rms, layer, l2 };
 enum class activation : uint8_t { none, silu, gelu, sigmoid, relu2, swiglu_oai, softplus };
@@ -71,11 +78,12 @@ struct op {
     bool       residual = false;      // matmul: out += result
     bool       by_position = false;   // embed: row of the position, not the token
     bool       normalise = false;     // route: weights divided by their sum
-    bool       sigmoid_scores = false, softmax_after = false, shared_in = false;   // route; expert_matmul: one input for all chosen
+    bool       sigmoid_scores = false, softmax_after = false;   // route: scores by sigmoid; by softmax over the chosen only
+    bool       tiled_heads = false;   // delta_net: head r uses query and key head r mod n_groups, else r * n_groups / n_heads
     int32_t    layer = -1;            // block of the model, for messages and placement; -1: outside the blocks
     int32_t    index = -1;            // rope table, cache layer or state layer
     view       in, in2, in3, out;
-    weight_id  w = -1, b = -1;
+    weight_id  w = -1, b = -1, w2 = -1;
     int32_t    w_stride = 0;          // norm: elements from one head's weights to the next (0: shared)
     int32_t    rope_dim = 0;
     int32_t    n_used = 0, n_groups = 0, n_groups_used = 0;
@@ -90,6 +98,9 @@ struct op {
 struct rope_table {
     std::vector<double> freq;
     double              magnitude = 1.0;
+    std::vector<double> long_freq;    // used instead of freq by sessions of more than long_above positions, when not empty
+    int32_t             long_above = 0;
+    const std::vector<double>& of_context(int32_t n_ctx) const { return !long_freq.empty() && n_ctx > long_above ? long_freq : freq; }
     bool operator==(const rope_table&) const = default;
 };
 
@@ -98,6 +109,7 @@ struct cache_layer {
     int32_t group = 0;
     int32_t n_kv_heads = 0;
     int32_t k_dim = 0, v_dim = 0;     // per head
+    bool    v_in_k = false;           // values are the first v_dim of the keys: kv_append has no in2
 };
 struct cache_group {
     int32_t window = 0;               // positions q with p - q < window are seen; 0: all
@@ -127,6 +139,7 @@ struct model_graph {
     int32_t                  logits_buffer = -1;     // wanted rows, n_vocab wide
     int32_t                  embedding_buffer = -1;  // wanted rows, dim wide, after the output norm
     uint64_t                 decode_bytes = 0;       // weight bytes read for one token
+    mutable std::weak_ptr<void> device_store;        // an executor's copy of the weights that sessions share (gpu/launch.cpp)
 };
 
 // ---- running it -----------------------------------------------------------------------------------------------------------------------

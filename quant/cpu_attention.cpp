@@ -5,6 +5,7 @@
 namespace duet {
 
 constexpr int kTokenBlock = 16;      // tokens one piece of attention works on
+constexpr int kHeadBlock = 16;       // query heads, at most, of those that share a key/value head
 
 // Bytes of one cached head: keys (k_dim, kAttnChunk) transposed, values (kAttnChunk, v_dim); q8_0 codes are followed by f16 scales of 32.
 size_t cache_head_bytes(int cache_type, int dim) {
@@ -15,7 +16,7 @@ size_t cache_head_bytes(int cache_type, int dim) {
 size_t attention_scratch_floats(const layout& l, const model_graph& g) {
     int group = 1;
     for (const op& o : g.ops)
-        if (o.kind == op_kind::attention) group = std::max(group, o.in.n_heads / g.caches[(size_t)o.index].n_kv_heads);
+        if (o.kind == op_kind::attention) group = std::max(group, std::min(kHeadBlock, o.in.n_heads / g.caches[(size_t)o.index].n_kv_heads));
     const size_t rows = (size_t)kTokenBlock * (size_t)group;
     return round_up((size_t)l.max_k * kAttnChunk, 16) + round_up((size_t)l.max_v * kAttnChunk, 16) +
            rows * (round_up((size_t)l.max_k, 16) + round_up((size_t)l.max_v, 16) + 2 + 2) + kAttnChunk + (size_t)l.max_v + 64;
@@ -80,6 +81,7 @@ void run_kv_append(cpu_context& c, const op& o) {
         for (int h = 0; h < layer.n_kv_heads; h++) {
             uint8_t* head = chunk + (size_t)h * (place.k_bytes + place.v_bytes);
             store_cached(c, head, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, layer.k_dim, kAttnChunk, (size_t)at);
+            if (layer.v_in_k) continue;
             store_cached(c, head + place.k_bytes, c.row(o.in2, i) + (size_t)h * (size_t)o.in2.stride, layer.v_dim, 1,
                          (size_t)at * (size_t)layer.v_dim);
         }
@@ -93,11 +95,18 @@ struct token_run {
     int first, n;
 };
 
-// Attention of one run of tokens over one key/value head: all its query heads share each decoded chunk.
-void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, uint8_t* scratch) {
+// The first n rows of a decoded key chunk (dims, 64) as values (64, n).
+const float* transpose_chunk(const float* k, int n, float* out) {
+    for (int i = 0; i < kAttnChunk; i++)
+        for (int j = 0; j < n; j++) out[(size_t)i * (size_t)n + (size_t)j] = k[(size_t)j * kAttnChunk + (size_t)i];
+    return out;
+}
+
+// Attention of one run of tokens and `group` query heads from first_head on over one key/value head: they share each decoded chunk.
+void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int first_head, int group, uint8_t* scratch) {
     const cache_layer& layer = c.g.caches[(size_t)o.index];
     const layer_place& place = c.l.places[(size_t)o.index];
-    const int group = o.in.n_heads / layer.n_kv_heads, n_rows = run.n * group, window = c.g.groups[(size_t)layer.group].window;
+    const int n_rows = run.n * group, window = c.g.groups[(size_t)layer.group].window;
     const size_t q_stride = round_up((size_t)layer.k_dim, 16), o_stride = round_up((size_t)layer.v_dim, 16);
     float* k_chunk = (float*)scratch;
     float* v_chunk = k_chunk + round_up((size_t)layer.k_dim * kAttnChunk, 16);
@@ -108,8 +117,13 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, uint
     int* n_pos = first + n_rows;
     float* rest = (float*)(n_pos + n_rows);
     for (int r = 0; r < n_rows; r++) {
-        const int i = run.first + r / group, h = kv_head * group + r % group;
-        memcpy(q + (size_t)r * q_stride, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, (size_t)layer.k_dim * 4);
+        const int i = run.first + r / group, h = first_head + r % group;
+        float* qr = q + (size_t)r * q_stride;
+        memcpy(qr, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, (size_t)layer.k_dim * 4);
+        if (o.temperature_scale != 0.0f) {
+            const float f = exact_temperature(c.batch->pos[i], o.temperature_scale, o.temperature_length);
+            for (int j = 0; j < layer.k_dim; j++) qr[j] = qr[j] * f;
+        }
         state[r] = {0.0f, 0.0f};
     }
     const int seq = c.batch->seq[run.first], p0 = c.batch->pos[run.first], p1 = c.batch->pos[run.first + run.n - 1];
@@ -128,7 +142,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, uint
         a.first = first;
         a.n_pos = n_pos;
         a.k = load_cached(c, head, layer.k_dim, true, k_chunk);
-        a.v = load_cached(c, head + place.k_bytes, layer.v_dim, false, v_chunk);
+        a.v = layer.v_in_k ? transpose_chunk(a.k, layer.v_dim, v_chunk) : load_cached(c, head + place.k_bytes, layer.v_dim, false, v_chunk);
         a.k_dim = layer.k_dim;
         a.v_dim = layer.v_dim;
         a.scale = o.scale;
@@ -141,7 +155,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, uint
     }
     const float* sinks = c.vector_of(o.w);
     for (int r = 0; r < n_rows; r++) {
-        const int i = run.first + r / group, h = kv_head * group + r % group;
+        const int i = run.first + r / group, h = first_head + r % group;
         float* ro = acc + (size_t)r * o_stride;
         if (sinks) exact_attn_sink(&state[r], ro, sinks[h], layer.v_dim);
         exact_attn_finish(state[r], ro, layer.v_dim, c.row(o.out, i) + (size_t)h * (size_t)o.out.stride);
@@ -151,15 +165,19 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, uint
 }  // namespace
 
 void run_attention(cpu_context& c, const op& o) {
-    const int n_kv = c.g.caches[(size_t)o.index].n_kv_heads;
+    const int group = o.in.n_heads / c.g.caches[(size_t)o.index].n_kv_heads, per_group = (group + kHeadBlock - 1) / kHeadBlock;
+    const int n_blocks = o.in.n_heads / group * per_group;
     std::vector<token_run> runs;
     for (int i = 0; i < c.batch->n_tok; i++) {
         token_run* last = runs.empty() ? nullptr : &runs.back();
         if (last && last->n < kTokenBlock && c.batch->seq[i] == c.batch->seq[last->first]) last->n++;
         else runs.push_back({i, 1});
     }
-    c.pool.for_each((int)runs.size() * n_kv, [&](int t, int piece) {
-        if (!c.cancelled()) attend(c, o, runs[(size_t)(piece / n_kv)], piece % n_kv, c.thread_scratch(t));
+    c.pool.for_each((int)runs.size() * n_blocks, [&](int t, int piece) {
+        const int block = piece % n_blocks, kv_head = block / per_group, first = block % per_group * kHeadBlock;
+        if (!c.cancelled())
+            attend(c, o, runs[(size_t)(piece / n_blocks)], kv_head, kv_head * group + first, std::min(kHeadBlock, group - first),
+                   c.thread_scratch(t));
     });
 }
 

@@ -49,14 +49,46 @@ struct layout {
     size_t                   cache_bytes = 0, state_floats = 0;
     std::vector<size_t>      state_offset;
     size_t                   max_in = 0;                  // widest matmul input, rounded to 64
-    size_t                   act_bytes = 0, thread_bytes = 0, rope_floats = 0;
+    size_t                   act_codes = 0, act_bytes = 0, gather_bytes = 0, matmul_bytes = 0, thread_bytes = 0, rope_floats = 0;
     std::vector<size_t>      rope_offset;
     int                      max_k = 0, max_v = 0;
+    size_t                   max_routes = 0, max_mats = 0;   // expert matmuls: choices of a batch, matrices
 
-    size_t work_bytes(int n_threads) const { return buffer_bytes + act_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads; }
+    size_t work_bytes(int n_threads) const {
+        return buffer_bytes + act_bytes + gather_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads;
+    }
 };
 
 layout make_layout(const model_graph& graph, const exec_limits& limits);
+
+// Arrays of quantized activations of `codes` values in all, one after another from `at`.
+inline size_t act_array_bytes(size_t codes) { return codes + round_up(codes / 32 * 4, 64) * 2 + round_up(codes / 16 * 2, 64); }
+inline act_matrix act_arrays(uint8_t* at, size_t codes, size_t q_stride, int n_tok) {
+    act_matrix a{};
+    a.q = (const int8_t*)at;
+    a.d = (const float*)(at += codes);
+    a.t = (const float*)(at += round_up(codes / 32 * 4, 64));
+    a.s16 = (const int16_t*)(at += round_up(codes / 32 * 4, 64));
+    a.q_stride = q_stride;
+    a.n_tok = n_tok;
+    return a;
+}
+
+// The same arrays from row i on, n_tok rows.
+inline act_matrix act_from(act_matrix a, size_t i, int n_tok) {
+    a.q += i * a.q_stride;
+    a.d += i * (a.q_stride / 32);
+    a.t += i * (a.q_stride / 32);
+    a.s16 += i * (a.q_stride / 16);
+    a.n_tok = n_tok;
+    return a;
+}
+
+// Rows of the batch that belong to one sequence, in order.
+struct seq_rows {
+    int32_t          seq;
+    std::vector<int> rows;
+};
 
 struct cpu_context {
     const model_graph& g;
@@ -64,7 +96,8 @@ struct cpu_context {
     const cpu_kernels* k;
     layout             l;
     thread_pool        pool;
-    aligned_memory     buffers, cache, states, act, rope, scratch;
+    aligned_memory     buffers, cache, states, act, gathered, rope, scratch;
+    std::vector<seq_rows>  by_seq;           // of the batch, for ops with recurrent state
     std::vector<uint8_t*>  group_pages;      // first page of each group
     std::vector<uint8_t>   reuses_act;       // per op: a matmul whose input is quantized already
     bool                   profiling = false;
@@ -86,19 +119,18 @@ struct cpu_context {
     uint8_t* page(int group, int index) const { return group_pages[(size_t)group] + (size_t)index * l.page_bytes[(size_t)group]; }
     uint8_t* thread_scratch(int t) const { return (uint8_t*)scratch.data + (size_t)t * l.thread_bytes; }
 
-    act_matrix acts(int n_tok) const {
-        const size_t n = (size_t)limits.max_batch * l.max_in;
-        uint8_t* at = (uint8_t*)act.data;
-        act_matrix a{};
-        a.q = (const int8_t*)at;
-        a.d = (const float*)(at += n);
-        a.t = (const float*)(at += round_up(n / 32 * 4, 64));
-        a.s16 = (const int16_t*)(at += round_up(n / 32 * 4, 64));
-        a.q_stride = l.max_in;
-        a.n_tok = n_tok;
-        return a;
+    act_matrix acts(int n_tok) const { return act_arrays((uint8_t*)act.data, l.act_codes, l.max_in, n_tok); }
+    const std::vector<double>& rope_freq(int32_t table) const { return g.ropes[(size_t)table].of_context(limits.n_ctx); }
+    float* state(int32_t slot, int32_t layer) const {
+        return (float*)states.data + (size_t)slot * l.state_floats + l.state_offset[(size_t)layer];
     }
 };
+
+// Quantizes n values from x into row i of a.
+inline void quantize_row(const cpu_context& c, const float* x, int n, const act_matrix& a, size_t i) {
+    const act_matrix r = act_from(a, i, 1);
+    c.k->quantize(x, n, (int8_t*)r.q, (float*)r.d, (float*)r.t, (int16_t*)r.s16);
+}
 
 // Calls f(i_row) for all rows, in parallel when there is enough work.
 template <class F>
@@ -120,5 +152,12 @@ size_t attention_scratch_floats(const layout& l, const model_graph& g);
 // Ops with files of their own.
 void run_kv_append(cpu_context& c, const op& o);   // quant/cpu_attention.cpp
 void run_attention(cpu_context& c, const op& o);
+void run_route(cpu_context& c, const op& o);       // quant/cpu_moe.cpp
+void run_expert_matmul(cpu_context& c, const op& o, bool reuse);
+void run_expert_sum(cpu_context& c, const op& o);
+void run_conv(cpu_context& c, const op& o);        // quant/cpu_recurrent.cpp
+void run_delta_net(cpu_context& c, const op& o);
+void run_mamba2(cpu_context& c, const op& o);
+void quantize_input(cpu_context& c, const op& o, int n_tok);   // quant/cpu_ops.cpp
 
 }  // namespace duet

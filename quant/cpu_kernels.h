@@ -3,7 +3,7 @@
 // Must not know: ops, families, threads. All pointers of vectors are 64-byte aligned unless said otherwise.
 // Main path: quant/cpu_ops.cpp -> [quant/cpu_kernels.h] -> quant/kernels_<isa>.cpp -> quant/exact.h
 #pragma once
-#include "exact.h"
+#include "exact_ops.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -54,6 +54,31 @@ struct attn_chunk_args {
     float*       scratch;        // kAttnChunk + v_dim floats
 };
 
+// Causal convolution of n channels over tokens in order (exact_conv, then act). y[i] may be x[i].
+struct conv_args {
+    const float*        w;       // (n_taps, n)
+    const float*        bias;    // n; may be null
+    float*              state;   // n_taps - 1 rows, state_stride apart, oldest first: moved on
+    size_t              state_stride;
+    int                 n_taps, n, n_tok, act;
+    const float* const* x;       // n_tok rows
+    float* const*       y;
+};
+constexpr int kConvChannels = 256;   // at most, of one call
+
+// Tokens in order over one head's recurrent state m (n_rows, n_cols): exact_state_step for every column.
+struct state_token {
+    const float *k, *q, *v;      // n_rows, n_rows, n_cols
+    float*       y;              // n_cols
+    float        decay, beta;
+};
+struct state_args {
+    float*             m;
+    int                n_rows, n_cols, n_tok;
+    const state_token* tok;
+    state_rule         rule;
+};
+
 struct cpu_kernels {
     const char* name;                       // "avx512"
     matmul_fn   matmul[kMaxTypeId];         // by type id; nullptr: no code for the format
@@ -61,6 +86,11 @@ struct cpu_kernels {
     void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);           // unaligned; w may be null; y may be x
     void (*activate)(int act, const float* x, const float* x2, int n, float* y);            // act: enum activation; x2 may be null
     void (*attn_chunk)(const attn_chunk_args& args);
+    void (*route_scores)(const float* z, const route_rule& rule, float* score);
+    // y = (residual: y +) scale * sum over k in order of weight[k] * x[k], fma from 0; x: n_used vectors of n, x_stride apart
+    void (*weighted_sum)(const float* x, size_t x_stride, const float* weight, int n_used, int n, float scale, bool residual, float* y);
+    void (*conv)(const conv_args& args);
+    void (*state_steps)(const state_args& args);
     void (*half_to_float)(const uint16_t* x, size_t n, float* y);
     void (*float_to_half)(const float* x, size_t n, uint16_t* y);
 };

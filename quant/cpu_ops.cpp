@@ -1,6 +1,7 @@
 // quant/cpu_ops.cpp: the ops of models/ops.h on the CPU: what is computed by which piece of work. Results: quant/exact.h.
 // Owns: the list of ops and the executor's functions. Must not know: families, files.
 // Main path: runtime_session.cpp -> models/ops.h -> [quant/cpu_ops.cpp] -> quant/cpu_kernels.h
+#include "activate.h"
 #include "cpu_context.h"
 
 #include <chrono>
@@ -18,7 +19,7 @@ layout make_layout(const model_graph& g, const exec_limits& limits) {
     l.page_bytes.assign(g.groups.size(), 0);
     for (const cache_layer& c : g.caches) {
         size_t& at = l.page_bytes[(size_t)c.group];
-        layer_place p{at, cache_head_bytes(limits.cache_type, c.k_dim), cache_head_bytes(limits.cache_type, c.v_dim)};
+        layer_place p{at, cache_head_bytes(limits.cache_type, c.k_dim), c.v_in_k ? 0 : cache_head_bytes(limits.cache_type, c.v_dim)};
         at += round_up((p.k_bytes + p.v_bytes) * (size_t)c.n_kv_heads, 64);
         l.places.push_back(p);
         l.max_k = std::max(l.max_k, c.k_dim);
@@ -29,17 +30,39 @@ layout make_layout(const model_graph& g, const exec_limits& limits) {
         l.state_offset.push_back(l.state_floats);
         l.state_floats += round_up((size_t)s.n_floats, kFloatsPerLine);
     }
-    for (const op& o : g.ops)
-        if (o.kind == op_kind::matmul) l.max_in = std::max(l.max_in, round_up((size_t)o.in.width(), 64));
-    const size_t n = (size_t)limits.max_batch * l.max_in;
-    l.act_bytes = n + round_up(n / 32 * 4, 64) * 2 + round_up(n / 16 * 2, 64);
+    const size_t batch = (size_t)limits.max_batch;
+    size_t experts = 0;
+    for (const op& o : g.ops) {
+        if (o.kind == op_kind::matmul || (o.kind == op_kind::expert_matmul && o.in.n_heads == 1))
+            l.max_in = std::max(l.max_in, round_up((size_t)o.in.width(), 64));
+        if (o.kind == op_kind::route) experts = std::max(experts, (size_t)o.in.width());
+        if (o.kind != op_kind::expert_matmul) continue;
+        const size_t routes = batch * (size_t)o.n_used, n_in = round_up((size_t)o.in.head_dim, 64);
+        l.max_routes = std::max(l.max_routes, routes);
+        l.max_mats = std::max(l.max_mats, (size_t)g.weights[(size_t)o.w].n_mats);
+        if (o.in.n_heads > 1) l.act_codes = std::max(l.act_codes, routes * n_in);
+        if (!is_quantized(g.weights[(size_t)o.w].type)) l.gather_bytes = std::max(l.gather_bytes, routes * n_in * 4);
+        else if (o.in.n_heads == 1) l.gather_bytes = std::max(l.gather_bytes, act_array_bytes(routes * n_in));
+    }
+    l.act_codes = std::max(l.act_codes, batch * l.max_in);
+    l.act_bytes = act_array_bytes(l.act_codes);
     for (const rope_table& r : g.ropes) {
         l.rope_offset.push_back(l.rope_floats);
-        l.rope_floats += r.freq.size() * 2 * (size_t)limits.max_batch;
+        l.rope_floats += r.freq.size() * 2 * batch;
     }
+    const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
     const size_t tile = (size_t)limits.max_batch * 4 * kTileRows * 4;   // results of a piece before they are added to the residual
-    l.thread_bytes = round_up(std::max(matmul_scratch_bytes((int)l.max_in) + tile, attention_scratch_floats(l, g) * 4), 4096);
+    size_t widest = l.max_in;
+    for (const op& o : g.ops)
+        if (o.kind == op_kind::expert_matmul) widest = std::max(widest, round_up((size_t)o.in.head_dim, 64));
+    l.matmul_bytes = round_up(matmul_scratch_bytes((int)widest), 64);
+    l.thread_bytes = round_up(std::max({l.matmul_bytes + tile, attention_scratch_floats(l, g) * 4, others}), 4096);
     return l;
+}
+
+void quantize_input(cpu_context& c, const op& o, int n_tok) {
+    const act_matrix a = c.acts(n_tok);
+    for_rows(c, n_tok, (size_t)o.in.width() * 2, [&](int i) { quantize_row(c, c.row(o.in, i), o.in.width(), a, (size_t)i); });
 }
 
 namespace {
@@ -72,15 +95,6 @@ void run_norm(cpu_context& c, const op& o) {
     });
 }
 
-void quantize_input(cpu_context& c, const op& o, int n_tok) {
-    const act_matrix a = c.acts(n_tok);
-    const int n = o.in.width();
-    for_rows(c, n_tok, (size_t)n * 2, [&](int i) {
-        c.k->quantize(c.row(o.in, i), n, (int8_t*)a.q + (size_t)i * a.q_stride, (float*)a.d + (size_t)i * (a.q_stride / 32),
-                      (float*)a.t + (size_t)i * (a.q_stride / 32), (int16_t*)a.s16 + (size_t)i * (a.q_stride / 16));
-    });
-}
-
 void run_matmul(cpu_context& c, const op& o, bool reuse) {
     const weight& w = c.g.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in), n_out = (int)w.n_out;
@@ -103,7 +117,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.a.x = c.row(o.in, 0);
         m.a.x_stride = c.stride(o.in);
         m.scratch = c.thread_scratch(t);
-        float* tile = (float*)(c.thread_scratch(t) + matmul_scratch_bytes((int)c.l.max_in));
+        float* tile = (float*)(c.thread_scratch(t) + c.l.matmul_bytes);
         m.y = o.residual ? tile : c.row(o.out, 0) + r0;
         m.y_stride = o.residual ? (size_t)rows_per_piece : c.stride(o.out);
         c.k->matmul[w.type](m);
@@ -124,10 +138,11 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
 void make_angles(cpu_context& c) {
     for (size_t t = 0; t < c.g.ropes.size(); t++) {
         const rope_table& table = c.g.ropes[t];
-        const size_t n = table.freq.size();
+        const std::vector<double>& freq = c.rope_freq((int32_t)t);
+        const size_t n = freq.size();
         for_rows(c, c.batch->n_tok, n * 128, [&](int i) {
             float* at = (float*)c.rope.data + c.l.rope_offset[t] + (size_t)i * n * 2;
-            for (size_t j = 0; j < n; j++) exact_rope_angle(c.batch->pos[i], table.freq[j], table.magnitude, at + j, at + n + j);
+            for (size_t j = 0; j < n; j++) exact_rope_angle(c.batch->pos[i], freq[j], table.magnitude, at + j, at + n + j);
         });
     }
 }
@@ -146,21 +161,34 @@ void run_rope(cpu_context& c, const op& o) {
     });
 }
 
+void elementwise(const cpu_context& c, const op& o, const float* x, const float* x2, int n, float* y) {
+    if (o.kind == op_kind::activate) {
+        c.k->activate((int)o.act, x, x2, n, y);
+    } else if (o.kind == op_kind::add) {
+        for (int j = 0; j < n; j++) y[j] = o.scale == 1.0f ? x[j] + x2[j] : __builtin_fmaf(o.scale, x2[j], x[j]);
+    } else if (o.kind == op_kind::multiply) {
+        const float f = exact_activate(o.act, *x2, nullptr);
+        for (int j = 0; j < n; j++) y[j] = x[j] * f;
+    } else {
+        for (int j = 0; j < n; j++) {
+            const float v = x[j] * o.scale;
+            y[j] = o.cap == 0.0f ? v : o.cap * exact_tanh(v / o.cap);
+        }
+    }
+}
+
+// Views may be heads of different sizes, as long as they have as many columns: runs go to the next end of a head in any of them.
 void run_elementwise(cpu_context& c, const op& o) {
+    const bool has_in2 = o.in2.buffer >= 0, one_factor = o.kind == op_kind::multiply;
+    auto place = [](const view& v, int j) { return (size_t)(j / v.head_dim) * (size_t)v.stride + (size_t)(j % v.head_dim); };
+    auto run = [](const view& v, int j) { return v.contiguous() ? v.width() : v.head_dim - j % v.head_dim; };
     const int n = o.in.width();
     for_rows(c, c.n_rows(o.in), (size_t)n * 4, [&](int i) {
-        const float* x = c.row(o.in, i);
-        const float* x2 = o.in2.buffer >= 0 ? c.row(o.in2, i) : nullptr;
-        float* y = c.row(o.out, i);
-        if (o.kind == op_kind::activate) {
-            c.k->activate((int)o.act, x, x2, n, y);
-        } else if (o.kind == op_kind::add) {
-            for (int j = 0; j < n; j++) y[j] = o.scale == 1.0f ? x[j] + x2[j] : __builtin_fmaf(o.scale, x2[j], x[j]);
-        } else {
-            for (int j = 0; j < n; j++) {
-                const float v = x[j] * o.scale;
-                y[j] = o.cap == 0.0f ? v : o.cap * exact_tanh(v / o.cap);
-            }
+        for (int j = 0, step; j < n; j += step) {
+            step = std::min({n - j, run(o.in, j), run(o.out, j)});
+            if (has_in2 && !one_factor) step = std::min(step, run(o.in2, j));
+            const float* x2 = !has_in2 ? nullptr : c.row(o.in2, i) + (one_factor ? 0 : place(o.in2, j));
+            elementwise(c, o, c.row(o.in, i) + place(o.in, j), x2, step, c.row(o.out, i) + place(o.out, j));
         }
     });
 }
@@ -181,9 +209,15 @@ void run_op(cpu_context& c, size_t i) {
         case op_kind::attention: return run_attention(c, o);
         case op_kind::activate:
         case op_kind::add:
+        case op_kind::multiply:
         case op_kind::scale_cap: return run_elementwise(c, o);
         case op_kind::gather: return run_gather(c, o);
-        default: return;   // refused by create()
+        case op_kind::route: return run_route(c, o);
+        case op_kind::expert_matmul: return run_expert_matmul(c, o, c.reuses_act[i] != 0);
+        case op_kind::expert_sum: return run_expert_sum(c, o);
+        case op_kind::conv: return run_conv(c, o);
+        case op_kind::delta_net: return run_delta_net(c, o);
+        case op_kind::mamba2: return run_mamba2(c, o);
     }
 }
 
@@ -199,10 +233,12 @@ void prepare(cpu_context& c) {
     for (const op& o : c.g.ops) {
         bool reuse = false;
         std::string name = op_name(o.kind);
-        if (o.kind == op_kind::matmul) {
+        if (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) {
             const weight& w = c.g.weights[(size_t)o.w];
             name += std::string(" ") + duet_type_by_id(w.type)->name;
-            if (is_quantized(w.type)) {
+            if (is_quantized(w.type) && o.kind == op_kind::expert_matmul && o.in.n_heads > 1) {
+                quantized = view{};   // its rows take the place
+            } else if (is_quantized(w.type)) {
                 reuse = quantized.buffer == o.in.buffer && quantized.offset == o.in.offset && quantized.width() == o.in.width();
                 quantized = o.in;
             }
@@ -225,6 +261,11 @@ void count_profile(cpu_context& c, size_t i, uint64_t ns) {
         const weight& w = c.g.weights[(size_t)o.w];
         e.weight_bytes += w.n_bytes;
         e.n_mac += (uint64_t)(w.n_in * w.n_out) * (uint64_t)c.n_rows(o.in);
+    } else if (o.kind == op_kind::expert_matmul) {
+        const weight& w = c.g.weights[(size_t)o.w];
+        const uint64_t n = (uint64_t)o.n_used * (uint64_t)c.n_rows(o.in);
+        e.weight_bytes += w.n_bytes / (uint64_t)w.n_mats * std::min(n, (uint64_t)w.n_mats);
+        e.n_mac += (uint64_t)(w.n_in * w.n_out) * n;
     } else if (o.kind == op_kind::attention) {
         const cache_layer& layer = c.g.caches[(size_t)o.index];
         for (int t = 0; t < c.batch->n_tok; t++) {
@@ -239,7 +280,7 @@ void count_profile(cpu_context& c, size_t i, uint64_t ns) {
 
 duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_memory* out, error_text& err) {
     for (const cache_layer& layer : g.caches)
-        if (limits.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || layer.v_dim % kBlock))
+        if (limits.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || (!layer.v_in_k && layer.v_dim % kBlock)))
             return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim, layer.v_dim);
     const layout l = make_layout(g, limits);
     *out = {l.cache_bytes, l.state_floats * 4 * (uint64_t)limits.n_state_slots, l.work_bytes(n_threads)};
@@ -253,14 +294,12 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     c->k = find_cpu_kernels(isa);
     if (!c->k) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
     for (const op& o : g.ops) {
-        if (o.kind == op_kind::multiply || o.kind >= op_kind::route)
-            return fail(err, DUET_ERR_UNSUPPORTED, "op %s: no code yet on the CPU", op_name(o.kind));
-        if (o.kind == op_kind::matmul && !c->k->matmul[g.weights[(size_t)o.w].type])
+        if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) && !c->k->matmul[g.weights[(size_t)o.w].type])
             return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: no kernel for its number format", g.weights[(size_t)o.w].name.c_str());
     }
     const size_t states = c->l.state_floats * 4 * (size_t)limits.n_state_slots;
     if (!c->buffers.allocate(c->l.buffer_bytes) || !c->cache.allocate(c->l.cache_bytes) || !c->states.allocate(states) ||
-        !c->act.allocate(c->l.act_bytes) || !c->rope.allocate(c->l.rope_floats * 4) ||
+        !c->act.allocate(c->l.act_bytes) || !c->gathered.allocate(c->l.gather_bytes) || !c->rope.allocate(c->l.rope_floats * 4) ||
         !c->scratch.allocate(c->l.thread_bytes * (size_t)n_threads))
         return fail(err, DUET_ERR_MEMORY, "no memory for a session: cache %llu MB, work buffers %llu MB; lower the context or the batch",
                     (unsigned long long)(need.cache_bytes >> 20), (unsigned long long)(need.work_bytes >> 20));
@@ -277,11 +316,21 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
 
 void cpu_destroy(void* context) { delete (cpu_context*)context; }
 
+void group_by_sequence(cpu_context& c) {
+    c.by_seq.clear();
+    for (int i = 0; i < c.batch->n_tok; i++) {
+        auto it = std::find_if(c.by_seq.begin(), c.by_seq.end(), [&](const seq_rows& s) { return s.seq == c.batch->seq[i]; });
+        if (it == c.by_seq.end()) it = c.by_seq.insert(it, {c.batch->seq[i], {}});
+        it->rows.push_back(i);
+    }
+}
+
 duet_status cpu_run(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err) {
     cpu_context& c = *(cpu_context*)context;
     c.batch = &batch;
     c.cancel = cancel;
     make_angles(c);
+    if (!c.g.states.empty()) group_by_sequence(c);
     for (size_t i = 0; i < c.g.ops.size(); i++) {
         if (c.cancelled()) return fail(err, DUET_ERR_CANCELLED, "the batch was cancelled");
         if (!c.profiling) {

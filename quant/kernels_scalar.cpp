@@ -58,6 +58,31 @@ void attn_chunk(const attn_chunk_args& a) {
     }
 }
 
+void weighted_sum(const float* x, size_t x_stride, const float* weight, int n_used, int n, float scale, bool residual, float* y) {
+    for (int j = 0; j < n; j++) y[j] = exact_expert_sum(x + j, x_stride, weight, n_used, scale, residual ? y + j : nullptr);
+}
+
+void conv(const conv_args& a) {
+    for (int t = 0; t < a.n_tok; t++) {
+        for (int c = 0; c < a.n; c++) {
+            float* s = a.state + c;
+            const float x = a.x[t][c];
+            const float y = exact_conv(a.w + (size_t)c * (size_t)a.n_taps, a.n_taps, a.bias ? a.bias + c : nullptr,
+                                       [&](int j) { return j < a.n_taps - 1 ? s[(size_t)j * a.state_stride] : x; });
+            for (int j = 0; j + 1 < a.n_taps; j++) s[(size_t)j * a.state_stride] = j + 2 < a.n_taps ? s[(size_t)(j + 1) * a.state_stride] : x;
+            a.y[t][c] = exact_activate((activation)a.act, y, nullptr);
+        }
+    }
+}
+
+void state_steps(const state_args& a) {
+    for (int t = 0; t < a.n_tok; t++) {
+        const state_token& s = a.tok[t];
+        for (int j = 0; j < a.n_cols; j++)
+            s.y[j] = exact_state_step(a.m + j, a.n_rows, a.n_cols, s.k, s.q, s.v[j], s.decay, s.beta, a.rule);
+    }
+}
+
 void half_to_float_row(const uint16_t* x, size_t n, float* y) {
     for (size_t i = 0; i < n; i++) y[i] = half_to_float(x[i]);
 }
@@ -76,6 +101,10 @@ constexpr cpu_kernels make_scalar() {
     k.rms_norm = exact_rms_norm;
     k.activate = activate;
     k.attn_chunk = attn_chunk;
+    k.route_scores = exact_route_scores;
+    k.weighted_sum = weighted_sum;
+    k.conv = conv;
+    k.state_steps = state_steps;
     k.half_to_float = half_to_float_row;
     k.float_to_half = float_to_half_row;
     return k;
