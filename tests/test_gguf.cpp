@@ -237,6 +237,35 @@ TEST_CASE("gguf: typed reads check kind and range, and name key, offset, wanted 
     CHECK(f.open_memory(nullptr, 4, err) == DUET_ERR_ARG);
 }
 
+TEST_CASE("gguf: through a read callback") {
+    struct source {
+        std::string bytes;
+        uint64_t n_read = 0;
+        static int32_t read(void* user, uint64_t offset, void* dst, uint64_t n_bytes) {
+            source& s = *(source*)user;
+            if (offset > s.bytes.size() || n_bytes > s.bytes.size() - offset) return -5;
+            std::memcpy(dst, s.bytes.data() + offset, n_bytes);
+            s.n_read += n_bytes;
+            return 0;
+        }
+    } src{tiny_file().bytes()};
+    duet::gguf_file f;
+    duet::error_text err;
+    CHECK(f.open_reader(source::read, &src, src.bytes.size() + 1, err) == DUET_ERR_IO);
+    CHECK(err.text.find("-5") != std::string::npos);
+    CHECK(f.open_reader(source::read, &src, UINT64_MAX, err) == DUET_ERR_MEMORY);
+    CHECK(f.open_reader(source::read, &src, 0, err) == DUET_ERR_FORMAT);
+    CHECK(f.open_reader(nullptr, &src, 1, err) == DUET_ERR_ARG);
+    CHECK(src.n_read == 0);
+    REQUIRE(f.open_reader(source::read, &src, src.bytes.size(), err) == DUET_OK);
+    const uint64_t n_bytes = src.bytes.size();
+    src.bytes.assign(n_bytes, 'x'); // the file holds its own copy
+    CHECK(f.find("general.name")->strings[0] == "tiny");
+    const duet::gguf_file moved = std::move(f);
+    CHECK(moved.find_tensor("three")->n_bytes == 96);
+    CHECK(moved.path == "reader");
+}
+
 TEST_CASE("gguf: printable") {
     CHECK(duet::printable("plain \xc3\xa9") == "plain \xc3\xa9");
     CHECK(duet::printable("a\n\x1b[2J\"\\\x7f\xff") == "a\\x0A\\x1B[2J\\x22\\x5C\\x7F\\xFF");
@@ -405,6 +434,15 @@ TEST_CASE("gguf: the file half of runtime.h") {
     CHECK(duet_writer_copy_kv(w, nullptr) == DUET_ERR_ARG);
     CHECK(duet_writer_set_int(nullptr, "a", DUET_KV_U32, 8) == DUET_ERR_ARG);
     CHECK(duet_writer_add_tensor(w, "three", tensor.type_id, tensor.n_dims, tensor.dims, tensor.data) == DUET_OK);
+    const duet_string strings[] = {{"a", 1}, {nullptr, 0}};
+    const float floats[] = {1, 2};
+    CHECK(duet_writer_set_strings(w, "b.texts", strings, 2) == DUET_OK);
+    CHECK(duet_writer_set_strings(w, "b.texts", nullptr, 2) == DUET_ERR_ARG);
+    CHECK(duet_writer_set_string(w, "b.text", "abc", 2) == DUET_OK);
+    CHECK(duet_writer_set_string(w, "b.text", nullptr, 2) == DUET_ERR_ARG);
+    CHECK(duet_writer_set_array(w, "b.floats", DUET_KV_F32, floats, 2) == DUET_OK);
+    CHECK(duet_writer_set_array(w, "b.floats", DUET_KV_F32, nullptr, 2) == DUET_ERR_ARG);
+    CHECK(duet_writer_set_float(w, "b.f32", DUET_KV_F32, 1.5) == DUET_OK);
     std::string bytes;
     CHECK(duet_writer_save_to(w, append_bytes, &bytes) == DUET_OK);
     CHECK(duet_writer_size(w) == bytes.size());
@@ -412,7 +450,13 @@ TEST_CASE("gguf: the file half of runtime.h") {
     duet_writer_free(w);
     duet_file* copy = nullptr;
     REQUIRE(duet_file_open(t.file("copy.gguf").c_str(), &copy) == DUET_OK);
-    CHECK(duet_file_n_kv(copy) == 16);
+    CHECK(duet_file_n_kv(copy) == 20);
+    CHECK(duet_file_get_string(copy, duet_file_find_kv(copy, "b.text"), 0, &s) == DUET_OK);
+    CHECK(std::string(s.data, s.n_bytes) == "ab");
+    CHECK(duet_file_get_string(copy, duet_file_find_kv(copy, "b.texts"), 1, &s) == DUET_OK);
+    CHECK(s.n_bytes == 0);
+    CHECK(duet_file_get_float(copy, duet_file_find_kv(copy, "b.floats"), 1, &d) == DUET_OK);
+    CHECK(d == 2);
     CHECK(duet_file_get_int(copy, duet_file_find_kv(copy, "a.u32"), 0, &i) == DUET_OK);
     CHECK(i == 8);
     duet_file_free(copy);
