@@ -5,6 +5,7 @@
 #include "quant/exact.h"
 #include "quant/cpu_kernels.h"
 #include "quant/threads.h"
+#include "gpu/device.h"
 
 #include <algorithm>
 #include <map>
@@ -54,8 +55,16 @@ uint64_t model_fingerprint(const duet_model& m) {
 
 duet_status choose_device(duet_model& m) {
     const std::string device = m.params.device ? m.params.device : "auto", isa = m.params.cpu_isa ? m.params.cpu_isa : "auto";
-    if (device != "auto" && device != "cpu")
-        return fail(m.error(), DUET_ERR_DEVICE, "device '%s': this build has code for: auto, cpu", printable(device).c_str());
+    if (device != "auto" && device != "cpu") {
+        m.source.err.text.clear();
+        m.exec = find_gpu_executor(device.c_str(), m.error());
+        if (!m.exec)
+            return m.source.err.text.empty() ? fail(m.error(), DUET_ERR_DEVICE, "device '%s': want auto, cpu, emu32 or emu64", printable(device).c_str())
+                                             : DUET_ERR_DEVICE;
+        m.n_threads = 1;
+        m.isa = m.device_text = device;
+        return DUET_OK;
+    }
     const cpu_kernels* kernels = find_cpu_kernels(isa.c_str());
     if (!kernels)
         return fail(m.error(), DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(), cpu_isa_names());

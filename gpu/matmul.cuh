@@ -3,15 +3,6 @@
 
 namespace duet {
 
-constexpr int kMatmulRows = 64, kMatmulToks = 64, kMatmulThreads = 256;
-constexpr int kMatmulStride = kGroup / 4 + 4;   // words of a row in shared memory: 16-byte aligned, banks spread
-
-// Word offsets in shared memory. Scales of a (row, block) are four words (ready_scale, sub and min as pairs), of a (token, block) three.
-constexpr int kMatmulX = kMatmulRows * kMatmulStride;
-constexpr int kMatmulScaleW = kMatmulX + kMatmulToks * kMatmulStride;
-constexpr int kMatmulScaleX = kMatmulScaleW + kMatmulRows * kBlocksPerGroup * 4;
-constexpr int kMatmulWords = kMatmulScaleX + kMatmulToks * kBlocksPerGroup * 3;
-
 // One group of kMatmulRows rows as int8 in shared memory, with its scales.
 template <class B, class Words, class Scales>
 DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups, Words w, Scales scale) {

@@ -1,0 +1,624 @@
+// gpu/launch.cpp: the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h. Owns: weights on the device
+// (one copy for all sessions of a model), work buffers, cache pages. Results: quant/exact.h, the same bits as the CPU's.
+// Must not know: families, files, which vendor.
+// Main path: runtime_session.cpp -> models/ops.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
+#include "args.h"
+#include "device.h"
+#include "driver.h"
+#include "matmul_shape.h"
+#include "weights.h"
+#include "../quant/cpu_context.h"
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+
+namespace duet {
+namespace {
+
+constexpr int kGpuThreads = 256;         // of every block
+constexpr int kSmallBatch = 16;          // tokens up to which a matrix-vector kernel serves
+constexpr int kSplitTokens = 4;          // tokens up to which attention is split over chunks
+constexpr int kMaxGpuBatch = 32768;      // a grid's second dimension
+constexpr int kNumTypes = 64;
+
+// ---- what a model's sessions share: its weights on the device ---------------------------------------------------------------------------
+
+struct gpu_store {
+    const gpu_driver*  driver = nullptr;
+    void*              device = nullptr;
+    gpu_info           info;
+    std::vector<void*> weights;          // of each weight of the graph; null where no op reads it
+
+    gpu_store() = default;
+    gpu_store(const gpu_store&) = delete;
+    gpu_store& operator=(const gpu_store&) = delete;
+    ~gpu_store() {
+        if (!device) return;
+        for (void* w : weights) driver->free(device, w);
+        driver->close(device);
+    }
+};
+
+// Matrices are rearranged (gpu/weights.h), vectors copied as they lie.
+duet_status upload_weight(gpu_store& s, const weight& w, bool is_matrix, void** out, error_text& err) {
+    const size_t n_bytes = is_matrix ? gpu_weight_bytes(w.type, w.n_in, w.n_out) : (size_t)w.n_bytes;
+    DUET_TRY(s.driver->alloc(s.device, n_bytes, out, err));
+    const int64_t n_pieces = is_matrix ? (w.n_out + kRowTile - 1) / kRowTile : 1;
+    const size_t piece_bytes = n_bytes / (size_t)n_pieces;
+    void* staging = nullptr;
+    DUET_TRY(s.driver->alloc_host(s.device, piece_bytes, &staging, err));
+    duet_status st = DUET_OK;
+    for (int64_t i = 0; i < n_pieces && st == DUET_OK; i++) {
+        if (is_matrix) gpu_arrange_tile(w.type, w.data, w.row_bytes, w.n_in, w.n_out, i, (uint8_t*)staging);
+        else memcpy(staging, w.data, n_bytes);
+        st = s.driver->upload(s.device, (uint8_t*)*out + (size_t)i * piece_bytes, staging, piece_bytes, err);
+        if (st == DUET_OK) st = s.driver->sync(s.device, err);
+    }
+    s.driver->free_host(s.device, staging);
+    return st;
+}
+
+std::mutex gpu_store_lock;   // guards the making of a graph's store
+
+duet_status get_store(const model_graph& g, const gpu_driver* driver, int32_t index, std::shared_ptr<gpu_store>* out, error_text& err) {
+    const std::lock_guard<std::mutex> lock(gpu_store_lock);
+    if (auto kept = std::static_pointer_cast<gpu_store>(g.device_store.lock()); kept && kept->driver == driver) {
+        *out = kept;
+        return DUET_OK;
+    }
+    auto s = std::make_shared<gpu_store>();
+    s->driver = driver;
+    DUET_TRY(driver->open(index, &s->device, &s->info, err));
+    s->weights.assign(g.weights.size(), nullptr);
+    auto need = [&](weight_id w, bool is_matrix) -> duet_status {
+        if (w < 0 || s->weights[(size_t)w]) return DUET_OK;
+        return upload_weight(*s, g.weights[(size_t)w], is_matrix, &s->weights[(size_t)w], err);
+    };
+    for (const op& o : g.ops) {
+        DUET_TRY(need(o.w, o.kind == op_kind::embed || o.kind == op_kind::matmul));
+        DUET_TRY(need(o.b, false));
+    }
+    g.device_store = s;
+    *out = s;
+    return DUET_OK;
+}
+
+// ---- one session --------------------------------------------------------------------------------------------------------------------------
+
+// Kernels by number format, and those without one.
+struct gpu_kernels {
+    void *embed[kNumTypes] = {}, *matvec[kNumTypes] = {}, *matvec8[kNumTypes] = {}, *matmul[kNumTypes] = {};
+    void *norm = nullptr, *quantize = nullptr, *rope = nullptr, *elementwise = nullptr, *gather = nullptr, *kv_append = nullptr,
+         *attention = nullptr, *attention_split = nullptr, *attention_merge = nullptr;
+};
+
+// Sizes of what a session allocates on the device beside the CPU executor's layout of buffers and pages.
+struct gpu_layout {
+    layout l;
+    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0;
+    int    max_chunks = 0;
+    size_t work_bytes() const { return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes; }
+};
+
+gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
+    gpu_layout s;
+    s.l = make_layout(g, limits);
+    const size_t n = round_up((size_t)limits.max_batch * s.l.max_in, 256);
+    s.act_bytes = n + round_up(n / 32 * 4, 256) * 2 + round_up(n / 16 * 2, 256);
+    s.angle_bytes = round_up(s.l.rope_floats * 4, 256);
+    s.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
+    const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)s.max_chunks;
+    s.int_count = round_up((size_t)limits.max_batch * 3 + g.groups.size() * per_group, 64);
+    for (const op& o : g.ops)
+        if (o.kind == op_kind::attention) {
+            const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
+            s.partial_bytes = std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
+        }
+    return s;
+}
+
+struct gpu_context {
+    const model_graph&         g;
+    exec_limits                limits;
+    const gpu_driver*          driver = nullptr;
+    void*                      device = nullptr;
+    gpu_info                   info;
+    std::shared_ptr<gpu_store> store;
+    gpu_layout                 s;
+    gpu_kernels                k;
+    bool                       lost = false;
+    uint8_t *                  buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
+    uint8_t *                  cache = nullptr, *states = nullptr;
+    uint8_t*                   staging = nullptr;         // pinned: ints and angles of a batch
+    std::vector<uint8_t*>      group_pages;
+    std::vector<uint8_t*>      host_rows;                 // of each buffer that is read back: pinned
+    std::vector<uint8_t>       reuses_act, fuses_act;     // per op: matmul's input is quantized already; norm quantizes its result
+    std::vector<int32_t*>      page_start, pages;         // of each group, on the device
+    int32_t *                  tokens = nullptr, *pos = nullptr, *wanted = nullptr;
+    bool                       profiling = false;
+    std::vector<profile_entry> rows;
+    std::vector<int>           row_of_op;
+    const exec_batch*          batch = nullptr;
+
+    gpu_context(const model_graph& graph, const exec_limits& lim) : g(graph), limits(lim), s(make_gpu_layout(graph, lim)) {}
+    gpu_context(const gpu_context&) = delete;
+    gpu_context& operator=(const gpu_context&) = delete;
+    ~gpu_context() {
+        if (!device) return;
+        for (uint8_t* p : host_rows) driver->free_host(device, p);
+        driver->free_host(device, staging);
+        for (uint8_t* p : {buffers, cache, states}) driver->free(device, p);
+        driver->close(device);
+    }
+
+    int    n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
+    int    stride(int32_t buffer) const { return (int)s.l.row_floats[(size_t)buffer]; }
+    float* at(const view& v) const { return (float*)(buffers + s.l.buffer_offset[(size_t)v.buffer]) + v.offset; }
+    heads_args heads(const view& v) const { return {at(v), stride(v.buffer), v.stride, v.n_heads, v.head_dim}; }
+    const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)store->weights[(size_t)w]; }
+    const uint8_t* matrix_of(weight_id w) const { return (const uint8_t*)store->weights[(size_t)w]; }
+
+    act_args acts() const {
+        const size_t n = round_up((size_t)limits.max_batch * s.l.max_in, 256);
+        act_args a{};
+        uint8_t* p = act;
+        a.q = (int8_t*)p;
+        a.d = (float*)(p += n);
+        a.t = (float*)(p += round_up(n / 32 * 4, 256));
+        a.s16 = (int16_t*)(p += round_up(n / 32 * 4, 256));
+        a.q_stride = (int32_t)s.l.max_in;
+        return a;
+    }
+};
+
+uint32_t blocks_of(int n, int per_block) { return (uint32_t)((n + per_block - 1) / per_block); }
+
+template <class Args>
+duet_status launch(gpu_context& c, void* kernel, const gpu_grid& grid, const Args& args, error_text& err) {
+    static_assert(std::is_trivially_copyable_v<Args>);
+    if (grid.x == 0 || grid.y == 0) return DUET_OK;
+    return c.driver->launch(c.device, kernel, grid, &args, sizeof args, err);
+}
+
+// ---- one function per kind of op --------------------------------------------------------------------------------------------------------
+
+duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
+    const weight& w = c.g.weights[(size_t)o.w];
+    const embed_args a{c.matrix_of(o.w), o.by_position ? c.pos : c.tokens, c.at(o.out), (int)w.n_in, c.stride(o.out.buffer), o.scale, c.batch->n_tok};
+    return launch(c, c.k.embed[w.type], {blocks_of(a.n_in, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
+}
+
+duet_status launch_norm(gpu_context& c, const op& o, bool fuse, error_text& err) {
+    norm_args a{};
+    a.in = c.heads(o.in);
+    a.out = c.heads(o.out);
+    a.w = c.vector_of(o.w);
+    a.b = c.vector_of(o.b);
+    a.w_stride = o.w_stride;
+    a.kind = (int32_t)o.norm;
+    a.eps = o.eps;
+    a.n_rows = c.n_rows(o.in);
+    if (fuse) a.act = c.acts();
+    return launch(c, c.k.norm, {(uint32_t)o.in.n_heads, (uint32_t)a.n_rows, 1, kGpuThreads, kSumLanes * 4}, a, err);
+}
+
+duet_status launch_matmul(gpu_context& c, const op& o, bool reuse, error_text& err) {
+    const weight& w = c.g.weights[(size_t)o.w];
+    const int n_tok = c.n_rows(o.in);
+    if (n_tok == 0) return DUET_OK;
+    const bool quantized = is_quantized(w.type);
+    if (quantized && !reuse) {
+        const quantize_args q{c.at(o.in), c.acts(), (int)w.n_in, c.stride(o.in.buffer), n_tok, 0};
+        DUET_TRY(launch(c, c.k.quantize, {blocks_of(q.n, kGpuThreads), (uint32_t)n_tok, 1, kGpuThreads, 0}, q, err));
+    }
+    matmul_gpu_args a{};
+    a.w = c.matrix_of(o.w);
+    a.act = c.acts();
+    a.x = c.at(o.in);
+    a.bias = c.vector_of(o.b);
+    a.y = c.at(o.out);
+    a.n_in = (int)w.n_in;
+    a.n_out = (int)w.n_out;
+    a.n_tok = n_tok;
+    a.x_stride = c.stride(o.in.buffer);
+    a.y_stride = c.stride(o.out.buffer);
+    a.residual = o.residual;
+    a.scale = o.scale;
+    if (quantized && n_tok > kSmallBatch) {
+        const gpu_grid grid{blocks_of(a.n_out, kMatmulRows), blocks_of(n_tok, kMatmulToks), 1, kMatmulThreads, kMatmulWords * 4};
+        return launch(c, c.k.matmul[w.type], grid, a, err);
+    }
+    const int n_groups = (a.n_in + kGroup - 1) / kGroup, per_block = n_tok == 1 ? 1 : 8;
+    a.round_groups = std::min(n_groups, per_block == 1 ? 128 : 32);
+    const gpu_grid grid{blocks_of(a.n_out, kRowTile), blocks_of(n_tok, per_block), 1, kGpuThreads,
+                        (uint32_t)(per_block * a.round_groups * kRowTile * 4)};
+    return launch(c, n_tok == 1 ? c.k.matvec[w.type] : c.k.matvec8[w.type], grid, a, err);
+}
+
+duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
+    const size_t n_freq = c.g.ropes[(size_t)o.index].freq.size();
+    const rope_args a{c.heads(o.in), (const float*)c.angles + c.s.l.rope_offset[(size_t)o.index], (int32_t)n_freq, o.rope_dim / 2, o.neox,
+                      c.batch->n_tok};
+    return launch(c, c.k.rope, {blocks_of(o.in.n_heads * a.half, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
+}
+
+cache_args cache_of(const gpu_context& c, int32_t index) {
+    const cache_layer& layer = c.g.caches[(size_t)index];
+    const layer_place& place = c.s.l.places[(size_t)index];
+    const size_t group = (size_t)layer.group;
+    return {c.group_pages[group] + place.offset, c.pages[group], c.page_start[group], c.pos, c.s.l.page_bytes[group], place.k_bytes,
+            place.v_bytes, c.limits.cache_type, layer.n_kv_heads, layer.k_dim, layer.v_dim};
+}
+
+duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
+    append_args a{};
+    a.cache = cache_of(c, o.index);
+    a.k = c.heads(o.in);
+    a.v = c.heads(o.in2);
+    a.n_tok = c.batch->n_tok;
+    const int widest = std::max(a.cache.k_dim, a.cache.v_dim) * a.cache.n_kv_heads;
+    return launch(c, c.k.kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, 2, kGpuThreads, 0}, a, err);
+}
+
+duet_status launch_attention(gpu_context& c, const op& o, error_text& err) {
+    attention_args a{};
+    a.cache = cache_of(c, o.index);
+    a.q = c.heads(o.in);
+    a.out = c.heads(o.out);
+    a.sinks = c.vector_of(o.w);
+    a.partial = (float*)c.partial;
+    a.scale = o.scale;
+    a.cap = o.cap;
+    a.window = c.g.groups[(size_t)c.g.caches[(size_t)o.index].group].window;
+    a.n_tok = c.batch->n_tok;
+    for (int i = 0; i < a.n_tok; i++) a.n_chunks = std::max(a.n_chunks, c.batch->pos[i] / kAttnChunk + 1);
+    const int group = o.in.n_heads / a.cache.n_kv_heads, per_head = (a.cache.k_dim + kAttnChunk + a.cache.v_dim + 4) * 4;
+    a.heads_per_block = std::min({group, 8, std::max(1, (32 << 10) / per_head)});
+    gpu_grid grid{(uint32_t)(a.cache.n_kv_heads * (int)blocks_of(group, a.heads_per_block)), (uint32_t)a.n_tok, 1, kGpuThreads,
+                  (uint32_t)(a.heads_per_block * per_head)};
+    if (a.n_tok > kSplitTokens || a.n_chunks == 1) return launch(c, c.k.attention, grid, a, err);
+    grid.z = (uint32_t)a.n_chunks;
+    DUET_TRY(launch(c, c.k.attention_split, grid, a, err));
+    return launch(c, c.k.attention_merge, {(uint32_t)o.in.n_heads, (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
+}
+
+duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
+    elementwise_args a{};
+    a.x = c.at(o.in);
+    a.x_stride = c.stride(o.in.buffer);
+    if (o.in2.buffer >= 0) {
+        a.x2 = c.at(o.in2);
+        a.x2_stride = c.stride(o.in2.buffer);
+    }
+    a.y = c.at(o.out);
+    a.y_stride = c.stride(o.out.buffer);
+    a.n = o.in.width();
+    a.n_rows = c.n_rows(o.in);
+    a.mode = o.kind == op_kind::activate ? kElementwiseActivate : o.kind == op_kind::add ? kElementwiseAdd : kElementwiseScaleCap;
+    a.act = (int32_t)o.act;
+    a.scale = o.scale;
+    a.cap = o.cap;
+    return launch(c, c.k.elementwise, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
+}
+
+duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
+    const op& o = c.g.ops[i];
+    switch (o.kind) {
+        case op_kind::embed: return launch_embed(c, o, err);
+        case op_kind::norm: return launch_norm(c, o, c.fuses_act[i] != 0, err);
+        case op_kind::matmul: return launch_matmul(c, o, c.reuses_act[i] != 0, err);
+        case op_kind::rope: return launch_rope(c, o, err);
+        case op_kind::kv_append: return launch_kv_append(c, o, err);
+        case op_kind::attention: return launch_attention(c, o, err);
+        case op_kind::activate:
+        case op_kind::add:
+        case op_kind::scale_cap: return launch_elementwise(c, o, err);
+        case op_kind::gather: {
+            const gather_args a{c.at(o.in), c.at(o.out), c.wanted, c.stride(o.in.buffer), c.stride(o.out.buffer), o.in.width(), c.batch->n_wanted};
+            return launch(c, c.k.gather, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
+        }
+        default: return fail(err, DUET_ERR_UNSUPPORTED, "op kind %d: no code on the GPU", (int)o.kind);   // refused by create()
+    }
+}
+
+// ---- making a session -------------------------------------------------------------------------------------------------------------------
+
+bool has_gpu_code(op_kind kind) { return kind != op_kind::multiply && kind < op_kind::route; }
+
+// Which matmuls find their input quantized, and which norms quantize their result for the matmul after them.
+void prepare_gpu_ops(gpu_context& c) {
+    auto same = [](const view& a, const view& b) { return a.buffer == b.buffer && a.offset == b.offset && a.width() == b.width(); };
+    view quantized;
+    for (size_t i = 0; i < c.g.ops.size(); i++) {
+        const op& o = c.g.ops[i];
+        bool reuse = false, fuse = false;
+        if (o.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)o.w].type)) {
+            reuse = same(quantized, o.in);
+            quantized = o.in;
+        }
+        const view& written = o.kind == op_kind::rope ? o.in : o.out;
+        if (written.buffer == quantized.buffer) quantized = view{};
+        if (o.kind == op_kind::norm && i + 1 < c.g.ops.size()) {
+            const op& next = c.g.ops[i + 1];
+            fuse = next.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)next.w].type) && o.out.n_heads == 1 && same(o.out, next.in);
+            if (fuse) quantized = o.out;
+        }
+        c.reuses_act.push_back(reuse);
+        c.fuses_act.push_back(fuse);
+        constexpr const char* kKinds[] = {"embed", "norm", "matmul", "rope", "kv append", "attention", "activate", "add", "multiply", "scale", "gather"};
+        const std::string name = kKinds[(int)o.kind];
+        auto it = std::find_if(c.rows.begin(), c.rows.end(), [&](const profile_entry& e) { return e.op == name; });
+        c.row_of_op.push_back((int)(it - c.rows.begin()));
+        if (it == c.rows.end()) c.rows.push_back({name, 0, 0, 0, 0});
+    }
+}
+
+duet_status find_kernels(gpu_context& c, error_text& err) {
+    auto find = [&](const char* name, void** out) { return c.driver->kernel(c.device, name, out, err); };
+    DUET_TRY(find("kernel_norm", &c.k.norm));
+    DUET_TRY(find("kernel_quantize", &c.k.quantize));
+    DUET_TRY(find("kernel_rope", &c.k.rope));
+    DUET_TRY(find("kernel_elementwise", &c.k.elementwise));
+    DUET_TRY(find("kernel_gather", &c.k.gather));
+    DUET_TRY(find("kernel_kv_append", &c.k.kv_append));
+    DUET_TRY(find("kernel_attention", &c.k.attention));
+    DUET_TRY(find("kernel_attention_split", &c.k.attention_split));
+    DUET_TRY(find("kernel_attention_merge", &c.k.attention_merge));
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                        \
+    DUET_TRY(find("kernel_embed_" #id, &c.k.embed[gguf_id]));       \
+    DUET_TRY(find("kernel_matvec_" #id, &c.k.matvec[gguf_id]));     \
+    DUET_TRY(find("kernel_matvec8_" #id, &c.k.matvec8[gguf_id]));
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)       \
+    DUET_TRY(find("kernel_embed_" #id, &c.k.embed[gguf_id]));       \
+    DUET_TRY(find("kernel_matvec_" #id, &c.k.matvec[gguf_id]));     \
+    DUET_TRY(find("kernel_matvec8_" #id, &c.k.matvec8[gguf_id]));   \
+    DUET_TRY(find("kernel_matmul_" #id, &c.k.matmul[gguf_id]));
+#include "../quant/types.def"
+    return DUET_OK;
+}
+
+duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, exec_memory* out, error_text& err) {
+    for (const cache_layer& layer : g.caches)
+        if (limits.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || layer.v_dim % kBlock))
+            return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim,
+                        layer.v_dim);
+    if (limits.max_batch > kMaxGpuBatch) return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
+    const gpu_layout s = make_gpu_layout(g, limits);
+    *out = {s.l.cache_bytes, s.l.state_floats * 4 * (uint64_t)limits.n_state_slots, s.work_bytes()};
+    return DUET_OK;
+}
+
+duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text& err) {
+    auto alloc = [&](uint64_t n_bytes, uint8_t** out) { return c.driver->alloc(c.device, n_bytes, (void**)out, err); };
+    DUET_TRY(alloc(need.work_bytes, &c.buffers));
+    c.act = c.buffers + c.s.l.buffer_bytes;
+    c.angles = c.act + c.s.act_bytes;
+    c.ints = c.angles + c.s.angle_bytes;
+    c.partial = c.ints + c.s.int_count * 4;
+    DUET_TRY(alloc(need.cache_bytes, &c.cache));
+    DUET_TRY(alloc(need.state_bytes, &c.states));
+    DUET_TRY(c.driver->alloc_host(c.device, c.s.angle_bytes + c.s.int_count * 4, (void**)&c.staging, err));
+    uint8_t* at = c.cache;
+    for (size_t i = 0; i < c.g.groups.size(); i++) {
+        c.group_pages.push_back(at);
+        at += c.s.l.page_bytes[i] * (size_t)c.limits.n_pages[i];
+    }
+    c.host_rows.assign(c.g.buffers.size(), nullptr);
+    for (int32_t b : {c.g.logits_buffer, c.g.embedding_buffer})
+        if (b >= 0 && !c.host_rows[(size_t)b])
+            DUET_TRY(c.driver->alloc_host(c.device, c.s.l.row_floats[(size_t)b] * 4 * (size_t)c.limits.max_wanted, (void**)&c.host_rows[(size_t)b], err));
+    return DUET_OK;
+}
+
+// "emu32", later "cuda:1": the driver and the device's index.
+const gpu_driver* find_driver(std::string_view device, int32_t* index) {
+    const size_t colon = device.find(':');
+    const std::string_view name = device.substr(0, colon);
+    *index = 0;
+    if (colon != std::string_view::npos) {
+        const std::string_view digits = device.substr(colon + 1);
+        if (digits.empty() || digits.size() > 3) return nullptr;
+        for (char d : digits) {
+            if (d < '0' || d > '9') return nullptr;
+            *index = *index * 10 + (d - '0');
+        }
+    }
+    for (const gpu_driver* d : {&kEmu32Driver, &kEmu64Driver})
+        if (name == d->name) return d;
+    return nullptr;
+}
+
+duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* device, void** out, error_text& err) {
+    exec_memory need;
+    DUET_TRY(gpu_plan(g, limits, n_threads, &need, err));
+    for (const op& o : g.ops) {
+        if (!has_gpu_code(o.kind)) return fail(err, DUET_ERR_UNSUPPORTED, "op kind %d: no code yet on the GPU", (int)o.kind);
+        for (weight_id w : {o.kind == op_kind::matmul || o.kind == op_kind::embed ? -1 : o.w, o.b})
+            if (w >= 0 && g.weights[(size_t)w].type != 0)
+                return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector", g.weights[(size_t)w].name.c_str());
+    }
+    auto c = std::make_unique<gpu_context>(g, limits);
+    int32_t index = 0;
+    c->driver = find_driver(device, &index);
+    if (!c->driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", device);
+    DUET_TRY(c->driver->open(index, &c->device, &c->info, err));
+    DUET_TRY(find_kernels(*c, err));
+    DUET_TRY(get_store(g, c->driver, index, &c->store, err));
+    DUET_TRY(allocate_session(*c, need, err));
+    prepare_gpu_ops(*c);
+    *out = c.release();
+    return DUET_OK;
+}
+
+void gpu_destroy(void* context) { delete (gpu_context*)context; }
+
+// ---- running a batch --------------------------------------------------------------------------------------------------------------------
+
+// Sends tokens, positions, page tables and rope angles of a batch in one copy. The staging memory is laid out as the device's.
+duet_status send_batch(gpu_context& c, error_text& err) {
+    const exec_batch& b = *c.batch;
+    float* angles = (float*)c.staging;
+    for (size_t t = 0; t < c.g.ropes.size(); t++) {
+        const rope_table& table = c.g.ropes[t];
+        const size_t n = table.freq.size();
+        for (int i = 0; i < b.n_tok; i++) {
+            float* at = angles + c.s.l.rope_offset[t] + (size_t)i * n * 2;
+            for (size_t j = 0; j < n; j++) exact_rope_angle(b.pos[i], table.freq[j], table.magnitude, at + j, at + n + j);
+        }
+    }
+    int32_t* first = (int32_t*)(c.staging + c.s.angle_bytes);
+    int32_t* at = first;
+    auto put = [&](const int32_t* values, int n) {
+        int32_t* on_device = (int32_t*)c.ints + (at - first);
+        std::copy_n(values, n, at);
+        at += n;
+        return on_device;
+    };
+    c.tokens = put(b.token, b.n_tok);
+    c.pos = put(b.pos, b.n_tok);
+    c.wanted = put(b.wanted, b.n_wanted);
+    c.page_start.clear();
+    c.pages.clear();
+    std::vector<int32_t> last((size_t)c.limits.n_seqs, -1), start((size_t)c.limits.n_seqs, 0);
+    for (int i = 0; i < b.n_tok; i++) last[(size_t)b.seq[i]] = std::max(last[(size_t)b.seq[i]], b.pos[i] / kAttnChunk);
+    for (size_t g = 0; g < c.g.groups.size(); g++) {
+        int32_t* starts = at;
+        c.page_start.push_back((int32_t*)c.ints + (at - first));
+        at += b.n_tok;
+        int32_t* pages = at;
+        c.pages.push_back((int32_t*)c.ints + (at - first));
+        for (size_t q = 0; q < last.size(); q++) {
+            if (last[q] < 0) continue;
+            start[q] = (int32_t)(at - pages);
+            put((*b.pages)[g][q], last[q] + 1);
+        }
+        for (int i = 0; i < b.n_tok; i++) starts[i] = start[(size_t)b.seq[i]];
+    }
+    DUET_TRY(c.driver->upload(c.device, c.angles, c.staging, c.s.angle_bytes, err));
+    return c.driver->upload(c.device, c.ints, first, (uint64_t)(at - first) * 4, err);
+}
+
+duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
+    auto cancelled = [&] { return cancel && cancel->load(std::memory_order_relaxed) != 0; };
+    DUET_TRY(send_batch(c, err));
+    for (size_t i = 0; i < c.g.ops.size(); i++) {
+        if (cancelled()) break;
+        const auto start = std::chrono::steady_clock::now();
+        DUET_TRY(launch_op(c, i, err));
+        if (!c.profiling) continue;
+        DUET_TRY(c.driver->sync(c.device, err));
+        profile_entry& e = c.rows[(size_t)c.row_of_op[i]];
+        e.n_calls++;
+        e.time_ns += (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+        if (c.g.ops[i].kind == op_kind::matmul) e.weight_bytes += c.g.weights[(size_t)c.g.ops[i].w].n_bytes;
+    }
+    for (size_t i = 0; i < c.host_rows.size() && !cancelled(); i++)
+        if (c.host_rows[i] && c.batch->n_wanted)
+            DUET_TRY(c.driver->download(c.device, c.host_rows[i], c.buffers + c.s.l.buffer_offset[i],
+                                        c.s.l.row_floats[i] * 4 * (uint64_t)c.batch->n_wanted, err));
+    DUET_TRY(c.driver->sync(c.device, err));
+    return cancelled() ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
+}
+
+// Runs a driver's call; a lost device is remembered.
+template <class F>
+duet_status on_device(gpu_context& c, error_text& err, F f) {
+    if (c.lost) return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error", c.info.name);
+    const duet_status st = f();
+    if (st == DUET_ERR_DEVICE) c.lost = true;
+    return st;
+}
+
+duet_status gpu_run(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err) {
+    gpu_context& c = *(gpu_context*)context;
+    c.batch = &batch;
+    return on_device(c, err, [&] { return run_batch(c, cancel, err); });
+}
+
+float* gpu_wanted_row(void* context, int32_t buffer, int32_t i) {
+    gpu_context& c = *(gpu_context*)context;
+    return (float*)c.host_rows[(size_t)buffer] + (size_t)i * c.s.l.row_floats[(size_t)buffer];
+}
+
+// ---- pages and states -------------------------------------------------------------------------------------------------------------------
+
+uint64_t gpu_page_bytes(void* context, int32_t group) { return ((gpu_context*)context)->s.l.page_bytes[(size_t)group]; }
+uint64_t gpu_state_bytes(void* context) { return ((gpu_context*)context)->s.l.state_floats * 4; }
+
+uint8_t* gpu_page(gpu_context& c, int32_t group, int32_t page) {
+    return c.group_pages[(size_t)group] + (size_t)page * c.s.l.page_bytes[(size_t)group];
+}
+uint8_t* gpu_state(gpu_context& c, int32_t slot) { return c.states + (size_t)slot * c.s.l.state_floats * 4; }
+
+// The seam gives these functions no place for a message; the status tells.
+template <class F>
+duet_status quietly(void* context, F f) {
+    gpu_context& c = *(gpu_context*)context;
+    error_text err;
+    return on_device(c, err, [&] { return f(c, err); });
+}
+
+duet_status gpu_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
+    return quietly(context, [&](gpu_context& c, error_text& err) {
+        return c.driver->copy(c.device, gpu_page(c, group, to), gpu_page(c, group, from), gpu_page_bytes(context, group), err);
+    });
+}
+duet_status gpu_copy_state(void* context, int32_t from, int32_t to) {
+    return quietly(context, [&](gpu_context& c, error_text& err) {
+        if (from < 0) return c.driver->clear(c.device, gpu_state(c, to), gpu_state_bytes(context), err);
+        return c.driver->copy(c.device, gpu_state(c, to), gpu_state(c, from), gpu_state_bytes(context), err);
+    });
+}
+
+duet_status read_device(void* context, void* out, const uint8_t* from, uint64_t n_bytes) {
+    return quietly(context, [&](gpu_context& c, error_text& err) { return c.driver->download(c.device, out, from, n_bytes, err); });
+}
+// `in` is not pinned: through memory that is.
+duet_status write_device(void* context, uint8_t* to, const void* in, uint64_t n_bytes) {
+    return quietly(context, [&](gpu_context& c, error_text& err) {
+        void* pinned = nullptr;
+        DUET_TRY(c.driver->alloc_host(c.device, n_bytes, &pinned, err));
+        memcpy(pinned, in, n_bytes);
+        duet_status st = c.driver->upload(c.device, to, pinned, n_bytes, err);
+        if (st == DUET_OK) st = c.driver->sync(c.device, err);
+        c.driver->free_host(c.device, pinned);
+        return st;
+    });
+}
+duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out) {
+    return read_device(context, out, gpu_page(*(gpu_context*)context, group, page), gpu_page_bytes(context, group));
+}
+duet_status gpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
+    return write_device(context, gpu_page(*(gpu_context*)context, group, page), in, gpu_page_bytes(context, group));
+}
+duet_status gpu_read_state(void* context, int32_t slot, void* out) {
+    return read_device(context, out, gpu_state(*(gpu_context*)context, slot), gpu_state_bytes(context));
+}
+duet_status gpu_write_state(void* context, int32_t slot, const void* in) {
+    return write_device(context, gpu_state(*(gpu_context*)context, slot), in, gpu_state_bytes(context));
+}
+
+void gpu_profile(void* context, bool on) {
+    gpu_context& c = *(gpu_context*)context;
+    c.profiling = on;
+    for (profile_entry& e : c.rows) e = {e.op, 0, 0, 0, 0};
+}
+const std::vector<profile_entry>* gpu_profile_rows(void* context) { return &((gpu_context*)context)->rows; }
+
+constexpr executor kGpuExecutor = {
+    "gpu",          gpu_plan,      gpu_create,     gpu_destroy,     gpu_run,        gpu_wanted_row,  gpu_copy_page,   gpu_copy_state,
+    gpu_page_bytes, gpu_read_page, gpu_write_page, gpu_state_bytes, gpu_read_state, gpu_write_state, gpu_profile,     gpu_profile_rows};
+
+}  // namespace
+
+const executor* find_gpu_executor(const char* device, error_text& err) {
+    int32_t index = 0, n = 0;
+    const gpu_driver* driver = find_driver(device, &index);
+    if (!driver || driver->count(&n, err) != DUET_OK) return nullptr;
+    if (index < n) return &kGpuExecutor;
+    fail(err, DUET_ERR_DEVICE, "device '%s': this machine has %d of them", device, n);
+    return nullptr;
+}
+
+}  // namespace duet
