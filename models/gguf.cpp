@@ -37,6 +37,8 @@ bool gguf_split_name(const std::string& path, gguf_part_name* out) {
     return out->no != UINT32_MAX && out->count != UINT32_MAX && out->after.find('/') == std::string::npos;
 }
 
+} // namespace
+
 // What a gguf_file holds beside its public fields.
 struct gguf_parts {
     std::vector<file_map> maps;     // one per part
@@ -44,6 +46,8 @@ struct gguf_parts {
     std::vector<uint32_t> kv_order,
         tensor_order; // indexes sorted by name: found by halving, so that no choice of names is slow
 };
+
+namespace {
 
 // Reads the parts of a file into one.
 struct gguf_joiner {
