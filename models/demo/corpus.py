@@ -104,7 +104,7 @@ PHRASES = {
 }
 
 OPENINGS = """
-[Once upon a time,|Once upon a time,|Once upon a time|Long ago,|A long time ago,|Once,] [there was|there lived] <a_hero>[ who lived <home>| who loved to <hobby>|. <He> lived <home>[| with <elder>]|]. <like>
+[Once upon a time,|Once upon a time,|Once upon a time|Long ago,|A long time ago,|Once,] [there was|there lived] <a_hero>[ who lived <home>|. <He> lived <home>[| with <elder>]|]. <like>
 [Once upon a time,|Once upon a time|Once] <a_hero> lived <home>[| with <elder>]. <like>
 [There was once|There once was|There once lived] <a_hero>[ who lived <home>|]. <like>
 [In a small village|In a quiet valley|In a land far away|Far, far away|At the edge of a big forest|Deep in the forest|By the blue sea|On a high hill] there lived <a_hero>. <like>
@@ -112,7 +112,6 @@ OPENINGS = """
 <Direct> was [always|very|often] [happy|busy|hungry|curious|cheerful|kind to everyone]. [|<He> lived <home>.] <like>
 <Direct> loved to <hobby>. [<He> lived <home>[| with <elder>].|<He> did it every day.|Nothing made <him> happier.|It was the best part of every day.]
 <Direct> went to <place> [every day|almost every day|every week|as often as <he> could], because <he> loved to <hobby>. [|<He> lived <home>.]
-<Direct> wanted to <hobby> [all day long|every day]. [|<He> lived <home>[| with <elder>].]
 <Direct> had [a small voice and big dreams|a warm bed and a kind heart|bright eyes and a warm smile]. [|<He> lived <home>.] <like>
 ~<Direct> woke up early and [looked out of the window|stretched|yawned|washed <his> face|ate a big breakfast]. [The sun was [shining|coming up].|It was going to be a good day.|The birds were already singing.] [|<He> wanted to <hobby>.]
 ~[The sun was shining, and|It was a <sky> morning, and|The sky was blue, and|The birds were singing, and|Everyone was still asleep, but] <a_hero> was [already|wide] awake. [|<He> lived <home>.] [|<like>]
@@ -301,21 +300,6 @@ Then <he> saw a [small|tiny] light [in the grass|beside a stone|under a leaf]. I
 When <hero> opened <his> eyes, hundreds of fireflies rose into the air. They danced over the water, up and down. In the lake <he> could see all the stars of the sky. It looked as if the stars had come down to [play|visit <him>].
 "[You brought me the stars|It is so beautiful]," whispered <hero>. <He> put one finger into the water, just where <his> star was. ["Now I have touched it," <he> said.|The star danced on the little waves.]
 Then <he> went home and told <elder> everything. And every summer <he> [came back to the lake to dance with the fireflies|visited the fireflies by the lake]. <end>
-== the quarrel
-<day> <hero> and <pal> found <a_thing> <in_place>. "I saw it first!" said <hero>. "No, I saw it first!" said <friend>. [They both pulled at the <thing>.|Neither of them wanted to let go.] <out>
-"[You always want everything|It is mine|Give it to me]!" shouted <friend>. "[Then I do not want to play with you|I will play alone|Then you are not my friend any more]!" shouted <hero>. And <friend> went home without a word.
-Now <hero> had the <thing>. But [it was no fun to play alone|the <thing> did not look so nice any more|there was no one to laugh with]. <He> sat down <spot1> and <sadshort>.
-<A_helper> [sat down beside <him>|saw <him> and came closer]. "[What is the matter|Why are you alone today], <call>?" asked <helper>. "[My friend and I had a quarrel|We both wanted the <thing>]," said <hero>. "What do you miss more, the <thing> or your friend?" asked <helper>.
-<Hero> [did not have to think for long|thought about it for a moment]. "My friend," <he> said [softly|at last]. [<He> thanked <helper> and ran to the house of <friend>.|<He> took the <thing> and went to find <friend>.]
-[On the way <he> met <friend>, who was looking for <him>.|<Friend> opened the door with red eyes.] "I am sorry," said <hero>. "I am sorry too," said <friend>. [They both laughed.|Then they hugged each other.]
-"[You can have the <thing> today, and I will have it tomorrow|Let us play with it together|It belongs to both of us now]," said <hero>. So [they went back to <place> and played until evening|they took turns, and nobody was sad]. [After that, they never had a quarrel about the <thing> again.|"A friend is better than <a_thing>," said <friend>.] <end>
-== the wind
-<He> had a new <colour> hat[ from <elder>| and wore it every day|]. <day> <hero> went for a walk <in_place>. Suddenly the wind came. Whoosh! It [took the hat|blew the hat right off <his> head] and carried it away. "[My hat|Stop|Come back]!" cried <hero>.
-<Hero> ran after the hat. It flew over [a fence|a hedge|a little river]. It [rolled down the hill|danced over the field|jumped over a cow]. Each time <hero> came near, the wind [blew again|took it again]. <out>
-At last the hat landed on a high branch. <Hero> jumped, but the branch was too high. <He> <sad>. Then <he> looked again. In the hat sat a little bird! "Please do not take it away," said the bird. "[The wind broke my nest|I have no nest any more], and my eggs are [cold|warm and safe in here]."
-<Hero> thought for a moment. [It was <his> favourite hat.|<He> loved that hat very much.] But then <he> looked at the small blue eggs. "[You may keep it|Keep the hat]," <he> said. "[You need it more than I do|It is a very good nest]."
-At home, <elder> asked, "Where is your hat?" <Hero> told <elder> the whole story. "[You gave away a hat and made a home|That was a kind thing to do]," said <elder>.
-A few weeks later, there was a sound at the window. The bird was there with all her little ones. [They sang the sweetest song.|They had come to say thank you.] <Hero> <happy>. [And on <his> next birthday, <he> got a new hat.|And the hat was never missed.|The birds came back every spring.] <end>
 """
 
 
@@ -332,7 +316,6 @@ OPENING_LINES = OPENINGS.strip().split("\n")
 HIS = {"he": ("him", "his", "himself"), "she": ("her", "her", "herself")}
 INNERMOST = re.compile(r"\[([^\[\]]*)\]")
 KEY = re.compile(r"<(\w+)>")
-FIRST_PERSON = re.compile(r"<(?:([Hh]e|[Hh]ero)|pal|elder|his|him)>")
 
 
 class Character:
@@ -470,12 +453,10 @@ class Story:
 
     def write(self):
         steps = [s.lstrip("?") for s in PLOT_STEPS[self.plot] if not s.startswith("?") or self.rng.random() < 0.5]
-        knows_friend, first = "<pal" in " ".join(steps).lower(), FIRST_PERSON.search(steps[0])
+        knows_friend = "<pal" in " ".join(steps).lower()
         fits = [o for o in OPENING_LINES if (knows_friend or "<Pair>" not in o) and (o[0] != "~" or "<day>" in "".join(steps[:2]))]
         opening = self.rng.choice(fits)
-        if first.group(1) and not steps[0].startswith("But") and self.rng.random() < 0.12:  # no opening: the first step presents the hero
-            opening, steps[0] = "", FIRST_PERSON.sub("<Direct>" if first.group(1)[0] == "H" else "<direct>", steps[0], count=1)
-        if opening.startswith("~"):
+        if opening[0] == "~":
             opening = opening[1:]
             self.facts["day"] = "[That morning,|That day,|After breakfast,|Later that day,]"
         return tidy(" ".join(self.expand(part) for part in [opening] + steps))

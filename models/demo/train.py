@@ -4,7 +4,7 @@ Knows the GGUF names of the llama architecture and its forward pass; knows nothi
 Runs on one CPU core with jax, numpy, sentencepiece and gguf; none of them is needed to build or use Duet.
 
     python models/demo/train.py tokenizer              tokenizer from the corpus, into the work folder
-    python models/demo/train.py train --steps 6000     resumes from the newest checkpoint, if there is one
+    python models/demo/train.py train --steps 1200     resumes from the newest checkpoint, if there is one
     python models/demo/train.py sample -p "One day"    the forward pass here, as a check of the exported file
     python models/demo/train.py export                 newest checkpoint -> models/demo.gguf
 
@@ -39,7 +39,7 @@ CONFIG = dict(n_vocab=2048, dim=192, n_layers=6, n_heads=6, n_kv_heads=2, head_d
               n_ctx=512, rope_theta=10000.0, norm_eps=1e-5)
 UNK, BOS, EOS = 0, 1, 2
 SEED = 20240
-BATCH_TOK = 2048
+BATCH_TOK = 4096
 BUCKETS = (192, 224, 256, 288, 320, 352, 400)  # padded story lengths; one compiled program each
 CHUNK = 4096                                    # stories written, sorted into buckets and shuffled together
 
@@ -182,7 +182,7 @@ def adamw_step(params, moments, batch, step, lr):
 
 def learning_rate(step, n_steps, peak):
     """Warm up, hold, then fall to zero over the last 40%: the flat part can be lengthened when a run is resumed."""
-    return peak * min(1.0, step / 200, max(0.0, (n_steps - step) / (0.4 * n_steps)))
+    return peak * min(1.0, step / 150, max(0.0, (n_steps - step) / (0.4 * n_steps)))
 
 
 def checkpoint_path(work):
@@ -210,7 +210,7 @@ def train(work, n_steps, peak):
         state = load_checkpoint(work)
         params, moments, step = state["params"], state["moments"], state["step"]
     print(f"{sum(p.size for p in jax.tree.leaves(params))} parameters, from step {step}", flush=True)
-    held_out = chunk_batches(sp, SEED)[:32]
+    held_out = chunk_batches(sp, SEED)[:16]
     eval_loss = jax.jit(loss_fn)
     start = last_save = time.time()
     n_tok, losses = 0, []
@@ -234,7 +234,7 @@ def train(work, n_steps, peak):
 
 def sample(work, prompt, n_tok, temperature, seed):
     """Runs the whole padded sequence for every token: slow, and independent of any cache."""
-    sp, params = load_tokenizer(work), load_checkpoint(work)["params"]
+    sp, params = load_tokenizer(work), jax.tree.map(jnp.asarray, load_checkpoint(work)["params"])
     ids, rng = [BOS] + sp.encode(prompt), np.random.default_rng(seed)
     logits_at = jax.jit(lambda ids, last: final_state(params, ids[None])[last] @ params["token_embd"].T)
     for _ in range(n_tok):
@@ -311,8 +311,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["tokenizer", "train", "sample", "export"])
     parser.add_argument("--work", default=os.path.join(tempfile.gettempdir(), "duet-demo"))
-    parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--lr", type=float, default=2.5e-3)
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("-p", "--prompt", default="Once upon a time")
     parser.add_argument("-n", "--n-tok", type=int, default=300)
     parser.add_argument("--temperature", type=float, default=0.0)
