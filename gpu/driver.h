@@ -60,6 +60,8 @@ struct emu_event {
 using emu_watch_fn = void (*)(void* user, const emu_event& event);
 void emu_watch(emu_watch_fn watch, void* user);       // of this thread
 void emu_seed(uint32_t seed);                         // of this thread: order in which threads of a block run; 0: forward
+// Runs a function as a kernel on an open emulated device.
+duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid, error_text& err);
 uint64_t emu_bytes_in_use();                          // of all emulated devices
 
 }  // namespace duet

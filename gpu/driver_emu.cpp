@@ -441,6 +441,10 @@ void emu_watch(emu_watch_fn watch, void* user) {
     emu_watcher = watch;
     emu_watcher_user = user;
 }
+duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid, error_text& err) {
+    emu_kernel k{kernel_name, body, 0, kEmuMaxThreads};
+    return emu_launch(device, &k, grid, nullptr, 0, err);
+}
 void emu_seed(uint32_t seed) { emu_thread_seed = seed; }
 uint64_t emu_bytes_in_use() { return emu_in_use; }
 

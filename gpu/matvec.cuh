@@ -33,17 +33,19 @@ DUET_DEVICE void store_result(const matmul_gpu_args& a, int row, int tok, float 
 template <class B, int NB>
 DUET_DEVICE void group_quant(const matmul_gpu_args& a, const uint8_t* unit, int row, int group, int tok0, float (&acc)[NB]) {
     using C = gpu_codes<B>;
-    uint32_t w[4 * gpu_unit<B>::kBits], s[gpu_scales<B>::kWords];
-    load_unit<B>(unit, row, w, s);
+    block_words<B> blocks[kBlocksPerGroup];
+    uint32_t s[gpu_scales<B>::kWords];
+    load_unit<B>(unit, row, blocks);
+    load_scales<B>(unit, row, s);
     for (int i = 0; i < NB; i++) acc[i] = 0.0f;
     const int n_left = (a.n_in - group * kGroup) / kBlock;
-    for (int b = 0; b < kBlocksPerGroup; b++) {
+    DUET_UNROLL for (int b = 0; b < kBlocksPerGroup; b++) {
         if (b >= n_left) break;
         uint32_t codes[8];
-        for (int j = 0; j < 8; j++) codes[j] = C::kIsTable ? weight_word<B>(w, b, j) : code_word<B>(w, b, j);
+        DUET_UNROLL for (int j = 0; j < 8; j++) codes[j] = C::kIsTable ? weight_word(blocks[b], j) : code_word(blocks[b], j);
         const ready_scale scale = read_scale<B>(s, b);
         const int at = group * kBlocksPerGroup + b;   // block of the row
-        for (int i = 0; i < NB; i++) {
+        DUET_UNROLL for (int i = 0; i < NB; i++) {
             const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
             const size_t first = (size_t)tok * (size_t)(a.act.q_stride / kBlock) + (size_t)at;
             const word4* q = (const word4*)a.act.q + first * 2;
@@ -69,24 +71,20 @@ DUET_DEVICE void group_float(const matmul_gpu_args& a, const uint8_t* unit, int 
     using U = gpu_float_unit<F>;
     for (int i = 0; i < NB; i++) acc[i] = 0.0f;
     const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
-    for (int p = 0; p * U::kPerPiece < n; p++) {
-        const word4 piece = load_stream(unit + (size_t)(p * kRowTile + row) * 16);
-        const int n_here = n - p * U::kPerPiece < U::kPerPiece ? n - p * U::kPerPiece : U::kPerPiece;
-        for (int k = 0; k < U::kPerPiece; k++) {
-            if (k >= n_here) break;
-            float v;
-            if constexpr (sizeof(F) == 4) {
-                v = float_of(piece.w[k]);
-            } else {
-                const uint16_t bits = (uint16_t)(piece.w[k / 2] >> 16 * (k % 2));
-                v = is_bf16((const F*)nullptr) ? bf16_to_float(bits) : quick_half_to_float(bits);
-            }
-            for (int i = 0; i < NB; i++) {
-                const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
-                acc[i] = __builtin_fmaf(v, a.x[(size_t)tok * a.x_stride + first + p * U::kPerPiece + k], acc[i]);
-            }
+    auto add = [&](F weight, int k) {
+        const float v = device_float(weight);
+        DUET_UNROLL for (int i = 0; i < NB; i++) {
+            const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
+            acc[i] = __builtin_fmaf(v, a.x[(size_t)tok * a.x_stride + first + k], acc[i]);
         }
+    };
+    const int n_whole = n / U::kPerPiece;
+    for (int p = 0; p < n_whole; p++) {
+        const auto piece = __builtin_bit_cast(float_piece<F>, load_stream(unit + (size_t)(p * kRowTile + row) * 16));
+        DUET_UNROLL for (int k = 0; k < U::kPerPiece; k++) add(piece.v[k], p * U::kPerPiece + k);
     }
+    const F* last = (const F*)(unit + (size_t)(n_whole * kRowTile + row) * 16);
+    for (int k = n_whole * U::kPerPiece; k < n; k++) add(last[k - n_whole * U::kPerPiece], k);
 }
 
 // y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot, exact_dot_float
@@ -135,16 +133,17 @@ DUET_DEVICE void embed_quant(const embed_args& a) {
     using C = gpu_codes<B>;
     const int group = j / kGroup, b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
     const uint8_t* unit = a.w + ((size_t)(id / kRowTile) * (size_t)load_group_count(a.n_in) + (size_t)group) * gpu_unit<B>::kBytes;
-    uint32_t w[4 * gpu_unit<B>::kBits], s[gpu_scales<B>::kWords];
-    load_unit<B>(unit, row, w, s);
-    uint32_t word = 0;   // all of them, so that no register is indexed by a variable
-    for (int bb = 0; bb < kBlocksPerGroup; bb++)
-        for (int k = 0; k < 8; k++)
-            if (bb == b && k == i / 4) word = C::kIsTable ? weight_word<B>(w, bb, k) : code_word<B>(w, bb, k);
-    const int code = (int)(int8_t)(word >> 8 * (i % 4)) - C::kBias;
+    uint32_t s[gpu_scales<B>::kWords], word = 0;
+    load_scales<B>(unit, row, s);
     ready_scale r{};
-    for (int bb = 0; bb < kBlocksPerGroup; bb++)
-        if (bb == b) r = read_scale<B>(s, bb);
+    DUET_UNROLL for (int bb = 0; bb < kBlocksPerGroup; bb++) {   // constant numbers, so that no register is indexed by a variable
+        if (bb != b) continue;
+        const block_words<B> block = load_block<B>(unit, row, bb);
+        DUET_UNROLL for (int k = 0; k < 8; k++)
+            if (k == i / 4) word = C::kIsTable ? weight_word(block, k) : code_word(block, k);
+        r = read_scale<B>(s, bb);
+    }
+    const int code = (int)(int8_t)(word >> 8 * (i % 4)) - C::kBias;
     float v;
     if constexpr (B::kSubScales == 2) {
         v = r.d * (float)r.sub[i / 16] * (float)code;

@@ -18,8 +18,10 @@
 #define DUET_ON_DEVICE 1
 #define DUET_HD __host__ __device__
 #define DUET_DEVICE __device__ inline __attribute__((always_inline))
+#define DUET_UNROLL _Pragma("unroll")
 #else
 #define DUET_DEVICE inline
+#define DUET_UNROLL
 #endif
 
 #include "../quant/exact.h"

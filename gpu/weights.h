@@ -116,43 +116,74 @@ DUET_DEVICE ready_scale read_scale(const uint32_t (&s)[gpu_scales<B>::kWords], i
     return r;
 }
 
-// Word j (weights 4j .. 4j + 3) of a block's codes, from the stored words of the group.
+// The stored words of one block of 32: its low plane, then its high one.
 template <class B>
-DUET_DEVICE uint32_t code_word(const uint32_t (&w)[4 * gpu_unit<B>::kBits], int block, int j) {
+struct block_words {
+    uint32_t w[gpu_unit<B>::kBits];
+};
+
+// Word j (weights 4j .. 4j + 3) of a block's codes.
+template <class B>
+DUET_DEVICE uint32_t code_word(const block_words<B>& block, int j) {
     using C = gpu_codes<B>;
     constexpr uint32_t kMask = 0x01010101u * ((1u << C::kLow) - 1u);
-    uint32_t v = w[block * C::kLow + j % C::kLow] >> (C::kLow * (j / C::kLow)) & kMask;
+    uint32_t v = block.w[j % C::kLow] >> (C::kLow * (j / C::kLow)) & kMask;
     if constexpr (C::kHigh > 0) {
         constexpr uint32_t kHighMask = 0x01010101u * ((1u << C::kHigh) - 1u);
-        v |= (w[4 * C::kLow + block * C::kHigh + j % C::kHigh] >> (C::kHigh * (j / C::kHigh)) & kHighMask) << C::kLow;
+        v |= (block.w[C::kLow + j % C::kHigh] >> (C::kHigh * (j / C::kHigh)) & kHighMask) << C::kLow;
     }
     return v;
 }
 
 // The same as signed weights: bias taken off, table looked up.
 template <class B>
-DUET_DEVICE uint32_t weight_word(const uint32_t (&w)[4 * gpu_unit<B>::kBits], int block, int j) {
+DUET_DEVICE uint32_t weight_word(const block_words<B>& block, int j) {
     using C = gpu_codes<B>;
-    const uint32_t v = code_word<B>(w, block, j);
+    const uint32_t v = code_word(block, j);
     if constexpr (C::kIsTable) return table16(table_words<B>(), v);
     // codes are below 128: with the top bit set a byte cannot borrow from the next
     if constexpr (C::kBias != 0) return ((v | 0x80808080u) - 0x01010101u * C::kBias) ^ 0x80808080u;
     return v;
 }
 
-// Loads row `row` (0..31) of a unit: pieces and scale words.
+// Loads row `row` (0..31) of a unit: all blocks.
 template <class B>
-DUET_DEVICE void load_unit(const uint8_t* unit, int row, uint32_t (&w)[4 * gpu_unit<B>::kBits], uint32_t (&s)[gpu_scales<B>::kWords]) {
-    for (int c = 0; c < gpu_unit<B>::kBits; c++) {
+DUET_DEVICE void load_unit(const uint8_t* unit, int row, block_words<B> (&blocks)[kBlocksPerGroup]) {
+    using C = gpu_codes<B>;
+    DUET_UNROLL for (int c = 0; c < gpu_unit<B>::kBits; c++) {
         const word4 v = load_stream(unit + (size_t)(c * kRowTile + row) * 16);
-        for (int k = 0; k < 4; k++) w[4 * c + k] = v.w[k];
+        DUET_UNROLL for (int k = 0; k < 4; k++) {
+            const int i = 4 * c + k, j = i - 4 * C::kLow;   // word of the group; of its high planes
+            if (j < 0) blocks[i / C::kLow].w[i % C::kLow] = v.w[k];
+            else if constexpr (C::kHigh > 0) blocks[j / C::kHigh].w[C::kLow + j % C::kHigh] = v.w[k];
+        }
     }
-    const uint32_t* scales = (const uint32_t*)(unit + gpu_unit<B>::kScalesAt);
-    for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = scales[k * kRowTile + row];
 }
 
-DUET_DEVICE constexpr bool is_bf16(const float_bf16*) { return true; }
-DUET_DEVICE constexpr bool is_bf16(const float_f16*) { return false; }
+// One block of it; b is best a constant.
+template <class B>
+DUET_DEVICE block_words<B> load_block(const uint8_t* unit, int row, int b) {
+    using C = gpu_codes<B>;
+    block_words<B> block;
+    DUET_UNROLL for (int k = 0; k < gpu_unit<B>::kBits; k++) {
+        const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;   // word of the group
+        block.w[k] = ((const uint32_t*)(unit + (size_t)(i / 4 * kRowTile + row) * 16))[i % 4];
+    }
+    return block;
+}
+
+template <class B>
+DUET_DEVICE void load_scales(const uint8_t* unit, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
+    const uint32_t* scales = (const uint32_t*)(unit + gpu_unit<B>::kScalesAt);
+    DUET_UNROLL for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = scales[k * kRowTile + row];
+}
+
+template <class F>
+struct float_piece {
+    F v[16 / sizeof(F)];
+};
+template <class F> DUET_DEVICE float device_float(F x) { return to_float(x); }
+DUET_DEVICE float device_float(float_f16 x) { return quick_half_to_float(x.bits); }
 
 DUET_DEVICE int load_group_count(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 

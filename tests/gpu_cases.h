@@ -1,0 +1,247 @@
+// tests/gpu_cases.h: small graphs, one for each op and format, run on a GPU device and on the scalar CPU executor: the bits must be equal.
+// Shared by test_gpu.cpp (emulator) and gpu_trace.cpp (AMD machine code).
+#pragma once
+#include "../gpu/device.h"
+#include "../quant/cpu_kernels.h"
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace gpu_cases {
+
+using namespace duet;
+
+// Blocks whose bytes are random and whose values are ordinary numbers: every code is met.
+inline std::vector<uint8_t> random_blocks(int32_t type, size_t n_weights, std::mt19937& rng) {
+    const duet_type_info* info = duet_type_by_id(type);
+    const size_t block = (size_t)info->bytes_per_block;
+    std::vector<uint8_t> w(n_weights / (size_t)info->elems_per_block * block);
+    std::vector<float> probe((size_t)info->elems_per_block);
+    for (size_t at = 0; at < w.size(); at += block)
+        for (bool good = false; !good;) {
+            for (size_t i = 0; i < block; i++) w[at + i] = (uint8_t)rng();
+            duet_dequantize_row(type, &w[at], info->elems_per_block, probe.data());
+            good = true;
+            for (float v : probe) good = good && v > -1e6f && v < 1e6f;
+        }
+    return w;
+}
+
+constexpr int kVocab = 97;
+
+// A graph in the making: the inputs are rows of a random f32 table, the result is what logits() names.
+struct graph_case {
+    std::string                      name;
+    model_graph                      g;
+    std::deque<std::vector<uint8_t>> memory;
+    std::mt19937                     rng{29};
+    int32_t                          cache_type = DUET_CACHE_F16;
+
+    explicit graph_case(std::string n) : name(std::move(n)) { g.n_vocab = kVocab; }
+
+    view buffer(int32_t width, bool wanted = false) {
+        g.buffers.push_back({"b", width, wanted});
+        return {(int32_t)g.buffers.size() - 1, 0, 1, width, width};
+    }
+    weight_id matrix(int32_t type, int64_t n_in, int64_t n_out) {
+        memory.push_back(random_blocks(type, (size_t)(n_in * n_out), rng));
+        weight w;
+        w.name = "w";
+        w.type = type;
+        w.n_in = n_in;
+        w.n_out = n_out;
+        w.data = memory.back().data();
+        w.n_bytes = memory.back().size();
+        w.row_bytes = w.n_bytes / (uint64_t)n_out;
+        g.weights.push_back(w);
+        return (weight_id)g.weights.size() - 1;
+    }
+    weight_id floats(int64_t n_in, int64_t n_out = 1) {
+        std::normal_distribution<float> normal;
+        const weight_id w = matrix(0, n_in, n_out);
+        for (int64_t i = 0; i < n_in * n_out; i++) ((float*)memory.back().data())[i] = normal(rng);
+        return w;
+    }
+    op& add(op_kind kind, view in, view out) {
+        op o;
+        o.kind = kind;
+        o.in = in;
+        o.out = out;
+        g.ops.push_back(o);
+        return g.ops.back();
+    }
+    view input(int32_t width) {   // random rows, one of zeros, one with a block of zeros
+        const weight_id w = floats(width, kVocab);
+        float* table = (float*)memory.back().data();
+        memset(table, 0, (size_t)width * 4);
+        memset(table + width + width / 2, 0, (size_t)width / 2 * 4);
+        const view out = buffer(width);
+        add(op_kind::embed, {}, out).w = w;
+        return out;
+    }
+    void logits(view y) {
+        const view out = buffer(y.width(), true);
+        g.logits_buffer = out.buffer;
+        add(op_kind::gather, y, out);
+    }
+};
+
+inline view heads_of(view v, int32_t first, int32_t n_heads, int32_t head_dim) { return {v.buffer, v.offset + first, n_heads, head_dim, head_dim}; }
+
+// All cases in turn.
+inline void for_each_case(const std::function<void(graph_case&)>& run) {
+    auto matmul_case = [&](int32_t type, const char* name, int n_in, int n_out) {
+        graph_case c(std::string("matmul ") + name + " n_in " + std::to_string(n_in));
+        const view x = c.input(n_in), y = c.buffer(n_out);
+        c.add(op_kind::matmul, x, y).w = c.matrix(type, n_in, n_out);
+        op& again = c.add(op_kind::matmul, x, y);   // input quantized already; bias, scale, residual
+        again.w = c.matrix(type, n_in, n_out);
+        again.residual = true;
+        again.scale = 0.37f;
+        again.b = c.floats(n_out);
+        c.logits(y);
+        run(c);
+        graph_case e(std::string("embed ") + name);
+        const view rows = e.buffer(n_in);
+        op& o = e.add(op_kind::embed, {}, rows);
+        o.w = e.matrix(type, n_in, kVocab);
+        o.scale = 1.7f;
+        e.logits(rows);
+        run(e);
+    };
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) matmul_case(gguf_id, #NAME, 203, 45);
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) matmul_case(gguf_id, #NAME, elems == 32 ? 5 * 32 : 256, 45);
+#include "../quant/types.def"
+    matmul_case(2, "Q4_0 rounds", 33 * 128 + 32, 33);
+
+    for (int kind = 0; kind < 3; kind++)
+        for (int n : {48, 300}) {
+            graph_case c("norm " + std::to_string(kind) + " n " + std::to_string(n));
+            const view x = c.input(3 * n), y = c.buffer(3 * n);
+            op& o = c.add(op_kind::norm, heads_of(x, 0, 3, n), heads_of(y, 0, 3, n));
+            o.norm = (norm_kind)kind;
+            o.eps = 1e-5f;
+            if (kind < 2) o.w = c.floats(3 * n), o.w_stride = n;
+            if (kind == 1) o.b = c.floats(n);
+            c.logits(y);
+            run(c);
+        }
+    {
+        graph_case c("norm with quantization");
+        const view x = c.input(320), h = c.buffer(320), y = c.buffer(40);
+        op& o = c.add(op_kind::norm, x, h);
+        o.w = c.floats(320);
+        o.eps = 1e-6f;
+        c.add(op_kind::matmul, h, y).w = c.matrix(8, 320, 40);
+        c.logits(y);
+        run(c);
+    }
+    for (bool neox : {false, true}) {
+        graph_case c(neox ? "rope neox" : "rope");
+        const view x = c.input(2 * 48);
+        rope_table table;
+        for (int i = 0; i < 16; i++) table.freq.push_back(std::pow(10000.0, -i / 16.0));
+        table.magnitude = 1.1;
+        c.g.ropes = {table};
+        op& o = c.add(op_kind::rope, heads_of(x, 0, 2, 48), {});
+        o.index = 0;
+        o.rope_dim = 32;
+        o.neox = neox;
+        c.logits(x);
+        run(c);
+    }
+    struct attention_case { int n_heads, n_kv, k_dim, v_dim, window; float cap; bool sinks; int cache; };
+    for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16}, {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32},
+                                    {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0}, {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16}}) {
+        graph_case c("attention k_dim " + std::to_string(s.k_dim));
+        c.cache_type = s.cache;
+        const int q = s.n_heads * s.k_dim, k = s.n_kv * s.k_dim, v = s.n_kv * s.v_dim;
+        const view x = c.input(q + k + v), y = c.buffer(s.n_heads * s.v_dim);
+        c.g.caches = {{0, s.n_kv, s.k_dim, s.v_dim}};
+        c.g.groups = {{s.window}};
+        op& append = c.add(op_kind::kv_append, heads_of(x, q, s.n_kv, s.k_dim), {});
+        append.in2 = heads_of(x, q + k, s.n_kv, s.v_dim);
+        append.index = 0;
+        op& o = c.add(op_kind::attention, heads_of(x, 0, s.n_heads, s.k_dim), heads_of(y, 0, s.n_heads, s.v_dim));
+        o.index = 0;
+        o.scale = 0.2f;
+        o.cap = s.cap;
+        if (s.sinks) o.w = c.floats(s.n_heads);
+        c.logits(y);
+        run(c);
+    }
+    for (int act = 0; act <= (int)activation::softplus; act++) {
+        graph_case c("activation " + std::to_string(act));
+        const view x = c.input(2 * 96), y = c.buffer(96);
+        op& o = c.add(op_kind::activate, heads_of(x, 0, 1, 96), y);
+        o.act = (activation)act;
+        o.in2 = heads_of(x, 96, 1, 96);
+        op& sum = c.add(op_kind::add, y, y);
+        sum.in2 = heads_of(x, 0, 1, 96);
+        sum.scale = act % 2 ? 0.3f : 1.0f;
+        op& cap = c.add(op_kind::scale_cap, y, y);
+        cap.scale = 1.3f;
+        cap.cap = act % 3 ? 5.0f : 0.0f;
+        c.logits(y);
+        run(c);
+    }
+}
+
+// Runs the batches on one executor; the wanted rows of all of them.
+inline duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out, error_text& err) {
+    const int sizes[] = {70, 3, 1, 20, 1};
+    exec_limits limits;
+    limits.n_ctx = 128;
+    limits.max_batch = limits.max_wanted = 70;
+    limits.n_seqs = 2;
+    limits.cache_type = c.cache_type;
+    limits.n_pages.assign(c.g.groups.size(), 5);
+    void* context = nullptr;
+    DUET_TRY(e.create(c.g, limits, 1, device, &context, err));
+    const int32_t tables[2][2] = {{3, 1}, {0, 4}};
+    const std::vector<std::vector<const int32_t*>> pages(c.g.groups.size(), {tables[0], tables[1]});
+    std::mt19937 rng(3);
+    duet_status st = DUET_OK;
+    int length[2] = {0, 0};
+    for (int n : sizes) {
+        std::vector<int32_t> token, pos, seq, wanted;
+        for (int i = 0; i < n; i++) {
+            const int s = n > 1 && i % 5 == 4;
+            token.push_back((int32_t)(rng() % kVocab));
+            seq.push_back(s);
+            pos.push_back(length[s]++);
+            if (n < 20 || i % 3 == 0) wanted.push_back(i);
+        }
+        const exec_batch b{n, token.data(), pos.data(), seq.data(), (int32_t)wanted.size(), wanted.data(), &pages, nullptr};
+        st = e.run(context, b, nullptr, err);
+        if (st != DUET_OK) break;
+        const int width = c.g.buffers[(size_t)c.g.logits_buffer].width;
+        for (int i = 0; i < (int)wanted.size(); i++) {
+            const float* row = e.wanted_row(context, c.g.logits_buffer, i);
+            out->insert(out->end(), row, row + width);
+        }
+    }
+    e.destroy(context);
+    return st;
+}
+
+// Empty when the device's bits are the CPU's, else what differs.
+inline std::string compare_case(const graph_case& c, const char* device) {
+    error_text err;
+    std::vector<float> want, got;
+    if (run_case(c, kCpuExecutor, "scalar", &want, err) != DUET_OK) return "cpu: " + err.text;
+    const executor* e = find_gpu_executor(device, err);
+    if (!e || run_case(c, *e, device, &got, err) != DUET_OK) return err.text;
+    if (want.size() != got.size()) return "sizes differ";
+    for (size_t i = 0; i < want.size(); i++)
+        if (memcmp(&want[i], &got[i], 4) != 0)
+            return "value " + std::to_string(i) + " of " + std::to_string(want.size()) + ": want " + std::to_string(want[i]) + " got " + std::to_string(got[i]);
+    return "";
+}
+
+}  // namespace gpu_cases

@@ -1,0 +1,137 @@
+// tests/test_gpu.cpp: the GPU executor on the emulator, both warp widths: every op and format against the scalar CPU, whole golden models
+// against the CPU, and what the emulator must find in wrong kernels.
+#include "doctest.h"
+#include "gpu_cases.h"
+#include "test_data.h"
+#include "../gpu/driver.h"
+#include "../gpu/simt.h"
+
+#include <algorithm>
+
+using namespace duet;
+
+namespace {
+
+std::vector<int32_t> golden_ids(const std::string& folder) {
+    const std::string text = read_file(folder + "/tokens.json");
+    std::vector<int32_t> ids;
+    for (size_t at = text.find('[', text.find("tokens") == std::string::npos ? 0 : text.find("tokens")); at < text.size() && text[at] != ']'; at++)
+        if (text[at] >= '0' && text[at] <= '9') {
+            ids.push_back(std::stoi(text.substr(at)));
+            at = text.find_first_not_of("0123456789", at) - 1;
+        }
+    return ids;
+}
+
+// Logits of all positions, the ids fed in pieces of `piece`.
+std::string model_logits(const std::string& path, const char* device, const std::vector<int32_t>& ids, int piece, std::vector<float>* out) {
+    duet_model_params p = duet_model_params_default();
+    p.device = device;
+    p.n_threads = 1;
+    duet_model* model = nullptr;
+    duet_session* session = nullptr;
+    std::string error;
+    if (duet_model_open(path.c_str(), &p, &model) != DUET_OK) error = duet_model_error(model);
+    duet_model_info info{};
+    info.struct_size = sizeof info;
+    if (error.empty()) duet_model_get_info(model, &info);
+    duet_session_params s = duet_session_params_default();
+    s.n_ctx = (int32_t)ids.size();
+    s.max_batch = piece;
+    if (error.empty() && duet_session_create(model, &s, &session) != DUET_OK) error = duet_session_error(session);
+    const std::vector<uint8_t> all(ids.size(), 1);
+    for (size_t i = 0; i < ids.size() && error.empty(); i += (size_t)piece) {
+        duet_batch b{};
+        b.n_tok = (int32_t)std::min(ids.size() - i, (size_t)piece);
+        b.token = ids.data() + i;
+        b.want_logits = all.data();
+        if (duet_decode(session, &b) != DUET_OK) error = duet_session_error(session);
+        for (int k = 0; k < b.n_tok && error.empty(); k++) {
+            const float* row = duet_logits(session, k);
+            out->insert(out->end(), row, row + info.n_vocab);
+        }
+    }
+    duet_session_free(session);
+    duet_model_free(model);
+    return error;
+}
+
+}  // namespace
+
+TEST_CASE("gpu: every op and format on the emulator gives the scalar CPU's bits, at both warp widths, in any thread order") {
+    const uint64_t before = emu_bytes_in_use();
+    uint32_t seed = 0;
+    for (const char* device : {"emu32", "emu64"})
+        gpu_cases::for_each_case([&](gpu_cases::graph_case& c) {
+            emu_seed(seed++);
+            INFO(std::string(device), " ", c.name);
+            CHECK(gpu_cases::compare_case(c, device) == "");
+        });
+    emu_seed(0);
+    CHECK(emu_bytes_in_use() == before);   // everything was given back
+}
+
+TEST_CASE("gpu: golden models on the emulator give the CPU's logits, for any cut of the prompt") {
+    const uint64_t before = emu_bytes_in_use();
+    int n_skipped = 0;
+    for (const char* name : {"llama-gqa", "llama-mqa-tied-llama3rope", "llama-rope-yarn", "qwen2", "qwen3", "q-F16", "q-Q4_0", "q-Q4_K_M", "q-Q8_0",
+                             "trained-stories260K"}) {
+        const std::string folder = test_data_path(std::string("golden/") + name);
+        if (!file_exists(folder + "/model.gguf")) {
+            n_skipped++;
+            continue;
+        }
+        const std::vector<int32_t> ids = golden_ids(folder);
+        std::vector<float> want;
+        REQUIRE(model_logits(folder + "/model.gguf", "cpu", ids, 512, &want) == "");
+        for (const char* device : {"emu32", "emu64"})
+            for (int piece : {5, 512}) {
+                std::vector<float> got;
+                INFO(std::string(name), " ", std::string(device), " piece ", piece);
+                CHECK(model_logits(folder + "/model.gguf", device, ids, piece, &got) == "");
+                REQUIRE(got.size() == want.size());
+                CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
+            }
+    }
+    CHECK(emu_bytes_in_use() == before);
+    if (n_skipped) say_skipped("gpu golden models", n_skipped, "no golden data");
+}
+
+TEST_CASE("gpu: device names") {
+    error_text err;
+    CHECK(find_gpu_executor("emu32", err) != nullptr);
+    CHECK(find_gpu_executor("emu64:0", err) != nullptr);
+    for (const char* name : {"", "emu", "emu33", "emu32:", "emu32:x", "emu32:0000", "emu32:-1"}) CHECK(find_gpu_executor(name, err) == nullptr);
+    CHECK(err.text == "");
+    CHECK(find_gpu_executor("emu32:1", err) == nullptr);
+    CHECK(err.text == "device 'emu32:1': this machine has 1 of them");
+}
+
+TEST_CASE("gpu: the emulator finds half-reached barriers, shared memory out of range and races") {
+    struct wrong_kernel { const char* name; void (*body)(const void*); const char* message; };
+    const wrong_kernel kernels[] = {
+        {"half", [](const void*) { if (thread_id() < 40) sync_block(); }, "barrier that not all threads reach"},
+        {"lanes", [](const void*) { if (thread_id() % 32 < 7) shuffle_xor(1u, 1); }, "exchange that not all lanes"},
+        {"range", [](const void*) { shared_array<float>(0, 16)[16] = 1.0f; }, "shared memory index 16 (of 16)"},
+        {"bytes", [](const void*) { shared_array<float>(0, 1000)[0] = 1.0f; }, "shared memory up to byte 4000 (of 256)"},
+        {"write", [](const void*) { shared_array<int>(0, 64)[thread_id() / 2] = 1; }, "race on word"},
+        {"read", [](const void*) { auto s = shared_array<int>(0, 64); s[thread_id()] = 1; (void)(int)s[thread_id() ^ 1]; }, "race on word"},
+        {"good", [](const void*) { auto s = shared_array<int>(0, 64); s[thread_id()] = 1; sync_block(); (void)(int)s[thread_id() ^ 1]; }, ""},
+    };
+    for (const gpu_driver* driver : {&kEmu32Driver, &kEmu64Driver})
+        for (const wrong_kernel& k : kernels)
+            for (uint32_t seed = 0; seed < 3; seed++) {
+                error_text err;
+                void* device = nullptr;
+                gpu_info info;
+                REQUIRE(driver->open(0, &device, &info, err) == DUET_OK);
+                emu_seed(seed);
+                const duet_status st = emu_run(device, k.name, k.body, {2, 1, 1, 64, 256}, err);
+                INFO(std::string(k.name), ": ", err.text);
+                CHECK(st == (k.message[0] ? DUET_ERR_DEVICE : DUET_OK));
+                CHECK(err.text.find(k.message) != std::string::npos);
+                if (k.message[0]) CHECK(err.text.find("line") != std::string::npos);
+                driver->close(device);
+            }
+    emu_seed(0);
+}
