@@ -1,11 +1,16 @@
-// models/tokenizer.cpp: text <-> ids: special tokens, BOS and EOS, and the way back; the algorithms are in tokenizer_*.cpp.
-// Owns: what is text and what is a special token. Must not know: models, chat templates, sampling.
+// models/tokenizer.cpp: text <-> ids: special tokens, BOS and EOS, and the way back; the algorithms are in
+// tokenizer_*.cpp. Owns: what is text and what is a special token. Must not know: models, chat templates, sampling.
 // Main path: runtime.cpp -> [models/tokenizer.cpp] -> models/tokenizer_vocab.h
 #include "tokenizer.h"
 
 #include "tokenizer_vocab.h"
 
 namespace duet {
+namespace {
+
+constexpr size_t kMaxEncodeBytes = 1 << 30; // spaces grow to three bytes, offsets have 32 bits
+
+} // namespace
 
 struct tokenizer::impl {
     vocabulary vocab;
@@ -27,8 +32,8 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
                               error_text& err) const {
     ids->clear();
     if (!impl_) return fail(err, DUET_ERR_ARG, "tokenizer: want a loaded vocabulary, got none");
-    if (text.size() > INT32_MAX)
-        return fail(err, DUET_ERR_ARG, "text: want at most %d bytes, got %llu", INT32_MAX, (unsigned long long) text.size());
+    if (text.size() > kMaxEncodeBytes)
+        return fail(err, DUET_ERR_ARG, "text: want at most %zu bytes, got %zu", kMaxEncodeBytes, text.size());
     const vocabulary& vocab = impl_->vocab;
     if (add_bos_eos && vocab.add_bos) ids->push_back(vocab.bos);
     size_t n_begin = ids->size();
@@ -38,10 +43,18 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
     auto put_text = [&](std::string_view part) {
         if (part.empty()) return;
         switch (vocab.kind) {
-            case vocab_kind::bpe:       vocab.encode_bpe(part, ids); break;
-            case vocab_kind::spm:       vocab.encode_spm(part, is_prefixed, ids); break;
-            case vocab_kind::unigram:   vocab.encode_unigram(part, is_prefixed, ids); break;
-            case vocab_kind::wordpiece: vocab.encode_wordpiece(part, ids); break;
+        case vocab_kind::bpe:
+            vocab.encode_bpe(part, ids);
+            break;
+        case vocab_kind::spm:
+            vocab.encode_spm(part, is_prefixed, ids);
+            break;
+        case vocab_kind::unigram:
+            vocab.encode_unigram(part, is_prefixed, ids);
+            break;
+        case vocab_kind::wordpiece:
+            vocab.encode_wordpiece(part, ids);
+            break;
         }
     };
     const prefix_index& special = parse_special ? vocab.all_special : vocab.user_defined;
@@ -49,7 +62,8 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
     for (size_t pos = 0; pos < text.size() && !special.is_empty();) {
         size_t longest = 0;
         int32_t id = -1;
-        if (special.may_begin(text[pos])) special.prefixes(text.substr(pos), [&](size_t n, int32_t found) { longest = n, id = found; });
+        if (special.may_begin(text[pos]))
+            special.prefixes(text.substr(pos), [&](size_t n, int32_t found) { longest = n, id = found; });
         if (id < 0) {
             ++pos;
             continue;
@@ -100,6 +114,8 @@ int32_t tokenizer::bos() const { return impl_ ? impl_->vocab.bos : -1; }
 int32_t tokenizer::eos() const { return impl_ ? impl_->vocab.eos : -1; }
 
 bool tokenizer::is_end(int32_t id) const { return id >= 0 && id < n_vocab() && impl_->vocab.ends[id]; }
-bool tokenizer::is_control(int32_t id) const { return id >= 0 && id < n_vocab() && impl_->vocab.types[id] == kTokenControl; }
+bool tokenizer::is_control(int32_t id) const {
+    return id >= 0 && id < n_vocab() && impl_->vocab.types[id] == kTokenControl;
+}
 
-}  // namespace duet
+} // namespace duet

@@ -2,8 +2,9 @@
 // Owns: what is merged, and what becomes of characters without a token. Must not know: special tokens.
 // Main path: models/tokenizer.cpp -> [models/tokenizer_bpe.cpp] -> models/pretokenizer.h, models/merge_queue.h
 //
-// Algorithms: huggingface/tokenizers:tokenizers/src/models/bpe (merges by rank, leftmost first; ignore_merges), openai/tiktoken:src/lib.rs
-// (rank of a merge = id of what it gives), google/sentencepiece:src/bpe_model.cc (scores, unused tokens taken apart again).
+// Algorithms: huggingface/tokenizers:tokenizers/src/models/bpe (merges by rank, leftmost first; ignore_merges),
+// openai/tiktoken:src/lib.rs (rank of a merge = id of what it gives), google/sentencepiece:src/bpe_model.cc (scores,
+// unused tokens taken apart again).
 #include "merge_queue.h"
 #include "tokenizer_vocab.h"
 #include "unicode.h"
@@ -14,9 +15,9 @@ namespace duet {
 namespace {
 
 void append_symbol(std::vector<merge_symbol>* symbols, size_t start, int32_t id) {
-    uint32_t i = (uint32_t) symbols->size();
+    uint32_t i = (uint32_t)symbols->size();
     if (i > 0) symbols->back().next = i;
-    symbols->push_back({i > 0 ? i - 1 : kNoSymbol, kNoSymbol, (uint32_t) start, id});
+    symbols->push_back({i > 0 ? i - 1 : kNoSymbol, kNoSymbol, (uint32_t)start, id});
 }
 
 size_t symbol_end(const std::vector<merge_symbol>& symbols, uint32_t i, std::string_view text) {
@@ -25,28 +26,29 @@ size_t symbol_end(const std::vector<merge_symbol>& symbols, uint32_t i, std::str
 
 // Smaller for higher scores; kNoRank for no finite score.
 uint32_t rank_of_score(float score) {
-    uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);  // -0 and 0 are one score
+    uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f); // -0 and 0 are one score
     uint32_t ascending = bits >> 31 ? ~bits : bits | 0x80000000u;
     return ~ascending;
 }
 
-}  // namespace
+} // namespace
 
 void vocabulary::append_unknown(std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const {
     if (has_byte_fallback) {
-        for (char c : text) ids->push_back(byte_ids[(uint8_t) c]);
+        for (char c : text) ids->push_back(byte_ids[(uint8_t)c]);
         return;
     }
-    if (unk >= 0 && !*was_unknown) ids->push_back(unk);  // unknown neighbours are one unknown
+    if (unk >= 0 && !*was_unknown) ids->push_back(unk); // unknown neighbours are one unknown
     *was_unknown = true;
 }
 
 // One piece of the pre-tokenizer.
 void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) const {
     bool is_raw = pre.flags() & kPreRawUtf8;
-    bool is_by_id = (pre.flags() & kPreRankById) && merges.is_empty();
+    bool is_by_id = (pre.flags() & kPreRankById) != 0;
     // SPM-like BPE has tokens for runs of newlines that no merge leads to (ggml-org/llama.cpp pull request 21343).
-    bool is_whole_first = is_raw ? text.find_first_not_of('\n') == std::string_view::npos : (pre.flags() & kPreWholeFirst) != 0;
+    bool is_whole_first =
+        is_raw ? text.find_first_not_of('\n') == std::string_view::npos : (pre.flags() & kPreWholeFirst) != 0;
     if (is_whole_first || text.size() == 1) {
         int32_t id = index.find(text);
         if (id >= 0) return ids->push_back(id);
@@ -57,10 +59,11 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
     for (size_t pos = 0; pos < text.size();) {
         int n_bytes = 1;
         if (is_raw) utf8_decode(text, pos, &n_bytes);
-        int32_t id = is_raw ? index.find(text.substr(pos, n_bytes)) : byte_ids[(uint8_t) text[pos]];
+        int32_t id = is_raw ? index.find(text.substr(pos, n_bytes)) : byte_ids[(uint8_t)text[pos]];
         if (id < 0 && is_raw && has_byte_fallback)
-            for (int i = 0; i < n_bytes; ++i) append_symbol(&symbols, pos + i, byte_ids[(uint8_t) text[pos + i]]);
-        else if (id >= 0 || (is_raw && unk >= 0 && !was_unknown))  // byte-level models leave out what they have no token for
+            for (int i = 0; i < n_bytes; ++i) append_symbol(&symbols, pos + i, byte_ids[(uint8_t)text[pos + i]]);
+        else if (id >= 0 ||
+                 (is_raw && unk >= 0 && !was_unknown)) // byte-level models leave out what they have no token for
             append_symbol(&symbols, pos, id >= 0 ? id : unk);
         was_unknown = id < 0;
         pos += n_bytes;
@@ -69,7 +72,7 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
         if (is_by_id) {
             std::string_view both = text.substr(symbols[i].start, symbol_end(symbols, j, text) - symbols[i].start);
             int32_t id = index.find(both);
-            if (id >= 0) symbols[i].rank = (uint32_t) id, symbols[i].merged = id;
+            if (id >= 0) symbols[i].rank = (uint32_t)id, symbols[i].merged = id;
         } else if (const merge_index::merge* m = merges.find(symbols[i].id, symbols[j].id)) {
             symbols[i].rank = m->rank, symbols[i].merged = m->id;
         }
@@ -104,8 +107,10 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
         if (first == last) return;
     }
     for (size_t i = first; i < last; ++i) {
-        if (raw[i] != ' ') text += raw[i];
-        else if (!remove_extra_spaces || raw[i - 1] != ' ') text += kSpaceMark;
+        if (raw[i] != ' ')
+            text += raw[i];
+        else if (!remove_extra_spaces || raw[i - 1] != ' ')
+            text += kSpaceMark;
     }
 
     std::vector<merge_symbol> symbols;
@@ -129,7 +134,7 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
         if (types[id] == kTokenUnused) unused_splits[all.substr(start, n_bytes)] = symbols[j].start - start;
     });
     bool was_unknown = false;
-    std::vector<std::string_view> open;  // to be taken apart
+    std::vector<std::string_view> open; // to be taken apart
     for (uint32_t i = 0; i != kNoSymbol && i < symbols.size(); i = symbols[i].next) {
         open.push_back(all.substr(symbols[i].start, symbol_end(symbols, i, all) - symbols[i].start));
         while (!open.empty()) {
@@ -150,4 +155,4 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
     }
 }
 
-}  // namespace duet
+} // namespace duet

@@ -1,9 +1,10 @@
-// models/tokenizer_unigram.cpp: the most probable sequence of tokens, after the normalization that comes with the vocabulary.
-// Owns: unigram tokenizers (T5, XLM-R). Must not know: special tokens.
-// Main path: models/tokenizer.cpp -> [models/tokenizer_unigram.cpp] -> models/tokenizer_vocab.h
+// models/tokenizer_unigram.cpp: the most probable sequence of tokens, after the normalization that comes with the
+// vocabulary. Owns: unigram tokenizers (T5, XLM-R). Must not know: special tokens. Main path: models/tokenizer.cpp ->
+// [models/tokenizer_unigram.cpp] -> models/tokenizer_vocab.h
 //
-// Algorithms: google/sentencepiece:src/unigram_model.cc (Viterbi, penalty of the unknown), src/normalizer.cc (spaces, longest rule first);
-// the double array of the rules: s-yata/darts-clone:include/darts.h. Every index into it is checked: it comes from the file.
+// Algorithms: google/sentencepiece:src/unigram_model.cc (Viterbi, penalty of the unknown), src/normalizer.cc (spaces,
+// longest rule first); the double array of the rules: s-yata/darts-clone:include/darts.h. Every index into it is
+// checked: it comes from the file.
 #include "tokenizer_vocab.h"
 #include "unicode.h"
 
@@ -13,7 +14,8 @@
 namespace duet {
 namespace {
 
-// The rules of a precompiled charsmap. Its sizes were checked when it was loaded, and that the strings end with a zero byte.
+// The rules of a precompiled charsmap. Its sizes were checked when it was loaded, and that the strings end with a zero
+// byte.
 class charsmap_view {
   public:
     explicit charsmap_view(std::string_view blob) {
@@ -31,8 +33,8 @@ class charsmap_view {
         if (!read_unit(0, &unit)) return false;
         node ^= offset(unit);
         for (size_t i = 0; i < text.size(); ++i) {
-            node ^= (uint8_t) text[i];
-            if (!read_unit(node, &unit) || (unit & 0x800000ffu) != (uint8_t) text[i]) break;
+            node ^= (uint8_t)text[i];
+            if (!read_unit(node, &unit) || (unit & 0x800000ffu) != (uint8_t)text[i]) break;
             bool has_leaf = unit >> 8 & 1;
             node ^= offset(unit);
             if (!has_leaf) continue;
@@ -48,7 +50,8 @@ class charsmap_view {
 
   private:
     static uint32_t read_u32(const char* p) {
-        return (uint32_t) (uint8_t) p[0] | (uint32_t) (uint8_t) p[1] << 8 | (uint32_t) (uint8_t) p[2] << 16 | (uint32_t) (uint8_t) p[3] << 24;
+        return (uint32_t)(uint8_t)p[0] | (uint32_t)(uint8_t)p[1] << 8 | (uint32_t)(uint8_t)p[2] << 16 |
+               (uint32_t)(uint8_t)p[3] << 24;
     }
     static uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6); }
     bool read_unit(size_t i, uint32_t* unit) const {
@@ -57,12 +60,12 @@ class charsmap_view {
         return true;
     }
 
-    const char*      units_ = nullptr;
-    size_t           n_units_ = 0;
+    const char* units_ = nullptr;
+    size_t n_units_ = 0;
     std::string_view strings_;
 };
 
-}  // namespace
+} // namespace
 
 // Rules applied, spaces counted and marked.
 std::string vocabulary::normalized(std::string_view text, bool is_prefixed) const {
@@ -76,27 +79,29 @@ std::string vocabulary::normalized(std::string_view text, bool is_prefixed) cons
         if (!rules.longest(text.substr(pos), &n_bytes, &part)) {
             int n_char;
             utf8_decode(text, pos, &n_char);
-            n_bytes = (size_t) n_char;
+            n_bytes = (size_t)n_char;
             part = text.substr(pos, n_bytes);
         }
         pos += n_bytes;
         for (char c : part) {
-            if (c != ' ') out += c;
-            else if (!was_space) out += kSpaceMark;
+            if (c != ' ')
+                out += c;
+            else if (!was_space)
+                out += kSpaceMark;
             was_space = c == ' ' && remove_extra_spaces;
         }
     }
     if (remove_extra_spaces && out.size() > n_prefix && was_space) out.resize(out.size() - kSpaceMark.size());
-    if (out.size() == n_prefix && remove_extra_spaces) out.clear();  // nothing but spaces
+    if (out.size() == n_prefix && remove_extra_spaces) out.clear(); // nothing but spaces
     return out;
 }
 
 void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vector<int32_t>* ids) const {
     std::string text = normalized(raw, is_prefixed);
-    struct best_end {  // the best way to reach a byte
-        double   score = -std::numeric_limits<double>::infinity();
+    struct best_end { // the best way to reach a byte
+        double score = -std::numeric_limits<double>::infinity();
         uint32_t start = 0;
-        int32_t  id = -1;
+        int32_t id = -1;
     };
     std::vector<best_end> best(text.size() + 1);
     best[0].score = 0;
@@ -107,17 +112,17 @@ void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vec
         bool has_char = false;
         auto offer = [&](size_t n_bytes, int32_t id, double score) {
             best_end& end = best[pos + n_bytes];
-            if (best[pos].score + score > end.score || end.id == -1) end = {best[pos].score + score, (uint32_t) pos, id};
+            if (best[pos].score + score > end.score || end.id == -1) end = {best[pos].score + score, (uint32_t)pos, id};
         };
         words.prefixes(all.substr(pos), [&](size_t n_bytes, int32_t id) {
-            has_char |= n_bytes == (size_t) n_char;
+            has_char |= n_bytes == (size_t)n_char;
             offer(n_bytes, id, scores[id]);
         });
-        if (!has_char) offer((size_t) n_char, -2, unk_score);  // -2: unknown
-        pos += (size_t) n_char;
+        if (!has_char) offer((size_t)n_char, -2, unk_score); // -2: unknown
+        pos += (size_t)n_char;
     }
     std::vector<std::pair<uint32_t, int32_t>> path;
-    for (uint32_t end = (uint32_t) all.size(); end > 0; end = best[end].start) path.push_back({end, best[end].id});
+    for (uint32_t end = (uint32_t)all.size(); end > 0; end = best[end].start) path.push_back({end, best[end].id});
     std::reverse(path.begin(), path.end());
     bool was_unknown = false;
     size_t start = 0;
@@ -132,4 +137,4 @@ void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vec
     }
 }
 
-}  // namespace duet
+} // namespace duet

@@ -14,11 +14,12 @@ namespace duet {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 1 << 20;
+constexpr size_t kMaxRuleBytes = 256; // of a charsmap; the longest of NFKC has 33
 
 // "<path>: <key>: at byte N: <rule>": every error about the vocabulary names these.
 duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err, const std::string& rule) {
     return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", file.path.c_str(), printable(kv.key).c_str(),
-                (unsigned long long) kv.offset, rule.c_str());
+                (unsigned long long)kv.offset, rule.c_str());
 }
 
 std::string at_index(size_t i) { return "entry " + std::to_string(i) + ": "; }
@@ -28,7 +29,10 @@ int byte_of_spelling(std::string_view text) {
     if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
     int value = 0;
     for (char c : text.substr(3, 2)) {
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                           : -1;
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }
@@ -36,41 +40,48 @@ int byte_of_spelling(std::string_view text) {
 }
 
 // An optional array of one of the element types; *kv stays nullptr when it is absent.
-duet_status find_array(const gguf_file& file, const char* key, std::initializer_list<int32_t> types, const char* want, size_t n,
-                       const gguf_kv** kv, error_text& err) {
+duet_status find_array(const gguf_file& file, const char* key, std::initializer_list<int32_t> types, const char* want,
+                       size_t n, const gguf_kv** kv, error_text& err) {
     *kv = file.find(key);
     if (!*kv) return DUET_OK;
     if ((*kv)->type != DUET_KV_ARRAY || std::find(types.begin(), types.end(), (*kv)->array_type) == types.end())
-        return bad_key(file, **kv, err, std::string("want an array of ") + want + ", got " +
-                       ((*kv)->type == DUET_KV_ARRAY ? "an array of value type " + std::to_string((*kv)->array_type)
-                                                     : "value type " + std::to_string((*kv)->type)));
+        return bad_key(file, **kv, err,
+                       std::string("want an array of ") + want + ", got " +
+                           ((*kv)->type == DUET_KV_ARRAY ? "an array of value type " + std::to_string((*kv)->array_type)
+                                                         : "value type " + std::to_string((*kv)->type)));
     if (n != SIZE_MAX && (*kv)->n_values != n)
-        return bad_key(file, **kv, err, "want " + std::to_string(n) + " entries (one for each of tokenizer.ggml.tokens), got " +
-                       std::to_string((*kv)->n_values));
+        return bad_key(file, **kv, err,
+                       "want " + std::to_string(n) + " entries (one for each of tokenizer.ggml.tokens), got " +
+                           std::to_string((*kv)->n_values));
     return DUET_OK;
 }
 
-// Tokens that end an answer, whatever their id is called in the file (ggml-org/llama.cpp:src/llama-vocab.cpp, "end-of-generation").
+// Tokens that end an answer, whatever their id is called in the file (ggml-org/llama.cpp:src/llama-vocab.cpp,
+// "end-of-generation").
+// clang-format off
 constexpr std::string_view kEndSpellings[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>", "<|endoftext|>", "</s>",
-    "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
-    "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", "[e~[", "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|fim_repo|>",
-    "<|repo_name|>", "<|file_sep|>",
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
+    "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", "[e~[", "<|fim_pad|>", "<fim-pad>",
+    "<fim_pad>", "<|fim_repo|>", "<|repo_name|>", "<|file_sep|>",
 };
+// clang-format on
 
-}  // namespace
+} // namespace
 
 uint32_t byte_level_char(uint8_t byte) {
-    // openai/gpt-2:src/encoder.py, bytes_to_unicode: printable bytes stand for themselves, the others follow from U+0100 on.
+    // openai/gpt-2:src/encoder.py, bytes_to_unicode: printable bytes stand for themselves, the others follow from
+    // U+0100 on.
     if ((byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae) return byte;
     if (byte <= 0x20) return 0x100u + byte;
     return byte <= 0xa0 ? 0x121u + (byte - 0x7fu) : 0x143u;
 }
 
 int byte_level_byte(uint32_t cp) {
-    if (cp < 0x100) return byte_level_char((uint8_t) cp) == cp ? (int) cp : -1;
-    if (cp <= 0x120) return (int) cp - 0x100;
-    if (cp <= 0x142) return (int) cp - 0x121 + 0x7f;
+    if (cp < 0x100) return byte_level_char((uint8_t)cp) == cp ? (int)cp : -1;
+    if (cp <= 0x120) return (int)cp - 0x100;
+    if (cp <= 0x142) return (int)cp - 0x121 + 0x7f;
     return cp == 0x143 ? 0xad : -1;
 }
 
@@ -78,7 +89,7 @@ void string_index::reserve(size_t n) {
     size_t n_slots = 16;
     while (n_slots < n * 2) n_slots *= 2;
     slots_.assign(n_slots, {});
-    seed_ = (uint64_t) (uintptr_t) slots_.data();  // differs between runs, so that no file can be made of collisions
+    seed_ = (uint64_t)(uintptr_t)slots_.data(); // differs between runs, so that no file can be made of collisions
 }
 
 size_t string_index::hash(std::string_view text) const {
@@ -91,9 +102,9 @@ size_t string_index::hash(std::string_view text) const {
         h ^= h >> 32;
     }
     uint64_t tail = 0;
-    for (; i < text.size(); ++i) tail = tail << 8 | (uint8_t) text[i];
+    for (; i < text.size(); ++i) tail = tail << 8 | (uint8_t)text[i];
     h = (h ^ tail) * 0xc4ceb9fe1a85ec53u;
-    return (size_t) (h ^ h >> 29) & (slots_.size() - 1);
+    return (size_t)(h ^ h >> 29) & (slots_.size() - 1);
 }
 
 int32_t string_index::insert(std::string_view text, int32_t id) {
@@ -118,7 +129,7 @@ void merge_index::reserve(size_t n) {
 }
 
 bool merge_index::insert(int32_t left, int32_t right, merge m) {
-    uint64_t key = (uint64_t) (uint32_t) left << 32 | (uint32_t) right;
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     size_t i = home(key);
     for (; slots_[i].key != UINT64_MAX; i = (i + 1) & (slots_.size() - 1))
         if (slots_[i].key == key) return false;
@@ -128,7 +139,7 @@ bool merge_index::insert(int32_t left, int32_t right, merge m) {
 
 const merge_index::merge* merge_index::find(int32_t left, int32_t right) const {
     if (slots_.empty()) return nullptr;
-    uint64_t key = (uint64_t) (uint32_t) left << 32 | (uint32_t) right;
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     for (size_t i = home(key); slots_[i].key != UINT64_MAX; i = (i + 1) & (slots_.size() - 1))
         if (slots_[i].key == key) return &slots_[i].value;
     return nullptr;
@@ -137,7 +148,7 @@ const merge_index::merge* merge_index::find(int32_t left, int32_t right) const {
 void prefix_index::finish() {
     std::sort(entries_.begin(), entries_.end(),
               [](const entry& a, const entry& b) { return a.text != b.text ? a.text < b.text : a.id < b.id; });
-    for (const entry& e : entries_) ++starts_[(uint8_t) e.text[0] + 1];
+    for (const entry& e : entries_) ++starts_[(uint8_t)e.text[0] + 1];
     for (int i = 0; i < 256; ++i) starts_[i + 1] += starts_[i];
 }
 
@@ -145,17 +156,23 @@ duet_status vocabulary::load(const gguf_file& file, error_text& err) {
     std::string_view model;
     DUET_TRY(file.get_string("tokenizer.ggml.model", false, &model, err));
     if (model.empty() && file.find("tokenizer.ggml.tokens"))
-        return fail(err, DUET_ERR_FORMAT, "%s: tokenizer.ggml.model: want the kind of the tokenizer of tokenizer.ggml.tokens, got nothing",
+        return fail(err, DUET_ERR_FORMAT,
+                    "%s: tokenizer.ggml.model: want the kind of the tokenizer of tokenizer.ggml.tokens, got nothing",
                     file.path.c_str());
     if (model.empty() || model == "no_vocab" || model == "none")
-        return fail(err, DUET_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model: the file has no vocabulary", file.path.c_str());
-    if (model == "llama") kind = vocab_kind::spm;
-    else if (model == "gpt2" || model == "gemma4") kind = vocab_kind::bpe;
-    else if (model == "t5") kind = vocab_kind::unigram;
-    else if (model == "bert") kind = vocab_kind::wordpiece;
+        return fail(err, DUET_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model: the file has no vocabulary",
+                    file.path.c_str());
+    if (model == "llama")
+        kind = vocab_kind::spm;
+    else if (model == "gpt2" || model == "gemma4")
+        kind = vocab_kind::bpe;
+    else if (model == "t5")
+        kind = vocab_kind::unigram;
+    else if (model == "bert")
+        kind = vocab_kind::wordpiece;
     else
-        return fail(err, DUET_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model: want llama, gpt2, gemma4, t5 or bert, got %s", file.path.c_str(),
-                    printable(model).c_str());
+        return fail(err, DUET_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model: want llama, gpt2, gemma4, t5 or bert, got %s",
+                    file.path.c_str(), printable(model).c_str());
 
     std::string_view pre_name;
     DUET_TRY(file.get_string("tokenizer.ggml.pre", false, &pre_name, err));
@@ -182,15 +199,19 @@ duet_status vocabulary::load(const gguf_file& file, error_text& err) {
 duet_status vocabulary::load_tokens(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
     DUET_TRY(find_array(file, "tokenizer.ggml.tokens", {DUET_KV_STRING}, "strings", SIZE_MAX, &kv, err));
-    if (!kv) return fail(err, DUET_ERR_FORMAT, "%s: tokenizer.ggml.tokens: want an array of strings, got nothing", file.path.c_str());
+    if (!kv)
+        return fail(err, DUET_ERR_FORMAT, "%s: tokenizer.ggml.tokens: want an array of strings, got nothing",
+                    file.path.c_str());
     if (kv->n_values == 0 || kv->n_values > INT32_MAX)
         return bad_key(file, *kv, err, "want 1 to 2147483647 tokens, got " + std::to_string(kv->n_values));
     for (size_t i = 0; i < kv->strings.size(); ++i) {
         std::string_view text = kv->strings[i];
         if (text.size() > kMaxTokenBytes)
-            return bad_key(file, *kv, err, at_index(i) + "want at most " + std::to_string(kMaxTokenBytes) + " bytes, got " +
-                           std::to_string(text.size()));
-        if (!utf8_valid(text)) return bad_key(file, *kv, err, at_index(i) + "want UTF-8, got \"" + printable(text) + "\"");
+            return bad_key(file, *kv, err,
+                           at_index(i) + "want at most " + std::to_string(kMaxTokenBytes) + " bytes, got " +
+                               std::to_string(text.size()));
+        if (!utf8_valid(text))
+            return bad_key(file, *kv, err, at_index(i) + "want UTF-8, got \"" + printable(text) + "\"");
         max_bytes = std::max(max_bytes, text.size());
     }
     spellings = kv->strings;
@@ -199,27 +220,31 @@ duet_status vocabulary::load_tokens(const gguf_file& file, error_text& err) {
 
 duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
-    DUET_TRY(find_array(file, "tokenizer.ggml.token_type", {DUET_KV_I32, DUET_KV_U32}, "32-bit integers", spellings.size(), &kv, err));
+    DUET_TRY(find_array(file, "tokenizer.ggml.token_type", {DUET_KV_I32, DUET_KV_U32}, "32-bit integers",
+                        spellings.size(), &kv, err));
     types.assign(spellings.size(), kTokenNormal);
     is_from_types_ = kv != nullptr;
     for (size_t i = 0; kv && i < spellings.size(); ++i) {
         int64_t value = -1;
         if (!gguf_file::value_int(*kv, i, &value) || value < kTokenUndefined || value > kTokenByte)
             return bad_key(file, *kv, err, at_index(i) + "want a type from 0 to 6, got " + std::to_string(value));
-        types[i] = (uint8_t) value;
+        types[i] = (uint8_t)value;
     }
 
-    // Equal spellings make text ambiguous; what is marked as unused is not looked up. An empty token matches everywhere.
+    // Equal spellings make text ambiguous; what is marked as unused is not looked up. An empty token matches
+    // everywhere.
     const gguf_kv& tokens = *file.find("tokenizer.ggml.tokens");
     spelled_.reserve(spellings.size());
     for (int pass = 0; pass < 2; ++pass) {
         for (size_t i = 0; i < spellings.size(); ++i) {
             if ((types[i] == kTokenUnused) != (pass == 1)) continue;
-            if (spellings[i].empty() && pass == 0) return bad_key(file, tokens, err, at_index(i) + "want a token, got an empty string");
-            int32_t other = spelled_.insert(spellings[i], (int32_t) i);
+            if (spellings[i].empty() && pass == 0)
+                return bad_key(file, tokens, err, at_index(i) + "want a token, got an empty string");
+            int32_t other = spelled_.insert(spellings[i], (int32_t)i);
             if (other >= 0 && pass == 0)
-                return bad_key(file, tokens, err, at_index(i) + "want different tokens, got \"" + printable(spellings[i]) +
-                               "\" as in entry " + std::to_string(other));
+                return bad_key(file, tokens, err,
+                               at_index(i) + "want different tokens, got \"" + printable(spellings[i]) +
+                                   "\" as in entry " + std::to_string(other));
         }
     }
     return DUET_OK;
@@ -232,17 +257,18 @@ duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
     for (size_t i = 0; kv && i < spellings.size(); ++i) {
         double value = NAN;
         gguf_file::value_float(*kv, i, &value);
-        if (!std::isfinite(value)) return bad_key(file, *kv, err, at_index(i) + "want a finite number, got " + std::to_string(value));
-        scores[i] = (float) value;
+        if (!std::isfinite(value))
+            return bad_key(file, *kv, err, at_index(i) + "want a finite number, got " + std::to_string(value));
+        scores[i] = (float)value;
     }
     float lowest = 0;
-    bool  is_first = true;
+    bool is_first = true;
     for (size_t i = 0; i < spellings.size(); ++i) {
         if (types[i] != kTokenNormal) continue;
         lowest = is_first ? scores[i] : std::min(lowest, scores[i]);
         is_first = false;
     }
-    unk_score = lowest - 10.0f;  // google/sentencepiece:src/unigram_model.cc, kUnkPenalty
+    unk_score = lowest - 10.0f; // google/sentencepiece:src/unigram_model.cc, kUnkPenalty
     return DUET_OK;
 }
 
@@ -253,42 +279,47 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
     auto id_of = [&](std::string_view name) -> int32_t {
         const gguf_kv* kv = file.find(std::string(kPrefix) + std::string(name) + std::string(kId));
         int64_t value = -1;
-        return kv && gguf_file::value_int(*kv, 0, &value) ? (int32_t) value : -1;  // in range: checked below, before this is called
+        return kv && gguf_file::value_int(*kv, 0, &value) ? (int32_t)value
+                                                          : -1; // in range: checked below, before this is called
     };
     for (const gguf_kv& kv : file.kvs) {
         if (!kv.key.starts_with(kPrefix)) continue;
         bool is_list = kv.key.ends_with(kIds) || kv.key == "tokenizer.ggml.suppress_tokens";
         if (!is_list && !kv.key.ends_with(kId)) continue;
         if ((kv.type == DUET_KV_ARRAY) != is_list)
-            return bad_key(file, kv, err, is_list ? "want an array of token ids" : "want one token id, got another kind of value");
+            return bad_key(file, kv, err,
+                           is_list ? "want an array of token ids" : "want one token id, got another kind of value");
         for (uint64_t i = 0; i < kv.n_values; ++i) {
             int64_t value = -1;
             int32_t type = is_list ? kv.array_type : kv.type;
             bool is_whole = type == DUET_KV_U32 || type == DUET_KV_I32 || type == DUET_KV_U64 || type == DUET_KV_I64 ||
                             (!is_list && type != DUET_KV_BOOL);
             if (!is_whole || !gguf_file::value_int(kv, i, &value))
-                return bad_key(file, kv, err, "want a 32-bit or 64-bit integer, got value type " + std::to_string(type));
+                return bad_key(file, kv, err,
+                               "want a 32-bit or 64-bit integer, got value type " + std::to_string(type));
             if (value < 0 || value >= n_tokens())
-                return bad_key(file, kv, err, "want a token id from 0 to " + std::to_string(n_tokens() - 1) + ", got " +
-                               std::to_string(value));
+                return bad_key(file, kv, err,
+                               "want a token id from 0 to " + std::to_string(n_tokens() - 1) + ", got " +
+                                   std::to_string(value));
             std::string_view name = kv.key.substr(kPrefix.size());
             if (name == "eos_token_ids" || name == "eot_token_id" || name == "eom_token_id") ends[value] = 1;
         }
     }
-    bos = id_of("bos"), eos = id_of("eos"), unk = id_of("unknown"), sep = id_of("seperator");  // (sic) in the format
+    bos = id_of("bos"), eos = id_of("eos"), unk = id_of("unknown"), sep = id_of("seperator"); // (sic) in the format
     if (bos < 0) bos = id_of("cls");
 
     bool is_bos_named = bos >= 0, is_eos_named = eos >= 0;
-    auto fall_back = [&](int32_t* id, int32_t usual, token_type type) {  // ids that files of this kind leave out
+    auto fall_back = [&](int32_t* id, int32_t usual, token_type type) { // ids that files of this kind leave out
         bool is_usual = *id < 0 && usual < n_tokens();
         if (is_usual && (is_from_types_ ? types[usual] == type : spellings[usual].starts_with('<'))) *id = usual;
     };
-    if (kind == vocab_kind::spm) fall_back(&bos, 1, kTokenControl), fall_back(&eos, 2, kTokenControl), fall_back(&unk, 0, kTokenUnknown);
+    if (kind == vocab_kind::spm)
+        fall_back(&bos, 1, kTokenControl), fall_back(&eos, 2, kTokenControl), fall_back(&unk, 0, kTokenUnknown);
     if (kind == vocab_kind::unigram) fall_back(&eos, 1, kTokenControl), fall_back(&unk, 2, kTokenUnknown);
     if (kind == vocab_kind::wordpiece) {
         fall_back(&bos, 101, kTokenControl), fall_back(&sep, 102, kTokenControl), fall_back(&unk, 100, kTokenControl);
     }
-    if (!is_from_types_)  // what a file names is no text, even where it says nothing of types
+    if (!is_from_types_) // what a file names is no text, even where it says nothing of types
         for (int32_t id : {bos, eos, sep, unk})
             if (id >= 0) types[id] = id == unk ? kTokenUnknown : kTokenControl;
 
@@ -297,7 +328,13 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
     add_eos = kind == vocab_kind::unigram;
     add_sep = kind == vocab_kind::wordpiece || (flags & kPreAddSep);
     if (add_sep && sep < 0 && kind == vocab_kind::bpe) sep = eos;
-    struct { const char* key; bool* is_on; int32_t id; bool is_named; const char* id_key; } rules[] = {
+    struct {
+        const char* key;
+        bool* is_on;
+        int32_t id;
+        bool is_named;
+        const char* id_key;
+    } rules[] = {
         {"tokenizer.ggml.add_bos_token", &add_bos, bos, is_bos_named, "tokenizer.ggml.bos_token_id"},
         {"tokenizer.ggml.add_eos_token", &add_eos, eos, is_eos_named, "tokenizer.ggml.eos_token_id"},
         {"tokenizer.ggml.add_sep_token", &add_sep, sep, sep >= 0, "tokenizer.ggml.seperator_token_id"},
@@ -305,7 +342,8 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
     for (const auto& rule : rules) {
         const gguf_kv* kv = file.find(rule.key);
         DUET_TRY(file.get_bool(rule.key, false, rule.is_on, err));
-        if (kv && *rule.is_on && !rule.is_named) return bad_key(file, *kv, err, std::string("true, but there is no ") + rule.id_key);
+        if (kv && *rule.is_on && !rule.is_named)
+            return bad_key(file, *kv, err, std::string("true, but there is no ") + rule.id_key);
         if (rule.id < 0) *rule.is_on = false;
     }
     return DUET_OK;
@@ -320,24 +358,28 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         if (types[id] != kTokenByte) continue;
         int byte = byte_of_spelling(spellings[id]);
         if (byte < 0)
-            return bad_key(file, tokens, err, at_index(id) + "of type byte: want <0x00> to <0xFF>, got \"" + printable(spellings[id]) + "\"");
+            return bad_key(file, tokens, err,
+                           at_index(id) + "of type byte: want <0x00> to <0xFF>, got \"" + printable(spellings[id]) +
+                               "\"");
         if (byte_ids[byte] >= 0)
-            return bad_key(file, tokens, err, at_index(id) + "want one token for each byte, got \"" + printable(spellings[id]) +
-                           "\", the same as entry " + std::to_string(byte_ids[byte]));
+            return bad_key(file, tokens, err,
+                           at_index(id) + "want one token for each byte, got \"" + printable(spellings[id]) +
+                               "\", the same as entry " + std::to_string(byte_ids[byte]));
         byte_ids[byte] = id;
         ++n_bytes;
     }
-    if (is_byte_level) {  // every byte is a character of the alphabet; some vocabularies leave out bytes that UTF-8 never has
+    if (is_byte_level) { // every byte is a character of the alphabet; some vocabularies leave out bytes that UTF-8
+                         // never has
         std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
         for (int byte = 0; byte < 256; ++byte) {
             std::string text;
-            utf8_append(&text, byte_level_char((uint8_t) byte));
+            utf8_append(&text, byte_level_char((uint8_t)byte));
             int32_t id = spelled_.find(text);
             if (id >= 0 && types[id] == kTokenNormal) byte_ids[byte] = id;
         }
         return DUET_OK;
     }
-    if (n_bytes == 0 && kind != vocab_kind::wordpiece) {  // files whose types do not say so
+    if (n_bytes == 0 && kind != vocab_kind::wordpiece) { // files whose types do not say so
         for (int byte = 0; byte < 256; ++byte) {
             char text[8];
             snprintf(text, sizeof text, "<0x%02X>", byte);
@@ -348,18 +390,21 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         }
         for (int byte = 0; byte < 256; ++byte) {
             if (byte_ids[byte] < 0) continue;
-            if (n_bytes == 256) types[byte_ids[byte]] = kTokenByte;
-            else byte_ids[byte] = -1;  // only text that looks like byte tokens
+            if (n_bytes == 256)
+                types[byte_ids[byte]] = kTokenByte;
+            else
+                byte_ids[byte] = -1; // only text that looks like byte tokens
         }
         n_bytes = n_bytes == 256 ? 256 : 0;
     }
     has_byte_fallback = n_bytes == 256;
     if (n_bytes > 0 && !has_byte_fallback) {
-        int missing = (int) (std::find(std::begin(byte_ids), std::end(byte_ids), -1) - std::begin(byte_ids));
+        int missing = (int)(std::find(std::begin(byte_ids), std::end(byte_ids), -1) - std::begin(byte_ids));
         char text[8];
         snprintf(text, sizeof text, "<0x%02X>", missing);
-        return bad_key(file, tokens, err, "want a byte token for each of the 256 bytes or for none, got " + std::to_string(n_bytes) +
-                       ", without " + text);
+        return bad_key(file, tokens, err,
+                       "want a byte token for each of the 256 bytes or for none, got " + std::to_string(n_bytes) +
+                           ", without " + text);
     }
     return DUET_OK;
 }
@@ -370,7 +415,8 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
     if (kind != vocab_kind::bpe) return DUET_OK;
     if (!kv) {
         if (pre.flags() & kPreRankById) return DUET_OK;
-        return fail(err, DUET_ERR_FORMAT, "%s: tokenizer.ggml.merges: want an array of strings, got nothing", file.path.c_str());
+        return fail(err, DUET_ERR_FORMAT, "%s: tokenizer.ggml.merges: want an array of strings, got nothing",
+                    file.path.c_str());
     }
     merges.reserve(kv->strings.size());
     std::string merged;
@@ -378,14 +424,20 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
         std::string_view text = kv->strings[i];
         size_t space = text.find(' ', 1);
         if (text.empty() || space == std::string_view::npos || space + 1 == text.size())
-            return bad_key(file, *kv, err, at_index(i) + "want two tokens with a space between, got \"" + printable(text) + "\"");
+            return bad_key(file, *kv, err,
+                           at_index(i) + "want two tokens with a space between, got \"" + printable(text) + "\"");
         std::string_view left = text.substr(0, space), right = text.substr(space + 1);
         merged.assign(left).append(right);
         int32_t left_id = spelled_.find(left), right_id = spelled_.find(right), id = spelled_.find(merged);
         if (left_id < 0 || right_id < 0 || id < 0)
-            return bad_key(file, *kv, err, at_index(i) + "want tokens of tokenizer.ggml.tokens, got \"" + printable(text) + "\": \"" +
-                           printable(left_id < 0 ? left : right_id < 0 ? right : merged) + "\" is none");
-        if (!merges.insert(left_id, right_id, {(uint32_t) i, id}))
+            return bad_key(file, *kv, err,
+                           at_index(i) + "want tokens of tokenizer.ggml.tokens, got \"" + printable(text) + "\": \"" +
+                               printable(left_id < 0    ? left
+                                         : right_id < 0 ? right
+                                                        : merged) +
+                               "\" is none");
+        if (types[id] == kTokenControl) continue; // text must not become one
+        if (!merges.insert(left_id, right_id, {(uint32_t)i, id}))
             return bad_key(file, *kv, err, at_index(i) + "want each pair once, got \"" + printable(text) + "\" again");
     }
     return DUET_OK;
@@ -393,18 +445,29 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
 
 duet_status vocabulary::load_charsmap(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
-    DUET_TRY(find_array(file, "tokenizer.ggml.precompiled_charsmap", {DUET_KV_U8, DUET_KV_I8}, "bytes", SIZE_MAX, &kv, err));
+    DUET_TRY(
+        find_array(file, "tokenizer.ggml.precompiled_charsmap", {DUET_KV_U8, DUET_KV_I8}, "bytes", SIZE_MAX, &kv, err));
     if (!kv || kv->n_values == 0) return DUET_OK;
-    std::string_view blob((const char*) kv->data, kv->n_values);
+    std::string_view blob((const char*)kv->data, kv->n_values);
     uint32_t n_array = 0;
     if (blob.size() >= 4)
-        for (int i = 3; i >= 0; --i) n_array = n_array << 8 | (uint8_t) blob[i];
+        for (int i = 3; i >= 0; --i) n_array = n_array << 8 | (uint8_t)blob[i];
     if (blob.size() < 4 || n_array > blob.size() - 4 || n_array < 4 || n_array % 4 != 0)
-        return bad_key(file, *kv, err, "want 4 bytes of size, an array of that many bytes (a multiple of 4) and strings, got " +
-                       std::to_string(blob.size()) + " bytes with size " + std::to_string(n_array));
-    if (blob.size() == 4 + (size_t) n_array || blob.back() != '\0')
-        return bad_key(file, *kv, err, "want strings that end with a zero byte behind the array, got " +
-                       std::to_string(blob.size() - 4 - n_array) + " bytes that do not");
+        return bad_key(file, *kv, err,
+                       "want 4 bytes of size, an array of that many bytes (a multiple of 4) and strings, got " +
+                           std::to_string(blob.size()) + " bytes with size " + std::to_string(n_array));
+    if (blob.size() == 4 + (size_t)n_array || blob.back() != '\0')
+        return bad_key(file, *kv, err,
+                       "want strings that end with a zero byte behind the array, got " +
+                           std::to_string(blob.size() - 4 - n_array) + " bytes that do not");
+    // One character must not become a book.
+    for (size_t begin = 4 + (size_t)n_array, end; begin < blob.size(); begin = end + 1) {
+        end = blob.find('\0', begin);
+        if (end - begin > kMaxRuleBytes)
+            return bad_key(file, *kv, err,
+                           "want strings of at most " + std::to_string(kMaxRuleBytes) + " bytes, got one of " +
+                               std::to_string(end - begin));
+    }
     if (kind == vocab_kind::unigram) charsmap = blob;
     return DUET_OK;
 }
@@ -414,7 +477,7 @@ duet_status vocabulary::load_options(const gguf_file& file, error_text& err) {
     remove_extra_spaces = kind == vocab_kind::unigram;
     bool is_prefixed = add_space_prefix;
     DUET_TRY(file.get_bool("tokenizer.ggml.add_space_prefix", false, &is_prefixed, err));
-    if (add_space_prefix) add_space_prefix = is_prefixed;  // the other kinds have no such prefix
+    if (add_space_prefix) add_space_prefix = is_prefixed; // the other kinds have no such prefix
     DUET_TRY(file.get_bool("tokenizer.ggml.remove_extra_whitespaces", false, &remove_extra_spaces, err));
     DUET_TRY(file.get_bool("tokenizer.ggml.normalizer.lowercase", false, &to_lower, err));
     strip_accents = to_lower;
@@ -424,8 +487,10 @@ duet_status vocabulary::load_options(const gguf_file& file, error_text& err) {
 void vocabulary::find_ends() {
     for (std::string_view text : kEndSpellings) {
         int32_t id = spelled_.find(text);
-        if (id < 0 || (types[id] != kTokenControl && types[id] != kTokenUserDefined)) continue;
-        // A user's text must not end a turn by spelling its token, whatever type a careless converter gave it.
+        // A user's text must not end a turn by spelling its token, whatever type a careless converter gave it; but
+        // </s> is also a tag of HTML, which some vocabularies define as such.
+        bool is_careless = id >= 0 && types[id] == kTokenUserDefined && text != "</s>";
+        if (id < 0 || (types[id] != kTokenControl && !is_careless)) continue;
         types[id] = kTokenControl;
         ends[id] = 1;
     }
@@ -436,7 +501,7 @@ void vocabulary::find_ends() {
     auto forget = [&](std::string_view text) {
         if (has(text)) ends[spelled_.find(text)] = 0;
     };
-    // Where a turn has parts, <|end|> closes a part; Gemma 4's </s> is a tag of HTML.
+    // Where a turn has parts, <|end|> closes a part; Gemma 4's </s> is such a tag, too.
     if ((has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>"))) forget("<|end|>");
     if (has("<|tool_response>")) forget("</s>");
     if (eos >= 0) ends[eos] = 1;
@@ -450,13 +515,15 @@ void vocabulary::make_pieces() {
         std::string_view text = spellings[id];
         if (is_special(id)) continue;
         if (types[id] == kTokenByte) {
-            pieces += (char) byte_of_spelling(text);
+            pieces += (char)byte_of_spelling(text);
         } else if (is_byte_level && types[id] != kTokenUserDefined) {
             int n_bytes;
             for (size_t pos = 0; pos < text.size(); pos += n_bytes) {
                 int byte = byte_level_byte(utf8_decode(text, pos, &n_bytes));
-                if (byte >= 0) pieces += (char) byte;
-                else pieces += text.substr(pos, n_bytes);
+                if (byte >= 0)
+                    pieces += (char)byte;
+                else
+                    pieces += text.substr(pos, n_bytes);
             }
         } else if (is_byte_level) {
             pieces += text;
@@ -483,9 +550,12 @@ void vocabulary::make_indices() {
         std::string_view plain = type == kTokenUserDefined ? piece(id) : spellings[id];
         if (type == kTokenUserDefined && !plain.empty()) user_defined.add(plain, id);
         if ((type == kTokenUserDefined || is_special(id)) && !plain.empty()) all_special.add(plain, id);
-        if (is_byte_level && is_text) index.insert(piece(id), id);
-        else if (kind == vocab_kind::spm && type == kTokenUnused && !spellings[id].empty()) index.insert(spellings[id], id);
-        else if (!is_byte_level && is_text) index.insert(spellings[id], id);
+        if (is_byte_level && is_text)
+            index.insert(piece(id), id);
+        else if (kind == vocab_kind::spm && type == kTokenUnused && !spellings[id].empty())
+            index.insert(spellings[id], id);
+        else if (!is_byte_level && is_text)
+            index.insert(spellings[id], id);
         if ((kind == vocab_kind::unigram || kind == vocab_kind::wordpiece) && is_text) words.add(spellings[id], id);
     }
     user_defined.finish();
@@ -493,4 +563,4 @@ void vocabulary::make_indices() {
     words.finish();
 }
 
-}  // namespace duet
+} // namespace duet

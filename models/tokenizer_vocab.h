@@ -1,6 +1,7 @@
-// models/tokenizer_vocab.h: the vocabulary of a file, checked and indexed, and what each algorithm makes of a stretch of text.
-// Owns: every rule a tokenizer's metadata has to keep. Must not know: models, chat templates, the public header's handles.
-// Main path: models/tokenizer.cpp -> [models/tokenizer_vocab] -> models/tokenizer_bpe.cpp, tokenizer_unigram.cpp, tokenizer_wordpiece.cpp
+// models/tokenizer_vocab.h: the vocabulary of a file, checked and indexed, and what each algorithm makes of a stretch
+// of text. Owns: every rule a tokenizer's metadata has to keep. Must not know: models, chat templates, the public
+// header's handles. Main path: models/tokenizer.cpp -> [models/tokenizer_vocab] -> models/tokenizer_bpe.cpp,
+// tokenizer_unigram.cpp, tokenizer_wordpiece.cpp
 #pragma once
 #include "gguf.h"
 #include "pretokenizer.h"
@@ -11,40 +12,51 @@ namespace duet {
 
 enum class vocab_kind { spm, bpe, unigram, wordpiece };
 
-enum token_type : uint8_t {  // values of tokenizer.ggml.token_type
-    kTokenUndefined = 0, kTokenNormal, kTokenUnknown, kTokenControl, kTokenUserDefined, kTokenUnused, kTokenByte,
+// Values of tokenizer.ggml.token_type.
+// clang-format off
+enum token_type : uint8_t {
+    kTokenUndefined, kTokenNormal, kTokenUnknown, kTokenControl, kTokenUserDefined, kTokenUnused, kTokenByte
 };
+// clang-format on
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, how SPM and unigram tokens spell a space
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81"; // U+2581, how SPM and unigram tokens spell a space
 
 // Text -> id. Open addressing over views that must outlive it.
 class string_index {
   public:
-    void    reserve(size_t n);
-    int32_t insert(std::string_view text, int32_t id);  // returns the id that is there already, or -1
-    int32_t find(std::string_view text) const;          // -1: none
+    void reserve(size_t n);
+    int32_t insert(std::string_view text, int32_t id); // returns the id that is there already, or -1
+    int32_t find(std::string_view text) const;         // -1: none
 
   private:
-    struct slot { std::string_view text; int32_t id = -1; };
+    struct slot {
+        std::string_view text;
+        int32_t id = -1;
+    };
     size_t hash(std::string_view text) const;
-    std::vector<slot> slots_;  // a power of two, at most half full
-    uint64_t          seed_ = 0;
+    std::vector<slot> slots_; // a power of two, at most half full
+    uint64_t seed_ = 0;
 };
 
 // (left id, right id) -> rank and id of what they merge to.
 class merge_index {
   public:
-    struct merge { uint32_t rank; int32_t id; };
-    void         reserve(size_t n);
-    bool         insert(int32_t left, int32_t right, merge m);  // false: the pair is there already
+    struct merge {
+        uint32_t rank;
+        int32_t id;
+    };
+    void reserve(size_t n);
+    bool insert(int32_t left, int32_t right, merge m); // false: the pair is there already
     const merge* find(int32_t left, int32_t right) const;
-    bool         is_empty() const { return slots_.empty(); }
 
   private:
-    struct slot { uint64_t key = UINT64_MAX; merge value{}; };
-    size_t home(uint64_t key) const { return (size_t) ((key * 0x9e3779b97f4a7c15u) >> shift_); }
+    struct slot {
+        uint64_t key = UINT64_MAX;
+        merge value{};
+    };
+    size_t home(uint64_t key) const { return (size_t)((key * 0x9e3779b97f4a7c15u) >> shift_); }
     std::vector<slot> slots_;
-    int               shift_ = 63;
+    int shift_ = 63;
 };
 
 // All entries that a text begins with, found by narrowing a range of the sorted entries byte by byte.
@@ -53,35 +65,39 @@ class prefix_index {
     void add(std::string_view text, int32_t id) { entries_.push_back({text, id}); }
     void finish();
     bool is_empty() const { return entries_.empty(); }
-    bool may_begin(char byte) const { return starts_[(uint8_t) byte] != starts_[(uint8_t) byte + 1]; }
+    bool may_begin(char byte) const { return starts_[(uint8_t)byte] != starts_[(uint8_t)byte + 1]; }
 
     // Calls found(n_bytes, id) for every entry that is a prefix of text, shortest first.
-    template <class Found>
-    void prefixes(std::string_view text, Found&& found) const {
+    template <class Found> void prefixes(std::string_view text, Found&& found) const {
         if (text.empty() || entries_.empty()) return;
-        uint32_t low = starts_[(uint8_t) text[0]], high = starts_[(uint8_t) text[0] + 1];
+        uint32_t low = starts_[(uint8_t)text[0]], high = starts_[(uint8_t)text[0] + 1];
         for (size_t n = 1; low < high; ++n) {
             for (; low < high && entries_[low].text.size() == n; ++low) found(n, entries_[low].id);
             if (n == text.size() || low == high) return;
-            low = bound(low, high, n, (uint8_t) text[n], false);
-            high = bound(low, high, n, (uint8_t) text[n], true);
+            low = bound(low, high, n, (uint8_t)text[n], false);
+            high = bound(low, high, n, (uint8_t)text[n], true);
         }
     }
 
   private:
-    struct entry { std::string_view text; int32_t id; };
+    struct entry {
+        std::string_view text;
+        int32_t id;
+    };
     // First entry of [low, high) whose byte n is at least (above: more than) the byte.
     uint32_t bound(uint32_t low, uint32_t high, size_t n, uint8_t byte, bool is_above) const {
         while (low < high) {
             uint32_t middle = low + (high - low) / 2;
-            uint8_t at = (uint8_t) entries_[middle].text[n];
-            if (is_above ? at <= byte : at < byte) low = middle + 1;
-            else high = middle;
+            uint8_t at = (uint8_t)entries_[middle].text[n];
+            if (is_above ? at <= byte : at < byte)
+                low = middle + 1;
+            else
+                high = middle;
         }
         return low;
     }
     std::vector<entry> entries_;
-    uint32_t           starts_[257] = {};
+    uint32_t starts_[257] = {};
 };
 
 struct vocabulary {
@@ -93,34 +109,34 @@ struct vocabulary {
     void encode_unigram(std::string_view text, bool is_prefixed, std::vector<int32_t>* ids) const;
     void encode_wordpiece(std::string_view text, std::vector<int32_t>* ids) const;
 
-    int32_t          n_tokens() const { return (int32_t) spellings.size(); }
+    int32_t n_tokens() const { return (int32_t)spellings.size(); }
     std::string_view piece(int32_t id) const {
         return std::string_view(pieces).substr(piece_starts[id], piece_starts[id + 1] - piece_starts[id]);
     }
     bool is_special(int32_t id) const { return types[id] == kTokenControl || types[id] == kTokenUnknown; }
 
-    vocab_kind                    kind = vocab_kind::spm;
+    vocab_kind kind = vocab_kind::spm;
     std::vector<std::string_view> spellings;
-    std::vector<uint8_t>          types;         // token_type
-    std::vector<float>            scores;        // spm, unigram
-    std::vector<uint8_t>          ends;          // 1: ends a generation
-    std::string                   pieces;        // bytes of all tokens
-    std::vector<size_t>           piece_starts;  // n_tokens + 1
-    int32_t byte_ids[256];                       // the token of each byte, -1: none
-    bool    has_byte_fallback = false;           // spm, unigram, raw bpe: all 256 byte tokens are there
+    std::vector<uint8_t> types;       // token_type
+    std::vector<float> scores;        // spm, unigram
+    std::vector<uint8_t> ends;        // 1: ends a generation
+    std::string pieces;               // bytes of all tokens
+    std::vector<size_t> piece_starts; // n_tokens + 1
+    int32_t byte_ids[256];            // the token of each byte, -1: none
+    bool has_byte_fallback = false;   // spm, unigram, raw bpe: all 256 byte tokens are there
     int32_t bos = -1, eos = -1, unk = -1, sep = -1;
-    bool    add_bos = false, add_eos = false, add_sep = false;
-    bool    add_space_prefix = false, remove_extra_spaces = false;
-    bool    to_lower = true, strip_accents = true;  // wordpiece
+    bool add_bos = false, add_eos = false, add_sep = false;
+    bool add_space_prefix = false, remove_extra_spaces = false;
+    bool to_lower = true, strip_accents = true; // wordpiece
 
-    string_index     index;    // what text merges to: bpe by bytes, spm by spelling
-    merge_index      merges;   // bpe
-    pretokenizer     pre;      // bpe
-    prefix_index     words;    // unigram, wordpiece
-    prefix_index     user_defined, all_special;  // matched in text first; without and with control tokens
+    string_index index;                     // what text merges to: bpe by bytes, spm by spelling
+    merge_index merges;                     // bpe
+    pretokenizer pre;                       // bpe
+    prefix_index words;                     // unigram, wordpiece
+    prefix_index user_defined, all_special; // matched in text first; without and with control tokens
     std::string_view charsmap; // unigram: u32 size, double array of that many bytes, strings that end with NUL
-    float            unk_score = 0;
-    size_t           max_bytes = 0;  // of a token
+    float unk_score = 0;
+    size_t max_bytes = 0; // of a token
 
   private:
     duet_status load_tokens(const gguf_file& file, error_text& err);
@@ -131,19 +147,19 @@ struct vocabulary {
     duet_status load_merges(const gguf_file& file, error_text& err);
     duet_status load_charsmap(const gguf_file& file, error_text& err);
     duet_status load_options(const gguf_file& file, error_text& err);
-    void        find_ends();
-    void        make_pieces();
-    void        make_indices();
-    void        merge_pieces(std::string_view text, std::vector<int32_t>* ids) const;
+    void find_ends();
+    void make_pieces();
+    void make_indices();
+    void merge_pieces(std::string_view text, std::vector<int32_t>* ids) const;
     std::string normalized(std::string_view text, bool is_prefixed) const;
-    void        append_unknown(std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const;
+    void append_unknown(std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const;
 
-    string_index spelled_;  // every token by its spelling; the lowest id of equal ones
-    bool         is_from_types_ = false;
+    string_index spelled_; // every token by its spelling; the lowest id of equal ones
+    bool is_from_types_ = false;
 };
 
 // The byte-level alphabet of GPT-2: each byte has a printable character.
 uint32_t byte_level_char(uint8_t byte);
-int      byte_level_byte(uint32_t code_point);  // -1: not of the alphabet
+int byte_level_byte(uint32_t code_point); // -1: not of the alphabet
 
-}  // namespace duet
+} // namespace duet

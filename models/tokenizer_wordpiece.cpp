@@ -2,15 +2,16 @@
 // Owns: WordPiece and its normalization. Must not know: special tokens.
 // Main path: models/tokenizer.cpp -> [models/tokenizer_wordpiece.cpp] -> models/tokenizer_vocab.h
 //
-// Algorithms: google-research/bert:tokenization.py; huggingface/tokenizers:tokenizers/src/normalizers/bert.rs, models/wordpiece. In GGUF the
-// first token of a word begins with U+2581, and those that go on a word have lost their ##.
+// Algorithms: google-research/bert:tokenization.py; huggingface/tokenizers:tokenizers/src/normalizers/bert.rs,
+// models/wordpiece. In GGUF the first token of a word begins with U+2581, and those that go on a word have lost their
+// ##.
 #include "tokenizer_vocab.h"
 #include "unicode.h"
 
 namespace duet {
 namespace {
 
-constexpr size_t kMaxWordChars = 100;  // longer words are unknown (max_input_chars_per_word)
+constexpr size_t kMaxWordChars = 100; // longer words are unknown (max_input_chars_per_word)
 
 bool is_wordpiece_cjk(uint32_t cp) {
     return (cp >= 0x4e00 && cp <= 0x9fff) || (cp >= 0x3400 && cp <= 0x4dbf) || (cp >= 0x20000 && cp <= 0x2a6df) ||
@@ -19,11 +20,12 @@ bool is_wordpiece_cjk(uint32_t cp) {
 }
 
 bool is_wordpiece_punctuation(uint32_t cp, uint32_t bits) {
-    bool is_ascii = (cp >= 33 && cp <= 47) || (cp >= 58 && cp <= 64) || (cp >= 91 && cp <= 96) || (cp >= 123 && cp <= 126);
+    bool is_ascii =
+        (cp >= 33 && cp <= 47) || (cp >= 58 && cp <= 64) || (cp >= 91 && cp <= 96) || (cp >= 123 && cp <= 126);
     return is_ascii || (bits & kUniP);
 }
 
-}  // namespace
+} // namespace
 
 void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* ids) const {
     std::string word(kSpaceMark);
@@ -57,13 +59,14 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
     std::string decomposed = strip_accents ? unicode_nfd(raw) : std::string();
     std::string_view text = strip_accents ? std::string_view(decomposed) : raw;
     int n_bytes;
-    for (size_t pos = 0; pos < text.size(); pos += (size_t) n_bytes) {
+    for (size_t pos = 0; pos < text.size(); pos += (size_t)n_bytes) {
         uint32_t cp = utf8_decode(text, pos, &n_bytes);
         uint32_t bits = unicode_bits(cp);
         bool is_space = cp == '\t' || cp == '\n' || cp == '\r' || ((bits & kUniSpace) && !(bits & kUniCc));
         if (is_space) {
             end_word();
-        } else if (cp == kInvalidByte || cp == 0xfffd || (bits & (kUniCc | kUniCf | kUniCo)) || (strip_accents && (bits & kUniMn))) {
+        } else if (cp == kInvalidByte || cp == 0xfffd || (bits & (kUniCc | kUniCf | kUniCo)) ||
+                   (strip_accents && (bits & kUniMn))) {
             continue;
         } else if (is_wordpiece_cjk(cp) || is_wordpiece_punctuation(cp, bits)) {
             end_word();
@@ -71,7 +74,7 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
             end_word();
         } else if (to_lower) {
             put(unicode_lower(cp));
-            if (cp == 0x130) put(0x307);  // the one letter whose lower case is two characters
+            if (cp == 0x130) put(0x307); // the one letter whose lower case is two characters
         } else {
             put(cp);
         }
@@ -79,4 +82,4 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
     end_word();
 }
 
-}  // namespace duet
+} // namespace duet

@@ -10,10 +10,20 @@
 namespace duet {
 namespace {
 
-struct code_range    { uint32_t first, last; };
-struct class_range   { uint32_t first, last; uint8_t value; };
-struct lower_range   { uint32_t first, last; int32_t step, delta; };
-struct decomposition { uint32_t code_point, first, second; };
+struct code_range {
+    uint32_t first, last;
+};
+struct class_range {
+    uint32_t first, last;
+    uint8_t value;
+};
+struct lower_range {
+    uint32_t first, last;
+    int32_t step, delta;
+};
+struct decomposition {
+    uint32_t code_point, first, second;
+};
 
 #include "unicode_data.inc"
 
@@ -29,15 +39,16 @@ constexpr std::array<uint8_t, kDirect> kDirectCategories = [] {
     return out;
 }();
 
-template <class Range, size_t kCount>
-const Range* find_range(const Range (&table)[kCount], uint32_t cp) {
-    const Range* range = std::upper_bound(table, table + kCount, cp, [](uint32_t c, const Range& r) { return c < r.first; });
+template <class Range, size_t kCount> const Range* find_range(const Range (&table)[kCount], uint32_t cp) {
+    const Range* range =
+        std::upper_bound(table, table + kCount, cp, [](uint32_t c, const Range& r) { return c < r.first; });
     return range != table && cp <= range[-1].last ? range - 1 : nullptr;
 }
 
 bool is_white_space(uint32_t cp) {
-    return (cp >= 9 && cp <= 13) || cp == ' ' || cp == 0x85 || cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) ||
-           cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
+    return (cp >= 9 && cp <= 13) || cp == ' ' || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
+           (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f ||
+           cp == 0x3000;
 }
 
 constexpr uint32_t kHangulS = 0xac00, kHangulL = 0x1100, kHangulV = 0x1161, kHangulT = 0x11a7;
@@ -46,7 +57,7 @@ constexpr uint32_t kHangulLs = 19, kHangulVs = 21, kHangulTs = 28;
 // A character of a text being normalized: its code point (or kInvalidByte + the byte) and combining class.
 struct normal_char {
     uint32_t cp;
-    uint8_t  combining;
+    uint8_t combining;
 };
 
 uint8_t combining_class(uint32_t cp) {
@@ -67,8 +78,10 @@ void append_decomposed(std::vector<normal_char>* out, uint32_t cp) {
     int n_seconds = 0;
     for (;;) {
         const decomposition* end = std::end(kDecompositions);
-        const decomposition* row = cp < 0xc0 ? end : std::lower_bound(kDecompositions, end, cp,
-            [](const decomposition& d, uint32_t c) { return d.code_point < c; });
+        const decomposition* row =
+            cp < 0xc0 ? end : std::lower_bound(kDecompositions, end, cp, [](const decomposition& d, uint32_t c) {
+                return d.code_point < c;
+            });
         if (row == end || row->code_point != cp || n_seconds == 8) break;
         if (row->second) seconds[n_seconds++] = row->second;
         cp = row->first;
@@ -86,11 +99,13 @@ std::vector<normal_char> decomposed(std::string_view text) {
     for (size_t pos = 0; pos < text.size();) {
         int n_bytes;
         uint32_t cp = utf8_decode(text, pos, &n_bytes);
-        if (cp == kInvalidByte) out.push_back({kInvalidByte + (uint8_t) text[pos], 0});
-        else append_decomposed(&out, cp);
+        if (cp == kInvalidByte)
+            out.push_back({kInvalidByte + (uint8_t)text[pos], 0});
+        else
+            append_decomposed(&out, cp);
         pos += n_bytes;
     }
-    for (size_t i = 0; i < out.size();) {  // marks between starters in order of their class
+    for (size_t i = 0; i < out.size();) { // marks between starters in order of their class
         size_t end = i;
         while (end < out.size() && out[end].combining) ++end;
         std::stable_sort(out.begin() + i, out.begin() + end,
@@ -104,7 +119,8 @@ std::vector<normal_char> decomposed(std::string_view text) {
 uint32_t composed_pair(uint32_t a, uint32_t b) {
     if (a - kHangulL < kHangulLs && b - kHangulV < kHangulVs)
         return kHangulS + ((a - kHangulL) * kHangulVs + (b - kHangulV)) * kHangulTs;
-    if (a - kHangulS < kHangulLs * kHangulVs * kHangulTs && (a - kHangulS) % kHangulTs == 0 && b - kHangulT - 1 < kHangulTs - 1)
+    if (a - kHangulS < kHangulLs * kHangulVs * kHangulTs && (a - kHangulS) % kHangulTs == 0 &&
+        b - kHangulT - 1 < kHangulTs - 1)
         return a + (b - kHangulT);
     auto less = [](uint16_t i, const std::pair<uint32_t, uint32_t>& key) {
         const decomposition& d = kDecompositions[i];
@@ -120,16 +136,18 @@ std::string encoded(const std::vector<normal_char>& chars) {
     std::string out;
     out.reserve(chars.size());
     for (normal_char c : chars) {
-        if (c.cp >= kInvalidByte) out += (char) (c.cp - kInvalidByte);
-        else utf8_append(&out, c.cp);
+        if (c.cp >= kInvalidByte)
+            out += (char)(c.cp - kInvalidByte);
+        else
+            utf8_append(&out, c.cp);
     }
     return out;
 }
 
-}  // namespace
+} // namespace
 
 uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes) {
-    const uint8_t* p = (const uint8_t*) text.data() + pos;
+    const uint8_t* p = (const uint8_t*)text.data() + pos;
     size_t n_left = text.size() - pos;
     *n_bytes = 1;
     if (p[0] < 0x80) return p[0];
@@ -155,19 +173,19 @@ uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes) {
 
 void utf8_append(std::string* out, uint32_t cp) {
     if (cp < 0x80) {
-        *out += (char) cp;
+        *out += (char)cp;
     } else if (cp < 0x800) {
-        *out += (char) (0xc0 | cp >> 6);
-        *out += (char) (0x80 | (cp & 0x3f));
+        *out += (char)(0xc0 | cp >> 6);
+        *out += (char)(0x80 | (cp & 0x3f));
     } else if (cp < 0x10000) {
-        *out += (char) (0xe0 | cp >> 12);
-        *out += (char) (0x80 | (cp >> 6 & 0x3f));
-        *out += (char) (0x80 | (cp & 0x3f));
+        *out += (char)(0xe0 | cp >> 12);
+        *out += (char)(0x80 | (cp >> 6 & 0x3f));
+        *out += (char)(0x80 | (cp & 0x3f));
     } else {
-        *out += (char) (0xf0 | cp >> 18);
-        *out += (char) (0x80 | (cp >> 12 & 0x3f));
-        *out += (char) (0x80 | (cp >> 6 & 0x3f));
-        *out += (char) (0x80 | (cp & 0x3f));
+        *out += (char)(0xf0 | cp >> 18);
+        *out += (char)(0x80 | (cp >> 12 & 0x3f));
+        *out += (char)(0x80 | (cp >> 6 & 0x3f));
+        *out += (char)(0x80 | (cp & 0x3f));
     }
 }
 
@@ -179,31 +197,32 @@ bool utf8_valid(std::string_view text) {
 }
 
 uint32_t unicode_bits(uint32_t cp) {
-    if (cp < kDirect) return 1u << kDirectCategories[cp] | (is_white_space(cp) ? (uint32_t) kUniSpace : 0u);
+    if (cp < kDirect) return 1u << kDirectCategories[cp] | (is_white_space(cp) ? (uint32_t)kUniSpace : 0u);
     if (cp >= kInvalidByte) return kUniCn;
     const uint32_t* run = std::upper_bound(kCategoryRuns, std::end(kCategoryRuns), cp << 5 | 31);
-    uint32_t bits = 1u << (run[-1] & 31) | (cp == 0x3000 ? (uint32_t) kUniSpace : 0u);
-    return bits | (find_range(kHanRanges, cp) ? (uint32_t) kUniHan : 0u);
+    uint32_t bits = 1u << (run[-1] & 31) | (cp == 0x3000 ? (uint32_t)kUniSpace : 0u);
+    return bits | (find_range(kHanRanges, cp) ? (uint32_t)kUniHan : 0u);
 }
 
 uint32_t unicode_lower(uint32_t cp) {
     if (cp < 0x80) return cp >= 'A' && cp <= 'Z' ? cp + 32 : cp;
     const lower_range* range = find_range(kLowerRanges, cp);
-    return range && (cp - range->first) % (uint32_t) range->step == 0 ? cp + (uint32_t) range->delta : cp;
+    return range && (cp - range->first) % (uint32_t)range->step == 0 ? cp + (uint32_t)range->delta : cp;
 }
 
 std::string unicode_nfd(std::string_view text) { return encoded(decomposed(text)); }
 
 std::string unicode_nfc(std::string_view text) {
-    // Nothing below U+0300 composes with what follows it or decomposes into other than itself again: most texts end here.
+    // Nothing below U+0300 composes with what follows it or decomposes into other than itself again: most texts end
+    // here.
     bool is_plain = true;
-    for (size_t i = 0; i < text.size() && is_plain; ++i) is_plain = (uint8_t) text[i] < 0xcc;
+    for (size_t i = 0; i < text.size() && is_plain; ++i) is_plain = (uint8_t)text[i] < 0xcc;
     if (is_plain) return std::string(text);
 
     std::vector<normal_char> chars = decomposed(text);
     size_t n_out = 0;
-    size_t starter = SIZE_MAX;  // index of the last starter written
-    uint8_t last_class = 0;     // class of the last character written after it
+    size_t starter = SIZE_MAX; // index of the last starter written
+    uint8_t last_class = 0;    // class of the last character written after it
     for (size_t i = 0; i < chars.size(); ++i) {
         normal_char c = chars[i];
         bool is_blocked = n_out != starter + 1 && (last_class >= c.combining);
@@ -220,4 +239,4 @@ std::string unicode_nfc(std::string_view text) {
     return encoded(chars);
 }
 
-}  // namespace duet
+} // namespace duet

@@ -9,31 +9,32 @@
 namespace duet {
 
 // A bit for each general category, in the order of unicode_data.py, and two properties tokenizers ask for.
+// clang-format off
 enum unicode_bit : uint32_t {
     kUniLu = 1u << 0, kUniLl = 1u << 1, kUniLt = 1u << 2, kUniLm = 1u << 3, kUniLo = 1u << 4, kUniL = 0x1fu,
-    kUniMn = 1u << 5, kUniMc = 1u << 6, kUniMe = 1u << 7, kUniM = 0xe0u,
-    kUniNd = 1u << 8, kUniNl = 1u << 9, kUniNo = 1u << 10, kUniN = 0x700u,
-    kUniPc = 1u << 11, kUniPd = 1u << 12, kUniP = 0x3f800u,
-    kUniSm = 1u << 18, kUniSc = 1u << 19, kUniSk = 1u << 20, kUniSo = 1u << 21, kUniS = 0x3c0000u,
-    kUniZs = 1u << 22, kUniZ = 0x1c00000u,
-    kUniCc = 1u << 25, kUniCf = 1u << 26, kUniCs = 1u << 27, kUniCo = 1u << 28, kUniCn = 1u << 29, kUniC = 0x3e000000u,
-    kUniHan = 1u << 30,    // script Han
-    kUniSpace = 1u << 31,  // White_Space
+    kUniMn = 1u << 5, kUniM = 0xe0u,
+    kUniNd = 1u << 8, kUniN = 0x700u,
+    kUniPc = 1u << 11, kUniP = 0x3f800u,
+    kUniS = 0x3c0000u,
+    kUniCc = 1u << 25, kUniCf = 1u << 26, kUniCo = 1u << 28, kUniCn = 1u << 29,
+    kUniHan = 1u << 30,   // script Han
+    kUniSpace = 1u << 31, // White_Space
 };
+// clang-format on
 
 // What stands for a byte that is no valid UTF-8: larger than any code point, of category Cn, never equal to one.
 constexpr uint32_t kInvalidByte = 0x110000;
 
 // Decodes the character at text[pos], pos < text.size(), and returns its code point, or kInvalidByte with *n_bytes = 1.
 uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes);
-void     utf8_append(std::string* out, uint32_t code_point);
-bool     utf8_valid(std::string_view text);
+void utf8_append(std::string* out, uint32_t code_point);
+bool utf8_valid(std::string_view text);
 
 uint32_t unicode_bits(uint32_t code_point);
-uint32_t unicode_lower(uint32_t code_point);  // simple mapping
+uint32_t unicode_lower(uint32_t code_point); // simple mapping
 
 // Canonical normal forms; invalid bytes stay as they are.
 std::string unicode_nfc(std::string_view text);
 std::string unicode_nfd(std::string_view text);
 
-}  // namespace duet
+} // namespace duet

@@ -670,6 +670,10 @@ std::vector<vocab_case> hostile_vocabularies() {
           map.substr(0, map.size() - 1), map.substr(0, 4 + 2048), std::string("\x05\0\0\0aaaaaa\0", 11)})
         add("charsmap", unigram_file().set("tokenizer.ggml.precompiled_charsmap", raw_array(0, blob.size(), blob)),
             "charsmap");
+    add("charsmap of long strings",
+        unigram_file().set("tokenizer.ggml.precompiled_charsmap",
+                           raw_array(0, map.size() + 300, map + std::string(299, 'x') + '\0')),
+        "256 bytes");
     add("charsmap of numbers", unigram_file().set("tokenizer.ggml.precompiled_charsmap", raw_i32s({1, 2, 3})),
         "charsmap");
     return out;
@@ -698,6 +702,12 @@ TEST_CASE("tokenizer: odd vocabularies that are valid") {
     vocab_under_test no_merges(bpe_file({}));
     REQUIRE_MESSAGE(no_merges.status == DUET_OK, no_merges.err.text);
     CHECK(no_merges.ids("ab") == id_list{'a', 'b'});
+    raw_gguf f = bpe_file({"a b", "ab c"}); // merges that lead to a control token are not followed
+    std::vector<int32_t> types(264, 1);
+    types[257] = 3;
+    vocab_under_test guarded(f.set(kTypes, raw_i32s(types)));
+    REQUIRE_MESSAGE(guarded.status == DUET_OK, guarded.err.text);
+    CHECK(guarded.ids("abc") == id_list{guarded.id("ab"), 'c'});
     vocab_under_test no_pre(bpe_file(kSomeMerges).erase("tokenizer.ggml.pre"));
     CHECK_MESSAGE(no_pre.status == DUET_OK, no_pre.err.text);
     // Units of a charsmap may point anywhere: reading stays inside.
