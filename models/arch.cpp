@@ -32,6 +32,15 @@ bool is_ignored(std::string_view name) {
     return name.ends_with(".attn_rot_embd") || name.ends_with(".attn.rotary_emb.inv_freq") || name.ends_with(".rope_freqs.weight");
 }
 
+// blk.N of a tensor's name; -1: none.
+int32_t block_of_tensor(std::string_view name) {
+    if (!name.starts_with("blk.")) return -1;
+    int32_t n = 0;
+    size_t i = 4;
+    for (; i < name.size() && name[i] >= '0' && name[i] <= '9' && i < 8; i++) n = n * 10 + (name[i] - '0');
+    return i > 4 && i < name.size() && name[i] == '.' ? n : -1;
+}
+
 std::string shape_text(int64_t a, int64_t b, int64_t c) {
     std::string s = "(" + std::to_string(a);
     if (b != 1 || c != 1) s += ", " + std::to_string(b);
@@ -78,22 +87,35 @@ std::string_view graph_builder::string(const char* suffix, std::string_view fall
     return status == DUET_OK ? value : fallback;
 }
 
-bool graph_builder::read_common(const char* eps_key) {
+std::vector<uint32_t> graph_builder::per_layer(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max) {
+    std::vector<uint32_t> values((size_t)hp.n_blocks, fallback);
+    if (status == DUET_OK) status = file.get_u32_per_layer(key(suffix), required, (uint32_t)hp.n_blocks, min, max, &values, err);
+    return values;
+}
+
+bool graph_builder::want_divisor(const char* suffix, int64_t part, int64_t whole) {
+    if (status == DUET_OK && (part < 1 || whole % part != 0))
+        fail_with(DUET_ERR_FORMAT, key(suffix) + ": want a divisor of " + std::to_string(whole) + ", got " + std::to_string(part));
+    return status == DUET_OK;
+}
+
+bool graph_builder::read_common(const common_keys& keys) {
     constexpr uint32_t kMaxLayers = 512, kMaxDim = 1u << 20, kMaxHeads = 1u << 14, kMaxHeadDim = 4096, kMaxCtx = 1u << 30;
-    hp.n_layers = (int32_t)u32("block_count", true, 1, 1, kMaxLayers);
+    hp.n_blocks = (int32_t)u32("block_count", true, 1, 1, kMaxLayers);
+    hp.n_layers = hp.n_blocks - (int32_t)u32("nextn_predict_layers", false, 0, 0, (uint32_t)hp.n_blocks - 1);
     hp.dim = (int32_t)u32("embedding_length", true, 1, 1, kMaxDim);
     hp.n_ctx_train = (int32_t)u32("context_length", true, 1, 1, kMaxCtx);
     if (status != DUET_OK) return false;
-    const uint32_t n = (uint32_t)hp.n_layers;
+    const uint32_t n = (uint32_t)hp.n_blocks;
     status = file.get_u32_per_layer(key("attention.head_count"), true, n, 1, kMaxHeads, &hp.n_heads, err);
     if (status != DUET_OK) return false;
     hp.n_kv_heads = hp.n_heads;
-    status = file.get_u32_per_layer(key("attention.head_count_kv"), false, n, 1, kMaxHeads, &hp.n_kv_heads, err);
+    status = file.get_u32_per_layer(key("attention.head_count_kv"), false, n, keys.min_kv_heads, kMaxHeads, &hp.n_kv_heads, err);
     if (status == DUET_OK)
-        status = file.get_u32_per_layer(key("feed_forward_length"), false, n, 1, 1u << 24, &hp.hidden_dim, err);
+        status = file.get_u32_per_layer(key("feed_forward_length"), false, n, keys.min_hidden, 1u << 24, &hp.hidden_dim, err);
     if (status != DUET_OK) return false;
     for (uint32_t i = 0; i < n; i++)
-        if (hp.n_heads[i] % hp.n_kv_heads[i] != 0)
+        if (hp.n_kv_heads[i] != 0 && hp.n_heads[i] % hp.n_kv_heads[i] != 0)
             return fail_with(DUET_ERR_FORMAT, key("attention.head_count_kv") + ": layer " + std::to_string(i) + ": want a divisor of " +
                                                   std::to_string(hp.n_heads[i]) + " heads, got " + std::to_string(hp.n_kv_heads[i]));
     if (!file.find(key("attention.key_length")) && hp.dim % (int32_t)hp.n_heads[0] != 0)
@@ -108,7 +130,9 @@ bool graph_builder::read_common(const char* eps_key) {
     if (status == DUET_OK && hp.rope_dim % 2 != 0)
         return fail_with(DUET_ERR_FORMAT, key("rope.dimension_count") + ": want an even number, got " + std::to_string(hp.rope_dim));
     hp.rope_base = f32("rope.freq_base", false, 10000.0f, 1e-3f, 1e30f);
-    hp.eps = f32(eps_key, true, 0, 1e-20f, 1.0f);
+    hp.norm = keys.norm;
+    const bool is_rms = keys.norm == norm_kind::rms;
+    hp.eps = f32(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", true, 0, 1e-20f, 1.0f);
     hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
     hp.n_experts_used = (int32_t)u32("expert_used_count", false, 0, 0, 65536);
     if (status == DUET_OK && hp.n_experts_used > hp.n_experts)
@@ -123,8 +147,8 @@ bool graph_builder::read_common(const char* eps_key) {
                                               " entries of tokenizer.ggml.tokens, got " + std::to_string(vocab_size));
     graph.dim = hp.dim;
     graph.n_layers = hp.n_layers;
-    graph.n_heads = (int32_t)hp.n_heads[0];
-    graph.n_kv_heads = (int32_t)hp.n_kv_heads[0];
+    graph.n_heads = (int32_t)*std::max_element(hp.n_heads.begin(), hp.n_heads.end());
+    graph.n_kv_heads = (int32_t)*std::max_element(hp.n_kv_heads.begin(), hp.n_kv_heads.end());
     graph.n_ctx_train = hp.n_ctx_train;
     return status == DUET_OK;
 }
@@ -173,6 +197,23 @@ weight_id graph_builder::block_tensor(int32_t layer, const char* name, bool requ
     return tensor("blk." + std::to_string(layer) + "." + name, required, n_in, n_out, n_mats);
 }
 
+weight_id graph_builder::floats(const std::string& name, bool required, int64_t n_in, int64_t n_out) {
+    const weight_id w = tensor(name, required, n_in, n_out);
+    if (w >= 0 && graph.weights[(size_t)w].type != 0) {
+        fail_with(DUET_ERR_FORMAT, "tensor " + name + ": must be F32");
+        return -1;
+    }
+    return w;
+}
+
+weight_id graph_builder::block_floats(int32_t layer, const char* name, bool required, int64_t n_in, int64_t n_out) {
+    return floats("blk." + std::to_string(layer) + "." + name, required, n_in, n_out);
+}
+
+bool graph_builder::has(int32_t layer, const char* name) const {
+    return file.find_tensor("blk." + std::to_string(layer) + "." + name) != nullptr;
+}
+
 int64_t graph_builder::rows_of(const std::string& name) const {
     const gguf_tensor* t = file.find_tensor(name);
     return t ? t->dims[1] : 0;
@@ -200,17 +241,24 @@ view graph_builder::columns(view v, int32_t offset, int32_t width) {
 }
 
 // Frequencies and magnitude: math.md 0.2. YaRN: Peng et al. 2023, with the correction range rounded as the models' makers do.
-int32_t graph_builder::rope(int32_t rope_dim, float base, bool use_scaling, weight_id factors) {
+int32_t graph_builder::rope(const rope_options& options) {
     rope_table table;
-    const int32_t n = rope_dim / 2;
+    const int32_t rope_dim = options.dim ? options.dim : hp.rope_dim, n = rope_dim / 2;
+    if (rope_dim == 0 || status != DUET_OK) return -1;
+    const float base = options.base != 0 ? options.base : hp.rope_base;
+    const bool use_scaling = options.scaling;
     for (int32_t i = 0; i < n; i++) table.freq.push_back(exact_pow64((double)base, -2.0 * i / rope_dim));
-    if (factors >= 0) {
-        const float* r = (const float*)graph.weights[(size_t)factors].data;
+    table.long_freq = options.long_factors >= 0 ? table.freq : std::vector<double>();
+    auto divide = [&](std::vector<double>& freq, weight_id w) {
+        if (w < 0) return;
+        const float* r = (const float*)graph.weights[(size_t)w].data;
         for (int32_t i = 0; i < n; i++) {
-            if (!(r[i] > 0)) fail_with(DUET_ERR_FORMAT, "tensor " + graph.weights[(size_t)factors].name + ": factors must be above 0");
-            table.freq[(size_t)i] /= (double)r[i];
+            if (!(r[i] > 0)) fail_with(DUET_ERR_FORMAT, "tensor " + graph.weights[(size_t)w].name + ": factors must be above 0");
+            freq[(size_t)i] /= (double)r[i];
         }
-    }
+    };
+    divide(table.freq, options.factors);
+    divide(table.long_freq, options.long_factors);
     const float factor = use_scaling ? f32("rope.scaling.factor", false, 1.0f, 1e-6f, 1e6f) : 1.0f;
     const std::string_view type = use_scaling ? string("rope.scaling.type", factor != 1.0f ? "linear" : "none") : "none";
     if (type == "linear") {
@@ -231,20 +279,30 @@ int32_t graph_builder::rope(int32_t rope_dim, float base, bool use_scaling, weig
         table.magnitude = 1.0 + 0.1 * log_s;
         if (lambda != 0) table.magnitude /= 1.0 + 0.1 * lambda * log_s;
         table.magnitude *= f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
+    } else if (options.long_factors >= 0) {
+        table.long_above = (int32_t)u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
+        table.magnitude = f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
     } else if (type != "none" && status == DUET_OK) {
         fail_with(DUET_ERR_UNSUPPORTED, key("rope.scaling.type") + ": want none, linear or yarn, got " + printable(type));
     }
+    if (options.magnitude != 0) table.magnitude = options.magnitude;
     for (size_t i = 0; i < graph.ropes.size(); i++)
         if (graph.ropes[i] == table) return (int32_t)i;
     graph.ropes.push_back(std::move(table));
     return (int32_t)graph.ropes.size() - 1;
 }
 
-int32_t graph_builder::cache(int32_t n_kv_heads, int32_t k_dim, int32_t v_dim, int32_t window) {
+int32_t graph_builder::state(int64_t n_floats) {
+    if (n_floats > INT32_MAX) fail_with(DUET_ERR_FORMAT, "a recurrent state of " + std::to_string(n_floats) + " values");
+    graph.states.push_back({n_floats});
+    return (int32_t)graph.states.size() - 1;
+}
+
+int32_t graph_builder::cache(int32_t n_kv_heads, int32_t k_dim, int32_t v_dim, int32_t window, bool v_in_k) {
     size_t group = 0;
     while (group < graph.groups.size() && graph.groups[group].window != window) group++;
     if (group == graph.groups.size()) graph.groups.push_back({window});
-    graph.caches.push_back({(int32_t)group, n_kv_heads, k_dim, v_dim});
+    graph.caches.push_back({(int32_t)group, n_kv_heads, k_dim, v_dim, v_in_k});
     return (int32_t)graph.caches.size() - 1;
 }
 
@@ -255,29 +313,55 @@ op& graph_builder::add(op_kind kind, int32_t layer) {
     return graph.ops.back();
 }
 
-void graph_builder::norm(int32_t layer, view in, view out, weight_id w, weight_id b, norm_kind kind) {
+op& graph_builder::norm(int32_t layer, view in, view out, weight_id w, weight_id b) {
     op& o = add(op_kind::norm, layer);
-    o.norm = kind;
+    o.norm = hp.norm;
     o.in = in;
     o.out = out;
     o.w = w;
     o.b = b;
     o.eps = hp.eps;
+    return o;
 }
 
-void graph_builder::matmul(int32_t layer, view in, view out, weight_id w, weight_id b, bool residual) {
+op& graph_builder::matmul(int32_t layer, view in, view out, weight_id w, weight_id b, bool residual) {
     op& o = add(op_kind::matmul, layer);
     o.in = in;
     o.out = out;
     o.w = w;
     o.b = b;
     o.residual = residual;
+    return o;
+}
+
+op& graph_builder::activate(int32_t layer, activation act, view in, view in2, view out) {
+    op& o = add(op_kind::activate, layer);
+    o.act = act;
+    o.in = in;
+    o.in2 = in2;
+    o.out = out;
+    return o;
+}
+
+void graph_builder::add_scaled(int32_t layer, view in, view in2, view out, float factor) {
+    op& o = add(op_kind::add, layer);
+    o.in = in;
+    o.in2 = in2;
+    o.out = out;
+    o.scale = factor;
+}
+
+void graph_builder::scale(int32_t layer, view in, float factor) {
+    op& o = add(op_kind::scale_cap, layer);
+    o.in = o.out = in;
+    o.scale = factor;
 }
 
 duet_status graph_builder::finish() {
     if (status != DUET_OK) return status;
     for (size_t i = 0; i < used.size(); i++)
-        if (!used[i] && !is_ignored(file.tensors[i].name))
+        if (const int32_t block = block_of_tensor(file.tensors[i].name);
+            !used[i] && !is_ignored(file.tensors[i].name) && !(block >= hp.n_layers && block < hp.n_blocks))
             return fail_with(DUET_ERR_FORMAT, "tensor " + printable(file.tensors[i].name) + ": at byte " +
                                                   std::to_string(file.tensors[i].offset) + ": architecture " + arch +
                                                   " has no tensor of this name"),

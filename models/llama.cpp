@@ -1,27 +1,80 @@
-// models/llama.cpp: Llama 1-3.x, Mistral, TinyLlama, SmolLM and all that call themselves "llama": pre-norm blocks, rope on neighbouring
-// pairs, grouped attention, swiglu. Source: Touvron et al. 2023; math.md section 2. Describes only; knows no device.
+// models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, SmolLM 3, Ernie 4.5, Granite: pre-norm blocks, rope on neighbouring pairs,
+// grouped attention, swiglu or experts. Source: Touvron et al. 2023; math.md section 2. Describes only; knows no device.
 // Main path: models/arch.cpp -> [models/llama.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
+namespace {
 
-duet_status describe_llama(graph_builder& g) {
-    if (!g.read_common("attention.layer_norm_rms_epsilon")) return g.status;
-    if (g.hp.n_experts > 0) {
-        g.fail_with(DUET_ERR_UNSUPPORTED, g.key("expert_count") + ": no code yet for llama with experts");
-        return g.status;
-    }
-    const view x = input_embedding(g), h = g.buffer("h", g.hp.dim);
-    attention_options options;
-    if (g.hp.rope_dim > 0)
-        options.rope = g.rope(g.hp.rope_dim, g.hp.rope_base, true, g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2));
+int32_t rope_with_factors(graph_builder& g) {
+    rope_options r;
+    if (g.hp.rope_dim > 0) r.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2);
+    return g.rope(r);
+}
+
+// Every skip_rope-th layer has no rope (SmolLM 3).
+duet_status describe_llama_blocks(graph_builder& g, int32_t skip_rope) {
+    if (!g.read_common()) return g.status;
+    const view x = input_embedding(g);
+    block_options block;
+    const int32_t rope = rope_with_factors(g);
+    if ((block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
+        block.attn.temperature_length = (float)g.u32("rope.scaling.original_context_length", false, (uint32_t)g.hp.n_ctx_train, 1, 1u << 30);
+    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
+    if (g.hp.n_experts > 0) block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
-        g.norm(i, x, h, g.block_tensor(i, "attn_norm.weight", true, g.hp.dim));
-        attention_part(g, i, h, x, options);
-        g.norm(i, x, h, g.block_tensor(i, "ffn_norm.weight", true, g.hp.dim));
-        gated_ffn_part(g, i, h, x, activation::silu);
+        block.attn.rope = skip_rope && (i + 1) % skip_rope == 0 ? -1 : rope;
+        block_part(g, i, x, block);
     }
     output_part(g, x);
+    return g.finish();
+}
+
+}  // namespace
+
+duet_status describe_llama(graph_builder& g) { return describe_llama_blocks(g, 0); }
+duet_status describe_smollm3(graph_builder& g) { return describe_llama_blocks(g, 4); }
+
+duet_status describe_ernie(graph_builder& g) {
+    if (!g.read_common()) return g.status;
+    const view x = input_embedding(g);
+    block_options block;
+    block.attn.rope = rope_with_factors(g);
+    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
+    const int32_t step = (int32_t)g.u32("interleave_moe_layer_step", false, 1, 1, 512);
+    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
+    for (int32_t i = 0; i < g.hp.n_layers; i++) {
+        block.moe = g.hp.n_experts > 0 && i >= n_dense && (i + 1) % step == 0 ? &moe : nullptr;
+        block_part(g, i, x, block);
+    }
+    output_part(g, x);
+    return g.finish();
+}
+
+// Granite scales the embedding, the scores, what each half adds to the stream, and the logits.
+duet_status describe_granite(graph_builder& g) {
+    if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
+    const view x = input_embedding(g, g.f32("embedding_scale", false, 1.0f, 1e-6f, 1e6f));
+    block_options block;
+    block.attn.out.scale = block.ffn.out.scale = g.f32("residual_scale", false, 1.0f, 1e-6f, 1e6f);
+    block.attn.scale = g.f32("attention.scale", false, 0, 0, 1e6f);
+    if (g.flag("rope.scaling.finetuned", true)) block.attn.rope = rope_with_factors(g);
+    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
+    moe.out = block.ffn.out;
+    if (g.hp.n_experts > 0) block.moe = &moe;
+    for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
+        if (g.hp.n_kv_heads[(size_t)i] > 0) {
+            block_part(g, i, x, block);
+            continue;
+        }
+        mamba2_part(g, i, norm_part(g, i, x, "attn_norm"), x, block.attn.out, true);
+        const view h = norm_part(g, i, x, "ffn_norm");
+        if (block.moe) moe_part(g, i, h, x, moe);
+        else ffn_part(g, i, h, x, block.ffn);
+    }
+    output_options out;
+    out.scale = 1.0f / g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f);
+    output_part(g, x, out);
     return g.finish();
 }
 

@@ -1,9 +1,88 @@
-// models/parts.cpp: see parts.h. Formulas: math.md 0.1-0.5 (Vaswani et al. 2017; Su et al. 2021; Shazeer 2020).
+// models/parts.cpp: see parts.h. Formulas: math.md 0.1-0.5, 4 (Vaswani et al. 2017; Su et al. 2021; Shazeer 2020; Fedus et al. 2021;
+// Dao and Gu 2024).
+// Main path: models/<family>.cpp -> [models/parts.cpp] -> models/arch.h
 #include "parts.h"
 
 #include <cmath>
 
 namespace duet {
+namespace {
+
+// Where a part writes before close_join: straight into the stream, or into a buffer that is normed and added.
+struct join_target {
+    view  out;
+    bool  residual;
+    float scale;
+};
+
+join_target open_join(graph_builder& g, view x, const join& j) {
+    if (j.assign) return {x, false, 1.0f};
+    if (j.post_norm) return {g.buffer("y", x.width()), false, 1.0f};
+    return {x, true, j.scale};
+}
+
+void close_join(graph_builder& g, int32_t layer, view x, const join& j) {
+    if (!j.post_norm) return;
+    const view y = j.assign ? x : g.buffer("y", x.width());
+    g.norm(layer, y, y, g.block_tensor(layer, (std::string(j.post_norm) + ".weight").c_str(), true, x.width()));
+    if (!j.assign) g.add_scaled(layer, x, y, x, j.scale);
+}
+
+void matmul_to(graph_builder& g, int32_t layer, view in, const join_target& to, weight_id w, weight_id b = -1) {
+    g.matmul(layer, in, to.out, w, b, to.residual).scale = to.scale;
+}
+
+// A projection of that name with its optional bias.
+void named_matmul(graph_builder& g, int32_t layer, view in, view out, const std::string& name) {
+    g.matmul(layer, in, out, g.block_tensor(layer, (name + ".weight").c_str(), true, in.width(), out.width()),
+             g.block_tensor(layer, (name + ".bias").c_str(), false, out.width()));
+}
+
+struct projections {
+    view q, k, v, gate;
+};
+
+projections project_qkv(graph_builder& g, int32_t layer, view in, const attention_options& options) {
+    const size_t  i = (size_t)layer;
+    const int32_t n_heads = (int32_t)g.hp.n_heads[i], n_kv = (int32_t)g.hp.n_kv_heads[i], dk = g.hp.k_dim, dv = g.hp.v_dim;
+    if (n_kv == 0) g.fail_with(DUET_ERR_FORMAT, g.key("attention.head_count_kv") + ": layer " + std::to_string(layer) + ": want at least 1, got 0");
+    const int32_t nq = n_heads * dk, nk = n_kv * dk, nv = n_kv * dv;
+    if (g.has(layer, "attn_qkv.weight") && !options.gated) {
+        const view all = g.buffer("qkv", (int64_t)nq + nk + nv);
+        named_matmul(g, layer, in, all, "attn_qkv");
+        return {g.heads(g.columns(all, 0, nq), n_heads, dk), g.heads(g.columns(all, nq, nk), n_kv, dk),
+                g.heads(g.columns(all, nq + nk, nv), n_kv, dv), {}};
+    }
+    const view q = g.buffer("q", (int64_t)nq * (options.gated ? 2 : 1)), k = g.buffer("k", nk), v = g.buffer("v", nv);
+    named_matmul(g, layer, in, q, "attn_q");
+    named_matmul(g, layer, in, k, "attn_k");
+    named_matmul(g, layer, in, v, "attn_v");
+    projections p{g.heads(q, n_heads, dk), g.heads(k, n_kv, dk), g.heads(v, n_kv, dv), {}};
+    if (options.gated) {
+        p.q.stride = 2 * dk;
+        p.gate = p.q;
+        p.gate.offset += dk;
+    }
+    return p;
+}
+
+void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* name, head_norms kind) {
+    const std::string full = std::string(name) + ".weight";
+    const int32_t d = heads.head_dim;
+    if (kind == head_norms::none) return;
+    if (kind == head_norms::whole) {
+        const view row = g.columns(view{heads.buffer, heads.offset, 1, heads.width(), heads.width()}, 0, heads.width());
+        g.norm(layer, row, row, g.block_tensor(layer, full.c_str(), true, row.width()));
+    } else if (kind == head_norms::own_weights) {
+        const weight_id w = g.block_floats(layer, full.c_str(), false, d, heads.n_heads);
+        if (w >= 0) g.norm(layer, heads, heads, w).w_stride = d;
+    } else {
+        const weight_id w = g.block_tensor(layer, full.c_str(), kind != head_norms::per_head_optional, d);
+        if (w >= 0) g.norm(layer, heads, heads, w);
+    }
+}
+
+}  // namespace
 
 view input_embedding(graph_builder& g, float scale) {
     const view x = g.buffer("x", g.hp.dim);
@@ -14,79 +93,287 @@ view input_embedding(graph_builder& g, float scale) {
     return x;
 }
 
-void attention_part(graph_builder& g, int32_t layer, view in, view out, const attention_options& options) {
-    const size_t  i = (size_t)layer;
-    const int32_t n_heads = (int32_t)g.hp.n_heads[i], n_kv = (int32_t)g.hp.n_kv_heads[i];
-    const int32_t dk = g.hp.k_dim, dv = g.hp.v_dim, n_in = in.width();
-    const view q = g.buffer("q", (int64_t)n_heads * dk), k = g.buffer("k", (int64_t)n_kv * dk), v = g.buffer("v", (int64_t)n_kv * dv);
-    const view o = g.buffer("attn", (int64_t)n_heads * dv);
-    const view qh = g.heads(q, n_heads, dk), kh = g.heads(k, n_kv, dk), vh = g.heads(v, n_kv, dv);
-
-    g.matmul(layer, in, q, g.block_tensor(layer, "attn_q.weight", true, n_in, q.width()),
-             g.block_tensor(layer, "attn_q.bias", false, q.width()));
-    g.matmul(layer, in, k, g.block_tensor(layer, "attn_k.weight", true, n_in, k.width()),
-             g.block_tensor(layer, "attn_k.bias", false, k.width()));
-    g.matmul(layer, in, v, g.block_tensor(layer, "attn_v.weight", true, n_in, v.width()),
-             g.block_tensor(layer, "attn_v.bias", false, v.width()));
-    if (options.head_norms) {
-        g.norm(layer, qh, qh, g.block_tensor(layer, "attn_q_norm.weight", true, dk));
-        g.norm(layer, kh, kh, g.block_tensor(layer, "attn_k_norm.weight", true, dk));
-    }
-    if (options.rope >= 0) {
-        for (const view& target : {qh, kh}) {
-            op& r = g.add(op_kind::rope, layer);
-            r.in = target;
-            r.index = options.rope;
-            r.rope_dim = g.hp.rope_dim;
-            r.neox = options.neox;
-        }
-    }
-    op& append = g.add(op_kind::kv_append, layer);
-    append.in = kh;
-    append.in2 = vh;
-    append.index = g.cache(n_kv, dk, dv, options.window);
-    const int32_t cache = append.index;
-
-    op& a = g.add(op_kind::attention, layer);
-    a.in = qh;
-    a.out = g.heads(o, n_heads, dv);
-    a.index = cache;
-    a.scale = options.scale != 0 ? options.scale : 1.0f / std::sqrt((float)dk);
-    a.cap = options.cap;
-    g.matmul(layer, o, out, g.block_tensor(layer, "attn_output.weight", true, o.width(), out.width()),
-             g.block_tensor(layer, "attn_output.bias", false, out.width()), true);
+view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const char* to) {
+    const view h = g.buffer(to, x.width());
+    const std::string base = name;
+    const bool is_bare = !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name);   // some converters leave the suffix out
+    const weight_id w = g.block_tensor(layer, is_bare ? name : (base + ".weight").c_str(), true, x.width());
+    g.norm(layer, x, h, w, g.hp.norm == norm_kind::layer ? g.block_tensor(layer, (base + ".bias").c_str(), false, x.width()) : -1);
+    return h;
 }
 
-void gated_ffn_part(graph_builder& g, int32_t layer, view in, view out, activation act) {
-    if (g.hp.hidden_dim.empty()) {
+void rope_part(graph_builder& g, int32_t layer, view heads, int32_t table, bool neox) {
+    if (table < 0) return;
+    op& r = g.add(op_kind::rope, layer);
+    r.in = heads;
+    r.index = table;
+    r.rope_dim = (int32_t)g.graph.ropes[(size_t)table].freq.size() * 2;
+    r.neox = neox;
+}
+
+op& attention_op(graph_builder& g, int32_t layer, view q, view out, int32_t cache, const attention_options& options) {
+    op& a = g.add(op_kind::attention, layer);
+    a.in = q;
+    a.out = out;
+    a.index = cache;
+    a.scale = options.scale != 0 ? options.scale : 1.0f / std::sqrt((float)q.head_dim);
+    a.cap = options.cap;
+    a.temperature_scale = options.temperature_scale;
+    a.temperature_length = options.temperature_length;
+    if (options.sinks) a.w = g.block_tensor(layer, "attn_sinks.weight", true, q.n_heads);
+    return a;
+}
+
+void project(graph_builder& g, int32_t layer, view in, view x, weight_id w, weight_id b, const join& out) {
+    matmul_to(g, layer, in, open_join(g, x, out), w, b);
+    close_join(g, layer, x, out);
+}
+
+void attention_part(graph_builder& g, int32_t layer, view in, view x, const attention_options& options) {
+    const projections p = project_qkv(g, layer, in, options);
+    if (g.status != DUET_OK) return;
+    const int32_t n_heads = p.q.n_heads, dv = g.hp.v_dim;
+    const bool norm_last = options.norms == head_norms::after_rope;
+    if (norm_last) {
+        rope_part(g, layer, p.q, options.rope, options.neox);
+        rope_part(g, layer, p.k, options.rope, options.neox);
+    }
+    head_norms_part(g, layer, p.q, "attn_q_norm", options.norms);
+    head_norms_part(g, layer, p.k, "attn_k_norm", options.norms);
+    if (!norm_last) {
+        rope_part(g, layer, p.q, options.rope, options.neox);
+        rope_part(g, layer, p.k, options.rope, options.neox);
+    }
+    const int32_t cache = g.cache(p.k.n_heads, p.k.head_dim, dv, options.window);
+    op& append = g.add(op_kind::kv_append, layer);
+    append.in = p.k;
+    append.in2 = p.v;
+    append.index = cache;
+    const view o = g.buffer("attn", (int64_t)n_heads * dv);
+    attention_op(g, layer, p.q, g.heads(o, n_heads, dv), cache, options);
+    if (options.gated) g.activate(layer, activation::sigmoid, p.gate, o, o);
+    project(g, layer, o, x, g.block_tensor(layer, "attn_output.weight", true, o.width(), x.width()),
+            g.block_tensor(layer, "attn_output.bias", false, x.width()), options.out);
+}
+
+void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_options& options) {
+    if (options.hidden == 0 && g.hp.hidden_dim.empty()) {
         g.fail_with(DUET_ERR_FORMAT, g.key("feed_forward_length") + ": missing key");
         return;
     }
-    const int64_t n_in = in.width(), hidden = g.hp.hidden_dim[(size_t)layer];
-    const view gate = g.buffer("gate", hidden), up = g.buffer("up", hidden);
-    g.matmul(layer, in, gate, g.block_tensor(layer, "ffn_gate.weight", true, n_in, hidden),
-             g.block_tensor(layer, "ffn_gate.bias", false, hidden));
-    g.matmul(layer, in, up, g.block_tensor(layer, "ffn_up.weight", true, n_in, hidden),
-             g.block_tensor(layer, "ffn_up.bias", false, hidden));
-    op& a = g.add(op_kind::activate, layer);
-    a.act = act;
-    a.in = gate;
-    a.in2 = up;
-    a.out = gate;
-    g.matmul(layer, gate, out, g.block_tensor(layer, "ffn_down.weight", true, hidden, out.width()),
-             g.block_tensor(layer, "ffn_down.bias", false, out.width()), true);
+    const int64_t hidden = options.hidden ? options.hidden : g.hp.hidden_dim[(size_t)layer];
+    view result;
+    if (options.kind == ffn_kind::fused) {
+        const view both = g.buffer("gate up", 2 * hidden);
+        named_matmul(g, layer, in, both, "ffn_up");
+        result = g.columns(both, 0, (int32_t)hidden);
+        g.activate(layer, options.act, result, g.columns(both, (int32_t)hidden, (int32_t)hidden), result);
+    } else if (options.kind == ffn_kind::gated) {
+        const view up = g.buffer("up", hidden);
+        result = g.buffer("gate", hidden);
+        named_matmul(g, layer, in, result, "ffn_gate");
+        named_matmul(g, layer, in, up, "ffn_up");
+        g.activate(layer, options.act, result, up, result);
+    } else {
+        result = g.buffer("up", hidden);
+        named_matmul(g, layer, in, result, "ffn_up");
+        g.activate(layer, options.act, result, view{}, result);
+    }
+    project(g, layer, result, x, g.block_tensor(layer, "ffn_down.weight", true, hidden, x.width()),
+            g.block_tensor(layer, "ffn_down.bias", false, x.width()), options.out);
 }
 
-void output_part(graph_builder& g, view x, norm_kind kind) {
+// ---- experts --------------------------------------------------------------------------------------------------------------------------
+
+moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
+    moe_options m;
+    const uint32_t hidden = g.hp.hidden_dim.empty() ? 0 : g.hp.hidden_dim[0];
+    m.hidden = (int32_t)g.u32("expert_feed_forward_length", hidden == 0, hidden, 1, 1u << 24);
+    const uint32_t n_shared = g.u32("expert_shared_count", false, 0, 0, 1024);
+    m.shared_hidden = (int32_t)g.u32("expert_shared_feed_forward_length", false, n_shared * (uint32_t)m.hidden, 0, 1u << 24);
+    const uint32_t scores = g.u32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3);   // 0: not said
+    m.sigmoid_scores = scores == 2 || (scores == 0 && sigmoid);
+    m.softmax_after = scores == 3;
+    m.normalise = g.flag("expert_weights_norm", normalise);
+    m.scale = g.f32("expert_weights_scale", false, 1.0f, 0.0f, 1e6f);
+    if (m.scale == 0) m.scale = 1.0f;
+    m.n_groups = (int32_t)g.u32("expert_group_count", false, 1, 0, kMaxExpertGroups);
+    m.n_groups_used = (int32_t)g.u32("expert_group_used_count", false, (uint32_t)m.n_groups, 0, (uint32_t)std::max(1, m.n_groups));
+    if (g.status != DUET_OK) return m;
+    const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
+    if (n == 0) g.fail_with(DUET_ERR_FORMAT, g.key("expert_count") + ": missing key");
+    else if (used > kMaxExpertsUsed)
+        g.fail_with(DUET_ERR_FORMAT, g.key("expert_used_count") + ": want at most " + std::to_string(kMaxExpertsUsed) + ", got " + std::to_string(used));
+    else if (m.n_groups > 1 && g.want_divisor("expert_group_count", m.n_groups, n) && n / m.n_groups * m.n_groups_used < used)
+        g.fail_with(DUET_ERR_FORMAT, g.key("expert_group_used_count") + ": want groups that hold " + std::to_string(used) +
+                                         " experts, got " + std::to_string(m.n_groups_used) + " of " + std::to_string(n / m.n_groups));
+    return m;
+}
+
+namespace {
+
+// out[k] = w[chosen k] in (+ bias), all heads of one size.
+void expert_matmul_part(graph_builder& g, int32_t layer, view in, view routes, view out, const std::string& name, int64_t n_in,
+                        int64_t n_out, bool has_bias) {
+    op o;
+    o.kind = op_kind::expert_matmul;
+    o.layer = layer;
+    o.in = in;
+    o.in2 = routes;
+    o.out = out;
+    o.n_used = g.hp.n_experts_used;
+    o.w = g.block_tensor(layer, (name + ".weight").c_str(), true, n_in, n_out, g.hp.n_experts);
+    if (has_bias) o.b = g.block_floats(layer, (name + ".bias").c_str(), true, n_out, g.hp.n_experts);
+    g.graph.ops.push_back(o);
+}
+
+// The chosen experts' outputs, one head each.
+view experts_part(graph_builder& g, int32_t layer, view in, view routes, const moe_options& m) {
+    const int32_t used = g.hp.n_experts_used, n_in = in.width(), hidden = m.hidden;
+    view result;
+    if (m.gated && g.has(layer, "ffn_gate_up_exps.weight")) {
+        const view both = g.heads(g.buffer("expert gate up", 2ll * used * hidden), used, 2 * hidden);
+        expert_matmul_part(g, layer, in, routes, both, "ffn_gate_up_exps", n_in, 2 * hidden, m.biases);
+        view gate = both, up = both;
+        gate.head_dim = up.head_dim = hidden;
+        up.offset += hidden;
+        result = g.heads(g.buffer("expert gate", (int64_t)used * hidden), used, hidden);
+        g.activate(layer, m.act, gate, up, result);
+    } else {
+        result = g.heads(g.buffer("expert gate", (int64_t)used * hidden), used, hidden);
+        const view up = m.gated ? g.heads(g.buffer("expert up", (int64_t)used * hidden), used, hidden) : result;
+        if (m.gated) expert_matmul_part(g, layer, in, routes, result, "ffn_gate_exps", n_in, hidden, m.biases);
+        expert_matmul_part(g, layer, in, routes, up, "ffn_up_exps", n_in, hidden, m.biases);
+        g.activate(layer, m.act, result, m.gated ? up : view{}, result);
+    }
+    const view out = g.heads(g.buffer("expert out", (int64_t)used * n_in), used, n_in);
+    expert_matmul_part(g, layer, result, routes, out, "ffn_down_exps", hidden, n_in, m.biases);
+    return out;
+}
+
+void shared_expert_part(graph_builder& g, int32_t layer, view in, const join_target& to, const moe_options& m) {
+    const int64_t hidden = m.shared_hidden;
+    const view gate = g.buffer("gate", hidden), up = m.gated ? g.buffer("up", hidden) : view{};
+    named_matmul(g, layer, in, gate, m.gated ? "ffn_gate_shexp" : "ffn_up_shexp");
+    if (m.gated) named_matmul(g, layer, in, up, "ffn_up_shexp");
+    g.activate(layer, m.act, gate, up, gate);
+    const weight_id down = g.block_tensor(layer, "ffn_down_shexp.weight", true, hidden, to.out.width());
+    if (!m.shared_gate) {
+        g.matmul(layer, gate, to.out, down, -1, true).scale = to.scale;
+        return;
+    }
+    const view shared = g.buffer("shared out", to.out.width()), factor = g.buffer("shared gate", 1);
+    g.matmul(layer, gate, shared, down);
+    g.matmul(layer, in, factor, g.block_tensor(layer, "ffn_gate_inp_shexp.weight", true, in.width()));
+    op& o = g.add(op_kind::multiply, layer);
+    o.act = activation::sigmoid;
+    o.in = o.out = shared;
+    o.in2 = factor;
+    g.add_scaled(layer, to.out, shared, to.out, to.scale);
+}
+
+}  // namespace
+
+void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_options& m, view router_in) {
+    const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
+    if (g.status != DUET_OK) return;
+    const view logits = g.buffer("router", n), routes = g.buffer("routes", 2ll * used);
+    g.matmul(layer, router_in.buffer < 0 ? in : router_in, logits, g.block_tensor(layer, "ffn_gate_inp.weight", true, in.width(), n),
+             m.biases ? g.block_tensor(layer, "ffn_gate_inp.bias", true, n) : -1)
+        .scale = m.router_scale;
+    op& r = g.add(op_kind::route, layer);
+    r.in = logits;
+    r.out = routes;
+    r.b = g.block_tensor(layer, "exp_probs_b.bias", false, n);
+    r.n_used = used;
+    r.n_groups = m.n_groups;
+    r.n_groups_used = m.n_groups_used;
+    r.sigmoid_scores = m.sigmoid_scores;
+    r.softmax_after = m.softmax_after;
+    r.normalise = m.normalise;
+    r.scale = m.scale;
+    view experts_in = in;
+    if (m.latent) {
+        experts_in = g.buffer("latent", m.latent);
+        named_matmul(g, layer, in, experts_in, "ffn_latent_down");
+    }
+    const view outs = experts_part(g, layer, experts_in, routes, m);
+    const join_target to = open_join(g, x, m.out);
+    op sum;
+    sum.kind = op_kind::expert_sum;
+    sum.layer = layer;
+    sum.in = outs;
+    sum.in2 = routes;
+    sum.out = m.latent ? experts_in : to.out;
+    sum.residual = !m.latent && to.residual;
+    sum.scale = m.latent ? 1.0f : to.scale;
+    sum.n_used = used;
+    sum.w = g.block_tensor(layer, "ffn_down_exps.scale", false, n);
+    g.graph.ops.push_back(sum);
+    if (m.latent)
+        matmul_to(g, layer, experts_in, to, g.block_tensor(layer, "ffn_latent_up.weight", true, m.latent, x.width()));
+    if (m.shared_hidden) shared_expert_part(g, layer, in, to, m);
+    close_join(g, layer, x, m.out);
+}
+
+void block_part(graph_builder& g, int32_t layer, view x, const block_options& o) {
+    view h = o.attn_norm ? norm_part(g, layer, x, o.attn_norm) : x;
+    const view attn_in = h;
+    if (o.parallel && o.ffn_norm) h = norm_part(g, layer, x, o.ffn_norm, "h2");
+    attention_part(g, layer, attn_in, x, o.attn);
+    if (!o.parallel) h = o.ffn_norm ? norm_part(g, layer, x, o.ffn_norm) : x;
+    if (o.moe) moe_part(g, layer, h, x, *o.moe);
+    else ffn_part(g, layer, h, x, o.ffn);
+}
+
+void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& out, bool norm_required) {
+    const int32_t k = (int32_t)g.u32("ssm.conv_kernel", true, 2, 2, 64), inner = (int32_t)g.u32("ssm.inner_size", true, 1, 1, 1u << 20);
+    const int32_t n_state = (int32_t)g.u32("ssm.state_size", true, 1, 1, 4096), groups = (int32_t)g.u32("ssm.group_count", true, 1, 1, 1024);
+    const int32_t n_heads = (int32_t)g.u32("ssm.time_step_rank", true, 1, 1, 65536);
+    if (!g.want_divisor("ssm.time_step_rank", n_heads, inner) || !g.want_divisor("ssm.group_count", groups, n_heads) ||
+        !g.want_divisor("ssm.group_count", groups, inner))
+        return;
+    const int32_t conv_dim = inner + 2 * groups * n_state, n_all = inner + conv_dim + n_heads;
+    const view all = g.buffer("ssm in", n_all), y = g.buffer("ssm out", inner);
+    const view z = g.columns(all, 0, inner), xbc = g.columns(all, inner, conv_dim), dt = g.columns(all, inner + conv_dim, n_heads);
+    named_matmul(g, layer, in, all, "ssm_in");
+    op& conv = g.add(op_kind::conv, layer);
+    conv.in = conv.out = xbc;
+    conv.act = activation::silu;
+    conv.index = g.state((int64_t)(k - 1) * conv_dim);
+    conv.w = g.block_floats(layer, "ssm_conv1d.weight", true, k, conv_dim);
+    conv.b = g.block_tensor(layer, "ssm_conv1d.bias", false, conv_dim);
+    op& step = g.add(op_kind::mamba2, layer);
+    step.in = xbc;
+    step.in2 = dt;
+    step.out = y;
+    step.n_groups = groups;
+    step.index = g.state((int64_t)inner * n_state);
+    step.w = g.block_floats(layer, "ssm_a", true, 1, n_heads);
+    step.b = g.block_tensor(layer, "ssm_dt.bias", true, n_heads);
+    step.w2 = g.block_floats(layer, "ssm_d", true, 1, n_heads);
+    g.activate(layer, activation::silu, z, y, y);
+    const weight_id norm = g.block_floats(layer, "ssm_norm.weight", norm_required, inner / groups, groups);
+    if (norm >= 0) g.norm(layer, g.heads(y, groups, inner / groups), g.heads(y, groups, inner / groups), norm).w_stride = inner / groups;
+    project(g, layer, y, x, g.block_tensor(layer, "ssm_out.weight", true, inner, x.width()), -1, out);
+}
+
+void output_part(graph_builder& g, view x, const output_options& options) {
     const view last = g.buffer("last", g.hp.dim, true), logits = g.buffer("logits", g.hp.n_vocab, true);
     op& gather = g.add(op_kind::gather, -1);
     gather.in = x;
     gather.out = last;
-    const weight_id w = g.tensor("output_norm.weight", true, g.hp.dim);
-    g.norm(-1, last, last, w, g.tensor("output_norm.bias", false, g.hp.dim), kind);
+    const std::string name = options.norm;
+    const weight_id w = g.tensor(name + ".weight", true, g.hp.dim);
+    g.norm(-1, last, last, w, g.hp.norm == norm_kind::layer ? g.tensor(name + ".bias", false, g.hp.dim) : -1);
     weight_id output = g.tensor("output.weight", false, g.hp.dim, g.hp.n_vocab);
     if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab);   // tied
-    g.matmul(-1, last, logits, output, g.tensor("output.bias", false, g.hp.n_vocab));
+    g.matmul(-1, last, logits, output, g.tensor("output.bias", false, g.hp.n_vocab)).scale = options.scale;
+    if (options.cap != 0) {
+        op& cap = g.add(op_kind::scale_cap, -1);
+        cap.in = cap.out = logits;
+        cap.cap = options.cap;
+    }
     g.graph.embedding_buffer = last.buffer;
     g.graph.logits_buffer = logits.buffer;
 }

@@ -1,25 +1,36 @@
-// models/qwen.cpp: qwen2 (biases on q, k, v) and qwen3 (a norm on every query and key head): llama's block with rope on pairs d/2 apart.
-// Source: math.md section 2. Describes only; knows no device.
+// models/qwen.cpp: blocks as llama's with rope on pairs d/2 apart: Qwen 2 and 3 and their mixtures, Seed-OSS, Hunyuan, MiniMax M2. What
+// differs is which norm the heads have, the name of the second norm, and how experts are weighted. Source: math.md sections 2 and 3.
+// Describes only; knows no device.
 // Main path: models/arch.cpp -> [models/qwen.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
+namespace {
 
-duet_status describe_qwen(graph_builder& g) {
-    if (!g.read_common("attention.layer_norm_rms_epsilon")) return g.status;
-    const view x = input_embedding(g), h = g.buffer("h", g.hp.dim);
-    attention_options options;
-    options.neox = true;
-    options.head_norms = g.arch == "qwen3";
-    if (g.hp.rope_dim > 0) options.rope = g.rope(g.hp.rope_dim, g.hp.rope_base);
-    for (int32_t i = 0; i < g.hp.n_layers; i++) {
-        g.norm(i, x, h, g.block_tensor(i, "attn_norm.weight", true, g.hp.dim));
-        attention_part(g, i, h, x, options);
-        g.norm(i, x, h, g.block_tensor(i, "ffn_norm.weight", true, g.hp.dim));
-        gated_ffn_part(g, i, h, x, activation::silu);
-    }
+duet_status describe_neox_blocks(graph_builder& g, block_options block, const moe_options* moe) {
+    const view x = input_embedding(g);
+    block.attn.neox = true;
+    block.attn.rope = g.rope();
+    block.moe = moe;
+    for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
     output_part(g, x);
     return g.finish();
+}
+
+}  // namespace
+
+duet_status describe_qwen(graph_builder& g) {
+    if (!g.read_common()) return g.status;
+    block_options block;
+    if (g.arch.starts_with("qwen3")) block.attn.norms = head_norms::per_head;
+    if (g.arch == "hunyuan-moe") block.attn.norms = head_norms::after_rope;
+    if (g.arch == "minimax-m2") block.attn.norms = head_norms::whole;
+    if (g.arch == "seed_oss") block.ffn_norm = "post_attention_norm";
+    if (g.hp.n_experts == 0) return describe_neox_blocks(g, block, nullptr);
+    moe_options moe = read_moe(g, g.arch != "qwen2moe", g.arch == "minimax-m2");
+    moe.shared_gate = g.arch == "qwen2moe";
+    if (g.arch == "minimax-m2" || g.arch == "qwen3moe") moe.shared_hidden = 0;
+    return describe_neox_blocks(g, block, &moe);
 }
 
 }  // namespace duet

@@ -1,0 +1,30 @@
+// models/gpt_oss.cpp: gpt-oss: attention sinks, every other layer windowed, biases everywhere, experts with clipped gates whose weights
+// are a softmax over the chosen. Source: OpenAI 2025; math.md section 2.
+// Main path: models/arch.cpp -> [models/gpt_oss.cpp] -> models/ops.h
+#include "parts.h"
+
+namespace duet {
+
+duet_status describe_gpt_oss(graph_builder& g) {
+    if (!g.read_common()) return g.status;
+    const view x = input_embedding(g);
+    block_options block;
+    block.ffn_norm = "post_attention_norm";
+    block.attn.neox = true;
+    block.attn.sinks = true;
+    block.attn.rope = g.rope();
+    moe_options moe = read_moe(g, false);
+    moe.softmax_after = moe.biases = true;
+    moe.shared_hidden = 0;
+    moe.act = activation::swiglu_oai;
+    block.moe = &moe;
+    const int32_t window = (int32_t)g.u32("attention.sliding_window", true, 0, 1, 1u << 30);
+    for (int32_t i = 0; i < g.hp.n_layers; i++) {
+        block.attn.window = i % 2 == 0 ? window : 0;
+        block_part(g, i, x, block);
+    }
+    output_part(g, x);
+    return g.finish();
+}
+
+}  // namespace duet
