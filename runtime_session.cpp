@@ -17,6 +17,8 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
     if (m.vocab_only) return fail(err, DUET_ERR_UNSUPPORTED, "%s: opened with vocab_only: there is nothing to run", m.source.file.path.c_str());
     const int32_t n_ctx = p.n_ctx ? p.n_ctx : std::min(m.graph.n_ctx_train, 4096);
     if (n_ctx < 1 || n_ctx > (1 << 30)) return fail(err, DUET_ERR_ARG, "n_ctx: want 1..2^30, or 0 for the default, got %d", n_ctx);
+    if (m.graph.max_ctx && n_ctx > m.graph.max_ctx)
+        return fail(err, DUET_ERR_ARG, "n_ctx: the model has position embeddings for %d positions, got %d", m.graph.max_ctx, n_ctx);
     if (p.n_seqs < 1 || p.n_seqs > 4096) return fail(err, DUET_ERR_ARG, "n_seqs: want 1..4096, got %d", p.n_seqs);
     if (p.max_batch < 1 || p.max_batch > 65536) return fail(err, DUET_ERR_ARG, "max_batch: want 1..65536, got %d", p.max_batch);
     if (p.cache_type < DUET_CACHE_F16 || p.cache_type > DUET_CACHE_Q8_0)

@@ -129,6 +129,7 @@ struct buffer_info {
 struct model_graph {
     std::string              architecture;
     int32_t                  n_vocab = 0, dim = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, n_ctx_train = 0;
+    int32_t                  max_ctx = 0;            // positions there are weights for; 0: any number
     std::vector<weight>      weights;
     std::vector<buffer_info> buffers;
     std::vector<op>          ops;

@@ -1,0 +1,29 @@
+// models/cohere.cpp: Command R and Cohere 2: one layer norm without bias before attention and feed-forward in parallel, tied output with a
+// factor; in Cohere 2 three of four layers are windowed, and only those have rope. Source: math.md section 2.
+// Main path: models/arch.cpp -> [models/cohere.cpp] -> models/ops.h
+#include "parts.h"
+
+namespace duet {
+
+duet_status describe_cohere(graph_builder& g) {
+    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
+    const bool is_windowed_model = g.arch == "cohere2";
+    const view x = input_embedding(g);
+    block_options block;
+    block.parallel = true;
+    block.ffn_norm = nullptr;
+    block.attn.norms = head_norms::own_weights;
+    const int32_t rope = g.rope(), window = is_windowed_model ? (int32_t)g.u32("attention.sliding_window", true, 1, 1, 1u << 30) : 0;
+    for (int32_t i = 0; i < g.hp.n_layers; i++) {
+        const bool is_windowed = is_windowed_model && i % 4 < 3;
+        block.attn.window = is_windowed ? window : 0;
+        block.attn.rope = is_windowed_model && !is_windowed ? -1 : rope;
+        block_part(g, i, x, block);
+    }
+    output_options out;
+    out.scale = g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f);
+    output_part(g, x, out);
+    return g.finish();
+}
+
+}  // namespace duet

@@ -1,0 +1,116 @@
+// models/deepseek.cpp: multi-head latent attention: DeepSeek V2, V3, R1, Kimi K2, Mistral 4. The cache holds one compressed vector and one
+// rotated key for all heads; queries and results go through attn_k_b and attn_v_b (the absorbed form). Source: DeepSeek-AI 2024; math.md
+// section 2.
+// Main path: models/arch.cpp -> [models/deepseek.cpp] -> models/ops.h
+#include "parts.h"
+#include "../quant/exact_math.h"
+
+#include <cmath>
+
+namespace duet {
+namespace {
+
+struct latent_sizes {
+    int32_t q_rank, rank, d_k, d_v, rope;
+    int32_t plain() const { return d_k - rope; }
+};
+
+bool read_latent(graph_builder& g, latent_sizes* s) {
+    s->q_rank = (int32_t)g.u32("attention.q_lora_rank", false, 0, 0, 1u << 16);
+    s->rank = (int32_t)g.u32("attention.kv_lora_rank", true, 1, 1, 4096);
+    s->d_k = (int32_t)g.u32("attention.key_length_mla", false, 0, 0, 4096);
+    s->d_v = (int32_t)g.u32("attention.value_length_mla", false, 0, 0, 4096);
+    s->rope = g.hp.rope_dim;
+    if (g.status == DUET_OK && (s->d_k == 0 || s->d_v == 0))
+        return g.fail_with(DUET_ERR_UNSUPPORTED, g.key("attention.key_length_mla") + ": missing key: converted before the cache was " +
+                                                     "compressed; convert the model again");
+    if (g.status == DUET_OK && s->d_k <= s->rope)
+        return g.fail_with(DUET_ERR_FORMAT, g.key("attention.key_length_mla") + ": want more than rope.dimension_count " +
+                                                std::to_string(s->rope) + ", got " + std::to_string(s->d_k));
+    return g.status == DUET_OK;
+}
+
+// out[head] = w[head] in[head]
+void per_head_matmul(graph_builder& g, int32_t i, view in, view out, const char* name) {
+    op o;
+    o.kind = op_kind::expert_matmul;
+    o.layer = i;
+    o.in = in;
+    o.out = out;
+    o.n_used = in.n_heads;
+    o.w = g.block_tensor(i, name, true, in.head_dim, out.head_dim, in.n_heads);
+    g.graph.ops.push_back(o);
+}
+
+void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_sizes& s, const attention_options& options) {
+    const int32_t n_heads = (int32_t)g.hp.n_heads[(size_t)i], n_q = n_heads * s.d_k, n_k = s.rank + s.rope;
+    const view q = g.heads(g.buffer("q", n_q), n_heads, s.d_k), k = g.buffer("k", n_k);
+    if (s.q_rank > 0) {
+        const view a = g.buffer("q latent", s.q_rank);
+        g.matmul(i, h, a, g.block_tensor(i, "attn_q_a.weight", true, h.width(), s.q_rank));
+        g.norm(i, a, a, g.block_tensor(i, "attn_q_a_norm.weight", true, s.q_rank));
+        g.matmul(i, a, q, g.block_tensor(i, "attn_q_b.weight", true, s.q_rank, n_q));
+    } else {
+        g.matmul(i, h, q, g.block_tensor(i, "attn_q.weight", true, h.width(), n_q));
+    }
+    g.matmul(i, h, k, g.block_tensor(i, "attn_kv_a_mqa.weight", true, h.width(), n_k));
+    const view c = g.columns(k, 0, s.rank);
+    g.norm(i, c, c, g.block_tensor(i, "attn_kv_a_norm.weight", true, s.rank));
+    rope_part(g, i, g.columns(k, s.rank, s.rope), options.rope, false);
+
+    // query of a head over the cache: [attn_k_b of its plain part | its rotated part]
+    const view wide = g.heads(g.buffer("q wide", (int64_t)n_heads * n_k), n_heads, n_k);
+    view plain = q, rotated = q, wide_c = wide, wide_rope = wide;
+    plain.head_dim = s.plain();
+    rotated.head_dim = wide_rope.head_dim = s.rope;
+    rotated.offset += s.plain();
+    wide_c.head_dim = s.rank;
+    wide_rope.offset += s.rank;
+    per_head_matmul(g, i, plain, wide_c, "attn_k_b.weight");
+    g.activate(i, activation::none, rotated, view{}, wide_rope);
+    rope_part(g, i, wide_rope, options.rope, false);
+
+    op& append = g.add(op_kind::kv_append, i);
+    append.in = k;
+    append.index = g.cache(1, n_k, s.rank, 0, true);
+    const int32_t cache = append.index;
+    const view seen = g.heads(g.buffer("attn latent", (int64_t)n_heads * s.rank), n_heads, s.rank);
+    attention_op(g, i, wide, seen, cache, options);
+    const view o = g.heads(g.buffer("attn", (int64_t)n_heads * s.d_v), n_heads, s.d_v);
+    per_head_matmul(g, i, seen, o, "attn_v_b.weight");
+    project(g, i, o, x, g.block_tensor(i, "attn_output.weight", true, o.width(), x.width()), -1, {});
+}
+
+}  // namespace
+
+duet_status describe_deepseek(graph_builder& g) {
+    latent_sizes s{};
+    if (!g.read_common() || !read_latent(g, &s)) return g.status;
+    attention_options attn;
+    rope_options rope;
+    double mu = 1.0;
+    if (g.string("rope.scaling.type", "none") == "yarn") {
+        const double log_s = exact_log64((double)g.f32("rope.scaling.factor", false, 1.0f, 1e-6f, 1e6f));
+        const double kappa = g.f32("rope.scaling.yarn_log_multiplier", false, 0.0f, -1e3f, 1e3f);
+        rope.magnitude = g.arch == "mistral4" ? (1.0 + 0.1 * log_s) / (1.0 + kappa * log_s) : 1.0;
+        mu = rope.magnitude * (1.0 + kappa * log_s);
+    }
+    attn.rope = g.rope(rope);
+    attn.scale = (float)(mu * mu / std::sqrt((double)s.d_k));
+    attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f);
+    attn.temperature_length = (float)g.u32("attention.temperature_length", attn.temperature_scale != 0, 1, 1, 1u << 30);
+    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, g.arch == "mistral4") : moe_options{};
+    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
+    if (g.status != DUET_OK) return g.status;
+    const view x = input_embedding(g);
+    for (int32_t i = 0; i < g.hp.n_layers; i++) {
+        latent_attention(g, i, norm_part(g, i, x, "attn_norm"), x, s, attn);
+        const view h = norm_part(g, i, x, "ffn_norm");
+        if (g.hp.n_experts > 0 && i >= n_dense) moe_part(g, i, h, x, moe);
+        else ffn_part(g, i, h, x, {});
+    }
+    output_part(g, x);
+    return g.finish();
+}
+
+}  // namespace duet

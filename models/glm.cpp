@@ -1,0 +1,40 @@
+// models/glm.cpp: GLM-4, GLM-4.5 to 4.7, Bailing (Ling and Ring 2): rope on part of the head, dense blocks before blocks with experts and
+// shared experts. Source: GLM Team 2024, 2025; Ling Team 2025; math.md sections 2 and 3.
+// Main path: models/arch.cpp -> [models/glm.cpp] -> models/ops.h
+#include "parts.h"
+
+namespace duet {
+
+duet_status describe_glm4(graph_builder& g) {
+    if (!g.read_common()) return g.status;
+    const view x = input_embedding(g);
+    block_options block;
+    block.attn.rope = g.rope();
+    block.attn.out.post_norm = "post_attention_norm";
+    block.ffn.out.post_norm = "post_ffw_norm";
+    block.ffn.kind = ffn_kind::fused;
+    for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
+    output_part(g, x);
+    return g.finish();
+}
+
+duet_status describe_glm4moe(graph_builder& g) {
+    if (!g.read_common()) return g.status;
+    const bool is_glm = g.arch == "glm4moe";
+    const view x = input_embedding(g);
+    block_options block;
+    block.attn.neox = true;
+    block.attn.rope = g.rope();
+    block.attn.norms = is_glm ? head_norms::per_head_optional : head_norms::per_head;
+    if (is_glm) block.ffn_norm = "post_attention_norm";
+    const moe_options moe = read_moe(g, true, true);
+    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
+    for (int32_t i = 0; i < g.hp.n_layers; i++) {
+        block.moe = i >= n_dense ? &moe : nullptr;
+        block_part(g, i, x, block);
+    }
+    output_part(g, x);
+    return g.finish();
+}
+
+}  // namespace duet

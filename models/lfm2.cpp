@@ -1,0 +1,52 @@
+// models/lfm2.cpp: LFM2: short gated convolutions, every few layers attention; in lfm2moe experts after the first blocks. Source: Liquid AI
+// 2025; math.md 4.3.
+// Main path: models/arch.cpp -> [models/lfm2.cpp] -> models/ops.h
+#include "parts.h"
+
+namespace duet {
+namespace {
+
+void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps) {
+    const int32_t n = x.width();
+    const view all = g.buffer("conv in", 3ll * n), b = g.columns(all, 0, n), c = g.columns(all, n, n), u = g.columns(all, 2 * n, n);
+    g.matmul(i, h, all, g.block_tensor(i, "shortconv.in_proj.weight", true, n, 3ll * n));
+    g.activate(i, activation::none, b, u, u);
+    op& conv = g.add(op_kind::conv, i);
+    conv.in = conv.out = u;
+    conv.index = g.state((int64_t)(n_taps - 1) * n);
+    conv.w = g.block_floats(i, "shortconv.conv.weight", true, n_taps, n);
+    g.activate(i, activation::none, c, u, u);
+    project(g, i, u, x, g.block_tensor(i, "shortconv.out_proj.weight", true, n, n), -1, {});
+}
+
+}  // namespace
+
+duet_status describe_lfm2(graph_builder& g) {
+    if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
+    const int32_t n_taps = (int32_t)g.u32("shortconv.l_cache", true, 2, 2, 64);
+    const view x = input_embedding(g);
+    block_options block;
+    block.attn.neox = true;
+    block.attn.norms = head_norms::per_head;
+    block.attn.window = (int32_t)g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
+    block.attn.rope = g.rope();
+    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true, true) : moe_options{};
+    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
+    for (int32_t i = 0; i < g.hp.n_layers; i++) {
+        block.moe = g.hp.n_experts > 0 && i >= n_dense ? &moe : nullptr;
+        if (g.hp.n_kv_heads[(size_t)i] > 0) {
+            block_part(g, i, x, block);
+            continue;
+        }
+        short_conv_part(g, i, norm_part(g, i, x, "attn_norm"), x, n_taps);
+        const view h = norm_part(g, i, x, "ffn_norm");
+        if (block.moe) moe_part(g, i, h, x, moe);
+        else ffn_part(g, i, h, x, block.ffn);
+    }
+    output_options out;
+    out.norm = "token_embd_norm";
+    output_part(g, x, out);
+    return g.finish();
+}
+
+}  // namespace duet

@@ -1,0 +1,46 @@
+// models/mamba_hybrids.cpp: Nemotron-H (each block one thing: Mamba-2, attention or feed-forward) and Falcon-H1 (attention and Mamba-2 side by
+// side). Granite's hybrid is in llama.cpp. Source: NVIDIA 2025; TII 2025; math.md 4.2.
+// Main path: models/arch.cpp -> [models/mamba_hybrids.cpp] -> models/ops.h
+#include "parts.h"
+
+namespace duet {
+
+duet_status describe_nemotron_h(graph_builder& g) {
+    if (!g.read_common({norm_kind::rms, 0, 0})) return g.status;
+    const view x = input_embedding(g);
+    ffn_options ffn;
+    ffn.kind = ffn_kind::plain;
+    ffn.act = activation::relu2;
+    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true, true) : moe_options{};
+    moe.gated = false;
+    moe.act = activation::relu2;
+    moe.latent = (int32_t)g.u32("moe_latent_size", false, 0, 0, 1u << 20);
+    for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
+        const bool has_ffn = !g.hp.hidden_dim.empty() && g.hp.hidden_dim[(size_t)i] > 0;
+        const view h = norm_part(g, i, x, "attn_norm");
+        if (!has_ffn && g.hp.n_kv_heads[(size_t)i] == 0) mamba2_part(g, i, h, x, {}, true);
+        else if (!has_ffn) attention_part(g, i, h, x, {});
+        else if (g.hp.n_experts > 0) moe_part(g, i, h, x, moe);
+        else ffn_part(g, i, h, x, ffn);
+    }
+    output_part(g, x);
+    return g.finish();
+}
+
+duet_status describe_falcon_h1(graph_builder& g) {
+    if (!g.read_common()) return g.status;
+    const view x = input_embedding(g);
+    attention_options attn;
+    attn.neox = true;
+    attn.rope = g.rope();
+    for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
+        const view h = norm_part(g, i, x, "attn_norm");
+        attention_part(g, i, h, x, attn);
+        mamba2_part(g, i, h, x, {}, false);
+        ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, {});
+    }
+    output_part(g, x);
+    return g.finish();
+}
+
+}  // namespace duet

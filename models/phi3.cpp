@@ -1,0 +1,23 @@
+// models/phi3.cpp: Phi-3 and Phi-4: q, k, v in one matrix, gate and up in one, and rope factors of their own beyond the context the model
+// was trained for. Source: Abdin et al. 2024; math.md section 2.
+// Main path: models/arch.cpp -> [models/phi3.cpp] -> models/ops.h
+#include "parts.h"
+
+namespace duet {
+
+duet_status describe_phi3(graph_builder& g) {
+    if (!g.read_common()) return g.status;
+    const view x = input_embedding(g);
+    rope_options r;
+    r.long_factors = g.tensor("rope_factors_long.weight", false, g.hp.rope_dim / 2);
+    r.factors = g.tensor("rope_factors_short.weight", r.long_factors >= 0, g.hp.rope_dim / 2);
+    block_options block;
+    block.attn.neox = true;
+    block.attn.rope = g.rope(r);
+    block.ffn.kind = ffn_kind::fused;
+    for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
+    output_part(g, x);
+    return g.finish();
+}
+
+}  // namespace duet
