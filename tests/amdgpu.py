@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Runs a trace of tests/gpu_trace.cpp as AMD machine code on the CPU and compares every byte that is read back.
+
+    amdgpu.py TOOL_FOLDER TRACE CODE_OBJECT...
+
+TOOL_FOLDER has rdna_emu.py (runs AMD code objects on a CPU). A code object is gpu/kernels.cu compiled for one chip.
+Prints a line for each: kernels run, launches, instructions of a wave, and what differs. Exit status 1 if anything does.
+"""
+import struct
+import sys
+import time
+
+
+def events(path):
+    with open(path, 'rb') as f:
+        while True:
+            head = f.read(77)
+            if len(head) < 77:
+                return
+            kind, at, source, size = struct.unpack_from('<cQQQ', head)
+            grid = struct.unpack_from('<5I', head, 25)
+            name = head[45:].split(b'\0')[0].decode()
+            yield kind.decode(), at, source, size, grid, name, f.read(size) if kind in b'udl' else b''
+
+
+class Memory:
+    """The device's allocations, each with pages behind it that cannot be touched."""
+
+    def __init__(self, make):
+        self.make, self.kept = make, {}
+
+    def find(self, address):
+        for base, buffer in self.kept.items():
+            if base <= address <= base + buffer.size:
+                return base, buffer
+        return None, None
+
+    def patch(self, args):
+        """Every 8-byte word of the arguments that points into an allocation gets its address here."""
+        out = bytearray(args)
+        for i in range(0, len(out) - 7, 8):
+            value, = struct.unpack_from('<Q', out, i)
+            base, buffer = self.find(value) if value else (None, None)
+            if buffer:
+                struct.pack_into('<Q', out, i, buffer.addr + value - base)
+        return bytes(out)
+
+
+def replay(tool, trace, code_object):
+    emulator = tool.Emulator(code_object, order='random')
+    memory = Memory(lambda n: tool.DevBuf(max(n, 16), align=256, fill=0))
+    launches, instructions, compared, wrong, kernels, per_kernel = 0, 0, 0, [], set(), {}
+    last = ''
+    for kind, at, source, size, grid, name, data in events(trace):
+        base, buffer = memory.find(at)
+        if kind == 'a':
+            memory.kept[at] = memory.make(size)
+        elif kind == 'f':
+            memory.kept.pop(at).free()
+        elif kind == 'u':
+            buffer.write(data, at - base)
+        elif kind == 'z':
+            buffer.write(bytes(size), at - base)
+        elif kind == 'c':
+            from_base, from_buffer = memory.find(source)
+            buffer.write(from_buffer.bytes()[source - from_base:source - from_base + size], at - base)
+        elif kind == 'l':
+            stats = emulator.launch(name, grid[:3], (grid[3],), [memory.patch(data)], dynamic_lds=grid[4])
+            if stats.barrier_count_mismatch or stats.barrier_pc_mismatch:
+                wrong.append(f'{name}: divergent barrier')
+            launches += 1
+            instructions += stats.wave_insts
+            per_kernel[name] = per_kernel.get(name, 0) + stats.wave_insts
+            kernels.add(name)
+            if name not in ('kernel_gather', 'kernel_norm', 'kernel_quantize'):
+                last = name
+        elif kind == 'd':
+            compared += size
+            got = buffer.bytes()[at - base:at - base + size]
+            if got != data:
+                first = next(i for i in range(size) if got[i] != data[i])
+                wrong.append(f'after {last}: byte {first} of {size}: want {data[first & ~3:(first & ~3) + 4].hex()} got {got[first & ~3:(first & ~3) + 4].hex()}')
+    return launches, instructions, compared, wrong, kernels
+
+
+def main():
+    sys.path.insert(0, sys.argv[1])
+    import rdna_emu as tool
+    failed = False
+    for code_object in sys.argv[3:]:
+        start = time.time()
+        launches, instructions, compared, wrong, kernels = replay(tool, sys.argv[2], code_object)
+        verdict = 'identical' if not wrong else f'{len(wrong)} DIFFERENT: ' + '; '.join(wrong[:5])
+        print(f'{code_object}: {verdict}; {len(kernels)} kernels, {launches} launches, {instructions / 1e6:.1f} M wave instructions, '
+              f'{compared} bytes compared, {time.time() - start:.1f} s', flush=True)
+        failed = failed or bool(wrong) or compared == 0
+    return 1 if failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

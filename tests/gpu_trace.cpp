@@ -1,0 +1,82 @@
+// tests/gpu_trace.cpp: writes what the GPU executor asks of its driver, for tests/amdgpu.py, which does the same with AMD machine code.
+//   gpu_trace cases OUT           the small graphs of gpu_cases.h (checked against the CPU on the way)
+//   gpu_trace MODEL.gguf OUT N    a model's first N tokens as one prompt, then one more by itself
+// Record: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4 bytes each), name (32 bytes),
+// then the bytes of an upload, a download or a launch's arguments. Little-endian.
+#include "gpu_cases.h"
+#include "../gpu/driver.h"
+
+namespace {
+
+struct trace_file {
+    FILE* file = nullptr;
+    bool  ok = true;
+};
+
+void write_event(void* user, const duet::emu_event& e) {
+    trace_file& t = *(trace_file*)user;
+    const bool has_bytes = e.what[0] == 'u' || e.what[0] == 'd' || e.what[0] == 'l';
+    uint8_t head[77] = {};
+    const uint64_t at = (uint64_t)(uintptr_t)e.at, from = (uint64_t)(uintptr_t)e.data;
+    // alloc, free, upload, clear (z), copy, launch, download
+    head[0] = e.what[0] == 'c' && e.what[1] == 'l' ? 'z' : (uint8_t)e.what[0];
+    memcpy(head + 1, &at, 8);
+    memcpy(head + 9, &from, 8);
+    memcpy(head + 17, &e.n_bytes, 8);
+    memcpy(head + 25, &e.grid, 20);
+    if (e.kernel) snprintf((char*)head + 45, 32, "%s", e.kernel);
+    t.ok = t.ok && fwrite(head, sizeof head, 1, t.file) == 1;
+    if (has_bytes && e.n_bytes) t.ok = t.ok && fwrite(e.data, e.n_bytes, 1, t.file) == 1;
+}
+
+int run_model(const char* path, int n) {
+    duet_model_params p = duet_model_params_default();
+    p.device = "emu32";
+    duet_model* model = nullptr;
+    duet_session* session = nullptr;
+    duet_session_params s = duet_session_params_default();
+    s.n_ctx = n + 1;
+    s.max_batch = n;
+    duet_status st = duet_model_open(path, &p, &model);
+    if (st == DUET_OK) st = duet_session_create(model, &s, &session);
+    std::vector<int32_t> ids;
+    for (int i = 0; i <= n; i++) ids.push_back(3 + i * 7 % 50);
+    duet_batch b{};
+    b.token = ids.data();
+    b.n_tok = n;
+    if (st == DUET_OK) st = duet_decode(session, &b);
+    b.token = ids.data() + n;
+    b.n_tok = 1;
+    if (st == DUET_OK) st = duet_decode(session, &b);
+    if (st != DUET_OK) fprintf(stderr, "gpu_trace: %s %s\n", duet_model_error(model), session ? duet_session_error(session) : "");
+    duet_session_free(session);
+    duet_model_free(model);
+    return st == DUET_OK ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 3) {
+        fprintf(stderr, "usage: gpu_trace cases OUT | gpu_trace MODEL OUT N\n");
+        return 2;
+    }
+    trace_file t;
+    t.file = fopen(argv[2], "wb");
+    if (!t.file) {
+        fprintf(stderr, "gpu_trace: %s: cannot write\n", argv[2]);
+        return 1;
+    }
+    duet::emu_watch(write_event, &t);
+    int failed = 0;
+    if (std::string(argv[1]) == "cases") {
+        gpu_cases::for_each_case([&](gpu_cases::graph_case& c) {
+            const std::string wrong = gpu_cases::compare_case(c, "emu32");
+            if (!wrong.empty()) failed = 1, fprintf(stderr, "gpu_trace: %s: %s\n", c.name.c_str(), wrong.c_str());
+        });
+    } else {
+        failed = run_model(argv[1], argc > 3 ? atoi(argv[3]) : 8);
+    }
+    duet::emu_watch(nullptr, nullptr);
+    return fclose(t.file) == 0 && t.ok ? failed : 1;
+}
