@@ -327,7 +327,8 @@ typedef struct duet_batch {
  *
  * batch       1 <= n_tok; any size: cut into pieces of max_batch internally (the bits do not depend on it)
  * Returns     DUET_OK; DUET_ERR_FULL: a sequence would pass n_ctx, nothing changed; DUET_ERR_ARG: bad id, position or sequence,
- *             nothing changed; DUET_ERR_MEMORY; DUET_ERR_DEVICE; DUET_ERR_CANCELLED: the sequences hold the pieces that were finished
+ *             nothing changed; DUET_ERR_MEMORY; DUET_ERR_DEVICE; DUET_ERR_CANCELLED: the sequences hold the pieces that were finished;
+ *             of a model with recurrent layers, sequences that had more than one token in the unfinished piece are empty
  * Thread      one call at a time per session; other sessions of the model may run
  * Cost        returns when the logits are in host memory                                                                           */
 DUET_API duet_status duet_decode(duet_session* session, const duet_batch* batch);

@@ -131,8 +131,11 @@ duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& fu
         if (full.want[(size_t)i]) wanted.push_back(i - first);
         to[(size_t)full.seq[(size_t)i]] = full.pos[(size_t)i] + 1;
     }
+    if (s.limits.n_state_slots && s.cancel.load()) return fail(s.err, DUET_ERR_CANCELLED, "the batch was cancelled");
+    int32_t longest = 0;
     for (int32_t q = 0; q < s.limits.n_seqs; q++) {
         if (from[(size_t)q] == to[(size_t)q]) continue;
+        longest = std::max(longest, to[(size_t)q] - from[(size_t)q]);
         release_unseen(s, q, from[(size_t)q]);
         DUET_TRY(reserve_positions(s, q, from[(size_t)q], to[(size_t)q]));
         if (from[(size_t)q] == 0 && s.limits.n_state_slots) DUET_TRY(s.model->exec->copy_state(s.exec_context, -1, q));
@@ -149,9 +152,14 @@ duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& fu
     e.wanted = wanted.data();
     e.pages = &tables;
     e.state_slot = slots.data();
-    DUET_TRY(s.model->exec->run(s.exec_context, e, &s.cancel, s.err));
-    s.length = to;
-    return DUET_OK;
+    // Recurrent layers cannot go back to before a piece that was stopped half way. So one token of each sequence is always finished, and
+    // an answer that is cancelled can go on; sequences of a longer piece are emptied.
+    const bool can_stop = !s.limits.n_state_slots || longest > 1;
+    const duet_status status = s.model->exec->run(s.exec_context, e, can_stop ? &s.cancel : nullptr, s.err);
+    if (status == DUET_OK) s.length = to;
+    for (int32_t q = 0; status != DUET_OK && s.limits.n_state_slots && q < s.limits.n_seqs; q++)
+        if (from[(size_t)q] != to[(size_t)q]) clear_sequence(s, q);
+    return status;
 }
 
 // Most tokens from `first` that fit one piece: max_batch tokens, max_wanted rows of logits.
