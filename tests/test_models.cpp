@@ -1,0 +1,484 @@
+// tests/test_models.cpp: every family against its golden case (logits of an independent runtime, checked in f64), the same bits for every
+// split, instruction set and thread count; recurrent state and windows through sessions; the contract of experts and states; models whose
+// hyper-parameters contradict each other.
+#include "doctest.h"
+#include "../quant/activate.h"
+#include "../quant/cpu_kernels.h"
+#include "../runtime.h"
+#include "metrics.h"
+#include "test_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <set>
+#include <thread>
+
+using namespace duet;
+
+namespace {
+
+struct golden_case {
+    std::string          name, folder;
+    std::vector<int32_t> ids;
+    std::vector<float>   logits;       // of the last rows
+    int                  n_ctx = 256;
+};
+
+std::vector<float> read_floats(const std::string& path) {
+    const std::string bytes = read_file(path);
+    std::vector<float> x(bytes.size() / 4);
+    memcpy(x.data(), bytes.data(), x.size() * 4);
+    return x;
+}
+
+std::vector<int32_t> read_ids(const std::string& path) {
+    std::vector<int32_t> ids;
+    const std::string text = read_file(path);
+    for (const char* at = text.c_str(); *at;) {
+        char* end = nullptr;
+        const long id = std::strtol(at, &end, 10);
+        if (end != at) ids.push_back((int32_t)id);
+        at = end != at ? end : at + 1;
+    }
+    return ids;
+}
+
+golden_case read_case(const std::string& name) {
+    golden_case c;
+    c.name = name;
+    c.folder = test_data_path("golden/" + name);
+    c.ids = read_ids(c.folder + "/tokens.json");
+    c.logits = read_floats(c.folder + "/logits.f32");
+    if (name.starts_with("long-")) c.n_ctx = 1024;
+    if (name == "gpt2") c.n_ctx = 128;   // its learned positions
+    return c;
+}
+
+std::vector<std::string> golden_names() {
+    std::set<std::string> names;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(test_data_path("golden"), ignored))
+        if (file_exists(entry.path().string() + "/tokens.json")) names.insert(entry.path().filename().string());
+    return {names.begin(), names.end()};
+}
+
+struct golden_model {
+    duet_model* m = nullptr;
+    duet_status status;
+    std::string error;
+    explicit golden_model(const std::string& folder, const char* isa = nullptr, int threads = 1) {
+        duet_model_params p = duet_model_params_default();
+        p.cpu_isa = isa;
+        p.n_threads = threads;
+        status = duet_model_open((folder + "/model.gguf").c_str(), &p, &m);
+        error = duet_model_error(m);
+    }
+    golden_model(const golden_model&) = delete;
+    ~golden_model() { duet_model_free(m); }
+    int n_vocab() const {
+        duet_model_info info{};
+        info.struct_size = sizeof info;
+        REQUIRE(duet_model_get_info(m, &info) == DUET_OK);
+        return info.n_vocab;
+    }
+};
+
+struct golden_session {
+    duet_session* s = nullptr;
+    explicit golden_session(const golden_model& m, int n_ctx, int n_seqs = 1, int max_batch = 512, int cache = DUET_CACHE_F32) {
+        duet_session_params p = duet_session_params_default();
+        p.n_ctx = n_ctx;
+        p.n_seqs = n_seqs;
+        p.max_batch = max_batch;
+        p.cache_type = cache;
+        const duet_status st = duet_session_create(m.m, &p, &s);
+        INFO(std::string(duet_session_error(s)));
+        REQUIRE(st == DUET_OK);
+    }
+    golden_session(const golden_session&) = delete;
+    ~golden_session() { duet_session_free(s); }
+};
+
+// Feeds ids to a sequence, `first` of them in one call and then `step` at a time; logits of all.
+std::vector<float> feed(const golden_model& m, duet_session* s, const std::vector<int32_t>& ids, size_t first, size_t step, int seq = 0) {
+    std::vector<float> out;
+    const size_t v = (size_t)m.n_vocab();
+    for (size_t at = 0; at < ids.size();) {
+        const size_t n = std::min(ids.size() - at, at == 0 ? first : step);
+        const std::vector<uint8_t> want(n, 1);
+        const std::vector<int32_t> seqs(n, seq);
+        const duet_batch b{(int32_t)n, ids.data() + at, nullptr, seqs.data(), want.data()};
+        const duet_status st = duet_decode(s, &b);
+        INFO(std::string(duet_session_error(s)));
+        REQUIRE(st == DUET_OK);
+        for (size_t i = 0; i < n; i++) out.insert(out.end(), duet_logits(s, (int32_t)i), duet_logits(s, (int32_t)i) + v);
+        at += n;
+    }
+    return out;
+}
+
+bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0;
+}
+
+bool runs_isa(const std::string& folder, const char* isa) { return golden_model(folder, isa).status == DUET_OK; }
+
+}  // namespace
+
+TEST_CASE("golden cases: logits of every family, in one piece and in chunks, on every instruction set") {
+    int n_skipped = 0;
+    const std::vector<std::string> names = golden_names();
+    std::string unknown;
+    for (const std::string& name : names) {
+        const golden_case c = read_case(name);
+        CAPTURE(name);
+        const golden_model m(c.folder);
+        if (m.status == DUET_ERR_UNSUPPORTED && m.error.find("no code for '") != std::string::npos) {
+            n_skipped++;
+            unknown += " " + name;
+            continue;
+        }
+        REQUIRE_MESSAGE(m.status == DUET_OK, m.error);
+        const std::vector<float> all = feed(m, golden_session(m, c.n_ctx).s, c.ids, 512, 512);
+        REQUIRE(all.size() >= c.logits.size());
+        REQUIRE(all.size() == c.ids.size() * (size_t)m.n_vocab());
+        const float* got = all.data() + all.size() - c.logits.size();
+        const std::string native = c.folder + "/logits_llamacpp_native.f32";
+        if (file_exists(native) && name != "q-F16") {
+            // activations of 8 bits: as far from the exact logits as the best known runtime; 0.1% for the luck of single roundings
+            CHECK(rms_difference(c.logits.data(), got, c.logits.size()) <=
+                  1.001 * rms_difference(c.logits.data(), read_floats(native).data(), c.logits.size()));
+        } else {
+            CHECK(max_difference(c.logits.data(), got, c.logits.size()) <= (name.starts_with("long-") ? 2e-3 : 1e-3));
+        }
+        const bool is_long = c.ids.size() > 100;
+        CHECK(equal_bits(all, feed(m, golden_session(m, c.n_ctx).s, c.ids, 7, 7)));
+        if (!is_long) CHECK(equal_bits(all, feed(m, golden_session(m, c.n_ctx).s, c.ids, 1, 1)));
+        if (name.starts_with("chunked-")) CHECK(equal_bits(all, feed(m, golden_session(m, c.n_ctx).s, c.ids, 33, 1)));
+        for (const char* isa : {"scalar", "avx2", "avx512"}) {
+            if ((is_long && std::string(isa) == "scalar") || !runs_isa(c.folder, isa)) continue;
+            const golden_model other(c.folder, isa, 2);
+            CAPTURE(isa);
+            CHECK(equal_bits(all, feed(other, golden_session(other, c.n_ctx).s, c.ids, 512, 512)));
+        }
+    }
+    if (n_skipped) say_skipped("golden cases", n_skipped, "no code for the architectures of" + unknown);
+    if (names.empty()) say_skipped("golden cases", 1, "no folder " + test_data_path("golden"));
+}
+
+TEST_CASE("golden cases: the embedding of the last token") {
+    const golden_case c = read_case("qwen3-embedding");
+    if (c.ids.empty()) return say_skipped("embedding", 1, "no " + c.folder);
+    const golden_model m(c.folder);
+    REQUIRE(m.status == DUET_OK);
+    const golden_session s(m, 256);
+    feed(m, s.s, c.ids, 512, 512);
+    const std::vector<float> want = read_floats(c.folder + "/embedding_last.f32");
+    REQUIRE(duet_embedding(s.s) != nullptr);
+    CHECK(max_difference(want.data(), duet_embedding(s.s), want.size()) <= 1e-3);
+}
+
+TEST_CASE("hybrids: copied and saved sequences go on with the same bits; mixed batches change nothing; what cannot be trimmed says so") {
+    for (const char* name : {"qwen35", "granitehybrid", "lfm2", "falcon-h1", "nemotron_h_moe", "gpt-oss", "gemma4", "deepseek2"}) {
+        const golden_case c = read_case(name);
+        if (c.ids.empty()) {
+            say_skipped("hybrid sessions", 1, "no " + c.folder);
+            continue;
+        }
+        CAPTURE(name);
+        const bool has_state = std::string(name) != "gpt-oss" && std::string(name) != "gemma4" && std::string(name) != "deepseek2";
+        const golden_model m(c.folder);
+        const golden_session s(m, 256, 4, 64);
+        const std::vector<float> want = feed(m, s.s, c.ids, 64, 64);
+        const size_t v = (size_t)m.n_vocab(), half = c.ids.size() / 2;
+        const std::vector<int32_t> begin(c.ids.begin(), c.ids.begin() + (long)half), rest(c.ids.begin() + (long)half, c.ids.end());
+        const std::vector<float> want_rest(want.begin() + (long)(half * v), want.end());
+        feed(m, s.s, begin, 5, 3, 1);
+        REQUIRE(duet_seq_copy(s.s, 1, 2) == DUET_OK);
+        uint64_t n_bytes = 0;
+        REQUIRE(duet_seq_save(s.s, 1, nullptr, 0, &n_bytes) == DUET_OK);
+        std::vector<uint8_t> saved(n_bytes);
+        REQUIRE(duet_seq_save(s.s, 1, saved.data(), n_bytes, &n_bytes) == DUET_OK);
+        CHECK(equal_bits(want_rest, feed(m, s.s, rest, 64, 64, 1)));
+        CHECK(equal_bits(want_rest, feed(m, s.s, rest, 1, 1, 2)));
+        REQUIRE(duet_seq_load(s.s, 3, saved.data(), n_bytes) == DUET_OK);
+        CHECK(duet_seq_length(s.s, 3) == (int32_t)half);
+        CHECK(equal_bits(want_rest, feed(m, s.s, rest, 2, 9, 3)));
+        if (has_state) {
+            CHECK(duet_seq_trim(s.s, 3, 3) == DUET_ERR_STATE);
+            CHECK(std::string(duet_session_error(s.s)).find("recurrent") != std::string::npos);
+            CHECK(duet_seq_length(s.s, 3) == (int32_t)c.ids.size());
+        }
+        // a trimmed sequence begins anew; two sequences take turns token by token in one batch, one of them 11 positions ahead
+        for (int q : {0, 1, 2}) REQUIRE(duet_seq_trim(s.s, q, 0) == DUET_OK);
+        std::vector<float> mixed = feed(m, s.s, {c.ids.begin(), c.ids.begin() + 11}, 11, 1, 1), other;
+        for (size_t at = 0; at + 11 < c.ids.size();) {
+            const size_t n = std::min<size_t>(at % 2 ? 13 : 4, c.ids.size() - 11 - at);
+            std::vector<int32_t> token, seq;
+            for (size_t i = 0; i < n; i++) {
+                token.push_back(c.ids[at + 11 + i]), seq.push_back(1);
+                token.push_back(c.ids[at + i]), seq.push_back(2);
+            }
+            const std::vector<uint8_t> all(token.size(), 1);
+            const duet_batch b{(int32_t)token.size(), token.data(), nullptr, seq.data(), all.data()};
+            REQUIRE(duet_decode(s.s, &b) == DUET_OK);
+            for (int32_t i = 0; i < b.n_tok; i++) {
+                std::vector<float>& to = i % 2 ? other : mixed;
+                to.insert(to.end(), duet_logits(s.s, i), duet_logits(s.s, i) + v);
+            }
+            at += n;
+        }
+        CHECK(equal_bits(want, mixed));
+        CHECK(equal_bits({want.begin(), want.end() - (long)(11 * v)}, other));
+    }
+}
+
+TEST_CASE("hybrids: cancelling leaves no half-updated state") {
+    const golden_case c = read_case("long-qwen35");
+    if (c.ids.empty()) return say_skipped("hybrid cancel", 1, "no " + c.folder);
+    const golden_model m(c.folder, "scalar");
+    const golden_session s(m, 1024, 2);
+    const std::vector<int32_t> begin(c.ids.begin(), c.ids.begin() + 20), rest(c.ids.begin() + 20, c.ids.end());
+    feed(m, s.s, begin, 20, 1, 1);
+    const std::vector<float> want = feed(m, s.s, rest, 512, 512, 1);
+    bool was_stopped = false;
+    for (int attempt = 0; attempt < 20 && !was_stopped; attempt++) {
+        REQUIRE(duet_seq_trim(s.s, 0, 0) == DUET_OK);
+        feed(m, s.s, begin, 20, 1);
+        std::thread stopper([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1 + attempt));
+            duet_session_cancel(s.s);
+        });
+        const duet_batch b{(int32_t)rest.size(), rest.data(), nullptr, nullptr, nullptr};
+        was_stopped = duet_decode(s.s, &b) == DUET_ERR_CANCELLED;
+        stopper.join();
+        if (!was_stopped) {   // it came too late: the flag stops the next call before it begins
+            const duet_batch one{1, rest.data(), nullptr, nullptr, nullptr};
+            CHECK(duet_decode(s.s, &one) == DUET_ERR_CANCELLED);
+        }
+    }
+    REQUIRE(was_stopped);
+    const int32_t length = duet_seq_length(s.s, 0);
+    CHECK((length == 0 || length == 20));
+    if (length == 0) feed(m, s.s, begin, 20, 1);
+    CHECK(equal_bits(want, feed(m, s.s, rest, 512, 512)));
+}
+
+TEST_CASE("windowed layers: the plan of gemma3 at 32k positions is what its windows need, and the session keeps to it") {
+    const golden_case c = read_case("long-gemma3");
+    if (c.ids.empty()) return say_skipped("windows", 1, "no " + c.folder);
+    const golden_model m(c.folder);
+    REQUIRE(m.status == DUET_OK);
+    auto number = [&](const char* key) {
+        const duet_file* file = duet_model_file(m.m);
+        int64_t value = 0;
+        REQUIRE(duet_file_get_int(file, duet_file_find_kv(file, key), 0, &value) == DUET_OK);
+        return (uint64_t)value;
+    };
+    const uint64_t layers = number("gemma3.block_count"), window = number("gemma3.attention.sliding_window");
+    const uint64_t head_bytes = 2 * 2 * number("gemma3.attention.key_length") * number("gemma3.attention.head_count_kv");   // f16 keys and values
+    const uint64_t batch = 64, n_ctx = 32768, chunk = kAttnChunk, n_full = layers / 6, page = head_bytes * chunk;
+    duet_session_params p = duet_session_params_default();
+    p.n_ctx = (int32_t)n_ctx;
+    p.max_batch = (int32_t)batch;
+    duet_memory_plan plan{};
+    REQUIRE(duet_session_plan(m.m, &p, &plan) == DUET_OK);
+    const uint64_t windowed_pages = (window + batch + chunk - 1) / chunk + 1;
+    CHECK(plan.cache_bytes == n_full * (n_ctx / chunk) * page + (layers - n_full) * windowed_pages * page);
+    // pages given back serve again: a session as small as its plan runs far beyond the window
+    const golden_session s(m, 4096, 1, 64, DUET_CACHE_F16);
+    std::vector<int32_t> ids;
+    while (ids.size() < 2000) ids.insert(ids.end(), c.ids.begin(), c.ids.end());
+    const duet_batch b{(int32_t)ids.size(), ids.data(), nullptr, nullptr, nullptr};
+    const duet_status st = duet_decode(s.s, &b);
+    CHECK_MESSAGE(st == DUET_OK, std::string(duet_session_error(s.s)));
+    CHECK(duet_seq_trim(s.s, 0, 100) == DUET_ERR_STATE);
+}
+
+// ---- the contract of experts and states -------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct routed {
+    std::vector<int32_t> id;
+    std::vector<float>   weight;
+};
+
+routed route(const std::vector<float>& z, route_rule rule, const float* bias = nullptr) {
+    std::vector<float> score(z.size());
+    std::vector<uint32_t> key(z.size());
+    routed r{std::vector<int32_t>((size_t)rule.n_used), std::vector<float>((size_t)rule.n_used)};
+    rule.n_experts = (int)z.size();
+    exact_route_scores(z.data(), rule, score.data());
+    exact_route(score.data(), bias, rule, key.data(), r.id.data(), r.weight.data());
+    return r;
+}
+
+std::vector<float> normal_floats(size_t n, std::mt19937& rng) {
+    std::normal_distribution<float> d;
+    std::vector<float> x(n);
+    for (float& v : x) v = d(rng);
+    return x;
+}
+
+}  // namespace
+
+TEST_CASE("routing: ties go to the lower expert, biases only choose, groups shut out, NaN is never preferred") {
+    const route_rule softmax{0, 2, 1, 1, false, false, true, 1.0f};
+    CHECK(route({1, 3, 3, 3}, softmax).id == std::vector<int32_t>{1, 2});
+    CHECK(route({0, 0, 0, 0}, softmax).weight == std::vector<float>{0.5f, 0.5f});
+    route_rule sigmoid = softmax;
+    sigmoid.sigmoid_scores = true;
+    sigmoid.normalise = false;
+    sigmoid.scale = 2.0f;
+    const float bias[4] = {0, 0, 0, 5};
+    const routed biased = route({0, 2, -1, -3}, sigmoid, bias);
+    CHECK(biased.id == std::vector<int32_t>{3, 1});
+    CHECK(biased.weight[0] == 2.0f * exact_sigmoid(-3));
+    // groups {0,1} {2,3} {4,5}: the two best of a group count, so the second beats the one that has the single best expert
+    route_rule groups = sigmoid;
+    groups.n_groups = 3;
+    groups.n_groups_used = 1;
+    CHECK(route({9, -9, 3, 2, -9, -9}, groups).id == std::vector<int32_t>{2, 3});
+    route_rule after = softmax;
+    after.softmax_after = true;
+    const routed chosen = route({1, 4, 2, 4}, after);
+    CHECK(chosen.id == std::vector<int32_t>{1, 3});
+    CHECK(chosen.weight == std::vector<float>{0.5f, 0.5f});
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    CHECK(route({nan, 1, nan, 2}, sigmoid).id == std::vector<int32_t>{3, 1});
+    const routed all_nan = route({nan, nan, nan, nan}, softmax);
+    CHECK(all_nan.id == std::vector<int32_t>{0, 1});
+    sigmoid.normalise = true;
+    for (float w : route({-200, -200, -200, -200}, sigmoid).weight) CHECK(w == 0.0f);   // not NaN
+}
+
+TEST_CASE("kernels of experts and states: every instruction set gives the scalar definition's bits") {
+    std::mt19937 rng(5);
+    for (const char* isa : {"avx2", "avx512"}) {
+        const cpu_kernels* k = find_cpu_kernels(isa);
+        if (!k) continue;
+        CAPTURE(isa);
+        for (int n : {1, 7, 16, 60, 64, 128, 384}) {
+            const std::vector<float> z = normal_floats((size_t)n, rng);
+            for (int mode : {0, 1, 2}) {
+                const route_rule rule{n, 1, 1, 1, mode == 1, mode == 2, true, 1.0f};
+                std::vector<float> a((size_t)n), b((size_t)n);
+                k->route_scores(z.data(), rule, a.data());
+                exact_route_scores(z.data(), rule, b.data());
+                CHECK(equal_bits(a, b));
+            }
+            for (int act = 0; act <= (int)activation::softplus; act++) {
+                const std::vector<float> x2 = normal_floats((size_t)n, rng);
+                for (const float* second : {(const float*)nullptr, x2.data()}) {
+                    std::vector<float> x = normal_floats((size_t)n, rng), a((size_t)n), b((size_t)n);
+                    for (float& v : x) v *= 8;
+                    k->activate(act, x.data(), second, n, a.data());
+                    kScalarKernels.activate(act, x.data(), second, n, b.data());
+                    CHECK(equal_bits(a, b));
+                }
+            }
+            const std::vector<float> parts = normal_floats(5 * (size_t)n, rng), weight = normal_floats(5, rng);
+            for (bool residual : {false, true}) {
+                std::vector<float> a = normal_floats((size_t)n, rng), b = a;
+                k->weighted_sum(parts.data(), (size_t)n, weight.data(), 5, n, 0.7f, residual, a.data());
+                kScalarKernels.weighted_sum(parts.data(), (size_t)n, weight.data(), 5, n, 0.7f, residual, b.data());
+                CHECK(equal_bits(a, b));
+            }
+        }
+        for (int n_taps : {2, 3, 4, 9})
+            for (int n : {16, 48, 100, 256}) {
+                const int n_tok = 6;
+                const std::vector<float> w = normal_floats((size_t)(n * n_taps), rng), bias = normal_floats((size_t)n, rng);
+                std::vector<float> state = normal_floats((size_t)(n * (n_taps - 1)), rng), rows = normal_floats((size_t)(n * n_tok), rng);
+                std::vector<float> states[2] = {state, state}, all[2] = {rows, rows};
+                for (int i : {0, 1}) {
+                    std::vector<float*> at;
+                    for (int t = 0; t < n_tok; t++) at.push_back(all[i].data() + t * n);
+                    const conv_args a{w.data(), bias.data(), states[i].data(), (size_t)n, n_taps, n, n_tok, (int)activation::silu, at.data(), at.data()};
+                    (i ? kScalarKernels : *k).conv(a);
+                }
+                CHECK(equal_bits(states[0], states[1]));
+                CHECK(equal_bits(all[0], all[1]));
+            }
+        for (bool is_delta : {false, true})
+            for (int n_rows : {1, 6, 16, 128})
+                for (int n_cols : {1, 16, 20, 64}) {
+                    const int n_tok = 5;
+                    const std::vector<float> x = normal_floats((size_t)(n_tok * (2 * n_rows + n_cols)), rng);
+                    std::vector<float> m = normal_floats((size_t)(n_rows * n_cols), rng), ms[2] = {m, m}, ys[2];
+                    for (int i : {0, 1}) {
+                        ys[i].resize((size_t)(n_tok * n_cols));
+                        std::vector<state_token> tok;
+                        for (int t = 0; t < n_tok; t++) {
+                            const float* at = x.data() + t * (2 * n_rows + n_cols);
+                            tok.push_back({at, at + n_rows, at + 2 * n_rows, ys[i].data() + t * n_cols, 0.9f, 0.3f});
+                        }
+                        (i ? kScalarKernels : *k).state_steps({ms[i].data(), n_rows, n_cols, n_tok, tok.data(), {is_delta, 0.25f, 1.5f}});
+                    }
+                    CHECK(equal_bits(ms[0], ms[1]));
+                    CHECK(equal_bits(ys[0], ys[1]));
+                }
+    }
+}
+
+// ---- contradicting hyper-parameters -------------------------------------------------------------------------------------------------------
+
+TEST_CASE("hyper-parameters of experts, hybrids and windows that contradict each other are errors that name the key") {
+    const struct {
+        const char *model, *key;
+        uint32_t    value;
+    } cases[] = {
+        {"qwen3moe", "expert_used_count", 9},          {"qwen3moe", "expert_used_count", 0},
+        {"qwen3moe", "expert_count", 7},               {"qwen3moe", "expert_feed_forward_length", 47},
+        {"bailingmoe2", "expert_group_count", 3},      {"bailingmoe2", "expert_group_used_count", 5},
+        {"bailingmoe2", "expert_group_used_count", 0}, {"bailingmoe2", "expert_gating_func", 9},
+        {"qwen35", "ssm.group_count", 3},              {"qwen35", "ssm.state_size", 0},
+        {"qwen35", "ssm.inner_size", 65},              {"qwen35", "ssm.conv_kernel", 1},
+        {"qwen35", "full_attention_interval", 0},      {"granitehybrid", "ssm.time_step_rank", 5},
+        {"granitehybrid", "ssm.group_count", 5},       {"granitehybrid", "ssm.state_size", 1u << 31},
+        {"lfm2", "shortconv.l_cache", 0},              {"gemma3", "attention.sliding_window", 0},
+        {"gpt-oss", "attention.sliding_window", 0},    {"deepseek2", "attention.key_length_mla", 8},
+        {"deepseek2", "attention.kv_lora_rank", 31},   {"gemma4", "attention.shared_kv_layers", 5},
+        {"gemma4", "attention.shared_kv_layers", 6},   {"glm4moe", "nextn_predict_layers", 3},
+    };
+    for (const auto& t : cases) {
+        std::string bytes = read_file(test_data_path(std::string("golden/") + t.model + "/model.gguf"));
+        if (bytes.empty()) {
+            say_skipped("contradicting hyper-parameters", 1, std::string("no golden/") + t.model);
+            continue;
+        }
+        const std::string key = std::string(t.model == std::string("gpt-oss") ? "gpt-oss" : t.model) + "." + t.key;
+        CAPTURE(key);
+        CAPTURE(t.value);
+        const size_t at = bytes.find(key);
+        REQUIRE(at != std::string::npos);
+        const uint32_t u32_type = 4;
+        REQUIRE(memcmp(bytes.data() + at + key.size(), &u32_type, 4) == 0);
+        memcpy(bytes.data() + at + key.size() + 4, &t.value, 4);
+        duet_model* m = nullptr;
+        duet_model_params p = duet_model_params_default();
+        const duet_status st = duet_model_open_memory(bytes.data(), bytes.size(), &p, &m);
+        const std::string error = duet_model_error(m);
+        CAPTURE(error);
+        CHECK((st == DUET_ERR_FORMAT || st == DUET_ERR_UNSUPPORTED));
+        const bool names_key = error.find(t.key) != std::string::npos, names_tensor = error.find("tensor ") != std::string::npos;
+        CHECK((names_key || names_tensor));
+        duet_model_free(m);
+    }
+}
+
+TEST_CASE("positions beyond learned ones are refused before anything runs") {
+    const golden_case c = read_case("gpt2");
+    if (c.ids.empty()) return say_skipped("learned positions", 1, "no " + c.folder);
+    const golden_model m(c.folder);
+    duet_session_params p = duet_session_params_default();
+    p.n_ctx = 129;
+    duet_session* s = nullptr;
+    CHECK(duet_session_create(m.m, &p, &s) == DUET_ERR_ARG);
+    CHECK(std::string(duet_session_error(s)).find("128 positions") != std::string::npos);
+    duet_session_free(s);
+}
