@@ -6,14 +6,18 @@
 
 namespace duet {
 
-// Activations as int8 blocks of 32, one row after another: q (n, q_stride), d and t (n, q_stride / 32), s16 (n, q_stride / 16).
+// What goes with 32 codes: exact_quantize_block's d and t, and the sums of both halves; one load.
+struct alignas(16) act_scale {
+    float    d, t;
+    uint32_t sums;       // int16: codes 0..15 low, 16..31 high
+    uint32_t unused;
+};
+
+// Activations as int8 blocks of 32, one row after another: q (n, q_stride), scale (n, q_stride / 32).
 struct act_args {
-    int8_t*  q;
-    float*   d;
-    float*   t;
-    int16_t* s16;
-    int32_t  q_stride;   // a multiple of 128
-    int32_t  unused;
+    int8_t*    q;
+    act_scale* scale;
+    int32_t    q_stride, unused;
 };
 
 // Columns of a buffer as heads: element j of head h of row i is at[i * stride + h * head_stride + j].

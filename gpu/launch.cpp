@@ -105,7 +105,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     gpu_layout s;
     s.l = make_layout(g, limits);
     const size_t n = round_up((size_t)limits.max_batch * s.l.max_in, 256);
-    s.act_bytes = n + round_up(n / 32 * 4, 256) * 2 + round_up(n / 16 * 2, 256);
+    s.act_bytes = n + n / kBlock * sizeof(act_scale);
     s.angle_bytes = round_up(s.l.rope_floats * 4, 256);
     s.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)s.max_chunks;
@@ -162,11 +162,8 @@ struct gpu_context {
     act_args acts() const {
         const size_t n = round_up((size_t)limits.max_batch * s.l.max_in, 256);
         act_args a{};
-        uint8_t* p = act;
-        a.q = (int8_t*)p;
-        a.d = (float*)(p += n);
-        a.t = (float*)(p += round_up(n / 32 * 4, 256));
-        a.s16 = (int16_t*)(p += round_up(n / 32 * 4, 256));
+        a.q = (int8_t*)act;
+        a.scale = (act_scale*)(act + n);
         a.q_stride = (int32_t)s.l.max_in;
         return a;
     }

@@ -32,23 +32,21 @@ template <class B, class Words, class Scales>
 DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int group, Words x, Scales scale) {
     const int tok = thread_id() % kMatmulToks, b = thread_id() / kMatmulToks, t = block_y() * kMatmulToks + tok;
     word4 q0{}, q1{};
-    uint32_t d = 0, sum = 0, s16 = 0;
+    act_scale r{};
     if (t < a.n_tok && group * kBlocksPerGroup + b < a.n_in / kBlock) {
         const size_t first = (size_t)t * (size_t)(a.act.q_stride / kBlock) + (size_t)(group * kBlocksPerGroup + b);
         q0 = ((const word4*)a.act.q)[first * 2];
         q1 = ((const word4*)a.act.q)[first * 2 + 1];
-        d = bits_of(a.act.d[first]);
-        sum = bits_of(a.act.t[first]);
-        s16 = ((const uint32_t*)a.act.s16)[first];
+        r = a.act.scale[first];
     }
     for (int j = 0; j < 4; j++) {
         x[tok * kMatmulStride + b * 8 + j] = q0.w[j];
         x[tok * kMatmulStride + b * 8 + 4 + j] = q1.w[j];
     }
     const int at = (b * kMatmulToks + tok) * 3;
-    scale[at] = d;
-    if constexpr (B::kHasMin) scale[at + 1] = sum;
-    if constexpr (B::kHasMin && B::kSubScales == 2) scale[at + 2] = s16;
+    scale[at] = bits_of(r.d);
+    if constexpr (B::kHasMin) scale[at + 1] = bits_of(r.t);
+    if constexpr (B::kHasMin && B::kSubScales == 2) scale[at + 2] = r.sums;
 }
 
 // y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot

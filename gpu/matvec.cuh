@@ -47,11 +47,11 @@ DUET_DEVICE void group_quant(const matmul_gpu_args& a, const uint8_t* unit, int 
         const int at = group * kBlocksPerGroup + b;   // block of the row
         DUET_UNROLL for (int i = 0; i < NB; i++) {
             const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
-            const size_t first = (size_t)tok * (size_t)(a.act.q_stride / kBlock) + (size_t)at;
+            const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) + (uint32_t)at;   // below 2^31: launch.cpp
             const word4* q = (const word4*)a.act.q + first * 2;
             const word4 q0 = q[0], q1 = q[1];
-            const uint32_t sums = ((const uint32_t*)a.act.s16)[first];
-            const int s0 = (int16_t)(sums & 0xffffu), s1 = (int32_t)sums >> 16;
+            const act_scale x = a.act.scale[first];
+            const int s0 = (int16_t)(x.sums & 0xffffu), s1 = (int32_t)x.sums >> 16;
             int dot[2] = {0, 0};
             for (int j = 0; j < 4; j++) dot[0] = dot4(codes[j], q0.w[j], dot[0]);
             for (int j = 0; j < 4; j++) dot[1] = dot4(codes[4 + j], q1.w[j], dot[1]);
@@ -60,7 +60,7 @@ DUET_DEVICE void group_quant(const matmul_gpu_args& a, const uint8_t* unit, int 
                 dot[0] -= C::kBias * (B::kSubScales == 1 ? s0 + s1 : s0);
                 dot[1] -= C::kBias * s1;
             }
-            acc[i] = combine<B>(scale, dot, a.act.d[first], B::kHasMin && B::kSubScales == 1 ? a.act.t[first] : 0.0f, s0, s1, acc[i]);
+            acc[i] = combine<B>(scale, dot, x.d, x.t, s0, s1, acc[i]);
         }
     }
 }

@@ -30,12 +30,8 @@ DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i
     const int code = bad ? 0 : (int)exact_rint(x * inverse);
     const size_t at = (size_t)i_row * (size_t)act.q_stride + (size_t)i;
     act.q[at] = (int8_t)code;
-    const int sum16 = segment_sum(code, 16), sum32 = sum16 + (int)shuffle_xor((uint32_t)sum16, 16);
-    if (i % 16 == 0) act.s16[at / 16] = (int16_t)sum16;
-    if (i % kBlock == 0) {
-        act.d[at / kBlock] = d;
-        act.t[at / kBlock] = d * (float)sum32;
-    }
+    const int sum = segment_sum(code, 16), other = (int)shuffle_xor((uint32_t)sum, 16);
+    if (i % kBlock == 0) act.scale[at / kBlock] = {d, d * (float)(sum + other), (uint32_t)(sum & 0xffff) | (uint32_t)other << 16, 0};
 }
 
 // out = norm(in) per row and head (exact_rms_norm, exact_layer_norm, exact_l2_norm), and its int8 blocks when act.q is given
@@ -74,7 +70,7 @@ DUET_DEVICE void norm(const norm_args& a) {
 }
 
 // Rows as int8 blocks of 32 (exact_quantize_block).  x (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0
-// needs n % 32 == 0; moves 5.25 bytes per element;  source: own
+// needs n % 32 == 0; moves 5.5 bytes per element;  source: own
 DUET_DEVICE void quantize(const quantize_args& a) {
     const int i = block_x() * block_size() + thread_id();
     if (i < a.n) segment_quantize(a.x[(size_t)block_y() * a.stride + i], a.act, block_y(), i);
