@@ -78,6 +78,8 @@ struct cache_args {
     uint64_t       page_bytes, k_bytes, v_bytes;
     int32_t        type;     // DUET_CACHE_...
     int32_t        n_kv_heads, k_dim, v_dim;
+    int32_t        v_in_k;   // values are the first v_dim of the keys: none are appended
+    int32_t        unused;
 };
 
 struct append_args {
@@ -90,22 +92,21 @@ struct attention_args {
     cache_args   cache;
     heads_args   q, out;
     const float* sinks;      // n_heads; may be null
+    const float* q_factor;   // n_tok: queries are multiplied by it; may be null
     float*       partial;    // split: (n_tok, n_heads, n_chunks, v_dim + 2): max, sum, weighted values
     float        scale, cap;
     int32_t      window, n_tok, n_chunks, heads_per_block;
 };
 
+// Columns of the three views are paired in order, whatever their heads.
 struct elementwise_args {
-    const float* x;
-    const float* x2;         // may be null
-    float*       y;
-    int32_t      x_stride, x2_stride, y_stride, n, n_rows;
-    int32_t      mode;       // elementwise_mode
-    int32_t      act;        // enum activation
-    float        scale, cap;
-    int32_t      unused;
+    heads_args x, x2, y;     // x2.at may be null
+    int32_t    n, n_rows;
+    int32_t    mode;         // elementwise_mode
+    int32_t    act;          // enum activation
+    float      scale, cap;
 };
-enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElementwiseScaleCap };
+enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElementwiseMultiply, kElementwiseScaleCap };
 
 struct gather_args {
     const float*   x;

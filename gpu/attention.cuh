@@ -24,15 +24,15 @@ DUET_DEVICE float cached(int type, const uint8_t* head, int d, bool is_key, int 
 }
 
 // Keys and values of the batch to their places.  k, v (n_tok, n_kv_heads, dim) f32
-// grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values), block 256, shared 0; moves 4 + 2 (f16) bytes per element
+// grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0; moves 4 + 2 (f16) bytes per element
 // q8_0: needs dims % 32 == 0 (launch.cpp checks), so that a segment holds one block;  source: own
 DUET_DEVICE void kv_append(const append_args& a) {
     const bool is_key = block_z() == 0;
-    const heads_args& in = is_key ? a.k : a.v;
     const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), pos = a.cache.pos[tok], i = pos % kAttnChunk;
     const int e = block_x() * block_size() + thread_id(), h = e / d, j = e % d;
     if (h >= a.cache.n_kv_heads) return;
-    const float x = in.at[(size_t)tok * in.stride + (size_t)h * in.head_stride + j];
+    const float x = is_key ? a.k.at[(size_t)tok * a.k.stride + (size_t)h * a.k.head_stride + j]
+                           : a.v.at[(size_t)tok * a.v.stride + (size_t)h * a.v.head_stride + j];
     uint8_t* head = cache_chunk(a.cache, tok, pos / kAttnChunk, h) + (is_key ? 0 : a.cache.k_bytes);
     const int at = is_key ? j * kAttnChunk + i : i * d + j;
     if (a.cache.type == kCacheF16) {
@@ -68,8 +68,10 @@ DUET_DEVICE void attention(const attention_args& a) {
     auto o = shared_array<float>((size_t)a.heads_per_block * (c.k_dim + kAttnChunk) * 4, a.heads_per_block * c.v_dim);
     auto state = shared_array<float>((size_t)a.heads_per_block * (c.k_dim + kAttnChunk + c.v_dim) * 4, a.heads_per_block * 4);
     const int tid = thread_id(), n_threads = block_size();
-    for (int i = tid; i < n * c.k_dim; i += n_threads)
-        q[i] = a.q.at[(size_t)tok * a.q.stride + (size_t)(head0 + i / c.k_dim) * a.q.head_stride + i % c.k_dim];
+    for (int i = tid; i < n * c.k_dim; i += n_threads) {
+        const float x = a.q.at[(size_t)tok * a.q.stride + (size_t)(head0 + i / c.k_dim) * a.q.head_stride + i % c.k_dim];
+        q[i] = a.q_factor ? x * a.q_factor[tok] : x;
+    }
     sync_block();
     const int pos = c.pos[tok], seen_from = a.window && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
     const int first_chunk = Split ? block_z() : seen_from / kAttnChunk, last_chunk = Split ? block_z() : pos / kAttnChunk;
@@ -123,7 +125,8 @@ DUET_DEVICE void attention(const attention_args& a) {
             const int h = i / c.v_dim, j = i % c.v_dim;
             float acc = 0.0f;
             for (int p = first; p < n_pos; p++)
-                acc = __builtin_fmaf(score[h * kAttnChunk + p], cached(c.type, v, c.v_dim, false, p, j), acc);
+                acc = __builtin_fmaf(score[h * kAttnChunk + p],
+                                     c.v_in_k ? cached(c.type, k, c.k_dim, true, p, j) : cached(c.type, v, c.v_dim, false, p, j), acc);
             o[i] = is_first ? acc : __builtin_fmaf(o[i], state[h * 4 + 2], acc * state[h * 4 + 3]);
         }
         sync_block();

@@ -8,6 +8,7 @@
 #include "matmul_shape.h"
 #include "weights.h"
 #include "../quant/cpu_context.h"
+#include "../quant/exact_ops.h"
 
 #include <chrono>
 #include <memory>
@@ -109,7 +110,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     s.angle_bytes = round_up(s.l.rope_floats * 4, 256);
     s.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)s.max_chunks;
-    s.int_count = round_up((size_t)limits.max_batch * 3 + g.groups.size() * per_group, 64);
+    s.int_count = round_up((size_t)limits.max_batch * 4 + g.groups.size() * per_group, 64);
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
             const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
@@ -135,7 +136,8 @@ struct gpu_context {
     std::vector<uint8_t*>      host_rows;                 // of each buffer that is read back: pinned
     std::vector<uint8_t>       reuses_act, fuses_act;     // per op: matmul's input is quantized already; norm quantizes its result
     std::vector<int32_t*>      page_start, pages;         // of each group, on the device
-    int32_t *                  tokens = nullptr, *pos = nullptr, *wanted = nullptr;
+    int32_t *                  tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
+    const op*                  tempered = nullptr;        // the attention whose temperature all of them have
     bool                       profiling = false;
     std::vector<profile_entry> rows;
     std::vector<int>           row_of_op;
@@ -245,17 +247,17 @@ cache_args cache_of(const gpu_context& c, int32_t index) {
     const layer_place& place = c.s.l.places[(size_t)index];
     const size_t group = (size_t)layer.group;
     return {c.group_pages[group] + place.offset, c.pages[group], c.page_start[group], c.pos, c.s.l.page_bytes[group], place.k_bytes,
-            place.v_bytes, c.limits.cache_type, layer.n_kv_heads, layer.k_dim, layer.v_dim};
+            place.v_bytes, c.limits.cache_type, layer.n_kv_heads, layer.k_dim, layer.v_dim, layer.v_in_k, 0};
 }
 
 duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
     append_args a{};
     a.cache = cache_of(c, o.index);
     a.k = c.heads(o.in);
-    a.v = c.heads(o.in2);
+    if (!a.cache.v_in_k) a.v = c.heads(o.in2);
     a.n_tok = c.batch->n_tok;
-    const int widest = std::max(a.cache.k_dim, a.cache.v_dim) * a.cache.n_kv_heads;
-    return launch(c, c.k.kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, 2, kGpuThreads, 0}, a, err);
+    const int widest = std::max(a.cache.k_dim, a.cache.v_in_k ? 0 : a.cache.v_dim) * a.cache.n_kv_heads;
+    return launch(c, c.k.kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, a.cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
 }
 
 duet_status launch_attention(gpu_context& c, const op& o, error_text& err) {
@@ -264,6 +266,7 @@ duet_status launch_attention(gpu_context& c, const op& o, error_text& err) {
     a.q = c.heads(o.in);
     a.out = c.heads(o.out);
     a.sinks = c.vector_of(o.w);
+    a.q_factor = o.temperature_scale != 0.0f ? (const float*)c.q_factor : nullptr;
     a.partial = (float*)c.partial;
     a.scale = o.scale;
     a.cap = o.cap;
@@ -282,17 +285,13 @@ duet_status launch_attention(gpu_context& c, const op& o, error_text& err) {
 
 duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
     elementwise_args a{};
-    a.x = c.at(o.in);
-    a.x_stride = c.stride(o.in.buffer);
-    if (o.in2.buffer >= 0) {
-        a.x2 = c.at(o.in2);
-        a.x2_stride = c.stride(o.in2.buffer);
-    }
-    a.y = c.at(o.out);
-    a.y_stride = c.stride(o.out.buffer);
+    a.x = c.heads(o.in);
+    if (o.in2.buffer >= 0) a.x2 = c.heads(o.in2);
+    a.y = c.heads(o.out);
     a.n = o.in.width();
     a.n_rows = c.n_rows(o.in);
-    a.mode = o.kind == op_kind::activate ? kElementwiseActivate : o.kind == op_kind::add ? kElementwiseAdd : kElementwiseScaleCap;
+    a.mode = o.kind == op_kind::activate ? kElementwiseActivate : o.kind == op_kind::add ? kElementwiseAdd
+             : o.kind == op_kind::multiply ? kElementwiseMultiply : kElementwiseScaleCap;
     a.act = (int32_t)o.act;
     a.scale = o.scale;
     a.cap = o.cap;
@@ -310,6 +309,7 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
         case op_kind::attention: return launch_attention(c, o, err);
         case op_kind::activate:
         case op_kind::add:
+        case op_kind::multiply:
         case op_kind::scale_cap: return launch_elementwise(c, o, err);
         case op_kind::gather: {
             const gather_args a{c.at(o.in), c.at(o.out), c.wanted, c.stride(o.in.buffer), c.stride(o.out.buffer), o.in.width(), c.batch->n_wanted};
@@ -321,7 +321,7 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
 
 // ---- making a session -------------------------------------------------------------------------------------------------------------------
 
-bool has_gpu_code(op_kind kind) { return kind != op_kind::multiply && kind < op_kind::route; }
+bool has_gpu_code(op_kind kind) { return kind < op_kind::route; }
 
 // Which matmuls find their input quantized, and which norms quantize their result for the matmul after them.
 void prepare_gpu_ops(gpu_context& c) {
@@ -330,6 +330,7 @@ void prepare_gpu_ops(gpu_context& c) {
     for (size_t i = 0; i < c.g.ops.size(); i++) {
         const op& o = c.g.ops[i];
         bool reuse = false, fuse = false;
+        if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) c.tempered = &o;
         if (o.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)o.w].type)) {
             reuse = same(quantized, o.in);
             quantized = o.in;
@@ -429,7 +430,13 @@ const gpu_driver* find_driver(std::string_view device, int32_t* index) {
 duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* device, void** out, error_text& err) {
     exec_memory need;
     DUET_TRY(gpu_plan(g, limits, n_threads, &need, err));
+    const op* tempered = nullptr;
     for (const op& o : g.ops) {
+        if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) {
+            if (tempered && (tempered->temperature_scale != o.temperature_scale || tempered->temperature_length != o.temperature_length))
+                return fail(err, DUET_ERR_UNSUPPORTED, "attention temperatures that differ by layer: no code on the GPU");
+            tempered = &o;
+        }
         if (!has_gpu_code(o.kind)) return fail(err, DUET_ERR_UNSUPPORTED, "op kind %d: no code yet on the GPU", (int)o.kind);
         for (weight_id w : {o.kind == op_kind::matmul || o.kind == op_kind::embed ? -1 : o.w, o.b})
             if (w >= 0 && g.weights[(size_t)w].type != 0)
@@ -458,10 +465,11 @@ duet_status send_batch(gpu_context& c, error_text& err) {
     float* angles = (float*)c.staging;
     for (size_t t = 0; t < c.g.ropes.size(); t++) {
         const rope_table& table = c.g.ropes[t];
-        const size_t n = table.freq.size();
+        const std::vector<double>& freq = table.of_context(c.limits.n_ctx);
+        const size_t n = freq.size();
         for (int i = 0; i < b.n_tok; i++) {
             float* at = angles + c.s.l.rope_offset[t] + (size_t)i * n * 2;
-            for (size_t j = 0; j < n; j++) exact_rope_angle(b.pos[i], table.freq[j], table.magnitude, at + j, at + n + j);
+            for (size_t j = 0; j < n; j++) exact_rope_angle(b.pos[i], freq[j], table.magnitude, at + j, at + n + j);
         }
     }
     int32_t* first = (int32_t*)(c.staging + c.s.angle_bytes);
@@ -475,6 +483,9 @@ duet_status send_batch(gpu_context& c, error_text& err) {
     c.tokens = put(b.token, b.n_tok);
     c.pos = put(b.pos, b.n_tok);
     c.wanted = put(b.wanted, b.n_wanted);
+    c.q_factor = (int32_t*)c.ints + (at - first);
+    for (int i = 0; c.tempered && i < b.n_tok; i++)
+        *at++ = (int32_t)bits_of(exact_temperature(b.pos[i], c.tempered->temperature_scale, c.tempered->temperature_length));
     c.page_start.clear();
     c.pages.clear();
     std::vector<int32_t> last((size_t)c.limits.n_seqs, -1), start((size_t)c.limits.n_seqs, 0);

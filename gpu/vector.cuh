@@ -87,23 +87,29 @@ DUET_DEVICE void rope(const rope_args& a) {
     exact_rotate(x + p, x + q, angle[0], angle[a.n_freq]);
 }
 
-// y = act(x) * x2; y = x + scale * x2; y = cap(scale * x), as quant/cpu_ops.cpp run_elementwise
+DUET_DEVICE float* column(const heads_args& v, int row, int j) {
+    return v.at + (size_t)row * v.stride + (size_t)(j / v.head_dim) * v.head_stride + j % v.head_dim;
+}
+
+// y = act(x) * x2; y = x + scale * x2; y = x * act(x2's first column); y = cap(scale * x): as quant/cpu_ops.cpp elementwise
 // x, x2, y (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element;  source: own
 DUET_DEVICE void elementwise(const elementwise_args& a) {
     const int i = block_x() * block_size() + thread_id(), row = block_y();
     if (i >= a.n) return;
-    const float x = a.x[(size_t)row * a.x_stride + i];
-    const float* x2 = a.x2 ? a.x2 + (size_t)row * a.x2_stride + i : nullptr;
+    const float x = *column(a.x, row, i);
+    const float* x2 = a.x2.at ? column(a.x2, row, a.mode == kElementwiseMultiply ? 0 : i) : nullptr;
     float y;
     if (a.mode == kElementwiseActivate) {
         y = exact_activate((activation)a.act, x, x2);
     } else if (a.mode == kElementwiseAdd) {
         y = a.scale == 1.0f ? x + *x2 : __builtin_fmaf(a.scale, *x2, x);
+    } else if (a.mode == kElementwiseMultiply) {
+        y = x * exact_activate((activation)a.act, *x2, nullptr);
     } else {
         const float v = x * a.scale;
         y = a.cap == 0.0f ? v : a.cap * exact_tanh(v / a.cap);
     }
-    a.y[(size_t)row * a.y_stride + i] = y;
+    *column(a.y, row, i) = y;
 }
 
 // y[i] = x[rows[i]].  x (.., n), y (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 bytes per element

@@ -155,22 +155,24 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         c.logits(x);
         run(c);
     }
-    struct attention_case { int n_heads, n_kv, k_dim, v_dim, window; float cap; bool sinks; int cache; };
-    for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16}, {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32},
-                                    {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0}, {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16}}) {
+    struct attention_case { int n_heads, n_kv, k_dim, v_dim, window; float cap; bool sinks; int cache; bool v_in_k; };
+    for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16, false}, {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false},
+                                    {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0, false}, {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16, false},
+                                    {4, 1, 48, 32, 0, 0, false, DUET_CACHE_F16, true}}) {
         graph_case c("attention k_dim " + std::to_string(s.k_dim));
         c.cache_type = s.cache;
         const int q = s.n_heads * s.k_dim, k = s.n_kv * s.k_dim, v = s.n_kv * s.v_dim;
         const view x = c.input(q + k + v), y = c.buffer(s.n_heads * s.v_dim);
-        c.g.caches = {{0, s.n_kv, s.k_dim, s.v_dim}};
+        c.g.caches = {{0, s.n_kv, s.k_dim, s.v_dim, s.v_in_k}};
         c.g.groups = {{s.window}};
         op& append = c.add(op_kind::kv_append, heads_of(x, q, s.n_kv, s.k_dim), {});
-        append.in2 = heads_of(x, q + k, s.n_kv, s.v_dim);
+        if (!s.v_in_k) append.in2 = heads_of(x, q + k, s.n_kv, s.v_dim);
         append.index = 0;
         op& o = c.add(op_kind::attention, heads_of(x, 0, s.n_heads, s.k_dim), heads_of(y, 0, s.n_heads, s.v_dim));
         o.index = 0;
         o.scale = 0.2f;
         o.cap = s.cap;
+        if (s.v_in_k) o.temperature_scale = 0.1f, o.temperature_length = 16;
         if (s.sinks) o.w = c.floats(s.n_heads);
         c.logits(y);
         run(c);
@@ -184,6 +186,11 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         op& sum = c.add(op_kind::add, y, y);
         sum.in2 = heads_of(x, 0, 1, 96);
         sum.scale = act % 2 ? 0.3f : 1.0f;
+        if (act == 1) {   // views of heads of different sizes, one factor for a row
+            op& factor = c.add(op_kind::multiply, heads_of(x, 0, 2, 48), heads_of(y, 0, 3, 32));
+            factor.in2 = heads_of(x, 100, 1, 1);
+            factor.act = activation::sigmoid;
+        }
         op& cap = c.add(op_kind::scale_cap, y, y);
         cap.scale = 1.3f;
         cap.cap = act % 3 ? 5.0f : 0.0f;
