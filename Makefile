@@ -112,6 +112,38 @@ fuzz: $(patsubst %,$(BUILD)/tests/%,$(fuzz_names))
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
 	$(CXX) -fsanitize=fuzzer $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
+# ---- GPU code --------------------------------------------------------------------------------------------------------
+#
+#   make gpu GPU_TARGETS="gfx1100 sm_90"    kernels of the named chips (all: every row of gpu/targets.def) to build/gpu/
+#   make test-amdgpu TARGETS="gfx1100"      every kernel as AMD machine code on the CPU, by the tool in AMDGPU_TOOL
+
+GPU_TARGETS ?=
+TARGETS     ?= gfx1100
+HIPCC       ?= clang-19
+NVCC        ?= nvcc
+AMDGPU_TOOL ?= ../shared/tools/amdgpu
+all_chips    = $(shell sed -n 's/^GPU_TARGET([a-z]*, *\([a-z0-9_]*\),.*/\1/p' gpu/targets.def)
+gpu_sources  = $(wildcard gpu/*.cu gpu/*.cuh gpu/*.h gpu/*.def quant/*.h quant/types.def models/ops.h)
+
+.PHONY: gpu test-amdgpu
+gpu: $(patsubst %,build/gpu/%.co,$(if $(filter all,$(GPU_TARGETS)),$(all_chips),$(GPU_TARGETS)))
+
+build/gpu/gfx%.co: $(gpu_sources)
+	@mkdir -p $(@D)
+	$(HIPCC) -x hip --offload-arch=gfx$* --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3 -std=c++20 \
+	    -ffp-contract=off -Wall -Wextra -I. gpu/kernels.cu -o $@
+
+build/gpu/sm_%.co: $(gpu_sources)
+	@mkdir -p $(@D)
+	$(NVCC) -arch=sm_$* -O3 -std=c++20 -fmad=false -cubin -I. -x cu gpu/kernels.cu -o $@
+
+$(BUILD)/tests/gpu_trace: $(BUILD)/tests/gpu_trace.o $(library)
+	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+
+test-amdgpu: $(BUILD)/tests/gpu_trace $(patsubst %,build/gpu/%.co,$(TARGETS))
+	$(BUILD)/tests/gpu_trace cases build/gpu/cases.trace
+	python3 tests/amdgpu.py $(AMDGPU_TOOL) build/gpu/cases.trace $(patsubst %,build/gpu/%.co,$(TARGETS))
+
 # ---- for embedders ---------------------------------------------------------------------------------------------------
 
 # Expands #include "..." in place: headers once, tables (.def) and kernel bodies (.inc) each time.
