@@ -167,11 +167,6 @@ weight_id graph_builder::tensor(const std::string& name, bool required, int64_t 
         return -1;
     }
     const duet_type_info* info = duet_type_by_id(t->type);
-    const bool is_vector = n_out == 1 && n_mats == 1;
-    if (is_vector && t->type != 0) {
-        fail_with(DUET_ERR_FORMAT, "tensor " + name + ": a vector must be F32, got " + (info ? info->name : "?"));
-        return -1;
-    }
     if (!info || !info->can_compute) {
         fail_with(DUET_ERR_UNSUPPORTED, "tensor " + name + ": no code for number format " + (info ? info->name : "?") +
                                             "; requantize the model to a supported one (bin/quantize)");
@@ -197,18 +192,16 @@ weight_id graph_builder::block_tensor(int32_t layer, const char* name, bool requ
     return tensor("blk." + std::to_string(layer) + "." + name, required, n_in, n_out, n_mats);
 }
 
-weight_id graph_builder::floats(const std::string& name, bool required, int64_t n_in, int64_t n_out) {
-    const weight_id w = tensor(name, required, n_in, n_out);
-    if (w >= 0 && graph.weights[(size_t)w].type != 0) {
-        fail_with(DUET_ERR_FORMAT, "tensor " + name + ": must be F32");
-        return -1;
-    }
-    return w;
+// Only matrices of matmuls and embeddings may be in another format.
+bool graph_builder::want_f32(weight_id id) {
+    if (status != DUET_OK || id < 0) return false;
+    const weight& w = graph.weights[(size_t)id];
+    if (w.type == 0) return true;
+    const duet_type_info* info = duet_type_by_id(w.type);
+    return fail_with(DUET_ERR_FORMAT, "tensor " + w.name + ": must be F32, got " + (info ? info->name : "?"));
 }
 
-weight_id graph_builder::block_floats(int32_t layer, const char* name, bool required, int64_t n_in, int64_t n_out) {
-    return floats("blk." + std::to_string(layer) + "." + name, required, n_in, n_out);
-}
+const float* graph_builder::floats(weight_id id) { return want_f32(id) ? (const float*)graph.weights[(size_t)id].data : nullptr; }
 
 bool graph_builder::has(int32_t layer, const char* name) const {
     return file.find_tensor("blk." + std::to_string(layer) + "." + name) != nullptr;
@@ -250,9 +243,8 @@ int32_t graph_builder::rope(const rope_options& options) {
     for (int32_t i = 0; i < n; i++) table.freq.push_back(exact_pow64((double)base, -2.0 * i / rope_dim));
     table.long_freq = options.long_factors >= 0 ? table.freq : std::vector<double>();
     auto divide = [&](std::vector<double>& freq, weight_id w) {
-        if (w < 0) return;
-        const float* r = (const float*)graph.weights[(size_t)w].data;
-        for (int32_t i = 0; i < n; i++) {
+        const float* r = floats(w);
+        for (int32_t i = 0; r && i < n; i++) {
             if (!(r[i] > 0)) fail_with(DUET_ERR_FORMAT, "tensor " + graph.weights[(size_t)w].name + ": factors must be above 0");
             freq[(size_t)i] /= (double)r[i];
         }
@@ -366,6 +358,12 @@ duet_status graph_builder::finish() {
                                                   std::to_string(file.tensors[i].offset) + ": architecture " + arch +
                                                   " has no tensor of this name"),
                    status;
+    for (const op& o : graph.ops) {
+        if (o.kind != op_kind::matmul && o.kind != op_kind::expert_matmul && o.kind != op_kind::embed) want_f32(o.w);
+        want_f32(o.b);
+        want_f32(o.w2);
+    }
+    if (status != DUET_OK) return status;
     graph.decode_bytes = 0;
     for (const op& o : graph.ops) {
         if (o.w < 0) continue;

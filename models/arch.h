@@ -61,12 +61,12 @@ class graph_builder {
     bool read_common(const common_keys& keys = {});            // reads hp
     bool want_divisor(const char* suffix, int64_t part, int64_t whole);   // an error at that key unless part divides whole
 
-    // A tensor {n_in, n_out, n_mats}; {n} vectors: n_out = 1 with n_in = n. Absent and not required: -1. Any other shape is an error.
+    // A tensor {n_in, n_out, n_mats}; {n} vectors: n_out = 1 with n_in = n. Absent and not required: -1. Any other shape is an error, and
+    // so is another format than F32 where ops read it by element (finish).
     weight_id tensor(const std::string& name, bool required, int64_t n_in, int64_t n_out = 1, int64_t n_mats = 1);
     weight_id block_tensor(int32_t layer, const char* name, bool required, int64_t n_in, int64_t n_out = 1, int64_t n_mats = 1);
-    // The same, always F32: read by element.
-    weight_id floats(const std::string& name, bool required, int64_t n_in, int64_t n_out = 1);
-    weight_id block_floats(int32_t layer, const char* name, bool required, int64_t n_in, int64_t n_out = 1);
+    bool         want_f32(weight_id w);                        // false: absent or an error
+    const float* floats(weight_id w);                          // of an F32 tensor that the description itself needs; nullptr: w is -1
     bool      has(int32_t layer, const char* name) const;
     int64_t   rows_of(const std::string& name) const;          // dims[1] of a tensor, 0 when absent
 

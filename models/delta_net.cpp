@@ -68,7 +68,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     conv.in = conv.out = qkv;
     conv.act = activation::silu;
     conv.index = g.state((int64_t)(s.n_taps - 1) * s.conv_dim());
-    conv.w = g.block_floats(i, "ssm_conv1d.weight", true, s.n_taps, s.conv_dim());
+    conv.w = g.block_tensor(i, "ssm_conv1d.weight", true, s.n_taps, s.conv_dim());
     const view keys = g.heads(g.columns(qkv, 0, 2 * s.key_dim()), 2 * s.n_key_heads, s.d);
     g.norm(i, keys, keys, -1).norm = norm_kind::l2;
     const view o = g.buffer("delta out", s.value_dim());

@@ -97,8 +97,7 @@ void gemma4_layer_end(graph_builder& g, int32_t i, view x, view inputs, int32_t 
         out.post_norm = "post_norm";
         project(g, i, gate, x, g.block_tensor(i, "proj.weight", true, e, x.width()), -1, out);
     }
-    const weight_id factor = g.block_tensor(i, "layer_output_scale.weight", false, 1);
-    if (factor >= 0) g.scale(i, x, *(const float*)g.graph.weights[(size_t)factor].data);
+    if (const float* factor = g.floats(g.block_tensor(i, "layer_output_scale.weight", false, 1))) g.scale(i, x, *factor);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // models/gpt.cpp: descendants of GPT-2: layer norms with bias, biases in the projections, plain gelu feed-forward: GPT-2, StarCoder 2, Falcon,
-// Phi-2, GPT-NeoX; and StableLM, which has their norms with a gated feed-forward. Sources: Radford et al. 2019; math.md section 2;
-// for Falcon, Phi-2, GPT-NeoX, StableLM the tensors and the order of ops as in ggml-org/llama.cpp:src/llama-model.cpp.
+// Phi-2, GPT-NeoX, MPT; and StableLM, which has their norms with a gated feed-forward. Sources: Radford et al. 2019; math.md section 2;
+// for Falcon, Phi-2, GPT-NeoX, MPT, StableLM the tensors and the order of ops as in ggml-org/llama.cpp:src/models.
 // Main path: models/arch.cpp -> [models/gpt.cpp] -> models/ops.h
 #include "parts.h"
 
@@ -22,18 +22,36 @@ block_options gpt_block(graph_builder& g, bool has_rope) {
     return block;
 }
 
-}  // namespace
-
-duet_status describe_gpt2(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
-    const view x = input_embedding(g), p = g.buffer("position", g.hp.dim);
+// Adds the learned embedding of the position.
+void add_positions(graph_builder& g, view x) {
+    const view p = g.buffer("position", g.hp.dim);
     op& embed = g.add(op_kind::embed, -1);
     embed.by_position = true;
     embed.w = g.tensor("position_embd.weight", true, g.hp.dim, g.hp.n_ctx_train);
     embed.out = p;
     g.graph.max_ctx = g.hp.n_ctx_train;
     g.add_scaled(-1, x, p, x);
+}
+
+}  // namespace
+
+duet_status describe_gpt2(graph_builder& g) {
+    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
+    const view x = input_embedding(g);
+    add_positions(g, x);
     return describe_gpt_blocks(g, x, gpt_block(g, false));
+}
+
+// Positions by a bias of the scores (ALiBi).
+duet_status describe_mpt(graph_builder& g) {
+    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
+    const view x = input_embedding(g);
+    if (g.file.find_tensor("position_embd.weight")) add_positions(g, x);
+    block_options block = gpt_block(g, false);
+    block.attn.norms = head_norms::whole_optional;
+    block.attn.alibi = g.f32("attention.max_alibi_bias", false, 0, 0, 1e3f);
+    block.attn.clip_qkv = g.f32("attention.clamp_kqv", false, 0, 0, 1e6f);
+    return describe_gpt_blocks(g, x, block);
 }
 
 duet_status describe_starcoder2(graph_builder& g) {

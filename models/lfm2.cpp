@@ -14,7 +14,7 @@ void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps
     op& conv = g.add(op_kind::conv, i);
     conv.in = conv.out = u;
     conv.index = g.state((int64_t)(n_taps - 1) * n);
-    conv.w = g.block_floats(i, "shortconv.conv.weight", true, n_taps, n);
+    conv.w = g.block_tensor(i, "shortconv.conv.weight", true, n_taps, n);
     g.activate(i, activation::none, c, u, u);
     project(g, i, u, x, g.block_tensor(i, "shortconv.out_proj.weight", true, n, n), -1, {});
 }

@@ -50,7 +50,7 @@ enum class op_kind : uint8_t {
     activate,     // out = act(in) * in2; without in2: act(in). Views of any heads, as many columns each
     add,          // out = in + scale * in2  (fma when scale != 1)
     multiply,     // out = in * act(in2), in2 one column: one factor for the whole row
-    scale_cap,    // out = cap(scale * in), cap c: c tanh(x / c)
+    scale_cap,    // out = cap(scale * in), cap c > 0: c tanh(x / c); c < 0: clipped to -|c| .. |c|
     gather,       // out = rows of in for which logits are wanted; out's buffer has one row for each of these
     route,        // in: router logits (n_experts), b: bias of the choice -> out: n_used ids (int32 bits), then n_used weights * scale
     expert_matmul,// out[k] = w[e_k] in[k] (+ b[e_k]), e_k the n_used experts chosen in in2 (a route's out); without in2: e_k = k.
@@ -90,6 +90,7 @@ struct op {
     float      eps = 0, scale = 1, cap = 0;
     float      temperature_scale = 0; // attention: q * (1 + t ln(floor(pos / temperature_length) + 1)), 0: none
     float      temperature_length = 0;
+    float      alibi = 0;             // attention: largest bias per position of ALiBi, 0: none (exact_alibi)
 };
 
 // ---- the model ------------------------------------------------------------------------------------------------------------------------

@@ -70,11 +70,13 @@ void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* na
     const std::string full = std::string(name) + ".weight";
     const int32_t d = heads.head_dim;
     if (kind == head_norms::none) return;
-    if (kind == head_norms::whole) {
-        const view row = g.columns(view{heads.buffer, heads.offset, 1, heads.width(), heads.width()}, 0, heads.width());
-        g.norm(layer, row, row, g.block_tensor(layer, full.c_str(), true, row.width()));
+    if (kind == head_norms::whole || kind == head_norms::whole_optional) {
+        const view row{heads.buffer, heads.offset, 1, heads.width(), heads.width()};
+        const weight_id w = g.block_tensor(layer, full.c_str(), kind == head_norms::whole, row.width());
+        const bool has_bias = w >= 0 && g.hp.norm == norm_kind::layer;
+        if (w >= 0) g.norm(layer, row, row, w, has_bias ? g.block_tensor(layer, (std::string(name) + ".bias").c_str(), false, row.width()) : -1);
     } else if (kind == head_norms::own_weights) {
-        const weight_id w = g.block_floats(layer, full.c_str(), false, d, heads.n_heads);
+        const weight_id w = g.block_tensor(layer, full.c_str(), false, d, heads.n_heads);
         if (w >= 0) g.norm(layer, heads, heads, w).w_stride = d;
     } else {
         const weight_id w = g.block_tensor(layer, full.c_str(), kind != head_norms::per_head_optional, d);
@@ -118,6 +120,7 @@ op& attention_op(graph_builder& g, int32_t layer, view q, view out, int32_t cach
     a.index = cache;
     a.scale = options.scale != 0 ? options.scale : 1.0f / std::sqrt((float)q.head_dim);
     a.cap = options.cap;
+    a.alibi = options.alibi;
     a.temperature_scale = options.temperature_scale;
     a.temperature_length = options.temperature_length;
     if (options.sinks) a.w = g.block_tensor(layer, "attn_sinks.weight", true, q.n_heads);
@@ -133,6 +136,12 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
     const projections p = project_qkv(g, layer, in, options);
     if (g.status != DUET_OK) return;
     const int32_t n_heads = p.q.n_heads, dv = g.hp.v_dim;
+    for (const view& v : {p.q, p.k, p.v}) {
+        if (options.clip_qkv == 0) break;
+        op& clip = g.add(op_kind::scale_cap, layer);
+        clip.in = clip.out = v;
+        clip.cap = -options.clip_qkv;
+    }
     const bool norm_last = options.norms == head_norms::after_rope;
     if (norm_last) {
         rope_part(g, layer, p.q, options.rope, options.neox);
@@ -223,7 +232,7 @@ void expert_matmul_part(graph_builder& g, int32_t layer, view in, view routes, v
     o.out = out;
     o.n_used = g.hp.n_experts_used;
     o.w = g.block_tensor(layer, (name + ".weight").c_str(), true, n_in, n_out, g.hp.n_experts);
-    if (has_bias) o.b = g.block_floats(layer, (name + ".bias").c_str(), true, n_out, g.hp.n_experts);
+    if (has_bias) o.b = g.block_tensor(layer, (name + ".bias").c_str(), true, n_out, g.hp.n_experts);
     g.graph.ops.push_back(o);
 }
 
@@ -341,7 +350,7 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     conv.in = conv.out = xbc;
     conv.act = activation::silu;
     conv.index = g.state((int64_t)(k - 1) * conv_dim);
-    conv.w = g.block_floats(layer, "ssm_conv1d.weight", true, k, conv_dim);
+    conv.w = g.block_tensor(layer, "ssm_conv1d.weight", true, k, conv_dim);
     conv.b = g.block_tensor(layer, "ssm_conv1d.bias", false, conv_dim);
     op& step = g.add(op_kind::mamba2, layer);
     step.in = xbc;
@@ -349,11 +358,11 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     step.out = y;
     step.n_groups = groups;
     step.index = g.state((int64_t)inner * n_state);
-    step.w = g.block_floats(layer, "ssm_a", true, 1, n_heads);
+    step.w = g.block_tensor(layer, "ssm_a", true, 1, n_heads);
     step.b = g.block_tensor(layer, "ssm_dt.bias", true, n_heads);
-    step.w2 = g.block_floats(layer, "ssm_d", true, 1, n_heads);
+    step.w2 = g.block_tensor(layer, "ssm_d", true, 1, n_heads);
     g.activate(layer, activation::silu, z, y, y);
-    const weight_id norm = g.block_floats(layer, "ssm_norm.weight", norm_required, inner / groups, groups);
+    const weight_id norm = g.block_tensor(layer, "ssm_norm.weight", norm_required, inner / groups, groups);
     if (norm >= 0) g.norm(layer, g.heads(y, groups, inner / groups), g.heads(y, groups, inner / groups), norm).w_stride = inner / groups;
     project(g, layer, y, x, g.block_tensor(layer, "ssm_out.weight", true, inner, x.width()), -1, out);
 }

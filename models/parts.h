@@ -19,6 +19,7 @@ enum class head_norms : uint8_t {
     per_head_optional, // the same where the tensors are there
     after_rope,        // per head, after rope
     whole,             // {H d}: over the whole projection, before rope
+    whole_optional,
     own_weights,       // {d, H}: per head, each with its own weights, where the tensors are there
 };
 
@@ -32,6 +33,8 @@ struct attention_options {
     float      scale = 0;             // 0: 1 / sqrt(k_dim)
     float      cap = 0;               // soft cap of the scores
     float      temperature_scale = 0, temperature_length = 0;
+    float      alibi = 0;             // largest ALiBi bias
+    float      clip_qkv = 0;          // projections are clipped to +- this
     join       out;
 };
 

@@ -1,6 +1,6 @@
-// models/qwen.cpp: blocks as llama's with rope on pairs d/2 apart: Qwen 2 and 3 and their mixtures, Seed-OSS, Hunyuan, MiniMax M2. What
-// differs is which norm the heads have, the name of the second norm, and how experts are weighted. Source: math.md sections 2 and 3.
-// Describes only; knows no device.
+// models/qwen.cpp: blocks as llama's with rope on pairs d/2 apart: Qwen 2 and 3, their mixtures and the text part of their VL models (whose
+// axes of position are one for text), Seed-OSS, Hunyuan, MiniMax M2. What differs is which norm the heads have, the name of the second
+// norm, and how experts are weighted. Source: math.md sections 2 and 3. Describes only; knows no device.
 // Main path: models/arch.cpp -> [models/qwen.cpp] -> models/ops.h
 #include "parts.h"
 
@@ -34,7 +34,7 @@ duet_status describe_qwen(graph_builder& g) {
         if (!g.file.find(g.key("expert_feed_forward_length"))) moe.hidden = (int32_t)hidden / g.hp.n_experts_used;
         if (moe.shared_hidden == 0) moe.shared_hidden = (int32_t)hidden;
     }
-    if (g.arch == "minimax-m2" || g.arch == "qwen3moe") moe.shared_hidden = 0;
+    if (g.arch == "minimax-m2" || g.arch.starts_with("qwen3")) moe.shared_hidden = 0;
     return describe_neox_blocks(g, block, &moe);
 }
 

@@ -107,9 +107,10 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
     const cache_layer& layer = c.g.caches[(size_t)o.index];
     const layer_place& place = c.l.places[(size_t)o.index];
     const int n_rows = run.n * group, window = c.g.groups[(size_t)layer.group].window;
-    const size_t q_stride = round_up((size_t)layer.k_dim, 16), o_stride = round_up((size_t)layer.v_dim, 16);
+    const int k_dim = layer.k_dim + (o.alibi != 0.0f);
+    const size_t q_stride = round_up((size_t)k_dim, 16), o_stride = round_up((size_t)layer.v_dim, 16);
     float* k_chunk = (float*)scratch;
-    float* v_chunk = k_chunk + round_up((size_t)layer.k_dim * kAttnChunk, 16);
+    float* v_chunk = k_chunk + round_up((size_t)k_dim * kAttnChunk, 16);
     float* q = v_chunk + round_up((size_t)layer.v_dim * kAttnChunk, 16);
     float* acc = q + (size_t)n_rows * q_stride;
     attn_state* state = (attn_state*)(acc + (size_t)n_rows * o_stride);
@@ -124,6 +125,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
             const float f = exact_temperature(c.batch->pos[i], o.temperature_scale, o.temperature_length);
             for (int j = 0; j < layer.k_dim; j++) qr[j] = qr[j] * f;
         }
+        if (o.alibi != 0.0f) qr[layer.k_dim] = exact_alibi(h, o.in.n_heads, o.alibi, o.scale);
         state[r] = {0.0f, 0.0f};
     }
     const int seq = c.batch->seq[run.first], p0 = c.batch->pos[run.first], p1 = c.batch->pos[run.first + run.n - 1];
@@ -143,7 +145,12 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
         a.n_pos = n_pos;
         a.k = load_cached(c, head, layer.k_dim, true, k_chunk);
         a.v = layer.v_in_k ? transpose_chunk(a.k, layer.v_dim, v_chunk) : load_cached(c, head + place.k_bytes, layer.v_dim, false, v_chunk);
-        a.k_dim = layer.k_dim;
+        if (o.alibi != 0.0f) {   // a row of positions after the keys, which the f32 cache has no room for
+            if (a.k != k_chunk) memcpy(k_chunk, a.k, (size_t)layer.k_dim * kAttnChunk * 4);
+            a.k = k_chunk;
+            for (int i = 0; i < kAttnChunk; i++) k_chunk[(size_t)layer.k_dim * kAttnChunk + (size_t)i] = (float)(base + i);
+        }
+        a.k_dim = k_dim;
         a.v_dim = layer.v_dim;
         a.scale = o.scale;
         a.cap = o.cap;

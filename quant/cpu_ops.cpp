@@ -22,7 +22,7 @@ layout make_layout(const model_graph& g, const exec_limits& limits) {
         layer_place p{at, cache_head_bytes(limits.cache_type, c.k_dim), c.v_in_k ? 0 : cache_head_bytes(limits.cache_type, c.v_dim)};
         at += round_up((p.k_bytes + p.v_bytes) * (size_t)c.n_kv_heads, 64);
         l.places.push_back(p);
-        l.max_k = std::max(l.max_k, c.k_dim);
+        l.max_k = std::max(l.max_k, c.k_dim + 1);   // ALiBi adds one
         l.max_v = std::max(l.max_v, c.v_dim);
     }
     for (size_t i = 0; i < g.groups.size(); i++) l.cache_bytes += l.page_bytes[i] * (size_t)limits.n_pages[i];
@@ -172,7 +172,8 @@ void elementwise(const cpu_context& c, const op& o, const float* x, const float*
     } else {
         for (int j = 0; j < n; j++) {
             const float v = x[j] * o.scale;
-            y[j] = o.cap == 0.0f ? v : o.cap * exact_tanh(v / o.cap);
+            if (o.cap < 0.0f) y[j] = v > -o.cap ? -o.cap : v < o.cap ? o.cap : v;
+            else y[j] = o.cap == 0.0f ? v : o.cap * exact_tanh(v / o.cap);
         }
     }
 }

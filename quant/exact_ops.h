@@ -126,6 +126,16 @@ DUET_HD inline float exact_state_step(float* m, int n_rows, int n_cols, const fl
 DUET_HD inline float exact_step_size(float x, float bias) { return exact_softplus(x + bias); }
 DUET_HD inline float exact_decay(float a, float step) { return exact_exp(a * step); }
 
+// ALiBi (Press et al. 2021): scores get slope * (position of the key - position of the query). The query's part is the same for all keys
+// and falls out of the softmax; the key's is one more element of the dot: query slope / scale, key its position. Slopes are powers of
+// 2^(-max_bias / n) for the n = 2^k <= n_heads first heads, and odd powers of its root for the others. Once on the host.
+inline float exact_alibi(int32_t head, int32_t n_heads, float max_bias, float scale) {
+    int32_t n = 1;
+    while (n * 2 <= n_heads) n *= 2;
+    const double power = head < n ? head + 1 : 0.5 * (2 * (head - n) + 1);
+    return (float)(exact_pow64(2.0, -(double)max_bias / n * power) / (double)scale);
+}
+
 // Attention temperature at a position: queries are multiplied by 1 + t ln(floor(pos / length) + 1); once on the host, in f64.
 inline float exact_temperature(int32_t pos, float t, float length) {
     return (float)(1.0 + (double)t * exact_log64((double)(int64_t)((double)pos / (double)length) + 1.0));
