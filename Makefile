@@ -122,7 +122,7 @@ TARGETS     ?= gfx1100
 HIPCC       ?= clang-19
 NVCC        ?= nvcc
 AMDGPU_TOOL ?= ../shared/tools/amdgpu
-all_chips    = $(shell sed -n 's/^GPU_TARGET([a-z]*, *\([a-z0-9_]*\),.*/\1/p' gpu/targets.def)
+all_chips    = $(shell grep '^GPU_TARGET' gpu/targets.def | grep -oE 'sm_[0-9]+|gfx[0-9a-f]+')
 gpu_sources  = $(wildcard gpu/*.cu gpu/*.cuh gpu/*.h gpu/*.def quant/*.h quant/types.def models/ops.h)
 
 .PHONY: gpu test-amdgpu
@@ -185,4 +185,4 @@ clean:
 	rm -rf build bin run
 
 -include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
-         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names))
+         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace)
