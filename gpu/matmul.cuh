@@ -14,11 +14,13 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
     const uint8_t* unit = a.w + ((size_t)tile * (size_t)n_groups + (size_t)group) * gpu_unit<B>::kBytes;
     uint32_t s[gpu_scales<B>::kWords] = {};
     if (exists) load_scales<B>(unit, row % kRowTile, s);
-    DUET_UNROLL for (int bb = 0; bb < kBlocksPerGroup; bb++) {   // constant numbers, so that no register is indexed by a variable
+    DUET_UNROLL
+    for (int bb = 0; bb < kBlocksPerGroup; bb++) {   // constant numbers, so that no register is indexed by a variable
         if (bb != b) continue;
         block_words<B> block{};
         if (exists) block = load_block<B>(unit, row % kRowTile, bb);
-        DUET_UNROLL for (int j = 0; j < 8; j++) w[row * kMatmulStride + bb * 8 + j] = weight_word(block, j);
+        DUET_UNROLL
+        for (int j = 0; j < 8; j++) w[row * kMatmulStride + bb * 8 + j] = weight_word(block, j);
         const ready_scale r = read_scale<B>(s, bb);
         const int at = (bb * kMatmulRows + row) * 4;
         scale[at] = bits_of(r.d);

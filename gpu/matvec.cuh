@@ -39,13 +39,16 @@ DUET_DEVICE void group_quant(const matmul_gpu_args& a, const uint8_t* unit, int 
     load_scales<B>(unit, row, s);
     for (int i = 0; i < NB; i++) acc[i] = 0.0f;
     const int n_left = (a.n_in - group * kGroup) / kBlock;
-    DUET_UNROLL for (int b = 0; b < kBlocksPerGroup; b++) {
+    DUET_UNROLL
+    for (int b = 0; b < kBlocksPerGroup; b++) {
         if (b >= n_left) break;
         uint32_t codes[8];
-        DUET_UNROLL for (int j = 0; j < 8; j++) codes[j] = C::kIsTable ? weight_word(blocks[b], j) : code_word(blocks[b], j);
+        DUET_UNROLL
+        for (int j = 0; j < 8; j++) codes[j] = C::kIsTable ? weight_word(blocks[b], j) : code_word(blocks[b], j);
         const ready_scale scale = read_scale<B>(s, b);
         const int at = group * kBlocksPerGroup + b;   // block of the row
-        DUET_UNROLL for (int i = 0; i < NB; i++) {
+        DUET_UNROLL
+        for (int i = 0; i < NB; i++) {
             const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
             const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) + (uint32_t)at;   // below 2^31: launch.cpp
             const word4* q = (const word4*)a.act.q + first * 2;
@@ -73,7 +76,8 @@ DUET_DEVICE void group_float(const matmul_gpu_args& a, const uint8_t* unit, int 
     const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
     auto add = [&](F weight, int k) {
         const float v = device_float(weight);
-        DUET_UNROLL for (int i = 0; i < NB; i++) {
+        DUET_UNROLL
+        for (int i = 0; i < NB; i++) {
             const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
             acc[i] = __builtin_fmaf(v, a.x[(size_t)tok * a.x_stride + first + k], acc[i]);
         }
@@ -81,7 +85,8 @@ DUET_DEVICE void group_float(const matmul_gpu_args& a, const uint8_t* unit, int 
     const int n_whole = n / U::kPerPiece;
     for (int p = 0; p < n_whole; p++) {
         const auto piece = __builtin_bit_cast(float_piece<F>, load_stream(unit + (size_t)(p * kRowTile + row) * 16));
-        DUET_UNROLL for (int k = 0; k < U::kPerPiece; k++) add(piece.v[k], p * U::kPerPiece + k);
+        DUET_UNROLL
+        for (int k = 0; k < U::kPerPiece; k++) add(piece.v[k], p * U::kPerPiece + k);
     }
     const F* last = (const F*)(unit + (size_t)(n_whole * kRowTile + row) * 16);
     for (int k = n_whole * U::kPerPiece; k < n; k++) add(last[k - n_whole * U::kPerPiece], k);
@@ -136,10 +141,12 @@ DUET_DEVICE void embed_quant(const embed_args& a) {
     uint32_t s[gpu_scales<B>::kWords], word = 0;
     load_scales<B>(unit, row, s);
     ready_scale r{};
-    DUET_UNROLL for (int bb = 0; bb < kBlocksPerGroup; bb++) {   // constant numbers, so that no register is indexed by a variable
+    DUET_UNROLL
+    for (int bb = 0; bb < kBlocksPerGroup; bb++) {   // constant numbers, so that no register is indexed by a variable
         if (bb != b) continue;
         const block_words<B> block = load_block<B>(unit, row, bb);
-        DUET_UNROLL for (int k = 0; k < 8; k++)
+        DUET_UNROLL
+        for (int k = 0; k < 8; k++)
             if (k == i / 4) word = C::kIsTable ? weight_word(block, k) : code_word(block, k);
         r = read_scale<B>(s, bb);
     }

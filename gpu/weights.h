@@ -150,9 +150,11 @@ DUET_DEVICE uint32_t weight_word(const block_words<B>& block, int j) {
 template <class B>
 DUET_DEVICE void load_unit(const uint8_t* unit, int row, block_words<B> (&blocks)[kBlocksPerGroup]) {
     using C = gpu_codes<B>;
-    DUET_UNROLL for (int c = 0; c < gpu_unit<B>::kBits; c++) {
+    DUET_UNROLL
+    for (int c = 0; c < gpu_unit<B>::kBits; c++) {
         const word4 v = load_stream(unit + (size_t)(c * kRowTile + row) * 16);
-        DUET_UNROLL for (int k = 0; k < 4; k++) {
+        DUET_UNROLL
+        for (int k = 0; k < 4; k++) {
             const int i = 4 * c + k, j = i - 4 * C::kLow;   // word of the group; of its high planes
             if (j < 0) blocks[i / C::kLow].w[i % C::kLow] = v.w[k];
             else if constexpr (C::kHigh > 0) blocks[j / C::kHigh].w[C::kLow + j % C::kHigh] = v.w[k];
@@ -165,7 +167,8 @@ template <class B>
 DUET_DEVICE block_words<B> load_block(const uint8_t* unit, int row, int b) {
     using C = gpu_codes<B>;
     block_words<B> block;
-    DUET_UNROLL for (int k = 0; k < gpu_unit<B>::kBits; k++) {
+    DUET_UNROLL
+    for (int k = 0; k < gpu_unit<B>::kBits; k++) {
         const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;   // word of the group
         block.w[k] = ((const uint32_t*)(unit + (size_t)(i / 4 * kRowTile + row) * 16))[i % 4];
     }
@@ -175,7 +178,8 @@ DUET_DEVICE block_words<B> load_block(const uint8_t* unit, int row, int b) {
 template <class B>
 DUET_DEVICE void load_scales(const uint8_t* unit, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
     const uint32_t* scales = (const uint32_t*)(unit + gpu_unit<B>::kScalesAt);
-    DUET_UNROLL for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = scales[k * kRowTile + row];
+    DUET_UNROLL
+    for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = scales[k * kRowTile + row];
 }
 
 template <class F>
