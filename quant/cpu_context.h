@@ -84,6 +84,12 @@ inline act_matrix act_from(act_matrix a, size_t i, int n_tok) {
     return a;
 }
 
+// The pairs (token, k) of an expert matmul in order of their matrix: pair order[j] = token * n_used + k for j in start[e] ..
+// start[e + 1] - 1. Kept, so that a token allocates nothing.
+struct route_lists {
+    std::vector<int32_t> order, start, next, active;   // active: matrices with pairs
+};
+
 // Rows of the batch that belong to one sequence, in order.
 struct seq_rows {
     int32_t          seq;
@@ -97,6 +103,7 @@ struct cpu_context {
     layout             l;
     thread_pool        pool;
     aligned_memory     buffers, cache, states, act, gathered, rope, scratch;
+    route_lists            routes;
     std::vector<seq_rows>  by_seq;           // of the batch, for ops with recurrent state
     std::vector<uint8_t*>  group_pages;      // first page of each group
     std::vector<uint8_t>   reuses_act;       // per op: a matmul whose input is quantized already

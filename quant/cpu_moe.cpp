@@ -18,16 +18,12 @@ void run_route(cpu_context& c, const op& o) {
 
 namespace {
 
-// The pairs (token, k) of a batch in order of their matrix: pair order[j] = token * n_used + k for j in start[e] .. start[e + 1] - 1.
-struct route_lists {
-    std::vector<int32_t> order, start, active;   // active: matrices with pairs
-};
-
-route_lists group_by_expert(const cpu_context& c, const op& o, int n_tok, int n_mats) {
-    route_lists l;
+void group_by_expert(cpu_context& c, const op& o, int n_tok, int n_mats) {
+    route_lists& l = c.routes;
     const int n_used = o.n_used;
     auto matrix_of = [&](int i, int k) { return o.in2.buffer < 0 ? k : ((const int32_t*)c.row(o.in2, i))[k]; };
     l.start.assign((size_t)n_mats + 1, 0);
+    l.active.clear();
     l.order.resize((size_t)n_tok * (size_t)n_used);
     for (int i = 0; i < n_tok; i++)
         for (int k = 0; k < n_used; k++) l.start[(size_t)matrix_of(i, k) + 1]++;
@@ -35,14 +31,14 @@ route_lists group_by_expert(const cpu_context& c, const op& o, int n_tok, int n_
         if (l.start[(size_t)e + 1] > 0) l.active.push_back(e);
         l.start[(size_t)e + 1] += l.start[(size_t)e];
     }
-    std::vector<int32_t> next(l.start.begin(), l.start.end() - 1);
+    l.next = l.start;
     for (int i = 0; i < n_tok; i++)
-        for (int k = 0; k < n_used; k++) l.order[(size_t)next[(size_t)matrix_of(i, k)]++] = i * n_used + k;
-    return l;
+        for (int k = 0; k < n_used; k++) l.order[(size_t)l.next[(size_t)matrix_of(i, k)]++] = i * n_used + k;
 }
 
 // The matmuls' input vectors in the lists' order: quantized, or as floats.
-act_matrix gather_inputs(cpu_context& c, const op& o, const route_lists& l, int n_tok, bool reuse) {
+act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
+    const route_lists& l = c.routes;
     const weight& w = c.g.weights[(size_t)o.w];
     const int n_pairs = n_tok * o.n_used, n_in = (int)w.n_in;
     const bool is_shared = o.in.n_heads == 1;
@@ -82,8 +78,9 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
     const weight& w = c.g.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in), n_out = (int)w.n_out, n_used = o.n_used;
     if (n_tok == 0) return;
-    const route_lists l = group_by_expert(c, o, n_tok, (int)w.n_mats);
-    const act_matrix a = gather_inputs(c, o, l, n_tok, reuse);
+    group_by_expert(c, o, n_tok, (int)w.n_mats);
+    const route_lists& l = c.routes;
+    const act_matrix a = gather_inputs(c, o, n_tok, reuse);
     const float* bias = c.vector_of(o.b);
     const int n_active = (int)l.active.size();
     int tiles = 4;
