@@ -1,6 +1,6 @@
-// models/arch.cpp: the graph builder that families write their descriptions with, and the choice of family by models/arch.def.
-// Owns: checks common to all families (hyper-parameters in range, tensor shapes and formats). Must not know: devices.
-// Main path: runtime.cpp -> [models/arch.cpp] -> models/<family>.cpp -> models/ops.h
+// models/arch.cpp: the graph builder that families write their descriptions with, and the choice of family by
+// models/arch.def. Owns: checks common to all families (hyper-parameters in range, tensor shapes and formats). Must not
+// know: devices. Main path: runtime.cpp -> [models/arch.cpp] -> models/<family>.cpp -> models/ops.h
 #include "arch.h"
 #include "../quant/exact_math.h"
 
@@ -29,7 +29,8 @@ constexpr arch_row kArchs[] = {
 
 // Tensors of old converters that hold tables which follow from the hyper-parameters.
 bool is_ignored(std::string_view name) {
-    return name.ends_with(".attn_rot_embd") || name.ends_with(".attn.rotary_emb.inv_freq") || name.ends_with(".rope_freqs.weight");
+    return name.ends_with(".attn_rot_embd") || name.ends_with(".attn.rotary_emb.inv_freq") ||
+           name.ends_with(".rope_freqs.weight");
 }
 
 // blk.N of a tensor's name; -1: none.
@@ -48,7 +49,7 @@ std::string shape_text(int64_t a, int64_t b, int64_t c) {
     return s + ")";
 }
 
-}  // namespace
+} // namespace
 
 graph_builder::graph_builder(const gguf_file& f, int32_t n_vocab, model_graph& gr, error_text& e)
     : file(f), graph(gr), err(e), used(f.tensors.size(), false) {
@@ -87,20 +88,24 @@ std::string_view graph_builder::string(const char* suffix, std::string_view fall
     return status == DUET_OK ? value : fallback;
 }
 
-std::vector<uint32_t> graph_builder::per_layer(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max) {
+std::vector<uint32_t> graph_builder::per_layer(const char* suffix, bool required, uint32_t fallback, uint32_t min,
+                                               uint32_t max) {
     std::vector<uint32_t> values((size_t)hp.n_blocks, fallback);
-    if (status == DUET_OK) status = file.get_u32_per_layer(key(suffix), required, (uint32_t)hp.n_blocks, min, max, &values, err);
+    if (status == DUET_OK)
+        status = file.get_u32_per_layer(key(suffix), required, (uint32_t)hp.n_blocks, min, max, &values, err);
     return values;
 }
 
 bool graph_builder::want_divisor(const char* suffix, int64_t part, int64_t whole) {
     if (status == DUET_OK && (part < 1 || whole % part != 0))
-        fail_with(DUET_ERR_FORMAT, key(suffix) + ": want a divisor of " + std::to_string(whole) + ", got " + std::to_string(part));
+        fail_with(DUET_ERR_FORMAT,
+                  key(suffix) + ": want a divisor of " + std::to_string(whole) + ", got " + std::to_string(part));
     return status == DUET_OK;
 }
 
 bool graph_builder::read_common(const common_keys& keys) {
-    constexpr uint32_t kMaxLayers = 512, kMaxDim = 1u << 20, kMaxHeads = 1u << 14, kMaxHeadDim = 4096, kMaxCtx = 1u << 30;
+    constexpr uint32_t kMaxLayers = 512, kMaxDim = 1u << 20, kMaxHeads = 1u << 14, kMaxHeadDim = 4096,
+                       kMaxCtx = 1u << 30;
     hp.n_blocks = (int32_t)u32("block_count", true, 1, 1, kMaxLayers);
     hp.n_layers = hp.n_blocks - (int32_t)u32("nextn_predict_layers", false, 0, 0, (uint32_t)hp.n_blocks - 1);
     hp.dim = (int32_t)u32("embedding_length", true, 1, 1, kMaxDim);
@@ -110,25 +115,30 @@ bool graph_builder::read_common(const common_keys& keys) {
     status = file.get_u32_per_layer(key("attention.head_count"), true, n, 1, kMaxHeads, &hp.n_heads, err);
     if (status != DUET_OK) return false;
     hp.n_kv_heads = hp.n_heads;
-    status = file.get_u32_per_layer(key("attention.head_count_kv"), false, n, keys.min_kv_heads, kMaxHeads, &hp.n_kv_heads, err);
+    status = file.get_u32_per_layer(key("attention.head_count_kv"), false, n, keys.min_kv_heads, kMaxHeads,
+                                    &hp.n_kv_heads, err);
     if (status == DUET_OK)
-        status = file.get_u32_per_layer(key("feed_forward_length"), false, n, keys.min_hidden, 1u << 24, &hp.hidden_dim, err);
+        status = file.get_u32_per_layer(key("feed_forward_length"), false, n, keys.min_hidden, 1u << 24, &hp.hidden_dim,
+                                        err);
     if (status != DUET_OK) return false;
     for (uint32_t i = 0; i < n; i++)
         if (hp.n_kv_heads[i] != 0 && hp.n_heads[i] % hp.n_kv_heads[i] != 0)
-            return fail_with(DUET_ERR_FORMAT, key("attention.head_count_kv") + ": layer " + std::to_string(i) + ": want a divisor of " +
-                                                  std::to_string(hp.n_heads[i]) + " heads, got " + std::to_string(hp.n_kv_heads[i]));
+            return fail_with(DUET_ERR_FORMAT, key("attention.head_count_kv") + ": layer " + std::to_string(i) +
+                                                  ": want a divisor of " + std::to_string(hp.n_heads[i]) +
+                                                  " heads, got " + std::to_string(hp.n_kv_heads[i]));
     if (!file.find(key("attention.key_length")) && hp.dim % (int32_t)hp.n_heads[0] != 0)
-        return fail_with(DUET_ERR_FORMAT, key("attention.head_count") + ": want a divisor of embedding_length " + std::to_string(hp.dim) +
-                                              ", got " + std::to_string(hp.n_heads[0]));
+        return fail_with(DUET_ERR_FORMAT, key("attention.head_count") + ": want a divisor of embedding_length " +
+                                              std::to_string(hp.dim) + ", got " + std::to_string(hp.n_heads[0]));
     const uint32_t head_dim = std::max(1u, (uint32_t)hp.dim / hp.n_heads[0]);
     hp.k_dim = (int32_t)u32("attention.key_length", false, head_dim, 1, kMaxHeadDim);
     hp.v_dim = (int32_t)u32("attention.value_length", false, head_dim, 1, kMaxHeadDim);
     if (status == DUET_OK && (uint32_t)hp.k_dim == head_dim && head_dim > kMaxHeadDim)
-        return fail_with(DUET_ERR_FORMAT, key("attention.head_count") + ": heads of " + std::to_string(head_dim) + " dims, at most 4096");
+        return fail_with(DUET_ERR_FORMAT, key("attention.head_count") + ": heads of " + std::to_string(head_dim) +
+                                              " dims, at most 4096");
     hp.rope_dim = (int32_t)u32("rope.dimension_count", false, (uint32_t)hp.k_dim, 0, (uint32_t)hp.k_dim);
     if (status == DUET_OK && hp.rope_dim % 2 != 0)
-        return fail_with(DUET_ERR_FORMAT, key("rope.dimension_count") + ": want an even number, got " + std::to_string(hp.rope_dim));
+        return fail_with(DUET_ERR_FORMAT,
+                         key("rope.dimension_count") + ": want an even number, got " + std::to_string(hp.rope_dim));
     hp.rope_base = f32("rope.freq_base", false, 10000.0f, 1e-3f, 1e30f);
     hp.norm = keys.norm;
     const bool is_rms = keys.norm == norm_kind::rms;
@@ -136,11 +146,12 @@ bool graph_builder::read_common(const common_keys& keys) {
     hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
     hp.n_experts_used = (int32_t)u32("expert_used_count", false, 0, 0, 65536);
     if (status == DUET_OK && hp.n_experts_used > hp.n_experts)
-        return fail_with(DUET_ERR_FORMAT, key("expert_used_count") + ": want at most expert_count " + std::to_string(hp.n_experts) +
-                                              ", got " + std::to_string(hp.n_experts_used));
+        return fail_with(DUET_ERR_FORMAT, key("expert_used_count") + ": want at most expert_count " +
+                                              std::to_string(hp.n_experts) + ", got " +
+                                              std::to_string(hp.n_experts_used));
     if (status == DUET_OK && hp.n_experts > 0 && hp.n_experts_used == 0)
-        return fail_with(DUET_ERR_FORMAT, key("expert_used_count") + ": want at least 1 of expert_count " + std::to_string(hp.n_experts) +
-                                              ", got 0 or no such key");
+        return fail_with(DUET_ERR_FORMAT, key("expert_used_count") + ": want at least 1 of expert_count " +
+                                              std::to_string(hp.n_experts) + ", got 0 or no such key");
     const uint32_t vocab_size = u32("vocab_size", false, (uint32_t)hp.n_vocab, 1, UINT32_MAX);
     if (status == DUET_OK && vocab_size != (uint32_t)hp.n_vocab)
         return fail_with(DUET_ERR_FORMAT, key("vocab_size") + ": want the " + std::to_string(hp.n_vocab) +
@@ -157,13 +168,15 @@ weight_id graph_builder::tensor(const std::string& name, bool required, int64_t 
     if (status != DUET_OK) return -1;
     const gguf_tensor* t = file.find_tensor(name);
     if (!t) {
-        if (required) fail_with(DUET_ERR_FORMAT, "tensor " + name + ": missing; want shape " + shape_text(n_in, n_out, n_mats));
+        if (required)
+            fail_with(DUET_ERR_FORMAT, "tensor " + name + ": missing; want shape " + shape_text(n_in, n_out, n_mats));
         return -1;
     }
     // one matrix may carry its count as a trailing dimension of 1, and a vector may be written as a one-row matrix
     if (t->dims[0] != n_in || t->dims[1] != n_out || t->dims[2] != n_mats || t->dims[3] != 1) {
         fail_with(DUET_ERR_FORMAT, "tensor " + name + ": at byte " + std::to_string(t->offset) + ": want shape " +
-                                       shape_text(n_in, n_out, n_mats) + ", got " + shape_text(t->dims[0], t->dims[1], t->dims[2]));
+                                       shape_text(n_in, n_out, n_mats) + ", got " +
+                                       shape_text(t->dims[0], t->dims[1], t->dims[2]));
         return -1;
     }
     const duet_type_info* info = duet_type_by_id(t->type);
@@ -188,7 +201,8 @@ weight_id graph_builder::tensor(const std::string& name, bool required, int64_t 
     return (weight_id)graph.weights.size() - 1;
 }
 
-weight_id graph_builder::block_tensor(int32_t layer, const char* name, bool required, int64_t n_in, int64_t n_out, int64_t n_mats) {
+weight_id graph_builder::block_tensor(int32_t layer, const char* name, bool required, int64_t n_in, int64_t n_out,
+                                      int64_t n_mats) {
     return tensor("blk." + std::to_string(layer) + "." + name, required, n_in, n_out, n_mats);
 }
 
@@ -201,20 +215,18 @@ bool graph_builder::want_f32(weight_id id) {
     return fail_with(DUET_ERR_FORMAT, "tensor " + w.name + ": must be F32, got " + (info ? info->name : "?"));
 }
 
-const float* graph_builder::floats(weight_id id) { return want_f32(id) ? (const float*)graph.weights[(size_t)id].data : nullptr; }
+const float* graph_builder::floats(weight_id id) {
+    return want_f32(id) ? (const float*)graph.weights[(size_t)id].data : nullptr;
+}
 
 bool graph_builder::has(int32_t layer, const char* name) const {
     return file.find_tensor("blk." + std::to_string(layer) + "." + name) != nullptr;
 }
 
-int64_t graph_builder::rows_of(const std::string& name) const {
-    const gguf_tensor* t = file.find_tensor(name);
-    return t ? t->dims[1] : 0;
-}
-
 view graph_builder::buffer(const char* name, int64_t width, bool wanted_rows) {
     view v{0, 0, 1, (int32_t)width, (int32_t)width};
-    if (width > INT32_MAX / 4) fail_with(DUET_ERR_FORMAT, std::string("buffer ") + name + ": " + std::to_string(width) + " columns");
+    if (width > INT32_MAX / 4)
+        fail_with(DUET_ERR_FORMAT, std::string("buffer ") + name + ": " + std::to_string(width) + " columns");
     auto& all = graph.buffers;
     auto it = std::find_if(all.begin(), all.end(), [&](const buffer_info& b) { return b.name == name; });
     if (it == all.end()) it = all.insert(all.end(), buffer_info{name, 0, wanted_rows});
@@ -233,7 +245,8 @@ view graph_builder::columns(view v, int32_t offset, int32_t width) {
     return view{v.buffer, v.offset + offset, 1, width, width};
 }
 
-// Frequencies and magnitude: math.md 0.2. YaRN: Peng et al. 2023, with the correction range rounded as the models' makers do.
+// Frequencies and magnitude: math.md 0.2. YaRN: Peng et al. 2023, with the correction range rounded as the models'
+// makers do.
 int32_t graph_builder::rope(const rope_options& options) {
     rope_table table;
     const int32_t rope_dim = options.dim ? options.dim : hp.rope_dim, n = rope_dim / 2;
@@ -245,14 +258,16 @@ int32_t graph_builder::rope(const rope_options& options) {
     auto divide = [&](std::vector<double>& freq, weight_id w) {
         const float* r = floats(w);
         for (int32_t i = 0; r && i < n; i++) {
-            if (!(r[i] > 0)) fail_with(DUET_ERR_FORMAT, "tensor " + graph.weights[(size_t)w].name + ": factors must be above 0");
+            if (!(r[i] > 0))
+                fail_with(DUET_ERR_FORMAT, "tensor " + graph.weights[(size_t)w].name + ": factors must be above 0");
             freq[(size_t)i] /= (double)r[i];
         }
     };
     divide(table.freq, options.factors);
     divide(table.long_freq, options.long_factors);
     const float factor = use_scaling ? f32("rope.scaling.factor", false, 1.0f, 1e-6f, 1e6f) : 1.0f;
-    const std::string_view type = use_scaling ? string("rope.scaling.type", factor != 1.0f ? "linear" : "none") : "none";
+    const std::string_view type =
+        use_scaling ? string("rope.scaling.type", factor != 1.0f ? "linear" : "none") : "none";
     if (type == "linear") {
         for (double& f : table.freq) f /= (double)factor;
     } else if (type == "yarn") {
@@ -261,7 +276,9 @@ int32_t graph_builder::rope(const rope_options& options) {
         const double slow = f32("rope.scaling.yarn_beta_slow", false, 1.0f, 1e-3f, 1e6f);
         const double lambda = f32("rope.scaling.yarn_log_multiplier", false, 0.0f, -1e3f, 1e3f);
         const double log_s = exact_log64((double)factor), d = rope_dim;
-        auto beta = [&](double b) { return d * exact_log64(ctx / (6.283185307179586477 * b)) / (2.0 * exact_log64((double)base)); };
+        auto beta = [&](double b) {
+            return d * exact_log64(ctx / (6.283185307179586477 * b)) / (2.0 * exact_log64((double)base));
+        };
         const double lo = std::max(0.0, std::floor(beta(fast))), hi = std::min(d - 1.0, std::ceil(beta(slow)));
         for (int32_t i = 0; i < n; i++) {
             const double ramp = std::clamp((i - lo) / std::max(0.001, hi - lo), 0.0, 1.0), keep = 1.0 - ramp;
@@ -272,10 +289,12 @@ int32_t graph_builder::rope(const rope_options& options) {
         if (lambda != 0) table.magnitude /= 1.0 + 0.1 * lambda * log_s;
         table.magnitude *= f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
     } else if (options.long_factors >= 0) {
-        table.long_above = (int32_t)u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
+        table.long_above =
+            (int32_t)u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
         table.magnitude = f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
     } else if (type != "none" && status == DUET_OK) {
-        fail_with(DUET_ERR_UNSUPPORTED, key("rope.scaling.type") + ": want none, linear or yarn, got " + printable(type));
+        fail_with(DUET_ERR_UNSUPPORTED,
+                  key("rope.scaling.type") + ": want none, linear or yarn, got " + printable(type));
     }
     if (options.magnitude != 0) table.magnitude = options.magnitude;
     for (size_t i = 0; i < graph.ropes.size(); i++)
@@ -285,7 +304,8 @@ int32_t graph_builder::rope(const rope_options& options) {
 }
 
 int32_t graph_builder::state(int64_t n_floats) {
-    if (n_floats > INT32_MAX) fail_with(DUET_ERR_FORMAT, "a recurrent state of " + std::to_string(n_floats) + " values");
+    if (n_floats > INT32_MAX)
+        fail_with(DUET_ERR_FORMAT, "a recurrent state of " + std::to_string(n_floats) + " values");
     graph.states.push_back({n_floats});
     return (int32_t)graph.states.size() - 1;
 }
@@ -368,9 +388,12 @@ duet_status graph_builder::finish() {
     for (const op& o : graph.ops) {
         if (o.w < 0) continue;
         const weight& w = graph.weights[(size_t)o.w];
-        if (o.kind == op_kind::embed) graph.decode_bytes += w.row_bytes;
-        else if (o.kind == op_kind::expert_matmul) graph.decode_bytes += w.n_bytes / (uint64_t)w.n_mats * (uint64_t)o.n_used;
-        else graph.decode_bytes += w.n_bytes;
+        if (o.kind == op_kind::embed)
+            graph.decode_bytes += w.row_bytes;
+        else if (o.kind == op_kind::expert_matmul)
+            graph.decode_bytes += w.n_bytes / (uint64_t)w.n_mats * (uint64_t)o.n_used;
+        else
+            graph.decode_bytes += w.n_bytes;
     }
     return DUET_OK;
 }
@@ -390,4 +413,4 @@ duet_status describe_model(const gguf_file& file, int32_t n_vocab, model_graph& 
                 printable(name).c_str(), known.c_str());
 }
 
-}  // namespace duet
+} // namespace duet

@@ -1,6 +1,6 @@
-// models/cohere.cpp: Command R and Cohere 2: one layer norm without bias before attention and feed-forward in parallel, tied output with a
-// factor; in Cohere 2 three of four layers are windowed, and only those have rope. Source: math.md section 2.
-// Main path: models/arch.cpp -> [models/cohere.cpp] -> models/ops.h
+// models/cohere.cpp: Command R and Cohere 2: one layer norm without bias before attention and feed-forward in parallel,
+// tied output with a factor; in Cohere 2 three of four layers are windowed, and only those have rope. Source: math.md
+// section 2. Main path: models/arch.cpp -> [models/cohere.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -13,7 +13,8 @@ duet_status describe_cohere(graph_builder& g) {
     block.parallel = true;
     block.ffn_norm = nullptr;
     block.attn.norms = head_norms::own_weights;
-    const int32_t rope = g.rope(), window = is_windowed_model ? (int32_t)g.u32("attention.sliding_window", true, 1, 1, 1u << 30) : 0;
+    const int32_t rope = g.rope(),
+                  window = is_windowed_model ? (int32_t)g.u32("attention.sliding_window", true, 1, 1, 1u << 30) : 0;
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         const bool is_windowed = is_windowed_model && i % 4 < 3;
         block.attn.window = is_windowed ? window : 0;
@@ -26,4 +27,4 @@ duet_status describe_cohere(graph_builder& g) {
     return g.finish();
 }
 
-}  // namespace duet
+} // namespace duet

@@ -1,7 +1,7 @@
-// models/deepseek.cpp: multi-head latent attention: DeepSeek V2, V3, R1, Kimi K2, Mistral 4. The cache holds one compressed vector and one
-// rotated key for all heads; queries and results go through attn_k_b and attn_v_b (the absorbed form). Source: DeepSeek-AI 2024; math.md
-// section 2.
-// Main path: models/arch.cpp -> [models/deepseek.cpp] -> models/ops.h
+// models/deepseek.cpp: multi-head latent attention: DeepSeek V2, V3, R1, Kimi K2, Mistral 4. The cache holds one
+// compressed vector and one rotated key for all heads; queries and results go through attn_k_b and attn_v_b (the
+// absorbed form). Source: DeepSeek-AI 2024; math.md section 2. Main path: models/arch.cpp -> [models/deepseek.cpp] ->
+// models/ops.h
 #include "parts.h"
 #include "../quant/exact_math.h"
 
@@ -22,11 +22,13 @@ bool read_latent(graph_builder& g, latent_sizes* s) {
     s->d_v = (int32_t)g.u32("attention.value_length_mla", false, 0, 0, 4096);
     s->rope = g.hp.rope_dim;
     if (g.status == DUET_OK && (s->d_k == 0 || s->d_v == 0))
-        return g.fail_with(DUET_ERR_UNSUPPORTED, g.key("attention.key_length_mla") + ": missing key: converted before the cache was " +
+        return g.fail_with(DUET_ERR_UNSUPPORTED, g.key("attention.key_length_mla") +
+                                                     ": missing key: converted before the cache was " +
                                                      "compressed; convert the model again");
     if (g.status == DUET_OK && s->d_k <= s->rope)
-        return g.fail_with(DUET_ERR_FORMAT, g.key("attention.key_length_mla") + ": want more than rope.dimension_count " +
-                                                std::to_string(s->rope) + ", got " + std::to_string(s->d_k));
+        return g.fail_with(DUET_ERR_FORMAT, g.key("attention.key_length_mla") +
+                                                ": want more than rope.dimension_count " + std::to_string(s->rope) +
+                                                ", got " + std::to_string(s->d_k));
     return g.status == DUET_OK;
 }
 
@@ -42,7 +44,8 @@ void per_head_matmul(graph_builder& g, int32_t i, view in, view out, const char*
     g.graph.ops.push_back(o);
 }
 
-void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_sizes& s, const attention_options& options) {
+void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_sizes& s,
+                      const attention_options& options) {
     const int32_t n_heads = (int32_t)g.hp.n_heads[(size_t)i], n_q = n_heads * s.d_k, n_k = s.rank + s.rope;
     const view q = g.heads(g.buffer("q", n_q), n_heads, s.d_k), k = g.buffer("k", n_k);
     if (s.q_rank > 0) {
@@ -81,7 +84,7 @@ void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_
     project(g, i, o, x, g.block_tensor(i, "attn_output.weight", true, o.width(), x.width()), -1, {});
 }
 
-}  // namespace
+} // namespace
 
 duet_status describe_deepseek(graph_builder& g) {
     latent_sizes s{};
@@ -106,11 +109,13 @@ duet_status describe_deepseek(graph_builder& g) {
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         latent_attention(g, i, norm_part(g, i, x, "attn_norm"), x, s, attn);
         const view h = norm_part(g, i, x, "ffn_norm");
-        if (g.hp.n_experts > 0 && i >= n_dense) moe_part(g, i, h, x, moe);
-        else ffn_part(g, i, h, x, {});
+        if (g.hp.n_experts > 0 && i >= n_dense)
+            moe_part(g, i, h, x, moe);
+        else
+            ffn_part(g, i, h, x, {});
     }
     output_part(g, x);
     return g.finish();
 }
 
-}  // namespace duet
+} // namespace duet

@@ -1,6 +1,6 @@
-// models/delta_net.cpp: Qwen3-Next and Qwen 3.5 (dense and with experts): gated delta net layers, every fourth layer gated attention.
-// Source: Yang et al. 2024 (Gated Delta Networks); math.md 4.1.
-// Main path: models/arch.cpp -> [models/delta_net.cpp] -> models/ops.h
+// models/delta_net.cpp: Qwen3-Next and Qwen 3.5 (dense and with experts): gated delta net layers, every fourth layer
+// gated attention. Source: Yang et al. 2024 (Gated Delta Networks); math.md 4.1. Main path: models/arch.cpp ->
+// [models/delta_net.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -52,7 +52,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     view gate;
     const view qkv = input_projections(g, i, h, s, &gate);
     view beta, decay;
-    if (is_next) {   // for every key head [beta of its value heads | decay of them]
+    if (is_next) { // for every key head [beta of its value heads | decay of them]
         const int32_t per_key = n / s.n_key_heads;
         const view both = g.buffer("delta ba", 2 * n);
         g.matmul(i, h, both, g.block_tensor(i, "ssm_ba.weight", true, h.width(), 2 * n));
@@ -78,7 +78,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     step.in3 = decay;
     step.out = o;
     step.n_groups = s.n_key_heads;
-    step.tiled_heads = !is_next;   // the converter of Qwen 3.5 stores the value heads in tiled order
+    step.tiled_heads = !is_next; // the converter of Qwen 3.5 stores the value heads in tiled order
     step.scale = 1.0f / __builtin_sqrtf((float)s.d);
     step.index = g.state((int64_t)s.value_dim() * s.d);
     step.w = g.block_tensor(i, "ssm_a", true, n);
@@ -88,7 +88,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     project(g, i, o, x, g.block_tensor(i, "ssm_out.weight", true, o.width(), x.width()), -1, {});
 }
 
-}  // namespace
+} // namespace
 
 duet_status describe_delta_net(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
@@ -112,11 +112,13 @@ duet_status describe_delta_net(graph_builder& g) {
         }
         delta_part(g, i, norm_part(g, i, x, "attn_norm"), x, s, g.arch == "qwen3next");
         const view h = norm_part(g, i, x, block.ffn_norm);
-        if (block.moe) moe_part(g, i, h, x, moe);
-        else ffn_part(g, i, h, x, block.ffn);
+        if (block.moe)
+            moe_part(g, i, h, x, moe);
+        else
+            ffn_part(g, i, h, x, block.ffn);
     }
     output_part(g, x);
     return g.finish();
 }
 
-}  // namespace duet
+} // namespace duet

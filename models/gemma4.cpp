@@ -1,6 +1,6 @@
-// models/gemma4.cpp: Gemma 4: two head sizes (windowed and full layers), late layers that share the keys and values of earlier ones, values
-// normed without weights, an extra input per layer, and in some models experts beside the dense feed-forward. Source: math.md section 3.
-// Main path: models/arch.cpp -> [models/gemma4.cpp] -> models/ops.h
+// models/gemma4.cpp: Gemma 4: two head sizes (windowed and full layers), late layers that share the keys and values of
+// earlier ones, values normed without weights, an extra input per layer, and in some models experts beside the dense
+// feed-forward. Source: math.md section 3. Main path: models/arch.cpp -> [models/gemma4.cpp] -> models/ops.h
 #include "parts.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ struct gemma4_model {
     std::vector<uint32_t> is_windowed;
     int32_t window = 0, n_owners = 0, per_layer = 0;
     int32_t dim_full = 0, dim_windowed = 0, rope_full = -1, rope_windowed = -1;
-    int32_t cache_full = -1, cache_windowed = -1;   // of the last layer of each kind that owns its keys
+    int32_t cache_full = -1, cache_windowed = -1; // of the last layer of each kind that owns its keys
     moe_options moe;
 };
 
@@ -24,7 +24,8 @@ view layer_inputs(graph_builder& g, view x, int32_t e) {
     embed.w = g.tensor("per_layer_token_embd.weight", true, width, g.hp.n_vocab);
     embed.out = emb;
     embed.scale = std::sqrt((float)e);
-    g.matmul(-1, x, u, g.tensor("per_layer_model_proj.weight", true, g.hp.dim, width)).scale = 1.0f / std::sqrt((float)g.hp.dim);
+    g.matmul(-1, x, u, g.tensor("per_layer_model_proj.weight", true, g.hp.dim, width)).scale =
+        1.0f / std::sqrt((float)g.hp.dim);
     const view rows = g.heads(u, g.hp.n_blocks, e);
     g.norm(-1, rows, rows, g.tensor("per_layer_proj_norm.weight", true, e));
     g.add_scaled(-1, u, emb, u);
@@ -43,7 +44,8 @@ void gemma4_attention(graph_builder& g, int32_t i, view x, gemma4_model& m) {
     g.norm(i, q, q, g.block_tensor(i, "attn_q_norm.weight", true, d));
     rope_part(g, i, q, rope, true);
     if (i < m.n_owners) {
-        const view k = g.heads(g.buffer("k", (int64_t)n_kv * d), n_kv, d), v = g.heads(g.buffer("v", (int64_t)n_kv * d), n_kv, d);
+        const view k = g.heads(g.buffer("k", (int64_t)n_kv * d), n_kv, d),
+                   v = g.heads(g.buffer("v", (int64_t)n_kv * d), n_kv, d);
         g.matmul(i, h, k, g.block_tensor(i, "attn_k.weight", true, h.width(), k.width()));
         const weight_id wv = g.block_tensor(i, "attn_v.weight", false, h.width(), v.width());
         if (wv >= 0) g.matmul(i, h, v, wv);
@@ -63,7 +65,7 @@ void gemma4_attention(graph_builder& g, int32_t i, view x, gemma4_model& m) {
     }
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * d), n_heads, d);
     attention_options options;
-    options.scale = 1.0f;   // the head norms carry it
+    options.scale = 1.0f; // the head norms carry it
     attention_op(g, i, q, o, cache, options);
     join out;
     out.post_norm = "post_attention_norm";
@@ -97,10 +99,11 @@ void gemma4_layer_end(graph_builder& g, int32_t i, view x, view inputs, int32_t 
         out.post_norm = "post_norm";
         project(g, i, gate, x, g.block_tensor(i, "proj.weight", true, e, x.width()), -1, out);
     }
-    if (const float* factor = g.floats(g.block_tensor(i, "layer_output_scale.weight", false, 1))) g.scale(i, x, *factor);
+    if (const float* factor = g.floats(g.block_tensor(i, "layer_output_scale.weight", false, 1)))
+        g.scale(i, x, *factor);
 }
 
-}  // namespace
+} // namespace
 
 duet_status describe_gemma4(graph_builder& g) {
     if (!g.read_common()) return g.status;
@@ -117,7 +120,9 @@ duet_status describe_gemma4(graph_builder& g) {
     rope_options full, windowed;
     full.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2);
     windowed.scaling = false;
-    windowed.dim = (int32_t)g.u32("rope.dimension_count_swa", false, (uint32_t)m.dim_windowed, 2, (uint32_t)m.dim_windowed) / 2 * 2;
+    windowed.dim =
+        (int32_t)g.u32("rope.dimension_count_swa", false, (uint32_t)m.dim_windowed, 2, (uint32_t)m.dim_windowed) / 2 *
+        2;
     windowed.base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f);
     m.rope_full = g.rope(full);
     m.rope_windowed = g.rope(windowed);
@@ -139,4 +144,4 @@ duet_status describe_gemma4(graph_builder& g) {
     return g.finish();
 }
 
-}  // namespace duet
+} // namespace duet

@@ -1,7 +1,7 @@
-// models/gpt.cpp: descendants of GPT-2: layer norms with bias, biases in the projections, plain gelu feed-forward: GPT-2, StarCoder 2, Falcon,
-// Phi-2, GPT-NeoX, MPT; and StableLM, which has their norms with a gated feed-forward. Sources: Radford et al. 2019; math.md section 2;
-// for Falcon, Phi-2, GPT-NeoX, MPT, StableLM the tensors and the order of ops as in ggml-org/llama.cpp:src/models.
-// Main path: models/arch.cpp -> [models/gpt.cpp] -> models/ops.h
+// models/gpt.cpp: descendants of GPT-2: layer norms with bias, biases in the projections, plain gelu feed-forward:
+// GPT-2, StarCoder 2, Falcon, Phi-2, GPT-NeoX, MPT; and StableLM, which has their norms with a gated feed-forward.
+// Sources: Radford et al. 2019; math.md section 2; for Falcon, Phi-2, GPT-NeoX, MPT, StableLM the tensors and the order
+// of ops as in ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/gpt.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -33,7 +33,7 @@ void add_positions(graph_builder& g, view x) {
     g.add_scaled(-1, x, p, x);
 }
 
-}  // namespace
+} // namespace
 
 duet_status describe_gpt2(graph_builder& g) {
     if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
@@ -100,4 +100,4 @@ duet_status describe_stablelm(graph_builder& g) {
     return describe_gpt_blocks(g, x, block);
 }
 
-}  // namespace duet
+} // namespace duet

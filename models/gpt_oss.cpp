@@ -1,6 +1,6 @@
-// models/gpt_oss.cpp: gpt-oss: attention sinks, every other layer windowed, biases everywhere, experts with clipped gates whose weights
-// are a softmax over the chosen. Source: OpenAI 2025; math.md section 2.
-// Main path: models/arch.cpp -> [models/gpt_oss.cpp] -> models/ops.h
+// models/gpt_oss.cpp: gpt-oss: attention sinks, every other layer windowed, biases everywhere, experts with clipped
+// gates whose weights are a softmax over the chosen. Source: OpenAI 2025; math.md section 2. Main path: models/arch.cpp
+// -> [models/gpt_oss.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -27,4 +27,4 @@ duet_status describe_gpt_oss(graph_builder& g) {
     return g.finish();
 }
 
-}  // namespace duet
+} // namespace duet

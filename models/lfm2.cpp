@@ -1,6 +1,5 @@
-// models/lfm2.cpp: LFM2: short gated convolutions, every few layers attention; in lfm2moe experts after the first blocks. Source: Liquid AI
-// 2025; math.md 4.3.
-// Main path: models/arch.cpp -> [models/lfm2.cpp] -> models/ops.h
+// models/lfm2.cpp: LFM2: short gated convolutions, every few layers attention; in lfm2moe experts after the first
+// blocks. Source: Liquid AI 2025; math.md 4.3. Main path: models/arch.cpp -> [models/lfm2.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -8,7 +7,8 @@ namespace {
 
 void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps) {
     const int32_t n = x.width();
-    const view all = g.buffer("conv in", 3ll * n), b = g.columns(all, 0, n), c = g.columns(all, n, n), u = g.columns(all, 2 * n, n);
+    const view all = g.buffer("conv in", 3ll * n), b = g.columns(all, 0, n), c = g.columns(all, n, n),
+               u = g.columns(all, 2 * n, n);
     g.matmul(i, h, all, g.block_tensor(i, "shortconv.in_proj.weight", true, n, 3ll * n));
     g.activate(i, activation::none, b, u, u);
     op& conv = g.add(op_kind::conv, i);
@@ -19,7 +19,7 @@ void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps
     project(g, i, u, x, g.block_tensor(i, "shortconv.out_proj.weight", true, n, n), -1, {});
 }
 
-}  // namespace
+} // namespace
 
 duet_status describe_lfm2(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
@@ -40,8 +40,10 @@ duet_status describe_lfm2(graph_builder& g) {
         }
         short_conv_part(g, i, norm_part(g, i, x, "attn_norm"), x, n_taps);
         const view h = norm_part(g, i, x, "ffn_norm");
-        if (block.moe) moe_part(g, i, h, x, moe);
-        else ffn_part(g, i, h, x, block.ffn);
+        if (block.moe)
+            moe_part(g, i, h, x, moe);
+        else
+            ffn_part(g, i, h, x, block.ffn);
     }
     output_options out;
     out.norm = "token_embd_norm";
@@ -49,4 +51,4 @@ duet_status describe_lfm2(graph_builder& g) {
     return g.finish();
 }
 
-}  // namespace duet
+} // namespace duet

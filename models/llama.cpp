@@ -1,6 +1,6 @@
-// models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, SmolLM 3, Ernie 4.5, Granite: pre-norm blocks, rope on neighbouring pairs,
-// grouped attention, swiglu or experts. Source: Touvron et al. 2023; math.md section 2. Describes only; knows no device.
-// Main path: models/arch.cpp -> [models/llama.cpp] -> models/ops.h
+// models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, SmolLM 3, Ernie 4.5, Granite: pre-norm blocks, rope on
+// neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023; math.md section 2. Describes
+// only; knows no device. Main path: models/arch.cpp -> [models/llama.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -19,7 +19,8 @@ duet_status describe_llama_blocks(graph_builder& g, int32_t skip_rope) {
     block_options block;
     const int32_t rope = rope_with_factors(g);
     if ((block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
-        block.attn.temperature_length = (float)g.u32("rope.scaling.original_context_length", false, (uint32_t)g.hp.n_ctx_train, 1, 1u << 30);
+        block.attn.temperature_length =
+            (float)g.u32("rope.scaling.original_context_length", false, (uint32_t)g.hp.n_ctx_train, 1, 1u << 30);
     const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
     if (g.hp.n_experts > 0) block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
@@ -30,7 +31,7 @@ duet_status describe_llama_blocks(graph_builder& g, int32_t skip_rope) {
     return g.finish();
 }
 
-}  // namespace
+} // namespace
 
 duet_status describe_llama(graph_builder& g) { return describe_llama_blocks(g, 0); }
 duet_status describe_smollm3(graph_builder& g) { return describe_llama_blocks(g, 4); }
@@ -69,8 +70,10 @@ duet_status describe_granite(graph_builder& g) {
         }
         mamba2_part(g, i, norm_part(g, i, x, "attn_norm"), x, block.attn.out, true);
         const view h = norm_part(g, i, x, "ffn_norm");
-        if (block.moe) moe_part(g, i, h, x, moe);
-        else ffn_part(g, i, h, x, block.ffn);
+        if (block.moe)
+            moe_part(g, i, h, x, moe);
+        else
+            ffn_part(g, i, h, x, block.ffn);
     }
     output_options out;
     out.scale = 1.0f / g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f);
@@ -78,4 +81,4 @@ duet_status describe_granite(graph_builder& g) {
     return g.finish();
 }
 
-}  // namespace duet
+} // namespace duet

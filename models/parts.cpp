@@ -1,6 +1,5 @@
-// models/parts.cpp: see parts.h. Formulas: math.md 0.1-0.5, 4 (Vaswani et al. 2017; Su et al. 2021; Shazeer 2020; Fedus et al. 2021;
-// Dao and Gu 2024).
-// Main path: models/<family>.cpp -> [models/parts.cpp] -> models/arch.h
+// models/parts.cpp: see parts.h. Formulas: math.md 0.1-0.5, 4 (Vaswani et al. 2017; Su et al. 2021; Shazeer 2020; Fedus
+// et al. 2021; Dao and Gu 2024). Main path: models/<family>.cpp -> [models/parts.cpp] -> models/arch.h
 #include "parts.h"
 
 #include <cmath>
@@ -10,8 +9,8 @@ namespace {
 
 // Where a part writes before close_join: straight into the stream, or into a buffer that is normed and added.
 struct join_target {
-    view  out;
-    bool  residual;
+    view out;
+    bool residual;
     float scale;
 };
 
@@ -43,15 +42,20 @@ struct projections {
 };
 
 projections project_qkv(graph_builder& g, int32_t layer, view in, const attention_options& options) {
-    const size_t  i = (size_t)layer;
-    const int32_t n_heads = (int32_t)g.hp.n_heads[i], n_kv = (int32_t)g.hp.n_kv_heads[i], dk = g.hp.k_dim, dv = g.hp.v_dim;
-    if (n_kv == 0) g.fail_with(DUET_ERR_FORMAT, g.key("attention.head_count_kv") + ": layer " + std::to_string(layer) + ": want at least 1, got 0");
+    const size_t i = (size_t)layer;
+    const int32_t n_heads = (int32_t)g.hp.n_heads[i], n_kv = (int32_t)g.hp.n_kv_heads[i], dk = g.hp.k_dim,
+                  dv = g.hp.v_dim;
+    if (n_kv == 0)
+        g.fail_with(DUET_ERR_FORMAT,
+                    g.key("attention.head_count_kv") + ": layer " + std::to_string(layer) + ": want at least 1, got 0");
     const int32_t nq = n_heads * dk, nk = n_kv * dk, nv = n_kv * dv;
     if (g.has(layer, "attn_qkv.weight") && !options.gated) {
         const view all = g.buffer("qkv", (int64_t)nq + nk + nv);
         named_matmul(g, layer, in, all, "attn_qkv");
-        return {g.heads(g.columns(all, 0, nq), n_heads, dk), g.heads(g.columns(all, nq, nk), n_kv, dk),
-                g.heads(g.columns(all, nq + nk, nv), n_kv, dv), {}};
+        return {g.heads(g.columns(all, 0, nq), n_heads, dk),
+                g.heads(g.columns(all, nq, nk), n_kv, dk),
+                g.heads(g.columns(all, nq + nk, nv), n_kv, dv),
+                {}};
     }
     const view q = g.buffer("q", (int64_t)nq * (options.gated ? 2 : 1)), k = g.buffer("k", nk), v = g.buffer("v", nv);
     named_matmul(g, layer, in, q, "attn_q");
@@ -74,7 +78,9 @@ void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* na
         const view row{heads.buffer, heads.offset, 1, heads.width(), heads.width()};
         const weight_id w = g.block_tensor(layer, full.c_str(), kind == head_norms::whole, row.width());
         const bool has_bias = w >= 0 && g.hp.norm == norm_kind::layer;
-        if (w >= 0) g.norm(layer, row, row, w, has_bias ? g.block_tensor(layer, (std::string(name) + ".bias").c_str(), false, row.width()) : -1);
+        if (w >= 0)
+            g.norm(layer, row, row, w,
+                   has_bias ? g.block_tensor(layer, (std::string(name) + ".bias").c_str(), false, row.width()) : -1);
     } else if (kind == head_norms::own_weights) {
         const weight_id w = g.block_tensor(layer, full.c_str(), false, d, heads.n_heads);
         if (w >= 0) g.norm(layer, heads, heads, w).w_stride = d;
@@ -84,7 +90,7 @@ void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* na
     }
 }
 
-}  // namespace
+} // namespace
 
 view input_embedding(graph_builder& g, float scale) {
     const view x = g.buffer("x", g.hp.dim);
@@ -98,9 +104,11 @@ view input_embedding(graph_builder& g, float scale) {
 view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const char* to) {
     const view h = g.buffer(to, x.width());
     const std::string base = name;
-    const bool is_bare = !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name);   // some converters leave the suffix out
+    const bool is_bare =
+        !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name); // some converters leave the suffix out
     const weight_id w = g.block_tensor(layer, is_bare ? name : (base + ".weight").c_str(), true, x.width());
-    g.norm(layer, x, h, w, g.hp.norm == norm_kind::layer ? g.block_tensor(layer, (base + ".bias").c_str(), false, x.width()) : -1);
+    g.norm(layer, x, h, w,
+           g.hp.norm == norm_kind::layer ? g.block_tensor(layer, (base + ".bias").c_str(), false, x.width()) : -1);
     return h;
 }
 
@@ -192,38 +200,44 @@ void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_option
             g.block_tensor(layer, "ffn_down.bias", false, x.width()), options.out);
 }
 
-// ---- experts --------------------------------------------------------------------------------------------------------------------------
+// ---- experts ---------------------------------------------------------------------------------------------
 
 moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
     moe_options m;
     const uint32_t hidden = g.hp.hidden_dim.empty() ? 0 : g.hp.hidden_dim[0];
     m.hidden = (int32_t)g.u32("expert_feed_forward_length", hidden == 0, hidden, 1, 1u << 24);
     const uint32_t n_shared = g.u32("expert_shared_count", false, 0, 0, 1024);
-    m.shared_hidden = (int32_t)g.u32("expert_shared_feed_forward_length", false, n_shared * (uint32_t)m.hidden, 0, 1u << 24);
-    const uint32_t scores = g.u32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3);   // 0: not said
+    m.shared_hidden =
+        (int32_t)g.u32("expert_shared_feed_forward_length", false, n_shared * (uint32_t)m.hidden, 0, 1u << 24);
+    const uint32_t scores = g.u32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3); // 0: not said
     m.sigmoid_scores = scores == 2 || (scores == 0 && sigmoid);
     m.softmax_after = scores == 3;
     m.normalise = g.flag("expert_weights_norm", normalise);
     m.scale = g.f32("expert_weights_scale", false, 1.0f, 0.0f, 1e6f);
     if (m.scale == 0) m.scale = 1.0f;
     m.n_groups = (int32_t)g.u32("expert_group_count", false, 1, 0, kMaxExpertGroups);
-    m.n_groups_used = (int32_t)g.u32("expert_group_used_count", false, (uint32_t)m.n_groups, 0, (uint32_t)std::max(1, m.n_groups));
+    m.n_groups_used =
+        (int32_t)g.u32("expert_group_used_count", false, (uint32_t)m.n_groups, 0, (uint32_t)std::max(1, m.n_groups));
     if (g.status != DUET_OK) return m;
     const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
-    if (n == 0) g.fail_with(DUET_ERR_FORMAT, g.key("expert_count") + ": missing key");
+    if (n == 0)
+        g.fail_with(DUET_ERR_FORMAT, g.key("expert_count") + ": missing key");
     else if (used > kMaxExpertsUsed)
-        g.fail_with(DUET_ERR_FORMAT, g.key("expert_used_count") + ": want at most " + std::to_string(kMaxExpertsUsed) + ", got " + std::to_string(used));
-    else if (m.n_groups > 1 && g.want_divisor("expert_group_count", m.n_groups, n) && n / m.n_groups * m.n_groups_used < used)
-        g.fail_with(DUET_ERR_FORMAT, g.key("expert_group_used_count") + ": want groups that hold " + std::to_string(used) +
-                                         " experts, got " + std::to_string(m.n_groups_used) + " of " + std::to_string(n / m.n_groups));
+        g.fail_with(DUET_ERR_FORMAT, g.key("expert_used_count") + ": want at most " + std::to_string(kMaxExpertsUsed) +
+                                         ", got " + std::to_string(used));
+    else if (m.n_groups > 1 && g.want_divisor("expert_group_count", m.n_groups, n) &&
+             n / m.n_groups * m.n_groups_used < used)
+        g.fail_with(DUET_ERR_FORMAT, g.key("expert_group_used_count") + ": want groups that hold " +
+                                         std::to_string(used) + " experts, got " + std::to_string(m.n_groups_used) +
+                                         " of " + std::to_string(n / m.n_groups));
     return m;
 }
 
 namespace {
 
 // out[k] = w[chosen k] in (+ bias), all heads of one size.
-void expert_matmul_part(graph_builder& g, int32_t layer, view in, view routes, view out, const std::string& name, int64_t n_in,
-                        int64_t n_out, bool has_bias) {
+void expert_matmul_part(graph_builder& g, int32_t layer, view in, view routes, view out, const std::string& name,
+                        int64_t n_in, int64_t n_out, bool has_bias) {
     op o;
     o.kind = op_kind::expert_matmul;
     o.layer = layer;
@@ -281,13 +295,14 @@ void shared_expert_part(graph_builder& g, int32_t layer, view in, const join_tar
     g.add_scaled(layer, to.out, shared, to.out, to.scale);
 }
 
-}  // namespace
+} // namespace
 
 void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_options& m, view router_in) {
     const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
     if (g.status != DUET_OK) return;
     const view logits = g.buffer("router", n), routes = g.buffer("routes", 2ll * used);
-    g.matmul(layer, router_in.buffer < 0 ? in : router_in, logits, g.block_tensor(layer, "ffn_gate_inp.weight", true, in.width(), n),
+    g.matmul(layer, router_in.buffer < 0 ? in : router_in, logits,
+             g.block_tensor(layer, "ffn_gate_inp.weight", true, in.width(), n),
              m.biases ? g.block_tensor(layer, "ffn_gate_inp.bias", true, n) : -1)
         .scale = m.router_scale;
     op& r = g.add(op_kind::route, layer);
@@ -331,20 +346,25 @@ void block_part(graph_builder& g, int32_t layer, view x, const block_options& o)
     if (o.parallel && o.ffn_norm) h = norm_part(g, layer, x, o.ffn_norm, "h2");
     attention_part(g, layer, attn_in, x, o.attn);
     if (!o.parallel) h = o.ffn_norm ? norm_part(g, layer, x, o.ffn_norm) : x;
-    if (o.moe) moe_part(g, layer, h, x, *o.moe);
-    else ffn_part(g, layer, h, x, o.ffn);
+    if (o.moe)
+        moe_part(g, layer, h, x, *o.moe);
+    else
+        ffn_part(g, layer, h, x, o.ffn);
 }
 
 void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& out, bool norm_required) {
-    const int32_t k = (int32_t)g.u32("ssm.conv_kernel", true, 2, 2, 64), inner = (int32_t)g.u32("ssm.inner_size", true, 1, 1, 1u << 20);
-    const int32_t n_state = (int32_t)g.u32("ssm.state_size", true, 1, 1, 4096), groups = (int32_t)g.u32("ssm.group_count", true, 1, 1, 1024);
+    const int32_t k = (int32_t)g.u32("ssm.conv_kernel", true, 2, 2, 64),
+                  inner = (int32_t)g.u32("ssm.inner_size", true, 1, 1, 1u << 20);
+    const int32_t n_state = (int32_t)g.u32("ssm.state_size", true, 1, 1, 4096),
+                  groups = (int32_t)g.u32("ssm.group_count", true, 1, 1, 1024);
     const int32_t n_heads = (int32_t)g.u32("ssm.time_step_rank", true, 1, 1, 65536);
     if (!g.want_divisor("ssm.time_step_rank", n_heads, inner) || !g.want_divisor("ssm.group_count", groups, n_heads) ||
         !g.want_divisor("ssm.group_count", groups, inner))
         return;
     const int32_t conv_dim = inner + 2 * groups * n_state, n_all = inner + conv_dim + n_heads;
     const view all = g.buffer("ssm in", n_all), y = g.buffer("ssm out", inner);
-    const view z = g.columns(all, 0, inner), xbc = g.columns(all, inner, conv_dim), dt = g.columns(all, inner + conv_dim, n_heads);
+    const view z = g.columns(all, 0, inner), xbc = g.columns(all, inner, conv_dim),
+               dt = g.columns(all, inner + conv_dim, n_heads);
     named_matmul(g, layer, in, all, "ssm_in");
     op& conv = g.add(op_kind::conv, layer);
     conv.in = conv.out = xbc;
@@ -363,7 +383,9 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     step.w2 = g.block_tensor(layer, "ssm_d", true, 1, n_heads);
     g.activate(layer, activation::silu, z, y, y);
     const weight_id norm = g.block_tensor(layer, "ssm_norm.weight", norm_required, inner / groups, groups);
-    if (norm >= 0) g.norm(layer, g.heads(y, groups, inner / groups), g.heads(y, groups, inner / groups), norm).w_stride = inner / groups;
+    if (norm >= 0)
+        g.norm(layer, g.heads(y, groups, inner / groups), g.heads(y, groups, inner / groups), norm).w_stride =
+            inner / groups;
     project(g, layer, y, x, g.block_tensor(layer, "ssm_out.weight", true, inner, x.width()), -1, out);
 }
 
@@ -376,7 +398,7 @@ void output_part(graph_builder& g, view x, const output_options& options) {
     const weight_id w = g.tensor(name + ".weight", true, g.hp.dim);
     g.norm(-1, last, last, w, g.hp.norm == norm_kind::layer ? g.tensor(name + ".bias", false, g.hp.dim) : -1);
     weight_id output = g.tensor("output.weight", false, g.hp.dim, g.hp.n_vocab);
-    if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab);   // tied
+    if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab); // tied
     g.matmul(-1, last, logits, output, g.tensor("output.bias", false, g.hp.n_vocab)).scale = options.scale;
     if (options.cap != 0) {
         op& cap = g.add(op_kind::scale_cap, -1);
@@ -387,4 +409,4 @@ void output_part(graph_builder& g, view x, const output_options& options) {
     g.graph.logits_buffer = logits.buffer;
 }
 
-}  // namespace duet
+} // namespace duet

@@ -1,13 +1,14 @@
-// quant/cpu_moe.cpp: experts on the CPU: the choice of experts, their matmuls with the batch's tokens grouped by expert, so that a
-// weight is read once per batch, and the weighted sum. Results: quant/exact_ops.h.
-// Main path: quant/cpu_ops.cpp -> [quant/cpu_moe.cpp] -> quant/cpu_kernels.h
+// quant/cpu_moe.cpp: experts on the CPU: the choice of experts, their matmuls with the batch's tokens grouped by
+// expert, so that a weight is read once per batch, and the weighted sum. Results: quant/exact_ops.h. Main path:
+// quant/cpu_ops.cpp -> [quant/cpu_moe.cpp] -> quant/cpu_kernels.h
 #include "cpu_context.h"
 
 namespace duet {
 
 void run_route(cpu_context& c, const op& o) {
     const int n = o.in.width();
-    const route_rule rule{n, o.n_used, o.n_groups, o.n_groups_used, o.sigmoid_scores, o.softmax_after, o.normalise, o.scale};
+    const route_rule rule{n,           o.n_used, o.n_groups, o.n_groups_used, o.sigmoid_scores, o.softmax_after,
+                          o.normalise, o.scale};
     c.pool.for_each(c.n_rows(o.in), [&](int t, int i) {
         float* score = (float*)c.thread_scratch(t);
         float* out = c.row(o.out, i);
@@ -51,7 +52,8 @@ act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
         act_matrix a{};
         a.x = (const float*)c.gathered.data;
         a.x_stride = stride;
-        for_rows(c, n_pairs, (size_t)n_in, [&](int j) { memcpy((float*)a.x + (size_t)j * stride, input(j), (size_t)n_in * 4); });
+        for_rows(c, n_pairs, (size_t)n_in,
+                 [&](int j) { memcpy((float*)a.x + (size_t)j * stride, input(j), (size_t)n_in * 4); });
         return a;
     }
     if (!is_shared) {
@@ -72,7 +74,7 @@ act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
     return a;
 }
 
-}  // namespace
+} // namespace
 
 void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
     const weight& w = c.g.weights[(size_t)o.w];
@@ -88,7 +90,8 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
     c.pool.for_each(n_pieces * n_active, [&](int t, int i_piece) {
         if (c.cancelled()) return;
-        const int e = l.active[(size_t)(i_piece / n_pieces)], first = l.start[(size_t)e], n = l.start[(size_t)e + 1] - first;
+        const int e = l.active[(size_t)(i_piece / n_pieces)], first = l.start[(size_t)e],
+                  n = l.start[(size_t)e + 1] - first;
         const int r0 = i_piece % n_pieces * rows_per_piece, n_rows = std::min(rows_per_piece, n_out - r0);
         matmul_args m{};
         m.w = w.data + ((size_t)e * (size_t)n_out + (size_t)r0) * w.row_bytes;
@@ -106,7 +109,8 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
             const int pair = l.order[(size_t)(first + i)];
             const float* y = m.y + (size_t)i * m.y_stride;
             float* out = c.row(o.out, pair / n_used) + (size_t)(pair % n_used) * (size_t)o.out.stride + r0;
-            for (int r = 0; r < n_rows; r++) out[r] = bias ? y[r] + bias[(size_t)e * (size_t)n_out + (size_t)(r0 + r)] : y[r];
+            for (int r = 0; r < n_rows; r++)
+                out[r] = bias ? y[r] + bias[(size_t)e * (size_t)n_out + (size_t)(r0 + r)] : y[r];
         }
     });
 }
@@ -120,8 +124,9 @@ void run_expert_sum(cpu_context& c, const op& o) {
             weights[k] = ((const float*)id)[o.n_used + k];
             if (scales) weights[k] = weights[k] * scales[id[k]];
         }
-        c.k->weighted_sum(c.row(o.in, i), (size_t)o.in.stride, weights, o.n_used, o.in.head_dim, o.scale, o.residual, c.row(o.out, i));
+        c.k->weighted_sum(c.row(o.in, i), (size_t)o.in.stride, weights, o.n_used, o.in.head_dim, o.scale, o.residual,
+                          c.row(o.out, i));
     });
 }
 
-}  // namespace duet
+} // namespace duet

@@ -1,12 +1,13 @@
-// quant/cpu_recurrent.cpp: recurrent state on the CPU: convolution windows, delta net and Mamba-2 states, each sequence's tokens in order,
-// in parallel over sequences, channels and heads. Results: quant/exact_ops.h.
-// Main path: quant/cpu_ops.cpp -> [quant/cpu_recurrent.cpp] -> quant/cpu_kernels.h
+// quant/cpu_recurrent.cpp: recurrent state on the CPU: convolution windows, delta net and Mamba-2 states, each
+// sequence's tokens in order, in parallel over sequences, channels and heads. Results: quant/exact_ops.h. Main path:
+// quant/cpu_ops.cpp -> [quant/cpu_recurrent.cpp] -> quant/cpu_kernels.h
 #include "cpu_context.h"
 
 namespace duet {
 
 void run_conv(cpu_context& c, const op& o) {
-    const int n = o.in.width(), n_taps = (int)c.g.weights[(size_t)o.w].n_in, n_pieces = (n + kConvChannels - 1) / kConvChannels;
+    const int n = o.in.width(), n_taps = (int)c.g.weights[(size_t)o.w].n_in,
+              n_pieces = (n + kConvChannels - 1) / kConvChannels;
     const float *w = c.vector_of(o.w), *b = c.vector_of(o.b);
     c.pool.for_each(n_pieces * (int)c.by_seq.size(), [&](int t, int piece) {
         const seq_rows& s = c.by_seq[(size_t)(piece / n_pieces)];
@@ -37,7 +38,8 @@ const float* column(const cpu_context& c, const view& v, int i_row, int j) {
     return c.row(v, i_row) + (size_t)(j / v.head_dim) * (size_t)v.stride + (size_t)(j % v.head_dim);
 }
 
-// Runs every sequence's tokens over the states of all heads. step(head, row, &token) fills a token's vectors and factors.
+// Runs every sequence's tokens over the states of all heads. step(head, row, &token) fills a token's vectors and
+// factors.
 template <class Step>
 void run_states(cpu_context& c, const op& o, int n_heads, int n_state_rows, int n_cols, bool is_delta, Step step) {
     c.pool.for_each(n_heads * (int)c.by_seq.size(), [&](int t, int piece) {
@@ -59,7 +61,7 @@ void run_states(cpu_context& c, const op& o, int n_heads, int n_state_rows, int 
     });
 }
 
-}  // namespace
+} // namespace
 
 void run_delta_net(cpu_context& c, const op& o) {
     const int n_heads = o.in2.width(), n_groups = o.n_groups, d = o.in.width() / (2 * n_groups + n_heads);
@@ -90,4 +92,4 @@ void run_mamba2(cpu_context& c, const op& o) {
     });
 }
 
-}  // namespace duet
+} // namespace duet

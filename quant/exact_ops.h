@@ -1,20 +1,20 @@
-// quant/exact_ops.h: the numeric contract of routing to experts and of recurrent states: scalar definitions, as in exact.h.
-// Must not know: families, devices, threads.
-// Main path: quant/cpu_moe.cpp, quant/cpu_recurrent.cpp -> [quant/exact_ops.h] -> quant/exact.h
+// quant/exact_ops.h: the numeric contract of routing to experts and of recurrent states: scalar definitions, as in
+// exact.h. Must not know: families, devices, threads. Main path: quant/cpu_moe.cpp, quant/cpu_recurrent.cpp ->
+// [quant/exact_ops.h] -> quant/exact.h
 #pragma once
 #include "exact.h"
 
 namespace duet {
 
-// ---- experts --------------------------------------------------------------------------------------------------------------------------
+// ---- experts ---------------------------------------------------------------------------------------------
 
 struct route_rule {
-    int   n_experts, n_used, n_groups, n_groups_used;   // n_groups <= 1: no groups
-    bool  sigmoid_scores, softmax_after, normalise;
+    int n_experts, n_used, n_groups, n_groups_used; // n_groups <= 1: no groups
+    bool sigmoid_scores, softmax_after, normalise;
     float scale;
 };
 
-constexpr float kMinRouteSum = 6.103515625e-5f;   // 2^-14: normalised weights of all but zero scores stay finite
+constexpr float kMinRouteSum = 6.103515625e-5f; // 2^-14: normalised weights of all but zero scores stay finite
 
 // A float as an integer of the same order, above 0: NaN lowest, -0 below +0.
 DUET_HD inline uint32_t exact_order(float x) {
@@ -27,19 +27,22 @@ DUET_HD inline void exact_route_scores(const float* z, const route_rule& r, floa
     const int n = r.n_experts;
     float m = z[0];
     for (int i = 1; i < n; i++) m = z[i] > m ? z[i] : m;
-    for (int i = 0; i < n; i++) score[i] = r.softmax_after ? z[i] : r.sigmoid_scores ? exact_sigmoid(z[i]) : exact_exp(z[i] - m);
+    for (int i = 0; i < n; i++)
+        score[i] = r.softmax_after ? z[i] : r.sigmoid_scores ? exact_sigmoid(z[i]) : exact_exp(z[i] - m);
     if (r.softmax_after || r.sigmoid_scores) return;
     const float sum = exact_sum(n, [&](int i) { return score[i]; });
     for (int i = 0; i < n; i++) score[i] = score[i] / sum;
 }
 
-// Scores -> the ids of the n_used best, best first (equal ones: lower id first), and their weights. key: room for n_experts values.
-DUET_HD inline void exact_route(const float* score, const float* bias, const route_rule& r, uint32_t* key, int32_t* id, float* weight) {
+// Scores -> the ids of the n_used best, best first (equal ones: lower id first), and their weights. key: room for
+// n_experts values.
+DUET_HD inline void exact_route(const float* score, const float* bias, const route_rule& r, uint32_t* key, int32_t* id,
+                                float* weight) {
     const int n = r.n_experts;
     for (int i = 0; i < n; i++) key[i] = exact_order(bias ? score[i] + bias[i] : score[i]);
-    if (r.n_groups > 1) {   // a group counts as much as its two best; all but the best groups are out
+    if (r.n_groups > 1) { // a group counts as much as its two best; all but the best groups are out
         const int size = n / r.n_groups;
-        uint64_t taken[4] = {0, 0, 0, 0};   // at most 256 groups
+        uint64_t taken[4] = {0, 0, 0, 0}; // at most 256 groups
         for (int k = 0; k < r.n_groups_used; k++) {
             int best = -1;
             uint32_t best_key = 0;
@@ -47,8 +50,10 @@ DUET_HD inline void exact_route(const float* score, const float* bias, const rou
                 if (taken[g / 64] >> (g % 64) & 1) continue;
                 int first = g * size, second = -1;
                 for (int i = g * size + 1; i < (g + 1) * size; i++) {
-                    if (key[i] > key[first]) second = first, first = i;
-                    else if (second < 0 || key[i] > key[second]) second = i;
+                    if (key[i] > key[first])
+                        second = first, first = i;
+                    else if (second < 0 || key[i] > key[second])
+                        second = i;
                 }
                 const float s1 = bias ? score[first] + bias[first] : score[first];
                 const float s2 = second < 0 ? 0.0f : bias ? score[second] + bias[second] : score[second];
@@ -78,34 +83,35 @@ DUET_HD inline void exact_route(const float* score, const float* bias, const rou
 }
 
 // One column of the experts' outputs x (x_stride apart), in order of choice; added to *before when there is one.
-DUET_HD inline float exact_expert_sum(const float* x, size_t x_stride, const float* weight, int n_used, float scale, const float* before) {
+DUET_HD inline float exact_expert_sum(const float* x, size_t x_stride, const float* weight, int n_used, float scale,
+                                      const float* before) {
     float acc = 0.0f;
     for (int k = 0; k < n_used; k++) acc = __builtin_fmaf(weight[k], x[(size_t)k * x_stride], acc);
     if (scale != 1.0f) acc = acc * scale;
     return before ? *before + acc : acc;
 }
 
-// ---- recurrent states -----------------------------------------------------------------------------------------------------------------
+// ---- recurrent states ------------------------------------------------------------------------------------
 
 // One output of a causal depthwise convolution: taps in order of time; x(j) is the input n_taps - 1 - j tokens ago.
-template <class X>
-DUET_HD inline float exact_conv(const float* w, int n_taps, const float* bias, X x) {
+template <class X> DUET_HD inline float exact_conv(const float* w, int n_taps, const float* bias, X x) {
     float acc = 0.0f;
     for (int j = 0; j < n_taps; j++) acc = __builtin_fmaf(w[j], x(j), acc);
     return bias ? acc + *bias : acc;
 }
 
-constexpr int kStateParts = 4;   // sums over a state's rows: 4 chains of fma over rows c, c + 4, ..; then (0 + 1) + (2 + 3)
+constexpr int kStateParts =
+    4; // sums over a state's rows: 4 chains of fma over rows c, c + 4, ..; then (0 + 1) + (2 + 3)
 
 // One token for one column j of a head's state m (n_rows, n_cols): both the gated delta rule and Mamba-2.
-//   m_i = m_i * decay;  e = beta * (v - sum_i m_i k_i) for the delta rule, beta * v for Mamba-2;  m_i = fma(k_i, e, m_i)
-//   result = scale * sum_i m_i q_i for the delta rule, fma(skip, v, sum_i m_i q_i) for Mamba-2
+//   m_i = m_i * decay;  e = beta * (v - sum_i m_i k_i) for the delta rule, beta * v for Mamba-2;  m_i = fma(k_i, e,
+//   m_i) result = scale * sum_i m_i q_i for the delta rule, fma(skip, v, sum_i m_i q_i) for Mamba-2
 struct state_rule {
-    bool  is_delta;
+    bool is_delta;
     float scale, skip;
 };
-DUET_HD inline float exact_state_step(float* m, int n_rows, int n_cols, const float* k, const float* q, float v, float decay, float beta,
-                                      const state_rule& rule) {
+DUET_HD inline float exact_state_step(float* m, int n_rows, int n_cols, const float* k, const float* q, float v,
+                                      float decay, float beta, const state_rule& rule) {
     float seen[kStateParts] = {0.0f, 0.0f, 0.0f, 0.0f}, out[kStateParts] = {0.0f, 0.0f, 0.0f, 0.0f};
     for (int i = 0; i < n_rows; i++) {
         float& mi = m[(size_t)i * (size_t)n_cols];
@@ -126,9 +132,10 @@ DUET_HD inline float exact_state_step(float* m, int n_rows, int n_cols, const fl
 DUET_HD inline float exact_step_size(float x, float bias) { return exact_softplus(x + bias); }
 DUET_HD inline float exact_decay(float a, float step) { return exact_exp(a * step); }
 
-// ALiBi (Press et al. 2021): scores get slope * (position of the key - position of the query). The query's part is the same for all keys
-// and falls out of the softmax; the key's is one more element of the dot: query slope / scale, key its position. Slopes are powers of
-// 2^(-max_bias / n) for the n = 2^k <= n_heads first heads, and odd powers of its root for the others. Once on the host.
+// ALiBi (Press et al. 2021): scores get slope * (position of the key - position of the query). The query's part is the
+// same for all keys and falls out of the softmax; the key's is one more element of the dot: query slope / scale, key
+// its position. Slopes are powers of 2^(-max_bias / n) for the n = 2^k <= n_heads first heads, and odd powers of its
+// root for the others. Once on the host.
 inline float exact_alibi(int32_t head, int32_t n_heads, float max_bias, float scale) {
     int32_t n = 1;
     while (n * 2 <= n_heads) n *= 2;
@@ -136,9 +143,10 @@ inline float exact_alibi(int32_t head, int32_t n_heads, float max_bias, float sc
     return (float)(exact_pow64(2.0, -(double)max_bias / n * power) / (double)scale);
 }
 
-// Attention temperature at a position: queries are multiplied by 1 + t ln(floor(pos / length) + 1); once on the host, in f64.
+// Attention temperature at a position: queries are multiplied by 1 + t ln(floor(pos / length) + 1); once on the host,
+// in f64.
 inline float exact_temperature(int32_t pos, float t, float length) {
     return (float)(1.0 + (double)t * exact_log64((double)(int64_t)((double)pos / (double)length) + 1.0));
 }
 
-}  // namespace duet
+} // namespace duet

@@ -1,6 +1,6 @@
-// tests/test_models.cpp: every family against its golden case (logits of an independent runtime, checked in f64), the same bits for every
-// split, instruction set and thread count; recurrent state and windows through sessions; the contract of experts and states; models whose
-// hyper-parameters contradict each other.
+// tests/test_models.cpp: every family against its golden case (logits of an independent runtime, checked in f64), the
+// same bits for every split, instruction set and thread count; recurrent state and windows through sessions; the
+// contract of experts and states; models whose hyper-parameters contradict each other.
 #include "doctest.h"
 #include "../quant/activate.h"
 #include "../quant/cpu_kernels.h"
@@ -21,10 +21,10 @@ using namespace duet;
 namespace {
 
 struct golden_case {
-    std::string          name, folder;
+    std::string name, folder;
     std::vector<int32_t> ids;
-    std::vector<float>   logits;       // of the last rows
-    int                  n_ctx = 256;
+    std::vector<float> logits; // of the last rows
+    int n_ctx = 256;
 };
 
 std::vector<float> read_floats(const std::string& path) {
@@ -53,7 +53,7 @@ golden_case read_case(const std::string& name) {
     c.ids = read_ids(c.folder + "/tokens.json");
     c.logits = read_floats(c.folder + "/logits.f32");
     if (name.starts_with("long-")) c.n_ctx = 1024;
-    if (name == "gpt2") c.n_ctx = 128;   // its learned positions
+    if (name == "gpt2") c.n_ctx = 128; // its learned positions
     return c;
 }
 
@@ -88,7 +88,8 @@ struct golden_model {
 
 struct golden_session {
     duet_session* s = nullptr;
-    explicit golden_session(const golden_model& m, int n_ctx, int n_seqs = 1, int max_batch = 512, int cache = DUET_CACHE_F32) {
+    explicit golden_session(const golden_model& m, int n_ctx, int n_seqs = 1, int max_batch = 512,
+                            int cache = DUET_CACHE_F32) {
         duet_session_params p = duet_session_params_default();
         p.n_ctx = n_ctx;
         p.n_seqs = n_seqs;
@@ -103,7 +104,8 @@ struct golden_session {
 };
 
 // Feeds ids to a sequence, `first` of them in one call and then `step` at a time; logits of all.
-std::vector<float> feed(const golden_model& m, duet_session* s, const std::vector<int32_t>& ids, size_t first, size_t step, int seq = 0) {
+std::vector<float> feed(const golden_model& m, duet_session* s, const std::vector<int32_t>& ids, size_t first,
+                        size_t step, int seq = 0) {
     std::vector<float> out;
     const size_t v = (size_t)m.n_vocab();
     for (size_t at = 0; at < ids.size();) {
@@ -114,7 +116,8 @@ std::vector<float> feed(const golden_model& m, duet_session* s, const std::vecto
         const duet_status st = duet_decode(s, &b);
         INFO(std::string(duet_session_error(s)));
         REQUIRE(st == DUET_OK);
-        for (size_t i = 0; i < n; i++) out.insert(out.end(), duet_logits(s, (int32_t)i), duet_logits(s, (int32_t)i) + v);
+        for (size_t i = 0; i < n; i++)
+            out.insert(out.end(), duet_logits(s, (int32_t)i), duet_logits(s, (int32_t)i) + v);
         at += n;
     }
     return out;
@@ -126,7 +129,7 @@ bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 bool runs_isa(const std::string& folder, const char* isa) { return golden_model(folder, isa).status == DUET_OK; }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("golden cases: logits of every family, in one piece and in chunks, on every instruction set") {
     int n_skipped = 0;
@@ -148,7 +151,8 @@ TEST_CASE("golden cases: logits of every family, in one piece and in chunks, on 
         const float* got = all.data() + all.size() - c.logits.size();
         const std::string native = c.folder + "/logits_llamacpp_native.f32";
         if (file_exists(native) && name != "q-F16") {
-            // activations of 8 bits: as far from the exact logits as the best known runtime; 0.1% for the luck of single roundings
+            // activations of 8 bits: as far from the exact logits as the best known runtime; 0.1% for the luck of
+            // single roundings
             CHECK(rms_difference(c.logits.data(), got, c.logits.size()) <=
                   1.001 * rms_difference(c.logits.data(), read_floats(native).data(), c.logits.size()));
         } else {
@@ -181,20 +185,24 @@ TEST_CASE("golden cases: the embedding of the last token") {
     CHECK(max_difference(want.data(), duet_embedding(s.s), want.size()) <= 1e-3);
 }
 
-TEST_CASE("hybrids: copied and saved sequences go on with the same bits; mixed batches change nothing; what cannot be trimmed says so") {
-    for (const char* name : {"qwen35", "granitehybrid", "lfm2", "falcon-h1", "nemotron_h_moe", "gpt-oss", "gemma4", "deepseek2"}) {
+TEST_CASE("hybrids: copied and saved sequences go on with the same bits; mixed batches change nothing; what cannot be "
+          "trimmed says so") {
+    for (const char* name :
+         {"qwen35", "granitehybrid", "lfm2", "falcon-h1", "nemotron_h_moe", "gpt-oss", "gemma4", "deepseek2"}) {
         const golden_case c = read_case(name);
         if (c.ids.empty()) {
             say_skipped("hybrid sessions", 1, "no " + c.folder);
             continue;
         }
         CAPTURE(name);
-        const bool has_state = std::string(name) != "gpt-oss" && std::string(name) != "gemma4" && std::string(name) != "deepseek2";
+        const bool has_state =
+            std::string(name) != "gpt-oss" && std::string(name) != "gemma4" && std::string(name) != "deepseek2";
         const golden_model m(c.folder);
         const golden_session s(m, 256, 4, 64);
         const std::vector<float> want = feed(m, s.s, c.ids, 64, 64);
         const size_t v = (size_t)m.n_vocab(), half = c.ids.size() / 2;
-        const std::vector<int32_t> begin(c.ids.begin(), c.ids.begin() + (long)half), rest(c.ids.begin() + (long)half, c.ids.end());
+        const std::vector<int32_t> begin(c.ids.begin(), c.ids.begin() + (long)half),
+            rest(c.ids.begin() + (long)half, c.ids.end());
         const std::vector<float> want_rest(want.begin() + (long)(half * v), want.end());
         feed(m, s.s, begin, 5, 3, 1);
         REQUIRE(duet_seq_copy(s.s, 1, 2) == DUET_OK);
@@ -212,7 +220,8 @@ TEST_CASE("hybrids: copied and saved sequences go on with the same bits; mixed b
             CHECK(std::string(duet_session_error(s.s)).find("recurrent") != std::string::npos);
             CHECK(duet_seq_length(s.s, 3) == (int32_t)c.ids.size());
         }
-        // a trimmed sequence begins anew; two sequences take turns token by token in one batch, one of them 11 positions ahead
+        // a trimmed sequence begins anew; two sequences take turns token by token in one batch, one of them 11
+        // positions ahead
         for (int q : {0, 1, 2}) REQUIRE(duet_seq_trim(s.s, q, 0) == DUET_OK);
         std::vector<float> mixed = feed(m, s.s, {c.ids.begin(), c.ids.begin() + 11}, 11, 1, 1), other;
         for (size_t at = 0; at + 11 < c.ids.size();) {
@@ -255,7 +264,7 @@ TEST_CASE("hybrids: cancelling leaves no half-updated state") {
         const duet_batch b{(int32_t)rest.size(), rest.data(), nullptr, nullptr, nullptr};
         was_stopped = duet_decode(s.s, &b) == DUET_ERR_CANCELLED;
         stopper.join();
-        if (!was_stopped) {   // it came too late: the flag stops the next call before it begins
+        if (!was_stopped) { // it came too late: the flag stops the next call before it begins
             const duet_batch one{1, rest.data(), nullptr, nullptr, nullptr};
             CHECK(duet_decode(s.s, &one) == DUET_ERR_CANCELLED);
         }
@@ -267,7 +276,8 @@ TEST_CASE("hybrids: cancelling leaves no half-updated state") {
     CHECK(equal_bits(want, feed(m, s.s, rest, 512, 512)));
 }
 
-TEST_CASE("windowed layers: the plan of gemma3 at 32k positions is what its windows need, and the session keeps to it") {
+TEST_CASE(
+    "windowed layers: the plan of gemma3 at 32k positions is what its windows need, and the session keeps to it") {
     const golden_case c = read_case("long-gemma3");
     if (c.ids.empty()) return say_skipped("windows", 1, "no " + c.folder);
     const golden_model m(c.folder);
@@ -279,7 +289,8 @@ TEST_CASE("windowed layers: the plan of gemma3 at 32k positions is what its wind
         return (uint64_t)value;
     };
     const uint64_t layers = number("gemma3.block_count"), window = number("gemma3.attention.sliding_window");
-    const uint64_t head_bytes = 2 * 2 * number("gemma3.attention.key_length") * number("gemma3.attention.head_count_kv");   // f16 keys and values
+    const uint64_t head_bytes =
+        2 * 2 * number("gemma3.attention.key_length") * number("gemma3.attention.head_count_kv"); // f16 keys and values
     const uint64_t batch = 64, n_ctx = 32768, chunk = kAttnChunk, n_full = layers / 6, page = head_bytes * chunk;
     duet_session_params p = duet_session_params_default();
     p.n_ctx = (int32_t)n_ctx;
@@ -298,13 +309,14 @@ TEST_CASE("windowed layers: the plan of gemma3 at 32k positions is what its wind
     CHECK(duet_seq_trim(s.s, 0, 100) == DUET_ERR_STATE);
 }
 
-// ---- the contract of experts and states -------------------------------------------------------------------------------------------------
+// ---- the contract of experts and states
+// -------------------------------------------------------------------------------------------------
 
 namespace {
 
 struct routed {
     std::vector<int32_t> id;
-    std::vector<float>   weight;
+    std::vector<float> weight;
 };
 
 routed route(const std::vector<float>& z, route_rule rule, const float* bias = nullptr) {
@@ -324,7 +336,7 @@ std::vector<float> normal_floats(size_t n, std::mt19937& rng) {
     return x;
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("routing: ties go to the lower expert, biases only choose, groups shut out, NaN is never preferred") {
     const route_rule softmax{0, 2, 1, 1, false, false, true, 1.0f};
@@ -338,7 +350,8 @@ TEST_CASE("routing: ties go to the lower expert, biases only choose, groups shut
     const routed biased = route({0, 2, -1, -3}, sigmoid, bias);
     CHECK(biased.id == std::vector<int32_t>{3, 1});
     CHECK(biased.weight[0] == 2.0f * exact_sigmoid(-3));
-    // groups {0,1} {2,3} {4,5}: the two best of a group count, so the second beats the one that has the single best expert
+    // groups {0,1} {2,3} {4,5}: the two best of a group count, so the second beats the one that has the single best
+    // expert
     route_rule groups = sigmoid;
     groups.n_groups = 3;
     groups.n_groups_used = 1;
@@ -353,7 +366,7 @@ TEST_CASE("routing: ties go to the lower expert, biases only choose, groups shut
     const routed all_nan = route({nan, nan, nan, nan}, softmax);
     CHECK(all_nan.id == std::vector<int32_t>{0, 1});
     sigmoid.normalise = true;
-    for (float w : route({-200, -200, -200, -200}, sigmoid).weight) CHECK(w == 0.0f);   // not NaN
+    for (float w : route({-200, -200, -200, -200}, sigmoid).weight) CHECK(w == 0.0f); // not NaN
 }
 
 TEST_CASE("kernels of experts and states: every instruction set gives the scalar definition's bits") {
@@ -392,13 +405,16 @@ TEST_CASE("kernels of experts and states: every instruction set gives the scalar
         for (int n_taps : {2, 3, 4, 9})
             for (int n : {16, 48, 100, 256}) {
                 const int n_tok = 6;
-                const std::vector<float> w = normal_floats((size_t)(n * n_taps), rng), bias = normal_floats((size_t)n, rng);
-                std::vector<float> state = normal_floats((size_t)(n * (n_taps - 1)), rng), rows = normal_floats((size_t)(n * n_tok), rng);
+                const std::vector<float> w = normal_floats((size_t)(n * n_taps), rng),
+                                         bias = normal_floats((size_t)n, rng);
+                std::vector<float> state = normal_floats((size_t)(n * (n_taps - 1)), rng),
+                                   rows = normal_floats((size_t)(n * n_tok), rng);
                 std::vector<float> states[2] = {state, state}, all[2] = {rows, rows};
                 for (int i : {0, 1}) {
                     std::vector<float*> at;
                     for (int t = 0; t < n_tok; t++) at.push_back(all[i].data() + t * n);
-                    const conv_args a{w.data(), bias.data(), states[i].data(), (size_t)n, n_taps, n, n_tok, (int)activation::silu, at.data(), at.data()};
+                    const conv_args a{w.data(), bias.data(), states[i].data(),      (size_t)n, n_taps,
+                                      n,        n_tok,       (int)activation::silu, at.data(), at.data()};
                     (i ? kScalarKernels : *k).conv(a);
                 }
                 CHECK(equal_bits(states[0], states[1]));
@@ -417,7 +433,8 @@ TEST_CASE("kernels of experts and states: every instruction set gives the scalar
                             const float* at = x.data() + t * (2 * n_rows + n_cols);
                             tok.push_back({at, at + n_rows, at + 2 * n_rows, ys[i].data() + t * n_cols, 0.9f, 0.3f});
                         }
-                        (i ? kScalarKernels : *k).state_steps({ms[i].data(), n_rows, n_cols, n_tok, tok.data(), {is_delta, 0.25f, 1.5f}});
+                        (i ? kScalarKernels : *k)
+                            .state_steps({ms[i].data(), n_rows, n_cols, n_tok, tok.data(), {is_delta, 0.25f, 1.5f}});
                     }
                     CHECK(equal_bits(ms[0], ms[1]));
                     CHECK(equal_bits(ys[0], ys[1]));
@@ -425,25 +442,38 @@ TEST_CASE("kernels of experts and states: every instruction set gives the scalar
     }
 }
 
-// ---- contradicting hyper-parameters -------------------------------------------------------------------------------------------------------
+// ---- contradicting hyper-parameters
+// -------------------------------------------------------------------------------------------------------
 
 TEST_CASE("hyper-parameters of experts, hybrids and windows that contradict each other are errors that name the key") {
     const struct {
         const char *model, *key;
-        uint32_t    value;
+        uint32_t value;
     } cases[] = {
-        {"qwen3moe", "expert_used_count", 9},          {"qwen3moe", "expert_used_count", 0},
-        {"qwen3moe", "expert_count", 7},               {"qwen3moe", "expert_feed_forward_length", 47},
-        {"bailingmoe2", "expert_group_count", 3},      {"bailingmoe2", "expert_group_used_count", 5},
-        {"bailingmoe2", "expert_group_used_count", 0}, {"bailingmoe2", "expert_gating_func", 9},
-        {"qwen35", "ssm.group_count", 3},              {"qwen35", "ssm.state_size", 0},
-        {"qwen35", "ssm.inner_size", 65},              {"qwen35", "ssm.conv_kernel", 1},
-        {"qwen35", "full_attention_interval", 0},      {"granitehybrid", "ssm.time_step_rank", 5},
-        {"granitehybrid", "ssm.group_count", 5},       {"granitehybrid", "ssm.state_size", 1u << 31},
-        {"lfm2", "shortconv.l_cache", 0},              {"gemma3", "attention.sliding_window", 0},
-        {"gpt-oss", "attention.sliding_window", 0},    {"deepseek2", "attention.key_length_mla", 8},
-        {"deepseek2", "attention.kv_lora_rank", 31},   {"gemma4", "attention.shared_kv_layers", 5},
-        {"gemma4", "attention.shared_kv_layers", 6},   {"glm4moe", "nextn_predict_layers", 3},
+        {"qwen3moe", "expert_used_count", 9},
+        {"qwen3moe", "expert_used_count", 0},
+        {"qwen3moe", "expert_count", 7},
+        {"qwen3moe", "expert_feed_forward_length", 47},
+        {"bailingmoe2", "expert_group_count", 3},
+        {"bailingmoe2", "expert_group_used_count", 5},
+        {"bailingmoe2", "expert_group_used_count", 0},
+        {"bailingmoe2", "expert_gating_func", 9},
+        {"qwen35", "ssm.group_count", 3},
+        {"qwen35", "ssm.state_size", 0},
+        {"qwen35", "ssm.inner_size", 65},
+        {"qwen35", "ssm.conv_kernel", 1},
+        {"qwen35", "full_attention_interval", 0},
+        {"granitehybrid", "ssm.time_step_rank", 5},
+        {"granitehybrid", "ssm.group_count", 5},
+        {"granitehybrid", "ssm.state_size", 1u << 31},
+        {"lfm2", "shortconv.l_cache", 0},
+        {"gemma3", "attention.sliding_window", 0},
+        {"gpt-oss", "attention.sliding_window", 0},
+        {"deepseek2", "attention.key_length_mla", 8},
+        {"deepseek2", "attention.kv_lora_rank", 31},
+        {"gemma4", "attention.shared_kv_layers", 5},
+        {"gemma4", "attention.shared_kv_layers", 6},
+        {"glm4moe", "nextn_predict_layers", 3},
     };
     for (const auto& t : cases) {
         std::string bytes = read_file(test_data_path(std::string("golden/") + t.model + "/model.gguf"));
@@ -465,7 +495,8 @@ TEST_CASE("hyper-parameters of experts, hybrids and windows that contradict each
         const std::string error = duet_model_error(m);
         CAPTURE(error);
         CHECK((st == DUET_ERR_FORMAT || st == DUET_ERR_UNSUPPORTED));
-        const bool names_key = error.find(t.key) != std::string::npos, names_tensor = error.find("tensor ") != std::string::npos;
+        const bool names_key = error.find(t.key) != std::string::npos,
+                   names_tensor = error.find("tensor ") != std::string::npos;
         CHECK((names_key || names_tensor));
         duet_model_free(m);
     }
