@@ -298,6 +298,12 @@ duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
     return launch(c, c.k.elementwise, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
 }
 
+const char* gpu_op_name(op_kind kind) {
+    constexpr const char* kNames[] = {"embed", "norm", "matmul", "rope", "kv append", "attention", "activate", "add", "multiply",
+                                      "scale", "gather", "route", "expert matmul", "expert sum", "conv", "delta net", "mamba2"};
+    return kNames[(int)kind];
+}
+
 duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.g.ops[i];
     switch (o.kind) {
@@ -315,7 +321,7 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
             const gather_args a{c.at(o.in), c.at(o.out), c.wanted, c.stride(o.in.buffer), c.stride(o.out.buffer), o.in.width(), c.batch->n_wanted};
             return launch(c, c.k.gather, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
         }
-        default: return fail(err, DUET_ERR_UNSUPPORTED, "op kind %d: no code on the GPU", (int)o.kind);   // refused by create()
+        default: return fail(err, DUET_ERR_UNSUPPORTED, "op %s: no code on the GPU", gpu_op_name(o.kind));   // refused by create()
     }
 }
 
@@ -344,8 +350,7 @@ void prepare_gpu_ops(gpu_context& c) {
         }
         c.reuses_act.push_back(reuse);
         c.fuses_act.push_back(fuse);
-        constexpr const char* kKinds[] = {"embed", "norm", "matmul", "rope", "kv append", "attention", "activate", "add", "multiply", "scale", "gather"};
-        const std::string name = kKinds[(int)o.kind];
+        const std::string name = gpu_op_name(o.kind);
         auto it = std::find_if(c.rows.begin(), c.rows.end(), [&](const profile_entry& e) { return e.op == name; });
         c.row_of_op.push_back((int)(it - c.rows.begin()));
         if (it == c.rows.end()) c.rows.push_back({name, 0, 0, 0, 0});
@@ -437,7 +442,7 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
                 return fail(err, DUET_ERR_UNSUPPORTED, "attention temperatures that differ by layer: no code on the GPU");
             tempered = &o;
         }
-        if (!has_gpu_code(o.kind)) return fail(err, DUET_ERR_UNSUPPORTED, "op kind %d: no code yet on the GPU", (int)o.kind);
+        if (!has_gpu_code(o.kind)) return fail(err, DUET_ERR_UNSUPPORTED, "op %s: no code yet on the GPU; use --device cpu", gpu_op_name(o.kind));
         for (weight_id w : {o.kind == op_kind::matmul || o.kind == op_kind::embed ? -1 : o.w, o.b})
             if (w >= 0 && g.weights[(size_t)w].type != 0)
                 return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector", g.weights[(size_t)w].name.c_str());
