@@ -107,6 +107,7 @@ duet_status load_model(duet_model& m) {
     if (m.params.progress) DUET_TRY(warm_weights(m));
     log_line(m, DUET_LOG_INFO, m.graph.architecture + " model, " + std::to_string(m.n_params / 1000000) + "M weights, mostly " +
                                    m.main_type + ", on " + m.device_text);
+    m.can_run = true;
     return DUET_OK;
 }
 

@@ -16,6 +16,7 @@ struct duet_model {
     duet_model_params    params{};
     bool                 vocab_only = false;
     bool                 has_vocab = false;
+    bool                 can_run = false;   // all of it was opened
     const duet::executor* exec = nullptr;
     std::string          isa, device_text, name, main_type;
     int32_t              n_threads = 1;

@@ -15,6 +15,7 @@ int32_t div_up(int64_t a, int64_t b) { return (int32_t)((a + b - 1) / b); }
 // Checks the parameters and derives what the executor is asked for.
 duet_status derive_limits(const duet_model& m, const duet_session_params& p, exec_limits* out, error_text& err) {
     if (m.vocab_only) return fail(err, DUET_ERR_UNSUPPORTED, "%s: opened with vocab_only: there is nothing to run", m.source.file.path.c_str());
+    if (!m.can_run) return fail(err, DUET_ERR_ARG, "the model is not open: opening it failed");
     const int32_t n_ctx = p.n_ctx ? p.n_ctx : std::min(m.graph.n_ctx_train, 4096);
     if (n_ctx < 1 || n_ctx > (1 << 30)) return fail(err, DUET_ERR_ARG, "n_ctx: want 1..2^30, or 0 for the default, got %d", n_ctx);
     if (m.graph.max_ctx && n_ctx > m.graph.max_ctx)
@@ -219,8 +220,9 @@ struct state_header {   // little-endian, as all machines this runs on
     uint64_t payload_bytes, payload_hash;
 };
 
-uint64_t hash_words(const uint8_t* data, uint64_t n) {   // a word at a time: a state can be gigabytes
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ n;
+// A word at a time: a state can be gigabytes. The length in tokens goes in too, as nothing else in the header vouches for it.
+uint64_t hash_words(const uint8_t* data, uint64_t n, uint32_t n_tok) {
+    uint64_t h = 0x9e3779b97f4a7c15ull ^ n ^ (uint64_t)n_tok << 40;
     for (; n >= 8; data += 8, n -= 8) {
         uint64_t w;
         memcpy(&w, data, 8);
@@ -262,7 +264,7 @@ duet_status save_sequence(const duet_session& s, int32_t seq, uint8_t* out) {
         }
     }
     if (s.limits.n_state_slots) DUET_TRY(s.model->exec->read_state(s.exec_context, seq, at));
-    h.payload_hash = hash_words(out + sizeof h, h.payload_bytes);
+    h.payload_hash = hash_words(out + sizeof h, h.payload_bytes, h.n_tok);
     memcpy(out, &h, sizeof h);
     return DUET_OK;
 }
@@ -283,7 +285,7 @@ duet_status check_state(duet_session& s, const uint8_t* data, uint64_t n_bytes, 
     if (h->n_groups != s.pools.size() || h->payload_bytes != want || n_bytes - sizeof *h != want)
         return fail(s.err, DUET_ERR_FORMAT, "saved state: want %llu bytes after the header, got %llu", (unsigned long long)want,
                     (unsigned long long)(n_bytes - sizeof *h));
-    if (hash_words(data + sizeof *h, want) != h->payload_hash) return fail(s.err, DUET_ERR_FORMAT, "saved state: damaged (its hash differs)");
+    if (hash_words(data + sizeof *h, want, h->n_tok) != h->payload_hash) return fail(s.err, DUET_ERR_FORMAT, "saved state: damaged (its hash differs)");
     return DUET_OK;
 }
 

@@ -143,6 +143,9 @@ bool graph_builder::read_common(const common_keys& keys) {
     hp.norm = keys.norm;
     const bool is_rms = keys.norm == norm_kind::rms;
     hp.eps = f32(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", true, 0, 1e-20f, 1.0f);
+    if (!flag("attention.causal", true))
+        return fail_with(DUET_ERR_UNSUPPORTED, key("attention.causal") +
+                                                   ": want true, got false: no code for models that see later tokens");
     hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
     hp.n_experts_used = (int32_t)u32("expert_used_count", false, 0, 0, 65536);
     if (status == DUET_OK && hp.n_experts_used > hp.n_experts)
@@ -258,14 +261,17 @@ int32_t graph_builder::rope(const rope_options& options) {
     auto divide = [&](std::vector<double>& freq, weight_id w) {
         const float* r = floats(w);
         for (int32_t i = 0; r && i < n; i++) {
-            if (!(r[i] > 0))
-                fail_with(DUET_ERR_FORMAT, "tensor " + graph.weights[(size_t)w].name + ": factors must be above 0");
+            if (!(r[i] > 0 && r[i] <= FLT_MAX))
+                fail_with(DUET_ERR_FORMAT, "tensor " + graph.weights[(size_t)w].name + ": factor " + std::to_string(i) +
+                                               ": want a finite number above 0, got " + std::to_string(r[i]));
             freq[(size_t)i] /= (double)r[i];
         }
     };
     divide(table.freq, options.factors);
     divide(table.long_freq, options.long_factors);
-    const float factor = use_scaling ? f32("rope.scaling.factor", false, 1.0f, 1e-6f, 1e6f) : 1.0f;
+    // "rope.scale_linear" is the factor's name in older files
+    const float older = use_scaling ? f32("rope.scale_linear", false, 1.0f, 1e-6f, 1e6f) : 1.0f;
+    const float factor = use_scaling ? f32("rope.scaling.factor", false, older, 1e-6f, 1e6f) : 1.0f;
     const std::string_view type =
         use_scaling ? string("rope.scaling.type", factor != 1.0f ? "linear" : "none") : "none";
     if (type == "linear") {
