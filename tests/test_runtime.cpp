@@ -162,6 +162,9 @@ TEST_CASE("copied, trimmed and saved sequences go on with the same bits") {
     bad = state;
     bad[8]++;   // numerics version
     CHECK(duet_seq_load(other.s, 1, bad.data(), n_bytes) == DUET_ERR_FORMAT);
+    bad = state;
+    bad[24] ^= 1;   // another length that needs as many bytes
+    CHECK(duet_seq_load(other.s, 1, bad.data(), n_bytes) == DUET_ERR_FORMAT);
     CHECK(duet_seq_length(other.s, 1) == before);
     const open_session small(m, 32), f32(m, 256, 1, 64, DUET_CACHE_F32);
     CHECK(duet_seq_load(small.s, 0, state.data(), n_bytes) == DUET_ERR_FULL);
@@ -375,9 +378,22 @@ TEST_CASE("models from a path, a block of memory and a callback are the same; th
     duet_model* cancelled = nullptr;
     CHECK(duet_model_open(kDemo, &p, &cancelled) == DUET_ERR_CANCELLED);
     CHECK(calls == 1);
-    duet_model_free(cancelled);
-
+    // a model that was not opened to its end makes no session, whatever was read of it
+    duet_session_params small = duet_session_params_default();
+    small.n_ctx = 16;
     duet_memory_plan plan{};
+    duet_session* none = nullptr;
+    CHECK(duet_session_plan(cancelled, &small, &plan) == DUET_ERR_ARG);
+    CHECK(duet_session_create(cancelled, &small, &none) == DUET_ERR_ARG);
+    duet_session_free(none);
+    duet_model_free(cancelled);
+    duet_model* missing = nullptr;
+    CHECK(duet_model_open("models/no such file.gguf", nullptr, &missing) == DUET_ERR_IO);
+    CHECK(duet_session_create(missing, &small, &none) == DUET_ERR_ARG);
+    CHECK(std::string(duet_session_error(none)) == "the model is not open: opening it failed");
+    duet_session_free(none);
+    duet_model_free(missing);
+
     REQUIRE(duet_session_plan(m.m, nullptr, &plan) == DUET_OK);
     CHECK(plan.weight_bytes > 1000000);
     CHECK(plan.cache_bytes > 0);
