@@ -84,7 +84,9 @@ TEST_CASE("gpu: golden models on the emulator give the CPU's logits, for any cut
         const std::vector<int32_t> ids = golden_ids(folder);
         std::vector<float> want;
         REQUIRE(model_logits(folder + "/model.gguf", "cpu", ids, 512, &want) == "");
-        for (const auto& [device, piece] : {std::pair<std::string, int>{"emu32", 512}, {"emu64", 5}}) {
+        for (const auto& run : {std::pair<std::string, int>{"emu32", 512}, {"emu64", 5}}) {
+            const std::string  device = run.first;  // no structured binding: clang 15 does not capture one in INFO
+            const int          piece = run.second;
             std::vector<float> got;
             INFO(std::string(name), " ", device, " piece ", piece);
             CHECK(model_logits(folder + "/model.gguf", device.c_str(), ids, piece, &got) == "");
