@@ -48,7 +48,7 @@ endif
 
 lib_sources  = $(wildcard runtime*.cpp models/*.cpp quant/*.cpp gpu/*.cpp)
 tool_names   = $(basename $(notdir $(wildcard tools/*.cpp)))
-test_sources = $(wildcard tests/main.cpp tests/test_*.cpp)
+test_sources = $(wildcard tests/main.cpp tests/amx_emulated.cpp tests/test_*.cpp)
 fuzz_names   = $(basename $(notdir $(wildcard tests/fuzz_*.cpp)))
 
 lib_objects  = $(lib_sources:%.cpp=$(BUILD)/%.o)

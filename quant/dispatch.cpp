@@ -5,20 +5,33 @@
 #include <cstring>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace duet {
 
 #if defined(__x86_64__)
-extern const cpu_kernels kAvx2Kernels, kAvx512Kernels;   // quant/kernels_avx2.cpp, quant/kernels_avx512.cpp
+extern const cpu_kernels kAvx2Kernels, kAvx512Kernels, kAmxKernels;   // quant/kernels_avx2.cpp, quant/kernels_avx512.cpp
 #endif
 
 namespace {
 
 #if defined(__x86_64__)
 struct cpu_features {
-    bool avx2 = false, avx512 = false;
+    bool avx2 = false, avx512 = false, amx = false;
 };
+
+// Linux gives the tiles' registers only to a process that asked for them (arch_prctl ARCH_REQ_XCOMP_PERM, linux:Documentation/arch/x86/xstate.rst).
+bool ask_for_tiles() {
+#if defined(__linux__)
+    return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+    return false;
+#endif
+}
 
 cpu_features ask_cpu() {
     cpu_features f;
@@ -32,6 +45,8 @@ cpu_features ask_cpu() {
     f.avx2 = fma && f16c && (b >> 5 & 1) && (low & 0x06) == 0x06;
     // F, DQ, BW, VL and VNNI; the system keeps opmask and all of zmm
     f.avx512 = f.avx2 && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1) && (c >> 11 & 1) && (low & 0xe6) == 0xe6;
+    // AMX-TILE, AMX-INT8; the system keeps tile configuration and data
+    f.amx = f.avx512 && (d >> 24 & 1) && (d >> 25 & 1) && (low & 0x60000) == 0x60000 && ask_for_tiles();
     return f;
 }
 
@@ -46,6 +61,7 @@ const cpu_features& features() {
 const cpu_kernels* find_cpu_kernels(const char* isa) {
     const bool best = !isa || strcmp(isa, "auto") == 0;
 #if defined(__x86_64__)
+    if (features().amx && (best || strcmp(isa, "amx") == 0)) return &kAmxKernels;
     if (features().avx512 && (best || strcmp(isa, "avx512") == 0)) return &kAvx512Kernels;
     if (features().avx2 && (best || strcmp(isa, "avx2") == 0)) return &kAvx2Kernels;
 #endif
@@ -54,6 +70,7 @@ const cpu_kernels* find_cpu_kernels(const char* isa) {
 
 const char* cpu_isa_names() {
 #if defined(__x86_64__)
+    if (features().amx) return "auto, amx, avx512, avx2, scalar";
     if (features().avx512) return "auto, avx512, avx2, scalar";
     if (features().avx2) return "auto, avx2, scalar";
 #endif

@@ -12,12 +12,21 @@
 
 using namespace duet;
 
+#if defined(__x86_64__)
+namespace duet {
+extern const cpu_kernels kAmxEmulatedKernels;   // tests/amx_emulated.cpp
+}
+#endif
+
 namespace {
 
 std::vector<const cpu_kernels*> vector_kernels() {
     std::vector<const cpu_kernels*> all;
-    for (const char* name : {"avx2", "avx512"})
+    for (const char* name : {"avx2", "avx512", "amx"})
         if (const cpu_kernels* k = find_cpu_kernels(name)) all.push_back(k);
+#if defined(__x86_64__)
+    if (find_cpu_kernels("avx512")) all.push_back(&kAmxEmulatedKernels);
+#endif
     return all;
 }
 
@@ -76,7 +85,7 @@ void check_type(int32_t type, const char* name, int step) {
     for (const cpu_kernels* k : vector_kernels())
         for (int n_in : {step, 3 * step, 8 * step, 13 * step})
             for (int n_rows : {1, 16, 45})
-                for (int n_tok : {1, 2, 5, 8, 9, 21}) {
+                for (int n_tok : {1, 2, 5, 8, 9, 37}) {
                     const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
                     const activations a(n_in, n_tok, rng);
                     const auto want = run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m), got = run_matmul(*k, type, w, n_rows, n_in, a.m);
