@@ -151,7 +151,7 @@ const char* duet_build_info(void) {
 #endif
         "; cpu: scalar"
 #if defined(__x86_64__)
-        ", avx2, avx512"
+        ", avx2, avx512, amx"
 #endif
         "; gpu: none";
 }
