@@ -393,7 +393,8 @@ DUET_API duet_status duet_sampler_bias(duet_sampler* sampler, int32_t id, float 
 DUET_API duet_status duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id);
 
 /* Chooses an id from n_vocab logits (which are not changed), with the tokens accepted so far as history.
- * Returns     DUET_OK; DUET_ERR_NAN: a logit is NaN, or none is above -inf; DUET_ERR_MEMORY                                          */
+ * Returns     DUET_OK; DUET_ERR_NAN: a logit is NaN or +inf (only duet_sampler_bias may force an id), or none is above
+ *             -inf; DUET_ERR_MEMORY                                                                                                  */
 DUET_API duet_status duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id);
 
 /* Adds an id to the history of penalties (prompt tokens and chosen ones). */

@@ -153,7 +153,8 @@ struct generation {
                 for (int32_t id : s.model->end_ids) logits[id] = -INFINITY;
             int32_t id = -1;
             if (duet_status st = duet_sampler_choose(sampler, logits, s.model->graph.n_vocab, &id); st != DUET_OK)
-                return fail(s.err, st, "token %d: %s", s.length[(size_t)p.seq], duet_sampler_error(sampler));
+                return fail(s.err, st, "token %d: %s%s", s.length[(size_t)p.seq], duet_sampler_error(sampler),
+                            st == DUET_ERR_NAN ? "; bin/inspect --check FILE looks for broken weights" : "");
             if (!p.ignore_end && s.model->vocab.is_end(id)) { result.stop_reason = DUET_STOP_END; return DUET_OK; }
             DUET_TRY(duet_sampler_accept(sampler, id));
             const int32_t pos = s.length[(size_t)p.seq];

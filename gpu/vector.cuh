@@ -49,15 +49,15 @@ DUET_DEVICE void norm(const norm_args& a) {
         mean = block_sum(sum, lane) / (float)n;
         lane = 0.0f;
         for (int i = j; i < n; i += kSumLanes) lane = lane + (x[i] - mean) * (x[i] - mean);
-        scale = 1.0f / __builtin_sqrtf(block_sum(sum, lane) / (float)n + a.eps);
+        scale = exact_norm_scale(block_sum(sum, lane) / (float)n, a.eps);
     } else {
         for (int i = j; i < n; i += kSumLanes) lane = lane + x[i] * x[i];
         const float ss = block_sum(sum, lane);
         if (a.kind == 0) {
-            scale = 1.0f / __builtin_sqrtf(ss / (float)n + a.eps);
+            scale = exact_norm_scale(ss / (float)n, a.eps);
         } else {
             const float len = __builtin_sqrtf(ss);
-            scale = 1.0f / (len > a.eps ? len : a.eps);
+            scale = 1.0f / (len > a.eps ? len : a.eps) + (len - len);
         }
     }
     for (int i = j; i < n; i += kSumLanes) {

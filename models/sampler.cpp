@@ -424,12 +424,12 @@ size_t sampler::pick(double u) {
 duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* id, error_text& err) {
     if (!all_logits || !id || n_vocab < 1)
         return fail(err, DUET_ERR_ARG, "choose: want logits, an id and n_vocab of 1 or more, got n_vocab %d", n_vocab);
-    const auto is_nan = [](float x) { return x != x; };
-    size_t     n_nan = 0;
-    for (int32_t i = 0; i < n_vocab; i++) n_nan += is_nan(all_logits[i]);
-    if (n_nan) {
-        const int32_t at = int32_t(std::find_if(all_logits, all_logits + n_vocab, is_nan) - all_logits);
-        return fail(err, DUET_ERR_NAN, "%zu of %d logits are not a number, the first at id %d", n_nan, n_vocab, at);
+    const auto is_bad = [](float x) { return !(x < INFINITY); };  // only a bias forces an id
+    size_t     n_bad = 0;
+    for (int32_t i = 0; i < n_vocab; i++) n_bad += is_bad(all_logits[i]);
+    if (n_bad) {
+        const int32_t at = int32_t(std::find_if(all_logits, all_logits + n_vocab, is_bad) - all_logits);
+        return fail(err, DUET_ERR_NAN, "%zu of %d logits are NaN or +inf, the first at id %d", n_bad, n_vocab, at);
     }
     logits.assign(all_logits, all_logits + n_vocab);
     count.resize(n_vocab);

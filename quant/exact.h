@@ -120,10 +120,13 @@ DUET_HD inline float exact_sum(int n, Term term) {
     return lane[0];
 }
 
+// 1 / sqrt(mean + eps). A mean that overflowed gives NaN: 0 would make a row of broken weights' results look like one of zeros.
+DUET_HD inline float exact_norm_scale(float mean, float eps) { return 1.0f / __builtin_sqrtf(mean + eps) + (mean - mean); }
+
 // y = x / sqrt(mean(x^2) + eps) * w; w may be null. y may be x.
 DUET_HD inline void exact_rms_norm(const float* x, const float* w, int n, float eps, float* y) {
     const float ss = exact_sum(n, [&](int i) { return x[i] * x[i]; });
-    const float scale = 1.0f / __builtin_sqrtf(ss / (float)n + eps);
+    const float scale = exact_norm_scale(ss / (float)n, eps);
     for (int i = 0; i < n; i++) y[i] = w ? (x[i] * scale) * w[i] : x[i] * scale;
 }
 
@@ -131,7 +134,7 @@ DUET_HD inline void exact_rms_norm(const float* x, const float* w, int n, float 
 DUET_HD inline void exact_layer_norm(const float* x, const float* w, const float* b, int n, float eps, float* y) {
     const float mean = exact_sum(n, [&](int i) { return x[i]; }) / (float)n;
     const float var = exact_sum(n, [&](int i) { return (x[i] - mean) * (x[i] - mean); }) / (float)n;
-    const float scale = 1.0f / __builtin_sqrtf(var + eps);
+    const float scale = exact_norm_scale(var, eps);
     for (int i = 0; i < n; i++) {
         float v = (x[i] - mean) * scale;
         if (w) v = v * w[i];
@@ -143,7 +146,7 @@ DUET_HD inline void exact_layer_norm(const float* x, const float* w, const float
 // y = x / max(|x|, eps)
 DUET_HD inline void exact_l2_norm(const float* x, int n, float eps, float* y) {
     const float len = __builtin_sqrtf(exact_sum(n, [&](int i) { return x[i] * x[i]; }));
-    const float scale = 1.0f / (len > eps ? len : eps);
+    const float scale = 1.0f / (len > eps ? len : eps) + (len - len);
     for (int i = 0; i < n; i++) y[i] = x[i] * scale;
 }
 

@@ -2,6 +2,7 @@
 // set; saved, copied and trimmed sequences; limits, errors, cancel; generate with stop strings. Runs on the model that ships.
 #include "doctest.h"
 #include "../runtime.h"
+#include "test_data.h"
 
 #include <algorithm>
 #include <atomic>
@@ -309,6 +310,33 @@ TEST_CASE("generate: the same text for the same seed, stop strings, limits, call
     CHECK(message.find("200") != std::string::npos);
     CHECK(duet_generate(s.s, sampler, nullptr, 0, nullptr, nullptr, nullptr, nullptr) == DUET_ERR_ARG);
     duet_sampler_free(sampler);
+}
+
+TEST_CASE("weights that make the logits overflow are an error, not a text") {
+    duet_file* file = nullptr;
+    REQUIRE(duet_file_open(kDemo, &file) == DUET_OK);
+    const std::string good = read_file(kDemo);
+    for (const auto& [name, value] : {std::pair("output_norm.weight", INFINITY), {"output_norm.weight", 3e38f}, {"blk.0.attn_norm.weight", 3e38f},
+                                      {"blk.1.ffn_norm.weight", -INFINITY}}) {
+        CAPTURE(name);
+        duet_tensor t{};
+        REQUIRE(duet_file_tensor(file, duet_file_find_tensor(file, name), &t) == DUET_OK);
+        std::string bytes = good;
+        for (uint64_t i = 0; i < t.n_bytes; i += 4) memcpy(bytes.data() + t.offset + i, &value, 4);
+        duet_model* m = nullptr;
+        duet_session* s = nullptr;
+        duet_sampler* sampler = nullptr;
+        REQUIRE(duet_model_open_memory(bytes.data(), bytes.size(), nullptr, &m) == DUET_OK);
+        REQUIRE(duet_session_create(m, nullptr, &s) == DUET_OK);
+        REQUIRE(duet_sampler_create(1, &sampler) == DUET_OK);
+        const int32_t ids[] = {1, 300, 301};
+        CHECK(duet_generate(s, sampler, ids, 3, nullptr, nullptr, nullptr, nullptr) == DUET_ERR_NAN);
+        CHECK(std::string(duet_session_error(s)).find("inspect --check") != std::string::npos);
+        duet_sampler_free(sampler);
+        duet_session_free(s);
+        duet_model_free(m);
+    }
+    duet_file_free(file);
 }
 
 TEST_CASE("cancel from another thread stops a long prompt soon") {
