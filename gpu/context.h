@@ -1,0 +1,95 @@
+// gpu/context.h: what the GPU executor's files share: one session's kernels, buffers, cache pages and states on a device.
+// Must not know: families, files, which vendor.
+// Main path: gpu/launch.cpp -> [gpu/context.h] -> gpu/driver.h, gpu/store.h
+#pragma once
+#include "args.h"
+#include "store.h"
+#include "../quant/cpu_context.h"
+
+#include <memory>
+
+namespace duet {
+
+constexpr int kGpuThreads = 256;         // of every block
+constexpr int kSplitTokens = 4;          // tokens up to which attention is split over chunks
+constexpr int kNumTypes = 64;
+
+// Kernels by number format, and those without one.
+struct gpu_kernels {
+    void *embed[kNumTypes] = {}, *matvec[kNumTypes] = {}, *matvec8[kNumTypes] = {}, *matmul[kNumTypes] = {};
+    void *norm = nullptr, *quantize = nullptr, *rope = nullptr, *elementwise = nullptr, *gather = nullptr, *kv_append = nullptr,
+         *attention = nullptr, *attention_split = nullptr, *attention_merge = nullptr;
+};
+
+// Sizes of what a session allocates on the device beside the CPU executor's layout of buffers and pages.
+struct gpu_layout {
+    layout l;
+    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0;
+    int    max_chunks = 0;
+    size_t work_bytes() const { return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes; }
+};
+
+gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);   // gpu/launch.cpp
+
+struct gpu_context {
+    const model_graph&         g;
+    exec_limits                limits;
+    const gpu_driver*          driver = nullptr;
+    void*                      device = nullptr;
+    gpu_info                   info;
+    std::shared_ptr<gpu_store> store;
+    gpu_layout                 s;
+    gpu_kernels                k;
+    bool                       lost = false;
+    uint8_t *                  buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
+    uint8_t *                  cache = nullptr, *states = nullptr;
+    uint8_t*                   staging = nullptr;         // pinned: ints and angles of a batch
+    std::vector<uint8_t*>      group_pages;
+    std::vector<uint8_t*>      host_rows;                 // of each buffer that is read back: pinned
+    std::vector<uint8_t>       reuses_act, fuses_act;     // per op: matmul's input is quantized already; norm quantizes its result
+    std::vector<int32_t*>      page_start, pages;         // of each group, on the device
+    int32_t *                  tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
+    const op*                  tempered = nullptr;        // the attention whose temperature all of them have
+    bool                       profiling = false;
+    std::vector<profile_entry> rows;
+    std::vector<int>           row_of_op;
+    const exec_batch*          batch = nullptr;
+
+    gpu_context(const model_graph& graph, const exec_limits& lim) : g(graph), limits(lim), s(make_gpu_layout(graph, lim)) {}
+    gpu_context(const gpu_context&) = delete;
+    gpu_context& operator=(const gpu_context&) = delete;
+    ~gpu_context() {
+        if (!device) return;
+        for (uint8_t* p : host_rows) driver->free_host(device, p);
+        driver->free_host(device, staging);
+        for (uint8_t* p : {buffers, cache, states}) driver->free(device, p);
+        driver->close(device);
+    }
+
+    int    n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
+    int    stride(int32_t buffer) const { return (int)s.l.row_floats[(size_t)buffer]; }
+    float* at(const view& v) const { return (float*)(buffers + s.l.buffer_offset[(size_t)v.buffer]) + v.offset; }
+    heads_args heads(const view& v) const { return {at(v), stride(v.buffer), v.stride, v.n_heads, v.head_dim}; }
+    const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)store->weights[(size_t)w]; }
+    const uint8_t* matrix_of(weight_id w) const { return (const uint8_t*)store->weights[(size_t)w]; }
+
+    act_args acts() const {
+        const size_t n = round_up((size_t)limits.max_batch * s.l.max_in, 256);
+        act_args a{};
+        a.q = (int8_t*)act;
+        a.scale = (act_scale*)(act + n);
+        a.q_stride = (int32_t)s.l.max_in;
+        return a;
+    }
+};
+
+inline uint32_t blocks_of(int n, int per_block) { return (uint32_t)((n + per_block - 1) / per_block); }
+
+template <class Args>
+duet_status launch(gpu_context& c, void* kernel, const gpu_grid& grid, const Args& args, error_text& err) {
+    static_assert(std::is_trivially_copyable_v<Args>);
+    if (grid.x == 0 || grid.y == 0) return DUET_OK;
+    return c.driver->launch(c.device, kernel, grid, &args, sizeof args, err);
+}
+
+}  // namespace duet
