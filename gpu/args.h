@@ -92,6 +92,7 @@ struct attention_args {
     cache_args   cache;
     heads_args   q, out;
     const float* sinks;      // n_heads; may be null
+    const float* slopes;     // n_heads: ALiBi's, exact_alibi; may be null
     const float* q_factor;   // n_tok: queries are multiplied by it; may be null
     float*       partial;    // split: (n_tok, n_heads, n_chunks, v_dim + 2): max, sum, weighted values
     float        scale, cap;

@@ -90,8 +90,11 @@ DUET_DEVICE void attention(const attention_args& a) {
                     float acc = 0.0f;
                     for (int j = g; j < g + kGroup && j < c.k_dim; j++)
                         acc = __builtin_fmaf(cached(c.type, k, c.k_dim, true, p, j), q[h * c.k_dim + j], acc);
+                    // ALiBi: one more element of the key, its position; after k_dim % kGroup == 0 a group by itself
+                    if (a.slopes && c.k_dim - g < kGroup) acc = __builtin_fmaf((float)(base + p), a.slopes[head0 + h], acc);
                     total = total + acc;
                 }
+            if (a.slopes && c.k_dim % kGroup == 0) total = total + __builtin_fmaf((float)(base + p), a.slopes[head0 + h], 0.0f);
             score[i] = exact_attn_score(total, a.scale, a.cap);
         }
         sync_block();

@@ -24,9 +24,9 @@ struct gpu_kernels {
 // Sizes of what a session allocates on the device beside the CPU executor's layout of buffers and pages.
 struct gpu_layout {
     layout l;
-    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0;
+    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0;
     int    max_chunks = 0;
-    size_t work_bytes() const { return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes; }
+    size_t work_bytes() const { return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes + slope_count * 4; }
 };
 
 gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);   // gpu/launch.cpp
@@ -42,6 +42,7 @@ struct gpu_context {
     gpu_kernels                k;
     bool                       lost = false;
     uint8_t *                  buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
+    std::vector<float*>        slopes;                    // per op: ALiBi's slopes of the heads, on the device; null: none
     uint8_t *                  cache = nullptr, *states = nullptr;
     uint8_t*                   staging = nullptr;         // pinned: ints and angles of a batch
     std::vector<uint8_t*>      group_pages;

@@ -20,9 +20,13 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     s.angle_bytes = round_up(s.l.rope_floats * 4, 256);
     s.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)s.max_chunks;
-    s.int_count = round_up((size_t)limits.max_batch * 4 + g.groups.size() * per_group, 64);
+    size_t most_heads = 0;   // slopes pass through the integers' staging memory
+    for (const op& o : g.ops)
+        if (o.kind == op_kind::attention) most_heads = std::max(most_heads, (size_t)o.in.n_heads);
+    s.int_count = round_up(std::max(most_heads, (size_t)limits.max_batch * 4 + g.groups.size() * per_group), 64);
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
+            if (o.alibi != 0.0f) s.slope_count += (size_t)o.in.n_heads;
             const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
             s.partial_bytes = std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
@@ -114,12 +118,13 @@ duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
     return launch(c, c.k.kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, a.cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
 }
 
-duet_status launch_attention(gpu_context& c, const op& o, error_text& err) {
+duet_status launch_attention(gpu_context& c, const op& o, const float* slopes, error_text& err) {
     attention_args a{};
     a.cache = cache_of(c, o.index);
     a.q = c.heads(o.in);
     a.out = c.heads(o.out);
     a.sinks = c.vector_of(o.w);
+    a.slopes = slopes;
     a.q_factor = o.temperature_scale != 0.0f ? (const float*)c.q_factor : nullptr;
     a.partial = (float*)c.partial;
     a.scale = o.scale;
@@ -166,7 +171,7 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
         case op_kind::matmul: return launch_matmul(c, o, c.reuses_act[i] != 0, err);
         case op_kind::rope: return launch_rope(c, o, err);
         case op_kind::kv_append: return launch_kv_append(c, o, err);
-        case op_kind::attention: return launch_attention(c, o, err);
+        case op_kind::attention: return launch_attention(c, o, c.slopes[i], err);
         case op_kind::activate:
         case op_kind::add:
         case op_kind::multiply:
@@ -211,6 +216,21 @@ void prepare_gpu_ops(gpu_context& c) {
     }
 }
 
+duet_status send_slopes(gpu_context& c, error_text& err) {
+    float* at = (float*)(c.partial + c.s.partial_bytes);
+    c.slopes.assign(c.g.ops.size(), nullptr);
+    for (size_t i = 0; i < c.g.ops.size(); i++) {
+        const op& o = c.g.ops[i];
+        if (o.kind != op_kind::attention || o.alibi == 0.0f) continue;
+        for (int32_t h = 0; h < o.in.n_heads; h++) ((float*)c.staging)[h] = exact_alibi(h, o.in.n_heads, o.alibi, o.scale);
+        DUET_TRY(c.driver->upload(c.device, at, c.staging, (size_t)o.in.n_heads * 4, err));
+        DUET_TRY(c.driver->sync(c.device, err));
+        c.slopes[i] = at;
+        at += o.in.n_heads;
+    }
+    return DUET_OK;
+}
+
 duet_status find_kernels(gpu_context& c, error_text& err) {
     auto find = [&](const char* name, void** out) { return c.driver->kernel(c.device, name, out, err); };
     DUET_TRY(find("kernel_norm", &c.k.norm));
@@ -237,7 +257,7 @@ duet_status find_kernels(gpu_context& c, error_text& err) {
 
 duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, exec_memory* out, error_text& err) {
     for (const cache_layer& layer : g.caches)
-        if (limits.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || layer.v_dim % kBlock))
+        if (limits.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || (!layer.v_in_k && layer.v_dim % kBlock)))
             return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim,
                         layer.v_dim);
     if (limits.max_batch > kMaxGpuBatch) return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
@@ -310,6 +330,7 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(get_store(g, c->driver, index, &c->store, err));
     DUET_TRY(allocate_session(*c, need, err));
     prepare_gpu_ops(*c);
+    DUET_TRY(send_slopes(*c, err));
     *out = c.release();
     return DUET_OK;
 }

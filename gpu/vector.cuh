@@ -107,7 +107,8 @@ DUET_DEVICE void elementwise(const elementwise_args& a) {
         y = x * exact_activate((activation)a.act, *x2, nullptr);
     } else {
         const float v = x * a.scale;
-        y = a.cap == 0.0f ? v : a.cap * exact_tanh(v / a.cap);
+        if (a.cap < 0.0f) y = v > -a.cap ? -a.cap : v < a.cap ? a.cap : v;
+        else y = a.cap == 0.0f ? v : a.cap * exact_tanh(v / a.cap);
     }
     *column(a.y, row, i) = y;
 }

@@ -155,10 +155,11 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         c.logits(x);
         run(c);
     }
-    struct attention_case { int n_heads, n_kv, k_dim, v_dim, window; float cap; bool sinks; int cache; bool v_in_k; };
-    for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16, false}, {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false},
-                                    {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0, false}, {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16, false},
-                                    {4, 1, 48, 32, 0, 0, false, DUET_CACHE_F16, true}}) {
+    struct attention_case { int n_heads, n_kv, k_dim, v_dim, window; float cap; bool sinks; int cache; bool v_in_k; float alibi; };
+    for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16, false, 0}, {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false, 0},
+                                    {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0, false, 0}, {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16, false, 0},
+                                    {4, 1, 48, 32, 0, 0, false, DUET_CACHE_F16, true, 0}, {3, 1, 64, 20, 0, 0, false, DUET_CACHE_Q8_0, true, 0},
+                                    {6, 2, 128, 16, 0, 0, false, DUET_CACHE_F32, false, 8}, {3, 3, 40, 48, 9, 20.0f, false, DUET_CACHE_F16, false, 4}}) {
         graph_case c("attention k_dim " + std::to_string(s.k_dim));
         c.cache_type = s.cache;
         const int q = s.n_heads * s.k_dim, k = s.n_kv * s.k_dim, v = s.n_kv * s.v_dim;
@@ -172,6 +173,7 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         o.index = 0;
         o.scale = 0.2f;
         o.cap = s.cap;
+        o.alibi = s.alibi;
         if (s.v_in_k) o.temperature_scale = 0.1f, o.temperature_length = 16;
         if (s.sinks) o.w = c.floats(s.n_heads);
         c.logits(y);
@@ -193,7 +195,7 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         }
         op& cap = c.add(op_kind::scale_cap, y, y);
         cap.scale = 1.3f;
-        cap.cap = act % 3 ? 5.0f : 0.0f;
+        cap.cap = act % 3 == 2 ? -0.7f : act % 3 ? 5.0f : 0.0f;
         c.logits(y);
         run(c);
     }
