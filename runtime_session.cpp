@@ -374,11 +374,11 @@ duet_status duet_session_plan(const duet_model* model, const duet_session_params
     return guarded(model->error(), [&]() -> duet_status {
         duet_session_params p;
         exec_limits limits;
-        exec_memory memory;
+        exec_plan memory;
         DUET_TRY(read_params(params, &p, model->error()));
         DUET_TRY(derive_limits(*model, p, &limits, model->error()));
         DUET_TRY(model->exec->plan(model->graph, limits, model->n_threads, &memory, model->error()));
-        *out = {model->weight_bytes, memory.cache_bytes, memory.state_bytes, memory.work_bytes};
+        *out = {model->weight_bytes, memory.host.cache_bytes, memory.host.state_bytes, memory.host.work_bytes};
         return DUET_OK;
     });
 }

@@ -116,6 +116,14 @@ struct gather_args {
     int32_t        x_stride, y_stride, n, n_rows;
 };
 
+// Rows of weights as they lie in the file, into the units of gpu/weights.h.
+struct arrange_args {
+    const uint8_t* from;     // (n_rows, row_bytes)
+    uint8_t*       to;
+    uint64_t       row_bytes;
+    int32_t        n_in, n_rows;
+};
+
 struct argmax_args {
     const float* x;          // (n_rows, stride)
     int32_t*     out;        // n_rows: the lowest index of the largest value

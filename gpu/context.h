@@ -25,6 +25,7 @@ struct gpu_kernels {
 struct gpu_layout {
     layout l;
     size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0;
+    size_t pinned_bytes = 0;             // of the computer's memory: batches on the way there, rows on the way back
     int    max_chunks = 0;
     size_t work_bytes() const { return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes + slope_count * 4; }
 };

@@ -5,6 +5,7 @@
 #include "weights.h"
 #include "../quant/activate.h"
 
+#include "arrange.cuh"
 #include "attention.cuh"
 #include "matvec.cuh"
 #include "matmul.cuh"

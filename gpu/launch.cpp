@@ -12,6 +12,14 @@
 
 namespace duet {
 
+// Buffers whose rows the runtime asks for.
+static std::vector<int32_t> rows_read_back(const model_graph& g) {
+    std::vector<int32_t> all;
+    if (g.logits_buffer >= 0) all.push_back(g.logits_buffer);
+    if (g.embedding_buffer >= 0 && g.embedding_buffer != g.logits_buffer) all.push_back(g.embedding_buffer);
+    return all;
+}
+
 gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     gpu_layout s;
     s.l = make_layout(g, limits);
@@ -30,6 +38,8 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
             const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
             s.partial_bytes = std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
+    s.pinned_bytes = s.angle_bytes + s.int_count * 4;
+    for (int32_t b : rows_read_back(g)) s.pinned_bytes += s.l.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
     return s;
 }
 
@@ -195,6 +205,7 @@ void prepare_gpu_ops(gpu_context& c) {
     for (size_t i = 0; i < c.g.ops.size(); i++) {
         const op& o = c.g.ops[i];
         bool reuse = false, fuse = false;
+        if (o.after_border) quantized = view{};
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) c.tempered = &o;
         if (o.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)o.w].type)) {
             reuse = same(quantized, o.in);
@@ -255,14 +266,16 @@ duet_status find_kernels(gpu_context& c, error_text& err) {
     return DUET_OK;
 }
 
-duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, exec_memory* out, error_text& err) {
+duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, exec_plan* out, error_text& err) {
     for (const cache_layer& layer : g.caches)
         if (limits.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || (!layer.v_in_k && layer.v_dim % kBlock)))
             return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim,
                         layer.v_dim);
     if (limits.max_batch > kMaxGpuBatch) return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
     const gpu_layout s = make_gpu_layout(g, limits);
-    *out = {s.l.cache_bytes, s.l.state_floats * 4 * (uint64_t)limits.n_state_slots, s.work_bytes()};
+    const store_layout store = plan_store(g);
+    out->device = {s.l.cache_bytes, s.l.state_floats * 4 * (uint64_t)limits.n_state_slots, s.work_bytes(), store.weight_bytes,
+                   std::max(s.pinned_bytes, kRingPieces * store.piece_bytes)};
     return DUET_OK;
 }
 
@@ -282,9 +295,8 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
         at += c.s.l.page_bytes[i] * (size_t)c.limits.n_pages[i];
     }
     c.host_rows.assign(c.g.buffers.size(), nullptr);
-    for (int32_t b : {c.g.logits_buffer, c.g.embedding_buffer})
-        if (b >= 0 && !c.host_rows[(size_t)b])
-            DUET_TRY(c.driver->alloc_host(c.device, c.s.l.row_floats[(size_t)b] * 4 * (size_t)c.limits.max_wanted, (void**)&c.host_rows[(size_t)b], err));
+    for (int32_t b : rows_read_back(c.g))
+        DUET_TRY(c.driver->alloc_host(c.device, c.s.l.row_floats[(size_t)b] * 4 * (size_t)c.limits.max_wanted, (void**)&c.host_rows[(size_t)b], err));
     return DUET_OK;
 }
 
@@ -307,8 +319,8 @@ const gpu_driver* find_driver(std::string_view device, int32_t* index) {
 }
 
 duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* device, void** out, error_text& err) {
-    exec_memory need;
-    DUET_TRY(gpu_plan(g, limits, n_threads, &need, err));
+    exec_plan plan;
+    DUET_TRY(gpu_plan(g, limits, n_threads, &plan, err));
     const op* tempered = nullptr;
     for (const op& o : g.ops) {
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) {
@@ -327,8 +339,8 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     if (!c->driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", device);
     DUET_TRY(c->driver->open(index, &c->device, &c->info, err));
     DUET_TRY(find_kernels(*c, err));
-    DUET_TRY(get_store(g, c->driver, index, &c->store, err));
-    DUET_TRY(allocate_session(*c, need, err));
+    DUET_TRY(get_store(g, c->driver, index, limits.place, n_threads, &c->store, err));
+    DUET_TRY(allocate_session(*c, plan.device, err));
     prepare_gpu_ops(*c);
     DUET_TRY(send_slopes(*c, err));
     *out = c.release();
@@ -389,8 +401,9 @@ duet_status send_batch(gpu_context& c, error_text& err) {
 
 duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
     auto cancelled = [&] { return cancel && cancel->load(std::memory_order_relaxed) != 0; };
-    DUET_TRY(send_batch(c, err));
-    for (size_t i = 0; i < c.g.ops.size(); i++) {
+    const size_t n_ops = c.g.ops.size(), last = c.batch->last_op < 0 ? n_ops : (size_t)c.batch->last_op;
+    if (c.batch->first_op == 0) DUET_TRY(send_batch(c, err));
+    for (size_t i = (size_t)c.batch->first_op; i < last; i++) {
         if (cancelled()) break;
         const auto start = std::chrono::steady_clock::now();
         DUET_TRY(launch_op(c, i, err));
@@ -401,7 +414,7 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
         e.time_ns += (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
         if (c.g.ops[i].kind == op_kind::matmul) e.weight_bytes += c.g.weights[(size_t)c.g.ops[i].w].n_bytes;
     }
-    for (size_t i = 0; i < c.host_rows.size() && !cancelled(); i++)
+    for (size_t i = 0; last == n_ops && i < c.host_rows.size() && !cancelled(); i++)
         if (c.host_rows[i] && c.batch->n_wanted)
             DUET_TRY(c.driver->download(c.device, c.host_rows[i], c.buffers + c.s.l.buffer_offset[i],
                                         c.s.l.row_floats[i] * 4 * (uint64_t)c.batch->n_wanted, err));

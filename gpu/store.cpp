@@ -1,56 +1,164 @@
-// gpu/store.cpp: weights from the file to a device, matrices in the order of gpu/weights.h. Owns: their memory there, the way they take.
-// Must not know: kernels, families, which vendor.
-// Main path: gpu/launch.cpp -> [gpu/store.cpp] -> gpu/weights.cpp, gpu/driver.h
+// gpu/store.cpp: the way of weights to a device: file -> ring of pinned pieces -> device, where a kernel puts matrices in the order of
+// gpu/weights.h. While one piece is copied and arranged, threads read the next. No mapped page is handed to a driver: some hang on them.
+// Owns: the weights' memory. Must not know: families, which vendor.
+// Main path: gpu/launch.cpp -> [gpu/store.cpp] -> gpu/driver.h, gpu/arrange.cuh
 #include "store.h"
+#include "args.h"
 #include "weights.h"
+#include "../quant/threads.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 
 namespace duet {
 namespace {
 
-// Matrices are rearranged (gpu/weights.h), vectors copied as they lie.
-duet_status upload_weight(gpu_store& s, const weight& w, bool is_matrix, void** out, error_text& err) {
-    const size_t n_bytes = is_matrix ? gpu_weight_bytes(w.type, w.n_in, w.n_out) : (size_t)w.n_bytes;
-    DUET_TRY(s.driver->alloc(s.device, n_bytes, out, err));
-    const int64_t n_pieces = is_matrix ? (w.n_out + kRowTile - 1) / kRowTile : 1;
-    const size_t piece_bytes = n_bytes / (size_t)n_pieces;
-    void* staging = nullptr;
-    DUET_TRY(s.driver->alloc_host(s.device, piece_bytes, &staging, err));
-    duet_status st = DUET_OK;
-    for (int64_t i = 0; i < n_pieces && st == DUET_OK; i++) {
-        if (is_matrix) gpu_arrange_tile(w.type, w.data, w.row_bytes, w.n_in, w.n_out, i, (uint8_t*)staging);
-        else memcpy(staging, w.data, n_bytes);
-        st = s.driver->upload(s.device, (uint8_t*)*out + (size_t)i * piece_bytes, staging, piece_bytes, err);
-        if (st == DUET_OK) st = s.driver->sync(s.device, err);
+constexpr uint64_t kPieceBytes = 8 << 20;     // a copy of 8 MB takes 0.2 to 1 ms: long beside the wait after it
+constexpr size_t   kReadBytes = 256 << 10;    // of a thread's turn
+constexpr int64_t  kMaxTiles = 32768;         // a grid's second dimension
+constexpr int      kMaxReaders = 4;
+
+uint64_t aligned(uint64_t n) { return (n + 255) / 256 * 256; }
+int64_t tiles_of(const weight& w) { return (w.n_out + kRowTile - 1) / kRowTile; }
+// Rows of one matrix that fit a piece: whole tiles.
+int64_t tiles_per_piece(const weight& w) { return std::clamp<int64_t>((int64_t)(kPieceBytes / (w.row_bytes * kRowTile)), 1, kMaxTiles); }
+
+const char* gpu_type_id(int32_t type) {
+    switch (type) {
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id: return #id;
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id: return #id;
+#include "../quant/types.def"
+        default: return "";
     }
-    s.driver->free_host(s.device, staging);
-    return st;
+}
+
+struct loader {
+    gpu_store&          s;
+    const store_layout& l;
+    const exec_place&   place;
+    uint8_t*            ring[kRingPieces] = {};
+    uint8_t*            arrived = nullptr;        // a piece on the device, not arranged yet
+    uint64_t            done = 0;
+    int                 turn = 0;
+    thread_pool         pool{};
+
+    ~loader() {
+        for (uint8_t* r : ring) s.driver->free_host(s.device, r);
+        s.driver->free(s.device, arrived);
+    }
+
+    duet_status start(int32_t n_threads, error_text& err) {
+        if (!pool.start(std::clamp(n_threads, 1, kMaxReaders))) return fail(err, DUET_ERR_MEMORY, "the system gives no threads to read weights");
+        for (uint8_t*& r : ring) DUET_TRY(s.driver->alloc_host(s.device, l.piece_bytes, (void**)&r, err));
+        return s.driver->alloc(s.device, l.piece_bytes, (void**)&arrived, err);
+    }
+
+    // Reads a piece while the one before is on its way, waits for that, sends.
+    duet_status send(const uint8_t* from, uint64_t n_bytes, void* to, error_text& err) {
+        uint8_t* pinned = ring[turn];
+        turn = (turn + 1) % kRingPieces;
+        pool.for_each((int)((n_bytes + kReadBytes - 1) / kReadBytes), [&](int, int i) {
+            const size_t at = (size_t)i * kReadBytes;
+            memcpy(pinned + at, from + at, std::min<size_t>(kReadBytes, n_bytes - at));
+        });
+        DUET_TRY(s.driver->sync(s.device, err));
+        DUET_TRY(s.driver->upload(s.device, to, pinned, n_bytes, err));
+        done += n_bytes;
+        if (place.progress && place.progress(place.progress_user, (float)((double)done / (double)l.file_bytes)) != 0)
+            return fail(err, DUET_ERR_CANCELLED, "loading to the device was cancelled");
+        return DUET_OK;
+    }
+
+    duet_status load_vector(const weight& w, uint8_t* to, error_text& err) {
+        for (uint64_t at = 0; at < w.n_bytes; at += l.piece_bytes)
+            DUET_TRY(send(w.data + at, std::min(l.piece_bytes, w.n_bytes - at), to + at, err));
+        return DUET_OK;
+    }
+
+    duet_status load_matrices(const weight& w, uint8_t* to, error_text& err) {
+        void* kernel = nullptr;
+        DUET_TRY(s.driver->kernel(s.device, (std::string("kernel_arrange_") + gpu_type_id(w.type)).c_str(), &kernel, err));
+        const size_t mat_bytes = gpu_weight_bytes(w.type, w.n_in, w.n_out), tile_bytes = mat_bytes / (size_t)tiles_of(w);
+        const int64_t step = tiles_per_piece(w);
+        for (int64_t m = 0; m < w.n_mats; m++)
+            for (int64_t tile = 0; tile < tiles_of(w); tile += step) {
+                const int64_t first = tile * kRowTile, n_rows = std::min(step * kRowTile, w.n_out - first);
+                DUET_TRY(send(w.data + (uint64_t)(m * w.n_out + first) * w.row_bytes, (uint64_t)n_rows * w.row_bytes, arrived, err));
+                const arrange_args a{arrived, to + (size_t)m * mat_bytes + (size_t)tile * tile_bytes, w.row_bytes, (int32_t)w.n_in, (int32_t)n_rows};
+                const uint32_t groups = (uint32_t)((w.n_in + kGroup - 1) / kGroup), tiles = (uint32_t)((n_rows + kRowTile - 1) / kRowTile);
+                DUET_TRY(s.driver->launch(s.device, kernel, {(groups + 7) / 8, tiles, 1, 8 * kRowTile, 0}, &a, sizeof a, err));
+            }
+        return DUET_OK;
+    }
+};
+
+duet_status load_store(const model_graph& g, gpu_store& s, const exec_place& place, int32_t n_threads, error_text& err) {
+    const store_layout l = plan_store(g);
+    for (uint64_t n_bytes : l.block_bytes) {
+        s.blocks.push_back(nullptr);
+        if (duet_status st = s.driver->alloc(s.device, n_bytes, &s.blocks.back(), err); st != DUET_OK)
+            return err.text = "weights (" + std::to_string(l.weight_bytes >> 20) + " MB in all): " + err.text, st;
+    }
+    s.weights.assign(g.weights.size(), nullptr);
+    loader load{s, l, place};
+    DUET_TRY(load.start(n_threads, err));
+    std::vector<size_t> order;
+    for (size_t i = 0; i < g.weights.size(); i++)
+        if (l.block[i] >= 0) order.push_back(i);
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return g.weights[a].data < g.weights[b].data; });   // as in the file
+    for (size_t i : order) {
+        uint8_t* to = (uint8_t*)s.blocks[(size_t)l.block[i]] + l.offset[i];
+        s.weights[i] = to;
+        DUET_TRY(l.is_matrix[i] ? load.load_matrices(g.weights[i], to, err) : load.load_vector(g.weights[i], to, err));
+    }
+    return s.driver->sync(s.device, err);
 }
 
 std::mutex gpu_store_lock;   // guards the making of a graph's store
 
 }  // namespace
 
-duet_status get_store(const model_graph& g, const gpu_driver* driver, int32_t index, std::shared_ptr<gpu_store>* out, error_text& err) {
+store_layout plan_store(const model_graph& g) {
+    store_layout l;
+    const size_t n = g.weights.size();
+    l.block.assign(n, -1);
+    l.offset.assign(n, 0);
+    l.is_matrix.assign(n, 0);
+    auto need = [&](weight_id id, int32_t layer, bool is_matrix) {
+        if (id < 0 || l.block[(size_t)id] >= 0) return;
+        const weight& w = g.weights[(size_t)id];
+        const size_t block = (size_t)(layer + 1);
+        if (block >= l.block_bytes.size()) l.block_bytes.resize(block + 1);
+        l.block[(size_t)id] = (int32_t)block;
+        l.is_matrix[(size_t)id] = is_matrix;
+        l.offset[(size_t)id] = l.block_bytes[block];
+        l.block_bytes[block] += aligned(is_matrix ? gpu_weight_bytes(w.type, w.n_in, w.n_out) * (uint64_t)w.n_mats : w.n_bytes);
+        l.file_bytes += w.n_bytes;
+        const uint64_t most = is_matrix ? w.row_bytes * (uint64_t)std::min(w.n_out, tiles_per_piece(w) * kRowTile) : std::min(w.n_bytes, kPieceBytes);
+        l.piece_bytes = std::max(l.piece_bytes, aligned(most));
+    };
+    for (const op& o : g.ops) {
+        need(o.w, o.layer, o.kind == op_kind::embed || o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul);
+        need(o.b, o.layer, false);
+        need(o.w2, o.layer, false);
+    }
+    l.weight_bytes = std::accumulate(l.block_bytes.begin(), l.block_bytes.end(), (uint64_t)0);
+    return l;
+}
+
+duet_status get_store(const model_graph& g, const gpu_driver* driver, int32_t index, const exec_place& place, int32_t n_threads,
+                      std::shared_ptr<gpu_store>* out, error_text& err) {
     const std::lock_guard<std::mutex> lock(gpu_store_lock);
-    if (auto kept = std::static_pointer_cast<gpu_store>(g.device_store.lock()); kept && kept->driver == driver) {
+    if (auto kept = std::static_pointer_cast<gpu_store>(g.device_store); kept && kept->driver == driver) {
         *out = kept;
         return DUET_OK;
     }
     auto s = std::make_shared<gpu_store>();
     s->driver = driver;
     DUET_TRY(driver->open(index, &s->device, &s->info, err));
-    s->weights.assign(g.weights.size(), nullptr);
-    auto need = [&](weight_id w, bool is_matrix) -> duet_status {
-        if (w < 0 || s->weights[(size_t)w]) return DUET_OK;
-        return upload_weight(*s, g.weights[(size_t)w], is_matrix, &s->weights[(size_t)w], err);
-    };
-    for (const op& o : g.ops) {
-        DUET_TRY(need(o.w, o.kind == op_kind::embed || o.kind == op_kind::matmul));
-        DUET_TRY(need(o.b, false));
-    }
+    DUET_TRY(load_store(g, *s, place, n_threads, err));
     g.device_store = s;
     *out = s;
     return DUET_OK;

@@ -1,6 +1,6 @@
 // gpu/weights.h: the order in which weights lie in a GPU's memory, and how kernels read it back: the codes of a group as 16-byte pieces,
-// the scales apart, a row to a lane. Owns: both directions. Must not know: ops, drivers.
-// Main path: gpu/launch.cpp (upload) -> [gpu/weights.h] -> gpu/matvec.cuh, gpu/matmul.cuh
+// the scales apart, a row to a lane. Owns: the order, how it is read. Must not know: ops, drivers.
+// Main path: gpu/store.cpp -> gpu/arrange.cuh -> [gpu/weights.h] -> gpu/matvec.cuh, gpu/matmul.cuh
 //
 // A matrix (n_out, n_in) is cut into units of kRowTile = 32 rows x 128 weights (one group of quant/exact.h):
 //
@@ -191,9 +191,15 @@ DUET_DEVICE float device_float(float_f16 x) { return quick_half_to_float(x.bits)
 
 DUET_DEVICE int load_group_count(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
-// Bytes of a matrix in this layout: weights.cpp. n_out rows of n_in.
-size_t gpu_weight_bytes(int32_t type, int64_t n_in, int64_t n_out);
-// Rearranges row tile `tile` of a matrix in GGUF form (rows row_bytes apart) into out (gpu_weight_bytes / number of tiles).
-void gpu_arrange_tile(int32_t type, const uint8_t* data, size_t row_bytes, int64_t n_in, int64_t n_out, int64_t tile, uint8_t* out);
+// Bytes of a matrix in this layout, n_out rows of n_in; 0: a format without code.
+inline size_t gpu_weight_bytes(int32_t type, int64_t n_in, int64_t n_out) {
+    const size_t n_units = (size_t)((n_in + kGroup - 1) / kGroup) * (size_t)((n_out + kRowTile - 1) / kRowTile);
+    switch (type) {
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id: return n_units * gpu_float_unit<float_##id>::kBytes;
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id: return n_units * gpu_unit<block_##id>::kBytes;
+#include "../quant/types.def"
+        default: return 0;
+    }
+}
 
 }  // namespace duet

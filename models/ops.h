@@ -79,6 +79,7 @@ struct op {
     bool       by_position = false;   // embed: row of the position, not the token
     bool       normalise = false;     // route: weights divided by their sum
     bool       sigmoid_scores = false, softmax_after = false;   // route: scores by sigmoid; by softmax over the chosen only
+    bool       after_border = false;  // other ops ran elsewhere before it (gpu/split.cpp): nothing is known of what buffers held
     bool       tiled_heads = false;   // delta_net: head r uses query and key head r mod n_groups, else r * n_groups / n_heads
     int32_t    layer = -1;            // block of the model, for messages and placement; -1: outside the blocks
     int32_t    index = -1;            // rope table, cache layer or state layer
@@ -141,7 +142,7 @@ struct model_graph {
     int32_t                  logits_buffer = -1;     // wanted rows, n_vocab wide
     int32_t                  embedding_buffer = -1;  // wanted rows, dim wide, after the output norm
     uint64_t                 decode_bytes = 0;       // weight bytes read for one token
-    mutable std::weak_ptr<void> device_store;        // an executor's copy of the weights that sessions share (gpu/launch.cpp)
+    mutable std::shared_ptr<void> device_store;      // what an executor keeps for all sessions: weights on a device (gpu/store.cpp)
 };
 
 // ---- running it -----------------------------------------------------------------------------------------------------------------------
@@ -157,9 +158,21 @@ struct exec_batch {
     const int32_t* wanted = nullptr;                 // rows of the tokens whose logits are wanted
     const std::vector<std::vector<const int32_t*>>* pages = nullptr;
     const int32_t* state_slot = nullptr;             // state slot of each sequence
+    // Ops [first_op, last_op) only (-1: all). A batch may be run in several parts, in order; what it is does not change between them.
+    int32_t        first_op = 0, last_op = -1;
+};
+
+// What executors of devices are asked for, and whom they tell.
+struct exec_place {
+    const char*      device = nullptr;               // "emu32", "cuda:1"
+    int32_t          gpu_layers = -1;                // layers on the device; -1: as many as fit
+    int32_t          cpu_expert_layers = -1;         // layers whose experts are on the CPU; -1: as few as possible
+    duet_progress_fn progress = nullptr;             // of loading weights
+    void*            progress_user = nullptr;
 };
 
 struct exec_limits {
+    exec_place place;
     int32_t n_ctx = 0, max_batch = 0, n_seqs = 0, n_state_slots = 0;
     int32_t max_wanted = 0;                          // rows of buffers with wanted_rows
     int32_t cache_type = 0;                          // DUET_CACHE_...
@@ -168,6 +181,12 @@ struct exec_limits {
 
 struct exec_memory {
     uint64_t cache_bytes = 0, state_bytes = 0, work_bytes = 0;
+    uint64_t weight_bytes = 0;                       // allocated for weights: none where they are used as they are mapped
+    uint64_t pinned_bytes = 0;                       // of the computer's memory, for copies to and from a device, at most at once
+};
+struct exec_plan {
+    exec_memory host, device;
+    int32_t     gpu_layers = 0, cpu_expert_layers = 0;   // as in exec_place, decided
 };
 
 struct profile_entry {
@@ -179,7 +198,7 @@ struct profile_entry {
 struct executor {
     const char* name;
     // Bytes that create() will allocate, exactly.
-    duet_status (*plan)(const model_graph& graph, const exec_limits& limits, int32_t n_threads, exec_memory* out, error_text& err);
+    duet_status (*plan)(const model_graph& graph, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text& err);
     duet_status (*create)(const model_graph& graph, const exec_limits& limits, int32_t n_threads, const char* isa, void** out,
                           error_text& err);
     void (*destroy)(void* context);

@@ -233,6 +233,7 @@ void prepare(cpu_context& c) {
     view quantized;
     for (const op& o : c.g.ops) {
         bool reuse = false;
+        if (o.after_border) quantized = view{};
         std::string name = op_name(o.kind);
         if (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) {
             const weight& w = c.g.weights[(size_t)o.w];
@@ -279,18 +280,19 @@ void count_profile(cpu_context& c, size_t i, uint64_t ns) {
 
 // ---- the executor's functions -----------------------------------------------------------------------------------------------------------
 
-duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_memory* out, error_text& err) {
+duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text& err) {
     for (const cache_layer& layer : g.caches)
         if (limits.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || (!layer.v_in_k && layer.v_dim % kBlock)))
             return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim, layer.v_dim);
     const layout l = make_layout(g, limits);
-    *out = {l.cache_bytes, l.state_floats * 4 * (uint64_t)limits.n_state_slots, l.work_bytes(n_threads)};
+    out->host = {l.cache_bytes, l.state_floats * 4 * (uint64_t)limits.n_state_slots, l.work_bytes(n_threads), 0, 0};
     return DUET_OK;
 }
 
 duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa, void** out, error_text& err) {
-    exec_memory need;
-    DUET_TRY(cpu_plan(g, limits, n_threads, &need, err));
+    exec_plan plan;
+    DUET_TRY(cpu_plan(g, limits, n_threads, &plan, err));
+    const exec_memory& need = plan.host;
     auto c = std::make_unique<cpu_context>(g, limits);
     c->k = find_cpu_kernels(isa);
     if (!c->k) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
@@ -330,9 +332,12 @@ duet_status cpu_run(void* context, const exec_batch& batch, const std::atomic<in
     cpu_context& c = *(cpu_context*)context;
     c.batch = &batch;
     c.cancel = cancel;
-    make_angles(c);
-    if (!c.g.states.empty()) group_by_sequence(c);
-    for (size_t i = 0; i < c.g.ops.size(); i++) {
+    if (batch.first_op == 0) {
+        make_angles(c);
+        if (!c.g.states.empty()) group_by_sequence(c);
+    }
+    const size_t last = batch.last_op < 0 ? c.g.ops.size() : (size_t)batch.last_op;
+    for (size_t i = (size_t)batch.first_op; i < last; i++) {
         if (c.cancelled()) return fail(err, DUET_ERR_CANCELLED, "the batch was cancelled");
         if (!c.profiling) {
             run_op(c, i);

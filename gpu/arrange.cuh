@@ -1,0 +1,99 @@
+// gpu/arrange.cuh: puts rows as they lie in the file into the order of gpu/weights.h, on the device, while the next ones are copied.
+// Everything follows from code() and scale() of quant/blocks.h, so a new format needs nothing here. Must not know: ops, drivers.
+// On the device because the host would take longer than the copy: the same loops on a core arranged 0.5 GB/s of Q4_0, 0.04 of Q4_K.
+// Main path: gpu/store.cpp -> gpu/kernels.def -> [gpu/arrange.cuh] -> quant/blocks.h
+
+namespace duet {
+
+template <class B>
+DUET_DEVICE uint32_t stored_code(const B& block, int i) {
+    using C = gpu_codes<B>;
+    const int v = block.code(i);
+    if constexpr (C::kIsTable) {
+        for (int k = 0; k < 16; k++)
+            if (table_value(&block, k) == v) return (uint32_t)k;
+        return 0;
+    }
+    return (uint32_t)(v + C::kBias) & 255u;
+}
+
+// The scales of a group's b-th block of 32, whose first weight is weight `first` of block, into the group's words.
+template <class B>
+DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
+    using S = gpu_scales<B>;
+    const block_scale k0 = block.scale(first / 16), k1 = block.scale(first / 16 + 1);
+    const uint32_t d = float_to_half(k0.d);
+    if constexpr (S::kPower) {
+        const uint32_t bits = bits_of(k0.d), e = bits >= 0x00800000u ? (bits >> 23) + 1 : bits == 0x00200000u ? 0 : 1;
+        s[0] |= e << 8 * b;
+    } else if constexpr (S::kSmall && !S::kMin) {
+        s[b / 2] |= d << 16 * (b % 2);
+    } else if constexpr (S::kSmall) {
+        s[b] = d | (uint32_t)float_to_half(-k0.m) << 16;
+    } else {
+        s[0] = d | (S::kMin ? (uint32_t)float_to_half(k0.m) << 16 : 0);
+        if constexpr (S::kTwo) {
+            const uint32_t b0 = (uint32_t)(uint8_t)(S::kMin ? k0.sub | k0.min << 4 : k0.sub);
+            const uint32_t b1 = (uint32_t)(uint8_t)(S::kMin ? k1.sub | k1.min << 4 : k1.sub);
+            s[1 + b / 2] |= (b0 | b1 << 8) << 16 * (b % 2);
+        } else {
+            s[1] |= (uint32_t)(uint8_t)k0.sub << 8 * b;
+            if constexpr (S::kMin) s[2] |= (uint32_t)k0.min << 8 * b;
+        }
+    }
+}
+
+// Units of gpu/weights.h from rows of the file: a thread makes one row of a unit; rows past the last and weights past n_in are zero.
+// from (n_rows, row_bytes) blocks of B; to (ceil(n_rows / 32), n_groups) units;  grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256,
+// shared 0; moves each row once in either form;  source: own
+template <class B>
+DUET_DEVICE void arrange_quant(const arrange_args& a) {
+    using C = gpu_codes<B>;
+    using S = gpu_scales<B>;
+    const int lane = thread_id() % kRowTile, row = block_y() * kRowTile + lane, n_groups = load_group_count(a.n_in);
+    const int group = block_x() * (block_size() / kRowTile) + thread_id() / kRowTile;
+    if (group >= n_groups) return;
+    uint8_t* unit = a.to + ((size_t)block_y() * (size_t)n_groups + (size_t)group) * gpu_unit<B>::kBytes;
+    const B* blocks = (const B*)(a.from + (size_t)row * a.row_bytes);
+    uint32_t s[S::kWords] = {};
+    for (int b = 0; b < kBlocksPerGroup; b++) {
+        const int at = group * kGroup + b * kBlock;
+        uint32_t w[gpu_unit<B>::kBits] = {};
+        if (row < a.n_rows && at < a.n_in) {
+            const B& block = blocks[at / B::kElems];
+            DUET_UNROLL
+            for (int i = 0; i < kBlock; i++) {
+                const uint32_t code = stored_code(block, at % B::kElems + i);
+                const int j = i / 4;
+                w[j % C::kLow] |= (code & ((1u << C::kLow) - 1u)) << (8 * (i % 4) + C::kLow * (j / C::kLow));
+                if constexpr (C::kHigh > 0) w[C::kLow + j % C::kHigh] |= (code >> C::kLow) << (8 * (i % 4) + C::kHigh * (j / C::kHigh));
+            }
+            put_scales(block, at % B::kElems, b, s);
+        }
+        DUET_UNROLL
+        for (int k = 0; k < gpu_unit<B>::kBits; k++) {
+            const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;   // word of the group
+            ((uint32_t*)(unit + (size_t)(i / 4 * kRowTile + lane) * 16))[i % 4] = w[k];
+        }
+    }
+    uint32_t* scales = (uint32_t*)(unit + gpu_unit<B>::kScalesAt);
+    DUET_UNROLL
+    for (int k = 0; k < S::kWords; k++) scales[k * kRowTile + lane] = s[k];
+}
+
+// The same for float weights.
+template <class F>
+DUET_DEVICE void arrange_float(const arrange_args& a) {
+    using U = gpu_float_unit<F>;
+    const int lane = thread_id() % kRowTile, row = block_y() * kRowTile + lane, n_groups = load_group_count(a.n_in);
+    const int group = block_x() * (block_size() / kRowTile) + thread_id() / kRowTile;
+    if (group >= n_groups) return;
+    uint8_t* unit = a.to + ((size_t)block_y() * (size_t)n_groups + (size_t)group) * U::kBytes;
+    const F* from = (const F*)(a.from + (size_t)row * a.row_bytes) + (size_t)group * kGroup;
+    for (int i = 0; i < kGroup; i++) {
+        F* to = (F*)(unit + (size_t)(i / U::kPerPiece * kRowTile + lane) * 16) + i % U::kPerPiece;
+        *to = row < a.n_rows && group * kGroup + i < a.n_in ? from[i] : F{};
+    }
+}
+
+}  // namespace duet
