@@ -51,6 +51,19 @@ struct quantize_args {
     int32_t      n, stride, n_rows, unused;
 };
 
+// Rows first .. end - 1 of a matmul's input go to one of several matrices.
+struct expert_tile {
+    int32_t matrix, first, end;
+};
+
+// A matmul by several matrices: block_y takes a tile.
+struct expert_args {
+    const expert_tile* tiles;          // null: one matrix, block_y takes as many tokens as the kernel can
+    const int32_t*     order;          // pair (token * n_used + k) of each row; null: row k is pair k
+    uint64_t           matrix_bytes;
+    int32_t            n_used, y_head_stride;
+};
+
 struct matmul_gpu_args {
     const uint8_t* w;        // (n_out, n_in) as gpu/weights.h lays it out
     act_args       act;      // quantized weights: (n_tok, n_in)
@@ -61,6 +74,7 @@ struct matmul_gpu_args {
     int32_t        residual; // y += result
     float          scale;
     int32_t        round_groups;   // matvec: groups whose partials are in shared memory at once
+    expert_args    experts;
 };
 
 struct rope_args {
@@ -122,6 +136,42 @@ struct arrange_args {
     uint8_t*       to;
     uint64_t       row_bytes;
     int32_t        n_in, n_rows;
+};
+
+struct route_args {
+    const float* z;          // (n_tok, z_stride)
+    const float* bias;       // n; may be null
+    float*       out;        // (n_tok, out_stride)
+    expert_tile* tiles;      // one token: its choices; else null
+    int32_t      n, z_stride, out_stride, n_used, n_groups, n_groups_used;
+    int32_t      sigmoid_scores, softmax_after, normalise;
+    float        scale;
+};
+constexpr int kRouteWords = 1024;   // of shared memory, beside two for each expert
+
+struct lists_args {
+    const int32_t* ids;      // (n_tok, ids_stride); null: choice k is matrix k
+    int32_t*       order;    // n_tok * n_used
+    expert_tile*   tiles;    // zeroed
+    int32_t        n_tok, n_used, ids_stride, rows;
+    int32_t        by_matrix, unused;
+};
+
+struct expert_gather_args {
+    heads_args     x;
+    const int32_t* order;    // may be null: row j is pair j
+    act_args       act;      // q null: floats to out
+    float*         out;
+    int32_t        n_used, unused;
+};
+
+struct expert_sum_args {
+    heads_args   x;
+    const float* routes;     // (n_tok, routes_stride)
+    const float* w;          // one for each expert; may be null
+    float*       y;
+    int32_t      routes_stride, y_stride, residual;
+    float        scale;
 };
 
 struct argmax_args {

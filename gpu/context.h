@@ -12,25 +12,36 @@ namespace duet {
 
 constexpr int kGpuThreads = 256;         // of every block
 constexpr int kSplitTokens = 4;          // tokens up to which attention is split over chunks
+constexpr int kSmallBatch = 16;          // tokens up to which a matrix-vector kernel serves
 constexpr int kNumTypes = 64;
 
 // Kernels by number format, and those without one.
 struct gpu_kernels {
     void *embed[kNumTypes] = {}, *matvec[kNumTypes] = {}, *matvec8[kNumTypes] = {}, *matmul[kNumTypes] = {};
     void *norm = nullptr, *quantize = nullptr, *rope = nullptr, *elementwise = nullptr, *gather = nullptr, *kv_append = nullptr,
-         *attention = nullptr, *attention_split = nullptr, *attention_merge = nullptr;
+         *attention = nullptr, *attention_split = nullptr, *attention_merge = nullptr, *expert_route = nullptr, *expert_lists = nullptr,
+         *expert_gather = nullptr, *expert_sum = nullptr;
 };
 
 // Sizes of what a session allocates on the device beside the CPU executor's layout of buffers and pages.
 struct gpu_layout {
     layout l;
-    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0;
+    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, list_pairs = 0, list_bytes = 0, gather_bytes = 0;
     size_t pinned_bytes = 0;             // of the computer's memory: batches on the way there, rows on the way back
     int    max_chunks = 0;
-    size_t work_bytes() const { return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes + slope_count * 4; }
+    size_t work_bytes() const {
+        return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes + slope_count * 4 + 2 * list_bytes + gather_bytes;
+    }
 };
 
 gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);   // gpu/launch.cpp
+
+// What a batch's order of tokens by expert was made for (gpu/experts.cuh). rows 0: nothing.
+struct expert_list {
+    const float* ids = nullptr;
+    int32_t      n_mats = 0, n_used = 0, rows = 0;
+    bool         has_order = false;   // else row k is choice k
+};
 
 struct gpu_context {
     const model_graph&         g;
@@ -52,6 +63,8 @@ struct gpu_context {
     std::vector<int32_t*>      page_start, pages;         // of each group, on the device
     int32_t *                  tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
     const op*                  tempered = nullptr;        // the attention whose temperature all of them have
+    uint8_t*                   experts = nullptr;         // two lists, gathered inputs
+    expert_list                lists[2];                  // of the latest route; of the ops without one
     bool                       profiling = false;
     std::vector<profile_entry> rows;
     std::vector<int>           row_of_op;
@@ -93,5 +106,15 @@ duet_status launch(gpu_context& c, void* kernel, const gpu_grid& grid, const Arg
     if (grid.x == 0 || grid.y == 0) return DUET_OK;
     return c.driver->launch(c.device, kernel, grid, &args, sizeof args, err);
 }
+
+// A matmul by the kernel for tiles of at most 1, 8 or kMatmulToks tokens.
+duet_status launch_tiles(gpu_context& c, int32_t type, matmul_gpu_args& a, int per_tile, uint32_t n_tiles, error_text& err);   // gpu/launch.cpp
+
+// gpu/launch_experts.cpp
+void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* s);
+duet_status check_expert_op(const model_graph& g, const exec_limits& limits, const op& o, error_text& err);
+duet_status launch_route(gpu_context& c, const op& o, error_text& err);
+duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err);
+duet_status launch_expert_sum(gpu_context& c, const op& o, error_text& err);
 
 }  // namespace duet

@@ -4,9 +4,11 @@
 #include "matmul_shape.h"
 #include "weights.h"
 #include "../quant/activate.h"
+#include "../quant/exact_ops.h"
 
+#include "vector.cuh"
 #include "arrange.cuh"
 #include "attention.cuh"
 #include "matvec.cuh"
 #include "matmul.cuh"
-#include "vector.cuh"
+#include "experts.cuh"

@@ -34,18 +34,26 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     s.int_count = round_up(std::max(most_heads, (size_t)limits.max_batch * 4 + g.groups.size() * per_group), 64);
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
-            if (o.alibi != 0.0f) s.slope_count += (size_t)o.in.n_heads;
+            if (o.alibi != 0.0f) s.slope_count += round_up((size_t)o.in.n_heads, 64);
             const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
             s.partial_bytes = std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
     s.pinned_bytes = s.angle_bytes + s.int_count * 4;
     for (int32_t b : rows_read_back(g)) s.pinned_bytes += s.l.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
+    add_expert_layout(g, limits, &s);
     return s;
+}
+
+duet_status launch_tiles(gpu_context& c, int32_t type, matmul_gpu_args& a, int per_tile, uint32_t n_tiles, error_text& err) {
+    if (per_tile == kMatmulToks)
+        return launch(c, c.k.matmul[type], {blocks_of(a.n_out, kMatmulRows), n_tiles, 1, kMatmulThreads, kMatmulWords * 4}, a, err);
+    a.round_groups = std::min((a.n_in + kGroup - 1) / kGroup, per_tile == 1 ? 128 : 32);
+    const gpu_grid grid{blocks_of(a.n_out, kRowTile), n_tiles, 1, kGpuThreads, (uint32_t)(per_tile * a.round_groups * kRowTile * 4)};
+    return launch(c, per_tile == 1 ? c.k.matvec[type] : c.k.matvec8[type], grid, a, err);
 }
 
 namespace {
 
-constexpr int kSmallBatch = 16;          // tokens up to which a matrix-vector kernel serves
 constexpr int kMaxGpuBatch = 32768;      // a grid's second dimension
 
 // ---- one function per kind of op --------------------------------------------------------------------------------------------------------
@@ -92,15 +100,8 @@ duet_status launch_matmul(gpu_context& c, const op& o, bool reuse, error_text& e
     a.y_stride = c.stride(o.out.buffer);
     a.residual = o.residual;
     a.scale = o.scale;
-    if (quantized && n_tok > kSmallBatch) {
-        const gpu_grid grid{blocks_of(a.n_out, kMatmulRows), blocks_of(n_tok, kMatmulToks), 1, kMatmulThreads, kMatmulWords * 4};
-        return launch(c, c.k.matmul[w.type], grid, a, err);
-    }
-    const int n_groups = (a.n_in + kGroup - 1) / kGroup, per_block = n_tok == 1 ? 1 : 8;
-    a.round_groups = std::min(n_groups, per_block == 1 ? 128 : 32);
-    const gpu_grid grid{blocks_of(a.n_out, kRowTile), blocks_of(n_tok, per_block), 1, kGpuThreads,
-                        (uint32_t)(per_block * a.round_groups * kRowTile * 4)};
-    return launch(c, n_tok == 1 ? c.k.matvec[w.type] : c.k.matvec8[w.type], grid, a, err);
+    const int per_tile = quantized && n_tok > kSmallBatch ? kMatmulToks : n_tok == 1 ? 1 : 8;
+    return launch_tiles(c, w.type, a, per_tile, blocks_of(n_tok, per_tile), err);
 }
 
 duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
@@ -190,13 +191,16 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
             const gather_args a{c.at(o.in), c.at(o.out), c.wanted, c.stride(o.in.buffer), c.stride(o.out.buffer), o.in.width(), c.batch->n_wanted};
             return launch(c, c.k.gather, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
         }
+        case op_kind::route: return launch_route(c, o, err);
+        case op_kind::expert_matmul: return launch_expert_matmul(c, i, err);
+        case op_kind::expert_sum: return launch_expert_sum(c, o, err);
         default: return fail(err, DUET_ERR_UNSUPPORTED, "op %s: no code on the GPU", gpu_op_name(o.kind));   // refused by create()
     }
 }
 
 // ---- making a session -------------------------------------------------------------------------------------------------------------------
 
-bool has_gpu_code(op_kind kind) { return kind < op_kind::route; }
+bool has_gpu_code(op_kind kind) { return kind < op_kind::conv; }
 
 // Which matmuls find their input quantized, and which norms quantize their result for the matmul after them.
 void prepare_gpu_ops(gpu_context& c) {
@@ -237,7 +241,7 @@ duet_status send_slopes(gpu_context& c, error_text& err) {
         DUET_TRY(c.driver->upload(c.device, at, c.staging, (size_t)o.in.n_heads * 4, err));
         DUET_TRY(c.driver->sync(c.device, err));
         c.slopes[i] = at;
-        at += o.in.n_heads;
+        at += round_up((size_t)o.in.n_heads, 64);
     }
     return DUET_OK;
 }
@@ -253,6 +257,10 @@ duet_status find_kernels(gpu_context& c, error_text& err) {
     DUET_TRY(find("kernel_attention", &c.k.attention));
     DUET_TRY(find("kernel_attention_split", &c.k.attention_split));
     DUET_TRY(find("kernel_attention_merge", &c.k.attention_merge));
+    DUET_TRY(find("kernel_expert_route", &c.k.expert_route));
+    DUET_TRY(find("kernel_expert_lists", &c.k.expert_lists));
+    DUET_TRY(find("kernel_expert_gather", &c.k.expert_gather));
+    DUET_TRY(find("kernel_expert_sum", &c.k.expert_sum));
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes)                        \
     DUET_TRY(find("kernel_embed_" #id, &c.k.embed[gguf_id]));       \
     DUET_TRY(find("kernel_matvec_" #id, &c.k.matvec[gguf_id]));     \
@@ -272,6 +280,7 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
             return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim,
                         layer.v_dim);
     if (limits.max_batch > kMaxGpuBatch) return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
+    for (const op& o : g.ops) DUET_TRY(check_expert_op(g, limits, o, err));
     const gpu_layout s = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
     out->device = {s.l.cache_bytes, s.l.state_floats * 4 * (uint64_t)limits.n_state_slots, s.work_bytes(), store.weight_bytes,
@@ -286,6 +295,7 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     c.angles = c.act + c.s.act_bytes;
     c.ints = c.angles + c.s.angle_bytes;
     c.partial = c.ints + c.s.int_count * 4;
+    c.experts = c.partial + c.s.partial_bytes + c.s.slope_count * 4;
     DUET_TRY(alloc(need.cache_bytes, &c.cache));
     DUET_TRY(alloc(need.state_bytes, &c.states));
     DUET_TRY(c.driver->alloc_host(c.device, c.s.angle_bytes + c.s.int_count * 4, (void**)&c.staging, err));
@@ -329,7 +339,8 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
             tempered = &o;
         }
         if (!has_gpu_code(o.kind)) return fail(err, DUET_ERR_UNSUPPORTED, "op %s: no code yet on the GPU; use --device cpu", gpu_op_name(o.kind));
-        for (weight_id w : {o.kind == op_kind::matmul || o.kind == op_kind::embed ? -1 : o.w, o.b})
+        const bool is_matrix = o.kind == op_kind::matmul || o.kind == op_kind::embed || o.kind == op_kind::expert_matmul;
+        for (weight_id w : {is_matrix ? -1 : o.w, o.b, o.w2})
             if (w >= 0 && g.weights[(size_t)w].type != 0)
                 return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector", g.weights[(size_t)w].name.c_str());
     }
@@ -403,6 +414,7 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     auto cancelled = [&] { return cancel && cancel->load(std::memory_order_relaxed) != 0; };
     const size_t n_ops = c.g.ops.size(), last = c.batch->last_op < 0 ? n_ops : (size_t)c.batch->last_op;
     if (c.batch->first_op == 0) DUET_TRY(send_batch(c, err));
+    c.lists[0] = c.lists[1] = {};
     for (size_t i = (size_t)c.batch->first_op; i < last; i++) {
         if (cancelled()) break;
         const auto start = std::chrono::steady_clock::now();

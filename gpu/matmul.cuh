@@ -31,8 +31,8 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
 }
 
 template <class B, class Words, class Scales>
-DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int group, Words x, Scales scale) {
-    const int tok = thread_id() % kMatmulToks, b = thread_id() / kMatmulToks, t = block_y() * kMatmulToks + tok;
+DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Words x, Scales scale) {
+    const int tok = thread_id() % kMatmulToks, b = thread_id() / kMatmulToks, t = first + tok;
     word4 q0{}, q1{};
     act_scale r{};
     if (t < a.n_tok && group * kBlocksPerGroup + b < a.n_in / kBlock) {
@@ -58,7 +58,9 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int group, Words x, Scal
 // Per output: one group sum and one total; a block of 32 costs its matrix instruction, two multiply-adds and a conversion, a group one add.
 // source: own
 template <class B>
-DUET_DEVICE void matmul_quant(const matmul_gpu_args& a) {
+DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
+    const int first = first_token(a, kMatmulToks);
+    if (first >= a.n_tok) return;
     auto w = shared_array<uint32_t>(0, kMatmulX);
     auto x = shared_array<uint32_t>((size_t)kMatmulX * 4, kMatmulScaleW - kMatmulX);
     auto scale_w = shared_array<uint32_t>((size_t)kMatmulScaleW * 4, kMatmulScaleX - kMatmulScaleW);
@@ -71,7 +73,7 @@ DUET_DEVICE void matmul_quant(const matmul_gpu_args& a) {
     for (int group = 0; group < n_groups; group++) {
         if (group) sync_block();
         stage_weights<B>(a, group, n_groups, w, scale_w);
-        stage_tokens<B>(a, group, x, scale_x);
+        stage_tokens<B>(a, first, group, x, scale_x);
         sync_block();
         for (int i = 0; i < 16; i++) acc[i] = 0.0f;
         const int n_left = a.n_in / kBlock - group * kBlocksPerGroup, n_blocks = n_left < kBlocksPerGroup ? n_left : kBlocksPerGroup;
@@ -116,7 +118,7 @@ DUET_DEVICE void matmul_quant(const matmul_gpu_args& a) {
     }
     for (int tile = 0; tile < n_tiles; tile++)
         for (int e = 0; e < tile_elems(); e++) {
-            const int row = block_x() * kMatmulRows + row0 + tile_row(e), tok = block_y() * kMatmulToks + tok0 + tile * 16 + tile_token(e);
+            const int row = block_x() * kMatmulRows + row0 + tile_row(e), tok = first + tok0 + tile * 16 + tile_token(e);
             if (row < a.n_out && tok < a.n_tok) store_result(a, row, tok, total[tile * tile_elems() + e]);
         }
 }

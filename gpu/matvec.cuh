@@ -21,11 +21,24 @@ DUET_DEVICE float combine(const ready_scale& w, const int (&dot)[2], float da, f
     return acc;
 }
 
+// The first token of this block; of several matrices, also which. Not below a.n_tok: nothing to do.
+DUET_DEVICE int first_token(matmul_gpu_args& a, int per_block) {
+    if (!a.experts.tiles) return block_y() * per_block;
+    const expert_tile t = a.experts.tiles[block_y()];
+    a.w += (size_t)t.matrix * a.experts.matrix_bytes;
+    if (a.bias) a.bias += (size_t)t.matrix * (size_t)a.n_out;
+    a.n_tok = t.end;
+    return t.first;
+}
+
 // Writes one result: bias, scale, residual in the order of the op list.
 DUET_DEVICE void store_result(const matmul_gpu_args& a, int row, int tok, float total) {
     float v = a.bias ? total + a.bias[row] : total;
     if (a.scale != 1.0f) v = v * a.scale;
-    float* y = a.y + (size_t)tok * a.y_stride + row;
+    const int pair = a.experts.order ? a.experts.order[tok] : tok;
+    float* y = a.y + row;
+    if (a.experts.tiles) y += (size_t)(pair / a.experts.n_used) * a.y_stride + (size_t)(pair % a.experts.n_used) * a.experts.y_head_stride;
+    else y += (size_t)tok * a.y_stride;
     *y = a.residual ? *y + v : v;
 }
 
@@ -97,11 +110,12 @@ DUET_DEVICE void group_float(const matmul_gpu_args& a, const uint8_t* unit, int 
 // grid (ceil(n_out / 32), ceil(n_tok / NB)), block 32 * slots, shared NB * round_groups * 128 bytes
 // needs slots >= NB; moves gpu_weight_bytes(W) per NB tokens; any warp width
 // A segment takes groups slot, slot + slots, ...; partials go to shared memory as [token][group][row], and one lane per row and token adds
-// them in order. source: own
+// them in order. Several matrices: grid (.., tiles), NB rows of one at most. source: own
 template <class W, int NB, bool IsFloat>
-DUET_DEVICE void matvec(const matmul_gpu_args& a) {
+DUET_DEVICE void matvec(matmul_gpu_args a) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile), n_slots = block_size() / kRowTile;
-    const int n_groups = load_group_count(a.n_in), tok0 = block_y() * NB;
+    const int n_groups = load_group_count(a.n_in), tok0 = first_token(a, NB);
+    if (tok0 >= a.n_tok) return;
     constexpr size_t kUnit = [] { if constexpr (IsFloat) return gpu_float_unit<W>::kBytes; else return gpu_unit<W>::kBytes; }();
     const uint8_t* units = a.w + (size_t)block_x() * (size_t)n_groups * kUnit;
     auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);

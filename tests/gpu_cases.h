@@ -84,6 +84,12 @@ struct graph_case {
         add(op_kind::embed, {}, out).w = w;
         return out;
     }
+    weight_id matrices(int32_t type, int64_t n_in, int64_t n_out, int64_t n_mats) {
+        const weight_id w = type == 0 ? floats(n_in, n_out * n_mats) : matrix(type, n_in, n_out * n_mats);
+        g.weights.back().n_out = n_out;
+        g.weights.back().n_mats = n_mats;
+        return w;
+    }
     void logits(view y) {
         const view out = buffer(y.width(), true);
         g.logits_buffer = out.buffer;
@@ -93,8 +99,60 @@ struct graph_case {
 
 inline view heads_of(view v, int32_t first, int32_t n_heads, int32_t head_dim) { return {v.buffer, v.offset + first, n_heads, head_dim, head_dim}; }
 
+// Routing by every rule, and matmuls by the chosen experts: shared input twice, own inputs, a matrix for each head, sums.
+inline void for_each_expert_case(const std::function<void(graph_case&)>& run) {
+    struct route_case { int n, used, groups, groups_used; bool sigmoid, after, normalise, bias; };
+    for (const route_case& s : {route_case{300, 9, 1, 1, false, false, false, false}, {16, 4, 4, 2, true, false, true, true}, {7, 7, 1, 1, false, true, false, true},
+                                {60, 3, 20, 5, false, false, true, false}}) {
+        graph_case c("route " + std::to_string(s.n));
+        const view z = c.input(s.n), routes = c.buffer(2 * s.used);
+        op& o = c.add(op_kind::route, z, routes);
+        if (s.bias) o.b = c.floats(s.n);
+        o.n_used = s.used, o.n_groups = s.groups, o.n_groups_used = s.groups_used;
+        o.sigmoid_scores = s.sigmoid, o.softmax_after = s.after, o.normalise = s.normalise;
+        o.scale = 1.7f;
+        c.logits(routes);
+        run(c);
+    }
+    struct expert_case { const char* name; int type, down_type, n, used, n_in, hidden; bool bias; };
+    for (const expert_case& s : {expert_case{"F32", 0, 1, 5, 3, 50, 37, true}, {"Q4_0", 2, 8, 6, 2, 160, 64, false}, {"Q6_K", 14, 14, 2, 2, 256, 256, true},
+                                 {"MXFP4", 39, 2, 40, 3, 64, 32, true}, {"of one", 8, 0, 4, 1, 32, 96, false}}) {
+        graph_case c(std::string("experts ") + s.name);
+        const view x = c.input(s.n_in), z = c.input(s.n), routes = c.buffer(2 * s.used);
+        const view gate = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden), up = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden);
+        const view out = heads_of(c.buffer(s.used * s.n_in), 0, s.used, s.n_in);
+        op& r = c.add(op_kind::route, z, routes);
+        r.n_used = s.used;
+        for (const auto& [from, to, type] : {std::tuple{x, gate, s.type}, {x, up, s.type}, {gate, out, s.down_type}}) {
+            op& o = c.add(op_kind::expert_matmul, from, to);
+            o.in2 = routes;
+            o.n_used = s.used;
+            o.w = c.matrices(type, from.head_dim, to.head_dim, s.n);
+            if (s.bias) o.b = c.floats(to.head_dim, s.n);
+            if (to.buffer == up.buffer) c.add(op_kind::activate, gate, gate).in2 = up;
+        }
+        op& sum = c.add(op_kind::expert_sum, out, x);
+        sum.in2 = routes;
+        sum.n_used = s.used;
+        sum.residual = s.bias;
+        if (s.bias) sum.scale = 0.6f, sum.w = c.floats(s.n);
+        c.logits(x);
+        run(c);
+    }
+    for (int type : {0, 2}) {
+        graph_case c("a matrix for each head, type " + std::to_string(type));
+        const view x = c.input(3 * 64), y = c.buffer(3 * 45);
+        op& o = c.add(op_kind::expert_matmul, heads_of(x, 0, 3, 64), heads_of(y, 0, 3, 45));
+        o.n_used = 3;
+        o.w = c.matrices(type, 64, 45, 3);
+        c.logits(y);
+        run(c);
+    }
+}
+
 // All cases in turn.
 inline void for_each_case(const std::function<void(graph_case&)>& run) {
+    for_each_expert_case(run);
     auto matmul_case = [&](int32_t type, const char* name, int n_in, int n_out) {
         graph_case c(std::string("matmul ") + name + " n_in " + std::to_string(n_in));
         const view x = c.input(n_in), y = c.buffer(n_out);

@@ -1,0 +1,151 @@
+// gpu/experts.cuh: the choice of experts, the order of tokens by expert, their inputs, and the weighted sum. The products themselves are
+// gpu/matvec.cuh and gpu/matmul.cuh by tiles (expert_args). Must not know: ops, drivers.
+// Main path: gpu/launch_experts.cpp -> gpu/kernels.def -> [gpu/experts.cuh] -> quant/exact_ops.h
+
+namespace duet {
+
+// out = ids of the n_used best of n experts, best first, then their weights (exact_route_scores, exact_route)
+// z (n_tok, n) router logits; out (n_tok, 2 n_used); bias n, may be null;  grid (n_tok), block 256, shared (kRouteWords + 2 n) * 4 bytes
+// needs n_used, n_groups <= 256; moves n * 4 bytes per token
+// An expert's place is the number of those before it: no rounds, no exchange, n reads of shared memory a thread.  source: own
+DUET_DEVICE void expert_route(const route_args& a) {
+    auto sum = shared_array<float>(0, kSumLanes);
+    auto group = shared_array<uint32_t>(1024, 256);
+    auto id = shared_array<int>(2048, 256);
+    auto weight = shared_array<float>(3072, 256);
+    auto score = shared_array<float>(kRouteWords * 4, a.n);
+    auto key = shared_array<uint32_t>((size_t)(kRouteWords + a.n) * 4, a.n);
+    const int j = thread_id(), tok = block_x(), n = a.n;
+    const float* z = a.z + (size_t)tok * a.z_stride;
+    const bool is_softmax = !a.softmax_after && !a.sigmoid_scores;
+    float top = 0.0f, lane = -float_of(0x7f800000u);
+    if (is_softmax) {
+        for (int i = j; i < n; i += kSumLanes) lane = z[i] > lane ? z[i] : lane;
+        lane = segment_max(lane);
+        if (j % kSegment == 0) sum[j / kSegment] = lane;
+        sync_block();
+        top = segment_max((float)sum[j % (kSumLanes / kSegment)]);
+        if (z[0] != z[0]) top = z[0];
+        sync_block();
+        lane = 0.0f;
+    }
+    for (int i = j; i < n; i += kSumLanes) {
+        const float s = a.softmax_after ? z[i] : a.sigmoid_scores ? exact_sigmoid(z[i]) : exact_exp(z[i] - top);
+        score[i] = s;
+        lane = lane + s;
+    }
+    const float total = is_softmax ? block_sum(sum, lane) : 1.0f;
+    for (int i = j; i < n; i += kSumLanes) {
+        const float s = is_softmax ? score[i] / total : score[i];
+        score[i] = s;
+        key[i] = exact_order(a.bias ? s + a.bias[i] : s);
+    }
+    sync_block();
+    if (a.n_groups > 1) {   // a group counts as much as its two best
+        const int size = n / a.n_groups;
+        if (j < a.n_groups) {
+            int first = j * size, second = -1;
+            for (int i = first + 1; i < (j + 1) * size; i++) {
+                if (key[i] > key[first]) second = first, first = i;
+                else if (second < 0 || key[i] > key[second]) second = i;
+            }
+            auto value = [&](int i) { return i < 0 ? 0.0f : a.bias ? score[i] + a.bias[i] : (float)score[i]; };
+            group[j] = exact_order(value(first) + value(second));
+        }
+        sync_block();
+        for (int i = j; i < n; i += kSumLanes) {
+            const int g = i / size;
+            const uint32_t mine = group[g];
+            int place = 0;
+            for (int h = 0; h < a.n_groups; h++) place += group[h] > mine || (group[h] == mine && h < g);
+            if (place >= a.n_groups_used) key[i] = 0;
+        }
+        sync_block();
+    }
+    for (int i = j; i < n; i += kSumLanes) {
+        const uint32_t mine = key[i];
+        int place = 0;
+        for (int q = 0; q < n; q++) place += key[q] > mine || (key[q] == mine && q < i);
+        if (place >= a.n_used) continue;
+        id[place] = i;
+        weight[place] = score[i];
+    }
+    sync_block();
+    float w = 0.0f, all = 0.0f;
+    if (j < a.n_used) {
+        w = a.softmax_after ? exact_exp(weight[j] - weight[0]) : (float)weight[j];
+        sum[j] = w;
+    }
+    sync_block();
+    if (j >= a.n_used) return;
+    for (int k = 0; k < a.n_used; k++) all = all + sum[k];
+    if (all < kMinRouteSum) all = kMinRouteSum;
+    if (a.normalise || a.softmax_after) w = w / all;
+    float* out = a.out + (size_t)tok * a.out_stride;
+    out[j] = float_of((uint32_t)(int)id[j]);
+    out[a.n_used + j] = w * a.scale;
+    if (a.tiles) a.tiles[j] = {id[j], j, j + 1};
+}
+
+// The pairs (token, k) of a batch in order of their matrix, and tiles of at most `rows` of them that have one matrix.
+// ids (n_tok, n_used), null: matrix k;  grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes; reads all ids once per block
+// A tile's number is its matrix + (rows before the matrix) / rows, or the row it begins with, whichever list is shorter (launch_experts.cpp);
+// numbers without a tile stay empty.  source: own
+DUET_DEVICE void expert_lists(const lists_args& a) {
+    auto ids = shared_array<int>(0, kSumLanes);
+    const int n = a.n_tok * a.n_used, pair = block_x() * block_size() + thread_id();
+    auto id_of = [&](int p) { return a.ids[(size_t)(p / a.n_used) * a.ids_stride + p % a.n_used]; };
+    int mine = pair % a.n_used, before = mine * a.n_tok, rank = pair / a.n_used, count = a.n_tok;
+    if (a.ids) {
+        mine = pair < n ? id_of(pair) : 0;
+        before = rank = count = 0;
+        for (int first = 0; first < n; first += kSumLanes) {
+            if (first) sync_block();
+            if (first + thread_id() < n) ids[thread_id()] = id_of(first + thread_id());
+            sync_block();
+            const int n_here = n - first < kSumLanes ? n - first : kSumLanes;
+            for (int i = 0; i < n_here; i++) {
+                const int other = ids[i];
+                before += other < mine;
+                count += other == mine;
+                rank += other == mine && first + i < pair;
+            }
+        }
+    }
+    if (pair >= n) return;
+    a.order[before + rank] = pair;
+    if (rank % a.rows) return;
+    const int first = before + rank, end = count - rank < a.rows ? before + count : first + a.rows;
+    a.tiles[a.by_matrix ? mine + before / a.rows + rank / a.rows : first] = {mine, first, end};
+}
+
+// Row j of the result: the input of pair order[j], quantized (exact_quantize_block) or as it is.
+// x (n_tok, 1 or n_used heads of n) f32;  grid (rows, ceil(n / 256)), block 256, shared 0; quantized: n % 32 == 0; moves 4 + 1.5 or 4 bytes per value
+DUET_DEVICE void expert_gather(const expert_gather_args& a) {
+    const int row = block_x(), i = block_y() * block_size() + thread_id(), pair = a.order ? a.order[row] : row;
+    if (i >= a.x.head_dim) return;
+    const float* x = a.x.at + (size_t)(pair / a.n_used) * a.x.stride + (a.x.n_heads == 1 ? 0 : (size_t)(pair % a.n_used) * a.x.head_stride);
+    if (a.act.q) segment_quantize(x[i], a.act, row, i);
+    else a.out[(size_t)row * a.x.head_dim + i] = x[i];
+}
+
+// y = (residual: y +) scale * sum over k in order of weight[k] * x[k] (exact_expert_sum; weight times w[id] first)
+// x (n_tok, n_used, n), routes (n_tok, 2 n_used), y (n_tok, n) f32;  grid (ceil(n / 256), n_tok), block 256, shared 0
+// moves (n_used + 1) * 4 bytes per element;  source: own
+DUET_DEVICE void expert_sum(const expert_sum_args& a) {
+    const int i = block_x() * block_size() + thread_id(), tok = block_y();
+    if (i >= a.x.head_dim) return;
+    const float* routes = a.routes + (size_t)tok * a.routes_stride;
+    const float* x = a.x.at + (size_t)tok * a.x.stride + i;
+    float acc = 0.0f;
+    for (int k = 0; k < a.x.n_heads; k++) {
+        float weight = routes[a.x.n_heads + k];
+        if (a.w) weight = weight * a.w[bits_of(routes[k])];
+        acc = __builtin_fmaf(weight, x[(size_t)k * a.x.head_stride], acc);
+    }
+    if (a.scale != 1.0f) acc = acc * a.scale;
+    float* y = a.y + (size_t)tok * a.y_stride + i;
+    *y = a.residual ? *y + acc : acc;
+}
+
+}  // namespace duet

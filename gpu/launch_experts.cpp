@@ -1,0 +1,125 @@
+// gpu/launch_experts.cpp: routes, matmuls by chosen experts and their sums on a GPU. A batch's tokens are grouped by matrix on the device, so
+// that the host waits for nothing and each tile of tokens reads its matrix once. Results: quant/exact_ops.h.
+// Must not know: families, which vendor. Main path: gpu/launch.cpp -> [gpu/launch_experts.cpp] -> gpu/experts.cuh, gpu/matvec.cuh
+#include "context.h"
+#include "matmul_shape.h"
+
+namespace duet {
+namespace {
+
+constexpr int kMaxGpuExperts = 4096;     // two words of shared memory each
+
+// Tiles of at most `rows` tokens of one matrix, at most; by_matrix: each matrix has numbers of its own (gpu/experts.cuh expert_lists).
+int tile_count(int n_pairs, int n_mats, int rows, bool* by_matrix) {
+    *by_matrix = n_mats + n_pairs / rows < n_pairs;
+    return *by_matrix ? n_mats + n_pairs / rows : n_pairs;
+}
+
+bool same_view(const view& a, const view& b) {
+    return a.buffer == b.buffer && a.offset == b.offset && a.n_heads == b.n_heads && a.head_dim == b.head_dim && a.stride == b.stride;
+}
+
+int32_t* list_order(const gpu_context& c, const expert_list& l) { return (int32_t*)(c.experts + (size_t)(&l - c.lists) * c.s.list_bytes); }
+expert_tile* list_tiles(const gpu_context& c, const expert_list& l) { return (expert_tile*)(list_order(c, l) + c.s.list_pairs); }
+
+duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int rows, expert_list& l, error_text& err) {
+    const float* ids = o.in2.buffer < 0 ? nullptr : c.at(o.in2);
+    if (l.rows == rows && l.n_mats == n_mats && l.n_used == o.n_used && l.ids == ids) return DUET_OK;
+    l = {ids, n_mats, o.n_used, rows, true};
+    bool by_matrix;
+    const int n_tiles = tile_count(n_tok * o.n_used, n_mats, rows, &by_matrix);
+    DUET_TRY(c.driver->clear(c.device, list_tiles(c, l), (size_t)n_tiles * sizeof(expert_tile), err));
+    const lists_args a{(const int32_t*)ids, list_order(c, l), list_tiles(c, l), n_tok, o.n_used, ids ? c.stride(o.in2.buffer) : 0, rows, by_matrix, 0};
+    return launch(c, c.k.expert_lists, {blocks_of(n_tok * o.n_used, kGpuThreads), 1, 1, kGpuThreads, 1024}, a, err);
+}
+
+// Inputs in the list's order. Left as they are by an op before that had the same.
+duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list& l, matmul_gpu_args& a, error_text& err) {
+    const op& o = c.g.ops[i];
+    const bool quantized = is_quantized(c.g.weights[(size_t)o.w].type), is_shared = o.in.n_heads == 1, is_one = n_tok == 1;
+    uint8_t* gathered = c.experts + 2 * c.s.list_bytes;
+    const int n_rows = is_one && is_shared ? 1 : n_tok * o.n_used;
+    if (is_one && !quantized && !l.has_order) {
+        a.x = c.at(o.in);
+        a.x_stride = is_shared ? 0 : o.in.stride;
+        return DUET_OK;
+    }
+    expert_gather_args g{c.heads(o.in), l.has_order ? list_order(c, l) : nullptr, {}, (float*)gathered, o.n_used, 0};
+    if (quantized) g.act = {(int8_t*)gathered, (act_scale*)(gathered + round_up((size_t)n_rows * (size_t)a.n_in, 16)), a.n_in, 0};
+    a.act = g.act;
+    a.x = g.out;
+    a.x_stride = a.n_in;
+    if (n_rows == 1) a.act.q_stride = a.x_stride = 0;   // all choices read the one row
+    if (i > 0) {
+        const op& before = c.g.ops[i - 1];
+        if (before.kind == op_kind::expert_matmul && same_view(before.in, o.in) && same_view(before.in2, o.in2) && before.n_used == o.n_used &&
+            is_quantized(c.g.weights[(size_t)before.w].type) == quantized)
+            return DUET_OK;
+    }
+    return launch(c, c.k.expert_gather, {(uint32_t)n_rows, blocks_of(a.n_in, kGpuThreads), 1, kGpuThreads, 0}, g, err);
+}
+
+}  // namespace
+
+void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* s) {
+    for (const op& o : g.ops) {
+        if (o.kind == op_kind::route || o.kind == op_kind::expert_matmul)
+            s->list_pairs = std::max(s->list_pairs, (size_t)limits.max_batch * (size_t)o.n_used);
+        if (o.kind != op_kind::expert_matmul) continue;
+        const size_t n = (size_t)limits.max_batch * (size_t)o.n_used * (size_t)o.in.head_dim;
+        const bool quantized = is_quantized(g.weights[(size_t)o.w].type);
+        s->gather_bytes = std::max(s->gather_bytes, round_up(quantized ? n + 16 + n / kBlock * sizeof(act_scale) : n * 4, 256));
+    }
+    s->list_bytes = round_up(s->list_pairs * (4 + sizeof(expert_tile)), 256);
+}
+
+duet_status check_expert_op(const model_graph& g, const exec_limits& limits, const op& o, error_text& err) {
+    if (o.kind == op_kind::route && o.in.width() > kMaxGpuExperts)
+        return fail(err, DUET_ERR_UNSUPPORTED, "%d experts: want at most %d on a GPU", o.in.width(), kMaxGpuExperts);
+    if (o.kind != op_kind::expert_matmul) return DUET_OK;
+    bool by_matrix;
+    const int n_mats = (int)g.weights[(size_t)o.w].n_mats;
+    if ((int64_t)limits.max_batch * o.n_used > INT32_MAX || tile_count(limits.max_batch * o.n_used, n_mats, 8, &by_matrix) > 65535)
+        return fail(err, DUET_ERR_ARG, "max_batch %d with %d experts of a token: too many for one launch on a GPU; lower max_batch", limits.max_batch,
+                    o.n_used);
+    return DUET_OK;
+}
+
+duet_status launch_route(gpu_context& c, const op& o, error_text& err) {
+    const int n = o.in.width(), n_tok = c.n_rows(o.in);
+    c.lists[0] = {};
+    if (n_tok == 1) c.lists[0] = {c.at(o.out), n, o.n_used, 1, false};   // one token's choices need no sorting
+    const route_args a{c.at(o.in), c.vector_of(o.b), c.at(o.out), n_tok == 1 ? list_tiles(c, c.lists[0]) : nullptr, n, c.stride(o.in.buffer),
+                       c.stride(o.out.buffer), o.n_used, o.n_groups, o.n_groups_used, o.sigmoid_scores, o.softmax_after, o.normalise, o.scale};
+    return launch(c, c.k.expert_route, {(uint32_t)n_tok, 1, 1, kGpuThreads, (uint32_t)(kRouteWords + 2 * n) * 4}, a, err);
+}
+
+duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
+    const op& o = c.g.ops[i];
+    const weight& w = c.g.weights[(size_t)o.w];
+    const int n_tok = c.n_rows(o.in), n_pairs = n_tok * o.n_used, n_mats = (int)w.n_mats;
+    if (n_tok == 0) return DUET_OK;
+    const int rows = n_tok == 1 ? 1 : is_quantized(w.type) && n_pairs > kSmallBatch * n_mats ? kMatmulToks : 8;
+    expert_list& l = c.lists[o.in2.buffer < 0];
+    DUET_TRY(make_list(c, o, n_tok, n_mats, rows, l, err));
+    matmul_gpu_args a{};
+    a.n_in = (int)w.n_in;
+    DUET_TRY(gather_inputs(c, i, n_tok, l, a, err));
+    a.w = c.matrix_of(o.w);
+    a.bias = c.vector_of(o.b);
+    a.y = c.at(o.out);
+    a.n_out = (int)w.n_out;
+    a.n_tok = n_pairs;
+    a.y_stride = c.stride(o.out.buffer);
+    a.scale = 1.0f;
+    a.experts = {list_tiles(c, l), l.has_order ? list_order(c, l) : nullptr, gpu_weight_bytes(w.type, w.n_in, w.n_out), o.n_used, o.out.stride};
+    bool by_matrix;
+    return launch_tiles(c, w.type, a, rows, (uint32_t)tile_count(n_pairs, n_mats, rows, &by_matrix), err);
+}
+
+duet_status launch_expert_sum(gpu_context& c, const op& o, error_text& err) {
+    const expert_sum_args a{c.heads(o.in), c.at(o.in2), c.vector_of(o.w), c.at(o.out), c.stride(o.in2.buffer), c.stride(o.out.buffer), o.residual, o.scale};
+    return launch(c, c.k.expert_sum, {blocks_of(o.in.head_dim, kGpuThreads), (uint32_t)c.n_rows(o.in), 1, kGpuThreads, 0}, a, err);
+}
+
+}  // namespace duet
