@@ -1,5 +1,5 @@
-// quant/threads.h: the CPU executor's pool: small pieces of work handed out by a counter, so that a thread that is preempted stalls the
-// others for one piece only; idle threads sleep. Must not know: what the work is.
+// quant/threads.h: the CPU executor's pool: small pieces of work, a run of neighbours for each thread, of which the others take what a
+// preempted thread leaves, so that it stalls them for one piece only; idle threads sleep. Must not know: what the work is.
 // Main path: quant/cpu_ops.cpp -> [quant/threads.h] -> quant/kernels_<isa>.cpp
 #pragma once
 #include <atomic>

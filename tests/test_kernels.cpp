@@ -3,7 +3,9 @@
 #include "doctest.h"
 #include "../quant/activate.h"
 #include "../quant/cpu_kernels.h"
+#include "../quant/threads.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -215,4 +217,16 @@ TEST_CASE("attention chunks: bits, windows, caps, merging") {
                     CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
                 }
             }
+}
+
+TEST_CASE("threads: every piece is done once, whatever the number of pieces") {
+    duet::thread_pool pool;
+    REQUIRE(pool.start(3));
+    std::mt19937 rng(8);
+    for (int job = 0; job < 3000; job++) {
+        const int n = job == 0 ? 200000 : (int)(rng() % 40);   // more than a range has room for; fewer than threads
+        std::vector<int> times((size_t)n, 0);
+        pool.for_each(n, [&](int t, int i) { times[(size_t)i] += t >= 0 && t < 3 ? 1 : 100; });
+        REQUIRE(std::count(times.begin(), times.end(), 1) == n);
+    }
 }
