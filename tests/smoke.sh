@@ -54,6 +54,9 @@ for name in folder fifo empty html short huge absent; do
 done
 judge "$([ ! -e "$dir/made" ] || echo "a file was left")" "wrong inputs"
 
+for device in cpu emu32; do expect 0 "result      good" "$run" --selftest --device $device; done
+expect 1 "device 'emu33'" "$run" --selftest --device emu33
+
 text="Once upon a time"
 model=models/demo.gguf
 [ -f $model ] || model=${DUET_TEST_DATA:-../shared/data}/models/stories260K-Q8_0.gguf

@@ -1,7 +1,7 @@
 // tests/test_gpu.cpp: the GPU executor on the emulator, both warp widths: every op and format against the scalar CPU, whole golden models
 // against the CPU, and what the emulator must find in wrong kernels.
 #include "doctest.h"
-#include "gpu_cases.h"
+#include "../gpu/cases.h"
 #include "test_data.h"
 #include "../gpu/driver.h"
 #include "../gpu/simt.h"
@@ -96,6 +96,25 @@ TEST_CASE("gpu: golden models on the emulator give the CPU's logits, for any cut
     }
     CHECK(emu_bytes_in_use() == before);
     if (n_skipped) say_skipped("gpu golden models", n_skipped, "no golden data");
+}
+
+TEST_CASE("self test: every case is told, nothing differs on the CPU, it can be stopped") {
+    int n[3] = {};
+    const auto count = [](void* user, const char* name, const char* difference) -> int32_t {
+        int* k = (int*)user;
+        k[0]++;
+        k[1] += difference != nullptr;
+        return name[0] == 0 || (k[2] && k[0] == k[2]);
+    };
+    CHECK(duet_self_test("cpu", count, n) == DUET_OK);
+    CHECK(n[0] > 50);
+    CHECK(n[1] == 0);
+    int stopping[3] = {0, 0, 2};
+    CHECK(duet_self_test("emu32", count, stopping) == DUET_ERR_CANCELLED);
+    CHECK(stopping[0] == 2);
+    CHECK(duet_self_test("emu33", count, n) == DUET_ERR_DEVICE);
+    CHECK(duet_self_test(nullptr, count, n) == DUET_ERR_ARG);
+    CHECK(duet_self_test("cpu", nullptr, n) == DUET_ERR_ARG);
 }
 
 TEST_CASE("gpu: device names") {

@@ -4,6 +4,7 @@
 #include "args.h"
 #include "common.h"
 #include "json.h"
+#include "selftest.h"
 
 #include <atomic>
 #include <csignal>
@@ -21,7 +22,7 @@ struct run_options {
     std::vector<std::pair<int32_t, double>> biases;
     bool ignore_end = false, is_json = false, show_prompt = false, show_special = false, no_bos = false,
          parse_special = false;
-    bool list_devices = false, has_dry = false;
+    bool list_devices = false, is_self_test = false, has_dry = false;
 };
 
 // A signal handler may touch only these. The pointer is set while the session lives.
@@ -152,6 +153,8 @@ void add_flags(tool_args& args, run_options* o) {
                  1 << 20);
     add_device_flags(args, &o->model);
     args.flag("--devices", "list what can compute, and exit", &o->list_devices);
+    args.flag("--selftest", "check every kernel of the device, and a short text, against the plain C++ code; and exit",
+              &o->is_self_test);
     args.section("Text:");
     args.call("--stop", "TEXT", "ends the completion before this text; may be repeated", [o](const std::string& text) {
         if (text.empty()) return std::string("want a text");
@@ -395,6 +398,7 @@ int main(int argc, char** argv) {
     add_flags(args, &options);
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.list_devices) return print_devices(), kExitGood;
+    if (options.is_self_test) return finish_tool("run", [&](tool_error* error) { return self_test(options.model, error); });
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (!options.has_prompt) return args.usage_error("no prompt: want -p TEXT, -p - (stdin) or -f FILE"), kExitUsage;
     if (!options.prompt.empty() && !options.prompt_file.empty())

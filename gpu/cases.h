@@ -1,7 +1,7 @@
-// tests/gpu_cases.h: small graphs, one for each op and format, run on a GPU device and on the scalar CPU executor: the bits must be equal.
-// Shared by test_gpu.cpp (emulator) and gpu_trace.cpp (AMD machine code).
+// gpu/cases.h: small graphs, one for each op and format, run on a device and on the scalar CPU executor: the bits must be equal.
+// Shared by gpu/selftest.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD machine code).
 #pragma once
-#include "../gpu/device.h"
+#include "device.h"
 #include "../quant/cpu_kernels.h"
 
 #include <cmath>
@@ -302,8 +302,8 @@ inline std::string compare_case(const graph_case& c, const char* device) {
     error_text err;
     std::vector<float> want, got;
     if (run_case(c, kCpuExecutor, "scalar", &want, err) != DUET_OK) return "cpu: " + err.text;
-    const executor* e = find_gpu_executor(device, err);
-    if (!e || run_case(c, *e, device, &got, err) != DUET_OK) return err.text;
+    const executor* e = strcmp(device, "cpu") == 0 ? &kCpuExecutor : find_gpu_executor(device, err);
+    if (!e || run_case(c, *e, e == &kCpuExecutor ? "auto" : device, &got, err) != DUET_OK) return err.text.empty() ? "no such device" : err.text;
     if (want.size() != got.size()) return "sizes differ";
     for (size_t i = 0; i < want.size(); i++)
         if (memcmp(&want[i], &got[i], 4) != 0)

@@ -1,0 +1,91 @@
+// tools/selftest.h: `run --selftest`: one page on what this machine's device computes, to paste into a report. Owns: the page.
+// Must not know: how ops are checked (duet_self_test).
+#pragma once
+#include "synthetic.h"
+
+struct self_test_cases {
+    int         n = 0, n_wrong = 0;
+    std::string wrong;
+};
+
+// Greedy ids after a fixed prompt, from a file or from the synthetic model's memory.
+inline duet_status generate_ids(const model_options& options, const synthetic_model& synthetic, std::string* device,
+                                std::vector<int32_t>* ids, double* tokens_per_second, tool_error* error) {
+    const duet_model_params params = model_params_of(options);
+    duet_model*             opened = nullptr;
+    duet_status             status = synthetic.file
+                                         ? duet_model_open_memory(synthetic.file, synthetic.n_file_bytes, &params, &opened)
+                                         : duet_model_open(options.path.c_str(), &params, &opened);
+    const model_ptr model(opened);
+    if (status) return error->set(status, opened ? duet_model_error(opened) : "");
+    duet_model_info info = {};
+    info.struct_size = sizeof info;
+    duet_model_get_info(opened, &info);
+    *device = info.device;
+    duet_session_params session_params = duet_session_params_default();
+    session_params.n_ctx = 64;
+    duet_session* session = nullptr;
+    status = duet_session_create(opened, &session_params, &session);
+    const session_ptr owned(session);
+    if (status) return error->set(status, session ? duet_session_error(session) : "");
+    duet_sampler* sampler = nullptr;
+    if (duet_sampler_create(1, &sampler) != DUET_OK) return error->set(DUET_ERR_MEMORY, "");
+    const sampler_ptr owned_sampler(sampler);
+    duet_sampler_set(sampler, "temperature", 0);
+    duet_generate_params generate = duet_generate_params_default();
+    generate.max_new_tok = 32;
+    generate.ignore_end = 1;
+    int32_t prompt[20];
+    for (int32_t i = 0; i < 20; i++) prompt[i] = i * 7 % info.n_vocab;
+    const auto keep = [](void* user, const duet_token_event* event) -> int32_t {
+        if (event->id >= 0) ((std::vector<int32_t>*)user)->push_back(event->id);
+        return 0;
+    };
+    duet_generate_result result = {};
+    status = duet_generate(session, sampler, prompt, 20, &generate, keep, ids, &result);
+    if (status) return error->set(status, duet_session_error(session));
+    *tokens_per_second = result.generate_us ? 1e6 * result.n_new_tok / (double)result.generate_us : 0;
+    return DUET_OK;
+}
+
+// Prints the page on stdout. DUET_ERR_DEVICE when anything differs.
+inline duet_status self_test(const model_options& options, tool_error* error) {
+    synthetic_model synthetic;
+    if (options.path.empty()) {
+        duet_status status = synthetic.parse("tiny:q4_0", error);
+        if (!status) status = synthetic.build(error);
+        if (!status) status = synthetic.write_to_memory(error);
+        if (status) return status;
+    }
+    std::vector<int32_t> got, want;
+    std::string          device, cpu;
+    double               speed = 0, cpu_speed = 0;
+    model_options        plain = options;
+    plain.device = "cpu";
+    plain.isa = "scalar";
+    if (const duet_status status = generate_ids(options, synthetic, &device, &got, &speed, error)) return status;
+    if (const duet_status status = generate_ids(plain, synthetic, &cpu, &want, &cpu_speed, error)) return status;
+    std::printf("Duet %s (%s), numerics %d\ndevice      %s\n", duet_version(), duet_build_info(), duet_numerics_version(), device.c_str());
+    std::fflush(stdout);
+
+    self_test_cases cases;
+    const auto      count = [](void* user, const char* name, const char* difference) -> int32_t {
+        self_test_cases* c = (self_test_cases*)user;
+        c->n++;
+        if (difference && c->n_wrong++ < 20) c->wrong += std::string("            ") + name + ": " + difference + "\n";
+        return 0;
+    };
+    const double begin = now_seconds();
+    if (const duet_status status = duet_self_test(device.substr(0, device.find_first_of(" ,")).c_str(), count, &cases))
+        return error->set(status, "self test: " + std::string(duet_status_name(status)));
+    std::printf("kernels     %d cases in %.1f s, %d with other bits than the plain C++ code\n%s", cases.n, now_seconds() - begin, cases.n_wrong,
+                cases.wrong.c_str());
+    const bool is_same = got == want;
+    std::printf("generation  %s: %zu tokens, %s those of the plain C++ code; %.1f tokens/s (plain: %.1f)\n",
+                options.path.empty() ? "tiny synthetic model, Q4_0" : options.path.c_str(), got.size(), is_same ? "the same as" : "NOT THE SAME AS",
+                speed, cpu_speed);
+    std::printf("memory      CPU reads %.1f GB/s\n", duet_measure_bandwidth_gbps(options.n_threads));
+    const bool is_good = cases.n_wrong == 0 && is_same;
+    std::printf("result      %s\n", is_good ? "good" : "WRONG: please report this page");
+    return is_good ? DUET_OK : error->set(DUET_ERR_DEVICE, "the device computes wrong results");
+}
