@@ -130,6 +130,7 @@ struct gguf_joiner {
         gguf_part_name name;
         gguf_split_name(path, &name);
         const int64_t n_tensors = split_value(file.kvs, "split.tensors.count", -1);
+        parts.kv_order = sorted(file.kvs, [](const gguf_kv& kv) { return kv.key; }); // for find
         for (int64_t i = 1; i < n_parts; i++) {
             const std::string part_path = name.before + number(i + 1) + "-of-" + number(n_parts) + name.after;
             paths.push_back(printable(part_path, kGgufPathBytes));
@@ -142,21 +143,21 @@ struct gguf_joiner {
             DUET_TRY(add(&later));
             const int64_t no = split_value(later, "split.no", -1), count = split_value(later, "split.count", -1);
             const int64_t later_tensors = split_value(later, "split.tensors.count", -1);
-            if (no != i)
-                return part_error((size_t)i, "split.no", "want " + std::to_string(i) + ", got " + std::to_string(no));
-            if (count != n_parts)
-                return part_error((size_t)i, "split.count",
-                                  "want " + std::to_string(n_parts) + ", got " + std::to_string(count));
-            if (later_tensors != n_tensors)
-                return part_error((size_t)i, "split.tensors.count",
-                                  "want " + std::to_string(n_tensors) + " as in the first part, got " +
-                                      std::to_string(later_tensors));
-            for (const char* key : {"general.architecture", "general.name"}) {
-                const gguf_kv *a = first_of(file.kvs, key), *b = first_of(later, key);
-                if (a && b && a->strings[0] != b->strings[0])
-                    return part_error((size_t)i, key,
-                                      "part of another model: want " + gguf_describe(*a) + ", got " +
-                                          gguf_describe(*b));
+            auto text = [](int64_t n) { return n < 0 ? std::string("no such key") : std::to_string(n); };
+            auto wrong = [&](const char* key, int64_t want, int64_t got) {
+                return part_error((size_t)i, key, "want " + text(want) + ", got " + text(got));
+            };
+            if (no != i) return wrong("split.no", i, no);
+            if (count != n_parts) return wrong("split.count", n_parts, count);
+            if (later_tensors != n_tensors) return wrong("split.tensors.count", n_tensors, later_tensors);
+            // Later parts need no keys of their own (nothing reads them), but those they have may not say otherwise.
+            for (const gguf_kv& b : later) {
+                const gguf_kv* a = b.key.starts_with("split.") ? nullptr : file.find(b.key);
+                if (a && (a->type != b.type || a->array_type != b.array_type || a->n_bytes != b.n_bytes ||
+                          memcmp(a->data, b.data, (size_t)b.n_bytes) != 0))
+                    return part_error((size_t)i, printable(b.key).c_str(),
+                                      "at byte " + std::to_string(b.offset) + ": part of another model: want " +
+                                          gguf_describe(*a) + " as in the first part, got " + gguf_describe(b));
             }
         }
         return DUET_OK;
