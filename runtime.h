@@ -105,6 +105,8 @@ DUET_API const duet_type_info* duet_type_by_id(int32_t id);
 /* Writes n_elems values as blocks of the type.
  * n_elems     a multiple of elems_per_block
  * importance  NULL, or n_elems weights of the squared error, >= 0 (from an importance matrix)
+ * src         any values: in blocks of a quantized type a NaN counts as 0 and what is beyond the format becomes its largest; F16, BF16
+ *             and F32 keep NaN and infinities
  * dst         n_elems / elems_per_block * bytes_per_block bytes
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_UNSUPPORTED: no encoder for the type. Any thread. */
 DUET_API duet_status duet_quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance, void* dst);

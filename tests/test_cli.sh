@@ -61,8 +61,14 @@ case_of "no prompt" 2 "no prompt" "$run" -m "$model"
 case_of "number with a tail" 2 "12x" "$run" -m "$model" -p x -n 12x
 case_of "number out of range" 2 "want a whole number from -1" "$run" -m "$model" -p x -n -2
 case_of "number too large" 2 "want a whole number" "$run" -m "$model" -p x -c 99999999999999999999
+case_of "temp out of range" 2 "want a number from 0 to 100, got '-1'; usage:" "$run" -m "$model" -p x --temp -1
+holds "wrong command line: one line" test "$(wc -l <"$dir/err")" = 1
+case_of "top_k out of range" 2 "from 0 to 16777216" "$run" -m "$model" -p x --top-k 1e9
+case_of "stop text like a flag" 2 "write '--stop=-n'" "$run" -m "$model" -p t300 --stop -n 1
+case_of "stop text like a flag, as value" 0 "generated 1 " "$run" -m "$model" -p t300 --stop=-n -n 1 --ignore-eos
+case_of "context beyond training" 0 "^warning: a context of 140000 tokens" "$run" -m "$model" -p t300 -c 140000 -n 1 --ignore-eos
 case_of "temp not a number" 2 "temp" "$run" -m "$model" -p x --temp nan
-case_of "top_p out of range" 2 "top_p" "$run" -m "$model" -p x --top-p 7
+case_of "top_p out of range" 2 "--top-p" "$run" -m "$model" -p x --top-p 7
 case_of "underscores in flags" 0 "generated 1 " "$run" -m "$model" -p t300 -n 1 --top_k 5 --ignore_eos
 case_of "flag=value" 0 "generated 1 " "$run" --model="$model" --prompt=t300 --n-predict=1 --ignore-eos
 case_of "reverse prompt" 2 "--stop" "$run" -m "$model" -p x -r "User:"

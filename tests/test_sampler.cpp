@@ -381,7 +381,7 @@ TEST_CASE("sampler: arguments and the table") {
     CHECK(std::strstr(duet_sampler_error(s), "\"top_kk\": unknown; there are repeat_penalty, "));
     CHECK(duet_sampler_set(s, "top_k", 1.5f) == DUET_ERR_ARG);
     CHECK(std::string(duet_sampler_error(s)) ==
-          "sampler parameter top_k: want a whole number from 0 to 1.67772e+07, got 1.5");
+          "sampler parameter top_k: want a whole number from 0 to 16777216, got 1.5");
     duet_sampler_free(nullptr);
     duet_sampler_reset(nullptr, 1);
 

@@ -139,7 +139,8 @@ class tool_args {
                 if (i + 1 >= argc) return usage_error(arg + " needs a value: " + opt->value);
                 value = argv[++i];
                 if (find(value))
-                    return usage_error(arg + " needs a value (" + opt->value + "), found the flag '" + value + "'");
+                    return usage_error(arg + " needs a value (" + opt->value + "), found the flag '" + value + "'" +
+                                       as_value_hint(*opt, value));
             }
             if (const std::string wrong = opt->take(value); !wrong.empty())
                 return usage_error(arg + ": " + wrong + ", got '" + value + "'");
@@ -151,7 +152,7 @@ class tool_args {
 
     // Tells a wrong command line on stderr; returns false so that it can end a parse, the code is kExitUsage.
     bool usage_error(const std::string& message) const {
-        std::fprintf(stderr, "%s: %s\nusage: %s %s (-h: all options)\n", tool_, message.c_str(), tool_, usage_);
+        std::fprintf(stderr, "%s: %s; usage: %s %s (-h: all options)\n", tool_, message.c_str(), tool_, usage_);
         return false;
     }
 
@@ -175,6 +176,12 @@ class tool_args {
             for (const std::string& known : opt.names)
                 if (canonical(known) == canonical(name)) return &opt;
         return nullptr;
+    }
+    // How to give a flag a value that is spelled like a flag.
+    static std::string as_value_hint(const option& opt, const std::string& value) {
+        for (const std::string& name : opt.names)
+            if (name.rfind("--", 0) == 0) return "; if that is the value, write '" + name + "=" + value + "'";
+        return "";
     }
     static std::string quote_hint(int i, char** argv) {
         return i > 2 && argv[i - 2][0] == '-' ? " (a text of several words needs quotes)" : "";

@@ -127,6 +127,11 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     params.cache_type = options.cache_type;
     if (const duet_status status = duet_session_plan(model, &params, plan))
         return error->set(status, duet_model_error(model));
+    duet_model_info info = {};
+    info.struct_size = sizeof info;
+    if (duet_model_get_info(model, &info) == DUET_OK && params.n_ctx > info.n_ctx_train)
+        std::fprintf(stderr, "warning: a context of %d tokens; the model was trained with %d and may write nonsense beyond\n",
+                     params.n_ctx, info.n_ctx_train);
     const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes;
     const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
     if (free && need > free) {

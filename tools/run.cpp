@@ -64,7 +64,9 @@ constexpr struct { const char* name; float value; } kSamplerDefaults[] = {
 
 std::string set_sampler(run_options* options, const char* name, double value) {
     if (duet_sampler_set(options->sampler.get(), name, (float)value) == DUET_OK) return "";
-    return duet_sampler_error(options->sampler.get());
+    const std::string error = duet_sampler_error(options->sampler.get());   // "sampler parameter temp: want .., got -1"
+    const size_t      begin = error.find("want "), end = error.rfind(", got ");
+    return end == std::string::npos || begin >= end ? error : error.substr(begin, end - begin);
 }
 
 void add_sampler_flags(tool_args& args, run_options* options) {
