@@ -73,8 +73,35 @@ struct matmul_gpu_args {
     int32_t        n_in, n_out, n_tok, x_stride, y_stride;
     int32_t        residual; // y += result
     float          scale;
-    int32_t        round_groups;   // matvec: groups whose partials are in shared memory at once
+    int32_t        unused;
     expert_args    experts;
+};
+
+// One matrix of a matrix-vector launch. Blocks first_block.. of the grid's x are its row tiles.
+struct matvec_part {
+    const uint8_t* w;        // (n_out, n_in) as gpu/weights.h lays it out
+    const float*   bias;     // n_out; may be null
+    float*         y;        // (n_tok, y_stride)
+    int32_t        n_out, y_stride;
+    int32_t        residual; // y += result
+    float          scale;
+    int32_t        first_block, is_second;   // is_second: in the second format of a kernel for two
+};
+
+// Up to three matrices times the same activations, and what is done with the results on the way.
+struct matvec_args {
+    act_args    act;         // quantized weights: (n_tok, n_in)
+    const float* x;          // float weights: (n_tok, x_stride)
+    uint32_t*   counter;     // of each block_y: for the tail
+    act_args    result;      // gated: y quantized too; q null: not
+    norm_args   tail;        // in.at not null: the norm of the finished rows, by the block that is last
+    matvec_part part[3];
+    int32_t     n_parts, n_blocks;           // n_blocks: of the grid's x
+    int32_t     n_in, n_tok, x_stride;
+    int32_t     round_groups;                // groups whose partials are in shared memory at once
+    int32_t     gated;       // part 0's y = act(part 0) * part 1, or act(part 0) with one part; both have the same blocks
+    int32_t     activation;  // enum activation
+    expert_args experts;     // one part only
 };
 
 struct rope_args {
@@ -102,15 +129,28 @@ struct append_args {
     int32_t    n_tok, unused;
 };
 
+// What is done to queries or keys on the way into attention: rms norm of each head, then rope.
+struct head_prepare {
+    const float* w;          // of head_dim, or heads w_stride apart; may be null
+    const float* angles;     // (n_tok, 2, n_freq); null: no rope
+    int32_t      has_norm, w_stride;
+    float        eps;
+    int32_t      n_freq, half, neox;
+};
+
 struct attention_args {
     cache_args   cache;
     heads_args   q, out;
+    heads_args   k, v;       // appends: the tokens' keys and values, which this launch puts into the cache; k.at null: they are there
+    head_prepare q_prepare, k_prepare;   // with k.at only
+    act_args     result;     // out quantized too (v_dim % 32 == 0); q null: not
+    uint32_t*    counter;    // split: one for each of the grid's x and y
     const float* sinks;      // n_heads; may be null
     const float* slopes;     // n_heads: ALiBi's, exact_alibi; may be null
     const float* q_factor;   // n_tok: queries are multiplied by it; may be null
     float*       partial;    // split: (n_tok, n_heads, n_chunks, v_dim + 2): max, sum, weighted values
     float        scale, cap;
-    int32_t      window, n_tok, n_chunks, heads_per_block;
+    int32_t      window, n_tok, n_chunks, heads_per_block, toks_per_block, unused;
 };
 
 // Columns of the three views are paired in order, whatever their heads.

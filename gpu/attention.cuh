@@ -6,7 +6,6 @@
 namespace duet {
 
 constexpr int kCacheF16 = 0, kCacheF32 = 1, kCacheQ8 = 2;   // DUET_CACHE_... of runtime.h; launch.cpp asserts it
-constexpr int kHeadsPerBlock = 8;
 
 DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv_head) {
     const int page = c.pages[c.page_start[tok] + chunk];
@@ -23,21 +22,13 @@ DUET_DEVICE float cached(int type, const uint8_t* head, int d, bool is_key, int 
     return quick_half_to_float(scales[s]) * (float)((const int8_t*)head)[at];
 }
 
-// Keys and values of the batch to their places.  k, v (n_tok, n_kv_heads, dim) f32
-// grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0; moves 4 + 2 (f16) bytes per element
-// q8_0: needs dims % 32 == 0 (launch.cpp checks), so that a segment holds one block;  source: own
-DUET_DEVICE void kv_append(const append_args& a) {
-    const bool is_key = block_z() == 0;
-    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), pos = a.cache.pos[tok], i = pos % kAttnChunk;
-    const int e = block_x() * block_size() + thread_id(), h = e / d, j = e % d;
-    if (h >= a.cache.n_kv_heads) return;
-    const float x = is_key ? a.k.at[(size_t)tok * a.k.stride + (size_t)h * a.k.head_stride + j]
-                           : a.v.at[(size_t)tok * a.v.stride + (size_t)h * a.v.head_stride + j];
-    uint8_t* head = cache_chunk(a.cache, tok, pos / kAttnChunk, h) + (is_key ? 0 : a.cache.k_bytes);
-    const int at = is_key ? j * kAttnChunk + i : i * d + j;
-    if (a.cache.type == kCacheF16) {
+// Element j of a token's key or value to its place; q8_0: the 32 lanes of a segment bring a block.
+DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_head, int j, float x) {
+    const int pos = c.pos[tok], i = pos % kAttnChunk, d = is_key ? c.k_dim : c.v_dim, at = is_key ? j * kAttnChunk + i : i * d + j;
+    uint8_t* head = cache_chunk(c, tok, pos / kAttnChunk, kv_head) + (is_key ? 0 : c.k_bytes);
+    if (c.type == kCacheF16) {
         ((uint16_t*)head)[at] = float_to_half(x);
-    } else if (a.cache.type == kCacheF32) {
+    } else if (c.type == kCacheF32) {
         ((float*)head)[at] = x;
     } else {
         const uint32_t amax_bits = segment_max(bits_of(x) & 0x7fffffffu);   // as exact_quantize_block
@@ -51,129 +42,264 @@ DUET_DEVICE void kv_append(const append_args& a) {
     }
 }
 
-// out = attention of q over the cache (exact_attn_chunk, merged in order, sink, finish)
-// q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
-// grid (n_kv_heads * ceil(group / heads_per_block), n_tok, Split ? n_chunks : 1), block 256
-// shared heads_per_block * (k_dim + 64 + v_dim + 4) * 4 bytes; moves the chunks' keys and values once per block
-// Split: a block does one chunk and leaves (max, sum, values) for attention_merge; else it walks all chunks in order.  source: own;
-// chunk by chunk softmax as Milakov and Gimelshein (arXiv 1805.02867)
-template <bool Split>
-DUET_DEVICE void attention(const attention_args& a) {
-    const cache_args& c = a.cache;
-    const int group = a.q.n_heads / c.n_kv_heads, n_slices = (group + a.heads_per_block - 1) / a.heads_per_block;
-    const int kv_head = block_x() / n_slices, in_group = block_x() % n_slices * a.heads_per_block, tok = block_y();
-    const int n = group - in_group < a.heads_per_block ? group - in_group : a.heads_per_block, head0 = kv_head * group + in_group;
-    auto q = shared_array<float>(0, a.heads_per_block * c.k_dim);
-    auto score = shared_array<float>((size_t)a.heads_per_block * c.k_dim * 4, a.heads_per_block * kAttnChunk);
-    auto o = shared_array<float>((size_t)a.heads_per_block * (c.k_dim + kAttnChunk) * 4, a.heads_per_block * c.v_dim);
-    auto state = shared_array<float>((size_t)a.heads_per_block * (c.k_dim + kAttnChunk + c.v_dim) * 4, a.heads_per_block * 4);
-    const int tid = thread_id(), n_threads = block_size();
-    for (int i = tid; i < n * c.k_dim; i += n_threads) {
-        const float x = a.q.at[(size_t)tok * a.q.stride + (size_t)(head0 + i / c.k_dim) * a.q.head_stride + i % c.k_dim];
-        q[i] = a.q_factor ? x * a.q_factor[tok] : x;
-    }
-    sync_block();
-    const int pos = c.pos[tok], seen_from = a.window && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
-    const int first_chunk = Split ? block_z() : seen_from / kAttnChunk, last_chunk = Split ? block_z() : pos / kAttnChunk;
-    if (Split && (first_chunk < seen_from / kAttnChunk || last_chunk > pos / kAttnChunk)) return;   // all threads of the block
-    bool is_first = true;
-    for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
-        const int base = chunk * kAttnChunk, first = seen_from > base ? seen_from - base : 0;
-        const int n_pos = pos + 1 - base < kAttnChunk ? pos + 1 - base : kAttnChunk;
-        const uint8_t* k = cache_chunk(c, tok, chunk, kv_head);
-        const uint8_t* v = k + c.k_bytes;
-        for (int i = tid; i < n * kAttnChunk; i += n_threads) {
-            const int h = i / kAttnChunk, p = i % kAttnChunk;
-            float total = 0.0f;
-            if (p >= first && p < n_pos)
-                for (int g = 0; g < c.k_dim; g += kGroup) {
-                    float acc = 0.0f;
-                    for (int j = g; j < g + kGroup && j < c.k_dim; j++)
-                        acc = __builtin_fmaf(cached(c.type, k, c.k_dim, true, p, j), q[h * c.k_dim + j], acc);
-                    // ALiBi: one more element of the key, its position; after k_dim % kGroup == 0 a group by itself
-                    if (a.slopes && c.k_dim - g < kGroup) acc = __builtin_fmaf((float)(base + p), a.slopes[head0 + h], acc);
-                    total = total + acc;
-                }
-            if (a.slopes && c.k_dim % kGroup == 0) total = total + __builtin_fmaf((float)(base + p), a.slopes[head0 + h], 0.0f);
-            score[i] = exact_attn_score(total, a.scale, a.cap);
-        }
-        sync_block();
-        // a segment takes a head: lane l holds positions l and l + 32
-        for (int h = tid / kSegment; h < n; h += n_threads / kSegment) {
-            const int l = tid % kSegment;
-            const float low = -float_of(0x7f800000u);
-            const bool seen0 = l >= first && l < n_pos, seen1 = l + 32 >= first && l + 32 < n_pos;
-            const float s0 = seen0 ? (float)score[h * kAttnChunk + l] : low, s1 = seen1 ? (float)score[h * kAttnChunk + l + 32] : low;
-            const float m = segment_max(s1 > s0 ? s1 : s0);
-            const float p0 = seen0 ? exact_exp(s0 - m) : 0.0f, p1 = seen1 ? exact_exp(s1 - m) : 0.0f;
-            score[h * kAttnChunk + l] = p0;
-            score[h * kAttnChunk + l + 32] = p1;
-            attn_state st{m, segment_sum(p0 + p1)};
-            if (l != 0) continue;
-            // state: max, sum, and the factors of the old and the new values
-            if (is_first) {
-                state[h * 4] = st.max;
-                state[h * 4 + 1] = st.sum;
-                continue;
-            }
-            const attn_state old{state[h * 4], state[h * 4 + 1]};   // exact_attn_merge
-            const float top = st.max > old.max ? st.max : old.max, f0 = exact_exp(old.max - top), f1 = exact_exp(st.max - top);
-            state[h * 4] = top;
-            state[h * 4 + 1] = __builtin_fmaf(old.sum, f0, st.sum * f1);
-            state[h * 4 + 2] = f0;
-            state[h * 4 + 3] = f1;
-        }
-        sync_block();
-        for (int i = tid; i < n * c.v_dim; i += n_threads) {
-            const int h = i / c.v_dim, j = i % c.v_dim;
-            float acc = 0.0f;
-            for (int p = first; p < n_pos; p++)
-                acc = __builtin_fmaf(score[h * kAttnChunk + p],
-                                     c.v_in_k ? cached(c.type, k, c.k_dim, true, p, j) : cached(c.type, v, c.v_dim, false, p, j), acc);
-            o[i] = is_first ? acc : __builtin_fmaf(o[i], state[h * 4 + 2], acc * state[h * 4 + 3]);
-        }
-        sync_block();
-        is_first = false;
-    }
-    for (int i = tid; i < n * c.v_dim; i += n_threads) {
-        const int h = i / c.v_dim, j = i % c.v_dim;
-        if constexpr (Split) {
-            float* part = a.partial + (((size_t)tok * a.q.n_heads + head0 + h) * a.n_chunks + block_z()) * (size_t)(c.v_dim + 2);
-            part[2 + j] = o[i];
-            if (j == 0) {
-                part[0] = state[h * 4];
-                part[1] = state[h * 4 + 1];
-            }
-        } else {
-            attn_state st{state[h * 4], state[h * 4 + 1]};
-            float v = o[i];
-            if (a.sinks) exact_attn_sink(&st, &v, a.sinks[head0 + h], 1);
-            exact_attn_finish(st, &v, 1, a.out.at + (size_t)tok * a.out.stride + (size_t)(head0 + h) * a.out.head_stride + j);
-        }
-    }
+// Keys and values of the batch to their places.  k, v (n_tok, n_kv_heads, dim) f32
+// grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0; moves 4 + 2 (f16) bytes per element
+// q8_0: needs dims % 32 == 0 (launch.cpp checks), so that a segment holds one block;  source: own
+DUET_DEVICE void kv_append(const append_args& a) {
+    const bool is_key = block_z() == 0;
+    const heads_args& from = is_key ? a.k : a.v;
+    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), e = block_x() * block_size() + thread_id(), h = e / d, j = e % d;
+    if (h < a.cache.n_kv_heads) cache_write(a.cache, is_key, tok, h, j, from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j]);
 }
 
-// Merges the chunks of attention<true> in order.  grid (n_heads, n_tok), block 256, shared 0; moves n_chunks * (v_dim + 2) * 4 bytes
-// Every thread repeats the state's few steps for its own columns.  source: own
-DUET_DEVICE void attention_merge(const attention_args& a) {
-    const int head = block_x(), tok = block_y(), pos = a.cache.pos[tok], d = a.cache.v_dim;
-    const int seen_from = a.window && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
-    const float* part = a.partial + ((size_t)tok * a.q.n_heads + head) * a.n_chunks * (size_t)(d + 2);
-    for (int j = thread_id(); j < d; j += block_size()) {
+// Norm and rope of n heads of d floats in shared memory, the first of them head0 of the model: as norm_row and rope would, a segment a head.
+template <class Shared>
+DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, int head0, int tok) {
+    const int l = thread_id() % kSegment;
+    for (int h = thread_id() / kSegment; p.has_norm && h < n; h += block_size() / kSegment) {
+        float lane[kSumLanes / kSegment];   // lanes l, l + 32, ... of exact_sum
+        DUET_UNROLL
+        for (int k = 0; k < kSumLanes / kSegment; k++) {
+            lane[k] = 0.0f;
+            for (int i = l + k * kSegment; i < d; i += kSumLanes) {
+                const float v = x[h * d + i];
+                lane[k] = lane[k] + v * v;
+            }
+        }
+        DUET_UNROLL
+        for (int m = kSumLanes / kSegment / 2; m > 0; m /= 2) {
+            DUET_UNROLL
+            for (int k = 0; k < m; k++) lane[k] = lane[k] + lane[k + m];
+        }
+        const float scale = exact_norm_scale(segment_sum(lane[0]) / (float)d, p.eps);
+        const float* w = p.w ? p.w + (size_t)(head0 + h) * p.w_stride : nullptr;
+        for (int i = l; i < d; i += kSegment) {
+            const float v = x[h * d + i] * scale;
+            x[h * d + i] = w ? v * w[i] : v;
+        }
+    }
+    sync_block();
+    for (int i = thread_id(); p.angles && i < n * p.half; i += block_size()) {
+        const int h = i / p.half, j = i % p.half, u = h * d + (p.neox ? j : 2 * j), v = p.neox ? u + p.half : u + 1;
+        const float* angle = p.angles + (size_t)tok * 2 * p.n_freq + j;
+        float a = x[u], b = x[v];
+        exact_rotate(&a, &b, angle[0], angle[p.n_freq]);
+        x[u] = a;
+        x[v] = b;
+    }
+    sync_block();
+}
+
+// The rows of a block: n heads, from head0 on, of n_toks tokens of one sequence; row r is head head0 + r % n of token tok + r / n.
+struct attn_rows {
+    int tok, n_toks, n, head0;
+};
+
+DUET_DEVICE int attn_seen_from(const attention_args& a, int pos) { return a.window && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0; }
+
+// Writes a finished value of column j of head0 + h, and its int8 form when the segment's 32 columns are asked for it.
+DUET_DEVICE void attn_store(const attention_args& a, int tok, int head, int j, attn_state st, float o) {
+    if (a.sinks) exact_attn_sink(&st, &o, a.sinks[head], 1);
+    float v;
+    exact_attn_finish(st, &o, 1, &v);
+    a.out.at[(size_t)tok * a.out.stride + (size_t)head * a.out.head_stride + j] = v;
+    if (a.result.q) segment_quantize(v, a.result, tok, head * a.cache.v_dim + j);
+}
+
+// Merges the chunks of attention<true> in order for the block that is last: every thread repeats the state's few steps for its columns.
+DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk) {
+    const int d = a.cache.v_dim;
+    for (int i = thread_id(); i < rows.n * d; i += block_size()) {
+        const int head = rows.head0 + i / d, j = i % d;
+        const float* part = a.partial + ((size_t)rows.tok * a.q.n_heads + head) * a.n_chunks * (size_t)(d + 2);
         attn_state st{};
         float o = 0.0f;
-        for (int chunk = seen_from / kAttnChunk; chunk <= pos / kAttnChunk; chunk++) {
+        for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
             const float* p = part + (size_t)chunk * (d + 2);
             const attn_state next{p[0], p[1]};
-            if (chunk == seen_from / kAttnChunk) {
+            if (chunk == first_chunk) {
                 st = next;
                 o = p[2 + j];
             } else {
                 exact_attn_merge(&st, &o, next, p + 2 + j, 1);
             }
         }
-        if (a.sinks) exact_attn_sink(&st, &o, a.sinks[head], 1);
-        exact_attn_finish(st, &o, 1, a.out.at + (size_t)tok * a.out.stride + (size_t)head * a.out.head_stride + j);
+        attn_store(a, rows.tok, head, j, st, o);
+    }
+}
+
+// Scores of the rows over a chunk: a thread has one position and every fourth row, up to four of them with one read of a key.
+template <class Shared>
+DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared q, Shared score) {
+    constexpr int kShare = 4;
+    const cache_args& c = a.cache;
+    const int p = thread_id() % kAttnChunk, step = block_size() / kAttnChunk, n_rows = rows.n_toks * rows.n;
+    const bool is_seen = base + p <= c.pos[rows.tok + rows.n_toks - 1];
+    for (int r0 = thread_id() / kAttnChunk; is_seen && r0 < n_rows; r0 += step * kShare) {
+        float total[kShare] = {};
+        for (int g = 0; g < c.k_dim; g += kGroup) {
+            float acc[kShare] = {};
+            for (int j = g; j < g + kGroup && j < c.k_dim; j++) {
+                const float key = cached(c.type, k, c.k_dim, true, p, j);
+                DUET_UNROLL
+                for (int i = 0; i < kShare; i++)
+                    if (r0 + i * step < n_rows) acc[i] = __builtin_fmaf(key, q[(r0 + i * step) * c.k_dim + j], acc[i]);
+            }
+            // ALiBi: one more element of the key, its position, in the last group or one of its own
+            const bool is_last = a.slopes && g + kGroup >= c.k_dim, is_whole = c.k_dim % kGroup == 0;
+            DUET_UNROLL
+            for (int i = 0; i < kShare; i++) {
+                const float slope = is_last && r0 + i * step < n_rows ? a.slopes[rows.head0 + (r0 + i * step) % rows.n] : 0.0f;
+                if (is_last && !is_whole) acc[i] = __builtin_fmaf((float)(base + p), slope, acc[i]);
+                total[i] = total[i] + acc[i];
+                if (is_last && is_whole) total[i] = total[i] + __builtin_fmaf((float)(base + p), slope, 0.0f);
+            }
+        }
+        DUET_UNROLL
+        for (int i = 0; i < kShare; i++)
+            if (r0 + i * step < n_rows) score[(r0 + i * step) * kAttnChunk + p] = exact_attn_score(total[i], a.scale, a.cap);
+    }
+}
+
+// Softmax of a chunk's scores: a segment takes a row, lane l holds positions l and l + 32. state: max, sum, factors of the old and new values.
+template <bool Split, class Shared>
+DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, int base, Shared score, Shared state) {
+    const float low = -float_of(0x7f800000u);
+    for (int r = thread_id() / kSegment; r < rows.n_toks * rows.n; r += block_size() / kSegment) {
+        const int pos = a.cache.pos[rows.tok + r / rows.n], seen_from = attn_seen_from(a, pos), l = thread_id() % kSegment;
+        if (base > pos || base + kAttnChunk <= seen_from) continue;
+        const bool seen0 = base + l >= seen_from && base + l <= pos, seen1 = base + l + 32 >= seen_from && base + l + 32 <= pos;
+        const float s0 = seen0 ? (float)score[r * kAttnChunk + l] : low, s1 = seen1 ? (float)score[r * kAttnChunk + l + 32] : low;
+        const float m = segment_max(s1 > s0 ? s1 : s0);
+        const float p0 = seen0 ? exact_exp(s0 - m) : 0.0f, p1 = seen1 ? exact_exp(s1 - m) : 0.0f;
+        score[r * kAttnChunk + l] = p0;
+        score[r * kAttnChunk + l + 32] = p1;
+        const attn_state st{m, segment_sum(p0 + p1)};
+        if (l != 0) continue;
+        if (Split || base / kAttnChunk == seen_from / kAttnChunk) {   // the row's first chunk
+            state[r * 4] = st.max;
+            state[r * 4 + 1] = st.sum;
+            continue;
+        }
+        const attn_state old{state[r * 4], state[r * 4 + 1]};   // exact_attn_merge
+        const float top = st.max > old.max ? st.max : old.max, f0 = exact_exp(old.max - top), f1 = exact_exp(st.max - top);
+        state[r * 4] = top;
+        state[r * 4 + 1] = __builtin_fmaf(old.sum, f0, st.sum * f1);
+        state[r * 4 + 2] = f0;
+        state[r * 4 + 3] = f1;
+    }
+}
+
+// Weighted values of a chunk: a thread has one column and, with one read of a value, up to four rows.
+template <bool Split, class Shared>
+DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared score, Shared state, Shared o) {
+    constexpr int kShare = 4;
+    const cache_args& c = a.cache;
+    const int d = c.v_dim, n_rows = rows.n_toks * rows.n, fit = block_size() / d, step = fit < 1 ? 1 : fit < n_rows ? fit : n_rows;
+    const int low = attn_seen_from(a, c.pos[rows.tok]) - base, high = c.pos[rows.tok + rows.n_toks - 1] + 1 - base;
+    for (int e = thread_id(); e < step * d; e += block_size())
+        for (int r0 = e / d; r0 < n_rows; r0 += step * kShare) {
+            const int j = e % d;
+            int first[kShare], n_pos[kShare];
+            float acc[kShare] = {};
+            DUET_UNROLL
+            for (int i = 0; i < kShare; i++) {
+                const int r = r0 + i * step, pos = r < n_rows ? c.pos[rows.tok + r / rows.n] : -1;
+                first[i] = attn_seen_from(a, pos) - base;
+                n_pos[i] = pos + 1 - base;
+            }
+            for (int p = low > 0 ? low : 0; p < kAttnChunk && p < high; p++) {
+                const float v = c.v_in_k ? cached(c.type, k, c.k_dim, true, p, j) : cached(c.type, k + c.k_bytes, d, false, p, j);
+                DUET_UNROLL
+                for (int i = 0; i < kShare; i++)
+                    if (p >= first[i] && p < n_pos[i]) acc[i] = __builtin_fmaf(score[(r0 + i * step) * kAttnChunk + p], v, acc[i]);
+            }
+            DUET_UNROLL
+            for (int i = 0; i < kShare; i++) {
+                const int r = r0 + i * step;
+                if (n_pos[i] <= 0 || first[i] >= kAttnChunk) continue;   // the row sees nothing of this chunk, or is none
+                if (Split || first[i] >= 0) o[r * d + j] = acc[i];
+                else o[r * d + j] = __builtin_fmaf(o[r * d + j], state[r * 4 + 2], acc[i] * state[r * 4 + 3]);
+            }
+        }
+}
+
+// out = attention of q over the cache (exact_attn_chunk, merged in order, sink, finish)
+// q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
+// grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), Split ? n_chunks : 1), block 256
+// shared attn_shared_bytes(); moves the chunks' keys and values once per block, f32 of rows beside them
+// Split: a block does one chunk (of one token) and leaves (max, sum, values); the last of a token's blocks merges them. Else a block walks all
+// chunks in order with the rows of several tokens. With k.at (one token a block, none of them sees another): queries and keys are prepared
+// here, and the block of the token's own chunk puts keys and values into the cache first; blocks that share a key/value head write the same.
+// source: own; chunk by chunk softmax as Milakov and Gimelshein (arXiv 1805.02867)
+template <bool Split>
+DUET_DEVICE void attention(const attention_args& a) {
+    const cache_args& c = a.cache;
+    const int group = a.q.n_heads / c.n_kv_heads, n_slices = (group + a.heads_per_block - 1) / a.heads_per_block;
+    const int kv_head = block_x() / n_slices, in_group = block_x() % n_slices * a.heads_per_block, tid = thread_id(), n_threads = block_size();
+    const int most = a.heads_per_block * a.toks_per_block, tok_end = block_y() * a.toks_per_block + a.toks_per_block;
+    attn_rows rows{block_y() * a.toks_per_block, 1, group - in_group < a.heads_per_block ? group - in_group : a.heads_per_block,
+                   kv_head * group + in_group};
+    auto q = shared_array<float>(0, most * c.k_dim);
+    auto score = shared_array<float>((size_t)most * c.k_dim * 4, most * kAttnChunk);
+    auto o = shared_array<float>((size_t)most * (c.k_dim + kAttnChunk) * 4, most * c.v_dim);
+    auto state = shared_array<float>((size_t)most * (c.k_dim + kAttnChunk + c.v_dim) * 4, most * 4);
+    for (; rows.tok < tok_end && rows.tok < a.n_tok; rows.tok += rows.n_toks) {
+        // tokens of one sequence, whose page tables begin at one place
+        rows.n_toks = 1;
+        while (rows.tok + rows.n_toks < tok_end && rows.tok + rows.n_toks < a.n_tok && c.page_start[rows.tok + rows.n_toks] == c.page_start[rows.tok])
+            rows.n_toks++;
+        const int first_seen = attn_seen_from(a, c.pos[rows.tok]) / kAttnChunk, last_seen = c.pos[rows.tok + rows.n_toks - 1] / kAttnChunk;
+        const int first_chunk = Split ? block_z() : first_seen, last_chunk = Split ? block_z() : last_seen;
+        if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;   // all threads of the block
+        if (a.k.at && last_chunk == last_seen) {
+            auto fresh = shared_array<float>((size_t)most * c.k_dim * 4, c.k_dim);   // where scores will be
+            for (int j = tid; j < c.k_dim; j += n_threads) fresh[j] = a.k.at[(size_t)rows.tok * a.k.stride + (size_t)kv_head * a.k.head_stride + j];
+            sync_block();
+            prepare_heads(a.k_prepare, fresh, 1, c.k_dim, kv_head, rows.tok);
+            for (int j = tid; j < c.k_dim; j += n_threads) cache_write(c, true, rows.tok, kv_head, j, fresh[j]);
+            for (int j = tid; j < c.v_dim; j += n_threads)
+                cache_write(c, false, rows.tok, kv_head, j, a.v.at[(size_t)rows.tok * a.v.stride + (size_t)kv_head * a.v.head_stride + j]);
+        }
+        for (int i = tid; i < rows.n_toks * rows.n * c.k_dim; i += n_threads) {
+            const int r = i / c.k_dim, tok = rows.tok + r / rows.n;
+            const float x = a.q.at[(size_t)tok * a.q.stride + (size_t)(rows.head0 + r % rows.n) * a.q.head_stride + i % c.k_dim];
+            q[i] = a.q_factor && !a.k.at ? x * a.q_factor[tok] : x;
+        }
+        sync_block();
+        if (a.k.at) {
+            prepare_heads(a.q_prepare, q, rows.n, c.k_dim, rows.head0, rows.tok);
+            for (int i = tid; a.q_factor && i < rows.n * c.k_dim; i += n_threads) q[i] = q[i] * a.q_factor[rows.tok];
+            sync_block();
+        }
+        for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
+            const uint8_t* k = cache_chunk(c, rows.tok, chunk, kv_head);
+            attn_scores(a, rows, k, chunk * kAttnChunk, q, score);
+            sync_block();
+            attn_softmax<Split>(a, rows, chunk * kAttnChunk, score, state);
+            sync_block();
+            attn_values<Split>(a, rows, k, chunk * kAttnChunk, score, state, o);
+            sync_block();
+        }
+        for (int i = tid; i < rows.n_toks * rows.n * c.v_dim; i += n_threads) {
+            const int r = i / c.v_dim, tok = rows.tok + r / rows.n, head = rows.head0 + r % rows.n, j = i % c.v_dim;
+            if constexpr (Split) {
+                float* part = a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + block_z()) * (size_t)(c.v_dim + 2);
+                part[2 + j] = o[i];
+                if (j == 0) {
+                    part[0] = state[r * 4];
+                    part[1] = state[r * 4 + 1];
+                }
+            } else {
+                attn_store(a, tok, head, j, {state[r * 4], state[r * 4 + 1]}, o[i]);
+            }
+        }
+        if constexpr (Split) {
+            uint32_t* counter = a.counter + block_y() * c.n_kv_heads * n_slices + block_x();
+            if (is_last_block(counter, last_seen - first_seen + 1, shared_array<int>(0, 1))) attn_merge(a, rows, first_seen, last_seen);
+        } else {
+            sync_block();
+        }
     }
 }
 

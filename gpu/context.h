@@ -3,6 +3,7 @@
 // Main path: gpu/launch.cpp -> [gpu/context.h] -> gpu/driver.h, gpu/store.h
 #pragma once
 #include "args.h"
+#include "steps.h"
 #include "store.h"
 #include "../quant/cpu_context.h"
 
@@ -12,26 +13,39 @@ namespace duet {
 
 constexpr int kGpuThreads = 256;         // of every block
 constexpr int kSplitTokens = 4;          // tokens up to which attention is split over chunks
-constexpr int kSmallBatch = 16;          // tokens up to which a matrix-vector kernel serves
+constexpr int kSmallBatch = 16;          // tokens up to which a matrix-vector kernel serves, and ops run as steps
+constexpr size_t kMostRecordings = 16;   // of a session
 constexpr int kNumTypes = 64;
 
 // Kernels by number format, and those without one.
 struct gpu_kernels {
     void *embed[kNumTypes] = {}, *matvec[kNumTypes] = {}, *matvec8[kNumTypes] = {}, *matmul[kNumTypes] = {};
     void *norm = nullptr, *quantize = nullptr, *rope = nullptr, *elementwise = nullptr, *gather = nullptr, *kv_append = nullptr,
-         *attention = nullptr, *attention_split = nullptr, *attention_merge = nullptr, *expert_route = nullptr, *expert_lists = nullptr,
+         *attention = nullptr, *attention_split = nullptr, *expert_route = nullptr, *expert_lists = nullptr,
          *expert_gather = nullptr, *expert_sum = nullptr;
 };
 
 // Sizes of what a session allocates on the device beside the CPU executor's layout of buffers and pages.
 struct gpu_layout {
     layout l;
-    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, list_pairs = 0, list_bytes = 0, gather_bytes = 0;
+    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, counter_count = 0, list_pairs = 0, list_bytes = 0,
+           gather_bytes = 0;
     size_t pinned_bytes = 0;             // of the computer's memory: batches on the way there, rows on the way back
     int    max_chunks = 0;
     size_t work_bytes() const {
-        return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes + slope_count * 4 + 2 * list_bytes + gather_bytes;
+        return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes + (slope_count + counter_count) * 4 + 2 * list_bytes + gather_bytes;
     }
+};
+
+// What the launches of a small batch depend on, besides what is in device memory.
+struct batch_shape {
+    int32_t first_op = 0, last_op = -1, n_tok = 0, n_wanted = 0, n_chunks = 0;
+    bool operator==(const batch_shape&) const = default;
+};
+struct gpu_recording {
+    batch_shape shape;
+    void*       recording = nullptr;
+    uint64_t    last_use = 0;
 };
 
 gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);   // gpu/launch.cpp
@@ -59,8 +73,18 @@ struct gpu_context {
     uint8_t*                   staging = nullptr;         // pinned: ints and angles of a batch
     std::vector<uint8_t*>      group_pages;
     std::vector<uint8_t*>      host_rows;                 // of each buffer that is read back: pinned
-    std::vector<uint8_t>       reuses_act, fuses_act;     // per op: matmul's input is quantized already; norm quantizes its result
-    std::vector<int32_t*>      page_start, pages;         // of each group, on the device
+    std::vector<gpu_step>      steps;
+    uint32_t*                  counters = nullptr;        // zeros between launches: blocks that are done
+    int                        act_now = 0;               // which of the two act buffers has
+    view                       quantized;                 // these columns as int8; a launch that reads one may write the other
+    int32_t                    n_chunks = 0;              // of the longest sequence of the batch, rounded up
+    bool                       one_each = false;          // no token of the batch sees another
+    bool                       can_record = true;
+    batch_shape                last_shape;
+    bool                       is_again = false;          // the batch has the last one's shape
+    std::vector<gpu_recording> recordings;
+    uint64_t                   n_plays = 0;
+    std::vector<int32_t*>      page_start;                // of each group, on the device: places in `ints`
     int32_t *                  tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
     const op*                  tempered = nullptr;        // the attention whose temperature all of them have
     uint8_t*                   experts = nullptr;         // two lists, gathered inputs
@@ -75,6 +99,7 @@ struct gpu_context {
     gpu_context& operator=(const gpu_context&) = delete;
     ~gpu_context() {
         if (!device) return;
+        for (const gpu_recording& r : recordings) driver->free_recording(device, r.recording);
         for (uint8_t* p : host_rows) driver->free_host(device, p);
         driver->free_host(device, staging);
         for (uint8_t* p : {buffers, cache, states}) driver->free(device, p);
@@ -88,15 +113,31 @@ struct gpu_context {
     const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)store->weights[(size_t)w]; }
     const uint8_t* matrix_of(weight_id w) const { return (const uint8_t*)store->weights[(size_t)w]; }
 
-    act_args acts() const {
-        const size_t n = round_up((size_t)limits.max_batch * s.l.max_in, 256);
+    // Codes, then scales, of max_batch rows; then the same for another small batch.
+    act_args acts(int which) const {
+        const size_t rows = (size_t)(which ? kSmallBatch : limits.max_batch), first = round_up((size_t)limits.max_batch * s.l.max_in, 256);
         act_args a{};
-        a.q = (int8_t*)act;
-        a.scale = (act_scale*)(act + n);
+        a.q = (int8_t*)act + (which ? act_codes_and_scales(first) : 0);
+        a.scale = (act_scale*)(a.q + (which ? round_up(rows * s.l.max_in, 256) : first));
         a.q_stride = (int32_t)s.l.max_in;
         return a;
     }
+    static size_t act_codes_and_scales(size_t n) { return n + n / kBlock * sizeof(act_scale); }
+    act_args acts() const { return acts(act_now); }
+    act_args other_acts() const { return acts(act_now ^ 1); }
+    void     wrote(const view& v) {
+        if (v.buffer == quantized.buffer) quantized = view{};
+    }
 };
+
+// gpu/decode.cpp
+cache_args  cache_of(const gpu_context& c, int32_t index);
+norm_args   norm_of(const gpu_context& c, const op& o);
+duet_status quantize_input(gpu_context& c, const op& matmul, error_text& err);   // to c.acts(), if it is not there
+duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err);
+duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err);
+duet_status find_pair(const gpu_context& c, int32_t type, int32_t second, bool is_8, void** kernel, error_text& err);
+bool        is_one_each(const exec_batch& b);
 
 inline uint32_t blocks_of(int n, int per_block) { return (uint32_t)((n + per_block - 1) / per_block); }
 
@@ -108,7 +149,7 @@ duet_status launch(gpu_context& c, void* kernel, const gpu_grid& grid, const Arg
 }
 
 // A matmul by the kernel for tiles of at most 1, 8 or kMatmulToks tokens.
-duet_status launch_tiles(gpu_context& c, int32_t type, matmul_gpu_args& a, int per_tile, uint32_t n_tiles, error_text& err);   // gpu/launch.cpp
+duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& a, int per_tile, uint32_t n_tiles, error_text& err);   // gpu/decode.cpp
 
 // gpu/launch_experts.cpp
 void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* s);

@@ -50,7 +50,7 @@ extern const gpu_driver kEmu32Driver, kEmu64Driver;   // gpu/driver_emu.cpp
 
 // For tests: what an emulated device does, as it happens (memory at allocation, uploads, launches, downloads); null switches off.
 struct emu_event {
-    const char* what;             // "alloc", "free", "upload", "clear", "copy", "launch", "download"
+    const char* what;             // "alloc", "free", "upload", "clear", "copy", "launch", "download", "play"
     const void* at;               // device address
     const void* data;             // upload, download: the bytes; copy: the source; launch: the arguments
     uint64_t    n_bytes;

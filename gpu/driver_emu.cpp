@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -243,9 +244,20 @@ const emu_kernel kEmuKernels[] = {
 #include "kernels.def"
 };
 
+// A call that was recorded: a launch (kernel given), a copy (source given) or a clear.
+struct emu_call {
+    const emu_kernel*    kernel = nullptr;
+    gpu_grid             grid;
+    std::vector<uint8_t> args;
+    void*                to = nullptr;
+    const void*          from = nullptr;
+    uint64_t             n_bytes = 0;
+};
+
 struct emu_device {
     int         width = 32;
     emu_machine machine;
+    std::vector<emu_call>* recording = nullptr;
 };
 
 void emu_tell(const char* what, const void* at, const void* data, uint64_t n_bytes, const char* kernel = nullptr, const gpu_grid& grid = {}) {
@@ -300,7 +312,10 @@ duet_status emu_open(int width, int32_t index, void** device, gpu_info* info, er
 
 duet_status emu_open32(int32_t index, void** device, gpu_info* info, error_text& err) { return emu_open(32, index, device, info, err); }
 duet_status emu_open64(int32_t index, void** device, gpu_info* info, error_text& err) { return emu_open(64, index, device, info, err); }
-void emu_close(void* device) { delete (emu_device*)device; }
+void emu_close(void* device) {
+    delete ((emu_device*)device)->recording;
+    delete (emu_device*)device;
+}
 
 // The size stands before the memory, so that free can count it.
 duet_status emu_alloc(void*, uint64_t n_bytes, void** out, error_text& err) {
@@ -339,12 +354,14 @@ duet_status emu_download(void*, void* to, const void* from, uint64_t n_bytes, er
     emu_tell("download", from, to, n_bytes);
     return DUET_OK;
 }
-duet_status emu_copy(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
+duet_status emu_copy(void* device, void* to, const void* from, uint64_t n_bytes, error_text&) {
+    if (auto* kept = ((emu_device*)device)->recording) return kept->push_back({nullptr, {}, {}, to, from, n_bytes}), DUET_OK;
     memcpy(to, from, n_bytes);
     emu_tell("copy", to, from, n_bytes);
     return DUET_OK;
 }
-duet_status emu_clear(void*, void* at, uint64_t n_bytes, error_text&) {
+duet_status emu_clear(void* device, void* at, uint64_t n_bytes, error_text&) {
+    if (auto* kept = ((emu_device*)device)->recording) return kept->push_back({nullptr, {}, {}, at, nullptr, n_bytes}), DUET_OK;
     memset(at, 0, n_bytes);
     emu_tell("clear", at, nullptr, n_bytes);
     return DUET_OK;
@@ -367,6 +384,7 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
     if (args_bytes != k.args_bytes || grid.threads < 1 || (int)grid.threads > k.max_threads || grid.shared_bytes > kEmuSharedBytes)
         return fail(err, DUET_ERR_DEVICE, "emulator: %s: want %zu bytes of arguments, at most %d threads and %zu bytes of shared memory, got %zu, %u, %u",
                     k.name, k.args_bytes, k.max_threads, kEmuSharedBytes, args_bytes, grid.threads, grid.shared_bytes);
+    if (d.recording) return d.recording->push_back({&k, grid, {(const uint8_t*)args, (const uint8_t*)args + args_bytes}, nullptr, nullptr, 0}), DUET_OK;
     m.seed = emu_thread_seed;
     m.n_threads = (int)grid.threads;
     m.shared_bytes = grid.shared_bytes;
@@ -386,10 +404,28 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
     return DUET_OK;
 }
 
-duet_status emu_record_begin(void*, error_text& err) { return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no recordings"); }
-duet_status emu_record_end(void*, void**, error_text& err) { return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no recordings"); }
-duet_status emu_play(void*, void*, error_text& err) { return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no recordings"); }
-void emu_free_recording(void*, void*) {}
+duet_status emu_record_begin(void* device, error_text& err) {
+    emu_device& d = *(emu_device*)device;
+    if (d.recording) return fail(err, DUET_ERR_DEVICE, "emulator: a recording has begun already");
+    d.recording = new std::vector<emu_call>;
+    return DUET_OK;
+}
+duet_status emu_record_end(void* device, void** recording, error_text& err) {
+    emu_device& d = *(emu_device*)device;
+    if (!d.recording) return fail(err, DUET_ERR_DEVICE, "emulator: no recording has begun");
+    *recording = std::exchange(d.recording, nullptr);
+    return DUET_OK;
+}
+duet_status emu_play(void* device, void* recording, error_text& err) {
+    emu_tell("play", nullptr, nullptr, 0);
+    for (const emu_call& e : *(const std::vector<emu_call>*)recording) {
+        if (e.kernel) DUET_TRY(emu_launch(device, (void*)e.kernel, e.grid, e.args.data(), e.args.size(), err));
+        else if (e.from) DUET_TRY(emu_copy(device, e.to, e.from, e.n_bytes, err));
+        else DUET_TRY(emu_clear(device, e.to, e.n_bytes, err));
+    }
+    return DUET_OK;
+}
+void emu_free_recording(void*, void* recording) { delete (std::vector<emu_call>*)recording; }
 
 constexpr gpu_driver make_emu_driver(const char* name, duet_status (*open)(int32_t, void**, gpu_info*, error_text&)) {
     return {name, emu_count, open, emu_close, emu_alloc, emu_free, emu_alloc_host, emu_free_host, emu_upload, emu_download, emu_copy, emu_clear,

@@ -24,7 +24,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     gpu_layout s;
     s.l = make_layout(g, limits);
     const size_t n = round_up((size_t)limits.max_batch * s.l.max_in, 256);
-    s.act_bytes = n + n / kBlock * sizeof(act_scale);
+    s.act_bytes = gpu_context::act_codes_and_scales(n) + gpu_context::act_codes_and_scales(round_up(kSmallBatch * s.l.max_in, 256));
     s.angle_bytes = round_up(s.l.rope_floats * 4, 256);
     s.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)s.max_chunks;
@@ -32,24 +32,19 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) most_heads = std::max(most_heads, (size_t)o.in.n_heads);
     s.int_count = round_up(std::max(most_heads, (size_t)limits.max_batch * 4 + g.groups.size() * per_group), 64);
+    s.counter_count = 64;   // one for each token of a tail, and for each block_x and token of split attention
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
+            s.counter_count = std::max(s.counter_count, (size_t)kSplitTokens * (size_t)o.in.n_heads);
             if (o.alibi != 0.0f) s.slope_count += round_up((size_t)o.in.n_heads, 64);
             const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
             s.partial_bytes = std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
+    s.counter_count = round_up(s.counter_count, 64);
     s.pinned_bytes = s.angle_bytes + s.int_count * 4;
     for (int32_t b : rows_read_back(g)) s.pinned_bytes += s.l.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
     add_expert_layout(g, limits, &s);
     return s;
-}
-
-duet_status launch_tiles(gpu_context& c, int32_t type, matmul_gpu_args& a, int per_tile, uint32_t n_tiles, error_text& err) {
-    if (per_tile == kMatmulToks)
-        return launch(c, c.k.matmul[type], {blocks_of(a.n_out, kMatmulRows), n_tiles, 1, kMatmulThreads, kMatmulWords * 4}, a, err);
-    a.round_groups = std::min((a.n_in + kGroup - 1) / kGroup, per_tile == 1 ? 128 : 32);
-    const gpu_grid grid{blocks_of(a.n_out, kRowTile), n_tiles, 1, kGpuThreads, (uint32_t)(per_tile * a.round_groups * kRowTile * 4)};
-    return launch(c, per_tile == 1 ? c.k.matvec[type] : c.k.matvec8[type], grid, a, err);
 }
 
 namespace {
@@ -64,44 +59,35 @@ duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
     return launch(c, c.k.embed[w.type], {blocks_of(a.n_in, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
 }
 
-duet_status launch_norm(gpu_context& c, const op& o, bool fuse, error_text& err) {
-    norm_args a{};
-    a.in = c.heads(o.in);
-    a.out = c.heads(o.out);
-    a.w = c.vector_of(o.w);
-    a.b = c.vector_of(o.b);
-    a.w_stride = o.w_stride;
-    a.kind = (int32_t)o.norm;
-    a.eps = o.eps;
-    a.n_rows = c.n_rows(o.in);
-    if (fuse) a.act = c.acts();
+duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
+    const op& o = c.g.ops[i];
+    norm_args a = norm_of(c, o);
+    c.wrote(o.out);
+    if (i + 1 < c.g.ops.size() && o.out.n_heads == 1) {   // for the matmul after it
+        const op& next = c.g.ops[i + 1];
+        if (next.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)next.w].type) && same_columns(o.out, next.in)) {
+            a.act = c.acts();
+            c.quantized = o.out;
+        }
+    }
     return launch(c, c.k.norm, {(uint32_t)o.in.n_heads, (uint32_t)a.n_rows, 1, kGpuThreads, kSumLanes * 4}, a, err);
 }
 
-duet_status launch_matmul(gpu_context& c, const op& o, bool reuse, error_text& err) {
+duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
+    const op& o = c.g.ops[i];
     const weight& w = c.g.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in);
     if (n_tok == 0) return DUET_OK;
-    const bool quantized = is_quantized(w.type);
-    if (quantized && !reuse) {
-        const quantize_args q{c.at(o.in), c.acts(), (int)w.n_in, c.stride(o.in.buffer), n_tok, 0};
-        DUET_TRY(launch(c, c.k.quantize, {blocks_of(q.n, kGpuThreads), (uint32_t)n_tok, 1, kGpuThreads, 0}, q, err));
+    if (n_tok <= kSmallBatch || !is_quantized(w.type)) {
+        gpu_step one;
+        one.first = (int32_t)i;
+        return launch_matvec(c, one, err);
     }
-    matmul_gpu_args a{};
-    a.w = c.matrix_of(o.w);
-    a.act = c.acts();
-    a.x = c.at(o.in);
-    a.bias = c.vector_of(o.b);
-    a.y = c.at(o.out);
-    a.n_in = (int)w.n_in;
-    a.n_out = (int)w.n_out;
-    a.n_tok = n_tok;
-    a.x_stride = c.stride(o.in.buffer);
-    a.y_stride = c.stride(o.out.buffer);
-    a.residual = o.residual;
-    a.scale = o.scale;
-    const int per_tile = quantized && n_tok > kSmallBatch ? kMatmulToks : n_tok == 1 ? 1 : 8;
-    return launch_tiles(c, w.type, a, per_tile, blocks_of(n_tok, per_tile), err);
+    DUET_TRY(quantize_input(c, o, err));
+    c.wrote(o.out);
+    matmul_gpu_args a{c.matrix_of(o.w), c.acts(), c.at(o.in), c.vector_of(o.b), c.at(o.out), (int)w.n_in, (int)w.n_out, n_tok,
+                      c.stride(o.in.buffer), c.stride(o.out.buffer), o.residual, o.scale, 0, {}};
+    return launch_tiles(c, w.type, a, kMatmulToks, blocks_of(n_tok, kMatmulToks), err);
 }
 
 duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
@@ -109,14 +95,6 @@ duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
     const rope_args a{c.heads(o.in), (const float*)c.angles + c.s.l.rope_offset[(size_t)o.index], (int32_t)n_freq, o.rope_dim / 2, o.neox,
                       c.batch->n_tok};
     return launch(c, c.k.rope, {blocks_of(o.in.n_heads * a.half, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
-}
-
-cache_args cache_of(const gpu_context& c, int32_t index) {
-    const cache_layer& layer = c.g.caches[(size_t)index];
-    const layer_place& place = c.s.l.places[(size_t)index];
-    const size_t group = (size_t)layer.group;
-    return {c.group_pages[group] + place.offset, c.pages[group], c.page_start[group], c.pos, c.s.l.page_bytes[group], place.k_bytes,
-            place.v_bytes, c.limits.cache_type, layer.n_kv_heads, layer.k_dim, layer.v_dim, layer.v_in_k, 0};
 }
 
 duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
@@ -127,30 +105,6 @@ duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
     a.n_tok = c.batch->n_tok;
     const int widest = std::max(a.cache.k_dim, a.cache.v_in_k ? 0 : a.cache.v_dim) * a.cache.n_kv_heads;
     return launch(c, c.k.kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, a.cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
-}
-
-duet_status launch_attention(gpu_context& c, const op& o, const float* slopes, error_text& err) {
-    attention_args a{};
-    a.cache = cache_of(c, o.index);
-    a.q = c.heads(o.in);
-    a.out = c.heads(o.out);
-    a.sinks = c.vector_of(o.w);
-    a.slopes = slopes;
-    a.q_factor = o.temperature_scale != 0.0f ? (const float*)c.q_factor : nullptr;
-    a.partial = (float*)c.partial;
-    a.scale = o.scale;
-    a.cap = o.cap;
-    a.window = c.g.groups[(size_t)c.g.caches[(size_t)o.index].group].window;
-    a.n_tok = c.batch->n_tok;
-    for (int i = 0; i < a.n_tok; i++) a.n_chunks = std::max(a.n_chunks, c.batch->pos[i] / kAttnChunk + 1);
-    const int group = o.in.n_heads / a.cache.n_kv_heads, per_head = (a.cache.k_dim + kAttnChunk + a.cache.v_dim + 4) * 4;
-    a.heads_per_block = std::min({group, 8, std::max(1, (32 << 10) / per_head)});
-    gpu_grid grid{(uint32_t)(a.cache.n_kv_heads * (int)blocks_of(group, a.heads_per_block)), (uint32_t)a.n_tok, 1, kGpuThreads,
-                  (uint32_t)(a.heads_per_block * per_head)};
-    if (a.n_tok > kSplitTokens || a.n_chunks == 1) return launch(c, c.k.attention, grid, a, err);
-    grid.z = (uint32_t)a.n_chunks;
-    DUET_TRY(launch(c, c.k.attention_split, grid, a, err));
-    return launch(c, c.k.attention_merge, {(uint32_t)o.in.n_heads, (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
 }
 
 duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
@@ -176,13 +130,18 @@ const char* gpu_op_name(op_kind kind) {
 
 duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.g.ops[i];
+    if (o.kind != op_kind::norm && o.kind != op_kind::matmul && o.kind != op_kind::attention) c.wrote(o.kind == op_kind::rope ? o.in : o.out);
     switch (o.kind) {
         case op_kind::embed: return launch_embed(c, o, err);
-        case op_kind::norm: return launch_norm(c, o, c.fuses_act[i] != 0, err);
-        case op_kind::matmul: return launch_matmul(c, o, c.reuses_act[i] != 0, err);
+        case op_kind::norm: return launch_norm(c, i, err);
+        case op_kind::matmul: return launch_matmul(c, i, err);
         case op_kind::rope: return launch_rope(c, o, err);
         case op_kind::kv_append: return launch_kv_append(c, o, err);
-        case op_kind::attention: return launch_attention(c, o, c.slopes[i], err);
+        case op_kind::attention: {
+            gpu_step one;
+            one.attention = (int32_t)i;
+            return launch_attention(c, one, err);
+        }
         case op_kind::activate:
         case op_kind::add:
         case op_kind::multiply:
@@ -202,28 +161,15 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
 
 bool has_gpu_code(op_kind kind) { return kind < op_kind::conv; }
 
-// Which matmuls find their input quantized, and which norms quantize their result for the matmul after them.
 void prepare_gpu_ops(gpu_context& c) {
-    auto same = [](const view& a, const view& b) { return a.buffer == b.buffer && a.offset == b.offset && a.width() == b.width(); };
-    view quantized;
-    for (size_t i = 0; i < c.g.ops.size(); i++) {
-        const op& o = c.g.ops[i];
-        bool reuse = false, fuse = false;
-        if (o.after_border) quantized = view{};
+    c.steps = plan_gpu_steps(c.g, [&](int32_t type, int32_t second) {
+        void* kernel = nullptr;
+        error_text unused;
+        return is_quantized(type) && is_quantized(second) && find_pair(c, type, second, false, &kernel, unused) == DUET_OK &&
+               find_pair(c, type, second, true, &kernel, unused) == DUET_OK;
+    });
+    for (const op& o : c.g.ops) {
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) c.tempered = &o;
-        if (o.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)o.w].type)) {
-            reuse = same(quantized, o.in);
-            quantized = o.in;
-        }
-        const view& written = o.kind == op_kind::rope ? o.in : o.out;
-        if (written.buffer == quantized.buffer) quantized = view{};
-        if (o.kind == op_kind::norm && i + 1 < c.g.ops.size()) {
-            const op& next = c.g.ops[i + 1];
-            fuse = next.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)next.w].type) && o.out.n_heads == 1 && same(o.out, next.in);
-            if (fuse) quantized = o.out;
-        }
-        c.reuses_act.push_back(reuse);
-        c.fuses_act.push_back(fuse);
         const std::string name = gpu_op_name(o.kind);
         auto it = std::find_if(c.rows.begin(), c.rows.end(), [&](const profile_entry& e) { return e.op == name; });
         c.row_of_op.push_back((int)(it - c.rows.begin()));
@@ -256,7 +202,6 @@ duet_status find_kernels(gpu_context& c, error_text& err) {
     DUET_TRY(find("kernel_kv_append", &c.k.kv_append));
     DUET_TRY(find("kernel_attention", &c.k.attention));
     DUET_TRY(find("kernel_attention_split", &c.k.attention_split));
-    DUET_TRY(find("kernel_attention_merge", &c.k.attention_merge));
     DUET_TRY(find("kernel_expert_route", &c.k.expert_route));
     DUET_TRY(find("kernel_expert_lists", &c.k.expert_lists));
     DUET_TRY(find("kernel_expert_gather", &c.k.expert_gather));
@@ -295,7 +240,8 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     c.angles = c.act + c.s.act_bytes;
     c.ints = c.angles + c.s.angle_bytes;
     c.partial = c.ints + c.s.int_count * 4;
-    c.experts = c.partial + c.s.partial_bytes + c.s.slope_count * 4;
+    c.counters = (uint32_t*)(c.partial + c.s.partial_bytes) + c.s.slope_count;
+    c.experts = (uint8_t*)(c.counters + c.s.counter_count);
     DUET_TRY(alloc(need.cache_bytes, &c.cache));
     DUET_TRY(alloc(need.state_bytes, &c.states));
     DUET_TRY(c.driver->alloc_host(c.device, c.s.angle_bytes + c.s.int_count * 4, (void**)&c.staging, err));
@@ -374,6 +320,8 @@ duet_status send_batch(gpu_context& c, error_text& err) {
             float* at = angles + c.s.l.rope_offset[t] + (size_t)i * n * 2;
             for (size_t j = 0; j < n; j++) exact_rope_angle(b.pos[i], freq[j], table.magnitude, at + j, at + n + j);
         }
+        const size_t first = c.s.l.rope_offset[t] * 4;
+        DUET_TRY(c.driver->upload(c.device, c.angles + first, c.staging + first, (size_t)b.n_tok * n * 8, err));
     }
     int32_t* first = (int32_t*)(c.staging + c.s.angle_bytes);
     int32_t* at = first;
@@ -389,25 +337,90 @@ duet_status send_batch(gpu_context& c, error_text& err) {
     c.q_factor = (int32_t*)c.ints + (at - first);
     for (int i = 0; c.tempered && i < b.n_tok; i++)
         *at++ = (int32_t)bits_of(exact_temperature(b.pos[i], c.tempered->temperature_scale, c.tempered->temperature_length));
-    c.page_start.clear();
-    c.pages.clear();
     std::vector<int32_t> last((size_t)c.limits.n_seqs, -1), start((size_t)c.limits.n_seqs, 0);
-    for (int i = 0; i < b.n_tok; i++) last[(size_t)b.seq[i]] = std::max(last[(size_t)b.seq[i]], b.pos[i] / kAttnChunk);
+    c.n_chunks = 1;
+    for (int i = 0; i < b.n_tok; i++) {
+        const int32_t chunk = b.pos[i] / kAttnChunk;
+        last[(size_t)b.seq[i]] = std::max(last[(size_t)b.seq[i]], chunk);
+        while (c.n_chunks <= chunk) c.n_chunks = std::min(c.n_chunks * 2, c.s.max_chunks);   // blocks without a chunk end at once
+    }
+    // What has a size that changes comes last: everything before it is where a recording expects it.
+    int32_t* starts = at;
+    c.page_start.clear();
+    for (size_t g = 0; g < c.g.groups.size(); g++, at += b.n_tok) c.page_start.push_back((int32_t*)c.ints + (at - first));
     for (size_t g = 0; g < c.g.groups.size(); g++) {
-        int32_t* starts = at;
-        c.page_start.push_back((int32_t*)c.ints + (at - first));
-        at += b.n_tok;
-        int32_t* pages = at;
-        c.pages.push_back((int32_t*)c.ints + (at - first));
         for (size_t q = 0; q < last.size(); q++) {
             if (last[q] < 0) continue;
-            start[q] = (int32_t)(at - pages);
+            start[q] = (int32_t)(at - first);
             put((*b.pages)[g][q], last[q] + 1);
         }
-        for (int i = 0; i < b.n_tok; i++) starts[i] = start[(size_t)b.seq[i]];
+        for (int i = 0; i < b.n_tok; i++) *starts++ = start[(size_t)b.seq[i]];
     }
-    DUET_TRY(c.driver->upload(c.device, c.angles, c.staging, c.s.angle_bytes, err));
     return c.driver->upload(c.device, c.ints, first, (uint64_t)(at - first) * 4, err);
+}
+
+duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
+    const bool is_small = c.batch->n_tok <= kSmallBatch;
+    if (s.kind == gpu_step_kind::matvec && is_small) return launch_matvec(c, s, err);
+    if (s.kind == gpu_step_kind::attention && c.one_each) return launch_attention(c, s, err);
+    for (int32_t i = 0; i < s.n_ops; i++) DUET_TRY(launch_op(c, (size_t)(s.first + i), err));
+    return DUET_OK;
+}
+
+// Runs f for the steps of the batch's part of the ops.
+template <class F>
+duet_status launch_steps(gpu_context& c, F f) {
+    for (const gpu_step& s : c.steps)
+        if (s.first >= c.batch->first_op && (c.batch->last_op < 0 || s.first < c.batch->last_op)) DUET_TRY(f(s));
+    return DUET_OK;
+}
+
+// Adds a step's time to its first op's row of the profile.
+duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_clock::time_point start, error_text& err) {
+    DUET_TRY(c.driver->sync(c.device, err));
+    profile_entry& e = c.rows[(size_t)c.row_of_op[(size_t)(s.attention >= 0 ? s.attention : s.first)]];
+    e.n_calls++;
+    e.time_ns += (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+    for (int32_t i = s.first; i < s.first + s.n_ops; i++)
+        if (c.g.ops[(size_t)i].kind == op_kind::matmul) e.weight_bytes += c.g.weights[(size_t)c.g.ops[(size_t)i].w].n_bytes;
+    return DUET_OK;
+}
+
+// Plays what was recorded for an earlier batch of this shape, or records it.
+duet_status run_recorded(gpu_context& c, error_text& err) {
+    const batch_shape shape{c.batch->first_op, c.batch->last_op, c.batch->n_tok, c.batch->n_wanted, c.n_chunks};
+    auto launch_all = [&](error_text& e) { return launch_steps(c, [&](const gpu_step& s) { return launch_step(c, s, e); }); };
+    for (gpu_recording& r : c.recordings)
+        if (r.shape == shape) {
+            r.last_use = ++c.n_plays;
+            return c.driver->play(c.device, r.recording, err);
+        }
+    // a shape that comes once, like the end of a prompt, is not worth it
+    if (c.batch->first_op == 0) {
+        c.is_again = c.last_shape == shape;
+        c.last_shape = shape;
+    }
+    if (!c.is_again) return launch_all(err);
+    const duet_status begun = c.driver->record_begin(c.device, err);
+    if (begun == DUET_ERR_UNSUPPORTED) {
+        c.can_record = false;
+        return launch_all(err);
+    }
+    DUET_TRY(begun);
+    gpu_recording r{shape, nullptr, ++c.n_plays};
+    const duet_status launched = launch_all(err);
+    error_text unused;
+    const duet_status ended = c.driver->record_end(c.device, &r.recording, launched == DUET_OK ? err : unused);
+    if (launched != DUET_OK && ended == DUET_OK) c.driver->free_recording(c.device, r.recording);
+    DUET_TRY(launched);
+    DUET_TRY(ended);
+    if (c.recordings.size() == kMostRecordings) {
+        auto oldest = std::min_element(c.recordings.begin(), c.recordings.end(), [](auto& x, auto& y) { return x.last_use < y.last_use; });
+        c.driver->free_recording(c.device, oldest->recording);
+        c.recordings.erase(oldest);
+    }
+    c.recordings.push_back(r);
+    return c.driver->play(c.device, r.recording, err);
 }
 
 duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
@@ -415,16 +428,18 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     const size_t n_ops = c.g.ops.size(), last = c.batch->last_op < 0 ? n_ops : (size_t)c.batch->last_op;
     if (c.batch->first_op == 0) DUET_TRY(send_batch(c, err));
     c.lists[0] = c.lists[1] = {};
-    for (size_t i = (size_t)c.batch->first_op; i < last; i++) {
-        if (cancelled()) break;
-        const auto start = std::chrono::steady_clock::now();
-        DUET_TRY(launch_op(c, i, err));
-        if (!c.profiling) continue;
-        DUET_TRY(c.driver->sync(c.device, err));
-        profile_entry& e = c.rows[(size_t)c.row_of_op[i]];
-        e.n_calls++;
-        e.time_ns += (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
-        if (c.g.ops[i].kind == op_kind::matmul) e.weight_bytes += c.g.weights[(size_t)c.g.ops[i].w].n_bytes;
+    c.quantized = view{};
+    c.act_now = 0;
+    c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
+    if (!c.profiling && c.can_record && c.one_each && !cancelled()) {
+        DUET_TRY(run_recorded(c, err));
+    } else {
+        DUET_TRY(launch_steps(c, [&](const gpu_step& s) -> duet_status {
+            if (cancelled()) return DUET_OK;
+            const auto start = std::chrono::steady_clock::now();
+            DUET_TRY(launch_step(c, s, err));
+            return c.profiling ? count_step(c, s, start, err) : DUET_OK;
+        }));
     }
     for (size_t i = 0; last == n_ops && i < c.host_rows.size() && !cancelled(); i++)
         if (c.host_rows[i] && c.batch->n_wanted)

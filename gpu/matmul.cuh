@@ -59,7 +59,7 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 // source: own
 template <class B>
 DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
-    const int first = first_token(a, kMatmulToks);
+    const int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
     if (first >= a.n_tok) return;
     auto w = shared_array<uint32_t>(0, kMatmulX);
     auto x = shared_array<uint32_t>((size_t)kMatmulX * 4, kMatmulScaleW - kMatmulX);
@@ -119,7 +119,7 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
     for (int tile = 0; tile < n_tiles; tile++)
         for (int e = 0; e < tile_elems(); e++) {
             const int row = block_x() * kMatmulRows + row0 + tile_row(e), tok = first + tok0 + tile * 16 + tile_token(e);
-            if (row < a.n_out && tok < a.n_tok) store_result(a, row, tok, total[tile * tile_elems() + e]);
+            if (row < a.n_out && tok < a.n_tok) store_result(a.experts, a, row, tok, total[tile * tile_elems() + e]);
         }
 }
 

@@ -21,30 +21,36 @@ DUET_DEVICE float combine(const ready_scale& w, const int (&dot)[2], float da, f
     return acc;
 }
 
-// The first token of this block; of several matrices, also which. Not below a.n_tok: nothing to do.
-DUET_DEVICE int first_token(matmul_gpu_args& a, int per_block) {
-    if (!a.experts.tiles) return block_y() * per_block;
-    const expert_tile t = a.experts.tiles[block_y()];
-    a.w += (size_t)t.matrix * a.experts.matrix_bytes;
-    if (a.bias) a.bias += (size_t)t.matrix * (size_t)a.n_out;
-    a.n_tok = t.end;
+// The first token of this block; of several matrices, also which. Not below n_tok: nothing to do. Part: matmul_gpu_args or matvec_part.
+template <class Part>
+DUET_DEVICE int first_token(const expert_args& e, int per_block, Part& p, int& n_tok) {
+    if (!e.tiles) return block_y() * per_block;
+    const expert_tile t = e.tiles[block_y()];
+    p.w += (size_t)t.matrix * e.matrix_bytes;
+    if (p.bias) p.bias += (size_t)t.matrix * (size_t)p.n_out;
+    n_tok = t.end;
     return t.first;
 }
 
-// Writes one result: bias, scale, residual in the order of the op list.
-DUET_DEVICE void store_result(const matmul_gpu_args& a, int row, int tok, float total) {
-    float v = a.bias ? total + a.bias[row] : total;
-    if (a.scale != 1.0f) v = v * a.scale;
-    const int pair = a.experts.order ? a.experts.order[tok] : tok;
-    float* y = a.y + row;
-    if (a.experts.tiles) y += (size_t)(pair / a.experts.n_used) * a.y_stride + (size_t)(pair % a.experts.n_used) * a.experts.y_head_stride;
-    else y += (size_t)tok * a.y_stride;
-    *y = a.residual ? *y + v : v;
+// One result: bias, scale, residual in the order of the op list.
+template <class Part>
+DUET_DEVICE float finish_result(const Part& p, int row, float total) {
+    const float v = p.bias ? total + p.bias[row] : total;
+    return p.scale != 1.0f ? v * p.scale : v;
+}
+template <class Part>
+DUET_DEVICE void store_result(const expert_args& e, const Part& p, int row, int tok, float total) {
+    const float v = finish_result(p, row, total);
+    const int pair = e.order ? e.order[tok] : tok;
+    float* y = p.y + row;
+    if (e.tiles) y += (size_t)(pair / e.n_used) * p.y_stride + (size_t)(pair % e.n_used) * e.y_head_stride;
+    else y += (size_t)tok * p.y_stride;
+    *y = p.residual ? *y + v : v;
 }
 
 // The sums of one group of one row with NB tokens.
-template <class B, int NB>
-DUET_DEVICE void group_quant(const matmul_gpu_args& a, const uint8_t* unit, int row, int group, int tok0, float (&acc)[NB]) {
+template <class B, int NB, class Args>
+DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int group, int tok0, float (&acc)[NB]) {
     using C = gpu_codes<B>;
     block_words<B> blocks[kBlocksPerGroup];
     uint32_t s[gpu_scales<B>::kWords];
@@ -82,8 +88,8 @@ DUET_DEVICE void group_quant(const matmul_gpu_args& a, const uint8_t* unit, int 
 }
 
 // The same for float weights: fma in element order.
-template <class F, int NB>
-DUET_DEVICE void group_float(const matmul_gpu_args& a, const uint8_t* unit, int row, int group, int tok0, float (&acc)[NB]) {
+template <class F, int NB, class Args>
+DUET_DEVICE void group_float(const Args& a, const uint8_t* unit, int row, int group, int tok0, float (&acc)[NB]) {
     using U = gpu_float_unit<F>;
     for (int i = 0; i < NB; i++) acc[i] = 0.0f;
     const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
@@ -105,27 +111,23 @@ DUET_DEVICE void group_float(const matmul_gpu_args& a, const uint8_t* unit, int 
     for (int k = n_whole * U::kPerPiece; k < n; k++) add(last[k - n_whole * U::kPerPiece], k);
 }
 
-// y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot, exact_dot_float
-// W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok, n_out) f32
-// grid (ceil(n_out / 32), ceil(n_tok / NB)), block 32 * slots, shared NB * round_groups * 128 bytes
-// needs slots >= NB; moves gpu_weight_bytes(W) per NB tokens; any warp width
+// The totals of 32 rows: segment i < NB gets those of token tok0 + i, a row a lane.
 // A segment takes groups slot, slot + slots, ...; partials go to shared memory as [token][group][row], and one lane per row and token adds
-// them in order. Several matrices: grid (.., tiles), NB rows of one at most. source: own
-template <class W, int NB, bool IsFloat>
-DUET_DEVICE void matvec(matmul_gpu_args a) {
+// them in order. Every thread of the block has to come.
+template <class W, int NB, class Shared>
+DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile), n_slots = block_size() / kRowTile;
-    const int n_groups = load_group_count(a.n_in), tok0 = first_token(a, NB);
-    if (tok0 >= a.n_tok) return;
-    constexpr size_t kUnit = [] { if constexpr (IsFloat) return gpu_float_unit<W>::kBytes; else return gpu_unit<W>::kBytes; }();
-    const uint8_t* units = a.w + (size_t)block_x() * (size_t)n_groups * kUnit;
-    auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
+    const int n_groups = load_group_count(a.n_in);
+    constexpr bool kIsBlock = requires { W::kHasMin; };
+    constexpr size_t kUnit = [] { if constexpr (kIsBlock) return gpu_unit<W>::kBytes; else return gpu_float_unit<W>::kBytes; }();
+    const uint8_t* units = w + (size_t)tile * (size_t)n_groups * kUnit;
     float total = 0.0f;
     for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
         const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
         for (int g = slot; g < n_here; g += n_slots) {
             float acc[NB];
-            if constexpr (IsFloat) group_float<W, NB>(a, units + (size_t)(g0 + g) * kUnit, row, g0 + g, tok0, acc);
-            else group_quant<W, NB>(a, units + (size_t)(g0 + g) * kUnit, row, g0 + g, tok0, acc);
+            if constexpr (kIsBlock) group_quant<W, NB>(a, units + (size_t)(g0 + g) * kUnit, row, g0 + g, tok0, acc);
+            else group_float<W, NB>(a, units + (size_t)(g0 + g) * kUnit, row, g0 + g, tok0, acc);
             for (int i = 0; i < NB; i++) part[(i * a.round_groups + g) * kRowTile + row] = acc[i];
         }
         sync_block();
@@ -133,14 +135,48 @@ DUET_DEVICE void matvec(matmul_gpu_args a) {
             for (int g = 0; g < n_here; g++) total = total + part[(slot * a.round_groups + g) * kRowTile + row];
         if (g0 + a.round_groups < n_groups) sync_block();
     }
-    const int r = block_x() * kRowTile + row;
-    if (slot < NB && r < a.n_out && tok0 + slot < a.n_tok) store_result(a, r, tok0 + slot, total);
+    return total;
 }
 
-template <class B, int NB>
-DUET_DEVICE void matvec_quant(const matmul_gpu_args& a) { matvec<B, NB, false>(a); }
-template <class F, int NB>
-DUET_DEVICE void matvec_float(const matmul_gpu_args& a) { matvec<F, NB, true>(a); }
+// y[i][r] = dot(W[r], x[i]) for up to three matrices: results of quant/exact.h exact_dot, exact_dot_float; or act(gate) * up of two
+// W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok, n_out) f32
+// grid (sum of ceil(n_out / 32), or of one part when gated; ceil(n_tok / NB)), block 32 * slots (256 with a tail)
+// shared max(NB * round_groups * 128, 1028 with a tail) bytes; needs slots >= NB; moves gpu_weight_bytes(W) per NB tokens; any warp width
+// Several matrices: grid (.., tiles), NB rows of one at most, one part. W2: the format of parts that are is_second. The block that is last does the tail: a norm needs whole rows. source: own
+template <class W, class W2, int NB>
+DUET_DEVICE void matvec(matvec_args a) {
+    auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
+    matvec_part p = a.part[0];
+    const int slot = uniform_in_segment(thread_id() / kRowTile), tok0 = first_token(a.experts, NB, p, a.n_tok), tok = tok0 + slot;
+    if (tok0 >= a.n_tok) return;
+    if (!a.gated && a.n_parts > 1 && block_x() >= a.part[1].first_block) p = a.part[1];
+    if (!a.gated && a.n_parts > 2 && block_x() >= a.part[2].first_block) p = a.part[2];
+    const int tile = block_x() - p.first_block, r = tile * kRowTile + thread_id() % kRowTile;
+    float total;
+    if constexpr (__is_same(W, W2)) total = tile_totals<W, NB>(a, p.w, tile, tok0, part);
+    else total = p.is_second ? tile_totals<W2, NB>(a, p.w, tile, tok0, part) : tile_totals<W, NB>(a, p.w, tile, tok0, part);
+    float up = 0.0f;
+    if (a.gated && a.n_parts > 1) {
+        sync_block();
+        up = tile_totals<W, NB>(a, a.part[1].w, tile, tok0, part);
+    }
+    if (slot < NB && tok < a.n_tok) {
+        if (!a.gated) {
+            if (r < p.n_out) store_result(a.experts, p, r, tok, total);
+        } else {
+            float v = 0.0f;
+            if (r < p.n_out) {
+                if (a.n_parts > 1) up = finish_result(a.part[1], r, up);
+                v = exact_activate((activation)a.activation, finish_result(p, r, total), a.n_parts > 1 ? &up : nullptr);
+                p.y[(size_t)tok * p.y_stride + r] = v;
+            }
+            if (a.result.q) segment_quantize(v, a.result, tok, r);   // n_out % 32 == 0: launch.cpp
+        }
+    }
+    if (!a.tail.in.at) return;
+    if (!is_last_block(a.counter + block_y(), a.n_blocks, shared_array<int>(kSumLanes * 4, 1))) return;
+    for (int t = tok0; t < tok0 + NB && t < a.n_tok; t++) norm_row(a.tail, 0, t, shared_array<float>(0, kSumLanes));
+}
 
 // out[i] = row id[i] of W, times scale
 // W as above; out (n_tok, stride) f32;  grid (ceil(n_in / 256), n_tok), block 256, shared 0; moves a row of W per token

@@ -51,6 +51,8 @@ DUET_DEVICE int block_y() { return (int)blockIdx.y; }
 DUET_DEVICE int block_z() { return (int)blockIdx.z; }
 DUET_DEVICE constexpr int warp_width() { return 32; }
 DUET_DEVICE void sync_block() { __syncthreads(); }
+DUET_DEVICE void fence_device() { __threadfence(); }
+DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
 DUET_DEVICE int uniform_in_segment(int v) { return __shfl_sync(0xffffffffu, v, 0); }
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) { return __dp4a((int)a, (int)b, c); }
@@ -97,6 +99,8 @@ DUET_DEVICE void sync_block() {
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+DUET_DEVICE void fence_device() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
+DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return __hip_atomic_fetch_add(at, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
     const int lane = (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
     return (uint32_t)__builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, (int)v);
@@ -142,6 +146,8 @@ inline int block_y() { return emu_self->by; }
 inline int block_z() { return emu_self->bz; }
 inline int warp_width() { return emu_self->width; }
 inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
+inline void fence_device() {}
+inline uint32_t atomic_add(uint32_t* at, uint32_t v) { return (*at += v) - v; }   // blocks run one after another
 inline int uniform_in_segment(int v) { return v; }
 inline uint32_t shuffle_xor(uint32_t v, int mask, int line = __builtin_LINE()) { return emu_exchange(v, mask, line); }
 inline int dot4(uint32_t a, uint32_t b, int c) {
@@ -225,6 +231,22 @@ DUET_DEVICE float segment_max(float v) {
         v = other > v ? other : v;
     }
     return v;
+}
+
+// True in all threads of the one block, of n that share the counter, that gets here last: it sees what the others wrote before they came.
+// The counter is 0 before and after. flag: one word of shared memory that nobody else uses now.
+template <class Shared>
+DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
+    fence_device();
+    sync_block();
+    if (thread_id() == 0) {
+        const bool is_last = atomic_add(counter, 1u) + 1 == (uint32_t)n;
+        if (is_last) *counter = 0;
+        flag[0] = is_last;
+    }
+    sync_block();
+    fence_device();
+    return flag[0] != 0;
 }
 
 // int8 values of four 4-bit codes (one a byte) by a table of 16 bytes in t.

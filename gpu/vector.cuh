@@ -37,9 +37,9 @@ DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i
 // out = norm(in) per row and head (exact_rms_norm, exact_layer_norm, exact_l2_norm), and its int8 blocks when act.q is given
 // in, out (n_rows, n_heads, head_dim) f32; w, b head_dim;  grid (n_heads, n_rows), block 256, shared 1024 bytes
 // moves 2 to 3 * 4 bytes per element;  out may be in;  source: own
-DUET_DEVICE void norm(const norm_args& a) {
-    auto sum = shared_array<float>(0, kSumLanes);
-    const int h = block_x(), row = block_y(), n = a.in.head_dim, j = thread_id();
+template <class Shared>
+DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
+    const int n = a.in.head_dim, j = thread_id();
     const float* x = a.in.at + (size_t)row * a.in.stride + (size_t)h * a.in.head_stride;
     float* y = a.out.at + (size_t)row * a.out.stride + (size_t)h * a.out.head_stride;
     const float* w = a.w ? a.w + (size_t)h * a.w_stride : nullptr;
@@ -68,6 +68,8 @@ DUET_DEVICE void norm(const norm_args& a) {
         if (a.act.q) segment_quantize(v, a.act, row, i);   // n % 32 == 0: whole segments are here
     }
 }
+
+DUET_DEVICE void norm(const norm_args& a) { norm_row(a, block_x(), block_y(), shared_array<float>(0, kSumLanes)); }
 
 // Rows as int8 blocks of 32 (exact_quantize_block).  x (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0
 // needs n % 32 == 0; moves 5.5 bytes per element;  source: own

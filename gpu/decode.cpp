@@ -1,0 +1,209 @@
+// gpu/decode.cpp: launches of small batches: steps of gpu/steps.h, and attention of any batch. Must not know: families, which vendor.
+// Main path: gpu/launch.cpp -> [gpu/decode.cpp] -> gpu/driver.h, gpu/kernels.def
+#include "context.h"
+#include "matmul_shape.h"
+#include "weights.h"
+
+#include <algorithm>
+
+namespace duet {
+
+cache_args cache_of(const gpu_context& c, int32_t index) {
+    const cache_layer& layer = c.g.caches[(size_t)index];
+    const layer_place& place = c.s.l.places[(size_t)index];
+    const size_t group = (size_t)layer.group;
+    return {c.group_pages[group] + place.offset, (const int32_t*)c.ints, c.page_start[group], c.pos, c.s.l.page_bytes[group], place.k_bytes,
+            place.v_bytes, c.limits.cache_type, layer.n_kv_heads, layer.k_dim, layer.v_dim, layer.v_in_k, 0};
+}
+
+norm_args norm_of(const gpu_context& c, const op& o) {
+    norm_args a{};
+    a.in = c.heads(o.in);
+    a.out = c.heads(o.out);
+    a.w = c.vector_of(o.w);
+    a.b = c.vector_of(o.b);
+    a.w_stride = o.w_stride;
+    a.kind = (int32_t)o.norm;
+    a.eps = o.eps;
+    a.n_rows = c.n_rows(o.in);
+    return a;
+}
+
+duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
+    const weight& w = c.g.weights[(size_t)o.w];
+    if (!is_quantized(w.type) || same_columns(c.quantized, o.in)) return DUET_OK;
+    const quantize_args q{c.at(o.in), c.acts(), (int)w.n_in, c.stride(o.in.buffer), c.n_rows(o.in), 0};
+    c.quantized = o.in;
+    return launch(c, c.k.quantize, {blocks_of(q.n, kGpuThreads), (uint32_t)q.n_rows, 1, kGpuThreads, 0}, q, err);
+}
+
+namespace {
+
+// Whether op i is a matmul that wants `result` as int8.
+bool wants_quantized(const gpu_context& c, int32_t i, const view& result) {
+    if ((size_t)i >= c.g.ops.size()) return false;
+    const op& o = c.g.ops[(size_t)i];
+    return o.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)o.w].type) && same_columns(o.in, result);
+}
+
+head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
+    head_prepare p{};
+    if (norm >= 0) {
+        const op& o = c.g.ops[(size_t)norm];
+        p.has_norm = 1;
+        p.w = c.vector_of(o.w);
+        p.w_stride = o.w_stride;
+        p.eps = o.eps;
+    }
+    if (rope >= 0) {
+        const op& o = c.g.ops[(size_t)rope];
+        p.angles = (const float*)c.angles + c.s.l.rope_offset[(size_t)o.index];
+        p.n_freq = (int32_t)c.g.ropes[(size_t)o.index].freq.size();
+        p.half = o.rope_dim / 2;
+        p.neox = o.neox;
+    }
+    return p;
+}
+
+// A matrix-vector kernel for tiles of at most per_tile tokens.
+duet_status launch_rows(gpu_context& c, void* kernel, matvec_args& a, int per_tile, uint32_t n_tiles, error_text& err) {
+    a.round_groups = std::min((a.n_in + kGroup - 1) / kGroup, per_tile == 1 ? 128 : 32);
+    const int shared = std::max(per_tile * a.round_groups * kRowTile * 4, a.tail.in.at ? kSumLanes * 4 + 4 : 0);
+    return launch(c, kernel, {(uint32_t)a.n_blocks, n_tiles, 1, kGpuThreads, (uint32_t)shared}, a, err);
+}
+
+}  // namespace
+
+duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
+    const op& o = c.g.ops[(size_t)s.first];
+    const weight& w = c.g.weights[(size_t)o.w];
+    const int n_tok = c.n_rows(o.in);
+    if (n_tok == 0) return DUET_OK;
+    DUET_TRY(quantize_input(c, o, err));
+    matvec_args a{};
+    a.act = c.acts();
+    a.x = c.at(o.in);
+    a.counter = c.counters;
+    a.n_in = (int)w.n_in;
+    a.n_tok = n_tok;
+    a.x_stride = c.stride(o.in.buffer);
+    a.gated = s.activate >= 0;
+    a.n_parts = s.halves ? 2 : s.n_matmuls;
+    for (int i = 0; i < a.n_parts; i++) {
+        const op& m = c.g.ops[(size_t)(s.first + (s.halves ? 0 : i))];
+        const weight& mw = c.g.weights[(size_t)m.w];
+        matvec_part& p = a.part[i];
+        p = {c.matrix_of(m.w), c.vector_of(m.b), c.at(m.out), (int)mw.n_out, c.stride(m.out.buffer), m.residual, m.scale, a.n_blocks, mw.type != w.type};
+        if (s.halves) {
+            p.n_out /= 2;
+            if (i == 1) p.w += gpu_weight_bytes(mw.type, mw.n_in, p.n_out);
+            if (i == 1 && p.bias) p.bias += p.n_out;
+        }
+        if (i == 0 || !a.gated) a.n_blocks += (int)blocks_of(p.n_out, kRowTile);
+    }
+    view result = s.activate >= 0 ? c.g.ops[(size_t)s.activate].out : o.out;
+    for (int i = 0; i < s.n_matmuls; i++) c.wrote(c.g.ops[(size_t)(s.first + i)].out);
+    c.wrote(result);
+    bool quantizes = false;
+    if (a.gated) {
+        a.activation = (int32_t)c.g.ops[(size_t)s.activate].act;
+        a.part[0].y = c.at(result);
+        a.part[0].y_stride = c.stride(result.buffer);
+        quantizes = a.part[0].n_out % kBlock == 0 && wants_quantized(c, s.first + s.n_ops, result);
+        if (quantizes) a.result = c.other_acts();
+    }
+    if (s.norm >= 0) {
+        const op& norm = c.g.ops[(size_t)s.norm];
+        result = norm.out;
+        c.wrote(result);
+        quantizes = wants_quantized(c, s.first + s.n_ops, result);
+        a.tail = norm_of(c, norm);
+        if (quantizes) a.tail.act = c.other_acts();
+    }
+    if (quantizes) {
+        c.act_now ^= 1;
+        c.quantized = result;
+    }
+    void* kernel = n_tok == 1 ? c.k.matvec[w.type] : c.k.matvec8[w.type];
+    if (s.second_type >= 0) DUET_TRY(find_pair(c, w.type, s.second_type, n_tok > 1, &kernel, err));
+    return launch_rows(c, kernel, a, n_tok == 1 ? 1 : 8, blocks_of(n_tok, n_tok == 1 ? 1 : 8), err);
+}
+
+duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, uint32_t n_tiles, error_text& err) {
+    if (per_tile == kMatmulToks)
+        return launch(c, c.k.matmul[type], {blocks_of(m.n_out, kMatmulRows), n_tiles, 1, kMatmulThreads, kMatmulWords * 4}, m, err);
+    matvec_args a{};
+    a.act = m.act;
+    a.x = m.x;
+    a.part[0] = {m.w, m.bias, m.y, m.n_out, m.y_stride, m.residual, m.scale, 0, 0};
+    a.n_parts = 1;
+    a.n_blocks = (int)blocks_of(m.n_out, kRowTile);
+    a.n_in = m.n_in;
+    a.n_tok = m.n_tok;
+    a.x_stride = m.x_stride;
+    a.experts = m.experts;
+    return launch_rows(c, per_tile == 1 ? c.k.matvec[type] : c.k.matvec8[type], a, per_tile, n_tiles, err);
+}
+
+duet_status find_pair(const gpu_context& c, int32_t type, int32_t second, bool is_8, void** kernel, error_text& err) {
+    auto id = [](int32_t t) {
+        switch (t) {
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id: return #id;
+#include "../quant/types.def"
+            default: return "";
+        }
+    };
+    char name[64];
+    snprintf(name, sizeof name, "kernel_matvec%s_%s_%s", is_8 ? "8" : "", id(type), id(second));
+    return c.driver->kernel(c.device, name, kernel, err);
+}
+
+duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err) {
+    const op& o = c.g.ops[(size_t)s.attention];
+    attention_args a{};
+    a.cache = cache_of(c, o.index);
+    a.q = c.heads(o.in);
+    a.out = c.heads(o.out);
+    a.sinks = c.vector_of(o.w);
+    a.slopes = c.slopes[(size_t)s.attention];
+    a.q_factor = o.temperature_scale != 0.0f ? (const float*)c.q_factor : nullptr;
+    a.counter = c.counters;
+    a.partial = (float*)c.partial;
+    a.scale = o.scale;
+    a.cap = o.cap;
+    a.window = c.g.groups[(size_t)c.g.caches[(size_t)o.index].group].window;
+    a.n_tok = c.batch->n_tok;
+    a.n_chunks = c.n_chunks;
+    if (s.append >= 0) {
+        const op& append = c.g.ops[(size_t)s.append];
+        a.k = c.heads(append.in);
+        a.v = c.heads(append.in2);
+        a.q_prepare = prepare_of(c, s.q_norm, s.q_rope);
+        a.k_prepare = prepare_of(c, s.k_norm, s.k_rope);
+        c.wrote(append.in);
+    }
+    c.wrote(o.in);
+    c.wrote(o.out);
+    if (a.n_tok <= kSmallBatch && a.cache.v_dim % kBlock == 0 && wants_quantized(c, s.attention + 1, o.out)) {
+        a.result = c.other_acts();
+        c.act_now ^= 1;
+        c.quantized = o.out;
+    }
+    const int group = o.in.n_heads / a.cache.n_kv_heads, per_row = (a.cache.k_dim + kAttnChunk + a.cache.v_dim + 4) * 4;
+    const int most = std::clamp((40 << 10) / per_row, 1, 16);   // rows that a block's shared memory holds
+    const bool split = a.n_tok <= kSplitTokens && a.n_chunks > 1;
+    a.heads_per_block = std::min({group, 8, most});
+    a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
+    const gpu_grid grid{(uint32_t)a.cache.n_kv_heads * blocks_of(group, a.heads_per_block), blocks_of(a.n_tok, a.toks_per_block),
+                        split ? (uint32_t)a.n_chunks : 1, kGpuThreads, (uint32_t)(a.heads_per_block * a.toks_per_block * per_row)};
+    return launch(c, split ? c.k.attention_split : c.k.attention, grid, a, err);
+}
+
+bool is_one_each(const exec_batch& b) {
+    for (int i = 0; i < b.n_tok; i++)
+        for (int k = 0; k < i; k++)
+            if (b.seq[i] == b.seq[k]) return false;
+    return true;
+}
+
+}  // namespace duet

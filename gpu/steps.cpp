@@ -1,0 +1,148 @@
+// gpu/steps.cpp: finds the steps of gpu/steps.h in a list of ops. Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
+#include "steps.h"
+
+namespace duet {
+namespace {
+
+bool overlaps(const view& a, const view& b) {
+    auto end = [](const view& v) { return v.offset + (v.n_heads - 1) * v.stride + v.head_dim; };
+    return a.buffer >= 0 && a.buffer == b.buffer && a.offset < end(b) && b.offset < end(a);
+}
+
+bool is_plain(const view& v) { return v.buffer >= 0 && v.contiguous(); }
+
+// Whether what ops before `from` left in v is read by a later op before another has written all of it.
+bool is_read_later(const model_graph& g, const view& v, size_t from) {
+    for (size_t i = from; i < g.ops.size(); i++) {
+        const op& o = g.ops[i];
+        if (o.after_border) return true;   // nobody knows what others read
+        const bool adds = o.residual && overlaps(o.out, v);
+        if (overlaps(o.in, v) || overlaps(o.in2, v) || overlaps(o.in3, v) || adds) return true;
+        if (o.out.buffer == v.buffer && is_plain(o.out) && o.out.offset <= v.offset && o.out.offset + o.out.width() >= v.offset + v.width()) return false;
+    }
+    return v.buffer == g.logits_buffer || v.buffer == g.embedding_buffer;
+}
+
+struct planner {
+    const model_graph& g;
+    const std::function<bool(int32_t, int32_t)>& pairs;
+
+    const op* at(size_t i) const { return i < g.ops.size() ? &g.ops[i] : nullptr; }
+    bool is(size_t i, op_kind kind) const { return at(i) && at(i)->kind == kind; }
+    int32_t type(const op& o) const { return g.weights[(size_t)o.w].type; }
+
+    // The rms norm of a step's finished rows, if the next op is one.
+    void add_norm(gpu_step& s, const view& rows) const {
+        const size_t i = (size_t)(s.first + s.n_ops);
+        if (!is(i, op_kind::norm) || g.ops[i].in.n_heads != 1 || !same_columns(g.ops[i].in, rows)) return;
+        s.norm = (int32_t)i;
+        s.n_ops++;
+    }
+
+    gpu_step matvec(size_t i) const {
+        const op& o = g.ops[i];
+        gpu_step s;
+        s.kind = gpu_step_kind::matvec;
+        s.first = (int32_t)i;
+        if (o.residual) {
+            add_norm(s, o.out);
+            return s;
+        }
+        auto joins = [&](size_t k) {
+            const op& m = g.ops[k];
+            if (m.kind != op_kind::matmul || m.residual || !same_columns(m.in, o.in) || overlaps(m.out, o.in)) return false;
+            for (size_t j = i; j < k; j++)
+                if (overlaps(m.out, g.ops[j].out)) return false;
+            const int32_t other = s.second_type >= 0 ? s.second_type : type(m);
+            if (type(m) != type(o) && (type(m) != other || !pairs(type(o), type(m)))) return false;
+            if (type(m) != type(o)) s.second_type = type(m);
+            return true;
+        };
+        while (s.n_matmuls < 3 && at(i + (size_t)s.n_matmuls) && joins(i + (size_t)s.n_matmuls)) s.n_matmuls++;
+        s.n_ops = s.n_matmuls;
+        if (s.n_matmuls == 1) add_norm(s, o.out);
+        if (s.norm < 0) add_gate(s, i);
+        return s;
+    }
+
+    // act(gate) * up: gate and up are two matmuls or the halves of one; or act(up) alone.
+    void add_gate(gpu_step& s, size_t i) const {
+        const size_t k = i + (size_t)s.n_matmuls;
+        if (!is(k, op_kind::activate) || s.second_type >= 0 || s.n_matmuls > 2) return;
+        const op &a = g.ops[k], &gate = g.ops[i], &up = g.ops[k - 1];
+        const bool has_up = a.in2.buffer >= 0, one = s.n_matmuls == 1;
+        if (!is_plain(a.in) || !is_plain(a.out) || overlaps(a.out, gate.in) || (has_up && !is_plain(a.in2))) return;
+        if (one && !has_up && !same_columns(a.in, gate.out)) return;
+        if (one && has_up) {
+            const int32_t half = gate.out.width() / 2;
+            if (a.in.buffer != gate.out.buffer || a.in2.buffer != gate.out.buffer || a.in.offset != gate.out.offset || a.in.width() != half ||
+                a.in2.width() != half || a.in2.offset != gate.out.offset + half || half % 32 || gate.out.width() != 2 * half)
+                return;
+            s.halves = true;
+        }
+        if (!one && (!has_up || !same_columns(a.in, gate.out) || !same_columns(a.in2, up.out) || gate.out.width() != up.out.width())) return;
+        // what is no longer stored
+        for (const view& lost : {gate.out, up.out})
+            if (!same_columns(lost, a.out) && is_read_later(g, lost, k + 1)) {
+                s.halves = false;
+                return;
+            }
+        s.activate = (int32_t)k;
+        s.n_ops++;
+    }
+
+    bool attention(size_t i, gpu_step* out) const {
+        size_t k = i;
+        while (k < i + 4 && (is(k, op_kind::norm) || is(k, op_kind::rope))) k++;
+        if (!is(k, op_kind::kv_append) || !is(k + 1, op_kind::attention)) return false;
+        const op &append = g.ops[k], &attend = g.ops[k + 1];
+        const cache_layer& cache = g.caches[(size_t)attend.index];
+        if (append.index != attend.index || cache.v_in_k || cache.k_dim > 64 + cache.v_dim) return false;
+        gpu_step s;
+        s.kind = gpu_step_kind::attention;
+        s.first = (int32_t)i;
+        s.n_ops = (int32_t)(k + 2 - i);
+        s.append = (int32_t)k;
+        s.attention = (int32_t)k + 1;
+        auto same_heads = [](const view& a, const view& b) {
+            return a.buffer == b.buffer && a.offset == b.offset && a.n_heads == b.n_heads && a.head_dim == b.head_dim && a.stride == b.stride;
+        };
+        for (size_t j = i; j < k; j++) {
+            const op& o = g.ops[j];
+            const bool is_q = same_heads(o.in, attend.in), is_norm = o.kind == op_kind::norm;
+            if (!is_q && !same_heads(o.in, append.in)) return false;
+            int32_t &norm = is_q ? s.q_norm : s.k_norm, &rope = is_q ? s.q_rope : s.k_rope;
+            if (is_norm && (o.norm != norm_kind::rms || o.b >= 0 || !same_heads(o.in, o.out) || norm >= 0)) return false;
+            if (rope >= 0) return false;   // norm before rope, each once
+            (is_norm ? norm : rope) = (int32_t)j;
+        }
+        for (const view& lost : {attend.in, append.in})
+            if (k > i && (overlaps(attend.out, lost) || is_read_later(g, lost, k + 2))) return false;
+        if (overlaps(attend.in, append.in) || overlaps(attend.in, append.in2)) return false;
+        *out = s;
+        return true;
+    }
+};
+
+}  // namespace
+
+bool same_columns(const view& a, const view& b) {
+    return a.buffer >= 0 && a.buffer == b.buffer && a.offset == b.offset && a.width() == b.width() && a.contiguous() && b.contiguous();
+}
+
+std::vector<gpu_step> plan_gpu_steps(const model_graph& g, const std::function<bool(int32_t, int32_t)>& pairs) {
+    const planner p{g, pairs};
+    std::vector<gpu_step> steps;
+    for (size_t i = 0; i < g.ops.size(); i += (size_t)steps.back().n_ops) {
+        gpu_step s;
+        s.first = (int32_t)i;
+        if (g.ops[i].kind == op_kind::matmul) s = p.matvec(i);
+        else p.attention(i, &s);
+        for (int32_t k = s.first + 1; k < s.first + s.n_ops; k++)
+            if (g.ops[(size_t)k].after_border) s = gpu_step{gpu_step_kind::single, (int32_t)i};
+        steps.push_back(s);
+    }
+    return steps;
+}
+
+}  // namespace duet
