@@ -22,7 +22,7 @@ template <class B>
 DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
     using S = gpu_scales<B>;
     const block_scale k0 = block.scale(first / 16), k1 = block.scale(first / 16 + 1);
-    const uint32_t d = float_to_half(k0.d);
+    const uint32_t d = float_to_half(k0.d * (1.0f / kFraction<B>));
     if constexpr (S::kPower) {
         const uint32_t bits = bits_of(k0.d), e = bits >= 0x00800000u ? (bits >> 23) + 1 : bits == 0x00200000u ? 0 : 1;
         s[0] |= e << 8 * b;
@@ -30,8 +30,11 @@ DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
         s[b / 2] |= d << 16 * (b % 2);
     } else if constexpr (S::kSmall) {
         s[b] = d | (uint32_t)float_to_half(-k0.m) << 16;
+    } else if constexpr (kWideSubs<B>) {
+        s[b / 2] |= (uint32_t)(block.d[first / 16] | block.d[first / 16 + 1] << 8) << 16 * (b % 2);
     } else {
         s[0] = d | (S::kMin ? (uint32_t)float_to_half(k0.m) << 16 : 0);
+        if constexpr (kPlain<B>) return;
         if constexpr (S::kTwo) {
             const uint32_t b0 = (uint32_t)(uint8_t)(S::kMin ? k0.sub | k0.min << 4 : k0.sub);
             const uint32_t b1 = (uint32_t)(uint8_t)(S::kMin ? k1.sub | k1.min << 4 : k1.sub);

@@ -24,7 +24,7 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
         const ready_scale r = read_scale<B>(s, bb);
         const int at = (bb * kMatmulRows + row) * 4;
         scale[at] = bits_of(r.d);
-        if constexpr (B::kHasMin) scale[at + 1] = bits_of(r.m);
+        if constexpr (B::kHasMin || kWideSubs<B>) scale[at + 1] = bits_of(r.m);
         if constexpr (B::kSubScales == 2) scale[at + 2] = (uint32_t)(r.sub[0] & 0xffff) | (uint32_t)r.sub[1] << 16;
         if constexpr (B::kSubScales == 2 && B::kHasMin) scale[at + 3] = (uint32_t)(r.min[0] & 0xffff) | (uint32_t)r.min[1] << 16;
     }
@@ -93,7 +93,7 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
                     ready_scale r{};
                     r.d = float_of(scale_w[at_w]);
                     uint32_t pair = 0;
-                    if constexpr (B::kHasMin) r.m = float_of(scale_w[at_w + 1]);
+                    if constexpr (B::kHasMin || kWideSubs<B>) r.m = float_of(scale_w[at_w + 1]);
                     if constexpr (B::kSubScales == 2) {
                         pair = scale_w[at_w + 2];
                         r.sub[0] = (int16_t)(pair & 0xffffu);

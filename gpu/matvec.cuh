@@ -8,7 +8,10 @@ namespace duet {
 // only where a block has two sub-scales.
 template <class B>
 DUET_DEVICE float combine(const ready_scale& w, const int (&dot)[2], float da, float t, int s0, int s1, float acc) {
-    if constexpr (B::kSubScales == 2) {
+    if constexpr (kWideSubs<B>) {
+        acc = __builtin_fmaf(w.d * da, (float)dot[0], acc);
+        acc = __builtin_fmaf(w.m * da, (float)dot[1], acc);
+    } else if constexpr (B::kSubScales == 2) {
         acc = __builtin_fmaf(w.d * da, (float)(w.sub[0] * dot[0] + w.sub[1] * dot[1]), acc);
         if constexpr (B::kHasMin) {
             acc = __builtin_fmaf(-(w.m * (float)w.min[0]), da * (float)s0, acc);
@@ -202,7 +205,9 @@ DUET_DEVICE void embed_quant(const embed_args& a) {
     }
     const int code = (int)(int8_t)(word >> 8 * (i % 4)) - C::kBias;
     float v;
-    if constexpr (B::kSubScales == 2) {
+    if constexpr (kWideSubs<B>) {
+        v = (i < 16 ? r.d : r.m) * (float)code;
+    } else if constexpr (B::kSubScales == 2) {
         v = r.d * (float)r.sub[i / 16] * (float)code;
         if constexpr (B::kHasMin) v = v - r.m * (float)r.min[i / 16];
     } else {

@@ -43,12 +43,35 @@ template <> struct gpu_codes<block_q6_K> : gpu_planes<4, 2, 32> {};
 template <> struct gpu_codes<block_iq4_nl> : gpu_planes<4, 0, 0, true> {};
 template <> struct gpu_codes<block_iq4_xs> : gpu_planes<4, 0, 0, true> {};
 template <> struct gpu_codes<block_mxfp4> : gpu_planes<4, 0, 0, true> {};
+template <> struct gpu_codes<block_nvfp4> : gpu_planes<4, 0, 0, true> {};
+template <> struct gpu_codes<block_tq1_0> : gpu_planes<2, 0, 1> {};
+template <> struct gpu_codes<block_tq2_0> : gpu_planes<2, 0, 1> {};
+// Positive values, then negative ones, by a table: the values of the points of IQ formats, not their numbers: no grid in memory.
+template <int Low, int High, int... Level>
+struct gpu_levels : gpu_planes<Low, High, 0, true> {
+    DUET_HD static constexpr int value(int code) {
+        constexpr int level[] = {Level...}, half = 1 << (Low + High - 1);
+        return code % half >= (int)sizeof...(Level) ? 0 : code < half ? level[code % half] : -level[code % half];
+    }
+};
+template <> struct gpu_codes<block_q1_0> : gpu_levels<1, 0, 1> {};
+template <> struct gpu_codes<block_iq2_xxs> : gpu_levels<2, 1, 8, 25, 43> {};
+template <> struct gpu_codes<block_iq2_xs> : gpu_levels<2, 1, 8, 25, 43> {};
+template <> struct gpu_codes<block_iq2_s> : gpu_levels<2, 1, 8, 25, 43> {};
+template <> struct gpu_codes<block_iq3_xxs> : gpu_levels<4, 0, 4, 12, 20, 28, 36, 44, 52, 62> {};
+template <> struct gpu_codes<block_iq3_s> : gpu_levels<4, 0, 1, 3, 5, 7, 9, 11, 13, 15> {};
+template <> struct gpu_codes<block_iq1_s> : gpu_levels<2, 1, 1, 7, 9> {};
+template <> struct gpu_codes<block_iq1_m> : gpu_levels<2, 1, 1, 7, 9> {};
 
 // The values behind a table format's codes.
-template <class B> DUET_HD inline int table_value(const B*, int code) { return code; }
+template <class B> DUET_HD constexpr int table_value(const B*, int code) {
+    if constexpr (requires { gpu_codes<B>::value(0); }) return gpu_codes<B>::value(code);
+    else return code;
+}
 DUET_HD inline int table_value(const block_iq4_nl*, int code) { return iq4_value(code); }
 DUET_HD inline int table_value(const block_iq4_xs*, int code) { return iq4_value(code); }
 DUET_HD inline int table_value(const block_mxfp4*, int code) { return fp4_value(code); }
+DUET_HD inline int table_value(const block_nvfp4*, int code) { return fp4_value(code); }
 
 template <class B>
 DUET_HD constexpr word4 table_words() {
@@ -59,12 +82,13 @@ DUET_HD constexpr word4 table_words() {
 
 // How the scales of a group are stored, by what the format has.
 //   small blocks:  d of 4 blocks as f16 (2 words); with minimum d | m of each block (4 words); powers of two as E8M0 (1 word)
-//   large blocks:  d | dmin, then sub-scales (a byte each: 1 or 2 words), then minimums (1 word; with two a block in the byte's high half)
+//   large blocks:  d | dmin, then sub-scales (a byte each: 1 or 2 words), then minimums (1 word; with two a block in the byte's high half);
+//                  plain ones d alone; of NVFP4 the 8 scales as they are (2 words)
 template <class B>
 struct gpu_scales {
     static constexpr bool kSmall = B::kElems == 32, kMin = B::kHasMin, kTwo = B::kSubScales == 2;
     static constexpr bool kPower = sizeof(B) == 17;   // one byte of scale
-    static constexpr int  kWords = kSmall ? (kPower ? 1 : kMin ? 4 : 2) : kTwo ? 3 : kMin ? 3 : 2;
+    static constexpr int  kWords = kSmall ? (kPower ? 1 : kMin ? 4 : 2) : kWideSubs<B> ? 2 : kPlain<B> ? 1 : kTwo ? 3 : kMin ? 3 : 2;
 };
 
 template <class B>
@@ -80,7 +104,7 @@ struct gpu_float_unit {
 };
 
 // The scales of one block of 32, ready for use. Where 32 weights share one sub-scale: d = d * sub, m = -(m * min), both as exact.h rounds
-// them; sub and min serve the other formats.
+// them; sub and min serve the other formats. Wide sub-scales: d and m are the scales of the two halves.
 struct ready_scale {
     float d, m;
     int   sub[2], min[2];
@@ -97,9 +121,15 @@ DUET_DEVICE ready_scale read_scale(const uint32_t (&s)[gpu_scales<B>::kWords], i
     } else if constexpr (S::kSmall) {
         r.d = quick_half_to_float((uint16_t)s[block]);
         r.m = quick_half_to_float((uint16_t)(s[block] >> 16));   // value = d * code + m
+    } else if constexpr (kWideSubs<B>) {
+        const uint32_t pair = s[block / 2] >> 16 * (block % 2);
+        r.d = kFraction<B> * (float)ue4m3_units((uint8_t)pair);
+        r.m = kFraction<B> * (float)ue4m3_units((uint8_t)(pair >> 8));
     } else {
-        const float d = quick_half_to_float((uint16_t)s[0]);
-        if constexpr (S::kTwo) {
+        const float d = quick_half_to_float((uint16_t)s[0]) * kFraction<B>;
+        if constexpr (kPlain<B>) {
+            r.d = d;
+        } else if constexpr (S::kTwo) {
             const uint32_t pair = s[1 + block / 2] >> 16 * (block % 2);
             r.d = d;
             for (int k = 0; k < 2; k++) {

@@ -7,6 +7,7 @@
 //
 // Layouts: llama.cpp:ggml/src/ggml-common.h; meaning of the codes: llama.cpp:ggml/src/ggml-quants.c (dequantize_row_*).
 #pragma once
+#include "blocks_grid.h"
 #include "exact_math.h"
 
 #include <cstdint>
@@ -80,8 +81,10 @@ struct block_scale {
 };
 
 // Each block type states kElems; kSubScales: sub-scales per 32 weights; kHasMin; code(i): the integer of weight i;
-// scale(k): the scales of weights 16k .. 16k + 15. Packed, because rows of 17 or 18 bytes and blocks of memory given
-// by callers have no alignment.
+// scale(k): the scales of weights 16k .. 16k + 15. And where it applies: kFraction: scale().d is the block's
+// half float times this; kPlain: sub is 1 always; kWideSubs: sub-scales beyond a byte (exact.h applies them in f32); eight(k):
+// codes 8k .. 8k + 7 as bytes. Packed, because rows of 17 or 18 bytes and blocks of memory given by callers have no
+// alignment.
 #pragma pack(push, 1)
 
 struct float_f32 {
@@ -260,12 +263,146 @@ struct block_mxfp4 {
     DUET_HD block_scale scale(int) const { return {e8m0_half_to_float(e), 0.0f, 1, 0}; }
 };
 
+// A scale of UE4M3 (no sign, 4 bits of exponent, 3 of fraction; 127, NaN in the OCP paper, stands for 0 in GGUF files)
+// in units of 2^-9, the least one: up to 15 << 14.
+DUET_HD inline int ue4m3_units(uint8_t x) {
+    const int e = x >> 3 & 15, fraction = x & 7;
+    return x == 127 ? 0 : e == 0 ? fraction : (8 + fraction) << (e - 1);
+}
+
+struct block_nvfp4 {
+    static constexpr int  kElems = 64, kSubScales = 2;
+    static constexpr bool kHasMin = false, kWideSubs = true;
+    static constexpr float kFraction = 0x1p-10f;   // fp4_value is doubled
+    uint8_t d[4];                     // of 16 weights each
+    uint8_t qs[32];                   // 16 weights in 8 bytes, the first 8 in the low halves
+    DUET_HD int code(int i) const { return fp4_value(qs[i / 16 * 8 + i % 8] >> (i & 8 ? 4 : 0) & 15); }
+    DUET_HD block_scale scale(int k) const { return {kFraction, 0.0f, ue4m3_units(d[k]), 0}; }
+};
+
+// Ternary: five digits of base 3 in a byte, as the fraction byte / 256 whose first digit is the integer part of 3 times it.
+struct block_tq1_0 {
+    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr bool kHasMin = false, kPlain = true;
+    uint8_t  qs[48];                  // digit n of bytes 0..31: weights 32n.. (n < 5); of bytes 32..47: weights 160 + 16n..
+    uint8_t  qh[4];                   // digit n: weights 240 + 4n.. (n < 4)
+    uint16_t d;
+    DUET_HD int code(int i) const {
+        constexpr uint8_t power[5] = {1, 3, 9, 27, 81};
+        const int j = i - 160, l = i - 240;
+        const int b = l >= 0 ? qh[l % 4] * power[l / 4] : j >= 0 ? qs[32 + j % 16] * power[j / 16] : qs[i % 32] * power[i / 32];
+        return ((b & 255) * 3 >> 8) - 1;
+    }
+    DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
+};
+
+struct block_tq2_0 {
+    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr bool kHasMin = false, kPlain = true;
+    uint8_t  qs[64];
+    uint16_t d;
+    DUET_HD int code(int i) const { return two_bits256(qs, i) - 1; }
+    DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
+};
+
+struct block_q1_0 {
+    static constexpr int  kElems = 128, kSubScales = 1;
+    static constexpr bool kHasMin = false, kPlain = true;
+    uint16_t d;
+    uint8_t  qs[16];                  // bit i: d, else -d
+    DUET_HD int code(int i) const { return (qs[i / 8] >> i % 8 & 1) * 2 - 1; }
+    DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
+};
+
+// Formats of grid points (blocks_grid.h). Sub-scales are odd numbers, 2s + 1, of the block's scale over Parts.
+template <class B, int Subs, int Parts>
+struct grid_block {
+    static constexpr int   kElems = 256, kSubScales = Subs;
+    static constexpr bool  kHasMin = false;
+    static constexpr float kFraction = 1.0f / Parts;
+    DUET_HD int code(int i) const { return (int8_t)(((const B*)this)->eight(i / 8) >> 8 * (i % 8)); }
+    DUET_HD static block_scale odd_scale(uint16_t d, int s) { return {half_to_float(d) * kFraction, 0.0f, 2 * s + 1, 0}; }
+};
+DUET_HD inline int nibble(const uint8_t* p, int i) { return p[i / 2] >> i % 2 * 4 & 15; }
+
+struct sign_word {                    // of 32 weights: four times seven signs, then a sub-scale of 4 bits
+    uint32_t bits;
+    DUET_HD uint32_t signs(int i) const { return even_signs(bits >> 7 * i & 127); }
+    DUET_HD int sub() const { return (int)(bits >> 28); }
+};
+
+struct block_iq2_xxs : grid_block<block_iq2_xxs, 1, 8> {
+    uint16_t d;
+    struct { uint8_t point[4]; sign_word signs; } qs[8];
+    DUET_HD uint64_t eight(int k) const { return with_signs(iq2_xxs_point(qs[k / 4].point[k % 4]), qs[k / 4].signs.signs(k % 4)); }
+    DUET_HD block_scale scale(int k) const { return odd_scale(d, qs[k / 2].signs.sub()); }
+};
+
+struct block_iq2_xs : grid_block<block_iq2_xs, 2, 8> {
+    uint16_t d, qs[32];               // 9 bits point, 7 bits signs
+    uint8_t  scales[8];
+    DUET_HD uint64_t eight(int k) const { return with_signs(iq2_xs_point(qs[k] & 511), even_signs(qs[k] >> 9)); }
+    DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k)); }
+};
+
+struct block_iq2_s : grid_block<block_iq2_s, 2, 8> {
+    uint16_t d;
+    uint8_t  qs[32], signs[32], qh[8], scales[8];   // qh: two high bits of each point
+    DUET_HD uint64_t eight(int k) const { return with_signs(iq2_s_point(qs[k] | (qh[k / 4] >> k % 4 * 2 & 3) << 8), signs[k]); }
+    DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k)); }
+};
+
+struct block_iq3_xxs : grid_block<block_iq3_xxs, 1, 4> {
+    uint16_t  d;
+    uint8_t   qs[64];                 // points of 4 weights
+    sign_word signs[8];
+    DUET_HD uint64_t eight(int k) const {
+        const uint64_t low = iq3_xxs_point(qs[2 * k]), high = iq3_xxs_point(qs[2 * k + 1]);
+        return with_signs(low | high << 32, signs[k / 4].signs(k % 4));
+    }
+    DUET_HD block_scale scale(int k) const { return odd_scale(d, signs[k / 2].sub()); }
+};
+
+struct block_iq3_s : grid_block<block_iq3_s, 1, 1> {
+    uint16_t d;
+    uint8_t  qs[64], qh[8], signs[32], scales[4];   // qh: the high bit of each point
+    DUET_HD uint64_t point(int i) const { return iq3_s_point(qs[i] | (qh[i / 8] >> i % 8 & 1) << 8); }
+    DUET_HD uint64_t eight(int k) const { return with_signs(point(2 * k) | point(2 * k + 1) << 32, signs[k]); }
+    DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k / 2)); }
+};
+
+struct block_iq1_s : grid_block<block_iq1_s, 1, 8> {
+    uint16_t d;
+    uint8_t  qs[32];
+    uint16_t qh[8];                   // of 32 weights: four times three high bits of a point, 3 bits sub-scale, delta's sign
+    DUET_HD uint64_t eight(int k) const {
+        const int high = qh[k / 4];
+        return with_delta(iq1_point(qs[k] | (high >> k % 4 * 3 & 7) << 8), high >> 15);
+    }
+    DUET_HD block_scale scale(int k) const { return odd_scale(d, qh[k / 2] >> 12 & 7); }
+};
+
+struct block_iq1_m : grid_block<block_iq1_m, 2, 8> {
+    uint8_t  qs[32], qh[16];          // qh: of 8 weights three high bits of the point and delta's sign
+    uint16_t scales[4];               // four sub-scales of 3 bits each, and on top 4 bits of the block's scale
+    DUET_HD uint64_t eight(int k) const {
+        const int high = nibble(qh, k);
+        return with_delta(iq1_point(qs[k] | (high & 7) << 8), high >> 3);
+    }
+    DUET_HD uint16_t d() const { return (uint16_t)(scales[0] >> 12 | scales[1] >> 12 << 4 | scales[2] >> 12 << 8 | scales[3] >> 12 << 12); }
+    DUET_HD block_scale scale(int k) const { return odd_scale(d(), scales[k / 4] >> k % 4 * 3 & 7); }
+};
+
 #pragma pack(pop)
 
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) static_assert(sizeof(float_##id) == bytes);
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) \
     static_assert(sizeof(block_##id) == bytes && block_##id::kElems == elems && elems % 32 == 0);
 #include "types.def"
+
+template <class B> constexpr bool kWideSubs = requires { B::kWideSubs; };
+template <class B> constexpr bool kPlain = requires { B::kPlain; };
+template <class B> constexpr float kFraction = [] { if constexpr (requires { B::kFraction; }) return B::kFraction; else return 1.0f; }();
 
 // ---- the definition -----------------------------------------------------------------------------------------------
 
@@ -284,7 +421,14 @@ DUET_HD inline float decode(const B& b, int i) {
 // The weights 32s .. 32s + 31 of a block.
 template <class B>
 DUET_HD inline void unpack(const B& b, int s, block32* out) {
-    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)b.code(32 * s + i);
+    if constexpr (requires { b.eight(0); }) {
+        for (int k = 0; k < 4; k++) {
+            const uint64_t codes = b.eight(4 * s + k);
+            __builtin_memcpy(out->q + 8 * k, &codes, 8);
+        }
+    } else {
+        for (int i = 0; i < 32; i++) out->q[i] = (int8_t)b.code(32 * s + i);
+    }
     for (int k = 0; k < 2; k++) {
         const block_scale scale = b.scale(2 * s + k);
         out->d = scale.d;

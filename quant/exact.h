@@ -55,14 +55,17 @@ DUET_HD inline void exact_quantize_block(const float* x, int8_t* q, float* d, fl
 
 // One block of 32 weights against one block of activations, added to the group sum acc.
 // I is the exact integer dot, |I| < 2^24. Formats whose 32 weights share one sub-scale fold it into d (exact: 11 bits times at most 8);
-// the others (Q2_K, Q3_K, Q6_K) apply the two sub-scales as integers. Minimums are subtracted after, through the activations' sums.
+// the others apply the two sub-scales as integers, but NVFP4's (18 bits) as f32, each with an fma of its own. Minimums are
+// subtracted after, through the activations' sums.
 template <class B>
 DUET_HD inline float exact_block_dot(const block32& w, const act_row& a, int i_block, float acc) {
     const int8_t* q = a.q + (size_t)i_block * kBlock;
     const float   da = a.d[i_block];
     int dot[2] = {0, 0};
     for (int i = 0; i < kBlock; i++) dot[i / 16] += (int)w.q[i] * (int)q[i];
-    if constexpr (B::kSubScales == 2) {
+    if constexpr (kWideSubs<B>) {
+        for (int k = 0; k < 2; k++) acc = __builtin_fmaf((w.d * (float)w.sub[k]) * da, (float)dot[k], acc);
+    } else if constexpr (B::kSubScales == 2) {
         acc = __builtin_fmaf(w.d * da, (float)(w.sub[0] * dot[0] + w.sub[1] * dot[1]), acc);
         if constexpr (B::kHasMin) {
             const int16_t* s = a.s16 + (size_t)i_block * 2;

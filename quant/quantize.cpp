@@ -528,6 +528,13 @@ void encode_blocks(const float* x, size_t n_blocks, const float* importance, voi
     }
 }
 
+// Null where no encode() above takes the block.
+template <class B>
+constexpr encode_fn encoder_of() {
+    if constexpr (requires(B* dst) { encode((const float*)nullptr, (const float*)nullptr, dst); }) return encode_blocks<B>;
+    else return nullptr;
+}
+
 template <class B>
 void decode_blocks(const void* src, size_t n_blocks, float* y) {
     for (size_t i = 0; i < n_blocks; i++)
@@ -540,9 +547,9 @@ struct codec_row {
     decode_fn decode;
 };
 constexpr codec_row kCodecs[] = {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, encode_blocks<float_##id>, decode_blocks<float_##id>},
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, encoder_of<float_##id>(), decode_blocks<float_##id>},
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
-    {gguf_id, encode_blocks<block_##id>, decode_blocks<block_##id>},
+    {gguf_id, encoder_of<block_##id>(), decode_blocks<block_##id>},
 #include "types.def"
 };
 

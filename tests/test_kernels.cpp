@@ -84,16 +84,18 @@ std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vec
 
 void check_type(int32_t type, const char* name, int step) {
     std::mt19937 rng(17);
-    for (const cpu_kernels* k : vector_kernels())
-        for (int n_in : {step, 3 * step, 8 * step, 13 * step})
-            for (int n_rows : {1, 16, 45})
-                for (int n_tok : {1, 2, 5, 8, 9, 37}) {
-                    const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
-                    const activations a(n_in, n_tok, rng);
-                    const auto want = run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m), got = run_matmul(*k, type, w, n_rows, n_in, a.m);
+    for (int n_in : {step, 3 * step, 8 * step, 13 * step})
+        for (int n_rows : {1, 16, 45})
+            for (int n_tok : {1, 2, 5, 8, 9, 37}) {
+                const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
+                const activations a(n_in, n_tok, rng);
+                const auto want = run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m);
+                for (const cpu_kernels* k : vector_kernels()) {
+                    const auto got = run_matmul(*k, type, w, n_rows, n_in, a.m);
                     INFO(std::string(name), " ", std::string(k->name), " n_in ", n_in, " n_rows ", n_rows, " n_tok ", n_tok);
                     CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
                 }
+            }
 }
 
 }  // namespace
