@@ -214,6 +214,39 @@ struct expert_sum_args {
     float        scale;
 };
 
+// A batch's tokens by sequence: rows[first[i]] .. rows[first[i + 1] - 1] are those of the i-th, in order.
+struct seqs_args {
+    const int32_t *first, *slot, *rows;   // slot: of its recurrent state
+};
+
+struct conv_gpu_args {
+    const float* x;          // (n_tok, x_stride)
+    float*       y;          // (n_tok, y_stride)
+    const float* w;          // (n, n_taps)
+    const float* bias;       // n; may be null
+    float*       state;      // of slot 0: (n_taps - 1, n)
+    uint64_t     slot_floats;
+    seqs_args    seqs;
+    int32_t      x_stride, y_stride, n, n_taps;
+    int32_t      act, unused;
+};
+
+struct state_gpu_args {
+    const float* x;          // (n_tok, x_stride)
+    float*       y;          // (n_tok, y_stride)
+    heads_args   step, decay;   // n_heads columns: what beta and decay, or Mamba-2's step, are made of
+    const float *rate, *bias, *skip;   // n_heads; skip: Mamba-2
+    float*       state;      // of slot 0: (n_heads, n_rows, n_cols)
+    uint64_t     slot_floats;
+    seqs_args    seqs;
+    int32_t      x_stride, y_stride, n_heads, n_groups, n_rows, n_cols;
+    int32_t      tiled_heads, cols;   // cols: columns of a block, 8 or 32
+    float        scale;
+    int32_t      unused;
+};
+// Words from one row of a state to the next in shared memory: 8 columns of 4 rows fall on 32 banks.
+constexpr int state_stride(int cols) { return cols == 8 ? 8 : cols + 8; }
+
 struct argmax_args {
     const float* x;          // (n_rows, stride)
     int32_t*     out;        // n_rows: the lowest index of the largest value

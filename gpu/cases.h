@@ -150,9 +150,49 @@ inline void for_each_expert_case(const std::function<void(graph_case&)>& run) {
     }
 }
 
+// Convolutions and recurrent states, sizes that divide and do not.
+inline void for_each_state_case(const std::function<void(graph_case&)>& run) {
+    for (int n_taps : {2, 4, 17}) {
+        graph_case c("conv taps " + std::to_string(n_taps));
+        const view x = c.input(150);
+        op& o = c.add(op_kind::conv, x, x);
+        o.w = c.floats(n_taps, 150);
+        if (n_taps != 2) o.b = c.floats(150), o.act = activation::silu;
+        o.index = 0;
+        c.g.states = {{(int64_t)(n_taps - 1) * 150}};
+        c.logits(x);
+        run(c);
+    }
+    struct state_case { bool is_delta; int n_heads, n_groups, n_rows, n_cols; bool tiled; };
+    for (const state_case& s : {state_case{true, 4, 2, 48, 48, false}, {true, 4, 2, 13, 13, true}, {false, 4, 1, 16, 40, false}, {false, 2, 2, 7, 5, false},
+                                {false, 1, 1, 300, 9, false}}) {
+        graph_case c((s.is_delta ? "delta net " : "mamba2 ") + std::to_string(s.n_rows));
+        const view x = c.input(2 * s.n_groups * s.n_rows + s.n_heads * s.n_cols), steps = c.input(2 * s.n_heads), y = c.buffer(s.n_heads * s.n_cols);
+        if (s.is_delta) {   // without norms the state grows beyond all bounds
+            op& norm = c.add(op_kind::norm, heads_of(x, 0, 2 * s.n_groups, s.n_rows), heads_of(x, 0, 2 * s.n_groups, s.n_rows));
+            norm.norm = norm_kind::l2;
+            norm.eps = 1e-6f;
+        }
+        op& o = c.add(s.is_delta ? op_kind::delta_net : op_kind::mamba2, x, y);
+        o.in2 = s.is_delta ? view{steps.buffer, 0, s.n_groups, s.n_heads / s.n_groups, 2 * s.n_heads / s.n_groups} : heads_of(steps, 0, 1, s.n_heads);
+        if (s.is_delta) o.in3 = o.in2, o.in3.offset = s.n_heads / s.n_groups, o.scale = 0.3f;
+        o.n_groups = s.n_groups;
+        o.tiled_heads = s.tiled;
+        o.w = c.floats(s.n_heads);
+        for (int h = 0; h < s.n_heads; h++) ((float*)c.memory.back().data())[h] = -0.3f * (float)(h + 1);
+        o.b = c.floats(s.n_heads);
+        if (!s.is_delta) o.w2 = c.floats(s.n_heads);
+        o.index = 1;
+        c.g.states = {{5}, {(int64_t)s.n_heads * s.n_rows * s.n_cols}};
+        c.logits(y);
+        run(c);
+    }
+}
+
 // All cases in turn.
 inline void for_each_case(const std::function<void(graph_case&)>& run) {
     for_each_expert_case(run);
+    for_each_state_case(run);
     auto matmul_case = [&](int32_t type, const char* name, int n_in, int n_out) {
         graph_case c(std::string("matmul ") + name + " n_in " + std::to_string(n_in));
         const view x = c.input(n_in), y = c.buffer(n_out);
@@ -267,6 +307,7 @@ inline duet_status run_case(const graph_case& c, const executor& e, const char* 
     limits.max_batch = limits.max_wanted = 70;
     limits.n_seqs = 2;
     limits.cache_type = c.cache_type;
+    limits.n_state_slots = c.g.states.empty() ? 0 : 4;
     limits.n_pages.assign(c.g.groups.size(), 5);
     void* context = nullptr;
     DUET_TRY(e.create(c.g, limits, 1, device, &context, err));
@@ -275,7 +316,16 @@ inline duet_status run_case(const graph_case& c, const executor& e, const char* 
     std::mt19937 rng(3);
     duet_status st = DUET_OK;
     int length[2] = {0, 0};
+    int32_t slots[2] = {2, 0};
+    std::vector<float> state(e.state_bytes(context) / 4);
     for (int n : sizes) {
+        if (limits.n_state_slots && n == 1 && slots[0] == 2) {   // goes on with a copy, and with what was read and written back
+            if ((st = e.copy_state(context, 2, 3)) != DUET_OK || (st = e.read_state(context, 0, state.data())) != DUET_OK ||
+                (st = e.write_state(context, 1, state.data())) != DUET_OK || (st = e.copy_state(context, -1, 2)) != DUET_OK)
+                break;
+            out->insert(out->end(), state.begin(), state.end());
+            slots[0] = 3, slots[1] = 1;
+        }
         std::vector<int32_t> token, pos, seq, wanted;
         for (int i = 0; i < n; i++) {
             const int s = n > 1 && i % 5 == 4;
@@ -284,7 +334,7 @@ inline duet_status run_case(const graph_case& c, const executor& e, const char* 
             pos.push_back(length[s]++);
             if (n < 20 || i % 3 == 0) wanted.push_back(i);
         }
-        const exec_batch b{n, token.data(), pos.data(), seq.data(), (int32_t)wanted.size(), wanted.data(), &pages, nullptr};
+        const exec_batch b{n, token.data(), pos.data(), seq.data(), (int32_t)wanted.size(), wanted.data(), &pages, slots};
         st = e.run(context, b, nullptr, err);
         if (st != DUET_OK) break;
         const int width = c.g.buffers[(size_t)c.g.logits_buffer].width;

@@ -22,7 +22,7 @@ struct gpu_kernels {
     void *embed[kNumTypes] = {}, *matvec[kNumTypes] = {}, *matvec8[kNumTypes] = {}, *matmul[kNumTypes] = {};
     void *norm = nullptr, *quantize = nullptr, *rope = nullptr, *elementwise = nullptr, *gather = nullptr, *kv_append = nullptr,
          *attention = nullptr, *attention_split = nullptr, *expert_route = nullptr, *expert_lists = nullptr,
-         *expert_gather = nullptr, *expert_sum = nullptr;
+         *expert_gather = nullptr, *expert_sum = nullptr, *conv = nullptr, *delta_net = nullptr, *mamba2 = nullptr;
 };
 
 // Sizes of what a session allocates on the device beside the CPU executor's layout of buffers and pages.
@@ -89,6 +89,8 @@ struct gpu_context {
     const op*                  tempered = nullptr;        // the attention whose temperature all of them have
     uint8_t*                   experts = nullptr;         // two lists, gathered inputs
     expert_list                lists[2];                  // of the latest route; of the ops without one
+    seqs_args                  seqs{};                    // of the batch, on the device, where there are recurrent states
+    int                        n_active = 0;              // sequences there
     bool                       profiling = false;
     std::vector<profile_entry> rows;
     std::vector<int>           row_of_op;
@@ -157,5 +159,11 @@ duet_status check_expert_op(const model_graph& g, const exec_limits& limits, con
 duet_status launch_route(gpu_context& c, const op& o, error_text& err);
 duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err);
 duet_status launch_expert_sum(gpu_context& c, const op& o, error_text& err);
+// gpu/launch_states.cpp
+size_t sequence_ints(const exec_limits& limits);
+int put_sequences(gpu_context& c, int32_t* at, const int32_t* on_device);
+duet_status check_state_op(const model_graph& g, const op& o, error_text& err);
+duet_status launch_conv(gpu_context& c, const op& o, error_text& err);
+duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err);
 
 }  // namespace duet

@@ -12,3 +12,4 @@
 #include "matvec.cuh"
 #include "matmul.cuh"
 #include "experts.cuh"
+#include "state.cuh"

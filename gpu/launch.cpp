@@ -31,7 +31,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     size_t most_heads = 0;   // slopes pass through the integers' staging memory
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) most_heads = std::max(most_heads, (size_t)o.in.n_heads);
-    s.int_count = round_up(std::max(most_heads, (size_t)limits.max_batch * 4 + g.groups.size() * per_group), 64);
+    s.int_count = round_up(std::max(most_heads, (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits)), 64);
     s.counter_count = 64;   // one for each token of a tail, and for each block_x and token of split attention
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
@@ -153,13 +153,14 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
         case op_kind::route: return launch_route(c, o, err);
         case op_kind::expert_matmul: return launch_expert_matmul(c, i, err);
         case op_kind::expert_sum: return launch_expert_sum(c, o, err);
-        default: return fail(err, DUET_ERR_UNSUPPORTED, "op %s: no code on the GPU", gpu_op_name(o.kind));   // refused by create()
+        case op_kind::conv: return launch_conv(c, o, err);
+        case op_kind::delta_net:
+        case op_kind::mamba2: return launch_state_steps(c, o, err);
     }
+    return DUET_OK;
 }
 
 // ---- making a session -------------------------------------------------------------------------------------------------------------------
-
-bool has_gpu_code(op_kind kind) { return kind < op_kind::conv; }
 
 void prepare_gpu_ops(gpu_context& c) {
     c.steps = plan_gpu_steps(c.g, [&](int32_t type, int32_t second) {
@@ -206,6 +207,9 @@ duet_status find_kernels(gpu_context& c, error_text& err) {
     DUET_TRY(find("kernel_expert_lists", &c.k.expert_lists));
     DUET_TRY(find("kernel_expert_gather", &c.k.expert_gather));
     DUET_TRY(find("kernel_expert_sum", &c.k.expert_sum));
+    DUET_TRY(find("kernel_conv", &c.k.conv));
+    DUET_TRY(find("kernel_delta_net", &c.k.delta_net));
+    DUET_TRY(find("kernel_mamba2", &c.k.mamba2));
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes)                        \
     DUET_TRY(find("kernel_embed_" #id, &c.k.embed[gguf_id]));       \
     DUET_TRY(find("kernel_matvec_" #id, &c.k.matvec[gguf_id]));     \
@@ -225,7 +229,10 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
             return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim,
                         layer.v_dim);
     if (limits.max_batch > kMaxGpuBatch) return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
-    for (const op& o : g.ops) DUET_TRY(check_expert_op(g, limits, o, err));
+    for (const op& o : g.ops) {
+        DUET_TRY(check_expert_op(g, limits, o, err));
+        DUET_TRY(check_state_op(g, o, err));
+    }
     const gpu_layout s = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
     out->device = {s.l.cache_bytes, s.l.state_floats * 4 * (uint64_t)limits.n_state_slots, s.work_bytes(), store.weight_bytes,
@@ -284,7 +291,6 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
                 return fail(err, DUET_ERR_UNSUPPORTED, "attention temperatures that differ by layer: no code on the GPU");
             tempered = &o;
         }
-        if (!has_gpu_code(o.kind)) return fail(err, DUET_ERR_UNSUPPORTED, "op %s: no code yet on the GPU; use --device cpu", gpu_op_name(o.kind));
         const bool is_matrix = o.kind == op_kind::matmul || o.kind == op_kind::embed || o.kind == op_kind::expert_matmul;
         for (weight_id w : {is_matrix ? -1 : o.w, o.b, o.w2})
             if (w >= 0 && g.weights[(size_t)w].type != 0)
@@ -337,6 +343,7 @@ duet_status send_batch(gpu_context& c, error_text& err) {
     c.q_factor = (int32_t*)c.ints + (at - first);
     for (int i = 0; c.tempered && i < b.n_tok; i++)
         *at++ = (int32_t)bits_of(exact_temperature(b.pos[i], c.tempered->temperature_scale, c.tempered->temperature_length));
+    if (!c.g.states.empty()) at += put_sequences(c, at, (int32_t*)c.ints + (at - first));
     std::vector<int32_t> last((size_t)c.limits.n_seqs, -1), start((size_t)c.limits.n_seqs, 0);
     c.n_chunks = 1;
     for (int i = 0; i < b.n_tok; i++) {

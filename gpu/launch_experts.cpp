@@ -50,7 +50,7 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
     a.x = g.out;
     a.x_stride = a.n_in;
     if (n_rows == 1) a.act.q_stride = a.x_stride = 0;   // all choices read the one row
-    if (i > 0) {
+    if (i > 0 && !o.after_border) {
         const op& before = c.g.ops[i - 1];
         if (before.kind == op_kind::expert_matmul && same_view(before.in, o.in) && same_view(before.in2, o.in2) && before.n_used == o.n_used &&
             is_quantized(c.g.weights[(size_t)before.w].type) == quantized)
