@@ -152,6 +152,8 @@ const char* duet_build_info(void) {
         "; cpu: scalar"
 #if defined(__x86_64__)
         ", avx2, avx512, amx"
+#elif defined(__aarch64__)
+        ", neon, dotprod, i8mm"
 #endif
         "; gpu: none";
 }

@@ -201,7 +201,7 @@ typedef struct duet_model_params {
     uint32_t         struct_size;
     int32_t          vocab_only;     /* 1: open the tokenizer only; a file without tensors is accepted then, and only then           */
     const char*      device;         /* NULL or "auto", "cpu"                                                                        */
-    const char*      cpu_isa;        /* NULL or "auto", "scalar", "avx2", "avx512", "amx"                                            */
+    const char*      cpu_isa;        /* NULL or "auto", "scalar", "avx2", "avx512", "amx"; ARM: "neon", "dotprod", "i8mm"            */
     int32_t          n_threads;      /* 0: one per physical core                                                                     */
     duet_progress_fn progress;       /* may be NULL                                                                                  */
     void*            progress_user;

@@ -24,6 +24,10 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#if defined(__aarch64__)
+extern "C" void duet_emu_switch(void** from, void* to) __asm__("duet_emu_switch");   // below
+#endif
+
 namespace duet {
 
 thread_local constinit const emu_place* emu_self = nullptr;
@@ -101,7 +105,6 @@ void* emu_first_frame(uint8_t* stack, void (*entry)()) {
 }
 #elif defined(__aarch64__)
 #define DUET_EMU_FIBERS 1
-void emu_switch(void** from, void* to) __asm__("duet_emu_switch");
 __asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
         "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
         "stp x27, x28, [sp, #64]\n stp x29, x30, [sp, #80]\n stp d8, d9, [sp, #96]\n stp d10, d11, [sp, #112]\n"
@@ -115,6 +118,7 @@ void* emu_first_frame(uint8_t* stack, void (*entry)()) {
     top[11] = (uintptr_t)entry;      // x30
     return top;
 }
+void emu_switch(void** from, void* to) { duet_emu_switch(from, to); }
 #else
 void emu_switch(void**, void*) {}
 void* emu_first_frame(uint8_t*, void (*)()) { return nullptr; }

@@ -97,6 +97,8 @@ struct cpu_kernels {
 
 // The table for a name (nullptr or "auto": the best this machine has). nullptr when unknown or the machine cannot run it.
 const cpu_kernels* find_cpu_kernels(const char* isa);
+// The i-th best table this machine can run; after the scalar one nullptr.
+const cpu_kernels* cpu_kernels_at(int i);
 // Names this machine can run, best first, ", " between.
 const char* cpu_isa_names();
 

@@ -1,4 +1,5 @@
-// quant/dispatch.cpp: which instruction sets this machine runs: the CPU and the operating system are both asked (CPUID, XGETBV).
+// quant/dispatch.cpp: which instruction sets this machine runs: the CPU and the operating system are both asked (CPUID and XGETBV; on
+// ARM what Linux says).
 // Main path: quant/cpu_ops.cpp -> [quant/dispatch.cpp] -> quant/kernels_<isa>.cpp
 #include "cpu_kernels.h"
 
@@ -9,12 +10,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace duet {
 
 #if defined(__x86_64__)
 extern const cpu_kernels kAvx2Kernels, kAvx512Kernels, kAmxKernels;   // quant/kernels_avx2.cpp, quant/kernels_avx512.cpp
+#elif defined(__aarch64__)
+extern const cpu_kernels kNeonKernels, kDotprodKernels, kI8mmKernels;
 #endif
 
 namespace {
@@ -49,32 +54,53 @@ cpu_features ask_cpu() {
     f.amx = f.avx512 && (d >> 24 & 1) && (d >> 25 & 1) && (low & 0x60000) == 0x60000 && ask_for_tiles();
     return f;
 }
-
-const cpu_features& features() {
-    static const cpu_features f = ask_cpu();
-    return f;
-}
 #endif
+
+// What this machine runs, best first.
+struct isa_list {
+    const cpu_kernels* table[8] = {};
+    char               names[64] = "auto";
+    int                n = 0;
+    void add(bool runs, const cpu_kernels& k) {
+        if (!runs) return;
+        table[n++] = &k;
+        strcat(strcat(names, ", "), k.name);
+    }
+};
+
+const isa_list& isas() {
+    static const isa_list all = [] {
+        isa_list l;
+#if defined(__x86_64__)
+        const cpu_features f = ask_cpu();
+        l.add(f.amx, kAmxKernels);
+        l.add(f.avx512, kAvx512Kernels);
+        l.add(f.avx2, kAvx2Kernels);
+#elif defined(__aarch64__)
+#if defined(__linux__)   // HWCAP2_I8MM, HWCAP_ASIMDDP: linux:arch/arm64/include/uapi/asm/hwcap.h
+        const bool dotprod = getauxval(AT_HWCAP) >> 20 & 1;
+        l.add(dotprod && (getauxval(AT_HWCAP2) >> 13 & 1), kI8mmKernels);
+        l.add(dotprod, kDotprodKernels);
+#endif
+        l.add(true, kNeonKernels);
+#endif
+        l.add(true, kScalarKernels);
+        return l;
+    }();
+    return all;
+}
 
 }  // namespace
 
 const cpu_kernels* find_cpu_kernels(const char* isa) {
-    const bool best = !isa || strcmp(isa, "auto") == 0;
-#if defined(__x86_64__)
-    if (features().amx && (best || strcmp(isa, "amx") == 0)) return &kAmxKernels;
-    if (features().avx512 && (best || strcmp(isa, "avx512") == 0)) return &kAvx512Kernels;
-    if (features().avx2 && (best || strcmp(isa, "avx2") == 0)) return &kAvx2Kernels;
-#endif
-    return best || strcmp(isa, "scalar") == 0 ? &kScalarKernels : nullptr;
+    if (!isa || strcmp(isa, "auto") == 0) return isas().table[0];
+    for (int i = 0; i < isas().n; i++)
+        if (strcmp(isa, isas().table[i]->name) == 0) return isas().table[i];
+    return nullptr;
 }
 
-const char* cpu_isa_names() {
-#if defined(__x86_64__)
-    if (features().amx) return "auto, amx, avx512, avx2, scalar";
-    if (features().avx512) return "auto, avx512, avx2, scalar";
-    if (features().avx2) return "auto, avx2, scalar";
-#endif
-    return "auto, scalar";
-}
+const cpu_kernels* cpu_kernels_at(int i) { return i < isas().n ? isas().table[i] : nullptr; }
+
+const char* cpu_isa_names() { return isas().names; }
 
 }  // namespace duet

@@ -48,6 +48,8 @@ namespace {
 inline void relax() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
 #endif
 }
 // Spins before sleeping: about 20 us, longer than the gap between two ops, far shorter than a scheduler's slice.

@@ -24,8 +24,8 @@ namespace {
 
 std::vector<const cpu_kernels*> vector_kernels() {
     std::vector<const cpu_kernels*> all;
-    for (const char* name : {"avx2", "avx512", "amx"})
-        if (const cpu_kernels* k = find_cpu_kernels(name)) all.push_back(k);
+    for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++)
+        if (k != &kScalarKernels) all.push_back(k);
 #if defined(__x86_64__)
     if (find_cpu_kernels("avx512")) all.push_back(&kAmxEmulatedKernels);
 #endif

@@ -74,7 +74,7 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
     args.choice("-ctk, --cache-type", "f16|f32|q8_0", "number format of the attention cache (default f16)",
                 &options->cache_type);
     args.text("--device", "auto|cpu", "where to compute (default auto)", &options->device);
-    args.text("--cpu-isa", "ISA", "auto, scalar, avx2, avx512 or amx: the bits are the same (default auto)", &options->isa);
+    args.text("--cpu-isa", "ISA", "auto, scalar, avx2, avx512, amx; on ARM neon, dotprod, i8mm: the bits are the same (default auto)", &options->isa);
     args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
 }
 
