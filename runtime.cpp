@@ -6,6 +6,7 @@
 #include "quant/cpu_kernels.h"
 #include "quant/threads.h"
 #include "gpu/device.h"
+#include "gpu/split.h"
 
 #include <algorithm>
 #include <map>
@@ -55,16 +56,6 @@ uint64_t model_fingerprint(const duet_model& m) {
 
 duet_status choose_device(duet_model& m) {
     const std::string device = m.params.device ? m.params.device : "auto", isa = m.params.cpu_isa ? m.params.cpu_isa : "auto";
-    if (device != "auto" && device != "cpu") {
-        m.source.err.text.clear();
-        m.exec = find_gpu_executor(device.c_str(), m.error());
-        if (!m.exec)
-            return m.source.err.text.empty() ? fail(m.error(), DUET_ERR_DEVICE, "device '%s': want auto, cpu, emu32 or emu64", printable(device).c_str())
-                                             : DUET_ERR_DEVICE;
-        m.n_threads = 1;
-        m.isa = m.device_text = device;
-        return DUET_OK;
-    }
     const cpu_kernels* kernels = find_cpu_kernels(isa.c_str());
     if (!kernels)
         return fail(m.error(), DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(), cpu_isa_names());
@@ -72,6 +63,18 @@ duet_status choose_device(duet_model& m) {
         return fail(m.error(), DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
     m.n_threads = m.params.n_threads ? m.params.n_threads : physical_cores();
     m.isa = kernels->name;
+    if (m.params.gpu_layers < -1 || m.params.cpu_expert_layers < -1)
+        return fail(m.error(), DUET_ERR_ARG, "gpu_layers, cpu_expert_layers: want -1 (as fits) or a number of layers, got %d, %d", m.params.gpu_layers,
+                    m.params.cpu_expert_layers);
+    if (device != "auto" && device != "cpu") {
+        m.source.err.text.clear();
+        if (!find_gpu_executor(device.c_str(), m.error()))
+            return m.source.err.text.empty() ? fail(m.error(), DUET_ERR_DEVICE, "device '%s': want auto, cpu, emu32 or emu64", printable(device).c_str())
+                                             : DUET_ERR_DEVICE;
+        m.exec = &kSplitExecutor;
+        m.device = m.device_text = device;
+        return DUET_OK;
+    }
     m.exec = &kCpuExecutor;
     m.device_text = std::string("cpu ") + kernels->name + ", " + std::to_string(m.n_threads) + (m.n_threads == 1 ? " thread" : " threads");
     return DUET_OK;
@@ -104,7 +107,7 @@ duet_status load_model(duet_model& m) {
     const duet_type_info* info = duet_type_by_id(most->first);
     m.main_type = info ? info->name : "?";
     m.fingerprint = model_fingerprint(m);
-    if (m.params.progress) DUET_TRY(warm_weights(m));
+    if (m.params.progress && m.exec == &kCpuExecutor) DUET_TRY(warm_weights(m));
     log_line(m, DUET_LOG_INFO, m.graph.architecture + " model, " + std::to_string(m.n_params / 1000000) + "M weights, mostly " +
                                    m.main_type + ", on " + m.device_text);
     m.can_run = true;
@@ -163,6 +166,7 @@ int32_t duet_numerics_version(void) { return kNumericsVersion; }
 duet_model_params duet_model_params_default(void) {
     duet_model_params p{};
     p.struct_size = sizeof p;
+    p.gpu_layers = p.cpu_expert_layers = -1;
     return p;
 }
 

@@ -203,10 +203,12 @@ typedef struct duet_model_params {
     const char*      device;         /* NULL or "auto", "cpu"                                                                        */
     const char*      cpu_isa;        /* NULL or "auto", "scalar", "avx2", "avx512", "amx"; ARM: "neon", "dotprod", "i8mm"            */
     int32_t          n_threads;      /* 0: one per physical core                                                                     */
-    duet_progress_fn progress;       /* may be NULL                                                                                  */
+    duet_progress_fn progress;       /* may be NULL. Called by duet_model_open; where weights go to a GPU by duet_session_create      */
     void*            progress_user;
     duet_log_fn      log;            /* may be NULL: silence                                                                         */
     void*            log_user;
+    int32_t          gpu_layers;     /* layers on the GPU, from the last one; -1: as many as fit it, the others run on the CPU        */
+    int32_t          cpu_expert_layers; /* first layers whose experts stay on the CPU; -1: as few as needed                           */
 } duet_model_params;
 
 DUET_API duet_model_params duet_model_params_default(void);
@@ -297,18 +299,26 @@ typedef struct duet_session_params {
 
 DUET_API duet_session_params duet_session_params_default(void);
 
-/* Bytes a session needs, exactly, before anything is allocated. weight_bytes are the mapped bytes of the file. */
+/* Bytes a session needs, exactly, before anything is allocated. Weights on the GPU are shared by the model's sessions: they go there
+ * with the first and stay until the model is freed, or until a session that finds no room moves layers to the CPU.                  */
 typedef struct duet_memory_plan {
-    uint64_t weight_bytes;
+    uint64_t weight_bytes;   /* mapped bytes of the file                                                                             */
     uint64_t cache_bytes;    /* attention pages of all sequences when full                                                           */
     uint64_t state_bytes;    /* recurrent state                                                                                      */
     uint64_t work_bytes;     /* activations, logits, scratch of all threads                                                          */
+    uint64_t pinned_bytes;   /* locked memory for copies to and from the GPU, at most at once; not part of work_bytes                */
+    uint64_t gpu_weight_bytes, gpu_cache_bytes, gpu_state_bytes, gpu_work_bytes;   /* on the GPU; 0 without one                      */
+    int32_t  gpu_layers;     /* layers on the GPU                                                                                    */
+    int32_t  cpu_expert_layers;   /* experts of layers below this one stay on the CPU                                                */
 } duet_memory_plan;
 
-/* Returns     DUET_OK; DUET_ERR_ARG: a parameter out of range (n_ctx < 1 or > 2^30, n_seqs < 1, max_batch < 1); message on model    */
+/* Returns     DUET_OK; DUET_ERR_ARG: a parameter out of range (n_ctx < 1 or > 2^30, n_seqs < 1, max_batch < 1); DUET_ERR_MEMORY: the
+ *             layers that were asked for do not fit the GPU; DUET_ERR_DEVICE; message on model                                      */
 DUET_API duet_status duet_session_plan(const duet_model* model, const duet_session_params* params, duet_memory_plan* out);
 
-/* Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY (message: how much was needed); DUET_ERR_UNSUPPORTED: opened with vocab_only   */
+/* Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY (message: how much was needed); DUET_ERR_UNSUPPORTED: opened with vocab_only;
+ *             with a GPU DUET_ERR_DEVICE; DUET_ERR_CANCELLED: the model's progress callback asked to stop loading. Nothing is left
+ *             allocated after an error.                                                                                             */
 DUET_API duet_status duet_session_create(const duet_model* model, const duet_session_params* params, duet_session** out);
 DUET_API void        duet_session_free(duet_session* session);
 DUET_API const char* duet_session_error(const duet_session* session);

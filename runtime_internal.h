@@ -18,7 +18,7 @@ struct duet_model {
     bool                 has_vocab = false;
     bool                 can_run = false;   // all of it was opened
     const duet::executor* exec = nullptr;
-    std::string          isa, device_text, name, main_type;
+    std::string          isa, device, device_text, name, main_type;
     int32_t              n_threads = 1;
     uint64_t             n_params = 0, weight_bytes = 0, fingerprint = 0;
     std::vector<int32_t> end_ids;       // tokens that end a generation

@@ -24,6 +24,7 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
     if (p.max_batch < 1 || p.max_batch > 65536) return fail(err, DUET_ERR_ARG, "max_batch: want 1..65536, got %d", p.max_batch);
     if (p.cache_type < DUET_CACHE_F16 || p.cache_type > DUET_CACHE_Q8_0)
         return fail(err, DUET_ERR_ARG, "cache_type: want 0 (f16), 1 (f32) or 2 (q8_0), got %d", p.cache_type);
+    out->place = {m.device.c_str(), m.params.gpu_layers, m.params.cpu_expert_layers, m.params.progress, m.params.progress_user};
     out->n_ctx = n_ctx;
     out->max_batch = p.max_batch;
     out->n_seqs = p.n_seqs;
@@ -374,11 +375,13 @@ duet_status duet_session_plan(const duet_model* model, const duet_session_params
     return guarded(model->error(), [&]() -> duet_status {
         duet_session_params p;
         exec_limits limits;
-        exec_plan memory;
+        exec_plan plan;
         DUET_TRY(read_params(params, &p, model->error()));
         DUET_TRY(derive_limits(*model, p, &limits, model->error()));
-        DUET_TRY(model->exec->plan(model->graph, limits, model->n_threads, &memory, model->error()));
-        *out = {model->weight_bytes, memory.host.cache_bytes, memory.host.state_bytes, memory.host.work_bytes};
+        DUET_TRY(model->exec->plan(model->graph, limits, model->n_threads, &plan, model->error()));
+        const exec_memory &h = plan.host, &d = plan.device;
+        *out = {model->weight_bytes, h.cache_bytes, h.state_bytes, h.work_bytes, d.pinned_bytes, d.weight_bytes, d.cache_bytes, d.state_bytes,
+                d.work_bytes, plan.gpu_layers, plan.cpu_expert_layers};
         return DUET_OK;
     });
 }

@@ -62,6 +62,14 @@ void emu_watch(emu_watch_fn watch, void* user);       // of this thread
 void emu_seed(uint32_t seed);                         // of this thread: order in which threads of a block run; 0: forward
 // Runs a function as a kernel on an open emulated device.
 duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid, error_text& err);
-uint64_t emu_bytes_in_use();                          // of all emulated devices
+// Memory of all emulated devices, and pinned memory of theirs; most: since the last emu_limit.
+struct emu_usage {
+    uint64_t in_use = 0, most = 0, pinned = 0, pinned_most = 0;
+    int64_t  n_allocs = 0;                            // of both kinds
+};
+emu_usage emu_memory();
+uint64_t emu_bytes_in_use();
+// From now on the emulated devices have memory_bytes together (0: no limit), and the fail_at-th allocation of either kind fails (0: none).
+void emu_limit(uint64_t memory_bytes, int64_t fail_at);
 
 }  // namespace duet

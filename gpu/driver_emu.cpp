@@ -5,10 +5,11 @@
 #include "driver.h"
 #include "kernels.h"
 
-#include <atomic>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
@@ -85,7 +86,14 @@ thread_local emu_machine*  emu_now = nullptr;      // the launch that runs in th
 thread_local emu_watch_fn  emu_watcher = nullptr;
 thread_local void*         emu_watcher_user = nullptr;
 thread_local uint32_t      emu_thread_seed = 0;
-std::atomic<uint64_t>      emu_in_use{0};
+
+// What is allocated on all devices, and what tests allow.
+struct emu_memory_state {
+    std::mutex lock;
+    emu_usage  usage;
+    uint64_t   limit = 0;
+    int64_t    fail_at = 0;
+} emu_mem;
 
 // ---- switching stacks: callee-saved registers go on the old stack, the new one's come back --------------------------------------------
 
@@ -305,6 +313,9 @@ duet_status emu_open(int width, int32_t index, void** device, gpu_info* info, er
     if (index < 0 || index >= n) return fail(err, DUET_ERR_DEVICE, "emu%d:%d: this machine has %d emulated devices", width, index, n);
     auto d = std::make_unique<emu_device>();
     d->width = width;
+    const std::lock_guard<std::mutex> lock(emu_mem.lock);
+    info->memory_bytes = emu_mem.limit;
+    info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
     snprintf(info->name, sizeof info->name, "emulator, warps of %d", width);
     snprintf(info->chip, sizeof info->chip, "emu%d", width);
     info->warp_width = width;
@@ -321,32 +332,43 @@ void emu_close(void* device) {
     delete (emu_device*)device;
 }
 
-// The size stands before the memory, so that free can count it.
-duet_status emu_alloc(void*, uint64_t n_bytes, void** out, error_text& err) {
-    uint8_t* p = (uint8_t*)aligned_alloc(256, (size_t)(n_bytes + 511) / 256 * 256 + 256);
-    if (!p) return fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes", (unsigned long long)n_bytes);
+// The size stands before the memory, so that it can be counted when it is freed.
+duet_status emu_take(uint64_t n_bytes, bool pinned, void** out, error_text& err) {
+    const std::lock_guard<std::mutex> lock(emu_mem.lock);
+    emu_usage& u = emu_mem.usage;
+    const bool fits = pinned || !emu_mem.limit || u.in_use + n_bytes <= emu_mem.limit;
+    uint8_t* p = ++u.n_allocs == emu_mem.fail_at || !fits ? nullptr : (uint8_t*)aligned_alloc(256, (size_t)(n_bytes + 511) / 256 * 256 + 256);
+    if (!p) return fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes%s", (unsigned long long)n_bytes, pinned ? " (pinned)" : "");
     memcpy(p, &n_bytes, 8);
     memset(p + 256, 0, (size_t)n_bytes);
     *out = p + 256;
-    emu_in_use += n_bytes;
-    emu_tell("alloc", *out, nullptr, n_bytes);
+    (pinned ? u.pinned : u.in_use) += n_bytes;
+    u.most = std::max(u.most, u.in_use);
+    u.pinned_most = std::max(u.pinned_most, u.pinned);
     return DUET_OK;
 }
 
-void emu_free(void*, void* memory) {
-    if (!memory) return;
+uint64_t emu_give_back(void* memory, bool pinned) {
+    if (!memory) return 0;
+    const std::lock_guard<std::mutex> lock(emu_mem.lock);
     uint64_t n_bytes = 0;
     memcpy(&n_bytes, (uint8_t*)memory - 256, 8);
-    emu_in_use -= n_bytes;
-    emu_tell("free", memory, nullptr, n_bytes);
+    (pinned ? emu_mem.usage.pinned : emu_mem.usage.in_use) -= n_bytes;
     free((uint8_t*)memory - 256);
+    return n_bytes;
 }
 
-duet_status emu_alloc_host(void*, uint64_t n_bytes, void** out, error_text& err) {
-    *out = calloc(n_bytes ? n_bytes : 1, 1);
-    return *out ? DUET_OK : fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes", (unsigned long long)n_bytes);
+duet_status emu_alloc(void*, uint64_t n_bytes, void** out, error_text& err) {
+    DUET_TRY(emu_take(n_bytes, false, out, err));
+    emu_tell("alloc", *out, nullptr, n_bytes);
+    return DUET_OK;
 }
-void emu_free_host(void*, void* memory) { free(memory); }
+void emu_free(void*, void* memory) {
+    const uint64_t n_bytes = emu_give_back(memory, false);
+    if (memory) emu_tell("free", memory, nullptr, n_bytes);
+}
+duet_status emu_alloc_host(void*, uint64_t n_bytes, void** out, error_text& err) { return emu_take(n_bytes, true, out, err); }
+void emu_free_host(void*, void* memory) { emu_give_back(memory, true); }
 
 duet_status emu_upload(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
     emu_tell("upload", to, from, n_bytes);
@@ -486,7 +508,18 @@ duet_status emu_run(void* device, const char* kernel_name, void (*body)(const vo
     return emu_launch(device, &k, grid, nullptr, 0, err);
 }
 void emu_seed(uint32_t seed) { emu_thread_seed = seed; }
-uint64_t emu_bytes_in_use() { return emu_in_use; }
+emu_usage emu_memory() {
+    const std::lock_guard<std::mutex> lock(emu_mem.lock);
+    return emu_mem.usage;
+}
+uint64_t emu_bytes_in_use() { return emu_memory().in_use; }
+void emu_limit(uint64_t memory_bytes, int64_t fail_at) {
+    const std::lock_guard<std::mutex> lock(emu_mem.lock);
+    emu_usage& u = emu_mem.usage;
+    emu_mem.limit = memory_bytes;
+    emu_mem.fail_at = fail_at;
+    u = {u.in_use, u.in_use, u.pinned, u.pinned, 0};
+}
 
 const gpu_driver kEmu32Driver = make_emu_driver("emu32", emu_open32);
 const gpu_driver kEmu64Driver = make_emu_driver("emu64", emu_open64);

@@ -241,7 +241,9 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
 }
 
 duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text& err) {
-    auto alloc = [&](uint64_t n_bytes, uint8_t** out) { return c.driver->alloc(c.device, n_bytes, (void**)out, err); };
+    auto alloc = [&](uint64_t n_bytes, uint8_t** out) {
+        return n_bytes ? c.driver->alloc(c.device, n_bytes, (void**)out, err) : DUET_OK;
+    };
     DUET_TRY(alloc(need.work_bytes, &c.buffers));
     c.act = c.buffers + c.s.l.buffer_bytes;
     c.angles = c.act + c.s.act_bytes;
@@ -541,11 +543,11 @@ void gpu_profile(void* context, bool on) {
 }
 const std::vector<profile_entry>* gpu_profile_rows(void* context) { return &((gpu_context*)context)->rows; }
 
-constexpr executor kGpuExecutor = {
+}  // namespace
+
+const executor kGpuExecutor = {
     "gpu",          gpu_plan,      gpu_create,     gpu_destroy,     gpu_run,        gpu_wanted_row,  gpu_copy_page,   gpu_copy_state,
     gpu_page_bytes, gpu_read_page, gpu_write_page, gpu_state_bytes, gpu_read_state, gpu_write_state, gpu_profile,     gpu_profile_rows};
-
-}  // namespace
 
 const executor* find_gpu_executor(const char* device, error_text& err) {
     int32_t index = 0, n = 0;
@@ -554,6 +556,16 @@ const executor* find_gpu_executor(const char* device, error_text& err) {
     if (index < n) return &kGpuExecutor;
     fail(err, DUET_ERR_DEVICE, "device '%s': this machine has %d of them", device, n);
     return nullptr;
+}
+
+duet_status gpu_device_info(const char* name, gpu_info* out, error_text& err) {
+    int32_t index = 0;
+    void* device = nullptr;
+    const gpu_driver* driver = find_driver(name, &index);
+    if (!driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", name);
+    DUET_TRY(driver->open(index, &device, out, err));
+    driver->close(device);
+    return DUET_OK;
 }
 
 }  // namespace duet

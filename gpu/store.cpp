@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <numeric>
 
 namespace duet {
@@ -98,6 +97,7 @@ duet_status load_store(const model_graph& g, gpu_store& s, const exec_place& pla
     const store_layout l = plan_store(g);
     for (uint64_t n_bytes : l.block_bytes) {
         s.blocks.push_back(nullptr);
+        if (n_bytes == 0) continue;
         if (duet_status st = s.driver->alloc(s.device, n_bytes, &s.blocks.back(), err); st != DUET_OK)
             return err.text = "weights (" + std::to_string(l.weight_bytes >> 20) + " MB in all): " + err.text, st;
     }
@@ -115,8 +115,6 @@ duet_status load_store(const model_graph& g, gpu_store& s, const exec_place& pla
     }
     return s.driver->sync(s.device, err);
 }
-
-std::mutex gpu_store_lock;   // guards the making of a graph's store
 
 }  // namespace
 
@@ -150,7 +148,6 @@ store_layout plan_store(const model_graph& g) {
 
 duet_status get_store(const model_graph& g, const gpu_driver* driver, int32_t index, const exec_place& place, int32_t n_threads,
                       std::shared_ptr<gpu_store>* out, error_text& err) {
-    const std::lock_guard<std::mutex> lock(gpu_store_lock);
     if (auto kept = std::static_pointer_cast<gpu_store>(g.device_store); kept && kept->driver == driver) {
         *out = kept;
         return DUET_OK;

@@ -37,7 +37,7 @@ struct gpu_store {
 };
 
 // The store of a graph on device `index` of the driver: the one it has, or a new one, loaded with n_threads that read. The graph keeps
-// it. place.progress is told and asked. DUET_ERR_MEMORY, DUET_ERR_DEVICE, DUET_ERR_CANCELLED: nothing is left on the device.
+// it; not two calls for one graph at once. place.progress is told and asked. DUET_ERR_MEMORY, DUET_ERR_DEVICE, DUET_ERR_CANCELLED: nothing is left on the device.
 duet_status get_store(const model_graph& g, const gpu_driver* driver, int32_t index, const exec_place& place, int32_t n_threads,
                       std::shared_ptr<gpu_store>* out, error_text& err);
 

@@ -1,0 +1,437 @@
+// gpu/split.cpp: an executor made of two: the device runs the layers that fit it, the CPU the others, each on its own cache and state;
+// only activations that are read on the other side cross. The bits cannot depend on the choice, as both sides give the same.
+// Owns: the choice, the plan, which buffers cross when. Must not know: kernels, number formats, families.
+// Main path: runtime_session.cpp -> [gpu/split.cpp] -> gpu/launch.cpp, quant/cpu_ops.cpp
+#include "split.h"
+#include "context.h"
+#include "device.h"
+
+#include <chrono>
+#include <mutex>
+
+namespace duet {
+namespace {
+
+constexpr uint64_t kMovePiece = 4 << 20;   // pinned bytes that rows cross through
+
+// ---- which op runs where ------------------------------------------------------------------------------------------------------------
+
+bool has_experts(const op& o) { return o.kind == op_kind::expert_matmul; }
+bool has_state(const op& o) { return o.kind == op_kind::conv || o.kind == op_kind::delta_net || o.kind == op_kind::mamba2; }
+
+std::vector<uint8_t> choose_sides(const model_graph& g, const placement& p) {
+    const int32_t first_gpu = g.n_layers - p.gpu_layers;
+    std::vector<uint8_t> sides, cache_side(g.caches.size(), kHostSide), by_host_expert(g.buffers.size(), 0);
+    int32_t layer = 0;   // of ops outside the layers: that of the op before
+    for (const op& o : g.ops) {
+        if (o.layer >= 0) layer = o.layer;
+        int side = layer >= first_gpu ? kDeviceSide : kHostSide;
+        // experts' results stay on the host until they are summed
+        auto from_expert = [&](const view& v) { return v.buffer >= 0 && by_host_expert[(size_t)v.buffer]; };
+        const bool follows = from_expert(o.in) || from_expert(o.in2);
+        if (layer < p.cpu_expert_layers && (has_experts(o) || follows)) side = kHostSide;
+        if (o.out.buffer >= 0) by_host_expert[(size_t)o.out.buffer] = side == kHostSide && o.kind != op_kind::expert_sum && (has_experts(o) || follows);
+        // layers that share another's cache read it where it is
+        if (o.kind == op_kind::kv_append) cache_side[(size_t)o.index] = (uint8_t)side;
+        if (o.kind == op_kind::attention) side = cache_side[(size_t)o.index];
+        sides.push_back((uint8_t)side);
+    }
+    return sides;
+}
+
+template <class F>
+void for_columns(const view& v, F f) {
+    for (int32_t h = 0; v.buffer >= 0 && h < v.n_heads; h++)
+        for (int32_t i = 0; i < v.head_dim; i++) f((size_t)(v.offset + h * v.stride + i));
+}
+
+// Follows which columns of which buffers are valid on which side (bits), as the ops run.
+struct border_finder {
+    std::vector<std::vector<uint8_t>> valid;
+
+    explicit border_finder(const model_graph& g) {
+        for (const buffer_info& b : g.buffers) valid.emplace_back((size_t)b.width, 0);
+    }
+    // True when the view's columns are on `side` or nowhere.
+    bool is_there(const view& v, int side) {
+        bool there = true;
+        for_columns(v, [&](size_t i) { there = there && (valid[(size_t)v.buffer][i] & 1 << side || !valid[(size_t)v.buffer][i]); });
+        return there;
+    }
+    // Whole rows cross. False when that would destroy columns that only `side` has.
+    bool move(int32_t buffer, int side) {
+        for (uint8_t& c : valid[(size_t)buffer]) {
+            if (c == 1 << side) return false;
+            if (c) c = 3;
+        }
+        return true;
+    }
+    void wrote(const view& v, int side) {
+        for_columns(v, [&](size_t i) { valid[(size_t)v.buffer][i] = (uint8_t)(1 << side); });
+    }
+};
+
+}  // namespace
+
+duet_status split_graph(const model_graph& g, const placement& place, split_model* out, error_text& err) {
+    split_model& m = *out;
+    m.place = place;
+    m.row_side.assign(g.buffers.size(), kHostSide);
+    m.cache_side.assign(g.caches.size(), kHostSide);
+    m.state_side.assign(g.states.size(), kHostSide);
+    for (model_graph& part : m.part) {
+        part = g;
+        part.ops.clear();
+        part.device_store.reset();
+    }
+    const std::vector<uint8_t> sides = choose_sides(g, place);
+    std::vector<uint8_t> used(g.buffers.size(), 0);
+    border_finder borders(g);
+    for (size_t i = 0; i < g.ops.size(); i++) {
+        const op& o = g.ops[i];
+        const int side = sides[i];
+        model_graph& part = m.part[side];
+        const bool begins = m.runs.empty() || m.runs.back().side != side;
+        if (begins) m.runs.push_back({side, (int32_t)part.ops.size(), (int32_t)part.ops.size(), {}});
+        part.ops.push_back(o);
+        part.ops.back().after_border = begins;
+        op_run& run = m.runs.back();
+        run.last++;
+        for (const view& v : {o.in, o.in2, o.in3, o.residual ? o.out : view{}}) {
+            if (v.buffer < 0) continue;
+            used[(size_t)v.buffer] |= (uint8_t)(1 << side);
+            if (borders.is_there(v, side)) continue;
+            if (!borders.move(v.buffer, side))
+                return fail(err, DUET_ERR_UNSUPPORTED, "layer %d: buffer %s is written on both devices; choose another number of layers on the GPU",
+                            o.layer, g.buffers[(size_t)v.buffer].name.c_str());
+            run.moves.push_back(v.buffer);
+            m.moved_floats = std::max(m.moved_floats, g.buffers[(size_t)v.buffer].width);
+        }
+        const view& written = o.kind == op_kind::rope ? o.in : o.out;
+        if (written.buffer >= 0) {
+            used[(size_t)written.buffer] |= (uint8_t)(1 << side);
+            borders.wrote(written, side);
+            m.row_side[(size_t)written.buffer] = (uint8_t)side;
+        }
+        if (o.kind == op_kind::kv_append) m.cache_side[(size_t)o.index] = (uint8_t)side;
+        if (has_state(o)) m.state_side[(size_t)o.index] = (uint8_t)side;
+    }
+    for (int side : {kHostSide, kDeviceSide}) {
+        model_graph& part = m.part[side];
+        for (size_t b = 0; b < used.size(); b++)
+            if (!(used[b] & 1 << side)) part.buffers[b].width = 0;
+        for (size_t i = 0; i < part.caches.size(); i++)
+            if (m.cache_side[i] != side) part.caches[i].n_kv_heads = 0;
+        for (size_t i = 0; i < part.states.size(); i++)
+            if (m.state_side[i] != side) part.states[i].n_floats = 0;
+        for (int32_t* rows : {&part.logits_buffer, &part.embedding_buffer})
+            if (*rows >= 0 && m.row_side[(size_t)*rows] != side) *rows = -1;
+    }
+    return DUET_OK;
+}
+
+namespace {
+
+// ---- the plan -----------------------------------------------------------------------------------------------------------------------
+
+const executor& executor_of(int side) { return side == kHostSide ? kCpuExecutor : kGpuExecutor; }
+
+uint64_t row_bytes(int32_t n_floats) { return round_up((size_t)n_floats, kFloatsPerLine) * 4; }
+uint64_t move_bytes(const split_model& m, const exec_limits& limits) {
+    return std::min(kMovePiece, row_bytes(m.moved_floats) * (uint64_t)limits.max_batch);
+}
+
+duet_status plan_parts(const split_model& m, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text& err) {
+    *out = {};
+    for (int side : {kHostSide, kDeviceSide})
+        if (!m.part[side].ops.empty()) DUET_TRY(executor_of(side).plan(m.part[side], limits, n_threads, out, err));
+    if (!m.part[kDeviceSide].ops.empty())   // weights are loaded before rows cross
+        out->device.pinned_bytes = std::max(out->device.pinned_bytes, make_gpu_layout(m.part[kDeviceSide], limits).pinned_bytes + move_bytes(m, limits));
+    out->gpu_layers = m.place.gpu_layers;
+    out->cpu_expert_layers = m.place.cpu_expert_layers;
+    return DUET_OK;
+}
+
+// The most that is allocated on the device at once: while weights are loaded there is a piece of the file instead of the session.
+uint64_t device_need(const split_model& m, const exec_plan& plan) {
+    const exec_memory& d = plan.device;
+    return d.weight_bytes + std::max(d.cache_bytes + d.state_bytes + d.work_bytes, plan_store(m.part[kDeviceSide]).piece_bytes);
+}
+
+// All placements that the caller allows, from most to least on the device: first experts leave it, then layers.
+std::vector<placement> allowed_placements(const model_graph& g, const exec_place& place) {
+    const bool is_moe = std::any_of(g.ops.begin(), g.ops.end(), has_experts);
+    const int32_t n = g.n_layers, most = place.gpu_layers < 0 ? n : std::min(place.gpu_layers, n);
+    const int32_t fixed = is_moe ? std::min(place.cpu_expert_layers, n) : 0;
+    std::vector<placement> all{{most, std::max(fixed, 0)}};
+    if (is_moe && fixed < 0)
+        for (int32_t k = n - most + 1; k <= n && most > 0; k++) all.push_back({most, k});
+    if (place.gpu_layers < 0)
+        for (int32_t i = n - 1; i >= 0; i--) all.push_back({i, all.back().cpu_expert_layers});
+    return all;
+}
+
+struct choice {
+    std::vector<placement> all;
+    size_t                 at = 0;    // the first that fits
+    uint64_t               budget = UINT64_MAX;
+};
+
+// Finds the first placement that fits the device's free memory.
+duet_status choose_placement(const model_graph& g, const exec_limits& limits, int32_t n_threads, choice* out, error_text& err) {
+    choice& c = *out;
+    c.all = allowed_placements(g, limits.place);
+    if (c.all.front().gpu_layers == 0) return DUET_OK;
+    gpu_info info;
+    DUET_TRY(gpu_device_info(limits.place.device, &info, err));
+    if (info.memory_bytes) c.budget = info.free_bytes - info.free_bytes / 32;   // drivers round allocations up
+    exec_plan plan;
+    uint64_t  need = 0;
+    auto fits = [&](size_t i, bool* is) -> duet_status {
+        split_model m;
+        DUET_TRY(split_graph(g, c.all[i], &m, err));
+        DUET_TRY(plan_parts(m, limits, n_threads, &plan, err));
+        need = device_need(m, plan);
+        *is = need <= c.budget || m.part[kDeviceSide].ops.empty();
+        return DUET_OK;
+    };
+    size_t lo = 0, hi = c.all.size();   // all before lo do not fit; hi fits
+    for (bool is = true; lo < hi;) {    // the first by itself: mostly it fits
+        const size_t middle = hi == c.all.size() && lo == 0 ? 0 : (lo + hi) / 2;
+        DUET_TRY(fits(middle, &is));
+        if (is) hi = middle;
+        else lo = middle + 1;
+    }
+    c.at = lo;
+    if (lo < c.all.size()) return DUET_OK;
+    return fail(err, DUET_ERR_MEMORY, "device %s: %d layers need %llu MB (weights %llu, cache and state %llu, work %llu), %llu MB can be had: want fewer "
+                "layers on the GPU or a smaller context", limits.place.device, plan.gpu_layers, (unsigned long long)(need >> 20),
+                (unsigned long long)(plan.device.weight_bytes >> 20), (unsigned long long)((plan.device.cache_bytes + plan.device.state_bytes) >> 20),
+                (unsigned long long)(plan.device.work_bytes >> 20), (unsigned long long)(c.budget >> 20));
+}
+
+std::mutex split_lock;   // guards every graph's device_store
+
+std::shared_ptr<split_model> kept_model(const model_graph& g) { return std::static_pointer_cast<split_model>(g.device_store); }
+
+duet_status split_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text& err) {
+    const std::lock_guard<std::mutex> lock(split_lock);
+    if (auto m = kept_model(g)) return plan_parts(*m, limits, n_threads, out, err);
+    choice c;
+    split_model m;
+    DUET_TRY(choose_placement(g, limits, n_threads, &c, err));
+    DUET_TRY(split_graph(g, c.all[c.at], &m, err));
+    return plan_parts(m, limits, n_threads, out, err);
+}
+
+// ---- one session --------------------------------------------------------------------------------------------------------------------
+
+struct split_context {
+    const model_graph&           g;
+    exec_limits                  limits;
+    std::shared_ptr<split_model> m;
+    layout                       whole, of_side[2];     // cache pages and states of the whole model, and as they are
+    void*                        ctx[2] = {};           // null: the side has no ops
+    uint8_t*                     pinned = nullptr;      // move_bytes
+    std::vector<uint8_t>         scratch;               // a side's page or state
+    bool                         profiling = false;
+    profile_entry                moved{"move", 0, 0, 0, 0};
+    std::vector<profile_entry>   rows;
+
+    split_context(const model_graph& graph, const exec_limits& lim, std::shared_ptr<split_model> model)
+        : g(graph), limits(lim), m(std::move(model)), whole(make_layout(graph, lim)),
+          of_side{make_layout(m->part[0], lim), make_layout(m->part[1], lim)} {}
+    split_context(const split_context&) = delete;
+    split_context& operator=(const split_context&) = delete;
+    ~split_context() {
+        if (pinned) device().driver->free_host(device().device, pinned);
+        for (int side : {kHostSide, kDeviceSide})
+            if (ctx[side]) executor_of(side).destroy(ctx[side]);
+    }
+    gpu_context& device() const { return *(gpu_context*)ctx[kDeviceSide]; }
+};
+
+duet_status open_context(const model_graph& g, const exec_limits& limits, const std::shared_ptr<split_model>& m, int32_t n_threads, const char* isa,
+                         std::unique_ptr<split_context>* out, error_text& err) {
+    auto c = std::make_unique<split_context>(g, limits, m);
+    for (int side : {kDeviceSide, kHostSide})
+        if (!m->part[side].ops.empty())
+            DUET_TRY(executor_of(side).create(m->part[side], limits, n_threads, side == kHostSide ? isa : limits.place.device, &c->ctx[side], err));
+    if (m->moved_floats)
+        DUET_TRY(c->device().driver->alloc_host(c->device().device, move_bytes(*m, limits), (void**)&c->pinned, err));
+    *out = std::move(c);
+    return DUET_OK;
+}
+
+// An allocation may fail although the plan fits: memory is shared with others. Then fewer layers are tried, where the caller left that open.
+duet_status split_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa, void** out, error_text& err) {
+    const std::lock_guard<std::mutex> lock(split_lock);
+    std::unique_ptr<split_context> c;
+    if (auto m = kept_model(g)) {
+        const duet_status st = open_context(g, limits, m, n_threads, isa, &c, err);
+        *out = c.release();
+        // weights stay where they are while sessions use them; the graph and this function hold one each
+        if (st != DUET_ERR_MEMORY || m.use_count() > 2) return st;
+        g.device_store.reset();
+    }
+    choice choices;
+    DUET_TRY(choose_placement(g, limits, n_threads, &choices, err));
+    for (size_t i = choices.at; i < choices.all.size(); i++) {
+        auto m = std::make_shared<split_model>();
+        DUET_TRY(split_graph(g, choices.all[i], m.get(), err));
+        const duet_status st = open_context(g, limits, m, n_threads, isa, &c, err);
+        if (st == DUET_OK) {
+            g.device_store = m;
+            *out = c.release();
+            return DUET_OK;
+        }
+        if (st != DUET_ERR_MEMORY || i + 1 == choices.all.size()) return st;
+    }
+    return DUET_ERR_MEMORY;
+}
+
+void split_destroy(void* context) { delete (split_context*)context; }
+
+// Brings the rows of a buffer to `side`.
+duet_status move_rows(split_context& c, int32_t buffer, int side, const exec_batch& batch, error_text& err) {
+    const auto start = std::chrono::steady_clock::now();
+    const uint64_t n_bytes = row_bytes(c.g.buffers[(size_t)buffer].width) * (uint64_t)(c.g.buffers[(size_t)buffer].wanted_rows ? batch.n_wanted : batch.n_tok);
+    uint8_t* host = (uint8_t*)kCpuExecutor.wanted_row(c.ctx[kHostSide], buffer, 0);
+    gpu_context& d = c.device();
+    uint8_t* there = (uint8_t*)d.at(view{buffer, 0, 1, 0, 0});
+    for (uint64_t at = 0, n; at < n_bytes; at += n) {
+        n = std::min(move_bytes(*c.m, c.limits), n_bytes - at);
+        if (side == kDeviceSide) {
+            memcpy(c.pinned, host + at, n);
+            DUET_TRY(d.driver->upload(d.device, there + at, c.pinned, n, err));
+            DUET_TRY(d.driver->sync(d.device, err));
+        } else {
+            DUET_TRY(d.driver->download(d.device, c.pinned, there + at, n, err));
+            memcpy(host + at, c.pinned, n);
+        }
+    }
+    c.moved.n_calls++;
+    c.moved.weight_bytes += n_bytes;
+    c.moved.time_ns += (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+    return DUET_OK;
+}
+
+duet_status split_run(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err) {
+    split_context& c = *(split_context*)context;
+    exec_batch part = batch;
+    for (const op_run& run : c.m->runs) {
+        for (int32_t buffer : run.moves) DUET_TRY(move_rows(c, buffer, run.side, batch, err));
+        part.first_op = run.first;
+        part.last_op = run.last;
+        DUET_TRY(executor_of(run.side).run(c.ctx[run.side], part, cancel, err));
+    }
+    return DUET_OK;
+}
+
+float* split_wanted_row(void* context, int32_t buffer, int32_t i) {
+    split_context& c = *(split_context*)context;
+    const int side = c.m->row_side[(size_t)buffer];
+    return executor_of(side).wanted_row(c.ctx[side], buffer, i);
+}
+
+// ---- pages and states: the same numbers on both sides, each side with its own layers' part ------------------------------------------
+
+template <class F>
+duet_status on_sides(split_context& c, F f) {
+    for (int side : {kHostSide, kDeviceSide})
+        if (c.ctx[side]) DUET_TRY(f(executor_of(side), c.ctx[side], side));
+    return DUET_OK;
+}
+
+duet_status split_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
+    return on_sides(*(split_context*)context, [&](const executor& e, void* ctx, int) { return e.copy_page(ctx, group, from, to); });
+}
+duet_status split_copy_state(void* context, int32_t from, int32_t to) {
+    return on_sides(*(split_context*)context, [&](const executor& e, void* ctx, int) { return e.copy_state(ctx, from, to); });
+}
+uint64_t split_page_bytes(void* context, int32_t group) { return ((split_context*)context)->whole.page_bytes[(size_t)group]; }
+uint64_t split_state_bytes(void* context) { return ((split_context*)context)->whole.state_floats * 4; }
+
+// Copies each layer of a side between the side's page and the whole one.
+template <class F>
+void for_page_layers(const split_context& c, int32_t group, int side, F f) {
+    for (size_t i = 0; i < c.g.caches.size(); i++) {
+        if (c.g.caches[i].group != group || c.m->cache_side[i] != side) continue;
+        const layer_place& place = c.whole.places[i];
+        f(place.offset, c.of_side[side].places[i].offset, (place.k_bytes + place.v_bytes) * (size_t)c.g.caches[i].n_kv_heads);
+    }
+}
+template <class F>
+void for_state_layers(const split_context& c, int side, F f) {
+    for (size_t i = 0; i < c.g.states.size(); i++)
+        if (c.m->state_side[i] == side)
+            f(c.whole.state_offset[i] * 4, c.of_side[side].state_offset[i] * 4, (size_t)c.g.states[i].n_floats * 4);
+}
+
+duet_status split_read_page(void* context, int32_t group, int32_t page, void* out) {
+    split_context& c = *(split_context*)context;
+    memset(out, 0, split_page_bytes(context, group));
+    return on_sides(c, [&](const executor& e, void* ctx, int side) -> duet_status {
+        c.scratch.resize(e.page_bytes(ctx, group));
+        DUET_TRY(e.read_page(ctx, group, page, c.scratch.data()));
+        for_page_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy((uint8_t*)out + whole, c.scratch.data() + own, n); });
+        return DUET_OK;
+    });
+}
+duet_status split_write_page(void* context, int32_t group, int32_t page, const void* in) {
+    split_context& c = *(split_context*)context;
+    return on_sides(c, [&](const executor& e, void* ctx, int side) {
+        c.scratch.assign(e.page_bytes(ctx, group), 0);
+        for_page_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy(c.scratch.data() + own, (const uint8_t*)in + whole, n); });
+        return e.write_page(ctx, group, page, c.scratch.data());
+    });
+}
+duet_status split_read_state(void* context, int32_t slot, void* out) {
+    split_context& c = *(split_context*)context;
+    memset(out, 0, split_state_bytes(context));
+    return on_sides(c, [&](const executor& e, void* ctx, int side) -> duet_status {
+        c.scratch.resize(e.state_bytes(ctx));
+        DUET_TRY(e.read_state(ctx, slot, c.scratch.data()));
+        for_state_layers(c, side, [&](size_t whole, size_t own, size_t n) { memcpy((uint8_t*)out + whole, c.scratch.data() + own, n); });
+        return DUET_OK;
+    });
+}
+duet_status split_write_state(void* context, int32_t slot, const void* in) {
+    split_context& c = *(split_context*)context;
+    return on_sides(c, [&](const executor& e, void* ctx, int side) {
+        c.scratch.assign(e.state_bytes(ctx), 0);
+        for_state_layers(c, side, [&](size_t whole, size_t own, size_t n) { memcpy(c.scratch.data() + own, (const uint8_t*)in + whole, n); });
+        return e.write_state(ctx, slot, c.scratch.data());
+    });
+}
+
+void split_profile(void* context, bool on) {
+    split_context& c = *(split_context*)context;
+    c.moved = {"move", 0, 0, 0, 0};
+    for (int side : {kHostSide, kDeviceSide})
+        if (c.ctx[side]) executor_of(side).profile(c.ctx[side], on);
+}
+
+// The device's rows are marked when both sides have some.
+const std::vector<profile_entry>* split_profile_rows(void* context) {
+    split_context& c = *(split_context*)context;
+    c.rows.clear();
+    const bool both = c.ctx[0] && c.ctx[1];
+    for (int side : {kDeviceSide, kHostSide}) {
+        if (!c.ctx[side]) continue;
+        for (const profile_entry& e : *executor_of(side).profile_rows(c.ctx[side])) {
+            c.rows.push_back(e);
+            if (both && side == kDeviceSide) c.rows.back().op = "gpu " + e.op;
+        }
+    }
+    if (c.moved.n_calls) c.rows.push_back(c.moved);
+    return &c.rows;
+}
+
+}  // namespace
+
+const executor kSplitExecutor = {
+    "split",          split_plan,      split_create,     split_destroy,     split_run,        split_wanted_row,  split_copy_page, split_copy_state,
+    split_page_bytes, split_read_page, split_write_page, split_state_bytes, split_read_state, split_write_state, split_profile,   split_profile_rows};
+
+}  // namespace duet
