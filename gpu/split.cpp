@@ -6,6 +6,7 @@
 #include "context.h"
 #include "device.h"
 
+#include <array>
 #include <chrono>
 #include <mutex>
 
@@ -45,11 +46,19 @@ void for_columns(const view& v, F f) {
         for (int32_t i = 0; i < v.head_dim; i++) f((size_t)(v.offset + h * v.stride + i));
 }
 
+bool has_column(const view& v, int32_t buffer, int32_t column) {
+    const int32_t at = column - v.offset, h = v.n_heads > 1 ? at / v.stride : 0;
+    return v.buffer == buffer && at >= 0 && h < v.n_heads && at - h * v.stride < v.head_dim;
+}
+const view& written_by(const op& o) { return o.kind == op_kind::rope ? o.in : o.out; }
+std::array<view, 4> read_by(const op& o) { return {o.in, o.in2, o.in3, o.residual ? o.out : view{}}; }
+
 // Follows which columns of which buffers are valid on which side (bits), as the ops run.
 struct border_finder {
+    const model_graph&                g;
     std::vector<std::vector<uint8_t>> valid;
 
-    explicit border_finder(const model_graph& g) {
+    explicit border_finder(const model_graph& graph) : g(graph) {
         for (const buffer_info& b : g.buffers) valid.emplace_back((size_t)b.width, 0);
     }
     // True when the view's columns are on `side` or nowhere.
@@ -58,11 +67,22 @@ struct border_finder {
         for_columns(v, [&](size_t i) { there = there && (valid[(size_t)v.buffer][i] & 1 << side || !valid[(size_t)v.buffer][i]); });
         return there;
     }
-    // Whole rows cross. False when that would destroy columns that only `side` has.
-    bool move(int32_t buffer, int side) {
-        for (uint8_t& c : valid[(size_t)buffer]) {
-            if (c == 1 << side) return false;
-            if (c) c = 3;
+    // True when a column is read, by op i or later, before it is written again.
+    bool is_needed(int32_t buffer, int32_t column, size_t i) const {
+        for (; i < g.ops.size(); i++) {
+            for (const view& v : read_by(g.ops[i]))
+                if (has_column(v, buffer, column)) return true;
+            if (has_column(written_by(g.ops[i]), buffer, column)) return false;
+        }
+        return buffer == g.logits_buffer || buffer == g.embedding_buffer;
+    }
+    // Whole rows cross, before op i. False when that would destroy columns that only `side` has and somebody needs.
+    bool move(int32_t buffer, int side, size_t i) {
+        std::vector<uint8_t>& columns = valid[(size_t)buffer];
+        for (size_t c = 0; c < columns.size(); c++) {
+            const bool only_here = columns[c] == 1 << side;
+            if (only_here && is_needed(buffer, (int32_t)c, i)) return false;
+            columns[c] = only_here || !columns[c] ? 0 : 3;
         }
         return true;
     }
@@ -97,17 +117,17 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
         part.ops.back().after_border = begins;
         op_run& run = m.runs.back();
         run.last++;
-        for (const view& v : {o.in, o.in2, o.in3, o.residual ? o.out : view{}}) {
+        for (const view& v : read_by(o)) {
             if (v.buffer < 0) continue;
             used[(size_t)v.buffer] |= (uint8_t)(1 << side);
             if (borders.is_there(v, side)) continue;
-            if (!borders.move(v.buffer, side))
+            if (!borders.move(v.buffer, side, i))
                 return fail(err, DUET_ERR_UNSUPPORTED, "layer %d: buffer %s is written on both devices; choose another number of layers on the GPU",
                             o.layer, g.buffers[(size_t)v.buffer].name.c_str());
             run.moves.push_back(v.buffer);
             m.moved_floats = std::max(m.moved_floats, g.buffers[(size_t)v.buffer].width);
         }
-        const view& written = o.kind == op_kind::rope ? o.in : o.out;
+        const view& written = written_by(o);
         if (written.buffer >= 0) {
             used[(size_t)written.buffer] |= (uint8_t)(1 << side);
             borders.wrote(written, side);
@@ -282,6 +302,7 @@ duet_status split_create(const model_graph& g, const exec_limits& limits, int32_
         const duet_status st = open_context(g, limits, m, n_threads, isa, &c, err);
         if (st == DUET_OK) {
             g.device_store = m;
+            err.text.clear();
             *out = c.release();
             return DUET_OK;
         }
