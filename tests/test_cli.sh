@@ -72,7 +72,10 @@ case_of "top_p out of range" 2 "--top-p" "$run" -m "$model" -p x --top-p 7
 case_of "underscores in flags" 0 "generated 1 " "$run" -m "$model" -p t300 -n 1 --top_k 5 --ignore_eos
 case_of "flag=value" 0 "generated 1 " "$run" --model="$model" --prompt=t300 --n-predict=1 --ignore-eos
 case_of "reverse prompt" 2 "--stop" "$run" -m "$model" -p x -r "User:"
-case_of "gpu layers" 2 "CPU only" "$run" -m "$model" -p x -ngl 99
+case_of "gpu layers without a gpu" 0 "no GPU is used" "$run" -m "$model" -p x -n 1 --device cpu -ngl 99
+case_of "gpu layers of a device" 0 "on the GPU: 1 of" "$run" -m "$model" -p x -n 1 -v --device emu32 -ngl 1
+case_of "gpu layers auto" 0 "generated 1 " "$run" -m "$model" -p x -n 1 --device emu32 --gpu-layers auto
+case_of "gpu layers no number" 2 "want auto or a number" "$run" -m "$model" -p x -ngl most
 case_of "cache type" 2 "f16|f32|q8_0" "$run" -m "$model" -p x -ctk q2
 case_of "unknown isa" 1 "isa" "$run" -m "$model" -p x --cpu-isa z80
 case_of "unknown device" 1 "device" "$run" -m "$model" -p x --device cuda

@@ -57,6 +57,7 @@ int finish_tool(const char* tool, work_fn work) {
 struct model_options {
     std::string      path, device = "auto", isa = "auto";
     int32_t          n_threads = 0, n_ctx = 0, max_batch = 512, cache_type = DUET_CACHE_F16;
+    int32_t          gpu_layers = -1, cpu_expert_layers = -1;
     bool             is_verbose = false;
     duet_progress_fn progress = nullptr;
     void*            progress_user = nullptr;
@@ -74,6 +75,16 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
     args.choice("-ctk, --cache-type", "f16|f32|q8_0", "number format of the attention cache (default f16)",
                 &options->cache_type);
     args.text("--device", "auto|cpu", "where to compute (default auto)", &options->device);
+    args.call("-ngl, --gpu-layers, --n-gpu-layers", "auto|N",
+              "layers on the GPU, the others on the CPU (default auto: as many as fit)", [options](const std::string& text) {
+                  int64_t n = -1;
+                  if (text != "auto" && text != "all" && (!parse_int(text, &n) || n < -1 || n > INT32_MAX))
+                      return std::string("want auto or a number of layers");
+                  options->gpu_layers = text == "all" ? INT32_MAX : (int32_t)n;
+                  return std::string();
+              });
+    args.integer("-ncmoe, --n-cpu-moe", "N", "experts of the first N layers on the CPU (default -1: as few as needed)",
+                 &options->cpu_expert_layers, -1, INT32_MAX);
     args.text("--cpu-isa", "ISA", "auto, scalar, avx2, avx512, amx; on ARM neon, dotprod, i8mm: the bits are the same (default auto)", &options->isa);
     args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
 }
@@ -88,6 +99,8 @@ inline duet_model_params model_params_of(const model_options& options) {
     params.device = options.device.c_str();
     params.cpu_isa = options.isa.c_str();
     params.n_threads = options.n_threads;
+    params.gpu_layers = options.gpu_layers;
+    params.cpu_expert_layers = options.cpu_expert_layers;
     params.progress = options.progress;
     params.progress_user = options.progress_user;
     params.log = print_log;
@@ -132,7 +145,7 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     if (duet_model_get_info(model, &info) == DUET_OK && params.n_ctx > info.n_ctx_train)
         std::fprintf(stderr, "warning: a context of %d tokens; the model was trained with %d and may write nonsense beyond\n",
                      params.n_ctx, info.n_ctx_train);
-    const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes;
+    const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes + plan->pinned_bytes;
     const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
     if (free && need > free) {
         char text[256];

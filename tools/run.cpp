@@ -128,9 +128,6 @@ void add_foreign_flags(tool_args& args) {
            "there is no interactive mode: run completes one prompt and exits");
     for (const char* names : {"--no-display-prompt", "-no-cnv, --no-conversation", "--simple-io"})
         args.hidden(names, "", [](const std::string&) { return std::string(); });
-    args.hidden("-ngl, --gpu-layers, --n-gpu-layers", "N", [](const std::string& text) {
-        return std::string(text == "0" ? "" : "this build computes on the CPU only; want 0");
-    });
 }
 
 void add_flags(tool_args& args, run_options* o) {
@@ -332,6 +329,23 @@ void tell_model(const duet_model* model, const duet_session* session, const duet
     std::fprintf(stderr, "context %d, batch %d; memory: weights %.1f MB (mapped), cache %.1f, state %.1f, work %.1f\n",
                  duet_session_n_ctx(session), duet_session_max_batch(session), plan.weight_bytes / 1e6,
                  plan.cache_bytes / 1e6, plan.state_bytes / 1e6, plan.work_bytes / 1e6);
+    if (plan.pinned_bytes)
+        std::fprintf(stderr, "on the GPU: %d of %d layers%s; weights %.1f MB, cache %.1f, state %.1f, work %.1f; pinned for copies %.1f\n",
+                     plan.gpu_layers, info.n_layers, plan.cpu_expert_layers ? (" (experts of the first " + std::to_string(plan.cpu_expert_layers) +
+                     " layers on the CPU)").c_str() : "", plan.gpu_weight_bytes / 1e6, plan.gpu_cache_bytes / 1e6,
+                     plan.gpu_state_bytes / 1e6, plan.gpu_work_bytes / 1e6, plan.pinned_bytes / 1e6);
+}
+
+// What a user who wants the GPU should know without asking: one line.
+void tell_placement(const run_options& options, const duet_model* model, const duet_memory_plan& plan) {
+    duet_model_info info = {};
+    info.struct_size = sizeof info;
+    duet_model_get_info(model, &info);
+    const int32_t asked = options.model.gpu_layers;
+    if (std::strncmp(info.device, "cpu", 3) == 0) {
+        if (asked > 0) std::fprintf(stderr, "run: no GPU is used, all layers run on the CPU; --devices tells why\n");
+    } else if (plan.gpu_layers < (asked < 0 ? info.n_layers : std::min(asked, info.n_layers)))
+        std::fprintf(stderr, "run: %d of %d layers fit the memory of %s, the others run on the CPU\n", plan.gpu_layers, info.n_layers, info.device);
 }
 
 duet_status generate(const run_options& options, const duet_model* model, duet_session* session,
@@ -371,14 +385,21 @@ int complete(run_options& options) {
     }
     if (read_prompt(&options, &error) != DUET_OK) return report(options, error);
     const duet_status status = open_model(options.model, &model, &error);
-    if (progress.is_shown) std::fprintf(stderr, "\r%60s\r", "");
+    auto clear_progress = [&] {
+        if (progress.is_shown) std::fprintf(stderr, "\r%60s\r", "");
+        progress.is_shown = false;
+    };
+    clear_progress();
     if (status != DUET_OK) return report(options, error);
     std::vector<int32_t> ids;
     duet_memory_plan     plan = {};
     if (tokenize_prompt(options, model.get(), &ids, &error) != DUET_OK ||
-        prepare_sampler(options, model.get(), &error) != DUET_OK ||
-        open_session(model.get(), options.model, 1, &session, &plan, &error) != DUET_OK)
+        prepare_sampler(options, model.get(), &error) != DUET_OK)
         return report(options, error);
+    const duet_status opened = open_session(model.get(), options.model, 1, &session, &plan, &error);
+    clear_progress();
+    if (opened != DUET_OK) return report(options, error);
+    tell_placement(options, model.get(), plan);
     if (options.model.is_verbose) tell_model(model.get(), session.get(), plan);
     running_session = session.get();
     if (was_interrupted) duet_session_cancel(session.get());
