@@ -67,6 +67,11 @@ inline constexpr char kIq3SSet[] =
     "40000@10400000000X20:00010@00480000400010011P@@010Q004000000002080010T0000100400P00004000000:0000000049050D0@@0048040P2000P4"
     "19@008000@000@208000RP@000@000000@0040000@000800000010000000000";
 
+DUET_HD constexpr bool is_point(const char* set, int number) {
+    const int c = set[number / 6];
+    return ((c < 92 ? c - 48 : c - 49) >> number % 6 & 1) != 0;
+}
+
 // The n allowed points as bytes of one word, the first coordinate lowest.
 template <class Word, int N>
 struct point_grid {
@@ -76,8 +81,7 @@ template <class Word, int N, int Levels>
 DUET_HD constexpr point_grid<Word, N> make_grid(const char* set, const uint8_t (&level)[Levels]) {
     point_grid<Word, N> grid{};
     for (int number = 0, n = 0; n < N; number++) {
-        const int c = set[number / 6], bits = c < 92 ? c - 48 : c - 49;
-        if (!(bits >> number % 6 & 1)) continue;
+        if (!is_point(set, number)) continue;
         Word word = 0;
         for (int i = 0, rest = number; i < (int)sizeof(Word); i++, rest /= Levels) word |= (Word)level[rest % Levels] << 8 * i;
         grid.point[n++] = word;
@@ -85,10 +89,10 @@ DUET_HD constexpr point_grid<Word, N> make_grid(const char* set, const uint8_t (
     return grid;
 }
 
-constexpr uint8_t kIq2Levels[3] = {8, 25, 43};
-constexpr uint8_t kIq1Levels[3] = {0, 8, 16};   // -1, 0, 1 in eighths, counted from -1
-constexpr uint8_t kIq3XxsLevels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
-constexpr uint8_t kIq3SLevels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
+inline constexpr uint8_t kIq2Levels[3] = {8, 25, 43};
+inline constexpr uint8_t kIq1Levels[3] = {0, 8, 16};   // -1, 0, 1 in eighths, counted from -1
+inline constexpr uint8_t kIq3XxsLevels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
+inline constexpr uint8_t kIq3SLevels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
 // Points by number. The tables stand in the functions, where host and device compilers both find them.
 #define DUET_POINTS(name, Word, n, set, levels)                         \

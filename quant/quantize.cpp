@@ -11,6 +11,7 @@
 // scales are tried on the real error, and the common f16 scale is fitted again to all that was chosen.
 #include "quantize.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -43,9 +44,16 @@ inline f4 step4(f4 v, f4 t, float at, float step) { return v + (f4)((i4)all4(ste
 
 template <int Lo, int Hi>
 struct linear_grid {
-    static constexpr int kLo = Lo, kHi = Hi;
+    static constexpr int kLo = Lo, kHi = Hi, kStep = 1;
     static f4  nearest(f4 t) { return rint4(clamp4(t, (float)Lo, (float)Hi)); }
     static int index(float q) { return (int)q - Lo; }
+};
+
+// 1, 3, .. Hi: sub-scales of the IQ formats.
+template <int Hi>
+struct odd_grid {
+    static constexpr int kLo = 1, kHi = Hi, kStep = 2;
+    static f4 nearest(f4 t) { return rint4((clamp4(t, 1.0f, (float)Hi) - 1.0f) * 0.5f) * 2.0f + 1.0f; }
 };
 
 struct iq4_grid {
@@ -165,6 +173,8 @@ float choose_codes(const float* x, const float* w, float d, float m, float* q) {
     }
     return sum4(error);
 }
+
+#include "quantize_points.inc"
 
 // ---- scale and minimum: x ~ d * q - m, q = 0 .. L -----------------------------------------------------------------
 
@@ -318,20 +328,105 @@ void pack(const super_codes& s, block_iq4_xs* b) {
     }
 }
 
+uint32_t sign_bits(const float* q) {
+    uint32_t bits = 0;
+    for (int i = 0; i < 8; i++) bits |= (uint32_t)(q[i] < 0.0f) << i;
+    return bits;
+}
+// Four times seven signs and the sub-scale of 32 weights.
+uint32_t pack_sign_word(const float* q, int sub) {
+    uint32_t bits = (uint32_t)(sub / 2) << 28;
+    for (int i = 0; i < 4; i++) bits |= (sign_bits(q + 8 * i) & 127) << 7 * i;
+    return bits;
+}
+template <int N>
+void put_odd_scales(uint8_t (&scales)[N], const int* sub) {
+    for (int i = 0; i < N; i++) scales[i] = (uint8_t)(sub[2 * i] / 2 | sub[2 * i + 1] / 2 << 4);
+}
+// IQ1: did the codes move down? One of 8 tells: -9, -1, 7.
+bool is_moved_down(const float* q) { return q[0] == -9.0f || q[0] == -1.0f || q[0] == 7.0f; }
+
+void pack(const super_codes& s, block_iq2_xxs* b) {
+    b->d = s.d;
+    for (int k = 0; k < 32; k++) b->qs[k / 4].point[k % 4] = (uint8_t)iq2_xxs_book::number(s.q + 8 * k, 0);
+    for (int k = 0; k < 8; k++) b->qs[k].signs.bits = pack_sign_word(s.q + 32 * k, s.sub[k]);
+}
+void pack(const super_codes& s, block_iq2_xs* b) {
+    b->d = s.d;
+    for (int k = 0; k < 32; k++)
+        b->qs[k] = (uint16_t)((uint32_t)iq2_xs_book::number(s.q + 8 * k, 0) | (sign_bits(s.q + 8 * k) & 127) << 9);
+    put_odd_scales(b->scales, s.sub);
+}
+void pack(const super_codes& s, block_iq2_s* b) {
+    b->d = s.d;
+    memset(b->qh, 0, sizeof b->qh);
+    for (int k = 0; k < 32; k++) {
+        const int n = iq2_s_book::number(s.q + 8 * k, 0);
+        b->qs[k] = (uint8_t)n;
+        b->qh[k / 4] |= (uint8_t)(n >> 8 << k % 4 * 2);
+        b->signs[k] = (uint8_t)sign_bits(s.q + 8 * k);
+    }
+    put_odd_scales(b->scales, s.sub);
+}
+void pack(const super_codes& s, block_iq3_xxs* b) {
+    b->d = s.d;
+    for (int i = 0; i < 64; i++) b->qs[i] = (uint8_t)iq3_xxs_book::number(s.q + 4 * i, 0);
+    for (int k = 0; k < 8; k++) b->signs[k].bits = pack_sign_word(s.q + 32 * k, s.sub[k]);
+}
+void pack(const super_codes& s, block_iq3_s* b) {
+    b->d = s.d;
+    memset(b->qh, 0, sizeof b->qh);
+    for (int i = 0; i < 64; i++) {
+        const int n = iq3_s_book::number(s.q + 4 * i, 0);
+        b->qs[i] = (uint8_t)n;
+        b->qh[i / 8] |= (uint8_t)(n >> 8 << i % 8);
+    }
+    for (int k = 0; k < 32; k++) b->signs[k] = (uint8_t)sign_bits(s.q + 8 * k);
+    put_odd_scales(b->scales, s.sub);
+}
+void pack(const super_codes& s, block_iq1_s* b) {
+    b->d = s.d;
+    for (int k = 0; k < 8; k++) {
+        const bool down = is_moved_down(s.q + 32 * k);
+        uint32_t   high = (uint32_t)(s.sub[k] / 2) << 12 | (uint32_t)down << 15;
+        for (int i = 0; i < 4; i++) {
+            const int n = iq1_s_book::number(s.q + 32 * k + 8 * i, down ? -1 : 1);
+            b->qs[4 * k + i] = (uint8_t)n;
+            high |= (uint32_t)(n >> 8) << 3 * i;
+        }
+        b->qh[k] = (uint16_t)high;
+    }
+}
+void pack(const super_codes& s, block_iq1_m* b) {
+    memset(b->qh, 0, sizeof b->qh);
+    for (int k = 0; k < 32; k++) {
+        const bool down = is_moved_down(s.q + 8 * k);
+        const int  n = iq1_m_book::number(s.q + 8 * k, down ? -1 : 1);
+        b->qs[k] = (uint8_t)n;
+        b->qh[k / 2] |= (uint8_t)((n >> 8 | (int)down << 3) << k % 2 * 4);
+    }
+    for (int k = 0; k < 4; k++) {
+        int bits = (s.d >> 4 * k & 15) << 12;
+        for (int i = 0; i < 4; i++) bits |= s.sub[4 * k + i] / 2 << 3 * i;
+        b->scales[k] = (uint16_t)bits;
+    }
+}
+
 // ---- blocks of 256 ------------------------------------------------------------------------------------------------
 
 // Codes and integer scales for settled common scales: around the nearest integers of the wanted sub-scales each
 // neighbour is tried. Returns the error. want_m null: no minimum.
 template <class G, class S, int N>
-float choose_super(const float* x, const float* w, const float* want_d, const float* want_m, super_codes* out) {
-    const float d = half_to_float(out->d), m = half_to_float(out->dmin);
+float choose_super(const float* x, const float* w, const float* want_d, const float* want_m, float fraction,
+                   super_codes* out) {
+    const float d = half_to_float(out->d) * fraction, m = half_to_float(out->dmin);
     const float inverse_d = inverse_or_zero(d), inverse_m = inverse_or_zero(m);
     float total = 0.0f, q[N];
     for (int k = 0; k < 256 / N; k++) {
         const int near_d = (int)S::nearest(all4(want_d[k] * inverse_d))[0];
         const int near_m = want_m ? (int)S::nearest(all4(want_m[k] * inverse_m))[0] : 0;
         float best = FLT_MAX;
-        for (int sub = near_d - 1; sub <= near_d + 1; sub++)
+        for (int sub = near_d - S::kStep; sub <= near_d + S::kStep; sub += S::kStep)
             for (int min = want_m ? near_m - 1 : 0; min <= (want_m ? near_m + 1 : 0); min++) {
                 if (sub < S::kLo || sub > S::kHi || (want_m && (min < S::kLo || min > S::kHi))) continue;
                 const float error = choose_codes<G, N>(x + k * N, w + k * N, d * (float)sub, m * (float)min, q);
@@ -349,7 +444,7 @@ float choose_super(const float* x, const float* w, const float* want_d, const fl
 // The common scales that fit all chosen codes best: least squares for x ~ d * (sub q) - m * min. False: no better
 // ones exist.
 template <int N>
-bool refit_super(const float* x, const float* w, bool has_min, super_codes* s) {
+bool refit_super(const float* x, const float* w, bool has_min, float fraction, super_codes* s) {
     double uu = 0, uv = 0, vv = 0, xu = 0, xv = 0;
     for (int i = 0; i < 256; i++) {
         const double u = (double)s->sub[i / N] * s->q[i], v = has_min ? -s->min[i / N] : 0;
@@ -363,7 +458,7 @@ bool refit_super(const float* x, const float* w, bool has_min, super_codes* s) {
     double d = uu > 0 ? xu / uu : 0, m = 0;
     if (has_min && det > 1e-9 * uu * vv) d = (xu * vv - xv * uv) / det, m = (xv * uu - xu * uv) / det;
     if (has_min && (d < 0 || m < 0)) return false;
-    const uint16_t half_d = to_half_scale((float)d), half_m = to_half_scale((float)m);
+    const uint16_t half_d = to_half_scale((float)d / fraction), half_m = to_half_scale((float)m);
     if (half_d == s->d && half_m == s->dmin) return false;
     s->d = half_d;
     s->dmin = half_m;
@@ -387,17 +482,18 @@ void encode_super(const float* x_in, const float* importance, B* dst) {
     }
     const float* wanted_m = B::kHasMin ? want_m : nullptr;
     super_codes best{}, next{};
-    next.d = to_half_scale(fit_scale<S, n_sub>(want_d, weight_d).d);
+    next.d = to_half_scale(fit_scale<S, n_sub>(want_d, weight_d).d / kFraction<B>);
     if (B::kHasMin) next.dmin = to_half_scale(fit_scale<S, n_sub>(want_m, weight_m).d);
-    float best_error = choose_super<G, S, N>(x, w, want_d, wanted_m, &next);
+    float best_error = choose_super<G, S, N>(x, w, want_d, wanted_m, kFraction<B>, &next);
     best = next;
-    for (int turn = 0; turn < 2 && refit_super<N>(x, w, B::kHasMin, &next); turn++) {
-        const float error = choose_super<G, S, N>(x, w, want_d, wanted_m, &next);
+    for (int turn = 0; turn < 2 && refit_super<N>(x, w, B::kHasMin, kFraction<B>, &next); turn++) {
+        const float error = choose_super<G, S, N>(x, w, want_d, wanted_m, kFraction<B>, &next);
         if (!(error < best_error)) break;
         best_error = error;
         best = next;
     }
-    for (int i = 0; i < 256; i++) best.c[i] = (uint8_t)G::index(best.q[i]);
+    if constexpr (requires { G::index(0.0f); })
+        for (int i = 0; i < 256; i++) best.c[i] = (uint8_t)G::index(best.q[i]);
     pack(best, dst);
 }
 
@@ -518,6 +614,101 @@ void encode(const float* x, const float* importance, block_iq4_xs* dst) {
     encode_super<block_iq4_xs, iq4_grid, linear_grid<-32, 31>, 32>(x, importance, dst);
 }
 
+void encode(const float* x, const float* importance, block_iq2_xxs* dst) {
+    encode_super<block_iq2_xxs, iq2_xxs_book, odd_grid<31>, 32>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_iq2_xs* dst) {
+    encode_super<block_iq2_xs, iq2_xs_book, odd_grid<31>, 16>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_iq2_s* dst) {
+    encode_super<block_iq2_s, iq2_s_book, odd_grid<31>, 16>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_iq3_xxs* dst) {
+    encode_super<block_iq3_xxs, iq3_xxs_book, odd_grid<31>, 32>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_iq3_s* dst) {
+    encode_super<block_iq3_s, iq3_s_book, odd_grid<31>, 32>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_iq1_s* dst) {
+    encode_super<block_iq1_s, iq1_s_book, odd_grid<15>, 32>(x, importance, dst);
+}
+void encode(const float* x, const float* importance, block_iq1_m* dst) {
+    encode_super<block_iq1_m, iq1_m_book, odd_grid<15>, 16>(x, importance, dst);
+}
+
+// Which weights are not 0 is a threshold on |x| at any scale, so the best scale is the least squares fit to the largest n
+// values, for some n.
+template <class B>
+void encode_ternary(const float* x_in, const float* importance, B* dst, uint8_t* c) {
+    float   x[256], w[256], q[256], best = 0.0f, d = 0.0f;
+    uint8_t order[256];
+    clean_input(x_in, importance, 256, x, w);
+    for (int i = 0; i < 256; i++) order[i] = (uint8_t)i;
+    std::stable_sort(order, order + 256, [&](uint8_t a, uint8_t b) { return fabsf(x[a]) > fabsf(x[b]); });
+    float wx = 0.0f, ww = 0.0f;
+    for (int i = 0; i < 256; i++) {
+        wx += w[order[i]] * fabsf(x[order[i]]);
+        ww += w[order[i]];
+        const float gain = ww > 0.0f ? wx * wx / ww : 0.0f;
+        if (gain > best) best = gain, d = wx / ww;
+    }
+    dst->d = to_half_scale(d);
+    choose_codes<linear_grid<-1, 1>, 256>(x, w, half_to_float(dst->d), 0.0f, q);
+    for (int i = 0; i < 256; i++) c[i] = (uint8_t)(q[i] + 1.0f);
+}
+void encode(const float* x, const float* importance, block_tq2_0* dst) {
+    uint8_t c[256];
+    encode_ternary(x, importance, dst, c);
+    put_two_bits256(dst->qs, c, 0);
+}
+void encode(const float* x, const float* importance, block_tq1_0* dst) {
+    uint8_t c[256];
+    encode_ternary(x, importance, dst, c);
+    const auto put = [](const uint8_t* first, int step, int n_digits) {   // the byte over 256 is the fraction, rounded up
+        int number = 0;
+        for (int n = 0; n < 5; n++) number = number * 3 + (n < n_digits ? first[n * step] : 0);
+        return (uint8_t)((number * 256 + 242) / 243);
+    };
+    for (int i = 0; i < 32; i++) dst->qs[i] = put(c + i, 32, 5);
+    for (int i = 0; i < 16; i++) dst->qs[32 + i] = put(c + 160 + i, 16, 5);
+    for (int i = 0; i < 4; i++) dst->qh[i] = put(c + 240 + i, 4, 4);
+}
+
+void encode(const float* x_in, const float* importance, block_q1_0* dst) {
+    float x[128], w[128], wx = 0.0f, ww = 0.0f;
+    clean_input(x_in, importance, 128, x, w);
+    memset(dst->qs, 0, sizeof dst->qs);
+    for (int i = 0; i < 128; i++) {
+        wx += w[i] * fabsf(x[i]);
+        ww += w[i];
+        dst->qs[i / 8] |= (uint8_t)((x[i] >= 0.0f) << i % 8);
+    }
+    dst->d = to_half_scale(wx / ww);
+}
+
+// The scales around the one that makes the largest value the end of the range are tried.
+void encode(const float* x_in, const float* importance, block_nvfp4* dst) {
+    float x[64], w[64], q[16];
+    clean_input(x_in, importance, 64, x, w);
+    for (int k = 0; k < 4; k++) {
+        const float* xs = x + 16 * k;
+        float top = 0.0f, best = FLT_MAX;
+        for (int i = 0; i < 16; i++) top = fabsf(xs[i]) > top ? fabsf(xs[i]) : top;
+        const float end = top / 12.0f * (1.0f / block_nvfp4::kFraction);
+        for (int s = 0; s < 127; s++) {
+            if (s < 126 && (float)ue4m3_units((uint8_t)(s + 1)) < 0.6f * end) continue;
+            const float scale = (float)ue4m3_units((uint8_t)s) * block_nvfp4::kFraction;
+            const float error = choose_codes<fp4_grid, 16>(xs, w + 16 * k, scale, 0.0f, q);
+            if (error < best) {
+                best = error;
+                dst->d[k] = (uint8_t)s;
+                for (int i = 0; i < 8; i++) dst->qs[8 * k + i] = (uint8_t)(fp4_grid::index(q[i]) | fp4_grid::index(q[8 + i]) << 4);
+            }
+            if ((float)ue4m3_units((uint8_t)s) > 1.6f * end) break;
+        }
+    }
+}
+
 // ---- rows ---------------------------------------------------------------------------------------------------------
 
 template <class B>
@@ -526,13 +717,6 @@ void encode_blocks(const float* x, size_t n_blocks, const float* importance, voi
         const size_t at = i * (size_t)B::kElems;
         encode(x + at, importance ? importance + at : nullptr, (B*)dst + i);
     }
-}
-
-// Null where no encode() above takes the block.
-template <class B>
-constexpr encode_fn encoder_of() {
-    if constexpr (requires(B* dst) { encode((const float*)nullptr, (const float*)nullptr, dst); }) return encode_blocks<B>;
-    else return nullptr;
 }
 
 template <class B>
@@ -547,9 +731,9 @@ struct codec_row {
     decode_fn decode;
 };
 constexpr codec_row kCodecs[] = {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, encoder_of<float_##id>(), decode_blocks<float_##id>},
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, encode_blocks<float_##id>, decode_blocks<float_##id>},
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
-    {gguf_id, encoder_of<block_##id>(), decode_blocks<block_##id>},
+    {gguf_id, encode_blocks<block_##id>, decode_blocks<block_##id>},
 #include "types.def"
 };
 

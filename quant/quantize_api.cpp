@@ -10,7 +10,7 @@ namespace {
 constexpr duet_type_info kTypeRows[] = {
 #define TENSOR_TYPE(id, NAME, gguf_id, elems, bytes) {gguf_id, #NAME, elems, bytes, 0, 0},
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, #NAME, 1, bytes, 1, 1},
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {gguf_id, #NAME, elems, bytes, 1, max_nmse > 0},
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {gguf_id, #NAME, elems, bytes, 1, 1},
 #include "types.def"
 };
 constexpr int32_t kTypeRowCount = (int32_t)(sizeof kTypeRows / sizeof *kTypeRows);

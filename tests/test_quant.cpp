@@ -30,14 +30,6 @@ const std::vector<format_row> kFormats = {
 #include "../quant/types.def"
 };
 
-// Those that can be made.
-std::vector<format_row> encoded_formats() {
-    std::vector<format_row> rows;
-    for (const format_row& f : kFormats)
-        if (find_encoder(f.id)) rows.push_back(f);
-    return rows;
-}
-
 float from_bits(uint32_t b) { return float_of(b); }
 
 std::vector<uint8_t> encode_row(const format_row& f, const std::vector<float>& x, const float* importance = nullptr) {
@@ -213,7 +205,7 @@ TEST_CASE("encode: error on unit normal data within the table's bound, on outlie
         if (i % 97 == 3) heavy[i] *= 8;
         shifted[i] = x[i] * 0.01f + 0.05f;
     }
-    for (const format_row& f : encoded_formats()) {
+    for (const format_row& f : kFormats) {
         const double error = nmse(x.data(), round_trip(f, x).data(), x.size());
         INFO(std::string(f.name));
         if (f.max_nmse == 0) CHECK(error <= (f.id == 0 ? 0.0 : f.id == 1 ? 6e-8 : 4e-6));
@@ -227,7 +219,7 @@ TEST_CASE("encode: error on unit normal data within the table's bound, on outlie
 TEST_CASE("encode: values that a block can hold come back exactly") {
     std::mt19937 random(5);
     const auto   check = [&](const char* name, auto code, float m) {
-        for (const format_row& f : encoded_formats()) {
+        for (const format_row& f : kFormats) {
             if (std::string(f.name) != name) continue;
             for (int round = 0; round < 50; round++) {
                 const float        d = half_to_float((uint16_t)(0x2000 + random() % 0x1000));
@@ -251,19 +243,22 @@ TEST_CASE("encode: values that a block can hold come back exactly") {
 
 TEST_CASE("encode: zeros, one huge value, denormals, NaN and infinity") {
     const size_t n = 512;
-    for (const format_row& f : encoded_formats()) {
+    for (const format_row& f : kFormats) {
         INFO(std::string(f.name));
         CHECK(round_trip(f, std::vector<float>(n, 0.0f)) == std::vector<float>(n, 0.0f));
         if (f.max_nmse == 0) continue;
         const std::vector<float> plain = normal_values(n, 8);
         const std::vector<float> y = round_trip(f, with_value(plain, 7, 1e4f));
-        CHECK(std::fabs(y[7] / 1e4f - 1) < 0.3f);
-        for (size_t i = 256; i < n; i++) REQUIRE(std::fabs(y[i] - plain[i]) < 2);   // other blocks do not see it
+        const bool is_nvfp4 = f.id == 40, is_one_bit = f.id == 41;   // reaches to 2688; one size for 128 weights
+        if (!is_nvfp4 && !is_one_bit) CHECK(std::fabs(y[7] / 1e4f - 1) < (f.max_nmse < 0.05 ? 0.3f : 0.6f));   // IQ2 has no small values
+        if (is_nvfp4) CHECK(y[7] == 2688);
+        for (size_t i = 256; i < n; i++) REQUIRE(std::fabs(y[i] - plain[i]) < (f.max_nmse < 0.15 ? 2 : 3));   // other blocks do not see it
         CHECK(encode_row(f, with_value(plain, 3, NAN)) == encode_row(f, with_value(plain, 3, 0.0f)));
         for (const float odd : {INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 1e30f}) {
             const std::vector<float> z = round_trip(f, with_value(plain, 300, odd));
             CHECK(is_finite(z));
-            CHECK((odd > 0 ? z[300] > 60000.0f : z[300] < -60000.0f));
+            CHECK(std::copysign(z[300], odd) == z[300]);
+            CHECK(std::fabs(z[300]) >= (is_nvfp4 ? 2688 : 60000));
         }
         CHECK(is_finite(round_trip(f, std::vector<float>(n, FLT_MAX))));
         CHECK(is_finite(round_trip(f, std::vector<float>(n, INFINITY))));
@@ -280,7 +275,7 @@ TEST_CASE("encode: zeros, one huge value, denormals, NaN and infinity") {
 TEST_CASE("encode: float formats keep what they can") {
     const std::vector<float> x = {0.0f,       -0.0f, INFINITY, -INFINITY, 65520.0f, 1e-8f, from_bits(0x7f800001u),
                                   3.14159274f};
-    for (const format_row& f : encoded_formats()) {
+    for (const format_row& f : kFormats) {
         if (f.max_nmse != 0) continue;
         const std::vector<float> y = round_trip(f, x);
         INFO(std::string(f.name));
@@ -298,13 +293,13 @@ TEST_CASE("encode: importances lower the weighted error; odd ones count as none"
     std::vector<float> w(x.size()), even(x.size(), 0.125f), none(x.size(), 0.0f), odd(x.size(), NAN),
         below(x.size(), -1.0f);
     for (size_t i = 0; i < w.size(); i++) w[i] = std::exp(spread[i] * 1.5f);
-    for (const format_row& f : encoded_formats()) {
+    for (const format_row& f : kFormats) {
         if (f.max_nmse == 0) continue;
         INFO(std::string(f.name));
         const double with = nmse(x.data(), round_trip(f, x, w.data()).data(), x.size(), w.data());
         const double without = nmse(x.data(), round_trip(f, x).data(), x.size(), w.data());
         if (f.id == 8) CHECK(with == without);   // Q8_0 does not search
-        else CHECK(with < without * (f.id == 39 ? 0.99 : 0.98));   // MXFP4 has but three scales to choose from
+        else CHECK(with < without * (f.id == 39 ? 0.99 : f.id == 41 ? 0.995 : 0.98));   // MXFP4 has but three scales to choose from, Q1_0 no codes
         const std::vector<uint8_t> plain = encode_row(f, x);
         for (const auto* same : {&even, &none, &odd, &below}) CHECK(encode_row(f, x, same->data()) == plain);
         std::vector<float> holes = w;
@@ -321,9 +316,12 @@ TEST_CASE("encode: the same bytes with every compiler and machine") {
         {"Q8_0", 2207586797u}, {"Q2_K", 3105151929u}, {"Q3_K", 1423410727u}, {"Q4_K", 2258100169u},
         {"Q5_K", 3105699491u}, {"Q6_K", 474648274u}, {"IQ4_NL", 2516449912u}, {"IQ4_XS", 4253873704u},
         {"MXFP4", 2176301791u},
+        {"IQ2_XXS", 3675951485u}, {"IQ2_XS", 2149164995u}, {"IQ2_S", 573713704u}, {"IQ3_XXS", 203645777u},
+        {"IQ3_S", 1499829903u}, {"IQ1_S", 3816057886u}, {"IQ1_M", 2921251310u}, {"TQ1_0", 1870446182u},
+        {"TQ2_0", 1238914725u}, {"Q1_0", 4172470937u}, {"NVFP4", 3083018733u},
     };
     const std::vector<float> x = portable_values(4096);
-    for (const format_row& f : encoded_formats()) {
+    for (const format_row& f : kFormats) {
         if (f.max_nmse == 0) continue;
         INFO(std::string(f.name));
         REQUIRE(known.count(f.name) == 1);
@@ -340,7 +338,7 @@ TEST_CASE("encode: real weights") {
     REQUIRE(duet_file_tensor(file, duet_file_find_tensor(file, "token_embd.weight"), &t) == DUET_OK);
     const size_t             n = (size_t)(t.dims[0] * t.dims[1]) / 256 * 256;
     const std::vector<float> x((const float*)t.data, (const float*)t.data + n);
-    for (const format_row& f : encoded_formats())
+    for (const format_row& f : kFormats)
         CHECK_MESSAGE(nmse(x.data(), round_trip(f, x).data(), n) <= f.max_nmse * 1.25 + 4e-6, f.name);
     duet_file_free(file);
 }

@@ -25,24 +25,28 @@ constexpr mix kMixes[] = {
     {"Q2_K", "Q2_K", 10},       {"Q2_K_S", "Q2_K", 21},     {"Q3_K_S", "Q3_K", 11},     {"Q3_K_M", "Q3_K", 12},
     {"Q3_K_L", "Q3_K", 13},     {"Q4_K_S", "Q4_K", 14},     {"Q4_K_M", "Q4_K", 15},     {"Q5_K_S", "Q5_K", 16},
     {"Q5_K_M", "Q5_K", 17},     {"Q6_K", "Q6_K", 18},       {"IQ4_NL", "IQ4_NL", 25},   {"IQ4_XS", "IQ4_XS", 30},
-    {"MXFP4", "MXFP4", 38},     {"MXFP4_MOE", "MXFP4", 38},
+    {"MXFP4", "MXFP4", 38},     {"MXFP4_MOE", "MXFP4", 38}, {"NVFP4", "NVFP4", 39},     {"Q1_0", "Q1_0", 40},
+    {"IQ1_S", "IQ1_S", 24},     {"IQ1_M", "IQ1_M", 31},     {"IQ2_XXS", "IQ2_XXS", 19}, {"IQ2_XS", "IQ2_XS", 20},
+    {"IQ2_S", "IQ2_XS", 28},    {"IQ2_M", "IQ2_S", 29},     {"IQ3_XXS", "IQ3_XXS", 23}, {"IQ3_XS", "IQ3_S", 22},
+    {"IQ3_S", "IQ3_S", 26},     {"IQ3_M", "IQ3_S", 27},     {"TQ1_0", "TQ1_0", 36},     {"TQ2_0", "TQ2_0", 37},
 };
 // Other names of mixes.
 constexpr struct { const char *name, *mix; } kAliases[] = {{"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}};
 
-enum class role { output, attn_v, attn_k, attn_output, ffn_down, other, any };
+enum class role { output, token_embd, attn_q, attn_v, attn_k, attn_output, ffn_down, other, any };
 
 // Which role a tensor has: the first row whose text its name holds. Without output.weight, token_embd.weight is the
 // output as well.
 constexpr struct { const char* part; role what; } kRoles[] = {
     {"attn_qkv.weight", role::attn_v}, {"attn_kv_b.weight", role::attn_v}, {"attn_v.weight", role::attn_v},
-    {"attn_k.weight", role::attn_k},   {"attn_output.weight", role::attn_output}, {"ffn_down", role::ffn_down},
+    {"attn_k.weight", role::attn_k},   {"attn_q.weight", role::attn_q},   {"attn_output.weight", role::attn_output}, {"ffn_down", role::ffn_down},
 };
 
 enum class when {
     always,
     odd_row,          // the row is not whole blocks of the base format
     is_expert,        // three dimensions: the matrices of all experts
+    experts_4,        // at least 4 experts
     experts_8,        // 8 experts share each attention: it is small beside them
     gqa_4,            // at least 4 query heads per key head: keys and values are small
     layers_80,        // 80 layers with grouped heads (70B): likewise
@@ -61,20 +65,42 @@ struct rule {
 constexpr rule kRules[] = {
     {"Q8_0 MXFP4_MOE",                                        role::output,      when::always,     "Q8_0"},
     {"*",                                                     role::output,      when::odd_row,    "Q8_0"},
+    {"IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M IQ3_XXS",        role::output,      when::always,     "Q5_K"},
     {"*",                                                     role::output,      when::always,     "Q6_K"},
     {"MXFP4_MOE",                                             role::any,         when::is_expert,  "MXFP4"},
     {"MXFP4_MOE",                                             role::any,         when::always,     "Q8_0"},
+    {"IQ1_S IQ1_M IQ2_XXS IQ2_XS",                            role::token_embd,  when::always,     "Q2_K"},
+    {"IQ2_S IQ2_M IQ3_XXS",                                   role::token_embd,  when::always,     "IQ3_S"},
+    {"TQ1_0 TQ2_0",                                           role::token_embd,  when::always,     "Q4_K"},
+    {"IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M",                role::attn_v,      when::gqa_4,      "Q4_K"},
+    {"IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M",                role::attn_v,      when::experts_4,  "Q4_K"},
+    {"IQ2_S IQ2_M",                                           role::attn_v,      when::always,     "IQ3_S"},
+    {"IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M",                role::attn_v,      when::always,     "Q2_K"},
+    {"IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M",                role::attn_k,      when::experts_8,  "Q4_K"},
+    {"IQ2_S IQ2_M",                                           role::ffn_down,    when::first_8th,  "IQ3_S"},
+    {"IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M",                role::ffn_down,    when::first_8th,  "Q2_K"},
+    {"IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M",                role::attn_output, when::experts_8,  "Q5_K"},
+    {"IQ1_S IQ1_M",                                           role::attn_output, when::always,     "IQ2_XXS"},
+    {"IQ2_S IQ2_M",                                           role::attn_output, when::always,     "IQ3_S"},
     {"*",                                                     role::attn_v,      when::experts_8,  "Q8_0"},
     {"*",                                                     role::attn_k,      when::experts_8,  "Q8_0"},
     {"Q4_K_M Q5_K_M",                                         role::attn_v,      when::more_bits,  "Q6_K"},
-    {"Q2_K Q2_K_S Q3_K_S Q3_K_M Q4_K_S Q4_K_M",               role::attn_v,      when::layers_80,  "Q5_K"},
-    {"Q2_K Q2_K_S",                                           role::attn_v,      when::gqa_4,      "Q4_K"},
+    {"Q2_K Q2_K_S Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ3_XXS IQ3_XS IQ3_S IQ3_M", role::attn_v, when::layers_80,  "Q5_K"},
+    {"Q2_K Q2_K_S IQ3_XXS IQ3_XS IQ3_S",                      role::attn_v,      when::gqa_4,      "Q4_K"},
     {"Q2_K",                                                  role::attn_v,      when::always,     "Q3_K"},
     {"Q3_K_M",                                                role::attn_v,      when::first_2,    "Q5_K"},
     {"Q3_K_M",                                                role::attn_v,      when::always,     "Q4_K"},
     {"Q3_K_L",                                                role::attn_v,      when::always,     "Q5_K"},
     {"Q4_K_S",                                                role::attn_v,      when::first_4,    "Q5_K"},
-    {"IQ4_NL IQ4_XS",                                         role::attn_v,      when::gqa_4,      "Q5_K"},
+    {"IQ4_NL IQ4_XS",                                        role::attn_v,      when::gqa_4,      "Q5_K"},
+    {"IQ3_XXS",                                               role::attn_v,      when::always,     "IQ3_S"},
+    {"IQ3_M",                                                 role::attn_v,      when::always,     "Q4_K"},
+    {"IQ3_XS",                                                role::attn_k,      when::always,     "IQ3_XXS"},
+    {"IQ3_XS",                                                role::attn_q,      when::always,     "IQ3_XXS"},
+    {"IQ3_XXS",                                               role::attn_k,      when::always,     "IQ2_S"},
+    {"IQ3_XXS",                                               role::attn_q,      when::always,     "IQ2_S"},
+    {"IQ3_XXS IQ3_M",                                         role::ffn_down,    when::first_8th,  "Q4_K"},
+    {"IQ3_XXS",                                               role::ffn_down,    when::always,     "Q3_K"},
     {"Q2_K",                                                  role::ffn_down,    when::always,     "Q3_K"},
     {"Q2_K_S",                                                role::ffn_down,    when::first_8th,  "Q4_K"},
     {"Q3_K_M",                                                role::ffn_down,    when::first_16th, "Q5_K"},
@@ -83,6 +109,9 @@ constexpr rule kRules[] = {
     {"Q4_K_S IQ4_NL IQ4_XS",                                  role::ffn_down,    when::first_8th,  "Q5_K"},
     {"Q4_K_M Q5_K_M",                                         role::ffn_down,    when::more_bits,  "Q6_K"},
     {"Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS",        role::attn_output, when::experts_8,  "Q5_K"},
+    {"IQ3_XXS IQ3_XS IQ3_S IQ3_M",                            role::attn_output, when::experts_8,  "Q5_K"},
+    {"IQ3_XXS",                                               role::attn_output, when::always,     "IQ3_S"},
+    {"IQ3_M",                                                 role::attn_output, when::always,     "Q4_K"},
     {"Q3_K_L",                                                role::attn_output, when::experts_8,  "Q3_K"},
     {"Q2_K",                                                  role::attn_output, when::always,     "Q3_K"},
     {"Q3_K_M",                                                role::attn_output, when::always,     "Q4_K"},
@@ -92,6 +121,8 @@ constexpr rule kRules[] = {
 // What stands in for a format of 256 when a row is not a multiple of it. Rows that are no multiple of 32 become F16.
 constexpr struct { const char *from, *to; } kFallbacks[] = {
     {"Q2_K", "Q4_0"}, {"Q3_K", "Q4_0"}, {"Q4_K", "Q5_0"}, {"Q5_K", "Q5_1"}, {"Q6_K", "Q8_0"}, {"IQ4_XS", "IQ4_NL"},
+    {"TQ1_0", "Q4_0"}, {"TQ2_0", "Q4_0"}, {"Q1_0", "Q4_0"}, {"NVFP4", "MXFP4"}, {"IQ1_S", "IQ4_NL"}, {"IQ1_M", "IQ4_NL"},
+    {"IQ2_XXS", "IQ4_NL"}, {"IQ2_XS", "IQ4_NL"}, {"IQ2_S", "IQ4_NL"}, {"IQ3_XXS", "IQ4_NL"}, {"IQ3_S", "IQ4_NL"},
 };
 
 // Kept as they are beside all with fewer than two dimensions or another ending than "weight": small, or read by ops
@@ -214,6 +245,7 @@ bool holds(when at, const planned_tensor& p, const model_facts& facts, const due
         case when::always: return true;
         case when::odd_row: return p.t.dims[0] % base.elems_per_block != 0;
         case when::is_expert: return p.t.dims[2] > 1;
+        case when::experts_4: return facts.n_experts >= 4;
         case when::experts_8: return facts.n_experts == 8;
         case when::gqa_4: return facts.n_kv_heads > 0 && facts.n_heads / facts.n_kv_heads >= 4;
         case when::layers_80: return facts.n_layers == 80 && facts.n_kv_heads > 0 && facts.n_heads != facts.n_kv_heads;
@@ -272,6 +304,7 @@ duet_status make_plan(const duet_file* file, const quantize_options& options, st
         for (size_t r = std::size(kRoles); r-- > 0;)
             if (p.name.find(kRoles[r].part) != std::string::npos) p.what = kRoles[r].what;
         if (p.name == (facts.has_output ? "output.weight" : "token_embd.weight")) p.what = role::output;
+        else if (p.name == "token_embd.weight") p.what = role::token_embd;
         long long i_layer = 0;
         if (std::sscanf(p.name.c_str(), "blk.%lld.", &i_layer) == 1) p.i_layer = i_layer;
         p.n_layers = facts.n_layers;
