@@ -423,7 +423,9 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     if (launched != DUET_OK && ended == DUET_OK) c.driver->free_recording(c.device, r.recording);
     DUET_TRY(launched);
     DUET_TRY(ended);
-    if (c.recordings.size() == kMostRecordings) {
+    // a model that shares its ops with the CPU has a recording for each of its parts
+    const auto n_borders = std::count_if(c.g.ops.begin(), c.g.ops.end(), [](const op& o) { return o.after_border; });
+    if (c.recordings.size() >= kMostRecordings * (size_t)std::max<ptrdiff_t>(1, n_borders)) {
         auto oldest = std::min_element(c.recordings.begin(), c.recordings.end(), [](auto& x, auto& y) { return x.last_use < y.last_use; });
         c.driver->free_recording(c.device, oldest->recording);
         c.recordings.erase(oldest);

@@ -306,7 +306,12 @@ duet_status split_create(const model_graph& g, const exec_limits& limits, int32_
             *out = c.release();
             return DUET_OK;
         }
-        if (st != DUET_ERR_MEMORY || i + 1 == choices.all.size()) return st;
+        if (st != DUET_ERR_MEMORY || i + 1 == choices.all.size()) {
+            if (st == DUET_ERR_MEMORY && choices.all[i].gpu_layers > 0)
+                err.text = std::string("device ") + limits.place.device + ", " + std::to_string(choices.all[i].gpu_layers) + " layers: " + err.text +
+                           "; want fewer layers on the GPU or a smaller context";
+            return st;
+        }
     }
     return DUET_ERR_MEMORY;
 }

@@ -112,7 +112,7 @@ struct limit_guard {
 
 TEST_CASE("place: any number of layers on the GPU gives the CPU's bits and saved states; the plan is what is allocated") {
     const limit_guard limits;
-    int n_skipped = 0, n_unsupported = 0;
+    int n_skipped = 0;
     for (const char* name : {"llama-gqa", "q-Q4_K_M", "gemma3", "gemma4", "qwen35", "granitehybrid", "lfm2", "mixtral", "gpt-oss-mxfp4", "deepseek2", "nemotron_h_moe"}) {
         if (!file_exists(golden(name))) {
             n_skipped++;
@@ -134,10 +134,6 @@ TEST_CASE("place: any number of layers on the GPU gives the CPU's bits and saved
                 const emu_usage before = emu_memory();
                 {
                     placed_session p(golden(name), o);
-                    if (p.status == DUET_ERR_UNSUPPORTED && p.error.find("no code yet on the GPU") != std::string::npos) {
-                        n_unsupported++;
-                        continue;
-                    }
                     REQUIRE(p.error == "");
                     CHECK(p.plan.gpu_layers == o.gpu_layers);
                     check_plan(p, before);
@@ -152,7 +148,6 @@ TEST_CASE("place: any number of layers on the GPU gives the CPU's bits and saved
             }
     }
     if (n_skipped) say_skipped("placement of golden models", n_skipped, "no golden data");
-    if (n_unsupported) say_skipped("placement of golden models", n_unsupported, "ops without GPU code");
 }
 
 TEST_CASE("place: the more memory the device has, the more of the model it gets: first experts leave, then layers") {
@@ -208,9 +203,10 @@ TEST_CASE("place: the more memory the device has, the more of the model it gets:
 TEST_CASE("place: every allocation fails once: an error that says so, or fewer layers when the choice was open; nothing leaks") {
     const limit_guard guard;
     if (!file_exists(golden("llama-gqa"))) return say_skipped("failing allocations", 1, "no golden data");
-    for (bool open_choice : {false, true}) {
+    for (int32_t gpu_layers : {1, 2, -1}) {
+        const bool    open_choice = gpu_layers < 0;
         place_options o;
-        o.gpu_layers = open_choice ? -1 : 2;
+        o.gpu_layers = gpu_layers;
         bool failed = true;
         for (int64_t n = 1; failed; n++) {
             emu_limit(0, n);
@@ -225,6 +221,7 @@ TEST_CASE("place: every allocation fails once: an error that says so, or fewer l
             } else {
                 CHECK(p.status == DUET_ERR_MEMORY);
                 CHECK(p.error.find("no memory for") != std::string::npos);
+                CHECK(p.error.find("want fewer layers on the GPU or a smaller context") != std::string::npos);
                 CHECK(emu_memory().in_use == 0);
                 CHECK(emu_memory().pinned == 0);
                 p.create(o);   // the failed one did no harm
