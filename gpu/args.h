@@ -242,10 +242,8 @@ struct state_gpu_args {
     int32_t      x_stride, y_stride, n_heads, n_groups, n_rows, n_cols;
     int32_t      tiled_heads, cols;   // cols: columns of a block, 8 or 32
     float        scale;
-    int32_t      unused;
+    int32_t      row_stride;          // of the state in shared memory
 };
-// Words from one row of a state to the next in shared memory: 8 columns of 4 rows fall on 32 banks.
-constexpr int state_stride(int cols) { return cols == 8 ? 8 : cols + 8; }
 
 struct argmax_args {
     const float* x;          // (n_rows, stride)

@@ -9,6 +9,9 @@ namespace {
 constexpr int kConvThreads = 128;
 constexpr int kMaxStateRows = 1024;      // 8 columns of so many rows are 32 KB of shared memory
 
+// Words from one row of a state to the next in shared memory: 8 columns of 4 rows fall on 32 banks.
+constexpr int state_stride(int cols) { return cols == 8 ? 8 : cols + 8; }
+
 float* state_layer_of(const gpu_context& c, const op& o) { return (float*)c.states + c.s.l.state_offset[(size_t)o.index]; }
 
 }  // namespace
@@ -72,8 +75,9 @@ duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
     a.tiled_heads = o.tiled_heads;
     a.scale = o.scale;
     a.cols = a.n_rows * state_stride(32) * 4 <= 40 << 10 ? 32 : 8;
+    a.row_stride = state_stride(a.cols);
     const gpu_grid grid{(uint32_t)a.n_heads * blocks_of(a.n_cols, a.cols), (uint32_t)c.n_active, 1, (uint32_t)a.cols * 4,
-                        (uint32_t)(a.n_rows * state_stride(a.cols) * 4)};
+                        (uint32_t)(a.n_rows * a.row_stride * 4)};
     return launch(c, is_delta ? c.k.delta_net : c.k.mamba2, grid, a, err);
 }
 

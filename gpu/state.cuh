@@ -36,13 +36,13 @@ DUET_DEVICE void short_conv(const conv_gpu_args& a) {
 // Tokens in order over the states of all heads (exact_state_step): gated delta rule, or Mamba-2
 // x (n_tok, ..) f32: delta [q | k: n_groups heads | v: n_heads], Mamba [v: n_heads | k | q: n_groups heads], q and k of n_rows, v of n_cols;
 // y (n_tok, n_heads * n_cols); state (n_heads, n_rows, n_cols)
-// grid (n_heads * ceil(n_cols / cols), sequences), block 4 cols, shared n_rows * state_stride(cols) * 4 bytes; any warp width
+// grid (n_heads * ceil(n_cols / cols), sequences), block 4 cols, shared n_rows * row_stride * 4 bytes; any warp width
 // moves the state twice a launch, and a token's vectors once per block.  source: own; Yang et al. 2024, Dao and Gu 2024
 // The four chains of a column's sum are four lanes, 8 columns a segment: no barrier, and a thread's part of the state is touched by nobody else.
 template <bool IsDelta>
 DUET_DEVICE void state_steps(const state_gpu_args& a) {
     static_assert(kStateParts == 4 && kSegment == 32);
-    const int lane = thread_id() % kSegment, part = lane / 8, stride = state_stride(a.cols), blocks = (a.n_cols + a.cols - 1) / a.cols;
+    const int lane = thread_id() % kSegment, part = lane / 8, stride = a.row_stride, blocks = (a.n_cols + a.cols - 1) / a.cols;
     const int head = block_x() / blocks, seq = block_y(), at = thread_id() / kSegment * 8 + lane % 8, j = block_x() % blocks * a.cols + at;
     const int group = a.tiled_heads ? head % a.n_groups : head / (a.n_heads / a.n_groups);
     const bool is_column = j < a.n_cols;
