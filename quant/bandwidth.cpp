@@ -7,12 +7,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace duet {
 namespace {
 
 constexpr size_t kBytes = 192u << 20;        // beyond the last-level cache of most machines
 constexpr size_t kPiece = 1u << 20;
+constexpr size_t kHugePage = 2u << 20;
 constexpr int    kPasses = 4;
 
 // Reads a piece; the result keeps the compiler from dropping the loads.
@@ -25,11 +29,14 @@ uint64_t read_piece(const uint64_t* data) {
 
 double measure(int n_threads) {
     thread_pool pool;
-    uint8_t* data = (uint8_t*)malloc(kBytes);
+    uint8_t* data = (uint8_t*)std::aligned_alloc(kHugePage, kBytes);
     if (!data || !pool.start(n_threads)) {
         free(data);
         return 0;
     }
+#if defined(__linux__)
+    madvise(data, kBytes, MADV_HUGEPAGE);   // else the page tables are measured: a mapped file is read up to 40 % faster than small pages
+#endif
     const int n_pieces = (int)(kBytes / kPiece);
     std::atomic<uint64_t> keep{0};
     pool.for_each(n_pieces, [&](int, int i) { memset(data + (size_t)i * kPiece, i, kPiece); });
