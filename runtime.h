@@ -289,12 +289,18 @@ typedef struct duet_session duet_session;
 
 enum { DUET_CACHE_F16 = 0, DUET_CACHE_F32 = 1, DUET_CACHE_Q8_0 = 2 };
 
+/* One input row x of n_in values, about to be multiplied by matrix i_mat of the n_mats of a tensor (experts, heads; else 0 of 1).
+ * Called on the thread that called duet_decode, before the product; it slows decoding. */
+typedef void (*duet_input_fn)(void* user, const char* tensor, int32_t i_mat, int32_t n_mats, const float* x, int64_t n_in);
+
 typedef struct duet_session_params {
     uint32_t struct_size;
     int32_t  n_ctx;          /* tokens one sequence may hold; 0: the smaller of the model's training length and 4096                 */
     int32_t  n_seqs;         /* sequences, default 1                                                                                 */
     int32_t  max_batch;      /* most tokens computed at once, default 512; longer batches are cut by duet_decode, same bits          */
     int32_t  cache_type;     /* DUET_CACHE_..., default f16                                                                          */
+    duet_input_fn inputs;    /* NULL, or told every row that is multiplied by weights; device cpu only                               */
+    void*    inputs_user;
 } duet_session_params;
 
 DUET_API duet_session_params duet_session_params_default(void);

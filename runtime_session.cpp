@@ -30,6 +30,9 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
     out->n_seqs = p.n_seqs;
     out->n_state_slots = m.graph.states.empty() ? 0 : p.n_seqs;
     out->cache_type = p.cache_type;
+    if (p.inputs && m.exec != &kCpuExecutor) return fail(err, DUET_ERR_UNSUPPORTED, "inputs of matmuls are told by device cpu only, got %s", m.device_text.c_str());
+    out->inputs = p.inputs;
+    out->inputs_user = p.inputs_user;
     // logits of a piece stay below 64 MB, so that a large vocabulary does not cost gigabytes
     const int64_t rows = (64ll << 20) / (4ll * m.graph.n_vocab);
     out->max_wanted = (int32_t)std::clamp<int64_t>(rows, 8, std::max(8, p.max_batch));

@@ -177,6 +177,8 @@ struct exec_limits {
     int32_t max_wanted = 0;                          // rows of buffers with wanted_rows
     int32_t cache_type = 0;                          // DUET_CACHE_...
     std::vector<int32_t> n_pages;                    // of each cache group
+    duet_input_fn inputs = nullptr;                  // told every input row of matmuls (CPU only)
+    void*         inputs_user = nullptr;
 };
 
 struct exec_memory {

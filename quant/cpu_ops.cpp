@@ -199,8 +199,20 @@ void run_gather(cpu_context& c, const op& o) {
         memcpy(c.row(o.out, i), c.row(o.in, c.batch->wanted[i]), (size_t)o.in.width() * 4);
 }
 
+// Tells the session's listener each row that a matmul is about to read, with the matrix that reads it.
+void tell_inputs(const cpu_context& c, const op& o) {
+    const weight& w = c.g.weights[(size_t)o.w];
+    for (int i = 0; i < c.n_rows(o.in); i++)
+        for (int k = 0; k < std::max(1, o.n_used); k++) {
+            const int32_t mat = o.in2.buffer < 0 ? k : ((const int32_t*)c.row(o.in2, i))[k];
+            const float* x = c.row(o.in, i) + (o.in.n_heads == 1 ? 0 : (size_t)k * (size_t)o.in.stride);
+            c.limits.inputs(c.limits.inputs_user, w.name.c_str(), mat, (int32_t)w.n_mats, x, w.n_in);
+        }
+}
+
 void run_op(cpu_context& c, size_t i) {
     const op& o = c.g.ops[i];
+    if (c.limits.inputs && (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul)) tell_inputs(c, o);
     switch (o.kind) {
         case op_kind::embed: return run_embed(c, o);
         case op_kind::norm: return run_norm(c, o);

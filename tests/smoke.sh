@@ -81,6 +81,23 @@ if [ -f "$model" ]; then
     expect 0 "" "$bin/quantize" "$model" "$dir/q8" Q8_0
     expect 0 "ok" "$bin/inspect" --check "$dir/q8"
     expect 0 "tok/s" $say "$text" -m "$dir/q8"
+    # An importance matrix of the model's own stories: the same bits, spent where stories use them.
+    for seed in 1 2 3 4 5 6 7 8; do $say "$text" -n 200 -s $seed --temp 1 2>/dev/null; done >"$dir/stories"
+    expect 0 "PPL" "$bin/perplexity" -m "$model" -f "$dir/stories" -c 128 --imatrix "$dir/matrix"
+    expect 0 "blk.0.attn_q.weight.in_sum2" "$bin/inspect" "$dir/matrix"
+    for type in Q2_K Q3_K; do
+        expect 0 "" "$bin/quantize" "$model" "$dir/plain" $type --pure
+        expect 0 "" "$bin/quantize" "$model" "$dir/weighted" $type --pure --imatrix "$dir/matrix"
+        expect 0 "ok" "$bin/inspect" --check "$dir/weighted"
+        plain=$("$bin/perplexity" -m "$dir/plain" -f "$dir/stories" -c 128 2>/dev/null)
+        expect 0 "PPL" "$bin/perplexity" -m "$dir/weighted" -f "$dir/stories" -c 128
+        judge "$(printf '%s\n%s\n' "$plain" "$(cat "$dir/out")" | awk '{ p[NR] = $3 } END { if (!(p[2] < p[1])) print p[2], "is not below", p[1] }')" \
+            "$type with an importance matrix"
+    done
+    "$bin/bench" --synthetic tiny:f16 --save "$dir/other" >/dev/null 2>&1
+    expect 1 "made for another model" "$bin/quantize" "$dir/other" "$dir/made" Q4_0 --imatrix "$dir/matrix"
+    expect 1 "general.type: want imatrix" "$bin/quantize" "$model" "$dir/made" Q4_0 --imatrix "$model"
+    expect 1 "GGUF form" "$bin/quantize" "$model" "$dir/made" Q4_0 --imatrix README.md
     expect 1 "$dir/none" "$bin/quantize" "$model" "$dir/none/made" Q8_0
 else
     echo "skipped: smoke: the cases with a model: no models/demo.gguf, no $model"

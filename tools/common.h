@@ -61,6 +61,8 @@ struct model_options {
     bool             is_verbose = false;
     duet_progress_fn progress = nullptr;
     void*            progress_user = nullptr;
+    duet_input_fn    inputs = nullptr;
+    void*            inputs_user = nullptr;
 };
 
 inline void add_model_path(tool_args& args, model_options* options) {
@@ -138,6 +140,8 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     params.n_seqs = n_seqs;
     params.max_batch = options.max_batch;
     params.cache_type = options.cache_type;
+    params.inputs = options.inputs;
+    params.inputs_user = options.inputs_user;
     if (const duet_status status = duet_session_plan(model, &params, plan))
         return error->set(status, duet_model_error(model));
     duet_model_info info = {};

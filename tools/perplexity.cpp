@@ -11,13 +11,61 @@
 #include "args.h"
 #include "common.h"
 
+#include <map>
+
 namespace {
 
 struct perplexity_options {
     model_options model;
     std::string   text_path;
     int32_t       stride = 0, n_chunks = -1;
+    std::string   imatrix_path;
     bool          is_json = false;
+};
+
+// An importance matrix in the making: for each tensor and each of its matrices the sums of squares of the inputs, and how
+// many inputs there were. As a file: the GGUF form of llama.cpp:tools/imatrix/imatrix.cpp.
+struct importance_matrix {
+    struct entry {
+        int64_t             n_in = 0;
+        std::vector<double> sums;
+        std::vector<float>  counts;
+    };
+    std::map<std::string, entry> entries;
+
+    static void add(void* user, const char* tensor, int32_t i_mat, int32_t n_mats, const float* x, int64_t n_in) {
+        entry& e = ((importance_matrix*)user)->entries[tensor];
+        if (e.sums.empty()) {
+            e.n_in = n_in;
+            e.sums.resize((size_t)(n_in * n_mats));
+            e.counts.resize((size_t)n_mats);
+        }
+        e.counts[(size_t)i_mat]++;
+        double* sums = e.sums.data() + (size_t)i_mat * (size_t)n_in;
+        for (int64_t i = 0; i < n_in; i++) sums[i] += (double)x[i] * x[i];
+    }
+
+    duet_status save(const perplexity_options& options, int32_t n_chunks, int32_t chunk_size, tool_error* error) const {
+        duet_writer* w = nullptr;
+        if (const duet_status status = duet_writer_create(&w)) return error->set(status, "");
+        writer_ptr                            writer(w);
+        const duet_string                     dataset = {options.text_path.data(), options.text_path.size()};
+        std::vector<std::vector<float>>       values;
+        duet_status                           status = duet_writer_set_string(w, "general.type", "imatrix", 7);
+        if (status == DUET_OK) status = duet_writer_set_strings(w, "imatrix.datasets", &dataset, 1);
+        if (status == DUET_OK) status = duet_writer_set_int(w, "imatrix.chunk_count", DUET_KV_U32, n_chunks);
+        if (status == DUET_OK) status = duet_writer_set_int(w, "imatrix.chunk_size", DUET_KV_U32, chunk_size);
+        for (const auto& [name, e] : entries) {
+            const int64_t n_mats = (int64_t)e.counts.size(), sums_dims[] = {e.n_in, n_mats}, counts_dims[] = {1, n_mats};
+            values.emplace_back(e.sums.begin(), e.sums.end());
+            if (status == DUET_OK)
+                status = duet_writer_add_tensor(w, (name + ".in_sum2").c_str(), 0, 2, sums_dims, values.back().data());
+            if (status == DUET_OK)
+                status = duet_writer_add_tensor(w, (name + ".counts").c_str(), 0, 2, counts_dims, e.counts.data());
+        }
+        if (status == DUET_OK) status = duet_writer_save(w, options.imatrix_path.c_str());
+        return status == DUET_OK ? DUET_OK : error->set(status, duet_writer_error(w));
+    }
 };
 
 // -log of the softmax's value at id; f64, the largest logit taken out first.
@@ -86,6 +134,11 @@ duet_status work(perplexity_options& options, tool_error* error) {
         return error->set(DUET_ERR_ARG, options.text_path + ": want at least " + std::to_string(2 * (int64_t)n_ctx) +
                                             " tokens for a context of " + std::to_string(n_ctx) + ", the text has " +
                                             std::to_string(ids.size()) + ": take a longer text or -c");
+    importance_matrix importance;
+    if (!options.imatrix_path.empty()) {
+        options.model.inputs = importance_matrix::add;
+        options.model.inputs_user = &importance;
+    }
     if (open_session(model.get(), options.model, 1, &session, &plan, error) != DUET_OK) return error->status;
     duet_model_info info = {};
     info.struct_size = sizeof info;
@@ -108,6 +161,7 @@ duet_status work(perplexity_options& options, tool_error* error) {
         if (!options.is_json) std::fprintf(stderr, "[%d]%.4f,", i + 1, total.perplexity()), std::fflush(stderr);
     }
     const double seconds = now_seconds() - start;
+    if (!options.imatrix_path.empty() && importance.save(options, n_windows, n_ctx, error) != DUET_OK) return error->status;
     if (options.is_json)
         std::printf("{\"perplexity\":%.6f,\"error\":%.6f,\"n_scored\":%lld,\"n_windows\":%d,\"n_tokens\":%zu,\"n_ctx\":"
                     "%d,\"seconds\":%.3f}\n",
@@ -135,6 +189,8 @@ int main(int argc, char** argv) {
     args.integer("--chunks", "N", "windows to run (default -1: all)", &options.n_chunks, -1, INT32_MAX);
     args.integer("-b, --batch-size", "N", "tokens computed at once: the result is the same (default 512)",
                  &options.model.max_batch, 1, 1 << 20);
+    args.text("--imatrix", "OUT.gguf", "writes an importance matrix, for bin/quantize --imatrix: what each weight is multiplied by",
+              &options.imatrix_path);
     args.flag("--json", "the result as a JSON object", &options.is_json);
     add_device_flags(args, &options.model);
     if (int code; !args.parse(argc, argv, &code)) return code;

@@ -156,6 +156,8 @@ struct quantize_options {
     int32_t                    n_threads = 0;
     bool                       is_pure = false, is_quiet = false;
     std::vector<override_rule> overrides;
+    std::string                imatrix_path;
+    duet_file*                 imatrix = nullptr;
 };
 
 struct planned_tensor {
@@ -311,6 +313,9 @@ duet_status make_plan(const duet_file* file, const quantize_options& options, st
         if (p.what == role::attn_v) attn_v_layers.push_back(p.i_layer);
         plan->push_back(std::move(p));
     }
+    for (const override_rule& o : options.overrides)
+        if (std::none_of(plan->begin(), plan->end(), [&](const planned_tensor& p) { return matches(o.pattern, p.name); }))
+            return error->set(DUET_ERR_ARG, "--type " + o.pattern + ": no tensor has such a name");
     std::sort(attn_v_layers.begin(), attn_v_layers.end());
     for (planned_tensor& p : *plan) {
         if (p.what == role::attn_v) {   // not every layer of a hybrid has attention
@@ -365,7 +370,8 @@ class scratch_space {
 };
 
 // Converts the rows of one tensor on n_threads threads. *n_odd: values that are not finite before or (F16) after.
-duet_status convert(const planned_tensor& p, int32_t n_threads, uint8_t* dst, uint64_t* n_odd) {
+duet_status convert(const planned_tensor& p, const std::vector<float>& importance, int32_t n_threads, uint8_t* dst,
+                    uint64_t* n_odd) {
     constexpr int64_t kElemsAtOnce = 1 << 16;
     const int64_t     n_cols = p.t.dims[0], n_rows = p.t.dims[1] * p.t.dims[2] * p.t.dims[3];
     const int64_t     rows_at_once = std::max<int64_t>(1, kElemsAtOnce / n_cols);
@@ -376,13 +382,17 @@ duet_status convert(const planned_tensor& p, int32_t n_threads, uint8_t* dst, ui
     std::atomic<duet_status> result{DUET_OK};
     const auto work = [&] {
         try {
-            std::vector<float> values((size_t)(std::min(rows_at_once, n_rows) * n_cols));
+            std::vector<float> values((size_t)(std::min(rows_at_once, n_rows) * n_cols)), weights;
+            if (!importance.empty()) weights.resize(values.size());
             for (int64_t row; result == DUET_OK && (row = next_row.fetch_add(rows_at_once)) < n_rows;) {
                 const int64_t n_elems = std::min(rows_at_once, n_rows - row) * n_cols;
                 duet_status status = duet_dequantize_row(p.from->id, (const uint8_t*)p.t.data + (size_t)row * from_row,
                                                          n_elems, values.data());
+                for (int64_t r = 0; r < n_elems / n_cols && !importance.empty(); r++)   // a row of weights for each matrix
+                    std::copy_n(importance.begin() + (row + r) / p.t.dims[1] * n_cols, n_cols, weights.begin() + r * n_cols);
                 if (status == DUET_OK)
-                    status = duet_quantize_row(p.to->id, values.data(), n_elems, nullptr, dst + (size_t)row * to_row);
+                    status = duet_quantize_row(p.to->id, values.data(), n_elems, importance.empty() ? nullptr : weights.data(),
+                                               dst + (size_t)row * to_row);
                 if (status != DUET_OK) result = status;
                 const float limit = is_same_word(p.to->name, "F16") ? 65504.0f : 3.4028235e38f;
                 uint64_t    n = 0;
@@ -405,6 +415,54 @@ duet_status convert(const planned_tensor& p, int32_t n_threads, uint8_t* dst, ui
     for (std::thread& thread : threads) thread.join();
     *n_odd = odd;
     return result;
+}
+
+// A tensor's rows of importance, one for each of its matrices: sums / counts. Empty: the matrix does not know the tensor.
+// Format: llama.cpp:tools/imatrix/imatrix.cpp, tools/quantize/quantize.cpp.
+duet_status read_importance(const quantize_options& options, const planned_tensor& p, std::vector<float>* out, tool_error* error) {
+    out->clear();
+    if (!options.imatrix || p.to->elems_per_block == 1) return DUET_OK;
+    const int64_t i_sums = duet_file_find_tensor(options.imatrix, (p.name + ".in_sum2").c_str());
+    const int64_t i_counts = duet_file_find_tensor(options.imatrix, (p.name + ".counts").c_str());
+    if (i_sums < 0 || i_counts < 0) {
+        std::fprintf(stderr, "note: tensor %s: no entry in %s: all its weights count alike\n", json_string(p.name).c_str(),
+                     options.imatrix_path.c_str());
+        return DUET_OK;
+    }
+    duet_tensor   sums{}, counts{};
+    const int64_t n_cols = p.t.dims[0], n_mats = p.t.dims[2] * p.t.dims[3];
+    (void)duet_file_tensor(options.imatrix, i_sums, &sums);
+    (void)duet_file_tensor(options.imatrix, i_counts, &counts);
+    const int64_t n_sums = sums.dims[1] * sums.dims[2] * sums.dims[3];
+    const int64_t n_counts = counts.dims[0] * counts.dims[1] * counts.dims[2] * counts.dims[3];
+    if (sums.type_id != 0 || counts.type_id != 0 || sums.dims[0] != n_cols || n_sums != n_mats || n_counts != n_mats)
+        return error->set(DUET_ERR_FORMAT, options.imatrix_path + ": tensor " + json_string(p.name) + ": want F32 sums of " +
+                                               std::to_string(n_cols) + " x " + std::to_string(n_mats) + " and as many counts, got " +
+                                               std::to_string(sums.dims[0]) + " x " + std::to_string(n_sums) + " and " +
+                                               std::to_string(n_counts) + ": made for another model");
+    const float *from = (const float*)sums.data, *n = (const float*)counts.data;
+    out->assign(from, from + n_cols * n_mats);
+    for (int64_t i = 0; i < n_cols * n_mats; i++) {   // an expert that no token chose: all alike
+        float& v = (*out)[(size_t)i];
+        v = n[i / n_cols] > 0 ? v / n[i / n_cols] : 1.0f;
+        if (!(v >= 0 && std::isfinite(v)))
+            return error->set(DUET_ERR_FORMAT, options.imatrix_path + ": tensor " + json_string(p.name) + ": sum " + std::to_string(i) +
+                                                   ": want a finite number of 0 or more");
+    }
+    return DUET_OK;
+}
+
+duet_status open_imatrix(const quantize_options& options, duet_file** out, tool_error* error) {
+    if (const duet_status status = duet_file_open(options.imatrix_path.c_str(), out))
+        return error->set(status, std::string(*out ? duet_file_error(*out) : "") +
+                                      " (want an importance matrix in the GGUF form, as bin/perplexity --imatrix writes it)");
+    duet_string   type{};
+    const int64_t i_type = duet_file_find_kv(*out, "general.type");
+    if (i_type >= 0) (void)duet_file_get_string(*out, i_type, 0, &type);
+    if (std::string_view(type.data ? type.data : "", (size_t)type.n_bytes) != "imatrix")
+        return error->set(DUET_ERR_FORMAT, options.imatrix_path + ": general.type: want imatrix, got " +
+                                               json_string({type.data ? type.data : "", (size_t)type.n_bytes}));
+    return DUET_OK;
 }
 
 std::string shape_of(const duet_tensor& t) {
@@ -436,6 +494,8 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
     if (status == DUET_OK) status = duet_writer_set_int(made, "general.quantization_version", DUET_KV_U32, 2);
     if (status == DUET_OK)
         status = duet_writer_set_int(made, "general.file_type", DUET_KV_U32, options.chosen->file_type);
+    if (status == DUET_OK && options.imatrix)
+        status = duet_writer_set_string(made, "quantize.imatrix.file", options.imatrix_path.data(), options.imatrix_path.size());
     const double  began = now_seconds();
     const int32_t n_threads =
         options.n_threads ? options.n_threads : std::max(1, (int32_t)std::thread::hardware_concurrency());
@@ -448,7 +508,9 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
                          json_string(p.name).c_str(), shape_of(p.t).c_str(), p.from->name,
                          p.to == p.from ? "same" : p.to->name, (double)p.to_bytes / 1e6);
         if (p.to != p.from) {
-            if (const duet_status failed = convert(p, n_threads, dst, &n_odd))
+            std::vector<float> importance;
+            if (const duet_status failed = read_importance(options, p, &importance, error)) return failed;
+            if (const duet_status failed = convert(p, importance, n_threads, dst, &n_odd))
                 return error->set(failed, "tensor " + json_string(p.name) + ": " + duet_status_name(failed));
             if (n_odd)
                 std::fprintf(stderr, "warning: tensor %s: %llu values are NaN, infinite, or beyond the format\n",
@@ -498,6 +560,8 @@ int main(int argc, char** argv) {
               "format of the tensors whose name holds NAME (or fits it, with * and ?); may be repeated, the first that "
               "fits counts",
               [&](const std::string& v) { return add_override(v, &options); });
+    args.text("--imatrix", "FILE", "importance matrix (bin/perplexity --imatrix, or llama.cpp's in the GGUF form): what the text "
+              "used most becomes most exact", &options.imatrix_path);
     args.flag("--pure", "TYPE for every matrix, instead of the mix's recipe", &options.is_pure);
     args.flag("-q, --quiet", "do not list the tensors", &options.is_quiet);
     int code = kExitGood;
@@ -512,6 +576,11 @@ int main(int argc, char** argv) {
         const duet_status status = duet_file_open(options.in.c_str(), &opened);
         file_ptr          file(opened);
         if (status != DUET_OK) return error->set(status, opened ? duet_file_error(opened) : "");
+        duet_file* matrix = nullptr;
+        if (!options.imatrix_path.empty() && open_imatrix(options, &matrix, error) != DUET_OK)
+            return duet_file_free(matrix), error->status;
+        file_ptr imatrix(matrix);
+        options.imatrix = matrix;
         std::vector<planned_tensor> plan;
         if (const duet_status planned = make_plan(opened, options, &plan, error)) return planned;
         return write_model(opened, plan, options, error);
