@@ -1,11 +1,12 @@
 // models/deepseek.cpp: multi-head latent attention: DeepSeek V2, V3, R1, Kimi K2, Mistral 4. The cache holds one
 // compressed vector and one rotated key for all heads; queries and results go through attn_k_b and attn_v_b (the
-// absorbed form). Source: DeepSeek-AI 2024; math.md section 2. Main path: models/arch.cpp -> [models/deepseek.cpp] ->
-// models/ops.h
+// absorbed form). Source: DeepSeek-AI 2024; ggml-org/llama.cpp:src/models. Main path: models/arch.cpp ->
+// [models/deepseek.cpp] -> models/ops.h
 #include "parts.h"
 #include "../quant/exact_math.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace duet {
 namespace {
@@ -21,10 +22,8 @@ bool read_latent(graph_builder& g, latent_sizes* s) {
     s->d_k = (int32_t)g.u32("attention.key_length_mla", false, 0, 0, 4096);
     s->d_v = (int32_t)g.u32("attention.value_length_mla", false, 0, 0, 4096);
     s->rope = g.hp.rope_dim;
-    if (g.status == DUET_OK && (s->d_k == 0 || s->d_v == 0))
-        return g.fail_with(DUET_ERR_UNSUPPORTED, g.key("attention.key_length_mla") +
-                                                     ": missing key: converted before the cache was " +
-                                                     "compressed; convert the model again");
+    if (s->d_k == 0) s->d_k = g.hp.k_dim; // older files, with attn_kv_b, do not speak of the compressed cache
+    if (s->d_v == 0) s->d_v = g.hp.v_dim;
     if (g.status == DUET_OK && s->d_k <= s->rope)
         return g.fail_with(DUET_ERR_FORMAT, g.key("attention.key_length_mla") +
                                                 ": want more than rope.dimension_count " + std::to_string(s->rope) +
@@ -33,15 +32,54 @@ bool read_latent(graph_builder& g, latent_sizes* s) {
 }
 
 // out[head] = w[head] in[head]
-void per_head_matmul(graph_builder& g, int32_t i, view in, view out, const char* name) {
+void per_head_matmul(graph_builder& g, int32_t i, view in, view out, weight_id w) {
     op o;
     o.kind = op_kind::expert_matmul;
     o.layer = i;
     o.in = in;
     o.out = out;
     o.n_used = in.n_heads;
-    o.w = g.block_tensor(i, name, true, in.head_dim, out.head_dim, in.n_heads);
+    o.w = w;
     g.graph.ops.push_back(o);
+}
+
+// attn_kv_b of older files {rank, heads * (plain + d_v)}: the rows of a head's keys, then those of its values. Values
+// are taken as they lie; keys are wanted the other way round and become F32: for an F32 file the numbers of attn_k_b.
+void split_kv_b(graph_builder& g, int32_t i, int32_t n_heads, const latent_sizes& s, weight_id* k_b, weight_id* v_b) {
+    const int64_t n_rows = s.plain() + s.d_v;
+    *v_b = g.block_tensor(i, "attn_kv_b.weight", true, s.rank, n_heads * n_rows);
+    if (g.status != DUET_OK) return;
+    const weight both = g.graph.weights[(size_t)*v_b];
+    const size_t plain = (size_t)s.plain(), rank = (size_t)s.rank, v_bytes = (size_t)s.d_v * both.row_bytes;
+    auto keys = std::make_shared<std::vector<uint8_t>>((size_t)n_heads * rank * plain * sizeof(float));
+    auto values = std::make_shared<std::vector<uint8_t>>((size_t)n_heads * v_bytes);
+    std::vector<float> row(rank);
+    for (size_t h = 0; h < (size_t)n_heads; h++) {
+        const uint8_t* at = both.data + h * (size_t)n_rows * both.row_bytes;
+        float* to = (float*)keys->data() + h * rank * plain;
+        for (size_t j = 0; j < plain; j++, at += both.row_bytes) {
+            duet_dequantize_row(both.type, at, s.rank, row.data());
+            for (size_t c = 0; c < rank; c++) to[c * plain + j] = row[c];
+        }
+        memcpy(values->data() + h * v_bytes, at, v_bytes);
+    }
+    weight k = both;
+    k.name += " (keys)";
+    k.type = 0;
+    k.n_in = s.plain();
+    k.n_out = s.rank;
+    k.row_bytes = plain * sizeof(float);
+    weight& v = g.graph.weights[(size_t)*v_b];
+    v.n_out = s.d_v;
+    k.n_mats = v.n_mats = n_heads;
+    k.data = keys->data();
+    v.data = values->data();
+    k.n_bytes = keys->size();
+    v.n_bytes = values->size();
+    g.graph.made.push_back(std::move(keys));
+    g.graph.made.push_back(std::move(values));
+    *k_b = (weight_id)g.graph.weights.size();
+    g.graph.weights.push_back(std::move(k)); // v is no longer valid
 }
 
 void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_sizes& s,
@@ -69,7 +107,14 @@ void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_
     rotated.offset += s.plain();
     wide_c.head_dim = s.rank;
     wide_rope.offset += s.rank;
-    per_head_matmul(g, i, plain, wide_c, "attn_k_b.weight");
+    weight_id k_b = -1, v_b = -1;
+    if (g.has(i, "attn_kv_b.weight")) {
+        split_kv_b(g, i, n_heads, s, &k_b, &v_b);
+    } else {
+        k_b = g.block_tensor(i, "attn_k_b.weight", true, s.plain(), s.rank, n_heads);
+        v_b = g.block_tensor(i, "attn_v_b.weight", true, s.rank, s.d_v, n_heads);
+    }
+    per_head_matmul(g, i, plain, wide_c, k_b);
     g.activate(i, activation::none, rotated, view{}, wide_rope);
     rope_part(g, i, wide_rope, options.rope, false);
 
@@ -80,7 +125,7 @@ void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_
     const view seen = g.heads(g.buffer("attn latent", (int64_t)n_heads * s.rank), n_heads, s.rank);
     attention_op(g, i, wide, seen, cache, options);
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * s.d_v), n_heads, s.d_v);
-    per_head_matmul(g, i, seen, o, "attn_v_b.weight");
+    per_head_matmul(g, i, seen, o, v_b);
     project(g, i, o, x, g.block_tensor(i, "attn_output.weight", true, o.width(), x.width()), -1, {});
 }
 

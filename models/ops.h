@@ -133,6 +133,7 @@ struct model_graph {
     int32_t                  n_vocab = 0, dim = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, n_ctx_train = 0;
     int32_t                  max_ctx = 0;            // positions there are weights for; 0: any number
     std::vector<weight>      weights;
+    std::vector<std::shared_ptr<std::vector<uint8_t>>> made;   // data of weights that do not lie in the file as ops want them
     std::vector<buffer_info> buffers;
     std::vector<op>          ops;
     std::vector<rope_table>  ropes;

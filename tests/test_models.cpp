@@ -3,6 +3,7 @@
 // contract of experts and states; models whose hyper-parameters contradict each other.
 #include "doctest.h"
 #include "../quant/activate.h"
+#include "../models/gguf.h"
 #include "../quant/cpu_kernels.h"
 #include "../runtime.h"
 #include "metrics.h"
@@ -12,9 +13,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <set>
 #include <thread>
+#include <unistd.h>
 
 using namespace duet;
 
@@ -169,6 +172,119 @@ TEST_CASE("golden cases: logits of every family, in one piece and in chunks, on 
     }
     if (n_skipped) say_skipped("golden cases", n_skipped, "no code for the architectures of" + unknown);
     if (names.empty()) say_skipped("golden cases", 1, "no folder " + test_data_path("golden"));
+}
+
+// The model's file as older converters wrote it: keys and values of each head joined in attn_kv_b, and no keys about the
+// compressed cache.
+void write_with_joined_kv(const std::string& from, const std::string& to) {
+    gguf_file f;
+    gguf_writer w;
+    error_text err;
+    REQUIRE(f.open(from.c_str(), err) == DUET_OK);
+    uint32_t d_k = 0, d_v = 0;
+    REQUIRE(f.get_u32("deepseek2.attention.key_length_mla", true, 1, 512, &d_k, err) == DUET_OK);
+    REQUIRE(f.get_u32("deepseek2.attention.value_length_mla", true, 1, 512, &d_v, err) == DUET_OK);
+    w.set_int("deepseek2.attention.key_length", DUET_KV_U32, d_k, err);
+    w.set_int("deepseek2.attention.value_length", DUET_KV_U32, d_v, err);
+    w.set_int("deepseek2.attention.head_count_kv", DUET_KV_U32, 4, err);
+    std::erase_if(f.kvs, [](const gguf_kv& kv) { return kv.key.ends_with("_mla"); });
+    REQUIRE(w.copy_kv(f, err) == DUET_OK);
+    std::vector<std::vector<float>> joined;
+    for (const gguf_tensor& t : f.tensors) {
+        std::string name(t.name);
+        if (name.ends_with("attn_v_b.weight")) continue;
+        if (!name.ends_with("attn_k_b.weight")) {
+            REQUIRE(w.add_tensor(name, t.type, t.n_dims, t.dims, t.data, err) == DUET_OK);
+            continue;
+        }
+        name.replace(name.size() - 10, 10, "v_b.weight");
+        const gguf_tensor* v = f.find_tensor(name);
+        REQUIRE(v);
+        const int64_t plain = t.dims[0], rank = t.dims[1], heads = t.dims[2], n_v = v->dims[1];
+        std::vector<float>& both = joined.emplace_back();
+        for (int64_t h = 0; h < heads; h++) {
+            for (int64_t i = 0; i < plain; i++)
+                for (int64_t c = 0; c < rank; c++) both.push_back(((const float*)t.data)[(h * rank + c) * plain + i]);
+            both.insert(both.end(), (const float*)v->data + h * n_v * rank, (const float*)v->data + (h + 1) * n_v * rank);
+        }
+        name.replace(name.size() - 10, 10, "kv_b.weight");
+        const int64_t dims[] = {rank, heads * (plain + n_v)};
+        REQUIRE(w.add_tensor(name, 0, 2, dims, both.data(), err) == DUET_OK);
+    }
+    REQUIRE_MESSAGE(w.save(to.c_str(), err) == DUET_OK, err.text);
+}
+
+TEST_CASE("keys and values joined in attn_kv_b, as older files have them, give the bits of the split form") {
+    const golden_case c = read_case("deepseek2");
+    if (c.ids.empty()) return say_skipped("attn_kv_b", 1, "no " + c.folder);
+    const auto folder = std::filesystem::temp_directory_path() / ("duet-joined-" + std::to_string(getpid()));
+    std::filesystem::create_directory(folder);
+    write_with_joined_kv(c.folder + "/model.gguf", (folder / "model.gguf").string());
+    {
+        const golden_model split(c.folder), joined(folder.string());
+        REQUIRE_MESSAGE(joined.status == DUET_OK, joined.error);
+        CHECK(equal_bits(feed(split, golden_session(split, 256).s, c.ids, 7, 5),
+                         feed(joined, golden_session(joined, 256).s, c.ids, 512, 512)));
+    }
+    std::filesystem::remove_all(folder);
+}
+
+struct seen_inputs {
+    struct tensor {
+        std::vector<int> counts;
+        double sum = 0;
+        int64_t n_in = 0;
+    };
+    std::map<std::string, tensor> tensors;
+    static void add(void* user, const char* name, int32_t i_mat, int32_t n_mats, const float* x, int64_t n_in) {
+        tensor& t = ((seen_inputs*)user)->tensors[name];
+        t.counts.resize((size_t)n_mats);
+        t.counts[(size_t)i_mat]++;
+        t.n_in = n_in;
+        for (int64_t i = 0; i < n_in; i++) t.sum += (double)x[i] * x[i];
+    }
+};
+
+TEST_CASE("inputs of matmuls are told: each row once, experts' rows to the experts that were chosen, same logits") {
+    const golden_case c = read_case("mixtral");
+    if (c.ids.empty()) return say_skipped("inputs of matmuls", 1, "no " + c.folder);
+    const golden_model m(c.folder);
+    duet_session_params p = duet_session_params_default();
+    seen_inputs seen;
+    p.n_ctx = 256;
+    p.cache_type = DUET_CACHE_F32;
+    p.inputs = seen_inputs::add;
+    p.inputs_user = &seen;
+    duet_session* s = nullptr;
+    REQUIRE(duet_session_create(m.m, &p, &s) == DUET_OK);
+    CHECK(equal_bits(feed(m, s, c.ids, 9, 4), feed(m, golden_session(m, 256).s, c.ids, 512, 512)));
+    const int n_tok = (int)c.ids.size();
+    int n_experts_tensors = 0;
+    for (const auto& [name, t] : seen.tensors) {
+        CAPTURE(name);
+        const duet_file* file = duet_model_file(m.m);
+        duet_tensor info{};
+        REQUIRE(duet_file_tensor(file, duet_file_find_tensor(file, name.c_str()), &info) == DUET_OK);
+        CHECK(t.n_in == info.dims[0]);
+        CHECK((int64_t)t.counts.size() == info.dims[2]);
+        const bool is_experts = name.find("_exps") != std::string::npos;
+        n_experts_tensors += is_experts;
+        int n = 0;
+        for (int count : t.counts) n += count;
+        CHECK(n == n_tok * (is_experts ? 2 : 1));
+        if (is_experts) CHECK(*std::max_element(t.counts.begin(), t.counts.end()) < n_tok * 2);
+    }
+    CHECK(n_experts_tensors > 0);
+    CHECK(seen.tensors["blk.0.ffn_gate_exps.weight"].counts == seen.tensors["blk.0.ffn_down_exps.weight"].counts);
+    CHECK(seen.tensors["blk.0.ffn_gate_exps.weight"].sum == seen.tensors["blk.0.ffn_up_exps.weight"].sum);
+    // what the output matrix reads is the embedding
+    seen.tensors.clear();
+    const duet_batch one{1, c.ids.data(), nullptr, nullptr, nullptr};
+    REQUIRE(duet_decode(s, &one) == DUET_OK);
+    double sum = 0;
+    for (int64_t i = 0; i < seen.tensors["output.weight"].n_in; i++) sum += (double)duet_embedding(s)[i] * duet_embedding(s)[i];
+    CHECK(seen.tensors["output.weight"].sum == sum);
+    duet_session_free(s);
 }
 
 TEST_CASE("golden cases: the embedding of the last token") {
