@@ -80,6 +80,10 @@ case_of "cache type" 2 "f16|f32|q8_0" "$run" -m "$model" -p x -ctk q2
 case_of "unknown isa" 1 "isa" "$run" -m "$model" -p x --cpu-isa z80
 case_of "unknown device" 1 "device" "$run" -m "$model" -p x --device cuda
 case_of "argument too many" 2 "quotes" "$run" -m "$model" -p Once upon
+case_of "model without -m" 2 "such as -m" "$run" "$model"
+case_of "flag of other programs" 2 "exits; usage" "$run" -m "$model" -p x -i
+case_of "bench of nothing" 2 "nothing to measure" "$bin/bench" -m "$model" -p 0 -n 0
+case_of "quantize: type of no tensor" 1 "no tensor has such a name" "$bin/quantize" "$model" "$dir/none" Q8_0 --type nosuch=Q4_0
 case_of "two prompts" 2 "not both" "$run" -m "$model" -p x -f "$0"
 case_of "bias of no token" 1 "512 tokens" "$run" -m "$model" -p x --logit-bias 512+1
 case_of "bias without sign" 2 "ID+BIAS" "$run" -m "$model" -p x --logit-bias 5

@@ -143,7 +143,7 @@ class tool_args {
                                        as_value_hint(*opt, value));
             }
             if (const std::string wrong = opt->take(value); !wrong.empty())
-                return usage_error(arg + ": " + wrong + ", got '" + value + "'");
+                return usage_error(arg + ": " + wrong + (*opt->value ? ", got '" + value + "'" : ""));
         }
         if (n_positional < positionals_.size())
             return usage_error(std::string("missing ") + positionals_[n_positional].name);
@@ -184,7 +184,9 @@ class tool_args {
         return "";
     }
     static std::string quote_hint(int i, char** argv) {
-        return i > 2 && argv[i - 2][0] == '-' ? " (a text of several words needs quotes)" : "";
+        const std::string_view arg = argv[i], before = i > 2 ? argv[i - 2] : "";
+        if (before == "-p" || before == "--prompt") return " (a text of several words needs quotes)";
+        return arg.size() > 5 && arg.substr(arg.size() - 5) == ".gguf" ? " (is a flag missing before it, such as -m?)" : "";
     }
     // The known flag with the smallest edit distance, when it is small.
     std::string nearest(const std::string& name) const {

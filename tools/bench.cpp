@@ -9,6 +9,8 @@
 
 namespace {
 
+int32_t largest(const std::vector<int32_t>& v) { return *std::max_element(v.begin(), v.end()); }
+
 struct bench_options {
     model_options        model;
     std::string          synthetic, save_path;
@@ -98,7 +100,6 @@ struct bench_run {
     duet_status open(const synthetic_model* made, int32_t threads, tool_error* error) {
         model_options opened = options.model;
         opened.n_threads = n_threads = threads;
-        const auto largest = [](const std::vector<int32_t>& v) { return *std::max_element(v.begin(), v.end()); };
         opened.n_ctx = options.depth + std::max(largest(options.n_prompts), largest(options.n_gens)) + 1;
         const double start = now_seconds();
         if (made) {
@@ -305,6 +306,8 @@ int main(int argc, char** argv) {
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.model.path.empty() == options.synthetic.empty())
         return args.usage_error("want either -m FILE or --synthetic SHAPE:FORMAT"), kExitUsage;
+    if (largest(options.n_prompts) == 0 && largest(options.n_gens) == 0)
+        return args.usage_error("nothing to measure: want -p or -n above 0"), kExitUsage;
     if (!options.save_path.empty() && options.synthetic.empty())
         return args.usage_error("--save wants --synthetic"), kExitUsage;
     return finish_tool("bench", [&](tool_error* error) { return work(options, error); });

@@ -179,11 +179,32 @@ std::string check_tensor(const duet_tensor& t, const duet_type_info& info, std::
     return "";
 }
 
+// Values of keys that mean nothing: floats that are no numbers, a pooling nobody defined.
+void check_kvs(const duet_file* file, std::vector<std::string>* findings) {
+    for (int64_t i = 0; i < duet_file_n_kv(file); i++) {
+        duet_kv kv;
+        if (duet_file_kv(file, i, &kv) != DUET_OK) continue;
+        const std::string key = quoted(view_of(kv.key)), where = "key " + key.substr(1, key.size() - 2) + ": ";
+        const int32_t type = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
+        double d = 0;
+        for (uint64_t v = 0; v < kv.n_values && (type == DUET_KV_F32 || type == DUET_KV_F64); v++)
+            if (duet_file_get_float(file, i, v, &d) == DUET_OK && !std::isfinite(d)) {
+                findings->push_back(where + "value " + std::to_string(v) + ": want a finite number, got " + number(d, true, false));
+                break;
+            }
+        int64_t pooling = 0;
+        if (view_of(kv.key).ends_with(".pooling_type") &&
+            (duet_file_get_int(file, i, 0, &pooling) != DUET_OK || pooling < 0 || pooling > 4))
+            findings->push_back(where + "want 0 to 4 (none, mean, first, last, rank), got " + std::to_string(pooling));
+    }
+}
+
 // Everything that can be said about the file without running it, one line each.
 std::vector<std::string> check_file(const duet_file* file, const inspect_options& o) {
     std::vector<std::string> findings;
     std::vector<float> values((size_t)kCheckElems);
     std::map<std::string, int64_t> no_decoder;
+    check_kvs(file, &findings);
     for (int64_t i = 0; i < duet_file_n_tensors(file); i++) {
         duet_tensor t;
         if (duet_file_tensor(file, i, &t) != DUET_OK) continue;
