@@ -248,7 +248,7 @@ view graph_builder::columns(view v, int32_t offset, int32_t width) {
     return view{v.buffer, v.offset + offset, 1, width, width};
 }
 
-// Frequencies and magnitude: math.md 0.2. YaRN: Peng et al. 2023, with the correction range rounded as the models'
+// Frequencies: Su et al. 2021. YaRN: Peng et al. 2023, with the correction range rounded as the models'
 // makers do.
 int32_t graph_builder::rope(const rope_options& options) {
     rope_table table;

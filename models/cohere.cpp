@@ -1,6 +1,6 @@
 // models/cohere.cpp: Command R and Cohere 2: one layer norm without bias before attention and feed-forward in parallel,
-// tied output with a factor; in Cohere 2 three of four layers are windowed, and only those have rope. Source: math.md
-// section 2. Main path: models/arch.cpp -> [models/cohere.cpp] -> models/ops.h
+// tied output with a factor; in Cohere 2 three of four layers are windowed, and only those have rope. Source:
+// ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/cohere.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {

@@ -1,5 +1,5 @@
 // models/delta_net.cpp: Qwen3-Next and Qwen 3.5 (dense and with experts): gated delta net layers, every fourth layer
-// gated attention. Source: Yang et al. 2024 (Gated Delta Networks); math.md 4.1. Main path: models/arch.cpp ->
+// gated attention. Source: Yang et al. 2024 (Gated Delta Networks); docs/numerics.md. Main path: models/arch.cpp ->
 // [models/delta_net.cpp] -> models/ops.h
 #include "parts.h"
 

@@ -1,6 +1,6 @@
 // models/gemma.cpp: Gemma 1-3: embeddings times sqrt(n), gelu gates, norms after each half (2, 3), windowed layers
 // between full ones, soft caps (2), head norms and a rope base of its own for windowed layers (3). Source: Gemma Team
-// 2024, 2025; math.md section 2. Main path: models/arch.cpp -> [models/gemma.cpp] -> models/ops.h
+// 2024, 2025; ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/gemma.cpp] -> models/ops.h
 #include "parts.h"
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // models/gemma4.cpp: Gemma 4: two head sizes (windowed and full layers), late layers that share the keys and values of
 // earlier ones, values normed without weights, an extra input per layer, and in some models experts beside the dense
-// feed-forward. Source: math.md section 3. Main path: models/arch.cpp -> [models/gemma4.cpp] -> models/ops.h
+// feed-forward. Source: ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/gemma4.cpp] -> models/ops.h
 #include "parts.h"
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // models/glm.cpp: GLM-4, GLM-4.5 to 4.7, Bailing (Ling and Ring 2): rope on part of the head, dense blocks before
-// blocks with experts and shared experts. Source: GLM Team 2024, 2025; Ling Team 2025; math.md sections 2 and 3. Main
-// path: models/arch.cpp -> [models/glm.cpp] -> models/ops.h
+// blocks with experts and shared experts. Source: GLM Team 2024, 2025; Ling Team 2025; ggml-org/llama.cpp:src/models.
+// Main path: models/arch.cpp -> [models/glm.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {

@@ -1,7 +1,7 @@
 // models/gpt.cpp: descendants of GPT-2: layer norms with bias, biases in the projections, plain gelu feed-forward:
 // GPT-2, StarCoder 2, Falcon, Phi-2, GPT-NeoX, MPT; and StableLM, which has their norms with a gated feed-forward.
-// Sources: Radford et al. 2019; math.md section 2; for Falcon, Phi-2, GPT-NeoX, MPT, StableLM the tensors and the order
-// of ops as in ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/gpt.cpp] -> models/ops.h
+// Sources: Radford et al. 2019; for the tensors and the order of ops ggml-org/llama.cpp:src/models.
+// Main path: models/arch.cpp -> [models/gpt.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {

@@ -1,5 +1,5 @@
 // models/lfm2.cpp: LFM2: short gated convolutions, every few layers attention; in lfm2moe experts after the first
-// blocks. Source: Liquid AI 2025; math.md 4.3. Main path: models/arch.cpp -> [models/lfm2.cpp] -> models/ops.h
+// blocks. Source: Liquid AI 2025; docs/numerics.md. Main path: models/arch.cpp -> [models/lfm2.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {

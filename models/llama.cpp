@@ -1,6 +1,6 @@
 // models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, SmolLM 3, Ernie 4.5, Granite: pre-norm blocks, rope on
-// neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023; math.md section 2. Describes
-// only; knows no device. Main path: models/arch.cpp -> [models/llama.cpp] -> models/ops.h
+// neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023; ggml-org/llama.cpp:src/models.
+// Describes only; knows no device. Main path: models/arch.cpp -> [models/llama.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {

@@ -1,4 +1,4 @@
-// models/parts.cpp: see parts.h. Formulas: math.md 0.1-0.5, 4 (Vaswani et al. 2017; Su et al. 2021; Shazeer 2020; Fedus
+// models/parts.cpp: see parts.h. Formulas: docs/numerics.md (Vaswani et al. 2017; Su et al. 2021; Shazeer 2020; Fedus
 // et al. 2021; Dao and Gu 2024). Main path: models/<family>.cpp -> [models/parts.cpp] -> models/arch.h
 #include "parts.h"
 

@@ -1,5 +1,5 @@
 // models/parts.h: the pieces most families share, as parameters: norms, attention with its projections, feed-forward,
-// experts, recurrent mixers, whole blocks, input and output. Formulas: math.md sections 0 and 4. Main path:
+// experts, recurrent mixers, whole blocks, input and output. Formulas: parts.cpp, docs/numerics.md. Main path:
 // models/<family>.cpp -> [models/parts.h] -> models/arch.h
 #pragma once
 #include "arch.h"
@@ -85,7 +85,7 @@ void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_option
 // router_in: what the router reads, when it is not in.
 void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_options& options, view router_in = {});
 void block_part(graph_builder& g, int32_t layer, view x, const block_options& options);
-// Mamba-2: math.md 4.2.
+// Mamba-2 (Dao and Gu 2024); its state: docs/numerics.md.
 void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& out, bool norm_required);
 
 struct output_options {

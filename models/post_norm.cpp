@@ -1,6 +1,6 @@
 // models/post_norm.cpp: OLMo 2 and 3 and EXAONE 4: no norm before attention and feed-forward, one after each; query and
-// key norms; windowed layers with a rope of their own. Source: OLMo Team 2024; LG AI Research 2025; math.md sections 2
-// and 3. Main path: models/arch.cpp -> [models/post_norm.cpp] -> models/ops.h
+// key norms; windowed layers with a rope of their own. Source: OLMo Team 2024; LG AI Research 2025;
+// ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/post_norm.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {

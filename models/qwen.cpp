@@ -1,6 +1,6 @@
 // models/qwen.cpp: blocks as llama's with rope on pairs d/2 apart: Qwen 2 and 3, their mixtures and the text part of
 // their VL models (whose axes of position are one for text), Seed-OSS, Hunyuan, MiniMax M2. What differs is which norm
-// the heads have, the name of the second norm, and how experts are weighted. Source: math.md sections 2 and 3.
+// the heads have, the name of the second norm, and how experts are weighted. Source: ggml-org/llama.cpp:src/models.
 // Describes only; knows no device. Main path: models/arch.cpp -> [models/qwen.cpp] -> models/ops.h
 #include "parts.h"
 
