@@ -1,6 +1,7 @@
 # Makefile: all builds of Duet. Needs a C++20 compiler (g++ 12, clang 15, or newer), make, and nothing else.
 #
 #   make                      ./run and bin/* (every tools/X.cpp is a program)      make -j4 CXX=clang++-15
+#                             for ARM: make CXX=aarch64-linux-gnu-g++ BUILD=build/aarch64 LDFLAGS=-static (tests/arm.sh)
 #   make test                 builds and runs the tests; DUET_TEST_DATA names a folder of real files for some of them
 #   make config=C [target]    C: release (default), debug, sanitize (address + undefined), coverage, fuzz (clang)
 #   make lib                  build/release/libduet.a

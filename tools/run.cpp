@@ -254,8 +254,8 @@ void print_devices() {
         while (std::fgets(line, sizeof line, file)) {
             if (std::strncmp(line, "model name", 10) == 0)
                 name = std::strchr(line, ':') ? std::strchr(line, ':') + 2 : name;
-            if (isa.empty() && std::strncmp(line, "flags", 5) == 0)
-                for (const char* flag : {" avx2", " avx512f", " avx512_vnni", " avx_vnni", " amx_int8"})
+            if (isa.empty() && (std::strncmp(line, "flags", 5) == 0 || std::strncmp(line, "Features", 8) == 0))
+                for (const char* flag : {" avx2", " avx512f", " avx512_vnni", " avx_vnni", " amx_int8", " asimd", " asimddp", " i8mm"})
                     if (const char* at = std::strstr(line, flag); at && std::strchr(" \n", at[std::strlen(flag)]))
                         isa += flag;
         }

@@ -1,0 +1,80 @@
+#!/bin/sh
+# tests/arm.sh: the tree built for 64-bit ARM and run under qemu, on processors with i8mm, with dotprod alone and with neither: the kernels against
+# the scalar definition, then whole models and a story against what this machine computes, bit for bit. About 3 minutes on 2 cores.
+#   tests/arm.sh          installs g++-aarch64-linux-gnu and qemu-user-static with apt-get where they are missing; says what it skips otherwise
+# DUET_TEST_DATA: folder of golden cases (default ../shared/data; without it that step is skipped, and said so)
+set -eu
+cd "$(dirname "$0")/.."
+data=${DUET_TEST_DATA:-../shared/data}
+cxx=${ARM_CXX:-aarch64-linux-gnu-g++}
+out=build/aarch64
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+step() { printf '== %s\n' "$*"; }
+
+if [ "$(uname -m)" != x86_64 ]; then
+    echo "skipped: ARM under qemu: this machine is no x86-64, its own tests are what counts"
+    exit 0
+fi
+if ! command -v ${cxx##* } >/dev/null || ! command -v qemu-aarch64-static >/dev/null; then
+    sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+    if ! command -v apt-get >/dev/null || ! { [ -z "$sudo" ] || command -v sudo >/dev/null; }; then
+        echo "skipped: ARM under qemu: want aarch64-linux-gnu-g++ and qemu-aarch64-static, and no way to install them"
+        exit 0
+    fi
+    $sudo apt-get update -qq
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++-aarch64-linux-gnu qemu-user-static
+fi
+
+step "build for aarch64, static"
+make -s -j"$(nproc)" run bin/logits
+make -s -j"$(nproc)" CXX="$cxx" BUILD=$out LDFLAGS=-static test_sources="tests/main.cpp tests/test_exact.cpp tests/test_kernels.cpp tests/test_quant.cpp \
+    tests/test_models.cpp tests/test_runtime.cpp" $out/tests/all $out/bin/run $out/bin/logits
+
+# check CPU ISA..: the processor runs exactly these sets, its kernels are exact, and demo.gguf's logits are this machine's with each of them
+ids=1,300,337,374,411,448,485,522,559,596,633,670,307,344,381,418
+bin/logits -m models/demo.gguf --ids $ids -o "$dir/x86" 2>/dev/null
+check() {
+    cpu=$1
+    shift
+    step "-cpu $cpu: kernels, and logits with $*"
+    qemu-aarch64-static -cpu $cpu $out/tests/all -tc="matmul*,quantize:*,*half conversions*,attention chunks*,kernels of experts*" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
+    tail -n 2 "$dir/log"
+    for isa in neon dotprod i8mm; do
+        runs=0
+        for i in "$@"; do [ $i != $isa ] || runs=1; done
+        for chunk in 512 1; do
+            if qemu-aarch64-static -cpu $cpu $out/bin/logits -m models/demo.gguf --ids $ids --cpu-isa $isa --chunk $chunk -t 2 -o "$dir/arm" 2>"$dir/why"; then
+                [ $runs = 1 ] || { echo "$isa: $cpu must not take it"; exit 1; }
+                cmp "$dir/x86" "$dir/arm"
+            else
+                [ $runs = 0 ] && grep -q "this machine runs" "$dir/why" || { cat "$dir/why"; exit 1; }
+            fi
+        done
+    done
+}
+check cortex-a72 neon
+check neoverse-n1 neon dotprod
+check max neon dotprod i8mm
+
+step "the contract's functions, number formats, batches"
+qemu-aarch64-static -cpu max $out/tests/all -tc="sums*,a row's dot*,attention in chunks*,f32 functions at*,half floats*,bfloat*,E8M0*,decode:*,unpack:*,encode:*the same bytes*,\
+neighbours*,copied, trimmed*,routing:*" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
+tail -n 2 "$dir/log"
+
+step "golden cases: logits of every family against this machine's"
+n=0
+for model in "$data"/golden/*/model.gguf; do
+    [ -f "$model" ] || continue
+    bin/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/x86" 2>/dev/null || continue
+    qemu-aarch64-static -cpu max $out/bin/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/arm"
+    cmp "$dir/x86" "$dir/arm"
+    n=$((n + 1))
+done
+if [ $n = 0 ]; then echo "skipped: no folder $data/golden"; else echo "$n cases, the same bits"; fi
+
+step "the same story"
+./run -m models/demo.gguf -p "Once upon a time" -n 100 --seed 1 >"$dir/x86" 2>/dev/null
+qemu-aarch64-static -cpu max $out/bin/run -m models/demo.gguf -p "Once upon a time" -n 100 --seed 1 >"$dir/arm" 2>/dev/null
+cmp "$dir/x86" "$dir/arm"
+echo "ARM: all good"
