@@ -21,7 +21,7 @@ BUILD  ?= build/$(config)
 CXXFLAGS ?= -O3
 flags     = -std=c++20 $(CXXFLAGS) -ffp-contract=off -fno-fast-math -fvisibility=hidden -pthread -Wall -Wextra -I.
 c_flags   = -x c -std=c99 -pedantic-errors -Wall -Wextra -I.
-ldlibs    = -pthread $(LDLIBS)
+ldlibs    = -pthread $(if $(filter Linux,$(shell uname)),-ldl) $(LDLIBS)
 # g++ 12 warns about its own std::string at -O3 (GCC bug 105651)
 flags    += $(if $(findstring clang,$(CXX)),,-Wno-restrict)
 
@@ -93,8 +93,18 @@ $(bin_dir)/%: $(BUILD)/tools/%.o $(library)
 
 # ---- tests: one program of all tests/test_*.cpp, a plain C99 program, and a script that runs every tool --------------
 
-$(BUILD)/tests/all: $(test_objects) $(library)
+stand_ins = $(BUILD)/tests/libcuda.so.1 $(BUILD)/tests/libamdhip64.so.6 $(BUILD)/tests/libamdhip64.so.5
+
+$(BUILD)/tests/all: $(test_objects) $(library) | $(stand_ins)
 	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+
+# Stand-ins for the drivers' libraries, opened by tests/test_drivers.cpp.
+$(BUILD)/tests/libcuda.so.1: fake = tests/fake_cuda.cpp
+$(BUILD)/tests/libamdhip64.so.6: fake = tests/fake_hip.cpp
+$(BUILD)/tests/libamdhip64.so.5: fake = tests/fake_hip.cpp -DDUET_FAKE_OLD_HIP
+$(stand_ins): $(wildcard tests/fake_*) $(wildcard gpu/*.h gpu/*.def)
+	@mkdir -p $(@D)
+	$(CXX) $(flags) $(ldflags) -fPIC -shared -o $@ $(fake) $(LDFLAGS)
 
 $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
 	@mkdir -p $(@D)
@@ -103,7 +113,7 @@ $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
 $(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
 	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
-test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(programs)
+test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins) $(programs)
 	$(BUILD)/tests/all
 	$(BUILD)/tests/test_abi
 	RUN=./$(run_path) BIN=$(bin_dir) sh tests/test_cli.sh
@@ -179,7 +189,7 @@ install: $(library) $(programs)
 	install -m 644 runtime.h $(DESTDIR)$(PREFIX)/include/duet/
 	install -m 644 $(library) $(DESTDIR)$(PREFIX)/lib/
 	sed -e 's|@CMAKE_INSTALL_PREFIX@|$(PREFIX)|;s|@CMAKE_INSTALL_LIBDIR@|lib|;s|@PROJECT_VERSION@|$(version)|' \
-	    -e 's|@DUET_LIBS@|-lstdc++ -lm -pthread|' duet.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/duet.pc
+	    -e 's|@DUET_LIBS@|-lstdc++ -lm -ldl -pthread|' duet.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/duet.pc
 	for t in $(programs); do install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/duet-$$(basename $$t) || exit 1; done
 
 clean:

@@ -54,6 +54,7 @@ uint64_t model_fingerprint(const duet_model& m) {
     return h;
 }
 
+// A GPU by name, or the one "auto" takes when all of the model can run on it. Instruction sets are the CPU's: who names one means the CPU.
 duet_status choose_device(duet_model& m) {
     const std::string device = m.params.device ? m.params.device : "auto", isa = m.params.cpu_isa ? m.params.cpu_isa : "auto";
     const cpu_kernels* kernels = find_cpu_kernels(isa.c_str());
@@ -66,14 +67,24 @@ duet_status choose_device(duet_model& m) {
     if (m.params.gpu_layers < -1 || m.params.cpu_expert_layers < -1)
         return fail(m.error(), DUET_ERR_ARG, "gpu_layers, cpu_expert_layers: want -1 (as fits) or a number of layers, got %d, %d", m.params.gpu_layers,
                     m.params.cpu_expert_layers);
-    if (device != "auto" && device != "cpu") {
+    if (device != "cpu" && (device != "auto" || (isa == "auto" && m.params.gpu_layers != 0))) {
+        std::string id;
+        gpu_info    info;
+        duet_status st = choose_gpu(device, &id, m.error());
+        if (st == DUET_OK) st = gpu_check(m.graph, m.error());
+        if (st == DUET_OK) st = gpu_device_info(id.c_str(), &info, m.error());
+        if (st == DUET_OK) {
+            m.exec = &kSplitExecutor;
+            m.device = m.device_text = id;
+            return DUET_OK;
+        }
+        if (st == DUET_ERR_ARG)
+            return fail(m.error(), DUET_ERR_DEVICE, "device '%s': want auto, cpu, cuda, hip (or one of them as cuda:0), emu32 or emu64",
+                        printable(device).c_str());
+        const std::string why = m.error().text;
+        if (device != "auto") return fail(m.error(), st, "device '%s' cannot be used: %s", device.c_str(), why.c_str());
+        log_line(m, DUET_LOG_WARN, "computing on the CPU: " + why);
         m.source.err.text.clear();
-        if (!find_gpu_executor(device.c_str(), m.error()))
-            return m.source.err.text.empty() ? fail(m.error(), DUET_ERR_DEVICE, "device '%s': want auto, cpu, emu32 or emu64", printable(device).c_str())
-                                             : DUET_ERR_DEVICE;
-        m.exec = &kSplitExecutor;
-        m.device = m.device_text = device;
-        return DUET_OK;
     }
     m.exec = &kCpuExecutor;
     m.device_text = std::string("cpu ") + kernels->name + ", " + std::to_string(m.n_threads) + (m.n_threads == 1 ? " thread" : " threads");
@@ -95,8 +106,8 @@ duet_status load_model(duet_model& m) {
     for (int32_t id = 0; id < m.vocab.n_vocab(); id++)
         if (m.vocab.is_end(id)) m.end_ids.push_back(id);
     if (m.vocab_only) return DUET_OK;
-    DUET_TRY(choose_device(m));
     DUET_TRY(describe_model(f, m.vocab.n_vocab(), m.graph, m.error()));
+    DUET_TRY(choose_device(m));
     std::map<int32_t, uint64_t> bytes_of_type;
     for (const gguf_tensor& t : f.tensors) {
         m.n_params += (uint64_t)t.n_elems();
@@ -146,19 +157,27 @@ extern "C" {
 const char* duet_version(void) { return "0.1.0"; }
 
 const char* duet_build_info(void) {
-    return
+    struct build_text {
+        char text[1024];
+        build_text() {
+            snprintf(text, sizeof text, "%s; cpu: scalar%s; gpu:%s",
 #if defined(__clang__)
-        "clang " __clang_version__
+                     "clang " __clang_version__,
 #else
-        "g++ " __VERSION__
+                     "g++ " __VERSION__,
 #endif
-        "; cpu: scalar"
 #if defined(__x86_64__)
-        ", avx2, avx512, amx"
+                     ", avx2, avx512, amx",
 #elif defined(__aarch64__)
-        ", neon, dotprod, i8mm"
+                     ", neon, dotprod, i8mm",
+#else
+                     "",
 #endif
-        "; gpu: none";
+                     kGpuBuilt[0] ? kGpuBuilt : " none");
+        }
+    };
+    static const build_text info;
+    return info.text;
 }
 
 int32_t duet_numerics_version(void) { return kNumericsVersion; }

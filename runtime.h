@@ -193,6 +193,28 @@ typedef int32_t (*duet_write_fn)(void* user, const void* data, uint64_t n_bytes)
 DUET_API duet_status duet_writer_save_to(duet_writer* writer, duet_write_fn write, void* user);
 DUET_API uint64_t    duet_writer_size(const duet_writer* writer);
 
+/* ---- devices ------------------------------------------------------------------------------------------------------------------- */
+
+/* A device, or a driver without one. Strings are valid during the call they are given to; never NULL.                               */
+typedef struct duet_device_info {
+    uint32_t    struct_size;     /* set by the library: of the version that was built                                               */
+    int32_t     is_usable;       /* 1: can be named as duet_model_params.device                                                     */
+    int32_t     is_default;      /* 1: "auto" takes it                                                                              */
+    int32_t     is_integrated;   /* 1: shares the processor's memory                                                                */
+    const char* id;              /* "cpu", "cuda:0", "hip:1", "emu32"; "cuda", "hip": that driver has no device                     */
+    const char* name;            /* "NVIDIA H200", or ""                                                                            */
+    const char* chip;            /* "sm_90", "gfx1100", "avx512", or ""                                                             */
+    const char* driver;          /* "CUDA 12.4", "8 cores", or ""                                                                   */
+    const char* why;             /* why it is not usable or not the default, and what to do; or ""                                  */
+    uint64_t    memory_bytes, free_bytes;   /* 0: not known (the free memory of a GPU is known only to who uses it)                 */
+} duet_device_info;
+
+typedef void (*duet_device_fn)(void* user, const duet_device_info* device);
+
+/* Tells each device in turn, the CPU first. Asks drivers for names and attributes; no device is opened.
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY. Thread: any. Cost: a driver's first call may take a second                    */
+DUET_API duet_status duet_list_devices(duet_device_fn each, void* user);
+
 /* ---- models -------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct duet_model duet_model;
@@ -200,7 +222,8 @@ typedef struct duet_model duet_model;
 typedef struct duet_model_params {
     uint32_t         struct_size;
     int32_t          vocab_only;     /* 1: open the tokenizer only; a file without tensors is accepted then, and only then           */
-    const char*      device;         /* NULL or "auto", "cpu"                                                                        */
+    const char*      device;         /* NULL or "auto": a GPU where one can be used, else the CPU (log says why); "cpu", "cuda", "hip", */
+                                     /* "cuda:1", ... as duet_list_devices tells: an error when it cannot be used                    */
     const char*      cpu_isa;        /* NULL or "auto", "scalar", "avx2", "avx512", "amx"; ARM: "neon", "dotprod", "i8mm"            */
     int32_t          n_threads;      /* 0: one per physical core                                                                     */
     duet_progress_fn progress;       /* may be NULL. Called by duet_model_open; where weights go to a GPU by duet_session_create      */

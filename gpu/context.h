@@ -66,7 +66,6 @@ struct gpu_context {
     std::shared_ptr<gpu_store> store;
     gpu_layout                 s;
     gpu_kernels                k;
-    bool                       lost = false;
     uint8_t *                  buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
     std::vector<float*>        slopes;                    // per op: ALiBi's slopes of the heads, on the device; null: none
     uint8_t *                  cache = nullptr, *states = nullptr;

@@ -1,18 +1,39 @@
-// gpu/device.h: which executor a device's name stands for. Must not know: ops, kernels.
+// gpu/device.h: what GPUs there are, which of them is used, and why not the others. Must not know: ops, kernels.
 // Main path: runtime.cpp -> [gpu/device.h] -> gpu/launch.cpp
 #pragma once
+#include "driver.h"
 #include "../models/ops.h"
+
+#include <vector>
 
 namespace duet {
 
-struct gpu_info;
+// A device of a driver, or a driver without one.
+struct gpu_found {
+    std::string id;          // "cuda:0", "emu32"; "cuda": the driver has none
+    gpu_info    info;
+    bool        is_usable = false, is_default = false;   // default: "auto" takes it
+    std::string why;         // it is not usable, or not used unless it is named, and what to do
+};
 
-// The executor of a GPU device ("emu32", "emu64"), or nullptr when the name is no GPU's (err is empty) or the device cannot be used (err
-// says why). Its create() takes the device's name as isa.
-const executor* find_gpu_executor(const char* device, error_text& err);
-extern const executor kGpuExecutor;   // gpu/launch.cpp: all ops of a graph on limits.place.device, which create() takes as isa also
+// All of them, without touching any: names and attributes only.
+std::vector<gpu_found> list_gpus();
+
+// A device's name ("auto", "cuda", "hip:1", "emu32") to the id of one that can be used. DUET_ERR_ARG: no such name; DUET_ERR_DEVICE: none can
+// be used (err says why).
+duet_status choose_gpu(std::string_view name, std::string* id, error_text& err);
 
 // What a device is and has free now. DUET_ERR_DEVICE: it cannot be used.
-duet_status gpu_device_info(const char* device, gpu_info* out, error_text& err);
+duet_status gpu_device_info(const char* id, gpu_info* out, error_text& err);
+
+// An id's driver and index; nullptr when it is no GPU's.
+const gpu_driver* find_driver(std::string_view id, int32_t* index);
+
+// The executor of an id, or nullptr when it is no GPU's (err is empty) or there is no such device (err says why). Its create() takes the id
+// as isa.
+const executor* find_gpu_executor(const char* id, error_text& err);
+
+extern const executor kGpuExecutor;                                // gpu/launch.cpp
+duet_status gpu_check(const model_graph& g, error_text& err);      // gpu/launch.cpp: has every op of the graph code on GPUs?
 
 }  // namespace duet

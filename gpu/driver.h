@@ -1,6 +1,6 @@
 // gpu/driver.h: what the executor asks of a GPU, as a struct of pointers: the CUDA and HIP drivers and the emulator fill one each.
 // Errors are statuses with a message that names call, device and code. Must not know: ops, kernels' arguments.
-// Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_emu.cpp
+// Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_cuda.cpp, gpu/driver_hip.cpp (both: gpu/driver_vendor.cpp) or gpu/driver_emu.cpp
 #pragma once
 #include "../models/status.h"
 
@@ -11,7 +11,8 @@ namespace duet {
 struct gpu_info {
     char     name[64] = {};
     char     chip[32] = {};        // row of targets.def: "sm_90", "gfx1100", "emu32"
-    uint64_t memory_bytes = 0, free_bytes = 0;
+    char     driver[48] = {};      // "CUDA 12.4"
+    uint64_t memory_bytes = 0, free_bytes = 0;   // free: known when open
     int32_t  warp_width = 32;
     int32_t  n_cores = 0;          // SMs, compute units
     int32_t  shared_bytes = 0;     // of one block
@@ -26,6 +27,7 @@ struct gpu_grid {
 struct gpu_driver {
     const char* name;   // "cuda", "hip", "emu32"
     duet_status (*count)(int32_t* n, error_text& err);                                   // opens the vendor's library
+    duet_status (*describe)(int32_t index, gpu_info* info, error_text& err);             // without touching the device; err: why not usable
     duet_status (*open)(int32_t index, void** device, gpu_info* info, error_text& err);
     void (*close)(void* device);
     duet_status (*alloc)(void* device, uint64_t n_bytes, void** out, error_text& err);   // zeroed
@@ -39,7 +41,8 @@ struct gpu_driver {
     duet_status (*sync)(void* device, error_text& err);
     duet_status (*kernel)(void* device, const char* kernel_name, void** out, error_text& err);
     duet_status (*launch)(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes, error_text& err);
-    // Calls between record_begin and record_end are kept, not run; play runs them.
+    // Uploads, copies, clears, launches and downloads between record_begin and record_end are kept, not run; play runs them (a download's
+    // bytes are there after sync). record_end ends a recording in which a call failed too, with an error.
     duet_status (*record_begin)(void* device, error_text& err);
     duet_status (*record_end)(void* device, void** recording, error_text& err);
     duet_status (*play)(void* device, void* recording, error_text& err);
@@ -47,6 +50,31 @@ struct gpu_driver {
 };
 
 extern const gpu_driver kEmu32Driver, kEmu64Driver;   // gpu/driver_emu.cpp
+extern const gpu_driver kCudaDriver, kHipDriver;      // gpu/driver_vendor.cpp
+
+// Code built in for a chip: gpu/code.cpp.
+struct gpu_code {
+    const char*    chip;           // "sm_90", "gfx1100"; "compute_120": CUDA's intermediate code, for this and later chips
+    const uint8_t* data;
+    uint64_t       n_bytes;
+    int32_t        driver;         // oldest driver that loads it, as the driver counts (13000); 0: any
+};
+// The chip's own; for CUDA else the same major version's highest below it, else intermediate code; or nullptr.
+const gpu_code* find_gpu_code(std::string_view chip);
+std::string     gpu_code_list();   // "sm_90 gfx1100", "none"
+extern const char kGpuBuilt[];     // what was built in, " sm_90 gfx1100"; ""
+
+// For tests, of this thread; nullptr switches off: files opened instead of the vendors' libraries, code instead of what was built in,
+// a folder in which /dev and /sys are looked up.
+struct gpu_test_setup {
+    const char*     cuda_library = nullptr;
+    const char*     hip_library = nullptr;
+    const gpu_code* code = nullptr;
+    int32_t         n_code = 0;
+    const char*     root = "";
+};
+const gpu_test_setup* gpu_test(const gpu_test_setup* setup);   // gives back the one before
+const gpu_test_setup& gpu_setup();
 
 // For tests: what an emulated device does, as it happens (memory at allocation, uploads, launches, downloads); null switches off.
 struct emu_event {

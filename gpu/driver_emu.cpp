@@ -307,12 +307,10 @@ duet_status emu_count(int32_t* n, error_text&) {
     return DUET_OK;
 }
 
-duet_status emu_open(int width, int32_t index, void** device, gpu_info* info, error_text& err) {
+duet_status emu_describe(int width, int32_t index, gpu_info* info, error_text& err) {
     int32_t n = 0;
     DUET_TRY(emu_count(&n, err));
     if (index < 0 || index >= n) return fail(err, DUET_ERR_DEVICE, "emu%d:%d: this machine has %d emulated devices", width, index, n);
-    auto d = std::make_unique<emu_device>();
-    d->width = width;
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     info->memory_bytes = emu_mem.limit;
     info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
@@ -321,12 +319,21 @@ duet_status emu_open(int width, int32_t index, void** device, gpu_info* info, er
     info->warp_width = width;
     info->n_cores = 1;
     info->shared_bytes = (int32_t)kEmuSharedBytes;
+    return DUET_OK;
+}
+
+duet_status emu_open(int width, int32_t index, void** device, gpu_info* info, error_text& err) {
+    DUET_TRY(emu_describe(width, index, info, err));
+    auto d = std::make_unique<emu_device>();
+    d->width = width;
     *device = d.release();
     return DUET_OK;
 }
 
 duet_status emu_open32(int32_t index, void** device, gpu_info* info, error_text& err) { return emu_open(32, index, device, info, err); }
 duet_status emu_open64(int32_t index, void** device, gpu_info* info, error_text& err) { return emu_open(64, index, device, info, err); }
+duet_status emu_describe32(int32_t index, gpu_info* info, error_text& err) { return emu_describe(32, index, info, err); }
+duet_status emu_describe64(int32_t index, gpu_info* info, error_text& err) { return emu_describe(64, index, info, err); }
 void emu_close(void* device) {
     delete ((emu_device*)device)->recording;
     delete (emu_device*)device;
@@ -453,8 +460,8 @@ duet_status emu_play(void* device, void* recording, error_text& err) {
 }
 void emu_free_recording(void*, void* recording) { delete (std::vector<emu_call>*)recording; }
 
-constexpr gpu_driver make_emu_driver(const char* name, duet_status (*open)(int32_t, void**, gpu_info*, error_text&)) {
-    return {name, emu_count, open, emu_close, emu_alloc, emu_free, emu_alloc_host, emu_free_host, emu_upload, emu_download, emu_copy, emu_clear,
+constexpr gpu_driver make_emu_driver(const char* name, decltype(gpu_driver::describe) describe, decltype(gpu_driver::open) open) {
+    return {name, emu_count, describe, open, emu_close, emu_alloc, emu_free, emu_alloc_host, emu_free_host, emu_upload, emu_download, emu_copy, emu_clear,
             emu_sync, emu_find_kernel, emu_launch, emu_record_begin, emu_record_end, emu_play, emu_free_recording};
 }
 
@@ -521,7 +528,7 @@ void emu_limit(uint64_t memory_bytes, int64_t fail_at) {
     u = {u.in_use, u.in_use, u.pinned, u.pinned, 0};
 }
 
-const gpu_driver kEmu32Driver = make_emu_driver("emu32", emu_open32);
-const gpu_driver kEmu64Driver = make_emu_driver("emu64", emu_open64);
+const gpu_driver kEmu32Driver = make_emu_driver("emu32", emu_describe32, emu_open32);
+const gpu_driver kEmu64Driver = make_emu_driver("emu64", emu_describe64, emu_open64);
 
 }  // namespace duet

@@ -265,27 +265,9 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     return DUET_OK;
 }
 
-// "emu32", later "cuda:1": the driver and the device's index.
-const gpu_driver* find_driver(std::string_view device, int32_t* index) {
-    const size_t colon = device.find(':');
-    const std::string_view name = device.substr(0, colon);
-    *index = 0;
-    if (colon != std::string_view::npos) {
-        const std::string_view digits = device.substr(colon + 1);
-        if (digits.empty() || digits.size() > 3) return nullptr;
-        for (char d : digits) {
-            if (d < '0' || d > '9') return nullptr;
-            *index = *index * 10 + (d - '0');
-        }
-    }
-    for (const gpu_driver* d : {&kEmu32Driver, &kEmu64Driver})
-        if (name == d->name) return d;
-    return nullptr;
-}
+}  // namespace
 
-duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* device, void** out, error_text& err) {
-    exec_plan plan;
-    DUET_TRY(gpu_plan(g, limits, n_threads, &plan, err));
+duet_status gpu_check(const model_graph& g, error_text& err) {
     const op* tempered = nullptr;
     for (const op& o : g.ops) {
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) {
@@ -298,6 +280,15 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
             if (w >= 0 && g.weights[(size_t)w].type != 0)
                 return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector", g.weights[(size_t)w].name.c_str());
     }
+    return DUET_OK;
+}
+
+namespace {
+
+duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* device, void** out, error_text& err) {
+    exec_plan plan;
+    DUET_TRY(gpu_plan(g, limits, n_threads, &plan, err));
+    DUET_TRY(gpu_check(g, err));
     auto c = std::make_unique<gpu_context>(g, limits);
     int32_t index = 0;
     c->driver = find_driver(device, &index);
@@ -463,9 +454,9 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
 // Runs a driver's call; a lost device is remembered.
 template <class F>
 duet_status on_device(gpu_context& c, error_text& err, F f) {
-    if (c.lost) return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error", c.info.name);
+    if (c.store->lost) return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again", c.info.name);
     const duet_status st = f();
-    if (st == DUET_ERR_DEVICE) c.lost = true;
+    if (st == DUET_ERR_DEVICE) c.store->lost = true;
     return st;
 }
 
@@ -550,24 +541,5 @@ const std::vector<profile_entry>* gpu_profile_rows(void* context) { return &((gp
 const executor kGpuExecutor = {
     "gpu",          gpu_plan,      gpu_create,     gpu_destroy,     gpu_run,        gpu_wanted_row,  gpu_copy_page,   gpu_copy_state,
     gpu_page_bytes, gpu_read_page, gpu_write_page, gpu_state_bytes, gpu_read_state, gpu_write_state, gpu_profile,     gpu_profile_rows};
-
-const executor* find_gpu_executor(const char* device, error_text& err) {
-    int32_t index = 0, n = 0;
-    const gpu_driver* driver = find_driver(device, &index);
-    if (!driver || driver->count(&n, err) != DUET_OK) return nullptr;
-    if (index < n) return &kGpuExecutor;
-    fail(err, DUET_ERR_DEVICE, "device '%s': this machine has %d of them", device, n);
-    return nullptr;
-}
-
-duet_status gpu_device_info(const char* name, gpu_info* out, error_text& err) {
-    int32_t index = 0;
-    void* device = nullptr;
-    const gpu_driver* driver = find_driver(name, &index);
-    if (!driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", name);
-    DUET_TRY(driver->open(index, &device, out, err));
-    driver->close(device);
-    return DUET_OK;
-}
 
 }  // namespace duet

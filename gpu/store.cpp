@@ -149,6 +149,7 @@ store_layout plan_store(const model_graph& g) {
 duet_status get_store(const model_graph& g, const gpu_driver* driver, int32_t index, const exec_place& place, int32_t n_threads,
                       std::shared_ptr<gpu_store>* out, error_text& err) {
     if (auto kept = std::static_pointer_cast<gpu_store>(g.device_store); kept && kept->driver == driver) {
+        if (kept->lost) return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again", kept->info.name);
         *out = kept;
         return DUET_OK;
     }

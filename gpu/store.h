@@ -23,6 +23,7 @@ struct gpu_store {
     const gpu_driver*  driver = nullptr;
     void*              device = nullptr;
     gpu_info           info;
+    std::atomic<bool>  lost{false};      // a call failed with DUET_ERR_DEVICE: no session of the model goes on
     std::vector<void*> weights;           // of each weight of the graph; null where no op reads it
     std::vector<void*> blocks;
 

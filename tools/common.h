@@ -76,7 +76,8 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
         args.integer("-t, --threads", "N", "threads (0: one per physical core)", &options->n_threads, 0, kMaxThreads);
     args.choice("-ctk, --cache-type", "f16|f32|q8_0", "number format of the attention cache (default f16)",
                 &options->cache_type);
-    args.text("--device", "auto|cpu", "where to compute (default auto)", &options->device);
+    args.text("--device", "NAME",
+              "where to compute: auto, cpu, cuda, hip, or a device of run --devices, as cuda:1 (default auto)", &options->device);
     args.call("-ngl, --gpu-layers, --n-gpu-layers", "auto|N",
               "layers on the GPU, the others on the CPU (default auto: as many as fit)", [options](const std::string& text) {
                   int64_t n = -1;

@@ -151,7 +151,7 @@ void add_flags(tool_args& args, run_options* o) {
     args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &o->model.max_batch, 1,
                  1 << 20);
     add_device_flags(args, &o->model);
-    args.flag("--devices", "list what can compute, and exit", &o->list_devices);
+    args.flag("--devices", "list what can compute and what is used (also with --json), and exit", &o->list_devices);
     args.flag("--selftest", "check every kernel of the device, and a short text, against the plain C++ code; and exit",
               &o->is_self_test);
     args.section("Text:");
@@ -247,25 +247,34 @@ void print_statistics(const run_options& options, const duet_model* model, const
                  plan.weight_bytes / 1e6, plan.cache_bytes / 1e6, work, resident, (unsigned long long)options.seed);
 }
 
-void print_devices() {
-    std::string name = "unknown CPU", isa;
-    if (FILE* file = std::fopen("/proc/cpuinfo", "r")) {
-        char line[8192];
-        while (std::fgets(line, sizeof line, file)) {
-            if (std::strncmp(line, "model name", 10) == 0)
-                name = std::strchr(line, ':') ? std::strchr(line, ':') + 2 : name;
-            if (isa.empty() && (std::strncmp(line, "flags", 5) == 0 || std::strncmp(line, "Features", 8) == 0))
-                for (const char* flag : {" avx2", " avx512f", " avx512_vnni", " avx_vnni", " amx_int8", " asimd", " asimddp", " i8mm"})
-                    if (const char* at = std::strstr(line, flag); at && std::strchr(" \n", at[std::strlen(flag)]))
-                        isa += flag;
-        }
-        std::fclose(file);
+// One device as a line or an object. What it is, whether it is used, why not.
+void print_device(void* user, const duet_device_info* d) {
+    if (*(const bool*)user) {
+        std::printf("{\"event\":\"device\",\"id\":\"%s\",\"name\":%s,\"chip\":\"%s\",\"driver\":%s,\"memory_bytes\":%llu,\"free_bytes\":%llu,"
+                    "\"integrated\":%s,\"usable\":%s,\"default\":%s,\"why\":%s}\n",
+                    d->id, json_string(d->name).c_str(), d->chip, json_string(d->driver).c_str(), (unsigned long long)d->memory_bytes,
+                    (unsigned long long)d->free_bytes, d->is_integrated ? "true" : "false", d->is_usable ? "true" : "false",
+                    d->is_default ? "true" : "false", json_string(d->why).c_str());
+        return;
     }
-    while (!name.empty() && name.back() <= ' ') name.pop_back();
-    std::printf("cpu  %s;%s; %ld threads; %.1f GB memory, %.1f GB free\n", name.c_str(),
-                isa.empty() ? " no vector extensions known" : isa.c_str(), sysconf(_SC_NPROCESSORS_ONLN),
-                proc_bytes("/proc/meminfo", "MemTotal:") / 1e9, proc_bytes("/proc/meminfo", "MemAvailable:") / 1e9);
-    std::printf("GPUs are not used: this build has no GPU code (%s)\n", duet_build_info());
+    std::string line = d->id;
+    line.resize(std::max<size_t>(line.size() + 1, 8), ' ');
+    line += d->is_default ? "used      " : d->is_usable ? "usable    " : "not usable";
+    for (const char* part : {d->name, d->chip, d->driver}) if (*part) line += std::string("  ") + part;
+    if (d->is_integrated) line += "  integrated";
+    char memory[64];
+    std::snprintf(memory, sizeof memory, "  %.1f GB%s", d->memory_bytes / 1e9, d->free_bytes ? "" : " memory");
+    if (d->memory_bytes) line += memory;
+    std::snprintf(memory, sizeof memory, " memory, %.1f GB free", d->free_bytes / 1e9);
+    if (d->free_bytes) line += memory;
+    std::printf("%s\n%s%s%s", line.c_str(), *d->why ? "        " : "", d->why, *d->why ? "\n" : "");
+}
+
+int print_devices(bool is_json) {
+    const duet_status status = duet_list_devices(print_device, &is_json);
+    if (status != DUET_OK) return std::fprintf(stderr, "run: --devices: %s\n", duet_status_name(status)), kExitFailed;
+    if (!is_json) std::printf("built with %s\n", duet_build_info());
+    return kExitGood;
 }
 
 // ---- the work ----
@@ -420,7 +429,7 @@ int main(int argc, char** argv) {
                    "Completes a text with a model. Only the completion goes to stdout.");
     add_flags(args, &options);
     if (int code; !args.parse(argc, argv, &code)) return code;
-    if (options.list_devices) return print_devices(), kExitGood;
+    if (options.list_devices || options.model.device == "list") return print_devices(options.is_json);
     if (options.is_self_test) return finish_tool("run", [&](tool_error* error) { return self_test(options.model, error); });
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (!options.has_prompt) return args.usage_error("no prompt: want -p TEXT, -p - (stdin) or -f FILE"), kExitUsage;

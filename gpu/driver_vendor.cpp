@@ -1,0 +1,399 @@
+// gpu/driver_vendor.cpp: CUDA's and HIP's devices behind gpu/driver.h: opens the library, finds entry points, makes of every error a status
+// that names device, call and code. Owns: libraries, contexts, streams, modules. A library stays loaded for the life of the process, as its
+// threads want; nothing else is global. Must not know: ops, kernels' names.
+// Main path: gpu/driver_cuda.cpp, gpu/driver_hip.cpp -> [gpu/driver_vendor.cpp] -> the vendor's library
+#include "driver_vendor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <dlfcn.h>
+#endif
+
+namespace duet {
+namespace {
+
+constexpr int kOutOfMemory = 2, kNoDevice = 100;       // the same numbers in both interfaces
+constexpr int kNonBlocking = 1, kThreadLocal = 1;      // flag of a stream, mode of a capture
+constexpr int kMaxSharedBytes = 8;                     // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr uint32_t kPlainSharedBytes = 48 << 10;       // more has to be asked for (CUDA)
+
+struct chip_row {
+    const char* name;
+    int         warp_width;
+};
+constexpr chip_row kChips[] = {
+#define GPU_TARGET(vendor, name, warp, dot, matrix) {#name, warp},
+#include "targets.def"
+#undef GPU_TARGET
+};
+
+#if defined(_WIN32)
+void* open_library(const char* name) { return (void*)LoadLibraryA(name); }
+void* find_symbol(void* library, const char* name) { return (void*)GetProcAddress((HMODULE)library, name); }
+void  close_library(void*) {}
+#else
+void* open_library(const char* name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
+void* find_symbol(void* library, const char* name) { return dlsym(library, name); }
+void  close_library(void* library) { dlclose(library); }
+#endif
+
+struct library_closer {
+    vendor_library lib;
+    ~library_closer() {
+        if (lib.handle) close_library(lib.handle);
+    }
+};
+
+template <class F>
+bool find_call(void* handle, const char* name, F** out) {
+    return (*out = (F*)find_symbol(handle, name)) != nullptr;
+}
+
+duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) {
+    const bool is_cuda = &v == &kCuda;
+    lib->v = &v;
+    const char* asked = is_cuda ? gpu_setup().cuda_library : gpu_setup().hip_library;
+    std::string tried;
+    if (asked) lib->handle = open_library(asked), tried = asked;
+    for (const char* const* name = v.libraries; !asked && *name && !lib->handle; name++) {
+        lib->handle = open_library(*name);
+        tried += (tried.empty() ? "" : ", ") + std::string(*name);
+    }
+    if (!lib->handle) return fail(err, DUET_ERR_DEVICE, "no driver for %s: %s not found; %s", v.text, tried.c_str(), v.install);
+    const char* missing = nullptr;
+#define DUET_VENDOR_FIND(member, arguments, cuda, hip)  \
+    lib->member.name = is_cuda ? (cuda) : (hip);        \
+    if (lib->member.name && !find_call(lib->handle, lib->member.name, &lib->member.at)) missing = lib->member.name;
+    DUET_VENDOR_CALLS(DUET_VENDOR_FIND)
+#undef DUET_VENDOR_FIND
+    if (is_cuda) {
+        find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);
+        find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
+    } else {
+        find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
+        find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
+        // before 6: the older structure under the plain name
+        if (!lib->properties.at && find_call(lib->handle, "hipGetDeviceProperties", &lib->properties.at)) {
+            if (missing == lib->properties.name) missing = nullptr;
+            lib->properties.name = "hipGetDeviceProperties";
+        }
+    }
+    if (missing) return fail(err, DUET_ERR_DEVICE, "%s: no entry point %s: the driver is too old; %s", tried.c_str(), missing, v.install);
+    return DUET_OK;
+}
+
+void version_text(const vendor& v, int version, char* out, size_t n) {
+    snprintf(out, n, "%s %d.%d", v.text, version / v.version_unit, v.version_unit == 1000 ? version % 1000 / 10 : version / 100000 % 100);
+}
+
+// Loads the library and asks it for the number of devices: it makes no context.
+duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_text& err) {
+    DUET_TRY(load_library(v, lib, err));
+    int version = 0;
+    if (const int code = lib->init.at(0); code == kNoDevice) return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
+    else if (code) return vendor_fail(*lib, -1, lib->init.name, code, err);
+    DUET_TRY(vendor_try(*lib, -1, err, lib->version, &version));
+    if (version < v.oldest) {
+        char have[48], want[48];
+        version_text(v, version, have, sizeof have);
+        version_text(v, v.oldest, want, sizeof want);
+        return fail(err, DUET_ERR_DEVICE, "the driver is too old: want %s or newer, found %s; %s", want, have, v.install);
+    }
+    if (const int code = lib->count.at(n); code == kNoDevice || (!code && *n <= 0))
+        return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
+    else if (code) return vendor_fail(*lib, -1, lib->count.name, code, err);
+    return DUET_OK;
+}
+
+// Names and attributes; then what stands in the way of using the device.
+duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, const gpu_code** code, error_text& err) {
+    const vendor& v = *lib.v;
+    int version = 0, integrated = 0, n_cores = 0, shared_bytes = 0;
+    size_t memory = 0;
+    DUET_TRY(vendor_try(lib, index, err, lib.version, &version));
+    version_text(v, version, info->driver, sizeof info->driver);
+    DUET_TRY(vendor_try(lib, index, err, lib.device, device, index));
+    DUET_TRY(vendor_try(lib, index, err, lib.device_name, info->name, (int)sizeof info->name, *device));
+    info->name[sizeof info->name - 1] = 0;
+    DUET_TRY(vendor_try(lib, index, err, lib.device_memory, &memory, *device));
+    DUET_TRY(vendor_try(lib, index, err, lib.attribute, &integrated, v.integrated, *device));
+    DUET_TRY(vendor_try(lib, index, err, lib.attribute, &n_cores, v.n_cores, *device));
+    DUET_TRY(vendor_try(lib, index, err, lib.attribute, &shared_bytes, v.shared_bytes, *device));
+    info->memory_bytes = memory;
+    info->is_integrated = integrated != 0;
+    info->n_cores = n_cores;
+    info->shared_bytes = shared_bytes;
+    DUET_TRY(v.chip(lib, *device, info->chip, err));
+    for (const chip_row& row : kChips)
+        if (!strcmp(row.name, info->chip)) info->warp_width = row.warp_width;
+    *code = find_gpu_code(info->chip);
+    if (!*code)
+        return fail(err, DUET_ERR_UNSUPPORTED, "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s", v.name,
+                    index, info->chip, gpu_code_list().c_str(), info->chip);
+    if (version < (*code)->driver) {
+        char want[48];
+        version_text(v, (*code)->driver, want, sizeof want);
+        return fail(err, DUET_ERR_DEVICE, "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index, want,
+                    info->driver, v.install);
+    }
+    return DUET_OK;
+}
+
+// ---- an open device -------------------------------------------------------------------------------------------------------------------
+
+struct vendor_device {
+    vendor_library  lib;
+    int             index = 0, device = 0;
+    void *          context = nullptr, *stream = nullptr, *module = nullptr;
+    const gpu_code* code = nullptr;
+    bool            is_recording = false, record_failed = false;
+
+    template <class F, class... A>
+    duet_status call(error_text& err, const vendor_call<F>& what, A... args) {
+        const duet_status st = vendor_try(lib, index, err, what, args...);
+        record_failed = record_failed || st != DUET_OK;
+        return st;
+    }
+};
+
+// A thread's current device: ours while this lives, then what it was before.
+struct vendor_scope {
+    vendor_device& d;
+    int            before = -1;
+    duet_status    st;
+    vendor_scope(vendor_device& device, error_text& err) : d(device), st(enter(err)) {}
+    vendor_scope(const vendor_scope&) = delete;
+    vendor_scope& operator=(const vendor_scope&) = delete;
+    duet_status enter(error_text& err) {
+        if (d.lib.push.at) return d.call(err, d.lib.push, d.context);
+        DUET_TRY(d.call(err, d.lib.get_device, &before));
+        return d.call(err, d.lib.set_device, d.device);
+    }
+    ~vendor_scope() {
+        void* context = nullptr;
+        if (st != DUET_OK) return;
+        if (d.lib.pop.at) d.lib.pop.at(&context);
+        else if (before != d.device) d.lib.set_device.at(before);
+    }
+};
+#define DUET_ON_DEVICE(pointer)                   \
+    vendor_device& d = *(vendor_device*)pointer; \
+    const vendor_scope here(d, err);             \
+    DUET_TRY(here.st)
+
+void vendor_close(void* device) {
+    std::unique_ptr<vendor_device> d((vendor_device*)device);
+    if (d->context || !d->lib.retain.at) {
+        error_text err;
+        const vendor_scope here(*d, err);
+        void* graph = nullptr;
+        if (d->is_recording && d->lib.capture_end.at(d->stream, &graph) == 0 && graph) d->lib.graph_destroy.at(graph);
+        if (d->module) d->lib.module_unload.at(d->module);
+        if (d->stream) d->lib.stream_destroy.at(d->stream);
+    }
+    if (d->context) d->lib.release.at(d->device);
+    close_library(d->lib.handle);
+}
+
+duet_status vendor_sync(void* device, error_text& err) {
+    DUET_ON_DEVICE(device);
+    return d.call(err, d.lib.stream_sync, d.stream);
+}
+
+duet_status vendor_clear(void* device, void* at, uint64_t n_bytes, error_text& err) {
+    if (n_bytes == 0) return DUET_OK;
+    DUET_ON_DEVICE(device);
+    return d.call(err, d.lib.fill, at, (unsigned char)0, (size_t)n_bytes, d.stream);
+}
+
+void vendor_free(void* device, void* memory) {
+    vendor_device& d = *(vendor_device*)device;
+    error_text err;
+    if (!memory) return;
+    const vendor_scope here(d, err);
+    d.lib.free.at(memory);
+}
+
+// "out of memory" alone does not help: how much was wanted.
+duet_status add_size(duet_status st, uint64_t n_bytes, error_text& err) {
+    if (st != DUET_OK) err.text += ", wanted " + std::to_string(n_bytes) + " bytes";
+    return st;
+}
+
+duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text& err) {
+    DUET_ON_DEVICE(device);
+    *out = nullptr;
+    DUET_TRY(add_size(d.call(err, d.lib.alloc, out, (size_t)std::max<uint64_t>(n_bytes, 1)), n_bytes, err));
+    const duet_status st = vendor_clear(device, *out, n_bytes, err);
+    if (st != DUET_OK) vendor_free(device, *out), *out = nullptr;
+    return st;
+}
+
+duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_text& err) {
+    DUET_ON_DEVICE(device);
+    *out = nullptr;
+    DUET_TRY(add_size(d.call(err, d.lib.alloc_host, out, (size_t)std::max<uint64_t>(n_bytes, 1), 0u), n_bytes, err));
+    memset(*out, 0, (size_t)n_bytes);
+    return DUET_OK;
+}
+
+void vendor_free_host(void* device, void* memory) {
+    vendor_device& d = *(vendor_device*)device;
+    error_text err;
+    if (!memory) return;
+    const vendor_scope here(d, err);
+    if (here.st == DUET_OK) d.lib.stream_sync.at(d.stream);   // an upload may still read it
+    d.lib.free_host.at(memory);
+}
+
+duet_status vendor_upload(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
+    if (n_bytes == 0) return DUET_OK;
+    DUET_ON_DEVICE(device);
+    return d.call(err, d.lib.upload, to, from, (size_t)n_bytes, d.stream);
+}
+duet_status vendor_copy(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
+    if (n_bytes == 0) return DUET_OK;
+    DUET_ON_DEVICE(device);
+    return d.call(err, d.lib.copy, to, (void*)from, (size_t)n_bytes, d.stream);
+}
+duet_status vendor_download(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
+    if (n_bytes == 0) return DUET_OK;
+    DUET_ON_DEVICE(device);
+    DUET_TRY(d.call(err, d.lib.download, to, (void*)from, (size_t)n_bytes, d.stream));
+    return d.is_recording ? DUET_OK : d.call(err, d.lib.stream_sync, d.stream);
+}
+
+// The code is loaded with the first kernel: whoever only keeps memory on the device needs none.
+duet_status vendor_kernel(void* device, const char* name, void** out, error_text& err) {
+    DUET_ON_DEVICE(device);
+    if (!d.module) DUET_TRY(d.call(err, d.lib.module_load, &d.module, (const void*)d.code->data));
+    const duet_status st = d.call(err, d.lib.function, out, d.module, name);
+    if (st != DUET_OK) err.text += std::string(", kernel ") + name;
+    return st;
+}
+
+duet_status vendor_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t, error_text& err) {
+    DUET_ON_DEVICE(device);
+    if (grid.shared_bytes > kPlainSharedBytes && d.lib.function_set.at)
+        DUET_TRY(d.call(err, d.lib.function_set, kernel, kMaxSharedBytes, (int)grid.shared_bytes));
+    void* one[] = {(void*)args};   // copied during the call
+    return d.call(err, d.lib.launch, kernel, grid.x, grid.y, grid.z, grid.threads, 1u, 1u, grid.shared_bytes, d.stream, (void**)one, (void**)nullptr);
+}
+
+duet_status vendor_record_begin(void* device, error_text& err) {
+    DUET_ON_DEVICE(device);
+    DUET_TRY(d.call(err, d.lib.capture_begin, d.stream, kThreadLocal));
+    d.is_recording = true;
+    d.record_failed = false;
+    return DUET_OK;
+}
+
+duet_status vendor_record_end(void* device, void** recording, error_text& err) {
+    DUET_ON_DEVICE(device);
+    void* graph = nullptr;
+    *recording = nullptr;
+    if (!d.is_recording) return fail(err, DUET_ERR_STATE, "%s:%d: no recording was begun", d.lib.v->name, d.index);
+    const bool failed = d.record_failed;
+    duet_status st = d.call(err, d.lib.capture_end, d.stream, &graph);
+    d.is_recording = false;
+    if (st == DUET_OK && failed) st = fail(err, DUET_ERR_STATE, "%s:%d: a call failed while it was recorded", d.lib.v->name, d.index);
+    if (st == DUET_OK) st = d.call(err, d.lib.instantiate, recording, graph, 0ull);
+    if (graph) d.lib.graph_destroy.at(graph);
+    return st;
+}
+
+duet_status vendor_play(void* device, void* recording, error_text& err) {
+    DUET_ON_DEVICE(device);
+    return d.call(err, d.lib.graph_launch, recording, d.stream);
+}
+
+void vendor_free_recording(void* device, void* recording) {
+    vendor_device& d = *(vendor_device*)device;
+    error_text err;
+    if (!recording) return;
+    const vendor_scope here(d, err);
+    d.lib.exec_destroy.at(recording);
+}
+
+}  // namespace
+
+duet_status vendor_fail(const vendor_library& lib, int index, const char* call, int code, error_text& err) {
+    const char *name = nullptr, *text = nullptr;
+    if (lib.cuda_error_name && lib.cuda_error_name(code, &name) != 0) name = nullptr;
+    if (lib.cuda_error_text && lib.cuda_error_text(code, &text) != 0) text = nullptr;
+    if (lib.hip_error_name) name = lib.hip_error_name(code);
+    if (lib.hip_error_text) text = lib.hip_error_text(code);
+    char where[32] = "";
+    if (index >= 0) snprintf(where, sizeof where, ":%d", index);
+    return fail(err, code == kOutOfMemory ? DUET_ERR_MEMORY : DUET_ERR_DEVICE, "%s%s: %s: error %d, %s: %s", lib.v->name, where, call, code,
+                name ? name : "unknown", text ? text : "no text");
+}
+
+// ---- the drivers ----------------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+template <const vendor& kVendor>
+duet_status vendor_count(int32_t* n, error_text& err) {
+    library_closer l;
+    int count = 0;
+    *n = 0;
+    DUET_TRY(start_vendor(kVendor, &l.lib, &count, err));
+    *n = count;
+    return DUET_OK;
+}
+
+template <const vendor& kVendor>
+duet_status vendor_describe(int32_t index, gpu_info* info, error_text& err) {
+    library_closer l;
+    int count = 0, device = 0;
+    const gpu_code* code = nullptr;
+    DUET_TRY(start_vendor(kVendor, &l.lib, &count, err));
+    return describe_device(l.lib, index, &device, info, &code, err);
+}
+
+// The process's own context of the device: memory is shared by all that open it.
+duet_status open_device(vendor_device& opened, gpu_info* info, error_text& err) {
+    if (opened.lib.retain.at) DUET_TRY(opened.call(err, opened.lib.retain, &opened.context, opened.device));
+    DUET_ON_DEVICE(&opened);
+    DUET_TRY(d.call(err, d.lib.stream_create, &d.stream, (unsigned)kNonBlocking));
+    size_t n_free = 0, n_all = 0;
+    DUET_TRY(d.call(err, d.lib.memory_info, &n_free, &n_all));
+    info->free_bytes = n_free;
+    return DUET_OK;
+}
+
+template <const vendor& kVendor>
+duet_status vendor_open(int32_t index, void** device, gpu_info* info, error_text& err) {
+    library_closer l;
+    int count = 0;
+    DUET_TRY(start_vendor(kVendor, &l.lib, &count, err));
+    if (index < 0 || index >= count)
+        return fail(err, DUET_ERR_DEVICE, "%s:%d: this machine has %d of these devices", kVendor.name, index, count);
+    auto d = std::make_unique<vendor_device>();
+    d->index = index;
+    DUET_TRY(describe_device(l.lib, index, &d->device, info, &d->code, err));
+    std::swap(d->lib, l.lib);
+    const duet_status st = open_device(*d, info, err);
+    if (st != DUET_OK) vendor_close(d.release());
+    else *device = d.release();
+    return st;
+}
+
+template <const vendor& kVendor>
+constexpr gpu_driver make_vendor_driver(const char* name) {
+    return {name, vendor_count<kVendor>, vendor_describe<kVendor>, vendor_open<kVendor>, vendor_close, vendor_alloc, vendor_free, vendor_alloc_host,
+            vendor_free_host, vendor_upload, vendor_download, vendor_copy, vendor_clear, vendor_sync, vendor_kernel, vendor_launch,
+            vendor_record_begin, vendor_record_end, vendor_play, vendor_free_recording};
+}
+
+}  // namespace
+
+constexpr gpu_driver kCudaDriver = make_vendor_driver<kCuda>("cuda"), kHipDriver = make_vendor_driver<kHip>("hip");
+
+}  // namespace duet

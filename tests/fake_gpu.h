@@ -1,0 +1,336 @@
+// tests/fake_gpu.h: what the stand-ins for libcuda.so.1 and libamdhip64.so.6 share: a driver that runs the kernels on the emulator its test
+// hands in, does queued work only when it is waited for, counts what lives, notes misuse, and fails any chosen call. The test reads and sets
+// fake_control, which each stand-in gives out as fake_control_of().
+#pragma once
+#include "../gpu/args.h"
+#include "../gpu/driver.h"
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+struct fake_control {
+    // set by the test
+    const duet::gpu_driver* backend = nullptr;       // emulator that runs kernels
+    int64_t  fail_at = 0, lost_at = 0;               // the n-th call fails with fail_code; from the n-th on all fail (0: none)
+    int      fail_code = 0;
+    int      n_devices = 1, version = 0, integrated = 0;   // integrated: a bit for each device
+    char     chip[4][32] = {};                       // "sm_90"
+    uint64_t memory_bytes = 1ull << 30;              // of each device; an allocation above it fails
+    const char* missing_kernel = nullptr;
+    // told by the stand-in
+    int64_t  n_calls = 0, n_played = 0, n_launches = 0, n_pinned = 0;
+    int      n_live = 0, n_opened = 0;               // objects; contexts or streams ever made
+    char     failed_call[64] = {}, misuse[256] = {};
+};
+
+#if defined(DUET_FAKE_GPU)
+
+#define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace fake {
+
+enum code { kGood = 0, kInvalid = 1, kNoMemory = 2, kNoDevice = 100, kNoContext = 201, kNotFound = 500, kLost = 719, kCapturing = 900, kSpoilt = 901 };
+enum class kind { memory, host, stream, module, function, graph, exec, context };
+
+using work = std::function<int()>;
+struct object {
+    kind     what;
+    int      device;
+    uint64_t n_bytes;
+};
+struct stream {
+    std::vector<work> queued, captured;
+    bool is_capturing = false, is_spoilt = false;
+};
+struct function {
+    const char* name;
+    void*       kernel;
+    size_t      args_bytes;
+    unsigned    shared_bytes;   // allowed
+};
+
+inline fake_control control;
+inline std::map<const void*, object> live;
+inline std::vector<int> context;          // devices, the current one last
+inline std::vector<std::unique_ptr<function>> functions;
+inline int sticky = 0;
+inline void* emulated = nullptr;          // the backend's device, until fake_reset
+
+struct kernel_row {
+    const char* name;
+    size_t      args_bytes;
+};
+inline const kernel_row kKernels[] = {
+#define KERNEL(name, args, threads, ...) {#name, sizeof(duet::args)},
+#include "../gpu/kernels.def"
+};
+
+inline int misuse(const char* call, const char* what) {
+    if (!control.misuse[0]) snprintf(control.misuse, sizeof control.misuse, "%s: %s", call, what);
+    return kInvalid;
+}
+
+// Counts the call; what it has to return when it was chosen to fail.
+inline int begin(const char* call) {
+    const int64_t n = ++control.n_calls;
+    if (control.lost_at && n >= control.lost_at) return sticky = kLost;
+    if (n != control.fail_at) return sticky;
+    snprintf(control.failed_call, sizeof control.failed_call, "%s", call);
+    return control.fail_code;
+}
+#define FAKE_BEGIN(call) \
+    if (const int chosen = fake::begin(call)) return chosen
+inline int current(const char* call) { return context.empty() ? -misuse(call, "no current device") : context.back(); }
+#define FAKE_CURRENT(call) \
+    const int device = fake::current(call); \
+    if (device < 0) return kNoContext
+
+inline void* add(kind what, int device, uint64_t n_bytes, void* at) {
+    live[at] = {what, device, n_bytes};
+    control.n_live++;
+    return at;
+}
+inline object* find(const void* at, kind what) {
+    auto it = live.find(at);
+    return it != live.end() && it->second.what == what ? &it->second : nullptr;
+}
+inline bool remove(const char* call, void* at, kind what) {
+    if (!find(at, what)) return misuse(call, "not a live object"), false;
+    live.erase(at);
+    control.n_live--;
+    return true;
+}
+inline bool inside(const void* at, uint64_t n_bytes, kind what) {
+    auto it = live.upper_bound(at);
+    if (it == live.begin()) return false;
+    --it;
+    return it->second.what == what && (const uint8_t*)at + n_bytes <= (const uint8_t*)it->first + it->second.n_bytes;
+}
+
+// ---- calls with the same meaning in both; `call` is the entry point's name ------------------------------------------------------------
+
+inline int run_queue(stream& s) {
+    std::vector<work> queued;
+    queued.swap(s.queued);
+    for (work& w : queued)
+        if (const int code = w()) return sticky = code;
+    return kGood;
+}
+inline int run_all() {
+    int code = kGood;
+    for (auto& [at, o] : live)
+        if (o.what == kind::stream && !code) code = run_queue(*(stream*)at);
+    return code;
+}
+inline int enqueue(const char* call, void* at, work w) {
+    stream* s = find(at, kind::stream) ? (stream*)at : nullptr;
+    if (!s) return misuse(call, "not a stream");
+    (s->is_capturing ? s->captured : s->queued).push_back(std::move(w));
+    return kGood;
+}
+
+inline int init(const char* call, unsigned flags) {
+    FAKE_BEGIN(call);
+    return control.n_devices == 0 ? kNoDevice : flags ? kInvalid : kGood;
+}
+inline int version(const char* call, int* out) {
+    FAKE_BEGIN(call);
+    *out = control.version;
+    return kGood;
+}
+inline int count(const char* call, int* n) {
+    FAKE_BEGIN(call);
+    *n = control.n_devices;
+    return kGood;
+}
+inline int device(const char* call, int* out, int index) {
+    FAKE_BEGIN(call);
+    *out = index;
+    return index < 0 || index >= control.n_devices ? 101 : kGood;
+}
+inline int device_name(const char* call, char* out, int n, int index) {
+    FAKE_BEGIN(call);
+    snprintf(out, (size_t)n, "Stand-in %d", index);
+    return kGood;
+}
+inline int device_memory(const char* call, size_t* out, int) {
+    FAKE_BEGIN(call);
+    *out = control.memory_bytes;
+    return kGood;
+}
+inline uint64_t bytes_in_use(int device) {
+    uint64_t n = 0;
+    for (auto& [at, o] : live) n += o.what == kind::memory && o.device == device ? o.n_bytes : 0;
+    return n;
+}
+inline int memory_info(const char* call, size_t* n_free, size_t* n_all) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    *n_all = control.memory_bytes;
+    *n_free = control.memory_bytes - bytes_in_use(device);
+    return kGood;
+}
+inline int allocate(const char* call, kind what, void** out, size_t n_bytes) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    for (auto& [at, o] : live)
+        if (o.what == kind::stream && ((stream*)at)->is_capturing) return ((stream*)at)->is_spoilt = true, kCapturing;
+    if (n_bytes == 0) return kInvalid;
+    if (what == kind::memory && bytes_in_use(device) + n_bytes > control.memory_bytes) return kNoMemory;
+    void* p = aligned_alloc(256, (n_bytes + 255) / 256 * 256);
+    memset(p, 0xa5, n_bytes);   // nothing may rest on zeros
+    *out = add(what, device, n_bytes, p);
+    control.n_pinned += what == kind::host;
+    return kGood;
+}
+inline int release(const char* call, kind what, void* at) {
+    const int chosen = begin(call);   // what is given back is given back, whatever it returns
+    if (!chosen) run_all();
+    if (remove(call, at, what)) free(at);
+    return chosen;
+}
+inline int transfer(const char* call, void* to, const void* from, size_t n_bytes, void* s, bool to_device, bool from_device) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    return enqueue(call, s, [=]() -> int {
+        if (to_device && !inside(to, n_bytes, kind::memory)) return misuse(call, "writes outside of device memory");
+        if (from_device && !inside(from, n_bytes, kind::memory)) return misuse(call, "reads outside of device memory");
+        if (!from_device && !inside(from, n_bytes, kind::host)) return misuse(call, "uploads memory that is not pinned");
+        memmove(to, from, n_bytes);
+        return kGood;
+    });
+}
+inline int fill(const char* call, void* at, unsigned char value, size_t n_bytes, void* s) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    return enqueue(call, s, [=]() -> int {
+        if (!inside(at, n_bytes, kind::memory)) return misuse(call, "clears outside of device memory");
+        memset(at, value, n_bytes);
+        return kGood;
+    });
+}
+inline int stream_create(const char* call, void** out, unsigned) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    *out = add(kind::stream, device, 0, new stream);
+    control.n_opened++;
+    return kGood;
+}
+inline int stream_destroy(const char* call, void* s) {
+    const int chosen = begin(call);
+    if (remove(call, s, kind::stream)) delete (stream*)s;
+    return chosen;
+}
+inline int stream_sync(const char* call, void* s) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    if (!find(s, kind::stream)) return misuse(call, "not a stream");
+    if (((stream*)s)->is_capturing) return ((stream*)s)->is_spoilt = true, kCapturing;
+    return run_queue(*(stream*)s);
+}
+inline int module_load(const char* call, void** out, const void* image) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    if (memcmp(image, "code of ", 8) != 0 || strcmp((const char*)image + 8, control.chip[device]) != 0) return 209;   // no binary for this chip
+    *out = add(kind::module, device, 0, new char);
+    return kGood;
+}
+inline int module_unload(const char* call, void* m) {
+    const int chosen = begin(call);
+    if (remove(call, m, kind::module)) delete (char*)m;
+    return chosen;
+}
+inline int get_function(const char* call, void** out, void* m, const char* name) {
+    FAKE_BEGIN(call);
+    if (!find(m, kind::module)) return misuse(call, "not a module");
+    duet::error_text err;
+    void* kernel = nullptr;
+    for (const kernel_row& row : kKernels)
+        if (!strcmp(row.name, name) && (!control.missing_kernel || strcmp(name, control.missing_kernel) != 0) && control.backend &&
+            control.backend->kernel(nullptr, name, &kernel, err) == DUET_OK) {
+            functions.push_back(std::make_unique<function>(function{row.name, kernel, row.args_bytes, 48 << 10}));
+            *out = functions.back().get();
+            return kGood;
+        }
+    return kNotFound;
+}
+inline int function_set(const char* call, void* f, int attribute, int value) {
+    FAKE_BEGIN(call);
+    if (attribute != 8 || value < 0) return kInvalid;
+    ((function*)f)->shared_bytes = (unsigned)value;
+    return kGood;
+}
+inline int launch(const char* call, void* f, const duet::gpu_grid& grid, void* s, void** args) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    const function fn = *(function*)f;
+    if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || !grid.threads || grid.threads > 1024 || grid.shared_bytes > fn.shared_bytes)
+        return kInvalid;
+    control.n_launches++;
+    std::vector<uint8_t> bytes((const uint8_t*)args[0], (const uint8_t*)args[0] + fn.args_bytes);
+    return enqueue(call, s, [=]() -> int {
+        duet::error_text err;
+        duet::gpu_info   info;
+        if (!emulated && control.backend->open(0, &emulated, &info, err) != DUET_OK) return kLost;
+        const duet_status st = control.backend->launch(emulated, fn.kernel, grid, bytes.data(), bytes.size(), err);
+        return st == DUET_OK ? kGood : (misuse(fn.name, err.text.c_str()), kLost);
+    });
+}
+inline int capture_begin(const char* call, void* s, int mode) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    if (!find(s, kind::stream) || mode != 1 || ((stream*)s)->is_capturing) return misuse(call, "wrong stream or mode");
+    ((stream*)s)->is_capturing = true;
+    ((stream*)s)->is_spoilt = false;
+    return kGood;
+}
+inline int capture_end(const char* call, void* s, void** graph) {
+    const int chosen = begin(call);
+    if (!find(s, kind::stream) || !((stream*)s)->is_capturing) return misuse(call, "no capture");
+    auto& captured = ((stream*)s)->captured;
+    ((stream*)s)->is_capturing = false;
+    std::vector<work> taken;
+    taken.swap(captured);
+    if (chosen) return chosen;
+    if (((stream*)s)->is_spoilt) return kSpoilt;
+    *graph = add(kind::graph, 0, 0, new std::vector<work>(std::move(taken)));
+    return kGood;
+}
+inline int instantiate(const char* call, void** exec, void* graph, unsigned long long) {
+    FAKE_BEGIN(call);
+    if (!find(graph, kind::graph)) return misuse(call, "not a graph");
+    *exec = add(kind::exec, 0, 0, new std::vector<work>(*(std::vector<work>*)graph));
+    return kGood;
+}
+inline int destroy_works(const char* call, void* at, kind what) {
+    const int chosen = begin(call);
+    if (remove(call, at, what)) delete (std::vector<work>*)at;
+    return chosen;
+}
+inline int graph_launch(const char* call, void* exec, void* s) {
+    FAKE_BEGIN(call);
+    FAKE_CURRENT(call);
+    if (!find(exec, kind::exec)) return misuse(call, "not an executable graph");
+    control.n_played++;
+    for (const work& w : *(std::vector<work>*)exec)
+        if (const int code = enqueue(call, s, w)) return code;
+    return kGood;
+}
+
+}  // namespace fake
+
+FAKE_EXPORT fake_control* fake_control_of() { return &fake::control; }
+// A new process as far as errors go.
+FAKE_EXPORT void fake_reset(bool is_last) {
+    fake::sticky = 0, fake::context.clear(), fake::functions.clear();
+    if (is_last && fake::emulated) fake::control.backend->close(fake::emulated), fake::emulated = nullptr;
+}
+
+// Entry points whose arguments go on as they are.
+#define FAKE_CALL(name, member, arguments, ...) \
+    FAKE_EXPORT int name arguments { return fake::member(#name __VA_OPT__(, ) __VA_ARGS__); }
+
+#endif
