@@ -1,9 +1,9 @@
 // tests/gpu_trace.cpp: writes what the GPU executor asks of its driver, for tests/amdgpu.py, which does the same with AMD machine code.
-//   gpu_trace cases OUT           the small graphs of gpu/cases.h (checked against the CPU on the way)
+//   gpu_trace cases OUT           the small graphs of runtime_cases.h (checked against the CPU on the way)
 //   gpu_trace MODEL.gguf OUT N    a model's first N tokens as one prompt, then one more by itself
 // Record: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4 bytes each), name (32 bytes),
 // then the bytes of an upload, a download or a launch's arguments. Little-endian.
-#include "../gpu/cases.h"
+#include "../runtime_cases.h"
 #include "../gpu/driver.h"
 
 namespace {

@@ -3,7 +3,7 @@
 #include "doctest.h"
 #include "fake_gpu.h"
 #include "test_data.h"
-#include "../gpu/cases.h"
+#include "../runtime_cases.h"
 
 #include <dlfcn.h>
 #include <filesystem>

@@ -1,7 +1,7 @@
 // tests/test_gpu.cpp: the GPU executor on the emulator, both warp widths: every op and format against the scalar CPU, whole golden models
 // against the CPU, and what the emulator must find in wrong kernels.
 #include "doctest.h"
-#include "../gpu/cases.h"
+#include "../runtime_cases.h"
 #include "test_data.h"
 #include "../gpu/driver.h"
 #include "../gpu/simt.h"

@@ -1,8 +1,8 @@
-// gpu/cases.h: small graphs, one for each op and format, run on a device and on the scalar CPU executor: the bits must be equal.
-// Shared by gpu/selftest.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD machine code).
+// runtime_cases.h: small graphs, one for each op and format, run on a device and on the scalar CPU executor: the bits must be equal.
+// Shared by runtime_selftest.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD machine code).
 #pragma once
-#include "device.h"
-#include "../quant/cpu_kernels.h"
+#include "gpu/device.h"
+#include "quant/cpu_kernels.h"
 
 #include <cmath>
 #include <cstring>
@@ -214,7 +214,7 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
     };
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) matmul_case(gguf_id, #NAME, 203, 45);
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) matmul_case(gguf_id, #NAME, elems == 32 ? 5 * 32 : 256, 45);
-#include "../quant/types.def"
+#include "quant/types.def"
     matmul_case(2, "Q4_0 rounds", 33 * 128 + 32, 33);
 
     for (int kind = 0; kind < 3; kind++)

@@ -1,6 +1,6 @@
-// gpu/selftest.cpp: duet_self_test: every op and number format in small on a user's own device, compared with the scalar CPU executor.
-// Main path: runtime.h -> [gpu/selftest.cpp] -> gpu/cases.h
-#include "cases.h"
+// runtime_selftest.cpp: duet_self_test: every op and number format in small on a user's own device, compared with the scalar CPU executor.
+// Main path: runtime.h -> [runtime_selftest.cpp] -> runtime_cases.h
+#include "runtime_cases.h"
 
 #include <new>
 
