@@ -73,6 +73,10 @@ if [ -f "$model" ]; then
     expect 0 "ok" "$bin/inspect" --check "$model"
     head -c "$(($(wc -c <"$model") / 2))" "$model" >"$dir/cut"
     expect 1 "$dir/cut" "$bin/inspect" --check "$dir/cut"
+    cp "$model" "$dir/nan"
+    at=$("$bin/inspect" "$model" --kv --json | sed -n 's/.*"type": "f32", "offset": \([0-9]*\),.*/\1/p' | head -1)
+    printf '\000\000\300\177' | dd of="$dir/nan" bs=1 seek="$at" conv=notrunc 2>/dev/null
+    expect 1 "want a finite number, got nan" "$bin/inspect" --check "$dir/nan"
     expect 0 "[" "$bin/tokenize" -m "$model" --no-bos -p "$text"
     expect 0 "" "$bin/tokenize" -m "$model" --decode -p "$(cat "$dir/out")"
     prints "$text" "tokenize and back"
