@@ -33,7 +33,7 @@ def peak_bytes():
     return 0
 
 
-def measure_llama(path, n_prompt, n_gen, depth, n_threads):
+def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches):
     """Runs in its own process; prints one JSON object."""
     import llama_cpp as lc
 
@@ -48,7 +48,9 @@ def measure_llama(path, n_prompt, n_gen, depth, n_threads):
     if not model:
         sys.exit("llama.cpp could not open " + path)
     params = lc.llama_context_default_params()
-    params.n_ctx = depth + max(n_prompt, n_gen) + 1
+    params.n_ctx = max(depth + max(n_prompt, n_gen) + 1, max([1] + batches) * (n_gen + 1))
+    params.n_seq_max = max([1] + batches)
+    params.kv_unified = True
     params.n_batch = params.n_ubatch = BATCH
     params.n_threads = params.n_threads_batch = n_threads
     context = lc.llama_init_from_model(model, params)
@@ -74,28 +76,49 @@ def measure_llama(path, n_prompt, n_gen, depth, n_threads):
         decode(n_tok, at_once)
         return time.perf_counter() - begin
 
+    def together(n_seqs):
+        """Tokens per second of n_seqs sequences that generate in one batch."""
+        lc.llama_memory_clear(memory, True)
+        batch = lc.llama_batch_init(n_seqs, 0, 1)
+        batch.n_tokens = n_seqs
+        begin = time.perf_counter()
+        for pos in range(n_gen):
+            for i in range(n_seqs):
+                batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = rng.randrange(n_vocab), pos, 1, 1
+                batch.seq_id[i][0] = i
+            if lc.llama_decode(context, batch) != 0:
+                sys.exit("llama_decode failed")
+        lc.llama_synchronize(context)
+        seconds = time.perf_counter() - begin
+        lc.llama_batch_free(batch)
+        return n_gen * n_seqs / seconds
+
     decode(n_prompt, BATCH)
     first_token = time.perf_counter() - start
     timed(2, 1)
     result = {"pp": n_prompt / timed(n_prompt, BATCH), "tg": n_gen / timed(n_gen, 1), "first_token": first_token,
               "peak": peak_bytes() - base, "version": lc.__version__, "system": lc.llama_print_system_info().decode()}
+    result.update({f"tg{n}": together(n) for n in batches})
     print(json.dumps(result))
 
 
-def measure_duet(path, n_prompt, n_gen, depth, n_threads):
-    command = [BENCH, "--json", "-r", "1", "-m", path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth), "-t", str(n_threads)]
+def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches):
+    command = [BENCH, "--json", "-r", "1", "-m", path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth), "-t", str(n_threads),
+               "--batch", ",".join(map(str, [1] + batches))]
     out = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    speeds = {test["test"][:2]: test["tok_per_s"] for test in out["tests"]}
-    return {"pp": speeds["pp"], "tg": speeds["tg"], "first_token": out["first_token_s"], "peak": out["peak_bytes"], "version": out["duet"],
-            "system": out["device"], "gbps": out["tests"][-1]["weights_gbps"], "bandwidth": out["tests"][-1]["bandwidth_gbps"]}
+    tests = {(test["test"][:2], test["n_seqs"]): test for test in out["tests"]}
+    one = tests["tg", 1]
+    speeds = {f"tg{n}": tests["tg", n]["tok_per_s"] for n in batches}
+    return {**speeds, "pp": tests["pp", 1]["tok_per_s"], "tg": one["tok_per_s"], "first_token": out["first_token_s"], "peak": out["peak_bytes"], "version": out["duet"],
+            "system": out["device"], "gbps": one["weights_gbps"], "bandwidth": one["bandwidth_gbps"]}
 
 
 def compare(path, label, args):
     ours, theirs = [], []
     for _ in range(args.reps):
-        ours.append(measure_duet(path, args.prompt, args.gen, args.depth, args.threads))
+        ours.append(measure_duet(path, args.prompt, args.gen, args.depth, args.threads, args.batch))
         worker = [sys.executable, os.path.abspath(__file__), "--worker", path, "-p", str(args.prompt), "-n", str(args.gen), "-d",
-                  str(args.depth), "-t", str(args.threads)]
+                  str(args.depth), "-t", str(args.threads), *(["--batch", ",".join(map(str, args.batch))] if args.batch else [])]
         theirs.append(json.loads(subprocess.run(worker, check=True, stdout=subprocess.PIPE).stdout))
     size = os.path.getsize(path)
     print(f"\n{label}: {size / 1e6:.0f} MB, {args.threads} threads, prompt {args.prompt}, generated {args.gen}, depth {args.depth}, "
@@ -104,6 +127,7 @@ def compare(path, label, args):
     print("\n| what | Duet | llama.cpp | ratio |\n|---|---:|---:|---:|")
     rows = [("prompt, tok/s", "pp", 1, "%.1f"), ("generation, tok/s", "tg", 1, "%.2f"), ("first token, s", "first_token", 1, "%.2f"),
             ("peak memory, MB", "peak", 1e-6, "%.0f")]
+    rows[2:2] = [(f"{n} sequences together, tok/s", f"tg{n}", 1, "%.2f") for n in args.batch]
     for name, key, scale, form in rows:
         cells, medians = [], []
         for side in (ours, theirs):
@@ -126,10 +150,14 @@ def main():
     parser.add_argument("-d", "--depth", type=int, default=0)
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count())
     parser.add_argument("-r", "--reps", type=int, default=5)
+    parser.add_argument("--batch", type=lambda text: [int(n) for n in text.split(",")], default=[],
+                        help="N,N: also sequences that generate together, from an empty context")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        return measure_llama(args.worker, args.prompt, args.gen, args.depth, args.threads)
+        return measure_llama(args.worker, args.prompt, args.gen, args.depth, args.threads, args.batch)
+    if args.batch and args.depth:
+        parser.error("--batch starts from an empty context: want no --depth")
     if not args.model and not args.synthetic:
         parser.error("want -m FILE or --synthetic SHAPE:FORMAT")
     for path in args.model:
