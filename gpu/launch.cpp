@@ -236,7 +236,7 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
     const gpu_layout s = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
     out->device = {s.l.cache_bytes, s.l.state_floats * 4 * (uint64_t)limits.n_state_slots, s.work_bytes(), store.weight_bytes,
-                   std::max(s.pinned_bytes, kRingPieces * store.piece_bytes)};
+                   s.pinned_bytes + kRingPieces * store.piece_bytes};
     return DUET_OK;
 }
 
@@ -295,8 +295,9 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     if (!c->driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", device);
     DUET_TRY(c->driver->open(index, &c->device, &c->info, err));
     DUET_TRY(find_kernels(*c, err));
-    DUET_TRY(get_store(g, c->driver, index, limits.place, n_threads, &c->store, err));
+    // all that can fail for want of memory comes before the first weight is sent
     DUET_TRY(allocate_session(*c, plan.device, err));
+    DUET_TRY(get_store(g, c->driver, index, limits.place, n_threads, &c->store, err));
     prepare_gpu_ops(*c);
     DUET_TRY(send_slopes(*c, err));
     *out = c.release();

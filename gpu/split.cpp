@@ -165,17 +165,17 @@ duet_status plan_parts(const split_model& m, const exec_limits& limits, int32_t 
     *out = {};
     for (int side : {kHostSide, kDeviceSide})
         if (!m.part[side].ops.empty()) DUET_TRY(executor_of(side).plan(m.part[side], limits, n_threads, out, err));
-    if (!m.part[kDeviceSide].ops.empty())   // weights are loaded before rows cross
+    if (!m.part[kDeviceSide].ops.empty())   // rows cross when the ring of the weights is gone
         out->device.pinned_bytes = std::max(out->device.pinned_bytes, make_gpu_layout(m.part[kDeviceSide], limits).pinned_bytes + move_bytes(m, limits));
     out->gpu_layers = m.place.gpu_layers;
     out->cpu_expert_layers = m.place.cpu_expert_layers;
     return DUET_OK;
 }
 
-// The most that is allocated on the device at once: while weights are loaded there is a piece of the file instead of the session.
+// The most that is allocated on the device at once: while weights are loaded there is a piece of the file also.
 uint64_t device_need(const split_model& m, const exec_plan& plan) {
     const exec_memory& d = plan.device;
-    return d.weight_bytes + std::max(d.cache_bytes + d.state_bytes + d.work_bytes, plan_store(m.part[kDeviceSide]).piece_bytes);
+    return d.weight_bytes + d.cache_bytes + d.state_bytes + d.work_bytes + plan_store(m.part[kDeviceSide]).piece_bytes;
 }
 
 // All placements that the caller allows, from most to least on the device: first experts leave it, then layers.
@@ -271,12 +271,15 @@ struct split_context {
     gpu_context& device() const { return *(gpu_context*)ctx[kDeviceSide]; }
 };
 
+// failed: the side that could not be made.
 duet_status open_context(const model_graph& g, const exec_limits& limits, const std::shared_ptr<split_model>& m, int32_t n_threads, const char* isa,
-                         std::unique_ptr<split_context>* out, error_text& err) {
+                         std::unique_ptr<split_context>* out, split_side* failed, error_text& err) {
     auto c = std::make_unique<split_context>(g, limits, m);
-    for (int side : {kDeviceSide, kHostSide})
+    for (split_side side : {kHostSide, kDeviceSide}) {
+        *failed = side;
         if (!m->part[side].ops.empty())
             DUET_TRY(executor_of(side).create(m->part[side], limits, n_threads, side == kHostSide ? isa : limits.place.device, &c->ctx[side], err));
+    }
     if (m->moved_floats)
         DUET_TRY(c->device().driver->alloc_host(c->device().device, move_bytes(*m, limits), (void**)&c->pinned, err));
     *out = std::move(c);
@@ -287,11 +290,12 @@ duet_status open_context(const model_graph& g, const exec_limits& limits, const 
 duet_status split_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa, void** out, error_text& err) {
     const std::lock_guard<std::mutex> lock(split_lock);
     std::unique_ptr<split_context> c;
+    split_side failed;
     if (auto m = kept_model(g)) {
-        const duet_status st = open_context(g, limits, m, n_threads, isa, &c, err);
+        const duet_status st = open_context(g, limits, m, n_threads, isa, &c, &failed, err);
         *out = c.release();
         // weights stay where they are while sessions use them; the graph and this function hold one each
-        if (st != DUET_ERR_MEMORY || m.use_count() > 2) return st;
+        if (st != DUET_ERR_MEMORY || failed == kHostSide || m.use_count() > 2) return st;
         g.device_store.reset();
     }
     choice choices;
@@ -299,15 +303,15 @@ duet_status split_create(const model_graph& g, const exec_limits& limits, int32_
     for (size_t i = choices.at; i < choices.all.size(); i++) {
         auto m = std::make_shared<split_model>();
         DUET_TRY(split_graph(g, choices.all[i], m.get(), err));
-        const duet_status st = open_context(g, limits, m, n_threads, isa, &c, err);
+        const duet_status st = open_context(g, limits, m, n_threads, isa, &c, &failed, err);
         if (st == DUET_OK) {
             g.device_store = m;
             err.text.clear();
             *out = c.release();
             return DUET_OK;
         }
-        if (st != DUET_ERR_MEMORY || i + 1 == choices.all.size()) {
-            if (st == DUET_ERR_MEMORY && choices.all[i].gpu_layers > 0)
+        if (st != DUET_ERR_MEMORY || failed == kHostSide || i + 1 == choices.all.size()) {
+            if (st == DUET_ERR_MEMORY && failed == kDeviceSide)
                 err.text = std::string("device ") + limits.place.device + ", " + std::to_string(choices.all[i].gpu_layers) + " layers: " + err.text +
                            "; want fewer layers on the GPU or a smaller context";
             return st;

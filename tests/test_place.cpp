@@ -168,7 +168,7 @@ TEST_CASE("place: the more memory the device has, the more of the model it gets:
         REQUIRE(emu_memory().in_use == 0);
         int32_t last_layers = 0, last_experts = whole.info.n_layers;
         bool    experts_left = false;
-        for (uint64_t limit = 40000; limit < all + all / 8; limit += all / 12) {
+        for (uint64_t limit = 40000; limit < all + all / 2; limit += all / 12) {
             emu_limit(limit, 0);
             placed_session p(golden(name), {});
             INFO(std::string(name), " in ", limit, " bytes of ", all);

@@ -164,6 +164,7 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     duet_session*     session = nullptr;
     const duet_status status = duet_session_create(model, &params, &session);
     out->reset(session);
+    if (status == DUET_OK) duet_session_plan(model, &params, plan);  // a GPU may have taken less than planned
     return status == DUET_OK ? DUET_OK
                              : error->set(status, session ? duet_session_error(session) : duet_model_error(model));
 }
