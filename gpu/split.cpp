@@ -366,18 +366,21 @@ float* split_wanted_row(void* context, int32_t buffer, int32_t i) {
 
 // ---- pages and states: the same numbers on both sides, each side with its own layers' part ------------------------------------------
 
+// The sides that have something of a page (of a group, >= 0) or of a state (-1).
 template <class F>
-duet_status on_sides(split_context& c, F f) {
-    for (int side : {kHostSide, kDeviceSide})
-        if (c.ctx[side]) DUET_TRY(f(executor_of(side), c.ctx[side], side));
+duet_status on_sides(split_context& c, int32_t group, F f) {
+    for (int side : {kHostSide, kDeviceSide}) {
+        const executor& e = executor_of(side);
+        if (c.ctx[side] && (group < 0 ? e.state_bytes(c.ctx[side]) : e.page_bytes(c.ctx[side], group))) DUET_TRY(f(e, c.ctx[side], side));
+    }
     return DUET_OK;
 }
 
 duet_status split_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
-    return on_sides(*(split_context*)context, [&](const executor& e, void* ctx, int) { return e.copy_page(ctx, group, from, to); });
+    return on_sides(*(split_context*)context, group, [&](const executor& e, void* ctx, int) { return e.copy_page(ctx, group, from, to); });
 }
 duet_status split_copy_state(void* context, int32_t from, int32_t to) {
-    return on_sides(*(split_context*)context, [&](const executor& e, void* ctx, int) { return e.copy_state(ctx, from, to); });
+    return on_sides(*(split_context*)context, -1, [&](const executor& e, void* ctx, int) { return e.copy_state(ctx, from, to); });
 }
 uint64_t split_page_bytes(void* context, int32_t group) { return ((split_context*)context)->whole.page_bytes[(size_t)group]; }
 uint64_t split_state_bytes(void* context) { return ((split_context*)context)->whole.state_floats * 4; }
@@ -401,7 +404,7 @@ void for_state_layers(const split_context& c, int side, F f) {
 duet_status split_read_page(void* context, int32_t group, int32_t page, void* out) {
     split_context& c = *(split_context*)context;
     memset(out, 0, split_page_bytes(context, group));
-    return on_sides(c, [&](const executor& e, void* ctx, int side) -> duet_status {
+    return on_sides(c, group, [&](const executor& e, void* ctx, int side) -> duet_status {
         c.scratch.resize(e.page_bytes(ctx, group));
         DUET_TRY(e.read_page(ctx, group, page, c.scratch.data()));
         for_page_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy((uint8_t*)out + whole, c.scratch.data() + own, n); });
@@ -410,7 +413,7 @@ duet_status split_read_page(void* context, int32_t group, int32_t page, void* ou
 }
 duet_status split_write_page(void* context, int32_t group, int32_t page, const void* in) {
     split_context& c = *(split_context*)context;
-    return on_sides(c, [&](const executor& e, void* ctx, int side) {
+    return on_sides(c, group, [&](const executor& e, void* ctx, int side) {
         c.scratch.assign(e.page_bytes(ctx, group), 0);
         for_page_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy(c.scratch.data() + own, (const uint8_t*)in + whole, n); });
         return e.write_page(ctx, group, page, c.scratch.data());
@@ -419,7 +422,7 @@ duet_status split_write_page(void* context, int32_t group, int32_t page, const v
 duet_status split_read_state(void* context, int32_t slot, void* out) {
     split_context& c = *(split_context*)context;
     memset(out, 0, split_state_bytes(context));
-    return on_sides(c, [&](const executor& e, void* ctx, int side) -> duet_status {
+    return on_sides(c, -1, [&](const executor& e, void* ctx, int side) -> duet_status {
         c.scratch.resize(e.state_bytes(ctx));
         DUET_TRY(e.read_state(ctx, slot, c.scratch.data()));
         for_state_layers(c, side, [&](size_t whole, size_t own, size_t n) { memcpy((uint8_t*)out + whole, c.scratch.data() + own, n); });
@@ -428,7 +431,7 @@ duet_status split_read_state(void* context, int32_t slot, void* out) {
 }
 duet_status split_write_state(void* context, int32_t slot, const void* in) {
     split_context& c = *(split_context*)context;
-    return on_sides(c, [&](const executor& e, void* ctx, int side) {
+    return on_sides(c, -1, [&](const executor& e, void* ctx, int side) {
         c.scratch.assign(e.state_bytes(ctx), 0);
         for_state_layers(c, side, [&](size_t whole, size_t own, size_t n) { memcpy(c.scratch.data() + own, (const uint8_t*)in + whole, n); });
         return e.write_state(ctx, slot, c.scratch.data());
