@@ -37,6 +37,7 @@ namespace {
 
 constexpr int    kEmuMaxThreads = 1024;
 constexpr size_t kEmuSharedBytes = 64 << 10;
+constexpr std::align_val_t kEmuAlign{256};
 #if defined(DUET_EMU_ASAN)
 constexpr size_t kEmuStack = 256 << 10;
 #else
@@ -344,7 +345,7 @@ duet_status emu_take(uint64_t n_bytes, bool pinned, void** out, error_text& err)
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     emu_usage& u = emu_mem.usage;
     const bool fits = pinned || !emu_mem.limit || u.in_use + n_bytes <= emu_mem.limit;
-    uint8_t* p = ++u.n_allocs == emu_mem.fail_at || !fits ? nullptr : (uint8_t*)aligned_alloc(256, (size_t)(n_bytes + 511) / 256 * 256 + 256);
+    uint8_t* p = ++u.n_allocs == emu_mem.fail_at || !fits ? nullptr : (uint8_t*)::operator new((size_t)n_bytes + 256, kEmuAlign, std::nothrow);
     if (!p) return fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes%s", (unsigned long long)n_bytes, pinned ? " (pinned)" : "");
     memcpy(p, &n_bytes, 8);
     memset(p + 256, 0, (size_t)n_bytes);
@@ -361,7 +362,7 @@ uint64_t emu_give_back(void* memory, bool pinned) {
     uint64_t n_bytes = 0;
     memcpy(&n_bytes, (uint8_t*)memory - 256, 8);
     (pinned ? emu_mem.usage.pinned : emu_mem.usage.in_use) -= n_bytes;
-    free((uint8_t*)memory - 256);
+    ::operator delete((uint8_t*)memory - 256, kEmuAlign);
     return n_bytes;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #if defined(__linux__)
@@ -16,7 +15,7 @@ namespace {
 
 constexpr size_t kBytes = 192u << 20;        // beyond the last-level cache of most machines
 constexpr size_t kPiece = 1u << 20;
-constexpr size_t kHugePage = 2u << 20;
+constexpr std::align_val_t kHugePage{2u << 20};
 constexpr int    kPasses = 4;
 
 // Reads a piece; the result keeps the compiler from dropping the loads.
@@ -29,9 +28,9 @@ uint64_t read_piece(const uint64_t* data) {
 
 double measure(int n_threads) {
     thread_pool pool;
-    uint8_t* data = (uint8_t*)std::aligned_alloc(kHugePage, kBytes);
+    uint8_t* data = (uint8_t*)::operator new(kBytes, kHugePage, std::nothrow);   // aligned_alloc is not in every C library
     if (!data || !pool.start(n_threads)) {
-        free(data);
+        ::operator delete(data, kHugePage);
         return 0;
     }
 #if defined(__linux__)
@@ -47,7 +46,7 @@ double measure(int n_threads) {
         const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         best = std::max(best, (double)kBytes / s / 1e9);
     }
-    free(data);
+    ::operator delete(data, kHugePage);
     return best;
 }
 
