@@ -148,6 +148,26 @@ std::string sequence_logits(const std::string& path, const char* device, const s
     return error;
 }
 
+TEST_CASE("gpu: experts and recurrent states that no block has room for are refused by name") {
+    gpu_cases::graph_case experts("4097 experts"), state("1025 rows");
+    const view z = experts.input(4097), routes = experts.buffer(2);
+    op& route = experts.add(op_kind::route, z, routes);
+    route.n_used = 1;
+    experts.logits(routes);
+    CHECK(gpu_cases::compare_case(experts, "emu32") == "4097 experts: want at most 4096 on a GPU");
+    const view x = state.input(2 * 1025 + 1), step = state.input(1), y = state.buffer(1);
+    op& o = state.add(op_kind::mamba2, x, y);
+    o.in2 = step;
+    o.n_groups = 1;
+    o.w = state.floats(1);
+    o.b = state.floats(1);
+    o.w2 = state.floats(1);
+    o.index = 0;
+    state.g.states = {{1025}};
+    state.logits(y);
+    CHECK(gpu_cases::compare_case(state, "emu32") == "recurrent state of 1025 rows: want at most 1024 on a GPU");
+}
+
 TEST_CASE("gpu: mixed and copied sequences give the CPU's logits, and go on from states that the CPU saved, and the CPU from theirs") {
     int n_skipped = 0;
     for (const char* name : {"granitehybrid-moe", "lfm2", "qwen35moe", "deepseek2"}) {
