@@ -125,28 +125,65 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
 
 # ---- GPU code --------------------------------------------------------------------------------------------------------
 #
-#   make gpu GPU_TARGETS="gfx1100 sm_90"    kernels of the named chips (all: every row of gpu/targets.def) to build/gpu/
+#   GPU_TARGETS=native        the default: code for the cards in this machine is built in; none; all: every row of
+#                             gpu/targets.def; or a list: GPU_TARGETS="sm_90 gfx1100". CUDA code needs nvcc of a CUDA
+#                             Toolkit, HIP code clang 19 or newer with lld (no ROCm), or hipcc. Neither to run it.
+#   make gpu GPU_TARGETS=...  only these, to build/gpu/
 #   make test-amdgpu TARGETS="gfx1100"      every kernel as AMD machine code on the CPU, by the tool in AMDGPU_TOOL
 
-GPU_TARGETS ?=
+GPU_TARGETS ?= native
 TARGETS     ?= gfx1100
-HIPCC       ?= clang-19
-NVCC        ?= nvcc
+HIPCC       ?= $(shell for c in clang-22 clang-21 clang-20 clang-19 clang hipcc /opt/rocm/bin/hipcc; do \
+                 v=$$($$c -dumpversion 2>/dev/null) && [ "$${v%%.*}" -ge 19 ] && echo $$c && break; done)
+NVCC        ?= $(shell for c in nvcc /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc; do command -v $$c && break; done)
 AMDGPU_TOOL ?= ../shared/tools/amdgpu
 all_chips    = $(shell grep '^GPU_TARGET' gpu/targets.def | grep -oE 'sm_[0-9]+|gfx[0-9a-f]+')
-gpu_sources  = $(wildcard gpu/*.cu gpu/*.cuh gpu/*.h gpu/*.def quant/*.h quant/types.def models/ops.h)
+# 9.0 is sm_90, 90010 gfx90a
+native_chips = $(sort $(shell { nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sed 's/^ */sm_/'; \
+                 cat /sys/class/kfd/kfd/topology/nodes/*/properties | awk '/^gfx_target_version/ && $$2 \
+                 { printf "gfx%d%x%x\n", $$2 / 10000, $$2 / 100 % 100, $$2 % 100 }'; } 2>/dev/null | grep -xE 'sm_[0-9]+|gfx[0-9a-f]+'))
+newest_sm    = $(lastword $(filter sm_%,$(all_chips)))
+have         = $(if $(2),$(1),$(if $(1),$(warning no code for $(1) is built in: $(3))))
+ifeq ($(GPU_TARGETS),native)
+  gpu_chips := $(native_chips)
+  gpu_chips := $(call have,$(filter sm_%,$(gpu_chips)),$(NVCC),no nvcc) $(call have,$(filter gfx%,$(gpu_chips)),$(HIPCC),no clang 19)
+else ifeq ($(GPU_TARGETS),all)
+  gpu_chips := $(all_chips) $(newest_sm:sm_%=compute_%)
+else
+  gpu_chips := $(filter-out none,$(GPU_TARGETS))
+endif
+gpu_objects  = $(gpu_chips:%=build/gpu/%.co)
 
-.PHONY: gpu test-amdgpu
-gpu: $(patsubst %,build/gpu/%.co,$(if $(filter all,$(GPU_TARGETS)),$(all_chips),$(GPU_TARGETS)))
+.PHONY: gpu test-amdgpu FORCE
+gpu: $(gpu_objects)
 
-build/gpu/gfx%.co: $(gpu_sources)
+build/gpu/gfx%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
-	$(HIPCC) -x hip --offload-arch=gfx$* --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3 -std=c++20 \
-	    -ffp-contract=off -Wall -Wextra -I. gpu/kernels.cu -o $@
+	$(or $(HIPCC),$(error gfx$*: want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --offload-arch=gfx$* \
+	    --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3 -std=c++20 -ffp-contract=off -Wall -Wextra -I. -MMD -MP -MF $@.d \
+	    $< -o $@
 
-build/gpu/sm_%.co: $(gpu_sources)
+nvcc = $(or $(NVCC),$(error $(@F): want nvcc of a CUDA Toolkit: name it with NVCC=...)) -O3 -std=c++20 -fmad=false -I. -MMD -MP -MF $@.d -x cu
+build/gpu/sm_%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
-	$(NVCC) -arch=sm_$* -O3 -std=c++20 -fmad=false -cubin -I. -x cu gpu/kernels.cu -o $@
+	$(nvcc) -arch=sm_$* -cubin $< -o $@
+build/gpu/compute_%.co: gpu/kernels.cu
+	@mkdir -p $(@D)
+	$(nvcc) -arch=compute_$* -ptx $< -o $@
+
+# Packed: all chips take a third of their size, which the library undoes (gpu/code.cpp).
+build/gpu/%.co.gz: build/gpu/%.co
+	gzip -9 -n -c $< > $@
+
+# What is built in changes with the list of chips. Not through ccache, which does not see what .incbin reads.
+build/gpu/chips: FORCE
+	@mkdir -p $(@D)
+	@echo '$(gpu_chips)' | cmp -s - $@ || echo '$(gpu_chips)' > $@
+cuda_version = $(if $(filter sm_% compute_%,$(gpu_chips)),$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1000/p'))
+$(BUILD)/gpu/code.o: gpu/code.cpp gpu/driver.h $(gpu_objects:=.gz) build/gpu/chips
+	@mkdir -p $(@D)
+	$(filter-out ccache,$(CXX)) $(flags) $(CPPFLAGS) -DDUET_GPU_CODE='$(foreach c,$(gpu_chips),GPU_CODE($c))' -DDUET_GPU_FOLDER='"build/gpu/"' \
+	    -DDUET_CUDA_VERSION=$(or $(cuda_version),0) -c -o $@ $<
 
 $(BUILD)/tests/gpu_trace: $(BUILD)/tests/gpu_trace.o $(library)
 	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
@@ -196,4 +233,4 @@ clean:
 	rm -rf build bin run
 
 -include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
-         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace)
+         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace) $(wildcard build/gpu/*.co.d)

@@ -82,9 +82,9 @@ std::string forbidden_node() {
 std::string why_none(const gpu_driver& driver, const std::string& told) {
     const bool is_amd = &driver == &kHipDriver;
     if (const std::string none = missing_hardware(is_amd); !none.empty()) return none;
-    const bool has_library = told.find("not found") == std::string::npos;
-    const std::string node = is_amd && has_library ? forbidden_node() : "";
-    return node.empty() ? told : node;
+    for (const char* other : {"not found", "too old"}) if (told.find(other) != std::string::npos) return told;   // the library is the reason
+    const std::string node = is_amd ? forbidden_node() : "";
+    return node.empty() ? told : node + " (" + told + ")";
 }
 
 gpu_found* best_of(std::vector<gpu_found>& all, std::string_view driver) {

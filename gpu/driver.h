@@ -5,6 +5,7 @@
 #include "../models/status.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace duet {
 
@@ -52,7 +53,7 @@ struct gpu_driver {
 extern const gpu_driver kEmu32Driver, kEmu64Driver;   // gpu/driver_emu.cpp
 extern const gpu_driver kCudaDriver, kHipDriver;      // gpu/driver_vendor.cpp
 
-// Code built in for a chip: gpu/code.cpp.
+// Code built in for a chip, as a gzip file or plain: gpu/code.cpp.
 struct gpu_code {
     const char*    chip;           // "sm_90", "gfx1100"; "compute_120": CUDA's intermediate code, for this and later chips
     const uint8_t* data;
@@ -61,6 +62,7 @@ struct gpu_code {
 };
 // The chip's own; for CUDA else the same major version's highest below it, else intermediate code; or nullptr.
 const gpu_code* find_gpu_code(std::string_view chip);
+bool            unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out);   // with a zero behind it; false: damaged
 std::string     gpu_code_list();   // "sm_90 gfx1100", "none"
 extern const char kGpuBuilt[];     // what was built in, " sm_90 gfx1100"; ""
 

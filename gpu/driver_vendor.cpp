@@ -271,7 +271,11 @@ duet_status vendor_download(void* device, void* to, const void* from, uint64_t n
 // The code is loaded with the first kernel: whoever only keeps memory on the device needs none.
 duet_status vendor_kernel(void* device, const char* name, void** out, error_text& err) {
     DUET_ON_DEVICE(device);
-    if (!d.module) DUET_TRY(d.call(err, d.lib.module_load, &d.module, (const void*)d.code->data));
+    if (!d.module) {
+        std::vector<uint8_t> code;
+        if (!unpack_gpu_code(*d.code, &code)) return fail(err, DUET_ERR_FORMAT, "%s:%d: the code for %s in this program is damaged", d.lib.v->name, d.index, d.code->chip);
+        DUET_TRY(d.call(err, d.lib.module_load, &d.module, (const void*)code.data()));
+    }
     const duet_status st = d.call(err, d.lib.function, out, d.module, name);
     if (st != DUET_OK) err.text += std::string(", kernel ") + name;
     return st;

@@ -5,6 +5,7 @@
 #include "test_data.h"
 #include "../runtime_cases.h"
 
+#include <algorithm>
 #include <dlfcn.h>
 #include <filesystem>
 #include <unistd.h>
@@ -168,4 +169,245 @@ TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is r
         CHECK(n_failed > n_calls / 3);
         CHECK(n_unseen == n_pinned);
     }
+}
+
+// ---- whole models, and what goes wrong ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Greedy ids and the logits of the last token of a prompt and of eight tokens after it, one session; "" or the error.
+std::string model_run(const char* device, std::vector<float>* logits, std::string* warning = nullptr) {
+    duet_model_params p = duet_model_params_default();
+    p.device = device;
+    p.n_threads = 1;
+    std::string told;
+    p.log = [](void* user, int32_t level, const char* text) { if (level >= DUET_LOG_WARN) *(std::string*)user += text; };
+    p.log_user = &told;
+    duet_model*   model = nullptr;
+    duet_session* session = nullptr;
+    std::string   error;
+    if (duet_model_open("models/demo.gguf", &p, &model) != DUET_OK) error = duet_model_error(model);
+    duet_session_params s = duet_session_params_default();
+    s.n_ctx = 64;
+    s.max_batch = 32;
+    if (error.empty() && duet_session_create(model, &s, &session) != DUET_OK) error = duet_session_error(session);
+    duet_model_info info{};
+    info.struct_size = sizeof info;
+    if (error.empty()) duet_model_get_info(model, &info);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 20; i++) ids.push_back(3 + i * 7);
+    for (int step = 0; step < 4 && error.empty(); step++) {
+        duet_batch b{};
+        b.n_tok = (int32_t)ids.size();
+        b.token = ids.data();
+        if (duet_decode(session, &b) != DUET_OK) {
+            error = duet_session_error(session);
+            if (duet_decode(session, &b) != DUET_ERR_DEVICE) error += "; and then not lost";
+            duet_session* another = nullptr;
+            if (duet_session_create(model, &s, &another) == DUET_OK) error += "; and then another session";
+            duet_session_free(another);
+            break;
+        }
+        const float* row = duet_logits(session, 0);
+        logits->insert(logits->end(), row, row + info.n_vocab);
+        ids = {(int32_t)(std::max_element(row, row + info.n_vocab) - row)};
+    }
+    duet_session_free(session);
+    duet_model_free(model);
+    if (warning) *warning = told;
+    return error;
+}
+
+const kind_of_driver& hip() { return kKinds[1]; }
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("drivers: a model on stand-ins gives the CPU's bits; auto takes the device; everything is given back") {
+    std::vector<float> want;
+    REQUIRE(model_run("cpu", &want) == "");
+    for (const kind_of_driver& k : {kKinds[0], kKinds[1]})
+        for (const char* device : {k.device, "auto"}) {
+            stand_in s(k.file, k.device, k.chip, k.version);
+            std::vector<float> got;
+            std::string warning;
+            INFO(std::string(k.file), " ", std::string(device));
+            CHECK(model_run(device, &got, &warning) == "");
+            CHECK(warning == "");
+            CHECK(s.control->n_launches > 100);
+            REQUIRE(got.size() == want.size());
+            CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
+            s.is_clean();
+        }
+}
+
+TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no device: clear errors; auto goes on with the CPU and says why") {
+    std::vector<float> want, got;
+    REQUIRE(model_run("cpu", &want) == "");
+    for (const kind_of_driver& k : {kKinds[0], kKinds[1]}) {
+        const bool is_cuda = k.device[0] == 'c';
+        const char* any = is_cuda ? "cuda" : "hip";
+        INFO(std::string(k.file));
+        {   // lost in the middle: at some call of the third token
+            stand_in s(k.file, k.device, k.chip, k.version);
+            REQUIRE(model_run(any, &got) == "");
+            const int64_t n = s.control->n_calls;
+            s.control->n_calls = 0;
+            s.control->lost_at = n * 9 / 10;
+            const std::string error = model_run(any, &got);
+            INFO(error);
+            CHECK(has(error, "error 719"));
+            CHECK(!has(error, "; and then"));
+            s.is_clean();
+        }
+        {   // too little memory: named, not the device's end; auto keeps to the CPU
+            stand_in s(k.file, k.device, k.chip, k.version);
+            s.control->memory_bytes = 600u << 20;
+            s.control->fail_code = 2;
+            REQUIRE(model_run(any, &got) == "");
+            s.control->memory_bytes = 1 << 20;
+            std::string error = model_run(any, &got);
+            CHECK(has(error, "too little memory"));
+            std::string warning;
+            got.clear();
+            CHECK(model_run("auto", &got, &warning) == "");
+            CHECK(has(warning, "computing on the CPU"));
+            CHECK(has(warning, "too little memory"));
+            CHECK(got == want);
+            s.is_clean();
+        }
+        struct wrong_setup { void (*change)(stand_in&); const char *error; };
+        const wrong_setup wrong[] = {
+            {[](stand_in& s) { s.control->version = s.device[0] == 'c' ? 11020 : 50200000; }, "too old"},
+            {[](stand_in& s) { s.setup.n_code = 0; }, "no code for this chip"},
+            {[](stand_in& s) { snprintf(s.control->chip[0], 32, "%s", s.device[0] == 'c' ? "sm_75" : "gfx1010"); }, "no code for this chip"},
+            {[](stand_in& s) { s.control->n_devices = 0; }, "finds no device"},
+            {[](stand_in& s) { s.setup.cuda_library = s.setup.hip_library = "/nonexistent.so"; }, "/nonexistent.so not found"},
+            {[](stand_in& s) { s.control->fail_at = 1, s.control->fail_code = 999; }, "Init"},
+        };
+        for (const wrong_setup& w : wrong) {
+            stand_in s(k.file, k.device, k.chip, k.version);
+            w.change(s);
+            const std::string error = model_run(any, &got);
+            INFO(error);
+            CHECK(has(error, w.error));
+            CHECK(has(error, ("device '" + std::string(any) + "' cannot be used").c_str()));
+            s.control->n_calls = 0;
+            std::string warning;
+            got.clear();
+            CHECK(model_run("auto", &got, &warning) == "");
+            CHECK(has(warning, "computing on the CPU"));
+            CHECK(got == want);
+            s.is_clean();
+        }
+    }
+    {   // code of a newer CUDA than the driver knows
+        stand_in s(kKinds[0].file, "cuda:0", "sm_90", 11080);
+        CHECK(has(model_run("cuda", &got), "want CUDA 12.0, found CUDA 11.8"));
+    }
+    {   // a library of something else
+        stand_in s(kKinds[0].file, "cuda:0", "sm_90", 12040);
+        s.setup.hip_library = s.setup.cuda_library;
+        CHECK(has(model_run("hip", &got), "no entry point hip"));
+    }
+}
+
+TEST_CASE("drivers: a card before an integrated chip, which is opened only when it is named; ids; the list") {
+    auto row = [](const char* id) {
+        for (const gpu_found& d : list_gpus()) if (d.id == id) return d;
+        return gpu_found{};
+    };
+    {
+        stand_in s(hip().file, hip().device, hip().chip, hip().version);
+        s.control->n_devices = 2;
+        s.control->integrated = 1;   // hip:0 is the processor's
+        const gpu_found chip = row("hip:0"), card = row("hip:1"), cuda = row("cuda");
+        CHECK(card.is_default);
+        CHECK(std::string(card.info.chip) == "gfx1100");
+        CHECK(std::string(card.info.driver) == "HIP 6.2");
+        CHECK(std::string(card.info.name) == "Stand-in 1");
+        CHECK((chip.is_usable && !chip.is_default && chip.info.is_integrated));
+        CHECK(has(chip.why, "integrated, beside a card"));
+        CHECK((!cuda.is_usable && has(cuda.why, "libcuda.so.1 not found")));
+        CHECK(s.control->n_opened == 0);   // listing opens nothing
+        std::string id;
+        error_text err;
+        CHECK((choose_gpu("auto", &id, err) == DUET_OK && id == "hip:1"));
+        CHECK((choose_gpu("hip", &id, err) == DUET_OK && id == "hip:1"));
+        CHECK((choose_gpu("hip:0", &id, err) == DUET_OK && id == "hip:0"));
+        CHECK((choose_gpu("hip:2", &id, err) == DUET_ERR_DEVICE && has(err.text, "has 2 of these devices")));
+        CHECK(choose_gpu("hip:x", &id, err) == DUET_ERR_ARG);
+        CHECK(choose_gpu("cpu", &id, err) == DUET_ERR_ARG);
+        // a card without code: the integrated chip beside it is not taken instead
+        snprintf(s.control->chip[1], 32, "gfx1010");
+        CHECK((choose_gpu("auto", &id, err) == DUET_ERR_DEVICE && has(err.text, "gfx1010") && has(err.text, "GPU_TARGETS=gfx1010")));
+        s.control->integrated = 3;   // alone it is
+        CHECK((choose_gpu("auto", &id, err) == DUET_OK && id == "hip:0"));
+    }
+    int n = 0;
+    CHECK(duet_list_devices([](void* user, const duet_device_info* d) {
+              const int i = (*(int*)user)++;
+              CHECK((i == 0) == (std::string(d->id) == "cpu"));
+              CHECK((d->struct_size == sizeof *d && d->name && d->chip && d->driver && d->why));
+          }, &n) == DUET_OK);
+    CHECK(n >= 5);
+    CHECK(duet_list_devices(nullptr, nullptr) == DUET_ERR_ARG);
+}
+
+TEST_CASE("drivers: code of the chip itself, else of a lower minor version, else intermediate code") {
+    const gpu_code code[] = {{"sm_80", code_of(""), 1, 0}, {"sm_86", code_of(""), 1, 0}, {"compute_90", code_of(""), 1, 0}, {"gfx1100", code_of(""), 1, 0}};
+    gpu_test_setup setup;
+    setup.code = code;
+    setup.n_code = 4;
+    const gpu_test_setup* before = gpu_test(&setup);
+    struct { const char *chip, *want; } const rows[] = {{"sm_80", "sm_80"}, {"sm_86", "sm_86"}, {"sm_89", "sm_86"}, {"sm_87", "sm_86"}, {"sm_90", "compute_90"},
+                                                        {"sm_103", "compute_90"}, {"sm_75", ""}, {"gfx1100", "gfx1100"}, {"gfx1101", ""}, {"", ""}};
+    for (const auto& r : rows) {
+        const gpu_code* found = find_gpu_code(r.chip);
+        INFO(std::string(r.chip));
+        CHECK(std::string(found ? found->chip : "") == r.want);
+    }
+    CHECK(gpu_code_list() == "sm_80 sm_86 compute_90 gfx1100");
+    gpu_test(before);
+}
+
+TEST_CASE("drivers: reasons from the system: no card, no device file, no permission and the command that grants it") {
+    namespace fs = std::filesystem;
+    const fs::path root = fs::temp_directory_path() / ("duet-root-" + std::to_string(getpid()));
+    auto write = [&](const std::string& path, const char* text) {
+        fs::create_directories((root / path).parent_path());
+        std::ofstream(root / path) << text;
+    };
+    auto why = [](const char* id) {
+        for (const gpu_found& d : list_gpus()) if (d.id == id) return d.why;
+        return std::string("no such row");
+    };
+    write("sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n");
+    write("sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n");
+    stand_in s(hip().file, hip().device, hip().chip, hip().version);
+    const std::string root_text = root.string();
+    s.setup.root = root_text.c_str();
+    s.control->n_devices = 0;
+    CHECK(why("cuda") == "no NVIDIA card in this machine");
+    CHECK(why("hip") == "no AMD card in this machine");
+    write("sys/bus/pci/devices/0000:03:00.0/vendor", "0x1002\n");
+    write("sys/bus/pci/devices/0000:03:00.0/class", "0x038000\n");
+    CHECK(has(why("hip"), "/dev/kfd is not there"));
+    write("dev/kfd", "");
+    write("sys/class/drm/renderD128/device/vendor", "0x1002\n");
+    CHECK(has(why("hip"), "/dev/dri/renderD128 is not there"));
+    write("dev/dri/renderD128", "");
+    CHECK(has(why("hip"), "finds no device"));   // nothing stands in the way that can be seen
+    for (const char* node : {"dev/kfd", "dev/dri/renderD128"}) {
+        fs::permissions(root / node, fs::perms::none);
+        if (geteuid() == 0) CHECK(seteuid(65534) == 0);   // root may open everything
+        const std::string told = why("hip");
+        if (getuid() == 0) CHECK(seteuid(0) == 0);
+        CHECK(has(told, "sudo usermod -aG render,video $USER"));
+        CHECK(has(told, node));
+        fs::permissions(root / node, fs::perms::all);
+    }
+    s.setup.hip_library = "/nonexistent.so";
+    CHECK(has(why("hip"), "install AMD's HIP runtime"));
+    fs::remove_all(root);
 }
