@@ -83,7 +83,7 @@ struct block_scale {
 // Each block type states kElems; kSubScales: sub-scales per 32 weights; kHasMin; code(i): the integer of weight i;
 // scale(k): the scales of weights 16k .. 16k + 15. And where it applies: kFraction: scale().d is the block's
 // half float times this; kPlain: sub is 1 always; kWideSubs: sub-scales beyond a byte (exact.h applies them in f32); eight(k):
-// codes 8k .. 8k + 7 as bytes. Packed, because rows of 17 or 18 bytes and blocks of memory given by callers have no
+// codes 8k .. 8k + 7 as bytes, in a few operations. Packed, because rows of 17 or 18 bytes and blocks of memory given by callers have no
 // alignment.
 #pragma pack(push, 1)
 
@@ -270,6 +270,15 @@ DUET_HD inline int ue4m3_units(uint8_t x) {
     return x == 127 ? 0 : e == 0 ? fraction : (8 + fraction) << (e - 1);
 }
 
+// Eight bytes at once: bit `at` of each; each less 1 (bytes below 128).
+DUET_HD inline uint64_t bits_of8(uint64_t v, int at) { return v >> at & 0x0101010101010101u; }
+DUET_HD inline uint64_t less_one8(uint64_t v) { return ((v | 0x8080808080808080u) - 0x0101010101010101u) ^ 0x8080808080808080u; }
+DUET_HD inline uint64_t load8(const uint8_t* p) {
+    uint64_t v;
+    __builtin_memcpy(&v, p, 8);
+    return v;
+}
+
 struct block_nvfp4 {
     static constexpr int  kElems = 64, kSubScales = 2;
     static constexpr bool kHasMin = false, kWideSubs = true;
@@ -277,6 +286,11 @@ struct block_nvfp4 {
     uint8_t d[4];                     // of 16 weights each
     uint8_t qs[32];                   // 16 weights in 8 bytes, the first 8 in the low halves
     DUET_HD int code(int i) const { return fp4_value(qs[i / 16 * 8 + i % 8] >> (i & 8 ? 4 : 0) & 15); }
+    DUET_HD uint64_t eight(int k) const {   // 0 .. 4 is the code itself; 5, 6, 7 are 1, 2 and 5 more
+        const uint64_t v = load8(qs + k / 2 * 8) >> k % 2 * 4, b0 = bits_of8(v, 0), b1 = bits_of8(v, 1), b2 = bits_of8(v, 2);
+        const uint64_t size = (v & 0x0707070707070707u) + (b2 & b0) + (b2 & b1) * 2 + (b2 & b1 & b0) * 2;
+        return negate8(size, bits_of8(v, 3) & (b0 | b1 | b2));
+    }
     DUET_HD block_scale scale(int k) const { return {kFraction, 0.0f, ue4m3_units(d[k]), 0}; }
 };
 
@@ -293,6 +307,18 @@ struct block_tq1_0 {
         const int b = l >= 0 ? qh[l % 4] * power[l / 4] : j >= 0 ? qs[32 + j % 16] * power[j / 16] : qs[i % 32] * power[i / 32];
         return ((b & 255) * 3 >> 8) - 1;
     }
+    DUET_HD static uint64_t digits(uint64_t v, int n) {
+        constexpr uint64_t power[5] = {1, 3, 9, 27, 81}, wide = 0x00ff00ff00ff00ffu;
+        const uint64_t even = ((v & wide) * power[n] & wide) * 3 >> 8 & wide, odd = ((v >> 8 & wide) * power[n] & wide) * 3 & ~wide;
+        return less_one8(even | odd);
+    }
+    DUET_HD uint64_t eight(int k) const {
+        if (k < 20) return digits(load8(qs + k % 4 * 8), k / 4);
+        if (k < 30) return digits(load8(qs + 32 + k % 2 * 8), k / 2 - 10);
+        uint32_t v;
+        __builtin_memcpy(&v, qh, 4);
+        return (uint32_t)digits(v, k * 2 - 60) | digits(v, k * 2 - 59) << 32;
+    }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
@@ -302,6 +328,7 @@ struct block_tq2_0 {
     uint8_t  qs[64];
     uint16_t d;
     DUET_HD int code(int i) const { return two_bits256(qs, i) - 1; }
+    DUET_HD uint64_t eight(int k) const { return less_one8(load8(qs + k / 16 * 32 + k % 4 * 8) >> k / 4 % 4 * 2 & 0x0303030303030303u); }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
@@ -311,6 +338,7 @@ struct block_q1_0 {
     uint16_t d;
     uint8_t  qs[16];                  // bit i: d, else -d
     DUET_HD int code(int i) const { return (qs[i / 8] >> i % 8 & 1) * 2 - 1; }
+    DUET_HD uint64_t eight(int k) const { return with_signs(0x0101010101010101u, qs[k] ^ 255u); }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 

@@ -108,11 +108,13 @@ DUET_POINTS(iq3_xxs_point, uint32_t, 256, kIq3XxsSet, kIq3XxsLevels)
 DUET_POINTS(iq3_s_point, uint32_t, 512, kIq3SSet, kIq3SLevels)
 #undef DUET_POINTS
 
+// Eight bytes, negated where negative is 1: nowhere where the value is 0, so nothing is carried.
+DUET_HD inline uint64_t negate8(uint64_t v, uint64_t negative) { return (v ^ negative * 255) + negative; }
 // Eight positive values, negated where bit i of signs is set.
 DUET_HD inline uint64_t with_signs(uint64_t values, uint32_t signs) {
     const uint64_t picked = signs * 0x0101010101010101u & 0x8040201008040201u;
     const uint64_t negative = (((picked & 0x7f7f7f7f7f7f7f7fu) + 0x7f7f7f7f7f7f7f7fu) | picked) >> 7 & 0x0101010101010101u;
-    return (values ^ negative * 255) + negative;   // values are not 0: nothing is carried
+    return negate8(values, negative);
 }
 // Seven stored signs; the eighth makes the number of negative ones even.
 DUET_HD inline uint32_t even_signs(uint32_t seven) { return seven | (0x6996u >> ((seven ^ seven >> 4) & 15) & 1) << 7; }
