@@ -29,7 +29,7 @@ constexpr arch_row kArchs[] = {
 
 // Tensors of old converters that hold tables which follow from the hyper-parameters.
 bool is_ignored(std::string_view name) {
-    return name.ends_with(".attn_rot_embd") || name.ends_with(".attn.rotary_emb.inv_freq") ||
+    return name.ends_with(".input_scale") || name.ends_with(".attn_rot_embd") || name.ends_with(".attn.rotary_emb.inv_freq") ||
            name.ends_with(".rope_freqs.weight");
 }
 
@@ -375,7 +375,25 @@ void graph_builder::scale(int32_t layer, view in, float factor) {
     o.scale = factor;
 }
 
+// NVFP4 files keep one more f32 scale beside a matrix. (input_scale is for 4-bit activations.)
+void graph_builder::scale_matrices() {
+    const std::vector<bool> bound = used;   // gemma4 has a tensor of such a name for something else
+    for (op& o : graph.ops) {
+        if (o.kind != op_kind::matmul || o.w < 0) continue;
+        std::string name = graph.weights[(size_t)o.w].name;
+        if (!name.ends_with(".weight")) continue;
+        name.replace(name.size() - 6, 6, "scale");
+        const gguf_tensor* t = file.find_tensor(name);
+        if (!t || bound[(size_t)(t - file.tensors.data())]) continue;
+        const float* value = floats(tensor(name, false, 1));
+        if (value && o.b >= 0)
+            fail_with(DUET_ERR_UNSUPPORTED, "tensor " + name + ": a scale of a matrix that has a bias");
+        else if (value) o.scale *= *value;
+    }
+}
+
 duet_status graph_builder::finish() {
+    scale_matrices();
     if (status != DUET_OK) return status;
     for (size_t i = 0; i < used.size(); i++)
         if (const int32_t block = block_of_tensor(file.tensors[i].name);

@@ -92,6 +92,8 @@ class graph_builder {
     void add_scaled(int32_t layer, view in, view in2, view out, float scale = 1.0f);
     void scale(int32_t layer, view in, float factor);
 
+    void scale_matrices();
+
     // Checks that every tensor of the file was used or is known to be ignored, computes sizes.
     duet_status finish();
 

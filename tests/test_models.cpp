@@ -625,3 +625,45 @@ TEST_CASE("positions beyond learned ones are refused before anything runs") {
     CHECK(std::string(duet_session_error(s)).find("128 positions") != std::string::npos);
     duet_session_free(s);
 }
+
+TEST_CASE("a scale beside a matrix: half the weights, times 2, are the same bits") {
+    const golden_case c = read_case("llama-gqa");
+    if (c.ids.empty()) return say_skipped("scales of matrices", 1, "no " + c.folder);
+    const std::string path = (std::filesystem::temp_directory_path() / "duet_test_scale").string();
+    std::filesystem::create_directories(path);
+    duet_file* f = nullptr;
+    duet_writer* w = nullptr;
+    REQUIRE(duet_file_open((c.folder + "/model.gguf").c_str(), &f) == DUET_OK);
+    REQUIRE(duet_writer_create(&w) == DUET_OK);
+    REQUIRE(duet_writer_copy_kv(w, f) == DUET_OK);
+    const float two = 2.0f;
+    const int64_t one = 1;
+    std::vector<std::vector<float>> halves;
+    for (int64_t i = 0; i < duet_file_n_tensors(f); i++) {
+        duet_tensor t;
+        REQUIRE(duet_file_tensor(f, i, &t) == DUET_OK);
+        const std::string name(t.name.data, t.name.n_bytes);
+        const void* data = t.data;
+        if (name == "blk.0.attn_q.weight" || name == "blk.1.ffn_down.weight") {
+            REQUIRE(t.type_id == 0);
+            halves.emplace_back((const float*)t.data, (const float*)t.data + t.n_bytes / 4);
+            for (float& v : halves.back()) v *= 0.5f;
+            data = halves.back().data();
+            const std::string base = name.substr(0, name.size() - 6);
+            REQUIRE(duet_writer_add_tensor(w, (base + "scale").c_str(), 0, 1, &one, &two) == DUET_OK);
+            REQUIRE(duet_writer_add_tensor(w, (base + "input_scale").c_str(), 0, 1, &one, &two) == DUET_OK);
+        }
+        REQUIRE(duet_writer_add_tensor(w, name.c_str(), t.type_id, t.n_dims, t.dims, data) == DUET_OK);
+    }
+    REQUIRE(halves.size() == 2);
+    REQUIRE(duet_writer_save(w, (path + "/model.gguf").c_str()) == DUET_OK);
+    duet_writer_free(w);
+    duet_file_free(f);
+    const golden_model plain(c.folder), scaled(path);
+    CAPTURE(scaled.error);
+    REQUIRE(scaled.status == DUET_OK);
+    golden_session a(plain, 64), b(scaled, 64);
+    const std::vector<int32_t> ids(c.ids.begin(), c.ids.begin() + 12);
+    CHECK(feed(plain, a.s, ids, 12, 1) == feed(scaled, b.s, ids, 12, 1));
+    std::filesystem::remove_all(path);
+}
