@@ -230,7 +230,8 @@ void print_statistics(const run_options& options, const duet_model* model, const
     const double gbps = speed * info.decode_bytes / 1e9;
     const double bandwidth = n_steps > 0 ? duet_measure_bandwidth_gbps(options.model.n_threads) : 0;
     const double resident = proc_bytes("/proc/self/status", "VmRSS:") / 1e6;
-    const double work = (plan.state_bytes + plan.work_bytes) / 1e6;
+    const double cache = (plan.cache_bytes + plan.gpu_cache_bytes) / 1e6;
+    const double work = (plan.state_bytes + plan.work_bytes + plan.gpu_state_bytes + plan.gpu_work_bytes) / 1e6;
     if (options.is_json)
         std::printf("{\"event\":\"end\",\"reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"prompt_tok_per_s\":%.2f,"
                     "\"tok_per_s\":%.2f,"
@@ -244,7 +245,7 @@ void print_statistics(const run_options& options, const duet_model* model, const
         std::fprintf(stderr, "; weights read at %.2f GB/s, %.0f %% of %.1f measured", gbps, 100 * gbps / bandwidth,
                      bandwidth);
     std::fprintf(stderr, "; memory %.1f MB weights, %.1f cache, %.1f work, %.1f resident; seed %llu\n",
-                 plan.weight_bytes / 1e6, plan.cache_bytes / 1e6, work, resident, (unsigned long long)options.seed);
+                 plan.weight_bytes / 1e6, cache, work, resident, (unsigned long long)options.seed);
 }
 
 // One device as a line or an object. What it is, whether it is used, why not.
