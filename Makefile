@@ -129,7 +129,9 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
 #                             gpu/targets.def; or a list: GPU_TARGETS="sm_90 gfx1100". CUDA code needs nvcc of a CUDA
 #                             Toolkit, HIP code clang 19 or newer with lld (no ROCm), or hipcc. Neither to run it.
 #   make gpu GPU_TARGETS=...  only these, to build/gpu/
-#   make test-amdgpu TARGETS="gfx1100"      every kernel as AMD machine code on the CPU, by the tool in AMDGPU_TOOL
+#   make test-amdgpu TARGETS="gfx1100"      every kernel as AMD machine code on the CPU, by the tool in AMDGPU_TOOL, and a
+#                                           model whole (AMDGPU_MODEL, on the first target); SAMPLE=1: some formats only
+#   make gpu-report TARGETS="gfx1100 sm_90" registers, spills and occupancy of every kernel; fails when one spills
 
 GPU_TARGETS ?= native
 TARGETS     ?= gfx1100
@@ -154,19 +156,27 @@ else
 endif
 gpu_objects  = $(gpu_chips:%=build/gpu/%.co)
 
-.PHONY: gpu test-amdgpu FORCE
+AMDGPU_MODEL ?= $(firstword $(wildcard $(or $(DUET_TEST_DATA),../shared/data)/golden/q-Q4_K_M/model.gguf))
+
+.PHONY: gpu test-amdgpu test-amdgpu-model gpu-report FORCE
 gpu: $(gpu_objects)
 
+hip = $(or $(HIPCC),$(error $(@F): want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --cuda-device-only --no-gpu-bundle-output \
+      -nogpulib -nogpuinc -O3 -std=c++20 -ffp-contract=off -Wall -Wextra -I. -MMD -MP -MF $@.d
 build/gpu/gfx%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
-	$(or $(HIPCC),$(error gfx$*: want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --offload-arch=gfx$* \
-	    --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3 -std=c++20 -ffp-contract=off -Wall -Wextra -I. -MMD -MP -MF $@.d \
-	    $< -o $@
+	$(hip) --offload-arch=gfx$* $< -o $@
+build/gpu/gfx%-sample.co: gpu/kernels.cu
+	@mkdir -p $(@D)
+	$(hip) --offload-arch=gfx$* -DDUET_SAMPLE $< -o $@
 
 nvcc = $(or $(NVCC),$(error $(@F): want nvcc of a CUDA Toolkit: name it with NVCC=...)) -O3 -std=c++20 -fmad=false -I. -MMD -MP -MF $@.d -x cu
 build/gpu/sm_%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(nvcc) -arch=sm_$* -cubin $< -o $@
+build/gpu/sm_%-sample.co: gpu/kernels.cu
+	@mkdir -p $(@D)
+	$(nvcc) -arch=sm_$* -cubin -DDUET_SAMPLE $< -o $@
 build/gpu/compute_%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(nvcc) -arch=compute_$* -ptx $< -o $@
@@ -188,9 +198,21 @@ $(BUILD)/gpu/code.o: gpu/code.cpp gpu/driver.h $(gpu_objects:=.gz) build/gpu/chi
 $(BUILD)/tests/gpu_trace: $(BUILD)/tests/gpu_trace.o $(library)
 	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
-test-amdgpu: $(BUILD)/tests/gpu_trace $(patsubst %,build/gpu/%.co,$(TARGETS))
-	$(BUILD)/tests/gpu_trace cases build/gpu/cases.trace
-	python3 tests/amdgpu.py $(AMDGPU_TOOL) build/gpu/cases.trace $(patsubst %,build/gpu/%.co,$(TARGETS))
+build/gpu/cases%.trace: $(BUILD)/tests/gpu_trace
+	$< cases $@ $(if $(findstring sample,$*),sample)
+
+build/gpu/model.trace: $(BUILD)/tests/gpu_trace $(AMDGPU_MODEL)
+	$< $(AMDGPU_MODEL) $@ 6
+
+sample = $(if $(SAMPLE),-sample,-all)
+test-amdgpu: $(patsubst %,test-amdgpu/%,$(TARGETS)) $(if $(wildcard $(AMDGPU_MODEL)),test-amdgpu-model)
+test-amdgpu/%: build/gpu/%$(sample:-all=).co build/gpu/cases$(sample).trace
+	python3 tests/amdgpu.py $(AMDGPU_TOOL) build/gpu/cases$(sample).trace $<
+test-amdgpu-model: build/gpu/$(firstword $(TARGETS))$(sample:-all=).co build/gpu/model.trace
+	python3 tests/amdgpu.py $(AMDGPU_TOOL) build/gpu/model.trace $<
+
+gpu-report: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
+	python3 tests/gpu_report.py $^
 
 # ---- for embedders ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 // runtime_generate.cpp: prompt in, text out: decode, sample, bytes held back until they are whole characters and no stop string.
 // Main path: tools/run.cpp -> [runtime_generate.cpp] -> runtime_session.cpp, models/sampler.cpp, models/tokenizer.cpp
 #include "runtime_internal.h"
+#include "models/sampler.h"
 
 #include <chrono>
 #include <cmath>
@@ -91,11 +92,11 @@ uint64_t now_us() {
     return (uint64_t)std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Logits of the last token of seq, if the last decode kept them.
-float* last_logits(duet_session& s, int32_t seq) {
-    for (auto it = s.kept.rbegin(); it != s.kept.rend(); ++it)
-        if (it->seq == seq && it->pos == s.length[(size_t)seq] - 1) return it->data;
-    return nullptr;
+// Kept row of the last token of seq, if the last decode has it; else -1.
+int32_t last_row(const duet_session& s, int32_t seq) {
+    int32_t i = (int32_t)s.kept.size() - 1;
+    while (i >= 0 && (s.kept[(size_t)i].seq != seq || s.kept[(size_t)i].pos != s.length[(size_t)seq] - 1)) i--;
+    return i;
 }
 
 duet_status append(duet_session& s, int32_t seq, const int32_t* ids, size_t n_ids) {
@@ -112,7 +113,7 @@ duet_status check_generate(duet_session& s, const duet_generate_params& p, const
     if (p.max_new_tok < -1) return fail(s.err, DUET_ERR_ARG, "duet_generate: max_new_tok: want -1 or more, got %d", p.max_new_tok);
     if (p.n_stop < 0 || (p.n_stop > 0 && !p.stop)) return fail(s.err, DUET_ERR_ARG, "duet_generate: n_stop is %d, stop is %s", p.n_stop, p.stop ? "set" : "NULL");
     const size_t held = (size_t)s.length[(size_t)p.seq];
-    if (n_ids == 0 && !last_logits(s, p.seq))
+    if (n_ids == 0 && last_row(s, p.seq) < 0)
         return fail(s.err, held ? DUET_ERR_STATE : DUET_ERR_ARG, "duet_generate: an empty prompt: the sequence holds %zu tokens and no logits to go on from", held);
     if (n_ids > 0 && !ids) return fail(s.err, DUET_ERR_ARG, "duet_generate: ids is NULL");
     if (held + n_ids > (size_t)s.limits.n_ctx)
@@ -140,6 +141,26 @@ struct generation {
         return p.special && s.model->vocab.is_control(id) ? s.model->vocab.spelling(id) : s.model->vocab.piece(id);
     }
 
+    duet_status choose(int32_t* id) {
+        const int32_t i = last_row(s, p.seq);
+        if (i < 0) return fail(s.err, DUET_ERR_STATE, "duet_generate: no logits to choose from");
+        const executor& e = *s.model->exec;
+        const logits_row& row = s.kept[(size_t)i];
+        // logits that nobody has seen stay on the device; whoever read them may have changed them
+        if (e.best_id && !row.data && !p.ignore_end && sampler_of(*sampler).takes_best()) {
+            DUET_TRY(e.best_id(s.exec_context, row.row, id, s.err));
+            if (*id >= 0) return sampler_of(*sampler).took_best(), DUET_OK;
+        }
+        float* logits = kept_logits(s, (size_t)i);
+        if (!logits) return fail(s.err, DUET_ERR_DEVICE, "reading the logits from the device failed");
+        if (p.ignore_end)
+            for (int32_t end : s.model->end_ids) logits[end] = -INFINITY;
+        if (duet_status st = duet_sampler_choose(sampler, logits, s.model->graph.n_vocab, id); st != DUET_OK)
+            return fail(s.err, st, "token %d: %s%s", s.length[(size_t)p.seq], duet_sampler_error(sampler),
+                        st == DUET_ERR_NAN ? "; bin/inspect --check FILE looks for broken weights" : "");
+        return DUET_OK;
+    }
+
     duet_status loop() {
         for (;;) {
             if (p.max_new_tok >= 0 && result.n_new_tok >= p.max_new_tok) { result.stop_reason = DUET_STOP_LIMIT; return DUET_OK; }
@@ -147,14 +168,8 @@ struct generation {
                 result.stop_reason = DUET_STOP_CANCELLED;
                 return fail(s.err, DUET_ERR_CANCELLED, "generation was cancelled");
             }
-            float* logits = last_logits(s, p.seq);
-            if (!logits) return fail(s.err, DUET_ERR_STATE, "duet_generate: no logits to choose from");
-            if (p.ignore_end)
-                for (int32_t id : s.model->end_ids) logits[id] = -INFINITY;
             int32_t id = -1;
-            if (duet_status st = duet_sampler_choose(sampler, logits, s.model->graph.n_vocab, &id); st != DUET_OK)
-                return fail(s.err, st, "token %d: %s%s", s.length[(size_t)p.seq], duet_sampler_error(sampler),
-                            st == DUET_ERR_NAN ? "; bin/inspect --check FILE looks for broken weights" : "");
+            DUET_TRY(choose(&id));
             if (!p.ignore_end && s.model->vocab.is_end(id)) { result.stop_reason = DUET_STOP_END; return DUET_OK; }
             DUET_TRY(duet_sampler_accept(sampler, id));
             const int32_t pos = s.length[(size_t)p.seq];

@@ -44,8 +44,8 @@ struct page_pool {
 };
 
 struct logits_row {
-    int32_t seq, pos;
-    float*  data;
+    int32_t seq, pos, row;
+    float*  data;   // null: still with the executor, as its wanted row `row`
 };
 
 }  // namespace duet
@@ -61,7 +61,8 @@ struct duet_session {
     std::vector<int32_t>                                length;   // tokens each sequence holds
     std::vector<duet::logits_row>                       kept;     // logits of the last duet_decode
     std::vector<float>                                  kept_data;  // their storage when the batch was cut into pieces
-    std::vector<float>                                  embedding;
+    std::vector<float>                                  embedding;      // when the batch was cut into pieces
+    int32_t                                             embedding_row = -1;   // else: wanted row of the executor
     std::atomic<int32_t>                                cancel{0};
     std::vector<duet_profile_row>                       profile_rows;
 
@@ -89,5 +90,8 @@ duet_status guarded(error_text& err, F f) {
 
 // Empties a sequence: pages back to the pools, length 0. Its recurrent state is zeroed when it grows again.
 void clear_sequence(duet_session& s, int32_t seq);
+
+// Kept row i's logits, read from the device if they are there still; null when that failed.
+float* kept_logits(duet_session& s, size_t i);
 
 }  // namespace duet

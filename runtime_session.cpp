@@ -177,10 +177,22 @@ int32_t piece_size(const duet_session& s, const full_batch& full, int32_t first,
     return n;
 }
 
+}  // namespace
+
+float* kept_logits(duet_session& s, size_t i) {
+    logits_row& kept = s.kept[i];
+    if (!kept.data) kept.data = s.model->exec->wanted_row(s.exec_context, s.model->graph.logits_buffer, kept.row);
+    return kept.data;
+}
+
+namespace {
+
 duet_status decode(duet_session& s, const duet_batch& b) {
     full_batch full;
     DUET_TRY(check_batch(s, b, &full));
     s.kept.clear();
+    s.embedding.clear();
+    s.embedding_row = -1;
     const size_t n_vocab = (size_t)s.model->graph.n_vocab, dim = (size_t)s.model->graph.dim;
     const size_t n_wanted = (size_t)std::count_if(full.want.begin(), full.want.end(), [](uint8_t w) { return w != 0; });
     const bool one_piece = piece_size(s, full, 0, b.n_tok) == b.n_tok;
@@ -194,19 +206,16 @@ duet_status decode(duet_session& s, const duet_batch& b) {
         int32_t row = 0;
         for (int32_t i = first; i < first + n; i++) {
             if (!full.want[(size_t)i]) continue;
-            float* logits = s.model->exec->wanted_row(s.exec_context, s.model->graph.logits_buffer, row);
-            if (!one_piece) {
-                float* own = s.kept_data.data() + s.kept.size() * n_vocab;
-                memcpy(own, logits, n_vocab * sizeof(float));
-                logits = own;
-            }
-            s.kept.push_back({full.seq[(size_t)i], full.pos[(size_t)i], logits});
-            row++;
+            s.kept.push_back({full.seq[(size_t)i], full.pos[(size_t)i], row++, nullptr});
+            if (one_piece) continue;   // read when they are asked for
+            float* logits = kept_logits(s, s.kept.size() - 1);
+            if (!logits) return fail(s.err, DUET_ERR_DEVICE, "reading the logits from the device failed");
+            float* own = s.kept_data.data() + (s.kept.size() - 1) * n_vocab;
+            memcpy(own, logits, n_vocab * sizeof(float));
+            s.kept.back().data = own;
         }
-        if (row > 0) {
-            const float* e = s.model->exec->wanted_row(s.exec_context, s.model->graph.embedding_buffer, row - 1);
-            s.embedding.assign(e, e + dim);
-        }
+        if (row > 0) s.embedding_row = row - 1;
+        if (const float* e = one_piece || row == 0 ? nullptr : duet_embedding(&s)) s.embedding.assign(e, e + dim), s.embedding_row = -1;
         first += n;
     }
     return DUET_OK;
@@ -423,11 +432,15 @@ duet_status duet_decode(duet_session* session, const duet_batch* batch) {
 }
 
 float* duet_logits(duet_session* session, int32_t i) {
-    return session && i >= 0 && i < (int32_t)session->kept.size() ? session->kept[(size_t)i].data : nullptr;
+    return session && i >= 0 && i < (int32_t)session->kept.size() ? kept_logits(*session, (size_t)i) : nullptr;
 }
 
 int32_t duet_logits_count(const duet_session* session) { return session ? (int32_t)session->kept.size() : 0; }
-const float* duet_embedding(duet_session* session) { return session && !session->embedding.empty() ? session->embedding.data() : nullptr; }
+const float* duet_embedding(duet_session* session) {
+    if (!session || (session->embedding.empty() && session->embedding_row < 0)) return nullptr;
+    if (session->embedding_row < 0) return session->embedding.data();
+    return session->model->exec->wanted_row(session->exec_context, session->model->graph.embedding_buffer, session->embedding_row);
+}
 
 void duet_session_cancel(duet_session* session) {
     if (session) session->cancel.store(1);

@@ -21,7 +21,7 @@ constexpr int kNumTypes = 64;
 struct gpu_kernels {
     void *embed[kNumTypes] = {}, *matvec[kNumTypes] = {}, *matvec8[kNumTypes] = {}, *matmul[kNumTypes] = {};
     void *norm = nullptr, *quantize = nullptr, *rope = nullptr, *elementwise = nullptr, *gather = nullptr, *kv_append = nullptr,
-         *attention = nullptr, *attention_split = nullptr, *expert_route = nullptr, *expert_lists = nullptr,
+         *attention = nullptr, *attention_split = nullptr, *argmax = nullptr, *expert_route = nullptr, *expert_lists = nullptr,
          *expert_gather = nullptr, *expert_sum = nullptr, *conv = nullptr, *delta_net = nullptr, *mamba2 = nullptr;
 };
 
@@ -72,6 +72,8 @@ struct gpu_context {
     uint8_t*                   staging = nullptr;         // pinned: ints and angles of a batch
     std::vector<uint8_t*>      group_pages;
     std::vector<uint8_t*>      host_rows;                 // of each buffer that is read back: pinned
+    std::vector<uint8_t>       is_read;                   // of each: whether this batch's rows are there
+    int32_t                    n_wanted = 0;
     std::vector<gpu_step>      steps;
     uint32_t*                  counters = nullptr;        // zeros between launches: blocks that are done
     int                        act_now = 0;               // which of the two act buffers has

@@ -131,7 +131,8 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
 
 duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, uint32_t n_tiles, error_text& err) {
     if (per_tile == kMatmulToks)
-        return launch(c, c.k.matmul[type], {blocks_of(m.n_out, kMatmulRows), n_tiles, 1, kMatmulThreads, kMatmulWords * 4}, m, err);
+        return launch(c, c.k.matmul[type],
+                      {blocks_of(m.n_out, kMatmulRows), n_tiles, 1, kMatmulThreads, (uint32_t)(is_quantized(type) ? kMatmulWords : kMatmulFloatWords) * 4}, m, err);
     matvec_args a{};
     a.act = m.act;
     a.x = m.x;

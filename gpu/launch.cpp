@@ -40,7 +40,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
             const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
             s.partial_bytes = std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
-    s.counter_count = round_up(s.counter_count, 64);
+    s.counter_count = round_up(s.counter_count, 64) + 64;   // the last are for a best id
     s.pinned_bytes = s.angle_bytes + s.int_count * 4;
     for (int32_t b : rows_read_back(g)) s.pinned_bytes += s.l.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
     add_expert_layout(g, limits, &s);
@@ -78,7 +78,7 @@ duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
     const weight& w = c.g.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in);
     if (n_tok == 0) return DUET_OK;
-    if (n_tok <= kSmallBatch || !is_quantized(w.type)) {
+    if (n_tok <= kSmallBatch) {
         gpu_step one;
         one.first = (int32_t)i;
         return launch_matvec(c, one, err);
@@ -200,6 +200,7 @@ duet_status find_kernels(gpu_context& c, error_text& err) {
     DUET_TRY(find("kernel_rope", &c.k.rope));
     DUET_TRY(find("kernel_elementwise", &c.k.elementwise));
     DUET_TRY(find("kernel_gather", &c.k.gather));
+    DUET_TRY(find("kernel_argmax", &c.k.argmax));
     DUET_TRY(find("kernel_kv_append", &c.k.kv_append));
     DUET_TRY(find("kernel_attention", &c.k.attention));
     DUET_TRY(find("kernel_attention_split", &c.k.attention_split));
@@ -213,7 +214,8 @@ duet_status find_kernels(gpu_context& c, error_text& err) {
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes)                        \
     DUET_TRY(find("kernel_embed_" #id, &c.k.embed[gguf_id]));       \
     DUET_TRY(find("kernel_matvec_" #id, &c.k.matvec[gguf_id]));     \
-    DUET_TRY(find("kernel_matvec8_" #id, &c.k.matvec8[gguf_id]));
+    DUET_TRY(find("kernel_matvec8_" #id, &c.k.matvec8[gguf_id]));   \
+    DUET_TRY(find("kernel_matmul_" #id, &c.k.matmul[gguf_id]));
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)       \
     DUET_TRY(find("kernel_embed_" #id, &c.k.embed[gguf_id]));       \
     DUET_TRY(find("kernel_matvec_" #id, &c.k.matvec[gguf_id]));     \
@@ -428,11 +430,12 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
 
 duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
     auto cancelled = [&] { return cancel && cancel->load(std::memory_order_relaxed) != 0; };
-    const size_t n_ops = c.g.ops.size(), last = c.batch->last_op < 0 ? n_ops : (size_t)c.batch->last_op;
     if (c.batch->first_op == 0) DUET_TRY(send_batch(c, err));
     c.lists[0] = c.lists[1] = {};
     c.quantized = view{};
     c.act_now = 0;
+    c.n_wanted = c.batch->n_wanted;
+    c.is_read.assign(c.g.buffers.size(), 0);   // rows are read when they are asked for
     c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
     if (!c.profiling && c.can_record && c.one_each && !cancelled()) {
         DUET_TRY(run_recorded(c, err));
@@ -444,10 +447,6 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
             return c.profiling ? count_step(c, s, start, err) : DUET_OK;
         }));
     }
-    for (size_t i = 0; last == n_ops && i < c.host_rows.size() && !cancelled(); i++)
-        if (c.host_rows[i] && c.batch->n_wanted)
-            DUET_TRY(c.driver->download(c.device, c.host_rows[i], c.buffers + c.s.l.buffer_offset[i],
-                                        c.s.l.row_floats[i] * 4 * (uint64_t)c.batch->n_wanted, err));
     DUET_TRY(c.driver->sync(c.device, err));
     return cancelled() ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
 }
@@ -469,7 +468,26 @@ duet_status gpu_run(void* context, const exec_batch& batch, const std::atomic<in
 
 float* gpu_wanted_row(void* context, int32_t buffer, int32_t i) {
     gpu_context& c = *(gpu_context*)context;
-    return (float*)c.host_rows[(size_t)buffer] + (size_t)i * c.s.l.row_floats[(size_t)buffer];
+    const size_t b = (size_t)buffer, row_bytes = c.s.l.row_floats[b] * 4;
+    if (!c.is_read[b]) {
+        error_text err;
+        auto read = [&] { return c.driver->download(c.device, c.host_rows[b], c.buffers + c.s.l.buffer_offset[b], row_bytes * (size_t)c.n_wanted, err); };
+        if (on_device(c, err, read) != DUET_OK) return nullptr;
+        c.is_read[b] = 1;
+    }
+    return (float*)(c.host_rows[b] + (size_t)i * row_bytes);
+}
+
+duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) {
+    gpu_context& c = *(gpu_context*)context;
+    const size_t b = (size_t)c.g.logits_buffer, row_floats = c.s.l.row_floats[b];
+    const argmax_args a{(const float*)(c.buffers + c.s.l.buffer_offset[b]) + (size_t)i * row_floats, (int32_t*)c.counters + c.s.counter_count - 64, c.g.n_vocab, (int32_t)row_floats, 1, 0};
+    return on_device(c, err, [&]() -> duet_status {
+        DUET_TRY(launch(c, c.k.argmax, {1, 1, 1, kGpuThreads, kGpuThreads * 8}, a, err));
+        DUET_TRY(c.driver->download(c.device, c.staging, a.out, 4, err));
+        memcpy(id, c.staging, 4);
+        return DUET_OK;
+    });
 }
 
 // ---- pages and states -------------------------------------------------------------------------------------------------------------------
@@ -540,7 +558,7 @@ const std::vector<profile_entry>* gpu_profile_rows(void* context) { return &((gp
 }  // namespace
 
 const executor kGpuExecutor = {
-    "gpu",          gpu_plan,      gpu_create,     gpu_destroy,     gpu_run,        gpu_wanted_row,  gpu_copy_page,   gpu_copy_state,
+    "gpu",          gpu_plan,      gpu_create,     gpu_destroy,     gpu_run,        gpu_wanted_row,  gpu_best_id,     gpu_copy_page,   gpu_copy_state,
     gpu_page_bytes, gpu_read_page, gpu_write_page, gpu_state_bytes, gpu_read_state, gpu_write_state, gpu_profile,     gpu_profile_rows};
 
 }  // namespace duet

@@ -99,7 +99,7 @@ duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
     const weight& w = c.g.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in), n_pairs = n_tok * o.n_used, n_mats = (int)w.n_mats;
     if (n_tok == 0) return DUET_OK;
-    const int rows = n_tok == 1 ? 1 : is_quantized(w.type) && n_pairs > kSmallBatch * n_mats ? kMatmulToks : 8;
+    const int rows = n_tok == 1 ? 1 : n_pairs > kSmallBatch * n_mats ? kMatmulToks : 8;
     expert_list& l = c.lists[o.in2.buffer < 0];
     DUET_TRY(make_list(c, o, n_tok, n_mats, rows, l, err));
     matmul_gpu_args a{};

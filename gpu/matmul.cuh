@@ -123,4 +123,57 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
         }
 }
 
+// y[i][r] = dot(W[r], x[i]) for float weights: results of quant/exact.h exact_dot_float
+// W (n_out, n_in) in the units of weights.h; x, y (n_tok, n) f32
+// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulFloatWords * 4 bytes; moves W once per 64 tokens, x once per 64 rows
+// A thread has 4 rows x 4 tokens: 16 fma for 8 words of shared memory; tiles lie there as [element][row or token].  source: own
+template <class F>
+DUET_DEVICE void matmul_float(matmul_gpu_args a) {
+    using U = gpu_float_unit<F>;
+    constexpr int kEach = kMatmulFloatStep / (kMatmulThreads / kMatmulRows);   // elements that a thread brings of one row and one token
+    static_assert(kMatmulRows == kMatmulToks && kEach % U::kPerPiece == 0);
+    const int first_tok = first_token(a.experts, kMatmulToks, a, a.n_tok);
+    if (first_tok >= a.n_tok) return;
+    auto w = shared_array<float>(0, kMatmulFloatStep * kMatmulRows);
+    auto x = shared_array<float>((size_t)kMatmulFloatStep * kMatmulRows * 4, kMatmulFloatStep * kMatmulToks);
+    const int n_groups = load_group_count(a.n_in), line = thread_id() % kMatmulRows, k0 = thread_id() / kMatmulRows * kEach;
+    const int tile = block_x() * (kMatmulRows / kRowTile) + line / kRowTile, tok = first_tok + line;
+    const int row_at = thread_id() / 16 * 4, tok_at = thread_id() % 16 * 4;
+    float total[16] = {}, acc[16];
+    for (int group = 0; group < n_groups; group++) {
+        const int n = a.n_in - group * kGroup < kGroup ? a.n_in - group * kGroup : kGroup;
+        const uint8_t* unit = a.w + ((size_t)tile * (size_t)n_groups + (size_t)group) * U::kBytes;
+        for (int i = 0; i < 16; i++) acc[i] = 0.0f;
+        for (int step = 0; step < n; step += kMatmulFloatStep) {
+            if (group || step) sync_block();
+            DUET_UNROLL
+            for (int p = 0; p < kEach / U::kPerPiece; p++) {
+                float_piece<F> piece{};
+                const int at = (step + k0) / U::kPerPiece + p;
+                if (tile * kRowTile < a.n_out) piece = __builtin_bit_cast(float_piece<F>, load_stream(unit + (size_t)(at * kRowTile + line % kRowTile) * 16));
+                DUET_UNROLL
+                for (int k = 0; k < U::kPerPiece; k++) w[(k0 + p * U::kPerPiece + k) * kMatmulRows + line] = device_float(piece.v[k]);
+            }
+            DUET_UNROLL
+            for (int k = 0; k < kEach; k++) {
+                const bool exists = tok < a.n_tok && step + k0 + k < n;
+                x[(k0 + k) * kMatmulToks + line] = exists ? a.x[(size_t)tok * a.x_stride + group * kGroup + step + k0 + k] : 0.0f;
+            }
+            sync_block();
+            for (int k = 0; k < kMatmulFloatStep && step + k < n; k++) {
+                float row[4], col[4];
+                load4(w, k * kMatmulRows + row_at, row);
+                load4(x, k * kMatmulToks + tok_at, col);
+                DUET_UNROLL
+                for (int i = 0; i < 16; i++) acc[i] = __builtin_fmaf(row[i / 4], col[i % 4], acc[i]);
+            }
+        }
+        for (int i = 0; i < 16; i++) total[i] = total[i] + acc[i];
+    }
+    for (int i = 0; i < 16; i++) {
+        const int r = block_x() * kMatmulRows + row_at + i / 4, t = first_tok + tok_at + i % 4;
+        if (r < a.n_out && t < a.n_tok) store_result(a.experts, a, r, t, total[i]);
+    }
+}
+
 }  // namespace duet

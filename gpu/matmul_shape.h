@@ -13,4 +13,7 @@ constexpr int kMatmulScaleW = kMatmulX + kMatmulToks * kMatmulStride;
 constexpr int kMatmulScaleX = kMatmulScaleW + kMatmulRows * kBlocksPerGroup * 4;
 constexpr int kMatmulWords = kMatmulScaleX + kMatmulToks * kBlocksPerGroup * 3;
 
+// Float weights: this many elements of the tile's rows and tokens at a time.
+constexpr int kMatmulFloatStep = 32, kMatmulFloatWords = kMatmulFloatStep * (kMatmulRows + kMatmulToks);
+
 }  // namespace duet

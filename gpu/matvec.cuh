@@ -169,8 +169,10 @@ DUET_DEVICE void matvec(matvec_args a) {
         } else {
             float v = 0.0f;
             if (r < p.n_out) {
+                const float gate = finish_result(p, r, total);
                 if (a.n_parts > 1) up = finish_result(a.part[1], r, up);
-                v = exact_activate((activation)a.activation, finish_result(p, r, total), a.n_parts > 1 ? &up : nullptr);
+                // two calls: an address that may be null would keep `up` in memory
+                v = a.n_parts > 1 ? exact_activate((activation)a.activation, gate, &up) : exact_activate((activation)a.activation, gate, nullptr);
                 p.y[(size_t)tok * p.y_stride + r] = v;
             }
             if (a.result.q) segment_quantize(v, a.result, tok, r);   // n_out % 32 == 0: launch.cpp

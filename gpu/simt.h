@@ -42,7 +42,7 @@ struct alignas(16) word4 {
 #if defined(DUET_CUDA)
 
 #define DUET_KERNEL(name, args, threads, ...) \
-    extern "C" __global__ void __launch_bounds__(threads) name(const args a) { __VA_ARGS__(a); }
+    extern "C" __global__ void __launch_bounds__(threads, 2) name(const args a) { __VA_ARGS__(a); }
 
 DUET_DEVICE int thread_id() { return (int)threadIdx.x; }
 DUET_DEVICE int block_size() { return (int)blockDim.x; }
@@ -205,6 +205,18 @@ inline emu_array<T> shared_array(size_t offset, int n, int line = __builtin_LINE
 }
 #endif
 
+// Four words from a multiple of four on.
+template <class Array>
+DUET_DEVICE void load4(const Array& from, int at, float (&v)[4]) {
+#if defined(DUET_ON_DEVICE)
+    const word4 all = *(const word4*)(from + at);
+    DUET_UNROLL
+    for (int i = 0; i < 4; i++) v[i] = float_of(all.w[i]);
+#else
+    for (int i = 0; i < 4; i++) v[i] = from[at + i];
+#endif
+}
+
 // ---- made of the words above --------------------------------------------------------------------------------------------------------
 
 DUET_DEVICE float shuffle_xor(float v, int mask) { return float_of(shuffle_xor(bits_of(v), mask)); }
@@ -261,14 +273,24 @@ DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
 // words w_at.. of w (rows stride words apart) and x_at.. of x (tokens stride words apart), both in shared memory. Sources of the lane
 // layouts: PTX ISA (mma), AMD matrix instruction calculator; proven by running them (make test-amdgpu).
 
-#if defined(DUET_CUDA) && __CUDA_ARCH__ >= 800
+#if defined(DUET_CUDA) && __CUDA_ARCH__ >= 750
 
+// sm_75 has 8 x 8 tiles over 16 bytes only: the same elements a lane by two (K = 32: four) times as many instructions.
 DUET_DEVICE constexpr int tile_elems() { return 8; }
 DUET_DEVICE int tile_row(int e) { return (thread_id() % 32) / 4 + (e & 2) * 4; }
 DUET_DEVICE int tile_token(int e) { return (thread_id() % 4) * 2 + (e & 1) + (e & 4) * 2; }
 template <int K, class W, class X>
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int lane = thread_id() % 32, g = lane / 4, t = lane % 4;
+#if __CUDA_ARCH__ < 800
+    DUET_UNROLL
+    for (int part = 0; part < K / 16 * 4; part++) {   // 16 bytes, half of the tokens, half of the rows
+        const int k = part / 4 * 4, tok = part / 2 % 2, row = part % 2;
+        int* c = dot + 4 * tok + 2 * row;
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+            : "+r"(c[0]), "+r"(c[1]) : "r"(w[w_at + k + (g + 8 * row) * stride + t]), "r"(x[x_at + k + (g + 8 * tok) * stride + t]));
+    }
+#else
     const uint32_t a0 = w[w_at + g * stride + t], a1 = w[w_at + (g + 8) * stride + t];
     for (int half = 0; half < 2; half++) {
         int* c = dot + 4 * half;
@@ -282,6 +304,7 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(x[col]));
         }
     }
+#endif
 }
 
 #elif defined(DUET_HIP) && (defined(__GFX11__) || defined(__GFX12__))

@@ -364,6 +364,13 @@ float* split_wanted_row(void* context, int32_t buffer, int32_t i) {
     return executor_of(side).wanted_row(c.ctx[side], buffer, i);
 }
 
+duet_status split_best_id(void* context, int32_t i, int32_t* id, error_text& err) {
+    split_context& c = *(split_context*)context;
+    const int side = c.m->row_side[(size_t)c.g.logits_buffer];
+    *id = -1;   // of the CPU: the row is read
+    return executor_of(side).best_id ? executor_of(side).best_id(c.ctx[side], i, id, err) : DUET_OK;
+}
+
 // ---- pages and states: the same numbers on both sides, each side with its own layers' part ------------------------------------------
 
 // The sides that have something of a page (of a group, >= 0) or of a state (-1).
@@ -464,7 +471,7 @@ const std::vector<profile_entry>* split_profile_rows(void* context) {
 }  // namespace
 
 const executor kSplitExecutor = {
-    "split",          split_plan,      split_create,     split_destroy,     split_run,        split_wanted_row,  split_copy_page, split_copy_state,
+    "split",          split_plan,      split_create,     split_destroy,     split_run,        split_wanted_row,  split_best_id,   split_copy_page, split_copy_state,
     split_page_bytes, split_read_page, split_write_page, split_state_bytes, split_read_state, split_write_state, split_profile,   split_profile_rows};
 
 }  // namespace duet

@@ -121,16 +121,21 @@ DUET_DEVICE void gather(const gather_args& a) {
     if (i < a.n) a.y[(size_t)block_y() * a.y_stride + i] = a.x[(size_t)a.rows[block_y()] * a.x_stride + i];
 }
 
-// out[r] = lowest index of the largest value of row r; NaN is never the largest.  x (n_rows, n) f32
+// out[r] = lowest index of the largest value of row r; -1: one is NaN or +inf, or none is above -inf.  x (n_rows, n) f32
 // grid (n_rows), block 256, shared 2048 bytes; moves 4 bytes per element;  source: own
 DUET_DEVICE void argmax(const argmax_args& a) {
     auto best = shared_array<float>(0, kVectorThreads);
     auto index = shared_array<int>(kVectorThreads * 4, kVectorThreads);
     const float* x = a.x + (size_t)block_x() * a.stride;
-    float v = -float_of(0x7f800000u);
-    int at = thread_id() < a.n ? thread_id() : 0;
-    for (int i = thread_id(); i < a.n; i += kVectorThreads)
-        if (x[i] > v) v = x[i], at = i;
+    const float infinity = float_of(0x7f800000u);
+    constexpr int kNone = 0x7fffffff;
+    float v = -infinity;
+    int at = kNone;
+    for (int i = thread_id(); i < a.n; i += kVectorThreads) {
+        const float next = x[i];
+        if (!(next < infinity)) v = infinity, at = -1;   // stays: nothing is larger
+        else if (next > v) v = next, at = i;
+    }
     best[thread_id()] = v;
     index[thread_id()] = at;
     for (int h = kVectorThreads / 2; h > 0; h /= 2) {
@@ -145,7 +150,7 @@ DUET_DEVICE void argmax(const argmax_args& a) {
             index[thread_id()] = at;
         }
     }
-    if (thread_id() == 0) a.out[block_x()] = at;
+    if (thread_id() == 0) a.out[block_x()] = at == kNone ? -1 : at;
 }
 
 }  // namespace duet

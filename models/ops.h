@@ -208,7 +208,10 @@ struct executor {
     // Runs all ops. cancel is polled between pieces of work; DUET_ERR_CANCELLED leaves the cache's contents of these positions undefined.
     duet_status (*run)(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err);
     // Row i of the wanted rows of a buffer (logits, embedding), in host memory until the next run.
-    float* (*wanted_row)(void* context, int32_t buffer, int32_t i);
+    float* (*wanted_row)(void* context, int32_t buffer, int32_t i);     // null: reading it failed
+    // Of row i of the logits the id of the largest, the lowest of equal ones; -1 when one is NaN or +inf, or none is above -inf.
+    // Null: as dear as reading the row.
+    duet_status (*best_id)(void* context, int32_t i, int32_t* id, error_text& err);
     duet_status (*copy_page)(void* context, int32_t group, int32_t from, int32_t to);
     duet_status (*copy_state)(void* context, int32_t from, int32_t to);   // from -1: zeros
     // A page's or state's bytes in a form that does not depend on the executor (docs/numerics.md); n = 0 asks for the size.

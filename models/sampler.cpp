@@ -421,6 +421,17 @@ size_t sampler::pick(double u) {
     return i_picked;
 }
 
+bool sampler::takes_best() const {
+    bool is_best = biases_.empty();
+    for (size_t i = 0; i < kSamplerRowCount; i++) {
+        const sampler_row& row = kSamplerRows[i];
+        const bool keeps_best = row.run == step_top_n_sigma || row.run == step_top_k || row.run == step_top_p || row.run == step_min_p;
+        if (row.run == step_temp) is_best = is_best && values_[i] == 0;
+        else if (!keeps_best) is_best = is_best && values_[i] == row.param.default_value;
+    }
+    return is_best;
+}
+
 duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* id, error_text& err) {
     if (!all_logits || !id || n_vocab < 1)
         return fail(err, DUET_ERR_ARG, "choose: want logits, an id and n_vocab of 1 or more, got n_vocab %d", n_vocab);
@@ -463,6 +474,8 @@ struct duet_sampler {
     duet::sampler    sampler;
     duet::error_text error;
 };
+
+duet::sampler& duet::sampler_of(duet_sampler& handle) { return handle.sampler; }
 
 namespace {
 

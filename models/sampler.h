@@ -45,6 +45,9 @@ class sampler {
     duet_status add_dry_breaker(int32_t id, error_text& err);
     duet_status choose(const float* logits, int32_t n_vocab, int32_t* id, error_text& err);
     duet_status accept(int32_t id, error_text& err);
+    // Whether choose() takes the largest of finite logits, the lowest id of equal ones; took_best(): it was done without choose().
+    bool        takes_best() const;
+    void        took_best() { random.uniform(); }
     void        reset(uint64_t seed);
 
     // ---- for the steps ----
@@ -97,5 +100,7 @@ class sampler {
     std::vector<float>   values_;  // one per row of the table
     bool                 weights_known_ = false;
 };
+
+sampler& sampler_of(duet_sampler& handle);   // of runtime.h
 
 }  // namespace duet

@@ -418,7 +418,7 @@ const std::vector<profile_entry>* cpu_profile_rows(void* context) { return &((cp
 }  // namespace
 
 const executor kCpuExecutor = {
-    "cpu",          cpu_plan,      cpu_create,     cpu_destroy,     cpu_run,        cpu_wanted_row,  cpu_copy_page,   cpu_copy_state,
+    "cpu",          cpu_plan,      cpu_create,     cpu_destroy,     cpu_run,        cpu_wanted_row,  nullptr,         cpu_copy_page,   cpu_copy_state,
     cpu_page_bytes, cpu_read_page, cpu_write_page, cpu_state_bytes, cpu_read_state, cpu_write_state, cpu_profile,     cpu_profile_rows};
 
 }  // namespace duet

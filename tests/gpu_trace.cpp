@@ -1,6 +1,6 @@
 // tests/gpu_trace.cpp: writes what the GPU executor asks of its driver, for tests/amdgpu.py, which does the same with AMD machine code.
-//   gpu_trace cases OUT           the small graphs of runtime_cases.h (checked against the CPU on the way)
-//   gpu_trace MODEL.gguf OUT N    a model's first N tokens as one prompt, then one more by itself
+//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of runtime_cases.h (checked against the CPU on the way)
+//   gpu_trace MODEL.gguf OUT N    a model's first N tokens as one prompt, then four that it chooses
 // Record: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4 bytes each), name (32 bytes),
 // then the bytes of an upload, a download or a launch's arguments. Little-endian.
 #include "../runtime_cases.h"
@@ -29,13 +29,23 @@ void write_event(void* user, const duet::emu_event& e) {
     if (has_bytes && e.n_bytes) t.ok = t.ok && fwrite(e.data, e.n_bytes, 1, t.file) == 1;
 }
 
+bool in_sample(int32_t type) {
+    switch (type) {
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id:
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id:
+#include "gpu_sample.def"
+        return true;
+        default: return false;
+    }
+}
+
 int run_model(const char* path, int n) {
     duet_model_params p = duet_model_params_default();
     p.device = "emu32";
     duet_model* model = nullptr;
     duet_session* session = nullptr;
     duet_session_params s = duet_session_params_default();
-    s.n_ctx = n + 1;
+    s.n_ctx = n + 4;
     s.max_batch = n;
     duet_status st = duet_model_open(path, &p, &model);
     if (st == DUET_OK) st = duet_session_create(model, &s, &session);
@@ -45,9 +55,16 @@ int run_model(const char* path, int n) {
     b.token = ids.data();
     b.n_tok = n;
     if (st == DUET_OK) st = duet_decode(session, &b);
-    b.token = ids.data() + n;
-    b.n_tok = 1;
-    if (st == DUET_OK) st = duet_decode(session, &b);
+    if (st == DUET_OK && !duet_logits(session, 0)) st = DUET_ERR_DEVICE;
+    // three tokens by the device's choice, the second and third by a recording's kernels, and the logits after them
+    duet_sampler* sampler = nullptr;
+    if (st == DUET_OK) st = duet_sampler_create(1, &sampler);
+    if (st == DUET_OK) st = duet_sampler_set(sampler, "temp", 0);
+    duet_generate_params g = duet_generate_params_default();
+    g.max_new_tok = 4;
+    if (st == DUET_OK) st = duet_generate(session, sampler, nullptr, 0, &g, nullptr, nullptr, nullptr);
+    if (st == DUET_OK && !duet_logits(session, 0)) st = DUET_ERR_DEVICE;
+    duet_sampler_free(sampler);
     if (st != DUET_OK) fprintf(stderr, "gpu_trace: %s %s\n", duet_model_error(model), session ? duet_session_error(session) : "");
     duet_session_free(session);
     duet_model_free(model);
@@ -71,6 +88,8 @@ int main(int argc, char** argv) {
     int failed = 0;
     if (std::string(argv[1]) == "cases") {
         gpu_cases::for_each_case([&](gpu_cases::graph_case& c) {
+            for (const duet::weight& w : c.g.weights)
+                if (argc > 3 && !in_sample(w.type)) return;
             const std::string wrong = gpu_cases::compare_case(c, "emu32");
             if (!wrong.empty()) failed = 1, fprintf(stderr, "gpu_trace: %s: %s\n", c.name.c_str(), wrong.c_str());
         });

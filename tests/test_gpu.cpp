@@ -3,6 +3,7 @@
 #include "doctest.h"
 #include "../runtime_cases.h"
 #include "test_data.h"
+#include "../gpu/args.h"
 #include "../gpu/driver.h"
 #include "../gpu/simt.h"
 
@@ -266,6 +267,63 @@ TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recordi
         duet_model_free(model);
     }
     if (n_skipped) say_skipped("gpu launches of a decode step", n_skipped, "no golden data");
+}
+
+TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's ids; ties go to the lowest id, broken logits to nobody") {
+    const std::string path = test_data_path("golden/llama-gqa/model.gguf");
+    if (!file_exists(path)) return say_skipped("gpu greedy generation", 1, "no golden data");
+    std::vector<int32_t> ids[2];
+    for (const bool is_gpu : {false, true}) {
+        duet_model_params p = duet_model_params_default();
+        p.device = is_gpu ? "emu64" : "cpu";
+        duet_model* model = nullptr;
+        duet_session* session = nullptr;
+        duet_sampler* sampler = nullptr;
+        REQUIRE(duet_model_open(path.c_str(), &p, &model) == DUET_OK);
+        duet_session_params s = duet_session_params_default();
+        s.n_ctx = 32;
+        REQUIRE(duet_session_create(model, &s, &session) == DUET_OK);
+        REQUIRE(duet_sampler_create(7, &sampler) == DUET_OK);
+        REQUIRE(duet_sampler_set(sampler, "temp", 0) == DUET_OK);
+        REQUIRE(duet_sampler_set(sampler, "top_k", 40) == DUET_OK);
+        uint64_t n_bytes = 0;
+        emu_watch([](void* user, const emu_event& e) { if (e.what[0] == 'd') *(uint64_t*)user += e.n_bytes; }, &n_bytes);
+        duet_generate_params g = duet_generate_params_default();
+        g.max_new_tok = 8;
+        const int32_t prompt[3] = {5, 9, 30};
+        const auto keep = [](void* user, const duet_token_event* e) -> int32_t { return ((std::vector<int32_t>*)user)->push_back(e->id), 0; };
+        duet_generate_result r{};
+        CHECK(duet_generate(session, sampler, prompt, 3, &g, keep, &ids[is_gpu], &r) == DUET_OK);
+        emu_watch(nullptr, nullptr);
+        CHECK(r.n_new_tok > 0);
+        if (is_gpu) CHECK(n_bytes == 4 * (uint64_t)(r.n_new_tok + (r.stop_reason == DUET_STOP_END)));
+        duet_sampler_free(sampler);
+        duet_session_free(session);
+        duet_model_free(model);
+    }
+    CHECK(ids[0] == ids[1]);
+
+    const float inf = INFINITY;
+    struct row_case { std::vector<float> values; int32_t want; };
+    std::vector<float> ties(700, 1.5f), late(700, -3.0f), broken(700, 2.0f), lost(700, 2.0f);
+    ties[3] = ties[600] = 2.0f;
+    late[699] = -2.0f;
+    broken[300] = NAN;
+    lost[2] = inf;
+    for (const row_case& c : {row_case{ties, 3}, {late, 699}, {broken, -1}, {lost, -1}, {std::vector<float>(40, -inf), -1}, {{-inf, -7.0f, -inf}, 1}}) {
+        error_text err;
+        void *device = nullptr, *kernel = nullptr, *memory = nullptr;
+        gpu_info info;
+        REQUIRE(kEmu32Driver.open(0, &device, &info, err) == DUET_OK);
+        REQUIRE(kEmu32Driver.kernel(device, "kernel_argmax", &kernel, err) == DUET_OK);
+        REQUIRE(kEmu32Driver.alloc(device, c.values.size() * 4 + 4, &memory, err) == DUET_OK);
+        memcpy((float*)memory + 1, c.values.data(), c.values.size() * 4);
+        const argmax_args a{(const float*)memory + 1, (int32_t*)memory, (int32_t)c.values.size(), 0, 1, 0};
+        CHECK(kEmu32Driver.launch(device, kernel, {1, 1, 1, 256, 2048}, &a, sizeof a, err) == DUET_OK);
+        CHECK(*(const int32_t*)memory == c.want);
+        kEmu32Driver.free(device, memory);
+        kEmu32Driver.close(device);
+    }
 }
 
 TEST_CASE("gpu: device names") {
