@@ -68,7 +68,7 @@ n=0
 for model in "$data"/golden/*/model.gguf; do
     [ -f "$model" ] || continue
     bin/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/x86" 2>/dev/null || continue
-    qemu-aarch64-static -cpu max $out/bin/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/arm"
+    qemu-aarch64-static -cpu max $out/bin/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/arm" 2>"$dir/why" || { cat "$dir/why"; exit 1; }
     cmp "$dir/x86" "$dir/arm"
     n=$((n + 1))
 done
