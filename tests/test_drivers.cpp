@@ -15,7 +15,12 @@ using namespace duet;
 namespace {
 
 const uint8_t* code_of(const char* text) { return (const uint8_t*)text; }
-const gpu_code kCode[] = {{"sm_90", code_of("code of sm_90"), 14, 12000}, {"gfx1100", code_of("code of gfx1100"), 16, 0}};
+// "code of sm_90" and "code of gfx1100" as gzip -9 packs them: a block with fixed codes, and one that is stored.
+const uint8_t kPackedCuda[] = {31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 75, 206, 79, 73, 85, 200, 79, 83, 40, 206, 141, 183, 52, 96, 0, 0, 221, 87,
+    107, 156, 14, 0, 0, 0};
+const uint8_t kPackedHip[] = {31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 1, 16, 0, 239, 255, 99, 111, 100, 101, 32, 111, 102, 32, 103, 102, 120, 49,
+    49, 48, 48, 0, 243, 80, 254, 19, 16, 0, 0, 0};
+const gpu_code kCode[] = {{"sm_90", kPackedCuda, sizeof kPackedCuda, 12000}, {"gfx1100", kPackedHip, sizeof kPackedHip, 0}};
 
 // One stand-in in place of a vendor's library, the other vendor without one.
 struct stand_in {
@@ -369,6 +374,23 @@ TEST_CASE("drivers: code of the chip itself, else of a lower minor version, else
     }
     CHECK(gpu_code_list() == "sm_80 sm_86 compute_90 gfx1100");
     gpu_test(before);
+}
+
+TEST_CASE("drivers: packed code is unpacked, and damage is seen") {
+    std::vector<uint8_t> packed = {31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 237, 201, 55, 1, 0, 0, 8, 4, 49, 173, 247, 197, 191, 5, 112, 193, 194, 154,
+                                   128, 41, 106, 130, 37, 147, 84, 11, 134, 143, 139, 24, 142, 244, 239, 44, 144, 1, 0, 0};   // codes of its own
+    std::vector<uint8_t> want, got;
+    for (int i = 0; i < 400; i++) want.push_back((uint8_t)(97 + i * i * 3 / 5 % 5));
+    want.push_back(0);
+    const gpu_code code{"x", packed.data(), packed.size(), 0};
+    CHECK(unpack_gpu_code(code, &got));
+    CHECK(got == want);
+    for (uint64_t n = 18; n < packed.size(); n++) CHECK(!unpack_gpu_code({"x", packed.data(), n, 0}, &got));
+    for (size_t i = 10; i < packed.size(); i++) {
+        packed[i] ^= 16;
+        if (unpack_gpu_code(code, &got)) CHECK(got == want);   // bits that mean nothing
+        packed[i] ^= 16;
+    }
 }
 
 TEST_CASE("drivers: reasons from the system: no card, no device file, no permission and the command that grants it") {
