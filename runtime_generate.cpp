@@ -99,13 +99,18 @@ int32_t last_row(const duet_session& s, int32_t seq) {
     return i;
 }
 
-duet_status append(duet_session& s, int32_t seq, const int32_t* ids, size_t n_ids) {
+// Whether the id can be chosen where the logits are.
+bool device_chooses(const duet_session& s, duet_sampler& sampler, const duet_generate_params& p) {
+    return s.model->exec->best_id && !p.ignore_end && sampler_of(sampler).takes_best();
+}
+
+duet_status append(duet_session& s, int32_t seq, const int32_t* ids, size_t n_ids, bool rows_later) {
     std::vector<int32_t> seqs(n_ids, seq);
     duet_batch batch{};
     batch.n_tok = (int32_t)n_ids;
     batch.token = ids;
     batch.seq = seqs.data();
-    return duet_decode(&s, &batch);
+    return decode(s, batch, rows_later);
 }
 
 duet_status check_generate(duet_session& s, const duet_generate_params& p, const int32_t* ids, size_t n_ids) {
@@ -147,7 +152,7 @@ struct generation {
         const executor& e = *s.model->exec;
         const logits_row& row = s.kept[(size_t)i];
         // logits that nobody has seen stay on the device; whoever read them may have changed them
-        if (e.best_id && !row.data && !p.ignore_end && sampler_of(*sampler).takes_best()) {
+        if (!row.data && device_chooses(s, *sampler, p)) {
             DUET_TRY(e.best_id(s.exec_context, row.row, id, s.err));
             if (*id >= 0) return sampler_of(*sampler).took_best(), DUET_OK;
         }
@@ -179,7 +184,7 @@ struct generation {
             if (gate.stopped()) { result.stop_reason = DUET_STOP_STRING; return DUET_OK; }
             if (p.max_new_tok >= 0 && result.n_new_tok >= p.max_new_tok) { result.stop_reason = DUET_STOP_LIMIT; return DUET_OK; }
             if (pos >= s.limits.n_ctx) { result.stop_reason = DUET_STOP_CONTEXT; return DUET_OK; }
-            if (duet_status st = append(s, p.seq, &id, 1); st != DUET_OK) {
+            if (duet_status st = append(s, p.seq, &id, 1, device_chooses(s, *sampler, p)); st != DUET_OK) {
                 if (st == DUET_ERR_CANCELLED) result.stop_reason = DUET_STOP_CANCELLED;
                 return st;
             }
@@ -193,7 +198,7 @@ duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids,
     const uint64_t start = now_us();
     result.n_prompt_tok = (int32_t)n_ids;
     if (n_ids > 0) {
-        if (duet_status st = append(s, p.seq, ids, n_ids); st != DUET_OK) {
+        if (duet_status st = append(s, p.seq, ids, n_ids, device_chooses(s, *sampler, p)); st != DUET_OK) {
             if (st == DUET_ERR_CANCELLED) result.stop_reason = DUET_STOP_CANCELLED;
             return st;
         }

@@ -94,4 +94,7 @@ void clear_sequence(duet_session& s, int32_t seq);
 // Kept row i's logits, read from the device if they are there still; null when that failed.
 float* kept_logits(duet_session& s, size_t i);
 
+// duet_decode; rows_later: logits may stay on the device until kept_logits() asks for them.
+duet_status decode(duet_session& s, const duet_batch& b, bool rows_later);
+
 }  // namespace duet

@@ -128,7 +128,7 @@ duet_status check_batch(duet_session& s, const duet_batch& b, full_batch* out) {
 }
 
 // Runs tokens [first, first + n) of a checked batch.
-duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& full, int32_t first, int32_t n) {
+duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& full, int32_t first, int32_t n, bool rows_later) {
     std::vector<int32_t> wanted, slots((size_t)s.limits.n_seqs);
     for (int32_t i = 0; i < s.limits.n_seqs; i++) slots[(size_t)i] = i;
     std::vector<int32_t> from = s.length, to = s.length;
@@ -157,6 +157,7 @@ duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& fu
     e.wanted = wanted.data();
     e.pages = &tables;
     e.state_slot = slots.data();
+    e.rows_later = rows_later;
     // Recurrent layers cannot go back to before a piece that was stopped half way. So one token of each sequence is always finished, and
     // an answer that is cancelled can go on; sequences of a longer piece are emptied.
     const bool can_stop = !s.limits.n_state_slots || longest > 1;
@@ -185,9 +186,7 @@ float* kept_logits(duet_session& s, size_t i) {
     return kept.data;
 }
 
-namespace {
-
-duet_status decode(duet_session& s, const duet_batch& b) {
+duet_status decode(duet_session& s, const duet_batch& b, bool rows_later) {
     full_batch full;
     DUET_TRY(check_batch(s, b, &full));
     s.kept.clear();
@@ -199,7 +198,7 @@ duet_status decode(duet_session& s, const duet_batch& b) {
     if (!one_piece) s.kept_data.resize(n_wanted * n_vocab);
     for (int32_t first = 0; first < b.n_tok;) {
         const int32_t n = piece_size(s, full, first, b.n_tok);
-        if (duet_status st = run_piece(s, b, full, first, n); st != DUET_OK) {
+        if (duet_status st = run_piece(s, b, full, first, n, rows_later); st != DUET_OK) {
             if (st == DUET_ERR_CANCELLED) s.cancel.store(0);
             return st;
         }
@@ -220,6 +219,8 @@ duet_status decode(duet_session& s, const duet_batch& b) {
     }
     return DUET_OK;
 }
+
+namespace {
 
 // ---- saved state --------------------------------------------------------------------------------------------------------------------
 
@@ -428,7 +429,7 @@ int32_t duet_session_max_batch(const duet_session* session) { return session ? s
 
 duet_status duet_decode(duet_session* session, const duet_batch* batch) {
     if (!session || !batch || !session->exec_context) return DUET_ERR_ARG;
-    return guarded(session->err, [&] { return decode(*session, *batch); });
+    return guarded(session->err, [&] { return decode(*session, *batch, false); });
 }
 
 float* duet_logits(duet_session* session, int32_t i) {

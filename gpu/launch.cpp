@@ -447,6 +447,12 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
             return c.profiling ? count_step(c, s, start, err) : DUET_OK;
         }));
     }
+    const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.g.ops.size();
+    for (size_t b = 0; is_last && !c.batch->rows_later && b < c.host_rows.size() && !cancelled(); b++)
+        if (c.host_rows[b] && c.n_wanted) {
+            DUET_TRY(c.driver->download(c.device, c.host_rows[b], c.buffers + c.s.l.buffer_offset[b], c.s.l.row_floats[b] * 4 * (uint64_t)c.n_wanted, err));
+            c.is_read[b] = 1;
+        }
     DUET_TRY(c.driver->sync(c.device, err));
     return cancelled() ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
 }

@@ -159,6 +159,7 @@ struct exec_batch {
     const int32_t* wanted = nullptr;                 // rows of the tokens whose logits are wanted
     const std::vector<std::vector<const int32_t*>>* pages = nullptr;
     const int32_t* state_slot = nullptr;             // state slot of each sequence
+    bool           rows_later = false;               // wanted rows may stay on the device until wanted_row asks for them
     // Ops [first_op, last_op) only (-1: all). A batch may be run in several parts, in order; what it is does not change between them.
     int32_t        first_op = 0, last_op = -1;
 };
