@@ -148,8 +148,6 @@ const merge_index::merge* merge_index::find(int32_t left, int32_t right) const {
 void prefix_index::finish() {
     std::sort(entries_.begin(), entries_.end(),
               [](const entry& a, const entry& b) { return a.text != b.text ? a.text < b.text : a.id < b.id; });
-    const auto is_same = [](const entry& a, const entry& b) { return a.text == b.text; }; // the lowest id counts
-    entries_.erase(std::unique(entries_.begin(), entries_.end(), is_same), entries_.end());
     for (const entry& e : entries_) ++starts_[(uint8_t)e.text[0] + 1];
     for (int i = 0; i < 256; ++i) starts_[i + 1] += starts_[i];
 }
@@ -233,13 +231,22 @@ duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
         types[i] = (uint8_t)value;
     }
 
-    // Converters pad vocabularies with empty tokens and write some twice. Text never becomes an empty one; of equal ones
-    // it becomes the first that is not marked as unused. The others can still be chosen by the model.
+    // Equal spellings make text ambiguous; what is marked as unused is not looked up. An empty token matches
+    // everywhere.
+    const gguf_kv& tokens = *file.find("tokenizer.ggml.tokens");
     spelled_.reserve(spellings.size());
-    for (int pass = 0; pass < 2; ++pass)
-        for (size_t i = 0; i < spellings.size(); ++i)
-            if ((types[i] == kTokenUnused) == (pass == 1) && !spellings[i].empty())
-                spelled_.insert(spellings[i], (int32_t)i);
+    for (int pass = 0; pass < 2; ++pass) {
+        for (size_t i = 0; i < spellings.size(); ++i) {
+            if ((types[i] == kTokenUnused) != (pass == 1)) continue;
+            if (spellings[i].empty() && pass == 0)
+                return bad_key(file, tokens, err, at_index(i) + "want a token, got an empty string");
+            int32_t other = spelled_.insert(spellings[i], (int32_t)i);
+            if (other >= 0 && pass == 0)
+                return bad_key(file, tokens, err,
+                               at_index(i) + "want different tokens, got \"" + printable(spellings[i]) +
+                                   "\" as in entry " + std::to_string(other));
+        }
+    }
     return DUET_OK;
 }
 
@@ -430,7 +437,8 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
                                                         : merged) +
                                "\" is none");
         if (types[id] == kTokenControl) continue; // text must not become one
-        merges.insert(left_id, right_id, {(uint32_t)i, id}); // of a pair that stands twice the first counts
+        if (!merges.insert(left_id, right_id, {(uint32_t)i, id}))
+            return bad_key(file, *kv, err, at_index(i) + "want each pair once, got \"" + printable(text) + "\" again");
     }
     return DUET_OK;
 }
@@ -537,7 +545,7 @@ void vocabulary::make_indices() {
     index.reserve(spellings.size());
     for (int32_t id = 0; id < n_tokens(); ++id) {
         uint8_t type = types[id];
-        bool is_text = (type == kTokenNormal || type == kTokenUndefined) && !spellings[id].empty();
+        bool is_text = type == kTokenNormal || type == kTokenUndefined;
         // Spaces of user-defined tokens are spelled either way; in text they are spaces.
         std::string_view plain = type == kTokenUserDefined ? piece(id) : spellings[id];
         if (type == kTokenUserDefined && !plain.empty()) user_defined.add(plain, id);

@@ -320,6 +320,9 @@ void add_vocab_model_cases(hostile_list& out) {
     }
     for (const int32_t type : {-1, 99, INT32_MIN})
         out.add("36 token type " + std::to_string(type), with_type(270, type), "token_type");
+    out.add("36 duplicate", with_token(270, "a"), "tokens");
+    out.add("36 duplicate of a control token", with_token(2, "<s>"), "tokens");
+    out.add("36 empty", with_token(270, ""), "tokens");
     out.add("36 bad UTF-8", with_token(270, "\xff\xfe"), "tokens");
     for (const float score : {kNan, kInf}) {
         auto scores = spm_scores(n);
