@@ -506,13 +506,14 @@ DUET_API const duet_profile_row* duet_session_profile_row(duet_session* session,
 typedef int32_t (*duet_self_test_fn)(void* user, const char* name, const char* difference);
 
 /* Runs every kind of operation and every number format in small on a device ("cpu", or what duet_model_params.device takes, without
- * "auto") and compares all bits with the plain C++ code. Takes seconds on the CPU and on cards.
+ * "auto") and compares all bits with the plain C++ code. cpu_isa: as in duet_model_params, for "cpu". Takes seconds on the CPU and on cards.
  * Returns     DUET_OK: all cases ran (report told which differ); DUET_ERR_DEVICE: no such device; DUET_ERR_ARG; DUET_ERR_MEMORY;
  *             DUET_ERR_CANCELLED. Any thread. */
-DUET_API duet_status duet_self_test(const char* device, duet_self_test_fn report, void* user);
+DUET_API duet_status duet_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user);
 
-/* Read bandwidth of the machine with n_threads threads (0: one per physical core), in GB/s. Takes about 0.1 s. 0 when memory is short. */
-DUET_API double duet_measure_bandwidth_gbps(int32_t n_threads);
+/* Memory bandwidth of a device in GB/s: of "cpu" reading with n_threads threads (0: one per physical core), of others copying (bytes read
+ * and written). Takes about 0.1 s. 0 when memory is short or there is no such device. */
+DUET_API double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 // runtime_cases.h: small graphs, one for each op and format, run on a device and on the scalar CPU executor: the bits must be equal.
-// Shared by runtime_selftest.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD machine code).
+// Shared by runtime_devices.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD machine code).
 #pragma once
 #include "gpu/device.h"
 #include "quant/cpu_kernels.h"
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace gpu_cases {
+namespace runtime_cases {
 
 using namespace duet;
 
@@ -317,11 +317,11 @@ inline duet_status run_case(const graph_case& c, const executor& e, const char* 
     duet_status st = DUET_OK;
     int length[2] = {0, 0};
     int32_t slots[2] = {2, 0};
-    std::vector<float> state(e.state_bytes(context) / 4);
+    std::vector<float> state(e.page_bytes(context, kStates) / 4);
     for (int n : sizes) {
         if (limits.n_state_slots && n == 1 && slots[0] == 2) {   // goes on with a copy, and with what was read and written back
-            if ((st = e.copy_state(context, 2, 3)) != DUET_OK || (st = e.read_state(context, 0, state.data())) != DUET_OK ||
-                (st = e.write_state(context, 1, state.data())) != DUET_OK || (st = e.copy_state(context, -1, 2)) != DUET_OK)
+            if ((st = e.copy_page(context, kStates, 2, 3)) != DUET_OK || (st = e.read_page(context, kStates, 0, state.data())) != DUET_OK ||
+                (st = e.write_page(context, kStates, 1, state.data())) != DUET_OK || (st = e.copy_page(context, kStates, -1, 2)) != DUET_OK)
                 break;
             out->insert(out->end(), state.begin(), state.end());
             slots[0] = 3, slots[1] = 1;
@@ -347,13 +347,13 @@ inline duet_status run_case(const graph_case& c, const executor& e, const char* 
     return st;
 }
 
-// Empty when the device's bits are the CPU's, else what differs.
-inline std::string compare_case(const graph_case& c, const char* device) {
+// Empty when the bits of the device (of "cpu" with the kernels of isa) are the scalar CPU's, else what differs.
+inline std::string compare_case(const graph_case& c, const char* device, const char* isa = "auto") {
     error_text err;
     std::vector<float> want, got;
     if (run_case(c, kCpuExecutor, "scalar", &want, err) != DUET_OK) return "cpu: " + err.text;
-    const executor* e = strcmp(device, "cpu") == 0 ? &kCpuExecutor : find_gpu_executor(device, err);
-    if (!e || run_case(c, *e, e == &kCpuExecutor ? "auto" : device, &got, err) != DUET_OK) return err.text.empty() ? "no such device" : err.text;
+    const bool is_cpu = strcmp(device, "cpu") == 0;
+    if (run_case(c, is_cpu ? kCpuExecutor : kGpuExecutor, is_cpu ? isa : device, &got, err) != DUET_OK) return err.text;
     if (want.size() != got.size()) return "sizes differ";
     for (size_t i = 0; i < want.size(); i++)
         if (memcmp(&want[i], &got[i], 4) != 0)
@@ -361,4 +361,4 @@ inline std::string compare_case(const graph_case& c, const char* device) {
     return "";
 }
 
-}  // namespace gpu_cases
+}  // namespace runtime_cases

@@ -1,8 +1,8 @@
-// runtime_devices.cpp: the devices half of runtime.h: what can compute here, what is used and why not the rest. Must not know: models.
+// runtime_devices.cpp: the devices half of runtime.h: what can compute here, what is used and why not the rest, how fast its memory is, and
+// whether it computes the bits of the scalar CPU executor. Must not know: models.
 // Main path: tools/run.cpp -> runtime.h -> [runtime_devices.cpp] -> gpu/device.cpp
+#include "runtime_cases.h"
 #include "runtime_internal.h"
-#include "gpu/device.h"
-#include "quant/cpu_kernels.h"
 #include "quant/threads.h"
 
 #include <fstream>
@@ -62,6 +62,33 @@ duet_status duet_list_devices(duet_device_fn each, void* user) {
         }
         return DUET_OK;
     });
+}
+
+duet_status duet_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user) {
+    error_text err;
+    gpu_info   info;
+    if (!device || !report) return DUET_ERR_ARG;
+    return guarded(err, [&]() -> duet_status {
+        const char* isa = cpu_isa ? cpu_isa : "auto";
+        if (strcmp(device, "cpu") == 0 ? !find_cpu_kernels(isa) : gpu_device_info(device, &info, err) != DUET_OK) return DUET_ERR_DEVICE;
+        bool is_stopped = false;
+        runtime_cases::for_each_case([&](runtime_cases::graph_case& c) {
+            if (is_stopped) return;
+            const std::string difference = runtime_cases::compare_case(c, device, isa);
+            is_stopped = report(user, c.name.c_str(), difference.empty() ? nullptr : difference.c_str()) != 0;
+        });
+        return is_stopped ? DUET_ERR_CANCELLED : DUET_OK;
+    });
+}
+
+double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads) {
+    double     gbps = 0;
+    error_text err;
+    guarded(err, [&] {
+        gbps = device && strcmp(device, "cpu") != 0 ? gpu_copy_gbps(device) : measure_read_gbps(n_threads > 0 ? std::min(n_threads, 1024) : physical_cores());
+        return DUET_OK;
+    });
+    return gbps;
 }
 
 }  // extern "C"

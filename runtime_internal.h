@@ -1,4 +1,4 @@
-// runtime_internal.h: what stands behind the handles of runtime.h. Shared by runtime.cpp, runtime_session.cpp, runtime_generate.cpp only.
+// runtime_internal.h: what stands behind the handles of runtime.h. Shared by the runtime*.cpp files only.
 #pragma once
 #include "models/arch.h"
 #include "models/file_handle.h"

@@ -24,6 +24,9 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
     if (p.max_batch < 1 || p.max_batch > 65536) return fail(err, DUET_ERR_ARG, "max_batch: want 1..65536, got %d", p.max_batch);
     if (p.cache_type < DUET_CACHE_F16 || p.cache_type > DUET_CACHE_Q8_0)
         return fail(err, DUET_ERR_ARG, "cache_type: want 0 (f16), 1 (f32) or 2 (q8_0), got %d", p.cache_type);
+    for (const cache_layer& layer : m.graph.caches)
+        if (p.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || (!layer.v_in_k && layer.v_dim % kBlock)))
+            return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim, layer.v_dim);
     out->place = {m.device.c_str(), m.params.gpu_layers, m.params.cpu_expert_layers, m.params.progress, m.params.progress_user};
     out->n_ctx = n_ctx;
     out->max_batch = p.max_batch;
@@ -143,7 +146,7 @@ duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& fu
         longest = std::max(longest, to[(size_t)q] - from[(size_t)q]);
         release_unseen(s, q, from[(size_t)q]);
         DUET_TRY(reserve_positions(s, q, from[(size_t)q], to[(size_t)q]));
-        if (from[(size_t)q] == 0 && s.limits.n_state_slots) DUET_TRY(s.model->exec->copy_state(s.exec_context, -1, q));
+        if (from[(size_t)q] == 0 && s.limits.n_state_slots) DUET_TRY(s.model->exec->copy_page(s.exec_context, kStates, -1, q));
     }
     std::vector<std::vector<const int32_t*>> tables(s.pages.size());
     for (size_t g = 0; g < s.pages.size(); g++)
@@ -254,7 +257,7 @@ int32_t first_page(const duet_session& s, size_t g, int32_t n_tok) {
 }
 
 uint64_t state_payload_bytes(const duet_session& s, int32_t n_tok) {
-    uint64_t n = s.limits.n_state_slots ? s.model->exec->state_bytes(s.exec_context) : 0;
+    uint64_t n = s.limits.n_state_slots ? s.model->exec->page_bytes(s.exec_context, kStates) : 0;
     for (size_t g = 0; g < s.pools.size(); g++)
         n += (uint64_t)std::max(0, div_up(n_tok, kAttnChunk) - first_page(s, g, n_tok)) * s.model->exec->page_bytes(s.exec_context, (int32_t)g);
     return n;
@@ -277,7 +280,7 @@ duet_status save_sequence(const duet_session& s, int32_t seq, uint8_t* out) {
             at += s.model->exec->page_bytes(s.exec_context, (int32_t)g);
         }
     }
-    if (s.limits.n_state_slots) DUET_TRY(s.model->exec->read_state(s.exec_context, seq, at));
+    if (s.limits.n_state_slots) DUET_TRY(s.model->exec->read_page(s.exec_context, kStates, seq, at));
     h.payload_hash = hash_words(out + sizeof h, h.payload_bytes, h.n_tok);
     memcpy(out, &h, sizeof h);
     return DUET_OK;
@@ -323,7 +326,7 @@ duet_status load_sequence(duet_session& s, int32_t seq, const uint8_t* data, uin
             at += s.model->exec->page_bytes(s.exec_context, (int32_t)g);
         }
     }
-    if (s.limits.n_state_slots) DUET_TRY(s.model->exec->write_state(s.exec_context, seq, at));
+    if (s.limits.n_state_slots) DUET_TRY(s.model->exec->write_page(s.exec_context, kStates, seq, at));
     s.length[(size_t)seq] = n_tok;
     return DUET_OK;
 }
@@ -465,7 +468,7 @@ duet_status duet_seq_copy(duet_session* session, int32_t src, int32_t dst) {
             for (int32_t page : s.pages[g][(size_t)src])
                 if (page >= 0) s.pools[g].n_users[(size_t)page]++;
         }
-        if (s.limits.n_state_slots) DUET_TRY(s.model->exec->copy_state(s.exec_context, src, dst));
+        if (s.limits.n_state_slots) DUET_TRY(s.model->exec->copy_page(s.exec_context, kStates, src, dst));
         s.length[(size_t)dst] = s.length[(size_t)src];
         return DUET_OK;
     });

@@ -15,15 +15,6 @@ constexpr int kGpuThreads = 256;         // of every block
 constexpr int kSplitTokens = 4;          // tokens up to which attention is split over chunks
 constexpr int kSmallBatch = 16;          // tokens up to which a matrix-vector kernel serves, and ops run as steps
 constexpr size_t kMostRecordings = 16;   // of a session
-constexpr int kNumTypes = 64;
-
-// Kernels by number format, and those without one.
-struct gpu_kernels {
-    void *embed[kNumTypes] = {}, *matvec[kNumTypes] = {}, *matvec8[kNumTypes] = {}, *matmul[kNumTypes] = {};
-    void *norm = nullptr, *quantize = nullptr, *rope = nullptr, *elementwise = nullptr, *gather = nullptr, *kv_append = nullptr,
-         *attention = nullptr, *attention_split = nullptr, *argmax = nullptr, *expert_route = nullptr, *expert_lists = nullptr,
-         *expert_gather = nullptr, *expert_sum = nullptr, *conv = nullptr, *delta_net = nullptr, *mamba2 = nullptr;
-};
 
 // Sizes of what a session allocates on the device beside the CPU executor's layout of buffers and pages.
 struct gpu_layout {
@@ -61,11 +52,9 @@ struct gpu_context {
     const model_graph&         g;
     exec_limits                limits;
     const gpu_driver*          driver = nullptr;
-    void*                      device = nullptr;
-    gpu_info                   info;
+    void*                      device = nullptr;          // a queue of the store's
     std::shared_ptr<gpu_store> store;
     gpu_layout                 s;
-    gpu_kernels                k;
     uint8_t *                  buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
     std::vector<float*>        slopes;                    // per op: ALiBi's slopes of the heads, on the device; null: none
     uint8_t *                  cache = nullptr, *states = nullptr;
@@ -139,16 +128,15 @@ norm_args   norm_of(const gpu_context& c, const op& o);
 duet_status quantize_input(gpu_context& c, const op& matmul, error_text& err);   // to c.acts(), if it is not there
 duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err);
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err);
-duet_status find_pair(const gpu_context& c, int32_t type, int32_t second, bool is_8, void** kernel, error_text& err);
 bool        is_one_each(const exec_batch& b);
 
 inline uint32_t blocks_of(int n, int per_block) { return (uint32_t)((n + per_block - 1) / per_block); }
 
 template <class Args>
-duet_status launch(gpu_context& c, void* kernel, const gpu_grid& grid, const Args& args, error_text& err) {
+duet_status launch(gpu_context& c, int32_t kernel, const gpu_grid& grid, const Args& args, error_text& err) {
     static_assert(std::is_trivially_copyable_v<Args>);
     if (grid.x == 0 || grid.y == 0) return DUET_OK;
-    return c.driver->launch(c.device, kernel, grid, &args, sizeof args, err);
+    return c.driver->launch(c.device, c.store->kernels[kernel], grid, &args, sizeof args, err);
 }
 
 // A matmul by the kernel for tiles of at most 1, 8 or kMatmulToks tokens.

@@ -34,7 +34,7 @@ duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
     if (!is_quantized(w.type) || same_columns(c.quantized, o.in)) return DUET_OK;
     const quantize_args q{c.at(o.in), c.acts(), (int)w.n_in, c.stride(o.in.buffer), c.n_rows(o.in), 0};
     c.quantized = o.in;
-    return launch(c, c.k.quantize, {blocks_of(q.n, kGpuThreads), (uint32_t)q.n_rows, 1, kGpuThreads, 0}, q, err);
+    return launch(c, kernel_quantize, {blocks_of(q.n, kGpuThreads), (uint32_t)q.n_rows, 1, kGpuThreads, 0}, q, err);
 }
 
 namespace {
@@ -66,7 +66,7 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
 }
 
 // A matrix-vector kernel for tiles of at most per_tile tokens.
-duet_status launch_rows(gpu_context& c, void* kernel, matvec_args& a, int per_tile, uint32_t n_tiles, error_text& err) {
+duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, uint32_t n_tiles, error_text& err) {
     a.round_groups = std::min((a.n_in + kGroup - 1) / kGroup, per_tile == 1 ? 128 : 32);
     const int shared = std::max(per_tile * a.round_groups * kRowTile * 4, a.tail.in.at ? kSumLanes * 4 + 4 : 0);
     return launch(c, kernel, {(uint32_t)a.n_blocks, n_tiles, 1, kGpuThreads, (uint32_t)shared}, a, err);
@@ -124,14 +124,13 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
         c.act_now ^= 1;
         c.quantized = result;
     }
-    void* kernel = n_tok == 1 ? c.k.matvec[w.type] : c.k.matvec8[w.type];
-    if (s.second_type >= 0) DUET_TRY(find_pair(c, w.type, s.second_type, n_tok > 1, &kernel, err));
-    return launch_rows(c, kernel, a, n_tok == 1 ? 1 : 8, blocks_of(n_tok, n_tok == 1 ? 1 : 8), err);
+    const int32_t kernel = s.second_type < 0 ? kernel_of(w.type, kMatvec) : pair_kernel(w.type, s.second_type);
+    return launch_rows(c, kernel + (n_tok > 1), a, n_tok == 1 ? 1 : 8, blocks_of(n_tok, n_tok == 1 ? 1 : 8), err);
 }
 
 duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, uint32_t n_tiles, error_text& err) {
     if (per_tile == kMatmulToks)
-        return launch(c, c.k.matmul[type],
+        return launch(c, kernel_of(type, kMatmul),
                       {blocks_of(m.n_out, kMatmulRows), n_tiles, 1, kMatmulThreads, (uint32_t)(is_quantized(type) ? kMatmulWords : kMatmulFloatWords) * 4}, m, err);
     matvec_args a{};
     a.act = m.act;
@@ -143,20 +142,7 @@ duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m,
     a.n_tok = m.n_tok;
     a.x_stride = m.x_stride;
     a.experts = m.experts;
-    return launch_rows(c, per_tile == 1 ? c.k.matvec[type] : c.k.matvec8[type], a, per_tile, n_tiles, err);
-}
-
-duet_status find_pair(const gpu_context& c, int32_t type, int32_t second, bool is_8, void** kernel, error_text& err) {
-    auto id = [](int32_t t) {
-        switch (t) {
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id: return #id;
-#include "../quant/types.def"
-            default: return "";
-        }
-    };
-    char name[64];
-    snprintf(name, sizeof name, "kernel_matvec%s_%s_%s", is_8 ? "8" : "", id(type), id(second));
-    return c.driver->kernel(c.device, name, kernel, err);
+    return launch_rows(c, kernel_of(type, per_tile == 1 ? kMatvec : kMatvec8), a, per_tile, n_tiles, err);
 }
 
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err) {
@@ -197,7 +183,7 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
     const gpu_grid grid{(uint32_t)a.cache.n_kv_heads * blocks_of(group, a.heads_per_block), blocks_of(a.n_tok, a.toks_per_block),
                         split ? (uint32_t)a.n_chunks : 1, kGpuThreads, (uint32_t)(a.heads_per_block * a.toks_per_block * per_row)};
-    return launch(c, split ? c.k.attention_split : c.k.attention, grid, a, err);
+    return launch(c, split ? kernel_attention_split : kernel_attention, grid, a, err);
 }
 
 bool is_one_each(const exec_batch& b) {

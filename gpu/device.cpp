@@ -2,6 +2,7 @@
 // is never opened. Must not know: ops, kernels, how drivers work.
 // Main path: runtime.cpp -> [gpu/device.cpp] -> gpu/driver.h
 #include "device.h"
+#include "../quant/threads.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -130,7 +131,7 @@ duet_status choose_gpu(std::string_view name, std::string* id, error_text& err) 
     if (name != "auto" && !find_driver(name, &index)) return DUET_ERR_ARG;
     if (is_emulator(name)) {
         *id = name;
-        return find_gpu_executor(id->c_str(), err) ? DUET_OK : DUET_ERR_DEVICE;
+        return DUET_OK;
     }
     if (name == "auto" && gpu_code_list() == "none")
         return fail(err, DUET_ERR_DEVICE, "this build has no GPU code (make GPU_TARGETS=native or all; run --devices tells more)");
@@ -172,15 +173,6 @@ const gpu_driver* find_driver(std::string_view id, int32_t* index) {
     return nullptr;
 }
 
-const executor* find_gpu_executor(const char* id, error_text& err) {
-    int32_t index = 0, n = 0;
-    const gpu_driver* driver = find_driver(id, &index);
-    if (!driver || driver->count(&n, err) != DUET_OK) return nullptr;
-    if (index < n) return &kGpuExecutor;
-    fail(err, DUET_ERR_DEVICE, "device '%s': this machine has %d of them", id, n);
-    return nullptr;
-}
-
 duet_status gpu_device_info(const char* id, gpu_info* out, error_text& err) {
     int32_t           index = 0;
     void*             device = nullptr;
@@ -189,6 +181,29 @@ duet_status gpu_device_info(const char* id, gpu_info* out, error_text& err) {
     DUET_TRY(driver->open(index, &device, out, err));
     driver->close(device);
     return DUET_OK;
+}
+
+double gpu_copy_gbps(const char* id) {
+    constexpr int     kPasses = 3, kCopies = 8;
+    error_text        err;
+    int32_t           index = 0;
+    gpu_info          info;
+    void *            device = nullptr, *from = nullptr, *to = nullptr;
+    const gpu_driver* driver = find_driver(id, &index);
+    if (!driver || driver->open(index, &device, &info, err) != DUET_OK) return 0;
+    const uint64_t n_bytes = std::clamp<uint64_t>(info.free_bytes / 8, 16u << 20, 1u << 30);   // beyond all caches
+    double         best = 0;
+    bool           ok = driver->alloc(device, n_bytes, &from, err) == DUET_OK && driver->alloc(device, n_bytes, &to, err) == DUET_OK;
+    for (int pass = 0; ok && pass < kPasses; pass++) {
+        ok = driver->sync(device, err) == DUET_OK;
+        const auto start = std::chrono::steady_clock::now();
+        for (int i = 0; i < kCopies; i++) ok = ok && driver->copy(device, to, from, n_bytes, err) == DUET_OK;
+        ok = ok && driver->sync(device, err) == DUET_OK;
+        if (ok) best = std::max(best, 2.0 * kCopies * (double)n_bytes / (double)ns_since(start));
+    }
+    for (void* memory : {from, to}) driver->free(device, memory);
+    driver->close(device);
+    return best;
 }
 
 }  // namespace duet

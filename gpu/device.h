@@ -29,11 +29,10 @@ duet_status gpu_device_info(const char* id, gpu_info* out, error_text& err);
 // An id's driver and index; nullptr when it is no GPU's.
 const gpu_driver* find_driver(std::string_view id, int32_t* index);
 
-// The executor of an id, or nullptr when it is no GPU's (err is empty) or there is no such device (err says why). Its create() takes the id
-// as isa.
-const executor* find_gpu_executor(const char* id, error_text& err);
+// Bytes read and written by copies from and to a device's memory, GB/s; 0: it cannot be used, or has too little memory.
+double gpu_copy_gbps(const char* id);
 
-extern const executor kGpuExecutor;                                // gpu/launch.cpp
+extern const executor kGpuExecutor;                                // gpu/launch.cpp; create() takes the id as isa
 duet_status gpu_check(const model_graph& g, error_text& err);      // gpu/launch.cpp: has every op of the graph code on GPUs?
 
 }  // namespace duet

@@ -30,6 +30,7 @@ struct gpu_driver {
     duet_status (*count)(int32_t* n, error_text& err);                                   // opens the vendor's library
     duet_status (*describe)(int32_t index, gpu_info* info, error_text& err);             // without touching the device; err: why not usable
     duet_status (*open)(int32_t index, void** device, gpu_info* info, error_text& err);
+    duet_status (*queue)(void* device, void** queue, error_text& err);   // another one of an open device, for all the calls below; closed before it
     void (*close)(void* device);
     duet_status (*alloc)(void* device, uint64_t n_bytes, void** out, error_text& err);   // zeroed
     void (*free)(void* device, void* memory);
@@ -98,7 +99,6 @@ struct emu_usage {
     int64_t  n_allocs = 0;                            // of both kinds
 };
 emu_usage emu_memory();
-uint64_t emu_bytes_in_use();
 // From now on the emulated devices have memory_bytes together (0: no limit), and the fail_at-th allocation of either kind fails (0: none).
 void emu_limit(uint64_t memory_bytes, int64_t fail_at);
 

@@ -335,6 +335,12 @@ duet_status emu_open32(int32_t index, void** device, gpu_info* info, error_text&
 duet_status emu_open64(int32_t index, void** device, gpu_info* info, error_text& err) { return emu_open(64, index, device, info, err); }
 duet_status emu_describe32(int32_t index, gpu_info* info, error_text& err) { return emu_describe(32, index, info, err); }
 duet_status emu_describe64(int32_t index, gpu_info* info, error_text& err) { return emu_describe(64, index, info, err); }
+duet_status emu_queue(void* device, void** queue, error_text&) {
+    auto q = std::make_unique<emu_device>();
+    q->width = ((const emu_device*)device)->width;
+    *queue = q.release();
+    return DUET_OK;
+}
 void emu_close(void* device) {
     delete ((emu_device*)device)->recording;
     delete (emu_device*)device;
@@ -462,7 +468,7 @@ duet_status emu_play(void* device, void* recording, error_text& err) {
 void emu_free_recording(void*, void* recording) { delete (std::vector<emu_call>*)recording; }
 
 constexpr gpu_driver make_emu_driver(const char* name, decltype(gpu_driver::describe) describe, decltype(gpu_driver::open) open) {
-    return {name, emu_count, describe, open, emu_close, emu_alloc, emu_free, emu_alloc_host, emu_free_host, emu_upload, emu_download, emu_copy, emu_clear,
+    return {name, emu_count, describe, open, emu_queue, emu_close, emu_alloc, emu_free, emu_alloc_host, emu_free_host, emu_upload, emu_download, emu_copy, emu_clear,
             emu_sync, emu_find_kernel, emu_launch, emu_record_begin, emu_record_end, emu_play, emu_free_recording};
 }
 
@@ -520,7 +526,6 @@ emu_usage emu_memory() {
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     return emu_mem.usage;
 }
-uint64_t emu_bytes_in_use() { return emu_memory().in_use; }
 void emu_limit(uint64_t memory_bytes, int64_t fail_at) {
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     emu_usage& u = emu_mem.usage;

@@ -19,8 +19,6 @@ namespace {
 
 constexpr int kOutOfMemory = 2, kNoDevice = 100;       // the same numbers in both interfaces
 constexpr int kNonBlocking = 1, kThreadLocal = 1;      // flag of a stream, mode of a capture
-constexpr int kMaxSharedBytes = 8;                     // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-constexpr uint32_t kPlainSharedBytes = 48 << 10;       // more has to be asked for (CUDA)
 
 struct chip_row {
     const char* name;
@@ -151,6 +149,7 @@ struct vendor_device {
     int             index = 0, device = 0;
     void *          context = nullptr, *stream = nullptr, *module = nullptr;
     const gpu_code* code = nullptr;
+    bool            is_queue = false;   // beside the one that was opened: only the stream is its own
     bool            is_recording = false, record_failed = false;
 
     template <class F, class... A>
@@ -193,11 +192,22 @@ void vendor_close(void* device) {
         const vendor_scope here(*d, err);
         void* graph = nullptr;
         if (d->is_recording && d->lib.capture_end.at(d->stream, &graph) == 0 && graph) d->lib.graph_destroy.at(graph);
-        if (d->module) d->lib.module_unload.at(d->module);
+        if (d->module && !d->is_queue) d->lib.module_unload.at(d->module);
         if (d->stream) d->lib.stream_destroy.at(d->stream);
     }
+    if (d->is_queue) return;
     if (d->context) d->lib.release.at(d->device);
     close_library(d->lib.handle);
+}
+
+duet_status vendor_queue(void* device, void** queue, error_text& err) {
+    DUET_ON_DEVICE(device);
+    auto q = std::make_unique<vendor_device>(d);
+    q->is_queue = true;
+    q->is_recording = false;
+    DUET_TRY(q->call(err, d.lib.stream_create, &q->stream, (unsigned)kNonBlocking));
+    *queue = q.release();
+    return DUET_OK;
 }
 
 duet_status vendor_sync(void* device, error_text& err) {
@@ -283,8 +293,6 @@ duet_status vendor_kernel(void* device, const char* name, void** out, error_text
 
 duet_status vendor_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t, error_text& err) {
     DUET_ON_DEVICE(device);
-    if (grid.shared_bytes > kPlainSharedBytes && d.lib.function_set.at)
-        DUET_TRY(d.call(err, d.lib.function_set, kernel, kMaxSharedBytes, (int)grid.shared_bytes));
     void* one[] = {(void*)args};   // copied during the call
     return d.call(err, d.lib.launch, kernel, grid.x, grid.y, grid.z, grid.threads, 1u, 1u, grid.shared_bytes, d.stream, (void**)one, (void**)nullptr);
 }
@@ -391,7 +399,7 @@ duet_status vendor_open(int32_t index, void** device, gpu_info* info, error_text
 
 template <const vendor& kVendor>
 constexpr gpu_driver make_vendor_driver(const char* name) {
-    return {name, vendor_count<kVendor>, vendor_describe<kVendor>, vendor_open<kVendor>, vendor_close, vendor_alloc, vendor_free, vendor_alloc_host,
+    return {name, vendor_count<kVendor>, vendor_describe<kVendor>, vendor_open<kVendor>, vendor_queue, vendor_close, vendor_alloc, vendor_free, vendor_alloc_host,
             vendor_free_host, vendor_upload, vendor_download, vendor_copy, vendor_clear, vendor_sync, vendor_kernel, vendor_launch,
             vendor_record_begin, vendor_record_end, vendor_play, vendor_free_recording};
 }

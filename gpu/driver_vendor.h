@@ -40,7 +40,6 @@ namespace duet {
     X(module_load, (void** module, const void* image), "cuModuleLoadData", "hipModuleLoadData")                       \
     X(module_unload, (void* module), "cuModuleUnload", "hipModuleUnload")                                             \
     X(function, (void** function, void* module, const char* name), "cuModuleGetFunction", "hipModuleGetFunction")     \
-    X(function_set, (void* function, int attribute, int value), "cuFuncSetAttribute", nullptr)                        \
     X(launch, (void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes, \
                void* stream, void** args, void** extra), "cuLaunchKernel", "hipModuleLaunchKernel")                   \
     X(capture_begin, (void* stream, int mode), "cuStreamBeginCapture_v2", "hipStreamBeginCapture")                    \

@@ -8,8 +8,6 @@
 #include "weights.h"
 #include "../quant/exact_ops.h"
 
-#include <chrono>
-
 namespace duet {
 
 // Buffers whose rows the runtime asks for.
@@ -56,7 +54,7 @@ constexpr int kMaxGpuBatch = 32768;      // a grid's second dimension
 duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
     const weight& w = c.g.weights[(size_t)o.w];
     const embed_args a{c.matrix_of(o.w), o.by_position ? c.pos : c.tokens, c.at(o.out), (int)w.n_in, c.stride(o.out.buffer), o.scale, c.batch->n_tok};
-    return launch(c, c.k.embed[w.type], {blocks_of(a.n_in, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
+    return launch(c, kernel_of(w.type, kEmbed), {blocks_of(a.n_in, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
 }
 
 duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
@@ -70,7 +68,7 @@ duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
             c.quantized = o.out;
         }
     }
-    return launch(c, c.k.norm, {(uint32_t)o.in.n_heads, (uint32_t)a.n_rows, 1, kGpuThreads, kSumLanes * 4}, a, err);
+    return launch(c, kernel_norm, {(uint32_t)o.in.n_heads, (uint32_t)a.n_rows, 1, kGpuThreads, kSumLanes * 4}, a, err);
 }
 
 duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
@@ -94,7 +92,7 @@ duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
     const size_t n_freq = c.g.ropes[(size_t)o.index].freq.size();
     const rope_args a{c.heads(o.in), (const float*)c.angles + c.s.l.rope_offset[(size_t)o.index], (int32_t)n_freq, o.rope_dim / 2, o.neox,
                       c.batch->n_tok};
-    return launch(c, c.k.rope, {blocks_of(o.in.n_heads * a.half, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
+    return launch(c, kernel_rope, {blocks_of(o.in.n_heads * a.half, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
 }
 
 duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
@@ -104,7 +102,7 @@ duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
     if (!a.cache.v_in_k) a.v = c.heads(o.in2);
     a.n_tok = c.batch->n_tok;
     const int widest = std::max(a.cache.k_dim, a.cache.v_in_k ? 0 : a.cache.v_dim) * a.cache.n_kv_heads;
-    return launch(c, c.k.kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, a.cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
+    return launch(c, kernel_kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, a.cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
 }
 
 duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
@@ -119,13 +117,7 @@ duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
     a.act = (int32_t)o.act;
     a.scale = o.scale;
     a.cap = o.cap;
-    return launch(c, c.k.elementwise, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
-}
-
-const char* gpu_op_name(op_kind kind) {
-    constexpr const char* kNames[] = {"embed", "norm", "matmul", "rope", "kv append", "attention", "activate", "add", "multiply",
-                                      "scale", "gather", "route", "expert matmul", "expert sum", "conv", "delta net", "mamba2"};
-    return kNames[(int)kind];
+    return launch(c, kernel_elementwise, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
 }
 
 duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
@@ -148,7 +140,7 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
         case op_kind::scale_cap: return launch_elementwise(c, o, err);
         case op_kind::gather: {
             const gather_args a{c.at(o.in), c.at(o.out), c.wanted, c.stride(o.in.buffer), c.stride(o.out.buffer), o.in.width(), c.batch->n_wanted};
-            return launch(c, c.k.gather, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
+            return launch(c, kernel_gather, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
         }
         case op_kind::route: return launch_route(c, o, err);
         case op_kind::expert_matmul: return launch_expert_matmul(c, i, err);
@@ -163,18 +155,10 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
 // ---- making a session -------------------------------------------------------------------------------------------------------------------
 
 void prepare_gpu_ops(gpu_context& c) {
-    c.steps = plan_gpu_steps(c.g, [&](int32_t type, int32_t second) {
-        void* kernel = nullptr;
-        error_text unused;
-        return is_quantized(type) && is_quantized(second) && find_pair(c, type, second, false, &kernel, unused) == DUET_OK &&
-               find_pair(c, type, second, true, &kernel, unused) == DUET_OK;
-    });
+    c.steps = plan_gpu_steps(c.g);
     for (const op& o : c.g.ops) {
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) c.tempered = &o;
-        const std::string name = gpu_op_name(o.kind);
-        auto it = std::find_if(c.rows.begin(), c.rows.end(), [&](const profile_entry& e) { return e.op == name; });
-        c.row_of_op.push_back((int)(it - c.rows.begin()));
-        if (it == c.rows.end()) c.rows.push_back({name, 0, 0, 0, 0});
+        c.row_of_op.push_back(profile_row(c.rows, op_name(o.kind)));
     }
 }
 
@@ -193,43 +177,7 @@ duet_status send_slopes(gpu_context& c, error_text& err) {
     return DUET_OK;
 }
 
-duet_status find_kernels(gpu_context& c, error_text& err) {
-    auto find = [&](const char* name, void** out) { return c.driver->kernel(c.device, name, out, err); };
-    DUET_TRY(find("kernel_norm", &c.k.norm));
-    DUET_TRY(find("kernel_quantize", &c.k.quantize));
-    DUET_TRY(find("kernel_rope", &c.k.rope));
-    DUET_TRY(find("kernel_elementwise", &c.k.elementwise));
-    DUET_TRY(find("kernel_gather", &c.k.gather));
-    DUET_TRY(find("kernel_argmax", &c.k.argmax));
-    DUET_TRY(find("kernel_kv_append", &c.k.kv_append));
-    DUET_TRY(find("kernel_attention", &c.k.attention));
-    DUET_TRY(find("kernel_attention_split", &c.k.attention_split));
-    DUET_TRY(find("kernel_expert_route", &c.k.expert_route));
-    DUET_TRY(find("kernel_expert_lists", &c.k.expert_lists));
-    DUET_TRY(find("kernel_expert_gather", &c.k.expert_gather));
-    DUET_TRY(find("kernel_expert_sum", &c.k.expert_sum));
-    DUET_TRY(find("kernel_conv", &c.k.conv));
-    DUET_TRY(find("kernel_delta_net", &c.k.delta_net));
-    DUET_TRY(find("kernel_mamba2", &c.k.mamba2));
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                        \
-    DUET_TRY(find("kernel_embed_" #id, &c.k.embed[gguf_id]));       \
-    DUET_TRY(find("kernel_matvec_" #id, &c.k.matvec[gguf_id]));     \
-    DUET_TRY(find("kernel_matvec8_" #id, &c.k.matvec8[gguf_id]));   \
-    DUET_TRY(find("kernel_matmul_" #id, &c.k.matmul[gguf_id]));
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)       \
-    DUET_TRY(find("kernel_embed_" #id, &c.k.embed[gguf_id]));       \
-    DUET_TRY(find("kernel_matvec_" #id, &c.k.matvec[gguf_id]));     \
-    DUET_TRY(find("kernel_matvec8_" #id, &c.k.matvec8[gguf_id]));   \
-    DUET_TRY(find("kernel_matmul_" #id, &c.k.matmul[gguf_id]));
-#include "../quant/types.def"
-    return DUET_OK;
-}
-
 duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, exec_plan* out, error_text& err) {
-    for (const cache_layer& layer : g.caches)
-        if (limits.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || (!layer.v_in_k && layer.v_dim % kBlock)))
-            return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim,
-                        layer.v_dim);
     if (limits.max_batch > kMaxGpuBatch) return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
     for (const op& o : g.ops) {
         DUET_TRY(check_expert_op(g, limits, o, err));
@@ -292,14 +240,12 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(gpu_plan(g, limits, n_threads, &plan, err));
     DUET_TRY(gpu_check(g, err));
     auto c = std::make_unique<gpu_context>(g, limits);
-    int32_t index = 0;
-    c->driver = find_driver(device, &index);
-    if (!c->driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", device);
-    DUET_TRY(c->driver->open(index, &c->device, &c->info, err));
-    DUET_TRY(find_kernels(*c, err));
+    DUET_TRY(open_store(g, device, &c->store, err));
+    c->driver = c->store->driver;
+    DUET_TRY(c->driver->queue(c->store->device, &c->device, err));
     // all that can fail for want of memory comes before the first weight is sent
     DUET_TRY(allocate_session(*c, plan.device, err));
-    DUET_TRY(get_store(g, c->driver, index, limits.place, n_threads, &c->store, err));
+    DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
     prepare_gpu_ops(*c);
     DUET_TRY(send_slopes(*c, err));
     *out = c.release();
@@ -383,7 +329,7 @@ duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_cl
     DUET_TRY(c.driver->sync(c.device, err));
     profile_entry& e = c.rows[(size_t)c.row_of_op[(size_t)(s.attention >= 0 ? s.attention : s.first)]];
     e.n_calls++;
-    e.time_ns += (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+    e.time_ns += ns_since(start);
     for (int32_t i = s.first; i < s.first + s.n_ops; i++)
         if (c.g.ops[(size_t)i].kind == op_kind::matmul) e.weight_bytes += c.g.weights[(size_t)c.g.ops[(size_t)i].w].n_bytes;
     return DUET_OK;
@@ -460,7 +406,7 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
 // Runs a driver's call; a lost device is remembered.
 template <class F>
 duet_status on_device(gpu_context& c, error_text& err, F f) {
-    if (c.store->lost) return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again", c.info.name);
+    if (c.store->lost) return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again", c.store->info.name);
     const duet_status st = f();
     if (st == DUET_ERR_DEVICE) c.store->lost = true;
     return st;
@@ -489,7 +435,7 @@ duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) 
     const size_t b = (size_t)c.g.logits_buffer, row_floats = c.s.l.row_floats[b];
     const argmax_args a{(const float*)(c.buffers + c.s.l.buffer_offset[b]) + (size_t)i * row_floats, (int32_t*)c.counters + c.s.counter_count - 64, c.g.n_vocab, (int32_t)row_floats, 1, 0};
     return on_device(c, err, [&]() -> duet_status {
-        DUET_TRY(launch(c, c.k.argmax, {1, 1, 1, kGpuThreads, kGpuThreads * 8}, a, err));
+        DUET_TRY(launch(c, kernel_argmax, {1, 1, 1, kGpuThreads, kGpuThreads * 8}, a, err));
         DUET_TRY(c.driver->download(c.device, c.staging, a.out, 4, err));
         memcpy(id, c.staging, 4);
         return DUET_OK;
@@ -498,15 +444,13 @@ duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) 
 
 // ---- pages and states -------------------------------------------------------------------------------------------------------------------
 
-uint64_t gpu_page_bytes(void* context, int32_t group) { return ((gpu_context*)context)->s.l.page_bytes[(size_t)group]; }
-uint64_t gpu_state_bytes(void* context) { return ((gpu_context*)context)->s.l.state_floats * 4; }
+uint64_t gpu_page_bytes(void* context, int32_t group) { return ((gpu_context*)context)->s.l.page_size(group); }
 
-uint8_t* gpu_page(gpu_context& c, int32_t group, int32_t page) {
-    return c.group_pages[(size_t)group] + (size_t)page * c.s.l.page_bytes[(size_t)group];
+uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page) {
+    return (group == kStates ? c.states : c.group_pages[(size_t)group]) + (size_t)page * c.s.l.page_size(group);
 }
-uint8_t* gpu_state(gpu_context& c, int32_t slot) { return c.states + (size_t)slot * c.s.l.state_floats * 4; }
 
-// The seam gives these functions no place for a message; the status tells.
+// The seam gives these functions no place for a message; the status tells. f gets the executor's context and a place for its message.
 template <class F>
 duet_status quietly(void* context, F f) {
     gpu_context& c = *(gpu_context*)context;
@@ -516,42 +460,27 @@ duet_status quietly(void* context, F f) {
 
 duet_status gpu_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
+        if (from < 0) return c.driver->clear(c.device, gpu_page(c, group, to), gpu_page_bytes(context, group), err);
         return c.driver->copy(c.device, gpu_page(c, group, to), gpu_page(c, group, from), gpu_page_bytes(context, group), err);
     });
 }
-duet_status gpu_copy_state(void* context, int32_t from, int32_t to) {
+duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
-        if (from < 0) return c.driver->clear(c.device, gpu_state(c, to), gpu_state_bytes(context), err);
-        return c.driver->copy(c.device, gpu_state(c, to), gpu_state(c, from), gpu_state_bytes(context), err);
+        return c.driver->download(c.device, out, gpu_page(c, group, page), gpu_page_bytes(context, group), err);
     });
 }
-
-duet_status read_device(void* context, void* out, const uint8_t* from, uint64_t n_bytes) {
-    return quietly(context, [&](gpu_context& c, error_text& err) { return c.driver->download(c.device, out, from, n_bytes, err); });
-}
 // `in` is not pinned: through memory that is.
-duet_status write_device(void* context, uint8_t* to, const void* in, uint64_t n_bytes) {
+duet_status gpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
+        const uint64_t n_bytes = gpu_page_bytes(context, group);
         void* pinned = nullptr;
         DUET_TRY(c.driver->alloc_host(c.device, n_bytes, &pinned, err));
         memcpy(pinned, in, n_bytes);
-        duet_status st = c.driver->upload(c.device, to, pinned, n_bytes, err);
+        duet_status st = c.driver->upload(c.device, gpu_page(c, group, page), pinned, n_bytes, err);
         if (st == DUET_OK) st = c.driver->sync(c.device, err);
         c.driver->free_host(c.device, pinned);
         return st;
     });
-}
-duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out) {
-    return read_device(context, out, gpu_page(*(gpu_context*)context, group, page), gpu_page_bytes(context, group));
-}
-duet_status gpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
-    return write_device(context, gpu_page(*(gpu_context*)context, group, page), in, gpu_page_bytes(context, group));
-}
-duet_status gpu_read_state(void* context, int32_t slot, void* out) {
-    return read_device(context, out, gpu_state(*(gpu_context*)context, slot), gpu_state_bytes(context));
-}
-duet_status gpu_write_state(void* context, int32_t slot, const void* in) {
-    return write_device(context, gpu_state(*(gpu_context*)context, slot), in, gpu_state_bytes(context));
 }
 
 void gpu_profile(void* context, bool on) {
@@ -563,8 +492,7 @@ const std::vector<profile_entry>* gpu_profile_rows(void* context) { return &((gp
 
 }  // namespace
 
-const executor kGpuExecutor = {
-    "gpu",          gpu_plan,      gpu_create,     gpu_destroy,     gpu_run,        gpu_wanted_row,  gpu_best_id,     gpu_copy_page,   gpu_copy_state,
-    gpu_page_bytes, gpu_read_page, gpu_write_page, gpu_state_bytes, gpu_read_state, gpu_write_state, gpu_profile,     gpu_profile_rows};
+const executor kGpuExecutor = {"gpu",          gpu_plan,      gpu_create,    gpu_destroy,    gpu_run,     gpu_wanted_row, gpu_best_id,
+                               gpu_page_bytes, gpu_copy_page, gpu_read_page, gpu_write_page, gpu_profile, gpu_profile_rows};
 
 }  // namespace duet

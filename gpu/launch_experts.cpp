@@ -30,7 +30,7 @@ duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int ro
     const int n_tiles = tile_count(n_tok * o.n_used, n_mats, rows, &by_matrix);
     DUET_TRY(c.driver->clear(c.device, list_tiles(c, l), (size_t)n_tiles * sizeof(expert_tile), err));
     const lists_args a{(const int32_t*)ids, list_order(c, l), list_tiles(c, l), n_tok, o.n_used, ids ? c.stride(o.in2.buffer) : 0, rows, by_matrix, 0};
-    return launch(c, c.k.expert_lists, {blocks_of(n_tok * o.n_used, kGpuThreads), 1, 1, kGpuThreads, 1024}, a, err);
+    return launch(c, kernel_expert_lists, {blocks_of(n_tok * o.n_used, kGpuThreads), 1, 1, kGpuThreads, 1024}, a, err);
 }
 
 // Inputs in the list's order. Left as they are by an op before that had the same.
@@ -56,7 +56,7 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
             is_quantized(c.g.weights[(size_t)before.w].type) == quantized)
             return DUET_OK;
     }
-    return launch(c, c.k.expert_gather, {(uint32_t)n_rows, blocks_of(a.n_in, kGpuThreads), 1, kGpuThreads, 0}, g, err);
+    return launch(c, kernel_expert_gather, {(uint32_t)n_rows, blocks_of(a.n_in, kGpuThreads), 1, kGpuThreads, 0}, g, err);
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ duet_status launch_route(gpu_context& c, const op& o, error_text& err) {
     if (n_tok == 1) c.lists[0] = {c.at(o.out), n, o.n_used, 1, false};   // one token's choices need no sorting
     const route_args a{c.at(o.in), c.vector_of(o.b), c.at(o.out), n_tok == 1 ? list_tiles(c, c.lists[0]) : nullptr, n, c.stride(o.in.buffer),
                        c.stride(o.out.buffer), o.n_used, o.n_groups, o.n_groups_used, o.sigmoid_scores, o.softmax_after, o.normalise, o.scale};
-    return launch(c, c.k.expert_route, {(uint32_t)n_tok, 1, 1, kGpuThreads, (uint32_t)(kRouteWords + 2 * n) * 4}, a, err);
+    return launch(c, kernel_expert_route, {(uint32_t)n_tok, 1, 1, kGpuThreads, (uint32_t)(kRouteWords + 2 * n) * 4}, a, err);
 }
 
 duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
@@ -119,7 +119,7 @@ duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
 
 duet_status launch_expert_sum(gpu_context& c, const op& o, error_text& err) {
     const expert_sum_args a{c.heads(o.in), c.at(o.in2), c.vector_of(o.w), c.at(o.out), c.stride(o.in2.buffer), c.stride(o.out.buffer), o.residual, o.scale};
-    return launch(c, c.k.expert_sum, {blocks_of(o.in.head_dim, kGpuThreads), (uint32_t)c.n_rows(o.in), 1, kGpuThreads, 0}, a, err);
+    return launch(c, kernel_expert_sum, {blocks_of(o.in.head_dim, kGpuThreads), (uint32_t)c.n_rows(o.in), 1, kGpuThreads, 0}, a, err);
 }
 
 }  // namespace duet

@@ -50,7 +50,7 @@ duet_status launch_conv(gpu_context& c, const op& o, error_text& err) {
     const int n = o.in.width(), n_taps = (int)c.g.weights[(size_t)o.w].n_in;
     const conv_gpu_args a{c.at(o.in), c.at(o.out), c.vector_of(o.w), c.vector_of(o.b), state_layer_of(c, o), c.s.l.state_floats, c.seqs,
                           c.stride(o.in.buffer), c.stride(o.out.buffer), n, n_taps, (int32_t)o.act, 0};
-    return launch(c, c.k.conv, {blocks_of(n, kConvThreads), (uint32_t)c.n_active, 1, kConvThreads, (uint32_t)((n_taps - 1) * kConvThreads * 4)}, a, err);
+    return launch(c, kernel_conv, {blocks_of(n, kConvThreads), (uint32_t)c.n_active, 1, kConvThreads, (uint32_t)((n_taps - 1) * kConvThreads * 4)}, a, err);
 }
 
 duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
@@ -78,7 +78,7 @@ duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
     a.row_stride = state_stride(a.cols);
     const gpu_grid grid{(uint32_t)a.n_heads * blocks_of(a.n_cols, a.cols), (uint32_t)c.n_active, 1, (uint32_t)a.cols * 4,
                         (uint32_t)(a.n_rows * a.row_stride * 4)};
-    return launch(c, is_delta ? c.k.delta_net : c.k.mamba2, grid, a, err);
+    return launch(c, is_delta ? kernel_delta_net : kernel_mamba2, grid, a, err);
 }
 
 }  // namespace duet

@@ -7,7 +7,6 @@
 #include "device.h"
 
 #include <array>
-#include <chrono>
 #include <mutex>
 
 namespace duet {
@@ -342,7 +341,7 @@ duet_status move_rows(split_context& c, int32_t buffer, int side, const exec_bat
     }
     c.moved.n_calls++;
     c.moved.weight_bytes += n_bytes;
-    c.moved.time_ns += (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+    c.moved.time_ns += ns_since(start);
     return DUET_OK;
 }
 
@@ -373,12 +372,12 @@ duet_status split_best_id(void* context, int32_t i, int32_t* id, error_text& err
 
 // ---- pages and states: the same numbers on both sides, each side with its own layers' part ------------------------------------------
 
-// The sides that have something of a page (of a group, >= 0) or of a state (-1).
+// The sides that have something of a page.
 template <class F>
 duet_status on_sides(split_context& c, int32_t group, F f) {
     for (int side : {kHostSide, kDeviceSide}) {
         const executor& e = executor_of(side);
-        if (c.ctx[side] && (group < 0 ? e.state_bytes(c.ctx[side]) : e.page_bytes(c.ctx[side], group))) DUET_TRY(f(e, c.ctx[side], side));
+        if (c.ctx[side] && e.page_bytes(c.ctx[side], group)) DUET_TRY(f(e, c.ctx[side], side));
     }
     return DUET_OK;
 }
@@ -386,26 +385,19 @@ duet_status on_sides(split_context& c, int32_t group, F f) {
 duet_status split_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
     return on_sides(*(split_context*)context, group, [&](const executor& e, void* ctx, int) { return e.copy_page(ctx, group, from, to); });
 }
-duet_status split_copy_state(void* context, int32_t from, int32_t to) {
-    return on_sides(*(split_context*)context, -1, [&](const executor& e, void* ctx, int) { return e.copy_state(ctx, from, to); });
-}
-uint64_t split_page_bytes(void* context, int32_t group) { return ((split_context*)context)->whole.page_bytes[(size_t)group]; }
-uint64_t split_state_bytes(void* context) { return ((split_context*)context)->whole.state_floats * 4; }
+uint64_t split_page_bytes(void* context, int32_t group) { return ((split_context*)context)->whole.page_size(group); }
 
-// Copies each layer of a side between the side's page and the whole one.
+// Each layer of a side: where it lies in the whole page and in the side's, and its bytes.
 template <class F>
-void for_page_layers(const split_context& c, int32_t group, int side, F f) {
-    for (size_t i = 0; i < c.g.caches.size(); i++) {
-        if (c.g.caches[i].group != group || c.m->cache_side[i] != side) continue;
+void for_layers(const split_context& c, int32_t group, int side, F f) {
+    const layout& own = c.of_side[side];
+    for (size_t i = 0; group != kStates && i < c.g.caches.size(); i++) {
         const layer_place& place = c.whole.places[i];
-        f(place.offset, c.of_side[side].places[i].offset, (place.k_bytes + place.v_bytes) * (size_t)c.g.caches[i].n_kv_heads);
+        if (c.g.caches[i].group == group && c.m->cache_side[i] == side)
+            f(place.offset, own.places[i].offset, (place.k_bytes + place.v_bytes) * (size_t)c.g.caches[i].n_kv_heads);
     }
-}
-template <class F>
-void for_state_layers(const split_context& c, int side, F f) {
-    for (size_t i = 0; i < c.g.states.size(); i++)
-        if (c.m->state_side[i] == side)
-            f(c.whole.state_offset[i] * 4, c.of_side[side].state_offset[i] * 4, (size_t)c.g.states[i].n_floats * 4);
+    for (size_t i = 0; group == kStates && i < c.g.states.size(); i++)
+        if (c.m->state_side[i] == side) f(c.whole.state_offset[i] * 4, own.state_offset[i] * 4, (size_t)c.g.states[i].n_floats * 4);
 }
 
 duet_status split_read_page(void* context, int32_t group, int32_t page, void* out) {
@@ -414,7 +406,7 @@ duet_status split_read_page(void* context, int32_t group, int32_t page, void* ou
     return on_sides(c, group, [&](const executor& e, void* ctx, int side) -> duet_status {
         c.scratch.resize(e.page_bytes(ctx, group));
         DUET_TRY(e.read_page(ctx, group, page, c.scratch.data()));
-        for_page_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy((uint8_t*)out + whole, c.scratch.data() + own, n); });
+        for_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy((uint8_t*)out + whole, c.scratch.data() + own, n); });
         return DUET_OK;
     });
 }
@@ -422,26 +414,8 @@ duet_status split_write_page(void* context, int32_t group, int32_t page, const v
     split_context& c = *(split_context*)context;
     return on_sides(c, group, [&](const executor& e, void* ctx, int side) {
         c.scratch.assign(e.page_bytes(ctx, group), 0);
-        for_page_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy(c.scratch.data() + own, (const uint8_t*)in + whole, n); });
+        for_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy(c.scratch.data() + own, (const uint8_t*)in + whole, n); });
         return e.write_page(ctx, group, page, c.scratch.data());
-    });
-}
-duet_status split_read_state(void* context, int32_t slot, void* out) {
-    split_context& c = *(split_context*)context;
-    memset(out, 0, split_state_bytes(context));
-    return on_sides(c, -1, [&](const executor& e, void* ctx, int side) -> duet_status {
-        c.scratch.resize(e.state_bytes(ctx));
-        DUET_TRY(e.read_state(ctx, slot, c.scratch.data()));
-        for_state_layers(c, side, [&](size_t whole, size_t own, size_t n) { memcpy((uint8_t*)out + whole, c.scratch.data() + own, n); });
-        return DUET_OK;
-    });
-}
-duet_status split_write_state(void* context, int32_t slot, const void* in) {
-    split_context& c = *(split_context*)context;
-    return on_sides(c, -1, [&](const executor& e, void* ctx, int side) {
-        c.scratch.assign(e.state_bytes(ctx), 0);
-        for_state_layers(c, side, [&](size_t whole, size_t own, size_t n) { memcpy(c.scratch.data() + own, (const uint8_t*)in + whole, n); });
-        return e.write_state(ctx, slot, c.scratch.data());
     });
 }
 
@@ -470,8 +444,7 @@ const std::vector<profile_entry>* split_profile_rows(void* context) {
 
 }  // namespace
 
-const executor kSplitExecutor = {
-    "split",          split_plan,      split_create,     split_destroy,     split_run,        split_wanted_row,  split_best_id,   split_copy_page, split_copy_state,
-    split_page_bytes, split_read_page, split_write_page, split_state_bytes, split_read_state, split_write_state, split_profile,   split_profile_rows};
+const executor kSplitExecutor = {"split",          split_plan,      split_create,    split_destroy,    split_run,     split_wanted_row, split_best_id,
+                                 split_page_bytes, split_copy_page, split_read_page, split_write_page, split_profile, split_profile_rows};
 
 }  // namespace duet

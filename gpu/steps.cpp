@@ -1,5 +1,6 @@
 // gpu/steps.cpp: finds the steps of gpu/steps.h in a list of ops. Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
 #include "steps.h"
+#include "store.h"
 
 namespace duet {
 namespace {
@@ -25,7 +26,6 @@ bool is_read_later(const model_graph& g, const view& v, size_t from) {
 
 struct planner {
     const model_graph& g;
-    const std::function<bool(int32_t, int32_t)>& pairs;
 
     const op* at(size_t i) const { return i < g.ops.size() ? &g.ops[i] : nullptr; }
     bool is(size_t i, op_kind kind) const { return at(i) && at(i)->kind == kind; }
@@ -54,7 +54,7 @@ struct planner {
             for (size_t j = i; j < k; j++)
                 if (overlaps(m.out, g.ops[j].out)) return false;
             const int32_t other = s.second_type >= 0 ? s.second_type : type(m);
-            if (type(m) != type(o) && (type(m) != other || !pairs(type(o), type(m)))) return false;
+            if (type(m) != type(o) && (type(m) != other || pair_kernel(type(o), type(m)) < 0)) return false;
             if (type(m) != type(o)) s.second_type = type(m);
             return true;
         };
@@ -130,8 +130,8 @@ bool same_columns(const view& a, const view& b) {
     return a.buffer >= 0 && a.buffer == b.buffer && a.offset == b.offset && a.width() == b.width() && a.contiguous() && b.contiguous();
 }
 
-std::vector<gpu_step> plan_gpu_steps(const model_graph& g, const std::function<bool(int32_t, int32_t)>& pairs) {
-    const planner p{g, pairs};
+std::vector<gpu_step> plan_gpu_steps(const model_graph& g) {
+    const planner p{g};
     std::vector<gpu_step> steps;
     for (size_t i = 0; i < g.ops.size(); i += (size_t)steps.back().n_ops) {
         gpu_step s;

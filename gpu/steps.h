@@ -5,8 +5,6 @@
 #pragma once
 #include "../models/ops.h"
 
-#include <functional>
-
 namespace duet {
 
 enum class gpu_step_kind : uint8_t { single, matvec, attention };
@@ -23,8 +21,7 @@ struct gpu_step {
     int32_t q_norm = -1, k_norm = -1, q_rope = -1, k_rope = -1, append = -1, attention = -1;
 };
 
-// pairs: whether there is a kernel for matmuls of two formats.
-std::vector<gpu_step> plan_gpu_steps(const model_graph& g, const std::function<bool(int32_t, int32_t)>& pairs);
+std::vector<gpu_step> plan_gpu_steps(const model_graph& g);
 
 bool same_columns(const view& a, const view& b);
 

@@ -1,9 +1,10 @@
 // gpu/store.cpp: the way of weights to a device: file -> ring of pinned pieces -> device, where a kernel puts matrices in the order of
 // gpu/weights.h. While one piece is copied and arranged, threads read the next. No mapped page is handed to a driver: some hang on them.
-// Owns: the weights' memory. Must not know: families, which vendor.
+// Owns: the open device, the weights' memory. Must not know: families, which vendor.
 // Main path: gpu/launch.cpp -> [gpu/store.cpp] -> gpu/driver.h, gpu/arrange.cuh
 #include "store.h"
 #include "args.h"
+#include "device.h"
 #include "weights.h"
 #include "../quant/threads.h"
 
@@ -23,15 +24,6 @@ uint64_t aligned(uint64_t n) { return (n + 255) / 256 * 256; }
 int64_t tiles_of(const weight& w) { return (w.n_out + kRowTile - 1) / kRowTile; }
 // Rows of one matrix that fit a piece: whole tiles.
 int64_t tiles_per_piece(const weight& w) { return std::clamp<int64_t>((int64_t)(kPieceBytes / (w.row_bytes * kRowTile)), 1, kMaxTiles); }
-
-const char* gpu_type_id(int32_t type) {
-    switch (type) {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id: return #id;
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id: return #id;
-#include "../quant/types.def"
-        default: return "";
-    }
-}
 
 struct loader {
     gpu_store&          s;
@@ -77,8 +69,7 @@ struct loader {
     }
 
     duet_status load_matrices(const weight& w, uint8_t* to, error_text& err) {
-        void* kernel = nullptr;
-        DUET_TRY(s.driver->kernel(s.device, (std::string("kernel_arrange_") + gpu_type_id(w.type)).c_str(), &kernel, err));
+        void* kernel = s.kernels[kernel_of(w.type, kArrange)];
         const size_t mat_bytes = gpu_weight_bytes(w.type, w.n_in, w.n_out), tile_bytes = mat_bytes / (size_t)tiles_of(w);
         const int64_t step = tiles_per_piece(w);
         for (int64_t m = 0; m < w.n_mats; m++)
@@ -93,7 +84,7 @@ struct loader {
     }
 };
 
-duet_status load_store(const model_graph& g, gpu_store& s, const exec_place& place, int32_t n_threads, error_text& err) {
+duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& place, int32_t n_threads, error_text& err) {
     const store_layout l = plan_store(g);
     for (uint64_t n_bytes : l.block_bytes) {
         s.blocks.push_back(nullptr);
@@ -146,19 +137,48 @@ store_layout plan_store(const model_graph& g) {
     return l;
 }
 
-duet_status get_store(const model_graph& g, const gpu_driver* driver, int32_t index, const exec_place& place, int32_t n_threads,
-                      std::shared_ptr<gpu_store>* out, error_text& err) {
+int32_t kernel_of(int32_t type, type_kernel which) {
+    switch (type) {
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id: return (int32_t)kernel_arrange_##id + which;
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id: return (int32_t)kernel_arrange_##id + which;
+#include "../quant/types.def"
+        default: return -1;
+    }
+}
+
+int32_t pair_kernel(int32_t type, int32_t second) {
+    const int32_t of_first = kernel_of(type, kArrange), of_second = kernel_of(second, kArrange);
+#define KERNEL(name, args, threads, ...)
+#define KERNEL_PAIR(id, id2) \
+    if (of_first == kernel_arrange_##id && of_second == kernel_arrange_##id2) return kernel_matvec_##id##_##id2;
+#include "kernels.def"
+    return -1;
+}
+
+duet_status open_store(const model_graph& g, const char* device, std::shared_ptr<gpu_store>* out, error_text& err) {
+    int32_t index = 0;
+    const gpu_driver* driver = find_driver(device, &index);
+    if (!driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", device);
     if (auto kept = std::static_pointer_cast<gpu_store>(g.device_store); kept && kept->driver == driver) {
         if (kept->lost) return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again", kept->info.name);
         *out = kept;
         return DUET_OK;
     }
+    constexpr const char* kNames[] = {
+#define KERNEL(name, args, threads, ...) #name,
+#include "kernels.def"
+    };
     auto s = std::make_shared<gpu_store>();
     s->driver = driver;
     DUET_TRY(driver->open(index, &s->device, &s->info, err));
-    DUET_TRY(load_store(g, *s, place, n_threads, err));
-    g.device_store = s;
+    for (size_t k = 0; k < kNumKernels; k++) DUET_TRY(driver->kernel(s->device, kNames[k], &s->kernels[k], err));
     *out = s;
+    return DUET_OK;
+}
+
+duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s, const exec_place& place, int32_t n_threads, error_text& err) {
+    if (g.device_store != s) DUET_TRY(load_weights(g, *s, place, n_threads, err));
+    g.device_store = s;
     return DUET_OK;
 }
 

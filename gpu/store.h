@@ -1,4 +1,4 @@
-// gpu/store.h: a model's weights on a device: one copy for all its sessions. Must not know: kernels' results, files, families.
+// gpu/store.h: a model's device, with its kernels and weights: one for all its sessions. Must not know: kernels' results, files, families.
 // Main path: gpu/launch.cpp -> [gpu/store.h] -> gpu/weights.h, gpu/driver.h
 #pragma once
 #include "driver.h"
@@ -19,11 +19,23 @@ struct store_layout {
 store_layout plan_store(const model_graph& g);
 constexpr int kRingPieces = 2;
 
+// Kernels by their row of gpu/kernels.def. Those of a number format follow one another; after a matvec comes the one for 8 tokens.
+enum gpu_kernel : int32_t {
+#define KERNEL(name, args, threads, ...) name,
+#include "kernels.def"
+    kNumKernels
+};
+enum type_kernel : int32_t { kArrange, kEmbed, kMatvec, kMatvec8, kMatmul };
+int32_t kernel_of(int32_t type, type_kernel which);
+int32_t pair_kernel(int32_t type, int32_t second);   // matvec of matrices in two formats; -1: there is none
+
+// A model's device, its kernels and weights: one for all its sessions, which have queues of their own.
 struct gpu_store {
     const gpu_driver*  driver = nullptr;
     void*              device = nullptr;
     gpu_info           info;
-    std::atomic<bool>  lost{false};      // a call failed with DUET_ERR_DEVICE: no session of the model goes on
+    std::atomic<bool>  lost{false};       // a call failed with DUET_ERR_DEVICE: no session of the model goes on
+    void*              kernels[kNumKernels] = {};
     std::vector<void*> weights;           // of each weight of the graph; null where no op reads it
     std::vector<void*> blocks;
 
@@ -37,9 +49,11 @@ struct gpu_store {
     }
 };
 
-// The store of a graph on device `index` of the driver: the one it has, or a new one, loaded with n_threads that read. The graph keeps
-// it; not two calls for one graph at once. place.progress is told and asked. DUET_ERR_MEMORY, DUET_ERR_DEVICE, DUET_ERR_CANCELLED: nothing is left on the device.
-duet_status get_store(const model_graph& g, const gpu_driver* driver, int32_t index, const exec_place& place, int32_t n_threads,
-                      std::shared_ptr<gpu_store>* out, error_text& err);
+// The store of a graph on a device: the one it has, or a new one without weights. Not two calls for one graph at once.
+duet_status open_store(const model_graph& g, const char* device, std::shared_ptr<gpu_store>* out, error_text& err);
+
+// Loads the weights of a new one with n_threads that read; the graph keeps it then. place.progress is told and asked.
+// DUET_ERR_MEMORY, DUET_ERR_DEVICE, DUET_ERR_CANCELLED: nothing is left on the device.
+duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s, const exec_place& place, int32_t n_threads, error_text& err);
 
 }  // namespace duet

@@ -64,6 +64,12 @@ enum class op_kind : uint8_t {
                   // b = bias of the step, w2 = d; state layer `index`: n_heads times (state size, head size)
 };
 
+inline const char* op_name(op_kind kind) {   // in messages and profiles
+    constexpr const char* kNames[] = {"embed", "norm", "matmul", "rope", "kv append", "attention", "activate", "add", "multiply",
+                                      "scale", "gather", "route", "expert matmul", "expert sum", "conv", "delta net", "mamba2"};
+    return kNames[(int)kind];
+}
+
 constexpr int32_t kMaxExpertsUsed = 256, kMaxExpertGroups = 256;
 
 enum class norm_kind : uint8_t { rms, layer, l2 };
@@ -193,6 +199,8 @@ struct exec_plan {
     int32_t     gpu_layers = 0, cpu_expert_layers = 0;   // as in exec_place, decided
 };
 
+constexpr int32_t kStates = -1;
+
 struct profile_entry {
     std::string op;
     uint64_t    n_calls = 0, time_ns = 0, weight_bytes = 0, n_mac = 0;
@@ -213,15 +221,12 @@ struct executor {
     // Of row i of the logits the id of the largest, the lowest of equal ones; -1 when one is NaN or +inf, or none is above -inf.
     // Null: as dear as reading the row.
     duet_status (*best_id)(void* context, int32_t i, int32_t* id, error_text& err);
-    duet_status (*copy_page)(void* context, int32_t group, int32_t from, int32_t to);
-    duet_status (*copy_state)(void* context, int32_t from, int32_t to);   // from -1: zeros
-    // A page's or state's bytes in a form that does not depend on the executor (docs/numerics.md); n = 0 asks for the size.
+    // What sequences hold: pages of a cache group; of "group" kStates a page is the recurrent state of a slot.
     uint64_t (*page_bytes)(void* context, int32_t group);
+    duet_status (*copy_page)(void* context, int32_t group, int32_t from, int32_t to);   // from -1: zeros
+    // Its bytes in a form that does not depend on the executor (docs/numerics.md).
     duet_status (*read_page)(void* context, int32_t group, int32_t page, void* out);
     duet_status (*write_page)(void* context, int32_t group, int32_t page, const void* in);
-    uint64_t (*state_bytes)(void* context);
-    duet_status (*read_state)(void* context, int32_t slot, void* out);
-    duet_status (*write_state)(void* context, int32_t slot, const void* in);
     void (*profile)(void* context, bool on);                              // clears and switches
     const std::vector<profile_entry>* (*profile_rows)(void* context);
 };

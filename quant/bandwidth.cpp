@@ -1,9 +1,7 @@
 // quant/bandwidth.cpp: the read bandwidth of this machine's memory, the limit that generation is measured against.
-#include "../runtime.h"
 #include "threads.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <new>
 #if defined(__linux__)
@@ -26,7 +24,9 @@ uint64_t read_piece(const uint64_t* data) {
     return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
 }
 
-double measure(int n_threads) {
+}  // namespace
+
+double measure_read_gbps(int n_threads) {
     thread_pool pool;
     uint8_t* data = (uint8_t*)::operator new(kBytes, kHugePage, std::nothrow);   // aligned_alloc is not in every C library
     if (!data || !pool.start(n_threads)) {
@@ -43,20 +43,10 @@ double measure(int n_threads) {
     for (int pass = 0; pass < kPasses; pass++) {
         const auto start = std::chrono::steady_clock::now();
         pool.for_each(n_pieces, [&](int, int i) { keep += read_piece((const uint64_t*)(data + (size_t)i * kPiece)); });
-        const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        best = std::max(best, (double)kBytes / s / 1e9);
+        best = std::max(best, (double)kBytes / (double)ns_since(start));
     }
     ::operator delete(data, kHugePage);
     return best;
 }
 
-}  // namespace
 }  // namespace duet
-
-extern "C" double duet_measure_bandwidth_gbps(int32_t n_threads) {
-    try {
-        return duet::measure(n_threads > 0 ? std::min(n_threads, 1024) : duet::physical_cores());
-    } catch (const std::bad_alloc&) {
-        return 0;
-    }
-}

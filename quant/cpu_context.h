@@ -54,6 +54,7 @@ struct layout {
     int                      max_k = 0, max_v = 0;
     size_t                   max_routes = 0, max_mats = 0;   // expert matmuls: choices of a batch, matrices
 
+    size_t page_size(int32_t group) const { return group == kStates ? state_floats * 4 : page_bytes[(size_t)group]; }
     size_t work_bytes(int n_threads) const {
         return buffer_bytes + act_bytes + gather_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads;
     }
@@ -123,7 +124,9 @@ struct cpu_context {
         return (float*)((uint8_t*)buffers.data + l.buffer_offset[(size_t)v.buffer]) + (size_t)i * stride(v) + v.offset;
     }
     const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)g.weights[(size_t)w].data; }
-    uint8_t* page(int group, int index) const { return group_pages[(size_t)group] + (size_t)index * l.page_bytes[(size_t)group]; }
+    uint8_t* page(int group, int index) const {
+        return (group == kStates ? (uint8_t*)states.data : group_pages[(size_t)group]) + (size_t)index * l.page_size(group);
+    }
     uint8_t* thread_scratch(int t) const { return (uint8_t*)scratch.data + (size_t)t * l.thread_bytes; }
 
     act_matrix acts(int n_tok) const { return act_arrays((uint8_t*)act.data, l.act_codes, l.max_in, n_tok); }
@@ -155,6 +158,14 @@ void for_rows(cpu_context& c, int n, size_t work_per_row, F f) {
 size_t cache_head_bytes(int cache_type, int dim);
 // Floats of scratch an attention piece needs.
 size_t attention_scratch_floats(const layout& l, const model_graph& g);
+
+// The profile's row of that name, made where there is none.
+inline int profile_row(std::vector<profile_entry>& rows, const std::string& name) {
+    const auto it = std::find_if(rows.begin(), rows.end(), [&](const profile_entry& e) { return e.op == name; });
+    const int row = (int)(it - rows.begin());
+    if (it == rows.end()) rows.push_back({name, 0, 0, 0, 0});
+    return row;
+}
 
 // Ops with files of their own.
 void run_kv_append(cpu_context& c, const op& o);   // quant/cpu_attention.cpp

@@ -4,7 +4,6 @@
 #include "activate.h"
 #include "cpu_context.h"
 
-#include <chrono>
 #include <memory>
 
 namespace duet {
@@ -234,12 +233,6 @@ void run_op(cpu_context& c, size_t i) {
     }
 }
 
-const char* op_name(op_kind kind) {
-    constexpr const char* kNames[] = {"embed", "norm", "matmul", "rope", "kv append", "attention", "activate", "add", "multiply",
-                                      "scale", "gather", "route", "expert matmul", "expert sum", "conv", "delta net", "mamba2"};
-    return kNames[(int)kind];
-}
-
 // Which matmuls find their input quantized by an earlier one; names of profile rows.
 void prepare(cpu_context& c) {
     view quantized;
@@ -260,9 +253,7 @@ void prepare(cpu_context& c) {
         const view& written = o.kind == op_kind::rope ? o.in : o.out;
         if (written.buffer == quantized.buffer) quantized = view{};
         c.reuses_act.push_back(reuse);
-        auto it = std::find_if(c.rows.begin(), c.rows.end(), [&](const profile_entry& e) { return e.op == name; });
-        c.row_of_op.push_back((int)(it - c.rows.begin()));
-        if (it == c.rows.end()) c.rows.push_back({name, 0, 0, 0, 0});
+        c.row_of_op.push_back(profile_row(c.rows, name));
     }
 }
 
@@ -292,10 +283,7 @@ void count_profile(cpu_context& c, size_t i, uint64_t ns) {
 
 // ---- the executor's functions -----------------------------------------------------------------------------------------------------------
 
-duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text& err) {
-    for (const cache_layer& layer : g.caches)
-        if (limits.cache_type == DUET_CACHE_Q8_0 && (layer.k_dim % kBlock || (!layer.v_in_k && layer.v_dim % kBlock)))
-            return fail(err, DUET_ERR_UNSUPPORTED, "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim, layer.v_dim);
+duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text&) {
     const layout l = make_layout(g, limits);
     out->host = {l.cache_bytes, l.state_floats * 4 * (uint64_t)limits.n_state_slots, l.work_bytes(n_threads), 0, 0};
     return DUET_OK;
@@ -357,7 +345,7 @@ duet_status cpu_run(void* context, const exec_batch& batch, const std::atomic<in
         }
         const auto start = std::chrono::steady_clock::now();
         run_op(c, i);
-        count_profile(c, i, (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count());
+        count_profile(c, i, ns_since(start));
     }
     if (c.cancelled()) return fail(err, DUET_ERR_CANCELLED, "the batch was cancelled");
     return DUET_OK;
@@ -368,22 +356,14 @@ float* cpu_wanted_row(void* context, int32_t buffer, int32_t i) {
     return c.row(view{buffer, 0, 1, 0, 0}, i);
 }
 
+uint64_t cpu_page_bytes(void* context, int32_t group) { return ((cpu_context*)context)->l.page_size(group); }
+
 duet_status cpu_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
     cpu_context& c = *(cpu_context*)context;
-    memcpy(c.page(group, to), c.page(group, from), c.l.page_bytes[(size_t)group]);
+    if (from < 0) memset(c.page(group, to), 0, c.l.page_size(group));
+    else memcpy(c.page(group, to), c.page(group, from), c.l.page_size(group));
     return DUET_OK;
 }
-
-float* state_of(cpu_context& c, int32_t slot) { return (float*)c.states.data + (size_t)slot * c.l.state_floats; }
-
-duet_status cpu_copy_state(void* context, int32_t from, int32_t to) {
-    cpu_context& c = *(cpu_context*)context;
-    if (from < 0) memset(state_of(c, to), 0, c.l.state_floats * 4);
-    else memcpy(state_of(c, to), state_of(c, from), c.l.state_floats * 4);
-    return DUET_OK;
-}
-
-uint64_t cpu_page_bytes(void* context, int32_t group) { return ((cpu_context*)context)->l.page_bytes[(size_t)group]; }
 
 duet_status cpu_read_page(void* context, int32_t group, int32_t page, void* out) {
     memcpy(out, ((cpu_context*)context)->page(group, page), cpu_page_bytes(context, group));
@@ -392,18 +372,6 @@ duet_status cpu_read_page(void* context, int32_t group, int32_t page, void* out)
 
 duet_status cpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
     memcpy(((cpu_context*)context)->page(group, page), in, cpu_page_bytes(context, group));
-    return DUET_OK;
-}
-
-uint64_t cpu_state_bytes(void* context) { return ((cpu_context*)context)->l.state_floats * 4; }
-
-duet_status cpu_read_state(void* context, int32_t slot, void* out) {
-    memcpy(out, state_of(*(cpu_context*)context, slot), cpu_state_bytes(context));
-    return DUET_OK;
-}
-
-duet_status cpu_write_state(void* context, int32_t slot, const void* in) {
-    memcpy(state_of(*(cpu_context*)context, slot), in, cpu_state_bytes(context));
     return DUET_OK;
 }
 
@@ -417,8 +385,7 @@ const std::vector<profile_entry>* cpu_profile_rows(void* context) { return &((cp
 
 }  // namespace
 
-const executor kCpuExecutor = {
-    "cpu",          cpu_plan,      cpu_create,     cpu_destroy,     cpu_run,        cpu_wanted_row,  nullptr,         cpu_copy_page,   cpu_copy_state,
-    cpu_page_bytes, cpu_read_page, cpu_write_page, cpu_state_bytes, cpu_read_state, cpu_write_state, cpu_profile,     cpu_profile_rows};
+const executor kCpuExecutor = {"cpu",          cpu_plan,      cpu_create,    cpu_destroy,    cpu_run,     cpu_wanted_row, nullptr,
+                               cpu_page_bytes, cpu_copy_page, cpu_read_page, cpu_write_page, cpu_profile, cpu_profile_rows};
 
 }  // namespace duet

@@ -3,6 +3,7 @@
 // Main path: quant/cpu_ops.cpp -> [quant/threads.h] -> quant/kernels_<isa>.cpp
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -32,5 +33,10 @@ class thread_pool {
     struct impl;
     std::unique_ptr<impl> impl_;
 };
+
+inline uint64_t ns_since(std::chrono::steady_clock::time_point start) {
+    return (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+}
+double measure_read_gbps(int n_threads);   // quant/bandwidth.cpp: of memory; 0: not enough of it
 
 }  // namespace duet

@@ -257,12 +257,6 @@ inline int get_function(const char* call, void** out, void* m, const char* name)
         }
     return kNotFound;
 }
-inline int function_set(const char* call, void* f, int attribute, int value) {
-    FAKE_BEGIN(call);
-    if (attribute != 8 || value < 0) return kInvalid;
-    ((function*)f)->shared_bytes = (unsigned)value;
-    return kGood;
-}
 inline int launch(const char* call, void* f, const duet::gpu_grid& grid, void* s, void** args) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);

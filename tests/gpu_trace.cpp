@@ -87,10 +87,10 @@ int main(int argc, char** argv) {
     duet::emu_watch(write_event, &t);
     int failed = 0;
     if (std::string(argv[1]) == "cases") {
-        gpu_cases::for_each_case([&](gpu_cases::graph_case& c) {
+        runtime_cases::for_each_case([&](runtime_cases::graph_case& c) {
             for (const duet::weight& w : c.g.weights)
                 if (argc > 3 && !in_sample(w.type)) return;
-            const std::string wrong = gpu_cases::compare_case(c, "emu32");
+            const std::string wrong = runtime_cases::compare_case(c, "emu32");
             if (!wrong.empty()) failed = 1, fprintf(stderr, "gpu_trace: %s: %s\n", c.name.c_str(), wrong.c_str());
         });
     } else {

@@ -12,6 +12,9 @@ inline std::string test_data_path(const std::string& name) {
     return std::string(root ? root : "../shared/data") + "/" + name;
 }
 
+// The device that tests of models and sessions run on: DUET_TEST_DEVICE, as "emu32"; none: the one "auto" takes.
+inline const char* test_device() { return std::getenv("DUET_TEST_DEVICE"); }
+
 inline bool file_exists(const std::string& path) { return std::ifstream(path).good(); }
 
 inline std::string read_file(const std::string& path) {

@@ -66,8 +66,8 @@ const kind_of_driver kKinds[] = {{"libcuda.so.1", "cuda:0", "sm_90", 12040, &kCu
                                  {"libamdhip64.so.6", "hip:0", "gfx1100", 60241134, &kHipDriver},
                                  {"libamdhip64.so.5", "hip:0", "gfx1100", 50700000, &kHipDriver}};
 
-gpu_cases::graph_case small_case() {
-    gpu_cases::graph_case c("small");
+runtime_cases::graph_case small_case() {
+    runtime_cases::graph_case c("small");
     const view x = c.input(64), y = c.buffer(33);
     c.add(op_kind::matmul, x, y).w = c.matrix(2, 64, 33);
     c.logits(y);
@@ -111,14 +111,14 @@ duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out,
 }
 
 // All a driver is asked to do; the bits must be right when no error is told.
-duet_status whole_life(const kind_of_driver& k, const gpu_cases::graph_case& c, const std::vector<float>& want, error_text& err) {
+duet_status whole_life(const kind_of_driver& k, const runtime_cases::graph_case& c, const std::vector<float>& want, error_text& err) {
     std::vector<uint8_t> bytes, good(64, 0);
     memset(good.data() + 8, 2, 24);
     DUET_TRY(record_and_play(*k.driver, &bytes, err));
     CHECK(bytes == good);
     std::vector<float> got;
-    const gpu_cases::graph_case fresh = c;   // a graph keeps its weights on the device
-    DUET_TRY(gpu_cases::run_case(fresh, kGpuExecutor, k.device, &got, err));
+    const runtime_cases::graph_case fresh = c;   // a graph keeps its weights on the device
+    DUET_TRY(runtime_cases::run_case(fresh, kGpuExecutor, k.device, &got, err));
     REQUIRE(got.size() == want.size());
     CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
     return DUET_OK;
@@ -127,10 +127,10 @@ duet_status whole_life(const kind_of_driver& k, const gpu_cases::graph_case& c, 
 }  // namespace
 
 TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is right or a clear error, and leaves nothing behind") {
-    const gpu_cases::graph_case c = small_case();
+    const runtime_cases::graph_case c = small_case();
     std::vector<float> want;
     error_text err;
-    REQUIRE(gpu_cases::run_case(c, kCpuExecutor, "scalar", &want, err) == DUET_OK);
+    REQUIRE(runtime_cases::run_case(c, kCpuExecutor, "scalar", &want, err) == DUET_OK);
     for (const kind_of_driver& k : kKinds) {
         stand_in s(k.file, k.device, k.chip, k.version);
         REQUIRE(s.control != nullptr);

@@ -25,56 +25,69 @@ std::vector<int32_t> golden_ids(const std::string& folder) {
     return ids;
 }
 
+// A model with a session; error: what failed first.
+struct opened {
+    duet_model*     model = nullptr;
+    duet_session*   session = nullptr;
+    duet_model_info info{};
+    std::string     error;
+
+    opened(const std::string& path, const char* device, int n_ctx, int n_seqs, int max_batch) {
+        duet_model_params p = duet_model_params_default();
+        p.device = device;
+        p.n_threads = 1;
+        if (duet_model_open(path.c_str(), &p, &model) != DUET_OK) error = duet_model_error(model);
+        info.struct_size = sizeof info;
+        duet_session_params s = duet_session_params_default();
+        s.n_ctx = n_ctx;
+        s.n_seqs = n_seqs;
+        s.max_batch = max_batch;
+        if (!error.empty()) return;
+        duet_model_get_info(model, &info);
+        check(duet_session_create(model, &s, &session));
+    }
+    ~opened() {
+        duet_session_free(session);
+        duet_model_free(model);
+    }
+    opened(const opened&) = delete;
+    void check(duet_status st) {
+        if (error.empty() && st != DUET_OK) error = duet_session_error(session);
+    }
+    // Feeds ids, all of sequence 0 or as seqs says; the logits of all.
+    void decode(const std::vector<int32_t>& ids, const int32_t* seqs, std::vector<float>* out) {
+        const std::vector<uint8_t> all(ids.size(), 1);
+        const duet_batch b{(int32_t)ids.size(), ids.data(), nullptr, seqs, all.data()};
+        if (error.empty()) check(duet_decode(session, &b));
+        for (int k = 0; k < b.n_tok && error.empty(); k++) out->insert(out->end(), duet_logits(session, k), duet_logits(session, k) + info.n_vocab);
+    }
+};
+
 // Logits of all positions, the ids fed in pieces of `piece`.
 std::string model_logits(const std::string& path, const char* device, const std::vector<int32_t>& ids, int piece, std::vector<float>* out) {
-    duet_model_params p = duet_model_params_default();
-    p.device = device;
-    p.n_threads = 1;
-    duet_model* model = nullptr;
-    duet_session* session = nullptr;
-    std::string error;
-    if (duet_model_open(path.c_str(), &p, &model) != DUET_OK) error = duet_model_error(model);
-    duet_model_info info{};
-    info.struct_size = sizeof info;
-    if (error.empty()) duet_model_get_info(model, &info);
-    duet_session_params s = duet_session_params_default();
-    s.n_ctx = (int32_t)ids.size();
-    s.max_batch = piece;
-    if (error.empty() && duet_session_create(model, &s, &session) != DUET_OK) error = duet_session_error(session);
-    const std::vector<uint8_t> all(ids.size(), 1);
-    for (size_t i = 0; i < ids.size() && error.empty(); i += (size_t)piece) {
-        duet_batch b{};
-        b.n_tok = (int32_t)std::min(ids.size() - i, (size_t)piece);
-        b.token = ids.data() + i;
-        b.want_logits = all.data();
-        if (duet_decode(session, &b) != DUET_OK) error = duet_session_error(session);
-        for (int k = 0; k < b.n_tok && error.empty(); k++) {
-            const float* row = duet_logits(session, k);
-            out->insert(out->end(), row, row + info.n_vocab);
-        }
-    }
-    duet_session_free(session);
-    duet_model_free(model);
-    return error;
+    opened o(path, device, (int)ids.size(), 1, piece);
+    for (size_t i = 0; i < ids.size(); i += (size_t)piece)
+        o.decode({ids.begin() + (ptrdiff_t)i, ids.begin() + (ptrdiff_t)std::min(ids.size(), i + (size_t)piece)}, nullptr, out);
+    return o.error;
 }
 
 }  // namespace
 
 TEST_CASE("gpu: every op and format on the emulator gives the scalar CPU's bits, at both warp widths, in any thread order") {
-    const uint64_t before = emu_bytes_in_use();
+    const uint64_t before = emu_memory().in_use;
     uint32_t seed = 0;
     for (const char* device : {"emu32", "emu64"})
-        gpu_cases::for_each_case([&](gpu_cases::graph_case& c) {
+        runtime_cases::for_each_case([&](runtime_cases::graph_case& c) {
             emu_seed(seed++);
             INFO(std::string(device), " ", c.name);
-            CHECK(gpu_cases::compare_case(c, device) == "");
+            CHECK(runtime_cases::compare_case(c, device) == "");
         });
     emu_seed(0);
-    CHECK(emu_bytes_in_use() == before);   // everything was given back
+    CHECK(emu_memory().in_use == before);   // everything was given back
 }
 
 TEST_CASE("gpu: golden models of every family on the emulator give the CPU's logits, for any cut of the prompt") {
-    const uint64_t before = emu_bytes_in_use();
+    const uint64_t before = emu_memory().in_use;
     int n_models = 0;
     std::error_code none;
     for (const auto& entry : std::filesystem::directory_iterator(test_data_path("golden"), none)) {
@@ -96,66 +109,40 @@ TEST_CASE("gpu: golden models of every family on the emulator give the CPU's log
             CHECK(memcmp(got.data(), want.data(), got.size() * 4) == 0);
         }
     }
-    CHECK(emu_bytes_in_use() == before);
+    CHECK(emu_memory().in_use == before);
     if (n_models == 0) say_skipped("gpu golden models", 1, "no golden data");
 }
 
 // Logits of batches that mix sequences, of a copied one and of one that goes on from a saved state: `from`, or its own when that is empty.
 std::string sequence_logits(const std::string& path, const char* device, const std::vector<uint8_t>& from, std::vector<uint8_t>* saved, std::vector<float>* out) {
-    duet_model_params p = duet_model_params_default();
-    p.device = device;
-    p.n_threads = 1;
-    duet_model* model = nullptr;
-    duet_session* session = nullptr;
-    std::string error;
-    if (duet_model_open(path.c_str(), &p, &model) != DUET_OK) error = duet_model_error(model);
-    duet_model_info info{};
-    info.struct_size = sizeof info;
-    if (error.empty()) duet_model_get_info(model, &info);
-    duet_session_params s = duet_session_params_default();
-    s.n_ctx = 64;
-    s.n_seqs = 3;
-    s.max_batch = 32;
-    if (error.empty() && duet_session_create(model, &s, &session) != DUET_OK) error = duet_session_error(session);
+    opened o(path, device, 64, 3, 32);
     auto decode = [&](std::vector<int32_t> seqs) {
-        const std::vector<uint8_t> all(seqs.size(), 1);
         std::vector<int32_t> ids;
         for (size_t i = 0; i < seqs.size(); i++) ids.push_back(3 + (int32_t)(out->size() + i * 7) % 50);
-        duet_batch b{};
-        b.n_tok = (int32_t)seqs.size();
-        b.token = ids.data();
-        b.seq = seqs.data();
-        b.want_logits = all.data();
-        if (error.empty() && duet_decode(session, &b) != DUET_OK) error = duet_session_error(session);
-        for (int k = 0; k < b.n_tok && error.empty(); k++) out->insert(out->end(), duet_logits(session, k), duet_logits(session, k) + info.n_vocab);
-    };
-    auto check = [&](duet_status st) {
-        if (error.empty() && st != DUET_OK) error = duet_session_error(session);
+        o.decode(ids, seqs.data(), out);
     };
     decode({0, 0, 1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0});
-    check(duet_seq_copy(session, 0, 2));
+    o.check(duet_seq_copy(o.session, 0, 2));
     decode({2, 1, 0});
     decode({0, 1, 2, 2, 2});
     uint64_t n_bytes = 0;
-    check(duet_seq_save(session, 0, nullptr, 0, &n_bytes));
+    o.check(duet_seq_save(o.session, 0, nullptr, 0, &n_bytes));
     saved->resize(n_bytes);
-    check(duet_seq_save(session, 0, saved->data(), n_bytes, &n_bytes));
+    o.check(duet_seq_save(o.session, 0, saved->data(), n_bytes, &n_bytes));
     const std::vector<uint8_t>& state = from.empty() ? *saved : from;
-    check(duet_seq_load(session, 1, state.data(), state.size()));
+    o.check(duet_seq_load(o.session, 1, state.data(), state.size()));
     decode({1, 2, 0});
     decode({1});
-    duet_session_free(session);
-    duet_model_free(model);
-    return error;
+    return o.error;
 }
 
 TEST_CASE("gpu: experts and recurrent states that no block has room for are refused by name") {
-    gpu_cases::graph_case experts("4097 experts"), state("1025 rows");
+    runtime_cases::graph_case experts("4097 experts"), state("1025 rows");
     const view z = experts.input(4097), routes = experts.buffer(2);
     op& route = experts.add(op_kind::route, z, routes);
     route.n_used = 1;
     experts.logits(routes);
-    CHECK(gpu_cases::compare_case(experts, "emu32") == "4097 experts: want at most 4096 on a GPU");
+    CHECK(runtime_cases::compare_case(experts, "emu32") == "4097 experts: want at most 4096 on a GPU");
     const view x = state.input(2 * 1025 + 1), step = state.input(1), y = state.buffer(1);
     op& o = state.add(op_kind::mamba2, x, y);
     o.in2 = step;
@@ -166,7 +153,7 @@ TEST_CASE("gpu: experts and recurrent states that no block has room for are refu
     o.index = 0;
     state.g.states = {{1025}};
     state.logits(y);
-    CHECK(gpu_cases::compare_case(state, "emu32") == "recurrent state of 1025 rows: want at most 1024 on a GPU");
+    CHECK(runtime_cases::compare_case(state, "emu32") == "recurrent state of 1025 rows: want at most 1024 on a GPU");
 }
 
 TEST_CASE("gpu: mixed and copied sequences give the CPU's logits, and go on from states that the CPU saved, and the CPU from theirs") {
@@ -203,15 +190,18 @@ TEST_CASE("self test: every case is told, nothing differs on the CPU, it can be 
         k[1] += difference != nullptr;
         return name[0] == 0 || (k[2] && k[0] == k[2]);
     };
-    CHECK(duet_self_test("cpu", count, n) == DUET_OK);
+    CHECK(duet_self_test("cpu", nullptr, count, n) == DUET_OK);
     CHECK(n[0] > 50);
     CHECK(n[1] == 0);
     int stopping[3] = {0, 0, 2};
-    CHECK(duet_self_test("emu32", count, stopping) == DUET_ERR_CANCELLED);
+    CHECK(duet_self_test("emu32", nullptr, count, stopping) == DUET_ERR_CANCELLED);
     CHECK(stopping[0] == 2);
-    CHECK(duet_self_test("emu33", count, n) == DUET_ERR_DEVICE);
-    CHECK(duet_self_test(nullptr, count, n) == DUET_ERR_ARG);
-    CHECK(duet_self_test("cpu", nullptr, n) == DUET_ERR_ARG);
+    CHECK(duet_self_test("emu33", nullptr, count, n) == DUET_ERR_DEVICE);
+    CHECK(duet_self_test("cpu", "sse2", count, n) == DUET_ERR_DEVICE);
+    CHECK(duet_self_test(nullptr, nullptr, count, n) == DUET_ERR_ARG);
+    CHECK(duet_self_test("cpu", nullptr, nullptr, n) == DUET_ERR_ARG);
+    for (const char* device : {"cpu", "emu32"}) CHECK(duet_measure_bandwidth_gbps(device, 1) > 0.01);
+    CHECK(duet_measure_bandwidth_gbps("emu33", 1) == 0);
 }
 
 TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recording while the shape holds; neighbours change no bit") {
@@ -328,12 +318,13 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
 
 TEST_CASE("gpu: device names") {
     error_text err;
-    CHECK(find_gpu_executor("emu32", err) != nullptr);
-    CHECK(find_gpu_executor("emu64:0", err) != nullptr);
-    for (const char* name : {"", "emu", "emu33", "emu32:", "emu32:x", "emu32:0000", "emu32:-1"}) CHECK(find_gpu_executor(name, err) == nullptr);
-    CHECK(err.text == "");
-    CHECK(find_gpu_executor("emu32:1", err) == nullptr);
-    CHECK(err.text == "device 'emu32:1': this machine has 1 of them");
+    int32_t    index = 0;
+    gpu_info   info;
+    CHECK(find_driver("emu32", &index) == &kEmu32Driver);
+    CHECK(find_driver("emu64:0", &index) == &kEmu64Driver);
+    for (const char* name : {"", "emu", "emu33", "emu32:", "emu32:x", "emu32:0000", "emu32:-1"}) CHECK(find_driver(name, &index) == nullptr);
+    CHECK(gpu_device_info("emu32:1", &info, err) == DUET_ERR_DEVICE);
+    CHECK(err.text == "emu32:1: this machine has 1 emulated devices");
 }
 
 TEST_CASE("gpu: the emulator finds half-reached barriers, shared memory out of range and races") {

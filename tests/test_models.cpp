@@ -75,6 +75,7 @@ struct golden_model {
     explicit golden_model(const std::string& folder, const char* isa = nullptr, int threads = 1) {
         duet_model_params p = duet_model_params_default();
         p.cpu_isa = isa;
+        if (!isa) p.device = test_device();
         p.n_threads = threads;
         status = duet_model_open((folder + "/model.gguf").c_str(), &p, &m);
         error = duet_model_error(m);

@@ -121,7 +121,7 @@ struct bench_run {
         if (run_once(first, &seconds, error) != DUET_OK) return error->status;
         first_token_seconds = opened_seconds + seconds;
         if (!peak_bytes) peak_bytes = proc_bytes("/proc/self/status", "VmHWM:");
-        bandwidth = duet_measure_bandwidth_gbps(threads);
+        bandwidth = duet_measure_bandwidth_gbps(device_id(info.device).c_str(), threads);
         return DUET_OK;
     }
 
@@ -135,7 +135,7 @@ struct bench_run {
             if (run_once(*test, &seconds, error) != DUET_OK) return error->status;
             test->seconds.push_back(seconds);
         }
-        bandwidth = std::max(bandwidth, duet_measure_bandwidth_gbps(n_threads));
+        bandwidth = std::max(bandwidth, duet_measure_bandwidth_gbps(device_id(info.device).c_str(), n_threads));
         return DUET_OK;
     }
 
@@ -156,7 +156,7 @@ struct bench_run {
         std::printf("%s %s, %s, %.2f GB of weights, device %s, cache %.1f MB\n", info.architecture,
                     json_string(info.name).c_str(), info.main_type, info.weight_bytes / 1e9, info.device,
                     plan.cache_bytes / 1e6);
-        std::printf("duet %s (%s); read bandwidth %.1f GB/s; first token after %.2f s; peak memory %.0f MB\n",
+        std::printf("duet %s (%s); memory bandwidth %.1f GB/s; first token after %.2f s; peak memory %.0f MB\n",
                     duet_version(), duet_build_info(), bandwidth, first_token_seconds,
                     peak_bytes / 1e6);  // of a synthetic model: the making included
     }

@@ -111,6 +111,9 @@ inline duet_model_params model_params_of(const model_options& options) {
     return params;
 }
 
+// "cuda:0" of the text that tells a model's device.
+inline std::string device_id(const char* text) { return std::string(text, std::strcspn(text, " ,")); }
+
 inline duet_status open_model(const model_options& options, model_ptr* out, tool_error* error) {
     const duet_model_params params = model_params_of(options);
     duet_model*             model = nullptr;

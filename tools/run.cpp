@@ -228,7 +228,7 @@ void print_statistics(const run_options& options, const duet_model* model, const
     const double prompt_speed = result.prompt_us ? result.n_prompt_tok * 1e6 / result.prompt_us : 0;
     const double speed = result.generate_us ? n_steps * 1e6 / result.generate_us : 0;
     const double gbps = speed * info.decode_bytes / 1e9;
-    const double bandwidth = n_steps > 0 ? duet_measure_bandwidth_gbps(options.model.n_threads) : 0;
+    const double bandwidth = n_steps > 0 ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), options.model.n_threads) : 0;
     const double resident = proc_bytes("/proc/self/status", "VmRSS:") / 1e6;
     const double cache = (plan.cache_bytes + plan.gpu_cache_bytes) / 1e6;
     const double work = (plan.state_bytes + plan.work_bytes + plan.gpu_state_bytes + plan.gpu_work_bytes) / 1e6;

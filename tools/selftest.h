@@ -76,7 +76,7 @@ inline duet_status self_test(const model_options& options, tool_error* error) {
         return 0;
     };
     const double begin = now_seconds();
-    if (const duet_status status = duet_self_test(device.substr(0, device.find_first_of(" ,")).c_str(), count, &cases))
+    if (const duet_status status = duet_self_test(device_id(device.c_str()).c_str(), options.isa.c_str(), count, &cases))
         return error->set(status, "self test: " + std::string(duet_status_name(status)));
     std::printf("kernels     %d cases in %.1f s, %d with other bits than the plain C++ code\n%s", cases.n, now_seconds() - begin, cases.n_wrong,
                 cases.wrong.c_str());
@@ -84,7 +84,7 @@ inline duet_status self_test(const model_options& options, tool_error* error) {
     std::printf("generation  %s: %zu tokens, %s those of the plain C++ code; %.1f tokens/s (plain: %.1f)\n",
                 options.path.empty() ? "tiny synthetic model, Q4_0" : options.path.c_str(), got.size(), is_same ? "the same as" : "NOT THE SAME AS",
                 speed, cpu_speed);
-    std::printf("memory      CPU reads %.1f GB/s\n", duet_measure_bandwidth_gbps(options.n_threads));
+    std::printf("memory      %.1f GB/s\n", duet_measure_bandwidth_gbps(device_id(device.c_str()).c_str(), options.n_threads));
     const bool is_good = cases.n_wrong == 0 && is_same;
     std::printf("result      %s\n", is_good ? "good" : "WRONG: please report this page");
     return is_good ? DUET_OK : error->set(DUET_ERR_DEVICE, "the device computes wrong results");
