@@ -6,7 +6,6 @@
 #include "quant/cpu_kernels.h"
 #include "quant/threads.h"
 #include "gpu/device.h"
-#include "gpu/split.h"
 
 #include <algorithm>
 #include <map>

@@ -69,7 +69,6 @@ struct gpu_context {
     view                       quantized;                 // these columns as int8; a launch that reads one may write the other
     int32_t                    n_chunks = 0;              // of the longest sequence of the batch, rounded up
     bool                       one_each = false;          // no token of the batch sees another
-    bool                       can_record = true;
     batch_shape                last_shape;
     bool                       is_again = false;          // the batch has the last one's shape
     std::vector<gpu_recording> recordings;

@@ -1,7 +1,6 @@
 // gpu/decode.cpp: launches of small batches: steps of gpu/steps.h, and attention of any batch. Must not know: families, which vendor.
 // Main path: gpu/launch.cpp -> [gpu/decode.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
-#include "matmul_shape.h"
 #include "weights.h"
 
 #include <algorithm>

@@ -127,33 +127,25 @@ std::vector<gpu_found> list_gpus() {
 }
 
 duet_status choose_gpu(std::string_view name, std::string* id, error_text& err) {
-    int32_t index = 0;
-    if (name != "auto" && !find_driver(name, &index)) return DUET_ERR_ARG;
-    if (is_emulator(name)) {
-        *id = name;
-        return DUET_OK;
-    }
-    if (name == "auto" && gpu_code_list() == "none")
+    int32_t    index = 0, n_devices = 0;
+    const bool is_auto = name == "auto", is_exact = name.find(':') != std::string_view::npos;
+    if (!is_auto && !find_driver(name, &index)) return DUET_ERR_ARG;
+    if (is_emulator(name)) return *id = name, DUET_OK;
+    if (is_auto && gpu_code_list() == "none")
         return fail(err, DUET_ERR_DEVICE, "this build has no GPU code (make GPU_TARGETS=native or all; run --devices tells more)");
     std::vector<gpu_found> all = list_gpus();
-    const bool is_exact = name.find(':') != std::string_view::npos;
-    const gpu_found* best = is_exact ? nullptr : best_of(all, name == "auto" ? "" : name);
-    std::string why;
+    const std::string_view vendor = name.substr(0, name.find(':'));
+    const gpu_found* best = is_auto || is_exact ? nullptr : best_of(all, name);
+    std::string why;   // the reasons of the devices that the name could have meant
     for (const gpu_found& d : all) {
-        const std::string_view vendor = std::string_view(d.id).substr(0, d.id.find(':'));
-        if (is_exact ? d.id == name : name == "auto" && d.is_default) best = &d;
-        // the reasons of the devices that the name could have meant
-        if (is_emulator(d.id) || (is_exact ? d.id != name && d.id != name.substr(0, name.find(':')) : name != "auto" && vendor != name)) continue;
-        why += (why.empty() ? "" : "; ") + (d.why.compare(0, d.id.size(), d.id) == 0 ? "" : d.id + ": ") + d.why;
+        const bool is_vendors = d.id.substr(0, d.id.find(':')) == vendor;
+        n_devices += is_vendors;
+        if (is_auto ? d.is_default : is_exact && d.id == name) best = &d;
+        if (is_auto ? !is_emulator(d.id) : is_exact ? d.id == name || d.id == vendor : is_vendors)
+            why += (why.empty() ? "" : "; ") + (d.why.compare(0, d.id.size(), d.id) == 0 ? "" : d.id + ": ") + d.why;
     }
-    if (best && name == "auto" && !best->is_default) best = nullptr;
-    if (best && best->is_usable) {
-        *id = best->id;
-        return DUET_OK;
-    }
-    if (why.empty()) why = "this machine has " + std::to_string(std::count_if(all.begin(), all.end(), [&](const gpu_found& d) {
-                               return d.id.substr(0, d.id.find(':')) == name.substr(0, name.find(':'));
-                           })) + " of these devices";
+    if (best && best->is_usable) return *id = best->id, DUET_OK;
+    if (why.empty()) why = "this machine has " + std::to_string(n_devices) + " of these devices";
     return fail(err, DUET_ERR_DEVICE, "%s", why.c_str());
 }
 

@@ -32,6 +32,9 @@ const gpu_driver* find_driver(std::string_view id, int32_t* index);
 // Bytes read and written by copies from and to a device's memory, GB/s; 0: it cannot be used, or has too little memory.
 double gpu_copy_gbps(const char* id);
 
+// That device beside the CPU, each with a part of the ops: limits.place says which device and how many layers, isa and n_threads are the CPU's.
+// With all layers on the device the CPU's part is empty, with none the device is not touched.
+extern const executor kSplitExecutor;                              // gpu/split.cpp
 extern const executor kGpuExecutor;                                // gpu/launch.cpp; create() takes the id as isa
 duet_status gpu_check(const model_graph& g, error_text& err);      // gpu/launch.cpp: has every op of the graph code on GPUs?
 

@@ -8,10 +8,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
-#include <utility>
+#include <numeric>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -25,8 +26,24 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#if defined(__aarch64__)
-extern "C" void duet_emu_switch(void** from, void* to) __asm__("duet_emu_switch");   // below
+// Puts the callee-saved registers on the stack it leaves, whose pointer it stores, and takes the new stack's.
+extern "C" void duet_emu_switch(void** from, void* to) __asm__("duet_emu_switch");
+#if defined(__x86_64__)
+__asm__(".text\n duet_emu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
+        "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
+constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6;   // entered by the return
+#elif defined(__aarch64__)
+__asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
+        "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
+        "stp x27, x28, [sp, #64]\n stp x29, x30, [sp, #80]\n stp d8, d9, [sp, #96]\n stp d10, d11, [sp, #112]\n"
+        "stp d12, d13, [sp, #128]\n stp d14, d15, [sp, #144]\n mov x9, sp\n str x9, [x0]\n mov sp, x1\n"
+        "ldp x19, x20, [sp, #0]\n ldp x21, x22, [sp, #16]\n ldp x23, x24, [sp, #32]\n ldp x25, x26, [sp, #48]\n"
+        "ldp x27, x28, [sp, #64]\n ldp x29, x30, [sp, #80]\n ldp d8, d9, [sp, #96]\n ldp d10, d11, [sp, #112]\n"
+        "ldp d12, d13, [sp, #128]\n ldp d14, d15, [sp, #144]\n add sp, sp, #160\n ret\n");
+constexpr int kEmuFibers = 1, kEmuFrameWords = 20, kEmuEntryWord = 11;   // x30
+#else
+void duet_emu_switch(void**, void*) {}
+constexpr int kEmuFibers = 0, kEmuFrameWords = 1, kEmuEntryWord = 0;   // no emulated devices
 #endif
 
 namespace duet {
@@ -46,15 +63,20 @@ constexpr size_t kEmuStack = 64 << 10;
 
 enum class emu_wait : uint8_t { none, segment, block, done };
 
+struct emu_stack {
+    void*       pointer = nullptr;
+    void*       fake = nullptr;      // the sanitizer's
+    const void* bottom = nullptr;
+    size_t      size = 0;
+};
+
 struct emu_fiber {
     emu_place place;
     emu_wait  wait = emu_wait::none;
     int       line = 0;
     uint32_t  value[2] = {};   // what it brings to an exchange; two, so that the next exchange cannot overtake the last one's readers
     int       turn = 0;
-    void*     stack_pointer = nullptr;
-    void*     fake_stack = nullptr;
-    uint8_t*  stack = nullptr;
+    emu_stack stack;
 };
 
 // Who touched a word of shared memory since the last barrier.
@@ -73,10 +95,7 @@ struct emu_machine {
     size_t      shared_bytes = 0;
     int         n_threads = 0;
     emu_fiber*  current = nullptr;
-    void*       scheduler_pointer = nullptr;
-    void*       scheduler_fake = nullptr;
-    const void* scheduler_bottom = nullptr;
-    size_t      scheduler_size = 0;
+    emu_stack   scheduler;
     void (*body)(const void*) = nullptr;
     const void* args = nullptr;
     bool        failed = false;
@@ -96,76 +115,33 @@ struct emu_memory_state {
     int64_t    fail_at = 0;
 } emu_mem;
 
-// ---- switching stacks: callee-saved registers go on the old stack, the new one's come back --------------------------------------------
+// ---- switching stacks -----------------------------------------------------------------------------------------------------------------
 
-#if defined(__x86_64__)
-#define DUET_EMU_FIBERS 1
-constexpr int kEmuSavedWords = 7;   // r15 r14 r13 r12 rbx rbp, return address
-__attribute__((naked, noinline)) void emu_switch(void**, void*) {
-    __asm__("push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
-            "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
-}
-void* emu_first_frame(uint8_t* stack, void (*entry)()) {
-    uintptr_t* top = (uintptr_t*)((uintptr_t)(stack + kEmuStack) & ~(uintptr_t)15);
-    *--top = 0;                      // the address entry would return to: it never does
-    *--top = (uintptr_t)entry;
-    for (int i = 0; i < kEmuSavedWords - 1; i++) *--top = 0;
+void* emu_first_frame(const emu_stack& stack, void (*entry)()) {
+    uintptr_t* top = (uintptr_t*)(((uintptr_t)stack.bottom + stack.size) & ~(uintptr_t)15) - kEmuFrameWords;
+    memset(top, 0, kEmuFrameWords * sizeof *top);
+    top[kEmuEntryWord] = (uintptr_t)entry;
     return top;
 }
-#elif defined(__aarch64__)
-#define DUET_EMU_FIBERS 1
-__asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
-        "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
-        "stp x27, x28, [sp, #64]\n stp x29, x30, [sp, #80]\n stp d8, d9, [sp, #96]\n stp d10, d11, [sp, #112]\n"
-        "stp d12, d13, [sp, #128]\n stp d14, d15, [sp, #144]\n mov x9, sp\n str x9, [x0]\n mov sp, x1\n"
-        "ldp x19, x20, [sp, #0]\n ldp x21, x22, [sp, #16]\n ldp x23, x24, [sp, #32]\n ldp x25, x26, [sp, #48]\n"
-        "ldp x27, x28, [sp, #64]\n ldp x29, x30, [sp, #80]\n ldp d8, d9, [sp, #96]\n ldp d10, d11, [sp, #112]\n"
-        "ldp d12, d13, [sp, #128]\n ldp d14, d15, [sp, #144]\n add sp, sp, #160\n ret\n");
-void* emu_first_frame(uint8_t* stack, void (*entry)()) {
-    uintptr_t* top = (uintptr_t*)((uintptr_t)(stack + kEmuStack) & ~(uintptr_t)15) - 20;
-    memset(top, 0, 160);
-    top[11] = (uintptr_t)entry;      // x30
-    return top;
-}
-void emu_switch(void** from, void* to) { duet_emu_switch(from, to); }
-#else
-void emu_switch(void**, void*) {}
-void* emu_first_frame(uint8_t*, void (*)()) { return nullptr; }
-#endif
 
-void emu_to_fiber(emu_machine& m, emu_fiber& f) {
-    m.current = &f;
-    emu_self = &f.place;
+void emu_swap(emu_stack& from, const emu_stack& to, [[maybe_unused]] bool for_ever = false) {
 #if defined(DUET_EMU_ASAN)
-    __sanitizer_start_switch_fiber(&m.scheduler_fake, f.stack, kEmuStack);
+    __sanitizer_start_switch_fiber(for_ever ? nullptr : &from.fake, to.bottom, to.size);
 #endif
-    emu_switch(&m.scheduler_pointer, f.stack_pointer);
+    duet_emu_switch(&from.pointer, to.pointer);
 #if defined(DUET_EMU_ASAN)
-    __sanitizer_finish_switch_fiber(m.scheduler_fake, nullptr, nullptr);
-#endif
-}
-
-void emu_to_scheduler(emu_machine& m, bool for_ever) {
-    emu_fiber& f = *m.current;
-#if defined(DUET_EMU_ASAN)
-    __sanitizer_start_switch_fiber(for_ever ? nullptr : &f.fake_stack, m.scheduler_bottom, m.scheduler_size);
-#else
-    (void)for_ever;
-#endif
-    emu_switch(&f.stack_pointer, m.scheduler_pointer);
-#if defined(DUET_EMU_ASAN)
-    __sanitizer_finish_switch_fiber(f.fake_stack, &m.scheduler_bottom, &m.scheduler_size);
+    __sanitizer_finish_switch_fiber(from.fake, nullptr, nullptr);
 #endif
 }
 
 void emu_fiber_main() {
     emu_machine& m = *emu_now;
 #if defined(DUET_EMU_ASAN)
-    __sanitizer_finish_switch_fiber(nullptr, &m.scheduler_bottom, &m.scheduler_size);
+    __sanitizer_finish_switch_fiber(nullptr, &m.scheduler.bottom, &m.scheduler.size);
 #endif
     m.body(m.args);
     m.current->wait = emu_wait::done;
-    emu_to_scheduler(m, true);
+    emu_swap(m.current->stack, m.scheduler, true);
     __builtin_trap();
 }
 
@@ -173,7 +149,7 @@ void emu_wait_for(emu_wait kind, int line) {
     emu_machine& m = *emu_now;
     m.current->wait = kind;
     m.current->line = line;
-    emu_to_scheduler(m, false);
+    emu_swap(m.current->stack, m.scheduler);
 }
 
 void emu_fail(emu_machine& m, const char* what, long index, long n, int line) {
@@ -225,7 +201,7 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
         f.place = {i, m.n_threads, bx, by, bz, width};
         f.wait = emu_wait::none;
         f.turn = 0;
-        f.stack_pointer = emu_first_frame(f.stack, emu_fiber_main);
+        f.stack.pointer = emu_first_frame(f.stack, emu_fiber_main);
     }
     memset(m.shared.data(), 0x7f, m.shared_bytes);   // large numbers, so that reading before writing shows
     m.epoch++;
@@ -237,7 +213,10 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
                 for (int i = 0; i < hi - lo && !m.failed; i++) {
                     // forward, or by the seed backward
                     emu_fiber& f = m.fibers[(size_t)(m.seed % 2 ? hi - 1 - i : lo + i)];
-                    if (f.wait == emu_wait::none) emu_to_fiber(m, f);
+                    if (f.wait != emu_wait::none) continue;
+                    m.current = &f;
+                    emu_self = &f.place;
+                    emu_swap(m.scheduler, f.stack);
                 }
             } while (!m.failed && emu_release_segment(m, lo, hi));
         }
@@ -257,94 +236,76 @@ const emu_kernel kEmuKernels[] = {
 #include "kernels.def"
 };
 
-// A call that was recorded: a launch (kernel given), a copy (source given) or a clear.
-struct emu_call {
-    const emu_kernel*    kernel = nullptr;
-    gpu_grid             grid;
-    std::vector<uint8_t> args;
-    void*                to = nullptr;
-    const void*          from = nullptr;
-    uint64_t             n_bytes = 0;
-};
+using emu_recording = std::vector<std::function<duet_status(error_text&)>>;
 
 struct emu_device {
     int         width = 32;
     emu_machine machine;
-    std::vector<emu_call>* recording = nullptr;
+    std::unique_ptr<emu_recording> recording;
 };
+
+// Keeps a call for later while the device records.
+template <class F>
+bool emu_keeps(void* device, F call) {
+    auto& recording = ((emu_device*)device)->recording;
+    if (recording) recording->push_back(call);
+    return recording != nullptr;
+}
 
 void emu_tell(const char* what, const void* at, const void* data, uint64_t n_bytes, const char* kernel = nullptr, const gpu_grid& grid = {}) {
     if (emu_watcher) emu_watcher(emu_watcher_user, {what, at, data, n_bytes, kernel, grid});
 }
 
-bool emu_make_room(emu_machine& m, int n_threads) {
-    if (m.shared.empty()) {
-        m.shared.resize(kEmuSharedBytes);
-        m.marks.resize(kEmuSharedBytes / 4);
-    }
+void emu_make_room(emu_machine& m, int n_threads) {
+    m.shared.resize(kEmuSharedBytes);
+    m.marks.resize(kEmuSharedBytes / 4);
     while ((int)m.fibers.size() < n_threads) {
         m.stacks.emplace_back(new uint8_t[kEmuStack]);
-        m.fibers.emplace_back().stack = m.stacks.back().get();
+        m.fibers.emplace_back().stack = {nullptr, nullptr, m.stacks.back().get(), kEmuStack};
     }
-    const int n_segments = (n_threads + kSegment - 1) / kSegment;
-    m.order.resize((size_t)n_segments);
-    for (int i = 0; i < n_segments; i++) m.order[(size_t)i] = i;
+    m.order.resize((size_t)(n_threads + kSegment - 1) / kSegment);
+    std::iota(m.order.begin(), m.order.end(), 0);
     uint32_t state = m.seed * 2654435761u;
-    for (int i = n_segments - 1; m.seed && i > 0; i--) {
+    for (size_t i = m.order.size(); m.seed && i > 1; i--) {
         state = state * 1664525u + 1013904223u;
-        std::swap(m.order[(size_t)i], m.order[state % (uint32_t)(i + 1)]);
+        std::swap(m.order[i - 1], m.order[state % i]);
     }
-    return true;
 }
 
 // ---- the driver's functions -----------------------------------------------------------------------------------------------------------
 
-duet_status emu_count(int32_t* n, error_text&) {
-#if defined(DUET_EMU_FIBERS)
-    *n = 1;
-#else
-    *n = 0;
-#endif
-    return DUET_OK;
-}
+duet_status emu_count(int32_t* n, error_text&) { return *n = kEmuFibers, DUET_OK; }
 
-duet_status emu_describe(int width, int32_t index, gpu_info* info, error_text& err) {
-    int32_t n = 0;
-    DUET_TRY(emu_count(&n, err));
-    if (index < 0 || index >= n) return fail(err, DUET_ERR_DEVICE, "emu%d:%d: this machine has %d emulated devices", width, index, n);
+template <int kWidth>
+duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
+    if (index < 0 || index >= kEmuFibers)
+        return fail(err, DUET_ERR_DEVICE, "emu%d:%d: this machine has %d emulated devices", kWidth, index, kEmuFibers);
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     info->memory_bytes = emu_mem.limit;
     info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
-    snprintf(info->name, sizeof info->name, "emulator, warps of %d", width);
-    snprintf(info->chip, sizeof info->chip, "emu%d", width);
-    info->warp_width = width;
+    snprintf(info->name, sizeof info->name, "emulator, warps of %d", kWidth);
+    snprintf(info->chip, sizeof info->chip, "emu%d", kWidth);
+    info->warp_width = kWidth;
     info->n_cores = 1;
     info->shared_bytes = (int32_t)kEmuSharedBytes;
     return DUET_OK;
 }
 
-duet_status emu_open(int width, int32_t index, void** device, gpu_info* info, error_text& err) {
-    DUET_TRY(emu_describe(width, index, info, err));
+template <int kWidth>
+duet_status emu_open(int32_t index, void** device, gpu_info* info, error_text& err) {
+    DUET_TRY(emu_describe<kWidth>(index, info, err));
     auto d = std::make_unique<emu_device>();
-    d->width = width;
+    d->width = kWidth;
     *device = d.release();
     return DUET_OK;
 }
-
-duet_status emu_open32(int32_t index, void** device, gpu_info* info, error_text& err) { return emu_open(32, index, device, info, err); }
-duet_status emu_open64(int32_t index, void** device, gpu_info* info, error_text& err) { return emu_open(64, index, device, info, err); }
-duet_status emu_describe32(int32_t index, gpu_info* info, error_text& err) { return emu_describe(32, index, info, err); }
-duet_status emu_describe64(int32_t index, gpu_info* info, error_text& err) { return emu_describe(64, index, info, err); }
 duet_status emu_queue(void* device, void** queue, error_text&) {
     auto q = std::make_unique<emu_device>();
     q->width = ((const emu_device*)device)->width;
     *queue = q.release();
     return DUET_OK;
 }
-void emu_close(void* device) {
-    delete ((emu_device*)device)->recording;
-    delete (emu_device*)device;
-}
+void emu_close(void* device) { delete (emu_device*)device; }
 
 // The size stands before the memory, so that it can be counted when it is freed.
 duet_status emu_take(uint64_t n_bytes, bool pinned, void** out, error_text& err) {
@@ -395,13 +356,13 @@ duet_status emu_download(void*, void* to, const void* from, uint64_t n_bytes, er
     return DUET_OK;
 }
 duet_status emu_copy(void* device, void* to, const void* from, uint64_t n_bytes, error_text&) {
-    if (auto* kept = ((emu_device*)device)->recording) return kept->push_back({nullptr, {}, {}, to, from, n_bytes}), DUET_OK;
+    if (emu_keeps(device, [=](error_text& err) { return emu_copy(device, to, from, n_bytes, err); })) return DUET_OK;
     memcpy(to, from, n_bytes);
     emu_tell("copy", to, from, n_bytes);
     return DUET_OK;
 }
 duet_status emu_clear(void* device, void* at, uint64_t n_bytes, error_text&) {
-    if (auto* kept = ((emu_device*)device)->recording) return kept->push_back({nullptr, {}, {}, at, nullptr, n_bytes}), DUET_OK;
+    if (emu_keeps(device, [=](error_text& err) { return emu_clear(device, at, n_bytes, err); })) return DUET_OK;
     memset(at, 0, n_bytes);
     emu_tell("clear", at, nullptr, n_bytes);
     return DUET_OK;
@@ -424,7 +385,8 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
     if (args_bytes != k.args_bytes || grid.threads < 1 || (int)grid.threads > k.max_threads || grid.shared_bytes > kEmuSharedBytes)
         return fail(err, DUET_ERR_DEVICE, "emulator: %s: want %zu bytes of arguments, at most %d threads and %zu bytes of shared memory, got %zu, %u, %u",
                     k.name, k.args_bytes, k.max_threads, kEmuSharedBytes, args_bytes, grid.threads, grid.shared_bytes);
-    if (d.recording) return d.recording->push_back({&k, grid, {(const uint8_t*)args, (const uint8_t*)args + args_bytes}, nullptr, nullptr, 0}), DUET_OK;
+    const std::vector<uint8_t> kept(d.recording ? (const uint8_t*)args : nullptr, d.recording ? (const uint8_t*)args + args_bytes : nullptr);
+    if (emu_keeps(device, [=](error_text& e) { return emu_launch(device, kernel, grid, kept.data(), kept.size(), e); })) return DUET_OK;
     m.seed = emu_thread_seed;
     m.n_threads = (int)grid.threads;
     m.shared_bytes = grid.shared_bytes;
@@ -447,29 +409,26 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
 duet_status emu_record_begin(void* device, error_text& err) {
     emu_device& d = *(emu_device*)device;
     if (d.recording) return fail(err, DUET_ERR_DEVICE, "emulator: a recording has begun already");
-    d.recording = new std::vector<emu_call>;
+    d.recording = std::make_unique<emu_recording>();
     return DUET_OK;
 }
 duet_status emu_record_end(void* device, void** recording, error_text& err) {
     emu_device& d = *(emu_device*)device;
     if (!d.recording) return fail(err, DUET_ERR_DEVICE, "emulator: no recording has begun");
-    *recording = std::exchange(d.recording, nullptr);
+    *recording = d.recording.release();
     return DUET_OK;
 }
-duet_status emu_play(void* device, void* recording, error_text& err) {
+duet_status emu_play(void*, void* recording, error_text& err) {
     emu_tell("play", nullptr, nullptr, 0);
-    for (const emu_call& e : *(const std::vector<emu_call>*)recording) {
-        if (e.kernel) DUET_TRY(emu_launch(device, (void*)e.kernel, e.grid, e.args.data(), e.args.size(), err));
-        else if (e.from) DUET_TRY(emu_copy(device, e.to, e.from, e.n_bytes, err));
-        else DUET_TRY(emu_clear(device, e.to, e.n_bytes, err));
-    }
+    for (const auto& call : *(const emu_recording*)recording) DUET_TRY(call(err));
     return DUET_OK;
 }
-void emu_free_recording(void*, void* recording) { delete (std::vector<emu_call>*)recording; }
+void emu_free_recording(void*, void* recording) { delete (emu_recording*)recording; }
 
-constexpr gpu_driver make_emu_driver(const char* name, decltype(gpu_driver::describe) describe, decltype(gpu_driver::open) open) {
-    return {name, emu_count, describe, open, emu_queue, emu_close, emu_alloc, emu_free, emu_alloc_host, emu_free_host, emu_upload, emu_download, emu_copy, emu_clear,
-            emu_sync, emu_find_kernel, emu_launch, emu_record_begin, emu_record_end, emu_play, emu_free_recording};
+template <int kWidth>
+constexpr gpu_driver make_emu_driver(const char* name) {
+    return {name, emu_count, emu_describe<kWidth>, emu_open<kWidth>, emu_queue, emu_close, emu_alloc, emu_free, emu_alloc_host, emu_free_host, emu_upload,
+            emu_download, emu_copy, emu_clear, emu_sync, emu_find_kernel, emu_launch, emu_record_begin, emu_record_end, emu_play, emu_free_recording};
 }
 
 }  // namespace
@@ -534,7 +493,7 @@ void emu_limit(uint64_t memory_bytes, int64_t fail_at) {
     u = {u.in_use, u.in_use, u.pinned, u.pinned, 0};
 }
 
-const gpu_driver kEmu32Driver = make_emu_driver("emu32", emu_describe32, emu_open32);
-const gpu_driver kEmu64Driver = make_emu_driver("emu64", emu_describe64, emu_open64);
+const gpu_driver kEmu32Driver = make_emu_driver<32>("emu32");
+const gpu_driver kEmu64Driver = make_emu_driver<64>("emu64");
 
 }  // namespace duet

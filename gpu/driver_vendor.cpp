@@ -221,13 +221,15 @@ duet_status vendor_clear(void* device, void* at, uint64_t n_bytes, error_text& e
     return d.call(err, d.lib.fill, at, (unsigned char)0, (size_t)n_bytes, d.stream);
 }
 
-void vendor_free(void* device, void* memory) {
+template <class F>
+void give_back(void* device, void* what, vendor_call<F> vendor_library::*call) {
     vendor_device& d = *(vendor_device*)device;
     error_text err;
-    if (!memory) return;
+    if (!what) return;
     const vendor_scope here(d, err);
-    d.lib.free.at(memory);
+    (d.lib.*call).at(what);
 }
+void vendor_free(void* device, void* memory) { give_back(device, memory, &vendor_library::free); }
 
 // "out of memory" alone does not help: how much was wanted.
 duet_status add_size(duet_status st, uint64_t n_bytes, error_text& err) {
@@ -253,12 +255,9 @@ duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_
 }
 
 void vendor_free_host(void* device, void* memory) {
-    vendor_device& d = *(vendor_device*)device;
     error_text err;
-    if (!memory) return;
-    const vendor_scope here(d, err);
-    if (here.st == DUET_OK) d.lib.stream_sync.at(d.stream);   // an upload may still read it
-    d.lib.free_host.at(memory);
+    if (memory) vendor_sync(device, err);   // an upload may still read it
+    give_back(device, memory, &vendor_library::free_host);
 }
 
 duet_status vendor_upload(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
@@ -324,13 +323,7 @@ duet_status vendor_play(void* device, void* recording, error_text& err) {
     return d.call(err, d.lib.graph_launch, recording, d.stream);
 }
 
-void vendor_free_recording(void* device, void* recording) {
-    vendor_device& d = *(vendor_device*)device;
-    error_text err;
-    if (!recording) return;
-    const vendor_scope here(d, err);
-    d.lib.exec_destroy.at(recording);
-}
+void vendor_free_recording(void* device, void* recording) { give_back(device, recording, &vendor_library::exec_destroy); }
 
 }  // namespace
 

@@ -1,7 +1,6 @@
 // gpu/kernels.h: all kernels' functions, for whoever makes entry points of gpu/kernels.def: kernels.cu and the emulator.
 #pragma once
 #include "args.h"
-#include "matmul_shape.h"
 #include "weights.h"
 #include "../quant/activate.h"
 #include "../quant/exact_ops.h"

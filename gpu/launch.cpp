@@ -4,7 +4,6 @@
 // Main path: runtime_session.cpp -> models/ops.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "device.h"
-#include "matmul_shape.h"
 #include "weights.h"
 #include "../quant/exact_ops.h"
 
@@ -26,18 +25,17 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     s.angle_bytes = round_up(s.l.rope_floats * 4, 256);
     s.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)s.max_chunks;
-    size_t most_heads = 0;   // slopes pass through the integers' staging memory
-    for (const op& o : g.ops)
-        if (o.kind == op_kind::attention) most_heads = std::max(most_heads, (size_t)o.in.n_heads);
-    s.int_count = round_up(std::max(most_heads, (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits)), 64);
+    s.int_count = (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits);
     s.counter_count = 64;   // one for each token of a tail, and for each block_x and token of split attention
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
+            s.int_count = std::max(s.int_count, (size_t)o.in.n_heads);   // slopes pass through the integers' staging memory
             s.counter_count = std::max(s.counter_count, (size_t)kSplitTokens * (size_t)o.in.n_heads);
             if (o.alibi != 0.0f) s.slope_count += round_up((size_t)o.in.n_heads, 64);
             const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
             s.partial_bytes = std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
+    s.int_count = round_up(s.int_count, 64);
     s.counter_count = round_up(s.counter_count, 64) + 64;   // the last are for a best id
     s.pinned_bytes = s.angle_bytes + s.int_count * 4;
     for (int32_t b : rows_read_back(g)) s.pinned_bytes += s.l.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
@@ -316,14 +314,6 @@ duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
     return DUET_OK;
 }
 
-// Runs f for the steps of the batch's part of the ops.
-template <class F>
-duet_status launch_steps(gpu_context& c, F f) {
-    for (const gpu_step& s : c.steps)
-        if (s.first >= c.batch->first_op && (c.batch->last_op < 0 || s.first < c.batch->last_op)) DUET_TRY(f(s));
-    return DUET_OK;
-}
-
 // Adds a step's time to its first op's row of the profile.
 duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_clock::time_point start, error_text& err) {
     DUET_TRY(c.driver->sync(c.device, err));
@@ -335,10 +325,23 @@ duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_cl
     return DUET_OK;
 }
 
+bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
+
+// The steps of the batch's part of the ops.
+duet_status launch_steps(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
+    for (const gpu_step& s : c.steps) {
+        if (s.first < c.batch->first_op || (c.batch->last_op >= 0 && s.first >= c.batch->last_op)) continue;
+        if (is_cancelled(cancel)) break;
+        const auto start = std::chrono::steady_clock::now();
+        DUET_TRY(launch_step(c, s, err));
+        if (c.profiling) DUET_TRY(count_step(c, s, start, err));
+    }
+    return DUET_OK;
+}
+
 // Plays what was recorded for an earlier batch of this shape, or records it.
 duet_status run_recorded(gpu_context& c, error_text& err) {
     const batch_shape shape{c.batch->first_op, c.batch->last_op, c.batch->n_tok, c.batch->n_wanted, c.n_chunks};
-    auto launch_all = [&](error_text& e) { return launch_steps(c, [&](const gpu_step& s) { return launch_step(c, s, e); }); };
     for (gpu_recording& r : c.recordings)
         if (r.shape == shape) {
             r.last_use = ++c.n_plays;
@@ -349,15 +352,10 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
         c.is_again = c.last_shape == shape;
         c.last_shape = shape;
     }
-    if (!c.is_again) return launch_all(err);
-    const duet_status begun = c.driver->record_begin(c.device, err);
-    if (begun == DUET_ERR_UNSUPPORTED) {
-        c.can_record = false;
-        return launch_all(err);
-    }
-    DUET_TRY(begun);
+    if (!c.is_again) return launch_steps(c, nullptr, err);
+    DUET_TRY(c.driver->record_begin(c.device, err));
     gpu_recording r{shape, nullptr, ++c.n_plays};
-    const duet_status launched = launch_all(err);
+    const duet_status launched = launch_steps(c, nullptr, err);
     error_text unused;
     const duet_status ended = c.driver->record_end(c.device, &r.recording, launched == DUET_OK ? err : unused);
     if (launched != DUET_OK && ended == DUET_OK) c.driver->free_recording(c.device, r.recording);
@@ -374,8 +372,15 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     return c.driver->play(c.device, r.recording, err);
 }
 
+// The batch's rows of a buffer, to the host's memory.
+duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
+    const uint64_t n_bytes = c.s.l.row_floats[buffer] * 4 * (uint64_t)c.n_wanted;
+    DUET_TRY(c.driver->download(c.device, c.host_rows[buffer], c.buffers + c.s.l.buffer_offset[buffer], n_bytes, err));
+    c.is_read[buffer] = 1;
+    return DUET_OK;
+}
+
 duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
-    auto cancelled = [&] { return cancel && cancel->load(std::memory_order_relaxed) != 0; };
     if (c.batch->first_op == 0) DUET_TRY(send_batch(c, err));
     c.lists[0] = c.lists[1] = {};
     c.quantized = view{};
@@ -383,24 +388,12 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     c.n_wanted = c.batch->n_wanted;
     c.is_read.assign(c.g.buffers.size(), 0);   // rows are read when they are asked for
     c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
-    if (!c.profiling && c.can_record && c.one_each && !cancelled()) {
-        DUET_TRY(run_recorded(c, err));
-    } else {
-        DUET_TRY(launch_steps(c, [&](const gpu_step& s) -> duet_status {
-            if (cancelled()) return DUET_OK;
-            const auto start = std::chrono::steady_clock::now();
-            DUET_TRY(launch_step(c, s, err));
-            return c.profiling ? count_step(c, s, start, err) : DUET_OK;
-        }));
-    }
+    DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_steps(c, cancel, err));
     const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.g.ops.size();
-    for (size_t b = 0; is_last && !c.batch->rows_later && b < c.host_rows.size() && !cancelled(); b++)
-        if (c.host_rows[b] && c.n_wanted) {
-            DUET_TRY(c.driver->download(c.device, c.host_rows[b], c.buffers + c.s.l.buffer_offset[b], c.s.l.row_floats[b] * 4 * (uint64_t)c.n_wanted, err));
-            c.is_read[b] = 1;
-        }
+    for (size_t b = 0; is_last && !c.batch->rows_later && b < c.host_rows.size() && !is_cancelled(cancel); b++)
+        if (c.host_rows[b] && c.n_wanted) DUET_TRY(read_rows(c, b, err));
     DUET_TRY(c.driver->sync(c.device, err));
-    return cancelled() ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
+    return is_cancelled(cancel) ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
 }
 
 // Runs a driver's call; a lost device is remembered.
@@ -420,14 +413,10 @@ duet_status gpu_run(void* context, const exec_batch& batch, const std::atomic<in
 
 float* gpu_wanted_row(void* context, int32_t buffer, int32_t i) {
     gpu_context& c = *(gpu_context*)context;
-    const size_t b = (size_t)buffer, row_bytes = c.s.l.row_floats[b] * 4;
-    if (!c.is_read[b]) {
-        error_text err;
-        auto read = [&] { return c.driver->download(c.device, c.host_rows[b], c.buffers + c.s.l.buffer_offset[b], row_bytes * (size_t)c.n_wanted, err); };
-        if (on_device(c, err, read) != DUET_OK) return nullptr;
-        c.is_read[b] = 1;
-    }
-    return (float*)(c.host_rows[b] + (size_t)i * row_bytes);
+    const size_t b = (size_t)buffer;
+    error_text err;
+    if (!c.is_read[b] && on_device(c, err, [&] { return read_rows(c, b, err); }) != DUET_OK) return nullptr;
+    return (float*)c.host_rows[b] + (size_t)i * c.s.l.row_floats[b];
 }
 
 duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) {

@@ -2,7 +2,7 @@
 // that the host waits for nothing and each tile of tokens reads its matrix once. Results: quant/exact_ops.h.
 // Must not know: families, which vendor. Main path: gpu/launch.cpp -> [gpu/launch_experts.cpp] -> gpu/experts.cuh, gpu/matvec.cuh
 #include "context.h"
-#include "matmul_shape.h"
+#include "weights.h"
 
 namespace duet {
 namespace {

@@ -2,7 +2,6 @@
 // only activations that are read on the other side cross. The bits cannot depend on the choice, as both sides give the same.
 // Owns: the choice, the plan, which buffers cross when. Must not know: kernels, number formats, families.
 // Main path: runtime_session.cpp -> [gpu/split.cpp] -> gpu/launch.cpp, quant/cpu_ops.cpp
-#include "split.h"
 #include "context.h"
 #include "device.h"
 
@@ -13,6 +12,32 @@ namespace duet {
 namespace {
 
 constexpr uint64_t kMovePiece = 4 << 20;   // pinned bytes that rows cross through
+
+enum split_side : int { kHostSide = 0, kDeviceSide = 1 };
+
+// Layers n_layers - gpu_layers .. n_layers - 1 are on the device, and what follows them; what comes before the first is with layer 0.
+// Experts of layers below cpu_expert_layers stay on the host.
+struct placement {
+    int32_t gpu_layers = 0, cpu_expert_layers = 0;
+};
+
+// Consecutive ops on one side, and the buffers that must be brought there first.
+struct op_run {
+    int                  side = kHostSide;
+    int32_t              first = 0, last = 0;   // ops of the side's graph
+    std::vector<int32_t> moves;
+};
+
+// A model in two: each side's graph has its own ops only, and no room for what the other side keeps; numbers of buffers, weights, cache
+// and state layers are the same in both.
+struct split_model {
+    placement            place;
+    model_graph          part[2];
+    std::vector<op_run>  runs;
+    std::vector<uint8_t> row_side;      // of each buffer: the side that writes it last
+    std::vector<uint8_t> cache_side, state_side;
+    int32_t              moved_floats = 0;   // of the widest buffer that crosses
+};
 
 // ---- which op runs where ------------------------------------------------------------------------------------------------------------
 
@@ -90,8 +115,6 @@ struct border_finder {
     }
 };
 
-}  // namespace
-
 duet_status split_graph(const model_graph& g, const placement& place, split_model* out, error_text& err) {
     split_model& m = *out;
     m.place = place;
@@ -149,8 +172,6 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
     return DUET_OK;
 }
 
-namespace {
-
 // ---- the plan -----------------------------------------------------------------------------------------------------------------------
 
 const executor& executor_of(int side) { return side == kHostSide ? kCpuExecutor : kGpuExecutor; }
@@ -193,7 +214,6 @@ std::vector<placement> allowed_placements(const model_graph& g, const exec_place
 struct choice {
     std::vector<placement> all;
     size_t                 at = 0;    // the first that fits
-    uint64_t               budget = UINT64_MAX;
 };
 
 // Finds the first placement that fits the device's free memory.
@@ -203,7 +223,7 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
     if (c.all.front().gpu_layers == 0) return DUET_OK;
     gpu_info info;
     DUET_TRY(gpu_device_info(limits.place.device, &info, err));
-    if (info.memory_bytes) c.budget = info.free_bytes - info.free_bytes / 32;   // drivers round allocations up
+    const uint64_t budget = info.memory_bytes ? info.free_bytes - info.free_bytes / 32 : UINT64_MAX;   // drivers round allocations up
     exec_plan plan;
     uint64_t  need = 0;
     auto fits = [&](size_t i, bool* is) -> duet_status {
@@ -211,7 +231,7 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
         DUET_TRY(split_graph(g, c.all[i], &m, err));
         DUET_TRY(plan_parts(m, limits, n_threads, &plan, err));
         need = device_need(m, plan);
-        *is = need <= c.budget || m.part[kDeviceSide].ops.empty();
+        *is = need <= budget || m.part[kDeviceSide].ops.empty();
         return DUET_OK;
     };
     size_t lo = 0, hi = c.all.size();   // all before lo do not fit; hi fits
@@ -226,7 +246,7 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
     return fail(err, DUET_ERR_MEMORY, "device %s: %d layers need %llu MB (weights %llu, cache and state %llu, work %llu), %llu MB can be had: want fewer "
                 "layers on the GPU or a smaller context", limits.place.device, plan.gpu_layers, (unsigned long long)(need >> 20),
                 (unsigned long long)(plan.device.weight_bytes >> 20), (unsigned long long)((plan.device.cache_bytes + plan.device.state_bytes) >> 20),
-                (unsigned long long)(plan.device.work_bytes >> 20), (unsigned long long)(c.budget >> 20));
+                (unsigned long long)(plan.device.work_bytes >> 20), (unsigned long long)(budget >> 20));
 }
 
 std::mutex split_lock;   // guards every graph's device_store

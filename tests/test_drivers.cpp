@@ -246,6 +246,37 @@ TEST_CASE("drivers: a model on stand-ins gives the CPU's bits; auto takes the de
         }
 }
 
+TEST_CASE("drivers: a model's sessions share the open device, its code and kernels; each goes without harm to the others") {
+    for (const kind_of_driver& k : {kKinds[0], kKinds[1]}) {
+        stand_in s(k.file, k.device, k.chip, k.version);
+        duet_model_params p = duet_model_params_default();
+        p.device = k.device;
+        duet_model*   model = nullptr;
+        duet_session* sessions[2] = {};
+        int64_t       n_calls[2];
+        REQUIRE(duet_model_open("models/demo.gguf", &p, &model) == DUET_OK);
+        duet_session_params q = duet_session_params_default();
+        q.n_ctx = 64;
+        for (int i : {0, 1}) {
+            s.control->n_calls = 0;
+            REQUIRE(duet_session_create(model, &q, &sessions[i]) == DUET_OK);
+            n_calls[i] = s.control->n_calls;
+        }
+        CHECK(n_calls[1] < n_calls[0] / 4);
+        std::vector<float> rows[2];
+        const int32_t ids[3] = {5, 9, 30};
+        const duet_batch b{3, ids, nullptr, nullptr, nullptr};
+        for (int i : {0, 1}) {
+            REQUIRE(duet_decode(sessions[i], &b) == DUET_OK);
+            rows[i].assign(duet_logits(sessions[i], 0), duet_logits(sessions[i], 0) + 100);
+            duet_session_free(sessions[i]);
+        }
+        CHECK(rows[0] == rows[1]);
+        duet_model_free(model);
+        s.is_clean();
+    }
+}
+
 TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no device: clear errors; auto goes on with the CPU and says why") {
     std::vector<float> want, got;
     REQUIRE(model_run("cpu", &want) == "");
