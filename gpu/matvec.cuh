@@ -79,8 +79,9 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int gr
             const int s0 = (int16_t)(x.sums & 0xffffu), s1 = (int32_t)x.sums >> 16;
             int dot[2] = {0, 0};
             for (int j = 0; j < 4; j++) dot[0] = dot4(codes[j], q0.w[j], dot[0]);
-            for (int j = 0; j < 4; j++) dot[1] = dot4(codes[4 + j], q1.w[j], dot[1]);
-            if constexpr (B::kSubScales == 1) dot[0] += dot[1];
+            constexpr int kSecond = B::kSubScales == 1 && NB > 1 ? 0 : 1;   // NB > 1: one sum, as registers are short (sm_90, Q4_K: 8 bytes spilled)
+            for (int j = 0; j < 4; j++) dot[kSecond] = dot4(codes[4 + j], q1.w[j], dot[kSecond]);
+            if constexpr (B::kSubScales == 1 && NB == 1) dot[0] += dot[1];
             if constexpr (C::kBias != 0) {   // sum (code - bias) q = sum code q - bias sum q, in integers
                 dot[0] -= C::kBias * (B::kSubScales == 1 ? s0 + s1 : s0);
                 dot[1] -= C::kBias * s1;
@@ -155,13 +156,16 @@ DUET_DEVICE void matvec(matvec_args a) {
     if (!a.gated && a.n_parts > 1 && block_x() >= a.part[1].first_block) p = a.part[1];
     if (!a.gated && a.n_parts > 2 && block_x() >= a.part[2].first_block) p = a.part[2];
     const int tile = block_x() - p.first_block, r = tile * kRowTile + thread_id() % kRowTile;
-    float total;
-    if constexpr (__is_same(W, W2)) total = tile_totals<W, NB>(a, p.w, tile, tok0, part);
-    else total = p.is_second ? tile_totals<W2, NB>(a, p.w, tile, tok0, part) : tile_totals<W, NB>(a, p.w, tile, tok0, part);
-    float up = 0.0f;
-    if (a.gated && a.n_parts > 1) {
+    const bool has_up = a.gated && a.n_parts > 1;
+    const uint8_t* w = p.w;
+    float total, gate = 0.0f;
+    for (bool again = has_up;; again = false) {   // a loop, as the sums are most of the code
+        if constexpr (__is_same(W, W2)) total = tile_totals<W, NB>(a, w, tile, tok0, part);
+        else total = p.is_second ? tile_totals<W2, NB>(a, w, tile, tok0, part) : tile_totals<W, NB>(a, w, tile, tok0, part);
+        if (!again) break;
+        gate = total;
+        w = a.part[1].w;
         sync_block();
-        up = tile_totals<W, NB>(a, a.part[1].w, tile, tok0, part);
     }
     if (slot < NB && tok < a.n_tok) {
         if (!a.gated) {
@@ -169,10 +173,10 @@ DUET_DEVICE void matvec(matvec_args a) {
         } else {
             float v = 0.0f;
             if (r < p.n_out) {
-                const float gate = finish_result(p, r, total);
-                if (a.n_parts > 1) up = finish_result(a.part[1], r, up);
+                gate = finish_result(p, r, has_up ? gate : total);
+                const float up = has_up ? finish_result(a.part[1], r, total) : 0.0f;
                 // two calls: an address that may be null would keep `up` in memory
-                v = a.n_parts > 1 ? exact_activate((activation)a.activation, gate, &up) : exact_activate((activation)a.activation, gate, nullptr);
+                v = has_up ? exact_activate((activation)a.activation, gate, &up) : exact_activate((activation)a.activation, gate, nullptr);
                 p.y[(size_t)tok * p.y_stride + r] = v;
             }
             if (a.result.q) segment_quantize(v, a.result, tok, r);   // n_out % 32 == 0: launch.cpp
@@ -193,25 +197,23 @@ DUET_DEVICE void embed_quant(const embed_args& a) {
     using C = gpu_codes<B>;
     const int group = j / kGroup, b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
     const uint8_t* unit = a.w + ((size_t)(id / kRowTile) * (size_t)load_group_count(a.n_in) + (size_t)group) * gpu_unit<B>::kBytes;
+    const block_words<B> block = load_block<B>(unit, row, b);
     uint32_t s[gpu_scales<B>::kWords], word = 0;
     load_scales<B>(unit, row, s);
     ready_scale r{};
     DUET_UNROLL
-    for (int bb = 0; bb < kBlocksPerGroup; bb++) {   // constant numbers, so that no register is indexed by a variable
-        if (bb != b) continue;
-        const block_words<B> block = load_block<B>(unit, row, bb);
-        DUET_UNROLL
-        for (int k = 0; k < 8; k++)
-            if (k == i / 4) word = C::kIsTable ? weight_word(block, k) : code_word(block, k);
-        r = read_scale<B>(s, bb);
-    }
+    for (int k = 0; k < 8; k++)   // constant numbers, here and below, so that no register is indexed by a variable
+        if (k == i / 4) word = C::kIsTable ? weight_word(block, k) : code_word(block, k);
+    DUET_UNROLL
+    for (int k = 0; k < kBlocksPerGroup; k++)
+        if (k == b) r = read_scale<B>(s, k);
     const int code = (int)(int8_t)(word >> 8 * (i % 4)) - C::kBias;
     float v;
     if constexpr (kWideSubs<B>) {
         v = (i < 16 ? r.d : r.m) * (float)code;
     } else if constexpr (B::kSubScales == 2) {
-        v = r.d * (float)r.sub[i / 16] * (float)code;
-        if constexpr (B::kHasMin) v = v - r.m * (float)r.min[i / 16];
+        v = r.d * (float)(i < 16 ? r.sub[0] : r.sub[1]) * (float)code;
+        if constexpr (B::kHasMin) v = v - r.m * (float)(i < 16 ? r.min[0] : r.min[1]);
     } else {
         v = r.d * (float)code;
         if constexpr (B::kHasMin) v = v + r.m;   // r.m is minus the minimum

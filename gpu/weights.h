@@ -192,7 +192,7 @@ DUET_DEVICE void load_unit(const uint8_t* unit, int row, block_words<B> (&blocks
     }
 }
 
-// One block of it; b is best a constant.
+// One block of it.
 template <class B>
 DUET_DEVICE block_words<B> load_block(const uint8_t* unit, int row, int b) {
     using C = gpu_codes<B>;
