@@ -206,6 +206,7 @@ build/gpu/model.trace: $(BUILD)/tests/gpu_trace $(AMDGPU_MODEL)
 
 sample = $(if $(SAMPLE),-sample,-all)
 test-amdgpu: $(patsubst %,test-amdgpu/%,$(TARGETS)) $(if $(wildcard $(AMDGPU_MODEL)),test-amdgpu-model)
+	@$(if $(wildcard $(AMDGPU_MODEL)),,echo "skipped: a model whole (AMDGPU_MODEL=...)")
 test-amdgpu/%: build/gpu/%$(sample:-all=).co build/gpu/cases$(sample).trace
 	python3 tests/amdgpu.py $(AMDGPU_TOOL) build/gpu/cases$(sample).trace $<
 test-amdgpu-model: build/gpu/$(firstword $(TARGETS))$(sample:-all=).co build/gpu/model.trace
