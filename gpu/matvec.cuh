@@ -51,57 +51,57 @@ DUET_DEVICE void store_result(const expert_args& e, const Part& p, int row, int 
     *y = p.residual ? *y + v : v;
 }
 
-// The sums of one group of one row with NB tokens.
-template <class B, int NB, class Args>
-DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int group, int tok0, float (&acc)[NB]) {
+// The sums of one group of one row with n_tok tokens, NB at most: put(i, sum). Codes and scales are made ready once, then token by token, in a
+// loop: all tokens block by block kept the addresses of eight tokens in registers, spilled on NVIDIA, and was six times the code.
+template <class B, int NB, class Args, class Put>
+DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int group, int tok0, int n_tok, Put put) {
     using C = gpu_codes<B>;
     block_words<B> blocks[kBlocksPerGroup];
-    uint32_t s[gpu_scales<B>::kWords];
+    uint32_t s[gpu_scales<B>::kWords], codes[kBlocksPerGroup][8];
     load_unit<B>(unit, row, blocks);
     load_scales<B>(unit, row, s);
-    for (int i = 0; i < NB; i++) acc[i] = 0.0f;
-    const int n_left = (a.n_in - group * kGroup) / kBlock;
     DUET_UNROLL
-    for (int b = 0; b < kBlocksPerGroup; b++) {
-        if (b >= n_left) break;
-        uint32_t codes[8];
+    for (int j = 0; j < kBlocksPerGroup * 8; j++)
+        codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
+    auto sum = [&](int tok, int n_blocks) {
+        const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) + (uint32_t)(group * kBlocksPerGroup);   // below 2^31: launch.cpp
+        const word4* q = (const word4*)a.act.q + first * 2;
+        float acc = 0.0f;
         DUET_UNROLL
-        for (int j = 0; j < 8; j++) codes[j] = C::kIsTable ? weight_word(blocks[b], j) : code_word(blocks[b], j);
-        const ready_scale scale = read_scale<B>(s, b);
-        const int at = group * kBlocksPerGroup + b;   // block of the row
-        DUET_UNROLL
-        for (int i = 0; i < NB; i++) {
-            const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
-            const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) + (uint32_t)at;   // below 2^31: launch.cpp
-            const word4* q = (const word4*)a.act.q + first * 2;
-            const word4 q0 = q[0], q1 = q[1];
-            const act_scale x = a.act.scale[first];
+        for (int b = 0; b < kBlocksPerGroup; b++) {
+            if (b >= n_blocks) break;
+            const word4 q0 = q[2 * b], q1 = q[2 * b + 1];
+            const act_scale x = a.act.scale[first + (uint32_t)b];
             const int s0 = (int16_t)(x.sums & 0xffffu), s1 = (int32_t)x.sums >> 16;
             int dot[2] = {0, 0};
-            for (int j = 0; j < 4; j++) dot[0] = dot4(codes[j], q0.w[j], dot[0]);
-            constexpr int kSecond = B::kSubScales == 1 && NB > 1 ? 0 : 1;   // NB > 1: one sum, as registers are short (sm_90, Q4_K: 8 bytes spilled)
-            for (int j = 0; j < 4; j++) dot[kSecond] = dot4(codes[4 + j], q1.w[j], dot[kSecond]);
-            if constexpr (B::kSubScales == 1 && NB == 1) dot[0] += dot[1];
+            for (int j = 0; j < 4; j++) dot[0] = dot4(codes[b][j], q0.w[j], dot[0]);
+            for (int j = 0; j < 4; j++) dot[1] = dot4(codes[b][4 + j], q1.w[j], dot[1]);
+            if constexpr (B::kSubScales == 1) dot[0] += dot[1];
             if constexpr (C::kBias != 0) {   // sum (code - bias) q = sum code q - bias sum q, in integers
                 dot[0] -= C::kBias * (B::kSubScales == 1 ? s0 + s1 : s0);
                 dot[1] -= C::kBias * s1;
             }
-            acc[i] = combine<B>(scale, dot, x.d, x.t, s0, s1, acc[i]);
+            acc = combine<B>(read_scale<B>(s, b), dot, x.d, x.t, s0, s1, acc);
         }
-    }
+        return acc;
+    };
+    const int n_left = (a.n_in - group * kGroup) / kBlock;
+    if constexpr (NB == 1) put(0, sum(tok0, n_left));
+    else
+        for (int i = 0; i < n_tok; i++) put(i, n_left >= kBlocksPerGroup ? sum(tok0 + i, kBlocksPerGroup) : sum(tok0 + i, n_left));
 }
 
-// The same for float weights: fma in element order.
-template <class F, int NB, class Args>
-DUET_DEVICE void group_float(const Args& a, const uint8_t* unit, int row, int group, int tok0, float (&acc)[NB]) {
+// The same for float weights: fma in element order, all tokens with each weight.
+template <class F, int NB, class Args, class Put>
+DUET_DEVICE void group_float(const Args& a, const uint8_t* unit, int row, int group, int tok0, int n_tok, Put put) {
     using U = gpu_float_unit<F>;
-    for (int i = 0; i < NB; i++) acc[i] = 0.0f;
+    float acc[NB] = {};
     const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
     auto add = [&](F weight, int k) {
         const float v = device_float(weight);
         DUET_UNROLL
         for (int i = 0; i < NB; i++) {
-            const int tok = NB == 1 ? tok0 : (tok0 + i < a.n_tok ? tok0 + i : a.n_tok - 1);
+            const int tok = tok0 + (i < n_tok ? i : n_tok - 1);
             acc[i] = __builtin_fmaf(v, a.x[(size_t)tok * a.x_stride + first + k], acc[i]);
         }
     };
@@ -113,15 +113,17 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* unit, int row, int gr
     }
     const F* last = (const F*)(unit + (size_t)(n_whole * kRowTile + row) * 16);
     for (int k = n_whole * U::kPerPiece; k < n; k++) add(last[k - n_whole * U::kPerPiece], k);
+    DUET_UNROLL
+    for (int i = 0; i < NB; i++) put(i, acc[i]);
 }
 
-// The totals of 32 rows: segment i < NB gets those of token tok0 + i, a row a lane.
+// The totals of 32 rows: segment i < NB gets those of token tok0 + i, if there is one, a row a lane.
 // A segment takes groups slot, slot + slots, ...; partials go to shared memory as [token][group][row], and one lane per row and token adds
 // them in order. Every thread of the block has to come.
 template <class W, int NB, class Shared>
 DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile), n_slots = block_size() / kRowTile;
-    const int n_groups = load_group_count(a.n_in);
+    const int n_groups = load_group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
     constexpr bool kIsBlock = requires { W::kHasMin; };
     constexpr size_t kUnit = [] { if constexpr (kIsBlock) return gpu_unit<W>::kBytes; else return gpu_float_unit<W>::kBytes; }();
     const uint8_t* units = w + (size_t)tile * (size_t)n_groups * kUnit;
@@ -129,13 +131,13 @@ DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, 
     for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
         const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
         for (int g = slot; g < n_here; g += n_slots) {
-            float acc[NB];
-            if constexpr (kIsBlock) group_quant<W, NB>(a, units + (size_t)(g0 + g) * kUnit, row, g0 + g, tok0, acc);
-            else group_float<W, NB>(a, units + (size_t)(g0 + g) * kUnit, row, g0 + g, tok0, acc);
-            for (int i = 0; i < NB; i++) part[(i * a.round_groups + g) * kRowTile + row] = acc[i];
+            const uint8_t* unit = units + (size_t)(g0 + g) * kUnit;
+            auto put = [&](int i, float sum) { part[(i * a.round_groups + g) * kRowTile + row] = sum; };
+            if constexpr (kIsBlock) group_quant<W, NB>(a, unit, row, g0 + g, tok0, n_tok, put);
+            else group_float<W, NB>(a, unit, row, g0 + g, tok0, n_tok, put);
         }
         sync_block();
-        if (slot < NB)
+        if (slot < n_tok)
             for (int g = 0; g < n_here; g++) total = total + part[(slot * a.round_groups + g) * kRowTile + row];
         if (g0 + a.round_groups < n_groups) sync_block();
     }
