@@ -187,34 +187,37 @@ TEST_CASE("norm, activations, half conversions: bits") {
     }
 }
 
-TEST_CASE("attention chunks: bits, windows, caps, merging") {
+TEST_CASE("attention chunks: bits, windows, caps, merging, odd sizes") {
     std::mt19937 rng(6);
     std::normal_distribution<float> normal;
-    for (int dim : {32, 64, 80, 128, 192, 256})
-        for (int n_rows : {1, 4, 7})
+    const int dims[][2] = {{1, 3}, {32, 32}, {64, 64}, {72, 40}, {80, 80}, {128, 128}, {129, 57}, {192, 128}, {256, 256}};
+    for (const auto& [dim, v_dim] : dims)
+        for (int n_rows : {1, 4, 7, 21})
             for (float cap : {0.0f, 30.0f}) {
-                std::vector<float> q((size_t)(n_rows * dim)), k((size_t)dim * kAttnChunk * 3), v(k.size());
+                std::vector<float> q((size_t)(n_rows * dim)), k((size_t)dim * kAttnChunk * 3), v((size_t)v_dim * kAttnChunk * 3);
                 for (auto* x : {&q, &k, &v})
                     for (float& e : *x) e = normal(rng);
+                if (n_rows == 7) q[0] = INFINITY, v[0] = -INFINITY;   // of position 0, which row 0 alone sees
                 const auto run = [&](const cpu_kernels& kernels) {
-                    std::vector<float> o((size_t)(n_rows * dim)), scratch((size_t)(kAttnChunk + dim + 16));
+                    std::vector<float> o((size_t)(n_rows * v_dim)), scratch((size_t)(kAttnChunk + v_dim + 16));
                     std::vector<attn_state> st((size_t)n_rows, {0.0f, 0.0f});
                     std::vector<int> first((size_t)n_rows), n_pos((size_t)n_rows);
                     for (int c = 0; c < 3; c++) {
                         for (int r = 0; r < n_rows; r++) {
-                            first[(size_t)r] = c == 0 ? (r * 9) % 70 : 0;
-                            n_pos[(size_t)r] = c == 2 ? r + 1 : kAttnChunk;
+                            first[(size_t)r] = c == 0 ? (r * 9) % 70 : 0;   // row 15 sees nothing
+                            n_pos[(size_t)r] = c == 2 ? r - 1 : kAttnChunk; // nor do rows 0 and 1
                         }
                         kernels.attn_chunk({q.data(), (size_t)dim, n_rows, first.data(), n_pos.data(), k.data() + (size_t)(c * dim * kAttnChunk),
-                                            v.data() + (size_t)(c * dim * kAttnChunk), dim, dim, 0.125f, cap, st.data(), o.data(), (size_t)dim,
+                                            v.data() + (size_t)(c * v_dim * kAttnChunk), dim, v_dim, 0.125f, cap, st.data(), o.data(), (size_t)v_dim,
                                             scratch.data()});
                     }
                     for (const attn_state& s : st) o.push_back(s.max), o.push_back(s.sum);
+                    for (float& x : o) x = x != x ? NAN : x;   // a NaN's payload is not fixed
                     return o;
                 };
                 const auto want = run(kScalarKernels);
                 for (const cpu_kernels* kernels : vector_kernels()) {
-                    INFO(std::string(kernels->name), " dim ", dim, " rows ", n_rows, " cap ", cap);
+                    INFO(std::string(kernels->name), " dim ", dim, " values ", v_dim, " rows ", n_rows, " cap ", cap);
                     const auto got = run(*kernels);
                     CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
                 }
