@@ -86,7 +86,7 @@ void check_type(int32_t type, const char* name, int step) {
     std::mt19937 rng(17);
     for (int n_in : {step, 3 * step, 8 * step, 13 * step})
         for (int n_rows : {1, 16, 45})
-            for (int n_tok : {1, 2, 5, 8, 9, 37}) {
+            for (int n_tok : {1, 2, 3, 4, 5, 6, 7, 8, 9, 37}) {
                 const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
                 const activations a(n_in, n_tok, rng);
                 const auto want = run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m);
@@ -104,6 +104,20 @@ TEST_CASE("matmul: every format and instruction set gives the scalar bits") {
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) check_type(gguf_id, #NAME, 27);
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) check_type(gguf_id, #NAME, elems);
 #include "../quant/types.def"
+}
+
+TEST_CASE("matmul: float rows of many groups, rows for several vectors") {
+    std::mt19937 rng(7);
+    for (int32_t type : {0, 1, 30})
+        for (int n_in : {2048, 5632 + 27})
+            for (int n_tok : {1, 2, 3, 4, 5, 6, 13}) {
+                const std::vector<uint8_t> w = random_weights(type, 83, n_in, rng);
+                const activations a(n_in, n_tok, rng);
+                for (const cpu_kernels* k : vector_kernels()) {
+                    INFO(std::string(k->name), " type ", type, " n_in ", n_in, " n_tok ", n_tok);
+                    CHECK(run_matmul(kScalarKernels, type, w, 83, n_in, a.m) == run_matmul(*k, type, w, 83, n_in, a.m));
+                }
+            }
 }
 
 TEST_CASE("matmul: more tokens than totals are kept for") {
