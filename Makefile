@@ -130,7 +130,7 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
 #                             Toolkit, HIP code clang 19 or newer with lld (no ROCm), or hipcc. Neither to run it.
 #   make gpu GPU_TARGETS=...  only these, to build/gpu/
 #   make test-amdgpu TARGETS="gfx1100"      every kernel as AMD machine code on the CPU, by the tool in AMDGPU_TOOL, and a
-#                                           model whole (AMDGPU_MODEL, on the first target); SAMPLE=1: some formats only
+#                                           model whole (AMDGPU_MODEL); SAMPLE=1: some formats only
 #   make gpu-report TARGETS="gfx1100 sm_90" registers, spills and occupancy of every kernel; fails when one spills
 
 GPU_TARGETS ?= native
@@ -158,7 +158,7 @@ gpu_objects  = $(gpu_chips:%=build/gpu/%.co)
 
 AMDGPU_MODEL ?= $(firstword $(wildcard $(or $(DUET_TEST_DATA),../shared/data)/golden/q-Q4_K_M/model.gguf))
 
-.PHONY: gpu test-amdgpu test-amdgpu-model gpu-report FORCE
+.PHONY: gpu test-amdgpu gpu-report FORCE
 gpu: $(gpu_objects)
 
 hip = $(or $(HIPCC),$(error $(@F): want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --cuda-device-only --no-gpu-bundle-output \
@@ -205,12 +205,11 @@ build/gpu/model.trace: $(BUILD)/tests/gpu_trace $(AMDGPU_MODEL)
 	$< $(AMDGPU_MODEL) $@ 6
 
 sample = $(if $(SAMPLE),-sample,-all)
-test-amdgpu: $(patsubst %,test-amdgpu/%,$(TARGETS)) $(if $(wildcard $(AMDGPU_MODEL)),test-amdgpu-model)
-	@$(if $(wildcard $(AMDGPU_MODEL)),,echo "skipped: a model whole (AMDGPU_MODEL=...)")
-test-amdgpu/%: build/gpu/%$(sample:-all=).co build/gpu/cases$(sample).trace
-	python3 tests/amdgpu.py $(AMDGPU_TOOL) build/gpu/cases$(sample).trace $<
-test-amdgpu-model: build/gpu/$(firstword $(TARGETS))$(sample:-all=).co build/gpu/model.trace
-	python3 tests/amdgpu.py $(AMDGPU_TOOL) build/gpu/model.trace $<
+amd_traces = build/gpu/cases$(sample).trace $(if $(wildcard $(AMDGPU_MODEL)),build/gpu/model.trace)
+test-amdgpu: $(patsubst %,test-amdgpu/%,$(TARGETS))
+	@$(if $(wildcard $(AMDGPU_MODEL)),:,echo "skipped: a model whole (AMDGPU_MODEL=...)")
+test-amdgpu/%: build/gpu/%$(sample:-all=).co $(amd_traces)
+	python3 tests/amdgpu.py $(AMDGPU_TOOL) $< $(amd_traces)
 
 gpu-report: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
 	python3 tests/gpu_report.py $^

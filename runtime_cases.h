@@ -216,6 +216,13 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) matmul_case(gguf_id, #NAME, elems == 32 ? 5 * 32 : 256, 45);
 #include "quant/types.def"
     matmul_case(2, "Q4_0 rounds", 33 * 128 + 32, 33);
+    for (int type : {12, 13}) {   // queries, keys and values of two formats
+        graph_case c("matmuls of types " + std::to_string(type) + " and 14");
+        const view x = c.input(256), y = c.buffer(3 * 45);
+        for (int i = 0; i < 3; i++) c.add(op_kind::matmul, x, heads_of(y, 45 * i, 1, 45)).w = c.matrix(i == 2 ? 14 : type, 256, 45);
+        c.logits(y);
+        run(c);
+    }
 
     for (int kind = 0; kind < 3; kind++)
         for (int n : {48, 300}) {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs a trace of tests/gpu_trace.cpp as AMD machine code on the CPU and compares every byte that is read back.
+"""Runs traces of tests/gpu_trace.cpp as AMD machine code on the CPU and compares every byte that is read back.
 
-    amdgpu.py TOOL_FOLDER TRACE CODE_OBJECT...
+    amdgpu.py TOOL_FOLDER CODE_OBJECT TRACE...
 
 TOOL_FOLDER has rdna_emu.py (runs AMD code objects on a CPU). A code object is gpu/kernels.cu compiled for one chip.
-Prints a line for each: kernels run, launches, instructions of a wave, and what differs. Exit status 1 if anything does.
+Prints a line for each trace: kernels run, launches, instructions of a wave, and what differs. Exit status 1 if anything does.
 """
 import os
 import shutil
@@ -48,10 +48,9 @@ class Memory:
         return bytes(out)
 
 
-def replay(tool, trace, code_object):
-    emulator = tool.Emulator(code_object, order='random')
+def replay(tool, emulator, trace):
     memory = Memory(lambda n: tool.DevBuf(max(n, 16), align=256, fill=0))
-    launches, instructions, compared, wrong, kernels, per_kernel = 0, 0, 0, [], set(), {}
+    launches, instructions, compared, wrong, kernels = 0, 0, 0, [], set()
     last = ''
     for kind, at, source, size, grid, name, data in events(trace):
         base, buffer = memory.find(at)
@@ -72,7 +71,6 @@ def replay(tool, trace, code_object):
                 wrong.append(f'{name}: divergent barrier')
             launches += 1
             instructions += stats.wave_insts
-            per_kernel[name] = per_kernel.get(name, 0) + stats.wave_insts
             kernels.add(name)
             if name not in ('kernel_gather', 'kernel_norm', 'kernel_quantize'):
                 last = name
@@ -95,11 +93,13 @@ def main():
     sys.path.insert(0, sys.argv[1])
     import rdna_emu as tool
     failed = False
-    for code_object in sys.argv[3:]:
+    emulator = tool.Emulator(sys.argv[2], order='random')
+    for trace in sys.argv[3:]:
         start = time.time()
-        launches, instructions, compared, wrong, kernels = replay(tool, sys.argv[2], code_object)
+        launches, instructions, compared, wrong, kernels = replay(tool, emulator, trace)
         verdict = 'identical' if not wrong else f'{len(wrong)} DIFFERENT: ' + '; '.join(wrong[:5])
-        print(f'{code_object}: {verdict}; {len(kernels)} kernels, {launches} launches, {instructions / 1e6:.1f} M wave instructions, '
+        names = ', '.join(os.path.basename(path) for path in (sys.argv[2], trace))
+        print(f'{names}: {verdict}; {len(kernels)} kernels, {launches} launches, {instructions / 1e6:.1f} M wave instructions, '
               f'{compared} bytes compared, {time.time() - start:.1f} s', flush=True)
         failed = failed or bool(wrong) or compared == 0
     return 1 if failed else 0
