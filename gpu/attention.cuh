@@ -31,13 +31,11 @@ DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_h
     } else if (c.type == kCacheF32) {
         ((float*)head)[at] = x;
     } else {
-        const uint32_t amax_bits = segment_max(bits_of(x) & 0x7fffffffu);   // as exact_quantize_block
-        const bool bad = amax_bits >= 0x7f800000u, zero = amax_bits < 0x0d800000u;
-        const float amax = float_of(amax_bits), inverse = bad || zero ? 0.0f : 127.0f / amax;
-        ((int8_t*)head)[at] = (int8_t)(bad ? 0 : (int)exact_rint(x * inverse));
+        float scale;
+        ((int8_t*)head)[at] = (int8_t)segment_code(x, &scale);
         if (j % kBlock == 0) {
             uint16_t* scales = (uint16_t*)(head + (size_t)d * kAttnChunk);
-            scales[is_key ? j / kBlock * kAttnChunk + i : at / kBlock] = float_to_half(bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / 127.0f);
+            scales[is_key ? j / kBlock * kAttnChunk + i : at / kBlock] = float_to_half(scale);
         }
     }
 }

@@ -20,14 +20,27 @@ DUET_DEVICE float block_sum(Shared sum, float lane) {
     return total;
 }
 
-// Quantizes the 32 values of a segment (one each) as exact_quantize_block does; lane 0 writes the scales.
-DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i) {
+// The code of this lane's value, of the 32 of a segment, and their scale d (exact_quantize_block).
+DUET_DEVICE int segment_code(float x, float* d) {
     const uint32_t amax_bits = segment_max(bits_of(x) & 0x7fffffffu);
     const float amax = float_of(amax_bits);
     const bool bad = amax_bits >= 0x7f800000u, zero = amax_bits < 0x0d800000u;
-    const float inverse = bad || zero ? 0.0f : 127.0f / amax;
-    const float d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / 127.0f;
-    const int code = bad ? 0 : (int)exact_rint(x * inverse);
+    const float inverse_0 = bad || zero ? 0.0f : 127.0f / amax, value = bad ? 0.0f : x;
+    float least = 0.0f, code = 0.0f;
+    int best = 0;
+    for (int k = 0; k < kScaleTries; k++) {
+        const float scaled = value * (inverse_0 * (largest_code(k) / 127.0f)), nearest = exact_rint(scaled), miss = scaled - nearest;
+        const float missed = segment_sum(miss * miss) * miss_weight(k);
+        if (k == 0 || missed < least) least = missed, code = nearest, best = k;
+    }
+    *d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / largest_code(best);
+    return (int)code;
+}
+
+// Quantizes the 32 values of a segment (one each) as exact_quantize_block does; lane 0 writes the scales.
+DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i) {
+    float d;
+    const int code = segment_code(x, &d);
     const size_t at = (size_t)i_row * (size_t)act.q_stride + (size_t)i;
     act.q[at] = (int8_t)code;
     const int sum = segment_sum(code, 16), other = (int)shuffle_xor((uint32_t)sum, 16);

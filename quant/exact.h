@@ -11,7 +11,7 @@
 namespace duet {
 
 // Frozen together: a change of any of these, or of any result below, raises kNumericsVersion.
-constexpr int kNumericsVersion = 1;
+constexpr int kNumericsVersion = 2;
 constexpr int kBlock = 32;        // activations are quantized, and integer dots are exact, in blocks of 32
 constexpr int kGroup = 128;       // a row's dot product is cut into groups of 128 weights; group results are added in order
 constexpr int kSumLanes = 256;    // vector sums: 256 strided partial sums, then halving
@@ -28,8 +28,14 @@ struct act_row {
     const int16_t* s16;  // n / 16 sums of codes
 };
 
-// d = amax / 127, q = rint(x * (127 / amax)), ties to even. A block whose amax is below 2^-100 is all zero; a block with an inf or NaN
-// has d = NaN and codes 0, so that the row's result is NaN on every machine.
+// One of the scales amax / s, s = 127, 125, 123: the one whose codes miss the values least (docs/numerics.md: what that brings).
+constexpr int kScaleTries = 3;
+DUET_HD constexpr float largest_code(int k) { return (float)(127 - 2 * k); }                                  // s
+DUET_HD constexpr float miss_weight(int k) { return 127.0f * 127.0f / (largest_code(k) * largest_code(k)); }   // (127 / s)^2
+
+// inverse_k = (127 / amax) * (s / 127), t = x * inverse_k, q = rint(t), ties to even. What s misses: the sum of (t - q)^2 over the block, by
+// halving (i += i + 16, then 8, 4, 2, 1), times (127 / s)^2; the first of the smallest is taken, and d = amax / s. A block whose amax is below
+// 2^-100 is all zero; a block with an inf or NaN has d = NaN and codes 0, so that the row's result is NaN on every machine.
 DUET_HD inline void exact_quantize_block(const float* x, int8_t* q, float* d, float* t, int16_t* s16) {
     uint32_t amax_bits = 0;
     for (int i = 0; i < kBlock; i++) {
@@ -38,8 +44,24 @@ DUET_HD inline void exact_quantize_block(const float* x, int8_t* q, float* d, fl
     }
     const float amax = float_of(amax_bits);
     const bool bad = amax_bits >= 0x7f800000u, zero = amax_bits < 0x0d800000u;   // 0x0d800000 = 2^-100
-    const float inverse = bad || zero ? 0.0f : 127.0f / amax;
-    *d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / 127.0f;
+    float inverse = 0.0f, least = 0.0f;
+    int best = 0;
+    for (int k = 0; k < kScaleTries && !bad && !zero; k++) {
+        const float inverse_k = 127.0f / amax * (largest_code(k) / 127.0f);
+        float square[kBlock];
+        for (int i = 0; i < kBlock; i++) {
+            const float miss = x[i] * inverse_k - exact_rint(x[i] * inverse_k);
+            square[i] = miss * miss;
+        }
+        for (int h = kBlock / 2; h > 0; h /= 2)
+            for (int i = 0; i < h; i++) square[i] = square[i] + square[i + h];
+        const float missed = square[0] * miss_weight(k);
+        if (k > 0 && !(missed < least)) continue;
+        least = missed;
+        inverse = inverse_k;
+        best = k;
+    }
+    *d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / largest_code(best);
     int sum[2] = {0, 0};
     for (int i = 0; i < kBlock; i++) {
         const int code = bad ? 0 : (int)exact_rint(x[i] * inverse);

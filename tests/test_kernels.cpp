@@ -148,17 +148,18 @@ TEST_CASE("quantize: bits, zero blocks, tiny, huge, inf and NaN blocks") {
     };
     const auto want = run(kScalarKernels);
     for (const cpu_kernels* k : vector_kernels()) CHECK(run(*k) == want);
-    // by hand: the first ordinary block
-    int8_t q[32];
-    float d, t;
-    int16_t s16[2];
-    float ramp[32];
-    for (int i = 0; i < 32; i++) ramp[i] = (float)i * 127.0f / 31.0f;
-    exact_quantize_block(ramp, q, &d, &t, s16);
-    CHECK(d == 1.0f);
-    CHECK(q[31] == 127);
-    CHECK(q[1] == 4);   // 4.097
-    CHECK(t == (float)(s16[0] + s16[1]));
+    // by hand: blocks that one of the scales meets exactly
+    for (int largest : {127, 125, 123}) {
+        int8_t q[32];
+        float d, t, ramp[32];
+        int16_t s16[2];
+        for (int i = 0; i < 32; i++) ramp[i] = (float)(largest - 3 * i);
+        exact_quantize_block(ramp, q, &d, &t, s16);
+        CHECK(d == 1.0f);
+        CHECK(q[0] == largest);
+        CHECK(q[31] == largest - 93);
+        CHECK(t == (float)(s16[0] + s16[1]));
+    }
 }
 
 TEST_CASE("norm, activations, half conversions: bits") {
