@@ -86,7 +86,7 @@ if [ -f "$model" ]; then
     expect 0 "ok" "$bin/inspect" --check "$dir/q8"
     expect 0 "tok/s" $say "$text" -m "$dir/q8"
     # An importance matrix of the model's own stories: the same bits, spent where stories use them.
-    for seed in 1 2 3 4 5 6 7 8; do $say "$text" -n 200 -s $seed --temp 1 2>/dev/null; done >"$dir/stories"
+    for seed in $(seq 24); do $say "$text" -n 200 -s $seed --temp 1 2>/dev/null; done >"$dir/stories"
     expect 0 "PPL" "$bin/perplexity" -m "$model" -f "$dir/stories" -c 128 --imatrix "$dir/matrix"
     expect 0 "blk.0.attn_q.weight.in_sum2" "$bin/inspect" "$dir/matrix"
     for type in Q2_K Q3_K; do
