@@ -13,23 +13,10 @@ struct duet_writer {
 
 namespace {
 
-// Runs body; running out of memory becomes the status. That message needs no memory: it fits into the string object.
-template <class Body> duet_status file_guarded(duet::error_text* err, Body body) {
-    try {
-        return body();
-    } catch (const std::bad_alloc&) {
-        if (err) err->text = "out of memory";
-        return DUET_ERR_MEMORY;
-    }
-}
-
 template <class T> duet_status file_create(T** out) {
     if (!out) return DUET_ERR_ARG;
-    *out = nullptr;
-    return file_guarded(nullptr, [&]() -> duet_status {
-        *out = new T;
-        return DUET_OK;
-    });
+    *out = new (std::nothrow) T;
+    return *out ? DUET_OK : DUET_ERR_MEMORY;
 }
 
 duet_string file_string(std::string_view s) { return {s.data(), s.size()}; }
@@ -40,45 +27,20 @@ const duet::gguf_kv* file_entry(const duet_file* file, int64_t i) {
 
 template <class Body> duet_status writer_call(duet_writer* writer, const char* key, Body body) {
     if (!writer) return DUET_ERR_ARG;
-    if (!key)
-        return file_guarded(&writer->err,
-                            [&] { return duet::fail(writer->err, DUET_ERR_ARG, "want a key or name, got NULL"); });
-    return file_guarded(&writer->err, body);
+    return duet::guarded(writer->err, [&] { return key ? body() : duet::fail(writer->err, DUET_ERR_ARG, "want a key or name, got NULL"); });
 }
 
 } // namespace
 
 const char* duet_status_name(duet_status status) {
-    switch (status) {
-    case DUET_OK:
-        return "DUET_OK";
-    case DUET_ERR_ARG:
-        return "DUET_ERR_ARG";
-    case DUET_ERR_IO:
-        return "DUET_ERR_IO";
-    case DUET_ERR_FORMAT:
-        return "DUET_ERR_FORMAT";
-    case DUET_ERR_UNSUPPORTED:
-        return "DUET_ERR_UNSUPPORTED";
-    case DUET_ERR_MEMORY:
-        return "DUET_ERR_MEMORY";
-    case DUET_ERR_FULL:
-        return "DUET_ERR_FULL";
-    case DUET_ERR_DEVICE:
-        return "DUET_ERR_DEVICE";
-    case DUET_ERR_CANCELLED:
-        return "DUET_ERR_CANCELLED";
-    case DUET_ERR_NAN:
-        return "DUET_ERR_NAN";
-    case DUET_ERR_STATE:
-        return "DUET_ERR_STATE";
-    }
-    return "unknown status";
+    constexpr const char* kNames[] = {"DUET_OK",         "DUET_ERR_ARG",    "DUET_ERR_IO",     "DUET_ERR_FORMAT",    "DUET_ERR_UNSUPPORTED", "DUET_ERR_MEMORY",
+                                      "DUET_ERR_FULL",   "DUET_ERR_DEVICE", "DUET_ERR_CANCELLED", "DUET_ERR_NAN", "DUET_ERR_STATE"};
+    return status <= DUET_OK && status >= DUET_ERR_STATE ? kNames[-status] : "unknown status";
 }
 
 duet_status duet_file_open(const char* path, duet_file** out) {
     if (const duet_status s = file_create(out); s != DUET_OK) return s;
-    return file_guarded(&(*out)->err, [&] { return (*out)->file.open(path, (*out)->err); });
+    return duet::guarded((*out)->err, [&] { return (*out)->file.open(path, (*out)->err); });
 }
 
 void duet_file_free(duet_file* file) { delete file; }
@@ -187,8 +149,9 @@ duet_status duet_writer_save_to(duet_writer* writer, duet_write_fn write, void* 
 
 uint64_t duet_writer_size(const duet_writer* writer) {
     uint64_t n_bytes = 0;
+    duet::error_text err;
     if (writer)
-        file_guarded(nullptr, [&]() -> duet_status {
+        duet::guarded(err, [&] {
             n_bytes = writer->writer.size();
             return DUET_OK;
         });

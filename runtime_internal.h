@@ -73,21 +73,6 @@ struct duet_session {
 
 namespace duet {
 
-// Runs f, which may run out of memory; the only exception the library knows ends here.
-template <class F>
-duet_status guarded(error_text& err, F f) {
-    try {
-        return f();
-    } catch (const std::bad_alloc&) {
-        try {
-            err.text = "out of memory";
-        } catch (const std::bad_alloc&) {
-            err.text.clear();
-        }
-        return DUET_ERR_MEMORY;
-    }
-}
-
 // Empties a sequence: pages back to the pools, length 0. Its recurrent state is zeroed when it grows again.
 void clear_sequence(duet_session& s, int32_t seq);
 

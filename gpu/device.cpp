@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 
@@ -153,12 +154,8 @@ const gpu_driver* find_driver(std::string_view id, int32_t* index) {
     const size_t colon = id.find(':');
     *index = 0;
     if (colon != std::string_view::npos) {
-        const std::string_view digits = id.substr(colon + 1);
-        if (digits.empty() || digits.size() > 3) return nullptr;
-        for (char d : digits) {
-            if (d < '0' || d > '9') return nullptr;
-            *index = *index * 10 + (d - '0');
-        }
+        const char *digits = id.data() + colon + 1, *end = id.data() + id.size();
+        if (digits == end || *digits == '-' || end - digits > 3 || std::from_chars(digits, end, *index).ptr != end) return nullptr;
     }
     for (const gpu_driver* d : kDrivers)
         if (id.substr(0, colon) == d->name) return d;

@@ -14,9 +14,6 @@ struct gpu_info {
     char     chip[32] = {};        // row of targets.def: "sm_90", "gfx1100", "emu32"
     char     driver[48] = {};      // "CUDA 12.4"
     uint64_t memory_bytes = 0, free_bytes = 0;   // free: known when open
-    int32_t  warp_width = 32;
-    int32_t  n_cores = 0;          // SMs, compute units
-    int32_t  shared_bytes = 0;     // of one block
     bool     is_integrated = false;
 };
 

@@ -23,6 +23,6 @@ duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], e
 }  // namespace
 
 // 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
-constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 16, 8, 1000, 11040, cuda_chip};
+constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 1000, 11040, cuda_chip};
 
 }  // namespace duet

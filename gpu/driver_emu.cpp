@@ -285,9 +285,6 @@ duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
     info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
     snprintf(info->name, sizeof info->name, "emulator, warps of %d", kWidth);
     snprintf(info->chip, sizeof info->chip, "emu%d", kWidth);
-    info->warp_width = kWidth;
-    info->n_cores = 1;
-    info->shared_bytes = (int32_t)kEmuSharedBytes;
     return DUET_OK;
 }
 

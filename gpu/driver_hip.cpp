@@ -35,8 +35,7 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
 }  // namespace
 
 // 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
-constexpr vendor kHip = {"hip",    "HIP", kHipLibraries, "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)",
-                         16,       63,    74,            10000000,
-                         50300000, hip_chip};
+constexpr vendor kHip = {"hip", "HIP", kHipLibraries, "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)",
+                         16,    10000000, 50300000, hip_chip};
 
 }  // namespace duet

@@ -20,16 +20,6 @@ namespace {
 constexpr int kOutOfMemory = 2, kNoDevice = 100;       // the same numbers in both interfaces
 constexpr int kNonBlocking = 1, kThreadLocal = 1;      // flag of a stream, mode of a capture
 
-struct chip_row {
-    const char* name;
-    int         warp_width;
-};
-constexpr chip_row kChips[] = {
-#define GPU_TARGET(vendor, name, warp, dot, matrix) {#name, warp},
-#include "targets.def"
-#undef GPU_TARGET
-};
-
 #if defined(_WIN32)
 void* open_library(const char* name) { return (void*)LoadLibraryA(name); }
 void* find_symbol(void* library, const char* name) { return (void*)GetProcAddress((HMODULE)library, name); }
@@ -111,7 +101,7 @@ duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_tex
 // Names and attributes; then what stands in the way of using the device.
 duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, const gpu_code** code, error_text& err) {
     const vendor& v = *lib.v;
-    int version = 0, integrated = 0, n_cores = 0, shared_bytes = 0;
+    int version = 0, integrated = 0;
     size_t memory = 0;
     DUET_TRY(vendor_try(lib, index, err, lib.version, &version));
     version_text(v, version, info->driver, sizeof info->driver);
@@ -120,15 +110,9 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     info->name[sizeof info->name - 1] = 0;
     DUET_TRY(vendor_try(lib, index, err, lib.device_memory, &memory, *device));
     DUET_TRY(vendor_try(lib, index, err, lib.attribute, &integrated, v.integrated, *device));
-    DUET_TRY(vendor_try(lib, index, err, lib.attribute, &n_cores, v.n_cores, *device));
-    DUET_TRY(vendor_try(lib, index, err, lib.attribute, &shared_bytes, v.shared_bytes, *device));
     info->memory_bytes = memory;
     info->is_integrated = integrated != 0;
-    info->n_cores = n_cores;
-    info->shared_bytes = shared_bytes;
     DUET_TRY(v.chip(lib, *device, info->chip, err));
-    for (const chip_row& row : kChips)
-        if (!strcmp(row.name, info->chip)) info->warp_width = row.warp_width;
     *code = find_gpu_code(info->chip);
     if (!*code)
         return fail(err, DUET_ERR_UNSUPPORTED, "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s", v.name,

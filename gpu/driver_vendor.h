@@ -74,7 +74,7 @@ struct vendor {
     const char*        text;              // "CUDA"
     const char* const* libraries;         // file names, the newest first; nullptr ends
     const char*        install;           // what to do when none is there
-    int                integrated, n_cores, shared_bytes;   // numbers of attributes
+    int                integrated;        // number of an attribute
     int                version_unit;      // driver's version number: major = n / unit, minor = n / (unit / 100) % 100 ...
     int                oldest;            // version number of the oldest driver with all entry points
     duet_status (*chip)(const vendor_library& lib, int device, char (&chip)[32], error_text& err);

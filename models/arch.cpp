@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <cstdarg>
+#include <cstdio>
 
 namespace duet {
 
@@ -64,6 +66,15 @@ bool graph_builder::fail_with(duet_status code, const std::string& message) {
     return false;
 }
 
+bool graph_builder::wrong(const char* suffix, const char* format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return fail_with(DUET_ERR_FORMAT, key(suffix) + ": " + text);
+}
+
 uint32_t graph_builder::u32(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max) {
     uint32_t value = fallback;
     if (status == DUET_OK) status = file.get_u32(key(suffix), required, min, max, &value, err);
@@ -98,8 +109,7 @@ std::vector<uint32_t> graph_builder::per_layer(const char* suffix, bool required
 
 bool graph_builder::want_divisor(const char* suffix, int64_t part, int64_t whole) {
     if (status == DUET_OK && (part < 1 || whole % part != 0))
-        fail_with(DUET_ERR_FORMAT,
-                  key(suffix) + ": want a divisor of " + std::to_string(whole) + ", got " + std::to_string(part));
+        wrong(suffix, "want a divisor of %lld, got %lld", (long long)whole, (long long)part);
     return status == DUET_OK;
 }
 
@@ -123,22 +133,17 @@ bool graph_builder::read_common(const common_keys& keys) {
     if (status != DUET_OK) return false;
     for (uint32_t i = 0; i < n; i++)
         if (hp.n_kv_heads[i] != 0 && hp.n_heads[i] % hp.n_kv_heads[i] != 0)
-            return fail_with(DUET_ERR_FORMAT, key("attention.head_count_kv") + ": layer " + std::to_string(i) +
-                                                  ": want a divisor of " + std::to_string(hp.n_heads[i]) +
-                                                  " heads, got " + std::to_string(hp.n_kv_heads[i]));
+            return wrong("attention.head_count_kv", "layer %u: want a divisor of %u heads, got %u", i, hp.n_heads[i], hp.n_kv_heads[i]);
     if (!file.find(key("attention.key_length")) && hp.dim % (int32_t)hp.n_heads[0] != 0)
-        return fail_with(DUET_ERR_FORMAT, key("attention.head_count") + ": want a divisor of embedding_length " +
-                                              std::to_string(hp.dim) + ", got " + std::to_string(hp.n_heads[0]));
+        return wrong("attention.head_count", "want a divisor of embedding_length %d, got %u", hp.dim, hp.n_heads[0]);
     const uint32_t head_dim = std::max(1u, (uint32_t)hp.dim / hp.n_heads[0]);
     hp.k_dim = (int32_t)u32("attention.key_length", false, head_dim, 1, kMaxHeadDim);
     hp.v_dim = (int32_t)u32("attention.value_length", false, head_dim, 1, kMaxHeadDim);
     if (status == DUET_OK && (uint32_t)hp.k_dim == head_dim && head_dim > kMaxHeadDim)
-        return fail_with(DUET_ERR_FORMAT, key("attention.head_count") + ": heads of " + std::to_string(head_dim) +
-                                              " dims, at most 4096");
+        return wrong("attention.head_count", "heads of %u dims, at most 4096", head_dim);
     hp.rope_dim = (int32_t)u32("rope.dimension_count", false, (uint32_t)hp.k_dim, 0, (uint32_t)hp.k_dim);
     if (status == DUET_OK && hp.rope_dim % 2 != 0)
-        return fail_with(DUET_ERR_FORMAT,
-                         key("rope.dimension_count") + ": want an even number, got " + std::to_string(hp.rope_dim));
+        return wrong("rope.dimension_count", "want an even number, got %d", hp.rope_dim);
     hp.rope_base = f32("rope.freq_base", false, 10000.0f, 1e-3f, 1e30f);
     hp.norm = keys.norm;
     const bool is_rms = keys.norm == norm_kind::rms;
@@ -149,16 +154,12 @@ bool graph_builder::read_common(const common_keys& keys) {
     hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
     hp.n_experts_used = (int32_t)u32("expert_used_count", false, 0, 0, 65536);
     if (status == DUET_OK && hp.n_experts_used > hp.n_experts)
-        return fail_with(DUET_ERR_FORMAT, key("expert_used_count") + ": want at most expert_count " +
-                                              std::to_string(hp.n_experts) + ", got " +
-                                              std::to_string(hp.n_experts_used));
+        return wrong("expert_used_count", "want at most expert_count %d, got %d", hp.n_experts, hp.n_experts_used);
     if (status == DUET_OK && hp.n_experts > 0 && hp.n_experts_used == 0)
-        return fail_with(DUET_ERR_FORMAT, key("expert_used_count") + ": want at least 1 of expert_count " +
-                                              std::to_string(hp.n_experts) + ", got 0 or no such key");
+        return wrong("expert_used_count", "want at least 1 of expert_count %d, got 0 or no such key", hp.n_experts);
     const uint32_t vocab_size = u32("vocab_size", false, (uint32_t)hp.n_vocab, 1, UINT32_MAX);
     if (status == DUET_OK && vocab_size != (uint32_t)hp.n_vocab)
-        return fail_with(DUET_ERR_FORMAT, key("vocab_size") + ": want the " + std::to_string(hp.n_vocab) +
-                                              " entries of tokenizer.ggml.tokens, got " + std::to_string(vocab_size));
+        return wrong("vocab_size", "want the %d entries of tokenizer.ggml.tokens, got %u", hp.n_vocab, vocab_size);
     graph.dim = hp.dim;
     graph.n_layers = hp.n_layers;
     graph.n_heads = (int32_t)*std::max_element(hp.n_heads.begin(), hp.n_heads.end());
@@ -324,18 +325,19 @@ int32_t graph_builder::cache(int32_t n_kv_heads, int32_t k_dim, int32_t v_dim, i
     return (int32_t)graph.caches.size() - 1;
 }
 
-op& graph_builder::add(op_kind kind, int32_t layer) {
-    graph.ops.emplace_back();
-    graph.ops.back().kind = kind;
-    graph.ops.back().layer = layer;
-    return graph.ops.back();
+op& graph_builder::add(op_kind kind, int32_t layer, view in, view out, view in2) {
+    op& o = graph.ops.emplace_back();
+    o.kind = kind;
+    o.layer = layer;
+    o.in = in;
+    o.out = out;
+    o.in2 = in2;
+    return o;
 }
 
 op& graph_builder::norm(int32_t layer, view in, view out, weight_id w, weight_id b) {
-    op& o = add(op_kind::norm, layer);
+    op& o = add(op_kind::norm, layer, in, out);
     o.norm = hp.norm;
-    o.in = in;
-    o.out = out;
     o.w = w;
     o.b = b;
     o.eps = hp.eps;
@@ -343,9 +345,7 @@ op& graph_builder::norm(int32_t layer, view in, view out, weight_id w, weight_id
 }
 
 op& graph_builder::matmul(int32_t layer, view in, view out, weight_id w, weight_id b, bool residual) {
-    op& o = add(op_kind::matmul, layer);
-    o.in = in;
-    o.out = out;
+    op& o = add(op_kind::matmul, layer, in, out);
     o.w = w;
     o.b = b;
     o.residual = residual;
@@ -353,25 +353,18 @@ op& graph_builder::matmul(int32_t layer, view in, view out, weight_id w, weight_
 }
 
 op& graph_builder::activate(int32_t layer, activation act, view in, view in2, view out) {
-    op& o = add(op_kind::activate, layer);
+    op& o = add(op_kind::activate, layer, in, out, in2);
     o.act = act;
-    o.in = in;
-    o.in2 = in2;
-    o.out = out;
     return o;
 }
 
 void graph_builder::add_scaled(int32_t layer, view in, view in2, view out, float factor) {
-    op& o = add(op_kind::add, layer);
-    o.in = in;
-    o.in2 = in2;
-    o.out = out;
+    op& o = add(op_kind::add, layer, in, out, in2);
     o.scale = factor;
 }
 
 void graph_builder::scale(int32_t layer, view in, float factor) {
-    op& o = add(op_kind::scale_cap, layer);
-    o.in = o.out = in;
+    op& o = add(op_kind::scale_cap, layer, in, in);
     o.scale = factor;
 }
 

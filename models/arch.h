@@ -51,6 +51,7 @@ class graph_builder {
 
     std::string key(const char* suffix) const { return arch + "." + suffix; }
     bool fail_with(duet_status code, const std::string& message); // keeps the first; false
+    __attribute__((format(printf, 3, 4))) bool wrong(const char* suffix, const char* format, ...); // DUET_ERR_FORMAT at that key
     uint32_t u32(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max);
     float f32(const char* suffix, bool required, float fallback, float min, float max);
     bool flag(const char* suffix, bool fallback);
@@ -84,7 +85,7 @@ class graph_builder {
                   bool v_in_k = false); // a new cache layer
     int32_t state(int64_t n_floats);    // a new state layer
 
-    op& add(op_kind kind, int32_t layer); // appends an op of that kind
+    op& add(op_kind kind, int32_t layer, view in, view out = {}, view in2 = {}); // appends an op
     op& norm(int32_t layer, view in, view out, weight_id w, weight_id b = -1);
     op& matmul(int32_t layer, view in, view out, weight_id w, weight_id b = -1, bool residual = false);
     // out = act(in) * in2, out = act(in), out = in + scale * in2, out = in * scale

@@ -25,22 +25,15 @@ bool read_latent(graph_builder& g, latent_sizes* s) {
     if (s->d_k == 0) s->d_k = g.hp.k_dim; // older files, with attn_kv_b, do not speak of the compressed cache
     if (s->d_v == 0) s->d_v = g.hp.v_dim;
     if (g.status == DUET_OK && s->d_k <= s->rope)
-        return g.fail_with(DUET_ERR_FORMAT, g.key("attention.key_length_mla") +
-                                                ": want more than rope.dimension_count " + std::to_string(s->rope) +
-                                                ", got " + std::to_string(s->d_k));
+        return g.wrong("attention.key_length_mla", "want more than rope.dimension_count %d, got %d", s->rope, s->d_k);
     return g.status == DUET_OK;
 }
 
 // out[head] = w[head] in[head]
 void per_head_matmul(graph_builder& g, int32_t i, view in, view out, weight_id w) {
-    op o;
-    o.kind = op_kind::expert_matmul;
-    o.layer = i;
-    o.in = in;
-    o.out = out;
+    op& o = g.add(op_kind::expert_matmul, i, in, out);
     o.n_used = in.n_heads;
     o.w = w;
-    g.graph.ops.push_back(o);
 }
 
 // attn_kv_b of older files {rank, heads * (plain + d_v)}: the rows of a head's keys, then those of its values. Values
@@ -118,10 +111,7 @@ void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_
     g.activate(i, activation::none, rotated, view{}, wide_rope);
     rope_part(g, i, wide_rope, options.rope, false);
 
-    op& append = g.add(op_kind::kv_append, i);
-    append.in = k;
-    append.index = g.cache(1, n_k, s.rank, 0, true);
-    const int32_t cache = append.index;
+    const int32_t cache = g.add(op_kind::kv_append, i, k).index = g.cache(1, n_k, s.rank, 0, true);
     const view seen = g.heads(g.buffer("attn latent", (int64_t)n_heads * s.rank), n_heads, s.rank);
     attention_op(g, i, wide, seen, cache, options);
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * s.d_v), n_heads, s.d_v);

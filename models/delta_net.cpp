@@ -20,8 +20,7 @@ bool read_sizes(graph_builder& g, delta_sizes* s) {
     s->n_value_heads = (int32_t)g.u32("ssm.time_step_rank", true, 1, 1, 4096);
     const int32_t inner = (int32_t)g.u32("ssm.inner_size", true, 1, 1, 1u << 24);
     if (g.status == DUET_OK && inner != s->value_dim())
-        g.fail_with(DUET_ERR_FORMAT, g.key("ssm.inner_size") + ": want ssm.state_size * ssm.time_step_rank = " +
-                                         std::to_string(s->value_dim()) + ", got " + std::to_string(inner));
+        g.wrong("ssm.inner_size", "want ssm.state_size * ssm.time_step_rank = %lld, got %lld", (long long)s->value_dim(), (long long)inner);
     return g.want_divisor("ssm.group_count", s->n_key_heads, s->n_value_heads);
 }
 
@@ -64,19 +63,15 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
         g.matmul(i, h, beta, g.block_tensor(i, "ssm_beta.weight", true, h.width(), n));
         g.matmul(i, h, decay, g.block_tensor(i, "ssm_alpha.weight", true, h.width(), n));
     }
-    op& conv = g.add(op_kind::conv, i);
-    conv.in = conv.out = qkv;
+    op& conv = g.add(op_kind::conv, i, qkv, qkv);
     conv.act = activation::silu;
     conv.index = g.state((int64_t)(s.n_taps - 1) * s.conv_dim());
     conv.w = g.block_tensor(i, "ssm_conv1d.weight", true, s.n_taps, s.conv_dim());
     const view keys = g.heads(g.columns(qkv, 0, 2 * s.key_dim()), 2 * s.n_key_heads, s.d);
     g.norm(i, keys, keys, -1).norm = norm_kind::l2;
     const view o = g.buffer("delta out", s.value_dim());
-    op& step = g.add(op_kind::delta_net, i);
-    step.in = qkv;
-    step.in2 = beta;
+    op& step = g.add(op_kind::delta_net, i, qkv, o, beta);
     step.in3 = decay;
-    step.out = o;
     step.n_groups = s.n_key_heads;
     step.tiled_heads = !is_next; // the converter of Qwen 3.5 stores the value heads in tiled order
     step.scale = 1.0f / __builtin_sqrtf((float)s.d);

@@ -20,9 +20,8 @@ struct gemma4_model {
 view layer_inputs(graph_builder& g, view x, int32_t e) {
     const int64_t width = (int64_t)e * g.hp.n_blocks;
     const view u = g.buffer("layer inputs", width), emb = g.buffer("layer embeddings", width);
-    op& embed = g.add(op_kind::embed, -1);
+    op& embed = g.add(op_kind::embed, -1, {}, emb);
     embed.w = g.tensor("per_layer_token_embd.weight", true, width, g.hp.n_vocab);
-    embed.out = emb;
     embed.scale = std::sqrt((float)e);
     g.matmul(-1, x, u, g.tensor("per_layer_model_proj.weight", true, g.hp.dim, width)).scale =
         1.0f / std::sqrt((float)g.hp.dim);
@@ -53,14 +52,10 @@ void gemma4_attention(graph_builder& g, int32_t i, view x, gemma4_model& m) {
         g.norm(i, k, k, g.block_tensor(i, "attn_k_norm.weight", true, d));
         rope_part(g, i, k, rope, true);
         cache = g.cache(n_kv, d, d, windowed ? m.window : 0);
-        op& append = g.add(op_kind::kv_append, i);
-        append.in = k;
-        append.in2 = v;
-        append.index = cache;
+        g.add(op_kind::kv_append, i, k, {}, v).index = cache;
     }
     if (cache < 0 || g.graph.caches[(size_t)cache].n_kv_heads != n_kv || g.graph.caches[(size_t)cache].k_dim != d) {
-        g.fail_with(DUET_ERR_FORMAT, g.key("attention.shared_kv_layers") + ": layer " + std::to_string(i) +
-                                         " finds no earlier layer with keys of its kind and size");
+        g.wrong("attention.shared_kv_layers", "layer %d finds no earlier layer with keys of its kind and size", i);
         return;
     }
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * d), n_heads, d);
@@ -116,7 +111,7 @@ duet_status describe_gemma4(graph_builder& g) {
     m.dim_windowed = (int32_t)g.u32("attention.key_length_swa", false, (uint32_t)m.dim_full, 1, 4096);
     const uint32_t v_windowed = g.u32("attention.value_length_swa", false, (uint32_t)m.dim_windowed, 1, 4096);
     if (g.status == DUET_OK && (g.hp.v_dim != m.dim_full || v_windowed != (uint32_t)m.dim_windowed))
-        g.fail_with(DUET_ERR_FORMAT, g.key("attention.value_length") + ": want values as long as keys");
+        g.wrong("attention.value_length", "want values as long as keys");
     rope_options full, windowed;
     full.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2);
     windowed.scaling = false;

@@ -57,8 +57,13 @@ struct gguf_joiner {
     std::vector<file_map>& maps = parts.maps;
     std::vector<std::string>& paths = parts.paths;
 
-    duet_status part_error(size_t i_part, const char* what, const std::string& rule) const {
-        return fail(err, DUET_ERR_FORMAT, "%s: %s: %s", paths[i_part].c_str(), what, rule.c_str());
+    [[gnu::format(printf, 4, 5)]] duet_status part_error(size_t i_part, const char* what, const char* rule, ...) const {
+        char text[700];
+        va_list args;
+        va_start(args, rule);
+        vsnprintf(text, sizeof text, rule, args);
+        va_end(args);
+        return fail(err, DUET_ERR_FORMAT, "%s: %s: %s", paths[i_part].c_str(), what, text);
     }
 
     // Reads maps.back(); kvs of later parts are returned in *later and not kept.
@@ -94,29 +99,19 @@ struct gguf_joiner {
         const int64_t count = split_value(file.kvs, "split.count", 0), no = split_value(file.kvs, "split.no", 0);
         gguf_part_name name;
         *n_parts = std::max<int64_t>(count, 1);
-        if (count < 0 || count > 65535)
-            return part_error(0, "split.count", "want 0 to 65535, got " + std::to_string(count));
+        const long long n = (long long)count, i = (long long)no;
+        if (n < 0 || n > 65535) return part_error(0, "split.count", "want 0 to 65535, got %lld", n);
         if (no < 0 || no >= *n_parts)
-            return part_error(0, "split.no",
-                              "want 0 to " + std::to_string(*n_parts - 1) + " (split.count - 1), got " +
-                                  std::to_string(no));
-        if (count <= 1) return DUET_OK;
-        if (!path)
-            return part_error(0, "split.count",
-                              "part " + std::to_string(no + 1) + " of a split file: open split files by path");
+            return part_error(0, "split.no", "want 0 to %lld (split.count - 1), got %lld", (long long)*n_parts - 1, i);
+        if (n <= 1) return DUET_OK;
+        if (!path) return part_error(0, "split.count", "part %lld of a split file: open split files by path", i + 1);
         if (!gguf_split_name(path, &name))
-            return part_error(0, "split.count",
-                              "one of " + std::to_string(count) + " parts, so its name must be like name-00001-of-" +
-                                  number(count) + ".gguf");
-        if (no != 0)
-            return part_error(
-                0, "split.no",
-                "this is part " + std::to_string(no + 1) + " of " + std::to_string(count) + ": want the first, " +
-                    printable(name.before + number(1) + "-of-" + number(count) + name.after, kGgufPathBytes));
-        if ((int64_t)name.count != count || name.no != 1)
-            return part_error(0, "split.count",
-                              "the file says part 1 of " + std::to_string(count) + ", its name says part " +
-                                  std::to_string(name.no) + " of " + std::to_string(name.count));
+            return part_error(0, "split.count", "one of %lld parts, so its name must be like name-00001-of-%05lld.gguf", n, n);
+        if (i != 0)
+            return part_error(0, "split.no", "this is part %lld of %lld: want the first, %s", i + 1, n,
+                              printable(name.before + number(1) + "-of-" + number(count) + name.after, kGgufPathBytes).c_str());
+        if (name.count != n || name.no != 1)
+            return part_error(0, "split.count", "the file says part 1 of %lld, its name says part %u of %u", n, name.no, name.count);
         return DUET_OK;
     }
 
@@ -145,7 +140,7 @@ struct gguf_joiner {
             const int64_t later_tensors = split_value(later, "split.tensors.count", -1);
             auto text = [](int64_t n) { return n < 0 ? std::string("no such key") : std::to_string(n); };
             auto wrong = [&](const char* key, int64_t want, int64_t got) {
-                return part_error((size_t)i, key, "want " + text(want) + ", got " + text(got));
+                return part_error((size_t)i, key, "want %s, got %s", text(want).c_str(), text(got).c_str());
             };
             if (no != i) return wrong("split.no", i, no);
             if (count != n_parts) return wrong("split.count", n_parts, count);
@@ -156,8 +151,8 @@ struct gguf_joiner {
                 if (a && (a->type != b.type || a->array_type != b.array_type || a->n_bytes != b.n_bytes ||
                           memcmp(a->data, b.data, (size_t)b.n_bytes) != 0))
                     return part_error((size_t)i, printable(b.key).c_str(),
-                                      "at byte " + std::to_string(b.offset) + ": part of another model: want " +
-                                          gguf_describe(*a) + " as in the first part, got " + gguf_describe(b));
+                                      "at byte %llu: part of another model: want %s as in the first part, got %s",
+                                      (unsigned long long)b.offset, gguf_describe(*a).c_str(), gguf_describe(b).c_str());
             }
         }
         return DUET_OK;
@@ -179,26 +174,20 @@ struct gguf_joiner {
         for (size_t i = 1; i < kv_order.size(); i++) {
             const gguf_kv &a = file.kvs[kv_order[i - 1]], &b = file.kvs[kv_order[i]];
             if (a.key == b.key)
-                return part_error(0, printable(b.key).c_str(),
-                                  "at byte " + std::to_string(b.offset) +
-                                      ": the key stands twice: want one, the "
-                                      "other's value is at byte " +
-                                      std::to_string(a.offset));
+                return part_error(0, printable(b.key).c_str(), "at byte %llu: the key stands twice: want one, the other's value is at byte %llu",
+                                  (unsigned long long)b.offset, (unsigned long long)a.offset);
         }
         tensor_order = sorted(file.tensors, [](const gguf_tensor& t) { return t.name; });
         for (size_t i = 1; i < tensor_order.size(); i++) {
             const gguf_tensor &a = file.tensors[tensor_order[i - 1]], &b = file.tensors[tensor_order[i]];
             if (a.name == b.name)
                 return part_error((size_t)b.i_file, ("tensor " + printable(b.name)).c_str(),
-                                  "at byte " + std::to_string(b.offset) +
-                                      ": the name stands twice: want one, the other's data is at byte " +
-                                      std::to_string(a.offset) + " of part " + std::to_string(a.i_file + 1));
+                                  "at byte %llu: the name stands twice: want one, the other's data is at byte %llu of part %d",
+                                  (unsigned long long)b.offset, (unsigned long long)a.offset, a.i_file + 1);
         }
         const int64_t want = split_value(file.kvs, "split.tensors.count", (int64_t)file.tensors.size());
         if (want != (int64_t)file.tensors.size())
-            return part_error(0, "split.tensors.count",
-                              "want the number of tensors in all parts, " + std::to_string(file.tensors.size()) +
-                                  ", got " + std::to_string(want));
+            return part_error(0, "split.tensors.count", "want the number of tensors in all parts, %zu, got %lld", file.tensors.size(), (long long)want);
         return DUET_OK;
     }
 

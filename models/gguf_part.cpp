@@ -247,15 +247,9 @@ duet_status gguf_part::read_header(uint64_t* n_kv, uint64_t* n_tensors) {
     DUET_TRY(read(what, "the key count", n_kv));
     const uint64_t max_tensors = std::min(left() / kGgufMinTensorBytes, kGgufMaxTensors);
     const uint64_t max_kvs = std::min(left() / kGgufMinKvBytes, kGgufMaxKvs);
-    if (*n_tensors > max_tensors)
-        return bad(what, 8,
-                   "number of tensors: want at most " + std::to_string(max_tensors) + " (what a file of " +
-                       std::to_string(size) + " bytes can hold), got " + std::to_string(*n_tensors));
-    if (*n_kv > max_kvs)
-        return bad(what, 16,
-                   "number of keys: want at most " + std::to_string(max_kvs) + " (what a file of " +
-                       std::to_string(size) + " bytes can hold), got " + std::to_string(*n_kv));
-    return DUET_OK;
+    const std::string whole = " (what a file of " + std::to_string(size) + " bytes can hold)";
+    if (*n_tensors > max_tensors) return beyond(what, 8, "number of tensors", max_tensors, whole, *n_tensors);
+    return *n_kv > max_kvs ? beyond(what, 16, "number of keys", max_kvs, whole, *n_kv) : DUET_OK;
 }
 
 duet_status gguf_part::read_value(const std::string& what, gguf_kv& kv) {
@@ -285,27 +279,20 @@ duet_status gguf_part::read_value(const std::string& what, gguf_kv& kv) {
         type = kv.array_type = (int32_t)elem;
         size_each = type == DUET_KV_STRING ? 8 : kGgufKvTypes[type].n_bytes;
         if (kv.n_values > left() / size_each)
-            return bad(what, at - 8,
-                       "the array is longer than the rest of the file: want at most " +
-                           std::to_string(left() / size_each) + " elements of " + kGgufKvTypes[type].name + ", got " +
-                           std::to_string(kv.n_values));
+            return beyond(what, at - 8, "the array is longer than the rest of the file", left() / size_each,
+                          std::string(" elements of ") + kGgufKvTypes[type].name, kv.n_values);
     }
     kv.data = data + at;
     kv.offset = at;
     if (type == DUET_KV_STRING) {
         n_strings += kv.n_values;
-        if (n_strings > kGgufMaxStrings)
-            return bad(what, at,
-                       "strings in arrays: want at most " + std::to_string(kGgufMaxStrings) + ", got " +
-                           std::to_string(n_strings));
+        if (n_strings > kGgufMaxStrings) return beyond(what, at, "strings in arrays", kGgufMaxStrings, "", n_strings);
         kv.strings.resize((size_t)kv.n_values);
         for (uint64_t i = 0; i < kv.n_values; i++) {
             if (left() < 8) return ended(what + "[" + std::to_string(i) + "]", "the string", 8);
             const uint64_t n = gguf_load<uint64_t>(data + at);
             if (n > left() - 8)
-                return bad(what + "[" + std::to_string(i) + "]", at,
-                           "the string is longer than the rest of the file: want at most " +
-                               std::to_string(left() - 8) + " bytes, got " + std::to_string(n));
+                return beyond(what + "[" + std::to_string(i) + "]", at, "the string is longer than the rest of the file", left() - 8, " bytes", n);
             kv.strings[(size_t)i] = std::string_view((const char*)data + at + 8, (size_t)n);
             at += 8 + n;
         }
@@ -434,10 +421,8 @@ duet_status gguf_part::read_all() {
     DUET_TRY(check_known_keys());
     const uint64_t max_tensors = left() / kGgufMinTensorBytes; // tighter now that the metadata is read
     if (n_tensors > max_tensors)
-        return bad("header", 8,
-                   "number of tensors: want at most " + std::to_string(max_tensors) + " (what the " +
-                       std::to_string(left()) + " bytes after the metadata can hold), got " +
-                       std::to_string(n_tensors));
+        return beyond("header", 8, "number of tensors", max_tensors,
+                      " (what the " + std::to_string(left()) + " bytes after the metadata can hold)", n_tensors);
     tensors.reserve((size_t)n_tensors);
     for (uint64_t i = 0; i < n_tensors; i++) DUET_TRY(read_tensor(i));
     return place_tensors();

@@ -50,6 +50,9 @@ struct gguf_part {
         return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", path.c_str(), what.c_str(),
                     (unsigned long long)offset, rule.c_str());
     }
+    duet_status beyond(const std::string& what, uint64_t offset, const std::string& rule, uint64_t most, const std::string& unit, uint64_t got) const {
+        return bad(what, offset, rule + ": want at most " + std::to_string(most) + unit + ", got " + std::to_string(got));
+    }
     duet_status ended(const std::string& what, const char* part, uint64_t want) const {
         return bad(what, at,
                    std::string("the file ends inside ") + part + ": want " + std::to_string(want) + " bytes, got " +
@@ -65,14 +68,8 @@ struct gguf_part {
         const uint64_t begin = at;
         uint64_t n = 0;
         DUET_TRY(read(what, part, &n));
-        if (n > left())
-            return bad(what, begin,
-                       std::string(part) + " is longer than the rest of the file: want at most " +
-                           std::to_string(left()) + " bytes, got " + std::to_string(n));
-        if (n > max)
-            return bad(what, begin,
-                       std::string(part) + " is too long: want at most " + std::to_string(max) + " bytes, got " +
-                           std::to_string(n));
+        if (n > left()) return beyond(what, begin, std::string(part) + " is longer than the rest of the file", left(), " bytes", n);
+        if (n > max) return beyond(what, begin, std::string(part) + " is too long", max, " bytes", n);
         *out = std::string_view((const char*)data + at, (size_t)n);
         at += n;
         return DUET_OK;

@@ -11,8 +11,7 @@ void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps
                u = g.columns(all, 2 * n, n);
     g.matmul(i, h, all, g.block_tensor(i, "shortconv.in_proj.weight", true, n, 3ll * n));
     g.activate(i, activation::none, b, u, u);
-    op& conv = g.add(op_kind::conv, i);
-    conv.in = conv.out = u;
+    op& conv = g.add(op_kind::conv, i, u, u);
     conv.index = g.state((int64_t)(n_taps - 1) * n);
     conv.w = g.block_tensor(i, "shortconv.conv.weight", true, n_taps, n);
     g.activate(i, activation::none, c, u, u);

@@ -46,8 +46,7 @@ projections project_qkv(graph_builder& g, int32_t layer, view in, const attentio
     const int32_t n_heads = (int32_t)g.hp.n_heads[i], n_kv = (int32_t)g.hp.n_kv_heads[i], dk = g.hp.k_dim,
                   dv = g.hp.v_dim;
     if (n_kv == 0)
-        g.fail_with(DUET_ERR_FORMAT,
-                    g.key("attention.head_count_kv") + ": layer " + std::to_string(layer) + ": want at least 1, got 0");
+        g.wrong("attention.head_count_kv", "layer %d: want at least 1, got 0", layer);
     const int32_t nq = n_heads * dk, nk = n_kv * dk, nv = n_kv * dv;
     if (g.has(layer, "attn_qkv.weight") && !options.gated) {
         const view all = g.buffer("qkv", (int64_t)nq + nk + nv);
@@ -94,9 +93,8 @@ void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* na
 
 view input_embedding(graph_builder& g, float scale) {
     const view x = g.buffer("x", g.hp.dim);
-    op& o = g.add(op_kind::embed, -1);
+    op& o = g.add(op_kind::embed, -1, {}, x);
     o.w = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab);
-    o.out = x;
     o.scale = scale;
     return x;
 }
@@ -114,17 +112,14 @@ view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const 
 
 void rope_part(graph_builder& g, int32_t layer, view heads, int32_t table, bool neox) {
     if (table < 0) return;
-    op& r = g.add(op_kind::rope, layer);
-    r.in = heads;
+    op& r = g.add(op_kind::rope, layer, heads);
     r.index = table;
     r.rope_dim = (int32_t)g.graph.ropes[(size_t)table].freq.size() * 2;
     r.neox = neox;
 }
 
 op& attention_op(graph_builder& g, int32_t layer, view q, view out, int32_t cache, const attention_options& options) {
-    op& a = g.add(op_kind::attention, layer);
-    a.in = q;
-    a.out = out;
+    op& a = g.add(op_kind::attention, layer, q, out);
     a.index = cache;
     a.scale = options.scale != 0 ? options.scale : 1.0f / std::sqrt((float)q.head_dim);
     a.cap = options.cap;
@@ -146,26 +141,19 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
     const int32_t n_heads = p.q.n_heads, dv = g.hp.v_dim;
     for (const view& v : {p.q, p.k, p.v}) {
         if (options.clip_qkv == 0) break;
-        op& clip = g.add(op_kind::scale_cap, layer);
-        clip.in = clip.out = v;
-        clip.cap = -options.clip_qkv;
+        g.add(op_kind::scale_cap, layer, v, v).cap = -options.clip_qkv;
     }
+    auto rope_both = [&](bool now) {
+        for (const view& v : {p.q, p.k})
+            if (now) rope_part(g, layer, v, options.rope, options.neox);
+    };
     const bool norm_last = options.norms == head_norms::after_rope;
-    if (norm_last) {
-        rope_part(g, layer, p.q, options.rope, options.neox);
-        rope_part(g, layer, p.k, options.rope, options.neox);
-    }
+    rope_both(norm_last);
     head_norms_part(g, layer, p.q, "attn_q_norm", options.norms);
     head_norms_part(g, layer, p.k, "attn_k_norm", options.norms);
-    if (!norm_last) {
-        rope_part(g, layer, p.q, options.rope, options.neox);
-        rope_part(g, layer, p.k, options.rope, options.neox);
-    }
+    rope_both(!norm_last);
     const int32_t cache = g.cache(p.k.n_heads, p.k.head_dim, dv, options.window);
-    op& append = g.add(op_kind::kv_append, layer);
-    append.in = p.k;
-    append.in2 = p.v;
-    append.index = cache;
+    g.add(op_kind::kv_append, layer, p.k, {}, p.v).index = cache;
     const view o = g.buffer("attn", (int64_t)n_heads * dv);
     attention_op(g, layer, p.q, g.heads(o, n_heads, dv), cache, options);
     if (options.gated) g.activate(layer, activation::sigmoid, p.gate, o, o);
@@ -175,7 +163,7 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
 
 void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_options& options) {
     if (options.hidden == 0 && g.hp.hidden_dim.empty()) {
-        g.fail_with(DUET_ERR_FORMAT, g.key("feed_forward_length") + ": missing key");
+        g.wrong("feed_forward_length", "missing key");
         return;
     }
     const int64_t hidden = options.hidden ? options.hidden : g.hp.hidden_dim[(size_t)layer];
@@ -221,15 +209,12 @@ moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
     if (g.status != DUET_OK) return m;
     const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
     if (n == 0)
-        g.fail_with(DUET_ERR_FORMAT, g.key("expert_count") + ": missing key");
+        g.wrong("expert_count", "missing key");
     else if (used > kMaxExpertsUsed)
-        g.fail_with(DUET_ERR_FORMAT, g.key("expert_used_count") + ": want at most " + std::to_string(kMaxExpertsUsed) +
-                                         ", got " + std::to_string(used));
+        g.wrong("expert_used_count", "want at most %d, got %d", kMaxExpertsUsed, used);
     else if (m.n_groups > 1 && g.want_divisor("expert_group_count", m.n_groups, n) &&
              n / m.n_groups * m.n_groups_used < used)
-        g.fail_with(DUET_ERR_FORMAT, g.key("expert_group_used_count") + ": want groups that hold " +
-                                         std::to_string(used) + " experts, got " + std::to_string(m.n_groups_used) +
-                                         " of " + std::to_string(n / m.n_groups));
+        g.wrong("expert_group_used_count", "want groups that hold %d experts, got %d of %d", used, m.n_groups_used, n / m.n_groups);
     return m;
 }
 
@@ -238,16 +223,10 @@ namespace {
 // out[k] = w[chosen k] in (+ bias), all heads of one size.
 void expert_matmul_part(graph_builder& g, int32_t layer, view in, view routes, view out, const std::string& name,
                         int64_t n_in, int64_t n_out, bool has_bias) {
-    op o;
-    o.kind = op_kind::expert_matmul;
-    o.layer = layer;
-    o.in = in;
-    o.in2 = routes;
-    o.out = out;
+    op& o = g.add(op_kind::expert_matmul, layer, in, out, routes);
     o.n_used = g.hp.n_experts_used;
     o.w = g.block_tensor(layer, (name + ".weight").c_str(), true, n_in, n_out, g.hp.n_experts);
     if (has_bias) o.b = g.block_tensor(layer, (name + ".bias").c_str(), true, n_out, g.hp.n_experts);
-    g.graph.ops.push_back(o);
 }
 
 // The chosen experts' outputs, one head each.
@@ -288,10 +267,7 @@ void shared_expert_part(graph_builder& g, int32_t layer, view in, const join_tar
     const view shared = g.buffer("shared out", to.out.width()), factor = g.buffer("shared gate", 1);
     g.matmul(layer, gate, shared, down);
     g.matmul(layer, in, factor, g.block_tensor(layer, "ffn_gate_inp_shexp.weight", true, in.width()));
-    op& o = g.add(op_kind::multiply, layer);
-    o.act = activation::sigmoid;
-    o.in = o.out = shared;
-    o.in2 = factor;
+    g.add(op_kind::multiply, layer, shared, shared, factor).act = activation::sigmoid;
     g.add_scaled(layer, to.out, shared, to.out, to.scale);
 }
 
@@ -305,9 +281,7 @@ void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_option
              g.block_tensor(layer, "ffn_gate_inp.weight", true, in.width(), n),
              m.biases ? g.block_tensor(layer, "ffn_gate_inp.bias", true, n) : -1)
         .scale = m.router_scale;
-    op& r = g.add(op_kind::route, layer);
-    r.in = logits;
-    r.out = routes;
+    op& r = g.add(op_kind::route, layer, logits, routes);
     r.b = g.block_tensor(layer, "exp_probs_b.bias", false, n);
     r.n_used = used;
     r.n_groups = m.n_groups;
@@ -323,17 +297,11 @@ void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_option
     }
     const view outs = experts_part(g, layer, experts_in, routes, m);
     const join_target to = open_join(g, x, m.out);
-    op sum;
-    sum.kind = op_kind::expert_sum;
-    sum.layer = layer;
-    sum.in = outs;
-    sum.in2 = routes;
-    sum.out = m.latent ? experts_in : to.out;
+    op& sum = g.add(op_kind::expert_sum, layer, outs, m.latent ? experts_in : to.out, routes);
     sum.residual = !m.latent && to.residual;
     sum.scale = m.latent ? 1.0f : to.scale;
     sum.n_used = used;
     sum.w = g.block_tensor(layer, "ffn_down_exps.scale", false, n);
-    g.graph.ops.push_back(sum);
     if (m.latent)
         matmul_to(g, layer, experts_in, to, g.block_tensor(layer, "ffn_latent_up.weight", true, m.latent, x.width()));
     if (m.shared_hidden) shared_expert_part(g, layer, in, to, m);
@@ -366,16 +334,12 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     const view z = g.columns(all, 0, inner), xbc = g.columns(all, inner, conv_dim),
                dt = g.columns(all, inner + conv_dim, n_heads);
     named_matmul(g, layer, in, all, "ssm_in");
-    op& conv = g.add(op_kind::conv, layer);
-    conv.in = conv.out = xbc;
+    op& conv = g.add(op_kind::conv, layer, xbc, xbc);
     conv.act = activation::silu;
     conv.index = g.state((int64_t)(k - 1) * conv_dim);
     conv.w = g.block_tensor(layer, "ssm_conv1d.weight", true, k, conv_dim);
     conv.b = g.block_tensor(layer, "ssm_conv1d.bias", false, conv_dim);
-    op& step = g.add(op_kind::mamba2, layer);
-    step.in = xbc;
-    step.in2 = dt;
-    step.out = y;
+    op& step = g.add(op_kind::mamba2, layer, xbc, y, dt);
     step.n_groups = groups;
     step.index = g.state((int64_t)inner * n_state);
     step.w = g.block_tensor(layer, "ssm_a", true, 1, n_heads);
@@ -391,9 +355,7 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
 
 void output_part(graph_builder& g, view x, const output_options& options) {
     const view last = g.buffer("last", g.hp.dim, true), logits = g.buffer("logits", g.hp.n_vocab, true);
-    op& gather = g.add(op_kind::gather, -1);
-    gather.in = x;
-    gather.out = last;
+    g.add(op_kind::gather, -1, x, last);
     const std::string name = options.norm;
     const weight_id w = g.tensor(name + ".weight", true, g.hp.dim);
     g.norm(-1, last, last, w, g.hp.norm == norm_kind::layer ? g.tensor(name + ".bias", false, g.hp.dim) : -1);
@@ -401,9 +363,7 @@ void output_part(graph_builder& g, view x, const output_options& options) {
     if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab); // tied
     g.matmul(-1, last, logits, output, g.tensor("output.bias", false, g.hp.n_vocab)).scale = options.scale;
     if (options.cap != 0) {
-        op& cap = g.add(op_kind::scale_cap, -1);
-        cap.in = cap.out = logits;
-        cap.cap = options.cap;
+        g.add(op_kind::scale_cap, -1, logits, logits).cap = options.cap;
     }
     g.graph.embedding_buffer = last.buffer;
     g.graph.logits_buffer = logits.buffer;

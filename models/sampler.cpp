@@ -479,15 +479,9 @@ duet::sampler& duet::sampler_of(duet_sampler& handle) { return handle.sampler; }
 
 namespace {
 
-// The border of the library: memory that runs out becomes a status.
 template <class Call> duet_status sampler_call(duet_sampler* handle, Call call) {
     if (!handle) return DUET_ERR_ARG;
-    try {
-        return call(handle->sampler, handle->error);
-    } catch (const std::bad_alloc&) {
-        handle->error.text = "out of memory";  // short enough to need none
-        return DUET_ERR_MEMORY;
-    }
+    return duet::guarded(handle->error, [&] { return call(handle->sampler, handle->error); });
 }
 
 }  // namespace
@@ -495,12 +489,11 @@ template <class Call> duet_status sampler_call(duet_sampler* handle, Call call) 
 duet_status duet_sampler_create(uint64_t seed, duet_sampler** out) {
     if (!out) return DUET_ERR_ARG;
     *out = nullptr;
-    try {
+    duet::error_text err;
+    return duet::guarded(err, [&] {
         *out = new duet_sampler{duet::sampler(seed), {}};
-    } catch (const std::bad_alloc&) {
-        return DUET_ERR_MEMORY;
-    }
-    return DUET_OK;
+        return DUET_OK;
+    });
 }
 
 void duet_sampler_free(duet_sampler* sampler) { delete sampler; }

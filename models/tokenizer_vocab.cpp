@@ -17,12 +17,15 @@ constexpr size_t kMaxTokenBytes = 1 << 20;
 constexpr size_t kMaxRuleBytes = 256; // of a charsmap; the longest of NFKC has 33
 
 // "<path>: <key>: at byte N: <rule>": every error about the vocabulary names these.
-duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err, const std::string& rule) {
+[[gnu::format(printf, 4, 5)]] duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err, const char* rule, ...) {
+    char text[600];
+    va_list args;
+    va_start(args, rule);
+    vsnprintf(text, sizeof text, rule, args);
+    va_end(args);
     return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", file.path.c_str(), printable(kv.key).c_str(),
-                (unsigned long long)kv.offset, rule.c_str());
+                (unsigned long long)kv.offset, text);
 }
-
-std::string at_index(size_t i) { return "entry " + std::to_string(i) + ": "; }
 
 // <0xHH> -> the byte, otherwise -1.
 int byte_of_spelling(std::string_view text) {
@@ -45,14 +48,10 @@ duet_status find_array(const gguf_file& file, const char* key, std::initializer_
     *kv = file.find(key);
     if (!*kv) return DUET_OK;
     if ((*kv)->type != DUET_KV_ARRAY || std::find(types.begin(), types.end(), (*kv)->array_type) == types.end())
-        return bad_key(file, **kv, err,
-                       std::string("want an array of ") + want + ", got " +
-                           ((*kv)->type == DUET_KV_ARRAY ? "an array of value type " + std::to_string((*kv)->array_type)
-                                                         : "value type " + std::to_string((*kv)->type)));
+        return bad_key(file, **kv, err, "want an array of %s, got %svalue type %d", want, (*kv)->type == DUET_KV_ARRAY ? "an array of " : "",
+                       (*kv)->type == DUET_KV_ARRAY ? (*kv)->array_type : (*kv)->type);
     if (n != SIZE_MAX && (*kv)->n_values != n)
-        return bad_key(file, **kv, err,
-                       "want " + std::to_string(n) + " entries (one for each of tokenizer.ggml.tokens), got " +
-                           std::to_string((*kv)->n_values));
+        return bad_key(file, **kv, err, "want %zu entries (one for each of tokenizer.ggml.tokens), got %llu", n, (unsigned long long)(*kv)->n_values);
     return DUET_OK;
 }
 
@@ -203,15 +202,13 @@ duet_status vocabulary::load_tokens(const gguf_file& file, error_text& err) {
         return fail(err, DUET_ERR_FORMAT, "%s: tokenizer.ggml.tokens: want an array of strings, got nothing",
                     file.path.c_str());
     if (kv->n_values == 0 || kv->n_values > INT32_MAX)
-        return bad_key(file, *kv, err, "want 1 to 2147483647 tokens, got " + std::to_string(kv->n_values));
+        return bad_key(file, *kv, err, "want 1 to 2147483647 tokens, got %llu", (unsigned long long)kv->n_values);
     for (size_t i = 0; i < kv->strings.size(); ++i) {
         std::string_view text = kv->strings[i];
         if (text.size() > kMaxTokenBytes)
-            return bad_key(file, *kv, err,
-                           at_index(i) + "want at most " + std::to_string(kMaxTokenBytes) + " bytes, got " +
-                               std::to_string(text.size()));
+            return bad_key(file, *kv, err, "entry %zu: want at most %zu bytes, got %zu", i, kMaxTokenBytes, text.size());
         if (!utf8_valid(text))
-            return bad_key(file, *kv, err, at_index(i) + "want UTF-8, got \"" + printable(text) + "\"");
+            return bad_key(file, *kv, err, "entry %zu: want UTF-8, got \"%s\"", i, printable(text).c_str());
         max_bytes = std::max(max_bytes, text.size());
     }
     spellings = kv->strings;
@@ -227,7 +224,7 @@ duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
     for (size_t i = 0; kv && i < spellings.size(); ++i) {
         int64_t value = -1;
         if (!gguf_file::value_int(*kv, i, &value) || value < kTokenUndefined || value > kTokenByte)
-            return bad_key(file, *kv, err, at_index(i) + "want a type from 0 to 6, got " + std::to_string(value));
+            return bad_key(file, *kv, err, "entry %zu: want a type from 0 to 6, got %lld", i, (long long)value);
         types[i] = (uint8_t)value;
     }
 
@@ -239,12 +236,11 @@ duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
         for (size_t i = 0; i < spellings.size(); ++i) {
             if ((types[i] == kTokenUnused) != (pass == 1)) continue;
             if (spellings[i].empty() && pass == 0)
-                return bad_key(file, tokens, err, at_index(i) + "want a token, got an empty string");
+                return bad_key(file, tokens, err, "entry %zu: want a token, got an empty string", i);
             int32_t other = spelled_.insert(spellings[i], (int32_t)i);
             if (other >= 0 && pass == 0)
-                return bad_key(file, tokens, err,
-                               at_index(i) + "want different tokens, got \"" + printable(spellings[i]) +
-                                   "\" as in entry " + std::to_string(other));
+                return bad_key(file, tokens, err, "entry %zu: want different tokens, got \"%s\" as in entry %d", i,
+                               printable(spellings[i]).c_str(), other);
         }
     }
     return DUET_OK;
@@ -258,7 +254,7 @@ duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
         double value = NAN;
         gguf_file::value_float(*kv, i, &value);
         if (!std::isfinite(value))
-            return bad_key(file, *kv, err, at_index(i) + "want a finite number, got " + std::to_string(value));
+            return bad_key(file, *kv, err, "entry %zu: want a finite number, got %f", i, value);
         scores[i] = (float)value;
     }
     float lowest = 0;
@@ -287,20 +283,16 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
         bool is_list = kv.key.ends_with(kIds) || kv.key == "tokenizer.ggml.suppress_tokens";
         if (!is_list && !kv.key.ends_with(kId)) continue;
         if ((kv.type == DUET_KV_ARRAY) != is_list)
-            return bad_key(file, kv, err,
-                           is_list ? "want an array of token ids" : "want one token id, got another kind of value");
+            return bad_key(file, kv, err, "want %s", is_list ? "an array of token ids" : "one token id, got another kind of value");
         for (uint64_t i = 0; i < kv.n_values; ++i) {
             int64_t value = -1;
             int32_t type = is_list ? kv.array_type : kv.type;
             bool is_whole = type == DUET_KV_U32 || type == DUET_KV_I32 || type == DUET_KV_U64 || type == DUET_KV_I64 ||
                             (!is_list && type != DUET_KV_BOOL);
             if (!is_whole || !gguf_file::value_int(kv, i, &value))
-                return bad_key(file, kv, err,
-                               "want a 32-bit or 64-bit integer, got value type " + std::to_string(type));
+                return bad_key(file, kv, err, "want a 32-bit or 64-bit integer, got value type %d", type);
             if (value < 0 || value >= n_tokens())
-                return bad_key(file, kv, err,
-                               "want a token id from 0 to " + std::to_string(n_tokens() - 1) + ", got " +
-                                   std::to_string(value));
+                return bad_key(file, kv, err, "want a token id from 0 to %d, got %lld", (int)n_tokens() - 1, (long long)value);
             std::string_view name = kv.key.substr(kPrefix.size());
             if (name == "eos_token_ids" || name == "eot_token_id" || name == "eom_token_id") ends[value] = 1;
         }
@@ -343,7 +335,7 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
         const gguf_kv* kv = file.find(rule.key);
         DUET_TRY(file.get_bool(rule.key, false, rule.is_on, err));
         if (kv && *rule.is_on && !rule.is_named)
-            return bad_key(file, *kv, err, std::string("true, but there is no ") + rule.id_key);
+            return bad_key(file, *kv, err, "true, but there is no %s", rule.id_key);
         if (rule.id < 0) *rule.is_on = false;
     }
     return DUET_OK;
@@ -358,13 +350,10 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         if (types[id] != kTokenByte) continue;
         int byte = byte_of_spelling(spellings[id]);
         if (byte < 0)
-            return bad_key(file, tokens, err,
-                           at_index(id) + "of type byte: want <0x00> to <0xFF>, got \"" + printable(spellings[id]) +
-                               "\"");
+            return bad_key(file, tokens, err, "entry %d: of type byte: want <0x00> to <0xFF>, got \"%s\"", (int)id, printable(spellings[id]).c_str());
         if (byte_ids[byte] >= 0)
-            return bad_key(file, tokens, err,
-                           at_index(id) + "want one token for each byte, got \"" + printable(spellings[id]) +
-                               "\", the same as entry " + std::to_string(byte_ids[byte]));
+            return bad_key(file, tokens, err, "entry %d: want one token for each byte, got \"%s\", the same as entry %d", (int)id,
+                           printable(spellings[id]).c_str(), byte_ids[byte]);
         byte_ids[byte] = id;
         ++n_bytes;
     }
@@ -400,11 +389,7 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
     has_byte_fallback = n_bytes == 256;
     if (n_bytes > 0 && !has_byte_fallback) {
         int missing = (int)(std::find(std::begin(byte_ids), std::end(byte_ids), -1) - std::begin(byte_ids));
-        char text[8];
-        snprintf(text, sizeof text, "<0x%02X>", missing);
-        return bad_key(file, tokens, err,
-                       "want a byte token for each of the 256 bytes or for none, got " + std::to_string(n_bytes) +
-                           ", without " + text);
+        return bad_key(file, tokens, err, "want a byte token for each of the 256 bytes or for none, got %d, without <0x%02X>", (int)n_bytes, missing);
     }
     return DUET_OK;
 }
@@ -424,21 +409,16 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
         std::string_view text = kv->strings[i];
         size_t space = text.find(' ', 1);
         if (text.empty() || space == std::string_view::npos || space + 1 == text.size())
-            return bad_key(file, *kv, err,
-                           at_index(i) + "want two tokens with a space between, got \"" + printable(text) + "\"");
+            return bad_key(file, *kv, err, "entry %zu: want two tokens with a space between, got \"%s\"", i, printable(text).c_str());
         std::string_view left = text.substr(0, space), right = text.substr(space + 1);
         merged.assign(left).append(right);
         int32_t left_id = spelled_.find(left), right_id = spelled_.find(right), id = spelled_.find(merged);
         if (left_id < 0 || right_id < 0 || id < 0)
-            return bad_key(file, *kv, err,
-                           at_index(i) + "want tokens of tokenizer.ggml.tokens, got \"" + printable(text) + "\": \"" +
-                               printable(left_id < 0    ? left
-                                         : right_id < 0 ? right
-                                                        : merged) +
-                               "\" is none");
+            return bad_key(file, *kv, err, "entry %zu: want tokens of tokenizer.ggml.tokens, got \"%s\": \"%s\" is none", i,
+                           printable(text).c_str(), printable(left_id < 0 ? left : right_id < 0 ? right : merged).c_str());
         if (types[id] == kTokenControl) continue; // text must not become one
         if (!merges.insert(left_id, right_id, {(uint32_t)i, id}))
-            return bad_key(file, *kv, err, at_index(i) + "want each pair once, got \"" + printable(text) + "\" again");
+            return bad_key(file, *kv, err, "entry %zu: want each pair once, got \"%s\" again", i, printable(text).c_str());
     }
     return DUET_OK;
 }
@@ -453,20 +433,15 @@ duet_status vocabulary::load_charsmap(const gguf_file& file, error_text& err) {
     if (blob.size() >= 4)
         for (int i = 3; i >= 0; --i) n_array = n_array << 8 | (uint8_t)blob[i];
     if (blob.size() < 4 || n_array > blob.size() - 4 || n_array < 4 || n_array % 4 != 0)
-        return bad_key(file, *kv, err,
-                       "want 4 bytes of size, an array of that many bytes (a multiple of 4) and strings, got " +
-                           std::to_string(blob.size()) + " bytes with size " + std::to_string(n_array));
+        return bad_key(file, *kv, err, "want 4 bytes of size, an array of that many bytes (a multiple of 4) and strings, got %zu bytes with size %u",
+                       blob.size(), n_array);
     if (blob.size() == 4 + (size_t)n_array || blob.back() != '\0')
-        return bad_key(file, *kv, err,
-                       "want strings that end with a zero byte behind the array, got " +
-                           std::to_string(blob.size() - 4 - n_array) + " bytes that do not");
+        return bad_key(file, *kv, err, "want strings that end with a zero byte behind the array, got %zu bytes that do not", blob.size() - 4 - n_array);
     // One character must not become a book.
     for (size_t begin = 4 + (size_t)n_array, end; begin < blob.size(); begin = end + 1) {
         end = blob.find('\0', begin);
         if (end - begin > kMaxRuleBytes)
-            return bad_key(file, *kv, err,
-                           "want strings of at most " + std::to_string(kMaxRuleBytes) + " bytes, got one of " +
-                               std::to_string(end - begin));
+            return bad_key(file, *kv, err, "want strings of at most %zu bytes, got one of %zu", kMaxRuleBytes, end - begin);
     }
     if (kind == vocab_kind::unigram) charsmap = blob;
     return DUET_OK;

@@ -1,23 +1,17 @@
 // quant/kernels_neon.cpp: the CPU kernels built for the base instruction set of 64-bit ARM (NEON).
-// Main path: quant/cpu_ops.cpp -> quant/cpu_kernels.h -> [quant/kernels_neon.cpp] -> quant/*.inc
+// Main path: quant/cpu_ops.cpp -> quant/cpu_kernels.h -> [quant/kernels_neon.cpp] -> quant/kernels_simd.inc
 #if defined(__aarch64__)
-#include "activate.h"
-#include "cpu_kernels.h"
-
-#include <arm_neon.h>
-#include <cstring>
-#include <type_traits>
-
-namespace duet {
-namespace neon_lanes {  // named: all instruction sets may stand in one unit
-namespace {
+#define DUET_ISA neon_lanes
+#if defined(__clang__)
+#define DUET_TARGET "neon"
+#else
+#define DUET_TARGET "arch=armv8-a"
+#endif
 #define DUET_LANES 8
 #define DUET_ARM_DOT 0
 #include "kernels_simd.inc"
-#undef DUET_LANES
-#undef DUET_ARM_DOT
-}  // namespace
-}  // namespace neon_lanes
+
+namespace duet {
 
 extern const cpu_kernels kNeonKernels;
 constinit const cpu_kernels kNeonKernels = neon_lanes::make_kernels("neon");

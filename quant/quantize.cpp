@@ -296,17 +296,12 @@ void pack(const super_codes& s, block_q3_K* b) {
     }
     b->d = s.d;
 }
-void pack(const super_codes& s, block_q4_K* b) {
+template <class B>
+void pack(const super_codes& s, B* b) {   // Q4_K, Q5_K
     b->d = s.d;
     b->dmin = s.dmin;
     put_k_scales(b->scales, s.sub, s.min);
-    put_nibbles256(b->qs, s.c);
-}
-void pack(const super_codes& s, block_q5_K* b) {
-    b->d = s.d;
-    b->dmin = s.dmin;
-    put_k_scales(b->scales, s.sub, s.min);
-    put_one_bit256(b->qh, s.c, 4);
+    if constexpr (requires { b->qh; }) put_one_bit256(b->qh, s.c, 4);
     put_nibbles256(b->qs, s.c);
 }
 void pack(const super_codes& s, block_q6_K* b) {
@@ -465,9 +460,33 @@ bool refit_super(const float* x, const float* w, bool has_min, float fraction, s
     return true;
 }
 
-// G: grid of the codes; S: grid of the integer sub-scales (and minimums); N: weights per sub-scale.
-template <class B, class G, class S, int N>
-void encode_super(const float* x_in, const float* importance, B* dst) {
+// Grid of the codes, grid of the integer sub-scales (and minimums), weights per sub-scale.
+template <class Codes, class Subs, int PerSub>
+struct super_rule {
+    using G = Codes;
+    using S = Subs;
+    static constexpr int N = PerSub;
+};
+template <class B> struct rule_of;
+template <> struct rule_of<block_q2_K> : super_rule<linear_grid<0, 3>, linear_grid<0, 15>, 16> {};
+template <> struct rule_of<block_q3_K> : super_rule<linear_grid<-4, 3>, linear_grid<-32, 31>, 16> {};
+template <> struct rule_of<block_q4_K> : super_rule<linear_grid<0, 15>, linear_grid<0, 63>, 32> {};
+template <> struct rule_of<block_q5_K> : super_rule<linear_grid<0, 31>, linear_grid<0, 63>, 32> {};
+template <> struct rule_of<block_q6_K> : super_rule<linear_grid<-32, 31>, linear_grid<-128, 127>, 16> {};
+template <> struct rule_of<block_iq4_xs> : super_rule<iq4_grid, linear_grid<-32, 31>, 32> {};
+template <> struct rule_of<block_iq2_xxs> : super_rule<iq2_xxs_book, odd_grid<31>, 32> {};
+template <> struct rule_of<block_iq2_xs> : super_rule<iq2_xs_book, odd_grid<31>, 16> {};
+template <> struct rule_of<block_iq2_s> : super_rule<iq2_s_book, odd_grid<31>, 16> {};
+template <> struct rule_of<block_iq3_xxs> : super_rule<iq3_xxs_book, odd_grid<31>, 32> {};
+template <> struct rule_of<block_iq3_s> : super_rule<iq3_s_book, odd_grid<31>, 32> {};
+template <> struct rule_of<block_iq1_s> : super_rule<iq1_s_book, odd_grid<15>, 32> {};
+template <> struct rule_of<block_iq1_m> : super_rule<iq1_m_book, odd_grid<15>, 16> {};
+
+template <class B>
+void encode(const float* x_in, const float* importance, B* dst) {
+    using G = typename rule_of<B>::G;
+    using S = typename rule_of<B>::S;
+    constexpr int N = rule_of<B>::N;
     constexpr int n_sub = 256 / N;
     float x[256], w[256], want_d[n_sub], want_m[n_sub], weight_d[n_sub], weight_m[n_sub];
     clean_input(x_in, importance, 256, x, w);
@@ -499,25 +518,34 @@ void encode_super(const float* x_in, const float* importance, B* dst) {
 
 // ---- blocks of 32 -------------------------------------------------------------------------------------------------
 
-template <class G>
-uint16_t encode_scaled32(const float* x_in, const float* importance, uint8_t* c) {
+template <class B>
+void pack32(const uint8_t* c, B* dst) {
+    if constexpr (requires { dst->qh; }) put_fifth_bits32(dst->qh, c);
+    put_nibbles32(dst->qs, c);
+}
+
+template <class G, class B>
+void encode_scaled32(const float* x_in, const float* importance, B* dst) {
     float x[32], w[32], q[32];
+    uint8_t c[32];
     clean_input(x_in, importance, 32, x, w);
-    const uint16_t d = to_half_scale(fit_scale<G, 32>(x, w).d);
-    choose_codes<G, 32>(x, w, half_to_float(d), 0.0f, q);
+    dst->d = to_half_scale(fit_scale<G, 32>(x, w).d);
+    choose_codes<G, 32>(x, w, half_to_float(dst->d), 0.0f, q);
     for (int i = 0; i < 32; i++) c[i] = (uint8_t)G::index(q[i]);
-    return d;
+    pack32(c, dst);
 }
 
 template <int L, class B>
-void encode_affine32(const float* x_in, const float* importance, B* dst, uint8_t* c) {
+void encode_affine32(const float* x_in, const float* importance, B* dst) {
     float x[32], w[32], q[32];
+    uint8_t c[32];
     clean_input(x_in, importance, 32, x, w);
     const affine_fit f = fit_affine<L, 32, true>(x, w);
     dst->d = to_half_scale(f.d);
     dst->m = to_half_scale(-f.m);
     choose_codes<linear_grid<0, L>, 32>(x, w, half_to_float(dst->d), -half_to_float(dst->m), q);
     for (int i = 0; i < 32; i++) c[i] = (uint8_t)q[i];
+    pack32(c, dst);
 }
 
 void encode(const float* x, const float*, float_f32* dst) {
@@ -531,31 +559,19 @@ void encode(const float* x, const float*, float_bf16* dst) {
 }
 
 void encode(const float* x, const float* importance, block_q4_0* dst) {
-    uint8_t c[32];
-    dst->d = encode_scaled32<linear_grid<-8, 7>>(x, importance, c);
-    put_nibbles32(dst->qs, c);
+    encode_scaled32<linear_grid<-8, 7>>(x, importance, dst);
 }
 void encode(const float* x, const float* importance, block_q5_0* dst) {
-    uint8_t c[32];
-    dst->d = encode_scaled32<linear_grid<-16, 15>>(x, importance, c);
-    put_fifth_bits32(dst->qh, c);
-    put_nibbles32(dst->qs, c);
+    encode_scaled32<linear_grid<-16, 15>>(x, importance, dst);
 }
 void encode(const float* x, const float* importance, block_iq4_nl* dst) {
-    uint8_t c[32];
-    dst->d = encode_scaled32<iq4_grid>(x, importance, c);
-    put_nibbles32(dst->qs, c);
+    encode_scaled32<iq4_grid>(x, importance, dst);
 }
 void encode(const float* x, const float* importance, block_q4_1* dst) {
-    uint8_t c[32];
-    encode_affine32<15>(x, importance, dst, c);
-    put_nibbles32(dst->qs, c);
+    encode_affine32<15>(x, importance, dst);
 }
 void encode(const float* x, const float* importance, block_q5_1* dst) {
-    uint8_t c[32];
-    encode_affine32<31>(x, importance, dst, c);
-    put_fifth_bits32(dst->qh, c);
-    put_nibbles32(dst->qs, c);
+    encode_affine32<31>(x, importance, dst);
 }
 
 // Eight bits leave nothing worth searching for: the largest value is the end of the range. -128 stays unused, as
@@ -593,47 +609,6 @@ void encode(const float* x_in, const float* importance, block_mxfp4* dst) {
         for (int i = 0; i < 32; i++) c[i] = (uint8_t)fp4_grid::index(q[i]);
         put_nibbles32(dst->qs, c);
     }
-}
-
-void encode(const float* x, const float* importance, block_q2_K* dst) {
-    encode_super<block_q2_K, linear_grid<0, 3>, linear_grid<0, 15>, 16>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_q3_K* dst) {
-    encode_super<block_q3_K, linear_grid<-4, 3>, linear_grid<-32, 31>, 16>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_q4_K* dst) {
-    encode_super<block_q4_K, linear_grid<0, 15>, linear_grid<0, 63>, 32>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_q5_K* dst) {
-    encode_super<block_q5_K, linear_grid<0, 31>, linear_grid<0, 63>, 32>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_q6_K* dst) {
-    encode_super<block_q6_K, linear_grid<-32, 31>, linear_grid<-128, 127>, 16>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_iq4_xs* dst) {
-    encode_super<block_iq4_xs, iq4_grid, linear_grid<-32, 31>, 32>(x, importance, dst);
-}
-
-void encode(const float* x, const float* importance, block_iq2_xxs* dst) {
-    encode_super<block_iq2_xxs, iq2_xxs_book, odd_grid<31>, 32>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_iq2_xs* dst) {
-    encode_super<block_iq2_xs, iq2_xs_book, odd_grid<31>, 16>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_iq2_s* dst) {
-    encode_super<block_iq2_s, iq2_s_book, odd_grid<31>, 16>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_iq3_xxs* dst) {
-    encode_super<block_iq3_xxs, iq3_xxs_book, odd_grid<31>, 32>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_iq3_s* dst) {
-    encode_super<block_iq3_s, iq3_s_book, odd_grid<31>, 32>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_iq1_s* dst) {
-    encode_super<block_iq1_s, iq1_s_book, odd_grid<15>, 32>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_iq1_m* dst) {
-    encode_super<block_iq1_m, iq1_m_book, odd_grid<15>, 16>(x, importance, dst);
 }
 
 // Which weights are not 0 is a threshold on |x| at any scale, so the best scale is the least squares fit to the largest n
@@ -725,34 +700,19 @@ void decode_blocks(const void* src, size_t n_blocks, float* y) {
         for (int j = 0; j < B::kElems; j++) y[i * (size_t)B::kElems + (size_t)j] = decode(((const B*)src)[i], j);
 }
 
-struct codec_row {
-    int32_t   type_id;
-    encode_fn encode;
-    decode_fn decode;
-};
-constexpr codec_row kCodecs[] = {
+constexpr codec kCodecs[] = {
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, encode_blocks<float_##id>, decode_blocks<float_##id>},
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
     {gguf_id, encode_blocks<block_##id>, decode_blocks<block_##id>},
 #include "types.def"
 };
 
-const codec_row* find_codec(int32_t type_id) {
-    for (const codec_row& row : kCodecs)
-        if (row.type_id == type_id) return &row;
-    return nullptr;
-}
-
 }  // namespace
 
-encode_fn find_encoder(int32_t type_id) {
-    const codec_row* row = find_codec(type_id);
-    return row ? row->encode : nullptr;
-}
-
-decode_fn find_decoder(int32_t type_id) {
-    const codec_row* row = find_codec(type_id);
-    return row ? row->decode : nullptr;
+const codec* find_codec(int32_t type_id) {
+    for (const codec& row : kCodecs)
+        if (row.type_id == type_id) return &row;
+    return nullptr;
 }
 
 }  // namespace duet

@@ -15,9 +15,11 @@ namespace duet {
 // become zero, except in MXFP4, whose scales go down to 2^-128. F16 and BF16 keep NaN and infinity; F32 keeps every
 // bit.
 // Memory of blocks needs no alignment. Null where the type has no code.
-using encode_fn = void (*)(const float* x, size_t n_blocks, const float* importance, void* dst);
-using decode_fn = void (*)(const void* src, size_t n_blocks, float* y);
-encode_fn find_encoder(int32_t type_id);
-decode_fn find_decoder(int32_t type_id);
+struct codec {
+    int32_t type_id;
+    void (*encode)(const float* x, size_t n_blocks, const float* importance, void* dst);
+    void (*decode)(const void* src, size_t n_blocks, float* y);
+};
+const codec* find_codec(int32_t type_id);
 
 }  // namespace duet

@@ -18,13 +18,14 @@ constexpr int32_t kTypeRowCount = (int32_t)(sizeof kTypeRows / sizeof *kTypeRows
 // Names hold ASCII letters only; locale has no say.
 char type_name_upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
 
-// Arguments that both directions check. *n_blocks: how many the elements make.
-duet_status check_row(int32_t type_id, const void* src, int64_t n_elems, const void* dst, size_t* n_blocks) {
+// Arguments that both directions check. *n_blocks: how many the elements make; *c: what does it.
+duet_status check_row(int32_t type_id, const void* src, int64_t n_elems, const void* dst, size_t* n_blocks, const duet::codec** c) {
     const duet_type_info* type = duet_type_by_id(type_id);
     if (!type || n_elems < 0 || n_elems % type->elems_per_block != 0) return DUET_ERR_ARG;
     if (n_elems > 0 && (!src || !dst)) return DUET_ERR_ARG;
     *n_blocks = (size_t)(n_elems / type->elems_per_block);
-    return DUET_OK;
+    *c = duet::find_codec(type_id);
+    return *c ? DUET_OK : DUET_ERR_UNSUPPORTED;
 }
 
 }  // namespace
@@ -53,18 +54,16 @@ const duet_type_info* duet_type_by_name(const char* name) {
 
 duet_status duet_quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance, void* dst) {
     size_t n_blocks = 0;
-    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks); status != DUET_OK) return status;
-    const duet::encode_fn encode = duet::find_encoder(type_id);
-    if (!encode) return DUET_ERR_UNSUPPORTED;
-    encode(src, n_blocks, importance, dst);
+    const duet::codec* codec = nullptr;
+    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks, &codec); status != DUET_OK) return status;
+    codec->encode(src, n_blocks, importance, dst);
     return DUET_OK;
 }
 
 duet_status duet_dequantize_row(int32_t type_id, const void* src, int64_t n_elems, float* dst) {
     size_t n_blocks = 0;
-    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks); status != DUET_OK) return status;
-    const duet::decode_fn decode = duet::find_decoder(type_id);
-    if (!decode) return DUET_ERR_UNSUPPORTED;
-    decode(src, n_blocks, dst);
+    const duet::codec* codec = nullptr;
+    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks, &codec); status != DUET_OK) return status;
+    codec->decode(src, n_blocks, dst);
     return DUET_OK;
 }

@@ -111,8 +111,7 @@ struct bench_run {
         } else if (open_model(opened, &model, error) != DUET_OK) return error->status;
         if (open_session(model.get(), opened, largest(options.n_seqs), &session, &plan, error) != DUET_OK)
             return error->status;
-        info.struct_size = sizeof info;
-        duet_model_get_info(model.get(), &info);
+        info = info_of(model.get());
         const double opened_seconds = now_seconds() - start;
         // The first prompt warms up; with the opening it is what a user waits for.
         double     seconds = 0;

@@ -111,6 +111,13 @@ inline duet_model_params model_params_of(const model_options& options) {
     return params;
 }
 
+inline duet_model_info info_of(const duet_model* model) {
+    duet_model_info info = {};
+    info.struct_size = sizeof info;
+    duet_model_get_info(model, &info);
+    return info;
+}
+
 // "cuda:0" of the text that tells a model's device.
 inline std::string device_id(const char* text) { return std::string(text, std::strcspn(text, " ,")); }
 
@@ -148,11 +155,9 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     params.inputs_user = options.inputs_user;
     if (const duet_status status = duet_session_plan(model, &params, plan))
         return error->set(status, duet_model_error(model));
-    duet_model_info info = {};
-    info.struct_size = sizeof info;
-    if (duet_model_get_info(model, &info) == DUET_OK && params.n_ctx > info.n_ctx_train)
+    if (const int32_t n = info_of(model).n_ctx_train; params.n_ctx > n)
         std::fprintf(stderr, "warning: a context of %d tokens; the model was trained with %d and may write nonsense beyond\n",
-                     params.n_ctx, info.n_ctx_train);
+                     params.n_ctx, n);
     const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes + plan->pinned_bytes;
     const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
     if (free && need > free) {

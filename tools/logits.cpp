@@ -55,9 +55,7 @@ duet_status work(logits_options& options, tool_error* error) {
     duet_memory_plan plan = {};
     if (open_model(options.model, &model, error) != DUET_OK) return error->status;
     if (open_session(model.get(), options.model, 1, &session, &plan, error) != DUET_OK) return error->status;
-    duet_model_info info = {};
-    info.struct_size = sizeof info;
-    duet_model_get_info(model.get(), &info);
+    const duet_model_info info = info_of(model.get());
     if (options.model.is_verbose)
         std::fprintf(stderr, "%zu ids, %d at a time, %d logits each; device %s\n", ids.size(), chunk, info.n_vocab,
                      info.device);

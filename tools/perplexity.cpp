@@ -140,9 +140,7 @@ duet_status work(perplexity_options& options, tool_error* error) {
         options.model.inputs_user = &importance;
     }
     if (open_session(model.get(), options.model, 1, &session, &plan, error) != DUET_OK) return error->status;
-    duet_model_info info = {};
-    info.struct_size = sizeof info;
-    duet_model_get_info(model.get(), &info);
+    const duet_model_info info = info_of(model.get());
 
     const bool    adds_bos = ids[0] == duet_token_bos(model.get()) && options.stride == 0;
     const int32_t n_possible =

@@ -220,9 +220,7 @@ const char* stop_name(int32_t reason) {
 // The last line on stderr. The bandwidth is measured after the text is out, so that nobody waits for it.
 void print_statistics(const run_options& options, const duet_model* model, const duet_session* session,
                       const duet_memory_plan& plan, const duet_generate_result& result) {
-    duet_model_info info = {};
-    info.struct_size = sizeof info;
-    duet_model_get_info(model, &info);
+    const duet_model_info info = info_of(model);
     // The first new token comes from the prompt's logits: speed is that of the decode steps done.
     const double n_steps = std::max(0, duet_seq_length(session, 0) - result.n_prompt_tok);
     const double prompt_speed = result.prompt_us ? result.n_prompt_tok * 1e6 / result.prompt_us : 0;
@@ -282,9 +280,7 @@ int print_devices(bool is_json) {
 
 duet_status prepare_sampler(const run_options& options, const duet_model* model, tool_error* error) {
     duet_sampler*   sampler = options.sampler.get();
-    duet_model_info info = {};
-    info.struct_size = sizeof info;
-    duet_model_get_info(model, &info);
+    const duet_model_info info = info_of(model);
     duet_sampler_reset(sampler, options.seed);
     for (const auto& [id, bias] : options.biases) {
         if (id >= info.n_vocab)
@@ -330,9 +326,7 @@ duet_status tokenize_prompt(const run_options& options, const duet_model* model,
 }
 
 void tell_model(const duet_model* model, const duet_session* session, const duet_memory_plan& plan) {
-    duet_model_info info = {};
-    info.struct_size = sizeof info;
-    duet_model_get_info(model, &info);
+    const duet_model_info info = info_of(model);
     std::fprintf(stderr, "%s %s, %s, %.1f M weights, %d layers, dim %d, %d heads (%d kv), %d tokens; device %s\n",
                  info.architecture, json_string(info.name).c_str(), info.main_type, info.n_params / 1e6, info.n_layers,
                  info.dim, info.n_heads, info.n_kv_heads, info.n_vocab, info.device);
@@ -348,9 +342,7 @@ void tell_model(const duet_model* model, const duet_session* session, const duet
 
 // What a user who wants the GPU should know without asking: one line.
 void tell_placement(const run_options& options, const duet_model* model, const duet_memory_plan& plan) {
-    duet_model_info info = {};
-    info.struct_size = sizeof info;
-    duet_model_get_info(model, &info);
+    const duet_model_info info = info_of(model);
     const int32_t asked = options.model.gpu_layers;
     if (std::strncmp(info.device, "cpu", 3) == 0) {
         if (asked > 0) std::fprintf(stderr, "run: no GPU is used, all layers run on the CPU; --devices tells why\n");

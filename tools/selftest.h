@@ -18,9 +18,7 @@ inline duet_status generate_ids(const model_options& options, const synthetic_mo
                                          : duet_model_open(options.path.c_str(), &params, &opened);
     const model_ptr model(opened);
     if (status) return error->set(status, opened ? duet_model_error(opened) : "");
-    duet_model_info info = {};
-    info.struct_size = sizeof info;
-    duet_model_get_info(opened, &info);
+    const duet_model_info info = info_of(opened);
     *device = info.device;
     duet_session_params session_params = duet_session_params_default();
     session_params.n_ctx = 64;
