@@ -133,12 +133,7 @@ duet_status open_model(const duet_model_params* params, duet_model** out, Open o
     if (!m) return DUET_ERR_MEMORY;
     *out = m;
     m->params = duet_model_params_default();
-    if (params) {
-        if (params->struct_size < sizeof(uint32_t) || params->struct_size > sizeof(duet_model_params))
-            return fail(m->error(), DUET_ERR_ARG, "duet_model_params.struct_size: want %zu, got %u", sizeof(duet_model_params),
-                        params->struct_size);
-        memcpy(&m->params, params, params->struct_size);
-    }
+    DUET_TRY(read_params("duet_model_params", params, &m->params, m->error()));
     m->vocab_only = m->params.vocab_only != 0;
     return guarded(m->error(), [&] {
         DUET_TRY(open(m->source.file, m->error()));

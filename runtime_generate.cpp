@@ -235,11 +235,7 @@ duet_status duet_generate(duet_session* session, duet_sampler* sampler, const in
     *result = {};
     if (!session || !sampler || !session->exec_context) return DUET_ERR_ARG;
     duet_generate_params p = duet_generate_params_default();
-    if (params) {
-        if (params->struct_size < sizeof(uint32_t) || params->struct_size > sizeof p)
-            return fail(session->err, DUET_ERR_ARG, "duet_generate_params.struct_size: want %zu, got %u", sizeof p, params->struct_size);
-        memcpy(&p, params, params->struct_size);
-    }
+    DUET_TRY(read_params("duet_generate_params", params, &p, session->err));
     return guarded(session->err, [&] { return generate(*session, sampler, ids, n_ids, p, on_token, user, *result); });
 }
 

@@ -73,6 +73,17 @@ struct duet_session {
 
 namespace duet {
 
+// A caller's parameters over the defaults in *out; older callers know fewer fields.
+template <class P>
+duet_status read_params(const char* name, const P* given, P* out, error_text& err) {
+    if (!given) return DUET_OK;
+    if (given->struct_size < sizeof(uint32_t) || given->struct_size > sizeof *out)
+        return fail(err, DUET_ERR_ARG, "%s.struct_size: want %zu, got %u", name, sizeof *out, given->struct_size);
+    memcpy(out, given, given->struct_size);
+    out->struct_size = sizeof *out;
+    return DUET_OK;
+}
+
 // Empties a sequence: pages back to the pools, length 0. Its recurrent state is zeroed when it grows again.
 void clear_sequence(duet_session& s, int32_t seq);
 

@@ -50,16 +50,6 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
     return DUET_OK;
 }
 
-duet_status read_params(const duet_session_params* given, duet_session_params* out, error_text& err) {
-    *out = duet_session_params_default();
-    if (!given) return DUET_OK;
-    if (given->struct_size < sizeof(uint32_t) || given->struct_size > sizeof *out)
-        return fail(err, DUET_ERR_ARG, "duet_session_params.struct_size: want %zu, got %u", sizeof *out, given->struct_size);
-    memcpy(out, given, given->struct_size);
-    out->struct_size = sizeof *out;
-    return DUET_OK;
-}
-
 // Gives back the pages of windowed groups that no token from position `from` on can see.
 void release_unseen(duet_session& s, int32_t seq, int32_t from) {
     for (size_t g = 0; g < s.pools.size(); g++) {
@@ -389,10 +379,10 @@ duet_session_params duet_session_params_default(void) {
 duet_status duet_session_plan(const duet_model* model, const duet_session_params* params, duet_memory_plan* out) {
     if (!model || !out) return DUET_ERR_ARG;
     return guarded(model->error(), [&]() -> duet_status {
-        duet_session_params p;
+        duet_session_params p = duet_session_params_default();
         exec_limits limits;
         exec_plan plan;
-        DUET_TRY(read_params(params, &p, model->error()));
+        DUET_TRY(read_params("duet_session_params", params, &p, model->error()));
         DUET_TRY(derive_limits(*model, p, &limits, model->error()));
         DUET_TRY(model->exec->plan(model->graph, limits, model->n_threads, &plan, model->error()));
         const exec_memory &h = plan.host, &d = plan.device;
@@ -411,7 +401,8 @@ duet_status duet_session_create(const duet_model* model, const duet_session_para
     *out = s;
     s->model = model;
     return guarded(s->err, [&]() -> duet_status {
-        DUET_TRY(read_params(params, &s->params, s->err));
+        s->params = duet_session_params_default();
+        DUET_TRY(read_params("duet_session_params", params, &s->params, s->err));
         DUET_TRY(derive_limits(*model, s->params, &s->limits, s->err));
         for (int32_t n : s->limits.n_pages) {
             page_pool pool;

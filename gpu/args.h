@@ -45,12 +45,6 @@ struct norm_args {
     act_args     act;        // q null: none; else the result quantized too (one head, head_dim % 32 == 0)
 };
 
-struct quantize_args {
-    const float* x;          // (n_rows, stride)
-    act_args     act;
-    int32_t      n, stride, n_rows, unused;
-};
-
 // Rows first .. end - 1 of a matmul's input go to one of several matrices.
 struct expert_tile {
     int32_t matrix, first, end;
@@ -163,11 +157,13 @@ struct elementwise_args {
 };
 enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElementwiseMultiply, kElementwiseScaleCap };
 
-struct gather_args {
-    const float*   x;
-    float*         y;
-    const int32_t* rows;     // n_rows
-    int32_t        x_stride, y_stride, n, n_rows;
+// Row j of the result: head order[j] % n_used (or the only one) of row order[j] / n_used of x, as int8 blocks or as it is.
+struct rows_args {
+    heads_args     x;
+    const int32_t* order;    // may be null: row j is j
+    act_args       act;      // q null: floats to out
+    float*         out;      // (rows, out_stride)
+    int32_t        n_used, out_stride;
 };
 
 // Rows of weights as they lie in the file, into the units of gpu/weights.h.
@@ -195,14 +191,6 @@ struct lists_args {
     expert_tile*   tiles;    // zeroed
     int32_t        n_tok, n_used, ids_stride, rows;
     int32_t        by_matrix, unused;
-};
-
-struct expert_gather_args {
-    heads_args     x;
-    const int32_t* order;    // may be null: row j is pair j
-    act_args       act;      // q null: floats to out
-    float*         out;
-    int32_t        n_used, unused;
 };
 
 struct expert_sum_args {

@@ -31,9 +31,9 @@ norm_args norm_of(const gpu_context& c, const op& o) {
 duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
     const weight& w = c.g.weights[(size_t)o.w];
     if (!is_quantized(w.type) || same_columns(c.quantized, o.in)) return DUET_OK;
-    const quantize_args q{c.at(o.in), c.acts(), (int)w.n_in, c.stride(o.in.buffer), c.n_rows(o.in), 0};
+    const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, (int)w.n_in}, nullptr, c.acts(), nullptr, 1, 0};
     c.quantized = o.in;
-    return launch(c, kernel_quantize, {blocks_of(q.n, kGpuThreads), (uint32_t)q.n_rows, 1, kGpuThreads, 0}, q, err);
+    return launch(c, kernel_rows, {(uint32_t)c.n_rows(o.in), blocks_of(a.x.head_dim, kGpuThreads), 1, kGpuThreads, 0}, a, err);
 }
 
 namespace {

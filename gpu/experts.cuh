@@ -1,5 +1,5 @@
-// gpu/experts.cuh: the choice of experts, the order of tokens by expert, their inputs, and the weighted sum. The products themselves are
-// gpu/matvec.cuh and gpu/matmul.cuh by tiles (expert_args). Must not know: ops, drivers.
+// gpu/experts.cuh: the choice of experts, the order of tokens by expert, and the weighted sum. Their inputs are gpu/vector.cuh's take_rows, the
+// products gpu/matvec.cuh and gpu/matmul.cuh by tiles (expert_args). Must not know: ops, drivers.
 // Main path: gpu/launch_experts.cpp -> gpu/kernels.def -> [gpu/experts.cuh] -> quant/exact_ops.h
 
 namespace duet {
@@ -117,16 +117,6 @@ DUET_DEVICE void expert_lists(const lists_args& a) {
     if (rank % a.rows) return;
     const int first = before + rank, end = count - rank < a.rows ? before + count : first + a.rows;
     a.tiles[a.by_matrix ? mine + before / a.rows + rank / a.rows : first] = {mine, first, end};
-}
-
-// Row j of the result: the input of pair order[j], quantized (exact_quantize_block) or as it is.
-// x (n_tok, 1 or n_used heads of n) f32;  grid (rows, ceil(n / 256)), block 256, shared 0; quantized: n % 32 == 0; moves 4 + 1.5 or 4 bytes per value
-DUET_DEVICE void expert_gather(const expert_gather_args& a) {
-    const int row = block_x(), i = block_y() * block_size() + thread_id(), pair = a.order ? a.order[row] : row;
-    if (i >= a.x.head_dim) return;
-    const float* x = a.x.at + (size_t)(pair / a.n_used) * a.x.stride + (a.x.n_heads == 1 ? 0 : (size_t)(pair % a.n_used) * a.x.head_stride);
-    if (a.act.q) segment_quantize(x[i], a.act, row, i);
-    else a.out[(size_t)row * a.x.head_dim + i] = x[i];
 }
 
 // y = (residual: y +) scale * sum over k in order of weight[k] * x[k] (exact_expert_sum; weight times w[id] first)

@@ -137,8 +137,8 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
         case op_kind::multiply:
         case op_kind::scale_cap: return launch_elementwise(c, o, err);
         case op_kind::gather: {
-            const gather_args a{c.at(o.in), c.at(o.out), c.wanted, c.stride(o.in.buffer), c.stride(o.out.buffer), o.in.width(), c.batch->n_wanted};
-            return launch(c, kernel_gather, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
+            const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, o.in.width()}, c.wanted, {}, c.at(o.out), 1, c.stride(o.out.buffer)};
+            return launch(c, kernel_rows, {(uint32_t)c.batch->n_wanted, blocks_of(a.x.head_dim, kGpuThreads), 1, kGpuThreads, 0}, a, err);
         }
         case op_kind::route: return launch_route(c, o, err);
         case op_kind::expert_matmul: return launch_expert_matmul(c, i, err);

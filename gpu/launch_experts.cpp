@@ -44,7 +44,7 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
         a.x_stride = is_shared ? 0 : o.in.stride;
         return DUET_OK;
     }
-    expert_gather_args g{c.heads(o.in), l.has_order ? list_order(c, l) : nullptr, {}, (float*)gathered, o.n_used, 0};
+    rows_args g{c.heads(o.in), l.has_order ? list_order(c, l) : nullptr, {}, (float*)gathered, o.n_used, a.n_in};
     if (quantized) g.act = {(int8_t*)gathered, (act_scale*)(gathered + round_up((size_t)n_rows * (size_t)a.n_in, 16)), a.n_in, 0};
     a.act = g.act;
     a.x = g.out;
@@ -56,7 +56,7 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
             is_quantized(c.g.weights[(size_t)before.w].type) == quantized)
             return DUET_OK;
     }
-    return launch(c, kernel_expert_gather, {(uint32_t)n_rows, blocks_of(a.n_in, kGpuThreads), 1, kGpuThreads, 0}, g, err);
+    return launch(c, kernel_rows, {(uint32_t)n_rows, blocks_of(a.n_in, kGpuThreads), 1, kGpuThreads, 0}, g, err);
 }
 
 }  // namespace

@@ -84,11 +84,14 @@ DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
 
 DUET_DEVICE void norm(const norm_args& a) { norm_row(a, block_x(), block_y(), shared_array<float>(0, kSumLanes)); }
 
-// Rows as int8 blocks of 32 (exact_quantize_block).  x (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0
-// needs n % 32 == 0; moves 5.5 bytes per element;  source: own
-DUET_DEVICE void quantize(const quantize_args& a) {
-    const int i = block_x() * block_size() + thread_id();
-    if (i < a.n) segment_quantize(a.x[(size_t)block_y() * a.stride + i], a.act, block_y(), i);
+// Rows of x as int8 blocks of 32 (exact_quantize_block) or as they are, in order or in another one.  x (n_rows, 1 or n_used heads of n) f32
+// grid (rows, ceil(n / 256)), block 256, shared 0;  quantized: n % 32 == 0; moves 5.5 or 8 bytes per element;  source: own
+DUET_DEVICE void take_rows(const rows_args& a) {
+    const int row = block_x(), i = block_y() * block_size() + thread_id(), from = a.order ? a.order[row] : row;
+    if (i >= a.x.head_dim) return;
+    const float* x = a.x.at + (size_t)(from / a.n_used) * a.x.stride + (a.x.n_heads == 1 ? 0 : (size_t)(from % a.n_used) * a.x.head_stride);
+    if (a.act.q) segment_quantize(x[i], a.act, row, i);
+    else a.out[(size_t)row * a.out_stride + i] = x[i];
 }
 
 // Rotates pairs in place (exact_rotate).  x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
@@ -126,12 +129,6 @@ DUET_DEVICE void elementwise(const elementwise_args& a) {
         else y = a.cap == 0.0f ? v : a.cap * exact_tanh(v / a.cap);
     }
     *column(a.y, row, i) = y;
-}
-
-// y[i] = x[rows[i]].  x (.., n), y (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 bytes per element
-DUET_DEVICE void gather(const gather_args& a) {
-    const int i = block_x() * block_size() + thread_id();
-    if (i < a.n) a.y[(size_t)block_y() * a.y_stride + i] = a.x[(size_t)a.rows[block_y()] * a.x_stride + i];
 }
 
 // out[r] = lowest index of the largest value of row r; -1: one is NaN or +inf, or none is above -inf.  x (n_rows, n) f32

@@ -72,7 +72,7 @@ def replay(tool, emulator, trace):
             launches += 1
             instructions += stats.wave_insts
             kernels.add(name)
-            if name not in ('kernel_gather', 'kernel_norm', 'kernel_quantize'):
+            if name not in ('kernel_rows', 'kernel_norm'):
                 last = name
         elif kind == 'd':
             compared += size

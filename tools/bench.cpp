@@ -102,13 +102,7 @@ struct bench_run {
         opened.n_threads = n_threads = threads;
         opened.n_ctx = options.depth + std::max(largest(options.n_prompts), largest(options.n_gens)) + 1;
         const double start = now_seconds();
-        if (made) {
-            const duet_model_params params = model_params_of(opened);
-            duet_model*             handle = nullptr;
-            const duet_status       status = duet_model_open_memory(made->file, made->n_file_bytes, &params, &handle);
-            model.reset(handle);
-            if (status != DUET_OK) return error->set(status, handle ? duet_model_error(handle) : "");
-        } else if (open_model(opened, &model, error) != DUET_OK) return error->status;
+        if (open_model(opened, &model, error, made ? made->file : nullptr, made ? made->n_file_bytes : 0) != DUET_OK) return error->status;
         if (open_session(model.get(), opened, largest(options.n_seqs), &session, &plan, error) != DUET_OK)
             return error->status;
         info = info_of(model.get());

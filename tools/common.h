@@ -58,7 +58,7 @@ struct model_options {
     std::string      path, device = "auto", isa = "auto";
     int32_t          n_threads = 0, n_ctx = 0, max_batch = 512, cache_type = DUET_CACHE_F16;
     int32_t          gpu_layers = -1, cpu_expert_layers = -1;
-    bool             is_verbose = false;
+    bool             is_verbose = false, vocab_only = false;
     duet_progress_fn progress = nullptr;
     void*            progress_user = nullptr;
     duet_input_fn    inputs = nullptr;
@@ -99,6 +99,7 @@ inline void print_log(void* user, int32_t level, const char* text) {
 
 inline duet_model_params model_params_of(const model_options& options) {
     duet_model_params params = duet_model_params_default();
+    params.vocab_only = options.vocab_only;
     params.device = options.device.c_str();
     params.cpu_isa = options.isa.c_str();
     params.n_threads = options.n_threads;
@@ -121,10 +122,12 @@ inline duet_model_info info_of(const duet_model* model) {
 // "cuda:0" of the text that tells a model's device.
 inline std::string device_id(const char* text) { return std::string(text, std::strcspn(text, " ,")); }
 
-inline duet_status open_model(const model_options& options, model_ptr* out, tool_error* error) {
+// From memory where there is no path.
+inline duet_status open_model(const model_options& options, model_ptr* out, tool_error* error, const void* memory = nullptr, uint64_t n_bytes = 0) {
     const duet_model_params params = model_params_of(options);
     duet_model*             model = nullptr;
-    const duet_status       status = duet_model_open(options.path.c_str(), &params, &model);
+    const duet_status       status = memory ? duet_model_open_memory(memory, n_bytes, &params, &model)
+                                            : duet_model_open(options.path.c_str(), &params, &model);
     out->reset(model);
     return status == DUET_OK ? DUET_OK : error->set(status, model ? duet_model_error(model) : "");
 }

@@ -11,19 +11,15 @@ struct self_test_cases {
 // Greedy ids after a fixed prompt, from a file or from the synthetic model's memory.
 inline duet_status generate_ids(const model_options& options, const synthetic_model& synthetic, std::string* device,
                                 std::vector<int32_t>* ids, double* tokens_per_second, tool_error* error) {
-    const duet_model_params params = model_params_of(options);
-    duet_model*             opened = nullptr;
-    duet_status             status = synthetic.file
-                                         ? duet_model_open_memory(synthetic.file, synthetic.n_file_bytes, &params, &opened)
-                                         : duet_model_open(options.path.c_str(), &params, &opened);
-    const model_ptr model(opened);
-    if (status) return error->set(status, opened ? duet_model_error(opened) : "");
-    const duet_model_info info = info_of(opened);
+    model_ptr   model;
+    duet_status status = open_model(options, &model, error, synthetic.file, synthetic.n_file_bytes);
+    if (status) return status;
+    const duet_model_info info = info_of(model.get());
     *device = info.device;
     duet_session_params session_params = duet_session_params_default();
     session_params.n_ctx = 64;
     duet_session* session = nullptr;
-    status = duet_session_create(opened, &session_params, &session);
+    status = duet_session_create(model.get(), &session_params, &session);
     const session_ptr owned(session);
     if (status) return error->set(status, session ? duet_session_error(session) : "");
     duet_sampler* sampler = nullptr;

@@ -53,19 +53,16 @@ duet_status encode(const duet_model* model, const std::string& text, const token
 duet_status work(const tokenize_options& options, tool_error* error) {
     std::string text = options.text;
     if (!options.has_text && read_text(options.path, &text, error) != DUET_OK) return error->status;
-    duet_model_params params = model_params_of(options.model);
-    params.vocab_only = 1;
-    duet_model* model = nullptr;
-    const duet_status status = duet_model_open(options.model.path.c_str(), &params, &model);
-    const model_ptr owner(model);
-    if (status != DUET_OK) return error->set(status, model ? duet_model_error(model) : "");
-    return options.is_decode ? decode(model, text, options, error) : encode(model, text, options, error);
+    model_ptr model;
+    if (open_model(options.model, &model, error) != DUET_OK) return error->status;
+    return (options.is_decode ? decode : encode)(model.get(), text, options, error);
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
     tokenize_options options;
+    options.model.vocab_only = true;
     tool_args args("tokenize", "-m model.gguf (-p TEXT | -f FILE) [options]",
                    "Prints the token ids of a text as a JSON array; with --decode writes the bytes of ids.");
     add_model_path(args, &options.model);
