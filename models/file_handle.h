@@ -1,9 +1,26 @@
-// models/file_handle.h: what stands behind the public duet_file: the reader and the text of its last error.
-// Shared by runtime_file.cpp (the file API) and runtime.cpp (a model hands out its file).
+// models/file_handle.h: what stands behind the public duet_file: the reader and the text of its last error; and the guard in which public
+// calls run. Shared by runtime_file.cpp (the file API) and the other runtime*.cpp (a model hands out its file).
 #pragma once
 #include "gguf.h"
+
+#include <new>
 
 struct duet_file {
     duet::gguf_file  file;
     duet::error_text err;
 };
+
+namespace duet {
+
+// Runs f, which may run out of memory: the only exception the library knows ends here. The message fits into the string itself.
+template <class F>
+duet_status guarded(error_text& err, F f) {
+    try {
+        return f();
+    } catch (const std::bad_alloc&) {
+        err.text = "out of memory";
+        return DUET_ERR_MEMORY;
+    }
+}
+
+}  // namespace duet

@@ -479,9 +479,15 @@ duet::sampler& duet::sampler_of(duet_sampler& handle) { return handle.sampler; }
 
 namespace {
 
+// The border of the library: memory that runs out becomes a status.
 template <class Call> duet_status sampler_call(duet_sampler* handle, Call call) {
     if (!handle) return DUET_ERR_ARG;
-    return duet::guarded(handle->error, [&] { return call(handle->sampler, handle->error); });
+    try {
+        return call(handle->sampler, handle->error);
+    } catch (const std::bad_alloc&) {
+        handle->error.text = "out of memory";  // short enough to need none
+        return DUET_ERR_MEMORY;
+    }
 }
 
 }  // namespace
@@ -489,11 +495,12 @@ template <class Call> duet_status sampler_call(duet_sampler* handle, Call call) 
 duet_status duet_sampler_create(uint64_t seed, duet_sampler** out) {
     if (!out) return DUET_ERR_ARG;
     *out = nullptr;
-    duet::error_text err;
-    return duet::guarded(err, [&] {
+    try {
         *out = new duet_sampler{duet::sampler(seed), {}};
-        return DUET_OK;
-    });
+    } catch (const std::bad_alloc&) {
+        return DUET_ERR_MEMORY;
+    }
+    return DUET_OK;
 }
 
 void duet_sampler_free(duet_sampler* sampler) { delete sampler; }

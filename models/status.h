@@ -5,7 +5,6 @@
 
 #include <cstdarg>
 #include <cstdio>
-#include <new>
 #include <string>
 #include <string_view>
 
@@ -25,17 +24,6 @@ struct error_text {
     va_end(args);
     err.text = buffer;
     return code;
-}
-
-// Runs f, which may run out of memory: the only exception the library knows ends here. The message fits into the string itself.
-template <class F>
-duet_status guarded(error_text& err, F f) {
-    try {
-        return f();
-    } catch (const std::bad_alloc&) {
-        err.text = "out of memory";
-        return DUET_ERR_MEMORY;
-    }
 }
 
 // Bytes of a file made safe to print: control characters, quotes, backslashes, characters that turn the direction of writing and
