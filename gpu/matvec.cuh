@@ -158,7 +158,7 @@ DUET_DEVICE void matvec(matvec_args a) {
     if (!a.gated && a.n_parts > 1 && block_x() >= a.part[1].first_block) p = a.part[1];
     if (!a.gated && a.n_parts > 2 && block_x() >= a.part[2].first_block) p = a.part[2];
     const int tile = block_x() - p.first_block, r = tile * kRowTile + thread_id() % kRowTile;
-    const bool has_up = a.gated && a.n_parts > 1;
+    const bool has_up = __is_same(W, W2) && a.gated && a.n_parts > 1;   // two formats: never gated (gpu/steps.cpp)
     const uint8_t* w = p.w;
     float total, gate = 0.0f;
     for (bool again = has_up;; again = false) {   // a loop, as the sums are most of the code
