@@ -20,11 +20,15 @@ struct handle_deleter {
     void operator()(duet_session* p) const { duet_session_free(p); }
     void operator()(duet_sampler* p) const { duet_sampler_free(p); }
     void operator()(duet_writer* p) const { duet_writer_free(p); }
+    void operator()(duet_file* p) const { duet_file_free(p); }
 };
 using model_ptr = std::unique_ptr<duet_model, handle_deleter>;
 using session_ptr = std::unique_ptr<duet_session, handle_deleter>;
 using sampler_ptr = std::unique_ptr<duet_sampler, handle_deleter>;
 using writer_ptr = std::unique_ptr<duet_writer, handle_deleter>;
+using file_ptr = std::unique_ptr<duet_file, handle_deleter>;
+
+inline std::string_view view_of(const duet_string& s) { return {s.data ? s.data : "", (size_t)s.n_bytes}; }
 
 inline double now_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

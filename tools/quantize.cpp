@@ -140,11 +140,6 @@ constexpr const char* kKept[] = {
 
 // ---- the plan: a format for every tensor --------------------------------------------------------------------------
 
-struct file_deleter {
-    void operator()(duet_file* p) const { duet_file_free(p); }
-};
-using file_ptr = std::unique_ptr<duet_file, file_deleter>;
-
 struct override_rule {
     std::string           pattern;
     const duet_type_info* type;
@@ -232,7 +227,7 @@ model_facts read_facts(const duet_file* file) {
     duet_string   arch_text{};
     const int64_t i_arch = duet_file_find_kv(file, "general.architecture");
     if (i_arch >= 0) (void)duet_file_get_string(file, i_arch, 0, &arch_text);
-    const std::string arch(arch_text.data ? arch_text.data : "", (size_t)arch_text.n_bytes);
+    const std::string arch(view_of(arch_text));
     facts.n_layers = hyper_parameter(file, arch, "block_count");
     facts.n_experts = hyper_parameter(file, arch, "expert_count");
     facts.n_heads = hyper_parameter(file, arch, "attention.head_count");
@@ -459,9 +454,8 @@ duet_status open_imatrix(const quantize_options& options, duet_file** out, tool_
     duet_string   type{};
     const int64_t i_type = duet_file_find_kv(*out, "general.type");
     if (i_type >= 0) (void)duet_file_get_string(*out, i_type, 0, &type);
-    if (std::string_view(type.data ? type.data : "", (size_t)type.n_bytes) != "imatrix")
-        return error->set(DUET_ERR_FORMAT, options.imatrix_path + ": general.type: want imatrix, got " +
-                                               json_string({type.data ? type.data : "", (size_t)type.n_bytes}));
+    if (view_of(type) != "imatrix")
+        return error->set(DUET_ERR_FORMAT, options.imatrix_path + ": general.type: want imatrix, got " + json_string(view_of(type)));
     return DUET_OK;
 }
 

@@ -291,10 +291,7 @@ duet_status prepare_sampler(const run_options& options, const duet_model* model,
     }
     // A repeated run ends at these characters (defaults of the DRY proposal).
     for (int32_t id = 0; options.has_dry && id < info.n_vocab; id++) {
-        const duet_string text = duet_token_text(model, id);
-        if (std::string_view(text.data ? text.data : "", text.n_bytes).find_first_of("\n:\"*") !=
-            std::string_view::npos)
-            duet_sampler_dry_breaker(sampler, id);
+        if (view_of(duet_token_text(model, id)).find_first_of("\n:\"*") != std::string_view::npos) duet_sampler_dry_breaker(sampler, id);
     }
     return DUET_OK;
 }
@@ -317,11 +314,8 @@ duet_status tokenize_prompt(const run_options& options, const duet_model* model,
             DUET_ERR_ARG,
             "the prompt is empty and the model begins no text by itself (no BOS token): give a text with -p");
     if (options.show_prompt)
-        for (size_t i = 0; i < ids->size(); i++) {
-            const duet_string text = duet_token_spelling(model, (*ids)[i]);
-            std::fprintf(stderr, "%5zu  %6d  %s\n", i, (*ids)[i],
-                         json_string({text.data ? text.data : "", text.n_bytes}).c_str());
-        }
+        for (size_t i = 0; i < ids->size(); i++)
+            std::fprintf(stderr, "%5zu  %6d  %s\n", i, (*ids)[i], json_string(view_of(duet_token_spelling(model, (*ids)[i]))).c_str());
     return DUET_OK;
 }
 
