@@ -228,20 +228,15 @@ duet_status gguf_part::read_header(uint64_t* n_kv, uint64_t* n_tensors) {
     const std::string_view start((const char*)data, (size_t)std::min<uint64_t>(size, 256));
     if (start.substr(0, 4) != std::string_view("GGUF").substr(0, start.size())) {
         const char* other = gguf_other_content(start);
-        return bad(what, 0,
-                   "no GGUF file: want the magic \"GGUF\", got " +
-                       (other ? other : "\"" + printable(start.substr(0, 4)) + "\""));
+        return bad(what, 0, "no GGUF file: want the magic \"GGUF\", got %s", other ? other : ("\"" + printable(start.substr(0, 4)) + "\"").c_str());
     }
-    if (size < 24)
-        return bad(what, size, "the file ends inside the header: want 24 bytes, got " + std::to_string(size));
+    if (size < 24) return bad(what, size, "the file ends inside the header: want 24 bytes, got %d", (int)size);
     at = 4;
     DUET_TRY(read(what, "the version", &version));
     if (version != 2 && version != 3) {
         const bool is_swapped = version != 0 && (version & 0xffff) == 0;
-        return bad(what, 4,
-                   is_swapped ? "big-endian file (version " + std::to_string(version >> 24) +
-                                    " with its bytes swapped): want little-endian"
-                              : "version: want 2 or 3, got " + std::to_string(version));
+        if (is_swapped) return bad(what, 4, "big-endian file (version %u with its bytes swapped): want little-endian", version >> 24);
+        return bad(what, 4, "version: want 2 or 3, got %u", version);
     }
     DUET_TRY(read(what, "the tensor count", n_tensors));
     DUET_TRY(read(what, "the key count", n_kv));
@@ -255,7 +250,7 @@ duet_status gguf_part::read_header(uint64_t* n_kv, uint64_t* n_tensors) {
 duet_status gguf_part::read_value(const std::string& what, gguf_kv& kv) {
     auto check_bools = [&](uint64_t n) {
         for (uint64_t i = 0; i < n; i++)
-            if (data[at + i] > 1) return bad(what, at + i, "bool: want 0 or 1, got " + std::to_string(data[at + i]));
+            if (data[at + i] > 1) return bad(what, at + i, "bool: want 0 or 1, got %d", data[at + i]);
         return (duet_status)DUET_OK;
     };
     if (kv.type == DUET_KV_STRING) {
@@ -273,8 +268,7 @@ duet_status gguf_part::read_value(const std::string& what, gguf_kv& kv) {
         uint32_t elem = 0;
         DUET_TRY(read(what, "the array's type", &elem));
         if (elem == DUET_KV_ARRAY) return bad(what, at - 4, "array of arrays: want scalars or strings as elements");
-        if (elem >= kGgufKvTypeCount)
-            return bad(what, at - 4, "unknown element type: want 0 to 12, got " + std::to_string(elem));
+        if (elem >= kGgufKvTypeCount) return bad(what, at - 4, "unknown element type: want 0 to 12, got %u", elem);
         DUET_TRY(read(what, "the array's length", &kv.n_values));
         type = kv.array_type = (int32_t)elem;
         size_each = type == DUET_KV_STRING ? 8 : kGgufKvTypes[type].n_bytes;
@@ -312,8 +306,7 @@ duet_status gguf_part::read_kv(uint64_t i) {
     const std::string what = printable(kv.key);
     uint32_t type = 0;
     DUET_TRY(read(what, "the value's type", &type));
-    if (type >= kGgufKvTypeCount)
-        return bad(what, at - 4, "unknown value type: want 0 to 12, got " + std::to_string(type));
+    if (type >= kGgufKvTypeCount) return bad(what, at - 4, "unknown value type: want 0 to 12, got %u", type);
     kv.type = (int32_t)type;
     DUET_TRY(read_value(what, kv));
     kvs.push_back(std::move(kv));
@@ -325,7 +318,7 @@ duet_status gguf_part::check_known_keys() {
         for (const gguf_known_key& known : kGgufKnownKeys) {
             if (known.key[0] == '.' ? !kv.key.ends_with(known.key) : kv.key != known.key) continue;
             auto wrong = [&](const std::string& want) {
-                return bad(printable(kv.key), kv.offset, "want " + want + ", got " + gguf_describe(kv));
+                return bad(printable(kv.key), kv.offset, "want %s, got %s", want.c_str(), gguf_describe(kv).c_str());
             };
             const char* kind = "";
             if (!gguf_is_kind(kv, known.want, &kind)) return wrong(kind);
@@ -357,13 +350,12 @@ duet_status gguf_part::read_tensor(uint64_t i) {
     const uint64_t begin = at;
     uint32_t n_dims = 0, type = 0;
     DUET_TRY(read(what, "the number of dimensions", &n_dims));
-    if (n_dims < 1 || n_dims > 4)
-        return bad(what, begin, "number of dimensions: want 1 to 4, got " + std::to_string(n_dims));
+    if (n_dims < 1 || n_dims > 4) return bad(what, begin, "number of dimensions: want 1 to 4, got %u", n_dims);
     uint64_t dims[4] = {1, 1, 1, 1};
     for (uint32_t d = 0; d < n_dims; d++) DUET_TRY(read(what, "the dimensions", &dims[d]));
     DUET_TRY(read(what, "the type", &type));
     std::string why;
-    if (!gguf_tensor_bytes(type, n_dims, dims, &t.n_bytes, &why)) return bad(what, begin, why);
+    if (!gguf_tensor_bytes(type, n_dims, dims, &t.n_bytes, &why)) return bad(what, begin, "%s", why.c_str());
     offsets_at.push_back(at);
     DUET_TRY(read(what, "the offset", &t.offset));
     std::copy(dims, dims + 4, t.dims);
@@ -379,18 +371,16 @@ duet_status gguf_part::place_tensors() {
     if (tensors.empty()) return DUET_OK;
     const uint64_t begin = (at + alignment - 1) / alignment * alignment;
     if (begin > size)
-        return bad("tensor " + printable(tensors[0].name), at,
-                   "the data section is missing: want it at byte " + std::to_string(begin) + ", the file ends at " +
-                       std::to_string(size));
+        return bad("tensor " + printable(tensors[0].name), at, "the data section is missing: want it at byte %llu, the file ends at %llu",
+                   (unsigned long long)begin, (unsigned long long)size);
     for (size_t i = 0; i < tensors.size(); i++) {
         gguf_tensor& t = tensors[i];
-        auto wrong = [&](const std::string& rule) { return bad("tensor " + printable(t.name), offsets_at[i], rule); };
+        const std::string what = "tensor " + printable(t.name);
         if (t.offset % alignment != 0)
-            return wrong("the offset is not aligned: want a multiple of " + std::to_string(alignment) + ", got " +
-                         std::to_string(t.offset));
+            return bad(what, offsets_at[i], "the offset is not aligned: want a multiple of %u, got %llu", alignment, (unsigned long long)t.offset);
         if (t.offset > size - begin || t.n_bytes > size - begin - t.offset)
-            return wrong("the data ends outside the file: want " + std::to_string(t.n_bytes) + " bytes at offset " +
-                         std::to_string(t.offset) + " of the data section, which has " + std::to_string(size - begin));
+            return bad(what, offsets_at[i], "the data ends outside the file: want %llu bytes at offset %llu of the data section, which has %llu",
+                       (unsigned long long)t.n_bytes, (unsigned long long)t.offset, (unsigned long long)(size - begin));
         t.offset += begin;
         t.data = data + t.offset;
     }
@@ -405,9 +395,9 @@ duet_status gguf_part::place_tensors() {
         const std::string after =
             i ? "tensor " + printable(tensors[order[i - 1]].name) : "the start of the data section";
         if (t.offset != want)
-            return bad("tensor " + printable(t.name), offsets_at[order[i]],
-                       (t.offset < want ? "overlaps " : "leaves a gap after ") + after + ": want offset " +
-                           std::to_string(want - begin) + ", got " + std::to_string(t.offset - begin));
+            return bad("tensor " + printable(t.name), offsets_at[order[i]], "%s%s: want offset %llu, got %llu",
+                       t.offset < want ? "overlaps " : "leaves a gap after ", after.c_str(), (unsigned long long)(want - begin),
+                       (unsigned long long)(t.offset - begin));
         want = t.offset + (t.n_bytes + alignment - 1) / alignment * alignment;
     }
     return DUET_OK;

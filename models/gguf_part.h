@@ -46,17 +46,19 @@ struct gguf_part {
 
     uint64_t left() const { return size - at; }
 
-    duet_status bad(const std::string& what, uint64_t offset, const std::string& rule) const {
-        return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", path.c_str(), what.c_str(),
-                    (unsigned long long)offset, rule.c_str());
+    [[gnu::format(printf, 4, 5)]] duet_status bad(const std::string& what, uint64_t offset, const char* rule, ...) const {
+        char text[700];
+        va_list args;
+        va_start(args, rule);
+        vsnprintf(text, sizeof text, rule, args);
+        va_end(args);
+        return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", path.c_str(), what.c_str(), (unsigned long long)offset, text);
     }
     duet_status beyond(const std::string& what, uint64_t offset, const std::string& rule, uint64_t most, const std::string& unit, uint64_t got) const {
-        return bad(what, offset, rule + ": want at most " + std::to_string(most) + unit + ", got " + std::to_string(got));
+        return bad(what, offset, "%s: want at most %llu%s, got %llu", rule.c_str(), (unsigned long long)most, unit.c_str(), (unsigned long long)got);
     }
     duet_status ended(const std::string& what, const char* part, uint64_t want) const {
-        return bad(what, at,
-                   std::string("the file ends inside ") + part + ": want " + std::to_string(want) + " bytes, got " +
-                       std::to_string(left()));
+        return bad(what, at, "the file ends inside %s: want %llu bytes, got %llu", part, (unsigned long long)want, (unsigned long long)left());
     }
     template <class T> duet_status read(const std::string& what, const char* part, T* out) {
         if (left() < sizeof(T)) return ended(what, part, sizeof(T));
@@ -77,10 +79,8 @@ struct gguf_part {
     duet_status read_name(const std::string& what, uint64_t max, std::string_view* out) {
         const uint64_t begin = at;
         DUET_TRY(read_string(what, "the name", max, out));
-        if (out->empty())
-            return bad(what, begin, "the name is empty: want 1 to " + std::to_string(max) + " bytes, got 0");
-        if (const char* rule = gguf_bad_name(*out))
-            return bad(what, begin + 8, std::string(rule) + ": got \"" + printable(*out) + "\"");
+        if (out->empty()) return bad(what, begin, "the name is empty: want 1 to %llu bytes, got 0", (unsigned long long)max);
+        if (const char* rule = gguf_bad_name(*out)) return bad(what, begin + 8, "%s: got \"%s\"", rule, printable(*out).c_str());
         return DUET_OK;
     }
 
