@@ -2,12 +2,14 @@
 """Compares bin/bench with llama.cpp (package llama-cpp-python) on the same file, in one run, in turns: A B A B ...
 
 Each repetition is a process of its own: open the file, first prompt (which also warms up; with the opening it is the time to the first
-token), then one timed prompt and one timed generation. Both sides: the same number of threads, f16 cache, batches of 512, random token
-ids, llama.cpp's flash attention at its default. Medians over the repetitions; memory is the peak resident size of the process (of
-llama.cpp's without what Python itself needs).
+token), then one timed prompt and one timed generation, both after `-d` tokens of context. Both sides: the same number of threads, f16
+cache, batches of 512, random token ids. llama.cpp's flash attention is at its default, or with `-d` once on and once off: each speed is
+the better of the two. Medians over the repetitions; memory is the peak resident size of the process (of llama.cpp's without what Python
+itself needs).
 
     python3 benchmarks/vs_llama_cpp.py -m model.gguf
     python3 benchmarks/vs_llama_cpp.py --synthetic 1b:q4_0 -p 512 -n 64 -t 2 -r 5
+    python3 benchmarks/vs_llama_cpp.py --synthetic 1b:q4_0 -p 512 -n 32 -t 2 -r 3 -d 8192
 """
 import argparse
 import ctypes
@@ -33,7 +35,7 @@ def peak_bytes():
     return 0
 
 
-def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches):
+def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches, flash):
     """Runs in its own process; prints one JSON object."""
     import llama_cpp as lc
 
@@ -52,6 +54,7 @@ def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches):
     params.n_seq_max = max([1] + batches)
     params.kv_unified = True
     params.n_batch = params.n_ubatch = BATCH
+    params.flash_attn_type = flash   # -1: llama.cpp decides
     params.n_threads = params.n_threads_batch = n_threads
     context = lc.llama_init_from_model(model, params)
     if not context:
@@ -69,9 +72,9 @@ def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches):
         lc.llama_synchronize(context)
 
     def timed(n_tok, at_once):
-        lc.llama_memory_clear(memory, True)
-        if depth:
-            decode(depth, BATCH)
+        """Of n_tok tokens after the first `depth`, which are computed once."""
+        lc.llama_memory_seq_rm(memory, 0, depth, -1)
+        decode(depth - 1 - lc.llama_memory_seq_pos_max(memory, 0), BATCH)
         begin = time.perf_counter()
         decode(n_tok, at_once)
         return time.perf_counter() - begin
@@ -114,12 +117,15 @@ def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches):
 
 
 def compare(path, label, args):
-    ours, theirs = [], []
+    ours, with_flash = [], {flash: [] for flash in ([0, 1] if args.depth else [-1])}
     for _ in range(args.reps):
         ours.append(measure_duet(path, args.prompt, args.gen, args.depth, args.threads, args.batch))
-        worker = [sys.executable, os.path.abspath(__file__), "--worker", path, "-p", str(args.prompt), "-n", str(args.gen), "-d",
-                  str(args.depth), "-t", str(args.threads), *(["--batch", ",".join(map(str, args.batch))] if args.batch else [])]
-        theirs.append(json.loads(subprocess.run(worker, check=True, stdout=subprocess.PIPE).stdout))
+        for flash, runs in with_flash.items():
+            worker = [sys.executable, os.path.abspath(__file__), "--worker", path, "-p", str(args.prompt), "-n", str(args.gen), "-d",
+                      str(args.depth), "-t", str(args.threads), f"--flash={flash}",
+                      *(["--batch", ",".join(map(str, args.batch))] if args.batch else [])]
+            runs.append(json.loads(subprocess.run(worker, check=True, stdout=subprocess.PIPE).stdout))
+    theirs = with_flash[max(with_flash)]
     size = os.path.getsize(path)
     print(f"\n{label}: {size / 1e6:.0f} MB, {args.threads} threads, prompt {args.prompt}, generated {args.gen}, depth {args.depth}, "
           f"{args.reps} repetitions in turns")
@@ -130,7 +136,8 @@ def compare(path, label, args):
     rows[2:2] = [(f"{n} sequences together, tok/s", f"tg{n}", 1, "%.2f") for n in args.batch]
     for name, key, scale, form in rows:
         cells, medians = [], []
-        for side in (ours, theirs):
+        better = max if key[:2] in ("pp", "tg") else min
+        for side in (ours, better(with_flash.values(), key=lambda runs: statistics.median(run[key] for run in runs))):
             values = [run[key] * scale for run in side]
             medians.append(statistics.median(values))
             cells.append(f"{form % medians[-1]} ({form % min(values)} - {form % max(values)})")
@@ -153,9 +160,10 @@ def main():
     parser.add_argument("--batch", type=lambda text: [int(n) for n in text.split(",")], default=[],
                         help="N,N: also sequences that generate together, from an empty context")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--flash", type=int, default=-1, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        return measure_llama(args.worker, args.prompt, args.gen, args.depth, args.threads, args.batch)
+        return measure_llama(args.worker, args.prompt, args.gen, args.depth, args.threads, args.batch, args.flash)
     if args.batch and args.depth:
         parser.error("--batch starts from an empty context: want no --depth")
     if not args.model and not args.synthetic:

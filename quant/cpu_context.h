@@ -49,14 +49,14 @@ struct layout {
     size_t                   cache_bytes = 0, state_floats = 0;
     std::vector<size_t>      state_offset;
     size_t                   max_in = 0;                  // widest matmul input, rounded to 64
-    size_t                   act_codes = 0, act_bytes = 0, gather_bytes = 0, matmul_bytes = 0, thread_bytes = 0, rope_floats = 0;
+    size_t                   act_codes = 0, act_bytes = 0, gather_bytes = 0, split_bytes = 0, matmul_bytes = 0, thread_bytes = 0, rope_floats = 0;
     std::vector<size_t>      rope_offset;
     int                      max_k = 0, max_v = 0;
     size_t                   max_routes = 0, max_mats = 0;   // expert matmuls: choices of a batch, matrices
 
     size_t page_size(int32_t group) const { return group == kStates ? state_floats * 4 : page_bytes[(size_t)group]; }
     size_t work_bytes(int n_threads) const {
-        return buffer_bytes + act_bytes + gather_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads;
+        return buffer_bytes + act_bytes + gather_bytes + split_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads;
     }
 };
 
@@ -103,7 +103,7 @@ struct cpu_context {
     const cpu_kernels* k;
     layout             l;
     thread_pool        pool;
-    aligned_memory     buffers, cache, states, act, gathered, rope, scratch;
+    aligned_memory     buffers, cache, states, act, gathered, split, rope, scratch;
     route_lists            routes;
     std::vector<seq_rows>  by_seq;           // of the batch, for ops with recurrent state
     std::vector<uint8_t*>  group_pages;      // first page of each group
@@ -156,6 +156,8 @@ void for_rows(cpu_context& c, int n, size_t work_per_row, F f) {
 
 // Bytes of one cached head's chunk of `dim` values a position.
 size_t cache_head_bytes(int cache_type, int dim);
+// Bytes of the chunks that attention over split positions keeps apart before it merges them.
+size_t split_bytes(const model_graph& g, int n_ctx);
 // Floats of scratch an attention piece needs.
 size_t attention_scratch_floats(const layout& l, const model_graph& g);
 

@@ -36,7 +36,7 @@ struct matmul_args {
 };
 using matmul_fn = void (*)(const matmul_args& args);
 
-// One chunk of the attention cache, decoded to f32 or as it is stored, for one key/value head.
+// One chunk of the attention cache, decoded to f32 or as it is stored (is_half: f16), for one key/value head.
 // k (k_dim, kAttnChunk): transposed, so that positions are lanes; v (kAttnChunk, v_dim).
 struct attn_chunk_args {
     const float* q;              // n_rows query vectors, q_stride apart
@@ -44,14 +44,26 @@ struct attn_chunk_args {
     int          n_rows;
     const int*   first;          // for each row: positions first[i] <= p < n_pos[i] of the chunk are seen
     const int*   n_pos;
-    const float* k;
-    const float* v;
+    const void*  k;
+    const void*  v;
     int          k_dim, v_dim;
     float        scale, cap;
     attn_state*  state;          // n_rows; state.sum == 0: nothing merged yet
     float*       o;              // n_rows vectors, o_stride apart: merged in place
     size_t       o_stride;
     float*       scratch;        // kAttnChunk + v_dim floats
+    bool         is_half;
+    ptrdiff_t    ahead;          // bytes from k and v to what is read next
+};
+
+// Chunks by themselves, n of them, each step further, merged in order with what was merged before. o: whole vectors, v_dim at least.
+struct attn_merge_args {
+    attn_state*       state;     // sum == 0: nothing merged yet
+    float*            o;
+    const attn_state* chunk_state;
+    const float*      chunk_o;
+    size_t            state_step, o_step;
+    int               n, v_dim;
 };
 
 // Causal convolution of n channels over tokens in order (exact_conv, then act). y[i] may be x[i].
@@ -86,6 +98,7 @@ struct cpu_kernels {
     void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);           // unaligned; w may be null; y may be x
     void (*activate)(int act, const float* x, const float* x2, int n, float* y);            // act: enum activation; x2 may be null
     void (*attn_chunk)(const attn_chunk_args& args);
+    void (*attn_merge)(const attn_merge_args& args);
     void (*route_scores)(const float* z, const route_rule& rule, float* score);
     // y = (residual: y +) scale * sum over k in order of weight[k] * x[k], fma from 0; x: n_used vectors of n, x_stride apart
     void (*weighted_sum)(const float* x, size_t x_stride, const float* weight, int n_used, int n, float scale, bool residual, float* y);

@@ -54,6 +54,7 @@ layout make_layout(const model_graph& g, const exec_limits& limits) {
     size_t widest = l.max_in;
     for (const op& o : g.ops)
         if (o.kind == op_kind::expert_matmul) widest = std::max(widest, round_up((size_t)o.in.head_dim, 64));
+    l.split_bytes = split_bytes(g, limits.n_ctx);
     l.matmul_bytes = round_up(matmul_scratch_bytes((int)widest), 64);
     l.thread_bytes = round_up(std::max({l.matmul_bytes + tile, attention_scratch_floats(l, g) * 4, others}), 4096);
     return l;
@@ -302,7 +303,7 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     }
     const size_t states = c->l.state_floats * 4 * (size_t)limits.n_state_slots;
     if (!c->buffers.allocate(c->l.buffer_bytes) || !c->cache.allocate(c->l.cache_bytes) || !c->states.allocate(states) ||
-        !c->act.allocate(c->l.act_bytes) || !c->gathered.allocate(c->l.gather_bytes) || !c->rope.allocate(c->l.rope_floats * 4) ||
+        !c->act.allocate(c->l.act_bytes) || !c->gathered.allocate(c->l.gather_bytes) || !c->split.allocate(c->l.split_bytes) || !c->rope.allocate(c->l.rope_floats * 4) ||
         !c->scratch.allocate(c->l.thread_bytes * (size_t)n_threads))
         return fail(err, DUET_ERR_MEMORY, "no memory for a session: cache %llu MB, work buffers %llu MB; lower the context or the batch",
                     (unsigned long long)(need.cache_bytes >> 20), (unsigned long long)(need.work_bytes >> 20));

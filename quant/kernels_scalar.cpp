@@ -34,6 +34,7 @@ void activate(int act, const float* x, const float* x2, int n, float* y) {
 }
 
 void attn_chunk(const attn_chunk_args& a) {
+    const auto cached = [&](const void* at, size_t i) { return a.is_half ? half_to_float(((const uint16_t*)at)[i]) : ((const float*)at)[i]; };
     float* score = a.scratch;
     float* o = a.scratch + kAttnChunk;
     for (int r = 0; r < a.n_rows; r++) {
@@ -43,7 +44,7 @@ void attn_chunk(const attn_chunk_args& a) {
             float total = 0.0f;
             for (int g = 0; g < a.k_dim; g += kGroup) {
                 float acc = 0.0f;
-                for (int j = g; j < g + kGroup && j < a.k_dim; j++) acc = __builtin_fmaf(a.k[(size_t)j * kAttnChunk + (size_t)i], q[j], acc);
+                for (int j = g; j < g + kGroup && j < a.k_dim; j++) acc = __builtin_fmaf(cached(a.k, (size_t)j * kAttnChunk + (size_t)i), q[j], acc);
                 total = total + acc;
             }
             score[i] = exact_attn_score(total, a.scale, a.cap);
@@ -51,10 +52,23 @@ void attn_chunk(const attn_chunk_args& a) {
         attn_state st;
         const bool is_first = a.state[r].sum == 0.0f;
         float* ro = a.o + (size_t)r * a.o_stride;
-        exact_attn_chunk(score, a.first[r], a.n_pos[r], a.v_dim, [&](int i, int j) { return a.v[(size_t)i * (size_t)a.v_dim + (size_t)j]; }, &st,
+        exact_attn_chunk(score, a.first[r], a.n_pos[r], a.v_dim, [&](int i, int j) { return cached(a.v, (size_t)i * (size_t)a.v_dim + (size_t)j); }, &st,
                          is_first ? ro : o);
         if (is_first) a.state[r] = st;
         else exact_attn_merge(&a.state[r], ro, st, o, a.v_dim);
+    }
+}
+
+void attn_merge(const attn_merge_args& a) {
+    for (int i = 0; i < a.n; i++) {
+        const attn_state& st = a.chunk_state[(size_t)i * a.state_step];
+        const float* o = a.chunk_o + (size_t)i * a.o_step;
+        if (a.state->sum != 0.0f) {
+            exact_attn_merge(a.state, a.o, st, o, a.v_dim);
+            continue;
+        }
+        *a.state = st;
+        for (int j = 0; j < a.v_dim; j++) a.o[j] = o[j];
     }
 }
 
@@ -101,6 +115,7 @@ constexpr cpu_kernels make_scalar() {
     k.rms_norm = exact_rms_norm;
     k.activate = activate;
     k.attn_chunk = attn_chunk;
+    k.attn_merge = attn_merge;
     k.route_scores = exact_route_scores;
     k.weighted_sum = weighted_sum;
     k.conv = conv;

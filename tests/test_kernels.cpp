@@ -1,6 +1,7 @@
 // tests/test_kernels.cpp: every instruction set this machine runs against the scalar definition, bit for bit: all formats, odd sizes, row
 // tails, batch sizes, special values.
 #include "doctest.h"
+#include "../models/ops.h"
 #include "../quant/activate.h"
 #include "../quant/cpu_kernels.h"
 #include "../quant/threads.h"
@@ -209,10 +210,14 @@ TEST_CASE("attention chunks: bits, windows, caps, merging, odd sizes") {
     for (const auto& [dim, v_dim] : dims)
         for (int n_rows : {1, 4, 7, 21})
             for (float cap : {0.0f, 30.0f}) {
+                const bool is_half = n_rows != 4;
                 std::vector<float> q((size_t)(n_rows * dim)), k((size_t)dim * kAttnChunk * 3), v((size_t)v_dim * kAttnChunk * 3);
                 for (auto* x : {&q, &k, &v})
                     for (float& e : *x) e = normal(rng);
                 if (n_rows == 7) q[0] = INFINITY, v[0] = -INFINITY;   // of position 0, which row 0 alone sees
+                std::vector<uint16_t> half_k(k.size()), half_v(v.size());
+                kScalarKernels.float_to_half(k.data(), k.size(), half_k.data());
+                kScalarKernels.float_to_half(v.data(), v.size(), half_v.data());
                 const auto run = [&](const cpu_kernels& kernels) {
                     std::vector<float> o((size_t)(n_rows * v_dim)), scratch((size_t)(kAttnChunk + v_dim + 16));
                     std::vector<attn_state> st((size_t)n_rows, {0.0f, 0.0f});
@@ -222,9 +227,11 @@ TEST_CASE("attention chunks: bits, windows, caps, merging, odd sizes") {
                             first[(size_t)r] = c == 0 ? (r * 9) % 70 : 0;   // row 15 sees nothing
                             n_pos[(size_t)r] = c == 2 ? r - 1 : kAttnChunk; // nor do rows 0 and 1
                         }
-                        kernels.attn_chunk({q.data(), (size_t)dim, n_rows, first.data(), n_pos.data(), k.data() + (size_t)(c * dim * kAttnChunk),
-                                            v.data() + (size_t)(c * v_dim * kAttnChunk), dim, v_dim, 0.125f, cap, st.data(), o.data(), (size_t)v_dim,
-                                            scratch.data()});
+                        const size_t k_at = (size_t)(c * dim * kAttnChunk), v_at = (size_t)(c * v_dim * kAttnChunk);
+                        kernels.attn_chunk({q.data(), (size_t)dim, n_rows, first.data(), n_pos.data(),
+                                            is_half ? (const void*)(half_k.data() + k_at) : k.data() + k_at,
+                                            is_half ? (const void*)(half_v.data() + v_at) : v.data() + v_at, dim, v_dim, 0.125f, cap, st.data(),
+                                            o.data(), (size_t)v_dim, scratch.data(), is_half, 0});
                     }
                     for (const attn_state& s : st) o.push_back(s.max), o.push_back(s.sum);
                     for (float& x : o) x = x != x ? NAN : x;   // a NaN's payload is not fixed
@@ -237,6 +244,64 @@ TEST_CASE("attention chunks: bits, windows, caps, merging, odd sizes") {
                     CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
                 }
             }
+}
+
+TEST_CASE("attention: positions shared out among threads, bits") {
+    struct shape {
+        int n_heads, n_kv_heads, k_dim, v_dim, n_pos, window;
+    };
+    // more chunks than are merged at once; more than there is room for; a window
+    for (const shape& s : {shape{6, 2, 32, 40, 4300, 0}, {64, 1, 64, 512, 2100, 0}, {4, 1, 40, 32, 2000, 1500}}) {
+        model_graph g;
+        const int widths[] = {s.n_heads * s.k_dim, s.n_kv_heads * s.k_dim, s.n_kv_heads * s.v_dim, s.n_heads * s.v_dim};
+        for (int width : widths) g.buffers.push_back({"", width, false});
+        g.groups.push_back({s.window});
+        g.caches.push_back({0, s.n_kv_heads, s.k_dim, s.v_dim, false});
+        op append, attend;
+        append.kind = op_kind::kv_append;
+        attend.kind = op_kind::attention;
+        append.index = attend.index = 0;
+        append.in = {1, 0, s.n_kv_heads, s.k_dim, s.k_dim};
+        append.in2 = {2, 0, s.n_kv_heads, s.v_dim, s.v_dim};
+        attend.in = {0, 0, s.n_heads, s.k_dim, s.k_dim};
+        attend.out = {3, 0, s.n_heads, s.v_dim, s.v_dim};
+        attend.scale = 0.125f;
+        g.ops = {append, attend};
+        exec_limits limits;
+        limits.n_ctx = s.n_pos;
+        limits.max_batch = 1;
+        limits.cache_type = DUET_CACHE_F16;
+        limits.n_pages = {(s.n_pos + kAttnChunk - 1) / kAttnChunk};
+        std::vector<int32_t> pages((size_t)limits.n_pages[0]);
+        for (size_t i = 0; i < pages.size(); i++) pages[i] = (int32_t)(pages.size() - 1 - i);
+        const std::vector<std::vector<const int32_t*>> table{{pages.data()}};
+        const auto run = [&](const char* isa, int n_threads) {
+            error_text err;
+            void* c = nullptr;
+            REQUIRE(kCpuExecutor.create(g, limits, n_threads, isa, &c, err) == DUET_OK);
+            std::mt19937 rng(9);
+            int32_t pos = 0, seq = 0;
+            exec_batch batch;
+            batch.n_tok = 1;
+            batch.pos = &pos;
+            batch.seq = &seq;
+            batch.pages = &table;
+            for (; pos < s.n_pos; pos++) {
+                for (int b = 0; b < 3; b++)
+                    for (int j = 0; j < widths[b]; j++) kCpuExecutor.wanted_row(c, b, 0)[j] = (float)(rng() % 2001) * 0.002f - 2.0f;
+                batch.last_op = pos + 1 == s.n_pos ? 2 : 1;
+                REQUIRE(kCpuExecutor.run(c, batch, nullptr, err) == DUET_OK);
+            }
+            const float* out = kCpuExecutor.wanted_row(c, 3, 0);
+            const std::vector<float> got(out, out + widths[3]);
+            kCpuExecutor.destroy(c);
+            return got;
+        };
+        const std::vector<float> want = run("auto", 1);
+        CHECK(run("auto", 3) == want);
+        CHECK(run("auto", 40) == want);
+        CHECK(run("scalar", 5) == want);
+    }
 }
 
 TEST_CASE("threads: every piece is done once, whatever the number of pieces") {
