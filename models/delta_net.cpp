@@ -107,10 +107,7 @@ duet_status describe_delta_net(graph_builder& g) {
         }
         delta_part(g, i, norm_part(g, i, x, "attn_norm"), x, s, g.arch == "qwen3next");
         const view h = norm_part(g, i, x, block.ffn_norm);
-        if (block.moe)
-            moe_part(g, i, h, x, moe);
-        else
-            ffn_part(g, i, h, x, block.ffn);
+        experts_or_ffn_part(g, i, h, x, block);
     }
     output_part(g, x);
     return g.finish();

@@ -38,11 +38,7 @@ duet_status describe_lfm2(graph_builder& g) {
             continue;
         }
         short_conv_part(g, i, norm_part(g, i, x, "attn_norm"), x, n_taps);
-        const view h = norm_part(g, i, x, "ffn_norm");
-        if (block.moe)
-            moe_part(g, i, h, x, moe);
-        else
-            ffn_part(g, i, h, x, block.ffn);
+        experts_or_ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, block);
     }
     output_options out;
     out.norm = "token_embd_norm";

@@ -69,11 +69,7 @@ duet_status describe_granite(graph_builder& g) {
             continue;
         }
         mamba2_part(g, i, norm_part(g, i, x, "attn_norm"), x, block.attn.out, true);
-        const view h = norm_part(g, i, x, "ffn_norm");
-        if (block.moe)
-            moe_part(g, i, h, x, moe);
-        else
-            ffn_part(g, i, h, x, block.ffn);
+        experts_or_ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, block);
     }
     output_options out;
     out.scale = 1.0f / g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f);

@@ -308,16 +308,20 @@ void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_option
     close_join(g, layer, x, m.out);
 }
 
+void experts_or_ffn_part(graph_builder& g, int32_t layer, view h, view x, const block_options& o) {
+    if (o.moe)
+        moe_part(g, layer, h, x, *o.moe);
+    else
+        ffn_part(g, layer, h, x, o.ffn);
+}
+
 void block_part(graph_builder& g, int32_t layer, view x, const block_options& o) {
     view h = o.attn_norm ? norm_part(g, layer, x, o.attn_norm) : x;
     const view attn_in = h;
     if (o.parallel && o.ffn_norm) h = norm_part(g, layer, x, o.ffn_norm, "h2");
     attention_part(g, layer, attn_in, x, o.attn);
     if (!o.parallel) h = o.ffn_norm ? norm_part(g, layer, x, o.ffn_norm) : x;
-    if (o.moe)
-        moe_part(g, layer, h, x, *o.moe);
-    else
-        ffn_part(g, layer, h, x, o.ffn);
+    experts_or_ffn_part(g, layer, h, x, o);
 }
 
 void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& out, bool norm_required) {

@@ -84,6 +84,7 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
 void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_options& options);
 // router_in: what the router reads, when it is not in.
 void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_options& options, view router_in = {});
+void experts_or_ffn_part(graph_builder& g, int32_t layer, view in, view x, const block_options& options); // as the block has
 void block_part(graph_builder& g, int32_t layer, view x, const block_options& options);
 // Mamba-2 (Dao and Gu 2024); its state: docs/numerics.md.
 void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& out, bool norm_required);
