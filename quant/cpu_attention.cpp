@@ -75,12 +75,16 @@ const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool 
     }
     const uint16_t* scales = (const uint16_t*)(head + n);
     const int8_t* codes = (const int8_t*)head;
-    // runs of elements with a scale each (keys: 64 positions side by side, 32 rows alike) or one scale for 32 (values)
-    for (size_t i = 0; i < n; i += kAttnChunk) {
-        float scale[kAttnChunk];
-        for (size_t j = 0; j < kAttnChunk; j++)
-            scale[j] = half_to_float(scales[transposed ? i / kAttnChunk / kBlock * kAttnChunk + j : (i + j) / kBlock]);
-        for (size_t j = 0; j < kAttnChunk; j++) out[i + j] = scale[j] * (float)codes[i + j];
+    float* __restrict to = out;
+    for (size_t i = 0; i < n; i += kBlock * kAttnChunk) {   // 64 scales: of keys each for 32 dims of a position, of values for 32 elements
+        alignas(64) float scale[kAttnChunk];
+        c.k->half_to_float(scales + i / kBlock, kAttnChunk, scale);
+        for (size_t j = 0; j < kBlock * kAttnChunk; j += kBlock, to += kBlock, codes += kBlock) {
+            if (transposed)
+                for (size_t e = 0; e < kBlock; e++) to[e] = scale[j % kAttnChunk + e] * (float)codes[e];
+            else
+                for (size_t e = 0; e < kBlock; e++) to[e] = scale[j / kBlock] * (float)codes[e];
+        }
     }
     return out;
 }
