@@ -507,7 +507,7 @@ typedef int32_t (*duet_self_test_fn)(void* user, const char* name, const char* d
 
 /* Runs every kind of operation and every number format in small on a device ("cpu", or what duet_model_params.device takes, without
  * "auto") and compares all bits with the plain C++ code. cpu_isa: as in duet_model_params, for "cpu". Takes seconds on the CPU and on cards.
- * Returns     DUET_OK: all cases ran (report told which differ); DUET_ERR_DEVICE: no such device; DUET_ERR_ARG; DUET_ERR_MEMORY;
+ * Returns     DUET_OK: all cases ran (report told which differ); DUET_ERR_DEVICE: no such device or instruction set; DUET_ERR_ARG; DUET_ERR_MEMORY;
  *             DUET_ERR_CANCELLED. Any thread. */
 DUET_API duet_status duet_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user);
 
