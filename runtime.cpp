@@ -1,11 +1,11 @@
 // runtime.cpp: models behind the C interface: opening, checking, describing; text to ids and back. Owns: handles of models.
 // Must not know: ops' insides, instruction sets, GPU drivers.
 // Main path: tools/run.cpp -> [runtime.cpp, runtime_session.cpp, runtime_generate.cpp] -> models/<family>.cpp
+#include "runtime_devices.h"
 #include "runtime_internal.h"
 #include "quant/exact.h"
 #include "quant/cpu_kernels.h"
 #include "quant/threads.h"
-#include "gpu/device.h"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // runtime_cases.h: small graphs, one for each op and format, run on a device and on the scalar CPU executor: the bits must be equal.
 // Shared by runtime_devices.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD machine code).
 #pragma once
-#include "gpu/device.h"
+#include "gpu/executor.h"
 #include "quant/cpu_kernels.h"
 
 #include <cmath>

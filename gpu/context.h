@@ -5,8 +5,11 @@
 #include "args.h"
 #include "steps.h"
 #include "store.h"
-#include "../quant/cpu_context.h"
+#include "../models/layout.h"
+#include "../quant/exact.h"
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 
 namespace duet {
@@ -59,6 +62,7 @@ struct gpu_context {
     std::vector<float*>        slopes;                    // per op: ALiBi's slopes of the heads, on the device; null: none
     uint8_t *                  cache = nullptr, *states = nullptr;
     uint8_t*                   staging = nullptr;         // pinned: ints and angles of a batch
+    uint8_t*                   crossing = nullptr;        // pinned: rows on the way to or from another executor
     std::vector<uint8_t*>      group_pages;
     std::vector<uint8_t*>      host_rows;                 // of each buffer that is read back: pinned
     std::vector<uint8_t>       is_read;                   // of each: whether this batch's rows are there
@@ -92,7 +96,7 @@ struct gpu_context {
         if (!device) return;
         for (const gpu_recording& r : recordings) driver->free_recording(device, r.recording);
         for (uint8_t* p : host_rows) driver->free_host(device, p);
-        driver->free_host(device, staging);
+        for (uint8_t* p : {staging, crossing}) driver->free_host(device, p);
         for (uint8_t* p : {buffers, cache, states}) driver->free(device, p);
         driver->close(device);
     }

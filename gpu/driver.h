@@ -50,6 +50,7 @@ struct gpu_driver {
 
 extern const gpu_driver kEmu32Driver, kEmu64Driver;   // gpu/driver_emu.cpp
 extern const gpu_driver kCudaDriver, kHipDriver;      // gpu/driver_vendor.cpp
+extern const gpu_driver* const kGpuDrivers[4];        // all of them
 
 // Code built in for a chip, as a gzip file or plain: gpu/code.cpp.
 struct gpu_code {

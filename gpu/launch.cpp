@@ -3,9 +3,10 @@
 // Must not know: families, files, which vendor.
 // Main path: runtime_session.cpp -> models/ops.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
-#include "device.h"
+#include "executor.h"
 #include "weights.h"
 #include "../quant/exact_ops.h"
+#include "../quant/threads.h"
 
 namespace duet {
 
@@ -183,8 +184,9 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
     }
     const gpu_layout s = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
+    // rows cross to the CPU when the ring of the weights is gone
     out->device = {s.l.cache_bytes, s.l.state_floats * 4 * (uint64_t)limits.n_state_slots, s.work_bytes(), store.weight_bytes,
-                   s.pinned_bytes + kRingPieces * store.piece_bytes};
+                   s.pinned_bytes + std::max(kRingPieces * store.piece_bytes, limits.place.move_bytes), store.piece_bytes};
     return DUET_OK;
 }
 
@@ -246,6 +248,7 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
     prepare_gpu_ops(*c);
     DUET_TRY(send_slopes(*c, err));
+    if (limits.place.move_bytes) DUET_TRY(c->driver->alloc_host(c->device, limits.place.move_bytes, (void**)&c->crossing, err));
     *out = c.release();
     return DUET_OK;
 }
@@ -480,6 +483,26 @@ void gpu_profile(void* context, bool on) {
 const std::vector<profile_entry>* gpu_profile_rows(void* context) { return &((gpu_context*)context)->rows; }
 
 }  // namespace
+
+duet_status gpu_move_rows(void* context, int32_t buffer, int32_t n_rows, void* host, bool to_device, error_text& err) {
+    gpu_context& c = *(gpu_context*)context;
+    uint8_t* there = c.buffers + c.s.l.buffer_offset[(size_t)buffer];
+    const uint64_t n_bytes = c.s.l.row_floats[(size_t)buffer] * 4 * (uint64_t)n_rows;
+    return on_device(c, err, [&]() -> duet_status {
+        for (uint64_t at = 0, n; at < n_bytes; at += n) {
+            n = std::min(c.limits.place.move_bytes, n_bytes - at);
+            if (to_device) {
+                memcpy(c.crossing, (uint8_t*)host + at, n);
+                DUET_TRY(c.driver->upload(c.device, there + at, c.crossing, n, err));
+                DUET_TRY(c.driver->sync(c.device, err));
+            } else {
+                DUET_TRY(c.driver->download(c.device, c.crossing, there + at, n, err));
+                memcpy((uint8_t*)host + at, c.crossing, n);
+            }
+        }
+        return DUET_OK;
+    });
+}
 
 const executor kGpuExecutor = {"gpu",          gpu_plan,      gpu_create,    gpu_destroy,    gpu_run,     gpu_wanted_row, gpu_best_id,
                                gpu_page_bytes, gpu_copy_page, gpu_read_page, gpu_write_page, gpu_profile, gpu_profile_rows};

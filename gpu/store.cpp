@@ -4,11 +4,12 @@
 // Main path: gpu/launch.cpp -> [gpu/store.cpp] -> gpu/driver.h, gpu/arrange.cuh
 #include "store.h"
 #include "args.h"
-#include "device.h"
+#include "executor.h"
 #include "weights.h"
 #include "../quant/threads.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <numeric>
 
@@ -153,6 +154,20 @@ int32_t pair_kernel(int32_t type, int32_t second) {
     if (of_first == kernel_arrange_##id && of_second == kernel_arrange_##id2) return kernel_matvec_##id##_##id2;
 #include "kernels.def"
     return -1;
+}
+
+const gpu_driver* const kGpuDrivers[4] = {&kCudaDriver, &kHipDriver, &kEmu32Driver, &kEmu64Driver};
+
+const gpu_driver* find_driver(std::string_view id, int32_t* index) {
+    const size_t colon = id.find(':');
+    *index = 0;
+    if (colon != std::string_view::npos) {
+        const char *digits = id.data() + colon + 1, *end = id.data() + id.size();
+        if (digits == end || *digits == '-' || end - digits > 3 || std::from_chars(digits, end, *index).ptr != end) return nullptr;
+    }
+    for (const gpu_driver* d : kGpuDrivers)
+        if (id.substr(0, colon) == d->name) return d;
+    return nullptr;
 }
 
 duet_status open_store(const model_graph& g, const char* device, std::shared_ptr<gpu_store>* out, error_text& err) {

@@ -85,7 +85,7 @@ struct op {
     bool       by_position = false;   // embed: row of the position, not the token
     bool       normalise = false;     // route: weights divided by their sum
     bool       sigmoid_scores = false, softmax_after = false;   // route: scores by sigmoid; by softmax over the chosen only
-    bool       after_border = false;  // other ops ran elsewhere before it (gpu/split.cpp): nothing is known of what buffers held
+    bool       after_border = false;  // other ops ran elsewhere before it (runtime_split.cpp): nothing is known of what buffers held
     bool       tiled_heads = false;   // delta_net: head r uses query and key head r mod n_groups, else r * n_groups / n_heads
     int32_t    layer = -1;            // block of the model, for messages and placement; -1: outside the blocks
     int32_t    index = -1;            // rope table, cache layer or state layer
@@ -177,6 +177,7 @@ struct exec_place {
     int32_t          cpu_expert_layers = -1;         // layers whose experts are on the CPU; -1: as few as possible
     duet_progress_fn progress = nullptr;             // of loading weights
     void*            progress_user = nullptr;
+    uint64_t         move_bytes = 0;                 // pinned, for rows that cross to and from another executor
 };
 
 struct exec_limits {
@@ -193,6 +194,7 @@ struct exec_memory {
     uint64_t cache_bytes = 0, state_bytes = 0, work_bytes = 0;
     uint64_t weight_bytes = 0;                       // allocated for weights: none where they are used as they are mapped
     uint64_t pinned_bytes = 0;                       // of the computer's memory, for copies to and from a device, at most at once
+    uint64_t load_bytes = 0;                         // more, while weights are loaded
 };
 struct exec_plan {
     exec_memory host, device;

@@ -9,12 +9,6 @@ constexpr int kHeadBlock = 16;       // query heads, at most, of those that shar
 constexpr size_t kSplitFloats = 1 << 20;   // of chunks that wait to be merged: as many as this has room for
 constexpr int kHalfRows = 16;        // so few rows convert f16 while they compute, more share a converted chunk
 
-// Bytes of one cached head: keys (k_dim, kAttnChunk) transposed, values (kAttnChunk, v_dim); q8_0 codes are followed by f16 scales of 32.
-size_t cache_head_bytes(int cache_type, int dim) {
-    const size_t n = (size_t)dim * kAttnChunk;
-    return cache_type == DUET_CACHE_F32 ? n * 4 : cache_type == DUET_CACHE_F16 ? n * 2 : n + n / kBlock * 2;
-}
-
 namespace {
 // Chunks that are kept apart at most, and floats of each and of the whole: n_heads states and vectors.
 size_t split_floats(const op& o, const cache_layer& layer) { return (size_t)o.in.n_heads * (2 + round_up((size_t)layer.v_dim, 16)); }
@@ -33,7 +27,7 @@ size_t split_bytes(const model_graph& g, int n_ctx) {
     return n;
 }
 
-size_t attention_scratch_floats(const layout& l, const model_graph& g) {
+size_t attention_scratch_floats(const cpu_layout& l, const model_graph& g) {
     int group = 1;
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) group = std::max(group, std::min(kHeadBlock, o.in.n_heads / g.caches[(size_t)o.index].n_kv_heads));

@@ -3,17 +3,13 @@
 #pragma once
 #include "cpu_kernels.h"
 #include "threads.h"
-#include "../models/ops.h"
+#include "../models/layout.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 namespace duet {
-
-constexpr int kFloatsPerLine = 16;   // rows of buffers begin on cache lines
-
-inline size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
 // Zeroed, 64-byte aligned memory that the system gives page by page when it is touched.
 struct aligned_memory {
@@ -34,33 +30,18 @@ struct aligned_memory {
     void* block_ = nullptr;
 };
 
-inline bool is_quantized(int32_t type) { return type != 0 && type != 1 && type != 30; }
+// What the CPU needs beside the layout of models/layout.h: one computation for plan() and create().
+struct cpu_layout : layout {
+    size_t act_codes = 0, act_bytes = 0, gather_bytes = 0, split_bytes = 0, matmul_bytes = 0, thread_bytes = 0;
+    int    max_k = 0, max_v = 0;
+    size_t max_routes = 0, max_mats = 0;   // expert matmuls: choices of a batch, matrices
 
-struct layer_place {       // where a cache layer's heads lie in a page of its group
-    size_t offset = 0, k_bytes = 0, v_bytes = 0;
-};
-
-// All sizes that follow from graph, limits and threads: one computation for plan() and create().
-struct layout {
-    std::vector<size_t>      row_floats, buffer_offset;   // of each buffer
-    size_t                   buffer_bytes = 0;
-    std::vector<layer_place> places;
-    std::vector<size_t>      page_bytes;                  // of each group
-    size_t                   cache_bytes = 0, state_floats = 0;
-    std::vector<size_t>      state_offset;
-    size_t                   max_in = 0;                  // widest matmul input, rounded to 64
-    size_t                   act_codes = 0, act_bytes = 0, gather_bytes = 0, split_bytes = 0, matmul_bytes = 0, thread_bytes = 0, rope_floats = 0;
-    std::vector<size_t>      rope_offset;
-    int                      max_k = 0, max_v = 0;
-    size_t                   max_routes = 0, max_mats = 0;   // expert matmuls: choices of a batch, matrices
-
-    size_t page_size(int32_t group) const { return group == kStates ? state_floats * 4 : page_bytes[(size_t)group]; }
     size_t work_bytes(int n_threads) const {
         return buffer_bytes + act_bytes + gather_bytes + split_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads;
     }
 };
 
-layout make_layout(const model_graph& graph, const exec_limits& limits);
+cpu_layout make_cpu_layout(const model_graph& graph, const exec_limits& limits);
 
 // Arrays of quantized activations of `codes` values in all, one after another from `at`.
 inline size_t act_array_bytes(size_t codes) { return codes + round_up(codes / 32 * 4, 64) * 2 + round_up(codes / 16 * 2, 64); }
@@ -101,7 +82,7 @@ struct cpu_context {
     const model_graph& g;
     exec_limits        limits;
     const cpu_kernels* k;
-    layout             l;
+    cpu_layout         l;
     thread_pool        pool;
     aligned_memory     buffers, cache, states, act, gathered, split, rope, scratch;
     route_lists            routes;
@@ -115,7 +96,7 @@ struct cpu_context {
     const exec_batch*           batch = nullptr;
     const std::atomic<int32_t>* cancel = nullptr;
 
-    cpu_context(const model_graph& graph, const exec_limits& lim) : g(graph), limits(lim), k(nullptr), l(make_layout(graph, lim)) {}
+    cpu_context(const model_graph& graph, const exec_limits& lim) : g(graph), limits(lim), k(nullptr), l(make_cpu_layout(graph, lim)) {}
 
     bool   cancelled() const { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
     int    n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
@@ -154,20 +135,10 @@ void for_rows(cpu_context& c, int n, size_t work_per_row, F f) {
     });
 }
 
-// Bytes of one cached head's chunk of `dim` values a position.
-size_t cache_head_bytes(int cache_type, int dim);
 // Bytes of the chunks that attention over split positions keeps apart before it merges them.
 size_t split_bytes(const model_graph& g, int n_ctx);
 // Floats of scratch an attention piece needs.
-size_t attention_scratch_floats(const layout& l, const model_graph& g);
-
-// The profile's row of that name, made where there is none.
-inline int profile_row(std::vector<profile_entry>& rows, const std::string& name) {
-    const auto it = std::find_if(rows.begin(), rows.end(), [&](const profile_entry& e) { return e.op == name; });
-    const int row = (int)(it - rows.begin());
-    if (it == rows.end()) rows.push_back({name, 0, 0, 0, 0});
-    return row;
-}
+size_t attention_scratch_floats(const cpu_layout& l, const model_graph& g);
 
 // Ops with files of their own.
 void run_kv_append(cpu_context& c, const op& o);   // quant/cpu_attention.cpp

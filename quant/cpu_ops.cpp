@@ -8,32 +8,15 @@
 
 namespace duet {
 
-layout make_layout(const model_graph& g, const exec_limits& limits) {
-    layout l;
-    for (const buffer_info& b : g.buffers) {
-        l.row_floats.push_back(round_up((size_t)b.width, kFloatsPerLine));
-        l.buffer_offset.push_back(l.buffer_bytes);
-        l.buffer_bytes += l.row_floats.back() * 4 * (size_t)(b.wanted_rows ? limits.max_wanted : limits.max_batch);
-    }
-    l.page_bytes.assign(g.groups.size(), 0);
+cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
+    cpu_layout l{make_layout(g, limits)};
     for (const cache_layer& c : g.caches) {
-        size_t& at = l.page_bytes[(size_t)c.group];
-        layer_place p{at, cache_head_bytes(limits.cache_type, c.k_dim), c.v_in_k ? 0 : cache_head_bytes(limits.cache_type, c.v_dim)};
-        at += round_up((p.k_bytes + p.v_bytes) * (size_t)c.n_kv_heads, 64);
-        l.places.push_back(p);
         l.max_k = std::max(l.max_k, c.k_dim + 1);   // ALiBi adds one
         l.max_v = std::max(l.max_v, c.v_dim);
-    }
-    for (size_t i = 0; i < g.groups.size(); i++) l.cache_bytes += l.page_bytes[i] * (size_t)limits.n_pages[i];
-    for (const state_layer& s : g.states) {
-        l.state_offset.push_back(l.state_floats);
-        l.state_floats += round_up((size_t)s.n_floats, kFloatsPerLine);
     }
     const size_t batch = (size_t)limits.max_batch;
     size_t experts = 0;
     for (const op& o : g.ops) {
-        if (o.kind == op_kind::matmul || (o.kind == op_kind::expert_matmul && o.in.n_heads == 1))
-            l.max_in = std::max(l.max_in, round_up((size_t)o.in.width(), 64));
         if (o.kind == op_kind::route) experts = std::max(experts, (size_t)o.in.width());
         if (o.kind != op_kind::expert_matmul) continue;
         const size_t routes = batch * (size_t)o.n_used, n_in = round_up((size_t)o.in.head_dim, 64);
@@ -45,10 +28,6 @@ layout make_layout(const model_graph& g, const exec_limits& limits) {
     }
     l.act_codes = std::max(l.act_codes, batch * l.max_in);
     l.act_bytes = act_array_bytes(l.act_codes);
-    for (const rope_table& r : g.ropes) {
-        l.rope_offset.push_back(l.rope_floats);
-        l.rope_floats += r.freq.size() * 2 * batch;
-    }
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
     const size_t tile = (size_t)limits.max_batch * 4 * kTileRows * 4;   // results of a piece before they are added to the residual
     size_t widest = l.max_in;
@@ -285,7 +264,7 @@ void count_profile(cpu_context& c, size_t i, uint64_t ns) {
 // ---- the executor's functions -----------------------------------------------------------------------------------------------------------
 
 duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text&) {
-    const layout l = make_layout(g, limits);
+    const cpu_layout l = make_cpu_layout(g, limits);
     out->host = {l.cache_bytes, l.state_floats * 4 * (uint64_t)limits.n_state_slots, l.work_bytes(n_threads), 0, 0};
     return DUET_OK;
 }

@@ -4,6 +4,7 @@
 #include "fake_gpu.h"
 #include "test_data.h"
 #include "../runtime_cases.h"
+#include "../runtime_devices.h"
 
 #include <algorithm>
 #include <dlfcn.h>

@@ -2,6 +2,7 @@
 // against the CPU, and what the emulator must find in wrong kernels.
 #include "doctest.h"
 #include "../runtime_cases.h"
+#include "../runtime_devices.h"
 #include "test_data.h"
 #include "../gpu/args.h"
 #include "../gpu/driver.h"

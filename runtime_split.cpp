@@ -1,11 +1,14 @@
-// gpu/split.cpp: an executor made of two: the device runs the layers that fit it, the CPU the others, each on its own cache and state;
+// runtime_split.cpp: an executor made of two: the device runs the layers that fit it, the CPU the others, each on its own cache and state;
 // only activations that are read on the other side cross. The bits cannot depend on the choice, as both sides give the same.
-// Owns: the choice, the plan, which buffers cross when. Must not know: kernels, number formats, families.
-// Main path: runtime_session.cpp -> [gpu/split.cpp] -> gpu/launch.cpp, quant/cpu_ops.cpp
-#include "context.h"
-#include "device.h"
+// Owns: the choice, the plan, which buffers cross when. Must not know: kernels, drivers, number formats, families.
+// Main path: runtime_session.cpp -> [runtime_split.cpp] -> gpu/executor.h, quant/cpu_ops.cpp
+#include "runtime_devices.h"
+#include "models/layout.h"
+#include "quant/threads.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <mutex>
 
 namespace duet {
@@ -177,26 +180,22 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
 const executor& executor_of(int side) { return side == kHostSide ? kCpuExecutor : kGpuExecutor; }
 
 uint64_t row_bytes(int32_t n_floats) { return round_up((size_t)n_floats, kFloatsPerLine) * 4; }
-uint64_t move_bytes(const split_model& m, const exec_limits& limits) {
-    return std::min(kMovePiece, row_bytes(m.moved_floats) * (uint64_t)limits.max_batch);
+exec_limits part_limits(const split_model& m, exec_limits limits) {
+    limits.place.move_bytes = std::min(kMovePiece, row_bytes(m.moved_floats) * (uint64_t)limits.max_batch);
+    return limits;
 }
 
 duet_status plan_parts(const split_model& m, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text& err) {
     *out = {};
     for (int side : {kHostSide, kDeviceSide})
-        if (!m.part[side].ops.empty()) DUET_TRY(executor_of(side).plan(m.part[side], limits, n_threads, out, err));
-    if (!m.part[kDeviceSide].ops.empty())   // rows cross when the ring of the weights is gone
-        out->device.pinned_bytes = std::max(out->device.pinned_bytes, make_gpu_layout(m.part[kDeviceSide], limits).pinned_bytes + move_bytes(m, limits));
+        if (!m.part[side].ops.empty()) DUET_TRY(executor_of(side).plan(m.part[side], part_limits(m, limits), n_threads, out, err));
     out->gpu_layers = m.place.gpu_layers;
     out->cpu_expert_layers = m.place.cpu_expert_layers;
     return DUET_OK;
 }
 
-// The most that is allocated on the device at once: while weights are loaded there is a piece of the file also.
-uint64_t device_need(const split_model& m, const exec_plan& plan) {
-    const exec_memory& d = plan.device;
-    return d.weight_bytes + d.cache_bytes + d.state_bytes + d.work_bytes + plan_store(m.part[kDeviceSide]).piece_bytes;
-}
+// The most that is allocated on the device at once.
+uint64_t device_need(const exec_memory& d) { return d.weight_bytes + d.cache_bytes + d.state_bytes + d.work_bytes + d.load_bytes; }
 
 // All placements that the caller allows, from most to least on the device: first experts leave it, then layers.
 std::vector<placement> allowed_placements(const model_graph& g, const exec_place& place) {
@@ -230,7 +229,7 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
         split_model m;
         DUET_TRY(split_graph(g, c.all[i], &m, err));
         DUET_TRY(plan_parts(m, limits, n_threads, &plan, err));
-        need = device_need(m, plan);
+        need = device_need(plan.device);
         *is = need <= budget || m.part[kDeviceSide].ops.empty();
         return DUET_OK;
     };
@@ -271,7 +270,6 @@ struct split_context {
     std::shared_ptr<split_model> m;
     layout                       whole, of_side[2];     // cache pages and states of the whole model, and as they are
     void*                        ctx[2] = {};           // null: the side has no ops
-    uint8_t*                     pinned = nullptr;      // move_bytes
     std::vector<uint8_t>         scratch;               // a side's page or state
     bool                         profiling = false;
     profile_entry                moved{"move", 0, 0, 0, 0};
@@ -283,11 +281,9 @@ struct split_context {
     split_context(const split_context&) = delete;
     split_context& operator=(const split_context&) = delete;
     ~split_context() {
-        if (pinned) device().driver->free_host(device().device, pinned);
         for (int side : {kHostSide, kDeviceSide})
             if (ctx[side]) executor_of(side).destroy(ctx[side]);
     }
-    gpu_context& device() const { return *(gpu_context*)ctx[kDeviceSide]; }
 };
 
 // failed: the side that could not be made.
@@ -297,10 +293,9 @@ duet_status open_context(const model_graph& g, const exec_limits& limits, const 
     for (split_side side : {kHostSide, kDeviceSide}) {
         *failed = side;
         if (!m->part[side].ops.empty())
-            DUET_TRY(executor_of(side).create(m->part[side], limits, n_threads, side == kHostSide ? isa : limits.place.device, &c->ctx[side], err));
+            DUET_TRY(executor_of(side).create(m->part[side], part_limits(*m, limits), n_threads, side == kHostSide ? isa : limits.place.device,
+                                              &c->ctx[side], err));
     }
-    if (m->moved_floats)
-        DUET_TRY(c->device().driver->alloc_host(c->device().device, move_bytes(*m, limits), (void**)&c->pinned, err));
     *out = std::move(c);
     return DUET_OK;
 }
@@ -344,23 +339,12 @@ void split_destroy(void* context) { delete (split_context*)context; }
 // Brings the rows of a buffer to `side`.
 duet_status move_rows(split_context& c, int32_t buffer, int side, const exec_batch& batch, error_text& err) {
     const auto start = std::chrono::steady_clock::now();
-    const uint64_t n_bytes = row_bytes(c.g.buffers[(size_t)buffer].width) * (uint64_t)(c.g.buffers[(size_t)buffer].wanted_rows ? batch.n_wanted : batch.n_tok);
-    uint8_t* host = (uint8_t*)kCpuExecutor.wanted_row(c.ctx[kHostSide], buffer, 0);
-    gpu_context& d = c.device();
-    uint8_t* there = (uint8_t*)d.at(view{buffer, 0, 1, 0, 0});
-    for (uint64_t at = 0, n; at < n_bytes; at += n) {
-        n = std::min(move_bytes(*c.m, c.limits), n_bytes - at);
-        if (side == kDeviceSide) {
-            memcpy(c.pinned, host + at, n);
-            DUET_TRY(d.driver->upload(d.device, there + at, c.pinned, n, err));
-            DUET_TRY(d.driver->sync(d.device, err));
-        } else {
-            DUET_TRY(d.driver->download(d.device, c.pinned, there + at, n, err));
-            memcpy(host + at, c.pinned, n);
-        }
-    }
+    const buffer_info& b = c.g.buffers[(size_t)buffer];
+    const int32_t n_rows = b.wanted_rows ? batch.n_wanted : batch.n_tok;
+    void* host = kCpuExecutor.wanted_row(c.ctx[kHostSide], buffer, 0);
+    DUET_TRY(gpu_move_rows(c.ctx[kDeviceSide], buffer, n_rows, host, side == kDeviceSide, err));
     c.moved.n_calls++;
-    c.moved.weight_bytes += n_bytes;
+    c.moved.weight_bytes += row_bytes(b.width) * (uint64_t)n_rows;
     c.moved.time_ns += ns_since(start);
     return DUET_OK;
 }

@@ -1,10 +1,7 @@
-// gpu/device.h: what GPUs there are, which of them is used, and why not the others. Must not know: ops, kernels.
-// Main path: runtime.cpp -> [gpu/device.h] -> gpu/launch.cpp
+// runtime_devices.h: what GPUs there are, which of them is used, and why not the others; and the executor that uses one beside the CPU.
+// Must not know: kernels. Main path: runtime.cpp -> [runtime_devices.h] -> runtime_split.cpp, gpu/executor.h
 #pragma once
-#include "driver.h"
-#include "../models/ops.h"
-
-#include <vector>
+#include "gpu/executor.h"
 
 namespace duet {
 
@@ -26,16 +23,8 @@ duet_status choose_gpu(std::string_view name, std::string* id, error_text& err);
 // What a device is and has free now. DUET_ERR_DEVICE: it cannot be used.
 duet_status gpu_device_info(const char* id, gpu_info* out, error_text& err);
 
-// An id's driver and index; nullptr when it is no GPU's.
-const gpu_driver* find_driver(std::string_view id, int32_t* index);
-
-// Bytes read and written by copies from and to a device's memory, GB/s; 0: it cannot be used, or has too little memory.
-double gpu_copy_gbps(const char* id);
-
 // That device beside the CPU, each with a part of the ops: limits.place says which device and how many layers, isa and n_threads are the CPU's.
 // With all layers on the device the CPU's part is empty, with none the device is not touched.
-extern const executor kSplitExecutor;                              // gpu/split.cpp
-extern const executor kGpuExecutor;                                // gpu/launch.cpp; create() takes the id as isa
-duet_status gpu_check(const model_graph& g, error_text& err);      // gpu/launch.cpp: has every op of the graph code on GPUs?
+extern const executor kSplitExecutor;   // runtime_split.cpp
 
 }  // namespace duet

@@ -1,0 +1,51 @@
+// models/layout.cpp: computes what models/layout.h describes. Main path: models/ops.h -> [models/layout.cpp] -> quant/cpu_ops.cpp, gpu/launch.cpp
+#include "layout.h"
+#include "../quant/exact.h"
+
+#include <algorithm>
+
+namespace duet {
+
+// Bytes of one cached head: keys (k_dim, kAttnChunk) transposed, values (kAttnChunk, v_dim); q8_0 codes are followed by f16 scales of 32.
+static size_t cache_head_bytes(int cache_type, int dim) {
+    const size_t n = (size_t)dim * kAttnChunk;
+    return cache_type == DUET_CACHE_F32 ? n * 4 : cache_type == DUET_CACHE_F16 ? n * 2 : n + n / kBlock * 2;
+}
+
+layout make_layout(const model_graph& g, const exec_limits& limits) {
+    layout l;
+    for (const buffer_info& b : g.buffers) {
+        l.row_floats.push_back(round_up((size_t)b.width, kFloatsPerLine));
+        l.buffer_offset.push_back(l.buffer_bytes);
+        l.buffer_bytes += l.row_floats.back() * 4 * (size_t)(b.wanted_rows ? limits.max_wanted : limits.max_batch);
+    }
+    l.page_bytes.assign(g.groups.size(), 0);
+    for (const cache_layer& c : g.caches) {
+        size_t& at = l.page_bytes[(size_t)c.group];
+        layer_place p{at, cache_head_bytes(limits.cache_type, c.k_dim), c.v_in_k ? 0 : cache_head_bytes(limits.cache_type, c.v_dim)};
+        at += round_up((p.k_bytes + p.v_bytes) * (size_t)c.n_kv_heads, 64);
+        l.places.push_back(p);
+    }
+    for (size_t i = 0; i < g.groups.size(); i++) l.cache_bytes += l.page_bytes[i] * (size_t)limits.n_pages[i];
+    for (const state_layer& s : g.states) {
+        l.state_offset.push_back(l.state_floats);
+        l.state_floats += round_up((size_t)s.n_floats, kFloatsPerLine);
+    }
+    for (const op& o : g.ops)
+        if (o.kind == op_kind::matmul || (o.kind == op_kind::expert_matmul && o.in.n_heads == 1))
+            l.max_in = std::max(l.max_in, round_up((size_t)o.in.width(), 64));
+    for (const rope_table& r : g.ropes) {
+        l.rope_offset.push_back(l.rope_floats);
+        l.rope_floats += r.freq.size() * 2 * (size_t)limits.max_batch;
+    }
+    return l;
+}
+
+int profile_row(std::vector<profile_entry>& rows, const std::string& name) {
+    const auto it = std::find_if(rows.begin(), rows.end(), [&](const profile_entry& e) { return e.op == name; });
+    const int row = (int)(it - rows.begin());
+    if (it == rows.end()) rows.push_back({name, 0, 0, 0, 0});
+    return row;
+}
+
+}  // namespace duet
