@@ -113,7 +113,7 @@ def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches):
     one = tests["tg", 1]
     speeds = {f"tg{n}": tests["tg", n]["tok_per_s"] for n in batches}
     return {**speeds, "pp": tests["pp", 1]["tok_per_s"], "tg": one["tok_per_s"], "first_token": out["first_token_s"], "peak": out["peak_bytes"], "version": out["duet"],
-            "system": out["device"], "gbps": one["weights_gbps"], "bandwidth": one["bandwidth_gbps"]}
+            "system": out["device"], "gbps": one["weights_gbps"], "share": one["bandwidth_percent"], "bandwidth": one["bandwidth_gbps"]}
 
 
 def compare(path, label, args):
@@ -142,8 +142,8 @@ def compare(path, label, args):
             medians.append(statistics.median(values))
             cells.append(f"{form % medians[-1]} ({form % min(values)} - {form % max(values)})")
         print(f"| {name} | {cells[0]} | {cells[1]} | {medians[0] / medians[1]:.2f} |")
-    gbps, bandwidth = (statistics.median(run[key] for run in ours) for key in ("gbps", "bandwidth"))
-    print(f"\nDuet reads {gbps:.1f} GB/s of weights when generating, {100 * gbps / bandwidth:.0f} % of {bandwidth:.1f} measured; "
+    gbps, share, bandwidth = (statistics.median(run[key] for run in ours) for key in ("gbps", "share", "bandwidth"))
+    print(f"\nDuet reads {gbps:.1f} GB/s of weights when generating, {share:.0f} % of {bandwidth:.1f} measured before and after it; "
           f"its peak memory is {statistics.median(run['peak'] for run in ours) / size:.2f} of the file")
     sys.stdout.flush()
 

@@ -19,16 +19,16 @@ struct bench_options {
     bool                 is_json = false, with_ops = false;
 };
 
+double median_of(std::vector<double> v) {
+    std::sort(v.begin(), v.end());
+    return (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
+}
+
 struct bench_test {
     std::string         name;
     int32_t             n_threads = 0, n_prompt = 0, n_gen = 0, n_seqs = 1;
-    std::vector<double> seconds;
-    double median() const {
-        std::vector<double> sorted = seconds;
-        std::sort(sorted.begin(), sorted.end());
-        const size_t n = sorted.size();
-        return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
-    }
+    std::vector<double> seconds, limits;    // of each repetition; GB/s of memory, before and after it
+    double median() const { return median_of(seconds); }
     double n_tok() const { return (double)(n_prompt + n_gen) * n_seqs; }
     double speed() const { return n_tok() / median(); }
     // The slowest and the fastest repetition.
@@ -114,21 +114,27 @@ struct bench_run {
         if (run_once(first, &seconds, error) != DUET_OK) return error->status;
         first_token_seconds = opened_seconds + seconds;
         if (!peak_bytes) peak_bytes = proc_bytes("/proc/self/status", "VmHWM:");
-        bandwidth = duet_measure_bandwidth_gbps(device_id(info.device).c_str(), threads);
+        measure_bandwidth();
         return DUET_OK;
     }
 
+    void measure_bandwidth() { bandwidth = duet_measure_bandwidth_gbps(device_id(info.device).c_str(), n_threads); }
+
+    // Generation is set beside the bandwidth right before and after each repetition: on a shared machine it changes from second to second.
     duet_status measure(bench_test* test, tool_error* error) {
         test->n_threads = n_threads;
         bench_test warm_up = *test;
         warm_up.n_gen = std::min(test->n_gen, 2);
         double seconds = 0;
         if (run_once(warm_up, &seconds, error) != DUET_OK) return error->status;
+        if (test->n_gen) measure_bandwidth();
         for (int32_t i = 0; i < options.n_reps; i++) {
+            const double before = bandwidth;
             if (run_once(*test, &seconds, error) != DUET_OK) return error->status;
             test->seconds.push_back(seconds);
+            if (test->n_gen) measure_bandwidth();
+            test->limits.push_back((before + bandwidth) / 2);
         }
-        bandwidth = std::max(bandwidth, duet_measure_bandwidth_gbps(device_id(info.device).c_str(), n_threads));
         return DUET_OK;
     }
 
@@ -143,7 +149,14 @@ struct bench_run {
                                  : (double)info.n_vocab * info.dim;
         return 2 * ((double)info.n_params - table) * test.speed() / 1e9;
     }
+    // Percent of the bandwidth: in the ops' table of the last measured.
     double share(double value) const { return bandwidth > 0 ? 100 * value / bandwidth : 0; }
+    double share(const bench_test& test) const {
+        std::vector<double> shares;
+        for (size_t i = 0; i < test.seconds.size(); i++)
+            shares.push_back(test.limits[i] > 0 ? 100.0 * (double)info.decode_bytes * test.n_gen / test.seconds[i] / 1e9 / test.limits[i] : 0);
+        return median_of(shares);
+    }
 
     void print_model() const {
         std::printf("%s %s, %s, %.2f GB of weights, device %s, cache %.1f MB\n", info.architecture,
@@ -155,7 +168,7 @@ struct bench_run {
     }
     void print(const bench_test& test) const {
         char bytes[64] = "";
-        if (test.n_gen) std::snprintf(bytes, sizeof bytes, "%8.2f %6.0f %%", gbps(test), share(gbps(test)));
+        if (test.n_gen) std::snprintf(bytes, sizeof bytes, "%8.2f %6.0f %%", gbps(test), share(test));
         std::printf("%-14s %8s %12.2f %10.2f - %-10.2f %17s %10.1f\n", test.name.c_str(),
                     n_threads ? std::to_string(n_threads).c_str() : "auto", test.speed(), test.min_speed(),
                     test.max_speed(), bytes, gops(test));
@@ -169,9 +182,9 @@ struct bench_run {
             text, sizeof text,
             "{\"test\":\"%s\",\"n_threads\":%d,\"n_prompt\":%d,\"n_gen\":%d,\"n_seqs\":%d,\"depth\":%d,\"tok_per_s\":%."
             "4f,"
-            "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"gops\":%.4f,\"samples\":[",
+            "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"bandwidth_percent\":%.2f,\"gops\":%.4f,\"samples\":[",
             test.name.c_str(), n_threads, test.n_prompt, test.n_gen, test.n_seqs, options.depth, test.speed(),
-            test.min_speed(), test.max_speed(), gbps(test), bandwidth, gops(test));
+            test.min_speed(), test.max_speed(), gbps(test), median_of(test.limits), share(test), gops(test));
         return text + samples + "]}";
     }
 
