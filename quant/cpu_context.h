@@ -88,6 +88,8 @@ struct cpu_context {
     route_lists            routes;
     std::vector<seq_rows>  by_seq;           // of the batch, for ops with recurrent state
     std::vector<uint8_t*>  group_pages;      // first page of each group
+    std::vector<uint64_t>  scratch_user;     // the matmul that each thread's scratch was last used by, counted by n_matmuls; a cache line apart
+    uint64_t               n_matmuls = 0;
     std::vector<uint8_t>   reuses_act;       // per op: a matmul whose input is quantized already
     bool                   profiling = false;
     std::vector<profile_entry> rows;

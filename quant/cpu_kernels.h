@@ -33,6 +33,7 @@ struct matmul_args {
     float*         y;
     size_t         y_stride;
     void*          scratch;      // matmul_scratch_bytes(n_in) bytes of this thread
+    bool           same_input;   // the last call with this scratch was for other rows of the same matrix and the same `a`
 };
 using matmul_fn = void (*)(const matmul_args& args);
 

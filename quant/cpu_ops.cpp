@@ -84,6 +84,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     int tiles = 4;
     while (tiles > 1 && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
+    c.n_matmuls++;
     c.pool.for_each(n_pieces, [&](int t, int i_piece) {
         if (c.cancelled()) return;
         const int r0 = i_piece * rows_per_piece, n = std::min(rows_per_piece, n_out - r0);
@@ -96,6 +97,8 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.a.x = c.row(o.in, 0);
         m.a.x_stride = c.stride(o.in);
         m.scratch = c.thread_scratch(t);
+        m.same_input = c.scratch_user[(size_t)t * 8] == c.n_matmuls;
+        c.scratch_user[(size_t)t * 8] = c.n_matmuls;
         float* tile = (float*)(c.thread_scratch(t) + c.l.matmul_bytes);
         m.y = o.residual ? tile : c.row(o.out, 0) + r0;
         m.y_stride = o.residual ? (size_t)rows_per_piece : c.stride(o.out);
@@ -292,6 +295,7 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
         at += c->l.page_bytes[i] * (size_t)limits.n_pages[i];
     }
     prepare(*c);
+    c->scratch_user.assign((size_t)n_threads * 8, 0);
     if (!c->pool.start(n_threads)) return fail(err, DUET_ERR_MEMORY, "the system gives no %d threads", n_threads);
     *out = c.release();
     return DUET_OK;
