@@ -98,6 +98,7 @@ struct cpu_kernels {
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);   // n % 32 == 0
     void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);           // unaligned; w may be null; y may be x
     void (*activate)(int act, const float* x, const float* x2, int n, float* y);            // act: enum activation; x2 may be null
+    void (*rotate)(float* x, int half, bool neox, const float* cos_a, const float* sin_a);   // exact_rotate_head
     void (*attn_chunk)(const attn_chunk_args& args);
     void (*attn_merge)(const attn_merge_args& args);
     void (*route_scores)(const float* z, const route_rule& rule, float* score);

@@ -131,15 +131,11 @@ void make_angles(cpu_context& c) {
 
 void run_rope(cpu_context& c, const op& o) {
     const size_t n = c.g.ropes[(size_t)o.index].freq.size();
-    const int half = o.rope_dim / 2;
     for_rows(c, c.batch->n_tok, (size_t)o.in.width(), [&](int i) {
         const float* cos_a = (const float*)c.rope.data + c.l.rope_offset[(size_t)o.index] + (size_t)i * n * 2;
         const float* sin_a = cos_a + n;
-        for (int h = 0; h < o.in.n_heads; h++) {
-            float* x = c.row(o.in, i) + (size_t)h * (size_t)o.in.stride;
-            for (int j = 0; j < half; j++)
-                exact_rotate(o.neox ? x + j : x + 2 * j, o.neox ? x + j + half : x + 2 * j + 1, cos_a[j], sin_a[j]);
-        }
+        for (int h = 0; h < o.in.n_heads; h++)
+            c.k->rotate(c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, o.rope_dim / 2, o.neox, cos_a, sin_a);
     });
 }
 

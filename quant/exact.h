@@ -184,6 +184,14 @@ DUET_HD inline void exact_rotate(float* x, float* y, float cos_a, float sin_a) {
     *y = __builtin_fmaf(a, sin_a, b * cos_a);
 }
 
+// The pairs of one head's first 2 * half values: neighbours, or (neox) half apart. Inlined where vector code is compiled.
+[[gnu::always_inline]] inline void exact_rotate_head(float* x, int half, bool neox, const float* cos_a, const float* sin_a) {
+    if (neox)
+        for (int j = 0; j < half; j++) exact_rotate(x + j, x + half + j, cos_a[j], sin_a[j]);
+    else
+        for (int j = 0; j < half; j++) exact_rotate(x + 2 * j, x + 2 * j + 1, cos_a[j], sin_a[j]);
+}
+
 // cos and sin of angle pos * freq, times magnitude, computed in f64 and rounded once. Tables of them are made once on the host.
 inline void exact_rope_angle(int32_t pos, double freq, double magnitude, float* cos_a, float* sin_a) {
     double s, c;

@@ -114,6 +114,7 @@ constexpr cpu_kernels make_scalar() {
     k.quantize = quantize;
     k.rms_norm = exact_rms_norm;
     k.activate = activate;
+    k.rotate = exact_rotate_head;
     k.attn_chunk = attn_chunk;
     k.attn_merge = attn_merge;
     k.route_scores = exact_route_scores;

@@ -79,7 +79,7 @@ struct activations {
 std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in, const act_matrix& a) {
     std::vector<float> y((size_t)n_rows * (size_t)a.n_tok, -1.0f);
     std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in));
-    k.matmul[type]({w.data(), w.size() / (size_t)n_rows, n_in, n_rows, a, y.data(), (size_t)n_rows, scratch.data()});
+    k.matmul[type]({w.data(), w.size() / (size_t)n_rows, n_in, n_rows, a, y.data(), (size_t)n_rows, scratch.data(), false});
     return y;
 }
 
