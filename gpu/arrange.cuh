@@ -47,55 +47,46 @@ DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
 }
 
 // Units of gpu/weights.h from rows of the file: a thread makes one row of a unit; rows past the last and weights past n_in are zero.
-// from (n_rows, row_bytes) blocks of B; to (ceil(n_rows / 32), n_groups) units;  grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256,
-// shared 0; moves each row once in either form;  source: own
-template <class B>
-DUET_DEVICE void arrange_quant(const arrange_args& a) {
-    using C = gpu_codes<B>;
-    using S = gpu_scales<B>;
+// from (n_rows, n_in) weights W, rows row_bytes apart; to (ceil(n_rows / 32), n_groups) units
+// grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256, shared 0; moves each row once in either form
+// source: own; formats as quant/blocks.h reads them, whose head names ggml's
+template <class W>
+DUET_DEVICE void arrange(const arrange_args& a) {
+    using U = gpu_unit<W>;
     const int lane = thread_id() % kRowTile, row = block_y() * kRowTile + lane, n_groups = load_group_count(a.n_in);
     const int group = block_x() * (block_size() / kRowTile) + thread_id() / kRowTile;
     if (group >= n_groups) return;
-    uint8_t* unit = a.to + ((size_t)block_y() * (size_t)n_groups + (size_t)group) * gpu_unit<B>::kBytes;
-    const B* blocks = (const B*)(a.from + (size_t)row * a.row_bytes);
-    uint32_t s[S::kWords] = {};
-    for (int b = 0; b < kBlocksPerGroup; b++) {
-        const int at = group * kGroup + b * kBlock;
-        uint32_t w[gpu_unit<B>::kBits] = {};
-        if (row < a.n_rows && at < a.n_in) {
-            const B& block = blocks[at / B::kElems];
-            DUET_UNROLL
-            for (int i = 0; i < kBlock; i++) {
-                const uint32_t code = stored_code(block, at % B::kElems + i);
-                const int j = i / 4;
-                w[j % C::kLow] |= (code & ((1u << C::kLow) - 1u)) << (8 * (i % 4) + C::kLow * (j / C::kLow));
-                if constexpr (C::kHigh > 0) w[C::kLow + j % C::kHigh] |= (code >> C::kLow) << (8 * (i % 4) + C::kHigh * (j / C::kHigh));
+    uint8_t* unit = unit_of<W>(a.to, block_y(), group, n_groups);
+    const W* from = (const W*)(a.from + (size_t)row * a.row_bytes);
+    if constexpr (!kIsBlock<W>) {
+        from += (size_t)group * kGroup;
+        for (int i = 0; i < kGroup; i++) {
+            W* to = (W*)(unit + (size_t)(i / U::kPerPiece * kRowTile + lane) * 16) + i % U::kPerPiece;
+            *to = row < a.n_rows && group * kGroup + i < a.n_in ? from[i] : W{};
+        }
+    } else {
+        using C = gpu_codes<W>;
+        uint32_t s[gpu_scales<W>::kWords] = {};
+        for (int b = 0; b < kBlocksPerGroup; b++) {
+            const int at = group * kGroup + b * kBlock;
+            uint32_t w[U::kBits] = {};
+            if (row < a.n_rows && at < a.n_in) {
+                const W& block = from[at / W::kElems];
+                DUET_UNROLL
+                for (int i = 0; i < kBlock; i++) {
+                    const uint32_t code = stored_code(block, at % W::kElems + i);
+                    const int j = i / 4;
+                    w[j % C::kLow] |= (code & ((1u << C::kLow) - 1u)) << (8 * (i % 4) + C::kLow * (j / C::kLow));
+                    if constexpr (C::kHigh > 0) w[C::kLow + j % C::kHigh] |= (code >> C::kLow) << (8 * (i % 4) + C::kHigh * (j / C::kHigh));
+                }
+                put_scales(block, at % W::kElems, b, s);
             }
-            put_scales(block, at % B::kElems, b, s);
+            DUET_UNROLL
+            for (int k = 0; k < U::kBits; k++) *stored_word<W>((uint32_t*)unit, lane, b, k) = w[k];
         }
+        uint32_t* scales = (uint32_t*)(unit + U::kScalesAt);
         DUET_UNROLL
-        for (int k = 0; k < gpu_unit<B>::kBits; k++) {
-            const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;   // word of the group
-            ((uint32_t*)(unit + (size_t)(i / 4 * kRowTile + lane) * 16))[i % 4] = w[k];
-        }
-    }
-    uint32_t* scales = (uint32_t*)(unit + gpu_unit<B>::kScalesAt);
-    DUET_UNROLL
-    for (int k = 0; k < S::kWords; k++) scales[k * kRowTile + lane] = s[k];
-}
-
-// The same for float weights.
-template <class F>
-DUET_DEVICE void arrange_float(const arrange_args& a) {
-    using U = gpu_float_unit<F>;
-    const int lane = thread_id() % kRowTile, row = block_y() * kRowTile + lane, n_groups = load_group_count(a.n_in);
-    const int group = block_x() * (block_size() / kRowTile) + thread_id() / kRowTile;
-    if (group >= n_groups) return;
-    uint8_t* unit = a.to + ((size_t)block_y() * (size_t)n_groups + (size_t)group) * U::kBytes;
-    const F* from = (const F*)(a.from + (size_t)row * a.row_bytes) + (size_t)group * kGroup;
-    for (int i = 0; i < kGroup; i++) {
-        F* to = (F*)(unit + (size_t)(i / U::kPerPiece * kRowTile + lane) * 16) + i % U::kPerPiece;
-        *to = row < a.n_rows && group * kGroup + i < a.n_in ? from[i] : F{};
+        for (int k = 0; k < gpu_scales<W>::kWords; k++) scales[k * kRowTile + lane] = s[k];
     }
 }
 

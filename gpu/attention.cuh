@@ -5,8 +5,6 @@
 
 namespace duet {
 
-constexpr int kCacheF16 = 0, kCacheF32 = 1, kCacheQ8 = 2;   // DUET_CACHE_... of runtime.h; launch.cpp asserts it
-
 DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv_head) {
     const int page = c.pages[c.page_start[tok] + chunk];
     return c.base + (size_t)page * c.page_bytes + (size_t)kv_head * (c.k_bytes + c.v_bytes);
@@ -15,8 +13,8 @@ DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv
 // Element j of position i of a chunk's keys or values, d a head.
 DUET_DEVICE float cached(int type, const uint8_t* head, int d, bool is_key, int i, int j) {
     const int at = is_key ? j * kAttnChunk + i : i * d + j;
-    if (type == kCacheF16) return quick_half_to_float(((const uint16_t*)head)[at]);
-    if (type == kCacheF32) return ((const float*)head)[at];
+    if (type == DUET_CACHE_F16) return quick_half_to_float(((const uint16_t*)head)[at]);
+    if (type == DUET_CACHE_F32) return ((const float*)head)[at];
     const uint16_t* scales = (const uint16_t*)(head + (size_t)d * kAttnChunk);
     const int s = is_key ? j / kBlock * kAttnChunk + i : at / kBlock;
     return quick_half_to_float(scales[s]) * (float)((const int8_t*)head)[at];
@@ -26,9 +24,9 @@ DUET_DEVICE float cached(int type, const uint8_t* head, int d, bool is_key, int 
 DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_head, int j, float x) {
     const int pos = c.pos[tok], i = pos % kAttnChunk, d = is_key ? c.k_dim : c.v_dim, at = is_key ? j * kAttnChunk + i : i * d + j;
     uint8_t* head = cache_chunk(c, tok, pos / kAttnChunk, kv_head) + (is_key ? 0 : c.k_bytes);
-    if (c.type == kCacheF16) {
+    if (c.type == DUET_CACHE_F16) {
         ((uint16_t*)head)[at] = float_to_half(x);
-    } else if (c.type == kCacheF32) {
+    } else if (c.type == DUET_CACHE_F32) {
         ((float*)head)[at] = x;
     } else {
         float scale;
@@ -42,7 +40,7 @@ DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_h
 
 // Keys and values of the batch to their places.  k, v (n_tok, n_kv_heads, dim) f32
 // grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0; moves 4 + 2 (f16) bytes per element
-// q8_0: needs dims % 32 == 0 (launch.cpp checks), so that a segment holds one block;  source: own
+// q8_0: needs dims % 32 == 0 (runtime_session.cpp checks), so that a segment holds one block;  source: own; its q8_0 is quant/blocks.h's
 DUET_DEVICE void kv_append(const append_args& a) {
     const bool is_key = block_z() == 0;
     const heads_args& from = is_key ? a.k : a.v;
@@ -225,7 +223,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
 // out = attention of q over the cache (exact_attn_chunk, merged in order, sink, finish)
 // q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
 // grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), Split ? n_chunks : 1), block 256
-// shared attn_shared_bytes(); moves the chunks' keys and values once per block, f32 of rows beside them
+// shared rows * (k_dim + 64 + v_dim + 4) * 4 bytes; moves the chunks' keys and values once per block, f32 of rows beside them
 // Split: a block does one chunk (of one token) and leaves (max, sum, values); the last of a token's blocks merges them. Else a block walks all
 // chunks in order with the rows of several tokens. With k.at (one token a block, none of them sees another): queries and keys are prepared
 // here, and the block of the token's own chunk puts keys and values into the cache first; blocks that share a key/value head write the same.

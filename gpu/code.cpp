@@ -1,6 +1,6 @@
 // gpu/code.cpp: the machine code of the kernels as bytes of the program, one piece for each chip it was built for, and the choice among them.
 // The build names the pieces: DUET_GPU_CODE is a list of GPU_CODE(chip) whose bytes lie in files DUET_GPU_FOLDER "<chip>.co.gz".
-// Must not know: what the kernels do. Main path: gpu/driver_vendor.cpp -> [gpu/code.cpp]
+// Must not know: what the kernels do. Main path: gpu/driver_cuda_hip.cpp -> [gpu/code.cpp]
 #include "driver.h"
 
 #include <algorithm>

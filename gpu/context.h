@@ -3,7 +3,6 @@
 // Main path: gpu/launch.cpp -> [gpu/context.h] -> gpu/driver.h, gpu/store.h
 #pragma once
 #include "args.h"
-#include "steps.h"
 #include "store.h"
 #include "../models/layout.h"
 #include "../quant/exact.h"
@@ -14,12 +13,32 @@
 
 namespace duet {
 
+// ---- what runs as one launch: gpu/steps.cpp --------------------------------------------------------------------------------------------
+
+enum class gpu_step_kind : uint8_t { single, matvec, attention };
+
+// Ops first .. first + n_ops - 1 of the graph. Indices of ops, -1: none.
+struct gpu_step {
+    gpu_step_kind kind = gpu_step_kind::single;
+    int32_t first = 0, n_ops = 1;
+    // matvec: up to three matmuls of one input, or gate (and up) with their activation; then the norm of the finished rows
+    int32_t n_matmuls = 1, activate = -1, norm = -1;
+    bool    halves = false;            // gate and up are the halves of one matrix
+    int32_t second_type = -1;          // format of the later matmuls when it is another than the first's
+    // attention: head norms and rope of queries and keys, append, attention
+    int32_t q_norm = -1, k_norm = -1, q_rope = -1, k_rope = -1, append = -1, attention = -1;
+};
+std::vector<gpu_step> plan_gpu_steps(const model_graph& g);
+bool same_columns(const view& a, const view& b);
+
+// ---- a session -------------------------------------------------------------------------------------------------------------------------
+
 constexpr int kGpuThreads = 256;         // of every block
 constexpr int kSplitTokens = 4;          // tokens up to which attention is split over chunks
 constexpr int kSmallBatch = 16;          // tokens up to which a matrix-vector kernel serves, and ops run as steps
 constexpr size_t kMostRecordings = 16;   // of a session
 
-// Sizes of what a session allocates on the device beside the CPU executor's layout of buffers and pages.
+// Sizes of what a session allocates on the device beside the layout of buffers and pages that all executors have.
 struct gpu_layout {
     layout l;
     size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, counter_count = 0, list_pairs = 0, list_bytes = 0,
@@ -129,9 +148,9 @@ struct gpu_context {
 cache_args  cache_of(const gpu_context& c, int32_t index);
 norm_args   norm_of(const gpu_context& c, const op& o);
 duet_status quantize_input(gpu_context& c, const op& matmul, error_text& err);   // to c.acts(), if it is not there
+bool        wants_quantized(const gpu_context& c, int32_t i, const view& result);   // op i is a matmul that takes `result` as int8
 duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err);
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err);
-bool        is_one_each(const exec_batch& b);
 
 inline uint32_t blocks_of(int n, int per_block) { return (uint32_t)((n + per_block - 1) / per_block); }
 

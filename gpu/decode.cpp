@@ -1,4 +1,4 @@
-// gpu/decode.cpp: launches of small batches: steps of gpu/steps.h, and attention of any batch. Must not know: families, which vendor.
+// gpu/decode.cpp: launches of small batches: steps of gpu/steps.cpp, and attention of any batch. Must not know: families, which vendor.
 // Main path: gpu/launch.cpp -> [gpu/decode.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "weights.h"
@@ -16,16 +16,7 @@ cache_args cache_of(const gpu_context& c, int32_t index) {
 }
 
 norm_args norm_of(const gpu_context& c, const op& o) {
-    norm_args a{};
-    a.in = c.heads(o.in);
-    a.out = c.heads(o.out);
-    a.w = c.vector_of(o.w);
-    a.b = c.vector_of(o.b);
-    a.w_stride = o.w_stride;
-    a.kind = (int32_t)o.norm;
-    a.eps = o.eps;
-    a.n_rows = c.n_rows(o.in);
-    return a;
+    return {c.heads(o.in), c.heads(o.out), c.vector_of(o.w), c.vector_of(o.b), o.w_stride, (int32_t)o.norm, o.eps, c.n_rows(o.in), {}};
 }
 
 duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
@@ -36,14 +27,13 @@ duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
     return launch(c, kernel_rows, {(uint32_t)c.n_rows(o.in), blocks_of(a.x.head_dim, kGpuThreads), 1, kGpuThreads, 0}, a, err);
 }
 
-namespace {
-
-// Whether op i is a matmul that wants `result` as int8.
 bool wants_quantized(const gpu_context& c, int32_t i, const view& result) {
     if ((size_t)i >= c.g.ops.size()) return false;
     const op& o = c.g.ops[(size_t)i];
     return o.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)o.w].type) && same_columns(o.in, result);
 }
+
+namespace {
 
 head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
     head_prepare p{};
@@ -183,13 +173,6 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     const gpu_grid grid{(uint32_t)a.cache.n_kv_heads * blocks_of(group, a.heads_per_block), blocks_of(a.n_tok, a.toks_per_block),
                         split ? (uint32_t)a.n_chunks : 1, kGpuThreads, (uint32_t)(a.heads_per_block * a.toks_per_block * per_row)};
     return launch(c, split ? kernel_attention_split : kernel_attention, grid, a, err);
-}
-
-bool is_one_each(const exec_batch& b) {
-    for (int i = 0; i < b.n_tok; i++)
-        for (int k = 0; k < i; k++)
-            if (b.seq[i] == b.seq[k]) return false;
-    return true;
 }
 
 }  // namespace duet

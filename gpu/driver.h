@@ -1,6 +1,6 @@
 // gpu/driver.h: what the executor asks of a GPU, as a struct of pointers: the CUDA and HIP drivers and the emulator fill one each.
 // Errors are statuses with a message that names call, device and code. Must not know: ops, kernels' arguments.
-// Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_cuda.cpp, gpu/driver_hip.cpp (both: gpu/driver_vendor.cpp) or gpu/driver_emu.cpp
+// Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_cuda_hip.cpp or gpu/driver_emu.cpp
 #pragma once
 #include "../models/status.h"
 
@@ -49,7 +49,7 @@ struct gpu_driver {
 };
 
 extern const gpu_driver kEmu32Driver, kEmu64Driver;   // gpu/driver_emu.cpp
-extern const gpu_driver kCudaDriver, kHipDriver;      // gpu/driver_vendor.cpp
+extern const gpu_driver kCudaDriver, kHipDriver;      // gpu/driver_cuda_hip.cpp
 extern const gpu_driver* const kGpuDrivers[4];        // all of them
 
 // Code built in for a chip, as a gzip file or plain: gpu/code.cpp.

@@ -24,6 +24,9 @@
 #endif
 #if defined(DUET_EMU_ASAN)
 #include <sanitizer/common_interface_defs.h>
+constexpr size_t kEmuStack = 256 << 10;
+#else
+constexpr size_t kEmuStack = 64 << 10;
 #endif
 
 // Puts the callee-saved registers on the stack it leaves, whose pointer it stores, and takes the new stack's.
@@ -55,11 +58,6 @@ namespace {
 constexpr int    kEmuMaxThreads = 1024;
 constexpr size_t kEmuSharedBytes = 64 << 10;
 constexpr std::align_val_t kEmuAlign{256};
-#if defined(DUET_EMU_ASAN)
-constexpr size_t kEmuStack = 256 << 10;
-#else
-constexpr size_t kEmuStack = 64 << 10;
-#endif
 
 enum class emu_wait : uint8_t { none, segment, block, done };
 
@@ -291,56 +289,42 @@ duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
 template <int kWidth>
 duet_status emu_open(int32_t index, void** device, gpu_info* info, error_text& err) {
     DUET_TRY(emu_describe<kWidth>(index, info, err));
-    auto d = std::make_unique<emu_device>();
-    d->width = kWidth;
-    *device = d.release();
+    *device = new emu_device{kWidth, {}, {}};
     return DUET_OK;
 }
 duet_status emu_queue(void* device, void** queue, error_text&) {
-    auto q = std::make_unique<emu_device>();
-    q->width = ((const emu_device*)device)->width;
-    *queue = q.release();
+    *queue = new emu_device{((const emu_device*)device)->width, {}, {}};
     return DUET_OK;
 }
 void emu_close(void* device) { delete (emu_device*)device; }
 
 // The size stands before the memory, so that it can be counted when it is freed.
-duet_status emu_take(uint64_t n_bytes, bool pinned, void** out, error_text& err) {
+template <bool kPinned>
+duet_status emu_alloc(void*, uint64_t n_bytes, void** out, error_text& err) {
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     emu_usage& u = emu_mem.usage;
-    const bool fits = pinned || !emu_mem.limit || u.in_use + n_bytes <= emu_mem.limit;
+    const bool fits = kPinned || !emu_mem.limit || u.in_use + n_bytes <= emu_mem.limit;
     uint8_t* p = ++u.n_allocs == emu_mem.fail_at || !fits ? nullptr : (uint8_t*)::operator new((size_t)n_bytes + 256, kEmuAlign, std::nothrow);
-    if (!p) return fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes%s", (unsigned long long)n_bytes, pinned ? " (pinned)" : "");
+    if (!p) return fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes%s", (unsigned long long)n_bytes, kPinned ? " (pinned)" : "");
     memcpy(p, &n_bytes, 8);
     memset(p + 256, 0, (size_t)n_bytes);
     *out = p + 256;
-    (pinned ? u.pinned : u.in_use) += n_bytes;
+    (kPinned ? u.pinned : u.in_use) += n_bytes;
     u.most = std::max(u.most, u.in_use);
     u.pinned_most = std::max(u.pinned_most, u.pinned);
+    if (!kPinned) emu_tell("alloc", *out, nullptr, n_bytes);
     return DUET_OK;
 }
-
-uint64_t emu_give_back(void* memory, bool pinned) {
-    if (!memory) return 0;
+template <bool kPinned>
+void emu_free(void*, void* memory) {
+    if (!memory) return;
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     uint64_t n_bytes = 0;
     memcpy(&n_bytes, (uint8_t*)memory - 256, 8);
-    (pinned ? emu_mem.usage.pinned : emu_mem.usage.in_use) -= n_bytes;
+    (kPinned ? emu_mem.usage.pinned : emu_mem.usage.in_use) -= n_bytes;
     ::operator delete((uint8_t*)memory - 256, kEmuAlign);
-    return n_bytes;
+    if (!kPinned) emu_tell("free", memory, nullptr, n_bytes);
 }
-
-duet_status emu_alloc(void*, uint64_t n_bytes, void** out, error_text& err) {
-    DUET_TRY(emu_take(n_bytes, false, out, err));
-    emu_tell("alloc", *out, nullptr, n_bytes);
-    return DUET_OK;
-}
-void emu_free(void*, void* memory) {
-    const uint64_t n_bytes = emu_give_back(memory, false);
-    if (memory) emu_tell("free", memory, nullptr, n_bytes);
-}
-duet_status emu_alloc_host(void*, uint64_t n_bytes, void** out, error_text& err) { return emu_take(n_bytes, true, out, err); }
-void emu_free_host(void*, void* memory) { emu_give_back(memory, true); }
 
 duet_status emu_upload(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
     emu_tell("upload", to, from, n_bytes);
@@ -424,8 +408,8 @@ void emu_free_recording(void*, void* recording) { delete (emu_recording*)recordi
 
 template <int kWidth>
 constexpr gpu_driver make_emu_driver(const char* name) {
-    return {name, emu_count, emu_describe<kWidth>, emu_open<kWidth>, emu_queue, emu_close, emu_alloc, emu_free, emu_alloc_host, emu_free_host, emu_upload,
-            emu_download, emu_copy, emu_clear, emu_sync, emu_find_kernel, emu_launch, emu_record_begin, emu_record_end, emu_play, emu_free_recording};
+    return {name, emu_count, emu_describe<kWidth>, emu_open<kWidth>, emu_queue, emu_close, emu_alloc<false>, emu_free<false>, emu_alloc<true>, emu_free<true>,
+            emu_upload, emu_download, emu_copy, emu_clear, emu_sync, emu_find_kernel, emu_launch, emu_record_begin, emu_record_end, emu_play, emu_free_recording};
 }
 
 }  // namespace

@@ -7,7 +7,8 @@ namespace duet {
 // out = ids of the n_used best of n experts, best first, then their weights (exact_route_scores, exact_route)
 // z (n_tok, n) router logits; out (n_tok, 2 n_used); bias n, may be null;  grid (n_tok), block 256, shared (kRouteWords + 2 n) * 4 bytes
 // needs n_used, n_groups <= 256; moves n * 4 bytes per token
-// An expert's place is the number of those before it: no rounds, no exchange, n reads of shared memory a thread.  source: own
+// An expert's place is the number of those before it: no rounds, no exchange, n reads of shared memory a thread.
+// source: own; choice and groups: docs/numerics.md, Experts, after DeepSeek-V3 (arXiv 2412.19437)
 DUET_DEVICE void expert_route(const route_args& a) {
     auto sum = shared_array<float>(0, kSumLanes);
     auto group = shared_array<uint32_t>(1024, 256);
@@ -88,7 +89,8 @@ DUET_DEVICE void expert_route(const route_args& a) {
 }
 
 // The pairs (token, k) of a batch in order of their matrix, and tiles of at most `rows` of them that have one matrix.
-// ids (n_tok, n_used), null: matrix k;  grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes; reads all ids once per block
+// ids (n_tok, n_used), null: matrix k; order (n_tok * n_used); tiles zeroed, (rows_in_all)
+// grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes; moves all ids once per block, 4 bytes per pair and 12 per tile
 // A tile's number is its matrix + (rows before the matrix) / rows, or the row it begins with, whichever list is shorter (launch_experts.cpp);
 // numbers without a tile stay empty.  source: own
 DUET_DEVICE void expert_lists(const lists_args& a) {
@@ -121,7 +123,7 @@ DUET_DEVICE void expert_lists(const lists_args& a) {
 
 // y = (residual: y +) scale * sum over k in order of weight[k] * x[k] (exact_expert_sum; weight times w[id] first)
 // x (n_tok, n_used, n), routes (n_tok, 2 n_used), y (n_tok, n) f32;  grid (ceil(n / 256), n_tok), block 256, shared 0
-// moves (n_used + 1) * 4 bytes per element;  source: own
+// moves (n_used + 1) * 4 bytes per element;  source: own; docs/numerics.md, Experts
 DUET_DEVICE void expert_sum(const expert_sum_args& a) {
     const int i = block_x() * block_size() + thread_id(), tok = block_y();
     if (i >= a.x.head_dim) return;

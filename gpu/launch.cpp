@@ -60,12 +60,9 @@ duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.g.ops[i];
     norm_args a = norm_of(c, o);
     c.wrote(o.out);
-    if (i + 1 < c.g.ops.size() && o.out.n_heads == 1) {   // for the matmul after it
-        const op& next = c.g.ops[i + 1];
-        if (next.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)next.w].type) && same_columns(o.out, next.in)) {
-            a.act = c.acts();
-            c.quantized = o.out;
-        }
+    if (o.out.n_heads == 1 && wants_quantized(c, (int32_t)i + 1, o.out)) {
+        a.act = c.acts();
+        c.quantized = o.out;
     }
     return launch(c, kernel_norm, {(uint32_t)o.in.n_heads, (uint32_t)a.n_rows, 1, kGpuThreads, kSumLanes * 4}, a, err);
 }
@@ -74,7 +71,6 @@ duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.g.ops[i];
     const weight& w = c.g.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in);
-    if (n_tok == 0) return DUET_OK;
     if (n_tok <= kSmallBatch) {
         gpu_step one;
         one.first = (int32_t)i;
@@ -95,13 +91,10 @@ duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
 }
 
 duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
-    append_args a{};
-    a.cache = cache_of(c, o.index);
-    a.k = c.heads(o.in);
-    if (!a.cache.v_in_k) a.v = c.heads(o.in2);
-    a.n_tok = c.batch->n_tok;
-    const int widest = std::max(a.cache.k_dim, a.cache.v_in_k ? 0 : a.cache.v_dim) * a.cache.n_kv_heads;
-    return launch(c, kernel_kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, a.cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
+    const cache_args cache = cache_of(c, o.index);
+    const append_args a{cache, c.heads(o.in), cache.v_in_k ? heads_args{} : c.heads(o.in2), c.batch->n_tok, 0};
+    const int widest = std::max(cache.k_dim, cache.v_in_k ? 0 : cache.v_dim) * cache.n_kv_heads;
+    return launch(c, kernel_kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
 }
 
 duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
@@ -152,14 +145,6 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
 }
 
 // ---- making a session -------------------------------------------------------------------------------------------------------------------
-
-void prepare_gpu_ops(gpu_context& c) {
-    c.steps = plan_gpu_steps(c.g);
-    for (const op& o : c.g.ops) {
-        if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) c.tempered = &o;
-        c.row_of_op.push_back(profile_row(c.rows, op_name(o.kind)));
-    }
-}
 
 duet_status send_slopes(gpu_context& c, error_text& err) {
     float* at = (float*)(c.partial + c.s.partial_bytes);
@@ -215,26 +200,6 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     return DUET_OK;
 }
 
-}  // namespace
-
-duet_status gpu_check(const model_graph& g, error_text& err) {
-    const op* tempered = nullptr;
-    for (const op& o : g.ops) {
-        if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) {
-            if (tempered && (tempered->temperature_scale != o.temperature_scale || tempered->temperature_length != o.temperature_length))
-                return fail(err, DUET_ERR_UNSUPPORTED, "attention temperatures that differ by layer: no code on the GPU");
-            tempered = &o;
-        }
-        const bool is_matrix = o.kind == op_kind::matmul || o.kind == op_kind::embed || o.kind == op_kind::expert_matmul;
-        for (weight_id w : {is_matrix ? -1 : o.w, o.b, o.w2})
-            if (w >= 0 && g.weights[(size_t)w].type != 0)
-                return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector", g.weights[(size_t)w].name.c_str());
-    }
-    return DUET_OK;
-}
-
-namespace {
-
 duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* device, void** out, error_text& err) {
     exec_plan plan;
     DUET_TRY(gpu_plan(g, limits, n_threads, &plan, err));
@@ -246,7 +211,11 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     // all that can fail for want of memory comes before the first weight is sent
     DUET_TRY(allocate_session(*c, plan.device, err));
     DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
-    prepare_gpu_ops(*c);
+    c->steps = plan_gpu_steps(g);
+    for (const op& o : g.ops) {
+        if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) c->tempered = &o;
+        c->row_of_op.push_back(profile_row(c->rows, op_name(o.kind)));
+    }
     DUET_TRY(send_slopes(*c, err));
     if (limits.place.move_bytes) DUET_TRY(c->driver->alloc_host(c->device, limits.place.move_bytes, (void**)&c->crossing, err));
     *out = c.release();
@@ -383,6 +352,14 @@ duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
     return DUET_OK;
 }
 
+// No token of the batch sees another: one of each sequence.
+bool is_one_each(const exec_batch& b) {
+    for (int i = 0; i < b.n_tok; i++)
+        for (int k = 0; k < i; k++)
+            if (b.seq[i] == b.seq[k]) return false;
+    return true;
+}
+
 duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
     if (c.batch->first_op == 0) DUET_TRY(send_batch(c, err));
     c.lists[0] = c.lists[1] = {};
@@ -483,6 +460,22 @@ void gpu_profile(void* context, bool on) {
 const std::vector<profile_entry>* gpu_profile_rows(void* context) { return &((gpu_context*)context)->rows; }
 
 }  // namespace
+
+duet_status gpu_check(const model_graph& g, error_text& err) {
+    const op* tempered = nullptr;
+    for (const op& o : g.ops) {
+        if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) {
+            if (tempered && (tempered->temperature_scale != o.temperature_scale || tempered->temperature_length != o.temperature_length))
+                return fail(err, DUET_ERR_UNSUPPORTED, "attention temperatures that differ by layer: no code on the GPU");
+            tempered = &o;
+        }
+        const bool is_matrix = o.kind == op_kind::matmul || o.kind == op_kind::embed || o.kind == op_kind::expert_matmul;
+        for (weight_id w : {is_matrix ? -1 : o.w, o.b, o.w2})
+            if (w >= 0 && g.weights[(size_t)w].type != 0)
+                return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector", g.weights[(size_t)w].name.c_str());
+    }
+    return DUET_OK;
+}
 
 duet_status gpu_move_rows(void* context, int32_t buffer, int32_t n_rows, void* host, bool to_device, error_text& err) {
     gpu_context& c = *(gpu_context*)context;

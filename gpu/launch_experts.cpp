@@ -9,15 +9,8 @@ namespace {
 
 constexpr int kMaxGpuExperts = 4096;     // two words of shared memory each
 
-// Tiles of at most `rows` tokens of one matrix, at most; by_matrix: each matrix has numbers of its own (gpu/experts.cuh expert_lists).
-int tile_count(int n_pairs, int n_mats, int rows, bool* by_matrix) {
-    *by_matrix = n_mats + n_pairs / rows < n_pairs;
-    return *by_matrix ? n_mats + n_pairs / rows : n_pairs;
-}
-
-bool same_view(const view& a, const view& b) {
-    return a.buffer == b.buffer && a.offset == b.offset && a.n_heads == b.n_heads && a.head_dim == b.head_dim && a.stride == b.stride;
-}
+// Tiles of at most `rows` tokens of one matrix, at most. Fewer than pairs: each matrix has numbers of its own (gpu/experts.cuh expert_lists).
+int tile_count(int n_pairs, int n_mats, int rows) { return std::min(n_mats + n_pairs / rows, n_pairs); }
 
 int32_t* list_order(const gpu_context& c, const expert_list& l) { return (int32_t*)(c.experts + (size_t)(&l - c.lists) * c.s.list_bytes); }
 expert_tile* list_tiles(const gpu_context& c, const expert_list& l) { return (expert_tile*)(list_order(c, l) + c.s.list_pairs); }
@@ -26,10 +19,10 @@ duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int ro
     const float* ids = o.in2.buffer < 0 ? nullptr : c.at(o.in2);
     if (l.rows == rows && l.n_mats == n_mats && l.n_used == o.n_used && l.ids == ids) return DUET_OK;
     l = {ids, n_mats, o.n_used, rows, true};
-    bool by_matrix;
-    const int n_tiles = tile_count(n_tok * o.n_used, n_mats, rows, &by_matrix);
+    const int n_tiles = tile_count(n_tok * o.n_used, n_mats, rows);
     DUET_TRY(c.driver->clear(c.device, list_tiles(c, l), (size_t)n_tiles * sizeof(expert_tile), err));
-    const lists_args a{(const int32_t*)ids, list_order(c, l), list_tiles(c, l), n_tok, o.n_used, ids ? c.stride(o.in2.buffer) : 0, rows, by_matrix, 0};
+    const lists_args a{(const int32_t*)ids, list_order(c, l), list_tiles(c, l), n_tok, o.n_used, ids ? c.stride(o.in2.buffer) : 0, rows,
+                       n_tiles < n_tok * o.n_used, 0};
     return launch(c, kernel_expert_lists, {blocks_of(n_tok * o.n_used, kGpuThreads), 1, 1, kGpuThreads, 1024}, a, err);
 }
 
@@ -52,7 +45,7 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
     if (n_rows == 1) a.act.q_stride = a.x_stride = 0;   // all choices read the one row
     if (i > 0 && !o.after_border) {
         const op& before = c.g.ops[i - 1];
-        if (before.kind == op_kind::expert_matmul && same_view(before.in, o.in) && same_view(before.in2, o.in2) && before.n_used == o.n_used &&
+        if (before.kind == op_kind::expert_matmul && before.in == o.in && before.in2 == o.in2 && before.n_used == o.n_used &&
             is_quantized(c.g.weights[(size_t)before.w].type) == quantized)
             return DUET_OK;
     }
@@ -77,9 +70,8 @@ duet_status check_expert_op(const model_graph& g, const exec_limits& limits, con
     if (o.kind == op_kind::route && o.in.width() > kMaxGpuExperts)
         return fail(err, DUET_ERR_UNSUPPORTED, "%d experts: want at most %d on a GPU", o.in.width(), kMaxGpuExperts);
     if (o.kind != op_kind::expert_matmul) return DUET_OK;
-    bool by_matrix;
     const int n_mats = (int)g.weights[(size_t)o.w].n_mats;
-    if ((int64_t)limits.max_batch * o.n_used > INT32_MAX || tile_count(limits.max_batch * o.n_used, n_mats, 8, &by_matrix) > 65535)
+    if ((int64_t)limits.max_batch * o.n_used > INT32_MAX || tile_count(limits.max_batch * o.n_used, n_mats, 8) > 65535)
         return fail(err, DUET_ERR_ARG, "max_batch %d with %d experts of a token: too many for one launch on a GPU; lower max_batch", limits.max_batch,
                     o.n_used);
     return DUET_OK;
@@ -113,8 +105,7 @@ duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
     a.y_stride = c.stride(o.out.buffer);
     a.scale = 1.0f;
     a.experts = {list_tiles(c, l), l.has_order ? list_order(c, l) : nullptr, gpu_weight_bytes(w.type, w.n_in, w.n_out), o.n_used, o.out.stride};
-    bool by_matrix;
-    return launch_tiles(c, w.type, a, rows, (uint32_t)tile_count(n_pairs, n_mats, rows, &by_matrix), err);
+    return launch_tiles(c, w.type, a, rows, (uint32_t)tile_count(n_pairs, n_mats, rows), err);
 }
 
 duet_status launch_expert_sum(gpu_context& c, const op& o, error_text& err) {

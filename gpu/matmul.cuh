@@ -11,7 +11,7 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
     const int row = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows;
     const int tile = block_x() * (kMatmulRows / kRowTile) + row / kRowTile;
     const bool exists = tile * kRowTile < a.n_out;
-    const uint8_t* unit = a.w + ((size_t)tile * (size_t)n_groups + (size_t)group) * gpu_unit<B>::kBytes;
+    const uint8_t* unit = unit_of<B>(a.w, tile, group, n_groups);
     uint32_t s[gpu_scales<B>::kWords] = {};
     if (exists) load_scales<B>(unit, row % kRowTile, s);
     DUET_UNROLL
@@ -25,8 +25,8 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
         const int at = (bb * kMatmulRows + row) * 4;
         scale[at] = bits_of(r.d);
         if constexpr (B::kHasMin || kWideSubs<B>) scale[at + 1] = bits_of(r.m);
-        if constexpr (B::kSubScales == 2) scale[at + 2] = (uint32_t)(r.sub[0] & 0xffff) | (uint32_t)r.sub[1] << 16;
-        if constexpr (B::kSubScales == 2 && B::kHasMin) scale[at + 3] = (uint32_t)(r.min[0] & 0xffff) | (uint32_t)r.min[1] << 16;
+        if constexpr (B::kSubScales == 2) scale[at + 2] = pack_pair(r.sub[0], r.sub[1]);
+        if constexpr (B::kSubScales == 2 && B::kHasMin) scale[at + 3] = pack_pair(r.min[0], r.min[1]);
     }
 }
 
@@ -56,7 +56,7 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 // grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; moves W once per 64 tokens, x once per 64 rows
 // any warp width: the 16 tiles of 16 x 16 are dealt to the block's warps, tiles of one warp share their rows
 // Per output: one group sum and one total; a block of 32 costs its matrix instruction, two multiply-adds and a conversion, a group one add.
-// source: own
+// source: own; order of sums: docs/numerics.md; formats: quant/blocks.h, whose head names ggml's
 template <class B>
 DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
     const int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
@@ -92,25 +92,18 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
                     const int at_w = (b * kMatmulRows + row0 + tile_row(e)) * 4, at_x = (b * kMatmulToks + t0 + tile_token(e)) * 3;
                     ready_scale r{};
                     r.d = float_of(scale_w[at_w]);
-                    uint32_t pair = 0;
-                    if constexpr (B::kHasMin || kWideSubs<B>) r.m = float_of(scale_w[at_w + 1]);
-                    if constexpr (B::kSubScales == 2) {
-                        pair = scale_w[at_w + 2];
-                        r.sub[0] = (int16_t)(pair & 0xffffu);
-                        r.sub[1] = (int32_t)pair >> 16;
-                    }
-                    uint32_t s16 = 0;
-                    if constexpr (B::kSubScales == 2 && B::kHasMin) {
-                        pair = scale_w[at_w + 3];
-                        r.min[0] = (int16_t)(pair & 0xffffu);
-                        r.min[1] = (int32_t)pair >> 16;
-                        s16 = scale_x[at_x + 2];
-                    }
+                    int s16[2] = {0, 0};
                     float t = 0.0f;
+                    if constexpr (B::kHasMin || kWideSubs<B>) r.m = float_of(scale_w[at_w + 1]);
+                    if constexpr (B::kSubScales == 2) unpack_pair(scale_w[at_w + 2], r.sub);
+                    if constexpr (B::kSubScales == 2 && B::kHasMin) {
+                        unpack_pair(scale_w[at_w + 3], r.min);
+                        unpack_pair(scale_x[at_x + 2], s16);
+                    }
                     if constexpr (B::kHasMin) t = float_of(scale_x[at_x + 1]);
                     const int dot[2] = {dot0[e], dot1[e]};
                     float& sum = acc[tile * tile_elems() + e];
-                    sum = combine<B>(r, dot, float_of(scale_x[at_x]), t, (int16_t)(s16 & 0xffffu), (int32_t)s16 >> 16, sum);
+                    sum = combine<B>(r, dot, float_of(scale_x[at_x]), t, s16, sum);
                 }
             }
         }
@@ -126,10 +119,11 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
 // y[i][r] = dot(W[r], x[i]) for float weights: results of quant/exact.h exact_dot_float
 // W (n_out, n_in) in the units of weights.h; x, y (n_tok, n) f32
 // grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulFloatWords * 4 bytes; moves W once per 64 tokens, x once per 64 rows
-// A thread has 4 rows x 4 tokens: 16 fma for 8 words of shared memory; tiles lie there as [element][row or token].  source: own
+// A thread has 4 rows x 4 tokens: 16 fma for 8 words of shared memory; tiles lie there as [element][row or token].
+// source: own; order of sums: docs/numerics.md
 template <class F>
 DUET_DEVICE void matmul_float(matmul_gpu_args a) {
-    using U = gpu_float_unit<F>;
+    using U = gpu_unit<F>;
     constexpr int kEach = kMatmulFloatStep / (kMatmulThreads / kMatmulRows);   // elements that a thread brings of one row and one token
     static_assert(kMatmulRows == kMatmulToks && kEach % U::kPerPiece == 0);
     const int first_tok = first_token(a.experts, kMatmulToks, a, a.n_tok);
@@ -142,7 +136,7 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
     float total[16] = {}, acc[16];
     for (int group = 0; group < n_groups; group++) {
         const int n = a.n_in - group * kGroup < kGroup ? a.n_in - group * kGroup : kGroup;
-        const uint8_t* unit = a.w + ((size_t)tile * (size_t)n_groups + (size_t)group) * U::kBytes;
+        const uint8_t* unit = unit_of<F>(a.w, tile, group, n_groups);
         for (int i = 0; i < 16; i++) acc[i] = 0.0f;
         for (int step = 0; step < n; step += kMatmulFloatStep) {
             if (group || step) sync_block();

@@ -7,15 +7,15 @@ namespace duet {
 // Adds one block of 32 to a group sum: the f32 steps of exact_block_dot (quant/exact.h) over dots that are already there. dot[1] counts
 // only where a block has two sub-scales.
 template <class B>
-DUET_DEVICE float combine(const ready_scale& w, const int (&dot)[2], float da, float t, int s0, int s1, float acc) {
+DUET_DEVICE float combine(const ready_scale& w, const int (&dot)[2], float da, float t, const int (&sums)[2], float acc) {
     if constexpr (kWideSubs<B>) {
         acc = __builtin_fmaf(w.d * da, (float)dot[0], acc);
         acc = __builtin_fmaf(w.m * da, (float)dot[1], acc);
     } else if constexpr (B::kSubScales == 2) {
         acc = __builtin_fmaf(w.d * da, (float)(w.sub[0] * dot[0] + w.sub[1] * dot[1]), acc);
         if constexpr (B::kHasMin) {
-            acc = __builtin_fmaf(-(w.m * (float)w.min[0]), da * (float)s0, acc);
-            acc = __builtin_fmaf(-(w.m * (float)w.min[1]), da * (float)s1, acc);
+            acc = __builtin_fmaf(-(w.m * (float)w.min[0]), da * (float)sums[0], acc);
+            acc = __builtin_fmaf(-(w.m * (float)w.min[1]), da * (float)sums[1], acc);
         }
     } else {
         acc = __builtin_fmaf(w.d * da, (float)dot[0], acc);
@@ -64,7 +64,7 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int gr
     for (int j = 0; j < kBlocksPerGroup * 8; j++)
         codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
     auto sum = [&](int tok, int n_blocks) {
-        const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) + (uint32_t)(group * kBlocksPerGroup);   // below 2^31: launch.cpp
+        const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) + (uint32_t)(group * kBlocksPerGroup);   // below 2^32: launch.cpp
         const word4* q = (const word4*)a.act.q + first * 2;
         float acc = 0.0f;
         DUET_UNROLL
@@ -72,16 +72,16 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int gr
             if (b >= n_blocks) break;
             const word4 q0 = q[2 * b], q1 = q[2 * b + 1];
             const act_scale x = a.act.scale[first + (uint32_t)b];
-            const int s0 = (int16_t)(x.sums & 0xffffu), s1 = (int32_t)x.sums >> 16;
-            int dot[2] = {0, 0};
+            int sums[2], dot[2] = {0, 0};
+            unpack_pair(x.sums, sums);
             for (int j = 0; j < 4; j++) dot[0] = dot4(codes[b][j], q0.w[j], dot[0]);
             for (int j = 0; j < 4; j++) dot[1] = dot4(codes[b][4 + j], q1.w[j], dot[1]);
             if constexpr (B::kSubScales == 1) dot[0] += dot[1];
             if constexpr (C::kBias != 0) {   // sum (code - bias) q = sum code q - bias sum q, in integers
-                dot[0] -= C::kBias * (B::kSubScales == 1 ? s0 + s1 : s0);
-                dot[1] -= C::kBias * s1;
+                dot[0] -= C::kBias * (B::kSubScales == 1 ? sums[0] + sums[1] : sums[0]);
+                dot[1] -= C::kBias * sums[1];
             }
-            acc = combine<B>(read_scale<B>(s, b), dot, x.d, x.t, s0, s1, acc);
+            acc = combine<B>(read_scale<B>(s, b), dot, x.d, x.t, sums, acc);
         }
         return acc;
     };
@@ -94,7 +94,7 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int gr
 // The same for float weights: fma in element order, all tokens with each weight.
 template <class F, int NB, class Args, class Put>
 DUET_DEVICE void group_float(const Args& a, const uint8_t* unit, int row, int group, int tok0, int n_tok, Put put) {
-    using U = gpu_float_unit<F>;
+    using U = gpu_unit<F>;
     float acc[NB] = {};
     const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
     auto add = [&](F weight, int k) {
@@ -124,16 +124,14 @@ template <class W, int NB, class Shared>
 DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile), n_slots = block_size() / kRowTile;
     const int n_groups = load_group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
-    constexpr bool kIsBlock = requires { W::kHasMin; };
-    constexpr size_t kUnit = [] { if constexpr (kIsBlock) return gpu_unit<W>::kBytes; else return gpu_float_unit<W>::kBytes; }();
-    const uint8_t* units = w + (size_t)tile * (size_t)n_groups * kUnit;
+    const uint8_t* units = unit_of<W>(w, tile, 0, n_groups);
     float total = 0.0f;
     for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
         const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
         for (int g = slot; g < n_here; g += n_slots) {
-            const uint8_t* unit = units + (size_t)(g0 + g) * kUnit;
+            const uint8_t* unit = units + (size_t)(g0 + g) * gpu_unit<W>::kBytes;
             auto put = [&](int i, float sum) { part[(i * a.round_groups + g) * kRowTile + row] = sum; };
-            if constexpr (kIsBlock) group_quant<W, NB>(a, unit, row, g0 + g, tok0, n_tok, put);
+            if constexpr (kIsBlock<W>) group_quant<W, NB>(a, unit, row, g0 + g, tok0, n_tok, put);
             else group_float<W, NB>(a, unit, row, g0 + g, tok0, n_tok, put);
         }
         sync_block();
@@ -148,7 +146,8 @@ DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, 
 // W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok, n_out) f32
 // grid (sum of ceil(n_out / 32), or of one part when gated; ceil(n_tok / NB)), block 32 * slots (256 with a tail)
 // shared max(NB * round_groups * 128, 1028 with a tail) bytes; needs slots >= NB; moves gpu_weight_bytes(W) per NB tokens; any warp width
-// Several matrices: grid (.., tiles), NB rows of one at most, one part. W2: the format of parts that are is_second. The block that is last does the tail: a norm needs whole rows. source: own
+// Several matrices: grid (.., tiles), NB rows of one at most, one part. W2: the format of parts that are is_second. The block that is last
+// does the tail: a norm needs whole rows.  source: own; order of sums: docs/numerics.md; formats: quant/blocks.h, whose head names ggml's
 template <class W, class W2, int NB>
 DUET_DEVICE void matvec(matvec_args a) {
     auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
@@ -181,7 +180,7 @@ DUET_DEVICE void matvec(matvec_args a) {
                 v = has_up ? exact_activate((activation)a.activation, gate, &up) : exact_activate((activation)a.activation, gate, nullptr);
                 p.y[(size_t)tok * p.y_stride + r] = v;
             }
-            if (a.result.q) segment_quantize(v, a.result, tok, r);   // n_out % 32 == 0: launch.cpp
+            if (a.result.q) segment_quantize(v, a.result, tok, r);   // n_out % 32 == 0: decode.cpp
         }
     }
     if (!a.tail.in.at) return;
@@ -192,45 +191,39 @@ DUET_DEVICE void matvec(matvec_args a) {
 // out[i] = row id[i] of W, times scale
 // W as above; out (n_tok, stride) f32;  grid (ceil(n_in / 256), n_tok), block 256, shared 0; moves a row of W per token
 // source: own; values as quant/blocks.h decode()
-template <class B>
-DUET_DEVICE void embed_quant(const embed_args& a) {
+template <class W>
+DUET_DEVICE void embed(const embed_args& a) {
     const int j = block_x() * block_size() + thread_id(), id = a.id[block_y()];
     if (j >= a.n_in) return;
-    using C = gpu_codes<B>;
-    const int group = j / kGroup, b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
-    const uint8_t* unit = a.w + ((size_t)(id / kRowTile) * (size_t)load_group_count(a.n_in) + (size_t)group) * gpu_unit<B>::kBytes;
-    const block_words<B> block = load_block<B>(unit, row, b);
-    uint32_t s[gpu_scales<B>::kWords], word = 0;
-    load_scales<B>(unit, row, s);
-    ready_scale r{};
-    DUET_UNROLL
-    for (int k = 0; k < 8; k++)   // constant numbers, here and below, so that no register is indexed by a variable
-        if (k == i / 4) word = C::kIsTable ? weight_word(block, k) : code_word(block, k);
-    DUET_UNROLL
-    for (int k = 0; k < kBlocksPerGroup; k++)
-        if (k == b) r = read_scale<B>(s, k);
-    const int code = (int)(int8_t)(word >> 8 * (i % 4)) - C::kBias;
+    const int b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
+    const uint8_t* unit = unit_of<W>(a.w, id / kRowTile, j / kGroup, load_group_count(a.n_in));
     float v;
-    if constexpr (kWideSubs<B>) {
-        v = (i < 16 ? r.d : r.m) * (float)code;
-    } else if constexpr (B::kSubScales == 2) {
-        v = r.d * (float)(i < 16 ? r.sub[0] : r.sub[1]) * (float)code;
-        if constexpr (B::kHasMin) v = v - r.m * (float)(i < 16 ? r.min[0] : r.min[1]);
+    if constexpr (!kIsBlock<W>) {
+        constexpr int kPerPiece = gpu_unit<W>::kPerPiece;
+        v = to_float(((const W*)(unit + (size_t)(j % kGroup / kPerPiece * kRowTile + row) * 16))[j % kPerPiece]);
     } else {
-        v = r.d * (float)code;
-        if constexpr (B::kHasMin) v = v + r.m;   // r.m is minus the minimum
+        using C = gpu_codes<W>;
+        const block_words<W> block = load_block<W>(unit, row, b);
+        uint32_t s[gpu_scales<W>::kWords], word = 0;
+        load_scales<W>(unit, row, s);
+        ready_scale r{};
+        DUET_UNROLL
+        for (int k = 0; k < 8; k++)   // constant numbers, here and below, so that no register is indexed by a variable
+            if (k == i / 4) word = C::kIsTable ? weight_word(block, k) : code_word(block, k);
+        DUET_UNROLL
+        for (int k = 0; k < kBlocksPerGroup; k++)
+            if (k == b) r = read_scale<W>(s, k);
+        const int code = (int)(int8_t)(word >> 8 * (i % 4)) - C::kBias;
+        if constexpr (kWideSubs<W>) {
+            v = (i < 16 ? r.d : r.m) * (float)code;
+        } else if constexpr (W::kSubScales == 2) {
+            v = r.d * (float)(i < 16 ? r.sub[0] : r.sub[1]) * (float)code;
+            if constexpr (W::kHasMin) v = v - r.m * (float)(i < 16 ? r.min[0] : r.min[1]);
+        } else {
+            v = r.d * (float)code;
+            if constexpr (W::kHasMin) v = v + r.m;   // r.m is minus the minimum
+        }
     }
-    a.out[(size_t)block_y() * a.stride + j] = a.scale != 1.0f ? v * a.scale : v;
-}
-
-template <class F>
-DUET_DEVICE void embed_float(const embed_args& a) {
-    using U = gpu_float_unit<F>;
-    const int j = block_x() * block_size() + thread_id(), id = a.id[block_y()];
-    if (j >= a.n_in) return;
-    const uint8_t* unit = a.w + ((size_t)(id / kRowTile) * (size_t)load_group_count(a.n_in) + (size_t)(j / kGroup)) * U::kBytes;
-    const uint8_t* piece = unit + (size_t)(j % kGroup / U::kPerPiece * kRowTile + id % kRowTile) * 16;
-    const float v = to_float(((const F*)piece)[j % U::kPerPiece]);
     a.out[(size_t)block_y() * a.stride + j] = a.scale != 1.0f ? v * a.scale : v;
 }
 

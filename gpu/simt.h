@@ -73,8 +73,6 @@ DUET_DEVICE word4 load_stream(const void* p) {
     return v;
 }
 
-extern __shared__ word4 duet_shared_memory[];
-
 // ---- HIP, without ROCm --------------------------------------------------------------------------------------------------------------
 
 #elif defined(DUET_HIP)
@@ -106,13 +104,10 @@ DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
     return (uint32_t)__builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, (int)v);
 }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) {
-#if defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__) || defined(__gfx1150__) || \
-    defined(__gfx1151__) || defined(__gfx1152__) || defined(__gfx1200__) || defined(__gfx1201__)
+#if defined(__GFX11__) || defined(__GFX12__)
     return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
-#elif defined(__AMDGCN__)
-    return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
 #else
-    return c + (int)(a * 0u + b * 0u);   // the host half of the compilation: never run
+    return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
 #endif
 }
 DUET_DEVICE float quick_half_to_float(uint16_t h) { return (float)__builtin_bit_cast(_Float16, h); }
@@ -121,8 +116,6 @@ DUET_DEVICE word4 load_stream(const void* p) {
     typedef uint32_t vec __attribute__((ext_vector_type(4)));
     return __builtin_bit_cast(word4, __builtin_nontemporal_load((const vec*)p));
 }
-
-extern __shared__ word4 duet_shared_memory[];
 
 // ---- the emulator -------------------------------------------------------------------------------------------------------------------
 
@@ -169,6 +162,7 @@ inline word4 load_stream(const void* p) { return *(const word4*)p; }
 
 // Kernels name parts of the block's shared memory by byte offset. T has 4 bytes.
 #if defined(DUET_ON_DEVICE)
+extern __shared__ word4 duet_shared_memory[];
 template <class T>
 DUET_DEVICE T* shared_array(size_t offset, int) {
     return (T*)((char*)duet_shared_memory + offset);
@@ -220,29 +214,28 @@ DUET_DEVICE void load4(const Array& from, int at, float (&v)[4]) {
 // ---- made of the words above --------------------------------------------------------------------------------------------------------
 
 DUET_DEVICE float shuffle_xor(float v, int mask) { return float_of(shuffle_xor(bits_of(v), mask)); }
+DUET_DEVICE int shuffle_xor(int v, int mask) { return (int)shuffle_xor((uint32_t)v, mask); }
 
-// Sum over a segment as a halving tree: lane j += lane j + 16, 8, 4, 2, 1; every lane gets it (f32 addition commutes).
-DUET_DEVICE float segment_sum(float v) {
-    for (int m = kSegment / 2; m > 0; m /= 2) v = v + shuffle_xor(v, m);
+// Sum over a segment as a halving tree: lane j += lane j + 16, 8, 4, 2, 1; every lane gets it (f32 addition commutes). n: of so many lanes.
+template <class T>
+DUET_DEVICE T segment_sum(T v, int n = kSegment) {
+    for (int m = n / 2; m > 0; m /= 2) v = v + shuffle_xor(v, m);
     return v;
 }
-DUET_DEVICE int segment_sum(int v, int n = kSegment) {
-    for (int m = n / 2; m > 0; m /= 2) v += (int)shuffle_xor((uint32_t)v, m);
-    return v;
-}
-DUET_DEVICE uint32_t segment_max(uint32_t v) {
+template <class T>
+DUET_DEVICE T segment_max(T v) {
     for (int m = kSegment / 2; m > 0; m /= 2) {
-        const uint32_t other = shuffle_xor(v, m);
+        const T other = shuffle_xor(v, m);
         v = other > v ? other : v;
     }
     return v;
 }
-DUET_DEVICE float segment_max(float v) {
-    for (int m = kSegment / 2; m > 0; m /= 2) {
-        const float other = shuffle_xor(v, m);
-        v = other > v ? other : v;
-    }
-    return v;
+
+// Two int16 in a word.
+DUET_DEVICE uint32_t pack_pair(int low, int high) { return (uint32_t)(low & 0xffff) | (uint32_t)high << 16; }
+DUET_DEVICE void unpack_pair(uint32_t pair, int (&v)[2]) {
+    v[0] = (int16_t)(pair & 0xffffu);
+    v[1] = (int32_t)pair >> 16;
 }
 
 // True in all threads of the one block, of n that share the counter, that gets here last: it sees what the others wrote before they came.

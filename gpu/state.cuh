@@ -7,7 +7,7 @@ namespace duet {
 // y = act(causal depthwise convolution of x over time) (exact_conv), the window of each sequence moved on
 // x, y (n_tok, n) f32, y may be x; w (n, n_taps); window (n_taps - 1, n) oldest first;  grid (ceil(n / 128), sequences), block 128
 // shared (n_taps - 1) * 512 bytes: a thread's window as a ring, touched by nobody else; moves 8 bytes per token and channel, 8 (n_taps - 1) more
-// source: own
+// source: own; docs/numerics.md, Recurrences
 DUET_DEVICE void short_conv(const conv_gpu_args& a) {
     const int n_old = a.n_taps - 1, tid = thread_id(), threads = block_size(), seq = block_y(), c = block_x() * threads + tid;
     if (c >= a.n) return;
@@ -37,7 +37,7 @@ DUET_DEVICE void short_conv(const conv_gpu_args& a) {
 // x (n_tok, ..) f32: delta [q | k: n_groups heads | v: n_heads], Mamba [v: n_heads | k | q: n_groups heads], q and k of n_rows, v of n_cols;
 // y (n_tok, n_heads * n_cols); state (n_heads, n_rows, n_cols)
 // grid (n_heads * ceil(n_cols / cols), sequences), block 4 cols, shared n_rows * row_stride * 4 bytes; any warp width
-// moves the state twice a launch, and a token's vectors once per block.  source: own; Yang et al. 2024, Dao and Gu 2024
+// moves the state twice a launch, and a token's vectors once per block.  source: Yang et al. (arXiv 2412.06464), Dao and Gu (arXiv 2405.21060)
 // The four chains of a column's sum are four lanes, 8 columns a segment: no barrier, and a thread's part of the state is touched by nobody else.
 template <bool IsDelta>
 DUET_DEVICE void state_steps(const state_gpu_args& a) {

@@ -1,6 +1,7 @@
-// gpu/steps.cpp: finds the steps of gpu/steps.h in a list of ops. Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
-#include "steps.h"
-#include "store.h"
+// gpu/steps.cpp: which ops of a graph run as one launch when a batch is small: what decoding costs is launches and reads of weights.
+// A step changes no bit: it does the same arithmetic, and results that nobody reads later are not stored. Owns: the patterns.
+// Must not know: drivers, kernels' arguments. Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
+#include "context.h"
 
 namespace duet {
 namespace {
@@ -104,15 +105,12 @@ struct planner {
         s.n_ops = (int32_t)(k + 2 - i);
         s.append = (int32_t)k;
         s.attention = (int32_t)k + 1;
-        auto same_heads = [](const view& a, const view& b) {
-            return a.buffer == b.buffer && a.offset == b.offset && a.n_heads == b.n_heads && a.head_dim == b.head_dim && a.stride == b.stride;
-        };
         for (size_t j = i; j < k; j++) {
             const op& o = g.ops[j];
-            const bool is_q = same_heads(o.in, attend.in), is_norm = o.kind == op_kind::norm;
-            if (!is_q && !same_heads(o.in, append.in)) return false;
+            const bool is_q = o.in == attend.in, is_norm = o.kind == op_kind::norm;
+            if (!is_q && o.in != append.in) return false;
             int32_t &norm = is_q ? s.q_norm : s.k_norm, &rope = is_q ? s.q_rope : s.k_rope;
-            if (is_norm && (o.norm != norm_kind::rms || o.b >= 0 || !same_heads(o.in, o.out) || norm >= 0)) return false;
+            if (is_norm && (o.norm != norm_kind::rms || o.b >= 0 || o.in != o.out || norm >= 0)) return false;
             if (rope >= 0) return false;   // norm before rope, each once
             (is_norm ? norm : rope) = (int32_t)j;
         }

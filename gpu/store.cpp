@@ -6,6 +6,7 @@
 #include "args.h"
 #include "executor.h"
 #include "weights.h"
+#include "../models/layout.h"
 #include "../quant/threads.h"
 
 #include <algorithm>
@@ -21,7 +22,6 @@ constexpr size_t   kReadBytes = 256 << 10;    // of a thread's turn
 constexpr int64_t  kMaxTiles = 32768;         // a grid's second dimension
 constexpr int      kMaxReaders = 4;
 
-uint64_t aligned(uint64_t n) { return (n + 255) / 256 * 256; }
 int64_t tiles_of(const weight& w) { return (w.n_out + kRowTile - 1) / kRowTile; }
 // Rows of one matrix that fit a piece: whole tiles.
 int64_t tiles_per_piece(const weight& w) { return std::clamp<int64_t>((int64_t)(kPieceBytes / (w.row_bytes * kRowTile)), 1, kMaxTiles); }
@@ -124,10 +124,10 @@ store_layout plan_store(const model_graph& g) {
         l.block[(size_t)id] = (int32_t)block;
         l.is_matrix[(size_t)id] = is_matrix;
         l.offset[(size_t)id] = l.block_bytes[block];
-        l.block_bytes[block] += aligned(is_matrix ? gpu_weight_bytes(w.type, w.n_in, w.n_out) * (uint64_t)w.n_mats : w.n_bytes);
+        l.block_bytes[block] += round_up(is_matrix ? gpu_weight_bytes(w.type, w.n_in, w.n_out) * (uint64_t)w.n_mats : w.n_bytes, 256);
         l.file_bytes += w.n_bytes;
         const uint64_t most = is_matrix ? w.row_bytes * (uint64_t)std::min(w.n_out, tiles_per_piece(w) * kRowTile) : std::min(w.n_bytes, kPieceBytes);
-        l.piece_bytes = std::max(l.piece_bytes, aligned(most));
+        l.piece_bytes = std::max(l.piece_bytes, round_up(most, 256));
     };
     for (const op& o : g.ops) {
         need(o.w, o.layer, o.kind == op_kind::embed || o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul);

@@ -3,8 +3,6 @@
 
 namespace duet {
 
-constexpr int kVectorThreads = kSumLanes;   // a thread is a lane of exact_sum
-
 // exact_sum over the block: this thread's lane sum goes in, everyone gets the total. sum: kSumLanes words of shared memory.
 template <class Shared>
 DUET_DEVICE float block_sum(Shared sum, float lane) {
@@ -15,7 +13,7 @@ DUET_DEVICE float block_sum(Shared sum, float lane) {
         if (j < h) sum[j] = sum[j] + sum[j + h];
     }
     sync_block();
-    const float total = segment_sum(sum[j % kSegment]);   // every segment repeats the last five steps
+    const float total = segment_sum((float)sum[j % kSegment]);   // every segment repeats the last five steps
     sync_block();                                         // the next sum may overwrite
     return total;
 }
@@ -43,13 +41,13 @@ DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i
     const int code = segment_code(x, &d);
     const size_t at = (size_t)i_row * (size_t)act.q_stride + (size_t)i;
     act.q[at] = (int8_t)code;
-    const int sum = segment_sum(code, 16), other = (int)shuffle_xor((uint32_t)sum, 16);
-    if (i % kBlock == 0) act.scale[at / kBlock] = {d, d * (float)(sum + other), (uint32_t)(sum & 0xffff) | (uint32_t)other << 16, 0};
+    const int sum = segment_sum(code, 16), other = shuffle_xor(sum, 16);
+    if (i % kBlock == 0) act.scale[at / kBlock] = {d, d * (float)(sum + other), pack_pair(sum, other), 0};
 }
 
 // out = norm(in) per row and head (exact_rms_norm, exact_layer_norm, exact_l2_norm), and its int8 blocks when act.q is given
-// in, out (n_rows, n_heads, head_dim) f32; w, b head_dim;  grid (n_heads, n_rows), block 256, shared 1024 bytes
-// moves 2 to 3 * 4 bytes per element;  out may be in;  source: own
+// in, out (n_rows, n_heads, head_dim) f32; w, b head_dim, w of each head w_stride apart;  grid (n_heads, n_rows), block 256, shared 1024 bytes
+// moves 2 to 3 * 4 bytes per element;  out may be in;  source: own; order of sums: docs/numerics.md
 template <class Shared>
 DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
     const int n = a.in.head_dim, j = thread_id();
@@ -85,7 +83,7 @@ DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
 DUET_DEVICE void norm(const norm_args& a) { norm_row(a, block_x(), block_y(), shared_array<float>(0, kSumLanes)); }
 
 // Rows of x as int8 blocks of 32 (exact_quantize_block) or as they are, in order or in another one.  x (n_rows, 1 or n_used heads of n) f32
-// grid (rows, ceil(n / 256)), block 256, shared 0;  quantized: n % 32 == 0; moves 5.5 or 8 bytes per element;  source: own
+// grid (rows, ceil(n / 256)), block 256, shared 0;  quantized: n % 32 == 0; moves 5.5 or 8 bytes per element;  source: own; codes: docs/numerics.md
 DUET_DEVICE void take_rows(const rows_args& a) {
     const int row = block_x(), i = block_y() * block_size() + thread_id(), from = a.order ? a.order[row] : row;
     if (i >= a.x.head_dim) return;
@@ -95,7 +93,7 @@ DUET_DEVICE void take_rows(const rows_args& a) {
 }
 
 // Rotates pairs in place (exact_rotate).  x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
-// grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element;  source: own
+// grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element;  source: own; Su et al. (arXiv 2104.09864)
 DUET_DEVICE void rope(const rope_args& a) {
     const int i = block_x() * block_size() + thread_id(), h = i / a.half, j = i % a.half;
     if (h >= a.x.n_heads) return;
@@ -134,21 +132,21 @@ DUET_DEVICE void elementwise(const elementwise_args& a) {
 // out[r] = lowest index of the largest value of row r; -1: one is NaN or +inf, or none is above -inf.  x (n_rows, n) f32
 // grid (n_rows), block 256, shared 2048 bytes; moves 4 bytes per element;  source: own
 DUET_DEVICE void argmax(const argmax_args& a) {
-    auto best = shared_array<float>(0, kVectorThreads);
-    auto index = shared_array<int>(kVectorThreads * 4, kVectorThreads);
+    auto best = shared_array<float>(0, kSumLanes);
+    auto index = shared_array<int>(kSumLanes * 4, kSumLanes);
     const float* x = a.x + (size_t)block_x() * a.stride;
     const float infinity = float_of(0x7f800000u);
     constexpr int kNone = 0x7fffffff;
     float v = -infinity;
     int at = kNone;
-    for (int i = thread_id(); i < a.n; i += kVectorThreads) {
+    for (int i = thread_id(); i < a.n; i += kSumLanes) {
         const float next = x[i];
         if (!(next < infinity)) v = infinity, at = -1;   // stays: nothing is larger
         else if (next > v) v = next, at = i;
     }
     best[thread_id()] = v;
     index[thread_id()] = at;
-    for (int h = kVectorThreads / 2; h > 0; h /= 2) {
+    for (int h = kSumLanes / 2; h > 0; h /= 2) {
         sync_block();
         if (thread_id() >= h) continue;
         const float other = best[thread_id() + h];

@@ -91,6 +91,9 @@ struct gpu_scales {
     static constexpr int  kWords = kSmall ? (kPower ? 1 : kMin ? 4 : 2) : kWideSubs<B> ? 2 : kPlain<B> ? 1 : kTwo ? 3 : kMin ? 3 : 2;
 };
 
+template <class W>
+constexpr bool kIsBlock = requires { W::kHasMin; };   // else a float
+
 template <class B>
 struct gpu_unit {
     static constexpr int    kBits = gpu_codes<B>::kLow + gpu_codes<B>::kHigh;
@@ -98,7 +101,8 @@ struct gpu_unit {
     static constexpr size_t kBytes = kScalesAt + (size_t)gpu_scales<B>::kWords * kRowTile * 4;
 };
 template <class F>
-struct gpu_float_unit {
+    requires(!kIsBlock<F>)
+struct gpu_unit<F> {
     static constexpr int    kPerPiece = 16 / (int)sizeof(F), kPieces = kGroup / kPerPiece;
     static constexpr size_t kBytes = (size_t)kPieces * kRowTile * 16;
 };
@@ -192,16 +196,19 @@ DUET_DEVICE void load_unit(const uint8_t* unit, int row, block_words<B> (&blocks
     }
 }
 
-// One block of it.
+// Where word k of its block b lies.
+template <class B, class Word>
+DUET_DEVICE Word* stored_word(Word* unit, int row, int b, int k) {
+    using C = gpu_codes<B>;
+    const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;   // word of the group
+    return unit + (size_t)(i / 4 * kRowTile + row) * 4 + i % 4;
+}
+
 template <class B>
 DUET_DEVICE block_words<B> load_block(const uint8_t* unit, int row, int b) {
-    using C = gpu_codes<B>;
     block_words<B> block;
     DUET_UNROLL
-    for (int k = 0; k < gpu_unit<B>::kBits; k++) {
-        const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;   // word of the group
-        block.w[k] = ((const uint32_t*)(unit + (size_t)(i / 4 * kRowTile + row) * 16))[i % 4];
-    }
+    for (int k = 0; k < gpu_unit<B>::kBits; k++) block.w[k] = *stored_word<B>((const uint32_t*)unit, row, b, k);
     return block;
 }
 
@@ -221,11 +228,17 @@ DUET_DEVICE float device_float(float_f16 x) { return quick_half_to_float(x.bits)
 
 DUET_DEVICE int load_group_count(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
+// The unit of a row tile and a group.
+template <class W, class Byte>
+DUET_DEVICE Byte* unit_of(Byte* w, int tile, int group, int n_groups) {
+    return w + ((size_t)tile * (size_t)n_groups + (size_t)group) * gpu_unit<W>::kBytes;
+}
+
 // Bytes of a matrix in this layout, n_out rows of n_in; 0: a format without code.
 inline size_t gpu_weight_bytes(int32_t type, int64_t n_in, int64_t n_out) {
     const size_t n_units = (size_t)((n_in + kGroup - 1) / kGroup) * (size_t)((n_out + kRowTile - 1) / kRowTile);
     switch (type) {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id: return n_units * gpu_float_unit<float_##id>::kBytes;
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id: return n_units * gpu_unit<float_##id>::kBytes;
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id: return n_units * gpu_unit<block_##id>::kBytes;
 #include "../quant/types.def"
         default: return 0;

@@ -24,6 +24,7 @@ struct view {
     int32_t stride = 0;
     int32_t width() const { return n_heads * head_dim; }
     bool contiguous() const { return n_heads == 1 || stride == head_dim; }
+    bool operator==(const view&) const = default;
 };
 
 // A matrix of weights, as it lies in the file: n_out rows of n_in weights (n_mats of them, one after another, for experts).

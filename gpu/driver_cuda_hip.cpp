@@ -1,8 +1,12 @@
-// gpu/driver_vendor.cpp: CUDA's and HIP's devices behind gpu/driver.h: opens the library, finds entry points, makes of every error a status
+// gpu/driver_cuda_hip.cpp: CUDA's and HIP's devices behind gpu/driver.h: opens the library, finds entry points, makes of every error a status
 // that names device, call and code. Owns: libraries, contexts, streams, modules. A library stays loaded for the life of the process, as its
 // threads want; nothing else is global. Must not know: ops, kernels' names.
-// Main path: gpu/driver_cuda.cpp, gpu/driver_hip.cpp -> [gpu/driver_vendor.cpp] -> the vendor's library
-#include "driver_vendor.h"
+// The two interfaces have the same calls with the same arguments in the same order (a CUdeviceptr is an integer of a pointer's size; enums
+// are ints), so that one piece of code drives both. No SDK header is used.
+// Sources of the signatures and numbers: NVIDIA's driver API reference and cuda.h; ROCm/rocm-systems:projects/hip/include/hip/
+// hip_runtime_api.h (6, 7) and monorimet/rocm-5.5-libs:include/hip/hip_runtime_api.h (5): attribute numbers are the same in all three.
+// Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_cuda_hip.cpp] -> libcuda.so.1; libamdhip64.so.7, .6 or .5
+#include "driver.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,16 +23,147 @@ namespace {
 
 constexpr int kOutOfMemory = 2, kNoDevice = 100;       // the same numbers in both interfaces
 constexpr int kNonBlocking = 1, kThreadLocal = 1;      // flag of a stream, mode of a capture
+constexpr int kCudaMajor = 75, kCudaMinor = 76;        // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+
+// X(member, arguments, CUDA's entry point, HIP's); nullptr: the vendor has none or it is not needed.
+#define DUET_VENDOR_CALLS(X)                                                                                          \
+    X(init, (unsigned flags), "cuInit", "hipInit")                                                                    \
+    X(version, (int* version), "cuDriverGetVersion", "hipRuntimeGetVersion")                                          \
+    X(count, (int* n), "cuDeviceGetCount", "hipGetDeviceCount")                                                       \
+    X(device, (int* device, int index), "cuDeviceGet", "hipDeviceGet")                                                \
+    X(device_name, (char* name, int n_bytes, int device), "cuDeviceGetName", "hipDeviceGetName")                      \
+    X(device_memory, (size_t* n_bytes, int device), "cuDeviceTotalMem_v2", "hipDeviceTotalMem")                       \
+    X(attribute, (int* value, int attribute, int device), "cuDeviceGetAttribute", "hipDeviceGetAttribute")            \
+    X(properties, (void* properties, int device), nullptr, "hipGetDevicePropertiesR0600")                             \
+    X(retain, (void** context, int device), "cuDevicePrimaryCtxRetain", nullptr)                                      \
+    X(release, (int device), "cuDevicePrimaryCtxRelease_v2", nullptr)                                                 \
+    X(push, (void* context), "cuCtxPushCurrent_v2", nullptr)                                                          \
+    X(pop, (void** context), "cuCtxPopCurrent_v2", nullptr)                                                           \
+    X(get_device, (int* device), nullptr, "hipGetDevice")                                                             \
+    X(set_device, (int device), nullptr, "hipSetDevice")                                                              \
+    X(memory_info, (size_t* n_free, size_t* n_all), "cuMemGetInfo_v2", "hipMemGetInfo")                               \
+    X(alloc, (void** memory, size_t n_bytes), "cuMemAlloc_v2", "hipMalloc")                                           \
+    X(free, (void* memory), "cuMemFree_v2", "hipFree")                                                                \
+    X(alloc_host, (void** memory, size_t n_bytes, unsigned flags), "cuMemHostAlloc", "hipHostMalloc")                 \
+    X(free_host, (void* memory), "cuMemFreeHost", "hipHostFree")                                                      \
+    X(upload, (void* to, const void* from, size_t n_bytes, void* stream), "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync")   \
+    X(download, (void* to, void* from, size_t n_bytes, void* stream), "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync")   \
+    X(copy, (void* to, void* from, size_t n_bytes, void* stream), "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync")       \
+    X(fill, (void* at, unsigned char value, size_t n_bytes, void* stream), "cuMemsetD8Async", "hipMemsetD8Async")     \
+    X(stream_create, (void** stream, unsigned flags), "cuStreamCreate", "hipStreamCreateWithFlags")                   \
+    X(stream_destroy, (void* stream), "cuStreamDestroy_v2", "hipStreamDestroy")                                       \
+    X(stream_sync, (void* stream), "cuStreamSynchronize", "hipStreamSynchronize")                                     \
+    X(module_load, (void** module, const void* image), "cuModuleLoadData", "hipModuleLoadData")                       \
+    X(module_unload, (void* module), "cuModuleUnload", "hipModuleUnload")                                             \
+    X(function, (void** function, void* module, const char* name), "cuModuleGetFunction", "hipModuleGetFunction")     \
+    X(launch, (void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes, \
+               void* stream, void** args, void** extra), "cuLaunchKernel", "hipModuleLaunchKernel")                   \
+    X(capture_begin, (void* stream, int mode), "cuStreamBeginCapture_v2", "hipStreamBeginCapture")                    \
+    X(capture_end, (void* stream, void** graph), "cuStreamEndCapture", "hipStreamEndCapture")                         \
+    X(instantiate, (void** exec, void* graph, unsigned long long flags), "cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags") \
+    X(graph_destroy, (void* graph), "cuGraphDestroy", "hipGraphDestroy")                                              \
+    X(graph_launch, (void* exec, void* stream), "cuGraphLaunch", "hipGraphLaunch")                                    \
+    X(exec_destroy, (void* exec), "cuGraphExecDestroy", "hipGraphExecDestroy")
+
+template <class F>
+struct vendor_call {
+    F*          at = nullptr;
+    const char* name = nullptr;   // as in the library
+};
+
+struct vendor;
+struct vendor_library {
+    const vendor* v = nullptr;
+    void*         handle = nullptr;
+#define DUET_VENDOR_MEMBER(member, arguments, cuda, hip) vendor_call<int arguments> member;
+    DUET_VENDOR_CALLS(DUET_VENDOR_MEMBER)
+#undef DUET_VENDOR_MEMBER
+    const char* (*hip_error_name)(int) = nullptr;
+    const char* (*hip_error_text)(int) = nullptr;
+    int (*cuda_error_name)(int, const char**) = nullptr;
+    int (*cuda_error_text)(int, const char**) = nullptr;
+};
+
+// What differs.
+struct vendor {
+    const char*        name;              // "cuda"
+    const char*        text;              // "CUDA"
+    const char* const* libraries;         // file names, the newest first; nullptr ends
+    const char*        install;           // what to do when none is there
+    int                integrated;        // number of an attribute
+    int                version_unit;      // driver's version number: major = n / unit, minor = n / (unit / 100) % 100 ...
+    int                oldest;            // version number of the oldest driver with all entry points
+    duet_status (*chip)(const vendor_library& lib, int device, char (&chip)[32], error_text& err);
+};
+
+duet_status vendor_fail(const vendor_library& lib, int index, const char* call, int code, error_text& err) {
+    const char *name = nullptr, *text = nullptr;
+    if (lib.cuda_error_name && lib.cuda_error_name(code, &name) != 0) name = nullptr;
+    if (lib.cuda_error_text && lib.cuda_error_text(code, &text) != 0) text = nullptr;
+    if (lib.hip_error_name) name = lib.hip_error_name(code);
+    if (lib.hip_error_text) text = lib.hip_error_text(code);
+    char where[32] = "";
+    if (index >= 0) snprintf(where, sizeof where, ":%d", index);
+    return fail(err, code == kOutOfMemory ? DUET_ERR_MEMORY : DUET_ERR_DEVICE, "%s%s: %s: error %d, %s: %s", lib.v->name, where, call, code,
+                name ? name : "unknown", text ? text : "no text");
+}
+
+// Calls; a code that is not 0 becomes a status and a text that names device (none: -1), call and code.
+template <class... P, class... A>
+duet_status vendor_try(const vendor_library& lib, int index, error_text& err, const vendor_call<int(P...)>& call, A... args) {
+    const int code = call.at(args...);
+    return code == 0 ? DUET_OK : vendor_fail(lib, index, call.name, code, err);
+}
+
+// ---- what differs ---------------------------------------------------------------------------------------------------------------------
 
 #if defined(_WIN32)
+constexpr const char* kCudaLibraries[] = {"nvcuda.dll", nullptr};
+constexpr const char* kHipLibraries[] = {"amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll", nullptr};
 void* open_library(const char* name) { return (void*)LoadLibraryA(name); }
 void* find_symbol(void* library, const char* name) { return (void*)GetProcAddress((HMODULE)library, name); }
 void  close_library(void*) {}
 #else
+constexpr const char* kCudaLibraries[] = {"libcuda.so.1", nullptr};
+constexpr const char* kHipLibraries[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", nullptr};
 void* open_library(const char* name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
 void* find_symbol(void* library, const char* name) { return dlsym(library, name); }
 void  close_library(void* library) { dlclose(library); }
 #endif
+
+duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
+    int major = 0, minor = 0;
+    DUET_TRY(vendor_try(lib, device, err, lib.attribute, &major, kCudaMajor, device));
+    DUET_TRY(vendor_try(lib, device, err, lib.attribute, &minor, kCudaMinor, device));
+    snprintf(chip, sizeof chip, "sm_%d%d", major, minor);
+    return DUET_OK;
+}
+
+// The chip's name is a string in a structure that grew from release to release (R0600 has 1,472 bytes, the one before 792). Both begin with
+// the device's name in 256 bytes; after those, the only text that begins with "gfx" is the chip, in 256 bytes of its own. So it is looked
+// for, in memory far larger than any of the structures.
+duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
+    std::vector<char> properties(16384, 0);
+    DUET_TRY(vendor_try(lib, device, err, lib.properties, (void*)properties.data(), device));
+    for (size_t i = 256; i + sizeof chip < properties.size(); i++) {
+        const char* at = &properties[i];
+        if (memcmp(at, "gfx", 3) != 0) continue;
+        const size_t n = strspn(at + 3, "0123456789abcdef") + 3;   // "gfx90a:sramecc+:xnack-": the rest is modes
+        if (n < 6 || n >= sizeof chip) continue;
+        memcpy(chip, at, n);
+        chip[n] = 0;
+        return DUET_OK;
+    }
+    return fail(err, DUET_ERR_DEVICE, "hip:%d: %s: want the chip's name (gfx...) in the properties, found none", device, lib.properties.name);
+}
+
+// 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
+constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 1000, 11040, cuda_chip};
+// 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
+constexpr vendor kHip = {"hip", "HIP", kHipLibraries, "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)",
+                         16,    10000000, 50300000, hip_chip};
+
+// ---- opening a library ----------------------------------------------------------------------------------------------------------------
 
 struct library_closer {
     vendor_library lib;
@@ -59,17 +194,14 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     if (lib->member.name && !find_call(lib->handle, lib->member.name, &lib->member.at)) missing = lib->member.name;
     DUET_VENDOR_CALLS(DUET_VENDOR_FIND)
 #undef DUET_VENDOR_FIND
-    if (is_cuda) {
-        find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);
-        find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
-    } else {
-        find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
-        find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
-        // before 6: the older structure under the plain name
-        if (!lib->properties.at && find_call(lib->handle, "hipGetDeviceProperties", &lib->properties.at)) {
-            if (missing == lib->properties.name) missing = nullptr;
-            lib->properties.name = "hipGetDeviceProperties";
-        }
+    find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);   // a library has one vendor's
+    find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
+    find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
+    find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
+    // before 6: the older structure under the plain name
+    if (!lib->properties.at && find_call(lib->handle, "hipGetDeviceProperties", &lib->properties.at)) {
+        if (missing == lib->properties.name) missing = nullptr;
+        lib->properties.name = "hipGetDeviceProperties";
     }
     if (missing) return fail(err, DUET_ERR_DEVICE, "%s: no entry point %s: the driver is too old; %s", tried.c_str(), missing, v.install);
     return DUET_OK;
@@ -164,7 +296,7 @@ struct vendor_scope {
         else if (before != d.device) d.lib.set_device.at(before);
     }
 };
-#define DUET_ON_DEVICE(pointer)                   \
+#define DUET_ENTER(pointer)                      \
     vendor_device& d = *(vendor_device*)pointer; \
     const vendor_scope here(d, err);             \
     DUET_TRY(here.st)
@@ -185,7 +317,7 @@ void vendor_close(void* device) {
 }
 
 duet_status vendor_queue(void* device, void** queue, error_text& err) {
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     auto q = std::make_unique<vendor_device>(d);
     q->is_queue = true;
     q->is_recording = false;
@@ -195,13 +327,13 @@ duet_status vendor_queue(void* device, void** queue, error_text& err) {
 }
 
 duet_status vendor_sync(void* device, error_text& err) {
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     return d.call(err, d.lib.stream_sync, d.stream);
 }
 
 duet_status vendor_clear(void* device, void* at, uint64_t n_bytes, error_text& err) {
     if (n_bytes == 0) return DUET_OK;
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     return d.call(err, d.lib.fill, at, (unsigned char)0, (size_t)n_bytes, d.stream);
 }
 
@@ -222,7 +354,7 @@ duet_status add_size(duet_status st, uint64_t n_bytes, error_text& err) {
 }
 
 duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text& err) {
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc, out, (size_t)std::max<uint64_t>(n_bytes, 1)), n_bytes, err));
     const duet_status st = vendor_clear(device, *out, n_bytes, err);
@@ -231,7 +363,7 @@ duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text&
 }
 
 duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_text& err) {
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc_host, out, (size_t)std::max<uint64_t>(n_bytes, 1), 0u), n_bytes, err));
     memset(*out, 0, (size_t)n_bytes);
@@ -244,26 +376,22 @@ void vendor_free_host(void* device, void* memory) {
     give_back(device, memory, &vendor_library::free_host);
 }
 
-duet_status vendor_upload(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
+template <auto kCall>
+duet_status vendor_move(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
     if (n_bytes == 0) return DUET_OK;
-    DUET_ON_DEVICE(device);
-    return d.call(err, d.lib.upload, to, from, (size_t)n_bytes, d.stream);
-}
-duet_status vendor_copy(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
-    if (n_bytes == 0) return DUET_OK;
-    DUET_ON_DEVICE(device);
-    return d.call(err, d.lib.copy, to, (void*)from, (size_t)n_bytes, d.stream);
+    DUET_ENTER(device);
+    return d.call(err, d.lib.*kCall, to, (void*)from, (size_t)n_bytes, d.stream);
 }
 duet_status vendor_download(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
     if (n_bytes == 0) return DUET_OK;
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     DUET_TRY(d.call(err, d.lib.download, to, (void*)from, (size_t)n_bytes, d.stream));
     return d.is_recording ? DUET_OK : d.call(err, d.lib.stream_sync, d.stream);
 }
 
 // The code is loaded with the first kernel: whoever only keeps memory on the device needs none.
 duet_status vendor_kernel(void* device, const char* name, void** out, error_text& err) {
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     if (!d.module) {
         std::vector<uint8_t> code;
         if (!unpack_gpu_code(*d.code, &code)) return fail(err, DUET_ERR_FORMAT, "%s:%d: the code for %s in this program is damaged", d.lib.v->name, d.index, d.code->chip);
@@ -275,13 +403,13 @@ duet_status vendor_kernel(void* device, const char* name, void** out, error_text
 }
 
 duet_status vendor_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t, error_text& err) {
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     void* one[] = {(void*)args};   // copied during the call
     return d.call(err, d.lib.launch, kernel, grid.x, grid.y, grid.z, grid.threads, 1u, 1u, grid.shared_bytes, d.stream, (void**)one, (void**)nullptr);
 }
 
 duet_status vendor_record_begin(void* device, error_text& err) {
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     DUET_TRY(d.call(err, d.lib.capture_begin, d.stream, kThreadLocal));
     d.is_recording = true;
     d.record_failed = false;
@@ -289,7 +417,7 @@ duet_status vendor_record_begin(void* device, error_text& err) {
 }
 
 duet_status vendor_record_end(void* device, void** recording, error_text& err) {
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     void* graph = nullptr;
     *recording = nullptr;
     if (!d.is_recording) return fail(err, DUET_ERR_STATE, "%s:%d: no recording was begun", d.lib.v->name, d.index);
@@ -303,29 +431,13 @@ duet_status vendor_record_end(void* device, void** recording, error_text& err) {
 }
 
 duet_status vendor_play(void* device, void* recording, error_text& err) {
-    DUET_ON_DEVICE(device);
+    DUET_ENTER(device);
     return d.call(err, d.lib.graph_launch, recording, d.stream);
 }
 
 void vendor_free_recording(void* device, void* recording) { give_back(device, recording, &vendor_library::exec_destroy); }
 
-}  // namespace
-
-duet_status vendor_fail(const vendor_library& lib, int index, const char* call, int code, error_text& err) {
-    const char *name = nullptr, *text = nullptr;
-    if (lib.cuda_error_name && lib.cuda_error_name(code, &name) != 0) name = nullptr;
-    if (lib.cuda_error_text && lib.cuda_error_text(code, &text) != 0) text = nullptr;
-    if (lib.hip_error_name) name = lib.hip_error_name(code);
-    if (lib.hip_error_text) text = lib.hip_error_text(code);
-    char where[32] = "";
-    if (index >= 0) snprintf(where, sizeof where, ":%d", index);
-    return fail(err, code == kOutOfMemory ? DUET_ERR_MEMORY : DUET_ERR_DEVICE, "%s%s: %s: error %d, %s: %s", lib.v->name, where, call, code,
-                name ? name : "unknown", text ? text : "no text");
-}
-
 // ---- the drivers ----------------------------------------------------------------------------------------------------------------------
-
-namespace {
 
 template <const vendor& kVendor>
 duet_status vendor_count(int32_t* n, error_text& err) {
@@ -349,7 +461,7 @@ duet_status vendor_describe(int32_t index, gpu_info* info, error_text& err) {
 // The process's own context of the device: memory is shared by all that open it.
 duet_status open_device(vendor_device& opened, gpu_info* info, error_text& err) {
     if (opened.lib.retain.at) DUET_TRY(opened.call(err, opened.lib.retain, &opened.context, opened.device));
-    DUET_ON_DEVICE(&opened);
+    DUET_ENTER(&opened);
     DUET_TRY(d.call(err, d.lib.stream_create, &d.stream, (unsigned)kNonBlocking));
     size_t n_free = 0, n_all = 0;
     DUET_TRY(d.call(err, d.lib.memory_info, &n_free, &n_all));
@@ -376,9 +488,9 @@ duet_status vendor_open(int32_t index, void** device, gpu_info* info, error_text
 
 template <const vendor& kVendor>
 constexpr gpu_driver make_vendor_driver(const char* name) {
-    return {name, vendor_count<kVendor>, vendor_describe<kVendor>, vendor_open<kVendor>, vendor_queue, vendor_close, vendor_alloc, vendor_free, vendor_alloc_host,
-            vendor_free_host, vendor_upload, vendor_download, vendor_copy, vendor_clear, vendor_sync, vendor_kernel, vendor_launch,
-            vendor_record_begin, vendor_record_end, vendor_play, vendor_free_recording};
+    return {name, vendor_count<kVendor>, vendor_describe<kVendor>, vendor_open<kVendor>, vendor_queue, vendor_close, vendor_alloc, vendor_free,
+            vendor_alloc_host, vendor_free_host, vendor_move<&vendor_library::upload>, vendor_download, vendor_move<&vendor_library::copy>,
+            vendor_clear, vendor_sync, vendor_kernel, vendor_launch, vendor_record_begin, vendor_record_end, vendor_play, vendor_free_recording};
 }
 
 }  // namespace
