@@ -124,7 +124,7 @@ template <class W, int NB, class Shared>
 DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile), n_slots = block_size() / kRowTile;
     const int n_groups = load_group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
-    const uint8_t* units = unit_of<W>(w, tile, 0, n_groups);
+    const uint8_t* units = w + (size_t)tile * (size_t)n_groups * gpu_unit<W>::kBytes;
     float total = 0.0f;
     for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
         const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
