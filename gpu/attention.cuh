@@ -10,14 +10,19 @@ DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv
     return c.base + (size_t)page * c.page_bytes + (size_t)kv_head * (c.k_bytes + c.v_bytes);
 }
 
-// Element j of position i of a chunk's keys or values, d a head.
-DUET_DEVICE float cached(int type, const uint8_t* head, int d, bool is_key, int i, int j) {
-    const int at = is_key ? j * kAttnChunk + i : i * d + j;
-    if (type == DUET_CACHE_F16) return quick_half_to_float(((const uint16_t*)head)[at]);
-    if (type == DUET_CACHE_F32) return ((const float*)head)[at];
-    const uint16_t* scales = (const uint16_t*)(head + (size_t)d * kAttnChunk);
-    const int s = is_key ? j / kBlock * kAttnChunk + i : at / kBlock;
-    return quick_half_to_float(scales[s]) * (float)((const int8_t*)head)[at];
+constexpr int kShare = 4;   // rows that a thread has with one read of a key or value
+constexpr int kRun = 8;     // elements it reads at once, so that their loads are on their way together
+
+// N elements of a chunk's keys or values, d a head, `step` apart from `at` on, and their q8_0 scales `scale_step` apart from scale_at on.
+template <int Type, int N>
+DUET_DEVICE void cached(const uint8_t* head, int d, int at, int step, int scale_at, int scale_step, float (&v)[N]) {
+    const uint16_t* scales = (const uint16_t*)(head + (size_t)d * kAttnChunk) + scale_at;
+    DUET_UNROLL
+    for (int u = 0; u < N; u++) {
+        if constexpr (Type == DUET_CACHE_F16) v[u] = quick_half_to_float(((const uint16_t*)head + at)[u * step]);
+        else if constexpr (Type == DUET_CACHE_F32) v[u] = ((const float*)head + at)[u * step];
+        else v[u] = quick_half_to_float(scales[u * scale_step]) * (float)((const int8_t*)head + at)[u * step];
+    }
 }
 
 // Element j of a token's key or value to its place; q8_0: the 32 lanes of a segment bring a block.
@@ -102,45 +107,51 @@ DUET_DEVICE void attn_store(const attention_args& a, int tok, int head, int j, a
     if (a.result.q) segment_quantize(v, a.result, tok, head * a.cache.v_dim + j);
 }
 
-// Merges the chunks of attention<true> in order for the block that is last: every thread repeats the state's few steps for its columns.
+// Merges the chunks of a split attention in order for the block that is last: every thread repeats the state's few steps for its columns.
 DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk) {
     const int d = a.cache.v_dim;
     for (int i = thread_id(); i < rows.n * d; i += block_size()) {
         const int head = rows.head0 + i / d, j = i % d;
         const float* part = a.partial + ((size_t)rows.tok * a.q.n_heads + head) * a.n_chunks * (size_t)(d + 2);
-        attn_state st{};
-        float o = 0.0f;
-        for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
-            const float* p = part + (size_t)chunk * (d + 2);
-            const attn_state next{p[0], p[1]};
-            if (chunk == first_chunk) {
-                st = next;
-                o = p[2 + j];
-            } else {
-                exact_attn_merge(&st, &o, next, p + 2 + j, 1);
-            }
+        const float* p = part + (size_t)first_chunk * (d + 2);
+        attn_state st{p[0], p[1]};
+        float o = p[2 + j];
+        for (int chunk = first_chunk + 1; chunk <= last_chunk; chunk++) {
+            p = part + (size_t)chunk * (d + 2);
+            exact_attn_merge(&st, &o, {p[0], p[1]}, p + 2 + j, 1);
         }
         attn_store(a, rows.tok, head, j, st, o);
     }
 }
 
+// Adds the products of N elements from j on, of position p's key with the queries of rows r0, r0 + step, .., n at most.
+template <int Type, int N, class Shared>
+DUET_DEVICE void add_scores(const cache_args& c, const uint8_t* k, int p, int j, Shared q, int r0, int step, int n, float (&acc)[kShare]) {
+    float key[N];
+    cached<Type>(k, c.k_dim, j * kAttnChunk + p, kAttnChunk, j / kBlock * kAttnChunk + p, 0, key);   // of one block of 32
+    DUET_UNROLL
+    for (int i = 0; i < kShare; i++) {
+        if (i >= n) break;
+        DUET_UNROLL
+        for (int u = 0; u < N; u++) acc[i] = __builtin_fmaf(key[u], q[(r0 + i * step) * c.k_dim + j + u], acc[i]);
+    }
+}
+
 // Scores of the rows over a chunk: a thread has one position and every fourth row, up to four of them with one read of a key.
-template <class Shared>
+template <int Type, class Shared>
 DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared q, Shared score) {
-    constexpr int kShare = 4;
     const cache_args& c = a.cache;
     const int p = thread_id() % kAttnChunk, step = block_size() / kAttnChunk, n_rows = rows.n_toks * rows.n;
     const bool is_seen = base + p <= c.pos[rows.tok + rows.n_toks - 1];
-    for (int r0 = thread_id() / kAttnChunk; is_seen && r0 < n_rows; r0 += step * kShare) {
+    for (int r0 = uniform_in_segment(thread_id() / kAttnChunk); is_seen && r0 < n_rows; r0 += step * kShare) {
+        const int n = (n_rows - r0 + step - 1) / step;
         float total[kShare] = {};
         for (int g = 0; g < c.k_dim; g += kGroup) {
             float acc[kShare] = {};
-            for (int j = g; j < g + kGroup && j < c.k_dim; j++) {
-                const float key = cached(c.type, k, c.k_dim, true, p, j);
-                DUET_UNROLL
-                for (int i = 0; i < kShare; i++)
-                    if (r0 + i * step < n_rows) acc[i] = __builtin_fmaf(key, q[(r0 + i * step) * c.k_dim + j], acc[i]);
-            }
+            const int end = g + kGroup < c.k_dim ? g + kGroup : c.k_dim;
+            int j = g;
+            for (; j + kRun <= end; j += kRun) add_scores<Type, kRun>(c, k, p, j, q, r0, step, n, acc);
+            for (; j < end; j++) add_scores<Type, 1>(c, k, p, j, q, r0, step, n, acc);
             // ALiBi: one more element of the key, its position, in the last group or one of its own
             const bool is_last = a.slopes && g + kGroup >= c.k_dim, is_whole = c.k_dim % kGroup == 0;
             DUET_UNROLL
@@ -187,9 +198,8 @@ DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, in
 }
 
 // Weighted values of a chunk: a thread has one column and, with one read of a value, up to four rows.
-template <bool Split, class Shared>
+template <bool Split, int Type, class Shared>
 DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared score, Shared state, Shared o) {
-    constexpr int kShare = 4;
     const cache_args& c = a.cache;
     const int d = c.v_dim, n_rows = rows.n_toks * rows.n, fit = block_size() / d, step = fit < 1 ? 1 : fit < n_rows ? fit : n_rows;
     const int low = attn_seen_from(a, c.pos[rows.tok]) - base, high = c.pos[rows.tok + rows.n_toks - 1] + 1 - base;
@@ -204,11 +214,20 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
                 first[i] = attn_seen_from(a, pos) - base;
                 n_pos[i] = pos + 1 - base;
             }
-            for (int p = low > 0 ? low : 0; p < kAttnChunk && p < high; p++) {
-                const float v = c.v_in_k ? cached(c.type, k, c.k_dim, true, p, j) : cached(c.type, k + c.k_bytes, d, false, p, j);
+            for (int p = low > 0 ? low / kRun * kRun : 0; p < kAttnChunk && p < high; p += kRun) {
+                float v[kRun];
+                if (c.v_in_k) cached<Type>(k, c.k_dim, j * kAttnChunk + p, 1, j / kBlock * kAttnChunk + p, 1, v);
+                else cached<Type>(k + c.k_bytes, d, p * d + j, d, (p * d + j) / kBlock, d / kBlock, v);
                 DUET_UNROLL
-                for (int i = 0; i < kShare; i++)
-                    if (p >= first[i] && p < n_pos[i]) acc[i] = __builtin_fmaf(score[(r0 + i * step) * kAttnChunk + p], v, acc[i]);
+                for (int i = 0; i < kShare; i++) {
+                    const int at = (r0 + i * step) * kAttnChunk + p;
+                    const bool sees_all = p >= first[i] && p + kRun <= n_pos[i];
+                    DUET_UNROLL
+                    for (int u = 0; u < kRun && sees_all; u++) acc[i] = __builtin_fmaf(score[at + u], v[u], acc[i]);
+                    DUET_UNROLL
+                    for (int u = 0; u < kRun && !sees_all; u++)
+                        if (p + u >= first[i] && p + u < n_pos[i]) acc[i] = __builtin_fmaf(score[at + u], v[u], acc[i]);
+                }
             }
             DUET_UNROLL
             for (int i = 0; i < kShare; i++) {
@@ -224,11 +243,11 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
 // q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
 // grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), Split ? n_chunks : 1), block 256
 // shared rows * (k_dim + 64 + v_dim + 4) * 4 bytes; moves the chunks' keys and values once per block, f32 of rows beside them
-// Split: a block does one chunk (of one token) and leaves (max, sum, values); the last of a token's blocks merges them. Else a block walks all
+// Type: the cache's. Split: a block does one chunk (of one token) and leaves (max, sum, values); the last of a token's blocks merges them. Else a block walks all
 // chunks in order with the rows of several tokens. With k.at (one token a block, none of them sees another): queries and keys are prepared
 // here, and the block of the token's own chunk puts keys and values into the cache first; blocks that share a key/value head write the same.
 // source: own; chunk by chunk softmax as Milakov and Gimelshein (arXiv 1805.02867)
-template <bool Split>
+template <bool Split, int Type>
 DUET_DEVICE void attention(const attention_args& a) {
     const cache_args& c = a.cache;
     const int group = a.q.n_heads / c.n_kv_heads, n_slices = (group + a.heads_per_block - 1) / a.heads_per_block;
@@ -270,11 +289,11 @@ DUET_DEVICE void attention(const attention_args& a) {
         }
         for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
             const uint8_t* k = cache_chunk(c, rows.tok, chunk, kv_head);
-            attn_scores(a, rows, k, chunk * kAttnChunk, q, score);
+            attn_scores<Type>(a, rows, k, chunk * kAttnChunk, q, score);
             sync_block();
             attn_softmax<Split>(a, rows, chunk * kAttnChunk, score, state);
             sync_block();
-            attn_values<Split>(a, rows, k, chunk * kAttnChunk, score, state, o);
+            attn_values<Split, Type>(a, rows, k, chunk * kAttnChunk, score, state, o);
             sync_block();
         }
         for (int i = tid; i < rows.n_toks * rows.n * c.v_dim; i += n_threads) {

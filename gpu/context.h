@@ -13,11 +13,9 @@
 
 namespace duet {
 
-// ---- what runs as one launch: gpu/steps.cpp --------------------------------------------------------------------------------------------
-
 enum class gpu_step_kind : uint8_t { single, matvec, attention };
 
-// Ops first .. first + n_ops - 1 of the graph. Indices of ops, -1: none.
+// What runs as one launch (gpu/steps.cpp): ops first .. first + n_ops - 1 of the graph. Indices of ops, -1: none.
 struct gpu_step {
     gpu_step_kind kind = gpu_step_kind::single;
     int32_t first = 0, n_ops = 1;
@@ -30,8 +28,6 @@ struct gpu_step {
 };
 std::vector<gpu_step> plan_gpu_steps(const model_graph& g);
 bool same_columns(const view& a, const view& b);
-
-// ---- a session -------------------------------------------------------------------------------------------------------------------------
 
 constexpr int kGpuThreads = 256;         // of every block
 constexpr int kSplitTokens = 4;          // tokens up to which attention is split over chunks

@@ -207,8 +207,9 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     return DUET_OK;
 }
 
-void version_text(const vendor& v, int version, char* out, size_t n) {
-    snprintf(out, n, "%s %d.%d", v.text, version / v.version_unit, v.version_unit == 1000 ? version % 1000 / 10 : version / 100000 % 100);
+std::string version_text(const vendor& v, int version) {
+    const int minor = v.version_unit == 1000 ? version % 1000 / 10 : version / 100000 % 100;
+    return std::string(v.text) + " " + std::to_string(version / v.version_unit) + "." + std::to_string(minor);
 }
 
 // Loads the library and asks it for the number of devices: it makes no context.
@@ -219,10 +220,8 @@ duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_tex
     else if (code) return vendor_fail(*lib, -1, lib->init.name, code, err);
     DUET_TRY(vendor_try(*lib, -1, err, lib->version, &version));
     if (version < v.oldest) {
-        char have[48], want[48];
-        version_text(v, version, have, sizeof have);
-        version_text(v, v.oldest, want, sizeof want);
-        return fail(err, DUET_ERR_DEVICE, "the driver is too old: want %s or newer, found %s; %s", want, have, v.install);
+        return fail(err, DUET_ERR_DEVICE, "the driver is too old: want %s or newer, found %s; %s", version_text(v, v.oldest).c_str(),
+                    version_text(v, version).c_str(), v.install);
     }
     if (const int code = lib->count.at(n); code == kNoDevice || (!code && *n <= 0))
         return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
@@ -236,7 +235,7 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     int version = 0, integrated = 0;
     size_t memory = 0;
     DUET_TRY(vendor_try(lib, index, err, lib.version, &version));
-    version_text(v, version, info->driver, sizeof info->driver);
+    snprintf(info->driver, sizeof info->driver, "%s", version_text(v, version).c_str());
     DUET_TRY(vendor_try(lib, index, err, lib.device, device, index));
     DUET_TRY(vendor_try(lib, index, err, lib.device_name, info->name, (int)sizeof info->name, *device));
     info->name[sizeof info->name - 1] = 0;
@@ -250,10 +249,8 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
         return fail(err, DUET_ERR_UNSUPPORTED, "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s", v.name,
                     index, info->chip, gpu_code_list().c_str(), info->chip);
     if (version < (*code)->driver) {
-        char want[48];
-        version_text(v, (*code)->driver, want, sizeof want);
-        return fail(err, DUET_ERR_DEVICE, "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index, want,
-                    info->driver, v.install);
+        return fail(err, DUET_ERR_DEVICE, "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index,
+                    version_text(v, (*code)->driver).c_str(), info->driver, v.install);
     }
     return DUET_OK;
 }

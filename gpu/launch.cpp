@@ -71,11 +71,7 @@ duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.g.ops[i];
     const weight& w = c.g.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in);
-    if (n_tok <= kSmallBatch) {
-        gpu_step one;
-        one.first = (int32_t)i;
-        return launch_matvec(c, one, err);
-    }
+    if (n_tok <= kSmallBatch) return launch_matvec(c, gpu_step{.first = (int32_t)i}, err);
     DUET_TRY(quantize_input(c, o, err));
     c.wrote(o.out);
     matmul_gpu_args a{c.matrix_of(o.w), c.acts(), c.at(o.in), c.vector_of(o.b), c.at(o.out), (int)w.n_in, (int)w.n_out, n_tok,
@@ -98,17 +94,10 @@ duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
 }
 
 duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
-    elementwise_args a{};
-    a.x = c.heads(o.in);
-    if (o.in2.buffer >= 0) a.x2 = c.heads(o.in2);
-    a.y = c.heads(o.out);
-    a.n = o.in.width();
-    a.n_rows = c.n_rows(o.in);
-    a.mode = o.kind == op_kind::activate ? kElementwiseActivate : o.kind == op_kind::add ? kElementwiseAdd
-             : o.kind == op_kind::multiply ? kElementwiseMultiply : kElementwiseScaleCap;
-    a.act = (int32_t)o.act;
-    a.scale = o.scale;
-    a.cap = o.cap;
+    const elementwise_mode mode = o.kind == op_kind::activate ? kElementwiseActivate : o.kind == op_kind::add ? kElementwiseAdd
+                                  : o.kind == op_kind::multiply ? kElementwiseMultiply : kElementwiseScaleCap;
+    const elementwise_args a{c.heads(o.in), o.in2.buffer >= 0 ? c.heads(o.in2) : heads_args{}, c.heads(o.out), o.in.width(), c.n_rows(o.in),
+                             mode, (int32_t)o.act, o.scale, o.cap};
     return launch(c, kernel_elementwise, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
 }
 
@@ -121,11 +110,7 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
         case op_kind::matmul: return launch_matmul(c, i, err);
         case op_kind::rope: return launch_rope(c, o, err);
         case op_kind::kv_append: return launch_kv_append(c, o, err);
-        case op_kind::attention: {
-            gpu_step one;
-            one.attention = (int32_t)i;
-            return launch_attention(c, one, err);
-        }
+        case op_kind::attention: return launch_attention(c, gpu_step{.attention = (int32_t)i}, err);
         case op_kind::activate:
         case op_kind::add:
         case op_kind::multiply:

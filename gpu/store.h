@@ -29,7 +29,6 @@ enum type_kernel : int32_t { kArrange, kEmbed, kMatvec, kMatvec8, kMatmul };
 int32_t kernel_of(int32_t type, type_kernel which);
 int32_t pair_kernel(int32_t type, int32_t second);   // matvec of matrices in two formats; -1: there is none
 
-// A model's device, its kernels and weights: one for all its sessions, which have queues of their own.
 struct gpu_store {
     const gpu_driver*  driver = nullptr;
     void*              device = nullptr;
