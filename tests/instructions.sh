@@ -15,6 +15,10 @@ figures="
 12 1 68
 12 16 435
 14 1 85
+18 1 206
+18 16 660
+29 1 139
+40 1 86
 "
 skip() { echo "instruction counts: skipped: $1"; exit 0; }
 command -v valgrind >/dev/null || skip "no valgrind"
