@@ -32,12 +32,12 @@ struct aligned_memory {
 
 // What the CPU needs beside the layout of models/layout.h: one computation for plan() and create().
 struct cpu_layout : layout {
-    size_t act_codes = 0, act_bytes = 0, gather_bytes = 0, split_bytes = 0, matmul_bytes = 0, thread_bytes = 0;
+    size_t act_codes = 0, act_bytes = 0, panel_bytes = 0, gather_bytes = 0, split_bytes = 0, matmul_bytes = 0, thread_bytes = 0;
     int    max_k = 0, max_v = 0;
     size_t max_routes = 0, max_mats = 0;   // expert matmuls: choices of a batch, matrices
 
     size_t work_bytes(int n_threads) const {
-        return buffer_bytes + act_bytes + gather_bytes + split_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads;
+        return buffer_bytes + act_bytes + panel_bytes + gather_bytes + split_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads;
     }
 };
 
@@ -63,6 +63,7 @@ inline act_matrix act_from(act_matrix a, size_t i, int n_tok) {
     a.t += i * (a.q_stride / 32);
     a.s16 += i * (a.q_stride / 16);
     a.n_tok = n_tok;
+    a.panels = nullptr;
     return a;
 }
 
@@ -84,12 +85,13 @@ struct cpu_context {
     const cpu_kernels* k;
     cpu_layout         l;
     thread_pool        pool;
-    aligned_memory     buffers, cache, states, act, gathered, split, rope, scratch;
+    aligned_memory     buffers, cache, states, act, panels, gathered, split, rope, scratch;
     route_lists            routes;
     std::vector<seq_rows>  by_seq;           // of the batch, for ops with recurrent state
     std::vector<uint8_t*>  group_pages;      // first page of each group
     std::vector<uint64_t>  scratch_user;     // the matmul that each thread's scratch was last used by, counted by n_matmuls; a cache line apart
     uint64_t               n_matmuls = 0;
+    bool                   has_panels = false;   // of what `act` holds
     std::vector<uint8_t>   reuses_act;       // per op: a matmul whose input is quantized already
     bool                   profiling = false;
     std::vector<profile_entry> rows;

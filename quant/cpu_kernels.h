@@ -13,6 +13,15 @@ namespace duet {
 constexpr int kTileRows = 16;    // rows of weights a matmul kernel works on at once; pieces of work are multiples of it
 constexpr int kMaxTypeId = 64;   // type ids of GGUF are below this
 
+// One block of 32 of kPanelTokens neighbouring tokens: codes + 128, and their d and t. A matrix of them: (tokens / kPanelTokens, n_in / 32),
+// the last tokens filled up with zeros.
+constexpr int kPanelTokens = 6;
+struct act_panel {
+    uint8_t q[kPanelTokens][32];
+    float   d[kPanelTokens], t[kPanelTokens];
+};
+constexpr int kPanelLeast = 12;   // tokens from which panels are made
+
 // Quantized (or plain) activations of n_tok vectors of n_in values: token i's part of each array begins at i * its stride.
 struct act_matrix {
     const float*   x;        // f32 values: stride x_stride (floats; rows need not be aligned)
@@ -22,6 +31,7 @@ struct act_matrix {
     const int16_t* s16;      // stride q_stride / 16
     size_t         x_stride, q_stride;
     int            n_tok;
+    const act_panel* panels;   // the same once more, or null
 };
 
 // y[i_tok * y_stride + r] = dot(row r, token i_tok) for n_rows rows from w (rows row_bytes apart, unaligned).
@@ -96,6 +106,7 @@ struct cpu_kernels {
     const char* name;                       // "avx512"
     matmul_fn   matmul[kMaxTypeId];         // by type id; nullptr: no code for the format
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);   // n % 32 == 0
+    void (*pack_panel)(const act_matrix& a, int first, int n_blocks, act_panel* out);       // tokens from `first`; nullptr: no matmul takes panels
     void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);           // unaligned; w may be null; y may be x
     void (*activate)(int act, const float* x, const float* x2, int n, float* y);            // act: enum activation; x2 may be null
     void (*rotate)(float* x, int half, bool neox, const float* cos_a, const float* sin_a);   // exact_rotate_head
@@ -118,7 +129,7 @@ const cpu_kernels* cpu_kernels_at(int i);
 const char* cpu_isa_names();
 
 // Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows, their scales, and totals of 512 tokens.
-inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (160u << 10); }
+inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (192u << 10); }
 
 // Shared by the instruction sets' files: the scalar functions, used where an ISA has nothing better.
 extern const cpu_kernels kScalarKernels;

@@ -28,6 +28,7 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     }
     l.act_codes = std::max(l.act_codes, batch * l.max_in);
     l.act_bytes = act_array_bytes(l.act_codes);
+    if (batch >= (size_t)kPanelLeast) l.panel_bytes = (batch + kPanelTokens - 1) / kPanelTokens * (l.max_in / 32) * sizeof(act_panel);
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
     const size_t tile = (size_t)limits.max_batch * 4 * kTileRows * 4;   // results of a piece before they are added to the residual
     size_t widest = l.max_in;
@@ -42,6 +43,7 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
 void quantize_input(cpu_context& c, const op& o, int n_tok) {
     const act_matrix a = c.acts(n_tok);
     for_rows(c, n_tok, (size_t)o.in.width() * 2, [&](int i) { quantize_row(c, c.row(o.in, i), o.in.width(), a, (size_t)i); });
+    c.has_panels = false;
 }
 
 namespace {
@@ -79,6 +81,15 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     const int n_tok = c.n_rows(o.in), n_out = (int)w.n_out;
     if (n_tok == 0) return;
     if (is_quantized(w.type) && !reuse) quantize_input(c, o, n_tok);
+    act_matrix a = c.acts(n_tok);
+    if (c.k->pack_panel && is_quantized(w.type) && n_tok >= kPanelLeast) {
+        act_panel* panels = (act_panel*)c.panels.data;
+        const int n_blocks = (int)w.n_in / 32;
+        if (!c.has_panels)
+            c.pool.for_each((n_tok + kPanelTokens - 1) / kPanelTokens, [&](int, int i) { c.k->pack_panel(a, i * kPanelTokens, n_blocks, panels + (size_t)i * (size_t)n_blocks); });
+        c.has_panels = true;
+        a.panels = panels;
+    }
     const float* bias = c.vector_of(o.b);
     // pieces of 16..64 rows, at least eight for each thread where the matrix has them
     int tiles = 4;
@@ -93,7 +104,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.row_bytes = w.row_bytes;
         m.n_in = (int)w.n_in;
         m.n_rows = n;
-        m.a = c.acts(n_tok);
+        m.a = a;
         m.a.x = c.row(o.in, 0);
         m.a.x_stride = c.stride(o.in);
         m.scratch = c.thread_scratch(t);
@@ -281,7 +292,7 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     }
     const size_t states = c->l.state_floats * 4 * (size_t)limits.n_state_slots;
     if (!c->buffers.allocate(c->l.buffer_bytes) || !c->cache.allocate(c->l.cache_bytes) || !c->states.allocate(states) ||
-        !c->act.allocate(c->l.act_bytes) || !c->gathered.allocate(c->l.gather_bytes) || !c->split.allocate(c->l.split_bytes) || !c->rope.allocate(c->l.rope_floats * 4) ||
+        !c->act.allocate(c->l.act_bytes) || !c->panels.allocate(c->l.panel_bytes) || !c->gathered.allocate(c->l.gather_bytes) || !c->split.allocate(c->l.split_bytes) || !c->rope.allocate(c->l.rope_floats * 4) ||
         !c->scratch.allocate(c->l.thread_bytes * (size_t)n_threads))
         return fail(err, DUET_ERR_MEMORY, "no memory for a session: cache %llu MB, work buffers %llu MB; lower the context or the batch",
                     (unsigned long long)(need.cache_bytes >> 20), (unsigned long long)(need.work_bytes >> 20));

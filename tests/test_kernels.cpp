@@ -68,7 +68,7 @@ struct activations {
         std::normal_distribution<float> normal;
         for (float& v : x) v = normal(rng);
         if (n_in >= 64) memset(x.data() + 32, 0, 32 * 4);   // a block of zeros
-        m = {x.data(), q.data(), d.data(), t.data(), s16.data(), stride, stride, n_tok};
+        m = {x.data(), q.data(), d.data(), t.data(), s16.data(), stride, stride, n_tok, nullptr};
         for (int i = 0; i < n_tok && n_in % 32 == 0; i++) {
             const size_t at = (size_t)i * stride;
             kScalarKernels.quantize(x.data() + at, n_in, q.data() + at, d.data() + at / 32, t.data() + at / 32, s16.data() + at / 16);
@@ -76,7 +76,12 @@ struct activations {
     }
 };
 
-std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in, const act_matrix& a) {
+// With the panels that this instruction set takes, if any.
+std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in, act_matrix a, bool with_panels = false) {
+    const int n_blocks = n_in / 32, n_panels = with_panels ? (a.n_tok + kPanelTokens - 1) / kPanelTokens : 0;
+    std::vector<act_panel> panels((size_t)n_panels * (size_t)n_blocks);
+    for (int i = 0; i < n_panels; i++) k.pack_panel(a, i * kPanelTokens, n_blocks, &panels[(size_t)i * (size_t)n_blocks]);
+    if (with_panels) a.panels = panels.data();
     std::vector<float> y((size_t)n_rows * (size_t)a.n_tok, -1.0f);
     std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in));
     k.matmul[type]({w.data(), w.size() / (size_t)n_rows, n_in, n_rows, a, y.data(), (size_t)n_rows, scratch.data(), false});
@@ -95,6 +100,7 @@ void check_type(int32_t type, const char* name, int step) {
                     const auto got = run_matmul(*k, type, w, n_rows, n_in, a.m);
                     INFO(std::string(name), " ", std::string(k->name), " n_in ", n_in, " n_rows ", n_rows, " n_tok ", n_tok);
                     CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
+                    if (k->pack_panel && n_in % 32 == 0) CHECK(want == run_matmul(*k, type, w, n_rows, n_in, a.m, true));
                 }
             }
 }
@@ -127,7 +133,9 @@ TEST_CASE("matmul: more tokens than totals are kept for") {
         for (int32_t type : {0, 2}) {
             const std::vector<uint8_t> w = random_weights(type, 3, 64, rng);
             const activations a(64, 1030, rng);
-            CHECK(run_matmul(kScalarKernels, type, w, 3, 64, a.m) == run_matmul(*k, type, w, 3, 64, a.m));
+            const auto want = run_matmul(kScalarKernels, type, w, 3, 64, a.m);
+            CHECK(want == run_matmul(*k, type, w, 3, 64, a.m));
+            if (k->pack_panel) CHECK(want == run_matmul(*k, type, w, 3, 64, a.m, true));
         }
 }
 
