@@ -13,13 +13,12 @@ namespace duet {
 constexpr int kTileRows = 16;    // rows of weights a matmul kernel works on at once; pieces of work are multiples of it
 constexpr int kMaxTypeId = 64;   // type ids of GGUF are below this
 
-// One block of 32 of kPanelTokens neighbouring tokens: codes (AVX-512: + 128), and what goes with them in act_matrix. A matrix of them:
-// (tokens / kPanelTokens, n_in / 32), the last tokens filled up with zeros.
+// One block of 32 of kPanelTokens neighbouring tokens: codes + 128, and their d and t. A matrix of them: (tokens / kPanelTokens, n_in / 32),
+// the last tokens filled up with zeros.
 constexpr int kPanelTokens = 6;
 struct act_panel {
     uint8_t q[kPanelTokens][32];
     float   d[kPanelTokens], t[kPanelTokens];
-    int16_t s16[kPanelTokens][2];
 };
 constexpr int kPanelLeast = 12;   // tokens from which panels are made
 

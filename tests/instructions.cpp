@@ -20,8 +20,8 @@ int main(int argc, char** argv) {
     std::vector<int8_t> q((size_t)n_in * kMost);
     std::vector<int16_t> s16(n_in / 16 * kMost);
     for (int i = 0; i < n_tok; i++) k->quantize(x.data(), n_in, &q[(size_t)i * n_in], &d[(size_t)i * n_in / 32], &sums[(size_t)i * n_in / 32], &s16[(size_t)i * n_in / 16]);
-    const duet::act_matrix a{x.data(), q.data(), d.data(), sums.data(), s16.data(), n_in, n_in, n_tok};
-    const duet::matmul_args args{w.data(), row_bytes, n_in, n_rows, a, y.data(), n_rows, scratch.data()};
+    const duet::act_matrix a{x.data(), q.data(), d.data(), sums.data(), s16.data(), n_in, n_in, n_tok, nullptr};
+    const duet::matmul_args args{w.data(), row_bytes, n_in, n_rows, a, y.data(), n_rows, scratch.data(), false};
     counted(k->matmul[type], &args);
     return 0;
 }
