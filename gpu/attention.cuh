@@ -11,7 +11,7 @@ DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv
 }
 
 constexpr int kShare = 4;   // rows that a thread has with one read of a key or value
-constexpr int kRun = 8;     // elements it reads at once, so that their loads are on their way together
+constexpr int kRun = 4;     // elements it reads at once, so that their loads are on their way together
 
 // N elements of a chunk's keys or values, d a head, `step` apart from `at` on, and their q8_0 scales `scale_step` apart from scale_at on.
 template <int Type, int N>
