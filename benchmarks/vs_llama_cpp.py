@@ -5,7 +5,9 @@ Each repetition is a process of its own: open the file, first prompt (which also
 token), then one timed prompt and one timed generation, both after `-d` tokens of context. Both sides: the same number of threads, f16
 cache, batches of 512, random token ids. llama.cpp's flash attention is at its default, or with `-d` once on and once off: each speed is
 the better of the two. Medians over the repetitions; memory is the peak resident size of the process (of llama.cpp's without what Python
-itself needs).
+itself needs). With `--llama-bench PROGRAM` the program of that name, of llama.cpp or of ik_llama.cpp, is a second peer in the same turns,
+with and without repacking at run time; it tells no first token and no memory, and at a depth only generation.
+With `--cpu-isa` Duet keeps to an instruction set; what the peers use is how they were built.
 
     python3 benchmarks/vs_llama_cpp.py -m model.gguf
     python3 benchmarks/vs_llama_cpp.py --synthetic 1b:q4_0 -p 512 -n 64 -t 2 -r 5
@@ -105,9 +107,16 @@ def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches, flash):
     print(json.dumps(result))
 
 
-def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches):
+def measure_program(program, repack, path, n_prompt, n_gen, depth, n_threads):
+    tests = ["-p", "0", "-n", "0", "-gp", f"{depth},{n_gen}"] if depth else ["-p", str(n_prompt), "-n", str(n_gen)]
+    command = [program, "-m", path, *tests, "-t", str(n_threads), "-r", "1", "-o", "json", *repack]
+    out = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
+    return {**{"tg" if test["n_gen"] else "pp": test["avg_ts"] for test in out}, "version": out[0]["build_commit"]}
+
+
+def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches, isa):
     command = [BENCH, "--json", "-r", "1", "-m", path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth), "-t", str(n_threads),
-               "--batch", ",".join(map(str, [1] + batches))]
+               "--cpu-isa", isa, "--batch", ",".join(map(str, [1] + batches))]
     out = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     tests = {(test["test"][:2], test["n_seqs"]): test for test in out["tests"]}
     one = tests["tg", 1]
@@ -118,8 +127,11 @@ def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches):
 
 def compare(path, label, args):
     ours, with_flash = [], {flash: [] for flash in ([0, 1] if args.depth else [-1])}
+    programs = {repack: [] for repack in ((), ("-rtr", "1"))} if args.llama_bench else {}
     for _ in range(args.reps):
-        ours.append(measure_duet(path, args.prompt, args.gen, args.depth, args.threads, args.batch))
+        ours.append(measure_duet(path, args.prompt, args.gen, args.depth, args.threads, args.batch, args.cpu_isa))
+        for repack, runs in programs.items():
+            runs.append(measure_program(args.llama_bench, repack, path, args.prompt, args.gen, args.depth, args.threads))
         for flash, runs in with_flash.items():
             worker = [sys.executable, os.path.abspath(__file__), "--worker", path, "-p", str(args.prompt), "-n", str(args.gen), "-d",
                       str(args.depth), "-t", str(args.threads), f"--flash={flash}",
@@ -130,18 +142,21 @@ def compare(path, label, args):
     print(f"\n{label}: {size / 1e6:.0f} MB, {args.threads} threads, prompt {args.prompt}, generated {args.gen}, depth {args.depth}, "
           f"{args.reps} repetitions in turns")
     print(f"Duet {ours[0]['version']} ({ours[0]['system']}); llama-cpp-python {theirs[0]['version']} ({theirs[0]['system'].strip(' |')})")
-    print("\n| what | Duet | llama.cpp | ratio |\n|---|---:|---:|---:|")
+    peers = [("llama.cpp", with_flash), *([("llama-bench " + programs[()][0]["version"], programs)] if programs else [])]
+    print(f"\n| what | Duet |{''.join(f' {name} | ratio |' for name, _ in peers)}\n|---|---:|{'---:|---:|' * len(peers)}")
     rows = [("prompt, tok/s", "pp", 1, "%.1f"), ("generation, tok/s", "tg", 1, "%.2f"), ("first token, s", "first_token", 1, "%.2f"),
             ("peak memory, MB", "peak", 1e-6, "%.0f")]
     rows[2:2] = [(f"{n} sequences together, tok/s", f"tg{n}", 1, "%.2f") for n in args.batch]
     for name, key, scale, form in rows:
-        cells, medians = [], []
+        median = lambda runs: statistics.median(run[key] for run in runs) * scale
+        cell = lambda runs: f"{form % median(runs)} ({form % min(run[key] * scale for run in runs)} - {form % max(run[key] * scale for run in runs)})"
+        line = f"| {name} | {cell(ours)} |"
         better = max if key[:2] in ("pp", "tg") else min
-        for side in (ours, better(with_flash.values(), key=lambda runs: statistics.median(run[key] for run in runs))):
-            values = [run[key] * scale for run in side]
-            medians.append(statistics.median(values))
-            cells.append(f"{form % medians[-1]} ({form % min(values)} - {form % max(values)})")
-        print(f"| {name} | {cells[0]} | {cells[1]} | {medians[0] / medians[1]:.2f} |")
+        for _, ways in peers:
+            told = [runs for runs in ways.values() if key in runs[0]]
+            best = better(told, key=median) if told else None
+            line += f" {cell(best)} | {median(ours) / median(best):.2f} |" if best else " | |"
+        print(line)
     gbps, share, bandwidth = (statistics.median(run[key] for run in ours) for key in ("gbps", "share", "bandwidth"))
     print(f"\nDuet reads {gbps:.1f} GB/s of weights when generating, {share:.0f} % of {bandwidth:.1f} measured before and after it; "
           f"its peak memory is {statistics.median(run['peak'] for run in ours) / size:.2f} of the file")
@@ -159,6 +174,8 @@ def main():
     parser.add_argument("-r", "--reps", type=int, default=5)
     parser.add_argument("--batch", type=lambda text: [int(n) for n in text.split(",")], default=[],
                         help="N,N: also sequences that generate together, from an empty context")
+    parser.add_argument("--llama-bench", metavar="PROGRAM", help="a second peer: llama-bench of llama.cpp or ik_llama.cpp")
+    parser.add_argument("--cpu-isa", default="auto", help="what Duet may use: avx2, avx512 ...")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--flash", type=int, default=-1, help=argparse.SUPPRESS)
     args = parser.parse_args()
