@@ -264,7 +264,8 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
     for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16, false, 0}, {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false, 0},
                                     {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0, false, 0}, {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16, false, 0},
                                     {4, 1, 48, 32, 0, 0, false, DUET_CACHE_F16, true, 0}, {3, 1, 64, 20, 0, 0, false, DUET_CACHE_Q8_0, true, 0},
-                                    {6, 2, 128, 16, 0, 0, false, DUET_CACHE_F32, false, 8}, {3, 3, 40, 48, 9, 20.0f, false, DUET_CACHE_F16, false, 4}}) {
+                                    {6, 2, 128, 16, 0, 0, false, DUET_CACHE_F32, false, 8}, {3, 3, 40, 48, 9, 20.0f, false, DUET_CACHE_F16, false, 4},
+                                    {2, 1, 18, 22, 0, 0, false, DUET_CACHE_F16, false, 0}}) {
         graph_case c("attention k_dim " + std::to_string(s.k_dim));
         c.cache_type = s.cache;
         const int q = s.n_heads * s.k_dim, k = s.n_kv * s.k_dim, v = s.n_kv * s.v_dim;

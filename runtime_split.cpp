@@ -266,7 +266,6 @@ duet_status split_plan(const model_graph& g, const exec_limits& limits, int32_t 
 
 struct split_context {
     const model_graph&           g;
-    exec_limits                  limits;
     std::shared_ptr<split_model> m;
     layout                       whole, of_side[2];     // cache pages and states of the whole model, and as they are
     void*                        ctx[2] = {};           // null: the side has no ops
@@ -276,7 +275,7 @@ struct split_context {
     std::vector<profile_entry>   rows;
 
     split_context(const model_graph& graph, const exec_limits& lim, std::shared_ptr<split_model> model)
-        : g(graph), limits(lim), m(std::move(model)), whole(make_layout(graph, lim)),
+        : g(graph), m(std::move(model)), whole(make_layout(graph, lim)),
           of_side{make_layout(m->part[0], lim), make_layout(m->part[1], lim)} {}
     split_context(const split_context&) = delete;
     split_context& operator=(const split_context&) = delete;

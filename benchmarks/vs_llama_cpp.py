@@ -5,8 +5,8 @@ Each repetition is a process of its own: open the file, first prompt (which also
 token), then one timed prompt and one timed generation, both after `-d` tokens of context. Both sides: the same number of threads, f16
 cache, batches of 512, random token ids. llama.cpp's flash attention is at its default, or with `-d` once on and once off: each speed is
 the better of the two. Medians over the repetitions; memory is the peak resident size of the process (of llama.cpp's without what Python
-itself needs). With `--llama-bench PROGRAM` the program of that name, of llama.cpp or of ik_llama.cpp, is a second peer in the same turns,
-with and without repacking at run time; it tells no first token and no memory, and at a depth only generation.
+itself needs). With `--llama-bench PROGRAM` the program of that name of ik_llama.cpp is a second peer in the same turns, with and without repacking at
+run time; it tells no first token and no memory, and at a depth only generation.
 With `--cpu-isa` Duet keeps to an instruction set; what the peers use is how they were built.
 
     python3 benchmarks/vs_llama_cpp.py -m model.gguf
@@ -109,9 +109,9 @@ def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches, flash):
 
 def measure_program(program, repack, path, n_prompt, n_gen, depth, n_threads):
     tests = ["-p", "0", "-n", "0", "-gp", f"{depth},{n_gen}"] if depth else ["-p", str(n_prompt), "-n", str(n_gen)]
-    command = [program, "-m", path, *tests, "-t", str(n_threads), "-r", "1", "-o", "json", *repack]
+    command = [program, "-m", path, *tests, "-t", str(n_threads), "-r", "3", "-o", "json", *repack]   # its first prompt is slower
     out = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
-    return {**{"tg" if test["n_gen"] else "pp": test["avg_ts"] for test in out}, "version": out[0]["build_commit"]}
+    return {**{"tg" if test["n_gen"] else "pp": statistics.median(test["samples_ts"]) for test in out}, "version": out[0]["build_commit"]}
 
 
 def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches, isa):
@@ -174,7 +174,7 @@ def main():
     parser.add_argument("-r", "--reps", type=int, default=5)
     parser.add_argument("--batch", type=lambda text: [int(n) for n in text.split(",")], default=[],
                         help="N,N: also sequences that generate together, from an empty context")
-    parser.add_argument("--llama-bench", metavar="PROGRAM", help="a second peer: llama-bench of llama.cpp or ik_llama.cpp")
+    parser.add_argument("--llama-bench", metavar="PROGRAM", help="a second peer: llama-bench of ik_llama.cpp")
     parser.add_argument("--cpu-isa", default="auto", help="what Duet may use: avx2, avx512 ...")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--flash", type=int, default=-1, help=argparse.SUPPRESS)

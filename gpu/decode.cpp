@@ -172,6 +172,8 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
     const gpu_grid grid{(uint32_t)a.cache.n_kv_heads * blocks_of(group, a.heads_per_block), blocks_of(a.n_tok, a.toks_per_block),
                         split ? (uint32_t)a.n_chunks : 1, kGpuThreads, (uint32_t)(a.heads_per_block * a.toks_per_block * per_row)};
+    static_assert(kernel_attention_f32 == kernel_attention_f16 + 2 * DUET_CACHE_F32 && kernel_attention_q8_0 == kernel_attention_f16 + 2 * DUET_CACHE_Q8_0 &&
+                  kernel_attention_split_q8_0 == kernel_attention_q8_0 + 1);
     return launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, a, err);   // rows of kernels.def in order of the types
 }
 

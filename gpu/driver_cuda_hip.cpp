@@ -194,10 +194,13 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     if (lib->member.name && !find_call(lib->handle, lib->member.name, &lib->member.at)) missing = lib->member.name;
     DUET_VENDOR_CALLS(DUET_VENDOR_FIND)
 #undef DUET_VENDOR_FIND
-    find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);   // a library has one vendor's
-    find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
-    find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
-    find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
+    if (is_cuda) {   // a library may load one of the other vendor's names
+        find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);
+        find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
+    } else {
+        find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
+        find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
+    }
     // before 6: the older structure under the plain name
     if (!lib->properties.at && find_call(lib->handle, "hipGetDeviceProperties", &lib->properties.at)) {
         if (missing == lib->properties.name) missing = nullptr;

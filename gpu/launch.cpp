@@ -193,7 +193,7 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(open_store(g, device, &c->store, err));
     c->driver = c->store->driver;
     DUET_TRY(c->driver->queue(c->store->device, &c->device, err));
-    // all that can fail for want of memory comes before the first weight is sent
+    // what can fail for want of memory comes before the first weight is sent, but for the rows that cross, which take the ring's place
     DUET_TRY(allocate_session(*c, plan.device, err));
     DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
     c->steps = plan_gpu_steps(g);

@@ -64,7 +64,7 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int gr
     for (int j = 0; j < kBlocksPerGroup * 8; j++)
         codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
     auto sum = [&](int tok, int n_blocks) {
-        const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) + (uint32_t)(group * kBlocksPerGroup);   // below 2^32: launch.cpp
+        const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) + (uint32_t)(group * kBlocksPerGroup);   // below 2^31 for 64 GB of activations
         const word4* q = (const word4*)a.act.q + first * 2;
         float acc = 0.0f;
         DUET_UNROLL

@@ -106,7 +106,8 @@ struct cpu_kernels {
     const char* name;                       // "avx512"
     matmul_fn   matmul[kMaxTypeId];         // by type id; nullptr: no code for the format
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);   // n % 32 == 0
-    void (*pack_panel)(const act_matrix& a, int first, int n_blocks, act_panel* out);       // tokens from `first`; nullptr: no matmul takes panels
+    uint64_t panel_types;                   // bits by type id: the formats whose matmul takes panels
+    void (*pack_panel)(const act_matrix& a, int first, int n_blocks, act_panel* out);       // tokens from `first`
     void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);           // unaligned; w may be null; y may be x
     void (*activate)(int act, const float* x, const float* x2, int n, float* y);            // act: enum activation; x2 may be null
     void (*rotate)(float* x, int half, bool neox, const float* cos_a, const float* sin_a);   // exact_rotate_head
@@ -128,7 +129,7 @@ const cpu_kernels* cpu_kernels_at(int i);
 // Names this machine can run, best first, ", " between.
 const char* cpu_isa_names();
 
-// Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows, their scales, and totals of 512 tokens.
+// Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows, their scales, and totals of 516 tokens by 32 rows.
 inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (192u << 10); }
 
 // Shared by the instruction sets' files: the scalar functions, used where an ISA has nothing better.

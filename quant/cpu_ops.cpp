@@ -8,6 +8,9 @@
 
 namespace duet {
 
+// Whether an instruction set's matmul by this format takes panels of many tokens.
+bool takes_panels(const cpu_kernels& k, int32_t type) { return k.panel_types >> type & 1; }
+
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
     for (const cache_layer& c : g.caches) {
@@ -28,7 +31,10 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     }
     l.act_codes = std::max(l.act_codes, batch * l.max_in);
     l.act_bytes = act_array_bytes(l.act_codes);
-    if (batch >= (size_t)kPanelLeast) l.panel_bytes = (batch + kPanelTokens - 1) / kPanelTokens * (l.max_in / 32) * sizeof(act_panel);
+    for (const op& o : g.ops) {
+        if (o.kind != op_kind::matmul || batch < (size_t)kPanelLeast || !takes_panels(*find_cpu_kernels(nullptr), g.weights[(size_t)o.w].type)) continue;
+        l.panel_bytes = std::max(l.panel_bytes, (batch + kPanelTokens - 1) / kPanelTokens * ((size_t)o.in.width() / 32) * sizeof(act_panel));
+    }
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
     const size_t tile = (size_t)limits.max_batch * 4 * kTileRows * 4;   // results of a piece before they are added to the residual
     size_t widest = l.max_in;
@@ -82,7 +88,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     if (n_tok == 0) return;
     if (is_quantized(w.type) && !reuse) quantize_input(c, o, n_tok);
     act_matrix a = c.acts(n_tok);
-    if (c.k->pack_panel && is_quantized(w.type) && n_tok >= kPanelLeast) {
+    if (takes_panels(*c.k, w.type) && n_tok >= kPanelLeast && c.l.panel_bytes) {   // made for the best instruction set: another may do without
         act_panel* panels = (act_panel*)c.panels.data;
         const int n_blocks = (int)w.n_in / 32;
         if (!c.has_panels)
