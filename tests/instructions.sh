@@ -8,17 +8,17 @@ figures_for=12   # g++
 # type id, tokens, instructions in thousands
 figures="
 1 1 135
-2 1 58
+2 1 54
 2 16 393
-8 1 62
+8 1 59
 8 16 508
-12 1 68
+12 1 64
 12 16 373
-14 1 85
-18 1 206
+14 1 80
+18 1 202
 18 16 582
-29 1 139
-40 1 86
+29 1 135
+40 1 80
 "
 skip() { echo "instruction counts: skipped: $1"; exit 0; }
 command -v valgrind >/dev/null || skip "no valgrind"
