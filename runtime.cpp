@@ -75,6 +75,7 @@ duet_status choose_device(duet_model& m) {
         if (st == DUET_OK) {
             m.exec = &kSplitExecutor;
             m.device = m.device_text = id;
+            if (m.params.fast) log_line(m, DUET_LOG_WARN, "mode fast is not used: with a GPU everything is computed exactly");
             return DUET_OK;
         }
         if (st == DUET_ERR_ARG)
@@ -87,6 +88,12 @@ duet_status choose_device(duet_model& m) {
     }
     m.exec = &kCpuExecutor;
     m.device_text = std::string("cpu ") + kernels->name + ", " + std::to_string(m.n_threads) + (m.n_threads == 1 ? " thread" : " threads");
+    if (!m.params.fast) return DUET_OK;
+    const uint64_t types = find_cpu_kernels(isa.c_str(), true)->rounded_types;
+    for (const op& o : m.graph.ops) m.fast = m.fast || (o.kind == op_kind::matmul && types >> m.graph.weights[(size_t)o.w].type & 1);
+    if (m.fast) m.device_text += ", fast";
+    else log_line(m, DUET_LOG_WARN, std::string("mode fast has no effect: ") + (types ? "no BF16 weights in this file" :
+                                        "cpu isa " + m.isa + " has no bfloat16 products here (AVX512_BF16, AMX-BF16)"));
     return DUET_OK;
 }
 
@@ -116,7 +123,7 @@ duet_status load_model(duet_model& m) {
     const auto most = std::max_element(bytes_of_type.begin(), bytes_of_type.end(), [](auto& a, auto& b) { return a.second < b.second; });
     const duet_type_info* info = duet_type_by_id(most->first);
     m.main_type = info ? info->name : "?";
-    m.fingerprint = model_fingerprint(m);
+    m.fingerprint = model_fingerprint(m) + (m.fast ? 1 : 0);   // an exact session must not go on from what fast computed
     if (m.params.progress && m.exec == &kCpuExecutor) DUET_TRY(warm_weights(m));
     log_line(m, DUET_LOG_INFO, m.graph.architecture + " model, " + std::to_string(m.n_params / 1000000) + "M weights, mostly " +
                                    m.main_type + ", on " + m.device_text);

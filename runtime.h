@@ -232,6 +232,8 @@ typedef struct duet_model_params {
     void*            log_user;
     int32_t          gpu_layers;     /* layers on the GPU, from the last one; -1: as many as fit it, the others run on the CPU        */
     int32_t          cpu_expert_layers; /* first layers whose experts stay on the CPU; -1: as few as needed                           */
+    int32_t          fast;           /* 0: exact, the same bits everywhere. 1: faster prompts of BF16 weights, less exactly, on CPUs with */
+                                     /* AVX512_BF16 or AMX-BF16 (docs/numerics.md); all else stays exact. log tells when it has no effect */
 } duet_model_params;
 
 DUET_API duet_model_params duet_model_params_default(void);
@@ -257,7 +259,7 @@ typedef struct duet_model_info {
     uint32_t    struct_size;         /* set by the caller                                                                            */
     const char* architecture;        /* "llama"                                                                                      */
     const char* name;                /* general.name, or ""                                                                          */
-    const char* device;              /* "cpu avx512, 2 threads"                                                                      */
+    const char* device;              /* "cpu avx512, 2 threads", with ", fast" where mode fast has an effect                         */
     const char* main_type;           /* number format that holds most of the weights, "Q4_0"                                         */
     int32_t     n_vocab, n_layers, dim, n_heads, n_kv_heads, n_ctx_train;
     uint64_t    n_params;            /* weights in all tensors                                                                       */

@@ -17,6 +17,7 @@ struct duet_model {
     bool                 vocab_only = false;
     bool                 has_vocab = false;
     bool                 can_run = false;   // all of it was opened
+    bool                 fast = false;      // mode fast was asked for and has an effect
     const duet::executor* exec = nullptr;
     std::string          isa, device, device_text, name, main_type;
     int32_t              n_threads = 1;

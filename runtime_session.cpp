@@ -33,6 +33,7 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
     out->n_seqs = p.n_seqs;
     out->n_state_slots = m.graph.states.empty() ? 0 : p.n_seqs;
     out->cache_type = p.cache_type;
+    out->fast = m.fast;
     if (p.inputs && m.exec != &kCpuExecutor) return fail(err, DUET_ERR_UNSUPPORTED, "inputs of matmuls are told by device cpu only, got %s", m.device_text.c_str());
     out->inputs = p.inputs;
     out->inputs_user = p.inputs_user;

@@ -186,6 +186,7 @@ struct exec_limits {
     int32_t n_ctx = 0, max_batch = 0, n_seqs = 0, n_state_slots = 0;
     int32_t max_wanted = 0;                          // rows of buffers with wanted_rows
     int32_t cache_type = 0;                          // DUET_CACHE_...
+    bool fast = false;                               // mode fast, where there is one (docs/numerics.md)
     std::vector<int32_t> n_pages;                    // of each cache group
     duet_input_fn inputs = nullptr;                  // told every input row of matmuls (CPU only)
     void*         inputs_user = nullptr;

@@ -21,6 +21,7 @@ struct act_panel {
     float   d[kPanelTokens], t[kPanelTokens];
 };
 constexpr int kPanelLeast = 12;   // tokens from which panels are made
+constexpr int kFastLeast = 12;    // tokens from which mode fast rounds activations (docs/numerics.md)
 
 // Quantized (or plain) activations of n_tok vectors of n_in values: token i's part of each array begins at i * its stride.
 struct act_matrix {
@@ -32,6 +33,7 @@ struct act_matrix {
     size_t         x_stride, q_stride;
     int            n_tok;
     const act_panel* panels;   // the same once more, or null
+    const uint16_t*  rounded;  // mode fast: x as bfloat16, stride q_stride, rows up to a multiple of kTileRows; or null
 };
 
 // y[i_tok * y_stride + r] = dot(row r, token i_tok) for n_rows rows from w (rows row_bytes apart, unaligned).
@@ -108,6 +110,8 @@ struct cpu_kernels {
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);   // n % 32 == 0
     uint64_t panel_types;                   // bits by type id: the formats whose matmul takes panels
     void (*pack_panel)(const act_matrix& a, int first, int n_blocks, act_panel* out);       // tokens from `first`
+    uint64_t rounded_types;   // mode fast: the formats whose matmul takes rounded activations
+    void (*round_row)(const float* x, int n, uint16_t* y);   // n values; zeros up to a multiple of 32
     void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);           // unaligned; w may be null; y may be x
     void (*activate)(int act, const float* x, const float* x2, int n, float* y);            // act: enum activation; x2 may be null
     void (*rotate)(float* x, int half, bool neox, const float* cos_a, const float* sin_a);   // exact_rotate_head
@@ -122,8 +126,9 @@ struct cpu_kernels {
     void (*float_to_half)(const float* x, size_t n, uint16_t* y);
 };
 
-// The table for a name (nullptr or "auto": the best this machine has). nullptr when unknown or the machine cannot run it.
-const cpu_kernels* find_cpu_kernels(const char* isa);
+// The table for a name (nullptr or "auto": the best this machine has), with mode fast where it is wanted and there is one. nullptr when
+// unknown or the machine cannot run it.
+const cpu_kernels* find_cpu_kernels(const char* isa, bool fast = false);
 // The i-th best table this machine can run; after the scalar one nullptr.
 const cpu_kernels* cpu_kernels_at(int i);
 // Names this machine can run, best first, ", " between.

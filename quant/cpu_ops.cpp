@@ -35,6 +35,7 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
         if (o.kind != op_kind::matmul || batch < (size_t)kPanelLeast || !takes_panels(*find_cpu_kernels(nullptr), g.weights[(size_t)o.w].type)) continue;
         l.panel_bytes = std::max(l.panel_bytes, (batch + kPanelTokens - 1) / kPanelTokens * ((size_t)o.in.width() / 32) * sizeof(act_panel));
     }
+    if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
     const size_t tile = (size_t)limits.max_batch * 4 * kTileRows * 4;   // results of a piece before they are added to the residual
     size_t widest = l.max_in;
@@ -95,6 +96,12 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
             c.pool.for_each((n_tok + kPanelTokens - 1) / kPanelTokens, [&](int, int i) { c.k->pack_panel(a, i * kPanelTokens, n_blocks, panels + (size_t)i * (size_t)n_blocks); });
         c.has_panels = true;
         a.panels = panels;
+    }
+    if (c.k->rounded_types >> w.type & 1 && n_tok >= kFastLeast) {
+        uint16_t* rounded = (uint16_t*)c.panels.data;
+        for_rows(c, n_tok, (size_t)o.in.width(), [&](int i) { c.k->round_row(c.row(o.in, i), o.in.width(), rounded + (size_t)i * a.q_stride); });
+        c.has_panels = false;
+        a.rounded = rounded;
     }
     const float* bias = c.vector_of(o.b);
     // pieces of 16..64 rows, at least eight for each thread where the matrix has them
@@ -290,7 +297,7 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(cpu_plan(g, limits, n_threads, &plan, err));
     const exec_memory& need = plan.host;
     auto c = std::make_unique<cpu_context>(g, limits);
-    c->k = find_cpu_kernels(isa);
+    c->k = find_cpu_kernels(isa, limits.fast);
     if (!c->k) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
     for (const op& o : g.ops) {
         if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) && !c->k->matmul[g.weights[(size_t)o.w].type])

@@ -17,7 +17,7 @@
 namespace duet {
 
 #if defined(__x86_64__)
-extern const cpu_kernels kAvx2Kernels, kAvx512Kernels, kAmxKernels;   // quant/kernels_avx2.cpp, quant/kernels_avx512.cpp
+extern const cpu_kernels kAvx2Kernels, kAvx512Kernels, kAvx512Fast, kAmxKernels, kAmxFast;   // quant/kernels_avx2.cpp, quant/kernels_avx512.cpp
 #elif defined(__aarch64__)
 extern const cpu_kernels kNeonKernels, kDotprodKernels, kI8mmKernels;
 #endif
@@ -26,7 +26,7 @@ namespace {
 
 #if defined(__x86_64__)
 struct cpu_features {
-    bool avx2 = false, avx512 = false, amx = false;
+    bool avx2 = false, avx512 = false, amx = false, bf16 = false, amx_bf16 = false;
 };
 
 // Linux gives the tiles' registers only to a process that asked for them (arch_prctl ARCH_REQ_XCOMP_PERM, linux:Documentation/arch/x86/xstate.rst).
@@ -52,6 +52,9 @@ cpu_features ask_cpu() {
     f.avx512 = f.avx2 && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1) && (c >> 11 & 1) && (low & 0xe6) == 0xe6;
     // AMX-TILE, AMX-INT8; the system keeps tile configuration and data
     f.amx = f.avx512 && (d >> 24 & 1) && (d >> 25 & 1) && (low & 0x60000) == 0x60000 && ask_for_tiles();
+    const bool has_tiles_bf16 = d >> 22 & 1;
+    f.bf16 = f.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);   // AVX512_BF16
+    f.amx_bf16 = f.amx && f.bf16 && has_tiles_bf16;
     return f;
 }
 #endif
@@ -59,10 +62,12 @@ cpu_features ask_cpu() {
 // What this machine runs, best first.
 struct isa_list {
     const cpu_kernels* table[8] = {};
+    const cpu_kernels* fast[8] = {};
     char               names[64] = "auto";
     int                n = 0;
-    void add(bool runs, const cpu_kernels& k) {
+    void add(bool runs, const cpu_kernels& k, const cpu_kernels* with_fast = nullptr) {
         if (!runs) return;
+        fast[n] = with_fast ? with_fast : &k;
         table[n++] = &k;
         strcat(strcat(names, ", "), k.name);
     }
@@ -73,8 +78,8 @@ const isa_list& isas() {
         isa_list l;
 #if defined(__x86_64__)
         const cpu_features f = ask_cpu();
-        l.add(f.amx, kAmxKernels);
-        l.add(f.avx512, kAvx512Kernels);
+        l.add(f.amx, kAmxKernels, f.amx_bf16 ? &kAmxFast : nullptr);
+        l.add(f.avx512, kAvx512Kernels, f.bf16 ? &kAvx512Fast : nullptr);
         l.add(f.avx2, kAvx2Kernels);
 #elif defined(__aarch64__)
 #if defined(__linux__)   // HWCAP2_I8MM, HWCAP_ASIMDDP: linux:arch/arm64/include/uapi/asm/hwcap.h
@@ -92,10 +97,10 @@ const isa_list& isas() {
 
 }  // namespace
 
-const cpu_kernels* find_cpu_kernels(const char* isa) {
-    if (!isa || strcmp(isa, "auto") == 0) return isas().table[0];
-    for (int i = 0; i < isas().n; i++)
-        if (strcmp(isa, isas().table[i]->name) == 0) return isas().table[i];
+const cpu_kernels* find_cpu_kernels(const char* isa, bool fast) {
+    const isa_list& l = isas();
+    for (int i = 0; i < l.n; i++)
+        if (!isa || strcmp(isa, "auto") == 0 || strcmp(isa, l.table[i]->name) == 0) return fast ? l.fast[i] : l.table[i];
     return nullptr;
 }
 

@@ -53,6 +53,28 @@ void tile_dot(int c, int a, int b) {
         }
 }
 
+// Pairs of bfloat16 to f32: even and odd products are summed apart, then added; what is too small for a normal number is 0.
+float flushed(float x) { return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x; }
+void tile_dot_bf16(int c, int a, int b) {
+    emulated_tile &out = g_tiles[c], &left = g_tiles[a], &right = g_tiles[b];
+    check_tile(out.rows == left.rows && out.row_bytes == right.row_bytes && left.row_bytes == right.rows * 4, "shapes of a product that fit");
+    const auto value = [](const emulated_tile& t, int row, int i) {
+        const uint32_t bits = (uint32_t)(uint8_t)t.byte[row][i * 2] << 16 | (uint32_t)(uint8_t)t.byte[row][i * 2 + 1] << 24;
+        float x;
+        memcpy(&x, &bits, 4);
+        return flushed(x);
+    };
+    for (int m = 0; m < out.rows; m++)
+        for (int n = 0; n < out.row_bytes / 4; n++) {
+            float sum[2] = {0, 0}, total;
+            for (int k = 0; k < left.row_bytes / 4; k++)
+                for (int i = 0; i < 2; i++) sum[i] = flushed(__builtin_fmaf(value(left, m, k * 2 + i), value(right, k, n * 2 + i), sum[i]));
+            memcpy(&total, &out.byte[m][n * 4], 4);
+            total = flushed(flushed(total) + flushed(sum[0] + sum[1]));
+            memcpy(&out.byte[m][n * 4], &total, 4);
+        }
+}
+
 }  // namespace
 
 #define DUET_AMX_EMULATED
@@ -60,6 +82,7 @@ void tile_dot(int c, int a, int b) {
 #define DUET_TILE_STORE(t, p, stride) tile_move(t, p, nullptr, stride)
 #define DUET_TILE_ZERO(t) memset(g_tiles[t].byte, 0, sizeof g_tiles[t].byte)
 #define DUET_TILE_DOT(c, a, b) tile_dot(c, a, b)
+#define DUET_TILE_DOT_BF16(c, a, b) tile_dot_bf16(c, a, b)
 #define DUET_TILE_CONFIGURE(p) tile_configure(p)
 #define DUET_TILE_RELEASE() (g_is_configured = false)
 #include "../quant/kernels_avx512.cpp"

@@ -17,7 +17,7 @@ using namespace duet;
 
 #if defined(__x86_64__)
 namespace duet {
-extern const cpu_kernels kAmxEmulatedKernels;   // tests/amx_emulated.cpp
+extern const cpu_kernels kAmxEmulatedKernels, kAmxEmulatedFast;   // tests/amx_emulated.cpp
 }
 #endif
 
@@ -68,7 +68,7 @@ struct activations {
         std::normal_distribution<float> normal;
         for (float& v : x) v = normal(rng);
         if (n_in >= 64) memset(x.data() + 32, 0, 32 * 4);   // a block of zeros
-        m = {x.data(), q.data(), d.data(), t.data(), s16.data(), stride, stride, n_tok, nullptr};
+        m = {x.data(), q.data(), d.data(), t.data(), s16.data(), stride, stride, n_tok, nullptr, nullptr};
         for (int i = 0; i < n_tok && n_in % 32 == 0; i++) {
             const size_t at = (size_t)i * stride;
             kScalarKernels.quantize(x.data() + at, n_in, q.data() + at, d.data() + at / 32, t.data() + at / 32, s16.data() + at / 16);
@@ -139,6 +139,94 @@ TEST_CASE("matmul: more tokens than totals are kept for") {
             CHECK(want == run_matmul(*k, type, w, 3, 64, a.m));
             if (k->panel_types >> type & 1) CHECK(want == run_matmul(*k, type, w, 3, 64, a.m, true));
         }
+}
+
+// With and without AVX512_BF16 and AMX-BF16 these are 0 to 3.
+std::vector<const cpu_kernels*> fast_kernels() {
+    std::vector<const cpu_kernels*> all;
+    for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++)
+        if (const cpu_kernels* f = find_cpu_kernels(k->name, true); f != k) all.push_back(f);
+#if defined(__x86_64__)
+    if (!all.empty()) all.push_back(&kAmxEmulatedFast);
+#endif
+    if (all.empty()) MESSAGE("skipped: this CPU has no AVX512_BF16");
+    return all;
+}
+
+TEST_CASE("mode fast: rounding to bfloat16 is to nearest even, padded with zeros") {
+    std::mt19937 rng(12);
+    for (const cpu_kernels* k : fast_kernels()) {
+        CHECK(k->rounded_types == 1ull << duet_type_by_name("BF16")->id);
+        for (int n : {1, 15, 16, 17, 32, 33, 2005}) {
+            std::vector<float> x((size_t)n);
+            for (int i = 0; i < n; i++) {
+                uint32_t bits = (rng() & 0x807fffffu) | (100 + rng() % 50) << 23;
+                if (i % 5 == 0) bits = (bits & 0xffff0000u) | 0x8000u;   // a tie
+                memcpy(&x[(size_t)i], &bits, 4);
+            }
+            if (n > 20) x[3] = INFINITY, x[4] = NAN, x[5] = 3.4e38f, x[6] = -0.0f;
+            std::vector<uint16_t> y((size_t)n + 64, 0x5555), want((size_t)n);
+            k->round_row(x.data(), n, y.data());
+            duet_quantize_row(duet_type_by_name("BF16")->id, x.data(), n, nullptr, want.data());
+            for (int i = 0; i < n; i++) CHECK(((x[(size_t)i] != x[(size_t)i] && (y[(size_t)i] & 0x7fff) > 0x7f80) || y[(size_t)i] == want[(size_t)i]));
+            for (int i = n; i < (n + 31) / 32 * 32; i++) CHECK(y[(size_t)i] == 0);
+            CHECK(y[(size_t)((n + 31) / 32 * 32)] == 0x5555);
+        }
+    }
+}
+
+TEST_CASE("mode fast: matmul by BF16 within the bound of its sums, the same bits for any tokens and rows beside") {
+    std::mt19937 rng(13);
+    const int32_t type = duet_type_by_name("BF16")->id;
+    for (const cpu_kernels* k : fast_kernels())
+        for (int n_in : {1, 2, 31, 257, 300, 2048 + 27})
+            for (int n_rows : {1, 16, 83}) {
+                const int n_tok = n_in == 300 && n_rows == 1 ? 1030 : n_in < 1000 ? 85 : 45;
+                const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
+                const activations a(n_in, n_tok, rng);
+                INFO(std::string(k->name), " n_in ", n_in, " n_rows ", n_rows);
+                const auto run = [&](int t0, int n, int r0, int rows, bool is_rounded) {   // rows beyond those asked for: NaN
+                    const size_t stride = a.m.q_stride, row_bytes = (size_t)n_in * 2;
+                    std::vector<uint16_t> rounded((size_t)(n + 15) / 16 * 16 * stride, 0x7fff);
+                    for (int i = 0; i < n; i++) k->round_row(a.x.data() + (size_t)(t0 + i) * a.m.x_stride, n_in, &rounded[(size_t)i * stride]);
+                    act_matrix part = a.m;
+                    part.x += (size_t)t0 * part.x_stride;
+                    part.n_tok = n;
+                    part.rounded = is_rounded ? rounded.data() : nullptr;
+                    std::vector<float> y((size_t)(rows * n), -1.0f);
+                    std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in), 0xff);
+                    const std::vector<uint8_t> only(w.begin() + r0 * (ptrdiff_t)row_bytes, w.begin() + (r0 + rows) * (ptrdiff_t)row_bytes);
+                    k->matmul[type]({only.data(), row_bytes, n_in, rows, part, y.data(), (size_t)rows, scratch.data(), false});
+                    return y;
+                };
+                const std::vector<float> all = run(0, n_tok, 0, n_rows, true);
+                int n_beyond = 0;
+                std::vector<float> v((size_t)(n_rows * n_in)), x((size_t)n_in);
+                std::vector<uint16_t> rounded((size_t)n_in);
+                duet_dequantize_row(type, w.data(), n_rows * n_in, v.data());
+                for (int t = 0; t < n_tok; t++) {
+                    duet_quantize_row(type, &a.x[(size_t)t * a.m.x_stride], n_in, nullptr, rounded.data());
+                    duet_dequantize_row(type, rounded.data(), n_in, x.data());
+                    for (int r = 0; r < n_rows; r++) {
+                        double sum = 0, sizes = 0;
+                        for (int j = 0; j < n_in; j++) {
+                            const double product = (double)x[(size_t)j] * v[(size_t)(r * n_in + j)];
+                            sum += product;
+                            sizes += std::fabs(product);
+                        }
+                        // each of n_in products and sums is rounded once (twice, where they are not fused), to 2^-24
+                        n_beyond += !(std::fabs(all[(size_t)(t * n_rows + r)] - sum) <= (n_in + 4) * std::ldexp(sizes, -23) + 1e-30);
+                    }
+                }
+                CHECK(n_beyond == 0);
+                for (const auto& [t0, n] : {std::pair{0, 12}, {5, 17}, {n_tok - 45, 45}, {n_tok - 1, 1}}) {
+                    const int r0 = n_rows / 3, rows = n_rows - r0;
+                    const std::vector<float> part = run(t0, n, r0, rows, true);
+                    for (int t = 0; t < n; t++)
+                        CHECK(memcmp(&part[(size_t)(t * rows)], &all[(size_t)((t0 + t) * n_rows + r0)], (size_t)rows * 4) == 0);
+                }
+                CHECK(run(0, n_tok, 0, n_rows, false) == run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m));
+            }
 }
 
 TEST_CASE("quantize: bits, zero blocks, tiny, huge, inf and NaN blocks") {

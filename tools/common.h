@@ -62,7 +62,7 @@ struct model_options {
     std::string      path, device = "auto", isa = "auto";
     int32_t          n_threads = 0, n_ctx = 0, max_batch = 512, cache_type = DUET_CACHE_F16;
     int32_t          gpu_layers = -1, cpu_expert_layers = -1;
-    bool             is_verbose = false, vocab_only = false;
+    bool             is_verbose = false, vocab_only = false, fast = false;
     duet_progress_fn progress = nullptr;
     void*            progress_user = nullptr;
     duet_input_fn    inputs = nullptr;
@@ -93,6 +93,7 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
     args.integer("-ncmoe, --n-cpu-moe", "N", "experts of the first N layers on the CPU (default -1: as few as needed)",
                  &options->cpu_expert_layers, -1, INT32_MAX);
     args.text("--cpu-isa", "ISA", "auto, scalar, avx2, avx512, amx; on ARM neon, dotprod, i8mm: the bits are the same (default auto)", &options->isa);
+    args.flag("--fast", "prompts of BF16 weights faster and less exactly, where the CPU has bfloat16 products (default: exact)", &options->fast);
     args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
 }
 
@@ -109,6 +110,7 @@ inline duet_model_params model_params_of(const model_options& options) {
     params.n_threads = options.n_threads;
     params.gpu_layers = options.gpu_layers;
     params.cpu_expert_layers = options.cpu_expert_layers;
+    params.fast = options.fast;
     params.progress = options.progress;
     params.progress_user = options.progress_user;
     params.log = print_log;
