@@ -13,15 +13,22 @@ namespace duet {
 constexpr int kTileRows = 16;    // rows of weights a matmul kernel works on at once; pieces of work are multiples of it
 constexpr int kMaxTypeId = 64;   // type ids of GGUF are below this
 
-// One block of 32 of kPanelTokens neighbouring tokens: codes + 128, and their d and t. A matrix of them: (tokens / kPanelTokens, n_in / 32),
-// the last tokens filled up with zeros.
-constexpr int kPanelTokens = 6;
+// Tokens in panels for matmuls of three and more: as few panels of at most kPanelTokens as will do, of sizes as equal as can be, so that one token
+// more never costs a whole panel more. A panel's block of 32: codes, their d and t, and minus the sums of all codes and of their second half.
+constexpr int kPanelLeast = 3, kPanelTokens = 6;
+constexpr int kPanelBlocks = 16;   // of a row: all panels of these follow each other before those of the next ones
 struct act_panel {
-    uint8_t q[kPanelTokens][32];
+    int8_t  q[kPanelTokens][32];
     float   d[kPanelTokens], t[kPanelTokens];
+    int32_t neg_sum[kPanelTokens], neg_second[kPanelTokens];
 };
-constexpr int kPanelLeast = 12;   // tokens from which panels are made
 constexpr int kFastLeast = 12;    // tokens from which mode fast rounds activations (docs/numerics.md)
+constexpr int count_panels(int n_tok) { return (n_tok + kPanelTokens - 1) / kPanelTokens; }
+constexpr int panel_token(int n_tok, int i) { return (int)((int64_t)n_tok * i / count_panels(n_tok)); }   // the first of panel i
+// Of n_panels panels of n_blocks blocks, panel i's blocks from b0 (a multiple of kPanelBlocks) on.
+constexpr size_t panel_offset(int n_panels, int n_blocks, int i, int b0) {
+    return (size_t)b0 * (size_t)n_panels + (size_t)i * (size_t)(n_blocks - b0 < kPanelBlocks ? n_blocks - b0 : kPanelBlocks);
+}
 
 // Quantized (or plain) activations of n_tok vectors of n_in values: token i's part of each array begins at i * its stride.
 struct act_matrix {
@@ -45,6 +52,7 @@ struct matmul_args {
     float*         y;
     size_t         y_stride;
     void*          scratch;      // matmul_scratch_bytes(n_in) bytes of this thread
+    bool           adds;         // to what y holds; only where there are panels
     bool           same_input;   // the last call with this scratch was for other rows of the same matrix and the same `a`
 };
 using matmul_fn = void (*)(const matmul_args& args);
@@ -109,7 +117,7 @@ struct cpu_kernels {
     matmul_fn   matmul[kMaxTypeId];         // by type id; nullptr: no code for the format
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);   // n % 32 == 0
     uint64_t panel_types;                   // bits by type id: the formats whose matmul takes panels
-    void (*pack_panel)(const act_matrix& a, int first, int n_blocks, act_panel* out);       // tokens from `first`
+    void (*pack_panel)(const act_matrix& a, int i, int n_blocks, act_panel* panels);        // panel i of all tokens
     uint64_t rounded_types;   // mode fast: the formats whose matmul takes rounded activations
     void (*round_row)(const float* x, int n, uint16_t* y);   // n values; zeros up to a multiple of 32
     void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);           // unaligned; w may be null; y may be x
@@ -134,7 +142,7 @@ const cpu_kernels* cpu_kernels_at(int i);
 // Names this machine can run, best first, ", " between.
 const char* cpu_isa_names();
 
-// Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows, their scales, and totals of 516 tokens by 32 rows.
+// Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows, their scales, and totals of 512 tokens by 32 rows.
 inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (192u << 10); }
 
 // Shared by the instruction sets' files: the scalar functions, used where an ISA has nothing better.

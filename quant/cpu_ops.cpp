@@ -33,7 +33,7 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     l.act_bytes = act_array_bytes(l.act_codes);
     for (const op& o : g.ops) {
         if (o.kind != op_kind::matmul || batch < (size_t)kPanelLeast || !takes_panels(*find_cpu_kernels(nullptr), g.weights[(size_t)o.w].type)) continue;
-        l.panel_bytes = std::max(l.panel_bytes, (batch + kPanelTokens - 1) / kPanelTokens * ((size_t)o.in.width() / 32) * sizeof(act_panel));
+        l.panel_bytes = std::max(l.panel_bytes, (size_t)count_panels(limits.max_batch) * ((size_t)o.in.width() / 32) * sizeof(act_panel));
     }
     if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
@@ -93,7 +93,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         act_panel* panels = (act_panel*)c.panels.data;
         const int n_blocks = (int)w.n_in / 32;
         if (!c.has_panels)
-            c.pool.for_each((n_tok + kPanelTokens - 1) / kPanelTokens, [&](int, int i) { c.k->pack_panel(a, i * kPanelTokens, n_blocks, panels + (size_t)i * (size_t)n_blocks); });
+            c.pool.for_each(count_panels(n_tok), [&](int, int i) { c.k->pack_panel(a, i, n_blocks, panels); });
         c.has_panels = true;
         a.panels = panels;
     }
@@ -104,9 +104,10 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         a.rounded = rounded;
     }
     const float* bias = c.vector_of(o.b);
-    // pieces of 16..64 rows, at least eight for each thread where the matrix has them
-    int tiles = 4;
-    while (tiles > 1 && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
+    const bool adds = a.panels && o.residual && !bias && o.scale == 1.0f;   // in the kernel
+    // pieces of 16..64 rows, at least eight for each thread where the matrix has them; panels: of 32, which their kernels take at once
+    int tiles = a.panels ? 2 : 4;
+    while (!a.panels && tiles > 1 && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
     c.n_matmuls++;
     c.pool.for_each(n_pieces, [&](int t, int i_piece) {
@@ -124,10 +125,12 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.same_input = c.scratch_user[(size_t)t * 8] == c.n_matmuls;
         c.scratch_user[(size_t)t * 8] = c.n_matmuls;
         float* tile = (float*)(c.thread_scratch(t) + c.l.matmul_bytes);
-        m.y = o.residual ? tile : c.row(o.out, 0) + r0;
-        m.y_stride = o.residual ? (size_t)rows_per_piece : c.stride(o.out);
+        const bool apart = o.residual && !adds;
+        m.y = apart ? tile : c.row(o.out, 0) + r0;
+        m.y_stride = apart ? (size_t)rows_per_piece : c.stride(o.out);
+        m.adds = adds;
         c.k->matmul[w.type](m);
-        if (!o.residual && !bias && o.scale == 1.0f) return;
+        if (!apart && !bias && o.scale == 1.0f) return;
         for (int i = 0; i < n_tok; i++) {
             float* y = m.y + (size_t)i * m.y_stride;
             float* out = c.row(o.out, i) + r0;

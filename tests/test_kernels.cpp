@@ -76,15 +76,16 @@ struct activations {
     }
 };
 
-// With the panels that this instruction set takes, if any.
-std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in, act_matrix a, bool with_panels = false) {
-    const int n_blocks = n_in / 32, n_panels = with_panels ? (a.n_tok + kPanelTokens - 1) / kPanelTokens : 0;
+// With the panels that this instruction set takes, if any; adds: to -1.
+std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in, act_matrix a, bool with_panels = false,
+                              bool adds = false) {
+    const int n_blocks = n_in / 32, n_panels = with_panels ? count_panels(a.n_tok) : 0;
     std::vector<act_panel> panels((size_t)n_panels * (size_t)n_blocks);
-    for (int i = 0; i < n_panels; i++) k.pack_panel(a, i * kPanelTokens, n_blocks, &panels[(size_t)i * (size_t)n_blocks]);
+    for (int i = 0; i < n_panels; i++) k.pack_panel(a, i, n_blocks, panels.data());
     if (with_panels) a.panels = panels.data();
     std::vector<float> y((size_t)n_rows * (size_t)a.n_tok, -1.0f);
     std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in));
-    k.matmul[type]({w.data(), w.size() / (size_t)n_rows, n_in, n_rows, a, y.data(), (size_t)n_rows, scratch.data(), false});
+    k.matmul[type]({w.data(), w.size() / (size_t)n_rows, n_in, n_rows, a, y.data(), (size_t)n_rows, scratch.data(), adds, false});
     return y;
 }
 
@@ -92,17 +93,20 @@ void check_type(int32_t type, const char* name, int step) {
     std::mt19937 rng(17);
     for (int n_in : {step, 3 * step, 8 * step, 17 * step})
         for (int n_rows : {1, 16, 61})
-            for (int n_tok : {1, 2, 3, 4, 5, 6, 7, 8, 9, 37}) {
+            for (int n_tok : {1, 2, 3, 4, 5, 6, 7, 8, 9, 23, 37}) {
                 const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
                 const activations a(n_in, n_tok, rng);
                 const auto want = run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m);
+                std::vector<float> added(want);
+                for (float& y : added) y = -1.0f + y;
                 for (const cpu_kernels* k : vector_kernels()) {
                     const auto got = run_matmul(*k, type, w, n_rows, n_in, a.m);
                     INFO(std::string(name), " ", std::string(k->name), " n_in ", n_in, " n_rows ", n_rows, " n_tok ", n_tok);
                     CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
-                    if (!(k->panel_types >> type & 1)) continue;
+                    if (!(k->panel_types >> type & 1) || n_tok < kPanelLeast) continue;
                     const auto panels = run_matmul(*k, type, w, n_rows, n_in, a.m, true);
                     CHECK(memcmp(want.data(), panels.data(), want.size() * 4) == 0);
+                    CHECK(added == run_matmul(*k, type, w, n_rows, n_in, a.m, true, true));
                 }
             }
 }
