@@ -52,8 +52,8 @@ struct matmul_args {
     float*         y;
     size_t         y_stride;
     void*          scratch;      // matmul_scratch_bytes(n_in) bytes of this thread
-    bool           adds;         // to what y holds; only where there are panels
     bool           same_input;   // the last call with this scratch was for other rows of the same matrix and the same `a`
+    bool           adds = false; // to what y holds; only where there are panels
 };
 using matmul_fn = void (*)(const matmul_args& args);
 

@@ -85,7 +85,7 @@ std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vec
     if (with_panels) a.panels = panels.data();
     std::vector<float> y((size_t)n_rows * (size_t)a.n_tok, -1.0f);
     std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in));
-    k.matmul[type]({w.data(), w.size() / (size_t)n_rows, n_in, n_rows, a, y.data(), (size_t)n_rows, scratch.data(), adds, false});
+    k.matmul[type]({w.data(), w.size() / (size_t)n_rows, n_in, n_rows, a, y.data(), (size_t)n_rows, scratch.data(), false, adds});
     return y;
 }
 
