@@ -17,6 +17,7 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
         l.max_k = std::max(l.max_k, c.k_dim + 1);   // ALiBi adds one
         l.max_v = std::max(l.max_v, c.v_dim);
     }
+    l.max_in |= 64;   // an odd number of cache lines: else 32 tokens' codes fall into a few sets of the first cache (4096: into one)
     const size_t batch = (size_t)limits.max_batch;
     size_t experts = 0;
     for (const op& o : g.ops) {
