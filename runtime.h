@@ -66,7 +66,7 @@ DUET_API const char* duet_version(void);
 DUET_API const char* duet_build_info(void);
 
 /* Version of the numeric contract (docs/numerics.md): the same model, tokens and settings give the same logits bit for bit on every
- * machine and executor as long as this number is the same. */
+ * machine and executor as long as this number is the same, but in mode fast (duet_model_params.fast). */
 DUET_API int32_t duet_numerics_version(void);
 
 /* ---- log and progress ---------------------------------------------------------------------------------------------------------- */
@@ -400,7 +400,7 @@ DUET_API duet_status duet_seq_copy(duet_session* session, int32_t src, int32_t d
 
 /* State of one sequence as bytes: saved on one machine, restored on any other with the same model and numerics version.
  * duet_seq_save   out may be NULL: n_bytes is set to the size needed. DUET_ERR_FULL: max_bytes is too small
- * duet_seq_load   replaces the sequence. DUET_ERR_FORMAT: not a state, damaged, of another model, cache type or version; the sequence
+ * duet_seq_load   replaces the sequence. DUET_ERR_FORMAT: not a state, damaged, of another model, mode, cache type or version; the sequence
  *                 is left as it was. DUET_ERR_FULL: longer than n_ctx                                                              */
 DUET_API duet_status duet_seq_save(const duet_session* session, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes);
 DUET_API duet_status duet_seq_load(duet_session* session, int32_t seq, const void* data, uint64_t n_bytes);

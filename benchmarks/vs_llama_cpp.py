@@ -7,7 +7,7 @@ cache, batches of 512, random token ids. llama.cpp's flash attention is at its d
 the better of the two. Medians over the repetitions; memory is the peak resident size of the process (of llama.cpp's without what Python
 itself needs). With `--llama-bench PROGRAM` the program of that name of ik_llama.cpp is a second peer in the same turns, with and without repacking at
 run time; it tells no first token and no memory, and at a depth only generation.
-With `--cpu-isa` Duet keeps to an instruction set; what the peers use is how they were built.
+With `--cpu-isa` Duet keeps to an instruction set, with `--fast` it takes mode fast; what the peers use is how they were built.
 
     python3 benchmarks/vs_llama_cpp.py -m model.gguf
     python3 benchmarks/vs_llama_cpp.py --synthetic 1b:q4_0 -p 512 -n 64 -t 2 -r 5
@@ -114,9 +114,9 @@ def measure_program(program, repack, path, n_prompt, n_gen, depth, n_threads):
     return {**{"tg" if test["n_gen"] else "pp": statistics.median(test["samples_ts"]) for test in out}, "version": out[0]["build_commit"]}
 
 
-def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches, isa):
+def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches, more):
     command = [BENCH, "--json", "-r", "1", "-m", path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth), "-t", str(n_threads),
-               "--cpu-isa", isa, "--batch", ",".join(map(str, [1] + batches))]
+               *more, "--batch", ",".join(map(str, [1] + batches))]
     out = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     tests = {(test["test"][:2], test["n_seqs"]): test for test in out["tests"]}
     one = tests["tg", 1]
@@ -129,7 +129,7 @@ def compare(path, label, args):
     ours, with_flash = [], {flash: [] for flash in ([0, 1] if args.depth else [-1])}
     programs = {repack: [] for repack in ((), ("-rtr", "1"))} if args.llama_bench else {}
     for _ in range(args.reps):
-        ours.append(measure_duet(path, args.prompt, args.gen, args.depth, args.threads, args.batch, args.cpu_isa))
+        ours.append(measure_duet(path, args.prompt, args.gen, args.depth, args.threads, args.batch, ["--cpu-isa", args.cpu_isa] + ["--fast"] * args.fast))
         for repack, runs in programs.items():
             runs.append(measure_program(args.llama_bench, repack, path, args.prompt, args.gen, args.depth, args.threads))
         for flash, runs in with_flash.items():
@@ -175,6 +175,7 @@ def main():
     parser.add_argument("--batch", type=lambda text: [int(n) for n in text.split(",")], default=[],
                         help="N,N: also sequences that generate together, from an empty context")
     parser.add_argument("--llama-bench", metavar="PROGRAM", help="a second peer: llama-bench of ik_llama.cpp")
+    parser.add_argument("--fast", action="store_true", help="Duet in mode fast")
     parser.add_argument("--cpu-isa", default="auto", help="what Duet may use: avx2, avx512 ...")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--flash", type=int, default=-1, help=argparse.SUPPRESS)

@@ -123,7 +123,7 @@ TEST_CASE("matmul: float rows of many groups, rows for several vectors") {
     std::mt19937 rng(7);
     for (int32_t type : {0, 1, 30})
         for (int n_in : {2048, 5632 + 27})
-            for (int n_tok : {1, 2, 3, 4, 5, 6, 13}) {
+            for (int n_tok : {1, 2, 3, 4, 5, 6, 11, 12, 13}) {
                 const std::vector<uint8_t> w = random_weights(type, 83, n_in, rng);
                 const activations a(n_in, n_tok, rng);
                 for (const cpu_kernels* k : vector_kernels()) {

@@ -72,9 +72,15 @@ struct golden_model {
     duet_model* m = nullptr;
     duet_status status;
     std::string error;
-    explicit golden_model(const std::string& folder, const char* isa = nullptr, int threads = 1) {
+    std::string told;   // warnings
+    explicit golden_model(const std::string& folder, const char* isa = nullptr, int threads = 1, bool fast = false) {
         duet_model_params p = duet_model_params_default();
         p.cpu_isa = isa;
+        p.fast = fast;
+        p.log_user = &told;
+        p.log = [](void* user, int32_t level, const char* text) {
+            if (level == DUET_LOG_WARN) *(std::string*)user += text;
+        };
         if (!isa) p.device = test_device();
         p.n_threads = threads;
         status = duet_model_open((folder + "/model.gguf").c_str(), &p, &m);
@@ -225,6 +231,71 @@ TEST_CASE("keys and values joined in attn_kv_b, as older files have them, give t
         REQUIRE_MESSAGE(joined.status == DUET_OK, joined.error);
         CHECK(equal_bits(feed(split, golden_session(split, 256).s, c.ids, 7, 5),
                          feed(joined, golden_session(joined, 256).s, c.ids, 512, 512)));
+    }
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same bits for any threads and batches; else it is told and exact") {
+    const golden_case c = read_case("q-F16");
+    if (c.ids.empty()) return say_skipped("mode fast", 1, "no " + c.folder);
+    const auto folder = std::filesystem::temp_directory_path() / ("duet-fast-" + std::to_string(getpid()));
+    std::filesystem::create_directory(folder);
+    {
+        gguf_file f;
+        gguf_writer w;
+        error_text err;
+        REQUIRE(f.open((c.folder + "/model.gguf").c_str(), err) == DUET_OK);
+        REQUIRE(w.copy_kv(f, err) == DUET_OK);
+        std::vector<std::vector<uint16_t>> rounded;
+        std::vector<float> x;
+        for (const gguf_tensor& t : f.tensors) {
+            if (t.n_dims > 1) {
+                rounded.emplace_back(t.n_elems());
+                x.resize(t.n_elems());
+                REQUIRE(duet_dequantize_row(t.type, t.data, (int64_t)x.size(), x.data()) == DUET_OK);
+                REQUIRE(duet_quantize_row(30, x.data(), (int64_t)x.size(), nullptr, rounded.back().data()) == DUET_OK);
+            }
+            const bool is_matrix = t.n_dims > 1;
+            REQUIRE(w.add_tensor(std::string(t.name), is_matrix ? 30 : t.type, t.n_dims, t.dims, is_matrix ? (const void*)rounded.back().data() : t.data, err) == DUET_OK);
+        }
+        REQUIRE_MESSAGE(w.save((folder / "model.gguf").c_str(), err) == DUET_OK, err.text);
+    }
+    const auto device_of = [](const golden_model& m) {
+        duet_model_info info{};
+        info.struct_size = sizeof info;
+        REQUIRE(duet_model_get_info(m.m, &info) == DUET_OK);
+        return std::string(info.device);
+    };
+    const golden_model exact(folder.string(), "auto");
+    const std::vector<float> want = feed(exact, golden_session(exact, 256).s, c.ids, 512, 512);
+    for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++) {
+        const golden_model one(folder.string(), k->name, 1, true), three(folder.string(), k->name, 3, true), f16(c.folder, k->name, 1, true);
+        CAPTURE(k->name);
+        const std::vector<float> all = feed(one, golden_session(one, 256).s, c.ids, 512, 512);
+        CHECK(equal_bits(all, feed(three, golden_session(three, 256).s, c.ids, 512, 512)));
+        CHECK(f16.told.find("mode fast has no effect: no BF16") == (find_cpu_kernels(k->name, true) == k ? std::string::npos : 0));
+        if (find_cpu_kernels(k->name, true) == k) {
+            CHECK(one.told.find("mode fast has no effect: cpu isa ") == 0);
+            CHECK(equal_bits(all, want));
+            continue;
+        }
+        CHECK(one.told == "");
+        CHECK(device_of(one).ends_with(", fast"));
+        CHECK(equal_bits(all, feed(one, golden_session(one, 256).s, c.ids, 20, 14)));   // all batches have as many tokens as fast is used for
+        double squares = 0;
+        for (size_t j = 0; j < all.size(); j++) squares += ((double)all[j] - want[j]) * ((double)all[j] - want[j]);
+        const double rms = std::sqrt(squares / (double)all.size());
+        CHECK(rms > 1e-3);
+        CHECK(rms < 0.0135);   // llama.cpp's own on this file: 0.0123
+        // what fast has computed is not taken up by an exact session
+        golden_session from(one, 256), to(exact, 256), back(three, 256);
+        feed(one, from.s, c.ids, 512, 512);
+        uint64_t n_bytes = 0;
+        REQUIRE(duet_seq_save(from.s, 0, nullptr, 0, &n_bytes) == DUET_OK);
+        std::vector<uint8_t> saved(n_bytes);
+        REQUIRE(duet_seq_save(from.s, 0, saved.data(), n_bytes, &n_bytes) == DUET_OK);
+        CHECK(duet_seq_load(to.s, 0, saved.data(), n_bytes) == DUET_ERR_FORMAT);
+        CHECK(duet_seq_load(back.s, 0, saved.data(), n_bytes) == DUET_OK);
     }
     std::filesystem::remove_all(folder);
 }
