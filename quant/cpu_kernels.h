@@ -116,7 +116,7 @@ struct cpu_kernels {
     const char* name;                       // "avx512"
     matmul_fn   matmul[kMaxTypeId];         // by type id; nullptr: no code for the format
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);   // n % 32 == 0
-    uint64_t panel_types;                   // bits by type id: the formats whose matmul takes panels
+    uint8_t     panel_least[kMaxTypeId];    // by type id: from how many tokens its matmul takes panels; 0: never
     void (*pack_panel)(const act_matrix& a, int i, int n_blocks, act_panel* panels);        // panel i of all tokens
     uint64_t rounded_types;   // mode fast: the formats whose matmul takes rounded activations
     void (*round_row)(const float* x, int n, uint16_t* y);   // n values; zeros up to a multiple of 32

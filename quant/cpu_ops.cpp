@@ -8,8 +8,8 @@
 
 namespace duet {
 
-// Whether an instruction set's matmul by this format takes panels of many tokens.
-bool takes_panels(const cpu_kernels& k, int32_t type) { return k.panel_types >> type & 1; }
+// Whether an instruction set's matmul by this format takes panels of so many tokens.
+bool takes_panels(const cpu_kernels& k, int32_t type, int n_tok) { return k.panel_least[type] != 0 && n_tok >= k.panel_least[type]; }
 
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
@@ -33,7 +33,7 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     l.act_codes = std::max(l.act_codes, batch * l.max_in);
     l.act_bytes = act_array_bytes(l.act_codes);
     for (const op& o : g.ops) {
-        if (o.kind != op_kind::matmul || batch < (size_t)kPanelLeast || !takes_panels(*find_cpu_kernels(nullptr), g.weights[(size_t)o.w].type)) continue;
+        if (o.kind != op_kind::matmul || !takes_panels(*find_cpu_kernels(nullptr), g.weights[(size_t)o.w].type, limits.max_batch)) continue;
         l.panel_bytes = std::max(l.panel_bytes, (size_t)count_panels(limits.max_batch) * ((size_t)o.in.width() / 32) * sizeof(act_panel));
     }
     if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
@@ -90,7 +90,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     if (n_tok == 0) return;
     if (is_quantized(w.type) && !reuse) quantize_input(c, o, n_tok);
     act_matrix a = c.acts(n_tok);
-    if (takes_panels(*c.k, w.type) && n_tok >= kPanelLeast && c.l.panel_bytes) {   // made for the best instruction set: another may do without
+    if (takes_panels(*c.k, w.type, n_tok) && c.l.panel_bytes) {   // made for the best instruction set: another may do without
         act_panel* panels = (act_panel*)c.panels.data;
         const int n_blocks = (int)w.n_in / 32;
         if (!c.has_panels)
