@@ -92,7 +92,7 @@ duet_status choose_device(duet_model& m) {
     const uint64_t types = find_cpu_kernels(isa.c_str(), true)->rounded_types;
     for (const op& o : m.graph.ops) m.fast = m.fast || (o.kind == op_kind::matmul && types >> m.graph.weights[(size_t)o.w].type & 1);
     if (m.fast) m.device_text += ", fast";
-    else log_line(m, DUET_LOG_WARN, std::string("mode fast has no effect: ") + (types ? "no BF16 weights in this file" :
+    else log_line(m, DUET_LOG_WARN, std::string("mode fast has no effect: ") + (types ? "no matmul by BF16 weights in this file" :
                                         "cpu isa " + m.isa + " has no bfloat16 products here (AVX512_BF16, AMX-BF16)"));
     return DUET_OK;
 }

@@ -234,6 +234,7 @@ typedef struct duet_model_params {
     int32_t          cpu_expert_layers; /* first layers whose experts stay on the CPU; -1: as few as needed                           */
     int32_t          fast;           /* 0: exact, the same bits everywhere. 1: faster prompts of BF16 weights, less exactly, on CPUs with */
                                      /* AVX512_BF16 or AMX-BF16 (docs/numerics.md); all else stays exact. log tells when it has no effect */
+    int32_t          reserved;       /* 0                                                                                            */
 } duet_model_params;
 
 DUET_API duet_model_params duet_model_params_default(void);

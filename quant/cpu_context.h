@@ -26,9 +26,9 @@ struct aligned_memory {
         n_bytes = n;
         block_ = calloc(n + 64, 1);
         data = (void*)(((uintptr_t)block_ + 63) & ~(uintptr_t)63);
-#if defined(__linux__)   // fewer misses of the page tables' cache; pages are still taken only where they are touched
+#if defined(__linux__)   // what is too large for malloc's heap, such as long caches: fewer misses of the page tables' cache
         const uintptr_t huge = 2u << 20, first = ((uintptr_t)data + huge - 1) & ~(huge - 1), end = ((uintptr_t)data + n) & ~(huge - 1);
-        if (block_ && end > first) madvise((void*)first, end - first, MADV_HUGEPAGE);
+        if (block_ && n > 32u << 20 && end > first) madvise((void*)first, end - first, MADV_HUGEPAGE);
 #endif
         return block_ != nullptr;
     }

@@ -13,9 +13,9 @@ namespace duet {
 constexpr int kTileRows = 16;    // rows of weights a matmul kernel works on at once; pieces of work are multiples of it
 constexpr int kMaxTypeId = 64;   // type ids of GGUF are below this
 
-// Tokens in panels for matmuls of three and more: as few panels of at most kPanelTokens as will do, of sizes as equal as can be, so that one token
+// Tokens in panels for matmuls of more than a few (cpu_kernels::panel_least): as few panels of at most kPanelTokens as will do, of sizes as equal as can be, so that one token
 // more never costs a whole panel more. A panel's block of 32: codes, their d and t, and minus the sums of all codes and of their second half.
-constexpr int kPanelLeast = 3, kPanelTokens = 6;
+constexpr int kPanelLeast = 3, kPanelTokens = 6;   // of one panel
 constexpr int kPanelBlocks = 16;   // of a row: all panels of these follow each other before those of the next ones
 struct act_panel {
     int8_t  q[kPanelTokens][32];
@@ -117,6 +117,7 @@ struct cpu_kernels {
     matmul_fn   matmul[kMaxTypeId];         // by type id; nullptr: no code for the format
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);   // n % 32 == 0
     uint8_t     panel_least[kMaxTypeId];    // by type id: from how many tokens its matmul takes panels; 0: never
+    int         panel_most = 0x7fffffff;    // to how many; more than this is for AMX, which takes 32 rows at once too
     void (*pack_panel)(const act_matrix& a, int i, int n_blocks, act_panel* panels);        // panel i of all tokens
     uint64_t rounded_types;   // mode fast: the formats whose matmul takes rounded activations
     void (*round_row)(const float* x, int n, uint16_t* y);   // n values; zeros up to a multiple of 32
@@ -142,7 +143,8 @@ const cpu_kernels* cpu_kernels_at(int i);
 // Names this machine can run, best first, ", " between.
 const char* cpu_isa_names();
 
-// Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows, their scales, and totals of 512 tokens by 32 rows.
+// Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows with their scales, activations rearranged for a few tokens, totals of
+// 512 tokens by 32 or 64 rows. What a kernel lays out in it is asserted there.
 inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (192u << 10); }
 
 // Shared by the instruction sets' files: the scalar functions, used where an ISA has nothing better.

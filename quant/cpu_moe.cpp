@@ -88,6 +88,8 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
     int tiles = 4;
     while (tiles > 1 && n_active * (n_out / (tiles * kTileRows)) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
+    const uint64_t first_matmul = c.n_matmuls + 1;   // one for each expert
+    c.n_matmuls += (uint64_t)n_active;
     c.pool.for_each(n_pieces * n_active, [&](int t, int i_piece) {
         if (c.cancelled()) return;
         const int e = l.active[(size_t)(i_piece / n_pieces)], first = l.start[(size_t)e],
@@ -102,6 +104,9 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
         m.a.x = a.x ? a.x + (size_t)first * a.x_stride : nullptr;
         m.a.n_tok = n;
         m.scratch = c.thread_scratch(t);
+        uint64_t& last_matmul = c.scratch_user[(size_t)t * 8];
+        m.same_input = last_matmul == first_matmul + (uint64_t)(i_piece / n_pieces);
+        last_matmul = first_matmul + (uint64_t)(i_piece / n_pieces);
         m.y = (float*)(c.thread_scratch(t) + c.l.matmul_bytes);
         m.y_stride = (size_t)rows_per_piece;
         c.k->matmul[w.type](m);

@@ -9,7 +9,9 @@
 namespace duet {
 
 // Whether an instruction set's matmul by this format takes panels of so many tokens.
-bool takes_panels(const cpu_kernels& k, int32_t type, int n_tok) { return k.panel_least[type] != 0 && n_tok >= k.panel_least[type]; }
+bool takes_panels(const cpu_kernels& k, int32_t type, int n_tok) {
+    return k.panel_least[type] != 0 && n_tok >= k.panel_least[type] && n_tok <= k.panel_most;
+}
 
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
@@ -33,8 +35,11 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     l.act_codes = std::max(l.act_codes, batch * l.max_in);
     l.act_bytes = act_array_bytes(l.act_codes);
     for (const op& o : g.ops) {
-        if (o.kind != op_kind::matmul || !takes_panels(*find_cpu_kernels(nullptr), g.weights[(size_t)o.w].type, limits.max_batch)) continue;
-        l.panel_bytes = std::max(l.panel_bytes, (size_t)count_panels(limits.max_batch) * ((size_t)o.in.width() / 32) * sizeof(act_panel));
+        for (int i = 0; const cpu_kernels* k = o.kind == op_kind::matmul ? cpu_kernels_at(i) : nullptr; i++) {   // whichever will be chosen
+            const int n_tok = std::min(limits.max_batch, k->panel_most);
+            if (takes_panels(*k, g.weights[(size_t)o.w].type, n_tok))
+                l.panel_bytes = std::max(l.panel_bytes, (size_t)count_panels(n_tok) * ((size_t)o.in.width() / 32) * sizeof(act_panel));
+        }
     }
     if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
@@ -90,7 +95,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     if (n_tok == 0) return;
     if (is_quantized(w.type) && !reuse) quantize_input(c, o, n_tok);
     act_matrix a = c.acts(n_tok);
-    if (takes_panels(*c.k, w.type, n_tok) && c.l.panel_bytes) {   // made for the best instruction set: another may do without
+    if (takes_panels(*c.k, w.type, n_tok)) {
         act_panel* panels = (act_panel*)c.panels.data;
         const int n_blocks = (int)w.n_in / 32;
         if (!c.has_panels)
@@ -106,9 +111,11 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     }
     const float* bias = c.vector_of(o.b);
     const bool adds = a.panels && o.residual && !bias && o.scale == 1.0f;   // in the kernel
-    // pieces of 16..64 rows, at least eight for each thread where the matrix has them; panels: of 32, which their kernels take at once
+    // pieces of 16..64 rows, at least eight for each thread where the matrix has them; panels: of 32, which most of their kernels take at once,
+    // as do AMX's
     int tiles = a.panels ? 2 : 4;
-    while (!a.panels && tiles > 1 && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
+    const int least = n_tok > c.k->panel_most ? 2 : 1;
+    while (!a.panels && tiles > least && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
     c.n_matmuls++;
     c.pool.for_each(n_pieces, [&](int t, int i_piece) {

@@ -13,7 +13,7 @@ namespace duet {
 #ifdef DUET_AMX_EMULATED   // tests/amx_emulated.cpp
 extern const cpu_kernels kAmxEmulatedKernels, kAmxEmulatedFast;
 constinit const cpu_kernels kAmxEmulatedKernels = avx512_lanes::with_amx(avx512_lanes::make_kernels(""), "amx (emulated)");
-constinit const cpu_kernels kAmxEmulatedFast = avx512_lanes::with_fast<avx512_lanes::amx_product>(avx512_lanes::make_kernels(""));
+constinit const cpu_kernels kAmxEmulatedFast = avx512_lanes::with_fast<avx512_lanes::amx_product>(avx512_lanes::with_amx(avx512_lanes::make_kernels(""), ""));
 #else
 extern const cpu_kernels kAvx512Kernels, kAvx512Fast, kAmxKernels, kAmxFast;
 constinit const cpu_kernels kAvx512Kernels = avx512_lanes::make_kernels("avx512");

@@ -2,6 +2,7 @@
  * Usage: test_abi [MODEL.gguf]; without one, the demo model is used where it is there. */
 #include "runtime.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,11 @@ static void check(int is_good, const char* what, int line) {
 static int32_t count_token(void* user, const duet_token_event* event) {
     *(size_t*)user += event->n_bytes;
     return event->text[event->n_bytes] != 0; /* terminated, else stop */
+}
+
+static void refuse_warnings(void* user, int32_t level, const char* text) {
+    (void)user;
+    CHECK(level < DUET_LOG_WARN || strstr(text, "fast") == NULL);
 }
 
 static int32_t read_block(void* user, uint64_t offset, void* dst, uint64_t n_bytes) {
@@ -130,6 +136,7 @@ int main(int argc, char** argv) {
     const char* path = argc > 1 ? argv[1] : "models/demo.gguf";
     FILE*       file = fopen(path, "rb");
     duet_model* model = NULL;
+    duet_model_params older;
     check_constants();
     check_wrong_arguments();
     if (file) {
@@ -145,6 +152,12 @@ int main(int argc, char** argv) {
         check_generation(model);
         duet_model_free(model);
         CHECK(duet_model_open_memory(block, (uint64_t)n_bytes, NULL, &model) == DUET_OK);
+        duet_model_free(model);
+        older = duet_model_params_default();   /* a program built before the last fields were there */
+        older.struct_size = (uint32_t)offsetof(duet_model_params, fast);
+        older.log = refuse_warnings;
+        older.fast = 1;
+        CHECK(duet_model_open_memory(block, (uint64_t)n_bytes, &older, &model) == DUET_OK);
         duet_model_free(model);
         CHECK(duet_model_open_memory(block, (uint64_t)n_bytes - 1, NULL, &model) == DUET_ERR_FORMAT);
         duet_model_free(model);

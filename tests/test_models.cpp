@@ -235,9 +235,8 @@ TEST_CASE("keys and values joined in attn_kv_b, as older files have them, give t
     std::filesystem::remove_all(folder);
 }
 
-TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same bits for any threads and batches; else it is told and exact") {
-    const golden_case c = read_case("q-F16");
-    if (c.ids.empty()) return say_skipped("mode fast", 1, "no " + c.folder);
+// mixed: quantized matmuls before and after one by BF16 that reads the same input
+void check_fast(const golden_case& c, bool is_mixed) {
     const auto folder = std::filesystem::temp_directory_path() / ("duet-fast-" + std::to_string(getpid()));
     std::filesystem::create_directory(folder);
     {
@@ -249,14 +248,15 @@ TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same
         std::vector<std::vector<uint16_t>> rounded;
         std::vector<float> x;
         for (const gguf_tensor& t : f.tensors) {
+            const std::string name(t.name);
+            const int32_t type = t.n_dims < 2 ? t.type : is_mixed && (name.find("attn_q.") != name.npos || name.find("attn_v.") != name.npos) ? 2 : 30;
             if (t.n_dims > 1) {
                 rounded.emplace_back(t.n_elems());
                 x.resize(t.n_elems());
                 REQUIRE(duet_dequantize_row(t.type, t.data, (int64_t)x.size(), x.data()) == DUET_OK);
-                REQUIRE(duet_quantize_row(30, x.data(), (int64_t)x.size(), nullptr, rounded.back().data()) == DUET_OK);
+                REQUIRE(duet_quantize_row(type, x.data(), (int64_t)x.size(), nullptr, rounded.back().data()) == DUET_OK);
             }
-            const bool is_matrix = t.n_dims > 1;
-            REQUIRE(w.add_tensor(std::string(t.name), is_matrix ? 30 : t.type, t.n_dims, t.dims, is_matrix ? (const void*)rounded.back().data() : t.data, err) == DUET_OK);
+            REQUIRE(w.add_tensor(name, type, t.n_dims, t.dims, t.n_dims > 1 ? (const void*)rounded.back().data() : t.data, err) == DUET_OK);
         }
         REQUIRE_MESSAGE(w.save((folder / "model.gguf").c_str(), err) == DUET_OK, err.text);
     }
@@ -273,7 +273,7 @@ TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same
         CAPTURE(k->name);
         const std::vector<float> all = feed(one, golden_session(one, 256).s, c.ids, 512, 512);
         CHECK(equal_bits(all, feed(three, golden_session(three, 256).s, c.ids, 512, 512)));
-        CHECK(f16.told.find("mode fast has no effect: no BF16") == (find_cpu_kernels(k->name, true) == k ? std::string::npos : 0));
+        CHECK(f16.told.find("mode fast has no effect: no matmul by BF16") == (find_cpu_kernels(k->name, true) == k ? std::string::npos : 0));
         if (find_cpu_kernels(k->name, true) == k) {
             CHECK(one.told.find("mode fast has no effect: cpu isa ") == 0);
             CHECK(equal_bits(all, want));
@@ -286,7 +286,7 @@ TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same
         for (size_t j = 0; j < all.size(); j++) squares += ((double)all[j] - want[j]) * ((double)all[j] - want[j]);
         const double rms = std::sqrt(squares / (double)all.size());
         CHECK(rms > 1e-3);
-        CHECK(rms < 0.0135);   // llama.cpp's own on this file: 0.0123
+        CHECK(rms < (is_mixed ? 0.03 : 0.0135));   // llama.cpp's own on the file in BF16: 0.0123; mixed, codes that round the other way add to it
         // what fast has computed is not taken up by an exact session
         golden_session from(one, 256), to(exact, 256), back(three, 256);
         feed(one, from.s, c.ids, 512, 512);
@@ -298,6 +298,12 @@ TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same
         CHECK(duet_seq_load(back.s, 0, saved.data(), n_bytes) == DUET_OK);
     }
     std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same bits for any threads and batches; else it is told and exact") {
+    const golden_case c = read_case("q-F16");
+    if (c.ids.empty()) return say_skipped("mode fast", 1, "no " + c.folder);
+    for (const bool is_mixed : {false, true}) check_fast(c, is_mixed);
 }
 
 struct seen_inputs {
