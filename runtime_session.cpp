@@ -284,7 +284,7 @@ duet_status check_state(duet_session& s, const uint8_t* data, uint64_t n_bytes, 
     memcpy(h, data, sizeof *h);
     if (h->numerics_version != (uint32_t)kNumericsVersion)
         return fail(s.err, DUET_ERR_FORMAT, "saved state: want numerics version %d, got %u", kNumericsVersion, h->numerics_version);
-    if (h->fingerprint != s.model->fingerprint) return fail(s.err, DUET_ERR_FORMAT, "saved state: of another model, or of mode fast (exact) where this is exact (fast)");
+    if (h->fingerprint != s.model->fingerprint) return fail(s.err, DUET_ERR_FORMAT, "saved state: of another model, or of the other mode (exact, fast)");
     if (h->cache_type != (uint32_t)s.limits.cache_type)
         return fail(s.err, DUET_ERR_FORMAT, "saved state: want cache type %d, got %u", s.limits.cache_type, h->cache_type);
     if (h->n_tok > (uint32_t)s.limits.n_ctx)

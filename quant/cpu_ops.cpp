@@ -9,7 +9,7 @@
 namespace duet {
 
 // Whether an instruction set's matmul by this format takes panels of so many tokens.
-bool takes_panels(const cpu_kernels& k, int32_t type, int n_tok) {
+static bool takes_panels(const cpu_kernels& k, int32_t type, int n_tok) {
     return k.panel_least[type] != 0 && n_tok >= k.panel_least[type] && n_tok <= k.panel_most;
 }
 
