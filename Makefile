@@ -47,7 +47,7 @@ else
   $(error config=$(config): want release, debug, sanitize, coverage or fuzz)
 endif
 
-lib_sources  = $(wildcard runtime*.cpp models/*.cpp quant/*.cpp gpu/*.cpp)
+lib_sources  = $(wildcard *.cpp runtime/*.cpp models/*.cpp quant/*.cpp cpu/*.cpp gpu/*.cpp)
 tool_names   = $(basename $(notdir $(wildcard tools/*.cpp)))
 test_sources = $(wildcard tests/main.cpp tests/amx_emulated.cpp tests/test_*.cpp)
 fuzz_names   = $(basename $(notdir $(wildcard tests/fuzz_*.cpp)))
@@ -236,7 +236,7 @@ BEGIN { for (i = 1; i < ARGC; i++) expand(ARGV[i]) }
 endef
 export expand_includes
 
-build/duet.cpp: $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.inc)
+build/duet.cpp: $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.inc */*/*.inc)
 	@mkdir -p build
 	awk "$$expand_includes" $(lib_sources) > $@
 

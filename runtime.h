@@ -1,6 +1,6 @@
 /* runtime.h: the whole public interface of Duet, and its only API document. C99 and C++.
  *
- * Main path: tools/run.cpp -> [runtime.h] -> runtime.cpp -> models/<family>.cpp -> models/ops.h -> quant/cpu_ops.cpp
+ * Main path: tools/run.cpp -> [runtime.h] -> runtime.cpp -> models/<family>.cpp -> models/ops.h -> cpu/ops.cpp
  *
  * Errors     Every function that can fail returns duet_status: DUET_OK (0) or a negative code. The text of the last error of a handle
  *            is read with duet_<object>_error(handle): it names what was wanted, what was found, and where. A failed call leaves its

@@ -1,6 +1,6 @@
 // gpu/attention.cuh: the attention cache: append, and attention over chunks of kAttnChunk positions. Must not know: ops, drivers.
 // Layout of a page's layer: for each key/value head the keys (k_dim, 64) transposed, then the values (64, v_dim); in q8_0 the codes keep
-// these places and f16 scales of 32 values follow (the same bytes as the CPU's: quant/cpu_attention.cpp).
+// these places and f16 scales of 32 values follow (the same bytes as the CPU's: cpu/attention.cpp).
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/attention.cuh] -> quant/exact.h
 
 namespace duet {
@@ -45,7 +45,7 @@ DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_h
 
 // Keys and values of the batch to their places.  k, v (n_tok, n_kv_heads, dim) f32
 // grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0; moves 4 + 2 (f16) bytes per element
-// q8_0: needs dims % 32 == 0 (runtime_session.cpp checks), so that a segment holds one block;  source: own; its q8_0 is quant/blocks.h's
+// q8_0: needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds one block;  source: own; its q8_0 is quant/blocks.h's
 DUET_DEVICE void kv_append(const append_args& a) {
     const bool is_key = block_z() == 0;
     const heads_args& from = is_key ? a.k : a.v;

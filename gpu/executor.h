@@ -1,8 +1,8 @@
 // gpu/executor.h: the GPU executor as the runtime sees it. Must not know: the CPU's executor, which device is chosen.
-// Main path: runtime_split.cpp -> [gpu/executor.h] -> gpu/launch.cpp
+// Main path: runtime/split.cpp -> [gpu/executor.h] -> gpu/launch.cpp
 #pragma once
 #include "driver.h"
-#include "../models/ops.h"
+#include "../models/executor.h"
 
 namespace duet {
 

@@ -1,12 +1,11 @@
 // gpu/launch.cpp: the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h. Owns: work buffers and cache
 // pages of a session. Results: quant/exact.h, the same bits as the CPU's.
 // Must not know: families, files, which vendor.
-// Main path: runtime_session.cpp -> models/ops.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
+// Main path: runtime/session.cpp -> models/ops.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "executor.h"
 #include "weights.h"
 #include "../quant/exact_ops.h"
-#include "../quant/threads.h"
 
 namespace duet {
 

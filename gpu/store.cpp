@@ -6,8 +6,8 @@
 #include "args.h"
 #include "executor.h"
 #include "weights.h"
+#include "../cpu/threads.h"
 #include "../models/layout.h"
-#include "../quant/threads.h"
 
 #include <algorithm>
 #include <charconv>

@@ -2,7 +2,7 @@
 // Main path: gpu/launch.cpp -> [gpu/store.h] -> gpu/weights.h, gpu/driver.h
 #pragma once
 #include "driver.h"
-#include "../models/ops.h"
+#include "../models/executor.h"
 
 namespace duet {
 

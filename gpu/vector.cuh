@@ -107,7 +107,7 @@ DUET_DEVICE float* column(const heads_args& v, int row, int j) {
     return v.at + (size_t)row * v.stride + (size_t)(j / v.head_dim) * v.head_stride + j % v.head_dim;
 }
 
-// y = act(x) * x2; y = x + scale * x2; y = x * act(x2's first column); y = cap(scale * x): as quant/cpu_ops.cpp elementwise
+// y = act(x) * x2; y = x + scale * x2; y = x * act(x2's first column); y = cap(scale * x): as cpu/ops.cpp elementwise
 // x, x2, y (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element;  source: own
 DUET_DEVICE void elementwise(const elementwise_args& a) {
     const int i = block_x() * block_size() + thread_id(), row = block_y();

@@ -1,6 +1,6 @@
 // models/gguf_write.cpp: the GGUF v3 writer, under the reader's rules: what it writes, models/gguf.cpp opens.
 // Owns: the order of bytes in a new file. Must not know: architectures, how numbers are encoded.
-// Main path: tools/quantize.cpp -> runtime_file.cpp -> [models/gguf_write.cpp]
+// Main path: tools/quantize.cpp -> runtime/file.cpp -> [models/gguf_write.cpp]
 #include "gguf_part.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// models/layout.cpp: computes what models/layout.h describes. Main path: models/ops.h -> [models/layout.cpp] -> quant/cpu_ops.cpp, gpu/launch.cpp
+// models/layout.cpp: computes what models/layout.h describes. Main path: models/ops.h -> [models/layout.cpp] -> cpu/ops.cpp, gpu/launch.cpp
 #include "layout.h"
 #include "../quant/exact.h"
 

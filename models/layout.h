@@ -1,8 +1,8 @@
 // models/layout.h: where a session's rows, cache pages and recurrent states lie, the same on every executor, so that what is saved on one goes
 // on in another. Owns: sizes that follow from graph and limits alone. Must not know: devices, threads.
-// Main path: models/ops.h -> [models/layout.h] -> quant/cpu_ops.cpp, gpu/launch.cpp
+// Main path: models/ops.h -> [models/layout.h] -> cpu/ops.cpp, gpu/launch.cpp
 #pragma once
-#include "ops.h"
+#include "executor.h"
 
 namespace duet {
 

@@ -1,9 +1,12 @@
 // quant/activate.h: the activation functions by their enum, scalar: part of the numeric contract, over quant/exact_math.h.
 #pragma once
 #include "exact_math.h"
-#include "../models/ops.h"
+
+#include <cstdint>
 
 namespace duet {
+
+enum class activation : uint8_t { none, silu, gelu, sigmoid, relu2, swiglu_oai, softplus };
 
 // y = act(x) * x2, or act(x) when x2 is null.
 DUET_HD inline float exact_activate(activation act, float x, const float* x2) {

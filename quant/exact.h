@@ -1,7 +1,7 @@
 // quant/exact.h: the numeric contract: the scalar definition of every op's result. All else (each instruction set, each GPU target, each
 // batch size, thread count and split of the prompt) gives the same bits, and tests compare with memcmp. Reasons: docs/numerics.md.
 // Built with contraction off; fma stands where fma is meant. Must not know: families, devices, threads.
-// Main path: quant/cpu_ops.cpp -> [quant/exact.h] -> quant/blocks.h
+// Main path: cpu/ops.cpp -> [quant/exact.h] -> quant/blocks.h
 #pragma once
 #include "blocks.h"
 #include "exact_math.h"

@@ -1,7 +1,7 @@
 // quant/exact_math.h: exp, tanh, sigmoid, silu, gelu, softplus in f32 and exp, log, sin, cos in f64, by IEEE + - * / fma alone, so that
 // every machine gives the same bits. Part of the numeric contract (docs/numerics.md); measured errors in tests/test_exact.cpp.
 // Must not know: formats, ops, devices. Compiles for host and device. No libm: the C libraries' functions differ by platform.
-// Main path: quant/cpu_ops.cpp -> quant/exact.h -> [quant/exact_math.h]
+// Main path: cpu/ops.cpp -> quant/exact.h -> [quant/exact_math.h]
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
 // quant/exact_ops.h: the numeric contract of routing to experts and of recurrent states: scalar definitions, as in
-// exact.h. Must not know: families, devices, threads. Main path: quant/cpu_moe.cpp, quant/cpu_recurrent.cpp ->
+// exact.h. Must not know: families, devices, threads. Main path: cpu/experts.cpp, cpu/recurrent.cpp ->
 // [quant/exact_ops.h] -> quant/exact.h
 #pragma once
 #include "exact.h"

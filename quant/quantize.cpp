@@ -1,7 +1,7 @@
 // quant/quantize.cpp: encoders of every format with code: search for scales, choice of codes, packing. What they
 // promise: quant/quantize.h.
 // Must not know: tensors, files, kernels.
-// Main path: quant/quantize_api.cpp -> [quant/quantize.cpp] -> quant/blocks.h
+// Main path: runtime/formats.cpp -> [quant/quantize.cpp] -> quant/blocks.h
 //
 // How a block is found. The error sum w (x - d q)^2 falls in two ways by turns: with the codes fixed, the best scale
 // is the least squares fit d = sum w x q / sum w q^2; with the scale fixed, each code is the nearest one. A scan of

@@ -1,6 +1,6 @@
 // quant/quantize.h: rows of floats to blocks of a number format and back, for every format with code.
 // Must not know: tensors, files, which tensor gets which format (tools/quantize.cpp has the recipes).
-// Main path: runtime.h -> quant/quantize_api.cpp -> [quant/quantize.h] -> quant/quantize.cpp -> quant/blocks.h
+// Main path: runtime.h -> runtime/formats.cpp -> [quant/quantize.h] -> quant/quantize.cpp -> quant/blocks.h
 #pragma once
 #include "blocks.h"
 

@@ -1,9 +1,9 @@
 // tests/gpu_trace.cpp: writes what the GPU executor asks of its driver, for tests/amdgpu.py, which does the same with AMD machine code.
-//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of runtime_cases.h (checked against the CPU on the way)
+//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of runtime/cases.h (checked against the CPU on the way)
 //   gpu_trace MODEL.gguf OUT N    a model's first N tokens as one prompt, then four that it chooses
 // Record: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4 bytes each), name (32 bytes),
 // then the bytes of an upload, a download or a launch's arguments. Little-endian.
-#include "../runtime_cases.h"
+#include "../runtime/cases.h"
 #include "../gpu/driver.h"
 
 namespace {
@@ -33,7 +33,7 @@ bool in_sample(int32_t type) {
     switch (type) {
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id:
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id:
-#include "gpu_sample.def"
+#include "../gpu/sample.def"
         return true;
         default: return false;
     }

@@ -1,5 +1,5 @@
 // tests/instructions.cpp: one matmul of fixed work on AVX2, for tests/instructions.sh to count its instructions: TYPE_ID N_TOK.
-#include "../quant/cpu_kernels.h"
+#include "../cpu/kernels.h"
 #include "../runtime.h"
 
 #include <cstdlib>

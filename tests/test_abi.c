@@ -1,6 +1,6 @@
 /* tests/test_abi.c: the public interface from plain C99: what compiles, links, and answers sensibly to wrong arguments.
  * Usage: test_abi [MODEL.gguf]; without one, the demo model is used where it is there. */
-#include "runtime.h"
+#include "../runtime.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #include "doctest.h"
 #include "fake_gpu.h"
 #include "test_data.h"
-#include "../runtime_cases.h"
-#include "../runtime_devices.h"
+#include "../runtime/cases.h"
+#include "../runtime/devices.h"
 
 #include <algorithm>
 #include <dlfcn.h>

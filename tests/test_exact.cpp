@@ -2,7 +2,7 @@
 // cases worked out by hand.
 #include "doctest.h"
 #include "../quant/activate.h"
-#include "../quant/cpu_kernels.h"
+#include "../cpu/kernels.h"
 #include "../quant/exact.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // tests/test_gpu.cpp: the GPU executor on the emulator, both warp widths: every op and format against the scalar CPU, whole golden models
 // against the CPU, and what the emulator must find in wrong kernels.
 #include "doctest.h"
-#include "../runtime_cases.h"
-#include "../runtime_devices.h"
+#include "../runtime/cases.h"
+#include "../runtime/devices.h"
 #include "test_data.h"
 #include "../gpu/args.h"
 #include "../gpu/driver.h"

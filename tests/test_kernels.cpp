@@ -1,10 +1,10 @@
 // tests/test_kernels.cpp: every instruction set this machine runs against the scalar definition, bit for bit: all formats, odd sizes, row
 // tails, batch sizes, special values.
 #include "doctest.h"
-#include "../models/ops.h"
+#include "../cpu/executor.h"
 #include "../quant/activate.h"
-#include "../quant/cpu_kernels.h"
-#include "../quant/threads.h"
+#include "../cpu/kernels.h"
+#include "../cpu/threads.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include "doctest.h"
 #include "../quant/activate.h"
 #include "../models/gguf.h"
-#include "../quant/cpu_kernels.h"
+#include "../cpu/kernels.h"
 #include "../runtime.h"
 #include "metrics.h"
 #include "test_data.h"

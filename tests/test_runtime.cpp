@@ -1,7 +1,7 @@
 // tests/test_runtime.cpp: sessions through the public header: the same bits for every split, batch, neighbour, thread count and instruction
 // set; saved, copied and trimmed sequences; limits, errors, cancel; generate with stop strings. Runs on the model that ships.
 #include "doctest.h"
-#include "../quant/cpu_kernels.h"
+#include "../cpu/kernels.h"
 #include "../runtime.h"
 #include "test_data.h"
 

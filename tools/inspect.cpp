@@ -1,6 +1,6 @@
 // tools/inspect.cpp: what stands in a GGUF file, and whether it could be run: metadata, tensors, totals; --check
 // decodes every tensor. Must not know: anything that runtime.h does not say. Main path: [tools/inspect.cpp] ->
-// runtime.h -> runtime_file.cpp -> models/gguf.cpp
+// runtime.h -> runtime/file.cpp -> models/gguf.cpp
 #include "args.h"
 #include "json.h"
 

@@ -1,7 +1,7 @@
 // tools/quantize.cpp: writes a model in another number format: which tensor gets which format (the table of recipes),
 // and the work by rows on all cores. Must not know: how a format is searched for (duet_quantize_row does), anything
 // that runtime.h does not say.
-// Main path: [tools/quantize.cpp] -> runtime.h -> quant/quantize_api.cpp, models/gguf_write.cpp
+// Main path: [tools/quantize.cpp] -> runtime.h -> runtime/formats.cpp, models/gguf_write.cpp
 #include "common.h"
 #include "json.h"
 

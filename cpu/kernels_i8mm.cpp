@@ -1,0 +1,20 @@
+// cpu/kernels_i8mm.cpp: the CPU kernels built for ARM with dot products and matrix products of bytes (ARMv8.6 i8mm).
+// Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_i8mm.cpp] -> cpu/simd/kernels_simd.inc
+#if defined(__aarch64__)
+#define DUET_ISA i8mm_lanes
+#if defined(__clang__)
+#define DUET_TARGET "dotprod,i8mm"
+#else
+#define DUET_TARGET "arch=armv8.2-a+dotprod+i8mm"
+#endif
+#define DUET_LANES 8
+#define DUET_ARM_DOT 2
+#include "simd/kernels_simd.inc"
+
+namespace duet {
+
+extern const cpu_kernels kI8mmKernels;
+constinit const cpu_kernels kI8mmKernels = i8mm_lanes::make_kernels("i8mm");
+
+}  // namespace duet
+#endif

@@ -1,0 +1,407 @@
+// cpu/ops.cpp: the ops of models/ops.h on the CPU: what is computed by which piece of work. Results: quant/exact.h.
+// Owns: the list of ops and the executor's functions. Must not know: families, files.
+// Main path: runtime/session.cpp -> models/ops.h -> [cpu/ops.cpp] -> cpu/kernels.h
+#include "../quant/activate.h"
+#include "context.h"
+#include "executor.h"
+
+#include <memory>
+
+namespace duet {
+
+// Whether an instruction set's matmul by this format takes panels of so many tokens.
+static bool takes_panels(const cpu_kernels& k, int32_t type, int n_tok) {
+    return k.panel_least[type] != 0 && n_tok >= k.panel_least[type] && n_tok <= k.panel_most;
+}
+
+cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
+    cpu_layout l{make_layout(g, limits)};
+    for (const cache_layer& c : g.caches) {
+        l.max_k = std::max(l.max_k, c.k_dim + 1);   // ALiBi adds one
+        l.max_v = std::max(l.max_v, c.v_dim);
+    }
+    l.max_in |= 64;   // an odd number of cache lines: else 32 tokens' codes fall into a few sets of the first cache (4096: into one)
+    const size_t batch = (size_t)limits.max_batch;
+    size_t experts = 0;
+    for (const op& o : g.ops) {
+        if (o.kind == op_kind::route) experts = std::max(experts, (size_t)o.in.width());
+        if (o.kind != op_kind::expert_matmul) continue;
+        const size_t routes = batch * (size_t)o.n_used, n_in = round_up((size_t)o.in.head_dim, 64);
+        l.max_routes = std::max(l.max_routes, routes);
+        l.max_mats = std::max(l.max_mats, (size_t)g.weights[(size_t)o.w].n_mats);
+        if (o.in.n_heads > 1) l.act_codes = std::max(l.act_codes, routes * n_in);
+        if (!is_quantized(g.weights[(size_t)o.w].type)) l.gather_bytes = std::max(l.gather_bytes, routes * n_in * 4);
+        else if (o.in.n_heads == 1) l.gather_bytes = std::max(l.gather_bytes, act_array_bytes(routes * n_in));
+    }
+    l.act_codes = std::max(l.act_codes, batch * l.max_in);
+    l.act_bytes = act_array_bytes(l.act_codes);
+    for (const op& o : g.ops) {
+        for (int i = 0; const cpu_kernels* k = o.kind == op_kind::matmul ? cpu_kernels_at(i) : nullptr; i++) {   // whichever will be chosen
+            const int n_tok = std::min(limits.max_batch, k->panel_most);
+            if (takes_panels(*k, g.weights[(size_t)o.w].type, n_tok))
+                l.panel_bytes = std::max(l.panel_bytes, (size_t)count_panels(n_tok) * ((size_t)o.in.width() / 32) * sizeof(act_panel));
+        }
+    }
+    if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
+    const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
+    const size_t tile = (size_t)limits.max_batch * 4 * kTileRows * 4;   // results of a piece before they are added to the residual
+    size_t widest = l.max_in;
+    for (const op& o : g.ops)
+        if (o.kind == op_kind::expert_matmul) widest = std::max(widest, round_up((size_t)o.in.head_dim, 64));
+    l.split_bytes = split_bytes(g, limits.n_ctx);
+    l.matmul_bytes = round_up(matmul_scratch_bytes((int)widest), 64);
+    l.thread_bytes = round_up(std::max({l.matmul_bytes + tile, attention_scratch_floats(l, g) * 4, others}), 4096);
+    return l;
+}
+
+void quantize_input(cpu_context& c, const op& o, int n_tok) {
+    const act_matrix a = c.acts(n_tok);
+    for_rows(c, n_tok, (size_t)o.in.width() * 2, [&](int i) { quantize_row(c, c.row(o.in, i), o.in.width(), a, (size_t)i); });
+    c.has_panels = false;
+}
+
+namespace {
+
+// ---- one function per kind of op ------------------------------------------------------------------------------------------------------
+
+void run_embed(cpu_context& c, const op& o) {
+    const weight& w = c.g.weights[(size_t)o.w];
+    for_rows(c, c.batch->n_tok, (size_t)w.n_in * 4, [&](int i) {
+        const int32_t id = o.by_position ? c.batch->pos[i] : c.batch->token[i];
+        float* out = c.row(o.out, i);
+        duet_dequantize_row(w.type, w.data + (size_t)id * w.row_bytes, w.n_in, out);
+        if (o.scale != 1.0f)
+            for (int64_t j = 0; j < w.n_in; j++) out[j] = out[j] * o.scale;
+    });
+}
+
+void run_norm(cpu_context& c, const op& o) {
+    const float *w = c.vector_of(o.w), *b = c.vector_of(o.b);
+    const int d = o.in.head_dim;
+    for_rows(c, c.n_rows(o.in), (size_t)o.in.width() * 2, [&](int i) {
+        for (int h = 0; h < o.in.n_heads; h++) {
+            const float* x = c.row(o.in, i) + (size_t)h * (size_t)o.in.stride;
+            float*       y = c.row(o.out, i) + (size_t)h * (size_t)o.out.stride;
+            const float* wh = w ? w + (size_t)h * (size_t)o.w_stride : nullptr;
+            if (o.norm == norm_kind::rms) c.k->rms_norm(x, wh, d, o.eps, y);
+            else if (o.norm == norm_kind::layer) exact_layer_norm(x, wh, b, d, o.eps, y);
+            else exact_l2_norm(x, d, o.eps, y);
+        }
+    });
+}
+
+void run_matmul(cpu_context& c, const op& o, bool reuse) {
+    const weight& w = c.g.weights[(size_t)o.w];
+    const int n_tok = c.n_rows(o.in), n_out = (int)w.n_out;
+    if (n_tok == 0) return;
+    if (is_quantized(w.type) && !reuse) quantize_input(c, o, n_tok);
+    act_matrix a = c.acts(n_tok);
+    if (takes_panels(*c.k, w.type, n_tok)) {
+        act_panel* panels = (act_panel*)c.panels.data;
+        const int n_blocks = (int)w.n_in / 32;
+        if (!c.has_panels)
+            c.pool.for_each(count_panels(n_tok), [&](int, int i) { c.k->pack_panel(a, i, n_blocks, panels); });
+        c.has_panels = true;
+        a.panels = panels;
+    }
+    if (c.k->rounded_types >> w.type & 1 && n_tok >= kFastLeast) {
+        uint16_t* rounded = (uint16_t*)c.panels.data;
+        for_rows(c, n_tok, (size_t)o.in.width(), [&](int i) { c.k->round_row(c.row(o.in, i), o.in.width(), rounded + (size_t)i * a.q_stride); });
+        c.has_panels = false;
+        a.rounded = rounded;
+    }
+    const float* bias = c.vector_of(o.b);
+    const bool adds = a.panels && o.residual && !bias && o.scale == 1.0f;   // in the kernel
+    // pieces of 16..64 rows, at least eight for each thread where the matrix has them; panels: of 32, which most of their kernels take at once,
+    // as do AMX's
+    int tiles = a.panels ? 2 : 4;
+    const int least = n_tok > c.k->panel_most ? 2 : 1;
+    while (!a.panels && tiles > least && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
+    const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
+    c.n_matmuls++;
+    c.pool.for_each(n_pieces, [&](int t, int i_piece) {
+        if (c.cancelled()) return;
+        const int r0 = i_piece * rows_per_piece, n = std::min(rows_per_piece, n_out - r0);
+        matmul_args m{};
+        m.w = w.data + (size_t)r0 * w.row_bytes;
+        m.row_bytes = w.row_bytes;
+        m.n_in = (int)w.n_in;
+        m.n_rows = n;
+        m.a = a;
+        m.a.x = c.row(o.in, 0);
+        m.a.x_stride = c.stride(o.in);
+        m.scratch = c.thread_scratch(t);
+        m.same_input = c.scratch_user[(size_t)t * 8] == c.n_matmuls;
+        c.scratch_user[(size_t)t * 8] = c.n_matmuls;
+        float* tile = (float*)(c.thread_scratch(t) + c.l.matmul_bytes);
+        const bool apart = o.residual && !adds;
+        m.y = apart ? tile : c.row(o.out, 0) + r0;
+        m.y_stride = apart ? (size_t)rows_per_piece : c.stride(o.out);
+        m.adds = adds;
+        c.k->matmul[w.type](m);
+        if (!apart && !bias && o.scale == 1.0f) return;
+        for (int i = 0; i < n_tok; i++) {
+            float* y = m.y + (size_t)i * m.y_stride;
+            float* out = c.row(o.out, i) + r0;
+            for (int r = 0; r < n; r++) {
+                float v = bias ? y[r] + bias[r0 + r] : y[r];
+                if (o.scale != 1.0f) v = v * o.scale;
+                out[r] = o.residual ? out[r] + v : v;
+            }
+        }
+    });
+}
+
+// Angles of the batch's positions, once per batch for each table.
+void make_angles(cpu_context& c) {
+    for (size_t t = 0; t < c.g.ropes.size(); t++) {
+        const rope_table& table = c.g.ropes[t];
+        const std::vector<double>& freq = c.rope_freq((int32_t)t);
+        const size_t n = freq.size();
+        for_rows(c, c.batch->n_tok, n * 128, [&](int i) {
+            float* at = (float*)c.rope.data + c.l.rope_offset[t] + (size_t)i * n * 2;
+            for (size_t j = 0; j < n; j++) exact_rope_angle(c.batch->pos[i], freq[j], table.magnitude, at + j, at + n + j);
+        });
+    }
+}
+
+void run_rope(cpu_context& c, const op& o) {
+    const size_t n = c.g.ropes[(size_t)o.index].freq.size();
+    for_rows(c, c.batch->n_tok, (size_t)o.in.width(), [&](int i) {
+        const float* cos_a = (const float*)c.rope.data + c.l.rope_offset[(size_t)o.index] + (size_t)i * n * 2;
+        const float* sin_a = cos_a + n;
+        for (int h = 0; h < o.in.n_heads; h++)
+            c.k->rotate(c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, o.rope_dim / 2, o.neox, cos_a, sin_a);
+    });
+}
+
+void elementwise(const cpu_context& c, const op& o, const float* x, const float* x2, int n, float* y) {
+    if (o.kind == op_kind::activate) {
+        c.k->activate((int)o.act, x, x2, n, y);
+    } else if (o.kind == op_kind::add) {
+        for (int j = 0; j < n; j++) y[j] = o.scale == 1.0f ? x[j] + x2[j] : __builtin_fmaf(o.scale, x2[j], x[j]);
+    } else if (o.kind == op_kind::multiply) {
+        const float f = exact_activate(o.act, *x2, nullptr);
+        for (int j = 0; j < n; j++) y[j] = x[j] * f;
+    } else {
+        for (int j = 0; j < n; j++) {
+            const float v = x[j] * o.scale;
+            if (o.cap < 0.0f) y[j] = v > -o.cap ? -o.cap : v < o.cap ? o.cap : v;
+            else y[j] = o.cap == 0.0f ? v : o.cap * exact_tanh(v / o.cap);
+        }
+    }
+}
+
+// Views may be heads of different sizes, as long as they have as many columns: runs go to the next end of a head in any of them.
+void run_elementwise(cpu_context& c, const op& o) {
+    const bool has_in2 = o.in2.buffer >= 0, one_factor = o.kind == op_kind::multiply;
+    auto place = [](const view& v, int j) { return (size_t)(j / v.head_dim) * (size_t)v.stride + (size_t)(j % v.head_dim); };
+    auto run = [](const view& v, int j) { return v.contiguous() ? v.width() : v.head_dim - j % v.head_dim; };
+    const int n = o.in.width();
+    for_rows(c, c.n_rows(o.in), (size_t)n * 4, [&](int i) {
+        for (int j = 0, step; j < n; j += step) {
+            step = std::min({n - j, run(o.in, j), run(o.out, j)});
+            if (has_in2 && !one_factor) step = std::min(step, run(o.in2, j));
+            const float* x2 = !has_in2 ? nullptr : c.row(o.in2, i) + (one_factor ? 0 : place(o.in2, j));
+            elementwise(c, o, c.row(o.in, i) + place(o.in, j), x2, step, c.row(o.out, i) + place(o.out, j));
+        }
+    });
+}
+
+void run_gather(cpu_context& c, const op& o) {
+    for (int i = 0; i < c.batch->n_wanted; i++)
+        memcpy(c.row(o.out, i), c.row(o.in, c.batch->wanted[i]), (size_t)o.in.width() * 4);
+}
+
+// Tells the session's listener each row that a matmul is about to read, with the matrix that reads it.
+void tell_inputs(const cpu_context& c, const op& o) {
+    const weight& w = c.g.weights[(size_t)o.w];
+    for (int i = 0; i < c.n_rows(o.in); i++)
+        for (int k = 0; k < std::max(1, o.n_used); k++) {
+            const int32_t mat = o.in2.buffer < 0 ? k : ((const int32_t*)c.row(o.in2, i))[k];
+            const float* x = c.row(o.in, i) + (o.in.n_heads == 1 ? 0 : (size_t)k * (size_t)o.in.stride);
+            c.limits.inputs(c.limits.inputs_user, w.name.c_str(), mat, (int32_t)w.n_mats, x, w.n_in);
+        }
+}
+
+void run_op(cpu_context& c, size_t i) {
+    const op& o = c.g.ops[i];
+    if (c.limits.inputs && (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul)) tell_inputs(c, o);
+    switch (o.kind) {
+        case op_kind::embed: return run_embed(c, o);
+        case op_kind::norm: return run_norm(c, o);
+        case op_kind::matmul: return run_matmul(c, o, c.reuses_act[i] != 0);
+        case op_kind::rope: return run_rope(c, o);
+        case op_kind::kv_append: return run_kv_append(c, o);
+        case op_kind::attention: return run_attention(c, o);
+        case op_kind::activate:
+        case op_kind::add:
+        case op_kind::multiply:
+        case op_kind::scale_cap: return run_elementwise(c, o);
+        case op_kind::gather: return run_gather(c, o);
+        case op_kind::route: return run_route(c, o);
+        case op_kind::expert_matmul: return run_expert_matmul(c, o, c.reuses_act[i] != 0);
+        case op_kind::expert_sum: return run_expert_sum(c, o);
+        case op_kind::conv: return run_conv(c, o);
+        case op_kind::delta_net: return run_delta_net(c, o);
+        case op_kind::mamba2: return run_mamba2(c, o);
+    }
+}
+
+// Which matmuls find their input quantized by an earlier one; names of profile rows.
+void prepare(cpu_context& c) {
+    view quantized;
+    for (const op& o : c.g.ops) {
+        bool reuse = false;
+        if (o.after_border) quantized = view{};
+        std::string name = op_name(o.kind);
+        if (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) {
+            const weight& w = c.g.weights[(size_t)o.w];
+            name += std::string(" ") + duet_type_by_id(w.type)->name;
+            if (is_quantized(w.type) && o.kind == op_kind::expert_matmul && o.in.n_heads > 1) {
+                quantized = view{};   // its rows take the place
+            } else if (is_quantized(w.type)) {
+                reuse = quantized.buffer == o.in.buffer && quantized.offset == o.in.offset && quantized.width() == o.in.width();
+                quantized = o.in;
+            }
+        }
+        const view& written = o.kind == op_kind::rope ? o.in : o.out;
+        if (written.buffer == quantized.buffer) quantized = view{};
+        c.reuses_act.push_back(reuse);
+        c.row_of_op.push_back(profile_row(c.rows, name));
+    }
+}
+
+void count_profile(cpu_context& c, size_t i, uint64_t ns) {
+    const op& o = c.g.ops[i];
+    profile_entry& e = c.rows[(size_t)c.row_of_op[i]];
+    e.n_calls++;
+    e.time_ns += ns;
+    if (o.kind == op_kind::matmul) {
+        const weight& w = c.g.weights[(size_t)o.w];
+        e.weight_bytes += w.n_bytes;
+        e.n_mac += (uint64_t)(w.n_in * w.n_out) * (uint64_t)c.n_rows(o.in);
+    } else if (o.kind == op_kind::expert_matmul) {
+        const weight& w = c.g.weights[(size_t)o.w];
+        const uint64_t n = (uint64_t)o.n_used * (uint64_t)c.n_rows(o.in);
+        e.weight_bytes += w.n_bytes / (uint64_t)w.n_mats * std::min(n, (uint64_t)w.n_mats);
+        e.n_mac += (uint64_t)(w.n_in * w.n_out) * n;
+    } else if (o.kind == op_kind::attention) {
+        const cache_layer& layer = c.g.caches[(size_t)o.index];
+        for (int t = 0; t < c.batch->n_tok; t++) {
+            const uint64_t n = (uint64_t)c.batch->pos[t] + 1;
+            e.n_mac += n * (uint64_t)(o.in.n_heads * (layer.k_dim + layer.v_dim));
+            e.weight_bytes += n / kAttnChunk * (c.l.places[(size_t)o.index].k_bytes + c.l.places[(size_t)o.index].v_bytes) * (uint64_t)layer.n_kv_heads;
+        }
+    }
+}
+
+// ---- the executor's functions -----------------------------------------------------------------------------------------------------------
+
+duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text&) {
+    const cpu_layout l = make_cpu_layout(g, limits);
+    out->host = {l.cache_bytes, l.state_floats * 4 * (uint64_t)limits.n_state_slots, l.work_bytes(n_threads), 0, 0};
+    return DUET_OK;
+}
+
+duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa, void** out, error_text& err) {
+    exec_plan plan;
+    DUET_TRY(cpu_plan(g, limits, n_threads, &plan, err));
+    const exec_memory& need = plan.host;
+    auto c = std::make_unique<cpu_context>(g, limits);
+    c->k = find_cpu_kernels(isa, limits.fast);
+    if (!c->k) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
+    for (const op& o : g.ops) {
+        if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) && !c->k->matmul[g.weights[(size_t)o.w].type])
+            return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: no kernel for its number format", g.weights[(size_t)o.w].name.c_str());
+    }
+    const size_t states = c->l.state_floats * 4 * (size_t)limits.n_state_slots;
+    if (!c->buffers.allocate(c->l.buffer_bytes) || !c->cache.allocate(c->l.cache_bytes) || !c->states.allocate(states) ||
+        !c->act.allocate(c->l.act_bytes) || !c->panels.allocate(c->l.panel_bytes) || !c->gathered.allocate(c->l.gather_bytes) || !c->split.allocate(c->l.split_bytes) || !c->rope.allocate(c->l.rope_floats * 4) ||
+        !c->scratch.allocate(c->l.thread_bytes * (size_t)n_threads))
+        return fail(err, DUET_ERR_MEMORY, "no memory for a session: cache %llu MB, work buffers %llu MB; lower the context or the batch",
+                    (unsigned long long)(need.cache_bytes >> 20), (unsigned long long)(need.work_bytes >> 20));
+    uint8_t* at = (uint8_t*)c->cache.data;
+    for (size_t i = 0; i < g.groups.size(); i++) {
+        c->group_pages.push_back(at);
+        at += c->l.page_bytes[i] * (size_t)limits.n_pages[i];
+    }
+    prepare(*c);
+    c->scratch_user.assign((size_t)n_threads * 8, 0);
+    if (!c->pool.start(n_threads)) return fail(err, DUET_ERR_MEMORY, "the system gives no %d threads", n_threads);
+    *out = c.release();
+    return DUET_OK;
+}
+
+void cpu_destroy(void* context) { delete (cpu_context*)context; }
+
+void group_by_sequence(cpu_context& c) {
+    c.by_seq.clear();
+    for (int i = 0; i < c.batch->n_tok; i++) {
+        auto it = std::find_if(c.by_seq.begin(), c.by_seq.end(), [&](const seq_rows& s) { return s.seq == c.batch->seq[i]; });
+        if (it == c.by_seq.end()) it = c.by_seq.insert(it, {c.batch->seq[i], {}});
+        it->rows.push_back(i);
+    }
+}
+
+duet_status cpu_run(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err) {
+    cpu_context& c = *(cpu_context*)context;
+    c.batch = &batch;
+    c.cancel = cancel;
+    if (batch.first_op == 0) {
+        make_angles(c);
+        if (!c.g.states.empty()) group_by_sequence(c);
+    }
+    const size_t last = batch.last_op < 0 ? c.g.ops.size() : (size_t)batch.last_op;
+    for (size_t i = (size_t)batch.first_op; i < last; i++) {
+        if (c.cancelled()) return fail(err, DUET_ERR_CANCELLED, "the batch was cancelled");
+        if (!c.profiling) {
+            run_op(c, i);
+            continue;
+        }
+        const auto start = std::chrono::steady_clock::now();
+        run_op(c, i);
+        count_profile(c, i, ns_since(start));
+    }
+    if (c.cancelled()) return fail(err, DUET_ERR_CANCELLED, "the batch was cancelled");
+    return DUET_OK;
+}
+
+float* cpu_wanted_row(void* context, int32_t buffer, int32_t i) {
+    cpu_context& c = *(cpu_context*)context;
+    return c.row(view{buffer, 0, 1, 0, 0}, i);
+}
+
+uint64_t cpu_page_bytes(void* context, int32_t group) { return ((cpu_context*)context)->l.page_size(group); }
+
+duet_status cpu_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
+    cpu_context& c = *(cpu_context*)context;
+    if (from < 0) memset(c.page(group, to), 0, c.l.page_size(group));
+    else memcpy(c.page(group, to), c.page(group, from), c.l.page_size(group));
+    return DUET_OK;
+}
+
+duet_status cpu_read_page(void* context, int32_t group, int32_t page, void* out) {
+    memcpy(out, ((cpu_context*)context)->page(group, page), cpu_page_bytes(context, group));
+    return DUET_OK;
+}
+
+duet_status cpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
+    memcpy(((cpu_context*)context)->page(group, page), in, cpu_page_bytes(context, group));
+    return DUET_OK;
+}
+
+void cpu_profile(void* context, bool on) {
+    cpu_context& c = *(cpu_context*)context;
+    c.profiling = on;
+    for (profile_entry& e : c.rows) e = {e.op, 0, 0, 0, 0};
+}
+
+const std::vector<profile_entry>* cpu_profile_rows(void* context) { return &((cpu_context*)context)->rows; }
+
+}  // namespace
+
+const executor kCpuExecutor = {"cpu",          cpu_plan,      cpu_create,    cpu_destroy,    cpu_run,     cpu_wanted_row, nullptr,
+                               cpu_page_bytes, cpu_copy_page, cpu_read_page, cpu_write_page, cpu_profile, cpu_profile_rows};
+
+}  // namespace duet

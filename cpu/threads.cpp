@@ -1,0 +1,184 @@
+// cpu/threads.cpp: see threads.h.
+#include "threads.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace duet {
+
+int physical_cores() {
+    const int logical = std::max(1, (int)std::thread::hardware_concurrency());
+#if defined(__linux__)
+    cpu_set_t mask;
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return logical;
+    std::set<std::pair<int, int>> cores;
+    int n_allowed = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &mask)) continue;
+        n_allowed++;
+        int ids[2] = {-1, cpu};
+        const char* names[2] = {"physical_package_id", "core_id"};
+        for (int k = 0; k < 2; k++) {
+            char path[96];
+            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[k]);
+            if (FILE* f = fopen(path, "r")) {
+                if (fscanf(f, "%d", &ids[k]) != 1) ids[k] = k == 0 ? -1 : cpu;
+                fclose(f);
+            }
+        }
+        cores.insert({ids[0], ids[1]});
+    }
+    return std::max(1, std::min((int)cores.size(), n_allowed));
+#else
+    return logical;
+#endif
+}
+
+namespace {
+inline void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+// Spins before sleeping: about 20 us, longer than the gap between two ops, far shorter than a scheduler's slice.
+constexpr int kSpins = 400;
+
+// The pieces a thread has left: [next, end) in the low bits, the job's epoch above, so that a thread that comes late cannot take a piece of the
+// next job with the old job's function. The owner takes from the front, and so reads memory in one run; others help from the back.
+struct alignas(64) piece_range {
+    std::atomic<uint64_t> state{0};
+    static uint64_t make(uint32_t epoch, int next, int end) { return (uint64_t)epoch << 32 | (uint64_t)next << 16 | (uint64_t)end; }
+
+    // The piece taken, or -1.
+    int take(uint32_t epoch, bool front) {
+        uint64_t s = state.load(std::memory_order_acquire);
+        for (;;) {
+            const int next = (int)(s >> 16 & 0xffff), end = (int)(s & 0xffff);
+            if ((uint32_t)(s >> 32) != epoch || next >= end) return -1;
+            const uint64_t rest = front ? make(epoch, next + 1, end) : make(epoch, next, end - 1);
+            if (state.compare_exchange_weak(s, rest, std::memory_order_acq_rel, std::memory_order_acquire)) return front ? next : end - 1;
+        }
+    }
+};
+constexpr int kMostPieces = 0xffff;
+}  // namespace
+
+struct thread_pool::impl {
+    std::vector<std::thread> threads;
+    std::mutex               mutex;
+    std::condition_variable  wake, done;
+    std::unique_ptr<piece_range[]> ranges;   // one for each thread
+    int                      n_threads = 1;
+    // one job at a time; `epoch` changes when a job is ready
+    std::atomic<uint32_t>    epoch{0};
+    std::atomic<int>         n_left{0};     // pieces not finished
+    std::atomic<int>         n_sleeping{0};
+    std::atomic<bool>        stop{false};
+    bool                     caller_waits = false;
+    std::atomic<work_fn>     work{nullptr};
+    std::atomic<void*>       context{nullptr};
+    std::atomic<int>         n_whole{0}, step{1};   // work items, and how many make a piece
+
+    // Takes pieces of job e until none is left.
+    void take_pieces(uint32_t e, int i_thread) {
+        const work_fn f = work.load(std::memory_order_relaxed);
+        void* const   c = context.load(std::memory_order_relaxed);
+        const int     n = n_whole.load(std::memory_order_relaxed), s = step.load(std::memory_order_relaxed);
+        for (int k = 0; k < n_threads; k++)
+            for (int piece; (piece = ranges[(i_thread + k) % n_threads].take(e, k == 0)) >= 0;) {
+                for (int i = piece * s; i < n && i < (piece + 1) * s; i++) f(c, i_thread, i);
+                if (n_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+                    std::lock_guard<std::mutex> lock(mutex);
+                    if (caller_waits) done.notify_one();
+                }
+            }
+    }
+
+    void worker(int i_thread) {
+        uint32_t seen = 0;
+        for (;;) {
+            for (int i = 0; i < kSpins && epoch.load(std::memory_order_acquire) == seen; i++) relax();
+            if (epoch.load(std::memory_order_acquire) == seen) {
+                std::unique_lock<std::mutex> lock(mutex);
+                n_sleeping.fetch_add(1);
+                wake.wait(lock, [&] { return stop.load() || epoch.load() != seen; });
+                n_sleeping.fetch_sub(1);
+            }
+            if (stop.load()) return;
+            seen = epoch.load(std::memory_order_acquire);
+            take_pieces(seen, i_thread);
+        }
+    }
+};
+
+thread_pool::thread_pool() = default;
+
+bool thread_pool::start(int n_threads) {
+    impl_ = std::make_unique<impl>();
+    impl_->ranges = std::make_unique<piece_range[]>((size_t)n_threads);
+    impl_->n_threads = n_threads;
+    try {
+        for (int i = 1; i < n_threads; i++) impl_->threads.emplace_back([p = impl_.get(), i] { p->worker(i); });
+    } catch (const std::system_error&) {
+        return false;
+    }
+    return true;
+}
+
+thread_pool::~thread_pool() {
+    if (!impl_) return;
+    {
+        std::lock_guard<std::mutex> lock(impl_->mutex);
+        impl_->stop.store(true);
+        impl_->epoch.fetch_add(1);
+    }
+    impl_->wake.notify_all();
+    for (std::thread& t : impl_->threads) t.join();
+}
+
+int thread_pool::size() const { return impl_ ? (int)impl_->threads.size() + 1 : 1; }
+
+void thread_pool::run(int n_pieces, work_fn work, void* context) {
+    if (n_pieces <= 0) return;
+    if (size() == 1 || n_pieces == 1) {
+        for (int i = 0; i < n_pieces; i++) work(context, 0, i);
+        return;
+    }
+    impl& p = *impl_;
+    const uint32_t e = p.epoch.load(std::memory_order_relaxed) + 1;
+    const int step = (n_pieces - 1) / kMostPieces + 1, n = (n_pieces - 1) / step + 1;
+    p.n_left.store(n, std::memory_order_relaxed);
+    p.work.store(work, std::memory_order_relaxed);
+    p.context.store(context, std::memory_order_relaxed);
+    p.n_whole.store(n_pieces, std::memory_order_relaxed);
+    p.step.store(step, std::memory_order_relaxed);
+    for (int t = 0; t < p.n_threads; t++)
+        p.ranges[t].state.store(piece_range::make(e, (int)((int64_t)n * t / p.n_threads), (int)((int64_t)n * (t + 1) / p.n_threads)), std::memory_order_release);
+    p.epoch.store(e, std::memory_order_seq_cst);
+    if (p.n_sleeping.load(std::memory_order_seq_cst) > 0) {
+        { std::lock_guard<std::mutex> lock(p.mutex); }
+        p.wake.notify_all();
+    }
+    p.take_pieces(e, 0);
+    for (int i = 0; i < 20 * kSpins && p.n_left.load(std::memory_order_acquire) > 0; i++) relax();
+    if (p.n_left.load(std::memory_order_acquire) > 0) {   // a thread was preempted inside its piece: sleep until it is done
+        std::unique_lock<std::mutex> lock(p.mutex);
+        p.caller_waits = true;
+        p.done.wait(lock, [&] { return p.n_left.load() == 0; });
+        p.caller_waits = false;
+    }
+}
+
+}  // namespace duet

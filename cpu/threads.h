@@ -1,0 +1,38 @@
+// cpu/threads.h: the CPU executor's pool: small pieces of work, a run of neighbours for each thread, of which the others take what a
+// preempted thread leaves, so that it stalls them for one piece only; idle threads sleep. Must not know: what the work is.
+// Main path: cpu/ops.cpp -> [cpu/threads.h] -> cpu/kernels_<isa>.cpp
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace duet {
+
+// Physical cores this process may run on, at least 1.
+int physical_cores();
+
+class thread_pool {
+  public:
+    thread_pool();
+    ~thread_pool();
+    // n_threads >= 1 counts the calling thread. False when the system gives no more threads.
+    bool start(int n_threads);
+    int  size() const;
+
+    // Calls work(context, i_thread, i_piece) once for every piece 0..n_pieces-1, on all threads; returns when all are done.
+    using work_fn = void (*)(void* context, int i_thread, int i_piece);
+    void run(int n_pieces, work_fn work, void* context);
+
+    template <class F>
+    void for_each(int n_pieces, F f) {
+        run(n_pieces, [](void* c, int t, int i) { (*(F*)c)(t, i); }, &f);
+    }
+
+  private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+double measure_read_gbps(int n_threads);   // cpu/bandwidth.cpp: of memory; 0: not enough of it
+
+}  // namespace duet

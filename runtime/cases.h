@@ -1,0 +1,373 @@
+// runtime/cases.h: small graphs, one for each op and format, run on a device and on the scalar CPU executor: the bits must be equal.
+// Shared by runtime/devices.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD machine code).
+#pragma once
+#include "../gpu/executor.h"
+#include "../cpu/executor.h"
+#include "../cpu/kernels.h"
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace runtime_cases {
+
+using namespace duet;
+
+// Blocks whose bytes are random and whose values are ordinary numbers: every code is met.
+inline std::vector<uint8_t> random_blocks(int32_t type, size_t n_weights, std::mt19937& rng) {
+    const duet_type_info* info = duet_type_by_id(type);
+    const size_t block = (size_t)info->bytes_per_block;
+    std::vector<uint8_t> w(n_weights / (size_t)info->elems_per_block * block);
+    std::vector<float> probe((size_t)info->elems_per_block);
+    for (size_t at = 0; at < w.size(); at += block)
+        for (bool good = false; !good;) {
+            for (size_t i = 0; i < block; i++) w[at + i] = (uint8_t)rng();
+            duet_dequantize_row(type, &w[at], info->elems_per_block, probe.data());
+            good = true;
+            for (float v : probe) good = good && v > -1e6f && v < 1e6f;
+        }
+    return w;
+}
+
+constexpr int kVocab = 97;
+
+// A graph in the making: the inputs are rows of a random f32 table, the result is what logits() names.
+struct graph_case {
+    std::string                      name;
+    model_graph                      g;
+    std::deque<std::vector<uint8_t>> memory;
+    std::mt19937                     rng{29};
+    int32_t                          cache_type = DUET_CACHE_F16;
+
+    explicit graph_case(std::string n) : name(std::move(n)) { g.n_vocab = kVocab; }
+
+    view buffer(int32_t width, bool wanted = false) {
+        g.buffers.push_back({"b", width, wanted});
+        return {(int32_t)g.buffers.size() - 1, 0, 1, width, width};
+    }
+    weight_id matrix(int32_t type, int64_t n_in, int64_t n_out) {
+        memory.push_back(random_blocks(type, (size_t)(n_in * n_out), rng));
+        weight w;
+        w.name = "w";
+        w.type = type;
+        w.n_in = n_in;
+        w.n_out = n_out;
+        w.data = memory.back().data();
+        w.n_bytes = memory.back().size();
+        w.row_bytes = w.n_bytes / (uint64_t)n_out;
+        g.weights.push_back(w);
+        return (weight_id)g.weights.size() - 1;
+    }
+    weight_id floats(int64_t n_in, int64_t n_out = 1) {
+        std::normal_distribution<float> normal;
+        const weight_id w = matrix(0, n_in, n_out);
+        for (int64_t i = 0; i < n_in * n_out; i++) ((float*)memory.back().data())[i] = normal(rng);
+        return w;
+    }
+    op& add(op_kind kind, view in, view out) {
+        op o;
+        o.kind = kind;
+        o.in = in;
+        o.out = out;
+        g.ops.push_back(o);
+        return g.ops.back();
+    }
+    view input(int32_t width) {   // random rows, one of zeros, one with a block of zeros
+        const weight_id w = floats(width, kVocab);
+        float* table = (float*)memory.back().data();
+        memset(table, 0, (size_t)width * 4);
+        memset(table + width + width / 2, 0, (size_t)width / 2 * 4);
+        const view out = buffer(width);
+        add(op_kind::embed, {}, out).w = w;
+        return out;
+    }
+    weight_id matrices(int32_t type, int64_t n_in, int64_t n_out, int64_t n_mats) {
+        const weight_id w = type == 0 ? floats(n_in, n_out * n_mats) : matrix(type, n_in, n_out * n_mats);
+        g.weights.back().n_out = n_out;
+        g.weights.back().n_mats = n_mats;
+        return w;
+    }
+    void logits(view y) {
+        const view out = buffer(y.width(), true);
+        g.logits_buffer = out.buffer;
+        add(op_kind::gather, y, out);
+    }
+};
+
+inline view heads_of(view v, int32_t first, int32_t n_heads, int32_t head_dim) { return {v.buffer, v.offset + first, n_heads, head_dim, head_dim}; }
+
+// Routing by every rule, and matmuls by the chosen experts: shared input twice, own inputs, a matrix for each head, sums.
+inline void for_each_expert_case(const std::function<void(graph_case&)>& run) {
+    struct route_case { int n, used, groups, groups_used; bool sigmoid, after, normalise, bias; };
+    for (const route_case& s : {route_case{300, 9, 1, 1, false, false, false, false}, {16, 4, 4, 2, true, false, true, true}, {7, 7, 1, 1, false, true, false, true},
+                                {60, 3, 20, 5, false, false, true, false}}) {
+        graph_case c("route " + std::to_string(s.n));
+        const view z = c.input(s.n), routes = c.buffer(2 * s.used);
+        op& o = c.add(op_kind::route, z, routes);
+        if (s.bias) o.b = c.floats(s.n);
+        o.n_used = s.used, o.n_groups = s.groups, o.n_groups_used = s.groups_used;
+        o.sigmoid_scores = s.sigmoid, o.softmax_after = s.after, o.normalise = s.normalise;
+        o.scale = 1.7f;
+        c.logits(routes);
+        run(c);
+    }
+    struct expert_case { const char* name; int type, down_type, n, used, n_in, hidden; bool bias; };
+    for (const expert_case& s : {expert_case{"F32", 0, 1, 5, 3, 50, 37, true}, {"Q4_0", 2, 8, 6, 2, 160, 64, false}, {"Q6_K", 14, 14, 2, 2, 256, 256, true},
+                                 {"MXFP4", 39, 2, 40, 3, 64, 32, true}, {"of one", 8, 0, 4, 1, 32, 96, false}}) {
+        graph_case c(std::string("experts ") + s.name);
+        const view x = c.input(s.n_in), z = c.input(s.n), routes = c.buffer(2 * s.used);
+        const view gate = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden), up = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden);
+        const view out = heads_of(c.buffer(s.used * s.n_in), 0, s.used, s.n_in);
+        op& r = c.add(op_kind::route, z, routes);
+        r.n_used = s.used;
+        for (const auto& [from, to, type] : {std::tuple{x, gate, s.type}, {x, up, s.type}, {gate, out, s.down_type}}) {
+            op& o = c.add(op_kind::expert_matmul, from, to);
+            o.in2 = routes;
+            o.n_used = s.used;
+            o.w = c.matrices(type, from.head_dim, to.head_dim, s.n);
+            if (s.bias) o.b = c.floats(to.head_dim, s.n);
+            if (to.buffer == up.buffer) c.add(op_kind::activate, gate, gate).in2 = up;
+        }
+        op& sum = c.add(op_kind::expert_sum, out, x);
+        sum.in2 = routes;
+        sum.n_used = s.used;
+        sum.residual = s.bias;
+        if (s.bias) sum.scale = 0.6f, sum.w = c.floats(s.n);
+        c.logits(x);
+        run(c);
+    }
+    for (int type : {0, 2}) {
+        graph_case c("a matrix for each head, type " + std::to_string(type));
+        const view x = c.input(3 * 64), y = c.buffer(3 * 45);
+        op& o = c.add(op_kind::expert_matmul, heads_of(x, 0, 3, 64), heads_of(y, 0, 3, 45));
+        o.n_used = 3;
+        o.w = c.matrices(type, 64, 45, 3);
+        c.logits(y);
+        run(c);
+    }
+}
+
+// Convolutions and recurrent states, sizes that divide and do not.
+inline void for_each_state_case(const std::function<void(graph_case&)>& run) {
+    for (int n_taps : {2, 4, 17}) {
+        graph_case c("conv taps " + std::to_string(n_taps));
+        const view x = c.input(150);
+        op& o = c.add(op_kind::conv, x, x);
+        o.w = c.floats(n_taps, 150);
+        if (n_taps != 2) o.b = c.floats(150), o.act = activation::silu;
+        o.index = 0;
+        c.g.states = {{(int64_t)(n_taps - 1) * 150}};
+        c.logits(x);
+        run(c);
+    }
+    struct state_case { bool is_delta; int n_heads, n_groups, n_rows, n_cols; bool tiled; };
+    for (const state_case& s : {state_case{true, 4, 2, 48, 48, false}, {true, 4, 2, 13, 13, true}, {false, 4, 1, 16, 40, false}, {false, 2, 2, 7, 5, false},
+                                {false, 1, 1, 300, 9, false}}) {
+        graph_case c((s.is_delta ? "delta net " : "mamba2 ") + std::to_string(s.n_rows));
+        const view x = c.input(2 * s.n_groups * s.n_rows + s.n_heads * s.n_cols), steps = c.input(2 * s.n_heads), y = c.buffer(s.n_heads * s.n_cols);
+        if (s.is_delta) {   // without norms the state grows beyond all bounds
+            op& norm = c.add(op_kind::norm, heads_of(x, 0, 2 * s.n_groups, s.n_rows), heads_of(x, 0, 2 * s.n_groups, s.n_rows));
+            norm.norm = norm_kind::l2;
+            norm.eps = 1e-6f;
+        }
+        op& o = c.add(s.is_delta ? op_kind::delta_net : op_kind::mamba2, x, y);
+        o.in2 = s.is_delta ? view{steps.buffer, 0, s.n_groups, s.n_heads / s.n_groups, 2 * s.n_heads / s.n_groups} : heads_of(steps, 0, 1, s.n_heads);
+        if (s.is_delta) o.in3 = o.in2, o.in3.offset = s.n_heads / s.n_groups, o.scale = 0.3f;
+        o.n_groups = s.n_groups;
+        o.tiled_heads = s.tiled;
+        o.w = c.floats(s.n_heads);
+        for (int h = 0; h < s.n_heads; h++) ((float*)c.memory.back().data())[h] = -0.3f * (float)(h + 1);
+        o.b = c.floats(s.n_heads);
+        if (!s.is_delta) o.w2 = c.floats(s.n_heads);
+        o.index = 1;
+        c.g.states = {{5}, {(int64_t)s.n_heads * s.n_rows * s.n_cols}};
+        c.logits(y);
+        run(c);
+    }
+}
+
+// All cases in turn.
+inline void for_each_case(const std::function<void(graph_case&)>& run) {
+    for_each_expert_case(run);
+    for_each_state_case(run);
+    auto matmul_case = [&](int32_t type, const char* name, int n_in, int n_out) {
+        graph_case c(std::string("matmul ") + name + " n_in " + std::to_string(n_in));
+        const view x = c.input(n_in), y = c.buffer(n_out);
+        c.add(op_kind::matmul, x, y).w = c.matrix(type, n_in, n_out);
+        op& again = c.add(op_kind::matmul, x, y);   // input quantized already; bias, scale, residual
+        again.w = c.matrix(type, n_in, n_out);
+        again.residual = true;
+        again.scale = 0.37f;
+        again.b = c.floats(n_out);
+        c.logits(y);
+        run(c);
+        graph_case e(std::string("embed ") + name);
+        const view rows = e.buffer(n_in);
+        op& o = e.add(op_kind::embed, {}, rows);
+        o.w = e.matrix(type, n_in, kVocab);
+        o.scale = 1.7f;
+        e.logits(rows);
+        run(e);
+    };
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes) matmul_case(gguf_id, #NAME, 203, 45);
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) matmul_case(gguf_id, #NAME, elems == 32 ? 5 * 32 : 256, 45);
+#include "../quant/types.def"
+    matmul_case(2, "Q4_0 rounds", 33 * 128 + 32, 33);
+    for (int type : {12, 13}) {   // queries, keys and values of two formats
+        graph_case c("matmuls of types " + std::to_string(type) + " and 14");
+        const view x = c.input(256), y = c.buffer(3 * 45);
+        for (int i = 0; i < 3; i++) c.add(op_kind::matmul, x, heads_of(y, 45 * i, 1, 45)).w = c.matrix(i == 2 ? 14 : type, 256, 45);
+        c.logits(y);
+        run(c);
+    }
+
+    for (int kind = 0; kind < 3; kind++)
+        for (int n : {48, 300}) {
+            graph_case c("norm " + std::to_string(kind) + " n " + std::to_string(n));
+            const view x = c.input(3 * n), y = c.buffer(3 * n);
+            op& o = c.add(op_kind::norm, heads_of(x, 0, 3, n), heads_of(y, 0, 3, n));
+            o.norm = (norm_kind)kind;
+            o.eps = 1e-5f;
+            if (kind < 2) o.w = c.floats(3 * n), o.w_stride = n;
+            if (kind == 1) o.b = c.floats(n);
+            c.logits(y);
+            run(c);
+        }
+    {
+        graph_case c("norm with quantization");
+        const view x = c.input(320), h = c.buffer(320), y = c.buffer(40);
+        op& o = c.add(op_kind::norm, x, h);
+        o.w = c.floats(320);
+        o.eps = 1e-6f;
+        c.add(op_kind::matmul, h, y).w = c.matrix(8, 320, 40);
+        c.logits(y);
+        run(c);
+    }
+    for (bool neox : {false, true}) {
+        graph_case c(neox ? "rope neox" : "rope");
+        const view x = c.input(2 * 48);
+        rope_table table;
+        for (int i = 0; i < 16; i++) table.freq.push_back(std::pow(10000.0, -i / 16.0));
+        table.magnitude = 1.1;
+        c.g.ropes = {table};
+        op& o = c.add(op_kind::rope, heads_of(x, 0, 2, 48), {});
+        o.index = 0;
+        o.rope_dim = 32;
+        o.neox = neox;
+        c.logits(x);
+        run(c);
+    }
+    struct attention_case { int n_heads, n_kv, k_dim, v_dim, window; float cap; bool sinks; int cache; bool v_in_k; float alibi; };
+    for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16, false, 0}, {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false, 0},
+                                    {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0, false, 0}, {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16, false, 0},
+                                    {4, 1, 48, 32, 0, 0, false, DUET_CACHE_F16, true, 0}, {3, 1, 64, 20, 0, 0, false, DUET_CACHE_Q8_0, true, 0},
+                                    {6, 2, 128, 16, 0, 0, false, DUET_CACHE_F32, false, 8}, {3, 3, 40, 48, 9, 20.0f, false, DUET_CACHE_F16, false, 4},
+                                    {2, 1, 18, 22, 0, 0, false, DUET_CACHE_F16, false, 0}}) {
+        graph_case c("attention k_dim " + std::to_string(s.k_dim));
+        c.cache_type = s.cache;
+        const int q = s.n_heads * s.k_dim, k = s.n_kv * s.k_dim, v = s.n_kv * s.v_dim;
+        const view x = c.input(q + k + v), y = c.buffer(s.n_heads * s.v_dim);
+        c.g.caches = {{0, s.n_kv, s.k_dim, s.v_dim, s.v_in_k}};
+        c.g.groups = {{s.window}};
+        op& append = c.add(op_kind::kv_append, heads_of(x, q, s.n_kv, s.k_dim), {});
+        if (!s.v_in_k) append.in2 = heads_of(x, q + k, s.n_kv, s.v_dim);
+        append.index = 0;
+        op& o = c.add(op_kind::attention, heads_of(x, 0, s.n_heads, s.k_dim), heads_of(y, 0, s.n_heads, s.v_dim));
+        o.index = 0;
+        o.scale = 0.2f;
+        o.cap = s.cap;
+        o.alibi = s.alibi;
+        if (s.v_in_k) o.temperature_scale = 0.1f, o.temperature_length = 16;
+        if (s.sinks) o.w = c.floats(s.n_heads);
+        c.logits(y);
+        run(c);
+    }
+    for (int act = 0; act <= (int)activation::softplus; act++) {
+        graph_case c("activation " + std::to_string(act));
+        const view x = c.input(2 * 96), y = c.buffer(96);
+        op& o = c.add(op_kind::activate, heads_of(x, 0, 1, 96), y);
+        o.act = (activation)act;
+        o.in2 = heads_of(x, 96, 1, 96);
+        op& sum = c.add(op_kind::add, y, y);
+        sum.in2 = heads_of(x, 0, 1, 96);
+        sum.scale = act % 2 ? 0.3f : 1.0f;
+        if (act == 1) {   // views of heads of different sizes, one factor for a row
+            op& factor = c.add(op_kind::multiply, heads_of(x, 0, 2, 48), heads_of(y, 0, 3, 32));
+            factor.in2 = heads_of(x, 100, 1, 1);
+            factor.act = activation::sigmoid;
+        }
+        op& cap = c.add(op_kind::scale_cap, y, y);
+        cap.scale = 1.3f;
+        cap.cap = act % 3 == 2 ? -0.7f : act % 3 ? 5.0f : 0.0f;
+        c.logits(y);
+        run(c);
+    }
+}
+
+// Runs the batches on one executor; the wanted rows of all of them.
+inline duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out, error_text& err) {
+    const int sizes[] = {70, 3, 1, 20, 1};
+    exec_limits limits;
+    limits.n_ctx = 128;
+    limits.max_batch = limits.max_wanted = 70;
+    limits.n_seqs = 2;
+    limits.cache_type = c.cache_type;
+    limits.n_state_slots = c.g.states.empty() ? 0 : 4;
+    limits.n_pages.assign(c.g.groups.size(), 5);
+    void* context = nullptr;
+    DUET_TRY(e.create(c.g, limits, 1, device, &context, err));
+    const int32_t tables[2][2] = {{3, 1}, {0, 4}};
+    const std::vector<std::vector<const int32_t*>> pages(c.g.groups.size(), {tables[0], tables[1]});
+    std::mt19937 rng(3);
+    duet_status st = DUET_OK;
+    int length[2] = {0, 0};
+    int32_t slots[2] = {2, 0};
+    std::vector<float> state(e.page_bytes(context, kStates) / 4);
+    for (int n : sizes) {
+        if (limits.n_state_slots && n == 1 && slots[0] == 2) {   // goes on with a copy, and with what was read and written back
+            if ((st = e.copy_page(context, kStates, 2, 3)) != DUET_OK || (st = e.read_page(context, kStates, 0, state.data())) != DUET_OK ||
+                (st = e.write_page(context, kStates, 1, state.data())) != DUET_OK || (st = e.copy_page(context, kStates, -1, 2)) != DUET_OK)
+                break;
+            out->insert(out->end(), state.begin(), state.end());
+            slots[0] = 3, slots[1] = 1;
+        }
+        std::vector<int32_t> token, pos, seq, wanted;
+        for (int i = 0; i < n; i++) {
+            const int s = n > 1 && i % 5 == 4;
+            token.push_back((int32_t)(rng() % kVocab));
+            seq.push_back(s);
+            pos.push_back(length[s]++);
+            if (n < 20 || i % 3 == 0) wanted.push_back(i);
+        }
+        const exec_batch b{n, token.data(), pos.data(), seq.data(), (int32_t)wanted.size(), wanted.data(), &pages, slots};
+        st = e.run(context, b, nullptr, err);
+        if (st != DUET_OK) break;
+        const int width = c.g.buffers[(size_t)c.g.logits_buffer].width;
+        for (int i = 0; i < (int)wanted.size(); i++) {
+            const float* row = e.wanted_row(context, c.g.logits_buffer, i);
+            out->insert(out->end(), row, row + width);
+        }
+    }
+    e.destroy(context);
+    return st;
+}
+
+// Empty when the bits of the device (of "cpu" with the kernels of isa) are the scalar CPU's, else what differs.
+inline std::string compare_case(const graph_case& c, const char* device, const char* isa = "auto") {
+    error_text err;
+    std::vector<float> want, got;
+    if (run_case(c, kCpuExecutor, "scalar", &want, err) != DUET_OK) return "cpu: " + err.text;
+    const bool is_cpu = strcmp(device, "cpu") == 0;
+    if (run_case(c, is_cpu ? kCpuExecutor : kGpuExecutor, is_cpu ? isa : device, &got, err) != DUET_OK) return err.text;
+    if (want.size() != got.size()) return "sizes differ";
+    for (size_t i = 0; i < want.size(); i++)
+        if (memcmp(&want[i], &got[i], 4) != 0)
+            return "value " + std::to_string(i) + " of " + std::to_string(want.size()) + ": want " + std::to_string(want[i]) + " got " + std::to_string(got[i]);
+    return "";
+}
+
+}  // namespace runtime_cases
