@@ -4,14 +4,16 @@
 
 namespace duet {
 
-constexpr int kTokenBlock = 16;      // tokens one piece of attention works on
-constexpr int kHeadBlock = 16;       // query heads, at most, of those that share a key/value head
-constexpr size_t kSplitFloats = 1 << 20;   // of chunks that wait to be merged: as many as this has room for
-constexpr int kHalfRows = 16;        // so few rows convert f16 while they compute, more share a converted chunk
+constexpr int kTokenBlock = 16;           // tokens one piece of attention works on
+constexpr int kHeadBlock = 16;            // query heads, at most, of those that share a key/value head
+constexpr size_t kSplitFloats = 1 << 20;  // of chunks that wait to be merged: as many as this has room for
+constexpr int kHalfRows = 16;             // so few rows convert f16 while they compute, more share a converted chunk
 
 namespace {
 // Chunks that are kept apart at most, and floats of each and of the whole: n_heads states and vectors.
-size_t split_floats(const op& o, const cache_layer& layer) { return (size_t)o.in.n_heads * (2 + round_up((size_t)layer.v_dim, 16)); }
+size_t split_floats(const op& o, const cache_layer& layer) {
+    return (size_t)o.in.n_heads * (2 + round_up((size_t)layer.v_dim, 16));
+}
 int split_chunks(const op& o, const cache_layer& layer, int n_ctx) {
     return std::min((n_ctx + kAttnChunk - 1) / kAttnChunk, std::max(8, (int)(kSplitFloats / split_floats(o, layer))));
 }
@@ -30,10 +32,12 @@ size_t split_bytes(const model_graph& g, int n_ctx) {
 size_t attention_scratch_floats(const cpu_layout& l, const model_graph& g) {
     int group = 1;
     for (const op& o : g.ops)
-        if (o.kind == op_kind::attention) group = std::max(group, std::min(kHeadBlock, o.in.n_heads / g.caches[(size_t)o.index].n_kv_heads));
+        if (o.kind == op_kind::attention)
+            group = std::max(group, std::min(kHeadBlock, o.in.n_heads / g.caches[(size_t)o.index].n_kv_heads));
     const size_t rows = (size_t)kTokenBlock * (size_t)group;
     return round_up((size_t)l.max_k * kAttnChunk, 16) + round_up((size_t)l.max_v * kAttnChunk, 16) +
-           rows * (round_up((size_t)l.max_k, 16) + round_up((size_t)l.max_v, 16) + 2 + 2) + kAttnChunk + (size_t)l.max_v + 64;
+           rows * (round_up((size_t)l.max_k, 16) + round_up((size_t)l.max_v, 16) + 2 + 2) + kAttnChunk +
+           (size_t)l.max_v + 64;
 }
 
 namespace {
@@ -45,7 +49,8 @@ void store_cached(const cpu_context& c, uint8_t* head, const float* x, int d, si
     } else if (c.limits.cache_type == DUET_CACHE_F16) {
         for (int j = 0; j < d; j++) ((uint16_t*)head)[(size_t)j * step + at] = float_to_half(x[j]);
     } else {
-        // codes keep the place of the elements; scales of 32 values follow, in the same order with 1/32 of the elements
+        // codes keep the place of the elements; scales of 32 values follow, in the same order with 1/32 of the
+        // elements
         uint16_t* scales = (uint16_t*)(head + (size_t)d * kAttnChunk);
         const size_t scale_step = step == 1 ? 1 : step, scale_at = step == 1 ? at / kBlock : at;
         for (int b = 0; b < d / kBlock; b++) {
@@ -70,7 +75,8 @@ const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool 
     const uint16_t* scales = (const uint16_t*)(head + n);
     const int8_t* codes = (const int8_t*)head;
     float* __restrict to = out;
-    for (size_t i = 0; i < n; i += kBlock * kAttnChunk) {   // 64 scales: of keys each for 32 dims of a position, of values for 32 elements
+    for (size_t i = 0; i < n;
+         i += kBlock * kAttnChunk) {  // 64 scales: of keys each for 32 dims of a position, of values for 32 elements
         alignas(64) float scale[kAttnChunk];
         c.k->half_to_float(scales + i / kBlock, kAttnChunk, scale);
         for (size_t j = 0; j < kBlock * kAttnChunk; j += kBlock, to += kBlock, codes += kBlock) {
@@ -98,7 +104,8 @@ void run_kv_append(cpu_context& c, const op& o) {
         uint8_t* chunk = cached_chunk(c, o.index, c.batch->seq[i], pos / kAttnChunk);
         for (int h = 0; h < layer.n_kv_heads; h++) {
             uint8_t* head = chunk + (size_t)h * (place.k_bytes + place.v_bytes);
-            store_cached(c, head, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, layer.k_dim, kAttnChunk, (size_t)at);
+            store_cached(c, head, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, layer.k_dim, kAttnChunk,
+                         (size_t)at);
             if (layer.v_in_k) continue;
             store_cached(c, head + place.k_bytes, c.row(o.in2, i) + (size_t)h * (size_t)o.in2.stride, layer.v_dim, 1,
                          (size_t)at * (size_t)layer.v_dim);
@@ -122,9 +129,9 @@ const float* transpose_chunk(const float* k, int n, float* out) {
 
 // Chunks [first, last] of the positions; each by itself where there is room for its results.
 struct chunk_range {
-    int         first, last;
-    attn_state* state = nullptr;   // (chunks, n_heads)
-    float*      o = nullptr;
+    int first, last;
+    attn_state* state = nullptr;  // (chunks, n_heads)
+    float* o = nullptr;
 };
 
 void finish_head(const cpu_context& c, const op& o, int i_row, int h, attn_state* state, float* values, int n) {
@@ -132,8 +139,10 @@ void finish_head(const cpu_context& c, const op& o, int i_row, int h, attn_state
     exact_attn_finish(*state, values, n, c.row(o.out, i_row) + (size_t)h * (size_t)o.out.stride);
 }
 
-// Attention of one run of tokens and `group` query heads from first_head on over one key/value head: they share each decoded chunk.
-void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int first_head, int group, const chunk_range& range, uint8_t* scratch) {
+// Attention of one run of tokens and `group` query heads from first_head on over one key/value head: they share each
+// decoded chunk.
+void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int first_head, int group,
+            const chunk_range& range, uint8_t* scratch) {
     const cache_layer& layer = c.g.caches[(size_t)o.index];
     const layer_place& place = c.l.places[(size_t)o.index];
     const int n_rows = run.n * group, window = c.g.groups[(size_t)layer.group].window;
@@ -159,8 +168,11 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
         state[r] = {0.0f, 0.0f};
     }
     const int seq = c.batch->seq[run.first];
-    const auto head_of = [&](int chunk) { return cached_chunk(c, o.index, seq, chunk) + (size_t)kv_head * (place.k_bytes + place.v_bytes); };
-    const bool is_half = c.limits.cache_type == DUET_CACHE_F16 && n_rows <= kHalfRows && !layer.v_in_k && o.alibi == 0.0f;
+    const auto head_of = [&](int chunk) {
+        return cached_chunk(c, o.index, seq, chunk) + (size_t)kv_head * (place.k_bytes + place.v_bytes);
+    };
+    const bool is_half =
+        c.limits.cache_type == DUET_CACHE_F16 && n_rows <= kHalfRows && !layer.v_in_k && o.alibi == 0.0f;
     for (int chunk = range.first; chunk <= range.last; chunk++) {
         const int base = chunk * kAttnChunk;
         for (int r = 0; r < n_rows; r++) {
@@ -181,10 +193,11 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
               : layer.v_in_k ? transpose_chunk((const float*)a.k, layer.v_dim, v_chunk)
                              : load_cached(c, head + place.k_bytes, layer.v_dim, false, v_chunk);
         if (a.k == head && chunk < range.last) a.ahead = head_of(chunk + 1) - head;
-        if (o.alibi != 0.0f) {   // a row of positions after the keys, which the f32 cache has no room for
+        if (o.alibi != 0.0f) {  // a row of positions after the keys, which the f32 cache has no room for
             if (a.k != k_chunk) memcpy(k_chunk, a.k, (size_t)layer.k_dim * kAttnChunk * 4);
             a.k = k_chunk;
-            for (int i = 0; i < kAttnChunk; i++) k_chunk[(size_t)layer.k_dim * kAttnChunk + (size_t)i] = (float)(base + i);
+            for (int i = 0; i < kAttnChunk; i++)
+                k_chunk[(size_t)layer.k_dim * kAttnChunk + (size_t)i] = (float)(base + i);
         }
         a.k_dim = k_dim;
         a.v_dim = layer.v_dim;
@@ -203,30 +216,35 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
         c.k->attn_chunk(a);
     }
     for (int r = 0; r < n_rows && !range.state; r++)
-        finish_head(c, o, run.first + r / group, first_head + r % group, &state[r], acc + (size_t)r * o_stride, layer.v_dim);
+        finish_head(c, o, run.first + r / group, first_head + r % group, &state[r], acc + (size_t)r * o_stride,
+                    layer.v_dim);
 }
 
-// One token's positions shared out among the threads: chunks by themselves, a round of them at once, then merged in order.
+// One token's positions shared out among the threads: chunks by themselves, a round of them at once, then merged in
+// order.
 template <class Attend>
 void attend_split(cpu_context& c, const op& o, int i_row, int n_blocks, const chunk_range& all, Attend attend_block) {
     const cache_layer& layer = c.g.caches[(size_t)o.index];
     const size_t n_heads = (size_t)o.in.n_heads, o_stride = round_up((size_t)layer.v_dim, 16);
     const int n_most = split_chunks(o, layer, c.limits.n_ctx);
-    float* whole_o = (float*)c.split.data;   // after the vectors, which are aligned, come the states
+    float* whole_o = (float*)c.split.data;  // after the vectors, which are aligned, come the states
     float* part_o = whole_o + n_heads * o_stride;
     attn_state* whole = (attn_state*)(part_o + n_heads * o_stride * (size_t)n_most);
     attn_state* part = whole + n_heads;
     for (size_t h = 0; h < n_heads; h++) whole[h] = {0.0f, 0.0f};
     for (int first = all.first; first <= all.last; first += n_most) {
-        const int n = std::min(n_most, all.last + 1 - first), step = std::max(1, n * n_blocks / (4 * c.pool.size())), n_spans = (n + step - 1) / step;
+        const int n = std::min(n_most, all.last + 1 - first), step = std::max(1, n * n_blocks / (4 * c.pool.size())),
+                  n_spans = (n + step - 1) / step;
         c.pool.for_each(n_blocks * n_spans, [&](int t, int piece) {
             const size_t at = (size_t)(piece / n_blocks * step) * n_heads;
             const int from = first + piece / n_blocks * step;
-            attend_block(t, piece % n_blocks, chunk_range{from, std::min(from + step, first + n) - 1, part + at, part_o + at * o_stride});
+            attend_block(t, piece % n_blocks,
+                         chunk_range{from, std::min(from + step, first + n) - 1, part + at, part_o + at * o_stride});
         });
         c.pool.for_each((int)n_heads, [&](int, int h) {
             float* ho = whole_o + (size_t)h * o_stride;
-            c.k->attn_merge({whole + h, ho, part + h, part_o + (size_t)h * o_stride, n_heads, n_heads * o_stride, n, layer.v_dim});
+            c.k->attn_merge(
+                {whole + h, ho, part + h, part_o + (size_t)h * o_stride, n_heads, n_heads * o_stride, n, layer.v_dim});
             if (first + n > all.last) finish_head(c, o, i_row, h, whole + h, ho, layer.v_dim);
         });
     }
@@ -235,7 +253,8 @@ void attend_split(cpu_context& c, const op& o, int i_row, int n_blocks, const ch
 }  // namespace
 
 void run_attention(cpu_context& c, const op& o) {
-    const int group = o.in.n_heads / c.g.caches[(size_t)o.index].n_kv_heads, per_group = (group + kHeadBlock - 1) / kHeadBlock;
+    const int group = o.in.n_heads / c.g.caches[(size_t)o.index].n_kv_heads,
+              per_group = (group + kHeadBlock - 1) / kHeadBlock;
     const int n_blocks = o.in.n_heads / group * per_group;
     std::vector<token_run> runs;
     for (int i = 0; i < c.batch->n_tok; i++) {
@@ -245,16 +264,20 @@ void run_attention(cpu_context& c, const op& o) {
     }
     const auto attend_block = [&](int t, const token_run& run, int block, const chunk_range& range) {
         const int kv_head = block / per_group, first = block % per_group * kHeadBlock;
-        if (!c.cancelled()) attend(c, o, run, kv_head, kv_head * group + first, std::min(kHeadBlock, group - first), range, c.thread_scratch(t));
+        if (!c.cancelled())
+            attend(c, o, run, kv_head, kv_head * group + first, std::min(kHeadBlock, group - first), range,
+                   c.thread_scratch(t));
     };
     const int window = c.g.groups[(size_t)c.g.caches[(size_t)o.index].group].window;
     const auto chunks_of = [&](const token_run& run) {
         const int last = c.batch->pos[run.first + run.n - 1];
-        return chunk_range{window ? std::max(0, c.batch->pos[run.first] - window + 1) / kAttnChunk : 0, last / kAttnChunk};
+        return chunk_range{window ? std::max(0, c.batch->pos[run.first] - window + 1) / kAttnChunk : 0,
+                           last / kAttnChunk};
     };
     if (const chunk_range range = c.batch->n_tok == 1 ? chunks_of(runs[0]) : chunk_range{0, 0};
         range.last > range.first && n_blocks < 2 * c.pool.size() && c.pool.size() > 1)
-        return attend_split(c, o, 0, n_blocks, range, [&](int t, int block, const chunk_range& part) { attend_block(t, runs[0], block, part); });
+        return attend_split(c, o, 0, n_blocks, range,
+                            [&](int t, int block, const chunk_range& part) { attend_block(t, runs[0], block, part); });
     c.pool.for_each((int)runs.size() * n_blocks, [&](int t, int piece) {
         const token_run& run = runs[(size_t)(piece / n_blocks)];
         attend_block(t, run, piece % n_blocks, chunks_of(run));

@@ -12,10 +12,10 @@
 namespace duet {
 namespace {
 
-constexpr size_t kBytes = 192u << 20;        // beyond the last-level cache of most machines
+constexpr size_t kBytes = 192u << 20;  // beyond the last-level cache of most machines
 constexpr size_t kPiece = 1u << 20;
 constexpr std::align_val_t kHugePage{2u << 20};
-constexpr int    kPasses = 5;
+constexpr int kPasses = 5;
 
 // Reads a piece; the result keeps the compiler from dropping the loads.
 uint64_t read_piece(const uint64_t* data) {
@@ -29,13 +29,16 @@ uint64_t read_piece(const uint64_t* data) {
 
 double measure_read_gbps(int n_threads) {
     thread_pool pool;
-    uint8_t* data = (uint8_t*)::operator new(kBytes, kHugePage, std::nothrow);   // aligned_alloc is not in every C library
+    uint8_t* data =
+        (uint8_t*)::operator new(kBytes, kHugePage, std::nothrow);  // aligned_alloc is not in every C library
     if (!data || !pool.start(n_threads)) {
         ::operator delete(data, kHugePage);
         return 0;
     }
 #if defined(__linux__)
-    madvise(data, kBytes, MADV_HUGEPAGE);   // else the page tables are measured: a mapped file is read up to 40 % faster than small pages
+    madvise(
+        data, kBytes,
+        MADV_HUGEPAGE);  // else the page tables are measured: a mapped file is read up to 40 % faster than small pages
 #endif
     const int n_pieces = (int)(kBytes / kPiece);
     std::atomic<uint64_t> keep{0};
@@ -47,7 +50,8 @@ double measure_read_gbps(int n_threads) {
         pass = (double)kBytes / (double)ns_since(start);
     }
     ::operator delete(data, kHugePage);
-    std::nth_element(gbps, gbps + kPasses / 2, gbps + kPasses);   // the median: what is set beside it is no best moment either
+    std::nth_element(gbps, gbps + kPasses / 2,
+                     gbps + kPasses);  // the median: what is set beside it is no best moment either
     return gbps[kPasses / 2];
 }
 

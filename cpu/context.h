@@ -1,4 +1,5 @@
-// cpu/context.h: what the CPU executor's files share: buffers, cache pages, recurrent state and threads of one session.
+// cpu/context.h: what the CPU executor's files share: buffers, cache pages, recurrent state and threads of one
+// session.
 // Main path: cpu/ops.cpp -> [cpu/context.h] -> cpu/kernels.h
 #pragma once
 #include "kernels.h"
@@ -16,7 +17,7 @@ namespace duet {
 
 // Zeroed, 64-byte aligned memory that the system gives page by page when it is touched.
 struct aligned_memory {
-    void*  data = nullptr;
+    void* data = nullptr;
     size_t n_bytes = 0;
     aligned_memory() = default;
     aligned_memory(const aligned_memory&) = delete;
@@ -26,8 +27,10 @@ struct aligned_memory {
         n_bytes = n;
         block_ = calloc(n + 64, 1);
         data = (void*)(((uintptr_t)block_ + 63) & ~(uintptr_t)63);
-#if defined(__linux__)   // what is too large for malloc's heap, such as long caches: fewer misses of the page tables' cache
-        const uintptr_t huge = 2u << 20, first = ((uintptr_t)data + huge - 1) & ~(huge - 1), end = ((uintptr_t)data + n) & ~(huge - 1);
+#if defined(__linux__)  // what is too large for malloc's heap, such as long caches: fewer misses of the page tables'
+                        // cache
+        const uintptr_t huge = 2u << 20, first = ((uintptr_t)data + huge - 1) & ~(huge - 1),
+                        end = ((uintptr_t)data + n) & ~(huge - 1);
         if (block_ && n > 32u << 20 && end > first) madvise((void*)first, end - first, MADV_HUGEPAGE);
 #endif
         return block_ != nullptr;
@@ -39,19 +42,23 @@ struct aligned_memory {
 
 // What the CPU needs beside the layout of models/layout.h: one computation for plan() and create().
 struct cpu_layout : layout {
-    size_t act_codes = 0, act_bytes = 0, panel_bytes = 0, gather_bytes = 0, split_bytes = 0, matmul_bytes = 0, thread_bytes = 0;
-    int    max_k = 0, max_v = 0;
-    size_t max_routes = 0, max_mats = 0;   // expert matmuls: choices of a batch, matrices
+    size_t act_codes = 0, act_bytes = 0, panel_bytes = 0, gather_bytes = 0, split_bytes = 0, matmul_bytes = 0,
+           thread_bytes = 0;
+    int max_k = 0, max_v = 0;
+    size_t max_routes = 0, max_mats = 0;  // expert matmuls: choices of a batch, matrices
 
     size_t work_bytes(int n_threads) const {
-        return buffer_bytes + act_bytes + panel_bytes + gather_bytes + split_bytes + rope_floats * 4 + thread_bytes * (size_t)n_threads;
+        return buffer_bytes + act_bytes + panel_bytes + gather_bytes + split_bytes + rope_floats * 4 +
+               thread_bytes * (size_t)n_threads;
     }
 };
 
 cpu_layout make_cpu_layout(const model_graph& graph, const exec_limits& limits);
 
 // Arrays of quantized activations of `codes` values in all, one after another from `at`.
-inline size_t act_array_bytes(size_t codes) { return codes + round_up(codes / 32 * 4, 64) * 2 + round_up(codes / 16 * 2, 64); }
+inline size_t act_array_bytes(size_t codes) {
+    return codes + round_up(codes / 32 * 4, 64) * 2 + round_up(codes / 16 * 2, 64);
+}
 inline act_matrix act_arrays(uint8_t* at, size_t codes, size_t q_stride, int n_tok) {
     act_matrix a{};
     a.q = (const int8_t*)at;
@@ -74,55 +81,61 @@ inline act_matrix act_from(act_matrix a, size_t i, int n_tok) {
     return a;
 }
 
-// The pairs (token, k) of an expert matmul in order of their matrix: pair order[j] = token * n_used + k for j in start[e] ..
+// The pairs (token, k) of an expert matmul in order of their matrix: pair order[j] = token * n_used + k for j in
+// start[e] ..
 // start[e + 1] - 1. Kept, so that a token allocates nothing.
 struct route_lists {
-    std::vector<int32_t> order, start, next, active;   // active: matrices with pairs
+    std::vector<int32_t> order, start, next, active;  // active: matrices with pairs
 };
 
 // Rows of the batch that belong to one sequence, in order.
 struct seq_rows {
-    int32_t          seq;
+    int32_t seq;
     std::vector<int> rows;
 };
 
 struct cpu_context {
     const model_graph& g;
-    exec_limits        limits;
+    exec_limits limits;
     const cpu_kernels* k;
-    cpu_layout         l;
-    thread_pool        pool;
-    aligned_memory     buffers, cache, states, act, panels, gathered, split, rope, scratch;
-    route_lists            routes;
-    std::vector<seq_rows>  by_seq;           // of the batch, for ops with recurrent state
-    std::vector<uint8_t*>  group_pages;      // first page of each group
-    std::vector<uint64_t>  scratch_user;     // the matmul that each thread's scratch was last used by, counted by n_matmuls; a cache line apart
-    uint64_t               n_matmuls = 0;
-    bool                   has_panels = false;   // of what `act` holds
-    std::vector<uint8_t>   reuses_act;       // per op: a matmul whose input is quantized already
-    bool                   profiling = false;
+    cpu_layout l;
+    thread_pool pool;
+    aligned_memory buffers, cache, states, act, panels, gathered, split, rope, scratch;
+    route_lists routes;
+    std::vector<seq_rows> by_seq;        // of the batch, for ops with recurrent state
+    std::vector<uint8_t*> group_pages;   // first page of each group
+    std::vector<uint64_t> scratch_user;  // the matmul that each thread's scratch was last used by, counted by
+                                         // n_matmuls; a cache line apart
+    uint64_t n_matmuls = 0;
+    bool has_panels = false;          // of what `act` holds
+    std::vector<uint8_t> reuses_act;  // per op: a matmul whose input is quantized already
+    bool profiling = false;
     std::vector<profile_entry> rows;
-    std::vector<int>       row_of_op;
+    std::vector<int> row_of_op;
 
-    const exec_batch*           batch = nullptr;
+    const exec_batch* batch = nullptr;
     const std::atomic<int32_t>* cancel = nullptr;
 
-    cpu_context(const model_graph& graph, const exec_limits& lim) : g(graph), limits(lim), k(nullptr), l(make_cpu_layout(graph, lim)) {}
+    cpu_context(const model_graph& graph, const exec_limits& lim)
+        : g(graph), limits(lim), k(nullptr), l(make_cpu_layout(graph, lim)) {}
 
-    bool   cancelled() const { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
-    int    n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
+    bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
+    int n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
     size_t stride(const view& v) const { return l.row_floats[(size_t)v.buffer]; }
     float* row(const view& v, int i) const {
         return (float*)((uint8_t*)buffers.data + l.buffer_offset[(size_t)v.buffer]) + (size_t)i * stride(v) + v.offset;
     }
     const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)g.weights[(size_t)w].data; }
     uint8_t* page(int group, int index) const {
-        return (group == kStates ? (uint8_t*)states.data : group_pages[(size_t)group]) + (size_t)index * l.page_size(group);
+        return (group == kStates ? (uint8_t*)states.data : group_pages[(size_t)group]) +
+               (size_t)index * l.page_size(group);
     }
     uint8_t* thread_scratch(int t) const { return (uint8_t*)scratch.data + (size_t)t * l.thread_bytes; }
 
     act_matrix acts(int n_tok) const { return act_arrays((uint8_t*)act.data, l.act_codes, l.max_in, n_tok); }
-    const std::vector<double>& rope_freq(int32_t table) const { return g.ropes[(size_t)table].of_context(limits.n_ctx); }
+    const std::vector<double>& rope_freq(int32_t table) const {
+        return g.ropes[(size_t)table].of_context(limits.n_ctx);
+    }
     float* state(int32_t slot, int32_t layer) const {
         return (float*)states.data + (size_t)slot * l.state_floats + l.state_offset[(size_t)layer];
     }
@@ -152,14 +165,14 @@ size_t split_bytes(const model_graph& g, int n_ctx);
 size_t attention_scratch_floats(const cpu_layout& l, const model_graph& g);
 
 // Ops with files of their own.
-void run_kv_append(cpu_context& c, const op& o);   // cpu/attention.cpp
+void run_kv_append(cpu_context& c, const op& o);  // cpu/attention.cpp
 void run_attention(cpu_context& c, const op& o);
-void run_route(cpu_context& c, const op& o);       // cpu/experts.cpp
+void run_route(cpu_context& c, const op& o);  // cpu/experts.cpp
 void run_expert_matmul(cpu_context& c, const op& o, bool reuse);
 void run_expert_sum(cpu_context& c, const op& o);
-void run_conv(cpu_context& c, const op& o);        // cpu/recurrent.cpp
+void run_conv(cpu_context& c, const op& o);  // cpu/recurrent.cpp
 void run_delta_net(cpu_context& c, const op& o);
 void run_mamba2(cpu_context& c, const op& o);
-void quantize_input(cpu_context& c, const op& o, int n_tok);   // cpu/ops.cpp
+void quantize_input(cpu_context& c, const op& o, int n_tok);  // cpu/ops.cpp
 
 }  // namespace duet

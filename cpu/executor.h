@@ -5,6 +5,6 @@
 
 namespace duet {
 
-extern const executor kCpuExecutor;   // cpu/ops.cpp
+extern const executor kCpuExecutor;  // cpu/ops.cpp
 
 }  // namespace duet

@@ -74,7 +74,7 @@ act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
     return a;
 }
 
-} // namespace
+}  // namespace
 
 void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
     const weight& w = c.g.weights[(size_t)o.w];
@@ -88,7 +88,7 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
     int tiles = 4;
     while (tiles > 1 && n_active * (n_out / (tiles * kTileRows)) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
-    const uint64_t first_matmul = c.n_matmuls + 1;   // one for each expert
+    const uint64_t first_matmul = c.n_matmuls + 1;  // one for each expert
     c.n_matmuls += (uint64_t)n_active;
     c.pool.for_each(n_pieces * n_active, [&](int t, int i_piece) {
         if (c.cancelled()) return;
@@ -134,4 +134,4 @@ void run_expert_sum(cpu_context& c, const op& o) {
     });
 }
 
-} // namespace duet
+}  // namespace duet

@@ -7,7 +7,7 @@
 #else
 #define DUET_TARGET "arch=armv8.2-a+dotprod"
 #endif
-#define DUET_LANES 8
+#define DUET_LANES   8
 #define DUET_ARM_DOT 1
 #include "simd/kernels_simd.inc"
 

@@ -7,7 +7,7 @@
 #else
 #define DUET_TARGET "arch=armv8-a"
 #endif
-#define DUET_LANES 8
+#define DUET_LANES   8
 #define DUET_ARM_DOT 0
 #include "simd/kernels_simd.inc"
 

@@ -1,5 +1,5 @@
-// cpu/kernels_scalar.cpp: the CPU kernels as the contract states them, one scalar step after another: the oracle of all other kernels, and
-// what runs where a machine or a format has nothing faster.
+// cpu/kernels_scalar.cpp: the CPU kernels as the contract states them, one scalar step after another: the oracle of
+// all other kernels, and what runs where a machine or a format has nothing faster.
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_scalar.cpp] -> quant/exact.h
 #include "kernels.h"
 #include "../quant/activate.h"
@@ -26,7 +26,8 @@ void matmul_float(const matmul_args& m) {
 }
 
 void quantize(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16) {
-    for (int b = 0; b < n / kBlock; b++) exact_quantize_block(x + b * kBlock, q + b * kBlock, d + b, t + b, s16 + b * 2);
+    for (int b = 0; b < n / kBlock; b++)
+        exact_quantize_block(x + b * kBlock, q + b * kBlock, d + b, t + b, s16 + b * 2);
 }
 
 void activate(int act, const float* x, const float* x2, int n, float* y) {
@@ -34,7 +35,9 @@ void activate(int act, const float* x, const float* x2, int n, float* y) {
 }
 
 void attn_chunk(const attn_chunk_args& a) {
-    const auto cached = [&](const void* at, size_t i) { return a.is_half ? half_to_float(((const uint16_t*)at)[i]) : ((const float*)at)[i]; };
+    const auto cached = [&](const void* at, size_t i) {
+        return a.is_half ? half_to_float(((const uint16_t*)at)[i]) : ((const float*)at)[i];
+    };
     float* score = a.scratch;
     float* o = a.scratch + kAttnChunk;
     for (int r = 0; r < a.n_rows; r++) {
@@ -44,7 +47,8 @@ void attn_chunk(const attn_chunk_args& a) {
             float total = 0.0f;
             for (int g = 0; g < a.k_dim; g += kGroup) {
                 float acc = 0.0f;
-                for (int j = g; j < g + kGroup && j < a.k_dim; j++) acc = __builtin_fmaf(cached(a.k, (size_t)j * kAttnChunk + (size_t)i), q[j], acc);
+                for (int j = g; j < g + kGroup && j < a.k_dim; j++)
+                    acc = __builtin_fmaf(cached(a.k, (size_t)j * kAttnChunk + (size_t)i), q[j], acc);
                 total = total + acc;
             }
             score[i] = exact_attn_score(total, a.scale, a.cap);
@@ -52,8 +56,9 @@ void attn_chunk(const attn_chunk_args& a) {
         attn_state st;
         const bool is_first = a.state[r].sum == 0.0f;
         float* ro = a.o + (size_t)r * a.o_stride;
-        exact_attn_chunk(score, a.first[r], a.n_pos[r], a.v_dim, [&](int i, int j) { return cached(a.v, (size_t)i * (size_t)a.v_dim + (size_t)j); }, &st,
-                         is_first ? ro : o);
+        exact_attn_chunk(
+            score, a.first[r], a.n_pos[r], a.v_dim,
+            [&](int i, int j) { return cached(a.v, (size_t)i * (size_t)a.v_dim + (size_t)j); }, &st, is_first ? ro : o);
         if (is_first) a.state[r] = st;
         else exact_attn_merge(&a.state[r], ro, st, o, a.v_dim);
     }
@@ -72,8 +77,10 @@ void attn_merge(const attn_merge_args& a) {
     }
 }
 
-void weighted_sum(const float* x, size_t x_stride, const float* weight, int n_used, int n, float scale, bool residual, float* y) {
-    for (int j = 0; j < n; j++) y[j] = exact_expert_sum(x + j, x_stride, weight, n_used, scale, residual ? y + j : nullptr);
+void weighted_sum(const float* x, size_t x_stride, const float* weight, int n_used, int n, float scale, bool residual,
+                  float* y) {
+    for (int j = 0; j < n; j++)
+        y[j] = exact_expert_sum(x + j, x_stride, weight, n_used, scale, residual ? y + j : nullptr);
 }
 
 void conv(const conv_args& a) {
@@ -83,7 +90,8 @@ void conv(const conv_args& a) {
             const float x = a.x[t][c];
             const float y = exact_conv(a.w + (size_t)c * (size_t)a.n_taps, a.n_taps, a.bias ? a.bias + c : nullptr,
                                        [&](int j) { return j < a.n_taps - 1 ? s[(size_t)j * a.state_stride] : x; });
-            for (int j = 0; j + 1 < a.n_taps; j++) s[(size_t)j * a.state_stride] = j + 2 < a.n_taps ? s[(size_t)(j + 1) * a.state_stride] : x;
+            for (int j = 0; j + 1 < a.n_taps; j++)
+                s[(size_t)j * a.state_stride] = j + 2 < a.n_taps ? s[(size_t)(j + 1) * a.state_stride] : x;
             a.y[t][c] = exact_activate((activation)a.act, y, nullptr);
         }
     }
@@ -108,7 +116,7 @@ void float_to_half_row(const float* x, size_t n, uint16_t* y) {
 constexpr cpu_kernels make_scalar() {
     cpu_kernels k{};
     k.name = "scalar";
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) k.matmul[gguf_id] = matmul_float<float_##id>;
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  k.matmul[gguf_id] = matmul_float<float_##id>;
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) k.matmul[gguf_id] = matmul_quantized<block_##id>;
 #include "../quant/types.def"
     k.quantize = quantize;

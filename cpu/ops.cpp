@@ -17,10 +17,11 @@ static bool takes_panels(const cpu_kernels& k, int32_t type, int n_tok) {
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
     for (const cache_layer& c : g.caches) {
-        l.max_k = std::max(l.max_k, c.k_dim + 1);   // ALiBi adds one
+        l.max_k = std::max(l.max_k, c.k_dim + 1);  // ALiBi adds one
         l.max_v = std::max(l.max_v, c.v_dim);
     }
-    l.max_in |= 64;   // an odd number of cache lines: else 32 tokens' codes fall into a few sets of the first cache (4096: into one)
+    l.max_in |= 64;  // an odd number of cache lines: else 32 tokens' codes fall into a few sets of the first cache
+                     // (4096: into one)
     const size_t batch = (size_t)limits.max_batch;
     size_t experts = 0;
     for (const op& o : g.ops) {
@@ -36,15 +37,18 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     l.act_codes = std::max(l.act_codes, batch * l.max_in);
     l.act_bytes = act_array_bytes(l.act_codes);
     for (const op& o : g.ops) {
-        for (int i = 0; const cpu_kernels* k = o.kind == op_kind::matmul ? cpu_kernels_at(i) : nullptr; i++) {   // whichever will be chosen
+        for (int i = 0; const cpu_kernels* k = o.kind == op_kind::matmul ? cpu_kernels_at(i) : nullptr;
+             i++) {  // whichever will be chosen
             const int n_tok = std::min(limits.max_batch, k->panel_most);
             if (takes_panels(*k, g.weights[(size_t)o.w].type, n_tok))
-                l.panel_bytes = std::max(l.panel_bytes, (size_t)count_panels(n_tok) * ((size_t)o.in.width() / 32) * sizeof(act_panel));
+                l.panel_bytes = std::max(l.panel_bytes,
+                                         (size_t)count_panels(n_tok) * ((size_t)o.in.width() / 32) * sizeof(act_panel));
         }
     }
     if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
-    const size_t tile = (size_t)limits.max_batch * 4 * kTileRows * 4;   // results of a piece before they are added to the residual
+    const size_t tile =
+        (size_t)limits.max_batch * 4 * kTileRows * 4;  // results of a piece before they are added to the residual
     size_t widest = l.max_in;
     for (const op& o : g.ops)
         if (o.kind == op_kind::expert_matmul) widest = std::max(widest, round_up((size_t)o.in.head_dim, 64));
@@ -56,13 +60,15 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
 
 void quantize_input(cpu_context& c, const op& o, int n_tok) {
     const act_matrix a = c.acts(n_tok);
-    for_rows(c, n_tok, (size_t)o.in.width() * 2, [&](int i) { quantize_row(c, c.row(o.in, i), o.in.width(), a, (size_t)i); });
+    for_rows(c, n_tok, (size_t)o.in.width() * 2,
+             [&](int i) { quantize_row(c, c.row(o.in, i), o.in.width(), a, (size_t)i); });
     c.has_panels = false;
 }
 
 namespace {
 
-// ---- one function per kind of op ------------------------------------------------------------------------------------------------------
+// ---- one function per kind of op
+//  ------------------------------------------------------------------------------------
 
 void run_embed(cpu_context& c, const op& o) {
     const weight& w = c.g.weights[(size_t)o.w];
@@ -81,7 +87,7 @@ void run_norm(cpu_context& c, const op& o) {
     for_rows(c, c.n_rows(o.in), (size_t)o.in.width() * 2, [&](int i) {
         for (int h = 0; h < o.in.n_heads; h++) {
             const float* x = c.row(o.in, i) + (size_t)h * (size_t)o.in.stride;
-            float*       y = c.row(o.out, i) + (size_t)h * (size_t)o.out.stride;
+            float* y = c.row(o.out, i) + (size_t)h * (size_t)o.out.stride;
             const float* wh = w ? w + (size_t)h * (size_t)o.w_stride : nullptr;
             if (o.norm == norm_kind::rms) c.k->rms_norm(x, wh, d, o.eps, y);
             else if (o.norm == norm_kind::layer) exact_layer_norm(x, wh, b, d, o.eps, y);
@@ -106,14 +112,15 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     }
     if (c.k->rounded_types >> w.type & 1 && n_tok >= kFastLeast) {
         uint16_t* rounded = (uint16_t*)c.panels.data;
-        for_rows(c, n_tok, (size_t)o.in.width(), [&](int i) { c.k->round_row(c.row(o.in, i), o.in.width(), rounded + (size_t)i * a.q_stride); });
+        for_rows(c, n_tok, (size_t)o.in.width(),
+                 [&](int i) { c.k->round_row(c.row(o.in, i), o.in.width(), rounded + (size_t)i * a.q_stride); });
         c.has_panels = false;
         a.rounded = rounded;
     }
     const float* bias = c.vector_of(o.b);
-    const bool adds = a.panels && o.residual && !bias && o.scale == 1.0f;   // in the kernel
-    // pieces of 16..64 rows, at least eight for each thread where the matrix has them; panels: of 32, which most of their kernels take at once,
-    // as do AMX's
+    const bool adds = a.panels && o.residual && !bias && o.scale == 1.0f;  // in the kernel
+    // pieces of 16..64 rows, at least eight for each thread where the matrix has them; panels: of 32, which most of
+    // their kernels take at once, as do AMX's
     int tiles = a.panels ? 2 : 4;
     const int least = n_tok > c.k->panel_most ? 2 : 1;
     while (!a.panels && tiles > least && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
@@ -160,7 +167,8 @@ void make_angles(cpu_context& c) {
         const size_t n = freq.size();
         for_rows(c, c.batch->n_tok, n * 128, [&](int i) {
             float* at = (float*)c.rope.data + c.l.rope_offset[t] + (size_t)i * n * 2;
-            for (size_t j = 0; j < n; j++) exact_rope_angle(c.batch->pos[i], freq[j], table.magnitude, at + j, at + n + j);
+            for (size_t j = 0; j < n; j++)
+                exact_rope_angle(c.batch->pos[i], freq[j], table.magnitude, at + j, at + n + j);
         });
     }
 }
@@ -192,10 +200,13 @@ void elementwise(const cpu_context& c, const op& o, const float* x, const float*
     }
 }
 
-// Views may be heads of different sizes, as long as they have as many columns: runs go to the next end of a head in any of them.
+// Views may be heads of different sizes, as long as they have as many columns: runs go to the next end of a head in
+// any of them.
 void run_elementwise(cpu_context& c, const op& o) {
     const bool has_in2 = o.in2.buffer >= 0, one_factor = o.kind == op_kind::multiply;
-    auto place = [](const view& v, int j) { return (size_t)(j / v.head_dim) * (size_t)v.stride + (size_t)(j % v.head_dim); };
+    auto place = [](const view& v, int j) {
+        return (size_t)(j / v.head_dim) * (size_t)v.stride + (size_t)(j % v.head_dim);
+    };
     auto run = [](const view& v, int j) { return v.contiguous() ? v.width() : v.head_dim - j % v.head_dim; };
     const int n = o.in.width();
     for_rows(c, c.n_rows(o.in), (size_t)n * 4, [&](int i) {
@@ -228,23 +239,23 @@ void run_op(cpu_context& c, size_t i) {
     const op& o = c.g.ops[i];
     if (c.limits.inputs && (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul)) tell_inputs(c, o);
     switch (o.kind) {
-        case op_kind::embed: return run_embed(c, o);
-        case op_kind::norm: return run_norm(c, o);
-        case op_kind::matmul: return run_matmul(c, o, c.reuses_act[i] != 0);
-        case op_kind::rope: return run_rope(c, o);
-        case op_kind::kv_append: return run_kv_append(c, o);
-        case op_kind::attention: return run_attention(c, o);
-        case op_kind::activate:
-        case op_kind::add:
-        case op_kind::multiply:
-        case op_kind::scale_cap: return run_elementwise(c, o);
-        case op_kind::gather: return run_gather(c, o);
-        case op_kind::route: return run_route(c, o);
-        case op_kind::expert_matmul: return run_expert_matmul(c, o, c.reuses_act[i] != 0);
-        case op_kind::expert_sum: return run_expert_sum(c, o);
-        case op_kind::conv: return run_conv(c, o);
-        case op_kind::delta_net: return run_delta_net(c, o);
-        case op_kind::mamba2: return run_mamba2(c, o);
+    case op_kind::embed: return run_embed(c, o);
+    case op_kind::norm: return run_norm(c, o);
+    case op_kind::matmul: return run_matmul(c, o, c.reuses_act[i] != 0);
+    case op_kind::rope: return run_rope(c, o);
+    case op_kind::kv_append: return run_kv_append(c, o);
+    case op_kind::attention: return run_attention(c, o);
+    case op_kind::activate:
+    case op_kind::add:
+    case op_kind::multiply:
+    case op_kind::scale_cap: return run_elementwise(c, o);
+    case op_kind::gather: return run_gather(c, o);
+    case op_kind::route: return run_route(c, o);
+    case op_kind::expert_matmul: return run_expert_matmul(c, o, c.reuses_act[i] != 0);
+    case op_kind::expert_sum: return run_expert_sum(c, o);
+    case op_kind::conv: return run_conv(c, o);
+    case op_kind::delta_net: return run_delta_net(c, o);
+    case op_kind::mamba2: return run_mamba2(c, o);
     }
 }
 
@@ -259,9 +270,10 @@ void prepare(cpu_context& c) {
             const weight& w = c.g.weights[(size_t)o.w];
             name += std::string(" ") + duet_type_by_id(w.type)->name;
             if (is_quantized(w.type) && o.kind == op_kind::expert_matmul && o.in.n_heads > 1) {
-                quantized = view{};   // its rows take the place
+                quantized = view{};  // its rows take the place
             } else if (is_quantized(w.type)) {
-                reuse = quantized.buffer == o.in.buffer && quantized.offset == o.in.offset && quantized.width() == o.in.width();
+                reuse = quantized.buffer == o.in.buffer && quantized.offset == o.in.offset &&
+                        quantized.width() == o.in.width();
                 quantized = o.in;
             }
         }
@@ -291,12 +303,15 @@ void count_profile(cpu_context& c, size_t i, uint64_t ns) {
         for (int t = 0; t < c.batch->n_tok; t++) {
             const uint64_t n = (uint64_t)c.batch->pos[t] + 1;
             e.n_mac += n * (uint64_t)(o.in.n_heads * (layer.k_dim + layer.v_dim));
-            e.weight_bytes += n / kAttnChunk * (c.l.places[(size_t)o.index].k_bytes + c.l.places[(size_t)o.index].v_bytes) * (uint64_t)layer.n_kv_heads;
+            e.weight_bytes += n / kAttnChunk *
+                              (c.l.places[(size_t)o.index].k_bytes + c.l.places[(size_t)o.index].v_bytes) *
+                              (uint64_t)layer.n_kv_heads;
         }
     }
 }
 
-// ---- the executor's functions -----------------------------------------------------------------------------------------------------------
+// ---- the executor's functions
+//  ---------------------------------------------------------------------------------------
 
 duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text&) {
     const cpu_layout l = make_cpu_layout(g, limits);
@@ -304,7 +319,8 @@ duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_
     return DUET_OK;
 }
 
-duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa, void** out, error_text& err) {
+duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa, void** out,
+                       error_text& err) {
     exec_plan plan;
     DUET_TRY(cpu_plan(g, limits, n_threads, &plan, err));
     const exec_memory& need = plan.host;
@@ -312,14 +328,18 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     c->k = find_cpu_kernels(isa, limits.fast);
     if (!c->k) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
     for (const op& o : g.ops) {
-        if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) && !c->k->matmul[g.weights[(size_t)o.w].type])
-            return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: no kernel for its number format", g.weights[(size_t)o.w].name.c_str());
+        if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) &&
+            !c->k->matmul[g.weights[(size_t)o.w].type])
+            return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: no kernel for its number format",
+                        g.weights[(size_t)o.w].name.c_str());
     }
     const size_t states = c->l.state_floats * 4 * (size_t)limits.n_state_slots;
-    if (!c->buffers.allocate(c->l.buffer_bytes) || !c->cache.allocate(c->l.cache_bytes) || !c->states.allocate(states) ||
-        !c->act.allocate(c->l.act_bytes) || !c->panels.allocate(c->l.panel_bytes) || !c->gathered.allocate(c->l.gather_bytes) || !c->split.allocate(c->l.split_bytes) || !c->rope.allocate(c->l.rope_floats * 4) ||
-        !c->scratch.allocate(c->l.thread_bytes * (size_t)n_threads))
-        return fail(err, DUET_ERR_MEMORY, "no memory for a session: cache %llu MB, work buffers %llu MB; lower the context or the batch",
+    if (!c->buffers.allocate(c->l.buffer_bytes) || !c->cache.allocate(c->l.cache_bytes) ||
+        !c->states.allocate(states) || !c->act.allocate(c->l.act_bytes) || !c->panels.allocate(c->l.panel_bytes) ||
+        !c->gathered.allocate(c->l.gather_bytes) || !c->split.allocate(c->l.split_bytes) ||
+        !c->rope.allocate(c->l.rope_floats * 4) || !c->scratch.allocate(c->l.thread_bytes * (size_t)n_threads))
+        return fail(err, DUET_ERR_MEMORY,
+                    "no memory for a session: cache %llu MB, work buffers %llu MB; lower the context or the batch",
                     (unsigned long long)(need.cache_bytes >> 20), (unsigned long long)(need.work_bytes >> 20));
     uint8_t* at = (uint8_t*)c->cache.data;
     for (size_t i = 0; i < g.groups.size(); i++) {
@@ -338,7 +358,8 @@ void cpu_destroy(void* context) { delete (cpu_context*)context; }
 void group_by_sequence(cpu_context& c) {
     c.by_seq.clear();
     for (int i = 0; i < c.batch->n_tok; i++) {
-        auto it = std::find_if(c.by_seq.begin(), c.by_seq.end(), [&](const seq_rows& s) { return s.seq == c.batch->seq[i]; });
+        auto it =
+            std::find_if(c.by_seq.begin(), c.by_seq.end(), [&](const seq_rows& s) { return s.seq == c.batch->seq[i]; });
         if (it == c.by_seq.end()) it = c.by_seq.insert(it, {c.batch->seq[i], {}});
         it->rows.push_back(i);
     }
@@ -401,7 +422,8 @@ const std::vector<profile_entry>* cpu_profile_rows(void* context) { return &((cp
 
 }  // namespace
 
-const executor kCpuExecutor = {"cpu",          cpu_plan,      cpu_create,    cpu_destroy,    cpu_run,     cpu_wanted_row, nullptr,
-                               cpu_page_bytes, cpu_copy_page, cpu_read_page, cpu_write_page, cpu_profile, cpu_profile_rows};
+const executor kCpuExecutor = {"cpu",          cpu_plan,    cpu_create,      cpu_destroy,   cpu_run,
+                               cpu_wanted_row, nullptr,     cpu_page_bytes,  cpu_copy_page, cpu_read_page,
+                               cpu_write_page, cpu_profile, cpu_profile_rows};
 
 }  // namespace duet

@@ -61,7 +61,7 @@ void run_states(cpu_context& c, const op& o, int n_heads, int n_state_rows, int 
     });
 }
 
-} // namespace
+}  // namespace
 
 void run_delta_net(cpu_context& c, const op& o) {
     const int n_heads = o.in2.width(), n_groups = o.n_groups, d = o.in.width() / (2 * n_groups + n_heads);
@@ -92,4 +92,4 @@ void run_mamba2(cpu_context& c, const op& o) {
     });
 }
 
-} // namespace duet
+}  // namespace duet

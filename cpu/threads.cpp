@@ -55,11 +55,14 @@ inline void relax() {
 // Spins before sleeping: about 20 us, longer than the gap between two ops, far shorter than a scheduler's slice.
 constexpr int kSpins = 400;
 
-// The pieces a thread has left: [next, end) in the low bits, the job's epoch above, so that a thread that comes late cannot take a piece of the
-// next job with the old job's function. The owner takes from the front, and so reads memory in one run; others help from the back.
+// The pieces a thread has left: [next, end) in the low bits, the job's epoch above, so that a thread that comes late
+// cannot take a piece of the next job with the old job's function. The owner takes from the front, and so reads memory
+// in one run; others help from the back.
 struct alignas(64) piece_range {
     std::atomic<uint64_t> state{0};
-    static uint64_t make(uint32_t epoch, int next, int end) { return (uint64_t)epoch << 32 | (uint64_t)next << 16 | (uint64_t)end; }
+    static uint64_t make(uint32_t epoch, int next, int end) {
+        return (uint64_t)epoch << 32 | (uint64_t)next << 16 | (uint64_t)end;
+    }
 
     // The piece taken, or -1.
     int take(uint32_t epoch, bool front) {
@@ -68,7 +71,8 @@ struct alignas(64) piece_range {
             const int next = (int)(s >> 16 & 0xffff), end = (int)(s & 0xffff);
             if ((uint32_t)(s >> 32) != epoch || next >= end) return -1;
             const uint64_t rest = front ? make(epoch, next + 1, end) : make(epoch, next, end - 1);
-            if (state.compare_exchange_weak(s, rest, std::memory_order_acq_rel, std::memory_order_acquire)) return front ? next : end - 1;
+            if (state.compare_exchange_weak(s, rest, std::memory_order_acq_rel, std::memory_order_acquire))
+                return front ? next : end - 1;
         }
     }
 };
@@ -77,25 +81,25 @@ constexpr int kMostPieces = 0xffff;
 
 struct thread_pool::impl {
     std::vector<std::thread> threads;
-    std::mutex               mutex;
-    std::condition_variable  wake, done;
-    std::unique_ptr<piece_range[]> ranges;   // one for each thread
-    int                      n_threads = 1;
+    std::mutex mutex;
+    std::condition_variable wake, done;
+    std::unique_ptr<piece_range[]> ranges;  // one for each thread
+    int n_threads = 1;
     // one job at a time; `epoch` changes when a job is ready
-    std::atomic<uint32_t>    epoch{0};
-    std::atomic<int>         n_left{0};     // pieces not finished
-    std::atomic<int>         n_sleeping{0};
-    std::atomic<bool>        stop{false};
-    bool                     caller_waits = false;
-    std::atomic<work_fn>     work{nullptr};
-    std::atomic<void*>       context{nullptr};
-    std::atomic<int>         n_whole{0}, step{1};   // work items, and how many make a piece
+    std::atomic<uint32_t> epoch{0};
+    std::atomic<int> n_left{0};  // pieces not finished
+    std::atomic<int> n_sleeping{0};
+    std::atomic<bool> stop{false};
+    bool caller_waits = false;
+    std::atomic<work_fn> work{nullptr};
+    std::atomic<void*> context{nullptr};
+    std::atomic<int> n_whole{0}, step{1};  // work items, and how many make a piece
 
     // Takes pieces of job e until none is left.
     void take_pieces(uint32_t e, int i_thread) {
         const work_fn f = work.load(std::memory_order_relaxed);
-        void* const   c = context.load(std::memory_order_relaxed);
-        const int     n = n_whole.load(std::memory_order_relaxed), s = step.load(std::memory_order_relaxed);
+        void* const c = context.load(std::memory_order_relaxed);
+        const int n = n_whole.load(std::memory_order_relaxed), s = step.load(std::memory_order_relaxed);
         for (int k = 0; k < n_threads; k++)
             for (int piece; (piece = ranges[(i_thread + k) % n_threads].take(e, k == 0)) >= 0;) {
                 for (int i = piece * s; i < n && i < (piece + 1) * s; i++) f(c, i_thread, i);
@@ -131,9 +135,7 @@ bool thread_pool::start(int n_threads) {
     impl_->n_threads = n_threads;
     try {
         for (int i = 1; i < n_threads; i++) impl_->threads.emplace_back([p = impl_.get(), i] { p->worker(i); });
-    } catch (const std::system_error&) {
-        return false;
-    }
+    } catch (const std::system_error&) { return false; }
     return true;
 }
 
@@ -165,7 +167,9 @@ void thread_pool::run(int n_pieces, work_fn work, void* context) {
     p.n_whole.store(n_pieces, std::memory_order_relaxed);
     p.step.store(step, std::memory_order_relaxed);
     for (int t = 0; t < p.n_threads; t++)
-        p.ranges[t].state.store(piece_range::make(e, (int)((int64_t)n * t / p.n_threads), (int)((int64_t)n * (t + 1) / p.n_threads)), std::memory_order_release);
+        p.ranges[t].state.store(
+            piece_range::make(e, (int)((int64_t)n * t / p.n_threads), (int)((int64_t)n * (t + 1) / p.n_threads)),
+            std::memory_order_release);
     p.epoch.store(e, std::memory_order_seq_cst);
     if (p.n_sleeping.load(std::memory_order_seq_cst) > 0) {
         { std::lock_guard<std::mutex> lock(p.mutex); }
@@ -173,7 +177,8 @@ void thread_pool::run(int n_pieces, work_fn work, void* context) {
     }
     p.take_pieces(e, 0);
     for (int i = 0; i < 20 * kSpins && p.n_left.load(std::memory_order_acquire) > 0; i++) relax();
-    if (p.n_left.load(std::memory_order_acquire) > 0) {   // a thread was preempted inside its piece: sleep until it is done
+    if (p.n_left.load(std::memory_order_acquire) >
+        0) {  // a thread was preempted inside its piece: sleep until it is done
         std::unique_lock<std::mutex> lock(p.mutex);
         p.caller_waits = true;
         p.done.wait(lock, [&] { return p.n_left.load() == 0; });

@@ -1,5 +1,6 @@
-// cpu/threads.h: the CPU executor's pool: small pieces of work, a run of neighbours for each thread, of which the others take what a
-// preempted thread leaves, so that it stalls them for one piece only; idle threads sleep. Must not know: what the work is.
+// cpu/threads.h: the CPU executor's pool: small pieces of work, a run of neighbours for each thread, of which the
+// others take what a preempted thread leaves, so that it stalls them for one piece only; idle threads sleep. Must not
+// know: what the work is.
 // Main path: cpu/ops.cpp -> [cpu/threads.h] -> cpu/kernels_<isa>.cpp
 #pragma once
 #include <atomic>
@@ -17,9 +18,10 @@ class thread_pool {
     ~thread_pool();
     // n_threads >= 1 counts the calling thread. False when the system gives no more threads.
     bool start(int n_threads);
-    int  size() const;
+    int size() const;
 
-    // Calls work(context, i_thread, i_piece) once for every piece 0..n_pieces-1, on all threads; returns when all are done.
+    // Calls work(context, i_thread, i_piece) once for every piece 0..n_pieces-1, on all threads; returns when all are
+    // done.
     using work_fn = void (*)(void* context, int i_thread, int i_piece);
     void run(int n_pieces, work_fn work, void* context);
 
@@ -33,6 +35,6 @@ class thread_pool {
     std::unique_ptr<impl> impl_;
 };
 
-double measure_read_gbps(int n_threads);   // cpu/bandwidth.cpp: of memory; 0: not enough of it
+double measure_read_gbps(int n_threads);  // cpu/bandwidth.cpp: of memory; 0: not enough of it
 
 }  // namespace duet

@@ -6,6 +6,9 @@
 
 namespace duet {
 
+// A table: a shape beside each field.
+// clang-format off
+
 // What goes with 32 codes: exact_quantize_block's d and t, and the sums of both halves; one load.
 struct alignas(16) act_scale {
     float    d, t;
@@ -238,5 +241,6 @@ struct argmax_args {
     int32_t*     out;        // n_rows: the lowest index of the largest value
     int32_t      n, stride, n_rows, unused;
 };
+// clang-format on
 
 }  // namespace duet

@@ -1,6 +1,9 @@
-// gpu/arrange.cuh: puts rows as they lie in the file into the order of gpu/weights.h, on the device, while the next ones are copied.
-// Everything follows from code() and scale() of quant/blocks.h, so a new format needs nothing here. Must not know: ops, drivers.
-// On the device because the host would take longer than the copy: the same loops on a core arranged 0.5 GB/s of Q4_0, 0.04 of Q4_K.
+// gpu/arrange.cuh: puts rows as they lie in the file into the order of gpu/weights.h, on the device, while the next
+// ones are copied.
+// Everything follows from code() and scale() of quant/blocks.h, so a new format needs nothing here. Must not know:
+// ops, drivers.
+// On the device because the host would take longer than the copy: the same loops on a core arranged 0.5 GB/s of Q4_0,
+// 0.04 of Q4_K.
 // Main path: gpu/store.cpp -> gpu/kernels.def -> [gpu/arrange.cuh] -> quant/blocks.h
 
 namespace duet {
@@ -46,7 +49,8 @@ DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
     }
 }
 
-// Units of gpu/weights.h from rows of the file: a thread makes one row of a unit; rows past the last and weights past n_in are zero.
+// Units of gpu/weights.h from rows of the file: a thread makes one row of a unit; rows past the last and weights past
+// n_in are zero.
 // from (n_rows, n_in) weights W, rows row_bytes apart; to (ceil(n_rows / 32), n_groups) units
 // grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256, shared 0; moves each row once in either form
 // source: own; formats as quant/blocks.h reads them, whose head names ggml's
@@ -77,7 +81,8 @@ DUET_DEVICE void arrange(const arrange_args& a) {
                     const uint32_t code = stored_code(block, at % W::kElems + i);
                     const int j = i / 4;
                     w[j % C::kLow] |= (code & ((1u << C::kLow) - 1u)) << (8 * (i % 4) + C::kLow * (j / C::kLow));
-                    if constexpr (C::kHigh > 0) w[C::kLow + j % C::kHigh] |= (code >> C::kLow) << (8 * (i % 4) + C::kHigh * (j / C::kHigh));
+                    if constexpr (C::kHigh > 0)
+                        w[C::kLow + j % C::kHigh] |= (code >> C::kLow) << (8 * (i % 4) + C::kHigh * (j / C::kHigh));
                 }
                 put_scales(block, at % W::kElems, b, s);
             }

@@ -1,6 +1,8 @@
-// gpu/attention.cuh: the attention cache: append, and attention over chunks of kAttnChunk positions. Must not know: ops, drivers.
-// Layout of a page's layer: for each key/value head the keys (k_dim, 64) transposed, then the values (64, v_dim); in q8_0 the codes keep
-// these places and f16 scales of 32 values follow (the same bytes as the CPU's: cpu/attention.cpp).
+// gpu/attention.cuh: the attention cache: append, and attention over chunks of kAttnChunk positions. Must not know:
+// ops, drivers.
+// Layout of a page's layer: for each key/value head the keys (k_dim, 64) transposed, then the values (64, v_dim); in
+// q8_0 the codes keep these places and f16 scales of 32 values follow (the same bytes as the CPU's:
+// cpu/attention.cpp).
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/attention.cuh] -> quant/exact.h
 
 namespace duet {
@@ -10,10 +12,11 @@ DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv
     return c.base + (size_t)page * c.page_bytes + (size_t)kv_head * (c.k_bytes + c.v_bytes);
 }
 
-constexpr int kShare = 4;   // rows that a thread has with one read of a key or value
-constexpr int kRun = 4;     // elements it reads at once, so that their loads are on their way together
+constexpr int kShare = 4;  // rows that a thread has with one read of a key or value
+constexpr int kRun = 4;    // elements it reads at once, so that their loads are on their way together
 
-// N elements of a chunk's keys or values, d a head, `step` apart from `at` on, and their q8_0 scales `scale_step` apart from scale_at on.
+// N elements of a chunk's keys or values, d a head, `step` apart from `at` on, and their q8_0 scales `scale_step`
+// apart from scale_at on.
 template <int Type, int N>
 DUET_DEVICE void cached(const uint8_t* head, int d, int at, int step, int scale_at, int scale_step, float (&v)[N]) {
     const uint16_t* scales = (const uint16_t*)(head + (size_t)d * kAttnChunk) + scale_at;
@@ -27,7 +30,8 @@ DUET_DEVICE void cached(const uint8_t* head, int d, int at, int step, int scale_
 
 // Element j of a token's key or value to its place; q8_0: the 32 lanes of a segment bring a block.
 DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_head, int j, float x) {
-    const int pos = c.pos[tok], i = pos % kAttnChunk, d = is_key ? c.k_dim : c.v_dim, at = is_key ? j * kAttnChunk + i : i * d + j;
+    const int pos = c.pos[tok], i = pos % kAttnChunk, d = is_key ? c.k_dim : c.v_dim,
+              at = is_key ? j * kAttnChunk + i : i * d + j;
     uint8_t* head = cache_chunk(c, tok, pos / kAttnChunk, kv_head) + (is_key ? 0 : c.k_bytes);
     if (c.type == DUET_CACHE_F16) {
         ((uint16_t*)head)[at] = float_to_half(x);
@@ -44,21 +48,25 @@ DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_h
 }
 
 // Keys and values of the batch to their places.  k, v (n_tok, n_kv_heads, dim) f32
-// grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0; moves 4 + 2 (f16) bytes per element
-// q8_0: needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds one block;  source: own; its q8_0 is quant/blocks.h's
+// grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0;
+// moves 4 + 2 (f16) bytes per element q8_0: needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds
+// one block;  source: own; its q8_0 is quant/blocks.h's
 DUET_DEVICE void kv_append(const append_args& a) {
     const bool is_key = block_z() == 0;
     const heads_args& from = is_key ? a.k : a.v;
-    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), e = block_x() * block_size() + thread_id(), h = e / d, j = e % d;
-    if (h < a.cache.n_kv_heads) cache_write(a.cache, is_key, tok, h, j, from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j]);
+    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), e = block_x() * block_size() + thread_id(),
+              h = e / d, j = e % d;
+    if (h < a.cache.n_kv_heads)
+        cache_write(a.cache, is_key, tok, h, j, from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j]);
 }
 
-// Norm and rope of n heads of d floats in shared memory, the first of them head0 of the model: as norm_row and rope would, a segment a head.
+// Norm and rope of n heads of d floats in shared memory, the first of them head0 of the model: as norm_row and rope
+// would, a segment a head.
 template <class Shared>
 DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, int head0, int tok) {
     const int l = thread_id() % kSegment;
     for (int h = thread_id() / kSegment; p.has_norm && h < n; h += block_size() / kSegment) {
-        float lane[kSumLanes / kSegment];   // lanes l, l + 32, ... of exact_sum
+        float lane[kSumLanes / kSegment];  // lanes l, l + 32, ... of exact_sum
         DUET_UNROLL
         for (int k = 0; k < kSumLanes / kSegment; k++) {
             lane[k] = 0.0f;
@@ -91,12 +99,15 @@ DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, in
     sync_block();
 }
 
-// The rows of a block: n heads, from head0 on, of n_toks tokens of one sequence; row r is head head0 + r % n of token tok + r / n.
+// The rows of a block: n heads, from head0 on, of n_toks tokens of one sequence; row r is head head0 + r % n of token
+// tok + r / n.
 struct attn_rows {
     int tok, n_toks, n, head0;
 };
 
-DUET_DEVICE int attn_seen_from(const attention_args& a, int pos) { return a.window && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0; }
+DUET_DEVICE int attn_seen_from(const attention_args& a, int pos) {
+    return a.window && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
+}
 
 // Writes a finished value of column j of head0 + h, and its int8 form when the segment's 32 columns are asked for it.
 DUET_DEVICE void attn_store(const attention_args& a, int tok, int head, int j, attn_state st, float o) {
@@ -107,7 +118,8 @@ DUET_DEVICE void attn_store(const attention_args& a, int tok, int head, int j, a
     if (a.result.q) segment_quantize(v, a.result, tok, head * a.cache.v_dim + j);
 }
 
-// Merges the chunks of a split attention in order for the block that is last: every thread repeats the state's few steps for its columns.
+// Merges the chunks of a split attention in order for the block that is last: every thread repeats the state's few
+// steps for its columns.
 DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk) {
     const int d = a.cache.v_dim;
     for (int i = thread_id(); i < rows.n * d; i += block_size()) {
@@ -124,11 +136,14 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
     }
 }
 
-// Adds the products of N elements from j on, of position p's key with the queries of rows r0, r0 + step, .., n at most.
+// Adds the products of N elements from j on, of position p's key with the queries of rows r0, r0 + step, .., n at
+// most.
 template <int Type, int N, class Shared>
-DUET_DEVICE void add_scores(const cache_args& c, const uint8_t* k, int p, int j, Shared q, int r0, int step, int n, float (&acc)[kShare]) {
+DUET_DEVICE void add_scores(const cache_args& c, const uint8_t* k, int p, int j, Shared q, int r0, int step, int n,
+                            float (&acc)[kShare]) {
     float key[N];
-    cached<Type>(k, c.k_dim, j * kAttnChunk + p, kAttnChunk, j / kBlock * kAttnChunk + p, 0, key);   // of one block of 32
+    cached<Type>(k, c.k_dim, j * kAttnChunk + p, kAttnChunk, j / kBlock * kAttnChunk + p, 0,
+                 key);  // of one block of 32
     DUET_UNROLL
     for (int i = 0; i < kShare; i++) {
         if (i >= n) break;
@@ -137,9 +152,11 @@ DUET_DEVICE void add_scores(const cache_args& c, const uint8_t* k, int p, int j,
     }
 }
 
-// Scores of the rows over a chunk: a thread has one position and every fourth row, up to four of them with one read of a key.
+// Scores of the rows over a chunk: a thread has one position and every fourth row, up to four of them with one read of
+// a key.
 template <int Type, class Shared>
-DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared q, Shared score) {
+DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared q,
+                             Shared score) {
     const cache_args& c = a.cache;
     const int p = thread_id() % kAttnChunk, step = block_size() / kAttnChunk, n_rows = rows.n_toks * rows.n;
     const bool is_seen = base + p <= c.pos[rows.tok + rows.n_toks - 1];
@@ -156,7 +173,8 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
             const bool is_last = a.slopes && g + kGroup >= c.k_dim, is_whole = c.k_dim % kGroup == 0;
             DUET_UNROLL
             for (int i = 0; i < kShare; i++) {
-                const float slope = is_last && r0 + i * step < n_rows ? a.slopes[rows.head0 + (r0 + i * step) % rows.n] : 0.0f;
+                const float slope =
+                    is_last && r0 + i * step < n_rows ? a.slopes[rows.head0 + (r0 + i * step) % rows.n] : 0.0f;
                 if (is_last && !is_whole) acc[i] = __builtin_fmaf((float)(base + p), slope, acc[i]);
                 total[i] = total[i] + acc[i];
                 if (is_last && is_whole) total[i] = total[i] + __builtin_fmaf((float)(base + p), slope, 0.0f);
@@ -164,32 +182,38 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
         }
         DUET_UNROLL
         for (int i = 0; i < kShare; i++)
-            if (r0 + i * step < n_rows) score[(r0 + i * step) * kAttnChunk + p] = exact_attn_score(total[i], a.scale, a.cap);
+            if (r0 + i * step < n_rows)
+                score[(r0 + i * step) * kAttnChunk + p] = exact_attn_score(total[i], a.scale, a.cap);
     }
 }
 
-// Softmax of a chunk's scores: a segment takes a row, lane l holds positions l and l + 32. state: max, sum, factors of the old and new values.
+// Softmax of a chunk's scores: a segment takes a row, lane l holds positions l and l + 32. state: max, sum, factors of
+// the old and new values.
 template <bool Split, class Shared>
 DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, int base, Shared score, Shared state) {
     const float low = -float_of(0x7f800000u);
     for (int r = thread_id() / kSegment; r < rows.n_toks * rows.n; r += block_size() / kSegment) {
-        const int pos = a.cache.pos[rows.tok + r / rows.n], seen_from = attn_seen_from(a, pos), l = thread_id() % kSegment;
+        const int pos = a.cache.pos[rows.tok + r / rows.n], seen_from = attn_seen_from(a, pos),
+                  l = thread_id() % kSegment;
         if (base > pos || base + kAttnChunk <= seen_from) continue;
-        const bool seen0 = base + l >= seen_from && base + l <= pos, seen1 = base + l + 32 >= seen_from && base + l + 32 <= pos;
-        const float s0 = seen0 ? (float)score[r * kAttnChunk + l] : low, s1 = seen1 ? (float)score[r * kAttnChunk + l + 32] : low;
+        const bool seen0 = base + l >= seen_from && base + l <= pos,
+                   seen1 = base + l + 32 >= seen_from && base + l + 32 <= pos;
+        const float s0 = seen0 ? (float)score[r * kAttnChunk + l] : low,
+                    s1 = seen1 ? (float)score[r * kAttnChunk + l + 32] : low;
         const float m = segment_max(s1 > s0 ? s1 : s0);
         const float p0 = seen0 ? exact_exp(s0 - m) : 0.0f, p1 = seen1 ? exact_exp(s1 - m) : 0.0f;
         score[r * kAttnChunk + l] = p0;
         score[r * kAttnChunk + l + 32] = p1;
         const attn_state st{m, segment_sum(p0 + p1)};
         if (l != 0) continue;
-        if (Split || base / kAttnChunk == seen_from / kAttnChunk) {   // the row's first chunk
+        if (Split || base / kAttnChunk == seen_from / kAttnChunk) {  // the row's first chunk
             state[r * 4] = st.max;
             state[r * 4 + 1] = st.sum;
             continue;
         }
-        const attn_state old{state[r * 4], state[r * 4 + 1]};   // exact_attn_merge
-        const float top = st.max > old.max ? st.max : old.max, f0 = exact_exp(old.max - top), f1 = exact_exp(st.max - top);
+        const attn_state old{state[r * 4], state[r * 4 + 1]};  // exact_attn_merge
+        const float top = st.max > old.max ? st.max : old.max, f0 = exact_exp(old.max - top),
+                    f1 = exact_exp(st.max - top);
         state[r * 4] = top;
         state[r * 4 + 1] = __builtin_fmaf(old.sum, f0, st.sum * f1);
         state[r * 4 + 2] = f0;
@@ -199,9 +223,13 @@ DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, in
 
 // Weighted values of a chunk: a thread has one column and, with one read of a value, up to four rows.
 template <bool Split, int Type, class Shared>
-DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared score, Shared state, Shared o) {
+DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared score,
+                             Shared state, Shared o) {
     const cache_args& c = a.cache;
-    const int d = c.v_dim, n_rows = rows.n_toks * rows.n, fit = block_size() / d, step = fit < 1 ? 1 : fit < n_rows ? fit : n_rows;
+    const int d = c.v_dim, n_rows = rows.n_toks * rows.n, fit = block_size() / d,
+              step = fit < 1        ? 1
+                     : fit < n_rows ? fit
+                                    : n_rows;
     const int low = attn_seen_from(a, c.pos[rows.tok]) - base, high = c.pos[rows.tok + rows.n_toks - 1] + 1 - base;
     for (int e = thread_id(); e < step * d; e += block_size())
         for (int r0 = e / d; r0 < n_rows; r0 += step * kShare) {
@@ -232,7 +260,8 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
             DUET_UNROLL
             for (int i = 0; i < kShare; i++) {
                 const int r = r0 + i * step;
-                if (n_pos[i] <= 0 || first[i] >= kAttnChunk) continue;   // the row sees nothing of this chunk, or is none
+                if (n_pos[i] <= 0 || first[i] >= kAttnChunk)
+                    continue;  // the row sees nothing of this chunk, or is none
                 if (Split || first[i] >= 0) o[r * d + j] = acc[i];
                 else o[r * d + j] = __builtin_fmaf(o[r * d + j], state[r * 4 + 2], acc[i] * state[r * 4 + 3]);
             }
@@ -242,18 +271,21 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
 // out = attention of q over the cache (exact_attn_chunk, merged in order, sink, finish)
 // q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
 // grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), Split ? n_chunks : 1), block 256
-// shared rows * (k_dim + 64 + v_dim + 4) * 4 bytes; moves the chunks' keys and values once per block, f32 of rows beside them
-// Type: the cache's. Split: a block does one chunk (of one token) and leaves (max, sum, values); the last of a token's blocks merges them. Else a block walks all
-// chunks in order with the rows of several tokens. With k.at (one token a block, none of them sees another): queries and keys are prepared
-// here, and the block of the token's own chunk puts keys and values into the cache first; blocks that share a key/value head write the same.
+// shared rows * (k_dim + 64 + v_dim + 4) * 4 bytes; moves the chunks' keys and values once per block, f32 of rows
+// beside them Type: the cache's. Split: a block does one chunk (of one token) and leaves (max, sum, values); the last
+// of a token's blocks merges them. Else a block walks all chunks in order with the rows of several tokens. With k.at
+// (one token a block, none of them sees another): queries and keys are prepared here, and the block of the token's own
+// chunk puts keys and values into the cache first; blocks that share a key/value head write the same.
 // source: own; chunk by chunk softmax as Milakov and Gimelshein (arXiv 1805.02867)
 template <bool Split, int Type>
 DUET_DEVICE void attention(const attention_args& a) {
     const cache_args& c = a.cache;
     const int group = a.q.n_heads / c.n_kv_heads, n_slices = (group + a.heads_per_block - 1) / a.heads_per_block;
-    const int kv_head = block_x() / n_slices, in_group = block_x() % n_slices * a.heads_per_block, tid = thread_id(), n_threads = block_size();
+    const int kv_head = block_x() / n_slices, in_group = block_x() % n_slices * a.heads_per_block, tid = thread_id(),
+              n_threads = block_size();
     const int most = a.heads_per_block * a.toks_per_block, tok_end = block_y() * a.toks_per_block + a.toks_per_block;
-    attn_rows rows{block_y() * a.toks_per_block, 1, group - in_group < a.heads_per_block ? group - in_group : a.heads_per_block,
+    attn_rows rows{block_y() * a.toks_per_block, 1,
+                   group - in_group < a.heads_per_block ? group - in_group : a.heads_per_block,
                    kv_head * group + in_group};
     auto q = shared_array<float>(0, most * c.k_dim);
     auto score = shared_array<float>((size_t)most * c.k_dim * 4, most * kAttnChunk);
@@ -262,23 +294,28 @@ DUET_DEVICE void attention(const attention_args& a) {
     for (; rows.tok < tok_end && rows.tok < a.n_tok; rows.tok += rows.n_toks) {
         // tokens of one sequence, whose page tables begin at one place
         rows.n_toks = 1;
-        while (rows.tok + rows.n_toks < tok_end && rows.tok + rows.n_toks < a.n_tok && c.page_start[rows.tok + rows.n_toks] == c.page_start[rows.tok])
+        while (rows.tok + rows.n_toks < tok_end && rows.tok + rows.n_toks < a.n_tok &&
+               c.page_start[rows.tok + rows.n_toks] == c.page_start[rows.tok])
             rows.n_toks++;
-        const int first_seen = attn_seen_from(a, c.pos[rows.tok]) / kAttnChunk, last_seen = c.pos[rows.tok + rows.n_toks - 1] / kAttnChunk;
+        const int first_seen = attn_seen_from(a, c.pos[rows.tok]) / kAttnChunk,
+                  last_seen = c.pos[rows.tok + rows.n_toks - 1] / kAttnChunk;
         const int first_chunk = Split ? block_z() : first_seen, last_chunk = Split ? block_z() : last_seen;
-        if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;   // all threads of the block
+        if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;  // all threads of the block
         if (a.k.at && last_chunk == last_seen) {
-            auto fresh = shared_array<float>((size_t)most * c.k_dim * 4, c.k_dim);   // where scores will be
-            for (int j = tid; j < c.k_dim; j += n_threads) fresh[j] = a.k.at[(size_t)rows.tok * a.k.stride + (size_t)kv_head * a.k.head_stride + j];
+            auto fresh = shared_array<float>((size_t)most * c.k_dim * 4, c.k_dim);  // where scores will be
+            for (int j = tid; j < c.k_dim; j += n_threads)
+                fresh[j] = a.k.at[(size_t)rows.tok * a.k.stride + (size_t)kv_head * a.k.head_stride + j];
             sync_block();
             prepare_heads(a.k_prepare, fresh, 1, c.k_dim, kv_head, rows.tok);
             for (int j = tid; j < c.k_dim; j += n_threads) cache_write(c, true, rows.tok, kv_head, j, fresh[j]);
             for (int j = tid; j < c.v_dim; j += n_threads)
-                cache_write(c, false, rows.tok, kv_head, j, a.v.at[(size_t)rows.tok * a.v.stride + (size_t)kv_head * a.v.head_stride + j]);
+                cache_write(c, false, rows.tok, kv_head, j,
+                            a.v.at[(size_t)rows.tok * a.v.stride + (size_t)kv_head * a.v.head_stride + j]);
         }
         for (int i = tid; i < rows.n_toks * rows.n * c.k_dim; i += n_threads) {
             const int r = i / c.k_dim, tok = rows.tok + r / rows.n;
-            const float x = a.q.at[(size_t)tok * a.q.stride + (size_t)(rows.head0 + r % rows.n) * a.q.head_stride + i % c.k_dim];
+            const float x =
+                a.q.at[(size_t)tok * a.q.stride + (size_t)(rows.head0 + r % rows.n) * a.q.head_stride + i % c.k_dim];
             q[i] = a.q_factor && !a.k.at ? x * a.q_factor[tok] : x;
         }
         sync_block();
@@ -299,7 +336,8 @@ DUET_DEVICE void attention(const attention_args& a) {
         for (int i = tid; i < rows.n_toks * rows.n * c.v_dim; i += n_threads) {
             const int r = i / c.v_dim, tok = rows.tok + r / rows.n, head = rows.head0 + r % rows.n, j = i % c.v_dim;
             if constexpr (Split) {
-                float* part = a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + block_z()) * (size_t)(c.v_dim + 2);
+                float* part =
+                    a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + block_z()) * (size_t)(c.v_dim + 2);
                 part[2 + j] = o[i];
                 if (j == 0) {
                     part[0] = state[r * 4];
@@ -311,7 +349,8 @@ DUET_DEVICE void attention(const attention_args& a) {
         }
         if constexpr (Split) {
             uint32_t* counter = a.counter + block_y() * c.n_kv_heads * n_slices + block_x();
-            if (is_last_block(counter, last_seen - first_seen + 1, shared_array<int>(0, 1))) attn_merge(a, rows, first_seen, last_seen);
+            if (is_last_block(counter, last_seen - first_seen + 1, shared_array<int>(0, 1)))
+                attn_merge(a, rows, first_seen, last_seen);
         } else {
             sync_block();
         }

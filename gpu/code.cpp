@@ -1,5 +1,7 @@
-// gpu/code.cpp: the machine code of the kernels as bytes of the program, one piece for each chip it was built for, and the choice among them.
-// The build names the pieces: DUET_GPU_CODE is a list of GPU_CODE(chip) whose bytes lie in files DUET_GPU_FOLDER "<chip>.co.gz".
+// gpu/code.cpp: the machine code of the kernels as bytes of the program, one piece for each chip it was built for, and
+// the choice among them.
+// The build names the pieces: DUET_GPU_CODE is a list of GPU_CODE(chip) whose bytes lie in files DUET_GPU_FOLDER
+// "<chip>.co.gz".
 // Must not know: what the kernels do. Main path: gpu/driver_cuda_hip.cpp -> [gpu/code.cpp]
 #include "driver.h"
 
@@ -11,13 +13,15 @@
 #define DUET_GPU_CODE
 #endif
 #if !defined(DUET_CUDA_VERSION)
-#define DUET_CUDA_VERSION 0   // of the compiler that made the code, as a driver counts: a driver of an older major version cannot load it
+#define DUET_CUDA_VERSION                                                                                              \
+    0  // of the compiler that made the code, as a driver counts: a driver of an older major version cannot load it
 #endif
 
-#define GPU_CODE(chip)                                                                                                                       \
-    __asm__(".pushsection .rodata\n.balign 64\nduet_code_" #chip ":\n.incbin \"" DUET_GPU_FOLDER #chip ".co.gz\"\nduet_code_end_" #chip ":\n" \
-            ".byte 0\n.popsection");                                                                                                       \
-    extern "C" const uint8_t duet_code_##chip[] __attribute__((visibility("hidden")));                                                     \
+#define GPU_CODE(chip)                                                                                                 \
+    __asm__(".pushsection .rodata\n.balign 64\nduet_code_" #chip ":\n.incbin \"" DUET_GPU_FOLDER #chip                 \
+            ".co.gz\"\nduet_code_end_" #chip ":\n"                                                                     \
+            ".byte 0\n.popsection");                                                                                   \
+    extern "C" const uint8_t duet_code_##chip[] __attribute__((visibility("hidden")));                                 \
     extern "C" const uint8_t duet_code_end_##chip[] __attribute__((visibility("hidden")));
 DUET_GPU_CODE
 #undef GPU_CODE
@@ -49,8 +53,10 @@ const gpu_test_setup& gpu_setup() {
 }
 
 static const gpu_code* all_code(int32_t* n) {
-#define GPU_CODE(chip) {#chip, duet_code_##chip, (uint64_t)(duet_code_end_##chip - duet_code_##chip), is_cuda_code(#chip) ? DUET_CUDA_VERSION : 0},
-    static const gpu_code kBuilt[] = {DUET_GPU_CODE {"", nullptr, 0, 0}};
+#define GPU_CODE(chip)                                                                                                 \
+    {#chip, duet_code_##chip, (uint64_t)(duet_code_end_##chip - duet_code_##chip),                                     \
+     is_cuda_code(#chip) ? DUET_CUDA_VERSION : 0},
+    static const gpu_code kBuilt[] = {DUET_GPU_CODE{"", nullptr, 0, 0}};
 #undef GPU_CODE
     const gpu_test_setup& setup = gpu_setup();
     *n = setup.code ? setup.n_code : (int32_t)(sizeof kBuilt / sizeof *kBuilt) - 1;
@@ -81,7 +87,8 @@ std::string gpu_code_list() {
     return n ? list : "none";
 }
 
-// ---- unpacking: RFC 1951 and 1952 ------------------------------------------------------------------------------------------------------
+// ---- unpacking: RFC 1951 and 1952
+//  -----------------------------------------------------------------------------------
 
 namespace {
 
@@ -89,8 +96,8 @@ struct code_unpacker {
     const uint8_t *at, *end;
     std::vector<uint8_t>& out;
     uint32_t hold = 0;
-    int      n_held = 0;
-    bool     ok = true;
+    int n_held = 0;
+    bool ok = true;
 
     int bits(int n) {
         while (n_held < n) {
@@ -106,7 +113,7 @@ struct code_unpacker {
 
     // A canonical Huffman code: symbols in order of length and value.
     struct code_table {
-        int      count[16] = {};
+        int count[16] = {};
         uint16_t symbol[288] = {};
         void make(const uint8_t* length, int n) {
             int first[16] = {};
@@ -144,7 +151,11 @@ struct code_unpacker {
         for (int i = 0; i < n_literals + n_distances && ok;) {
             const int s = next(t);
             const uint8_t value = s < 16 ? (uint8_t)s : s == 16 && i ? length[i - 1] : 0;
-            for (int n = s < 16 ? 1 : s == 16 ? 3 + bits(2) : s == 17 ? 3 + bits(3) : 11 + bits(7); n > 0 && i < n_literals + n_distances; n--)
+            for (int n = s < 16    ? 1
+                         : s == 16 ? 3 + bits(2)
+                         : s == 17 ? 3 + bits(3)
+                                   : 11 + bits(7);
+                 n > 0 && i < n_literals + n_distances; n--)
                 length[i++] = value;
         }
         literals->make(length, std::min(n_literals, 288));
@@ -201,7 +212,7 @@ bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out) {
         memcpy(&want, code.data + code.n_bytes - 8, 4);
         memcpy(&n_bytes, code.data + code.n_bytes - 4, 4);
         out->reserve((size_t)n_bytes + 1);
-        code_unpacker u{code.data + 10, code.data + code.n_bytes - 8, *out};   // gzip -n: a header of 10 bytes, no name
+        code_unpacker u{code.data + 10, code.data + code.n_bytes - 8, *out};  // gzip -n: a header of 10 bytes, no name
         if (code.data[3] != 0 || !u.run() || out->size() != n_bytes) return false;
         for (uint8_t byte : *out) {
             sum ^= byte;
@@ -209,7 +220,7 @@ bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out) {
         }
         if (~sum != want) return false;
     }
-    out->push_back(0);   // ends the text of intermediate code
+    out->push_back(0);  // ends the text of intermediate code
     return true;
 }
 

@@ -1,4 +1,5 @@
-// gpu/context.h: what the GPU executor's files share: one session's kernels, buffers, cache pages and states on a device.
+// gpu/context.h: what the GPU executor's files share: one session's kernels, buffers, cache pages and states on a
+// device.
 // Must not know: families, files, which vendor.
 // Main path: gpu/launch.cpp -> [gpu/context.h] -> gpu/driver.h, gpu/store.h
 #pragma once
@@ -19,30 +20,32 @@ enum class gpu_step_kind : uint8_t { single, matvec, attention };
 struct gpu_step {
     gpu_step_kind kind = gpu_step_kind::single;
     int32_t first = 0, n_ops = 1;
-    // matvec: up to three matmuls of one input, or gate (and up) with their activation; then the norm of the finished rows
+    // matvec: up to three matmuls of one input, or gate (and up) with their activation; then the norm of the finished
+    // rows
     int32_t n_matmuls = 1, activate = -1, norm = -1;
-    bool    halves = false;            // gate and up are the halves of one matrix
-    int32_t second_type = -1;          // format of the later matmuls when it is another than the first's
+    bool halves = false;       // gate and up are the halves of one matrix
+    int32_t second_type = -1;  // format of the later matmuls when it is another than the first's
     // attention: head norms and rope of queries and keys, append, attention
     int32_t q_norm = -1, k_norm = -1, q_rope = -1, k_rope = -1, append = -1, attention = -1;
 };
 std::vector<gpu_step> plan_gpu_steps(const model_graph& g);
 bool same_columns(const view& a, const view& b);
 
-constexpr int kGpuThreads = 256;         // of every block
-constexpr int kSplitTokens = 4;          // tokens up to which attention is split over chunks
-constexpr int kSmallBatch = 16;          // tokens up to which a matrix-vector kernel serves, and ops run as steps
-constexpr size_t kMostRecordings = 16;   // of a session
+constexpr int kGpuThreads = 256;        // of every block
+constexpr int kSplitTokens = 4;         // tokens up to which attention is split over chunks
+constexpr int kSmallBatch = 16;         // tokens up to which a matrix-vector kernel serves, and ops run as steps
+constexpr size_t kMostRecordings = 16;  // of a session
 
 // Sizes of what a session allocates on the device beside the layout of buffers and pages that all executors have.
 struct gpu_layout {
     layout l;
-    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, counter_count = 0, list_pairs = 0, list_bytes = 0,
-           gather_bytes = 0;
-    size_t pinned_bytes = 0;             // of the computer's memory: batches on the way there, rows on the way back
-    int    max_chunks = 0;
+    size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, counter_count = 0,
+           list_pairs = 0, list_bytes = 0, gather_bytes = 0;
+    size_t pinned_bytes = 0;  // of the computer's memory: batches on the way there, rows on the way back
+    int max_chunks = 0;
     size_t work_bytes() const {
-        return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes + (slope_count + counter_count) * 4 + 2 * list_bytes + gather_bytes;
+        return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes +
+               (slope_count + counter_count) * 4 + 2 * list_bytes + gather_bytes;
     }
 };
 
@@ -53,58 +56,59 @@ struct batch_shape {
 };
 struct gpu_recording {
     batch_shape shape;
-    void*       recording = nullptr;
-    uint64_t    last_use = 0;
+    void* recording = nullptr;
+    uint64_t last_use = 0;
 };
 
-gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);   // gpu/launch.cpp
+gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);  // gpu/launch.cpp
 
 // What a batch's order of tokens by expert was made for (gpu/experts.cuh). rows 0: nothing.
 struct expert_list {
     const float* ids = nullptr;
-    int32_t      n_mats = 0, n_used = 0, rows = 0;
-    bool         has_order = false;   // else row k is choice k
+    int32_t n_mats = 0, n_used = 0, rows = 0;
+    bool has_order = false;  // else row k is choice k
 };
 
 struct gpu_context {
-    const model_graph&         g;
-    exec_limits                limits;
-    const gpu_driver*          driver = nullptr;
-    void*                      device = nullptr;          // a queue of the store's
+    const model_graph& g;
+    exec_limits limits;
+    const gpu_driver* driver = nullptr;
+    void* device = nullptr;  // a queue of the store's
     std::shared_ptr<gpu_store> store;
-    gpu_layout                 s;
-    uint8_t *                  buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
-    std::vector<float*>        slopes;                    // per op: ALiBi's slopes of the heads, on the device; null: none
-    uint8_t *                  cache = nullptr, *states = nullptr;
-    uint8_t*                   staging = nullptr;         // pinned: ints and angles of a batch
-    uint8_t*                   crossing = nullptr;        // pinned: rows on the way to or from another executor
-    std::vector<uint8_t*>      group_pages;
-    std::vector<uint8_t*>      host_rows;                 // of each buffer that is read back: pinned
-    std::vector<uint8_t>       is_read;                   // of each: whether this batch's rows are there
-    int32_t                    n_wanted = 0;
-    std::vector<gpu_step>      steps;
-    uint32_t*                  counters = nullptr;        // zeros between launches: blocks that are done
-    int                        act_now = 0;               // which of the two act buffers has
-    view                       quantized;                 // these columns as int8; a launch that reads one may write the other
-    int32_t                    n_chunks = 0;              // of the longest sequence of the batch, rounded up
-    bool                       one_each = false;          // no token of the batch sees another
-    batch_shape                last_shape;
-    bool                       is_again = false;          // the batch has the last one's shape
+    gpu_layout s;
+    uint8_t *buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
+    std::vector<float*> slopes;  // per op: ALiBi's slopes of the heads, on the device; null: none
+    uint8_t *cache = nullptr, *states = nullptr;
+    uint8_t* staging = nullptr;   // pinned: ints and angles of a batch
+    uint8_t* crossing = nullptr;  // pinned: rows on the way to or from another executor
+    std::vector<uint8_t*> group_pages;
+    std::vector<uint8_t*> host_rows;  // of each buffer that is read back: pinned
+    std::vector<uint8_t> is_read;     // of each: whether this batch's rows are there
+    int32_t n_wanted = 0;
+    std::vector<gpu_step> steps;
+    uint32_t* counters = nullptr;  // zeros between launches: blocks that are done
+    int act_now = 0;               // which of the two act buffers has
+    view quantized;                // these columns as int8; a launch that reads one may write the other
+    int32_t n_chunks = 0;          // of the longest sequence of the batch, rounded up
+    bool one_each = false;         // no token of the batch sees another
+    batch_shape last_shape;
+    bool is_again = false;  // the batch has the last one's shape
     std::vector<gpu_recording> recordings;
-    uint64_t                   n_plays = 0;
-    std::vector<int32_t*>      page_start;                // of each group, on the device: places in `ints`
-    int32_t *                  tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
-    const op*                  tempered = nullptr;        // the attention whose temperature all of them have
-    uint8_t*                   experts = nullptr;         // two lists, gathered inputs
-    expert_list                lists[2];                  // of the latest route; of the ops without one
-    seqs_args                  seqs{};                    // of the batch, on the device, where there are recurrent states
-    int                        n_active = 0;              // sequences there
-    bool                       profiling = false;
+    uint64_t n_plays = 0;
+    std::vector<int32_t*> page_start;  // of each group, on the device: places in `ints`
+    int32_t *tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
+    const op* tempered = nullptr;  // the attention whose temperature all of them have
+    uint8_t* experts = nullptr;    // two lists, gathered inputs
+    expert_list lists[2];          // of the latest route; of the ops without one
+    seqs_args seqs{};              // of the batch, on the device, where there are recurrent states
+    int n_active = 0;              // sequences there
+    bool profiling = false;
     std::vector<profile_entry> rows;
-    std::vector<int>           row_of_op;
-    const exec_batch*          batch = nullptr;
+    std::vector<int> row_of_op;
+    const exec_batch* batch = nullptr;
 
-    gpu_context(const model_graph& graph, const exec_limits& lim) : g(graph), limits(lim), s(make_gpu_layout(graph, lim)) {}
+    gpu_context(const model_graph& graph, const exec_limits& lim)
+        : g(graph), limits(lim), s(make_gpu_layout(graph, lim)) {}
     gpu_context(const gpu_context&) = delete;
     gpu_context& operator=(const gpu_context&) = delete;
     ~gpu_context() {
@@ -116,8 +120,8 @@ struct gpu_context {
         driver->close(device);
     }
 
-    int    n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
-    int    stride(int32_t buffer) const { return (int)s.l.row_floats[(size_t)buffer]; }
+    int n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
+    int stride(int32_t buffer) const { return (int)s.l.row_floats[(size_t)buffer]; }
     float* at(const view& v) const { return (float*)(buffers + s.l.buffer_offset[(size_t)v.buffer]) + v.offset; }
     heads_args heads(const view& v) const { return {at(v), stride(v.buffer), v.stride, v.n_heads, v.head_dim}; }
     const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)store->weights[(size_t)w]; }
@@ -125,7 +129,8 @@ struct gpu_context {
 
     // Codes, then scales, of max_batch rows; then the same for another small batch.
     act_args acts(int which) const {
-        const size_t rows = (size_t)(which ? kSmallBatch : limits.max_batch), first = round_up((size_t)limits.max_batch * s.l.max_in, 256);
+        const size_t rows = (size_t)(which ? kSmallBatch : limits.max_batch),
+                     first = round_up((size_t)limits.max_batch * s.l.max_in, 256);
         act_args a{};
         a.q = (int8_t*)act + (which ? act_codes_and_scales(first) : 0);
         a.scale = (act_scale*)(a.q + (which ? round_up(rows * s.l.max_in, 256) : first));
@@ -135,16 +140,17 @@ struct gpu_context {
     static size_t act_codes_and_scales(size_t n) { return n + n / kBlock * sizeof(act_scale); }
     act_args acts() const { return acts(act_now); }
     act_args other_acts() const { return acts(act_now ^ 1); }
-    void     wrote(const view& v) {
+    void wrote(const view& v) {
         if (v.buffer == quantized.buffer) quantized = view{};
     }
 };
 
 // gpu/decode.cpp
-cache_args  cache_of(const gpu_context& c, int32_t index);
-norm_args   norm_of(const gpu_context& c, const op& o);
-duet_status quantize_input(gpu_context& c, const op& matmul, error_text& err);   // to c.acts(), if it is not there
-bool        wants_quantized(const gpu_context& c, int32_t i, const view& result);   // op i is a matmul that takes `result` as int8
+cache_args cache_of(const gpu_context& c, int32_t index);
+norm_args norm_of(const gpu_context& c, const op& o);
+duet_status quantize_input(gpu_context& c, const op& matmul, error_text& err);  // to c.acts(), if it is not there
+bool wants_quantized(const gpu_context& c, int32_t i,
+                     const view& result);  // op i is a matmul that takes `result` as int8
 duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err);
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err);
 
@@ -158,7 +164,8 @@ duet_status launch(gpu_context& c, int32_t kernel, const gpu_grid& grid, const A
 }
 
 // A matmul by the kernel for tiles of at most 1, 8 or kMatmulToks tokens.
-duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& a, int per_tile, uint32_t n_tiles, error_text& err);   // gpu/decode.cpp
+duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& a, int per_tile, uint32_t n_tiles,
+                         error_text& err);  // gpu/decode.cpp
 
 // gpu/launch_experts.cpp
 void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* s);

@@ -1,4 +1,5 @@
-// gpu/decode.cpp: launches of small batches: steps of gpu/steps.cpp, and attention of any batch. Must not know: families, which vendor.
+// gpu/decode.cpp: launches of small batches: steps of gpu/steps.cpp, and attention of any batch. Must not know:
+// families, which vendor.
 // Main path: gpu/launch.cpp -> [gpu/decode.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "weights.h"
@@ -11,12 +12,31 @@ cache_args cache_of(const gpu_context& c, int32_t index) {
     const cache_layer& layer = c.g.caches[(size_t)index];
     const layer_place& place = c.s.l.places[(size_t)index];
     const size_t group = (size_t)layer.group;
-    return {c.group_pages[group] + place.offset, (const int32_t*)c.ints, c.page_start[group], c.pos, c.s.l.page_bytes[group], place.k_bytes,
-            place.v_bytes, c.limits.cache_type, layer.n_kv_heads, layer.k_dim, layer.v_dim, layer.v_in_k, 0};
+    return {c.group_pages[group] + place.offset,
+            (const int32_t*)c.ints,
+            c.page_start[group],
+            c.pos,
+            c.s.l.page_bytes[group],
+            place.k_bytes,
+            place.v_bytes,
+            c.limits.cache_type,
+            layer.n_kv_heads,
+            layer.k_dim,
+            layer.v_dim,
+            layer.v_in_k,
+            0};
 }
 
 norm_args norm_of(const gpu_context& c, const op& o) {
-    return {c.heads(o.in), c.heads(o.out), c.vector_of(o.w), c.vector_of(o.b), o.w_stride, (int32_t)o.norm, o.eps, c.n_rows(o.in), {}};
+    return {c.heads(o.in),
+            c.heads(o.out),
+            c.vector_of(o.w),
+            c.vector_of(o.b),
+            o.w_stride,
+            (int32_t)o.norm,
+            o.eps,
+            c.n_rows(o.in),
+            {}};
 }
 
 duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
@@ -24,7 +44,8 @@ duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
     if (!is_quantized(w.type) || same_columns(c.quantized, o.in)) return DUET_OK;
     const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, (int)w.n_in}, nullptr, c.acts(), nullptr, 1, 0};
     c.quantized = o.in;
-    return launch(c, kernel_rows, {(uint32_t)c.n_rows(o.in), blocks_of(a.x.head_dim, kGpuThreads), 1, kGpuThreads, 0}, a, err);
+    return launch(c, kernel_rows, {(uint32_t)c.n_rows(o.in), blocks_of(a.x.head_dim, kGpuThreads), 1, kGpuThreads, 0},
+                  a, err);
 }
 
 bool wants_quantized(const gpu_context& c, int32_t i, const view& result) {
@@ -55,7 +76,8 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
 }
 
 // A matrix-vector kernel for tiles of at most per_tile tokens.
-duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, uint32_t n_tiles, error_text& err) {
+duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, uint32_t n_tiles,
+                        error_text& err) {
     a.round_groups = std::min((a.n_in + kGroup - 1) / kGroup, per_tile == 1 ? 128 : 32);
     const int shared = std::max(per_tile * a.round_groups * kRowTile * 4, a.tail.in.at ? kSumLanes * 4 + 4 : 0);
     return launch(c, kernel, {(uint32_t)a.n_blocks, n_tiles, 1, kGpuThreads, (uint32_t)shared}, a, err);
@@ -82,7 +104,8 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
         const op& m = c.g.ops[(size_t)(s.first + (s.halves ? 0 : i))];
         const weight& mw = c.g.weights[(size_t)m.w];
         matvec_part& p = a.part[i];
-        p = {c.matrix_of(m.w), c.vector_of(m.b), c.at(m.out), (int)mw.n_out, c.stride(m.out.buffer), m.residual, m.scale, a.n_blocks, mw.type != w.type};
+        p = {c.matrix_of(m.w), c.vector_of(m.b), c.at(m.out), (int)mw.n_out,    c.stride(m.out.buffer),
+             m.residual,       m.scale,          a.n_blocks,  mw.type != w.type};
         if (s.halves) {
             p.n_out /= 2;
             if (i == 1) p.w += gpu_weight_bytes(mw.type, mw.n_in, p.n_out);
@@ -117,10 +140,13 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
     return launch_rows(c, kernel + (n_tok > 1), a, n_tok == 1 ? 1 : 8, blocks_of(n_tok, n_tok == 1 ? 1 : 8), err);
 }
 
-duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, uint32_t n_tiles, error_text& err) {
+duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, uint32_t n_tiles,
+                         error_text& err) {
     if (per_tile == kMatmulToks)
         return launch(c, kernel_of(type, kMatmul),
-                      {blocks_of(m.n_out, kMatmulRows), n_tiles, 1, kMatmulThreads, (uint32_t)(is_quantized(type) ? kMatmulWords : kMatmulFloatWords) * 4}, m, err);
+                      {blocks_of(m.n_out, kMatmulRows), n_tiles, 1, kMatmulThreads,
+                       (uint32_t)(is_quantized(type) ? kMatmulWords : kMatmulFloatWords) * 4},
+                      m, err);
     matvec_args a{};
     a.act = m.act;
     a.x = m.x;
@@ -166,15 +192,18 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
         c.quantized = o.out;
     }
     const int group = o.in.n_heads / a.cache.n_kv_heads, per_row = (a.cache.k_dim + kAttnChunk + a.cache.v_dim + 4) * 4;
-    const int most = std::clamp((40 << 10) / per_row, 1, 16);   // rows that a block's shared memory holds
+    const int most = std::clamp((40 << 10) / per_row, 1, 16);  // rows that a block's shared memory holds
     const bool split = a.n_tok <= kSplitTokens && a.n_chunks > 1;
     a.heads_per_block = std::min({group, 8, most});
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
-    const gpu_grid grid{(uint32_t)a.cache.n_kv_heads * blocks_of(group, a.heads_per_block), blocks_of(a.n_tok, a.toks_per_block),
-                        split ? (uint32_t)a.n_chunks : 1, kGpuThreads, (uint32_t)(a.heads_per_block * a.toks_per_block * per_row)};
-    static_assert(kernel_attention_f32 == kernel_attention_f16 + 2 * DUET_CACHE_F32 && kernel_attention_q8_0 == kernel_attention_f16 + 2 * DUET_CACHE_Q8_0 &&
+    const gpu_grid grid{(uint32_t)a.cache.n_kv_heads * blocks_of(group, a.heads_per_block),
+                        blocks_of(a.n_tok, a.toks_per_block), split ? (uint32_t)a.n_chunks : 1, kGpuThreads,
+                        (uint32_t)(a.heads_per_block * a.toks_per_block * per_row)};
+    static_assert(kernel_attention_f32 == kernel_attention_f16 + 2 * DUET_CACHE_F32 &&
+                  kernel_attention_q8_0 == kernel_attention_f16 + 2 * DUET_CACHE_Q8_0 &&
                   kernel_attention_split_q8_0 == kernel_attention_q8_0 + 1);
-    return launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, a, err);   // rows of kernels.def in order of the types
+    return launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, a,
+                  err);  // rows of kernels.def in order of the types
 }
 
 }  // namespace duet

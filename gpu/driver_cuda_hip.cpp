@@ -1,10 +1,12 @@
-// gpu/driver_cuda_hip.cpp: CUDA's and HIP's devices behind gpu/driver.h: opens the library, finds entry points, makes of every error a status
-// that names device, call and code. Owns: libraries, contexts, streams, modules. A library stays loaded for the life of the process, as its
-// threads want; nothing else is global. Must not know: ops, kernels' names.
-// The two interfaces have the same calls with the same arguments in the same order (a CUdeviceptr is an integer of a pointer's size; enums
-// are ints), so that one piece of code drives both. No SDK header is used.
-// Sources of the signatures and numbers: NVIDIA's driver API reference and cuda.h; ROCm/rocm-systems:projects/hip/include/hip/
-// hip_runtime_api.h (6, 7) and monorimet/rocm-5.5-libs:include/hip/hip_runtime_api.h (5): attribute numbers are the same in all three.
+// gpu/driver_cuda_hip.cpp: CUDA's and HIP's devices behind gpu/driver.h: opens the library, finds entry points, makes
+// of every error a status that names device, call and code. Owns: libraries, contexts, streams, modules. A library
+// stays loaded for the life of the process, as its threads want; nothing else is global. Must not know: ops, kernels'
+// names.
+// The two interfaces have the same calls with the same arguments in the same order (a CUdeviceptr is an integer of a
+// pointer's size; enums are ints), so that one piece of code drives both. No SDK header is used.
+// Sources of the signatures and numbers: NVIDIA's driver API reference and cuda.h;
+// ROCm/rocm-systems:projects/hip/include/hip/ hip_runtime_api.h (6, 7) and
+// monorimet/rocm-5.5-libs:include/hip/hip_runtime_api.h (5): attribute numbers are the same in all three.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_cuda_hip.cpp] -> libcuda.so.1; libamdhip64.so.7, .6 or .5
 #include "driver.h"
 
@@ -21,60 +23,64 @@
 namespace duet {
 namespace {
 
-constexpr int kOutOfMemory = 2, kNoDevice = 100;       // the same numbers in both interfaces
-constexpr int kNonBlocking = 1, kThreadLocal = 1;      // flag of a stream, mode of a capture
-constexpr int kCudaMajor = 75, kCudaMinor = 76;        // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+constexpr int kOutOfMemory = 2, kNoDevice = 100;   // the same numbers in both interfaces
+constexpr int kNonBlocking = 1, kThreadLocal = 1;  // flag of a stream, mode of a capture
+constexpr int kCudaMajor = 75, kCudaMinor = 76;    // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 
 // X(member, arguments, CUDA's entry point, HIP's); nullptr: the vendor has none or it is not needed.
-#define DUET_VENDOR_CALLS(X)                                                                                          \
-    X(init, (unsigned flags), "cuInit", "hipInit")                                                                    \
-    X(version, (int* version), "cuDriverGetVersion", "hipRuntimeGetVersion")                                          \
-    X(count, (int* n), "cuDeviceGetCount", "hipGetDeviceCount")                                                       \
-    X(device, (int* device, int index), "cuDeviceGet", "hipDeviceGet")                                                \
-    X(device_name, (char* name, int n_bytes, int device), "cuDeviceGetName", "hipDeviceGetName")                      \
-    X(device_memory, (size_t* n_bytes, int device), "cuDeviceTotalMem_v2", "hipDeviceTotalMem")                       \
-    X(attribute, (int* value, int attribute, int device), "cuDeviceGetAttribute", "hipDeviceGetAttribute")            \
-    X(properties, (void* properties, int device), nullptr, "hipGetDevicePropertiesR0600")                             \
-    X(retain, (void** context, int device), "cuDevicePrimaryCtxRetain", nullptr)                                      \
-    X(release, (int device), "cuDevicePrimaryCtxRelease_v2", nullptr)                                                 \
-    X(push, (void* context), "cuCtxPushCurrent_v2", nullptr)                                                          \
-    X(pop, (void** context), "cuCtxPopCurrent_v2", nullptr)                                                           \
-    X(get_device, (int* device), nullptr, "hipGetDevice")                                                             \
-    X(set_device, (int device), nullptr, "hipSetDevice")                                                              \
-    X(memory_info, (size_t* n_free, size_t* n_all), "cuMemGetInfo_v2", "hipMemGetInfo")                               \
-    X(alloc, (void** memory, size_t n_bytes), "cuMemAlloc_v2", "hipMalloc")                                           \
-    X(free, (void* memory), "cuMemFree_v2", "hipFree")                                                                \
-    X(alloc_host, (void** memory, size_t n_bytes, unsigned flags), "cuMemHostAlloc", "hipHostMalloc")                 \
-    X(free_host, (void* memory), "cuMemFreeHost", "hipHostFree")                                                      \
-    X(upload, (void* to, const void* from, size_t n_bytes, void* stream), "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync")   \
-    X(download, (void* to, void* from, size_t n_bytes, void* stream), "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync")   \
-    X(copy, (void* to, void* from, size_t n_bytes, void* stream), "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync")       \
-    X(fill, (void* at, unsigned char value, size_t n_bytes, void* stream), "cuMemsetD8Async", "hipMemsetD8Async")     \
-    X(stream_create, (void** stream, unsigned flags), "cuStreamCreate", "hipStreamCreateWithFlags")                   \
-    X(stream_destroy, (void* stream), "cuStreamDestroy_v2", "hipStreamDestroy")                                       \
-    X(stream_sync, (void* stream), "cuStreamSynchronize", "hipStreamSynchronize")                                     \
-    X(module_load, (void** module, const void* image), "cuModuleLoadData", "hipModuleLoadData")                       \
-    X(module_unload, (void* module), "cuModuleUnload", "hipModuleUnload")                                             \
-    X(function, (void** function, void* module, const char* name), "cuModuleGetFunction", "hipModuleGetFunction")     \
-    X(launch, (void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes, \
-               void* stream, void** args, void** extra), "cuLaunchKernel", "hipModuleLaunchKernel")                   \
-    X(capture_begin, (void* stream, int mode), "cuStreamBeginCapture_v2", "hipStreamBeginCapture")                    \
-    X(capture_end, (void* stream, void** graph), "cuStreamEndCapture", "hipStreamEndCapture")                         \
-    X(instantiate, (void** exec, void* graph, unsigned long long flags), "cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags") \
-    X(graph_destroy, (void* graph), "cuGraphDestroy", "hipGraphDestroy")                                              \
-    X(graph_launch, (void* exec, void* stream), "cuGraphLaunch", "hipGraphLaunch")                                    \
+#define DUET_VENDOR_CALLS(X)                                                                                           \
+    X(init, (unsigned flags), "cuInit", "hipInit")                                                                     \
+    X(version, (int* version), "cuDriverGetVersion", "hipRuntimeGetVersion")                                           \
+    X(count, (int* n), "cuDeviceGetCount", "hipGetDeviceCount")                                                        \
+    X(device, (int* device, int index), "cuDeviceGet", "hipDeviceGet")                                                 \
+    X(device_name, (char* name, int n_bytes, int device), "cuDeviceGetName", "hipDeviceGetName")                       \
+    X(device_memory, (size_t* n_bytes, int device), "cuDeviceTotalMem_v2", "hipDeviceTotalMem")                        \
+    X(attribute, (int* value, int attribute, int device), "cuDeviceGetAttribute", "hipDeviceGetAttribute")             \
+    X(properties, (void* properties, int device), nullptr, "hipGetDevicePropertiesR0600")                              \
+    X(retain, (void** context, int device), "cuDevicePrimaryCtxRetain", nullptr)                                       \
+    X(release, (int device), "cuDevicePrimaryCtxRelease_v2", nullptr)                                                  \
+    X(push, (void* context), "cuCtxPushCurrent_v2", nullptr)                                                           \
+    X(pop, (void** context), "cuCtxPopCurrent_v2", nullptr)                                                            \
+    X(get_device, (int* device), nullptr, "hipGetDevice")                                                              \
+    X(set_device, (int device), nullptr, "hipSetDevice")                                                               \
+    X(memory_info, (size_t* n_free, size_t* n_all), "cuMemGetInfo_v2", "hipMemGetInfo")                                \
+    X(alloc, (void** memory, size_t n_bytes), "cuMemAlloc_v2", "hipMalloc")                                            \
+    X(free, (void* memory), "cuMemFree_v2", "hipFree")                                                                 \
+    X(alloc_host, (void** memory, size_t n_bytes, unsigned flags), "cuMemHostAlloc", "hipHostMalloc")                  \
+    X(free_host, (void* memory), "cuMemFreeHost", "hipHostFree")                                                       \
+    X(upload, (void* to, const void* from, size_t n_bytes, void* stream), "cuMemcpyHtoDAsync_v2",                      \
+      "hipMemcpyHtoDAsync")                                                                                            \
+    X(download, (void* to, void* from, size_t n_bytes, void* stream), "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync")    \
+    X(copy, (void* to, void* from, size_t n_bytes, void* stream), "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync")        \
+    X(fill, (void* at, unsigned char value, size_t n_bytes, void* stream), "cuMemsetD8Async", "hipMemsetD8Async")      \
+    X(stream_create, (void** stream, unsigned flags), "cuStreamCreate", "hipStreamCreateWithFlags")                    \
+    X(stream_destroy, (void* stream), "cuStreamDestroy_v2", "hipStreamDestroy")                                        \
+    X(stream_sync, (void* stream), "cuStreamSynchronize", "hipStreamSynchronize")                                      \
+    X(module_load, (void** module, const void* image), "cuModuleLoadData", "hipModuleLoadData")                        \
+    X(module_unload, (void* module), "cuModuleUnload", "hipModuleUnload")                                              \
+    X(function, (void** function, void* module, const char* name), "cuModuleGetFunction", "hipModuleGetFunction")      \
+    X(launch,                                                                                                          \
+      (void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                   \
+       unsigned shared_bytes, void* stream, void** args, void** extra),                                                \
+      "cuLaunchKernel", "hipModuleLaunchKernel")                                                                       \
+    X(capture_begin, (void* stream, int mode), "cuStreamBeginCapture_v2", "hipStreamBeginCapture")                     \
+    X(capture_end, (void* stream, void** graph), "cuStreamEndCapture", "hipStreamEndCapture")                          \
+    X(instantiate, (void** exec, void* graph, unsigned long long flags), "cuGraphInstantiateWithFlags",                \
+      "hipGraphInstantiateWithFlags")                                                                                  \
+    X(graph_destroy, (void* graph), "cuGraphDestroy", "hipGraphDestroy")                                               \
+    X(graph_launch, (void* exec, void* stream), "cuGraphLaunch", "hipGraphLaunch")                                     \
     X(exec_destroy, (void* exec), "cuGraphExecDestroy", "hipGraphExecDestroy")
 
 template <class F>
 struct vendor_call {
-    F*          at = nullptr;
-    const char* name = nullptr;   // as in the library
+    F* at = nullptr;
+    const char* name = nullptr;  // as in the library
 };
 
 struct vendor;
 struct vendor_library {
     const vendor* v = nullptr;
-    void*         handle = nullptr;
+    void* handle = nullptr;
 #define DUET_VENDOR_MEMBER(member, arguments, cuda, hip) vendor_call<int arguments> member;
     DUET_VENDOR_CALLS(DUET_VENDOR_MEMBER)
 #undef DUET_VENDOR_MEMBER
@@ -86,13 +92,13 @@ struct vendor_library {
 
 // What differs.
 struct vendor {
-    const char*        name;              // "cuda"
-    const char*        text;              // "CUDA"
-    const char* const* libraries;         // file names, the newest first; nullptr ends
-    const char*        install;           // what to do when none is there
-    int                integrated;        // number of an attribute
-    int                version_unit;      // driver's version number: major = n / unit, minor = n / (unit / 100) % 100 ...
-    int                oldest;            // version number of the oldest driver with all entry points
+    const char* name;              // "cuda"
+    const char* text;              // "CUDA"
+    const char* const* libraries;  // file names, the newest first; nullptr ends
+    const char* install;           // what to do when none is there
+    int integrated;                // number of an attribute
+    int version_unit;              // driver's version number: major = n / unit, minor = n / (unit / 100) % 100 ...
+    int oldest;                    // version number of the oldest driver with all entry points
     duet_status (*chip)(const vendor_library& lib, int device, char (&chip)[32], error_text& err);
 };
 
@@ -104,31 +110,33 @@ duet_status vendor_fail(const vendor_library& lib, int index, const char* call, 
     if (lib.hip_error_text) text = lib.hip_error_text(code);
     char where[32] = "";
     if (index >= 0) snprintf(where, sizeof where, ":%d", index);
-    return fail(err, code == kOutOfMemory ? DUET_ERR_MEMORY : DUET_ERR_DEVICE, "%s%s: %s: error %d, %s: %s", lib.v->name, where, call, code,
-                name ? name : "unknown", text ? text : "no text");
+    return fail(err, code == kOutOfMemory ? DUET_ERR_MEMORY : DUET_ERR_DEVICE, "%s%s: %s: error %d, %s: %s",
+                lib.v->name, where, call, code, name ? name : "unknown", text ? text : "no text");
 }
 
 // Calls; a code that is not 0 becomes a status and a text that names device (none: -1), call and code.
 template <class... P, class... A>
-duet_status vendor_try(const vendor_library& lib, int index, error_text& err, const vendor_call<int(P...)>& call, A... args) {
+duet_status vendor_try(const vendor_library& lib, int index, error_text& err, const vendor_call<int(P...)>& call,
+                       A... args) {
     const int code = call.at(args...);
     return code == 0 ? DUET_OK : vendor_fail(lib, index, call.name, code, err);
 }
 
-// ---- what differs ---------------------------------------------------------------------------------------------------------------------
+// ---- what differs
+//  ---------------------------------------------------------------------------------------------------
 
 #if defined(_WIN32)
 constexpr const char* kCudaLibraries[] = {"nvcuda.dll", nullptr};
 constexpr const char* kHipLibraries[] = {"amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll", nullptr};
 void* open_library(const char* name) { return (void*)LoadLibraryA(name); }
 void* find_symbol(void* library, const char* name) { return (void*)GetProcAddress((HMODULE)library, name); }
-void  close_library(void*) {}
+void close_library(void*) {}
 #else
 constexpr const char* kCudaLibraries[] = {"libcuda.so.1", nullptr};
 constexpr const char* kHipLibraries[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", nullptr};
 void* open_library(const char* name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
 void* find_symbol(void* library, const char* name) { return dlsym(library, name); }
-void  close_library(void* library) { dlclose(library); }
+void close_library(void* library) { dlclose(library); }
 #endif
 
 duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
@@ -139,31 +147,39 @@ duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], e
     return DUET_OK;
 }
 
-// The chip's name is a string in a structure that grew from release to release (R0600 has 1,472 bytes, the one before 792). Both begin with
-// the device's name in 256 bytes; after those, the only text that begins with "gfx" is the chip, in 256 bytes of its own. So it is looked
-// for, in memory far larger than any of the structures.
+// The chip's name is a string in a structure that grew from release to release (R0600 has 1,472 bytes, the one before
+// 792). Both begin with the device's name in 256 bytes; after those, the only text that begins with "gfx" is the chip,
+// in 256 bytes of its own. So it is looked for, in memory far larger than any of the structures.
 duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
     std::vector<char> properties(16384, 0);
     DUET_TRY(vendor_try(lib, device, err, lib.properties, (void*)properties.data(), device));
     for (size_t i = 256; i + sizeof chip < properties.size(); i++) {
         const char* at = &properties[i];
         if (memcmp(at, "gfx", 3) != 0) continue;
-        const size_t n = strspn(at + 3, "0123456789abcdef") + 3;   // "gfx90a:sramecc+:xnack-": the rest is modes
+        const size_t n = strspn(at + 3, "0123456789abcdef") + 3;  // "gfx90a:sramecc+:xnack-": the rest is modes
         if (n < 6 || n >= sizeof chip) continue;
         memcpy(chip, at, n);
         chip[n] = 0;
         return DUET_OK;
     }
-    return fail(err, DUET_ERR_DEVICE, "hip:%d: %s: want the chip's name (gfx...) in the properties, found none", device, lib.properties.name);
+    return fail(err, DUET_ERR_DEVICE, "hip:%d: %s: want the chip's name (gfx...) in the properties, found none", device,
+                lib.properties.name);
 }
 
 // 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
 constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 1000, 11040, cuda_chip};
 // 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
-constexpr vendor kHip = {"hip", "HIP", kHipLibraries, "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)",
-                         16,    10000000, 50300000, hip_chip};
+constexpr vendor kHip = {"hip",
+                         "HIP",
+                         kHipLibraries,
+                         "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)",
+                         16,
+                         10000000,
+                         50300000,
+                         hip_chip};
 
-// ---- opening a library ----------------------------------------------------------------------------------------------------------------
+// ---- opening a library
+//  ----------------------------------------------------------------------------------------------
 
 struct library_closer {
     vendor_library lib;
@@ -187,14 +203,15 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
         lib->handle = open_library(*name);
         tried += (tried.empty() ? "" : ", ") + std::string(*name);
     }
-    if (!lib->handle) return fail(err, DUET_ERR_DEVICE, "no driver for %s: %s not found; %s", v.text, tried.c_str(), v.install);
+    if (!lib->handle)
+        return fail(err, DUET_ERR_DEVICE, "no driver for %s: %s not found; %s", v.text, tried.c_str(), v.install);
     const char* missing = nullptr;
-#define DUET_VENDOR_FIND(member, arguments, cuda, hip)  \
-    lib->member.name = is_cuda ? (cuda) : (hip);        \
+#define DUET_VENDOR_FIND(member, arguments, cuda, hip)                                                                 \
+    lib->member.name = is_cuda ? (cuda) : (hip);                                                                       \
     if (lib->member.name && !find_call(lib->handle, lib->member.name, &lib->member.at)) missing = lib->member.name;
     DUET_VENDOR_CALLS(DUET_VENDOR_FIND)
 #undef DUET_VENDOR_FIND
-    if (is_cuda) {   // a library may load one of the other vendor's names
+    if (is_cuda) {  // a library may load one of the other vendor's names
         find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);
         find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
     } else {
@@ -206,7 +223,9 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
         if (missing == lib->properties.name) missing = nullptr;
         lib->properties.name = "hipGetDeviceProperties";
     }
-    if (missing) return fail(err, DUET_ERR_DEVICE, "%s: no entry point %s: the driver is too old; %s", tried.c_str(), missing, v.install);
+    if (missing)
+        return fail(err, DUET_ERR_DEVICE, "%s: no entry point %s: the driver is too old; %s", tried.c_str(), missing,
+                    v.install);
     return DUET_OK;
 }
 
@@ -219,12 +238,13 @@ std::string version_text(const vendor& v, int version) {
 duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_text& err) {
     DUET_TRY(load_library(v, lib, err));
     int version = 0;
-    if (const int code = lib->init.at(0); code == kNoDevice) return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
+    if (const int code = lib->init.at(0); code == kNoDevice)
+        return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
     else if (code) return vendor_fail(*lib, -1, lib->init.name, code, err);
     DUET_TRY(vendor_try(*lib, -1, err, lib->version, &version));
     if (version < v.oldest) {
-        return fail(err, DUET_ERR_DEVICE, "the driver is too old: want %s or newer, found %s; %s", version_text(v, v.oldest).c_str(),
-                    version_text(v, version).c_str(), v.install);
+        return fail(err, DUET_ERR_DEVICE, "the driver is too old: want %s or newer, found %s; %s",
+                    version_text(v, v.oldest).c_str(), version_text(v, version).c_str(), v.install);
     }
     if (const int code = lib->count.at(n); code == kNoDevice || (!code && *n <= 0))
         return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
@@ -233,7 +253,8 @@ duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_tex
 }
 
 // Names and attributes; then what stands in the way of using the device.
-duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, const gpu_code** code, error_text& err) {
+duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, const gpu_code** code,
+                            error_text& err) {
     const vendor& v = *lib.v;
     int version = 0, integrated = 0;
     size_t memory = 0;
@@ -249,24 +270,27 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     DUET_TRY(v.chip(lib, *device, info->chip, err));
     *code = find_gpu_code(info->chip);
     if (!*code)
-        return fail(err, DUET_ERR_UNSUPPORTED, "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s", v.name,
-                    index, info->chip, gpu_code_list().c_str(), info->chip);
+        return fail(err, DUET_ERR_UNSUPPORTED,
+                    "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s",
+                    v.name, index, info->chip, gpu_code_list().c_str(), info->chip);
     if (version < (*code)->driver) {
-        return fail(err, DUET_ERR_DEVICE, "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index,
+        return fail(err, DUET_ERR_DEVICE,
+                    "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index,
                     version_text(v, (*code)->driver).c_str(), info->driver, v.install);
     }
     return DUET_OK;
 }
 
-// ---- an open device -------------------------------------------------------------------------------------------------------------------
+// ---- an open device
+//  -------------------------------------------------------------------------------------------------
 
 struct vendor_device {
-    vendor_library  lib;
-    int             index = 0, device = 0;
-    void *          context = nullptr, *stream = nullptr, *module = nullptr;
+    vendor_library lib;
+    int index = 0, device = 0;
+    void *context = nullptr, *stream = nullptr, *module = nullptr;
     const gpu_code* code = nullptr;
-    bool            is_queue = false;   // beside the one that was opened: only the stream is its own
-    bool            is_recording = false, record_failed = false;
+    bool is_queue = false;  // beside the one that was opened: only the stream is its own
+    bool is_recording = false, record_failed = false;
 
     template <class F, class... A>
     duet_status call(error_text& err, const vendor_call<F>& what, A... args) {
@@ -279,8 +303,8 @@ struct vendor_device {
 // A thread's current device: ours while this lives, then what it was before.
 struct vendor_scope {
     vendor_device& d;
-    int            before = -1;
-    duet_status    st;
+    int before = -1;
+    duet_status st;
     vendor_scope(vendor_device& device, error_text& err) : d(device), st(enter(err)) {}
     vendor_scope(const vendor_scope&) = delete;
     vendor_scope& operator=(const vendor_scope&) = delete;
@@ -296,9 +320,9 @@ struct vendor_scope {
         else if (before != d.device) d.lib.set_device.at(before);
     }
 };
-#define DUET_ENTER(pointer)                      \
-    vendor_device& d = *(vendor_device*)pointer; \
-    const vendor_scope here(d, err);             \
+#define DUET_ENTER(pointer)                                                                                            \
+    vendor_device& d = *(vendor_device*)pointer;                                                                       \
+    const vendor_scope here(d, err);                                                                                   \
     DUET_TRY(here.st)
 
 void vendor_close(void* device) {
@@ -338,7 +362,7 @@ duet_status vendor_clear(void* device, void* at, uint64_t n_bytes, error_text& e
 }
 
 template <class F>
-void give_back(void* device, void* what, vendor_call<F> vendor_library::*call) {
+void give_back(void* device, void* what, vendor_call<F> vendor_library::* call) {
     vendor_device& d = *(vendor_device*)device;
     error_text err;
     if (!what) return;
@@ -372,7 +396,7 @@ duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_
 
 void vendor_free_host(void* device, void* memory) {
     error_text err;
-    if (memory) vendor_sync(device, err);   // an upload may still read it
+    if (memory) vendor_sync(device, err);  // an upload may still read it
     give_back(device, memory, &vendor_library::free_host);
 }
 
@@ -394,7 +418,9 @@ duet_status vendor_kernel(void* device, const char* name, void** out, error_text
     DUET_ENTER(device);
     if (!d.module) {
         std::vector<uint8_t> code;
-        if (!unpack_gpu_code(*d.code, &code)) return fail(err, DUET_ERR_FORMAT, "%s:%d: the code for %s in this program is damaged", d.lib.v->name, d.index, d.code->chip);
+        if (!unpack_gpu_code(*d.code, &code))
+            return fail(err, DUET_ERR_FORMAT, "%s:%d: the code for %s in this program is damaged", d.lib.v->name,
+                        d.index, d.code->chip);
         DUET_TRY(d.call(err, d.lib.module_load, &d.module, (const void*)code.data()));
     }
     const duet_status st = d.call(err, d.lib.function, out, d.module, name);
@@ -404,8 +430,9 @@ duet_status vendor_kernel(void* device, const char* name, void** out, error_text
 
 duet_status vendor_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t, error_text& err) {
     DUET_ENTER(device);
-    void* one[] = {(void*)args};   // copied during the call
-    return d.call(err, d.lib.launch, kernel, grid.x, grid.y, grid.z, grid.threads, 1u, 1u, grid.shared_bytes, d.stream, (void**)one, (void**)nullptr);
+    void* one[] = {(void*)args};  // copied during the call
+    return d.call(err, d.lib.launch, kernel, grid.x, grid.y, grid.z, grid.threads, 1u, 1u, grid.shared_bytes, d.stream,
+                  (void**)one, (void**)nullptr);
 }
 
 duet_status vendor_record_begin(void* device, error_text& err) {
@@ -424,7 +451,8 @@ duet_status vendor_record_end(void* device, void** recording, error_text& err) {
     const bool failed = d.record_failed;
     duet_status st = d.call(err, d.lib.capture_end, d.stream, &graph);
     d.is_recording = false;
-    if (st == DUET_OK && failed) st = fail(err, DUET_ERR_STATE, "%s:%d: a call failed while it was recorded", d.lib.v->name, d.index);
+    if (st == DUET_OK && failed)
+        st = fail(err, DUET_ERR_STATE, "%s:%d: a call failed while it was recorded", d.lib.v->name, d.index);
     if (st == DUET_OK) st = d.call(err, d.lib.instantiate, recording, graph, 0ull);
     if (graph) d.lib.graph_destroy.at(graph);
     return st;
@@ -435,9 +463,12 @@ duet_status vendor_play(void* device, void* recording, error_text& err) {
     return d.call(err, d.lib.graph_launch, recording, d.stream);
 }
 
-void vendor_free_recording(void* device, void* recording) { give_back(device, recording, &vendor_library::exec_destroy); }
+void vendor_free_recording(void* device, void* recording) {
+    give_back(device, recording, &vendor_library::exec_destroy);
+}
 
-// ---- the drivers ----------------------------------------------------------------------------------------------------------------------
+// ---- the drivers
+//  ----------------------------------------------------------------------------------------------------
 
 template <const vendor& kVendor>
 duet_status vendor_count(int32_t* n, error_text& err) {
@@ -488,9 +519,27 @@ duet_status vendor_open(int32_t index, void** device, gpu_info* info, error_text
 
 template <const vendor& kVendor>
 constexpr gpu_driver make_vendor_driver(const char* name) {
-    return {name, vendor_count<kVendor>, vendor_describe<kVendor>, vendor_open<kVendor>, vendor_queue, vendor_close, vendor_alloc, vendor_free,
-            vendor_alloc_host, vendor_free_host, vendor_move<&vendor_library::upload>, vendor_download, vendor_move<&vendor_library::copy>,
-            vendor_clear, vendor_sync, vendor_kernel, vendor_launch, vendor_record_begin, vendor_record_end, vendor_play, vendor_free_recording};
+    return {name,
+            vendor_count<kVendor>,
+            vendor_describe<kVendor>,
+            vendor_open<kVendor>,
+            vendor_queue,
+            vendor_close,
+            vendor_alloc,
+            vendor_free,
+            vendor_alloc_host,
+            vendor_free_host,
+            vendor_move<&vendor_library::upload>,
+            vendor_download,
+            vendor_move<&vendor_library::copy>,
+            vendor_clear,
+            vendor_sync,
+            vendor_kernel,
+            vendor_launch,
+            vendor_record_begin,
+            vendor_record_end,
+            vendor_play,
+            vendor_free_recording};
 }
 
 }  // namespace

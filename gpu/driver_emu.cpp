@@ -1,6 +1,8 @@
-// gpu/driver_emu.cpp: the SIMT emulator: runs the kernels on the CPU, a fiber per thread, behind the same struct as a GPU's driver.
-// Owns: fibers, barriers and exchanges that wait for a segment or a block, range and race checks of shared memory. A barrier that not all
-// threads reach, an index out of range and a race end the launch with an error that names kernel and line. Must not know: ops, formats.
+// gpu/driver_emu.cpp: the SIMT emulator: runs the kernels on the CPU, a fiber per thread, behind the same struct as a
+// GPU's driver.
+// Owns: fibers, barriers and exchanges that wait for a segment or a block, range and race checks of shared memory. A
+// barrier that not all threads reach, an index out of range and a race end the launch with an error that names kernel
+// and line. Must not know: ops, formats.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_emu.cpp] -> gpu/kernels.def
 #include "driver.h"
 #include "kernels.h"
@@ -32,9 +34,10 @@ constexpr size_t kEmuStack = 64 << 10;
 // Puts the callee-saved registers on the stack it leaves, whose pointer it stores, and takes the new stack's.
 extern "C" void duet_emu_switch(void** from, void* to) __asm__("duet_emu_switch");
 #if defined(__x86_64__)
-__asm__(".text\n duet_emu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
+__asm__(".text\n duet_emu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, "
+        "(%rdi)\n mov %rsi, %rsp\n"
         "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
-constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6;   // entered by the return
+constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6;  // entered by the return
 #elif defined(__aarch64__)
 __asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
         "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
@@ -43,10 +46,10 @@ __asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
         "ldp x19, x20, [sp, #0]\n ldp x21, x22, [sp, #16]\n ldp x23, x24, [sp, #32]\n ldp x25, x26, [sp, #48]\n"
         "ldp x27, x28, [sp, #64]\n ldp x29, x30, [sp, #80]\n ldp d8, d9, [sp, #96]\n ldp d10, d11, [sp, #112]\n"
         "ldp d12, d13, [sp, #128]\n ldp d14, d15, [sp, #144]\n add sp, sp, #160\n ret\n");
-constexpr int kEmuFibers = 1, kEmuFrameWords = 20, kEmuEntryWord = 11;   // x30
+constexpr int kEmuFibers = 1, kEmuFrameWords = 20, kEmuEntryWord = 11;  // x30
 #else
 void duet_emu_switch(void**, void*) {}
-constexpr int kEmuFibers = 0, kEmuFrameWords = 1, kEmuEntryWord = 0;   // no emulated devices
+constexpr int kEmuFibers = 0, kEmuFrameWords = 1, kEmuEntryWord = 0;  // no emulated devices
 #endif
 
 namespace duet {
@@ -55,65 +58,67 @@ thread_local constinit const emu_place* emu_self = nullptr;
 
 namespace {
 
-constexpr int    kEmuMaxThreads = 1024;
+constexpr int kEmuMaxThreads = 1024;
 constexpr size_t kEmuSharedBytes = 64 << 10;
 constexpr std::align_val_t kEmuAlign{256};
 
 enum class emu_wait : uint8_t { none, segment, block, done };
 
 struct emu_stack {
-    void*       pointer = nullptr;
-    void*       fake = nullptr;      // the sanitizer's
+    void* pointer = nullptr;
+    void* fake = nullptr;  // the sanitizer's
     const void* bottom = nullptr;
-    size_t      size = 0;
+    size_t size = 0;
 };
 
 struct emu_fiber {
     emu_place place;
-    emu_wait  wait = emu_wait::none;
-    int       line = 0;
-    uint32_t  value[2] = {};   // what it brings to an exchange; two, so that the next exchange cannot overtake the last one's readers
-    int       turn = 0;
+    emu_wait wait = emu_wait::none;
+    int line = 0;
+    uint32_t value[2] =
+        {};  // what it brings to an exchange; two, so that the next exchange cannot overtake the last one's readers
+    int turn = 0;
     emu_stack stack;
 };
 
 // Who touched a word of shared memory since the last barrier.
 struct emu_mark {
     uint32_t epoch = 0;
-    int16_t  writer = -1, reader = -1;   // reader -2: several
+    int16_t writer = -1, reader = -1;  // reader -2: several
 };
 
 struct emu_machine {
-    std::vector<emu_fiber>                     fibers;
-    std::vector<std::unique_ptr<uint8_t[]>>    stacks;
-    std::vector<uint8_t>                       shared;
-    std::vector<emu_mark>                      marks;
-    std::vector<int>                           order;
-    uint32_t    epoch = 1, seed = 0;
-    size_t      shared_bytes = 0;
-    int         n_threads = 0;
-    emu_fiber*  current = nullptr;
-    emu_stack   scheduler;
+    std::vector<emu_fiber> fibers;
+    std::vector<std::unique_ptr<uint8_t[]>> stacks;
+    std::vector<uint8_t> shared;
+    std::vector<emu_mark> marks;
+    std::vector<int> order;
+    uint32_t epoch = 1, seed = 0;
+    size_t shared_bytes = 0;
+    int n_threads = 0;
+    emu_fiber* current = nullptr;
+    emu_stack scheduler;
     void (*body)(const void*) = nullptr;
     const void* args = nullptr;
-    bool        failed = false;
-    char        message[200] = {};
+    bool failed = false;
+    char message[200] = {};
 };
 
-thread_local emu_machine*  emu_now = nullptr;      // the launch that runs in this thread
-thread_local emu_watch_fn  emu_watcher = nullptr;
-thread_local void*         emu_watcher_user = nullptr;
-thread_local uint32_t      emu_thread_seed = 0;
+thread_local emu_machine* emu_now = nullptr;  // the launch that runs in this thread
+thread_local emu_watch_fn emu_watcher = nullptr;
+thread_local void* emu_watcher_user = nullptr;
+thread_local uint32_t emu_thread_seed = 0;
 
 // What is allocated on all devices, and what tests allow.
 struct emu_memory_state {
     std::mutex lock;
-    emu_usage  usage;
-    uint64_t   limit = 0;
-    int64_t    fail_at = 0;
+    emu_usage usage;
+    uint64_t limit = 0;
+    int64_t fail_at = 0;
 } emu_mem;
 
-// ---- switching stacks -----------------------------------------------------------------------------------------------------------------
+// ---- switching stacks
+//  -----------------------------------------------------------------------------------------------
 
 void* emu_first_frame(const emu_stack& stack, void (*entry)()) {
     uintptr_t* top = (uintptr_t*)(((uintptr_t)stack.bottom + stack.size) & ~(uintptr_t)15) - kEmuFrameWords;
@@ -154,10 +159,12 @@ void emu_fail(emu_machine& m, const char* what, long index, long n, int line) {
     if (m.failed) return;
     m.failed = true;
     const emu_place& p = m.current->place;
-    snprintf(m.message, sizeof m.message, "%s %ld (of %ld), line %d, thread %d of block (%d, %d, %d)", what, index, n, line, p.tid, p.bx, p.by, p.bz);
+    snprintf(m.message, sizeof m.message, "%s %ld (of %ld), line %d, thread %d of block (%d, %d, %d)", what, index, n,
+             line, p.tid, p.bx, p.by, p.bz);
 }
 
-// ---- one block --------------------------------------------------------------------------------------------------------------------------
+// ---- one block
+//  ------------------------------------------------------------------------------------------------------
 
 // Lanes [lo, hi) go on when all of them wait for their segment.
 bool emu_release_segment(emu_machine& m, int lo, int hi) {
@@ -185,8 +192,10 @@ bool emu_release_block(emu_machine& m, bool* is_done) {
         emu_fiber& f = m.fibers[(size_t)i];
         if (f.wait == emu_wait::done) continue;
         m.current = &f;
-        emu_fail(m, f.wait == emu_wait::block ? "a barrier that not all threads reach, threads there:"
-                                              : "an exchange that not all lanes of the segment reach, threads at barriers:",
+        emu_fail(m,
+                 f.wait == emu_wait::block
+                     ? "a barrier that not all threads reach, threads there:"
+                     : "an exchange that not all lanes of the segment reach, threads at barriers:",
                  n_waiting, m.n_threads, f.line);
         break;
     }
@@ -201,12 +210,13 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
         f.turn = 0;
         f.stack.pointer = emu_first_frame(f.stack, emu_fiber_main);
     }
-    memset(m.shared.data(), 0x7f, m.shared_bytes);   // large numbers, so that reading before writing shows
+    memset(m.shared.data(), 0x7f, m.shared_bytes);  // large numbers, so that reading before writing shows
     m.epoch++;
     const int n_segments = (m.n_threads + kSegment - 1) / kSegment;
     for (bool is_done = false; !is_done && !m.failed;) {
         for (int k = 0; k < n_segments && !m.failed; k++) {
-            const int segment = m.order[(size_t)k], lo = segment * kSegment, hi = lo + kSegment < m.n_threads ? lo + kSegment : m.n_threads;
+            const int segment = m.order[(size_t)k], lo = segment * kSegment,
+                      hi = lo + kSegment < m.n_threads ? lo + kSegment : m.n_threads;
             do {
                 for (int i = 0; i < hi - lo && !m.failed; i++) {
                     // forward, or by the seed backward
@@ -225,19 +235,20 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
 struct emu_kernel {
     const char* name;
     void (*body)(const void*);
-    size_t      args_bytes;
-    int         max_threads;
+    size_t args_bytes;
+    int max_threads;
 };
 
 const emu_kernel kEmuKernels[] = {
-#define KERNEL(name, args, threads, ...) {#name, [](const void* a) { __VA_ARGS__(*(const args*)a); }, sizeof(args), threads},
+#define KERNEL(name, args, threads, ...)                                                                               \
+    {#name, [](const void* a) { __VA_ARGS__(*(const args*)a); }, sizeof(args), threads},
 #include "kernels.def"
 };
 
 using emu_recording = std::vector<std::function<duet_status(error_text&)>>;
 
 struct emu_device {
-    int         width = 32;
+    int width = 32;
     emu_machine machine;
     std::unique_ptr<emu_recording> recording;
 };
@@ -250,7 +261,8 @@ bool emu_keeps(void* device, F call) {
     return recording != nullptr;
 }
 
-void emu_tell(const char* what, const void* at, const void* data, uint64_t n_bytes, const char* kernel = nullptr, const gpu_grid& grid = {}) {
+void emu_tell(const char* what, const void* at, const void* data, uint64_t n_bytes, const char* kernel = nullptr,
+              const gpu_grid& grid = {}) {
     if (emu_watcher) emu_watcher(emu_watcher_user, {what, at, data, n_bytes, kernel, grid});
 }
 
@@ -270,7 +282,8 @@ void emu_make_room(emu_machine& m, int n_threads) {
     }
 }
 
-// ---- the driver's functions -----------------------------------------------------------------------------------------------------------
+// ---- the driver's functions
+//  -----------------------------------------------------------------------------------------
 
 duet_status emu_count(int32_t* n, error_text&) { return *n = kEmuFibers, DUET_OK; }
 
@@ -304,8 +317,12 @@ duet_status emu_alloc(void*, uint64_t n_bytes, void** out, error_text& err) {
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     emu_usage& u = emu_mem.usage;
     const bool fits = kPinned || !emu_mem.limit || u.in_use + n_bytes <= emu_mem.limit;
-    uint8_t* p = ++u.n_allocs == emu_mem.fail_at || !fits ? nullptr : (uint8_t*)::operator new((size_t)n_bytes + 256, kEmuAlign, std::nothrow);
-    if (!p) return fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes%s", (unsigned long long)n_bytes, kPinned ? " (pinned)" : "");
+    uint8_t* p = ++u.n_allocs == emu_mem.fail_at || !fits
+                     ? nullptr
+                     : (uint8_t*)::operator new((size_t)n_bytes + 256, kEmuAlign, std::nothrow);
+    if (!p)
+        return fail(err, DUET_ERR_MEMORY, "emulator: no memory for %llu bytes%s", (unsigned long long)n_bytes,
+                    kPinned ? " (pinned)" : "");
     memcpy(p, &n_bytes, 8);
     memset(p + 256, 0, (size_t)n_bytes);
     *out = p + 256;
@@ -359,15 +376,21 @@ duet_status emu_find_kernel(void*, const char* kernel_name, void** out, error_te
     return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no kernel %s", kernel_name);
 }
 
-duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes, error_text& err) {
+duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes,
+                       error_text& err) {
     emu_device& d = *(emu_device*)device;
     const emu_kernel& k = *(const emu_kernel*)kernel;
     emu_machine& m = d.machine;
-    if (args_bytes != k.args_bytes || grid.threads < 1 || (int)grid.threads > k.max_threads || grid.shared_bytes > kEmuSharedBytes)
-        return fail(err, DUET_ERR_DEVICE, "emulator: %s: want %zu bytes of arguments, at most %d threads and %zu bytes of shared memory, got %zu, %u, %u",
+    if (args_bytes != k.args_bytes || grid.threads < 1 || (int)grid.threads > k.max_threads ||
+        grid.shared_bytes > kEmuSharedBytes)
+        return fail(err, DUET_ERR_DEVICE,
+                    "emulator: %s: want %zu bytes of arguments, at most %d threads and %zu bytes of shared memory, got "
+                    "%zu, %u, %u",
                     k.name, k.args_bytes, k.max_threads, kEmuSharedBytes, args_bytes, grid.threads, grid.shared_bytes);
-    const std::vector<uint8_t> kept(d.recording ? (const uint8_t*)args : nullptr, d.recording ? (const uint8_t*)args + args_bytes : nullptr);
-    if (emu_keeps(device, [=](error_text& e) { return emu_launch(device, kernel, grid, kept.data(), kept.size(), e); })) return DUET_OK;
+    const std::vector<uint8_t> kept(d.recording ? (const uint8_t*)args : nullptr,
+                                    d.recording ? (const uint8_t*)args + args_bytes : nullptr);
+    if (emu_keeps(device, [=](error_text& e) { return emu_launch(device, kernel, grid, kept.data(), kept.size(), e); }))
+        return DUET_OK;
     m.seed = emu_thread_seed;
     m.n_threads = (int)grid.threads;
     m.shared_bytes = grid.shared_bytes;
@@ -408,13 +431,33 @@ void emu_free_recording(void*, void* recording) { delete (emu_recording*)recordi
 
 template <int kWidth>
 constexpr gpu_driver make_emu_driver(const char* name) {
-    return {name, emu_count, emu_describe<kWidth>, emu_open<kWidth>, emu_queue, emu_close, emu_alloc<false>, emu_free<false>, emu_alloc<true>, emu_free<true>,
-            emu_upload, emu_download, emu_copy, emu_clear, emu_sync, emu_find_kernel, emu_launch, emu_record_begin, emu_record_end, emu_play, emu_free_recording};
+    return {name,
+            emu_count,
+            emu_describe<kWidth>,
+            emu_open<kWidth>,
+            emu_queue,
+            emu_close,
+            emu_alloc<false>,
+            emu_free<false>,
+            emu_alloc<true>,
+            emu_free<true>,
+            emu_upload,
+            emu_download,
+            emu_copy,
+            emu_clear,
+            emu_sync,
+            emu_find_kernel,
+            emu_launch,
+            emu_record_begin,
+            emu_record_end,
+            emu_play,
+            emu_free_recording};
 }
 
 }  // namespace
 
-// ---- what kernels call ------------------------------------------------------------------------------------------------------------------
+// ---- what kernels call
+//  ----------------------------------------------------------------------------------------------
 
 void emu_sync_block(int line) { emu_wait_for(emu_wait::block, line); }
 
@@ -430,14 +473,15 @@ uint32_t emu_exchange(uint32_t v, int mask, int line) {
 
 uint8_t* emu_shared(size_t offset, size_t n_bytes, int line) {
     emu_machine& m = *emu_now;
-    if (offset % 4 || offset + n_bytes > m.shared_bytes) emu_fault("shared memory up to byte", (long)(offset + n_bytes), (long)m.shared_bytes, line);
+    if (offset % 4 || offset + n_bytes > m.shared_bytes)
+        emu_fault("shared memory up to byte", (long)(offset + n_bytes), (long)m.shared_bytes, line);
     return m.shared.data() + offset;
 }
 
 void emu_fault(const char* what, long index, long n, int line) {
     emu_machine& m = *emu_now;
     emu_fail(m, what, index, n, line);
-    emu_wait_for(emu_wait::done, line);   // the launch ends: nobody wakes this fiber
+    emu_wait_for(emu_wait::done, line);  // the launch ends: nobody wakes this fiber
     __builtin_unreachable();
 }
 
@@ -457,7 +501,8 @@ void emu_watch(emu_watch_fn watch, void* user) {
     emu_watcher = watch;
     emu_watcher_user = user;
 }
-duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid, error_text& err) {
+duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid,
+                    error_text& err) {
     emu_kernel k{kernel_name, body, 0, kEmuMaxThreads};
     return emu_launch(device, &k, grid, nullptr, 0, err);
 }

@@ -1,12 +1,13 @@
-// gpu/experts.cuh: the choice of experts, the order of tokens by expert, and the weighted sum. Their inputs are gpu/vector.cuh's take_rows, the
-// products gpu/matvec.cuh and gpu/matmul.cuh by tiles (expert_args). Must not know: ops, drivers.
+// gpu/experts.cuh: the choice of experts, the order of tokens by expert, and the weighted sum. Their inputs are
+// gpu/vector.cuh's take_rows, the products gpu/matvec.cuh and gpu/matmul.cuh by tiles (expert_args). Must not know:
+// ops, drivers.
 // Main path: gpu/launch_experts.cpp -> gpu/kernels.def -> [gpu/experts.cuh] -> quant/exact_ops.h
 
 namespace duet {
 
 // out = ids of the n_used best of n experts, best first, then their weights (exact_route_scores, exact_route)
-// z (n_tok, n) router logits; out (n_tok, 2 n_used); bias n, may be null;  grid (n_tok), block 256, shared (kRouteWords + 2 n) * 4 bytes
-// needs n_used, n_groups <= 256; moves n * 4 bytes per token
+// z (n_tok, n) router logits; out (n_tok, 2 n_used); bias n, may be null;  grid (n_tok), block 256, shared
+// (kRouteWords + 2 n) * 4 bytes needs n_used, n_groups <= 256; moves n * 4 bytes per token
 // An expert's place is the number of those before it: no rounds, no exchange, n reads of shared memory a thread.
 // source: own; choice and groups: docs/numerics.md, Experts, after DeepSeek-V3 (arXiv 2412.19437)
 DUET_DEVICE void expert_route(const route_args& a) {
@@ -42,7 +43,7 @@ DUET_DEVICE void expert_route(const route_args& a) {
         key[i] = exact_order(a.bias ? s + a.bias[i] : s);
     }
     sync_block();
-    if (a.n_groups > 1) {   // a group counts as much as its two best
+    if (a.n_groups > 1) {  // a group counts as much as its two best
         const int size = n / a.n_groups;
         if (j < a.n_groups) {
             int first = j * size, second = -1;
@@ -90,8 +91,9 @@ DUET_DEVICE void expert_route(const route_args& a) {
 
 // The pairs (token, k) of a batch in order of their matrix, and tiles of at most `rows` of them that have one matrix.
 // ids (n_tok, n_used), null: matrix k; order (n_tok * n_used); tiles zeroed, (rows_in_all)
-// grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes; moves all ids once per block, 4 bytes per pair and 12 per tile
-// A tile's number is its matrix + (rows before the matrix) / rows, or the row it begins with, whichever list is shorter (launch_experts.cpp);
+// grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes; moves all ids once per block, 4 bytes per pair and
+// 12 per tile A tile's number is its matrix + (rows before the matrix) / rows, or the row it begins with, whichever
+// list is shorter (launch_experts.cpp);
 // numbers without a tile stay empty.  source: own
 DUET_DEVICE void expert_lists(const lists_args& a) {
     auto ids = shared_array<int>(0, kSumLanes);

@@ -1,4 +1,5 @@
-// gpu/kernels.h: all kernels' functions, for whoever makes entry points of gpu/kernels.def: kernels.cu and the emulator.
+// gpu/kernels.h: all kernels' functions, for whoever makes entry points of gpu/kernels.def: kernels.cu and the
+// emulator.
 #pragma once
 #include "args.h"
 #include "weights.h"

@@ -1,5 +1,5 @@
-// gpu/launch.cpp: the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h. Owns: work buffers and cache
-// pages of a session. Results: quant/exact.h, the same bits as the CPU's.
+// gpu/launch.cpp: the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h. Owns: work
+// buffers and cache pages of a session. Results: quant/exact.h, the same bits as the CPU's.
 // Must not know: families, files, which vendor.
 // Main path: runtime/session.cpp -> models/ops.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
@@ -21,22 +21,25 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     gpu_layout s;
     s.l = make_layout(g, limits);
     const size_t n = round_up((size_t)limits.max_batch * s.l.max_in, 256);
-    s.act_bytes = gpu_context::act_codes_and_scales(n) + gpu_context::act_codes_and_scales(round_up(kSmallBatch * s.l.max_in, 256));
+    s.act_bytes = gpu_context::act_codes_and_scales(n) +
+                  gpu_context::act_codes_and_scales(round_up(kSmallBatch * s.l.max_in, 256));
     s.angle_bytes = round_up(s.l.rope_floats * 4, 256);
     s.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)s.max_chunks;
     s.int_count = (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits);
-    s.counter_count = 64;   // one for each token of a tail, and for each block_x and token of split attention
+    s.counter_count = 64;  // one for each token of a tail, and for each block_x and token of split attention
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
-            s.int_count = std::max(s.int_count, (size_t)o.in.n_heads);   // slopes pass through the integers' staging memory
+            s.int_count =
+                std::max(s.int_count, (size_t)o.in.n_heads);  // slopes pass through the integers' staging memory
             s.counter_count = std::max(s.counter_count, (size_t)kSplitTokens * (size_t)o.in.n_heads);
             if (o.alibi != 0.0f) s.slope_count += round_up((size_t)o.in.n_heads, 64);
             const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
-            s.partial_bytes = std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
+            s.partial_bytes =
+                std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
     s.int_count = round_up(s.int_count, 64);
-    s.counter_count = round_up(s.counter_count, 64) + 64;   // the last are for a best id
+    s.counter_count = round_up(s.counter_count, 64) + 64;  // the last are for a best id
     s.pinned_bytes = s.angle_bytes + s.int_count * 4;
     for (int32_t b : rows_read_back(g)) s.pinned_bytes += s.l.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
     add_expert_layout(g, limits, &s);
@@ -45,14 +48,18 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
 
 namespace {
 
-constexpr int kMaxGpuBatch = 32768;      // a grid's second dimension
+constexpr int kMaxGpuBatch = 32768;  // a grid's second dimension
 
-// ---- one function per kind of op --------------------------------------------------------------------------------------------------------
+// ---- one function per kind of op
+//  ------------------------------------------------------------------------------------
 
 duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
     const weight& w = c.g.weights[(size_t)o.w];
-    const embed_args a{c.matrix_of(o.w), o.by_position ? c.pos : c.tokens, c.at(o.out), (int)w.n_in, c.stride(o.out.buffer), o.scale, c.batch->n_tok};
-    return launch(c, kernel_of(w.type, kEmbed), {blocks_of(a.n_in, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
+    const embed_args a{c.matrix_of(o.w), o.by_position ? c.pos : c.tokens, c.at(o.out),
+                       (int)w.n_in,      c.stride(o.out.buffer),           o.scale,
+                       c.batch->n_tok};
+    return launch(c, kernel_of(w.type, kEmbed), {blocks_of(a.n_in, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0},
+                  a, err);
 }
 
 duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
@@ -73,62 +80,90 @@ duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
     if (n_tok <= kSmallBatch) return launch_matvec(c, gpu_step{.first = (int32_t)i}, err);
     DUET_TRY(quantize_input(c, o, err));
     c.wrote(o.out);
-    matmul_gpu_args a{c.matrix_of(o.w), c.acts(), c.at(o.in), c.vector_of(o.b), c.at(o.out), (int)w.n_in, (int)w.n_out, n_tok,
-                      c.stride(o.in.buffer), c.stride(o.out.buffer), o.residual, o.scale, 0, {}};
+    matmul_gpu_args a{c.matrix_of(o.w),
+                      c.acts(),
+                      c.at(o.in),
+                      c.vector_of(o.b),
+                      c.at(o.out),
+                      (int)w.n_in,
+                      (int)w.n_out,
+                      n_tok,
+                      c.stride(o.in.buffer),
+                      c.stride(o.out.buffer),
+                      o.residual,
+                      o.scale,
+                      0,
+                      {}};
     return launch_tiles(c, w.type, a, kMatmulToks, blocks_of(n_tok, kMatmulToks), err);
 }
 
 duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
     const size_t n_freq = c.g.ropes[(size_t)o.index].freq.size();
-    const rope_args a{c.heads(o.in), (const float*)c.angles + c.s.l.rope_offset[(size_t)o.index], (int32_t)n_freq, o.rope_dim / 2, o.neox,
-                      c.batch->n_tok};
-    return launch(c, kernel_rope, {blocks_of(o.in.n_heads * a.half, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0}, a, err);
+    const rope_args a{c.heads(o.in),   (const float*)c.angles + c.s.l.rope_offset[(size_t)o.index],
+                      (int32_t)n_freq, o.rope_dim / 2,
+                      o.neox,          c.batch->n_tok};
+    return launch(c, kernel_rope, {blocks_of(o.in.n_heads * a.half, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0},
+                  a, err);
 }
 
 duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
     const cache_args cache = cache_of(c, o.index);
     const append_args a{cache, c.heads(o.in), cache.v_in_k ? heads_args{} : c.heads(o.in2), c.batch->n_tok, 0};
     const int widest = std::max(cache.k_dim, cache.v_in_k ? 0 : cache.v_dim) * cache.n_kv_heads;
-    return launch(c, kernel_kv_append, {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
+    return launch(c, kernel_kv_append,
+                  {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
 }
 
 duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
-    const elementwise_mode mode = o.kind == op_kind::activate ? kElementwiseActivate : o.kind == op_kind::add ? kElementwiseAdd
-                                  : o.kind == op_kind::multiply ? kElementwiseMultiply : kElementwiseScaleCap;
-    const elementwise_args a{c.heads(o.in), o.in2.buffer >= 0 ? c.heads(o.in2) : heads_args{}, c.heads(o.out), o.in.width(), c.n_rows(o.in),
-                             mode, (int32_t)o.act, o.scale, o.cap};
+    const elementwise_mode mode = o.kind == op_kind::activate   ? kElementwiseActivate
+                                  : o.kind == op_kind::add      ? kElementwiseAdd
+                                  : o.kind == op_kind::multiply ? kElementwiseMultiply
+                                                                : kElementwiseScaleCap;
+    const elementwise_args a{c.heads(o.in),  o.in2.buffer >= 0 ? c.heads(o.in2) : heads_args{},
+                             c.heads(o.out), o.in.width(),
+                             c.n_rows(o.in), mode,
+                             (int32_t)o.act, o.scale,
+                             o.cap};
     return launch(c, kernel_elementwise, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
 }
 
 duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.g.ops[i];
-    if (o.kind != op_kind::norm && o.kind != op_kind::matmul && o.kind != op_kind::attention) c.wrote(o.kind == op_kind::rope ? o.in : o.out);
+    if (o.kind != op_kind::norm && o.kind != op_kind::matmul && o.kind != op_kind::attention)
+        c.wrote(o.kind == op_kind::rope ? o.in : o.out);
     switch (o.kind) {
-        case op_kind::embed: return launch_embed(c, o, err);
-        case op_kind::norm: return launch_norm(c, i, err);
-        case op_kind::matmul: return launch_matmul(c, i, err);
-        case op_kind::rope: return launch_rope(c, o, err);
-        case op_kind::kv_append: return launch_kv_append(c, o, err);
-        case op_kind::attention: return launch_attention(c, gpu_step{.attention = (int32_t)i}, err);
-        case op_kind::activate:
-        case op_kind::add:
-        case op_kind::multiply:
-        case op_kind::scale_cap: return launch_elementwise(c, o, err);
-        case op_kind::gather: {
-            const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, o.in.width()}, c.wanted, {}, c.at(o.out), 1, c.stride(o.out.buffer)};
-            return launch(c, kernel_rows, {(uint32_t)c.batch->n_wanted, blocks_of(a.x.head_dim, kGpuThreads), 1, kGpuThreads, 0}, a, err);
-        }
-        case op_kind::route: return launch_route(c, o, err);
-        case op_kind::expert_matmul: return launch_expert_matmul(c, i, err);
-        case op_kind::expert_sum: return launch_expert_sum(c, o, err);
-        case op_kind::conv: return launch_conv(c, o, err);
-        case op_kind::delta_net:
-        case op_kind::mamba2: return launch_state_steps(c, o, err);
+    case op_kind::embed: return launch_embed(c, o, err);
+    case op_kind::norm: return launch_norm(c, i, err);
+    case op_kind::matmul: return launch_matmul(c, i, err);
+    case op_kind::rope: return launch_rope(c, o, err);
+    case op_kind::kv_append: return launch_kv_append(c, o, err);
+    case op_kind::attention: return launch_attention(c, gpu_step{.attention = (int32_t)i}, err);
+    case op_kind::activate:
+    case op_kind::add:
+    case op_kind::multiply:
+    case op_kind::scale_cap: return launch_elementwise(c, o, err);
+    case op_kind::gather: {
+        const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, o.in.width()},
+                          c.wanted,
+                          {},
+                          c.at(o.out),
+                          1,
+                          c.stride(o.out.buffer)};
+        return launch(c, kernel_rows,
+                      {(uint32_t)c.batch->n_wanted, blocks_of(a.x.head_dim, kGpuThreads), 1, kGpuThreads, 0}, a, err);
+    }
+    case op_kind::route: return launch_route(c, o, err);
+    case op_kind::expert_matmul: return launch_expert_matmul(c, i, err);
+    case op_kind::expert_sum: return launch_expert_sum(c, o, err);
+    case op_kind::conv: return launch_conv(c, o, err);
+    case op_kind::delta_net:
+    case op_kind::mamba2: return launch_state_steps(c, o, err);
     }
     return DUET_OK;
 }
 
-// ---- making a session -------------------------------------------------------------------------------------------------------------------
+// ---- making a session
+//  -----------------------------------------------------------------------------------------------
 
 duet_status send_slopes(gpu_context& c, error_text& err) {
     float* at = (float*)(c.partial + c.s.partial_bytes);
@@ -136,7 +171,8 @@ duet_status send_slopes(gpu_context& c, error_text& err) {
     for (size_t i = 0; i < c.g.ops.size(); i++) {
         const op& o = c.g.ops[i];
         if (o.kind != op_kind::attention || o.alibi == 0.0f) continue;
-        for (int32_t h = 0; h < o.in.n_heads; h++) ((float*)c.staging)[h] = exact_alibi(h, o.in.n_heads, o.alibi, o.scale);
+        for (int32_t h = 0; h < o.in.n_heads; h++)
+            ((float*)c.staging)[h] = exact_alibi(h, o.in.n_heads, o.alibi, o.scale);
         DUET_TRY(c.driver->upload(c.device, at, c.staging, (size_t)o.in.n_heads * 4, err));
         DUET_TRY(c.driver->sync(c.device, err));
         c.slopes[i] = at;
@@ -146,7 +182,8 @@ duet_status send_slopes(gpu_context& c, error_text& err) {
 }
 
 duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, exec_plan* out, error_text& err) {
-    if (limits.max_batch > kMaxGpuBatch) return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
+    if (limits.max_batch > kMaxGpuBatch)
+        return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
     for (const op& o : g.ops) {
         DUET_TRY(check_expert_op(g, limits, o, err));
         DUET_TRY(check_state_op(g, o, err));
@@ -154,8 +191,12 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
     const gpu_layout s = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
     // rows cross to the CPU when the ring of the weights is gone
-    out->device = {s.l.cache_bytes, s.l.state_floats * 4 * (uint64_t)limits.n_state_slots, s.work_bytes(), store.weight_bytes,
-                   s.pinned_bytes + std::max(kRingPieces * store.piece_bytes, limits.place.move_bytes), store.piece_bytes};
+    out->device = {s.l.cache_bytes,
+                   s.l.state_floats * 4 * (uint64_t)limits.n_state_slots,
+                   s.work_bytes(),
+                   store.weight_bytes,
+                   s.pinned_bytes + std::max(kRingPieces * store.piece_bytes, limits.place.move_bytes),
+                   store.piece_bytes};
     return DUET_OK;
 }
 
@@ -180,11 +221,13 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     }
     c.host_rows.assign(c.g.buffers.size(), nullptr);
     for (int32_t b : rows_read_back(c.g))
-        DUET_TRY(c.driver->alloc_host(c.device, c.s.l.row_floats[(size_t)b] * 4 * (size_t)c.limits.max_wanted, (void**)&c.host_rows[(size_t)b], err));
+        DUET_TRY(c.driver->alloc_host(c.device, c.s.l.row_floats[(size_t)b] * 4 * (size_t)c.limits.max_wanted,
+                                      (void**)&c.host_rows[(size_t)b], err));
     return DUET_OK;
 }
 
-duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* device, void** out, error_text& err) {
+duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* device,
+                       void** out, error_text& err) {
     exec_plan plan;
     DUET_TRY(gpu_plan(g, limits, n_threads, &plan, err));
     DUET_TRY(gpu_check(g, err));
@@ -192,7 +235,8 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(open_store(g, device, &c->store, err));
     c->driver = c->store->driver;
     DUET_TRY(c->driver->queue(c->store->device, &c->device, err));
-    // what can fail for want of memory comes before the first weight is sent, but for the rows that cross, which take the ring's place
+    // what can fail for want of memory comes before the first weight is sent, but for the rows that cross, which take
+    // the ring's place
     DUET_TRY(allocate_session(*c, plan.device, err));
     DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
     c->steps = plan_gpu_steps(g);
@@ -201,16 +245,19 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
         c->row_of_op.push_back(profile_row(c->rows, op_name(o.kind)));
     }
     DUET_TRY(send_slopes(*c, err));
-    if (limits.place.move_bytes) DUET_TRY(c->driver->alloc_host(c->device, limits.place.move_bytes, (void**)&c->crossing, err));
+    if (limits.place.move_bytes)
+        DUET_TRY(c->driver->alloc_host(c->device, limits.place.move_bytes, (void**)&c->crossing, err));
     *out = c.release();
     return DUET_OK;
 }
 
 void gpu_destroy(void* context) { delete (gpu_context*)context; }
 
-// ---- running a batch --------------------------------------------------------------------------------------------------------------------
+// ---- running a batch
+//  ------------------------------------------------------------------------------------------------
 
-// Sends tokens, positions, page tables and rope angles of a batch in one copy. The staging memory is laid out as the device's.
+// Sends tokens, positions, page tables and rope angles of a batch in one copy. The staging memory is laid out as the
+// device's.
 duet_status send_batch(gpu_context& c, error_text& err) {
     const exec_batch& b = *c.batch;
     float* angles = (float*)c.staging;
@@ -238,19 +285,22 @@ duet_status send_batch(gpu_context& c, error_text& err) {
     c.wanted = put(b.wanted, b.n_wanted);
     c.q_factor = (int32_t*)c.ints + (at - first);
     for (int i = 0; c.tempered && i < b.n_tok; i++)
-        *at++ = (int32_t)bits_of(exact_temperature(b.pos[i], c.tempered->temperature_scale, c.tempered->temperature_length));
+        *at++ = (int32_t)bits_of(
+            exact_temperature(b.pos[i], c.tempered->temperature_scale, c.tempered->temperature_length));
     if (!c.g.states.empty()) at += put_sequences(c, at, (int32_t*)c.ints + (at - first));
     std::vector<int32_t> last((size_t)c.limits.n_seqs, -1), start((size_t)c.limits.n_seqs, 0);
     c.n_chunks = 1;
     for (int i = 0; i < b.n_tok; i++) {
         const int32_t chunk = b.pos[i] / kAttnChunk;
         last[(size_t)b.seq[i]] = std::max(last[(size_t)b.seq[i]], chunk);
-        while (c.n_chunks <= chunk) c.n_chunks = std::min(c.n_chunks * 2, c.s.max_chunks);   // blocks without a chunk end at once
+        while (c.n_chunks <= chunk)
+            c.n_chunks = std::min(c.n_chunks * 2, c.s.max_chunks);  // blocks without a chunk end at once
     }
     // What has a size that changes comes last: everything before it is where a recording expects it.
     int32_t* starts = at;
     c.page_start.clear();
-    for (size_t g = 0; g < c.g.groups.size(); g++, at += b.n_tok) c.page_start.push_back((int32_t*)c.ints + (at - first));
+    for (size_t g = 0; g < c.g.groups.size(); g++, at += b.n_tok)
+        c.page_start.push_back((int32_t*)c.ints + (at - first));
     for (size_t g = 0; g < c.g.groups.size(); g++) {
         for (size_t q = 0; q < last.size(); q++) {
             if (last[q] < 0) continue;
@@ -271,13 +321,15 @@ duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
 }
 
 // Adds a step's time to its first op's row of the profile.
-duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_clock::time_point start, error_text& err) {
+duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_clock::time_point start,
+                       error_text& err) {
     DUET_TRY(c.driver->sync(c.device, err));
     profile_entry& e = c.rows[(size_t)c.row_of_op[(size_t)(s.attention >= 0 ? s.attention : s.first)]];
     e.n_calls++;
     e.time_ns += ns_since(start);
     for (int32_t i = s.first; i < s.first + s.n_ops; i++)
-        if (c.g.ops[(size_t)i].kind == op_kind::matmul) e.weight_bytes += c.g.weights[(size_t)c.g.ops[(size_t)i].w].n_bytes;
+        if (c.g.ops[(size_t)i].kind == op_kind::matmul)
+            e.weight_bytes += c.g.weights[(size_t)c.g.ops[(size_t)i].w].n_bytes;
     return DUET_OK;
 }
 
@@ -320,7 +372,8 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     // a model that shares its ops with the CPU has a recording for each of its parts
     const auto n_borders = std::count_if(c.g.ops.begin(), c.g.ops.end(), [](const op& o) { return o.after_border; });
     if (c.recordings.size() >= kMostRecordings * (size_t)std::max<ptrdiff_t>(1, n_borders)) {
-        auto oldest = std::min_element(c.recordings.begin(), c.recordings.end(), [](auto& x, auto& y) { return x.last_use < y.last_use; });
+        auto oldest = std::min_element(c.recordings.begin(), c.recordings.end(),
+                                       [](auto& x, auto& y) { return x.last_use < y.last_use; });
         c.driver->free_recording(c.device, oldest->recording);
         c.recordings.erase(oldest);
     }
@@ -350,7 +403,7 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     c.quantized = view{};
     c.act_now = 0;
     c.n_wanted = c.batch->n_wanted;
-    c.is_read.assign(c.g.buffers.size(), 0);   // rows are read when they are asked for
+    c.is_read.assign(c.g.buffers.size(), 0);  // rows are read when they are asked for
     c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
     DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_steps(c, cancel, err));
     const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.g.ops.size();
@@ -363,7 +416,9 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
 // Runs a driver's call; a lost device is remembered.
 template <class F>
 duet_status on_device(gpu_context& c, error_text& err, F f) {
-    if (c.store->lost) return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again", c.store->info.name);
+    if (c.store->lost)
+        return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again",
+                    c.store->info.name);
     const duet_status st = f();
     if (st == DUET_ERR_DEVICE) c.store->lost = true;
     return st;
@@ -386,7 +441,12 @@ float* gpu_wanted_row(void* context, int32_t buffer, int32_t i) {
 duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
     const size_t b = (size_t)c.g.logits_buffer, row_floats = c.s.l.row_floats[b];
-    const argmax_args a{(const float*)(c.buffers + c.s.l.buffer_offset[b]) + (size_t)i * row_floats, (int32_t*)c.counters + c.s.counter_count - 64, c.g.n_vocab, (int32_t)row_floats, 1, 0};
+    const argmax_args a{(const float*)(c.buffers + c.s.l.buffer_offset[b]) + (size_t)i * row_floats,
+                        (int32_t*)c.counters + c.s.counter_count - 64,
+                        c.g.n_vocab,
+                        (int32_t)row_floats,
+                        1,
+                        0};
     return on_device(c, err, [&]() -> duet_status {
         DUET_TRY(launch(c, kernel_argmax, {1, 1, 1, kGpuThreads, kGpuThreads * 8}, a, err));
         DUET_TRY(c.driver->download(c.device, c.staging, a.out, 4, err));
@@ -395,7 +455,8 @@ duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) 
     });
 }
 
-// ---- pages and states -------------------------------------------------------------------------------------------------------------------
+// ---- pages and states
+//  -----------------------------------------------------------------------------------------------
 
 uint64_t gpu_page_bytes(void* context, int32_t group) { return ((gpu_context*)context)->s.l.page_size(group); }
 
@@ -403,7 +464,8 @@ uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page) {
     return (group == kStates ? c.states : c.group_pages[(size_t)group]) + (size_t)page * c.s.l.page_size(group);
 }
 
-// The seam gives these functions no place for a message; the status tells. f gets the executor's context and a place for its message.
+// The seam gives these functions no place for a message; the status tells. f gets the executor's context and a place
+// for its message.
 template <class F>
 duet_status quietly(void* context, F f) {
     gpu_context& c = *(gpu_context*)context;
@@ -414,7 +476,8 @@ duet_status quietly(void* context, F f) {
 duet_status gpu_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
         if (from < 0) return c.driver->clear(c.device, gpu_page(c, group, to), gpu_page_bytes(context, group), err);
-        return c.driver->copy(c.device, gpu_page(c, group, to), gpu_page(c, group, from), gpu_page_bytes(context, group), err);
+        return c.driver->copy(c.device, gpu_page(c, group, to), gpu_page(c, group, from),
+                              gpu_page_bytes(context, group), err);
     });
 }
 duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out) {
@@ -449,14 +512,18 @@ duet_status gpu_check(const model_graph& g, error_text& err) {
     const op* tempered = nullptr;
     for (const op& o : g.ops) {
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) {
-            if (tempered && (tempered->temperature_scale != o.temperature_scale || tempered->temperature_length != o.temperature_length))
-                return fail(err, DUET_ERR_UNSUPPORTED, "attention temperatures that differ by layer: no code on the GPU");
+            if (tempered && (tempered->temperature_scale != o.temperature_scale ||
+                             tempered->temperature_length != o.temperature_length))
+                return fail(err, DUET_ERR_UNSUPPORTED,
+                            "attention temperatures that differ by layer: no code on the GPU");
             tempered = &o;
         }
-        const bool is_matrix = o.kind == op_kind::matmul || o.kind == op_kind::embed || o.kind == op_kind::expert_matmul;
+        const bool is_matrix =
+            o.kind == op_kind::matmul || o.kind == op_kind::embed || o.kind == op_kind::expert_matmul;
         for (weight_id w : {is_matrix ? -1 : o.w, o.b, o.w2})
             if (w >= 0 && g.weights[(size_t)w].type != 0)
-                return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector", g.weights[(size_t)w].name.c_str());
+                return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector",
+                            g.weights[(size_t)w].name.c_str());
     }
     return DUET_OK;
 }
@@ -481,7 +548,8 @@ duet_status gpu_move_rows(void* context, int32_t buffer, int32_t n_rows, void* h
     });
 }
 
-const executor kGpuExecutor = {"gpu",          gpu_plan,      gpu_create,    gpu_destroy,    gpu_run,     gpu_wanted_row, gpu_best_id,
-                               gpu_page_bytes, gpu_copy_page, gpu_read_page, gpu_write_page, gpu_profile, gpu_profile_rows};
+const executor kGpuExecutor = {"gpu",          gpu_plan,    gpu_create,      gpu_destroy,   gpu_run,
+                               gpu_wanted_row, gpu_best_id, gpu_page_bytes,  gpu_copy_page, gpu_read_page,
+                               gpu_write_page, gpu_profile, gpu_profile_rows};
 
 }  // namespace duet

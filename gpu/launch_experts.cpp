@@ -1,19 +1,26 @@
-// gpu/launch_experts.cpp: routes, matmuls by chosen experts and their sums on a GPU. A batch's tokens are grouped by matrix on the device, so
-// that the host waits for nothing and each tile of tokens reads its matrix once. Results: quant/exact_ops.h.
-// Must not know: families, which vendor. Main path: gpu/launch.cpp -> [gpu/launch_experts.cpp] -> gpu/experts.cuh, gpu/matvec.cuh
+// gpu/launch_experts.cpp: routes, matmuls by chosen experts and their sums on a GPU. A batch's tokens are grouped by
+// matrix on the device, so that the host waits for nothing and each tile of tokens reads its matrix once. Results:
+// quant/exact_ops.h.
+// Must not know: families, which vendor. Main path: gpu/launch.cpp -> [gpu/launch_experts.cpp] -> gpu/experts.cuh,
+// gpu/matvec.cuh
 #include "context.h"
 #include "weights.h"
 
 namespace duet {
 namespace {
 
-constexpr int kMaxGpuExperts = 4096;     // two words of shared memory each
+constexpr int kMaxGpuExperts = 4096;  // two words of shared memory each
 
-// Tiles of at most `rows` tokens of one matrix, at most. Fewer than pairs: each matrix has numbers of its own (gpu/experts.cuh expert_lists).
+// Tiles of at most `rows` tokens of one matrix, at most. Fewer than pairs: each matrix has numbers of its own
+// (gpu/experts.cuh expert_lists).
 int tile_count(int n_pairs, int n_mats, int rows) { return std::min(n_mats + n_pairs / rows, n_pairs); }
 
-int32_t* list_order(const gpu_context& c, const expert_list& l) { return (int32_t*)(c.experts + (size_t)(&l - c.lists) * c.s.list_bytes); }
-expert_tile* list_tiles(const gpu_context& c, const expert_list& l) { return (expert_tile*)(list_order(c, l) + c.s.list_pairs); }
+int32_t* list_order(const gpu_context& c, const expert_list& l) {
+    return (int32_t*)(c.experts + (size_t)(&l - c.lists) * c.s.list_bytes);
+}
+expert_tile* list_tiles(const gpu_context& c, const expert_list& l) {
+    return (expert_tile*)(list_order(c, l) + c.s.list_pairs);
+}
 
 duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int rows, expert_list& l, error_text& err) {
     const float* ids = o.in2.buffer < 0 ? nullptr : c.at(o.in2);
@@ -21,15 +28,24 @@ duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int ro
     l = {ids, n_mats, o.n_used, rows, true};
     const int n_tiles = tile_count(n_tok * o.n_used, n_mats, rows);
     DUET_TRY(c.driver->clear(c.device, list_tiles(c, l), (size_t)n_tiles * sizeof(expert_tile), err));
-    const lists_args a{(const int32_t*)ids, list_order(c, l), list_tiles(c, l), n_tok, o.n_used, ids ? c.stride(o.in2.buffer) : 0, rows,
-                       n_tiles < n_tok * o.n_used, 0};
+    const lists_args a{(const int32_t*)ids,
+                       list_order(c, l),
+                       list_tiles(c, l),
+                       n_tok,
+                       o.n_used,
+                       ids ? c.stride(o.in2.buffer) : 0,
+                       rows,
+                       n_tiles < n_tok * o.n_used,
+                       0};
     return launch(c, kernel_expert_lists, {blocks_of(n_tok * o.n_used, kGpuThreads), 1, 1, kGpuThreads, 1024}, a, err);
 }
 
 // Inputs in the list's order. Left as they are by an op before that had the same.
-duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list& l, matmul_gpu_args& a, error_text& err) {
+duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list& l, matmul_gpu_args& a,
+                          error_text& err) {
     const op& o = c.g.ops[i];
-    const bool quantized = is_quantized(c.g.weights[(size_t)o.w].type), is_shared = o.in.n_heads == 1, is_one = n_tok == 1;
+    const bool quantized = is_quantized(c.g.weights[(size_t)o.w].type), is_shared = o.in.n_heads == 1,
+               is_one = n_tok == 1;
     uint8_t* gathered = c.experts + 2 * c.s.list_bytes;
     const int n_rows = is_one && is_shared ? 1 : n_tok * o.n_used;
     if (is_one && !quantized && !l.has_order) {
@@ -38,15 +54,16 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
         return DUET_OK;
     }
     rows_args g{c.heads(o.in), l.has_order ? list_order(c, l) : nullptr, {}, (float*)gathered, o.n_used, a.n_in};
-    if (quantized) g.act = {(int8_t*)gathered, (act_scale*)(gathered + round_up((size_t)n_rows * (size_t)a.n_in, 16)), a.n_in, 0};
+    if (quantized)
+        g.act = {(int8_t*)gathered, (act_scale*)(gathered + round_up((size_t)n_rows * (size_t)a.n_in, 16)), a.n_in, 0};
     a.act = g.act;
     a.x = g.out;
     a.x_stride = a.n_in;
-    if (n_rows == 1) a.act.q_stride = a.x_stride = 0;   // all choices read the one row
+    if (n_rows == 1) a.act.q_stride = a.x_stride = 0;  // all choices read the one row
     if (i > 0 && !o.after_border) {
         const op& before = c.g.ops[i - 1];
-        if (before.kind == op_kind::expert_matmul && before.in == o.in && before.in2 == o.in2 && before.n_used == o.n_used &&
-            is_quantized(c.g.weights[(size_t)before.w].type) == quantized)
+        if (before.kind == op_kind::expert_matmul && before.in == o.in && before.in2 == o.in2 &&
+            before.n_used == o.n_used && is_quantized(c.g.weights[(size_t)before.w].type) == quantized)
             return DUET_OK;
     }
     return launch(c, kernel_rows, {(uint32_t)n_rows, blocks_of(a.n_in, kGpuThreads), 1, kGpuThreads, 0}, g, err);
@@ -61,7 +78,8 @@ void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layo
         if (o.kind != op_kind::expert_matmul) continue;
         const size_t n = (size_t)limits.max_batch * (size_t)o.n_used * (size_t)o.in.head_dim;
         const bool quantized = is_quantized(g.weights[(size_t)o.w].type);
-        s->gather_bytes = std::max(s->gather_bytes, round_up(quantized ? n + 16 + n / kBlock * sizeof(act_scale) : n * 4, 256));
+        s->gather_bytes =
+            std::max(s->gather_bytes, round_up(quantized ? n + 16 + n / kBlock * sizeof(act_scale) : n * 4, 256));
     }
     s->list_bytes = round_up(s->list_pairs * (4 + sizeof(expert_tile)), 256);
 }
@@ -72,18 +90,32 @@ duet_status check_expert_op(const model_graph& g, const exec_limits& limits, con
     if (o.kind != op_kind::expert_matmul) return DUET_OK;
     const int n_mats = (int)g.weights[(size_t)o.w].n_mats;
     if ((int64_t)limits.max_batch * o.n_used > INT32_MAX || tile_count(limits.max_batch * o.n_used, n_mats, 8) > 65535)
-        return fail(err, DUET_ERR_ARG, "max_batch %d with %d experts of a token: too many for one launch on a GPU; lower max_batch", limits.max_batch,
-                    o.n_used);
+        return fail(err, DUET_ERR_ARG,
+                    "max_batch %d with %d experts of a token: too many for one launch on a GPU; lower max_batch",
+                    limits.max_batch, o.n_used);
     return DUET_OK;
 }
 
 duet_status launch_route(gpu_context& c, const op& o, error_text& err) {
     const int n = o.in.width(), n_tok = c.n_rows(o.in);
     c.lists[0] = {};
-    if (n_tok == 1) c.lists[0] = {c.at(o.out), n, o.n_used, 1, false};   // one token's choices need no sorting
-    const route_args a{c.at(o.in), c.vector_of(o.b), c.at(o.out), n_tok == 1 ? list_tiles(c, c.lists[0]) : nullptr, n, c.stride(o.in.buffer),
-                       c.stride(o.out.buffer), o.n_used, o.n_groups, o.n_groups_used, o.sigmoid_scores, o.softmax_after, o.normalise, o.scale};
-    return launch(c, kernel_expert_route, {(uint32_t)n_tok, 1, 1, kGpuThreads, (uint32_t)(kRouteWords + 2 * n) * 4}, a, err);
+    if (n_tok == 1) c.lists[0] = {c.at(o.out), n, o.n_used, 1, false};  // one token's choices need no sorting
+    const route_args a{c.at(o.in),
+                       c.vector_of(o.b),
+                       c.at(o.out),
+                       n_tok == 1 ? list_tiles(c, c.lists[0]) : nullptr,
+                       n,
+                       c.stride(o.in.buffer),
+                       c.stride(o.out.buffer),
+                       o.n_used,
+                       o.n_groups,
+                       o.n_groups_used,
+                       o.sigmoid_scores,
+                       o.softmax_after,
+                       o.normalise,
+                       o.scale};
+    return launch(c, kernel_expert_route, {(uint32_t)n_tok, 1, 1, kGpuThreads, (uint32_t)(kRouteWords + 2 * n) * 4}, a,
+                  err);
 }
 
 duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
@@ -104,13 +136,16 @@ duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
     a.n_tok = n_pairs;
     a.y_stride = c.stride(o.out.buffer);
     a.scale = 1.0f;
-    a.experts = {list_tiles(c, l), l.has_order ? list_order(c, l) : nullptr, gpu_weight_bytes(w.type, w.n_in, w.n_out), o.n_used, o.out.stride};
+    a.experts = {list_tiles(c, l), l.has_order ? list_order(c, l) : nullptr, gpu_weight_bytes(w.type, w.n_in, w.n_out),
+                 o.n_used, o.out.stride};
     return launch_tiles(c, w.type, a, rows, (uint32_t)tile_count(n_pairs, n_mats, rows), err);
 }
 
 duet_status launch_expert_sum(gpu_context& c, const op& o, error_text& err) {
-    const expert_sum_args a{c.heads(o.in), c.at(o.in2), c.vector_of(o.w), c.at(o.out), c.stride(o.in2.buffer), c.stride(o.out.buffer), o.residual, o.scale};
-    return launch(c, kernel_expert_sum, {blocks_of(o.in.head_dim, kGpuThreads), (uint32_t)c.n_rows(o.in), 1, kGpuThreads, 0}, a, err);
+    const expert_sum_args a{c.heads(o.in),          c.at(o.in2), c.vector_of(o.w), c.at(o.out), c.stride(o.in2.buffer),
+                            c.stride(o.out.buffer), o.residual,  o.scale};
+    return launch(c, kernel_expert_sum,
+                  {blocks_of(o.in.head_dim, kGpuThreads), (uint32_t)c.n_rows(o.in), 1, kGpuThreads, 0}, a, err);
 }
 
 }  // namespace duet

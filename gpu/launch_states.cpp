@@ -1,5 +1,5 @@
-// gpu/launch_states.cpp: ops with recurrent state on a GPU, and the batch's tokens by sequence, which they walk in order. States lie as the
-// CPU's do. Results: quant/exact_ops.h. Must not know: families, which vendor.
+// gpu/launch_states.cpp: ops with recurrent state on a GPU, and the batch's tokens by sequence, which they walk in
+// order. States lie as the CPU's do. Results: quant/exact_ops.h. Must not know: families, which vendor.
 // Main path: gpu/launch.cpp -> [gpu/launch_states.cpp] -> gpu/state.cuh
 #include "context.h"
 
@@ -7,18 +7,21 @@ namespace duet {
 namespace {
 
 constexpr int kConvThreads = 128;
-constexpr int kMaxStateRows = 1024;      // 8 columns of so many rows are 32 KB of shared memory
+constexpr int kMaxStateRows = 1024;  // 8 columns of so many rows are 32 KB of shared memory
 
 // Words from one row of a state to the next in shared memory: 8 columns of 4 rows fall on 32 banks.
 constexpr int state_stride(int cols) { return cols == 8 ? 8 : cols + 8; }
 
-float* state_layer_of(const gpu_context& c, const op& o) { return (float*)c.states + c.s.l.state_offset[(size_t)o.index]; }
+float* state_layer_of(const gpu_context& c, const op& o) {
+    return (float*)c.states + c.s.l.state_offset[(size_t)o.index];
+}
 
 }  // namespace
 
 size_t sequence_ints(const exec_limits& limits) { return (size_t)limits.max_batch * 3 + 1; }
 
-// first (n + 1), slot (n), rows (n_tok) of the n sequences that the batch has tokens of; returns how many integers these are.
+// first (n + 1), slot (n), rows (n_tok) of the n sequences that the batch has tokens of; returns how many integers
+// these are.
 int put_sequences(gpu_context& c, int32_t* at, const int32_t* on_device) {
     const exec_batch& b = *c.batch;
     std::vector<int32_t> count((size_t)c.limits.n_seqs, 0);
@@ -31,7 +34,7 @@ int put_sequences(gpu_context& c, int32_t* at, const int32_t* on_device) {
         first[k] = next;
         slot[k++] = b.state_slot[q];
         next += count[q];
-        count[q] = next - count[q];   // where its next row goes
+        count[q] = next - count[q];  // where its next row goes
     }
     first[n] = next;
     for (int i = 0; i < b.n_tok; i++) rows[count[(size_t)b.seq[i]]++] = i;
@@ -42,15 +45,31 @@ int put_sequences(gpu_context& c, int32_t* at, const int32_t* on_device) {
 duet_status check_state_op(const model_graph& g, const op& o, error_text& err) {
     if (o.kind != op_kind::delta_net && o.kind != op_kind::mamba2) return DUET_OK;
     const int64_t n_rows = g.states[(size_t)o.index].n_floats / o.out.width();
-    if (n_rows > kMaxStateRows) return fail(err, DUET_ERR_UNSUPPORTED, "recurrent state of %d rows: want at most %d on a GPU", (int)n_rows, kMaxStateRows);
+    if (n_rows > kMaxStateRows)
+        return fail(err, DUET_ERR_UNSUPPORTED, "recurrent state of %d rows: want at most %d on a GPU", (int)n_rows,
+                    kMaxStateRows);
     return DUET_OK;
 }
 
 duet_status launch_conv(gpu_context& c, const op& o, error_text& err) {
     const int n = o.in.width(), n_taps = (int)c.g.weights[(size_t)o.w].n_in;
-    const conv_gpu_args a{c.at(o.in), c.at(o.out), c.vector_of(o.w), c.vector_of(o.b), state_layer_of(c, o), c.s.l.state_floats, c.seqs,
-                          c.stride(o.in.buffer), c.stride(o.out.buffer), n, n_taps, (int32_t)o.act, 0};
-    return launch(c, kernel_conv, {blocks_of(n, kConvThreads), (uint32_t)c.n_active, 1, kConvThreads, (uint32_t)((n_taps - 1) * kConvThreads * 4)}, a, err);
+    const conv_gpu_args a{c.at(o.in),
+                          c.at(o.out),
+                          c.vector_of(o.w),
+                          c.vector_of(o.b),
+                          state_layer_of(c, o),
+                          c.s.l.state_floats,
+                          c.seqs,
+                          c.stride(o.in.buffer),
+                          c.stride(o.out.buffer),
+                          n,
+                          n_taps,
+                          (int32_t)o.act,
+                          0};
+    return launch(c, kernel_conv,
+                  {blocks_of(n, kConvThreads), (uint32_t)c.n_active, 1, kConvThreads,
+                   (uint32_t)((n_taps - 1) * kConvThreads * 4)},
+                  a, err);
 }
 
 duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
@@ -76,8 +95,8 @@ duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
     a.scale = o.scale;
     a.cols = a.n_rows * state_stride(32) * 4 <= 40 << 10 ? 32 : 8;
     a.row_stride = state_stride(a.cols);
-    const gpu_grid grid{(uint32_t)a.n_heads * blocks_of(a.n_cols, a.cols), (uint32_t)c.n_active, 1, (uint32_t)a.cols * 4,
-                        (uint32_t)(a.n_rows * a.row_stride * 4)};
+    const gpu_grid grid{(uint32_t)a.n_heads * blocks_of(a.n_cols, a.cols), (uint32_t)c.n_active, 1,
+                        (uint32_t)a.cols * 4, (uint32_t)(a.n_rows * a.row_stride * 4)};
     return launch(c, is_delta ? kernel_delta_net : kernel_mamba2, grid, a, err);
 }
 

@@ -1,4 +1,5 @@
-// gpu/matmul.cuh: matrix times many vectors: prefill, on int8 matrix units or dot instructions. Must not know: ops, drivers.
+// gpu/matmul.cuh: matrix times many vectors: prefill, on int8 matrix units or dot instructions. Must not know: ops,
+// drivers.
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/matmul.cuh] -> gpu/weights.h, gpu/simt.h (tile_dot)
 
 namespace duet {
@@ -15,7 +16,7 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
     uint32_t s[gpu_scales<B>::kWords] = {};
     if (exists) load_scales<B>(unit, row % kRowTile, s);
     DUET_UNROLL
-    for (int bb = 0; bb < kBlocksPerGroup; bb++) {   // constant numbers, so that no register is indexed by a variable
+    for (int bb = 0; bb < kBlocksPerGroup; bb++) {  // constant numbers, so that no register is indexed by a variable
         if (bb != b) continue;
         block_words<B> block{};
         if (exists) block = load_block<B>(unit, row % kRowTile, bb);
@@ -53,9 +54,10 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 
 // y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot
 // W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
-// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; moves W once per 64 tokens, x once per 64 rows
-// any warp width: the 16 tiles of 16 x 16 are dealt to the block's warps, tiles of one warp share their rows
-// Per output: one group sum and one total; a block of 32 costs its matrix instruction, two multiply-adds and a conversion, a group one add.
+// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; moves W once per 64 tokens, x
+// once per 64 rows any warp width: the 16 tiles of 16 x 16 are dealt to the block's warps, tiles of one warp share
+// their rows Per output: one group sum and one total; a block of 32 costs its matrix instruction, two multiply-adds
+// and a conversion, a group one add.
 // source: own; order of sums: docs/numerics.md; formats: quant/blocks.h, whose head names ggml's
 template <class B>
 DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
@@ -66,9 +68,9 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
     auto scale_w = shared_array<uint32_t>((size_t)kMatmulScaleW * 4, kMatmulScaleX - kMatmulScaleW);
     auto scale_x = shared_array<uint32_t>((size_t)kMatmulScaleX * 4, kMatmulWords - kMatmulScaleX);
     const int n_groups = load_group_count(a.n_in);
-    const int warp = thread_id() / warp_width(), n_tiles = warp_width() / 16;            // of this warp
+    const int warp = thread_id() / warp_width(), n_tiles = warp_width() / 16;  // of this warp
     const int row0 = warp * n_tiles / 4 * 16, tok0 = warp * n_tiles % 4 * 16;
-    float total[16], acc[16];   // n_tiles tiles of tile_elems() outputs: 16 at either width
+    float total[16], acc[16];  // n_tiles tiles of tile_elems() outputs: 16 at either width
     for (int i = 0; i < 16; i++) total[i] = 0.0f;
     for (int group = 0; group < n_groups; group++) {
         if (group) sync_block();
@@ -76,7 +78,8 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
         stage_tokens<B>(a, first, group, x, scale_x);
         sync_block();
         for (int i = 0; i < 16; i++) acc[i] = 0.0f;
-        const int n_left = a.n_in / kBlock - group * kBlocksPerGroup, n_blocks = n_left < kBlocksPerGroup ? n_left : kBlocksPerGroup;
+        const int n_left = a.n_in / kBlock - group * kBlocksPerGroup,
+                  n_blocks = n_left < kBlocksPerGroup ? n_left : kBlocksPerGroup;
         for (int b = 0; b < n_blocks; b++) {
             for (int tile = 0; tile < n_tiles; tile++) {
                 int dot0[8] = {}, dot1[8] = {};
@@ -89,7 +92,8 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
                     tile_dot<32>(w, w_at, x, x_at, kMatmulStride, dot0);
                 }
                 for (int e = 0; e < tile_elems(); e++) {
-                    const int at_w = (b * kMatmulRows + row0 + tile_row(e)) * 4, at_x = (b * kMatmulToks + t0 + tile_token(e)) * 3;
+                    const int at_w = (b * kMatmulRows + row0 + tile_row(e)) * 4,
+                              at_x = (b * kMatmulToks + t0 + tile_token(e)) * 3;
                     ready_scale r{};
                     r.d = float_of(scale_w[at_w]);
                     int s16[2] = {0, 0};
@@ -111,26 +115,30 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
     }
     for (int tile = 0; tile < n_tiles; tile++)
         for (int e = 0; e < tile_elems(); e++) {
-            const int row = block_x() * kMatmulRows + row0 + tile_row(e), tok = first + tok0 + tile * 16 + tile_token(e);
+            const int row = block_x() * kMatmulRows + row0 + tile_row(e),
+                      tok = first + tok0 + tile * 16 + tile_token(e);
             if (row < a.n_out && tok < a.n_tok) store_result(a.experts, a, row, tok, total[tile * tile_elems() + e]);
         }
 }
 
 // y[i][r] = dot(W[r], x[i]) for float weights: results of quant/exact.h exact_dot_float
 // W (n_out, n_in) in the units of weights.h; x, y (n_tok, n) f32
-// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulFloatWords * 4 bytes; moves W once per 64 tokens, x once per 64 rows
-// A thread has 4 rows x 4 tokens: 16 fma for 8 words of shared memory; tiles lie there as [element][row or token].
+// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulFloatWords * 4 bytes; moves W once per 64
+// tokens, x once per 64 rows A thread has 4 rows x 4 tokens: 16 fma for 8 words of shared memory; tiles lie there as
+// [element][row or token].
 // source: own; order of sums: docs/numerics.md
 template <class F>
 DUET_DEVICE void matmul_float(matmul_gpu_args a) {
     using U = gpu_unit<F>;
-    constexpr int kEach = kMatmulFloatStep / (kMatmulThreads / kMatmulRows);   // elements that a thread brings of one row and one token
+    constexpr int kEach =
+        kMatmulFloatStep / (kMatmulThreads / kMatmulRows);  // elements that a thread brings of one row and one token
     static_assert(kMatmulRows == kMatmulToks && kEach % U::kPerPiece == 0);
     const int first_tok = first_token(a.experts, kMatmulToks, a, a.n_tok);
     if (first_tok >= a.n_tok) return;
     auto w = shared_array<float>(0, kMatmulFloatStep * kMatmulRows);
     auto x = shared_array<float>((size_t)kMatmulFloatStep * kMatmulRows * 4, kMatmulFloatStep * kMatmulToks);
-    const int n_groups = load_group_count(a.n_in), line = thread_id() % kMatmulRows, k0 = thread_id() / kMatmulRows * kEach;
+    const int n_groups = load_group_count(a.n_in), line = thread_id() % kMatmulRows,
+              k0 = thread_id() / kMatmulRows * kEach;
     const int tile = block_x() * (kMatmulRows / kRowTile) + line / kRowTile, tok = first_tok + line;
     const int row_at = thread_id() / 16 * 4, tok_at = thread_id() % 16 * 4;
     float total[16] = {}, acc[16];
@@ -144,14 +152,18 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
             for (int p = 0; p < kEach / U::kPerPiece; p++) {
                 float_piece<F> piece{};
                 const int at = (step + k0) / U::kPerPiece + p;
-                if (tile * kRowTile < a.n_out) piece = __builtin_bit_cast(float_piece<F>, load_stream(unit + (size_t)(at * kRowTile + line % kRowTile) * 16));
+                if (tile * kRowTile < a.n_out)
+                    piece = __builtin_bit_cast(float_piece<F>,
+                                               load_stream(unit + (size_t)(at * kRowTile + line % kRowTile) * 16));
                 DUET_UNROLL
-                for (int k = 0; k < U::kPerPiece; k++) w[(k0 + p * U::kPerPiece + k) * kMatmulRows + line] = device_float(piece.v[k]);
+                for (int k = 0; k < U::kPerPiece; k++)
+                    w[(k0 + p * U::kPerPiece + k) * kMatmulRows + line] = device_float(piece.v[k]);
             }
             DUET_UNROLL
             for (int k = 0; k < kEach; k++) {
                 const bool exists = tok < a.n_tok && step + k0 + k < n;
-                x[(k0 + k) * kMatmulToks + line] = exists ? a.x[(size_t)tok * a.x_stride + group * kGroup + step + k0 + k] : 0.0f;
+                x[(k0 + k) * kMatmulToks + line] =
+                    exists ? a.x[(size_t)tok * a.x_stride + group * kGroup + step + k0 + k] : 0.0f;
             }
             sync_block();
             for (int k = 0; k < kMatmulFloatStep && step + k < n; k++) {

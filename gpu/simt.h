@@ -1,24 +1,26 @@
-// gpu/simt.h: the words kernels are written in, and the only file that knows which compiler builds a kernel: nvcc, a stock clang with
-// -x hip (no ROCm), or the host's compiler for the emulator. Owns: threads, barriers, shuffles, shared memory, dot and matrix words.
-// Must not know: formats, ops. Lane exchange is over segments of 32 lanes at every warp width, so results do not depend on the width.
+// gpu/simt.h: the words kernels are written in, and the only file that knows which compiler builds a kernel: nvcc, a
+// stock clang with -x hip (no ROCm), or the host's compiler for the emulator. Owns: threads, barriers, shuffles,
+// shared memory, dot and matrix words.
+// Must not know: formats, ops. Lane exchange is over segments of 32 lanes at every warp width, so results do not
+// depend on the width.
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> gpu/*.cuh -> [gpu/simt.h]
 #pragma once
 
 #if defined(__CUDACC__) && !defined(__HIP__)
 #define DUET_CUDA 1
 #elif defined(__HIP__)
-#define DUET_HIP 1
+#define DUET_HIP   1
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
-#define __host__ __attribute__((host))
+#define __host__   __attribute__((host))
 #define __shared__ __attribute__((shared))
 #endif
 
 #if defined(DUET_CUDA) || defined(DUET_HIP)
 #define DUET_ON_DEVICE 1
-#define DUET_HD __host__ __device__
-#define DUET_DEVICE __device__ inline __attribute__((always_inline))
-#define DUET_UNROLL _Pragma("unroll")
+#define DUET_HD        __host__ __device__
+#define DUET_DEVICE    __device__ inline __attribute__((always_inline))
+#define DUET_UNROLL    _Pragma("unroll")
 #else
 #define DUET_DEVICE inline
 #define DUET_UNROLL
@@ -31,17 +33,18 @@
 
 namespace duet {
 
-constexpr int kSegment = 32;   // lanes that exchange values: a warp, or half of one
+constexpr int kSegment = 32;  // lanes that exchange values: a warp, or half of one
 
 struct alignas(16) word4 {
     uint32_t w[4];
 };
 
-// ---- CUDA ---------------------------------------------------------------------------------------------------------------------------
+// ---- CUDA
+//  -----------------------------------------------------------------------------------------------------------
 
 #if defined(DUET_CUDA)
 
-#define DUET_KERNEL(name, args, threads, ...) \
+#define DUET_KERNEL(name, args, threads, ...)                                                                          \
     extern "C" __global__ void __launch_bounds__(threads, 2) name(const args a) { __VA_ARGS__(a); }
 
 DUET_DEVICE int thread_id() { return (int)threadIdx.x; }
@@ -63,22 +66,27 @@ DUET_DEVICE float quick_half_to_float(uint16_t h) {
 }
 // Byte i of the result: byte idx[i] (0..7) of the 8 bytes lo, hi.
 DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
-    const uint32_t x = idx | idx >> 4;   // the instruction takes four nibbles
+    const uint32_t x = idx | idx >> 4;  // the instruction takes four nibbles
     return __byte_perm(lo, hi, (x & 0xffu) | (x >> 8 & 0xff00u));
 }
 // Weights pass through once per token: they should not push activations out of the first cache.
 DUET_DEVICE word4 load_stream(const void* p) {
     word4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+        : "l"(p));
     return v;
 }
 
-// ---- HIP, without ROCm --------------------------------------------------------------------------------------------------------------
+// ---- HIP, without ROCm
+//  ----------------------------------------------------------------------------------------------
 
 #elif defined(DUET_HIP)
 
-#define DUET_KERNEL(name, args, threads, ...) \
-    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(1, threads))) void name(const args a) { __VA_ARGS__(a); }
+#define DUET_KERNEL(name, args, threads, ...)                                                                          \
+    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(1, threads))) void name(const args a) {           \
+        __VA_ARGS__(a);                                                                                                \
+    }
 
 DUET_DEVICE int thread_id() { return (int)__builtin_amdgcn_workitem_id_x(); }
 DUET_DEVICE int block_size() { return (int)__builtin_amdgcn_workgroup_size_x(); }
@@ -98,7 +106,9 @@ DUET_DEVICE void sync_block() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 DUET_DEVICE void fence_device() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
-DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return __hip_atomic_fetch_add(at, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
+DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) {
+    return __hip_atomic_fetch_add(at, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
     const int lane = (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
     return (uint32_t)__builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, (int)v);
@@ -117,7 +127,8 @@ DUET_DEVICE word4 load_stream(const void* p) {
     return __builtin_bit_cast(word4, __builtin_nontemporal_load((const vec*)p));
 }
 
-// ---- the emulator -------------------------------------------------------------------------------------------------------------------
+// ---- the emulator
+//  ---------------------------------------------------------------------------------------------------
 
 #else
 
@@ -126,10 +137,10 @@ struct emu_place {
     int tid = 0, block_threads = 0, bx = 0, by = 0, bz = 0, width = 0;
 };
 extern thread_local constinit const emu_place* emu_self;
-void     emu_sync_block(int line);
-uint32_t emu_exchange(uint32_t v, int mask, int line);                        // value of the lane tid ^ mask in this segment
-uint8_t* emu_shared(size_t offset, size_t n_bytes, int line);                 // checks the range
-void     emu_touch(const void* word, bool write, int line);                   // race detection
+void emu_sync_block(int line);
+uint32_t emu_exchange(uint32_t v, int mask, int line);         // value of the lane tid ^ mask in this segment
+uint8_t* emu_shared(size_t offset, size_t n_bytes, int line);  // checks the range
+void emu_touch(const void* word, bool write, int line);        // race detection
 [[noreturn]] void emu_fault(const char* what, long index, long n, int line);  // ends the kernel with an error
 
 inline int thread_id() { return emu_self->tid; }
@@ -140,7 +151,7 @@ inline int block_z() { return emu_self->bz; }
 inline int warp_width() { return emu_self->width; }
 inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
 inline void fence_device() {}
-inline uint32_t atomic_add(uint32_t* at, uint32_t v) { return (*at += v) - v; }   // blocks run one after another
+inline uint32_t atomic_add(uint32_t* at, uint32_t v) { return (*at += v) - v; }  // blocks run one after another
 inline int uniform_in_segment(int v) { return v; }
 inline uint32_t shuffle_xor(uint32_t v, int mask, int line = __builtin_LINE()) { return emu_exchange(v, mask, line); }
 inline int dot4(uint32_t a, uint32_t b, int c) {
@@ -158,7 +169,8 @@ inline word4 load_stream(const void* p) { return *(const word4*)p; }
 
 #endif
 
-// ---- shared memory ------------------------------------------------------------------------------------------------------------------
+// ---- shared memory
+//  --------------------------------------------------------------------------------------------------
 
 // Kernels name parts of the block's shared memory by byte offset. T has 4 bytes.
 #if defined(DUET_ON_DEVICE)
@@ -171,7 +183,7 @@ DUET_DEVICE T* shared_array(size_t offset, int) {
 // In the emulator each element is a proxy that checks its index and remembers who touched it since the last barrier.
 template <class T>
 struct emu_element {
-    T*  at;
+    T* at;
     int line;
     operator T() const {
         emu_touch(at, false, line);
@@ -185,7 +197,7 @@ struct emu_element {
 };
 template <class T>
 struct emu_array {
-    T*  data;
+    T* data;
     int n, line;
     emu_element<T> operator[](int i) const {
         if (i < 0 || i >= n) emu_fault("shared memory index", i, n, line);
@@ -211,12 +223,14 @@ DUET_DEVICE void load4(const Array& from, int at, float (&v)[4]) {
 #endif
 }
 
-// ---- made of the words above --------------------------------------------------------------------------------------------------------
+// ---- made of the words above
+//  ----------------------------------------------------------------------------------------
 
 DUET_DEVICE float shuffle_xor(float v, int mask) { return float_of(shuffle_xor(bits_of(v), mask)); }
 DUET_DEVICE int shuffle_xor(int v, int mask) { return (int)shuffle_xor((uint32_t)v, mask); }
 
-// Sum over a segment as a halving tree: lane j += lane j + 16, 8, 4, 2, 1; every lane gets it (f32 addition commutes). n: of so many lanes.
+// Sum over a segment as a halving tree: lane j += lane j + 16, 8, 4, 2, 1; every lane gets it (f32 addition commutes).
+// n: of so many lanes.
 template <class T>
 DUET_DEVICE T segment_sum(T v, int n = kSegment) {
     for (int m = n / 2; m > 0; m /= 2) v = v + shuffle_xor(v, m);
@@ -238,7 +252,8 @@ DUET_DEVICE void unpack_pair(uint32_t pair, int (&v)[2]) {
     v[1] = (int32_t)pair >> 16;
 }
 
-// True in all threads of the one block, of n that share the counter, that gets here last: it sees what the others wrote before they came.
+// True in all threads of the one block, of n that share the counter, that gets here last: it sees what the others
+// wrote before they came.
 // The counter is 0 before and after. flag: one word of shared memory that nobody else uses now.
 template <class Shared>
 DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
@@ -260,11 +275,14 @@ DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
     return (pick_bytes(t.w[2], t.w[3], idx) & upper) | (pick_bytes(t.w[0], t.w[1], idx) & ~upper);
 }
 
-// ---- matrix words: 16 rows x 16 tokens of exact i32 dots over K = 16 or 32 int8, spread over the lanes of a warp ----------------------
+// ---- matrix words: 16 rows x 16 tokens of exact i32 dots over K = 16 or 32 int8, spread over the lanes of a warp
+//  ----
 //
-// A tile's element e of this lane (0 .. tile_elems() - 1) is row tile_row(e), token tile_token(e). tile_dot adds the dots of K bytes:
-// words w_at.. of w (rows stride words apart) and x_at.. of x (tokens stride words apart), both in shared memory. Sources of the lane
-// layouts: PTX ISA (mma), AMD matrix instruction calculator; proven by running them (make test-amdgpu).
+// A tile's element e of this lane (0 .. tile_elems() - 1) is row tile_row(e), token tile_token(e). tile_dot adds the
+// dots of K bytes:
+// words w_at.. of w (rows stride words apart) and x_at.. of x (tokens stride words apart), both in shared memory.
+// Sources of the lane layouts: PTX ISA (mma), AMD matrix instruction calculator; proven by running them (make
+// test-amdgpu).
 
 #if defined(DUET_CUDA) && __CUDA_ARCH__ >= 750
 
@@ -277,11 +295,12 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
     const int lane = thread_id() % 32, g = lane / 4, t = lane % 4;
 #if __CUDA_ARCH__ < 800
     DUET_UNROLL
-    for (int part = 0; part < K / 16 * 4; part++) {   // 16 bytes, half of the tokens, half of the rows
+    for (int part = 0; part < K / 16 * 4; part++) {  // 16 bytes, half of the tokens, half of the rows
         const int k = part / 4 * 4, tok = part / 2 % 2, row = part % 2;
         int* c = dot + 4 * tok + 2 * row;
         asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
-            : "+r"(c[0]), "+r"(c[1]) : "r"(w[w_at + k + (g + 8 * row) * stride + t]), "r"(x[x_at + k + (g + 8 * tok) * stride + t]));
+            : "+r"(c[0]), "+r"(c[1])
+            : "r"(w[w_at + k + (g + 8 * row) * stride + t]), "r"(x[x_at + k + (g + 8 * tok) * stride + t]));
     }
 #else
     const uint32_t a0 = w[w_at + g * stride + t], a1 = w[w_at + (g + 8) * stride + t];
@@ -290,11 +309,14 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
         const int col = x_at + (g + 8 * half) * stride + t;
         if constexpr (K == 32) {
             const uint32_t a2 = w[g * stride + w_at + t + 4], a3 = w[(g + 8) * stride + w_at + t + 4];
-            asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(x[col]), "r"(x[col + 4]));
+            asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, "
+                "%1, %2, %3};"
+                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(x[col]), "r"(x[col + 4]));
         } else {
             asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(x[col]));
+                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                : "r"(a0), "r"(a1), "r"(x[col]));
         }
     }
 #endif
@@ -319,7 +341,8 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
     for (int e = 0; e < 8; e++) c[e] = dot[e];
     for (int k = 0; k < K / 4; k += 4) {
 #if defined(__GFX11__)
-        const tile_vec4 a = *(const tile_vec4*)&w[line * stride + w_at + k], b = *(const tile_vec4*)&x[line * stride + x_at + k];
+        const tile_vec4 a = *(const tile_vec4*)&w[line * stride + w_at + k],
+                        b = *(const tile_vec4*)&x[line * stride + x_at + k];
         c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, c, false);
 #else
         const int part = thread_id() % 32 / 16 * 2;
@@ -359,7 +382,7 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
     for (int e = 0; e < 4; e++) dot[e] = c[e];
 }
 
-#else   // dot instructions, and the emulator: 8 or 4 rows of one token a lane
+#else  // dot instructions, and the emulator: 8 or 4 rows of one token a lane
 
 DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
 DUET_DEVICE int tile_row(int e) { return thread_id() % warp_width() / 16 * tile_elems() + e; }

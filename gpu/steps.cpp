@@ -1,5 +1,7 @@
-// gpu/steps.cpp: which ops of a graph run as one launch when a batch is small: what decoding costs is launches and reads of weights.
-// A step changes no bit: it does the same arithmetic, and results that nobody reads later are not stored. Owns: the patterns.
+// gpu/steps.cpp: which ops of a graph run as one launch when a batch is small: what decoding costs is launches and
+// reads of weights.
+// A step changes no bit: it does the same arithmetic, and results that nobody reads later are not stored. Owns: the
+// patterns.
 // Must not know: drivers, kernels' arguments. Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
 #include "context.h"
 
@@ -17,10 +19,12 @@ bool is_plain(const view& v) { return v.buffer >= 0 && v.contiguous(); }
 bool is_read_later(const model_graph& g, const view& v, size_t from) {
     for (size_t i = from; i < g.ops.size(); i++) {
         const op& o = g.ops[i];
-        if (o.after_border) return true;   // nobody knows what others read
+        if (o.after_border) return true;  // nobody knows what others read
         const bool adds = o.residual && overlaps(o.out, v);
         if (overlaps(o.in, v) || overlaps(o.in2, v) || overlaps(o.in3, v) || adds) return true;
-        if (o.out.buffer == v.buffer && is_plain(o.out) && o.out.offset <= v.offset && o.out.offset + o.out.width() >= v.offset + v.width()) return false;
+        if (o.out.buffer == v.buffer && is_plain(o.out) && o.out.offset <= v.offset &&
+            o.out.offset + o.out.width() >= v.offset + v.width())
+            return false;
     }
     return v.buffer == g.logits_buffer || v.buffer == g.embedding_buffer;
 }
@@ -51,7 +55,8 @@ struct planner {
         }
         auto joins = [&](size_t k) {
             const op& m = g.ops[k];
-            if (m.kind != op_kind::matmul || m.residual || !same_columns(m.in, o.in) || overlaps(m.out, o.in)) return false;
+            if (m.kind != op_kind::matmul || m.residual || !same_columns(m.in, o.in) || overlaps(m.out, o.in))
+                return false;
             for (size_t j = i; j < k; j++)
                 if (overlaps(m.out, g.ops[j].out)) return false;
             const int32_t other = s.second_type >= 0 ? s.second_type : type(m);
@@ -76,12 +81,15 @@ struct planner {
         if (one && !has_up && !same_columns(a.in, gate.out)) return;
         if (one && has_up) {
             const int32_t half = gate.out.width() / 2;
-            if (a.in.buffer != gate.out.buffer || a.in2.buffer != gate.out.buffer || a.in.offset != gate.out.offset || a.in.width() != half ||
-                a.in2.width() != half || a.in2.offset != gate.out.offset + half || half % 32 || gate.out.width() != 2 * half)
+            if (a.in.buffer != gate.out.buffer || a.in2.buffer != gate.out.buffer || a.in.offset != gate.out.offset ||
+                a.in.width() != half || a.in2.width() != half || a.in2.offset != gate.out.offset + half || half % 32 ||
+                gate.out.width() != 2 * half)
                 return;
             s.halves = true;
         }
-        if (!one && (!has_up || !same_columns(a.in, gate.out) || !same_columns(a.in2, up.out) || gate.out.width() != up.out.width())) return;
+        if (!one && (!has_up || !same_columns(a.in, gate.out) || !same_columns(a.in2, up.out) ||
+                     gate.out.width() != up.out.width()))
+            return;
         // what is no longer stored
         for (const view& lost : {gate.out, up.out})
             if (!same_columns(lost, a.out) && is_read_later(g, lost, k + 1)) {
@@ -111,7 +119,7 @@ struct planner {
             if (!is_q && o.in != append.in) return false;
             int32_t &norm = is_q ? s.q_norm : s.k_norm, &rope = is_q ? s.q_rope : s.k_rope;
             if (is_norm && (o.norm != norm_kind::rms || o.b >= 0 || o.in != o.out || norm >= 0)) return false;
-            if (rope >= 0) return false;   // norm before rope, each once
+            if (rope >= 0) return false;  // norm before rope, each once
             (is_norm ? norm : rope) = (int32_t)j;
         }
         for (const view& lost : {attend.in, append.in})
@@ -125,7 +133,8 @@ struct planner {
 }  // namespace
 
 bool same_columns(const view& a, const view& b) {
-    return a.buffer >= 0 && a.buffer == b.buffer && a.offset == b.offset && a.width() == b.width() && a.contiguous() && b.contiguous();
+    return a.buffer >= 0 && a.buffer == b.buffer && a.offset == b.offset && a.width() == b.width() && a.contiguous() &&
+           b.contiguous();
 }
 
 std::vector<gpu_step> plan_gpu_steps(const model_graph& g) {

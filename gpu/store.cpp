@@ -1,5 +1,6 @@
-// gpu/store.cpp: the way of weights to a device: file -> ring of pinned pieces -> device, where a kernel puts matrices in the order of
-// gpu/weights.h. While one piece is copied and arranged, threads read the next. No mapped page is handed to a driver: some hang on them.
+// gpu/store.cpp: the way of weights to a device: file -> ring of pinned pieces -> device, where a kernel puts matrices
+// in the order of gpu/weights.h. While one piece is copied and arranged, threads read the next. No mapped page is
+// handed to a driver: some hang on them.
 // Owns: the open device, the weights' memory. Must not know: families, which vendor.
 // Main path: gpu/launch.cpp -> [gpu/store.cpp] -> gpu/driver.h, gpu/arrange.cuh
 #include "store.h"
@@ -17,24 +18,26 @@
 namespace duet {
 namespace {
 
-constexpr uint64_t kPieceBytes = 8 << 20;     // a copy of 8 MB takes 0.2 to 1 ms: long beside the wait after it
-constexpr size_t   kReadBytes = 256 << 10;    // of a thread's turn
-constexpr int64_t  kMaxTiles = 32768;         // a grid's second dimension
-constexpr int      kMaxReaders = 4;
+constexpr uint64_t kPieceBytes = 8 << 20;  // a copy of 8 MB takes 0.2 to 1 ms: long beside the wait after it
+constexpr size_t kReadBytes = 256 << 10;   // of a thread's turn
+constexpr int64_t kMaxTiles = 32768;       // a grid's second dimension
+constexpr int kMaxReaders = 4;
 
 int64_t tiles_of(const weight& w) { return (w.n_out + kRowTile - 1) / kRowTile; }
 // Rows of one matrix that fit a piece: whole tiles.
-int64_t tiles_per_piece(const weight& w) { return std::clamp<int64_t>((int64_t)(kPieceBytes / (w.row_bytes * kRowTile)), 1, kMaxTiles); }
+int64_t tiles_per_piece(const weight& w) {
+    return std::clamp<int64_t>((int64_t)(kPieceBytes / (w.row_bytes * kRowTile)), 1, kMaxTiles);
+}
 
 struct loader {
-    gpu_store&          s;
+    gpu_store& s;
     const store_layout& l;
-    const exec_place&   place;
-    uint8_t*            ring[kRingPieces] = {};
-    uint8_t*            arrived = nullptr;        // a piece on the device, not arranged yet
-    uint64_t            done = 0;
-    int                 turn = 0;
-    thread_pool         pool{};
+    const exec_place& place;
+    uint8_t* ring[kRingPieces] = {};
+    uint8_t* arrived = nullptr;  // a piece on the device, not arranged yet
+    uint64_t done = 0;
+    int turn = 0;
+    thread_pool pool{};
 
     ~loader() {
         for (uint8_t* r : ring) s.driver->free_host(s.device, r);
@@ -42,7 +45,8 @@ struct loader {
     }
 
     duet_status start(int32_t n_threads, error_text& err) {
-        if (!pool.start(std::clamp(n_threads, 1, kMaxReaders))) return fail(err, DUET_ERR_MEMORY, "the system gives no threads to read weights");
+        if (!pool.start(std::clamp(n_threads, 1, kMaxReaders)))
+            return fail(err, DUET_ERR_MEMORY, "the system gives no threads to read weights");
         for (uint8_t*& r : ring) DUET_TRY(s.driver->alloc_host(s.device, l.piece_bytes, (void**)&r, err));
         return s.driver->alloc(s.device, l.piece_bytes, (void**)&arrived, err);
     }
@@ -71,21 +75,27 @@ struct loader {
 
     duet_status load_matrices(const weight& w, uint8_t* to, error_text& err) {
         void* kernel = s.kernels[kernel_of(w.type, kArrange)];
-        const size_t mat_bytes = gpu_weight_bytes(w.type, w.n_in, w.n_out), tile_bytes = mat_bytes / (size_t)tiles_of(w);
+        const size_t mat_bytes = gpu_weight_bytes(w.type, w.n_in, w.n_out),
+                     tile_bytes = mat_bytes / (size_t)tiles_of(w);
         const int64_t step = tiles_per_piece(w);
         for (int64_t m = 0; m < w.n_mats; m++)
             for (int64_t tile = 0; tile < tiles_of(w); tile += step) {
                 const int64_t first = tile * kRowTile, n_rows = std::min(step * kRowTile, w.n_out - first);
-                DUET_TRY(send(w.data + (uint64_t)(m * w.n_out + first) * w.row_bytes, (uint64_t)n_rows * w.row_bytes, arrived, err));
-                const arrange_args a{arrived, to + (size_t)m * mat_bytes + (size_t)tile * tile_bytes, w.row_bytes, (int32_t)w.n_in, (int32_t)n_rows};
-                const uint32_t groups = (uint32_t)((w.n_in + kGroup - 1) / kGroup), tiles = (uint32_t)((n_rows + kRowTile - 1) / kRowTile);
-                DUET_TRY(s.driver->launch(s.device, kernel, {(groups + 7) / 8, tiles, 1, 8 * kRowTile, 0}, &a, sizeof a, err));
+                DUET_TRY(send(w.data + (uint64_t)(m * w.n_out + first) * w.row_bytes, (uint64_t)n_rows * w.row_bytes,
+                              arrived, err));
+                const arrange_args a{arrived, to + (size_t)m * mat_bytes + (size_t)tile * tile_bytes, w.row_bytes,
+                                     (int32_t)w.n_in, (int32_t)n_rows};
+                const uint32_t groups = (uint32_t)((w.n_in + kGroup - 1) / kGroup),
+                               tiles = (uint32_t)((n_rows + kRowTile - 1) / kRowTile);
+                DUET_TRY(s.driver->launch(s.device, kernel, {(groups + 7) / 8, tiles, 1, 8 * kRowTile, 0}, &a, sizeof a,
+                                          err));
             }
         return DUET_OK;
     }
 };
 
-duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& place, int32_t n_threads, error_text& err) {
+duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& place, int32_t n_threads,
+                         error_text& err) {
     const store_layout l = plan_store(g);
     for (uint64_t n_bytes : l.block_bytes) {
         s.blocks.push_back(nullptr);
@@ -99,7 +109,8 @@ duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& p
     std::vector<size_t> order;
     for (size_t i = 0; i < g.weights.size(); i++)
         if (l.block[i] >= 0) order.push_back(i);
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return g.weights[a].data < g.weights[b].data; });   // as in the file
+    std::sort(order.begin(), order.end(),
+              [&](size_t a, size_t b) { return g.weights[a].data < g.weights[b].data; });  // as in the file
     for (size_t i : order) {
         uint8_t* to = (uint8_t*)s.blocks[(size_t)l.block[i]] + l.offset[i];
         s.weights[i] = to;
@@ -124,9 +135,11 @@ store_layout plan_store(const model_graph& g) {
         l.block[(size_t)id] = (int32_t)block;
         l.is_matrix[(size_t)id] = is_matrix;
         l.offset[(size_t)id] = l.block_bytes[block];
-        l.block_bytes[block] += round_up(is_matrix ? gpu_weight_bytes(w.type, w.n_in, w.n_out) * (uint64_t)w.n_mats : w.n_bytes, 256);
+        l.block_bytes[block] +=
+            round_up(is_matrix ? gpu_weight_bytes(w.type, w.n_in, w.n_out) * (uint64_t)w.n_mats : w.n_bytes, 256);
         l.file_bytes += w.n_bytes;
-        const uint64_t most = is_matrix ? w.row_bytes * (uint64_t)std::min(w.n_out, tiles_per_piece(w) * kRowTile) : std::min(w.n_bytes, kPieceBytes);
+        const uint64_t most = is_matrix ? w.row_bytes * (uint64_t)std::min(w.n_out, tiles_per_piece(w) * kRowTile)
+                                        : std::min(w.n_bytes, kPieceBytes);
         l.piece_bytes = std::max(l.piece_bytes, round_up(most, 256));
     };
     for (const op& o : g.ops) {
@@ -140,17 +153,19 @@ store_layout plan_store(const model_graph& g) {
 
 int32_t kernel_of(int32_t type, type_kernel which) {
     switch (type) {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id: return (int32_t)kernel_arrange_##id + which;
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id: return (int32_t)kernel_arrange_##id + which;
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                                                                           \
+    case gguf_id: return (int32_t)kernel_arrange_##id + which;
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
+    case gguf_id: return (int32_t)kernel_arrange_##id + which;
 #include "../quant/types.def"
-        default: return -1;
+    default: return -1;
     }
 }
 
 int32_t pair_kernel(int32_t type, int32_t second) {
     const int32_t of_first = kernel_of(type, kArrange), of_second = kernel_of(second, kArrange);
 #define KERNEL(name, args, threads, ...)
-#define KERNEL_PAIR(id, id2) \
+#define KERNEL_PAIR(id, id2)                                                                                           \
     if (of_first == kernel_arrange_##id && of_second == kernel_arrange_##id2) return kernel_matvec_##id##_##id2;
 #include "kernels.def"
     return -1;
@@ -163,7 +178,8 @@ const gpu_driver* find_driver(std::string_view id, int32_t* index) {
     *index = 0;
     if (colon != std::string_view::npos) {
         const char *digits = id.data() + colon + 1, *end = id.data() + id.size();
-        if (digits == end || *digits == '-' || end - digits > 3 || std::from_chars(digits, end, *index).ptr != end) return nullptr;
+        if (digits == end || *digits == '-' || end - digits > 3 || std::from_chars(digits, end, *index).ptr != end)
+            return nullptr;
     }
     for (const gpu_driver* d : kGpuDrivers)
         if (id.substr(0, colon) == d->name) return d;
@@ -175,7 +191,9 @@ duet_status open_store(const model_graph& g, const char* device, std::shared_ptr
     const gpu_driver* driver = find_driver(device, &index);
     if (!driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", device);
     if (auto kept = std::static_pointer_cast<gpu_store>(g.device_store); kept && kept->driver == driver) {
-        if (kept->lost) return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again", kept->info.name);
+        if (kept->lost)
+            return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again",
+                        kept->info.name);
         *out = kept;
         return DUET_OK;
     }
@@ -191,7 +209,8 @@ duet_status open_store(const model_graph& g, const char* device, std::shared_ptr
     return DUET_OK;
 }
 
-duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s, const exec_place& place, int32_t n_threads, error_text& err) {
+duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s, const exec_place& place,
+                       int32_t n_threads, error_text& err) {
     if (g.device_store != s) DUET_TRY(load_weights(g, *s, place, n_threads, err));
     g.device_store = s;
     return DUET_OK;

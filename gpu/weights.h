@@ -1,5 +1,5 @@
-// gpu/weights.h: the order in which weights lie in a GPU's memory, and how kernels read it back: the codes of a group as 16-byte pieces,
-// the scales apart, a row to a lane. Owns: the order, how it is read. Must not know: ops, drivers.
+// gpu/weights.h: the order in which weights lie in a GPU's memory, and how kernels read it back: the codes of a group
+// as 16-byte pieces, the scales apart, a row to a lane. Owns: the order, how it is read. Must not know: ops, drivers.
 // Main path: gpu/store.cpp -> gpu/arrange.cuh -> [gpu/weights.h] -> gpu/matvec.cuh, gpu/matmul.cuh
 //
 // A matrix (n_out, n_in) is cut into units of kRowTile = 32 rows x 128 weights (one group of quant/exact.h):
@@ -7,11 +7,12 @@
 //     unit (row tile, group) at ((row tile) * n_groups + group) * unit_bytes
 //     unit: pieces [bits per code][32 rows][16 bytes], then scale words [n_scale_words][32 rows][4 bytes]
 //
-// so that the 32 lanes of a segment, one row each, load 512 contiguous bytes at a time, the activations are the same for all of them, and
-// a matrix-multiply tile is contiguous too. Rows are filled up with zeros to a multiple of 32.
+// so that the 32 lanes of a segment, one row each, load 512 contiguous bytes at a time, the activations are the same
+// for all of them, and a matrix-multiply tile is contiguous too. Rows are filled up with zeros to a multiple of 32.
 //
-// Codes are unsigned, in planes of 1, 2, 4 or 8 bits. The 32 codes of a block are eight words of four; word j of a plane of L bits lies in
-// the block's stored word j % L, from bit L * (j / L) of each byte: one shift and one mask give four codes in four bytes.
+// Codes are unsigned, in planes of 1, 2, 4 or 8 bits. The 32 codes of a block are eight words of four; word j of a
+// plane of L bits lies in the block's stored word j % L, from bit L * (j / L) of each byte: one shift and one mask
+// give four codes in four bytes.
 #pragma once
 #include "simt.h"
 
@@ -20,15 +21,16 @@ namespace duet {
 constexpr int kRowTile = 32;
 constexpr int kBlocksPerGroup = kGroup / kBlock;
 
-// What is special about a format's codes. A format that is not named below is stored as plain int8: right everywhere, not smallest.
+// What is special about a format's codes. A format that is not named below is stored as plain int8: right everywhere,
+// not smallest.
 template <class B>
 struct gpu_codes {
-    static constexpr int  kLow = 8, kHigh = 0, kBias = 0;   // weight = (low | high << kLow) - kBias
-    static constexpr bool kIsTable = false;                 // weight = table[low]
+    static constexpr int kLow = 8, kHigh = 0, kBias = 0;  // weight = (low | high << kLow) - kBias
+    static constexpr bool kIsTable = false;               // weight = table[low]
 };
 template <int Low, int High, int Bias, bool IsTable = false>
 struct gpu_planes {
-    static constexpr int  kLow = Low, kHigh = High, kBias = Bias;
+    static constexpr int kLow = Low, kHigh = High, kBias = Bias;
     static constexpr bool kIsTable = IsTable;
 };
 template <> struct gpu_codes<block_q4_0> : gpu_planes<4, 0, 8> {};
@@ -46,7 +48,8 @@ template <> struct gpu_codes<block_mxfp4> : gpu_planes<4, 0, 0, true> {};
 template <> struct gpu_codes<block_nvfp4> : gpu_planes<4, 0, 0, true> {};
 template <> struct gpu_codes<block_tq1_0> : gpu_planes<2, 0, 1> {};
 template <> struct gpu_codes<block_tq2_0> : gpu_planes<2, 0, 1> {};
-// Positive values, then negative ones, by a table: the values of the points of IQ formats, not their numbers: no grid in memory.
+// Positive values, then negative ones, by a table: the values of the points of IQ formats, not their numbers: no grid
+// in memory.
 template <int Low, int High, int... Level>
 struct gpu_levels : gpu_planes<Low, High, 0, true> {
     DUET_HD static constexpr int value(int code) {
@@ -81,37 +84,46 @@ DUET_HD constexpr word4 table_words() {
 }
 
 // How the scales of a group are stored, by what the format has.
-//   small blocks:  d of 4 blocks as f16 (2 words); with minimum d | m of each block (4 words); powers of two as E8M0 (1 word)
-//   large blocks:  d | dmin, then sub-scales (a byte each: 1 or 2 words), then minimums (1 word; with two a block in the byte's high half);
+//   small blocks:  d of 4 blocks as f16 (2 words); with minimum d | m of each block (4 words); powers of two as E8M0 (1
+//   word) large blocks:  d | dmin, then sub-scales (a byte each: 1 or 2 words), then minimums (1 word; with two a block
+//   in the byte's high half);
 //                  plain ones d alone; of NVFP4 the 8 scales as they are (2 words)
 template <class B>
 struct gpu_scales {
     static constexpr bool kSmall = B::kElems == 32, kMin = B::kHasMin, kTwo = B::kSubScales == 2;
-    static constexpr bool kPower = sizeof(B) == 17;   // one byte of scale
-    static constexpr int  kWords = kSmall ? (kPower ? 1 : kMin ? 4 : 2) : kWideSubs<B> ? 2 : kPlain<B> ? 1 : kTwo ? 3 : kMin ? 3 : 2;
+    static constexpr bool kPower = sizeof(B) == 17;  // one byte of scale
+    static constexpr int kWords = kSmall         ? (kPower ? 1
+                                                    : kMin ? 4
+                                                           : 2)
+                                  : kWideSubs<B> ? 2
+                                  : kPlain<B>    ? 1
+                                  : kTwo         ? 3
+                                  : kMin         ? 3
+                                                 : 2;
 };
 
 template <class W>
-constexpr bool kIsBlock = requires { W::kHasMin; };   // else a float
+constexpr bool kIsBlock = requires { W::kHasMin; };  // else a float
 
 template <class B>
 struct gpu_unit {
-    static constexpr int    kBits = gpu_codes<B>::kLow + gpu_codes<B>::kHigh;
+    static constexpr int kBits = gpu_codes<B>::kLow + gpu_codes<B>::kHigh;
     static constexpr size_t kScalesAt = (size_t)kBits * kRowTile * 16;
     static constexpr size_t kBytes = kScalesAt + (size_t)gpu_scales<B>::kWords * kRowTile * 4;
 };
 template <class F>
     requires(!kIsBlock<F>)
 struct gpu_unit<F> {
-    static constexpr int    kPerPiece = 16 / (int)sizeof(F), kPieces = kGroup / kPerPiece;
+    static constexpr int kPerPiece = 16 / (int)sizeof(F), kPieces = kGroup / kPerPiece;
     static constexpr size_t kBytes = (size_t)kPieces * kRowTile * 16;
 };
 
-// The scales of one block of 32, ready for use. Where 32 weights share one sub-scale: d = d * sub, m = -(m * min), both as exact.h rounds
-// them; sub and min serve the other formats. Wide sub-scales: d and m are the scales of the two halves.
+// The scales of one block of 32, ready for use. Where 32 weights share one sub-scale: d = d * sub, m = -(m * min),
+// both as exact.h rounds them; sub and min serve the other formats. Wide sub-scales: d and m are the scales of the two
+// halves.
 struct ready_scale {
     float d, m;
-    int   sub[2], min[2];
+    int sub[2], min[2];
 };
 
 template <class B>
@@ -124,7 +136,7 @@ DUET_DEVICE ready_scale read_scale(const uint32_t (&s)[gpu_scales<B>::kWords], i
         r.d = quick_half_to_float((uint16_t)(s[block / 2] >> 16 * (block % 2)));
     } else if constexpr (S::kSmall) {
         r.d = quick_half_to_float((uint16_t)s[block]);
-        r.m = quick_half_to_float((uint16_t)(s[block] >> 16));   // value = d * code + m
+        r.m = quick_half_to_float((uint16_t)(s[block] >> 16));  // value = d * code + m
     } else if constexpr (kWideSubs<B>) {
         const uint32_t pair = s[block / 2] >> 16 * (block % 2);
         r.d = kFraction<B> * (float)ue4m3_units((uint8_t)pair);
@@ -144,7 +156,8 @@ DUET_DEVICE ready_scale read_scale(const uint32_t (&s)[gpu_scales<B>::kWords], i
             if (S::kMin) r.m = quick_half_to_float((uint16_t)(s[0] >> 16));
         } else {
             r.d = d * (float)(int8_t)(s[1] >> 8 * block);
-            if constexpr (S::kMin) r.m = -(quick_half_to_float((uint16_t)(s[0] >> 16)) * (float)(s[2] >> 8 * block & 255));
+            if constexpr (S::kMin)
+                r.m = -(quick_half_to_float((uint16_t)(s[0] >> 16)) * (float)(s[2] >> 8 * block & 255));
         }
     }
     return r;
@@ -189,7 +202,7 @@ DUET_DEVICE void load_unit(const uint8_t* unit, int row, block_words<B> (&blocks
         const word4 v = load_stream(unit + (size_t)(c * kRowTile + row) * 16);
         DUET_UNROLL
         for (int k = 0; k < 4; k++) {
-            const int i = 4 * c + k, j = i - 4 * C::kLow;   // word of the group; of its high planes
+            const int i = 4 * c + k, j = i - 4 * C::kLow;  // word of the group; of its high planes
             if (j < 0) blocks[i / C::kLow].w[i % C::kLow] = v.w[k];
             else if constexpr (C::kHigh > 0) blocks[j / C::kHigh].w[C::kLow + j % C::kHigh] = v.w[k];
         }
@@ -200,7 +213,7 @@ DUET_DEVICE void load_unit(const uint8_t* unit, int row, block_words<B> (&blocks
 template <class B, class Word>
 DUET_DEVICE Word* stored_word(Word* unit, int row, int b, int k) {
     using C = gpu_codes<B>;
-    const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;   // word of the group
+    const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;  // word of the group
     return unit + (size_t)(i / 4 * kRowTile + row) * 4 + i % 4;
 }
 
@@ -238,19 +251,23 @@ DUET_DEVICE Byte* unit_of(Byte* w, int tile, int group, int n_groups) {
 inline size_t gpu_weight_bytes(int32_t type, int64_t n_in, int64_t n_out) {
     const size_t n_units = (size_t)((n_in + kGroup - 1) / kGroup) * (size_t)((n_out + kRowTile - 1) / kRowTile);
     switch (type) {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id: return n_units * gpu_unit<float_##id>::kBytes;
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id: return n_units * gpu_unit<block_##id>::kBytes;
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                                                                           \
+    case gguf_id: return n_units * gpu_unit<float_##id>::kBytes;
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
+    case gguf_id: return n_units * gpu_unit<block_##id>::kBytes;
 #include "../quant/types.def"
-        default: return 0;
+    default: return 0;
     }
 }
 
-// ---- tiles of gpu/matmul.cuh, for the launcher too ------------------------------------------------------------------------------------
+// ---- tiles of gpu/matmul.cuh, for the launcher too
+//  ------------------------------------------------------------------
 
 constexpr int kMatmulRows = 64, kMatmulToks = 64, kMatmulThreads = 256;
-constexpr int kMatmulStride = kGroup / 4 + 4;   // words of a row in shared memory: 16-byte aligned, banks spread
+constexpr int kMatmulStride = kGroup / 4 + 4;  // words of a row in shared memory: 16-byte aligned, banks spread
 
-// Word offsets in shared memory. Scales of a (row, block) are four words (ready_scale, sub and min as pairs), of a (token, block) three.
+// Word offsets in shared memory. Scales of a (row, block) are four words (ready_scale, sub and min as pairs), of a
+// (token, block) three.
 constexpr int kMatmulX = kMatmulRows * kMatmulStride;
 constexpr int kMatmulScaleW = kMatmulX + kMatmulToks * kMatmulStride;
 constexpr int kMatmulScaleX = kMatmulScaleW + kMatmulRows * kBlocksPerGroup * 4;

@@ -1,6 +1,6 @@
 // models/arch.cpp: the graph builder that families write their descriptions with, and the choice of family by
-// models/arch.def. Owns: checks common to all families (hyper-parameters in range, tensor shapes and formats). Must not
-// know: devices. Main path: runtime.cpp -> [models/arch.cpp] -> models/<family>.cpp -> models/ops.h
+// models/arch.def. Owns: checks common to all families (hyper-parameters in range, tensor shapes and formats). Must
+// not know: devices. Main path: runtime.cpp -> [models/arch.cpp] -> models/<family>.cpp -> models/ops.h
 #include "arch.h"
 #include "../quant/exact_math.h"
 
@@ -31,8 +31,8 @@ constexpr arch_row kArchs[] = {
 
 // Tensors of old converters that hold tables which follow from the hyper-parameters.
 bool is_ignored(std::string_view name) {
-    return name.ends_with(".input_scale") || name.ends_with(".attn_rot_embd") || name.ends_with(".attn.rotary_emb.inv_freq") ||
-           name.ends_with(".rope_freqs.weight");
+    return name.ends_with(".input_scale") || name.ends_with(".attn_rot_embd") ||
+           name.ends_with(".attn.rotary_emb.inv_freq") || name.ends_with(".rope_freqs.weight");
 }
 
 // blk.N of a tensor's name; -1: none.
@@ -51,7 +51,7 @@ std::string shape_text(int64_t a, int64_t b, int64_t c) {
     return s + ")";
 }
 
-} // namespace
+}  // namespace
 
 graph_builder::graph_builder(const gguf_file& f, int32_t n_vocab, model_graph& gr, error_text& e)
     : file(f), graph(gr), err(e), used(f.tensors.size(), false) {
@@ -133,7 +133,8 @@ bool graph_builder::read_common(const common_keys& keys) {
     if (status != DUET_OK) return false;
     for (uint32_t i = 0; i < n; i++)
         if (hp.n_kv_heads[i] != 0 && hp.n_heads[i] % hp.n_kv_heads[i] != 0)
-            return wrong("attention.head_count_kv", "layer %u: want a divisor of %u heads, got %u", i, hp.n_heads[i], hp.n_kv_heads[i]);
+            return wrong("attention.head_count_kv", "layer %u: want a divisor of %u heads, got %u", i, hp.n_heads[i],
+                         hp.n_kv_heads[i]);
     if (!file.find(key("attention.key_length")) && hp.dim % (int32_t)hp.n_heads[0] != 0)
         return wrong("attention.head_count", "want a divisor of embedding_length %d, got %u", hp.dim, hp.n_heads[0]);
     const uint32_t head_dim = std::max(1u, (uint32_t)hp.dim / hp.n_heads[0]);
@@ -149,8 +150,8 @@ bool graph_builder::read_common(const common_keys& keys) {
     const bool is_rms = keys.norm == norm_kind::rms;
     hp.eps = f32(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", true, 0, 1e-20f, 1.0f);
     if (!flag("attention.causal", true))
-        return fail_with(DUET_ERR_UNSUPPORTED, key("attention.causal") +
-                                                   ": want true, got false: no code for models that see later tokens");
+        return fail_with(DUET_ERR_UNSUPPORTED,
+                         key("attention.causal") + ": want true, got false: no code for models that see later tokens");
     hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
     hp.n_experts_used = (int32_t)u32("expert_used_count", false, 0, 0, 65536);
     if (status == DUET_OK && hp.n_experts_used > hp.n_experts)
@@ -370,7 +371,7 @@ void graph_builder::scale(int32_t layer, view in, float factor) {
 
 // NVFP4 files keep one more f32 scale beside a matrix. (input_scale is for 4-bit activations.)
 void graph_builder::scale_matrices() {
-    const std::vector<bool> bound = used;   // gemma4 has a tensor of such a name for something else
+    const std::vector<bool> bound = used;  // gemma4 has a tensor of such a name for something else
     for (op& o : graph.ops) {
         if (o.kind != op_kind::matmul || o.w < 0) continue;
         std::string name = graph.weights[(size_t)o.w].name;
@@ -405,12 +406,10 @@ duet_status graph_builder::finish() {
     for (const op& o : graph.ops) {
         if (o.w < 0) continue;
         const weight& w = graph.weights[(size_t)o.w];
-        if (o.kind == op_kind::embed)
-            graph.decode_bytes += w.row_bytes;
+        if (o.kind == op_kind::embed) graph.decode_bytes += w.row_bytes;
         else if (o.kind == op_kind::expert_matmul)
             graph.decode_bytes += w.n_bytes / (uint64_t)w.n_mats * (uint64_t)o.n_used;
-        else
-            graph.decode_bytes += w.n_bytes;
+        else graph.decode_bytes += w.n_bytes;
     }
     return DUET_OK;
 }
@@ -430,4 +429,4 @@ duet_status describe_model(const gguf_file& file, int32_t n_vocab, model_graph& 
                 printable(name).c_str(), known.c_str());
 }
 
-} // namespace duet
+}  // namespace duet

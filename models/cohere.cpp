@@ -1,5 +1,6 @@
-// models/cohere.cpp: Command R and Cohere 2: one layer norm without bias before attention and feed-forward in parallel,
-// tied output with a factor; in Cohere 2 three of four layers are windowed, and only those have rope. Source:
+// models/cohere.cpp: Command R and Cohere 2: one layer norm without bias before attention and feed-forward in
+// parallel, tied output with a factor; in Cohere 2 three of four layers are windowed, and only those have rope.
+// Source:
 // ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/cohere.cpp] -> models/ops.h
 #include "parts.h"
 
@@ -27,4 +28,4 @@ duet_status describe_cohere(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

@@ -22,7 +22,7 @@ bool read_latent(graph_builder& g, latent_sizes* s) {
     s->d_k = (int32_t)g.u32("attention.key_length_mla", false, 0, 0, 4096);
     s->d_v = (int32_t)g.u32("attention.value_length_mla", false, 0, 0, 4096);
     s->rope = g.hp.rope_dim;
-    if (s->d_k == 0) s->d_k = g.hp.k_dim; // older files, with attn_kv_b, do not speak of the compressed cache
+    if (s->d_k == 0) s->d_k = g.hp.k_dim;  // older files, with attn_kv_b, do not speak of the compressed cache
     if (s->d_v == 0) s->d_v = g.hp.v_dim;
     if (g.status == DUET_OK && s->d_k <= s->rope)
         return g.wrong("attention.key_length_mla", "want more than rope.dimension_count %d, got %d", s->rope, s->d_k);
@@ -72,7 +72,7 @@ void split_kv_b(graph_builder& g, int32_t i, int32_t n_heads, const latent_sizes
     g.graph.made.push_back(std::move(keys));
     g.graph.made.push_back(std::move(values));
     *k_b = (weight_id)g.graph.weights.size();
-    g.graph.weights.push_back(std::move(k)); // v is no longer valid
+    g.graph.weights.push_back(std::move(k));  // v is no longer valid
 }
 
 void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_sizes& s,
@@ -119,7 +119,7 @@ void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_
     project(g, i, o, x, g.block_tensor(i, "attn_output.weight", true, o.width(), x.width()), -1, {});
 }
 
-} // namespace
+}  // namespace
 
 duet_status describe_deepseek(graph_builder& g) {
     latent_sizes s{};
@@ -144,13 +144,11 @@ duet_status describe_deepseek(graph_builder& g) {
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         latent_attention(g, i, norm_part(g, i, x, "attn_norm"), x, s, attn);
         const view h = norm_part(g, i, x, "ffn_norm");
-        if (g.hp.n_experts > 0 && i >= n_dense)
-            moe_part(g, i, h, x, moe);
-        else
-            ffn_part(g, i, h, x, {});
+        if (g.hp.n_experts > 0 && i >= n_dense) moe_part(g, i, h, x, moe);
+        else ffn_part(g, i, h, x, {});
     }
     output_part(g, x);
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

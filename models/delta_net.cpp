@@ -20,7 +20,8 @@ bool read_sizes(graph_builder& g, delta_sizes* s) {
     s->n_value_heads = (int32_t)g.u32("ssm.time_step_rank", true, 1, 1, 4096);
     const int32_t inner = (int32_t)g.u32("ssm.inner_size", true, 1, 1, 1u << 24);
     if (g.status == DUET_OK && inner != s->value_dim())
-        g.wrong("ssm.inner_size", "want ssm.state_size * ssm.time_step_rank = %lld, got %lld", (long long)s->value_dim(), (long long)inner);
+        g.wrong("ssm.inner_size", "want ssm.state_size * ssm.time_step_rank = %lld, got %lld",
+                (long long)s->value_dim(), (long long)inner);
     return g.want_divisor("ssm.group_count", s->n_key_heads, s->n_value_heads);
 }
 
@@ -51,7 +52,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     view gate;
     const view qkv = input_projections(g, i, h, s, &gate);
     view beta, decay;
-    if (is_next) { // for every key head [beta of its value heads | decay of them]
+    if (is_next) {  // for every key head [beta of its value heads | decay of them]
         const int32_t per_key = n / s.n_key_heads;
         const view both = g.buffer("delta ba", 2 * n);
         g.matmul(i, h, both, g.block_tensor(i, "ssm_ba.weight", true, h.width(), 2 * n));
@@ -73,7 +74,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     op& step = g.add(op_kind::delta_net, i, qkv, o, beta);
     step.in3 = decay;
     step.n_groups = s.n_key_heads;
-    step.tiled_heads = !is_next; // the converter of Qwen 3.5 stores the value heads in tiled order
+    step.tiled_heads = !is_next;  // the converter of Qwen 3.5 stores the value heads in tiled order
     step.scale = 1.0f / __builtin_sqrtf((float)s.d);
     step.index = g.state((int64_t)s.value_dim() * s.d);
     step.w = g.block_tensor(i, "ssm_a", true, n);
@@ -83,7 +84,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     project(g, i, o, x, g.block_tensor(i, "ssm_out.weight", true, o.width(), x.width()), -1, {});
 }
 
-} // namespace
+}  // namespace
 
 duet_status describe_delta_net(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
@@ -113,4 +114,4 @@ duet_status describe_delta_net(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

@@ -21,11 +21,11 @@ namespace duet {
 namespace {
 
 constexpr std::align_val_t kMapAlign{64};
-constexpr size_t kMapPathBytes = 300; // of a path in messages
+constexpr size_t kMapPathBytes = 300;  // of a path in messages
 
 std::string map_errno_text(int code) { return std::generic_category().message(code); }
 
-} // namespace
+}  // namespace
 
 file_map::~file_map() {
     if (source_ == source::allocated) ::operator delete(data_, kMapAlign);
@@ -98,7 +98,7 @@ duet_status file_map::open(const char* path, error_text& err) {
     data_ = (uint8_t*)bytes;
     size_ = (uint64_t)info.st_size;
     source_ = source::mapped;
-#if defined(MADV_HUGEPAGE)   // what is read from disk from now on comes in huge pages, where the file system has them
+#if defined(MADV_HUGEPAGE)  // what is read from disk from now on comes in huge pages, where the file system has them
     madvise(bytes, (size_t)info.st_size, MADV_HUGEPAGE);
 #endif
     return DUET_OK;
@@ -117,7 +117,7 @@ void file_map::will_need(const uint8_t* begin, uint64_t n_bytes) const {
     madvise(data_ + first, (size_t)(at - first + n_bytes), MADV_WILLNEED);
 }
 
-#else // no mapping here yet: the file is read into memory
+#else  // no mapping here yet: the file is read into memory
 
 duet_status file_map::open(const char* path, error_text& err) {
     const std::string shown = printable(path, kMapPathBytes);
@@ -140,4 +140,4 @@ void file_map::will_need(const uint8_t*, uint64_t) const {}
 
 #endif
 
-} // namespace duet
+}  // namespace duet

@@ -15,9 +15,9 @@ class file_map {
     file_map(file_map&& other) noexcept;
     file_map& operator=(file_map&& other) noexcept;
 
-    duet_status open(const char* path, error_text& err); // DUET_ERR_IO (says what the path is), DUET_ERR_MEMORY
+    duet_status open(const char* path, error_text& err);  // DUET_ERR_IO (says what the path is), DUET_ERR_MEMORY
     duet_status read_all(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);
-    void borrow(const void* data, uint64_t n_bytes); // not copied, not freed
+    void borrow(const void* data, uint64_t n_bytes);  // not copied, not freed
 
     const uint8_t* data() const { return data_; }
     uint64_t size() const { return size_; }
@@ -25,7 +25,7 @@ class file_map {
     // DUET_ERR_IO when the file is no longer as long as it was when it was opened: pages past its end would raise
     // SIGBUS.
     duet_status check_size(const char* path, error_text& err) const;
-    void will_need(const uint8_t* begin, uint64_t n_bytes) const; // asks the system to read these bytes ahead
+    void will_need(const uint8_t* begin, uint64_t n_bytes) const;  // asks the system to read these bytes ahead
 
   private:
     enum class source { none, borrowed, allocated, mapped };
@@ -37,4 +37,4 @@ class file_map {
     int fd_ = -1;
 };
 
-} // namespace duet
+}  // namespace duet

@@ -22,7 +22,7 @@ duet_status describe_gemma(graph_builder& g) {
         window = (int32_t)g.u32("attention.sliding_window", false, 4096, 1, 1u << 30);
         period = (int32_t)g.per_layer("attention.sliding_window_pattern", false, generation == 2 ? 2 : 6, 1, 512)[0];
         const bool is_largest =
-            g.hp.n_layers == (generation == 2 ? 46 : 62); // the 27B models scale by the model's width
+            g.hp.n_layers == (generation == 2 ? 46 : 62);  // the 27B models scale by the model's width
         if (is_largest) block.attn.scale = 1.0f / std::sqrt((float)g.hp.dim / (float)g.hp.n_heads[0]);
         out.cap = g.f32("final_logit_softcapping", false, generation == 2 ? 30.0f : 0.0f, 0, 1e6f);
     }
@@ -44,4 +44,4 @@ duet_status describe_gemma(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

@@ -1,6 +1,7 @@
 // models/gemma4.cpp: Gemma 4: two head sizes (windowed and full layers), late layers that share the keys and values of
 // earlier ones, values normed without weights, an extra input per layer, and in some models experts beside the dense
-// feed-forward. Source: ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/gemma4.cpp] -> models/ops.h
+// feed-forward. Source: ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/gemma4.cpp] ->
+// models/ops.h
 #include "parts.h"
 
 #include <cmath>
@@ -12,7 +13,7 @@ struct gemma4_model {
     std::vector<uint32_t> is_windowed;
     int32_t window = 0, n_owners = 0, per_layer = 0;
     int32_t dim_full = 0, dim_windowed = 0, rope_full = -1, rope_windowed = -1;
-    int32_t cache_full = -1, cache_windowed = -1; // of the last layer of each kind that owns its keys
+    int32_t cache_full = -1, cache_windowed = -1;  // of the last layer of each kind that owns its keys
     moe_options moe;
 };
 
@@ -60,7 +61,7 @@ void gemma4_attention(graph_builder& g, int32_t i, view x, gemma4_model& m) {
     }
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * d), n_heads, d);
     attention_options options;
-    options.scale = 1.0f; // the head norms carry it
+    options.scale = 1.0f;  // the head norms carry it
     attention_op(g, i, q, o, cache, options);
     join out;
     out.post_norm = "post_attention_norm";
@@ -98,7 +99,7 @@ void gemma4_layer_end(graph_builder& g, int32_t i, view x, view inputs, int32_t 
         g.scale(i, x, *factor);
 }
 
-} // namespace
+}  // namespace
 
 duet_status describe_gemma4(graph_builder& g) {
     if (!g.read_common()) return g.status;
@@ -139,4 +140,4 @@ duet_status describe_gemma4(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

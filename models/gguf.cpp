@@ -12,8 +12,8 @@ namespace duet {
 
 namespace {
 
-// Splits "dir/name-00001-of-00003.gguf": the text before the number of the part, the numbers, the text after. false: no
-// such name.
+// Splits "dir/name-00001-of-00003.gguf": the text before the number of the part, the numbers, the text after. false:
+// no such name.
 struct gguf_part_name {
     std::string before, after;
     uint32_t no = 0, count = 0;
@@ -27,7 +27,7 @@ bool gguf_split_name(const std::string& path, gguf_part_name* out) {
         }
         return n;
     };
-    const size_t kLength = 15; // -00001-of-00003
+    const size_t kLength = 15;  // -00001-of-00003
     const size_t at = path.size() < kLength ? std::string::npos : path.rfind("-of-");
     if (at == std::string::npos || at < 6 || at + 9 > path.size() || path[at - 6] != '-') return false;
     out->no = digits(at - 5);
@@ -37,14 +37,14 @@ bool gguf_split_name(const std::string& path, gguf_part_name* out) {
     return out->no != UINT32_MAX && out->count != UINT32_MAX && out->after.find('/') == std::string::npos;
 }
 
-} // namespace
+}  // namespace
 
 // What a gguf_file holds beside its public fields.
 struct gguf_parts {
-    std::vector<file_map> maps;     // one per part
-    std::vector<std::string> paths; // as shown in messages
+    std::vector<file_map> maps;      // one per part
+    std::vector<std::string> paths;  // as shown in messages
     std::vector<uint32_t> kv_order,
-        tensor_order; // indexes sorted by name: found by halving, so that no choice of names is slow
+        tensor_order;  // indexes sorted by name: found by halving, so that no choice of names is slow
 };
 
 namespace {
@@ -106,12 +106,15 @@ struct gguf_joiner {
         if (n <= 1) return DUET_OK;
         if (!path) return part_error(0, "split.count", "part %lld of a split file: open split files by path", i + 1);
         if (!gguf_split_name(path, &name))
-            return part_error(0, "split.count", "one of %lld parts, so its name must be like name-00001-of-%05lld.gguf", n, n);
+            return part_error(0, "split.count", "one of %lld parts, so its name must be like name-00001-of-%05lld.gguf",
+                              n, n);
         if (i != 0)
-            return part_error(0, "split.no", "this is part %lld of %lld: want the first, %s", i + 1, n,
-                              printable(name.before + number(1) + "-of-" + number(count) + name.after, kGgufPathBytes).c_str());
+            return part_error(
+                0, "split.no", "this is part %lld of %lld: want the first, %s", i + 1, n,
+                printable(name.before + number(1) + "-of-" + number(count) + name.after, kGgufPathBytes).c_str());
         if (name.count != n || name.no != 1)
-            return part_error(0, "split.count", "the file says part 1 of %lld, its name says part %u of %u", n, name.no, name.count);
+            return part_error(0, "split.count", "the file says part 1 of %lld, its name says part %u of %u", n, name.no,
+                              name.count);
         return DUET_OK;
     }
 
@@ -125,7 +128,7 @@ struct gguf_joiner {
         gguf_part_name name;
         gguf_split_name(path, &name);
         const int64_t n_tensors = split_value(file.kvs, "split.tensors.count", -1);
-        parts.kv_order = sorted(file.kvs, [](const gguf_kv& kv) { return kv.key; }); // for find
+        parts.kv_order = sorted(file.kvs, [](const gguf_kv& kv) { return kv.key; });  // for find
         for (int64_t i = 1; i < n_parts; i++) {
             const std::string part_path = name.before + number(i + 1) + "-of-" + number(n_parts) + name.after;
             paths.push_back(printable(part_path, kGgufPathBytes));
@@ -152,7 +155,8 @@ struct gguf_joiner {
                           memcmp(a->data, b.data, (size_t)b.n_bytes) != 0))
                     return part_error((size_t)i, printable(b.key).c_str(),
                                       "at byte %llu: part of another model: want %s as in the first part, got %s",
-                                      (unsigned long long)b.offset, gguf_describe(*a).c_str(), gguf_describe(b).c_str());
+                                      (unsigned long long)b.offset, gguf_describe(*a).c_str(),
+                                      gguf_describe(b).c_str());
             }
         }
         return DUET_OK;
@@ -174,20 +178,23 @@ struct gguf_joiner {
         for (size_t i = 1; i < kv_order.size(); i++) {
             const gguf_kv &a = file.kvs[kv_order[i - 1]], &b = file.kvs[kv_order[i]];
             if (a.key == b.key)
-                return part_error(0, printable(b.key).c_str(), "at byte %llu: the key stands twice: want one, the other's value is at byte %llu",
+                return part_error(0, printable(b.key).c_str(),
+                                  "at byte %llu: the key stands twice: want one, the other's value is at byte %llu",
                                   (unsigned long long)b.offset, (unsigned long long)a.offset);
         }
         tensor_order = sorted(file.tensors, [](const gguf_tensor& t) { return t.name; });
         for (size_t i = 1; i < tensor_order.size(); i++) {
             const gguf_tensor &a = file.tensors[tensor_order[i - 1]], &b = file.tensors[tensor_order[i]];
             if (a.name == b.name)
-                return part_error((size_t)b.i_file, ("tensor " + printable(b.name)).c_str(),
-                                  "at byte %llu: the name stands twice: want one, the other's data is at byte %llu of part %d",
-                                  (unsigned long long)b.offset, (unsigned long long)a.offset, a.i_file + 1);
+                return part_error(
+                    (size_t)b.i_file, ("tensor " + printable(b.name)).c_str(),
+                    "at byte %llu: the name stands twice: want one, the other's data is at byte %llu of part %d",
+                    (unsigned long long)b.offset, (unsigned long long)a.offset, a.i_file + 1);
         }
         const int64_t want = split_value(file.kvs, "split.tensors.count", (int64_t)file.tensors.size());
         if (want != (int64_t)file.tensors.size())
-            return part_error(0, "split.tensors.count", "want the number of tensors in all parts, %zu, got %lld", file.tensors.size(), (long long)want);
+            return part_error(0, "split.tensors.count", "want the number of tensors in all parts, %zu, got %lld",
+                              file.tensors.size(), (long long)want);
         return DUET_OK;
     }
 
@@ -204,7 +211,7 @@ struct gguf_joiner {
     }
 };
 
-} // namespace
+}  // namespace
 
 struct gguf_file::impl : gguf_parts {};
 
@@ -273,30 +280,14 @@ bool gguf_file::value_int(const gguf_kv& kv, uint64_t i, int64_t* out) {
     if (i >= kv.n_values) return false;
     switch (type) {
     case DUET_KV_BOOL:
-    case DUET_KV_U8:
-        *out = kv.data[i];
-        return true;
-    case DUET_KV_I8:
-        *out = (int8_t)kv.data[i];
-        return true;
-    case DUET_KV_U16:
-        *out = gguf_load<uint16_t>(kv.data + 2 * i);
-        return true;
-    case DUET_KV_I16:
-        *out = gguf_load<int16_t>(kv.data + 2 * i);
-        return true;
-    case DUET_KV_U32:
-        *out = gguf_load<uint32_t>(kv.data + 4 * i);
-        return true;
-    case DUET_KV_I32:
-        *out = gguf_load<int32_t>(kv.data + 4 * i);
-        return true;
-    case DUET_KV_I64:
-        *out = gguf_load<int64_t>(kv.data + 8 * i);
-        return true;
-    case DUET_KV_U64:
-        *out = gguf_load<int64_t>(kv.data + 8 * i);
-        return *out >= 0;
+    case DUET_KV_U8: *out = kv.data[i]; return true;
+    case DUET_KV_I8: *out = (int8_t)kv.data[i]; return true;
+    case DUET_KV_U16: *out = gguf_load<uint16_t>(kv.data + 2 * i); return true;
+    case DUET_KV_I16: *out = gguf_load<int16_t>(kv.data + 2 * i); return true;
+    case DUET_KV_U32: *out = gguf_load<uint32_t>(kv.data + 4 * i); return true;
+    case DUET_KV_I32: *out = gguf_load<int32_t>(kv.data + 4 * i); return true;
+    case DUET_KV_I64: *out = gguf_load<int64_t>(kv.data + 8 * i); return true;
+    case DUET_KV_U64: *out = gguf_load<int64_t>(kv.data + 8 * i); return *out >= 0;
     }
     return false;
 }
@@ -329,7 +320,7 @@ duet_status gguf_wrong(const gguf_file& file, const gguf_kv& kv, const std::stri
 
 std::string gguf_range(uint32_t min, uint32_t max) { return std::to_string(min) + " to " + std::to_string(max); }
 
-} // namespace
+}  // namespace
 
 duet_status gguf_file::get_u32(std::string_view key, bool required, uint32_t min, uint32_t max, uint32_t* out,
                                error_text& err) const {
@@ -400,4 +391,4 @@ duet_status gguf_file::get_u32_per_layer(std::string_view key, bool required, ui
     return DUET_OK;
 }
 
-} // namespace duet
+}  // namespace duet

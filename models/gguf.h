@@ -16,25 +16,25 @@ namespace duet {
 // One metadata entry. Scalars: n_values = 1. The bytes at data were checked to lie inside the file.
 struct gguf_kv {
     std::string_view key;
-    int32_t type = 0;        // DUET_KV_...
-    int32_t array_type = -1; // element type of an array
+    int32_t type = 0;         // DUET_KV_...
+    int32_t array_type = -1;  // element type of an array
     uint64_t n_values = 1;
-    const uint8_t* data = nullptr;         // value bytes, little-endian, unaligned (strings: n_bytes u64, then bytes)
-    uint64_t n_bytes = 0;                  // length of data
-    uint64_t offset = 0;                   // byte offset of the value in its file
-    std::vector<std::string_view> strings; // arrays of strings and string scalars, in order
+    const uint8_t* data = nullptr;          // value bytes, little-endian, unaligned (strings: n_bytes u64, then bytes)
+    uint64_t n_bytes = 0;                   // length of data
+    uint64_t offset = 0;                    // byte offset of the value in its file
+    std::vector<std::string_view> strings;  // arrays of strings and string scalars, in order
 };
 
 struct gguf_tensor {
     std::string_view name;
-    int32_t type = 0; // file id of the number format
+    int32_t type = 0;  // file id of the number format
     int32_t n_dims = 0;
-    int64_t dims[4] = {1, 1, 1, 1}; // fastest first
+    int64_t dims[4] = {1, 1, 1, 1};  // fastest first
     const uint8_t* data = nullptr;
     uint64_t n_bytes = 0;
-    uint64_t offset = 0; // absolute byte offset in its file
+    uint64_t offset = 0;  // absolute byte offset in its file
     int32_t i_file = 0;
-    int64_t n_elems() const { return dims[0] * dims[1] * dims[2] * dims[3]; } // cannot overflow: checked on open
+    int64_t n_elems() const { return dims[0] * dims[1] * dims[2] * dims[3]; }  // cannot overflow: checked on open
 };
 
 // An opened file. Move-only; unmaps when destroyed. All views point into the mapping and live as long as it.
@@ -48,16 +48,16 @@ class gguf_file {
     // Each checks the whole file. DUET_ERR_IO, DUET_ERR_FORMAT, DUET_ERR_MEMORY, with the message in err.
     // The message of a format error reads "<path>: <key or tensor>: at byte N: <rule>: want ..., got ...".
     duet_status open(const char* path, error_text& err);
-    duet_status open_memory(const void* data, uint64_t n_bytes, error_text& err); // not copied, must outlive the file
-    duet_status open_reader(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err); // copied
+    duet_status open_memory(const void* data, uint64_t n_bytes, error_text& err);  // not copied, must outlive the file
+    duet_status open_reader(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);  // copied
 
     uint32_t version = 0;
-    std::string path;                 // as given; "memory" or "reader" for the others
-    std::vector<gguf_kv> kvs;         // in file order (split files: of the first part)
-    std::vector<gguf_tensor> tensors; // in file order, part after part
+    std::string path;                  // as given; "memory" or "reader" for the others
+    std::vector<gguf_kv> kvs;          // in file order (split files: of the first part)
+    std::vector<gguf_tensor> tensors;  // in file order, part after part
     int32_t n_parts = 1;
 
-    const gguf_kv* find(std::string_view key) const; // nullptr: absent; logarithmic time
+    const gguf_kv* find(std::string_view key) const;  // nullptr: absent; logarithmic time
     const gguf_tensor* find_tensor(std::string_view name) const;
 
     // Typed reads for hyper-parameters. *out keeps its value when the key is absent and required is false.
@@ -66,10 +66,11 @@ class gguf_file {
     duet_status get_u32(std::string_view key, bool required, uint32_t min, uint32_t max, uint32_t* out,
                         error_text& err) const;
     duet_status get_f32(std::string_view key, bool required, float min, float max, float* out,
-                        error_text& err) const; // NaN refused
+                        error_text& err) const;  // NaN refused
     duet_status get_bool(std::string_view key, bool required, bool* out, error_text& err) const;
     duet_status get_string(std::string_view key, bool required, std::string_view* out, error_text& err) const;
-    // A scalar or an array of n entries (each layer its own); a scalar is repeated n times. Longer arrays are an error.
+    // A scalar or an array of n entries (each layer its own); a scalar is repeated n times. Longer arrays are an
+    // error.
     duet_status get_u32_per_layer(std::string_view key, bool required, uint32_t n, uint32_t min, uint32_t max,
                                   std::vector<uint32_t>* out, error_text& err) const;
     // Value i of an entry, converted; false when it is of another type or does not fit.
@@ -92,9 +93,10 @@ bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint
 // value.
 class gguf_writer {
   public:
-    // DUET_ERR_ARG with the message in err: bad key or type, value does not fit, tensor twice, shape against the rules.
-    duet_status set_int(std::string_view key, int32_t type, int64_t value, error_text& err);  // integer types and bool
-    duet_status set_float(std::string_view key, int32_t type, double value, error_text& err); // F32, F64
+    // DUET_ERR_ARG with the message in err: bad key or type, value does not fit, tensor twice, shape against the
+    // rules.
+    duet_status set_int(std::string_view key, int32_t type, int64_t value, error_text& err);   // integer types and bool
+    duet_status set_float(std::string_view key, int32_t type, double value, error_text& err);  // F32, F64
     duet_status set_string(std::string_view key, std::string_view value, error_text& err);
     duet_status set_array(std::string_view key, int32_t elem_type, const void* data, uint64_t n, error_text& err);
     duet_status set_strings(std::string_view key, const std::string_view* strings, uint64_t n, error_text& err);
@@ -104,7 +106,7 @@ class gguf_writer {
     duet_status add_tensor(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims, const void* data,
                            error_text& err);
 
-    uint64_t size() const; // bytes of the file
+    uint64_t size() const;  // bytes of the file
     // Writes beside the path and renames when all is written: a failed save leaves no half file and the old one as it
     // was.
     duet_status save(const char* path, error_text& err) const;
@@ -112,7 +114,7 @@ class gguf_writer {
 
   private:
     struct entry {
-        std::string key, bytes; // bytes: type, then the value, as in the file
+        std::string key, bytes;  // bytes: type, then the value, as in the file
     };
     struct tensor {
         std::string name;
@@ -122,11 +124,11 @@ class gguf_writer {
     };
     duet_status set(std::string_view key, std::string bytes, error_text& err);
     uint64_t alignment() const;
-    std::string header() const; // all bytes before the data section
+    std::string header() const;  // all bytes before the data section
 
     std::vector<entry> entries_;
     std::vector<tensor> tensors_;
     std::unordered_map<std::string, size_t> i_entry_, i_tensor_;
 };
 
-} // namespace duet
+}  // namespace duet

@@ -1,6 +1,7 @@
-// models/gguf_part.cpp: the GGUF reader: header, metadata, tensor table. Every length is checked against the bytes left
-// before it is used or sizes an allocation; nothing recurses; the work is linear in the file up to a logarithm (sorting
-// offsets). Owns: the rules of the format. Must not know: split files, architectures, devices, how numbers are decoded.
+// models/gguf_part.cpp: the GGUF reader: header, metadata, tensor table. Every length is checked against the bytes
+// left before it is used or sizes an allocation; nothing recurses; the work is linear in the file up to a logarithm
+// (sorting offsets). Owns: the rules of the format. Must not know: split files, architectures, devices, how numbers
+// are decoded.
 // Main path: models/gguf.cpp -> [models/gguf_part.cpp]
 // Format: docs/gguf.md of ggml-org/ggml, ggml/src/gguf.cpp of ggml-org/llama.cpp, read as specifications.
 #include "gguf_part.h"
@@ -24,18 +25,18 @@ bool gguf_is_int(int32_t type) {
 
 namespace {
 
-constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1; // of an entry in the file: what bounds the count in the header
+constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1;  // of an entry in the file: what bounds the count in the header
 constexpr uint64_t kGgufMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 // Entries cost five times their smallest size in the file once they are read, so files of nothing but entries are
 // bounded: no real one comes near (the largest vocabularies have 300 thousand tokens, the largest models 3 thousand
 // tensors).
 constexpr uint64_t kGgufMaxKvs = 1u << 21, kGgufMaxTensors = 1u << 20, kGgufMaxStrings = 1u << 23;
-constexpr uint32_t kGgufQuantizationVersion = 2; // of the block layouts in quant/types.def
+constexpr uint32_t kGgufQuantizationVersion = 2;  // of the block layouts in quant/types.def
 
 struct gguf_type {
     const char* name;
     int64_t id;
-    uint64_t elems, bytes; // 0: removed
+    uint64_t elems, bytes;  // 0: removed
 };
 const gguf_type kGgufTypes[] = {
 #define FLOAT_TYPE(id, name, gguf_id, bytes)                  {#name, gguf_id, 1, bytes},
@@ -135,7 +136,7 @@ const char* gguf_other_content(std::string_view s) {
     return nullptr;
 }
 
-} // namespace
+}  // namespace
 
 // The rule that a key or tensor name breaks, nullptr when it is good.
 const char* gguf_bad_name(std::string_view s) {
@@ -160,8 +161,7 @@ std::string gguf_describe(const gguf_kv& kv) {
         snprintf(text, sizeof text, "the %s %lld", kGgufKvTypes[kv.type].name, (long long)i);
     else if (gguf_file::value_float(kv, 0, &d))
         snprintf(text, sizeof text, "the %s %.9g", kGgufKvTypes[kv.type].name, d);
-    else
-        snprintf(text, sizeof text, "a %s", kGgufKvTypes[kv.type].name);
+    else snprintf(text, sizeof text, "a %s", kGgufKvTypes[kv.type].name);
     return text;
 }
 
@@ -228,14 +228,17 @@ duet_status gguf_part::read_header(uint64_t* n_kv, uint64_t* n_tensors) {
     const std::string_view start((const char*)data, (size_t)std::min<uint64_t>(size, 256));
     if (start.substr(0, 4) != std::string_view("GGUF").substr(0, start.size())) {
         const char* other = gguf_other_content(start);
-        return bad(what, 0, "no GGUF file: want the magic \"GGUF\", got %s", other ? other : ("\"" + printable(start.substr(0, 4)) + "\"").c_str());
+        return bad(what, 0, "no GGUF file: want the magic \"GGUF\", got %s",
+                   other ? other : ("\"" + printable(start.substr(0, 4)) + "\"").c_str());
     }
     if (size < 24) return bad(what, size, "the file ends inside the header: want 24 bytes, got %d", (int)size);
     at = 4;
     DUET_TRY(read(what, "the version", &version));
     if (version != 2 && version != 3) {
         const bool is_swapped = version != 0 && (version & 0xffff) == 0;
-        if (is_swapped) return bad(what, 4, "big-endian file (version %u with its bytes swapped): want little-endian", version >> 24);
+        if (is_swapped)
+            return bad(what, 4, "big-endian file (version %u with its bytes swapped): want little-endian",
+                       version >> 24);
         return bad(what, 4, "version: want 2 or 3, got %u", version);
     }
     DUET_TRY(read(what, "the tensor count", n_tensors));
@@ -286,7 +289,8 @@ duet_status gguf_part::read_value(const std::string& what, gguf_kv& kv) {
             if (left() < 8) return ended(what + "[" + std::to_string(i) + "]", "the string", 8);
             const uint64_t n = gguf_load<uint64_t>(data + at);
             if (n > left() - 8)
-                return beyond(what + "[" + std::to_string(i) + "]", at, "the string is longer than the rest of the file", left() - 8, " bytes", n);
+                return beyond(what + "[" + std::to_string(i) + "]", at,
+                              "the string is longer than the rest of the file", left() - 8, " bytes", n);
             kv.strings[(size_t)i] = std::string_view((const char*)data + at + 8, (size_t)n);
             at += 8 + n;
         }
@@ -371,16 +375,20 @@ duet_status gguf_part::place_tensors() {
     if (tensors.empty()) return DUET_OK;
     const uint64_t begin = (at + alignment - 1) / alignment * alignment;
     if (begin > size)
-        return bad("tensor " + printable(tensors[0].name), at, "the data section is missing: want it at byte %llu, the file ends at %llu",
+        return bad("tensor " + printable(tensors[0].name), at,
+                   "the data section is missing: want it at byte %llu, the file ends at %llu",
                    (unsigned long long)begin, (unsigned long long)size);
     for (size_t i = 0; i < tensors.size(); i++) {
         gguf_tensor& t = tensors[i];
         const std::string what = "tensor " + printable(t.name);
         if (t.offset % alignment != 0)
-            return bad(what, offsets_at[i], "the offset is not aligned: want a multiple of %u, got %llu", alignment, (unsigned long long)t.offset);
+            return bad(what, offsets_at[i], "the offset is not aligned: want a multiple of %u, got %llu", alignment,
+                       (unsigned long long)t.offset);
         if (t.offset > size - begin || t.n_bytes > size - begin - t.offset)
-            return bad(what, offsets_at[i], "the data ends outside the file: want %llu bytes at offset %llu of the data section, which has %llu",
-                       (unsigned long long)t.n_bytes, (unsigned long long)t.offset, (unsigned long long)(size - begin));
+            return bad(
+                what, offsets_at[i],
+                "the data ends outside the file: want %llu bytes at offset %llu of the data section, which has %llu",
+                (unsigned long long)t.n_bytes, (unsigned long long)t.offset, (unsigned long long)(size - begin));
         t.offset += begin;
         t.data = data + t.offset;
     }
@@ -388,7 +396,8 @@ duet_status gguf_part::place_tensors() {
     for (size_t i = 0; i < order.size(); i++) order[i] = (uint32_t)i;
     std::sort(order.begin(), order.end(),
               [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
-    // Tensors follow each other with nothing but padding between: bytes that belong to none mean a wrong type or shape.
+    // Tensors follow each other with nothing but padding between: bytes that belong to none mean a wrong type or
+    // shape.
     uint64_t want = begin;
     for (size_t i = 0; i < order.size(); i++) {
         const gguf_tensor& t = tensors[order[i]];
@@ -396,8 +405,8 @@ duet_status gguf_part::place_tensors() {
             i ? "tensor " + printable(tensors[order[i - 1]].name) : "the start of the data section";
         if (t.offset != want)
             return bad("tensor " + printable(t.name), offsets_at[order[i]], "%s%s: want offset %llu, got %llu",
-                       t.offset < want ? "overlaps " : "leaves a gap after ", after.c_str(), (unsigned long long)(want - begin),
-                       (unsigned long long)(t.offset - begin));
+                       t.offset < want ? "overlaps " : "leaves a gap after ", after.c_str(),
+                       (unsigned long long)(want - begin), (unsigned long long)(t.offset - begin));
         want = t.offset + (t.n_bytes + alignment - 1) / alignment * alignment;
     }
     return DUET_OK;
@@ -409,7 +418,7 @@ duet_status gguf_part::read_all() {
     kvs.reserve((size_t)n_kv);
     for (uint64_t i = 0; i < n_kv; i++) DUET_TRY(read_kv(i));
     DUET_TRY(check_known_keys());
-    const uint64_t max_tensors = left() / kGgufMinTensorBytes; // tighter now that the metadata is read
+    const uint64_t max_tensors = left() / kGgufMinTensorBytes;  // tighter now that the metadata is read
     if (n_tensors > max_tensors)
         return beyond("header", 8, "number of tensors", max_tensors,
                       " (what the " + std::to_string(left()) + " bytes after the metadata can hold)", n_tensors);
@@ -418,4 +427,4 @@ duet_status gguf_part::read_all() {
     return place_tensors();
 }
 
-} // namespace duet
+}  // namespace duet

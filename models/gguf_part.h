@@ -9,20 +9,20 @@
 namespace duet {
 
 constexpr uint32_t kGgufMaxKeyBytes = 65535;
-constexpr uint32_t kGgufMaxNameBytes = 63; // of a tensor; a 64th byte has no room in the readers everybody uses
+constexpr uint32_t kGgufMaxNameBytes = 63;  // of a tensor; a 64th byte has no room in the readers everybody uses
 constexpr uint32_t kGgufMinAlignment = 8, kGgufMaxAlignment = 1u << 20, kGgufDefaultAlignment = 32;
 constexpr uint32_t kGgufKvTypeCount = 13;
-constexpr size_t kGgufPathBytes = 300; // of a path in messages
+constexpr size_t kGgufPathBytes = 300;  // of a path in messages
 
 struct gguf_kv_type {
     const char* name;
-    uint64_t n_bytes; // of a scalar; 0: string, array
+    uint64_t n_bytes;  // of a scalar; 0: string, array
 };
 extern const gguf_kv_type kGgufKvTypes[kGgufKvTypeCount];
 
 bool gguf_is_int(int32_t kv_type);
-std::string gguf_describe(const gguf_kv& kv);     // "the u32 7", "an array of 3 f32": for messages
-const char* gguf_bad_name(std::string_view name); // the rule a key or tensor name breaks, nullptr when it is good
+std::string gguf_describe(const gguf_kv& kv);      // "the u32 7", "an array of 3 f32": for messages
+const char* gguf_bad_name(std::string_view name);  // the rule a key or tensor name breaks, nullptr when it is good
 
 template <class T> T gguf_load(const uint8_t* p) {
     T value;
@@ -32,33 +32,38 @@ template <class T> T gguf_load(const uint8_t* p) {
 
 // Reads one part into vectors of its own.
 struct gguf_part {
-    const std::string& path; // as shown in messages
+    const std::string& path;  // as shown in messages
     const uint8_t* data;
     const uint64_t size;
     const int32_t i_file;
     error_text& err;
-    uint64_t at = 0; // the next byte
+    uint64_t at = 0;  // the next byte
     uint32_t version = 0, alignment = kGgufDefaultAlignment;
     uint64_t n_strings = 0;
     std::vector<gguf_kv> kvs = {};
     std::vector<gguf_tensor> tensors = {};
-    std::vector<uint64_t> offsets_at = {}; // where each tensor's offset stands
+    std::vector<uint64_t> offsets_at = {};  // where each tensor's offset stands
 
     uint64_t left() const { return size - at; }
 
-    [[gnu::format(printf, 4, 5)]] duet_status bad(const std::string& what, uint64_t offset, const char* rule, ...) const {
+    [[gnu::format(printf, 4, 5)]] duet_status bad(const std::string& what, uint64_t offset, const char* rule,
+                                                  ...) const {
         char text[700];
         va_list args;
         va_start(args, rule);
         vsnprintf(text, sizeof text, rule, args);
         va_end(args);
-        return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", path.c_str(), what.c_str(), (unsigned long long)offset, text);
+        return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", path.c_str(), what.c_str(),
+                    (unsigned long long)offset, text);
     }
-    duet_status beyond(const std::string& what, uint64_t offset, const std::string& rule, uint64_t most, const std::string& unit, uint64_t got) const {
-        return bad(what, offset, "%s: want at most %llu%s, got %llu", rule.c_str(), (unsigned long long)most, unit.c_str(), (unsigned long long)got);
+    duet_status beyond(const std::string& what, uint64_t offset, const std::string& rule, uint64_t most,
+                       const std::string& unit, uint64_t got) const {
+        return bad(what, offset, "%s: want at most %llu%s, got %llu", rule.c_str(), (unsigned long long)most,
+                   unit.c_str(), (unsigned long long)got);
     }
     duet_status ended(const std::string& what, const char* part, uint64_t want) const {
-        return bad(what, at, "the file ends inside %s: want %llu bytes, got %llu", part, (unsigned long long)want, (unsigned long long)left());
+        return bad(what, at, "the file ends inside %s: want %llu bytes, got %llu", part, (unsigned long long)want,
+                   (unsigned long long)left());
     }
     template <class T> duet_status read(const std::string& what, const char* part, T* out) {
         if (left() < sizeof(T)) return ended(what, part, sizeof(T));
@@ -70,7 +75,8 @@ struct gguf_part {
         const uint64_t begin = at;
         uint64_t n = 0;
         DUET_TRY(read(what, part, &n));
-        if (n > left()) return beyond(what, begin, std::string(part) + " is longer than the rest of the file", left(), " bytes", n);
+        if (n > left())
+            return beyond(what, begin, std::string(part) + " is longer than the rest of the file", left(), " bytes", n);
         if (n > max) return beyond(what, begin, std::string(part) + " is too long", max, " bytes", n);
         *out = std::string_view((const char*)data + at, (size_t)n);
         at += n;
@@ -79,8 +85,10 @@ struct gguf_part {
     duet_status read_name(const std::string& what, uint64_t max, std::string_view* out) {
         const uint64_t begin = at;
         DUET_TRY(read_string(what, "the name", max, out));
-        if (out->empty()) return bad(what, begin, "the name is empty: want 1 to %llu bytes, got 0", (unsigned long long)max);
-        if (const char* rule = gguf_bad_name(*out)) return bad(what, begin + 8, "%s: got \"%s\"", rule, printable(*out).c_str());
+        if (out->empty())
+            return bad(what, begin, "the name is empty: want 1 to %llu bytes, got 0", (unsigned long long)max);
+        if (const char* rule = gguf_bad_name(*out))
+            return bad(what, begin + 8, "%s: got \"%s\"", rule, printable(*out).c_str());
         return DUET_OK;
     }
 
@@ -93,4 +101,4 @@ struct gguf_part {
     duet_status read_all();
 };
 
-} // namespace duet
+}  // namespace duet

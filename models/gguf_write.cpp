@@ -44,13 +44,13 @@ bool gguf_is_special(const char* path) {
 #endif
 }
 
-} // namespace
+}  // namespace
 
 duet_status gguf_writer::set(std::string_view key, std::string bytes, error_text& err) {
     if (key.empty() || key.size() > kGgufMaxKeyBytes || gguf_bad_name(key))
         return fail(err, DUET_ERR_ARG, "key \"%s\": want 1 to %u bytes of UTF-8 without control characters",
                     printable(key).c_str(), kGgufMaxKeyBytes);
-    if (key == "general.alignment") { // the writer itself goes by it
+    if (key == "general.alignment") {  // the writer itself goes by it
         const uint32_t type = gguf_load<uint32_t>((const uint8_t*)bytes.data());
         const uint32_t value = type == DUET_KV_U32 ? gguf_load<uint32_t>((const uint8_t*)bytes.data() + 4) : 0;
         if (!std::has_single_bit(value) || value < kGgufMinAlignment || value > kGgufMaxAlignment)
@@ -86,10 +86,8 @@ duet_status gguf_writer::set_float(std::string_view key, int32_t type, double va
         return fail(err, DUET_ERR_ARG, "%s: want type f32 or f64, got type %d", printable(key).c_str(), type);
     std::string bytes;
     gguf_put<uint32_t>(bytes, (uint32_t)type);
-    if (type == DUET_KV_F32)
-        gguf_put<float>(bytes, (float)value);
-    else
-        gguf_put<double>(bytes, value);
+    if (type == DUET_KV_F32) gguf_put<float>(bytes, (float)value);
+    else gguf_put<double>(bytes, value);
     return set(key, std::move(bytes), err);
 }
 
@@ -202,7 +200,7 @@ uint64_t gguf_writer::size() const {
 
 duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& err) const {
     if (!write) return fail(err, DUET_ERR_ARG, "want a write callback, got NULL");
-    constexpr uint64_t kPieceBytes = 16u << 20; // the callback gets a chance to stop
+    constexpr uint64_t kPieceBytes = 16u << 20;  // the callback gets a chance to stop
     const std::string head = header(), zeros((size_t)alignment(), '\0');
     auto put = [&](const void* data, uint64_t n_bytes) {
         for (uint64_t at = 0; at < n_bytes; at += kPieceBytes)
@@ -253,4 +251,4 @@ duet_status gguf_writer::save(const char* path, error_text& err) const {
     return DUET_OK;
 }
 
-} // namespace duet
+}  // namespace duet

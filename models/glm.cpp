@@ -37,4 +37,4 @@ duet_status describe_glm4moe(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

@@ -32,7 +32,7 @@ void add_positions(graph_builder& g, view x) {
     g.add_scaled(-1, x, p, x);
 }
 
-} // namespace
+}  // namespace
 
 duet_status describe_gpt2(graph_builder& g) {
     if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
@@ -99,4 +99,4 @@ duet_status describe_stablelm(graph_builder& g) {
     return describe_gpt_blocks(g, x, block);
 }
 
-} // namespace duet
+}  // namespace duet

@@ -27,4 +27,4 @@ duet_status describe_gpt_oss(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

@@ -1,4 +1,5 @@
-// models/layout.cpp: computes what models/layout.h describes. Main path: models/ops.h -> [models/layout.cpp] -> cpu/ops.cpp, gpu/launch.cpp
+// models/layout.cpp: computes what models/layout.h describes. Main path: models/ops.h -> [models/layout.cpp] ->
+// cpu/ops.cpp, gpu/launch.cpp
 #include "layout.h"
 #include "../quant/exact.h"
 
@@ -6,7 +7,8 @@
 
 namespace duet {
 
-// Bytes of one cached head: keys (k_dim, kAttnChunk) transposed, values (kAttnChunk, v_dim); q8_0 codes are followed by f16 scales of 32.
+// Bytes of one cached head: keys (k_dim, kAttnChunk) transposed, values (kAttnChunk, v_dim); q8_0 codes are followed
+// by f16 scales of 32.
 static size_t cache_head_bytes(int cache_type, int dim) {
     const size_t n = (size_t)dim * kAttnChunk;
     return cache_type == DUET_CACHE_F32 ? n * 4 : cache_type == DUET_CACHE_F16 ? n * 2 : n + n / kBlock * 2;
@@ -22,7 +24,8 @@ layout make_layout(const model_graph& g, const exec_limits& limits) {
     l.page_bytes.assign(g.groups.size(), 0);
     for (const cache_layer& c : g.caches) {
         size_t& at = l.page_bytes[(size_t)c.group];
-        layer_place p{at, cache_head_bytes(limits.cache_type, c.k_dim), c.v_in_k ? 0 : cache_head_bytes(limits.cache_type, c.v_dim)};
+        layer_place p{at, cache_head_bytes(limits.cache_type, c.k_dim),
+                      c.v_in_k ? 0 : cache_head_bytes(limits.cache_type, c.v_dim)};
         at += round_up((p.k_bytes + p.v_bytes) * (size_t)c.n_kv_heads, 64);
         l.places.push_back(p);
     }

@@ -1,31 +1,32 @@
-// models/layout.h: where a session's rows, cache pages and recurrent states lie, the same on every executor, so that what is saved on one goes
-// on in another. Owns: sizes that follow from graph and limits alone. Must not know: devices, threads.
+// models/layout.h: where a session's rows, cache pages and recurrent states lie, the same on every executor, so that
+// what is saved on one goes on in another. Owns: sizes that follow from graph and limits alone. Must not know:
+// devices, threads.
 // Main path: models/ops.h -> [models/layout.h] -> cpu/ops.cpp, gpu/launch.cpp
 #pragma once
 #include "executor.h"
 
 namespace duet {
 
-constexpr int kFloatsPerLine = 16;   // rows of buffers begin on cache lines
+constexpr int kFloatsPerLine = 16;  // rows of buffers begin on cache lines
 
 inline size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
 inline bool is_quantized(int32_t type) { return type != 0 && type != 1 && type != 30; }
 
-struct layer_place {       // where a cache layer's heads lie in a page of its group
+struct layer_place {  // where a cache layer's heads lie in a page of its group
     size_t offset = 0, k_bytes = 0, v_bytes = 0;
 };
 
 struct layout {
-    std::vector<size_t>      row_floats, buffer_offset;   // of each buffer
-    size_t                   buffer_bytes = 0;
+    std::vector<size_t> row_floats, buffer_offset;  // of each buffer
+    size_t buffer_bytes = 0;
     std::vector<layer_place> places;
-    std::vector<size_t>      page_bytes;                  // of each group
-    size_t                   cache_bytes = 0, state_floats = 0;
-    std::vector<size_t>      state_offset;
-    size_t                   max_in = 0;                  // widest matmul input, rounded to 64
-    std::vector<size_t>      rope_offset;
-    size_t                   rope_floats = 0;
+    std::vector<size_t> page_bytes;  // of each group
+    size_t cache_bytes = 0, state_floats = 0;
+    std::vector<size_t> state_offset;
+    size_t max_in = 0;  // widest matmul input, rounded to 64
+    std::vector<size_t> rope_offset;
+    size_t rope_floats = 0;
 
     size_t page_size(int32_t group) const { return group == kStates ? state_floats * 4 : page_bytes[(size_t)group]; }
 };

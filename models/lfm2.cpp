@@ -18,7 +18,7 @@ void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps
     project(g, i, u, x, g.block_tensor(i, "shortconv.out_proj.weight", true, n, n), -1, {});
 }
 
-} // namespace
+}  // namespace
 
 duet_status describe_lfm2(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
@@ -46,4 +46,4 @@ duet_status describe_lfm2(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

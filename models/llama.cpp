@@ -1,5 +1,6 @@
 // models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, SmolLM 3, Ernie 4.5, Granite: pre-norm blocks, rope on
-// neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023; ggml-org/llama.cpp:src/models.
+// neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023;
+// ggml-org/llama.cpp:src/models.
 // Describes only; knows no device. Main path: models/arch.cpp -> [models/llama.cpp] -> models/ops.h
 #include "parts.h"
 
@@ -31,7 +32,7 @@ duet_status describe_llama_blocks(graph_builder& g, int32_t skip_rope) {
     return g.finish();
 }
 
-} // namespace
+}  // namespace
 
 duet_status describe_llama(graph_builder& g) { return describe_llama_blocks(g, 0); }
 duet_status describe_smollm3(graph_builder& g) { return describe_llama_blocks(g, 4); }
@@ -77,4 +78,4 @@ duet_status describe_granite(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

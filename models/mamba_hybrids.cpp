@@ -1,5 +1,6 @@
 // models/mamba_hybrids.cpp: Nemotron-H (each block one thing: Mamba-2, attention or feed-forward) and Falcon-H1
-// (attention and Mamba-2 side by side). Granite's hybrid is in llama.cpp. Source: NVIDIA 2025; TII 2025; docs/numerics.md.
+// (attention and Mamba-2 side by side). Granite's hybrid is in llama.cpp. Source: NVIDIA 2025; TII 2025;
+// docs/numerics.md.
 // Main path: models/arch.cpp -> [models/mamba_hybrids.cpp] -> models/ops.h
 #include "parts.h"
 
@@ -18,14 +19,10 @@ duet_status describe_nemotron_h(graph_builder& g) {
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         const bool has_ffn = !g.hp.hidden_dim.empty() && g.hp.hidden_dim[(size_t)i] > 0;
         const view h = norm_part(g, i, x, "attn_norm");
-        if (!has_ffn && g.hp.n_kv_heads[(size_t)i] == 0)
-            mamba2_part(g, i, h, x, {}, true);
-        else if (!has_ffn)
-            attention_part(g, i, h, x, {});
-        else if (g.hp.n_experts > 0)
-            moe_part(g, i, h, x, moe);
-        else
-            ffn_part(g, i, h, x, ffn);
+        if (!has_ffn && g.hp.n_kv_heads[(size_t)i] == 0) mamba2_part(g, i, h, x, {}, true);
+        else if (!has_ffn) attention_part(g, i, h, x, {});
+        else if (g.hp.n_experts > 0) moe_part(g, i, h, x, moe);
+        else ffn_part(g, i, h, x, ffn);
     }
     output_part(g, x);
     return g.finish();
@@ -47,4 +44,4 @@ duet_status describe_falcon_h1(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

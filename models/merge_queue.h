@@ -14,11 +14,11 @@ constexpr uint32_t kNoRank = UINT32_MAX;
 constexpr uint32_t kNoSymbol = UINT32_MAX;
 
 struct merge_symbol {
-    uint32_t prev, next;     // kNoSymbol at the ends
-    uint32_t start;          // first byte
-    int32_t id;              // token, or -1
-    uint32_t rank = kNoRank; // of the merge with the next symbol
-    int32_t merged = -1;     // what it gives
+    uint32_t prev, next;      // kNoSymbol at the ends
+    uint32_t start;           // first byte
+    int32_t id;               // token, or -1
+    uint32_t rank = kNoRank;  // of the merge with the next symbol
+    int32_t merged = -1;      // what it gives
 };
 
 // A priority queue of keys, smallest first. Merges nearly always make pairs that rank behind the one just taken, which
@@ -28,10 +28,8 @@ struct merge_symbol {
 class merge_queue {
   public:
     void push(uint64_t key) {
-        if (key < last_)
-            early_.push(key);
-        else
-            buckets_[std::bit_width(key ^ last_)].push_back(key);
+        if (key < last_) early_.push(key);
+        else buckets_[std::bit_width(key ^ last_)].push_back(key);
     }
     bool pop(uint64_t* key) {
         if (!early_.empty()) {
@@ -56,7 +54,7 @@ class merge_queue {
 
   private:
     static constexpr size_t kBuckets = 65;
-    std::vector<uint64_t> buckets_[kBuckets]; // i: keys whose highest bit that differs from last_ is the i-th
+    std::vector<uint64_t> buckets_[kBuckets];  // i: keys whose highest bit that differs from last_ is the i-th
     uint64_t last_ = 0;
     std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<uint64_t>> early_;
 };
@@ -65,7 +63,7 @@ class merge_queue {
 // j. The lowest rank goes first, among equals the leftmost. Symbols that were merged into their left neighbour have
 // next == self.
 template <class RankPair> void merge_symbols(std::vector<merge_symbol>& symbols, RankPair&& rank_pair) {
-    constexpr size_t kScanAtMost = 24; // below this, looking at all pairs each time beats a queue
+    constexpr size_t kScanAtMost = 24;  // below this, looking at all pairs each time beats a queue
     auto update = [&](uint32_t i) {
         symbols[i].rank = kNoRank;
         if (symbols[i].next != kNoSymbol) rank_pair(i, symbols[i].next);
@@ -100,11 +98,11 @@ template <class RankPair> void merge_symbols(std::vector<merge_symbol>& symbols,
     for (uint32_t i = 0; i < symbols.size(); ++i) push(i);
     for (uint64_t key; queue.pop(&key);) {
         uint32_t i = (uint32_t)key;
-        if (symbols[i].rank != (uint32_t)(key >> 32)) continue; // the pair has changed since
+        if (symbols[i].rank != (uint32_t)(key >> 32)) continue;  // the pair has changed since
         merge(i);
         push(i);
         if (symbols[i].prev != kNoSymbol) push(symbols[i].prev);
     }
 }
 
-} // namespace duet
+}  // namespace duet

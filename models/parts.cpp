@@ -45,8 +45,7 @@ projections project_qkv(graph_builder& g, int32_t layer, view in, const attentio
     const size_t i = (size_t)layer;
     const int32_t n_heads = (int32_t)g.hp.n_heads[i], n_kv = (int32_t)g.hp.n_kv_heads[i], dk = g.hp.k_dim,
                   dv = g.hp.v_dim;
-    if (n_kv == 0)
-        g.wrong("attention.head_count_kv", "layer %d: want at least 1, got 0", layer);
+    if (n_kv == 0) g.wrong("attention.head_count_kv", "layer %d: want at least 1, got 0", layer);
     const int32_t nq = n_heads * dk, nk = n_kv * dk, nv = n_kv * dv;
     if (g.has(layer, "attn_qkv.weight") && !options.gated) {
         const view all = g.buffer("qkv", (int64_t)nq + nk + nv);
@@ -89,7 +88,7 @@ void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* na
     }
 }
 
-} // namespace
+}  // namespace
 
 view input_embedding(graph_builder& g, float scale) {
     const view x = g.buffer("x", g.hp.dim);
@@ -103,7 +102,7 @@ view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const 
     const view h = g.buffer(to, x.width());
     const std::string base = name;
     const bool is_bare =
-        !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name); // some converters leave the suffix out
+        !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name);  // some converters leave the suffix out
     const weight_id w = g.block_tensor(layer, is_bare ? name : (base + ".weight").c_str(), true, x.width());
     g.norm(layer, x, h, w,
            g.hp.norm == norm_kind::layer ? g.block_tensor(layer, (base + ".bias").c_str(), false, x.width()) : -1);
@@ -197,7 +196,7 @@ moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
     const uint32_t n_shared = g.u32("expert_shared_count", false, 0, 0, 1024);
     m.shared_hidden =
         (int32_t)g.u32("expert_shared_feed_forward_length", false, n_shared * (uint32_t)m.hidden, 0, 1u << 24);
-    const uint32_t scores = g.u32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3); // 0: not said
+    const uint32_t scores = g.u32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3);  // 0: not said
     m.sigmoid_scores = scores == 2 || (scores == 0 && sigmoid);
     m.softmax_after = scores == 3;
     m.normalise = g.flag("expert_weights_norm", normalise);
@@ -208,13 +207,12 @@ moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
         (int32_t)g.u32("expert_group_used_count", false, (uint32_t)m.n_groups, 0, (uint32_t)std::max(1, m.n_groups));
     if (g.status != DUET_OK) return m;
     const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
-    if (n == 0)
-        g.wrong("expert_count", "missing key");
-    else if (used > kMaxExpertsUsed)
-        g.wrong("expert_used_count", "want at most %d, got %d", kMaxExpertsUsed, used);
+    if (n == 0) g.wrong("expert_count", "missing key");
+    else if (used > kMaxExpertsUsed) g.wrong("expert_used_count", "want at most %d, got %d", kMaxExpertsUsed, used);
     else if (m.n_groups > 1 && g.want_divisor("expert_group_count", m.n_groups, n) &&
              n / m.n_groups * m.n_groups_used < used)
-        g.wrong("expert_group_used_count", "want groups that hold %d experts, got %d of %d", used, m.n_groups_used, n / m.n_groups);
+        g.wrong("expert_group_used_count", "want groups that hold %d experts, got %d of %d", used, m.n_groups_used,
+                n / m.n_groups);
     return m;
 }
 
@@ -271,7 +269,7 @@ void shared_expert_part(graph_builder& g, int32_t layer, view in, const join_tar
     g.add_scaled(layer, to.out, shared, to.out, to.scale);
 }
 
-} // namespace
+}  // namespace
 
 void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_options& m, view router_in) {
     const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
@@ -309,10 +307,8 @@ void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_option
 }
 
 void experts_or_ffn_part(graph_builder& g, int32_t layer, view h, view x, const block_options& o) {
-    if (o.moe)
-        moe_part(g, layer, h, x, *o.moe);
-    else
-        ffn_part(g, layer, h, x, o.ffn);
+    if (o.moe) moe_part(g, layer, h, x, *o.moe);
+    else ffn_part(g, layer, h, x, o.ffn);
 }
 
 void block_part(graph_builder& g, int32_t layer, view x, const block_options& o) {
@@ -364,13 +360,11 @@ void output_part(graph_builder& g, view x, const output_options& options) {
     const weight_id w = g.tensor(name + ".weight", true, g.hp.dim);
     g.norm(-1, last, last, w, g.hp.norm == norm_kind::layer ? g.tensor(name + ".bias", false, g.hp.dim) : -1);
     weight_id output = g.tensor("output.weight", false, g.hp.dim, g.hp.n_vocab);
-    if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab); // tied
+    if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab);  // tied
     g.matmul(-1, last, logits, output, g.tensor("output.bias", false, g.hp.n_vocab)).scale = options.scale;
-    if (options.cap != 0) {
-        g.add(op_kind::scale_cap, -1, logits, logits).cap = options.cap;
-    }
+    if (options.cap != 0) { g.add(op_kind::scale_cap, -1, logits, logits).cap = options.cap; }
     g.graph.embedding_buffer = last.buffer;
     g.graph.logits_buffer = logits.buffer;
 }
 
-} // namespace duet
+}  // namespace duet

@@ -1,5 +1,5 @@
-// models/phi3.cpp: Phi-3 and Phi-4: q, k, v in one matrix, gate and up in one, and rope factors of their own beyond the
-// context the model was trained for. Source: Abdin et al. 2024; ggml-org/llama.cpp:src/models. Main path:
+// models/phi3.cpp: Phi-3 and Phi-4: q, k, v in one matrix, gate and up in one, and rope factors of their own beyond
+// the context the model was trained for. Source: Abdin et al. 2024; ggml-org/llama.cpp:src/models. Main path:
 // models/arch.cpp -> [models/phi3.cpp] -> models/ops.h
 #include "parts.h"
 
@@ -20,4 +20,4 @@ duet_status describe_phi3(graph_builder& g) {
     return g.finish();
 }
 
-} // namespace duet
+}  // namespace duet

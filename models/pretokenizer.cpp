@@ -2,10 +2,10 @@
 // Owns: the pattern dialect. Must not know: vocabularies.
 // Main path: models/tokenizer_bpe.cpp -> [models/pretokenizer.cpp] -> models/unicode.h
 //
-// Semantics are those of the originals' engines (backtracking, first alternative that leads to a match wins). A pattern
-// has at most 31 distinct character sets; each character of the text is turned into the mask of the sets it is in, and
-// the program tests bits. What keeps it linear: repeats of a set remember where their last run ended, and a repeated
-// group is only allowed where it gives nothing back.
+// Semantics are those of the originals' engines (backtracking, first alternative that leads to a match wins). A
+// pattern has at most 31 distinct character sets; each character of the text is turned into the mask of the sets it is
+// in, and the program tests bits. What keeps it linear: repeats of a set remember where their last run ended, and a
+// repeated group is only allowed where it gives nothing back.
 #include "pretokenizer.h"
 
 #include "unicode.h"
@@ -18,34 +18,34 @@ namespace duet {
 namespace {
 
 struct pattern_set {
-    std::vector<std::pair<uint32_t, uint32_t>> ranges; // first, last code point
-    uint32_t bits = 0;                                 // unicode_bit
+    std::vector<std::pair<uint32_t, uint32_t>> ranges;  // first, last code point
+    uint32_t bits = 0;                                  // unicode_bit
     bool is_negated = false;
-    int within = -1; // index of a set that must hold too (&&)
+    int within = -1;  // index of a set that must hold too (&&)
     bool operator==(const pattern_set&) const = default;
 };
 
 enum pattern_op : uint8_t {
-    kOpRepeat, // a set, min to max characters in steps; then goes on behind it
-    kOpGroup,  // the program at `branch`, min to max times, giving nothing back
-    kOpSplit,  // first `branch`, then `other`
-    kOpJump,   // to `branch`
-    kOpLook,   // the program at `branch` must match here (or must not); takes nothing
-    kOpEnd,    // end of the piece; ours hold no newlines where this is asked
-    kOpEdge,   // between a word character and none
+    kOpRepeat,  // a set, min to max characters in steps; then goes on behind it
+    kOpGroup,   // the program at `branch`, min to max times, giving nothing back
+    kOpSplit,   // first `branch`, then `other`
+    kOpJump,    // to `branch`
+    kOpLook,    // the program at `branch` must match here (or must not); takes nothing
+    kOpEnd,     // end of the piece; ours hold no newlines where this is asked
+    kOpEdge,    // between a word character and none
     kOpMatch,
 };
 
 constexpr uint32_t kNoLimit = UINT32_MAX;
-constexpr uint32_t kAnything = UINT32_MAX; // as a mask of sets that may come next: nothing is known
+constexpr uint32_t kAnything = UINT32_MAX;  // as a mask of sets that may come next: nothing is known
 
 struct pattern_inst {
     pattern_op op;
-    bool is_atomic = false; // kOpRepeat: gives nothing back
+    bool is_atomic = false;  // kOpRepeat: gives nothing back
     bool is_negated = false;
-    uint32_t mask = 0; // kOpRepeat, kOpEdge: the set; kOpSplit: sets the branch may begin with
+    uint32_t mask = 0;  // kOpRepeat, kOpEdge: the set; kOpSplit: sets the branch may begin with
     uint32_t min = 1, max = 1, step = 1;
-    uint32_t branch = 0, other = 0; // where to go on
+    uint32_t branch = 0, other = 0;  // where to go on
 };
 
 bool set_contains(const std::vector<pattern_set>& sets, size_t i_set, uint32_t cp, uint32_t bits) {
@@ -79,14 +79,10 @@ class pattern_parser {
             uint32_t rest = first_sets(pc + 1);
             return rest == kAnything ? rest : rest | inst.mask;
         }
-        case kOpGroup:
-            return inst.min > 0 ? first_sets(inst.branch) : kAnything;
-        case kOpSplit:
-            return first_sets(inst.branch) | first_sets(inst.other);
-        case kOpJump:
-            return first_sets(inst.branch);
-        default:
-            return kAnything;
+        case kOpGroup: return inst.min > 0 ? first_sets(inst.branch) : kAnything;
+        case kOpSplit: return first_sets(inst.branch) | first_sets(inst.other);
+        case kOpJump: return first_sets(inst.branch);
+        default: return kAnything;
         }
     }
 
@@ -108,7 +104,8 @@ class pattern_parser {
         std::vector<size_t> jumps;
         for (;;) {
             size_t split = code_.size();
-            code_.push_back({kOpSplit}); // turned into a jump to the next instruction when this is the last alternative
+            code_.push_back(
+                {kOpSplit});  // turned into a jump to the next instruction when this is the last alternative
             if (!parse_sequence()) return false;
             if (!accept("|")) {
                 code_[split].op = kOpJump;
@@ -177,13 +174,13 @@ class pattern_parser {
 
         pattern_inst group{kOpGroup};
         parse_quantifier(&group);
-        size_t n_body = code_.size() - at; // kOpGroup, kOpJump, ...
+        size_t n_body = code_.size() - at;  // kOpGroup, kOpJump, ...
         const pattern_inst& only = code_.back();
         if (group.min == 1 && group.max == 1) {
             code_[at] = {kOpJump};
             code_[at].branch = at + 1;
         } else if (group.is_atomic && n_body == 3 && only.op == kOpRepeat && only.min == only.max) {
-            pattern_inst repeat = only; // (?:X{3})++ is a run of X in steps of 3
+            pattern_inst repeat = only;  // (?:X{3})++ is a run of X in steps of 3
             repeat.step = only.min;
             repeat.min = group.min * repeat.step;
             repeat.max = group.max == kNoLimit ? kNoLimit : group.max * repeat.step;
@@ -211,19 +208,15 @@ class pattern_parser {
             while (peek() >= '0' && peek() <= '9') value = value * 10 + (uint32_t)(text_[pos_++] - '0');
             return value;
         };
-        if (accept("?"))
-            inst->min = 0;
-        else if (accept("*"))
-            inst->min = 0, inst->max = kNoLimit;
-        else if (accept("+"))
-            inst->max = kNoLimit;
+        if (accept("?")) inst->min = 0;
+        else if (accept("*")) inst->min = 0, inst->max = kNoLimit;
+        else if (accept("+")) inst->max = kNoLimit;
         else if (accept("{")) {
             inst->min = inst->max = number();
             if (accept(",")) inst->max = number();
             accept("}");
             return;
-        } else
-            return;
+        } else return;
         inst->is_atomic = accept("+");
     }
 
@@ -273,7 +266,7 @@ class pattern_parser {
         if (accept("\\n")) return set->ranges.push_back({'\n', '\n'}), true;
         if (accept("\\t")) return set->ranges.push_back({'\t', '\t'}), true;
         uint32_t cp = 0;
-        if (accept("\\x{")) { // for characters that editors normalize
+        if (accept("\\x{")) {  // for characters that editors normalize
             for (; peek() != '}'; ++pos_) {
                 if (!isxdigit((unsigned char)peek())) return false;
                 cp = cp * 16 + (uint32_t)(peek() <= '9' ? peek() - '0' : (peek() | 32) - 'a' + 10);
@@ -287,8 +280,8 @@ class pattern_parser {
         set->ranges.push_back({cp, cp});
         if (is_case_blind_ && cp >= 'a' && cp <= 'z') {
             set->ranges.push_back({cp - 32, cp - 32});
-            if (cp == 's') set->ranges.push_back({0x17f, 0x17f});   // long s folds to s
-            if (cp == 'k') set->ranges.push_back({0x212a, 0x212a}); // and the Kelvin sign to k
+            if (cp == 's') set->ranges.push_back({0x17f, 0x17f});    // long s folds to s
+            if (cp == 'k') set->ranges.push_back({0x212a, 0x212a});  // and the Kelvin sign to k
         }
         return true;
     }
@@ -322,12 +315,8 @@ class pattern_matcher {
             const pattern_inst& inst = code_[pc];
             bool is_ok = true;
             switch (inst.op) {
-            case kOpMatch:
-                frames_.resize(base);
-                return pos;
-            case kOpJump:
-                pc = inst.branch;
-                break;
+            case kOpMatch: frames_.resize(base); return pos;
+            case kOpJump: pc = inst.branch; break;
             case kOpSplit: {
                 bool may_match = inst.mask == kAnything || (pos < end_ && (masks_[pos] & inst.mask));
                 if (may_match) frames_.push_back({inst.other, pos, 0, 0});
@@ -386,7 +375,7 @@ class pattern_matcher {
     struct frame {
         uint32_t pc;
         size_t pos;
-        size_t n_left; // how often a repeat can still give back
+        size_t n_left;  // how often a repeat can still give back
         uint32_t step;
     };
     struct known_run {
@@ -435,13 +424,13 @@ const std::vector<pretokenizer_row>& pretokenizer_rows() {
     return rows;
 }
 
-} // namespace
+}  // namespace
 
 struct pretokenizer::program {
     std::vector<pattern_set> sets;
     std::vector<pattern_inst> code;
     uint32_t ascii_masks[128];
-    uint32_t first; // sets a match may begin with
+    uint32_t first;  // sets a match may begin with
 
     uint32_t mask_of(uint32_t cp) const {
         uint32_t bits = unicode_bits(cp);
@@ -460,7 +449,7 @@ void pretokenizer::program::cut(const std::vector<uint32_t>& masks, const std::v
     size_t begin = 0;
     for (uint32_t end : ends_in) {
         matcher.limit(begin, end);
-        size_t done = begin; // where the last piece ended
+        size_t done = begin;  // where the last piece ended
         auto piece = [&](size_t at) {
             if (at > done) ends_out->push_back((uint32_t)at);
             done = std::max(done, at);
@@ -517,7 +506,7 @@ std::string pretokenizer::known_names() {
 }
 
 void pretokenizer::split(std::string_view text, std::vector<uint32_t>* ends) const {
-    std::vector<uint32_t> offsets, chars; // of each character: first byte, code point
+    std::vector<uint32_t> offsets, chars;  // of each character: first byte, code point
     for (size_t pos = 0; pos < text.size();) {
         int n_bytes;
         offsets.push_back((uint32_t)pos);
@@ -539,4 +528,4 @@ void pretokenizer::split(std::string_view text, std::vector<uint32_t>* ends) con
     for (uint32_t& end : *ends) end = offsets[end];
 }
 
-} // namespace duet
+}  // namespace duet

@@ -12,12 +12,12 @@ namespace duet {
 
 // What a row of pretokenizers.def says beside its patterns.
 enum pretokenizer_flag : uint32_t {
-    kPreNfc = 1,        // text is brought to normal form C first
-    kPreWholeFirst = 2, // a piece that is a token is taken without looking at merges
-    kPreAddBos = 4,     // begins with BOS where the file does not say
-    kPreAddSep = 8,     // ends with the separator where the file does not say
-    kPreRawUtf8 = 16,   // tokens are spelled in UTF-8 with U+2581 for spaces, not in the byte-level alphabet
-    kPreRankById = 32,  // any two tokens that make a token merge, lowest id first; merges are not needed
+    kPreNfc = 1,         // text is brought to normal form C first
+    kPreWholeFirst = 2,  // a piece that is a token is taken without looking at merges
+    kPreAddBos = 4,      // begins with BOS where the file does not say
+    kPreAddSep = 8,      // ends with the separator where the file does not say
+    kPreRawUtf8 = 16,    // tokens are spelled in UTF-8 with U+2581 for spaces, not in the byte-level alphabet
+    kPreRankById = 32,   // any two tokens that make a token merge, lowest id first; merges are not needed
 };
 
 // A sequence of patterns: each cuts the pieces of the one before into matches and what lies between them.
@@ -37,7 +37,7 @@ class pretokenizer {
     // Byte offsets where the pieces of text end, ascending; the last is text.size(). Text of at most 2^32 - 1 bytes.
     void split(std::string_view text, std::vector<uint32_t>* ends) const;
 
-    static std::string known_names(); // for messages
+    static std::string known_names();  // for messages
 
   private:
     struct program;
@@ -45,4 +45,4 @@ class pretokenizer {
     uint32_t flags_ = 0;
 };
 
-} // namespace duet
+}  // namespace duet

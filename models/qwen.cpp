@@ -17,7 +17,7 @@ duet_status describe_neox_blocks(graph_builder& g, block_options block, const mo
     return g.finish();
 }
 
-} // namespace
+}  // namespace
 
 duet_status describe_qwen(graph_builder& g) {
     if (!g.read_common()) return g.status;
@@ -29,7 +29,7 @@ duet_status describe_qwen(graph_builder& g) {
     if (g.hp.n_experts == 0) return describe_neox_blocks(g, block, nullptr);
     moe_options moe = read_moe(g, g.arch != "qwen2moe", g.arch == "minimax-m2");
     moe.shared_gate = g.arch == "qwen2moe";
-    if (moe.shared_gate && !g.hp.hidden_dim.empty()) { // the first files lack the sizes
+    if (moe.shared_gate && !g.hp.hidden_dim.empty()) {  // the first files lack the sizes
         const uint32_t hidden = g.hp.hidden_dim[0];
         if (!g.file.find(g.key("expert_feed_forward_length"))) moe.hidden = (int32_t)hidden / g.hp.n_experts_used;
         if (moe.shared_hidden == 0) moe.shared_hidden = (int32_t)hidden;
@@ -38,4 +38,4 @@ duet_status describe_qwen(graph_builder& g) {
     return describe_neox_blocks(g, block, &moe);
 }
 
-} // namespace duet
+}  // namespace duet

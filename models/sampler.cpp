@@ -19,7 +19,8 @@ namespace {
 
 constexpr double kSamplerLn2 = 0.6931471805599453;
 
-// ---- steps on all logits --------------------------------------------------------------------------------------------
+// ---- steps on all logits
+//  --------------------------------------------------------------------------------------------
 
 // The last n accepted ids that are in the vocabulary are counted; -1: all accepted ids.
 size_t sampler_window(const sampler& s, float last_n) {
@@ -50,9 +51,9 @@ void step_penalties(sampler& s, const float* p) {
     }
 }
 
-// length[j] = how far the history, read backwards from j ids before its end, equals the history read backwards from its
-// end; at most `limit`. Linear time: the Z algorithm (D. Gusfield: Algorithms on Strings, Trees and Sequences, 1997,
-// section 1.4).
+// length[j] = how far the history, read backwards from j ids before its end, equals the history read backwards from
+// its end; at most `limit`. Linear time: the Z algorithm (D. Gusfield: Algorithms on Strings, Trees and Sequences,
+// 1997, section 1.4).
 void sampler_run_lengths(const int32_t* last, int32_t n, int32_t limit, std::vector<int32_t>& length) {
     length.assign(n, 0);
     for (int32_t j = 1, left = 0, right = 0; j < n; j++) {
@@ -80,7 +81,7 @@ void step_dry(sampler& s, const float* p) {
     if (multiplier == 0 || n <= allowed) return;
     const int32_t* last = s.history.data() + s.history.size() - 1;
     const auto& breakers = s.dry_breakers;
-    const auto  is_breaker = [&](int32_t id) { return std::binary_search(breakers.begin(), breakers.end(), id); };
+    const auto is_breaker = [&](int32_t id) { return std::binary_search(breakers.begin(), breakers.end(), id); };
     int32_t limit = 0;  // a run reaches back to the latest breaker at most
     while (limit < n && !is_breaker(last[-limit])) limit++;
     if (limit < allowed) return;
@@ -111,8 +112,8 @@ void step_top_n_sigma(sampler& s, const float* p) {
         if (x < least) x = -INFINITY;
 }
 
-// Keeps the k best; 0: all. Makes the list of candidates from the logits. A heap of the k best so far: most logits cost
-// one comparison.
+// Keeps the k best; 0: all. Makes the list of candidates from the logits. A heap of the k best so far: most logits
+// cost one comparison.
 void step_top_k(sampler& s, const float* p) {
     const size_t n = s.logits.size(), k = p[0] == 0 ? n : size_t(p[0]);
     s.candidates.clear();
@@ -139,7 +140,8 @@ void step_top_k(sampler& s, const float* p) {
     for (const auto& r : heap) s.candidates.push_back({-r.key, 0, int32_t(r.index)});
 }
 
-// ---- steps on the candidates ----------------------------------------------------------------------------------------
+// ---- steps on the candidates
+//  ----------------------------------------------------------------------------------------
 
 // Sum of -p ln p. ln p = logit - largest - ln total: one logarithm for all.
 double sampler_entropy(sampler& s, double* ln_norm) {
@@ -219,23 +221,25 @@ void step_mirostat(sampler& s, const float* p) {
     s.keep_if([=](const sampler_candidate& c) { return c.weight >= least || c.id == best; });
 }
 
-// ---- the table ------------------------------------------------------------------------------------------------------
+// ---- the table
+//  ------------------------------------------------------------------------------------------------------
 
 // A step that shapes logits; one that cuts the list; another parameter of the step above.
 enum sampler_row_kind { kSamplerShapes, kSamplerCuts, kSamplerMore };
 
 struct sampler_row {
     duet_sampler_param param;
-    bool               is_whole;                   // only whole numbers
-    sampler_row_kind   kind;
+    bool is_whole;  // only whole numbers
+    sampler_row_kind kind;
     void (*run)(sampler& s, const float* values);  // values of this row and those after it
 };
 
 // Rows run in this order. Penalties come first because they speak of raw logits; the cuts come before the temperature,
 // so that what is cut does not depend on it; top_k is the first that looks at single candidates because it makes the
 // others cheap; XTC takes from what the cuts found good; the temperature only shapes the final draw. Biases are added
-// before the first row. While mirostat is on, the rows that cut run at their defaults, where they do nothing: it is the
-// cut then.
+// before the first row. While mirostat is on, the rows that cut run at their defaults, where they do nothing: it is
+// the cut then.
+// clang-format off
 constexpr sampler_row kSamplerRows[] = {
     {{"repeat_penalty", "divides positive logits of recent tokens, multiplies negative ones (1: off)", 1, 0.01f, 100},
      false, kSamplerShapes, step_penalties},
@@ -271,6 +275,7 @@ constexpr sampler_row kSamplerRows[] = {
      false, kSamplerShapes, step_mirostat},
     {{"mirostat.eta", "how fast mirostat corrects", 0.1f, 0, 10}, false, kSamplerMore, nullptr},
 };
+// clang-format on
 constexpr size_t kSamplerRowCount = sizeof kSamplerRows / sizeof kSamplerRows[0];
 
 // The row of a name; the count where there is none.
@@ -292,7 +297,8 @@ uint64_t sampler_rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
 
 }  // namespace
 
-// ---- the generator --------------------------------------------------------------------------------------------------
+// ---- the generator
+//  --------------------------------------------------------------------------------------------------
 
 sampler_random::sampler_random(uint64_t seed) {
     for (uint64_t& word : state_) word = sampler_splitmix(&seed);
@@ -310,7 +316,8 @@ uint64_t sampler_random::next() {
     return result;
 }
 
-// ---- the sampler ----------------------------------------------------------------------------------------------------
+// ---- the sampler
+//  ----------------------------------------------------------------------------------------------------
 
 sampler::sampler(uint64_t seed) : random(seed) {
     for (const sampler_row& row : kSamplerRows) values_.push_back(row.param.default_value);
@@ -327,7 +334,8 @@ duet_status sampler::set(const char* name, float value, error_text& err) {
     const bool in_range = value >= row.param.min_value && value <= row.param.max_value;  // NaN is not
     if (!in_range || (row.is_whole && value != float(int32_t(value))))
         return fail(err, DUET_ERR_ARG, "sampler parameter %s: want a %snumber from %.8g to %.8g, got %g", name,
-                    row.is_whole ? "whole " : "", double(row.param.min_value), double(row.param.max_value), double(value));
+                    row.is_whole ? "whole " : "", double(row.param.min_value), double(row.param.max_value),
+                    double(value));
     values_[i_row] = value;
     if (i_row == kMirostatRow) mirostat_bound = -1;
     return DUET_OK;
@@ -335,7 +343,8 @@ duet_status sampler::set(const char* name, float value, error_text& err) {
 
 duet_status sampler::set_bias(int32_t id, float bias, error_text& err) {
     if (id < 0 || bias != bias)
-        return fail(err, DUET_ERR_ARG, "bias: want an id of 0 or more and a number, got id %d and %g", id, double(bias));
+        return fail(err, DUET_ERR_ARG, "bias: want an id of 0 or more and a number, got id %d and %g", id,
+                    double(bias));
     const auto is_before = [](const id_bias& b, int32_t i) { return b.id < i; };
     const auto at = std::lower_bound(biases_.begin(), biases_.end(), id, is_before);
     if (at != biases_.end() && at->id == id) at->bias = bias;
@@ -405,8 +414,8 @@ template <class Key> void sampler::keep_share(double share, Key key) {
 // The candidate in whose part of [0, total) u * total falls; moves mirostat's bound.
 size_t sampler::pick(double u) {
     const double total = weigh(), want = u * total;
-    size_t       i_picked = best();  // where rounding leaves want at the very end
-    double       sum = 0;
+    size_t i_picked = best();  // where rounding leaves want at the very end
+    double sum = 0;
     for (size_t i = 0; i < candidates.size(); i++) {
         sum += candidates[i].weight;
         if (want < sum) {
@@ -425,7 +434,8 @@ bool sampler::takes_best() const {
     bool is_best = biases_.empty();
     for (size_t i = 0; i < kSamplerRowCount; i++) {
         const sampler_row& row = kSamplerRows[i];
-        const bool keeps_best = row.run == step_top_n_sigma || row.run == step_top_k || row.run == step_top_p || row.run == step_min_p;
+        const bool keeps_best =
+            row.run == step_top_n_sigma || row.run == step_top_k || row.run == step_top_p || row.run == step_min_p;
         if (row.run == step_temp) is_best = is_best && values_[i] == 0;
         else if (!keeps_best) is_best = is_best && values_[i] == row.param.default_value;
     }
@@ -436,7 +446,7 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
     if (!all_logits || !id || n_vocab < 1)
         return fail(err, DUET_ERR_ARG, "choose: want logits, an id and n_vocab of 1 or more, got n_vocab %d", n_vocab);
     const auto is_bad = [](float x) { return !(x < INFINITY); };  // only a bias forces an id
-    size_t     n_bad = 0;
+    size_t n_bad = 0;
     for (int32_t i = 0; i < n_vocab; i++) n_bad += is_bad(all_logits[i]);
     if (n_bad) {
         const int32_t at = int32_t(std::find_if(all_logits, all_logits + n_vocab, is_bad) - all_logits);
@@ -456,7 +466,7 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
     }
     weights_known_ = false;
     const bool is_mirostat = values_[kMirostatRow] > 0;
-    float      defaults[kSamplerRowCount];
+    float defaults[kSamplerRowCount];
     for (size_t i = 0; i < kSamplerRowCount; i++) defaults[i] = kSamplerRows[i].param.default_value;
     for (size_t i = 0; i < kSamplerRowCount; i++) {
         const sampler_row& row = kSamplerRows[i];
@@ -468,10 +478,11 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
 
 }  // namespace duet
 
-// ---- runtime.h ------------------------------------------------------------------------------------------------------
+// ---- runtime.h
+//  ------------------------------------------------------------------------------------------------------
 
 struct duet_sampler {
-    duet::sampler    sampler;
+    duet::sampler sampler;
     duet::error_text error;
 };
 
@@ -497,9 +508,7 @@ duet_status duet_sampler_create(uint64_t seed, duet_sampler** out) {
     *out = nullptr;
     try {
         *out = new duet_sampler{duet::sampler(seed), {}};
-    } catch (const std::bad_alloc&) {
-        return DUET_ERR_MEMORY;
-    }
+    } catch (const std::bad_alloc&) { return DUET_ERR_MEMORY; }
     return DUET_OK;
 }
 
@@ -528,8 +537,8 @@ duet_status duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id) {
 }
 
 duet_status duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id) {
-    return sampler_call(
-        sampler, [=](duet::sampler& s, duet::error_text& err) { return s.choose(logits, n_vocab, id, err); });
+    return sampler_call(sampler,
+                        [=](duet::sampler& s, duet::error_text& err) { return s.choose(logits, n_vocab, id, err); });
 }
 
 duet_status duet_sampler_accept(duet_sampler* sampler, int32_t id) {

@@ -18,8 +18,8 @@
 namespace duet {
 
 struct sampler_candidate {
-    double  logit;
-    double  weight;  // exp(logit - largest logit) once sampler::weigh() ran
+    double logit;
+    double weight;  // exp(logit - largest logit) once sampler::weigh() ran
     int32_t id;
 };
 
@@ -28,13 +28,14 @@ class sampler_random {
   public:
     explicit sampler_random(uint64_t seed = 0);
     uint64_t next();
-    double   uniform() { return double(next() >> 11) * 0x1p-53; }  // in [0, 1)
+    double uniform() { return double(next() >> 11) * 0x1p-53; }  // in [0, 1)
 
   private:
     uint64_t state_[4];
 };
 
-// Everything a choice needs. Memory grows with the largest vocabulary and the history, else a choice allocates nothing.
+// Everything a choice needs. Memory grows with the largest vocabulary and the history, else a choice allocates
+// nothing.
 class sampler {
   public:
     explicit sampler(uint64_t seed);
@@ -45,33 +46,34 @@ class sampler {
     duet_status add_dry_breaker(int32_t id, error_text& err);
     duet_status choose(const float* logits, int32_t n_vocab, int32_t* id, error_text& err);
     duet_status accept(int32_t id, error_text& err);
-    // Whether choose() takes the largest of finite logits, the lowest id of equal ones; took_best(): it was done without choose().
-    bool        takes_best() const;
-    void        took_best() { random.uniform(); }
-    void        reset(uint64_t seed);
+    // Whether choose() takes the largest of finite logits, the lowest id of equal ones; took_best(): it was done
+    // without choose().
+    bool takes_best() const;
+    void took_best() { random.uniform(); }
+    void reset(uint64_t seed);
 
     // ---- for the steps ----
 
     struct ranked {
         double key;
         size_t index;
-        bool   operator<(const ranked& other) const { return key != other.key ? key < other.key : index < other.index; }
+        bool operator<(const ranked& other) const { return key != other.key ? key < other.key : index < other.index; }
     };
 
     // While steps run on all logits (the rows up to top_k): one logit per id, -inf: forbidden.
     std::vector<float> logits;
     // Afterwards: what is left, in order of id, at least one, all logits finite.
     std::vector<sampler_candidate> candidates;
-    std::vector<int32_t>           history;
-    std::vector<int32_t>           dry_breakers;  // sorted
-    std::vector<int32_t>           count;         // n_vocab zeros; a step that writes here puts the zeros back
-    std::vector<int32_t>           run_length;    // scratch of dry
-    std::vector<ranked>            ranking;       // scratch of top_k and keep_share
-    sampler_random                 random;
+    std::vector<int32_t> history;
+    std::vector<int32_t> dry_breakers;  // sorted
+    std::vector<int32_t> count;         // n_vocab zeros; a step that writes here puts the zeros back
+    std::vector<int32_t> run_length;    // scratch of dry
+    std::vector<ranked> ranking;        // scratch of top_k and keep_share
+    sampler_random random;
 
     // Computes the weights where they are missing; returns their sum.
     double weigh();
-    void   logits_changed() { weights_known_ = false; }
+    void logits_changed() { weights_known_ = false; }
     size_t best() const;  // index of the best candidate
 
     // Keeps the candidates for which keep(candidate) holds.
@@ -92,15 +94,15 @@ class sampler {
   private:
     struct id_bias {
         int32_t id;
-        float   bias;
+        float bias;
     };
 
-    size_t               pick(double u);
+    size_t pick(double u);
     std::vector<id_bias> biases_;  // sorted by id
-    std::vector<float>   values_;  // one per row of the table
-    bool                 weights_known_ = false;
+    std::vector<float> values_;    // one per row of the table
+    bool weights_known_ = false;
 };
 
-sampler& sampler_of(duet_sampler& handle);   // of runtime.h
+sampler& sampler_of(duet_sampler& handle);  // of runtime.h
 
 }  // namespace duet

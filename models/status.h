@@ -26,13 +26,13 @@ struct error_text {
     return code;
 }
 
-// Bytes of a file made safe to print: control characters, quotes, backslashes, characters that turn the direction of writing and
-// invalid UTF-8 become \xNN; at most max_bytes bytes are kept ("..." stands for the rest).
+// Bytes of a file made safe to print: control characters, quotes, backslashes, characters that turn the direction of
+// writing and invalid UTF-8 become \xNN; at most max_bytes bytes are kept ("..." stands for the rest).
 std::string printable(std::string_view bytes, size_t max_bytes = 80);
 
-#define DUET_TRY(call)                                                                                                                  \
-    do {                                                                                                                                \
-        if (duet_status try_status_ = (call); try_status_ != DUET_OK) return try_status_;                                               \
+#define DUET_TRY(call)                                                                                                 \
+    do {                                                                                                               \
+        if (duet_status try_status_ = (call); try_status_ != DUET_OK) return try_status_;                              \
     } while (0)
 
 }  // namespace duet

@@ -8,9 +8,9 @@
 namespace duet {
 namespace {
 
-constexpr size_t kMaxEncodeBytes = 1 << 30; // spaces grow to three bytes, offsets have 32 bits
+constexpr size_t kMaxEncodeBytes = 1 << 30;  // spaces grow to three bytes, offsets have 32 bits
 
-} // namespace
+}  // namespace
 
 struct tokenizer::impl {
     vocabulary vocab;
@@ -43,18 +43,10 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
     auto put_text = [&](std::string_view part) {
         if (part.empty()) return;
         switch (vocab.kind) {
-        case vocab_kind::bpe:
-            vocab.encode_bpe(part, ids);
-            break;
-        case vocab_kind::spm:
-            vocab.encode_spm(part, is_prefixed, ids);
-            break;
-        case vocab_kind::unigram:
-            vocab.encode_unigram(part, is_prefixed, ids);
-            break;
-        case vocab_kind::wordpiece:
-            vocab.encode_wordpiece(part, ids);
-            break;
+        case vocab_kind::bpe: vocab.encode_bpe(part, ids); break;
+        case vocab_kind::spm: vocab.encode_spm(part, is_prefixed, ids); break;
+        case vocab_kind::unigram: vocab.encode_unigram(part, is_prefixed, ids); break;
+        case vocab_kind::wordpiece: vocab.encode_wordpiece(part, ids); break;
         }
     };
     const prefix_index& special = parse_special ? vocab.all_special : vocab.user_defined;
@@ -118,4 +110,4 @@ bool tokenizer::is_control(int32_t id) const {
     return id >= 0 && id < n_vocab() && impl_->vocab.types[id] == kTokenControl;
 }
 
-} // namespace duet
+}  // namespace duet

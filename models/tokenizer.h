@@ -34,14 +34,14 @@ class tokenizer {
     // As in the file; empty out of range.
     std::string_view spelling(int32_t id) const;
 
-    // Inverse of encode, appended to *out: without the space prefix SPM puts before the text, words of WordPiece joined
-    // by spaces. special: control tokens are written as spelled, otherwise they give nothing.
+    // Inverse of encode, appended to *out: without the space prefix SPM puts before the text, words of WordPiece
+    // joined by spaces. special: control tokens are written as spelled, otherwise they give nothing.
     void decode(const int32_t* ids, size_t n_ids, bool special, std::string* out) const;
 
     int32_t n_vocab() const;
-    int32_t bos() const;           // -1: none
-    int32_t eos() const;           // -1: none
-    bool is_end(int32_t id) const; // ends a generation: EOS, end of turn, ...
+    int32_t bos() const;            // -1: none
+    int32_t eos() const;            // -1: none
+    bool is_end(int32_t id) const;  // ends a generation: EOS, end of turn, ...
     bool is_control(int32_t id) const;
 
   private:
@@ -49,4 +49,4 @@ class tokenizer {
     std::unique_ptr<impl> impl_;
 };
 
-} // namespace duet
+}  // namespace duet

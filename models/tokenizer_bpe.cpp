@@ -26,19 +26,19 @@ size_t symbol_end(const std::vector<merge_symbol>& symbols, uint32_t i, std::str
 
 // Smaller for higher scores; kNoRank for no finite score.
 uint32_t rank_of_score(float score) {
-    uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f); // -0 and 0 are one score
+    uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);  // -0 and 0 are one score
     uint32_t ascending = bits >> 31 ? ~bits : bits | 0x80000000u;
     return ~ascending;
 }
 
-} // namespace
+}  // namespace
 
 void vocabulary::append_unknown(std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const {
     if (has_byte_fallback) {
         for (char c : text) ids->push_back(byte_ids[(uint8_t)c]);
         return;
     }
-    if (unk >= 0 && !*was_unknown) ids->push_back(unk); // unknown neighbours are one unknown
+    if (unk >= 0 && !*was_unknown) ids->push_back(unk);  // unknown neighbours are one unknown
     *was_unknown = true;
 }
 
@@ -63,7 +63,7 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
         if (id < 0 && is_raw && has_byte_fallback)
             for (int i = 0; i < n_bytes; ++i) append_symbol(&symbols, pos + i, byte_ids[(uint8_t)text[pos + i]]);
         else if (id >= 0 ||
-                 (is_raw && unk >= 0 && !was_unknown)) // byte-level models leave out what they have no token for
+                 (is_raw && unk >= 0 && !was_unknown))  // byte-level models leave out what they have no token for
             append_symbol(&symbols, pos, id >= 0 ? id : unk);
         was_unknown = id < 0;
         pos += n_bytes;
@@ -107,10 +107,8 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
         if (first == last) return;
     }
     for (size_t i = first; i < last; ++i) {
-        if (raw[i] != ' ')
-            text += raw[i];
-        else if (!remove_extra_spaces || raw[i - 1] != ' ')
-            text += kSpaceMark;
+        if (raw[i] != ' ') text += raw[i];
+        else if (!remove_extra_spaces || raw[i - 1] != ' ') text += kSpaceMark;
     }
 
     std::vector<merge_symbol> symbols;
@@ -134,7 +132,7 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
         if (types[id] == kTokenUnused) unused_splits[all.substr(start, n_bytes)] = symbols[j].start - start;
     });
     bool was_unknown = false;
-    std::vector<std::string_view> open; // to be taken apart
+    std::vector<std::string_view> open;  // to be taken apart
     for (uint32_t i = 0; i != kNoSymbol && i < symbols.size(); i = symbols[i].next) {
         open.push_back(all.substr(symbols[i].start, symbol_end(symbols, i, all) - symbols[i].start));
         while (!open.empty()) {
@@ -155,4 +153,4 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
     }
 }
 
-} // namespace duet
+}  // namespace duet

@@ -65,7 +65,7 @@ class charsmap_view {
     std::string_view strings_;
 };
 
-} // namespace
+}  // namespace
 
 // Rules applied, spaces counted and marked.
 std::string vocabulary::normalized(std::string_view text, bool is_prefixed) const {
@@ -84,21 +84,19 @@ std::string vocabulary::normalized(std::string_view text, bool is_prefixed) cons
         }
         pos += n_bytes;
         for (char c : part) {
-            if (c != ' ')
-                out += c;
-            else if (!was_space)
-                out += kSpaceMark;
+            if (c != ' ') out += c;
+            else if (!was_space) out += kSpaceMark;
             was_space = c == ' ' && remove_extra_spaces;
         }
     }
     if (remove_extra_spaces && out.size() > n_prefix && was_space) out.resize(out.size() - kSpaceMark.size());
-    if (out.size() == n_prefix && remove_extra_spaces) out.clear(); // nothing but spaces
+    if (out.size() == n_prefix && remove_extra_spaces) out.clear();  // nothing but spaces
     return out;
 }
 
 void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vector<int32_t>* ids) const {
     std::string text = normalized(raw, is_prefixed);
-    struct best_end { // the best way to reach a byte
+    struct best_end {  // the best way to reach a byte
         double score = -std::numeric_limits<double>::infinity();
         uint32_t start = 0;
         int32_t id = -1;
@@ -118,7 +116,7 @@ void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vec
             has_char |= n_bytes == (size_t)n_char;
             offer(n_bytes, id, scores[id]);
         });
-        if (!has_char) offer((size_t)n_char, -2, unk_score); // -2: unknown
+        if (!has_char) offer((size_t)n_char, -2, unk_score);  // -2: unknown
         pos += (size_t)n_char;
     }
     std::vector<std::pair<uint32_t, int32_t>> path;
@@ -137,4 +135,4 @@ void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vec
     }
 }
 
-} // namespace duet
+}  // namespace duet

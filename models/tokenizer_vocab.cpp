@@ -14,10 +14,11 @@ namespace duet {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 1 << 20;
-constexpr size_t kMaxRuleBytes = 256; // of a charsmap; the longest of NFKC has 33
+constexpr size_t kMaxRuleBytes = 256;  // of a charsmap; the longest of NFKC has 33
 
 // "<path>: <key>: at byte N: <rule>": every error about the vocabulary names these.
-[[gnu::format(printf, 4, 5)]] duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err, const char* rule, ...) {
+[[gnu::format(printf, 4, 5)]] duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err,
+                                                  const char* rule, ...) {
     char text[600];
     va_list args;
     va_start(args, rule);
@@ -48,10 +49,12 @@ duet_status find_array(const gguf_file& file, const char* key, std::initializer_
     *kv = file.find(key);
     if (!*kv) return DUET_OK;
     if ((*kv)->type != DUET_KV_ARRAY || std::find(types.begin(), types.end(), (*kv)->array_type) == types.end())
-        return bad_key(file, **kv, err, "want an array of %s, got %svalue type %d", want, (*kv)->type == DUET_KV_ARRAY ? "an array of " : "",
+        return bad_key(file, **kv, err, "want an array of %s, got %svalue type %d", want,
+                       (*kv)->type == DUET_KV_ARRAY ? "an array of " : "",
                        (*kv)->type == DUET_KV_ARRAY ? (*kv)->array_type : (*kv)->type);
     if (n != SIZE_MAX && (*kv)->n_values != n)
-        return bad_key(file, **kv, err, "want %zu entries (one for each of tokenizer.ggml.tokens), got %llu", n, (unsigned long long)(*kv)->n_values);
+        return bad_key(file, **kv, err, "want %zu entries (one for each of tokenizer.ggml.tokens), got %llu", n,
+                       (unsigned long long)(*kv)->n_values);
     return DUET_OK;
 }
 
@@ -67,7 +70,7 @@ constexpr std::string_view kEndSpellings[] = {
 };
 // clang-format on
 
-} // namespace
+}  // namespace
 
 uint32_t byte_level_char(uint8_t byte) {
     // openai/gpt-2:src/encoder.py, bytes_to_unicode: printable bytes stand for themselves, the others follow from
@@ -88,7 +91,7 @@ void string_index::reserve(size_t n) {
     size_t n_slots = 16;
     while (n_slots < n * 2) n_slots *= 2;
     slots_.assign(n_slots, {});
-    seed_ = (uint64_t)(uintptr_t)slots_.data(); // differs between runs, so that no file can be made of collisions
+    seed_ = (uint64_t)(uintptr_t)slots_.data();  // differs between runs, so that no file can be made of collisions
 }
 
 size_t string_index::hash(std::string_view text) const {
@@ -161,14 +164,10 @@ duet_status vocabulary::load(const gguf_file& file, error_text& err) {
     if (model.empty() || model == "no_vocab" || model == "none")
         return fail(err, DUET_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model: the file has no vocabulary",
                     file.path.c_str());
-    if (model == "llama")
-        kind = vocab_kind::spm;
-    else if (model == "gpt2" || model == "gemma4")
-        kind = vocab_kind::bpe;
-    else if (model == "t5")
-        kind = vocab_kind::unigram;
-    else if (model == "bert")
-        kind = vocab_kind::wordpiece;
+    if (model == "llama") kind = vocab_kind::spm;
+    else if (model == "gpt2" || model == "gemma4") kind = vocab_kind::bpe;
+    else if (model == "t5") kind = vocab_kind::unigram;
+    else if (model == "bert") kind = vocab_kind::wordpiece;
     else
         return fail(err, DUET_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model: want llama, gpt2, gemma4, t5 or bert, got %s",
                     file.path.c_str(), printable(model).c_str());
@@ -206,7 +205,8 @@ duet_status vocabulary::load_tokens(const gguf_file& file, error_text& err) {
     for (size_t i = 0; i < kv->strings.size(); ++i) {
         std::string_view text = kv->strings[i];
         if (text.size() > kMaxTokenBytes)
-            return bad_key(file, *kv, err, "entry %zu: want at most %zu bytes, got %zu", i, kMaxTokenBytes, text.size());
+            return bad_key(file, *kv, err, "entry %zu: want at most %zu bytes, got %zu", i, kMaxTokenBytes,
+                           text.size());
         if (!utf8_valid(text))
             return bad_key(file, *kv, err, "entry %zu: want UTF-8, got \"%s\"", i, printable(text).c_str());
         max_bytes = std::max(max_bytes, text.size());
@@ -253,8 +253,7 @@ duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
     for (size_t i = 0; kv && i < spellings.size(); ++i) {
         double value = NAN;
         gguf_file::value_float(*kv, i, &value);
-        if (!std::isfinite(value))
-            return bad_key(file, *kv, err, "entry %zu: want a finite number, got %f", i, value);
+        if (!std::isfinite(value)) return bad_key(file, *kv, err, "entry %zu: want a finite number, got %f", i, value);
         scores[i] = (float)value;
     }
     float lowest = 0;
@@ -264,7 +263,7 @@ duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
         lowest = is_first ? scores[i] : std::min(lowest, scores[i]);
         is_first = false;
     }
-    unk_score = lowest - 10.0f; // google/sentencepiece:src/unigram_model.cc, kUnkPenalty
+    unk_score = lowest - 10.0f;  // google/sentencepiece:src/unigram_model.cc, kUnkPenalty
     return DUET_OK;
 }
 
@@ -276,14 +275,15 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
         const gguf_kv* kv = file.find(std::string(kPrefix) + std::string(name) + std::string(kId));
         int64_t value = -1;
         return kv && gguf_file::value_int(*kv, 0, &value) ? (int32_t)value
-                                                          : -1; // in range: checked below, before this is called
+                                                          : -1;  // in range: checked below, before this is called
     };
     for (const gguf_kv& kv : file.kvs) {
         if (!kv.key.starts_with(kPrefix)) continue;
         bool is_list = kv.key.ends_with(kIds) || kv.key == "tokenizer.ggml.suppress_tokens";
         if (!is_list && !kv.key.ends_with(kId)) continue;
         if ((kv.type == DUET_KV_ARRAY) != is_list)
-            return bad_key(file, kv, err, "want %s", is_list ? "an array of token ids" : "one token id, got another kind of value");
+            return bad_key(file, kv, err, "want %s",
+                           is_list ? "an array of token ids" : "one token id, got another kind of value");
         for (uint64_t i = 0; i < kv.n_values; ++i) {
             int64_t value = -1;
             int32_t type = is_list ? kv.array_type : kv.type;
@@ -292,16 +292,17 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
             if (!is_whole || !gguf_file::value_int(kv, i, &value))
                 return bad_key(file, kv, err, "want a 32-bit or 64-bit integer, got value type %d", type);
             if (value < 0 || value >= n_tokens())
-                return bad_key(file, kv, err, "want a token id from 0 to %d, got %lld", (int)n_tokens() - 1, (long long)value);
+                return bad_key(file, kv, err, "want a token id from 0 to %d, got %lld", (int)n_tokens() - 1,
+                               (long long)value);
             std::string_view name = kv.key.substr(kPrefix.size());
             if (name == "eos_token_ids" || name == "eot_token_id" || name == "eom_token_id") ends[value] = 1;
         }
     }
-    bos = id_of("bos"), eos = id_of("eos"), unk = id_of("unknown"), sep = id_of("seperator"); // (sic) in the format
+    bos = id_of("bos"), eos = id_of("eos"), unk = id_of("unknown"), sep = id_of("seperator");  // (sic) in the format
     if (bos < 0) bos = id_of("cls");
 
     bool is_bos_named = bos >= 0, is_eos_named = eos >= 0;
-    auto fall_back = [&](int32_t* id, int32_t usual, token_type type) { // ids that files of this kind leave out
+    auto fall_back = [&](int32_t* id, int32_t usual, token_type type) {  // ids that files of this kind leave out
         bool is_usual = *id < 0 && usual < n_tokens();
         if (is_usual && (is_from_types_ ? types[usual] == type : spellings[usual].starts_with('<'))) *id = usual;
     };
@@ -311,7 +312,7 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
     if (kind == vocab_kind::wordpiece) {
         fall_back(&bos, 101, kTokenControl), fall_back(&sep, 102, kTokenControl), fall_back(&unk, 100, kTokenControl);
     }
-    if (!is_from_types_) // what a file names is no text, even where it says nothing of types
+    if (!is_from_types_)  // what a file names is no text, even where it says nothing of types
         for (int32_t id : {bos, eos, sep, unk})
             if (id >= 0) types[id] = id == unk ? kTokenUnknown : kTokenControl;
 
@@ -350,15 +351,17 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         if (types[id] != kTokenByte) continue;
         int byte = byte_of_spelling(spellings[id]);
         if (byte < 0)
-            return bad_key(file, tokens, err, "entry %d: of type byte: want <0x00> to <0xFF>, got \"%s\"", (int)id, printable(spellings[id]).c_str());
+            return bad_key(file, tokens, err, "entry %d: of type byte: want <0x00> to <0xFF>, got \"%s\"", (int)id,
+                           printable(spellings[id]).c_str());
         if (byte_ids[byte] >= 0)
-            return bad_key(file, tokens, err, "entry %d: want one token for each byte, got \"%s\", the same as entry %d", (int)id,
+            return bad_key(file, tokens, err,
+                           "entry %d: want one token for each byte, got \"%s\", the same as entry %d", (int)id,
                            printable(spellings[id]).c_str(), byte_ids[byte]);
         byte_ids[byte] = id;
         ++n_bytes;
     }
-    if (is_byte_level) { // every byte is a character of the alphabet; some vocabularies leave out bytes that UTF-8
-                         // never has
+    if (is_byte_level) {  // every byte is a character of the alphabet; some vocabularies leave out bytes that UTF-8
+                          // never has
         std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
         for (int byte = 0; byte < 256; ++byte) {
             std::string text;
@@ -368,7 +371,7 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         }
         return DUET_OK;
     }
-    if (n_bytes == 0 && kind != vocab_kind::wordpiece) { // files whose types do not say so
+    if (n_bytes == 0 && kind != vocab_kind::wordpiece) {  // files whose types do not say so
         for (int byte = 0; byte < 256; ++byte) {
             char text[8];
             snprintf(text, sizeof text, "<0x%02X>", byte);
@@ -379,17 +382,17 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         }
         for (int byte = 0; byte < 256; ++byte) {
             if (byte_ids[byte] < 0) continue;
-            if (n_bytes == 256)
-                types[byte_ids[byte]] = kTokenByte;
-            else
-                byte_ids[byte] = -1; // only text that looks like byte tokens
+            if (n_bytes == 256) types[byte_ids[byte]] = kTokenByte;
+            else byte_ids[byte] = -1;  // only text that looks like byte tokens
         }
         n_bytes = n_bytes == 256 ? 256 : 0;
     }
     has_byte_fallback = n_bytes == 256;
     if (n_bytes > 0 && !has_byte_fallback) {
         int missing = (int)(std::find(std::begin(byte_ids), std::end(byte_ids), -1) - std::begin(byte_ids));
-        return bad_key(file, tokens, err, "want a byte token for each of the 256 bytes or for none, got %d, without <0x%02X>", (int)n_bytes, missing);
+        return bad_key(file, tokens, err,
+                       "want a byte token for each of the 256 bytes or for none, got %d, without <0x%02X>",
+                       (int)n_bytes, missing);
     }
     return DUET_OK;
 }
@@ -409,16 +412,23 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
         std::string_view text = kv->strings[i];
         size_t space = text.find(' ', 1);
         if (text.empty() || space == std::string_view::npos || space + 1 == text.size())
-            return bad_key(file, *kv, err, "entry %zu: want two tokens with a space between, got \"%s\"", i, printable(text).c_str());
+            return bad_key(file, *kv, err, "entry %zu: want two tokens with a space between, got \"%s\"", i,
+                           printable(text).c_str());
         std::string_view left = text.substr(0, space), right = text.substr(space + 1);
         merged.assign(left).append(right);
         int32_t left_id = spelled_.find(left), right_id = spelled_.find(right), id = spelled_.find(merged);
         if (left_id < 0 || right_id < 0 || id < 0)
-            return bad_key(file, *kv, err, "entry %zu: want tokens of tokenizer.ggml.tokens, got \"%s\": \"%s\" is none", i,
-                           printable(text).c_str(), printable(left_id < 0 ? left : right_id < 0 ? right : merged).c_str());
-        if (types[id] == kTokenControl) continue; // text must not become one
+            return bad_key(file, *kv, err,
+                           "entry %zu: want tokens of tokenizer.ggml.tokens, got \"%s\": \"%s\" is none", i,
+                           printable(text).c_str(),
+                           printable(left_id < 0    ? left
+                                     : right_id < 0 ? right
+                                                    : merged)
+                               .c_str());
+        if (types[id] == kTokenControl) continue;  // text must not become one
         if (!merges.insert(left_id, right_id, {(uint32_t)i, id}))
-            return bad_key(file, *kv, err, "entry %zu: want each pair once, got \"%s\" again", i, printable(text).c_str());
+            return bad_key(file, *kv, err, "entry %zu: want each pair once, got \"%s\" again", i,
+                           printable(text).c_str());
     }
     return DUET_OK;
 }
@@ -433,15 +443,20 @@ duet_status vocabulary::load_charsmap(const gguf_file& file, error_text& err) {
     if (blob.size() >= 4)
         for (int i = 3; i >= 0; --i) n_array = n_array << 8 | (uint8_t)blob[i];
     if (blob.size() < 4 || n_array > blob.size() - 4 || n_array < 4 || n_array % 4 != 0)
-        return bad_key(file, *kv, err, "want 4 bytes of size, an array of that many bytes (a multiple of 4) and strings, got %zu bytes with size %u",
+        return bad_key(file, *kv, err,
+                       "want 4 bytes of size, an array of that many bytes (a multiple of 4) and strings, got %zu bytes "
+                       "with size %u",
                        blob.size(), n_array);
     if (blob.size() == 4 + (size_t)n_array || blob.back() != '\0')
-        return bad_key(file, *kv, err, "want strings that end with a zero byte behind the array, got %zu bytes that do not", blob.size() - 4 - n_array);
+        return bad_key(file, *kv, err,
+                       "want strings that end with a zero byte behind the array, got %zu bytes that do not",
+                       blob.size() - 4 - n_array);
     // One character must not become a book.
     for (size_t begin = 4 + (size_t)n_array, end; begin < blob.size(); begin = end + 1) {
         end = blob.find('\0', begin);
         if (end - begin > kMaxRuleBytes)
-            return bad_key(file, *kv, err, "want strings of at most %zu bytes, got one of %zu", kMaxRuleBytes, end - begin);
+            return bad_key(file, *kv, err, "want strings of at most %zu bytes, got one of %zu", kMaxRuleBytes,
+                           end - begin);
     }
     if (kind == vocab_kind::unigram) charsmap = blob;
     return DUET_OK;
@@ -452,7 +467,7 @@ duet_status vocabulary::load_options(const gguf_file& file, error_text& err) {
     remove_extra_spaces = kind == vocab_kind::unigram;
     bool is_prefixed = add_space_prefix;
     DUET_TRY(file.get_bool("tokenizer.ggml.add_space_prefix", false, &is_prefixed, err));
-    if (add_space_prefix) add_space_prefix = is_prefixed; // the other kinds have no such prefix
+    if (add_space_prefix) add_space_prefix = is_prefixed;  // the other kinds have no such prefix
     DUET_TRY(file.get_bool("tokenizer.ggml.remove_extra_whitespaces", false, &remove_extra_spaces, err));
     DUET_TRY(file.get_bool("tokenizer.ggml.normalizer.lowercase", false, &to_lower, err));
     strip_accents = to_lower;
@@ -495,10 +510,8 @@ void vocabulary::make_pieces() {
             int n_bytes;
             for (size_t pos = 0; pos < text.size(); pos += n_bytes) {
                 int byte = byte_level_byte(utf8_decode(text, pos, &n_bytes));
-                if (byte >= 0)
-                    pieces += (char)byte;
-                else
-                    pieces += text.substr(pos, n_bytes);
+                if (byte >= 0) pieces += (char)byte;
+                else pieces += text.substr(pos, n_bytes);
             }
         } else if (is_byte_level) {
             pieces += text;
@@ -525,12 +538,10 @@ void vocabulary::make_indices() {
         std::string_view plain = type == kTokenUserDefined ? piece(id) : spellings[id];
         if (type == kTokenUserDefined && !plain.empty()) user_defined.add(plain, id);
         if ((type == kTokenUserDefined || is_special(id)) && !plain.empty()) all_special.add(plain, id);
-        if (is_byte_level && is_text)
-            index.insert(piece(id), id);
+        if (is_byte_level && is_text) index.insert(piece(id), id);
         else if (kind == vocab_kind::spm && type == kTokenUnused && !spellings[id].empty())
             index.insert(spellings[id], id);
-        else if (!is_byte_level && is_text)
-            index.insert(spellings[id], id);
+        else if (!is_byte_level && is_text) index.insert(spellings[id], id);
         if ((kind == vocab_kind::unigram || kind == vocab_kind::wordpiece) && is_text) words.add(spellings[id], id);
     }
     user_defined.finish();
@@ -538,4 +549,4 @@ void vocabulary::make_indices() {
     words.finish();
 }
 
-} // namespace duet
+}  // namespace duet

@@ -19,14 +19,14 @@ enum token_type : uint8_t {
 };
 // clang-format on
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81"; // U+2581, how SPM and unigram tokens spell a space
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, how SPM and unigram tokens spell a space
 
 // Text -> id. Open addressing over views that must outlive it.
 class string_index {
   public:
     void reserve(size_t n);
-    int32_t insert(std::string_view text, int32_t id); // returns the id that is there already, or -1
-    int32_t find(std::string_view text) const;         // -1: none
+    int32_t insert(std::string_view text, int32_t id);  // returns the id that is there already, or -1
+    int32_t find(std::string_view text) const;          // -1: none
 
   private:
     struct slot {
@@ -34,7 +34,7 @@ class string_index {
         int32_t id = -1;
     };
     size_t hash(std::string_view text) const;
-    std::vector<slot> slots_; // a power of two, at most half full
+    std::vector<slot> slots_;  // a power of two, at most half full
     uint64_t seed_ = 0;
 };
 
@@ -46,7 +46,7 @@ class merge_index {
         int32_t id;
     };
     void reserve(size_t n);
-    bool insert(int32_t left, int32_t right, merge m); // false: the pair is there already
+    bool insert(int32_t left, int32_t right, merge m);  // false: the pair is there already
     const merge* find(int32_t left, int32_t right) const;
 
   private:
@@ -89,10 +89,8 @@ class prefix_index {
         while (low < high) {
             uint32_t middle = low + (high - low) / 2;
             uint8_t at = (uint8_t)entries_[middle].text[n];
-            if (is_above ? at <= byte : at < byte)
-                low = middle + 1;
-            else
-                high = middle;
+            if (is_above ? at <= byte : at < byte) low = middle + 1;
+            else high = middle;
         }
         return low;
     }
@@ -117,26 +115,26 @@ struct vocabulary {
 
     vocab_kind kind = vocab_kind::spm;
     std::vector<std::string_view> spellings;
-    std::vector<uint8_t> types;       // token_type
-    std::vector<float> scores;        // spm, unigram
-    std::vector<uint8_t> ends;        // 1: ends a generation
-    std::string pieces;               // bytes of all tokens
-    std::vector<size_t> piece_starts; // n_tokens + 1
-    int32_t byte_ids[256];            // the token of each byte, -1: none
-    bool has_byte_fallback = false;   // spm, unigram, raw bpe: all 256 byte tokens are there
+    std::vector<uint8_t> types;        // token_type
+    std::vector<float> scores;         // spm, unigram
+    std::vector<uint8_t> ends;         // 1: ends a generation
+    std::string pieces;                // bytes of all tokens
+    std::vector<size_t> piece_starts;  // n_tokens + 1
+    int32_t byte_ids[256];             // the token of each byte, -1: none
+    bool has_byte_fallback = false;    // spm, unigram, raw bpe: all 256 byte tokens are there
     int32_t bos = -1, eos = -1, unk = -1, sep = -1;
     bool add_bos = false, add_eos = false, add_sep = false;
     bool add_space_prefix = false, remove_extra_spaces = false;
-    bool to_lower = true, strip_accents = true; // wordpiece
+    bool to_lower = true, strip_accents = true;  // wordpiece
 
-    string_index index;                     // what text merges to: bpe by bytes, spm by spelling
-    merge_index merges;                     // bpe
-    pretokenizer pre;                       // bpe
-    prefix_index words;                     // unigram, wordpiece
-    prefix_index user_defined, all_special; // matched in text first; without and with control tokens
-    std::string_view charsmap; // unigram: u32 size, double array of that many bytes, strings that end with NUL
+    string_index index;                      // what text merges to: bpe by bytes, spm by spelling
+    merge_index merges;                      // bpe
+    pretokenizer pre;                        // bpe
+    prefix_index words;                      // unigram, wordpiece
+    prefix_index user_defined, all_special;  // matched in text first; without and with control tokens
+    std::string_view charsmap;  // unigram: u32 size, double array of that many bytes, strings that end with NUL
     float unk_score = 0;
-    size_t max_bytes = 0; // of a token
+    size_t max_bytes = 0;  // of a token
 
   private:
     duet_status load_tokens(const gguf_file& file, error_text& err);
@@ -154,12 +152,12 @@ struct vocabulary {
     std::string normalized(std::string_view text, bool is_prefixed) const;
     void append_unknown(std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const;
 
-    string_index spelled_; // every token by its spelling; the lowest id of equal ones
+    string_index spelled_;  // every token by its spelling; the lowest id of equal ones
     bool is_from_types_ = false;
 };
 
 // The byte-level alphabet of GPT-2: each byte has a printable character.
 uint32_t byte_level_char(uint8_t byte);
-int byte_level_byte(uint32_t code_point); // -1: not of the alphabet
+int byte_level_byte(uint32_t code_point);  // -1: not of the alphabet
 
-} // namespace duet
+}  // namespace duet

@@ -11,7 +11,7 @@
 namespace duet {
 namespace {
 
-constexpr size_t kMaxWordChars = 100; // longer words are unknown (max_input_chars_per_word)
+constexpr size_t kMaxWordChars = 100;  // longer words are unknown (max_input_chars_per_word)
 
 bool is_wordpiece_cjk(uint32_t cp) {
     return (cp >= 0x4e00 && cp <= 0x9fff) || (cp >= 0x3400 && cp <= 0x4dbf) || (cp >= 0x20000 && cp <= 0x2a6df) ||
@@ -25,7 +25,7 @@ bool is_wordpiece_punctuation(uint32_t cp, uint32_t bits) {
     return is_ascii || (bits & kUniP);
 }
 
-} // namespace
+}  // namespace
 
 void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* ids) const {
     std::string word(kSpaceMark);
@@ -74,7 +74,7 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
             end_word();
         } else if (to_lower) {
             put(unicode_lower(cp));
-            if (cp == 0x130) put(0x307); // the one letter whose lower case is two characters
+            if (cp == 0x130) put(0x307);  // the one letter whose lower case is two characters
         } else {
             put(cp);
         }
@@ -82,4 +82,4 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
     end_word();
 }
 
-} // namespace duet
+}  // namespace duet

@@ -78,10 +78,10 @@ void append_decomposed(std::vector<normal_char>* out, uint32_t cp) {
     int n_seconds = 0;
     for (;;) {
         const decomposition* end = std::end(kDecompositions);
-        const decomposition* row =
-            cp < 0xc0 ? end : std::lower_bound(kDecompositions, end, cp, [](const decomposition& d, uint32_t c) {
-                return d.code_point < c;
-            });
+        const decomposition* row = cp < 0xc0 ? end
+                                             : std::lower_bound(
+                                                   kDecompositions, end, cp,
+                                                   [](const decomposition& d, uint32_t c) { return d.code_point < c; });
         if (row == end || row->code_point != cp || n_seconds == 8) break;
         if (row->second) seconds[n_seconds++] = row->second;
         cp = row->first;
@@ -99,13 +99,11 @@ std::vector<normal_char> decomposed(std::string_view text) {
     for (size_t pos = 0; pos < text.size();) {
         int n_bytes;
         uint32_t cp = utf8_decode(text, pos, &n_bytes);
-        if (cp == kInvalidByte)
-            out.push_back({kInvalidByte + (uint8_t)text[pos], 0});
-        else
-            append_decomposed(&out, cp);
+        if (cp == kInvalidByte) out.push_back({kInvalidByte + (uint8_t)text[pos], 0});
+        else append_decomposed(&out, cp);
         pos += n_bytes;
     }
-    for (size_t i = 0; i < out.size();) { // marks between starters in order of their class
+    for (size_t i = 0; i < out.size();) {  // marks between starters in order of their class
         size_t end = i;
         while (end < out.size() && out[end].combining) ++end;
         std::stable_sort(out.begin() + i, out.begin() + end,
@@ -136,15 +134,13 @@ std::string encoded(const std::vector<normal_char>& chars) {
     std::string out;
     out.reserve(chars.size());
     for (normal_char c : chars) {
-        if (c.cp >= kInvalidByte)
-            out += (char)(c.cp - kInvalidByte);
-        else
-            utf8_append(&out, c.cp);
+        if (c.cp >= kInvalidByte) out += (char)(c.cp - kInvalidByte);
+        else utf8_append(&out, c.cp);
     }
     return out;
 }
 
-} // namespace
+}  // namespace
 
 uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes) {
     const uint8_t* p = (const uint8_t*)text.data() + pos;
@@ -221,8 +217,8 @@ std::string unicode_nfc(std::string_view text) {
 
     std::vector<normal_char> chars = decomposed(text);
     size_t n_out = 0;
-    size_t starter = SIZE_MAX; // index of the last starter written
-    uint8_t last_class = 0;    // class of the last character written after it
+    size_t starter = SIZE_MAX;  // index of the last starter written
+    uint8_t last_class = 0;     // class of the last character written after it
     for (size_t i = 0; i < chars.size(); ++i) {
         normal_char c = chars[i];
         bool is_blocked = n_out != starter + 1 && (last_class >= c.combining);
@@ -239,4 +235,4 @@ std::string unicode_nfc(std::string_view text) {
     return encoded(chars);
 }
 
-} // namespace duet
+}  // namespace duet

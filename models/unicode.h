@@ -25,16 +25,17 @@ enum unicode_bit : uint32_t {
 // What stands for a byte that is no valid UTF-8: larger than any code point, of category Cn, never equal to one.
 constexpr uint32_t kInvalidByte = 0x110000;
 
-// Decodes the character at text[pos], pos < text.size(), and returns its code point, or kInvalidByte with *n_bytes = 1.
+// Decodes the character at text[pos], pos < text.size(), and returns its code point, or kInvalidByte with *n_bytes =
+// 1.
 uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes);
 void utf8_append(std::string* out, uint32_t code_point);
 bool utf8_valid(std::string_view text);
 
 uint32_t unicode_bits(uint32_t code_point);
-uint32_t unicode_lower(uint32_t code_point); // simple mapping
+uint32_t unicode_lower(uint32_t code_point);  // simple mapping
 
 // Canonical normal forms; invalid bytes stay as they are.
 std::string unicode_nfc(std::string_view text);
 std::string unicode_nfd(std::string_view text);
 
-} // namespace duet
+}  // namespace duet

@@ -1,4 +1,5 @@
-// quant/activate.h: the activation functions by their enum, scalar: part of the numeric contract, over quant/exact_math.h.
+// quant/activate.h: the activation functions by their enum, scalar: part of the numeric contract, over
+// quant/exact_math.h.
 #pragma once
 #include "exact_math.h"
 
@@ -12,16 +13,16 @@ enum class activation : uint8_t { none, silu, gelu, sigmoid, relu2, swiglu_oai, 
 DUET_HD inline float exact_activate(activation act, float x, const float* x2) {
     float v = x;
     switch (act) {
-        case activation::none: break;
-        case activation::silu: v = exact_silu(x); break;
-        case activation::gelu: v = exact_gelu(x); break;
-        case activation::sigmoid: v = exact_sigmoid(x); break;
-        case activation::relu2: v = x > 0.0f ? x * x : 0.0f; break;
-        case activation::swiglu_oai: {   // gpt-oss: both parts clipped, gate's sigmoid steeper, up part shifted by one
-            const float g = x > 7.0f ? 7.0f : x, u = !x2 ? 0.0f : *x2 > 7.0f ? 7.0f : *x2 < -7.0f ? -7.0f : *x2;
-            return (g / (1.0f + exact_exp(-1.702f * g))) * (u + 1.0f);
-        }
-        case activation::softplus: v = exact_softplus(x); break;
+    case activation::none: break;
+    case activation::silu: v = exact_silu(x); break;
+    case activation::gelu: v = exact_gelu(x); break;
+    case activation::sigmoid: v = exact_sigmoid(x); break;
+    case activation::relu2: v = x > 0.0f ? x * x : 0.0f; break;
+    case activation::swiglu_oai: {  // gpt-oss: both parts clipped, gate's sigmoid steeper, up part shifted by one
+        const float g = x > 7.0f ? 7.0f : x, u = !x2 ? 0.0f : *x2 > 7.0f ? 7.0f : *x2 < -7.0f ? -7.0f : *x2;
+        return (g / (1.0f + exact_exp(-1.702f * g))) * (u + 1.0f);
+    }
+    case activation::softplus: v = exact_softplus(x); break;
     }
     return x2 ? v * *x2 : v;
 }

@@ -5,7 +5,8 @@
 // Must not know: tensors, files, kernels, encoders.
 // Main path: quant/exact.h -> [quant/blocks.h]
 //
-// Layouts: llama.cpp:ggml/src/ggml-common.h; meaning of the codes: llama.cpp:ggml/src/ggml-quants.c (dequantize_row_*).
+// Layouts: llama.cpp:ggml/src/ggml-common.h; meaning of the codes: llama.cpp:ggml/src/ggml-quants.c
+// (dequantize_row_*).
 #pragma once
 #include "blocks_grid.h"
 #include "exact_math.h"
@@ -31,7 +32,7 @@ DUET_HD inline uint16_t float_to_half(float x) {
     const uint32_t b = bits_of(x), sign = b >> 16 & 0x8000u, a = b & 0x7fffffffu;
     if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
     if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
-    if (a < 0x38800000u) { // below 2^-14: adding 0.5 leaves multiples of 2^-24 in the low bits
+    if (a < 0x38800000u) {  // below 2^-14: adding 0.5 leaves multiples of 2^-24 in the low bits
         const float shifted = float_of(a) + 0.5f;
         return (uint16_t)(sign | (bits_of(shifted) - 0x3f000000u));
     }
@@ -70,21 +71,22 @@ DUET_HD inline int fp4_value(int code) {
 // format has no minimum.
 struct block32 {
     int8_t q[32];
-    float  d, m;
-    int    sub[2], min[2];
+    float d, m;
+    int sub[2], min[2];
 };
 
 // The scales of 16 weights; d and m are exact in f32.
 struct block_scale {
     float d, m;
-    int   sub, min;
+    int sub, min;
 };
 
 // Each block type states kElems; kSubScales: sub-scales per 32 weights; kHasMin; code(i): the integer of weight i;
 // scale(k): the scales of weights 16k .. 16k + 15. And where it applies: kFraction: scale().d is the block's
-// half float times this; kPlain: sub is 1 always; kWideSubs: sub-scales beyond a byte (exact.h applies them in f32); eight(k):
-// codes 8k .. 8k + 7 as bytes, in a few operations. Packed, because rows of 17 or 18 bytes and blocks of memory given by callers have no
-// alignment.
+// half float times this; kPlain: sub is 1 always; kWideSubs: sub-scales beyond a byte (exact.h applies them in f32);
+// eight(k):
+// codes 8k .. 8k + 7 as bytes, in a few operations. Packed, because rows of 17 or 18 bytes and blocks of memory given
+// by callers have no alignment.
 #pragma pack(push, 1)
 
 struct float_f32 {
@@ -107,48 +109,48 @@ DUET_HD inline float to_float(const float_bf16& x) { return bf16_to_float(x.bits
 DUET_HD inline int nibble32(const uint8_t* qs, int i) { return qs[i & 15] >> (i & 16 ? 4 : 0) & 15; }
 
 struct block_q4_0 {
-    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1;
     static constexpr bool kHasMin = false;
     uint16_t d;
-    uint8_t  qs[16];
+    uint8_t qs[16];
     DUET_HD int code(int i) const { return nibble32(qs, i) - 8; }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
 struct block_q4_1 {
-    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1;
     static constexpr bool kHasMin = true;
-    uint16_t d, m;                    // value = d * code + m
-    uint8_t  qs[16];
+    uint16_t d, m;  // value = d * code + m
+    uint8_t qs[16];
     DUET_HD int code(int i) const { return nibble32(qs, i); }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), -half_to_float(m), 1, 1}; }
 };
 
 struct block_q5_0 {
-    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1;
     static constexpr bool kHasMin = false;
     uint16_t d;
-    uint8_t  qh[4];                   // bit i: fifth bit of weight i
-    uint8_t  qs[16];
+    uint8_t qh[4];  // bit i: fifth bit of weight i
+    uint8_t qs[16];
     DUET_HD int code(int i) const { return (nibble32(qs, i) | (qh[i >> 3] >> (i & 7) & 1) << 4) - 16; }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
 struct block_q5_1 {
-    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1;
     static constexpr bool kHasMin = true;
     uint16_t d, m;
-    uint8_t  qh[4];
-    uint8_t  qs[16];
+    uint8_t qh[4];
+    uint8_t qs[16];
     DUET_HD int code(int i) const { return nibble32(qs, i) | (qh[i >> 3] >> (i & 7) & 1) << 4; }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), -half_to_float(m), 1, 1}; }
 };
 
 struct block_q8_0 {
-    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1;
     static constexpr bool kHasMin = false;
     uint16_t d;
-    int8_t   qs[32];
+    int8_t qs[32];
     DUET_HD int code(int i) const { return qs[i]; }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
@@ -157,10 +159,10 @@ struct block_q8_0 {
 DUET_HD inline int two_bits256(const uint8_t* qs, int i) { return qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3; }
 
 struct block_q2_K {
-    static constexpr int  kElems = 256, kSubScales = 2;
+    static constexpr int kElems = 256, kSubScales = 2;
     static constexpr bool kHasMin = true;
-    uint8_t  scales[16];              // low half: sub-scale, high half: minimum, of 16 weights
-    uint8_t  qs[64];
+    uint8_t scales[16];  // low half: sub-scale, high half: minimum, of 16 weights
+    uint8_t qs[64];
     uint16_t d, dmin;
     DUET_HD int code(int i) const { return two_bits256(qs, i); }
     DUET_HD block_scale scale(int k) const {
@@ -169,11 +171,11 @@ struct block_q2_K {
 };
 
 struct block_q3_K {
-    static constexpr int  kElems = 256, kSubScales = 2;
+    static constexpr int kElems = 256, kSubScales = 2;
     static constexpr bool kHasMin = false;
-    uint8_t  hmask[32];               // bit i / 32 of byte i % 32: third bit of weight i
-    uint8_t  qs[64];
-    uint8_t  scales[12];              // 16 times 6 bits: 4 low bits in bytes 0..7, 2 high bits in bytes 8..11
+    uint8_t hmask[32];  // bit i / 32 of byte i % 32: third bit of weight i
+    uint8_t qs[64];
+    uint8_t scales[12];  // 16 times 6 bits: 4 low bits in bytes 0..7, 2 high bits in bytes 8..11
     uint16_t d;
     DUET_HD int code(int i) const { return (two_bits256(qs, i) | (hmask[i % 32] >> (i / 32) & 1) << 2) - 4; }
     DUET_HD block_scale scale(int k) const {
@@ -195,11 +197,11 @@ DUET_HD inline int k_minimum(const uint8_t* scales, int j) {
 DUET_HD inline int nibble256(const uint8_t* qs, int i) { return qs[i / 64 * 32 + i % 32] >> (i & 32 ? 4 : 0) & 15; }
 
 struct block_q4_K {
-    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1;
     static constexpr bool kHasMin = true;
     uint16_t d, dmin;
-    uint8_t  scales[12];
-    uint8_t  qs[128];
+    uint8_t scales[12];
+    uint8_t qs[128];
     DUET_HD int code(int i) const { return nibble256(qs, i); }
     DUET_HD block_scale scale(int k) const {
         return {half_to_float(d), half_to_float(dmin), k_sub_scale(scales, k / 2), k_minimum(scales, k / 2)};
@@ -207,12 +209,12 @@ struct block_q4_K {
 };
 
 struct block_q5_K {
-    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1;
     static constexpr bool kHasMin = true;
     uint16_t d, dmin;
-    uint8_t  scales[12];
-    uint8_t  qh[32];                  // bit i / 32 of byte i % 32: fifth bit of weight i
-    uint8_t  qs[128];
+    uint8_t scales[12];
+    uint8_t qh[32];  // bit i / 32 of byte i % 32: fifth bit of weight i
+    uint8_t qs[128];
     DUET_HD int code(int i) const { return nibble256(qs, i) | (qh[i % 32] >> (i / 32) & 1) << 4; }
     DUET_HD block_scale scale(int k) const {
         return {half_to_float(d), half_to_float(dmin), k_sub_scale(scales, k / 2), k_minimum(scales, k / 2)};
@@ -220,11 +222,11 @@ struct block_q5_K {
 };
 
 struct block_q6_K {
-    static constexpr int  kElems = 256, kSubScales = 2;
+    static constexpr int kElems = 256, kSubScales = 2;
     static constexpr bool kHasMin = false;
-    uint8_t  ql[128];                 // 128 weights: rows 0, 1 in the low halves of 64 bytes, 2, 3 in the high halves
-    uint8_t  qh[64];                  // upper two bits, as in two_bits256
-    int8_t   scales[16];
+    uint8_t ql[128];  // 128 weights: rows 0, 1 in the low halves of 64 bytes, 2, 3 in the high halves
+    uint8_t qh[64];   // upper two bits, as in two_bits256
+    int8_t scales[16];
     uint16_t d;
     DUET_HD int code(int i) const {
         return ((ql[i / 128 * 64 + i % 64] >> (i & 64 ? 4 : 0) & 15) | two_bits256(qh, i) << 4) - 32;
@@ -233,20 +235,20 @@ struct block_q6_K {
 };
 
 struct block_iq4_nl {
-    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1;
     static constexpr bool kHasMin = false;
     uint16_t d;
-    uint8_t  qs[16];
+    uint8_t qs[16];
     DUET_HD int code(int i) const { return iq4_value(nibble32(qs, i)); }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
 struct block_iq4_xs {
-    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1;
     static constexpr bool kHasMin = false;
-    uint16_t d, scales_h;             // 8 sub-scales: 4 low bits in scales_l, 2 high bits in scales_h
-    uint8_t  scales_l[4];
-    uint8_t  qs[128];
+    uint16_t d, scales_h;  // 8 sub-scales: 4 low bits in scales_l, 2 high bits in scales_h
+    uint8_t scales_l[4];
+    uint8_t qs[128];
     DUET_HD int code(int i) const { return iq4_value(nibble32(qs + i / 32 * 16, i & 31)); }
     DUET_HD block_scale scale(int k) const {
         const int j = k / 2, low = scales_l[j / 2] >> (j & 1 ? 4 : 0) & 15, high = scales_h >> (2 * j) & 3;
@@ -255,7 +257,7 @@ struct block_iq4_xs {
 };
 
 struct block_mxfp4 {
-    static constexpr int  kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1;
     static constexpr bool kHasMin = false;
     uint8_t e;
     uint8_t qs[16];
@@ -272,7 +274,9 @@ DUET_HD inline int ue4m3_units(uint8_t x) {
 
 // Eight bytes at once: bit `at` of each; each less 1 (bytes below 128).
 DUET_HD inline uint64_t bits_of8(uint64_t v, int at) { return v >> at & 0x0101010101010101u; }
-DUET_HD inline uint64_t less_one8(uint64_t v) { return ((v | 0x8080808080808080u) - 0x0101010101010101u) ^ 0x8080808080808080u; }
+DUET_HD inline uint64_t less_one8(uint64_t v) {
+    return ((v | 0x8080808080808080u) - 0x0101010101010101u) ^ 0x8080808080808080u;
+}
 DUET_HD inline uint64_t load8(const uint8_t* p) {
     uint64_t v;
     __builtin_memcpy(&v, p, 8);
@@ -280,36 +284,41 @@ DUET_HD inline uint64_t load8(const uint8_t* p) {
 }
 
 struct block_nvfp4 {
-    static constexpr int  kElems = 64, kSubScales = 2;
+    static constexpr int kElems = 64, kSubScales = 2;
     static constexpr bool kHasMin = false, kWideSubs = true;
-    static constexpr float kFraction = 0x1p-10f;   // fp4_value is doubled
-    uint8_t d[4];                     // of 16 weights each
-    uint8_t qs[32];                   // 16 weights in 8 bytes, the first 8 in the low halves
+    static constexpr float kFraction = 0x1p-10f;  // fp4_value is doubled
+    uint8_t d[4];                                 // of 16 weights each
+    uint8_t qs[32];                               // 16 weights in 8 bytes, the first 8 in the low halves
     DUET_HD int code(int i) const { return fp4_value(qs[i / 16 * 8 + i % 8] >> (i & 8 ? 4 : 0) & 15); }
-    DUET_HD uint64_t eight(int k) const {   // 0 .. 4 is the code itself; 5, 6, 7 are 1, 2 and 5 more
-        const uint64_t v = load8(qs + k / 2 * 8) >> k % 2 * 4, b0 = bits_of8(v, 0), b1 = bits_of8(v, 1), b2 = bits_of8(v, 2);
+    DUET_HD uint64_t eight(int k) const {  // 0 .. 4 is the code itself; 5, 6, 7 are 1, 2 and 5 more
+        const uint64_t v = load8(qs + k / 2 * 8) >> k % 2 * 4, b0 = bits_of8(v, 0), b1 = bits_of8(v, 1),
+                       b2 = bits_of8(v, 2);
         const uint64_t size = (v & 0x0707070707070707u) + (b2 & b0) + (b2 & b1) * 2 + (b2 & b1 & b0) * 2;
         return negate8(size, bits_of8(v, 3) & (b0 | b1 | b2));
     }
     DUET_HD block_scale scale(int k) const { return {kFraction, 0.0f, ue4m3_units(d[k]), 0}; }
 };
 
-// Ternary: five digits of base 3 in a byte, as the fraction byte / 256 whose first digit is the integer part of 3 times it.
+// Ternary: five digits of base 3 in a byte, as the fraction byte / 256 whose first digit is the integer part of 3
+// times it.
 struct block_tq1_0 {
-    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1;
     static constexpr bool kHasMin = false, kPlain = true;
-    uint8_t  qs[48];                  // digit n of bytes 0..31: weights 32n.. (n < 5); of bytes 32..47: weights 160 + 16n..
-    uint8_t  qh[4];                   // digit n: weights 240 + 4n.. (n < 4)
+    uint8_t qs[48];  // digit n of bytes 0..31: weights 32n.. (n < 5); of bytes 32..47: weights 160 + 16n..
+    uint8_t qh[4];   // digit n: weights 240 + 4n.. (n < 4)
     uint16_t d;
     DUET_HD int code(int i) const {
         constexpr uint8_t power[5] = {1, 3, 9, 27, 81};
         const int j = i - 160, l = i - 240;
-        const int b = l >= 0 ? qh[l % 4] * power[l / 4] : j >= 0 ? qs[32 + j % 16] * power[j / 16] : qs[i % 32] * power[i / 32];
+        const int b = l >= 0   ? qh[l % 4] * power[l / 4]
+                      : j >= 0 ? qs[32 + j % 16] * power[j / 16]
+                               : qs[i % 32] * power[i / 32];
         return ((b & 255) * 3 >> 8) - 1;
     }
     DUET_HD static uint64_t digits(uint64_t v, int n) {
         constexpr uint64_t power[5] = {1, 3, 9, 27, 81}, wide = 0x00ff00ff00ff00ffu;
-        const uint64_t even = ((v & wide) * power[n] & wide) * 3 >> 8 & wide, odd = ((v >> 8 & wide) * power[n] & wide) * 3 & ~wide;
+        const uint64_t even = ((v & wide) * power[n] & wide) * 3 >> 8 & wide,
+                       odd = ((v >> 8 & wide) * power[n] & wide) * 3 & ~wide;
         return less_one8(even | odd);
     }
     DUET_HD uint64_t eight(int k) const {
@@ -323,20 +332,22 @@ struct block_tq1_0 {
 };
 
 struct block_tq2_0 {
-    static constexpr int  kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1;
     static constexpr bool kHasMin = false, kPlain = true;
-    uint8_t  qs[64];
+    uint8_t qs[64];
     uint16_t d;
     DUET_HD int code(int i) const { return two_bits256(qs, i) - 1; }
-    DUET_HD uint64_t eight(int k) const { return less_one8(load8(qs + k / 16 * 32 + k % 4 * 8) >> k / 4 % 4 * 2 & 0x0303030303030303u); }
+    DUET_HD uint64_t eight(int k) const {
+        return less_one8(load8(qs + k / 16 * 32 + k % 4 * 8) >> k / 4 % 4 * 2 & 0x0303030303030303u);
+    }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
 struct block_q1_0 {
-    static constexpr int  kElems = 128, kSubScales = 1;
+    static constexpr int kElems = 128, kSubScales = 1;
     static constexpr bool kHasMin = false, kPlain = true;
     uint16_t d;
-    uint8_t  qs[16];                  // bit i: d, else -d
+    uint8_t qs[16];  // bit i: d, else -d
     DUET_HD int code(int i) const { return (qs[i / 8] >> i % 8 & 1) * 2 - 1; }
     DUET_HD uint64_t eight(int k) const { return with_signs(0x0101010101010101u, qs[k] ^ 255u); }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
@@ -345,15 +356,17 @@ struct block_q1_0 {
 // Formats of grid points (blocks_grid.h). Sub-scales are odd numbers, 2s + 1, of the block's scale over Parts.
 template <class B, int Subs, int Parts>
 struct grid_block {
-    static constexpr int   kElems = 256, kSubScales = Subs;
-    static constexpr bool  kHasMin = false;
+    static constexpr int kElems = 256, kSubScales = Subs;
+    static constexpr bool kHasMin = false;
     static constexpr float kFraction = 1.0f / Parts;
     DUET_HD int code(int i) const { return (int8_t)(((const B*)this)->eight(i / 8) >> 8 * (i % 8)); }
-    DUET_HD static block_scale odd_scale(uint16_t d, int s) { return {half_to_float(d) * kFraction, 0.0f, 2 * s + 1, 0}; }
+    DUET_HD static block_scale odd_scale(uint16_t d, int s) {
+        return {half_to_float(d) * kFraction, 0.0f, 2 * s + 1, 0};
+    }
 };
 DUET_HD inline int nibble(const uint8_t* p, int i) { return p[i / 2] >> i % 2 * 4 & 15; }
 
-struct sign_word {                    // of 32 weights: four times seven signs, then a sub-scale of 4 bits
+struct sign_word {  // of 32 weights: four times seven signs, then a sub-scale of 4 bits
     uint32_t bits;
     DUET_HD uint32_t signs(int i) const { return even_signs(bits >> 7 * i & 127); }
     DUET_HD int sub() const { return (int)(bits >> 28); }
@@ -361,28 +374,35 @@ struct sign_word {                    // of 32 weights: four times seven signs, 
 
 struct block_iq2_xxs : grid_block<block_iq2_xxs, 1, 8> {
     uint16_t d;
-    struct { uint8_t point[4]; sign_word signs; } qs[8];
-    DUET_HD uint64_t eight(int k) const { return with_signs(iq2_xxs_point(qs[k / 4].point[k % 4]), qs[k / 4].signs.signs(k % 4)); }
+    struct {
+        uint8_t point[4];
+        sign_word signs;
+    } qs[8];
+    DUET_HD uint64_t eight(int k) const {
+        return with_signs(iq2_xxs_point(qs[k / 4].point[k % 4]), qs[k / 4].signs.signs(k % 4));
+    }
     DUET_HD block_scale scale(int k) const { return odd_scale(d, qs[k / 2].signs.sub()); }
 };
 
 struct block_iq2_xs : grid_block<block_iq2_xs, 2, 8> {
-    uint16_t d, qs[32];               // 9 bits point, 7 bits signs
-    uint8_t  scales[8];
+    uint16_t d, qs[32];  // 9 bits point, 7 bits signs
+    uint8_t scales[8];
     DUET_HD uint64_t eight(int k) const { return with_signs(iq2_xs_point(qs[k] & 511), even_signs(qs[k] >> 9)); }
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k)); }
 };
 
 struct block_iq2_s : grid_block<block_iq2_s, 2, 8> {
     uint16_t d;
-    uint8_t  qs[32], signs[32], qh[8], scales[8];   // qh: two high bits of each point
-    DUET_HD uint64_t eight(int k) const { return with_signs(iq2_s_point(qs[k] | (qh[k / 4] >> k % 4 * 2 & 3) << 8), signs[k]); }
+    uint8_t qs[32], signs[32], qh[8], scales[8];  // qh: two high bits of each point
+    DUET_HD uint64_t eight(int k) const {
+        return with_signs(iq2_s_point(qs[k] | (qh[k / 4] >> k % 4 * 2 & 3) << 8), signs[k]);
+    }
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k)); }
 };
 
 struct block_iq3_xxs : grid_block<block_iq3_xxs, 1, 4> {
-    uint16_t  d;
-    uint8_t   qs[64];                 // points of 4 weights
+    uint16_t d;
+    uint8_t qs[64];  // points of 4 weights
     sign_word signs[8];
     DUET_HD uint64_t eight(int k) const {
         const uint64_t low = iq3_xxs_point(qs[2 * k]), high = iq3_xxs_point(qs[2 * k + 1]);
@@ -393,7 +413,7 @@ struct block_iq3_xxs : grid_block<block_iq3_xxs, 1, 4> {
 
 struct block_iq3_s : grid_block<block_iq3_s, 1, 1> {
     uint16_t d;
-    uint8_t  qs[64], qh[8], signs[32], scales[4];   // qh: the high bit of each point
+    uint8_t qs[64], qh[8], signs[32], scales[4];  // qh: the high bit of each point
     DUET_HD uint64_t point(int i) const { return iq3_s_point(qs[i] | (qh[i / 8] >> i % 8 & 1) << 8); }
     DUET_HD uint64_t eight(int k) const { return with_signs(point(2 * k) | point(2 * k + 1) << 32, signs[k]); }
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k / 2)); }
@@ -401,8 +421,8 @@ struct block_iq3_s : grid_block<block_iq3_s, 1, 1> {
 
 struct block_iq1_s : grid_block<block_iq1_s, 1, 8> {
     uint16_t d;
-    uint8_t  qs[32];
-    uint16_t qh[8];                   // of 32 weights: four times three high bits of a point, 3 bits sub-scale, delta's sign
+    uint8_t qs[32];
+    uint16_t qh[8];  // of 32 weights: four times three high bits of a point, 3 bits sub-scale, delta's sign
     DUET_HD uint64_t eight(int k) const {
         const int high = qh[k / 4];
         return with_delta(iq1_point(qs[k] | (high >> k % 4 * 3 & 7) << 8), high >> 15);
@@ -411,26 +431,31 @@ struct block_iq1_s : grid_block<block_iq1_s, 1, 8> {
 };
 
 struct block_iq1_m : grid_block<block_iq1_m, 2, 8> {
-    uint8_t  qs[32], qh[16];          // qh: of 8 weights three high bits of the point and delta's sign
-    uint16_t scales[4];               // four sub-scales of 3 bits each, and on top 4 bits of the block's scale
+    uint8_t qs[32], qh[16];  // qh: of 8 weights three high bits of the point and delta's sign
+    uint16_t scales[4];      // four sub-scales of 3 bits each, and on top 4 bits of the block's scale
     DUET_HD uint64_t eight(int k) const {
         const int high = nibble(qh, k);
         return with_delta(iq1_point(qs[k] | (high & 7) << 8), high >> 3);
     }
-    DUET_HD uint16_t d() const { return (uint16_t)(scales[0] >> 12 | scales[1] >> 12 << 4 | scales[2] >> 12 << 8 | scales[3] >> 12 << 12); }
+    DUET_HD uint16_t d() const {
+        return (uint16_t)(scales[0] >> 12 | scales[1] >> 12 << 4 | scales[2] >> 12 << 8 | scales[3] >> 12 << 12);
+    }
     DUET_HD block_scale scale(int k) const { return odd_scale(d(), scales[k / 4] >> k % 4 * 3 & 7); }
 };
 
 #pragma pack(pop)
 
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) static_assert(sizeof(float_##id) == bytes);
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) \
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
     static_assert(sizeof(block_##id) == bytes && block_##id::kElems == elems && elems % 32 == 0);
 #include "types.def"
 
 template <class B> constexpr bool kWideSubs = requires { B::kWideSubs; };
 template <class B> constexpr bool kPlain = requires { B::kPlain; };
-template <class B> constexpr float kFraction = [] { if constexpr (requires { B::kFraction; }) return B::kFraction; else return 1.0f; }();
+template <class B> constexpr float kFraction = [] {
+    if constexpr (requires { B::kFraction; }) return B::kFraction;
+    else return 1.0f;
+}();
 
 // ---- the definition -----------------------------------------------------------------------------------------------
 

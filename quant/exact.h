@@ -1,5 +1,6 @@
-// quant/exact.h: the numeric contract: the scalar definition of every op's result. All else (each instruction set, each GPU target, each
-// batch size, thread count and split of the prompt) gives the same bits, and tests compare with memcmp. Reasons: docs/numerics.md.
+// quant/exact.h: the numeric contract: the scalar definition of every op's result. All else (each instruction set,
+// each GPU target, each batch size, thread count and split of the prompt) gives the same bits, and tests compare with
+// memcmp. Reasons: docs/numerics.md.
 // Built with contraction off; fma stands where fma is meant. Must not know: families, devices, threads.
 // Main path: cpu/ops.cpp -> [quant/exact.h] -> quant/blocks.h
 #pragma once
@@ -12,38 +13,44 @@ namespace duet {
 
 // Frozen together: a change of any of these, or of any result below, raises kNumericsVersion.
 constexpr int kNumericsVersion = 2;
-constexpr int kBlock = 32;        // activations are quantized, and integer dots are exact, in blocks of 32
-constexpr int kGroup = 128;       // a row's dot product is cut into groups of 128 weights; group results are added in order
-constexpr int kSumLanes = 256;    // vector sums: 256 strided partial sums, then halving
-constexpr int kAttnChunk = 64;    // attention: chunks of 64 positions, counted from position 0, merged in order
+constexpr int kBlock = 32;   // activations are quantized, and integer dots are exact, in blocks of 32
+constexpr int kGroup = 128;  // a row's dot product is cut into groups of 128 weights; group results are added in order
+constexpr int kSumLanes = 256;  // vector sums: 256 strided partial sums, then halving
+constexpr int kAttnChunk = 64;  // attention: chunks of 64 positions, counted from position 0, merged in order
 
-// ---- activations as int8 ----------------------------------------------------------------------------------------------------------
+// ---- activations as int8
+//  --------------------------------------------------------------------------------------------
 
-// One activation vector of n values, as matmuls read it. n is a multiple of 32 for quantized weights; the float part serves float weights.
+// One activation vector of n values, as matmuls read it. n is a multiple of 32 for quantized weights; the float part
+// serves float weights.
 struct act_row {
-    const float*   x;    // n values
-    const int8_t*  q;    // n codes, -127..127
-    const float*   d;    // n / 32 scales: x ~ d * q
-    const float*   t;    // n / 32: d * (float)(sum of the block's codes), for formats with a minimum
+    const float* x;      // n values
+    const int8_t* q;     // n codes, -127..127
+    const float* d;      // n / 32 scales: x ~ d * q
+    const float* t;      // n / 32: d * (float)(sum of the block's codes), for formats with a minimum
     const int16_t* s16;  // n / 16 sums of codes
 };
 
-// One of the scales amax / s, s = 127, 125, 123: the one whose codes miss the values least (docs/numerics.md: what that brings).
+// One of the scales amax / s, s = 127, 125, 123: the one whose codes miss the values least (docs/numerics.md: what
+// that brings).
 constexpr int kScaleTries = 3;
-DUET_HD constexpr float largest_code(int k) { return (float)(127 - 2 * k); }                                  // s
-DUET_HD constexpr float miss_weight(int k) { return 127.0f * 127.0f / (largest_code(k) * largest_code(k)); }   // (127 / s)^2
+DUET_HD constexpr float largest_code(int k) { return (float)(127 - 2 * k); }  // s
+DUET_HD constexpr float miss_weight(int k) {
+    return 127.0f * 127.0f / (largest_code(k) * largest_code(k));
+}  // (127 / s)^2
 
-// inverse_k = (127 / amax) * (s / 127), t = x * inverse_k, q = rint(t), ties to even. What s misses: the sum of (t - q)^2 over the block, by
-// halving (i += i + 16, then 8, 4, 2, 1), times (127 / s)^2; the first of the smallest is taken, and d = amax / s. A block whose amax is below
-// 2^-100 is all zero; a block with an inf or NaN has d = NaN and codes 0, so that the row's result is NaN on every machine.
+// inverse_k = (127 / amax) * (s / 127), t = x * inverse_k, q = rint(t), ties to even. What s misses: the sum of (t -
+// q)^2 over the block, by halving (i += i + 16, then 8, 4, 2, 1), times (127 / s)^2; the first of the smallest is
+// taken, and d = amax / s. A block whose amax is below 2^-100 is all zero; a block with an inf or NaN has d = NaN and
+// codes 0, so that the row's result is NaN on every machine.
 DUET_HD inline void exact_quantize_block(const float* x, int8_t* q, float* d, float* t, int16_t* s16) {
     uint32_t amax_bits = 0;
     for (int i = 0; i < kBlock; i++) {
-        const uint32_t b = bits_of(x[i]) & 0x7fffffffu;    // as integers, so that NaN is the largest
+        const uint32_t b = bits_of(x[i]) & 0x7fffffffu;  // as integers, so that NaN is the largest
         if (b > amax_bits) amax_bits = b;
     }
     const float amax = float_of(amax_bits);
-    const bool bad = amax_bits >= 0x7f800000u, zero = amax_bits < 0x0d800000u;   // 0x0d800000 = 2^-100
+    const bool bad = amax_bits >= 0x7f800000u, zero = amax_bits < 0x0d800000u;  // 0x0d800000 = 2^-100
     float inverse = 0.0f, least = 0.0f;
     int best = 0;
     for (int k = 0; k < kScaleTries && !bad && !zero; k++) {
@@ -73,16 +80,18 @@ DUET_HD inline void exact_quantize_block(const float* x, int8_t* q, float* d, fl
     *t = *d * (float)(sum[0] + sum[1]);
 }
 
-// ---- dot products -----------------------------------------------------------------------------------------------------------------
+// ---- dot products
+//  ---------------------------------------------------------------------------------------------------
 
 // One block of 32 weights against one block of activations, added to the group sum acc.
-// I is the exact integer dot, |I| < 2^24. Formats whose 32 weights share one sub-scale fold it into d (exact: 11 bits times at most 8);
-// the others apply the two sub-scales as integers, but NVFP4's (18 bits) as f32, each with an fma of its own. Minimums are
-// subtracted after, through the activations' sums.
+// I is the exact integer dot, |I| < 2^24. Formats whose 32 weights share one sub-scale fold it into d (exact: 11 bits
+// times at most 8);
+// the others apply the two sub-scales as integers, but NVFP4's (18 bits) as f32, each with an fma of its own. Minimums
+// are subtracted after, through the activations' sums.
 template <class B>
 DUET_HD inline float exact_block_dot(const block32& w, const act_row& a, int i_block, float acc) {
     const int8_t* q = a.q + (size_t)i_block * kBlock;
-    const float   da = a.d[i_block];
+    const float da = a.d[i_block];
     int dot[2] = {0, 0};
     for (int i = 0; i < kBlock; i++) dot[i / 16] += (int)w.q[i] * (int)q[i];
     if constexpr (kWideSubs<B>) {
@@ -129,9 +138,11 @@ DUET_HD inline float exact_dot_float(const F* row, int n, const float* x) {
     return total;
 }
 
-// ---- vector sums and norms ----------------------------------------------------------------------------------------------------------
+// ---- vector sums and norms
+//  ------------------------------------------------------------------------------------------
 
-// sum of term(0..n-1): lane j adds the terms j, j + 256, ... in order from 0; then lane j += lane j + h for h = 128, 64, .. 1.
+// sum of term(0..n-1): lane j adds the terms j, j + 256, ... in order from 0; then lane j += lane j + h for h = 128,
+// 64, .. 1.
 // A lane without terms is +0. Lanes suit 8 or 16 wide vectors, warps of 32 and 64, and blocks of 256 threads alike.
 template <class Term>
 DUET_HD inline float exact_sum(int n, Term term) {
@@ -145,8 +156,11 @@ DUET_HD inline float exact_sum(int n, Term term) {
     return lane[0];
 }
 
-// 1 / sqrt(mean + eps). A mean that overflowed gives NaN: 0 would make a row of broken weights' results look like one of zeros.
-DUET_HD inline float exact_norm_scale(float mean, float eps) { return 1.0f / __builtin_sqrtf(mean + eps) + (mean - mean); }
+// 1 / sqrt(mean + eps). A mean that overflowed gives NaN: 0 would make a row of broken weights' results look like one
+// of zeros.
+DUET_HD inline float exact_norm_scale(float mean, float eps) {
+    return 1.0f / __builtin_sqrtf(mean + eps) + (mean - mean);
+}
 
 // y = x / sqrt(mean(x^2) + eps) * w; w may be null. y may be x.
 DUET_HD inline void exact_rms_norm(const float* x, const float* w, int n, float eps, float* y) {
@@ -175,7 +189,8 @@ DUET_HD inline void exact_l2_norm(const float* x, int n, float eps, float* y) {
     for (int i = 0; i < n; i++) y[i] = x[i] * scale;
 }
 
-// ---- rope -------------------------------------------------------------------------------------------------------------------------
+// ---- rope
+//  -----------------------------------------------------------------------------------------------------------
 
 // Rotates the pair (x, y); cos and sin carry the magnitude factor already.
 DUET_HD inline void exact_rotate(float* x, float* y, float cos_a, float sin_a) {
@@ -184,15 +199,18 @@ DUET_HD inline void exact_rotate(float* x, float* y, float cos_a, float sin_a) {
     *y = __builtin_fmaf(a, sin_a, b * cos_a);
 }
 
-// The pairs of one head's first 2 * half values: neighbours, or (neox) half apart. Inlined where vector code is compiled.
-[[gnu::always_inline]] inline void exact_rotate_head(float* x, int half, bool neox, const float* cos_a, const float* sin_a) {
+// The pairs of one head's first 2 * half values: neighbours, or (neox) half apart. Inlined where vector code is
+// compiled.
+[[gnu::always_inline]] inline void exact_rotate_head(float* x, int half, bool neox, const float* cos_a,
+                                                     const float* sin_a) {
     if (neox)
         for (int j = 0; j < half; j++) exact_rotate(x + j, x + half + j, cos_a[j], sin_a[j]);
     else
         for (int j = 0; j < half; j++) exact_rotate(x + 2 * j, x + 2 * j + 1, cos_a[j], sin_a[j]);
 }
 
-// cos and sin of angle pos * freq, times magnitude, computed in f64 and rounded once. Tables of them are made once on the host.
+// cos and sin of angle pos * freq, times magnitude, computed in f64 and rounded once. Tables of them are made once on
+// the host.
 inline void exact_rope_angle(int32_t pos, double freq, double magnitude, float* cos_a, float* sin_a) {
     double s, c;
     exact_sincos64((double)pos * freq, &s, &c);
@@ -200,23 +218,27 @@ inline void exact_rope_angle(int32_t pos, double freq, double magnitude, float* 
     *sin_a = (float)(s * magnitude);
 }
 
-// ---- attention ----------------------------------------------------------------------------------------------------------------------
+// ---- attention
+//  ------------------------------------------------------------------------------------------------------
 
 // The state of one query head's softmax over the chunks seen so far.
 struct attn_state {
     float max, sum;  // o (head_dim floats) is kept beside it
 };
 
-// score = cap(scale * dot(q, k)): dot as exact_dot_float on decoded cache values; cap c: c * tanh(s / c), none when c == 0.
+// score = cap(scale * dot(q, k)): dot as exact_dot_float on decoded cache values; cap c: c * tanh(s / c), none when c
+// == 0.
 DUET_HD inline float exact_attn_score(float dot, float scale, float cap) {
     const float s = dot * scale;
     return cap == 0.0f ? s : cap * exact_tanh(s / cap);
 }
 
-// One chunk: scores of its 64 positions, of which [first, n_pos) are seen (at least one), and values v(i, j) of d floats -> weights, sum and
-// weighted values. p_i = exp(s_i - max), 0 where unseen; sum by exact_sum over all 64; o[j] = fma over the seen positions in order from 0.
+// One chunk: scores of its 64 positions, of which [first, n_pos) are seen (at least one), and values v(i, j) of d
+// floats -> weights, sum and weighted values. p_i = exp(s_i - max), 0 where unseen; sum by exact_sum over all 64; o[j]
+// = fma over the seen positions in order from 0.
 template <class Value>
-DUET_HD inline void exact_attn_chunk(const float* score, int first, int n_pos, int d, Value v, attn_state* st, float* o) {
+DUET_HD inline void exact_attn_chunk(const float* score, int first, int n_pos, int d, Value v, attn_state* st,
+                                     float* o) {
     float m = score[first];
     for (int i = first + 1; i < n_pos; i++) m = score[i] > m ? score[i] : m;
     float p[kAttnChunk];

@@ -1,6 +1,8 @@
-// quant/exact_math.h: exp, tanh, sigmoid, silu, gelu, softplus in f32 and exp, log, sin, cos in f64, by IEEE + - * / fma alone, so that
-// every machine gives the same bits. Part of the numeric contract (docs/numerics.md); measured errors in tests/test_exact.cpp.
-// Must not know: formats, ops, devices. Compiles for host and device. No libm: the C libraries' functions differ by platform.
+// quant/exact_math.h: exp, tanh, sigmoid, silu, gelu, softplus in f32 and exp, log, sin, cos in f64, by IEEE + - * /
+// fma alone, so that every machine gives the same bits. Part of the numeric contract (docs/numerics.md); measured
+// errors in tests/test_exact.cpp.
+// Must not know: formats, ops, devices. Compiles for host and device. No libm: the C libraries' functions differ by
+// platform.
 // Main path: cpu/ops.cpp -> quant/exact.h -> [quant/exact_math.h]
 #pragma once
 #include <cstdint>
@@ -13,10 +15,26 @@
 
 namespace duet {
 
-DUET_HD inline uint32_t bits_of(float x) { uint32_t b; __builtin_memcpy(&b, &x, 4); return b; }
-DUET_HD inline float float_of(uint32_t b) { float x; __builtin_memcpy(&x, &b, 4); return x; }
-DUET_HD inline double double_of(uint64_t b) { double x; __builtin_memcpy(&x, &b, 8); return x; }
-DUET_HD inline uint64_t bits_of(double x) { uint64_t b; __builtin_memcpy(&b, &x, 8); return b; }
+DUET_HD inline uint32_t bits_of(float x) {
+    uint32_t b;
+    __builtin_memcpy(&b, &x, 4);
+    return b;
+}
+DUET_HD inline float float_of(uint32_t b) {
+    float x;
+    __builtin_memcpy(&x, &b, 4);
+    return x;
+}
+DUET_HD inline double double_of(uint64_t b) {
+    double x;
+    __builtin_memcpy(&x, &b, 8);
+    return x;
+}
+DUET_HD inline uint64_t bits_of(double x) {
+    uint64_t b;
+    __builtin_memcpy(&b, &x, 8);
+    return b;
+}
 
 // Nearest integer, ties to even, for |x| < 2^22: adding and subtracting 1.5 * 2^23 leaves no bits below one.
 DUET_HD inline float exact_rint(float x) {
@@ -30,9 +48,9 @@ DUET_HD inline float exact_exp(float x) {
     if (!(x >= -87.33f)) return x != x ? x : 0.0f;
     if (x > 88.72f) return float_of(0x7f800000u);
     const float n = exact_rint(x * 1.44269504f);
-    float r = __builtin_fmaf(n, -0.693359375f, x);         // 0.693359375 has 9 bits: the product is exact
-    r = __builtin_fmaf(n, 2.12194440e-4f, r);              // ln2 - 0.693359375 = -2.1219444e-4
-    float p = 1.98412698e-4f;                              // 1/7!
+    float r = __builtin_fmaf(n, -0.693359375f, x);  // 0.693359375 has 9 bits: the product is exact
+    r = __builtin_fmaf(n, 2.12194440e-4f, r);       // ln2 - 0.693359375 = -2.1219444e-4
+    float p = 1.98412698e-4f;                       // 1/7!
     p = __builtin_fmaf(p, r, 1.38888889e-3f);
     p = __builtin_fmaf(p, r, 8.33333333e-3f);
     p = __builtin_fmaf(p, r, 4.16666667e-2f);
@@ -59,25 +77,25 @@ DUET_HD inline float exact_tanh(float x) {
     const float a = float_of(bits_of(x) & 0x7fffffffu);
     if (a < 0.55f) {
         const float s = x * x;
-        float p = -1.45583438705132e-3f;                   // -929569/638512875
-        p = __builtin_fmaf(p, s, 3.59212803657248e-3f);    // 21844/6081075
-        p = __builtin_fmaf(p, s, -8.86323552990220e-3f);   // -1382/155925
-        p = __builtin_fmaf(p, s, 2.18694885361552e-2f);    // 62/2835
-        p = __builtin_fmaf(p, s, -5.39682539682540e-2f);   // -17/315
-        p = __builtin_fmaf(p, s, 1.33333333333333e-1f);    // 2/15
-        p = __builtin_fmaf(p, s, -3.33333333333333e-1f);   // -1/3
+        float p = -1.45583438705132e-3f;                  // -929569/638512875
+        p = __builtin_fmaf(p, s, 3.59212803657248e-3f);   // 21844/6081075
+        p = __builtin_fmaf(p, s, -8.86323552990220e-3f);  // -1382/155925
+        p = __builtin_fmaf(p, s, 2.18694885361552e-2f);   // 62/2835
+        p = __builtin_fmaf(p, s, -5.39682539682540e-2f);  // -17/315
+        p = __builtin_fmaf(p, s, 1.33333333333333e-1f);   // 2/15
+        p = __builtin_fmaf(p, s, -3.33333333333333e-1f);  // -1/3
         return __builtin_fmaf(p * s, x, x);
     }
     const float t = 1.0f - 2.0f / (exact_exp(2.0f * a) + 1.0f);
     return x < 0 ? -t : t;
 }
 
-// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|). With z = e^-|x| in (0, 1]: ln(1 + z) = 2 atanh(z / (2 + z)), |s| <= 1/3, odd series to s^15
-// (truncation below 1e-9 relative).
+// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|). With z = e^-|x| in (0, 1]: ln(1 + z) = 2 atanh(z / (2 + z)), |s| <= 1/3,
+// odd series to s^15 (truncation below 1e-9 relative).
 DUET_HD inline float exact_softplus(float x) {
     const float a = float_of(bits_of(x) & 0x7fffffffu);
     const float z = exact_exp(-a), s = z / (2.0f + z), w = s * s;
-    float p = 6.66666667e-2f;                              // 1/15
+    float p = 6.66666667e-2f;  // 1/15
     p = __builtin_fmaf(p, w, 7.69230769e-2f);
     p = __builtin_fmaf(p, w, 9.09090909e-2f);
     p = __builtin_fmaf(p, w, 1.11111111e-1f);
@@ -85,47 +103,57 @@ DUET_HD inline float exact_softplus(float x) {
     p = __builtin_fmaf(p, w, 0.2f);
     p = __builtin_fmaf(p, w, 3.33333333e-1f);
     const float l = 2.0f * __builtin_fmaf(p * w, s, s);
-    return x > 0.0f ? x + l : l + 0.0f * x;                // 0 * x keeps NaN
+    return x > 0.0f ? x + l : l + 0.0f * x;  // 0 * x keeps NaN
 }
 
-// ---- f64, for tables made once on the host (rope angles, samplers) -------------------------------------------------------------
+// ---- f64, for tables made once on the host (rope angles, samplers)
+//  --------------------------------------------------
 
 // e^x, error below 1 ulp for |x| < 708; 0 and +inf outside.
 DUET_HD inline double exact_exp64(double x) {
     if (!(x >= -708.0)) return x != x ? x : 0.0;
     if (x > 709.0) return double_of(0x7ff0000000000000ull);
-    const double magic = 6755399441055744.0;               // 1.5 * 2^52
+    const double magic = 6755399441055744.0;  // 1.5 * 2^52
     const double n = (x * 1.4426950408889634074 + magic) - magic;
-    double r = __builtin_fma(n, -6.93147180369123816490e-01, x);   // high and low part of ln 2
+    double r = __builtin_fma(n, -6.93147180369123816490e-01, x);  // high and low part of ln 2
     r = __builtin_fma(n, -1.90821492927058770002e-10, r);
-    double p = 1.0, k = 16.0;                              // Horner over 1/16!: |r| <= 0.347, truncation 1e-22
+    double p = 1.0, k = 16.0;  // Horner over 1/16!: |r| <= 0.347, truncation 1e-22
     for (; k >= 1.0; k -= 1.0) p = __builtin_fma(p, r / k, 1.0);
     const int64_t i = (int64_t)n, half = i >> 1;
     return p * double_of((uint64_t)(half + 1023) << 52) * double_of((uint64_t)(i - half + 1023) << 52);
 }
 
-// ln x, error below 2 ulp for normal x > 0; NaN for x < 0 or NaN, -inf for 0. x = 2^e m, m in [0.7071, 1.4142); ln m = 2 atanh((m-1)/(m+1)).
+// ln x, error below 2 ulp for normal x > 0; NaN for x < 0 or NaN, -inf for 0. x = 2^e m, m in [0.7071, 1.4142); ln m =
+// 2 atanh((m-1)/(m+1)).
 DUET_HD inline double exact_log64(double x) {
     if (!(x >= 0.0)) return double_of(0x7ff8000000000000ull);
     if (x == 0.0) return double_of(0xfff0000000000000ull);
     if (bits_of(x) >= 0x7ff0000000000000ull) return x;
     int64_t e = 0;
-    if (x < 2.2250738585072014e-308) { x *= 18014398509481984.0; e = -54; }
+    if (x < 2.2250738585072014e-308) {
+        x *= 18014398509481984.0;
+        e = -54;
+    }
     uint64_t b = bits_of(x);
     e += (int64_t)(b >> 52) - 1023;
     double m = double_of((b & 0x000fffffffffffffull) | 0x3ff0000000000000ull);
-    if (m > 1.4142135623730951) { m *= 0.5; e += 1; }
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        e += 1;
+    }
     const double s = (m - 1.0) / (m + 1.0), z = s * s;
     double p = 0.0;
     for (double k = 25.0; k >= 3.0; k -= 2.0) p = __builtin_fma(p, z, 1.0 / k);
     const double tail = 2.0 * s * z * p;
-    return __builtin_fma((double)e, 6.93147180369123816490e-01, __builtin_fma((double)e, 1.90821492927058770002e-10, tail) + 2.0 * s);
+    return __builtin_fma((double)e, 6.93147180369123816490e-01,
+                         __builtin_fma((double)e, 1.90821492927058770002e-10, tail) + 2.0 * s);
 }
 
 // x^y for x > 0.
 DUET_HD inline double exact_pow64(double x, double y) { return exact_exp64(y * exact_log64(x)); }
 
-// sin and cos of x radians, |x| < 2^31; error below 2^-52 absolute + 2^-53 |x| 2^-50. Reduction by pi/2 in three parts (Cody and Waite).
+// sin and cos of x radians, |x| < 2^31; error below 2^-52 absolute + 2^-53 |x| 2^-50. Reduction by pi/2 in three parts
+// (Cody and Waite).
 DUET_HD inline void exact_sincos64(double x, double* sin_x, double* cos_x) {
     const double magic = 6755399441055744.0;
     const double n = (x * 0.63661977236758134308 + magic) - magic;
@@ -133,7 +161,7 @@ DUET_HD inline void exact_sincos64(double x, double* sin_x, double* cos_x) {
     r = __builtin_fma(n, -6.12323399573676603587e-17, r);
     r = __builtin_fma(n, 1.49738490485916983e-33, r);
     const double z = r * r;
-    double s = 1.0, c = 1.0;                               // Taylor in Horner form: |r| <= pi/4, terms to r^21 and r^20
+    double s = 1.0, c = 1.0;  // Taylor in Horner form: |r| <= pi/4, terms to r^21 and r^20
     for (double k = 20.0; k >= 2.0; k -= 2.0) s = __builtin_fma(s, -z / (k * (k + 1.0)), 1.0);
     for (double k = 20.0; k >= 2.0; k -= 2.0) c = __builtin_fma(c, -z / (k * (k - 1.0)), 1.0);
     s *= r;

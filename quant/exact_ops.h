@@ -9,12 +9,12 @@ namespace duet {
 // ---- experts ---------------------------------------------------------------------------------------------
 
 struct route_rule {
-    int n_experts, n_used, n_groups, n_groups_used; // n_groups <= 1: no groups
+    int n_experts, n_used, n_groups, n_groups_used;  // n_groups <= 1: no groups
     bool sigmoid_scores, softmax_after, normalise;
     float scale;
 };
 
-constexpr float kMinRouteSum = 6.103515625e-5f; // 2^-14: normalised weights of all but zero scores stay finite
+constexpr float kMinRouteSum = 6.103515625e-5f;  // 2^-14: normalised weights of all but zero scores stay finite
 
 // A float as an integer of the same order, above 0: NaN lowest, -0 below +0.
 DUET_HD inline uint32_t exact_order(float x) {
@@ -40,9 +40,9 @@ DUET_HD inline void exact_route(const float* score, const float* bias, const rou
                                 float* weight) {
     const int n = r.n_experts;
     for (int i = 0; i < n; i++) key[i] = exact_order(bias ? score[i] + bias[i] : score[i]);
-    if (r.n_groups > 1) { // a group counts as much as its two best; all but the best groups are out
+    if (r.n_groups > 1) {  // a group counts as much as its two best; all but the best groups are out
         const int size = n / r.n_groups;
-        uint64_t taken[4] = {0, 0, 0, 0}; // at most 256 groups
+        uint64_t taken[4] = {0, 0, 0, 0};  // at most 256 groups
         for (int k = 0; k < r.n_groups_used; k++) {
             int best = -1;
             uint32_t best_key = 0;
@@ -50,10 +50,8 @@ DUET_HD inline void exact_route(const float* score, const float* bias, const rou
                 if (taken[g / 64] >> (g % 64) & 1) continue;
                 int first = g * size, second = -1;
                 for (int i = g * size + 1; i < (g + 1) * size; i++) {
-                    if (key[i] > key[first])
-                        second = first, first = i;
-                    else if (second < 0 || key[i] > key[second])
-                        second = i;
+                    if (key[i] > key[first]) second = first, first = i;
+                    else if (second < 0 || key[i] > key[second]) second = i;
                 }
                 const float s1 = bias ? score[first] + bias[first] : score[first];
                 const float s2 = second < 0 ? 0.0f : bias ? score[second] + bias[second] : score[second];
@@ -101,7 +99,7 @@ template <class X> DUET_HD inline float exact_conv(const float* w, int n_taps, c
 }
 
 constexpr int kStateParts =
-    4; // sums over a state's rows: 4 chains of fma over rows c, c + 4, ..; then (0 + 1) + (2 + 3)
+    4;  // sums over a state's rows: 4 chains of fma over rows c, c + 4, ..; then (0 + 1) + (2 + 3)
 
 // One token for one column j of a head's state m (n_rows, n_cols): both the gated delta rule and Mamba-2.
 //   m_i = m_i * decay;  e = beta * (v - sum_i m_i k_i) for the delta rule, beta * v for Mamba-2;  m_i = fma(k_i, e,
@@ -149,4 +147,4 @@ inline float exact_temperature(int32_t pos, float t, float length) {
     return (float)(1.0 + (double)t * exact_log64((double)(int64_t)((double)pos / (double)length) + 1.0));
 }
 
-} // namespace duet
+}  // namespace duet

@@ -29,13 +29,13 @@ inline f4 load4(const float* p) {
     memcpy(&v, p, sizeof v);
     return v;
 }
-inline void  store4(float* p, f4 v) { memcpy(p, &v, sizeof v); }
-inline f4    all4(float x) { return f4{x, x, x, x}; }
-inline f4    clamp4(f4 v, float lo, float hi) {
+inline void store4(float* p, f4 v) { memcpy(p, &v, sizeof v); }
+inline f4 all4(float x) { return f4{x, x, x, x}; }
+inline f4 clamp4(f4 v, float lo, float hi) {
     v = v > lo ? v : all4(lo);
     return v < hi ? v : all4(hi);
 }
-inline f4    rint4(f4 v) { return (v + 12582912.0f) - 12582912.0f; }  // |v| < 2^22; ties to even
+inline f4 rint4(f4 v) { return (v + 12582912.0f) - 12582912.0f; }  // |v| < 2^22; ties to even
 inline float sum4(f4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 // v + step where t > at
 inline f4 step4(f4 v, f4 t, float at, float step) { return v + (f4)((i4)all4(step) & (t > at)); }
@@ -45,7 +45,7 @@ inline f4 step4(f4 v, f4 t, float at, float step) { return v + (f4)((i4)all4(ste
 template <int Lo, int Hi>
 struct linear_grid {
     static constexpr int kLo = Lo, kHi = Hi, kStep = 1;
-    static f4  nearest(f4 t) { return rint4(clamp4(t, (float)Lo, (float)Hi)); }
+    static f4 nearest(f4 t) { return rint4(clamp4(t, (float)Lo, (float)Hi)); }
     static int index(float q) { return (int)q - Lo; }
 };
 
@@ -119,7 +119,7 @@ struct scale_fit {
 
 struct scale_sums {
     float xq, qq;
-    float gain() const { return qq > 0.0f ? xq * xq / qq : 0.0f; }   // by how much the error falls from sum w x^2
+    float gain() const { return qq > 0.0f ? xq * xq / qq : 0.0f; }  // by how much the error falls from sum w x^2
 };
 
 template <class G, int N>
@@ -137,9 +137,9 @@ scale_sums sums_of_scale(const float* x, const float* w, float inverse) {
 // favour of the others.
 template <class G, int N>
 scale_fit fit_scale(const float* x, const float* w) {
-    constexpr int   kSteps = 20, kBelow = 7;
+    constexpr int kSteps = 20, kBelow = 7;
     constexpr float kWidth = G::kHi - G::kLo < 20 ? 0.03f : G::kHi - G::kLo < 80 ? 0.012f : 0.006f;
-    float top = 0.0f, size = 0.0f;   // size apart: clang 19 at -O3 gets `fabsf(x[i]) > fabsf(top)` wrong
+    float top = 0.0f, size = 0.0f;  // size apart: clang 19 at -O3 gets `fabsf(x[i]) > fabsf(top)` wrong
     for (int i = 0; i < N; i++)
         if (fabsf(x[i]) > size) size = fabsf(x[i]), top = x[i];
     if (size < kTinyScale) return {};
@@ -179,7 +179,7 @@ float choose_codes(const float* x, const float* w, float d, float m, float* q) {
 // ---- scale and minimum: x ~ d * q - m, q = 0 .. L -----------------------------------------------------------------
 
 struct affine_fit {
-    float d = 0.0f, m = 0.0f, curvature = 0.0f, weight = 0.0f;   // weight: sum w, the curvature in m
+    float d = 0.0f, m = 0.0f, curvature = 0.0f, weight = 0.0f;  // weight: sum w, the curvature in m
 };
 
 struct affine_sums {
@@ -210,7 +210,7 @@ affine_sums sums_of_affine(const float* x, const float* w, float low, float inve
 // Scans ranges that leave out up to kCut steps of the values at each end.
 template <int L, int N, bool Signed>
 affine_fit fit_affine(const float* x, const float* w) {
-    constexpr int   kCut = L < 4 ? 6 : 5;
+    constexpr int kCut = L < 4 ? 6 : 5;
     constexpr float kWidth = L < 4 ? 0.05f : L < 16 ? 0.022f : 0.012f;
     float low = x[0], high = x[0], w_sum = 0.0f, wx_sum = 0.0f, wxx_sum = 0.0f;
     for (int i = 0; i < N; i++) {
@@ -273,9 +273,9 @@ void put_k_scales(uint8_t* scales, const int* sub, const int* min) {
 
 // What the search over 256 weights found.
 struct super_codes {
-    float    q[256];         // as grid values
-    uint8_t  c[256];         // counted from 0
-    int      sub[16], min[16];
+    float q[256];    // as grid values
+    uint8_t c[256];  // counted from 0
+    int sub[16], min[16];
     uint16_t d, dmin;
 };
 
@@ -297,7 +297,7 @@ void pack(const super_codes& s, block_q3_K* b) {
     b->d = s.d;
 }
 template <class B>
-void pack(const super_codes& s, B* b) {   // Q4_K, Q5_K
+void pack(const super_codes& s, B* b) {  // Q4_K, Q5_K
     b->d = s.d;
     b->dmin = s.dmin;
     put_k_scales(b->scales, s.sub, s.min);
@@ -383,7 +383,7 @@ void pack(const super_codes& s, block_iq1_s* b) {
     b->d = s.d;
     for (int k = 0; k < 8; k++) {
         const bool down = is_moved_down(s.q + 32 * k);
-        uint32_t   high = (uint32_t)(s.sub[k] / 2) << 12 | (uint32_t)down << 15;
+        uint32_t high = (uint32_t)(s.sub[k] / 2) << 12 | (uint32_t)down << 15;
         for (int i = 0; i < 4; i++) {
             const int n = iq1_s_book::number(s.q + 32 * k + 8 * i, down ? -1 : 1);
             b->qs[4 * k + i] = (uint8_t)n;
@@ -396,7 +396,7 @@ void pack(const super_codes& s, block_iq1_m* b) {
     memset(b->qh, 0, sizeof b->qh);
     for (int k = 0; k < 32; k++) {
         const bool down = is_moved_down(s.q + 8 * k);
-        const int  n = iq1_m_book::number(s.q + 8 * k, down ? -1 : 1);
+        const int n = iq1_m_book::number(s.q + 8 * k, down ? -1 : 1);
         b->qs[k] = (uint8_t)n;
         b->qh[k / 2] |= (uint8_t)((n >> 8 | (int)down << 3) << k % 2 * 4);
     }
@@ -548,15 +548,9 @@ void encode_affine32(const float* x_in, const float* importance, B* dst) {
     pack32(c, dst);
 }
 
-void encode(const float* x, const float*, float_f32* dst) {
-    memcpy(dst, x, sizeof *dst);
-}
-void encode(const float* x, const float*, float_f16* dst) {
-    dst->bits = float_to_half(*x);
-}
-void encode(const float* x, const float*, float_bf16* dst) {
-    dst->bits = float_to_bf16(*x);
-}
+void encode(const float* x, const float*, float_f32* dst) { memcpy(dst, x, sizeof *dst); }
+void encode(const float* x, const float*, float_f16* dst) { dst->bits = float_to_half(*x); }
+void encode(const float* x, const float*, float_bf16* dst) { dst->bits = float_to_bf16(*x); }
 
 void encode(const float* x, const float* importance, block_q4_0* dst) {
     encode_scaled32<linear_grid<-8, 7>>(x, importance, dst);
@@ -567,12 +561,8 @@ void encode(const float* x, const float* importance, block_q5_0* dst) {
 void encode(const float* x, const float* importance, block_iq4_nl* dst) {
     encode_scaled32<iq4_grid>(x, importance, dst);
 }
-void encode(const float* x, const float* importance, block_q4_1* dst) {
-    encode_affine32<15>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_q5_1* dst) {
-    encode_affine32<31>(x, importance, dst);
-}
+void encode(const float* x, const float* importance, block_q4_1* dst) { encode_affine32<15>(x, importance, dst); }
+void encode(const float* x, const float* importance, block_q5_1* dst) { encode_affine32<31>(x, importance, dst); }
 
 // Eight bits leave nothing worth searching for: the largest value is the end of the range. -128 stays unused, as
 // readers expect.
@@ -596,11 +586,11 @@ void encode(const float* x_in, const float* importance, block_mxfp4* dst) {
         top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
     }
     int exponent = 0;
-    if (top > 0.0f) frexpf(top, &exponent);                  // top = 2^exponent * [0.5, 1)
+    if (top > 0.0f) frexpf(top, &exponent);  // top = 2^exponent * [0.5, 1)
     for (int i = 0; i < 32; i++) x[i] = ldexpf(x[i], -exponent);
     float best = FLT_MAX;
-    for (int e = exponent + 123; e <= exponent + 125; e++) {  // exponent - 1 - 2 + 127, and one to each side
-        const int scale = top == 0.0f || e < 0 ? 0 : e > 252 ? 252 : e;   // 12 * 2^(252 - 128) is the last finite
+    for (int e = exponent + 123; e <= exponent + 125; e++) {             // exponent - 1 - 2 + 127, and one to each side
+        const int scale = top == 0.0f || e < 0 ? 0 : e > 252 ? 252 : e;  // 12 * 2^(252 - 128) is the last finite
         const float error = choose_codes<fp4_grid, 32>(x, w, ldexpf(1.0f, scale - 128 - exponent), 0.0f, q);
         if (!(error < best)) continue;
         best = error;
@@ -611,11 +601,11 @@ void encode(const float* x_in, const float* importance, block_mxfp4* dst) {
     }
 }
 
-// Which weights are not 0 is a threshold on |x| at any scale, so the best scale is the least squares fit to the largest n
-// values, for some n.
+// Which weights are not 0 is a threshold on |x| at any scale, so the best scale is the least squares fit to the
+// largest n values, for some n.
 template <class B>
 void encode_ternary(const float* x_in, const float* importance, B* dst, uint8_t* c) {
-    float   x[256], w[256], q[256], best = 0.0f, d = 0.0f;
+    float x[256], w[256], q[256], best = 0.0f, d = 0.0f;
     uint8_t order[256];
     clean_input(x_in, importance, 256, x, w);
     for (int i = 0; i < 256; i++) order[i] = (uint8_t)i;
@@ -639,7 +629,8 @@ void encode(const float* x, const float* importance, block_tq2_0* dst) {
 void encode(const float* x, const float* importance, block_tq1_0* dst) {
     uint8_t c[256];
     encode_ternary(x, importance, dst, c);
-    const auto put = [](const uint8_t* first, int step, int n_digits) {   // the byte over 256 is the fraction, rounded up
+    const auto put = [](const uint8_t* first, int step,
+                        int n_digits) {  // the byte over 256 is the fraction, rounded up
         int number = 0;
         for (int n = 0; n < 5; n++) number = number * 3 + (n < n_digits ? first[n * step] : 0);
         return (uint8_t)((number * 256 + 242) / 243);
@@ -677,7 +668,8 @@ void encode(const float* x_in, const float* importance, block_nvfp4* dst) {
             if (error < best) {
                 best = error;
                 dst->d[k] = (uint8_t)s;
-                for (int i = 0; i < 8; i++) dst->qs[8 * k + i] = (uint8_t)(fp4_grid::index(q[i]) | fp4_grid::index(q[8 + i]) << 4);
+                for (int i = 0; i < 8; i++)
+                    dst->qs[8 * k + i] = (uint8_t)(fp4_grid::index(q[i]) | fp4_grid::index(q[8 + i]) << 4);
             }
             if ((float)ue4m3_units((uint8_t)s) > 1.6f * end) break;
         }

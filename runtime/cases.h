@@ -1,5 +1,7 @@
-// runtime/cases.h: small graphs, one for each op and format, run on a device and on the scalar CPU executor: the bits must be equal.
-// Shared by runtime/devices.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD machine code).
+// runtime/cases.h: small graphs, one for each op and format, run on a device and on the scalar CPU executor: the bits
+// must be equal.
+// Shared by runtime/devices.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD
+// machine code).
 #pragma once
 #include "../gpu/executor.h"
 #include "../cpu/executor.h"
@@ -37,11 +39,11 @@ constexpr int kVocab = 97;
 
 // A graph in the making: the inputs are rows of a random f32 table, the result is what logits() names.
 struct graph_case {
-    std::string                      name;
-    model_graph                      g;
+    std::string name;
+    model_graph g;
     std::deque<std::vector<uint8_t>> memory;
-    std::mt19937                     rng{29};
-    int32_t                          cache_type = DUET_CACHE_F16;
+    std::mt19937 rng{29};
+    int32_t cache_type = DUET_CACHE_F16;
 
     explicit graph_case(std::string n) : name(std::move(n)) { g.n_vocab = kVocab; }
 
@@ -76,7 +78,7 @@ struct graph_case {
         g.ops.push_back(o);
         return g.ops.back();
     }
-    view input(int32_t width) {   // random rows, one of zeros, one with a block of zeros
+    view input(int32_t width) {  // random rows, one of zeros, one with a block of zeros
         const weight_id w = floats(width, kVocab);
         float* table = (float*)memory.back().data();
         memset(table, 0, (size_t)width * 4);
@@ -98,12 +100,20 @@ struct graph_case {
     }
 };
 
-inline view heads_of(view v, int32_t first, int32_t n_heads, int32_t head_dim) { return {v.buffer, v.offset + first, n_heads, head_dim, head_dim}; }
+inline view heads_of(view v, int32_t first, int32_t n_heads, int32_t head_dim) {
+    return {v.buffer, v.offset + first, n_heads, head_dim, head_dim};
+}
 
-// Routing by every rule, and matmuls by the chosen experts: shared input twice, own inputs, a matrix for each head, sums.
+// Routing by every rule, and matmuls by the chosen experts: shared input twice, own inputs, a matrix for each head,
+// sums.
 inline void for_each_expert_case(const std::function<void(graph_case&)>& run) {
-    struct route_case { int n, used, groups, groups_used; bool sigmoid, after, normalise, bias; };
-    for (const route_case& s : {route_case{300, 9, 1, 1, false, false, false, false}, {16, 4, 4, 2, true, false, true, true}, {7, 7, 1, 1, false, true, false, true},
+    struct route_case {
+        int n, used, groups, groups_used;
+        bool sigmoid, after, normalise, bias;
+    };
+    for (const route_case& s : {route_case{300, 9, 1, 1, false, false, false, false},
+                                {16, 4, 4, 2, true, false, true, true},
+                                {7, 7, 1, 1, false, true, false, true},
                                 {60, 3, 20, 5, false, false, true, false}}) {
         graph_case c("route " + std::to_string(s.n));
         const view z = c.input(s.n), routes = c.buffer(2 * s.used);
@@ -115,12 +125,20 @@ inline void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         c.logits(routes);
         run(c);
     }
-    struct expert_case { const char* name; int type, down_type, n, used, n_in, hidden; bool bias; };
-    for (const expert_case& s : {expert_case{"F32", 0, 1, 5, 3, 50, 37, true}, {"Q4_0", 2, 8, 6, 2, 160, 64, false}, {"Q6_K", 14, 14, 2, 2, 256, 256, true},
-                                 {"MXFP4", 39, 2, 40, 3, 64, 32, true}, {"of one", 8, 0, 4, 1, 32, 96, false}}) {
+    struct expert_case {
+        const char* name;
+        int type, down_type, n, used, n_in, hidden;
+        bool bias;
+    };
+    for (const expert_case& s : {expert_case{"F32", 0, 1, 5, 3, 50, 37, true},
+                                 {"Q4_0", 2, 8, 6, 2, 160, 64, false},
+                                 {"Q6_K", 14, 14, 2, 2, 256, 256, true},
+                                 {"MXFP4", 39, 2, 40, 3, 64, 32, true},
+                                 {"of one", 8, 0, 4, 1, 32, 96, false}}) {
         graph_case c(std::string("experts ") + s.name);
         const view x = c.input(s.n_in), z = c.input(s.n), routes = c.buffer(2 * s.used);
-        const view gate = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden), up = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden);
+        const view gate = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden),
+                   up = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden);
         const view out = heads_of(c.buffer(s.used * s.n_in), 0, s.used, s.n_in);
         op& r = c.add(op_kind::route, z, routes);
         r.n_used = s.used;
@@ -164,18 +182,28 @@ inline void for_each_state_case(const std::function<void(graph_case&)>& run) {
         c.logits(x);
         run(c);
     }
-    struct state_case { bool is_delta; int n_heads, n_groups, n_rows, n_cols; bool tiled; };
-    for (const state_case& s : {state_case{true, 4, 2, 48, 48, false}, {true, 4, 2, 13, 13, true}, {false, 4, 1, 16, 40, false}, {false, 2, 2, 7, 5, false},
+    struct state_case {
+        bool is_delta;
+        int n_heads, n_groups, n_rows, n_cols;
+        bool tiled;
+    };
+    for (const state_case& s : {state_case{true, 4, 2, 48, 48, false},
+                                {true, 4, 2, 13, 13, true},
+                                {false, 4, 1, 16, 40, false},
+                                {false, 2, 2, 7, 5, false},
                                 {false, 1, 1, 300, 9, false}}) {
         graph_case c((s.is_delta ? "delta net " : "mamba2 ") + std::to_string(s.n_rows));
-        const view x = c.input(2 * s.n_groups * s.n_rows + s.n_heads * s.n_cols), steps = c.input(2 * s.n_heads), y = c.buffer(s.n_heads * s.n_cols);
-        if (s.is_delta) {   // without norms the state grows beyond all bounds
-            op& norm = c.add(op_kind::norm, heads_of(x, 0, 2 * s.n_groups, s.n_rows), heads_of(x, 0, 2 * s.n_groups, s.n_rows));
+        const view x = c.input(2 * s.n_groups * s.n_rows + s.n_heads * s.n_cols), steps = c.input(2 * s.n_heads),
+                   y = c.buffer(s.n_heads * s.n_cols);
+        if (s.is_delta) {  // without norms the state grows beyond all bounds
+            op& norm = c.add(op_kind::norm, heads_of(x, 0, 2 * s.n_groups, s.n_rows),
+                             heads_of(x, 0, 2 * s.n_groups, s.n_rows));
             norm.norm = norm_kind::l2;
             norm.eps = 1e-6f;
         }
         op& o = c.add(s.is_delta ? op_kind::delta_net : op_kind::mamba2, x, y);
-        o.in2 = s.is_delta ? view{steps.buffer, 0, s.n_groups, s.n_heads / s.n_groups, 2 * s.n_heads / s.n_groups} : heads_of(steps, 0, 1, s.n_heads);
+        o.in2 = s.is_delta ? view{steps.buffer, 0, s.n_groups, s.n_heads / s.n_groups, 2 * s.n_heads / s.n_groups}
+                           : heads_of(steps, 0, 1, s.n_heads);
         if (s.is_delta) o.in3 = o.in2, o.in3.offset = s.n_heads / s.n_groups, o.scale = 0.3f;
         o.n_groups = s.n_groups;
         o.tiled_heads = s.tiled;
@@ -198,7 +226,7 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         graph_case c(std::string("matmul ") + name + " n_in " + std::to_string(n_in));
         const view x = c.input(n_in), y = c.buffer(n_out);
         c.add(op_kind::matmul, x, y).w = c.matrix(type, n_in, n_out);
-        op& again = c.add(op_kind::matmul, x, y);   // input quantized already; bias, scale, residual
+        op& again = c.add(op_kind::matmul, x, y);  // input quantized already; bias, scale, residual
         again.w = c.matrix(type, n_in, n_out);
         again.residual = true;
         again.scale = 0.37f;
@@ -214,13 +242,15 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         run(e);
     };
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) matmul_case(gguf_id, #NAME, 203, 45);
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) matmul_case(gguf_id, #NAME, elems == 32 ? 5 * 32 : 256, 45);
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
+    matmul_case(gguf_id, #NAME, elems == 32 ? 5 * 32 : 256, 45);
 #include "../quant/types.def"
     matmul_case(2, "Q4_0 rounds", 33 * 128 + 32, 33);
-    for (int type : {12, 13}) {   // queries, keys and values of two formats
+    for (int type : {12, 13}) {  // queries, keys and values of two formats
         graph_case c("matmuls of types " + std::to_string(type) + " and 14");
         const view x = c.input(256), y = c.buffer(3 * 45);
-        for (int i = 0; i < 3; i++) c.add(op_kind::matmul, x, heads_of(y, 45 * i, 1, 45)).w = c.matrix(i == 2 ? 14 : type, 256, 45);
+        for (int i = 0; i < 3; i++)
+            c.add(op_kind::matmul, x, heads_of(y, 45 * i, 1, 45)).w = c.matrix(i == 2 ? 14 : type, 256, 45);
         c.logits(y);
         run(c);
     }
@@ -261,11 +291,22 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         c.logits(x);
         run(c);
     }
-    struct attention_case { int n_heads, n_kv, k_dim, v_dim, window; float cap; bool sinks; int cache; bool v_in_k; float alibi; };
-    for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16, false, 0}, {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false, 0},
-                                    {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0, false, 0}, {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16, false, 0},
-                                    {4, 1, 48, 32, 0, 0, false, DUET_CACHE_F16, true, 0}, {3, 1, 64, 20, 0, 0, false, DUET_CACHE_Q8_0, true, 0},
-                                    {6, 2, 128, 16, 0, 0, false, DUET_CACHE_F32, false, 8}, {3, 3, 40, 48, 9, 20.0f, false, DUET_CACHE_F16, false, 4},
+    struct attention_case {
+        int n_heads, n_kv, k_dim, v_dim, window;
+        float cap;
+        bool sinks;
+        int cache;
+        bool v_in_k;
+        float alibi;
+    };
+    for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16, false, 0},
+                                    {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false, 0},
+                                    {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0, false, 0},
+                                    {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16, false, 0},
+                                    {4, 1, 48, 32, 0, 0, false, DUET_CACHE_F16, true, 0},
+                                    {3, 1, 64, 20, 0, 0, false, DUET_CACHE_Q8_0, true, 0},
+                                    {6, 2, 128, 16, 0, 0, false, DUET_CACHE_F32, false, 8},
+                                    {3, 3, 40, 48, 9, 20.0f, false, DUET_CACHE_F16, false, 4},
                                     {2, 1, 18, 22, 0, 0, false, DUET_CACHE_F16, false, 0}}) {
         graph_case c("attention k_dim " + std::to_string(s.k_dim));
         c.cache_type = s.cache;
@@ -295,7 +336,7 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         op& sum = c.add(op_kind::add, y, y);
         sum.in2 = heads_of(x, 0, 1, 96);
         sum.scale = act % 2 ? 0.3f : 1.0f;
-        if (act == 1) {   // views of heads of different sizes, one factor for a row
+        if (act == 1) {  // views of heads of different sizes, one factor for a row
             op& factor = c.add(op_kind::multiply, heads_of(x, 0, 2, 48), heads_of(y, 0, 3, 32));
             factor.in2 = heads_of(x, 100, 1, 1);
             factor.act = activation::sigmoid;
@@ -309,7 +350,8 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
 }
 
 // Runs the batches on one executor; the wanted rows of all of them.
-inline duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out, error_text& err) {
+inline duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out,
+                            error_text& err) {
     const int sizes[] = {70, 3, 1, 20, 1};
     exec_limits limits;
     limits.n_ctx = 128;
@@ -328,9 +370,12 @@ inline duet_status run_case(const graph_case& c, const executor& e, const char* 
     int32_t slots[2] = {2, 0};
     std::vector<float> state(e.page_bytes(context, kStates) / 4);
     for (int n : sizes) {
-        if (limits.n_state_slots && n == 1 && slots[0] == 2) {   // goes on with a copy, and with what was read and written back
-            if ((st = e.copy_page(context, kStates, 2, 3)) != DUET_OK || (st = e.read_page(context, kStates, 0, state.data())) != DUET_OK ||
-                (st = e.write_page(context, kStates, 1, state.data())) != DUET_OK || (st = e.copy_page(context, kStates, -1, 2)) != DUET_OK)
+        if (limits.n_state_slots && n == 1 &&
+            slots[0] == 2) {  // goes on with a copy, and with what was read and written back
+            if ((st = e.copy_page(context, kStates, 2, 3)) != DUET_OK ||
+                (st = e.read_page(context, kStates, 0, state.data())) != DUET_OK ||
+                (st = e.write_page(context, kStates, 1, state.data())) != DUET_OK ||
+                (st = e.copy_page(context, kStates, -1, 2)) != DUET_OK)
                 break;
             out->insert(out->end(), state.begin(), state.end());
             slots[0] = 3, slots[1] = 1;
@@ -343,7 +388,8 @@ inline duet_status run_case(const graph_case& c, const executor& e, const char* 
             pos.push_back(length[s]++);
             if (n < 20 || i % 3 == 0) wanted.push_back(i);
         }
-        const exec_batch b{n, token.data(), pos.data(), seq.data(), (int32_t)wanted.size(), wanted.data(), &pages, slots};
+        const exec_batch b{n,      token.data(), pos.data(), seq.data(), (int32_t)wanted.size(), wanted.data(),
+                           &pages, slots};
         st = e.run(context, b, nullptr, err);
         if (st != DUET_OK) break;
         const int width = c.g.buffers[(size_t)c.g.logits_buffer].width;
@@ -366,7 +412,8 @@ inline std::string compare_case(const graph_case& c, const char* device, const c
     if (want.size() != got.size()) return "sizes differ";
     for (size_t i = 0; i < want.size(); i++)
         if (memcmp(&want[i], &got[i], 4) != 0)
-            return "value " + std::to_string(i) + " of " + std::to_string(want.size()) + ": want " + std::to_string(want[i]) + " got " + std::to_string(got[i]);
+            return "value " + std::to_string(i) + " of " + std::to_string(want.size()) + ": want " +
+                   std::to_string(want[i]) + " got " + std::to_string(got[i]);
     return "";
 }
 

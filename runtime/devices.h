@@ -1,4 +1,5 @@
-// runtime/devices.h: what GPUs there are, which of them is used, and why not the others; and the executor that uses one beside the CPU.
+// runtime/devices.h: what GPUs there are, which of them is used, and why not the others; and the executor that uses
+// one beside the CPU.
 // Must not know: kernels. Main path: runtime.cpp -> [runtime/devices.h] -> runtime/split.cpp, gpu/executor.h
 #pragma once
 #include "../gpu/executor.h"
@@ -7,24 +8,25 @@ namespace duet {
 
 // A device of a driver, or a driver without one.
 struct gpu_found {
-    std::string id;          // "cuda:0", "emu32"; "cuda": the driver has none
-    gpu_info    info;
-    bool        is_usable = false, is_default = false;   // default: "auto" takes it
-    std::string why;         // it is not usable, or not used unless it is named, and what to do
+    std::string id;  // "cuda:0", "emu32"; "cuda": the driver has none
+    gpu_info info;
+    bool is_usable = false, is_default = false;  // default: "auto" takes it
+    std::string why;                             // it is not usable, or not used unless it is named, and what to do
 };
 
 // All of them, without touching any: names and attributes only.
 std::vector<gpu_found> list_gpus();
 
-// A device's name ("auto", "cuda", "hip:1", "emu32") to the id of one that can be used. DUET_ERR_ARG: no such name; DUET_ERR_DEVICE: none can
-// be used (err says why).
+// A device's name ("auto", "cuda", "hip:1", "emu32") to the id of one that can be used. DUET_ERR_ARG: no such name;
+// DUET_ERR_DEVICE: none can be used (err says why).
 duet_status choose_gpu(std::string_view name, std::string* id, error_text& err);
 
 // What a device is and has free now. DUET_ERR_DEVICE: it cannot be used.
 duet_status gpu_device_info(const char* id, gpu_info* out, error_text& err);
 
-// That device beside the CPU, each with a part of the ops: limits.place says which device and how many layers, isa and n_threads are the CPU's.
+// That device beside the CPU, each with a part of the ops: limits.place says which device and how many layers, isa and
+// n_threads are the CPU's.
 // With all layers on the device the CPU's part is empty, with none the device is not touched.
-extern const executor kSplitExecutor;   // runtime/split.cpp
+extern const executor kSplitExecutor;  // runtime/split.cpp
 
 }  // namespace duet

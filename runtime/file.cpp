@@ -1,6 +1,6 @@
-// runtime/file.cpp: the file half of runtime.h: status names, duet_file_*, duet_writer_*. Thin over models/gguf: checks
-// arguments, keeps the error, lets no exception out. Must not know: models, devices. Main path: tools/inspect.cpp ->
-// runtime.h -> [runtime/file.cpp] -> models/gguf.cpp
+// runtime/file.cpp: the file half of runtime.h: status names, duet_file_*, duet_writer_*. Thin over models/gguf:
+// checks arguments, keeps the error, lets no exception out. Must not know: models, devices. Main path:
+// tools/inspect.cpp -> runtime.h -> [runtime/file.cpp] -> models/gguf.cpp
 #include "file_handle.h"
 
 #include <cstring>
@@ -27,14 +27,18 @@ const duet::gguf_kv* file_entry(const duet_file* file, int64_t i) {
 
 template <class Body> duet_status writer_call(duet_writer* writer, const char* key, Body body) {
     if (!writer) return DUET_ERR_ARG;
-    return duet::guarded(writer->err, [&] { return key ? body() : duet::fail(writer->err, DUET_ERR_ARG, "want a key or name, got NULL"); });
+    return duet::guarded(writer->err, [&] {
+        return key ? body() : duet::fail(writer->err, DUET_ERR_ARG, "want a key or name, got NULL");
+    });
 }
 
-} // namespace
+}  // namespace
 
 const char* duet_status_name(duet_status status) {
-    constexpr const char* kNames[] = {"DUET_OK",         "DUET_ERR_ARG",    "DUET_ERR_IO",     "DUET_ERR_FORMAT",    "DUET_ERR_UNSUPPORTED", "DUET_ERR_MEMORY",
-                                      "DUET_ERR_FULL",   "DUET_ERR_DEVICE", "DUET_ERR_CANCELLED", "DUET_ERR_NAN", "DUET_ERR_STATE"};
+    constexpr const char* kNames[] = {"DUET_OK",         "DUET_ERR_ARG",         "DUET_ERR_IO",
+                                      "DUET_ERR_FORMAT", "DUET_ERR_UNSUPPORTED", "DUET_ERR_MEMORY",
+                                      "DUET_ERR_FULL",   "DUET_ERR_DEVICE",      "DUET_ERR_CANCELLED",
+                                      "DUET_ERR_NAN",    "DUET_ERR_STATE"};
     return status <= DUET_OK && status >= DUET_ERR_STATE ? kNames[-status] : "unknown status";
 }
 

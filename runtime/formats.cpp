@@ -8,8 +8,8 @@
 namespace {
 
 constexpr duet_type_info kTypeRows[] = {
-#define TENSOR_TYPE(id, NAME, gguf_id, elems, bytes) {gguf_id, #NAME, elems, bytes, 0, 0},
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, #NAME, 1, bytes, 1, 1},
+#define TENSOR_TYPE(id, NAME, gguf_id, elems, bytes)          {gguf_id, #NAME, elems, bytes, 0, 0},
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  {gguf_id, #NAME, 1, bytes, 1, 1},
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {gguf_id, #NAME, elems, bytes, 1, 1},
 #include "../quant/types.def"
 };
@@ -19,7 +19,8 @@ constexpr int32_t kTypeRowCount = (int32_t)(sizeof kTypeRows / sizeof *kTypeRows
 char type_name_upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
 
 // Arguments that both directions check. *n_blocks: how many the elements make; *c: what does it.
-duet_status check_row(int32_t type_id, const void* src, int64_t n_elems, const void* dst, size_t* n_blocks, const duet::codec** c) {
+duet_status check_row(int32_t type_id, const void* src, int64_t n_elems, const void* dst, size_t* n_blocks,
+                      const duet::codec** c) {
     const duet_type_info* type = duet_type_by_id(type_id);
     if (!type || n_elems < 0 || n_elems % type->elems_per_block != 0) return DUET_ERR_ARG;
     if (n_elems > 0 && (!src || !dst)) return DUET_ERR_ARG;
@@ -55,7 +56,8 @@ const duet_type_info* duet_type_by_name(const char* name) {
 duet_status duet_quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance, void* dst) {
     size_t n_blocks = 0;
     const duet::codec* codec = nullptr;
-    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks, &codec); status != DUET_OK) return status;
+    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks, &codec); status != DUET_OK)
+        return status;
     codec->encode(src, n_blocks, importance, dst);
     return DUET_OK;
 }
@@ -63,7 +65,8 @@ duet_status duet_quantize_row(int32_t type_id, const float* src, int64_t n_elems
 duet_status duet_dequantize_row(int32_t type_id, const void* src, int64_t n_elems, float* dst) {
     size_t n_blocks = 0;
     const duet::codec* codec = nullptr;
-    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks, &codec); status != DUET_OK) return status;
+    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks, &codec); status != DUET_OK)
+        return status;
     codec->decode(src, n_blocks, dst);
     return DUET_OK;
 }

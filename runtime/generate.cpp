@@ -1,4 +1,5 @@
-// runtime/generate.cpp: prompt in, text out: decode, sample, bytes held back until they are whole characters and no stop string.
+// runtime/generate.cpp: prompt in, text out: decode, sample, bytes held back until they are whole characters and no
+// stop string.
 // Main path: tools/run.cpp -> [runtime/generate.cpp] -> runtime/session.cpp, models/sampler.cpp, models/tokenizer.cpp
 #include "handles.h"
 #include "../models/sampler.h"
@@ -9,7 +10,8 @@
 namespace duet {
 namespace {
 
-// Length of the UTF-8 character that begins at text[at]: > 0 whole, 0 incomplete but could become one, -1 not UTF-8 (one byte to replace).
+// Length of the UTF-8 character that begins at text[at]: > 0 whole, 0 incomplete but could become one, -1 not UTF-8
+// (one byte to replace).
 int utf8_length(const std::string& text, size_t at) {
     const uint8_t c = (uint8_t)text[at];
     if (c < 0x80) return 1;
@@ -18,7 +20,7 @@ int utf8_length(const std::string& text, size_t at) {
     for (int i = 1; i < n; i++) {
         if (at + (size_t)i >= text.size()) return 0;
         const uint8_t d = (uint8_t)text[at + (size_t)i];
-        uint8_t low = 0x80, high = 0xbf;   // overlong forms, surrogates and values past U+10FFFF are no characters
+        uint8_t low = 0x80, high = 0xbf;  // overlong forms, surrogates and values past U+10FFFF are no characters
         if (i == 1) low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : low, high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : high;
         if (d < low || d > high) return -1;
     }
@@ -70,7 +72,7 @@ class text_gate {
             stopped_ = true;
             safe = cut;
         } else if (!last) {
-            for (const std::string& stop : stops_)   // the longest end of the text that begins a stop string waits
+            for (const std::string& stop : stops_)  // the longest end of the text that begins a stop string waits
                 for (size_t n = std::min(stop.size() - 1, text_.size()); n > 0; n--)
                     if (text_.compare(text_.size() - n, n, stop, 0, n) == 0) {
                         safe = std::min(safe, text_.size() - n);
@@ -84,12 +86,14 @@ class text_gate {
     }
 
     std::vector<std::string> stops_;
-    std::string raw_, text_;   // bytes not yet whole; text not yet shown
+    std::string raw_, text_;  // bytes not yet whole; text not yet shown
     bool stopped_ = false;
 };
 
 uint64_t now_us() {
-    return (uint64_t)std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return (uint64_t)std::chrono::duration_cast<std::chrono::microseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 // Kept row of the last token of seq, if the last decode has it; else -1.
@@ -114,27 +118,33 @@ duet_status append(duet_session& s, int32_t seq, const int32_t* ids, size_t n_id
 }
 
 duet_status check_generate(duet_session& s, const duet_generate_params& p, const int32_t* ids, size_t n_ids) {
-    if (p.seq < 0 || p.seq >= s.limits.n_seqs) return fail(s.err, DUET_ERR_ARG, "duet_generate: want a sequence in 0..%d, got %d", s.limits.n_seqs - 1, p.seq);
-    if (p.max_new_tok < -1) return fail(s.err, DUET_ERR_ARG, "duet_generate: max_new_tok: want -1 or more, got %d", p.max_new_tok);
-    if (p.n_stop < 0 || (p.n_stop > 0 && !p.stop)) return fail(s.err, DUET_ERR_ARG, "duet_generate: n_stop is %d, stop is %s", p.n_stop, p.stop ? "set" : "NULL");
+    if (p.seq < 0 || p.seq >= s.limits.n_seqs)
+        return fail(s.err, DUET_ERR_ARG, "duet_generate: want a sequence in 0..%d, got %d", s.limits.n_seqs - 1, p.seq);
+    if (p.max_new_tok < -1)
+        return fail(s.err, DUET_ERR_ARG, "duet_generate: max_new_tok: want -1 or more, got %d", p.max_new_tok);
+    if (p.n_stop < 0 || (p.n_stop > 0 && !p.stop))
+        return fail(s.err, DUET_ERR_ARG, "duet_generate: n_stop is %d, stop is %s", p.n_stop, p.stop ? "set" : "NULL");
     const size_t held = (size_t)s.length[(size_t)p.seq];
     if (n_ids == 0 && last_row(s, p.seq) < 0)
-        return fail(s.err, held ? DUET_ERR_STATE : DUET_ERR_ARG, "duet_generate: an empty prompt: the sequence holds %zu tokens and no logits to go on from", held);
+        return fail(s.err, held ? DUET_ERR_STATE : DUET_ERR_ARG,
+                    "duet_generate: an empty prompt: the sequence holds %zu tokens and no logits to go on from", held);
     if (n_ids > 0 && !ids) return fail(s.err, DUET_ERR_ARG, "duet_generate: ids is NULL");
     if (held + n_ids > (size_t)s.limits.n_ctx)
-        return fail(s.err, DUET_ERR_FULL, "the prompt does not fit the context: %zu tokens%s, n_ctx is %d; raise it (-c) or shorten the prompt", n_ids,
-                    held ? (" after " + std::to_string(held) + " held").c_str() : "", s.limits.n_ctx);
+        return fail(
+            s.err, DUET_ERR_FULL,
+            "the prompt does not fit the context: %zu tokens%s, n_ctx is %d; raise it (-c) or shorten the prompt",
+            n_ids, held ? (" after " + std::to_string(held) + " held").c_str() : "", s.limits.n_ctx);
     return DUET_OK;
 }
 
 struct generation {
-    duet_session&               s;
-    duet_sampler*               sampler;
+    duet_session& s;
+    duet_sampler* sampler;
     const duet_generate_params& p;
-    duet_token_fn               on_token;
-    void*                       user;
-    duet_generate_result&       result;
-    text_gate                   gate;
+    duet_token_fn on_token;
+    void* user;
+    duet_generate_result& result;
+    text_gate gate;
 
     // Calls back; true: go on.
     bool emit(int32_t id, int32_t pos, const std::string& text) {
@@ -168,22 +178,40 @@ struct generation {
 
     duet_status loop() {
         for (;;) {
-            if (p.max_new_tok >= 0 && result.n_new_tok >= p.max_new_tok) { result.stop_reason = DUET_STOP_LIMIT; return DUET_OK; }
+            if (p.max_new_tok >= 0 && result.n_new_tok >= p.max_new_tok) {
+                result.stop_reason = DUET_STOP_LIMIT;
+                return DUET_OK;
+            }
             if (s.cancel.exchange(0)) {
                 result.stop_reason = DUET_STOP_CANCELLED;
                 return fail(s.err, DUET_ERR_CANCELLED, "generation was cancelled");
             }
             int32_t id = -1;
             DUET_TRY(choose(&id));
-            if (!p.ignore_end && s.model->vocab.is_end(id)) { result.stop_reason = DUET_STOP_END; return DUET_OK; }
+            if (!p.ignore_end && s.model->vocab.is_end(id)) {
+                result.stop_reason = DUET_STOP_END;
+                return DUET_OK;
+            }
             DUET_TRY(duet_sampler_accept(sampler, id));
             const int32_t pos = s.length[(size_t)p.seq];
             result.n_new_tok++;
             const std::string text = gate.add(bytes_of(id));
-            if (!emit(id, pos, text)) { result.stop_reason = DUET_STOP_CALLBACK; return DUET_OK; }
-            if (gate.stopped()) { result.stop_reason = DUET_STOP_STRING; return DUET_OK; }
-            if (p.max_new_tok >= 0 && result.n_new_tok >= p.max_new_tok) { result.stop_reason = DUET_STOP_LIMIT; return DUET_OK; }
-            if (pos >= s.limits.n_ctx) { result.stop_reason = DUET_STOP_CONTEXT; return DUET_OK; }
+            if (!emit(id, pos, text)) {
+                result.stop_reason = DUET_STOP_CALLBACK;
+                return DUET_OK;
+            }
+            if (gate.stopped()) {
+                result.stop_reason = DUET_STOP_STRING;
+                return DUET_OK;
+            }
+            if (p.max_new_tok >= 0 && result.n_new_tok >= p.max_new_tok) {
+                result.stop_reason = DUET_STOP_LIMIT;
+                return DUET_OK;
+            }
+            if (pos >= s.limits.n_ctx) {
+                result.stop_reason = DUET_STOP_CONTEXT;
+                return DUET_OK;
+            }
             if (duet_status st = append(s, p.seq, &id, 1, device_chooses(s, *sampler, p)); st != DUET_OK) {
                 if (st == DUET_ERR_CANCELLED) result.stop_reason = DUET_STOP_CANCELLED;
                 return st;
@@ -192,8 +220,8 @@ struct generation {
     }
 };
 
-duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids, const duet_generate_params& p,
-                     duet_token_fn on_token, void* user, duet_generate_result& result) {
+duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
+                     const duet_generate_params& p, duet_token_fn on_token, void* user, duet_generate_result& result) {
     DUET_TRY(check_generate(s, p, ids, n_ids));
     const uint64_t start = now_us();
     result.n_prompt_tok = (int32_t)n_ids;
@@ -228,8 +256,9 @@ duet_generate_params duet_generate_params_default(void) {
     return p;
 }
 
-duet_status duet_generate(duet_session* session, duet_sampler* sampler, const int32_t* ids, size_t n_ids, const duet_generate_params* params,
-                          duet_token_fn on_token, void* user, duet_generate_result* result) {
+duet_status duet_generate(duet_session* session, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
+                          const duet_generate_params* params, duet_token_fn on_token, void* user,
+                          duet_generate_result* result) {
     duet_generate_result local{};
     if (!result) result = &local;
     *result = {};

@@ -11,19 +11,19 @@
 #include <new>
 
 struct duet_model {
-    duet_file            source;        // the file and the model's error text
-    duet::tokenizer      vocab;
-    duet::model_graph    graph;
-    duet_model_params    params{};
-    bool                 vocab_only = false;
-    bool                 has_vocab = false;
-    bool                 can_run = false;   // all of it was opened
-    bool                 fast = false;      // mode fast was asked for and has an effect
+    duet_file source;  // the file and the model's error text
+    duet::tokenizer vocab;
+    duet::model_graph graph;
+    duet_model_params params{};
+    bool vocab_only = false;
+    bool has_vocab = false;
+    bool can_run = false;  // all of it was opened
+    bool fast = false;     // mode fast was asked for and has an effect
     const duet::executor* exec = nullptr;
-    std::string          isa, device, device_text, name, main_type;
-    int32_t              n_threads = 1;
-    uint64_t             n_params = 0, weight_bytes = 0, fingerprint = 0;
-    std::vector<int32_t> end_ids;       // tokens that end a generation
+    std::string isa, device, device_text, name, main_type;
+    int32_t n_threads = 1;
+    uint64_t n_params = 0, weight_bytes = 0, fingerprint = 0;
+    std::vector<int32_t> end_ids;  // tokens that end a generation
 
     duet::error_text& error() const { return const_cast<duet::error_text&>(source.err); }
 };
@@ -47,26 +47,26 @@ struct page_pool {
 
 struct logits_row {
     int32_t seq, pos, row;
-    float*  data;   // null: still with the executor, as its wanted row `row`
+    float* data;  // null: still with the executor, as its wanted row `row`
 };
 
 }  // namespace duet
 
 struct duet_session {
-    const duet_model*     model = nullptr;
-    duet::error_text      err;
-    duet_session_params   params{};
-    duet::exec_limits     limits;
-    void*                 exec_context = nullptr;
-    std::vector<duet::page_pool>                        pools;    // of each cache group
-    std::vector<std::vector<std::vector<int32_t>>>      pages;    // [group][seq][position / kAttnChunk]; -1: given back
-    std::vector<int32_t>                                length;   // tokens each sequence holds
-    std::vector<duet::logits_row>                       kept;     // logits of the last duet_decode
-    std::vector<float>                                  kept_data;  // their storage when the batch was cut into pieces
-    std::vector<float>                                  embedding;      // when the batch was cut into pieces
-    int32_t                                             embedding_row = -1;   // else: wanted row of the executor
-    std::atomic<int32_t>                                cancel{0};
-    std::vector<duet_profile_row>                       profile_rows;
+    const duet_model* model = nullptr;
+    duet::error_text err;
+    duet_session_params params{};
+    duet::exec_limits limits;
+    void* exec_context = nullptr;
+    std::vector<duet::page_pool> pools;                    // of each cache group
+    std::vector<std::vector<std::vector<int32_t>>> pages;  // [group][seq][position / kAttnChunk]; -1: given back
+    std::vector<int32_t> length;                           // tokens each sequence holds
+    std::vector<duet::logits_row> kept;                    // logits of the last duet_decode
+    std::vector<float> kept_data;                          // their storage when the batch was cut into pieces
+    std::vector<float> embedding;                          // when the batch was cut into pieces
+    int32_t embedding_row = -1;                            // else: wanted row of the executor
+    std::atomic<int32_t> cancel{0};
+    std::vector<duet_profile_row> profile_rows;
 
     ~duet_session() {
         if (exec_context) model->exec->destroy(exec_context);

@@ -1,4 +1,5 @@
-// runtime.cpp: models behind the C interface: opening, checking, describing; text to ids and back. Owns: handles of models.
+// runtime.cpp: models behind the C interface: opening, checking, describing; text to ids and back. Owns: handles of
+// models.
 // Must not know: ops' insides, instruction sets, GPU drivers.
 // Main path: tools/run.cpp -> [runtime.cpp, runtime/session.cpp, runtime/generate.cpp] -> models/<family>.cpp
 #include "devices.h"
@@ -37,7 +38,7 @@ duet_status warm_weights(duet_model& m) {
     return DUET_OK;
 }
 
-uint64_t hash_bytes(uint64_t h, const void* data, size_t n) {   // FNV-1a
+uint64_t hash_bytes(uint64_t h, const void* data, size_t n) {  // FNV-1a
     for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t*)data)[i]) * 0x100000001b3ull;
     return h;
 }
@@ -54,33 +55,39 @@ uint64_t model_fingerprint(const duet_model& m) {
     return h;
 }
 
-// A GPU by name, or the one "auto" takes when all of the model can run on it. Instruction sets are the CPU's: who names one means the CPU.
+// A GPU by name, or the one "auto" takes when all of the model can run on it. Instruction sets are the CPU's: who
+// names one means the CPU.
 duet_status choose_device(duet_model& m) {
-    const std::string device = m.params.device ? m.params.device : "auto", isa = m.params.cpu_isa ? m.params.cpu_isa : "auto";
+    const std::string device = m.params.device ? m.params.device : "auto",
+                      isa = m.params.cpu_isa ? m.params.cpu_isa : "auto";
     const cpu_kernels* kernels = find_cpu_kernels(isa.c_str());
     if (!kernels)
-        return fail(m.error(), DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(), cpu_isa_names());
+        return fail(m.error(), DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(),
+                    cpu_isa_names());
     if (m.params.n_threads < 0 || m.params.n_threads > 1024)
         return fail(m.error(), DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
     m.n_threads = m.params.n_threads ? m.params.n_threads : physical_cores();
     m.isa = kernels->name;
     if (m.params.gpu_layers < -1 || m.params.cpu_expert_layers < -1)
-        return fail(m.error(), DUET_ERR_ARG, "gpu_layers, cpu_expert_layers: want -1 (as fits) or a number of layers, got %d, %d", m.params.gpu_layers,
-                    m.params.cpu_expert_layers);
+        return fail(m.error(), DUET_ERR_ARG,
+                    "gpu_layers, cpu_expert_layers: want -1 (as fits) or a number of layers, got %d, %d",
+                    m.params.gpu_layers, m.params.cpu_expert_layers);
     if (device != "cpu" && (device != "auto" || (isa == "auto" && m.params.gpu_layers != 0))) {
         std::string id;
-        gpu_info    info;
+        gpu_info info;
         duet_status st = choose_gpu(device, &id, m.error());
         if (st == DUET_OK) st = gpu_check(m.graph, m.error());
         if (st == DUET_OK) st = gpu_device_info(id.c_str(), &info, m.error());
         if (st == DUET_OK) {
             m.exec = &kSplitExecutor;
             m.device = m.device_text = id;
-            if (m.params.fast) log_line(m, DUET_LOG_WARN, "mode fast is not used: with a GPU everything is computed exactly");
+            if (m.params.fast)
+                log_line(m, DUET_LOG_WARN, "mode fast is not used: with a GPU everything is computed exactly");
             return DUET_OK;
         }
         if (st == DUET_ERR_ARG)
-            return fail(m.error(), DUET_ERR_DEVICE, "device '%s': want auto, cpu, cuda, hip (or one of them as cuda:0), emu32 or emu64",
+            return fail(m.error(), DUET_ERR_DEVICE,
+                        "device '%s': want auto, cpu, cuda, hip (or one of them as cuda:0), emu32 or emu64",
                         printable(device).c_str());
         const std::string why = m.error().text;
         if (device != "auto") return fail(m.error(), st, "device '%s' cannot be used: %s", device.c_str(), why.c_str());
@@ -88,13 +95,18 @@ duet_status choose_device(duet_model& m) {
         m.source.err.text.clear();
     }
     m.exec = &kCpuExecutor;
-    m.device_text = std::string("cpu ") + kernels->name + ", " + std::to_string(m.n_threads) + (m.n_threads == 1 ? " thread" : " threads");
+    m.device_text = std::string("cpu ") + kernels->name + ", " + std::to_string(m.n_threads) +
+                    (m.n_threads == 1 ? " thread" : " threads");
     if (!m.params.fast) return DUET_OK;
     const uint64_t types = find_cpu_kernels(isa.c_str(), true)->rounded_types;
-    for (const op& o : m.graph.ops) m.fast = m.fast || (o.kind == op_kind::matmul && types >> m.graph.weights[(size_t)o.w].type & 1);
+    for (const op& o : m.graph.ops)
+        m.fast = m.fast || (o.kind == op_kind::matmul && types >> m.graph.weights[(size_t)o.w].type & 1);
     if (m.fast) m.device_text += ", fast";
-    else log_line(m, DUET_LOG_WARN, std::string("mode fast has no effect: ") + (types ? "no matmul by BF16 weights in this file" :
-                                        "cpu isa " + m.isa + " has no bfloat16 products here (AVX512_BF16, AMX-BF16)"));
+    else
+        log_line(m, DUET_LOG_WARN,
+                 std::string("mode fast has no effect: ") +
+                     (types ? "no matmul by BF16 weights in this file"
+                            : "cpu isa " + m.isa + " has no bfloat16 products here (AVX512_BF16, AMX-BF16)"));
     return DUET_OK;
 }
 
@@ -107,7 +119,8 @@ duet_status load_model(duet_model& m) {
     m.name = printable(name);
     m.graph.architecture = printable(architecture);
     if (f.tensors.empty() && !m.vocab_only)
-        return fail(m.error(), DUET_ERR_FORMAT, "%s: no tensors: a vocabulary-only file cannot run; want a whole model", f.path.c_str());
+        return fail(m.error(), DUET_ERR_FORMAT, "%s: no tensors: a vocabulary-only file cannot run; want a whole model",
+                    f.path.c_str());
     DUET_TRY(m.vocab.load(f, m.error()));
     m.has_vocab = true;
     for (int32_t id = 0; id < m.vocab.n_vocab(); id++)
@@ -121,18 +134,21 @@ duet_status load_model(duet_model& m) {
         m.weight_bytes += t.n_bytes;
         bytes_of_type[t.type] += t.n_bytes;
     }
-    const auto most = std::max_element(bytes_of_type.begin(), bytes_of_type.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    const auto most = std::max_element(bytes_of_type.begin(), bytes_of_type.end(),
+                                       [](auto& a, auto& b) { return a.second < b.second; });
     const duet_type_info* info = duet_type_by_id(most->first);
     m.main_type = info ? info->name : "?";
-    m.fingerprint = model_fingerprint(m) + (m.fast ? 1 : 0);   // an exact session must not go on from what fast computed
+    m.fingerprint = model_fingerprint(m) + (m.fast ? 1 : 0);  // an exact session must not go on from what fast computed
     if (m.params.progress && m.exec == &kCpuExecutor) DUET_TRY(warm_weights(m));
-    log_line(m, DUET_LOG_INFO, m.graph.architecture + " model, " + std::to_string(m.n_params / 1000000) + "M weights, mostly " +
-                                   m.main_type + ", on " + m.device_text);
+    log_line(m, DUET_LOG_INFO,
+             m.graph.architecture + " model, " + std::to_string(m.n_params / 1000000) + "M weights, mostly " +
+                 m.main_type + ", on " + m.device_text);
     m.can_run = true;
     return DUET_OK;
 }
 
-// Makes the handle, opens its file by `open`, loads. The handle is stored also on failure, so that its error can be read.
+// Makes the handle, opens its file by `open`, loads. The handle is stored also on failure, so that its error can be
+// read.
 template <class Open>
 duet_status open_model(const duet_model_params* params, duet_model** out, Open open) {
     if (!out) return DUET_ERR_ARG;
@@ -198,14 +214,16 @@ duet_status duet_model_open(const char* path, const duet_model_params* params, d
     });
 }
 
-duet_status duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* params, duet_model** out) {
+duet_status duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* params,
+                                   duet_model** out) {
     return open_model(params, out, [&](gguf_file& file, error_text& err) {
         if (!data) return fail(err, DUET_ERR_ARG, "duet_model_open_memory: data is NULL");
         return file.open_memory(data, n_bytes, err);
     });
 }
 
-duet_status duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes, const duet_model_params* params, duet_model** out) {
+duet_status duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes, const duet_model_params* params,
+                                   duet_model** out) {
     return open_model(params, out, [&](gguf_file& file, error_text& err) {
         if (!read) return fail(err, DUET_ERR_ARG, "duet_model_open_reader: read is NULL");
         return file.open_reader(read, user, n_bytes, err);
@@ -214,7 +232,9 @@ duet_status duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_byt
 
 void duet_model_free(duet_model* model) { delete model; }
 
-const char* duet_model_error(const duet_model* model) { return model ? model->source.err.text.c_str() : "model is NULL"; }
+const char* duet_model_error(const duet_model* model) {
+    return model ? model->source.err.text.c_str() : "model is NULL";
+}
 
 duet_status duet_model_get_info(const duet_model* model, duet_model_info* out) {
     if (!model || !out || out->struct_size < sizeof(uint32_t) || out->struct_size > sizeof *out) return DUET_ERR_ARG;
@@ -240,10 +260,10 @@ duet_status duet_model_get_info(const duet_model* model, duet_model_info* out) {
 
 const duet_file* duet_model_file(const duet_model* model) { return model ? &model->source : nullptr; }
 
-duet_status duet_tokenize(const duet_model* model, const char* text, size_t n_bytes, int32_t flags, int32_t* ids, size_t max_ids,
-                          size_t* n_ids) {
+duet_status duet_tokenize(const duet_model* model, const char* text, size_t n_bytes, int32_t flags, int32_t* ids,
+                          size_t max_ids, size_t* n_ids) {
     if (!model || !n_ids || (!text && n_bytes) || (!ids && max_ids)) return DUET_ERR_ARG;
-    error_text err;   // not the model's: any thread may call
+    error_text err;  // not the model's: any thread may call
     return guarded(err, [&]() -> duet_status {
         if (!model->has_vocab) return DUET_ERR_UNSUPPORTED;
         std::vector<int32_t> all;
@@ -255,8 +275,8 @@ duet_status duet_tokenize(const duet_model* model, const char* text, size_t n_by
     });
 }
 
-duet_status duet_detokenize(const duet_model* model, const int32_t* ids, size_t n_ids, int32_t special, char* out, size_t max_bytes,
-                            size_t* n_bytes) {
+duet_status duet_detokenize(const duet_model* model, const int32_t* ids, size_t n_ids, int32_t special, char* out,
+                            size_t max_bytes, size_t* n_bytes) {
     if (!model || !n_bytes || (!ids && n_ids) || (!out && max_bytes)) return DUET_ERR_ARG;
     error_text err;
     return guarded(err, [&]() -> duet_status {
@@ -282,7 +302,11 @@ duet_string duet_token_spelling(const duet_model* model, int32_t id) {
 
 int32_t duet_token_bos(const duet_model* model) { return model && model->has_vocab ? model->vocab.bos() : -1; }
 int32_t duet_token_eos(const duet_model* model) { return model && model->has_vocab ? model->vocab.eos() : -1; }
-int32_t duet_token_is_end(const duet_model* model, int32_t id) { return model && model->has_vocab && model->vocab.is_end(id); }
-int32_t duet_token_is_control(const duet_model* model, int32_t id) { return model && model->has_vocab && model->vocab.is_control(id); }
+int32_t duet_token_is_end(const duet_model* model, int32_t id) {
+    return model && model->has_vocab && model->vocab.is_end(id);
+}
+int32_t duet_token_is_control(const duet_model* model, int32_t id) {
+    return model && model->has_vocab && model->vocab.is_control(id);
+}
 
 }  // extern "C"

@@ -1,5 +1,7 @@
-// runtime/split.cpp: an executor made of two: the device runs the layers that fit it, the CPU the others, each on its own cache and state;
-// only activations that are read on the other side cross. The bits cannot depend on the choice, as both sides give the same.
+// runtime/split.cpp: an executor made of two: the device runs the layers that fit it, the CPU the others, each on its
+// own cache and state;
+// only activations that are read on the other side cross. The bits cannot depend on the choice, as both sides give the
+// same.
 // Owns: the choice, the plan, which buffers cross when. Must not know: kernels, drivers, number formats, families.
 // Main path: runtime/session.cpp -> [runtime/split.cpp] -> gpu/executor.h, cpu/ops.cpp
 #include "devices.h"
@@ -14,11 +16,12 @@
 namespace duet {
 namespace {
 
-constexpr uint64_t kMovePiece = 4 << 20;   // pinned bytes that rows cross through
+constexpr uint64_t kMovePiece = 4 << 20;  // pinned bytes that rows cross through
 
 enum split_side : int { kHostSide = 0, kDeviceSide = 1 };
 
-// Layers n_layers - gpu_layers .. n_layers - 1 are on the device, and what follows them; what comes before the first is with layer 0.
+// Layers n_layers - gpu_layers .. n_layers - 1 are on the device, and what follows them; what comes before the first
+// is with layer 0.
 // Experts of layers below cpu_expert_layers stay on the host.
 struct placement {
     int32_t gpu_layers = 0, cpu_expert_layers = 0;
@@ -26,31 +29,34 @@ struct placement {
 
 // Consecutive ops on one side, and the buffers that must be brought there first.
 struct op_run {
-    int                  side = kHostSide;
-    int32_t              first = 0, last = 0;   // ops of the side's graph
+    int side = kHostSide;
+    int32_t first = 0, last = 0;  // ops of the side's graph
     std::vector<int32_t> moves;
 };
 
-// A model in two: each side's graph has its own ops only, and no room for what the other side keeps; numbers of buffers, weights, cache
-// and state layers are the same in both.
+// A model in two: each side's graph has its own ops only, and no room for what the other side keeps; numbers of
+// buffers, weights, cache and state layers are the same in both.
 struct split_model {
-    placement            place;
-    model_graph          part[2];
-    std::vector<op_run>  runs;
-    std::vector<uint8_t> row_side;      // of each buffer: the side that writes it last
+    placement place;
+    model_graph part[2];
+    std::vector<op_run> runs;
+    std::vector<uint8_t> row_side;  // of each buffer: the side that writes it last
     std::vector<uint8_t> cache_side, state_side;
-    int32_t              moved_floats = 0;   // of the widest buffer that crosses
+    int32_t moved_floats = 0;  // of the widest buffer that crosses
 };
 
-// ---- which op runs where ------------------------------------------------------------------------------------------------------------
+// ---- which op runs where
+//  --------------------------------------------------------------------------------------------
 
 bool has_experts(const op& o) { return o.kind == op_kind::expert_matmul; }
-bool has_state(const op& o) { return o.kind == op_kind::conv || o.kind == op_kind::delta_net || o.kind == op_kind::mamba2; }
+bool has_state(const op& o) {
+    return o.kind == op_kind::conv || o.kind == op_kind::delta_net || o.kind == op_kind::mamba2;
+}
 
 std::vector<uint8_t> choose_sides(const model_graph& g, const placement& p) {
     const int32_t first_gpu = g.n_layers - p.gpu_layers;
     std::vector<uint8_t> sides, cache_side(g.caches.size(), kHostSide), by_host_expert(g.buffers.size(), 0);
-    int32_t layer = 0;   // of ops outside the layers: that of the op before
+    int32_t layer = 0;  // of ops outside the layers: that of the op before
     for (const op& o : g.ops) {
         if (o.layer >= 0) layer = o.layer;
         int side = layer >= first_gpu ? kDeviceSide : kHostSide;
@@ -58,7 +64,9 @@ std::vector<uint8_t> choose_sides(const model_graph& g, const placement& p) {
         auto from_expert = [&](const view& v) { return v.buffer >= 0 && by_host_expert[(size_t)v.buffer]; };
         const bool follows = from_expert(o.in) || from_expert(o.in2);
         if (layer < p.cpu_expert_layers && (has_experts(o) || follows)) side = kHostSide;
-        if (o.out.buffer >= 0) by_host_expert[(size_t)o.out.buffer] = side == kHostSide && o.kind != op_kind::expert_sum && (has_experts(o) || follows);
+        if (o.out.buffer >= 0)
+            by_host_expert[(size_t)o.out.buffer] =
+                side == kHostSide && o.kind != op_kind::expert_sum && (has_experts(o) || follows);
         // layers that share another's cache read it where it is
         if (o.kind == op_kind::kv_append) cache_side[(size_t)o.index] = (uint8_t)side;
         if (o.kind == op_kind::attention) side = cache_side[(size_t)o.index];
@@ -82,7 +90,7 @@ std::array<view, 4> read_by(const op& o) { return {o.in, o.in2, o.in3, o.residua
 
 // Follows which columns of which buffers are valid on which side (bits), as the ops run.
 struct border_finder {
-    const model_graph&                g;
+    const model_graph& g;
     std::vector<std::vector<uint8_t>> valid;
 
     explicit border_finder(const model_graph& graph) : g(graph) {
@@ -91,7 +99,9 @@ struct border_finder {
     // True when the view's columns are on `side` or nowhere.
     bool is_there(const view& v, int side) {
         bool there = true;
-        for_columns(v, [&](size_t i) { there = there && (valid[(size_t)v.buffer][i] & 1 << side || !valid[(size_t)v.buffer][i]); });
+        for_columns(v, [&](size_t i) {
+            there = there && (valid[(size_t)v.buffer][i] & 1 << side || !valid[(size_t)v.buffer][i]);
+        });
         return there;
     }
     // True when a column is read, by op i or later, before it is written again.
@@ -147,8 +157,10 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
             used[(size_t)v.buffer] |= (uint8_t)(1 << side);
             if (borders.is_there(v, side)) continue;
             if (!borders.move(v.buffer, side, i))
-                return fail(err, DUET_ERR_UNSUPPORTED, "layer %d: buffer %s is written on both devices; choose another number of layers on the GPU",
-                            o.layer, g.buffers[(size_t)v.buffer].name.c_str());
+                return fail(
+                    err, DUET_ERR_UNSUPPORTED,
+                    "layer %d: buffer %s is written on both devices; choose another number of layers on the GPU",
+                    o.layer, g.buffers[(size_t)v.buffer].name.c_str());
             run.moves.push_back(v.buffer);
             m.moved_floats = std::max(m.moved_floats, g.buffers[(size_t)v.buffer].width);
         }
@@ -175,7 +187,8 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
     return DUET_OK;
 }
 
-// ---- the plan -----------------------------------------------------------------------------------------------------------------------
+// ---- the plan
+//  -------------------------------------------------------------------------------------------------------
 
 const executor& executor_of(int side) { return side == kHostSide ? kCpuExecutor : kGpuExecutor; }
 
@@ -185,17 +198,21 @@ exec_limits part_limits(const split_model& m, exec_limits limits) {
     return limits;
 }
 
-duet_status plan_parts(const split_model& m, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text& err) {
+duet_status plan_parts(const split_model& m, const exec_limits& limits, int32_t n_threads, exec_plan* out,
+                       error_text& err) {
     *out = {};
     for (int side : {kHostSide, kDeviceSide})
-        if (!m.part[side].ops.empty()) DUET_TRY(executor_of(side).plan(m.part[side], part_limits(m, limits), n_threads, out, err));
+        if (!m.part[side].ops.empty())
+            DUET_TRY(executor_of(side).plan(m.part[side], part_limits(m, limits), n_threads, out, err));
     out->gpu_layers = m.place.gpu_layers;
     out->cpu_expert_layers = m.place.cpu_expert_layers;
     return DUET_OK;
 }
 
 // The most that is allocated on the device at once.
-uint64_t device_need(const exec_memory& d) { return d.weight_bytes + d.cache_bytes + d.state_bytes + d.work_bytes + d.load_bytes; }
+uint64_t device_need(const exec_memory& d) {
+    return d.weight_bytes + d.cache_bytes + d.state_bytes + d.work_bytes + d.load_bytes;
+}
 
 // All placements that the caller allows, from most to least on the device: first experts leave it, then layers.
 std::vector<placement> allowed_placements(const model_graph& g, const exec_place& place) {
@@ -212,19 +229,21 @@ std::vector<placement> allowed_placements(const model_graph& g, const exec_place
 
 struct choice {
     std::vector<placement> all;
-    size_t                 at = 0;    // the first that fits
+    size_t at = 0;  // the first that fits
 };
 
 // Finds the first placement that fits the device's free memory.
-duet_status choose_placement(const model_graph& g, const exec_limits& limits, int32_t n_threads, choice* out, error_text& err) {
+duet_status choose_placement(const model_graph& g, const exec_limits& limits, int32_t n_threads, choice* out,
+                             error_text& err) {
     choice& c = *out;
     c.all = allowed_placements(g, limits.place);
     if (c.all.front().gpu_layers == 0) return DUET_OK;
     gpu_info info;
     DUET_TRY(gpu_device_info(limits.place.device, &info, err));
-    const uint64_t budget = info.memory_bytes ? info.free_bytes - info.free_bytes / 32 : UINT64_MAX;   // drivers round allocations up
+    const uint64_t budget =
+        info.memory_bytes ? info.free_bytes - info.free_bytes / 32 : UINT64_MAX;  // drivers round allocations up
     exec_plan plan;
-    uint64_t  need = 0;
+    uint64_t need = 0;
     auto fits = [&](size_t i, bool* is) -> duet_status {
         split_model m;
         DUET_TRY(split_graph(g, c.all[i], &m, err));
@@ -233,8 +252,8 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
         *is = need <= budget || m.part[kDeviceSide].ops.empty();
         return DUET_OK;
     };
-    size_t lo = 0, hi = c.all.size();   // all before lo do not fit; hi fits
-    for (bool is = true; lo < hi;) {    // the first by itself: mostly it fits
+    size_t lo = 0, hi = c.all.size();  // all before lo do not fit; hi fits
+    for (bool is = true; lo < hi;) {   // the first by itself: mostly it fits
         const size_t middle = hi == c.all.size() && lo == 0 ? 0 : (lo + hi) / 2;
         DUET_TRY(fits(middle, &is));
         if (is) hi = middle;
@@ -242,17 +261,24 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
     }
     c.at = lo;
     if (lo < c.all.size()) return DUET_OK;
-    return fail(err, DUET_ERR_MEMORY, "device %s: %d layers need %llu MB (weights %llu, cache and state %llu, work %llu), %llu MB can be had: want fewer "
-                "layers on the GPU or a smaller context", limits.place.device, plan.gpu_layers, (unsigned long long)(need >> 20),
-                (unsigned long long)(plan.device.weight_bytes >> 20), (unsigned long long)((plan.device.cache_bytes + plan.device.state_bytes) >> 20),
+    return fail(err, DUET_ERR_MEMORY,
+                "device %s: %d layers need %llu MB (weights %llu, cache and state %llu, work %llu), %llu MB can be "
+                "had: want fewer "
+                "layers on the GPU or a smaller context",
+                limits.place.device, plan.gpu_layers, (unsigned long long)(need >> 20),
+                (unsigned long long)(plan.device.weight_bytes >> 20),
+                (unsigned long long)((plan.device.cache_bytes + plan.device.state_bytes) >> 20),
                 (unsigned long long)(plan.device.work_bytes >> 20), (unsigned long long)(budget >> 20));
 }
 
-std::mutex split_lock;   // guards every graph's device_store
+std::mutex split_lock;  // guards every graph's device_store
 
-std::shared_ptr<split_model> kept_model(const model_graph& g) { return std::static_pointer_cast<split_model>(g.device_store); }
+std::shared_ptr<split_model> kept_model(const model_graph& g) {
+    return std::static_pointer_cast<split_model>(g.device_store);
+}
 
-duet_status split_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text& err) {
+duet_status split_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out,
+                       error_text& err) {
     const std::lock_guard<std::mutex> lock(split_lock);
     if (auto m = kept_model(g)) return plan_parts(*m, limits, n_threads, out, err);
     choice c;
@@ -262,17 +288,18 @@ duet_status split_plan(const model_graph& g, const exec_limits& limits, int32_t 
     return plan_parts(m, limits, n_threads, out, err);
 }
 
-// ---- one session --------------------------------------------------------------------------------------------------------------------
+// ---- one session
+//  ----------------------------------------------------------------------------------------------------
 
 struct split_context {
-    const model_graph&           g;
+    const model_graph& g;
     std::shared_ptr<split_model> m;
-    layout                       whole, of_side[2];     // cache pages and states of the whole model, and as they are
-    void*                        ctx[2] = {};           // null: the side has no ops
-    std::vector<uint8_t>         scratch;               // a side's page or state
-    bool                         profiling = false;
-    profile_entry                moved{"move", 0, 0, 0, 0};
-    std::vector<profile_entry>   rows;
+    layout whole, of_side[2];      // cache pages and states of the whole model, and as they are
+    void* ctx[2] = {};             // null: the side has no ops
+    std::vector<uint8_t> scratch;  // a side's page or state
+    bool profiling = false;
+    profile_entry moved{"move", 0, 0, 0, 0};
+    std::vector<profile_entry> rows;
 
     split_context(const model_graph& graph, const exec_limits& lim, std::shared_ptr<split_model> model)
         : g(graph), m(std::move(model)), whole(make_layout(graph, lim)),
@@ -286,21 +313,24 @@ struct split_context {
 };
 
 // failed: the side that could not be made.
-duet_status open_context(const model_graph& g, const exec_limits& limits, const std::shared_ptr<split_model>& m, int32_t n_threads, const char* isa,
-                         std::unique_ptr<split_context>* out, split_side* failed, error_text& err) {
+duet_status open_context(const model_graph& g, const exec_limits& limits, const std::shared_ptr<split_model>& m,
+                         int32_t n_threads, const char* isa, std::unique_ptr<split_context>* out, split_side* failed,
+                         error_text& err) {
     auto c = std::make_unique<split_context>(g, limits, m);
     for (split_side side : {kHostSide, kDeviceSide}) {
         *failed = side;
         if (!m->part[side].ops.empty())
-            DUET_TRY(executor_of(side).create(m->part[side], part_limits(*m, limits), n_threads, side == kHostSide ? isa : limits.place.device,
-                                              &c->ctx[side], err));
+            DUET_TRY(executor_of(side).create(m->part[side], part_limits(*m, limits), n_threads,
+                                              side == kHostSide ? isa : limits.place.device, &c->ctx[side], err));
     }
     *out = std::move(c);
     return DUET_OK;
 }
 
-// An allocation may fail although the plan fits: memory is shared with others. Then fewer layers are tried, where the caller left that open.
-duet_status split_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa, void** out, error_text& err) {
+// An allocation may fail although the plan fits: memory is shared with others. Then fewer layers are tried, where the
+// caller left that open.
+duet_status split_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa,
+                         void** out, error_text& err) {
     const std::lock_guard<std::mutex> lock(split_lock);
     std::unique_ptr<split_context> c;
     split_side failed;
@@ -325,7 +355,8 @@ duet_status split_create(const model_graph& g, const exec_limits& limits, int32_
         }
         if (st != DUET_ERR_MEMORY || failed == kHostSide || i + 1 == choices.all.size()) {
             if (st == DUET_ERR_MEMORY && failed == kDeviceSide)
-                err.text = std::string("device ") + limits.place.device + ", " + std::to_string(choices.all[i].gpu_layers) + " layers: " + err.text +
+                err.text = std::string("device ") + limits.place.device + ", " +
+                           std::to_string(choices.all[i].gpu_layers) + " layers: " + err.text +
                            "; want fewer layers on the GPU or a smaller context";
             return st;
         }
@@ -369,11 +400,12 @@ float* split_wanted_row(void* context, int32_t buffer, int32_t i) {
 duet_status split_best_id(void* context, int32_t i, int32_t* id, error_text& err) {
     split_context& c = *(split_context*)context;
     const int side = c.m->row_side[(size_t)c.g.logits_buffer];
-    *id = -1;   // of the CPU: the row is read
+    *id = -1;  // of the CPU: the row is read
     return executor_of(side).best_id ? executor_of(side).best_id(c.ctx[side], i, id, err) : DUET_OK;
 }
 
-// ---- pages and states: the same numbers on both sides, each side with its own layers' part ------------------------------------------
+// ---- pages and states: the same numbers on both sides, each side with its own layers' part
+//  --------------------------
 
 // The sides that have something of a page.
 template <class F>
@@ -386,7 +418,8 @@ duet_status on_sides(split_context& c, int32_t group, F f) {
 }
 
 duet_status split_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
-    return on_sides(*(split_context*)context, group, [&](const executor& e, void* ctx, int) { return e.copy_page(ctx, group, from, to); });
+    return on_sides(*(split_context*)context, group,
+                    [&](const executor& e, void* ctx, int) { return e.copy_page(ctx, group, from, to); });
 }
 uint64_t split_page_bytes(void* context, int32_t group) { return ((split_context*)context)->whole.page_size(group); }
 
@@ -400,7 +433,8 @@ void for_layers(const split_context& c, int32_t group, int side, F f) {
             f(place.offset, own.places[i].offset, (place.k_bytes + place.v_bytes) * (size_t)c.g.caches[i].n_kv_heads);
     }
     for (size_t i = 0; group == kStates && i < c.g.states.size(); i++)
-        if (c.m->state_side[i] == side) f(c.whole.state_offset[i] * 4, own.state_offset[i] * 4, (size_t)c.g.states[i].n_floats * 4);
+        if (c.m->state_side[i] == side)
+            f(c.whole.state_offset[i] * 4, own.state_offset[i] * 4, (size_t)c.g.states[i].n_floats * 4);
 }
 
 duet_status split_read_page(void* context, int32_t group, int32_t page, void* out) {
@@ -409,7 +443,9 @@ duet_status split_read_page(void* context, int32_t group, int32_t page, void* ou
     return on_sides(c, group, [&](const executor& e, void* ctx, int side) -> duet_status {
         c.scratch.resize(e.page_bytes(ctx, group));
         DUET_TRY(e.read_page(ctx, group, page, c.scratch.data()));
-        for_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy((uint8_t*)out + whole, c.scratch.data() + own, n); });
+        for_layers(c, group, side, [&](size_t whole, size_t own, size_t n) {
+            memcpy((uint8_t*)out + whole, c.scratch.data() + own, n);
+        });
         return DUET_OK;
     });
 }
@@ -417,7 +453,9 @@ duet_status split_write_page(void* context, int32_t group, int32_t page, const v
     split_context& c = *(split_context*)context;
     return on_sides(c, group, [&](const executor& e, void* ctx, int side) {
         c.scratch.assign(e.page_bytes(ctx, group), 0);
-        for_layers(c, group, side, [&](size_t whole, size_t own, size_t n) { memcpy(c.scratch.data() + own, (const uint8_t*)in + whole, n); });
+        for_layers(c, group, side, [&](size_t whole, size_t own, size_t n) {
+            memcpy(c.scratch.data() + own, (const uint8_t*)in + whole, n);
+        });
         return e.write_page(ctx, group, page, c.scratch.data());
     });
 }
@@ -447,7 +485,8 @@ const std::vector<profile_entry>* split_profile_rows(void* context) {
 
 }  // namespace
 
-const executor kSplitExecutor = {"split",          split_plan,      split_create,    split_destroy,    split_run,     split_wanted_row, split_best_id,
-                                 split_page_bytes, split_copy_page, split_read_page, split_write_page, split_profile, split_profile_rows};
+const executor kSplitExecutor = {"split",          split_plan,    split_create,      split_destroy,   split_run,
+                                 split_wanted_row, split_best_id, split_page_bytes,  split_copy_page, split_read_page,
+                                 split_write_page, split_profile, split_profile_rows};
 
 }  // namespace duet

@@ -1,5 +1,5 @@
-// tests/amx_emulated.cpp: the AMX kernels with the tile instructions as plain code, so that any machine with AVX-512 tests them. A shape that
-// the hardware would refuse, or a product of tiles that do not fit, ends the test program.
+// tests/amx_emulated.cpp: the AMX kernels with the tile instructions as plain code, so that any machine with AVX-512
+// tests them. A shape that the hardware would refuse, or a product of tiles that do not fit, ends the test program.
 #if defined(__x86_64__)
 #include <cstdint>
 #include <cstdio>
@@ -9,11 +9,11 @@
 namespace {
 
 struct emulated_tile {
-    int    rows = 0, row_bytes = 0;
+    int rows = 0, row_bytes = 0;
     int8_t byte[16][64];
 };
 thread_local emulated_tile g_tiles[8];
-thread_local bool          g_is_configured = false;
+thread_local bool g_is_configured = false;
 
 void check_tile(bool is_good, const char* rule) {
     if (is_good) return;
@@ -27,7 +27,8 @@ void tile_configure(const void* p) {
     for (int t = 0; t < 8; t++) {
         uint16_t row_bytes;
         memcpy(&row_bytes, c + 16 + t * 2, 2);
-        check_tile(c[48 + t] <= 16 && row_bytes <= 64 && (c[48 + t] == 0) == (row_bytes == 0), "at most 16 rows of 64 bytes");
+        check_tile(c[48 + t] <= 16 && row_bytes <= 64 && (c[48 + t] == 0) == (row_bytes == 0),
+                   "at most 16 rows of 64 bytes");
         g_tiles[t] = {c[48 + t], row_bytes, {}};
     }
     g_is_configured = true;
@@ -43,7 +44,8 @@ void tile_move(int t, void* to, const void* from, size_t stride) {
 
 void tile_dot(int c, int a, int b) {
     emulated_tile &out = g_tiles[c], &left = g_tiles[a], &right = g_tiles[b];
-    check_tile(out.rows == left.rows && out.row_bytes == right.row_bytes && left.row_bytes == right.rows * 4, "shapes of a product that fit");
+    check_tile(out.rows == left.rows && out.row_bytes == right.row_bytes && left.row_bytes == right.rows * 4,
+               "shapes of a product that fit");
     for (int m = 0; m < out.rows; m++)
         for (int n = 0; n < out.row_bytes / 4; n++) {
             int32_t sum;
@@ -53,13 +55,16 @@ void tile_dot(int c, int a, int b) {
         }
 }
 
-// Pairs of bfloat16 to f32: even and odd products are summed apart, then added; what is too small for a normal number is 0.
+// Pairs of bfloat16 to f32: even and odd products are summed apart, then added; what is too small for a normal number
+// is 0.
 float flushed(float x) { return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x; }
 void tile_dot_bf16(int c, int a, int b) {
     emulated_tile &out = g_tiles[c], &left = g_tiles[a], &right = g_tiles[b];
-    check_tile(out.rows == left.rows && out.row_bytes == right.row_bytes && left.row_bytes == right.rows * 4, "shapes of a product that fit");
+    check_tile(out.rows == left.rows && out.row_bytes == right.row_bytes && left.row_bytes == right.rows * 4,
+               "shapes of a product that fit");
     const auto value = [](const emulated_tile& t, int row, int i) {
-        const uint32_t bits = (uint32_t)(uint8_t)t.byte[row][i * 2] << 16 | (uint32_t)(uint8_t)t.byte[row][i * 2 + 1] << 24;
+        const uint32_t bits = (uint32_t)(uint8_t)t.byte[row][i * 2] << 16 | (uint32_t)(uint8_t)t.byte[row][i * 2 + 1]
+                                                                                << 24;
         float x;
         memcpy(&x, &bits, 4);
         return flushed(x);
@@ -68,7 +73,8 @@ void tile_dot_bf16(int c, int a, int b) {
         for (int n = 0; n < out.row_bytes / 4; n++) {
             float sum[2] = {0, 0}, total;
             for (int k = 0; k < left.row_bytes / 4; k++)
-                for (int i = 0; i < 2; i++) sum[i] = flushed(__builtin_fmaf(value(left, m, k * 2 + i), value(right, k, n * 2 + i), sum[i]));
+                for (int i = 0; i < 2; i++)
+                    sum[i] = flushed(__builtin_fmaf(value(left, m, k * 2 + i), value(right, k, n * 2 + i), sum[i]));
             memcpy(&total, &out.byte[m][n * 4], 4);
             total = flushed(flushed(total) + flushed(sum[0] + sum[1]));
             memcpy(&out.byte[m][n * 4], &total, 4);
@@ -78,12 +84,12 @@ void tile_dot_bf16(int c, int a, int b) {
 }  // namespace
 
 #define DUET_AMX_EMULATED
-#define DUET_TILE_LOAD(t, p, stride) tile_move(t, nullptr, p, stride)
+#define DUET_TILE_LOAD(t, p, stride)  tile_move(t, nullptr, p, stride)
 #define DUET_TILE_STORE(t, p, stride) tile_move(t, p, nullptr, stride)
-#define DUET_TILE_ZERO(t) memset(g_tiles[t].byte, 0, sizeof g_tiles[t].byte)
-#define DUET_TILE_DOT(c, a, b) tile_dot(c, a, b)
-#define DUET_TILE_DOT_BF16(c, a, b) tile_dot_bf16(c, a, b)
-#define DUET_TILE_CONFIGURE(p) tile_configure(p)
-#define DUET_TILE_RELEASE() (g_is_configured = false)
+#define DUET_TILE_ZERO(t)             memset(g_tiles[t].byte, 0, sizeof g_tiles[t].byte)
+#define DUET_TILE_DOT(c, a, b)        tile_dot(c, a, b)
+#define DUET_TILE_DOT_BF16(c, a, b)   tile_dot_bf16(c, a, b)
+#define DUET_TILE_CONFIGURE(p)        tile_configure(p)
+#define DUET_TILE_RELEASE()           (g_is_configured = false)
 #include "../cpu/kernels_avx512.cpp"
 #endif

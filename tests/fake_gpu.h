@@ -1,6 +1,6 @@
-// tests/fake_gpu.h: what the stand-ins for libcuda.so.1 and libamdhip64.so.6 share: a driver that runs the kernels on the emulator its test
-// hands in, does queued work only when it is waited for, counts what lives, notes misuse, and fails any chosen call. The test reads and sets
-// fake_control, which each stand-in gives out as fake_control_of().
+// tests/fake_gpu.h: what the stand-ins for libcuda.so.1 and libamdhip64.so.6 share: a driver that runs the kernels on
+// the emulator its test hands in, does queued work only when it is waited for, counts what lives, notes misuse, and
+// fails any chosen call. The test reads and sets fake_control, which each stand-in gives out as fake_control_of().
 #pragma once
 #include "../gpu/args.h"
 #include "../gpu/driver.h"
@@ -13,17 +13,17 @@
 
 struct fake_control {
     // set by the test
-    const duet::gpu_driver* backend = nullptr;       // emulator that runs kernels
-    int64_t  fail_at = 0, lost_at = 0;               // the n-th call fails with fail_code; from the n-th on all fail (0: none)
-    int      fail_code = 0;
-    int      n_devices = 1, version = 0, integrated = 0;   // integrated: a bit for each device
-    char     chip[4][32] = {};                       // "sm_90"
+    const duet::gpu_driver* backend = nullptr;  // emulator that runs kernels
+    int64_t fail_at = 0, lost_at = 0;  // the n-th call fails with fail_code; from the n-th on all fail (0: none)
+    int fail_code = 0;
+    int n_devices = 1, version = 0, integrated = 0;  // integrated: a bit for each device
+    char chip[4][32] = {};                           // "sm_90"
     uint64_t memory_bytes = 1ull << 30;              // of each device; an allocation above it fails
     const char* missing_kernel = nullptr;
     // told by the stand-in
-    int64_t  n_calls = 0, n_played = 0, n_launches = 0, n_pinned = 0;
-    int      n_live = 0, n_opened = 0;               // objects; contexts or streams ever made
-    char     failed_call[64] = {}, misuse[256] = {};
+    int64_t n_calls = 0, n_played = 0, n_launches = 0, n_pinned = 0;
+    int n_live = 0, n_opened = 0;  // objects; contexts or streams ever made
+    char failed_call[64] = {}, misuse[256] = {};
 };
 
 #if defined(DUET_FAKE_GPU)
@@ -32,13 +32,23 @@ struct fake_control {
 
 namespace fake {
 
-enum code { kGood = 0, kInvalid = 1, kNoMemory = 2, kNoDevice = 100, kNoContext = 201, kNotFound = 500, kLost = 719, kCapturing = 900, kSpoilt = 901 };
+enum code {
+    kGood = 0,
+    kInvalid = 1,
+    kNoMemory = 2,
+    kNoDevice = 100,
+    kNoContext = 201,
+    kNotFound = 500,
+    kLost = 719,
+    kCapturing = 900,
+    kSpoilt = 901
+};
 enum class kind { memory, host, stream, module, function, graph, exec, context };
 
 using work = std::function<int()>;
 struct object {
-    kind     what;
-    int      device;
+    kind what;
+    int device;
     uint64_t n_bytes;
 };
 struct stream {
@@ -47,21 +57,21 @@ struct stream {
 };
 struct function {
     const char* name;
-    void*       kernel;
-    size_t      args_bytes;
-    unsigned    shared_bytes;   // allowed
+    void* kernel;
+    size_t args_bytes;
+    unsigned shared_bytes;  // allowed
 };
 
 inline fake_control control;
 inline std::map<const void*, object> live;
-inline std::vector<int> context;          // devices, the current one last
+inline std::vector<int> context;  // devices, the current one last
 inline std::vector<std::unique_ptr<function>> functions;
 inline int sticky = 0;
-inline void* emulated = nullptr;          // the backend's device, until fake_reset
+inline void* emulated = nullptr;  // the backend's device, until fake_reset
 
 struct kernel_row {
     const char* name;
-    size_t      args_bytes;
+    size_t args_bytes;
 };
 inline const kernel_row kKernels[] = {
 #define KERNEL(name, args, threads, ...) {#name, sizeof(duet::args)},
@@ -81,11 +91,11 @@ inline int begin(const char* call) {
     snprintf(control.failed_call, sizeof control.failed_call, "%s", call);
     return control.fail_code;
 }
-#define FAKE_BEGIN(call) \
+#define FAKE_BEGIN(call)                                                                                               \
     if (const int chosen = fake::begin(call)) return chosen
 inline int current(const char* call) { return context.empty() ? -misuse(call, "no current device") : context.back(); }
-#define FAKE_CURRENT(call) \
-    const int device = fake::current(call); \
+#define FAKE_CURRENT(call)                                                                                             \
+    const int device = fake::current(call);                                                                            \
     if (device < 0) return kNoContext
 
 inline void* add(kind what, int device, uint64_t n_bytes, void* at) {
@@ -110,7 +120,8 @@ inline bool inside(const void* at, uint64_t n_bytes, kind what) {
     return it->second.what == what && (const uint8_t*)at + n_bytes <= (const uint8_t*)it->first + it->second.n_bytes;
 }
 
-// ---- calls with the same meaning in both; `call` is the entry point's name ------------------------------------------------------------
+// ---- calls with the same meaning in both; `call` is the entry point's name
+//  ------------------------------------------
 
 inline int run_queue(stream& s) {
     std::vector<work> queued;
@@ -181,24 +192,26 @@ inline int allocate(const char* call, kind what, void** out, size_t n_bytes) {
     if (n_bytes == 0) return kInvalid;
     if (what == kind::memory && bytes_in_use(device) + n_bytes > control.memory_bytes) return kNoMemory;
     void* p = aligned_alloc(256, (n_bytes + 255) / 256 * 256);
-    memset(p, 0xa5, n_bytes);   // nothing may rest on zeros
+    memset(p, 0xa5, n_bytes);  // nothing may rest on zeros
     *out = add(what, device, n_bytes, p);
     control.n_pinned += what == kind::host;
     return kGood;
 }
 inline int release(const char* call, kind what, void* at) {
-    const int chosen = begin(call);   // what is given back is given back, whatever it returns
+    const int chosen = begin(call);  // what is given back is given back, whatever it returns
     if (!chosen) run_all();
     if (remove(call, at, what)) free(at);
     return chosen;
 }
-inline int transfer(const char* call, void* to, const void* from, size_t n_bytes, void* s, bool to_device, bool from_device) {
+inline int transfer(const char* call, void* to, const void* from, size_t n_bytes, void* s, bool to_device,
+                    bool from_device) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
     return enqueue(call, s, [=]() -> int {
         if (to_device && !inside(to, n_bytes, kind::memory)) return misuse(call, "writes outside of device memory");
         if (from_device && !inside(from, n_bytes, kind::memory)) return misuse(call, "reads outside of device memory");
-        if (!from_device && !inside(from, n_bytes, kind::host)) return misuse(call, "uploads memory that is not pinned");
+        if (!from_device && !inside(from, n_bytes, kind::host))
+            return misuse(call, "uploads memory that is not pinned");
         memmove(to, from, n_bytes);
         return kGood;
     });
@@ -234,7 +247,8 @@ inline int stream_sync(const char* call, void* s) {
 inline int module_load(const char* call, void** out, const void* image) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
-    if (memcmp(image, "code of ", 8) != 0 || strcmp((const char*)image + 8, control.chip[device]) != 0) return 209;   // no binary for this chip
+    if (memcmp(image, "code of ", 8) != 0 || strcmp((const char*)image + 8, control.chip[device]) != 0)
+        return 209;  // no binary for this chip
     *out = add(kind::module, device, 0, new char);
     return kGood;
 }
@@ -249,8 +263,8 @@ inline int get_function(const char* call, void** out, void* m, const char* name)
     duet::error_text err;
     void* kernel = nullptr;
     for (const kernel_row& row : kKernels)
-        if (!strcmp(row.name, name) && (!control.missing_kernel || strcmp(name, control.missing_kernel) != 0) && control.backend &&
-            control.backend->kernel(nullptr, name, &kernel, err) == DUET_OK) {
+        if (!strcmp(row.name, name) && (!control.missing_kernel || strcmp(name, control.missing_kernel) != 0) &&
+            control.backend && control.backend->kernel(nullptr, name, &kernel, err) == DUET_OK) {
             functions.push_back(std::make_unique<function>(function{row.name, kernel, row.args_bytes, 48 << 10}));
             *out = functions.back().get();
             return kGood;
@@ -261,13 +275,14 @@ inline int launch(const char* call, void* f, const duet::gpu_grid& grid, void* s
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
     const function fn = *(function*)f;
-    if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || !grid.threads || grid.threads > 1024 || grid.shared_bytes > fn.shared_bytes)
+    if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || !grid.threads || grid.threads > 1024 ||
+        grid.shared_bytes > fn.shared_bytes)
         return kInvalid;
     control.n_launches++;
     std::vector<uint8_t> bytes((const uint8_t*)args[0], (const uint8_t*)args[0] + fn.args_bytes);
     return enqueue(call, s, [=]() -> int {
         duet::error_text err;
-        duet::gpu_info   info;
+        duet::gpu_info info;
         if (!emulated && control.backend->open(0, &emulated, &info, err) != DUET_OK) return kLost;
         const duet_status st = control.backend->launch(emulated, fn.kernel, grid, bytes.data(), bytes.size(), err);
         return st == DUET_OK ? kGood : (misuse(fn.name, err.text.c_str()), kLost);
@@ -324,7 +339,7 @@ FAKE_EXPORT void fake_reset(bool is_last) {
 }
 
 // Entry points whose arguments go on as they are.
-#define FAKE_CALL(name, member, arguments, ...) \
+#define FAKE_CALL(name, member, arguments, ...)                                                                        \
     FAKE_EXPORT int name arguments { return fake::member(#name __VA_OPT__(, ) __VA_ARGS__); }
 
 #endif

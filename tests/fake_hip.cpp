@@ -1,5 +1,6 @@
-// tests/fake_hip.cpp: a stand-in for libamdhip64.so.6, built as a library of its own for tests/test_drivers.cpp. Signatures as in
-// hip_runtime_api.h. With DUET_FAKE_OLD_HIP it is release 5's: the properties are the older structure under the plain name.
+// tests/fake_hip.cpp: a stand-in for libamdhip64.so.6, built as a library of its own for tests/test_drivers.cpp.
+// Signatures as in hip_runtime_api.h. With DUET_FAKE_OLD_HIP it is release 5's: the properties are the older structure
+// under the plain name.
 #define DUET_FAKE_GPU
 #include "fake_gpu.h"
 
@@ -26,13 +27,14 @@ FAKE_CALL(hipModuleUnload, module_unload, (void* m), m)
 FAKE_CALL(hipModuleGetFunction, get_function, (void** f, void* m, const char* name), f, m, name)
 FAKE_CALL(hipStreamBeginCapture, capture_begin, (void* s, int mode), s, mode)
 FAKE_CALL(hipStreamEndCapture, capture_end, (void* s, void** graph), s, graph)
-FAKE_CALL(hipGraphInstantiateWithFlags, instantiate, (void** exec, void* graph, unsigned long long flags), exec, graph, flags)
+FAKE_CALL(hipGraphInstantiateWithFlags, instantiate, (void** exec, void* graph, unsigned long long flags), exec, graph,
+          flags)
 FAKE_CALL(hipGraphDestroy, destroy_works, (void* graph), graph, fake::kind::graph)
 FAKE_CALL(hipGraphLaunch, graph_launch, (void* exec, void* s), exec, s)
 FAKE_CALL(hipGraphExecDestroy, destroy_works, (void* exec), exec, fake::kind::exec)
 
-FAKE_EXPORT int hipModuleLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void* s,
-                                      void** args, void** extra) {
+FAKE_EXPORT int hipModuleLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                      unsigned bz, unsigned shared, void* s, void** args, void** extra) {
     if (by != 1 || bz != 1 || extra || !args) return fake::misuse("hipModuleLaunchKernel", "unknown form");
     return fake::launch("hipModuleLaunchKernel", f, {gx, gy, gz, bx, shared}, s, args);
 }
@@ -40,10 +42,10 @@ FAKE_EXPORT int hipModuleLaunchKernel(void* f, unsigned gx, unsigned gy, unsigne
 FAKE_EXPORT int hipDeviceGetAttribute(int* value, int attribute, int device) {
     FAKE_BEGIN("hipDeviceGetAttribute");
     switch (attribute) {
-        case 16: *value = fake::control.integrated >> device & 1; return 0;
-        case 63: *value = 96; return 0;
-        case 74: *value = 64 << 10; return 0;
-        default: return fake::kInvalid;
+    case 16: *value = fake::control.integrated >> device & 1; return 0;
+    case 63: *value = 96; return 0;
+    case 74: *value = 64 << 10; return 0;
+    default: return fake::kInvalid;
     }
 }
 
@@ -76,8 +78,12 @@ FAKE_EXPORT int hipSetDevice(int device) {
 }
 
 FAKE_EXPORT const char* hipGetErrorName(int code) {
-    return code == fake::kNoMemory ? "hipErrorOutOfMemory" : code == fake::kLost ? "hipErrorLaunchFailure" : "hipErrorUnknown";
+    return code == fake::kNoMemory ? "hipErrorOutOfMemory"
+           : code == fake::kLost   ? "hipErrorLaunchFailure"
+                                   : "hipErrorUnknown";
 }
 FAKE_EXPORT const char* hipGetErrorString(int code) {
-    return code == fake::kNoMemory ? "out of memory" : code == fake::kLost ? "unspecified launch failure" : "unknown error";
+    return code == fake::kNoMemory ? "out of memory"
+           : code == fake::kLost   ? "unspecified launch failure"
+                                   : "unknown error";
 }

@@ -1,8 +1,10 @@
-// tests/gpu_trace.cpp: writes what the GPU executor asks of its driver, for tests/amdgpu.py, which does the same with AMD machine code.
-//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of runtime/cases.h (checked against the CPU on the way)
-//   gpu_trace MODEL.gguf OUT N    a model's first N tokens as one prompt, then four that it chooses
-// Record: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4 bytes each), name (32 bytes),
-// then the bytes of an upload, a download or a launch's arguments. Little-endian.
+// tests/gpu_trace.cpp: writes what the GPU executor asks of its driver, for tests/amdgpu.py, which does the same with
+// AMD machine code.
+//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of runtime/cases.h
+//   (checked against the CPU on the way) gpu_trace MODEL.gguf OUT N    a model's first N tokens as one prompt, then
+//   four that it chooses
+// Record: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4 bytes
+// each), name (32 bytes), then the bytes of an upload, a download or a launch's arguments. Little-endian.
 #include "../runtime/cases.h"
 #include "../gpu/driver.h"
 
@@ -10,7 +12,7 @@ namespace {
 
 struct trace_file {
     FILE* file = nullptr;
-    bool  ok = true;
+    bool ok = true;
 };
 
 void write_event(void* user, const duet::emu_event& e) {
@@ -31,11 +33,11 @@ void write_event(void* user, const duet::emu_event& e) {
 
 bool in_sample(int32_t type) {
     switch (type) {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) case gguf_id:
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  case gguf_id:
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) case gguf_id:
 #include "../gpu/sample.def"
         return true;
-        default: return false;
+    default: return false;
     }
 }
 
@@ -65,7 +67,8 @@ int run_model(const char* path, int n) {
     if (st == DUET_OK) st = duet_generate(session, sampler, nullptr, 0, &g, nullptr, nullptr, nullptr);
     if (st == DUET_OK && !duet_logits(session, 0)) st = DUET_ERR_DEVICE;
     duet_sampler_free(sampler);
-    if (st != DUET_OK) fprintf(stderr, "gpu_trace: %s %s\n", duet_model_error(model), session ? duet_session_error(session) : "");
+    if (st != DUET_OK)
+        fprintf(stderr, "gpu_trace: %s %s\n", duet_model_error(model), session ? duet_session_error(session) : "");
     duet_session_free(session);
     duet_model_free(model);
     return st == DUET_OK ? 0 : 1;

@@ -1,4 +1,5 @@
-// tests/instructions.cpp: one matmul of fixed work on AVX2, for tests/instructions.sh to count its instructions: TYPE_ID N_TOK.
+// tests/instructions.cpp: one matmul of fixed work on AVX2, for tests/instructions.sh to count its instructions:
+// TYPE_ID N_TOK.
 #include "../cpu/kernels.h"
 #include "../runtime.h"
 
@@ -16,10 +17,13 @@ int main(int argc, char** argv) {
     if (!k || !t || n_tok < 1 || n_tok > kMost || !k->matmul[type]) return 2;
     const size_t row_bytes = (size_t)(n_in / t->elems_per_block * t->bytes_per_block);
     std::vector<uint8_t> w(row_bytes * n_rows, 0x21), scratch(duet::matmul_scratch_bytes(n_in));
-    std::vector<float> x((size_t)n_in * kMost, 0.5f), d(n_in / 32 * kMost), sums(n_in / 32 * kMost), y((size_t)n_rows * kMost);
+    std::vector<float> x((size_t)n_in * kMost, 0.5f), d(n_in / 32 * kMost), sums(n_in / 32 * kMost),
+        y((size_t)n_rows * kMost);
     std::vector<int8_t> q((size_t)n_in * kMost);
     std::vector<int16_t> s16(n_in / 16 * kMost);
-    for (int i = 0; i < n_tok; i++) k->quantize(x.data(), n_in, &q[(size_t)i * n_in], &d[(size_t)i * n_in / 32], &sums[(size_t)i * n_in / 32], &s16[(size_t)i * n_in / 16]);
+    for (int i = 0; i < n_tok; i++)
+        k->quantize(x.data(), n_in, &q[(size_t)i * n_in], &d[(size_t)i * n_in / 32], &sums[(size_t)i * n_in / 32],
+                    &s16[(size_t)i * n_in / 16]);
     const duet::act_matrix a{x.data(), q.data(), d.data(), sums.data(), s16.data(), n_in, n_in, n_tok, nullptr};
     const duet::matmul_args args{w.data(), row_bytes, n_in, n_rows, a, y.data(), n_rows, scratch.data(), false};
     counted(k->matmul[type], &args);

@@ -46,7 +46,7 @@ static void check_constants(void) {
 
 static void check_wrong_arguments(void) {
     duet_model* model = NULL;
-    duet_file*  file = NULL;
+    duet_file* file = NULL;
     CHECK(duet_model_open("no such file.gguf", NULL, &model) == DUET_ERR_IO);
     CHECK(model != NULL && strstr(duet_model_error(model), "no such file.gguf") != NULL);
     duet_model_free(model);
@@ -69,17 +69,17 @@ static void check_wrong_arguments(void) {
 }
 
 static void check_generation(const duet_model* model) {
-    const char           prompt[] = "Once upon a time";
-    int32_t              ids[64], id = -1;
-    char                 text[256];
-    size_t               n_ids = 0, n_bytes = 0, n_written = 0;
-    duet_session_params  params = duet_session_params_default();
-    duet_memory_plan     plan;
-    duet_session*        session = NULL;
-    duet_sampler*        sampler = NULL;
+    const char prompt[] = "Once upon a time";
+    int32_t ids[64], id = -1;
+    char text[256];
+    size_t n_ids = 0, n_bytes = 0, n_written = 0;
+    duet_session_params params = duet_session_params_default();
+    duet_memory_plan plan;
+    duet_session* session = NULL;
+    duet_sampler* sampler = NULL;
     duet_generate_params generate = duet_generate_params_default();
     duet_generate_result result;
-    duet_batch           batch;
+    duet_batch batch;
 
     CHECK(params.struct_size == sizeof params && generate.struct_size == sizeof generate);
     CHECK(duet_tokenize(model, prompt, strlen(prompt), DUET_TOKENIZE_ADD_BOS, ids, 64, &n_ids) == DUET_OK);
@@ -134,14 +134,14 @@ static void check_generation(const duet_model* model) {
 
 int main(int argc, char** argv) {
     const char* path = argc > 1 ? argv[1] : "models/demo.gguf";
-    FILE*       file = fopen(path, "rb");
+    FILE* file = fopen(path, "rb");
     duet_model* model = NULL;
     duet_model_params older;
     check_constants();
     check_wrong_arguments();
     if (file) {
         char* block;
-        long  n_bytes;
+        long n_bytes;
         fseek(file, 0, SEEK_END);
         n_bytes = ftell(file);
         rewind(file);
@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
         duet_model_free(model);
         CHECK(duet_model_open_memory(block, (uint64_t)n_bytes, NULL, &model) == DUET_OK);
         duet_model_free(model);
-        older = duet_model_params_default();   /* a program built before the last fields were there */
+        older = duet_model_params_default(); /* a program built before the last fields were there */
         older.struct_size = (uint32_t)offsetof(duet_model_params, fast);
         older.log = refuse_warnings;
         older.fast = 1;

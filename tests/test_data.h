@@ -1,4 +1,5 @@
-// tests/test_data.h: where tests find real files (DUET_TEST_DATA, default ../shared/data), and how they say what they skipped.
+// tests/test_data.h: where tests find real files (DUET_TEST_DATA, default ../shared/data), and how they say what they
+// skipped.
 #pragma once
 #include <cstdio>
 #include <cstdlib>

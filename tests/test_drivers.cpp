@@ -1,5 +1,6 @@
-// tests/test_drivers.cpp: the CUDA and HIP drivers on stand-ins for the vendors' libraries (tests/fake_cuda.cpp, fake_hip.cpp), which run
-// the kernels on the emulator: their whole life, with every call made to fail once; choosing a device, and what is said when none is used.
+// tests/test_drivers.cpp: the CUDA and HIP drivers on stand-ins for the vendors' libraries (tests/fake_cuda.cpp,
+// fake_hip.cpp), which run the kernels on the emulator: their whole life, with every call made to fail once; choosing
+// a device, and what is said when none is used.
 #include "doctest.h"
 #include "fake_gpu.h"
 #include "test_data.h"
@@ -17,17 +18,18 @@ namespace {
 
 const uint8_t* code_of(const char* text) { return (const uint8_t*)text; }
 // "code of sm_90" and "code of gfx1100" as gzip -9 packs them: a block with fixed codes, and one that is stored.
-const uint8_t kPackedCuda[] = {31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 75, 206, 79, 73, 85, 200, 79, 83, 40, 206, 141, 183, 52, 96, 0, 0, 221, 87,
-    107, 156, 14, 0, 0, 0};
-const uint8_t kPackedHip[] = {31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 1, 16, 0, 239, 255, 99, 111, 100, 101, 32, 111, 102, 32, 103, 102, 120, 49,
-    49, 48, 48, 0, 243, 80, 254, 19, 16, 0, 0, 0};
-const gpu_code kCode[] = {{"sm_90", kPackedCuda, sizeof kPackedCuda, 12000}, {"gfx1100", kPackedHip, sizeof kPackedHip, 0}};
+const uint8_t kPackedCuda[] = {31, 139, 8,   0,   0,   0,  0,  0, 2, 3,   75, 206, 79,  73, 85, 200, 79,
+                               83, 40,  206, 141, 183, 52, 96, 0, 0, 221, 87, 107, 156, 14, 0,  0,   0};
+const uint8_t kPackedHip[] = {31,  139, 8,  0,   0,   0,   0,  0,  2,  3,  1, 16,  0,  239, 255, 99, 111, 100, 101, 32,
+                              111, 102, 32, 103, 102, 120, 49, 49, 48, 48, 0, 243, 80, 254, 19,  16, 0,   0,   0};
+const gpu_code kCode[] = {{"sm_90", kPackedCuda, sizeof kPackedCuda, 12000},
+                          {"gfx1100", kPackedHip, sizeof kPackedHip, 0}};
 
 // One stand-in in place of a vendor's library, the other vendor without one.
 struct stand_in {
-    std::string    path, device;
-    void*          handle = nullptr;
-    fake_control*  control = nullptr;
+    std::string path, device;
+    void* handle = nullptr;
+    fake_control* control = nullptr;
     gpu_test_setup setup;
     const gpu_test_setup* before;
 
@@ -62,7 +64,11 @@ struct stand_in {
     }
 };
 
-struct kind_of_driver { const char *file, *device, *chip; int version; const gpu_driver* driver; };
+struct kind_of_driver {
+    const char *file, *device, *chip;
+    int version;
+    const gpu_driver* driver;
+};
 const kind_of_driver kKinds[] = {{"libcuda.so.1", "cuda:0", "sm_90", 12040, &kCudaDriver},
                                  {"libamdhip64.so.6", "hip:0", "gfx1100", 60241134, &kHipDriver},
                                  {"libamdhip64.so.5", "hip:0", "gfx1100", 50700000, &kHipDriver}};
@@ -77,7 +83,7 @@ runtime_cases::graph_case small_case() {
 
 // Open, allocate, record, play twice, read back, close.
 duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out, error_text& err) {
-    void *   device = nullptr, *memory = nullptr, *second = nullptr, *pinned = nullptr, *recording = nullptr;
+    void *device = nullptr, *memory = nullptr, *second = nullptr, *pinned = nullptr, *recording = nullptr;
     gpu_info info;
     DUET_TRY(driver.open(0, &device, &info, err));
     out->assign(64, 1);
@@ -91,9 +97,9 @@ duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out,
             DUET_TRY(driver.copy(device, second, memory, 64, err));
             return driver.clear(device, second, 8, err);
         }();
-        error_text       end_err;
+        error_text end_err;
         const duet_status ended = driver.record_end(device, &recording, end_err);
-        CHECK((recorded == DUET_OK || ended != DUET_OK));   // a recording with a hole is none
+        CHECK((recorded == DUET_OK || ended != DUET_OK));  // a recording with a hole is none
         if (recorded != DUET_OK) return recorded;
         if (ended != DUET_OK) return err = end_err, ended;
         for (int i = 1; i <= 2; i++) {
@@ -112,13 +118,14 @@ duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out,
 }
 
 // All a driver is asked to do; the bits must be right when no error is told.
-duet_status whole_life(const kind_of_driver& k, const runtime_cases::graph_case& c, const std::vector<float>& want, error_text& err) {
+duet_status whole_life(const kind_of_driver& k, const runtime_cases::graph_case& c, const std::vector<float>& want,
+                       error_text& err) {
     std::vector<uint8_t> bytes, good(64, 0);
     memset(good.data() + 8, 2, 24);
     DUET_TRY(record_and_play(*k.driver, &bytes, err));
     CHECK(bytes == good);
     std::vector<float> got;
-    const runtime_cases::graph_case fresh = c;   // a graph keeps its weights on the device
+    const runtime_cases::graph_case fresh = c;  // a graph keeps its weights on the device
     DUET_TRY(runtime_cases::run_case(fresh, kGpuExecutor, k.device, &got, err));
     REQUIRE(got.size() == want.size());
     CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
@@ -127,7 +134,8 @@ duet_status whole_life(const kind_of_driver& k, const runtime_cases::graph_case&
 
 }  // namespace
 
-TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is right or a clear error, and leaves nothing behind") {
+TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is right or a clear error, and leaves "
+          "nothing behind") {
     const runtime_cases::graph_case c = small_case();
     std::vector<float> want;
     error_text err;
@@ -157,15 +165,18 @@ TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is r
             }
             // what gives back may fail unseen
             const std::string call = s.control->failed_call;
-            const bool gives_back = call.find("Free") != std::string::npos || call.find("Destroy") != std::string::npos ||
-                                    call.find("Release") != std::string::npos || call.find("Unload") != std::string::npos ||
-                                    call.find("Pop") != std::string::npos || call == "hipSetDevice" || call.find("hipGetDevice") == 0 ||
-                                    call.find("Push") != std::string::npos || call.find("EndCapture") != std::string::npos;
-            if (st == DUET_OK && call.find("StreamSynchronize") != std::string::npos) n_unseen++;   // the wait before pinned memory is freed
+            const bool gives_back =
+                call.find("Free") != std::string::npos || call.find("Destroy") != std::string::npos ||
+                call.find("Release") != std::string::npos || call.find("Unload") != std::string::npos ||
+                call.find("Pop") != std::string::npos || call == "hipSetDevice" || call.find("hipGetDevice") == 0 ||
+                call.find("Push") != std::string::npos || call.find("EndCapture") != std::string::npos;
+            if (st == DUET_OK && call.find("StreamSynchronize") != std::string::npos)
+                n_unseen++;  // the wait before pinned memory is freed
             else if (!gives_back) CHECK(st != DUET_OK);
             if (st != DUET_OK) {
                 n_failed++;
-                CHECK(err.text.find(call.find("Properties") == std::string::npos ? call : "Properties") != std::string::npos);
+                CHECK(err.text.find(call.find("Properties") == std::string::npos ? call : "Properties") !=
+                      std::string::npos);
                 CHECK(err.text.find(k.device[0] == 'c' ? "cuda" : "hip") != std::string::npos);
                 CHECK(st == (s.control->fail_code == 2 ? DUET_ERR_MEMORY : DUET_ERR_DEVICE));
             }
@@ -177,7 +188,8 @@ TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is r
     }
 }
 
-// ---- whole models, and what goes wrong ----------------------------------------------------------------------------------------------------
+// ---- whole models, and what goes wrong
+//  ------------------------------------------------------------------------------
 
 namespace {
 
@@ -187,11 +199,13 @@ std::string model_run(const char* device, std::vector<float>* logits, std::strin
     p.device = device;
     p.n_threads = 1;
     std::string told;
-    p.log = [](void* user, int32_t level, const char* text) { if (level >= DUET_LOG_WARN) *(std::string*)user += text; };
+    p.log = [](void* user, int32_t level, const char* text) {
+        if (level >= DUET_LOG_WARN) *(std::string*)user += text;
+    };
     p.log_user = &told;
-    duet_model*   model = nullptr;
+    duet_model* model = nullptr;
     duet_session* session = nullptr;
-    std::string   error;
+    std::string error;
     if (duet_model_open("models/demo.gguf", &p, &model) != DUET_OK) error = duet_model_error(model);
     duet_session_params s = duet_session_params_default();
     s.n_ctx = 64;
@@ -247,14 +261,15 @@ TEST_CASE("drivers: a model on stand-ins gives the CPU's bits; auto takes the de
         }
 }
 
-TEST_CASE("drivers: a model's sessions share the open device, its code and kernels; each goes without harm to the others") {
+TEST_CASE(
+    "drivers: a model's sessions share the open device, its code and kernels; each goes without harm to the others") {
     for (const kind_of_driver& k : {kKinds[0], kKinds[1]}) {
         stand_in s(k.file, k.device, k.chip, k.version);
         duet_model_params p = duet_model_params_default();
         p.device = k.device;
-        duet_model*   model = nullptr;
+        duet_model* model = nullptr;
         duet_session* sessions[2] = {};
-        int64_t       n_calls[2];
+        int64_t n_calls[2];
         REQUIRE(duet_model_open("models/demo.gguf", &p, &model) == DUET_OK);
         duet_session_params q = duet_session_params_default();
         q.n_ctx = 64;
@@ -278,14 +293,15 @@ TEST_CASE("drivers: a model's sessions share the open device, its code and kerne
     }
 }
 
-TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no device: clear errors; auto goes on with the CPU and says why") {
+TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no device: clear errors; auto goes on with "
+          "the CPU and says why") {
     std::vector<float> want, got;
     REQUIRE(model_run("cpu", &want) == "");
     for (const kind_of_driver& k : {kKinds[0], kKinds[1]}) {
         const bool is_cuda = k.device[0] == 'c';
         const char* any = is_cuda ? "cuda" : "hip";
         INFO(std::string(k.file));
-        {   // lost in the middle: at some call of the third token
+        {  // lost in the middle: at some call of the third token
             stand_in s(k.file, k.device, k.chip, k.version);
             REQUIRE(model_run(any, &got) == "");
             const int64_t n = s.control->n_calls;
@@ -297,7 +313,7 @@ TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no dev
             CHECK(!has(error, "; and then"));
             s.is_clean();
         }
-        {   // too little memory: named, not the device's end; auto keeps to the CPU
+        {  // too little memory: named, not the device's end; auto keeps to the CPU
             stand_in s(k.file, k.device, k.chip, k.version);
             s.control->memory_bytes = 600u << 20;
             s.control->fail_code = 2;
@@ -313,7 +329,11 @@ TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no dev
             CHECK(got == want);
             s.is_clean();
         }
-        struct wrong_setup { void (*change)(stand_in&); const char *error; };
+        struct wrong_setup {
+            void (*change)(stand_in&);
+            const char* error;
+        };
+        // clang-format off
         const wrong_setup wrong[] = {
             {[](stand_in& s) { s.control->version = s.device[0] == 'c' ? 11020 : 50200000; }, "too old"},
             {[](stand_in& s) { s.setup.n_code = 0; }, "no code for this chip"},
@@ -322,6 +342,7 @@ TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no dev
             {[](stand_in& s) { s.setup.cuda_library = s.setup.hip_library = "/nonexistent.so"; }, "/nonexistent.so not found"},
             {[](stand_in& s) { s.control->fail_at = 1, s.control->fail_code = 999; }, "Init"},
         };
+        // clang-format on
         for (const wrong_setup& w : wrong) {
             stand_in s(k.file, k.device, k.chip, k.version);
             w.change(s);
@@ -338,11 +359,11 @@ TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no dev
             s.is_clean();
         }
     }
-    {   // code of a newer CUDA than the driver knows
+    {  // code of a newer CUDA than the driver knows
         stand_in s(kKinds[0].file, "cuda:0", "sm_90", 11080);
         CHECK(has(model_run("cuda", &got), "want CUDA 12.0, found CUDA 11.8"));
     }
-    {   // a library of something else
+    {  // a library of something else
         stand_in s(kKinds[0].file, "cuda:0", "sm_90", 12040);
         s.setup.hip_library = s.setup.cuda_library;
         CHECK(has(model_run("hip", &got), "no entry point hip"));
@@ -351,13 +372,14 @@ TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no dev
 
 TEST_CASE("drivers: a card before an integrated chip, which is opened only when it is named; ids; the list") {
     auto row = [](const char* id) {
-        for (const gpu_found& d : list_gpus()) if (d.id == id) return d;
+        for (const gpu_found& d : list_gpus())
+            if (d.id == id) return d;
         return gpu_found{};
     };
     {
         stand_in s(hip().file, hip().device, hip().chip, hip().version);
         s.control->n_devices = 2;
-        s.control->integrated = 1;   // hip:0 is the processor's
+        s.control->integrated = 1;  // hip:0 is the processor's
         const gpu_found chip = row("hip:0"), card = row("hip:1"), cuda = row("cuda");
         CHECK(card.is_default);
         CHECK(std::string(card.info.chip) == "gfx1100");
@@ -366,7 +388,7 @@ TEST_CASE("drivers: a card before an integrated chip, which is opened only when 
         CHECK((chip.is_usable && !chip.is_default && chip.info.is_integrated));
         CHECK(has(chip.why, "integrated, beside a card"));
         CHECK((!cuda.is_usable && has(cuda.why, "libcuda.so.1 not found")));
-        CHECK(s.control->n_opened == 0);   // listing opens nothing
+        CHECK(s.control->n_opened == 0);  // listing opens nothing
         std::string id;
         error_text err;
         CHECK((choose_gpu("auto", &id, err) == DUET_OK && id == "hip:1"));
@@ -377,28 +399,39 @@ TEST_CASE("drivers: a card before an integrated chip, which is opened only when 
         CHECK(choose_gpu("cpu", &id, err) == DUET_ERR_ARG);
         // a card without code: the integrated chip beside it is not taken instead
         snprintf(s.control->chip[1], 32, "gfx1010");
-        CHECK((choose_gpu("auto", &id, err) == DUET_ERR_DEVICE && has(err.text, "gfx1010") && has(err.text, "GPU_TARGETS=gfx1010")));
-        s.control->integrated = 3;   // alone it is
+        CHECK((choose_gpu("auto", &id, err) == DUET_ERR_DEVICE && has(err.text, "gfx1010") &&
+               has(err.text, "GPU_TARGETS=gfx1010")));
+        s.control->integrated = 3;  // alone it is
         CHECK((choose_gpu("auto", &id, err) == DUET_OK && id == "hip:0"));
     }
     int n = 0;
-    CHECK(duet_list_devices([](void* user, const duet_device_info* d) {
-              const int i = (*(int*)user)++;
-              CHECK((i == 0) == (std::string(d->id) == "cpu"));
-              CHECK((d->struct_size == sizeof *d && d->name && d->chip && d->driver && d->why));
-          }, &n) == DUET_OK);
+    CHECK(duet_list_devices(
+              [](void* user, const duet_device_info* d) {
+                  const int i = (*(int*)user)++;
+                  CHECK((i == 0) == (std::string(d->id) == "cpu"));
+                  CHECK((d->struct_size == sizeof *d && d->name && d->chip && d->driver && d->why));
+              },
+              &n) == DUET_OK);
     CHECK(n >= 5);
     CHECK(duet_list_devices(nullptr, nullptr) == DUET_ERR_ARG);
 }
 
 TEST_CASE("drivers: code of the chip itself, else of a lower minor version, else intermediate code") {
-    const gpu_code code[] = {{"sm_80", code_of(""), 1, 0}, {"sm_86", code_of(""), 1, 0}, {"compute_90", code_of(""), 1, 0}, {"gfx1100", code_of(""), 1, 0}};
+    const gpu_code code[] = {{"sm_80", code_of(""), 1, 0},
+                             {"sm_86", code_of(""), 1, 0},
+                             {"compute_90", code_of(""), 1, 0},
+                             {"gfx1100", code_of(""), 1, 0}};
     gpu_test_setup setup;
     setup.code = code;
     setup.n_code = 4;
     const gpu_test_setup* before = gpu_test(&setup);
-    struct { const char *chip, *want; } const rows[] = {{"sm_80", "sm_80"}, {"sm_86", "sm_86"}, {"sm_89", "sm_86"}, {"sm_87", "sm_86"}, {"sm_90", "compute_90"},
-                                                        {"sm_103", "compute_90"}, {"sm_75", ""}, {"gfx1100", "gfx1100"}, {"gfx1101", ""}, {"", ""}};
+    struct {
+        const char *chip, *want;
+    } const rows[] = {{"sm_80", "sm_80"},      {"sm_86", "sm_86"},
+                      {"sm_89", "sm_86"},      {"sm_87", "sm_86"},
+                      {"sm_90", "compute_90"}, {"sm_103", "compute_90"},
+                      {"sm_75", ""},           {"gfx1100", "gfx1100"},
+                      {"gfx1101", ""},         {"", ""}};
     for (const auto& r : rows) {
         const gpu_code* found = find_gpu_code(r.chip);
         INFO(std::string(r.chip));
@@ -409,8 +442,10 @@ TEST_CASE("drivers: code of the chip itself, else of a lower minor version, else
 }
 
 TEST_CASE("drivers: packed code is unpacked, and damage is seen") {
-    std::vector<uint8_t> packed = {31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 237, 201, 55, 1, 0, 0, 8, 4, 49, 173, 247, 197, 191, 5, 112, 193, 194, 154,
-                                   128, 41, 106, 130, 37, 147, 84, 11, 134, 143, 139, 24, 142, 244, 239, 44, 144, 1, 0, 0};   // codes of its own
+    std::vector<uint8_t> packed = {
+        31, 139, 8,  0,   0,   0,   0,   0,  2,   3,   237, 201, 55,  1,  0,   0,
+        8,  4,   49, 173, 247, 197, 191, 5,  112, 193, 194, 154, 128, 41, 106, 130,
+        37, 147, 84, 11,  134, 143, 139, 24, 142, 244, 239, 44,  144, 1,  0,   0};  // codes of its own
     std::vector<uint8_t> want, got;
     for (int i = 0; i < 400; i++) want.push_back((uint8_t)(97 + i * i * 3 / 5 % 5));
     want.push_back(0);
@@ -420,7 +455,7 @@ TEST_CASE("drivers: packed code is unpacked, and damage is seen") {
     for (uint64_t n = 18; n < packed.size(); n++) CHECK(!unpack_gpu_code({"x", packed.data(), n, 0}, &got));
     for (size_t i = 10; i < packed.size(); i++) {
         packed[i] ^= 16;
-        if (unpack_gpu_code(code, &got)) CHECK(got == want);   // bits that mean nothing
+        if (unpack_gpu_code(code, &got)) CHECK(got == want);  // bits that mean nothing
         packed[i] ^= 16;
     }
 }
@@ -433,7 +468,8 @@ TEST_CASE("drivers: reasons from the system: no card, no device file, no permiss
         std::ofstream(root / path) << text;
     };
     auto why = [](const char* id) {
-        for (const gpu_found& d : list_gpus()) if (d.id == id) return d.why;
+        for (const gpu_found& d : list_gpus())
+            if (d.id == id) return d.why;
         return std::string("no such row");
     };
     write("sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n");
@@ -451,10 +487,10 @@ TEST_CASE("drivers: reasons from the system: no card, no device file, no permiss
     write("sys/class/drm/renderD128/device/vendor", "0x1002\n");
     CHECK(has(why("hip"), "/dev/dri/renderD128 is not there"));
     write("dev/dri/renderD128", "");
-    CHECK(has(why("hip"), "finds no device"));   // nothing stands in the way that can be seen
+    CHECK(has(why("hip"), "finds no device"));  // nothing stands in the way that can be seen
     for (const char* node : {"dev/kfd", "dev/dri/renderD128"}) {
         fs::permissions(root / node, fs::perms::none);
-        if (geteuid() == 0) CHECK(seteuid(65534) == 0);   // root may open everything
+        if (geteuid() == 0) CHECK(seteuid(65534) == 0);  // root may open everything
         const std::string told = why("hip");
         if (getuid() == 0) CHECK(seteuid(0) == 0);
         CHECK(has(told, "sudo usermod -aG render,video $USER"));

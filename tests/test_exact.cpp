@@ -1,5 +1,5 @@
-// tests/test_exact.cpp: the contract's own functions against the C library in higher precision (error bounds), and the definitions on
-// cases worked out by hand.
+// tests/test_exact.cpp: the contract's own functions against the C library in higher precision (error bounds), and the
+// definitions on cases worked out by hand.
 #include "doctest.h"
 #include "../quant/activate.h"
 #include "../cpu/kernels.h"
@@ -45,7 +45,7 @@ TEST_CASE("f32 functions: error in units of the last place") {
     CHECK(s < 3.5);
     CHECK(silu < 4.0);
     CHECK(soft < 3.0);
-    double gelu = 0;   // absolute: near its zero at the left the relative error of any f32 formula grows
+    double gelu = 0;  // absolute: near its zero at the left the relative error of any f32 formula grows
     for (float x = -10; x < 10; x += 1e-4f) {
         const double d = x, want = 0.5 * d * (1 + std::tanh(0.79788456080286535588 * (d + 0.044715 * d * d * d)));
         gelu = std::max(gelu, std::fabs(exact_gelu(x) - want));

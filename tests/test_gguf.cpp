@@ -57,7 +57,10 @@ std::string saved(const duet::gguf_writer& writer) {
 // Part i_part (0-based) of a model cut into n_parts; each part holds one tensor.
 raw_gguf part_of(int i_part, int n_parts) {
     raw_gguf f;
-    if (i_part == 0) f.set("general.architecture", raw_text("llama")).set("general.name", raw_text("split")).set("llama.block_count", raw_u32(2));
+    if (i_part == 0)
+        f.set("general.architecture", raw_text("llama"))
+            .set("general.name", raw_text("split"))
+            .set("llama.block_count", raw_u32(2));
     f.set("split.no", raw_u32((uint32_t)i_part))
         .set("split.count", raw_u32((uint32_t)n_parts))
         .set("split.tensors.count", raw_i32(n_parts));
@@ -70,7 +73,7 @@ std::string part_name(int no, int count) {
     return text;
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("gguf: what the writer writes the reader gives back") {
     duet::gguf_writer w;
@@ -179,7 +182,7 @@ TEST_CASE("gguf: the writer refuses what the reader would refuse") {
     CHECK(w.add_tensor("t", 0, 2, dims, data, err) == DUET_OK);
     CHECK(w.add_tensor("t", 0, 2, dims, data, err) == DUET_ERR_ARG);
     CHECK(w.save_to([](void*, const void*, uint64_t) { return (int32_t)7; }, nullptr, err) == DUET_ERR_IO);
-    CHECK(saved(w).size() == (24 + 8 + 1 + 4 + 16 + 4 + 8 + 31) / 32 * 32 + 256); // nothing refused has left a trace
+    CHECK(saved(w).size() == (24 + 8 + 1 + 4 + 16 + 4 + 8 + 31) / 32 * 32 + 256);  // nothing refused has left a trace
 }
 
 TEST_CASE("gguf: typed reads check kind and range, and name key, offset, wanted and found") {
@@ -259,7 +262,7 @@ TEST_CASE("gguf: through a read callback") {
     CHECK(src.n_read == 0);
     REQUIRE(f.open_reader(source::read, &src, src.bytes.size(), err) == DUET_OK);
     const uint64_t n_bytes = src.bytes.size();
-    src.bytes.assign(n_bytes, 'x'); // the file holds its own copy
+    src.bytes.assign(n_bytes, 'x');  // the file holds its own copy
     CHECK(f.find("general.name")->strings[0] == "tiny");
     const duet::gguf_file moved = std::move(f);
     CHECK(moved.find_tensor("three")->n_bytes == 96);
@@ -310,7 +313,7 @@ TEST_CASE("gguf: split files") {
     CHECK(f.find_tensor("t2")->i_file == 2);
     f.will_need(f.tensors[2]);
     duet::gguf_writer w;
-    CHECK(w.copy_kv(f, err) == DUET_OK); // without the split keys: what is written is one file
+    CHECK(w.copy_kv(f, err) == DUET_OK);  // without the split keys: what is written is one file
     CHECK(saved(w).find("split.") == std::string::npos);
 
     // clang-format off
@@ -329,13 +332,14 @@ TEST_CASE("gguf: split files") {
         CHECK(open_error(first, DUET_ERR_FORMAT).find(c.want) != std::string::npos);
     }
     write_all(3);
-    t.write(part_name(3, 3), part_of(1, 3).bytes()); // the same part twice
+    t.write(part_name(3, 3), part_of(1, 3).bytes());  // the same part twice
     CHECK(open_error(first, DUET_ERR_FORMAT).find("split.no: want 2, got 1") != std::string::npos);
     t.write(part_name(3, 3), part_of(1, 3).set("split.no", raw_u32(2)).bytes());
     CHECK(open_error(first, DUET_ERR_FORMAT).find("tensor t1") != std::string::npos);
     t.write(part_name(3, 3), part_of(2, 3).erase("split.no").bytes());
     CHECK(open_error(first, DUET_ERR_FORMAT).find("split.no: want 2, got no such key") != std::string::npos);
-    t.write(part_name(3, 3), part_of(2, 3).set("some.other", raw_u32(1)).bytes()); // a key of its own is no contradiction
+    t.write(part_name(3, 3),
+            part_of(2, 3).set("some.other", raw_u32(1)).bytes());  // a key of its own is no contradiction
     CHECK(f.open(first.c_str(), err) == DUET_OK);
     t.write(part_name(3, 3), part_of(2, 3).bytes().substr(0, 50));
     CHECK(open_error(first, DUET_ERR_FORMAT).find(part_name(3, 3)) != std::string::npos);
@@ -431,7 +435,7 @@ TEST_CASE("gguf: the file half of runtime.h") {
     duet_writer* w = nullptr;
     REQUIRE(duet_writer_create(&w) == DUET_OK);
     CHECK(duet_writer_set_int(w, "a.u32", DUET_KV_U32, 8) == DUET_OK);
-    CHECK(duet_writer_copy_kv(w, f) == DUET_OK); // keeps the 8
+    CHECK(duet_writer_copy_kv(w, f) == DUET_OK);  // keeps the 8
     CHECK(duet_writer_set_int(w, nullptr, DUET_KV_U32, 8) == DUET_ERR_ARG);
     CHECK(std::string(duet_writer_error(w)).find("NULL") != std::string::npos);
     CHECK(duet_writer_copy_kv(w, nullptr) == DUET_ERR_ARG);

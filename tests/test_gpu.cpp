@@ -1,5 +1,5 @@
-// tests/test_gpu.cpp: the GPU executor on the emulator, both warp widths: every op and format against the scalar CPU, whole golden models
-// against the CPU, and what the emulator must find in wrong kernels.
+// tests/test_gpu.cpp: the GPU executor on the emulator, both warp widths: every op and format against the scalar CPU,
+// whole golden models against the CPU, and what the emulator must find in wrong kernels.
 #include "doctest.h"
 #include "../runtime/cases.h"
 #include "../runtime/devices.h"
@@ -18,7 +18,8 @@ namespace {
 std::vector<int32_t> golden_ids(const std::string& folder) {
     const std::string text = read_file(folder + "/tokens.json");
     std::vector<int32_t> ids;
-    for (size_t at = text.find('[', text.find("tokens") == std::string::npos ? 0 : text.find("tokens")); at < text.size() && text[at] != ']'; at++)
+    for (size_t at = text.find('[', text.find("tokens") == std::string::npos ? 0 : text.find("tokens"));
+         at < text.size() && text[at] != ']'; at++)
         if (text[at] >= '0' && text[at] <= '9') {
             ids.push_back(std::stoi(text.substr(at)));
             at = text.find_first_not_of("0123456789", at) - 1;
@@ -28,10 +29,10 @@ std::vector<int32_t> golden_ids(const std::string& folder) {
 
 // A model with a session; error: what failed first.
 struct opened {
-    duet_model*     model = nullptr;
-    duet_session*   session = nullptr;
+    duet_model* model = nullptr;
+    duet_session* session = nullptr;
     duet_model_info info{};
-    std::string     error;
+    std::string error;
 
     opened(const std::string& path, const char* device, int n_ctx, int n_seqs, int max_batch) {
         duet_model_params p = duet_model_params_default();
@@ -60,21 +61,25 @@ struct opened {
         const std::vector<uint8_t> all(ids.size(), 1);
         const duet_batch b{(int32_t)ids.size(), ids.data(), nullptr, seqs, all.data()};
         if (error.empty()) check(duet_decode(session, &b));
-        for (int k = 0; k < b.n_tok && error.empty(); k++) out->insert(out->end(), duet_logits(session, k), duet_logits(session, k) + info.n_vocab);
+        for (int k = 0; k < b.n_tok && error.empty(); k++)
+            out->insert(out->end(), duet_logits(session, k), duet_logits(session, k) + info.n_vocab);
     }
 };
 
 // Logits of all positions, the ids fed in pieces of `piece`.
-std::string model_logits(const std::string& path, const char* device, const std::vector<int32_t>& ids, int piece, std::vector<float>* out) {
+std::string model_logits(const std::string& path, const char* device, const std::vector<int32_t>& ids, int piece,
+                         std::vector<float>* out) {
     opened o(path, device, (int)ids.size(), 1, piece);
     for (size_t i = 0; i < ids.size(); i += (size_t)piece)
-        o.decode({ids.begin() + (ptrdiff_t)i, ids.begin() + (ptrdiff_t)std::min(ids.size(), i + (size_t)piece)}, nullptr, out);
+        o.decode({ids.begin() + (ptrdiff_t)i, ids.begin() + (ptrdiff_t)std::min(ids.size(), i + (size_t)piece)},
+                 nullptr, out);
     return o.error;
 }
 
 }  // namespace
 
-TEST_CASE("gpu: every op and format on the emulator gives the scalar CPU's bits, at both warp widths, in any thread order") {
+TEST_CASE(
+    "gpu: every op and format on the emulator gives the scalar CPU's bits, at both warp widths, in any thread order") {
     const uint64_t before = emu_memory().in_use;
     uint32_t seed = 0;
     for (const char* device : {"emu32", "emu64"})
@@ -84,7 +89,7 @@ TEST_CASE("gpu: every op and format on the emulator gives the scalar CPU's bits,
             CHECK(runtime_cases::compare_case(c, device) == "");
         });
     emu_seed(0);
-    CHECK(emu_memory().in_use == before);   // everything was given back
+    CHECK(emu_memory().in_use == before);  // everything was given back
 }
 
 TEST_CASE("gpu: golden models of every family on the emulator give the CPU's logits, for any cut of the prompt") {
@@ -100,7 +105,10 @@ TEST_CASE("gpu: golden models of every family on the emulator give the CPU's log
         ids.resize(std::min<size_t>(ids.size(), 20));
         std::vector<float> want;
         REQUIRE(model_logits(path, "cpu", ids, 512, &want) == "");
-        struct cut { const char* device; int piece, n; };
+        struct cut {
+            const char* device;
+            int piece, n;
+        };
         for (const cut& c : {cut{"emu32", 20, 20}, {"emu64", 7, 14}, {n_models % 2 ? "emu64" : "emu32", 1, 4}}) {
             std::vector<float> got;
             INFO(name, " ", std::string(c.device), " piece ", c.piece);
@@ -114,8 +122,10 @@ TEST_CASE("gpu: golden models of every family on the emulator give the CPU's log
     if (n_models == 0) say_skipped("gpu golden models", 1, "no golden data");
 }
 
-// Logits of batches that mix sequences, of a copied one and of one that goes on from a saved state: `from`, or its own when that is empty.
-std::string sequence_logits(const std::string& path, const char* device, const std::vector<uint8_t>& from, std::vector<uint8_t>* saved, std::vector<float>* out) {
+// Logits of batches that mix sequences, of a copied one and of one that goes on from a saved state: `from`, or its own
+// when that is empty.
+std::string sequence_logits(const std::string& path, const char* device, const std::vector<uint8_t>& from,
+                            std::vector<uint8_t>* saved, std::vector<float>* out) {
     opened o(path, device, 64, 3, 32);
     auto decode = [&](std::vector<int32_t> seqs) {
         std::vector<int32_t> ids;
@@ -157,7 +167,8 @@ TEST_CASE("gpu: experts and recurrent states that no block has room for are refu
     CHECK(runtime_cases::compare_case(state, "emu32") == "recurrent state of 1025 rows: want at most 1024 on a GPU");
 }
 
-TEST_CASE("gpu: mixed and copied sequences give the CPU's logits, and go on from states that the CPU saved, and the CPU from theirs") {
+TEST_CASE("gpu: mixed and copied sequences give the CPU's logits, and go on from states that the CPU saved, and the "
+          "CPU from theirs") {
     int n_skipped = 0;
     for (const char* name : {"granitehybrid-moe", "lfm2", "qwen35moe", "deepseek2"}) {
         const std::string path = test_data_path(std::string("golden/") + name) + "/model.gguf";
@@ -205,8 +216,11 @@ TEST_CASE("self test: every case is told, nothing differs on the CPU, it can be 
     CHECK(duet_measure_bandwidth_gbps("emu33", 1) == 0);
 }
 
-TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recording while the shape holds; neighbours change no bit") {
-    struct counts { int launches = 0, plays = 0; };
+TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recording while the shape holds; neighbours "
+          "change no bit") {
+    struct counts {
+        int launches = 0, plays = 0;
+    };
     int n_skipped = 0;
     for (const char* name : {"llama-gqa", "qwen3", "q-Q4_K_M"}) {
         const std::string path = test_data_path(std::string("golden/") + name) + "/model.gguf";
@@ -222,7 +236,7 @@ TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recordi
         duet_model_info info{};
         info.struct_size = sizeof info;
         duet_model_get_info(model, &info);
-        std::vector<float> rows[2];   // of sequence 0: alone, and between others
+        std::vector<float> rows[2];  // of sequence 0: alone, and between others
         for (int n_seqs : {1, 3}) {
             duet_session_params s = duet_session_params_default();
             s.n_ctx = 160;
@@ -240,15 +254,18 @@ TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recordi
                 b.seq = seqs;
                 b.want_logits = want;
                 counts n;
-                emu_watch([](void* user, const emu_event& e) {
-                    ((counts*)user)->launches += e.what[0] == 'l';
-                    ((counts*)user)->plays += e.what[0] == 'p';
-                }, &n);
+                emu_watch(
+                    [](void* user, const emu_event& e) {
+                        ((counts*)user)->launches += e.what[0] == 'l';
+                        ((counts*)user)->plays += e.what[0] == 'p';
+                    },
+                    &n);
                 const duet_status st = duet_decode(session, &b);
                 emu_watch(nullptr, nullptr);
                 REQUIRE(st == DUET_OK);
                 CHECK(n.launches <= 5 * info.n_layers + 5);
-                if (n_seqs == 1) CHECK(n.plays == (i != 0 && i != 64));   // a shape that comes again; chunks of the cache: 1, then 2
+                if (n_seqs == 1)
+                    CHECK(n.plays == (i != 0 && i != 64));  // a shape that comes again; chunks of the cache: 1, then 2
                 const float* row = duet_logits(session, 0);
                 rows[n_seqs / 2].insert(rows[n_seqs / 2].end(), row, row + info.n_vocab);
             }
@@ -260,7 +277,8 @@ TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recordi
     if (n_skipped) say_skipped("gpu launches of a decode step", n_skipped, "no golden data");
 }
 
-TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's ids; ties go to the lowest id, broken logits to nobody") {
+TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's ids; ties go to the lowest id, broken "
+          "logits to nobody") {
     const std::string path = test_data_path("golden/llama-gqa/model.gguf");
     if (!file_exists(path)) return say_skipped("gpu greedy generation", 1, "no golden data");
     std::vector<int32_t> ids[2];
@@ -278,11 +296,17 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
         REQUIRE(duet_sampler_set(sampler, "temp", 0) == DUET_OK);
         REQUIRE(duet_sampler_set(sampler, "top_k", 40) == DUET_OK);
         uint64_t n_bytes = 0;
-        emu_watch([](void* user, const emu_event& e) { if (e.what[0] == 'd') *(uint64_t*)user += e.n_bytes; }, &n_bytes);
+        emu_watch(
+            [](void* user, const emu_event& e) {
+                if (e.what[0] == 'd') *(uint64_t*)user += e.n_bytes;
+            },
+            &n_bytes);
         duet_generate_params g = duet_generate_params_default();
         g.max_new_tok = 8;
         const int32_t prompt[3] = {5, 9, 30};
-        const auto keep = [](void* user, const duet_token_event* e) -> int32_t { return ((std::vector<int32_t>*)user)->push_back(e->id), 0; };
+        const auto keep = [](void* user, const duet_token_event* e) -> int32_t {
+            return ((std::vector<int32_t>*)user)->push_back(e->id), 0;
+        };
         duet_generate_result r{};
         CHECK(duet_generate(session, sampler, prompt, 3, &g, keep, &ids[is_gpu], &r) == DUET_OK);
         emu_watch(nullptr, nullptr);
@@ -295,13 +319,21 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
     CHECK(ids[0] == ids[1]);
 
     const float inf = INFINITY;
-    struct row_case { std::vector<float> values; int32_t want; };
+    struct row_case {
+        std::vector<float> values;
+        int32_t want;
+    };
     std::vector<float> ties(700, 1.5f), late(700, -3.0f), broken(700, 2.0f), lost(700, 2.0f);
     ties[3] = ties[600] = 2.0f;
     late[699] = -2.0f;
     broken[300] = NAN;
     lost[2] = inf;
-    for (const row_case& c : {row_case{ties, 3}, {late, 699}, {broken, -1}, {lost, -1}, {std::vector<float>(40, -inf), -1}, {{-inf, -7.0f, -inf}, 1}}) {
+    for (const row_case& c : {row_case{ties, 3},
+                              {late, 699},
+                              {broken, -1},
+                              {lost, -1},
+                              {std::vector<float>(40, -inf), -1},
+                              {{-inf, -7.0f, -inf}, 1}}) {
         error_text err;
         void *device = nullptr, *kernel = nullptr, *memory = nullptr;
         gpu_info info;
@@ -319,17 +351,23 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
 
 TEST_CASE("gpu: device names") {
     error_text err;
-    int32_t    index = 0;
-    gpu_info   info;
+    int32_t index = 0;
+    gpu_info info;
     CHECK(find_driver("emu32", &index) == &kEmu32Driver);
     CHECK(find_driver("emu64:0", &index) == &kEmu64Driver);
-    for (const char* name : {"", "emu", "emu33", "emu32:", "emu32:x", "emu32:0000", "emu32:-1"}) CHECK(find_driver(name, &index) == nullptr);
+    for (const char* name : {"", "emu", "emu33", "emu32:", "emu32:x", "emu32:0000", "emu32:-1"})
+        CHECK(find_driver(name, &index) == nullptr);
     CHECK(gpu_device_info("emu32:1", &info, err) == DUET_ERR_DEVICE);
     CHECK(err.text == "emu32:1: this machine has 1 emulated devices");
 }
 
 TEST_CASE("gpu: the emulator finds half-reached barriers, shared memory out of range and races") {
-    struct wrong_kernel { const char* name; void (*body)(const void*); const char* message; };
+    struct wrong_kernel {
+        const char* name;
+        void (*body)(const void*);
+        const char* message;
+    };
+    // clang-format off
     const wrong_kernel kernels[] = {
         {"half", [](const void*) { if (thread_id() < 40) sync_block(); }, "barrier that not all threads reach"},
         {"lanes", [](const void*) { if (thread_id() % 32 < 7) shuffle_xor(1u, 1); }, "exchange that not all lanes"},
@@ -339,6 +377,7 @@ TEST_CASE("gpu: the emulator finds half-reached barriers, shared memory out of r
         {"read", [](const void*) { auto s = shared_array<int>(0, 64); s[thread_id()] = 1; (void)(int)s[thread_id() ^ 1]; }, "race on word"},
         {"good", [](const void*) { auto s = shared_array<int>(0, 64); s[thread_id()] = 1; sync_block(); (void)(int)s[thread_id() ^ 1]; }, ""},
     };
+    // clang-format on
     for (const gpu_driver* driver : {&kEmu32Driver, &kEmu64Driver})
         for (const wrong_kernel& k : kernels)
             for (uint32_t seed = 0; seed < 3; seed++) {

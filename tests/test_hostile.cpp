@@ -28,7 +28,7 @@ std::string weights(uint64_t n_bytes, uint32_t seed) {
     return out;
 }
 
-} // namespace
+}  // namespace
 
 bool hostile_says(std::string_view error, std::string_view want) {
     for (size_t begin = 0; begin <= want.size();) {
@@ -107,8 +107,7 @@ std::string raw_gguf::bytes() const {
         // Norms and rope factors are ones, so that activations keep their size.
         if ((t.name.find("norm") != std::string::npos || t.name == "rope_freqs.weight") && t.type == 0)
             for (uint64_t i = 0; i < t.n_bytes; i += 4) out += raw(1.0f);
-        else
-            out += weights(t.n_bytes, seed++);
+        else out += weights(t.n_bytes, seed++);
         out.resize((out.size() + alignment - 1) / alignment * alignment, '\0');
     }
     return out + tail;
@@ -189,7 +188,7 @@ void add_header_cases(hostile_list& out) {
 }
 
 void add_key_cases(hostile_list& out) {
-    auto with_key = [](std::string key_bytes) { // the key's own length field is part of key_bytes
+    auto with_key = [](std::string key_bytes) {  // the key's own length field is part of key_bytes
         raw_gguf f = tiny_file();
         std::string bytes = f.head();
         bytes.replace(24, 8 + strlen("general.architecture"), key_bytes);
@@ -242,7 +241,7 @@ void add_key_cases(hostile_list& out) {
         }
     }
     for (const uint64_t n :
-         {1ull << 61, 1ull << 62, (1ull << 61) + 1, (1ull << 62) + 1, kTop + 1}) { // n * size wraps to a small number
+         {1ull << 61, 1ull << 62, (1ull << 61) + 1, (1ull << 62) + 1, kTop + 1}) {  // n * size wraps to a small number
         raw_gguf f = tiny_file();
         for (const uint32_t elem : {2u, 4u, 10u}) {
             f.set("a.bad", raw_array(elem, n, std::string(8, '\1')));
@@ -300,7 +299,7 @@ void add_known_key_cases(hostile_list& out) {
 }
 
 void add_tensor_cases(hostile_list& out) {
-    auto patched = [](uint32_t n_dims) { // n_dims of the first tensor overwritten
+    auto patched = [](uint32_t n_dims) {  // n_dims of the first tensor overwritten
         raw_gguf f = tiny_file();
         std::string bytes = f.bytes();
         const size_t at = bytes.find(raw_name("one")) + 8 + 3;
@@ -387,7 +386,7 @@ void add_tensor_cases(hostile_list& out) {
         out.add("25 name of " + hostile_number(name.size()), f, "tensor 1:");
     }
     for (const int64_t offset :
-         {288, 320}) { // the last tensor may be anywhere in the file, but bytes between belong to one
+         {288, 320}) {  // the last tensor may be anywhere in the file, but bytes between belong to one
         raw_gguf f = tiny_file();
         f.at("two").offset = offset;
         f.at("three").offset = offset + 64;
@@ -407,7 +406,7 @@ void add_tensor_cases(hostile_list& out) {
     twice.at("one").name = "%s%n%s";
     out.add("25 twice with format", twice, "tensor %s%n%s");
     const std::string good = tiny_file().bytes();
-    const size_t data_end = good.size(); // the last tensor fills its padding: 96 bytes
+    const size_t data_end = good.size();  // the last tensor fills its padding: 96 bytes
     for (const size_t cut : {1u, 2u, 31u, 32u, 64u, 96u, 97u, 200u, 300u})
         out.add_bytes("27 data cut by " + hostile_number(cut), good.substr(0, data_end - cut), "tensor ");
     const std::string head = tiny_file().head();
@@ -415,7 +414,7 @@ void add_tensor_cases(hostile_list& out) {
         out.add_bytes("1 metadata cut to " + hostile_number(n), head.substr(0, n), "memory: ");
 }
 
-} // namespace
+}  // namespace
 
 std::vector<hostile_case> hostile_file_cases() {
     hostile_list out;
@@ -452,7 +451,7 @@ std::vector<hostile_case> control_files() {
     f = tiny_file();
     f.tensors = {f.tensors[2], f.tensors[0], f.tensors[1]};
     out.add("another order", f, "");
-    f.tensors[0].offset = 320; // the order of the data need not be the order of the table
+    f.tensors[0].offset = 320;  // the order of the data need not be the order of the table
     f.tensors[1].offset = 0;
     f.tensors[2].offset = 256;
     out.add("table and data in different order", f, "");
@@ -470,7 +469,7 @@ std::vector<hostile_case> control_files() {
         .set("split.tensors.count", raw_i32(3));
     out.add("unusual but right", f, "");
     f = tiny_file();
-    std::string cut = f.bytes(); // the padding after the last tensor is not needed
+    std::string cut = f.bytes();  // the padding after the last tensor is not needed
     f.tensors.pop_back();
     cut = f.bytes();
     cut.resize(cut.size() - (64 - 36));
@@ -511,7 +510,7 @@ duet_status open_copy(std::string_view bytes, duet::error_text& err) {
 
 struct small_random {
     uint64_t state;
-    uint32_t next(uint32_t below) { // splitmix64
+    uint32_t next(uint32_t below) {  // splitmix64
         uint64_t z = state += 0x9e3779b97f4a7c15ull;
         z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
         z = (z ^ z >> 27) * 0x94d049bb133111ebull;
@@ -519,7 +518,7 @@ struct small_random {
     }
 };
 
-} // namespace
+}  // namespace
 
 TEST_CASE("hostile files: each is refused with an error that names the key or tensor") {
     const auto cases = hostile_file_cases();
@@ -538,7 +537,7 @@ TEST_CASE("hostile files: each is refused with an error that names the key or te
 
 TEST_CASE("hostile files: valid files beside them are opened") {
     for (const auto& list :
-         {control_files(), control_models(), hostile_model_cases()}) // wrong models are right files, except for types
+         {control_files(), control_models(), hostile_model_cases()})  // wrong models are right files, except for types
         for (const auto& c : list) {
             duet::error_text err;
             const duet_status status = open_copy(c.bytes, err);
@@ -571,7 +570,7 @@ TEST_CASE("hostile files: every flipped bit of the metadata is an error or anoth
         CHECK((status == DUET_OK || status == DUET_ERR_FORMAT));
         n_refused += status != DUET_OK;
     }
-    CHECK(n_refused > (int)n_head * 3); // most of the metadata is lengths, types and names
+    CHECK(n_refused > (int)n_head * 3);  // most of the metadata is lengths, types and names
 }
 
 TEST_CASE("hostile files: 30000 seeded mutations neither crash nor pass with an error unsaid") {
@@ -585,26 +584,16 @@ TEST_CASE("hostile files: 30000 seeded mutations neither crash nor pass with an 
         for (uint32_t n = 1 + random.next(3); n > 0; n--) {
             const size_t at = random.next((uint32_t)bytes.size());
             switch (random.next(6)) {
-            case 0:
-                bytes[at] = (char)random.next(256);
-                break;
-            case 1:
-                bytes[at] = (char)(bytes[at] ^ (1 << random.next(8)));
-                break;
+            case 0: bytes[at] = (char)random.next(256); break;
+            case 1: bytes[at] = (char)(bytes[at] ^ (1 << random.next(8))); break;
             case 2: {
                 const uint64_t v = odd[random.next(std::size(odd))];
                 std::memcpy(&bytes[std::min(at, bytes.size() - 8)], &v, random.next(2) ? 8 : 4);
                 break;
             }
-            case 3:
-                bytes.erase(at, 1 + random.next(16));
-                break;
-            case 4:
-                bytes.insert(at, good.substr(random.next((uint32_t)good.size()), 1 + random.next(40)));
-                break;
-            case 5:
-                bytes.resize(at + 8);
-                break;
+            case 3: bytes.erase(at, 1 + random.next(16)); break;
+            case 4: bytes.insert(at, good.substr(random.next((uint32_t)good.size()), 1 + random.next(40))); break;
+            case 5: bytes.resize(at + 8); break;
             }
             if (bytes.size() < 16) bytes.resize(16);
         }
@@ -614,6 +603,6 @@ TEST_CASE("hostile files: 30000 seeded mutations neither crash nor pass with an 
             FAIL("round ", round, ": ", status, " ", err.text);
         n_opened += status == DUET_OK;
     }
-    CHECK(n_opened > 1000); // mutations of values and data are no errors
+    CHECK(n_opened > 1000);  // mutations of values and data are no errors
     CHECK(n_opened < 20000);
 }

@@ -98,7 +98,7 @@ std::vector<std::string> spm_tokens() {
                           "st",
                           "lo"})
         tokens.push_back(t);
-    return tokens; // 3 + 256 + 29
+    return tokens;  // 3 + 256 + 29
 }
 std::vector<float> spm_scores(size_t n) {
     std::vector<float> scores(n, 0.0f);
@@ -120,7 +120,7 @@ std::vector<std::string> bpe_tokens() {
 const std::string kTokens = "tokenizer.ggml.tokens", kScores = "tokenizer.ggml.scores",
                   kTypes = "tokenizer.ggml.token_type", kMerges = "tokenizer.ggml.merges";
 
-} // namespace
+}  // namespace
 
 raw_gguf tiny_llama() {
     const auto tokens = spm_tokens();
@@ -172,7 +172,7 @@ void add_tensor_model_cases(hostile_list& out) {
         const bool is_vector = t.dims.size() == 1;
         raw_gguf f = tiny_llama();
         f.drop(t.name);
-        if (t.name != "output.weight") // without it the embedding serves twice
+        if (t.name != "output.weight")  // without it the embedding serves twice
             out.add("26 missing " + t.name, f, t.name);
         auto dims = t.dims;
         dims[0] *= 2;
@@ -185,7 +185,7 @@ void add_tensor_model_cases(hostile_list& out) {
         dims = t.dims;
         dims.push_back(2);
         out.add("26 another dimension " + t.name, with_tensor(t.name, dims, 0), t.name);
-        for (const uint32_t type : {9u, 24u, 26u, 28u}) // Q8_1, I8, I32, F64
+        for (const uint32_t type : {9u, 24u, 26u, 28u})  // Q8_1, I8, I32, F64
             out.add("26 type " + hostile_number(type) + " of " + t.name, with_tensor(t.name, t.dims, type), t.name);
         if (is_vector) out.add("26 quantized " + t.name, with_tensor(t.name, t.dims, 8), t.name);
     }
@@ -373,7 +373,7 @@ void add_vocab_model_cases(hostile_list& out) {
     out.add("39 charsmap of 3 bytes", f, "charsmap");
 }
 
-} // namespace
+}  // namespace
 
 std::vector<hostile_case> hostile_model_cases() {
     hostile_list out;

@@ -1,5 +1,5 @@
-// tests/test_kernels.cpp: every instruction set this machine runs against the scalar definition, bit for bit: all formats, odd sizes, row
-// tails, batch sizes, special values.
+// tests/test_kernels.cpp: every instruction set this machine runs against the scalar definition, bit for bit: all
+// formats, odd sizes, row tails, batch sizes, special values.
 #include "doctest.h"
 #include "../cpu/executor.h"
 #include "../quant/activate.h"
@@ -17,7 +17,7 @@ using namespace duet;
 
 #if defined(__x86_64__)
 namespace duet {
-extern const cpu_kernels kAmxEmulatedKernels, kAmxEmulatedFast;   // tests/amx_emulated.cpp
+extern const cpu_kernels kAmxEmulatedKernels, kAmxEmulatedFast;  // tests/amx_emulated.cpp
 }
 #endif
 
@@ -53,10 +53,10 @@ std::vector<uint8_t> random_weights(int32_t type, int n_rows, int n_in, std::mt1
 }
 
 struct activations {
-    std::vector<float>   x, d, t;
-    std::vector<int8_t>  q;
+    std::vector<float> x, d, t;
+    std::vector<int8_t> q;
     std::vector<int16_t> s16;
-    act_matrix           m{};
+    act_matrix m{};
 
     activations(int n_in, int n_tok, std::mt19937& rng) {
         const size_t stride = ((size_t)n_in + 63) / 64 * 64, n = stride * (size_t)n_tok;
@@ -67,29 +67,40 @@ struct activations {
         s16.assign(n / 16, 0);
         std::normal_distribution<float> normal;
         for (float& v : x) v = normal(rng);
-        if (n_in >= 64) memset(x.data() + 32, 0, 32 * 4);   // a block of zeros
+        if (n_in >= 64) memset(x.data() + 32, 0, 32 * 4);  // a block of zeros
         m = {x.data(), q.data(), d.data(), t.data(), s16.data(), stride, stride, n_tok, nullptr, nullptr};
         for (int i = 0; i < n_tok && n_in % 32 == 0; i++) {
             const size_t at = (size_t)i * stride;
-            kScalarKernels.quantize(x.data() + at, n_in, q.data() + at, d.data() + at / 32, t.data() + at / 32, s16.data() + at / 16);
+            kScalarKernels.quantize(x.data() + at, n_in, q.data() + at, d.data() + at / 32, t.data() + at / 32,
+                                    s16.data() + at / 16);
         }
     }
 };
 
 // With the panels that this instruction set takes, if any; adds: to -1.
-std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in, act_matrix a, bool with_panels = false,
-                              bool adds = false) {
+std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in,
+                              act_matrix a, bool with_panels = false, bool adds = false) {
     const int n_blocks = n_in / 32, n_panels = with_panels ? count_panels(a.n_tok) : 0;
     std::vector<act_panel> panels((size_t)n_panels * (size_t)n_blocks);
     for (int i = 0; i < n_panels; i++) k.pack_panel(a, i, n_blocks, panels.data());
     if (with_panels) a.panels = panels.data();
     std::vector<float> y((size_t)n_rows * (size_t)a.n_tok, -1.0f);
-    std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in), 0xff), odd(w.size() + 1);   // weights at no alignment; nothing readable after them
+    std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in), 0xff),
+        odd(w.size() + 1);  // weights at no alignment; nothing readable after them
     memcpy(odd.data() + 1, w.data(), w.size());
-    matmul_args m{odd.data() + 1, w.size() / (size_t)n_rows, n_in, n_rows, a, y.data(), (size_t)n_rows, scratch.data(), false, adds};
+    matmul_args m{odd.data() + 1,
+                  w.size() / (size_t)n_rows,
+                  n_in,
+                  n_rows,
+                  a,
+                  y.data(),
+                  (size_t)n_rows,
+                  scratch.data(),
+                  false,
+                  adds};
     k.matmul[type](m);
     if (adds) return y;
-    const std::vector<float> first = y;   // again with what the scratch holds now
+    const std::vector<float> first = y;  // again with what the scratch holds now
     m.same_input = true;
     y.assign(y.size(), -1.0f);
     k.matmul[type](m);
@@ -109,7 +120,8 @@ void check_type(int32_t type, const char* name, int step) {
                 for (float& y : added) y = -1.0f + y;
                 for (const cpu_kernels* k : vector_kernels()) {
                     const auto got = run_matmul(*k, type, w, n_rows, n_in, a.m);
-                    INFO(std::string(name), " ", std::string(k->name), " n_in ", n_in, " n_rows ", n_rows, " n_tok ", n_tok);
+                    INFO(std::string(name), " ", std::string(k->name), " n_in ", n_in, " n_rows ", n_rows, " n_tok ",
+                         n_tok);
                     CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
                     if (k->panel_least[type] == 0 || n_tok < k->panel_least[type] || n_tok > k->panel_most) continue;
                     const auto panels = run_matmul(*k, type, w, n_rows, n_in, a.m, true);
@@ -122,7 +134,7 @@ void check_type(int32_t type, const char* name, int step) {
 }  // namespace
 
 TEST_CASE("matmul: every format and instruction set gives the scalar bits") {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) check_type(gguf_id, #NAME, 27);
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  check_type(gguf_id, #NAME, 27);
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) check_type(gguf_id, #NAME, elems);
 #include "../quant/types.def"
 }
@@ -177,14 +189,16 @@ TEST_CASE("mode fast: rounding to bfloat16 is to nearest even, padded with zeros
             std::vector<float> x((size_t)n);
             for (int i = 0; i < n; i++) {
                 uint32_t bits = (rng() & 0x807fffffu) | (100 + rng() % 50) << 23;
-                if (i % 5 == 0) bits = (bits & 0xffff0000u) | 0x8000u;   // a tie
+                if (i % 5 == 0) bits = (bits & 0xffff0000u) | 0x8000u;  // a tie
                 memcpy(&x[(size_t)i], &bits, 4);
             }
             if (n > 20) x[3] = INFINITY, x[4] = NAN, x[5] = 3.4e38f, x[6] = -0.0f;
             std::vector<uint16_t> y((size_t)n + 64, 0x5555), want((size_t)n);
             k->round_row(x.data(), n, y.data());
             duet_quantize_row(duet_type_by_name("BF16")->id, x.data(), n, nullptr, want.data());
-            for (int i = 0; i < n; i++) CHECK(((x[(size_t)i] != x[(size_t)i] && (y[(size_t)i] & 0x7fff) > 0x7f80) || y[(size_t)i] == want[(size_t)i]));
+            for (int i = 0; i < n; i++)
+                CHECK(((x[(size_t)i] != x[(size_t)i] && (y[(size_t)i] & 0x7fff) > 0x7f80) ||
+                       y[(size_t)i] == want[(size_t)i]));
             for (int i = n; i < (n + 31) / 32 * 32; i++) CHECK(y[(size_t)i] == 0);
             CHECK(y[(size_t)((n + 31) / 32 * 32)] == 0x5555);
         }
@@ -201,18 +215,22 @@ TEST_CASE("mode fast: matmul by BF16 within the bound of its sums, the same bits
                 const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
                 const activations a(n_in, n_tok, rng);
                 INFO(std::string(k->name), " n_in ", n_in, " n_rows ", n_rows);
-                const auto run = [&](int t0, int n, int r0, int rows, bool is_rounded) {   // rows beyond those asked for: NaN
+                const auto run = [&](int t0, int n, int r0, int rows,
+                                     bool is_rounded) {  // rows beyond those asked for: NaN
                     const size_t stride = a.m.q_stride, row_bytes = (size_t)n_in * 2;
                     std::vector<uint16_t> rounded((size_t)(n + 15) / 16 * 16 * stride, 0x7fff);
-                    for (int i = 0; i < n; i++) k->round_row(a.x.data() + (size_t)(t0 + i) * a.m.x_stride, n_in, &rounded[(size_t)i * stride]);
+                    for (int i = 0; i < n; i++)
+                        k->round_row(a.x.data() + (size_t)(t0 + i) * a.m.x_stride, n_in, &rounded[(size_t)i * stride]);
                     act_matrix part = a.m;
                     part.x += (size_t)t0 * part.x_stride;
                     part.n_tok = n;
                     part.rounded = is_rounded ? rounded.data() : nullptr;
                     std::vector<float> y((size_t)(rows * n), -1.0f);
                     std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in), 0xff);
-                    const std::vector<uint8_t> only(w.begin() + r0 * (ptrdiff_t)row_bytes, w.begin() + (r0 + rows) * (ptrdiff_t)row_bytes);
-                    k->matmul[type]({only.data(), row_bytes, n_in, rows, part, y.data(), (size_t)rows, scratch.data(), false});
+                    const std::vector<uint8_t> only(w.begin() + r0 * (ptrdiff_t)row_bytes,
+                                                    w.begin() + (r0 + rows) * (ptrdiff_t)row_bytes);
+                    k->matmul[type](
+                        {only.data(), row_bytes, n_in, rows, part, y.data(), (size_t)rows, scratch.data(), false});
                     return y;
                 };
                 const std::vector<float> all = run(0, n_tok, 0, n_rows, true);
@@ -231,7 +249,8 @@ TEST_CASE("mode fast: matmul by BF16 within the bound of its sums, the same bits
                             sizes += std::fabs(product);
                         }
                         // each of n_in products and sums is rounded once (twice, where they are not fused), to 2^-24
-                        n_beyond += !(std::fabs(all[(size_t)(t * n_rows + r)] - sum) <= (n_in + 4) * std::ldexp(sizes, -23) + 1e-30);
+                        n_beyond += !(std::fabs(all[(size_t)(t * n_rows + r)] - sum) <=
+                                      (n_in + 4) * std::ldexp(sizes, -23) + 1e-30);
                     }
                 }
                 CHECK(n_beyond == 0);
@@ -239,7 +258,8 @@ TEST_CASE("mode fast: matmul by BF16 within the bound of its sums, the same bits
                     const int r0 = n_rows / 3, rows = n_rows - r0;
                     const std::vector<float> part = run(t0, n, r0, rows, true);
                     for (int t = 0; t < n; t++)
-                        CHECK(memcmp(&part[(size_t)(t * rows)], &all[(size_t)((t0 + t) * n_rows + r0)], (size_t)rows * 4) == 0);
+                        CHECK(memcmp(&part[(size_t)(t * rows)], &all[(size_t)((t0 + t) * n_rows + r0)],
+                                     (size_t)rows * 4) == 0);
                 }
                 CHECK(run(0, n_tok, 0, n_rows, false) == run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m));
             }
@@ -283,7 +303,8 @@ TEST_CASE("norm, activations, half conversions: bits") {
     for (int n : {1, 8, 16, 31, 64, 256, 300, 2048, 5632}) {
         std::vector<float> x((size_t)n), w((size_t)n), a((size_t)n), b((size_t)n);
         for (int i = 0; i < n; i++) x[(size_t)i] = normal(rng) * 20.0f, w[(size_t)i] = normal(rng);
-        if (n > 20) x[3] = 200.0f, x[4] = -200.0f, x[5] = 0.0f, x[6] = -0.0f, x[7] = 1e-30f, x[8] = 88.71f, x[9] = -87.32f;
+        if (n > 20)
+            x[3] = 200.0f, x[4] = -200.0f, x[5] = 0.0f, x[6] = -0.0f, x[7] = 1e-30f, x[8] = 88.71f, x[9] = -87.32f;
         for (const cpu_kernels* k : vector_kernels()) {
             INFO(std::string(k->name), " n ", n);
             kScalarKernels.rms_norm(x.data(), w.data(), n, 1e-5f, a.data());
@@ -320,15 +341,17 @@ TEST_CASE("norm, activations, half conversions: bits") {
 TEST_CASE("attention chunks: bits, windows, caps, merging, odd sizes") {
     std::mt19937 rng(6);
     std::normal_distribution<float> normal;
-    const int dims[][2] = {{1, 3}, {32, 32}, {64, 64}, {72, 40}, {80, 80}, {128, 128}, {129, 57}, {192, 128}, {256, 256}};
+    const int dims[][2] = {{1, 3},     {32, 32},  {64, 64},   {72, 40},  {80, 80},
+                           {128, 128}, {129, 57}, {192, 128}, {256, 256}};
     for (const auto& [dim, v_dim] : dims)
         for (int n_rows : {1, 4, 7, 21})
             for (float cap : {0.0f, 30.0f}) {
                 const bool is_half = n_rows != 4;
-                std::vector<float> q((size_t)(n_rows * dim)), k((size_t)dim * kAttnChunk * 3), v((size_t)v_dim * kAttnChunk * 3);
+                std::vector<float> q((size_t)(n_rows * dim)), k((size_t)dim * kAttnChunk * 3),
+                    v((size_t)v_dim * kAttnChunk * 3);
                 for (auto* x : {&q, &k, &v})
                     for (float& e : *x) e = normal(rng);
-                if (n_rows == 7) q[0] = INFINITY, v[0] = -INFINITY;   // of position 0, which row 0 alone sees
+                if (n_rows == 7) q[0] = INFINITY, v[0] = -INFINITY;  // of position 0, which row 0 alone sees
                 std::vector<uint16_t> half_k(k.size()), half_v(v.size());
                 kScalarKernels.float_to_half(k.data(), k.size(), half_k.data());
                 kScalarKernels.float_to_half(v.data(), v.size(), half_v.data());
@@ -338,17 +361,18 @@ TEST_CASE("attention chunks: bits, windows, caps, merging, odd sizes") {
                     std::vector<int> first((size_t)n_rows), n_pos((size_t)n_rows);
                     for (int c = 0; c < 3; c++) {
                         for (int r = 0; r < n_rows; r++) {
-                            first[(size_t)r] = c == 0 ? (r * 9) % 70 : 0;   // row 15 sees nothing
-                            n_pos[(size_t)r] = c == 2 ? r - 1 : kAttnChunk; // nor do rows 0 and 1
+                            first[(size_t)r] = c == 0 ? (r * 9) % 70 : 0;    // row 15 sees nothing
+                            n_pos[(size_t)r] = c == 2 ? r - 1 : kAttnChunk;  // nor do rows 0 and 1
                         }
                         const size_t k_at = (size_t)(c * dim * kAttnChunk), v_at = (size_t)(c * v_dim * kAttnChunk);
                         kernels.attn_chunk({q.data(), (size_t)dim, n_rows, first.data(), n_pos.data(),
                                             is_half ? (const void*)(half_k.data() + k_at) : k.data() + k_at,
-                                            is_half ? (const void*)(half_v.data() + v_at) : v.data() + v_at, dim, v_dim, 0.125f, cap, st.data(),
-                                            o.data(), (size_t)v_dim, scratch.data(), is_half, 0});
+                                            is_half ? (const void*)(half_v.data() + v_at) : v.data() + v_at, dim, v_dim,
+                                            0.125f, cap, st.data(), o.data(), (size_t)v_dim, scratch.data(), is_half,
+                                            0});
                     }
                     for (const attn_state& s : st) o.push_back(s.max), o.push_back(s.sum);
-                    for (float& x : o) x = x != x ? NAN : x;   // a NaN's payload is not fixed
+                    for (float& x : o) x = x != x ? NAN : x;  // a NaN's payload is not fixed
                     return o;
                 };
                 const auto want = run(kScalarKernels);
@@ -402,7 +426,8 @@ TEST_CASE("attention: positions shared out among threads, bits") {
             batch.pages = &table;
             for (; pos < s.n_pos; pos++) {
                 for (int b = 0; b < 3; b++)
-                    for (int j = 0; j < widths[b]; j++) kCpuExecutor.wanted_row(c, b, 0)[j] = (float)(rng() % 2001) * 0.002f - 2.0f;
+                    for (int j = 0; j < widths[b]; j++)
+                        kCpuExecutor.wanted_row(c, b, 0)[j] = (float)(rng() % 2001) * 0.002f - 2.0f;
                 batch.last_op = pos + 1 == s.n_pos ? 2 : 1;
                 REQUIRE(kCpuExecutor.run(c, batch, nullptr, err) == DUET_OK);
             }
@@ -423,7 +448,7 @@ TEST_CASE("threads: every piece is done once, whatever the number of pieces") {
     REQUIRE(pool.start(3));
     std::mt19937 rng(8);
     for (int job = 0; job < 3000; job++) {
-        const int n = job == 0 ? 200000 : (int)(rng() % 40);   // more than a range has room for; fewer than threads
+        const int n = job == 0 ? 200000 : (int)(rng() % 40);  // more than a range has room for; fewer than threads
         std::vector<int> times((size_t)n, 0);
         pool.for_each(n, [&](int t, int i) { times[(size_t)i] += t >= 0 && t < 3 ? 1 : 100; });
         REQUIRE(std::count(times.begin(), times.end(), 1) == n);

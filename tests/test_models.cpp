@@ -26,7 +26,7 @@ namespace {
 struct golden_case {
     std::string name, folder;
     std::vector<int32_t> ids;
-    std::vector<float> logits; // of the last rows
+    std::vector<float> logits;  // of the last rows
     int n_ctx = 256;
 };
 
@@ -56,7 +56,7 @@ golden_case read_case(const std::string& name) {
     c.ids = read_ids(c.folder + "/tokens.json");
     c.logits = read_floats(c.folder + "/logits.f32");
     if (name.starts_with("long-")) c.n_ctx = 1024;
-    if (name == "gpt2") c.n_ctx = 128; // its learned positions
+    if (name == "gpt2") c.n_ctx = 128;  // its learned positions
     return c;
 }
 
@@ -72,7 +72,7 @@ struct golden_model {
     duet_model* m = nullptr;
     duet_status status;
     std::string error;
-    std::string told;   // warnings
+    std::string told;  // warnings
     explicit golden_model(const std::string& folder, const char* isa = nullptr, int threads = 1, bool fast = false) {
         duet_model_params p = duet_model_params_default();
         p.cpu_isa = isa;
@@ -137,7 +137,7 @@ bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0;
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("golden cases: logits of every family, in one piece and in chunks, on every instruction set") {
     int n_skipped = 0;
@@ -180,8 +180,8 @@ TEST_CASE("golden cases: logits of every family, in one piece and in chunks, on 
     if (names.empty()) say_skipped("golden cases", 1, "no folder " + test_data_path("golden"));
 }
 
-// The model's file as older converters wrote it: keys and values of each head joined in attn_kv_b, and no keys about the
-// compressed cache.
+// The model's file as older converters wrote it: keys and values of each head joined in attn_kv_b, and no keys about
+// the compressed cache.
 void write_with_joined_kv(const std::string& from, const std::string& to) {
     gguf_file f;
     gguf_writer w;
@@ -211,7 +211,8 @@ void write_with_joined_kv(const std::string& from, const std::string& to) {
         for (int64_t h = 0; h < heads; h++) {
             for (int64_t i = 0; i < plain; i++)
                 for (int64_t c = 0; c < rank; c++) both.push_back(((const float*)t.data)[(h * rank + c) * plain + i]);
-            both.insert(both.end(), (const float*)v->data + h * n_v * rank, (const float*)v->data + (h + 1) * n_v * rank);
+            both.insert(both.end(), (const float*)v->data + h * n_v * rank,
+                        (const float*)v->data + (h + 1) * n_v * rank);
         }
         name.replace(name.size() - 10, 10, "kv_b.weight");
         const int64_t dims[] = {rank, heads * (plain + n_v)};
@@ -249,14 +250,19 @@ void check_fast(const golden_case& c, bool is_mixed) {
         std::vector<float> x;
         for (const gguf_tensor& t : f.tensors) {
             const std::string name(t.name);
-            const int32_t type = t.n_dims < 2 ? t.type : is_mixed && (name.find("attn_q.") != name.npos || name.find("attn_v.") != name.npos) ? 2 : 30;
+            const int32_t type = t.n_dims < 2 ? t.type
+                                 : is_mixed && (name.find("attn_q.") != name.npos || name.find("attn_v.") != name.npos)
+                                     ? 2
+                                     : 30;
             if (t.n_dims > 1) {
                 rounded.emplace_back(t.n_elems());
                 x.resize(t.n_elems());
                 REQUIRE(duet_dequantize_row(t.type, t.data, (int64_t)x.size(), x.data()) == DUET_OK);
-                REQUIRE(duet_quantize_row(type, x.data(), (int64_t)x.size(), nullptr, rounded.back().data()) == DUET_OK);
+                REQUIRE(duet_quantize_row(type, x.data(), (int64_t)x.size(), nullptr, rounded.back().data()) ==
+                        DUET_OK);
             }
-            REQUIRE(w.add_tensor(name, type, t.n_dims, t.dims, t.n_dims > 1 ? (const void*)rounded.back().data() : t.data, err) == DUET_OK);
+            REQUIRE(w.add_tensor(name, type, t.n_dims, t.dims,
+                                 t.n_dims > 1 ? (const void*)rounded.back().data() : t.data, err) == DUET_OK);
         }
         REQUIRE_MESSAGE(w.save((folder / "model.gguf").c_str(), err) == DUET_OK, err.text);
     }
@@ -269,11 +275,13 @@ void check_fast(const golden_case& c, bool is_mixed) {
     const golden_model exact(folder.string(), "auto");
     const std::vector<float> want = feed(exact, golden_session(exact, 256).s, c.ids, 512, 512);
     for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++) {
-        const golden_model one(folder.string(), k->name, 1, true), three(folder.string(), k->name, 3, true), f16(c.folder, k->name, 1, true);
+        const golden_model one(folder.string(), k->name, 1, true), three(folder.string(), k->name, 3, true),
+            f16(c.folder, k->name, 1, true);
         CAPTURE(k->name);
         const std::vector<float> all = feed(one, golden_session(one, 256).s, c.ids, 512, 512);
         CHECK(equal_bits(all, feed(three, golden_session(three, 256).s, c.ids, 512, 512)));
-        CHECK(f16.told.find("mode fast has no effect: no matmul by BF16") == (find_cpu_kernels(k->name, true) == k ? std::string::npos : 0));
+        CHECK(f16.told.find("mode fast has no effect: no matmul by BF16") ==
+              (find_cpu_kernels(k->name, true) == k ? std::string::npos : 0));
         if (find_cpu_kernels(k->name, true) == k) {
             CHECK(one.told.find("mode fast has no effect: cpu isa ") == 0);
             CHECK(equal_bits(all, want));
@@ -281,12 +289,14 @@ void check_fast(const golden_case& c, bool is_mixed) {
         }
         CHECK(one.told == "");
         CHECK(device_of(one).ends_with(", fast"));
-        CHECK(equal_bits(all, feed(one, golden_session(one, 256).s, c.ids, 20, 14)));   // all batches have as many tokens as fast is used for
+        CHECK(equal_bits(all, feed(one, golden_session(one, 256).s, c.ids, 20,
+                                   14)));  // all batches have as many tokens as fast is used for
         double squares = 0;
         for (size_t j = 0; j < all.size(); j++) squares += ((double)all[j] - want[j]) * ((double)all[j] - want[j]);
         const double rms = std::sqrt(squares / (double)all.size());
         CHECK(rms > 1e-3);
-        CHECK(rms < (is_mixed ? 0.03 : 0.0135));   // llama.cpp's own on the file in BF16: 0.0123; mixed, codes that round the other way add to it
+        CHECK(rms < (is_mixed ? 0.03 : 0.0135));  // llama.cpp's own on the file in BF16: 0.0123; mixed, codes that
+                                                  // round the other way add to it
         // what fast has computed is not taken up by an exact session
         golden_session from(one, 256), to(exact, 256), back(three, 256);
         feed(one, from.s, c.ids, 512, 512);
@@ -300,7 +310,8 @@ void check_fast(const golden_case& c, bool is_mixed) {
     std::filesystem::remove_all(folder);
 }
 
-TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same bits for any threads and batches; else it is told and exact") {
+TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same bits for any threads and batches; "
+          "else it is told and exact") {
     const golden_case c = read_case("q-F16");
     if (c.ids.empty()) return say_skipped("mode fast", 1, "no " + c.folder);
     for (const bool is_mixed : {false, true}) check_fast(c, is_mixed);
@@ -325,7 +336,7 @@ struct seen_inputs {
 TEST_CASE("inputs of matmuls are told: each row once, experts' rows to the experts that were chosen, same logits") {
     const golden_case c = read_case("mixtral");
     if (c.ids.empty()) return say_skipped("inputs of matmuls", 1, "no " + c.folder);
-    const golden_model m(c.folder, "auto"); // on the CPU: no device tells
+    const golden_model m(c.folder, "auto");  // on the CPU: no device tells
     duet_session_params p = duet_session_params_default();
     seen_inputs seen;
     p.n_ctx = 256;
@@ -359,7 +370,8 @@ TEST_CASE("inputs of matmuls are told: each row once, experts' rows to the exper
     const duet_batch one{1, c.ids.data(), nullptr, nullptr, nullptr};
     REQUIRE(duet_decode(s, &one) == DUET_OK);
     double sum = 0;
-    for (int64_t i = 0; i < seen.tensors["output.weight"].n_in; i++) sum += (double)duet_embedding(s)[i] * duet_embedding(s)[i];
+    for (int64_t i = 0; i < seen.tensors["output.weight"].n_in; i++)
+        sum += (double)duet_embedding(s)[i] * duet_embedding(s)[i];
     CHECK(seen.tensors["output.weight"].sum == sum);
     duet_session_free(s);
 }
@@ -455,7 +467,7 @@ TEST_CASE("hybrids: cancelling leaves no half-updated state") {
         const duet_batch b{(int32_t)rest.size(), rest.data(), nullptr, nullptr, nullptr};
         was_stopped = duet_decode(s.s, &b) == DUET_ERR_CANCELLED;
         stopper.join();
-        if (!was_stopped) { // it came too late: the flag stops the next call before it begins
+        if (!was_stopped) {  // it came too late: the flag stops the next call before it begins
             const duet_batch one{1, rest.data(), nullptr, nullptr, nullptr};
             CHECK(duet_decode(s.s, &one) == DUET_ERR_CANCELLED);
         }
@@ -480,8 +492,8 @@ TEST_CASE(
         return (uint64_t)value;
     };
     const uint64_t layers = number("gemma3.block_count"), window = number("gemma3.attention.sliding_window");
-    const uint64_t head_bytes =
-        2 * 2 * number("gemma3.attention.key_length") * number("gemma3.attention.head_count_kv"); // f16 keys and values
+    const uint64_t head_bytes = 2 * 2 * number("gemma3.attention.key_length") *
+                                number("gemma3.attention.head_count_kv");  // f16 keys and values
     const uint64_t batch = 64, n_ctx = 32768, chunk = kAttnChunk, n_full = layers / 6, page = head_bytes * chunk;
     duet_session_params p = duet_session_params_default();
     p.n_ctx = (int32_t)n_ctx;
@@ -489,7 +501,8 @@ TEST_CASE(
     duet_memory_plan plan{};
     REQUIRE(duet_session_plan(m.m, &p, &plan) == DUET_OK);
     const uint64_t windowed_pages = (window + batch + chunk - 1) / chunk + 1;
-    CHECK(plan.cache_bytes + plan.gpu_cache_bytes == n_full * (n_ctx / chunk) * page + (layers - n_full) * windowed_pages * page);
+    CHECK(plan.cache_bytes + plan.gpu_cache_bytes ==
+          n_full * (n_ctx / chunk) * page + (layers - n_full) * windowed_pages * page);
     // pages given back serve again: a session as small as its plan runs far beyond the window
     const golden_session s(m, 4096, 1, 64, DUET_CACHE_F16);
     std::vector<int32_t> ids;
@@ -527,7 +540,7 @@ std::vector<float> normal_floats(size_t n, std::mt19937& rng) {
     return x;
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("routing: ties go to the lower expert, biases only choose, groups shut out, NaN is never preferred") {
     const route_rule softmax{0, 2, 1, 1, false, false, true, 1.0f};
@@ -557,7 +570,7 @@ TEST_CASE("routing: ties go to the lower expert, biases only choose, groups shut
     const routed all_nan = route({nan, nan, nan, nan}, softmax);
     CHECK(all_nan.id == std::vector<int32_t>{0, 1});
     sigmoid.normalise = true;
-    for (float w : route({-200, -200, -200, -200}, sigmoid).weight) CHECK(w == 0.0f); // not NaN
+    for (float w : route({-200, -200, -200, -200}, sigmoid).weight) CHECK(w == 0.0f);  // not NaN
 }
 
 TEST_CASE("kernels of experts and states: every instruction set gives the scalar definition's bits") {

@@ -1,5 +1,6 @@
-// tests/test_place.cpp: where a model runs: any number of layers on the emulated GPU gives the CPU's bits; the plan is what is allocated, to the
-// byte; too little memory moves experts, then layers; every allocation that can fail does once; loading tells and can be stopped.
+// tests/test_place.cpp: where a model runs: any number of layers on the emulated GPU gives the CPU's bits; the plan is
+// what is allocated, to the byte; too little memory moves experts, then layers; every allocation that can fail does
+// once; loading tells and can be stopped.
 #include "doctest.h"
 #include "test_data.h"
 #include "../gpu/driver.h"
@@ -15,19 +16,20 @@ namespace {
 
 struct place_options {
     const char* device = "emu32";
-    int32_t     gpu_layers = -1, cpu_expert_layers = -1, n_ctx = 96, n_seqs = 1, max_batch = 7;
+    int32_t gpu_layers = -1, cpu_expert_layers = -1, n_ctx = 96, n_seqs = 1, max_batch = 7;
 };
 
 // A model with a session; what fails is told by status and error.
 struct placed_session {
-    duet_model*      m = nullptr;
-    duet_session*    s = nullptr;
+    duet_model* m = nullptr;
+    duet_session* s = nullptr;
     duet_memory_plan plan{};
-    duet_model_info  info{};
-    duet_status      status = DUET_OK;
-    std::string      error;
+    duet_model_info info{};
+    duet_status status = DUET_OK;
+    std::string error;
 
-    explicit placed_session(const std::string& path, const place_options& o, duet_progress_fn progress = nullptr, void* user = nullptr) {
+    explicit placed_session(const std::string& path, const place_options& o, duet_progress_fn progress = nullptr,
+                            void* user = nullptr) {
         duet_model_params p = duet_model_params_default();
         p.device = o.device;
         p.gpu_layers = o.gpu_layers;
@@ -94,12 +96,15 @@ std::vector<float> exercise(placed_session& p, std::vector<uint8_t>* state) {
     return out;
 }
 
-bool same(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0; }
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0;
+}
 
 // What is allocated for a session that is open, beside what was before it.
 void check_plan(const placed_session& p, const emu_usage& before) {
     const emu_usage u = emu_memory();
-    CHECK(u.in_use - before.in_use == p.plan.gpu_weight_bytes + p.plan.gpu_cache_bytes + p.plan.gpu_state_bytes + p.plan.gpu_work_bytes);
+    CHECK(u.in_use - before.in_use ==
+          p.plan.gpu_weight_bytes + p.plan.gpu_cache_bytes + p.plan.gpu_state_bytes + p.plan.gpu_work_bytes);
     CHECK(u.pinned_most - before.pinned == p.plan.pinned_bytes);
 }
 
@@ -110,10 +115,12 @@ struct limit_guard {
 
 }  // namespace
 
-TEST_CASE("place: any number of layers on the GPU gives the CPU's bits and saved states; the plan is what is allocated") {
+TEST_CASE(
+    "place: any number of layers on the GPU gives the CPU's bits and saved states; the plan is what is allocated") {
     const limit_guard limits;
     int n_skipped = 0;
-    for (const char* name : {"llama-gqa", "q-Q4_K_M", "gemma3", "gemma4", "qwen35", "granitehybrid", "lfm2", "mixtral", "gpt-oss-mxfp4", "deepseek2", "nemotron_h_moe"}) {
+    for (const char* name : {"llama-gqa", "q-Q4_K_M", "gemma3", "gemma4", "qwen35", "granitehybrid", "lfm2", "mixtral",
+                             "gpt-oss-mxfp4", "deepseek2", "nemotron_h_moe"}) {
         if (!file_exists(golden(name))) {
             n_skipped++;
             continue;
@@ -126,10 +133,13 @@ TEST_CASE("place: any number of layers on the GPU gives the CPU's bits and saved
         std::vector<uint8_t> want_state, state;
         const std::vector<float> want = exercise(cpu, &want_state);
         o.device = "emu32";
-        const bool is_moe = std::string(name).find("gpt-oss") == 0 || std::string(name).find("moe") != std::string::npos || !strcmp(name, "mixtral");
+        const bool is_moe = std::string(name).find("gpt-oss") == 0 ||
+                            std::string(name).find("moe") != std::string::npos || !strcmp(name, "mixtral");
         for (o.gpu_layers = 0; o.gpu_layers <= cpu.info.n_layers; o.gpu_layers++)
-            for (o.cpu_expert_layers = 0; o.cpu_expert_layers <= (is_moe ? cpu.info.n_layers : 0); o.cpu_expert_layers += cpu.info.n_layers) {
-                INFO(std::string(name), ": ", o.gpu_layers, " layers on the GPU, experts of ", o.cpu_expert_layers, " on the CPU");
+            for (o.cpu_expert_layers = 0; o.cpu_expert_layers <= (is_moe ? cpu.info.n_layers : 0);
+                 o.cpu_expert_layers += cpu.info.n_layers) {
+                INFO(std::string(name), ": ", o.gpu_layers, " layers on the GPU, experts of ", o.cpu_expert_layers,
+                     " on the CPU");
                 emu_limit(0, 0);
                 const emu_usage before = emu_memory();
                 {
@@ -167,7 +177,7 @@ TEST_CASE("place: the more memory the device has, the more of the model it gets:
         whole.close();
         REQUIRE(emu_memory().in_use == 0);
         int32_t last_layers = 0, last_experts = whole.info.n_layers;
-        bool    experts_left = false;
+        bool experts_left = false;
         for (uint64_t limit = 40000; limit < all + all / 2; limit += all / 12) {
             emu_limit(limit, 0);
             placed_session p(golden(name), {});
@@ -175,7 +185,8 @@ TEST_CASE("place: the more memory the device has, the more of the model it gets:
             REQUIRE(p.error == "");
             CHECK(emu_memory().most <= limit);
             CHECK(p.plan.gpu_layers >= last_layers);
-            if (p.plan.gpu_layers > 0 && p.plan.gpu_layers == last_layers) CHECK(p.plan.cpu_expert_layers <= last_experts);
+            if (p.plan.gpu_layers > 0 && p.plan.gpu_layers == last_layers)
+                CHECK(p.plan.cpu_expert_layers <= last_experts);
             last_layers = p.plan.gpu_layers;
             last_experts = p.plan.cpu_expert_layers;
             experts_left = experts_left || (last_layers == p.info.n_layers && last_experts > 0);
@@ -200,11 +211,12 @@ TEST_CASE("place: the more memory the device has, the more of the model it gets:
     }
 }
 
-TEST_CASE("place: every allocation fails once: an error that says so, or fewer layers when the choice was open; nothing leaks") {
+TEST_CASE("place: every allocation fails once: an error that says so, or fewer layers when the choice was open; "
+          "nothing leaks") {
     const limit_guard guard;
     if (!file_exists(golden("llama-gqa"))) return say_skipped("failing allocations", 1, "no golden data");
     for (int32_t gpu_layers : {1, 2, -1}) {
-        const bool    open_choice = gpu_layers < 0;
+        const bool open_choice = gpu_layers < 0;
         place_options o;
         o.gpu_layers = gpu_layers;
         bool failed = true;
@@ -224,7 +236,7 @@ TEST_CASE("place: every allocation fails once: an error that says so, or fewer l
                 CHECK(p.error.find("want fewer layers on the GPU or a smaller context") != std::string::npos);
                 CHECK(emu_memory().in_use == 0);
                 CHECK(emu_memory().pinned == 0);
-                p.create(o);   // the failed one did no harm
+                p.create(o);  // the failed one did no harm
                 CHECK(p.error == "");
             }
             p.close();
@@ -250,14 +262,14 @@ TEST_CASE("place: sessions share the weights; a session that finds no room moves
     CHECK(emu_memory().in_use == one + session);
     emu_limit(one + session + session / 2, 0);
     duet_session* third = nullptr;
-    CHECK(duet_session_create(p.m, &params, &third) == DUET_ERR_MEMORY);   // the weights are in use
+    CHECK(duet_session_create(p.m, &params, &third) == DUET_ERR_MEMORY);  // the weights are in use
     CHECK(emu_memory().in_use == one + session);
     duet_session_free(third);
     duet_session_free(second);
     CHECK(emu_memory().in_use == one);
     duet_session_free(p.s);
     p.s = nullptr;
-    CHECK(emu_memory().in_use == p.plan.gpu_weight_bytes);   // they stay for the next session
+    CHECK(emu_memory().in_use == p.plan.gpu_weight_bytes);  // they stay for the next session
     emu_limit(p.plan.gpu_weight_bytes + session / 2, 0);
     CHECK(duet_session_create(p.m, &params, &p.s) == DUET_OK);
     CHECK(duet_session_plan(p.m, &params, &p.plan) == DUET_OK);
@@ -273,8 +285,8 @@ TEST_CASE("place: loading tells how far it is and stops when asked") {
     if (!file_exists(golden("q-Q4_K_M"))) return say_skipped("loading to a GPU", 1, "no golden data");
     struct progress {
         std::vector<float> shares;
-        size_t             stop_at = SIZE_MAX;
-        static int32_t     take(void* user, float share) {
+        size_t stop_at = SIZE_MAX;
+        static int32_t take(void* user, float share) {
             progress& p = *(progress*)user;
             p.shares.push_back(share);
             return p.shares.size() > p.stop_at;

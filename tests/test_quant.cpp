@@ -21,14 +21,16 @@ using namespace duet;
 // One row of the table as the tests use it.
 struct format_row {
     const char* name;
-    int32_t     id, elems, bytes;
-    double      max_nmse;  // 0: plain floats
+    int32_t id, elems, bytes;
+    double max_nmse;  // 0: plain floats
 };
+// clang-format off
 const std::vector<format_row> kFormats = {
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) {#NAME, gguf_id, 1, bytes, 0},
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {#NAME, gguf_id, elems, bytes, max_nmse},
 #include "../quant/types.def"
 };
+// clang-format on
 
 float from_bits(uint32_t b) { return float_of(b); }
 
@@ -49,9 +51,9 @@ std::vector<float> round_trip(const format_row& f, const std::vector<float>& x, 
 }
 
 std::vector<float> normal_values(size_t n, uint32_t seed) {
-    std::mt19937                    random(seed);
+    std::mt19937 random(seed);
     std::normal_distribution<float> normal;
-    std::vector<float>              x(n);
+    std::vector<float> x(n);
     for (float& v : x) v = normal(random);
     return x;
 }
@@ -59,7 +61,7 @@ std::vector<float> normal_values(size_t n, uint32_t seed) {
 // Bell-shaped values from sums of whole numbers: the same bits with every compiler and library.
 std::vector<float> portable_values(size_t n) {
     std::vector<float> x(n);
-    uint32_t           state = 1;
+    uint32_t state = 1;
     for (float& v : x) {
         int32_t sum = 0;
         for (int i = 0; i < 8; i++) sum += (int32_t)((state = state * 1664525u + 1013904223u) >> 16) - 32768;
@@ -88,7 +90,7 @@ bool is_finite(const std::vector<float>& y) {
 // Blocks of random bytes.
 template <class B>
 std::vector<B> random_blocks(size_t n) {
-    std::mt19937   random(11);
+    std::mt19937 random(11);
     std::vector<B> blocks(n);
     for (size_t i = 0; i < n * sizeof(B); i++) ((uint8_t*)blocks.data())[i] = (uint8_t)random();
     return blocks;
@@ -104,10 +106,10 @@ void check_unpack(const char* name) {
         for (int s = 0; s < B::kElems / 32; s++) {
             block32 w;
             unpack(b, s, &w);
-            if (!(std::fabs(w.d) <= 1e34f) || !(std::fabs(w.m) <= 1e34f)) continue;   // NaN, and products beyond f32
+            if (!(std::fabs(w.d) <= 1e34f) || !(std::fabs(w.m) <= 1e34f)) continue;  // NaN, and products beyond f32
             for (int i = 0; i < 32; i++) {
                 const double product = (double)w.d * w.sub[i / 16] * w.q[i], minimum = (double)w.m * w.min[i / 16];
-                const float  value = decode(b, 32 * s + i);
+                const float value = decode(b, 32 * s + i);
                 if (!B::kHasMin) REQUIRE_MESSAGE(value == (float)product, name);
                 const double room = (std::fabs(product) + std::fabs(product - minimum)) * 0x1p-24;
                 REQUIRE_MESSAGE(std::fabs((double)value - (product - minimum)) <= room, name);
@@ -119,8 +121,8 @@ void check_unpack(const char* name) {
             if (B::kSubScales == 1) CHECK(w.sub[0] == w.sub[1]);
         }
     CHECK(n_checked > 0);
-    if (kWideSubs<B>) most_sub = 1;   // applied in f32
-    CHECK_MESSAGE(32 * most_code * most_sub * 127 < 1 << 24, name);   // sums of a block are exact in f32, too
+    if (kWideSubs<B>) most_sub = 1;                                  // applied in f32
+    CHECK_MESSAGE(32 * most_code * most_sub * 127 < 1 << 24, name);  // sums of a block are exact in f32, too
 }
 
 }  // namespace
@@ -128,8 +130,8 @@ void check_unpack(const char* name) {
 TEST_CASE("half floats: every pattern, and every boundary between two of them") {
     for (uint32_t h = 0; h < 65536; h++) {
         const uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
-        const float    y = half_to_float((uint16_t)h);
-        const double   sign = h >> 15 ? -1 : 1;
+        const float y = half_to_float((uint16_t)h);
+        const double sign = h >> 15 ? -1 : 1;
         if (exponent == 31 && fraction) {
             CHECK(bits_of(y) == ((h & 0x8000u) << 16 | 0x7fc00000u | fraction << 13));
             CHECK(float_to_half(y) == (h | 0x200u));
@@ -144,7 +146,7 @@ TEST_CASE("half floats: every pattern, and every boundary between two of them") 
         if ((h & 0x7fffu) >= 0x7c00u) continue;
         // the middle to the next larger one goes to the even of both; 65536 would follow 65504
         const double next = (h & 0x7fffu) == 0x7bffu ? sign * 65536.0 : (double)half_to_float((uint16_t)(h + 1));
-        const float  middle = (float)(((double)y + next) / 2);
+        const float middle = (float)(((double)y + next) / 2);
         CHECK(float_to_half(middle) == (h & 1 ? h + 1 : h));
         CHECK(float_to_half(std::nextafterf(middle, 0.0f)) == h);
         CHECK(float_to_half(std::nextafterf(middle, (float)sign * INFINITY)) == h + 1);
@@ -184,7 +186,10 @@ TEST_CASE("decode: bit-equal with the vectors of every format") {
     int n_skipped = 0;
     for (const format_row& f : kFormats) {
         const std::string base = test_data_path(std::string("golden/dequant_vectors/") + f.name);
-        if (!file_exists(base + ".bin")) { n_skipped += f.id != 0 && f.id != 40; continue; }   // there is none for F32, NVFP4
+        if (!file_exists(base + ".bin")) {
+            n_skipped += f.id != 0 && f.id != 40;
+            continue;
+        }  // there is none for F32, NVFP4
         const std::string bin = read_file(base + ".bin"), want = read_file(base + ".f32");
         const std::vector<float> got = decode_row(f, std::vector<uint8_t>(bin.begin(), bin.end()));
         REQUIRE(got.size() * 4 == want.size());
@@ -200,7 +205,7 @@ TEST_CASE("unpack: the integer view is decode's value") {
 
 TEST_CASE("encode: error on unit normal data within the table's bound, on outliers and offsets near it") {
     const std::vector<float> x = normal_values(1 << 15, 3);
-    std::vector<float>       heavy = x, shifted = x;
+    std::vector<float> heavy = x, shifted = x;
     for (size_t i = 0; i < x.size(); i++) {
         if (i % 97 == 3) heavy[i] *= 8;
         shifted[i] = x[i] * 0.01f + 0.05f;
@@ -210,7 +215,7 @@ TEST_CASE("encode: error on unit normal data within the table's bound, on outlie
         INFO(std::string(f.name));
         if (f.max_nmse == 0) CHECK(error <= (f.id == 0 ? 0.0 : f.id == 1 ? 6e-8 : 4e-6));
         else CHECK(error <= f.max_nmse);
-        if (f.max_nmse != 0) CHECK(error > f.max_nmse * 0.8);   // a bound that no longer bounds
+        if (f.max_nmse != 0) CHECK(error > f.max_nmse * 0.8);  // a bound that no longer bounds
         CHECK(nmse(heavy.data(), round_trip(f, heavy).data(), x.size()) <= f.max_nmse * 3 + 4e-6);
         CHECK(nmse(shifted.data(), round_trip(f, shifted).data(), x.size()) <= f.max_nmse * 1.1 + 4e-6);
     }
@@ -218,11 +223,11 @@ TEST_CASE("encode: error on unit normal data within the table's bound, on outlie
 
 TEST_CASE("encode: values that a block can hold come back exactly") {
     std::mt19937 random(5);
-    const auto   check = [&](const char* name, auto code, float m) {
+    const auto check = [&](const char* name, auto code, float m) {
         for (const format_row& f : kFormats) {
             if (std::string(f.name) != name) continue;
             for (int round = 0; round < 50; round++) {
-                const float        d = half_to_float((uint16_t)(0x2000 + random() % 0x1000));
+                const float d = half_to_float((uint16_t)(0x2000 + random() % 0x1000));
                 std::vector<float> x(32);
                 for (int i = 0; i < 32; i++) x[(size_t)i] = d * (float)code(i < 2 ? i : 2 + (int)(random() % 14)) + m;
                 CHECK_MESSAGE(round_trip(f, x) == x, f.name);
@@ -249,10 +254,12 @@ TEST_CASE("encode: zeros, one huge value, denormals, NaN and infinity") {
         if (f.max_nmse == 0) continue;
         const std::vector<float> plain = normal_values(n, 8);
         const std::vector<float> y = round_trip(f, with_value(plain, 7, 1e4f));
-        const bool is_nvfp4 = f.id == 40, is_one_bit = f.id == 41;   // reaches to 2688; one size for 128 weights
-        if (!is_nvfp4 && !is_one_bit) CHECK(std::fabs(y[7] / 1e4f - 1) < (f.max_nmse < 0.05 ? 0.3f : 0.6f));   // IQ2 has no small values
+        const bool is_nvfp4 = f.id == 40, is_one_bit = f.id == 41;  // reaches to 2688; one size for 128 weights
+        if (!is_nvfp4 && !is_one_bit)
+            CHECK(std::fabs(y[7] / 1e4f - 1) < (f.max_nmse < 0.05 ? 0.3f : 0.6f));  // IQ2 has no small values
         if (is_nvfp4) CHECK(y[7] == 2688);
-        for (size_t i = 256; i < n; i++) REQUIRE(std::fabs(y[i] - plain[i]) < (f.max_nmse < 0.15 ? 2 : 3));   // other blocks do not see it
+        for (size_t i = 256; i < n; i++)
+            REQUIRE(std::fabs(y[i] - plain[i]) < (f.max_nmse < 0.15 ? 2 : 3));  // other blocks do not see it
         CHECK(encode_row(f, with_value(plain, 3, NAN)) == encode_row(f, with_value(plain, 3, 0.0f)));
         for (const float odd : {INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 1e30f}) {
             const std::vector<float> z = round_trip(f, with_value(plain, 300, odd));
@@ -263,9 +270,10 @@ TEST_CASE("encode: zeros, one huge value, denormals, NaN and infinity") {
         CHECK(is_finite(round_trip(f, std::vector<float>(n, FLT_MAX))));
         CHECK(is_finite(round_trip(f, std::vector<float>(n, INFINITY))));
         const std::vector<float> tiny(n,
-                                      f.id == 39 ? 0x1p-126f : 1e-42f); // MXFP4's scales reach below the normal numbers
+                                      f.id == 39 ? 0x1p-126f
+                                                 : 1e-42f);  // MXFP4's scales reach below the normal numbers
         CHECK(round_trip(f, tiny) == (f.id == 39 ? tiny : std::vector<float>(n, 0.0f)));
-        std::mt19937       random(4);
+        std::mt19937 random(4);
         std::vector<float> x(n);
         for (float& v : x) v = from_bits((uint32_t)random());
         CHECK(is_finite(round_trip(f, x)));
@@ -298,8 +306,11 @@ TEST_CASE("encode: importances lower the weighted error; odd ones count as none"
         INFO(std::string(f.name));
         const double with = nmse(x.data(), round_trip(f, x, w.data()).data(), x.size(), w.data());
         const double without = nmse(x.data(), round_trip(f, x).data(), x.size(), w.data());
-        if (f.id == 8) CHECK(with == without);   // Q8_0 does not search
-        else CHECK(with < without * (f.id == 39 ? 0.99 : f.id == 41 ? 0.995 : 0.98));   // MXFP4 has but three scales to choose from, Q1_0 no codes
+        if (f.id == 8) CHECK(with == without);  // Q8_0 does not search
+        else
+            CHECK(with < without * (f.id == 39   ? 0.99
+                                    : f.id == 41 ? 0.995
+                                                 : 0.98));  // MXFP4 has but three scales to choose from, Q1_0 no codes
         const std::vector<uint8_t> plain = encode_row(f, x);
         for (const auto* same : {&even, &none, &odd, &below}) CHECK(encode_row(f, x, same->data()) == plain);
         std::vector<float> holes = w;
@@ -311,6 +322,7 @@ TEST_CASE("encode: importances lower the weighted error; odd ones count as none"
 }
 
 TEST_CASE("encode: the same bytes with every compiler and machine") {
+    // clang-format off
     const std::map<std::string, uint32_t> known = {
         {"Q4_0", 1930779702u}, {"Q4_1", 1237853742u}, {"Q5_0", 1666098425u}, {"Q5_1", 829508506u},
         {"Q8_0", 2207586797u}, {"Q2_K", 3105151929u}, {"Q3_K", 1423410727u}, {"Q4_K", 2258100169u},
@@ -320,6 +332,7 @@ TEST_CASE("encode: the same bytes with every compiler and machine") {
         {"IQ3_S", 1499829903u}, {"IQ1_S", 3816057886u}, {"IQ1_M", 2921251310u}, {"TQ1_0", 1870446182u},
         {"TQ2_0", 1238914725u}, {"Q1_0", 4172470937u}, {"NVFP4", 3083018733u},
     };
+    // clang-format on
     const std::vector<float> x = portable_values(4096);
     for (const format_row& f : kFormats) {
         if (f.max_nmse == 0) continue;
@@ -331,12 +344,12 @@ TEST_CASE("encode: the same bytes with every compiler and machine") {
 
 TEST_CASE("encode: real weights") {
     const std::string path = test_data_path("models/stories260K-f32.gguf");
-    duet_file*        file = nullptr;
-    duet_tensor       t;
+    duet_file* file = nullptr;
+    duet_tensor t;
     if (!file_exists(path)) return say_skipped("encode real weights", 1, "no " + path);
     REQUIRE(duet_file_open(path.c_str(), &file) == DUET_OK);
     REQUIRE(duet_file_tensor(file, duet_file_find_tensor(file, "token_embd.weight"), &t) == DUET_OK);
-    const size_t             n = (size_t)(t.dims[0] * t.dims[1]) / 256 * 256;
+    const size_t n = (size_t)(t.dims[0] * t.dims[1]) / 256 * 256;
     const std::vector<float> x((const float*)t.data, (const float*)t.data + n);
     for (const format_row& f : kFormats)
         CHECK_MESSAGE(nmse(x.data(), round_trip(f, x).data(), n) <= f.max_nmse * 1.25 + 4e-6, f.name);
@@ -350,7 +363,7 @@ TEST_CASE("number formats: the C functions") {
     CHECK(duet_type_by_name("") == nullptr);
     CHECK(duet_type_by_name("Q4_") == nullptr);
     CHECK(duet_type_by_name("Q4_KK") == nullptr);
-    CHECK(duet_type_by_id(4) == nullptr);      // removed
+    CHECK(duet_type_by_id(4) == nullptr);  // removed
     CHECK(duet_type_by_id(-1) == nullptr);
     for (int32_t i = 0; i < duet_type_count(); i++) {
         const duet_type_info* row = duet_type_row(i);
@@ -362,7 +375,7 @@ TEST_CASE("number formats: the C functions") {
     CHECK(duet_type_by_name("q4_k")->id == 12);
     CHECK(std::string(duet_type_by_name("iq4_xs")->name) == "IQ4_XS");
     CHECK(duet_type_by_name("I8")->can_quantize == 0);
-    float   x[256] = {};
+    float x[256] = {};
     uint8_t blocks[512];
     CHECK(duet_quantize_row(2, x, 33, nullptr, blocks) == DUET_ERR_ARG);
     CHECK(duet_quantize_row(2, x, -32, nullptr, blocks) == DUET_ERR_ARG);

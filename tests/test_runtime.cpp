@@ -1,5 +1,6 @@
-// tests/test_runtime.cpp: sessions through the public header: the same bits for every split, batch, neighbour, thread count and instruction
-// set; saved, copied and trimmed sequences; limits, errors, cancel; generate with stop strings. Runs on the model that ships.
+// tests/test_runtime.cpp: sessions through the public header: the same bits for every split, batch, neighbour, thread
+// count and instruction set; saved, copied and trimmed sequences; limits, errors, cancel; generate with stop strings.
+// Runs on the model that ships.
 #include "doctest.h"
 #include "../cpu/kernels.h"
 #include "../runtime.h"
@@ -37,7 +38,8 @@ struct open_model {
 
 struct open_session {
     duet_session* s = nullptr;
-    explicit open_session(const open_model& m, int n_ctx = 256, int n_seqs = 1, int max_batch = 64, int cache = DUET_CACHE_F16) {
+    explicit open_session(const open_model& m, int n_ctx = 256, int n_seqs = 1, int max_batch = 64,
+                          int cache = DUET_CACHE_F16) {
         duet_session_params p = duet_session_params_default();
         p.n_ctx = n_ctx;
         p.n_seqs = n_seqs;
@@ -62,7 +64,8 @@ std::vector<int32_t> some_ids(int n, int first = 300) {
 }
 
 // Logits of every token of ids in sequence seq, fed in calls of `chunk` tokens.
-std::vector<float> all_logits(const open_model& m, duet_session* s, const std::vector<int32_t>& ids, int chunk, int32_t seq = 0) {
+std::vector<float> all_logits(const open_model& m, duet_session* s, const std::vector<int32_t>& ids, int chunk,
+                              int32_t seq = 0) {
     std::vector<float> out;
     const size_t v = (size_t)n_vocab(m);
     for (size_t at = 0; at < ids.size(); at += (size_t)chunk) {
@@ -77,7 +80,9 @@ std::vector<float> all_logits(const open_model& m, duet_session* s, const std::v
     return out;
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0; }
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0;
+}
 
 }  // namespace
 
@@ -89,7 +94,8 @@ TEST_CASE("the same bits for every split of the prompt, thread count and instruc
         for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++)
             for (int threads : {1, 2, 3})
                 for (int chunk : {150, 64, 7, 1}) {
-                    if (k == &kScalarKernels && (threads != 1 || chunk == 7 || chunk == 64)) continue;   // slow, and the others are compared with it
+                    if (k == &kScalarKernels && (threads != 1 || chunk == 7 || chunk == 64))
+                        continue;  // slow, and the others are compared with it
                     const open_model m(k->name, threads);
                     const open_session s(m, 256, 1, chunk == 150 ? 512 : 64, cache);
                     const std::vector<float> got = all_logits(m, s.s, ids, chunk);
@@ -112,8 +118,10 @@ TEST_CASE("neighbours in the batch change nothing") {
     size_t at_a = 0, at_b = 0;
     while (at_a < a.size() || at_b < b.size()) {
         std::vector<int32_t> token, seq, pos;
-        for (size_t i = 0; i < 11 && at_a < a.size(); i++) token.push_back(a[at_a]), seq.push_back(2), pos.push_back((int32_t)at_a++);
-        for (size_t i = 0; i < 13 && at_b < b.size(); i++) token.insert(token.begin(), 0), seq.insert(seq.begin(), 0), pos.insert(pos.begin(), 0), at_b++;
+        for (size_t i = 0; i < 11 && at_a < a.size(); i++)
+            token.push_back(a[at_a]), seq.push_back(2), pos.push_back((int32_t)at_a++);
+        for (size_t i = 0; i < 13 && at_b < b.size(); i++)
+            token.insert(token.begin(), 0), seq.insert(seq.begin(), 0), pos.insert(pos.begin(), 0), at_b++;
         const size_t nb = (size_t)std::count(seq.begin(), seq.end(), 0);
         for (size_t i = 0; i < nb; i++) token[i] = b[at_b - nb + i], pos[i] = (int32_t)(at_b - nb + i);
         const std::vector<uint8_t> want(token.size(), 1);
@@ -130,7 +138,8 @@ TEST_CASE("neighbours in the batch change nothing") {
 
 TEST_CASE("copied, trimmed and saved sequences go on with the same bits") {
     const open_model m;
-    const std::vector<int32_t> ids = some_ids(100), tail(ids.begin() + 60, ids.end()), head(ids.begin(), ids.begin() + 60);
+    const std::vector<int32_t> ids = some_ids(100), tail(ids.begin() + 60, ids.end()),
+                               head(ids.begin(), ids.begin() + 60);
     const open_session whole(m), s(m, 256, 3), other(m, 512, 2, 32);
     const std::vector<float> all = all_logits(m, whole.s, ids, 100);
     const std::vector<float> want(all.begin() + 60 * n_vocab(m), all.end());
@@ -143,13 +152,13 @@ TEST_CASE("copied, trimmed and saved sequences go on with the same bits") {
     CHECK(duet_seq_save(s.s, 0, state.data(), n_bytes - 1, &n_again) == DUET_ERR_FULL);
     REQUIRE(duet_seq_save(s.s, 0, state.data(), n_bytes, &n_again) == DUET_OK);
     CHECK(same_bits(want, all_logits(m, s.s, tail, 40, 0)));
-    CHECK(same_bits(want, all_logits(m, s.s, tail, 9, 1)));       // the copy shares pages until it writes
+    CHECK(same_bits(want, all_logits(m, s.s, tail, 9, 1)));  // the copy shares pages until it writes
     REQUIRE(duet_seq_trim(s.s, 0, 60) == DUET_OK);
     CHECK(duet_seq_length(s.s, 0) == 60);
     CHECK(same_bits(want, all_logits(m, s.s, tail, 3, 0)));
     REQUIRE(duet_seq_load(s.s, 2, state.data(), n_bytes) == DUET_OK);
     CHECK(same_bits(want, all_logits(m, s.s, tail, 40, 2)));
-    REQUIRE(duet_seq_load(other.s, 1, state.data(), n_bytes) == DUET_OK);   // another session, other limits
+    REQUIRE(duet_seq_load(other.s, 1, state.data(), n_bytes) == DUET_OK);  // another session, other limits
     CHECK(same_bits(want, all_logits(m, other.s, tail, 40, 1)));
 
     // damaged, cut, foreign: an error, and the sequence stays as it was
@@ -157,12 +166,13 @@ TEST_CASE("copied, trimmed and saved sequences go on with the same bits") {
     std::vector<uint8_t> bad = state;
     bad[bad.size() / 2] ^= 1;
     CHECK(duet_seq_load(other.s, 1, bad.data(), n_bytes) == DUET_ERR_FORMAT);
-    for (uint64_t n : {(uint64_t)0, (uint64_t)7, (uint64_t)40, n_bytes - 1}) CHECK(duet_seq_load(other.s, 1, state.data(), n) == DUET_ERR_FORMAT);
+    for (uint64_t n : {(uint64_t)0, (uint64_t)7, (uint64_t)40, n_bytes - 1})
+        CHECK(duet_seq_load(other.s, 1, state.data(), n) == DUET_ERR_FORMAT);
     bad = state;
-    bad[8]++;   // numerics version
+    bad[8]++;  // numerics version
     CHECK(duet_seq_load(other.s, 1, bad.data(), n_bytes) == DUET_ERR_FORMAT);
     bad = state;
-    bad[24] ^= 1;   // another length that needs as many bytes
+    bad[24] ^= 1;  // another length that needs as many bytes
     CHECK(duet_seq_load(other.s, 1, bad.data(), n_bytes) == DUET_ERR_FORMAT);
     CHECK(duet_seq_length(other.s, 1) == before);
     const open_session small(m, 32), f32(m, 256, 1, 64, DUET_CACHE_F32);
@@ -202,9 +212,10 @@ TEST_CASE("limits and wrong arguments are errors that change nothing") {
     CHECK(duet_seq_trim(s.s, 0, 41) == DUET_ERR_ARG);
     CHECK(duet_seq_trim(s.s, 5, 0) == DUET_ERR_ARG);
     CHECK(duet_decode(nullptr, &b) == DUET_ERR_ARG);
-    for (auto change : {+[](duet_session_params& p) { p.n_ctx = -1; }, +[](duet_session_params& p) { p.n_ctx = 0x7fffffff; },
-                        +[](duet_session_params& p) { p.n_seqs = 0; }, +[](duet_session_params& p) { p.max_batch = 0; },
-                        +[](duet_session_params& p) { p.cache_type = 3; }, +[](duet_session_params& p) { p.struct_size = 4096; }}) {
+    for (auto change :
+         {+[](duet_session_params& p) { p.n_ctx = -1; }, +[](duet_session_params& p) { p.n_ctx = 0x7fffffff; },
+          +[](duet_session_params& p) { p.n_seqs = 0; }, +[](duet_session_params& p) { p.max_batch = 0; },
+          +[](duet_session_params& p) { p.cache_type = 3; }, +[](duet_session_params& p) { p.struct_size = 4096; }}) {
         duet_session_params p = duet_session_params_default();
         change(p);
         duet_session* bad = nullptr;
@@ -240,8 +251,12 @@ TEST_CASE("generate: the same text for the same seed, stop strings, limits, call
     const std::string prompt = "Once upon a time";
     std::vector<int32_t> ids(64);
     size_t n_ids = 0;
-    REQUIRE(duet_tokenize(m.m, prompt.data(), prompt.size(), DUET_TOKENIZE_ADD_BOS, ids.data(), ids.size(), &n_ids) == DUET_OK);
-    struct sink { std::string text; int n = 0, stop_after = -1; };
+    REQUIRE(duet_tokenize(m.m, prompt.data(), prompt.size(), DUET_TOKENIZE_ADD_BOS, ids.data(), ids.size(), &n_ids) ==
+            DUET_OK);
+    struct sink {
+        std::string text;
+        int n = 0, stop_after = -1;
+    };
     const auto collect = [](void* user, const duet_token_event* e) -> int32_t {
         sink* k = (sink*)user;
         k->text.append(e->text, e->n_bytes);
@@ -302,7 +317,8 @@ TEST_CASE("generate: the same text for the same seed, stop strings, limits, call
     duet_sampler* sampler = nullptr;
     REQUIRE(duet_sampler_create(1, &sampler) == DUET_OK);
     REQUIRE(duet_seq_trim(s.s, 0, 0) == DUET_OK);
-    CHECK(duet_generate(s.s, sampler, too_long.data(), too_long.size(), nullptr, nullptr, nullptr, nullptr) == DUET_ERR_FULL);
+    CHECK(duet_generate(s.s, sampler, too_long.data(), too_long.size(), nullptr, nullptr, nullptr, nullptr) ==
+          DUET_ERR_FULL);
     const std::string message = duet_session_error(s.s);
     CHECK(message.find("201") != std::string::npos);
     CHECK(message.find("200") != std::string::npos);
@@ -314,7 +330,9 @@ TEST_CASE("weights that make the logits overflow are an error, not a text") {
     duet_file* file = nullptr;
     REQUIRE(duet_file_open(kDemo, &file) == DUET_OK);
     const std::string good = read_file(kDemo);
-    for (const auto& [name, value] : {std::pair("output_norm.weight", INFINITY), {"output_norm.weight", 3e38f}, {"blk.0.attn_norm.weight", 3e38f},
+    for (const auto& [name, value] : {std::pair("output_norm.weight", INFINITY),
+                                      {"output_norm.weight", 3e38f},
+                                      {"blk.0.attn_norm.weight", 3e38f},
                                       {"blk.1.ffn_norm.weight", -INFINITY}}) {
         CAPTURE(name);
         duet_tensor t{};

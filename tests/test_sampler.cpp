@@ -37,7 +37,7 @@ void apply(duet::sampler& s, const settings_list& settings) {
 
 int32_t choose(duet::sampler& s, const std::vector<float>& logits) {
     duet::error_text err;
-    int32_t          id = -1;
+    int32_t id = -1;
     REQUIRE_MESSAGE(s.choose(logits.data(), int32_t(logits.size()), &id, err) == DUET_OK, err.text);
     return id;
 }
@@ -49,9 +49,9 @@ std::vector<int32_t> left_over(const duet::sampler& s) {
 }
 
 std::vector<double> softmax(const std::vector<float>& logits) {
-    const double        largest = *std::max_element(logits.begin(), logits.end());
+    const double largest = *std::max_element(logits.begin(), logits.end());
     std::vector<double> p;
-    double              total = 0;
+    double total = 0;
     for (const float x : logits) p.push_back(std::exp(x - largest)), total += p.back();
     for (double& x : p) x /= total;
     return p;
@@ -66,7 +66,7 @@ std::vector<int32_t> sorted_by(size_t n, const std::function<double(int32_t)>& k
 
 std::vector<int32_t> prefix_of_share(const std::vector<int32_t>& order, const std::vector<double>& p, double share) {
     std::vector<int32_t> kept;
-    double               mass = 0;
+    double mass = 0;
     for (const int32_t id : order) {
         kept.push_back(id);
         if ((mass += p[id]) >= share) break;
@@ -76,11 +76,12 @@ std::vector<int32_t> prefix_of_share(const std::vector<int32_t>& order, const st
 }
 
 struct golden_case {
-    settings_list        settings;
-    int                  n_vocab;
+    settings_list settings;
+    int n_vocab;
     std::vector<int32_t> ids;
 };
 
+// clang-format off
 const golden_case kGoldenCases[] = {
     {{}, 300,
      {236, 21, 199, 131, 55, 126, 131, 220, 139, 228, 278, 283, 21, 226, 223, 42, 270, 145, 84, 35, 3, 194, 55, 275}},
@@ -107,13 +108,14 @@ const golden_case kGoldenCases[] = {
     {{{"mirostat.tau", 3}, {"mirostat.eta", 0.2f}}, 300,
      {165, 55, 110, 254, 165, 199, 254, 144, 288, 165, 165, 288, 110, 254, 288, 144, 55, 165, 254, 288, 110, 55, 199, 55}},
 };
+// clang-format on
 
 }  // namespace
 
 TEST_CASE("sampler: golden ids") {
     uint64_t seed = 1000;
     for (const golden_case& c : kGoldenCases) {
-        duet::sampler    s(seed);
+        duet::sampler s(seed);
         duet::error_text err;
         apply(s, c.settings);
         for (const auto& [name, value] : c.settings)
@@ -135,9 +137,9 @@ TEST_CASE("sampler: cuts keep what their definition keeps") {
     duet::sampler_random random(7);
     for (const int n_vocab : {1, 2, 17, 300, 5000}) {
         for (const float scale : {0.0f, 0.01f, 8.0f, 30.0f}) {
-            const auto   logits = random_logits(random, n_vocab, scale);
-            const auto   p = softmax(logits);
-            const auto   best_first = sorted_by(logits.size(), [&](int32_t i) { return -logits[i]; });
+            const auto logits = random_logits(random, n_vocab, scale);
+            const auto p = softmax(logits);
+            const auto best_first = sorted_by(logits.size(), [&](int32_t i) { return -logits[i]; });
             const double largest = logits[best_first[0]];
             CAPTURE(n_vocab);
             CAPTURE(scale);
@@ -160,7 +162,7 @@ TEST_CASE("sampler: cuts keep what their definition keeps") {
                 apply(typical, {{"typical_p", share}});
                 choose(typical, logits);
                 const auto kept = left_over(typical);
-                double     mass = 0, farthest = 0, nearest_out = 1e300, least = 2;
+                double mass = 0, farthest = 0, nearest_out = 1e300, least = 2;
                 for (const int32_t id : kept) {
                     mass += p[id], least = std::min(least, p[id]);
                     farthest = std::max(farthest, std::fabs(-std::log(p[id]) - entropy));
@@ -186,13 +188,13 @@ TEST_CASE("sampler: cuts keep what their definition keeps") {
 
 TEST_CASE("sampler: top_n_sigma, xtc and temperature on small lists") {
     const std::vector<float> logits = {1, 2, 3, 4, 10, -INFINITY};  // mean 4, deviation sqrt(10) = 3.162
-    duet::sampler            sigma(1);
+    duet::sampler sigma(1);
     apply(sigma, {{"top_n_sigma", 2}});
     choose(sigma, logits);
     CHECK(left_over(sigma) == std::vector<int32_t>{3, 4});  // 10 - 6.32 = 3.68
 
     const std::vector<float> ln = {std::log(0.3f), std::log(0.4f), std::log(0.2f), std::log(0.08f), std::log(0.02f)};
-    duet::sampler            xtc(1);
+    duet::sampler xtc(1);
     apply(xtc, {{"xtc.probability", 1}, {"xtc.threshold", 0.15f}});
     choose(xtc, ln);
     CHECK(left_over(xtc) == std::vector<int32_t>{2, 3, 4});
@@ -223,8 +225,8 @@ TEST_CASE("sampler: top_n_sigma, xtc and temperature on small lists") {
 
 TEST_CASE("sampler: draws follow the probabilities") {
     const std::vector<float> logits = {std::log(0.1f), std::log(0.2f), std::log(0.3f), std::log(0.4f), -INFINITY};
-    duet::sampler            s(42);
-    int                      n[5] = {};
+    duet::sampler s(42);
+    int n[5] = {};
     for (int i = 0; i < 20000; i++) n[choose(s, logits)]++;
     for (int id = 0; id < 4; id++) {
         const double p = 0.1 * (id + 1);
@@ -235,7 +237,7 @@ TEST_CASE("sampler: draws follow the probabilities") {
 
 TEST_CASE("sampler: penalties") {
     duet::error_text err;
-    duet::sampler    s(1);
+    duet::sampler s(1);
     apply(s, {{"repeat_penalty", 2}, {"repeat_last_n", 3}, {"frequency_penalty", 0.5f}, {"presence_penalty", 0.25f}});
     for (const int32_t id : {3, 0, 1, 1, 99}) REQUIRE(s.accept(id, err) == DUET_OK);  // 3, 0: too old; 99: outside
     choose(s, {4, 4, -4, 4});
@@ -275,9 +277,9 @@ TEST_CASE("sampler: dry") {
     // against the quadratic definition, on histories with many repeats
     duet::sampler_random random(3);
     for (int round = 0; round < 300; round++) {
-        const int     n_vocab = 2 + int(random.uniform() * 4), n = int(random.uniform() * 60);
-        const int     allowed = 1 + int(random.uniform() * 3), breaker = round % 2 ? 0 : 100;
-        const int     last_n = round % 3 ? -1 : int(random.uniform() * 40);
+        const int n_vocab = 2 + int(random.uniform() * 4), n = int(random.uniform() * 60);
+        const int allowed = 1 + int(random.uniform() * 3), breaker = round % 2 ? 0 : 100;
+        const int last_n = round % 3 ? -1 : int(random.uniform() * 40);
         duet::sampler s(1);
         apply(s, {{"dry.multiplier", 0.5f}, {"dry.base", 2}});
         apply(s, {{"dry.allowed_length", float(allowed)}, {"dry.last_n", float(last_n)}});
@@ -316,10 +318,10 @@ TEST_CASE("sampler: mirostat holds the surprise at tau") {
         std::vector<float> logits;
         for (int i = 0; i < 2000; i++) logits.push_back(-1.1f * std::log(float(i + 1)));  // Zipf's law
         const auto p = softmax(logits);
-        double     mean = 0;
+        double mean = 0;
         for (int i = 0; i < 4000; i++) {
             const int32_t id = choose(s, logits);
-            double        total = 0;
+            double total = 0;
             for (const auto& c : s.candidates) total += p[c.id];
             if (i >= 1000) mean -= std::log2(p[id] / total) / 3000;
         }
@@ -328,10 +330,10 @@ TEST_CASE("sampler: mirostat holds the surprise at tau") {
 }
 
 TEST_CASE("sampler: infinities, NaN and bias") {
-    const float   inf = INFINITY, nan = std::nanf("");
+    const float inf = INFINITY, nan = std::nanf("");
     duet_sampler* s = nullptr;
     REQUIRE(duet_sampler_create(1, &s) == DUET_OK);
-    int32_t     id = -7;
+    int32_t id = -7;
     const float with_nan[] = {1, nan, 3}, all_out[] = {-inf, -inf}, forced[] = {0, inf, inf}, one[] = {-5};
     CHECK(duet_sampler_choose(s, with_nan, 3, &id) == DUET_ERR_NAN);
     CHECK(std::string(duet_sampler_error(s)) == "1 of 3 logits are NaN or +inf, the first at id 1");
@@ -354,7 +356,7 @@ TEST_CASE("sampler: infinities, NaN and bias") {
     for (int i = 0; i < 50; i++) CHECK((duet_sampler_choose(s, flat, 4, &id) == DUET_OK && id == 1));
     REQUIRE(duet_sampler_bias(s, 1, -inf) == DUET_OK);
     CHECK(duet_sampler_choose(s, flat, 4, &id) == DUET_ERR_NAN);
-    
+
     REQUIRE(duet_sampler_bias(s, 3, inf) == DUET_OK);
     CHECK((duet_sampler_choose(s, flat, 4, &id) == DUET_OK && id == 3));
     CHECK(duet_sampler_bias(s, -1, 0) == DUET_ERR_ARG);
@@ -365,7 +367,7 @@ TEST_CASE("sampler: infinities, NaN and bias") {
 TEST_CASE("sampler: arguments and the table") {
     duet_sampler* s = nullptr;
     REQUIRE(duet_sampler_create(1, &s) == DUET_OK);
-    int32_t     id = 0;
+    int32_t id = 0;
     const float logits[] = {0, 1};
     CHECK(duet_sampler_create(1, nullptr) == DUET_ERR_ARG);
     CHECK(duet_sampler_choose(nullptr, logits, 2, &id) == DUET_ERR_ARG);
@@ -409,7 +411,7 @@ TEST_CASE("sampler: arguments and the table") {
     };
     for (int32_t a = 0; a < 40; a++)
         for (int32_t b = 0; b <= a; b++) {
-            duet::sampler    both(9);
+            duet::sampler both(9);
             duet::error_text err;
             for (const int32_t h : {1, 1, 0, 1, 1}) REQUIRE(both.accept(h, err) == DUET_OK);
             set_extreme(both, a / 2, a % 2);

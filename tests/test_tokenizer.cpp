@@ -25,7 +25,7 @@ constexpr size_t kLongBytes = 300'000;
 #else
 constexpr size_t kLongBytes = 5'000'000;
 #endif
-constexpr double kLongSeconds = 20; // of the processor; a quadratic step would take hours
+constexpr double kLongSeconds = 20;  // of the processor; a quadratic step would take hours
 
 // A tokenizer with the file it looks into.
 struct vocab_under_test {
@@ -69,7 +69,7 @@ raw_gguf vocab_file(const char* model, const std::vector<std::string>& tokens, c
     return f.set(kTokens, raw_texts(tokens)).set(kTypes, raw_i32s(types));
 }
 
-std::string byte_spelling(int byte) { // of GPT-2's alphabet
+std::string byte_spelling(int byte) {  // of GPT-2's alphabet
     const bool is_plain = (byte > 32 && byte < 127) || (byte > 160 && byte < 173) || byte > 173;
     const uint32_t cp = (uint32_t)(is_plain ? byte : byte <= 32 ? 256 + byte : byte < 161 ? 289 + byte - 127 : 323);
     std::string out;
@@ -219,7 +219,7 @@ std::vector<std::string> pieces(const char* pre_name, const std::string& text) {
 
 using texts = std::vector<std::string>;
 
-} // namespace
+}  // namespace
 
 TEST_CASE("tokenizer: real vocabularies, every case") {
     const std::filesystem::path folder = test_data_path("vocabs");
@@ -292,18 +292,18 @@ TEST_CASE("tokenizer: golden cases") {
 
 TEST_CASE("tokenizer: normal forms") {
     CHECK(unicode_nfc("e\xcc\x81") == "\xc3\xa9");
-    CHECK(unicode_nfc("e\xcc\xa7\xcc\x81") == "\xc8\xa9\xcc\x81");                // marks of other classes do not block
-    CHECK(unicode_nfc("a\xcc\x81\xcc\x81") == "\xc3\xa1\xcc\x81");                // those of the same class do
-    CHECK(unicode_nfc("\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab") == "\xed\x95\x9c"); // Hangul
-    CHECK(unicode_nfc("\xe2\x84\xab") == "\xc3\x85");                             // Angstrom sign
-    CHECK(unicode_nfd("\xe1\xba\xad") == "a\xcc\xa3\xcc\x82");                    // two steps, in order of class
+    CHECK(unicode_nfc("e\xcc\xa7\xcc\x81") == "\xc8\xa9\xcc\x81");  // marks of other classes do not block
+    CHECK(unicode_nfc("a\xcc\x81\xcc\x81") == "\xc3\xa1\xcc\x81");  // those of the same class do
+    CHECK(unicode_nfc("\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab") == "\xed\x95\x9c");  // Hangul
+    CHECK(unicode_nfc("\xe2\x84\xab") == "\xc3\x85");                              // Angstrom sign
+    CHECK(unicode_nfd("\xe1\xba\xad") == "a\xcc\xa3\xcc\x82");                     // two steps, in order of class
     CHECK(unicode_nfc("\xff"
-                      "e\xcc\x81\x80\xe2\x82") == "\xff\xc3\xa9\x80\xe2\x82"); // invalid bytes stay
+                      "e\xcc\x81\x80\xe2\x82") == "\xff\xc3\xa9\x80\xe2\x82");  // invalid bytes stay
     CHECK(unicode_lower(0x414) == 0x434);
     CHECK((unicode_bits(0x4e2d) & (kUniHan | kUniLo)) == (kUniHan | kUniLo));
-    CHECK_FALSE(utf8_valid("\xed\xa0\x80"));     // a surrogate
-    CHECK_FALSE(utf8_valid("\xc0\x80"));         // too long
-    CHECK_FALSE(utf8_valid("\xf4\x90\x80\x80")); // beyond U+10FFFF
+    CHECK_FALSE(utf8_valid("\xed\xa0\x80"));      // a surrogate
+    CHECK_FALSE(utf8_valid("\xc0\x80"));          // too long
+    CHECK_FALSE(utf8_valid("\xf4\x90\x80\x80"));  // beyond U+10FFFF
 }
 
 TEST_CASE("tokenizer: every pre-tokenizer compiles, loses nothing and stays linear") {
@@ -338,10 +338,10 @@ TEST_CASE("tokenizer: every pre-tokenizer compiles, loses nothing and stays line
 TEST_CASE("tokenizer: patterns cut as their engines do") {
     CHECK(pieces("gpt-2", "I've  gone, 'T") == texts{"I", "'ve", " ", " gone", ",", " '", "T"});
     CHECK(pieces("llama-bpe", "I'VE 12345\n\n x") == texts{"I", "'VE", " ", "123", "45", "\n\n", " x"});
-    CHECK(pieces("llama-bpe", "it'\xc5\xbf ok") == texts{"it", "'\xc5\xbf", " ok"}); // long s is an s
+    CHECK(pieces("llama-bpe", "it'\xc5\xbf ok") == texts{"it", "'\xc5\xbf", " ok"});  // long s is an s
     CHECK(pieces("qwen2", "12") == texts{"1", "2"});
-    CHECK(pieces("qwen2", "e\xcc\x81t") == texts{"e", "\xcc\x81t"}); // a mark is no letter there
-    CHECK(pieces("qwen35", "e\xcc\x81t") == texts{"e\xcc\x81t"});    // here it is
+    CHECK(pieces("qwen2", "e\xcc\x81t") == texts{"e", "\xcc\x81t"});  // a mark is no letter there
+    CHECK(pieces("qwen35", "e\xcc\x81t") == texts{"e\xcc\x81t"});     // here it is
     CHECK(pieces("gpt-4o", "helloWorld e\xcc\x81t's") == texts{"hello", "World", " e\xcc\x81t's"});
     CHECK(pieces("tekken", "helloWorld's 12") == texts{"hello", "World", "'s", " ", "1", "2"});
     CHECK(pieces("kimi-k2", "abc\xe4\xb8\xad\xe6\x96\x87"
@@ -362,7 +362,7 @@ TEST_CASE("tokenizer: merges follow the definition") {
     vocab_under_test v(bpe_file(kSomeMerges));
     REQUIRE_MESSAGE(v.status == DUET_OK, v.err.text);
     std::mt19937 rng(11);
-    for (int i = 0; i < 600; i++) { // on both sides of the length where the queue takes over
+    for (int i = 0; i < 600; i++) {  // on both sides of the length where the queue takes over
         std::string word;
         for (size_t n = 1 + rng() % 70; n > 0; n--) word += (char)('a' + rng() % 3);
         CAPTURE(word);
@@ -413,7 +413,7 @@ TEST_CASE("tokenizer: special tokens, BOS and EOS") {
     CHECK(v.ids("ab", true) == id_list{bos, v.id("ab"), eos});
     CHECK(v.ids("", true) == id_list{bos, eos});
     CHECK(v.ids("").empty());
-    CHECK(v.ids("<s>ab</s>", true, true) == id_list{bos, v.id("ab"), eos}); // never twice
+    CHECK(v.ids("<s>ab</s>", true, true) == id_list{bos, v.id("ab"), eos});  // never twice
     CHECK(v.ids("<s>ab", false, true) == id_list{bos, v.id("ab")});
     CHECK(v.ids("<s><s>", true, true) == id_list{bos, bos, eos});
     // Spelled by a user, control tokens are text.
@@ -438,7 +438,7 @@ TEST_CASE("tokenizer: special tokens, BOS and EOS") {
     }
     CHECK(v.text({-1, INT32_MAX, v.id("ab")}) == "ab");
 
-    vocab_under_test plain(bpe_file(kSomeMerges)); // gpt-2 adds nothing unless told
+    vocab_under_test plain(bpe_file(kSomeMerges));  // gpt-2 adds nothing unless told
     CHECK(plain.ids("ab", true) == id_list{plain.id("ab")});
     vocab_under_test quiet(spm_file().set("tokenizer.ggml.add_bos_token", raw_bool(0)));
     CHECK(quiet.ids("b", true) == quiet.ids("b"));
@@ -458,10 +458,10 @@ TEST_CASE("tokenizer: SPM") {
     CHECK(v.ids("b", true) == id_list{1, space, v.id("b")});
     CHECK(v.ids("a") == id_list{v.id("\xe2\x96\x81"
                                      "a")});
-    CHECK(v.ids("babc") == id_list{space, v.id("b"), v.id("abc")}); // ab and bc are equal: the left one, then abc
-    CHECK(v.ids("bcc") == id_list{space, v.id("bc"), v.id("c")});   // abcc is out of reach: no pair leads there
+    CHECK(v.ids("babc") == id_list{space, v.id("b"), v.id("abc")});  // ab and bc are equal: the left one, then abc
+    CHECK(v.ids("bcc") == id_list{space, v.id("bc"), v.id("c")});    // abcc is out of reach: no pair leads there
     CHECK(v.ids("b d\xc3\xa9") == id_list{space, v.id("b"), space, v.id("<0x64>"), v.id("<0xC3>"), v.id("<0xA9>")});
-    CHECK(v.ids("<s>").size() == 4); // space, <, s, >
+    CHECK(v.ids("<s>").size() == 4);  // space, <, s, >
     CHECK(v.text(v.ids("  a b")) == "  a b");
     CHECK(v.text({1,
                   v.id("\xe2\x96\x81"
@@ -478,13 +478,13 @@ TEST_CASE("tokenizer: SPM") {
     vocab_under_test tidy(spm_file().set("tokenizer.ggml.remove_extra_whitespaces", raw_bool(1)));
     CHECK(tidy.ids("  b   b  ") == tidy.ids("b b"));
     CHECK(tidy.ids("   ").empty());
-    vocab_under_test no_bytes(spm_file(false)); // unknown neighbours are one
+    vocab_under_test no_bytes(spm_file(false));  // unknown neighbours are one
     CHECK(no_bytes.ids("dd\xc3\xa9"
                        "bd") == id_list{no_bytes.id("\xe2\x96\x81"), 0, no_bytes.id("b"), 0});
     // A piece that merged to an unused token is taken apart again.
     raw_gguf f = spm_file(false);
     std::vector<int32_t> types(13, 1);
-    types[0] = 2, types[1] = types[2] = 3, types[9] = 5; // abc
+    types[0] = 2, types[1] = types[2] = 3, types[9] = 5;  // abc
     vocab_under_test unused(f.set(kTypes, raw_i32s(types)));
     REQUIRE_MESSAGE(unused.status == DUET_OK, unused.err.text);
     CHECK(unused.ids("babc") == id_list{unused.id("\xe2\x96\x81"), unused.id("b"), unused.id("ab"), unused.id("c")});
@@ -523,16 +523,16 @@ raw_gguf unigram_file() {
     return f.set("tokenizer.ggml.precompiled_charsmap", raw_array(0, map.size(), map));
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("tokenizer: unigram") {
     vocab_under_test v(unigram_file());
     REQUIRE_MESSAGE(v.status == DUET_OK, v.err.text);
-    CHECK(v.ids("ab", true) == id_list{3, 6, 1}); // EOS by default
-    CHECK(v.ids("aba") == id_list{3, 7});         // -6 beats -4 + -3
+    CHECK(v.ids("ab", true) == id_list{3, 6, 1});  // EOS by default
+    CHECK(v.ids("aba") == id_list{3, 7});          // -6 beats -4 + -3
     CHECK(v.ids("b") == id_list{8});
-    CHECK(v.ids("QbQ") == v.ids("aba"));                                   // the charsmap
-    CHECK(v.ids("  a \xc3\xa9\xc3\xa9 a  ") == id_list{3, 4, 3, 2, 3, 4}); // unknowns are one, spaces are tidied
+    CHECK(v.ids("QbQ") == v.ids("aba"));                                    // the charsmap
+    CHECK(v.ids("  a \xc3\xa9\xc3\xa9 a  ") == id_list{3, 4, 3, 2, 3, 4});  // unknowns are one, spaces are tidied
     CHECK(v.ids("   ").empty());
     CHECK(v.text(v.ids("b ab")) == "b ab");
 }
@@ -550,8 +550,8 @@ TEST_CASE("tokenizer: WordPiece") {
     vocab_under_test v(f);
     REQUIRE_MESSAGE(v.status == DUET_OK, v.err.text);
     CHECK(v.ids("unaffable", true) == id_list{2, 4, 5, 6, 3});
-    CHECK(v.ids("H\xc3\x89llo,  UNaffable") == id_list{7, 8, 4, 5, 6}); // lower case, no accents
-    CHECK(v.ids("unaffablex a") == id_list{1, 10});                     // a word is known whole or not at all
+    CHECK(v.ids("H\xc3\x89llo,  UNaffable") == id_list{7, 8, 4, 5, 6});  // lower case, no accents
+    CHECK(v.ids("unaffablex a") == id_list{1, 10});                      // a word is known whole or not at all
     CHECK(v.ids("a\xe4\xb8\xad"
                 "a") == id_list{10, 9, 10});
     CHECK(v.ids(std::string(100, 'a')).size() == 100);
@@ -598,7 +598,7 @@ namespace {
 struct vocab_case {
     const char* name;
     raw_gguf file;
-    const char* want; // in the message
+    const char* want;  // in the message
     duet_status status = DUET_ERR_FORMAT;
 };
 
@@ -679,7 +679,7 @@ std::vector<vocab_case> hostile_vocabularies() {
     return out;
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("tokenizer: vocabularies that contradict themselves") {
     for (vocab_case& c : hostile_vocabularies()) {
@@ -694,15 +694,15 @@ TEST_CASE("tokenizer: vocabularies that contradict themselves") {
 
 TEST_CASE("tokenizer: odd vocabularies that are valid") {
     const std::vector<std::string> three = {"<unk>", "a", "b"};
-    vocab_under_test bare(vocab_file("llama", three, {}).erase(kTypes)); // neither types nor scores nor ids
+    vocab_under_test bare(vocab_file("llama", three, {}).erase(kTypes));  // neither types nor scores nor ids
     REQUIRE_MESSAGE(bare.status == DUET_OK, bare.err.text);
-    CHECK(bare.ids("ab", true) == id_list{0, 1, 2}); // the unknown space, no BOS
+    CHECK(bare.ids("ab", true) == id_list{0, 1, 2});  // the unknown space, no BOS
     vocab_under_test unused(vocab_file("llama", {"<unk>", "a", "x", "x", ""}, {2, 1, 5, 5, 5}));
     CHECK_MESSAGE(unused.status == DUET_OK, unused.err.text);
     vocab_under_test no_merges(bpe_file({}));
     REQUIRE_MESSAGE(no_merges.status == DUET_OK, no_merges.err.text);
     CHECK(no_merges.ids("ab") == id_list{'a', 'b'});
-    raw_gguf f = bpe_file({"a b", "ab c"}); // merges that lead to a control token are not followed
+    raw_gguf f = bpe_file({"a b", "ab c"});  // merges that lead to a control token are not followed
     std::vector<int32_t> types(264, 1);
     types[257] = 3;
     vocab_under_test guarded(f.set(kTypes, raw_i32s(types)));

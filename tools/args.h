@@ -52,10 +52,16 @@ class tool_args {
         options_.push_back(std::move(opt));
     }
     void text(const char* names, const char* value, const std::string& help, std::string* out) {
-        call(names, value, help, [out](const std::string& v) { *out = v; return std::string(); });
+        call(names, value, help, [out](const std::string& v) {
+            *out = v;
+            return std::string();
+        });
     }
     void flag(const char* names, const std::string& help, bool* out) {
-        call(names, "", help, [out](const std::string&) { *out = true; return std::string(); });
+        call(names, "", help, [out](const std::string&) {
+            *out = true;
+            return std::string();
+        });
     }
     template <class T>
     void integer(const char* names, const char* value, const std::string& help, T* out, int64_t min, int64_t max) {
@@ -74,7 +80,7 @@ class tool_args {
             out->clear();
             for (size_t begin = 0; begin <= v.size();) {
                 const size_t end = std::min(v.find(',', begin), v.size());
-                int64_t      n = 0;
+                int64_t n = 0;
                 if (!parse_int(std::string_view(v).substr(begin, end - begin), &n) || n < min || n > max)
                     return "want whole numbers from " + std::to_string(min) + " to " + std::to_string(max) +
                            ", separated by commas";
@@ -90,7 +96,10 @@ class tool_args {
             std::string_view rest = words;
             for (int32_t i = 0;; i++) {
                 const size_t end = std::min(rest.find('|'), rest.size());
-                if (rest.substr(0, end) == v) { *out = i; return std::string(); }
+                if (rest.substr(0, end) == v) {
+                    *out = i;
+                    return std::string();
+                }
                 if (end == rest.size()) return std::string("want one of ") + words;
                 rest.remove_prefix(end + 1);
             }
@@ -113,7 +122,7 @@ class tool_args {
     bool parse(int argc, char** argv, int* exit_code) {
         *exit_code = kExitUsage;
         size_t n_positional = 0;
-        bool   only_positional = false;
+        bool only_positional = false;
         for (int i = 1; i < argc; i++) {
             std::string arg = argv[i];
             if (only_positional || arg == "-" || arg.empty() || arg[0] != '-') {
@@ -122,16 +131,22 @@ class tool_args {
                 *positionals_[n_positional++].out = arg;
                 continue;
             }
-            if (arg == "--") { only_positional = true; continue; }
+            if (arg == "--") {
+                only_positional = true;
+                continue;
+            }
             if (arg == "-h" || arg == "--help" || arg == "--version") {
                 arg == "--version" ? (void)std::printf("duet %s\n%s\n", duet_version(), duet_build_info())
                                    : print_help();
                 *exit_code = kExitGood;
                 return false;
             }
-            std::string  value;
+            std::string value;
             const size_t equals = arg.rfind("--", 0) == 0 ? arg.find('=') : std::string::npos;
-            if (equals != std::string::npos) { value = arg.substr(equals + 1); arg.resize(equals); }
+            if (equals != std::string::npos) {
+                value = arg.substr(equals + 1);
+                arg.resize(equals);
+            }
             const option* opt = find(arg);
             if (!opt) return usage_error("unknown flag '" + arg + "'" + nearest(arg));
             if (!*opt->value && equals != std::string::npos) return usage_error(arg + " takes no value");
@@ -159,16 +174,21 @@ class tool_args {
   private:
     struct option {
         std::vector<std::string> names;
-        const char*              value;
-        std::string              help;
-        take_fn                  take;
-        std::string              spelling;
+        const char* value;
+        std::string help;
+        take_fn take;
+        std::string spelling;
     };
-    struct positional_arg { const char* name; std::string help; std::string* out; };
+    struct positional_arg {
+        const char* name;
+        std::string help;
+        std::string* out;
+    };
 
     // '_' and '-' mean the same after the first two characters.
     static std::string canonical(std::string name) {
-        for (size_t i = 2; i < name.size(); i++) if (name[i] == '_') name[i] = '-';
+        for (size_t i = 2; i < name.size(); i++)
+            if (name[i] == '_') name[i] = '-';
         return name;
     }
     const option* find(const std::string& name) const {
@@ -186,12 +206,13 @@ class tool_args {
     static std::string quote_hint(int i, char** argv) {
         const std::string_view arg = argv[i], before = i > 2 ? argv[i - 2] : "";
         if (before == "-p" || before == "--prompt") return " (a text of several words needs quotes)";
-        return arg.size() > 5 && arg.substr(arg.size() - 5) == ".gguf" ? " (is a flag missing before it, such as -m?)" : "";
+        return arg.size() > 5 && arg.substr(arg.size() - 5) == ".gguf" ? " (is a flag missing before it, such as -m?)"
+                                                                       : "";
     }
     // The known flag with the smallest edit distance, when it is small.
     std::string nearest(const std::string& name) const {
         std::string best;
-        size_t      best_distance = name.size() < 5 ? 2 : 4;
+        size_t best_distance = name.size() < 5 ? 2 : 4;
         std::vector<size_t> row;
         auto try_name = [&](const std::string& known) {
             row.resize(known.size() + 1);
@@ -205,7 +226,10 @@ class tool_args {
                     row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, replaced});
                 }
             }
-            if (row.back() < best_distance) { best_distance = row.back(); best = known; }
+            if (row.back() < best_distance) {
+                best_distance = row.back();
+                best = known;
+            }
         };
         for (const option& opt : options_)
             for (const std::string& known : opt.names) try_name(known);
@@ -228,7 +252,7 @@ class tool_args {
         line("--version", "version and what was built in");
     }
 
-    const char *                tool_, *usage_, *about_;
-    std::vector<option>         options_;
+    const char *tool_, *usage_, *about_;
+    std::vector<option> options_;
     std::vector<positional_arg> positionals_;
 };

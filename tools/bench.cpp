@@ -12,11 +12,11 @@ namespace {
 int32_t largest(const std::vector<int32_t>& v) { return *std::max_element(v.begin(), v.end()); }
 
 struct bench_options {
-    model_options        model;
-    std::string          synthetic, save_path;
+    model_options model;
+    std::string synthetic, save_path;
     std::vector<int32_t> n_prompts{512}, n_gens{128}, n_seqs{1}, n_threads{0};
-    int32_t              depth = 0, n_reps = 5;
-    bool                 is_json = false, with_ops = false;
+    int32_t depth = 0, n_reps = 5;
+    bool is_json = false, with_ops = false;
 };
 
 double median_of(std::vector<double> v) {
@@ -25,9 +25,9 @@ double median_of(std::vector<double> v) {
 }
 
 struct bench_test {
-    std::string         name;
-    int32_t             n_threads = 0, n_prompt = 0, n_gen = 0, n_seqs = 1;
-    std::vector<double> seconds, limits;    // of each repetition; GB/s of memory, before and after it
+    std::string name;
+    int32_t n_threads = 0, n_prompt = 0, n_gen = 0, n_seqs = 1;
+    std::vector<double> seconds, limits;  // of each repetition; GB/s of memory, before and after it
     double median() const { return median_of(seconds); }
     double n_tok() const { return (double)(n_prompt + n_gen) * n_seqs; }
     double speed() const { return n_tok() / median(); }
@@ -39,14 +39,14 @@ struct bench_test {
 // One model with one number of threads.
 struct bench_run {
     const bench_options& options;
-    model_ptr            model;
-    session_ptr          session;
-    duet_memory_plan     plan = {};
-    duet_model_info      info = {};
-    double               bandwidth = 0, first_token_seconds = 0;
-    int32_t              n_threads = 0;
-    uint64_t             peak_bytes = 0;    // before the first measuring of the bandwidth, which needs a large block
-    uint32_t             random = 1;
+    model_ptr model;
+    session_ptr session;
+    duet_memory_plan plan = {};
+    duet_model_info info = {};
+    double bandwidth = 0, first_token_seconds = 0;
+    int32_t n_threads = 0;
+    uint64_t peak_bytes = 0;  // before the first measuring of the bandwidth, which needs a large block
+    uint32_t random = 1;
     std::vector<int32_t> ids, seqs;
 
     explicit bench_run(const bench_options& o) : options(o) {}
@@ -102,13 +102,14 @@ struct bench_run {
         opened.n_threads = n_threads = threads;
         opened.n_ctx = options.depth + std::max(largest(options.n_prompts), largest(options.n_gens)) + 1;
         const double start = now_seconds();
-        if (open_model(opened, &model, error, made ? made->file : nullptr, made ? made->n_file_bytes : 0) != DUET_OK) return error->status;
+        if (open_model(opened, &model, error, made ? made->file : nullptr, made ? made->n_file_bytes : 0) != DUET_OK)
+            return error->status;
         if (open_session(model.get(), opened, largest(options.n_seqs), &session, &plan, error) != DUET_OK)
             return error->status;
         info = info_of(model.get());
         const double opened_seconds = now_seconds() - start;
         // The first prompt warms up; with the opening it is what a user waits for.
-        double     seconds = 0;
+        double seconds = 0;
         bench_test first;
         first.n_prompt = std::max(1, options.n_prompts[0]);
         if (run_once(first, &seconds, error) != DUET_OK) return error->status;
@@ -120,7 +121,8 @@ struct bench_run {
 
     void measure_bandwidth() { bandwidth = duet_measure_bandwidth_gbps(device_id(info.device).c_str(), n_threads); }
 
-    // Generation is set beside the bandwidth right before and after each repetition: on a shared machine it changes from second to second.
+    // Generation is set beside the bandwidth right before and after each repetition: on a shared machine it changes
+    // from second to second.
     duet_status measure(bench_test* test, tool_error* error) {
         test->n_threads = n_threads;
         bench_test warm_up = *test;
@@ -133,7 +135,7 @@ struct bench_run {
             const double before = bandwidth;
             if (run_once(*test, &seconds, error) != DUET_OK) return error->status;
             test->seconds.push_back(seconds);
-            if (test->n_gen && is_cpu) measure_bandwidth();   // a card's does not move, and takes longer
+            if (test->n_gen && is_cpu) measure_bandwidth();  // a card's does not move, and takes longer
             test->limits.push_back((before + bandwidth) / 2);
         }
         return DUET_OK;
@@ -155,7 +157,9 @@ struct bench_run {
     double share(const bench_test& test) const {
         std::vector<double> shares;
         for (size_t i = 0; i < test.seconds.size(); i++)
-            shares.push_back(test.limits[i] > 0 ? 100.0 * (double)info.decode_bytes * test.n_gen / test.seconds[i] / 1e9 / test.limits[i] : 0);
+            shares.push_back(test.limits[i] > 0 ? 100.0 * (double)info.decode_bytes * test.n_gen / test.seconds[i] /
+                                                      1e9 / test.limits[i]
+                                                : 0);
         return median_of(shares);
     }
 
@@ -176,14 +180,15 @@ struct bench_run {
         std::fflush(stdout);
     }
     std::string json(const bench_test& test) const {
-        char        text[512];
+        char text[512];
         std::string samples;
         for (double s : test.seconds) samples += (samples.empty() ? "" : ",") + std::to_string(test.n_tok() / s);
         std::snprintf(
             text, sizeof text,
             "{\"test\":\"%s\",\"n_threads\":%d,\"n_prompt\":%d,\"n_gen\":%d,\"n_seqs\":%d,\"depth\":%d,\"tok_per_s\":%."
             "4f,"
-            "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"bandwidth_percent\":%.2f,\"gops\":%.4f,\"samples\":[",
+            "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"bandwidth_percent\":%.2f,"
+            "\"gops\":%.4f,\"samples\":[",
             test.name.c_str(), n_threads, test.n_prompt, test.n_gen, test.n_seqs, options.depth, test.speed(),
             test.min_speed(), test.max_speed(), gbps(test), median_of(test.limits), share(test), gops(test));
         return text + samples + "]}";
@@ -195,7 +200,7 @@ struct bench_run {
         if (rewind(test.n_seqs, error) != DUET_OK) return error->status;
         duet_session_profile(session.get(), 1);
         const duet_status status = run_once(test, &seconds, error);
-        double            total_us = 0;
+        double total_us = 0;
         for (int32_t i = 0; const duet_profile_row* row = duet_session_profile_row(session.get(), i); i++)
             total_us += (double)row->time_us;
         if (!options.is_json)
@@ -204,7 +209,7 @@ struct bench_run {
         for (int32_t i = 0; const duet_profile_row* row = duet_session_profile_row(session.get(), i); i++) {
             const double us = std::max(1.0, (double)row->time_us), gb = row->weight_bytes / us / 1e3,
                          ops = 2.0 * row->n_mac / us / 1e3;
-            char         text[320];
+            char text[320];
             if (!options.is_json)
                 std::printf("%-24s %8llu %10.2f %5.1f %% %8.2f %6.0f %% %9.1f\n", row->op,
                             (unsigned long long)row->n_calls, row->time_us / 1e3,
@@ -222,7 +227,7 @@ struct bench_run {
 
 std::vector<bench_test> tests_of(const bench_options& options) {
     std::vector<bench_test> tests;
-    const std::string       at = options.depth ? " @ " + std::to_string(options.depth) : "";
+    const std::string at = options.depth ? " @ " + std::to_string(options.depth) : "";
     auto add = [&](const std::string& name, int32_t n_prompt, int32_t n_gen, int32_t n_seqs) {
         bench_test test;
         test.name = name + (n_seqs > 1 ? " x" + std::to_string(n_seqs) : "") + at;
@@ -231,15 +236,17 @@ std::vector<bench_test> tests_of(const bench_options& options) {
         test.n_seqs = n_seqs;
         tests.push_back(test);
     };
-    for (int32_t n : options.n_prompts) if (n) add("pp" + std::to_string(n), n, 0, 1);
+    for (int32_t n : options.n_prompts)
+        if (n) add("pp" + std::to_string(n), n, 0, 1);
     for (int32_t n_seqs : options.n_seqs)
-        for (int32_t n : options.n_gens) if (n) add("tg" + std::to_string(n), 0, n, n_seqs);
+        for (int32_t n : options.n_gens)
+            if (n) add("tg" + std::to_string(n), 0, n, n_seqs);
     return tests;
 }
 
 duet_status work(const bench_options& options, tool_error* error) {
     synthetic_model made;
-    const bool      is_made = !options.synthetic.empty();
+    const bool is_made = !options.synthetic.empty();
     if (is_made && (made.parse(options.synthetic, error) != DUET_OK || made.build(error) != DUET_OK))
         return error->status;
     if (!options.save_path.empty()) {
@@ -248,7 +255,7 @@ duet_status work(const bench_options& options, tool_error* error) {
     }
     if (is_made && made.write_to_memory(error) != DUET_OK) return error->status;
     std::string tests_json, ops_json, model_json;
-    uint64_t    peak_bytes = 0;
+    uint64_t peak_bytes = 0;
     for (int32_t threads : options.n_threads) {
         bench_run run(options);
         run.peak_bytes = peak_bytes;
@@ -274,8 +281,7 @@ duet_status work(const bench_options& options, tool_error* error) {
             "\"work_bytes\":%llu,\"first_token_s\":%.4f,\"peak_bytes\":%llu",
             run.info.main_type, (unsigned long long)run.info.n_params, (unsigned long long)run.info.weight_bytes,
             (unsigned long long)run.info.decode_bytes, (unsigned long long)run.plan.cache_bytes,
-            (unsigned long long)run.plan.work_bytes, run.first_token_seconds,
-            (unsigned long long)run.peak_bytes);
+            (unsigned long long)run.plan.work_bytes, run.first_token_seconds, (unsigned long long)run.peak_bytes);
         model_json =
             "\"model\":" + json_string(run.info.name) + ",\"device\":" + json_string(run.info.device) + "," + text;
     }

@@ -51,22 +51,20 @@ int finish_tool(const char* tool, work_fn work) {
     tool_error error;
     try {
         if (work(&error) == DUET_OK) return kExitGood;
-    } catch (const std::bad_alloc&) {
-        error.set(DUET_ERR_MEMORY, "out of memory");
-    }
+    } catch (const std::bad_alloc&) { error.set(DUET_ERR_MEMORY, "out of memory"); }
     std::fprintf(stderr, "%s: %s\n", tool, error.message.c_str());
     return kExitFailed;
 }
 
 struct model_options {
-    std::string      path, device = "auto", isa = "auto";
-    int32_t          n_threads = 0, n_ctx = 0, max_batch = 512, cache_type = DUET_CACHE_F16;
-    int32_t          gpu_layers = -1, cpu_expert_layers = -1;
-    bool             is_verbose = false, vocab_only = false, fast = false;
+    std::string path, device = "auto", isa = "auto";
+    int32_t n_threads = 0, n_ctx = 0, max_batch = 512, cache_type = DUET_CACHE_F16;
+    int32_t gpu_layers = -1, cpu_expert_layers = -1;
+    bool is_verbose = false, vocab_only = false, fast = false;
     duet_progress_fn progress = nullptr;
-    void*            progress_user = nullptr;
-    duet_input_fn    inputs = nullptr;
-    void*            inputs_user = nullptr;
+    void* progress_user = nullptr;
+    duet_input_fn inputs = nullptr;
+    void* inputs_user = nullptr;
 };
 
 inline void add_model_path(tool_args& args, model_options* options) {
@@ -81,9 +79,11 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
     args.choice("-ctk, --cache-type", "f16|f32|q8_0", "number format of the attention cache (default f16)",
                 &options->cache_type);
     args.text("--device", "NAME",
-              "where to compute: auto, cpu, cuda, hip, or a device of run --devices, as cuda:1 (default auto)", &options->device);
+              "where to compute: auto, cpu, cuda, hip, or a device of run --devices, as cuda:1 (default auto)",
+              &options->device);
     args.call("-ngl, --gpu-layers, --n-gpu-layers", "auto|N",
-              "layers on the GPU, the others on the CPU (default auto: as many as fit)", [options](const std::string& text) {
+              "layers on the GPU, the others on the CPU (default auto: as many as fit)",
+              [options](const std::string& text) {
                   int64_t n = -1;
                   if (text != "auto" && text != "all" && (!parse_int(text, &n) || n < -1 || n > INT32_MAX))
                       return std::string("want auto or a number of layers");
@@ -92,8 +92,12 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
               });
     args.integer("-ncmoe, --n-cpu-moe", "N", "experts of the first N layers on the CPU (default -1: as few as needed)",
                  &options->cpu_expert_layers, -1, INT32_MAX);
-    args.text("--cpu-isa", "ISA", "auto, scalar, avx2, avx512, amx; on ARM neon, dotprod, i8mm: the bits are the same (default auto)", &options->isa);
-    args.flag("--fast", "prompts of BF16 weights faster and less exactly, where the CPU has bfloat16 products (default: exact)", &options->fast);
+    args.text("--cpu-isa", "ISA",
+              "auto, scalar, avx2, avx512, amx; on ARM neon, dotprod, i8mm: the bits are the same (default auto)",
+              &options->isa);
+    args.flag("--fast",
+              "prompts of BF16 weights faster and less exactly, where the CPU has bfloat16 products (default: exact)",
+              &options->fast);
     args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
 }
 
@@ -129,11 +133,12 @@ inline duet_model_info info_of(const duet_model* model) {
 inline std::string device_id(const char* text) { return std::string(text, std::strcspn(text, " ,")); }
 
 // From memory where there is no path.
-inline duet_status open_model(const model_options& options, model_ptr* out, tool_error* error, const void* memory = nullptr, uint64_t n_bytes = 0) {
+inline duet_status open_model(const model_options& options, model_ptr* out, tool_error* error,
+                              const void* memory = nullptr, uint64_t n_bytes = 0) {
     const duet_model_params params = model_params_of(options);
-    duet_model*             model = nullptr;
-    const duet_status       status = memory ? duet_model_open_memory(memory, n_bytes, &params, &model)
-                                            : duet_model_open(options.path.c_str(), &params, &model);
+    duet_model* model = nullptr;
+    const duet_status status = memory ? duet_model_open_memory(memory, n_bytes, &params, &model)
+                                      : duet_model_open(options.path.c_str(), &params, &model);
     out->reset(model);
     return status == DUET_OK ? DUET_OK : error->set(status, model ? duet_model_error(model) : "");
 }
@@ -165,7 +170,8 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     if (const duet_status status = duet_session_plan(model, &params, plan))
         return error->set(status, duet_model_error(model));
     if (const int32_t n = info_of(model).n_ctx_train; params.n_ctx > n)
-        std::fprintf(stderr, "warning: a context of %d tokens; the model was trained with %d and may write nonsense beyond\n",
+        std::fprintf(stderr,
+                     "warning: a context of %d tokens; the model was trained with %d and may write nonsense beyond\n",
                      params.n_ctx, n);
     const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes + plan->pinned_bytes;
     const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
@@ -178,7 +184,7 @@ inline duet_status open_session(const duet_model* model, const model_options& op
             need / 1e9, plan->cache_bytes / 1e9, plan->state_bytes / 1e9, plan->work_bytes / 1e9, free / 1e9);
         return error->set(DUET_ERR_MEMORY, text);
     }
-    duet_session*     session = nullptr;
+    duet_session* session = nullptr;
     const duet_status status = duet_session_create(model, &params, &session);
     out->reset(session);
     if (status == DUET_OK) duet_session_plan(model, &params, plan);  // a GPU may have taken less than planned
@@ -191,12 +197,14 @@ constexpr size_t kMaxTextBytes = (size_t)256 << 20;
 // The whole file, "-": stdin. Opened without blocking, so that a FIFO nobody writes to is empty instead of a wait for
 // ever.
 inline duet_status read_text(const std::string& path, std::string* out, tool_error* error) {
-    const bool  is_stdin = path == "-";
-    const int   fd = is_stdin ? 0 : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const bool is_stdin = path == "-";
+    const int fd = is_stdin ? 0 : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat info = {};
     if (fd < 0 || fstat(fd, &info) != 0)
         return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
-    std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* p) { if (*p > 0) ::close(*p); });
+    std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* p) {
+        if (*p > 0) ::close(*p);
+    });
     if (S_ISDIR(info.st_mode)) return error->set(DUET_ERR_IO, path + ": is a directory, want a text file");
     out->clear();
     for (std::vector<char> buffer(1 << 16);;) {

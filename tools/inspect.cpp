@@ -9,10 +9,10 @@
 
 namespace {
 
-constexpr uint64_t kShownValues = 8;     // of an array
-constexpr uint64_t kShownBytes = 200;    // of a string, in text
-constexpr double kLargestWeight = 1.8e19; // the square of more overflows F32, and so do norms
-constexpr int64_t kCheckElems = 1 << 16; // decoded at a time: a multiple of every block
+constexpr uint64_t kShownValues = 8;       // of an array
+constexpr uint64_t kShownBytes = 200;      // of a string, in text
+constexpr double kLargestWeight = 1.8e19;  // the square of more overflows F32, and so do norms
+constexpr int64_t kCheckElems = 1 << 16;   // decoded at a time: a multiple of every block
 
 struct inspect_options {
     std::string path;
@@ -35,8 +35,7 @@ std::string quoted(std::string_view bytes) {
         const uint8_t a = (uint8_t)json[i], b = i + 1 < json.size() ? (uint8_t)json[i + 1] : 0,
                       c = i + 2 < json.size() ? (uint8_t)json[i + 2] : 0;
         char escape[8] = "";
-        if (a == 0xc2 && b < 0xa0)
-            std::snprintf(escape, sizeof escape, "\\u%04x", b);
+        if (a == 0xc2 && b < 0xa0) std::snprintf(escape, sizeof escape, "\\u%04x", b);
         else if (a == 0xe2 && b == 0x80 && (c == 0x8e || c == 0x8f || (c >= 0xa8 && c <= 0xae)))
             std::snprintf(escape, sizeof escape, "\\u20%02x", c - 0x80);
         else if (a == 0xe2 && b == 0x81 && c >= 0xa6 && c <= 0xa9)
@@ -50,7 +49,7 @@ std::string quoted(std::string_view bytes) {
 std::string number(double value, bool is_f32, bool json) {
     char text[40];
     std::snprintf(text, sizeof text, is_f32 ? "%.9g" : "%.17g", value);
-    return std::isfinite(value) || !json ? text : "\"" + std::string(text) + "\""; // JSON has no word for them
+    return std::isfinite(value) || !json ? text : "\"" + std::string(text) + "\"";  // JSON has no word for them
 }
 
 std::string value_text(const duet_file* file, int64_t i_kv, const duet_kv& kv, uint64_t i, const inspect_options& o) {
@@ -81,23 +80,18 @@ void print_kvs(const duet_file* file, const inspect_options& o) {
             if (is_array)
                 std::printf("\"array_type\": \"%s\", \"n_values\": %" PRIu64 ", \"values\": [",
                             kv_type_name(kv.array_type), kv.n_values);
-            else
-                std::printf("\"value\": ");
+            else std::printf("\"value\": ");
         } else {
             std::string key = quoted(view_of(kv.key));
             key = key.substr(1, key.size() - 2);
             std::printf("  %-46s ", key.c_str());
-            if (is_array)
-                std::printf("%s[%" PRIu64 "] = ", kv_type_name(kv.array_type), kv.n_values);
-            else
-                std::printf("%s = ", kv_type_name(kv.type));
+            if (is_array) std::printf("%s[%" PRIu64 "] = ", kv_type_name(kv.array_type), kv.n_values);
+            else std::printf("%s = ", kv_type_name(kv.type));
         }
         for (uint64_t v = 0; v < n_shown; v++)
             std::printf("%s%s", v ? ", " : "", value_text(file, i, kv, v, o).c_str());
-        if (o.json)
-            std::printf(is_array ? "]}" : "}");
-        else
-            std::printf(n_shown < kv.n_values ? ", ...\n" : "\n");
+        if (o.json) std::printf(is_array ? "]}" : "}");
+        else std::printf(n_shown < kv.n_values ? ", ...\n" : "\n");
     }
     if (o.json) std::printf("\n]");
 }
@@ -140,10 +134,8 @@ void print_tensors(const duet_file* file, const inspect_options& o) {
                         name.substr(1, name.size() - 2).c_str(), type_name(t.type_id), shape_text(t, " x ").c_str(),
                         t.n_bytes, t.offset, t.i_file ? (" of part " + std::to_string(t.i_file + 1)).c_str() : "");
     }
-    if (o.json)
-        std::printf("\n],\n\"totals\": [");
-    else if (!totals.empty())
-        std::printf("totals\n");
+    if (o.json) std::printf("\n],\n\"totals\": [");
+    else if (!totals.empty()) std::printf("totals\n");
     bool is_first = true;
     for (const auto& [type, sum] : totals) {
         std::printf(o.json ? "%s\n  {\"type\": \"%s\", \"n_tensors\": %" PRId64 ", \"n_elems\": %" PRIu64
@@ -189,7 +181,8 @@ void check_kvs(const duet_file* file, std::vector<std::string>* findings) {
         double d = 0;
         for (uint64_t v = 0; v < kv.n_values && (type == DUET_KV_F32 || type == DUET_KV_F64); v++)
             if (duet_file_get_float(file, i, v, &d) == DUET_OK && !std::isfinite(d)) {
-                findings->push_back(where + "value " + std::to_string(v) + ": want a finite number, got " + number(d, true, false));
+                findings->push_back(where + "value " + std::to_string(v) + ": want a finite number, got " +
+                                    number(d, true, false));
                 break;
             }
         int64_t pooling = 0;
@@ -250,8 +243,7 @@ int inspect(const inspect_options& o) {
         if (o.json)
             std::printf("{\"file\": %s, \"error\": %s}\n", quoted(o.path).c_str(),
                         quoted(duet_file_error(file)).c_str());
-        else
-            std::fprintf(o.check ? stdout : stderr, "%s%s\n", o.check ? "" : "inspect: ", duet_file_error(file));
+        else std::fprintf(o.check ? stdout : stderr, "%s%s\n", o.check ? "" : "inspect: ", duet_file_error(file));
         duet_file_free(file);
         return kExitFailed;
     }
@@ -275,7 +267,7 @@ int inspect(const inspect_options& o) {
     return code;
 }
 
-} // namespace
+}  // namespace
 
 int main(int argc, char** argv) {
     inspect_options o;

@@ -13,8 +13,8 @@ namespace {
 
 struct logits_options {
     model_options model;
-    std::string   ids_text, ids_file, out_path;
-    int32_t       chunk = 0;
+    std::string ids_text, ids_file, out_path;
+    int32_t chunk = 0;
 };
 
 // One chunk of logits is in memory at a time.
@@ -40,8 +40,8 @@ duet_status write_logits(duet_session* session, const std::vector<int32_t>& ids,
 
 duet_status work(logits_options& options, tool_error* error) {
     std::vector<int32_t> ids;
-    std::string          text = options.ids_text;
-    const bool           is_file = !options.ids_file.empty();
+    std::string text = options.ids_text;
+    const bool is_file = !options.ids_file.empty();
     if (is_file && read_text(options.ids_file, &text, error) != DUET_OK) return error->status;
     if (parse_ids(text, is_file ? options.ids_file.c_str() : "--ids", &ids, error) != DUET_OK) return error->status;
     if (options.model.n_ctx == 0) options.model.n_ctx = (int32_t)ids.size();
@@ -50,8 +50,8 @@ duet_status work(logits_options& options, tool_error* error) {
                                              std::to_string(options.model.n_ctx) + " (-c)");
     const int32_t chunk = std::min((int32_t)ids.size(), options.chunk ? options.chunk : 512);
     options.model.max_batch = chunk;
-    model_ptr        model;
-    session_ptr      session;
+    model_ptr model;
+    session_ptr session;
     duet_memory_plan plan = {};
     if (open_model(options.model, &model, error) != DUET_OK) return error->status;
     if (open_session(model.get(), options.model, 1, &session, &plan, error) != DUET_OK) return error->status;
@@ -59,8 +59,8 @@ duet_status work(logits_options& options, tool_error* error) {
     if (options.model.is_verbose)
         std::fprintf(stderr, "%zu ids, %d at a time, %d logits each; device %s\n", ids.size(), chunk, info.n_vocab,
                      info.device);
-    const bool  is_stdout = options.out_path == "-";
-    FILE*       file = is_stdout ? stdout : std::fopen(options.out_path.c_str(), "wb");
+    const bool is_stdout = options.out_path == "-";
+    FILE* file = is_stdout ? stdout : std::fopen(options.out_path.c_str(), "wb");
     if (!file) return error->set(DUET_ERR_IO, options.out_path + ": cannot be written: " + std::strerror(errno));
     write_logits(session.get(), ids, chunk, info.n_vocab, file, error);
     if ((is_stdout ? std::fflush(file) : std::fclose(file)) != 0 && error->status == DUET_OK)

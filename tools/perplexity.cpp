@@ -17,19 +17,19 @@ namespace {
 
 struct perplexity_options {
     model_options model;
-    std::string   text_path;
-    int32_t       stride = 0, n_chunks = -1;
-    std::string   imatrix_path;
-    bool          is_json = false;
+    std::string text_path;
+    int32_t stride = 0, n_chunks = -1;
+    std::string imatrix_path;
+    bool is_json = false;
 };
 
-// An importance matrix in the making: for each tensor and each of its matrices the sums of squares of the inputs, and how
-// many inputs there were. As a file: the GGUF form of llama.cpp:tools/imatrix/imatrix.cpp.
+// An importance matrix in the making: for each tensor and each of its matrices the sums of squares of the inputs, and
+// how many inputs there were. As a file: the GGUF form of llama.cpp:tools/imatrix/imatrix.cpp.
 struct importance_matrix {
     struct entry {
-        int64_t             n_in = 0;
+        int64_t n_in = 0;
         std::vector<double> sums;
-        std::vector<float>  counts;
+        std::vector<float> counts;
     };
     std::map<std::string, entry> entries;
 
@@ -48,15 +48,16 @@ struct importance_matrix {
     duet_status save(const perplexity_options& options, int32_t n_chunks, int32_t chunk_size, tool_error* error) const {
         duet_writer* w = nullptr;
         if (const duet_status status = duet_writer_create(&w)) return error->set(status, "");
-        writer_ptr                            writer(w);
-        const duet_string                     dataset = {options.text_path.data(), options.text_path.size()};
-        std::vector<std::vector<float>>       values;
-        duet_status                           status = duet_writer_set_string(w, "general.type", "imatrix", 7);
+        writer_ptr writer(w);
+        const duet_string dataset = {options.text_path.data(), options.text_path.size()};
+        std::vector<std::vector<float>> values;
+        duet_status status = duet_writer_set_string(w, "general.type", "imatrix", 7);
         if (status == DUET_OK) status = duet_writer_set_strings(w, "imatrix.datasets", &dataset, 1);
         if (status == DUET_OK) status = duet_writer_set_int(w, "imatrix.chunk_count", DUET_KV_U32, n_chunks);
         if (status == DUET_OK) status = duet_writer_set_int(w, "imatrix.chunk_size", DUET_KV_U32, chunk_size);
         for (const auto& [name, e] : entries) {
-            const int64_t n_mats = (int64_t)e.counts.size(), sums_dims[] = {e.n_in, n_mats}, counts_dims[] = {1, n_mats};
+            const int64_t n_mats = (int64_t)e.counts.size(), sums_dims[] = {e.n_in, n_mats},
+                          counts_dims[] = {1, n_mats};
             values.emplace_back(e.sums.begin(), e.sums.end());
             if (status == DUET_OK)
                 status = duet_writer_add_tensor(w, (name + ".in_sum2").c_str(), 0, 2, sums_dims, values.back().data());
@@ -71,23 +72,23 @@ struct importance_matrix {
 // -log of the softmax's value at id; f64, the largest logit taken out first.
 double negative_log_likelihood(const float* logits, int32_t n_vocab, int32_t id) {
     const float max = *std::max_element(logits, logits + n_vocab);
-    double      sum = 0;
+    double sum = 0;
     for (int32_t i = 0; i < n_vocab; i++) sum += std::exp((double)logits[i] - max);
     return std::log(sum) - ((double)logits[id] - max);
 }
 
 struct score {
     int64_t n = 0;
-    double  sum = 0, sum_squares = 0;
-    double  perplexity() const { return std::exp(sum / (double)n); }
-    double  error() const {
+    double sum = 0, sum_squares = 0;
+    double perplexity() const { return std::exp(sum / (double)n); }
+    double error() const {
         const double mean = sum / (double)n, variance = sum_squares / (double)n - mean * mean;
         return n > 1 && variance > 0 ? std::sqrt(variance / (double)(n - 1)) * perplexity() : 0;
     }
 };
 
-// Runs one window; positions first .. n - 2 predict the token after them. Chunks are cut here, so that only one chunk's
-// logits are kept.
+// Runs one window; positions first .. n - 2 predict the token after them. Chunks are cut here, so that only one
+// chunk's logits are kept.
 duet_status score_window(duet_session* session, int32_t n_vocab, int32_t bos, const int32_t* tokens, int32_t n,
                          int32_t first, int32_t chunk, score* total, tool_error* error) {
     duet_seq_trim(session, 0, 0);
@@ -124,9 +125,9 @@ duet_status work(perplexity_options& options, tool_error* error) {
     const int32_t context = options.model.n_ctx, n_ctx = context + options.stride / 2;
     options.model.n_ctx = n_ctx;
     options.model.max_batch = std::min(options.model.max_batch, n_ctx);
-    model_ptr            model;
-    session_ptr          session;
-    duet_memory_plan     plan = {};
+    model_ptr model;
+    session_ptr session;
+    duet_memory_plan plan = {};
     std::vector<int32_t> ids;
     if (open_model(options.model, &model, error) != DUET_OK) return error->status;
     if (tokenize(model.get(), text, DUET_TOKENIZE_ADD_BOS, &ids, error) != DUET_OK) return error->status;
@@ -142,16 +143,16 @@ duet_status work(perplexity_options& options, tool_error* error) {
     if (open_session(model.get(), options.model, 1, &session, &plan, error) != DUET_OK) return error->status;
     const duet_model_info info = info_of(model.get());
 
-    const bool    adds_bos = ids[0] == duet_token_bos(model.get()) && options.stride == 0;
+    const bool adds_bos = ids[0] == duet_token_bos(model.get()) && options.stride == 0;
     const int32_t n_possible =
         (int32_t)(options.stride ? ((int64_t)ids.size() - n_ctx + options.stride - 1) / options.stride
                                  : (int64_t)ids.size() / n_ctx);
     const int32_t n_windows = options.n_chunks < 0 ? n_possible : std::min(options.n_chunks, n_possible);
     const int32_t first = options.stride ? n_ctx - options.stride - 1 : n_ctx / 2;
-    score         total;
-    const double  start = now_seconds();
+    score total;
+    const double start = now_seconds();
     for (int32_t i = 0; i < n_windows; i++) {
-        const size_t  begin = (size_t)i * (size_t)(options.stride ? options.stride : n_ctx);
+        const size_t begin = (size_t)i * (size_t)(options.stride ? options.stride : n_ctx);
         const int32_t n = (int32_t)std::min((size_t)n_ctx, ids.size() - begin);
         if (score_window(session.get(), info.n_vocab, adds_bos ? duet_token_bos(model.get()) : -1, ids.data() + begin,
                          n, first, options.model.max_batch, &total, error) != DUET_OK)
@@ -159,7 +160,8 @@ duet_status work(perplexity_options& options, tool_error* error) {
         if (!options.is_json) std::fprintf(stderr, "[%d]%.4f,", i + 1, total.perplexity()), std::fflush(stderr);
     }
     const double seconds = now_seconds() - start;
-    if (!options.imatrix_path.empty() && importance.save(options, n_windows, n_ctx, error) != DUET_OK) return error->status;
+    if (!options.imatrix_path.empty() && importance.save(options, n_windows, n_ctx, error) != DUET_OK)
+        return error->status;
     if (options.is_json)
         std::printf("{\"perplexity\":%.6f,\"error\":%.6f,\"n_scored\":%lld,\"n_windows\":%d,\"n_tokens\":%zu,\"n_ctx\":"
                     "%d,\"seconds\":%.3f}\n",
@@ -187,7 +189,8 @@ int main(int argc, char** argv) {
     args.integer("--chunks", "N", "windows to run (default -1: all)", &options.n_chunks, -1, INT32_MAX);
     args.integer("-b, --batch-size", "N", "tokens computed at once: the result is the same (default 512)",
                  &options.model.max_batch, 1, 1 << 20);
-    args.text("--imatrix", "OUT.gguf", "writes an importance matrix, for bin/quantize --imatrix: what each weight is multiplied by",
+    args.text("--imatrix", "OUT.gguf",
+              "writes an importance matrix, for bin/quantize --imatrix: what each weight is multiplied by",
               &options.imatrix_path);
     args.flag("--json", "the result as a JSON object", &options.is_json);
     add_device_flags(args, &options.model);

@@ -1,5 +1,5 @@
-// tools/run.cpp: the program `run`: completes a text. Owns: its flags, what goes to stdout (the completion only) and to
-// stderr. Must not know: anything behind runtime.h.
+// tools/run.cpp: the program `run`: completes a text. Owns: its flags, what goes to stdout (the completion only) and
+// to stderr. Must not know: anything behind runtime.h.
 // Main path: [tools/run.cpp] -> runtime.h -> runtime.cpp -> models/<family>.cpp
 #include "args.h"
 #include "common.h"
@@ -12,13 +12,13 @@
 namespace {
 
 struct run_options {
-    model_options                           model;
-    sampler_ptr                             sampler;
-    std::string                             prompt, prompt_file;
-    bool                                    has_prompt = false, has_seed = false;
-    uint64_t                                seed = 0;
-    int32_t                                 n_predict = -1;
-    std::vector<std::string>                stops;
+    model_options model;
+    sampler_ptr sampler;
+    std::string prompt, prompt_file;
+    bool has_prompt = false, has_seed = false;
+    uint64_t seed = 0;
+    int32_t n_predict = -1;
+    std::vector<std::string> stops;
     std::vector<std::pair<int32_t, double>> biases;
     bool ignore_end = false, is_json = false, show_prompt = false, show_special = false, no_bos = false,
          parse_special = false;
@@ -47,6 +47,7 @@ int report(const run_options& options, const tool_error& error) {
 // ---- flags ----
 
 // Spellings that users of other programs know, beside the one made from the parameter's name.
+// clang-format off
 constexpr struct { const char *name, *flags; } kSamplerAliases[] = {
     {"temp", ", --temperature"},
     {"typical_p", ", --typical"},
@@ -56,16 +57,19 @@ constexpr struct { const char *name, *flags; } kSamplerAliases[] = {
     {"mirostat.eta", ", --mirostat-lr"},
     {"top_n_sigma", ", --top-nsigma"},
 };
+// clang-format on
 
 // What run sets where the table's own default is "off".
+// clang-format off
 constexpr struct { const char* name; float value; } kSamplerDefaults[] = {
     {"temp", 0.8f}, {"top_k", 40}, {"top_p", 0.95f}, {"min_p", 0.05f},
 };
+// clang-format on
 
 std::string set_sampler(run_options* options, const char* name, double value) {
     if (duet_sampler_set(options->sampler.get(), name, (float)value) == DUET_OK) return "";
-    const std::string error = duet_sampler_error(options->sampler.get());   // "sampler parameter temp: want .., got -1"
-    const size_t      begin = error.find("want "), end = error.rfind(", got ");
+    const std::string error = duet_sampler_error(options->sampler.get());  // "sampler parameter temp: want .., got -1"
+    const size_t begin = error.find("want "), end = error.rfind(", got ");
     return end == std::string::npos || begin >= end ? error : error.substr(begin, end - begin);
 }
 
@@ -74,12 +78,17 @@ void add_sampler_flags(tool_args& args, run_options* options) {
     const duet_sampler_param* row;
     for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
         const std::string name = row->name;
-        std::string       flags = "--" + name;
-        for (char& c : flags) if (c == '.' || c == '_') c = '-';
+        std::string flags = "--" + name;
+        for (char& c : flags)
+            if (c == '.' || c == '_') c = '-';
         float value = row->default_value;
-        for (const auto& alias : kSamplerAliases) if (name == alias.name) flags += alias.flags;
+        for (const auto& alias : kSamplerAliases)
+            if (name == alias.name) flags += alias.flags;
         for (const auto& preset : kSamplerDefaults)
-            if (name == preset.name) { value = preset.value; set_sampler(options, preset.name, value); }
+            if (name == preset.name) {
+                value = preset.value;
+                set_sampler(options, preset.name, value);
+            }
         char range[96];
         std::snprintf(range, sizeof range, " (%.8g to %.8g, default %g)", row->min_value, row->max_value, value);
         args.call(flags, "X", row->help + std::string(range), [options, name](const std::string& text) -> std::string {
@@ -177,7 +186,7 @@ void add_flags(tool_args& args, run_options* o) {
 
 struct load_progress {
     double start = now_seconds();
-    bool   is_shown = false;
+    bool is_shown = false;
 };
 
 int32_t on_progress(void* user, float share) {
@@ -193,7 +202,7 @@ int32_t on_progress(void* user, float share) {
 
 struct output {
     bool is_json = false;
-    int  write_error = 0;
+    int write_error = 0;
 };
 
 // Each token is flushed: the reader sees it when it is made. A closed pipe ends the generation.
@@ -226,7 +235,8 @@ void print_statistics(const run_options& options, const duet_model* model, const
     const double prompt_speed = result.prompt_us ? result.n_prompt_tok * 1e6 / result.prompt_us : 0;
     const double speed = result.generate_us ? n_steps * 1e6 / result.generate_us : 0;
     const double gbps = speed * info.decode_bytes / 1e9;
-    const double bandwidth = n_steps > 0 ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), options.model.n_threads) : 0;
+    const double bandwidth =
+        n_steps > 0 ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), options.model.n_threads) : 0;
     const double resident = proc_bytes("/proc/self/status", "VmRSS:") / 1e6;
     const double cache = (plan.cache_bytes + plan.gpu_cache_bytes) / 1e6;
     const double work = (plan.state_bytes + plan.work_bytes + plan.gpu_state_bytes + plan.gpu_work_bytes) / 1e6;
@@ -249,17 +259,20 @@ void print_statistics(const run_options& options, const duet_model* model, const
 // One device as a line or an object. What it is, whether it is used, why not.
 void print_device(void* user, const duet_device_info* d) {
     if (*(const bool*)user) {
-        std::printf("{\"event\":\"device\",\"id\":\"%s\",\"name\":%s,\"chip\":\"%s\",\"driver\":%s,\"memory_bytes\":%llu,\"free_bytes\":%llu,"
+        std::printf("{\"event\":\"device\",\"id\":\"%s\",\"name\":%s,\"chip\":\"%s\",\"driver\":%s,\"memory_bytes\":%"
+                    "llu,\"free_bytes\":%llu,"
                     "\"integrated\":%s,\"usable\":%s,\"default\":%s,\"why\":%s}\n",
-                    d->id, json_string(d->name).c_str(), d->chip, json_string(d->driver).c_str(), (unsigned long long)d->memory_bytes,
-                    (unsigned long long)d->free_bytes, d->is_integrated ? "true" : "false", d->is_usable ? "true" : "false",
+                    d->id, json_string(d->name).c_str(), d->chip, json_string(d->driver).c_str(),
+                    (unsigned long long)d->memory_bytes, (unsigned long long)d->free_bytes,
+                    d->is_integrated ? "true" : "false", d->is_usable ? "true" : "false",
                     d->is_default ? "true" : "false", json_string(d->why).c_str());
         return;
     }
     std::string line = d->id;
     line.resize(std::max<size_t>(line.size() + 1, 8), ' ');
     line += d->is_default ? "used      " : d->is_usable ? "usable    " : "not usable";
-    for (const char* part : {d->name, d->chip, d->driver}) if (*part) line += std::string("  ") + part;
+    for (const char* part : {d->name, d->chip, d->driver})
+        if (*part) line += std::string("  ") + part;
     if (d->is_integrated) line += "  integrated";
     char memory[64];
     std::snprintf(memory, sizeof memory, "  %.1f GB%s", d->memory_bytes / 1e9, d->free_bytes ? "" : " memory");
@@ -279,7 +292,7 @@ int print_devices(bool is_json) {
 // ---- the work ----
 
 duet_status prepare_sampler(const run_options& options, const duet_model* model, tool_error* error) {
-    duet_sampler*   sampler = options.sampler.get();
+    duet_sampler* sampler = options.sampler.get();
     const duet_model_info info = info_of(model);
     duet_sampler_reset(sampler, options.seed);
     for (const auto& [id, bias] : options.biases) {
@@ -291,7 +304,8 @@ duet_status prepare_sampler(const run_options& options, const duet_model* model,
     }
     // A repeated run ends at these characters (defaults of the DRY proposal).
     for (int32_t id = 0; options.has_dry && id < info.n_vocab; id++) {
-        if (view_of(duet_token_text(model, id)).find_first_of("\n:\"*") != std::string_view::npos) duet_sampler_dry_breaker(sampler, id);
+        if (view_of(duet_token_text(model, id)).find_first_of("\n:\"*") != std::string_view::npos)
+            duet_sampler_dry_breaker(sampler, id);
     }
     return DUET_OK;
 }
@@ -315,7 +329,8 @@ duet_status tokenize_prompt(const run_options& options, const duet_model* model,
             "the prompt is empty and the model begins no text by itself (no BOS token): give a text with -p");
     if (options.show_prompt)
         for (size_t i = 0; i < ids->size(); i++)
-            std::fprintf(stderr, "%5zu  %6d  %s\n", i, (*ids)[i], json_string(view_of(duet_token_spelling(model, (*ids)[i]))).c_str());
+            std::fprintf(stderr, "%5zu  %6d  %s\n", i, (*ids)[i],
+                         json_string(view_of(duet_token_spelling(model, (*ids)[i]))).c_str());
     return DUET_OK;
 }
 
@@ -328,10 +343,16 @@ void tell_model(const duet_model* model, const duet_session* session, const duet
                  duet_session_n_ctx(session), duet_session_max_batch(session), plan.weight_bytes / 1e6,
                  plan.cache_bytes / 1e6, plan.state_bytes / 1e6, plan.work_bytes / 1e6);
     if (plan.pinned_bytes)
-        std::fprintf(stderr, "on the GPU: %d of %d layers%s; weights %.1f MB, cache %.1f, state %.1f, work %.1f; pinned for copies %.1f\n",
-                     plan.gpu_layers, info.n_layers, plan.cpu_expert_layers ? (" (experts of the first " + std::to_string(plan.cpu_expert_layers) +
-                     " layers on the CPU)").c_str() : "", plan.gpu_weight_bytes / 1e6, plan.gpu_cache_bytes / 1e6,
-                     plan.gpu_state_bytes / 1e6, plan.gpu_work_bytes / 1e6, plan.pinned_bytes / 1e6);
+        std::fprintf(
+            stderr,
+            "on the GPU: %d of %d layers%s; weights %.1f MB, cache %.1f, state %.1f, work %.1f; pinned for copies "
+            "%.1f\n",
+            plan.gpu_layers, info.n_layers,
+            plan.cpu_expert_layers
+                ? (" (experts of the first " + std::to_string(plan.cpu_expert_layers) + " layers on the CPU)").c_str()
+                : "",
+            plan.gpu_weight_bytes / 1e6, plan.gpu_cache_bytes / 1e6, plan.gpu_state_bytes / 1e6,
+            plan.gpu_work_bytes / 1e6, plan.pinned_bytes / 1e6);
 }
 
 // What a user who wants the GPU should know without asking: one line.
@@ -341,7 +362,8 @@ void tell_placement(const run_options& options, const duet_model* model, const d
     if (std::strncmp(info.device, "cpu", 3) == 0) {
         if (asked > 0) std::fprintf(stderr, "run: no GPU is used, all layers run on the CPU; --devices tells why\n");
     } else if (plan.gpu_layers < (asked < 0 ? info.n_layers : std::min(asked, info.n_layers)))
-        std::fprintf(stderr, "run: %d of %d layers fit the memory of %s, the others run on the CPU\n", plan.gpu_layers, info.n_layers, info.device);
+        std::fprintf(stderr, "run: %d of %d layers fit the memory of %s, the others run on the CPU\n", plan.gpu_layers,
+                     info.n_layers, info.device);
 }
 
 duet_status generate(const run_options& options, const duet_model* model, duet_session* session,
@@ -355,7 +377,7 @@ duet_status generate(const run_options& options, const duet_model* model, duet_s
     params.stop = stops.data();
     params.n_stop = (int32_t)stops.size();
     duet_generate_result result = {};
-    output               out{options.is_json, 0};
+    output out{options.is_json, 0};
     duet_status status =
         duet_generate(session, options.sampler.get(), ids.data(), ids.size(), &params, on_token, &out, &result);
     if (status == DUET_ERR_CANCELLED && was_interrupted) status = DUET_OK;
@@ -371,9 +393,9 @@ duet_status generate(const run_options& options, const duet_model* model, duet_s
 }
 
 int complete(run_options& options) {
-    tool_error    error;
-    model_ptr     model;
-    session_ptr   session;
+    tool_error error;
+    model_ptr model;
+    session_ptr session;
     load_progress progress;
     if (isatty(STDERR_FILENO)) {
         options.model.progress = on_progress;
@@ -388,7 +410,7 @@ int complete(run_options& options) {
     clear_progress();
     if (status != DUET_OK) return report(options, error);
     std::vector<int32_t> ids;
-    duet_memory_plan     plan = {};
+    duet_memory_plan plan = {};
     if (tokenize_prompt(options, model.get(), &ids, &error) != DUET_OK ||
         prepare_sampler(options, model.get(), &error) != DUET_OK)
         return report(options, error);
@@ -408,7 +430,7 @@ int complete(run_options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    run_options   options;
+    run_options options;
     duet_sampler* sampler = nullptr;
     if (duet_sampler_create(0, &sampler) != DUET_OK) return std::fputs("run: out of memory\n", stderr), kExitFailed;
     options.sampler.reset(sampler);
@@ -417,7 +439,8 @@ int main(int argc, char** argv) {
     add_flags(args, &options);
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.list_devices || options.model.device == "list") return print_devices(options.is_json);
-    if (options.is_self_test) return finish_tool("run", [&](tool_error* error) { return self_test(options.model, error); });
+    if (options.is_self_test)
+        return finish_tool("run", [&](tool_error* error) { return self_test(options.model, error); });
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (!options.has_prompt) return args.usage_error("no prompt: want -p TEXT, -p - (stdin) or -f FILE"), kExitUsage;
     if (!options.prompt.empty() && !options.prompt_file.empty())

@@ -1,17 +1,18 @@
-// tools/selftest.h: `run --selftest`: one page on what this machine's device computes, to paste into a report. Owns: the page.
+// tools/selftest.h: `run --selftest`: one page on what this machine's device computes, to paste into a report. Owns:
+// the page.
 // Must not know: how ops are checked (duet_self_test).
 #pragma once
 #include "synthetic.h"
 
 struct self_test_cases {
-    int         n = 0, n_wrong = 0;
+    int n = 0, n_wrong = 0;
     std::string wrong;
 };
 
 // Greedy ids after a fixed prompt, from a file or from the synthetic model's memory.
 inline duet_status generate_ids(const model_options& options, const synthetic_model& synthetic, std::string* device,
                                 std::vector<int32_t>* ids, double* tokens_per_second, tool_error* error) {
-    model_ptr   model;
+    model_ptr model;
     duet_status status = open_model(options, &model, error, synthetic.file, synthetic.n_file_bytes);
     if (status) return status;
     const duet_model_info info = info_of(model.get());
@@ -52,33 +53,36 @@ inline duet_status self_test(const model_options& options, tool_error* error) {
         if (status) return status;
     }
     std::vector<int32_t> got, want;
-    std::string          device, cpu;
-    double               speed = 0, cpu_speed = 0;
-    model_options        plain = options;
+    std::string device, cpu;
+    double speed = 0, cpu_speed = 0;
+    model_options plain = options;
     plain.device = "cpu";
     plain.isa = "scalar";
     if (const duet_status status = generate_ids(options, synthetic, &device, &got, &speed, error)) return status;
     if (const duet_status status = generate_ids(plain, synthetic, &cpu, &want, &cpu_speed, error)) return status;
-    std::printf("Duet %s (%s), numerics %d\ndevice      %s\n", duet_version(), duet_build_info(), duet_numerics_version(), device.c_str());
+    std::printf("Duet %s (%s), numerics %d\ndevice      %s\n", duet_version(), duet_build_info(),
+                duet_numerics_version(), device.c_str());
     std::fflush(stdout);
 
     self_test_cases cases;
-    const auto      count = [](void* user, const char* name, const char* difference) -> int32_t {
+    const auto count = [](void* user, const char* name, const char* difference) -> int32_t {
         self_test_cases* c = (self_test_cases*)user;
         c->n++;
         if (difference && c->n_wrong++ < 20) c->wrong += std::string("            ") + name + ": " + difference + "\n";
         return 0;
     };
     const double begin = now_seconds();
-    if (const duet_status status = duet_self_test(device_id(device.c_str()).c_str(), options.isa.c_str(), count, &cases))
+    if (const duet_status status =
+            duet_self_test(device_id(device.c_str()).c_str(), options.isa.c_str(), count, &cases))
         return error->set(status, "self test: " + std::string(duet_status_name(status)));
-    std::printf("kernels     %d cases in %.1f s, %d with other bits than the plain C++ code\n%s", cases.n, now_seconds() - begin, cases.n_wrong,
-                cases.wrong.c_str());
+    std::printf("kernels     %d cases in %.1f s, %d with other bits than the plain C++ code\n%s", cases.n,
+                now_seconds() - begin, cases.n_wrong, cases.wrong.c_str());
     const bool is_same = got == want;
     std::printf("generation  %s: %zu tokens, %s those of the plain C++ code; %.1f tokens/s (plain: %.1f)\n",
-                options.path.empty() ? "tiny synthetic model, Q4_0" : options.path.c_str(), got.size(), is_same ? "the same as" : "NOT THE SAME AS",
-                speed, cpu_speed);
-    std::printf("memory      %.1f GB/s\n", duet_measure_bandwidth_gbps(device_id(device.c_str()).c_str(), options.n_threads));
+                options.path.empty() ? "tiny synthetic model, Q4_0" : options.path.c_str(), got.size(),
+                is_same ? "the same as" : "NOT THE SAME AS", speed, cpu_speed);
+    std::printf("memory      %.1f GB/s\n",
+                duet_measure_bandwidth_gbps(device_id(device.c_str()).c_str(), options.n_threads));
     const bool is_good = cases.n_wrong == 0 && is_same;
     std::printf("result      %s\n", is_good ? "good" : "WRONG: please report this page");
     return is_good ? DUET_OK : error->set(DUET_ERR_DEVICE, "the device computes wrong results");

@@ -7,12 +7,13 @@
 
 struct synthetic_shape {
     const char* name;
-    int32_t     dim, n_layers, n_heads, n_kv_heads, head_dim, hidden_dim, n_vocab;
-    bool        is_tied;     // the embedding table is the output matrix too
-    float       rope_base;
+    int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, hidden_dim, n_vocab;
+    bool is_tied;  // the embedding table is the output matrix too
+    float rope_base;
 };
 
 // Sizes of the published models' config files.
+// clang-format off
 constexpr synthetic_shape kSyntheticShapes[] = {
     {"tiny", 256, 2, 4, 2, 64, 512, 512, false, 1e4f},             // for tests of the tools
     {"1b", 2048, 22, 32, 4, 64, 5632, 32000, false, 1e4f},         // TinyLlama-1.1B
@@ -22,20 +23,21 @@ constexpr synthetic_shape kSyntheticShapes[] = {
     {"32b", 5120, 64, 40, 8, 128, 27648, 152064, false, 1e6f},     // Qwen2.5-32B without biases
     {"70b", 8192, 80, 64, 8, 128, 28672, 128256, false, 5e5f},     // Llama-3.1-70B
 };
+// clang-format on
 
 // One format's random blocks, long enough for its largest tensor; all tensors of the format share them.
 struct synthetic_blocks {
     const duet_type_info* type = nullptr;
-    std::vector<uint8_t>  bytes;
+    std::vector<uint8_t> bytes;
 
     uint64_t bytes_of(int64_t n_elems) const {
         return (uint64_t)(n_elems / type->elems_per_block) * (uint64_t)type->bytes_per_block;
     }
     // Encodes 256 K values of a bell curve (twelve uniform numbers added) of deviation 0.02 and repeats the blocks.
     duet_status make(int64_t n_elems) {
-        constexpr int64_t  kSample = 1 << 18;
+        constexpr int64_t kSample = 1 << 18;
         std::vector<float> values(kSample);
-        uint64_t           state = 1;
+        uint64_t state = 1;
         for (float& value : values) {
             int64_t sum = 0;
             for (int i = 0; i < 12; i++) sum += (state = state * 6364136223846793005u + 1442695040888963407u) >> 40;
@@ -53,24 +55,26 @@ struct synthetic_blocks {
 
 // A GGUF file's bytes in memory. Owns the pages.
 struct synthetic_model {
-    synthetic_shape    shape = {};
-    synthetic_blocks   blocks, output_blocks;      // output: of the largest matrix, usually kept in more bits
+    synthetic_shape shape = {};
+    synthetic_blocks blocks, output_blocks;  // output: of the largest matrix, usually kept in more bits
     std::vector<float> ones;
-    writer_ptr         writer;
-    uint8_t*           file = nullptr;
-    uint64_t           n_file_bytes = 0, n_written = 0;
+    writer_ptr writer;
+    uint8_t* file = nullptr;
+    uint64_t n_file_bytes = 0, n_written = 0;
 
     synthetic_model() = default;
     synthetic_model(const synthetic_model&) = delete;
     synthetic_model& operator=(const synthetic_model&) = delete;
-    ~synthetic_model() { if (file) munmap(file, n_file_bytes); }
+    ~synthetic_model() {
+        if (file) munmap(file, n_file_bytes);
+    }
 
     // spec: "8b:q4_0" or "8b:q4_0:q8_0" (shape, format, format of the output matrix; Q6_K where that is finer than the
     // format).
     duet_status parse(const std::string& spec, tool_error* error) {
         const size_t colon = spec.find(':'), second = colon == std::string::npos ? colon : spec.find(':', colon + 1);
         const std::string name = spec.substr(0, colon);
-        std::string       known;
+        std::string known;
         for (const synthetic_shape& row : kSyntheticShapes) {
             if (name == row.name) shape = row;
             known += std::string(known.empty() ? "" : ", ") + row.name;
@@ -116,7 +120,7 @@ struct synthetic_model {
     duet_status write_to_memory(tool_error* error) {
         n_file_bytes = duet_writer_size(writer.get());
         const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
-        char           text[160];
+        char text[160];
         std::snprintf(text, sizeof text, "--synthetic: %.1f GB are needed for the model, %.1f GB are free",
                       n_file_bytes / 1e9, free / 1e9);
         if (free && n_file_bytes > free) return error->set(DUET_ERR_MEMORY, text);
@@ -141,6 +145,7 @@ struct synthetic_model {
     duet_status add_keys() {
         duet_writer* w = writer.get();
         const std::string name = std::string("synthetic ") + shape.name;
+        // clang-format off
         const struct { const char* key; int64_t value; } kInts[] = {
             {"general.quantization_version", 2},          {"llama.block_count", shape.n_layers},
             {"llama.context_length", 131072},             {"llama.embedding_length", shape.dim},
@@ -149,6 +154,7 @@ struct synthetic_model {
             {"llama.vocab_size", shape.n_vocab},          {"tokenizer.ggml.bos_token_id", 1},
             {"tokenizer.ggml.eos_token_id", 2},           {"tokenizer.ggml.unknown_token_id", 0},
         };
+        // clang-format on
         duet_status status = duet_writer_set_string(w, "general.architecture", "llama", 5);
         if (!status) status = duet_writer_set_string(w, "general.name", name.data(), name.size());
         for (const auto& row : kInts)
@@ -161,11 +167,11 @@ struct synthetic_model {
     // An SPM vocabulary: three control tokens, 256 bytes, and words that no text meets.
     duet_status add_vocabulary() {
         enum { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
-        const size_t             n = (size_t)shape.n_vocab;
+        const size_t n = (size_t)shape.n_vocab;
         std::vector<std::string> words = {"<unk>", "<s>", "</s>"};
-        std::vector<int32_t>     types = {kUnknown, kControl, kControl};
-        std::vector<float>       scores(n, 0.0f);
-        char                     byte_name[8];
+        std::vector<int32_t> types = {kUnknown, kControl, kControl};
+        std::vector<float> scores(n, 0.0f);
+        char byte_name[8];
         for (int i = 0; i < 256; i++) {
             std::snprintf(byte_name, sizeof byte_name, "<0x%02X>", i);
             words.push_back(byte_name);
@@ -179,7 +185,7 @@ struct synthetic_model {
         std::vector<duet_string> strings;
         for (const std::string& word : words) strings.push_back({word.data(), word.size()});
         duet_writer* w = writer.get();
-        duet_status  status = duet_writer_set_string(w, "tokenizer.ggml.model", "llama", 5);
+        duet_status status = duet_writer_set_string(w, "tokenizer.ggml.model", "llama", 5);
         if (!status) status = duet_writer_set_strings(w, "tokenizer.ggml.tokens", strings.data(), n);
         if (!status) status = duet_writer_set_array(w, "tokenizer.ggml.scores", DUET_KV_F32, scores.data(), n);
         if (!status) status = duet_writer_set_array(w, "tokenizer.ggml.token_type", DUET_KV_I32, types.data(), n);
@@ -201,6 +207,7 @@ struct synthetic_model {
             add_matrix("token_embd.weight", dim, shape.n_vocab, shape.is_tied ? output_blocks : blocks);
         for (int32_t i = 0; i < shape.n_layers && !status; i++) {
             const std::string layer = "blk." + std::to_string(i) + ".";
+            // clang-format off
             const struct { const char* name; int64_t n_cols, n_rows; } kMatrices[] = {
                 {"attn_q.weight", dim, q_dim},
                 {"attn_k.weight", dim, kv_dim},
@@ -210,6 +217,7 @@ struct synthetic_model {
                 {"ffn_up.weight", dim, shape.hidden_dim},
                 {"ffn_down.weight", shape.hidden_dim, dim},
             };
+            // clang-format on
             for (const auto& row : kMatrices)
                 if (!status) status = add_matrix(layer + row.name, row.n_cols, row.n_rows, blocks);
             if (!status) status = add_norm(layer + "attn_norm.weight");

@@ -1,5 +1,5 @@
-// tools/tokenize.cpp: the program `tokenize`: text to token ids as a JSON array, and back. Must not know: anything that
-// runtime.h does not say. Main path: [tools/tokenize.cpp] -> runtime.h -> runtime.cpp -> models/tokenizer.cpp
+// tools/tokenize.cpp: the program `tokenize`: text to token ids as a JSON array, and back. Must not know: anything
+// that runtime.h does not say. Main path: [tools/tokenize.cpp] -> runtime.h -> runtime.cpp -> models/tokenizer.cpp
 #include "args.h"
 #include "common.h"
 
@@ -28,7 +28,7 @@ duet_status decode(const duet_model* model, const std::string& text, const token
         if (!duet_token_spelling(model, id).data)
             return error->set(DUET_ERR_ARG, "id " + std::to_string(id) + ": the vocabulary has no such token");
     std::string out;
-    for (size_t n_bytes = ids.size() * 8;;) { // the second time with the size that was found
+    for (size_t n_bytes = ids.size() * 8;;) {  // the second time with the size that was found
         out.resize(n_bytes);
         const duet_status status =
             duet_detokenize(model, ids.data(), ids.size(), options.is_special, out.data(), out.size(), &n_bytes);
@@ -58,7 +58,7 @@ duet_status work(const tokenize_options& options, tool_error* error) {
     return (options.is_decode ? decode : encode)(model.get(), text, options, error);
 }
 
-} // namespace
+}  // namespace
 
 int main(int argc, char** argv) {
     tokenize_options options;
