@@ -1,6 +1,6 @@
 #!/bin/sh
 # tests/gpu.sh: everything to be seen on a machine that has a card, in one command: builds for that card only, self test, golden cases bit for bit
-# against the CPU, compute-sanitizer where there is one, then speed. Appends a section to docs/benchmarks.md.
+# against the CPU, compute-sanitizer where there is one, then speed. Appends a section to docs/measurements/<today>.md.
 #   tests/gpu.sh [DEVICE] [SHAPE]     DEVICE: cuda, hip (default: the first that works), or emu32 to try the script itself
 #                                     SHAPE: of the speed test, 8b (default) or another one that bin/bench knows
 # DUET_TEST_DATA: folder of golden cases (default ../shared/data; without it that step is skipped, and said so)
@@ -74,7 +74,7 @@ driver=$(cat /sys/module/nvidia/version 2>/dev/null || cat /sys/module/amdgpu/ve
     done
 } >"$dir/section"
 cat "$dir/section"
-if [ "${device#emu}" = "$device" ]; then cat "$dir/section" >>docs/benchmarks.md; fi
+if [ "${device#emu}" = "$device" ]; then cat "$dir/section" >>"docs/measurements/$(date +%F).md"; fi
 grep -q '^failed: ' "$dir/section" && fail "bin/bench"
 
 step "$([ $failed = 0 ] && echo passed || echo "$failed failed")"
