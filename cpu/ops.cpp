@@ -75,7 +75,7 @@ void run_embed(cpu_context& c, const op& o) {
     for_rows(c, c.batch->n_tok, (size_t)w.n_in * 4, [&](int i) {
         const int32_t id = o.by_position ? c.batch->pos[i] : c.batch->token[i];
         float* out = c.row(o.out, i);
-        duet_dequantize_row(w.type, w.data + (size_t)id * w.row_bytes, w.n_in, out);
+        (void)duet_dequantize_row(w.type, w.data + (size_t)id * w.row_bytes, w.n_in, out);
         if (o.scale != 1.0f)
             for (int64_t j = 0; j < w.n_in; j++) out[j] = out[j] * o.scale;
     });

@@ -232,7 +232,7 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(gpu_plan(g, limits, n_threads, &plan, err));
     DUET_TRY(gpu_check(g, err));
     auto c = std::make_unique<gpu_context>(g, limits);
-    DUET_TRY(open_store(g, device, &c->store, err));
+    DUET_TRY(open_store(limits.place, device, &c->store, err));
     c->driver = c->store->driver;
     DUET_TRY(c->driver->queue(c->store->device, &c->device, err));
     // what can fail for want of memory comes before the first weight is sent, but for the rows that cross, which take

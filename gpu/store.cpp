@@ -186,11 +186,12 @@ const gpu_driver* find_driver(std::string_view id, int32_t* index) {
     return nullptr;
 }
 
-duet_status open_store(const model_graph& g, const char* device, std::shared_ptr<gpu_store>* out, error_text& err) {
+duet_status open_store(const exec_place& place, const char* device, std::shared_ptr<gpu_store>* out, error_text& err) {
     int32_t index = 0;
     const gpu_driver* driver = find_driver(device, &index);
     if (!driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", device);
-    if (auto kept = std::static_pointer_cast<gpu_store>(g.device_store); kept && kept->driver == driver) {
+    auto kept = place.store ? std::static_pointer_cast<gpu_store>(place.store->kept) : nullptr;
+    if (kept && kept->driver == driver) {
         if (kept->lost)
             return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again",
                         kept->info.name);
@@ -211,8 +212,9 @@ duet_status open_store(const model_graph& g, const char* device, std::shared_ptr
 
 duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s, const exec_place& place,
                        int32_t n_threads, error_text& err) {
-    if (g.device_store != s) DUET_TRY(load_weights(g, *s, place, n_threads, err));
-    g.device_store = s;
+    if (place.store && place.store->kept == s) return DUET_OK;
+    DUET_TRY(load_weights(g, *s, place, n_threads, err));
+    if (place.store) place.store->kept = s;
     return DUET_OK;
 }
 

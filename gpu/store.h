@@ -51,10 +51,11 @@ struct gpu_store {
     }
 };
 
-// The store of a graph on a device: the one it has, or a new one without weights. Not two calls for one graph at once.
-duet_status open_store(const model_graph& g, const char* device, std::shared_ptr<gpu_store>* out, error_text& err);
+// The device with its weights: the one that place.store keeps, or a new one without weights. Who shares place.store
+// among sessions makes one call at a time.
+duet_status open_store(const exec_place& place, const char* device, std::shared_ptr<gpu_store>* out, error_text& err);
 
-// Loads the weights of a new one with n_threads that read; the graph keeps it then. place.progress is told and asked.
+// Loads the weights of a new one with n_threads that read; place.store keeps it then. place.progress is told and asked.
 // DUET_ERR_MEMORY, DUET_ERR_DEVICE, DUET_ERR_CANCELLED: nothing is left on the device.
 duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s, const exec_place& place,
                        int32_t n_threads, error_text& err);

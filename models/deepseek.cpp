@@ -51,7 +51,7 @@ void split_kv_b(graph_builder& g, int32_t i, int32_t n_heads, const latent_sizes
         const uint8_t* at = both.data + h * (size_t)n_rows * both.row_bytes;
         float* to = (float*)keys->data() + h * rank * plain;
         for (size_t j = 0; j < plain; j++, at += both.row_bytes) {
-            duet_dequantize_row(both.type, at, s.rank, row.data());
+            (void)duet_dequantize_row(both.type, at, s.rank, row.data());
             for (size_t c = 0; c < rank; c++) to[c * plain + j] = row[c];
         }
         memcpy(values->data() + h * v_bytes, at, v_bytes);

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 
 namespace duet {
 
@@ -29,6 +30,13 @@ struct exec_batch {
     int32_t first_op = 0, last_op = -1;
 };
 
+// What an executor keeps for all sessions of one model: weights on a device, and which layers are there. The model owns
+// it; no two models share a lock.
+struct exec_store {
+    std::mutex lock;  // held while the store is read or filled, so also while weights are sent to a device
+    std::shared_ptr<void> kept;
+};
+
 // What executors of devices are asked for, and whom they tell.
 struct exec_place {
     const char* device = nullptr;         // "emu32", "cuda:1"
@@ -36,7 +44,8 @@ struct exec_place {
     int32_t cpu_expert_layers = -1;       // layers whose experts are on the CPU; -1: as few as possible
     duet_progress_fn progress = nullptr;  // of loading weights
     void* progress_user = nullptr;
-    uint64_t move_bytes = 0;  // pinned, for rows that cross to and from another executor
+    uint64_t move_bytes = 0;            // pinned, for rows that cross to and from another executor
+    std::shared_ptr<exec_store> store;  // null: a session keeps everything for itself
 };
 
 struct exec_limits {

@@ -2,6 +2,7 @@
 // Main path: models/gguf.cpp -> [models/file_map.cpp]
 #include "file_map.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -69,7 +70,25 @@ duet_status file_map::read_all(duet_read_fn read, void* user, uint64_t n_bytes, 
 
 #ifndef _WIN32
 
-duet_status file_map::open(const char* path, error_text& err) {
+duet_status file_map::read_open_file(const char* path, uint64_t n_bytes, error_text& err) {
+    DUET_TRY(allocate(n_bytes, err));
+    for (uint64_t at = 0; at < n_bytes;) {
+        const ssize_t n = pread(fd_, data_ + at, (size_t)std::min<uint64_t>(n_bytes - at, 1u << 30), (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return fail(err, DUET_ERR_IO, "%s: cannot be read: %s", printable(path, kMapPathBytes).c_str(),
+                        map_errno_text(errno).c_str());
+        if (n == 0)
+            return fail(err, DUET_ERR_IO, "%s: the file became shorter while it was read: want %llu bytes, got %llu",
+                        printable(path, kMapPathBytes).c_str(), (unsigned long long)n_bytes, (unsigned long long)at);
+        at += (uint64_t)n;
+    }
+    close(fd_);
+    fd_ = -1;
+    return DUET_OK;
+}
+
+duet_status file_map::open(const char* path, error_text& err, bool is_copy) {
     const std::string shown = printable(path, kMapPathBytes);
     // O_NONBLOCK: opening a FIFO must not wait for a writer; a regular file is not changed by it.
     fd_ = ::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -91,6 +110,7 @@ duet_status file_map::open(const char* path, error_text& err) {
     if ((uint64_t)info.st_size > SIZE_MAX / 2)
         return fail(err, DUET_ERR_MEMORY, "%s: %lld bytes are more than this system can map", shown.c_str(),
                     (long long)info.st_size);
+    if (is_copy) return read_open_file(path, (uint64_t)info.st_size, err);
     void* bytes = mmap(nullptr, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd_, 0);
     if (bytes == MAP_FAILED)
         return fail(err, errno == ENOMEM ? DUET_ERR_MEMORY : DUET_ERR_IO, "%s: cannot be mapped: %s", shown.c_str(),
@@ -119,7 +139,7 @@ void file_map::will_need(const uint8_t* begin, uint64_t n_bytes) const {
 
 #else  // no mapping here yet: the file is read into memory
 
-duet_status file_map::open(const char* path, error_text& err) {
+duet_status file_map::open(const char* path, error_text& err, bool) {
     const std::string shown = printable(path, kMapPathBytes);
     std::FILE* in = std::fopen(path, "rb");
     if (!in) return fail(err, DUET_ERR_IO, "%s: cannot be opened: %s", shown.c_str(), map_errno_text(errno).c_str());

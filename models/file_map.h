@@ -15,7 +15,8 @@ class file_map {
     file_map(file_map&& other) noexcept;
     file_map& operator=(file_map&& other) noexcept;
 
-    duet_status open(const char* path, error_text& err);  // DUET_ERR_IO (says what the path is), DUET_ERR_MEMORY
+    // DUET_ERR_IO (says what the path is), DUET_ERR_MEMORY. is_copy: the file is read into memory and not held.
+    duet_status open(const char* path, error_text& err, bool is_copy);
     duet_status read_all(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);
     void borrow(const void* data, uint64_t n_bytes);  // not copied, not freed
 
@@ -30,6 +31,7 @@ class file_map {
   private:
     enum class source { none, borrowed, allocated, mapped };
     duet_status allocate(uint64_t n_bytes, error_text& err);
+    duet_status read_open_file(const char* path, uint64_t n_bytes, error_text& err);
 
     source source_ = source::none;
     uint8_t* data_ = nullptr;

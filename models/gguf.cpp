@@ -56,6 +56,7 @@ struct gguf_joiner {
     error_text& err;
     std::vector<file_map>& maps = parts.maps;
     std::vector<std::string>& paths = parts.paths;
+    bool is_copy = false;  // later parts are read into memory, as the first was
 
     [[gnu::format(printf, 4, 5)]] duet_status part_error(size_t i_part, const char* what, const char* rule, ...) const {
         char text[700];
@@ -133,7 +134,7 @@ struct gguf_joiner {
             const std::string part_path = name.before + number(i + 1) + "-of-" + number(n_parts) + name.after;
             paths.push_back(printable(part_path, kGgufPathBytes));
             maps.emplace_back();
-            if (duet_status s = maps.back().open(part_path.c_str(), err); s != DUET_OK) {
+            if (duet_status s = maps.back().open(part_path.c_str(), err, is_copy); s != DUET_OK) {
                 err.text += " (part " + std::to_string(i + 1) + " of " + std::to_string(n_parts) + " of a split file)";
                 return s;
             }
@@ -220,15 +221,17 @@ gguf_file::~gguf_file() = default;
 gguf_file::gguf_file(gguf_file&&) noexcept = default;
 gguf_file& gguf_file::operator=(gguf_file&&) noexcept = default;
 
-duet_status gguf_file::open(const char* path_given, error_text& err) {
+duet_status gguf_file::open(const char* path_given, error_text& err, bool is_copy) {
     if (!path_given || !*path_given)
         return fail(err, DUET_ERR_ARG, "want the path of a GGUF file, got %s", path_given ? "\"\"" : "NULL");
     gguf_file fresh;
     fresh.path = path_given;
     fresh.impl_->maps.emplace_back();
     fresh.impl_->paths.push_back(printable(path_given, kGgufPathBytes));
-    DUET_TRY(fresh.impl_->maps[0].open(path_given, err));
-    DUET_TRY((gguf_joiner{fresh, *fresh.impl_, err}.run(path_given)));
+    DUET_TRY(fresh.impl_->maps[0].open(path_given, err, is_copy));
+    gguf_joiner joiner{fresh, *fresh.impl_, err};
+    joiner.is_copy = is_copy;
+    DUET_TRY(joiner.run(path_given));
     *this = std::move(fresh);
     return DUET_OK;
 }

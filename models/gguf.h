@@ -47,7 +47,7 @@ class gguf_file {
 
     // Each checks the whole file. DUET_ERR_IO, DUET_ERR_FORMAT, DUET_ERR_MEMORY, with the message in err.
     // The message of a format error reads "<path>: <key or tensor>: at byte N: <rule>: want ..., got ...".
-    duet_status open(const char* path, error_text& err);
+    duet_status open(const char* path, error_text& err, bool is_copy = false);  // is_copy: read, not mapped
     duet_status open_memory(const void* data, uint64_t n_bytes, error_text& err);  // not copied, must outlive the file
     duet_status open_reader(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);  // copied
 

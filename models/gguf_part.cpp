@@ -5,6 +5,7 @@
 // Main path: models/gguf.cpp -> [models/gguf_part.cpp]
 // Format: docs/gguf.md of ggml-org/ggml, ggml/src/gguf.cpp of ggml-org/llama.cpp, read as specifications.
 #include "gguf_part.h"
+#include "unicode.h"
 
 #include <algorithm>
 #include <bit>
@@ -86,19 +87,6 @@ bool gguf_is_kind(const gguf_kv& kv, char want, const char** name) {
     return false;
 }
 
-// Length of the UTF-8 character at the start, 0 when it is not well-formed (overlong, surrogate, cut off).
-size_t gguf_char_length(std::string_view s) {
-    const uint8_t c = (uint8_t)s[0];
-    const size_t n = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-    if (n == 0 || n > s.size()) return 0;
-    for (size_t i = 1; i < n; i++)
-        if (((uint8_t)s[i] & 0xc0) != 0x80) return 0;
-    const uint8_t next = n > 1 ? (uint8_t)s[1] : 0;
-    const bool is_wrong = (c == 0xe0 && next < 0xa0) || (c == 0xed && next > 0x9f) || (c == 0xf0 && next < 0x90) ||
-                          (c == 0xf4 && next > 0x8f);
-    return is_wrong ? 0 : n;
-}
-
 // Characters that could steer a terminal or turn the direction of writing: C0, DEL, C1, bidirectional marks, line
 // separators.
 bool gguf_is_unprintable(std::string_view c) {
@@ -141,7 +129,7 @@ const char* gguf_other_content(std::string_view s) {
 // The rule that a key or tensor name breaks, nullptr when it is good.
 const char* gguf_bad_name(std::string_view s) {
     for (size_t i = 0; i < s.size();) {
-        const size_t n = gguf_char_length(s.substr(i));
+        const size_t n = utf8_length(s.substr(i));
         if (n == 0) return "the name is not valid UTF-8";
         if (gguf_is_unprintable(s.substr(i, n))) return "the name holds a control character";
         i += n;
@@ -169,7 +157,7 @@ std::string printable(std::string_view bytes, size_t max_bytes) {
     std::string out;
     size_t i = 0;
     while (i < bytes.size()) {
-        const size_t n = gguf_char_length(bytes.substr(i));
+        const size_t n = utf8_length(bytes.substr(i));
         if (i + (n ? n : 1) > max_bytes) return out + "...";
         if (n && bytes[i] != '"' && bytes[i] != '\\' && !gguf_is_unprintable(bytes.substr(i, n))) {
             out.append(bytes, i, n);

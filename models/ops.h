@@ -165,8 +165,6 @@ struct model_graph {
     int32_t logits_buffer = -1;     // wanted rows, n_vocab wide
     int32_t embedding_buffer = -1;  // wanted rows, dim wide, after the output norm
     uint64_t decode_bytes = 0;      // weight bytes read for one token
-    mutable std::shared_ptr<void>
-        device_store;  // what an executor keeps for all sessions: weights on a device (gpu/store.cpp)
 };
 
 }  // namespace duet

@@ -1,7 +1,7 @@
-// models/sampler.cpp: the table of sampling steps, the steps, and the duet_sampler_* functions of runtime.h.
+// models/sampler.cpp: the table of sampling steps, and the steps.
 // Owns: the only list of sampling parameters (tools print their flags and help from it). Must not know: models,
 // sessions, text.
-// Main path: runtime.cpp -> [models/sampler] -> models/tokenizer.cpp
+// Main path: runtime/generate.cpp -> [models/sampler] -> models/tokenizer.cpp
 //
 // A new step is a function and its rows here. Semantics follow the definitions users know from llama.cpp
 // (llama.cpp:src/llama-sampling.cpp, read as a description), so that settings carry over.
@@ -476,75 +476,8 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
     return DUET_OK;
 }
 
+const duet_sampler_param* sampler_param_row(int32_t i_row) {
+    return i_row >= 0 && size_t(i_row) < kSamplerRowCount ? &kSamplerRows[i_row].param : nullptr;
+}
+
 }  // namespace duet
-
-// ---- runtime.h
-//  ------------------------------------------------------------------------------------------------------
-
-struct duet_sampler {
-    duet::sampler sampler;
-    duet::error_text error;
-};
-
-duet::sampler& duet::sampler_of(duet_sampler& handle) { return handle.sampler; }
-
-namespace {
-
-// The border of the library: memory that runs out becomes a status.
-template <class Call> duet_status sampler_call(duet_sampler* handle, Call call) {
-    if (!handle) return DUET_ERR_ARG;
-    try {
-        return call(handle->sampler, handle->error);
-    } catch (const std::bad_alloc&) {
-        handle->error.text = "out of memory";  // short enough to need none
-        return DUET_ERR_MEMORY;
-    }
-}
-
-}  // namespace
-
-duet_status duet_sampler_create(uint64_t seed, duet_sampler** out) {
-    if (!out) return DUET_ERR_ARG;
-    *out = nullptr;
-    try {
-        *out = new duet_sampler{duet::sampler(seed), {}};
-    } catch (const std::bad_alloc&) { return DUET_ERR_MEMORY; }
-    return DUET_OK;
-}
-
-void duet_sampler_free(duet_sampler* sampler) { delete sampler; }
-
-const char* duet_sampler_error(const duet_sampler* sampler) {
-    return sampler ? sampler->error.text.c_str() : "sampler is NULL";
-}
-
-const duet_sampler_param* duet_sampler_param_row(int32_t i_row) {
-    return i_row >= 0 && size_t(i_row) < duet::kSamplerRowCount ? &duet::kSamplerRows[i_row].param : nullptr;
-}
-
-duet_status duet_sampler_set(duet_sampler* sampler, const char* name, float value) {
-    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) {
-        return name ? s.set(name, value, err) : duet::fail(err, DUET_ERR_ARG, "sampler parameter: the name is NULL");
-    });
-}
-
-duet_status duet_sampler_bias(duet_sampler* sampler, int32_t id, float bias) {
-    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) { return s.set_bias(id, bias, err); });
-}
-
-duet_status duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id) {
-    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) { return s.add_dry_breaker(id, err); });
-}
-
-duet_status duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id) {
-    return sampler_call(sampler,
-                        [=](duet::sampler& s, duet::error_text& err) { return s.choose(logits, n_vocab, id, err); });
-}
-
-duet_status duet_sampler_accept(duet_sampler* sampler, int32_t id) {
-    return sampler_call(sampler, [=](duet::sampler& s, duet::error_text& err) { return s.accept(id, err); });
-}
-
-void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
-    if (sampler) sampler->sampler.reset(seed);
-}

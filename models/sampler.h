@@ -1,6 +1,6 @@
 // models/sampler.h: one row of logits -> one id, by an ordered table of steps (sampler.cpp holds the table).
 // Owns: the steps, the history of accepted ids, the generator. Must not know: models, sessions, text.
-// Main path: runtime.cpp -> [models/sampler] -> models/tokenizer.cpp
+// Main path: runtime/generate.cpp -> [models/sampler] -> models/tokenizer.cpp
 //
 // The same seed, settings and logits give the same ids on every machine. Therefore:
 // - Numbers come from xoshiro256** seeded by splitmix64 (D. Blackman, S. Vigna: "Scrambled Linear Pseudorandom Number
@@ -40,12 +40,13 @@ class sampler {
   public:
     explicit sampler(uint64_t seed);
 
-    // These are the functions of runtime.h without handles; std::bad_alloc passes through.
+    // The functions of runtime.h without handles; std::bad_alloc passes through.
     duet_status set(const char* name, float value, error_text& err);
     duet_status set_bias(int32_t id, float bias, error_text& err);  // a later bias of the same id replaces the earlier
     duet_status add_dry_breaker(int32_t id, error_text& err);
     duet_status choose(const float* logits, int32_t n_vocab, int32_t* id, error_text& err);
     duet_status accept(int32_t id, error_text& err);
+    void take_back_accept() noexcept { history.pop_back(); }
     // Whether choose() takes the largest of finite logits, the lowest id of equal ones; took_best(): it was done
     // without choose().
     bool takes_best() const;
@@ -103,6 +104,7 @@ class sampler {
     bool weights_known_ = false;
 };
 
-sampler& sampler_of(duet_sampler& handle);  // of runtime.h
+// Row i_row of the table; null past the last.
+const duet_sampler_param* sampler_param_row(int32_t i_row);
 
 }  // namespace duet

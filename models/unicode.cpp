@@ -192,6 +192,21 @@ bool utf8_valid(std::string_view text) {
     return true;
 }
 
+size_t utf8_length(std::string_view text) {
+    int n_bytes;
+    return text.empty() || utf8_decode(text, 0, &n_bytes) == kInvalidByte ? 0 : (size_t)n_bytes;
+}
+
+bool utf8_is_cut(std::string_view text) {
+    if (text.empty() || text.size() > 3) return false;
+    for (const char last : {'\x80', '\xbf'}) {  // every second byte that some first byte allows lies between
+        char whole[4] = {last, last, last, last};
+        for (size_t i = 0; i < text.size(); i++) whole[i] = text[i];
+        if (utf8_length({whole, 4}) > text.size()) return true;
+    }
+    return false;
+}
+
 uint32_t unicode_bits(uint32_t cp) {
     if (cp < kDirect) return 1u << kDirectCategories[cp] | (is_white_space(cp) ? (uint32_t)kUniSpace : 0u);
     if (cp >= kInvalidByte) return kUniCn;

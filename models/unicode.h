@@ -30,6 +30,10 @@ constexpr uint32_t kInvalidByte = 0x110000;
 uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes);
 void utf8_append(std::string* out, uint32_t code_point);
 bool utf8_valid(std::string_view text);
+// Bytes of the well-formed character that text begins with; 0: it begins with none, or is empty.
+size_t utf8_length(std::string_view text);
+// Whether text is the beginning of a character that more bytes could complete.
+bool utf8_is_cut(std::string_view text);
 
 uint32_t unicode_bits(uint32_t code_point);
 uint32_t unicode_lower(uint32_t code_point);  // simple mapping

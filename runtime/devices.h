@@ -1,6 +1,7 @@
 // runtime/devices.h: what GPUs there are, which of them is used, and why not the others; and the executor that uses
 // one beside the CPU.
-// Must not know: kernels. Main path: runtime.cpp -> [runtime/devices.h] -> runtime/split.cpp, gpu/executor.h
+// Must not know: kernels.
+// Main path: runtime/model.cpp -> [runtime/devices.h] -> runtime/device_choice.cpp, runtime/split.cpp
 #pragma once
 #include "../gpu/executor.h"
 
@@ -16,6 +17,14 @@ struct gpu_found {
 
 // All of them, without touching any: names and attributes only.
 std::vector<gpu_found> list_gpus();
+bool is_emulator(std::string_view id);
+
+// The best of those that can be used, of one driver ("": of any); null: there is none.
+gpu_found* best_gpu(std::vector<gpu_found>& all, std::string_view driver);
+
+// Whether the machine has a card that a user may expect to be used: the PCI bus shows one of AMD or NVIDIA, or a driver
+// finds a device.
+bool may_have_card();
 
 // A device's name ("auto", "cuda", "hip:1", "emu32") to the id of one that can be used. DUET_ERR_ARG: no such name;
 // DUET_ERR_DEVICE: none can be used (err says why).

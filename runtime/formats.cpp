@@ -1,10 +1,11 @@
-// runtime/formats.cpp: the number formats of runtime.h: duet_type_* and the conversion of rows. The table itself
-// is quant/types.def.
-// Must not know: how a format is searched for or laid out.
-// Main path: runtime.h -> [runtime/formats.cpp] -> quant/quantize.h
-#include "../runtime.h"
+// runtime/formats.cpp: the table of number formats as runtime.h shows it, and the conversion of rows.
+// Owns: the rows of duet_type_info, made from quant/types.def. Must not know: how a format is laid out, or how its
+// scales are searched for.
+// Main path: runtime.cpp -> [runtime/formats.cpp] -> quant/quantize.h
+#include "calls.h"
 #include "../quant/quantize.h"
 
+namespace duet {
 namespace {
 
 constexpr duet_type_info kTypeRows[] = {
@@ -19,32 +20,35 @@ constexpr int32_t kTypeRowCount = (int32_t)(sizeof kTypeRows / sizeof *kTypeRows
 char type_name_upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
 
 // Arguments that both directions check. *n_blocks: how many the elements make; *c: what does it.
-duet_status check_row(int32_t type_id, const void* src, int64_t n_elems, const void* dst, size_t* n_blocks,
-                      const duet::codec** c) {
-    const duet_type_info* type = duet_type_by_id(type_id);
-    if (!type || n_elems < 0 || n_elems % type->elems_per_block != 0) return DUET_ERR_ARG;
-    if (n_elems > 0 && (!src || !dst)) return DUET_ERR_ARG;
+duet_status check_row(const char* call, int32_t type_id, const void* src, int64_t n_elems, const void* dst,
+                      size_t* n_blocks, const codec** c, error_text& err) {
+    const duet_type_info* type = type_by_id(type_id);
+    if (!type) return fail(err, DUET_ERR_ARG, "%s: there is no number format %d", call, type_id);
+    if (n_elems < 0 || n_elems % type->elems_per_block != 0)
+        return fail(err, DUET_ERR_ARG, "%s: want a multiple of %d elements for %s, got %lld", call,
+                    type->elems_per_block, type->name, (long long)n_elems);
+    if (n_elems > 0 && (!src || !dst)) return fail(err, DUET_ERR_ARG, "%s: %s is NULL", call, src ? "dst" : "src");
     *n_blocks = (size_t)(n_elems / type->elems_per_block);
-    *c = duet::find_codec(type_id);
-    return *c ? DUET_OK : DUET_ERR_UNSUPPORTED;
+    *c = find_codec(type_id);
+    if (!*c) return fail(err, DUET_ERR_UNSUPPORTED, "%s: this build has no code for %s", call, type->name);
+    return DUET_OK;
 }
 
 }  // namespace
 
-int32_t duet_type_count(void) { return kTypeRowCount; }
+int32_t count_types() { return kTypeRowCount; }
 
-const duet_type_info* duet_type_row(int32_t i_row) {
+const duet_type_info* type_row(int32_t i_row) {
     return i_row >= 0 && i_row < kTypeRowCount ? &kTypeRows[i_row] : nullptr;
 }
 
-const duet_type_info* duet_type_by_id(int32_t id) {
+const duet_type_info* type_by_id(int32_t id) {
     for (const duet_type_info& row : kTypeRows)
         if (row.id == id) return &row;
     return nullptr;
 }
 
-const duet_type_info* duet_type_by_name(const char* name) {
-    if (!name) return nullptr;
+const duet_type_info* type_by_name(const char* name) {
     for (const duet_type_info& row : kTypeRows) {
         size_t i = 0;
         while (name[i] && type_name_upper(name[i]) == type_name_upper(row.name[i])) i++;
@@ -53,20 +57,21 @@ const duet_type_info* duet_type_by_name(const char* name) {
     return nullptr;
 }
 
-duet_status duet_quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance, void* dst) {
+duet_status quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance, void* dst,
+                         error_text& err) {
     size_t n_blocks = 0;
-    const duet::codec* codec = nullptr;
-    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks, &codec); status != DUET_OK)
-        return status;
-    codec->encode(src, n_blocks, importance, dst);
+    const codec* c = nullptr;
+    DUET_TRY(check_row("duet_quantize_row", type_id, src, n_elems, dst, &n_blocks, &c, err));
+    c->encode(src, n_blocks, importance, dst);
     return DUET_OK;
 }
 
-duet_status duet_dequantize_row(int32_t type_id, const void* src, int64_t n_elems, float* dst) {
+duet_status dequantize_row(int32_t type_id, const void* src, int64_t n_elems, float* dst, error_text& err) {
     size_t n_blocks = 0;
-    const duet::codec* codec = nullptr;
-    if (const duet_status status = check_row(type_id, src, n_elems, dst, &n_blocks, &codec); status != DUET_OK)
-        return status;
-    codec->decode(src, n_blocks, dst);
+    const codec* c = nullptr;
+    DUET_TRY(check_row("duet_dequantize_row", type_id, src, n_elems, dst, &n_blocks, &c, err));
+    c->decode(src, n_blocks, dst);
     return DUET_OK;
 }
+
+}  // namespace duet

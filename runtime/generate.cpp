@@ -1,125 +1,63 @@
-// runtime/generate.cpp: prompt in, text out: decode, sample, bytes held back until they are whole characters and no
-// stop string.
-// Main path: tools/run.cpp -> [runtime/generate.cpp] -> runtime/session.cpp, models/sampler.cpp, models/tokenizer.cpp
-#include "handles.h"
-#include "../models/sampler.h"
+// runtime/generate.cpp: prompt in, text out: decode, sample, show bytes once they are certain.
+// Owns: the steps of a generation and when it ends. Must not know: how a batch is run, how an id is chosen.
+// Main path: runtime.cpp -> [runtime/generate.cpp] -> runtime/session.cpp, models/sampler.cpp, models/tokenizer.cpp
+#include "calls.h"
 
 #include <chrono>
 #include <cmath>
 
 namespace duet {
+
+duet_status gate_create(duet_text_gate& g, const char* const* stop, int32_t n_stop) {
+    if (n_stop < 0 || (n_stop > 0 && !stop))
+        return fail(g.err, DUET_ERR_ARG, "duet_text_gate_create: n_stop is %d, stop is %s", n_stop,
+                    stop ? "set" : "NULL");
+    g.gate.set_stops(stop, n_stop);
+    return DUET_OK;
+}
+
+duet_status gate_add(duet_text_gate& g, const char* bytes, size_t n_bytes, duet_string* text, int32_t* stopped) {
+    if (!text || (!bytes && n_bytes))
+        return fail(g.err, DUET_ERR_ARG, "duet_text_gate_add: %s is NULL", text ? "bytes" : "text");
+    text_gate::mark before = g.gate.remember();
+    const duet_status st = guarded(g.err, [&] {
+        g.shown = g.gate.add({bytes ? bytes : "", n_bytes});
+        return DUET_OK;
+    });
+    if (st != DUET_OK) return g.gate.take_back(before), st;
+    *text = {g.shown.data(), g.shown.size()};
+    if (stopped) *stopped = g.gate.stopped();
+    return DUET_OK;
+}
+
+duet_status gate_finish(duet_text_gate& g, duet_string* text) {
+    if (!text) return fail(g.err, DUET_ERR_ARG, "duet_text_gate_finish: text is NULL");
+    g.shown = g.gate.finish(true);
+    *text = {g.shown.data(), g.shown.size()};
+    return DUET_OK;
+}
+
+duet_generate_params default_generate_params() {
+    duet_generate_params p{};
+    p.struct_size = sizeof p;
+    p.max_new_tok = -1;
+    return p;
+}
+
 namespace {
 
-// Length of the UTF-8 character that begins at text[at]: > 0 whole, 0 incomplete but could become one, -1 not UTF-8
-// (one byte to replace).
-int utf8_length(const std::string& text, size_t at) {
-    const uint8_t c = (uint8_t)text[at];
-    if (c < 0x80) return 1;
-    const int n = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : -1;
-    if (n < 0) return -1;
-    for (int i = 1; i < n; i++) {
-        if (at + (size_t)i >= text.size()) return 0;
-        const uint8_t d = (uint8_t)text[at + (size_t)i];
-        uint8_t low = 0x80, high = 0xbf;  // overlong forms, surrogates and values past U+10FFFF are no characters
-        if (i == 1) low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : low, high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : high;
-        if (d < low || d > high) return -1;
-    }
-    return n;
-}
+uint64_t us_since(std::chrono::steady_clock::time_point start) { return ns_since(start) / 1000; }
 
-// Turns token bytes into text that is certain: whole characters, free of stop strings and of what may become one.
-class text_gate {
-  public:
-    explicit text_gate(const duet_generate_params& p) {
-        for (int32_t i = 0; i < p.n_stop; i++)
-            if (p.stop[i] && p.stop[i][0]) stops_.push_back(p.stop[i]);
-    }
-
-    // Adds bytes; returns the text that may be shown now. stopped() tells whether a stop string was met.
-    std::string add(std::string_view bytes) {
-        raw_ += bytes;
-        move_whole_characters(false);
-        return take(false);
-    }
-
-    // What is left at the end; an incomplete character becomes U+FFFD.
-    std::string finish() {
-        move_whole_characters(true);
-        return take(true);
-    }
-
-    bool stopped() const { return stopped_; }
-
-  private:
-    void move_whole_characters(bool last) {
-        size_t at = 0;
-        while (at < raw_.size()) {
-            const int n = utf8_length(raw_, at);
-            if (n == 0 && !last) break;
-            if (n > 0) text_.append(raw_, at, (size_t)n);
-            else text_ += "\xef\xbf\xbd";
-            at += n > 0 ? (size_t)n : 1;
-        }
-        raw_.erase(0, at);
-    }
-
-    std::string take(bool last) {
-        if (stopped_) return {};
-        size_t cut = std::string::npos;
-        for (const std::string& stop : stops_) cut = std::min(cut, text_.find(stop));
-        size_t safe = text_.size();
-        if (cut != std::string::npos) {
-            stopped_ = true;
-            safe = cut;
-        } else if (!last) {
-            for (const std::string& stop : stops_)  // the longest end of the text that begins a stop string waits
-                for (size_t n = std::min(stop.size() - 1, text_.size()); n > 0; n--)
-                    if (text_.compare(text_.size() - n, n, stop, 0, n) == 0) {
-                        safe = std::min(safe, text_.size() - n);
-                        break;
-                    }
-            while (safe > 0 && safe < text_.size() && ((uint8_t)text_[safe] & 0xc0) == 0x80) safe--;
-        }
-        std::string out = text_.substr(0, safe);
-        text_.erase(0, safe);
-        return out;
-    }
-
-    std::vector<std::string> stops_;
-    std::string raw_, text_;  // bytes not yet whole; text not yet shown
-    bool stopped_ = false;
-};
-
-uint64_t now_us() {
-    return (uint64_t)std::chrono::duration_cast<std::chrono::microseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
-
-// Kept row of the last token of seq, if the last decode has it; else -1.
+// Kept row of the last token of seq; -1: the last decode did not leave it, or the sequence has changed since.
 int32_t last_row(const duet_session& s, int32_t seq) {
-    int32_t i = (int32_t)s.kept.size() - 1;
-    while (i >= 0 && (s.kept[(size_t)i].seq != seq || s.kept[(size_t)i].pos != s.length[(size_t)seq] - 1)) i--;
+    const uint64_t content = s.content[(size_t)seq];
+    int32_t i = content ? (int32_t)s.kept.size() - 1 : -1;
+    while (i >= 0 && (s.kept[(size_t)i].seq != seq || s.kept[(size_t)i].content != content)) i--;
     return i;
 }
 
-// Whether the id can be chosen where the logits are.
-bool device_chooses(const duet_session& s, duet_sampler& sampler, const duet_generate_params& p) {
-    return s.model->exec->best_id && !p.ignore_end && sampler_of(sampler).takes_best();
-}
-
-duet_status append(duet_session& s, int32_t seq, const int32_t* ids, size_t n_ids, bool rows_later) {
-    std::vector<int32_t> seqs(n_ids, seq);
-    duet_batch batch{};
-    batch.n_tok = (int32_t)n_ids;
-    batch.token = ids;
-    batch.seq = seqs.data();
-    return decode(s, batch, rows_later);
-}
-
 duet_status check_generate(duet_session& s, const duet_generate_params& p, const int32_t* ids, size_t n_ids) {
-    if (p.seq < 0 || p.seq >= s.limits.n_seqs)
-        return fail(s.err, DUET_ERR_ARG, "duet_generate: want a sequence in 0..%d, got %d", s.limits.n_seqs - 1, p.seq);
+    DUET_TRY(check_sequence(s, "duet_generate", p.seq));
     if (p.max_new_tok < -1)
         return fail(s.err, DUET_ERR_ARG, "duet_generate: max_new_tok: want -1 or more, got %d", p.max_new_tok);
     if (p.n_stop < 0 || (p.n_stop > 0 && !p.stop))
@@ -134,138 +72,207 @@ duet_status check_generate(duet_session& s, const duet_generate_params& p, const
             s.err, DUET_ERR_FULL,
             "the prompt does not fit the context: %zu tokens%s, n_ctx is %d; raise it (-c) or shorten the prompt",
             n_ids, held ? (" after " + std::to_string(held) + " held").c_str() : "", s.limits.n_ctx);
+    for (size_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || ids[i] >= s.model->graph.n_vocab)
+            return fail(s.err, DUET_ERR_ARG, "duet_generate: token %zu: want an id in 0..%d, got %d", i,
+                        s.model->graph.n_vocab - 1, ids[i]);
     return DUET_OK;
 }
 
-struct generation {
-    duet_session& s;
-    duet_sampler* sampler;
-    const duet_generate_params& p;
-    duet_token_fn on_token;
-    void* user;
-    duet_generate_result& result;
-    text_gate gate;
+// ---- the steps of a generation --------------------------------------------------------------------------------------
 
-    // Calls back; true: go on.
-    bool emit(int32_t id, int32_t pos, const std::string& text) {
-        const duet_token_event event{id, pos, text.c_str(), text.size()};
-        return !on_token || on_token(user, &event) == 0;
+int32_t length_of(const duet_generation& g) { return g.session.length[(size_t)g.params.seq]; }
+
+// Whether the id can be chosen where the logits are.
+bool device_chooses(const duet_generation& g) {
+    return g.session.model->exec->best_id && !g.params.ignore_end && g.sampler.takes_best();
+}
+
+// Runs tokens of the sequence; wants_logits: of the last one.
+duet_status append(duet_generation& g, const int32_t* ids, size_t n_ids, bool wants_logits) {
+    const std::vector<int32_t> seqs(n_ids, g.params.seq);
+    const std::vector<uint8_t> no_logits(wants_logits ? 0 : n_ids, 0);
+    duet_batch batch = default_batch();
+    batch.n_tok = (int32_t)n_ids;
+    batch.token = ids;
+    batch.seq = seqs.data();
+    if (!wants_logits) batch.want_logits = no_logits.data();
+    return decode(g.session, batch, {device_chooses(g), false});
+}
+
+duet_status choose(duet_generation& g, int32_t* id) {
+    duet_session& s = g.session;
+    const int32_t i = last_row(s, g.params.seq);
+    if (i < 0)
+        return fail(g.err, DUET_ERR_STATE, "sequence %d: no logits are kept to go on from: another call replaced them",
+                    g.params.seq);
+    const executor& e = *s.model->exec;
+    const logits_row& row = s.kept[(size_t)i];
+    // logits that nobody has seen stay on the device; whoever read them may have changed them
+    if (!row.data && device_chooses(g)) {
+        DUET_TRY(e.best_id(s.exec_context, row.row, id, g.err));
+        if (*id >= 0) return g.sampler.took_best(), DUET_OK;
     }
+    float* logits = kept_logits(s, i);
+    if (!logits) return fail(g.err, DUET_ERR_DEVICE, "reading the logits from the device failed");
+    if (g.params.ignore_end)
+        for (int32_t end : s.model->end_ids) logits[end] = -INFINITY;
+    error_text why;
+    if (duet_status st = g.sampler.choose(logits, s.model->graph.n_vocab, id, why); st != DUET_OK)
+        return fail(g.err, st, "token %d: %s%s", length_of(g), why.text.c_str(),
+                    st == DUET_ERR_NAN ? "; bin/inspect --check FILE looks for broken weights" : "");
+    return DUET_OK;
+}
 
-    std::string_view bytes_of(int32_t id) const {
-        return p.special && s.model->vocab.is_control(id) ? s.model->vocab.spelling(id) : s.model->vocab.piece(id);
+std::string_view bytes_of(const duet_generation& g, int32_t id) {
+    const tokenizer& vocab = g.session.model->vocab;
+    return g.params.special && vocab.is_control(id) ? vocab.spelling(id) : vocab.piece(id);
+}
+
+// Remembers the character that the text so far leaves incomplete, for the generation that goes on from here.
+void keep_cut(duet_generation& g, std::string_view cut) noexcept {
+    cut_character& c = g.session.cut[(size_t)g.params.seq];
+    c.content = g.session.content[(size_t)g.params.seq];
+    c.n_bytes = (int32_t)(cut.size() < c.bytes.size() ? cut.size() : 0);
+    memcpy(c.bytes.data(), cut.data(), (size_t)c.n_bytes);
+}
+
+// The last event: why it ended, and the text that waited for more, whatever ended it. A character that is cut off
+// waits for the next generation where one can go on.
+void end(duet_generation& g, int32_t reason, duet_token_event* e) noexcept {
+    const bool is_last = reason == DUET_STOP_END || reason == DUET_STOP_STRING || reason == DUET_STOP_CONTEXT;
+    error_text none;
+    const duet_status st = guarded(none, [&] {
+        g.text = g.gate.finish(is_last);
+        return DUET_OK;
+    });
+    if (st != DUET_OK) g.text.clear();
+    if (is_last) keep_cut(g, {});
+    g.is_over = true;
+    g.result.stop_reason = reason;
+    *e = {sizeof *e, -1, length_of(g), reason, g.text.c_str(), g.text.size()};
+}
+
+// A piece of the prompt. Its tokens count for the penalties.
+duet_status run_prompt(duet_generation& g) {
+    const size_t n = std::min(g.ids.size() - g.n_run, (size_t)g.session.limits.max_batch);
+    const int32_t* const ids = g.ids.data() + g.n_run;
+    g.sampler.history.reserve(g.sampler.history.size() + n);
+    DUET_TRY(append(g, ids, n, g.n_run + n == g.ids.size()));
+    g.sampler.history.insert(g.sampler.history.end(), ids, ids + n);
+    g.n_run += n;
+    g.result.n_prompt_tok += (int32_t)n;
+    return DUET_OK;
+}
+
+// One token. It is told when the sequence holds it: what fails before leaves history, text and sequence as they were.
+duet_status run_token(duet_generation& g, duet_token_event* e) {
+    int32_t id = -1;
+    DUET_TRY(choose(g, &id));
+    if (!g.params.ignore_end && g.session.model->vocab.is_end(id)) return end(g, DUET_STOP_END, e), DUET_OK;
+    const int32_t pos = length_of(g);
+    text_gate::mark before = g.gate.remember();
+    DUET_TRY(g.sampler.accept(id, g.err));
+    const duet_status st = guarded(g.err, [&] {
+        g.text = g.gate.add(bytes_of(g, id));
+        return append(g, &id, 1, true);
+    });
+    if (st != DUET_OK) {
+        g.gate.take_back(before);
+        g.sampler.take_back_accept();
+        return st;
     }
+    keep_cut(g, g.gate.cut());
+    g.result.n_new_tok++;
+    *e = {sizeof *e, id, pos, DUET_STOP_NONE, g.text.c_str(), g.text.size()};
+    return DUET_OK;
+}
 
-    duet_status choose(int32_t* id) {
-        const int32_t i = last_row(s, p.seq);
-        if (i < 0) return fail(s.err, DUET_ERR_STATE, "duet_generate: no logits to choose from");
-        const executor& e = *s.model->exec;
-        const logits_row& row = s.kept[(size_t)i];
-        // logits that nobody has seen stay on the device; whoever read them may have changed them
-        if (!row.data && device_chooses(s, *sampler, p)) {
-            DUET_TRY(e.best_id(s.exec_context, row.row, id, s.err));
-            if (*id >= 0) return sampler_of(*sampler).took_best(), DUET_OK;
-        }
-        float* logits = kept_logits(s, (size_t)i);
-        if (!logits) return fail(s.err, DUET_ERR_DEVICE, "reading the logits from the device failed");
-        if (p.ignore_end)
-            for (int32_t end : s.model->end_ids) logits[end] = -INFINITY;
-        if (duet_status st = duet_sampler_choose(sampler, logits, s.model->graph.n_vocab, id); st != DUET_OK)
-            return fail(s.err, st, "token %d: %s%s", s.length[(size_t)p.seq], duet_sampler_error(sampler),
-                        st == DUET_ERR_NAN ? "; bin/inspect --check FILE looks for broken weights" : "");
+duet_status step(duet_generation& g, duet_token_event* e) {
+    if (g.n_run < g.ids.size()) {
+        DUET_TRY(run_prompt(g));
+        e->pos = length_of(g);
         return DUET_OK;
     }
+    if (g.gate.stopped()) return end(g, DUET_STOP_STRING, e), DUET_OK;
+    if (g.params.max_new_tok >= 0 && g.result.n_new_tok >= g.params.max_new_tok)
+        return end(g, DUET_STOP_LIMIT, e), DUET_OK;
+    if (g.session.cancel.exchange(0)) return fail(g.err, DUET_ERR_CANCELLED, "generation was cancelled");
+    if (length_of(g) >= g.session.limits.n_ctx) return end(g, DUET_STOP_CONTEXT, e), DUET_OK;
+    return run_token(g, e);
+}
 
-    duet_status loop() {
-        for (;;) {
-            if (p.max_new_tok >= 0 && result.n_new_tok >= p.max_new_tok) {
-                result.stop_reason = DUET_STOP_LIMIT;
-                return DUET_OK;
-            }
-            if (s.cancel.exchange(0)) {
-                result.stop_reason = DUET_STOP_CANCELLED;
-                return fail(s.err, DUET_ERR_CANCELLED, "generation was cancelled");
-            }
-            int32_t id = -1;
-            DUET_TRY(choose(&id));
-            if (!p.ignore_end && s.model->vocab.is_end(id)) {
-                result.stop_reason = DUET_STOP_END;
-                return DUET_OK;
-            }
-            DUET_TRY(duet_sampler_accept(sampler, id));
-            const int32_t pos = s.length[(size_t)p.seq];
-            result.n_new_tok++;
-            const std::string text = gate.add(bytes_of(id));
-            if (!emit(id, pos, text)) {
-                result.stop_reason = DUET_STOP_CALLBACK;
-                return DUET_OK;
-            }
-            if (gate.stopped()) {
-                result.stop_reason = DUET_STOP_STRING;
-                return DUET_OK;
-            }
-            if (p.max_new_tok >= 0 && result.n_new_tok >= p.max_new_tok) {
-                result.stop_reason = DUET_STOP_LIMIT;
-                return DUET_OK;
-            }
-            if (pos >= s.limits.n_ctx) {
-                result.stop_reason = DUET_STOP_CONTEXT;
-                return DUET_OK;
-            }
-            if (duet_status st = append(s, p.seq, &id, 1, device_chooses(s, *sampler, p)); st != DUET_OK) {
-                if (st == DUET_ERR_CANCELLED) result.stop_reason = DUET_STOP_CANCELLED;
-                return st;
-            }
-        }
-    }
-};
-
-duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
-                     const duet_generate_params& p, duet_token_fn on_token, void* user, duet_generate_result& result) {
-    DUET_TRY(check_generate(s, p, ids, n_ids));
-    const uint64_t start = now_us();
-    result.n_prompt_tok = (int32_t)n_ids;
-    if (n_ids > 0) {
-        if (duet_status st = append(s, p.seq, ids, n_ids, device_chooses(s, *sampler, p)); st != DUET_OK) {
-            if (st == DUET_ERR_CANCELLED) result.stop_reason = DUET_STOP_CANCELLED;
-            return st;
-        }
-        for (size_t i = 0; i < n_ids; i++) DUET_TRY(duet_sampler_accept(sampler, ids[i]));
-    }
-    const uint64_t middle = now_us();
-    result.prompt_us = middle - start;
-    generation g{s, sampler, p, on_token, user, result, text_gate(p)};
-    const duet_status status = g.loop();
-    // text that was waiting for more is shown, whatever ended the generation
-    if (const std::string rest = g.gate.finish(); !rest.empty()) g.emit(-1, s.length[(size_t)p.seq], rest);
-    result.generate_us = now_us() - middle;
-    return status;
+// A step and its event, which is filled also after an error.
+duet_status take_step(duet_generation& g, duet_token_event* e) {
+    const bool is_prompt = g.n_run < g.ids.size();
+    *e = {sizeof *e, -1, length_of(g), DUET_STOP_NONE, "", 0};
+    const auto start = std::chrono::steady_clock::now();
+    const duet_status st = guarded(g.err, [&] { return step(g, e); });
+    if (st != DUET_OK) end(g, st == DUET_ERR_CANCELLED ? DUET_STOP_CANCELLED : DUET_STOP_ERROR, e);
+    (is_prompt ? g.result.prompt_us : g.result.generate_us) += us_since(start);
+    return st;
 }
 
 }  // namespace
+
+duet_status begin_generation(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
+                             const duet_generate_params* params, duet_generation** out) {
+    if (!sampler) return fail(s.err, DUET_ERR_ARG, "duet_generate: sampler is NULL");
+    auto g = std::make_unique<duet_generation>(s, sampler->sampler);
+    g->params = default_generate_params();
+    DUET_TRY(read_struct("duet_generate_params", params, &g->params, s.err));
+    DUET_TRY(check_generate(s, g->params, ids, n_ids));
+    g->ids.assign(ids, ids + n_ids);
+    g->gate.set_stops(g->params.stop, g->params.n_stop);
+    g->result.stop_reason = DUET_STOP_NONE;
+    const cut_character& c = s.cut[(size_t)g->params.seq];
+    if (n_ids == 0 && c.content == s.content[(size_t)g->params.seq])
+        g->gate.add({c.bytes.data(), (size_t)c.n_bytes});  // less than a character: no text comes of it yet
+    *out = g.release();
+    return DUET_OK;
+}
+
+duet_status next_of_generation(duet_generation& g, duet_token_event* event) {
+    DUET_TRY(check_room("duet_token_event", event, g.err));
+    duet_token_event e{sizeof e, -1, length_of(g), g.result.stop_reason, "", 0};
+    duet_status st = DUET_OK;
+    if (g.is_over) st = fail(g.err, DUET_ERR_STATE, "duet_generate_next: the generation has ended");
+    else st = take_step(g, &e);
+    write_struct(e, event);
+    return st;
+}
+
+duet_status result_of_generation(const duet_generation& g, duet_generate_result* out, error_text& err) {
+    DUET_TRY(check_room("duet_generate_result", out, err));
+    write_struct(g.result, out);
+    return DUET_OK;
+}
+
+duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
+                     const duet_generate_params* params, duet_token_fn on_token, void* user,
+                     duet_generate_result* result) {
+    if (result) {
+        DUET_TRY(check_room("duet_generate_result", result, s.err));
+        duet_generate_result nothing{};
+        nothing.stop_reason = DUET_STOP_ERROR;
+        write_struct(nothing, result);
+    }
+    duet_generation* begun = nullptr;
+    DUET_TRY(begin_generation(s, sampler, ids, n_ids, params, &begun));
+    const std::unique_ptr<duet_generation> g(begun);
+    const auto tells = [&](const duet_token_event& e) {
+        return !on_token || (e.id < 0 && e.n_bytes == 0) || on_token(user, &e) == 0;
+    };
+    duet_status st = DUET_OK;
+    while (st == DUET_OK && !g->is_over) {
+        duet_token_event e;
+        st = take_step(*g, &e);
+        if (tells(e) || g->is_over) continue;
+        end(*g, DUET_STOP_CALLBACK, &e);
+        tells(e);
+    }
+    if (result) write_struct(g->result, result);
+    return st;
+}
+
 }  // namespace duet
-
-using namespace duet;
-
-extern "C" {
-
-duet_generate_params duet_generate_params_default(void) {
-    duet_generate_params p{};
-    p.struct_size = sizeof p;
-    p.max_new_tok = -1;
-    return p;
-}
-
-duet_status duet_generate(duet_session* session, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
-                          const duet_generate_params* params, duet_token_fn on_token, void* user,
-                          duet_generate_result* result) {
-    duet_generate_result local{};
-    if (!result) result = &local;
-    *result = {};
-    if (!session || !sampler || !session->exec_context) return DUET_ERR_ARG;
-    duet_generate_params p = duet_generate_params_default();
-    DUET_TRY(read_params("duet_generate_params", params, &p, session->err));
-    return guarded(session->err, [&] { return generate(*session, sampler, ids, n_ids, p, on_token, user, *result); });
-}
-
-}  // extern "C"

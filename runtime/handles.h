@@ -1,17 +1,44 @@
-// runtime/handles.h: what stands behind the handles of runtime.h. Shared by the files of runtime/.
+// runtime/handles.h: what stands behind the handles of runtime.h.
+// Owns: the members of each handle. Must not know: how they are filled (the .cpp file of each subject).
+// Main path: runtime.cpp -> [runtime/handles.h] -> models/arch.h, models/executor.h
 #pragma once
+#include "guard.h"
+#include "text_gate.h"
 #include "../models/arch.h"
 #include "../models/executor.h"
-#include "file_handle.h"
+#include "../models/gguf.h"
+#include "../models/sampler.h"
 #include "../models/tokenizer.h"
 
+#include <array>
 #include <atomic>
-#include <cstring>
 #include <memory>
-#include <new>
 
+struct duet_file {
+    duet::gguf_file file;
+    duet::error_text err;  // of the opening; later errors are the threads'
+    const uint64_t number = duet::new_handle_number();
+};
+
+struct duet_writer {
+    duet::gguf_writer writer;
+    duet::error_text err;
+};
+
+struct duet_sampler {
+    duet::sampler sampler{0};
+    duet::error_text err;
+};
+
+struct duet_text_gate {
+    duet::text_gate gate;
+    duet::error_text err;
+    std::string shown;  // the text of the last call
+};
+
+// Read-only once it was opened.
 struct duet_model {
-    duet_file source;  // the file and the model's error text
+    duet_file source;  // the file and the text of the opening's error
     duet::tokenizer vocab;
     duet::model_graph graph;
     duet_model_params params{};
@@ -20,34 +47,48 @@ struct duet_model {
     bool can_run = false;  // all of it was opened
     bool fast = false;     // mode fast was asked for and has an effect
     const duet::executor* exec = nullptr;
+    const std::shared_ptr<duet::exec_store> store = std::make_shared<duet::exec_store>();
     std::string isa, device, device_text, name, main_type;
     int32_t n_threads = 1;
     uint64_t n_params = 0, weight_bytes = 0, fingerprint = 0;
     std::vector<int32_t> end_ids;  // tokens that end a generation
-
-    duet::error_text& error() const { return const_cast<duet::error_text&>(source.err); }
 };
 
 namespace duet {
 
-// Pages of one cache group: reference counts and the free ones.
+// Pages of one cache group: reference counts and the free ones. Nothing allocates after start().
 struct page_pool {
     std::vector<int32_t> n_users, free_pages;
-    int32_t take() {
+    void start(int32_t n_pages) {
+        n_users.assign((size_t)n_pages, 0);
+        free_pages.resize((size_t)n_pages);
+        for (int32_t i = 0; i < n_pages; i++) free_pages[(size_t)i] = n_pages - 1 - i;
+    }
+    int32_t take() noexcept {
         if (free_pages.empty()) return -1;
         const int32_t page = free_pages.back();
         free_pages.pop_back();
         n_users[(size_t)page] = 1;
         return page;
     }
-    void release(int32_t page) {
+    void release(int32_t page) noexcept {
         if (page >= 0 && --n_users[(size_t)page] == 0) free_pages.push_back(page);
     }
 };
 
+// Logits that the last duet_decode left. They belong to the sequence as it was then: `content` is the sequence's.
 struct logits_row {
-    int32_t seq, pos, row;
+    int32_t seq;
+    uint64_t content;
+    int32_t row;
     float* data;  // null: still with the executor, as its wanted row `row`
+};
+
+// Bytes of a UTF-8 character that the last generation of a sequence did not complete.
+struct cut_character {
+    uint64_t content = 0;
+    int32_t n_bytes = 0;
+    std::array<char, 4> bytes{};
 };
 
 }  // namespace duet
@@ -57,42 +98,39 @@ struct duet_session {
     duet::error_text err;
     duet_session_params params{};
     duet::exec_limits limits;
-    void* exec_context = nullptr;
+    void* exec_context = nullptr;                          // null: the session was not made
     std::vector<duet::page_pool> pools;                    // of each cache group
     std::vector<std::vector<std::vector<int32_t>>> pages;  // [group][seq][position / kAttnChunk]; -1: given back
     std::vector<int32_t> length;                           // tokens each sequence holds
-    std::vector<duet::logits_row> kept;                    // logits of the last duet_decode
-    std::vector<float> kept_data;                          // their storage when the batch was cut into pieces
-    std::vector<float> embedding;                          // when the batch was cut into pieces
-    int32_t embedding_row = -1;                            // else: wanted row of the executor
+    std::vector<uint64_t> content;  // of each sequence: a number that changes whenever its tokens do
+    uint64_t n_contents = 0;        // numbers given
+    std::vector<duet::cut_character> cut;
+    std::vector<duet::logits_row> kept;  // logits of the last duet_decode
+    std::vector<float> kept_data;        // their storage when the batch was cut into pieces
+    int32_t embedding_row = -1;          // the executor's wanted row of the last token; -1: nothing ran
     std::atomic<int32_t> cancel{0};
+    std::vector<duet::profile_entry> profile_entries;  // the last picture, and as it is shown
     std::vector<duet_profile_row> profile_rows;
 
+    duet_session() = default;
+    duet_session(const duet_session&) = delete;
+    duet_session& operator=(const duet_session&) = delete;
     ~duet_session() {
         if (exec_context) model->exec->destroy(exec_context);
     }
 };
 
-namespace duet {
+struct duet_generation {
+    duet_session& session;
+    duet::sampler& sampler;
+    duet::error_text& err;  // the session's
+    duet_generate_params params{};
+    std::vector<int32_t> ids;  // the prompt
+    size_t n_run = 0;          // of its tokens
+    duet::text_gate gate;
+    std::string text;  // of the last event
+    duet_generate_result result{};
+    bool is_over = false;
 
-// A caller's parameters over the defaults in *out; older callers know fewer fields.
-template <class P>
-duet_status read_params(const char* name, const P* given, P* out, error_text& err) {
-    if (!given) return DUET_OK;
-    if (given->struct_size < sizeof(uint32_t) || given->struct_size > sizeof *out)
-        return fail(err, DUET_ERR_ARG, "%s.struct_size: want %zu, got %u", name, sizeof *out, given->struct_size);
-    memcpy(out, given, given->struct_size);
-    out->struct_size = sizeof *out;
-    return DUET_OK;
-}
-
-// Empties a sequence: pages back to the pools, length 0. Its recurrent state is zeroed when it grows again.
-void clear_sequence(duet_session& s, int32_t seq);
-
-// Kept row i's logits, read from the device if they are there still; null when that failed.
-float* kept_logits(duet_session& s, size_t i);
-
-// duet_decode; rows_later: logits may stay on the device until kept_logits() asks for them.
-duet_status decode(duet_session& s, const duet_batch& b, bool rows_later);
-
-}  // namespace duet
+    duet_generation(duet_session& s, duet::sampler& with) : session(s), sampler(with), err(s.err) {}
+};

@@ -1,13 +1,12 @@
-// runtime.cpp: models behind the C interface: opening, checking, describing; text to ids and back. Owns: handles of
-// models.
-// Must not know: ops' insides, instruction sets, GPU drivers.
-// Main path: tools/run.cpp -> [runtime.cpp, runtime/session.cpp, runtime/generate.cpp] -> models/<family>.cpp
+// runtime/model.cpp: models: opening, checking, describing; text to ids and back.
+// Owns: what duet_model holds. Must not know: ops' insides, instruction sets, GPU drivers.
+// Main path: runtime.cpp -> [runtime/model.cpp] -> models/arch.cpp -> models/<family>.cpp
+#include "calls.h"
 #include "devices.h"
-#include "handles.h"
-#include "../quant/exact.h"
 #include "../cpu/executor.h"
 #include "../cpu/kernels.h"
 #include "../cpu/threads.h"
+#include "../quant/exact.h"
 
 #include <algorithm>
 #include <map>
@@ -29,12 +28,12 @@ duet_status warm_weights(duet_model& m) {
             (void)*(const volatile uint8_t*)(t.data + at);
             if (at % kStep == 0 && m.params.progress &&
                 m.params.progress(m.params.progress_user, (float)((double)(done + at) / (double)m.weight_bytes)) != 0)
-                return fail(m.error(), DUET_ERR_CANCELLED, "%s: loading was cancelled", m.source.file.path.c_str());
+                return fail(m.source.err, DUET_ERR_CANCELLED, "%s: loading was cancelled", m.source.file.path.c_str());
         }
         done += t.n_bytes;
     }
     if (m.params.progress && m.params.progress(m.params.progress_user, 1.0f) != 0)
-        return fail(m.error(), DUET_ERR_CANCELLED, "%s: loading was cancelled", m.source.file.path.c_str());
+        return fail(m.source.err, DUET_ERR_CANCELLED, "%s: loading was cancelled", m.source.file.path.c_str());
     return DUET_OK;
 }
 
@@ -62,22 +61,22 @@ duet_status choose_device(duet_model& m) {
                       isa = m.params.cpu_isa ? m.params.cpu_isa : "auto";
     const cpu_kernels* kernels = find_cpu_kernels(isa.c_str());
     if (!kernels)
-        return fail(m.error(), DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(),
+        return fail(m.source.err, DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(),
                     cpu_isa_names());
     if (m.params.n_threads < 0 || m.params.n_threads > 1024)
-        return fail(m.error(), DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
+        return fail(m.source.err, DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
     m.n_threads = m.params.n_threads ? m.params.n_threads : physical_cores();
     m.isa = kernels->name;
     if (m.params.gpu_layers < -1 || m.params.cpu_expert_layers < -1)
-        return fail(m.error(), DUET_ERR_ARG,
+        return fail(m.source.err, DUET_ERR_ARG,
                     "gpu_layers, cpu_expert_layers: want -1 (as fits) or a number of layers, got %d, %d",
                     m.params.gpu_layers, m.params.cpu_expert_layers);
     if (device != "cpu" && (device != "auto" || (isa == "auto" && m.params.gpu_layers != 0))) {
         std::string id;
         gpu_info info;
-        duet_status st = choose_gpu(device, &id, m.error());
-        if (st == DUET_OK) st = gpu_check(m.graph, m.error());
-        if (st == DUET_OK) st = gpu_device_info(id.c_str(), &info, m.error());
+        duet_status st = choose_gpu(device, &id, m.source.err);
+        if (st == DUET_OK) st = gpu_check(m.graph, m.source.err);
+        if (st == DUET_OK) st = gpu_device_info(id.c_str(), &info, m.source.err);
         if (st == DUET_OK) {
             m.exec = &kSplitExecutor;
             m.device = m.device_text = id;
@@ -86,13 +85,15 @@ duet_status choose_device(duet_model& m) {
             return DUET_OK;
         }
         if (st == DUET_ERR_ARG)
-            return fail(m.error(), DUET_ERR_DEVICE,
+            return fail(m.source.err, DUET_ERR_DEVICE,
                         "device '%s': want auto, cpu, cuda, hip (or one of them as cuda:0), emu32 or emu64",
                         printable(device).c_str());
-        const std::string why = m.error().text;
-        if (device != "auto") return fail(m.error(), st, "device '%s' cannot be used: %s", device.c_str(), why.c_str());
-        log_line(m, DUET_LOG_WARN, "computing on the CPU: " + why);
+        const std::string why = m.source.err.text;
+        if (device != "auto")
+            return fail(m.source.err, st, "device '%s' cannot be used: %s", device.c_str(), why.c_str());
         m.source.err.text.clear();
+        // without a card the CPU is what everybody expects
+        if (m.params.gpu_layers > 0 || may_have_card()) log_line(m, DUET_LOG_WARN, "computing on the CPU: " + why);
     }
     m.exec = &kCpuExecutor;
     m.device_text = std::string("cpu ") + kernels->name + ", " + std::to_string(m.n_threads) +
@@ -114,19 +115,19 @@ duet_status choose_device(duet_model& m) {
 duet_status load_model(duet_model& m) {
     const gguf_file& f = m.source.file;
     std::string_view architecture, name;
-    DUET_TRY(f.get_string("general.architecture", false, &architecture, m.error()));
+    DUET_TRY(f.get_string("general.architecture", false, &architecture, m.source.err));
     if (const gguf_kv* kv = f.find("general.name"); kv && kv->type == DUET_KV_STRING) name = kv->strings[0];
     m.name = printable(name);
     m.graph.architecture = printable(architecture);
     if (f.tensors.empty() && !m.vocab_only)
-        return fail(m.error(), DUET_ERR_FORMAT, "%s: no tensors: a vocabulary-only file cannot run; want a whole model",
-                    f.path.c_str());
-    DUET_TRY(m.vocab.load(f, m.error()));
+        return fail(m.source.err, DUET_ERR_FORMAT,
+                    "%s: no tensors: a vocabulary-only file cannot run; want a whole model", f.path.c_str());
+    DUET_TRY(m.vocab.load(f, m.source.err));
     m.has_vocab = true;
     for (int32_t id = 0; id < m.vocab.n_vocab(); id++)
         if (m.vocab.is_end(id)) m.end_ids.push_back(id);
     if (m.vocab_only) return DUET_OK;
-    DUET_TRY(describe_model(f, m.vocab.n_vocab(), m.graph, m.error()));
+    DUET_TRY(describe_model(f, m.vocab.n_vocab(), m.graph, m.source.err));
     DUET_TRY(choose_device(m));
     std::map<int32_t, uint64_t> bytes_of_type;
     for (const gguf_tensor& t : f.tensors) {
@@ -147,34 +148,17 @@ duet_status load_model(duet_model& m) {
     return DUET_OK;
 }
 
-// Makes the handle, opens its file by `open`, loads. The handle is stored also on failure, so that its error can be
-// read.
-template <class Open>
-duet_status open_model(const duet_model_params* params, duet_model** out, Open open) {
-    if (!out) return DUET_ERR_ARG;
-    *out = nullptr;
-    duet_model* m = new (std::nothrow) duet_model;
-    if (!m) return DUET_ERR_MEMORY;
-    *out = m;
-    m->params = duet_model_params_default();
-    DUET_TRY(read_params("duet_model_params", params, &m->params, m->error()));
-    m->vocab_only = m->params.vocab_only != 0;
-    return guarded(m->error(), [&] {
-        DUET_TRY(open(m->source.file, m->error()));
-        return load_model(*m);
-    });
+// The file behind the model, from where the caller has it.
+duet_status open_source(gguf_file& file, const model_source& from, bool is_copy, error_text& err) {
+    if (from.path) return file.open(from.path, err, is_copy);
+    if (from.data) return file.open_memory(from.data, from.n_bytes, err);
+    if (from.read) return file.open_reader(from.read, from.user, from.n_bytes, err);
+    return fail(err, DUET_ERR_ARG, "%s: want a path, data or a read callback, got NULL", from.call);
 }
 
 }  // namespace
-}  // namespace duet
 
-using namespace duet;
-
-extern "C" {
-
-const char* duet_version(void) { return "0.1.0"; }
-
-const char* duet_build_info(void) {
+const char* build_info() {
     struct build_text {
         char text[1024];
         build_text() {
@@ -198,115 +182,87 @@ const char* duet_build_info(void) {
     return info.text;
 }
 
-int32_t duet_numerics_version(void) { return kNumericsVersion; }
-
-duet_model_params duet_model_params_default(void) {
+duet_model_params default_model_params() {
     duet_model_params p{};
     p.struct_size = sizeof p;
     p.gpu_layers = p.cpu_expert_layers = -1;
     return p;
 }
 
-duet_status duet_model_open(const char* path, const duet_model_params* params, duet_model** out) {
-    return open_model(params, out, [&](gguf_file& file, error_text& err) {
-        if (!path) return fail(err, DUET_ERR_ARG, "duet_model_open: path is NULL");
-        return file.open(path, err);
-    });
+duet_status open_model(duet_model& m, const model_source& from, const duet_model_params* params) {
+    error_text& err = m.source.err;
+    m.params = default_model_params();
+    DUET_TRY(read_struct("duet_model_params", params, &m.params, err));
+    if (m.params.load != DUET_LOAD_MAP && m.params.load != DUET_LOAD_COPY)
+        return fail(err, DUET_ERR_ARG, "duet_model_params.load: want 0 (map) or 1 (copy), got %d", m.params.load);
+    m.vocab_only = m.params.vocab_only != 0;
+    DUET_TRY(open_source(m.source.file, from, m.params.load == DUET_LOAD_COPY, err));
+    return load_model(m);
 }
 
-duet_status duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* params,
-                                   duet_model** out) {
-    return open_model(params, out, [&](gguf_file& file, error_text& err) {
-        if (!data) return fail(err, DUET_ERR_ARG, "duet_model_open_memory: data is NULL");
-        return file.open_memory(data, n_bytes, err);
-    });
-}
-
-duet_status duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes, const duet_model_params* params,
-                                   duet_model** out) {
-    return open_model(params, out, [&](gguf_file& file, error_text& err) {
-        if (!read) return fail(err, DUET_ERR_ARG, "duet_model_open_reader: read is NULL");
-        return file.open_reader(read, user, n_bytes, err);
-    });
-}
-
-void duet_model_free(duet_model* model) { delete model; }
-
-const char* duet_model_error(const duet_model* model) {
-    return model ? model->source.err.text.c_str() : "model is NULL";
-}
-
-duet_status duet_model_get_info(const duet_model* model, duet_model_info* out) {
-    if (!model || !out || out->struct_size < sizeof(uint32_t) || out->struct_size > sizeof *out) return DUET_ERR_ARG;
-    const model_graph& g = model->graph;
+duet_status model_info(const duet_model& m, duet_model_info* out, error_text& err) {
+    DUET_TRY(check_room("duet_model_info", out, err));
+    const model_graph& g = m.graph;
     duet_model_info info{};
-    info.struct_size = out->struct_size;
     info.architecture = g.architecture.c_str();
-    info.name = model->name.c_str();
-    info.device = model->device_text.c_str();
-    info.main_type = model->main_type.c_str();
-    info.n_vocab = model->has_vocab ? model->vocab.n_vocab() : 0;
+    info.name = m.name.c_str();
+    info.device = m.device_text.c_str();
+    info.main_type = m.main_type.c_str();
+    info.n_vocab = m.has_vocab ? m.vocab.n_vocab() : 0;
     info.n_layers = g.n_layers;
     info.dim = g.dim;
     info.n_heads = g.n_heads;
     info.n_kv_heads = g.n_kv_heads;
     info.n_ctx_train = g.n_ctx_train;
-    info.n_params = model->n_params;
-    info.weight_bytes = model->weight_bytes;
+    info.n_params = m.n_params;
+    info.weight_bytes = m.weight_bytes;
     info.decode_bytes = g.decode_bytes;
-    memcpy(out, &info, info.struct_size);
+    write_struct(info, out);
     return DUET_OK;
 }
 
-const duet_file* duet_model_file(const duet_model* model) { return model ? &model->source : nullptr; }
+namespace {
 
-duet_status duet_tokenize(const duet_model* model, const char* text, size_t n_bytes, int32_t flags, int32_t* ids,
-                          size_t max_ids, size_t* n_ids) {
-    if (!model || !n_ids || (!text && n_bytes) || (!ids && max_ids)) return DUET_ERR_ARG;
-    error_text err;  // not the model's: any thread may call
-    return guarded(err, [&]() -> duet_status {
-        if (!model->has_vocab) return DUET_ERR_UNSUPPORTED;
-        std::vector<int32_t> all;
-        DUET_TRY(model->vocab.encode({text ? text : "", n_bytes}, (flags & DUET_TOKENIZE_ADD_BOS) != 0,
-                                     (flags & DUET_TOKENIZE_PARSE_SPECIAL) != 0, &all, err));
-        *n_ids = all.size();
-        std::copy_n(all.begin(), std::min(all.size(), max_ids), ids);
-        return all.size() > max_ids ? DUET_ERR_FULL : DUET_OK;
-    });
+// What both directions of text check.
+duet_status check_text_call(const duet_model& m, const char* call, bool has_in, bool has_out, bool has_count,
+                            error_text& err) {
+    if (!has_in || !has_out || !has_count)
+        return fail(err, DUET_ERR_ARG, "%s: %s is NULL", call,
+                    !has_in    ? "the input"
+                    : !has_out ? "the room for the result"
+                               : "the room for the result's length");
+    if (m.has_vocab) return DUET_OK;
+    return fail(err, DUET_ERR_UNSUPPORTED, "%s: %s: no vocabulary was read from it", call, m.source.file.path.c_str());
 }
 
-duet_status duet_detokenize(const duet_model* model, const int32_t* ids, size_t n_ids, int32_t special, char* out,
-                            size_t max_bytes, size_t* n_bytes) {
-    if (!model || !n_bytes || (!ids && n_ids) || (!out && max_bytes)) return DUET_ERR_ARG;
-    error_text err;
-    return guarded(err, [&]() -> duet_status {
-        for (size_t i = 0; i < n_ids; i++)
-            if (ids[i] < 0 || ids[i] >= model->vocab.n_vocab()) return DUET_ERR_ARG;
-        std::string text;
-        model->vocab.decode(ids, n_ids, special != 0, &text);
-        *n_bytes = text.size();
-        std::copy_n(text.begin(), std::min(text.size(), max_bytes), out);
-        return text.size() > max_bytes ? DUET_ERR_FULL : DUET_OK;
-    });
+}  // namespace
+
+duet_status tokenize(const duet_model& m, const char* text, size_t n_bytes, int32_t flags, int32_t* ids, size_t max_ids,
+                     size_t* n_ids, error_text& err) {
+    DUET_TRY(check_text_call(m, "duet_tokenize", text || n_bytes == 0, ids || max_ids == 0, n_ids, err));
+    std::vector<int32_t> all;
+    DUET_TRY(m.vocab.encode({text ? text : "", n_bytes}, (flags & DUET_TOKENIZE_ADD_BOS) != 0,
+                            (flags & DUET_TOKENIZE_PARSE_SPECIAL) != 0, &all, err));
+    *n_ids = all.size();
+    std::copy_n(all.begin(), std::min(all.size(), max_ids), ids);
+    if (all.size() <= max_ids) return DUET_OK;
+    return fail(err, DUET_ERR_FULL, "duet_tokenize: the text has %zu ids, there is room for %zu", all.size(), max_ids);
 }
 
-duet_string duet_token_text(const duet_model* model, int32_t id) {
-    const std::string_view s = model && model->has_vocab ? model->vocab.piece(id) : std::string_view{};
-    return {s.data(), s.size()};
+duet_status detokenize(const duet_model& m, const int32_t* ids, size_t n_ids, int32_t special, char* out,
+                       size_t max_bytes, size_t* n_bytes, error_text& err) {
+    DUET_TRY(check_text_call(m, "duet_detokenize", ids || n_ids == 0, out || max_bytes == 0, n_bytes, err));
+    for (size_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || ids[i] >= m.vocab.n_vocab())
+            return fail(err, DUET_ERR_ARG, "duet_detokenize: token %zu: want an id in 0..%d, got %d", i,
+                        m.vocab.n_vocab() - 1, ids[i]);
+    std::string text;
+    m.vocab.decode(ids, n_ids, special != 0, &text);
+    *n_bytes = text.size();
+    std::copy_n(text.begin(), std::min(text.size(), max_bytes), out);
+    if (text.size() <= max_bytes) return DUET_OK;
+    return fail(err, DUET_ERR_FULL, "duet_detokenize: the text has %zu bytes, there is room for %zu", text.size(),
+                max_bytes);
 }
 
-duet_string duet_token_spelling(const duet_model* model, int32_t id) {
-    const std::string_view s = model && model->has_vocab ? model->vocab.spelling(id) : std::string_view{};
-    return {s.data(), s.size()};
-}
-
-int32_t duet_token_bos(const duet_model* model) { return model && model->has_vocab ? model->vocab.bos() : -1; }
-int32_t duet_token_eos(const duet_model* model) { return model && model->has_vocab ? model->vocab.eos() : -1; }
-int32_t duet_token_is_end(const duet_model* model, int32_t id) {
-    return model && model->has_vocab && model->vocab.is_end(id);
-}
-int32_t duet_token_is_control(const duet_model* model, int32_t id) {
-    return model && model->has_vocab && model->vocab.is_control(id);
-}
-
-}  // extern "C"
+}  // namespace duet

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <mutex>
 
 namespace duet {
 namespace {
@@ -43,6 +42,7 @@ struct split_model {
     std::vector<uint8_t> row_side;  // of each buffer: the side that writes it last
     std::vector<uint8_t> cache_side, state_side;
     int32_t moved_floats = 0;  // of the widest buffer that crosses
+    const std::shared_ptr<exec_store> device_store = std::make_shared<exec_store>();  // of the device's part
 };
 
 // ---- which op runs where
@@ -137,7 +137,6 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
     for (model_graph& part : m.part) {
         part = g;
         part.ops.clear();
-        part.device_store.reset();
     }
     const std::vector<uint8_t> sides = choose_sides(g, place);
     std::vector<uint8_t> used(g.buffers.size(), 0);
@@ -194,6 +193,7 @@ const executor& executor_of(int side) { return side == kHostSide ? kCpuExecutor 
 
 uint64_t row_bytes(int32_t n_floats) { return round_up((size_t)n_floats, kFloatsPerLine) * 4; }
 exec_limits part_limits(const split_model& m, exec_limits limits) {
+    limits.place.store = m.device_store;
     limits.place.move_bytes = std::min(kMovePiece, row_bytes(m.moved_floats) * (uint64_t)limits.max_batch);
     return limits;
 }
@@ -271,16 +271,16 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
                 (unsigned long long)(plan.device.work_bytes >> 20), (unsigned long long)(budget >> 20));
 }
 
-std::mutex split_lock;  // guards every graph's device_store
-
-std::shared_ptr<split_model> kept_model(const model_graph& g) {
-    return std::static_pointer_cast<split_model>(g.device_store);
+// What the model's sessions share, if there are any. The store is locked.
+std::shared_ptr<split_model> kept_model(const exec_store& store) {
+    return std::static_pointer_cast<split_model>(store.kept);
 }
 
 duet_status split_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out,
                        error_text& err) {
-    const std::lock_guard<std::mutex> lock(split_lock);
-    if (auto m = kept_model(g)) return plan_parts(*m, limits, n_threads, out, err);
+    exec_store& store = *limits.place.store;
+    const std::lock_guard<std::mutex> lock(store.lock);
+    if (auto m = kept_model(store)) return plan_parts(*m, limits, n_threads, out, err);
     choice c;
     split_model m;
     DUET_TRY(choose_placement(g, limits, n_threads, &c, err));
@@ -331,15 +331,16 @@ duet_status open_context(const model_graph& g, const exec_limits& limits, const 
 // caller left that open.
 duet_status split_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa,
                          void** out, error_text& err) {
-    const std::lock_guard<std::mutex> lock(split_lock);
+    exec_store& store = *limits.place.store;
+    const std::lock_guard<std::mutex> lock(store.lock);
     std::unique_ptr<split_context> c;
     split_side failed;
-    if (auto m = kept_model(g)) {
+    if (auto m = kept_model(store)) {
         const duet_status st = open_context(g, limits, m, n_threads, isa, &c, &failed, err);
         *out = c.release();
-        // weights stay where they are while sessions use them; the graph and this function hold one each
+        // weights stay where they are while sessions use them; the store and this function hold one each
         if (st != DUET_ERR_MEMORY || failed == kHostSide || m.use_count() > 2) return st;
-        g.device_store.reset();
+        store.kept.reset();
     }
     choice choices;
     DUET_TRY(choose_placement(g, limits, n_threads, &choices, err));
@@ -348,7 +349,7 @@ duet_status split_create(const model_graph& g, const exec_limits& limits, int32_
         DUET_TRY(split_graph(g, choices.all[i], m.get(), err));
         const duet_status st = open_context(g, limits, m, n_threads, isa, &c, &failed, err);
         if (st == DUET_OK) {
-            g.device_store = m;
+            store.kept = m;
             err.text.clear();
             *out = c.release();
             return DUET_OK;

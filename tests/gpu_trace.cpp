@@ -1,11 +1,11 @@
 // tests/gpu_trace.cpp: writes what the GPU executor asks of its driver, for tests/amdgpu.py, which does the same with
 // AMD machine code.
-//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of runtime/cases.h
+//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of runtime/self_test_cases.h
 //   (checked against the CPU on the way) gpu_trace MODEL.gguf OUT N    a model's first N tokens as one prompt, then
 //   four that it chooses
 // Record: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4 bytes
 // each), name (32 bytes), then the bytes of an upload, a download or a launch's arguments. Little-endian.
-#include "../runtime/cases.h"
+#include "../runtime/self_test_cases.h"
 #include "../gpu/driver.h"
 
 namespace {
@@ -53,7 +53,7 @@ int run_model(const char* path, int n) {
     if (st == DUET_OK) st = duet_session_create(model, &s, &session);
     std::vector<int32_t> ids;
     for (int i = 0; i <= n; i++) ids.push_back(3 + i * 7 % 50);
-    duet_batch b{};
+    duet_batch b = duet_batch_default();
     b.token = ids.data();
     b.n_tok = n;
     if (st == DUET_OK) st = duet_decode(session, &b);
@@ -90,10 +90,10 @@ int main(int argc, char** argv) {
     duet::emu_watch(write_event, &t);
     int failed = 0;
     if (std::string(argv[1]) == "cases") {
-        runtime_cases::for_each_case([&](runtime_cases::graph_case& c) {
+        duet::self_test::for_each_case([&](duet::self_test::graph_case& c) {
             for (const duet::weight& w : c.g.weights)
                 if (argc > 3 && !in_sample(w.type)) return;
-            const std::string wrong = runtime_cases::compare_case(c, "emu32");
+            const std::string wrong = duet::self_test::compare_case(c, "emu32");
             if (!wrong.empty()) failed = 1, fprintf(stderr, "gpu_trace: %s: %s\n", c.name.c_str(), wrong.c_str());
         });
     } else {

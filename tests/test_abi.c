@@ -81,6 +81,8 @@ static void check_generation(const duet_model* model) {
     duet_generate_result result;
     duet_batch batch;
 
+    plan.struct_size = sizeof plan;
+    result.struct_size = sizeof result;
     CHECK(params.struct_size == sizeof params && generate.struct_size == sizeof generate);
     CHECK(duet_tokenize(model, prompt, strlen(prompt), DUET_TOKENIZE_ADD_BOS, ids, 64, &n_ids) == DUET_OK);
     CHECK(n_ids > 1 && n_ids <= 64);
@@ -98,7 +100,7 @@ static void check_generation(const duet_model* model) {
     CHECK(duet_session_create(model, &params, &session) == DUET_OK);
     CHECK(duet_session_n_ctx(session) == 48);
 
-    memset(&batch, 0, sizeof batch);
+    batch = duet_batch_default();
     CHECK(duet_decode(session, &batch) == DUET_ERR_ARG);
     batch.n_tok = (int32_t)n_ids;
     batch.token = ids;

@@ -4,7 +4,8 @@
 #include "doctest.h"
 #include "fake_gpu.h"
 #include "test_data.h"
-#include "../runtime/cases.h"
+#include "../runtime/self_test_cases.h"
+#include "../cpu/executor.h"
 #include "../runtime/devices.h"
 
 #include <algorithm>
@@ -73,8 +74,8 @@ const kind_of_driver kKinds[] = {{"libcuda.so.1", "cuda:0", "sm_90", 12040, &kCu
                                  {"libamdhip64.so.6", "hip:0", "gfx1100", 60241134, &kHipDriver},
                                  {"libamdhip64.so.5", "hip:0", "gfx1100", 50700000, &kHipDriver}};
 
-runtime_cases::graph_case small_case() {
-    runtime_cases::graph_case c("small");
+self_test::graph_case small_case() {
+    self_test::graph_case c("small");
     const view x = c.input(64), y = c.buffer(33);
     c.add(op_kind::matmul, x, y).w = c.matrix(2, 64, 33);
     c.logits(y);
@@ -118,15 +119,15 @@ duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out,
 }
 
 // All a driver is asked to do; the bits must be right when no error is told.
-duet_status whole_life(const kind_of_driver& k, const runtime_cases::graph_case& c, const std::vector<float>& want,
+duet_status whole_life(const kind_of_driver& k, const self_test::graph_case& c, const std::vector<float>& want,
                        error_text& err) {
     std::vector<uint8_t> bytes, good(64, 0);
     memset(good.data() + 8, 2, 24);
     DUET_TRY(record_and_play(*k.driver, &bytes, err));
     CHECK(bytes == good);
     std::vector<float> got;
-    const runtime_cases::graph_case fresh = c;  // a graph keeps its weights on the device
-    DUET_TRY(runtime_cases::run_case(fresh, kGpuExecutor, k.device, &got, err));
+    const self_test::graph_case fresh = c;  // a graph keeps its weights on the device
+    DUET_TRY(self_test::run_case(fresh, kGpuExecutor, k.device, &got, err));
     REQUIRE(got.size() == want.size());
     CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
     return DUET_OK;
@@ -136,10 +137,10 @@ duet_status whole_life(const kind_of_driver& k, const runtime_cases::graph_case&
 
 TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is right or a clear error, and leaves "
           "nothing behind") {
-    const runtime_cases::graph_case c = small_case();
+    const self_test::graph_case c = small_case();
     std::vector<float> want;
     error_text err;
-    REQUIRE(runtime_cases::run_case(c, kCpuExecutor, "scalar", &want, err) == DUET_OK);
+    REQUIRE(self_test::run_case(c, kCpuExecutor, "scalar", &want, err) == DUET_OK);
     for (const kind_of_driver& k : kKinds) {
         stand_in s(k.file, k.device, k.chip, k.version);
         REQUIRE(s.control != nullptr);
@@ -213,11 +214,11 @@ std::string model_run(const char* device, std::vector<float>* logits, std::strin
     if (error.empty() && duet_session_create(model, &s, &session) != DUET_OK) error = duet_session_error(session);
     duet_model_info info{};
     info.struct_size = sizeof info;
-    if (error.empty()) duet_model_get_info(model, &info);
+    if (error.empty()) (void)duet_model_get_info(model, &info);
     std::vector<int32_t> ids;
     for (int i = 0; i < 20; i++) ids.push_back(3 + i * 7);
     for (int step = 0; step < 4 && error.empty(); step++) {
-        duet_batch b{};
+        duet_batch b = duet_batch_default();
         b.n_tok = (int32_t)ids.size();
         b.token = ids.data();
         if (duet_decode(session, &b) != DUET_OK) {
@@ -281,7 +282,7 @@ TEST_CASE(
         CHECK(n_calls[1] < n_calls[0] / 4);
         std::vector<float> rows[2];
         const int32_t ids[3] = {5, 9, 30};
-        const duet_batch b{3, ids, nullptr, nullptr, nullptr};
+        const duet_batch b{sizeof(duet_batch), 3, ids, nullptr, nullptr, nullptr};
         for (int i : {0, 1}) {
             REQUIRE(duet_decode(sessions[i], &b) == DUET_OK);
             rows[i].assign(duet_logits(sessions[i], 0), duet_logits(sessions[i], 0) + 100);

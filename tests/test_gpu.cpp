@@ -1,7 +1,7 @@
 // tests/test_gpu.cpp: the GPU executor on the emulator, both warp widths: every op and format against the scalar CPU,
 // whole golden models against the CPU, and what the emulator must find in wrong kernels.
 #include "doctest.h"
-#include "../runtime/cases.h"
+#include "../runtime/self_test_cases.h"
 #include "../runtime/devices.h"
 #include "test_data.h"
 #include "../gpu/args.h"
@@ -45,7 +45,7 @@ struct opened {
         s.n_seqs = n_seqs;
         s.max_batch = max_batch;
         if (!error.empty()) return;
-        duet_model_get_info(model, &info);
+        (void)duet_model_get_info(model, &info);
         check(duet_session_create(model, &s, &session));
     }
     ~opened() {
@@ -59,7 +59,7 @@ struct opened {
     // Feeds ids, all of sequence 0 or as seqs says; the logits of all.
     void decode(const std::vector<int32_t>& ids, const int32_t* seqs, std::vector<float>* out) {
         const std::vector<uint8_t> all(ids.size(), 1);
-        const duet_batch b{(int32_t)ids.size(), ids.data(), nullptr, seqs, all.data()};
+        const duet_batch b{sizeof(duet_batch), (int32_t)ids.size(), ids.data(), nullptr, seqs, all.data()};
         if (error.empty()) check(duet_decode(session, &b));
         for (int k = 0; k < b.n_tok && error.empty(); k++)
             out->insert(out->end(), duet_logits(session, k), duet_logits(session, k) + info.n_vocab);
@@ -83,10 +83,10 @@ TEST_CASE(
     const uint64_t before = emu_memory().in_use;
     uint32_t seed = 0;
     for (const char* device : {"emu32", "emu64"})
-        runtime_cases::for_each_case([&](runtime_cases::graph_case& c) {
+        self_test::for_each_case([&](self_test::graph_case& c) {
             emu_seed(seed++);
             INFO(std::string(device), " ", c.name);
-            CHECK(runtime_cases::compare_case(c, device) == "");
+            CHECK(self_test::compare_case(c, device) == "");
         });
     emu_seed(0);
     CHECK(emu_memory().in_use == before);  // everything was given back
@@ -148,12 +148,12 @@ std::string sequence_logits(const std::string& path, const char* device, const s
 }
 
 TEST_CASE("gpu: experts and recurrent states that no block has room for are refused by name") {
-    runtime_cases::graph_case experts("4097 experts"), state("1025 rows");
+    self_test::graph_case experts("4097 experts"), state("1025 rows");
     const view z = experts.input(4097), routes = experts.buffer(2);
     op& route = experts.add(op_kind::route, z, routes);
     route.n_used = 1;
     experts.logits(routes);
-    CHECK(runtime_cases::compare_case(experts, "emu32") == "4097 experts: want at most 4096 on a GPU");
+    CHECK(self_test::compare_case(experts, "emu32") == "4097 experts: want at most 4096 on a GPU");
     const view x = state.input(2 * 1025 + 1), step = state.input(1), y = state.buffer(1);
     op& o = state.add(op_kind::mamba2, x, y);
     o.in2 = step;
@@ -164,7 +164,7 @@ TEST_CASE("gpu: experts and recurrent states that no block has room for are refu
     o.index = 0;
     state.g.states = {{1025}};
     state.logits(y);
-    CHECK(runtime_cases::compare_case(state, "emu32") == "recurrent state of 1025 rows: want at most 1024 on a GPU");
+    CHECK(self_test::compare_case(state, "emu32") == "recurrent state of 1025 rows: want at most 1024 on a GPU");
 }
 
 TEST_CASE("gpu: mixed and copied sequences give the CPU's logits, and go on from states that the CPU saved, and the "
@@ -235,7 +235,7 @@ TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recordi
         REQUIRE(duet_model_open(path.c_str(), &p, &model) == DUET_OK);
         duet_model_info info{};
         info.struct_size = sizeof info;
-        duet_model_get_info(model, &info);
+        (void)duet_model_get_info(model, &info);
         std::vector<float> rows[2];  // of sequence 0: alone, and between others
         for (int n_seqs : {1, 3}) {
             duet_session_params s = duet_session_params_default();
@@ -248,7 +248,7 @@ TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recordi
             for (int i = 0; i < n_steps; i++) {
                 const int32_t ids[3] = {3 + i * 7 % 50, 5 + i, 60 - i % 50}, seqs[3] = {0, 1, 2};
                 const uint8_t want[3] = {1, 1, 1};
-                duet_batch b{};
+                duet_batch b = duet_batch_default();
                 b.n_tok = i % 10 == 9 ? 1 : n_seqs;
                 b.token = ids;
                 b.seq = seqs;
@@ -308,6 +308,7 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
             return ((std::vector<int32_t>*)user)->push_back(e->id), 0;
         };
         duet_generate_result r{};
+        r.struct_size = sizeof r;
         CHECK(duet_generate(session, sampler, prompt, 3, &g, keep, &ids[is_gpu], &r) == DUET_OK);
         emu_watch(nullptr, nullptr);
         CHECK(r.n_new_tok > 0);

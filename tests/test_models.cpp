@@ -122,7 +122,7 @@ std::vector<float> feed(const golden_model& m, duet_session* s, const std::vecto
         const size_t n = std::min(ids.size() - at, at == 0 ? first : step);
         const std::vector<uint8_t> want(n, 1);
         const std::vector<int32_t> seqs(n, seq);
-        const duet_batch b{(int32_t)n, ids.data() + at, nullptr, seqs.data(), want.data()};
+        const duet_batch b{sizeof(duet_batch), (int32_t)n, ids.data() + at, nullptr, seqs.data(), want.data()};
         const duet_status st = duet_decode(s, &b);
         INFO(std::string(duet_session_error(s)));
         REQUIRE(st == DUET_OK);
@@ -367,7 +367,7 @@ TEST_CASE("inputs of matmuls are told: each row once, experts' rows to the exper
     CHECK(seen.tensors["blk.0.ffn_gate_exps.weight"].sum == seen.tensors["blk.0.ffn_up_exps.weight"].sum);
     // what the output matrix reads is the embedding
     seen.tensors.clear();
-    const duet_batch one{1, c.ids.data(), nullptr, nullptr, nullptr};
+    const duet_batch one{sizeof(duet_batch), 1, c.ids.data(), nullptr, nullptr, nullptr};
     REQUIRE(duet_decode(s, &one) == DUET_OK);
     double sum = 0;
     for (int64_t i = 0; i < seen.tensors["output.weight"].n_in; i++)
@@ -435,7 +435,7 @@ TEST_CASE("hybrids: copied and saved sequences go on with the same bits; mixed b
                 token.push_back(c.ids[at + i]), seq.push_back(2);
             }
             const std::vector<uint8_t> all(token.size(), 1);
-            const duet_batch b{(int32_t)token.size(), token.data(), nullptr, seq.data(), all.data()};
+            const duet_batch b{sizeof(duet_batch), (int32_t)token.size(), token.data(), nullptr, seq.data(), all.data()};
             REQUIRE(duet_decode(s.s, &b) == DUET_OK);
             for (int32_t i = 0; i < b.n_tok; i++) {
                 std::vector<float>& to = i % 2 ? other : mixed;
@@ -464,11 +464,11 @@ TEST_CASE("hybrids: cancelling leaves no half-updated state") {
             std::this_thread::sleep_for(std::chrono::milliseconds(1 + attempt));
             duet_session_cancel(s.s);
         });
-        const duet_batch b{(int32_t)rest.size(), rest.data(), nullptr, nullptr, nullptr};
+        const duet_batch b{sizeof(duet_batch), (int32_t)rest.size(), rest.data(), nullptr, nullptr, nullptr};
         was_stopped = duet_decode(s.s, &b) == DUET_ERR_CANCELLED;
         stopper.join();
         if (!was_stopped) {  // it came too late: the flag stops the next call before it begins
-            const duet_batch one{1, rest.data(), nullptr, nullptr, nullptr};
+            const duet_batch one{sizeof(duet_batch), 1, rest.data(), nullptr, nullptr, nullptr};
             CHECK(duet_decode(s.s, &one) == DUET_ERR_CANCELLED);
         }
     }
@@ -499,6 +499,7 @@ TEST_CASE(
     p.n_ctx = (int32_t)n_ctx;
     p.max_batch = (int32_t)batch;
     duet_memory_plan plan{};
+    plan.struct_size = sizeof plan;
     REQUIRE(duet_session_plan(m.m, &p, &plan) == DUET_OK);
     const uint64_t windowed_pages = (window + batch + chunk - 1) / chunk + 1;
     CHECK(plan.cache_bytes + plan.gpu_cache_bytes ==
@@ -507,7 +508,7 @@ TEST_CASE(
     const golden_session s(m, 4096, 1, 64, DUET_CACHE_F16);
     std::vector<int32_t> ids;
     while (ids.size() < 2000) ids.insert(ids.end(), c.ids.begin(), c.ids.end());
-    const duet_batch b{(int32_t)ids.size(), ids.data(), nullptr, nullptr, nullptr};
+    const duet_batch b{sizeof(duet_batch), (int32_t)ids.size(), ids.data(), nullptr, nullptr, nullptr};
     const duet_status st = duet_decode(s.s, &b);
     CHECK_MESSAGE(st == DUET_OK, std::string(duet_session_error(s.s)));
     CHECK(duet_seq_trim(s.s, 0, 100) == DUET_ERR_STATE);

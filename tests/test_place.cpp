@@ -40,7 +40,8 @@ struct placed_session {
         status = duet_model_open(path.c_str(), &p, &m);
         error = duet_model_error(m);
         info.struct_size = sizeof info;
-        if (status == DUET_OK) duet_model_get_info(m, &info), create(o);
+        plan.struct_size = sizeof plan;
+        if (status == DUET_OK && (status = duet_model_get_info(m, &info)) == DUET_OK) create(o);
     }
     void create(const place_options& o) {
         duet_session_params p = duet_session_params_default();
@@ -68,7 +69,7 @@ struct placed_session {
         std::vector<int32_t> ids, seqs((size_t)n, seq);
         for (int i = 0; i < n; i++) ids.push_back(5 + (first + i) * 29 % 90);
         const std::vector<uint8_t> want((size_t)n, 1);
-        const duet_batch b{n, ids.data(), nullptr, seqs.data(), want.data()};
+        const duet_batch b{sizeof(duet_batch), n, ids.data(), nullptr, seqs.data(), want.data()};
         REQUIRE(s != nullptr);
         const duet_status st = duet_decode(s, &b);
         INFO(std::string(duet_session_error(s)));

@@ -72,7 +72,7 @@ std::vector<float> all_logits(const open_model& m, duet_session* s, const std::v
         const int n = (int)std::min(ids.size() - at, (size_t)chunk);
         const std::vector<uint8_t> want((size_t)n, 1);
         const std::vector<int32_t> seqs((size_t)n, seq);
-        const duet_batch b{n, ids.data() + at, nullptr, seqs.data(), want.data()};
+        const duet_batch b{sizeof(duet_batch), n, ids.data() + at, nullptr, seqs.data(), want.data()};
         REQUIRE(duet_decode(s, &b) == DUET_OK);
         REQUIRE(duet_logits_count(s) == n);
         for (int i = 0; i < n; i++) out.insert(out.end(), duet_logits(s, i), duet_logits(s, i) + v);
@@ -125,7 +125,7 @@ TEST_CASE("neighbours in the batch change nothing") {
         const size_t nb = (size_t)std::count(seq.begin(), seq.end(), 0);
         for (size_t i = 0; i < nb; i++) token[i] = b[at_b - nb + i], pos[i] = (int32_t)(at_b - nb + i);
         const std::vector<uint8_t> want(token.size(), 1);
-        const duet_batch batch{(int32_t)token.size(), token.data(), pos.data(), seq.data(), want.data()};
+        const duet_batch batch{sizeof(duet_batch), (int32_t)token.size(), token.data(), pos.data(), seq.data(), want.data()};
         REQUIRE(duet_decode(mixed.s, &batch) == DUET_OK);
         for (size_t i = 0; i < token.size(); i++) {
             auto& out = seq[i] == 2 ? got_a : got_b;
@@ -184,7 +184,7 @@ TEST_CASE("limits and wrong arguments are errors that change nothing") {
     const open_model m;
     const open_session s(m, 40, 2, 16);
     const std::vector<int32_t> ids = some_ids(41);
-    duet_batch b{41, ids.data(), nullptr, nullptr, nullptr};
+    duet_batch b{sizeof(duet_batch), 41, ids.data(), nullptr, nullptr, nullptr};
     CHECK(duet_decode(s.s, &b) == DUET_ERR_FULL);
     CHECK(std::string(duet_session_error(s.s)).find("40") != std::string::npos);
     CHECK(duet_seq_length(s.s, 0) == 0);
@@ -196,7 +196,7 @@ TEST_CASE("limits and wrong arguments are errors that change nothing") {
     b.n_tok = 0;
     CHECK(duet_decode(s.s, &b) == DUET_ERR_ARG);
     int32_t id = -1, seq = 0, pos = 0;
-    b = {1, &id, nullptr, nullptr, nullptr};
+    b = {sizeof b, 1, &id, nullptr, nullptr, nullptr};
     CHECK(duet_decode(s.s, &b) == DUET_ERR_ARG);
     id = n_vocab(m);
     CHECK(duet_decode(s.s, &b) == DUET_ERR_ARG);
@@ -222,7 +222,8 @@ TEST_CASE("limits and wrong arguments are errors that change nothing") {
         CHECK(duet_session_create(m.m, &p, &bad) == DUET_ERR_ARG);
         CHECK(std::string(duet_session_error(bad)) != "");
         duet_session_free(bad);
-        duet_memory_plan plan;
+        duet_memory_plan plan{};
+        plan.struct_size = sizeof plan;
         CHECK(duet_session_plan(m.m, &p, &plan) == DUET_ERR_ARG);
     }
     duet_session_params p = duet_session_params_default();
@@ -274,7 +275,8 @@ TEST_CASE("generate: the same text for the same seed, stop strings, limits, call
     };
     duet_generate_params p = duet_generate_params_default();
     p.max_new_tok = 30;
-    duet_generate_result r;
+    duet_generate_result r{};
+    r.struct_size = sizeof r;
     sink a, b, c;
     CHECK(generate(p, &a, 7, &r) == DUET_OK);
     CHECK(generate(p, &b, 7, &r) == DUET_OK);
@@ -365,7 +367,7 @@ TEST_CASE("cancel from another thread stops a long prompt soon") {
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         duet_session_cancel(s.s);
     });
-    const duet_batch b{(int32_t)ids.size(), ids.data(), nullptr, nullptr, nullptr};
+    const duet_batch b{sizeof(duet_batch), (int32_t)ids.size(), ids.data(), nullptr, nullptr, nullptr};
     started = true;
     const duet_status st = duet_decode(s.s, &b);
     canceller.join();
@@ -378,7 +380,7 @@ TEST_CASE("cancel from another thread stops a long prompt soon") {
     const std::vector<float> got = all_logits(m, s.s, more, 3);
     const open_session fresh(m, 1 << 15, 1, 512);
     if (held > 0) {
-        const duet_batch again{held, front.data(), nullptr, nullptr, nullptr};
+        const duet_batch again{sizeof(duet_batch), held, front.data(), nullptr, nullptr, nullptr};
         REQUIRE(duet_decode(fresh.s, &again) == DUET_OK);
     }
     CHECK(same_bits(got, all_logits(m, fresh.s, more, 3)));
@@ -401,7 +403,7 @@ TEST_CASE("models from a path, a block of memory and a callback are the same; th
     REQUIRE(duet_model_open_memory(bytes.data(), bytes.size(), nullptr, &memory) == DUET_OK);
     REQUIRE(duet_model_open_reader(read, &bytes, bytes.size(), nullptr, &reader) == DUET_OK);
     const std::vector<int32_t> ids = some_ids(20);
-    const duet_batch b{20, ids.data(), nullptr, nullptr, nullptr};
+    const duet_batch b{sizeof(duet_batch), 20, ids.data(), nullptr, nullptr, nullptr};
     std::vector<std::vector<float>> rows;
     for (duet_model* one : {m.m, memory, reader}) {
         duet_session* s = nullptr;
@@ -426,6 +428,7 @@ TEST_CASE("models from a path, a block of memory and a callback are the same; th
     duet_session_params small = duet_session_params_default();
     small.n_ctx = 16;
     duet_memory_plan plan{};
+    plan.struct_size = sizeof plan;
     duet_session* none = nullptr;
     CHECK(duet_session_plan(cancelled, &small, &plan) == DUET_ERR_ARG);
     CHECK(duet_session_create(cancelled, &small, &none) == DUET_ERR_ARG);

@@ -63,7 +63,7 @@ struct bench_run {
         }
         // Each sequence of a generating step wants its logits; of a prompt only the last token does.
         const std::vector<uint8_t> want(n_tok == 1 ? ids.size() : 0, 1);
-        duet_batch batch = {};
+        duet_batch batch = duet_batch_default();
         batch.n_tok = (int32_t)ids.size();
         batch.token = ids.data();
         batch.seq = seqs.data();
@@ -201,6 +201,8 @@ struct bench_run {
         duet_session_profile(session.get(), 1);
         const duet_status status = run_once(test, &seconds, error);
         double total_us = 0;
+        if (duet_session_profile_rows(session.get()) < 0)
+            return error->set(DUET_ERR_MEMORY, duet_session_error(session.get()));
         for (int32_t i = 0; const duet_profile_row* row = duet_session_profile_row(session.get(), i); i++)
             total_us += (double)row->time_us;
         if (!options.is_json)

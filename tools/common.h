@@ -125,7 +125,7 @@ inline duet_model_params model_params_of(const model_options& options) {
 inline duet_model_info info_of(const duet_model* model) {
     duet_model_info info = {};
     info.struct_size = sizeof info;
-    duet_model_get_info(model, &info);
+    (void)duet_model_get_info(model, &info);
     return info;
 }
 
@@ -167,6 +167,7 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     params.cache_type = options.cache_type;
     params.inputs = options.inputs;
     params.inputs_user = options.inputs_user;
+    plan->struct_size = sizeof *plan;
     if (const duet_status status = duet_session_plan(model, &params, plan))
         return error->set(status, duet_model_error(model));
     if (const int32_t n = info_of(model).n_ctx_train; params.n_ctx > n)
@@ -187,7 +188,7 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     duet_session* session = nullptr;
     const duet_status status = duet_session_create(model, &params, &session);
     out->reset(session);
-    if (status == DUET_OK) duet_session_plan(model, &params, plan);  // a GPU may have taken less than planned
+    if (status == DUET_OK) (void)duet_session_plan(model, &params, plan);  // a GPU may have taken less than planned
     return status == DUET_OK ? DUET_OK
                              : error->set(status, session ? duet_session_error(session) : duet_model_error(model));
 }

@@ -22,7 +22,7 @@ duet_status write_logits(duet_session* session, const std::vector<int32_t>& ids,
                          FILE* file, tool_error* error) {
     const std::vector<uint8_t> want_all((size_t)chunk, 1);
     for (size_t begin = 0; begin < ids.size(); begin += (size_t)chunk) {
-        duet_batch batch = {};
+        duet_batch batch = duet_batch_default();
         batch.n_tok = (int32_t)std::min((size_t)chunk, ids.size() - begin);
         batch.token = ids.data() + begin;
         batch.want_logits = want_all.data();

@@ -304,8 +304,9 @@ duet_status prepare_sampler(const run_options& options, const duet_model* model,
     }
     // A repeated run ends at these characters (defaults of the DRY proposal).
     for (int32_t id = 0; options.has_dry && id < info.n_vocab; id++) {
-        if (view_of(duet_token_text(model, id)).find_first_of("\n:\"*") != std::string_view::npos)
-            duet_sampler_dry_breaker(sampler, id);
+        if (view_of(duet_token_text(model, id)).find_first_of("\n:\"*") != std::string_view::npos &&
+            duet_sampler_dry_breaker(sampler, id) != DUET_OK)
+            return error->set(DUET_ERR_MEMORY, duet_sampler_error(sampler));
     }
     return DUET_OK;
 }
@@ -377,6 +378,7 @@ duet_status generate(const run_options& options, const duet_model* model, duet_s
     params.stop = stops.data();
     params.n_stop = (int32_t)stops.size();
     duet_generate_result result = {};
+    result.struct_size = sizeof result;
     output out{options.is_json, 0};
     duet_status status =
         duet_generate(session, options.sampler.get(), ids.data(), ids.size(), &params, on_token, &out, &result);

@@ -26,7 +26,8 @@ inline duet_status generate_ids(const model_options& options, const synthetic_mo
     duet_sampler* sampler = nullptr;
     if (duet_sampler_create(1, &sampler) != DUET_OK) return error->set(DUET_ERR_MEMORY, "");
     const sampler_ptr owned_sampler(sampler);
-    duet_sampler_set(sampler, "temperature", 0);
+    if ((status = duet_sampler_set(sampler, "temp", 0)) != DUET_OK)
+        return error->set(status, duet_sampler_error(sampler));
     duet_generate_params generate = duet_generate_params_default();
     generate.max_new_tok = 32;
     generate.ignore_end = 1;
@@ -37,6 +38,7 @@ inline duet_status generate_ids(const model_options& options, const synthetic_mo
         return 0;
     };
     duet_generate_result result = {};
+    result.struct_size = sizeof result;
     status = duet_generate(session, sampler, prompt, 20, &generate, keep, ids, &result);
     if (status) return error->set(status, duet_session_error(session));
     *tokens_per_second = result.generate_us ? 1e6 * result.n_new_tok / (double)result.generate_us : 0;

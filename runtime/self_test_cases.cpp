@@ -1,26 +1,16 @@
-// runtime/cases.h: small graphs, one for each op and format, run on a device and on the scalar CPU executor: the bits
-// must be equal.
-// Shared by runtime/devices.cpp (a user's own device), tests/test_gpu.cpp (emulator) and tests/gpu_trace.cpp (AMD
-// machine code).
-#pragma once
-#include "../gpu/executor.h"
+// runtime/self_test_cases.cpp: see self_test_cases.h.
+#include "self_test_cases.h"
 #include "../cpu/executor.h"
-#include "../cpu/kernels.h"
+#include "../gpu/executor.h"
 
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <random>
-#include <string>
-#include <vector>
 
-namespace runtime_cases {
-
-using namespace duet;
+namespace duet::self_test {
+namespace {
 
 // Blocks whose bytes are random and whose values are ordinary numbers: every code is met.
-inline std::vector<uint8_t> random_blocks(int32_t type, size_t n_weights, std::mt19937& rng) {
+std::vector<uint8_t> random_blocks(int32_t type, size_t n_weights, std::mt19937& rng) {
     const duet_type_info* info = duet_type_by_id(type);
     const size_t block = (size_t)info->bytes_per_block;
     std::vector<uint8_t> w(n_weights / (size_t)info->elems_per_block * block);
@@ -28,85 +18,82 @@ inline std::vector<uint8_t> random_blocks(int32_t type, size_t n_weights, std::m
     for (size_t at = 0; at < w.size(); at += block)
         for (bool good = false; !good;) {
             for (size_t i = 0; i < block; i++) w[at + i] = (uint8_t)rng();
-            duet_dequantize_row(type, &w[at], info->elems_per_block, probe.data());
-            good = true;
+            good = duet_dequantize_row(type, &w[at], info->elems_per_block, probe.data()) == DUET_OK;
             for (float v : probe) good = good && v > -1e6f && v < 1e6f;
         }
     return w;
 }
 
-constexpr int kVocab = 97;
+}  // namespace
 
-// A graph in the making: the inputs are rows of a random f32 table, the result is what logits() names.
-struct graph_case {
-    std::string name;
-    model_graph g;
-    std::deque<std::vector<uint8_t>> memory;
-    std::mt19937 rng{29};
-    int32_t cache_type = DUET_CACHE_F16;
+view graph_case::buffer(int32_t width, bool wanted) {
+    g.buffers.push_back({"b", width, wanted});
+    return {(int32_t)g.buffers.size() - 1, 0, 1, width, width};
+}
 
-    explicit graph_case(std::string n) : name(std::move(n)) { g.n_vocab = kVocab; }
+weight_id graph_case::matrix(int32_t type, int64_t n_in, int64_t n_out) {
+    memory.push_back(random_blocks(type, (size_t)(n_in * n_out), rng));
+    weight w;
+    w.name = "w";
+    w.type = type;
+    w.n_in = n_in;
+    w.n_out = n_out;
+    w.data = memory.back().data();
+    w.n_bytes = memory.back().size();
+    w.row_bytes = w.n_bytes / (uint64_t)n_out;
+    g.weights.push_back(w);
+    return (weight_id)g.weights.size() - 1;
+}
 
-    view buffer(int32_t width, bool wanted = false) {
-        g.buffers.push_back({"b", width, wanted});
-        return {(int32_t)g.buffers.size() - 1, 0, 1, width, width};
-    }
-    weight_id matrix(int32_t type, int64_t n_in, int64_t n_out) {
-        memory.push_back(random_blocks(type, (size_t)(n_in * n_out), rng));
-        weight w;
-        w.name = "w";
-        w.type = type;
-        w.n_in = n_in;
-        w.n_out = n_out;
-        w.data = memory.back().data();
-        w.n_bytes = memory.back().size();
-        w.row_bytes = w.n_bytes / (uint64_t)n_out;
-        g.weights.push_back(w);
-        return (weight_id)g.weights.size() - 1;
-    }
-    weight_id floats(int64_t n_in, int64_t n_out = 1) {
-        std::normal_distribution<float> normal;
-        const weight_id w = matrix(0, n_in, n_out);
-        for (int64_t i = 0; i < n_in * n_out; i++) ((float*)memory.back().data())[i] = normal(rng);
-        return w;
-    }
-    op& add(op_kind kind, view in, view out) {
-        op o;
-        o.kind = kind;
-        o.in = in;
-        o.out = out;
-        g.ops.push_back(o);
-        return g.ops.back();
-    }
-    view input(int32_t width) {  // random rows, one of zeros, one with a block of zeros
-        const weight_id w = floats(width, kVocab);
-        float* table = (float*)memory.back().data();
-        memset(table, 0, (size_t)width * 4);
-        memset(table + width + width / 2, 0, (size_t)width / 2 * 4);
-        const view out = buffer(width);
-        add(op_kind::embed, {}, out).w = w;
-        return out;
-    }
-    weight_id matrices(int32_t type, int64_t n_in, int64_t n_out, int64_t n_mats) {
-        const weight_id w = type == 0 ? floats(n_in, n_out * n_mats) : matrix(type, n_in, n_out * n_mats);
-        g.weights.back().n_out = n_out;
-        g.weights.back().n_mats = n_mats;
-        return w;
-    }
-    void logits(view y) {
-        const view out = buffer(y.width(), true);
-        g.logits_buffer = out.buffer;
-        add(op_kind::gather, y, out);
-    }
-};
+weight_id graph_case::floats(int64_t n_in, int64_t n_out) {
+    std::normal_distribution<float> normal;
+    const weight_id w = matrix(0, n_in, n_out);
+    for (int64_t i = 0; i < n_in * n_out; i++) ((float*)memory.back().data())[i] = normal(rng);
+    return w;
+}
 
-inline view heads_of(view v, int32_t first, int32_t n_heads, int32_t head_dim) {
+op& graph_case::add(op_kind kind, view in, view out) {
+    op o;
+    o.kind = kind;
+    o.in = in;
+    o.out = out;
+    g.ops.push_back(o);
+    return g.ops.back();
+}
+
+// Random rows, one of zeros, one with a block of zeros.
+view graph_case::input(int32_t width) {
+    const weight_id w = floats(width, kVocab);
+    float* table = (float*)memory.back().data();
+    memset(table, 0, (size_t)width * 4);
+    memset(table + width + width / 2, 0, (size_t)width / 2 * 4);
+    const view out = buffer(width);
+    add(op_kind::embed, {}, out).w = w;
+    return out;
+}
+
+weight_id graph_case::matrices(int32_t type, int64_t n_in, int64_t n_out, int64_t n_mats) {
+    const weight_id w = type == 0 ? floats(n_in, n_out * n_mats) : matrix(type, n_in, n_out * n_mats);
+    g.weights.back().n_out = n_out;
+    g.weights.back().n_mats = n_mats;
+    return w;
+}
+
+void graph_case::logits(view y) {
+    const view out = buffer(y.width(), true);
+    g.logits_buffer = out.buffer;
+    add(op_kind::gather, y, out);
+}
+
+view heads_of(view v, int32_t first, int32_t n_heads, int32_t head_dim) {
     return {v.buffer, v.offset + first, n_heads, head_dim, head_dim};
 }
 
+namespace {
+
 // Routing by every rule, and matmuls by the chosen experts: shared input twice, own inputs, a matrix for each head,
 // sums.
-inline void for_each_expert_case(const std::function<void(graph_case&)>& run) {
+void for_each_expert_case(const std::function<void(graph_case&)>& run) {
     struct route_case {
         int n, used, groups, groups_used;
         bool sigmoid, after, normalise, bias;
@@ -170,7 +157,7 @@ inline void for_each_expert_case(const std::function<void(graph_case&)>& run) {
 }
 
 // Convolutions and recurrent states, sizes that divide and do not.
-inline void for_each_state_case(const std::function<void(graph_case&)>& run) {
+void for_each_state_case(const std::function<void(graph_case&)>& run) {
     for (int n_taps : {2, 4, 17}) {
         graph_case c("conv taps " + std::to_string(n_taps));
         const view x = c.input(150);
@@ -218,10 +205,8 @@ inline void for_each_state_case(const std::function<void(graph_case&)>& run) {
     }
 }
 
-// All cases in turn.
-inline void for_each_case(const std::function<void(graph_case&)>& run) {
-    for_each_expert_case(run);
-    for_each_state_case(run);
+// Products and rows of every format.
+void for_each_format_case(const std::function<void(graph_case&)>& run) {
     auto matmul_case = [&](int32_t type, const char* name, int n_in, int n_out) {
         graph_case c(std::string("matmul ") + name + " n_in " + std::to_string(n_in));
         const view x = c.input(n_in), y = c.buffer(n_out);
@@ -254,7 +239,10 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         c.logits(y);
         run(c);
     }
+}
 
+// Norms of every kind, rotations.
+void for_each_norm_case(const std::function<void(graph_case&)>& run) {
     for (int kind = 0; kind < 3; kind++)
         for (int n : {48, 300}) {
             graph_case c("norm " + std::to_string(kind) + " n " + std::to_string(n));
@@ -291,6 +279,10 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         c.logits(x);
         run(c);
     }
+}
+
+// Attention: heads, windows, caps, sinks, cache types.
+void for_each_attention_case(const std::function<void(graph_case&)>& run) {
     struct attention_case {
         int n_heads, n_kv, k_dim, v_dim, window;
         float cap;
@@ -327,6 +319,10 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
         c.logits(y);
         run(c);
     }
+}
+
+// Activations, sums, factors.
+void for_each_activation_case(const std::function<void(graph_case&)>& run) {
     for (int act = 0; act <= (int)activation::softplus; act++) {
         graph_case c("activation " + std::to_string(act));
         const view x = c.input(2 * 96), y = c.buffer(96);
@@ -349,9 +345,19 @@ inline void for_each_case(const std::function<void(graph_case&)>& run) {
     }
 }
 
-// Runs the batches on one executor; the wanted rows of all of them.
-inline duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out,
-                            error_text& err) {
+}  // namespace
+
+void for_each_case(const std::function<void(graph_case&)>& run) {
+    for_each_expert_case(run);
+    for_each_state_case(run);
+    for_each_format_case(run);
+    for_each_norm_case(run);
+    for_each_attention_case(run);
+    for_each_activation_case(run);
+}
+
+duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out,
+                     error_text& err) {
     const int sizes[] = {70, 3, 1, 20, 1};
     exec_limits limits;
     limits.n_ctx = 128;
@@ -402,8 +408,7 @@ inline duet_status run_case(const graph_case& c, const executor& e, const char* 
     return st;
 }
 
-// Empty when the bits of the device (of "cpu" with the kernels of isa) are the scalar CPU's, else what differs.
-inline std::string compare_case(const graph_case& c, const char* device, const char* isa = "auto") {
+std::string compare_case(const graph_case& c, const char* device, const char* isa) {
     error_text err;
     std::vector<float> want, got;
     if (run_case(c, kCpuExecutor, "scalar", &want, err) != DUET_OK) return "cpu: " + err.text;
@@ -417,4 +422,4 @@ inline std::string compare_case(const graph_case& c, const char* device, const c
     return "";
 }
 
-}  // namespace runtime_cases
+}  // namespace duet::self_test

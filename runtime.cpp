@@ -1,0 +1,619 @@
+// runtime.cpp: every function of runtime.h, and nothing else. Each one runs inside the guard (runtime/guard.h), so that
+// no exception leaves the library; tests/exports.py checks that. What a call does stands in runtime/<subject>.cpp.
+// Owns: which handle keeps the text of a call's error. Must not know: how anything is done.
+// Main path: tools/run.cpp -> runtime.h -> [runtime.cpp] -> runtime/generate.cpp -> runtime/session.cpp
+#include "runtime/calls.h"
+#include "models/unicode.h"
+#include "quant/exact.h"
+
+using namespace duet;
+
+namespace {
+
+duet_status null_argument(const char* call, const char* name, error_text& err) {
+    return fail(err, DUET_ERR_ARG, "%s: %s is NULL", call, name);
+}
+
+// Makes a handle and fills it. The handle is stored also when that fails, so that the text can be read from it.
+template <class Handle, class Fill> duet_status create(const char* call, Handle** out, Fill fill) noexcept {
+    return guarded_shared(0, [&](error_text& err) -> duet_status {
+        if (!out) return null_argument(call, "out", err);
+        *out = nullptr;
+        Handle* const handle = new Handle;
+        *out = handle;
+        return fill(*handle);
+    });
+}
+
+// The same for handles whose text is the handle's own.
+template <class Handle, class Fill> duet_status create_own(const char* call, Handle** out, Fill fill) noexcept {
+    return create(call, out, [&](Handle& h) { return guarded(h.err, [&] { return fill(h); }); });
+}
+
+// A call on a file or a model, which threads share.
+template <class F> duet_status with_file(const char* call, const duet_file* file, F f) noexcept {
+    return guarded_shared(file ? file->number : 0, [&](error_text& err) -> duet_status {
+        return file ? f(*file, err) : null_argument(call, "file", err);
+    });
+}
+template <class F> duet_status with_model(const char* call, const duet_model* model, F f) noexcept {
+    return guarded_shared(model ? model->source.number : 0, [&](error_text& err) -> duet_status {
+        return model ? f(*model, err) : null_argument(call, "model", err);
+    });
+}
+
+const char* file_error(const duet_file* file) noexcept {
+    if (!file) return thread_error();
+    const char* text = thread_error(file->number);
+    return text ? text : file->err.text.c_str();
+}
+
+// The text of a handle that one thread uses at a time.
+template <class Handle> const char* own_error(const Handle* handle) noexcept {
+    return handle ? handle->err.text.c_str() : thread_error();
+}
+
+template <class F> duet_status with_writer(const char* call, duet_writer* writer, const char* key, F f) noexcept {
+    return guarded_call(call, writer, [&](duet_writer& w) -> duet_status {
+        return key ? f(w.writer, w.err) : fail(w.err, DUET_ERR_ARG, "%s: want a key, name or data, got NULL", call);
+    });
+}
+
+// A call on a sequence of a session that was made.
+template <class F> duet_status with_sequence(const char* call, duet_session* session, int32_t seq, F f) noexcept {
+    return guarded_call(call, session, [&](duet_session& s) -> duet_status {
+        DUET_TRY(check_session(s, call));
+        DUET_TRY(check_sequence(s, call, seq));
+        return f(s);
+    });
+}
+
+duet_string as_string(std::string_view text) { return {text.data(), text.size()}; }
+
+template <class F> void guarded_void(F f) noexcept {
+    (void)guarded_value(0, [&] { return f(), 0; });
+}
+
+}  // namespace
+
+extern "C" {
+
+// ---- status ---------------------------------------------------------------------------------------------------------
+
+const char* duet_status_name(duet_status status) {
+    return guarded_value("unknown status", [=] {
+        constexpr const char* kNames[] = {"DUET_OK",         "DUET_ERR_ARG",         "DUET_ERR_IO",
+                                          "DUET_ERR_FORMAT", "DUET_ERR_UNSUPPORTED", "DUET_ERR_MEMORY",
+                                          "DUET_ERR_FULL",   "DUET_ERR_DEVICE",      "DUET_ERR_CANCELLED",
+                                          "DUET_ERR_NAN",    "DUET_ERR_STATE",       "DUET_ERR_INTERNAL"};
+        return status <= DUET_OK && status >= DUET_ERR_INTERNAL ? kNames[-status] : "unknown status";
+    });
+}
+
+#define DUET_TEXT_OF(x)                        #x
+#define DUET_VERSION_TEXT(major, minor, patch) DUET_TEXT_OF(major) "." DUET_TEXT_OF(minor) "." DUET_TEXT_OF(patch)
+
+const char* duet_version(void) {
+    return guarded_value("",
+                         [] { return DUET_VERSION_TEXT(DUET_VERSION_MAJOR, DUET_VERSION_MINOR, DUET_VERSION_PATCH); });
+}
+
+const char* duet_build_info(void) { return guarded_value("", build_info); }
+int32_t duet_numerics_version(void) {
+    return guarded_value(0, [] { return kNumericsVersion; });
+}
+
+size_t duet_utf8_length(const char* text, size_t n_bytes) {
+    return guarded_value((size_t)0, [=] { return text ? utf8_length({text, n_bytes}) : 0; });
+}
+
+// ---- number formats -------------------------------------------------------------------------------------------------
+
+int32_t duet_type_count(void) { return guarded_value(0, count_types); }
+
+const duet_type_info* duet_type_row(int32_t i_row) {
+    return guarded_value((const duet_type_info*)nullptr, [=] { return type_row(i_row); });
+}
+
+const duet_type_info* duet_type_by_name(const char* name) {
+    return guarded_value((const duet_type_info*)nullptr, [=] { return name ? type_by_name(name) : nullptr; });
+}
+
+const duet_type_info* duet_type_by_id(int32_t id) {
+    return guarded_value((const duet_type_info*)nullptr, [=] { return type_by_id(id); });
+}
+
+duet_status duet_quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance, void* dst) {
+    return guarded_shared(0,
+                          [=](error_text& err) { return quantize_row(type_id, src, n_elems, importance, dst, err); });
+}
+
+duet_status duet_dequantize_row(int32_t type_id, const void* src, int64_t n_elems, float* dst) {
+    return guarded_shared(0, [=](error_text& err) { return dequantize_row(type_id, src, n_elems, dst, err); });
+}
+
+// ---- files ----------------------------------------------------------------------------------------------------------
+
+duet_status duet_file_open(const char* path, duet_file** out) {
+    return create_own("duet_file_open", out, [=](duet_file& f) {
+        return path ? f.file.open(path, f.err) : null_argument("duet_file_open", "path", f.err);
+    });
+}
+
+void duet_file_free(duet_file* file) {
+    guarded_void([=] { delete file; });
+}
+
+const char* duet_file_error(const duet_file* file) {
+    return guarded_value("", [=] { return file_error(file); });
+}
+
+int32_t duet_file_version(const duet_file* file) {
+    return guarded_value(0, [=] { return file ? (int32_t)file->file.version : 0; });
+}
+
+int64_t duet_file_n_kv(const duet_file* file) {
+    return guarded_value((int64_t)0, [=] { return file ? (int64_t)file->file.kvs.size() : 0; });
+}
+
+int64_t duet_file_n_tensors(const duet_file* file) {
+    return guarded_value((int64_t)0, [=] { return file ? (int64_t)file->file.tensors.size() : 0; });
+}
+
+int32_t duet_file_n_parts(const duet_file* file) {
+    return guarded_value(0, [=] { return file ? file->file.n_parts : 0; });
+}
+
+duet_status duet_file_kv(const duet_file* file, int64_t i, duet_kv* out) {
+    return with_file("duet_file_kv", file,
+                     [=](const duet_file& f, error_text& err) { return file_kv(f, i, out, err); });
+}
+
+duet_status duet_file_tensor(const duet_file* file, int64_t i, duet_tensor* out) {
+    return with_file("duet_file_tensor", file,
+                     [=](const duet_file& f, error_text& err) { return file_tensor(f, i, out, err); });
+}
+
+int64_t duet_file_find_kv(const duet_file* file, const char* key) {
+    return guarded_value((int64_t)-1, [=]() -> int64_t {
+        const gguf_kv* kv = file && key ? file->file.find(key) : nullptr;
+        return kv ? kv - file->file.kvs.data() : -1;
+    });
+}
+
+int64_t duet_file_find_tensor(const duet_file* file, const char* name) {
+    return guarded_value((int64_t)-1, [=]() -> int64_t {
+        const gguf_tensor* t = file && name ? file->file.find_tensor(name) : nullptr;
+        return t ? t - file->file.tensors.data() : -1;
+    });
+}
+
+duet_status duet_file_get_int(const duet_file* file, int64_t i_kv, uint64_t i_value, int64_t* out) {
+    return with_file("duet_file_get_int", file,
+                     [=](const duet_file& f, error_text& err) { return file_get_int(f, i_kv, i_value, out, err); });
+}
+
+duet_status duet_file_get_float(const duet_file* file, int64_t i_kv, uint64_t i_value, double* out) {
+    return with_file("duet_file_get_float", file,
+                     [=](const duet_file& f, error_text& err) { return file_get_float(f, i_kv, i_value, out, err); });
+}
+
+duet_status duet_file_get_string(const duet_file* file, int64_t i_kv, uint64_t i_value, duet_string* out) {
+    return with_file("duet_file_get_string", file,
+                     [=](const duet_file& f, error_text& err) { return file_get_string(f, i_kv, i_value, out, err); });
+}
+
+duet_status duet_writer_create(duet_writer** out) {
+    return create_own("duet_writer_create", out, [](duet_writer&) { return DUET_OK; });
+}
+
+void duet_writer_free(duet_writer* writer) {
+    guarded_void([=] { delete writer; });
+}
+
+const char* duet_writer_error(const duet_writer* writer) {
+    return guarded_value("", [=] { return own_error(writer); });
+}
+
+duet_status duet_writer_set_int(duet_writer* writer, const char* key, int32_t kv_type, int64_t value) {
+    return with_writer("duet_writer_set_int", writer, key,
+                       [=](gguf_writer& w, error_text& err) { return w.set_int(key, kv_type, value, err); });
+}
+
+duet_status duet_writer_set_float(duet_writer* writer, const char* key, int32_t kv_type, double value) {
+    return with_writer("duet_writer_set_float", writer, key,
+                       [=](gguf_writer& w, error_text& err) { return w.set_float(key, kv_type, value, err); });
+}
+
+duet_status duet_writer_set_string(duet_writer* writer, const char* key, const char* data, uint64_t n_bytes) {
+    return with_writer(
+        "duet_writer_set_string", writer, data || n_bytes == 0 ? key : nullptr,
+        [=](gguf_writer& w, error_text& err) { return w.set_string(key, {data ? data : "", (size_t)n_bytes}, err); });
+}
+
+duet_status duet_writer_set_array(duet_writer* writer, const char* key, int32_t elem_type, const void* data,
+                                  uint64_t n) {
+    return with_writer("duet_writer_set_array", writer, key,
+                       [=](gguf_writer& w, error_text& err) { return w.set_array(key, elem_type, data, n, err); });
+}
+
+duet_status duet_writer_set_strings(duet_writer* writer, const char* key, const duet_string* strings, uint64_t n) {
+    return with_writer("duet_writer_set_strings", writer, strings || n == 0 ? key : nullptr,
+                       [=](gguf_writer& w, error_text& err) {
+                           std::vector<std::string_view> views;
+                           for (uint64_t i = 0; i < n; i++)
+                               views.emplace_back(strings[i].data ? strings[i].data : "", (size_t)strings[i].n_bytes);
+                           return w.set_strings(key, views.data(), n, err);
+                       });
+}
+
+duet_status duet_writer_copy_kv(duet_writer* writer, const duet_file* from) {
+    return with_writer("duet_writer_copy_kv", writer, from ? "" : nullptr,
+                       [=](gguf_writer& w, error_text& err) { return w.copy_kv(from->file, err); });
+}
+
+duet_status duet_writer_add_tensor(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims,
+                                   const int64_t* dims, const void* data) {
+    return with_writer("duet_writer_add_tensor", writer, name, [=](gguf_writer& w, error_text& err) {
+        return w.add_tensor(name, type_id, n_dims, dims, data, err);
+    });
+}
+
+duet_status duet_writer_save(duet_writer* writer, const char* path) {
+    return with_writer("duet_writer_save", writer, path,
+                       [=](gguf_writer& w, error_text& err) { return w.save(path, err); });
+}
+
+duet_status duet_writer_save_to(duet_writer* writer, duet_write_fn write, void* user) {
+    return with_writer("duet_writer_save_to", writer, write ? "" : nullptr,
+                       [=](gguf_writer& w, error_text& err) { return w.save_to(write, user, err); });
+}
+
+uint64_t duet_writer_size(const duet_writer* writer) {
+    return guarded_value((uint64_t)0, [=] { return writer ? writer->writer.size() : 0; });
+}
+
+// ---- devices --------------------------------------------------------------------------------------------------------
+
+duet_status duet_list_devices(duet_device_fn each, void* user) {
+    return guarded_shared(0, [=](error_text& err) {
+        return each ? tell_devices(each, user, err) : null_argument("duet_list_devices", "each", err);
+    });
+}
+
+duet_status duet_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user) {
+    return guarded_shared(0, [=](error_text& err) {
+        if (!device || !report) return null_argument("duet_self_test", device ? "report" : "device", err);
+        return run_self_test(device, cpu_isa, report, user, err);
+    });
+}
+
+double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads) {
+    return guarded_value(0.0, [=] { return measure_bandwidth(device, n_threads); });
+}
+
+// ---- models ---------------------------------------------------------------------------------------------------------
+
+void duet_model_params_init(duet_model_params* params, uint32_t struct_size) {
+    guarded_void([=] { init_struct(default_model_params(), params, struct_size); });
+}
+
+duet_status duet_model_open(const char* path, const duet_model_params* params, duet_model** out) {
+    return create("duet_model_open", out, [=](duet_model& m) {
+        return guarded(m.source.err, [&] { return open_model(m, {.path = path, .call = "duet_model_open"}, params); });
+    });
+}
+
+duet_status duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* params,
+                                   duet_model** out) {
+    return create("duet_model_open_memory", out, [=](duet_model& m) {
+        return guarded(m.source.err, [&] {
+            return open_model(m, {.data = data, .n_bytes = n_bytes, .call = "duet_model_open_memory"}, params);
+        });
+    });
+}
+
+duet_status duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes, const duet_model_params* params,
+                                   duet_model** out) {
+    return create("duet_model_open_reader", out, [=](duet_model& m) {
+        return guarded(m.source.err, [&] {
+            return open_model(m, {.read = read, .user = user, .n_bytes = n_bytes, .call = "duet_model_open_reader"},
+                              params);
+        });
+    });
+}
+
+void duet_model_free(duet_model* model) {
+    guarded_void([=] { delete model; });
+}
+
+const char* duet_model_error(const duet_model* model) {
+    return guarded_value("", [=] { return file_error(model ? &model->source : nullptr); });
+}
+
+duet_status duet_model_get_info(const duet_model* model, duet_model_info* out) {
+    return with_model("duet_model_get_info", model,
+                      [=](const duet_model& m, error_text& err) { return model_info(m, out, err); });
+}
+
+const duet_file* duet_model_file(const duet_model* model) {
+    return guarded_value((const duet_file*)nullptr, [=] { return model ? &model->source : nullptr; });
+}
+
+// ---- text -----------------------------------------------------------------------------------------------------------
+
+duet_status duet_tokenize(const duet_model* model, const char* text, size_t n_bytes, int32_t flags, int32_t* ids,
+                          size_t max_ids, size_t* n_ids) {
+    return with_model("duet_tokenize", model, [=](const duet_model& m, error_text& err) {
+        return tokenize(m, text, n_bytes, flags, ids, max_ids, n_ids, err);
+    });
+}
+
+duet_status duet_detokenize(const duet_model* model, const int32_t* ids, size_t n_ids, int32_t special, char* out,
+                            size_t max_bytes, size_t* n_bytes) {
+    return with_model("duet_detokenize", model, [=](const duet_model& m, error_text& err) {
+        return detokenize(m, ids, n_ids, special, out, max_bytes, n_bytes, err);
+    });
+}
+
+duet_string duet_token_text(const duet_model* model, int32_t id) {
+    return guarded_value(duet_string{},
+                         [=] { return model && model->has_vocab ? as_string(model->vocab.piece(id)) : duet_string{}; });
+}
+
+duet_string duet_token_spelling(const duet_model* model, int32_t id) {
+    return guarded_value(duet_string{}, [=] {
+        return model && model->has_vocab ? as_string(model->vocab.spelling(id)) : duet_string{};
+    });
+}
+
+int32_t duet_token_bos(const duet_model* model) {
+    return guarded_value(-1, [=] { return model && model->has_vocab ? model->vocab.bos() : -1; });
+}
+
+int32_t duet_token_eos(const duet_model* model) {
+    return guarded_value(-1, [=] { return model && model->has_vocab ? model->vocab.eos() : -1; });
+}
+
+int32_t duet_token_is_end(const duet_model* model, int32_t id) {
+    return guarded_value(0, [=] { return model && model->has_vocab && model->vocab.is_end(id) ? 1 : 0; });
+}
+
+int32_t duet_token_is_control(const duet_model* model, int32_t id) {
+    return guarded_value(0, [=] { return model && model->has_vocab && model->vocab.is_control(id) ? 1 : 0; });
+}
+
+// ---- sessions -------------------------------------------------------------------------------------------------------
+
+void duet_session_params_init(duet_session_params* params, uint32_t struct_size) {
+    guarded_void([=] { init_struct(default_session_params(), params, struct_size); });
+}
+
+void duet_batch_init(duet_batch* batch, uint32_t struct_size) {
+    guarded_void([=] { init_struct(default_batch(), batch, struct_size); });
+}
+
+duet_status duet_session_plan(const duet_model* model, const duet_session_params* params, duet_memory_plan* out) {
+    return with_model("duet_session_plan", model,
+                      [=](const duet_model& m, error_text& err) { return plan_session(m, params, out, err); });
+}
+
+duet_status duet_session_create(const duet_model* model, const duet_session_params* params, duet_session** out) {
+    return create_own("duet_session_create", out, [=](duet_session& s) { return create_session(s, model, params); });
+}
+
+void duet_session_free(duet_session* session) {
+    guarded_void([=] { delete session; });
+}
+
+const char* duet_session_error(const duet_session* session) {
+    return guarded_value("", [=] { return own_error(session); });
+}
+
+int32_t duet_session_n_ctx(const duet_session* session) {
+    return guarded_value(0, [=] { return session ? session->limits.n_ctx : 0; });
+}
+
+int32_t duet_session_max_batch(const duet_session* session) {
+    return guarded_value(0, [=] { return session ? session->limits.max_batch : 0; });
+}
+
+duet_status duet_decode(duet_session* session, const duet_batch* batch) {
+    return guarded_call("duet_decode", session, [=](duet_session& s) -> duet_status {
+        DUET_TRY(check_session(s, "duet_decode"));
+        if (!batch) return null_argument("duet_decode", "batch", s.err);
+        duet_batch b = default_batch();
+        DUET_TRY(read_struct("duet_batch", batch, &b, s.err));
+        return decode(s, b, {});
+    });
+}
+
+float* duet_logits(duet_session* session, int32_t i) {
+    return guarded_value((float*)nullptr, [=] { return session ? kept_logits(*session, i) : nullptr; });
+}
+
+int32_t duet_logits_count(const duet_session* session) {
+    return guarded_value(0, [=] { return session ? (int32_t)session->kept.size() : 0; });
+}
+
+const float* duet_embedding(duet_session* session) {
+    return guarded_value((const float*)nullptr, [=] { return session ? last_embedding(*session) : nullptr; });
+}
+
+// No more than a store: a signal handler may call this.
+void duet_session_cancel(duet_session* session) {
+    guarded_void([=] {
+        if (session) session->cancel.store(1);
+    });
+}
+
+int32_t duet_seq_length(const duet_session* session, int32_t seq) {
+    return guarded_value(-1,
+                         [=] { return session && has_sequence(*session, seq) ? session->length[(size_t)seq] : -1; });
+}
+
+duet_status duet_seq_trim(duet_session* session, int32_t seq, int32_t n_tok) {
+    return with_sequence("duet_seq_trim", session, seq, [=](duet_session& s) { return trim_sequence(s, seq, n_tok); });
+}
+
+duet_status duet_seq_copy(duet_session* session, int32_t src, int32_t dst) {
+    return with_sequence("duet_seq_copy", session, src, [=](duet_session& s) -> duet_status {
+        DUET_TRY(check_sequence(s, "duet_seq_copy", dst));
+        return copy_sequence(s, src, dst);
+    });
+}
+
+duet_status duet_seq_save(duet_session* session, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes) {
+    return with_sequence("duet_seq_save", session, seq, [=](duet_session& s) -> duet_status {
+        return n_bytes ? save_sequence(s, seq, out, max_bytes, n_bytes)
+                       : null_argument("duet_seq_save", "n_bytes", s.err);
+    });
+}
+
+duet_status duet_seq_load(duet_session* session, int32_t seq, const void* data, uint64_t n_bytes) {
+    return with_sequence("duet_seq_load", session, seq, [=](duet_session& s) -> duet_status {
+        return data ? load_sequence(s, seq, data, n_bytes) : null_argument("duet_seq_load", "data", s.err);
+    });
+}
+
+// ---- sampling -------------------------------------------------------------------------------------------------------
+
+duet_status duet_sampler_create(uint64_t seed, duet_sampler** out) {
+    return create_own("duet_sampler_create", out, [=](duet_sampler& s) {
+        s.sampler.reset(seed);
+        return DUET_OK;
+    });
+}
+
+void duet_sampler_free(duet_sampler* sampler) {
+    guarded_void([=] { delete sampler; });
+}
+
+const char* duet_sampler_error(const duet_sampler* sampler) {
+    return guarded_value("", [=] { return own_error(sampler); });
+}
+
+const duet_sampler_param* duet_sampler_param_row(int32_t i_row) {
+    return guarded_value((const duet_sampler_param*)nullptr, [=] { return sampler_param_row(i_row); });
+}
+
+duet_status duet_sampler_set(duet_sampler* sampler, const char* name, float value) {
+    return guarded_call("duet_sampler_set", sampler, [=](duet_sampler& s) {
+        return name ? s.sampler.set(name, value, s.err) : null_argument("duet_sampler_set", "name", s.err);
+    });
+}
+
+duet_status duet_sampler_bias(duet_sampler* sampler, int32_t id, float bias) {
+    return guarded_call("duet_sampler_bias", sampler,
+                        [=](duet_sampler& s) { return s.sampler.set_bias(id, bias, s.err); });
+}
+
+duet_status duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id) {
+    return guarded_call("duet_sampler_dry_breaker", sampler,
+                        [=](duet_sampler& s) { return s.sampler.add_dry_breaker(id, s.err); });
+}
+
+duet_status duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id) {
+    return guarded_call("duet_sampler_choose", sampler,
+                        [=](duet_sampler& s) { return s.sampler.choose(logits, n_vocab, id, s.err); });
+}
+
+duet_status duet_sampler_accept(duet_sampler* sampler, int32_t id) {
+    return guarded_call("duet_sampler_accept", sampler, [=](duet_sampler& s) { return s.sampler.accept(id, s.err); });
+}
+
+void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
+    guarded_void([=] {
+        if (sampler) sampler->sampler.reset(seed);
+    });
+}
+
+// ---- text that is certain -------------------------------------------------------------------------------------------
+
+duet_status duet_text_gate_create(const char* const* stop, int32_t n_stop, duet_text_gate** out) {
+    return create_own("duet_text_gate_create", out, [=](duet_text_gate& g) { return gate_create(g, stop, n_stop); });
+}
+
+void duet_text_gate_free(duet_text_gate* gate) {
+    guarded_void([=] { delete gate; });
+}
+
+const char* duet_text_gate_error(const duet_text_gate* gate) {
+    return guarded_value("", [=] { return own_error(gate); });
+}
+
+duet_status duet_text_gate_add(duet_text_gate* gate, const char* bytes, size_t n_bytes, duet_string* text,
+                               int32_t* stopped) {
+    return guarded_call("duet_text_gate_add", gate,
+                        [=](duet_text_gate& g) { return gate_add(g, bytes, n_bytes, text, stopped); });
+}
+
+duet_status duet_text_gate_finish(duet_text_gate* gate, duet_string* text) {
+    return guarded_call("duet_text_gate_finish", gate, [=](duet_text_gate& g) { return gate_finish(g, text); });
+}
+
+// ---- generating -----------------------------------------------------------------------------------------------------
+
+void duet_generate_params_init(duet_generate_params* params, uint32_t struct_size) {
+    guarded_void([=] { init_struct(default_generate_params(), params, struct_size); });
+}
+
+duet_status duet_generate_begin(duet_session* session, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
+                                const duet_generate_params* params, duet_generation** out) {
+    if (out) *out = nullptr;
+    return guarded_call("duet_generate_begin", session, [=](duet_session& s) -> duet_status {
+        DUET_TRY(check_session(s, "duet_generate_begin"));
+        if (!out) return null_argument("duet_generate_begin", "out", s.err);
+        return begin_generation(s, sampler, ids, n_ids, params, out);
+    });
+}
+
+duet_status duet_generate_next(duet_generation* generation, duet_token_event* event) {
+    return guarded_call("duet_generate_next", generation,
+                        [=](duet_generation& g) { return next_of_generation(g, event); });
+}
+
+duet_status duet_generation_result(const duet_generation* generation, duet_generate_result* out) {
+    return guarded_call("duet_generation_result", generation,
+                        [=](const duet_generation& g) { return result_of_generation(g, out, g.err); });
+}
+
+void duet_generation_free(duet_generation* generation) {
+    guarded_void([=] { delete generation; });
+}
+
+duet_status duet_generate(duet_session* session, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
+                          const duet_generate_params* params, duet_token_fn on_token, void* user,
+                          duet_generate_result* result) {
+    return guarded_call("duet_generate", session, [=](duet_session& s) -> duet_status {
+        DUET_TRY(check_session(s, "duet_generate"));
+        return generate(s, sampler, ids, n_ids, params, on_token, user, result);
+    });
+}
+
+// ---- measuring ------------------------------------------------------------------------------------------------------
+
+void duet_session_profile(duet_session* session, int32_t on) {
+    guarded_void([=] {
+        if (session && session->exec_context) session->model->exec->profile(session->exec_context, on != 0);
+    });
+}
+
+int32_t duet_session_profile_rows(duet_session* session) {
+    int32_t n_rows = -1;
+    const duet_status status = guarded_call("duet_session_profile_rows", session, [&](duet_session& s) -> duet_status {
+        DUET_TRY(check_session(s, "duet_session_profile_rows"));
+        n_rows = take_profile(s);
+        return DUET_OK;
+    });
+    return status == DUET_OK ? n_rows : -1;
+}
+
+const duet_profile_row* duet_session_profile_row(const duet_session* session, int32_t i_row) {
+    return guarded_value((const duet_profile_row*)nullptr, [=] {
+        const bool is_there = session && i_row >= 0 && (size_t)i_row < session->profile_rows.size();
+        return is_there ? &session->profile_rows[(size_t)i_row] : nullptr;
+    });
+}
+
+}  // extern "C"

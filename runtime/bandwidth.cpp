@@ -1,0 +1,46 @@
+// runtime/bandwidth.cpp: how fast the memory of a device is.
+// Must not know: models.
+// Main path: runtime.cpp -> [runtime/bandwidth.cpp] -> gpu/driver.h, cpu/bandwidth.cpp
+#include "calls.h"
+#include "devices.h"
+#include "../cpu/threads.h"
+
+#include <algorithm>
+
+namespace duet {
+namespace {
+
+// Bytes read and written by copies from and to a device's memory, GB/s; 0: it cannot be used, or has too little
+// memory.
+double gpu_copy_gbps(const char* id) {
+    constexpr int kPasses = 3, kCopies = 8;
+    error_text err;
+    int32_t index = 0;
+    gpu_info info;
+    void *device = nullptr, *from = nullptr, *to = nullptr;
+    const gpu_driver* driver = find_driver(id, &index);
+    if (!driver || driver->open(index, &device, &info, err) != DUET_OK) return 0;
+    const uint64_t n_bytes = std::clamp<uint64_t>(info.free_bytes / 8, 16u << 20, 1u << 30);  // beyond all caches
+    double best = 0;
+    bool ok =
+        driver->alloc(device, n_bytes, &from, err) == DUET_OK && driver->alloc(device, n_bytes, &to, err) == DUET_OK;
+    for (int pass = 0; ok && pass < kPasses; pass++) {
+        ok = driver->sync(device, err) == DUET_OK;
+        const auto start = std::chrono::steady_clock::now();
+        for (int i = 0; i < kCopies; i++) ok = ok && driver->copy(device, to, from, n_bytes, err) == DUET_OK;
+        ok = ok && driver->sync(device, err) == DUET_OK;
+        if (ok) best = std::max(best, 2.0 * kCopies * (double)n_bytes / (double)ns_since(start));
+    }
+    for (void* memory : {from, to}) driver->free(device, memory);
+    driver->close(device);
+    return best;
+}
+
+}  // namespace
+
+double measure_bandwidth(const char* device, int32_t n_threads) {
+    if (device && strcmp(device, "cpu") != 0) return gpu_copy_gbps(device);
+    return measure_read_gbps(n_threads > 0 ? std::min(n_threads, 1024) : physical_cores());
+}
+
+}  // namespace duet

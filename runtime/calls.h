@@ -1,0 +1,124 @@
+// runtime/calls.h: what stands behind each function of runtime.cpp. These may throw (runtime.cpp catches), and they
+// take handles that are not NULL.
+// Must not know: the guard.
+// Main path: runtime.cpp -> [runtime/calls.h] -> runtime/<subject>.cpp
+#pragma once
+#include "handles.h"
+
+namespace duet {
+
+// ---- formats.cpp
+
+int32_t count_types();
+const duet_type_info* type_row(int32_t i_row);
+const duet_type_info* type_by_name(const char* name);
+const duet_type_info* type_by_id(int32_t id);
+duet_status quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance, void* dst,
+                         error_text& err);
+duet_status dequantize_row(int32_t type_id, const void* src, int64_t n_elems, float* dst, error_text& err);
+
+// ---- file.cpp
+
+duet_status file_kv(const duet_file& file, int64_t i, duet_kv* out, error_text& err);
+duet_status file_tensor(const duet_file& file, int64_t i, duet_tensor* out, error_text& err);
+duet_status file_get_int(const duet_file& file, int64_t i_kv, uint64_t i_value, int64_t* out, error_text& err);
+duet_status file_get_float(const duet_file& file, int64_t i_kv, uint64_t i_value, double* out, error_text& err);
+duet_status file_get_string(const duet_file& file, int64_t i_kv, uint64_t i_value, duet_string* out, error_text& err);
+
+// ---- model.cpp
+
+const char* build_info();
+duet_model_params default_model_params();
+
+// Opens a new model whose file comes from one of three places.
+struct model_source {
+    const char* path = nullptr;
+    const void* data = nullptr;
+    duet_read_fn read = nullptr;
+    void* user = nullptr;
+    uint64_t n_bytes = 0;
+    const char* call = "";  // the function of runtime.h, for messages
+};
+duet_status open_model(duet_model& m, const model_source& from, const duet_model_params* params);
+duet_status model_info(const duet_model& m, duet_model_info* out, error_text& err);
+
+duet_status tokenize(const duet_model& m, const char* text, size_t n_bytes, int32_t flags, int32_t* ids, size_t max_ids,
+                     size_t* n_ids, error_text& err);
+duet_status detokenize(const duet_model& m, const int32_t* ids, size_t n_ids, int32_t special, char* out,
+                       size_t max_bytes, size_t* n_bytes, error_text& err);
+
+// ---- session.cpp
+
+duet_session_params default_session_params();
+duet_batch default_batch();
+duet_status plan_session(const duet_model& m, const duet_session_params* params, duet_memory_plan* out,
+                         error_text& err);
+duet_status create_session(duet_session& s, const duet_model* m, const duet_session_params* params);
+
+// Whether the session was made; else says so.
+duet_status check_session(duet_session& s, const char* call);
+
+// duet_decode. rows_later: logits may stay on the device until kept_logits() asks for them. has_embedding: the last
+// token's hidden state is computed although it asked for no logits.
+struct decode_options {
+    bool rows_later = false, has_embedding = true;
+};
+duet_status decode(duet_session& s, const duet_batch& b, decode_options options);
+
+// Kept row i's logits, read from the device if they are there still; null when i is out of range, or that failed.
+float* kept_logits(duet_session& s, int32_t i);
+const float* last_embedding(duet_session& s);
+
+int32_t take_profile(duet_session& s);
+
+// ---- sequences.cpp
+
+bool has_sequence(const duet_session& s, int32_t seq);
+duet_status check_sequence(duet_session& s, const char* call, int32_t seq);
+
+// Empties a sequence: pages back to the pools, length 0. Its recurrent state is zeroed when it grows again.
+void clear_sequence(duet_session& s, int32_t seq) noexcept;
+
+// The tokens of a sequence changed: logits that are kept of it are another sequence's from now on.
+void change_content(duet_session& s, int32_t seq) noexcept;
+
+// Gives back the pages of windowed groups that no token from position `from` on can see.
+void release_unseen(duet_session& s, int32_t seq, int32_t from) noexcept;
+
+// Makes positions [from, to) of a sequence writable: pages of its own, shared ones copied.
+duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_t to);
+
+// First page of group g that tokens after n_tok can see.
+int32_t first_page(const duet_session& s, size_t g, int32_t n_tok);
+int32_t pages_of(int64_t n_tok);  // pages that hold so many tokens
+
+duet_status trim_sequence(duet_session& s, int32_t seq, int32_t n_tok);
+duet_status copy_sequence(duet_session& s, int32_t src, int32_t dst);
+
+// ---- saved_state.cpp
+
+duet_status save_sequence(duet_session& s, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes);
+duet_status load_sequence(duet_session& s, int32_t seq, const void* data, uint64_t n_bytes);
+
+// ---- generate.cpp
+
+duet_generate_params default_generate_params();
+duet_status gate_create(duet_text_gate& g, const char* const* stop, int32_t n_stop);
+duet_status gate_add(duet_text_gate& g, const char* bytes, size_t n_bytes, duet_string* text, int32_t* stopped);
+duet_status gate_finish(duet_text_gate& g, duet_string* text);
+duet_status begin_generation(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
+                             const duet_generate_params* params, duet_generation** out);
+duet_status next_of_generation(duet_generation& g, duet_token_event* event);
+duet_status result_of_generation(const duet_generation& g, duet_generate_result* out, error_text& err);
+duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
+                     const duet_generate_params* params, duet_token_fn on_token, void* user,
+                     duet_generate_result* result);
+
+// ---- device_list.cpp, bandwidth.cpp, self_test.cpp
+
+duet_status tell_devices(duet_device_fn each, void* user, error_text& err);
+double measure_bandwidth(const char* device, int32_t n_threads);
+duet_status run_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user,
+                          error_text& err);
+
+}  // namespace duet

@@ -1,0 +1,69 @@
+// runtime/guard.cpp: see guard.h.
+#include "guard.h"
+
+#include <atomic>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+namespace duet {
+namespace {
+
+struct error_of_thread {
+    uint64_t handle;
+    char text[1024];
+};
+thread_local error_of_thread last_error;  // plain memory: neither built nor destroyed
+
+// "out of memory" and "internal error" fit into an empty std::string, and a text that does not is given up for them.
+duet_status caught_with_text(error_text& err, duet_status status, const char* what, const char* shorter) noexcept {
+    try {
+        fail(err, status, "%s: %s", shorter, what);
+    } catch (...) { err.text = shorter; }
+    return status;
+}
+
+}  // namespace
+
+uint64_t new_handle_number() noexcept {
+    static std::atomic<uint64_t> n_handles{0};
+    return n_handles.fetch_add(1) + 1;
+}
+
+void keep_thread_error(uint64_t handle, const char* text) noexcept {
+    last_error.handle = handle;
+    snprintf(last_error.text, sizeof last_error.text, "%s", text);
+}
+
+const char* thread_error(uint64_t handle) noexcept {
+    return last_error.handle == handle && last_error.text[0] ? last_error.text : nullptr;
+}
+
+const char* thread_error() noexcept {
+    const char* text = thread_error(0);
+    return text ? text : "";
+}
+
+duet_status caught(error_text& err) noexcept {
+    constexpr const char *kMemory = "out of memory", *kInternal = "internal error";
+    try {
+        throw;
+    } catch (const std::bad_alloc&) {
+        err.text = kMemory;
+        return DUET_ERR_MEMORY;
+    } catch (const std::length_error& e) {  // a container of more elements than there are addresses
+        return caught_with_text(err, DUET_ERR_MEMORY, e.what(), kMemory);
+    } catch (const std::system_error& e) {  // a thread or a lock that the system does not give
+        const bool is_short =
+            e.code() == std::errc::resource_unavailable_try_again || e.code() == std::errc::not_enough_memory;
+        return caught_with_text(err, is_short ? DUET_ERR_MEMORY : DUET_ERR_INTERNAL, e.what(),
+                                is_short ? kMemory : kInternal);
+    } catch (const std::exception& e) {
+        return caught_with_text(err, DUET_ERR_INTERNAL, e.what(), kInternal);
+    } catch (...) {
+        return caught_with_text(err, DUET_ERR_INTERNAL, "an exception that is no std::exception", kInternal);
+    }
+}
+
+}  // namespace duet

@@ -1,0 +1,61 @@
+// runtime/text_gate.cpp: see text_gate.h.
+#include "text_gate.h"
+
+#include "../models/unicode.h"
+
+#include <algorithm>
+
+namespace duet {
+
+void text_gate::set_stops(const char* const* stop, int32_t n_stop) {
+    for (int32_t i = 0; i < n_stop; i++)
+        if (stop[i] && stop[i][0]) stops_.push_back(stop[i]);
+}
+
+std::string text_gate::add(std::string_view bytes) {
+    raw_ += bytes;
+    move_whole_characters(false);
+    return take(false);
+}
+
+std::string text_gate::finish(bool is_last) {
+    move_whole_characters(is_last);
+    return take(true);
+}
+
+void text_gate::move_whole_characters(bool is_last) {
+    size_t at = 0;
+    while (at < raw_.size()) {
+        const std::string_view rest = std::string_view(raw_).substr(at);
+        const size_t n = utf8_length(rest);
+        if (n == 0 && !is_last && utf8_is_cut(rest)) break;
+        if (n > 0) text_ += rest.substr(0, n);
+        else text_ += "\xef\xbf\xbd";
+        at += n > 0 ? n : 1;
+    }
+    raw_.erase(0, at);
+}
+
+std::string text_gate::take(bool is_last) {
+    if (stopped_) return {};
+    size_t cut = std::string::npos;
+    for (const std::string& stop : stops_) cut = std::min(cut, text_.find(stop));
+    size_t safe = text_.size();
+    if (cut != std::string::npos) {
+        stopped_ = true;
+        safe = cut;
+    } else if (!is_last) {
+        for (const std::string& stop : stops_)  // the longest end of the text that begins a stop string waits
+            for (size_t n = std::min(stop.size() - 1, text_.size()); n > 0; n--)
+                if (text_.compare(text_.size() - n, n, stop, 0, n) == 0) {
+                    safe = std::min(safe, text_.size() - n);
+                    break;
+                }
+        while (safe > 0 && safe < text_.size() && ((uint8_t)text_[safe] & 0xc0) == 0x80) safe--;
+    }
+    std::string out = text_.substr(0, safe);
+    text_.erase(0, safe);
+    return out;
+}
+
+}  // namespace duet
