@@ -1,6 +1,6 @@
-// tests/main.cpp: the test program's main function: doctest's own, and two things it lacks. --jobs=N runs the cases in N
-// processes, each taking the next one. The summary tells skipped cases with their reasons, so that a run that could not
-// prove something does not look like one that did. Each subject has its own file, test_<subject>.cpp.
+// tests/main.cpp: the test program's main function: doctest's own, and two things it lacks. --jobs=N runs the cases in
+// N processes, each taking the next one. The summary tells skipped cases with their reasons, so that a run that could
+// not prove something does not look like one that did. Each subject has its own file, test_<subject>.cpp.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "doctest.h"
 #include "test_data.h"

@@ -57,18 +57,17 @@ template <class T> std::vector<T> rest_of(std::istream& in) {
     return {std::istream_iterator<T>(in), std::istream_iterator<T>()};
 }
 
-// A bell curve from whole numbers: tests/data/reference.py, random_values, makes the same bits.
-std::vector<float> random_values(const std::string& name, size_t n, double scale, double offset) {
+// Sums of four random numbers of 16 bits, around 0: tests/data/reference.py, random_values, makes the same.
+std::vector<int32_t> random_sums(const std::string& name, size_t n) {
     uint64_t seed = 14695981039346656037u;
     for (char c : name) seed = (seed ^ (uint8_t)c) * 1099511628211u;
-    std::vector<float> x(n);
+    std::vector<int32_t> x(n);
     for (size_t i = 0; i < n; i++) {
         uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
         z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
         z = (z ^ z >> 27) * 0x94d049bb133111ebu;
         z ^= z >> 31;
-        const int64_t sum = (int64_t)((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48)) - 131070;
-        x[i] = (float)(offset + scale * ((double)sum * 0x1p-15));
+        x[i] = (int32_t)((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48)) - 131070;
     }
     return x;
 }
@@ -76,8 +75,10 @@ std::vector<float> random_values(const std::string& name, size_t n, double scale
 // Writes one model. Owns the values until the file is saved.
 class tiny_model {
   public:
-    tiny_model(const std::string& name, const std::vector<std::string>& lines, const std::string& folder)
-        : name_(name), folder_(folder) {
+    tiny_model(const std::string& name, const std::vector<std::string>& lines, const std::string& format,
+               const std::string& folder)
+        : name_(name), folder_(folder), format_(format.substr(0, format.find(' '))),
+          is_decoded_(format.ends_with(" decoded")) {
         add_vocabulary();
         for (const std::string& line : lines) add_line(line);
         want_ok(writer_.save((folder + "/model.gguf").c_str(), err_), err_);
@@ -147,21 +148,32 @@ class tiny_model {
         const std::vector<int64_t> dims = rest_of<int64_t>(in);
         size_t n = 1;
         for (int64_t d : dims) n *= (size_t)d;
-        const duet_type_info* type = duet_type_by_name(format.c_str());
+        if (!format_.empty())
+            for (const char* part : {"token_embd.", "attn_q.", "ffn_down."})
+                if (name.find(part) != std::string::npos) format = format_;
+        const duet_type_info *type = duet_type_by_name(format.c_str()), *f32 = duet_type_by_name("F32");
         if (!type || dims.empty()) stop(name_ + ": " + name);
         std::istringstream blocks(name.starts_with("blk.") ? name.substr(4, name.find('.', 4) - 4) : "-");
         for (std::string block; std::getline(blocks, block, ',');) {
-            const std::string full =
-                block == "-" ? name : "blk." + block + name.substr(name.find('.', 4));
-            const std::vector<float> x = random_values(name_ + "/" + full, n, scale, offset);
-            std::vector<uint8_t>& data = data_.emplace_back(
-                n / (size_t)type->elems_per_block * (size_t)type->bytes_per_block);
-            if (duet_quantize_row(type->id, x.data(), (int64_t)n, nullptr, data.data()) != DUET_OK) stop(full);
-            want_ok(writer_.add_tensor(full, type->id, (int32_t)dims.size(), dims.data(), data.data(), err_), err_);
+            const std::string full = block == "-" ? name : "blk." + block + name.substr(name.find('.', 4));
+            std::vector<float> x;
+            for (int32_t sum : random_sums(name_ + "/" + full, n))
+                x.push_back((float)(offset + scale * ((double)sum * 0x1p-15)));
+            std::vector<uint8_t> coded(n / (size_t)type->elems_per_block * (size_t)type->bytes_per_block);
+            if (duet_quantize_row(type->id, x.data(), (int64_t)n, nullptr, coded.data()) != DUET_OK) stop(full);
+            if (is_decoded_) {
+                if (duet_dequantize_row(type->id, coded.data(), (int64_t)n, x.data()) != DUET_OK) stop(full);
+                coded.assign((const uint8_t*)x.data(), (const uint8_t*)(x.data() + n));
+            }
+            const std::vector<uint8_t>& data = data_.emplace_back(std::move(coded));
+            want_ok(writer_.add_tensor(full, is_decoded_ ? f32->id : type->id, (int32_t)dims.size(), dims.data(),
+                                       data.data(), err_),
+                    err_);
         }
     }
 
-    std::string name_, folder_, arch_;
+    std::string name_, folder_, arch_, format_;
+    bool is_decoded_;
     gguf_writer writer_;
     error_text err_;
     std::deque<std::vector<uint8_t>> data_;
@@ -190,15 +202,15 @@ std::vector<std::string> tiny_model_names() {
     return names;
 }
 
-std::string tiny_model_folder(const std::string& name) {
+std::string tiny_model_folder(const std::string& name, const std::string& format) {
     static made_folder root;
     static std::set<std::string> made;
     const auto found = recipes().find(name);
     if (found == recipes().end()) return "";
-    const std::string folder = root.path + "/golden/" + name;
-    if (made.insert(name).second) {
+    const std::string folder = root.path + "/golden" + format + "/" + name;
+    if (made.insert(folder).second) {
         fs::create_directories(folder);
-        tiny_model(name, found->second, folder);
+        tiny_model(name, found->second, format, folder);
     }
     return folder;
 }
@@ -220,6 +232,11 @@ std::vector<std::string> golden_folders() {
         if (file_exists(entry.path().string() + "/tokens.json")) large.insert(entry.path().string());
     all.insert(all.end(), large.begin(), large.end());
     return all;
+}
+
+std::vector<uint8_t> golden_bytes(const std::string& name, size_t n) {
+    const std::vector<int32_t> sums = random_sums(name, n);
+    return {sums.begin(), sums.end()};
 }
 
 const char* test_device() { return std::getenv("DUET_TEST_DEVICE"); }
@@ -252,8 +269,8 @@ std::vector<float> read_floats(const std::string& path) {
 }
 
 void say_skipped(const char* test, int n_cases, const std::string& why) {
-    skipped_lines() += std::string(test) + ": " + std::to_string(n_cases) + (n_cases == 1 ? " case: " : " cases: ") +
-                       why + "\n";
+    skipped_lines() +=
+        std::string(test) + ": " + std::to_string(n_cases) + (n_cases == 1 ? " case: " : " cases: ") + why + "\n";
 }
 
 std::string take_skipped_lines() { return std::exchange(skipped_lines(), {}); }

@@ -12,11 +12,16 @@ std::string test_data_path(const std::string& name);
 
 // Folder of a tiny model: model.gguf, tokens.json, logits.f32 (of the last row), as the large golden cases have them.
 // The file is made on the first call and removed when the program ends. Empty: no model has that name.
-std::string tiny_model_folder(const std::string& name);
+// format: some of its matrices are in that number format instead; "NAME decoded": they are what that format holds, as
+// F32.
+std::string tiny_model_folder(const std::string& name, const std::string& format = "");
 std::vector<std::string> tiny_model_names();
 
 // Folders of all golden cases: the tiny ones, then the large ones if they are there.
 std::vector<std::string> golden_folders();
+
+// Random bytes as tests/data/formats.py makes them from a name.
+std::vector<uint8_t> golden_bytes(const std::string& name, size_t n);
 
 // The device that tests of models and sessions run on: DUET_TEST_DEVICE, as "emu32"; none: the one "auto" takes.
 const char* test_device();

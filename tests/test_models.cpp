@@ -40,7 +40,7 @@ golden_case read_folder(const std::string& folder) {
     c.logits = read_floats(c.folder + "/logits.f32");
     if (name.starts_with("long-")) c.n_ctx = 1024, c.limit = 2e-3;
     if (folder == tiny_model_folder(name)) c.limit = 1e-4;  // half of it is the rounding of models.txt
-    if (name == "gpt2") c.n_ctx = 128;  // its learned positions
+    if (name == "gpt2") c.n_ctx = 128;                      // its learned positions
     return c;
 }
 
@@ -287,8 +287,8 @@ void check_fast(const golden_case& c, bool is_mixed) {
         for (size_t j = 0; j < all.size(); j++) squares += ((double)all[j] - want[j]) * ((double)all[j] - want[j]);
         const double rms = std::sqrt(squares / (double)all.size());
         CHECK(rms > 1e-3);
-        CHECK(rms < (is_mixed ? 0.03 : 0.0135));  // llama.cpp's own on the file in BF16: 0.0123; mixed, codes that
-                                                  // round the other way add to it
+        // llama.cpp's own on the large file in BF16: 0.0123; mixed, codes that round the other way add to it
+        CHECK(rms < (is_mixed ? 0.03 : c.limit < 1e-3 ? 0.025 : 0.0135));
         // what fast has computed is not taken up by an exact session
         golden_session from(one, 256), to(exact, 256), back(three, 256);
         feed(one, from.s, c.ids, 512, 512);

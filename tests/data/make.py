@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tests/data/make.py: writes the files of this folder, all expected values computed by others than Duet.
 
-  pip install numpy gguf tokenizers sentencepiece        then: python3 tests/data/make.py
+  pip install numpy gguf tokenizers sentencepiece protobuf      then: python3 tests/data/make.py
 """
 import os
 import sys
@@ -11,6 +11,8 @@ import numpy as np
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 import families  # noqa: E402
+import formats  # noqa: E402
+import vocabularies  # noqa: E402
 
 
 def layers_together(m):
@@ -55,3 +57,5 @@ def write(name, lines):
 
 if __name__ == "__main__":
     write("models.txt", models())
+    write("formats.txt", formats.lines())
+    write("vocabularies.txt", vocabularies.lines(os.path.join(here, "..", "..")))
