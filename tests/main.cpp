@@ -1,3 +1,120 @@
-// tests/main.cpp: the test program's main function. Each subject has its own file, test_<subject>.cpp.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+// tests/main.cpp: the test program's main function: doctest's own, and two things it lacks. --jobs=N runs the cases in
+// N processes, each taking the next one. The summary tells skipped cases with their reasons, so that a run that could
+// not prove something does not look like one that did. Each subject has its own file, test_<subject>.cpp.
+#define DOCTEST_CONFIG_IMPLEMENT
 #include "doctest.h"
+#include "test_data.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <sstream>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+// What all processes count together, in shared memory.
+struct run_totals {
+    std::atomic<int> next_case{1}, passed{0}, failed{0}, skipped{0}, in_part{0}, asserts{0}, asserts_failed{0};
+    std::atomic<int> was_run{0};
+    std::atomic<size_t> n_text{0};
+    char text[1 << 16];  // reasons of skipped cases, a line each
+
+    void add(const doctest::CurrentTestCaseStats& st) {
+        const std::string lines = take_skipped_lines();
+        (!st.testCaseSuccess ? failed : lines.empty() ? passed : st.numAssertsCurrentTest ? in_part : skipped)++;
+        asserts += st.numAssertsCurrentTest;
+        asserts_failed += st.numAssertsFailedCurrentTest;
+        const size_t at = n_text.fetch_add(lines.size());
+        if (at + lines.size() < sizeof text) memcpy(text + at, lines.data(), lines.size());
+    }
+
+    int print() const {
+        const int n = passed + failed + skipped + in_part;
+        std::printf("===============================================================================\n");
+        std::printf("test cases: %d | %d passed | %d failed | %d skipped | %d skipped in part\n", n, passed.load(),
+                    failed.load(), skipped.load(), in_part.load());
+        std::printf("assertions: %d | %d passed | %d failed\n", asserts.load(), asserts - asserts_failed,
+                    asserts_failed.load());
+        if (n_text) std::printf("not proved here:\n");
+        for (const char* at = text; *at; at = std::strchr(at, '\n') + 1)
+            std::printf("  %.*s\n", (int)(std::strchr(at, '\n') - at), at);
+        if (n == 0) std::printf("no test case has such a name\n");
+        const bool is_good = n > 0 && failed == 0;
+        std::printf("%s\n", is_good ? "SUCCESS" : "FAILURE");
+        return is_good ? 0 : 1;
+    }
+};
+
+run_totals* totals = nullptr;
+int n_selected = 0;  // cases that the command line chose, known after the first run
+
+struct totals_reporter : doctest::ConsoleReporter {
+    using ConsoleReporter::ConsoleReporter;
+    void test_case_end(const doctest::CurrentTestCaseStats& st) override {
+        ConsoleReporter::test_case_end(st);
+        totals->add(st);
+    }
+    void test_run_end(const doctest::TestRunStats& p) override {
+        totals->was_run = 1;
+        n_selected = (int)p.numTestCasesPassingFilters;
+    }
+};
+REGISTER_REPORTER("totals", 1, totals_reporter);
+
+void prepare(doctest::Context& context, int argc, char** argv) {
+    context.setOption("reporters", "totals");
+    context.setOption("no-version", true);
+    context.applyCommandLine(argc, argv);
+}
+
+// A process of --jobs: runs one case after the other; what a case prints comes out in one piece.
+[[noreturn]] void run_cases(int argc, char** argv) {
+    doctest::Context context;
+    prepare(context, argc, argv);
+    context.setOption("no-intro", true);
+    do {
+        const int i = totals->next_case++;
+        std::ostringstream out;
+        context.setCout(&out);
+        context.setOption("first", i);
+        context.setOption("last", i);
+        context.run();
+        std::fputs(out.str().c_str(), stdout);
+        std::fflush(stdout);
+        if (i >= n_selected) break;
+    } while (!context.shouldExit());
+    std::exit(0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    void* shared = mmap(nullptr, sizeof(run_totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return std::perror("mmap"), 1;
+    totals = new (shared) run_totals;
+    int n_jobs = 1;
+    for (int i = 1; i < argc; i++)
+        if (std::strncmp(argv[i], "--jobs=", 7) == 0) n_jobs = std::atoi(argv[i] + 7);
+    if (n_jobs <= 1) {
+        doctest::Context context;
+        prepare(context, argc, argv);
+        context.run();
+        return totals->was_run ? totals->print() : 0;
+    }
+    for (int i = 0; i < n_jobs; i++) {
+        const pid_t child = fork();
+        if (child < 0) return std::perror("fork"), 1;
+        if (child == 0) run_cases(argc, argv);
+    }
+    for (int status; wait(&status) > 0;)
+        if (status != 0) {
+            std::printf("a test process ended with status 0x%x; its case counts as failed\n", status);
+            totals->failed++;
+        }
+    return totals->print();
+}

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <dlfcn.h>
 #include <filesystem>
+#include <fstream>
 #include <unistd.h>
 
 using namespace duet;
