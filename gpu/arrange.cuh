@@ -1,9 +1,8 @@
-// gpu/arrange.cuh: puts rows as they lie in the file into the order of gpu/weights.h, on the device, while the next
-// ones are copied.
-// Everything follows from code() and scale() of quant/blocks.h, so a new format needs nothing here. Must not know:
-// ops, drivers.
-// On the device because the host would take longer than the copy: the same loops on a core arranged 0.5 GB/s of Q4_0,
-// 0.04 of Q4_K.
+// gpu/arrange.cuh: rearranges rows of the file into the order of gpu/weights.h. It runs on the device while the next
+// rows are copied. On the host it would take longer than the copy: the same loops on one core arranged 0.5 GB/s of Q4_0
+// and 0.04 GB/s of Q4_K.
+// Everything follows from code() and scale() of quant/blocks.h, so a new format needs nothing here.
+// Must not know: ops, drivers.
 // Main path: gpu/store.cpp -> gpu/kernels.def -> [gpu/arrange.cuh] -> quant/blocks.h
 
 namespace duet {
@@ -20,7 +19,8 @@ DUET_DEVICE uint32_t stored_code(const B& block, int i) {
     return (uint32_t)(v + C::kBias) & 255u;
 }
 
-// The scales of a group's b-th block of 32, whose first weight is weight `first` of block, into the group's words.
+// Puts the scales of the group's b-th block of 32 weights into the group's words s. The 32 weights begin at weight
+// `first` of `block`.
 template <class B>
 DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
     using S = gpu_scales<B>;
@@ -49,11 +49,11 @@ DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
     }
 }
 
-// Units of gpu/weights.h from rows of the file: a thread makes one row of a unit; rows past the last and weights past
-// n_in are zero.
+// Rearranges rows of the file into units of gpu/weights.h. A thread makes one row of a unit. Rows past the last one and
+// weights past n_in become zero.
 // from (n_rows, n_in) weights W, rows row_bytes apart; to (ceil(n_rows / 32), n_groups) units
-// grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256, shared 0; moves each row once in either form
-// source: own; formats as quant/blocks.h reads them, whose head names ggml's
+// grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256, shared 0; reads and writes each row once
+// source: own; quant/blocks.h reads the formats, and its head names ggml's
 template <class W>
 DUET_DEVICE void arrange(const arrange_args& a) {
     using U = gpu_unit<W>;

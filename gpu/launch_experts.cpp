@@ -1,18 +1,17 @@
-// gpu/launch_experts.cpp: routes, matmuls by chosen experts and their sums on a GPU. A batch's tokens are grouped by
-// matrix on the device, so that the host waits for nothing and each tile of tokens reads its matrix once. Results:
-// quant/exact_ops.h.
-// Must not know: families, which vendor. Main path: gpu/launch.cpp -> [gpu/launch_experts.cpp] -> gpu/experts.cuh,
-// gpu/matvec.cuh
+// gpu/launch_experts.cpp: routes, matmuls by chosen experts, and sums of experts on a GPU. The device groups the
+// batch's tokens by matrix, so that the host does not wait and each tile of tokens reads its matrix once.
+// quant/exact_ops.h defines the results. Must not know: families, vendors.
+// Main path: gpu/launch.cpp -> [gpu/launch_experts.cpp] -> gpu/experts.cuh, gpu/matvec.cuh
 #include "context.h"
 #include "weights.h"
 
 namespace duet {
 namespace {
 
-constexpr int kMaxGpuExperts = 4096;  // two words of shared memory each
+constexpr int kMaxGpuExperts = 4096;  // An expert takes two words of shared memory.
 
-// Tiles of at most `rows` tokens of one matrix, at most. Fewer than pairs: each matrix has numbers of its own
-// (gpu/experts.cuh expert_lists).
+// An upper bound of the tiles, of at most `rows` tokens of one matrix each. It is below the number of pairs where each
+// matrix has numbers of its own (gpu/experts.cuh, expert_lists).
 int tile_count(int n_pairs, int n_mats, int rows) { return std::min(n_mats + n_pairs / rows, n_pairs); }
 
 int32_t* list_order(const gpu_context& c, const expert_list& l) {
@@ -40,7 +39,7 @@ duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int ro
     return launch(c, kernel_expert_lists, {blocks_of(n_tok * o.n_used, kGpuThreads), 1, 1, kGpuThreads, 1024}, a, err);
 }
 
-// Inputs in the list's order. Left as they are by an op before that had the same.
+// Gathers the inputs in the list's order. Launches nothing when the op before has gathered the same inputs.
 duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list& l, matmul_gpu_args& a,
                           error_text& err) {
     const op& o = c.g.ops[i];
@@ -59,7 +58,7 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
     a.act = g.act;
     a.x = g.out;
     a.x_stride = a.n_in;
-    if (n_rows == 1) a.act.q_stride = a.x_stride = 0;  // all choices read the one row
+    if (n_rows == 1) a.act.q_stride = a.x_stride = 0;  // All choices read the one row.
     if (i > 0 && !o.after_border) {
         const op& before = c.g.ops[i - 1];
         if (before.kind == op_kind::expert_matmul && before.in == o.in && before.in2 == o.in2 &&
@@ -99,7 +98,7 @@ duet_status check_expert_op(const model_graph& g, const exec_limits& limits, con
 duet_status launch_route(gpu_context& c, const op& o, error_text& err) {
     const int n = o.in.width(), n_tok = c.n_rows(o.in);
     c.lists[0] = {};
-    if (n_tok == 1) c.lists[0] = {c.at(o.out), n, o.n_used, 1, false};  // one token's choices need no sorting
+    if (n_tok == 1) c.lists[0] = {c.at(o.out), n, o.n_used, 1, false};  // The choices of one token need no sorting.
     const route_args a{c.at(o.in),
                        c.vector_of(o.b),
                        c.at(o.out),

@@ -1,8 +1,8 @@
-// gpu/steps.cpp: which ops of a graph run as one launch when a batch is small: what decoding costs is launches and
-// reads of weights.
-// A step changes no bit: it does the same arithmetic, and results that nobody reads later are not stored. Owns: the
-// patterns.
-// Must not know: drivers, kernels' arguments. Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
+// gpu/steps.cpp: groups ops of a graph into steps that run as one launch when the batch is small, because decoding
+// spends its time on launches and on reading weights. A step changes no bit: it does the same arithmetic, and only
+// leaves out the storing of results that no later op reads.
+// Owns: the patterns. Must not know: drivers, kernels' arguments.
+// Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
 #include "context.h"
 
 namespace duet {
@@ -15,11 +15,11 @@ bool overlaps(const view& a, const view& b) {
 
 bool is_plain(const view& v) { return v.buffer >= 0 && v.contiguous(); }
 
-// Whether what ops before `from` left in v is read by a later op before another has written all of it.
+// Says whether an op from `from` on reads what earlier ops left in v, before another op has written all of v.
 bool is_read_later(const model_graph& g, const view& v, size_t from) {
     for (size_t i = from; i < g.ops.size(); i++) {
         const op& o = g.ops[i];
-        if (o.after_border) return true;  // nobody knows what others read
+        if (o.after_border) return true;  // The other device's ops may read anything.
         const bool adds = o.residual && overlaps(o.out, v);
         if (overlaps(o.in, v) || overlaps(o.in2, v) || overlaps(o.in3, v) || adds) return true;
         if (o.out.buffer == v.buffer && is_plain(o.out) && o.out.offset <= v.offset &&
@@ -36,7 +36,7 @@ struct planner {
     bool is(size_t i, op_kind kind) const { return at(i) && at(i)->kind == kind; }
     int32_t type(const op& o) const { return g.weights[(size_t)o.w].type; }
 
-    // The rms norm of a step's finished rows, if the next op is one.
+    // Adds the rms norm of the step's finished rows, if the next op is one.
     void add_norm(gpu_step& s, const view& rows) const {
         const size_t i = (size_t)(s.first + s.n_ops);
         if (!is(i, op_kind::norm) || g.ops[i].in.n_heads != 1 || !same_columns(g.ops[i].in, rows)) return;
@@ -71,7 +71,7 @@ struct planner {
         return s;
     }
 
-    // act(gate) * up: gate and up are two matmuls or the halves of one; or act(up) alone.
+    // Adds act(gate) * up, where gate and up are two matmuls or the halves of one, or act(up) alone.
     void add_gate(gpu_step& s, size_t i) const {
         const size_t k = i + (size_t)s.n_matmuls;
         if (!is(k, op_kind::activate) || s.second_type >= 0 || s.n_matmuls > 2) return;
@@ -90,7 +90,7 @@ struct planner {
         if (!one && (!has_up || !same_columns(a.in, gate.out) || !same_columns(a.in2, up.out) ||
                      gate.out.width() != up.out.width()))
             return;
-        // what is no longer stored
+        // These results would no longer be stored.
         for (const view& lost : {gate.out, up.out})
             if (!same_columns(lost, a.out) && is_read_later(g, lost, k + 1)) {
                 s.halves = false;
@@ -119,7 +119,7 @@ struct planner {
             if (!is_q && o.in != append.in) return false;
             int32_t &norm = is_q ? s.q_norm : s.k_norm, &rope = is_q ? s.q_rope : s.k_rope;
             if (is_norm && (o.norm != norm_kind::rms || o.b >= 0 || o.in != o.out || norm >= 0)) return false;
-            if (rope >= 0) return false;  // norm before rope, each once
+            if (rope >= 0) return false;  // The norm comes before the rope, and each comes once.
             (is_norm ? norm : rope) = (int32_t)j;
         }
         for (const view& lost : {attend.in, append.in})
