@@ -1,7 +1,6 @@
-// gpu/code.cpp: the machine code of the kernels as bytes of the program, one piece for each chip it was built for, and
-// the choice among them.
-// The build names the pieces: DUET_GPU_CODE is a list of GPU_CODE(chip) whose bytes lie in files DUET_GPU_FOLDER
-// "<chip>.co.gz".
+// gpu/code.cpp: the machine code of the kernels as bytes of the program, one piece for each chip that was built in, and
+// the choice among the pieces. The build names them: DUET_GPU_CODE is a list of GPU_CODE(chip), and the bytes of a chip
+// lie in the file DUET_GPU_FOLDER "<chip>.co.gz".
 // Must not know: what the kernels do. Main path: gpu/driver_cuda_hip.cpp -> [gpu/code.cpp]
 #include "driver.h"
 
@@ -12,9 +11,9 @@
 #if !defined(DUET_GPU_CODE)
 #define DUET_GPU_CODE
 #endif
+// Version of the compiler that made the code, as a driver counts. A driver of an older major version cannot load it.
 #if !defined(DUET_CUDA_VERSION)
-#define DUET_CUDA_VERSION                                                                                              \
-    0  // of the compiler that made the code, as a driver counts: a driver of an older major version cannot load it
+#define DUET_CUDA_VERSION 0
 #endif
 
 #define GPU_CODE(chip)                                                                                                 \
@@ -33,7 +32,7 @@ thread_local const gpu_test_setup* gpu_test_now = nullptr;
 
 bool is_cuda_code(std::string_view chip) { return chip[0] != 'g'; }
 
-// Both halves of the number behind a chip's name: "sm_103" 10 and 3.
+// The number in a chip's name: 103 for "sm_103".
 int chip_number(std::string_view chip) { return atoi(chip.substr(chip.find('_') + 1).data()); }
 
 }  // namespace
@@ -87,8 +86,7 @@ std::string gpu_code_list() {
     return n ? list : "none";
 }
 
-// ---- unpacking: RFC 1951 and 1952
-//  -----------------------------------------------------------------------------------
+// ---- unpacking: RFC 1951 and 1952 ----
 
 namespace {
 
@@ -111,7 +109,7 @@ struct code_unpacker {
         return v;
     }
 
-    // A canonical Huffman code: symbols in order of length and value.
+    // A canonical Huffman code: the symbols in order of length and value.
     struct code_table {
         int count[16] = {};
         uint16_t symbol[288] = {};
@@ -212,7 +210,8 @@ bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out) {
         memcpy(&want, code.data + code.n_bytes - 8, 4);
         memcpy(&n_bytes, code.data + code.n_bytes - 4, 4);
         out->reserve((size_t)n_bytes + 1);
-        code_unpacker u{code.data + 10, code.data + code.n_bytes - 8, *out};  // gzip -n: a header of 10 bytes, no name
+        // gzip -n writes a header of 10 bytes, without a name.
+        code_unpacker u{code.data + 10, code.data + code.n_bytes - 8, *out};
         if (code.data[3] != 0 || !u.run() || out->size() != n_bytes) return false;
         for (uint8_t byte : *out) {
             sum ^= byte;
@@ -220,7 +219,7 @@ bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out) {
         }
         if (~sum != want) return false;
     }
-    out->push_back(0);  // ends the text of intermediate code
+    out->push_back(0);  // The zero ends the text of intermediate code.
     return true;
 }
 

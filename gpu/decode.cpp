@@ -75,7 +75,7 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
     return p;
 }
 
-// A matrix-vector kernel for tiles of at most per_tile tokens.
+// Launches a matrix-vector kernel for tiles of at most per_tile tokens.
 duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, uint32_t n_tiles,
                         error_text& err) {
     a.round_groups = std::min((a.n_in + kGroup - 1) / kGroup, per_tile == 1 ? 128 : 32);
@@ -192,7 +192,7 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
         c.quantized = o.out;
     }
     const int group = o.in.n_heads / a.cache.n_kv_heads, per_row = (a.cache.k_dim + kAttnChunk + a.cache.v_dim + 4) * 4;
-    const int most = std::clamp((40 << 10) / per_row, 1, 16);  // rows that a block's shared memory holds
+    const int most = std::clamp((40 << 10) / per_row, 1, 16);  // rows that fit a block's shared memory
     const bool split = a.n_tok <= kSplitTokens && a.n_chunks > 1;
     a.heads_per_block = std::min({group, 8, most});
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
@@ -202,8 +202,8 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     static_assert(kernel_attention_f32 == kernel_attention_f16 + 2 * DUET_CACHE_F32 &&
                   kernel_attention_q8_0 == kernel_attention_f16 + 2 * DUET_CACHE_Q8_0 &&
                   kernel_attention_split_q8_0 == kernel_attention_q8_0 + 1);
-    return launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, a,
-                  err);  // rows of kernels.def in order of the types
+    // The kernels stand in kernels.def in the order of the cache types.
+    return launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, a, err);
 }
 
 }  // namespace duet

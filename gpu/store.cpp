@@ -1,7 +1,7 @@
-// gpu/store.cpp: the way of weights to a device: file -> ring of pinned pieces -> device, where a kernel puts matrices
-// in the order of gpu/weights.h. While one piece is copied and arranged, threads read the next. No mapped page is
-// handed to a driver: some hang on them.
-// Owns: the open device, the weights' memory. Must not know: families, which vendor.
+// gpu/store.cpp: brings the weights to a device: file -> ring of pinned pieces -> device, where a kernel rearranges
+// matrices into the order of gpu/weights.h. Threads read the next piece while one is copied and rearranged. A mapped
+// page is never handed to a driver, because some drivers hang on mapped pages.
+// Owns: the open device, the weights' memory. Must not know: families, vendors.
 // Main path: gpu/launch.cpp -> [gpu/store.cpp] -> gpu/driver.h, gpu/arrange.cuh
 #include "store.h"
 #include "args.h"
@@ -18,13 +18,13 @@
 namespace duet {
 namespace {
 
-constexpr uint64_t kPieceBytes = 8 << 20;  // a copy of 8 MB takes 0.2 to 1 ms: long beside the wait after it
-constexpr size_t kReadBytes = 256 << 10;   // of a thread's turn
-constexpr int64_t kMaxTiles = 32768;       // a grid's second dimension
+constexpr uint64_t kPieceBytes = 8 << 20;  // Copying 8 MB takes 0.2 to 1 ms, long beside the wait after it.
+constexpr size_t kReadBytes = 256 << 10;   // what a thread reads at a time
+constexpr int64_t kMaxTiles = 32768;       // limit of a grid's second dimension
 constexpr int kMaxReaders = 4;
 
 int64_t tiles_of(const weight& w) { return (w.n_out + kRowTile - 1) / kRowTile; }
-// Rows of one matrix that fit a piece: whole tiles.
+// Rows of one matrix that fit a piece, in whole tiles.
 int64_t tiles_per_piece(const weight& w) {
     return std::clamp<int64_t>((int64_t)(kPieceBytes / (w.row_bytes * kRowTile)), 1, kMaxTiles);
 }
@@ -34,7 +34,7 @@ struct loader {
     const store_layout& l;
     const exec_place& place;
     uint8_t* ring[kRingPieces] = {};
-    uint8_t* arrived = nullptr;  // a piece on the device, not arranged yet
+    uint8_t* arrived = nullptr;  // on the device: a piece that is not rearranged yet
     uint64_t done = 0;
     int turn = 0;
     thread_pool pool{};
@@ -51,7 +51,7 @@ struct loader {
         return s.driver->alloc(s.device, l.piece_bytes, (void**)&arrived, err);
     }
 
-    // Reads a piece while the one before is on its way, waits for that, sends.
+    // Reads a piece while the one before is on its way, waits for that one, and sends the new piece.
     duet_status send(const uint8_t* from, uint64_t n_bytes, void* to, error_text& err) {
         uint8_t* pinned = ring[turn];
         turn = (turn + 1) % kRingPieces;
@@ -109,8 +109,8 @@ duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& p
     std::vector<size_t> order;
     for (size_t i = 0; i < g.weights.size(); i++)
         if (l.block[i] >= 0) order.push_back(i);
-    std::sort(order.begin(), order.end(),
-              [&](size_t a, size_t b) { return g.weights[a].data < g.weights[b].data; });  // as in the file
+    // The weights are read in the order of the file.
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return g.weights[a].data < g.weights[b].data; });
     for (size_t i : order) {
         uint8_t* to = (uint8_t*)s.blocks[(size_t)l.block[i]] + l.offset[i];
         s.weights[i] = to;
