@@ -1,7 +1,7 @@
-// gpu/launch.cpp: the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h. Owns: work
-// buffers and cache pages of a session. Results: quant/exact.h, the same bits as the CPU's.
-// Must not know: families, files, which vendor.
-// Main path: runtime/session.cpp -> models/ops.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
+// gpu/launch.cpp: runs the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h.
+// Owns: a session's work buffers and cache pages. quant/exact.h defines the results; they have the same bits as the
+// CPU's. Must not know: families, files, vendors.
+// Main path: runtime/session.cpp -> models/executor.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "executor.h"
 #include "weights.h"
@@ -9,7 +9,7 @@
 
 namespace duet {
 
-// Buffers whose rows the runtime asks for.
+// The buffers whose rows the runtime asks for.
 static std::vector<int32_t> rows_read_back(const model_graph& g) {
     std::vector<int32_t> all;
     if (g.logits_buffer >= 0) all.push_back(g.logits_buffer);
@@ -27,11 +27,12 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     s.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)s.max_chunks;
     s.int_count = (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits);
-    s.counter_count = 64;  // one for each token of a tail, and for each block_x and token of split attention
+    // One counter for each token of a tail, and for each block_x and token of split attention.
+    s.counter_count = 64;
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
-            s.int_count =
-                std::max(s.int_count, (size_t)o.in.n_heads);  // slopes pass through the integers' staging memory
+            // Slopes pass through the staging memory of the integers.
+            s.int_count = std::max(s.int_count, (size_t)o.in.n_heads);
             s.counter_count = std::max(s.counter_count, (size_t)kSplitTokens * (size_t)o.in.n_heads);
             if (o.alibi != 0.0f) s.slope_count += round_up((size_t)o.in.n_heads, 64);
             const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
@@ -39,7 +40,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
                 std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
     s.int_count = round_up(s.int_count, 64);
-    s.counter_count = round_up(s.counter_count, 64) + 64;  // the last are for a best id
+    s.counter_count = round_up(s.counter_count, 64) + 64;  // The last 64 are for a best id.
     s.pinned_bytes = s.angle_bytes + s.int_count * 4;
     for (int32_t b : rows_read_back(g)) s.pinned_bytes += s.l.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
     add_expert_layout(g, limits, &s);
@@ -48,10 +49,9 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
 
 namespace {
 
-constexpr int kMaxGpuBatch = 32768;  // a grid's second dimension
+constexpr int kMaxGpuBatch = 32768;  // limit of a grid's second dimension
 
-// ---- one function per kind of op
-//  ------------------------------------------------------------------------------------
+// ---- one function per kind of op ----
 
 duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
     const weight& w = c.g.weights[(size_t)o.w];
@@ -162,8 +162,7 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
     return DUET_OK;
 }
 
-// ---- making a session
-//  -----------------------------------------------------------------------------------------------
+// ---- making a session ----
 
 duet_status send_slopes(gpu_context& c, error_text& err) {
     float* at = (float*)(c.partial + c.s.partial_bytes);
@@ -190,7 +189,7 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
     }
     const gpu_layout s = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
-    // rows cross to the CPU when the ring of the weights is gone
+    // Rows cross to the CPU only when the ring of the weights is freed.
     out->device = {s.l.cache_bytes,
                    s.l.state_floats * 4 * (uint64_t)limits.n_state_slots,
                    s.work_bytes(),
@@ -235,8 +234,8 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(open_store(g, device, &c->store, err));
     c->driver = c->store->driver;
     DUET_TRY(c->driver->queue(c->store->device, &c->device, err));
-    // what can fail for want of memory comes before the first weight is sent, but for the rows that cross, which take
-    // the ring's place
+    // Allocations that can fail come before the first weight is sent. The memory for crossing rows comes after, because
+    // it takes the place of the ring.
     DUET_TRY(allocate_session(*c, plan.device, err));
     DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
     c->steps = plan_gpu_steps(g);
@@ -253,11 +252,9 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
 
 void gpu_destroy(void* context) { delete (gpu_context*)context; }
 
-// ---- running a batch
-//  ------------------------------------------------------------------------------------------------
+// ---- running a batch ----
 
-// Sends tokens, positions, page tables and rope angles of a batch in one copy. The staging memory is laid out as the
-// device's.
+// Sends a batch's tokens, positions, page tables and rope angles. The staging memory has the layout of the device's.
 duet_status send_batch(gpu_context& c, error_text& err) {
     const exec_batch& b = *c.batch;
     float* angles = (float*)c.staging;
@@ -294,9 +291,9 @@ duet_status send_batch(gpu_context& c, error_text& err) {
         const int32_t chunk = b.pos[i] / kAttnChunk;
         last[(size_t)b.seq[i]] = std::max(last[(size_t)b.seq[i]], chunk);
         while (c.n_chunks <= chunk)
-            c.n_chunks = std::min(c.n_chunks * 2, c.s.max_chunks);  // blocks without a chunk end at once
+            c.n_chunks = std::min(c.n_chunks * 2, c.s.max_chunks);  // Blocks without a chunk end at once.
     }
-    // What has a size that changes comes last: everything before it is where a recording expects it.
+    // The parts whose size changes come last, so that all others are where a recording expects them.
     int32_t* starts = at;
     c.page_start.clear();
     for (size_t g = 0; g < c.g.groups.size(); g++, at += b.n_tok)
@@ -320,7 +317,7 @@ duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
     return DUET_OK;
 }
 
-// Adds a step's time to its first op's row of the profile.
+// Adds a step's time to the profile, in the row of its first op (of the attention op where it has one).
 duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_clock::time_point start,
                        error_text& err) {
     DUET_TRY(c.driver->sync(c.device, err));
@@ -335,7 +332,7 @@ duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_cl
 
 bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
 
-// The steps of the batch's part of the ops.
+// Launches the steps that lie in the batch's range of ops.
 duet_status launch_steps(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
     for (const gpu_step& s : c.steps) {
         if (s.first < c.batch->first_op || (c.batch->last_op >= 0 && s.first >= c.batch->last_op)) continue;
@@ -347,7 +344,7 @@ duet_status launch_steps(gpu_context& c, const std::atomic<int32_t>* cancel, err
     return DUET_OK;
 }
 
-// Plays what was recorded for an earlier batch of this shape, or records it.
+// Plays the recording of an earlier batch of this shape. If there is none and the shape has come twice, records one.
 duet_status run_recorded(gpu_context& c, error_text& err) {
     const batch_shape shape{c.batch->first_op, c.batch->last_op, c.batch->n_tok, c.batch->n_wanted, c.n_chunks};
     for (gpu_recording& r : c.recordings)
@@ -355,7 +352,7 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
             r.last_use = ++c.n_plays;
             return c.driver->play(c.device, r.recording, err);
         }
-    // a shape that comes once, like the end of a prompt, is not worth it
+    // A shape that comes only once, as the end of a prompt does, is not worth a recording.
     if (c.batch->first_op == 0) {
         c.is_again = c.last_shape == shape;
         c.last_shape = shape;
@@ -369,7 +366,7 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     if (launched != DUET_OK && ended == DUET_OK) c.driver->free_recording(c.device, r.recording);
     DUET_TRY(launched);
     DUET_TRY(ended);
-    // a model that shares its ops with the CPU has a recording for each of its parts
+    // A model that shares its ops with the CPU has one recording for each of its parts.
     const auto n_borders = std::count_if(c.g.ops.begin(), c.g.ops.end(), [](const op& o) { return o.after_border; });
     if (c.recordings.size() >= kMostRecordings * (size_t)std::max<ptrdiff_t>(1, n_borders)) {
         auto oldest = std::min_element(c.recordings.begin(), c.recordings.end(),
@@ -381,7 +378,7 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     return c.driver->play(c.device, r.recording, err);
 }
 
-// The batch's rows of a buffer, to the host's memory.
+// Copies the batch's rows of a buffer to the host's memory.
 duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
     const uint64_t n_bytes = c.s.l.row_floats[buffer] * 4 * (uint64_t)c.n_wanted;
     DUET_TRY(c.driver->download(c.device, c.host_rows[buffer], c.buffers + c.s.l.buffer_offset[buffer], n_bytes, err));
@@ -389,7 +386,7 @@ duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
     return DUET_OK;
 }
 
-// No token of the batch sees another: one of each sequence.
+// Says whether no token of the batch sees another, because each belongs to a sequence of its own.
 bool is_one_each(const exec_batch& b) {
     for (int i = 0; i < b.n_tok; i++)
         for (int k = 0; k < i; k++)
@@ -403,7 +400,7 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     c.quantized = view{};
     c.act_now = 0;
     c.n_wanted = c.batch->n_wanted;
-    c.is_read.assign(c.g.buffers.size(), 0);  // rows are read when they are asked for
+    c.is_read.assign(c.g.buffers.size(), 0);  // Rows are read when they are asked for.
     c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
     DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_steps(c, cancel, err));
     const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.g.ops.size();
@@ -413,7 +410,7 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     return is_cancelled(cancel) ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
 }
 
-// Runs a driver's call; a lost device is remembered.
+// Runs calls to the driver, and remembers when the device is lost.
 template <class F>
 duet_status on_device(gpu_context& c, error_text& err, F f) {
     if (c.store->lost)
@@ -455,8 +452,7 @@ duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) 
     });
 }
 
-// ---- pages and states
-//  -----------------------------------------------------------------------------------------------
+// ---- pages and states ----
 
 uint64_t gpu_page_bytes(void* context, int32_t group) { return ((gpu_context*)context)->s.l.page_size(group); }
 
@@ -464,8 +460,8 @@ uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page) {
     return (group == kStates ? c.states : c.group_pages[(size_t)group]) + (size_t)page * c.s.l.page_size(group);
 }
 
-// The seam gives these functions no place for a message; the status tells. f gets the executor's context and a place
-// for its message.
+// Runs f(context, message). The executor's interface has no place for the messages of these functions, so only the
+// status is returned.
 template <class F>
 duet_status quietly(void* context, F f) {
     gpu_context& c = *(gpu_context*)context;
@@ -485,7 +481,7 @@ duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out)
         return c.driver->download(c.device, out, gpu_page(c, group, page), gpu_page_bytes(context, group), err);
     });
 }
-// `in` is not pinned: through memory that is.
+// `in` is not pinned, so the bytes pass through pinned memory.
 duet_status gpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
         const uint64_t n_bytes = gpu_page_bytes(context, group);
