@@ -1,4 +1,4 @@
-// models/file_map.cpp: the only place that maps files. Must not know: any file format.
+// models/file_map.cpp: the only place that maps files. Must not know: file formats.
 // Main path: models/gguf.cpp -> [models/file_map.cpp]
 #include "file_map.h"
 
@@ -21,7 +21,7 @@ namespace duet {
 namespace {
 
 constexpr std::align_val_t kMapAlign{64};
-constexpr size_t kMapPathBytes = 300;  // of a path in messages
+constexpr size_t kMapPathBytes = 300;  // length of a path in messages
 
 std::string map_errno_text(int code) { return std::generic_category().message(code); }
 
@@ -71,7 +71,7 @@ duet_status file_map::read_all(duet_read_fn read, void* user, uint64_t n_bytes, 
 
 duet_status file_map::open(const char* path, error_text& err) {
     const std::string shown = printable(path, kMapPathBytes);
-    // O_NONBLOCK: opening a FIFO must not wait for a writer; a regular file is not changed by it.
+    // With O_NONBLOCK, opening a FIFO does not wait for a writer. It does not matter for a regular file.
     fd_ = ::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd_ < 0)
         return fail(err, DUET_ERR_IO, "%s: cannot be opened: %s", shown.c_str(), map_errno_text(errno).c_str());
@@ -98,7 +98,7 @@ duet_status file_map::open(const char* path, error_text& err) {
     data_ = (uint8_t*)bytes;
     size_ = (uint64_t)info.st_size;
     source_ = source::mapped;
-#if defined(MADV_HUGEPAGE)  // what is read from disk from now on comes in huge pages, where the file system has them
+#if defined(MADV_HUGEPAGE)  // Later reads from disk come in huge pages, where the file system has them.
     madvise(bytes, (size_t)info.st_size, MADV_HUGEPAGE);
 #endif
     return DUET_OK;
@@ -117,7 +117,7 @@ void file_map::will_need(const uint8_t* begin, uint64_t n_bytes) const {
     madvise(data_ + first, (size_t)(at - first + n_bytes), MADV_WILLNEED);
 }
 
-#else  // no mapping here yet: the file is read into memory
+#else  // There is no mapping here yet: the file is read into memory.
 
 duet_status file_map::open(const char* path, error_text& err) {
     const std::string shown = printable(path, kMapPathBytes);

@@ -1,7 +1,7 @@
-// models/gguf_part.cpp: the GGUF reader: header, metadata, tensor table. Every length is checked against the bytes
-// left before it is used or sizes an allocation; nothing recurses; the work is linear in the file up to a logarithm
-// (sorting offsets). Owns: the rules of the format. Must not know: split files, architectures, devices, how numbers
-// are decoded.
+// models/gguf_part.cpp: the GGUF reader: header, metadata, tensor table. It checks every length against the bytes that
+// are left before the length is used or sizes an allocation. Nothing recurses. The work is linear in the file, up to a
+// logarithm for sorting offsets.
+// Owns: the rules of the format. Must not know: split files, architectures, devices, how numbers are decoded.
 // Main path: models/gguf.cpp -> [models/gguf_part.cpp]
 // Format: docs/gguf.md of ggml-org/ggml, ggml/src/gguf.cpp of ggml-org/llama.cpp, read as specifications.
 #include "gguf_part.h"
@@ -25,18 +25,19 @@ bool gguf_is_int(int32_t type) {
 
 namespace {
 
-constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1;  // of an entry in the file: what bounds the count in the header
+// The smallest entries of a file. They bound the counts in its header.
+constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kGgufMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
-// Entries cost five times their smallest size in the file once they are read, so files of nothing but entries are
-// bounded: no real one comes near (the largest vocabularies have 300 thousand tokens, the largest models 3 thousand
-// tensors).
+// Once an entry is read, it costs five times its smallest size in the file. These limits bound files of nothing but
+// entries. No real file comes near: the largest vocabularies have 300 thousand tokens, the largest models 3 thousand
+// tensors.
 constexpr uint64_t kGgufMaxKvs = 1u << 21, kGgufMaxTensors = 1u << 20, kGgufMaxStrings = 1u << 23;
-constexpr uint32_t kGgufQuantizationVersion = 2;  // of the block layouts in quant/types.def
+constexpr uint32_t kGgufQuantizationVersion = 2;  // version of the block layouts in quant/types.def
 
 struct gguf_type {
     const char* name;
     int64_t id;
-    uint64_t elems, bytes;  // 0: removed
+    uint64_t elems, bytes;  // 0: the type was removed
 };
 const gguf_type kGgufTypes[] = {
 #define FLOAT_TYPE(id, name, gguf_id, bytes)                  {#name, gguf_id, 1, bytes},
@@ -46,10 +47,10 @@ const gguf_type kGgufTypes[] = {
 #include "../quant/types.def"
 };
 
-// Keys that mean the same in every file: a value of another kind is an error even when nothing reads the key.
-// A key that begins with a dot stands for itself after any architecture's name: families that do not read it do not
-// check it. want: s string, i integer, n integers not below 0, b bool, u exactly u32; capitals: arrays (S strings, I
-// integers, F floats).
+// Keys that mean the same in every file. A value of another kind is an error even when nothing reads the key. A key
+// that begins with a dot may follow the name of any architecture; it is checked even for families that do not read it.
+// want: s string, i integer, n integers not below 0, b bool, u exactly u32; capitals are arrays (S strings, I integers,
+// F floats).
 // clang-format off
 struct gguf_known_key { const char* key; char want; };
 constexpr gguf_known_key kGgufKnownKeys[] = {
@@ -63,7 +64,7 @@ constexpr gguf_known_key kGgufKnownKeys[] = {
 };
 // clang-format on
 
-// Whether a value is of a wanted kind, and the kind's name.
+// Says whether a value is of a wanted kind, and names the kind.
 bool gguf_is_kind(const gguf_kv& kv, char want, const char** name) {
     const int32_t elem = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
     int64_t value = 0;
@@ -110,7 +111,7 @@ bool gguf_is_unprintable(std::string_view c) {
             (c[0] == '\xe2' && c[1] == '\x81' && (uint8_t)c[2] >= 0xa6 && (uint8_t)c[2] <= 0xa9));
 }
 
-// What stands at the start of a file that is not GGUF, as far as it can be told.
+// Names the content of a file that is not GGUF, as far as its start tells; nullptr: unknown.
 const char* gguf_other_content(std::string_view s) {
     auto begins = [&](std::string_view want) {
         if (s.size() < want.size()) return false;
@@ -138,7 +139,6 @@ const char* gguf_other_content(std::string_view s) {
 
 }  // namespace
 
-// The rule that a key or tensor name breaks, nullptr when it is good.
 const char* gguf_bad_name(std::string_view s) {
     for (size_t i = 0; i < s.size();) {
         const size_t n = gguf_char_length(s.substr(i));
@@ -370,7 +370,7 @@ duet_status gguf_part::read_tensor(uint64_t i) {
     return DUET_OK;
 }
 
-// Offsets become absolute; each tensor's bytes must lie in the file, aligned, and apart from each other's.
+// Makes offsets absolute, and checks that each tensor's bytes lie in the file, aligned, and apart from other tensors.
 duet_status gguf_part::place_tensors() {
     if (tensors.empty()) return DUET_OK;
     const uint64_t begin = (at + alignment - 1) / alignment * alignment;
@@ -396,8 +396,7 @@ duet_status gguf_part::place_tensors() {
     for (size_t i = 0; i < order.size(); i++) order[i] = (uint32_t)i;
     std::sort(order.begin(), order.end(),
               [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
-    // Tensors follow each other with nothing but padding between: bytes that belong to none mean a wrong type or
-    // shape.
+    // Only padding may lie between tensors. Bytes that belong to no tensor mean a wrong type or shape.
     uint64_t want = begin;
     for (size_t i = 0; i < order.size(); i++) {
         const gguf_tensor& t = tensors[order[i]];
@@ -418,7 +417,7 @@ duet_status gguf_part::read_all() {
     kvs.reserve((size_t)n_kv);
     for (uint64_t i = 0; i < n_kv; i++) DUET_TRY(read_kv(i));
     DUET_TRY(check_known_keys());
-    const uint64_t max_tensors = left() / kGgufMinTensorBytes;  // tighter now that the metadata is read
+    const uint64_t max_tensors = left() / kGgufMinTensorBytes;  // This bound is tighter, now that the metadata is read.
     if (n_tensors > max_tensors)
         return beyond("header", 8, "number of tensors", max_tensors,
                       " (what the " + std::to_string(left()) + " bytes after the metadata can hold)", n_tensors);
