@@ -5,6 +5,7 @@
 // Main path: models/gguf.cpp -> [models/gguf_part.cpp]
 // Format: docs/gguf.md of ggml-org/ggml, ggml/src/gguf.cpp of ggml-org/llama.cpp, read as specifications.
 #include "gguf_part.h"
+#include "unicode.h"
 
 #include <algorithm>
 #include <bit>
@@ -87,28 +88,13 @@ bool gguf_is_kind(const gguf_kv& kv, char want, const char** name) {
     return false;
 }
 
-// Length of the UTF-8 character at the start, 0 when it is not well-formed (overlong, surrogate, cut off).
-size_t gguf_char_length(std::string_view s) {
-    const uint8_t c = (uint8_t)s[0];
-    const size_t n = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-    if (n == 0 || n > s.size()) return 0;
-    for (size_t i = 1; i < n; i++)
-        if (((uint8_t)s[i] & 0xc0) != 0x80) return 0;
-    const uint8_t next = n > 1 ? (uint8_t)s[1] : 0;
-    const bool is_wrong = (c == 0xe0 && next < 0xa0) || (c == 0xed && next > 0x9f) || (c == 0xf0 && next < 0x90) ||
-                          (c == 0xf4 && next > 0x8f);
-    return is_wrong ? 0 : n;
-}
-
-// Characters that could steer a terminal or turn the direction of writing: C0, DEL, C1, bidirectional marks, line
-// separators.
-bool gguf_is_unprintable(std::string_view c) {
-    if (c.size() == 1) return (uint8_t)c[0] < 0x20 || c[0] == 0x7f;
-    if (c.size() == 2) return c[0] == '\xc2' && (uint8_t)c[1] < 0xa0;
-    return c.size() == 3 &&
-           ((c[0] == '\xe2' && c[1] == '\x80' &&
-             ((uint8_t)c[2] == 0x8e || (uint8_t)c[2] == 0x8f || ((uint8_t)c[2] >= 0xa8 && (uint8_t)c[2] <= 0xae))) ||
-            (c[0] == '\xe2' && c[1] == '\x81' && (uint8_t)c[2] >= 0xa6 && (uint8_t)c[2] <= 0xa9));
+// Says whether a character could steer a terminal or turn the direction of writing: C0, DEL, C1, bidirectional marks,
+// line separators.
+bool gguf_is_unprintable(uint32_t code_point) {
+    return code_point < 0x20 || (code_point >= 0x7f && code_point < 0xa0) ||  // C0, DEL, C1
+           code_point == 0x200e || code_point == 0x200f ||                    // marks left-to-right, right-to-left
+           (code_point >= 0x2028 && code_point <= 0x202e) ||                  // separators, embeddings, overrides
+           (code_point >= 0x2066 && code_point <= 0x2069);                    // isolates
 }
 
 // Names the content of a file that is not GGUF, as far as its start tells; nullptr: unknown.
@@ -140,11 +126,11 @@ const char* gguf_other_content(std::string_view s) {
 }  // namespace
 
 const char* gguf_bad_name(std::string_view s) {
-    for (size_t i = 0; i < s.size();) {
-        const size_t n = gguf_char_length(s.substr(i));
-        if (n == 0) return "the name is not valid UTF-8";
-        if (gguf_is_unprintable(s.substr(i, n))) return "the name holds a control character";
-        i += n;
+    int n_bytes = 0;
+    for (size_t i = 0; i < s.size(); i += (size_t)n_bytes) {
+        const uint32_t code_point = utf8_decode(s, i, &n_bytes);
+        if (code_point == kInvalidByte) return "the name is not valid UTF-8";
+        if (gguf_is_unprintable(code_point)) return "the name holds a control character";
     }
     return nullptr;
 }
@@ -167,18 +153,18 @@ std::string gguf_describe(const gguf_kv& kv) {
 
 std::string printable(std::string_view bytes, size_t max_bytes) {
     std::string out;
-    size_t i = 0;
-    while (i < bytes.size()) {
-        const size_t n = gguf_char_length(bytes.substr(i));
-        if (i + (n ? n : 1) > max_bytes) return out + "...";
-        if (n && bytes[i] != '"' && bytes[i] != '\\' && !gguf_is_unprintable(bytes.substr(i, n))) {
-            out.append(bytes, i, n);
-            i += n;
+    int n_bytes = 0;
+    for (size_t i = 0; i < bytes.size(); i += (size_t)n_bytes) {
+        const uint32_t code_point = utf8_decode(bytes, i, &n_bytes);
+        const std::string_view character = bytes.substr(i, (size_t)n_bytes);
+        if (i + character.size() > max_bytes) return out + "...";
+        if (code_point != kInvalidByte && character != "\"" && character != "\\" && !gguf_is_unprintable(code_point)) {
+            out += character;
             continue;
         }
-        for (size_t end = i + (n ? n : 1); i < end; i++) {
+        for (char byte : character) {
             char hex[8];
-            snprintf(hex, sizeof hex, "\\x%02X", (unsigned)(uint8_t)bytes[i]);
+            snprintf(hex, sizeof hex, "\\x%02X", (unsigned)(uint8_t)byte);
             out += hex;
         }
     }

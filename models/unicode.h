@@ -1,6 +1,7 @@
 // models/unicode.h: what text needs of Unicode: UTF-8, general categories, lower case, canonical normal forms. Every
 // function accepts any bytes. Owns: the generated tables (unicode_data.inc), the only UTF-8 decoder of this folder.
-// Must not know: tokenizers. Main path: models/pretokenizer.cpp, models/tokenizer*.cpp -> [models/unicode]
+// Must not know: tokenizers, files.
+// Main path: models/pretokenizer.cpp, models/tokenizer*.cpp, models/gguf_part.cpp -> [models/unicode]
 #pragma once
 #include <cstdint>
 #include <string>
