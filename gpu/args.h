@@ -171,7 +171,7 @@ struct rows_args {
     int32_t        n_used, out_stride;
 };
 
-// Rows of weights as in the file, to be rearranged into the units of gpu/weights.h.
+// Rows of weights as in the file, to be rearranged into the bricks of gpu/weights.h.
 struct arrange_args {
     const uint8_t* from;     // (n_rows, row_bytes)
     uint8_t*       to;

@@ -99,7 +99,10 @@ struct code_unpacker {
 
     int bits(int n) {
         while (n_held < n) {
-            if (at == end) return ok = false, 0;
+            if (at == end) {
+                ok = false;
+                return 0;
+            }
             hold |= (uint32_t)*at++ << n_held;
             n_held += 8;
         }
@@ -130,14 +133,19 @@ struct code_unpacker {
             first = (first + t.count[k]) << 1;
             code <<= 1;
         }
-        return ok = false, 0;
+        ok = false;
+        return 0;
     }
 
+    // Each of these unpacks a part of the format: a stored block, the code tables of a block, a compressed block.
     void stored() {
-        hold = 0, n_held = 0;
+        hold = 0;
+        n_held = 0;
         const int n = bits(16), inverse = bits(16);
         ok = ok && n == (inverse ^ 0xffff) && end - at >= n;
-        if (ok) out.insert(out.end(), at, at + n), at += n;
+        if (!ok) return;
+        out.insert(out.end(), at, at + n);
+        at += n;
     }
     void lengths(code_table* literals, code_table* distances) {
         uint8_t length[320] = {};
@@ -148,13 +156,15 @@ struct code_unpacker {
         t.make(length, 19);
         for (int i = 0; i < n_literals + n_distances && ok;) {
             const int s = next(t);
-            const uint8_t value = s < 16 ? (uint8_t)s : s == 16 && i ? length[i - 1] : 0;
-            for (int n = s < 16    ? 1
-                         : s == 16 ? 3 + bits(2)
-                         : s == 17 ? 3 + bits(3)
-                                   : 11 + bits(7);
-                 n > 0 && i < n_literals + n_distances; n--)
-                length[i++] = value;
+            // A symbol below 16 is a length; 16 repeats the last length, 17 and 18 repeat zero.
+            uint8_t value = 0;
+            int n = 1;
+            if (s < 16) value = (uint8_t)s;
+            else if (s == 16) n = 3 + bits(2);
+            else if (s == 17) n = 3 + bits(3);
+            else n = 11 + bits(7);
+            if (s == 16 && i > 0) value = length[i - 1];
+            for (; n > 0 && i < n_literals + n_distances; n--) length[i++] = value;
         }
         literals->make(length, std::min(n_literals, 288));
         distances->make(length + n_literals, n_distances);
@@ -169,7 +179,8 @@ struct code_unpacker {
             int n = a < 8 ? a + 3 : a == 28 ? 258 : ((4 + a % 4) << n_extra) + 3 + bits(n_extra);
             const int b = next(distances), far = b < 4 ? 0 : (b - 2) / 2;
             const size_t back = b < 4 ? (size_t)b + 1 : (size_t)(((2 + b % 2) << far) + 1 + bits(far));
-            if (!ok || a > 28 || b > 29 || back > out.size()) return void(ok = false);
+            ok = ok && a <= 28 && b <= 29 && back <= out.size();
+            if (!ok) return;
             for (; n > 0; n--) out.push_back(out[out.size() - back]);
         }
     }

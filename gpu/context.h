@@ -38,13 +38,13 @@ constexpr size_t kMostRecordings = 16;  // most recordings of a session
 
 // Sizes of a session's memory on the device, beside the layout of buffers and pages that all executors share.
 struct gpu_layout {
-    layout l;
+    layout common;  // what all executors share
     size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, counter_count = 0,
            list_pairs = 0, list_bytes = 0, gather_bytes = 0;
     size_t pinned_bytes = 0;  // the computer's memory: batches on their way to the device, rows on their way back
     int max_chunks = 0;
     size_t work_bytes() const {
-        return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes +
+        return common.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes +
                (slope_count + counter_count) * 4 + 2 * list_bytes + gather_bytes;
     }
 };
@@ -71,12 +71,12 @@ struct expert_list {
 };
 
 struct gpu_context {
-    const model_graph& g;
+    const model_graph& graph;
     exec_limits limits;
     const gpu_driver* driver = nullptr;
     void* device = nullptr;  // This session's queue on the store's device.
     std::shared_ptr<gpu_store> store;
-    gpu_layout s;
+    gpu_layout layout;
     uint8_t *buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
     std::vector<float*> slopes;  // per op: ALiBi's slopes of the heads, on the device; null: none
     uint8_t *cache = nullptr, *states = nullptr;
@@ -108,8 +108,8 @@ struct gpu_context {
     std::vector<int> row_of_op;
     const exec_batch* batch = nullptr;
 
-    gpu_context(const model_graph& graph, const exec_limits& lim)
-        : g(graph), limits(lim), s(make_gpu_layout(graph, lim)) {}
+    gpu_context(const model_graph& g, const exec_limits& lim)
+        : graph(g), limits(lim), layout(make_gpu_layout(g, lim)) {}
     gpu_context(const gpu_context&) = delete;
     gpu_context& operator=(const gpu_context&) = delete;
     ~gpu_context() {
@@ -121,9 +121,13 @@ struct gpu_context {
         driver->close(device);
     }
 
-    int n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
-    int stride(int32_t buffer) const { return (int)s.l.row_floats[(size_t)buffer]; }
-    float* at(const view& v) const { return (float*)(buffers + s.l.buffer_offset[(size_t)v.buffer]) + v.offset; }
+    int n_rows(const view& v) const {
+        return graph.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok;
+    }
+    int stride(int32_t buffer) const { return (int)layout.common.row_floats[(size_t)buffer]; }
+    float* at(const view& v) const {
+        return (float*)(buffers + layout.common.buffer_offset[(size_t)v.buffer]) + v.offset;
+    }
     heads_args heads(const view& v) const { return {at(v), stride(v.buffer), v.stride, v.n_heads, v.head_dim}; }
     const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)store->weights[(size_t)w]; }
     const uint8_t* matrix_of(weight_id w) const { return (const uint8_t*)store->weights[(size_t)w]; }
@@ -131,11 +135,11 @@ struct gpu_context {
     // Quantized activations: codes, then scales, of max_batch rows; behind them the same for another small batch.
     act_args acts(int which) const {
         const size_t rows = (size_t)(which ? kSmallBatch : limits.max_batch),
-                     first = round_up((size_t)limits.max_batch * s.l.max_in, 256);
+                     first = round_up((size_t)limits.max_batch * layout.common.max_in, 256);
         act_args a{};
         a.q = (int8_t*)act + (which ? act_codes_and_scales(first) : 0);
-        a.scale = (act_scale*)(a.q + (which ? round_up(rows * s.l.max_in, 256) : first));
-        a.q_stride = (int32_t)s.l.max_in;
+        a.scale = (act_scale*)(a.q + (which ? round_up(rows * layout.common.max_in, 256) : first));
+        a.q_stride = (int32_t)layout.common.max_in;
         return a;
     }
     static size_t act_codes_and_scales(size_t n) { return n + n / kBlock * sizeof(act_scale); }
@@ -146,7 +150,7 @@ struct gpu_context {
     }
 };
 
-// gpu/decode.cpp
+// gpu/launch_steps.cpp
 cache_args cache_of(const gpu_context& c, int32_t index);
 norm_args norm_of(const gpu_context& c, const op& o);
 // Quantizes a matmul's input to c.acts(), if it is not there yet.
@@ -165,12 +169,12 @@ duet_status launch(gpu_context& c, int32_t kernel, const gpu_grid& grid, const A
     return c.driver->launch(c.device, c.store->kernels[kernel], grid, &args, sizeof args, err);
 }
 
-// Launches a matmul by the kernel for tiles of at most per_tile tokens: 1, 8 or kMatmulToks. In gpu/decode.cpp.
+// Launches a matmul by the kernel for tiles of at most per_tile tokens: 1, 8 or kMatmulToks. In gpu/launch_steps.cpp.
 duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& a, int per_tile, uint32_t n_tiles,
                          error_text& err);
 
 // gpu/launch_experts.cpp
-void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* s);
+void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* sizes);
 duet_status check_expert_op(const model_graph& g, const exec_limits& limits, const op& o, error_text& err);
 duet_status launch_route(gpu_context& c, const op& o, error_text& err);
 duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err);

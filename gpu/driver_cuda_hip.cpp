@@ -196,7 +196,10 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     lib->v = &v;
     const char* asked = is_cuda ? gpu_setup().cuda_library : gpu_setup().hip_library;
     std::string tried;
-    if (asked) lib->handle = open_library(asked), tried = asked;
+    if (asked) {
+        lib->handle = open_library(asked);
+        tried = asked;
+    }
     for (const char* const* name = v.libraries; !asked && *name && !lib->handle; name++) {
         lib->handle = open_library(*name);
         tried += (tried.empty() ? "" : ", ") + std::string(*name);
@@ -379,7 +382,9 @@ duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text&
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc, out, (size_t)std::max<uint64_t>(n_bytes, 1)), n_bytes, err));
     const duet_status st = vendor_clear(device, *out, n_bytes, err);
-    if (st != DUET_OK) vendor_free(device, *out), *out = nullptr;
+    if (st == DUET_OK) return DUET_OK;
+    vendor_free(device, *out);
+    *out = nullptr;
     return st;
 }
 

@@ -283,7 +283,10 @@ void emu_make_room(emu_machine& m, int n_threads) {
 
 // ---- the driver's functions ----
 
-duet_status emu_count(int32_t* n, error_text&) { return *n = kEmuFibers, DUET_OK; }
+duet_status emu_count(int32_t* n, error_text&) {
+    *n = kEmuFibers;
+    return DUET_OK;
+}
 
 template <int kWidth>
 duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {

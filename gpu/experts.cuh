@@ -50,8 +50,12 @@ DUET_DEVICE void expert_route(const route_args& a) {
         if (j < a.n_groups) {
             int first = j * size, second = -1;
             for (int i = first + 1; i < (j + 1) * size; i++) {
-                if (key[i] > key[first]) second = first, first = i;
-                else if (second < 0 || key[i] > key[second]) second = i;
+                if (key[i] > key[first]) {
+                    second = first;
+                    first = i;
+                } else if (second < 0 || key[i] > key[second]) {
+                    second = i;
+                }
             }
             auto value = [&](int i) { return i < 0 ? 0.0f : a.bias ? score[i] + a.bias[i] : (float)score[i]; };
             group[j] = exact_order(value(first) + value(second));

@@ -14,7 +14,7 @@ constexpr int kMaxStateRows = 1024;  // 8 columns of that many rows take 32 KB o
 constexpr int state_stride(int cols) { return cols == 8 ? 8 : cols + 8; }
 
 float* state_layer_of(const gpu_context& c, const op& o) {
-    return (float*)c.states + c.s.l.state_offset[(size_t)o.index];
+    return (float*)c.states + c.layout.common.state_offset[(size_t)o.index];
 }
 
 }  // namespace
@@ -53,13 +53,13 @@ duet_status check_state_op(const model_graph& g, const op& o, error_text& err) {
 }
 
 duet_status launch_conv(gpu_context& c, const op& o, error_text& err) {
-    const int n = o.in.width(), n_taps = (int)c.g.weights[(size_t)o.w].n_in;
+    const int n = o.in.width(), n_taps = (int)c.graph.weights[(size_t)o.w].n_in;
     const conv_gpu_args a{c.at(o.in),
                           c.at(o.out),
                           c.vector_of(o.w),
                           c.vector_of(o.b),
                           state_layer_of(c, o),
-                          c.s.l.state_floats,
+                          c.layout.common.state_floats,
                           c.seqs,
                           c.stride(o.in.buffer),
                           c.stride(o.out.buffer),
@@ -84,7 +84,7 @@ duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
     a.bias = c.vector_of(o.b);
     a.skip = c.vector_of(o.w2);
     a.state = state_layer_of(c, o);
-    a.slot_floats = c.s.l.state_floats;
+    a.slot_floats = c.layout.common.state_floats;
     a.seqs = c.seqs;
     a.x_stride = c.stride(o.in.buffer);
     a.y_stride = c.stride(o.out.buffer);

@@ -12,14 +12,14 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
     const int row = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows;
     const int tile = block_x() * (kMatmulRows / kRowTile) + row / kRowTile;
     const bool exists = tile * kRowTile < a.n_out;
-    const uint8_t* unit = unit_of<B>(a.w, tile, group, n_groups);
+    const uint8_t* brick = brick_of<B>(a.w, tile, group, n_groups);
     uint32_t s[gpu_scales<B>::kWords] = {};
-    if (exists) load_scales<B>(unit, row % kRowTile, s);
+    if (exists) load_scales<B>(brick, row % kRowTile, s);
     DUET_UNROLL
     for (int bb = 0; bb < kBlocksPerGroup; bb++) {  // Constant indices keep registers from being indexed by a variable.
         if (bb != b) continue;
         block_words<B> block{};
-        if (exists) block = load_block<B>(unit, row % kRowTile, bb);
+        if (exists) block = load_block<B>(brick, row % kRowTile, bb);
         DUET_UNROLL
         for (int j = 0; j < 8; j++) w[row * kMatmulStride + bb * 8 + j] = weight_word(block, j);
         const ready_scale r = read_scale<B>(s, bb);
@@ -54,7 +54,7 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 }
 
 // y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot
-// W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
+// W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
 // grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; any warp width
 // moves W once per 64 tokens, x once per 64 rows
 // The 16 tiles of 16 x 16 are dealt to the block's warps; the tiles of one warp share their rows. An output has one
@@ -69,7 +69,7 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
     auto x = shared_array<uint32_t>((size_t)kMatmulX * 4, kMatmulScaleW - kMatmulX);
     auto scale_w = shared_array<uint32_t>((size_t)kMatmulScaleW * 4, kMatmulScaleX - kMatmulScaleW);
     auto scale_x = shared_array<uint32_t>((size_t)kMatmulScaleX * 4, kMatmulWords - kMatmulScaleX);
-    const int n_groups = load_group_count(a.n_in);
+    const int n_groups = group_count(a.n_in);
     const int warp = thread_id() / warp_width(), n_tiles = warp_width() / 16;  // n_tiles: tiles of this warp
     const int row0 = warp * n_tiles / 4 * 16, tok0 = warp * n_tiles % 4 * 16;
     float total[16], acc[16];  // n_tiles tiles of tile_elems() outputs make 16 at either warp width.
@@ -124,14 +124,14 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
 }
 
 // y[i][r] = dot(W[r], x[i]) for float weights: results of quant/exact.h exact_dot_float
-// W (n_out, n_in) in the units of weights.h; x, y (n_tok, n) f32
+// W (n_out, n_in) in the bricks of weights.h; x, y (n_tok, n) f32
 // grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulFloatWords * 4 bytes
 // moves W once per 64 tokens, x once per 64 rows
 // A thread has 4 rows x 4 tokens, so 8 words of shared memory feed 16 fma. Tiles lie there as [element][row or token].
 // source: own; order of sums: docs/numerics.md
 template <class F>
 DUET_DEVICE void matmul_float(matmul_gpu_args a) {
-    using U = gpu_unit<F>;
+    using U = gpu_brick<F>;
     // Elements that a thread brings of one row and of one token.
     constexpr int kEach = kMatmulFloatStep / (kMatmulThreads / kMatmulRows);
     static_assert(kMatmulRows == kMatmulToks && kEach % U::kPerPiece == 0);
@@ -139,14 +139,13 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
     if (first_tok >= a.n_tok) return;
     auto w = shared_array<float>(0, kMatmulFloatStep * kMatmulRows);
     auto x = shared_array<float>((size_t)kMatmulFloatStep * kMatmulRows * 4, kMatmulFloatStep * kMatmulToks);
-    const int n_groups = load_group_count(a.n_in), line = thread_id() % kMatmulRows,
-              k0 = thread_id() / kMatmulRows * kEach;
+    const int n_groups = group_count(a.n_in), line = thread_id() % kMatmulRows, k0 = thread_id() / kMatmulRows * kEach;
     const int tile = block_x() * (kMatmulRows / kRowTile) + line / kRowTile, tok = first_tok + line;
     const int row_at = thread_id() / 16 * 4, tok_at = thread_id() % 16 * 4;
     float total[16] = {}, acc[16];
     for (int group = 0; group < n_groups; group++) {
         const int n = a.n_in - group * kGroup < kGroup ? a.n_in - group * kGroup : kGroup;
-        const uint8_t* unit = unit_of<F>(a.w, tile, group, n_groups);
+        const uint8_t* brick = brick_of<F>(a.w, tile, group, n_groups);
         for (int i = 0; i < 16; i++) acc[i] = 0.0f;
         for (int step = 0; step < n; step += kMatmulFloatStep) {
             if (group || step) sync_block();
@@ -156,7 +155,7 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
                 const int at = (step + k0) / U::kPerPiece + p;
                 if (tile * kRowTile < a.n_out)
                     piece = __builtin_bit_cast(float_piece<F>,
-                                               load_stream(unit + (size_t)(at * kRowTile + line % kRowTile) * 16));
+                                               load_stream(brick + (size_t)(at * kRowTile + line % kRowTile) * 16));
                 DUET_UNROLL
                 for (int k = 0; k < U::kPerPiece; k++)
                     w[(k0 + p * U::kPerPiece + k) * kMatmulRows + line] = device_float(piece.v[k]);

@@ -58,12 +58,12 @@ DUET_DEVICE void store_result(const expert_args& e, const Part& p, int row, int 
 // once, then a loop goes token by token. The other order (block by block, all tokens inside) kept the addresses of
 // eight tokens in registers, spilled on NVIDIA, and took six times the code.
 template <class B, int NB, class Args, class Put>
-DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int group, int tok0, int n_tok, Put put) {
+DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int group, int tok0, int n_tok, Put put) {
     using C = gpu_codes<B>;
     block_words<B> blocks[kBlocksPerGroup];
     uint32_t s[gpu_scales<B>::kWords], codes[kBlocksPerGroup][8];
-    load_unit<B>(unit, row, blocks);
-    load_scales<B>(unit, row, s);
+    load_brick<B>(brick, row, blocks);
+    load_scales<B>(brick, row, s);
     DUET_UNROLL
     for (int j = 0; j < kBlocksPerGroup * 8; j++)
         codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
@@ -99,8 +99,8 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int gr
 
 // The same for float weights: fma in the order of elements, each weight with all tokens.
 template <class F, int NB, class Args, class Put>
-DUET_DEVICE void group_float(const Args& a, const uint8_t* unit, int row, int group, int tok0, int n_tok, Put put) {
-    using U = gpu_unit<F>;
+DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int group, int tok0, int n_tok, Put put) {
+    using U = gpu_brick<F>;
     float acc[NB] = {};
     const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
     auto add = [&](F weight, int k) {
@@ -113,11 +113,11 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* unit, int row, int gr
     };
     const int n_whole = n / U::kPerPiece;
     for (int p = 0; p < n_whole; p++) {
-        const auto piece = __builtin_bit_cast(float_piece<F>, load_stream(unit + (size_t)(p * kRowTile + row) * 16));
+        const auto piece = __builtin_bit_cast(float_piece<F>, load_stream(brick + (size_t)(p * kRowTile + row) * 16));
         DUET_UNROLL
         for (int k = 0; k < U::kPerPiece; k++) add(piece.v[k], p * U::kPerPiece + k);
     }
-    const F* last = (const F*)(unit + (size_t)(n_whole * kRowTile + row) * 16);
+    const F* last = (const F*)(brick + (size_t)(n_whole * kRowTile + row) * 16);
     for (int k = n_whole * U::kPerPiece; k < n; k++) add(last[k - n_whole * U::kPerPiece], k);
     DUET_UNROLL
     for (int i = 0; i < NB; i++) put(i, acc[i]);
@@ -130,16 +130,16 @@ template <class W, int NB, class Shared>
 DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile),
               n_slots = block_size() / kRowTile;
-    const int n_groups = load_group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
-    const uint8_t* units = w + (size_t)tile * (size_t)n_groups * gpu_unit<W>::kBytes;
+    const int n_groups = group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
+    const uint8_t* bricks = w + (size_t)tile * (size_t)n_groups * gpu_brick<W>::kBytes;
     float total = 0.0f;
     for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
         const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
         for (int g = slot; g < n_here; g += n_slots) {
-            const uint8_t* unit = units + (size_t)(g0 + g) * gpu_unit<W>::kBytes;
+            const uint8_t* brick = bricks + (size_t)(g0 + g) * gpu_brick<W>::kBytes;
             auto put = [&](int i, float sum) { part[(i * a.round_groups + g) * kRowTile + row] = sum; };
-            if constexpr (kIsBlock<W>) group_quant<W, NB>(a, unit, row, g0 + g, tok0, n_tok, put);
-            else group_float<W, NB>(a, unit, row, g0 + g, tok0, n_tok, put);
+            if constexpr (kIsBlock<W>) group_quant<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
+            else group_float<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
         }
         sync_block();
         if (slot < n_tok)
@@ -151,7 +151,7 @@ DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, 
 
 // y[i][r] = dot(W[r], x[i]) for up to three matrices: results of quant/exact.h exact_dot, exact_dot_float; or
 // y = act(gate) * up, where two matrices give gate and up
-// W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok, n_out) f32
+// W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok, n_out) f32
 // grid (sum of ceil(n_out / 32) over the parts, or of one part when gated; ceil(n_tok / NB)), block 32 * slots; a tail
 //     needs a block of 256; with experts: grid (.., tiles), at most NB rows to a tile, one part
 // shared max(NB * round_groups * 128, 1028 with a tail) bytes; needs slots >= NB; any warp width
@@ -196,7 +196,7 @@ DUET_DEVICE void matvec(matvec_args a) {
                            : exact_activate((activation)a.activation, gate, nullptr);
                 p.y[(size_t)tok * p.y_stride + r] = v;
             }
-            if (a.result.q) segment_quantize(v, a.result, tok, r);  // n_out % 32 == 0: decode.cpp sees to it.
+            if (a.result.q) segment_quantize(v, a.result, tok, r);  // n_out % 32 == 0: launch_steps.cpp sees to it.
         }
     }
     if (!a.tail.in.at) return;
@@ -213,16 +213,16 @@ DUET_DEVICE void embed(const embed_args& a) {
     const int j = block_x() * block_size() + thread_id(), id = a.id[block_y()];
     if (j >= a.n_in) return;
     const int b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
-    const uint8_t* unit = unit_of<W>(a.w, id / kRowTile, j / kGroup, load_group_count(a.n_in));
+    const uint8_t* brick = brick_of<W>(a.w, id / kRowTile, j / kGroup, group_count(a.n_in));
     float v;
     if constexpr (!kIsBlock<W>) {
-        constexpr int kPerPiece = gpu_unit<W>::kPerPiece;
-        v = to_float(((const W*)(unit + (size_t)(j % kGroup / kPerPiece * kRowTile + row) * 16))[j % kPerPiece]);
+        constexpr int kPerPiece = gpu_brick<W>::kPerPiece;
+        v = to_float(((const W*)(brick + (size_t)(j % kGroup / kPerPiece * kRowTile + row) * 16))[j % kPerPiece]);
     } else {
         using C = gpu_codes<W>;
-        const block_words<W> block = load_block<W>(unit, row, b);
+        const block_words<W> block = load_block<W>(brick, row, b);
         uint32_t s[gpu_scales<W>::kWords], word = 0;
-        load_scales<W>(unit, row, s);
+        load_scales<W>(brick, row, s);
         ready_scale r{};
         DUET_UNROLL
         // Here and below, constant indices keep registers from being indexed by a variable.

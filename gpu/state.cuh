@@ -66,12 +66,15 @@ DUET_DEVICE void state_steps(const state_gpu_args& a) {
         const int row = a.seqs.rows[t];
         const float* x = a.x + (size_t)row * a.x_stride;
         const float *q = x, *k = x, *v = x;
-        if (IsDelta)
-            q += group * a.n_rows, k += (a.n_groups + group) * a.n_rows,
-                v += 2 * a.n_groups * a.n_rows + head * a.n_cols;
-        else
-            v += head * a.n_cols, k += a.n_heads * a.n_cols + group * a.n_rows,
-                q += a.n_heads * a.n_cols + (a.n_groups + group) * a.n_rows;
+        if (IsDelta) {
+            q += group * a.n_rows;
+            k += (a.n_groups + group) * a.n_rows;
+            v += 2 * a.n_groups * a.n_rows + head * a.n_cols;
+        } else {
+            v += head * a.n_cols;
+            k += a.n_heads * a.n_cols + group * a.n_rows;
+            q += a.n_heads * a.n_cols + (a.n_groups + group) * a.n_rows;
+        }
         const float step = exact_step_size(*column(IsDelta ? a.decay : a.step, row, head), a.bias[head]);
         const float decay = exact_decay(a.rate[head], step),
                     beta = IsDelta ? exact_sigmoid(*column(a.step, row, head)) : step;

@@ -30,8 +30,8 @@ int64_t tiles_per_piece(const weight& w) {
 }
 
 struct loader {
-    gpu_store& s;
-    const store_layout& l;
+    gpu_store& store;
+    const store_layout& layout;
     const exec_place& place;
     uint8_t* ring[kRingPieces] = {};
     uint8_t* arrived = nullptr;  // on the device: a piece that is not rearranged yet
@@ -40,15 +40,15 @@ struct loader {
     thread_pool pool{};
 
     ~loader() {
-        for (uint8_t* r : ring) s.driver->free_host(s.device, r);
-        s.driver->free(s.device, arrived);
+        for (uint8_t* r : ring) store.driver->free_host(store.device, r);
+        store.driver->free(store.device, arrived);
     }
 
     duet_status start(int32_t n_threads, error_text& err) {
         if (!pool.start(std::clamp(n_threads, 1, kMaxReaders)))
             return fail(err, DUET_ERR_MEMORY, "the system gives no threads to read weights");
-        for (uint8_t*& r : ring) DUET_TRY(s.driver->alloc_host(s.device, l.piece_bytes, (void**)&r, err));
-        return s.driver->alloc(s.device, l.piece_bytes, (void**)&arrived, err);
+        for (uint8_t*& r : ring) DUET_TRY(store.driver->alloc_host(store.device, layout.piece_bytes, (void**)&r, err));
+        return store.driver->alloc(store.device, layout.piece_bytes, (void**)&arrived, err);
     }
 
     // Reads a piece while the one before is on its way, waits for that one, and sends the new piece.
@@ -59,22 +59,23 @@ struct loader {
             const size_t at = (size_t)i * kReadBytes;
             memcpy(pinned + at, from + at, std::min<size_t>(kReadBytes, n_bytes - at));
         });
-        DUET_TRY(s.driver->sync(s.device, err));
-        DUET_TRY(s.driver->upload(s.device, to, pinned, n_bytes, err));
+        DUET_TRY(store.driver->sync(store.device, err));
+        DUET_TRY(store.driver->upload(store.device, to, pinned, n_bytes, err));
         done += n_bytes;
-        if (place.progress && place.progress(place.progress_user, (float)((double)done / (double)l.file_bytes)) != 0)
+        if (place.progress &&
+            place.progress(place.progress_user, (float)((double)done / (double)layout.file_bytes)) != 0)
             return fail(err, DUET_ERR_CANCELLED, "loading to the device was cancelled");
         return DUET_OK;
     }
 
     duet_status load_vector(const weight& w, uint8_t* to, error_text& err) {
-        for (uint64_t at = 0; at < w.n_bytes; at += l.piece_bytes)
-            DUET_TRY(send(w.data + at, std::min(l.piece_bytes, w.n_bytes - at), to + at, err));
+        for (uint64_t at = 0; at < w.n_bytes; at += layout.piece_bytes)
+            DUET_TRY(send(w.data + at, std::min(layout.piece_bytes, w.n_bytes - at), to + at, err));
         return DUET_OK;
     }
 
     duet_status load_matrices(const weight& w, uint8_t* to, error_text& err) {
-        void* kernel = s.kernels[kernel_of(w.type, kArrange)];
+        void* kernel = store.kernels[kernel_of(w.type, kArrange)];
         const size_t mat_bytes = gpu_weight_bytes(w.type, w.n_in, w.n_out),
                      tile_bytes = mat_bytes / (size_t)tiles_of(w);
         const int64_t step = tiles_per_piece(w);
@@ -87,8 +88,8 @@ struct loader {
                                      (int32_t)w.n_in, (int32_t)n_rows};
                 const uint32_t groups = (uint32_t)((w.n_in + kGroup - 1) / kGroup),
                                tiles = (uint32_t)((n_rows + kRowTile - 1) / kRowTile);
-                DUET_TRY(s.driver->launch(s.device, kernel, {(groups + 7) / 8, tiles, 1, 8 * kRowTile, 0}, &a, sizeof a,
-                                          err));
+                DUET_TRY(store.driver->launch(store.device, kernel, {(groups + 7) / 8, tiles, 1, 8 * kRowTile, 0}, &a,
+                                              sizeof a, err));
             }
         return DUET_OK;
     }
@@ -100,8 +101,10 @@ duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& p
     for (uint64_t n_bytes : l.block_bytes) {
         s.blocks.push_back(nullptr);
         if (n_bytes == 0) continue;
-        if (duet_status st = s.driver->alloc(s.device, n_bytes, &s.blocks.back(), err); st != DUET_OK)
-            return err.text = "weights (" + std::to_string(l.weight_bytes >> 20) + " MB in all): " + err.text, st;
+        if (duet_status st = s.driver->alloc(s.device, n_bytes, &s.blocks.back(), err); st != DUET_OK) {
+            err.text = "weights (" + std::to_string(l.weight_bytes >> 20) + " MB in all): " + err.text;
+            return st;
+        }
     }
     s.weights.assign(g.weights.size(), nullptr);
     loader load{s, l, place};

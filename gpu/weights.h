@@ -3,10 +3,10 @@
 // Owns: the order and how it is read. Must not know: ops, drivers.
 // Main path: gpu/store.cpp -> gpu/arrange.cuh -> [gpu/weights.h] -> gpu/matvec.cuh, gpu/matmul.cuh
 //
-// A matrix (n_out, n_in) is cut into units of kRowTile = 32 rows x 128 weights (one group of quant/exact.h):
+// A matrix (n_out, n_in) is cut into bricks of kRowTile = 32 rows x 128 weights (one group of quant/exact.h):
 //
-//     unit (row tile, group) at ((row tile) * n_groups + group) * unit_bytes
-//     unit: pieces [bits per code][32 rows][16 bytes], then scale words [n_scale_words][32 rows][4 bytes]
+//     brick (row tile, group) at ((row tile) * n_groups + group) * brick_bytes
+//     brick: pieces [bits per code][32 rows][16 bytes], then scale words [n_scale_words][32 rows][4 bytes]
 //
 // With this order the 32 lanes of a segment, one row each, load 512 contiguous bytes at a time, all of them need the
 // same activations, and a tile of a matrix multiplication is contiguous too. Zeros fill the rows up to a multiple of
@@ -95,31 +95,31 @@ DUET_HD constexpr word4 table_words() {
 //     without sub-scales: d alone in 1 word
 //     NVFP4: its 8 scales unchanged in 2 words
 template <class B>
+constexpr int scale_words(bool is_small, bool has_min, bool has_two_subs, bool is_power) {
+    if (is_small) return is_power ? 1 : has_min ? 4 : 2;
+    if (kWideSubs<B>) return 2;
+    if (kPlain<B>) return 1;
+    return has_two_subs || has_min ? 3 : 2;
+}
+template <class B>
 struct gpu_scales {
     static constexpr bool kSmall = B::kElems == 32, kMin = B::kHasMin, kTwo = B::kSubScales == 2;
     static constexpr bool kPower = sizeof(B) == 17;  // The scale is one byte.
-    static constexpr int kWords = kSmall         ? (kPower ? 1
-                                                    : kMin ? 4
-                                                           : 2)
-                                  : kWideSubs<B> ? 2
-                                  : kPlain<B>    ? 1
-                                  : kTwo         ? 3
-                                  : kMin         ? 3
-                                                 : 2;
+    static constexpr int kWords = scale_words<B>(kSmall, kMin, kTwo, kPower);
 };
 
 template <class W>
 constexpr bool kIsBlock = requires { W::kHasMin; };  // else a float type
 
 template <class B>
-struct gpu_unit {
+struct gpu_brick {
     static constexpr int kBits = gpu_codes<B>::kLow + gpu_codes<B>::kHigh;
     static constexpr size_t kScalesAt = (size_t)kBits * kRowTile * 16;
     static constexpr size_t kBytes = kScalesAt + (size_t)gpu_scales<B>::kWords * kRowTile * 4;
 };
 template <class F>
     requires(!kIsBlock<F>)
-struct gpu_unit<F> {
+struct gpu_brick<F> {
     static constexpr int kPerPiece = 16 / (int)sizeof(F), kPieces = kGroup / kPerPiece;
     static constexpr size_t kBytes = (size_t)kPieces * kRowTile * 16;
 };
@@ -172,7 +172,7 @@ DUET_DEVICE ready_scale read_scale(const uint32_t (&s)[gpu_scales<B>::kWords], i
 // The stored words of one block of 32: the low plane, then the high one.
 template <class B>
 struct block_words {
-    uint32_t w[gpu_unit<B>::kBits];
+    uint32_t w[gpu_brick<B>::kBits];
 };
 
 // Returns word j (weights 4j .. 4j + 3) of a block's codes.
@@ -199,13 +199,13 @@ DUET_DEVICE uint32_t weight_word(const block_words<B>& block, int j) {
     return v;
 }
 
-// Loads row `row` (0..31) of a unit, all blocks of it.
+// Loads row `row` (0..31) of a brick, all blocks of it.
 template <class B>
-DUET_DEVICE void load_unit(const uint8_t* unit, int row, block_words<B> (&blocks)[kBlocksPerGroup]) {
+DUET_DEVICE void load_brick(const uint8_t* brick, int row, block_words<B> (&blocks)[kBlocksPerGroup]) {
     using C = gpu_codes<B>;
     DUET_UNROLL
-    for (int c = 0; c < gpu_unit<B>::kBits; c++) {
-        const word4 v = load_stream(unit + (size_t)(c * kRowTile + row) * 16);
+    for (int c = 0; c < gpu_brick<B>::kBits; c++) {
+        const word4 v = load_stream(brick + (size_t)(c * kRowTile + row) * 16);
         DUET_UNROLL
         for (int k = 0; k < 4; k++) {
             const int i = 4 * c + k, j = i - 4 * C::kLow;  // word of the group, and word of its high planes
@@ -215,25 +215,25 @@ DUET_DEVICE void load_unit(const uint8_t* unit, int row, block_words<B> (&blocks
     }
 }
 
-// Returns the place of word k of the unit's block b.
+// Returns the place of word k of the brick's block b.
 template <class B, class Word>
-DUET_DEVICE Word* stored_word(Word* unit, int row, int b, int k) {
+DUET_DEVICE Word* stored_word(Word* brick, int row, int b, int k) {
     using C = gpu_codes<B>;
     const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;  // word of the group
-    return unit + (size_t)(i / 4 * kRowTile + row) * 4 + i % 4;
+    return brick + (size_t)(i / 4 * kRowTile + row) * 4 + i % 4;
 }
 
 template <class B>
-DUET_DEVICE block_words<B> load_block(const uint8_t* unit, int row, int b) {
+DUET_DEVICE block_words<B> load_block(const uint8_t* brick, int row, int b) {
     block_words<B> block;
     DUET_UNROLL
-    for (int k = 0; k < gpu_unit<B>::kBits; k++) block.w[k] = *stored_word<B>((const uint32_t*)unit, row, b, k);
+    for (int k = 0; k < gpu_brick<B>::kBits; k++) block.w[k] = *stored_word<B>((const uint32_t*)brick, row, b, k);
     return block;
 }
 
 template <class B>
-DUET_DEVICE void load_scales(const uint8_t* unit, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
-    const uint32_t* scales = (const uint32_t*)(unit + gpu_unit<B>::kScalesAt);
+DUET_DEVICE void load_scales(const uint8_t* brick, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
+    const uint32_t* scales = (const uint32_t*)(brick + gpu_brick<B>::kScalesAt);
     DUET_UNROLL
     for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = scales[k * kRowTile + row];
 }
@@ -245,22 +245,22 @@ struct float_piece {
 template <class F> DUET_DEVICE float device_float(F x) { return to_float(x); }
 DUET_DEVICE float device_float(float_f16 x) { return quick_half_to_float(x.bits); }
 
-DUET_DEVICE int load_group_count(int n_in) { return (n_in + kGroup - 1) / kGroup; }
+DUET_DEVICE int group_count(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
-// Returns the unit of a row tile and a group.
+// Returns the brick of a row tile and a group.
 template <class W, class Byte>
-DUET_DEVICE Byte* unit_of(Byte* w, int tile, int group, int n_groups) {
-    return w + ((size_t)tile * (size_t)n_groups + (size_t)group) * gpu_unit<W>::kBytes;
+DUET_DEVICE Byte* brick_of(Byte* w, int tile, int group, int n_groups) {
+    return w + ((size_t)tile * (size_t)n_groups + (size_t)group) * gpu_brick<W>::kBytes;
 }
 
 // Bytes of a matrix of n_out rows of n_in in this layout; 0: there is no code for the format.
 inline size_t gpu_weight_bytes(int32_t type, int64_t n_in, int64_t n_out) {
-    const size_t n_units = (size_t)((n_in + kGroup - 1) / kGroup) * (size_t)((n_out + kRowTile - 1) / kRowTile);
+    const size_t n_bricks = (size_t)((n_in + kGroup - 1) / kGroup) * (size_t)((n_out + kRowTile - 1) / kRowTile);
     switch (type) {
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes)                                                                           \
-    case gguf_id: return n_units * gpu_unit<float_##id>::kBytes;
+    case gguf_id: return n_bricks * gpu_brick<float_##id>::kBytes;
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
-    case gguf_id: return n_units * gpu_unit<block_##id>::kBytes;
+    case gguf_id: return n_bricks * gpu_brick<block_##id>::kBytes;
 #include "../quant/types.def"
     default: return 0;
     }
