@@ -390,13 +390,15 @@ void graph_builder::scale_matrices() {
 duet_status graph_builder::finish() {
     scale_matrices();
     if (status != DUET_OK) return status;
-    for (size_t i = 0; i < used.size(); i++)
-        if (const int32_t block = block_of_tensor(file.tensors[i].name);
-            !used[i] && !is_ignored(file.tensors[i].name) && !(block >= hp.n_layers && block < hp.n_blocks))
-            return fail_with(DUET_ERR_FORMAT, "tensor " + printable(file.tensors[i].name) + ": at byte " +
-                                                  std::to_string(file.tensors[i].offset) + ": architecture " + arch +
-                                                  " has no tensor of this name"),
-                   status;
+    for (size_t i = 0; i < used.size(); i++) {
+        const gguf_tensor& t = file.tensors[i];
+        const int32_t block = block_of_tensor(t.name);
+        const bool is_of_unused_block = block >= hp.n_layers && block < hp.n_blocks;
+        if (used[i] || is_ignored(t.name) || is_of_unused_block) continue;
+        fail_with(DUET_ERR_FORMAT, "tensor " + printable(t.name) + ": at byte " + std::to_string(t.offset) +
+                                       ": architecture " + arch + " has no tensor of this name");
+        return status;
+    }
     for (const op& o : graph.ops) {
         if (o.kind != op_kind::matmul && o.kind != op_kind::expert_matmul && o.kind != op_kind::embed) want_f32(o.w);
         want_f32(o.b);

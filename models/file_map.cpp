@@ -69,6 +69,17 @@ duet_status file_map::read_all(duet_read_fn read, void* user, uint64_t n_bytes, 
 
 #ifndef _WIN32
 
+// Names what a path is instead of a regular file; nullptr: it is one.
+static const char* other_than_file(mode_t mode) {
+    if (S_ISREG(mode)) return nullptr;
+    if (S_ISDIR(mode)) return "a directory";
+    if (S_ISFIFO(mode)) return "a FIFO (named pipe)";
+    if (S_ISCHR(mode)) return "a character device";
+    if (S_ISBLK(mode)) return "a block device";
+    if (S_ISSOCK(mode)) return "a socket";
+    return "no regular file";
+}
+
 duet_status file_map::open(const char* path, error_text& err) {
     const std::string shown = printable(path, kMapPathBytes);
     // With O_NONBLOCK, opening a FIFO does not wait for a writer. It does not matter for a regular file.
@@ -78,13 +89,7 @@ duet_status file_map::open(const char* path, error_text& err) {
     struct stat info;
     if (fstat(fd_, &info) != 0)
         return fail(err, DUET_ERR_IO, "%s: cannot be examined: %s", shown.c_str(), map_errno_text(errno).c_str());
-    const char* kind = S_ISDIR(info.st_mode)    ? "a directory"
-                       : S_ISFIFO(info.st_mode) ? "a FIFO (named pipe)"
-                       : S_ISCHR(info.st_mode)  ? "a character device"
-                       : S_ISBLK(info.st_mode)  ? "a block device"
-                       : S_ISSOCK(info.st_mode) ? "a socket"
-                       : !S_ISREG(info.st_mode) ? "no regular file"
-                                                : nullptr;
+    const char* kind = other_than_file(info.st_mode);
     if (kind) return fail(err, DUET_ERR_IO, "%s: want a GGUF file, got %s", shown.c_str(), kind);
     if (info.st_size <= 0)
         return fail(err, DUET_ERR_IO, "%s: want a GGUF file, got an empty file (0 bytes)", shown.c_str());

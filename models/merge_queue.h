@@ -83,7 +83,10 @@ template <class RankPair> void merge_symbols(std::vector<merge_symbol>& symbols,
         for (;;) {
             uint32_t best = 0, best_rank = kNoRank;
             for (uint32_t i = 0; i != kNoSymbol && i < symbols.size(); i = symbols[i].next)
-                if (symbols[i].rank < best_rank) best_rank = symbols[i].rank, best = i;
+                if (symbols[i].rank < best_rank) {
+                    best_rank = symbols[i].rank;
+                    best = i;
+                }
             if (best_rank == kNoRank) return;
             merge(best);
             update(best);

@@ -100,6 +100,20 @@ class pattern_parser {
         return cp;
     }
 
+    // These return true, so that a caller can do its last step and report success in one line.
+    bool append(const pattern_inst& inst) {
+        code_.push_back(inst);
+        return true;
+    }
+    static bool add_bits(pattern_set* set, uint32_t bits) {
+        set->bits |= bits;
+        return true;
+    }
+    static bool add_char(pattern_set* set, uint32_t code_point) {
+        set->ranges.push_back({code_point, code_point});
+        return true;
+    }
+
     bool parse_alternatives() {
         std::vector<size_t> jumps;
         for (;;) {
@@ -131,13 +145,13 @@ class pattern_parser {
         if (accept("(?!")) return parse_look(true);
         if (accept("(?:")) return parse_group(is_case_blind_);
         if (accept("(?i:")) return parse_group(true);
-        if (accept("$")) return code_.push_back({kOpEnd}), true;
+        if (accept("$")) return append({kOpEnd});
         if (accept("\\b")) {
             pattern_set word;
             word.bits = kUniL | kUniM | kUniN | kUniPc;
             pattern_inst inst{kOpEdge};
             inst.mask = set_mask(word);
-            return code_.push_back(inst), true;
+            return append(inst);
         }
         if (peek() == '(' || peek() == '*' || peek() == '+' || peek() == '?') return false;
         pattern_set set;
@@ -149,7 +163,7 @@ class pattern_parser {
         pattern_inst inst{kOpRepeat};
         inst.mask = set_mask(set);
         parse_quantifier(&inst);
-        return code_.push_back(inst), true;
+        return append(inst);
     }
 
     bool parse_look(bool is_negated) {
@@ -208,9 +222,11 @@ class pattern_parser {
             return value;
         };
         if (accept("?")) inst->min = 0;
-        else if (accept("*")) inst->min = 0, inst->max = kNoLimit;
         else if (accept("+")) inst->max = kNoLimit;
-        else if (accept("{")) {
+        else if (accept("*")) {
+            inst->min = 0;
+            inst->max = kNoLimit;
+        } else if (accept("{")) {
             inst->min = inst->max = number();
             if (accept(",")) inst->max = number();
             accept("}");
@@ -255,15 +271,18 @@ class pattern_parser {
             std::string_view name = text_.substr(pos_, end - pos_);
             pos_ = end + 1;
             for (const auto& property : kProperties)
-                if (property.name == name) return set->bits |= property.bits, true;
+                if (property.name == name) return add_bits(set, property.bits);
             return false;
         }
-        if (accept("\\s")) return set->bits |= kUniSpace, true;
-        if (accept("\\d")) return set->bits |= kUniNd, true;
-        if (accept("\\S")) return set->bits |= kUniSpace, set->is_negated = true, true;
-        if (accept("\\r")) return set->ranges.push_back({'\r', '\r'}), true;
-        if (accept("\\n")) return set->ranges.push_back({'\n', '\n'}), true;
-        if (accept("\\t")) return set->ranges.push_back({'\t', '\t'}), true;
+        if (accept("\\s")) return add_bits(set, kUniSpace);
+        if (accept("\\d")) return add_bits(set, kUniNd);
+        if (accept("\\S")) {
+            set->is_negated = true;
+            return add_bits(set, kUniSpace);
+        }
+        if (accept("\\r")) return add_char(set, '\r');
+        if (accept("\\n")) return add_char(set, '\n');
+        if (accept("\\t")) return add_char(set, '\t');
         uint32_t cp = 0;
         if (accept("\\x{")) {  // for characters that editors would normalize
             for (; peek() != '}'; ++pos_) {
@@ -305,7 +324,10 @@ class pattern_matcher {
     pattern_matcher(const std::vector<pattern_inst>& code, const std::vector<uint32_t>& masks)
         : code_(code), masks_(masks), runs_(code.size()) {}
 
-    void limit(size_t begin, size_t end) { begin_ = begin, end_ = end; }
+    void limit(size_t begin, size_t end) {
+        begin_ = begin;
+        end_ = end;
+    }
 
     // Returns the end of the match that begins at pos, or SIZE_MAX.
     size_t match(uint32_t pc, size_t pos) {

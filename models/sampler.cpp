@@ -58,7 +58,10 @@ void sampler_run_lengths(const int32_t* last, int32_t n, int32_t limit, std::vec
         int32_t z = j < right ? std::min(right - j, length[j - left]) : 0;
         while (j + z < n && last[-z] == last[-(j + z)]) z++;
         length[j] = z;
-        if (j + z > right) left = j, right = j + z;
+        if (j + z > right) {
+            left = j;
+            right = j + z;
+        }
     }
     for (int32_t& z : length) z = std::min(z, limit);
 }
@@ -102,7 +105,11 @@ void step_top_n_sigma(sampler& s, const float* p) {
     double sum = 0, sum_squares = 0, largest = -INFINITY;
     size_t n = 0;
     for (const float x : s.logits)
-        if (x > -INFINITY) sum += x, largest = std::max(largest, double(x)), n++;
+        if (x > -INFINITY) {
+            sum += x;
+            largest = std::max(largest, double(x));
+            n++;
+        }
     for (const float x : s.logits)
         if (x > -INFINITY) sum_squares += (x - sum / double(n)) * (x - sum / double(n));
     const double least = largest - p[0] * __builtin_sqrt(sum_squares / double(n));

@@ -55,7 +55,10 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
         size_t longest = 0;
         int32_t id = -1;
         if (special.may_begin(text[pos]))
-            special.prefixes(text.substr(pos), [&](size_t n, int32_t found) { longest = n, id = found; });
+            special.prefixes(text.substr(pos), [&](size_t n, int32_t found) {
+                longest = n;
+                id = found;
+            });
         if (id < 0) {
             ++pos;
             continue;

@@ -71,7 +71,9 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
         if (is_by_id) {
             std::string_view both = text.substr(symbols[i].start, symbol_end(symbols, j, text) - symbols[i].start);
             int32_t id = index.find(both);
-            if (id >= 0) symbols[i].rank = (uint32_t)id, symbols[i].merged = id;
+            if (id < 0) return;
+            symbols[i].rank = (uint32_t)id;
+            symbols[i].merged = id;
         } else if (const merge_index::merge* m = merges.find(symbols[i].id, symbols[j].id)) {
             symbols[i].rank = m->rank, symbols[i].merged = m->id;
         }

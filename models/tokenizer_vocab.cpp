@@ -33,10 +33,10 @@ int byte_of_spelling(std::string_view text) {
     if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
     int value = 0;
     for (char c : text.substr(3, 2)) {
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                           : -1;
+        int digit = -1;
+        if (c >= '0' && c <= '9') digit = c - '0';
+        else if (c >= 'A' && c <= 'F') digit = c - 'A' + 10;
+        else if (c >= 'a' && c <= 'f') digit = c - 'a' + 10;
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }
@@ -299,7 +299,10 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
             if (name == "eos_token_ids" || name == "eot_token_id" || name == "eom_token_id") ends[value] = 1;
         }
     }
-    bos = id_of("bos"), eos = id_of("eos"), unk = id_of("unknown"), sep = id_of("seperator");  // (sic) in the format
+    bos = id_of("bos");
+    eos = id_of("eos");
+    unk = id_of("unknown");
+    sep = id_of("seperator");  // (sic) in the format
     if (bos < 0) bos = id_of("cls");
 
     bool is_bos_named = bos >= 0, is_eos_named = eos >= 0;
@@ -308,11 +311,19 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
         bool is_usual = *id < 0 && usual < n_tokens();
         if (is_usual && (is_from_types_ ? types[usual] == type : spellings[usual].starts_with('<'))) *id = usual;
     };
-    if (kind == vocab_kind::spm)
-        fall_back(&bos, 1, kTokenControl), fall_back(&eos, 2, kTokenControl), fall_back(&unk, 0, kTokenUnknown);
-    if (kind == vocab_kind::unigram) fall_back(&eos, 1, kTokenControl), fall_back(&unk, 2, kTokenUnknown);
+    if (kind == vocab_kind::spm) {
+        fall_back(&bos, 1, kTokenControl);
+        fall_back(&eos, 2, kTokenControl);
+        fall_back(&unk, 0, kTokenUnknown);
+    }
+    if (kind == vocab_kind::unigram) {
+        fall_back(&eos, 1, kTokenControl);
+        fall_back(&unk, 2, kTokenUnknown);
+    }
     if (kind == vocab_kind::wordpiece) {
-        fall_back(&bos, 101, kTokenControl), fall_back(&sep, 102, kTokenControl), fall_back(&unk, 100, kTokenControl);
+        fall_back(&bos, 101, kTokenControl);
+        fall_back(&sep, 102, kTokenControl);
+        fall_back(&unk, 100, kTokenControl);
     }
     // A token that the file names is no text, even where the file has no types.
     if (!is_from_types_)

@@ -39,7 +39,10 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
             int32_t id = -1;
             std::string_view rest = std::string_view(word).substr(pos);
             if (pos == 0 || !rest.starts_with(kSpaceMark))
-                words.prefixes(rest, [&](size_t n_bytes, int32_t found) { longest = n_bytes, id = found; });
+                words.prefixes(rest, [&](size_t n_bytes, int32_t found) {
+                    longest = n_bytes;
+                    id = found;
+                });
             is_known = id >= 0 && (pos > 0 || longest > kSpaceMark.size());
             if (is_known) ids->push_back(id);
             pos += longest;
