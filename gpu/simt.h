@@ -73,6 +73,7 @@ constexpr gpu_target target_of(int arch) {
     return best;
 }
 constexpr gpu_target kChip = target_of(__CUDA_ARCH__);
+static_assert(kChip.warp_width == 32, "gpu/targets.def: CUDA chips have warps of 32");
 #elif defined(DUET_HIP)
 constexpr gpu_target target_of(const char* name) {
     for (const gpu_target& t : kGpuTargets)

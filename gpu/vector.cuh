@@ -32,10 +32,11 @@ DUET_DEVICE int segment_code(float x, float* d) {
         const float scaled = value * (inverse_0 * (largest_code(k) / 127.0f)), nearest = exact_rint(scaled),
                     miss = scaled - nearest;
         const float missed = segment_sum(miss * miss) * miss_weight(k);
-        if (k > 0 && !(missed < least)) continue;
-        least = missed;
-        code = nearest;
-        best = k;
+        if (k == 0 || missed < least) {
+            least = missed;
+            code = nearest;
+            best = k;
+        }
     }
     *d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / largest_code(best);
     return (int)code;
