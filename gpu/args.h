@@ -1,4 +1,4 @@
-// gpu/args.h: one plain struct per kernel, shapes on each field: shared by kernel, launcher, emulator and drivers.
+// gpu/args.h: one plain struct per kernel, with a shape beside each field, for kernels, launcher, emulator and drivers.
 // Rows of buffers are `stride` floats apart. Must not know: ops, drivers.
 // Main path: gpu/launch.cpp -> [gpu/args.h] -> gpu/*.cuh
 #pragma once
@@ -6,10 +6,10 @@
 
 namespace duet {
 
-// A table: a shape beside each field.
+// The structs are tables, which keep their columns.
 // clang-format off
 
-// What goes with 32 codes: exact_quantize_block's d and t, and the sums of both halves; one load.
+// The scale and sums of 32 codes, in one load: d and t of exact_quantize_block, and the sums of both halves.
 struct alignas(16) act_scale {
     float    d, t;
     uint32_t sums;       // int16: codes 0..15 low, 16..31 high
@@ -23,7 +23,7 @@ struct act_args {
     int32_t    q_stride, unused;
 };
 
-// Columns of a buffer as heads: element j of head h of row i is at[i * stride + h * head_stride + j].
+// Columns of a buffer seen as heads: element j of head h of row i is at[i * stride + h * head_stride + j].
 struct heads_args {
     float*  at;
     int32_t stride, head_stride, n_heads, head_dim;
@@ -45,18 +45,18 @@ struct norm_args {
     int32_t      w_stride, kind;
     float        eps;
     int32_t      n_rows;
-    act_args     act;        // q null: none; else the result quantized too (one head, head_dim % 32 == 0)
+    act_args     act;  // q not null: also the result as int8 (one head, head_dim % 32 == 0)
 };
 
-// Rows first .. end - 1 of a matmul's input go to one of several matrices.
+// Rows first .. end - 1 of a matmul's input belong to one of several matrices.
 struct expert_tile {
     int32_t matrix, first, end;
 };
 
-// A matmul by several matrices: block_y takes a tile.
+// A matmul by several matrices: each block_y takes a tile.
 struct expert_args {
-    const expert_tile* tiles;          // null: one matrix, block_y takes as many tokens as the kernel can
-    const int32_t*     order;          // pair (token * n_used + k) of each row; null: row k is pair k
+    const expert_tile* tiles;  // null: one matrix; block_y takes as many tokens as the kernel can
+    const int32_t*     order;  // the pair (token * n_used + k) of each row; null: row k is pair k
     uint64_t           matrix_bytes;
     int32_t            n_used, y_head_stride;
 };
@@ -74,7 +74,7 @@ struct matmul_gpu_args {
     expert_args    experts;
 };
 
-// One matrix of a matrix-vector launch. Blocks first_block.. of the grid's x are its row tiles.
+// One matrix of a matrix-vector launch. Its row tiles are the blocks from first_block on in the grid's x.
 struct matvec_part {
     const uint8_t* w;        // (n_out, n_in) as gpu/weights.h lays it out
     const float*   bias;     // n_out; may be null
@@ -82,23 +82,24 @@ struct matvec_part {
     int32_t        n_out, y_stride;
     int32_t        residual; // y += result
     float          scale;
-    int32_t        first_block, is_second;   // is_second: in the second format of a kernel for two
+    int32_t        first_block, is_second;  // is_second: the matrix has the second format of a kernel for two
 };
 
-// Up to three matrices times the same activations, and what is done with the results on the way.
+// Up to three matrices times the same activations, and what the launch does with the results.
 struct matvec_args {
     act_args    act;         // quantized weights: (n_tok, n_in)
     const float* x;          // float weights: (n_tok, x_stride)
-    uint32_t*   counter;     // of each block_y: for the tail
-    act_args    result;      // gated: y quantized too; q null: not
-    norm_args   tail;        // in.at not null: the norm of the finished rows, by the block that is last
+    uint32_t*   counter;  // one for each block_y: for the tail
+    act_args    result;  // q not null: a gated y also as int8
+    norm_args   tail;  // in.at not null: the last block takes the norm of the finished rows
     matvec_part part[3];
-    int32_t     n_parts, n_blocks;           // n_blocks: of the grid's x
+    int32_t     n_parts, n_blocks;  // n_blocks: the grid's x
     int32_t     n_in, n_tok, x_stride;
-    int32_t     round_groups;                // groups whose partials are in shared memory at once
-    int32_t     gated;       // part 0's y = act(part 0) * part 1, or act(part 0) with one part; both have the same blocks
+    int32_t     round_groups;  // groups whose partials are in shared memory at one time
+    // y of part 0 = act(part 0) * part 1, or act(part 0) where there is one part; both parts have the same blocks.
+    int32_t     gated;
     int32_t     activation;  // enum activation
-    expert_args experts;     // one part only
+    expert_args experts;  // not null: one part only
 };
 
 struct rope_args {
@@ -107,16 +108,16 @@ struct rope_args {
     int32_t      n_freq, half, neox, n_tok;
 };
 
-// Where a cache layer's pages are. The chunk of token i's position p is page pages[page_start[i] + p / 64].
+// The place of a cache layer's pages. Position p of token i lies in page pages[page_start[i] + p / 64].
 struct cache_args {
-    uint8_t*       base;     // first page's bytes of this layer
+    uint8_t*       base;  // this layer in the first page
     const int32_t* pages;
     const int32_t* page_start;
     const int32_t* pos;      // n_tok
     uint64_t       page_bytes, k_bytes, v_bytes;
     int32_t        type;     // DUET_CACHE_...
     int32_t        n_kv_heads, k_dim, v_dim;
-    int32_t        v_in_k;   // values are the first v_dim of the keys: none are appended
+    int32_t        v_in_k;  // The values are the first v_dim elements of the keys, and none are appended.
     int32_t        unused;
 };
 
@@ -126,9 +127,9 @@ struct append_args {
     int32_t    n_tok, unused;
 };
 
-// What is done to queries or keys on the way into attention: rms norm of each head, then rope.
+// What attention does to queries or keys before it uses them: rms norm of each head, then rope.
 struct head_prepare {
-    const float* w;          // of head_dim, or heads w_stride apart; may be null
+    const float* w;  // head_dim, or heads w_stride apart; may be null
     const float* angles;     // (n_tok, 2, n_freq); null: no rope
     int32_t      has_norm, w_stride;
     float        eps;
@@ -138,19 +139,19 @@ struct head_prepare {
 struct attention_args {
     cache_args   cache;
     heads_args   q, out;
-    heads_args   k, v;       // appends: the tokens' keys and values, which this launch puts into the cache; k.at null: they are there
-    head_prepare q_prepare, k_prepare;   // with k.at only
-    act_args     result;     // out quantized too (v_dim % 32 == 0); q null: not
-    uint32_t*    counter;    // split: one for each of the grid's x and y
+    heads_args   k, v;       // the tokens' keys and values, which this launch appends first; k.at null: they are there
+    head_prepare q_prepare, k_prepare;  // used with k.at only
+    act_args     result;  // q not null: out also as int8 (v_dim % 32 == 0)
+    uint32_t*    counter;  // split: one for each x and y of the grid
     const float* sinks;      // n_heads; may be null
-    const float* slopes;     // n_heads: ALiBi's, exact_alibi; may be null
-    const float* q_factor;   // n_tok: queries are multiplied by it; may be null
+    const float* slopes;  // n_heads: ALiBi's slopes (exact_alibi); may be null
+    const float* q_factor;  // n_tok: factors of the queries; may be null
     float*       partial;    // split: (n_tok, n_heads, n_chunks, v_dim + 2): max, sum, weighted values
     float        scale, cap;
     int32_t      window, n_tok, n_chunks, heads_per_block, toks_per_block, unused;
 };
 
-// Columns of the three views are paired in order, whatever their heads.
+// The columns of the three views are paired in order, even where their heads differ.
 struct elementwise_args {
     heads_args x, x2, y;     // x2.at may be null
     int32_t    n, n_rows;
@@ -160,16 +161,17 @@ struct elementwise_args {
 };
 enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElementwiseMultiply, kElementwiseScaleCap };
 
-// Row j of the result: head order[j] % n_used (or the only one) of row order[j] / n_used of x, as int8 blocks or as it is.
+// Row j of the result is a head of row order[j] / n_used of x: head order[j] % n_used, or the only one. It is stored as
+// int8 blocks or unchanged.
 struct rows_args {
     heads_args     x;
-    const int32_t* order;    // may be null: row j is j
-    act_args       act;      // q null: floats to out
+    const int32_t* order;  // null: row j is j
+    act_args       act;  // q null: floats go to out
     float*         out;      // (rows, out_stride)
     int32_t        n_used, out_stride;
 };
 
-// Rows of weights as they lie in the file, into the units of gpu/weights.h.
+// Rows of weights as in the file, to be rearranged into the bricks of gpu/weights.h.
 struct arrange_args {
     const uint8_t* from;     // (n_rows, row_bytes)
     uint8_t*       to;
@@ -181,17 +183,17 @@ struct route_args {
     const float* z;          // (n_tok, z_stride)
     const float* bias;       // n; may be null
     float*       out;        // (n_tok, out_stride)
-    expert_tile* tiles;      // one token: its choices; else null
+    expert_tile* tiles;  // for one token: its choices; null: none
     int32_t      n, z_stride, out_stride, n_used, n_groups, n_groups_used;
     int32_t      sigmoid_scores, softmax_after, normalise;
     float        scale;
 };
-constexpr int kRouteWords = 1024;   // of shared memory, beside two for each expert
+constexpr int kRouteWords = 1024;  // words of shared memory, beside two for each expert
 
 struct lists_args {
     const int32_t* ids;      // (n_tok, ids_stride); null: choice k is matrix k
     int32_t*       order;    // n_tok * n_used
-    expert_tile*   tiles;    // zeroed
+    expert_tile*   tiles;  // set to zero before
     int32_t        n_tok, n_used, ids_stride, rows;
     int32_t        by_matrix, unused;
 };
@@ -205,9 +207,9 @@ struct expert_sum_args {
     float        scale;
 };
 
-// A batch's tokens by sequence: rows[first[i]] .. rows[first[i + 1] - 1] are those of the i-th, in order.
+// A batch's tokens by sequence: rows[first[i]] .. rows[first[i + 1] - 1] are the tokens of the i-th sequence, in order.
 struct seqs_args {
-    const int32_t *first, *slot, *rows;   // slot: of its recurrent state
+    const int32_t *first, *slot, *rows;  // slot: of the sequence's recurrent state
 };
 
 struct conv_gpu_args {
@@ -215,7 +217,7 @@ struct conv_gpu_args {
     float*       y;          // (n_tok, y_stride)
     const float* w;          // (n, n_taps)
     const float* bias;       // n; may be null
-    float*       state;      // of slot 0: (n_taps - 1, n)
+    float*       state;  // the state of slot 0: (n_taps - 1, n)
     uint64_t     slot_floats;
     seqs_args    seqs;
     int32_t      x_stride, y_stride, n, n_taps;
@@ -225,15 +227,15 @@ struct conv_gpu_args {
 struct state_gpu_args {
     const float* x;          // (n_tok, x_stride)
     float*       y;          // (n_tok, y_stride)
-    heads_args   step, decay;   // n_heads columns: what beta and decay, or Mamba-2's step, are made of
-    const float *rate, *bias, *skip;   // n_heads; skip: Mamba-2
-    float*       state;      // of slot 0: (n_heads, n_rows, n_cols)
+    heads_args   step, decay;  // n_heads columns that give beta and decay, or Mamba-2's step
+    const float *rate, *bias, *skip;  // n_heads; skip: Mamba-2 only
+    float*       state;  // the state of slot 0: (n_heads, n_rows, n_cols)
     uint64_t     slot_floats;
     seqs_args    seqs;
     int32_t      x_stride, y_stride, n_heads, n_groups, n_rows, n_cols;
-    int32_t      tiled_heads, cols;   // cols: columns of a block, 8 or 32
+    int32_t      tiled_heads, cols;  // cols: columns to a block, 8 or 32
     float        scale;
-    int32_t      row_stride;          // of the state in shared memory
+    int32_t      row_stride;  // of the state in shared memory
 };
 
 struct argmax_args {

@@ -1,9 +1,8 @@
-// gpu/arrange.cuh: puts rows as they lie in the file into the order of gpu/weights.h, on the device, while the next
-// ones are copied.
-// Everything follows from code() and scale() of quant/blocks.h, so a new format needs nothing here. Must not know:
-// ops, drivers.
-// On the device because the host would take longer than the copy: the same loops on a core arranged 0.5 GB/s of Q4_0,
-// 0.04 of Q4_K.
+// gpu/arrange.cuh: rearranges rows of the file into the order of gpu/weights.h. It runs on the device while the next
+// rows are copied. On the host it would take longer than the copy: the same loops on one core arranged 0.5 GB/s of Q4_0
+// and 0.04 GB/s of Q4_K.
+// Everything follows from code() and scale() of quant/blocks.h, so a new format needs nothing here.
+// Must not know: ops, drivers.
 // Main path: gpu/store.cpp -> gpu/kernels.def -> [gpu/arrange.cuh] -> quant/blocks.h
 
 namespace duet {
@@ -20,7 +19,8 @@ DUET_DEVICE uint32_t stored_code(const B& block, int i) {
     return (uint32_t)(v + C::kBias) & 255u;
 }
 
-// The scales of a group's b-th block of 32, whose first weight is weight `first` of block, into the group's words.
+// Puts the scales of the group's b-th block of 32 weights into the group's words s. The 32 weights begin at weight
+// `first` of `block`.
 template <class B>
 DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
     using S = gpu_scales<B>;
@@ -49,23 +49,22 @@ DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
     }
 }
 
-// Units of gpu/weights.h from rows of the file: a thread makes one row of a unit; rows past the last and weights past
-// n_in are zero.
-// from (n_rows, n_in) weights W, rows row_bytes apart; to (ceil(n_rows / 32), n_groups) units
-// grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256, shared 0; moves each row once in either form
-// source: own; formats as quant/blocks.h reads them, whose head names ggml's
+// Rearranges rows of the file into bricks of gpu/weights.h. A thread makes one row of a brick. Rows past the last one
+// and weights past n_in become zero. from (n_rows, n_in) weights W, rows row_bytes apart; to (ceil(n_rows / 32),
+// n_groups) bricks grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256, shared 0; reads and writes each row once
+// source: own; quant/blocks.h reads the formats, and its head names ggml's
 template <class W>
 DUET_DEVICE void arrange(const arrange_args& a) {
-    using U = gpu_unit<W>;
-    const int lane = thread_id() % kRowTile, row = block_y() * kRowTile + lane, n_groups = load_group_count(a.n_in);
+    using U = gpu_brick<W>;
+    const int lane = thread_id() % kRowTile, row = block_y() * kRowTile + lane, n_groups = group_count(a.n_in);
     const int group = block_x() * (block_size() / kRowTile) + thread_id() / kRowTile;
     if (group >= n_groups) return;
-    uint8_t* unit = unit_of<W>(a.to, block_y(), group, n_groups);
+    uint8_t* brick = brick_of<W>(a.to, block_y(), group, n_groups);
     const W* from = (const W*)(a.from + (size_t)row * a.row_bytes);
     if constexpr (!kIsBlock<W>) {
         from += (size_t)group * kGroup;
         for (int i = 0; i < kGroup; i++) {
-            W* to = (W*)(unit + (size_t)(i / U::kPerPiece * kRowTile + lane) * 16) + i % U::kPerPiece;
+            W* to = (W*)(brick + (size_t)(i / U::kPerPiece * kRowTile + lane) * 16) + i % U::kPerPiece;
             *to = row < a.n_rows && group * kGroup + i < a.n_in ? from[i] : W{};
         }
     } else {
@@ -87,9 +86,9 @@ DUET_DEVICE void arrange(const arrange_args& a) {
                 put_scales(block, at % W::kElems, b, s);
             }
             DUET_UNROLL
-            for (int k = 0; k < U::kBits; k++) *stored_word<W>((uint32_t*)unit, lane, b, k) = w[k];
+            for (int k = 0; k < U::kBits; k++) *stored_word<W>((uint32_t*)brick, lane, b, k) = w[k];
         }
-        uint32_t* scales = (uint32_t*)(unit + U::kScalesAt);
+        uint32_t* scales = (uint32_t*)(brick + U::kScalesAt);
         DUET_UNROLL
         for (int k = 0; k < gpu_scales<W>::kWords; k++) scales[k * kRowTile + lane] = s[k];
     }

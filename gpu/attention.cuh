@@ -1,8 +1,7 @@
-// gpu/attention.cuh: the attention cache: append, and attention over chunks of kAttnChunk positions. Must not know:
-// ops, drivers.
-// Layout of a page's layer: for each key/value head the keys (k_dim, 64) transposed, then the values (64, v_dim); in
-// q8_0 the codes keep these places and f16 scales of 32 values follow (the same bytes as the CPU's:
-// cpu/attention.cpp).
+// gpu/attention.cuh: the attention cache: append, and attention over chunks of kAttnChunk positions.
+// A page holds, for each layer and each key/value head, the keys (k_dim, 64) transposed, then the values (64, v_dim).
+// In q8_0 the codes keep these places, and f16 scales of 32 values follow. The bytes are those of cpu/attention.cpp.
+// Must not know: ops, drivers.
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/attention.cuh] -> quant/exact.h
 
 namespace duet {
@@ -12,11 +11,11 @@ DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv
     return c.base + (size_t)page * c.page_bytes + (size_t)kv_head * (c.k_bytes + c.v_bytes);
 }
 
-constexpr int kShare = 4;  // rows that a thread has with one read of a key or value
-constexpr int kRun = 4;    // elements it reads at once, so that their loads are on their way together
+constexpr int kShare = 4;  // rows that share a thread's read of a key or value
+constexpr int kRun = 4;    // elements read at once, so that their loads are on their way together
 
-// N elements of a chunk's keys or values, d a head, `step` apart from `at` on, and their q8_0 scales `scale_step`
-// apart from scale_at on.
+// Reads N elements of a chunk's keys or values into v. A head has d elements per position. The elements lie `step`
+// apart from `at` on, their q8_0 scales `scale_step` apart from scale_at on.
 template <int Type, int N>
 DUET_DEVICE void cached(const uint8_t* head, int d, int at, int step, int scale_at, int scale_step, float (&v)[N]) {
     const uint16_t* scales = (const uint16_t*)(head + (size_t)d * kAttnChunk) + scale_at;
@@ -28,7 +27,7 @@ DUET_DEVICE void cached(const uint8_t* head, int d, int at, int step, int scale_
     }
 }
 
-// Element j of a token's key or value to its place; q8_0: the 32 lanes of a segment bring a block.
+// Writes element j of a token's key or value to its place. q8_0: the 32 lanes of a segment bring one block.
 DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_head, int j, float x) {
     const int pos = c.pos[tok], i = pos % kAttnChunk, d = is_key ? c.k_dim : c.v_dim,
               at = is_key ? j * kAttnChunk + i : i * d + j;
@@ -47,10 +46,12 @@ DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_h
     }
 }
 
-// Keys and values of the batch to their places.  k, v (n_tok, n_kv_heads, dim) f32
-// grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0;
-// moves 4 + 2 (f16) bytes per element q8_0: needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds
-// one block;  source: own; its q8_0 is quant/blocks.h's
+// Writes the batch's keys and values to their places in the cache.
+// k, v (n_tok, n_kv_heads, dim) f32
+// grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0
+// moves 4 + 2 (f16) bytes per element
+// q8_0 needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds one block; its codes: quant/blocks.h
+// source: own
 DUET_DEVICE void kv_append(const append_args& a) {
     const bool is_key = block_z() == 0;
     const heads_args& from = is_key ? a.k : a.v;
@@ -60,8 +61,8 @@ DUET_DEVICE void kv_append(const append_args& a) {
         cache_write(a.cache, is_key, tok, h, j, from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j]);
 }
 
-// Norm and rope of n heads of d floats in shared memory, the first of them head0 of the model: as norm_row and rope
-// would, a segment a head.
+// Applies norm and rope to n heads of d floats in shared memory, as norm_row and rope would. A segment takes a head;
+// head0 is the model's number of the first one.
 template <class Shared>
 DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, int head0, int tok) {
     const int l = thread_id() % kSegment;
@@ -99,7 +100,7 @@ DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, in
     sync_block();
 }
 
-// The rows of a block: n heads, from head0 on, of n_toks tokens of one sequence; row r is head head0 + r % n of token
+// The rows of a block: n heads, from head0 on, of n_toks tokens of one sequence. Row r is head head0 + r % n of token
 // tok + r / n.
 struct attn_rows {
     int tok, n_toks, n, head0;
@@ -109,7 +110,7 @@ DUET_DEVICE int attn_seen_from(const attention_args& a, int pos) {
     return a.window && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
 }
 
-// Writes a finished value of column j of head0 + h, and its int8 form when the segment's 32 columns are asked for it.
+// Writes the finished value of column j of head `head`, and its int8 form when the result is wanted so.
 DUET_DEVICE void attn_store(const attention_args& a, int tok, int head, int j, attn_state st, float o) {
     if (a.sinks) exact_attn_sink(&st, &o, a.sinks[head], 1);
     float v;
@@ -118,8 +119,8 @@ DUET_DEVICE void attn_store(const attention_args& a, int tok, int head, int j, a
     if (a.result.q) segment_quantize(v, a.result, tok, head * a.cache.v_dim + j);
 }
 
-// Merges the chunks of a split attention in order for the block that is last: every thread repeats the state's few
-// steps for its columns.
+// Merges the chunks of a split attention, in order. The last block to finish does this. Every thread repeats the few
+// steps of the state for its columns.
 DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk) {
     const int d = a.cache.v_dim;
     for (int i = thread_id(); i < rows.n * d; i += block_size()) {
@@ -136,14 +137,13 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
     }
 }
 
-// Adds the products of N elements from j on, of position p's key with the queries of rows r0, r0 + step, .., n at
-// most.
+// Adds the products of N elements, from j on, of position p's key with the queries of rows r0, r0 + step, ...: n rows.
 template <int Type, int N, class Shared>
 DUET_DEVICE void add_scores(const cache_args& c, const uint8_t* k, int p, int j, Shared q, int r0, int step, int n,
                             float (&acc)[kShare]) {
+    // The N elements are of one block of 32.
     float key[N];
-    cached<Type>(k, c.k_dim, j * kAttnChunk + p, kAttnChunk, j / kBlock * kAttnChunk + p, 0,
-                 key);  // of one block of 32
+    cached<Type>(k, c.k_dim, j * kAttnChunk + p, kAttnChunk, j / kBlock * kAttnChunk + p, 0, key);
     DUET_UNROLL
     for (int i = 0; i < kShare; i++) {
         if (i >= n) break;
@@ -152,8 +152,8 @@ DUET_DEVICE void add_scores(const cache_args& c, const uint8_t* k, int p, int j,
     }
 }
 
-// Scores of the rows over a chunk: a thread has one position and every fourth row, up to four of them with one read of
-// a key.
+// Computes the scores of the rows over a chunk. A thread has one position and every fourth row; one read of a key
+// serves up to four rows.
 template <int Type, class Shared>
 DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared q,
                              Shared score) {
@@ -169,7 +169,7 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
             int j = g;
             for (; j + kRun <= end; j += kRun) add_scores<Type, kRun>(c, k, p, j, q, r0, step, n, acc);
             for (; j < end; j++) add_scores<Type, 1>(c, k, p, j, q, r0, step, n, acc);
-            // ALiBi: one more element of the key, its position, in the last group or one of its own
+            // ALiBi: the position is one more element of the key, in the last group or in a group of its own.
             const bool is_last = a.slopes && g + kGroup >= c.k_dim, is_whole = c.k_dim % kGroup == 0;
             DUET_UNROLL
             for (int i = 0; i < kShare; i++) {
@@ -187,8 +187,8 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
     }
 }
 
-// Softmax of a chunk's scores: a segment takes a row, lane l holds positions l and l + 32. state: max, sum, factors of
-// the old and new values.
+// Takes the softmax of a chunk's scores. A segment takes a row, and lane l holds positions l and l + 32. `state` gets
+// max, sum, and the factors of the old and the new values.
 template <bool Split, class Shared>
 DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, int base, Shared score, Shared state) {
     const float low = -float_of(0x7f800000u);
@@ -206,12 +206,12 @@ DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, in
         score[r * kAttnChunk + l + 32] = p1;
         const attn_state st{m, segment_sum(p0 + p1)};
         if (l != 0) continue;
-        if (Split || base / kAttnChunk == seen_from / kAttnChunk) {  // the row's first chunk
+        if (Split || base / kAttnChunk == seen_from / kAttnChunk) {  // This is the row's first chunk.
             state[r * 4] = st.max;
             state[r * 4 + 1] = st.sum;
             continue;
         }
-        const attn_state old{state[r * 4], state[r * 4 + 1]};  // exact_attn_merge
+        const attn_state old{state[r * 4], state[r * 4 + 1]};  // as exact_attn_merge
         const float top = st.max > old.max ? st.max : old.max, f0 = exact_exp(old.max - top),
                     f1 = exact_exp(st.max - top);
         state[r * 4] = top;
@@ -221,7 +221,7 @@ DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, in
     }
 }
 
-// Weighted values of a chunk: a thread has one column and, with one read of a value, up to four rows.
+// Adds up the weighted values of a chunk. A thread has one column; one read of a value serves up to four rows.
 template <bool Split, int Type, class Shared>
 DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared score,
                              Shared state, Shared o) {
@@ -260,23 +260,24 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
             DUET_UNROLL
             for (int i = 0; i < kShare; i++) {
                 const int r = r0 + i * step;
-                if (n_pos[i] <= 0 || first[i] >= kAttnChunk)
-                    continue;  // the row sees nothing of this chunk, or is none
+                // The row sees nothing of this chunk, or does not exist.
+                if (n_pos[i] <= 0 || first[i] >= kAttnChunk) continue;
                 if (Split || first[i] >= 0) o[r * d + j] = acc[i];
                 else o[r * d + j] = __builtin_fmaf(o[r * d + j], state[r * 4 + 2], acc[i] * state[r * 4 + 3]);
             }
         }
 }
 
-// out = attention of q over the cache (exact_attn_chunk, merged in order, sink, finish)
+// out = attention of q over the cache (exact_attn_chunk; chunks merged in order; sink; finish)
 // q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
 // grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), Split ? n_chunks : 1), block 256
-// shared rows * (k_dim + 64 + v_dim + 4) * 4 bytes; moves the chunks' keys and values once per block, f32 of rows
-// beside them Type: the cache's. Split: a block does one chunk (of one token) and leaves (max, sum, values); the last
-// of a token's blocks merges them. Else a block walks all chunks in order with the rows of several tokens. With k.at
-// (one token a block, none of them sees another): queries and keys are prepared here, and the block of the token's own
-// chunk puts keys and values into the cache first; blocks that share a key/value head write the same.
-// source: own; chunk by chunk softmax as Milakov and Gimelshein (arXiv 1805.02867)
+// shared rows * (k_dim + 64 + v_dim + 4) * 4 bytes
+// moves the chunks' keys and values once per block, and the f32 of its rows
+// Type is the cache's. With Split a block does one chunk of one token and leaves (max, sum, values); the last block of
+// a token merges them. Without Split a block walks all chunks in order, for the rows of several tokens. With k.at (one
+// token to a block, and no token sees another) the kernel also prepares queries and keys, and the block with the
+// token's own chunk first appends key and value to the cache. Blocks that share a key/value head append the same bytes.
+// source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
 template <bool Split, int Type>
 DUET_DEVICE void attention(const attention_args& a) {
     const cache_args& c = a.cache;
@@ -292,7 +293,7 @@ DUET_DEVICE void attention(const attention_args& a) {
     auto o = shared_array<float>((size_t)most * (c.k_dim + kAttnChunk) * 4, most * c.v_dim);
     auto state = shared_array<float>((size_t)most * (c.k_dim + kAttnChunk + c.v_dim) * 4, most * 4);
     for (; rows.tok < tok_end && rows.tok < a.n_tok; rows.tok += rows.n_toks) {
-        // tokens of one sequence, whose page tables begin at one place
+        // The block takes tokens of one sequence together. Their page tables begin at one place.
         rows.n_toks = 1;
         while (rows.tok + rows.n_toks < tok_end && rows.tok + rows.n_toks < a.n_tok &&
                c.page_start[rows.tok + rows.n_toks] == c.page_start[rows.tok])
@@ -300,9 +301,9 @@ DUET_DEVICE void attention(const attention_args& a) {
         const int first_seen = attn_seen_from(a, c.pos[rows.tok]) / kAttnChunk,
                   last_seen = c.pos[rows.tok + rows.n_toks - 1] / kAttnChunk;
         const int first_chunk = Split ? block_z() : first_seen, last_chunk = Split ? block_z() : last_seen;
-        if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;  // all threads of the block
+        if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;  // All threads of the block return.
         if (a.k.at && last_chunk == last_seen) {
-            auto fresh = shared_array<float>((size_t)most * c.k_dim * 4, c.k_dim);  // where scores will be
+            auto fresh = shared_array<float>((size_t)most * c.k_dim * 4, c.k_dim);  // Scores will overwrite it.
             for (int j = tid; j < c.k_dim; j += n_threads)
                 fresh[j] = a.k.at[(size_t)rows.tok * a.k.stride + (size_t)kv_head * a.k.head_stride + j];
             sync_block();

@@ -1,7 +1,6 @@
-// gpu/code.cpp: the machine code of the kernels as bytes of the program, one piece for each chip it was built for, and
-// the choice among them.
-// The build names the pieces: DUET_GPU_CODE is a list of GPU_CODE(chip) whose bytes lie in files DUET_GPU_FOLDER
-// "<chip>.co.gz".
+// gpu/code.cpp: the machine code of the kernels as bytes of the program, one piece for each chip that was built in, and
+// the choice among the pieces. The build names them: DUET_GPU_CODE is a list of GPU_CODE(chip), and the bytes of a chip
+// lie in the file DUET_GPU_FOLDER "<chip>.co.gz".
 // Must not know: what the kernels do. Main path: gpu/driver_cuda_hip.cpp -> [gpu/code.cpp]
 #include "driver.h"
 
@@ -12,9 +11,9 @@
 #if !defined(DUET_GPU_CODE)
 #define DUET_GPU_CODE
 #endif
+// Version of the compiler that made the code, as a driver counts. A driver of an older major version cannot load it.
 #if !defined(DUET_CUDA_VERSION)
-#define DUET_CUDA_VERSION                                                                                              \
-    0  // of the compiler that made the code, as a driver counts: a driver of an older major version cannot load it
+#define DUET_CUDA_VERSION 0
 #endif
 
 #define GPU_CODE(chip)                                                                                                 \
@@ -33,7 +32,7 @@ thread_local const gpu_test_setup* gpu_test_now = nullptr;
 
 bool is_cuda_code(std::string_view chip) { return chip[0] != 'g'; }
 
-// Both halves of the number behind a chip's name: "sm_103" 10 and 3.
+// The number in a chip's name: 103 for "sm_103".
 int chip_number(std::string_view chip) { return atoi(chip.substr(chip.find('_') + 1).data()); }
 
 }  // namespace
@@ -87,8 +86,7 @@ std::string gpu_code_list() {
     return n ? list : "none";
 }
 
-// ---- unpacking: RFC 1951 and 1952
-//  -----------------------------------------------------------------------------------
+// ---- unpacking: RFC 1951 and 1952 ----
 
 namespace {
 
@@ -101,7 +99,10 @@ struct code_unpacker {
 
     int bits(int n) {
         while (n_held < n) {
-            if (at == end) return ok = false, 0;
+            if (at == end) {
+                ok = false;
+                return 0;
+            }
             hold |= (uint32_t)*at++ << n_held;
             n_held += 8;
         }
@@ -111,7 +112,7 @@ struct code_unpacker {
         return v;
     }
 
-    // A canonical Huffman code: symbols in order of length and value.
+    // A canonical Huffman code: the symbols in order of length and value.
     struct code_table {
         int count[16] = {};
         uint16_t symbol[288] = {};
@@ -132,14 +133,19 @@ struct code_unpacker {
             first = (first + t.count[k]) << 1;
             code <<= 1;
         }
-        return ok = false, 0;
+        ok = false;
+        return 0;
     }
 
+    // Each of these unpacks a part of the format: a stored block, the code tables of a block, a compressed block.
     void stored() {
-        hold = 0, n_held = 0;
+        hold = 0;
+        n_held = 0;
         const int n = bits(16), inverse = bits(16);
         ok = ok && n == (inverse ^ 0xffff) && end - at >= n;
-        if (ok) out.insert(out.end(), at, at + n), at += n;
+        if (!ok) return;
+        out.insert(out.end(), at, at + n);
+        at += n;
     }
     void lengths(code_table* literals, code_table* distances) {
         uint8_t length[320] = {};
@@ -150,13 +156,15 @@ struct code_unpacker {
         t.make(length, 19);
         for (int i = 0; i < n_literals + n_distances && ok;) {
             const int s = next(t);
-            const uint8_t value = s < 16 ? (uint8_t)s : s == 16 && i ? length[i - 1] : 0;
-            for (int n = s < 16    ? 1
-                         : s == 16 ? 3 + bits(2)
-                         : s == 17 ? 3 + bits(3)
-                                   : 11 + bits(7);
-                 n > 0 && i < n_literals + n_distances; n--)
-                length[i++] = value;
+            // A symbol below 16 is a length; 16 repeats the last length, 17 and 18 repeat zero.
+            uint8_t value = 0;
+            int n = 1;
+            if (s < 16) value = (uint8_t)s;
+            else if (s == 16) n = 3 + bits(2);
+            else if (s == 17) n = 3 + bits(3);
+            else n = 11 + bits(7);
+            if (s == 16 && i > 0) value = length[i - 1];
+            for (; n > 0 && i < n_literals + n_distances; n--) length[i++] = value;
         }
         literals->make(length, std::min(n_literals, 288));
         distances->make(length + n_literals, n_distances);
@@ -171,7 +179,8 @@ struct code_unpacker {
             int n = a < 8 ? a + 3 : a == 28 ? 258 : ((4 + a % 4) << n_extra) + 3 + bits(n_extra);
             const int b = next(distances), far = b < 4 ? 0 : (b - 2) / 2;
             const size_t back = b < 4 ? (size_t)b + 1 : (size_t)(((2 + b % 2) << far) + 1 + bits(far));
-            if (!ok || a > 28 || b > 29 || back > out.size()) return void(ok = false);
+            ok = ok && a <= 28 && b <= 29 && back <= out.size();
+            if (!ok) return;
             for (; n > 0; n--) out.push_back(out[out.size() - back]);
         }
     }
@@ -212,7 +221,8 @@ bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out) {
         memcpy(&want, code.data + code.n_bytes - 8, 4);
         memcpy(&n_bytes, code.data + code.n_bytes - 4, 4);
         out->reserve((size_t)n_bytes + 1);
-        code_unpacker u{code.data + 10, code.data + code.n_bytes - 8, *out};  // gzip -n: a header of 10 bytes, no name
+        // gzip -n writes a header of 10 bytes, without a name.
+        code_unpacker u{code.data + 10, code.data + code.n_bytes - 8, *out};
         if (code.data[3] != 0 || !u.run() || out->size() != n_bytes) return false;
         for (uint8_t byte : *out) {
             sum ^= byte;
@@ -220,7 +230,7 @@ bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out) {
         }
         if (~sum != want) return false;
     }
-    out->push_back(0);  // ends the text of intermediate code
+    out->push_back(0);  // The zero ends the text of intermediate code.
     return true;
 }
 

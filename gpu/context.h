@@ -1,6 +1,5 @@
-// gpu/context.h: what the GPU executor's files share: one session's kernels, buffers, cache pages and states on a
-// device.
-// Must not know: families, files, which vendor.
+// gpu/context.h: what the files of the GPU executor share: the kernels, buffers, cache pages and states of one session
+// on a device. Must not know: families, files, vendors.
 // Main path: gpu/launch.cpp -> [gpu/context.h] -> gpu/driver.h, gpu/store.h
 #pragma once
 #include "args.h"
@@ -16,40 +15,41 @@ namespace duet {
 
 enum class gpu_step_kind : uint8_t { single, matvec, attention };
 
-// What runs as one launch (gpu/steps.cpp): ops first .. first + n_ops - 1 of the graph. Indices of ops, -1: none.
+// A step: ops first .. first + n_ops - 1 of the graph, which run as one launch (gpu/steps.cpp). The other numbers are
+// indices of ops too; -1: none.
 struct gpu_step {
     gpu_step_kind kind = gpu_step_kind::single;
     int32_t first = 0, n_ops = 1;
-    // matvec: up to three matmuls of one input, or gate (and up) with their activation; then the norm of the finished
-    // rows
+    // A matvec step has up to three matmuls of one input, or gate (and up) with their activation; then perhaps the norm
+    // of the finished rows.
     int32_t n_matmuls = 1, activate = -1, norm = -1;
-    bool halves = false;       // gate and up are the halves of one matrix
-    int32_t second_type = -1;  // format of the later matmuls when it is another than the first's
-    // attention: head norms and rope of queries and keys, append, attention
+    bool halves = false;       // Gate and up are the halves of one matrix.
+    int32_t second_type = -1;  // format of the later matmuls where it differs from the first's
+    // An attention step has the norms of heads and the rope of queries and keys, the append, and the attention.
     int32_t q_norm = -1, k_norm = -1, q_rope = -1, k_rope = -1, append = -1, attention = -1;
 };
 std::vector<gpu_step> plan_gpu_steps(const model_graph& g);
 bool same_columns(const view& a, const view& b);
 
-constexpr int kGpuThreads = 256;        // of every block
-constexpr int kSplitTokens = 4;         // tokens up to which attention is split over chunks
-constexpr int kSmallBatch = 16;         // tokens up to which a matrix-vector kernel serves, and ops run as steps
-constexpr size_t kMostRecordings = 16;  // of a session
+constexpr int kGpuThreads = 256;        // threads of every block
+constexpr int kSplitTokens = 4;         // most tokens for which attention is split over chunks
+constexpr int kSmallBatch = 16;         // most tokens for which matrix-vector kernels serve and ops run as steps
+constexpr size_t kMostRecordings = 16;  // most recordings of a session
 
-// Sizes of what a session allocates on the device beside the layout of buffers and pages that all executors have.
+// Sizes of a session's memory on the device, beside the layout of buffers and pages that all executors share.
 struct gpu_layout {
-    layout l;
+    layout common;  // what all executors share
     size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, counter_count = 0,
            list_pairs = 0, list_bytes = 0, gather_bytes = 0;
-    size_t pinned_bytes = 0;  // of the computer's memory: batches on the way there, rows on the way back
+    size_t pinned_bytes = 0;  // the computer's memory: batches on their way to the device, rows on their way back
     int max_chunks = 0;
     size_t work_bytes() const {
-        return l.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes +
+        return common.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes +
                (slope_count + counter_count) * 4 + 2 * list_bytes + gather_bytes;
     }
 };
 
-// What the launches of a small batch depend on, besides what is in device memory.
+// The shape of a small batch: what its launches depend on beside the contents of device memory.
 struct batch_shape {
     int32_t first_op = 0, last_op = -1, n_tok = 0, n_wanted = 0, n_chunks = 0;
     bool operator==(const batch_shape&) const = default;
@@ -62,53 +62,54 @@ struct gpu_recording {
 
 gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);  // gpu/launch.cpp
 
-// What a batch's order of tokens by expert was made for (gpu/experts.cuh). rows 0: nothing.
+// Key of a cached token-by-expert order (gpu/experts.cuh): valid for this router output and tile size. rows == 0: the
+// cache is empty.
 struct expert_list {
     const float* ids = nullptr;
     int32_t n_mats = 0, n_used = 0, rows = 0;
-    bool has_order = false;  // else row k is choice k
+    bool has_order = false;  // false: row k is choice k
 };
 
 struct gpu_context {
-    const model_graph& g;
+    const model_graph& graph;
     exec_limits limits;
     const gpu_driver* driver = nullptr;
-    void* device = nullptr;  // a queue of the store's
+    void* device = nullptr;  // This session's queue on the store's device.
     std::shared_ptr<gpu_store> store;
-    gpu_layout s;
+    gpu_layout layout;
     uint8_t *buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
     std::vector<float*> slopes;  // per op: ALiBi's slopes of the heads, on the device; null: none
     uint8_t *cache = nullptr, *states = nullptr;
-    uint8_t* staging = nullptr;   // pinned: ints and angles of a batch
-    uint8_t* crossing = nullptr;  // pinned: rows on the way to or from another executor
+    uint8_t* staging = nullptr;   // pinned: integers and angles of a batch
+    uint8_t* crossing = nullptr;  // pinned: rows on their way to or from another executor
     std::vector<uint8_t*> group_pages;
-    std::vector<uint8_t*> host_rows;  // of each buffer that is read back: pinned
-    std::vector<uint8_t> is_read;     // of each: whether this batch's rows are there
+    std::vector<uint8_t*> host_rows;  // pinned memory for each buffer that is read back
+    std::vector<uint8_t> is_read;     // per buffer: this batch's rows have arrived
     int32_t n_wanted = 0;
     std::vector<gpu_step> steps;
-    uint32_t* counters = nullptr;  // zeros between launches: blocks that are done
-    int act_now = 0;               // which of the two act buffers has
-    view quantized;                // these columns as int8; a launch that reads one may write the other
-    int32_t n_chunks = 0;          // of the longest sequence of the batch, rounded up
-    bool one_each = false;         // no token of the batch sees another
+    uint32_t* counters = nullptr;  // blocks that are done; zeros between launches
+    int act_now = 0;               // which of the two act buffers is in use
+    view quantized;         // These columns are in acts() as int8. A launch that reads them may write other_acts().
+    int32_t n_chunks = 0;   // chunks of the batch's longest sequence, rounded up
+    bool one_each = false;  // No token of the batch sees another.
     batch_shape last_shape;
-    bool is_again = false;  // the batch has the last one's shape
+    bool is_again = false;  // The batch has the shape of the last one.
     std::vector<gpu_recording> recordings;
     uint64_t n_plays = 0;
-    std::vector<int32_t*> page_start;  // of each group, on the device: places in `ints`
+    std::vector<int32_t*> page_start;  // per group, on the device: page_start of cache_args, a place in `ints`
     int32_t *tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
-    const op* tempered = nullptr;  // the attention whose temperature all of them have
-    uint8_t* experts = nullptr;    // two lists, gathered inputs
-    expert_list lists[2];          // of the latest route; of the ops without one
-    seqs_args seqs{};              // of the batch, on the device, where there are recurrent states
-    int n_active = 0;              // sequences there
+    const op* tempered = nullptr;  // one attention op for the temperature, which all attention ops share
+    uint8_t* experts = nullptr;    // two lists, then gathered inputs
+    expert_list lists[2];          // [0]: order for the latest route; [1]: order for the ops without one
+    seqs_args seqs{};              // the batch's sequences on the device, for recurrent states
+    int n_active = 0;              // sequences in seqs
     bool profiling = false;
     std::vector<profile_entry> rows;
     std::vector<int> row_of_op;
     const exec_batch* batch = nullptr;
 
-    gpu_context(const model_graph& graph, const exec_limits& lim)
-        : g(graph), limits(lim), s(make_gpu_layout(graph, lim)) {}
+    gpu_context(const model_graph& g, const exec_limits& lim)
+        : graph(g), limits(lim), layout(make_gpu_layout(g, lim)) {}
     gpu_context(const gpu_context&) = delete;
     gpu_context& operator=(const gpu_context&) = delete;
     ~gpu_context() {
@@ -120,21 +121,25 @@ struct gpu_context {
         driver->close(device);
     }
 
-    int n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
-    int stride(int32_t buffer) const { return (int)s.l.row_floats[(size_t)buffer]; }
-    float* at(const view& v) const { return (float*)(buffers + s.l.buffer_offset[(size_t)v.buffer]) + v.offset; }
+    int n_rows(const view& v) const {
+        return graph.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok;
+    }
+    int stride(int32_t buffer) const { return (int)layout.common.row_floats[(size_t)buffer]; }
+    float* at(const view& v) const {
+        return (float*)(buffers + layout.common.buffer_offset[(size_t)v.buffer]) + v.offset;
+    }
     heads_args heads(const view& v) const { return {at(v), stride(v.buffer), v.stride, v.n_heads, v.head_dim}; }
     const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)store->weights[(size_t)w]; }
     const uint8_t* matrix_of(weight_id w) const { return (const uint8_t*)store->weights[(size_t)w]; }
 
-    // Codes, then scales, of max_batch rows; then the same for another small batch.
+    // Quantized activations: codes, then scales, of max_batch rows; behind them the same for another small batch.
     act_args acts(int which) const {
         const size_t rows = (size_t)(which ? kSmallBatch : limits.max_batch),
-                     first = round_up((size_t)limits.max_batch * s.l.max_in, 256);
+                     first = round_up((size_t)limits.max_batch * layout.common.max_in, 256);
         act_args a{};
         a.q = (int8_t*)act + (which ? act_codes_and_scales(first) : 0);
-        a.scale = (act_scale*)(a.q + (which ? round_up(rows * s.l.max_in, 256) : first));
-        a.q_stride = (int32_t)s.l.max_in;
+        a.scale = (act_scale*)(a.q + (which ? round_up(rows * layout.common.max_in, 256) : first));
+        a.q_stride = (int32_t)layout.common.max_in;
         return a;
     }
     static size_t act_codes_and_scales(size_t n) { return n + n / kBlock * sizeof(act_scale); }
@@ -145,12 +150,13 @@ struct gpu_context {
     }
 };
 
-// gpu/decode.cpp
+// gpu/launch_steps.cpp
 cache_args cache_of(const gpu_context& c, int32_t index);
 norm_args norm_of(const gpu_context& c, const op& o);
-duet_status quantize_input(gpu_context& c, const op& matmul, error_text& err);  // to c.acts(), if it is not there
-bool wants_quantized(const gpu_context& c, int32_t i,
-                     const view& result);  // op i is a matmul that takes `result` as int8
+// Quantizes a matmul's input to c.acts(), if it is not there yet.
+duet_status quantize_input(gpu_context& c, const op& matmul, error_text& err);
+// Says whether op i is a matmul that takes `result` as int8.
+bool wants_quantized(const gpu_context& c, int32_t i, const view& result);
 duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err);
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err);
 
@@ -163,12 +169,12 @@ duet_status launch(gpu_context& c, int32_t kernel, const gpu_grid& grid, const A
     return c.driver->launch(c.device, c.store->kernels[kernel], grid, &args, sizeof args, err);
 }
 
-// A matmul by the kernel for tiles of at most 1, 8 or kMatmulToks tokens.
+// Launches a matmul by the kernel for tiles of at most per_tile tokens: 1, 8 or kMatmulToks. In gpu/launch_steps.cpp.
 duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& a, int per_tile, uint32_t n_tiles,
-                         error_text& err);  // gpu/decode.cpp
+                         error_text& err);
 
 // gpu/launch_experts.cpp
-void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* s);
+void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* sizes);
 duet_status check_expert_op(const model_graph& g, const exec_limits& limits, const op& o, error_text& err);
 duet_status launch_route(gpu_context& c, const op& o, error_text& err);
 duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err);

@@ -1,6 +1,6 @@
-// gpu/driver.h: what the executor asks of a GPU, as a struct of pointers: the CUDA and HIP drivers and the emulator
-// fill one each.
-// Errors are statuses with a message that names call, device and code. Must not know: ops, kernels' arguments.
+// gpu/driver.h: everything the executor asks of a GPU, as a struct of pointers. The CUDA driver, the HIP driver and the
+// emulator fill one each. An error is a status with a message that names call, device and code.
+// Must not know: ops, kernels' arguments.
 // Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_cuda_hip.cpp or gpu/driver_emu.cpp
 #pragma once
 #include "../models/status.h"
@@ -14,7 +14,7 @@ struct gpu_info {
     char name[64] = {};
     char chip[32] = {};                         // row of targets.def: "sm_90", "gfx1100", "emu32"
     char driver[48] = {};                       // "CUDA 12.4"
-    uint64_t memory_bytes = 0, free_bytes = 0;  // free: known when open
+    uint64_t memory_bytes = 0, free_bytes = 0;  // free_bytes: known after open()
     bool is_integrated = false;
 };
 
@@ -22,33 +22,39 @@ struct gpu_grid {
     uint32_t x = 1, y = 1, z = 1, threads = 1, shared_bytes = 0;
 };
 
-// All calls on one device's one queue, in order; `device` is what open() gave. A call after a lost device returns
-// DUET_ERR_DEVICE.
+// `device` is what open() or queue() gave. The calls on it run in order, on its one queue (stream). Once a device is
+// lost, every call returns DUET_ERR_DEVICE.
 struct gpu_driver {
-    const char* name;                                   // "cuda", "hip", "emu32"
-    duet_status (*count)(int32_t* n, error_text& err);  // opens the vendor's library
-    duet_status (*describe)(int32_t index, gpu_info* info,
-                            error_text& err);  // without touching the device; err: why not usable
+    const char* name;  // "cuda", "hip", "emu32"
+    // Opens the vendor's library and counts its devices.
+    duet_status (*count)(int32_t* n, error_text& err);
+    // Describes a device without touching it. An error says why the device cannot be used.
+    duet_status (*describe)(int32_t index, gpu_info* info, error_text& err);
     duet_status (*open)(int32_t index, void** device, gpu_info* info, error_text& err);
-    duet_status (*queue)(void* device, void** queue,
-                         error_text& err);  // another one of an open device, for all the calls below; closed before it
+    // Creates one more queue (stream) on an open device. It is accepted wherever `device` is. Close all queues before
+    // the device.
+    duet_status (*queue)(void* device, void** queue, error_text& err);
     void (*close)(void* device);
-    duet_status (*alloc)(void* device, uint64_t n_bytes, void** out, error_text& err);  // zeroed
+    // Memory of the device, set to zero.
+    duet_status (*alloc)(void* device, uint64_t n_bytes, void** out, error_text& err);
     void (*free)(void* device, void* memory);
-    duet_status (*alloc_host)(void* device, uint64_t n_bytes, void** out, error_text& err);  // pinned
+    // Pinned memory of the computer: only such memory may be uploaded.
+    duet_status (*alloc_host)(void* device, uint64_t n_bytes, void** out, error_text& err);
     void (*free_host)(void* device, void* memory);
-    duet_status (*upload)(void* device, void* to, const void* from, uint64_t n_bytes,
-                          error_text& err);  // from: pinned, kept until sync
-    duet_status (*download)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);  // waits
+    // Starts a copy to the device. `from` is pinned, and its bytes stay as they are until sync.
+    duet_status (*upload)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
+    // Copies to the computer and waits for the copy.
+    duet_status (*download)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
     duet_status (*copy)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
     duet_status (*clear)(void* device, void* at, uint64_t n_bytes, error_text& err);
+    // Waits for everything on the queue.
     duet_status (*sync)(void* device, error_text& err);
     duet_status (*kernel)(void* device, const char* kernel_name, void** out, error_text& err);
     duet_status (*launch)(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes,
                           error_text& err);
-    // Uploads, copies, clears, launches and downloads between record_begin and record_end are kept, not run; play runs
-    // them (a download's bytes are there after sync). record_end ends a recording in which a call failed too, with an
-    // error.
+    // Between record_begin and record_end, uploads, copies, clears, launches and downloads are kept, not run. play runs
+    // them; a recorded download has its bytes after sync. When a call failed during the recording, record_end still
+    // ends the recording, and returns an error.
     duet_status (*record_begin)(void* device, error_text& err);
     duet_status (*record_end)(void* device, void** recording, error_text& err);
     duet_status (*play)(void* device, void* recording, error_text& err);
@@ -59,21 +65,23 @@ extern const gpu_driver kEmu32Driver, kEmu64Driver;  // gpu/driver_emu.cpp
 extern const gpu_driver kCudaDriver, kHipDriver;     // gpu/driver_cuda_hip.cpp
 extern const gpu_driver* const kGpuDrivers[4];       // all of them
 
-// Code built in for a chip, as a gzip file or plain: gpu/code.cpp.
+// Machine code that was built in for one chip, as a gzip file or plain (gpu/code.cpp).
 struct gpu_code {
-    const char* chip;  // "sm_90", "gfx1100"; "compute_120": CUDA's intermediate code, for this and later chips
+    const char* chip;  // "sm_90", "gfx1100"; "compute_120": CUDA's intermediate code, for this chip and later ones
     const uint8_t* data;
     uint64_t n_bytes;
-    int32_t driver;  // oldest driver that loads it, as the driver counts (13000); 0: any
+    int32_t driver;  // oldest driver version that loads the code, as the driver counts (13000); 0: any
 };
-// The chip's own; for CUDA else the same major version's highest below it, else intermediate code; or nullptr.
+// Finds code for a chip: the chip's own; for CUDA otherwise the highest lower chip of the same major version, or else
+// intermediate code; or nullptr.
 const gpu_code* find_gpu_code(std::string_view chip);
-bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out);  // with a zero behind it; false: damaged
-std::string gpu_code_list();                                            // "sm_90 gfx1100", "none"
-extern const char kGpuBuilt[];                                          // what was built in, " sm_90 gfx1100"; ""
+// Unpacks code and puts a zero behind it. False: the code is damaged.
+bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out);
+std::string gpu_code_list();    // "sm_90 gfx1100", or "none"
+extern const char kGpuBuilt[];  // the chips that were built in: " sm_90 gfx1100", or ""
 
-// For tests, of this thread; nullptr switches off: files opened instead of the vendors' libraries, code instead of
-// what was built in, a folder in which /dev and /sys are looked up.
+// For tests. A setup replaces, for the calling thread, the files of the vendors' libraries, the code that was built in,
+// and the folder in which /dev and /sys are looked up.
 struct gpu_test_setup {
     const char* cuda_library = nullptr;
     const char* hip_library = nullptr;
@@ -81,11 +89,11 @@ struct gpu_test_setup {
     int32_t n_code = 0;
     const char* root = "";
 };
-const gpu_test_setup* gpu_test(const gpu_test_setup* setup);  // gives back the one before
+// Sets the calling thread's setup and returns the one before; nullptr removes it.
+const gpu_test_setup* gpu_test(const gpu_test_setup* setup);
 const gpu_test_setup& gpu_setup();
 
-// For tests: what an emulated device does, as it happens (memory at allocation, uploads, launches, downloads); null
-// switches off.
+// For tests: the events of emulated devices as they happen (memory at allocation, uploads, launches, downloads).
 struct emu_event {
     const char* what;  // "alloc", "free", "upload", "clear", "copy", "launch", "download", "play"
     const void* at;    // device address
@@ -95,19 +103,19 @@ struct emu_event {
     gpu_grid grid;
 };
 using emu_watch_fn = void (*)(void* user, const emu_event& event);
-void emu_watch(emu_watch_fn watch, void* user);  // of this thread
-void emu_seed(uint32_t seed);                    // of this thread: order in which threads of a block run; 0: forward
+void emu_watch(emu_watch_fn watch, void* user);  // watches the calling thread's devices; null stops it
+void emu_seed(uint32_t seed);                    // sets the order of a block's threads, for this thread; 0: forward
 // Runs a function as a kernel on an open emulated device.
 duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid,
                     error_text& err);
-// Memory of all emulated devices, and pinned memory of theirs; most: since the last emu_limit.
+// Device memory of all emulated devices, and their pinned memory. `most` counts since the last emu_limit.
 struct emu_usage {
     uint64_t in_use = 0, most = 0, pinned = 0, pinned_most = 0;
-    int64_t n_allocs = 0;  // of both kinds
+    int64_t n_allocs = 0;  // allocations of both kinds
 };
 emu_usage emu_memory();
-// From now on the emulated devices have memory_bytes together (0: no limit), and the fail_at-th allocation of either
-// kind fails (0: none).
+// Limits all emulated devices to memory_bytes together (0: no limit) from now on, and lets the fail_at-th allocation of
+// either kind fail (0: none).
 void emu_limit(uint64_t memory_bytes, int64_t fail_at);
 
 }  // namespace duet

@@ -1,12 +1,12 @@
-// gpu/driver_cuda_hip.cpp: CUDA's and HIP's devices behind gpu/driver.h: opens the library, finds entry points, makes
-// of every error a status that names device, call and code. Owns: libraries, contexts, streams, modules. A library
-// stays loaded for the life of the process, as its threads want; nothing else is global. Must not know: ops, kernels'
-// names.
+// gpu/driver_cuda_hip.cpp: CUDA's and HIP's devices behind gpu/driver.h. It opens the vendor's library, finds the entry
+// points, and turns every error into a status that names device, call and code.
+// Owns: libraries, contexts, streams, modules. A library stays loaded for the life of the process, because its threads
+// need it; nothing else is global. Must not know: ops, kernels' names.
 // The two interfaces have the same calls with the same arguments in the same order (a CUdeviceptr is an integer of a
-// pointer's size; enums are ints), so that one piece of code drives both. No SDK header is used.
+// pointer's size; enums are ints), so one piece of code drives both. No SDK header is used.
 // Sources of the signatures and numbers: NVIDIA's driver API reference and cuda.h;
-// ROCm/rocm-systems:projects/hip/include/hip/ hip_runtime_api.h (6, 7) and
-// monorimet/rocm-5.5-libs:include/hip/hip_runtime_api.h (5): attribute numbers are the same in all three.
+// ROCm/rocm-systems:projects/hip/include/hip/hip_runtime_api.h (6, 7) and
+// monorimet/rocm-5.5-libs:include/hip/hip_runtime_api.h (5). Attribute numbers are the same in all three.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_cuda_hip.cpp] -> libcuda.so.1; libamdhip64.so.7, .6 or .5
 #include "driver.h"
 
@@ -27,7 +27,7 @@ constexpr int kOutOfMemory = 2, kNoDevice = 100;   // the same numbers in both i
 constexpr int kNonBlocking = 1, kThreadLocal = 1;  // flag of a stream, mode of a capture
 constexpr int kCudaMajor = 75, kCudaMinor = 76;    // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 
-// X(member, arguments, CUDA's entry point, HIP's); nullptr: the vendor has none or it is not needed.
+// X(member, arguments, CUDA's entry point, HIP's). nullptr: the vendor has no such call, or it is not needed.
 #define DUET_VENDOR_CALLS(X)                                                                                           \
     X(init, (unsigned flags), "cuInit", "hipInit")                                                                     \
     X(version, (int* version), "cuDriverGetVersion", "hipRuntimeGetVersion")                                           \
@@ -74,7 +74,7 @@ constexpr int kCudaMajor = 75, kCudaMinor = 76;    // CU_DEVICE_ATTRIBUTE_COMPUT
 template <class F>
 struct vendor_call {
     F* at = nullptr;
-    const char* name = nullptr;  // as in the library
+    const char* name = nullptr;  // name in the library
 };
 
 struct vendor;
@@ -90,15 +90,15 @@ struct vendor_library {
     int (*cuda_error_text)(int, const char**) = nullptr;
 };
 
-// What differs.
+// What differs between the vendors.
 struct vendor {
     const char* name;              // "cuda"
     const char* text;              // "CUDA"
     const char* const* libraries;  // file names, the newest first; nullptr ends
-    const char* install;           // what to do when none is there
-    int integrated;                // number of an attribute
+    const char* install;           // what the user should do when no library is found
+    int integrated;                // number of the attribute "integrated"
     int version_unit;              // driver's version number: major = n / unit, minor = n / (unit / 100) % 100 ...
-    int oldest;                    // version number of the oldest driver with all entry points
+    int oldest;                    // oldest driver version that has all entry points
     duet_status (*chip)(const vendor_library& lib, int device, char (&chip)[32], error_text& err);
 };
 
@@ -114,7 +114,7 @@ duet_status vendor_fail(const vendor_library& lib, int index, const char* call, 
                 lib.v->name, where, call, code, name ? name : "unknown", text ? text : "no text");
 }
 
-// Calls; a code that is not 0 becomes a status and a text that names device (none: -1), call and code.
+// Makes a call. A code other than 0 becomes a status and a text that names device (index; -1: none), call and code.
 template <class... P, class... A>
 duet_status vendor_try(const vendor_library& lib, int index, error_text& err, const vendor_call<int(P...)>& call,
                        A... args) {
@@ -122,8 +122,7 @@ duet_status vendor_try(const vendor_library& lib, int index, error_text& err, co
     return code == 0 ? DUET_OK : vendor_fail(lib, index, call.name, code, err);
 }
 
-// ---- what differs
-//  ---------------------------------------------------------------------------------------------------
+// ---- what differs ----
 
 #if defined(_WIN32)
 constexpr const char* kCudaLibraries[] = {"nvcuda.dll", nullptr};
@@ -148,15 +147,15 @@ duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], e
 }
 
 // The chip's name is a string in a structure that grew from release to release (R0600 has 1,472 bytes, the one before
-// 792). Both begin with the device's name in 256 bytes; after those, the only text that begins with "gfx" is the chip,
-// in 256 bytes of its own. So it is looked for, in memory far larger than any of the structures.
+// 792). Both begin with the device's name in 256 bytes. After it, the chip's name, in 256 bytes of its own, is the only
+// text that begins with "gfx". So this function searches for it, in memory far larger than any of the structures.
 duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
     std::vector<char> properties(16384, 0);
     DUET_TRY(vendor_try(lib, device, err, lib.properties, (void*)properties.data(), device));
     for (size_t i = 256; i + sizeof chip < properties.size(); i++) {
         const char* at = &properties[i];
         if (memcmp(at, "gfx", 3) != 0) continue;
-        const size_t n = strspn(at + 3, "0123456789abcdef") + 3;  // "gfx90a:sramecc+:xnack-": the rest is modes
+        const size_t n = strspn(at + 3, "0123456789abcdef") + 3;  // "gfx90a:sramecc+:xnack-": modes follow the name.
         if (n < 6 || n >= sizeof chip) continue;
         memcpy(chip, at, n);
         chip[n] = 0;
@@ -166,9 +165,9 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
                 lib.properties.name);
 }
 
-// 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
+// Version 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
 constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 1000, 11040, cuda_chip};
-// 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
+// Version 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
 constexpr vendor kHip = {"hip",
                          "HIP",
                          kHipLibraries,
@@ -178,8 +177,7 @@ constexpr vendor kHip = {"hip",
                          50300000,
                          hip_chip};
 
-// ---- opening a library
-//  ----------------------------------------------------------------------------------------------
+// ---- opening a library ----
 
 struct library_closer {
     vendor_library lib;
@@ -198,7 +196,10 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     lib->v = &v;
     const char* asked = is_cuda ? gpu_setup().cuda_library : gpu_setup().hip_library;
     std::string tried;
-    if (asked) lib->handle = open_library(asked), tried = asked;
+    if (asked) {
+        lib->handle = open_library(asked);
+        tried = asked;
+    }
     for (const char* const* name = v.libraries; !asked && *name && !lib->handle; name++) {
         lib->handle = open_library(*name);
         tried += (tried.empty() ? "" : ", ") + std::string(*name);
@@ -211,14 +212,14 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     if (lib->member.name && !find_call(lib->handle, lib->member.name, &lib->member.at)) missing = lib->member.name;
     DUET_VENDOR_CALLS(DUET_VENDOR_FIND)
 #undef DUET_VENDOR_FIND
-    if (is_cuda) {  // a library may load one of the other vendor's names
+    if (is_cuda) {  // A library may load one of the other vendor's names.
         find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);
         find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
     } else {
         find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
         find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
     }
-    // before 6: the older structure under the plain name
+    // Before version 6 the plain name has the older structure.
     if (!lib->properties.at && find_call(lib->handle, "hipGetDeviceProperties", &lib->properties.at)) {
         if (missing == lib->properties.name) missing = nullptr;
         lib->properties.name = "hipGetDeviceProperties";
@@ -234,7 +235,7 @@ std::string version_text(const vendor& v, int version) {
     return std::string(v.text) + " " + std::to_string(version / v.version_unit) + "." + std::to_string(minor);
 }
 
-// Loads the library and asks it for the number of devices: it makes no context.
+// Loads the library and asks it for the number of devices. This makes no context.
 duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_text& err) {
     DUET_TRY(load_library(v, lib, err));
     int version = 0;
@@ -252,7 +253,7 @@ duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_tex
     return DUET_OK;
 }
 
-// Names and attributes; then what stands in the way of using the device.
+// Fills in names and attributes, then checks what stands in the way of using the device.
 duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, const gpu_code** code,
                             error_text& err) {
     const vendor& v = *lib.v;
@@ -281,15 +282,14 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     return DUET_OK;
 }
 
-// ---- an open device
-//  -------------------------------------------------------------------------------------------------
+// ---- an open device ----
 
 struct vendor_device {
     vendor_library lib;
     int index = 0, device = 0;
     void *context = nullptr, *stream = nullptr, *module = nullptr;
     const gpu_code* code = nullptr;
-    bool is_queue = false;  // beside the one that was opened: only the stream is its own
+    bool is_queue = false;  // The device was opened by another; only the stream is this one's own.
     bool is_recording = false, record_failed = false;
 
     template <class F, class... A>
@@ -300,7 +300,7 @@ struct vendor_device {
     }
 };
 
-// A thread's current device: ours while this lives, then what it was before.
+// Makes d the thread's current device while this object lives, and restores the one before.
 struct vendor_scope {
     vendor_device& d;
     int before = -1;
@@ -371,7 +371,7 @@ void give_back(void* device, void* what, vendor_call<F> vendor_library::* call) 
 }
 void vendor_free(void* device, void* memory) { give_back(device, memory, &vendor_library::free); }
 
-// "out of memory" alone does not help: how much was wanted.
+// Adds to an error how much memory was wanted, because "out of memory" alone does not help.
 duet_status add_size(duet_status st, uint64_t n_bytes, error_text& err) {
     if (st != DUET_OK) err.text += ", wanted " + std::to_string(n_bytes) + " bytes";
     return st;
@@ -382,7 +382,9 @@ duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text&
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc, out, (size_t)std::max<uint64_t>(n_bytes, 1)), n_bytes, err));
     const duet_status st = vendor_clear(device, *out, n_bytes, err);
-    if (st != DUET_OK) vendor_free(device, *out), *out = nullptr;
+    if (st == DUET_OK) return DUET_OK;
+    vendor_free(device, *out);
+    *out = nullptr;
     return st;
 }
 
@@ -396,7 +398,7 @@ duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_
 
 void vendor_free_host(void* device, void* memory) {
     error_text err;
-    if (memory) vendor_sync(device, err);  // an upload may still read it
+    if (memory) vendor_sync(device, err);  // An upload may still read it.
     give_back(device, memory, &vendor_library::free_host);
 }
 
@@ -413,7 +415,7 @@ duet_status vendor_download(void* device, void* to, const void* from, uint64_t n
     return d.is_recording ? DUET_OK : d.call(err, d.lib.stream_sync, d.stream);
 }
 
-// The code is loaded with the first kernel: whoever only keeps memory on the device needs none.
+// The first kernel loads the code, so that whoever only keeps memory on the device needs none.
 duet_status vendor_kernel(void* device, const char* name, void** out, error_text& err) {
     DUET_ENTER(device);
     if (!d.module) {
@@ -430,7 +432,7 @@ duet_status vendor_kernel(void* device, const char* name, void** out, error_text
 
 duet_status vendor_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t, error_text& err) {
     DUET_ENTER(device);
-    void* one[] = {(void*)args};  // copied during the call
+    void* one[] = {(void*)args};  // The driver copies the arguments during the call.
     return d.call(err, d.lib.launch, kernel, grid.x, grid.y, grid.z, grid.threads, 1u, 1u, grid.shared_bytes, d.stream,
                   (void**)one, (void**)nullptr);
 }
@@ -467,8 +469,7 @@ void vendor_free_recording(void* device, void* recording) {
     give_back(device, recording, &vendor_library::exec_destroy);
 }
 
-// ---- the drivers
-//  ----------------------------------------------------------------------------------------------------
+// ---- the drivers ----
 
 template <const vendor& kVendor>
 duet_status vendor_count(int32_t* n, error_text& err) {
@@ -489,7 +490,7 @@ duet_status vendor_describe(int32_t index, gpu_info* info, error_text& err) {
     return describe_device(l.lib, index, &device, info, &code, err);
 }
 
-// The process's own context of the device: memory is shared by all that open it.
+// Opens the process's own context of the device. All that open the device share its memory.
 duet_status open_device(vendor_device& opened, gpu_info* info, error_text& err) {
     if (opened.lib.retain.at) DUET_TRY(opened.call(err, opened.lib.retain, &opened.context, opened.device));
     DUET_ENTER(&opened);

@@ -1,7 +1,7 @@
-// gpu/driver_emu.cpp: the SIMT emulator: runs the kernels on the CPU, a fiber per thread, behind the same struct as a
-// GPU's driver.
-// Owns: fibers, barriers and exchanges that wait for a segment or a block, range and race checks of shared memory. A
-// barrier that not all threads reach, an index out of range and a race end the launch with an error that names kernel
+// gpu/driver_emu.cpp: the SIMT emulator. It runs the kernels on the CPU, with a fiber per thread, behind the struct
+// that the GPUs' drivers fill too.
+// Owns: fibers, barriers and exchanges that wait for a block or a segment, range and race checks of shared memory. A
+// barrier that not all threads reach, an index out of range, or a race ends the launch with an error that names kernel
 // and line. Must not know: ops, formats.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_emu.cpp] -> gpu/kernels.def
 #include "driver.h"
@@ -31,13 +31,13 @@ constexpr size_t kEmuStack = 256 << 10;
 constexpr size_t kEmuStack = 64 << 10;
 #endif
 
-// Puts the callee-saved registers on the stack it leaves, whose pointer it stores, and takes the new stack's.
+// Pushes the callee-saved registers on the old stack, stores its pointer in *from, and pops them from the stack `to`.
 extern "C" void duet_emu_switch(void** from, void* to) __asm__("duet_emu_switch");
 #if defined(__x86_64__)
 __asm__(".text\n duet_emu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, "
         "(%rdi)\n mov %rsi, %rsp\n"
         "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
-constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6;  // entered by the return
+constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6;  // The return enters the new stack.
 #elif defined(__aarch64__)
 __asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
         "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
@@ -66,7 +66,7 @@ enum class emu_wait : uint8_t { none, segment, block, done };
 
 struct emu_stack {
     void* pointer = nullptr;
-    void* fake = nullptr;  // the sanitizer's
+    void* fake = nullptr;  // used by the address sanitizer
     const void* bottom = nullptr;
     size_t size = 0;
 };
@@ -75,16 +75,17 @@ struct emu_fiber {
     emu_place place;
     emu_wait wait = emu_wait::none;
     int line = 0;
-    uint32_t value[2] =
-        {};  // what it brings to an exchange; two, so that the next exchange cannot overtake the last one's readers
+    // The values that this thread brings to exchanges. Two, so that the next exchange does not overtake the last one's
+    // readers.
+    uint32_t value[2] = {};
     int turn = 0;
     emu_stack stack;
 };
 
-// Who touched a word of shared memory since the last barrier.
+// The threads that touched a word of shared memory since the last barrier.
 struct emu_mark {
     uint32_t epoch = 0;
-    int16_t writer = -1, reader = -1;  // reader -2: several
+    int16_t writer = -1, reader = -1;  // -1: none; reader -2: several
 };
 
 struct emu_machine {
@@ -104,12 +105,12 @@ struct emu_machine {
     char message[200] = {};
 };
 
-thread_local emu_machine* emu_now = nullptr;  // the launch that runs in this thread
+thread_local emu_machine* emu_now = nullptr;  // the launch that runs in this host thread
 thread_local emu_watch_fn emu_watcher = nullptr;
 thread_local void* emu_watcher_user = nullptr;
 thread_local uint32_t emu_thread_seed = 0;
 
-// What is allocated on all devices, and what tests allow.
+// What all devices have allocated, and the limits that tests set.
 struct emu_memory_state {
     std::mutex lock;
     emu_usage usage;
@@ -117,8 +118,7 @@ struct emu_memory_state {
     int64_t fail_at = 0;
 } emu_mem;
 
-// ---- switching stacks
-//  -----------------------------------------------------------------------------------------------
+// ---- switching stacks ----
 
 void* emu_first_frame(const emu_stack& stack, void (*entry)()) {
     uintptr_t* top = (uintptr_t*)(((uintptr_t)stack.bottom + stack.size) & ~(uintptr_t)15) - kEmuFrameWords;
@@ -163,10 +163,9 @@ void emu_fail(emu_machine& m, const char* what, long index, long n, int line) {
              line, p.tid, p.bx, p.by, p.bz);
 }
 
-// ---- one block
-//  ------------------------------------------------------------------------------------------------------
+// ---- one block ----
 
-// Lanes [lo, hi) go on when all of them wait for their segment.
+// Lets lanes [lo, hi) go on if all of them wait for their segment.
 bool emu_release_segment(emu_machine& m, int lo, int hi) {
     for (int i = lo; i < hi; i++)
         if (m.fibers[(size_t)i].wait != emu_wait::segment) return false;
@@ -174,7 +173,7 @@ bool emu_release_segment(emu_machine& m, int lo, int hi) {
     return true;
 }
 
-// True when the block goes on or is done; false when it cannot.
+// Lets the block go on if all its threads wait for it. Returns false when the block is stuck; *is_done: it has ended.
 bool emu_release_block(emu_machine& m, bool* is_done) {
     int n_waiting = 0, n_done = 0;
     for (int i = 0; i < m.n_threads; i++) {
@@ -210,7 +209,7 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
         f.turn = 0;
         f.stack.pointer = emu_first_frame(f.stack, emu_fiber_main);
     }
-    memset(m.shared.data(), 0x7f, m.shared_bytes);  // large numbers, so that reading before writing shows
+    memset(m.shared.data(), 0x7f, m.shared_bytes);  // Large numbers show a read that comes before the write.
     m.epoch++;
     const int n_segments = (m.n_threads + kSegment - 1) / kSegment;
     for (bool is_done = false; !is_done && !m.failed;) {
@@ -219,7 +218,7 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
                       hi = lo + kSegment < m.n_threads ? lo + kSegment : m.n_threads;
             do {
                 for (int i = 0; i < hi - lo && !m.failed; i++) {
-                    // forward, or by the seed backward
+                    // Threads run forward, or backward if the seed says so.
                     emu_fiber& f = m.fibers[(size_t)(m.seed % 2 ? hi - 1 - i : lo + i)];
                     if (f.wait != emu_wait::none) continue;
                     m.current = &f;
@@ -253,7 +252,7 @@ struct emu_device {
     std::unique_ptr<emu_recording> recording;
 };
 
-// Keeps a call for later while the device records.
+// While the device records, keeps a call for later and returns true.
 template <class F>
 bool emu_keeps(void* device, F call) {
     auto& recording = ((emu_device*)device)->recording;
@@ -282,10 +281,12 @@ void emu_make_room(emu_machine& m, int n_threads) {
     }
 }
 
-// ---- the driver's functions
-//  -----------------------------------------------------------------------------------------
+// ---- the driver's functions ----
 
-duet_status emu_count(int32_t* n, error_text&) { return *n = kEmuFibers, DUET_OK; }
+duet_status emu_count(int32_t* n, error_text&) {
+    *n = kEmuFibers;
+    return DUET_OK;
+}
 
 template <int kWidth>
 duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
@@ -311,7 +312,7 @@ duet_status emu_queue(void* device, void** queue, error_text&) {
 }
 void emu_close(void* device) { delete (emu_device*)device; }
 
-// The size stands before the memory, so that it can be counted when it is freed.
+// The size is stored in front of the memory, so that emu_free can subtract it.
 template <bool kPinned>
 duet_status emu_alloc(void*, uint64_t n_bytes, void** out, error_text& err) {
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
@@ -456,8 +457,7 @@ constexpr gpu_driver make_emu_driver(const char* name) {
 
 }  // namespace
 
-// ---- what kernels call
-//  ----------------------------------------------------------------------------------------------
+// ---- what kernels call ----
 
 void emu_sync_block(int line) { emu_wait_for(emu_wait::block, line); }
 
@@ -481,7 +481,7 @@ uint8_t* emu_shared(size_t offset, size_t n_bytes, int line) {
 void emu_fault(const char* what, long index, long n, int line) {
     emu_machine& m = *emu_now;
     emu_fail(m, what, index, n, line);
-    emu_wait_for(emu_wait::done, line);  // the launch ends: nobody wakes this fiber
+    emu_wait_for(emu_wait::done, line);  // The launch ends, and nobody wakes this fiber.
     __builtin_unreachable();
 }
 

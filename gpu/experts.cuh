@@ -1,14 +1,16 @@
-// gpu/experts.cuh: the choice of experts, the order of tokens by expert, and the weighted sum. Their inputs are
-// gpu/vector.cuh's take_rows, the products gpu/matvec.cuh and gpu/matmul.cuh by tiles (expert_args). Must not know:
-// ops, drivers.
+// gpu/experts.cuh: the choice of experts, the order of tokens by expert, and the weighted sum of their outputs.
+// Around them, gpu/vector.cuh (take_rows) gathers the inputs, and gpu/matvec.cuh and gpu/matmul.cuh multiply tile by
+// tile (expert_args). Must not know: ops, drivers.
 // Main path: gpu/launch_experts.cpp -> gpu/kernels.def -> [gpu/experts.cuh] -> quant/exact_ops.h
 
 namespace duet {
 
 // out = ids of the n_used best of n experts, best first, then their weights (exact_route_scores, exact_route)
-// z (n_tok, n) router logits; out (n_tok, 2 n_used); bias n, may be null;  grid (n_tok), block 256, shared
-// (kRouteWords + 2 n) * 4 bytes needs n_used, n_groups <= 256; moves n * 4 bytes per token
-// An expert's place is the number of those before it: no rounds, no exchange, n reads of shared memory a thread.
+// z (n_tok, n) router logits; out (n_tok, 2 n_used); bias n, may be null
+// grid (n_tok), block 256, shared (kRouteWords + 2 n) * 4 bytes; needs n_used, n_groups <= 256
+// moves 4 n bytes per token
+// The place of an expert is the number of better ones. A thread counts them with n reads of shared memory, so that no
+// rounds and no exchange are needed.
 // source: own; choice and groups: docs/numerics.md, Experts, after DeepSeek-V3 (arXiv 2412.19437)
 DUET_DEVICE void expert_route(const route_args& a) {
     auto sum = shared_array<float>(0, kSumLanes);
@@ -43,13 +45,17 @@ DUET_DEVICE void expert_route(const route_args& a) {
         key[i] = exact_order(a.bias ? s + a.bias[i] : s);
     }
     sync_block();
-    if (a.n_groups > 1) {  // a group counts as much as its two best
+    if (a.n_groups > 1) {  // The score of a group is the sum of its two best experts.
         const int size = n / a.n_groups;
         if (j < a.n_groups) {
             int first = j * size, second = -1;
             for (int i = first + 1; i < (j + 1) * size; i++) {
-                if (key[i] > key[first]) second = first, first = i;
-                else if (second < 0 || key[i] > key[second]) second = i;
+                if (key[i] > key[first]) {
+                    second = first;
+                    first = i;
+                } else if (second < 0 || key[i] > key[second]) {
+                    second = i;
+                }
             }
             auto value = [&](int i) { return i < 0 ? 0.0f : a.bias ? score[i] + a.bias[i] : (float)score[i]; };
             group[j] = exact_order(value(first) + value(second));
@@ -89,12 +95,13 @@ DUET_DEVICE void expert_route(const route_args& a) {
     if (a.tiles) a.tiles[j] = {id[j], j, j + 1};
 }
 
-// The pairs (token, k) of a batch in order of their matrix, and tiles of at most `rows` of them that have one matrix.
-// ids (n_tok, n_used), null: matrix k; order (n_tok * n_used); tiles zeroed, (rows_in_all)
-// grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes; moves all ids once per block, 4 bytes per pair and
-// 12 per tile A tile's number is its matrix + (rows before the matrix) / rows, or the row it begins with, whichever
-// list is shorter (launch_experts.cpp);
-// numbers without a tile stay empty.  source: own
+// order = the pairs (token, k) of a batch sorted by matrix; tiles = runs of at most `rows` pairs with the same matrix
+// ids (n_tok, n_used), null: choice k is matrix k; order (n_tok * n_used); tiles: set to zero before the launch
+// grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes
+// moves all ids once per block, 4 bytes per pair, 12 per tile
+// A tile's number is matrix + (rows before the matrix) / rows, or the tile's first row: launch_experts.cpp takes the
+// numbering with the shorter list. Numbers that no tile has stay empty.
+// source: own
 DUET_DEVICE void expert_lists(const lists_args& a) {
     auto ids = shared_array<int>(0, kSumLanes);
     const int n = a.n_tok * a.n_used, pair = block_x() * block_size() + thread_id();
@@ -123,9 +130,11 @@ DUET_DEVICE void expert_lists(const lists_args& a) {
     a.tiles[a.by_matrix ? mine + before / a.rows + rank / a.rows : first] = {mine, first, end};
 }
 
-// y = (residual: y +) scale * sum over k in order of weight[k] * x[k] (exact_expert_sum; weight times w[id] first)
-// x (n_tok, n_used, n), routes (n_tok, 2 n_used), y (n_tok, n) f32;  grid (ceil(n / 256), n_tok), block 256, shared 0
-// moves (n_used + 1) * 4 bytes per element;  source: own; docs/numerics.md, Experts
+// y = scale * sum of weight[k] * x[k], k in order (exact_expert_sum); with residual added to y; with w, weight[k] is
+// multiplied by w[id[k]] first
+// x (n_tok, n_used, n), routes (n_tok, 2 n_used), y (n_tok, n) f32
+// grid (ceil(n / 256), n_tok), block 256, shared 0; moves (n_used + 1) * 4 bytes per element
+// source: own; docs/numerics.md, Experts
 DUET_DEVICE void expert_sum(const expert_sum_args& a) {
     const int i = block_x() * block_size() + thread_id(), tok = block_y();
     if (i >= a.x.head_dim) return;

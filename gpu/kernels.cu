@@ -1,5 +1,5 @@
-// gpu/kernels.cu: makes entry points of the kernels: built by nvcc, and by clang as HIP, once per target.
-// Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/kernels.cu] -> gpu/*.cuh
+// gpu/kernels.cu: makes an entry point of every row of gpu/kernels.def. It is compiled once per chip, by nvcc for CUDA
+// and by clang for HIP. Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/kernels.cu] -> gpu/*.cuh
 #include "kernels.h"
 
 namespace duet {

@@ -1,7 +1,7 @@
-// gpu/launch.cpp: the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h. Owns: work
-// buffers and cache pages of a session. Results: quant/exact.h, the same bits as the CPU's.
-// Must not know: families, files, which vendor.
-// Main path: runtime/session.cpp -> models/ops.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
+// gpu/launch.cpp: runs the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h.
+// Owns: a session's work buffers and cache pages. quant/exact.h defines the results; they have the same bits as the
+// CPU'sizes. Must not know: families, files, vendors.
+// Main path: runtime/session.cpp -> models/executor.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "executor.h"
 #include "weights.h"
@@ -9,7 +9,7 @@
 
 namespace duet {
 
-// Buffers whose rows the runtime asks for.
+// The buffers whose rows the runtime asks for.
 static std::vector<int32_t> rows_read_back(const model_graph& g) {
     std::vector<int32_t> all;
     if (g.logits_buffer >= 0) all.push_back(g.logits_buffer);
@@ -18,43 +18,44 @@ static std::vector<int32_t> rows_read_back(const model_graph& g) {
 }
 
 gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
-    gpu_layout s;
-    s.l = make_layout(g, limits);
-    const size_t n = round_up((size_t)limits.max_batch * s.l.max_in, 256);
-    s.act_bytes = gpu_context::act_codes_and_scales(n) +
-                  gpu_context::act_codes_and_scales(round_up(kSmallBatch * s.l.max_in, 256));
-    s.angle_bytes = round_up(s.l.rope_floats * 4, 256);
-    s.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
-    const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)s.max_chunks;
-    s.int_count = (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits);
-    s.counter_count = 64;  // one for each token of a tail, and for each block_x and token of split attention
+    gpu_layout sizes;
+    sizes.common = make_layout(g, limits);
+    const size_t n = round_up((size_t)limits.max_batch * sizes.common.max_in, 256);
+    sizes.act_bytes = gpu_context::act_codes_and_scales(n) +
+                      gpu_context::act_codes_and_scales(round_up(kSmallBatch * sizes.common.max_in, 256));
+    sizes.angle_bytes = round_up(sizes.common.rope_floats * 4, 256);
+    sizes.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
+    const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)sizes.max_chunks;
+    sizes.int_count = (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits);
+    // One counter for each token of a tail, and for each block_x and token of split attention.
+    sizes.counter_count = 64;
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
-            s.int_count =
-                std::max(s.int_count, (size_t)o.in.n_heads);  // slopes pass through the integers' staging memory
-            s.counter_count = std::max(s.counter_count, (size_t)kSplitTokens * (size_t)o.in.n_heads);
-            if (o.alibi != 0.0f) s.slope_count += round_up((size_t)o.in.n_heads, 64);
-            const size_t per_head = (size_t)s.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
-            s.partial_bytes =
-                std::max(s.partial_bytes, round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
+            // Slopes pass through the staging memory of the integers.
+            sizes.int_count = std::max(sizes.int_count, (size_t)o.in.n_heads);
+            sizes.counter_count = std::max(sizes.counter_count, (size_t)kSplitTokens * (size_t)o.in.n_heads);
+            if (o.alibi != 0.0f) sizes.slope_count += round_up((size_t)o.in.n_heads, 64);
+            const size_t per_head = (size_t)sizes.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
+            sizes.partial_bytes = std::max(sizes.partial_bytes,
+                                           round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
-    s.int_count = round_up(s.int_count, 64);
-    s.counter_count = round_up(s.counter_count, 64) + 64;  // the last are for a best id
-    s.pinned_bytes = s.angle_bytes + s.int_count * 4;
-    for (int32_t b : rows_read_back(g)) s.pinned_bytes += s.l.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
-    add_expert_layout(g, limits, &s);
-    return s;
+    sizes.int_count = round_up(sizes.int_count, 64);
+    sizes.counter_count = round_up(sizes.counter_count, 64) + 64;  // The last 64 are for a best id.
+    sizes.pinned_bytes = sizes.angle_bytes + sizes.int_count * 4;
+    for (int32_t b : rows_read_back(g))
+        sizes.pinned_bytes += sizes.common.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
+    add_expert_layout(g, limits, &sizes);
+    return sizes;
 }
 
 namespace {
 
-constexpr int kMaxGpuBatch = 32768;  // a grid's second dimension
+constexpr int kMaxGpuBatch = 32768;  // limit of a grid's second dimension
 
-// ---- one function per kind of op
-//  ------------------------------------------------------------------------------------
+// ---- one function per kind of op ----
 
 duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
-    const weight& w = c.g.weights[(size_t)o.w];
+    const weight& w = c.graph.weights[(size_t)o.w];
     const embed_args a{c.matrix_of(o.w), o.by_position ? c.pos : c.tokens, c.at(o.out),
                        (int)w.n_in,      c.stride(o.out.buffer),           o.scale,
                        c.batch->n_tok};
@@ -63,7 +64,7 @@ duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
 }
 
 duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
-    const op& o = c.g.ops[i];
+    const op& o = c.graph.ops[i];
     norm_args a = norm_of(c, o);
     c.wrote(o.out);
     if (o.out.n_heads == 1 && wants_quantized(c, (int32_t)i + 1, o.out)) {
@@ -74,8 +75,8 @@ duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
 }
 
 duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
-    const op& o = c.g.ops[i];
-    const weight& w = c.g.weights[(size_t)o.w];
+    const op& o = c.graph.ops[i];
+    const weight& w = c.graph.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in);
     if (n_tok <= kSmallBatch) return launch_matvec(c, gpu_step{.first = (int32_t)i}, err);
     DUET_TRY(quantize_input(c, o, err));
@@ -98,8 +99,8 @@ duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
 }
 
 duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
-    const size_t n_freq = c.g.ropes[(size_t)o.index].freq.size();
-    const rope_args a{c.heads(o.in),   (const float*)c.angles + c.s.l.rope_offset[(size_t)o.index],
+    const size_t n_freq = c.graph.ropes[(size_t)o.index].freq.size();
+    const rope_args a{c.heads(o.in),   (const float*)c.angles + c.layout.common.rope_offset[(size_t)o.index],
                       (int32_t)n_freq, o.rope_dim / 2,
                       o.neox,          c.batch->n_tok};
     return launch(c, kernel_rope, {blocks_of(o.in.n_heads * a.half, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0},
@@ -128,7 +129,7 @@ duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
 }
 
 duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
-    const op& o = c.g.ops[i];
+    const op& o = c.graph.ops[i];
     if (o.kind != op_kind::norm && o.kind != op_kind::matmul && o.kind != op_kind::attention)
         c.wrote(o.kind == op_kind::rope ? o.in : o.out);
     switch (o.kind) {
@@ -162,14 +163,13 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
     return DUET_OK;
 }
 
-// ---- making a session
-//  -----------------------------------------------------------------------------------------------
+// ---- making a session ----
 
 duet_status send_slopes(gpu_context& c, error_text& err) {
-    float* at = (float*)(c.partial + c.s.partial_bytes);
-    c.slopes.assign(c.g.ops.size(), nullptr);
-    for (size_t i = 0; i < c.g.ops.size(); i++) {
-        const op& o = c.g.ops[i];
+    float* at = (float*)(c.partial + c.layout.partial_bytes);
+    c.slopes.assign(c.graph.ops.size(), nullptr);
+    for (size_t i = 0; i < c.graph.ops.size(); i++) {
+        const op& o = c.graph.ops[i];
         if (o.kind != op_kind::attention || o.alibi == 0.0f) continue;
         for (int32_t h = 0; h < o.in.n_heads; h++)
             ((float*)c.staging)[h] = exact_alibi(h, o.in.n_heads, o.alibi, o.scale);
@@ -188,14 +188,14 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
         DUET_TRY(check_expert_op(g, limits, o, err));
         DUET_TRY(check_state_op(g, o, err));
     }
-    const gpu_layout s = make_gpu_layout(g, limits);
+    const gpu_layout sizes = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
-    // rows cross to the CPU when the ring of the weights is gone
-    out->device = {s.l.cache_bytes,
-                   s.l.state_floats * 4 * (uint64_t)limits.n_state_slots,
-                   s.work_bytes(),
+    // Rows cross to the CPU only when the ring of the weights is freed.
+    out->device = {sizes.common.cache_bytes,
+                   sizes.common.state_floats * 4 * (uint64_t)limits.n_state_slots,
+                   sizes.work_bytes(),
                    store.weight_bytes,
-                   s.pinned_bytes + std::max(kRingPieces * store.piece_bytes, limits.place.move_bytes),
+                   sizes.pinned_bytes + std::max(kRingPieces * store.piece_bytes, limits.place.move_bytes),
                    store.piece_bytes};
     return DUET_OK;
 }
@@ -205,23 +205,23 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
         return n_bytes ? c.driver->alloc(c.device, n_bytes, (void**)out, err) : DUET_OK;
     };
     DUET_TRY(alloc(need.work_bytes, &c.buffers));
-    c.act = c.buffers + c.s.l.buffer_bytes;
-    c.angles = c.act + c.s.act_bytes;
-    c.ints = c.angles + c.s.angle_bytes;
-    c.partial = c.ints + c.s.int_count * 4;
-    c.counters = (uint32_t*)(c.partial + c.s.partial_bytes) + c.s.slope_count;
-    c.experts = (uint8_t*)(c.counters + c.s.counter_count);
+    c.act = c.buffers + c.layout.common.buffer_bytes;
+    c.angles = c.act + c.layout.act_bytes;
+    c.ints = c.angles + c.layout.angle_bytes;
+    c.partial = c.ints + c.layout.int_count * 4;
+    c.counters = (uint32_t*)(c.partial + c.layout.partial_bytes) + c.layout.slope_count;
+    c.experts = (uint8_t*)(c.counters + c.layout.counter_count);
     DUET_TRY(alloc(need.cache_bytes, &c.cache));
     DUET_TRY(alloc(need.state_bytes, &c.states));
-    DUET_TRY(c.driver->alloc_host(c.device, c.s.angle_bytes + c.s.int_count * 4, (void**)&c.staging, err));
+    DUET_TRY(c.driver->alloc_host(c.device, c.layout.angle_bytes + c.layout.int_count * 4, (void**)&c.staging, err));
     uint8_t* at = c.cache;
-    for (size_t i = 0; i < c.g.groups.size(); i++) {
+    for (size_t i = 0; i < c.graph.groups.size(); i++) {
         c.group_pages.push_back(at);
-        at += c.s.l.page_bytes[i] * (size_t)c.limits.n_pages[i];
+        at += c.layout.common.page_bytes[i] * (size_t)c.limits.n_pages[i];
     }
-    c.host_rows.assign(c.g.buffers.size(), nullptr);
-    for (int32_t b : rows_read_back(c.g))
-        DUET_TRY(c.driver->alloc_host(c.device, c.s.l.row_floats[(size_t)b] * 4 * (size_t)c.limits.max_wanted,
+    c.host_rows.assign(c.graph.buffers.size(), nullptr);
+    for (int32_t b : rows_read_back(c.graph))
+        DUET_TRY(c.driver->alloc_host(c.device, c.layout.common.row_floats[(size_t)b] * 4 * (size_t)c.limits.max_wanted,
                                       (void**)&c.host_rows[(size_t)b], err));
     return DUET_OK;
 }
@@ -235,8 +235,8 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(open_store(limits.place, device, &c->store, err));
     c->driver = c->store->driver;
     DUET_TRY(c->driver->queue(c->store->device, &c->device, err));
-    // what can fail for want of memory comes before the first weight is sent, but for the rows that cross, which take
-    // the ring's place
+    // Allocations that can fail come before the first weight is sent. The memory for crossing rows comes after, because
+    // it takes the place of the ring.
     DUET_TRY(allocate_session(*c, plan.device, err));
     DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
     c->steps = plan_gpu_steps(g);
@@ -253,26 +253,24 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
 
 void gpu_destroy(void* context) { delete (gpu_context*)context; }
 
-// ---- running a batch
-//  ------------------------------------------------------------------------------------------------
+// ---- running a batch ----
 
-// Sends tokens, positions, page tables and rope angles of a batch in one copy. The staging memory is laid out as the
-// device's.
+// Sends a batch's tokens, positions, page tables and rope angles. The staging memory has the layout of the device's.
 duet_status send_batch(gpu_context& c, error_text& err) {
     const exec_batch& b = *c.batch;
     float* angles = (float*)c.staging;
-    for (size_t t = 0; t < c.g.ropes.size(); t++) {
-        const rope_table& table = c.g.ropes[t];
+    for (size_t t = 0; t < c.graph.ropes.size(); t++) {
+        const rope_table& table = c.graph.ropes[t];
         const std::vector<double>& freq = table.of_context(c.limits.n_ctx);
         const size_t n = freq.size();
         for (int i = 0; i < b.n_tok; i++) {
-            float* at = angles + c.s.l.rope_offset[t] + (size_t)i * n * 2;
+            float* at = angles + c.layout.common.rope_offset[t] + (size_t)i * n * 2;
             for (size_t j = 0; j < n; j++) exact_rope_angle(b.pos[i], freq[j], table.magnitude, at + j, at + n + j);
         }
-        const size_t first = c.s.l.rope_offset[t] * 4;
+        const size_t first = c.layout.common.rope_offset[t] * 4;
         DUET_TRY(c.driver->upload(c.device, c.angles + first, c.staging + first, (size_t)b.n_tok * n * 8, err));
     }
-    int32_t* first = (int32_t*)(c.staging + c.s.angle_bytes);
+    int32_t* first = (int32_t*)(c.staging + c.layout.angle_bytes);
     int32_t* at = first;
     auto put = [&](const int32_t* values, int n) {
         int32_t* on_device = (int32_t*)c.ints + (at - first);
@@ -287,21 +285,21 @@ duet_status send_batch(gpu_context& c, error_text& err) {
     for (int i = 0; c.tempered && i < b.n_tok; i++)
         *at++ = (int32_t)bits_of(
             exact_temperature(b.pos[i], c.tempered->temperature_scale, c.tempered->temperature_length));
-    if (!c.g.states.empty()) at += put_sequences(c, at, (int32_t*)c.ints + (at - first));
+    if (!c.graph.states.empty()) at += put_sequences(c, at, (int32_t*)c.ints + (at - first));
     std::vector<int32_t> last((size_t)c.limits.n_seqs, -1), start((size_t)c.limits.n_seqs, 0);
     c.n_chunks = 1;
     for (int i = 0; i < b.n_tok; i++) {
         const int32_t chunk = b.pos[i] / kAttnChunk;
         last[(size_t)b.seq[i]] = std::max(last[(size_t)b.seq[i]], chunk);
         while (c.n_chunks <= chunk)
-            c.n_chunks = std::min(c.n_chunks * 2, c.s.max_chunks);  // blocks without a chunk end at once
+            c.n_chunks = std::min(c.n_chunks * 2, c.layout.max_chunks);  // Blocks without a chunk end at once.
     }
-    // What has a size that changes comes last: everything before it is where a recording expects it.
+    // The parts whose size changes come last, so that all others are where a recording expects them.
     int32_t* starts = at;
     c.page_start.clear();
-    for (size_t g = 0; g < c.g.groups.size(); g++, at += b.n_tok)
+    for (size_t g = 0; g < c.graph.groups.size(); g++, at += b.n_tok)
         c.page_start.push_back((int32_t*)c.ints + (at - first));
-    for (size_t g = 0; g < c.g.groups.size(); g++) {
+    for (size_t g = 0; g < c.graph.groups.size(); g++) {
         for (size_t q = 0; q < last.size(); q++) {
             if (last[q] < 0) continue;
             start[q] = (int32_t)(at - first);
@@ -320,7 +318,7 @@ duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
     return DUET_OK;
 }
 
-// Adds a step's time to its first op's row of the profile.
+// Adds a step's time to the profile, in the row of its first op (of the attention op where it has one).
 duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_clock::time_point start,
                        error_text& err) {
     DUET_TRY(c.driver->sync(c.device, err));
@@ -328,15 +326,15 @@ duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_cl
     e.n_calls++;
     e.time_ns += ns_since(start);
     for (int32_t i = s.first; i < s.first + s.n_ops; i++)
-        if (c.g.ops[(size_t)i].kind == op_kind::matmul)
-            e.weight_bytes += c.g.weights[(size_t)c.g.ops[(size_t)i].w].n_bytes;
+        if (c.graph.ops[(size_t)i].kind == op_kind::matmul)
+            e.weight_bytes += c.graph.weights[(size_t)c.graph.ops[(size_t)i].w].n_bytes;
     return DUET_OK;
 }
 
 bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
 
-// The steps of the batch's part of the ops.
-duet_status launch_steps(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
+// Launches the steps that lie in the batch's range of ops.
+duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
     for (const gpu_step& s : c.steps) {
         if (s.first < c.batch->first_op || (c.batch->last_op >= 0 && s.first >= c.batch->last_op)) continue;
         if (is_cancelled(cancel)) break;
@@ -347,7 +345,7 @@ duet_status launch_steps(gpu_context& c, const std::atomic<int32_t>* cancel, err
     return DUET_OK;
 }
 
-// Plays what was recorded for an earlier batch of this shape, or records it.
+// Plays the recording of an earlier batch of this shape. If there is none and the shape has come twice, records one.
 duet_status run_recorded(gpu_context& c, error_text& err) {
     const batch_shape shape{c.batch->first_op, c.batch->last_op, c.batch->n_tok, c.batch->n_wanted, c.n_chunks};
     for (gpu_recording& r : c.recordings)
@@ -355,22 +353,23 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
             r.last_use = ++c.n_plays;
             return c.driver->play(c.device, r.recording, err);
         }
-    // a shape that comes once, like the end of a prompt, is not worth it
+    // A shape that comes only once, as the end of a prompt does, is not worth a recording.
     if (c.batch->first_op == 0) {
         c.is_again = c.last_shape == shape;
         c.last_shape = shape;
     }
-    if (!c.is_again) return launch_steps(c, nullptr, err);
+    if (!c.is_again) return launch_batch(c, nullptr, err);
     DUET_TRY(c.driver->record_begin(c.device, err));
     gpu_recording r{shape, nullptr, ++c.n_plays};
-    const duet_status launched = launch_steps(c, nullptr, err);
+    const duet_status launched = launch_batch(c, nullptr, err);
     error_text unused;
     const duet_status ended = c.driver->record_end(c.device, &r.recording, launched == DUET_OK ? err : unused);
     if (launched != DUET_OK && ended == DUET_OK) c.driver->free_recording(c.device, r.recording);
     DUET_TRY(launched);
     DUET_TRY(ended);
-    // a model that shares its ops with the CPU has a recording for each of its parts
-    const auto n_borders = std::count_if(c.g.ops.begin(), c.g.ops.end(), [](const op& o) { return o.after_border; });
+    // A model that shares its ops with the CPU has one recording for each of its parts.
+    const auto n_borders =
+        std::count_if(c.graph.ops.begin(), c.graph.ops.end(), [](const op& o) { return o.after_border; });
     if (c.recordings.size() >= kMostRecordings * (size_t)std::max<ptrdiff_t>(1, n_borders)) {
         auto oldest = std::min_element(c.recordings.begin(), c.recordings.end(),
                                        [](auto& x, auto& y) { return x.last_use < y.last_use; });
@@ -381,15 +380,16 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     return c.driver->play(c.device, r.recording, err);
 }
 
-// The batch's rows of a buffer, to the host's memory.
+// Copies the batch's rows of a buffer to the host's memory.
 duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
-    const uint64_t n_bytes = c.s.l.row_floats[buffer] * 4 * (uint64_t)c.n_wanted;
-    DUET_TRY(c.driver->download(c.device, c.host_rows[buffer], c.buffers + c.s.l.buffer_offset[buffer], n_bytes, err));
+    const uint64_t n_bytes = c.layout.common.row_floats[buffer] * 4 * (uint64_t)c.n_wanted;
+    DUET_TRY(c.driver->download(c.device, c.host_rows[buffer], c.buffers + c.layout.common.buffer_offset[buffer],
+                                n_bytes, err));
     c.is_read[buffer] = 1;
     return DUET_OK;
 }
 
-// No token of the batch sees another: one of each sequence.
+// Says whether no token of the batch sees another, because each belongs to a sequence of its own.
 bool is_one_each(const exec_batch& b) {
     for (int i = 0; i < b.n_tok; i++)
         for (int k = 0; k < i; k++)
@@ -403,17 +403,17 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     c.quantized = view{};
     c.act_now = 0;
     c.n_wanted = c.batch->n_wanted;
-    c.is_read.assign(c.g.buffers.size(), 0);  // rows are read when they are asked for
+    c.is_read.assign(c.graph.buffers.size(), 0);  // Rows are read when they are asked for.
     c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
-    DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_steps(c, cancel, err));
-    const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.g.ops.size();
+    DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_batch(c, cancel, err));
+    const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.graph.ops.size();
     for (size_t b = 0; is_last && !c.batch->rows_later && b < c.host_rows.size() && !is_cancelled(cancel); b++)
         if (c.host_rows[b] && c.n_wanted) DUET_TRY(read_rows(c, b, err));
     DUET_TRY(c.driver->sync(c.device, err));
     return is_cancelled(cancel) ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
 }
 
-// Runs a driver's call; a lost device is remembered.
+// Runs calls to the driver, and remembers when the device is lost.
 template <class F>
 duet_status on_device(gpu_context& c, error_text& err, F f) {
     if (c.store->lost)
@@ -435,15 +435,15 @@ float* gpu_wanted_row(void* context, int32_t buffer, int32_t i) {
     const size_t b = (size_t)buffer;
     error_text err;
     if (!c.is_read[b] && on_device(c, err, [&] { return read_rows(c, b, err); }) != DUET_OK) return nullptr;
-    return (float*)c.host_rows[b] + (size_t)i * c.s.l.row_floats[b];
+    return (float*)c.host_rows[b] + (size_t)i * c.layout.common.row_floats[b];
 }
 
 duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
-    const size_t b = (size_t)c.g.logits_buffer, row_floats = c.s.l.row_floats[b];
-    const argmax_args a{(const float*)(c.buffers + c.s.l.buffer_offset[b]) + (size_t)i * row_floats,
-                        (int32_t*)c.counters + c.s.counter_count - 64,
-                        c.g.n_vocab,
+    const size_t b = (size_t)c.graph.logits_buffer, row_floats = c.layout.common.row_floats[b];
+    const argmax_args a{(const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats,
+                        (int32_t*)c.counters + c.layout.counter_count - 64,
+                        c.graph.n_vocab,
                         (int32_t)row_floats,
                         1,
                         0};
@@ -455,17 +455,19 @@ duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) 
     });
 }
 
-// ---- pages and states
-//  -----------------------------------------------------------------------------------------------
+// ---- pages and states ----
 
-uint64_t gpu_page_bytes(void* context, int32_t group) { return ((gpu_context*)context)->s.l.page_size(group); }
-
-uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page) {
-    return (group == kStates ? c.states : c.group_pages[(size_t)group]) + (size_t)page * c.s.l.page_size(group);
+uint64_t gpu_page_bytes(void* context, int32_t group) {
+    return ((gpu_context*)context)->layout.common.page_size(group);
 }
 
-// The seam gives these functions no place for a message; the status tells. f gets the executor's context and a place
-// for its message.
+uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page) {
+    return (group == kStates ? c.states : c.group_pages[(size_t)group]) +
+           (size_t)page * c.layout.common.page_size(group);
+}
+
+// Runs f(context, message). The executor's interface has no place for the messages of these functions, so only the
+// status is returned.
 template <class F>
 duet_status quietly(void* context, F f) {
     gpu_context& c = *(gpu_context*)context;
@@ -485,7 +487,7 @@ duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out)
         return c.driver->download(c.device, out, gpu_page(c, group, page), gpu_page_bytes(context, group), err);
     });
 }
-// `in` is not pinned: through memory that is.
+// `in` is not pinned, so the bytes pass through pinned memory.
 duet_status gpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
         const uint64_t n_bytes = gpu_page_bytes(context, group);
@@ -530,8 +532,8 @@ duet_status gpu_check(const model_graph& g, error_text& err) {
 
 duet_status gpu_move_rows(void* context, int32_t buffer, int32_t n_rows, void* host, bool to_device, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
-    uint8_t* there = c.buffers + c.s.l.buffer_offset[(size_t)buffer];
-    const uint64_t n_bytes = c.s.l.row_floats[(size_t)buffer] * 4 * (uint64_t)n_rows;
+    uint8_t* there = c.buffers + c.layout.common.buffer_offset[(size_t)buffer];
+    const uint64_t n_bytes = c.layout.common.row_floats[(size_t)buffer] * 4 * (uint64_t)n_rows;
     return on_device(c, err, [&]() -> duet_status {
         for (uint64_t at = 0, n; at < n_bytes; at += n) {
             n = std::min(c.limits.place.move_bytes, n_bytes - at);

@@ -1,25 +1,24 @@
-// gpu/launch_experts.cpp: routes, matmuls by chosen experts and their sums on a GPU. A batch's tokens are grouped by
-// matrix on the device, so that the host waits for nothing and each tile of tokens reads its matrix once. Results:
-// quant/exact_ops.h.
-// Must not know: families, which vendor. Main path: gpu/launch.cpp -> [gpu/launch_experts.cpp] -> gpu/experts.cuh,
-// gpu/matvec.cuh
+// gpu/launch_experts.cpp: routes, matmuls by chosen experts, and sums of experts on a GPU. The device groups the
+// batch's tokens by matrix, so that the host does not wait and each tile of tokens reads its matrix once.
+// quant/exact_ops.h defines the results. Must not know: families, vendors.
+// Main path: gpu/launch.cpp -> [gpu/launch_experts.cpp] -> gpu/experts.cuh, gpu/matvec.cuh
 #include "context.h"
 #include "weights.h"
 
 namespace duet {
 namespace {
 
-constexpr int kMaxGpuExperts = 4096;  // two words of shared memory each
+constexpr int kMaxGpuExperts = 4096;  // An expert takes two words of shared memory.
 
-// Tiles of at most `rows` tokens of one matrix, at most. Fewer than pairs: each matrix has numbers of its own
-// (gpu/experts.cuh expert_lists).
+// An upper bound of the tiles, of at most `rows` tokens of one matrix each. It is below the number of pairs where each
+// matrix has numbers of its own (gpu/experts.cuh, expert_lists).
 int tile_count(int n_pairs, int n_mats, int rows) { return std::min(n_mats + n_pairs / rows, n_pairs); }
 
 int32_t* list_order(const gpu_context& c, const expert_list& l) {
-    return (int32_t*)(c.experts + (size_t)(&l - c.lists) * c.s.list_bytes);
+    return (int32_t*)(c.experts + (size_t)(&l - c.lists) * c.layout.list_bytes);
 }
 expert_tile* list_tiles(const gpu_context& c, const expert_list& l) {
-    return (expert_tile*)(list_order(c, l) + c.s.list_pairs);
+    return (expert_tile*)(list_order(c, l) + c.layout.list_pairs);
 }
 
 duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int rows, expert_list& l, error_text& err) {
@@ -40,13 +39,13 @@ duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int ro
     return launch(c, kernel_expert_lists, {blocks_of(n_tok * o.n_used, kGpuThreads), 1, 1, kGpuThreads, 1024}, a, err);
 }
 
-// Inputs in the list's order. Left as they are by an op before that had the same.
+// Gathers the inputs in the list's order. Launches nothing when the op before has gathered the same inputs.
 duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list& l, matmul_gpu_args& a,
                           error_text& err) {
-    const op& o = c.g.ops[i];
-    const bool quantized = is_quantized(c.g.weights[(size_t)o.w].type), is_shared = o.in.n_heads == 1,
+    const op& o = c.graph.ops[i];
+    const bool quantized = is_quantized(c.graph.weights[(size_t)o.w].type), is_shared = o.in.n_heads == 1,
                is_one = n_tok == 1;
-    uint8_t* gathered = c.experts + 2 * c.s.list_bytes;
+    uint8_t* gathered = c.experts + 2 * c.layout.list_bytes;
     const int n_rows = is_one && is_shared ? 1 : n_tok * o.n_used;
     if (is_one && !quantized && !l.has_order) {
         a.x = c.at(o.in);
@@ -59,11 +58,11 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
     a.act = g.act;
     a.x = g.out;
     a.x_stride = a.n_in;
-    if (n_rows == 1) a.act.q_stride = a.x_stride = 0;  // all choices read the one row
+    if (n_rows == 1) a.act.q_stride = a.x_stride = 0;  // All choices read the one row.
     if (i > 0 && !o.after_border) {
-        const op& before = c.g.ops[i - 1];
+        const op& before = c.graph.ops[i - 1];
         if (before.kind == op_kind::expert_matmul && before.in == o.in && before.in2 == o.in2 &&
-            before.n_used == o.n_used && is_quantized(c.g.weights[(size_t)before.w].type) == quantized)
+            before.n_used == o.n_used && is_quantized(c.graph.weights[(size_t)before.w].type) == quantized)
             return DUET_OK;
     }
     return launch(c, kernel_rows, {(uint32_t)n_rows, blocks_of(a.n_in, kGpuThreads), 1, kGpuThreads, 0}, g, err);
@@ -71,17 +70,17 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
 
 }  // namespace
 
-void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* s) {
+void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* sizes) {
     for (const op& o : g.ops) {
         if (o.kind == op_kind::route || o.kind == op_kind::expert_matmul)
-            s->list_pairs = std::max(s->list_pairs, (size_t)limits.max_batch * (size_t)o.n_used);
+            sizes->list_pairs = std::max(sizes->list_pairs, (size_t)limits.max_batch * (size_t)o.n_used);
         if (o.kind != op_kind::expert_matmul) continue;
         const size_t n = (size_t)limits.max_batch * (size_t)o.n_used * (size_t)o.in.head_dim;
         const bool quantized = is_quantized(g.weights[(size_t)o.w].type);
-        s->gather_bytes =
-            std::max(s->gather_bytes, round_up(quantized ? n + 16 + n / kBlock * sizeof(act_scale) : n * 4, 256));
+        sizes->gather_bytes =
+            std::max(sizes->gather_bytes, round_up(quantized ? n + 16 + n / kBlock * sizeof(act_scale) : n * 4, 256));
     }
-    s->list_bytes = round_up(s->list_pairs * (4 + sizeof(expert_tile)), 256);
+    sizes->list_bytes = round_up(sizes->list_pairs * (4 + sizeof(expert_tile)), 256);
 }
 
 duet_status check_expert_op(const model_graph& g, const exec_limits& limits, const op& o, error_text& err) {
@@ -99,7 +98,7 @@ duet_status check_expert_op(const model_graph& g, const exec_limits& limits, con
 duet_status launch_route(gpu_context& c, const op& o, error_text& err) {
     const int n = o.in.width(), n_tok = c.n_rows(o.in);
     c.lists[0] = {};
-    if (n_tok == 1) c.lists[0] = {c.at(o.out), n, o.n_used, 1, false};  // one token's choices need no sorting
+    if (n_tok == 1) c.lists[0] = {c.at(o.out), n, o.n_used, 1, false};  // The choices of one token need no sorting.
     const route_args a{c.at(o.in),
                        c.vector_of(o.b),
                        c.at(o.out),
@@ -119,8 +118,8 @@ duet_status launch_route(gpu_context& c, const op& o, error_text& err) {
 }
 
 duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
-    const op& o = c.g.ops[i];
-    const weight& w = c.g.weights[(size_t)o.w];
+    const op& o = c.graph.ops[i];
+    const weight& w = c.graph.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in), n_pairs = n_tok * o.n_used, n_mats = (int)w.n_mats;
     if (n_tok == 0) return DUET_OK;
     const int rows = n_tok == 1 ? 1 : n_pairs > kSmallBatch * n_mats ? kMatmulToks : 8;

@@ -1,5 +1,6 @@
-// gpu/launch_states.cpp: ops with recurrent state on a GPU, and the batch's tokens by sequence, which they walk in
-// order. States lie as the CPU's do. Results: quant/exact_ops.h. Must not know: families, which vendor.
+// gpu/launch_states.cpp: ops with recurrent state on a GPU. It groups the batch's tokens by sequence, because these ops
+// walk each sequence in order. States lie as on the CPU. quant/exact_ops.h defines the results.
+// Must not know: families, vendors.
 // Main path: gpu/launch.cpp -> [gpu/launch_states.cpp] -> gpu/state.cuh
 #include "context.h"
 
@@ -7,21 +8,21 @@ namespace duet {
 namespace {
 
 constexpr int kConvThreads = 128;
-constexpr int kMaxStateRows = 1024;  // 8 columns of so many rows are 32 KB of shared memory
+constexpr int kMaxStateRows = 1024;  // 8 columns of that many rows take 32 KB of shared memory.
 
-// Words from one row of a state to the next in shared memory: 8 columns of 4 rows fall on 32 banks.
+// Words from one row of a state to the next in shared memory, such that 8 columns of 4 rows fall on 32 banks.
 constexpr int state_stride(int cols) { return cols == 8 ? 8 : cols + 8; }
 
 float* state_layer_of(const gpu_context& c, const op& o) {
-    return (float*)c.states + c.s.l.state_offset[(size_t)o.index];
+    return (float*)c.states + c.layout.common.state_offset[(size_t)o.index];
 }
 
 }  // namespace
 
 size_t sequence_ints(const exec_limits& limits) { return (size_t)limits.max_batch * 3 + 1; }
 
-// first (n + 1), slot (n), rows (n_tok) of the n sequences that the batch has tokens of; returns how many integers
-// these are.
+// Writes first (n + 1), slot (n) and rows (n_tok) of seqs_args for the n sequences that have tokens in the batch.
+// Returns how many integers it wrote.
 int put_sequences(gpu_context& c, int32_t* at, const int32_t* on_device) {
     const exec_batch& b = *c.batch;
     std::vector<int32_t> count((size_t)c.limits.n_seqs, 0);
@@ -34,7 +35,7 @@ int put_sequences(gpu_context& c, int32_t* at, const int32_t* on_device) {
         first[k] = next;
         slot[k++] = b.state_slot[q];
         next += count[q];
-        count[q] = next - count[q];  // where its next row goes
+        count[q] = next - count[q];  // The next row of the sequence goes here.
     }
     first[n] = next;
     for (int i = 0; i < b.n_tok; i++) rows[count[(size_t)b.seq[i]]++] = i;
@@ -52,13 +53,13 @@ duet_status check_state_op(const model_graph& g, const op& o, error_text& err) {
 }
 
 duet_status launch_conv(gpu_context& c, const op& o, error_text& err) {
-    const int n = o.in.width(), n_taps = (int)c.g.weights[(size_t)o.w].n_in;
+    const int n = o.in.width(), n_taps = (int)c.graph.weights[(size_t)o.w].n_in;
     const conv_gpu_args a{c.at(o.in),
                           c.at(o.out),
                           c.vector_of(o.w),
                           c.vector_of(o.b),
                           state_layer_of(c, o),
-                          c.s.l.state_floats,
+                          c.layout.common.state_floats,
                           c.seqs,
                           c.stride(o.in.buffer),
                           c.stride(o.out.buffer),
@@ -83,7 +84,7 @@ duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
     a.bias = c.vector_of(o.b);
     a.skip = c.vector_of(o.w2);
     a.state = state_layer_of(c, o);
-    a.slot_floats = c.s.l.state_floats;
+    a.slot_floats = c.layout.common.state_floats;
     a.seqs = c.seqs;
     a.x_stride = c.stride(o.in.buffer);
     a.y_stride = c.stride(o.out.buffer);

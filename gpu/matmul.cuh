@@ -1,25 +1,25 @@
-// gpu/matmul.cuh: matrix times many vectors: prefill, on int8 matrix units or dot instructions. Must not know: ops,
-// drivers.
+// gpu/matmul.cuh: matrix times many vectors (prefill), on int8 matrix units or dot instructions.
+// Must not know: ops, drivers.
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/matmul.cuh] -> gpu/weights.h, gpu/simt.h (tile_dot)
 
 namespace duet {
 
-// One group of kMatmulRows rows as int8 in shared memory, with its scales.
+// Puts one group of kMatmulRows rows into shared memory, as int8 weights with their scales.
 template <class B, class Words, class Scales>
 DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups, Words w, Scales scale) {
-    // A thread takes a row's quarter: one block of 32.
+    // A thread takes a quarter of a row: one block of 32 weights.
     static_assert(kMatmulThreads == kMatmulRows * kBlocksPerGroup);
     const int row = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows;
     const int tile = block_x() * (kMatmulRows / kRowTile) + row / kRowTile;
     const bool exists = tile * kRowTile < a.n_out;
-    const uint8_t* unit = unit_of<B>(a.w, tile, group, n_groups);
+    const uint8_t* brick = brick_of<B>(a.w, tile, group, n_groups);
     uint32_t s[gpu_scales<B>::kWords] = {};
-    if (exists) load_scales<B>(unit, row % kRowTile, s);
+    if (exists) load_scales<B>(brick, row % kRowTile, s);
     DUET_UNROLL
-    for (int bb = 0; bb < kBlocksPerGroup; bb++) {  // constant numbers, so that no register is indexed by a variable
+    for (int bb = 0; bb < kBlocksPerGroup; bb++) {  // Constant indices keep registers from being indexed by a variable.
         if (bb != b) continue;
         block_words<B> block{};
-        if (exists) block = load_block<B>(unit, row % kRowTile, bb);
+        if (exists) block = load_block<B>(brick, row % kRowTile, bb);
         DUET_UNROLL
         for (int j = 0; j < 8; j++) w[row * kMatmulStride + bb * 8 + j] = weight_word(block, j);
         const ready_scale r = read_scale<B>(s, bb);
@@ -31,6 +31,7 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
     }
 }
 
+// Puts one group of kMatmulToks tokens into shared memory, as int8 codes with their scales.
 template <class B, class Words, class Scales>
 DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Words x, Scales scale) {
     const int tok = thread_id() % kMatmulToks, b = thread_id() / kMatmulToks, t = first + tok;
@@ -53,12 +54,13 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 }
 
 // y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot
-// W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
-// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; moves W once per 64 tokens, x
-// once per 64 rows any warp width: the 16 tiles of 16 x 16 are dealt to the block's warps, tiles of one warp share
-// their rows Per output: one group sum and one total; a block of 32 costs its matrix instruction, two multiply-adds
-// and a conversion, a group one add.
-// source: own; order of sums: docs/numerics.md; formats: quant/blocks.h, whose head names ggml's
+// W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
+// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; any warp width
+// moves W once per 64 tokens, x once per 64 rows
+// The 16 tiles of 16 x 16 are dealt to the block's warps; the tiles of one warp share their rows. An output has one
+// group sum and one total: a block of 32 costs its matrix instruction, two multiply-adds and a conversion, a group one
+// add.
+// source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
 template <class B>
 DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
     const int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
@@ -67,10 +69,10 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
     auto x = shared_array<uint32_t>((size_t)kMatmulX * 4, kMatmulScaleW - kMatmulX);
     auto scale_w = shared_array<uint32_t>((size_t)kMatmulScaleW * 4, kMatmulScaleX - kMatmulScaleW);
     auto scale_x = shared_array<uint32_t>((size_t)kMatmulScaleX * 4, kMatmulWords - kMatmulScaleX);
-    const int n_groups = load_group_count(a.n_in);
-    const int warp = thread_id() / warp_width(), n_tiles = warp_width() / 16;  // of this warp
+    const int n_groups = group_count(a.n_in);
+    const int warp = thread_id() / warp_width(), n_tiles = warp_width() / 16;  // n_tiles: tiles of this warp
     const int row0 = warp * n_tiles / 4 * 16, tok0 = warp * n_tiles % 4 * 16;
-    float total[16], acc[16];  // n_tiles tiles of tile_elems() outputs: 16 at either width
+    float total[16], acc[16];  // n_tiles tiles of tile_elems() outputs make 16 at either warp width.
     for (int i = 0; i < 16; i++) total[i] = 0.0f;
     for (int group = 0; group < n_groups; group++) {
         if (group) sync_block();
@@ -122,29 +124,28 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
 }
 
 // y[i][r] = dot(W[r], x[i]) for float weights: results of quant/exact.h exact_dot_float
-// W (n_out, n_in) in the units of weights.h; x, y (n_tok, n) f32
-// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulFloatWords * 4 bytes; moves W once per 64
-// tokens, x once per 64 rows A thread has 4 rows x 4 tokens: 16 fma for 8 words of shared memory; tiles lie there as
-// [element][row or token].
+// W (n_out, n_in) in the bricks of weights.h; x, y (n_tok, n) f32
+// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulFloatWords * 4 bytes
+// moves W once per 64 tokens, x once per 64 rows
+// A thread has 4 rows x 4 tokens, so 8 words of shared memory feed 16 fma. Tiles lie there as [element][row or token].
 // source: own; order of sums: docs/numerics.md
 template <class F>
 DUET_DEVICE void matmul_float(matmul_gpu_args a) {
-    using U = gpu_unit<F>;
-    constexpr int kEach =
-        kMatmulFloatStep / (kMatmulThreads / kMatmulRows);  // elements that a thread brings of one row and one token
+    using U = gpu_brick<F>;
+    // Elements that a thread brings of one row and of one token.
+    constexpr int kEach = kMatmulFloatStep / (kMatmulThreads / kMatmulRows);
     static_assert(kMatmulRows == kMatmulToks && kEach % U::kPerPiece == 0);
     const int first_tok = first_token(a.experts, kMatmulToks, a, a.n_tok);
     if (first_tok >= a.n_tok) return;
     auto w = shared_array<float>(0, kMatmulFloatStep * kMatmulRows);
     auto x = shared_array<float>((size_t)kMatmulFloatStep * kMatmulRows * 4, kMatmulFloatStep * kMatmulToks);
-    const int n_groups = load_group_count(a.n_in), line = thread_id() % kMatmulRows,
-              k0 = thread_id() / kMatmulRows * kEach;
+    const int n_groups = group_count(a.n_in), line = thread_id() % kMatmulRows, k0 = thread_id() / kMatmulRows * kEach;
     const int tile = block_x() * (kMatmulRows / kRowTile) + line / kRowTile, tok = first_tok + line;
     const int row_at = thread_id() / 16 * 4, tok_at = thread_id() % 16 * 4;
     float total[16] = {}, acc[16];
     for (int group = 0; group < n_groups; group++) {
         const int n = a.n_in - group * kGroup < kGroup ? a.n_in - group * kGroup : kGroup;
-        const uint8_t* unit = unit_of<F>(a.w, tile, group, n_groups);
+        const uint8_t* brick = brick_of<F>(a.w, tile, group, n_groups);
         for (int i = 0; i < 16; i++) acc[i] = 0.0f;
         for (int step = 0; step < n; step += kMatmulFloatStep) {
             if (group || step) sync_block();
@@ -154,7 +155,7 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
                 const int at = (step + k0) / U::kPerPiece + p;
                 if (tile * kRowTile < a.n_out)
                     piece = __builtin_bit_cast(float_piece<F>,
-                                               load_stream(unit + (size_t)(at * kRowTile + line % kRowTile) * 16));
+                                               load_stream(brick + (size_t)(at * kRowTile + line % kRowTile) * 16));
                 DUET_UNROLL
                 for (int k = 0; k < U::kPerPiece; k++)
                     w[(k0 + p * U::kPerPiece + k) * kMatmulRows + line] = device_float(piece.v[k]);

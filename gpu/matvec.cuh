@@ -1,10 +1,11 @@
-// gpu/matvec.cuh: matrix times one vector or a few: decode. Weights are read once per call; a lane owns a row, a
-// segment 32 rows, and the segments of a block share the row's groups among them. Must not know: ops, drivers.
+// gpu/matvec.cuh: matrix times one vector or a few (decode). A call reads the weights once. A lane owns a row, and a
+// segment 32 rows; the segments of a block divide the groups of these rows among them.
+// Must not know: ops, drivers.
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/matvec.cuh] -> gpu/weights.h
 
 namespace duet {
 
-// Adds one block of 32 to a group sum: the f32 steps of exact_block_dot (quant/exact.h) over dots that are already
+// Adds one block of 32 to a group sum, by the f32 steps of exact_block_dot (quant/exact.h), from dots that are already
 // there. dot[1] counts only where a block has two sub-scales.
 template <class B>
 DUET_DEVICE float combine(const ready_scale& w, const int (&dot)[2], float da, float t, const int (&sums)[2],
@@ -25,8 +26,8 @@ DUET_DEVICE float combine(const ready_scale& w, const int (&dot)[2], float da, f
     return acc;
 }
 
-// The first token of this block; of several matrices, also which. Not below n_tok: nothing to do. Part:
-// matmul_gpu_args or matvec_part.
+// Returns the first token of this block; n_tok or more: the block has nothing to do. With several matrices, the block's
+// tile also chooses the matrix and n_tok. Part: matmul_gpu_args or matvec_part.
 template <class Part>
 DUET_DEVICE int first_token(const expert_args& e, int per_block, Part& p, int& n_tok) {
     if (!e.tiles) return block_y() * per_block;
@@ -37,7 +38,7 @@ DUET_DEVICE int first_token(const expert_args& e, int per_block, Part& p, int& n
     return t.first;
 }
 
-// One result: bias, scale, residual in the order of the op list.
+// Finishes one result: bias, then scale. store_result adds the residual. This is the order of the op list.
 template <class Part>
 DUET_DEVICE float finish_result(const Part& p, int row, float total) {
     const float v = p.bias ? total + p.bias[row] : total;
@@ -53,22 +54,22 @@ DUET_DEVICE void store_result(const expert_args& e, const Part& p, int row, int 
     *y = p.residual ? *y + v : v;
 }
 
-// The sums of one group of one row with n_tok tokens, NB at most: put(i, sum). Codes and scales are made ready once,
-// then token by token, in a loop: all tokens block by block kept the addresses of eight tokens in registers, spilled
-// on NVIDIA, and was six times the code.
+// Calls put(i, sum) with the sums of one group of one row for n_tok tokens, at most NB. Codes and scales are made ready
+// once, then a loop goes token by token. The other order (block by block, all tokens inside) kept the addresses of
+// eight tokens in registers, spilled on NVIDIA, and took six times the code.
 template <class B, int NB, class Args, class Put>
-DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int group, int tok0, int n_tok, Put put) {
+DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int group, int tok0, int n_tok, Put put) {
     using C = gpu_codes<B>;
     block_words<B> blocks[kBlocksPerGroup];
     uint32_t s[gpu_scales<B>::kWords], codes[kBlocksPerGroup][8];
-    load_unit<B>(unit, row, blocks);
-    load_scales<B>(unit, row, s);
+    load_brick<B>(brick, row, blocks);
+    load_scales<B>(brick, row, s);
     DUET_UNROLL
     for (int j = 0; j < kBlocksPerGroup * 8; j++)
         codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
     auto sum = [&](int tok, int n_blocks) {
         const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) +
-                               (uint32_t)(group * kBlocksPerGroup);  // below 2^31 for 64 GB of activations
+                               (uint32_t)(group * kBlocksPerGroup);  // stays below 2^31 for 64 GB of activations
         const word4* q = (const word4*)a.act.q + first * 2;
         float acc = 0.0f;
         DUET_UNROLL
@@ -81,7 +82,7 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int gr
             for (int j = 0; j < 4; j++) dot[0] = dot4(codes[b][j], q0.w[j], dot[0]);
             for (int j = 0; j < 4; j++) dot[1] = dot4(codes[b][4 + j], q1.w[j], dot[1]);
             if constexpr (B::kSubScales == 1) dot[0] += dot[1];
-            if constexpr (C::kBias != 0) {  // sum (code - bias) q = sum code q - bias sum q, in integers
+            if constexpr (C::kBias != 0) {  // In integers: sum (code - bias) q = sum code q - bias sum q.
                 dot[0] -= C::kBias * (B::kSubScales == 1 ? sums[0] + sums[1] : sums[0]);
                 dot[1] -= C::kBias * sums[1];
             }
@@ -96,10 +97,10 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* unit, int row, int gr
             put(i, n_left >= kBlocksPerGroup ? sum(tok0 + i, kBlocksPerGroup) : sum(tok0 + i, n_left));
 }
 
-// The same for float weights: fma in element order, all tokens with each weight.
+// The same for float weights: fma in the order of elements, each weight with all tokens.
 template <class F, int NB, class Args, class Put>
-DUET_DEVICE void group_float(const Args& a, const uint8_t* unit, int row, int group, int tok0, int n_tok, Put put) {
-    using U = gpu_unit<F>;
+DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int group, int tok0, int n_tok, Put put) {
+    using U = gpu_brick<F>;
     float acc[NB] = {};
     const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
     auto add = [&](F weight, int k) {
@@ -112,33 +113,33 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* unit, int row, int gr
     };
     const int n_whole = n / U::kPerPiece;
     for (int p = 0; p < n_whole; p++) {
-        const auto piece = __builtin_bit_cast(float_piece<F>, load_stream(unit + (size_t)(p * kRowTile + row) * 16));
+        const auto piece = __builtin_bit_cast(float_piece<F>, load_stream(brick + (size_t)(p * kRowTile + row) * 16));
         DUET_UNROLL
         for (int k = 0; k < U::kPerPiece; k++) add(piece.v[k], p * U::kPerPiece + k);
     }
-    const F* last = (const F*)(unit + (size_t)(n_whole * kRowTile + row) * 16);
+    const F* last = (const F*)(brick + (size_t)(n_whole * kRowTile + row) * 16);
     for (int k = n_whole * U::kPerPiece; k < n; k++) add(last[k - n_whole * U::kPerPiece], k);
     DUET_UNROLL
     for (int i = 0; i < NB; i++) put(i, acc[i]);
 }
 
-// The totals of 32 rows: segment i < NB gets those of token tok0 + i, if there is one, a row a lane.
-// A segment takes groups slot, slot + slots, ...; partials go to shared memory as [token][group][row], and one lane
-// per row and token adds them in order. Every thread of the block has to come.
+// Returns the totals of 32 rows, a row to a lane: segment i < NB gets those of token tok0 + i, if that token exists.
+// A segment takes the groups slot, slot + n_slots, ... Partials go to shared memory as [token][group][row], and one
+// lane per row and token adds them in order. Every thread of the block must make this call.
 template <class W, int NB, class Shared>
 DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile),
               n_slots = block_size() / kRowTile;
-    const int n_groups = load_group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
-    const uint8_t* units = w + (size_t)tile * (size_t)n_groups * gpu_unit<W>::kBytes;
+    const int n_groups = group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
+    const uint8_t* bricks = w + (size_t)tile * (size_t)n_groups * gpu_brick<W>::kBytes;
     float total = 0.0f;
     for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
         const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
         for (int g = slot; g < n_here; g += n_slots) {
-            const uint8_t* unit = units + (size_t)(g0 + g) * gpu_unit<W>::kBytes;
+            const uint8_t* brick = bricks + (size_t)(g0 + g) * gpu_brick<W>::kBytes;
             auto put = [&](int i, float sum) { part[(i * a.round_groups + g) * kRowTile + row] = sum; };
-            if constexpr (kIsBlock<W>) group_quant<W, NB>(a, unit, row, g0 + g, tok0, n_tok, put);
-            else group_float<W, NB>(a, unit, row, g0 + g, tok0, n_tok, put);
+            if constexpr (kIsBlock<W>) group_quant<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
+            else group_float<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
         }
         sync_block();
         if (slot < n_tok)
@@ -149,12 +150,15 @@ DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, 
 }
 
 // y[i][r] = dot(W[r], x[i]) for up to three matrices: results of quant/exact.h exact_dot, exact_dot_float; or
-// act(gate) * up of two W (n_out, n_in) in the units of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok,
-// n_out) f32 grid (sum of ceil(n_out / 32), or of one part when gated; ceil(n_tok / NB)), block 32 * slots (256 with a
-// tail) shared max(NB * round_groups * 128, 1028 with a tail) bytes; needs slots >= NB; moves gpu_weight_bytes(W) per
-// NB tokens; any warp width Several matrices: grid (.., tiles), NB rows of one at most, one part. W2: the format of
-// parts that are is_second. The block that is last does the tail: a norm needs whole rows.  source: own; order of
-// sums: docs/numerics.md; formats: quant/blocks.h, whose head names ggml's
+// y = act(gate) * up, where two matrices give gate and up
+// W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok, n_out) f32
+// grid (sum of ceil(n_out / 32) over the parts, or of one part when gated; ceil(n_tok / NB)), block 32 * slots; a tail
+//     needs a block of 256; with experts: grid (.., tiles), at most NB rows to a tile, one part
+// shared max(NB * round_groups * 128, 1028 with a tail) bytes; needs slots >= NB; any warp width
+// moves gpu_weight_bytes(W) per NB tokens
+// W2 is the format of the parts that are is_second. The block that finishes last does the tail, because a norm needs
+// whole rows.
+// source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
 template <class W, class W2, int NB>
 DUET_DEVICE void matvec(matvec_args a) {
     auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
@@ -165,10 +169,11 @@ DUET_DEVICE void matvec(matvec_args a) {
     if (!a.gated && a.n_parts > 1 && block_x() >= a.part[1].first_block) p = a.part[1];
     if (!a.gated && a.n_parts > 2 && block_x() >= a.part[2].first_block) p = a.part[2];
     const int tile = block_x() - p.first_block, r = tile * kRowTile + thread_id() % kRowTile;
-    const bool has_up = __is_same(W, W2) && a.gated && a.n_parts > 1;  // two formats: never gated (gpu/steps.cpp)
+    // Parts of two formats are never gated (gpu/steps.cpp).
+    const bool has_up = __is_same(W, W2) && a.gated && a.n_parts > 1;
     const uint8_t* w = p.w;
     float total, gate = 0.0f;
-    for (bool again = has_up;; again = false) {  // a loop, as the sums are most of the code
+    for (bool again = has_up;; again = false) {  // A loop, because the sums are most of the code.
         if constexpr (__is_same(W, W2)) total = tile_totals<W, NB>(a, w, tile, tok0, part);
         else
             total =
@@ -186,12 +191,12 @@ DUET_DEVICE void matvec(matvec_args a) {
             if (r < p.n_out) {
                 gate = finish_result(p, r, has_up ? gate : total);
                 const float up = has_up ? finish_result(a.part[1], r, total) : 0.0f;
-                // two calls: an address that may be null would keep `up` in memory
+                // Two calls, because an address that may be null would keep `up` in memory.
                 v = has_up ? exact_activate((activation)a.activation, gate, &up)
                            : exact_activate((activation)a.activation, gate, nullptr);
                 p.y[(size_t)tok * p.y_stride + r] = v;
             }
-            if (a.result.q) segment_quantize(v, a.result, tok, r);  // n_out % 32 == 0: decode.cpp
+            if (a.result.q) segment_quantize(v, a.result, tok, r);  // n_out % 32 == 0: launch_steps.cpp sees to it.
         }
     }
     if (!a.tail.in.at) return;
@@ -199,27 +204,29 @@ DUET_DEVICE void matvec(matvec_args a) {
     for (int t = tok0; t < tok0 + NB && t < a.n_tok; t++) norm_row(a.tail, 0, t, shared_array<float>(0, kSumLanes));
 }
 
-// out[i] = row id[i] of W, times scale
-// W as above; out (n_tok, stride) f32;  grid (ceil(n_in / 256), n_tok), block 256, shared 0; moves a row of W per
-// token source: own; values as quant/blocks.h decode()
+// out[i] = row id[i] of W, times scale: values as quant/blocks.h decode()
+// W as above; out (n_tok, stride) f32
+// grid (ceil(n_in / 256), n_tok), block 256, shared 0; moves a row of W per token
+// source: own
 template <class W>
 DUET_DEVICE void embed(const embed_args& a) {
     const int j = block_x() * block_size() + thread_id(), id = a.id[block_y()];
     if (j >= a.n_in) return;
     const int b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
-    const uint8_t* unit = unit_of<W>(a.w, id / kRowTile, j / kGroup, load_group_count(a.n_in));
+    const uint8_t* brick = brick_of<W>(a.w, id / kRowTile, j / kGroup, group_count(a.n_in));
     float v;
     if constexpr (!kIsBlock<W>) {
-        constexpr int kPerPiece = gpu_unit<W>::kPerPiece;
-        v = to_float(((const W*)(unit + (size_t)(j % kGroup / kPerPiece * kRowTile + row) * 16))[j % kPerPiece]);
+        constexpr int kPerPiece = gpu_brick<W>::kPerPiece;
+        v = to_float(((const W*)(brick + (size_t)(j % kGroup / kPerPiece * kRowTile + row) * 16))[j % kPerPiece]);
     } else {
         using C = gpu_codes<W>;
-        const block_words<W> block = load_block<W>(unit, row, b);
+        const block_words<W> block = load_block<W>(brick, row, b);
         uint32_t s[gpu_scales<W>::kWords], word = 0;
-        load_scales<W>(unit, row, s);
+        load_scales<W>(brick, row, s);
         ready_scale r{};
         DUET_UNROLL
-        for (int k = 0; k < 8; k++)  // constant numbers, here and below, so that no register is indexed by a variable
+        // Here and below, constant indices keep registers from being indexed by a variable.
+        for (int k = 0; k < 8; k++)
             if (k == i / 4) word = C::kIsTable ? weight_word(block, k) : code_word(block, k);
         DUET_UNROLL
         for (int k = 0; k < kBlocksPerGroup; k++)
@@ -232,7 +239,7 @@ DUET_DEVICE void embed(const embed_args& a) {
             if constexpr (W::kHasMin) v = v - r.m * (float)(i < 16 ? r.min[0] : r.min[1]);
         } else {
             v = r.d * (float)code;
-            if constexpr (W::kHasMin) v = v + r.m;  // r.m is minus the minimum
+            if constexpr (W::kHasMin) v = v + r.m;  // r.m is minus the minimum.
         }
     }
     a.out[(size_t)block_y() * a.stride + j] = a.scale != 1.0f ? v * a.scale : v;

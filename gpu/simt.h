@@ -1,8 +1,7 @@
-// gpu/simt.h: the words kernels are written in, and the only file that knows which compiler builds a kernel: nvcc, a
-// stock clang with -x hip (no ROCm), or the host's compiler for the emulator. Owns: threads, barriers, shuffles,
-// shared memory, dot and matrix words.
-// Must not know: formats, ops. Lane exchange is over segments of 32 lanes at every warp width, so results do not
-// depend on the width.
+// gpu/simt.h: the words in which kernels are written. Only this file knows which compiler builds a kernel: nvcc, a
+// stock clang with -x hip (no ROCm), or the host's compiler for the emulator. Lanes exchange values over segments of 32
+// lanes at every warp width, so results do not depend on the width. Owns: threads, barriers, shuffles, shared memory,
+// dot and matrix words, and the choice among a chip's instructions by gpu/targets.def. Must not know: formats, ops.
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> gpu/*.cuh -> [gpu/simt.h]
 #pragma once
 
@@ -39,8 +38,59 @@ struct alignas(16) word4 {
     uint32_t w[4];
 };
 
-// ---- CUDA
-//  -----------------------------------------------------------------------------------------------------------
+// ---- the chip ----
+
+// Instructions of a chip, by the columns of gpu/targets.def. dot: the dot product of four int8. matrix: products of
+// int8 tiles, named by their shape or by the generation that has them.
+enum class gpu_dot : uint8_t { dp4a, dot4_i8, dot4_iu8 };
+enum class gpu_matrix : uint8_t { none, mma_m8n8k16, mma_m16n8k32, mfma_k16, mfma_k32, wmma_gfx11, wmma_gfx12 };
+struct gpu_target {
+    const char* name;
+    int warp_width;
+    gpu_dot dot;
+    gpu_matrix matrix;
+};
+constexpr gpu_target kGpuTargets[] = {
+#define GPU_TARGET(vendor, name, warp_width, dot, matrix) {#name, warp_width, gpu_dot::dot, gpu_matrix::matrix},
+#include "targets.def"
+#undef GPU_TARGET
+};
+
+#if defined(DUET_CUDA)
+// Finds the row for compute capability `arch` (900 for sm_90). A chip without a row has the instructions of the highest
+// row below it, and a chip below all rows has the dot instruction only.
+constexpr gpu_target target_of(int arch) {
+    gpu_target best{"", 32, gpu_dot::dp4a, gpu_matrix::none};
+    int best_arch = 0;
+    for (const gpu_target& t : kGpuTargets) {
+        if (t.name[0] != 's') continue;
+        int number = 0;  // 90 of "sm_90"
+        for (const char* digit = t.name + 3; *digit; digit++) number = number * 10 + (*digit - '0');
+        if (number * 10 > arch || number * 10 <= best_arch) continue;
+        best = t;
+        best_arch = number * 10;
+    }
+    return best;
+}
+constexpr gpu_target kChip = target_of(__CUDA_ARCH__);
+static_assert(kChip.warp_width == 32, "gpu/targets.def: CUDA chips have warps of 32");
+#elif defined(DUET_HIP)
+constexpr gpu_target target_of(const char* name) {
+    for (const gpu_target& t : kGpuTargets)
+        for (int i = 0; t.name[i] == name[i]; i++)
+            if (!name[i]) return t;
+    return {"", 0, gpu_dot::dot4_i8, gpu_matrix::none};
+}
+constexpr gpu_target kChip = target_of(__amdgcn_processor__);
+static_assert(kChip.warp_width != 0, "gpu/targets.def has no row for this chip: add one");
+#if defined(__GFX9__)
+static_assert(kChip.warp_width == 64, "gpu/targets.def: this chip has warps of 64");
+#else
+static_assert(kChip.warp_width == 32, "gpu/targets.def: the compiler makes warps of 32 for this chip");
+#endif
+#endif
+
+// ---- CUDA ----
 
 #if defined(DUET_CUDA)
 
@@ -52,7 +102,7 @@ DUET_DEVICE int block_size() { return (int)blockDim.x; }
 DUET_DEVICE int block_x() { return (int)blockIdx.x; }
 DUET_DEVICE int block_y() { return (int)blockIdx.y; }
 DUET_DEVICE int block_z() { return (int)blockIdx.z; }
-DUET_DEVICE constexpr int warp_width() { return 32; }
+DUET_DEVICE constexpr int warp_width() { return kChip.warp_width; }
 DUET_DEVICE void sync_block() { __syncthreads(); }
 DUET_DEVICE void fence_device() { __threadfence(); }
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
@@ -64,12 +114,12 @@ DUET_DEVICE float quick_half_to_float(uint16_t h) {
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
     return f;
 }
-// Byte i of the result: byte idx[i] (0..7) of the 8 bytes lo, hi.
+// Returns four bytes: byte i is byte idx[i] (0..7) of the 8 bytes lo, hi.
 DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
-    const uint32_t x = idx | idx >> 4;  // the instruction takes four nibbles
+    const uint32_t x = idx | idx >> 4;  // The instruction takes four nibbles.
     return __byte_perm(lo, hi, (x & 0xffu) | (x >> 8 & 0xff00u));
 }
-// Weights pass through once per token: they should not push activations out of the first cache.
+// Loads weights. They pass once per token and should not push activations out of the first cache.
 DUET_DEVICE word4 load_stream(const void* p) {
     word4 v;
     asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -78,8 +128,7 @@ DUET_DEVICE word4 load_stream(const void* p) {
     return v;
 }
 
-// ---- HIP, without ROCm
-//  ----------------------------------------------------------------------------------------------
+// ---- HIP, without ROCm ----
 
 #elif defined(DUET_HIP)
 
@@ -93,13 +142,11 @@ DUET_DEVICE int block_size() { return (int)__builtin_amdgcn_workgroup_size_x(); 
 DUET_DEVICE int block_x() { return (int)__builtin_amdgcn_workgroup_id_x(); }
 DUET_DEVICE int block_y() { return (int)__builtin_amdgcn_workgroup_id_y(); }
 DUET_DEVICE int block_z() { return (int)__builtin_amdgcn_workgroup_id_z(); }
-#if defined(__GFX9__)
-DUET_DEVICE constexpr int warp_width() { return 64; }
-DUET_DEVICE int uniform_in_segment(int v) { return v; }
-#else
-DUET_DEVICE constexpr int warp_width() { return 32; }
-DUET_DEVICE int uniform_in_segment(int v) { return __builtin_amdgcn_readfirstlane(v); }
-#endif
+DUET_DEVICE constexpr int warp_width() { return kChip.warp_width; }
+DUET_DEVICE int uniform_in_segment(int v) {
+    if constexpr (kChip.warp_width == kSegment) return __builtin_amdgcn_readfirstlane(v);
+    else return v;
+}
 DUET_DEVICE void sync_block() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_s_barrier();
@@ -114,11 +161,8 @@ DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
     return (uint32_t)__builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, (int)v);
 }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) {
-#if defined(__GFX11__) || defined(__GFX12__)
-    return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
-#else
-    return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
-#endif
+    if constexpr (kChip.dot == gpu_dot::dot4_iu8) return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
+    else return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
 }
 DUET_DEVICE float quick_half_to_float(uint16_t h) { return (float)__builtin_bit_cast(_Float16, h); }
 DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) { return __builtin_amdgcn_perm(hi, lo, idx); }
@@ -127,20 +171,19 @@ DUET_DEVICE word4 load_stream(const void* p) {
     return __builtin_bit_cast(word4, __builtin_nontemporal_load((const vec*)p));
 }
 
-// ---- the emulator
-//  ---------------------------------------------------------------------------------------------------
+// ---- the emulator ----
 
 #else
 
-// One thread of a block: gpu/driver_emu.cpp runs each as a fiber.
+// A thread of a block. gpu/driver_emu.cpp runs each thread as a fiber.
 struct emu_place {
     int tid = 0, block_threads = 0, bx = 0, by = 0, bz = 0, width = 0;
 };
 extern thread_local constinit const emu_place* emu_self;
 void emu_sync_block(int line);
-uint32_t emu_exchange(uint32_t v, int mask, int line);         // value of the lane tid ^ mask in this segment
+uint32_t emu_exchange(uint32_t v, int mask, int line);         // gives the value of lane tid ^ mask of this segment
 uint8_t* emu_shared(size_t offset, size_t n_bytes, int line);  // checks the range
-void emu_touch(const void* word, bool write, int line);        // race detection
+void emu_touch(const void* word, bool write, int line);        // detects races
 [[noreturn]] void emu_fault(const char* what, long index, long n, int line);  // ends the kernel with an error
 
 inline int thread_id() { return emu_self->tid; }
@@ -151,7 +194,7 @@ inline int block_z() { return emu_self->bz; }
 inline int warp_width() { return emu_self->width; }
 inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
 inline void fence_device() {}
-inline uint32_t atomic_add(uint32_t* at, uint32_t v) { return (*at += v) - v; }  // blocks run one after another
+inline uint32_t atomic_add(uint32_t* at, uint32_t v) { return (*at += v) - v; }  // Blocks run one by one.
 inline int uniform_in_segment(int v) { return v; }
 inline uint32_t shuffle_xor(uint32_t v, int mask, int line = __builtin_LINE()) { return emu_exchange(v, mask, line); }
 inline int dot4(uint32_t a, uint32_t b, int c) {
@@ -169,10 +212,9 @@ inline word4 load_stream(const void* p) { return *(const word4*)p; }
 
 #endif
 
-// ---- shared memory
-//  --------------------------------------------------------------------------------------------------
+// ---- shared memory ----
 
-// Kernels name parts of the block's shared memory by byte offset. T has 4 bytes.
+// A part of the block's shared memory, named by its byte offset. T has 4 bytes.
 #if defined(DUET_ON_DEVICE)
 extern __shared__ word4 duet_shared_memory[];
 template <class T>
@@ -180,7 +222,7 @@ DUET_DEVICE T* shared_array(size_t offset, int) {
     return (T*)((char*)duet_shared_memory + offset);
 }
 #else
-// In the emulator each element is a proxy that checks its index and remembers who touched it since the last barrier.
+// In the emulator an element is a proxy. It checks its index and remembers who touched it since the last barrier.
 template <class T>
 struct emu_element {
     T* at;
@@ -211,7 +253,7 @@ inline emu_array<T> shared_array(size_t offset, int n, int line = __builtin_LINE
 }
 #endif
 
-// Four words from a multiple of four on.
+// Loads four words, the first at a multiple of four.
 template <class Array>
 DUET_DEVICE void load4(const Array& from, int at, float (&v)[4]) {
 #if defined(DUET_ON_DEVICE)
@@ -223,14 +265,13 @@ DUET_DEVICE void load4(const Array& from, int at, float (&v)[4]) {
 #endif
 }
 
-// ---- made of the words above
-//  ----------------------------------------------------------------------------------------
+// ---- made of the words above ----
 
 DUET_DEVICE float shuffle_xor(float v, int mask) { return float_of(shuffle_xor(bits_of(v), mask)); }
 DUET_DEVICE int shuffle_xor(int v, int mask) { return (int)shuffle_xor((uint32_t)v, mask); }
 
-// Sum over a segment as a halving tree: lane j += lane j + 16, 8, 4, 2, 1; every lane gets it (f32 addition commutes).
-// n: of so many lanes.
+// Sums n lanes of a segment as a halving tree: lane j += lane j + 16, 8, 4, 2, 1. Every lane gets the sum, because f32
+// addition commutes.
 template <class T>
 DUET_DEVICE T segment_sum(T v, int n = kSegment) {
     for (int m = n / 2; m > 0; m /= 2) v = v + shuffle_xor(v, m);
@@ -245,16 +286,15 @@ DUET_DEVICE T segment_max(T v) {
     return v;
 }
 
-// Two int16 in a word.
+// Two int16 in one word.
 DUET_DEVICE uint32_t pack_pair(int low, int high) { return (uint32_t)(low & 0xffff) | (uint32_t)high << 16; }
 DUET_DEVICE void unpack_pair(uint32_t pair, int (&v)[2]) {
     v[0] = (int16_t)(pair & 0xffffu);
     v[1] = (int32_t)pair >> 16;
 }
 
-// True in all threads of the one block, of n that share the counter, that gets here last: it sees what the others
-// wrote before they came.
-// The counter is 0 before and after. flag: one word of shared memory that nobody else uses now.
+// n blocks share a counter. Returns true, in all threads, for the block that comes here last; this block sees what the
+// others wrote before they came. The counter is 0 before and after. flag: a word of shared memory that is free now.
 template <class Shared>
 DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
     fence_device();
@@ -269,31 +309,62 @@ DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
     return flag[0] != 0;
 }
 
-// int8 values of four 4-bit codes (one a byte) by a table of 16 bytes in t.
+// Looks up four 4-bit codes (one to a byte) in a table t of 16 int8.
 DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
     const uint32_t idx = codes & 0x07070707u, upper = (codes >> 3 & 0x01010101u) * 255u;
     return (pick_bytes(t.w[2], t.w[3], idx) & upper) | (pick_bytes(t.w[0], t.w[1], idx) & ~upper);
 }
 
-// ---- matrix words: 16 rows x 16 tokens of exact i32 dots over K = 16 or 32 int8, spread over the lanes of a warp
-//  ----
+// ---- matrix words ----
 //
-// A tile's element e of this lane (0 .. tile_elems() - 1) is row tile_row(e), token tile_token(e). tile_dot adds the
-// dots of K bytes:
-// words w_at.. of w (rows stride words apart) and x_at.. of x (tokens stride words apart), both in shared memory.
-// Sources of the lane layouts: PTX ISA (mma), AMD matrix instruction calculator; proven by running them (make
-// test-amdgpu).
+// A tile has 16 rows x 16 tokens of exact i32 dots over K = 16 or 32 int8, and is spread over the lanes of a warp.
+// Element e of this lane (0 .. tile_elems() - 1) belongs to row tile_row(e) and token tile_token(e). tile_dot adds the
+// dots of K bytes: words w_at.. of w (rows `stride` words apart) and words x_at.. of x (tokens `stride` words apart),
+// both in shared memory. Sources of the lane layouts: PTX ISA (mma), AMD matrix instruction calculator; proven by
+// running them (make test-amdgpu).
 
-#if defined(DUET_CUDA) && __CUDA_ARCH__ >= 750
+DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
 
-// sm_75 has 8 x 8 tiles over 16 bytes only: the same elements a lane by two (K = 32: four) times as many instructions.
-DUET_DEVICE constexpr int tile_elems() { return 8; }
-DUET_DEVICE int tile_row(int e) { return (thread_id() % 32) / 4 + (e & 2) * 4; }
-DUET_DEVICE int tile_token(int e) { return (thread_id() % 4) * 2 + (e & 1) + (e & 4) * 2; }
+#if defined(DUET_CUDA)
+
+DUET_DEVICE int tile_row(int e) {
+    if constexpr (kChip.matrix == gpu_matrix::none) return thread_id() % 32 / 16 * 8 + e;
+    else return (thread_id() % 32) / 4 + (e & 2) * 4;
+}
+DUET_DEVICE int tile_token(int e) {
+    if constexpr (kChip.matrix == gpu_matrix::none) return thread_id() % 16;
+    else return (thread_id() % 4) * 2 + (e & 1) + (e & 4) * 2;
+}
+
+#else
+
+DUET_DEVICE int tile_row(int e) {
+    const int part = thread_id() % warp_width() / 16;
+#if defined(DUET_HIP)
+    if constexpr (kChip.matrix == gpu_matrix::wmma_gfx11) return 2 * e + part;
+#endif
+    return part * tile_elems() + e;
+}
+DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
+
+#endif
+
+// With dot instructions, and in the emulator, a lane has 8 or 4 rows of one token.
 template <int K, class W, class X>
-DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+DUET_DEVICE void tile_dot_plain(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    uint32_t b[K / 4];
+    for (int k = 0; k < K / 4; k++) b[k] = x[tile_token(0) * stride + x_at + k];
+    for (int e = 0; e < tile_elems(); e++)
+        for (int k = 0; k < K / 4; k++) dot[e] = dot4(w[tile_row(e) * stride + w_at + k], b[k], dot[e]);
+}
+
+#if defined(DUET_CUDA)
+
+// sm_75 has 8 x 8 tiles over 16 bytes only: a lane has the same elements, by two (K = 32: four) times as many
+// instructions.
+template <int K, class W, class X>
+DUET_DEVICE void tile_dot_m8n8k16(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int lane = thread_id() % 32, g = lane / 4, t = lane % 4;
-#if __CUDA_ARCH__ < 800
     DUET_UNROLL
     for (int part = 0; part < K / 16 * 4; part++) {  // 16 bytes, half of the tokens, half of the rows
         const int k = part / 4 * 4, tok = part / 2 % 2, row = part % 2;
@@ -302,7 +373,11 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
             : "+r"(c[0]), "+r"(c[1])
             : "r"(w[w_at + k + (g + 8 * row) * stride + t]), "r"(x[x_at + k + (g + 8 * tok) * stride + t]));
     }
-#else
+}
+
+template <int K, class W, class X>
+DUET_DEVICE void tile_dot_m16n8k32(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    const int lane = thread_id() % 32, g = lane / 4, t = lane % 4;
     const uint32_t a0 = w[w_at + g * stride + t], a1 = w[w_at + (g + 8) * stride + t];
     for (int half = 0; half < 2; half++) {
         int* c = dot + 4 * half;
@@ -319,80 +394,78 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
                 : "r"(a0), "r"(a1), "r"(x[col]));
         }
     }
-#endif
 }
 
-#elif defined(DUET_HIP) && (defined(__GFX11__) || defined(__GFX12__))
+template <int K, class W, class X>
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    if constexpr (kChip.matrix == gpu_matrix::mma_m8n8k16) tile_dot_m8n8k16<K>(w, w_at, x, x_at, stride, dot);
+    else if constexpr (kChip.matrix == gpu_matrix::mma_m16n8k32) tile_dot_m16n8k32<K>(w, w_at, x, x_at, stride, dot);
+    else tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
+}
+
+#elif defined(DUET_HIP)
 
 typedef int tile_vec2 __attribute__((ext_vector_type(2)));
 typedef int tile_vec4 __attribute__((ext_vector_type(4)));
 typedef int tile_vec8 __attribute__((ext_vector_type(8)));
-DUET_DEVICE constexpr int tile_elems() { return 8; }
-DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
-#if defined(__GFX11__)
-DUET_DEVICE int tile_row(int e) { return 2 * e + thread_id() % 32 / 16; }
-#else
-DUET_DEVICE int tile_row(int e) { return thread_id() % 32 / 16 * 8 + e; }
-#endif
+
 template <int K, class W, class X>
-DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+DUET_DEVICE void tile_dot_wmma(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int line = thread_id() % 16;
     tile_vec8 c;
     for (int e = 0; e < 8; e++) c[e] = dot[e];
     for (int k = 0; k < K / 4; k += 4) {
-#if defined(__GFX11__)
-        const tile_vec4 a = *(const tile_vec4*)&w[line * stride + w_at + k],
-                        b = *(const tile_vec4*)&x[line * stride + x_at + k];
-        c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, c, false);
-#else
-        const int part = thread_id() % 32 / 16 * 2;
-        const tile_vec2 a = *(const tile_vec2*)&w[line * stride + w_at + k + part];
-        const tile_vec2 b = *(const tile_vec2*)&x[line * stride + x_at + k + part];
-        c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, c, false);
-#endif
+        if constexpr (kChip.matrix == gpu_matrix::wmma_gfx11) {
+            const tile_vec4 a = *(const tile_vec4*)&w[line * stride + w_at + k],
+                            b = *(const tile_vec4*)&x[line * stride + x_at + k];
+            c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, c, false);
+        } else {
+            const int part = thread_id() % 32 / 16 * 2;
+            const tile_vec2 a = *(const tile_vec2*)&w[line * stride + w_at + k + part];
+            const tile_vec2 b = *(const tile_vec2*)&x[line * stride + x_at + k + part];
+            c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, c, false);
+        }
     }
     for (int e = 0; e < 8; e++) dot[e] = c[e];
 }
 
-#elif defined(DUET_HIP) && (defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__))
-
-typedef int tile_vec4 __attribute__((ext_vector_type(4)));
-DUET_DEVICE constexpr int tile_elems() { return 4; }
-DUET_DEVICE int tile_row(int e) { return thread_id() % 64 / 16 * 4 + e; }
-DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
 template <int K, class W, class X>
-DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+DUET_DEVICE void tile_dot_mfma(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int line = thread_id() % 16, part = thread_id() % 64 / 16;
     tile_vec4 c = {dot[0], dot[1], dot[2], dot[3]};
-#if defined(__gfx942__)
-    // K = 32 in one instruction: 8 bytes a lane; with K = 16 the upper half of the lanes brings zeros
-    const int at = part * 2;
-    long a = 0, b = 0;
-    if (K == 32 || part < 2) {
-        a = *(const long*)&w[w_at + line * stride + at];
-        b = *(const long*)&x[x_at + line * stride + at];
+    if constexpr (kChip.matrix == gpu_matrix::mfma_k32) {
+        // One instruction does K = 32, with 8 bytes to a lane. With K = 16 the upper half of the lanes brings zeros.
+        const int at = part * 2;
+        long a = 0, b = 0;
+        if (K == 32 || part < 2) {
+            a = *(const long*)&w[w_at + line * stride + at];
+            b = *(const long*)&x[x_at + line * stride + at];
+        }
+        c = __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0);
+    } else {
+        for (int k = 0; k < K / 4; k += 4) {
+            const int a = (int)w[line * stride + w_at + k + part], b = (int)x[line * stride + x_at + k + part];
+            c = __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0);
+        }
     }
-    c = __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0);
-#else
-    for (int k = 0; k < K / 4; k += 4) {
-        const int a = (int)w[line * stride + w_at + k + part], b = (int)x[line * stride + x_at + k + part];
-        c = __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0);
-    }
-#endif
     for (int e = 0; e < 4; e++) dot[e] = c[e];
 }
 
-#else  // dot instructions, and the emulator: 8 or 4 rows of one token a lane
-
-DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
-DUET_DEVICE int tile_row(int e) { return thread_id() % warp_width() / 16 * tile_elems() + e; }
-DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
 template <int K, class W, class X>
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
-    uint32_t b[K / 4];
-    for (int k = 0; k < K / 4; k++) b[k] = x[tile_token(0) * stride + x_at + k];
-    for (int e = 0; e < tile_elems(); e++)
-        for (int k = 0; k < K / 4; k++) dot[e] = dot4(w[tile_row(e) * stride + w_at + k], b[k], dot[e]);
+    constexpr gpu_matrix kind = kChip.matrix;
+    if constexpr (kind == gpu_matrix::wmma_gfx11 || kind == gpu_matrix::wmma_gfx12)
+        tile_dot_wmma<K>(w, w_at, x, x_at, stride, dot);
+    else if constexpr (kind == gpu_matrix::mfma_k16 || kind == gpu_matrix::mfma_k32)
+        tile_dot_mfma<K>(w, w_at, x, x_at, stride, dot);
+    else tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
+}
+
+#else
+
+template <int K, class W, class X>
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
 }
 
 #endif

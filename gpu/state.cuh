@@ -1,13 +1,14 @@
-// gpu/state.cuh: recurrent states: convolution windows, gated delta rule, Mamba-2. Each sequence's tokens in order, in
-// parallel over sequences, channels, heads and columns. Must not know: ops, drivers.
+// gpu/state.cuh: recurrent states: convolution windows, gated delta rule, Mamba-2. The tokens of a sequence are walked
+// in order; sequences, channels, heads and columns run in parallel. Must not know: ops, drivers.
 // Main path: gpu/launch_states.cpp -> gpu/kernels.def -> [gpu/state.cuh] -> quant/exact_ops.h
 
 namespace duet {
 
-// y = act(causal depthwise convolution of x over time) (exact_conv), the window of each sequence moved on
-// x, y (n_tok, n) f32, y may be x; w (n, n_taps); window (n_taps - 1, n) oldest first;  grid (ceil(n / 128),
-// sequences), block 128 shared (n_taps - 1) * 512 bytes: a thread's window as a ring, touched by nobody else; moves 8
-// bytes per token and channel, 8 (n_taps - 1) more source: own; docs/numerics.md, Recurrences
+// y = act(causal depthwise convolution of x over time) (exact_conv). The window of each sequence is moved on.
+// x, y (n_tok, n) f32, y may be x; w (n, n_taps); window (n_taps - 1, n), oldest first
+// grid (ceil(n / 128), sequences), block 128, shared (n_taps - 1) * 512 bytes: each thread's own ring
+// moves 8 bytes per token and channel, and 8 (n_taps - 1) more per sequence and channel
+// source: own; docs/numerics.md, Recurrences
 DUET_DEVICE void short_conv(const conv_gpu_args& a) {
     const int n_old = a.n_taps - 1, tid = thread_id(), threads = block_size(), seq = block_y(),
               c = block_x() * threads + tid;
@@ -35,14 +36,15 @@ DUET_DEVICE void short_conv(const conv_gpu_args& a) {
     }
 }
 
-// Tokens in order over the states of all heads (exact_state_step): gated delta rule, or Mamba-2
-// x (n_tok, ..) f32: delta [q | k: n_groups heads | v: n_heads], Mamba [v: n_heads | k | q: n_groups heads], q and k
-// of n_rows, v of n_cols;
+// y = outputs of the gated delta rule or of Mamba-2, token by token over the states of all heads (exact_state_step)
+// x (n_tok, ..) f32: delta rule [q | k: n_groups heads | v: n_heads], Mamba-2 [v: n_heads | k | q: n_groups heads];
+//     heads of q and k have n_rows floats, those of v n_cols
 // y (n_tok, n_heads * n_cols); state (n_heads, n_rows, n_cols)
 // grid (n_heads * ceil(n_cols / cols), sequences), block 4 cols, shared n_rows * row_stride * 4 bytes; any warp width
-// moves the state twice a launch, and a token's vectors once per block.  source: Yang et al. (arXiv 2412.06464), Dao
-// and Gu (arXiv 2405.21060) The four chains of a column's sum are four lanes, 8 columns a segment: no barrier, and a
-// thread's part of the state is touched by nobody else.
+// moves the state twice a launch, and a token's vectors once per block
+// source: Yang et al. (arXiv 2412.06464), Dao and Gu (arXiv 2405.21060)
+// The sum of a column has four chains. Four lanes hold them, so a segment has 8 columns. Every thread has a part of the
+// state that no other thread touches, so no barrier is needed.
 template <bool IsDelta>
 DUET_DEVICE void state_steps(const state_gpu_args& a) {
     static_assert(kStateParts == 4 && kSegment == 32);
@@ -64,12 +66,15 @@ DUET_DEVICE void state_steps(const state_gpu_args& a) {
         const int row = a.seqs.rows[t];
         const float* x = a.x + (size_t)row * a.x_stride;
         const float *q = x, *k = x, *v = x;
-        if (IsDelta)
-            q += group * a.n_rows, k += (a.n_groups + group) * a.n_rows,
-                v += 2 * a.n_groups * a.n_rows + head * a.n_cols;
-        else
-            v += head * a.n_cols, k += a.n_heads * a.n_cols + group * a.n_rows,
-                q += a.n_heads * a.n_cols + (a.n_groups + group) * a.n_rows;
+        if (IsDelta) {
+            q += group * a.n_rows;
+            k += (a.n_groups + group) * a.n_rows;
+            v += 2 * a.n_groups * a.n_rows + head * a.n_cols;
+        } else {
+            v += head * a.n_cols;
+            k += a.n_heads * a.n_cols + group * a.n_rows;
+            q += a.n_heads * a.n_cols + (a.n_groups + group) * a.n_rows;
+        }
         const float step = exact_step_size(*column(IsDelta ? a.decay : a.step, row, head), a.bias[head]);
         const float decay = exact_decay(a.rate[head], step),
                     beta = IsDelta ? exact_sigmoid(*column(a.step, row, head)) : step;

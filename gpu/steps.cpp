@@ -1,8 +1,8 @@
-// gpu/steps.cpp: which ops of a graph run as one launch when a batch is small: what decoding costs is launches and
-// reads of weights.
-// A step changes no bit: it does the same arithmetic, and results that nobody reads later are not stored. Owns: the
-// patterns.
-// Must not know: drivers, kernels' arguments. Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
+// gpu/steps.cpp: groups ops of a graph into steps that run as one launch when the batch is small, because decoding
+// spends its time on launches and on reading weights. A step changes no bit: it does the same arithmetic, and only
+// leaves out the storing of results that no later op reads.
+// Owns: the patterns. Must not know: drivers, kernels' arguments.
+// Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
 #include "context.h"
 
 namespace duet {
@@ -15,11 +15,11 @@ bool overlaps(const view& a, const view& b) {
 
 bool is_plain(const view& v) { return v.buffer >= 0 && v.contiguous(); }
 
-// Whether what ops before `from` left in v is read by a later op before another has written all of it.
+// Says whether an op from `from` on reads what earlier ops left in v, before another op has written all of v.
 bool is_read_later(const model_graph& g, const view& v, size_t from) {
     for (size_t i = from; i < g.ops.size(); i++) {
         const op& o = g.ops[i];
-        if (o.after_border) return true;  // nobody knows what others read
+        if (o.after_border) return true;  // The other device's ops may read anything.
         const bool adds = o.residual && overlaps(o.out, v);
         if (overlaps(o.in, v) || overlaps(o.in2, v) || overlaps(o.in3, v) || adds) return true;
         if (o.out.buffer == v.buffer && is_plain(o.out) && o.out.offset <= v.offset &&
@@ -30,22 +30,22 @@ bool is_read_later(const model_graph& g, const view& v, size_t from) {
 }
 
 struct planner {
-    const model_graph& g;
+    const model_graph& graph;
 
-    const op* at(size_t i) const { return i < g.ops.size() ? &g.ops[i] : nullptr; }
+    const op* at(size_t i) const { return i < graph.ops.size() ? &graph.ops[i] : nullptr; }
     bool is(size_t i, op_kind kind) const { return at(i) && at(i)->kind == kind; }
-    int32_t type(const op& o) const { return g.weights[(size_t)o.w].type; }
+    int32_t type(const op& o) const { return graph.weights[(size_t)o.w].type; }
 
-    // The rms norm of a step's finished rows, if the next op is one.
+    // Adds the rms norm of the step's finished rows, if the next op is one.
     void add_norm(gpu_step& s, const view& rows) const {
         const size_t i = (size_t)(s.first + s.n_ops);
-        if (!is(i, op_kind::norm) || g.ops[i].in.n_heads != 1 || !same_columns(g.ops[i].in, rows)) return;
+        if (!is(i, op_kind::norm) || graph.ops[i].in.n_heads != 1 || !same_columns(graph.ops[i].in, rows)) return;
         s.norm = (int32_t)i;
         s.n_ops++;
     }
 
     gpu_step matvec(size_t i) const {
-        const op& o = g.ops[i];
+        const op& o = graph.ops[i];
         gpu_step s;
         s.kind = gpu_step_kind::matvec;
         s.first = (int32_t)i;
@@ -54,11 +54,11 @@ struct planner {
             return s;
         }
         auto joins = [&](size_t k) {
-            const op& m = g.ops[k];
+            const op& m = graph.ops[k];
             if (m.kind != op_kind::matmul || m.residual || !same_columns(m.in, o.in) || overlaps(m.out, o.in))
                 return false;
             for (size_t j = i; j < k; j++)
-                if (overlaps(m.out, g.ops[j].out)) return false;
+                if (overlaps(m.out, graph.ops[j].out)) return false;
             const int32_t other = s.second_type >= 0 ? s.second_type : type(m);
             if (type(m) != type(o) && (type(m) != other || pair_kernel(type(o), type(m)) < 0)) return false;
             if (type(m) != type(o)) s.second_type = type(m);
@@ -71,11 +71,11 @@ struct planner {
         return s;
     }
 
-    // act(gate) * up: gate and up are two matmuls or the halves of one; or act(up) alone.
+    // Adds act(gate) * up, where gate and up are two matmuls or the halves of one, or act(up) alone.
     void add_gate(gpu_step& s, size_t i) const {
         const size_t k = i + (size_t)s.n_matmuls;
         if (!is(k, op_kind::activate) || s.second_type >= 0 || s.n_matmuls > 2) return;
-        const op &a = g.ops[k], &gate = g.ops[i], &up = g.ops[k - 1];
+        const op &a = graph.ops[k], &gate = graph.ops[i], &up = graph.ops[k - 1];
         const bool has_up = a.in2.buffer >= 0, one = s.n_matmuls == 1;
         if (!is_plain(a.in) || !is_plain(a.out) || overlaps(a.out, gate.in) || (has_up && !is_plain(a.in2))) return;
         if (one && !has_up && !same_columns(a.in, gate.out)) return;
@@ -90,9 +90,9 @@ struct planner {
         if (!one && (!has_up || !same_columns(a.in, gate.out) || !same_columns(a.in2, up.out) ||
                      gate.out.width() != up.out.width()))
             return;
-        // what is no longer stored
+        // These results would no longer be stored.
         for (const view& lost : {gate.out, up.out})
-            if (!same_columns(lost, a.out) && is_read_later(g, lost, k + 1)) {
+            if (!same_columns(lost, a.out) && is_read_later(graph, lost, k + 1)) {
                 s.halves = false;
                 return;
             }
@@ -104,8 +104,8 @@ struct planner {
         size_t k = i;
         while (k < i + 4 && (is(k, op_kind::norm) || is(k, op_kind::rope))) k++;
         if (!is(k, op_kind::kv_append) || !is(k + 1, op_kind::attention)) return false;
-        const op &append = g.ops[k], &attend = g.ops[k + 1];
-        const cache_layer& cache = g.caches[(size_t)attend.index];
+        const op &append = graph.ops[k], &attend = graph.ops[k + 1];
+        const cache_layer& cache = graph.caches[(size_t)attend.index];
         if (append.index != attend.index || cache.v_in_k || cache.k_dim > 64 + cache.v_dim) return false;
         gpu_step s;
         s.kind = gpu_step_kind::attention;
@@ -114,16 +114,16 @@ struct planner {
         s.append = (int32_t)k;
         s.attention = (int32_t)k + 1;
         for (size_t j = i; j < k; j++) {
-            const op& o = g.ops[j];
+            const op& o = graph.ops[j];
             const bool is_q = o.in == attend.in, is_norm = o.kind == op_kind::norm;
             if (!is_q && o.in != append.in) return false;
             int32_t &norm = is_q ? s.q_norm : s.k_norm, &rope = is_q ? s.q_rope : s.k_rope;
             if (is_norm && (o.norm != norm_kind::rms || o.b >= 0 || o.in != o.out || norm >= 0)) return false;
-            if (rope >= 0) return false;  // norm before rope, each once
+            if (rope >= 0) return false;  // The norm comes before the rope, and each comes once.
             (is_norm ? norm : rope) = (int32_t)j;
         }
         for (const view& lost : {attend.in, append.in})
-            if (k > i && (overlaps(attend.out, lost) || is_read_later(g, lost, k + 2))) return false;
+            if (k > i && (overlaps(attend.out, lost) || is_read_later(graph, lost, k + 2))) return false;
         if (overlaps(attend.in, append.in) || overlaps(attend.in, append.in2)) return false;
         *out = s;
         return true;

@@ -1,7 +1,7 @@
-// gpu/store.cpp: the way of weights to a device: file -> ring of pinned pieces -> device, where a kernel puts matrices
-// in the order of gpu/weights.h. While one piece is copied and arranged, threads read the next. No mapped page is
-// handed to a driver: some hang on them.
-// Owns: the open device, the weights' memory. Must not know: families, which vendor.
+// gpu/store.cpp: brings the weights to a device: file -> ring of pinned pieces -> device, where a kernel rearranges
+// matrices into the order of gpu/weights.h. Threads read the next piece while one is copied and rearranged. A mapped
+// page is never handed to a driver, because some drivers hang on mapped pages.
+// Owns: the open device, the weights' memory. Must not know: families, vendors.
 // Main path: gpu/launch.cpp -> [gpu/store.cpp] -> gpu/driver.h, gpu/arrange.cuh
 #include "store.h"
 #include "args.h"
@@ -18,40 +18,40 @@
 namespace duet {
 namespace {
 
-constexpr uint64_t kPieceBytes = 8 << 20;  // a copy of 8 MB takes 0.2 to 1 ms: long beside the wait after it
-constexpr size_t kReadBytes = 256 << 10;   // of a thread's turn
-constexpr int64_t kMaxTiles = 32768;       // a grid's second dimension
+constexpr uint64_t kPieceBytes = 8 << 20;  // Copying 8 MB takes 0.2 to 1 ms, long beside the wait after it.
+constexpr size_t kReadBytes = 256 << 10;   // what a thread reads at a time
+constexpr int64_t kMaxTiles = 32768;       // limit of a grid's second dimension
 constexpr int kMaxReaders = 4;
 
 int64_t tiles_of(const weight& w) { return (w.n_out + kRowTile - 1) / kRowTile; }
-// Rows of one matrix that fit a piece: whole tiles.
+// Rows of one matrix that fit a piece, in whole tiles.
 int64_t tiles_per_piece(const weight& w) {
     return std::clamp<int64_t>((int64_t)(kPieceBytes / (w.row_bytes * kRowTile)), 1, kMaxTiles);
 }
 
 struct loader {
-    gpu_store& s;
-    const store_layout& l;
+    gpu_store& store;
+    const store_layout& layout;
     const exec_place& place;
     uint8_t* ring[kRingPieces] = {};
-    uint8_t* arrived = nullptr;  // a piece on the device, not arranged yet
+    uint8_t* arrived = nullptr;  // on the device: a piece that is not rearranged yet
     uint64_t done = 0;
     int turn = 0;
     thread_pool pool{};
 
     ~loader() {
-        for (uint8_t* r : ring) s.driver->free_host(s.device, r);
-        s.driver->free(s.device, arrived);
+        for (uint8_t* r : ring) store.driver->free_host(store.device, r);
+        store.driver->free(store.device, arrived);
     }
 
     duet_status start(int32_t n_threads, error_text& err) {
         if (!pool.start(std::clamp(n_threads, 1, kMaxReaders)))
             return fail(err, DUET_ERR_MEMORY, "the system gives no threads to read weights");
-        for (uint8_t*& r : ring) DUET_TRY(s.driver->alloc_host(s.device, l.piece_bytes, (void**)&r, err));
-        return s.driver->alloc(s.device, l.piece_bytes, (void**)&arrived, err);
+        for (uint8_t*& r : ring) DUET_TRY(store.driver->alloc_host(store.device, layout.piece_bytes, (void**)&r, err));
+        return store.driver->alloc(store.device, layout.piece_bytes, (void**)&arrived, err);
     }
 
-    // Reads a piece while the one before is on its way, waits for that, sends.
+    // Reads a piece while the one before is on its way, waits for that one, and sends the new piece.
     duet_status send(const uint8_t* from, uint64_t n_bytes, void* to, error_text& err) {
         uint8_t* pinned = ring[turn];
         turn = (turn + 1) % kRingPieces;
@@ -59,22 +59,23 @@ struct loader {
             const size_t at = (size_t)i * kReadBytes;
             memcpy(pinned + at, from + at, std::min<size_t>(kReadBytes, n_bytes - at));
         });
-        DUET_TRY(s.driver->sync(s.device, err));
-        DUET_TRY(s.driver->upload(s.device, to, pinned, n_bytes, err));
+        DUET_TRY(store.driver->sync(store.device, err));
+        DUET_TRY(store.driver->upload(store.device, to, pinned, n_bytes, err));
         done += n_bytes;
-        if (place.progress && place.progress(place.progress_user, (float)((double)done / (double)l.file_bytes)) != 0)
+        if (place.progress &&
+            place.progress(place.progress_user, (float)((double)done / (double)layout.file_bytes)) != 0)
             return fail(err, DUET_ERR_CANCELLED, "loading to the device was cancelled");
         return DUET_OK;
     }
 
     duet_status load_vector(const weight& w, uint8_t* to, error_text& err) {
-        for (uint64_t at = 0; at < w.n_bytes; at += l.piece_bytes)
-            DUET_TRY(send(w.data + at, std::min(l.piece_bytes, w.n_bytes - at), to + at, err));
+        for (uint64_t at = 0; at < w.n_bytes; at += layout.piece_bytes)
+            DUET_TRY(send(w.data + at, std::min(layout.piece_bytes, w.n_bytes - at), to + at, err));
         return DUET_OK;
     }
 
     duet_status load_matrices(const weight& w, uint8_t* to, error_text& err) {
-        void* kernel = s.kernels[kernel_of(w.type, kArrange)];
+        void* kernel = store.kernels[kernel_of(w.type, kArrange)];
         const size_t mat_bytes = gpu_weight_bytes(w.type, w.n_in, w.n_out),
                      tile_bytes = mat_bytes / (size_t)tiles_of(w);
         const int64_t step = tiles_per_piece(w);
@@ -87,8 +88,8 @@ struct loader {
                                      (int32_t)w.n_in, (int32_t)n_rows};
                 const uint32_t groups = (uint32_t)((w.n_in + kGroup - 1) / kGroup),
                                tiles = (uint32_t)((n_rows + kRowTile - 1) / kRowTile);
-                DUET_TRY(s.driver->launch(s.device, kernel, {(groups + 7) / 8, tiles, 1, 8 * kRowTile, 0}, &a, sizeof a,
-                                          err));
+                DUET_TRY(store.driver->launch(store.device, kernel, {(groups + 7) / 8, tiles, 1, 8 * kRowTile, 0}, &a,
+                                              sizeof a, err));
             }
         return DUET_OK;
     }
@@ -100,8 +101,10 @@ duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& p
     for (uint64_t n_bytes : l.block_bytes) {
         s.blocks.push_back(nullptr);
         if (n_bytes == 0) continue;
-        if (duet_status st = s.driver->alloc(s.device, n_bytes, &s.blocks.back(), err); st != DUET_OK)
-            return err.text = "weights (" + std::to_string(l.weight_bytes >> 20) + " MB in all): " + err.text, st;
+        if (duet_status st = s.driver->alloc(s.device, n_bytes, &s.blocks.back(), err); st != DUET_OK) {
+            err.text = "weights (" + std::to_string(l.weight_bytes >> 20) + " MB in all): " + err.text;
+            return st;
+        }
     }
     s.weights.assign(g.weights.size(), nullptr);
     loader load{s, l, place};
@@ -109,8 +112,8 @@ duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& p
     std::vector<size_t> order;
     for (size_t i = 0; i < g.weights.size(); i++)
         if (l.block[i] >= 0) order.push_back(i);
-    std::sort(order.begin(), order.end(),
-              [&](size_t a, size_t b) { return g.weights[a].data < g.weights[b].data; });  // as in the file
+    // The weights are read in the order of the file.
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return g.weights[a].data < g.weights[b].data; });
     for (size_t i : order) {
         uint8_t* to = (uint8_t*)s.blocks[(size_t)l.block[i]] + l.offset[i];
         s.weights[i] = to;

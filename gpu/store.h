@@ -1,5 +1,5 @@
-// gpu/store.h: a model's device, with its kernels and weights: one for all its sessions. Must not know: kernels'
-// results, files, families.
+// gpu/store.h: the open device of a model with its kernels and weights. All sessions of the model share one store.
+// Must not know: kernels' results, files, families.
 // Main path: gpu/launch.cpp -> [gpu/store.h] -> gpu/weights.h, gpu/driver.h
 #pragma once
 #include "driver.h"
@@ -7,22 +7,22 @@
 
 namespace duet {
 
-// Where each weight goes: one allocation (block) for each layer, so that a session asks for tens of them, not
-// thousands.
+// The place of each weight. The weights of one layer share one allocation (a block), so that loading a model makes tens
+// of allocations and not thousands.
 struct store_layout {
-    std::vector<int32_t> block;      // of each weight of the graph; -1: no op reads it
-    std::vector<uint64_t> offset;    // in its block
-    std::vector<uint8_t> is_matrix;  // rearranged (gpu/weights.h); else as it lies in the file
+    std::vector<int32_t> block;      // block of each weight of the graph; -1: no op reads the weight
+    std::vector<uint64_t> offset;    // place of each weight in its block
+    std::vector<uint8_t> is_matrix;  // the weight is rearranged (gpu/weights.h); others lie as in the file
     std::vector<uint64_t> block_bytes;
-    uint64_t weight_bytes = 0;  // of all blocks
-    uint64_t file_bytes = 0;    // that are read
-    uint64_t piece_bytes = 0;   // of a piece of the ring; there is one on the device also, while weights are loaded
+    uint64_t weight_bytes = 0;  // size of all blocks together
+    uint64_t file_bytes = 0;    // size of the weights in the file that ops read
+    uint64_t piece_bytes = 0;   // size of a piece of the ring; during loading the device holds one too
 };
 store_layout plan_store(const model_graph& g);
 constexpr int kRingPieces = 2;
 
-// Kernels by their row of gpu/kernels.def. Those of a number format follow one another; after a matvec comes the one
-// for 8 tokens.
+// Kernels by their row of gpu/kernels.def. The kernels of one number format follow one another, and each matvec for one
+// token is followed by the matvec for 8.
 enum gpu_kernel : int32_t {
 #define KERNEL(name, args, threads, ...) name,
 #include "kernels.def"
@@ -30,15 +30,15 @@ enum gpu_kernel : int32_t {
 };
 enum type_kernel : int32_t { kArrange, kEmbed, kMatvec, kMatvec8, kMatmul };
 int32_t kernel_of(int32_t type, type_kernel which);
-int32_t pair_kernel(int32_t type, int32_t second);  // matvec of matrices in two formats; -1: there is none
+int32_t pair_kernel(int32_t type, int32_t second);  // a matvec for matrices in two formats; -1: there is none
 
 struct gpu_store {
     const gpu_driver* driver = nullptr;
     void* device = nullptr;
     gpu_info info;
-    std::atomic<bool> lost{false};  // a call failed with DUET_ERR_DEVICE: no session of the model goes on
+    std::atomic<bool> lost{false};  // A call returned DUET_ERR_DEVICE; no session of the model can go on.
     void* kernels[kNumKernels] = {};
-    std::vector<void*> weights;  // of each weight of the graph; null where no op reads it
+    std::vector<void*> weights;  // address of each weight of the graph; null where no op reads it
     std::vector<void*> blocks;
 
     gpu_store() = default;
@@ -51,12 +51,13 @@ struct gpu_store {
     }
 };
 
-// The device with its weights: the one that place.store keeps, or a new one without weights. Who shares place.store
-// among sessions makes one call at a time.
+// Gives the device with its weights: the one that place.store keeps, or a new one without weights. Sessions that share
+// place.store make one such call at a time.
 duet_status open_store(const exec_place& place, const char* device, std::shared_ptr<gpu_store>* out, error_text& err);
 
-// Loads the weights of a new one with n_threads that read; place.store keeps it then. place.progress is told and asked.
-// DUET_ERR_MEMORY, DUET_ERR_DEVICE, DUET_ERR_CANCELLED: nothing is left on the device.
+// Loads the weights of a new store with n_threads reading threads; from then on place.store keeps it. It reports to
+// place.progress, which may cancel. After DUET_ERR_MEMORY, DUET_ERR_DEVICE or DUET_ERR_CANCELLED nothing is left on
+// the device.
 duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s, const exec_place& place,
                        int32_t n_threads, error_text& err);
 

@@ -1,11 +1,11 @@
-// gpu/vector.cuh: the ops between the matrices: norm, quantization, rope, element by element, rows. Must not know:
-// ops, drivers.
+// gpu/vector.cuh: the ops between the matrices: norm, quantization, rope, elementwise ops, rows.
+// Must not know: ops, drivers.
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/vector.cuh] -> quant/exact.h
 
 namespace duet {
 
-// exact_sum over the block: this thread's lane sum goes in, everyone gets the total. sum: kSumLanes words of shared
-// memory.
+// exact_sum over the block: each thread brings its lane sum, and every thread gets the total. `sum` is kSumLanes words
+// of shared memory.
 template <class Shared>
 DUET_DEVICE float block_sum(Shared sum, float lane) {
     const int j = thread_id();
@@ -15,12 +15,12 @@ DUET_DEVICE float block_sum(Shared sum, float lane) {
         if (j < h) sum[j] = sum[j] + sum[j + h];
     }
     sync_block();
-    const float total = segment_sum((float)sum[j % kSegment]);  // every segment repeats the last five steps
-    sync_block();                                               // the next sum may overwrite
+    const float total = segment_sum((float)sum[j % kSegment]);  // Every segment repeats the last five steps.
+    sync_block();                                               // From here on the next sum may overwrite.
     return total;
 }
 
-// The code of this lane's value, of the 32 of a segment, and their scale d (exact_quantize_block).
+// A segment holds 32 values. Returns the code of this lane's value and sets d to their scale (exact_quantize_block).
 DUET_DEVICE int segment_code(float x, float* d) {
     const uint32_t amax_bits = segment_max(bits_of(x) & 0x7fffffffu);
     const float amax = float_of(amax_bits);
@@ -32,7 +32,11 @@ DUET_DEVICE int segment_code(float x, float* d) {
         const float scaled = value * (inverse_0 * (largest_code(k) / 127.0f)), nearest = exact_rint(scaled),
                     miss = scaled - nearest;
         const float missed = segment_sum(miss * miss) * miss_weight(k);
-        if (k == 0 || missed < least) least = missed, code = nearest, best = k;
+        if (k == 0 || missed < least) {
+            least = missed;
+            code = nearest;
+            best = k;
+        }
     }
     *d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / largest_code(best);
     return (int)code;
@@ -48,10 +52,10 @@ DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i
     if (i % kBlock == 0) act.scale[at / kBlock] = {d, d * (float)(sum + other), pack_pair(sum, other), 0};
 }
 
-// out = norm(in) per row and head (exact_rms_norm, exact_layer_norm, exact_l2_norm), and its int8 blocks when act.q is
-// given in, out (n_rows, n_heads, head_dim) f32; w, b head_dim, w of each head w_stride apart;  grid (n_heads,
-// n_rows), block 256, shared 1024 bytes moves 2 to 3 * 4 bytes per element;  out may be in;  source: own; order of
-// sums: docs/numerics.md
+// out = norm(in) per row and head (exact_rms_norm, exact_layer_norm, exact_l2_norm); with act.q its int8 blocks too
+// in, out (n_rows, n_heads, head_dim) f32, out may be in; w, b head_dim; the w of each head w_stride apart
+// grid (n_heads, n_rows), block 256, shared 1024 bytes; moves 8 to 12 bytes per element
+// source: own; order of sums: docs/numerics.md
 template <class Shared>
 DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
     const int n = a.in.head_dim, j = thread_id();
@@ -80,15 +84,16 @@ DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
         if (w && a.kind != 2) v = v * w[i];
         if (a.b && a.kind == 1) v = v + a.b[i];
         y[i] = v;
-        if (a.act.q) segment_quantize(v, a.act, row, i);  // n % 32 == 0: whole segments are here
+        if (a.act.q) segment_quantize(v, a.act, row, i);  // n % 32 == 0, so whole segments are here.
     }
 }
 
 DUET_DEVICE void norm(const norm_args& a) { norm_row(a, block_x(), block_y(), shared_array<float>(0, kSumLanes)); }
 
-// Rows of x as int8 blocks of 32 (exact_quantize_block) or as they are, in order or in another one.  x (n_rows, 1 or
-// n_used heads of n) f32 grid (rows, ceil(n / 256)), block 256, shared 0;  quantized: n % 32 == 0; moves 5.5 or 8
-// bytes per element;  source: own; codes: docs/numerics.md
+// out = rows of x, in order or by `order`, as int8 blocks of 32 (exact_quantize_block) or unchanged
+// x (n_rows, 1 or n_used heads of n) f32; quantized: n % 32 == 0
+// grid (rows, ceil(n / 256)), block 256, shared 0; moves 5.5 or 8 bytes per element
+// source: own; codes: docs/numerics.md
 DUET_DEVICE void take_rows(const rows_args& a) {
     const int row = block_x(), i = block_y() * block_size() + thread_id(), from = a.order ? a.order[row] : row;
     if (i >= a.x.head_dim) return;
@@ -98,9 +103,10 @@ DUET_DEVICE void take_rows(const rows_args& a) {
     else a.out[(size_t)row * a.out_stride + i] = x[i];
 }
 
-// Rotates pairs in place (exact_rotate).  x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
-// grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element;  source: own; Su et al.
-// (arXiv 2104.09864)
+// Rotates pairs of x in place (exact_rotate).
+// x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
+// grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element
+// source: own; Su et al. (arXiv 2104.09864)
 DUET_DEVICE void rope(const rope_args& a) {
     const int i = block_x() * block_size() + thread_id(), h = i / a.half, j = i % a.half;
     if (h >= a.x.n_heads) return;
@@ -114,8 +120,9 @@ DUET_DEVICE float* column(const heads_args& v, int row, int j) {
     return v.at + (size_t)row * v.stride + (size_t)(j / v.head_dim) * v.head_stride + j % v.head_dim;
 }
 
-// y = act(x) * x2; y = x + scale * x2; y = x * act(x2's first column); y = cap(scale * x): as cpu/ops.cpp elementwise
-// x, x2, y (n_rows, n) f32;  grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element;
+// y = act(x) * x2; y = x + scale * x2; y = x * act(first column of x2); y = cap(scale * x): as cpu/ops.cpp elementwise
+// x, x2, y (n_rows, n) f32
+// grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element
 // source: own
 DUET_DEVICE void elementwise(const elementwise_args& a) {
     const int i = block_x() * block_size() + thread_id(), row = block_y();
@@ -137,8 +144,10 @@ DUET_DEVICE void elementwise(const elementwise_args& a) {
     *column(a.y, row, i) = y;
 }
 
-// out[r] = lowest index of the largest value of row r; -1: one is NaN or +inf, or none is above -inf.  x (n_rows, n)
-// f32 grid (n_rows), block 256, shared 2048 bytes; moves 4 bytes per element;  source: own
+// out[r] = lowest index of the largest value of row r; -1: a value is NaN or +inf, or all are -inf
+// x (n_rows, n) f32
+// grid (n_rows), block 256, shared 2048 bytes; moves 4 bytes per element
+// source: own
 DUET_DEVICE void argmax(const argmax_args& a) {
     auto best = shared_array<float>(0, kSumLanes);
     auto index = shared_array<int>(kSumLanes * 4, kSumLanes);
@@ -149,8 +158,13 @@ DUET_DEVICE void argmax(const argmax_args& a) {
     int at = kNone;
     for (int i = thread_id(); i < a.n; i += kSumLanes) {
         const float next = x[i];
-        if (!(next < infinity)) v = infinity, at = -1;  // stays: nothing is larger
-        else if (next > v) v = next, at = i;
+        if (!(next < infinity)) {
+            v = infinity;
+            at = -1;  // Nothing is larger, so -1 stays.
+        } else if (next > v) {
+            v = next;
+            at = i;
+        }
     }
     best[thread_id()] = v;
     index[thread_id()] = at;

@@ -1,18 +1,20 @@
-// gpu/weights.h: the order in which weights lie in a GPU's memory, and how kernels read it back: the codes of a group
-// as 16-byte pieces, the scales apart, a row to a lane. Owns: the order, how it is read. Must not know: ops, drivers.
+// gpu/weights.h: the order in which weights lie in a GPU's memory, and the functions with which kernels read them.
+// The codes of a group are 16-byte pieces, the scales lie apart, and each lane reads one row.
+// Owns: the order and how it is read. Must not know: ops, drivers.
 // Main path: gpu/store.cpp -> gpu/arrange.cuh -> [gpu/weights.h] -> gpu/matvec.cuh, gpu/matmul.cuh
 //
-// A matrix (n_out, n_in) is cut into units of kRowTile = 32 rows x 128 weights (one group of quant/exact.h):
+// A matrix (n_out, n_in) is cut into bricks of kRowTile = 32 rows x 128 weights (one group of quant/exact.h):
 //
-//     unit (row tile, group) at ((row tile) * n_groups + group) * unit_bytes
-//     unit: pieces [bits per code][32 rows][16 bytes], then scale words [n_scale_words][32 rows][4 bytes]
+//     brick (row tile, group) at ((row tile) * n_groups + group) * brick_bytes
+//     brick: pieces [bits per code][32 rows][16 bytes], then scale words [n_scale_words][32 rows][4 bytes]
 //
-// so that the 32 lanes of a segment, one row each, load 512 contiguous bytes at a time, the activations are the same
-// for all of them, and a matrix-multiply tile is contiguous too. Rows are filled up with zeros to a multiple of 32.
+// With this order the 32 lanes of a segment, one row each, load 512 contiguous bytes at a time, all of them need the
+// same activations, and a tile of a matrix multiplication is contiguous too. Zeros fill the rows up to a multiple of
+// 32.
 //
-// Codes are unsigned, in planes of 1, 2, 4 or 8 bits. The 32 codes of a block are eight words of four; word j of a
-// plane of L bits lies in the block's stored word j % L, from bit L * (j / L) of each byte: one shift and one mask
-// give four codes in four bytes.
+// Codes are unsigned and are stored in planes of 1, 2, 4 or 8 bits. The 32 codes of a block are eight words of four. In
+// a plane of L bits, word j is part of the block's stored word j % L, from bit L * (j / L) of each byte, so that one
+// shift and one mask give four codes in four bytes.
 #pragma once
 #include "simt.h"
 
@@ -83,44 +85,48 @@ DUET_HD constexpr word4 table_words() {
     return t;
 }
 
-// How the scales of a group are stored, by what the format has.
-//   small blocks:  d of 4 blocks as f16 (2 words); with minimum d | m of each block (4 words); powers of two as E8M0 (1
-//   word) large blocks:  d | dmin, then sub-scales (a byte each: 1 or 2 words), then minimums (1 word; with two a block
-//   in the byte's high half);
-//                  plain ones d alone; of NVFP4 the 8 scales as they are (2 words)
+// How the scales of a group are stored.
+//   blocks of 32 weights:
+//     d of 4 blocks as f16: 2 words; as powers of two (E8M0): 1 word
+//     with minimums d | m of each block: 4 words
+//   larger blocks:
+//     d | dmin in one word, then sub-scales of a byte each in 1 or 2 words, then minimums in 1 word; where a block has
+//     two minimums, they take the high halves of the bytes of the sub-scales
+//     without sub-scales: d alone in 1 word
+//     NVFP4: its 8 scales unchanged in 2 words
+template <class B>
+constexpr int scale_words(bool is_small, bool has_min, bool has_two_subs, bool is_power) {
+    if (is_small) return is_power ? 1 : has_min ? 4 : 2;
+    if (kWideSubs<B>) return 2;
+    if (kPlain<B>) return 1;
+    return has_two_subs || has_min ? 3 : 2;
+}
 template <class B>
 struct gpu_scales {
     static constexpr bool kSmall = B::kElems == 32, kMin = B::kHasMin, kTwo = B::kSubScales == 2;
-    static constexpr bool kPower = sizeof(B) == 17;  // one byte of scale
-    static constexpr int kWords = kSmall         ? (kPower ? 1
-                                                    : kMin ? 4
-                                                           : 2)
-                                  : kWideSubs<B> ? 2
-                                  : kPlain<B>    ? 1
-                                  : kTwo         ? 3
-                                  : kMin         ? 3
-                                                 : 2;
+    static constexpr bool kPower = sizeof(B) == 17;  // The scale is one byte.
+    static constexpr int kWords = scale_words<B>(kSmall, kMin, kTwo, kPower);
 };
 
 template <class W>
-constexpr bool kIsBlock = requires { W::kHasMin; };  // else a float
+constexpr bool kIsBlock = requires { W::kHasMin; };  // else a float type
 
 template <class B>
-struct gpu_unit {
+struct gpu_brick {
     static constexpr int kBits = gpu_codes<B>::kLow + gpu_codes<B>::kHigh;
     static constexpr size_t kScalesAt = (size_t)kBits * kRowTile * 16;
     static constexpr size_t kBytes = kScalesAt + (size_t)gpu_scales<B>::kWords * kRowTile * 4;
 };
 template <class F>
     requires(!kIsBlock<F>)
-struct gpu_unit<F> {
+struct gpu_brick<F> {
     static constexpr int kPerPiece = 16 / (int)sizeof(F), kPieces = kGroup / kPerPiece;
     static constexpr size_t kBytes = (size_t)kPieces * kRowTile * 16;
 };
 
-// The scales of one block of 32, ready for use. Where 32 weights share one sub-scale: d = d * sub, m = -(m * min),
-// both as exact.h rounds them; sub and min serve the other formats. Wide sub-scales: d and m are the scales of the two
-// halves.
+// The scales of one block of 32, ready for use. Where 32 weights share one sub-scale, d = d * sub and m = -(m * min),
+// both rounded as in exact.h; the other formats use sub and min. With wide sub-scales, d and m are the scales of the
+// two halves.
 struct ready_scale {
     float d, m;
     int sub[2], min[2];
@@ -163,13 +169,13 @@ DUET_DEVICE ready_scale read_scale(const uint32_t (&s)[gpu_scales<B>::kWords], i
     return r;
 }
 
-// The stored words of one block of 32: its low plane, then its high one.
+// The stored words of one block of 32: the low plane, then the high one.
 template <class B>
 struct block_words {
-    uint32_t w[gpu_unit<B>::kBits];
+    uint32_t w[gpu_brick<B>::kBits];
 };
 
-// Word j (weights 4j .. 4j + 3) of a block's codes.
+// Returns word j (weights 4j .. 4j + 3) of a block's codes.
 template <class B>
 DUET_DEVICE uint32_t code_word(const block_words<B>& block, int j) {
     using C = gpu_codes<B>;
@@ -182,52 +188,52 @@ DUET_DEVICE uint32_t code_word(const block_words<B>& block, int j) {
     return v;
 }
 
-// The same as signed weights: bias taken off, table looked up.
+// Returns the same word as signed weights: the bias is subtracted, or the table is looked up.
 template <class B>
 DUET_DEVICE uint32_t weight_word(const block_words<B>& block, int j) {
     using C = gpu_codes<B>;
     const uint32_t v = code_word(block, j);
     if constexpr (C::kIsTable) return table16(table_words<B>(), v);
-    // codes are below 128: with the top bit set a byte cannot borrow from the next
+    // Codes are below 128, so with the top bit set no byte borrows from the next.
     if constexpr (C::kBias != 0) return ((v | 0x80808080u) - 0x01010101u * C::kBias) ^ 0x80808080u;
     return v;
 }
 
-// Loads row `row` (0..31) of a unit: all blocks.
+// Loads row `row` (0..31) of a brick, all blocks of it.
 template <class B>
-DUET_DEVICE void load_unit(const uint8_t* unit, int row, block_words<B> (&blocks)[kBlocksPerGroup]) {
+DUET_DEVICE void load_brick(const uint8_t* brick, int row, block_words<B> (&blocks)[kBlocksPerGroup]) {
     using C = gpu_codes<B>;
     DUET_UNROLL
-    for (int c = 0; c < gpu_unit<B>::kBits; c++) {
-        const word4 v = load_stream(unit + (size_t)(c * kRowTile + row) * 16);
+    for (int c = 0; c < gpu_brick<B>::kBits; c++) {
+        const word4 v = load_stream(brick + (size_t)(c * kRowTile + row) * 16);
         DUET_UNROLL
         for (int k = 0; k < 4; k++) {
-            const int i = 4 * c + k, j = i - 4 * C::kLow;  // word of the group; of its high planes
+            const int i = 4 * c + k, j = i - 4 * C::kLow;  // word of the group, and word of its high planes
             if (j < 0) blocks[i / C::kLow].w[i % C::kLow] = v.w[k];
             else if constexpr (C::kHigh > 0) blocks[j / C::kHigh].w[C::kLow + j % C::kHigh] = v.w[k];
         }
     }
 }
 
-// Where word k of its block b lies.
+// Returns the place of word k of the brick's block b.
 template <class B, class Word>
-DUET_DEVICE Word* stored_word(Word* unit, int row, int b, int k) {
+DUET_DEVICE Word* stored_word(Word* brick, int row, int b, int k) {
     using C = gpu_codes<B>;
     const int i = k < C::kLow ? b * C::kLow + k : 4 * C::kLow + b * C::kHigh + k - C::kLow;  // word of the group
-    return unit + (size_t)(i / 4 * kRowTile + row) * 4 + i % 4;
+    return brick + (size_t)(i / 4 * kRowTile + row) * 4 + i % 4;
 }
 
 template <class B>
-DUET_DEVICE block_words<B> load_block(const uint8_t* unit, int row, int b) {
+DUET_DEVICE block_words<B> load_block(const uint8_t* brick, int row, int b) {
     block_words<B> block;
     DUET_UNROLL
-    for (int k = 0; k < gpu_unit<B>::kBits; k++) block.w[k] = *stored_word<B>((const uint32_t*)unit, row, b, k);
+    for (int k = 0; k < gpu_brick<B>::kBits; k++) block.w[k] = *stored_word<B>((const uint32_t*)brick, row, b, k);
     return block;
 }
 
 template <class B>
-DUET_DEVICE void load_scales(const uint8_t* unit, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
-    const uint32_t* scales = (const uint32_t*)(unit + gpu_unit<B>::kScalesAt);
+DUET_DEVICE void load_scales(const uint8_t* brick, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
+    const uint32_t* scales = (const uint32_t*)(brick + gpu_brick<B>::kScalesAt);
     DUET_UNROLL
     for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = scales[k * kRowTile + row];
 }
@@ -239,41 +245,40 @@ struct float_piece {
 template <class F> DUET_DEVICE float device_float(F x) { return to_float(x); }
 DUET_DEVICE float device_float(float_f16 x) { return quick_half_to_float(x.bits); }
 
-DUET_DEVICE int load_group_count(int n_in) { return (n_in + kGroup - 1) / kGroup; }
+DUET_DEVICE int group_count(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
-// The unit of a row tile and a group.
+// Returns the brick of a row tile and a group.
 template <class W, class Byte>
-DUET_DEVICE Byte* unit_of(Byte* w, int tile, int group, int n_groups) {
-    return w + ((size_t)tile * (size_t)n_groups + (size_t)group) * gpu_unit<W>::kBytes;
+DUET_DEVICE Byte* brick_of(Byte* w, int tile, int group, int n_groups) {
+    return w + ((size_t)tile * (size_t)n_groups + (size_t)group) * gpu_brick<W>::kBytes;
 }
 
-// Bytes of a matrix in this layout, n_out rows of n_in; 0: a format without code.
+// Bytes of a matrix of n_out rows of n_in in this layout; 0: there is no code for the format.
 inline size_t gpu_weight_bytes(int32_t type, int64_t n_in, int64_t n_out) {
-    const size_t n_units = (size_t)((n_in + kGroup - 1) / kGroup) * (size_t)((n_out + kRowTile - 1) / kRowTile);
+    const size_t n_bricks = (size_t)((n_in + kGroup - 1) / kGroup) * (size_t)((n_out + kRowTile - 1) / kRowTile);
     switch (type) {
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes)                                                                           \
-    case gguf_id: return n_units * gpu_unit<float_##id>::kBytes;
+    case gguf_id: return n_bricks * gpu_brick<float_##id>::kBytes;
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
-    case gguf_id: return n_units * gpu_unit<block_##id>::kBytes;
+    case gguf_id: return n_bricks * gpu_brick<block_##id>::kBytes;
 #include "../quant/types.def"
     default: return 0;
     }
 }
 
-// ---- tiles of gpu/matmul.cuh, for the launcher too
-//  ------------------------------------------------------------------
+// ---- tiles of gpu/matmul.cuh, for the launcher too ----
 
 constexpr int kMatmulRows = 64, kMatmulToks = 64, kMatmulThreads = 256;
-constexpr int kMatmulStride = kGroup / 4 + 4;  // words of a row in shared memory: 16-byte aligned, banks spread
+constexpr int kMatmulStride = kGroup / 4 + 4;  // words of a row in shared memory: 16-byte aligned, over all banks
 
-// Word offsets in shared memory. Scales of a (row, block) are four words (ready_scale, sub and min as pairs), of a
-// (token, block) three.
+// Word offsets in shared memory. The scales of a (row, block) are four words (ready_scale, with sub and min as pairs),
+// those of a (token, block) three.
 constexpr int kMatmulX = kMatmulRows * kMatmulStride;
 constexpr int kMatmulScaleW = kMatmulX + kMatmulToks * kMatmulStride;
 constexpr int kMatmulScaleX = kMatmulScaleW + kMatmulRows * kBlocksPerGroup * 4;
 constexpr int kMatmulWords = kMatmulScaleX + kMatmulToks * kBlocksPerGroup * 3;
 
-// Float weights: this many elements of the tile's rows and tokens at a time.
+// Float weights come this many elements at a time, for all rows and tokens of the tile.
 constexpr int kMatmulFloatStep = 32, kMatmulFloatWords = kMatmulFloatStep * (kMatmulRows + kMatmulToks);
 
 }  // namespace duet

@@ -1,6 +1,6 @@
-// models/arch.cpp: the graph builder that families write their descriptions with, and the choice of family by
-// models/arch.def. Owns: checks common to all families (hyper-parameters in range, tensor shapes and formats). Must
-// not know: devices. Main path: runtime.cpp -> [models/arch.cpp] -> models/<family>.cpp -> models/ops.h
+// models/arch.cpp: the builder with which families write their descriptions, and the choice of the family by
+// models/arch.def. Owns: checks that all families share (hyper-parameters in range, tensor shapes and formats).
+// Must not know: devices. Main path: runtime/model.cpp -> [models/arch.cpp] -> models/<family>.cpp -> models/ops.h
 #include "arch.h"
 #include "../quant/exact_math.h"
 
@@ -29,13 +29,13 @@ constexpr arch_row kArchs[] = {
 #undef ARCH
 };
 
-// Tensors of old converters that hold tables which follow from the hyper-parameters.
+// Says whether a tensor may be ignored: old converters stored tables that follow from the hyper-parameters.
 bool is_ignored(std::string_view name) {
     return name.ends_with(".input_scale") || name.ends_with(".attn_rot_embd") ||
            name.ends_with(".attn.rotary_emb.inv_freq") || name.ends_with(".rope_freqs.weight");
 }
 
-// blk.N of a tensor's name; -1: none.
+// Returns N of blk.N in a tensor's name; -1: there is none.
 int32_t block_of_tensor(std::string_view name) {
     if (!name.starts_with("blk.")) return -1;
     int32_t n = 0;
@@ -177,7 +177,8 @@ weight_id graph_builder::tensor(const std::string& name, bool required, int64_t 
             fail_with(DUET_ERR_FORMAT, "tensor " + name + ": missing; want shape " + shape_text(n_in, n_out, n_mats));
         return -1;
     }
-    // one matrix may carry its count as a trailing dimension of 1, and a vector may be written as a one-row matrix
+    // A single matrix may have its count as a trailing dimension of 1, and a vector may be written as a matrix of one
+    // row.
     if (t->dims[0] != n_in || t->dims[1] != n_out || t->dims[2] != n_mats || t->dims[3] != 1) {
         fail_with(DUET_ERR_FORMAT, "tensor " + name + ": at byte " + std::to_string(t->offset) + ": want shape " +
                                        shape_text(n_in, n_out, n_mats) + ", got " +
@@ -211,7 +212,7 @@ weight_id graph_builder::block_tensor(int32_t layer, const char* name, bool requ
     return tensor("blk." + std::to_string(layer) + "." + name, required, n_in, n_out, n_mats);
 }
 
-// Only matrices of matmuls and embeddings may be in another format.
+// An F32 tensor. Only the matrices of matmuls and embeddings may have another format.
 bool graph_builder::want_f32(weight_id id) {
     if (status != DUET_OK || id < 0) return false;
     const weight& w = graph.weights[(size_t)id];
@@ -250,8 +251,8 @@ view graph_builder::columns(view v, int32_t offset, int32_t width) {
     return view{v.buffer, v.offset + offset, 1, width, width};
 }
 
-// Frequencies: Su et al. 2021. YaRN: Peng et al. 2023, with the correction range rounded as the models'
-// makers do.
+// Frequencies: Su et al. 2021. YaRN: Peng et al. 2023, with the correction range rounded as the models' makers round
+// it.
 int32_t graph_builder::rope(const rope_options& options) {
     rope_table table;
     const int32_t rope_dim = options.dim ? options.dim : hp.rope_dim, n = rope_dim / 2;
@@ -271,7 +272,7 @@ int32_t graph_builder::rope(const rope_options& options) {
     };
     divide(table.freq, options.factors);
     divide(table.long_freq, options.long_factors);
-    // "rope.scale_linear" is the factor's name in older files
+    // Older files call the factor "rope.scale_linear".
     const float older = use_scaling ? f32("rope.scale_linear", false, 1.0f, 1e-6f, 1e6f) : 1.0f;
     const float factor = use_scaling ? f32("rope.scaling.factor", false, older, 1e-6f, 1e6f) : 1.0f;
     const std::string_view type =
@@ -369,9 +370,9 @@ void graph_builder::scale(int32_t layer, view in, float factor) {
     o.scale = factor;
 }
 
-// NVFP4 files keep one more f32 scale beside a matrix. (input_scale is for 4-bit activations.)
+// NVFP4 files keep one more f32 scale beside a matrix. (input_scale serves 4-bit activations only.)
 void graph_builder::scale_matrices() {
-    const std::vector<bool> bound = used;  // gemma4 has a tensor of such a name for something else
+    const std::vector<bool> bound = used;  // gemma4 uses a tensor of such a name for something else.
     for (op& o : graph.ops) {
         if (o.kind != op_kind::matmul || o.w < 0) continue;
         std::string name = graph.weights[(size_t)o.w].name;
@@ -389,13 +390,15 @@ void graph_builder::scale_matrices() {
 duet_status graph_builder::finish() {
     scale_matrices();
     if (status != DUET_OK) return status;
-    for (size_t i = 0; i < used.size(); i++)
-        if (const int32_t block = block_of_tensor(file.tensors[i].name);
-            !used[i] && !is_ignored(file.tensors[i].name) && !(block >= hp.n_layers && block < hp.n_blocks))
-            return fail_with(DUET_ERR_FORMAT, "tensor " + printable(file.tensors[i].name) + ": at byte " +
-                                                  std::to_string(file.tensors[i].offset) + ": architecture " + arch +
-                                                  " has no tensor of this name"),
-                   status;
+    for (size_t i = 0; i < used.size(); i++) {
+        const gguf_tensor& t = file.tensors[i];
+        const int32_t block = block_of_tensor(t.name);
+        const bool is_of_unused_block = block >= hp.n_layers && block < hp.n_blocks;
+        if (used[i] || is_ignored(t.name) || is_of_unused_block) continue;
+        fail_with(DUET_ERR_FORMAT, "tensor " + printable(t.name) + ": at byte " + std::to_string(t.offset) +
+                                       ": architecture " + arch + " has no tensor of this name");
+        return status;
+    }
     for (const op& o : graph.ops) {
         if (o.kind != op_kind::matmul && o.kind != op_kind::expert_matmul && o.kind != op_kind::embed) want_f32(o.w);
         want_f32(o.b);

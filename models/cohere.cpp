@@ -1,7 +1,6 @@
-// models/cohere.cpp: Command R and Cohere 2: one layer norm without bias before attention and feed-forward in
-// parallel, tied output with a factor; in Cohere 2 three of four layers are windowed, and only those have rope.
-// Source:
-// ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/cohere.cpp] -> models/ops.h
+// models/cohere.cpp: Command R and Cohere 2: attention and feed-forward in parallel behind one layer norm without bias,
+// and a tied output with a factor. In Cohere 2 three of four layers have a window, and only these have rope.
+// Source: ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/cohere.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {

@@ -1,7 +1,7 @@
 // models/deepseek.cpp: multi-head latent attention: DeepSeek V2, V3, R1, Kimi K2, Mistral 4. The cache holds one
-// compressed vector and one rotated key for all heads; queries and results go through attn_k_b and attn_v_b (the
-// absorbed form). Source: DeepSeek-AI 2024; ggml-org/llama.cpp:src/models. Main path: models/arch.cpp ->
-// [models/deepseek.cpp] -> models/ops.h
+// compressed vector and one rotated key for all heads; queries and results pass through attn_k_b and attn_v_b (the
+// absorbed form). Source: DeepSeek-AI 2024; ggml-org/llama.cpp:src/models.
+// Main path: models/arch.cpp -> [models/deepseek.cpp] -> models/ops.h
 #include "parts.h"
 #include "../quant/exact_math.h"
 
@@ -22,7 +22,7 @@ bool read_latent(graph_builder& g, latent_sizes* s) {
     s->d_k = (int32_t)g.u32("attention.key_length_mla", false, 0, 0, 4096);
     s->d_v = (int32_t)g.u32("attention.value_length_mla", false, 0, 0, 4096);
     s->rope = g.hp.rope_dim;
-    if (s->d_k == 0) s->d_k = g.hp.k_dim;  // older files, with attn_kv_b, do not speak of the compressed cache
+    if (s->d_k == 0) s->d_k = g.hp.k_dim;  // Older files, with attn_kv_b, lack the keys of the compressed form.
     if (s->d_v == 0) s->d_v = g.hp.v_dim;
     if (g.status == DUET_OK && s->d_k <= s->rope)
         return g.wrong("attention.key_length_mla", "want more than rope.dimension_count %d, got %d", s->rope, s->d_k);
@@ -36,8 +36,9 @@ void per_head_matmul(graph_builder& g, int32_t i, view in, view out, weight_id w
     o.w = w;
 }
 
-// attn_kv_b of older files {rank, heads * (plain + d_v)}: the rows of a head's keys, then those of its values. Values
-// are taken as they lie; keys are wanted the other way round and become F32: for an F32 file the numbers of attn_k_b.
+// Splits attn_kv_b of older files {rank, heads * (plain + d_v)}, where the rows of a head's keys come before those of
+// its values. Values are copied as they are. Keys are needed transposed and become F32; for an F32 file they are the
+// numbers of attn_k_b.
 void split_kv_b(graph_builder& g, int32_t i, int32_t n_heads, const latent_sizes& s, weight_id* k_b, weight_id* v_b) {
     const int64_t n_rows = s.plain() + s.d_v;
     *v_b = g.block_tensor(i, "attn_kv_b.weight", true, s.rank, n_heads * n_rows);
@@ -72,7 +73,7 @@ void split_kv_b(graph_builder& g, int32_t i, int32_t n_heads, const latent_sizes
     g.graph.made.push_back(std::move(keys));
     g.graph.made.push_back(std::move(values));
     *k_b = (weight_id)g.graph.weights.size();
-    g.graph.weights.push_back(std::move(k));  // v is no longer valid
+    g.graph.weights.push_back(std::move(k));  // From here on the reference v is invalid.
 }
 
 void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_sizes& s,
@@ -92,7 +93,7 @@ void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_
     g.norm(i, c, c, g.block_tensor(i, "attn_kv_a_norm.weight", true, s.rank));
     rope_part(g, i, g.columns(k, s.rank, s.rope), options.rope, false);
 
-    // query of a head over the cache: [attn_k_b of its plain part | its rotated part]
+    // The query of a head over the cache: [attn_k_b times its plain part | its rotated part].
     const view wide = g.heads(g.buffer("q wide", (int64_t)n_heads * n_k), n_heads, n_k);
     view plain = q, rotated = q, wide_c = wide, wide_rope = wide;
     plain.head_dim = s.plain();

@@ -1,6 +1,6 @@
-// models/delta_net.cpp: Qwen3-Next and Qwen 3.5 (dense and with experts): gated delta net layers, every fourth layer
-// gated attention. Source: Yang et al. 2024 (Gated Delta Networks); docs/numerics.md. Main path: models/arch.cpp ->
-// [models/delta_net.cpp] -> models/ops.h
+// models/delta_net.cpp: Qwen3-Next and Qwen 3.5 (dense and with experts): layers of gated delta net, and gated
+// attention in every fourth layer. Source: Yang et al. 2024 (Gated Delta Networks); docs/numerics.md.
+// Main path: models/arch.cpp -> [models/delta_net.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -25,7 +25,7 @@ bool read_sizes(graph_builder& g, delta_sizes* s) {
     return g.want_divisor("ssm.group_count", s->n_key_heads, s->n_value_heads);
 }
 
-// Queries, keys and values of the layer in one buffer, and the output gate.
+// Puts queries, keys and values of the layer into one buffer, and the output gate into another.
 view input_projections(graph_builder& g, int32_t i, view h, const delta_sizes& s, view* gate) {
     const view qkv = g.buffer("delta qkv", s.conv_dim());
     *gate = g.buffer("delta gate", s.value_dim());
@@ -34,7 +34,7 @@ view input_projections(graph_builder& g, int32_t i, view h, const delta_sizes& s
         g.matmul(i, h, *gate, g.block_tensor(i, "attn_gate.weight", true, h.width(), s.value_dim()));
         return qkv;
     }
-    // files of the first converter: for every key head [q | k | its value heads | their gates]
+    // Files of the first converter hold for every key head [q | k | its value heads | their gates].
     const int32_t values = s.value_dim() / s.n_key_heads, run = 2 * s.d + 2 * values;
     const view all = g.buffer("delta in", (int64_t)run * s.n_key_heads);
     g.matmul(i, h, all, g.block_tensor(i, "ssm_in.weight", true, h.width(), all.width()));
@@ -52,7 +52,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     view gate;
     const view qkv = input_projections(g, i, h, s, &gate);
     view beta, decay;
-    if (is_next) {  // for every key head [beta of its value heads | decay of them]
+    if (is_next) {  // For every key head: [beta of its value heads | decay of these heads].
         const int32_t per_key = n / s.n_key_heads;
         const view both = g.buffer("delta ba", 2 * n);
         g.matmul(i, h, both, g.block_tensor(i, "ssm_ba.weight", true, h.width(), 2 * n));
@@ -74,7 +74,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     op& step = g.add(op_kind::delta_net, i, qkv, o, beta);
     step.in3 = decay;
     step.n_groups = s.n_key_heads;
-    step.tiled_heads = !is_next;  // the converter of Qwen 3.5 stores the value heads in tiled order
+    step.tiled_heads = !is_next;  // The converter of Qwen 3.5 stores the value heads in tiled order.
     step.scale = 1.0f / __builtin_sqrtf((float)s.d);
     step.index = g.state((int64_t)s.value_dim() * s.d);
     step.w = g.block_tensor(i, "ssm_a", true, n);

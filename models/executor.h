@@ -1,6 +1,5 @@
-// models/executor.h: the seam between the runtime and executors: a batch, limits, memory plan, and the functions an
-// executor is made of.
-// Must not know: architectures, drivers, instruction sets.
+// models/executor.h: the seam between the runtime and the executors: a batch, limits, a memory plan, and the functions
+// that every executor has. Must not know: architectures, drivers, instruction sets.
 // Main path: runtime/session.cpp -> [models/executor.h] -> cpu/ops.cpp or gpu/launch.cpp
 #pragma once
 #include "ops.h"
@@ -12,9 +11,8 @@
 
 namespace duet {
 
-// A batch as an executor sees it. Pages: for cache group g, sequence s, position p the page is pages[g][s][p /
-// kAttnChunk].
-// A page holds kAttnChunk positions of all layers of its group. All tables are checked by the runtime.
+// A batch as an executor sees it. A page holds kAttnChunk positions of all layers of one cache group. Position p of
+// sequence s has page pages[g][s][p / kAttnChunk] in group g. The runtime has checked all tables.
 struct exec_batch {
     int32_t n_tok = 0;
     const int32_t* token = nullptr;
@@ -24,9 +22,9 @@ struct exec_batch {
     const int32_t* wanted = nullptr;  // rows of the tokens whose logits are wanted
     const std::vector<std::vector<const int32_t*>>* pages = nullptr;
     const int32_t* state_slot = nullptr;  // state slot of each sequence
-    bool rows_later = false;              // wanted rows may stay on the device until wanted_row asks for them
-    // Ops [first_op, last_op) only (-1: all). A batch may be run in several parts, in order; what it is does not
-    // change between them.
+    bool rows_later = false;              // The wanted rows may stay on the device until wanted_row asks for them.
+    // The ops to run: [first_op, last_op), -1: to the end. A batch may run in several parts, in order; its other fields
+    // do not change between the parts.
     int32_t first_op = 0, last_op = -1;
 };
 
@@ -37,14 +35,14 @@ struct exec_store {
     std::shared_ptr<void> kept;
 };
 
-// What executors of devices are asked for, and whom they tell.
+// Where a session runs, and who hears of the loading.
 struct exec_place {
     const char* device = nullptr;         // "emu32", "cuda:1"
     int32_t gpu_layers = -1;              // layers on the device; -1: as many as fit
-    int32_t cpu_expert_layers = -1;       // layers whose experts are on the CPU; -1: as few as possible
-    duet_progress_fn progress = nullptr;  // of loading weights
+    int32_t cpu_expert_layers = -1;       // layers whose experts stay on the CPU; -1: as few as possible
+    duet_progress_fn progress = nullptr;  // told while weights are loaded
     void* progress_user = nullptr;
-    uint64_t move_bytes = 0;            // pinned, for rows that cross to and from another executor
+    uint64_t move_bytes = 0;  // size of the pinned memory for rows that cross to and from another executor
     std::shared_ptr<exec_store> store;  // null: a session keeps everything for itself
 };
 
@@ -53,21 +51,21 @@ struct exec_limits {
     int32_t n_ctx = 0, max_batch = 0, n_seqs = 0, n_state_slots = 0;
     int32_t max_wanted = 0;          // rows of buffers with wanted_rows
     int32_t cache_type = 0;          // DUET_CACHE_...
-    bool fast = false;               // mode fast, where there is one (docs/numerics.md)
+    bool fast = false;               // Use mode fast where there is one (docs/numerics.md).
     std::vector<int32_t> n_pages;    // of each cache group
-    duet_input_fn inputs = nullptr;  // told every input row of matmuls (CPU only)
+    duet_input_fn inputs = nullptr;  // called with every input row of matmuls (CPU only)
     void* inputs_user = nullptr;
 };
 
 struct exec_memory {
     uint64_t cache_bytes = 0, state_bytes = 0, work_bytes = 0;
-    uint64_t weight_bytes = 0;  // allocated for weights: none where they are used as they are mapped
-    uint64_t pinned_bytes = 0;  // of the computer's memory, for copies to and from a device, at most at once
-    uint64_t load_bytes = 0;    // more, while weights are loaded
+    uint64_t weight_bytes = 0;  // memory allocated for weights; 0 where they are used as mapped
+    uint64_t pinned_bytes = 0;  // the computer's pinned memory for copies to and from a device, at its largest
+    uint64_t load_bytes = 0;    // additional memory while weights are loaded
 };
 struct exec_plan {
     exec_memory host, device;
-    int32_t gpu_layers = 0, cpu_expert_layers = 0;  // as in exec_place, decided
+    int32_t gpu_layers = 0, cpu_expert_layers = 0;  // as in exec_place, but decided
 };
 
 constexpr int32_t kStates = -1;
@@ -77,35 +75,35 @@ struct profile_entry {
     uint64_t n_calls = 0, time_ns = 0, weight_bytes = 0, n_mac = 0;
 };
 
-// An executor: functions over its own context. A context belongs to one session; the graph outlives it.
+// An executor: functions over a context of its own. A context belongs to one session, and the graph outlives it.
 struct executor {
     const char* name;
-    // Bytes that create() will allocate, exactly.
+    // Says exactly how many bytes create() will allocate.
     duet_status (*plan)(const model_graph& graph, const exec_limits& limits, int32_t n_threads, exec_plan* out,
                         error_text& err);
     duet_status (*create)(const model_graph& graph, const exec_limits& limits, int32_t n_threads, const char* isa,
                           void** out, error_text& err);
     void (*destroy)(void* context);
-    // Runs all ops. cancel is polled between pieces of work; DUET_ERR_CANCELLED leaves the cache's contents of these
-    // positions undefined.
+    // Runs all ops. It polls `cancel` between pieces of work; after DUET_ERR_CANCELLED the cache's contents for these
+    // positions are undefined.
     duet_status (*run)(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err);
-    // Row i of the wanted rows of a buffer (logits, embedding), in host memory until the next run.
-    float* (*wanted_row)(void* context, int32_t buffer, int32_t i);  // null: reading it failed
-    // Of row i of the logits the id of the largest, the lowest of equal ones; -1 when one is NaN or +inf, or none is
-    // above -inf.
-    // Null: as dear as reading the row.
+    // Gives row i of the wanted rows of a buffer (logits, embedding), in host memory until the next run. Null: reading
+    // the row failed.
+    float* (*wanted_row)(void* context, int32_t buffer, int32_t i);
+    // Gives the id of the largest logit of row i, the lowest id of equal ones; -1 when a logit is NaN or +inf, or none
+    // is above -inf. Null when it would cost as much as reading the whole row.
     duet_status (*best_id)(void* context, int32_t i, int32_t* id, error_text& err);
-    // What sequences hold: pages of a cache group; of "group" kStates a page is the recurrent state of a slot.
+    // A sequence holds pages of cache groups. For "group" kStates a page is the recurrent state of one slot.
     uint64_t (*page_bytes)(void* context, int32_t group);
     duet_status (*copy_page)(void* context, int32_t group, int32_t from, int32_t to);  // from -1: zeros
-    // Its bytes in a form that does not depend on the executor (docs/numerics.md).
+    // Reads or writes a page's bytes, in a form that does not depend on the executor (docs/numerics.md).
     duet_status (*read_page)(void* context, int32_t group, int32_t page, void* out);
     duet_status (*write_page)(void* context, int32_t group, int32_t page, const void* in);
-    void (*profile)(void* context, bool on);  // clears and switches
+    void (*profile)(void* context, bool on);  // clears the profile and switches it
     const std::vector<profile_entry>* (*profile_rows)(void* context);
 };
 
-// Nanoseconds since a moment: the clock of profiles.
+// Nanoseconds since a moment, by the clock of profiles.
 inline uint64_t ns_since(std::chrono::steady_clock::time_point start) {
     return (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
         .count();

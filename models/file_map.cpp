@@ -1,4 +1,4 @@
-// models/file_map.cpp: the only place that maps files. Must not know: any file format.
+// models/file_map.cpp: the only place that maps files. Must not know: file formats.
 // Main path: models/gguf.cpp -> [models/file_map.cpp]
 #include "file_map.h"
 
@@ -22,7 +22,7 @@ namespace duet {
 namespace {
 
 constexpr std::align_val_t kMapAlign{64};
-constexpr size_t kMapPathBytes = 300;  // of a path in messages
+constexpr size_t kMapPathBytes = 300;  // length of a path in messages
 
 std::string map_errno_text(int code) { return std::generic_category().message(code); }
 
@@ -88,22 +88,27 @@ duet_status file_map::read_open_file(const char* path, uint64_t n_bytes, error_t
     return DUET_OK;
 }
 
+// Names what a path is instead of a regular file; nullptr: it is one.
+static const char* other_than_file(mode_t mode) {
+    if (S_ISREG(mode)) return nullptr;
+    if (S_ISDIR(mode)) return "a directory";
+    if (S_ISFIFO(mode)) return "a FIFO (named pipe)";
+    if (S_ISCHR(mode)) return "a character device";
+    if (S_ISBLK(mode)) return "a block device";
+    if (S_ISSOCK(mode)) return "a socket";
+    return "no regular file";
+}
+
 duet_status file_map::open(const char* path, error_text& err, bool is_copy) {
     const std::string shown = printable(path, kMapPathBytes);
-    // O_NONBLOCK: opening a FIFO must not wait for a writer; a regular file is not changed by it.
+    // With O_NONBLOCK, opening a FIFO does not wait for a writer. It does not matter for a regular file.
     fd_ = ::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd_ < 0)
         return fail(err, DUET_ERR_IO, "%s: cannot be opened: %s", shown.c_str(), map_errno_text(errno).c_str());
     struct stat info;
     if (fstat(fd_, &info) != 0)
         return fail(err, DUET_ERR_IO, "%s: cannot be examined: %s", shown.c_str(), map_errno_text(errno).c_str());
-    const char* kind = S_ISDIR(info.st_mode)    ? "a directory"
-                       : S_ISFIFO(info.st_mode) ? "a FIFO (named pipe)"
-                       : S_ISCHR(info.st_mode)  ? "a character device"
-                       : S_ISBLK(info.st_mode)  ? "a block device"
-                       : S_ISSOCK(info.st_mode) ? "a socket"
-                       : !S_ISREG(info.st_mode) ? "no regular file"
-                                                : nullptr;
+    const char* kind = other_than_file(info.st_mode);
     if (kind) return fail(err, DUET_ERR_IO, "%s: want a GGUF file, got %s", shown.c_str(), kind);
     if (info.st_size <= 0)
         return fail(err, DUET_ERR_IO, "%s: want a GGUF file, got an empty file (0 bytes)", shown.c_str());
@@ -118,7 +123,7 @@ duet_status file_map::open(const char* path, error_text& err, bool is_copy) {
     data_ = (uint8_t*)bytes;
     size_ = (uint64_t)info.st_size;
     source_ = source::mapped;
-#if defined(MADV_HUGEPAGE)  // what is read from disk from now on comes in huge pages, where the file system has them
+#if defined(MADV_HUGEPAGE)  // Later reads from disk come in huge pages, where the file system has them.
     madvise(bytes, (size_t)info.st_size, MADV_HUGEPAGE);
 #endif
     return DUET_OK;
@@ -137,7 +142,7 @@ void file_map::will_need(const uint8_t* begin, uint64_t n_bytes) const {
     madvise(data_ + first, (size_t)(at - first + n_bytes), MADV_WILLNEED);
 }
 
-#else  // no mapping here yet: the file is read into memory
+#else  // There is no mapping here yet: the file is read into memory.
 
 duet_status file_map::open(const char* path, error_text& err, bool) {
     const std::string shown = printable(path, kMapPathBytes);

@@ -1,5 +1,5 @@
-// models/file_map.h: the bytes of a file, read-only: mapped where the system can, else read into memory.
-// Owns: what may be opened as a model file at all (no directory, FIFO, device). Must not know: any file format.
+// models/file_map.h: the bytes of a file, read-only: mapped where the system can map, otherwise read into memory.
+// Owns: the rule which paths may be opened as a model file (no directory, FIFO or device). Must not know: file formats.
 // Main path: models/gguf.cpp -> [models/file_map]
 #pragma once
 #include "status.h"
@@ -15,16 +15,16 @@ class file_map {
     file_map(file_map&& other) noexcept;
     file_map& operator=(file_map&& other) noexcept;
 
-    // DUET_ERR_IO (says what the path is), DUET_ERR_MEMORY. is_copy: the file is read into memory and not held.
+    // DUET_ERR_IO says what the path is instead of a file; DUET_ERR_MEMORY. is_copy: the file is read into memory and not
+    // held open.
     duet_status open(const char* path, error_text& err, bool is_copy);
     duet_status read_all(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);
-    void borrow(const void* data, uint64_t n_bytes);  // not copied, not freed
+    void borrow(const void* data, uint64_t n_bytes);  // The bytes are neither copied nor freed.
 
     const uint8_t* data() const { return data_; }
     uint64_t size() const { return size_; }
 
-    // DUET_ERR_IO when the file is no longer as long as it was when it was opened: pages past its end would raise
-    // SIGBUS.
+    // DUET_ERR_IO when the file is shorter than when it was opened: pages past its new end would raise SIGBUS.
     duet_status check_size(const char* path, error_text& err) const;
     void will_need(const uint8_t* begin, uint64_t n_bytes) const;  // asks the system to read these bytes ahead
 

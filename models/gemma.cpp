@@ -1,6 +1,7 @@
-// models/gemma.cpp: Gemma 1-3: embeddings times sqrt(n), gelu gates, norms after each half (2, 3), windowed layers
-// between full ones, soft caps (2), head norms and a rope base of its own for windowed layers (3). Source: Gemma Team
-// 2024, 2025; ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/gemma.cpp] -> models/ops.h
+// models/gemma.cpp: Gemma 1-3: embeddings times sqrt(n) and gelu gates; norms after each half and layers with a window
+// between full ones (2, 3); soft caps (2); head norms and another rope base for layers with a window (3).
+// Source: Gemma Team 2024, 2025; ggml-org/llama.cpp:src/models.
+// Main path: models/arch.cpp -> [models/gemma.cpp] -> models/ops.h
 #include "parts.h"
 
 #include <cmath>
@@ -21,8 +22,8 @@ duet_status describe_gemma(graph_builder& g) {
         block.ffn.out.post_norm = "post_ffw_norm";
         window = (int32_t)g.u32("attention.sliding_window", false, 4096, 1, 1u << 30);
         period = (int32_t)g.per_layer("attention.sliding_window_pattern", false, generation == 2 ? 2 : 6, 1, 512)[0];
-        const bool is_largest =
-            g.hp.n_layers == (generation == 2 ? 46 : 62);  // the 27B models scale by the model's width
+        // The 27B models scale by the model's width.
+        const bool is_largest = g.hp.n_layers == (generation == 2 ? 46 : 62);
         if (is_largest) block.attn.scale = 1.0f / std::sqrt((float)g.hp.dim / (float)g.hp.n_heads[0]);
         out.cap = g.f32("final_logit_softcapping", false, generation == 2 ? 30.0f : 0.0f, 0, 1e6f);
     }

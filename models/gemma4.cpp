@@ -1,7 +1,7 @@
-// models/gemma4.cpp: Gemma 4: two head sizes (windowed and full layers), late layers that share the keys and values of
-// earlier ones, values normed without weights, an extra input per layer, and in some models experts beside the dense
-// feed-forward. Source: ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/gemma4.cpp] ->
-// models/ops.h
+// models/gemma4.cpp: Gemma 4: two head sizes (layers with a window and full ones), late layers that share the keys and
+// values of earlier ones, values normed without weights, an extra input per layer, and in some models experts beside
+// the dense feed-forward. Source: ggml-org/llama.cpp:src/models.
+// Main path: models/arch.cpp -> [models/gemma4.cpp] -> models/ops.h
 #include "parts.h"
 
 #include <cmath>
@@ -13,11 +13,12 @@ struct gemma4_model {
     std::vector<uint32_t> is_windowed;
     int32_t window = 0, n_owners = 0, per_layer = 0;
     int32_t dim_full = 0, dim_windowed = 0, rope_full = -1, rope_windowed = -1;
-    int32_t cache_full = -1, cache_windowed = -1;  // of the last layer of each kind that owns its keys
+    int32_t cache_full = -1, cache_windowed = -1;  // cache of the last layer of each kind that owns its keys
     moe_options moe;
 };
 
-// The input each layer adds: u_i = (norm(proj x0) / + sqrt(e) embedding_i) / sqrt 2 for all layers side by side.
+// The input that each layer adds: u_i = (norm(proj x0 / sqrt(n)) + sqrt(e) embedding_i) / sqrt 2. All layers side by
+// side.
 view layer_inputs(graph_builder& g, view x, int32_t e) {
     const int64_t width = (int64_t)e * g.hp.n_blocks;
     const view u = g.buffer("layer inputs", width), emb = g.buffer("layer embeddings", width);
@@ -61,7 +62,7 @@ void gemma4_attention(graph_builder& g, int32_t i, view x, gemma4_model& m) {
     }
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * d), n_heads, d);
     attention_options options;
-    options.scale = 1.0f;  // the head norms carry it
+    options.scale = 1.0f;  // The head norms carry the scale.
     attention_op(g, i, q, o, cache, options);
     join out;
     out.post_norm = "post_attention_norm";
@@ -85,7 +86,7 @@ void gemma4_ffn(graph_builder& g, int32_t i, view x, const gemma4_model& m) {
     g.add_scaled(i, x, f, x);
 }
 
-// x += norm(proj (gelu(inp_gate x) * u_i)), then x times the layer's factor.
+// Appends x += norm(proj (gelu(inp_gate x) * u_i)), then multiplies x by the layer's factor.
 void gemma4_layer_end(graph_builder& g, int32_t i, view x, view inputs, int32_t e) {
     if (e > 0) {
         const view gate = g.buffer("layer gate", e);

@@ -1,7 +1,7 @@
-// models/gguf.cpp: an opened GGUF file: its parts joined, names found, typed reads of hyper-parameters.
+// models/gguf.cpp: an opened GGUF file: joins its parts, finds names, reads hyper-parameters by type.
 // Owns: the mappings, the rules of split files. Must not know: architectures, devices, the bytes of the format
-// (models/gguf_part.cpp). Main path: runtime.cpp -> [models/gguf.cpp] -> models/<family>.cpp       Writer:
-// models/gguf_write.cpp
+// (models/gguf_part.cpp). models/gguf_write.cpp is the writer.
+// Main path: runtime/model.cpp -> [models/gguf.cpp] -> models/<family>.cpp
 #include "file_map.h"
 #include "gguf_part.h"
 
@@ -12,8 +12,8 @@ namespace duet {
 
 namespace {
 
-// Splits "dir/name-00001-of-00003.gguf": the text before the number of the part, the numbers, the text after. false:
-// no such name.
+// Splits "dir/name-00001-of-00003.gguf" into the text before the number of the part, the two numbers, and the text
+// after. False: it is not such a name.
 struct gguf_part_name {
     std::string before, after;
     uint32_t no = 0, count = 0;
@@ -39,17 +39,17 @@ bool gguf_split_name(const std::string& path, gguf_part_name* out) {
 
 }  // namespace
 
-// What a gguf_file holds beside its public fields.
+// The fields of a gguf_file that are not public.
 struct gguf_parts {
-    std::vector<file_map> maps;      // one per part
-    std::vector<std::string> paths;  // as shown in messages
-    std::vector<uint32_t> kv_order,
-        tensor_order;  // indexes sorted by name: found by halving, so that no choice of names is slow
+    std::vector<file_map> maps;      // one for each part
+    std::vector<std::string> paths;  // as messages show them
+    // Indexes in order of name. Search by halving stays fast whatever names a file chooses.
+    std::vector<uint32_t> kv_order, tensor_order;
 };
 
 namespace {
 
-// Reads the parts of a file into one.
+// Joins the parts of a file.
 struct gguf_joiner {
     gguf_file& file;
     gguf_parts& parts;
@@ -67,7 +67,7 @@ struct gguf_joiner {
         return fail(err, DUET_ERR_FORMAT, "%s: %s: %s", paths[i_part].c_str(), what, text);
     }
 
-    // Reads maps.back(); kvs of later parts are returned in *later and not kept.
+    // Reads maps.back(). The kvs of a later part are returned in *later and not kept.
     duet_status add(std::vector<gguf_kv>* later) {
         const size_t i_part = maps.size() - 1;
         gguf_part part{paths[i_part], maps[i_part].data(), maps[i_part].size(), (int32_t)i_part, err};
@@ -88,14 +88,14 @@ struct gguf_joiner {
             if (kv.key == key) return &kv;
         return nullptr;
     }
-    // Integer of a split key; fallback when it is absent. Its type was checked with the known keys.
+    // Returns the integer of a split key, or fallback if the key is absent. Its type was checked with the known keys.
     static int64_t split_value(const std::vector<gguf_kv>& kvs, const char* key, int64_t fallback) {
         const gguf_kv* kv = first_of(kvs, key);
         if (kv && !gguf_file::value_int(*kv, 0, &fallback)) return INT64_MAX;
         return fallback;
     }
 
-    // What the first part says about itself; *n_parts is 1 for a file that is whole.
+    // Reads what the first part says about the split. *n_parts is 1 for a whole file.
     duet_status read_split(const char* path, int64_t* n_parts) {
         const int64_t count = split_value(file.kvs, "split.count", 0), no = split_value(file.kvs, "split.no", 0);
         gguf_part_name name;
@@ -129,7 +129,7 @@ struct gguf_joiner {
         gguf_part_name name;
         gguf_split_name(path, &name);
         const int64_t n_tensors = split_value(file.kvs, "split.tensors.count", -1);
-        parts.kv_order = sorted(file.kvs, [](const gguf_kv& kv) { return kv.key; });  // for find
+        parts.kv_order = sorted(file.kvs, [](const gguf_kv& kv) { return kv.key; });  // find() needs it.
         for (int64_t i = 1; i < n_parts; i++) {
             const std::string part_path = name.before + number(i + 1) + "-of-" + number(n_parts) + name.after;
             paths.push_back(printable(part_path, kGgufPathBytes));
@@ -149,7 +149,7 @@ struct gguf_joiner {
             if (no != i) return wrong("split.no", i, no);
             if (count != n_parts) return wrong("split.count", n_parts, count);
             if (later_tensors != n_tensors) return wrong("split.tensors.count", n_tensors, later_tensors);
-            // Later parts need no keys of their own (nothing reads them), but those they have may not say otherwise.
+            // Nothing reads the keys of later parts, so they need none. Those they have may not contradict the first.
             for (const gguf_kv& b : later) {
                 const gguf_kv* a = b.key.starts_with("split.") ? nullptr : file.find(b.key);
                 if (a && (a->type != b.type || a->array_type != b.array_type || a->n_bytes != b.n_bytes ||
@@ -199,7 +199,7 @@ struct gguf_joiner {
         return DUET_OK;
     }
 
-    // maps[0] is set. path: nullptr when there is none to find later parts by.
+    // maps[0] is set. path: nullptr when there is no path to find later parts by.
     duet_status run(const char* path) {
         int64_t n_parts = 1;
         DUET_TRY(add(nullptr));
@@ -304,7 +304,7 @@ bool gguf_file::value_float(const gguf_kv& kv, uint64_t i, double* out) {
 
 namespace {
 
-// The entry of a typed read. nullptr: absent; *status then says whether that is an error.
+// Finds the entry of a typed read. nullptr: it is absent, and *status says whether that is an error.
 const gguf_kv* gguf_get(const gguf_file& file, std::string_view key, bool required, duet_status* status,
                         error_text& err) {
     const gguf_kv* kv = file.find(key);

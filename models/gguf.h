@@ -1,6 +1,6 @@
 // models/gguf.h: a GGUF file (v2, v3; single or split) as checked metadata and tensors over a read-only mapping, and a
-// writer. Owns: the format's rules. Must not know: architectures, devices, how numbers are decoded (only block sizes
-// from quant/types.def). Main path: runtime.cpp -> [models/gguf] -> models/<family>.cpp
+// writer. Owns: the format's rules. Must not know: architectures, devices, how numbers are decoded (it knows only the
+// block sizes of quant/types.def). Main path: runtime/model.cpp -> [models/gguf] -> models/<family>.cpp
 #pragma once
 #include "status.h"
 
@@ -13,31 +13,32 @@
 
 namespace duet {
 
-// One metadata entry. Scalars: n_values = 1. The bytes at data were checked to lie inside the file.
+// One metadata entry. A scalar has n_values = 1. The bytes at `data` lie inside the file; the reader has checked that.
 struct gguf_kv {
     std::string_view key;
     int32_t type = 0;         // DUET_KV_...
     int32_t array_type = -1;  // element type of an array
     uint64_t n_values = 1;
-    const uint8_t* data = nullptr;          // value bytes, little-endian, unaligned (strings: n_bytes u64, then bytes)
+    const uint8_t* data = nullptr;          // the value, little-endian, unaligned; a string is u64 n_bytes, then bytes
     uint64_t n_bytes = 0;                   // length of data
-    uint64_t offset = 0;                    // byte offset of the value in its file
-    std::vector<std::string_view> strings;  // arrays of strings and string scalars, in order
+    uint64_t offset = 0;                    // place of the value in its file
+    std::vector<std::string_view> strings;  // for a string and for an array of strings, in order
 };
 
 struct gguf_tensor {
     std::string_view name;
     int32_t type = 0;  // file id of the number format
     int32_t n_dims = 0;
-    int64_t dims[4] = {1, 1, 1, 1};  // fastest first
+    int64_t dims[4] = {1, 1, 1, 1};  // fastest dimension first
     const uint8_t* data = nullptr;
     uint64_t n_bytes = 0;
-    uint64_t offset = 0;  // absolute byte offset in its file
+    uint64_t offset = 0;  // place of the data in its file
     int32_t i_file = 0;
-    int64_t n_elems() const { return dims[0] * dims[1] * dims[2] * dims[3]; }  // cannot overflow: checked on open
+    int64_t n_elems() const { return dims[0] * dims[1] * dims[2] * dims[3]; }  // no overflow: open() checks
 };
 
-// An opened file. Move-only; unmaps when destroyed. All views point into the mapping and live as long as it.
+// An opened file. It can be moved only, and unmaps when it is destroyed. All views point into the mapping and live as
+// long as the file.
 class gguf_file {
   public:
     gguf_file();
@@ -45,39 +46,41 @@ class gguf_file {
     gguf_file(gguf_file&&) noexcept;
     gguf_file& operator=(gguf_file&&) noexcept;
 
-    // Each checks the whole file. DUET_ERR_IO, DUET_ERR_FORMAT, DUET_ERR_MEMORY, with the message in err.
-    // The message of a format error reads "<path>: <key or tensor>: at byte N: <rule>: want ..., got ...".
+    // Each of the three checks the whole file. They return DUET_ERR_IO, DUET_ERR_FORMAT or DUET_ERR_MEMORY, with the
+    // message in err. A format error reads "<path>: <key or tensor>: at byte N: <rule>: want ..., got ...".
     duet_status open(const char* path, error_text& err, bool is_copy = false);  // is_copy: read, not mapped
-    duet_status open_memory(const void* data, uint64_t n_bytes, error_text& err);  // not copied, must outlive the file
-    duet_status open_reader(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);  // copied
+    // The bytes are not copied and must outlive the file.
+    duet_status open_memory(const void* data, uint64_t n_bytes, error_text& err);
+    // The bytes are copied.
+    duet_status open_reader(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);
 
     uint32_t version = 0;
-    std::string path;                  // as given; "memory" or "reader" for the others
-    std::vector<gguf_kv> kvs;          // in file order (split files: of the first part)
+    std::string path;                  // as given; "memory" or "reader" for the other two
+    std::vector<gguf_kv> kvs;          // in file order; for split files those of the first part
     std::vector<gguf_tensor> tensors;  // in file order, part after part
     int32_t n_parts = 1;
 
-    const gguf_kv* find(std::string_view key) const;  // nullptr: absent; logarithmic time
+    const gguf_kv* find(std::string_view key) const;  // nullptr: absent; takes logarithmic time
     const gguf_tensor* find_tensor(std::string_view name) const;
 
-    // Typed reads for hyper-parameters. *out keeps its value when the key is absent and required is false.
-    // DUET_ERR_FORMAT: absent though required, of another type, or out of [min, max]; message names key, offset,
-    // wanted, found.
+    // Typed reads for hyper-parameters. *out keeps its value when the key is absent and not required. DUET_ERR_FORMAT:
+    // the key is absent though required, has another type, or is out of [min, max]; the message names key, offset,
+    // wanted and found.
     duet_status get_u32(std::string_view key, bool required, uint32_t min, uint32_t max, uint32_t* out,
                         error_text& err) const;
-    duet_status get_f32(std::string_view key, bool required, float min, float max, float* out,
-                        error_text& err) const;  // NaN refused
+    // NaN is refused.
+    duet_status get_f32(std::string_view key, bool required, float min, float max, float* out, error_text& err) const;
     duet_status get_bool(std::string_view key, bool required, bool* out, error_text& err) const;
     duet_status get_string(std::string_view key, bool required, std::string_view* out, error_text& err) const;
-    // A scalar or an array of n entries (each layer its own); a scalar is repeated n times. Longer arrays are an
-    // error.
+    // Reads a scalar, which is repeated n times, or an array with one entry for each of n layers. Another length of the
+    // array is an error.
     duet_status get_u32_per_layer(std::string_view key, bool required, uint32_t n, uint32_t min, uint32_t max,
                                   std::vector<uint32_t>* out, error_text& err) const;
-    // Value i of an entry, converted; false when it is of another type or does not fit.
+    // Converts value i of an entry. False: the value has another type or does not fit.
     static bool value_int(const gguf_kv& kv, uint64_t i, int64_t* out);
     static bool value_float(const gguf_kv& kv, uint64_t i, double* out);
 
-    // Pages of the mapping now in memory are not dropped; asks the system to read [data, data + n_bytes) ahead.
+    // Asks the system to read the tensor's bytes ahead. Pages that are in memory stay there.
     void will_need(const gguf_tensor& tensor) const;
 
   private:
@@ -85,36 +88,36 @@ class gguf_file {
     std::unique_ptr<impl> impl_;
 };
 
-// Checks shared by reader and writer: 1..4 dims, each at least 1, no overflow, rows of whole blocks, a type that
-// exists. *n_bytes: size of the tensor. false: *why says rule, wanted and found.
+// Checks that reader and writer share: 1 to 4 dims of at least 1 each, no overflow, rows of whole blocks, a type that
+// exists. Sets *n_bytes to the size of the tensor. False: *why says rule, wanted and found.
 bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint64_t* n_bytes, std::string* why);
 
-// Collects keys and tensors in any order, then writes a v3 file. A key set twice keeps its place and takes the new
-// value.
+// Collects keys and tensors in any order, then writes a v3 file. A key that is set twice keeps its place and takes the
+// new value.
 class gguf_writer {
   public:
-    // DUET_ERR_ARG with the message in err: bad key or type, value does not fit, tensor twice, shape against the
-    // rules.
-    duet_status set_int(std::string_view key, int32_t type, int64_t value, error_text& err);   // integer types and bool
-    duet_status set_float(std::string_view key, int32_t type, double value, error_text& err);  // F32, F64
+    // DUET_ERR_ARG with the message in err: a bad key or type, a value that does not fit, a tensor that was added
+    // before, a shape against the rules.
+    duet_status set_int(std::string_view key, int32_t type, int64_t value, error_text& err);   // integers and bool
+    duet_status set_float(std::string_view key, int32_t type, double value, error_text& err);  // F32 and F64
     duet_status set_string(std::string_view key, std::string_view value, error_text& err);
     duet_status set_array(std::string_view key, int32_t elem_type, const void* data, uint64_t n, error_text& err);
     duet_status set_strings(std::string_view key, const std::string_view* strings, uint64_t n, error_text& err);
-    // Every key of the file that was not set before, except the split.* keys: what is written is one file.
+    // Copies every key of the file that is not set yet, except the split.* keys, because one file is written.
     duet_status copy_kv(const gguf_file& from, error_text& err);
-    // data must stay valid until the save.
+    // `data` must stay valid until the save.
     duet_status add_tensor(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims, const void* data,
                            error_text& err);
 
     uint64_t size() const;  // bytes of the file
-    // Writes beside the path and renames when all is written: a failed save leaves no half file and the old one as it
-    // was.
+    // Writes beside the path, and renames when everything is written. A failed save leaves no half file, and leaves an
+    // old file as it was.
     duet_status save(const char* path, error_text& err) const;
     duet_status save_to(duet_write_fn write, void* user, error_text& err) const;
 
   private:
     struct entry {
-        std::string key, bytes;  // bytes: type, then the value, as in the file
+        std::string key, bytes;  // bytes: the type, then the value, as in the file
     };
     struct tensor {
         std::string name;

@@ -1,7 +1,7 @@
-// models/gguf_part.cpp: the GGUF reader: header, metadata, tensor table. Every length is checked against the bytes
-// left before it is used or sizes an allocation; nothing recurses; the work is linear in the file up to a logarithm
-// (sorting offsets). Owns: the rules of the format. Must not know: split files, architectures, devices, how numbers
-// are decoded.
+// models/gguf_part.cpp: the GGUF reader: header, metadata, tensor table. It checks every length against the bytes that
+// are left before the length is used or sizes an allocation. Nothing recurses. The work is linear in the file, up to a
+// logarithm for sorting offsets.
+// Owns: the rules of the format. Must not know: split files, architectures, devices, how numbers are decoded.
 // Main path: models/gguf.cpp -> [models/gguf_part.cpp]
 // Format: docs/gguf.md of ggml-org/ggml, ggml/src/gguf.cpp of ggml-org/llama.cpp, read as specifications.
 #include "gguf_part.h"
@@ -26,18 +26,19 @@ bool gguf_is_int(int32_t type) {
 
 namespace {
 
-constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1;  // of an entry in the file: what bounds the count in the header
+// The smallest entries of a file. They bound the counts in its header.
+constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kGgufMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
-// Entries cost five times their smallest size in the file once they are read, so files of nothing but entries are
-// bounded: no real one comes near (the largest vocabularies have 300 thousand tokens, the largest models 3 thousand
-// tensors).
+// Once an entry is read, it costs five times its smallest size in the file. These limits bound files of nothing but
+// entries. No real file comes near: the largest vocabularies have 300 thousand tokens, the largest models 3 thousand
+// tensors.
 constexpr uint64_t kGgufMaxKvs = 1u << 21, kGgufMaxTensors = 1u << 20, kGgufMaxStrings = 1u << 23;
-constexpr uint32_t kGgufQuantizationVersion = 2;  // of the block layouts in quant/types.def
+constexpr uint32_t kGgufQuantizationVersion = 2;  // version of the block layouts in quant/types.def
 
 struct gguf_type {
     const char* name;
     int64_t id;
-    uint64_t elems, bytes;  // 0: removed
+    uint64_t elems, bytes;  // 0: the type was removed
 };
 const gguf_type kGgufTypes[] = {
 #define FLOAT_TYPE(id, name, gguf_id, bytes)                  {#name, gguf_id, 1, bytes},
@@ -47,10 +48,10 @@ const gguf_type kGgufTypes[] = {
 #include "../quant/types.def"
 };
 
-// Keys that mean the same in every file: a value of another kind is an error even when nothing reads the key.
-// A key that begins with a dot stands for itself after any architecture's name: families that do not read it do not
-// check it. want: s string, i integer, n integers not below 0, b bool, u exactly u32; capitals: arrays (S strings, I
-// integers, F floats).
+// Keys that mean the same in every file. A value of another kind is an error even when nothing reads the key. A key
+// that begins with a dot may follow the name of any architecture; it is checked even for families that do not read it.
+// want: s string, i integer, n integers not below 0, b bool, u exactly u32; capitals are arrays (S strings, I integers,
+// F floats).
 // clang-format off
 struct gguf_known_key { const char* key; char want; };
 constexpr gguf_known_key kGgufKnownKeys[] = {
@@ -64,7 +65,7 @@ constexpr gguf_known_key kGgufKnownKeys[] = {
 };
 // clang-format on
 
-// Whether a value is of a wanted kind, and the kind's name.
+// Says whether a value is of a wanted kind, and names the kind.
 bool gguf_is_kind(const gguf_kv& kv, char want, const char** name) {
     const int32_t elem = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
     int64_t value = 0;
@@ -87,18 +88,16 @@ bool gguf_is_kind(const gguf_kv& kv, char want, const char** name) {
     return false;
 }
 
-// Characters that could steer a terminal or turn the direction of writing: C0, DEL, C1, bidirectional marks, line
-// separators.
-bool gguf_is_unprintable(std::string_view c) {
-    if (c.size() == 1) return (uint8_t)c[0] < 0x20 || c[0] == 0x7f;
-    if (c.size() == 2) return c[0] == '\xc2' && (uint8_t)c[1] < 0xa0;
-    return c.size() == 3 &&
-           ((c[0] == '\xe2' && c[1] == '\x80' &&
-             ((uint8_t)c[2] == 0x8e || (uint8_t)c[2] == 0x8f || ((uint8_t)c[2] >= 0xa8 && (uint8_t)c[2] <= 0xae))) ||
-            (c[0] == '\xe2' && c[1] == '\x81' && (uint8_t)c[2] >= 0xa6 && (uint8_t)c[2] <= 0xa9));
+// Says whether a character could steer a terminal or turn the direction of writing: C0, DEL, C1, bidirectional marks,
+// line separators.
+bool gguf_is_unprintable(uint32_t code_point) {
+    return code_point < 0x20 || (code_point >= 0x7f && code_point < 0xa0) ||  // C0, DEL, C1
+           code_point == 0x200e || code_point == 0x200f ||                    // marks left-to-right, right-to-left
+           (code_point >= 0x2028 && code_point <= 0x202e) ||                  // separators, embeddings, overrides
+           (code_point >= 0x2066 && code_point <= 0x2069);                    // isolates
 }
 
-// What stands at the start of a file that is not GGUF, as far as it can be told.
+// Names the content of a file that is not GGUF, as far as its start tells; nullptr: unknown.
 const char* gguf_other_content(std::string_view s) {
     auto begins = [&](std::string_view want) {
         if (s.size() < want.size()) return false;
@@ -126,13 +125,12 @@ const char* gguf_other_content(std::string_view s) {
 
 }  // namespace
 
-// The rule that a key or tensor name breaks, nullptr when it is good.
 const char* gguf_bad_name(std::string_view s) {
-    for (size_t i = 0; i < s.size();) {
-        const size_t n = utf8_length(s.substr(i));
-        if (n == 0) return "the name is not valid UTF-8";
-        if (gguf_is_unprintable(s.substr(i, n))) return "the name holds a control character";
-        i += n;
+    int n_bytes = 0;
+    for (size_t i = 0; i < s.size(); i += (size_t)n_bytes) {
+        const uint32_t code_point = utf8_decode(s, i, &n_bytes);
+        if (code_point == kInvalidByte) return "the name is not valid UTF-8";
+        if (gguf_is_unprintable(code_point)) return "the name holds a control character";
     }
     return nullptr;
 }
@@ -155,18 +153,18 @@ std::string gguf_describe(const gguf_kv& kv) {
 
 std::string printable(std::string_view bytes, size_t max_bytes) {
     std::string out;
-    size_t i = 0;
-    while (i < bytes.size()) {
-        const size_t n = utf8_length(bytes.substr(i));
-        if (i + (n ? n : 1) > max_bytes) return out + "...";
-        if (n && bytes[i] != '"' && bytes[i] != '\\' && !gguf_is_unprintable(bytes.substr(i, n))) {
-            out.append(bytes, i, n);
-            i += n;
+    int n_bytes = 0;
+    for (size_t i = 0; i < bytes.size(); i += (size_t)n_bytes) {
+        const uint32_t code_point = utf8_decode(bytes, i, &n_bytes);
+        const std::string_view character = bytes.substr(i, (size_t)n_bytes);
+        if (i + character.size() > max_bytes) return out + "...";
+        if (code_point != kInvalidByte && character != "\"" && character != "\\" && !gguf_is_unprintable(code_point)) {
+            out += character;
             continue;
         }
-        for (size_t end = i + (n ? n : 1); i < end; i++) {
+        for (char byte : character) {
             char hex[8];
-            snprintf(hex, sizeof hex, "\\x%02X", (unsigned)(uint8_t)bytes[i]);
+            snprintf(hex, sizeof hex, "\\x%02X", (unsigned)(uint8_t)byte);
             out += hex;
         }
     }
@@ -358,7 +356,7 @@ duet_status gguf_part::read_tensor(uint64_t i) {
     return DUET_OK;
 }
 
-// Offsets become absolute; each tensor's bytes must lie in the file, aligned, and apart from each other's.
+// Makes offsets absolute, and checks that each tensor's bytes lie in the file, aligned, and apart from other tensors.
 duet_status gguf_part::place_tensors() {
     if (tensors.empty()) return DUET_OK;
     const uint64_t begin = (at + alignment - 1) / alignment * alignment;
@@ -384,8 +382,7 @@ duet_status gguf_part::place_tensors() {
     for (size_t i = 0; i < order.size(); i++) order[i] = (uint32_t)i;
     std::sort(order.begin(), order.end(),
               [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
-    // Tensors follow each other with nothing but padding between: bytes that belong to none mean a wrong type or
-    // shape.
+    // Only padding may lie between tensors. Bytes that belong to no tensor mean a wrong type or shape.
     uint64_t want = begin;
     for (size_t i = 0; i < order.size(); i++) {
         const gguf_tensor& t = tensors[order[i]];
@@ -406,7 +403,7 @@ duet_status gguf_part::read_all() {
     kvs.reserve((size_t)n_kv);
     for (uint64_t i = 0; i < n_kv; i++) DUET_TRY(read_kv(i));
     DUET_TRY(check_known_keys());
-    const uint64_t max_tensors = left() / kGgufMinTensorBytes;  // tighter now that the metadata is read
+    const uint64_t max_tensors = left() / kGgufMinTensorBytes;  // This bound is tighter, now that the metadata is read.
     if (n_tensors > max_tensors)
         return beyond("header", 8, "number of tensors", max_tensors,
                       " (what the " + std::to_string(left()) + " bytes after the metadata can hold)", n_tensors);

@@ -1,5 +1,5 @@
-// models/gguf_part.h: one GGUF file's bytes read into checked metadata and tensors; and what reader and writer share.
-// Owns: nothing but views into the bytes it is given. Must not know: split files, architectures, devices.
+// models/gguf_part.h: reads the bytes of one GGUF file into checked metadata and tensors, and holds what the reader and
+// the writer share. Owns: only views into the given bytes. Must not know: split files, architectures, devices.
 // Main path: models/gguf.cpp -> [models/gguf_part]
 #pragma once
 #include "gguf.h"
@@ -9,20 +9,20 @@
 namespace duet {
 
 constexpr uint32_t kGgufMaxKeyBytes = 65535;
-constexpr uint32_t kGgufMaxNameBytes = 63;  // of a tensor; a 64th byte has no room in the readers everybody uses
+constexpr uint32_t kGgufMaxNameBytes = 63;  // of a tensor; the readers that everybody uses have no room for a 64th byte
 constexpr uint32_t kGgufMinAlignment = 8, kGgufMaxAlignment = 1u << 20, kGgufDefaultAlignment = 32;
 constexpr uint32_t kGgufKvTypeCount = 13;
-constexpr size_t kGgufPathBytes = 300;  // of a path in messages
+constexpr size_t kGgufPathBytes = 300;  // length of a path in messages
 
 struct gguf_kv_type {
     const char* name;
-    uint64_t n_bytes;  // of a scalar; 0: string, array
+    uint64_t n_bytes;  // size of a scalar; 0: string or array
 };
 extern const gguf_kv_type kGgufKvTypes[kGgufKvTypeCount];
 
 bool gguf_is_int(int32_t kv_type);
-std::string gguf_describe(const gguf_kv& kv);      // "the u32 7", "an array of 3 f32": for messages
-const char* gguf_bad_name(std::string_view name);  // the rule a key or tensor name breaks, nullptr when it is good
+std::string gguf_describe(const gguf_kv& kv);      // for messages: "the u32 7", "an array of 3 f32"
+const char* gguf_bad_name(std::string_view name);  // the rule that a key or tensor name breaks; nullptr: none
 
 template <class T> T gguf_load(const uint8_t* p) {
     T value;
@@ -30,9 +30,9 @@ template <class T> T gguf_load(const uint8_t* p) {
     return value;
 }
 
-// Reads one part into vectors of its own.
+// Reads one part of a file into vectors of its own.
 struct gguf_part {
-    const std::string& path;  // as shown in messages
+    const std::string& path;  // as messages show it
     const uint8_t* data;
     const uint64_t size;
     const int32_t i_file;
@@ -42,7 +42,7 @@ struct gguf_part {
     uint64_t n_strings = 0;
     std::vector<gguf_kv> kvs = {};
     std::vector<gguf_tensor> tensors = {};
-    std::vector<uint64_t> offsets_at = {};  // where each tensor's offset stands
+    std::vector<uint64_t> offsets_at = {};  // where in the file the offset of each tensor stands
 
     uint64_t left() const { return size - at; }
 

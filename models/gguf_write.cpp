@@ -1,4 +1,4 @@
-// models/gguf_write.cpp: the GGUF v3 writer, under the reader's rules: what it writes, models/gguf.cpp opens.
+// models/gguf_write.cpp: the GGUF v3 writer. It keeps the reader's rules, so models/gguf.cpp opens what it writes.
 // Owns: the order of bytes in a new file. Must not know: architectures, how numbers are encoded.
 // Main path: tools/quantize.cpp -> runtime/file.cpp -> [models/gguf_write.cpp]
 #include "gguf_part.h"
@@ -33,7 +33,8 @@ struct gguf_file_sink {
     }
 };
 
-// Something that is no regular file (/dev/stdout, a FIFO) is written in place: a rename would replace it.
+// Says whether the path is no regular file (/dev/stdout, a FIFO). Such a path is written in place, because a rename
+// would replace it.
 bool gguf_is_special(const char* path) {
 #ifndef _WIN32
     struct stat info;
@@ -50,7 +51,7 @@ duet_status gguf_writer::set(std::string_view key, std::string bytes, error_text
     if (key.empty() || key.size() > kGgufMaxKeyBytes || gguf_bad_name(key))
         return fail(err, DUET_ERR_ARG, "key \"%s\": want 1 to %u bytes of UTF-8 without control characters",
                     printable(key).c_str(), kGgufMaxKeyBytes);
-    if (key == "general.alignment") {  // the writer itself goes by it
+    if (key == "general.alignment") {  // The writer itself uses this value.
         const uint32_t type = gguf_load<uint32_t>((const uint8_t*)bytes.data());
         const uint32_t value = type == DUET_KV_U32 ? gguf_load<uint32_t>((const uint8_t*)bytes.data() + 4) : 0;
         if (!std::has_single_bit(value) || value < kGgufMinAlignment || value > kGgufMaxAlignment)
@@ -200,7 +201,7 @@ uint64_t gguf_writer::size() const {
 
 duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& err) const {
     if (!write) return fail(err, DUET_ERR_ARG, "want a write callback, got NULL");
-    constexpr uint64_t kPieceBytes = 16u << 20;  // the callback gets a chance to stop
+    constexpr uint64_t kPieceBytes = 16u << 20;  // Between pieces the callback can stop.
     const std::string head = header(), zeros((size_t)alignment(), '\0');
     auto put = [&](const void* data, uint64_t n_bytes) {
         for (uint64_t at = 0; at < n_bytes; at += kPieceBytes)

@@ -1,4 +1,4 @@
-// models/glm.cpp: GLM-4, GLM-4.5 to 4.7, Bailing (Ling and Ring 2): rope on part of the head, dense blocks before
+// models/glm.cpp: GLM-4, GLM-4.5 to 4.7, Bailing (Ling and Ring 2): rope on part of the head; dense blocks first, then
 // blocks with experts and shared experts. Source: GLM Team 2024, 2025; Ling Team 2025; ggml-org/llama.cpp:src/models.
 // Main path: models/arch.cpp -> [models/glm.cpp] -> models/ops.h
 #include "parts.h"

@@ -1,6 +1,6 @@
-// models/gpt.cpp: descendants of GPT-2: layer norms with bias, biases in the projections, plain gelu feed-forward:
-// GPT-2, StarCoder 2, Falcon, Phi-2, GPT-NeoX, MPT; and StableLM, which has their norms with a gated feed-forward.
-// Sources: Radford et al. 2019; for the tensors and the order of ops ggml-org/llama.cpp:src/models.
+// models/gpt.cpp: descendants of GPT-2: GPT-2, StarCoder 2, Falcon, Phi-2, GPT-NeoX, MPT have layer norms with bias,
+// biases in the projections and a plain gelu feed-forward; StableLM has their norms with a gated feed-forward.
+// Sources: Radford et al. 2019; ggml-org/llama.cpp:src/models for the tensors and the order of ops.
 // Main path: models/arch.cpp -> [models/gpt.cpp] -> models/ops.h
 #include "parts.h"
 
@@ -41,7 +41,7 @@ duet_status describe_gpt2(graph_builder& g) {
     return describe_gpt_blocks(g, x, gpt_block(g, false));
 }
 
-// Positions by a bias of the scores (ALiBi).
+// Positions enter as a bias of the scores (ALiBi).
 duet_status describe_mpt(graph_builder& g) {
     if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
     const view x = input_embedding(g);
@@ -59,7 +59,7 @@ duet_status describe_starcoder2(graph_builder& g) {
     return describe_gpt_blocks(g, x, gpt_block(g, true));
 }
 
-// Attention and feed-forward read the same norm, or (the larger Falcon models) each its own.
+// Attention and feed-forward read the same norm; in the larger Falcon models each has its own.
 duet_status describe_falcon(graph_builder& g) {
     if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
     const view x = input_embedding(g);

@@ -1,6 +1,6 @@
-// models/gpt_oss.cpp: gpt-oss: attention sinks, every other layer windowed, biases everywhere, experts with clipped
-// gates whose weights are a softmax over the chosen. Source: OpenAI 2025; ggml-org/llama.cpp:src/models. Main path:
-// models/arch.cpp -> [models/gpt_oss.cpp] -> models/ops.h
+// models/gpt_oss.cpp: gpt-oss: attention sinks, a window in every other layer, biases everywhere, and experts with
+// clipped gates, weighted by a softmax over the chosen ones. Source: OpenAI 2025; ggml-org/llama.cpp:src/models.
+// Main path: models/arch.cpp -> [models/gpt_oss.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {

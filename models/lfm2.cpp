@@ -1,4 +1,4 @@
-// models/lfm2.cpp: LFM2: short gated convolutions, every few layers attention; in lfm2moe experts after the first
+// models/lfm2.cpp: LFM2: short gated convolutions, and attention every few layers; lfm2moe has experts after the first
 // blocks. Source: Liquid AI 2025; docs/numerics.md. Main path: models/arch.cpp -> [models/lfm2.cpp] -> models/ops.h
 #include "parts.h"
 

@@ -1,7 +1,7 @@
 // models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, SmolLM 3, Ernie 4.5, Granite: pre-norm blocks, rope on
-// neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023;
-// ggml-org/llama.cpp:src/models.
-// Describes only; knows no device. Main path: models/arch.cpp -> [models/llama.cpp] -> models/ops.h
+// neighbouring pairs, grouped attention, swiglu or experts.
+// Source: Touvron et al. 2023; ggml-org/llama.cpp:src/models.
+// Describes only; must not know: devices. Main path: models/arch.cpp -> [models/llama.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -13,7 +13,7 @@ int32_t rope_with_factors(graph_builder& g) {
     return g.rope(r);
 }
 
-// Every skip_rope-th layer has no rope (SmolLM 3).
+// skip_rope is n > 0: every n-th layer has no rope (SmolLM 3).
 duet_status describe_llama_blocks(graph_builder& g, int32_t skip_rope) {
     if (!g.read_common()) return g.status;
     const view x = input_embedding(g);

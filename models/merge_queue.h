@@ -1,6 +1,6 @@
-// models/merge_queue.h: joins neighbours of a sequence, best pair first, in near-linear time: the core of BPE and of
-// SPM. Owns: the order of merges. Must not know: what the symbols are. Main path: models/tokenizer_bpe.cpp ->
-// [models/merge_queue.h]
+// models/merge_queue.h: merges neighbours of a sequence, the best pair first, in near-linear time. BPE and SPM are
+// built on it. Owns: the order of merges. Must not know: what the symbols are.
+// Main path: models/tokenizer_bpe.cpp -> [models/merge_queue.h]
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -17,12 +17,12 @@ struct merge_symbol {
     uint32_t prev, next;      // kNoSymbol at the ends
     uint32_t start;           // first byte
     int32_t id;               // token, or -1
-    uint32_t rank = kNoRank;  // of the merge with the next symbol
-    int32_t merged = -1;      // what it gives
+    uint32_t rank = kNoRank;  // rank of the merge with the next symbol
+    int32_t merged = -1;      // token that this merge gives
 };
 
-// A priority queue of keys, smallest first. Merges nearly always make pairs that rank behind the one just taken, which
-// a radix heap serves without comparing (Ahuja, Mehlhorn, Orlin, Tarjan: Faster algorithms for the shortest path
+// A priority queue of keys, smallest first. Nearly every merge makes pairs that rank behind the pair just taken. A
+// radix heap serves these without comparing (Ahuja, Mehlhorn, Orlin, Tarjan: Faster algorithms for the shortest path
 // problem, 1990); the exceptions wait in a binary heap. Measured on a word of 5 MB: a third of the time of a binary
 // heap alone, whose levels miss the cache.
 class merge_queue {
@@ -54,16 +54,16 @@ class merge_queue {
 
   private:
     static constexpr size_t kBuckets = 65;
-    std::vector<uint64_t> buckets_[kBuckets];  // i: keys whose highest bit that differs from last_ is the i-th
+    std::vector<uint64_t> buckets_[kBuckets];  // bucket i: keys whose highest bit that differs from last_ is bit i - 1
     uint64_t last_ = 0;
     std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<uint64_t>> early_;
 };
 
-// Merges until no pair has a rank. rank_pair(i, j) sets rank and merged of symbol i from the pair of neighbours i and
-// j. The lowest rank goes first, among equals the leftmost. Symbols that were merged into their left neighbour have
-// next == self.
+// Merges until no pair has a rank. rank_pair(i, j) sets rank and merged of symbol i for the pair of neighbours i and j.
+// The lowest rank goes first, and the leftmost of equal ranks. A symbol that was merged into its left neighbour gets
+// next == its own index.
 template <class RankPair> void merge_symbols(std::vector<merge_symbol>& symbols, RankPair&& rank_pair) {
-    constexpr size_t kScanAtMost = 24;  // below this, looking at all pairs each time beats a queue
+    constexpr size_t kScanAtMost = 24;  // Up to this length, looking at all pairs each time beats a queue.
     auto update = [&](uint32_t i) {
         symbols[i].rank = kNoRank;
         if (symbols[i].next != kNoSymbol) rank_pair(i, symbols[i].next);
@@ -83,7 +83,10 @@ template <class RankPair> void merge_symbols(std::vector<merge_symbol>& symbols,
         for (;;) {
             uint32_t best = 0, best_rank = kNoRank;
             for (uint32_t i = 0; i != kNoSymbol && i < symbols.size(); i = symbols[i].next)
-                if (symbols[i].rank < best_rank) best_rank = symbols[i].rank, best = i;
+                if (symbols[i].rank < best_rank) {
+                    best_rank = symbols[i].rank;
+                    best = i;
+                }
             if (best_rank == kNoRank) return;
             merge(best);
             update(best);
@@ -98,7 +101,7 @@ template <class RankPair> void merge_symbols(std::vector<merge_symbol>& symbols,
     for (uint32_t i = 0; i < symbols.size(); ++i) push(i);
     for (uint64_t key; queue.pop(&key);) {
         uint32_t i = (uint32_t)key;
-        if (symbols[i].rank != (uint32_t)(key >> 32)) continue;  // the pair has changed since
+        if (symbols[i].rank != (uint32_t)(key >> 32)) continue;  // The pair has changed since.
         merge(i);
         push(i);
         if (symbols[i].prev != kNoSymbol) push(symbols[i].prev);

@@ -1,5 +1,5 @@
-// models/parts.cpp: see parts.h. Formulas: docs/numerics.md (Vaswani et al. 2017; Su et al. 2021; Shazeer 2020; Fedus
-// et al. 2021; Dao and Gu 2024). Main path: models/<family>.cpp -> [models/parts.cpp] -> models/arch.h
+// models/parts.cpp: implements parts.h. Formulas: docs/numerics.md (Vaswani et al. 2017; Su et al. 2021; Shazeer 2020;
+// Fedus et al. 2021; Dao and Gu 2024). Main path: models/<family>.cpp -> [models/parts.cpp] -> models/arch.h
 #include "parts.h"
 
 #include <cmath>
@@ -7,7 +7,7 @@
 namespace duet {
 namespace {
 
-// Where a part writes before close_join: straight into the stream, or into a buffer that is normed and added.
+// Where a part writes between open_join and close_join: into the stream, or into a buffer that is normed and added.
 struct join_target {
     view out;
     bool residual;
@@ -31,7 +31,7 @@ void matmul_to(graph_builder& g, int32_t layer, view in, const join_target& to, 
     g.matmul(layer, in, to.out, w, b, to.residual).scale = to.scale;
 }
 
-// A projection of that name with its optional bias.
+// Appends the projection with that name, and its bias if there is one.
 void named_matmul(graph_builder& g, int32_t layer, view in, view out, const std::string& name) {
     g.matmul(layer, in, out, g.block_tensor(layer, (name + ".weight").c_str(), true, in.width(), out.width()),
              g.block_tensor(layer, (name + ".bias").c_str(), false, out.width()));
@@ -101,8 +101,8 @@ view input_embedding(graph_builder& g, float scale) {
 view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const char* to) {
     const view h = g.buffer(to, x.width());
     const std::string base = name;
-    const bool is_bare =
-        !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name);  // some converters leave the suffix out
+    // Some converters leave out the suffix.
+    const bool is_bare = !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name);
     const weight_id w = g.block_tensor(layer, is_bare ? name : (base + ".weight").c_str(), true, x.width());
     g.norm(layer, x, h, w,
            g.hp.norm == norm_kind::layer ? g.block_tensor(layer, (base + ".bias").c_str(), false, x.width()) : -1);
@@ -187,7 +187,7 @@ void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_option
             g.block_tensor(layer, "ffn_down.bias", false, x.width()), options.out);
 }
 
-// ---- experts ---------------------------------------------------------------------------------------------
+// ---- experts ----
 
 moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
     moe_options m;
@@ -196,7 +196,7 @@ moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
     const uint32_t n_shared = g.u32("expert_shared_count", false, 0, 0, 1024);
     m.shared_hidden =
         (int32_t)g.u32("expert_shared_feed_forward_length", false, n_shared * (uint32_t)m.hidden, 0, 1u << 24);
-    const uint32_t scores = g.u32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3);  // 0: not said
+    const uint32_t scores = g.u32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3);  // 0: the file does not say
     m.sigmoid_scores = scores == 2 || (scores == 0 && sigmoid);
     m.softmax_after = scores == 3;
     m.normalise = g.flag("expert_weights_norm", normalise);
@@ -218,7 +218,7 @@ moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
 
 namespace {
 
-// out[k] = w[chosen k] in (+ bias), all heads of one size.
+// Appends out[k] = w[chosen k] in (+ bias). All heads have one size.
 void expert_matmul_part(graph_builder& g, int32_t layer, view in, view routes, view out, const std::string& name,
                         int64_t n_in, int64_t n_out, bool has_bias) {
     op& o = g.add(op_kind::expert_matmul, layer, in, out, routes);
@@ -227,7 +227,7 @@ void expert_matmul_part(graph_builder& g, int32_t layer, view in, view routes, v
     if (has_bias) o.b = g.block_tensor(layer, (name + ".bias").c_str(), true, n_out, g.hp.n_experts);
 }
 
-// The chosen experts' outputs, one head each.
+// Appends the outputs of the chosen experts, one head each.
 view experts_part(graph_builder& g, int32_t layer, view in, view routes, const moe_options& m) {
     const int32_t used = g.hp.n_experts_used, n_in = in.width(), hidden = m.hidden;
     view result;

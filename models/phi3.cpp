@@ -1,6 +1,6 @@
-// models/phi3.cpp: Phi-3 and Phi-4: q, k, v in one matrix, gate and up in one, and rope factors of their own beyond
-// the context the model was trained for. Source: Abdin et al. 2024; ggml-org/llama.cpp:src/models. Main path:
-// models/arch.cpp -> [models/phi3.cpp] -> models/ops.h
+// models/phi3.cpp: Phi-3 and Phi-4: q, k, v in one matrix, gate and up in one matrix, and separate rope factors for
+// contexts longer than the model was trained for. Source: Abdin et al. 2024; ggml-org/llama.cpp:src/models.
+// Main path: models/arch.cpp -> [models/phi3.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {

@@ -1,5 +1,5 @@
-// models/post_norm.cpp: OLMo 2 and 3 and EXAONE 4: no norm before attention and feed-forward, one after each; query
-// and key norms; windowed layers with a rope of their own. Source: OLMo Team 2024; LG AI Research 2025;
+// models/post_norm.cpp: OLMo 2 and 3 and EXAONE 4: a norm after attention and one after feed-forward, none before;
+// norms of queries and keys; layers with a window and a rope of their own. Source: OLMo Team 2024; LG AI Research 2025;
 // ggml-org/llama.cpp:src/models. Main path: models/arch.cpp -> [models/post_norm.cpp] -> models/ops.h
 #include "parts.h"
 
@@ -16,7 +16,7 @@ duet_status describe_post_norm(graph_builder& g) {
     block.attn.neox = true;
     block.attn.norms = is_olmo ? head_norms::whole : head_norms::per_head;
     int32_t window = (int32_t)g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
-    if (!is_olmo && g.hp.n_layers != 64) window = 0;  // only EXAONE's 32B model has windowed layers
+    if (!is_olmo && g.hp.n_layers != 64) window = 0;  // Only EXAONE's 32B model has layers with a window.
     rope_options r;
     r.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2);
     const int32_t rope = g.rope(r);

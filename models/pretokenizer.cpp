@@ -2,10 +2,10 @@
 // Owns: the pattern dialect. Must not know: vocabularies.
 // Main path: models/tokenizer_bpe.cpp -> [models/pretokenizer.cpp] -> models/unicode.h
 //
-// Semantics are those of the originals' engines (backtracking, first alternative that leads to a match wins). A
-// pattern has at most 31 distinct character sets; each character of the text is turned into the mask of the sets it is
-// in, and the program tests bits. What keeps it linear: repeats of a set remember where their last run ended, and a
-// repeated group is only allowed where it gives nothing back.
+// Patterns mean what they mean to the original engines: the search backtracks, and the first alternative that leads to
+// a match wins. A pattern has at most 31 distinct character sets. Each character of the text becomes a mask of the sets
+// that hold it, and the program tests bits. The search stays linear for two reasons: repeats of a set remember where
+// their last run ended, and a repeated group is allowed only where it gives nothing back.
 #include "pretokenizer.h"
 
 #include "unicode.h"
@@ -19,33 +19,33 @@ namespace {
 
 struct pattern_set {
     std::vector<std::pair<uint32_t, uint32_t>> ranges;  // first, last code point
-    uint32_t bits = 0;                                  // unicode_bit
+    uint32_t bits = 0;                                  // of unicode_bit
     bool is_negated = false;
-    int within = -1;  // index of a set that must hold too (&&)
+    int within = -1;  // index of a set that must hold the character too (&&)
     bool operator==(const pattern_set&) const = default;
 };
 
 enum pattern_op : uint8_t {
-    kOpRepeat,  // a set, min to max characters in steps; then goes on behind it
-    kOpGroup,   // the program at `branch`, min to max times, giving nothing back
-    kOpSplit,   // first `branch`, then `other`
-    kOpJump,    // to `branch`
-    kOpLook,    // the program at `branch` must match here (or must not); takes nothing
-    kOpEnd,     // end of the piece; ours hold no newlines where this is asked
-    kOpEdge,    // between a word character and none
+    kOpRepeat,  // takes min to max characters of a set, in steps, then goes on behind itself
+    kOpGroup,   // runs the program at `branch` min to max times and gives nothing back
+    kOpSplit,   // tries `branch`, then `other`
+    kOpJump,    // goes to `branch`
+    kOpLook,    // The program at `branch` must match here (or must not). Takes nothing.
+    kOpEnd,     // end of the piece; the patterns ask for it only in pieces without newlines
+    kOpEdge,    // the edge between a word character and another, or the end
     kOpMatch,
 };
 
 constexpr uint32_t kNoLimit = UINT32_MAX;
-constexpr uint32_t kAnything = UINT32_MAX;  // as a mask of sets that may come next: nothing is known
+constexpr uint32_t kAnything = UINT32_MAX;  // a mask of sets that says nothing about what may come next
 
 struct pattern_inst {
     pattern_op op;
     bool is_atomic = false;  // kOpRepeat: gives nothing back
     bool is_negated = false;
-    uint32_t mask = 0;  // kOpRepeat, kOpEdge: the set; kOpSplit: sets the branch may begin with
+    uint32_t mask = 0;  // kOpRepeat, kOpEdge: the set; kOpSplit: sets with which the branch may begin
     uint32_t min = 1, max = 1, step = 1;
-    uint32_t branch = 0, other = 0;  // where to go on
+    uint32_t branch = 0, other = 0;  // where the program goes on
 };
 
 bool set_contains(const std::vector<pattern_set>& sets, size_t i_set, uint32_t cp, uint32_t bits) {
@@ -56,7 +56,7 @@ bool set_contains(const std::vector<pattern_set>& sets, size_t i_set, uint32_t c
     return is_in != set.is_negated && (set.within < 0 || set_contains(sets, set.within, cp, bits));
 }
 
-// Recursive descent over one pattern; patterns are ours, so nesting is shallow.
+// Parses one pattern by recursive descent. The patterns are the project's own, so nesting is shallow.
 class pattern_parser {
   public:
     pattern_parser(std::string_view text, std::vector<pattern_set>* sets, std::vector<pattern_inst>* code)
@@ -70,7 +70,7 @@ class pattern_parser {
         return sets_.size() < 32;
     }
 
-    // Sets one of which must hold the first character of a match, or kAnything.
+    // Returns the sets of which one must hold the first character of a match, or kAnything.
     uint32_t first_sets(uint32_t pc) const {
         const pattern_inst& inst = code_[pc];
         switch (inst.op) {
@@ -100,12 +100,25 @@ class pattern_parser {
         return cp;
     }
 
+    // These return true, so that a caller can do its last step and report success in one line.
+    bool append(const pattern_inst& inst) {
+        code_.push_back(inst);
+        return true;
+    }
+    static bool add_bits(pattern_set* set, uint32_t bits) {
+        set->bits |= bits;
+        return true;
+    }
+    static bool add_char(pattern_set* set, uint32_t code_point) {
+        set->ranges.push_back({code_point, code_point});
+        return true;
+    }
+
     bool parse_alternatives() {
         std::vector<size_t> jumps;
         for (;;) {
             size_t split = code_.size();
-            code_.push_back(
-                {kOpSplit});  // turned into a jump to the next instruction when this is the last alternative
+            code_.push_back({kOpSplit});  // becomes a jump to the next instruction if this is the last alternative
             if (!parse_sequence()) return false;
             if (!accept("|")) {
                 code_[split].op = kOpJump;
@@ -132,13 +145,13 @@ class pattern_parser {
         if (accept("(?!")) return parse_look(true);
         if (accept("(?:")) return parse_group(is_case_blind_);
         if (accept("(?i:")) return parse_group(true);
-        if (accept("$")) return code_.push_back({kOpEnd}), true;
+        if (accept("$")) return append({kOpEnd});
         if (accept("\\b")) {
             pattern_set word;
             word.bits = kUniL | kUniM | kUniN | kUniPc;
             pattern_inst inst{kOpEdge};
             inst.mask = set_mask(word);
-            return code_.push_back(inst), true;
+            return append(inst);
         }
         if (peek() == '(' || peek() == '*' || peek() == '+' || peek() == '?') return false;
         pattern_set set;
@@ -150,7 +163,7 @@ class pattern_parser {
         pattern_inst inst{kOpRepeat};
         inst.mask = set_mask(set);
         parse_quantifier(&inst);
-        return code_.push_back(inst), true;
+        return append(inst);
     }
 
     bool parse_look(bool is_negated) {
@@ -174,13 +187,13 @@ class pattern_parser {
 
         pattern_inst group{kOpGroup};
         parse_quantifier(&group);
-        size_t n_body = code_.size() - at;  // kOpGroup, kOpJump, ...
+        size_t n_body = code_.size() - at;  // counts kOpGroup, kOpJump, ...
         const pattern_inst& only = code_.back();
         if (group.min == 1 && group.max == 1) {
             code_[at] = {kOpJump};
             code_[at].branch = at + 1;
         } else if (group.is_atomic && n_body == 3 && only.op == kOpRepeat && only.min == only.max) {
-            pattern_inst repeat = only;  // (?:X{3})++ is a run of X in steps of 3
+            pattern_inst repeat = only;  // (?:X{3})++ is a run of X in steps of 3.
             repeat.step = only.min;
             repeat.min = group.min * repeat.step;
             repeat.max = group.max == kNoLimit ? kNoLimit : group.max * repeat.step;
@@ -209,9 +222,11 @@ class pattern_parser {
             return value;
         };
         if (accept("?")) inst->min = 0;
-        else if (accept("*")) inst->min = 0, inst->max = kNoLimit;
         else if (accept("+")) inst->max = kNoLimit;
-        else if (accept("{")) {
+        else if (accept("*")) {
+            inst->min = 0;
+            inst->max = kNoLimit;
+        } else if (accept("{")) {
             inst->min = inst->max = number();
             if (accept(",")) inst->max = number();
             accept("}");
@@ -220,7 +235,7 @@ class pattern_parser {
         inst->is_atomic = accept("+");
     }
 
-    // Behind "[".
+    // Parses a class behind its "[".
     bool parse_class(pattern_set* set) {
         set->is_negated = accept("^");
         while (!accept("]")) {
@@ -242,7 +257,7 @@ class pattern_parser {
         return true;
     }
 
-    // One character, escape or property, added to the set.
+    // Adds one character, escape or property to the set.
     bool parse_element(pattern_set* set) {
         if (accept("\\p{")) {
             static constexpr struct {
@@ -256,17 +271,20 @@ class pattern_parser {
             std::string_view name = text_.substr(pos_, end - pos_);
             pos_ = end + 1;
             for (const auto& property : kProperties)
-                if (property.name == name) return set->bits |= property.bits, true;
+                if (property.name == name) return add_bits(set, property.bits);
             return false;
         }
-        if (accept("\\s")) return set->bits |= kUniSpace, true;
-        if (accept("\\d")) return set->bits |= kUniNd, true;
-        if (accept("\\S")) return set->bits |= kUniSpace, set->is_negated = true, true;
-        if (accept("\\r")) return set->ranges.push_back({'\r', '\r'}), true;
-        if (accept("\\n")) return set->ranges.push_back({'\n', '\n'}), true;
-        if (accept("\\t")) return set->ranges.push_back({'\t', '\t'}), true;
+        if (accept("\\s")) return add_bits(set, kUniSpace);
+        if (accept("\\d")) return add_bits(set, kUniNd);
+        if (accept("\\S")) {
+            set->is_negated = true;
+            return add_bits(set, kUniSpace);
+        }
+        if (accept("\\r")) return add_char(set, '\r');
+        if (accept("\\n")) return add_char(set, '\n');
+        if (accept("\\t")) return add_char(set, '\t');
         uint32_t cp = 0;
-        if (accept("\\x{")) {  // for characters that editors normalize
+        if (accept("\\x{")) {  // for characters that editors would normalize
             for (; peek() != '}'; ++pos_) {
                 if (!isxdigit((unsigned char)peek())) return false;
                 cp = cp * 16 + (uint32_t)(peek() <= '9' ? peek() - '0' : (peek() | 32) - 'a' + 10);
@@ -280,8 +298,8 @@ class pattern_parser {
         set->ranges.push_back({cp, cp});
         if (is_case_blind_ && cp >= 'a' && cp <= 'z') {
             set->ranges.push_back({cp - 32, cp - 32});
-            if (cp == 's') set->ranges.push_back({0x17f, 0x17f});    // long s folds to s
-            if (cp == 'k') set->ranges.push_back({0x212a, 0x212a});  // and the Kelvin sign to k
+            if (cp == 's') set->ranges.push_back({0x17f, 0x17f});    // Long s folds to s,
+            if (cp == 'k') set->ranges.push_back({0x212a, 0x212a});  // and the Kelvin sign folds to k.
         }
         return true;
     }
@@ -300,15 +318,18 @@ class pattern_parser {
     std::vector<pattern_inst>& code_;
 };
 
-// A run of one program over one text.
+// One run of a program over one text.
 class pattern_matcher {
   public:
     pattern_matcher(const std::vector<pattern_inst>& code, const std::vector<uint32_t>& masks)
         : code_(code), masks_(masks), runs_(code.size()) {}
 
-    void limit(size_t begin, size_t end) { begin_ = begin, end_ = end; }
+    void limit(size_t begin, size_t end) {
+        begin_ = begin;
+        end_ = end;
+    }
 
-    // The end of the match that begins at pos, or SIZE_MAX.
+    // Returns the end of the match that begins at pos, or SIZE_MAX.
     size_t match(uint32_t pc, size_t pos) {
         size_t base = frames_.size();
         for (;;) {
@@ -430,7 +451,7 @@ struct pretokenizer::program {
     std::vector<pattern_set> sets;
     std::vector<pattern_inst> code;
     uint32_t ascii_masks[128];
-    uint32_t first;  // sets a match may begin with
+    uint32_t first;  // sets with which a match may begin
 
     uint32_t mask_of(uint32_t cp) const {
         uint32_t bits = unicode_bits(cp);
@@ -442,14 +463,14 @@ struct pretokenizer::program {
              std::vector<uint32_t>* ends_out) const;
 };
 
-// Every piece of ends_in, cut at the matches of this program.
+// Cuts every piece of ends_in at the matches of this program.
 void pretokenizer::program::cut(const std::vector<uint32_t>& masks, const std::vector<uint32_t>& ends_in,
                                 std::vector<uint32_t>* ends_out) const {
     pattern_matcher matcher(code, masks);
     size_t begin = 0;
     for (uint32_t end : ends_in) {
         matcher.limit(begin, end);
-        size_t done = begin;  // where the last piece ended
+        size_t done = begin;  // end of the last piece
         auto piece = [&](size_t at) {
             if (at > done) ends_out->push_back((uint32_t)at);
             done = std::max(done, at);
@@ -506,7 +527,7 @@ std::string pretokenizer::known_names() {
 }
 
 void pretokenizer::split(std::string_view text, std::vector<uint32_t>* ends) const {
-    std::vector<uint32_t> offsets, chars;  // of each character: first byte, code point
+    std::vector<uint32_t> offsets, chars;  // for each character: its first byte, its code point
     for (size_t pos = 0; pos < text.size();) {
         int n_bytes;
         offsets.push_back((uint32_t)pos);

@@ -1,6 +1,6 @@
-// models/pretokenizer.h: cuts text into the pieces inside which byte pairs are merged, by the patterns of
-// pretokenizers.def. Owns: a small matcher for those patterns. Must not know: vocabularies. Main path:
-// models/tokenizer.cpp -> models/tokenizer_bpe.cpp -> [models/pretokenizer] -> models/unicode.h
+// models/pretokenizer.h: cuts text into pieces, by the patterns of pretokenizers.def; byte pairs are merged inside a
+// piece only. Owns: a small matcher for these patterns. Must not know: vocabularies.
+// Main path: models/tokenizer.cpp -> models/tokenizer_bpe.cpp -> [models/pretokenizer] -> models/unicode.h
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,17 +10,17 @@
 
 namespace duet {
 
-// What a row of pretokenizers.def says beside its patterns.
+// Flags of a row of pretokenizers.def, beside its patterns.
 enum pretokenizer_flag : uint32_t {
-    kPreNfc = 1,         // text is brought to normal form C first
-    kPreWholeFirst = 2,  // a piece that is a token is taken without looking at merges
-    kPreAddBos = 4,      // begins with BOS where the file does not say
-    kPreAddSep = 8,      // ends with the separator where the file does not say
-    kPreRawUtf8 = 16,    // tokens are spelled in UTF-8 with U+2581 for spaces, not in the byte-level alphabet
-    kPreRankById = 32,   // any two tokens that make a token merge, lowest id first; merges are not needed
+    kPreNfc = 1,         // Text is brought to normal form C first.
+    kPreWholeFirst = 2,  // A piece that is a token is taken as it is, without merges.
+    kPreAddBos = 4,      // Text begins with BOS unless the file says otherwise.
+    kPreAddSep = 8,      // Text ends with the separator unless the file says otherwise.
+    kPreRawUtf8 = 16,    // Tokens are spelled in UTF-8 with U+2581 for spaces, not in the byte-level alphabet.
+    kPreRankById = 32,   // Two tokens that make a token merge, lowest id first. No list of merges is needed.
 };
 
-// A sequence of patterns: each cuts the pieces of the one before into matches and what lies between them.
+// A sequence of patterns. Each one cuts the pieces of the one before into its matches and what lies between them.
 class pretokenizer {
   public:
     pretokenizer();
@@ -28,13 +28,14 @@ class pretokenizer {
     pretokenizer(pretokenizer&&) noexcept;
     pretokenizer& operator=(pretokenizer&&) noexcept;
 
-    // Takes the row with that name; false when there is none.
+    // Takes the row with that name. False: there is none.
     bool select(std::string_view name);
-    // Takes patterns of the caller's; false when one is not of the dialect.
+    // Takes the caller's patterns. False: a pattern is not of the dialect.
     bool compile(const std::vector<std::string_view>& patterns);
     uint32_t flags() const { return flags_; }
 
-    // Byte offsets where the pieces of text end, ascending; the last is text.size(). Text of at most 2^32 - 1 bytes.
+    // Sets *ends to the byte offsets where the pieces of text end, ascending; the last is text.size(). The text has at
+    // most 2^32 - 1 bytes.
     void split(std::string_view text, std::vector<uint32_t>* ends) const;
 
     static std::string known_names();  // for messages

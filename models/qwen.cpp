@@ -1,7 +1,7 @@
-// models/qwen.cpp: blocks as llama's with rope on pairs d/2 apart: Qwen 2 and 3, their mixtures and the text part of
-// their VL models (whose axes of position are one for text), Seed-OSS, Hunyuan, MiniMax M2. What differs is which norm
-// the heads have, the name of the second norm, and how experts are weighted. Source: ggml-org/llama.cpp:src/models.
-// Describes only; knows no device. Main path: models/arch.cpp -> [models/qwen.cpp] -> models/ops.h
+// models/qwen.cpp: Qwen 2 and 3, their mixtures, the text part of their VL models (for text, their axes of position are
+// one), Seed-OSS, Hunyuan, MiniMax M2. Their blocks are llama's with rope on pairs d/2 apart. They differ in the norm
+// of the heads, the name of the second norm, and the weights of experts. Source: ggml-org/llama.cpp:src/models.
+// Describes only; must not know: devices. Main path: models/arch.cpp -> [models/qwen.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -29,7 +29,7 @@ duet_status describe_qwen(graph_builder& g) {
     if (g.hp.n_experts == 0) return describe_neox_blocks(g, block, nullptr);
     moe_options moe = read_moe(g, g.arch != "qwen2moe", g.arch == "minimax-m2");
     moe.shared_gate = g.arch == "qwen2moe";
-    if (moe.shared_gate && !g.hp.hidden_dim.empty()) {  // the first files lack the sizes
+    if (moe.shared_gate && !g.hp.hidden_dim.empty()) {  // The first files lack these sizes.
         const uint32_t hidden = g.hp.hidden_dim[0];
         if (!g.file.find(g.key("expert_feed_forward_length"))) moe.hidden = (int32_t)hidden / g.hp.n_experts_used;
         if (moe.shared_hidden == 0) moe.shared_hidden = (int32_t)hidden;

@@ -1,9 +1,9 @@
 // models/sampler.cpp: the table of sampling steps, and the steps.
-// Owns: the only list of sampling parameters (tools print their flags and help from it). Must not know: models,
+// Owns: the only list of sampling parameters; tools print their flags and help from it. Must not know: models,
 // sessions, text.
 // Main path: runtime/generate.cpp -> [models/sampler] -> models/tokenizer.cpp
 //
-// A new step is a function and its rows here. Semantics follow the definitions users know from llama.cpp
+// A new step is a function and its rows here. The steps follow the definitions that users know from llama.cpp
 // (llama.cpp:src/llama-sampling.cpp, read as a description), so that settings carry over.
 #include "sampler.h"
 
@@ -19,19 +19,18 @@ namespace {
 
 constexpr double kSamplerLn2 = 0.6931471805599453;
 
-// ---- steps on all logits
-//  --------------------------------------------------------------------------------------------
+// ---- steps on all logits ----
 
-// The last n accepted ids that are in the vocabulary are counted; -1: all accepted ids.
+// Returns how many accepted ids the penalties look at: the last n, -1: all.
 size_t sampler_window(const sampler& s, float last_n) {
     return last_n < 0 ? s.history.size() : std::min(s.history.size(), size_t(last_n));
 }
 
-// A penalty must neither forbid nor force (only a bias does): its result stays finite.
+// Keeps the result of a penalty finite, because a penalty must neither forbid nor force. Only a bias does.
 float sampler_finite(double logit) { return float(std::clamp(logit, -double(FLT_MAX), double(FLT_MAX))); }
 
-// repeat_penalty (N. S. Keskar et al.: CTRL, 2019), frequency and presence penalty: one pass over the ids of the
-// window.
+// repeat_penalty (N. S. Keskar et al.: CTRL, 2019), frequency penalty and presence penalty, in one pass over the ids of
+// the window.
 void step_penalties(sampler& s, const float* p) {
     const float repeat = p[0], frequency = p[2], presence = p[3];
     const size_t n = sampler_window(s, p[1]), n_vocab = s.logits.size();
@@ -43,7 +42,7 @@ void step_penalties(sampler& s, const float* p) {
         if (size_t(ids[i]) >= n_vocab || s.count[ids[i]] == 0) continue;
         float& logit = s.logits[ids[i]];
         if (logit > -INFINITY) {
-            // a division would raise a negative logit
+            // A negative logit is multiplied, because a division would raise it.
             const double scaled = logit > 0 ? double(logit) / repeat : double(logit) * repeat;
             logit = sampler_finite(scaled - (double(frequency) * s.count[ids[i]] + presence));
         }
@@ -51,16 +50,19 @@ void step_penalties(sampler& s, const float* p) {
     }
 }
 
-// length[j] = how far the history, read backwards from j ids before its end, equals the history read backwards from
-// its end; at most `limit`. Linear time: the Z algorithm (D. Gusfield: Algorithms on Strings, Trees and Sequences,
-// 1997, section 1.4).
+// length[j] = how many ids the history, read backwards from j ids before its end, has in common with the history read
+// backwards from its end; at most `limit`. The Z algorithm takes linear time (D. Gusfield: Algorithms on Strings, Trees
+// and Sequences, 1997, section 1.4).
 void sampler_run_lengths(const int32_t* last, int32_t n, int32_t limit, std::vector<int32_t>& length) {
     length.assign(n, 0);
     for (int32_t j = 1, left = 0, right = 0; j < n; j++) {
         int32_t z = j < right ? std::min(right - j, length[j - left]) : 0;
         while (j + z < n && last[-z] == last[-(j + z)]) z++;
         length[j] = z;
-        if (j + z > right) left = j, right = j + z;
+        if (j + z > right) {
+            left = j;
+            right = j + z;
+        }
     }
     for (int32_t& z : length) z = std::min(z, limit);
 }
@@ -72,9 +74,8 @@ double sampler_power(double base, int32_t n) {
     return power;
 }
 
-// DRY (p-e-w: oobabooga/text-generation-webui pull request 5677): an id that would lengthen a run of ids that stood
-// before is lowered by multiplier * base^(length of the run - allowed length). Breakers end a run and are never
-// lowered.
+// DRY (p-e-w: oobabooga/text-generation-webui pull request 5677): lowers an id that would lengthen a repeated run of
+// ids by multiplier * base^(length of the run - allowed length). Breakers end a run and are never lowered.
 void step_dry(sampler& s, const float* p) {
     const double multiplier = p[0], base = p[1];
     const int32_t allowed = int32_t(p[2]), n = int32_t(std::min<size_t>(sampler_window(s, p[3]), INT32_MAX));
@@ -82,12 +83,13 @@ void step_dry(sampler& s, const float* p) {
     const int32_t* last = s.history.data() + s.history.size() - 1;
     const auto& breakers = s.dry_breakers;
     const auto is_breaker = [&](int32_t id) { return std::binary_search(breakers.begin(), breakers.end(), id); };
-    int32_t limit = 0;  // a run reaches back to the latest breaker at most
+    int32_t limit = 0;  // A run reaches back to the latest breaker at most.
     while (limit < n && !is_breaker(last[-limit])) limit++;
     if (limit < allowed) return;
     sampler_run_lengths(last, n, limit, s.run_length);
     const auto follower = [&](int32_t j) { return size_t(last[1 - j]) < s.logits.size() ? last[1 - j] : -1; };
-    for (int32_t j = 1; j < n; j++)  // the longest run before each id, in count
+    // count: the longest run before each id.
+    for (int32_t j = 1; j < n; j++)
         if (const int32_t id = follower(j); id >= 0) s.count[id] = std::max(s.count[id], s.run_length[j]);
     for (int32_t j = 1; j < n; j++) {
         const int32_t id = follower(j);
@@ -104,7 +106,11 @@ void step_top_n_sigma(sampler& s, const float* p) {
     double sum = 0, sum_squares = 0, largest = -INFINITY;
     size_t n = 0;
     for (const float x : s.logits)
-        if (x > -INFINITY) sum += x, largest = std::max(largest, double(x)), n++;
+        if (x > -INFINITY) {
+            sum += x;
+            largest = std::max(largest, double(x));
+            n++;
+        }
     for (const float x : s.logits)
         if (x > -INFINITY) sum_squares += (x - sum / double(n)) * (x - sum / double(n));
     const double least = largest - p[0] * __builtin_sqrt(sum_squares / double(n));
@@ -112,8 +118,8 @@ void step_top_n_sigma(sampler& s, const float* p) {
         if (x < least) x = -INFINITY;
 }
 
-// Keeps the k best; 0: all. Makes the list of candidates from the logits. A heap of the k best so far: most logits
-// cost one comparison.
+// Keeps the k best; 0: all. Makes the list of candidates from the logits. It holds the k best so far in a heap, so that
+// most logits cost one comparison.
 void step_top_k(sampler& s, const float* p) {
     const size_t n = s.logits.size(), k = p[0] == 0 ? n : size_t(p[0]);
     s.candidates.clear();
@@ -122,13 +128,13 @@ void step_top_k(sampler& s, const float* p) {
             if (s.logits[id] > -INFINITY) s.candidates.push_back({s.logits[id], 0, int32_t(id)});
         return;
     }
-    auto& heap = s.ranking;  // the worst of the best on top
+    auto& heap = s.ranking;  // the worst of the best is on top
     heap.clear();
     size_t id = 0;
     for (; heap.size() < k && id < n; id++)
         if (s.logits[id] > -INFINITY) heap.push_back({-double(s.logits[id]), id});
     std::make_heap(heap.begin(), heap.end());
-    // a later id with an equal logit is worse, so only a larger logit gets in
+    // A later id with an equal logit is worse, so only a larger logit gets in.
     for (float bound = heap.empty() ? 0 : float(-heap[0].key); id < n; id++) {
         if (!(s.logits[id] > bound)) continue;
         std::pop_heap(heap.begin(), heap.end());
@@ -140,10 +146,9 @@ void step_top_k(sampler& s, const float* p) {
     for (const auto& r : heap) s.candidates.push_back({-r.key, 0, int32_t(r.index)});
 }
 
-// ---- steps on the candidates
-//  ----------------------------------------------------------------------------------------
+// ---- steps on the candidates ----
 
-// Sum of -p ln p. ln p = logit - largest - ln total: one logarithm for all.
+// Returns the sum of -p ln p. ln p = logit - largest - ln total, so one logarithm serves all.
 double sampler_entropy(sampler& s, double* ln_norm) {
     const double total = s.weigh();
     *ln_norm = s.candidates[s.best()].logit + exact_log64(total);
@@ -153,7 +158,7 @@ double sampler_entropy(sampler& s, double* ln_norm) {
     return entropy;
 }
 
-// Locally typical sampling (C. Meister et al., 2022): those whose surprise is nearest to the entropy.
+// Locally typical sampling (C. Meister et al., 2022): keeps the candidates whose surprise is nearest to the entropy.
 void step_typical_p(sampler& s, const float* p) {
     if (p[0] == 1) return;
     double ln_norm;
@@ -167,15 +172,15 @@ void step_top_p(sampler& s, const float* p) {
     s.keep_share(p[0], [](const sampler_candidate& c) { return -c.logit; });
 }
 
-// Keeps what is at least min_p times as likely as the best.
+// Keeps the candidates that are at least min_p times as likely as the best.
 void step_min_p(sampler& s, const float* p) {
     if (p[0] == 0) return;
     const double least = s.candidates[s.best()].logit + exact_log64(p[0]);
     s.keep_if([=](const sampler_candidate& c) { return c.logit >= least; });
 }
 
-// XTC (p-e-w: oobabooga/text-generation-webui pull request 6335): with the given probability, of all candidates at or
-// above the threshold only the worst stays, so that a likely but not the likeliest way is taken.
+// XTC (p-e-w: oobabooga/text-generation-webui pull request 6335): with the given probability, only the worst of all
+// candidates at or above the threshold stays, so that the text takes a likely way that is not the likeliest.
 void step_xtc(sampler& s, const float* p) {
     if (p[0] == 0) return;
     if (s.random.uniform() >= p[0]) return;
@@ -187,12 +192,12 @@ void step_xtc(sampler& s, const float* p) {
     if (n_above < 2) return;
     const int32_t kept = all[worst].id;
     s.keep_if([=](const sampler_candidate& c) { return c.weight < least || c.id == kept; });
-    s.logits_changed();  // the best is gone: weights are relative to it
+    s.logits_changed();  // The best is gone, and weights are relative to the best.
 }
 
-// Divides the logits by the temperature. With a range, the temperature lies in [temp - range, temp + range] by the
-// entropy of the candidates over its maximum, to the power of the exponent (S. Zhu et al.: EDT, 2024; llama.cpp's
-// form). 0: the best is chosen.
+// Divides the logits by the temperature. With a range, the temperature lies in [temp - range, temp + range]: it follows
+// the share of the candidates' entropy in its maximum, to the power of the exponent (S. Zhu et al.: EDT, 2024, in
+// llama.cpp's form). Temperature 0 chooses the best.
 void step_temp(sampler& s, const float* p) {
     double temp = p[0];
     if (temp > 0 && p[1] > 0 && s.candidates.size() > 1) {
@@ -202,7 +207,7 @@ void step_temp(sampler& s, const float* p) {
         temp = low + (high - low) * (share > 0 ? exact_pow64(std::min(share, 1.0), p[2]) : p[2] == 0);
     }
     if (temp == 1) return;
-    if (temp < 1e-30) {  // 0, or so small that the division might overflow
+    if (temp < 1e-30) {  // The temperature is 0, or so small that the division might overflow.
         const int32_t best = s.candidates[s.best()].id;
         s.keep_if([=](const sampler_candidate& c) { return c.id == best; });
         return;
@@ -211,7 +216,7 @@ void step_temp(sampler& s, const float* p) {
     s.logits_changed();
 }
 
-// Mirostat 2 (S. Basu et al., 2020): drops what is more surprising than a bound; sampler::choose moves the bound
+// Mirostat 2 (S. Basu et al., 2020): drops candidates that surprise more than a bound. sampler::choose moves the bound
 // towards tau.
 void step_mirostat(sampler& s, const float* p) {
     if (p[0] == 0) return;
@@ -221,24 +226,23 @@ void step_mirostat(sampler& s, const float* p) {
     s.keep_if([=](const sampler_candidate& c) { return c.weight >= least || c.id == best; });
 }
 
-// ---- the table
-//  ------------------------------------------------------------------------------------------------------
+// ---- the table ----
 
-// A step that shapes logits; one that cuts the list; another parameter of the step above.
+// What a row is: a step that shapes logits; a step that cuts the list; one more parameter of the step above.
 enum sampler_row_kind { kSamplerShapes, kSamplerCuts, kSamplerMore };
 
 struct sampler_row {
     duet_sampler_param param;
-    bool is_whole;  // only whole numbers
+    bool is_whole;  // takes only whole numbers
     sampler_row_kind kind;
-    void (*run)(sampler& s, const float* values);  // values of this row and those after it
+    void (*run)(sampler& s, const float* values);  // gets the values of this row and of those after it
 };
 
-// Rows run in this order. Penalties come first because they speak of raw logits; the cuts come before the temperature,
-// so that what is cut does not depend on it; top_k is the first that looks at single candidates because it makes the
-// others cheap; XTC takes from what the cuts found good; the temperature only shapes the final draw. Biases are added
-// before the first row. While mirostat is on, the rows that cut run at their defaults, where they do nothing: it is
-// the cut then.
+// Rows run in this order. Penalties come first because they are defined on raw logits. The cuts come before the
+// temperature, so that the temperature does not change what is cut. top_k is the first step on single candidates
+// because it makes the others cheap. XTC takes from what the cuts found good. The temperature only shapes the final
+// draw. Biases are added before the first row. While mirostat is on, the rows that cut run at their defaults, where
+// they do nothing, because mirostat is the cut then.
 // clang-format off
 constexpr sampler_row kSamplerRows[] = {
     {{"repeat_penalty", "divides positive logits of recent tokens, multiplies negative ones (1: off)", 1, 0.01f, 100},
@@ -278,7 +282,7 @@ constexpr sampler_row kSamplerRows[] = {
 // clang-format on
 constexpr size_t kSamplerRowCount = sizeof kSamplerRows / sizeof kSamplerRows[0];
 
-// The row of a name; the count where there is none.
+// Returns the row of a name, or the number of rows if there is none.
 constexpr size_t sampler_row_of(std::string_view name) {
     size_t i = 0;
     while (i < kSamplerRowCount && kSamplerRows[i].param.name != name) i++;
@@ -297,8 +301,7 @@ uint64_t sampler_rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
 
 }  // namespace
 
-// ---- the generator
-//  --------------------------------------------------------------------------------------------------
+// ---- the random generator ----
 
 sampler_random::sampler_random(uint64_t seed) {
     for (uint64_t& word : state_) word = sampler_splitmix(&seed);
@@ -316,8 +319,7 @@ uint64_t sampler_random::next() {
     return result;
 }
 
-// ---- the sampler
-//  ----------------------------------------------------------------------------------------------------
+// ---- the sampler ----
 
 sampler::sampler(uint64_t seed) : random(seed) {
     for (const sampler_row& row : kSamplerRows) values_.push_back(row.param.default_value);
@@ -331,7 +333,7 @@ duet_status sampler::set(const char* name, float value, error_text& err) {
         return fail(err, DUET_ERR_ARG, "sampler parameter \"%.64s\": unknown; there are %s", name, known.c_str());
     }
     const sampler_row& row = kSamplerRows[i_row];
-    const bool in_range = value >= row.param.min_value && value <= row.param.max_value;  // NaN is not
+    const bool in_range = value >= row.param.min_value && value <= row.param.max_value;  // false for NaN
     if (!in_range || (row.is_whole && value != float(int32_t(value))))
         return fail(err, DUET_ERR_ARG, "sampler parameter %s: want a %snumber from %.8g to %.8g, got %g", name,
                     row.is_whole ? "whole " : "", double(row.param.min_value), double(row.param.max_value),
@@ -394,7 +396,7 @@ template <class Key> void sampler::keep_share(double share, Key key) {
     const double want = share * weigh();
     ranking.clear();
     for (size_t i = 0; i < candidates.size(); i++) ranking.push_back({key(candidates[i]), i});
-    // Sorted piece by piece: the prefix is short as a rule, the list may be the whole vocabulary.
+    // Sorts piece by piece, because the prefix is usually short while the list may be the whole vocabulary.
     size_t n_kept = 0, n_sorted = 0, piece = 64;
     for (double sum = 0; n_kept == 0 || (sum < want && n_kept < ranking.size()); n_kept++) {
         if (n_kept == n_sorted) {
@@ -411,10 +413,10 @@ template <class Key> void sampler::keep_share(double share, Key key) {
     candidates.resize(n_kept);
 }
 
-// The candidate in whose part of [0, total) u * total falls; moves mirostat's bound.
+// Picks the candidate into whose part of [0, total) u * total falls, and moves mirostat's bound.
 size_t sampler::pick(double u) {
     const double total = weigh(), want = u * total;
-    size_t i_picked = best();  // where rounding leaves want at the very end
+    size_t i_picked = best();  // stays where rounding leaves `want` at the very end
     double sum = 0;
     for (size_t i = 0; i < candidates.size(); i++) {
         sum += candidates[i].weight;
@@ -445,7 +447,7 @@ bool sampler::takes_best() const {
 duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* id, error_text& err) {
     if (!all_logits || !id || n_vocab < 1)
         return fail(err, DUET_ERR_ARG, "choose: want logits, an id and n_vocab of 1 or more, got n_vocab %d", n_vocab);
-    const auto is_bad = [](float x) { return !(x < INFINITY); };  // only a bias forces an id
+    const auto is_bad = [](float x) { return !(x < INFINITY); };  // Only a bias may force an id.
     size_t n_bad = 0;
     for (int32_t i = 0; i < n_vocab; i++) n_bad += is_bad(all_logits[i]);
     if (n_bad) {
@@ -454,7 +456,8 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
     }
     logits.assign(all_logits, all_logits + n_vocab);
     count.resize(n_vocab);
-    for (const id_bias& b : biases_)  // an infinite bias forbids or forces, whatever the logit is
+    // An infinite bias forbids or forces, whatever the logit is.
+    for (const id_bias& b : biases_)
         if (b.id < n_vocab) logits[b.id] = b.bias - b.bias == 0 ? logits[b.id] + b.bias : b.bias;
     const auto largest = std::max_element(logits.begin(), logits.end());
     if (*largest == -INFINITY) return fail(err, DUET_ERR_NAN, "none of %d logits is above -inf", n_vocab);

@@ -1,12 +1,12 @@
-// models/sampler.h: one row of logits -> one id, by an ordered table of steps (sampler.cpp holds the table).
-// Owns: the steps, the history of accepted ids, the generator. Must not know: models, sessions, text.
+// models/sampler.h: one row of logits -> one id, by an ordered table of steps (in sampler.cpp).
+// Owns: the steps, the history of accepted ids, the random generator. Must not know: models, sessions, text.
 // Main path: runtime/generate.cpp -> [models/sampler] -> models/tokenizer.cpp
 //
 // The same seed, settings and logits give the same ids on every machine. Therefore:
 // - Numbers come from xoshiro256** seeded by splitmix64 (D. Blackman, S. Vigna: "Scrambled Linear Pseudorandom Number
-//   Generators", 2021); u = (next >> 11) * 2^-53. Every choice draws one u, and then one more when xtc runs.
-// - exp and log are quant/exact_math.h's; all sums are f64.
-// - Candidates always stand in order of id, and sums over them run in that order. "Best first" means by logit, then
+//   Generators", 2021); u = (next >> 11) * 2^-53. Every choice draws one u, and a second one when xtc runs.
+// - exp and log are those of quant/exact_math.h; all sums are f64.
+// - Candidates always stand in order of id, and sums over them run in this order. "Best first" means by logit, then
 //   by lower id.
 // - The choice is the first id whose running sum of weights, in order of id, is above u * total.
 #pragma once
@@ -19,11 +19,11 @@ namespace duet {
 
 struct sampler_candidate {
     double logit;
-    double weight;  // exp(logit - largest logit) once sampler::weigh() ran
+    double weight;  // exp(logit - largest logit), once sampler::weigh() ran
     int32_t id;
 };
 
-// The generator. Any 64-bit seed is good.
+// The random generator. Any 64-bit seed is good.
 class sampler_random {
   public:
     explicit sampler_random(uint64_t seed = 0);
@@ -34,21 +34,21 @@ class sampler_random {
     uint64_t state_[4];
 };
 
-// Everything a choice needs. Memory grows with the largest vocabulary and the history, else a choice allocates
-// nothing.
+// The state of a sampler. Its memory grows with the largest vocabulary and with the history; otherwise a choice
+// allocates nothing.
 class sampler {
   public:
     explicit sampler(uint64_t seed);
 
-    // The functions of runtime.h without handles; std::bad_alloc passes through.
+    // The functions of runtime.h without handles. They let std::bad_alloc pass.
     duet_status set(const char* name, float value, error_text& err);
-    duet_status set_bias(int32_t id, float bias, error_text& err);  // a later bias of the same id replaces the earlier
+    duet_status set_bias(int32_t id, float bias, error_text& err);  // A later bias of an id replaces an earlier one.
     duet_status add_dry_breaker(int32_t id, error_text& err);
     duet_status choose(const float* logits, int32_t n_vocab, int32_t* id, error_text& err);
     duet_status accept(int32_t id, error_text& err);
     void take_back_accept() noexcept { history.pop_back(); }
-    // Whether choose() takes the largest of finite logits, the lowest id of equal ones; took_best(): it was done
-    // without choose().
+    // takes_best(): choose() would take the largest of finite logits, the lowest id of equal ones. Whoever takes that
+    // id without choose() calls took_best().
     bool takes_best() const;
     void took_best() { random.uniform(); }
     void reset(uint64_t seed);
@@ -61,18 +61,18 @@ class sampler {
         bool operator<(const ranked& other) const { return key != other.key ? key < other.key : index < other.index; }
     };
 
-    // While steps run on all logits (the rows up to top_k): one logit per id, -inf: forbidden.
+    // The logits while steps run on all of them (the rows up to top_k): one for each id; -inf: forbidden.
     std::vector<float> logits;
-    // Afterwards: what is left, in order of id, at least one, all logits finite.
+    // The candidates that are left afterwards, in order of id: at least one, all with finite logits.
     std::vector<sampler_candidate> candidates;
     std::vector<int32_t> history;
     std::vector<int32_t> dry_breakers;  // sorted
-    std::vector<int32_t> count;         // n_vocab zeros; a step that writes here puts the zeros back
-    std::vector<int32_t> run_length;    // scratch of dry
-    std::vector<ranked> ranking;        // scratch of top_k and keep_share
+    std::vector<int32_t> count;         // n_vocab zeros; a step that writes here restores the zeros
+    std::vector<int32_t> run_length;    // scratch memory of dry
+    std::vector<ranked> ranking;        // scratch memory of top_k and keep_share
     sampler_random random;
 
-    // Computes the weights where they are missing; returns their sum.
+    // Computes the weights where they are missing, and returns their sum.
     double weigh();
     void logits_changed() { weights_known_ = false; }
     size_t best() const;  // index of the best candidate
@@ -85,11 +85,11 @@ class sampler {
         candidates.resize(n);
     }
 
-    // Keeps the shortest prefix, in order of rising key(candidate) and then id, that holds at least `share` of the
-    // total weight.
+    // Sorts by rising key(candidate), then by id, and keeps the shortest prefix with at least `share` of the total
+    // weight.
     template <class Key> void keep_share(double share, Key key);
 
-    // Mirostat's bound on surprise, in bits; below 0: not started.
+    // Mirostat's bound of surprise, in bits; below 0: not started.
     double mirostat_bound = -1;
 
   private:

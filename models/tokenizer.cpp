@@ -1,6 +1,6 @@
-// models/tokenizer.cpp: text <-> ids: special tokens, BOS and EOS, and the way back; the algorithms are in
-// tokenizer_*.cpp. Owns: what is text and what is a special token. Must not know: models, chat templates, sampling.
-// Main path: runtime.cpp -> [models/tokenizer.cpp] -> models/tokenizer_vocab.h
+// models/tokenizer.cpp: text <-> ids: special tokens, BOS and EOS, and the way back. The algorithms are in
+// tokenizer_*.cpp. Owns: the line between text and special tokens. Must not know: models, chat templates, sampling.
+// Main path: runtime/model.cpp -> [models/tokenizer.cpp] -> models/tokenizer_vocab.h
 #include "tokenizer.h"
 
 #include "tokenizer_vocab.h"
@@ -8,7 +8,7 @@
 namespace duet {
 namespace {
 
-constexpr size_t kMaxEncodeBytes = 1 << 30;  // spaces grow to three bytes, offsets have 32 bits
+constexpr size_t kMaxEncodeBytes = 1 << 30;  // Spaces grow to three bytes, and offsets have 32 bits.
 
 }  // namespace
 
@@ -55,7 +55,10 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
         size_t longest = 0;
         int32_t id = -1;
         if (special.may_begin(text[pos]))
-            special.prefixes(text.substr(pos), [&](size_t n, int32_t found) { longest = n, id = found; });
+            special.prefixes(text.substr(pos), [&](size_t n, int32_t found) {
+                longest = n;
+                id = found;
+            });
         if (id < 0) {
             ++pos;
             continue;
@@ -83,7 +86,7 @@ std::string_view tokenizer::spelling(int32_t id) const {
 void tokenizer::decode(const int32_t* ids, size_t n_ids, bool special, std::string* out) const {
     if (!impl_) return;
     const vocabulary& vocab = impl_->vocab;
-    // What encode put before text is not text: the space prefix, and the space before the first word.
+    // encode() puts a space before the text, or before its first word. This space is not text.
     bool is_start = true;
     for (size_t i = 0; i < n_ids; ++i) {
         int32_t id = ids[i];

@@ -1,10 +1,10 @@
-// models/tokenizer_bpe.cpp: byte-level BPE, BPE over characters, and SPM (BPE that goes by scores).
-// Owns: what is merged, and what becomes of characters without a token. Must not know: special tokens.
+// models/tokenizer_bpe.cpp: byte-level BPE, BPE over characters, and SPM, which is BPE by scores.
+// Owns: which symbols are merged, and what characters without a token become. Must not know: special tokens.
 // Main path: models/tokenizer.cpp -> [models/tokenizer_bpe.cpp] -> models/pretokenizer.h, models/merge_queue.h
 //
 // Algorithms: huggingface/tokenizers:tokenizers/src/models/bpe (merges by rank, leftmost first; ignore_merges),
-// openai/tiktoken:src/lib.rs (rank of a merge = id of what it gives), google/sentencepiece:src/bpe_model.cc (scores,
-// unused tokens taken apart again).
+// openai/tiktoken:src/lib.rs (the rank of a merge is the id of its result), google/sentencepiece:src/bpe_model.cc
+// (scores; unused tokens are taken apart again).
 #include "merge_queue.h"
 #include "tokenizer_vocab.h"
 #include "unicode.h"
@@ -24,9 +24,9 @@ size_t symbol_end(const std::vector<merge_symbol>& symbols, uint32_t i, std::str
     return symbols[i].next == kNoSymbol ? text.size() : symbols[symbols[i].next].start;
 }
 
-// Smaller for higher scores; kNoRank for no finite score.
+// Returns a smaller rank for a higher score, and kNoRank where there is no finite score.
 uint32_t rank_of_score(float score) {
-    uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);  // -0 and 0 are one score
+    uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);  // -0 and 0 are the same score.
     uint32_t ascending = bits >> 31 ? ~bits : bits | 0x80000000u;
     return ~ascending;
 }
@@ -38,15 +38,15 @@ void vocabulary::append_unknown(std::string_view text, bool* was_unknown, std::v
         for (char c : text) ids->push_back(byte_ids[(uint8_t)c]);
         return;
     }
-    if (unk >= 0 && !*was_unknown) ids->push_back(unk);  // unknown neighbours are one unknown
+    if (unk >= 0 && !*was_unknown) ids->push_back(unk);  // Neighbouring unknown characters become one unknown token.
     *was_unknown = true;
 }
 
-// One piece of the pre-tokenizer.
+// Merges one piece of the pre-tokenizer.
 void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) const {
     bool is_raw = pre.flags() & kPreRawUtf8;
     bool is_by_id = (pre.flags() & kPreRankById) != 0;
-    // SPM-like BPE has tokens for runs of newlines that no merge leads to (ggml-org/llama.cpp pull request 21343).
+    // SPM-like BPE has tokens for runs of newlines that no merge makes (ggml-org/llama.cpp pull request 21343).
     bool is_whole_first =
         is_raw ? text.find_first_not_of('\n') == std::string_view::npos : (pre.flags() & kPreWholeFirst) != 0;
     if (is_whole_first || text.size() == 1) {
@@ -62,9 +62,8 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
         int32_t id = is_raw ? index.find(text.substr(pos, n_bytes)) : byte_ids[(uint8_t)text[pos]];
         if (id < 0 && is_raw && has_byte_fallback)
             for (int i = 0; i < n_bytes; ++i) append_symbol(&symbols, pos + i, byte_ids[(uint8_t)text[pos + i]]);
-        else if (id >= 0 ||
-                 (is_raw && unk >= 0 && !was_unknown))  // byte-level models leave out what they have no token for
-            append_symbol(&symbols, pos, id >= 0 ? id : unk);
+        // Byte-level models leave out characters for which they have no token.
+        else if (id >= 0 || (is_raw && unk >= 0 && !was_unknown)) append_symbol(&symbols, pos, id >= 0 ? id : unk);
         was_unknown = id < 0;
         pos += n_bytes;
     }
@@ -72,7 +71,9 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
         if (is_by_id) {
             std::string_view both = text.substr(symbols[i].start, symbol_end(symbols, j, text) - symbols[i].start);
             int32_t id = index.find(both);
-            if (id >= 0) symbols[i].rank = (uint32_t)id, symbols[i].merged = id;
+            if (id < 0) return;
+            symbols[i].rank = (uint32_t)id;
+            symbols[i].merged = id;
         } else if (const merge_index::merge* m = merges.find(symbols[i].id, symbols[j].id)) {
             symbols[i].rank = m->rank, symbols[i].merged = m->id;
         }
@@ -119,7 +120,7 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
         append_symbol(&symbols, pos, index.find(std::string_view(text).substr(pos, n_bytes)));
         pos += n_bytes;
     }
-    // Merges may pass through unused tokens, which are then taken apart the way they were last put together.
+    // Merges may pass through unused tokens. These are taken apart again, the way they were last put together.
     std::unordered_map<std::string_view, size_t> unused_splits;
     std::string_view all = text;
     merge_symbols(symbols, [&](uint32_t i, uint32_t j) {
@@ -132,7 +133,7 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
         if (types[id] == kTokenUnused) unused_splits[all.substr(start, n_bytes)] = symbols[j].start - start;
     });
     bool was_unknown = false;
-    std::vector<std::string_view> open;  // to be taken apart
+    std::vector<std::string_view> open;  // parts that may have to be taken apart
     for (uint32_t i = 0; i != kNoSymbol && i < symbols.size(); i = symbols[i].next) {
         open.push_back(all.substr(symbols[i].start, symbol_end(symbols, i, all) - symbols[i].start));
         while (!open.empty()) {

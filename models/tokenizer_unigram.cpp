@@ -1,10 +1,10 @@
-// models/tokenizer_unigram.cpp: the most probable sequence of tokens, after the normalization that comes with the
-// vocabulary. Owns: unigram tokenizers (T5, XLM-R). Must not know: special tokens. Main path: models/tokenizer.cpp ->
-// [models/tokenizer_unigram.cpp] -> models/tokenizer_vocab.h
+// models/tokenizer_unigram.cpp: unigram tokenizers (T5, XLM-R): the most probable sequence of tokens, after the
+// normalization that the vocabulary brings. Owns: unigram, its normalization. Must not know: special tokens.
+// Main path: models/tokenizer.cpp -> [models/tokenizer_unigram.cpp] -> models/tokenizer_vocab.h
 //
 // Algorithms: google/sentencepiece:src/unigram_model.cc (Viterbi, penalty of the unknown), src/normalizer.cc (spaces,
-// longest rule first); the double array of the rules: s-yata/darts-clone:include/darts.h. Every index into it is
-// checked: it comes from the file.
+// longest rule first); s-yata/darts-clone:include/darts.h (the double array of the rules). Every index into the array
+// is checked, because it comes from the file.
 #include "tokenizer_vocab.h"
 #include "unicode.h"
 
@@ -14,8 +14,7 @@
 namespace duet {
 namespace {
 
-// The rules of a precompiled charsmap. Its sizes were checked when it was loaded, and that the strings end with a zero
-// byte.
+// The rules of a precompiled charsmap. The loader has checked its sizes, and that the strings end with a zero byte.
 class charsmap_view {
   public:
     explicit charsmap_view(std::string_view blob) {
@@ -25,7 +24,7 @@ class charsmap_view {
         strings_ = blob.substr(4 + 4 * n_units_);
     }
 
-    // The longest rule that text begins with: *n_bytes of it become the returned string. False: none.
+    // Finds the longest rule that text begins with: *n_bytes of the text become *replacement. False: no rule applies.
     bool longest(std::string_view text, size_t* n_bytes, std::string_view* replacement) const {
         bool is_found = false;
         size_t node = 0;
@@ -67,7 +66,7 @@ class charsmap_view {
 
 }  // namespace
 
-// Rules applied, spaces counted and marked.
+// Applies the rules, and turns spaces into marks.
 std::string vocabulary::normalized(std::string_view text, bool is_prefixed) const {
     charsmap_view rules(charsmap);
     std::string out = is_prefixed ? std::string(kSpaceMark) : std::string();
@@ -90,7 +89,7 @@ std::string vocabulary::normalized(std::string_view text, bool is_prefixed) cons
         }
     }
     if (remove_extra_spaces && out.size() > n_prefix && was_space) out.resize(out.size() - kSpaceMark.size());
-    if (out.size() == n_prefix && remove_extra_spaces) out.clear();  // nothing but spaces
+    if (out.size() == n_prefix && remove_extra_spaces) out.clear();  // The text was nothing but spaces.
     return out;
 }
 
@@ -116,7 +115,7 @@ void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vec
             has_char |= n_bytes == (size_t)n_char;
             offer(n_bytes, id, scores[id]);
         });
-        if (!has_char) offer((size_t)n_char, -2, unk_score);  // -2: unknown
+        if (!has_char) offer((size_t)n_char, -2, unk_score);  // -2: an unknown character
         pos += (size_t)n_char;
     }
     std::vector<std::pair<uint32_t, int32_t>> path;

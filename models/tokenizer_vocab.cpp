@@ -1,5 +1,5 @@
-// models/tokenizer_vocab.cpp: reads tokenizer.ggml.* of a file, checks every rule, builds the indices.
-// Owns: what a vocabulary must be. Must not know: how text is encoded.
+// models/tokenizer_vocab.cpp: reads the tokenizer.ggml.* keys of a file, checks every rule, builds the indices.
+// Owns: the rules of a vocabulary. Must not know: how text is encoded.
 // Main path: models/tokenizer.cpp -> [models/tokenizer_vocab.cpp] -> models/tokenizer_bpe.cpp and its siblings
 //
 // Keys and defaults: ggml-org/llama.cpp:src/llama-vocab.cpp, ggml-org/llama.cpp:gguf-py/gguf/constants.py.
@@ -14,9 +14,9 @@ namespace duet {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 1 << 20;
-constexpr size_t kMaxRuleBytes = 256;  // of a charsmap; the longest of NFKC has 33
+constexpr size_t kMaxRuleBytes = 256;  // of a rule of a charsmap; the longest of NFKC has 33
 
-// "<path>: <key>: at byte N: <rule>": every error about the vocabulary names these.
+// Makes an error "<path>: <key>: at byte N: <rule>". Every error about the vocabulary has this form.
 [[gnu::format(printf, 4, 5)]] duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err,
                                                   const char* rule, ...) {
     char text[600];
@@ -28,22 +28,22 @@ constexpr size_t kMaxRuleBytes = 256;  // of a charsmap; the longest of NFKC has
                 (unsigned long long)kv.offset, text);
 }
 
-// <0xHH> -> the byte, otherwise -1.
+// <0xHH> -> the byte; anything else: -1.
 int byte_of_spelling(std::string_view text) {
     if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
     int value = 0;
     for (char c : text.substr(3, 2)) {
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                           : -1;
+        int digit = -1;
+        if (c >= '0' && c <= '9') digit = c - '0';
+        else if (c >= 'A' && c <= 'F') digit = c - 'A' + 10;
+        else if (c >= 'a' && c <= 'f') digit = c - 'a' + 10;
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }
     return value;
 }
 
-// An optional array of one of the element types; *kv stays nullptr when it is absent.
+// Finds an optional array of one of the element types. *kv stays nullptr when the array is absent.
 duet_status find_array(const gguf_file& file, const char* key, std::initializer_list<int32_t> types, const char* want,
                        size_t n, const gguf_kv** kv, error_text& err) {
     *kv = file.find(key);
@@ -58,7 +58,7 @@ duet_status find_array(const gguf_file& file, const char* key, std::initializer_
     return DUET_OK;
 }
 
-// Tokens that end an answer, whatever their id is called in the file (ggml-org/llama.cpp:src/llama-vocab.cpp,
+// Tokens that end an answer, whatever the file calls their id (ggml-org/llama.cpp:src/llama-vocab.cpp,
 // "end-of-generation").
 // clang-format off
 constexpr std::string_view kEndSpellings[] = {
@@ -73,8 +73,8 @@ constexpr std::string_view kEndSpellings[] = {
 }  // namespace
 
 uint32_t byte_level_char(uint8_t byte) {
-    // openai/gpt-2:src/encoder.py, bytes_to_unicode: printable bytes stand for themselves, the others follow from
-    // U+0100 on.
+    // openai/gpt-2:src/encoder.py, bytes_to_unicode: printable bytes stand for themselves, and the other bytes are
+    // numbered from U+0100 on.
     if ((byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae) return byte;
     if (byte <= 0x20) return 0x100u + byte;
     return byte <= 0xa0 ? 0x121u + (byte - 0x7fu) : 0x143u;
@@ -91,7 +91,8 @@ void string_index::reserve(size_t n) {
     size_t n_slots = 16;
     while (n_slots < n * 2) n_slots *= 2;
     slots_.assign(n_slots, {});
-    seed_ = (uint64_t)(uintptr_t)slots_.data();  // differs between runs, so that no file can be made of collisions
+    // The seed differs between runs, so that no file can be made of collisions.
+    seed_ = (uint64_t)(uintptr_t)slots_.data();
 }
 
 size_t string_index::hash(std::string_view text) const {
@@ -228,8 +229,8 @@ duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
         types[i] = (uint8_t)value;
     }
 
-    // Equal spellings make text ambiguous; what is marked as unused is not looked up. An empty token matches
-    // everywhere.
+    // Equal spellings would make text ambiguous. Unused tokens are exempt, because text is not looked up among them. An
+    // empty token would match everywhere.
     const gguf_kv& tokens = *file.find("tokenizer.ggml.tokens");
     spelled_.reserve(spellings.size());
     for (int pass = 0; pass < 2; ++pass) {
@@ -267,15 +268,15 @@ duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
     return DUET_OK;
 }
 
-// Ids by name, the rules of BOS and EOS. Any key that is called an id must be one.
+// Reads the ids that have names, and the rules of BOS and EOS. Every key that is called an id must hold one.
 duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
     constexpr std::string_view kPrefix = "tokenizer.ggml.", kId = "_token_id", kIds = "_token_ids";
     ends.assign(spellings.size(), 0);
     auto id_of = [&](std::string_view name) -> int32_t {
         const gguf_kv* kv = file.find(std::string(kPrefix) + std::string(name) + std::string(kId));
         int64_t value = -1;
-        return kv && gguf_file::value_int(*kv, 0, &value) ? (int32_t)value
-                                                          : -1;  // in range: checked below, before this is called
+        // The value is in range: the loop below checks all ids before this is called.
+        return kv && gguf_file::value_int(*kv, 0, &value) ? (int32_t)value : -1;
     };
     for (const gguf_kv& kv : file.kvs) {
         if (!kv.key.starts_with(kPrefix)) continue;
@@ -298,21 +299,34 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
             if (name == "eos_token_ids" || name == "eot_token_id" || name == "eom_token_id") ends[value] = 1;
         }
     }
-    bos = id_of("bos"), eos = id_of("eos"), unk = id_of("unknown"), sep = id_of("seperator");  // (sic) in the format
+    bos = id_of("bos");
+    eos = id_of("eos");
+    unk = id_of("unknown");
+    sep = id_of("seperator");  // (sic) in the format
     if (bos < 0) bos = id_of("cls");
 
     bool is_bos_named = bos >= 0, is_eos_named = eos >= 0;
-    auto fall_back = [&](int32_t* id, int32_t usual, token_type type) {  // ids that files of this kind leave out
+    // Some kinds of files leave out these ids.
+    auto fall_back = [&](int32_t* id, int32_t usual, token_type type) {
         bool is_usual = *id < 0 && usual < n_tokens();
         if (is_usual && (is_from_types_ ? types[usual] == type : spellings[usual].starts_with('<'))) *id = usual;
     };
-    if (kind == vocab_kind::spm)
-        fall_back(&bos, 1, kTokenControl), fall_back(&eos, 2, kTokenControl), fall_back(&unk, 0, kTokenUnknown);
-    if (kind == vocab_kind::unigram) fall_back(&eos, 1, kTokenControl), fall_back(&unk, 2, kTokenUnknown);
-    if (kind == vocab_kind::wordpiece) {
-        fall_back(&bos, 101, kTokenControl), fall_back(&sep, 102, kTokenControl), fall_back(&unk, 100, kTokenControl);
+    if (kind == vocab_kind::spm) {
+        fall_back(&bos, 1, kTokenControl);
+        fall_back(&eos, 2, kTokenControl);
+        fall_back(&unk, 0, kTokenUnknown);
     }
-    if (!is_from_types_)  // what a file names is no text, even where it says nothing of types
+    if (kind == vocab_kind::unigram) {
+        fall_back(&eos, 1, kTokenControl);
+        fall_back(&unk, 2, kTokenUnknown);
+    }
+    if (kind == vocab_kind::wordpiece) {
+        fall_back(&bos, 101, kTokenControl);
+        fall_back(&sep, 102, kTokenControl);
+        fall_back(&unk, 100, kTokenControl);
+    }
+    // A token that the file names is no text, even where the file has no types.
+    if (!is_from_types_)
         for (int32_t id : {bos, eos, sep, unk})
             if (id >= 0) types[id] = id == unk ? kTokenUnknown : kTokenControl;
 
@@ -360,8 +374,8 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         byte_ids[byte] = id;
         ++n_bytes;
     }
-    if (is_byte_level) {  // every byte is a character of the alphabet; some vocabularies leave out bytes that UTF-8
-                          // never has
+    // Every byte is a character of the alphabet. Some vocabularies leave out bytes that never occur in UTF-8.
+    if (is_byte_level) {
         std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
         for (int byte = 0; byte < 256; ++byte) {
             std::string text;
@@ -371,7 +385,7 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         }
         return DUET_OK;
     }
-    if (n_bytes == 0 && kind != vocab_kind::wordpiece) {  // files whose types do not say so
+    if (n_bytes == 0 && kind != vocab_kind::wordpiece) {  // The types of some files do not mark the byte tokens.
         for (int byte = 0; byte < 256; ++byte) {
             char text[8];
             snprintf(text, sizeof text, "<0x%02X>", byte);
@@ -383,7 +397,7 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         for (int byte = 0; byte < 256; ++byte) {
             if (byte_ids[byte] < 0) continue;
             if (n_bytes == 256) types[byte_ids[byte]] = kTokenByte;
-            else byte_ids[byte] = -1;  // only text that looks like byte tokens
+            else byte_ids[byte] = -1;  // The tokens only look like byte tokens.
         }
         n_bytes = n_bytes == 256 ? 256 : 0;
     }
@@ -425,7 +439,7 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
                                      : right_id < 0 ? right
                                                     : merged)
                                .c_str());
-        if (types[id] == kTokenControl) continue;  // text must not become one
+        if (types[id] == kTokenControl) continue;  // Text must not become a control token.
         if (!merges.insert(left_id, right_id, {(uint32_t)i, id}))
             return bad_key(file, *kv, err, "entry %zu: want each pair once, got \"%s\" again", i,
                            printable(text).c_str());
@@ -451,7 +465,7 @@ duet_status vocabulary::load_charsmap(const gguf_file& file, error_text& err) {
         return bad_key(file, *kv, err,
                        "want strings that end with a zero byte behind the array, got %zu bytes that do not",
                        blob.size() - 4 - n_array);
-    // One character must not become a book.
+    // A rule must not turn one character into a book.
     for (size_t begin = 4 + (size_t)n_array, end; begin < blob.size(); begin = end + 1) {
         end = blob.find('\0', begin);
         if (end - begin > kMaxRuleBytes)
@@ -467,7 +481,7 @@ duet_status vocabulary::load_options(const gguf_file& file, error_text& err) {
     remove_extra_spaces = kind == vocab_kind::unigram;
     bool is_prefixed = add_space_prefix;
     DUET_TRY(file.get_bool("tokenizer.ggml.add_space_prefix", false, &is_prefixed, err));
-    if (add_space_prefix) add_space_prefix = is_prefixed;  // the other kinds have no such prefix
+    if (add_space_prefix) add_space_prefix = is_prefixed;  // The other kinds have no such prefix.
     DUET_TRY(file.get_bool("tokenizer.ggml.remove_extra_whitespaces", false, &remove_extra_spaces, err));
     DUET_TRY(file.get_bool("tokenizer.ggml.normalizer.lowercase", false, &to_lower, err));
     strip_accents = to_lower;
@@ -477,8 +491,8 @@ duet_status vocabulary::load_options(const gguf_file& file, error_text& err) {
 void vocabulary::find_ends() {
     for (std::string_view text : kEndSpellings) {
         int32_t id = spelled_.find(text);
-        // A user's text must not end a turn by spelling its token, whatever type a careless converter gave it; but
-        // </s> is also a tag of HTML, which some vocabularies define as such.
+        // A user's text must not end a turn by spelling the token that ends it, even if a careless converter gave this
+        // token the type user-defined. But </s> is also a tag of HTML, and some vocabularies define it as such.
         bool is_careless = id >= 0 && types[id] == kTokenUserDefined && text != "</s>";
         if (id < 0 || (types[id] != kTokenControl && !is_careless)) continue;
         types[id] = kTokenControl;
@@ -491,7 +505,7 @@ void vocabulary::find_ends() {
     auto forget = [&](std::string_view text) {
         if (has(text)) ends[spelled_.find(text)] = 0;
     };
-    // Where a turn has parts, <|end|> closes a part; Gemma 4's </s> is such a tag, too.
+    // Where a turn has parts, <|end|> closes a part only. In Gemma 4, </s> is only a tag too.
     if ((has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>"))) forget("<|end|>");
     if (has("<|tool_response>")) forget("</s>");
     if (eos >= 0) ends[eos] = 1;
@@ -534,7 +548,7 @@ void vocabulary::make_indices() {
     for (int32_t id = 0; id < n_tokens(); ++id) {
         uint8_t type = types[id];
         bool is_text = type == kTokenNormal || type == kTokenUndefined;
-        // Spaces of user-defined tokens are spelled either way; in text they are spaces.
+        // User-defined tokens spell a space as a space or as U+2581. In text it is a space.
         std::string_view plain = type == kTokenUserDefined ? piece(id) : spellings[id];
         if (type == kTokenUserDefined && !plain.empty()) user_defined.add(plain, id);
         if ((type == kTokenUserDefined || is_special(id)) && !plain.empty()) all_special.add(plain, id);

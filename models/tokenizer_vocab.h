@@ -1,6 +1,6 @@
-// models/tokenizer_vocab.h: the vocabulary of a file, checked and indexed, and what each algorithm makes of a stretch
-// of text. Owns: every rule a tokenizer's metadata has to keep. Must not know: models, chat templates, the public
-// header's handles. Main path: models/tokenizer.cpp -> [models/tokenizer_vocab] -> models/tokenizer_bpe.cpp,
+// models/tokenizer_vocab.h: the vocabulary of a file, checked and indexed, with the algorithms that turn a stretch of
+// text into ids. Owns: the rules that a tokenizer's metadata must keep. Must not know: models, chat templates, the
+// handles of runtime.h. Main path: models/tokenizer.cpp -> [models/tokenizer_vocab] -> models/tokenizer_bpe.cpp,
 // tokenizer_unigram.cpp, tokenizer_wordpiece.cpp
 #pragma once
 #include "gguf.h"
@@ -19,13 +19,13 @@ enum token_type : uint8_t {
 };
 // clang-format on
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, how SPM and unigram tokens spell a space
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, with which SPM and unigram tokens spell a space
 
-// Text -> id. Open addressing over views that must outlive it.
+// Text -> id, by open addressing. The views in it must outlive it.
 class string_index {
   public:
     void reserve(size_t n);
-    int32_t insert(std::string_view text, int32_t id);  // returns the id that is there already, or -1
+    int32_t insert(std::string_view text, int32_t id);  // returns the id that the text has already, or -1
     int32_t find(std::string_view text) const;          // -1: none
 
   private:
@@ -34,11 +34,11 @@ class string_index {
         int32_t id = -1;
     };
     size_t hash(std::string_view text) const;
-    std::vector<slot> slots_;  // a power of two, at most half full
+    std::vector<slot> slots_;  // a power of two; at most half of them are in use
     uint64_t seed_ = 0;
 };
 
-// (left id, right id) -> rank and id of what they merge to.
+// (left id, right id) -> rank and id of the merged token.
 class merge_index {
   public:
     struct merge {
@@ -46,7 +46,7 @@ class merge_index {
         int32_t id;
     };
     void reserve(size_t n);
-    bool insert(int32_t left, int32_t right, merge m);  // false: the pair is there already
+    bool insert(int32_t left, int32_t right, merge m);  // false: the pair exists already
     const merge* find(int32_t left, int32_t right) const;
 
   private:
@@ -59,7 +59,7 @@ class merge_index {
     int shift_ = 63;
 };
 
-// All entries that a text begins with, found by narrowing a range of the sorted entries byte by byte.
+// Finds all entries with which a text begins, by narrowing a range of the sorted entries byte by byte.
 class prefix_index {
   public:
     void add(std::string_view text, int32_t id) { entries_.push_back({text, id}); }
@@ -84,7 +84,7 @@ class prefix_index {
         std::string_view text;
         int32_t id;
     };
-    // First entry of [low, high) whose byte n is at least (above: more than) the byte.
+    // Returns the first entry of [low, high) whose byte n is at least `byte` (is_above: greater than `byte`).
     uint32_t bound(uint32_t low, uint32_t high, size_t n, uint8_t byte, bool is_above) const {
         while (low < high) {
             uint32_t middle = low + (high - low) / 2;
@@ -101,7 +101,7 @@ class prefix_index {
 struct vocabulary {
     duet_status load(const gguf_file& file, error_text& err);
 
-    // Appends the ids of a stretch of text that holds no special tokens. Read-only.
+    // Append the ids of a stretch of text that has no special tokens.
     void encode_bpe(std::string_view text, std::vector<int32_t>* ids) const;
     void encode_spm(std::string_view text, bool is_prefixed, std::vector<int32_t>* ids) const;
     void encode_unigram(std::string_view text, bool is_prefixed, std::vector<int32_t>* ids) const;
@@ -116,25 +116,25 @@ struct vocabulary {
     vocab_kind kind = vocab_kind::spm;
     std::vector<std::string_view> spellings;
     std::vector<uint8_t> types;        // token_type
-    std::vector<float> scores;         // spm, unigram
-    std::vector<uint8_t> ends;         // 1: ends a generation
+    std::vector<float> scores;         // spm and unigram
+    std::vector<uint8_t> ends;         // 1: the token ends a generation
     std::string pieces;                // bytes of all tokens
     std::vector<size_t> piece_starts;  // n_tokens + 1
     int32_t byte_ids[256];             // the token of each byte, -1: none
-    bool has_byte_fallback = false;    // spm, unigram, raw bpe: all 256 byte tokens are there
+    bool has_byte_fallback = false;    // spm, unigram, raw bpe: all 256 byte tokens exist
     int32_t bos = -1, eos = -1, unk = -1, sep = -1;
     bool add_bos = false, add_eos = false, add_sep = false;
     bool add_space_prefix = false, remove_extra_spaces = false;
-    bool to_lower = true, strip_accents = true;  // wordpiece
+    bool to_lower = true, strip_accents = true;  // wordpiece only
 
-    string_index index;                      // what text merges to: bpe by bytes, spm by spelling
-    merge_index merges;                      // bpe
-    pretokenizer pre;                        // bpe
-    prefix_index words;                      // unigram, wordpiece
-    prefix_index user_defined, all_special;  // matched in text first; without and with control tokens
+    string_index index;                      // results of merges: bpe by bytes, spm by spelling
+    merge_index merges;                      // bpe only
+    pretokenizer pre;                        // bpe only
+    prefix_index words;                      // unigram and wordpiece
+    prefix_index user_defined, all_special;  // found in text before all else; all_special has control tokens too
     std::string_view charsmap;  // unigram: u32 size, double array of that many bytes, strings that end with NUL
     float unk_score = 0;
-    size_t max_bytes = 0;  // of a token
+    size_t max_bytes = 0;  // length of the longest token
 
   private:
     duet_status load_tokens(const gguf_file& file, error_text& err);
@@ -152,12 +152,12 @@ struct vocabulary {
     std::string normalized(std::string_view text, bool is_prefixed) const;
     void append_unknown(std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const;
 
-    string_index spelled_;  // every token by its spelling; the lowest id of equal ones
+    string_index spelled_;  // every token by its spelling; the lowest id of equal spellings
     bool is_from_types_ = false;
 };
 
-// The byte-level alphabet of GPT-2: each byte has a printable character.
+// The byte-level alphabet of GPT-2, in which each byte has a printable character.
 uint32_t byte_level_char(uint8_t byte);
-int byte_level_byte(uint32_t code_point);  // -1: not of the alphabet
+int byte_level_byte(uint32_t code_point);  // -1: not in the alphabet
 
 }  // namespace duet

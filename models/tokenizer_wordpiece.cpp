@@ -1,10 +1,10 @@
-// models/tokenizer_wordpiece.cpp: BERT's tokenizer: cleaned words, each cut into the longest tokens from the left.
+// models/tokenizer_wordpiece.cpp: BERT's tokenizer: cleans words and cuts each, from the left, into the longest tokens.
 // Owns: WordPiece and its normalization. Must not know: special tokens.
 // Main path: models/tokenizer.cpp -> [models/tokenizer_wordpiece.cpp] -> models/tokenizer_vocab.h
 //
 // Algorithms: google-research/bert:tokenization.py; huggingface/tokenizers:tokenizers/src/normalizers/bert.rs,
-// models/wordpiece. In GGUF the first token of a word begins with U+2581, and those that go on a word have lost their
-// ##.
+// models/wordpiece. In GGUF the first token of a word begins with U+2581, and the tokens that continue a word have lost
+// their ##.
 #include "tokenizer_vocab.h"
 #include "unicode.h"
 
@@ -39,7 +39,10 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
             int32_t id = -1;
             std::string_view rest = std::string_view(word).substr(pos);
             if (pos == 0 || !rest.starts_with(kSpaceMark))
-                words.prefixes(rest, [&](size_t n_bytes, int32_t found) { longest = n_bytes, id = found; });
+                words.prefixes(rest, [&](size_t n_bytes, int32_t found) {
+                    longest = n_bytes;
+                    id = found;
+                });
             is_known = id >= 0 && (pos > 0 || longest > kSpaceMark.size());
             if (is_known) ids->push_back(id);
             pos += longest;
@@ -74,7 +77,7 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
             end_word();
         } else if (to_lower) {
             put(unicode_lower(cp));
-            if (cp == 0x130) put(0x307);  // the one letter whose lower case is two characters
+            if (cp == 0x130) put(0x307);  // This is the one letter whose lower case is two characters.
         } else {
             put(cp);
         }

@@ -1,4 +1,5 @@
-// models/unicode.cpp: lookups in the tables of unicode_data.inc, and the canonical normal forms.
+// models/unicode.cpp: lookups in the tables of unicode_data.inc, UTF-8, and the canonical normal forms.
+// Main path: models/pretokenizer.cpp, models/tokenizer*.cpp, models/gguf_part.cpp -> [models/unicode.cpp]
 // Algorithms: The Unicode Standard, chapter 3 (UTF-8 table 3-7; D109-D117 normal forms; section 3.12 Hangul).
 #include "unicode.h"
 
@@ -27,7 +28,7 @@ struct decomposition {
 
 #include "unicode_data.inc"
 
-// Categories of the scripts below Han, one byte each: the binary search is for the rest.
+// Categories of the code points below the Han radicals, one byte each. A binary search serves the others.
 constexpr uint32_t kDirect = 0x2e80;
 constexpr std::array<uint8_t, kDirect> kDirectCategories = [] {
     std::array<uint8_t, kDirect> out{};
@@ -54,7 +55,7 @@ bool is_white_space(uint32_t cp) {
 constexpr uint32_t kHangulS = 0xac00, kHangulL = 0x1100, kHangulV = 0x1161, kHangulT = 0x11a7;
 constexpr uint32_t kHangulLs = 19, kHangulVs = 21, kHangulTs = 28;
 
-// A character of a text being normalized: its code point (or kInvalidByte + the byte) and combining class.
+// A character of a text that is being normalized: its code point (or kInvalidByte + the byte) and its combining class.
 struct normal_char {
     uint32_t cp;
     uint8_t combining;
@@ -103,7 +104,7 @@ std::vector<normal_char> decomposed(std::string_view text) {
         else append_decomposed(&out, cp);
         pos += n_bytes;
     }
-    for (size_t i = 0; i < out.size();) {  // marks between starters in order of their class
+    for (size_t i = 0; i < out.size();) {  // Marks between starters are sorted by their class.
         size_t end = i;
         while (end < out.size() && out[end].combining) ++end;
         std::stable_sort(out.begin() + i, out.begin() + end,
@@ -113,7 +114,7 @@ std::vector<normal_char> decomposed(std::string_view text) {
     return out;
 }
 
-// What a and b compose to, or 0.
+// Returns the character that a and b compose to, or 0.
 uint32_t composed_pair(uint32_t a, uint32_t b) {
     if (a - kHangulL < kHangulLs && b - kHangulV < kHangulVs)
         return kHangulS + ((a - kHangulL) * kHangulVs + (b - kHangulV)) * kHangulTs;
@@ -224,8 +225,8 @@ uint32_t unicode_lower(uint32_t cp) {
 std::string unicode_nfd(std::string_view text) { return encoded(decomposed(text)); }
 
 std::string unicode_nfc(std::string_view text) {
-    // Nothing below U+0300 composes with what follows it or decomposes into other than itself again: most texts end
-    // here.
+    // Text below U+0300 is in normal form C already: no such character composes with another, and each that decomposes
+    // composes to itself again. Most texts end here.
     bool is_plain = true;
     for (size_t i = 0; i < text.size() && is_plain; ++i) is_plain = (uint8_t)text[i] < 0xcc;
     if (is_plain) return std::string(text);

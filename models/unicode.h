@@ -1,6 +1,7 @@
-// models/unicode.h: what text has to know of Unicode: UTF-8, general categories, lower case, canonical normal forms.
-// Owns: the generated tables (unicode_data.inc). Must not know: tokenizers. Any bytes are accepted everywhere.
-// Used by models/pretokenizer.cpp and models/tokenizer*.cpp
+// models/unicode.h: what text needs of Unicode: UTF-8, general categories, lower case, canonical normal forms. Every
+// function accepts any bytes. Owns: the generated tables (unicode_data.inc), the only UTF-8 decoder of this folder.
+// Must not know: tokenizers, files.
+// Main path: models/pretokenizer.cpp, models/tokenizer*.cpp, models/gguf_part.cpp -> [models/unicode]
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace duet {
 
-// A bit for each general category, in the order of unicode_data.py, and two properties tokenizers ask for.
+// One bit for each general category, in the order of unicode_data.py, and two properties that tokenizers ask for.
 // clang-format off
 enum unicode_bit : uint32_t {
     kUniLu = 1u << 0, kUniLl = 1u << 1, kUniLt = 1u << 2, kUniLm = 1u << 3, kUniLo = 1u << 4, kUniL = 0x1fu,
@@ -22,11 +23,11 @@ enum unicode_bit : uint32_t {
 };
 // clang-format on
 
-// What stands for a byte that is no valid UTF-8: larger than any code point, of category Cn, never equal to one.
+// Stands for a byte that is no valid UTF-8: larger than any code point, of category Cn, equal to no character.
 constexpr uint32_t kInvalidByte = 0x110000;
 
-// Decodes the character at text[pos], pos < text.size(), and returns its code point, or kInvalidByte with *n_bytes =
-// 1.
+// Decodes the character at text[pos], pos < text.size(). Returns its code point and sets *n_bytes; for an invalid byte
+// it returns kInvalidByte with *n_bytes = 1.
 uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes);
 void utf8_append(std::string* out, uint32_t code_point);
 bool utf8_valid(std::string_view text);
@@ -38,7 +39,7 @@ bool utf8_is_cut(std::string_view text);
 uint32_t unicode_bits(uint32_t code_point);
 uint32_t unicode_lower(uint32_t code_point);  // simple mapping
 
-// Canonical normal forms; invalid bytes stay as they are.
+// Canonical normal forms. Invalid bytes stay as they are.
 std::string unicode_nfc(std::string_view text);
 std::string unicode_nfd(std::string_view text);
 

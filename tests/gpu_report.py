@@ -3,7 +3,7 @@
 
     gpu_report.py CODE_OBJECT...      (build/gpu/CHIP.co, of gpu/kernels.cu)
 
-Shared memory that a launch asks for (gpu/launch.cpp, gpu/decode.cpp) is not in a code object and not in the table. Exit status 1 when a
+Shared memory that a launch asks for (gpu/launch.cpp, gpu/launch_steps.cpp) is not in a code object and not in the table. Exit status 1 when a
 kernel of decoding or of prompts spills vector registers or uses scratch memory; scalar registers that AMD's compiler keeps in lanes of a vector register are shown.
 Register files: CUDA programming guide, table of compute capabilities; LLVM:llvm/lib/Target/AMDGPU/Utils/AMDGPUBaseInfo.cpp.
 """

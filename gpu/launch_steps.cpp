@@ -1,6 +1,7 @@
-// gpu/decode.cpp: launches of small batches: steps of gpu/steps.cpp, and attention of any batch. Must not know:
-// families, which vendor.
-// Main path: gpu/launch.cpp -> [gpu/decode.cpp] -> gpu/driver.h, gpu/kernels.def
+// gpu/launch_steps.cpp: launches the steps of gpu/steps.cpp: matrix-vector products and attention, each with the small
+// ops around it, and matmuls by tiles of 1, 8 or 64 tokens. A single matmul of few tokens and attention of any batch
+// come here as steps of one op. Must not know: families, vendors.
+// Main path: gpu/launch.cpp -> [gpu/launch_steps.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "weights.h"
 
@@ -9,14 +10,14 @@
 namespace duet {
 
 cache_args cache_of(const gpu_context& c, int32_t index) {
-    const cache_layer& layer = c.g.caches[(size_t)index];
-    const layer_place& place = c.s.l.places[(size_t)index];
+    const cache_layer& layer = c.graph.caches[(size_t)index];
+    const layer_place& place = c.layout.common.places[(size_t)index];
     const size_t group = (size_t)layer.group;
     return {c.group_pages[group] + place.offset,
             (const int32_t*)c.ints,
             c.page_start[group],
             c.pos,
-            c.s.l.page_bytes[group],
+            c.layout.common.page_bytes[group],
             place.k_bytes,
             place.v_bytes,
             c.limits.cache_type,
@@ -40,7 +41,7 @@ norm_args norm_of(const gpu_context& c, const op& o) {
 }
 
 duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
-    const weight& w = c.g.weights[(size_t)o.w];
+    const weight& w = c.graph.weights[(size_t)o.w];
     if (!is_quantized(w.type) || same_columns(c.quantized, o.in)) return DUET_OK;
     const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, (int)w.n_in}, nullptr, c.acts(), nullptr, 1, 0};
     c.quantized = o.in;
@@ -49,9 +50,9 @@ duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
 }
 
 bool wants_quantized(const gpu_context& c, int32_t i, const view& result) {
-    if ((size_t)i >= c.g.ops.size()) return false;
-    const op& o = c.g.ops[(size_t)i];
-    return o.kind == op_kind::matmul && is_quantized(c.g.weights[(size_t)o.w].type) && same_columns(o.in, result);
+    if ((size_t)i >= c.graph.ops.size()) return false;
+    const op& o = c.graph.ops[(size_t)i];
+    return o.kind == op_kind::matmul && is_quantized(c.graph.weights[(size_t)o.w].type) && same_columns(o.in, result);
 }
 
 namespace {
@@ -59,23 +60,23 @@ namespace {
 head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
     head_prepare p{};
     if (norm >= 0) {
-        const op& o = c.g.ops[(size_t)norm];
+        const op& o = c.graph.ops[(size_t)norm];
         p.has_norm = 1;
         p.w = c.vector_of(o.w);
         p.w_stride = o.w_stride;
         p.eps = o.eps;
     }
     if (rope >= 0) {
-        const op& o = c.g.ops[(size_t)rope];
-        p.angles = (const float*)c.angles + c.s.l.rope_offset[(size_t)o.index];
-        p.n_freq = (int32_t)c.g.ropes[(size_t)o.index].freq.size();
+        const op& o = c.graph.ops[(size_t)rope];
+        p.angles = (const float*)c.angles + c.layout.common.rope_offset[(size_t)o.index];
+        p.n_freq = (int32_t)c.graph.ropes[(size_t)o.index].freq.size();
         p.half = o.rope_dim / 2;
         p.neox = o.neox;
     }
     return p;
 }
 
-// A matrix-vector kernel for tiles of at most per_tile tokens.
+// Launches a matrix-vector kernel for tiles of at most per_tile tokens.
 duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, uint32_t n_tiles,
                         error_text& err) {
     a.round_groups = std::min((a.n_in + kGroup - 1) / kGroup, per_tile == 1 ? 128 : 32);
@@ -86,8 +87,8 @@ duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_
 }  // namespace
 
 duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
-    const op& o = c.g.ops[(size_t)s.first];
-    const weight& w = c.g.weights[(size_t)o.w];
+    const op& o = c.graph.ops[(size_t)s.first];
+    const weight& w = c.graph.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in);
     if (n_tok == 0) return DUET_OK;
     DUET_TRY(quantize_input(c, o, err));
@@ -101,8 +102,8 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
     a.gated = s.activate >= 0;
     a.n_parts = s.halves ? 2 : s.n_matmuls;
     for (int i = 0; i < a.n_parts; i++) {
-        const op& m = c.g.ops[(size_t)(s.first + (s.halves ? 0 : i))];
-        const weight& mw = c.g.weights[(size_t)m.w];
+        const op& m = c.graph.ops[(size_t)(s.first + (s.halves ? 0 : i))];
+        const weight& mw = c.graph.weights[(size_t)m.w];
         matvec_part& p = a.part[i];
         p = {c.matrix_of(m.w), c.vector_of(m.b), c.at(m.out), (int)mw.n_out,    c.stride(m.out.buffer),
              m.residual,       m.scale,          a.n_blocks,  mw.type != w.type};
@@ -113,19 +114,19 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
         }
         if (i == 0 || !a.gated) a.n_blocks += (int)blocks_of(p.n_out, kRowTile);
     }
-    view result = s.activate >= 0 ? c.g.ops[(size_t)s.activate].out : o.out;
-    for (int i = 0; i < s.n_matmuls; i++) c.wrote(c.g.ops[(size_t)(s.first + i)].out);
+    view result = s.activate >= 0 ? c.graph.ops[(size_t)s.activate].out : o.out;
+    for (int i = 0; i < s.n_matmuls; i++) c.wrote(c.graph.ops[(size_t)(s.first + i)].out);
     c.wrote(result);
     bool quantizes = false;
     if (a.gated) {
-        a.activation = (int32_t)c.g.ops[(size_t)s.activate].act;
+        a.activation = (int32_t)c.graph.ops[(size_t)s.activate].act;
         a.part[0].y = c.at(result);
         a.part[0].y_stride = c.stride(result.buffer);
         quantizes = a.part[0].n_out % kBlock == 0 && wants_quantized(c, s.first + s.n_ops, result);
         if (quantizes) a.result = c.other_acts();
     }
     if (s.norm >= 0) {
-        const op& norm = c.g.ops[(size_t)s.norm];
+        const op& norm = c.graph.ops[(size_t)s.norm];
         result = norm.out;
         c.wrote(result);
         quantizes = wants_quantized(c, s.first + s.n_ops, result);
@@ -161,7 +162,7 @@ duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m,
 }
 
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err) {
-    const op& o = c.g.ops[(size_t)s.attention];
+    const op& o = c.graph.ops[(size_t)s.attention];
     attention_args a{};
     a.cache = cache_of(c, o.index);
     a.q = c.heads(o.in);
@@ -173,11 +174,11 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     a.partial = (float*)c.partial;
     a.scale = o.scale;
     a.cap = o.cap;
-    a.window = c.g.groups[(size_t)c.g.caches[(size_t)o.index].group].window;
+    a.window = c.graph.groups[(size_t)c.graph.caches[(size_t)o.index].group].window;
     a.n_tok = c.batch->n_tok;
     a.n_chunks = c.n_chunks;
     if (s.append >= 0) {
-        const op& append = c.g.ops[(size_t)s.append];
+        const op& append = c.graph.ops[(size_t)s.append];
         a.k = c.heads(append.in);
         a.v = c.heads(append.in2);
         a.q_prepare = prepare_of(c, s.q_norm, s.q_rope);
@@ -192,7 +193,7 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
         c.quantized = o.out;
     }
     const int group = o.in.n_heads / a.cache.n_kv_heads, per_row = (a.cache.k_dim + kAttnChunk + a.cache.v_dim + 4) * 4;
-    const int most = std::clamp((40 << 10) / per_row, 1, 16);  // rows that a block's shared memory holds
+    const int most = std::clamp((40 << 10) / per_row, 1, 16);  // rows that fit a block's shared memory
     const bool split = a.n_tok <= kSplitTokens && a.n_chunks > 1;
     a.heads_per_block = std::min({group, 8, most});
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
@@ -202,8 +203,8 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     static_assert(kernel_attention_f32 == kernel_attention_f16 + 2 * DUET_CACHE_F32 &&
                   kernel_attention_q8_0 == kernel_attention_f16 + 2 * DUET_CACHE_Q8_0 &&
                   kernel_attention_split_q8_0 == kernel_attention_q8_0 + 1);
-    return launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, a,
-                  err);  // rows of kernels.def in order of the types
+    // The kernels stand in kernels.def in the order of the cache types.
+    return launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, a, err);
 }
 
 }  // namespace duet
