@@ -245,7 +245,7 @@ int inspect(const inspect_options& o) {
                         quoted(duet_file_error(file)).c_str());
         else std::fprintf(o.check ? stdout : stderr, "%s%s\n", o.check ? "" : "inspect: ", duet_file_error(file));
         duet_file_free(file);
-        return kExitFailed;
+        return finish_output("inspect", kExitFailed);
     }
     const bool is_plain = !o.check && !o.kv && !o.tensors;
     if (o.json)
@@ -260,11 +260,7 @@ int inspect(const inspect_options& o) {
     if (o.check) code = print_findings(check_file(file, o), o);
     if (o.json) std::printf("}\n");
     duet_file_free(file);
-    if (std::fflush(stdout) != 0) {
-        std::fprintf(stderr, "inspect: the output cannot be written\n");
-        return kExitFailed;
-    }
-    return code;
+    return finish_output("inspect", code);
 }
 
 }  // namespace
