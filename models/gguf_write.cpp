@@ -17,7 +17,7 @@ namespace duet {
 
 namespace {
 
-constexpr uint64_t kPieceBytes = 16u << 20;  // of one write, after which a callback gets a chance to stop
+constexpr uint64_t kGgufPieceBytes = 16u << 20;  // of one write, after which a callback gets a chance to stop
 
 template <class T> void gguf_put(std::string& to, T value) { to.append((const char*)&value, sizeof value); }
 
@@ -231,7 +231,7 @@ uint64_t gguf_writer::size() const {
 // One piece after the other is made and written.
 duet_status gguf_writer::save_made(const tensor& t, duet_write_fn write, void* user, error_text& err) const {
     const uint64_t block_bytes = gguf_block_bytes(t.type);
-    std::vector<char> piece((size_t)std::min(kPieceBytes / block_bytes * block_bytes, t.n_bytes));
+    std::vector<char> piece((size_t)std::min(kGgufPieceBytes / block_bytes * block_bytes, t.n_bytes));
     for (uint64_t at = 0; at < t.n_bytes; at += piece.size()) {
         const uint64_t n_bytes = std::min<uint64_t>(piece.size(), t.n_bytes - at);
         if (const int32_t code = t.read(t.user, at, piece.data(), n_bytes); code != 0)
@@ -247,8 +247,8 @@ duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& er
     if (!write) return fail(err, DUET_ERR_ARG, "want a write callback, got NULL");
     const std::string head = header(), zeros((size_t)alignment(), '\0');
     auto put = [&](const void* data, uint64_t n_bytes) {
-        for (uint64_t at = 0; at < n_bytes; at += kPieceBytes)
-            if (const int32_t code = write(user, (const char*)data + at, std::min(kPieceBytes, n_bytes - at));
+        for (uint64_t at = 0; at < n_bytes; at += kGgufPieceBytes)
+            if (const int32_t code = write(user, (const char*)data + at, std::min(kGgufPieceBytes, n_bytes - at));
                 code != 0)
                 return fail(err, DUET_ERR_IO, "writing failed with %d", code);
         return (duet_status)DUET_OK;
