@@ -1,6 +1,6 @@
-// tools/args.h: command line flags of all tools: one table per program, from which parsing, errors and the help text
-// come. Owns: how flags, numbers and errors look. Must not know: what a tool does with them.
-// Exit codes of all tools: 0 good, 1 the work failed (file, model, memory), 2 the command line is wrong.
+// tools/args.h: the command line of all tools. Each program has one table of flags; parsing, errors and the help text
+// come from it. Owns: how flags, numbers and errors look. Must not know: what a tool does with them.
+// Exit codes of all tools: 0 the work is done, 1 it failed (file, model, memory), 2 the command line is wrong.
 //
 //     tool_args args("quantize", "IN.gguf OUT.gguf TYPE [options]", "Writes a model in another number format.");
 //     args.positional("IN.gguf", "file to read", &in);

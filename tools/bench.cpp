@@ -1,6 +1,6 @@
-// tools/bench.cpp: the program `bench`: prompt and generation speed of a file or of a synthetic model, against the
-// memory bandwidth measured in the same run. Owns: what is timed and how it is told. Must not know: anything behind
-// runtime.h.
+// tools/bench.cpp: the program `bench` measures prompt and generation speed of a file or of a synthetic model. It sets
+// them beside the memory bandwidth that it measures in the same run. Owns: what is timed and how it is told. Must not
+// know: anything behind runtime.h.
 // Main path: [tools/bench.cpp] -> runtime.h
 #include "args.h"
 #include "common.h"

@@ -1,6 +1,6 @@
-// tools/common.h: what run, logits, perplexity and bench share: flags that choose model, context and device, opening
-// with errors told, reading text files, memory figures of the system. Uses runtime.h and POSIX only. Must not know:
-// what is computed.
+// tools/common.h: what the programs share. They choose model, context and device by the same flags, open them with
+// errors told, read texts and lists of ids, judge speeds by the memory's bandwidth, and end in one way.
+// It uses runtime.h and POSIX only. Must not know: what is computed.
 #pragma once
 #include "../runtime.h"
 #include "args.h"
@@ -35,7 +35,7 @@ inline double now_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A status with its message, as a tool tells it.
+// The first thing that went wrong, as a tool tells it.
 struct tool_error {
     duet_status status = DUET_OK;
     std::string message;
@@ -135,7 +135,7 @@ inline duet_model_info info_of(const duet_model* model) {
 // "cuda:0" of the text that tells a model's device.
 inline std::string device_id(const char* text) { return std::string(text, std::strcspn(text, " ,")); }
 
-// From memory where there is no path.
+// Opens the file of the options, or the n_bytes of a file that lie in memory.
 inline duet_status open_model(const model_options& options, model_ptr* out, tool_error* error,
                               const void* memory = nullptr, uint64_t n_bytes = 0) {
     const duet_model_params params = model_params_of(options);
@@ -200,8 +200,8 @@ inline duet_status open_session(const duet_model* model, const model_options& op
 
 constexpr size_t kMaxTextBytes = (size_t)256 << 20;
 
-// The whole file, "-": stdin. Opened without blocking, so that a FIFO nobody writes to is empty instead of a wait for
-// ever.
+// Reads the whole file; the path "-" means stdin. The file is opened without blocking, so that a FIFO nobody writes to
+// is empty and nobody waits for ever.
 inline duet_status read_text(const std::string& path, std::string* out, tool_error* error) {
     const bool is_stdin = path == "-";
     const int fd = is_stdin ? 0 : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -226,7 +226,7 @@ inline duet_status read_text(const std::string& path, std::string* out, tool_err
     }
 }
 
-// Text to ids, in one call for short texts.
+// Turns text into ids. Short texts take one call, others a second one with the size that the first told.
 inline duet_status tokenize(const duet_model* model, const std::string& text, int32_t flags, std::vector<int32_t>* ids,
                             tool_error* error) {
     size_t n_ids = 0;
@@ -250,15 +250,15 @@ inline uint64_t largest_cache_bytes() {
     return largest > 0 ? (uint64_t)largest : 8u << 20;
 }
 
-// The share of the memory bandwidth that reading weights took, in percent. NaN where that means nothing: the weights
-// are in the processor's caches, because they fit (n_bytes of one pass) or because more was read than memory gives.
+// Returns the share of the memory bandwidth that reading weights took, in percent. It is NaN where a share means
+// nothing: the n_bytes of one pass fit the processor's caches, or more was read than memory gives.
 inline double bandwidth_percent(double gbps, double bandwidth, uint64_t n_bytes, bool is_cpu) {
     if (bandwidth <= 0 || gbps > bandwidth || (is_cpu && n_bytes <= largest_cache_bytes())) return NAN;
     return 100 * gbps / bandwidth;
 }
 
-// Numbers separated by commas or blanks: bare, as a JSON array, or as the array "tokens" or "ids" of a JSON object. An
-// empty place between two commas is an error: a number was forgotten.
+// Reads numbers that are separated by commas or blanks. They stand bare, as a JSON array, or as the array "tokens" or
+// "ids" of a JSON object. An empty place between two commas is an error, because a number was forgotten.
 inline duet_status parse_ids(std::string_view text, const char* source, std::vector<int32_t>* ids, tool_error* error) {
     auto wrong = [&](const std::string& what) {
         return error->set(DUET_ERR_FORMAT, std::string(source) + ": " + what);

@@ -1,6 +1,6 @@
-// tools/inspect.cpp: what stands in a GGUF file, and whether it could be run: metadata, tensors, totals; --check
-// decodes every tensor. Must not know: anything that runtime.h does not say. Main path: [tools/inspect.cpp] ->
-// runtime.h -> runtime/file.cpp -> models/gguf.cpp
+// tools/inspect.cpp: the program `inspect` shows a GGUF file's metadata, tensors and totals. With --check it decodes
+// every tensor and says whether the file could be run. Must not know: anything that runtime.h does not say.
+// Main path: [tools/inspect.cpp] -> runtime.h -> runtime/file.cpp -> models/gguf.cpp
 #include "args.h"
 #include "json.h"
 

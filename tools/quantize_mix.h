@@ -33,8 +33,8 @@ constexpr struct {
 
 enum class role { output, token_embd, attn_q, attn_v, attn_k, attn_output, ffn_down, other, any };
 
-// Which role a tensor has: the first row whose text its name holds. Without output.weight, token_embd.weight is the
-// output as well.
+// A tensor has the role of the first row whose text its name holds. In a model without output.weight,
+// token_embd.weight is the output as well.
 // clang-format off
 constexpr struct { const char* part; role what; } kRoles[] = {
     {"attn_qkv.weight", role::attn_v}, {"attn_kv_b.weight", role::attn_v}, {"attn_v.weight", role::attn_v},
@@ -122,7 +122,8 @@ constexpr rule kRules[] = {
 };
 // clang-format on
 
-// What stands in for a format of 256 when a row is not a multiple of it. Rows that are no multiple of 32 become F16.
+// A row that is not a multiple of a format's block gets the stand-in of this table. Rows that are no multiple of 32
+// become F16.
 // clang-format off
 constexpr struct { const char *from, *to; } kFallbacks[] = {
     {"Q2_K", "Q4_0"}, {"Q3_K", "Q4_0"}, {"Q4_K", "Q5_0"}, {"Q5_K", "Q5_1"}, {"Q6_K", "Q8_0"}, {"IQ4_XS", "IQ4_NL"},
@@ -131,8 +132,8 @@ constexpr struct { const char *from, *to; } kFallbacks[] = {
 };
 // clang-format on
 
-// Kept as they are beside all with fewer than two dimensions or another ending than "weight": small, or read by ops
-// that take no blocks.
+// Tensors whose name holds one of these keep their format: they are small, or ops read them that take no blocks. So do
+// tensors of fewer than two dimensions and those whose name does not end in "weight".
 constexpr const char* kKept[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",

@@ -1,5 +1,5 @@
-// tools/run.cpp: the program `run`: completes a text. Owns: its flags, what goes to stdout (the completion only) and
-// to stderr. Must not know: anything behind runtime.h.
+// tools/run.cpp: the program `run` completes a text. Owns: its flags, what goes to stdout (the completion only) and to
+// stderr. Must not know: anything behind runtime.h.
 // Main path: [tools/run.cpp] -> runtime.h -> runtime.cpp -> models/<family>.cpp
 #include "args.h"
 #include "common.h"

@@ -1,6 +1,5 @@
-// tools/selftest.h: `run --selftest`: one page on what this machine's device computes, to paste into a report. Owns:
-// the page.
-// Must not know: how ops are checked (duet_self_test).
+// tools/selftest.h is `run --selftest`: it prints one page about what this machine's device computes, to be pasted into
+// a report. Owns: the page. Must not know: how ops are checked (duet_self_test does that).
 #pragma once
 #include "synthetic.h"
 
