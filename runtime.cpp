@@ -259,6 +259,13 @@ duet_status duet_writer_add_tensor(duet_writer* writer, const char* name, int32_
     });
 }
 
+duet_status duet_writer_add_tensor_from(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims,
+                                        const int64_t* dims, duet_read_fn read, void* user) {
+    return with_writer("duet_writer_add_tensor_from", writer, name, [=](gguf_writer& w, error_text& err) {
+        return w.add_tensor_from(name, type_id, n_dims, dims, read, user, err);
+    });
+}
+
 duet_status duet_writer_save(duet_writer* writer, const char* path) {
     return with_writer("duet_writer_save", writer, path,
                        [=](gguf_writer& w, error_text& err) { return w.save(path, err); });

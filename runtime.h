@@ -305,6 +305,17 @@ DUET_API_STATUS duet_writer_copy_kv(duet_writer* writer, const duet_file* from);
 DUET_API_STATUS duet_writer_add_tensor(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims,
                                        const int64_t* dims, const void* data);
 
+/* Adds a tensor whose bytes are made while the file is written, so that a file larger than the memory can be made.
+ * Every save calls read for the whole tensor: first at offset 0, then on without gaps, at most 16 MiB at a time, each
+ * piece whole blocks of the type. A read that does not return 0 ends the save with DUET_ERR_IO.
+ * dims        as for duet_writer_add_tensor
+ * read, user  kept until the writer is freed; called by duet_writer_save and duet_writer_save_to, on their thread
+ * Returns     DUET_OK; DUET_ERR_ARG: as for duet_writer_add_tensor, or no read; DUET_ERR_MEMORY
+ * Thread      the writer's
+ * Cost        a save holds one piece in memory */
+DUET_API_STATUS duet_writer_add_tensor_from(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims,
+                                            const int64_t* dims, duet_read_fn read, void* user);
+
 /* Writes the file beside the path and renames it when all is written: a failed save leaves no half file, and an older
  * file as it was.
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_IO; DUET_ERR_MEMORY

@@ -157,8 +157,11 @@ def compare(path, label, args):
             best = better(told, key=median) if told else None
             line += f" {cell(best)} | {median(ours) / median(best):.2f} |" if best else " | |"
         print(line)
-    gbps, share, bandwidth = (statistics.median(run[key] for run in ours) for key in ("gbps", "share", "bandwidth"))
-    print(f"\nDuet reads {gbps:.1f} GB/s of weights when generating, {share:.0f} % of {bandwidth:.1f} measured before and after it; "
+    gbps, bandwidth = (statistics.median(run[key] for run in ours) for key in ("gbps", "bandwidth"))
+    shares = [run["share"] for run in ours if run["share"] is not None]   # none: the weights were read from caches
+    share = f"{statistics.median(shares):.0f} % of {bandwidth:.1f} measured before and after it" if len(shares) == len(ours) else \
+        f"from caches or faster than memory ({bandwidth:.1f} measured before and after it)"
+    print(f"\nDuet reads {gbps:.1f} GB/s of weights when generating, {share}; "
           f"its peak memory is {statistics.median(run['peak'] for run in ours) / size:.2f} of the file")
     sys.stdout.flush()
 

@@ -91,6 +91,7 @@ class gguf_file {
 // Checks that reader and writer share: 1 to 4 dims of at least 1 each, no overflow, rows of whole blocks, a type that
 // exists. Sets *n_bytes to the size of the tensor. False: *why says rule, wanted and found.
 bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint64_t* n_bytes, std::string* why);
+uint64_t gguf_block_bytes(int64_t type);  // of a type that gguf_tensor_bytes took
 
 // Collects keys and tensors in any order, then writes a v3 file. A key that is set twice keeps its place and takes the
 // new value.
@@ -108,6 +109,9 @@ class gguf_writer {
     // `data` must stay valid until the save.
     duet_status add_tensor(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims, const void* data,
                            error_text& err);
+    // The data comes from read, in order, at every save.
+    duet_status add_tensor_from(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims,
+                                duet_read_fn read, void* user, error_text& err);
 
     uint64_t size() const;  // bytes of the file
     // Writes beside the path, and renames when everything is written. A failed save leaves no half file, and leaves an
@@ -123,8 +127,12 @@ class gguf_writer {
         std::string name;
         int32_t type, n_dims;
         uint64_t dims[4], n_bytes, offset;
-        const void* data;
+        const void* data;  // null: from read
+        duet_read_fn read;
+        void* user;
     };
+    duet_status add(std::string_view name, const int64_t* dims, tensor t, error_text& err);
+    duet_status save_made(const tensor& t, duet_write_fn write, void* user, error_text& err) const;
     duet_status set(std::string_view key, std::string bytes, error_text& err);
     uint64_t alignment() const;
     std::string header() const;  // all bytes before the data section

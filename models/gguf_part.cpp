@@ -171,6 +171,12 @@ std::string printable(std::string_view bytes, size_t max_bytes) {
     return out;
 }
 
+uint64_t gguf_block_bytes(int64_t type) {
+    for (const gguf_type& t : kGgufTypes)
+        if (t.id == type) return (uint64_t)t.bytes;
+    return 0;
+}
+
 bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint64_t* n_bytes, std::string* why) {
     char text[200];
     auto bad = [&](const char* format, auto... args) {

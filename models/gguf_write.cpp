@@ -17,6 +17,8 @@ namespace duet {
 
 namespace {
 
+constexpr uint64_t kGgufPieceBytes = 16u << 20;  // of one write, after which a callback gets a chance to stop
+
 template <class T> void gguf_put(std::string& to, T value) { to.append((const char*)&value, sizeof value); }
 
 void gguf_put_string(std::string& to, std::string_view s) {
@@ -28,10 +30,27 @@ uint64_t gguf_padded(uint64_t n, uint64_t alignment) { return (n + alignment - 1
 
 struct gguf_file_sink {
     std::FILE* out;
+    int error = 0;  // errno of the write that failed
     static int32_t write(void* user, const void* data, uint64_t n_bytes) {
-        return std::fwrite(data, 1, (size_t)n_bytes, ((gguf_file_sink*)user)->out) == n_bytes ? 0 : -1;
+        gguf_file_sink* sink = (gguf_file_sink*)user;
+        errno = 0;
+        if (std::fwrite(data, 1, (size_t)n_bytes, sink->out) == n_bytes) return 0;
+        sink->error = errno ? errno : EIO;
+        return -1;
     }
 };
+
+// Opens a file beside the path that nobody has: a file that is called PATH.part may be somebody's, even the one that
+// is read for this save.
+std::FILE* gguf_open_beside(const char* path, std::string* name) {
+    constexpr int kTries = 100;
+    for (int i = 0; i < kTries; i++) {
+        *name = std::string(path) + ".part" + (i ? std::to_string(i) : "");
+        std::FILE* file = std::fopen(name->c_str(), "wbx");
+        if (file || errno != EEXIST) return file;
+    }
+    return nullptr;
+}
 
 // Says whether the path is no regular file (/dev/stdout, a FIFO). Such a path is written in place, because a rename
 // would replace it.
@@ -145,23 +164,33 @@ duet_status gguf_writer::copy_kv(const gguf_file& from, error_text& err) {
     return DUET_OK;
 }
 
-duet_status gguf_writer::add_tensor(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims,
-                                    const void* data, error_text& err) {
+duet_status gguf_writer::add(std::string_view name, const int64_t* dims, tensor t, error_text& err) {
     const std::string shown = printable(name);
     if (name.empty() || name.size() > kGgufMaxNameBytes || gguf_bad_name(name))
         return fail(err, DUET_ERR_ARG,
                     "tensor \"%s\": want a name of 1 to %u bytes of UTF-8 without control characters", shown.c_str(),
                     kGgufMaxNameBytes);
-    if (!dims || !data) return fail(err, DUET_ERR_ARG, "tensor %s: want dims and data, got NULL", shown.c_str());
-    tensor t{std::string(name), type, n_dims, {1, 1, 1, 1}, 0, 0, data};
+    if (!dims || (!t.data && !t.read))
+        return fail(err, DUET_ERR_ARG, "tensor %s: want dims and data, got NULL", shown.c_str());
     std::string why;
-    for (int32_t i = 0; n_dims <= 4 && i < n_dims; i++) t.dims[i] = (uint64_t)dims[i];
-    if (!gguf_tensor_bytes(type, (uint64_t)(int64_t)n_dims, t.dims, &t.n_bytes, &why))
+    for (int32_t i = 0; t.n_dims <= 4 && i < t.n_dims; i++) t.dims[i] = (uint64_t)dims[i];
+    if (!gguf_tensor_bytes(t.type, (uint64_t)(int64_t)t.n_dims, t.dims, &t.n_bytes, &why))
         return fail(err, DUET_ERR_ARG, "tensor %s: %s", shown.c_str(), why.c_str());
+    t.name = name;
     if (!i_tensor_.try_emplace(t.name, tensors_.size()).second)
         return fail(err, DUET_ERR_ARG, "tensor %s: the name was added before", shown.c_str());
     tensors_.push_back(std::move(t));
     return DUET_OK;
+}
+
+duet_status gguf_writer::add_tensor(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims,
+                                    const void* data, error_text& err) {
+    return add(name, dims, {{}, type, n_dims, {1, 1, 1, 1}, 0, 0, data, nullptr, nullptr}, err);
+}
+
+duet_status gguf_writer::add_tensor_from(std::string_view name, int32_t type, int32_t n_dims, const int64_t* dims,
+                                         duet_read_fn read, void* user, error_text& err) {
+    return add(name, dims, {{}, type, n_dims, {1, 1, 1, 1}, 0, 0, nullptr, read, user}, err);
 }
 
 uint64_t gguf_writer::alignment() const {
@@ -199,20 +228,34 @@ uint64_t gguf_writer::size() const {
     return n_bytes;
 }
 
+// One piece after the other is made and written.
+duet_status gguf_writer::save_made(const tensor& t, duet_write_fn write, void* user, error_text& err) const {
+    const uint64_t block_bytes = gguf_block_bytes(t.type);
+    std::vector<char> piece((size_t)std::min(kGgufPieceBytes / block_bytes * block_bytes, t.n_bytes));
+    for (uint64_t at = 0; at < t.n_bytes; at += piece.size()) {
+        const uint64_t n_bytes = std::min<uint64_t>(piece.size(), t.n_bytes - at);
+        if (const int32_t code = t.read(t.user, at, piece.data(), n_bytes); code != 0)
+            return fail(err, DUET_ERR_IO, "tensor %s: reading its data failed with %d", printable(t.name).c_str(),
+                        code);
+        if (const int32_t code = write(user, piece.data(), n_bytes); code != 0)
+            return fail(err, DUET_ERR_IO, "writing failed with %d", code);
+    }
+    return DUET_OK;
+}
+
 duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& err) const {
     if (!write) return fail(err, DUET_ERR_ARG, "want a write callback, got NULL");
-    constexpr uint64_t kPieceBytes = 16u << 20;  // Between pieces the callback can stop.
     const std::string head = header(), zeros((size_t)alignment(), '\0');
     auto put = [&](const void* data, uint64_t n_bytes) {
-        for (uint64_t at = 0; at < n_bytes; at += kPieceBytes)
-            if (const int32_t code = write(user, (const char*)data + at, std::min(kPieceBytes, n_bytes - at));
+        for (uint64_t at = 0; at < n_bytes; at += kGgufPieceBytes)
+            if (const int32_t code = write(user, (const char*)data + at, std::min(kGgufPieceBytes, n_bytes - at));
                 code != 0)
                 return fail(err, DUET_ERR_IO, "writing failed with %d", code);
         return (duet_status)DUET_OK;
     };
     DUET_TRY(put(head.data(), head.size()));
     for (const tensor& t : tensors_) {
-        DUET_TRY(put(t.data, t.n_bytes));
+        DUET_TRY(t.read ? save_made(t, write, user, err) : put(t.data, t.n_bytes));
         DUET_TRY(put(zeros.data(), gguf_padded(t.n_bytes, zeros.size()) - t.n_bytes));
     }
     return DUET_OK;
@@ -222,17 +265,16 @@ duet_status gguf_writer::save(const char* path, error_text& err) const {
     if (!path || !*path) return fail(err, DUET_ERR_ARG, "want a path to write to, got %s", path ? "\"\"" : "NULL");
     const std::string shown = printable(path, kGgufPathBytes);
     const bool in_place = gguf_is_special(path);
-    const std::string temporary = in_place ? path : std::string(path) + ".part";
+    std::string temporary;
     auto failed = [&](const char* what) {
         const std::string why = std::generic_category().message(errno);
         if (!in_place) std::remove(temporary.c_str());
         return fail(err, DUET_ERR_IO, "%s: %s: %s", shown.c_str(), what, why.c_str());
     };
-    gguf_file_sink sink{std::fopen(temporary.c_str(), "wb")};
+    gguf_file_sink sink{in_place ? std::fopen(path, "wb") : gguf_open_beside(path, &temporary)};
     if (!sink.out)
         return fail(err, DUET_ERR_IO, "%s: cannot be written: %s", shown.c_str(),
                     std::generic_category().message(errno).c_str());
-    errno = 0;
     duet_status status;
     try {
         status = save_to(gguf_file_sink::write, &sink, err);
@@ -241,11 +283,14 @@ duet_status gguf_writer::save(const char* path, error_text& err) const {
         failed("no memory");
         throw;
     }
-    const int save_errno = errno;
     const bool is_closed = std::fclose(sink.out) == 0;
-    if (status != DUET_OK) {
-        errno = save_errno;
+    if (sink.error != 0) {
+        errno = sink.error;
         return failed("writing failed");
+    }
+    if (status != DUET_OK) {  // the bytes of a tensor could not be had: err tells which
+        if (!in_place) std::remove(temporary.c_str());
+        return status;
     }
     if (!is_closed) return failed("writing failed");
     if (!in_place && std::rename(temporary.c_str(), path) != 0) return failed("cannot be renamed into place");

@@ -21,8 +21,9 @@ namespace {
 
 // ---- four floats at once: the compilers' own vectors, no instruction set is named; only exact operations -----------
 
+#define DUET_INLINE inline __attribute__((always_inline))
+
 using f4 = float __attribute__((vector_size(16)));
-using i4 = int32_t __attribute__((vector_size(16)));
 
 inline f4 load4(const float* p) {
     f4 v;
@@ -31,21 +32,53 @@ inline f4 load4(const float* p) {
 }
 inline void store4(float* p, f4 v) { memcpy(p, &v, sizeof v); }
 inline f4 all4(float x) { return f4{x, x, x, x}; }
-inline f4 clamp4(f4 v, float lo, float hi) {
-    v = v > lo ? v : all4(lo);
-    return v < hi ? v : all4(hi);
-}
-inline f4 rint4(f4 v) { return (v + 12582912.0f) - 12582912.0f; }  // |v| < 2^22; ties to even
 inline float sum4(f4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
-// v + step where t > at
-inline f4 step4(f4 v, f4 t, float at, float step) { return v + (f4)((i4)all4(step) & (t > at)); }
 
-// ---- grids: the values that a code can take; t is a value over the scale, any finite number -----------------------
+// Index of the first of the least values; n is a multiple of 4. Vectors find the value and one search its place:
+// a branch for each value would be mispredicted several times a block.
+inline int first_least(const float* values, int n) {
+    f4 least = load4(values);
+    for (int i = 4; i < n; i += 4) {
+        const f4 v = load4(values + i);
+        least = v < least ? v : least;
+    }
+    const float a = least[0] < least[1] ? least[0] : least[1], b = least[2] < least[3] ? least[2] : least[3];
+    int i = 0;
+    while (i < n - 1 && values[i] != (a < b ? a : b)) i++;
+    return i;
+}
+
+// Of vectors of any width (f8 of quantize_scan.inc too), which stay references: an f8 by value has an ABI of its own.
+template <class V>
+DUET_INLINE void clamp_lanes(V& v, float lo, float hi) {
+    v = v > lo ? v : lo - V{};
+    v = v < hi ? v : hi - V{};
+}
+template <class V>
+DUET_INLINE void round_lanes(V& v) {
+    v = (v + 12582912.0f) - 12582912.0f;  // |v| < 2^22; ties to even
+}
+// Adds step where t > at.
+template <class V>
+DUET_INLINE void add_step(V& v, const V& t, float at, float step) {
+    v = v + (t > at ? step - V{} : V{});
+}
+
+// ---- grids: the values that a code can take; to_nearest takes values over the scale, any finite number -------------
+
+template <class G>
+f4 nearest4(f4 t) {
+    G::to_nearest(t);
+    return t;
+}
 
 template <int Lo, int Hi>
 struct linear_grid {
     static constexpr int kLo = Lo, kHi = Hi, kStep = 1;
-    static f4 nearest(f4 t) { return rint4(clamp4(t, (float)Lo, (float)Hi)); }
+    template <class V> DUET_INLINE static void to_nearest(V& t) {
+        clamp_lanes(t, (float)Lo, (float)Hi);
+        round_lanes(t);
+    }
     static int index(float q) { return (int)q - Lo; }
 };
 
@@ -53,18 +86,23 @@ struct linear_grid {
 template <int Hi>
 struct odd_grid {
     static constexpr int kLo = 1, kHi = Hi, kStep = 2;
-    static f4 nearest(f4 t) { return rint4((clamp4(t, 1.0f, (float)Hi) - 1.0f) * 0.5f) * 2.0f + 1.0f; }
+    template <class V> DUET_INLINE static void to_nearest(V& t) {
+        clamp_lanes(t, 1.0f, (float)Hi);
+        t = (t - 1.0f) * 0.5f;
+        round_lanes(t);
+        t = t * 2.0f + 1.0f;
+    }
 };
 
 struct iq4_grid {
     static constexpr int kLo = -127, kHi = 113;
-    static f4 nearest(f4 t) {
-        f4 v = all4(-127.0f);
+    template <class V> DUET_INLINE static void to_nearest(V& t) {
+        V v = -127.0f - V{};
         for (int c = 0; c < 15; c++) {
             const float a = (float)iq4_value(c), b = (float)iq4_value(c + 1);
-            v = step4(v, t, (a + b) * 0.5f, b - a);
+            add_step(v, t, (a + b) * 0.5f, b - a);
         }
-        return v;
+        t = v;
     }
     static int index(float q) {
         int c = 0;
@@ -74,14 +112,14 @@ struct iq4_grid {
 };
 
 struct fp4_grid {
-    static f4 nearest(f4 t) {
-        const f4 a = t < 0.0f ? -t : t;
-        f4 v = all4(0.0f);
+    template <class V> DUET_INLINE static void to_nearest(V& t) {
+        const V a = t < 0.0f ? -t : t;
+        V v = {};
         for (int c = 0; c < 7; c++) {
             const float low = (float)fp4_value(c), high = (float)fp4_value(c + 1);
-            v = step4(v, a, (low + high) * 0.5f, high - low);
+            add_step(v, a, (low + high) * 0.5f, high - low);
         }
-        return t < 0.0f ? -v : v;
+        t = t < 0.0f ? -v : v;
     }
     static int index(float q) {
         int c = 0;
@@ -99,10 +137,14 @@ constexpr float kTinyScale = 1e-12f, kLargeInput = 3e8f;
 // A copy of n values and weights that the arithmetic below is safe on (quantize.h says what odd input becomes).
 void clean_input(const float* x, const float* importance, int n, float* xs, float* ws) {
     float top = 0.0f;
-    for (int i = 0; i < n; i++) {
-        xs[i] = x[i] != x[i] ? 0.0f : x[i] > kLargeInput ? kLargeInput : x[i] < -kLargeInput ? -kLargeInput : x[i];
-        if (importance && importance[i] > top) top = importance[i];
+    for (int i = 0; i < n; i += 4) {
+        f4 v = load4(x + i);
+        v = v == v ? v : all4(0.0f);
+        clamp_lanes(v, -kLargeInput, kLargeInput);
+        store4(xs + i, v);
     }
+    for (int i = 0; importance && i < n; i++)
+        if (importance[i] > top) top = importance[i];
     const bool is_weighted = top > 0.0f && top <= FLT_MAX;
     for (int i = 0; i < n; i++) ws[i] = !is_weighted ? 1.0f : importance[i] > 0.0f ? importance[i] / top : 0.0f;
 }
@@ -110,6 +152,8 @@ void clean_input(const float* x, const float* importance, int n, float* xs, floa
 uint16_t to_half_scale(float d) { return float_to_half(d > 65504.0f ? 65504.0f : d < -65504.0f ? -65504.0f : d); }
 
 float inverse_or_zero(float d) { return d != 0.0f ? 1.0f / d : 0.0f; }
+
+#include "quantize_scan.inc"
 
 // ---- one scale: x ~ d * q -----------------------------------------------------------------------------------------
 
@@ -126,7 +170,7 @@ template <class G, int N>
 scale_sums sums_of_scale(const float* x, const float* w, float inverse) {
     f4 xq = all4(0.0f), qq = all4(0.0f);
     for (int i = 0; i < N; i += 4) {
-        const f4 xi = load4(x + i), q = G::nearest(xi * inverse), wq = load4(w + i) * q;
+        const f4 xi = load4(x + i), q = nearest4<G>(xi * inverse), wq = load4(w + i) * q;
         xq += wq * xi;
         qq += wq * q;
     }
@@ -139,20 +183,24 @@ template <class G, int N>
 scale_fit fit_scale(const float* x, const float* w) {
     constexpr int kSteps = 20, kBelow = 7;
     constexpr float kWidth = G::kHi - G::kLo < 20 ? 0.03f : G::kHi - G::kLo < 80 ? 0.012f : 0.006f;
-    float top = 0.0f, size = 0.0f;  // size apart: clang 19 at -O3 gets `fabsf(x[i]) > fabsf(top)` wrong
-    for (int i = 0; i < N; i++)
-        if (fabsf(x[i]) > size) size = fabsf(x[i]), top = x[i];
-    if (size < kTinyScale) return {};
-    float best_inverse = 0.0f;
-    scale_sums best{0.0f, 0.0f};
-    constexpr int kEnds[] = {G::kLo, G::kHi};
+    float sizes[N];  // negative, for first_least
+    for (int i = 0; i < N; i += 4) {
+        const f4 v = load4(x + i);
+        store4(sizes + i, v > 0.0f ? -v : v);
+    }
+    const float top = x[first_least(sizes, N)];
+    if (fabsf(top) < kTinyScale) return {};
+    constexpr int kEnds[] = {G::kLo, G::kHi}, kCount = kSteps * ((G::kLo != 0) + (G::kHi != 0));
+    scale_scan<kCount> scan;
+    int n = 0;
     for (const int end : kEnds)
-        for (int s = 0; end != 0 && s < kSteps; s++) {
-            const float inverse = (float)end * (1.0f + (float)(s - kBelow) * kWidth) / top;
-            const scale_sums sums = sums_of_scale<G, N>(x, w, inverse);
-            if (sums.gain() > best.gain()) best = sums, best_inverse = inverse;
-        }
-    if (best_inverse == 0.0f || best.qq <= 0.0f) return {};
+        for (int s = 0; end != 0 && s < kSteps; s++)
+            scan.inverse[n++] = (float)end * (1.0f + (float)(s - kBelow) * kWidth) / top;
+    while (n < padded_count(kCount)) scan.inverse[n++] = 0.0f;
+    run_scales<G, N>(x, w, scan);
+    const int i_best = first_least(scan.loss, padded_count(kCount));
+    scale_sums best{scan.xq[i_best], scan.qq[i_best]};
+    if (!(best.gain() > 0.0f)) return {};
     for (int turn = 0; turn < 2; turn++) {
         const scale_sums sums = sums_of_scale<G, N>(x, w, inverse_or_zero(best.xq / best.qq));
         if (!(sums.gain() > best.gain())) break;
@@ -167,7 +215,7 @@ float choose_codes(const float* x, const float* w, float d, float m, float* q) {
     const float inverse = inverse_or_zero(d);
     f4 error = all4(0.0f);
     for (int i = 0; i < N; i += 4) {
-        const f4 xi = load4(x + i) + m, qi = G::nearest(xi * inverse), e = xi - qi * d;
+        const f4 xi = load4(x + i) + m, qi = nearest4<G>(xi * inverse), e = xi - qi * d;
         error += load4(w + i) * e * e;
         store4(q + i, qi);
     }
@@ -192,7 +240,7 @@ affine_sums sums_of_affine(const float* x, const float* w, float low, float inve
                            float wxx_sum) {
     f4 q_v = all4(0.0f), qq_v = all4(0.0f), xq_v = all4(0.0f);
     for (int i = 0; i < N; i += 4) {
-        const f4 xi = load4(x + i), q = linear_grid<0, L>::nearest((xi - low) * inverse), wq = load4(w + i) * q;
+        const f4 xi = load4(x + i), q = nearest4<linear_grid<0, L>>((xi - low) * inverse), wq = load4(w + i) * q;
         q_v += wq;
         qq_v += wq * q;
         xq_v += wq * xi;
@@ -223,14 +271,17 @@ affine_fit fit_affine(const float* x, const float* w) {
     if (!Signed && low > 0.0f) low = 0.0f;
     const float range = high - low;
     if (range < kTinyScale) return {0.0f, -low, 0.0f, w_sum};
-    affine_sums best;
+    affine_scan<kCut*(kCut + 1)> scan;
+    int n = 0;
     for (int a = 0; a < kCut; a++)
-        for (int b = -1; b < kCut; b++) {
-            const float cut_low = low + (float)a * kWidth * range, cut_range = range * (1.0f - (float)(a + b) * kWidth);
-            const affine_sums s =
-                sums_of_affine<L, N, Signed>(x, w, cut_low, (float)L / cut_range, w_sum, wx_sum, wxx_sum);
-            if (s.error < best.error) best = s;
+        for (int b = -1; b < kCut; b++, n++) {
+            scan.low[n] = low + (float)a * kWidth * range;
+            scan.inverse[n] = (float)L / (range * (1.0f - (float)(a + b) * kWidth));
         }
+    for (int i = n; i < padded_count(n); i++) scan.low[i] = scan.inverse[i] = 0.0f;
+    run_ranges<L, N, Signed>(x, w, {w_sum, wx_sum, wxx_sum}, scan);
+    const int i_best = first_least(scan.error, padded_count(n));
+    affine_sums best{scan.d[i_best], scan.m[i_best], scan.error[i_best], scan.qq[i_best]};
     if (best.error == FLT_MAX) return {range / (float)L, -low, 0.0f, w_sum};
     for (int turn = 0; turn < 2; turn++) {
         const affine_sums s = sums_of_affine<L, N, Signed>(x, w, -best.m, 1.0f / best.d, w_sum, wx_sum, wxx_sum);
@@ -409,6 +460,8 @@ void pack(const super_codes& s, block_iq1_m* b) {
 
 // ---- blocks of 256 ------------------------------------------------------------------------------------------------
 
+template <class G> constexpr bool kIsBook = requires { G::kIsBook; };
+
 // Codes and integer scales for settled common scales: around the nearest integers of the wanted sub-scales each
 // neighbour is tried. Returns the error. want_m null: no minimum.
 template <class G, class S, int N>
@@ -416,22 +469,33 @@ float choose_super(const float* x, const float* w, const float* want_d, const fl
                    super_codes* out) {
     const float d = half_to_float(out->d) * fraction, m = half_to_float(out->dmin);
     const float inverse_d = inverse_or_zero(d), inverse_m = inverse_or_zero(m);
-    float total = 0.0f, q[N];
+    float total = 0.0f;
     for (int k = 0; k < 256 / N; k++) {
-        const int near_d = (int)S::nearest(all4(want_d[k] * inverse_d))[0];
-        const int near_m = want_m ? (int)S::nearest(all4(want_m[k] * inverse_m))[0] : 0;
-        float best = FLT_MAX;
+        const int near_d = (int)nearest4<S>(all4(want_d[k] * inverse_d))[0];
+        const int near_m = want_m ? (int)nearest4<S>(all4(want_m[k] * inverse_m))[0] : 0;
+        int subs[9], mins[9], n = 0;
+        error_scan<9> scan;
         for (int sub = near_d - S::kStep; sub <= near_d + S::kStep; sub += S::kStep)
             for (int min = want_m ? near_m - 1 : 0; min <= (want_m ? near_m + 1 : 0); min++) {
                 if (sub < S::kLo || sub > S::kHi || (want_m && (min < S::kLo || min > S::kHi))) continue;
-                const float error = choose_codes<G, N>(x + k * N, w + k * N, d * (float)sub, m * (float)min, q);
-                if (!(error < best)) continue;
-                best = error;
-                out->sub[k] = sub;
-                out->min[k] = min;
-                memcpy(out->q + k * N, q, sizeof q);
+                subs[n] = sub;
+                mins[n] = min;
+                scan.d[n] = d * (float)sub;
+                scan.m[n++] = m * (float)min;
             }
-        total += best;
+        for (int i = n; i < padded_count(9); i++) scan.d[i] = scan.d[0], scan.m[i] = scan.m[0];
+        float codes[kIsBook<G> ? 9 * N : 1];
+        if constexpr (kIsBook<G>) {
+            for (int i = 0; i < n; i++)
+                scan.error[i] = choose_codes<G, N>(x + k * N, w + k * N, scan.d[i], scan.m[i], codes + i * N);
+        } else run_errors<G, N>(x + k * N, w + k * N, scan, n);
+        for (int i = n; i < padded_count(9); i++) scan.error[i] = FLT_MAX;
+        const int i_best = first_least(scan.error, padded_count(9));
+        total += scan.error[i_best];
+        out->sub[k] = subs[i_best];
+        out->min[k] = mins[i_best];
+        if constexpr (kIsBook<G>) memcpy(out->q + k * N, codes + i_best * N, N * sizeof(float));
+        else choose_codes<G, N>(x + k * N, w + k * N, scan.d[i_best], scan.m[i_best], out->q + k * N);
     }
     return total;
 }
@@ -609,7 +673,10 @@ void encode_ternary(const float* x_in, const float* importance, B* dst, uint8_t*
     uint8_t order[256];
     clean_input(x_in, importance, 256, x, w);
     for (int i = 0; i < 256; i++) order[i] = (uint8_t)i;
-    std::stable_sort(order, order + 256, [&](uint8_t a, uint8_t b) { return fabsf(x[a]) > fabsf(x[b]); });
+    std::sort(order, order + 256, [&](uint8_t a, uint8_t b) {
+        const float size_a = fabsf(x[a]), size_b = fabsf(x[b]);
+        return size_a > size_b || (size_a == size_b && a < b);
+    });
     float wx = 0.0f, ww = 0.0f;
     for (int i = 0; i < 256; i++) {
         wx += w[order[i]] * fabsf(x[order[i]]);

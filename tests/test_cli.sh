@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/test_cli.sh: behaviour of run, logits, perplexity and bench as programs: flags, wrong inputs, exit codes, what goes where.
+# tests/test_cli.sh: behaviour of run, logits, perplexity, bench and quantize as programs: flags, wrong inputs, exit codes, what goes where.
 # Needs nothing but the built tools: the model is a synthetic one that bench writes. RUN and BIN name other builds' programs.
 # Prints one line per failed case; exit code 0 when there is none.
 run=${RUN:-./run}
@@ -165,6 +165,37 @@ if [ -e /dev/full ]; then
     [ $? = 1 ] && grep -q "stdout" "$dir/err" || fail "full disk"
 fi
 
+
+# ---- a full disk behind stdout ----
+# on_full_disk NAME PATTERN COMMAND...: its stdout is /dev/full; the exit code is 1, one line of stderr has the pattern.
+on_full_disk() {
+    name=$1 pattern=$2
+    shift 2
+    n_cases=$((n_cases + 1))
+    timeout 60 "$@" >/dev/full 2>"$dir/err" </dev/null
+    code=$?
+    [ "$code" = 1 ] || fail "$name: exit code $code, want 1"
+    [ "$(grep -c "$pattern" "$dir/err")" = 1 ] || fail "$name: want one line about stdout"
+}
+if [ -e /dev/full ]; then
+    for tool in "$run" "$bin/bench" "$bin/inspect" "$bin/logits" "$bin/perplexity" "$bin/quantize" "$bin/tokenize"; do
+        on_full_disk "$tool -h, full disk" "stdout" "$tool" -h
+        on_full_disk "$tool --version, full disk" "stdout" "$tool" --version
+    done
+    on_full_disk "bench, full disk" "stdout" "$bin/bench" -m "$model" -p 8 -n 2 -r 1
+    on_full_disk "bench --json, full disk" "stdout" "$bin/bench" -m "$model" -p 8 -n 2 -r 1 --json
+    on_full_disk "run --devices, full disk" "stdout" "$run" --devices
+    on_full_disk "inspect, full disk" "stdout" "$bin/inspect" "$model"
+fi
+
+# ---- the self test's short text: greedy, as logits says ----
+case_of "self test" 0 "" "$run" --selftest --device cpu -m "$model"
+first=$(sed -n 's/^ *greedy ids \([0-9]*\) .*/\1/p' "$dir/out")
+prompt=$(i=0; while [ $i -lt 20 ]; do printf '%s ' $((i * 7 % 512)); i=$((i + 1)); done)
+case_of "logits of the self test's prompt" 0 "" "$bin/logits" -m "$model" --ids "$prompt" -o "$dir/s.f32"
+largest=$(tail -c 2048 "$dir/s.f32" | od -A n -t f4 -v -w4 | awk 'NR == 1 || $1 > top { top = $1; at = NR - 1 } END { print at }')
+holds "self test: the first id has the largest logit" test "$first" = "$largest"
+
 # ---- logits ----
 ids=1,300,301,302,5,6,7,400,401,402,403
 case_of "logits" 0 "" "$bin/logits" -m "$model" --ids $ids -o "$dir/a.f32"
@@ -177,6 +208,14 @@ holds "scalar code: same bits" cmp "$dir/a.f32" "$dir/b.f32"
 case_of "logits without -o" 2 "-o" "$bin/logits" -m "$model" --ids 1
 case_of "logits without ids" 2 "--ids" "$bin/logits" -m "$model" -o "$dir/b.f32"
 case_of "wrong id text" 1 "id 1" "$bin/logits" -m "$model" --ids 1,x -o "$dir/c.f32"
+for list in 1,,2 1,2, ,1 "1, ,2" "[1,,2]" "[1,2]3"; do
+    case_of "wrong list of ids '$list'" 1 "--ids: .*want" "$bin/logits" -m "$model" --ids "$list" -o "$dir/c.f32"
+done
+for list in 1,2 "1 2" "1, 2" "[1 , 2]"; do
+    case_of "list of ids '$list'" 0 "" "$bin/logits" -m "$model" --ids "$list" -o "$dir/d.f32"
+    holds "list of ids '$list': two rows" test "$(wc -c <"$dir/d.f32")" = $((2 * 512 * 4))
+done
+for list in 1,,2 1,2, ,1; do case_of "wrong list '$list'" 2 "separated by commas" "$bin/bench" -m "$model" -p "$list"; done
 case_of "id out of range" 1 "512" "$bin/logits" -m "$model" --ids 1,512 -o "$dir/c.f32"
 holds "nothing half-done" test ! -e "$dir/c.f32"
 case_of "context too short" 1 "context of 4" "$bin/logits" -m "$model" --ids $ids -c 4 -o "$dir/c.f32"
@@ -197,8 +236,70 @@ case_of "bench" 0 "" "$bin/bench" -m "$model" -p 16 -n 4 -r 2 --batch 1,2 --dept
 holds "bench: a row per test" test "$(grep -c '^pp16\|^tg4' "$dir/out")" -ge 3
 case_of "bench --json" 0 "" "$bin/bench" --synthetic tiny:q8_0 -p 16 -n 4 -r 2 -t 1,2 --ops --json
 holds "bench --json: one object" test "$(wc -l <"$dir/out")" = 1
+case_of "bench of a model in the caches" 0 "" "$bin/bench" -m "$model" -p 8 -n 8 -r 1 --ops
+holds "in the caches: said" grep -q "^tg8 .* caches " "$dir/out"
+holds "in the caches: no share of the bandwidth" sh -c "! sed -n '/^tg8 /p' '$dir/out' | grep '%'"
+case_of "bench --json of a model in the caches" 0 "" "$bin/bench" -m "$model" -p 0 -n 8 -r 1 --json
+holds "bench --json: no share" grep -q '"bandwidth_percent":null' "$dir/out"
+case_of "run of a model in the caches" 0 "read at .* from caches or faster than memory" "$run" -m "$model" -p t300 -n 8 --ignore-eos
+holds "run: no share" sh -c "! grep '%' '$dir/err'"
 case_of "bench: unknown shape" 1 "tiny, 1b, 3b" "$bin/bench" --synthetic 9b:q4_0
 case_of "bench: unknown format" 1 "number format" "$bin/bench" --synthetic 1b:q9_9
+
+# ---- quantize ----
+quantize=$bin/quantize
+mkdir "$dir/q"
+case_of "a model to quantize" 0 "" "$bin/bench" --synthetic tiny:f16:f16 --save "$dir/q/in.gguf"
+for type in F32 Q4_0 Q8_0 Q4_K_M IQ4_XS; do
+    case_of "quantize $type -t 1" 0 "" "$quantize" "$dir/q/in.gguf" "$dir/q/one" $type -t 1 -q
+    holds "quantize -q says nothing" test ! -s "$dir/err"
+    for n in 2 3 0; do
+        case_of "quantize $type -t $n" 0 "MB in " "$quantize" "$dir/q/in.gguf" "$dir/q/more" $type -t $n
+        holds "quantize $type: the same bytes with -t $n" cmp "$dir/q/one" "$dir/q/more"
+    done
+    case_of "quantize $type: can be run" 0 "ok" sh -c '"$1" --check "$2" >&2' - "$bin/inspect" "$dir/q/one"
+done
+case_of "quantize back" 0 "quantized already" "$quantize" "$dir/q/one" "$dir/q/more" Q4_0
+case_of "quantize -v lists tensors" 0 "blk.1.ffn_down.weight.* F16 -> Q4_0" "$quantize" "$dir/q/in.gguf" "$dir/q/more" Q4_0 -v
+case_of "quantize: unknown type" 2 "unknown TYPE 'Q9_9'" "$quantize" "$dir/q/in.gguf" "$dir/q/none" Q9_9
+case_of "quantize: cut file" 1 "cut.gguf" "$quantize" "$dir/cut.gguf" "$dir/q/none" Q4_0
+case_of "quantize: a directory is the target" 1 "directory" "$quantize" "$dir/q/in.gguf" "$dir/q" Q4_0
+case_of "quantize: no such folder" 1 "$dir/none/x" "$quantize" "$dir/q/in.gguf" "$dir/none/x" Q4_0
+
+# The input is never written: by its name, by a link, as a part, as the file beside the target, as the matrix.
+cp "$dir/q/in.gguf" "$dir/q/copy"
+ln -s in.gguf "$dir/q/link"
+ln "$dir/q/in.gguf" "$dir/q/hard"
+for out in in.gguf link hard; do
+    case_of "quantize onto its input ($out)" 2 "OUT.gguf is IN.gguf" "$quantize" "$dir/q/in.gguf" "$dir/q/$out" Q4_0
+done
+cp "$dir/q/in.gguf" "$dir/q/x-00001-of-00002.gguf"
+cp "$dir/q/in.gguf" "$dir/q/x-00002-of-00002.gguf"
+case_of "quantize onto another part" 2 "OUT.gguf is IN.gguf" "$quantize" "$dir/q/x-00001-of-00002.gguf" "$dir/q/x-00002-of-00002.gguf" Q4_0
+case_of "quantize onto the matrix" 2 "importance matrix" "$quantize" "$dir/q/in.gguf" "$dir/q/more" Q4_0 --imatrix "$dir/q/more"
+cp "$dir/q/in.gguf" "$dir/q/y.part"
+case_of "quantize y.part to y" 0 "" "$quantize" "$dir/q/y.part" "$dir/q/y" Q4_0
+holds "y.part is as it was" cmp "$dir/q/copy" "$dir/q/y.part"
+holds "the input is as it was" cmp "$dir/q/copy" "$dir/q/in.gguf"
+
+# Nothing is left behind by a failure, and an older file stays.
+mkdir "$dir/f"
+echo old >"$dir/f/out"
+left() { [ "$(ls "$dir/f")" = out ] && [ "$(cat "$dir/f/out")" = old ]; }
+case_of "quantize: file too large" 1 "f/out: writing failed" sh -c 'ulimit -f 100; exec "$@"' - "$quantize" "$dir/q/in.gguf" "$dir/f/out" Q8_0 -q
+holds "file too large: one line" test "$(wc -l <"$dir/err")" = 1
+holds "file too large: nothing is left" left
+for signal in INT TERM HUP; do
+    # IQ3_S takes seconds. A signal before the handler is there ends the program too, with nothing written.
+    timeout --preserve-status -s $signal 0.5 "$quantize" "$dir/q/in.gguf" "$dir/f/out" IQ3_S --pure -t 1 >"$dir/out" 2>"$dir/err" </dev/null
+    code=$? n_cases=$((n_cases + 1))
+    [ $code -gt 128 ] || fail "quantize, SIG$signal: exit code $code, want above 128"
+    holds "SIG$signal: nothing is left" left
+done
+if [ -e /dev/full ]; then
+    case_of "quantize: full disk" 1 "/dev/full: writing failed: No space" "$quantize" "$dir/q/in.gguf" /dev/full Q4_0 -q
+    holds "full disk: one line" test "$(wc -l <"$dir/err")" = 1
+fi
 
 echo "test_cli: $n_cases cases, $n_failed failed"
 [ $n_failed = 0 ]

@@ -383,12 +383,67 @@ TEST_CASE("gguf: saving") {
     CHECK(std::memcmp(f.tensors[0].data, data, sizeof data) == 0);
     CHECK(read_file(path) == saved(again));
     CHECK(!fs::exists(path + ".part"));
+    // Somebody's file of the temporary name is left alone.
+    t.write("out.gguf.part", "mine");
+    CHECK(w.save(path.c_str(), err) == DUET_OK);
+    CHECK(read_file(path) == saved(w));
+    CHECK(read_file(path + ".part") == "mine");
+    CHECK(!fs::exists(path + ".part1"));
 #ifndef _WIN32
     if (fs::exists("/dev/full")) {
         CHECK(w.save("/dev/full", err) == DUET_ERR_IO);
         CHECK(fs::exists("/dev/full"));
     }
 #endif
+}
+
+// Bytes of a tensor that are made on the fly: each is the low byte of its offset over 8.
+struct made_tensor {
+    uint64_t next = 0, n_reads = 0, fail_at = UINT64_MAX;
+    bool is_whole_blocks = true;
+    static int32_t read(void* user, uint64_t offset, void* dst, uint64_t n_bytes) {
+        made_tensor& made = *(made_tensor*)user;
+        made.is_whole_blocks &= (offset == 0 || offset == made.next) && n_bytes > 0 && n_bytes % 34 == 0;
+        for (uint64_t i = 0; i < n_bytes; i++) ((uint8_t*)dst)[i] = (uint8_t)((offset + i) >> 3);
+        made.next = offset + n_bytes;
+        made.n_reads++;
+        return made.next > made.fail_at ? 7 : 0;
+    }
+};
+
+TEST_CASE("gguf: tensors made while the file is written") {
+    temp_folder t;
+    const int64_t dims[] = {32, 1 << 20};  // Q8_0, 34 MiB: three pieces
+    made_tensor made;
+    duet_writer* w = nullptr;
+    REQUIRE(duet_writer_create(&w) == DUET_OK);
+    CHECK(duet_writer_add_tensor_from(w, "made", 8, 2, dims, nullptr, &made) == DUET_ERR_ARG);
+    CHECK(duet_writer_add_tensor_from(w, nullptr, 8, 2, dims, made_tensor::read, &made) == DUET_ERR_ARG);
+    CHECK(duet_writer_add_tensor_from(w, "made", 8, 2, dims, made_tensor::read, &made) == DUET_OK);
+    CHECK(duet_writer_add_tensor(w, "made", 8, 2, dims, dims) == DUET_ERR_ARG);
+    const std::string path = t.file("made.gguf");
+    CHECK(duet_writer_save(w, path.c_str()) == DUET_OK);
+    CHECK(made.is_whole_blocks);
+    CHECK(made.n_reads == 3);
+    duet_file* f = nullptr;
+    REQUIRE(duet_file_open(path.c_str(), &f) == DUET_OK);
+    duet_tensor tensor;
+    REQUIRE(duet_file_tensor(f, 0, &tensor) == DUET_OK);
+    REQUIRE(tensor.n_bytes == 34u << 20);
+    uint64_t n_wrong = 0;
+    for (uint64_t i = 0; i < tensor.n_bytes; i++) n_wrong += ((const uint8_t*)tensor.data)[i] != (uint8_t)(i >> 3);
+    CHECK(n_wrong == 0);
+    duet_file_free(f);
+    std::string bytes;
+    CHECK(duet_writer_save_to(w, append_bytes, &bytes) == DUET_OK);
+    CHECK((bytes == read_file(path)));
+    // A read that fails leaves the old file and nothing else.
+    made.fail_at = 20u << 20;
+    CHECK(duet_writer_save(w, path.c_str()) == DUET_ERR_IO);
+    CHECK(std::string(duet_writer_error(w)).find("tensor made: reading its data failed with 7") != std::string::npos);
+    CHECK(!fs::exists(path + ".part"));
+    CHECK((bytes == read_file(path)));
+    duet_writer_free(w);
 }
 
 TEST_CASE("gguf: the file half of runtime.h") {

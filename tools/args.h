@@ -1,6 +1,6 @@
-// tools/args.h: command line flags of all tools: one table per program, from which parsing, errors and the help text
-// come. Owns: how flags, numbers and errors look. Must not know: what a tool does with them.
-// Exit codes of all tools: 0 good, 1 the work failed (file, model, memory), 2 the command line is wrong.
+// tools/args.h: the command line of all tools. Each program has one table of flags; parsing, errors and the help text
+// come from it. Owns: how flags, numbers and errors look. Must not know: what a tool does with them.
+// Exit codes of all tools: 0 the work is done, 1 it failed (file, model, memory), 2 the command line is wrong.
 //
 //     tool_args args("quantize", "IN.gguf OUT.gguf TYPE [options]", "Writes a model in another number format.");
 //     args.positional("IN.gguf", "file to read", &in);
@@ -11,15 +11,28 @@
 #include "../runtime.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 enum { kExitGood = 0, kExitFailed = 1, kExitUsage = 2 };
+
+// The exit code of a program that has written what it had to: a stdout that took not all of it (a full disk) is a
+// failure, told in one line.
+inline int finish_output(const char* tool, int code) {
+    errno = 0;
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+    std::fprintf(stderr, "%s: cannot write to stdout%s%s\n", tool, errno ? ": " : "",
+                 errno ? std::strerror(errno) : "");
+    std::clearerr(stdout);  // once is enough
+    return kExitFailed;
+}
 
 // Strict numbers: the whole text or nothing; no blanks, no hex, no trailing characters.
 inline bool parse_int(std::string_view text, int64_t* out) {
@@ -138,7 +151,7 @@ class tool_args {
             if (arg == "-h" || arg == "--help" || arg == "--version") {
                 arg == "--version" ? (void)std::printf("duet %s\n%s\n", duet_version(), duet_build_info())
                                    : print_help();
-                *exit_code = kExitGood;
+                *exit_code = finish_output(tool_, kExitGood);
                 return false;
             }
             std::string value;

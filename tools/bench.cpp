@@ -1,6 +1,6 @@
-// tools/bench.cpp: the program `bench`: prompt and generation speed of a file or of a synthetic model, against the
-// memory bandwidth measured in the same run. Owns: what is timed and how it is told. Must not know: anything behind
-// runtime.h.
+// tools/bench.cpp: the program `bench` measures prompt and generation speed of a file or of a synthetic model. It sets
+// them beside the memory bandwidth that it measures in the same run. Owns: what is timed and how it is told. Must not
+// know: anything behind runtime.h.
 // Main path: [tools/bench.cpp] -> runtime.h
 #include "args.h"
 #include "common.h"
@@ -152,15 +152,24 @@ struct bench_run {
                                  : (double)info.n_vocab * info.dim;
         return 2 * ((double)info.n_params - table) * test.speed() / 1e9;
     }
-    // Percent of the bandwidth: in the ops' table of the last measured.
-    double share(double value) const { return bandwidth > 0 ? 100 * value / bandwidth : 0; }
+    // Percent of the bandwidth, or NaN: in the ops' table of the last measured.
+    double share(double gbps) const {
+        return bandwidth_percent(gbps, bandwidth, info.decode_bytes, device_id(info.device) == "cpu");
+    }
+    // The median repetition decides. NaN also where the bandwidth of its moment was exceeded.
     double share(const bench_test& test) const {
         std::vector<double> shares;
-        for (size_t i = 0; i < test.seconds.size(); i++)
-            shares.push_back(test.limits[i] > 0 ? 100.0 * (double)info.decode_bytes * test.n_gen / test.seconds[i] /
-                                                      1e9 / test.limits[i]
-                                                : 0);
-        return median_of(shares);
+        for (size_t i = 0; i < test.seconds.size(); i++) {
+            const double gb = (double)info.decode_bytes * test.n_gen / 1e9;
+            shares.push_back(test.limits[i] > 0 ? gb / test.seconds[i] / test.limits[i] : 0);
+        }
+        return bandwidth_percent(median_of(shares), 1, info.decode_bytes, device_id(info.device) == "cpu");
+    }
+    static std::string share_text(double percent) {
+        if (std::isnan(percent)) return "  caches";
+        char text[32];
+        std::snprintf(text, sizeof text, "%6.0f %%", percent);
+        return text;
     }
 
     void print_model() const {
@@ -173,24 +182,25 @@ struct bench_run {
     }
     void print(const bench_test& test) const {
         char bytes[64] = "";
-        if (test.n_gen) std::snprintf(bytes, sizeof bytes, "%8.2f %6.0f %%", gbps(test), share(test));
+        if (test.n_gen) std::snprintf(bytes, sizeof bytes, "%8.2f %s", gbps(test), share_text(share(test)).c_str());
         std::printf("%-14s %8s %12.2f %10.2f - %-10.2f %17s %10.1f\n", test.name.c_str(),
                     n_threads ? std::to_string(n_threads).c_str() : "auto", test.speed(), test.min_speed(),
                     test.max_speed(), bytes, gops(test));
         std::fflush(stdout);
     }
     std::string json(const bench_test& test) const {
-        char text[512];
+        char text[512], percent[32] = "null";  // null: weights were read from caches
         std::string samples;
+        if (!std::isnan(share(test))) std::snprintf(percent, sizeof percent, "%.2f", share(test));
         for (double s : test.seconds) samples += (samples.empty() ? "" : ",") + std::to_string(test.n_tok() / s);
         std::snprintf(
             text, sizeof text,
             "{\"test\":\"%s\",\"n_threads\":%d,\"n_prompt\":%d,\"n_gen\":%d,\"n_seqs\":%d,\"depth\":%d,\"tok_per_s\":%."
             "4f,"
-            "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"bandwidth_percent\":%.2f,"
+            "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"bandwidth_percent\":%s,"
             "\"gops\":%.4f,\"samples\":[",
             test.name.c_str(), n_threads, test.n_prompt, test.n_gen, test.n_seqs, options.depth, test.speed(),
-            test.min_speed(), test.max_speed(), gbps(test), median_of(test.limits), share(test), gops(test));
+            test.min_speed(), test.max_speed(), gbps(test), median_of(test.limits), percent, gops(test));
         return text + samples + "]}";
     }
 
@@ -213,9 +223,9 @@ struct bench_run {
                          ops = 2.0 * row->n_mac / us / 1e3;
             char text[320];
             if (!options.is_json)
-                std::printf("%-24s %8llu %10.2f %5.1f %% %8.2f %6.0f %% %9.1f\n", row->op,
-                            (unsigned long long)row->n_calls, row->time_us / 1e3,
-                            100 * row->time_us / std::max(1.0, total_us), gb, share(gb), ops);
+                std::printf("%-24s %8llu %10.2f %5.1f %% %8.2f %s %9.1f\n", row->op, (unsigned long long)row->n_calls,
+                            row->time_us / 1e3, 100 * row->time_us / std::max(1.0, total_us), gb,
+                            share_text(share(gb)).c_str(), ops);
             std::snprintf(text, sizeof text,
                           "%s{\"test\":\"%s\",\"op\":%s,\"n_calls\":%llu,\"time_us\":%llu,\"gbps\":%.3f,\"gops\":%.3f}",
                           json_rows->empty() ? "" : ",", test.name.c_str(), json_string(row->op).c_str(),
@@ -274,6 +284,13 @@ duet_status work(const bench_options& options, tool_error* error) {
             if (!options.is_json) run.print(test);
             tests_json += (tests_json.empty() ? "" : ",") + run.json(test);
         }
+        const bool is_cached = std::any_of(tests.begin(), tests.end(), [&](const bench_test& test) {
+            return test.n_gen && std::isnan(run.share(test));
+        });
+        if (is_cached && !options.is_json)
+            std::printf("caches: the weights fit the processor's caches (%.0f MB), or were read faster than memory: "
+                        "no share of its bandwidth\n",
+                        largest_cache_bytes() / 1e6);
         for (size_t i = 0; options.with_ops && i < tests.size(); i++)
             if (run.profile(tests[i], &ops_json, error) != DUET_OK) return error->status;
         char text[512];

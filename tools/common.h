@@ -1,12 +1,13 @@
-// tools/common.h: what run, logits, perplexity and bench share: flags that choose model, context and device, opening
-// with errors told, reading text files, memory figures of the system. Uses runtime.h and POSIX only. Must not know:
-// what is computed.
+// tools/common.h: what the programs share. They choose model, context and device by the same flags, open them with
+// errors told, read texts and lists of ids, judge speeds by the memory's bandwidth, and end in one way.
+// It uses runtime.h and POSIX only. Must not know: what is computed.
 #pragma once
 #include "../runtime.h"
 #include "args.h"
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <memory>
@@ -34,7 +35,7 @@ inline double now_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A status with its message, as a tool tells it.
+// The first thing that went wrong, as a tool tells it.
 struct tool_error {
     duet_status status = DUET_OK;
     std::string message;
@@ -45,12 +46,14 @@ struct tool_error {
     }
 };
 
-// Ends a program: runs its work, tells the error, gives the exit code.
+// Ends a program: runs its work, tells the error, gives the exit code. A limit on the size of files is an error of
+// writing like any other, not the signal that kills.
 template <class work_fn>
 int finish_tool(const char* tool, work_fn work) {
     tool_error error;
+    std::signal(SIGXFSZ, SIG_IGN);
     try {
-        if (work(&error) == DUET_OK) return kExitGood;
+        if (work(&error) == DUET_OK) return finish_output(tool, kExitGood);
     } catch (const std::bad_alloc&) { error.set(DUET_ERR_MEMORY, "out of memory"); }
     std::fprintf(stderr, "%s: %s\n", tool, error.message.c_str());
     return kExitFailed;
@@ -125,14 +128,14 @@ inline duet_model_params model_params_of(const model_options& options) {
 inline duet_model_info info_of(const duet_model* model) {
     duet_model_info info = {};
     info.struct_size = sizeof info;
-    (void)duet_model_get_info(model, &info);
+    if (duet_model_get_info(model, &info) != DUET_OK) info = {};
     return info;
 }
 
 // "cuda:0" of the text that tells a model's device.
 inline std::string device_id(const char* text) { return std::string(text, std::strcspn(text, " ,")); }
 
-// From memory where there is no path.
+// Opens the file of the options, or the n_bytes of a file that lie in memory.
 inline duet_status open_model(const model_options& options, model_ptr* out, tool_error* error,
                               const void* memory = nullptr, uint64_t n_bytes = 0) {
     const duet_model_params params = model_params_of(options);
@@ -188,15 +191,17 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     duet_session* session = nullptr;
     const duet_status status = duet_session_create(model, &params, &session);
     out->reset(session);
-    if (status == DUET_OK) (void)duet_session_plan(model, &params, plan);  // a GPU may have taken less than planned
-    return status == DUET_OK ? DUET_OK
-                             : error->set(status, session ? duet_session_error(session) : duet_model_error(model));
+    if (status != DUET_OK) return error->set(status, session ? duet_session_error(session) : duet_model_error(model));
+    // A GPU may have taken less than planned.
+    if (const duet_status planned = duet_session_plan(model, &params, plan))
+        return error->set(planned, duet_model_error(model));
+    return DUET_OK;
 }
 
 constexpr size_t kMaxTextBytes = (size_t)256 << 20;
 
-// The whole file, "-": stdin. Opened without blocking, so that a FIFO nobody writes to is empty instead of a wait for
-// ever.
+// Reads the whole file; the path "-" means stdin. The file is opened without blocking, so that a FIFO nobody writes to
+// is empty and nobody waits for ever.
 inline duet_status read_text(const std::string& path, std::string* out, tool_error* error) {
     const bool is_stdin = path == "-";
     const int fd = is_stdin ? 0 : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -221,7 +226,7 @@ inline duet_status read_text(const std::string& path, std::string* out, tool_err
     }
 }
 
-// Text to ids, in one call for short texts.
+// Turns text into ids. Short texts take one call, others a second one with the size that the first told.
 inline duet_status tokenize(const duet_model* model, const std::string& text, int32_t flags, std::vector<int32_t>* ids,
                             tool_error* error) {
     size_t n_ids = 0;
@@ -235,14 +240,33 @@ inline duet_status tokenize(const duet_model* model, const std::string& text, in
     return status == DUET_OK ? DUET_OK : error->set(status, duet_model_error(model));
 }
 
-// Numbers separated by commas or blanks: bare, as a JSON array, or as the array "tokens" or "ids" of a JSON object.
+// Bytes of the largest cache of this processor. A model that fits is read from there, not from memory. 8 MB where the
+// system does not say.
+inline uint64_t largest_cache_bytes() {
+    long largest = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    largest = std::max({sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE), 0L});
+#endif
+    return largest > 0 ? (uint64_t)largest : 8u << 20;
+}
+
+// Returns the share of the memory bandwidth that reading weights took, in percent. It is NaN where a share means
+// nothing: the n_bytes of one pass fit the processor's caches, or more was read than memory gives.
+inline double bandwidth_percent(double gbps, double bandwidth, uint64_t n_bytes, bool is_cpu) {
+    if (bandwidth <= 0 || gbps > bandwidth || (is_cpu && n_bytes <= largest_cache_bytes())) return NAN;
+    return 100 * gbps / bandwidth;
+}
+
+// Reads numbers that are separated by commas or blanks. They stand bare, as a JSON array, or as the array "tokens" or
+// "ids" of a JSON object. An empty place between two commas is an error, because a number was forgotten.
 inline duet_status parse_ids(std::string_view text, const char* source, std::vector<int32_t>* ids, tool_error* error) {
     auto wrong = [&](const std::string& what) {
         return error->set(DUET_ERR_FORMAT, std::string(source) + ": " + what);
     };
     const char* kBlanks = " \t\r\n";
     text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
-    if (!text.empty() && text[0] == '{') {
+    const bool is_object = !text.empty() && text[0] == '{';
+    if (is_object) {
         size_t at = text.find("\"tokens\"");
         if (at == std::string_view::npos) at = text.find("\"ids\"");
         const size_t bracket = at == std::string_view::npos ? at : text.find('[', at);
@@ -254,11 +278,22 @@ inline duet_status parse_ids(std::string_view text, const char* source, std::vec
     if (is_array) {
         const size_t end = text.find(']');
         if (end == std::string_view::npos) return wrong("the array of ids has no end");
+        if (!is_object && text.find_first_not_of(kBlanks, end + 1) != std::string_view::npos)
+            return wrong("want nothing after the array of ids");
         text = text.substr(1, end - 1);
     }
-    while (true) {
-        text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n,"), text.size()));
+    for (bool is_after_comma = false;;) {
+        text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+        const bool is_comma = !text.empty() && text[0] == ',';
+        if ((is_after_comma && (is_comma || text.empty())) || (is_comma && ids->empty()))
+            return wrong("id " + std::to_string(ids->size()) + ": want a number " +
+                         (is_after_comma ? "after the comma" : "before the comma"));
         if (text.empty()) break;
+        is_after_comma = is_comma;
+        if (is_comma) {
+            text.remove_prefix(1);
+            continue;
+        }
         const std::string_view word = text.substr(0, text.find_first_of(" \t\r\n,"));
         int64_t id = 0;
         if (!parse_int(word, &id) || id < 0 || id > INT32_MAX)

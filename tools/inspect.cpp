@@ -1,6 +1,6 @@
-// tools/inspect.cpp: what stands in a GGUF file, and whether it could be run: metadata, tensors, totals; --check
-// decodes every tensor. Must not know: anything that runtime.h does not say. Main path: [tools/inspect.cpp] ->
-// runtime.h -> runtime/file.cpp -> models/gguf.cpp
+// tools/inspect.cpp: the program `inspect` shows a GGUF file's metadata, tensors and totals. With --check it decodes
+// every tensor and says whether the file could be run. Must not know: anything that runtime.h does not say.
+// Main path: [tools/inspect.cpp] -> runtime.h -> runtime/file.cpp -> models/gguf.cpp
 #include "args.h"
 #include "json.h"
 
@@ -245,7 +245,7 @@ int inspect(const inspect_options& o) {
                         quoted(duet_file_error(file)).c_str());
         else std::fprintf(o.check ? stdout : stderr, "%s%s\n", o.check ? "" : "inspect: ", duet_file_error(file));
         duet_file_free(file);
-        return kExitFailed;
+        return finish_output("inspect", kExitFailed);
     }
     const bool is_plain = !o.check && !o.kv && !o.tensors;
     if (o.json)
@@ -260,11 +260,7 @@ int inspect(const inspect_options& o) {
     if (o.check) code = print_findings(check_file(file, o), o);
     if (o.json) std::printf("}\n");
     duet_file_free(file);
-    if (std::fflush(stdout) != 0) {
-        std::fprintf(stderr, "inspect: the output cannot be written\n");
-        return kExitFailed;
-    }
-    return code;
+    return finish_output("inspect", code);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// tools/json.h: text as JSON strings. Whatever the bytes are, the output is valid UTF-8 and valid JSON.
+// tools/json.h writes text as JSON strings. Whatever the bytes are, the output is valid UTF-8 and valid JSON.
 // Must not know: what is printed.
 #pragma once
 #include <cstdint>

@@ -1,6 +1,6 @@
-// tools/logits.cpp: the program `logits`: token ids in, the logits of every position out, as raw little-endian f32
-// (n_tok x n_vocab). For comparing executors and files bit by bit. Owns: reading ids, writing the file piece by piece.
-// Must not know: text.
+// tools/logits.cpp: the program `logits` takes token ids and writes the logits of every position as raw little-endian
+// f32 (n_tok x n_vocab). Executors and files are compared with it bit by bit. Owns: reading ids, writing the file piece
+// by piece. Must not know: text.
 // Main path: [tools/logits.cpp] -> runtime.h
 #include "args.h"
 #include "common.h"

@@ -1,6 +1,6 @@
-// tools/perplexity.cpp: the program `perplexity`: how well a model predicts a text, by the definition users compare
-// with. Owns: the windows and the sums. Must not know: anything behind runtime.h.
-// Main path: [tools/perplexity.cpp] -> runtime.h
+// tools/perplexity.cpp: the program `perplexity` measures how well a model predicts a text, by the definition that
+// users compare with. Owns: the windows and the sums. Must not know: anything behind runtime.h. Main path:
+// [tools/perplexity.cpp] -> runtime.h
 //
 // Definition (llama.cpp:tools/perplexity/perplexity.cpp). The text is tokenized once, with BOS as the model asks.
 //   windows   n_ctx tokens each, one after the other; BOS takes the place of a window's first token; the first half is

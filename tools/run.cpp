@@ -1,5 +1,5 @@
-// tools/run.cpp: the program `run`: completes a text. Owns: its flags, what goes to stdout (the completion only) and
-// to stderr. Must not know: anything behind runtime.h.
+// tools/run.cpp: the program `run` completes a text. Owns: its flags, what goes to stdout (the completion only) and to
+// stderr. Must not know: anything behind runtime.h.
 // Main path: [tools/run.cpp] -> runtime.h -> runtime.cpp -> models/<family>.cpp
 #include "args.h"
 #include "common.h"
@@ -39,7 +39,7 @@ int report(const run_options& options, const tool_error& error) {
     if (options.is_json) {
         std::printf("{\"event\":\"error\",\"code\":\"%s\",\"message\":%s}\n", duet_status_name(error.status),
                     json_string(error.message).c_str());
-        std::fflush(stdout);
+        return finish_output("run", kExitFailed);
     }
     return kExitFailed;
 }
@@ -249,9 +249,12 @@ void print_statistics(const run_options& options, const duet_model* model, const
     std::fprintf(stderr, "%sprompt %d tokens, %.1f tok/s; generated %d tokens, %.1f tok/s (%s)",
                  options.is_json ? "" : "\n", result.n_prompt_tok, prompt_speed, result.n_new_tok, speed,
                  stop_name(result.stop_reason));
-    if (bandwidth > 0)
-        std::fprintf(stderr, "; weights read at %.2f GB/s, %.0f %% of %.1f measured", gbps, 100 * gbps / bandwidth,
-                     bandwidth);
+    const double percent =
+        bandwidth_percent(gbps, bandwidth, info.decode_bytes, std::strncmp(info.device, "cpu", 3) == 0);
+    if (bandwidth > 0) std::fprintf(stderr, "; weights read at %.2f GB/s, ", gbps);
+    if (bandwidth > 0 && std::isnan(percent))
+        std::fprintf(stderr, "from caches or faster than memory (%.1f measured)", bandwidth);
+    else if (bandwidth > 0) std::fprintf(stderr, "%.0f %% of %.1f measured", percent, bandwidth);
     std::fprintf(stderr, "; memory %.1f MB weights, %.1f cache, %.1f work, %.1f resident; seed %llu\n",
                  plan.weight_bytes / 1e6, cache, work, resident, (unsigned long long)options.seed);
 }
@@ -286,7 +289,7 @@ int print_devices(bool is_json) {
     const duet_status status = duet_list_devices(print_device, &is_json);
     if (status != DUET_OK) return std::fprintf(stderr, "run: --devices: %s\n", duet_status_name(status)), kExitFailed;
     if (!is_json) std::printf("built with %s\n", duet_build_info());
-    return kExitGood;
+    return finish_output("run", kExitGood);
 }
 
 // ---- the work ----
@@ -391,7 +394,7 @@ duet_status generate(const run_options& options, const duet_model* model, duet_s
     }
     if (status != DUET_OK) return error->set(status, duet_session_error(session));
     print_statistics(options, model, session, plan, result);
-    return std::fflush(stdout) == 0 ? DUET_OK : DUET_ERR_IO;
+    return finish_output("run", kExitGood) == kExitGood ? DUET_OK : DUET_ERR_IO;
 }
 
 int complete(run_options& options) {

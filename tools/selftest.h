@@ -1,6 +1,5 @@
-// tools/selftest.h: `run --selftest`: one page on what this machine's device computes, to paste into a report. Owns:
-// the page.
-// Must not know: how ops are checked (duet_self_test).
+// tools/selftest.h is `run --selftest`: it prints one page about what this machine's device computes, to be pasted into
+// a report. Owns: the page. Must not know: how ops are checked (duet_self_test does that).
 #pragma once
 #include "synthetic.h"
 
@@ -83,7 +82,9 @@ inline duet_status self_test(const model_options& options, tool_error* error) {
     std::printf("generation  %s: %zu tokens, %s those of the plain C++ code; %.1f tokens/s (plain: %.1f)\n",
                 options.path.empty() ? "tiny synthetic model, Q4_0" : options.path.c_str(), got.size(),
                 is_same ? "the same as" : "NOT THE SAME AS", speed, cpu_speed);
-    std::printf("memory      %.1f GB/s\n",
+    std::printf("            greedy ids");
+    for (int32_t id : got) std::printf(" %d", id);
+    std::printf("\nmemory      %.1f GB/s\n",
                 duet_measure_bandwidth_gbps(device_id(device.c_str()).c_str(), options.n_threads));
     const bool is_good = cases.n_wrong == 0 && is_same;
     std::printf("result      %s\n", is_good ? "good" : "WRONG: please report this page");

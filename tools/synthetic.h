@@ -1,5 +1,6 @@
-// tools/synthetic.h: models of well-known shapes with random weights, made in memory: speed depends on shape and
-// format, not on values. Owns: the table of shapes. Must not know: how a model is run.
+// tools/synthetic.h makes models of well-known shapes with random weights in memory. Speed depends on shape and format,
+// not on values, so they stand in for files of many gigabytes. Owns: the table of shapes. Must not know: how a model
+// is run.
 #pragma once
 #include "common.h"
 

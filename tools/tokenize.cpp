@@ -1,5 +1,6 @@
-// tools/tokenize.cpp: the program `tokenize`: text to token ids as a JSON array, and back. Must not know: anything
-// that runtime.h does not say. Main path: [tools/tokenize.cpp] -> runtime.h -> runtime.cpp -> models/tokenizer.cpp
+// tools/tokenize.cpp: the program `tokenize` turns text into token ids, printed as a JSON array, and back.
+// Must not know: anything that runtime.h does not say.
+// Main path: [tools/tokenize.cpp] -> runtime.h -> runtime.cpp -> models/tokenizer.cpp
 #include "args.h"
 #include "common.h"
 
