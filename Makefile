@@ -3,7 +3,8 @@
 #   make                      ./run and bin/* (every tools/X.cpp is a program)      make -j4 CXX=clang++-15
 #                             for ARM: make CXX=aarch64-linux-gnu-g++ BUILD=build/aarch64 LDFLAGS=-static (tests/arm.sh)
 #   make test                 builds and runs the tests; DUET_TEST_DATA names a folder of real files for some of them
-#   make config=C [target]    C: release (default), debug, sanitize (address + undefined), coverage, fuzz (clang)
+#   make config=C [target]    C: release (default), debug, sanitize (address + undefined), tsan (threads), coverage,
+#                             fuzz (clang)
 #   make lib                  build/release/libduet.a
 #   make all-in-one           build/duet.cpp, the library as one source file for embedders, and compiles it
 #   make install PREFIX=/usr  header, static library, pkg-config file, and the tools as duet-X; DESTDIR is honoured
@@ -37,6 +38,9 @@ else ifeq ($(config),debug)
 else ifeq ($(config),sanitize)
   flags    := $(flags) -O1 -g -D_GLIBCXX_ASSERTIONS $(sanitizers)
   ldflags   = $(sanitizers)
+else ifeq ($(config),tsan)
+  flags    := $(flags) -O1 -g -fsanitize=thread
+  ldflags   = -fsanitize=thread
 else ifeq ($(config),coverage)
   flags    := $(flags) -O0 -g --coverage
   ldflags   = --coverage
@@ -44,7 +48,7 @@ else ifeq ($(config),fuzz)
   flags    := $(flags) -O1 -g -fsanitize=fuzzer-no-link $(sanitizers)
   ldflags   = $(sanitizers)
 else
-  $(error config=$(config): want release, debug, sanitize, coverage or fuzz)
+  $(error config=$(config): want release, debug, sanitize, tsan, coverage or fuzz)
 endif
 
 lib_sources  = $(wildcard *.cpp runtime/*.cpp models/*.cpp quant/*.cpp cpu/*.cpp gpu/*.cpp)
@@ -111,6 +115,10 @@ $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
 	$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@ $<
 
 $(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
+	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+
+# Lets every allocation of every exported function fail once (tests/faults.cpp).
+$(BUILD)/tests/faults: $(BUILD)/tests/faults.o $(library)
 	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
 test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins) $(programs)
@@ -257,4 +265,4 @@ clean:
 	rm -rf build bin run
 
 -include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
-         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace) $(wildcard build/gpu/*.co.d)
+         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults) $(wildcard build/gpu/*.co.d)

@@ -602,8 +602,8 @@ static inline duet_batch duet_batch_default(void) {
  * batch       1 <= n_tok; any size: it is cut into pieces of max_batch (the bits do not depend on it)
  * Returns     DUET_OK; DUET_ERR_FULL: a sequence would pass n_ctx, nothing changed; DUET_ERR_ARG: a bad id, position
  *             or sequence, nothing changed; DUET_ERR_MEMORY, DUET_ERR_DEVICE, DUET_ERR_CANCELLED: the sequences hold
- *             the pieces that were finished; of a model with recurrent layers, sequences that had more than one token
- *             in the unfinished piece are empty
+ *             the pieces that were finished; of a model with recurrent layers, the sequences of the unfinished piece
+ *             are empty, but one token for each sequence is always finished when the call is cancelled
  * Thread      the session's; other sessions of the model may run
  * Cost        returns when the logits can be read */
 DUET_API_STATUS duet_decode(duet_session* session, const duet_batch* batch);
@@ -836,7 +836,8 @@ DUET_API_STATUS duet_generate_begin(duet_session* session, duet_sampler* sampler
  *             event->text is valid until the next call on the generation
  * Returns     DUET_OK; DUET_ERR_CANCELLED; DUET_ERR_NAN; DUET_ERR_STATE (also after the last event); DUET_ERR_ARG;
  *             DUET_ERR_MEMORY; DUET_ERR_DEVICE. After an error the generation is at its end; what was told before is
- *             in the sequence, and nothing else. The text is on the session
+ *             in the sequence, and nothing else (a token that was cancelled half way leaves no kept logits). The text
+ *             is on the session
  * Thread      the session's
  * Cost        computes the tokens of the step */
 DUET_API_STATUS duet_generate_next(duet_generation* generation, duet_token_event* event);

@@ -76,9 +76,15 @@ duet_status gguf_writer::set(std::string_view key, std::string bytes, error_text
         if (!std::has_single_bit(value) || value < kGgufMinAlignment || value > kGgufMaxAlignment)
             return fail(err, DUET_ERR_ARG, "general.alignment: want a u32, a power of two from 8 to 2^20");
     }
-    const auto [it, is_new] = i_entry_.try_emplace(std::string(key), entries_.size());
-    if (is_new) entries_.push_back({std::string(key), {}});
-    entries_[it->second].bytes = std::move(bytes);
+    const auto it = i_entry_.find(std::string(key));
+    if (it != i_entry_.end()) {
+        entries_[it->second].bytes = std::move(bytes);
+        return DUET_OK;
+    }
+    entry fresh{std::string(key), std::move(bytes)};
+    if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 8);
+    i_entry_.try_emplace(fresh.key, entries_.size());  // the last that may run out of memory: both hold it, or neither
+    entries_.push_back(std::move(fresh));
     return DUET_OK;
 }
 
@@ -177,6 +183,7 @@ duet_status gguf_writer::add(std::string_view name, const int64_t* dims, tensor 
     if (!gguf_tensor_bytes(t.type, (uint64_t)(int64_t)t.n_dims, t.dims, &t.n_bytes, &why))
         return fail(err, DUET_ERR_ARG, "tensor %s: %s", shown.c_str(), why.c_str());
     t.name = name;
+    if (tensors_.size() == tensors_.capacity()) tensors_.reserve(2 * tensors_.size() + 8);
     if (!i_tensor_.try_emplace(t.name, tensors_.size()).second)
         return fail(err, DUET_ERR_ARG, "tensor %s: the name was added before", shown.c_str());
     tensors_.push_back(std::move(t));

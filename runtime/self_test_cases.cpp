@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 namespace duet::self_test {
 namespace {
@@ -368,6 +369,7 @@ duet_status run_case(const graph_case& c, const executor& e, const char* device,
     limits.n_pages.assign(c.g.groups.size(), 5);
     void* context = nullptr;
     DUET_TRY(e.create(c.g, limits, 1, device, &context, err));
+    const std::unique_ptr<void, void (*)(void*)> owned(context, e.destroy);
     const int32_t tables[2][2] = {{3, 1}, {0, 4}};
     const std::vector<std::vector<const int32_t*>> pages(c.g.groups.size(), {tables[0], tables[1]});
     std::mt19937 rng(3);
@@ -404,7 +406,6 @@ duet_status run_case(const graph_case& c, const executor& e, const char* device,
             out->insert(out->end(), row, row + width);
         }
     }
-    e.destroy(context);
     return st;
 }
 

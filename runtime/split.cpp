@@ -1,7 +1,6 @@
-// runtime/split.cpp: an executor made of two: the device runs the layers that fit it, the CPU the others, each on its
-// own cache and state;
-// only activations that are read on the other side cross. The bits cannot depend on the choice, as both sides give the
-// same.
+// runtime/split.cpp: an executor made of two: the device runs the layers that fit it, the CPU runs the others, each on
+// its own cache and state. Only activations that the other side reads cross. Both sides give the same bits, so the
+// choice does not change the result.
 // Owns: the choice, the plan, which buffers cross when. Must not know: kernels, drivers, number formats, families.
 // Main path: runtime/session.cpp -> [runtime/split.cpp] -> gpu/executor.h, cpu/ops.cpp
 #include "devices.h"
@@ -19,9 +18,8 @@ constexpr uint64_t kMovePiece = 4 << 20;  // pinned bytes that rows cross throug
 
 enum split_side : int { kHostSide = 0, kDeviceSide = 1 };
 
-// Layers n_layers - gpu_layers .. n_layers - 1 are on the device, and what follows them; what comes before the first
-// is with layer 0.
-// Experts of layers below cpu_expert_layers stay on the host.
+// Layers n_layers - gpu_layers .. n_layers - 1 are on the device, and so is what follows them. What comes before the
+// first layer goes with layer 0. Experts of layers below cpu_expert_layers stay on the host.
 struct placement {
     int32_t gpu_layers = 0, cpu_expert_layers = 0;
 };
@@ -45,8 +43,7 @@ struct split_model {
     const std::shared_ptr<exec_store> device_store = std::make_shared<exec_store>();  // of the device's part
 };
 
-// ---- which op runs where
-//  --------------------------------------------------------------------------------------------
+// ---- which op runs where --------------------------------------------------------------------------------------------
 
 bool has_experts(const op& o) { return o.kind == op_kind::expert_matmul; }
 bool has_state(const op& o) {
@@ -186,8 +183,7 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
     return DUET_OK;
 }
 
-// ---- the plan
-//  -------------------------------------------------------------------------------------------------------
+// ---- the plan -------------------------------------------------------------------------------------------------------
 
 const executor& executor_of(int side) { return side == kHostSide ? kCpuExecutor : kGpuExecutor; }
 
@@ -288,8 +284,7 @@ duet_status split_plan(const model_graph& g, const exec_limits& limits, int32_t 
     return plan_parts(m, limits, n_threads, out, err);
 }
 
-// ---- one session
-//  ----------------------------------------------------------------------------------------------------
+// ---- one session ----------------------------------------------------------------------------------------------------
 
 struct split_context {
     const model_graph& g;
@@ -405,8 +400,7 @@ duet_status split_best_id(void* context, int32_t i, int32_t* id, error_text& err
     return executor_of(side).best_id ? executor_of(side).best_id(c.ctx[side], i, id, err) : DUET_OK;
 }
 
-// ---- pages and states: the same numbers on both sides, each side with its own layers' part
-//  --------------------------
+// ---- pages and states: the same numbers on both sides, each side with its own layers' part --------------------------
 
 // The sides that have something of a page.
 template <class F>

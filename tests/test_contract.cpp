@@ -328,3 +328,36 @@ TEST_CASE("contract: a context beyond all memory is refused at once") {
     CHECK(ms < 1000);
     duet_session_free(s);
 }
+
+TEST_CASE("contract: threads plan, open, generate and free, on one model and on two") {
+    const model_handle shared = open_demo();
+    std::vector<std::vector<int32_t>> ids(4);
+    const auto work = [&](int i) {
+        for (int round = 0; round < 2; round++) {
+            const model_handle own = i % 2 ? open_demo() : nullptr;
+            const model_handle& m = own ? own : shared;
+            duet_memory_plan plan = sized<duet_memory_plan>();
+            duet_session_params wrong = duet_session_params_default();
+            wrong.n_seqs = -1;
+            if (duet_session_plan(m.get(), nullptr, &plan) != DUET_OK) return;
+            if (duet_session_plan(m.get(), &wrong, &plan) != DUET_ERR_ARG || !*duet_model_error(m.get())) return;
+            int32_t prompt[16];
+            size_t n = 0;
+            if (duet_tokenize(m.get(), "Once upon a time", 16, 1, prompt, 16, &n) != DUET_OK) return;
+            duet_session* s = nullptr;
+            duet_session_params p = duet_session_params_default();
+            p.n_ctx = 64;
+            if (duet_session_create(m.get(), &p, &s) != DUET_OK) return;
+            const session_handle owned(s);
+            const sampler_handle sampler = make_sampler(0);
+            told t;
+            if (generate(owned, sampler, {prompt, prompt + n}, 8, &t) != DUET_OK) return;
+            ids[(size_t)i] = t.ids;
+        }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++) threads.emplace_back(work, i);
+    for (std::thread& t : threads) t.join();
+    CHECK(ids[0].size() == 8);
+    for (const auto& one : ids) CHECK(one == ids[0]);
+}

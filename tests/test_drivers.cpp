@@ -196,10 +196,12 @@ TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is r
 namespace {
 
 // Greedy ids and the logits of the last token of a prompt and of eight tokens after it, one session; "" or the error.
-std::string model_run(const char* device, std::vector<float>* logits, std::string* warning = nullptr) {
+std::string model_run(const char* device, std::vector<float>* logits, std::string* warning = nullptr,
+                      int32_t gpu_layers = -1) {
     duet_model_params p = duet_model_params_default();
     p.device = device;
     p.n_threads = 1;
+    p.gpu_layers = gpu_layers;
     std::string told;
     p.log = [](void* user, int32_t level, const char* text) {
         if (level >= DUET_LOG_WARN) *(std::string*)user += text;
@@ -482,8 +484,20 @@ TEST_CASE("drivers: reasons from the system: no card, no device file, no permiss
     s.control->n_devices = 0;
     CHECK(why("cuda") == "no NVIDIA card in this machine");
     CHECK(why("hip") == "no AMD card in this machine");
+    // without a card nobody is warned that the CPU computes; with one, and where layers were asked for, everybody is
+    const auto warning = [](int32_t gpu_layers) {
+        std::vector<float> logits;
+        std::string told;
+        CHECK(model_run("auto", &logits, &told, gpu_layers) == "");
+        return told;
+    };
+    CHECK(!may_have_card());
+    CHECK(warning(-1) == "");
+    CHECK(has(warning(3), "computing on the CPU"));
     write("sys/bus/pci/devices/0000:03:00.0/vendor", "0x1002\n");
     write("sys/bus/pci/devices/0000:03:00.0/class", "0x038000\n");
+    CHECK(may_have_card());
+    CHECK(has(warning(-1), "computing on the CPU"));
     CHECK(has(why("hip"), "/dev/kfd is not there"));
     write("dev/kfd", "");
     write("sys/class/drm/renderD128/device/vendor", "0x1002\n");
