@@ -42,7 +42,7 @@ struct exec_place {
     int32_t cpu_expert_layers = -1;       // layers whose experts stay on the CPU; -1: as few as possible
     duet_progress_fn progress = nullptr;  // told while weights are loaded
     void* progress_user = nullptr;
-    uint64_t move_bytes = 0;  // size of the pinned memory for rows that cross to and from another executor
+    uint64_t move_bytes = 0;            // size of the pinned memory for rows that cross to and from another executor
     std::shared_ptr<exec_store> store;  // null: a session keeps everything for itself
 };
 

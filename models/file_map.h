@@ -15,8 +15,8 @@ class file_map {
     file_map(file_map&& other) noexcept;
     file_map& operator=(file_map&& other) noexcept;
 
-    // DUET_ERR_IO says what the path is instead of a file; DUET_ERR_MEMORY. is_copy: the file is read into memory and not
-    // held open.
+    // DUET_ERR_IO says what the path is instead of a file; DUET_ERR_MEMORY. is_copy: the file is read into memory and
+    // not held open.
     duet_status open(const char* path, error_text& err, bool is_copy);
     duet_status read_all(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);
     void borrow(const void* data, uint64_t n_bytes);  // The bytes are neither copied nor freed.
