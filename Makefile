@@ -1,18 +1,31 @@
 # Makefile: all builds of Duet. Needs a C++20 compiler (g++ 12, clang 15, or newer), make, and nothing else.
 #
-#   make                      ./run and bin/* (every tools/X.cpp is a program)      make -j4 CXX=clang++-15
-#                             for ARM: make CXX=aarch64-linux-gnu-g++ BUILD=build/aarch64 LDFLAGS=-static (tests/arm.sh)
-#   make test                 builds and runs the tests; DUET_TEST_DATA names a folder of real files for some of them
-#   make config=C [target]    C: release (default), debug, sanitize (address + undefined), tsan (threads), coverage,
-#                             fuzz (clang)
-#   make lib                  build/release/libduet.a
-#   make all-in-one           build/duet.cpp, the library as one source file for embedders, and compiles it
-#   make install PREFIX=/usr  header, static library, pkg-config file, and the tools as duet-X; DESTDIR is honoured
+# `make help` prints the targets and variables, which stand in the lines below that begin with "##".
 #
-# Objects of a configuration lie in build/<config>/; only release puts programs at ./run and bin/, the others in
-# build/<config>/bin/.
+## make                      builds ./run and bin/* (every tools/X.cpp is a program)
+## make test                 builds and runs all tests; with -jN in N processes
+## make quick                runs the tests that a minute of two cores suffices for
+## make check                checks the format of the sources and the includes between folders
+## make format               formats the sources (clang-format 19)
+## make lib                  builds build/release/libduet.a
+## make all-in-one           writes build/duet.cpp, the library as one source file for embedders, and compiles it
+## make install PREFIX=/usr  installs header, static library, pkg-config file, and the tools as duet-X
+## make gpu                  compiles the GPU code for GPU_TARGETS, to build/gpu/
+## make fuzz config=fuzz     builds the fuzzers (CXX=clang++-15)
+## make clean                removes what was built
+##
+## config=C         release (default), debug, sanitize (address + undefined), tsan (threads), coverage, fuzz
+## CXX=...          compiler: g++ 12, clang++ 15, or newer; "ccache g++"; aarch64-linux-gnu-g++ with BUILD=build/aarch64
+##                  LDFLAGS=-static (tests/arm.sh)
+## CXXFLAGS=...     optimization, -O3 by default; CPPFLAGS, LDFLAGS, LDLIBS are added
+## BUILD=...        folder of the objects, build/<config> by default; only build/release puts programs at ./run and bin/
+## GPU_TARGETS=...  native (default), none, all, or a list as "sm_90 gfx1100"
+## DESTDIR=...      is put before PREFIX by install
+## DUET_TEST_DATA=  folder of large test data, ../shared/data by default; without it some tests say what they skip
+## V=1              shows the commands
 
 config ?= release
+V      ?= 0
 PREFIX ?= /usr/local
 BUILD  ?= build/$(config)
 
@@ -29,6 +42,23 @@ flags    += $(if $(findstring clang,$(CXX)),,-Wno-restrict)
 ifeq ($(CI),true)
   flags   += -Werror
   c_flags += -Werror
+endif
+
+# Most tests only ask the library, and tools are thin: they are compiled with little optimization, and tests with the
+# asserts of doctest that compile faster. All tests together take 40 % of the time at -O3 and run as fast.
+ifeq ($(config),release)
+  computing_tests = tests/main.cpp tests/test_exact.cpp tests/test_kernels.cpp tests/test_quant.cpp
+  light_flags     = $(if $(filter tests/test_%,$(filter-out $(computing_tests),$(1))),-O0,-O1)
+endif
+test_flags = -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
+flags_of   = $(if $(filter tools/% tests/main.cpp tests/test_%,$(1)),$(light_flags)) $(if $(filter tests/%,$(1)),$(test_flags))
+
+# A recipe shows a short line, such as "CC models/llama.cpp"; with V=1 its commands.
+say = @printf '%-4s %s\n'
+Q   = @
+ifeq ($(V),1)
+  say = @:
+  Q   =
 endif
 
 sanitizers = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -70,7 +100,7 @@ endif
 programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%,$(filter-out run,$(tool_names)))
 version     := $(shell sed -n 's/^.define DUET_VERSION_[A-Z]* *\([0-9]*\)$$/\1/p' runtime.h | paste -sd. -)
 
-.PHONY: all lib tools test fuzz all-in-one install clean
+.PHONY: all lib tools test quick check format help fuzz all-in-one install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -80,27 +110,40 @@ lib: $(library)
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
-	$(CXX) $(flags) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+	$(say) CC $<
+	$(Q)$(CXX) $(flags) $(call flags_of,$<) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
-# Removed first: ar would keep the object of a source that is gone.
+# The old archive is removed first, because ar would keep the object of a source that is gone. Objects are appended (q):
+# `ar r` replaces one by another of the same name, and two folders may have files of one name.
 $(library): $(lib_objects)
+	$(say) AR $@
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) qcs $@ $^
+	@test "$$($(AR) t $@ | wc -l)" -eq $(words $^) || { echo "$@: want $(words $^) objects, got fewer"; rm -f $@; exit 1; }
+
+link = $(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
 $(run_path): $(BUILD)/tools/run.o $(library)
 	@mkdir -p $(@D)
-	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+	$(say) LD $@
+	$(Q)$(link)
 
 $(bin_dir)/%: $(BUILD)/tools/%.o $(library)
 	@mkdir -p $(@D)
-	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+	$(say) LD $@
+	$(Q)$(link)
+
+help:
+	@sed -n 's/^## \{0,1\}//p' Makefile
 
 # ---- tests: one program of all tests/test_*.cpp, a plain C99 program, and a script that runs every tool --------------
 
 stand_ins = $(BUILD)/tests/libcuda.so.1 $(BUILD)/tests/libamdhip64.so.6 $(BUILD)/tests/libamdhip64.so.5
 
-$(BUILD)/tests/all: $(test_objects) $(library) | $(stand_ins)
-	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+# The library's objects come first: the linker keeps the first copy of an inline function, and theirs is optimized.
+$(BUILD)/tests/all: $(lib_objects) $(test_objects) | $(stand_ins)
+	$(say) LD $@
+	$(Q)$(link)
 
 # Stand-ins for the drivers' libraries, opened by tests/test_drivers.cpp.
 $(BUILD)/tests/libcuda.so.1: fake = tests/fake_cuda.cpp
@@ -108,28 +151,51 @@ $(BUILD)/tests/libamdhip64.so.6: fake = tests/fake_hip.cpp
 $(BUILD)/tests/libamdhip64.so.5: fake = tests/fake_hip.cpp -DDUET_FAKE_OLD_HIP
 $(stand_ins): $(wildcard tests/fake_*) $(wildcard gpu/*.h gpu/*.def)
 	@mkdir -p $(@D)
-	$(CXX) $(flags) $(ldflags) -fPIC -shared -o $@ $(fake) $(LDFLAGS)
+	$(say) LD $@
+	$(Q)$(CXX) $(flags) $(ldflags) -fPIC -shared -o $@ $(fake) $(LDFLAGS)
 
 $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
 	@mkdir -p $(@D)
-	$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@ $<
+	$(say) CC $<
+	$(Q)$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@ $<
 
 $(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
-	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+	$(say) LD $@
+	$(Q)$(link)
+
+# As many processes as make has: -j4 gives 4.
+test_jobs = --jobs=$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),1)
 
 # Lets every allocation of every exported function fail once (tests/faults.cpp).
 $(BUILD)/tests/faults: $(BUILD)/tests/faults.o $(library)
-	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+	$(say) LD $@
+	$(Q)$(link)
 
 test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins) $(programs)
-	$(BUILD)/tests/all
+	$(BUILD)/tests/all $(test_jobs)
 	$(BUILD)/tests/test_abi
 	RUN=./$(run_path) BIN=$(bin_dir) sh tests/test_cli.sh
 	sh tests/smoke.sh $(bin_dir) ./$(run_path)
 
+quick: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins)
+	$(BUILD)/tests/all --jobs=2 -tce="gpu: *,place: *,drivers: *,self test*,tokenizer: long*"
+	$(BUILD)/tests/test_abi
+
+# Tables (.def) keep their columns; doctest and the Unicode table are not written here.
+formatted     = $(shell git ls-files '*.h' '*.cpp' '*.c' '*.inc' '*.cuh' '*.cu' | grep -vE 'doctest\.h|unicode_data')
+CLANG_FORMAT ?= clang-format-19
+format:
+	$(say) FMT $(words $(formatted)) files
+	$(Q)$(CLANG_FORMAT) -i $(formatted)
+
+check:
+	$(CLANG_FORMAT) --dry-run -Werror $(formatted)
+	for script in $(sort $(wildcard tests/check_*.py)); do python3 $$script || exit 1; done
+
 fuzz: $(patsubst %,$(BUILD)/tests/%,$(fuzz_names))
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
-	$(CXX) -fsanitize=fuzzer $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+	$(say) LD $@
+	$(Q)$(CXX) -fsanitize=fuzzer $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
 # ---- GPU code --------------------------------------------------------------------------------------------------------
 #
@@ -175,25 +241,30 @@ hip = $(or $(HIPCC),$(error $(@F): want clang 19 or newer, or hipcc: name it wit
       -nogpulib -nogpuinc -O3 -std=c++20 -ffp-contract=off -Wall -Wextra -I. -MMD -MP -MF $@.d
 build/gpu/gfx%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
-	$(hip) --offload-arch=gfx$* $< -o $@
+	$(say) HIP $@
+	$(Q)$(hip) --offload-arch=gfx$* $< -o $@
 build/gpu/gfx%-sample.co: gpu/kernels.cu
 	@mkdir -p $(@D)
-	$(hip) --offload-arch=gfx$* -DDUET_SAMPLE $< -o $@
+	$(say) HIP $@
+	$(Q)$(hip) --offload-arch=gfx$* -DDUET_SAMPLE $< -o $@
 
 nvcc = $(or $(NVCC),$(error $(@F): want nvcc of a CUDA Toolkit: name it with NVCC=...)) -O3 -std=c++20 -fmad=false -I. -MMD -MP -MF $@.d -x cu
 build/gpu/sm_%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
-	$(nvcc) -arch=sm_$* -cubin $< -o $@
+	$(say) NVCC $@
+	$(Q)$(nvcc) -arch=sm_$* -cubin $< -o $@
 build/gpu/sm_%-sample.co: gpu/kernels.cu
 	@mkdir -p $(@D)
-	$(nvcc) -arch=sm_$* -cubin -DDUET_SAMPLE $< -o $@
+	$(say) NVCC $@
+	$(Q)$(nvcc) -arch=sm_$* -cubin -DDUET_SAMPLE $< -o $@
 build/gpu/compute_%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
-	$(nvcc) -arch=compute_$* -ptx $< -o $@
+	$(say) NVCC $@
+	$(Q)$(nvcc) -arch=compute_$* -ptx $< -o $@
 
 # Packed: all chips take a third of their size, which the library undoes (gpu/code.cpp).
 build/gpu/%.co.gz: build/gpu/%.co
-	gzip -9 -n -c $< > $@
+	$(Q)gzip -9 -n -c $< > $@
 
 # What is built in changes with the list of chips. Not through ccache, which does not see what .incbin reads.
 build/gpu/chips: FORCE
@@ -202,11 +273,13 @@ build/gpu/chips: FORCE
 cuda_version = $(if $(filter sm_% compute_%,$(gpu_chips)),$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1000/p'))
 $(BUILD)/gpu/code.o: gpu/code.cpp gpu/driver.h $(gpu_objects:=.gz) build/gpu/chips
 	@mkdir -p $(@D)
-	$(filter-out ccache,$(CXX)) $(flags) $(CPPFLAGS) -DDUET_GPU_CODE='$(foreach c,$(gpu_chips),GPU_CODE($c))' -DDUET_GPU_FOLDER='"build/gpu/"' \
+	$(say) CC gpu/code.cpp
+	$(Q)$(filter-out ccache,$(CXX)) $(flags) $(CPPFLAGS) -DDUET_GPU_CODE='$(foreach c,$(gpu_chips),GPU_CODE($c))' -DDUET_GPU_FOLDER='"build/gpu/"' \
 	    -DDUET_CUDA_VERSION=$(or $(cuda_version),0) -c -o $@ $<
 
 $(BUILD)/tests/gpu_trace: $(BUILD)/tests/gpu_trace.o $(library)
-	$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+	$(say) LD $@
+	$(Q)$(link)
 
 build/gpu/cases%.trace: $(BUILD)/tests/gpu_trace
 	$< cases $@ $(if $(findstring sample,$*),sample)
@@ -226,32 +299,14 @@ gpu-report: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
 
 # ---- for embedders ---------------------------------------------------------------------------------------------------
 
-# Expands #include "..." in place: headers once, tables (.def) and kernel bodies (.inc) each time.
-define expand_includes
-function expand(path,    line, dir, name, once) {
-    once = (path ~ /\.h$$/)
-    if (once && seen[path]++) return
-    dir = path; if (!sub(/\/[^\/]*$$/, "/", dir)) dir = ""
-    while ((getline line < path) > 0) {
-        if (line ~ /^#[ \t]*include[ \t]*"/) {
-            name = line; sub(/^[^"]*"/, "", name); sub(/".*/, "", name)
-            if ((getline line < (dir name)) >= 0) { close(dir name); name = dir name }
-            while (sub(/[^\/.]+\/\.\.\//, "", name)) {}
-            expand(name)
-        } else if (line !~ /^#pragma once/) print line
-    }
-    close(path)
-}
-BEGIN { for (i = 1; i < ARGC; i++) expand(ARGV[i]) }
-endef
-export expand_includes
-
-build/duet.cpp: $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.inc */*/*.inc)
+build/duet.cpp: amalgamate.awk $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.inc */*/*.inc)
 	@mkdir -p build
-	awk "$$expand_includes" $(lib_sources) > $@
+	$(say) AWK $@
+	$(Q)awk -f amalgamate.awk $(lib_sources) > $@
 
 all-in-one: build/duet.cpp
-	$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
+	$(say) CC $<
+	$(Q)$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
 
 install: $(library) $(programs)
 	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin

@@ -1,8 +1,8 @@
 // tests/gpu_trace.cpp: writes what the GPU executor asks of its driver, for tests/amdgpu.py, which does the same with
 // AMD machine code.
-//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of runtime/self_test_cases.h
-//   (checked against the CPU on the way) gpu_trace MODEL.gguf OUT N    a model's first N tokens as one prompt, then
-//   four that it chooses
+//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of
+//   runtime/self_test_cases.h (checked against the CPU on the way) gpu_trace MODEL.gguf OUT N    a model's first N
+//   tokens as one prompt, then four that it chooses
 // Record: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4 bytes
 // each), name (32 bytes), then the bytes of an upload, a download or a launch's arguments. Little-endian.
 #include "../runtime/self_test_cases.h"

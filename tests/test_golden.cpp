@@ -72,7 +72,8 @@ struct opened_model {
     std::vector<float> feed(const std::vector<int32_t>& ids, size_t step, int32_t seq = 0) {
         std::vector<int32_t> seqs(ids.size(), seq);
         for (size_t at = 0; at < ids.size(); at += step) {
-            const duet_batch b{(int32_t)std::min(step, ids.size() - at), &ids[at], nullptr, seqs.data(), nullptr};
+            const int32_t n_tok = (int32_t)std::min(step, ids.size() - at);
+            const duet_batch b{sizeof(duet_batch), n_tok, &ids[at], nullptr, seqs.data(), nullptr};
             const duet_status status = duet_decode(s, &b);
             INFO(std::string(duet_session_error(s)));
             REQUIRE(status == DUET_OK);

@@ -427,7 +427,8 @@ TEST_CASE("hybrids: copied and saved sequences go on with the same bits; mixed b
                 token.push_back(c.ids[at + i]), seq.push_back(2);
             }
             const std::vector<uint8_t> all(token.size(), 1);
-            const duet_batch b{sizeof(duet_batch), (int32_t)token.size(), token.data(), nullptr, seq.data(), all.data()};
+            const duet_batch b{sizeof(duet_batch), (int32_t)token.size(), token.data(), nullptr, seq.data(),
+                               all.data()};
             REQUIRE(duet_decode(s.s, &b) == DUET_OK);
             for (int32_t i = 0; i < b.n_tok; i++) {
                 std::vector<float>& to = i % 2 ? other : mixed;
