@@ -1,6 +1,7 @@
 // cpu/experts.cpp: experts on the CPU: the choice of experts, their matmuls with the batch's tokens grouped by
 // expert, so that a weight is read once per batch, and the weighted sum. Results: quant/exact_ops.h. Main path:
 // cpu/ops.cpp -> [cpu/experts.cpp] -> cpu/kernels.h
+#include "choose.h"
 #include "context.h"
 
 namespace duet {
@@ -104,12 +105,13 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
         m.a.x = a.x ? a.x + (size_t)first * a.x_stride : nullptr;
         m.a.n_tok = n;
         m.scratch = c.thread_scratch(t);
+        m.way = choose_matmul(*c.k, w.type, n, false);
         uint64_t& last_matmul = c.scratch_user[(size_t)t * 8];
         m.same_input = last_matmul == first_matmul + (uint64_t)(i_piece / n_pieces);
         last_matmul = first_matmul + (uint64_t)(i_piece / n_pieces);
         m.y = (float*)(c.thread_scratch(t) + c.l.matmul_bytes);
         m.y_stride = (size_t)rows_per_piece;
-        c.k->matmul[w.type](m);
+        run_matmul(*c.k, w.type, m);
         for (int i = 0; i < n; i++) {
             const int pair = l.order[(size_t)(first + i)];
             const float* y = m.y + (size_t)i * m.y_stride;

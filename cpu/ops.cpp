@@ -2,17 +2,13 @@
 // Owns: the list of ops and the executor's functions. Must not know: families, files.
 // Main path: runtime/session.cpp -> models/ops.h -> [cpu/ops.cpp] -> cpu/kernels.h
 #include "../quant/activate.h"
+#include "choose.h"
 #include "context.h"
 #include "executor.h"
 
 #include <memory>
 
 namespace duet {
-
-// Whether an instruction set's matmul by this format takes panels of so many tokens.
-static bool takes_panels(const cpu_kernels& k, int32_t type, int n_tok) {
-    return k.panel_least[type] != 0 && n_tok >= k.panel_least[type] && n_tok <= k.panel_most;
-}
 
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
@@ -37,12 +33,11 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     l.act_codes = std::max(l.act_codes, batch * l.max_in);
     l.act_bytes = act_array_bytes(l.act_codes);
     for (const op& o : g.ops) {
-        for (int i = 0; const cpu_kernels* k = o.kind == op_kind::matmul ? cpu_kernels_at(i) : nullptr;
-             i++) {  // whichever will be chosen
-            const int n_tok = std::min(limits.max_batch, k->panel_most);
-            if (takes_panels(*k, g.weights[(size_t)o.w].type, n_tok))
-                l.panel_bytes = std::max(l.panel_bytes,
-                                         (size_t)count_panels(n_tok) * ((size_t)o.in.width() / 32) * sizeof(act_panel));
+        if (o.kind != op_kind::matmul) continue;
+        for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++) {  // whichever will be chosen
+            const int n_tok = most_panel_tokens(*k, g.weights[(size_t)o.w].type, limits.max_batch);
+            const size_t n_blocks = (size_t)count_panels(n_tok) * ((size_t)o.in.width() / kBlock);
+            l.panel_bytes = std::max(l.panel_bytes, n_blocks * sizeof(act_panel));
         }
     }
     if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
@@ -101,8 +96,9 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     const int n_tok = c.n_rows(o.in), n_out = (int)w.n_out;
     if (n_tok == 0) return;
     if (is_quantized(w.type) && !reuse) quantize_input(c, o, n_tok);
+    const matmul_way way = choose_matmul(*c.k, w.type, n_tok, true);
     act_matrix a = c.acts(n_tok);
-    if (takes_panels(*c.k, w.type, n_tok)) {
+    if (way == matmul_way::panels) {
         act_panel* panels = (act_panel*)c.panels.data;
         const int n_blocks = (int)w.n_in / 32;
         if (!c.has_panels)
@@ -110,7 +106,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         c.has_panels = true;
         a.panels = panels;
     }
-    if (c.k->rounded_types >> w.type & 1 && n_tok >= kFastLeast) {
+    if (way == matmul_way::rounded) {
         uint16_t* rounded = (uint16_t*)c.panels.data;
         for_rows(c, n_tok, (size_t)o.in.width(),
                  [&](int i) { c.k->round_row(c.row(o.in, i), o.in.width(), rounded + (size_t)i * a.q_stride); });
@@ -122,7 +118,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     // pieces of 16..64 rows, at least eight for each thread where the matrix has them; panels: of 32, which most of
     // their kernels take at once, as do AMX's
     int tiles = a.panels ? 2 : 4;
-    const int least = n_tok > c.k->panel_most ? 2 : 1;
+    const int least = way == matmul_way::amx ? 2 : 1;
     while (!a.panels && tiles > least && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
     c.n_matmuls++;
@@ -138,6 +134,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.a.x = c.row(o.in, 0);
         m.a.x_stride = c.stride(o.in);
         m.scratch = c.thread_scratch(t);
+        m.way = way;
         m.same_input = c.scratch_user[(size_t)t * 8] == c.n_matmuls;
         c.scratch_user[(size_t)t * 8] = c.n_matmuls;
         float* tile = (float*)(c.thread_scratch(t) + c.l.matmul_bytes);
@@ -145,7 +142,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.y = apart ? tile : c.row(o.out, 0) + r0;
         m.y_stride = apart ? (size_t)rows_per_piece : c.stride(o.out);
         m.adds = adds;
-        c.k->matmul[w.type](m);
+        run_matmul(*c.k, w.type, m);
         if (!apart && !bias && o.scale == 1.0f) return;
         for (int i = 0; i < n_tok; i++) {
             float* y = m.y + (size_t)i * m.y_stride;
@@ -329,7 +326,7 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     if (!c->k) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
     for (const op& o : g.ops) {
         if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) &&
-            !c->k->matmul[g.weights[(size_t)o.w].type])
+            !c->k->formats[g.weights[(size_t)o.w].type].run)
             return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: no kernel for its number format",
                         g.weights[(size_t)o.w].name.c_str());
     }

@@ -134,8 +134,10 @@ DUET_HD constexpr point_grid<Word, N> make_grid(const char* set, const uint8_t (
 
 inline constexpr uint8_t kIq2Levels[3] = {8, 25, 43};
 inline constexpr uint8_t kIq1Levels[3] = {0, 8, 16};  // -1, 0, 1 in eighths, counted from -1
+inline constexpr uint8_t kIq1Sizes[3] = {1, 7, 9};    // what is left of them after the delta of one eighth
 inline constexpr uint8_t kIq3XxsLevels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 inline constexpr uint8_t kIq3SLevels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
+inline constexpr uint8_t kSignLevels[1] = {1};  // of Q1_0, which has signs only
 
 // Points by number. The tables stand in the functions, where host and device compilers both find them.
 #define DUET_POINTS(name, Word, n, set, levels)                                                                        \

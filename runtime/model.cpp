@@ -169,13 +169,12 @@ const char* build_info() {
                      "g++ " __VERSION__,
 #endif
 #if defined(__x86_64__)
-                     ", avx2, avx512, amx",
+#define ISA_X86(name, ...) ", " #name
 #elif defined(__aarch64__)
-                     ", neon, dotprod, i8mm",
-#else
-                     "",
+#define ISA_ARM(name, ...) ", " #name
 #endif
-                     kGpuBuilt[0] ? kGpuBuilt : " none");
+#include "../cpu/isas.def"
+                     "", kGpuBuilt[0] ? kGpuBuilt : " none");
         }
     };
     static const build_text info;
