@@ -19,10 +19,10 @@ namespace duet {
 
 // What the files of the instruction sets give.
 extern const cpu_kernels kAvx512Vectors, kAvx2Vectors, kNeonVectors, kDotprodVectors, kI8mmVectors;
-extern const format_part kAvx512Small, kAvx512Large, kAvx512Grids, kAvx2Formats, kNeonFormats, kDotprodFormats,
+extern const format_table kAvx512Small, kAvx512Large, kAvx512Grids, kAvx2Formats, kNeonFormats, kDotprodFormats,
     kI8mmFormats;
-extern const amx_part kAmx;
-extern const fast_part kAvx512Fast, kAmxFast;
+extern const amx_table kAmx;
+extern const fast_table kAvx512Fast, kAmxFast;
 
 namespace {
 
@@ -81,14 +81,14 @@ struct isa_list {
     char names[64] = "auto";
     int n = 0;
 
-    void add(const char* name, const cpu_kernels& vectors, std::initializer_list<const format_part*> formats,
-             const amx_part* amx = nullptr, const fast_part* with_fast = nullptr) {
+    void add(const char* name, const cpu_kernels& vectors, std::initializer_list<const format_table*> formats,
+             const amx_table* amx = nullptr, const fast_table* with_fast = nullptr) {
         cpu_kernels& k = table[n];
         k = vectors;
         k.name = name;
         for (int i = 0; i < kMaxTypeId; i++) {
             if (!k.formats[i].run) k.formats[i] = kScalarKernels.formats[i];
-            for (const format_part* part : formats)
+            for (const format_table* part : formats)
                 if (part->formats[i].run) k.formats[i] = part->formats[i];
         }
         if (amx) k.matmul_amx = amx->matmul_amx;
@@ -106,8 +106,8 @@ struct isa_list {
 #define FORMATS(...) {__VA_ARGS__}
 #if defined(__x86_64__)
         const cpu_features f = ask_cpu();
-#define ISA_X86(name, feature, vectors, formats, amx, fast_feature, fast_part)                                         \
-    if (f.feature) add(#name, vectors, formats, amx, f.fast_feature ? fast_part : nullptr);
+#define ISA_X86(name, feature, vectors, formats, amx, fast_feature, fast_table)                                        \
+    if (f.feature) add(#name, vectors, formats, amx, f.fast_feature ? fast_table : nullptr);
 #elif defined(__aarch64__)
         const cpu_features f = ask_cpu();
 #define ISA_ARM(name, feature, vectors, formats)                                                                       \

@@ -31,7 +31,7 @@ enum class matmul_way : uint8_t {
 // one token never adds a mostly empty panel. A panel's block of 32 holds the tokens' codes, their d and t, and minus
 // the sums of all codes and of their second half.
 constexpr int kPanelLeast = 3, kPanelTokens = 6;  // tokens of one panel
-// Panels are stored in chunks of 16 blocks: first chunk 0 of every panel, then chunk 1 of every panel, and so on.
+// Panels are stored in slabs of 16 blocks: first slab 0 of every panel, then slab 1 of every panel, and so on.
 constexpr int kPanelBlocks = 16;
 struct act_panel {
     int8_t q[kPanelTokens][32];
@@ -77,8 +77,8 @@ struct matmul_args {
 };
 using matmul_fn = void (*)(const matmul_args& args);
 
-// How an instruction set's tiles are made of one format's rows (cpu/simd/unpack_tile.inc). The kernels that read tiles
-// depend on the format by these numbers only.
+// How tiles are made of one format's rows (cpu/simd/unpack_tile.inc), for AMX, whose kernels depend on the format by
+// these numbers only.
 struct tile_source {
     // Unpacks unit i_unit (256 weights, n_blocks blocks of them) of the rows from r0 on. It fetches what lies `ahead`
     // bytes further; 0: the rows after the next ones.
@@ -97,7 +97,7 @@ struct format_kernel {
     bool takes_panels;
     uint8_t few_tokens;   // up to so many tokens are read by rows (float weights: float_few)
     uint8_t some_tokens;  // float weights: float_some up to so many; 0: never
-    tile_source tile;     // quantized weights
+    tile_source tile;     // quantized weights at 16 lanes, for AMX
 };
 
 // One chunk of the attention cache, decoded to f32 or as it is stored (is_half: f16), for one key/value head.
@@ -120,8 +120,8 @@ struct attn_chunk_args {
     ptrdiff_t ahead;  // bytes from k and v to what is read next
 };
 
-// Chunks by themselves, n of them, each step further, merged in order with what was merged before. o: whole vectors,
-// v_dim at least.
+// Merges n chunks, which were computed by themselves and lie `step` apart, in order with what was merged before. o has
+// whole vectors, v_dim values at least.
 struct attn_merge_args {
     attn_state* state;  // sum == 0: nothing merged yet
     float* o;
@@ -131,7 +131,7 @@ struct attn_merge_args {
     int n, v_dim;
 };
 
-// Causal convolution of n channels over tokens in order (exact_conv, then act). y[i] may be x[i].
+// A causal convolution of n channels over tokens in order (exact_conv, then act). y[i] may be x[i].
 struct conv_args {
     const float* w;     // (n_taps, n)
     const float* bias;  // n; may be null
@@ -141,7 +141,7 @@ struct conv_args {
     const float* const* x;  // n_tok rows
     float* const* y;
 };
-constexpr int kConvChannels = 256;  // at most, of one call
+constexpr int kConvChannels = 256;  // most channels of one call
 
 // Tokens in order over one head's recurrent state m (n_rows, n_cols): exact_state_step for every column.
 struct state_token {
@@ -198,8 +198,8 @@ const cpu_kernels* cpu_kernels_at(int i);
 // Names this machine can run, best first, ", " between.
 const char* cpu_isa_names();
 
-// Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows with their scales, activations
-// rearranged for a few tokens, totals of 512 tokens by 32 or 64 rows. What a kernel lays out in it is asserted there.
+// Bytes of scratch that a matmul kernel may use: unpacked weights of kTileRows rows with their scales, activations
+// rearranged for a few tokens, totals of 512 tokens by 32 or 64 rows. Each kernel asserts that its layout fits.
 inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (192u << 10); }
 
 // ---- what a table is put together from (cpu/isas.def says which instruction set takes which) -----------------------
@@ -207,17 +207,17 @@ inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (192u 
 // The scalar functions: a whole table, whose rows and functions serve wherever an instruction set has nothing better.
 extern const cpu_kernels kScalarKernels;
 // A part with the vector code of some formats. Rows without code are null.
-struct format_part {
+struct format_table {
     format_kernel formats[kMaxTypeId];
 };
 // The part of mode fast.
-struct fast_part {
+struct fast_table {
     matmul_fn matmul_rounded;
     uint64_t rounded_types;
     void (*round_row)(const float* x, int n, uint16_t* y);
 };
 // The part of AMX.
-struct amx_part {
+struct amx_table {
     void (*matmul_amx)(const matmul_args& args, const tile_source& tile);
 };
 

@@ -15,14 +15,14 @@
 
 namespace duet {
 
-extern const amx_part kAmx;
-extern const fast_part kAmxFast;
+extern const amx_table kAmx;
+extern const fast_table kAmxFast;
 #if defined(DUET_AMX_EMULATED)
-constinit const amx_part kAmx = {amx_emulated::matmul_amx};
-constinit const fast_part kAmxFast = amx_emulated::make_fast<amx_emulated::amx_product>();
+constinit const amx_table kAmx = {amx_emulated::matmul_amx};
+constinit const fast_table kAmxFast = amx_emulated::make_fast<amx_emulated::amx_product>();
 #else
-constinit const amx_part kAmx = {amx_tiles::matmul_amx};
-constinit const fast_part kAmxFast = amx_tiles::make_fast<amx_tiles::amx_product>();
+constinit const amx_table kAmx = {amx_tiles::matmul_amx};
+constinit const fast_table kAmxFast = amx_tiles::make_fast<amx_tiles::amx_product>();
 #endif
 
 }  // namespace duet

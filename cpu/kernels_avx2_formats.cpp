@@ -9,8 +9,8 @@
 
 namespace duet {
 
-extern const format_part kAvx2Formats;
-constinit const format_part kAvx2Formats = avx2_formats::make_formats();
+extern const format_table kAvx2Formats;
+constinit const format_table kAvx2Formats = avx2_formats::make_formats();
 
 }  // namespace duet
 #endif

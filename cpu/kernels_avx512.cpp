@@ -11,9 +11,9 @@
 namespace duet {
 
 extern const cpu_kernels kAvx512Vectors;
-extern const fast_part kAvx512Fast;
+extern const fast_table kAvx512Fast;
 constinit const cpu_kernels kAvx512Vectors = avx512_vectors::make_vectors();
-constinit const fast_part kAvx512Fast = avx512_vectors::make_fast<avx512_vectors::pair_product>();
+constinit const fast_table kAvx512Fast = avx512_vectors::make_fast<avx512_vectors::pair_product>();
 
 }  // namespace duet
 #endif

@@ -10,8 +10,8 @@
 
 namespace duet {
 
-extern const format_part kAvx512Grids;
-constinit const format_part kAvx512Grids = avx512_grids::make_formats();
+extern const format_table kAvx512Grids;
+constinit const format_table kAvx512Grids = avx512_grids::make_formats();
 
 }  // namespace duet
 #endif

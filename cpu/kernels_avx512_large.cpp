@@ -9,8 +9,8 @@
 
 namespace duet {
 
-extern const format_part kAvx512Large;
-constinit const format_part kAvx512Large = avx512_large::make_formats();
+extern const format_table kAvx512Large;
+constinit const format_table kAvx512Large = avx512_large::make_formats();
 
 }  // namespace duet
 #endif

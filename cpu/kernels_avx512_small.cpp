@@ -9,8 +9,8 @@
 
 namespace duet {
 
-extern const format_part kAvx512Small;
-constinit const format_part kAvx512Small = avx512_small::make_formats();
+extern const format_table kAvx512Small;
+constinit const format_table kAvx512Small = avx512_small::make_formats();
 
 }  // namespace duet
 #endif

@@ -16,9 +16,9 @@
 namespace duet {
 
 extern const cpu_kernels kDotprodVectors;
-extern const format_part kDotprodFormats;
+extern const format_table kDotprodFormats;
 constinit const cpu_kernels kDotprodVectors = dotprod_lanes::make_vectors();
-constinit const format_part kDotprodFormats = dotprod_lanes::make_formats();
+constinit const format_table kDotprodFormats = dotprod_lanes::make_formats();
 
 }  // namespace duet
 #endif

@@ -16,9 +16,9 @@
 namespace duet {
 
 extern const cpu_kernels kNeonVectors;
-extern const format_part kNeonFormats;
+extern const format_table kNeonFormats;
 constinit const cpu_kernels kNeonVectors = neon_lanes::make_vectors();
-constinit const format_part kNeonFormats = neon_lanes::make_formats();
+constinit const format_table kNeonFormats = neon_lanes::make_formats();
 
 }  // namespace duet
 #endif

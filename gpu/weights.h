@@ -113,7 +113,7 @@ constexpr int scale_words(bool is_small, bool has_min, bool has_two_subs, bool i
 template <class B>
 struct gpu_scales {
     static constexpr bool kSmall = B::kElems == 32, kMin = B::kHasMin, kTwo = B::kSubScales == 2;
-    static constexpr bool kPower = sizeof(B) == 17;  // The scale is one byte.
+    static constexpr bool kPower = kPowerScale<B>;  // The scale is one byte.
     static constexpr int kWords = scale_words<B>(kSmall, kMin, kTwo, kPower);
 };
 

@@ -1,7 +1,7 @@
 // quant/blocks.h: the bit layout of every number format that has code here, and the one definition of what its bits
-// mean: decode() gives a value, unpack() gives 32 values as integers with their scales. CPU scalar path, GPU fallback
-// and tests call these; every fast path must agree with them. Also the only copy of the half, bfloat and E8M0
-// conversions. Compiles for host and device.
+// mean: decode() gives a value, and unpack() gives 32 values as integers with their scales. The scalar CPU kernels, the
+// GPU's arranging of weights and the tests call these, and every fast path must agree with them. This is also the only
+// copy of the half, bfloat and E8M0 conversions. It compiles for host and device.
 // Must not know: tensors, files, kernels, encoders.
 // Main path: quant/exact.h -> [quant/blocks.h]
 //
@@ -84,10 +84,12 @@ struct block_scale {
 // What a block type states. Always: kElems, the weights of a block; kSubScales, the sub-scales of 32 weights (1 or 2);
 // kHasMin, whether a minimum is subtracted; code(i), the integer of weight i; scale(k), the scales of weights 16k to
 // 16k + 15. Where it applies:
-//   kBias, kLargest  code(i) + kBias lies in 0 .. kLargest. Kernels that compute with unsigned codes need both.
+//   kBias, kLargest  code(i) + kBias lies in 0 .. kLargest. Kernels that compute with unsigned codes need both. The
+//                    CPU's take it back by shifts: a power of two, or one more.
 //   kLevels          the sizes that a code can have, for formats whose codes are points of a grid or a sign
 //   kFraction        scale().d is the block's half float times this
 //   kPlain           sub is always 1
+//   kPowerScale      d is a power of two
 //   kWideSubs        sub-scales are larger than a byte (exact.h applies them in f32)
 //   eight(k)         codes 8k to 8k + 7 as bytes, in a few operations
 // Blocks are packed, because rows of 17 or 18 bytes and blocks of memory given by callers have no alignment.
@@ -261,8 +263,8 @@ struct block_iq4_xs {
 };
 
 struct block_mxfp4 {
-    static constexpr int kElems = 32, kSubScales = 1, kBias = 12, kLargest = 24;
-    static constexpr bool kHasMin = false;
+    static constexpr int kElems = 32, kSubScales = 1, kBias = 16, kLargest = 28;
+    static constexpr bool kHasMin = false, kPowerScale = true;
     uint8_t e;
     uint8_t qs[16];
     DUET_HD int code(int i) const { return fp4_value(nibble32(qs, i)); }
@@ -288,7 +290,7 @@ DUET_HD inline uint64_t load8(const uint8_t* p) {
 }
 
 struct block_nvfp4 {
-    static constexpr int kElems = 64, kSubScales = 2, kBias = 12, kLargest = 24;
+    static constexpr int kElems = 64, kSubScales = 2, kBias = 16, kLargest = 28;
     static constexpr bool kHasMin = false, kWideSubs = true;
     static constexpr float kFraction = 0x1p-10f;  // fp4_value is doubled
     uint8_t d[4];                                 // of 16 weights each
@@ -360,10 +362,10 @@ struct block_q1_0 {
 
 // Formats of grid points (blocks_grid.h) whose codes have the sizes Levels, in rising order, and either sign.
 // Sub-scales are odd numbers, 2s + 1, of the block's scale over Parts.
-template <class B, int Subs, int Parts, const auto& Levels>
+template <class B, int Subs, int Parts, const auto& Levels, int Bias>
 struct grid_block {
     static constexpr const auto& kLevels = Levels;
-    static constexpr int kElems = 256, kSubScales = Subs, kBias = Levels[sizeof Levels - 1], kLargest = 2 * kBias;
+    static constexpr int kElems = 256, kSubScales = Subs, kBias = Bias, kLargest = kBias + Levels[sizeof Levels - 1];
     static constexpr bool kHasMin = false;
     static constexpr float kFraction = 1.0f / Parts;
     DUET_HD int code(int i) const { return (int8_t)(((const B*)this)->eight(i / 8) >> 8 * (i % 8)); }
@@ -379,7 +381,7 @@ struct sign_word {  // of 32 weights: four times seven signs, then a sub-scale o
     DUET_HD int sub() const { return (int)(bits >> 28); }
 };
 
-struct block_iq2_xxs : grid_block<block_iq2_xxs, 1, 8, kIq2Levels> {
+struct block_iq2_xxs : grid_block<block_iq2_xxs, 1, 8, kIq2Levels, 64> {
     uint16_t d;
     struct {
         uint8_t point[4];
@@ -391,14 +393,14 @@ struct block_iq2_xxs : grid_block<block_iq2_xxs, 1, 8, kIq2Levels> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, qs[k / 2].signs.sub()); }
 };
 
-struct block_iq2_xs : grid_block<block_iq2_xs, 2, 8, kIq2Levels> {
+struct block_iq2_xs : grid_block<block_iq2_xs, 2, 8, kIq2Levels, 64> {
     uint16_t d, qs[32];  // 9 bits point, 7 bits signs
     uint8_t scales[8];
     DUET_HD uint64_t eight(int k) const { return with_signs(iq2_xs_point(qs[k] & 511), even_signs(qs[k] >> 9)); }
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k)); }
 };
 
-struct block_iq2_s : grid_block<block_iq2_s, 2, 8, kIq2Levels> {
+struct block_iq2_s : grid_block<block_iq2_s, 2, 8, kIq2Levels, 64> {
     uint16_t d;
     uint8_t qs[32], signs[32], qh[8], scales[8];  // qh: two high bits of each point
     DUET_HD uint64_t eight(int k) const {
@@ -407,7 +409,7 @@ struct block_iq2_s : grid_block<block_iq2_s, 2, 8, kIq2Levels> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k)); }
 };
 
-struct block_iq3_xxs : grid_block<block_iq3_xxs, 1, 4, kIq3XxsLevels> {
+struct block_iq3_xxs : grid_block<block_iq3_xxs, 1, 4, kIq3XxsLevels, 64> {
     uint16_t d;
     uint8_t qs[64];  // points of 4 weights
     sign_word signs[8];
@@ -418,7 +420,7 @@ struct block_iq3_xxs : grid_block<block_iq3_xxs, 1, 4, kIq3XxsLevels> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, signs[k / 2].sub()); }
 };
 
-struct block_iq3_s : grid_block<block_iq3_s, 1, 1, kIq3SLevels> {
+struct block_iq3_s : grid_block<block_iq3_s, 1, 1, kIq3SLevels, 16> {
     uint16_t d;
     uint8_t qs[64], qh[8], signs[32], scales[4];  // qh: the high bit of each point
     DUET_HD uint64_t point(int i) const { return iq3_s_point(qs[i] | (qh[i / 8] >> i % 8 & 1) << 8); }
@@ -426,7 +428,7 @@ struct block_iq3_s : grid_block<block_iq3_s, 1, 1, kIq3SLevels> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k / 2)); }
 };
 
-struct block_iq1_s : grid_block<block_iq1_s, 1, 8, kIq1Sizes> {
+struct block_iq1_s : grid_block<block_iq1_s, 1, 8, kIq1Sizes, 9> {
     uint16_t d;
     uint8_t qs[32];
     uint16_t qh[8];  // of 32 weights: four times three high bits of a point, 3 bits sub-scale, delta's sign
@@ -437,7 +439,7 @@ struct block_iq1_s : grid_block<block_iq1_s, 1, 8, kIq1Sizes> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, qh[k / 2] >> 12 & 7); }
 };
 
-struct block_iq1_m : grid_block<block_iq1_m, 2, 8, kIq1Sizes> {
+struct block_iq1_m : grid_block<block_iq1_m, 2, 8, kIq1Sizes, 9> {
     uint8_t qs[32], qh[16];  // qh: of 8 weights three high bits of the point and delta's sign
     uint16_t scales[4];      // four sub-scales of 3 bits each, and on top 4 bits of the block's scale
     DUET_HD uint64_t eight(int k) const {
@@ -458,6 +460,7 @@ struct block_iq1_m : grid_block<block_iq1_m, 2, 8, kIq1Sizes> {
 #include "types.def"
 
 template <class B> constexpr bool kWideSubs = requires { B::kWideSubs; };
+template <class B> constexpr bool kPowerScale = requires { B::kPowerScale; };
 template <class B> constexpr bool kPlain = requires { B::kPlain; };
 template <class B> constexpr float kFraction = [] {
     if constexpr (requires { B::kFraction; }) return B::kFraction;

@@ -1,11 +1,11 @@
-// quant/blocks_grid.h: the point sets that IQ1, IQ2 and IQ3 codes choose from: 8 (or 4) weights at once are one point
-// of a small grid, and a code is the number of an allowed point. Facts of the formats. Must not know: blocks.
-// Main path: quant/blocks.h -> [quant/blocks_grid.h]
+// quant/blocks_grid.h: the point sets that IQ1, IQ2 and IQ3 codes choose from. 8 (or 4) weights together are one point
+// of a small grid, and a code is the number of an allowed point. Must not know: blocks. Main path: quant/blocks.h ->
+// [quant/blocks_grid.h]
 //
-// Points are numbered in the order of their coordinates read as a number, the first coordinate lowest, so a bit for
-// each point of the whole grid (3^8 or 8^4 points) says it all: six bits a character, from '0' up, without the
-// backslash.
-// Points: llama.cpp:ggml/src/ggml-common.h (iq2xxs_grid, iq2xs_grid, iq2s_grid, iq1s_grid, iq3xxs_grid, iq3s_grid).
+// Points are numbered in the order of their coordinates read as a number, the first coordinate lowest. So one bit for
+// each point of the whole grid (3^8 or 8^4 points) is enough: it says whether the point is allowed. The strings hold
+// six bits a character, from '0' up, and leave the backslash out. Points: llama.cpp:ggml/src/ggml-common.h
+// (iq2xxs_grid, iq2xs_grid, iq2s_grid, iq1s_grid, iq3xxs_grid, iq3s_grid).
 #pragma once
 #include "exact_math.h"
 

@@ -4,6 +4,7 @@
 #include "../cpu/choose.h"
 #include "../cpu/executor.h"
 #include "../quant/activate.h"
+#include "../quant/formats.h"
 #include "../cpu/kernels.h"
 #include "../cpu/threads.h"
 
@@ -18,8 +19,8 @@ using namespace duet;
 
 #if defined(__x86_64__)
 namespace duet {
-extern const amx_part kAmxEmulated;  // tests/amx_emulated.cpp
-extern const fast_part kAmxEmulatedFast;
+extern const amx_table kAmxEmulated;  // tests/amx_emulated.cpp
+extern const fast_table kAmxEmulatedFast;
 }  // namespace duet
 #endif
 
@@ -62,7 +63,7 @@ std::vector<uint8_t> random_weights(int32_t type, int n_rows, int n_in, std::mt1
     for (uint8_t& b : w) b = (uint8_t)rng();
     std::vector<float> probe((size_t)info->elems_per_block);
     const auto has_special = [&](const uint8_t* block) {
-        duet_dequantize_row(type, block, info->elems_per_block, probe.data());
+        decode_row(type, block, info->elems_per_block, probe.data());
         for (float v : probe)
             if (!(v > -1e6f && v < 1e6f)) return true;
         return false;
@@ -219,7 +220,7 @@ TEST_CASE("mode fast: rounding to bfloat16 is to nearest even, padded with zeros
             if (n > 20) x[3] = INFINITY, x[4] = NAN, x[5] = 3.4e38f, x[6] = -0.0f;
             std::vector<uint16_t> y((size_t)n + 64, 0x5555), want((size_t)n);
             k->round_row(x.data(), n, y.data());
-            duet_quantize_row(duet_type_by_name("BF16")->id, x.data(), n, nullptr, want.data());
+            (void)duet_quantize_row(duet_type_by_name("BF16")->id, x.data(), n, nullptr, want.data());
             for (int i = 0; i < n; i++)
                 CHECK(((x[(size_t)i] != x[(size_t)i] && (y[(size_t)i] & 0x7fff) > 0x7f80) ||
                        y[(size_t)i] == want[(size_t)i]));
@@ -271,10 +272,10 @@ TEST_CASE("mode fast: matmul by BF16 within the bound of its sums, the same bits
                 int n_beyond = 0;
                 std::vector<float> v((size_t)(n_rows * n_in)), x((size_t)n_in);
                 std::vector<uint16_t> rounded((size_t)n_in);
-                duet_dequantize_row(type, w.data(), n_rows * n_in, v.data());
+                (void)duet_dequantize_row(type, w.data(), n_rows * n_in, v.data());
                 for (int t = 0; t < n_tok; t++) {
-                    duet_quantize_row(type, &a.x[(size_t)t * a.m.x_stride], n_in, nullptr, rounded.data());
-                    duet_dequantize_row(type, rounded.data(), n_in, x.data());
+                    (void)duet_quantize_row(type, &a.x[(size_t)t * a.m.x_stride], n_in, nullptr, rounded.data());
+                    (void)duet_dequantize_row(type, rounded.data(), n_in, x.data());
                     for (int r = 0; r < n_rows; r++) {
                         double sum = 0, sizes = 0;
                         for (int j = 0; j < n_in; j++) {
