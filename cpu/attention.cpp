@@ -1,13 +1,13 @@
-// cpu/attention.cpp: the attention cache and attention on the CPU: keys and values to pages, chunks to kernels.
-// Main path: cpu/ops.cpp -> [cpu/attention.cpp] -> cpu/kernels.h
+// cpu/attention.cpp: the attention cache and attention on the CPU. It puts keys and values into pages and hands chunks
+// of 64 positions to the kernels. Main path: cpu/ops.cpp -> [cpu/attention.cpp] -> cpu/kernels.h
 #include "context.h"
 
 namespace duet {
 
-constexpr int kTokenBlock = 16;           // tokens one piece of attention works on
-constexpr int kHeadBlock = 16;            // query heads, at most, of those that share a key/value head
-constexpr size_t kSplitFloats = 1 << 20;  // of chunks that wait to be merged: as many as this has room for
-constexpr int kHalfRows = 16;             // so few rows convert f16 while they compute, more share a converted chunk
+constexpr int kTokenBlock = 16;           // tokens that one piece of attention works on
+constexpr int kHeadBlock = 16;            // most query heads of a piece; they share a key/value head
+constexpr size_t kSplitFloats = 1 << 20;  // room for chunks that wait to be merged
+constexpr int kHalfRows = 16;  // up to so many rows convert f16 as they compute; more share a converted chunk
 
 namespace {
 // Chunks that are kept apart at most, and floats of each and of the whole: n_heads states and vectors.
@@ -69,7 +69,7 @@ const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool 
     const size_t n = (size_t)d * kAttnChunk;
     if (c.limits.cache_type == DUET_CACHE_F32) return (const float*)head;
     if (c.limits.cache_type == DUET_CACHE_F16) {
-        c.k->half_to_float((const uint16_t*)head, n, out);
+        c.kernels->half_to_float((const uint16_t*)head, n, out);
         return out;
     }
     const uint16_t* scales = (const uint16_t*)(head + n);
@@ -78,7 +78,7 @@ const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool 
     for (size_t i = 0; i < n;
          i += kBlock * kAttnChunk) {  // 64 scales: of keys each for 32 dims of a position, of values for 32 elements
         alignas(64) float scale[kAttnChunk];
-        c.k->half_to_float(scales + i / kBlock, kAttnChunk, scale);
+        c.kernels->half_to_float(scales + i / kBlock, kAttnChunk, scale);
         for (size_t j = 0; j < kBlock * kAttnChunk; j += kBlock, to += kBlock, codes += kBlock) {
             if (transposed)
                 for (size_t e = 0; e < kBlock; e++) to[e] = scale[j % kAttnChunk + e] * (float)codes[e];
@@ -90,15 +90,15 @@ const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool 
 }
 
 uint8_t* cached_chunk(const cpu_context& c, int cache, int seq, int chunk) {
-    const int group = c.g.caches[(size_t)cache].group;
-    return c.page(group, (*c.batch->pages)[(size_t)group][(size_t)seq][chunk]) + c.l.places[(size_t)cache].offset;
+    const int group = c.graph.caches[(size_t)cache].group;
+    return c.page(group, (*c.batch->pages)[(size_t)group][(size_t)seq][chunk]) + c.layout.places[(size_t)cache].offset;
 }
 
 }  // namespace
 
 void run_kv_append(cpu_context& c, const op& o) {
-    const cache_layer& layer = c.g.caches[(size_t)o.index];
-    const layer_place& place = c.l.places[(size_t)o.index];
+    const cache_layer& layer = c.graph.caches[(size_t)o.index];
+    const layer_place& place = c.layout.places[(size_t)o.index];
     for_rows(c, c.batch->n_tok, (size_t)(o.in.width() + o.in2.width()) * 4, [&](int i) {
         const int pos = c.batch->pos[i], at = pos % kAttnChunk;
         uint8_t* chunk = cached_chunk(c, o.index, c.batch->seq[i], pos / kAttnChunk);
@@ -143,9 +143,9 @@ void finish_head(const cpu_context& c, const op& o, int i_row, int h, attn_state
 // decoded chunk.
 void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int first_head, int group,
             const chunk_range& range, uint8_t* scratch) {
-    const cache_layer& layer = c.g.caches[(size_t)o.index];
-    const layer_place& place = c.l.places[(size_t)o.index];
-    const int n_rows = run.n * group, window = c.g.groups[(size_t)layer.group].window;
+    const cache_layer& layer = c.graph.caches[(size_t)o.index];
+    const layer_place& place = c.layout.places[(size_t)o.index];
+    const int n_rows = run.n * group, window = c.graph.groups[(size_t)layer.group].window;
     const int k_dim = layer.k_dim + (o.alibi != 0.0f);
     const size_t q_stride = round_up((size_t)k_dim, 16), o_stride = round_up((size_t)layer.v_dim, 16);
     float* k_chunk = (float*)scratch;
@@ -213,7 +213,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
             a.o = range.o + at * o_stride;
             for (int r = 0; r < n_rows; r++) a.state[r] = {0.0f, 0.0f};
         }
-        c.k->attn_chunk(a);
+        c.kernels->attn_chunk(a);
     }
     for (int r = 0; r < n_rows && !range.state; r++)
         finish_head(c, o, run.first + r / group, first_head + r % group, &state[r], acc + (size_t)r * o_stride,
@@ -224,7 +224,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
 // order.
 template <class Attend>
 void attend_split(cpu_context& c, const op& o, int i_row, int n_blocks, const chunk_range& all, Attend attend_block) {
-    const cache_layer& layer = c.g.caches[(size_t)o.index];
+    const cache_layer& layer = c.graph.caches[(size_t)o.index];
     const size_t n_heads = (size_t)o.in.n_heads, o_stride = round_up((size_t)layer.v_dim, 16);
     const int n_most = split_chunks(o, layer, c.limits.n_ctx);
     float* whole_o = (float*)c.split.data;  // after the vectors, which are aligned, come the states
@@ -243,7 +243,7 @@ void attend_split(cpu_context& c, const op& o, int i_row, int n_blocks, const ch
         });
         c.pool.for_each((int)n_heads, [&](int, int h) {
             float* ho = whole_o + (size_t)h * o_stride;
-            c.k->attn_merge(
+            c.kernels->attn_merge(
                 {whole + h, ho, part + h, part_o + (size_t)h * o_stride, n_heads, n_heads * o_stride, n, layer.v_dim});
             if (first + n > all.last) finish_head(c, o, i_row, h, whole + h, ho, layer.v_dim);
         });
@@ -253,7 +253,7 @@ void attend_split(cpu_context& c, const op& o, int i_row, int n_blocks, const ch
 }  // namespace
 
 void run_attention(cpu_context& c, const op& o) {
-    const int group = o.in.n_heads / c.g.caches[(size_t)o.index].n_kv_heads,
+    const int group = o.in.n_heads / c.graph.caches[(size_t)o.index].n_kv_heads,
               per_group = (group + kHeadBlock - 1) / kHeadBlock;
     const int n_blocks = o.in.n_heads / group * per_group;
     std::vector<token_run> runs;
@@ -268,7 +268,7 @@ void run_attention(cpu_context& c, const op& o) {
             attend(c, o, run, kv_head, kv_head * group + first, std::min(kHeadBlock, group - first), range,
                    c.thread_scratch(t));
     };
-    const int window = c.g.groups[(size_t)c.g.caches[(size_t)o.index].group].window;
+    const int window = c.graph.groups[(size_t)c.graph.caches[(size_t)o.index].group].window;
     const auto chunks_of = [&](const token_run& run) {
         const int last = c.batch->pos[run.first + run.n - 1];
         return chunk_range{window ? std::max(0, c.batch->pos[run.first] - window + 1) / kAttnChunk : 0,

@@ -1,6 +1,5 @@
-// cpu/context.h: what the CPU executor's files share: buffers, cache pages, recurrent state and threads of one
-// session.
-// Main path: cpu/ops.cpp -> [cpu/context.h] -> cpu/kernels.h
+// cpu/context.h: what the files of the CPU executor share: buffers, cache pages, recurrent state and threads of one
+// session. Main path: cpu/ops.cpp -> [cpu/context.h] -> cpu/kernels.h
 #pragma once
 #include "kernels.h"
 #include "threads.h"
@@ -15,7 +14,7 @@
 
 namespace duet {
 
-// Zeroed, 64-byte aligned memory that the system gives page by page when it is touched.
+// Zeroed, 64-byte aligned memory. The system provides its pages when they are first touched.
 struct aligned_memory {
     void* data = nullptr;
     size_t n_bytes = 0;
@@ -27,8 +26,7 @@ struct aligned_memory {
         n_bytes = n;
         block_ = calloc(n + 64, 1);
         data = (void*)(((uintptr_t)block_ + 63) & ~(uintptr_t)63);
-#if defined(__linux__)  // what is too large for malloc's heap, such as long caches: fewer misses of the page tables'
-                        // cache
+#if defined(__linux__)  // large pages for long caches and the like save misses of the TLB
         const uintptr_t huge = 2u << 20, first = ((uintptr_t)data + huge - 1) & ~(huge - 1),
                         end = ((uintptr_t)data + n) & ~(huge - 1);
         if (block_ && n > 32u << 20 && end > first) madvise((void*)first, end - first, MADV_HUGEPAGE);
@@ -95,10 +93,10 @@ struct seq_rows {
 };
 
 struct cpu_context {
-    const model_graph& g;
+    const model_graph& graph;
     exec_limits limits;
-    const cpu_kernels* k;
-    cpu_layout l;
+    const cpu_kernels* kernels = nullptr;
+    cpu_layout layout;
     thread_pool pool;
     aligned_memory buffers, cache, states, act, panels, gathered, split, rope, scratch;
     route_lists routes;
@@ -116,35 +114,39 @@ struct cpu_context {
     const exec_batch* batch = nullptr;
     const std::atomic<int32_t>* cancel = nullptr;
 
-    cpu_context(const model_graph& graph, const exec_limits& lim)
-        : g(graph), limits(lim), k(nullptr), l(make_cpu_layout(graph, lim)) {}
+    cpu_context(const model_graph& model, const exec_limits& lim)
+        : graph(model), limits(lim), layout(make_cpu_layout(model, lim)) {}
 
     bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
-    int n_rows(const view& v) const { return g.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok; }
-    size_t stride(const view& v) const { return l.row_floats[(size_t)v.buffer]; }
-    float* row(const view& v, int i) const {
-        return (float*)((uint8_t*)buffers.data + l.buffer_offset[(size_t)v.buffer]) + (size_t)i * stride(v) + v.offset;
+    int n_rows(const view& v) const {
+        return graph.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok;
     }
-    const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)g.weights[(size_t)w].data; }
+    size_t stride(const view& v) const { return layout.row_floats[(size_t)v.buffer]; }
+    float* row(const view& v, int i) const {
+        return (float*)((uint8_t*)buffers.data + layout.buffer_offset[(size_t)v.buffer]) + (size_t)i * stride(v) +
+               v.offset;
+    }
+    const weight& weight_of(weight_id w) const { return graph.weights[(size_t)w]; }
+    const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)weight_of(w).data; }
     uint8_t* page(int group, int index) const {
         return (group == kStates ? (uint8_t*)states.data : group_pages[(size_t)group]) +
-               (size_t)index * l.page_size(group);
+               (size_t)index * layout.page_size(group);
     }
-    uint8_t* thread_scratch(int t) const { return (uint8_t*)scratch.data + (size_t)t * l.thread_bytes; }
+    uint8_t* thread_scratch(int t) const { return (uint8_t*)scratch.data + (size_t)t * layout.thread_bytes; }
 
-    act_matrix acts(int n_tok) const { return act_arrays((uint8_t*)act.data, l.act_codes, l.max_in, n_tok); }
+    act_matrix acts(int n_tok) const { return act_arrays((uint8_t*)act.data, layout.act_codes, layout.max_in, n_tok); }
     const std::vector<double>& rope_freq(int32_t table) const {
-        return g.ropes[(size_t)table].of_context(limits.n_ctx);
+        return graph.ropes[(size_t)table].of_context(limits.n_ctx);
     }
     float* state(int32_t slot, int32_t layer) const {
-        return (float*)states.data + (size_t)slot * l.state_floats + l.state_offset[(size_t)layer];
+        return (float*)states.data + (size_t)slot * layout.state_floats + layout.state_offset[(size_t)layer];
     }
 };
 
 // Quantizes n values from x into row i of a.
 inline void quantize_row(const cpu_context& c, const float* x, int n, const act_matrix& a, size_t i) {
     const act_matrix r = act_from(a, i, 1);
-    c.k->quantize(x, n, (int8_t*)r.q, (float*)r.d, (float*)r.t, (int16_t*)r.s16);
+    c.kernels->quantize(x, n, (int8_t*)r.q, (float*)r.d, (float*)r.t, (int16_t*)r.s16);
 }
 
 // Calls f(i_row) for all rows, in parallel when there is enough work.

@@ -1,9 +1,10 @@
-// cpu/dispatch.cpp: which instruction sets this machine runs: the CPU and the operating system are both asked (CPUID
-// and XGETBV; on ARM what Linux says).
+// cpu/dispatch.cpp: finds out which instruction sets this machine runs and puts their tables together. It asks the CPU
+// and the operating system (CPUID and XGETBV; on ARM Linux answers for both).
 // Main path: cpu/ops.cpp -> [cpu/dispatch.cpp] -> cpu/kernels_<isa>.cpp
 #include "kernels.h"
 
 #include <cstring>
+#include <initializer_list>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #if defined(__linux__)
@@ -16,19 +17,21 @@
 
 namespace duet {
 
-#if defined(__x86_64__)
-extern const cpu_kernels kAvx2Kernels, kAvx512Kernels, kAvx512Fast, kAmxKernels,
-    kAmxFast;  // cpu/kernels_avx2.cpp, cpu/kernels_avx512.cpp
-#elif defined(__aarch64__)
-extern const cpu_kernels kNeonKernels, kDotprodKernels, kI8mmKernels;
-#endif
+// What the files of the instruction sets give.
+extern const cpu_kernels kAvx512Vectors, kAvx2Vectors, kNeonVectors, kDotprodVectors, kI8mmVectors;
+extern const format_table kAvx512Small, kAvx512Large, kAvx512Grids, kAvx2Formats, kNeonFormats, kDotprodFormats,
+    kI8mmFormats;
+extern const amx_table kAmx;
+extern const fast_table kAvx512Fast, kAmxFast;
 
 namespace {
 
-#if defined(__x86_64__)
 struct cpu_features {
     bool avx2 = false, avx512 = false, amx = false, bf16 = false, amx_bf16 = false;
+    bool neon = false, dotprod = false, i8mm = false;
 };
+
+#if defined(__x86_64__)
 
 // Linux gives the tiles' registers only to a process that asked for them (arch_prctl ARCH_REQ_XCOMP_PERM,
 // linux:Documentation/arch/x86/xstate.rst).
@@ -60,41 +63,64 @@ cpu_features ask_cpu() {
     f.amx_bf16 = f.amx && f.bf16 && has_tiles_bf16;
     return f;
 }
+#elif defined(__aarch64__)
+cpu_features ask_cpu() {
+    cpu_features f;
+    f.neon = true;
+#if defined(__linux__)  // HWCAP_ASIMDDP, HWCAP2_I8MM: linux:arch/arm64/include/uapi/asm/hwcap.h
+    f.dotprod = getauxval(AT_HWCAP) >> 20 & 1;
+    f.i8mm = f.dotprod && (getauxval(AT_HWCAP2) >> 13 & 1);
+#endif
+    return f;
+}
 #endif
 
-// What this machine runs, best first.
+// The tables that this machine runs, best first. Each is put together once from the parts of its row in isas.def.
 struct isa_list {
-    const cpu_kernels* table[8] = {};
-    const cpu_kernels* fast[8] = {};
+    cpu_kernels table[8], fast[8];
     char names[64] = "auto";
     int n = 0;
-    void add(bool runs, const cpu_kernels& k, const cpu_kernels* with_fast = nullptr) {
-        if (!runs) return;
-        fast[n] = with_fast ? with_fast : &k;
-        table[n++] = &k;
-        strcat(strcat(names, ", "), k.name);
+
+    void add(const char* name, const cpu_kernels& vectors, std::initializer_list<const format_table*> formats,
+             const amx_table* amx = nullptr, const fast_table* with_fast = nullptr) {
+        cpu_kernels& k = table[n];
+        k = vectors;
+        k.name = name;
+        for (int i = 0; i < kMaxTypeId; i++) {
+            if (!k.formats[i].run) k.formats[i] = kScalarKernels.formats[i];
+            for (const format_table* part : formats)
+                if (part->formats[i].run) k.formats[i] = part->formats[i];
+        }
+        if (amx) k.matmul_amx = amx->matmul_amx;
+        fast[n] = k;
+        if (with_fast) {
+            fast[n].matmul_rounded = with_fast->matmul_rounded;
+            fast[n].rounded_types = with_fast->rounded_types;
+            fast[n].round_row = with_fast->round_row;
+        }
+        n++;
+        strcat(strcat(names, ", "), name);
+    }
+
+    isa_list() {
+#define FORMATS(...) {__VA_ARGS__}
+#if defined(__x86_64__)
+        const cpu_features f = ask_cpu();
+#define ISA_X86(name, feature, vectors, formats, amx, fast_feature, fast_table)                                        \
+    if (f.feature) add(#name, vectors, formats, amx, f.fast_feature ? fast_table : nullptr);
+#elif defined(__aarch64__)
+        const cpu_features f = ask_cpu();
+#define ISA_ARM(name, feature, vectors, formats)                                                                       \
+    if (f.feature) add(#name, vectors, formats);
+#endif
+#include "isas.def"
+#undef FORMATS
+        add("scalar", kScalarKernels, {});
     }
 };
 
 const isa_list& isas() {
-    static const isa_list all = [] {
-        isa_list l;
-#if defined(__x86_64__)
-        const cpu_features f = ask_cpu();
-        l.add(f.amx, kAmxKernels, f.amx_bf16 ? &kAmxFast : nullptr);
-        l.add(f.avx512, kAvx512Kernels, f.bf16 ? &kAvx512Fast : nullptr);
-        l.add(f.avx2, kAvx2Kernels);
-#elif defined(__aarch64__)
-#if defined(__linux__)  // HWCAP2_I8MM, HWCAP_ASIMDDP: linux:arch/arm64/include/uapi/asm/hwcap.h
-        const bool dotprod = getauxval(AT_HWCAP) >> 20 & 1;
-        l.add(dotprod && (getauxval(AT_HWCAP2) >> 13 & 1), kI8mmKernels);
-        l.add(dotprod, kDotprodKernels);
-#endif
-        l.add(true, kNeonKernels);
-#endif
-        l.add(true, kScalarKernels);
-        return l;
-    }();
+    static const isa_list all;
     return all;
 }
 
@@ -103,12 +129,12 @@ const isa_list& isas() {
 const cpu_kernels* find_cpu_kernels(const char* isa, bool fast) {
     const isa_list& l = isas();
     for (int i = 0; i < l.n; i++)
-        if (!isa || strcmp(isa, "auto") == 0 || strcmp(isa, l.table[i]->name) == 0)
-            return fast ? l.fast[i] : l.table[i];
+        if (!isa || strcmp(isa, "auto") == 0 || strcmp(isa, l.table[i].name) == 0)
+            return fast ? &l.fast[i] : &l.table[i];
     return nullptr;
 }
 
-const cpu_kernels* cpu_kernels_at(int i) { return i < isas().n ? isas().table[i] : nullptr; }
+const cpu_kernels* cpu_kernels_at(int i) { return i < isas().n ? &isas().table[i] : nullptr; }
 
 const char* cpu_isa_names() { return isas().names; }
 

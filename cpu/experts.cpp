@@ -1,6 +1,7 @@
-// cpu/experts.cpp: experts on the CPU: the choice of experts, their matmuls with the batch's tokens grouped by
-// expert, so that a weight is read once per batch, and the weighted sum. Results: quant/exact_ops.h. Main path:
-// cpu/ops.cpp -> [cpu/experts.cpp] -> cpu/kernels.h
+// cpu/experts.cpp: experts on the CPU: their choice, their matmuls and the weighted sum. The batch's tokens are grouped
+// by expert, so that a weight is read once per batch. Results: quant/exact_ops.h.
+// Main path: cpu/ops.cpp -> [cpu/experts.cpp] -> cpu/kernels.h
+#include "choose.h"
 #include "context.h"
 
 namespace duet {
@@ -12,7 +13,7 @@ void run_route(cpu_context& c, const op& o) {
     c.pool.for_each(c.n_rows(o.in), [&](int t, int i) {
         float* score = (float*)c.thread_scratch(t);
         float* out = c.row(o.out, i);
-        c.k->route_scores(c.row(o.in, i), rule, score);
+        c.kernels->route_scores(c.row(o.in, i), rule, score);
         exact_route(score, c.vector_of(o.b), rule, (uint32_t*)(score + n), (int32_t*)out, out + o.n_used);
     });
 }
@@ -20,32 +21,32 @@ void run_route(cpu_context& c, const op& o) {
 namespace {
 
 void group_by_expert(cpu_context& c, const op& o, int n_tok, int n_mats) {
-    route_lists& l = c.routes;
+    route_lists& lists = c.routes;
     const int n_used = o.n_used;
     auto matrix_of = [&](int i, int k) { return o.in2.buffer < 0 ? k : ((const int32_t*)c.row(o.in2, i))[k]; };
-    l.start.assign((size_t)n_mats + 1, 0);
-    l.active.clear();
-    l.order.resize((size_t)n_tok * (size_t)n_used);
+    lists.start.assign((size_t)n_mats + 1, 0);
+    lists.active.clear();
+    lists.order.resize((size_t)n_tok * (size_t)n_used);
     for (int i = 0; i < n_tok; i++)
-        for (int k = 0; k < n_used; k++) l.start[(size_t)matrix_of(i, k) + 1]++;
+        for (int k = 0; k < n_used; k++) lists.start[(size_t)matrix_of(i, k) + 1]++;
     for (int e = 0; e < n_mats; e++) {
-        if (l.start[(size_t)e + 1] > 0) l.active.push_back(e);
-        l.start[(size_t)e + 1] += l.start[(size_t)e];
+        if (lists.start[(size_t)e + 1] > 0) lists.active.push_back(e);
+        lists.start[(size_t)e + 1] += lists.start[(size_t)e];
     }
-    l.next = l.start;
+    lists.next = lists.start;
     for (int i = 0; i < n_tok; i++)
-        for (int k = 0; k < n_used; k++) l.order[(size_t)l.next[(size_t)matrix_of(i, k)]++] = i * n_used + k;
+        for (int k = 0; k < n_used; k++) lists.order[(size_t)lists.next[(size_t)matrix_of(i, k)]++] = i * n_used + k;
 }
 
 // The matmuls' input vectors in the lists' order: quantized, or as floats.
 act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
-    const route_lists& l = c.routes;
-    const weight& w = c.g.weights[(size_t)o.w];
+    const route_lists& lists = c.routes;
+    const weight& w = c.weight_of(o.w);
     const int n_pairs = n_tok * o.n_used, n_in = (int)w.n_in;
     const bool is_shared = o.in.n_heads == 1;
     const size_t stride = round_up((size_t)n_in, 64);
     auto input = [&](int j) {
-        const int pair = l.order[(size_t)j];
+        const int pair = lists.order[(size_t)j];
         return c.row(o.in, pair / o.n_used) + (is_shared ? 0 : (size_t)(pair % o.n_used) * (size_t)o.in.stride);
     };
     if (!is_quantized(w.type)) {
@@ -57,7 +58,7 @@ act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
         return a;
     }
     if (!is_shared) {
-        const act_matrix a = act_arrays((uint8_t*)c.act.data, c.l.act_codes, stride, n_pairs);
+        const act_matrix a = act_arrays((uint8_t*)c.act.data, c.layout.act_codes, stride, n_pairs);
         for_rows(c, n_pairs, (size_t)n_in * 2, [&](int j) { quantize_row(c, input(j), n_in, a, (size_t)j); });
         return a;
     }
@@ -65,7 +66,8 @@ act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
     const act_matrix from = c.acts(n_tok);
     const act_matrix a = act_arrays((uint8_t*)c.gathered.data, (size_t)n_pairs * stride, stride, n_pairs);
     for_rows(c, n_pairs, (size_t)n_in, [&](int j) {
-        const act_matrix x = act_from(from, (size_t)(l.order[(size_t)j] / o.n_used), 1), y = act_from(a, (size_t)j, 1);
+        const act_matrix x = act_from(from, (size_t)(lists.order[(size_t)j] / o.n_used), 1),
+                         y = act_from(a, (size_t)j, 1);
         memcpy((void*)y.q, x.q, (size_t)n_in);
         memcpy((void*)y.d, x.d, (size_t)n_in / 32 * 4);
         memcpy((void*)y.t, x.t, (size_t)n_in / 32 * 4);
@@ -77,14 +79,14 @@ act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
 }  // namespace
 
 void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
-    const weight& w = c.g.weights[(size_t)o.w];
+    const weight& w = c.weight_of(o.w);
     const int n_tok = c.n_rows(o.in), n_out = (int)w.n_out, n_used = o.n_used;
     if (n_tok == 0) return;
     group_by_expert(c, o, n_tok, (int)w.n_mats);
-    const route_lists& l = c.routes;
+    const route_lists& lists = c.routes;
     const act_matrix a = gather_inputs(c, o, n_tok, reuse);
     const float* bias = c.vector_of(o.b);
-    const int n_active = (int)l.active.size();
+    const int n_active = (int)lists.active.size();
     int tiles = 4;
     while (tiles > 1 && n_active * (n_out / (tiles * kTileRows)) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
@@ -92,8 +94,8 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
     c.n_matmuls += (uint64_t)n_active;
     c.pool.for_each(n_pieces * n_active, [&](int t, int i_piece) {
         if (c.cancelled()) return;
-        const int e = l.active[(size_t)(i_piece / n_pieces)], first = l.start[(size_t)e],
-                  n = l.start[(size_t)e + 1] - first;
+        const int e = lists.active[(size_t)(i_piece / n_pieces)], first = lists.start[(size_t)e],
+                  n = lists.start[(size_t)e + 1] - first;
         const int r0 = i_piece % n_pieces * rows_per_piece, n_rows = std::min(rows_per_piece, n_out - r0);
         matmul_args m{};
         m.w = w.data + ((size_t)e * (size_t)n_out + (size_t)r0) * w.row_bytes;
@@ -104,14 +106,15 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
         m.a.x = a.x ? a.x + (size_t)first * a.x_stride : nullptr;
         m.a.n_tok = n;
         m.scratch = c.thread_scratch(t);
+        m.way = choose_matmul(*c.kernels, w.type, n, false);
         uint64_t& last_matmul = c.scratch_user[(size_t)t * 8];
         m.same_input = last_matmul == first_matmul + (uint64_t)(i_piece / n_pieces);
         last_matmul = first_matmul + (uint64_t)(i_piece / n_pieces);
-        m.y = (float*)(c.thread_scratch(t) + c.l.matmul_bytes);
+        m.y = (float*)(c.thread_scratch(t) + c.layout.matmul_bytes);
         m.y_stride = (size_t)rows_per_piece;
-        c.k->matmul[w.type](m);
+        run_matmul(*c.kernels, w.type, m);
         for (int i = 0; i < n; i++) {
-            const int pair = l.order[(size_t)(first + i)];
+            const int pair = lists.order[(size_t)(first + i)];
             const float* y = m.y + (size_t)i * m.y_stride;
             float* out = c.row(o.out, pair / n_used) + (size_t)(pair % n_used) * (size_t)o.out.stride + r0;
             for (int r = 0; r < n_rows; r++)
@@ -129,8 +132,8 @@ void run_expert_sum(cpu_context& c, const op& o) {
             weights[k] = ((const float*)id)[o.n_used + k];
             if (scales) weights[k] = weights[k] * scales[id[k]];
         }
-        c.k->weighted_sum(c.row(o.in, i), (size_t)o.in.stride, weights, o.n_used, o.in.head_dim, o.scale, o.residual,
-                          c.row(o.out, i));
+        c.kernels->weighted_sum(c.row(o.in, i), (size_t)o.in.stride, weights, o.n_used, o.in.head_dim, o.scale,
+                                o.residual, c.row(o.out, i));
     });
 }
 

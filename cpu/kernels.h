@@ -1,7 +1,7 @@
-// cpu/kernels.h: the table of functions each instruction set fills, and what they are given. One table is chosen when
-// an executor is made (cpu/dispatch.cpp). Every function gives the bits of quant/exact.h; kernels_scalar.cpp calls it
-// literally.
-// Must not know: ops, families, threads. All pointers of vectors are 64-byte aligned unless said otherwise.
+// cpu/kernels.h: the table of functions that each instruction set fills, and the structs that these functions take. One
+// table is chosen when an executor is made (cpu/dispatch.cpp). Every function gives the bits of quant/exact.h, which
+// kernels_scalar.cpp calls literally.
+// Must not know: ops, families, threads. Pointers of vectors are 64-byte aligned unless their comment says otherwise.
 // Main path: cpu/ops.cpp -> [cpu/kernels.h] -> cpu/kernels_<isa>.cpp -> quant/exact.h
 #pragma once
 #include "../quant/exact_ops.h"
@@ -14,29 +14,41 @@ namespace duet {
 constexpr int kTileRows = 16;   // rows of weights a matmul kernel works on at once; pieces of work are multiples of it
 constexpr int kMaxTypeId = 64;  // type ids of GGUF are below this
 
-// Tokens in panels for matmuls of more than a few (cpu_kernels::panel_least): as few panels of at most kPanelTokens as
-// will do, of sizes as equal as can be, so that one token more never costs a whole panel more. A panel's block of 32:
-// codes, their d and t, and minus the sums of all codes and of their second half.
-constexpr int kPanelLeast = 3, kPanelTokens = 6;  // of one panel
-constexpr int kPanelBlocks = 16;  // of a row: all panels of these follow each other before those of the next ones
+// The ways to compute one matmul. choose_matmul (cpu/choose.h) names one of them, and the kernel obeys.
+enum class matmul_way : uint8_t {
+    scalar,      // any format: the definition of quant/exact.h, weight by weight
+    rows,        // quantized weights, a few tokens: rows are read from front to back
+    tiles,       // quantized weights: 16 (8) rows are unpacked into a tile, which all tokens use
+    panels,      // quantized weights: tiles times panels of 3 to 6 tokens (act_panel)
+    amx,         // quantized weights: tiles times 32 tokens on AMX's int8 units
+    float_few,   // float weights, up to 4 tokens: groups of a row are lanes
+    float_some,  // float weights, up to 12 tokens: rows are lanes
+    float_many,  // float weights: tiles of f32
+    rounded,     // mode fast: BF16 weights times activations rounded to bfloat16
+};
+
+// A panel is a tile of 3 to 6 tokens. n tokens are split into ceil(n / 6) panels of nearly equal size, so that adding
+// one token never adds a mostly empty panel. A panel's block of 32 holds the tokens' codes, their d and t, and minus
+// the sums of all codes and of their second half.
+constexpr int kPanelLeast = 3, kPanelTokens = 6;  // tokens of one panel
+// Panels are stored in slabs of 16 blocks: first slab 0 of every panel, then slab 1 of every panel, and so on.
+constexpr int kPanelBlocks = 16;
 struct act_panel {
     int8_t q[kPanelTokens][32];
     float d[kPanelTokens], t[kPanelTokens];
     int32_t neg_sum[kPanelTokens], neg_second[kPanelTokens];
 };
-constexpr int kFastLeast = 12;  // tokens from which mode fast rounds activations (docs/numerics.md)
 constexpr int count_panels(int n_tok) { return (n_tok + kPanelTokens - 1) / kPanelTokens; }
-constexpr int panel_token(int n_tok, int i) {
-    return (int)((int64_t)n_tok * i / count_panels(n_tok));
-}  // the first of panel i
-// Of n_panels panels of n_blocks blocks, panel i's blocks from b0 (a multiple of kPanelBlocks) on.
+// The first token of panel i.
+constexpr int panel_token(int n_tok, int i) { return (int)((int64_t)n_tok * i / count_panels(n_tok)); }
+// Where panel i's blocks from b0 (a multiple of kPanelBlocks) begin, of n_panels panels of n_blocks blocks.
 constexpr size_t panel_offset(int n_panels, int n_blocks, int i, int b0) {
     return (size_t)b0 * (size_t)n_panels +
            (size_t)i * (size_t)(n_blocks - b0 < kPanelBlocks ? n_blocks - b0 : kPanelBlocks);
 }
 
-// Quantized (or plain) activations of n_tok vectors of n_in values: token i's part of each array begins at i * its
-// stride.
+// Quantized (or plain) activations of n_tok vectors of n_in values. Token i's part of each array begins at i times the
+// array's stride.
 struct act_matrix {
     const float* x;      // f32 values: stride x_stride (floats; rows need not be aligned)
     const int8_t* q;     // stride q_stride bytes (a multiple of 64)
@@ -45,8 +57,9 @@ struct act_matrix {
     const int16_t* s16;  // stride q_stride / 16
     size_t x_stride, q_stride;
     int n_tok;
-    const act_panel* panels;  // the same once more, or null
-    const uint16_t* rounded;  // mode fast: x as bfloat16, stride q_stride, rows up to a multiple of kTileRows; or null
+    const act_panel* panels;  // the same codes once more, for the way panels; else null
+    const uint16_t* rounded;  // x as bfloat16, for the way rounded: stride q_stride, tokens up to a multiple of
+                              // kTileRows; else null
 };
 
 // y[i_tok * y_stride + r] = dot(row r, token i_tok) for n_rows rows from w (rows row_bytes apart, unaligned).
@@ -58,10 +71,34 @@ struct matmul_args {
     float* y;
     size_t y_stride;
     void* scratch;      // matmul_scratch_bytes(n_in) bytes of this thread
+    matmul_way way;     // what choose_matmul said for this table, format and n_tok
     bool same_input;    // the last call with this scratch was for other rows of the same matrix and the same `a`
-    bool adds = false;  // to what y holds; only where there are panels
+    bool adds = false;  // results are added to what y holds; only for the way panels
 };
 using matmul_fn = void (*)(const matmul_args& args);
+
+// How tiles are made of one format's rows (cpu/simd/unpack_tile.inc), for AMX, whose kernels depend on the format by
+// these numbers only.
+struct tile_source {
+    // Unpacks unit i_unit (256 weights, n_blocks blocks of them) of the rows from r0 on. It fetches what lies `ahead`
+    // bytes further; 0: the rows after the next ones.
+    void (*make)(const matmul_args& args, int r0, int i_unit, int n_blocks, void* tile, size_t ahead);
+    size_t unit_bytes;  // of 256 weights of a row
+    int bias;           // codes in a tile are q + bias
+    int n_subs;         // sub-scales of 32 weights: 1 or 2
+    bool has_min, wide_subs;
+};
+
+// What an instruction set has for one format.
+struct format_kernel {
+    matmul_fn run;   // null: no code for the format. Serves all ways but amx and rounded.
+    bool is_vector;  // false: the way scalar is the only one
+    bool is_float;
+    bool takes_panels;
+    uint8_t few_tokens;   // up to so many tokens are read by rows (float weights: float_few)
+    uint8_t some_tokens;  // float weights: float_some up to so many; 0: never
+    tile_source tile;     // quantized weights at 16 lanes, for AMX
+};
 
 // One chunk of the attention cache, decoded to f32 or as it is stored (is_half: f16), for one key/value head.
 // k (k_dim, kAttnChunk): transposed, so that positions are lanes; v (kAttnChunk, v_dim).
@@ -83,8 +120,8 @@ struct attn_chunk_args {
     ptrdiff_t ahead;  // bytes from k and v to what is read next
 };
 
-// Chunks by themselves, n of them, each step further, merged in order with what was merged before. o: whole vectors,
-// v_dim at least.
+// Merges n chunks, which were computed by themselves and lie `step` apart, in order with what was merged before. o has
+// whole vectors, v_dim values at least.
 struct attn_merge_args {
     attn_state* state;  // sum == 0: nothing merged yet
     float* o;
@@ -94,7 +131,7 @@ struct attn_merge_args {
     int n, v_dim;
 };
 
-// Causal convolution of n channels over tokens in order (exact_conv, then act). y[i] may be x[i].
+// A causal convolution of n channels over tokens in order (exact_conv, then act). y[i] may be x[i].
 struct conv_args {
     const float* w;     // (n_taps, n)
     const float* bias;  // n; may be null
@@ -104,7 +141,7 @@ struct conv_args {
     const float* const* x;  // n_tok rows
     float* const* y;
 };
-constexpr int kConvChannels = 256;  // at most, of one call
+constexpr int kConvChannels = 256;  // most channels of one call
 
 // Tokens in order over one head's recurrent state m (n_rows, n_cols): exact_state_step for every column.
 struct state_token {
@@ -120,13 +157,13 @@ struct state_args {
 };
 
 struct cpu_kernels {
-    const char* name;              // "avx512"
-    matmul_fn matmul[kMaxTypeId];  // by type id; nullptr: no code for the format
+    const char* name;                                                      // "avx512"
+    format_kernel formats[kMaxTypeId];                                     // by type id
+    void (*matmul_amx)(const matmul_args& args, const tile_source& tile);  // null: no AMX
+    matmul_fn matmul_rounded;                                              // null: no mode fast
+    uint64_t rounded_types;  // bits of the type ids that matmul_rounded takes
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);  // n % 32 == 0
-    uint8_t panel_least[kMaxTypeId];  // by type id: from how many tokens its matmul takes panels; 0: never
-    int panel_most = 0x7fffffff;      // to how many; more than this is for AMX, which takes 32 rows at once too
-    void (*pack_panel)(const act_matrix& a, int i, int n_blocks, act_panel* panels);  // panel i of all tokens
-    uint64_t rounded_types;  // mode fast: the formats whose matmul takes rounded activations
+    void (*pack_panel)(const act_matrix& a, int i, int n_blocks, act_panel* panels);       // panel i of all tokens
     void (*round_row)(const float* x, int n, uint16_t* y);  // n values; zeros up to a multiple of 32
     void (*rms_norm)(const float* x, const float* w, int n, float eps,
                      float* y);  // unaligned; w may be null; y may be x
@@ -146,6 +183,13 @@ struct cpu_kernels {
     void (*float_to_half)(const float* x, size_t n, uint16_t* y);
 };
 
+// Computes one piece of a matmul by weights of that type in the way that args names.
+inline void run_matmul(const cpu_kernels& kernels, int32_t type, const matmul_args& args) {
+    if (args.way == matmul_way::amx) return kernels.matmul_amx(args, kernels.formats[type].tile);
+    if (args.way == matmul_way::rounded) return kernels.matmul_rounded(args);
+    kernels.formats[type].run(args);
+}
+
 // The table for a name (nullptr or "auto": the best this machine has), with mode fast where it is wanted and there is
 // one. nullptr when unknown or the machine cannot run it.
 const cpu_kernels* find_cpu_kernels(const char* isa, bool fast = false);
@@ -154,11 +198,27 @@ const cpu_kernels* cpu_kernels_at(int i);
 // Names this machine can run, best first, ", " between.
 const char* cpu_isa_names();
 
-// Bytes of scratch a matmul kernel may use: unpacked weights of kTileRows rows with their scales, activations
-// rearranged for a few tokens, totals of 512 tokens by 32 or 64 rows. What a kernel lays out in it is asserted there.
+// Bytes of scratch that a matmul kernel may use: unpacked weights of kTileRows rows with their scales, activations
+// rearranged for a few tokens, totals of 512 tokens by 32 or 64 rows. Each kernel asserts that its layout fits.
 inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (192u << 10); }
 
-// Shared by the instruction sets' files: the scalar functions, used where an ISA has nothing better.
+// ---- what a table is put together from (cpu/isas.def says which instruction set takes which) -----------------------
+
+// The scalar functions: a whole table, whose rows and functions serve wherever an instruction set has nothing better.
 extern const cpu_kernels kScalarKernels;
+// A part with the vector code of some formats. Rows without code are null.
+struct format_table {
+    format_kernel formats[kMaxTypeId];
+};
+// The part of mode fast.
+struct fast_table {
+    matmul_fn matmul_rounded;
+    uint64_t rounded_types;
+    void (*round_row)(const float* x, int n, uint16_t* y);
+};
+// The part of AMX.
+struct amx_table {
+    void (*matmul_amx)(const matmul_args& args, const tile_source& tile);
+};
 
 }  // namespace duet

@@ -9,12 +9,16 @@
 #endif
 #define DUET_LANES   8
 #define DUET_ARM_DOT 1
+#define DUET_VECTORS
+#define DUET_FORMATS vector_code::every
 #include "simd/kernels_simd.inc"
 
 namespace duet {
 
-extern const cpu_kernels kDotprodKernels;
-constinit const cpu_kernels kDotprodKernels = dotprod_lanes::make_kernels("dotprod");
+extern const cpu_kernels kDotprodVectors;
+extern const format_table kDotprodFormats;
+constinit const cpu_kernels kDotprodVectors = dotprod_lanes::make_vectors();
+constinit const format_table kDotprodFormats = dotprod_lanes::make_formats();
 
 }  // namespace duet
 #endif

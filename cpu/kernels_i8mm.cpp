@@ -9,12 +9,16 @@
 #endif
 #define DUET_LANES   8
 #define DUET_ARM_DOT 2
+#define DUET_VECTORS
+#define DUET_FORMATS vector_code::every
 #include "simd/kernels_simd.inc"
 
 namespace duet {
 
-extern const cpu_kernels kI8mmKernels;
-constinit const cpu_kernels kI8mmKernels = i8mm_lanes::make_kernels("i8mm");
+extern const cpu_kernels kI8mmVectors;
+extern const format_table kI8mmFormats;
+constinit const cpu_kernels kI8mmVectors = i8mm_lanes::make_vectors();
+constinit const format_table kI8mmFormats = i8mm_lanes::make_formats();
 
 }  // namespace duet
 #endif

@@ -9,12 +9,16 @@
 #endif
 #define DUET_LANES   8
 #define DUET_ARM_DOT 0
+#define DUET_VECTORS
+#define DUET_FORMATS vector_code::every
 #include "simd/kernels_simd.inc"
 
 namespace duet {
 
-extern const cpu_kernels kNeonKernels;
-constinit const cpu_kernels kNeonKernels = neon_lanes::make_kernels("neon");
+extern const cpu_kernels kNeonVectors;
+extern const format_table kNeonFormats;
+constinit const cpu_kernels kNeonVectors = neon_lanes::make_vectors();
+constinit const format_table kNeonFormats = neon_lanes::make_formats();
 
 }  // namespace duet
 #endif

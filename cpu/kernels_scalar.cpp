@@ -1,6 +1,6 @@
-// cpu/kernels_scalar.cpp: the CPU kernels as the contract states them, one scalar step after another: the oracle of
-// all other kernels, and what runs where a machine or a format has nothing faster.
-// Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_scalar.cpp] -> quant/exact.h
+// cpu/kernels_scalar.cpp: the CPU kernels as the contract states them, one scalar step after another. They are the
+// oracle of all other kernels, and what runs where a machine or a format has nothing faster. Main path: cpu/ops.cpp ->
+// cpu/kernels.h -> [cpu/kernels_scalar.cpp] -> quant/exact.h
 #include "kernels.h"
 #include "../quant/activate.h"
 
@@ -116,8 +116,8 @@ void float_to_half_row(const float* x, size_t n, uint16_t* y) {
 constexpr cpu_kernels make_scalar() {
     cpu_kernels k{};
     k.name = "scalar";
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  k.matmul[gguf_id] = matmul_float<float_##id>;
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) k.matmul[gguf_id] = matmul_quantized<block_##id>;
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  k.formats[gguf_id].run = matmul_float<float_##id>;
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) k.formats[gguf_id].run = matmul_quantized<block_##id>;
 #include "../quant/types.def"
     k.quantize = quantize;
     k.rms_norm = exact_rms_norm;

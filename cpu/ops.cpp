@@ -1,18 +1,14 @@
-// cpu/ops.cpp: the ops of models/ops.h on the CPU: what is computed by which piece of work. Results: quant/exact.h.
-// Owns: the list of ops and the executor's functions. Must not know: families, files.
+// cpu/ops.cpp: the ops of models/ops.h on the CPU: it cuts each op into pieces of work and calls the kernels.
+// Results: quant/exact.h. Owns: the list of ops and the executor's functions. Must not know: families, files.
 // Main path: runtime/session.cpp -> models/ops.h -> [cpu/ops.cpp] -> cpu/kernels.h
 #include "../quant/activate.h"
+#include "choose.h"
 #include "context.h"
 #include "executor.h"
 
 #include <memory>
 
 namespace duet {
-
-// Whether an instruction set's matmul by this format takes panels of so many tokens.
-static bool takes_panels(const cpu_kernels& k, int32_t type, int n_tok) {
-    return k.panel_least[type] != 0 && n_tok >= k.panel_least[type] && n_tok <= k.panel_most;
-}
 
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
@@ -37,12 +33,11 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     l.act_codes = std::max(l.act_codes, batch * l.max_in);
     l.act_bytes = act_array_bytes(l.act_codes);
     for (const op& o : g.ops) {
-        for (int i = 0; const cpu_kernels* k = o.kind == op_kind::matmul ? cpu_kernels_at(i) : nullptr;
-             i++) {  // whichever will be chosen
-            const int n_tok = std::min(limits.max_batch, k->panel_most);
-            if (takes_panels(*k, g.weights[(size_t)o.w].type, n_tok))
-                l.panel_bytes = std::max(l.panel_bytes,
-                                         (size_t)count_panels(n_tok) * ((size_t)o.in.width() / 32) * sizeof(act_panel));
+        if (o.kind != op_kind::matmul) continue;
+        for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++) {  // whichever will be chosen
+            const int n_tok = most_panel_tokens(*k, g.weights[(size_t)o.w].type, limits.max_batch);
+            const size_t n_blocks = (size_t)count_panels(n_tok) * ((size_t)o.in.width() / kBlock);
+            l.panel_bytes = std::max(l.panel_bytes, n_blocks * sizeof(act_panel));
         }
     }
     if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
@@ -71,11 +66,11 @@ namespace {
 //  ------------------------------------------------------------------------------------
 
 void run_embed(cpu_context& c, const op& o) {
-    const weight& w = c.g.weights[(size_t)o.w];
+    const weight& w = c.weight_of(o.w);
     for_rows(c, c.batch->n_tok, (size_t)w.n_in * 4, [&](int i) {
         const int32_t id = o.by_position ? c.batch->pos[i] : c.batch->token[i];
         float* out = c.row(o.out, i);
-        (void)duet_dequantize_row(w.type, w.data + (size_t)id * w.row_bytes, w.n_in, out);
+        decode_row(w.type, w.data + (size_t)id * w.row_bytes, w.n_in, out);
         if (o.scale != 1.0f)
             for (int64_t j = 0; j < w.n_in; j++) out[j] = out[j] * o.scale;
     });
@@ -89,7 +84,7 @@ void run_norm(cpu_context& c, const op& o) {
             const float* x = c.row(o.in, i) + (size_t)h * (size_t)o.in.stride;
             float* y = c.row(o.out, i) + (size_t)h * (size_t)o.out.stride;
             const float* wh = w ? w + (size_t)h * (size_t)o.w_stride : nullptr;
-            if (o.norm == norm_kind::rms) c.k->rms_norm(x, wh, d, o.eps, y);
+            if (o.norm == norm_kind::rms) c.kernels->rms_norm(x, wh, d, o.eps, y);
             else if (o.norm == norm_kind::layer) exact_layer_norm(x, wh, b, d, o.eps, y);
             else exact_l2_norm(x, d, o.eps, y);
         }
@@ -97,23 +92,24 @@ void run_norm(cpu_context& c, const op& o) {
 }
 
 void run_matmul(cpu_context& c, const op& o, bool reuse) {
-    const weight& w = c.g.weights[(size_t)o.w];
+    const weight& w = c.weight_of(o.w);
     const int n_tok = c.n_rows(o.in), n_out = (int)w.n_out;
     if (n_tok == 0) return;
     if (is_quantized(w.type) && !reuse) quantize_input(c, o, n_tok);
+    const matmul_way way = choose_matmul(*c.kernels, w.type, n_tok, true);
     act_matrix a = c.acts(n_tok);
-    if (takes_panels(*c.k, w.type, n_tok)) {
+    if (way == matmul_way::panels) {
         act_panel* panels = (act_panel*)c.panels.data;
         const int n_blocks = (int)w.n_in / 32;
         if (!c.has_panels)
-            c.pool.for_each(count_panels(n_tok), [&](int, int i) { c.k->pack_panel(a, i, n_blocks, panels); });
+            c.pool.for_each(count_panels(n_tok), [&](int, int i) { c.kernels->pack_panel(a, i, n_blocks, panels); });
         c.has_panels = true;
         a.panels = panels;
     }
-    if (c.k->rounded_types >> w.type & 1 && n_tok >= kFastLeast) {
+    if (way == matmul_way::rounded) {
         uint16_t* rounded = (uint16_t*)c.panels.data;
         for_rows(c, n_tok, (size_t)o.in.width(),
-                 [&](int i) { c.k->round_row(c.row(o.in, i), o.in.width(), rounded + (size_t)i * a.q_stride); });
+                 [&](int i) { c.kernels->round_row(c.row(o.in, i), o.in.width(), rounded + (size_t)i * a.q_stride); });
         c.has_panels = false;
         a.rounded = rounded;
     }
@@ -122,7 +118,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     // pieces of 16..64 rows, at least eight for each thread where the matrix has them; panels: of 32, which most of
     // their kernels take at once, as do AMX's
     int tiles = a.panels ? 2 : 4;
-    const int least = n_tok > c.k->panel_most ? 2 : 1;
+    const int least = way == matmul_way::amx ? 2 : 1;
     while (!a.panels && tiles > least && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
     c.n_matmuls++;
@@ -138,14 +134,15 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.a.x = c.row(o.in, 0);
         m.a.x_stride = c.stride(o.in);
         m.scratch = c.thread_scratch(t);
+        m.way = way;
         m.same_input = c.scratch_user[(size_t)t * 8] == c.n_matmuls;
         c.scratch_user[(size_t)t * 8] = c.n_matmuls;
-        float* tile = (float*)(c.thread_scratch(t) + c.l.matmul_bytes);
+        float* tile = (float*)(c.thread_scratch(t) + c.layout.matmul_bytes);
         const bool apart = o.residual && !adds;
         m.y = apart ? tile : c.row(o.out, 0) + r0;
         m.y_stride = apart ? (size_t)rows_per_piece : c.stride(o.out);
         m.adds = adds;
-        c.k->matmul[w.type](m);
+        run_matmul(*c.kernels, w.type, m);
         if (!apart && !bias && o.scale == 1.0f) return;
         for (int i = 0; i < n_tok; i++) {
             float* y = m.y + (size_t)i * m.y_stride;
@@ -161,12 +158,12 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
 
 // Angles of the batch's positions, once per batch for each table.
 void make_angles(cpu_context& c) {
-    for (size_t t = 0; t < c.g.ropes.size(); t++) {
-        const rope_table& table = c.g.ropes[t];
+    for (size_t t = 0; t < c.graph.ropes.size(); t++) {
+        const rope_table& table = c.graph.ropes[t];
         const std::vector<double>& freq = c.rope_freq((int32_t)t);
         const size_t n = freq.size();
         for_rows(c, c.batch->n_tok, n * 128, [&](int i) {
-            float* at = (float*)c.rope.data + c.l.rope_offset[t] + (size_t)i * n * 2;
+            float* at = (float*)c.rope.data + c.layout.rope_offset[t] + (size_t)i * n * 2;
             for (size_t j = 0; j < n; j++)
                 exact_rope_angle(c.batch->pos[i], freq[j], table.magnitude, at + j, at + n + j);
         });
@@ -174,18 +171,18 @@ void make_angles(cpu_context& c) {
 }
 
 void run_rope(cpu_context& c, const op& o) {
-    const size_t n = c.g.ropes[(size_t)o.index].freq.size();
+    const size_t n = c.graph.ropes[(size_t)o.index].freq.size();
     for_rows(c, c.batch->n_tok, (size_t)o.in.width(), [&](int i) {
-        const float* cos_a = (const float*)c.rope.data + c.l.rope_offset[(size_t)o.index] + (size_t)i * n * 2;
+        const float* cos_a = (const float*)c.rope.data + c.layout.rope_offset[(size_t)o.index] + (size_t)i * n * 2;
         const float* sin_a = cos_a + n;
         for (int h = 0; h < o.in.n_heads; h++)
-            c.k->rotate(c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, o.rope_dim / 2, o.neox, cos_a, sin_a);
+            c.kernels->rotate(c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, o.rope_dim / 2, o.neox, cos_a, sin_a);
     });
 }
 
 void elementwise(const cpu_context& c, const op& o, const float* x, const float* x2, int n, float* y) {
     if (o.kind == op_kind::activate) {
-        c.k->activate((int)o.act, x, x2, n, y);
+        c.kernels->activate((int)o.act, x, x2, n, y);
     } else if (o.kind == op_kind::add) {
         for (int j = 0; j < n; j++) y[j] = o.scale == 1.0f ? x[j] + x2[j] : __builtin_fmaf(o.scale, x2[j], x[j]);
     } else if (o.kind == op_kind::multiply) {
@@ -226,7 +223,7 @@ void run_gather(cpu_context& c, const op& o) {
 
 // Tells the session's listener each row that a matmul is about to read, with the matrix that reads it.
 void tell_inputs(const cpu_context& c, const op& o) {
-    const weight& w = c.g.weights[(size_t)o.w];
+    const weight& w = c.weight_of(o.w);
     for (int i = 0; i < c.n_rows(o.in); i++)
         for (int k = 0; k < std::max(1, o.n_used); k++) {
             const int32_t mat = o.in2.buffer < 0 ? k : ((const int32_t*)c.row(o.in2, i))[k];
@@ -236,7 +233,7 @@ void tell_inputs(const cpu_context& c, const op& o) {
 }
 
 void run_op(cpu_context& c, size_t i) {
-    const op& o = c.g.ops[i];
+    const op& o = c.graph.ops[i];
     if (c.limits.inputs && (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul)) tell_inputs(c, o);
     switch (o.kind) {
     case op_kind::embed: return run_embed(c, o);
@@ -262,13 +259,13 @@ void run_op(cpu_context& c, size_t i) {
 // Which matmuls find their input quantized by an earlier one; names of profile rows.
 void prepare(cpu_context& c) {
     view quantized;
-    for (const op& o : c.g.ops) {
+    for (const op& o : c.graph.ops) {
         bool reuse = false;
         if (o.after_border) quantized = view{};
         std::string name = op_name(o.kind);
         if (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) {
-            const weight& w = c.g.weights[(size_t)o.w];
-            name += std::string(" ") + duet_type_by_id(w.type)->name;
+            const weight& w = c.weight_of(o.w);
+            name += std::string(" ") + type_name(w.type);
             if (is_quantized(w.type) && o.kind == op_kind::expert_matmul && o.in.n_heads > 1) {
                 quantized = view{};  // its rows take the place
             } else if (is_quantized(w.type)) {
@@ -277,34 +274,33 @@ void prepare(cpu_context& c) {
                 quantized = o.in;
             }
         }
-        const view& written = o.kind == op_kind::rope ? o.in : o.out;
-        if (written.buffer == quantized.buffer) quantized = view{};
+        if (written_by(o).buffer == quantized.buffer) quantized = view{};
         c.reuses_act.push_back(reuse);
         c.row_of_op.push_back(profile_row(c.rows, name));
     }
 }
 
 void count_profile(cpu_context& c, size_t i, uint64_t ns) {
-    const op& o = c.g.ops[i];
+    const op& o = c.graph.ops[i];
     profile_entry& e = c.rows[(size_t)c.row_of_op[i]];
     e.n_calls++;
     e.time_ns += ns;
     if (o.kind == op_kind::matmul) {
-        const weight& w = c.g.weights[(size_t)o.w];
+        const weight& w = c.weight_of(o.w);
         e.weight_bytes += w.n_bytes;
         e.n_mac += (uint64_t)(w.n_in * w.n_out) * (uint64_t)c.n_rows(o.in);
     } else if (o.kind == op_kind::expert_matmul) {
-        const weight& w = c.g.weights[(size_t)o.w];
+        const weight& w = c.weight_of(o.w);
         const uint64_t n = (uint64_t)o.n_used * (uint64_t)c.n_rows(o.in);
         e.weight_bytes += w.n_bytes / (uint64_t)w.n_mats * std::min(n, (uint64_t)w.n_mats);
         e.n_mac += (uint64_t)(w.n_in * w.n_out) * n;
     } else if (o.kind == op_kind::attention) {
-        const cache_layer& layer = c.g.caches[(size_t)o.index];
+        const cache_layer& layer = c.graph.caches[(size_t)o.index];
         for (int t = 0; t < c.batch->n_tok; t++) {
             const uint64_t n = (uint64_t)c.batch->pos[t] + 1;
             e.n_mac += n * (uint64_t)(o.in.n_heads * (layer.k_dim + layer.v_dim));
             e.weight_bytes += n / kAttnChunk *
-                              (c.l.places[(size_t)o.index].k_bytes + c.l.places[(size_t)o.index].v_bytes) *
+                              (c.layout.places[(size_t)o.index].k_bytes + c.layout.places[(size_t)o.index].v_bytes) *
                               (uint64_t)layer.n_kv_heads;
         }
     }
@@ -325,26 +321,27 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     DUET_TRY(cpu_plan(g, limits, n_threads, &plan, err));
     const exec_memory& need = plan.host;
     auto c = std::make_unique<cpu_context>(g, limits);
-    c->k = find_cpu_kernels(isa, limits.fast);
-    if (!c->k) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
+    c->kernels = find_cpu_kernels(isa, limits.fast);
+    if (!c->kernels) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
     for (const op& o : g.ops) {
         if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) &&
-            !c->k->matmul[g.weights[(size_t)o.w].type])
+            !c->kernels->formats[g.weights[(size_t)o.w].type].run)
             return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: no kernel for its number format",
                         g.weights[(size_t)o.w].name.c_str());
     }
-    const size_t states = c->l.state_floats * 4 * (size_t)limits.n_state_slots;
-    if (!c->buffers.allocate(c->l.buffer_bytes) || !c->cache.allocate(c->l.cache_bytes) ||
-        !c->states.allocate(states) || !c->act.allocate(c->l.act_bytes) || !c->panels.allocate(c->l.panel_bytes) ||
-        !c->gathered.allocate(c->l.gather_bytes) || !c->split.allocate(c->l.split_bytes) ||
-        !c->rope.allocate(c->l.rope_floats * 4) || !c->scratch.allocate(c->l.thread_bytes * (size_t)n_threads))
+    const size_t states = c->layout.state_floats * 4 * (size_t)limits.n_state_slots;
+    if (!c->buffers.allocate(c->layout.buffer_bytes) || !c->cache.allocate(c->layout.cache_bytes) ||
+        !c->states.allocate(states) || !c->act.allocate(c->layout.act_bytes) ||
+        !c->panels.allocate(c->layout.panel_bytes) || !c->gathered.allocate(c->layout.gather_bytes) ||
+        !c->split.allocate(c->layout.split_bytes) || !c->rope.allocate(c->layout.rope_floats * 4) ||
+        !c->scratch.allocate(c->layout.thread_bytes * (size_t)n_threads))
         return fail(err, DUET_ERR_MEMORY,
                     "no memory for a session: cache %llu MB, work buffers %llu MB; lower the context or the batch",
                     (unsigned long long)(need.cache_bytes >> 20), (unsigned long long)(need.work_bytes >> 20));
     uint8_t* at = (uint8_t*)c->cache.data;
     for (size_t i = 0; i < g.groups.size(); i++) {
         c->group_pages.push_back(at);
-        at += c->l.page_bytes[i] * (size_t)limits.n_pages[i];
+        at += c->layout.page_bytes[i] * (size_t)limits.n_pages[i];
     }
     prepare(*c);
     c->scratch_user.assign((size_t)n_threads * 8, 0);
@@ -371,9 +368,9 @@ duet_status cpu_run(void* context, const exec_batch& batch, const std::atomic<in
     c.cancel = cancel;
     if (batch.first_op == 0) {
         make_angles(c);
-        if (!c.g.states.empty()) group_by_sequence(c);
+        if (!c.graph.states.empty()) group_by_sequence(c);
     }
-    const size_t last = batch.last_op < 0 ? c.g.ops.size() : (size_t)batch.last_op;
+    const size_t last = batch.last_op < 0 ? c.graph.ops.size() : (size_t)batch.last_op;
     for (size_t i = (size_t)batch.first_op; i < last; i++) {
         if (c.cancelled()) return fail(err, DUET_ERR_CANCELLED, "the batch was cancelled");
         if (!c.profiling) {
@@ -393,12 +390,12 @@ float* cpu_wanted_row(void* context, int32_t buffer, int32_t i) {
     return c.row(view{buffer, 0, 1, 0, 0}, i);
 }
 
-uint64_t cpu_page_bytes(void* context, int32_t group) { return ((cpu_context*)context)->l.page_size(group); }
+uint64_t cpu_page_bytes(void* context, int32_t group) { return ((cpu_context*)context)->layout.page_size(group); }
 
 duet_status cpu_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
     cpu_context& c = *(cpu_context*)context;
-    if (from < 0) memset(c.page(group, to), 0, c.l.page_size(group));
-    else memcpy(c.page(group, to), c.page(group, from), c.l.page_size(group));
+    if (from < 0) memset(c.page(group, to), 0, c.layout.page_size(group));
+    else memcpy(c.page(group, to), c.page(group, from), c.layout.page_size(group));
     return DUET_OK;
 }
 

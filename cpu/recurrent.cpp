@@ -1,13 +1,12 @@
-// cpu/recurrent.cpp: recurrent state on the CPU: convolution windows, delta net and Mamba-2 states, each
-// sequence's tokens in order, in parallel over sequences, channels and heads. Results: quant/exact_ops.h. Main path:
-// cpu/ops.cpp -> [cpu/recurrent.cpp] -> cpu/kernels.h
+// cpu/recurrent.cpp: recurrent state on the CPU: convolution windows, delta net and Mamba-2 states. A sequence's tokens
+// are computed in order, and sequences, channels and heads in parallel. Results: quant/exact_ops.h.
+// Main path: cpu/ops.cpp -> [cpu/recurrent.cpp] -> cpu/kernels.h
 #include "context.h"
 
 namespace duet {
 
 void run_conv(cpu_context& c, const op& o) {
-    const int n = o.in.width(), n_taps = (int)c.g.weights[(size_t)o.w].n_in,
-              n_pieces = (n + kConvChannels - 1) / kConvChannels;
+    const int n = o.in.width(), n_taps = (int)c.weight_of(o.w).n_in, n_pieces = (n + kConvChannels - 1) / kConvChannels;
     const float *w = c.vector_of(o.w), *b = c.vector_of(o.b);
     c.pool.for_each(n_pieces * (int)c.by_seq.size(), [&](int t, int piece) {
         const seq_rows& s = c.by_seq[(size_t)(piece / n_pieces)];
@@ -28,7 +27,7 @@ void run_conv(cpu_context& c, const op& o) {
         a.act = (int)o.act;
         a.x = rows;
         a.y = rows + n_tok;
-        c.k->conv(a);
+        c.kernels->conv(a);
     });
 }
 
@@ -57,7 +56,7 @@ void run_states(cpu_context& c, const op& o, int n_heads, int n_state_rows, int 
         a.n_tok = (int)s.rows.size();
         a.tok = tok;
         a.rule = {is_delta, o.scale, is_delta ? 0.0f : c.vector_of(o.w2)[head]};
-        c.k->state_steps(a);
+        c.kernels->state_steps(a);
     });
 }
 

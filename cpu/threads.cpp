@@ -1,4 +1,4 @@
-// cpu/threads.cpp: see threads.h.
+// cpu/threads.cpp: the pool that cpu/threads.h describes, and the count of cores.
 #include "threads.h"
 
 #include <algorithm>
@@ -55,9 +55,9 @@ inline void relax() {
 // Spins before sleeping: about 20 us, longer than the gap between two ops, far shorter than a scheduler's slice.
 constexpr int kSpins = 400;
 
-// The pieces a thread has left: [next, end) in the low bits, the job's epoch above, so that a thread that comes late
-// cannot take a piece of the next job with the old job's function. The owner takes from the front, and so reads memory
-// in one run; others help from the back.
+// The pieces that a thread has left: [next, end) in the low bits, and the job's epoch above them, so that a thread that
+// comes late cannot take a piece of the next job with the old job's function. The owner takes from the front, and so
+// reads memory in order; thieves take from the back.
 struct alignas(64) piece_range {
     std::atomic<uint64_t> state{0};
     static uint64_t make(uint32_t epoch, int next, int end) {

@@ -1,7 +1,6 @@
-// cpu/threads.h: the CPU executor's pool: small pieces of work, a run of neighbours for each thread, of which the
-// others take what a preempted thread leaves, so that it stalls them for one piece only; idle threads sleep. Must not
-// know: what the work is.
-// Main path: cpu/ops.cpp -> [cpu/threads.h] -> cpu/kernels_<isa>.cpp
+// cpu/threads.h: a work-stealing pool. Each thread owns a contiguous range of pieces; idle threads steal from the
+// others, so a preempted thread delays the rest by at most one piece. Threads without work sleep. Must not know: what
+// the work is. Main path: cpu/ops.cpp -> [cpu/threads.h] -> cpu/kernels_<isa>.cpp
 #pragma once
 #include <atomic>
 #include <cstdint>

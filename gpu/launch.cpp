@@ -130,8 +130,7 @@ duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
 
 duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.graph.ops[i];
-    if (o.kind != op_kind::norm && o.kind != op_kind::matmul && o.kind != op_kind::attention)
-        c.wrote(o.kind == op_kind::rope ? o.in : o.out);
+    if (o.kind != op_kind::norm && o.kind != op_kind::matmul && o.kind != op_kind::attention) c.wrote(written_by(o));
     switch (o.kind) {
     case op_kind::embed: return launch_embed(c, o, err);
     case op_kind::norm: return launch_norm(c, i, err);
@@ -523,7 +522,7 @@ duet_status gpu_check(const model_graph& g, error_text& err) {
         const bool is_matrix =
             o.kind == op_kind::matmul || o.kind == op_kind::embed || o.kind == op_kind::expert_matmul;
         for (weight_id w : {is_matrix ? -1 : o.w, o.b, o.w2})
-            if (w >= 0 && g.weights[(size_t)w].type != 0)
+            if (w >= 0 && g.weights[(size_t)w].type != type_id::f32)
                 return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector",
                             g.weights[(size_t)w].name.c_str());
     }

@@ -30,43 +30,52 @@ struct gpu_codes {
     static constexpr int kLow = 8, kHigh = 0, kBias = 0;  // weight = (low | high << kLow) - kBias
     static constexpr bool kIsTable = false;               // weight = table[low]
 };
-template <int Low, int High, int Bias, bool IsTable = false>
+template <class B, int Low, int High, bool IsTable = false>
 struct gpu_planes {
-    static constexpr int kLow = Low, kHigh = High, kBias = Bias;
+    static constexpr int kLow = Low, kHigh = High, kBias = IsTable ? 0 : B::kBias;
     static constexpr bool kIsTable = IsTable;
 };
-template <> struct gpu_codes<block_q4_0> : gpu_planes<4, 0, 8> {};
-template <> struct gpu_codes<block_q4_1> : gpu_planes<4, 0, 0> {};
-template <> struct gpu_codes<block_q5_0> : gpu_planes<4, 1, 16> {};
-template <> struct gpu_codes<block_q5_1> : gpu_planes<4, 1, 0> {};
-template <> struct gpu_codes<block_q2_K> : gpu_planes<2, 0, 0> {};
-template <> struct gpu_codes<block_q3_K> : gpu_planes<2, 1, 4> {};
-template <> struct gpu_codes<block_q4_K> : gpu_planes<4, 0, 0> {};
-template <> struct gpu_codes<block_q5_K> : gpu_planes<4, 1, 0> {};
-template <> struct gpu_codes<block_q6_K> : gpu_planes<4, 2, 32> {};
-template <> struct gpu_codes<block_iq4_nl> : gpu_planes<4, 0, 0, true> {};
-template <> struct gpu_codes<block_iq4_xs> : gpu_planes<4, 0, 0, true> {};
-template <> struct gpu_codes<block_mxfp4> : gpu_planes<4, 0, 0, true> {};
-template <> struct gpu_codes<block_nvfp4> : gpu_planes<4, 0, 0, true> {};
-template <> struct gpu_codes<block_tq1_0> : gpu_planes<2, 0, 1> {};
-template <> struct gpu_codes<block_tq2_0> : gpu_planes<2, 0, 1> {};
-// Positive values, then negative ones, by a table: the values of the points of IQ formats, not their numbers: no grid
-// in memory.
-template <int Low, int High, int... Level>
-struct gpu_levels : gpu_planes<Low, High, 0, true> {
+template <> struct gpu_codes<block_q4_0> : gpu_planes<block_q4_0, 4, 0> {};
+template <> struct gpu_codes<block_q4_1> : gpu_planes<block_q4_1, 4, 0> {};
+template <> struct gpu_codes<block_q5_0> : gpu_planes<block_q5_0, 4, 1> {};
+template <> struct gpu_codes<block_q5_1> : gpu_planes<block_q5_1, 4, 1> {};
+template <> struct gpu_codes<block_q2_K> : gpu_planes<block_q2_K, 2, 0> {};
+template <> struct gpu_codes<block_q3_K> : gpu_planes<block_q3_K, 2, 1> {};
+template <> struct gpu_codes<block_q4_K> : gpu_planes<block_q4_K, 4, 0> {};
+template <> struct gpu_codes<block_q5_K> : gpu_planes<block_q5_K, 4, 1> {};
+template <> struct gpu_codes<block_q6_K> : gpu_planes<block_q6_K, 4, 2> {};
+template <> struct gpu_codes<block_iq4_nl> : gpu_planes<block_iq4_nl, 4, 0, true> {};
+template <> struct gpu_codes<block_iq4_xs> : gpu_planes<block_iq4_xs, 4, 0, true> {};
+template <> struct gpu_codes<block_mxfp4> : gpu_planes<block_mxfp4, 4, 0, true> {};
+template <> struct gpu_codes<block_nvfp4> : gpu_planes<block_nvfp4, 4, 0, true> {};
+template <> struct gpu_codes<block_tq1_0> : gpu_planes<block_tq1_0, 2, 0> {};
+template <> struct gpu_codes<block_tq2_0> : gpu_planes<block_tq2_0, 2, 0> {};
+// Formats with kLevels: the positive values, then the negative ones, by a table. IQ formats store the values of their
+// points and not the points' numbers, so that no grid lies in memory.
+template <class B, int Low, int High>
+struct gpu_levels : gpu_planes<B, Low, High, true> {
+    struct list {
+        int n = (int)sizeof B::kLevels, size[8] = {};
+    };
+    static constexpr list make_list() {
+        list l;
+        for (int i = 0; i < l.n; i++) l.size[i] = B::kLevels[i];
+        return l;
+    }
     DUET_HD static constexpr int value(int code) {
-        constexpr int level[] = {Level...}, half = 1 << (Low + High - 1);
-        return code % half >= (int)sizeof...(Level) ? 0 : code < half ? level[code % half] : -level[code % half];
+        constexpr list level = make_list();
+        constexpr int half = 1 << (Low + High - 1);
+        return code % half >= level.n ? 0 : code < half ? level.size[code % half] : -level.size[code % half];
     }
 };
-template <> struct gpu_codes<block_q1_0> : gpu_levels<1, 0, 1> {};
-template <> struct gpu_codes<block_iq2_xxs> : gpu_levels<2, 1, 8, 25, 43> {};
-template <> struct gpu_codes<block_iq2_xs> : gpu_levels<2, 1, 8, 25, 43> {};
-template <> struct gpu_codes<block_iq2_s> : gpu_levels<2, 1, 8, 25, 43> {};
-template <> struct gpu_codes<block_iq3_xxs> : gpu_levels<4, 0, 4, 12, 20, 28, 36, 44, 52, 62> {};
-template <> struct gpu_codes<block_iq3_s> : gpu_levels<4, 0, 1, 3, 5, 7, 9, 11, 13, 15> {};
-template <> struct gpu_codes<block_iq1_s> : gpu_levels<2, 1, 1, 7, 9> {};
-template <> struct gpu_codes<block_iq1_m> : gpu_levels<2, 1, 1, 7, 9> {};
+template <> struct gpu_codes<block_q1_0> : gpu_levels<block_q1_0, 1, 0> {};
+template <> struct gpu_codes<block_iq2_xxs> : gpu_levels<block_iq2_xxs, 2, 1> {};
+template <> struct gpu_codes<block_iq2_xs> : gpu_levels<block_iq2_xs, 2, 1> {};
+template <> struct gpu_codes<block_iq2_s> : gpu_levels<block_iq2_s, 2, 1> {};
+template <> struct gpu_codes<block_iq3_xxs> : gpu_levels<block_iq3_xxs, 4, 0> {};
+template <> struct gpu_codes<block_iq3_s> : gpu_levels<block_iq3_s, 4, 0> {};
+template <> struct gpu_codes<block_iq1_s> : gpu_levels<block_iq1_s, 2, 1> {};
+template <> struct gpu_codes<block_iq1_m> : gpu_levels<block_iq1_m, 2, 1> {};
 
 // The values behind a table format's codes.
 template <class B> DUET_HD constexpr int table_value(const B*, int code) {
@@ -104,7 +113,7 @@ constexpr int scale_words(bool is_small, bool has_min, bool has_two_subs, bool i
 template <class B>
 struct gpu_scales {
     static constexpr bool kSmall = B::kElems == 32, kMin = B::kHasMin, kTwo = B::kSubScales == 2;
-    static constexpr bool kPower = sizeof(B) == 17;  // The scale is one byte.
+    static constexpr bool kPower = kPowerScale<B>;  // The scale is one byte.
     static constexpr int kWords = scale_words<B>(kSmall, kMin, kTwo, kPower);
 };
 

@@ -3,6 +3,7 @@
 // Must not know: devices. Main path: runtime/model.cpp -> [models/arch.cpp] -> models/<family>.cpp -> models/ops.h
 #include "arch.h"
 #include "../quant/exact_math.h"
+#include "../quant/formats.h"
 
 #include <algorithm>
 #include <cfloat>
@@ -185,8 +186,8 @@ weight_id graph_builder::tensor(const std::string& name, bool required, int64_t 
                                        shape_text(t->dims[0], t->dims[1], t->dims[2]));
         return -1;
     }
-    const duet_type_info* info = duet_type_by_id(t->type);
-    if (!info || !info->can_compute) {
+    const number_format* info = find_type(t->type);
+    if (!info || !info->has_code) {
         fail_with(DUET_ERR_UNSUPPORTED, "tensor " + name + ": no code for number format " + (info ? info->name : "?") +
                                             "; requantize the model to a supported one (bin/quantize)");
         return -1;
@@ -200,7 +201,7 @@ weight_id graph_builder::tensor(const std::string& name, bool required, int64_t 
     w.n_mats = n_mats;
     w.data = t->data;
     w.n_bytes = t->n_bytes;
-    w.row_bytes = (uint64_t)(n_in / info->elems_per_block) * (uint64_t)info->bytes_per_block;
+    w.row_bytes = (uint64_t)(n_in / info->elems) * (uint64_t)info->bytes;
     for (size_t i = 0; i < graph.weights.size(); i++)
         if (graph.weights[i].name == name) return (weight_id)i;
     graph.weights.push_back(std::move(w));
@@ -216,9 +217,8 @@ weight_id graph_builder::block_tensor(int32_t layer, const char* name, bool requ
 bool graph_builder::want_f32(weight_id id) {
     if (status != DUET_OK || id < 0) return false;
     const weight& w = graph.weights[(size_t)id];
-    if (w.type == 0) return true;
-    const duet_type_info* info = duet_type_by_id(w.type);
-    return fail_with(DUET_ERR_FORMAT, "tensor " + w.name + ": must be F32, got " + (info ? info->name : "?"));
+    if (w.type == type_id::f32) return true;
+    return fail_with(DUET_ERR_FORMAT, "tensor " + w.name + ": must be F32, got " + type_name(w.type));
 }
 
 const float* graph_builder::floats(weight_id id) {

@@ -4,6 +4,7 @@
 // Main path: models/arch.cpp -> [models/deepseek.cpp] -> models/ops.h
 #include "parts.h"
 #include "../quant/exact_math.h"
+#include "../quant/formats.h"
 
 #include <cmath>
 #include <cstring>
@@ -52,14 +53,14 @@ void split_kv_b(graph_builder& g, int32_t i, int32_t n_heads, const latent_sizes
         const uint8_t* at = both.data + h * (size_t)n_rows * both.row_bytes;
         float* to = (float*)keys->data() + h * rank * plain;
         for (size_t j = 0; j < plain; j++, at += both.row_bytes) {
-            (void)duet_dequantize_row(both.type, at, s.rank, row.data());
+            decode_row(both.type, at, s.rank, row.data());
             for (size_t c = 0; c < rank; c++) to[c * plain + j] = row[c];
         }
         memcpy(values->data() + h * v_bytes, at, v_bytes);
     }
     weight k = both;
     k.name += " (keys)";
-    k.type = 0;
+    k.type = type_id::f32;
     k.n_in = s.plain();
     k.n_out = s.rank;
     k.row_bytes = plain * sizeof(float);

@@ -1,17 +1,16 @@
-// models/layout.h: where a session's rows, cache pages and recurrent states lie, the same on every executor, so that
-// what is saved on one goes on in another. Owns: sizes that follow from graph and limits alone. Must not know:
-// devices, threads.
+// models/layout.h: where a session's rows, cache pages and recurrent states lie. The layout is the same on every
+// executor, so that a session saved on one goes on in another. Owns: sizes that follow from graph and limits alone.
+// Must not know: devices, threads.
 // Main path: models/ops.h -> [models/layout.h] -> cpu/ops.cpp, gpu/launch.cpp
 #pragma once
 #include "executor.h"
+#include "../quant/formats.h"
 
 namespace duet {
 
 constexpr int kFloatsPerLine = 16;  // rows of buffers begin on cache lines
 
 inline size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
-
-inline bool is_quantized(int32_t type) { return type != 0 && type != 1 && type != 30; }
 
 struct layer_place {  // where a cache layer's heads lie in a page of its group
     size_t offset = 0, k_bytes = 0, v_bytes = 0;

@@ -4,6 +4,7 @@
 #pragma once
 #include "../quant/activate.h"
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -44,39 +45,27 @@ struct weight {
 // ---- the ops
 //  --------------------------------------------------------------------------------------------------------
 
+// What each op computes: models/ops.def.
 enum class op_kind : uint8_t {
-    embed,   // out = row `token` of w (n_vocab rows), times scale; position: row `pos` of w instead
-    norm,    // out = norm(in) per head of in's view, with w and b (per element of a head; w_stride: each head has its
-             // own)
-    matmul,  // out = w in (+ b) (+ res when residual: out += ), then * scale when scale != 1
-    rope,    // in place on in's heads: dims 0..rope_dim-1 rotated by table `index` at the token's position
-    kv_append,  // heads of in (keys) and in2 (values) go to cache layer `index` at the token's position
-    attention,  // out = attention of in (queries) over cache layer `index`; w: sinks (n_heads)
-    activate,   // out = act(in) * in2; without in2: act(in). Views of any heads, as many columns each
-    add,        // out = in + scale * in2  (fma when scale != 1)
-    multiply,   // out = in * act(in2), in2 one column: one factor for the whole row
-    scale_cap,  // out = cap(scale * in), cap c > 0: c tanh(x / c); c < 0: clipped to -|c| .. |c|
-    gather,     // out = rows of in for which logits are wanted; out's buffer has one row for each of these
-    route,  // in: router logits (n_experts), b: bias of the choice -> out: n_used ids (int32 bits), then n_used weights
-            // * scale
-    expert_matmul,  // out[k] = w[e_k] in[k] (+ b[e_k]), e_k the n_used experts chosen in in2 (a route's out); without
-                    // in2: e_k = k. in and out: n_used heads; in of one head: shared by all k
-    expert_sum,  // out = scale * sum over k in order of weight_k * in[k] (weight_k times w[e_k] first), weights in in2;
-                 // residual: out +=
-    conv,        // causal depthwise convolution over time with the sequence's window, then act: state layer `index`
-                 // (n_taps - 1, n) oldest first, w (n_taps, n), b. out may be in
-    delta_net,   // gated delta rule: in = [q: n_groups heads | k: n_groups heads | v: n_heads], all of size d; in2, in3
-                 // = beta and decay inputs (n_heads each); w = a, b = bias of the decay; state layer `index`: n_heads
-                 // times (d, d)
-    mamba2,  // selective state space step: in = [x: n_heads | B: n_groups | C: n_groups], in2 = step inputs (n_heads),
-             // w = a, b = bias of the step, w2 = d; state layer `index`: n_heads times (state size, head size)
+#define OP(id, name, written, has_state) id,
+#include "ops.def"
 };
 
 inline const char* op_name(op_kind kind) {  // in messages and profiles
-    constexpr const char* kNames[] = {"embed",         "norm",       "matmul",   "rope",      "kv append", "attention",
-                                      "activate",      "add",        "multiply", "scale",     "gather",    "route",
-                                      "expert matmul", "expert sum", "conv",     "delta net", "mamba2"};
+    constexpr const char* kNames[] = {
+#define OP(id, name, written, has_state) name,
+#include "ops.def"
+    };
     return kNames[(int)kind];
+}
+
+// True for ops that read and write the recurrent state of the tokens' sequences.
+inline bool has_state(op_kind kind) {
+    constexpr bool kHasState[] = {
+#define OP(id, name, written, has_state) has_state != 0,
+#include "ops.def"
+    };
+    return kHasState[(int)kind];
 }
 
 constexpr int32_t kMaxExpertsUsed = 256, kMaxExpertGroups = 256;
@@ -109,6 +98,19 @@ struct op {
     float temperature_length = 0;
     float alibi = 0;  // attention: largest bias per position of ALiBi, 0: none (exact_alibi)
 };
+
+// The view that an op writes; its buffer is -1 when the op writes a cache only.
+inline const view& written_by(const op& o) {
+    switch (o.kind) {
+#define OP(id, name, written, has_state)                                                                               \
+    case op_kind::id: return o.written;
+#include "ops.def"
+    }
+    return o.out;
+}
+
+// The views that an op reads; absent ones have buffer -1.
+inline std::array<view, 4> read_by(const op& o) { return {o.in, o.in2, o.in3, o.residual ? o.out : view{}}; }
 
 // ---- the model
 //  ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // quant/blocks.h: the bit layout of every number format that has code here, and the one definition of what its bits
-// mean: decode() gives a value, unpack() gives 32 values as integers with their scales. CPU scalar path, GPU fallback
-// and tests call these; every fast path must agree with them. Also the only copy of the half, bfloat and E8M0
-// conversions. Compiles for host and device.
+// mean: decode() gives a value, and unpack() gives 32 values as integers with their scales. The scalar CPU kernels, the
+// GPU's arranging of weights and the tests call these, and every fast path must agree with them. This is also the only
+// copy of the half, bfloat and E8M0 conversions. It compiles for host and device.
 // Must not know: tensors, files, kernels, encoders.
 // Main path: quant/exact.h -> [quant/blocks.h]
 //
@@ -81,12 +81,18 @@ struct block_scale {
     int sub, min;
 };
 
-// Each block type states kElems; kSubScales: sub-scales per 32 weights; kHasMin; code(i): the integer of weight i;
-// scale(k): the scales of weights 16k .. 16k + 15. And where it applies: kFraction: scale().d is the block's
-// half float times this; kPlain: sub is 1 always; kWideSubs: sub-scales beyond a byte (exact.h applies them in f32);
-// eight(k):
-// codes 8k .. 8k + 7 as bytes, in a few operations. Packed, because rows of 17 or 18 bytes and blocks of memory given
-// by callers have no alignment.
+// What a block type states. Always: kElems, the weights of a block; kSubScales, the sub-scales of 32 weights (1 or 2);
+// kHasMin, whether a minimum is subtracted; code(i), the integer of weight i; scale(k), the scales of weights 16k to
+// 16k + 15. Where it applies:
+//   kBias, kLargest  code(i) + kBias lies in 0 .. kLargest. Kernels that compute with unsigned codes need both. The
+//                    CPU's take it back by shifts: a power of two, or one more.
+//   kLevels          the sizes that a code can have, for formats whose codes are points of a grid or a sign
+//   kFraction        scale().d is the block's half float times this
+//   kPlain           sub is always 1
+//   kPowerScale      d is a power of two
+//   kWideSubs        sub-scales are larger than a byte (exact.h applies them in f32)
+//   eight(k)         codes 8k to 8k + 7 as bytes, in a few operations
+// Blocks are packed, because rows of 17 or 18 bytes and blocks of memory given by callers have no alignment.
 #pragma pack(push, 1)
 
 struct float_f32 {
@@ -109,16 +115,16 @@ DUET_HD inline float to_float(const float_bf16& x) { return bf16_to_float(x.bits
 DUET_HD inline int nibble32(const uint8_t* qs, int i) { return qs[i & 15] >> (i & 16 ? 4 : 0) & 15; }
 
 struct block_q4_0 {
-    static constexpr int kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1, kBias = 8, kLargest = 15;
     static constexpr bool kHasMin = false;
     uint16_t d;
     uint8_t qs[16];
-    DUET_HD int code(int i) const { return nibble32(qs, i) - 8; }
+    DUET_HD int code(int i) const { return nibble32(qs, i) - kBias; }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
 struct block_q4_1 {
-    static constexpr int kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1, kBias = 0, kLargest = 15;
     static constexpr bool kHasMin = true;
     uint16_t d, m;  // value = d * code + m
     uint8_t qs[16];
@@ -127,17 +133,17 @@ struct block_q4_1 {
 };
 
 struct block_q5_0 {
-    static constexpr int kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1, kBias = 16, kLargest = 31;
     static constexpr bool kHasMin = false;
     uint16_t d;
     uint8_t qh[4];  // bit i: fifth bit of weight i
     uint8_t qs[16];
-    DUET_HD int code(int i) const { return (nibble32(qs, i) | (qh[i >> 3] >> (i & 7) & 1) << 4) - 16; }
+    DUET_HD int code(int i) const { return (nibble32(qs, i) | (qh[i >> 3] >> (i & 7) & 1) << 4) - kBias; }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
 struct block_q5_1 {
-    static constexpr int kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1, kBias = 0, kLargest = 31;
     static constexpr bool kHasMin = true;
     uint16_t d, m;
     uint8_t qh[4];
@@ -147,7 +153,7 @@ struct block_q5_1 {
 };
 
 struct block_q8_0 {
-    static constexpr int kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1, kBias = 128, kLargest = 255;
     static constexpr bool kHasMin = false;
     uint16_t d;
     int8_t qs[32];
@@ -159,7 +165,7 @@ struct block_q8_0 {
 DUET_HD inline int two_bits256(const uint8_t* qs, int i) { return qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3; }
 
 struct block_q2_K {
-    static constexpr int kElems = 256, kSubScales = 2;
+    static constexpr int kElems = 256, kSubScales = 2, kBias = 0, kLargest = 3;
     static constexpr bool kHasMin = true;
     uint8_t scales[16];  // low half: sub-scale, high half: minimum, of 16 weights
     uint8_t qs[64];
@@ -171,13 +177,13 @@ struct block_q2_K {
 };
 
 struct block_q3_K {
-    static constexpr int kElems = 256, kSubScales = 2;
+    static constexpr int kElems = 256, kSubScales = 2, kBias = 4, kLargest = 7;
     static constexpr bool kHasMin = false;
     uint8_t hmask[32];  // bit i / 32 of byte i % 32: third bit of weight i
     uint8_t qs[64];
     uint8_t scales[12];  // 16 times 6 bits: 4 low bits in bytes 0..7, 2 high bits in bytes 8..11
     uint16_t d;
-    DUET_HD int code(int i) const { return (two_bits256(qs, i) | (hmask[i % 32] >> (i / 32) & 1) << 2) - 4; }
+    DUET_HD int code(int i) const { return (two_bits256(qs, i) | (hmask[i % 32] >> (i / 32) & 1) << 2) - kBias; }
     DUET_HD block_scale scale(int k) const {
         const int low = scales[k & 7] >> (k & 8 ? 4 : 0) & 15, high = scales[8 + k % 4] >> (k / 4 * 2) & 3;
         return {half_to_float(d), 0.0f, (low | high << 4) - 32, 0};
@@ -197,7 +203,7 @@ DUET_HD inline int k_minimum(const uint8_t* scales, int j) {
 DUET_HD inline int nibble256(const uint8_t* qs, int i) { return qs[i / 64 * 32 + i % 32] >> (i & 32 ? 4 : 0) & 15; }
 
 struct block_q4_K {
-    static constexpr int kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1, kBias = 0, kLargest = 15;
     static constexpr bool kHasMin = true;
     uint16_t d, dmin;
     uint8_t scales[12];
@@ -209,7 +215,7 @@ struct block_q4_K {
 };
 
 struct block_q5_K {
-    static constexpr int kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1, kBias = 0, kLargest = 31;
     static constexpr bool kHasMin = true;
     uint16_t d, dmin;
     uint8_t scales[12];
@@ -222,20 +228,20 @@ struct block_q5_K {
 };
 
 struct block_q6_K {
-    static constexpr int kElems = 256, kSubScales = 2;
+    static constexpr int kElems = 256, kSubScales = 2, kBias = 32, kLargest = 63;
     static constexpr bool kHasMin = false;
     uint8_t ql[128];  // 128 weights: rows 0, 1 in the low halves of 64 bytes, 2, 3 in the high halves
     uint8_t qh[64];   // upper two bits, as in two_bits256
     int8_t scales[16];
     uint16_t d;
     DUET_HD int code(int i) const {
-        return ((ql[i / 128 * 64 + i % 64] >> (i & 64 ? 4 : 0) & 15) | two_bits256(qh, i) << 4) - 32;
+        return ((ql[i / 128 * 64 + i % 64] >> (i & 64 ? 4 : 0) & 15) | two_bits256(qh, i) << 4) - kBias;
     }
     DUET_HD block_scale scale(int k) const { return {half_to_float(d), 0.0f, scales[k], 0}; }
 };
 
 struct block_iq4_nl {
-    static constexpr int kElems = 32, kSubScales = 1;
+    static constexpr int kElems = 32, kSubScales = 1, kBias = 128, kLargest = 241;
     static constexpr bool kHasMin = false;
     uint16_t d;
     uint8_t qs[16];
@@ -244,7 +250,7 @@ struct block_iq4_nl {
 };
 
 struct block_iq4_xs {
-    static constexpr int kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1, kBias = 128, kLargest = 241;
     static constexpr bool kHasMin = false;
     uint16_t d, scales_h;  // 8 sub-scales: 4 low bits in scales_l, 2 high bits in scales_h
     uint8_t scales_l[4];
@@ -257,8 +263,8 @@ struct block_iq4_xs {
 };
 
 struct block_mxfp4 {
-    static constexpr int kElems = 32, kSubScales = 1;
-    static constexpr bool kHasMin = false;
+    static constexpr int kElems = 32, kSubScales = 1, kBias = 16, kLargest = 28;
+    static constexpr bool kHasMin = false, kPowerScale = true;
     uint8_t e;
     uint8_t qs[16];
     DUET_HD int code(int i) const { return fp4_value(nibble32(qs, i)); }
@@ -284,7 +290,7 @@ DUET_HD inline uint64_t load8(const uint8_t* p) {
 }
 
 struct block_nvfp4 {
-    static constexpr int kElems = 64, kSubScales = 2;
+    static constexpr int kElems = 64, kSubScales = 2, kBias = 16, kLargest = 28;
     static constexpr bool kHasMin = false, kWideSubs = true;
     static constexpr float kFraction = 0x1p-10f;  // fp4_value is doubled
     uint8_t d[4];                                 // of 16 weights each
@@ -302,7 +308,7 @@ struct block_nvfp4 {
 // Ternary: five digits of base 3 in a byte, as the fraction byte / 256 whose first digit is the integer part of 3
 // times it.
 struct block_tq1_0 {
-    static constexpr int kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1, kBias = 1, kLargest = 2;
     static constexpr bool kHasMin = false, kPlain = true;
     uint8_t qs[48];  // digit n of bytes 0..31: weights 32n.. (n < 5); of bytes 32..47: weights 160 + 16n..
     uint8_t qh[4];   // digit n: weights 240 + 4n.. (n < 4)
@@ -332,11 +338,11 @@ struct block_tq1_0 {
 };
 
 struct block_tq2_0 {
-    static constexpr int kElems = 256, kSubScales = 1;
+    static constexpr int kElems = 256, kSubScales = 1, kBias = 1, kLargest = 3;
     static constexpr bool kHasMin = false, kPlain = true;
     uint8_t qs[64];
     uint16_t d;
-    DUET_HD int code(int i) const { return two_bits256(qs, i) - 1; }
+    DUET_HD int code(int i) const { return two_bits256(qs, i) - kBias; }
     DUET_HD uint64_t eight(int k) const {
         return less_one8(load8(qs + k / 16 * 32 + k % 4 * 8) >> k / 4 % 4 * 2 & 0x0303030303030303u);
     }
@@ -344,7 +350,8 @@ struct block_tq2_0 {
 };
 
 struct block_q1_0 {
-    static constexpr int kElems = 128, kSubScales = 1;
+    static constexpr int kElems = 128, kSubScales = 1, kBias = 1, kLargest = 2;
+    static constexpr const auto& kLevels = kSignLevels;
     static constexpr bool kHasMin = false, kPlain = true;
     uint16_t d;
     uint8_t qs[16];  // bit i: d, else -d
@@ -353,10 +360,12 @@ struct block_q1_0 {
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
-// Formats of grid points (blocks_grid.h). Sub-scales are odd numbers, 2s + 1, of the block's scale over Parts.
-template <class B, int Subs, int Parts>
+// Formats of grid points (blocks_grid.h) whose codes have the sizes Levels, in rising order, and either sign.
+// Sub-scales are odd numbers, 2s + 1, of the block's scale over Parts.
+template <class B, int Subs, int Parts, const auto& Levels, int Bias>
 struct grid_block {
-    static constexpr int kElems = 256, kSubScales = Subs;
+    static constexpr const auto& kLevels = Levels;
+    static constexpr int kElems = 256, kSubScales = Subs, kBias = Bias, kLargest = kBias + Levels[sizeof Levels - 1];
     static constexpr bool kHasMin = false;
     static constexpr float kFraction = 1.0f / Parts;
     DUET_HD int code(int i) const { return (int8_t)(((const B*)this)->eight(i / 8) >> 8 * (i % 8)); }
@@ -372,7 +381,7 @@ struct sign_word {  // of 32 weights: four times seven signs, then a sub-scale o
     DUET_HD int sub() const { return (int)(bits >> 28); }
 };
 
-struct block_iq2_xxs : grid_block<block_iq2_xxs, 1, 8> {
+struct block_iq2_xxs : grid_block<block_iq2_xxs, 1, 8, kIq2Levels, 64> {
     uint16_t d;
     struct {
         uint8_t point[4];
@@ -384,14 +393,14 @@ struct block_iq2_xxs : grid_block<block_iq2_xxs, 1, 8> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, qs[k / 2].signs.sub()); }
 };
 
-struct block_iq2_xs : grid_block<block_iq2_xs, 2, 8> {
+struct block_iq2_xs : grid_block<block_iq2_xs, 2, 8, kIq2Levels, 64> {
     uint16_t d, qs[32];  // 9 bits point, 7 bits signs
     uint8_t scales[8];
     DUET_HD uint64_t eight(int k) const { return with_signs(iq2_xs_point(qs[k] & 511), even_signs(qs[k] >> 9)); }
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k)); }
 };
 
-struct block_iq2_s : grid_block<block_iq2_s, 2, 8> {
+struct block_iq2_s : grid_block<block_iq2_s, 2, 8, kIq2Levels, 64> {
     uint16_t d;
     uint8_t qs[32], signs[32], qh[8], scales[8];  // qh: two high bits of each point
     DUET_HD uint64_t eight(int k) const {
@@ -400,7 +409,7 @@ struct block_iq2_s : grid_block<block_iq2_s, 2, 8> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k)); }
 };
 
-struct block_iq3_xxs : grid_block<block_iq3_xxs, 1, 4> {
+struct block_iq3_xxs : grid_block<block_iq3_xxs, 1, 4, kIq3XxsLevels, 64> {
     uint16_t d;
     uint8_t qs[64];  // points of 4 weights
     sign_word signs[8];
@@ -411,7 +420,7 @@ struct block_iq3_xxs : grid_block<block_iq3_xxs, 1, 4> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, signs[k / 2].sub()); }
 };
 
-struct block_iq3_s : grid_block<block_iq3_s, 1, 1> {
+struct block_iq3_s : grid_block<block_iq3_s, 1, 1, kIq3SLevels, 16> {
     uint16_t d;
     uint8_t qs[64], qh[8], signs[32], scales[4];  // qh: the high bit of each point
     DUET_HD uint64_t point(int i) const { return iq3_s_point(qs[i] | (qh[i / 8] >> i % 8 & 1) << 8); }
@@ -419,7 +428,7 @@ struct block_iq3_s : grid_block<block_iq3_s, 1, 1> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k / 2)); }
 };
 
-struct block_iq1_s : grid_block<block_iq1_s, 1, 8> {
+struct block_iq1_s : grid_block<block_iq1_s, 1, 8, kIq1Sizes, 9> {
     uint16_t d;
     uint8_t qs[32];
     uint16_t qh[8];  // of 32 weights: four times three high bits of a point, 3 bits sub-scale, delta's sign
@@ -430,7 +439,7 @@ struct block_iq1_s : grid_block<block_iq1_s, 1, 8> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, qh[k / 2] >> 12 & 7); }
 };
 
-struct block_iq1_m : grid_block<block_iq1_m, 2, 8> {
+struct block_iq1_m : grid_block<block_iq1_m, 2, 8, kIq1Sizes, 9> {
     uint8_t qs[32], qh[16];  // qh: of 8 weights three high bits of the point and delta's sign
     uint16_t scales[4];      // four sub-scales of 3 bits each, and on top 4 bits of the block's scale
     DUET_HD uint64_t eight(int k) const {
@@ -451,6 +460,7 @@ struct block_iq1_m : grid_block<block_iq1_m, 2, 8> {
 #include "types.def"
 
 template <class B> constexpr bool kWideSubs = requires { B::kWideSubs; };
+template <class B> constexpr bool kPowerScale = requires { B::kPowerScale; };
 template <class B> constexpr bool kPlain = requires { B::kPlain; };
 template <class B> constexpr float kFraction = [] {
     if constexpr (requires { B::kFraction; }) return B::kFraction;

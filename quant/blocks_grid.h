@@ -1,11 +1,11 @@
-// quant/blocks_grid.h: the point sets that IQ1, IQ2 and IQ3 codes choose from: 8 (or 4) weights at once are one point
-// of a small grid, and a code is the number of an allowed point. Facts of the formats. Must not know: blocks.
-// Main path: quant/blocks.h -> [quant/blocks_grid.h]
+// quant/blocks_grid.h: the point sets that IQ1, IQ2 and IQ3 codes choose from. 8 (or 4) weights together are one point
+// of a small grid, and a code is the number of an allowed point. Must not know: blocks. Main path: quant/blocks.h ->
+// [quant/blocks_grid.h]
 //
-// Points are numbered in the order of their coordinates read as a number, the first coordinate lowest, so a bit for
-// each point of the whole grid (3^8 or 8^4 points) says it all: six bits a character, from '0' up, without the
-// backslash.
-// Points: llama.cpp:ggml/src/ggml-common.h (iq2xxs_grid, iq2xs_grid, iq2s_grid, iq1s_grid, iq3xxs_grid, iq3s_grid).
+// Points are numbered in the order of their coordinates read as a number, the first coordinate lowest. So one bit for
+// each point of the whole grid (3^8 or 8^4 points) is enough: it says whether the point is allowed. The strings hold
+// six bits a character, from '0' up, and leave the backslash out. Points: llama.cpp:ggml/src/ggml-common.h
+// (iq2xxs_grid, iq2xs_grid, iq2s_grid, iq1s_grid, iq3xxs_grid, iq3s_grid).
 #pragma once
 #include "exact_math.h"
 
@@ -134,8 +134,10 @@ DUET_HD constexpr point_grid<Word, N> make_grid(const char* set, const uint8_t (
 
 inline constexpr uint8_t kIq2Levels[3] = {8, 25, 43};
 inline constexpr uint8_t kIq1Levels[3] = {0, 8, 16};  // -1, 0, 1 in eighths, counted from -1
+inline constexpr uint8_t kIq1Sizes[3] = {1, 7, 9};    // what is left of them after the delta of one eighth
 inline constexpr uint8_t kIq3XxsLevels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 inline constexpr uint8_t kIq3SLevels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
+inline constexpr uint8_t kSignLevels[1] = {1};  // of Q1_0, which has signs only
 
 // Points by number. The tables stand in the functions, where host and device compilers both find them.
 #define DUET_POINTS(name, Word, n, set, levels)                                                                        \

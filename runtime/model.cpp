@@ -3,6 +3,7 @@
 // Main path: runtime.cpp -> [runtime/model.cpp] -> models/arch.cpp -> models/<family>.cpp
 #include "calls.h"
 #include "devices.h"
+#include "../quant/formats.h"
 #include "../cpu/executor.h"
 #include "../cpu/kernels.h"
 #include "../cpu/threads.h"
@@ -137,8 +138,7 @@ duet_status load_model(duet_model& m) {
     }
     const auto most = std::max_element(bytes_of_type.begin(), bytes_of_type.end(),
                                        [](auto& a, auto& b) { return a.second < b.second; });
-    const duet_type_info* info = duet_type_by_id(most->first);
-    m.main_type = info ? info->name : "?";
+    m.main_type = type_name(most->first);
     m.fingerprint = model_fingerprint(m) + (m.fast ? 1 : 0);  // an exact session must not go on from what fast computed
     if (m.params.progress && m.exec == &kCpuExecutor) DUET_TRY(warm_weights(m));
     log_line(m, DUET_LOG_INFO,
@@ -169,13 +169,12 @@ const char* build_info() {
                      "g++ " __VERSION__,
 #endif
 #if defined(__x86_64__)
-                     ", avx2, avx512, amx",
+#define ISA_X86(name, ...) ", " #name
 #elif defined(__aarch64__)
-                     ", neon, dotprod, i8mm",
-#else
-                     "",
+#define ISA_ARM(name, ...) ", " #name
 #endif
-                     kGpuBuilt[0] ? kGpuBuilt : " none");
+#include "../cpu/isas.def"
+                     "", kGpuBuilt[0] ? kGpuBuilt : " none");
         }
     };
     static const build_text info;

@@ -2,6 +2,7 @@
 #include "self_test_cases.h"
 #include "../cpu/executor.h"
 #include "../gpu/executor.h"
+#include "../quant/formats.h"
 
 #include <cmath>
 #include <cstring>
@@ -12,14 +13,15 @@ namespace {
 
 // Blocks whose bytes are random and whose values are ordinary numbers: every code is met.
 std::vector<uint8_t> random_blocks(int32_t type, size_t n_weights, std::mt19937& rng) {
-    const duet_type_info* info = duet_type_by_id(type);
-    const size_t block = (size_t)info->bytes_per_block;
-    std::vector<uint8_t> w(n_weights / (size_t)info->elems_per_block * block);
-    std::vector<float> probe((size_t)info->elems_per_block);
+    const number_format* info = find_type(type);
+    const size_t block = (size_t)info->bytes;
+    std::vector<uint8_t> w(n_weights / (size_t)info->elems * block);
+    std::vector<float> probe((size_t)info->elems);
     for (size_t at = 0; at < w.size(); at += block)
         for (bool good = false; !good;) {
             for (size_t i = 0; i < block; i++) w[at + i] = (uint8_t)rng();
-            good = duet_dequantize_row(type, &w[at], info->elems_per_block, probe.data()) == DUET_OK;
+            decode_row(type, &w[at], info->elems, probe.data());
+            good = true;
             for (float v : probe) good = good && v > -1e6f && v < 1e6f;
         }
     return w;
@@ -48,7 +50,7 @@ weight_id graph_case::matrix(int32_t type, int64_t n_in, int64_t n_out) {
 
 weight_id graph_case::floats(int64_t n_in, int64_t n_out) {
     std::normal_distribution<float> normal;
-    const weight_id w = matrix(0, n_in, n_out);
+    const weight_id w = matrix(type_id::f32, n_in, n_out);
     for (int64_t i = 0; i < n_in * n_out; i++) ((float*)memory.back().data())[i] = normal(rng);
     return w;
 }
@@ -74,7 +76,7 @@ view graph_case::input(int32_t width) {
 }
 
 weight_id graph_case::matrices(int32_t type, int64_t n_in, int64_t n_out, int64_t n_mats) {
-    const weight_id w = type == 0 ? floats(n_in, n_out * n_mats) : matrix(type, n_in, n_out * n_mats);
+    const weight_id w = type == type_id::f32 ? floats(n_in, n_out * n_mats) : matrix(type, n_in, n_out * n_mats);
     g.weights.back().n_out = n_out;
     g.weights.back().n_mats = n_mats;
     return w;
@@ -118,11 +120,11 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         int type, down_type, n, used, n_in, hidden;
         bool bias;
     };
-    for (const expert_case& s : {expert_case{"F32", 0, 1, 5, 3, 50, 37, true},
-                                 {"Q4_0", 2, 8, 6, 2, 160, 64, false},
-                                 {"Q6_K", 14, 14, 2, 2, 256, 256, true},
-                                 {"MXFP4", 39, 2, 40, 3, 64, 32, true},
-                                 {"of one", 8, 0, 4, 1, 32, 96, false}}) {
+    for (const expert_case& s : {expert_case{"F32", type_id::f32, type_id::f16, 5, 3, 50, 37, true},
+                                 {"Q4_0", type_id::q4_0, type_id::q8_0, 6, 2, 160, 64, false},
+                                 {"Q6_K", type_id::q6_K, type_id::q6_K, 2, 2, 256, 256, true},
+                                 {"MXFP4", type_id::mxfp4, type_id::q4_0, 40, 3, 64, 32, true},
+                                 {"of one", type_id::q8_0, type_id::f32, 4, 1, 32, 96, false}}) {
         graph_case c(std::string("experts ") + s.name);
         const view x = c.input(s.n_in), z = c.input(s.n), routes = c.buffer(2 * s.used);
         const view gate = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden),
@@ -146,7 +148,7 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         c.logits(x);
         run(c);
     }
-    for (int type : {0, 2}) {
+    for (int type : {type_id::f32, type_id::q4_0}) {
         graph_case c("a matrix for each head, type " + std::to_string(type));
         const view x = c.input(3 * 64), y = c.buffer(3 * 45);
         op& o = c.add(op_kind::expert_matmul, heads_of(x, 0, 3, 64), heads_of(y, 0, 3, 45));
@@ -231,12 +233,12 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
     matmul_case(gguf_id, #NAME, elems == 32 ? 5 * 32 : 256, 45);
 #include "../quant/types.def"
-    matmul_case(2, "Q4_0 rounds", 33 * 128 + 32, 33);
-    for (int type : {12, 13}) {  // queries, keys and values of two formats
-        graph_case c("matmuls of types " + std::to_string(type) + " and 14");
+    matmul_case(type_id::q4_0, "Q4_0 rounds", 33 * 128 + 32, 33);
+    for (int type : {type_id::q4_K, type_id::q5_K}) {  // queries, keys and values of two formats
+        graph_case c("matmuls of types " + std::to_string(type) + " and " + std::to_string(type_id::q6_K));
         const view x = c.input(256), y = c.buffer(3 * 45);
         for (int i = 0; i < 3; i++)
-            c.add(op_kind::matmul, x, heads_of(y, 45 * i, 1, 45)).w = c.matrix(i == 2 ? 14 : type, 256, 45);
+            c.add(op_kind::matmul, x, heads_of(y, 45 * i, 1, 45)).w = c.matrix(i == 2 ? type_id::q6_K : type, 256, 45);
         c.logits(y);
         run(c);
     }
@@ -262,7 +264,7 @@ void for_each_norm_case(const std::function<void(graph_case&)>& run) {
         op& o = c.add(op_kind::norm, x, h);
         o.w = c.floats(320);
         o.eps = 1e-6f;
-        c.add(op_kind::matmul, h, y).w = c.matrix(8, 320, 40);
+        c.add(op_kind::matmul, h, y).w = c.matrix(type_id::q8_0, 320, 40);
         c.logits(y);
         run(c);
     }

@@ -46,9 +46,6 @@ struct split_model {
 // ---- which op runs where --------------------------------------------------------------------------------------------
 
 bool has_experts(const op& o) { return o.kind == op_kind::expert_matmul; }
-bool has_state(const op& o) {
-    return o.kind == op_kind::conv || o.kind == op_kind::delta_net || o.kind == op_kind::mamba2;
-}
 
 std::vector<uint8_t> choose_sides(const model_graph& g, const placement& p) {
     const int32_t first_gpu = g.n_layers - p.gpu_layers;
@@ -82,8 +79,6 @@ bool has_column(const view& v, int32_t buffer, int32_t column) {
     const int32_t at = column - v.offset, h = v.n_heads > 1 ? at / v.stride : 0;
     return v.buffer == buffer && at >= 0 && h < v.n_heads && at - h * v.stride < v.head_dim;
 }
-const view& written_by(const op& o) { return o.kind == op_kind::rope ? o.in : o.out; }
-std::array<view, 4> read_by(const op& o) { return {o.in, o.in2, o.in3, o.residual ? o.out : view{}}; }
 
 // Follows which columns of which buffers are valid on which side (bits), as the ops run.
 struct border_finder {
@@ -167,7 +162,7 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
             m.row_side[(size_t)written.buffer] = (uint8_t)side;
         }
         if (o.kind == op_kind::kv_append) m.cache_side[(size_t)o.index] = (uint8_t)side;
-        if (has_state(o)) m.state_side[(size_t)o.index] = (uint8_t)side;
+        if (has_state(o.kind)) m.state_side[(size_t)o.index] = (uint8_t)side;
     }
     for (int side : {kHostSide, kDeviceSide}) {
         model_graph& part = m.part[side];

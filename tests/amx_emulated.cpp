@@ -91,5 +91,5 @@ void tile_dot_bf16(int c, int a, int b) {
 #define DUET_TILE_DOT_BF16(c, a, b)   tile_dot_bf16(c, a, b)
 #define DUET_TILE_CONFIGURE(p)        tile_configure(p)
 #define DUET_TILE_RELEASE()           (g_is_configured = false)
-#include "../cpu/kernels_avx512.cpp"
+#include "../cpu/kernels_amx.cpp"
 #endif

@@ -1,6 +1,6 @@
 // tests/instructions.cpp: one matmul of fixed work on AVX2, for tests/instructions.sh to count its instructions:
 // TYPE_ID N_TOK.
-#include "../cpu/kernels.h"
+#include "../cpu/choose.h"
 #include "../runtime.h"
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
     const int type = argc > 2 ? atoi(argv[1]) : 0, n_tok = argc > 2 ? atoi(argv[2]) : 0;
     const duet::cpu_kernels* k = duet::find_cpu_kernels("avx2");
     const duet_type_info* t = duet_type_by_id(type);
-    if (!k || !t || n_tok < 1 || n_tok > kMost || !k->matmul[type]) return 2;
+    if (!k || !t || n_tok < 1 || n_tok > kMost || !k->formats[type].run) return 2;
     const size_t row_bytes = (size_t)(n_in / t->elems_per_block * t->bytes_per_block);
     std::vector<uint8_t> w(row_bytes * n_rows, 0x21), scratch(duet::matmul_scratch_bytes(n_in));
     std::vector<float> x((size_t)n_in * kMost, 0.5f), d(n_in / 32 * kMost), sums(n_in / 32 * kMost),
@@ -24,8 +24,18 @@ int main(int argc, char** argv) {
     for (int i = 0; i < n_tok; i++)
         k->quantize(x.data(), n_in, &q[(size_t)i * n_in], &d[(size_t)i * n_in / 32], &sums[(size_t)i * n_in / 32],
                     &s16[(size_t)i * n_in / 16]);
-    const duet::act_matrix a{x.data(), q.data(), d.data(), sums.data(), s16.data(), n_in, n_in, n_tok, nullptr};
-    const duet::matmul_args args{w.data(), row_bytes, n_in, n_rows, a, y.data(), n_rows, scratch.data(), false};
-    counted(k->matmul[type], &args);
+    const duet::act_matrix a{x.data(), q.data(), d.data(), sums.data(), s16.data(),
+                             n_in,     n_in,     n_tok,    nullptr,     nullptr};
+    duet::matmul_args args{};
+    args.w = w.data();
+    args.row_bytes = row_bytes;
+    args.n_in = n_in;
+    args.n_rows = n_rows;
+    args.a = a;
+    args.y = y.data();
+    args.y_stride = n_rows;
+    args.scratch = scratch.data();
+    args.way = duet::choose_matmul(*k, type, n_tok, false);
+    counted(k->formats[type].run, &args);
     return 0;
 }

@@ -1,8 +1,10 @@
 // tests/test_kernels.cpp: every instruction set this machine runs against the scalar definition, bit for bit: all
 // formats, odd sizes, row tails, batch sizes, special values.
 #include "doctest.h"
+#include "../cpu/choose.h"
 #include "../cpu/executor.h"
 #include "../quant/activate.h"
+#include "../quant/formats.h"
 #include "../cpu/kernels.h"
 #include "../cpu/threads.h"
 
@@ -17,18 +19,38 @@ using namespace duet;
 
 #if defined(__x86_64__)
 namespace duet {
-extern const cpu_kernels kAmxEmulatedKernels, kAmxEmulatedFast;  // tests/amx_emulated.cpp
-}
+extern const amx_table kAmxEmulated;  // tests/amx_emulated.cpp
+extern const fast_table kAmxEmulatedFast;
+}  // namespace duet
 #endif
 
 namespace {
 
+#if defined(__x86_64__)
+// The AVX-512 kernels of this machine with AMX's tiles as plain code; null without AVX-512.
+const cpu_kernels* amx_emulated(bool fast) {
+    static cpu_kernels tables[2];
+    const cpu_kernels* avx512 = find_cpu_kernels("avx512");
+    if (!avx512) return nullptr;
+    cpu_kernels& k = tables[fast];
+    k = *avx512;
+    k.name = "amx (emulated)";
+    k.matmul_amx = kAmxEmulated.matmul_amx;
+    if (fast) {
+        k.matmul_rounded = kAmxEmulatedFast.matmul_rounded;
+        k.rounded_types = kAmxEmulatedFast.rounded_types;
+        k.round_row = kAmxEmulatedFast.round_row;
+    }
+    return &k;
+}
+#endif
+
 std::vector<const cpu_kernels*> vector_kernels() {
     std::vector<const cpu_kernels*> all;
     for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++)
-        if (k != &kScalarKernels) all.push_back(k);
+        if (std::string(k->name) != "scalar") all.push_back(k);
 #if defined(__x86_64__)
-    if (find_cpu_kernels("avx512")) all.push_back(&kAmxEmulatedKernels);
+    if (const cpu_kernels* k = amx_emulated(false)) all.push_back(k);
 #endif
     return all;
 }
@@ -41,7 +63,7 @@ std::vector<uint8_t> random_weights(int32_t type, int n_rows, int n_in, std::mt1
     for (uint8_t& b : w) b = (uint8_t)rng();
     std::vector<float> probe((size_t)info->elems_per_block);
     const auto has_special = [&](const uint8_t* block) {
-        duet_dequantize_row(type, block, info->elems_per_block, probe.data());
+        decode_row(type, block, info->elems_per_block, probe.data());
         for (float v : probe)
             if (!(v > -1e6f && v < 1e6f)) return true;
         return false;
@@ -77,33 +99,35 @@ struct activations {
     }
 };
 
-// With the panels that this instruction set takes, if any; adds: to -1.
-std::vector<float> run_matmul(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in,
-                              act_matrix a, bool with_panels = false, bool adds = false) {
-    const int n_blocks = n_in / 32, n_panels = with_panels ? count_panels(a.n_tok) : 0;
+// In the way that is chosen, with panels where it takes them and with_panels is set; adds: to -1.
+std::vector<float> matmul_result(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows,
+                                 int n_in, act_matrix a, bool with_panels = false, bool adds = false) {
+    const matmul_way way = choose_matmul(k, type, a.n_tok, with_panels);
+    const int n_blocks = n_in / 32, n_panels = way == matmul_way::panels ? count_panels(a.n_tok) : 0;
     std::vector<act_panel> panels((size_t)n_panels * (size_t)n_blocks);
     for (int i = 0; i < n_panels; i++) k.pack_panel(a, i, n_blocks, panels.data());
-    if (with_panels) a.panels = panels.data();
+    if (n_panels > 0) a.panels = panels.data();
     std::vector<float> y((size_t)n_rows * (size_t)a.n_tok, -1.0f);
     std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in), 0xff),
         odd(w.size() + 1);  // weights at no alignment; nothing readable after them
     memcpy(odd.data() + 1, w.data(), w.size());
-    matmul_args m{odd.data() + 1,
-                  w.size() / (size_t)n_rows,
-                  n_in,
-                  n_rows,
-                  a,
-                  y.data(),
-                  (size_t)n_rows,
-                  scratch.data(),
-                  false,
-                  adds};
-    k.matmul[type](m);
+    matmul_args m{};
+    m.w = odd.data() + 1;
+    m.row_bytes = w.size() / (size_t)n_rows;
+    m.n_in = n_in;
+    m.n_rows = n_rows;
+    m.a = a;
+    m.y = y.data();
+    m.y_stride = (size_t)n_rows;
+    m.scratch = scratch.data();
+    m.way = way;
+    m.adds = adds;
+    run_matmul(k, type, m);
     if (adds) return y;
     const std::vector<float> first = y;  // again with what the scratch holds now
     m.same_input = true;
     y.assign(y.size(), -1.0f);
-    k.matmul[type](m);
+    run_matmul(k, type, m);
     CHECK(memcmp(first.data(), y.data(), y.size() * 4) == 0);
     return y;
 }
@@ -115,18 +139,18 @@ void check_type(int32_t type, const char* name, int step) {
             for (int n_tok : {1, 2, 3, 4, 5, 6, 7, 8, 9, 23, 37}) {
                 const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
                 const activations a(n_in, n_tok, rng);
-                const auto want = run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m);
+                const auto want = matmul_result(kScalarKernels, type, w, n_rows, n_in, a.m);
                 std::vector<float> added(want);
                 for (float& y : added) y = -1.0f + y;
                 for (const cpu_kernels* k : vector_kernels()) {
-                    const auto got = run_matmul(*k, type, w, n_rows, n_in, a.m);
+                    const auto got = matmul_result(*k, type, w, n_rows, n_in, a.m);
                     INFO(std::string(name), " ", std::string(k->name), " n_in ", n_in, " n_rows ", n_rows, " n_tok ",
                          n_tok);
                     CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
-                    if (k->panel_least[type] == 0 || n_tok < k->panel_least[type] || n_tok > k->panel_most) continue;
-                    const auto panels = run_matmul(*k, type, w, n_rows, n_in, a.m, true);
+                    if (choose_matmul(*k, type, n_tok, true) != matmul_way::panels) continue;
+                    const auto panels = matmul_result(*k, type, w, n_rows, n_in, a.m, true);
                     CHECK(memcmp(want.data(), panels.data(), want.size() * 4) == 0);
-                    CHECK(added == run_matmul(*k, type, w, n_rows, n_in, a.m, true, true));
+                    CHECK(added == matmul_result(*k, type, w, n_rows, n_in, a.m, true, true));
                 }
             }
 }
@@ -148,7 +172,8 @@ TEST_CASE("matmul: float rows of many groups, rows for several vectors") {
                 const activations a(n_in, n_tok, rng);
                 for (const cpu_kernels* k : vector_kernels()) {
                     INFO(std::string(k->name), " type ", type, " n_in ", n_in, " n_tok ", n_tok);
-                    CHECK(run_matmul(kScalarKernels, type, w, 83, n_in, a.m) == run_matmul(*k, type, w, 83, n_in, a.m));
+                    CHECK(matmul_result(kScalarKernels, type, w, 83, n_in, a.m) ==
+                          matmul_result(*k, type, w, 83, n_in, a.m));
                 }
             }
 }
@@ -159,13 +184,13 @@ TEST_CASE("matmul: more tokens than totals are kept for") {
         for (int32_t type : {0, 2, 14}) {
             const std::vector<uint8_t> w = random_weights(type, 3, 768, rng);
             const activations a(768, 1030, rng);
-            const auto want = run_matmul(kScalarKernels, type, w, 3, 768, a.m);
-            CHECK(want == run_matmul(*k, type, w, 3, 768, a.m));
-            if (k->panel_least[type] == 0 || a.m.n_tok > k->panel_most) continue;
-            CHECK(want == run_matmul(*k, type, w, 3, 768, a.m, true));
+            const auto want = matmul_result(kScalarKernels, type, w, 3, 768, a.m);
+            CHECK(want == matmul_result(*k, type, w, 3, 768, a.m));
+            if (choose_matmul(*k, type, a.m.n_tok, true) != matmul_way::panels) continue;
+            CHECK(want == matmul_result(*k, type, w, 3, 768, a.m, true));
             std::vector<float> added(want);
             for (float& y : added) y = -1.0f + y;
-            CHECK(added == run_matmul(*k, type, w, 3, 768, a.m, true, true));
+            CHECK(added == matmul_result(*k, type, w, 3, 768, a.m, true, true));
         }
 }
 
@@ -173,9 +198,9 @@ TEST_CASE("matmul: more tokens than totals are kept for") {
 std::vector<const cpu_kernels*> fast_kernels() {
     std::vector<const cpu_kernels*> all;
     for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++)
-        if (const cpu_kernels* f = find_cpu_kernels(k->name, true); f != k) all.push_back(f);
+        if (const cpu_kernels* f = find_cpu_kernels(k->name, true); f->matmul_rounded) all.push_back(f);
 #if defined(__x86_64__)
-    if (!all.empty()) all.push_back(&kAmxEmulatedFast);
+    if (!all.empty()) all.push_back(amx_emulated(true));
 #endif
     if (all.empty()) MESSAGE("skipped: this CPU has no AVX512_BF16");
     return all;
@@ -229,8 +254,18 @@ TEST_CASE("mode fast: matmul by BF16 within the bound of its sums, the same bits
                     std::vector<uint8_t> scratch(matmul_scratch_bytes(n_in), 0xff);
                     const std::vector<uint8_t> only(w.begin() + r0 * (ptrdiff_t)row_bytes,
                                                     w.begin() + (r0 + rows) * (ptrdiff_t)row_bytes);
-                    k->matmul[type](
-                        {only.data(), row_bytes, n_in, rows, part, y.data(), (size_t)rows, scratch.data(), false});
+                    matmul_args m{};
+                    m.w = only.data();
+                    m.row_bytes = row_bytes;
+                    m.n_in = n_in;
+                    m.n_rows = rows;
+                    m.a = part;
+                    m.y = y.data();
+                    m.y_stride = (size_t)rows;
+                    m.scratch = scratch.data();
+                    // what is too few tokens to be chosen has to give the same bits too
+                    m.way = is_rounded ? matmul_way::rounded : choose_matmul(*k, type, n, false);
+                    run_matmul(*k, type, m);
                     return y;
                 };
                 const std::vector<float> all = run(0, n_tok, 0, n_rows, true);
@@ -261,7 +296,7 @@ TEST_CASE("mode fast: matmul by BF16 within the bound of its sums, the same bits
                         CHECK(memcmp(&part[(size_t)(t * rows)], &all[(size_t)((t0 + t) * n_rows + r0)],
                                      (size_t)rows * 4) == 0);
                 }
-                CHECK(run(0, n_tok, 0, n_rows, false) == run_matmul(kScalarKernels, type, w, n_rows, n_in, a.m));
+                CHECK(run(0, n_tok, 0, n_rows, false) == matmul_result(kScalarKernels, type, w, n_rows, n_in, a.m));
             }
 }
 

@@ -127,6 +127,27 @@ void check_unpack(const char* name) {
 
 }  // namespace
 
+template <class B>
+static int codes_out_of_range() {
+    int n_bad = 0;
+    if constexpr (requires { B::kBias; }) {
+        std::mt19937 rng(21);
+        for (int k = 0; k < 400; k++) {
+            B block;
+            for (size_t i = 0; i < sizeof block; i++) ((uint8_t*)&block)[i] = (uint8_t)rng();
+            for (int i = 0; i < B::kElems; i++)
+                n_bad += block.code(i) < -B::kBias || block.code(i) > B::kLargest - B::kBias;
+        }
+    }
+    return n_bad;
+}
+
+TEST_CASE("codes plus their bias are unsigned and at most kLargest") {
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
+    CHECK_MESSAGE(codes_out_of_range<block_##id>() == 0, #NAME);
+#include "../quant/types.def"
+}
+
 TEST_CASE("half floats: every pattern, and every boundary between two of them") {
     for (uint32_t h = 0; h < 65536; h++) {
         const uint32_t exponent = h >> 10 & 31, fraction = h & 1023;

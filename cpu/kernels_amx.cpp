@@ -1,0 +1,29 @@
+// cpu/kernels_amx.cpp: the matmuls of AMX, beside the AVX-512 kernels that make their tiles.
+// Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_amx.cpp] -> cpu/simd/kernels_simd.inc
+#if defined(__x86_64__)
+#if defined(DUET_AMX_EMULATED)  // tests/amx_emulated.cpp
+#define DUET_ISA amx_emulated
+#define kAmx     kAmxEmulated
+#define kAmxFast kAmxEmulatedFast
+#else
+#define DUET_ISA amx_tiles
+#endif
+#define DUET_TARGET "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,avx512bf16,amx-tile,amx-int8,amx-bf16"
+#define DUET_LANES  16
+#define DUET_AMX
+#include "simd/kernels_simd.inc"
+
+namespace duet {
+
+extern const amx_table kAmx;
+extern const fast_table kAmxFast;
+#if defined(DUET_AMX_EMULATED)
+constinit const amx_table kAmx = {amx_emulated::matmul_amx};
+constinit const fast_table kAmxFast = amx_emulated::make_fast<amx_emulated::amx_product>();
+#else
+constinit const amx_table kAmx = {amx_tiles::matmul_amx};
+constinit const fast_table kAmxFast = amx_tiles::make_fast<amx_tiles::amx_product>();
+#endif
+
+}  // namespace duet
+#endif

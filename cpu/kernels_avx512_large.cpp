@@ -1,0 +1,16 @@
+// cpu/kernels_avx512_large.cpp: the matmuls by blocks of 256 weights whose codes lie in bit fields, built for AVX-512.
+// Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_avx512_large.cpp] -> cpu/simd/kernels_simd.inc
+#if defined(__x86_64__)
+#define DUET_ISA     avx512_large
+#define DUET_TARGET  "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512vnni"
+#define DUET_LANES   16
+#define DUET_FORMATS vector_code::large
+#include "simd/kernels_simd.inc"
+
+namespace duet {
+
+extern const format_table kAvx512Large;
+constinit const format_table kAvx512Large = avx512_large::make_formats();
+
+}  // namespace duet
+#endif
