@@ -127,15 +127,18 @@ value value::of_map(std::vector<value_member> members, memory_meter* meter) {
         const int c = order(a, b);
         return c != 0 ? c < 0 : a < b;
     });
+    std::vector<bool> is_twin(members.size());
     bool has_twins = false;
     for (size_t i = 0, end; i < sorted.size(); i = end) { // [i, end): members of one key
         for (end = i + 1; end < sorted.size() && order(sorted[i], sorted[end]) == 0; end++) has_twins = true;
         if (end - i > 1) members[sorted[i]].val = std::move(members[sorted[end - 1]].val);
-        for (size_t twin = i + 1; twin < end; twin++) members[sorted[twin]].key = of_undefined("");
+        for (size_t twin = i + 1; twin < end; twin++) is_twin[sorted[twin]] = true;
     }
     if (has_twins) {
-        std::erase_if(members, [](const value_member& m) { return m.key.is(value_kind::undefined); });
-        return of_map(std::move(members), meter);
+        std::vector<value_member> kept;
+        for (size_t i = 0; i < members.size(); i++)
+            if (!is_twin[i]) kept.push_back(std::move(members[i]));
+        return of_map(std::move(kept), meter);
     }
     auto* payload = new map_payload(value_kind::map);
     payload->members = std::move(members);
@@ -143,7 +146,9 @@ value value::of_map(std::vector<value_member> members, memory_meter* meter) {
     return adopt(payload, sizeof(map_payload) + payload->members.capacity() * (sizeof(value_member) + 4), meter);
 }
 
-value value::of_object(object_payload* adopted, memory_meter* meter) { return adopt(adopted, sizeof *adopted, meter); }
+value value::of_object(object_payload* adopted, memory_meter* meter) {
+    return adopt(adopted, 256, meter);
+} // about what an object takes
 
 double value::as_double() const {
     if (is(value_kind::boolean)) return u_.boolean;
@@ -257,7 +262,9 @@ int compare_keys(const value& a, const value& b) {
     if (key_rank(a.kind()) == 1) return compare_big(a, b);
     if (a.is_string()) return sign_of(a.as_string().compare(b.as_string()));
     if (!a.is(value_kind::tuple))
-        return a.is_null() ? 0 : (a.identity() > b.identity()) - (a.identity() < b.identity());
+        return a.is_null() || a.is(value_kind::undefined)
+                   ? 0
+                   : (a.identity() > b.identity()) - (a.identity() < b.identity());
     for (size_t i = 0; i < a.items().size() && i < b.items().size(); i++)
         if (int c = compare_keys(a.items()[i], b.items()[i]); c != 0) return c;
     return (a.items().size() > b.items().size()) - (a.items().size() < b.items().size());

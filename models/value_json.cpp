@@ -268,7 +268,7 @@ class json_writer {
     void new_line(int depth) {
         if (!style_.has_indent) return;
         std::string line = "\n";
-        const size_t n_bytes = std::min((size_t)depth * style_.indent.size(), style_.max_bytes + 1);
+        const size_t n_bytes = std::min((size_t)depth * style_.indent.size(), style_.max_bytes);
         while (line.size() <= n_bytes && !style_.indent.empty()) line += style_.indent;
         out_->append(line, true);
     }
