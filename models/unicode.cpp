@@ -18,9 +18,14 @@ struct class_range {
     uint32_t first, last;
     uint8_t value;
 };
-struct lower_range {
+struct case_range {
     uint32_t first, last;
     int32_t step, delta;
+};
+struct special_case {
+    uint32_t code_point;
+    char which;
+    uint32_t first, second, third; // 0: none
 };
 struct decomposition {
     uint32_t code_point, first, second;
@@ -216,10 +221,40 @@ uint32_t unicode_bits(uint32_t cp) {
     return bits | (find_range(kHanRanges, cp) ? (uint32_t)kUniHan : 0u);
 }
 
+template <size_t kCount> static bool map_case(const case_range (&table)[kCount], uint32_t* cp) {
+    const case_range* range = find_range(table, *cp);
+    if (!range || (*cp - range->first) % (uint32_t)range->step != 0) return false;
+    *cp += (uint32_t)range->delta;
+    return true;
+}
+
 uint32_t unicode_lower(uint32_t cp) {
     if (cp < 0x80) return cp >= 'A' && cp <= 'Z' ? cp + 32 : cp;
-    const lower_range* range = find_range(kLowerRanges, cp);
-    return range && (cp - range->first) % (uint32_t)range->step == 0 ? cp + (uint32_t)range->delta : cp;
+    map_case(kLowerRanges, &cp);
+    return cp;
+}
+
+void unicode_append_case(std::string* out, uint32_t cp, unicode_case which) {
+    if (cp >= 0x80)
+        for (const special_case& row : kSpecialCases)
+            if (row.code_point == cp && row.which == (char)which) {
+                for (uint32_t part : {row.first, row.second, row.third})
+                    if (part) utf8_append(out, part);
+                return;
+            }
+    const bool is_done = (which == unicode_case::title && map_case(kTitleRanges, &cp)) ||
+                         (which == unicode_case::fold && map_case(kFoldRanges, &cp));
+    if (!is_done && (which == unicode_case::lower || which == unicode_case::fold)) cp = unicode_lower(cp);
+    else if (!is_done) map_case(kUpperRanges, &cp);
+    utf8_append(out, cp);
+}
+
+bool unicode_is_digit(uint32_t cp) {
+    return (unicode_bits(cp) & kUniNd) || (cp >= 0x80 && find_range(kDigitRanges, cp));
+}
+
+bool unicode_is_numeric(uint32_t cp) {
+    return (unicode_bits(cp) & kUniN) || (cp >= 0x80 && find_range(kNumericLetters, cp));
 }
 
 std::string unicode_nfd(std::string_view text) { return encoded(decomposed(text)); }

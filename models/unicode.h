@@ -39,6 +39,14 @@ bool utf8_is_cut(std::string_view text);
 uint32_t unicode_bits(uint32_t code_point);
 uint32_t unicode_lower(uint32_t code_point);  // simple mapping
 
+// Appends a character in another case, which may be several characters, as Python's str.lower, upper, title and
+// casefold have it. code_point is valid.
+enum class unicode_case : char { lower = 'l', upper = 'u', title = 't', fold = 'f' };
+void unicode_append_case(std::string* out, uint32_t code_point, unicode_case which);
+// Python's isdigit and isnumeric; isdecimal is the category Nd.
+bool unicode_is_digit(uint32_t code_point);
+bool unicode_is_numeric(uint32_t code_point);
+
 // Canonical normal forms. Invalid bytes stay as they are.
 std::string unicode_nfc(std::string_view text);
 std::string unicode_nfd(std::string_view text);

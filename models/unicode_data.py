@@ -39,10 +39,11 @@ def table(comment, declaration, rows):
     print(line + "\n};")
 
 
-def lower_rows():
-    """(first, last, step, delta): every step-th code point of a range goes to itself + delta."""
-    pairs = [(cp, ord(chr(cp).lower()[0]) - cp) for cp in CODE_POINTS
-             if ucd.category(chr(cp)) != "Cn" and len(chr(cp).lower()) == 1 and chr(cp).lower() != chr(cp)]
+def case_rows(to_case, base=lambda c: c):
+    """(first, last, step, delta): every step-th code point of a range goes to itself + delta. Rows only for characters
+    that to_case makes another one of than base does, and not several."""
+    pairs = [(cp, ord(to_case(chr(cp))) - cp) for cp in CODE_POINTS
+             if ucd.category(chr(cp)) != "Cn" and len(to_case(chr(cp))) == 1 and to_case(chr(cp)) != base(chr(cp))]
     out = []
     for cp, delta in pairs:
         if out and out[-1][3] == delta and cp - out[-1][1] in (1, 2) and out[-1][2] in (0, cp - out[-1][1]):
@@ -61,7 +62,18 @@ def main():
            runs(lambda c: 1 if regex.match(r"\p{Han}", c) and ucd.category(c) != "Cn" else None)])
     table("canonical combining classes that are not 0", "class_range kCombiningClasses",
           [(hex(a), hex(b), str(v)) for a, b, v in runs(lambda c: ucd.combining(c) or None)])
-    table("lower case: first, last, step, what to add", "lower_range kLowerRanges", lower_rows())
+    table("lower case: first, last, step, what to add", "case_range kLowerRanges", case_rows(str.lower))
+    table("the same of upper case", "case_range kUpperRanges", case_rows(str.upper))
+    table("title case where it is not upper case", "case_range kTitleRanges", case_rows(str.title, str.upper))
+    table("case folding where it is not lower case", "case_range kFoldRanges", case_rows(str.casefold, str.lower))
+    table("characters that become several: code point, case (l, u, t, f), what it becomes", "special_case kSpecialCases",
+          [(hex(cp), f"'{case}'", *(hex(ord(c)) for c in to_case(chr(cp)).ljust(3, "\0")))
+           for case, to_case in (("f", str.casefold), ("l", str.lower), ("t", str.title), ("u", str.upper))
+           for cp in CODE_POINTS if len(to_case(chr(cp))) > 1])
+    table("digits that are no decimal digits", "code_range kDigitRanges",
+          [(hex(a), hex(b)) for a, b, _ in runs(lambda c: 1 if c.isdigit() and not c.isdecimal() else None)])
+    table("letters that are numbers", "code_range kNumericLetters",
+          [(hex(a), hex(b)) for a, b, _ in runs(lambda c: 1 if c.isnumeric() and c.isalpha() else None)])
     decompositions = []
     for cp in CODE_POINTS:
         text = ucd.decomposition(chr(cp))

@@ -1,0 +1,70 @@
+// models/template_text.h: what Python's strings know, on UTF-8: blanks, characters, cases, quoting.
+// Must not know: templates.
+// Used by models/template_*.cpp
+#pragma once
+#include "unicode.h"
+#include "value.h"
+
+#include <string>
+#include <string_view>
+
+namespace duet {
+
+bool is_python_space(uint32_t code_point);  // str.isspace
+size_t stripped_end(std::string_view text); // the length without blanks at the end
+size_t stripped_begin(std::string_view text);
+
+inline size_t char_bytes(std::string_view text, size_t pos) { // of the character at pos
+    int n_bytes;
+    utf8_decode(text, pos, &n_bytes);
+    return (size_t)n_bytes;
+}
+size_t count_chars(std::string_view text);
+// The byte offset of the i-th character, text.size() when there are fewer.
+size_t char_offset(std::string_view text, size_t i_char);
+
+// The text between the quotes of a literal, its escapes resolved as Python's; false: an escape is not valid.
+bool unescape_string(std::string_view literal, std::string* out);
+
+// An integer of digits in a base: int64 where it fits, else its decimal digits. Undefined where it has more than 127
+// bits; decimal digits are kept whole whatever their number.
+value integer_of_digits(std::string_view digits, int base);
+// __int128 and back. false: not an integer or boolean, or too long.
+bool to_int128(const value& v, __int128* out);
+value of_int128(__int128 i);
+// Without the sign. (g++ 12 with -fsanitize=undefined compiles a negation in a condition wrongly.)
+inline unsigned __int128 magnitude(__int128 i) {
+    const auto u = (unsigned __int128)i;
+    return i < 0 ? ~u + 1 : u;
+}
+
+enum class python_case { lower, upper, capitalize, title, swap, fold };
+// Changes the case and keeps the origin of every character.
+traced_text change_case(const traced_text& t, python_case to);
+
+// Quoted as Python's repr; the quotes count as input.
+void append_string_repr(const traced_text& t, traced_text* out, bool ascii_only = false);
+traced_text escape_html(const traced_text& t);
+
+bool is_python_printable(uint32_t code_point);
+
+// Finds a string again and again in linear time (D. Knuth, J. Morris, V. Pratt: Fast pattern matching in strings,
+// 1977).
+class text_searcher {
+  public:
+    explicit text_searcher(std::string_view needle);
+    size_t find(std::string_view hay, size_t begin) const; // npos: none
+
+  private:
+    std::string_view needle_;
+    std::vector<uint32_t> fallback_; // of long needles: where to go on after a mismatch
+};
+
+traced_text strip_text(const traced_text& t, const traced_text* chars, bool left, bool right); // chars nullptr: blanks
+traced_text replace_text(const traced_text& t, const traced_text& from, const traced_text& to, int64_t max_count);
+// The lines of str.splitlines: offset and length of each, without its end; *end_sizes: the lengths of the ends.
+std::vector<std::pair<size_t, size_t>> split_lines(std::string_view text, std::vector<size_t>* end_sizes = nullptr);
+// Fills up to width characters; n_left of the filling stand before the text.
+traced_text pad_text(const traced_text& t, size_t n_left, size_t n_right, std::string_view fill);
+
+} // namespace duet
