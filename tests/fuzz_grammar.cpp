@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {
     const auto constraint = std::make_shared<duet::constraint>(grammar, tokens);
     duet::grammar_matcher matcher(constraint);
     std::shared_ptr<const duet::token_mask> mask;
-    for (size_t i = n_grammar + 1; i < n_bytes && i < n_grammar + 200; i++) {
+    for (size_t i = n_grammar + 1; i < n_bytes && i < n_grammar + 200 && !matcher.has_ended(); i++) {
         const duet_status status = matcher.mask(&mask, err);
         if (status == DUET_OK && mask->allows(13) != matcher.can_end()) __builtin_trap();
         if (matcher.must_end() && !matcher.can_end()) __builtin_trap();
