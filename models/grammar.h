@@ -2,13 +2,14 @@
 // Owns: rules and their automaton over bytes, vocabularies as prefix trees, masks of tokens. Must not know: JSON,
 // models, sessions, how ids are chosen. Main path: models/schema or GBNF text -> [models/grammar] -> models/sampler
 //
-// The way of a constraint: rules come from parse_gbnf, from add_schema (schema.h), or from grammar_builder calls, in any
-// mixture. build() turns them into a `grammar`. A `token_tree` is made once per vocabulary. A `constraint` joins both and
-// keeps what was computed: states, transitions and masks. A `grammar_matcher` is the place of one text in it.
+// The way of a constraint: rules come from parse_gbnf, from add_schema (schema.h), or from grammar_builder calls, in
+// any mixture. build() turns them into a `grammar`. A `token_tree` is made once per vocabulary. A `constraint` joins
+// both and keeps what was computed: states, transitions and masks. A `grammar_matcher` is the place of one text in it.
 //
-// All matching is done on bytes, so a token may end inside a character. The states of a text are sets of rule positions,
-// each with a stack of callers. Stacks are kept once however many positions share them (a graph-structured stack, M.
-// Tomita, 1985), so an ambiguous grammar needs memory in proportion to the text. No function here recurses on its input.
+// All matching is done on bytes, so a token may end inside a character. The states of a text are sets of rule
+// positions, each with a stack of callers. Stacks are kept once however many positions share them (a graph-structured
+// stack, M. Tomita, 1985), so an ambiguous grammar needs memory in proportion to the text. No function here recurses on
+// its input.
 #pragma once
 #include "status.h"
 
@@ -49,8 +50,8 @@ struct grammar_data; // compiled, in grammar_build.h
 using grammar = std::shared_ptr<const grammar_data>;
 
 // Makes a grammar from parts. A part (`expr`) may be used in several places; it is compiled anew for each, so what is
-// large and used often should be a rule. Memory grows with the parts; past kGrammarMaxNodes parts build() fails. Belongs
-// to one thread.
+// large and used often should be a rule. Memory grows with the parts; past kGrammarMaxNodes parts build() fails.
+// Belongs to one thread.
 class grammar_builder {
   public:
     using expr = uint32_t;
@@ -66,7 +67,8 @@ class grammar_builder {
     expr optional(expr part) { return repeat(part, 0, 1); }
     expr one_of_texts(std::vector<std::string> texts); // a prefix tree: fit for 100,000 of them
 
-    // Any bytes up to and including the first place where one of the markers is complete. At most 64 markers, not empty.
+    // Any bytes up to and including the first place where one of the markers is complete. At most 64 markers, not
+    // empty.
     expr until(const std::vector<std::string>& markers);
     // Any bytes in which no marker is complete. It may end anywhere.
     expr without(const std::vector<std::string>& markers);
@@ -134,8 +136,8 @@ duet_status parse_gbnf(std::string_view text, std::string_view root_name, gramma
 // The texts of a vocabulary's tokens as prefix trees. Immutable: may be shared between threads.
 class token_tree {
   public:
-    // text(id, user): the bytes a token stands for; empty: the token is never allowed, unless it is an end token. Control
-    // tokens should be empty, except those that a marker spells. The bytes are read during the call only.
+    // text(id, user): the bytes a token stands for; empty: the token is never allowed, unless it is an end token.
+    // Control tokens should be empty, except those that a marker spells. The bytes are read during the call only.
     using token_text = std::string_view (*)(int32_t id, const void* user);
 
     // Time and memory are linear in the bytes of all tokens. DUET_ERR_ARG: no ids, or an end token out of range.
@@ -148,9 +150,9 @@ class token_tree {
 
   private:
     friend class constraint;
-    // Tokens whose lengths lie in one band have a tree of their own, so that a state in which the text is about to reach
-    // a limit shares the masks of the shorter bands with states far from it.
-    struct node { // in preorder
+    // Tokens whose lengths lie in one band have a tree of their own, so that a state in which the text is about to
+    // reach a limit shares the masks of the shorter bands with states far from it.
+    struct node {     // in preorder
         uint32_t end; // index of the first node outside this one's subtree
         uint32_t first_id;
         uint16_t depth; // 1 for the first byte
@@ -187,8 +189,8 @@ class grammar_automaton; // the states seen so far, in grammar_automaton.h
 
 constexpr size_t kConstraintCacheBytes = 96u << 20;
 
-// A grammar over a vocabulary. It may be used by matchers in several threads: calls wait for each other. It keeps states
-// and masks up to about kConstraintCacheBytes and then forgets all but the places of its matchers.
+// A grammar over a vocabulary. It may be used by matchers in several threads: calls wait for each other. It keeps
+// states and masks up to about kConstraintCacheBytes and then forgets all but the places of its matchers.
 class constraint {
   public:
     constraint(grammar rules, std::shared_ptr<const token_tree> tokens);
@@ -226,15 +228,15 @@ class grammar_matcher {
     duet_status accept(int32_t id, error_text& err);
     duet_status accept_bytes(std::string_view bytes, error_text& err);
 
-    // The tokens that may come next; all others must not. End tokens are allowed exactly where the text may end. The same
-    // text gives the same mask on every machine. Fails when the vocabulary has no token for what the grammar wants
-    // (DUET_ERR_FORMAT), or as accept does. Costs a walk of the vocabulary for a new state (about 2 ms for 128k tokens),
-    // a look-up for one that was seen before.
+    // The tokens that may come next; all others must not. End tokens are allowed exactly where the text may end. The
+    // same text gives the same mask on every machine. Fails when the vocabulary has no token for what the grammar wants
+    // (DUET_ERR_FORMAT), or as accept does. Costs a walk of the vocabulary for a new state (about 2 ms for 128k
+    // tokens), a look-up for one that was seen before.
     duet_status mask(std::shared_ptr<const token_mask>* out, error_text& err);
 
-    bool allows(int32_t id);                 // one token, without a mask
-    bool can_end();                          // the text may end here
-    bool must_end();                         // nothing may follow
+    bool allows(int32_t id);                  // one token, without a mask
+    bool can_end();                           // the text may end here
+    bool must_end();                          // nothing may follow
     bool has_ended() const { return ended_; } // an end token was accepted
     // The bytes that must follow whatever is chosen, at most max_bytes; none where the text may also end.
     std::string forced(size_t max_bytes = 256);

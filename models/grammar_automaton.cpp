@@ -3,8 +3,8 @@
 //
 // A step has two halves. First every item whose node takes the byte moves on, and rules that are complete return into
 // their frames. Then the calls met are made, rules of lower rank first, so that all calls of a rule are known when its
-// frame is made. A rule called in the second half cannot return in it: that it may be empty was settled by also going on
-// behind the call.
+// frame is made. A rule called in the second half cannot return in it: that it may be empty was settled by also going
+// on behind the call.
 #include "grammar_automaton.h"
 
 #include <bit>
@@ -151,8 +151,10 @@ void grammar_automaton::return_to(const edge& e) {
     const grammar_repeat& r = g_.repeats[n.arg];
     const uint32_t count = e.count + 1;
     if (count >= r.min || g_.rules[r.rule].is_nullable) reach(n.next, e.frame);
-    if (r.max == kNoLimit) call(r.rule, {e.node, std::min(count, r.min), e.frame});
-    else if (count < r.max) call(r.rule, {e.node, count, e.frame});
+    if (r.max == kNoLimit)
+        call(r.rule, {e.node, std::min(count, r.min), e.frame});
+    else if (count < r.max)
+        call(r.rule, {e.node, count, e.frame});
 }
 
 void grammar_automaton::call(uint32_t rule, const edge& e) {
@@ -259,7 +261,8 @@ uint32_t grammar_automaton::far_frame(uint32_t frame, uint32_t n_bytes, int dept
 
 size_t grammar_automaton::n_bytes() const {
     return items_.size() * sizeof(item) + edges_.size() * sizeof(edge) + frames_.size() * sizeof(frame_data) +
-           states_.size() * (sizeof(state_data) + 4) + next_.size() * 4 + frame_index_.n_bytes() + state_index_.n_bytes();
+           states_.size() * (sizeof(state_data) + 4) + next_.size() * 4 + frame_index_.n_bytes() +
+           state_index_.n_bytes();
 }
 
 uint32_t grammar_automaton::pin(uint32_t state) {

@@ -201,7 +201,7 @@ grammar_builder::expr grammar_builder::call(uint32_t rule) { return add({part_ki
 
 namespace {
 
-constexpr uint32_t kDead = 1;           // the node that nothing follows
+constexpr uint32_t kDead = 1; // the node that nothing follows
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr uint32_t kMaxInlineBytes = 8; // a single byte is repeated by nodes up to this many times
 
@@ -209,7 +209,9 @@ constexpr uint32_t kMaxInlineBytes = 8; // a single byte is repeated by nodes up
 
 class grammar_compiler {
   public:
-    grammar_compiler(const grammar_builder& builder, error_text& err) : b_(builder), err_(err) { single_sets_.fill(kNone); }
+    grammar_compiler(const grammar_builder& builder, error_text& err) : b_(builder), err_(err) {
+        single_sets_.fill(kNone);
+    }
 
     duet_status compile(uint32_t root, std::shared_ptr<const grammar_data>* out) {
         nodes_ = {{grammar_node::accept}, {grammar_node::bytes, false, kDead, set_of({})}};
@@ -310,8 +312,10 @@ class grammar_compiler {
             const auto& p = b_.parts_[f.part];
             expr child = 0;
             uint32_t child_next = 0;
-            if (!step(f, p, &result, &child, &child_next)) stack.pop_back();
-            else stack.push_back({child, child_next});
+            if (!step(f, p, &result, &child, &child_next))
+                stack.pop_back();
+            else
+                stack.push_back({child, child_next});
         }
         return result;
     }
@@ -406,7 +410,8 @@ class grammar_compiler {
 
     // ---- characters as UTF-8 ----
 
-    // Adds the code points lo to hi, whose encodings have n_bytes bytes, to the sets of first bytes by what follows them.
+    // Adds the code points lo to hi, whose encodings have n_bytes bytes, to the sets of first bytes by what follows
+    // them.
     void add_utf8(uint32_t lo, uint32_t hi, uint32_t n_bytes, uint32_t next) {
         // The low bits below the first byte in which lo and hi differ must run from all zeros to all ones.
         for (uint32_t n_low = 6 * (n_bytes - 1); n_low > 0; n_low -= 6) {
@@ -423,7 +428,8 @@ class grammar_compiler {
         }
         uint32_t tail = next;
         for (uint32_t i = 0; i + 1 < n_bytes; i++) {
-            const uint8_t from = (uint8_t)(0x80 | (lo >> (6 * i) & 0x3f)), to = (uint8_t)(0x80 | (hi >> (6 * i) & 0x3f));
+            const uint8_t from = (uint8_t)(0x80 | (lo >> (6 * i) & 0x3f)),
+                          to = (uint8_t)(0x80 | (hi >> (6 * i) & 0x3f));
             const auto [at, is_new] = tails_.try_emplace((uint64_t)tail << 16 | from << 8 | to, 0);
             if (is_new) at->second = bytes(from, to, tail);
             tail = at->second;
@@ -435,8 +441,8 @@ class grammar_compiler {
     }
 
     uint32_t chars(const code_range* ranges, uint32_t n, uint32_t next) {
-        static constexpr uint32_t kParts[][3] = {{0, 0x7f, 1},       {0x80, 0x7ff, 2},        {0x800, 0xd7ff, 3},
-                                                 {0xe000, 0xffff, 3}, {0x10000, 0x10ffff, 4}};
+        static constexpr uint32_t kParts[][3] = {
+            {0, 0x7f, 1}, {0x80, 0x7ff, 2}, {0x800, 0xd7ff, 3}, {0xe000, 0xffff, 3}, {0x10000, 0x10ffff, 4}};
         if (tails_.bucket_count() > 1024) tails_ = {};
         tails_.clear();
         first_bytes_.clear();
@@ -544,8 +550,10 @@ class grammar_compiler {
                 reach(n.next, owner_[i]);
                 reach(n.arg, owner_[i]);
             } else if (is_caller(n)) {
-                if (may_skip(n)) reach(n.next, owner_[i]);
-                else waiting[callee(n)].push_back(i);
+                if (may_skip(n))
+                    reach(n.next, owner_[i]);
+                else
+                    waiting[callee(n)].push_back(i);
             }
         }
     }
@@ -623,9 +631,9 @@ class grammar_compiler {
     bool is_full_ = false;
     std::unordered_map<byte_set, uint32_t, set_hash> set_index_;
     std::unordered_map<uint64_t, uint32_t> tails_; // next and a range of bytes -> node
-    std::map<uint32_t, byte_set> first_bytes_;                // by the node that follows the first byte
-    std::vector<bool> is_first_;                              // reached from its rule's start without a byte
-    std::vector<uint32_t> owner_;                             // the rule, where is_first_
+    std::map<uint32_t, byte_set> first_bytes_;     // by the node that follows the first byte
+    std::vector<bool> is_first_;                   // reached from its rule's start without a byte
+    std::vector<uint32_t> owner_;                  // the rule, where is_first_
 };
 
 duet_status grammar_builder::build(uint32_t root, grammar* out, error_text& err) const {

@@ -27,8 +27,8 @@ struct grammar_repeat {
 
 struct grammar_rule {
     uint32_t start;
-    uint32_t name;         // the rule of the builder it belongs to
-    uint32_t rank = 0;     // a rule that may call another before any byte has the lower rank
+    uint32_t name;     // the rule of the builder it belongs to
+    uint32_t rank = 0; // a rule that may call another before any byte has the lower rank
     bool is_nullable = false;
 };
 

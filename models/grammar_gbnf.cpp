@@ -228,7 +228,8 @@ class gbnf_parser {
             return DUET_OK;
         }
         at_++;
-        static constexpr std::string_view kNames = "nrt0\"\\[]-^/'.", kMeanings = std::string_view("\n\r\t\0\"\\[]-^/'.", 13);
+        static constexpr std::string_view kNames = "nrt0\"\\[]-^/'.",
+                                          kMeanings = std::string_view("\n\r\t\0\"\\[]-^/'.", 13);
         const char c = peek();
         const int n_digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
         if (n_digits == 0) {

@@ -59,7 +59,8 @@ void token_tree::fill_band(const std::vector<int32_t>& sorted, uint32_t min_byte
         const std::string_view bytes = text(id);
         if (bytes.size() < min_bytes || bytes.size() > b->max_bytes) continue;
         const size_t n_max = std::min(bytes.size(), last.size());
-        const size_t n_shared = (size_t)(std::mismatch(bytes.begin(), bytes.begin() + n_max, last.begin()).first - bytes.begin());
+        const size_t n_shared =
+            (size_t)(std::mismatch(bytes.begin(), bytes.begin() + n_max, last.begin()).first - bytes.begin());
         close(n_shared);
         for (size_t i = n_shared; i < bytes.size(); i++) {
             open.push_back((uint32_t)b->nodes.size());
@@ -104,7 +105,8 @@ void constraint::walk(uint32_t state, const token_tree::band& band, std::vector<
     // The ids of nodes that are reached one after the other follow each other: they are marked together.
     uint32_t first_id = 0;
     const auto mark = [&](uint32_t end_id) {
-        for (uint32_t k = first_id; k < end_id; k++) bits[(size_t)band.ids[k] / 64] |= uint64_t(1) << (band.ids[k] % 64);
+        for (uint32_t k = first_id; k < end_id; k++)
+            bits[(size_t)band.ids[k] / 64] |= uint64_t(1) << (band.ids[k] % 64);
     };
     for (uint32_t i = 0; i < n_nodes;) {
         const token_tree::node& n = nodes[i];

@@ -83,9 +83,11 @@ class schema_compiler {
         const expr h = b_.one_byte(hex), one_d = b_.one_byte(d), u = b_.literal("u");
         const expr plain = b_.sequence({u, b_.one_byte(first), h, h, h});
         const expr below = b_.sequence({u, one_d, b_.one_byte(after_d), h, h});
-        const expr pair = b_.sequence({u, one_d, b_.one_byte(high), h, h, b_.literal("\\u"), one_d, b_.one_byte(low), h, h});
+        const expr pair =
+            b_.sequence({u, one_d, b_.one_byte(high), h, h, b_.literal("\\u"), one_d, b_.one_byte(low), h, h});
         const expr escape = b_.sequence({b_.literal("\\"), b_.any_of({b_.one_byte(simple), plain, below, pair})});
-        any_char_ = named_rule("character", b_.any_of({b_.one_char(complement_of({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}})), escape}));
+        any_char_ = named_rule("character",
+                               b_.any_of({b_.one_char(complement_of({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}})), escape}));
         any_string_ = named_rule("string", b_.sequence({b_.literal("\""), b_.repeat(any_char_, 0), b_.literal("\"")}));
     }
 
@@ -221,7 +223,8 @@ class schema_compiler {
         }
         *out = any_string_;
         if (shape.min_length > 0 || shape.max_length != kNoLimit)
-            *out = b_.sequence({b_.literal("\""), b_.repeat(any_char_, shape.min_length, shape.max_length), b_.literal("\"")});
+            *out = b_.sequence(
+                {b_.literal("\""), b_.repeat(any_char_, shape.min_length, shape.max_length), b_.literal("\"")});
         return DUET_OK;
     }
 
@@ -274,8 +277,8 @@ class schema_compiler {
     expr pair_part(expr name, expr member) { return b_.sequence({name, b_.literal(":"), space_, member}); }
 
     // Members by name, in order: as `properties` has them, then those only `required` has.
-    duet_status compile_members(const schema_shape& shape, const schema_set& names, const std::vector<std::string_view>& order,
-                                std::vector<member_part>* out) {
+    duet_status compile_members(const schema_shape& shape, const schema_set& names,
+                                const std::vector<std::string_view>& order, std::vector<member_part>* out) {
         for (std::string_view name : order) {
             bool is_valid = false;
             DUET_TRY(reader_.accepts(value::of_string(std::string(name)), names, &is_valid));
@@ -283,7 +286,8 @@ class schema_compiler {
             schema_set set;
             DUET_TRY(reader_.member(shape, name, &set));
             if (is_required && (!is_valid || set.is_never))
-                reader_.note_empty(*shape.schemas[0], "required", "a member \"%s\" is never valid", printable(name).c_str());
+                reader_.note_empty(*shape.schemas[0], "required", "a member \"%s\" is never valid",
+                                   printable(name).c_str());
             if (!is_valid || set.is_never) {
                 if (is_required) out->push_back({b_.nothing(), true});
                 continue;
@@ -330,7 +334,8 @@ class schema_compiler {
                 const size_t n_before = out->size();
                 for (size_t i = 0; i < n_before; i++) {
                     name_class match{{}, (*out)[i].members}, other{{}, (*out)[i].members};
-                    if (!intersect((*out)[i].names, *pattern, &match.names) || !intersect((*out)[i].names, others, &other.names))
+                    if (!intersect((*out)[i].names, *pattern, &match.names) ||
+                        !intersect((*out)[i].names, others, &other.names))
                         return too_many_names(shape, "patternProperties", "simpler patterns");
                     DUET_TRY(reader_.add(m.val, &match.members));
                     (*out)[i] = std::move(other);
@@ -342,7 +347,8 @@ class schema_compiler {
                     out->erase(out->begin() + (ptrdiff_t)i);
                     is_matched.erase(is_matched.begin() + (ptrdiff_t)i);
                 }
-                if (out->size() > kSchemaMaxNameClasses) return too_many_names(shape, "patternProperties", "fewer patterns");
+                if (out->size() > kSchemaMaxNameClasses)
+                    return too_many_names(shape, "patternProperties", "fewer patterns");
             }
             for (size_t i = 0; rest && i < out->size(); i++)
                 if (!is_matched[i]) DUET_TRY(reader_.add(*rest, &(*out)[i].members));
@@ -350,7 +356,8 @@ class schema_compiler {
         return DUET_OK;
     }
 
-    // Any one of the members without a name; residue and modulus, where the modulus is above 1, are of the name's length.
+    // Any one of the members without a name; residue and modulus, where the modulus is above 1, are of the name's
+    // length.
     duet_status other_member(const schema_shape& shape, const std::vector<name_class>& classes, uint32_t residue,
                              uint32_t modulus, expr* out) {
         std::vector<expr> choices;
@@ -401,7 +408,8 @@ class schema_compiler {
         for (const value* s : shape.schemas) {
             const value *properties = s->find("properties"), *rest = s->find("additionalProperties");
             has_properties = has_properties || properties;
-            wants_others = wants_others || s->find("patternProperties") || (rest && !(rest->is_bool() && !rest->as_bool()));
+            wants_others =
+                wants_others || s->find("patternProperties") || (rest && !(rest->is_bool() && !rest->as_bool()));
             for (size_t i = 0; properties && i < properties->members().size(); i++)
                 if (seen.insert(properties->members()[i].key.as_string()).second)
                     order.push_back(properties->members()[i].key.as_string());
@@ -415,12 +423,14 @@ class schema_compiler {
         DUET_TRY(compile_members(shape, names, order, &members));
 
         other_members others;
-        const uint32_t n_required = (uint32_t)std::count_if(members.begin(), members.end(), [](const auto& m) { return m.is_required; });
+        const uint32_t n_required =
+            (uint32_t)std::count_if(members.begin(), members.end(), [](const auto& m) { return m.is_required; });
         const bool needs_others = shape.min_members > members.size();
         if (!is_listed && (needs_others || wants_others || !has_properties)) {
             std::vector<name_class> classes;
             DUET_TRY(find_name_classes(shape, names, order, &classes));
-            others.are_allowed = std::any_of(classes.begin(), classes.end(), [](const auto& c) { return !c.members.is_never && !c.names.is_empty(); });
+            others.are_allowed = std::any_of(classes.begin(), classes.end(),
+                                             [](const auto& c) { return !c.members.is_never && !c.names.is_empty(); });
             if (others.are_allowed) DUET_TRY(other_member(shape, classes, 0, 1, &others.any));
             const uint32_t n_missing = shape.min_members > n_required ? shape.min_members - n_required : 0;
             if (others.are_allowed && n_missing > kSchemaMaxDistinct)
@@ -429,7 +439,8 @@ class schema_compiler {
                 DUET_TRY(other_member(shape, classes, i, n_missing, &others.distinct.emplace_back()));
         }
         if (needs_others && !others.are_allowed && !shape.schemas.empty())
-            reader_.note_empty(*shape.schemas[0], "minProperties", "want %u members, got at most %zu", shape.min_members, members.size());
+            reader_.note_empty(*shape.schemas[0], "minProperties", "want %u members, got at most %zu",
+                               shape.min_members, members.size());
         return map_graph(shape, members, n_required, others, out);
     }
 
@@ -471,7 +482,8 @@ class schema_compiler {
             for (uint32_t n = 0; n < n_counts && n <= i; n++) {
                 if (!members[i].is_required) edges.push_back({at(i, n), b_.empty(), at(i + 1, n)});
                 if (has_max && n >= max) continue;
-                edges.push_back({at(i, n), n == 0 ? members[i].pair : b_.sequence({comma_part, members[i].pair}), at(i + 1, n + 1)});
+                edges.push_back({at(i, n), n == 0 ? members[i].pair : b_.sequence({comma_part, members[i].pair}),
+                                 at(i + 1, n + 1)});
             }
         for (uint32_t n = 0; n < n_counts && n <= n_members; n++) {
             const uint32_t low = has_min && min > n ? min - n : 0, high = !has_max ? kNoLimit : max > n ? max - n : 0;
@@ -489,9 +501,9 @@ class schema_compiler {
     schema_reader reader_;
     std::map<std::vector<const void*>, uint32_t> rules_;
     std::vector<pending> todo_;
-    std::map<std::vector<uint32_t>, expr> others_;      // by ranges of characters
+    std::map<std::vector<uint32_t>, expr> others_;     // by ranges of characters
     std::map<std::vector<std::string>, expr> escapes_; // by their texts
-    expr space_ = 1, any_char_ = 0, any_string_ = 0; // space_ is the empty text without white space
+    expr space_ = 1, any_char_ = 0, any_string_ = 0;   // space_ is the empty text without white space
 };
 
 duet_status add_checked(const value& schema, const schema_options& options, grammar_builder& builder, expr* out,

@@ -136,7 +136,8 @@ decimal to_decimal(const value& number) {
         text = number.as_string();
     } else {
         const auto r = number.is_int() ? std::to_chars(buffer, buffer + sizeof buffer, number.as_int())
-                                       : std::to_chars(buffer, buffer + sizeof buffer, number.as_double(), std::chars_format::fixed);
+                                       : std::to_chars(buffer, buffer + sizeof buffer, number.as_double(),
+                                                       std::chars_format::fixed);
         text = {buffer, (size_t)(r.ptr - buffer)};
     }
     decimal d;
@@ -152,7 +153,8 @@ decimal to_decimal(const value& number) {
 
 int compare(const decimal& a, const decimal& b) {
     if (a.is_negative != b.is_negative) return a.is_negative ? -1 : 1;
-    int order = a.whole.size() != b.whole.size() ? (a.whole.size() < b.whole.size() ? -1 : 1) : a.whole.compare(b.whole);
+    int order =
+        a.whole.size() != b.whole.size() ? (a.whole.size() < b.whole.size() ? -1 : 1) : a.whole.compare(b.whole);
     if (order == 0) order = a.fraction.compare(b.fraction); // no zeros at the end: a prefix is smaller
     order = order < 0 ? -1 : order > 0;
     return a.is_negative ? -order : order;
@@ -189,7 +191,8 @@ grammar_builder::expr number_part(grammar_builder& b, const number_range& range)
     const expr minus = b.literal("-");
     if (!range.low && !range.high && range.divisor == 1) {
         const expr digit = digit_part(b, 0, 9);
-        const expr whole = b.any_of({digit_part(b, 0, 0), b.sequence({digit_part(b, 1, 9), b.repeat(digit, 0, kFreeDigits - 1)})});
+        const expr whole =
+            b.any_of({digit_part(b, 0, 0), b.sequence({digit_part(b, 1, 9), b.repeat(digit, 0, kFreeDigits - 1)})});
         if (range.is_integer) return b.sequence({b.optional(minus), whole});
         byte_set e{}, sign{};
         byte_set_add(&e, 'e', 'e');
@@ -231,7 +234,8 @@ grammar_builder::expr number_part(grammar_builder& b, const number_range& range)
     }
     if (low->at.is_negative) {
         const number_bound from = high->at.is_negative ? size_of(*high) : number_bound{zero, true}; // no -0
-        choices.push_back(b.sequence({minus, magnitude_graph(b, from, size_of(*low), max_fraction, range.divisor).make()}));
+        choices.push_back(
+            b.sequence({minus, magnitude_graph(b, from, size_of(*low), max_fraction, range.divisor).make()}));
     }
     return b.any_of(choices);
 }

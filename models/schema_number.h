@@ -39,10 +39,11 @@ struct number_range {
 constexpr uint32_t kMaxDivisor = 100;
 constexpr size_t kFreeDigits = 15; // of a number without bounds: before the point and behind it
 
-// Decimal texts of exactly the numbers in the range, as JSON writes them. Limits that the range does not give: 15 digits
-// before the point (one more than a low bound has, if that is longer), 15 significant digits otherwise, and more where a
-// bound has more. So two different texts near a bound are different doubles, and no text runs for ever. An exponent is
-// only used where there are no bounds. Integers have neither point nor exponent. Linear in the digits of the bounds.
+// Decimal texts of exactly the numbers in the range, as JSON writes them. Limits that the range does not give: 15
+// digits before the point (one more than a low bound has, if that is longer), 15 significant digits otherwise, and more
+// where a bound has more. So two different texts near a bound are different doubles, and no text runs for ever. An
+// exponent is only used where there are no bounds. Integers have neither point nor exponent. Linear in the digits of
+// the bounds.
 grammar_builder::expr number_part(grammar_builder& b, const number_range& range);
 
 } // namespace duet

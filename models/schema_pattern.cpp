@@ -1,8 +1,9 @@
 // models/schema_pattern.cpp: regular expressions to deterministic automata, and what is done with these.
 // Main path: models/schema -> [models/schema_pattern] -> models/grammar_build
 //
-// A pattern becomes a tree, the tree an automaton with empty steps (K. Thompson, 1968), and this the deterministic one of
-// its sets of places. Each step of the way is counted, so that a pattern whose automaton explodes ends with an error.
+// A pattern becomes a tree, the tree an automaton with empty steps (K. Thompson, 1968), and this the deterministic one
+// of its sets of places. Each step of the way is counted, so that a pattern whose automaton explodes ends with an
+// error.
 #include "schema_pattern.h"
 
 #include "unicode.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr uint32_t kLastChar = 0x10ffff;
 constexpr size_t kMaxPatternNodes = 8192; // of the automaton with empty steps
-constexpr uint64_t kMaxPatternWork = 3'000'000;
+constexpr uint64_t kMaxPatternWork = 1'500'000;
 constexpr int kMaxPatternDepth = 64; // of groups
 
 struct tree_node {
@@ -80,7 +81,8 @@ class pattern_parser {
         }
         if (take('(')) {
             if (peek() == '?') {
-                if (peek(1) != ':') return want("a plain group or (?: (no look-around, no names)", DUET_ERR_UNSUPPORTED);
+                if (peek(1) != ':')
+                    return want("a plain group or (?: (no look-around, no names)", DUET_ERR_UNSUPPORTED);
                 at_ += 2;
             }
             DUET_TRY(parse_choices(out, depth + 1));
@@ -127,7 +129,8 @@ class pattern_parser {
     static std::vector<code_range> printable_ascii(const std::vector<code_range>& ranges) {
         std::vector<code_range> out;
         for (const code_range& r : ranges)
-            if (std::max(r.lo, 0x20u) <= std::min(r.hi, 0x7eu)) out.push_back({std::max(r.lo, 0x20u), std::min(r.hi, 0x7eu)});
+            if (std::max(r.lo, 0x20u) <= std::min(r.hi, 0x7eu))
+                out.push_back({std::max(r.lo, 0x20u), std::min(r.hi, 0x7eu)});
         return out;
     }
 
@@ -135,9 +138,12 @@ class pattern_parser {
         *out = 0;
         for (int i = 0; i < n_digits; i++, at_++) {
             const char d = peek(), lower = (char)(d | 0x20);
-            if (d >= '0' && d <= '9') *out = *out * 16 + (uint32_t)(d - '0');
-            else if (lower >= 'a' && lower <= 'f') *out = *out * 16 + (uint32_t)(lower - 'a' + 10);
-            else return false;
+            if (d >= '0' && d <= '9')
+                *out = *out * 16 + (uint32_t)(d - '0');
+            else if (lower >= 'a' && lower <= 'f')
+                *out = *out * 16 + (uint32_t)(lower - 'a' + 10);
+            else
+                return false;
         }
         return true;
     }
@@ -199,15 +205,18 @@ class pattern_parser {
     bool parse_count(uint32_t* out) {
         uint64_t n = 0;
         if (peek() < '0' || peek() > '9') return false;
-        for (; peek() >= '0' && peek() <= '9'; at_++) n = std::min<uint64_t>(n * 10 + (uint64_t)(peek() - '0'), kNoLimit - 1);
+        for (; peek() >= '0' && peek() <= '9'; at_++)
+            n = std::min<uint64_t>(n * 10 + (uint64_t)(peek() - '0'), kNoLimit - 1);
         *out = (uint32_t)n;
         return true;
     }
 
     duet_status parse_repeat(uint32_t* part) {
         uint32_t min = 0, max = kNoLimit;
-        if (take('+')) min = 1;
-        else if (take('?')) max = 1;
+        if (take('+'))
+            min = 1;
+        else if (take('?'))
+            max = 1;
         else if (take('{')) {
             if (!parse_count(&min)) return want("a number");
             max = min;
@@ -235,7 +244,8 @@ class pattern_parser {
     bool is_escape_class_ = false;
 };
 
-// ---- the tree to an automaton with empty steps, and that to a deterministic one -----------------------------------------
+// ---- the tree to an automaton with empty steps, and that to a deterministic one
+// -----------------------------------------
 
 class pattern_compiler {
   public:
@@ -336,7 +346,8 @@ class pattern_compiler {
 
     bool class_has(uint32_t i_class, uint32_t c) const {
         const auto& ranges = classes_[i_class];
-        const auto after = std::upper_bound(ranges.begin(), ranges.end(), c, [](uint32_t x, const code_range& r) { return x < r.lo; });
+        const auto after =
+            std::upper_bound(ranges.begin(), ranges.end(), c, [](uint32_t x, const code_range& r) { return x < r.lo; });
         return after != ranges.begin() && c <= std::prev(after)->hi;
     }
 
@@ -399,15 +410,18 @@ class pattern_compiler {
             for (size_t k = 0; k < cuts_.size(); k++) {
                 std::vector<uint32_t> next;
                 for (uint32_t p : todo[i].places)
-                    if (nodes_[p].kind == place::chars && class_has(nodes_[p].i_class, cuts_[k])) next.push_back(nodes_[p].next);
+                    if (nodes_[p].kind == place::chars && class_has(nodes_[p].i_class, cuts_[k]))
+                        next.push_back(nodes_[p].next);
                 work_ += todo[i].places.size() + 1;
                 if (next.empty()) continue;
                 const auto [at, is_new] = to_of.try_emplace(next, 0);
                 if (is_new) at->second = state_of(close(next, false));
                 const uint32_t hi = k + 1 < cuts_.size() ? cuts_[k + 1] - 1 : kLastChar;
                 auto& edges = out->states[i].edges;
-                if (!edges.empty() && edges.back().to == at->second && edges.back().hi + 1 == cuts_[k]) edges.back().hi = hi;
-                else edges.push_back({cuts_[k], hi, at->second});
+                if (!edges.empty() && edges.back().to == at->second && edges.back().hi + 1 == cuts_[k])
+                    edges.back().hi = hi;
+                else
+                    edges.push_back({cuts_[k], hi, at->second});
             }
         }
         return DUET_OK;
@@ -436,11 +450,13 @@ duet_status compile_pattern(std::string_view pattern, char_automaton* out, error
 
 // ---- formats --------------------------------------------------------------------------------------------------------
 
-// RFC 3339 with the days that months have, RFC 9562, RFC 5321 without quoted names, RFC 4291, RFC 3986 with an authority.
+// RFC 3339 with the days that months have, RFC 9562, RFC 5321 without quoted names, RFC 4291, RFC 3986 with an
+// authority.
 std::string format_pattern(std::string_view format) {
     const std::string leap_year = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)",
                       year = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})",
-                      date = "(?:" + year + "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|" +
+                      date = "(?:" + year +
+                             "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|" +
                              "[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|" + leap_year + "-02-29)",
                       hour = "(?:[01][0-9]|2[0-3])",
                       time = hour + ":[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:Z|[+-]" + hour + ":[0-5][0-9])",

@@ -29,9 +29,9 @@ struct char_automaton {
 
 // The strings in which a pattern is found. The subset of ECMA-262: characters, . [a-z] [^a-z] \d \w \s \D \W \S, the
 // escapes \t \n \v \f \r \0 \xHH \uHHHH \u{H} \cX and of punctuation, ( ) (?: ) | * + ? {m} {m,} {m,n} with or without
-// a ? behind, and ^ $ anywhere. \d and \w are ASCII; \D \W \S, and negated classes that hold such an escape, are what is
-// left of printable ASCII, so that the validators' different ideas of Unicode do not matter.
-// DUET_ERR_UNSUPPORTED or DUET_ERR_FORMAT: "at byte N: ..."; DUET_ERR_FULL: more than kMaxPatternStates states.
+// a ? behind, and ^ $ anywhere. \d and \w are ASCII; \D \W \S, and negated classes that hold such an escape, are what
+// is left of printable ASCII, so that the validators' different ideas of Unicode do not matter. DUET_ERR_UNSUPPORTED or
+// DUET_ERR_FORMAT: "at byte N: ..."; DUET_ERR_FULL: more than kMaxPatternStates states.
 duet_status compile_pattern(std::string_view pattern, char_automaton* out, error_text& err);
 
 // The pattern of a format of JSON schema, anchored; empty where the format is not known.
@@ -39,7 +39,7 @@ std::string format_pattern(std::string_view format);
 const char* known_formats();
 
 char_automaton complement(const char_automaton& a);
-char_automaton strings_of_length(uint32_t min, uint32_t max); // kNoLimit: any; linear in the limits
+char_automaton strings_of_length(uint32_t min, uint32_t max);          // kNoLimit: any; linear in the limits
 char_automaton strings_of_residue(uint32_t residue, uint32_t modulus); // of the length
 char_automaton strings_of_chars(const std::vector<code_range>& chars);
 char_automaton one_of_strings(const std::vector<std::string>& strings);

@@ -10,7 +10,7 @@ namespace duet {
 namespace {
 
 constexpr size_t kMaxWork = 1'000'000; // comparisons of values in all, 500 for two branches
-constexpr size_t kMaxDigits = 400;    // of a bound; doubles need 309 before the point
+constexpr size_t kMaxDigits = 400;     // of a bound; doubles need 309 before the point
 
 // What a keyword's value must be.
 enum class want_kind : uint8_t { schema, schemas, schema_map, count, number, text, names, type, list, anything, flag };
@@ -53,9 +53,24 @@ constexpr keyword_row kKeywords[] = {
 
 // Keywords that limit the value, of this draft or an older one, and that are not kept to.
 constexpr std::string_view kUnsupported[] = {
-    "not",           "if",           "then",        "else",        "dependentRequired",     "dependentSchemas",
-    "dependencies",  "contains",     "minContains", "maxContains", "unevaluatedProperties", "unevaluatedItems",
-    "additionalItems", "$dynamicRef", "$recursiveRef", "extends", "disallow", "divisibleBy",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "contains",
+    "minContains",
+    "maxContains",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "additionalItems",
+    "$dynamicRef",
+    "$recursiveRef",
+    "extends",
+    "disallow",
+    "divisibleBy",
 };
 
 constexpr std::pair<std::string_view, uint32_t> kTypeNames[] = {
@@ -87,7 +102,9 @@ uint32_t type_of(const value& v) {
     }
 }
 
-bool is_finite_number(const value& v) { return v.is_number() && (!v.is(value_kind::real) || std::isfinite(v.as_double())); }
+bool is_finite_number(const value& v) {
+    return v.is_number() && (!v.is(value_kind::real) || std::isfinite(v.as_double()));
+}
 
 bool is_schema(const value& v) { return v.is_map() || v.is_bool(); }
 
@@ -167,14 +184,15 @@ std::string schema_reader::place_of(const value& schema) const {
     return path.size() > 200 ? path.substr(0, 100) + "..." + path.substr(path.size() - 97) : path;
 }
 
-duet_status schema_reader::fail_at(const value& schema, const char* keyword, duet_status status, const char* format, ...) {
+duet_status schema_reader::fail_at(const value& schema, const char* keyword, duet_status status, const char* format,
+                                   ...) {
     char message[400];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    return fail(err_, status, "schema: %s%s%s: %s", place_of(schema).c_str(), keyword ? "/" : "", keyword ? keyword : "",
-                message);
+    return fail(err_, status, "schema: %s%s%s: %s", place_of(schema).c_str(), keyword ? "/" : "",
+                keyword ? keyword : "", message);
 }
 
 void schema_reader::note_empty(const value& schema, const char* keyword, const char* format, ...) {
@@ -197,13 +215,13 @@ duet_status schema_reader::check() {
 
 duet_status schema_reader::check_keyword(const value& schema, std::string_view keyword, const value& v) {
     const std::string name(keyword);
-    const auto want = [&](const char* what) {
-        return fail_at(schema, name.c_str(), DUET_ERR_FORMAT, "want %s", what);
-    };
+    const auto want = [&](const char* what) { return fail_at(schema, name.c_str(), DUET_ERR_FORMAT, "want %s", what); };
     const bool is_free = keyword.substr(0, 11) == "unevaluated" && v.is_bool() && v.as_bool();
     for (std::string_view other : kUnsupported)
-        if (keyword == other && !is_free) return fail_at(schema, name.c_str(), DUET_ERR_UNSUPPORTED, "this keyword is not supported");
-    const auto row = std::find_if(std::begin(kKeywords), std::end(kKeywords), [&](const auto& r) { return r.name == keyword; });
+        if (keyword == other && !is_free)
+            return fail_at(schema, name.c_str(), DUET_ERR_UNSUPPORTED, "this keyword is not supported");
+    const auto row =
+        std::find_if(std::begin(kKeywords), std::end(kKeywords), [&](const auto& r) { return r.name == keyword; });
     if (row == std::end(kKeywords)) return DUET_OK;
     uint32_t n;
     switch (row->want) {
@@ -220,7 +238,8 @@ duet_status schema_reader::check_keyword(const value& schema, std::string_view k
     case want_kind::count:
         return to_count(v, &n) ? DUET_OK : want("a whole number of 0 or more");
     case want_kind::number:
-        if (v.is(value_kind::big_integer) && v.as_string().size() > kMaxDigits) return want("a number of at most 400 digits");
+        if (v.is(value_kind::big_integer) && v.as_string().size() > kMaxDigits)
+            return want("a number of at most 400 digits");
         return is_finite_number(v) ? DUET_OK : want("a number within the range of doubles");
     case want_kind::text:
         return v.is_string() ? DUET_OK : want("a string");
@@ -233,7 +252,8 @@ duet_status schema_reader::check_keyword(const value& schema, std::string_view k
         if (v.is_list() && !v.items().empty() &&
             std::all_of(v.items().begin(), v.items().end(), [](const value& i) { return type_of_name(i) != 0; }))
             return DUET_OK;
-        return type_of_name(v) ? DUET_OK : want("null, boolean, integer, number, string, array, object, or a list of these");
+        return type_of_name(v) ? DUET_OK
+                               : want("null, boolean, integer, number, string, array, object, or a list of these");
     case want_kind::list:
         return v.is_list() ? DUET_OK : want("a list");
     case want_kind::flag:
@@ -277,7 +297,8 @@ duet_status schema_reader::resolve(const value& schema, const value& ref, const 
             }
         }
         size_t i = 0;
-        if (at->is_list() && std::from_chars(name.data(), name.data() + name.size(), i).ptr == name.data() + name.size() &&
+        if (at->is_list() &&
+            std::from_chars(name.data(), name.data() + name.size(), i).ptr == name.data() + name.size() &&
             !name.empty() && i < at->items().size())
             at = &at->items()[i];
         else if (at->is_map())
@@ -414,18 +435,21 @@ duet_status schema_reader::merge(const schema_set& set, schema_shape* out) {
             return fail_at(*s, "format", DUET_ERR_UNSUPPORTED, "want one of %s, got %s", known_formats(),
                            printable(format->as_string()).c_str());
         if (unique && unique->as_bool() && out->max_items > 1 && (out->types & kJsonList))
-            return fail_at(*s, "uniqueItems", DUET_ERR_UNSUPPORTED, "this keyword is supported with maxItems of at most 1 only");
+            return fail_at(*s, "uniqueItems", DUET_ERR_UNSUPPORTED,
+                           "this keyword is supported with maxItems of at most 1 only");
     }
     if (out->numbers.is_empty()) {
         out->types &= ~(uint32_t)(kJsonInteger | kJsonReal);
         for (const value* s : out->schemas)
-            if (s->find("minimum") || s->find("exclusiveMinimum")) note_empty(*s, nullptr, "the minimum is above the maximum");
+            if (s->find("minimum") || s->find("exclusiveMinimum"))
+                note_empty(*s, nullptr, "the minimum is above the maximum");
     }
     out->numbers.is_integer = !(out->types & kJsonReal);
     return DUET_OK;
 }
 
-duet_status schema_reader::pattern(std::string_view text, bool is_format, const value& place, const char_automaton** out) {
+duet_status schema_reader::pattern(std::string_view text, bool is_format, const value& place,
+                                   const char_automaton** out) {
     const auto [at, is_new] = patterns_.try_emplace({std::string(text), is_format});
     if (is_new) {
         error_text err;
@@ -443,8 +467,8 @@ duet_status schema_reader::strings(const schema_shape& shape, char_automaton* ou
     const auto keep = [&](const char_automaton& more) -> duet_status {
         char_automaton both;
         if (!intersect(*out, more, &both))
-            return fail_at(place, nullptr, DUET_ERR_FULL, "want patterns and lengths that together have at most %zu states",
-                           kMaxPatternStates);
+            return fail_at(place, nullptr, DUET_ERR_FULL,
+                           "want patterns and lengths that together have at most %zu states", kMaxPatternStates);
         *out = std::move(both);
         return DUET_OK;
     };
@@ -490,8 +514,10 @@ duet_status schema_reader::member(const schema_shape& shape, std::string_view na
 duet_status schema_reader::item(const schema_shape& shape, size_t i, schema_set* out) {
     for (const value* s : shape.schemas) {
         const value *prefix = s->find("prefixItems"), *rest = s->find("items");
-        if (prefix && i < prefix->items().size()) DUET_TRY(add(prefix->items()[i], out));
-        else if (rest) DUET_TRY(add(*rest, out));
+        if (prefix && i < prefix->items().size())
+            DUET_TRY(add(prefix->items()[i], out));
+        else if (rest)
+            DUET_TRY(add(*rest, out));
     }
     return DUET_OK;
 }

@@ -1,8 +1,8 @@
 // models/schema_shape.h: what a schema asks of a value, gathered from all schemas that hold for it at once.
 // Must not know: grammars. Used by models/schema.cpp
 //
-// A conjunction is a set of schemas that must all hold. Following $ref and allOf adds schemas to it; choosing a branch of
-// each anyOf and oneOf turns it into several without choices; and one of these merges into a shape.
+// A conjunction is a set of schemas that must all hold. Following $ref and allOf adds schemas to it; choosing a branch
+// of each anyOf and oneOf turns it into several without choices; and one of these merges into a shape.
 #pragma once
 #include "schema.h"
 #include "schema_number.h"
@@ -44,7 +44,7 @@ struct schema_shape {
     uint32_t min_length = 0, max_length = kNoLimit;
     std::vector<std::pair<std::string, bool>> patterns; // patterns and formats (true)
     uint32_t min_items = 0, max_items = kNoLimit, min_members = 0, max_members = kNoLimit;
-    std::vector<const value*> schemas; // all of them, for what looks at members and items
+    std::vector<const value*> schemas;      // all of them, for what looks at members and items
     std::vector<std::string_view> required; // in order
     std::set<std::string_view> required_set;
 
@@ -91,7 +91,8 @@ class schema_reader {
     duet_status resolve(const value& schema, const value& ref, const value** out);
     duet_status check_exclusive(const schema_set& set, const schema_set::choice& c);
     duet_status shapes_of(const schema_set& set, std::vector<schema_shape>* out);
-    duet_status disjoint(const std::vector<schema_shape>& as, const std::vector<schema_shape>& bs, int depth, bool* out);
+    duet_status disjoint(const std::vector<schema_shape>& as, const std::vector<schema_shape>& bs, int depth,
+                         bool* out);
     duet_status disjoint(const schema_set& a, const schema_set& b, int depth, bool* out);
     duet_status disjoint(const schema_shape& a, const schema_shape& b, int depth, bool* out);
     duet_status disjoint_values(const schema_shape& a, const schema_shape& b, int depth, bool* out);

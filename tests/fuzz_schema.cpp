@@ -1,5 +1,6 @@
-// tests/fuzz_schema.cpp: libFuzzer entry of JSON schemas (make config=fuzz fuzz). The input is a schema; what it compiles
-// to must reach an end by the first byte that is allowed each time, or go on for 300 bytes. Seeds: tests/schema_check.py.
+// tests/fuzz_schema.cpp: libFuzzer entry of JSON schemas (make config=fuzz fuzz). The input is a schema; what it
+// compiles to must reach an end by the first byte that is allowed each time, or go on for 300 bytes. Seeds:
+// tests/schema_check.py.
 #include "../models/schema.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {
@@ -9,7 +10,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {
     if (duet::parse_json({(const char*)data, n_bytes}, &schema, err) != DUET_OK ||
         duet::compile_schema(schema, {}, &grammar, err) != DUET_OK)
         return err.text.empty() ? __builtin_trap(), 0 : 0;
-    static const auto text = [](int32_t id, const void*) { return std::string_view("\"}]0,:{[ 1-.eatrufalsn\\", 24).substr((size_t)id, 1); };
+    static const auto text = [](int32_t id, const void*) {
+        return std::string_view("\"}]0,:{[ 1-.eatrufalsn\\", 24).substr((size_t)id, 1);
+    };
     std::shared_ptr<const duet::token_tree> tokens;
     if (duet::token_tree::make(25, text, nullptr, {24}, &tokens, err) != DUET_OK) __builtin_trap();
     const auto constraint = std::make_shared<duet::constraint>(grammar, tokens);

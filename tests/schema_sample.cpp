@@ -1,6 +1,7 @@
-// tests/schema_sample.cpp: random values of JSON schemas, for tests/schema_check.py to validate. Not part of the tests that
-// `make test` runs. Reads lines {"schema": ..., "seeds": N, "max_tokens": M} and prints for each a line
-//   {"error": "...", "us": T}    or    {"texts": [...], "ended": [...], "us": T, "steps": N, "median_us": ..., "max_us": ...}
+// tests/schema_sample.cpp: random values of JSON schemas, for tests/schema_check.py to validate. Not part of the tests
+// that `make test` runs. Reads lines {"schema": ..., "seeds": N, "max_tokens": M} and prints for each a line
+//   {"error": "...", "us": T}    or    {"texts": [...], "ended": [...], "us": T, "steps": N, "median_us": ...,
+//   "max_us": ...}
 // Usage: schema_sample [vocabulary.gguf]     without a file: a vocabulary of single bytes and a few longer tokens
 #include "../models/gguf.h"
 #include "../models/sampler.h"
@@ -29,7 +30,8 @@ std::string_view vocabulary_text(int32_t id, const void* user) { return ((const 
 vocabulary bytes_vocabulary() {
     vocabulary v;
     for (int byte = 0; byte < 256; byte++) v.texts.push_back(std::string(1, (char)byte));
-    for (const char* more : {"\"", "\":", "\",", "\"}", "{\"", "[", "]", "}", "true", "false", "null", "1", "00", "\\u00", "\xc3"})
+    for (const char* more :
+         {"\"", "\":", "\",", "\"}", "{\"", "[", "]", "}", "true", "false", "null", "1", "00", "\\u00", "\xc3"})
         v.texts.push_back(more);
     v.ends = {(int32_t)v.texts.size()};
     v.texts.push_back("");
@@ -66,13 +68,16 @@ int main(int argc, char** argv) {
     std::shared_ptr<const token_tree> tree;
     error_text err;
     double begin = now_us();
-    if (token_tree::make((int32_t)vocab.texts.size(), vocabulary_text, &vocab, vocab.ends, &tree, err) != DUET_OK) return 1;
+    if (token_tree::make((int32_t)vocab.texts.size(), vocabulary_text, &vocab, vocab.ends, &tree, err) != DUET_OK)
+        return 1;
     std::cerr << "prefix tree: " << (now_us() - begin) / 1e3 << " ms\n";
     for (std::string line; std::getline(std::cin, line);) {
         value job;
         json_limits limits;
         limits.max_depth = 2000;
-        const auto put = [&](std::vector<value_member> m) { std::cout << json_of(value::of_map(std::move(m))) << std::endl; };
+        const auto put = [&](std::vector<value_member> m) {
+            std::cout << json_of(value::of_map(std::move(m))) << std::endl;
+        };
         const auto named = [](const char* name, value v) { return value_member{value::of_string(name), std::move(v)}; };
         begin = now_us();
         if (parse_json(line, &job, err, limits) != DUET_OK) {
@@ -114,7 +119,8 @@ int main(int argc, char** argv) {
                 // A random allowed token: the n-th.
                 int32_t n = (int32_t)(random.uniform() * mask->n_allowed), id = 0;
                 // Two in ten choices take the shortest way out where there is one.
-                if (random.uniform() < 0.2 && m.can_end()) id = vocab.ends[0];
+                if (random.uniform() < 0.2 && m.can_end())
+                    id = vocab.ends[0];
                 else
                     for (size_t w = 0; w < mask->bits.size(); w++) {
                         const int bits = __builtin_popcountll(mask->bits[w]);
@@ -137,12 +143,14 @@ int main(int argc, char** argv) {
             ended.push_back(value::of_bool(is_ended));
         }
         if (status != DUET_OK) {
-            put({named("error", value::of_string("while generating: " + err.text)), named("us", value::of_double(compile_us))});
+            put({named("error", value::of_string("while generating: " + err.text)),
+                 named("us", value::of_double(compile_us))});
             continue;
         }
         std::sort(times.begin(), times.end());
-        put({named("texts", value::of_list(texts)), named("ended", value::of_list(ended)), named("us", value::of_double(compile_us)),
-             named("steps", value::of_int((int64_t)times.size())), named("first_us", value::of_double(first)),
+        put({named("texts", value::of_list(texts)), named("ended", value::of_list(ended)),
+             named("us", value::of_double(compile_us)), named("steps", value::of_int((int64_t)times.size())),
+             named("first_us", value::of_double(first)),
              named("median_us", value::of_double(times.empty() ? 0 : times[times.size() / 2])),
              named("max_us", value::of_double(times.empty() ? 0 : times.back()))});
     }

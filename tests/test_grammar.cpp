@@ -35,8 +35,8 @@ std::shared_ptr<const token_tree> make_tree(const text_list& texts) {
 text_list small_vocabulary() {
     text_list texts;
     for (int byte = 0; byte < 256; byte++) texts.push_back(std::string(1, (char)byte));
-    for (const char* more : {"ab", "abc", "abcabcabcabcabc", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "\"a", "\":", "}}",
-                             "\xc3\xa4\xc3", "\xe2\x82", "true", " {", "12", "ab", "b\"", "aaaa", "1.", "[[[["})
+    for (const char* more : {"ab", "abc", "abcabcabcabcabc", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "\"a", "\":",
+                             "}}", "\xc3\xa4\xc3", "\xe2\x82", "true", " {", "12", "ab", "b\"", "aaaa", "1.", "[[[["})
         texts.push_back(more);
     texts.push_back("");
     return texts;
@@ -108,7 +108,10 @@ TEST_CASE("GBNF: what texts match") {
         {"root ::= \"ab\"", {"ab"}, {"", "a"}, {"b", "abc", "ac"}},
         {"root ::= \"a\" | \"bc\" |", {"a", "bc", ""}, {"b"}, {"c", "ab"}},
         {"root ::= [a-c]+ # comment\n", {"a", "cab"}, {""}, {"d"}},
-        {"root ::= [^a-c\\n]", {"d", "\xc3\xa4", "\xf0\x9f\x98\x80"}, {"", "\xf0\x9f"}, {"a", "\n", "\x80", "\xc0\x80"}},
+        {"root ::= [^a-c\\n]",
+         {"d", "\xc3\xa4", "\xf0\x9f\x98\x80"},
+         {"", "\xf0\x9f"},
+         {"a", "\n", "\x80", "\xc0\x80"}},
         {"root ::= .", {"x", "\n", "\xe2\x82\xac"}, {"\xe2\x82"}, {"xx", "\xff", "\xed\xa0"}},
         {"root ::= [\\x41\\u00e4\\U0001F600\\]\\-]", {"A", "\xc3\xa4", "\xf0\x9f\x98\x80", "]", "-"}, {}, {"a"}},
         {"root ::= [a-]", {"a", "-"}, {}, {"b"}},
@@ -126,10 +129,16 @@ TEST_CASE("GBNF: what texts match") {
         {"root ::= \"a\"{0,0} \"b\"", {"b"}, {""}, {"a"}},
         {"root ::= \"(\" root \")\" | \"x\"", {"x", "((x))"}, {"((x"}, {"(x))", ")"}},
         {"root ::= a b\na ::= \"x\" a | \"\"\nb ::= \"y\"\n", {"y", "xxy"}, {"xx"}, {"yx"}},
-        {"root ::= s \"!\"\ns ::= \"a\" s \"b\" | \"a\" s \"c\" | \"\"", {"!", "ab!", "aacb!"}, {"aa", "aab"}, {"a!", "abb"}},
+        {"root ::= s \"!\"\ns ::= \"a\" s \"b\" | \"a\" s \"c\" | \"\"",
+         {"!", "ab!", "aacb!"},
+         {"aa", "aab"},
+         {"a!", "abb"}},
         {"root ::= (\n \"a\" # inside\n | \"b\"\n )\n", {"a", "b"}, {}, {"c"}},
         {"root ::= \"a\" |\n \"b\"\nother-1 ::= \"c\"", {"a", "b"}, {}, {"c"}},
-        {"root ::= e \"$\"\ne ::= t (\"+\" t)*\nt ::= [0-9]+ | \"(\" e \")\"", {"1$", "(1+2)+33$"}, {"((1"}, {"+", "1)"}},
+        {"root ::= e \"$\"\ne ::= t (\"+\" t)*\nt ::= [0-9]+ | \"(\" e \")\"",
+         {"1$", "(1+2)+33$"},
+         {"((1"},
+         {"+", "1)"}},
         {"root ::= n n n \"z\"\nn ::= \"a\" | \"\" | m\nm ::= \"b\"?", {"z", "az", "abz", "bbbz"}, {"bab"}, {"aaaa"}},
     };
     for (const match_case& t : cases) {
@@ -244,7 +253,8 @@ TEST_CASE("grammars made by calls: markers, choices of many texts, graphs, schem
         b.define(root, b.sequence({b.repeat(call, 0), b.without({"<c>", "<call>"})}));
         REQUIRE_MESSAGE(b.build(root, &g, err) == DUET_OK, err.text);
         const auto c = make_constraint(g);
-        for (const char* text : {"", "any <text \xff", "<c>yes</c>", "a<c<c>no</c> b <call>yes</c> end", "<<c>yes</c><cal"})
+        for (const char* text :
+             {"", "any <text \xff", "<c>yes</c>", "a<c<c>no</c> b <call>yes</c> end", "<<c>yes</c><cal"})
             CHECK_MESSAGE(match(c, text) == 'y', text);
         for (const char* text : {"<c>", "x<call>ye", "<c>yes</c"}) CHECK_MESSAGE(match(c, text) == 'p', text);
         for (const char* text : {"<c>x", "<call>yes</d", "<c>yes</c><c>n<"}) CHECK_MESSAGE(match(c, text) == 'n', text);
@@ -333,8 +343,9 @@ TEST_CASE("a vocabulary that lacks what the grammar wants is an error, not an em
 TEST_CASE("ambiguous and deep grammars need memory in proportion to the text") {
     error_text err;
     // 2^n ways to read n bytes
-    for (const char* rules : {"root ::= s \"!\"\ns ::= \"a\" s \"b\" | \"a\" s \"c\" | \"a\"",
-                              "root ::= \"a\" root root | \"a\"", "root ::= (\"a\" | \"aa\" | \"aaa\"){2,100000} \"!\""}) {
+    for (const char* rules :
+         {"root ::= s \"!\"\ns ::= \"a\" s \"b\" | \"a\" s \"c\" | \"a\"", "root ::= \"a\" root root | \"a\"",
+          "root ::= (\"a\" | \"aa\" | \"aaa\"){2,100000} \"!\""}) {
         CAPTURE(rules);
         grammar_matcher m(gbnf(rules));
         for (int i = 0; i < 300; i++) REQUIRE(m.accept_bytes("a", err) == DUET_OK);
@@ -348,7 +359,8 @@ TEST_CASE("ambiguous and deep grammars need memory in proportion to the text") {
 }
 
 TEST_CASE("matchers in several threads share masks and agree") {
-    const auto c = gbnf("root ::= \"[\" (item (\",\" item)*)? \"]\"\nitem ::= [a-z]{1,40} | root | \"\\\"\" [^\"]* \"\\\"\"");
+    const auto c =
+        gbnf("root ::= \"[\" (item (\",\" item)*)? \"]\"\nitem ::= [a-z]{1,40} | root | \"\\\"\" [^\"]* \"\\\"\"");
     std::vector<std::string> made(4);
     std::vector<std::thread> threads;
     for (std::string& text : made)
@@ -406,7 +418,8 @@ TEST_CASE("masks of real vocabularies equal trying every token, and cost little"
                 times.push_back(double(std::clock() - begin) / CLOCKS_PER_SEC);
                 if (round == 0 && (i == 0 || i == 17 || i >= 28))
                     for (int32_t id = 0; id < tok.n_vocab(); id++)
-                        if (mask->allows(id) != m.allows(id)) REQUIRE_MESSAGE(false, "token ", id, " after ", i, " characters");
+                        if (mask->allows(id) != m.allows(id))
+                            REQUIRE_MESSAGE(false, "token ", id, " after ", i, " characters");
                 if (i < 30) REQUIRE(m.accept_bytes("\xc3\xa4", err) == DUET_OK);
             }
         }
