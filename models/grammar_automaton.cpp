@@ -223,6 +223,7 @@ uint32_t grammar_automaton::add_state(std::vector<item>& items, bool can_end) {
 
 uint32_t grammar_automaton::far_from_limits(uint32_t state, uint32_t n_bytes) {
     if (g_.repeats.empty()) return state;
+    n_far_frames_ = 0;
     std::vector<item> items(items_.begin() + states_[state].first_item,
                             items_.begin() + states_[state].first_item + states_[state].n_items);
     bool has_changed = false;
@@ -238,7 +239,8 @@ uint32_t grammar_automaton::far_from_limits(uint32_t state, uint32_t n_bytes) {
 }
 
 uint32_t grammar_automaton::far_frame(uint32_t frame, uint32_t n_bytes, int depth) {
-    if (frame == kRoot || depth == 0) return frame;
+    // A frame left as it is costs masks that could be shared, nothing else.
+    if (frame == kRoot || depth == 0 || ++n_far_frames_ > 500) return frame;
     std::vector<edge> edges(edges_.begin() + frames_[frame].first_edge,
                             edges_.begin() + frames_[frame].first_edge + frames_[frame].n_edges);
     if (edges.size() > 64) return frame;

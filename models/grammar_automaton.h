@@ -167,6 +167,7 @@ class grammar_automaton {
     std::vector<uint32_t> called_;         // rules with calls, a heap by rank
     std::vector<edge> edge_scratch_;
     bool found_end_ = false;
+    uint32_t n_far_frames_ = 0;
 };
 
 } // namespace duet

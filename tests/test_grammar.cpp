@@ -350,6 +350,13 @@ TEST_CASE("ambiguous and deep grammars need memory in proportion to the text") {
         grammar_matcher m(gbnf(rules));
         for (int i = 0; i < 300; i++) REQUIRE(m.accept_bytes("a", err) == DUET_OK);
     }
+    // frames with many edges each, within repetitions
+    grammar_matcher nested(gbnf("root ::= x{0,5}\nx ::= [^a-c] root"));
+    for (int i = 0; i < 60; i++) {
+        std::shared_ptr<const token_mask> mask;
+        REQUIRE(nested.mask(&mask, err) == DUET_OK);
+        REQUIRE(nested.accept_bytes("x", err) == DUET_OK);
+    }
     grammar_matcher m(gbnf("root ::= \"[\" root? \"]\""));
     const std::string open(100'000, '['), close(100'000, ']');
     REQUIRE(m.accept_bytes(open, err) == DUET_OK);
