@@ -101,8 +101,10 @@ void chat_machine::begin() {
         }
         if (!options.parse_calls) {
             for (const std::string_view m : {b.call_close, b.section_close}) own_spellings.emplace_back(m);
-        } else if (b.is_bare())
-            marks.push_back({b.syntax == call_syntax::literal ? "[" : "{", mark_kind::begin, &b, true, false, false, true});
+        } else if (b.is_bare()) {
+            marks.push_back({"[", mark_kind::begin, &b, true, false, false, true});
+            if (b.syntax == call_syntax::json) marks.push_back({"{", mark_kind::begin, &b, true, false, false, true});
+        }
     }
     for (const auto& m : kMarkup)
         if (m.form == options.form) marks.push_back({m.marker, mark_kind::markup, nullptr, false, false, true, true});
