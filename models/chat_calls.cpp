@@ -471,6 +471,7 @@ static std::string typed_json(std::string_view text, uint32_t types) {
     error_text err;
     if (parse_json(t, &v, err) == DUET_OK && (!types || !(types & kJsonString) || (types & json_type_of(v))))
         return std::string(t);
+    if ((types & kJsonNull) && t == "None") return "null";
     std::string out;
     if (types && !(types & kJsonString)) {
         literal_reader reader;

@@ -115,7 +115,7 @@ static call_shape parameter(const shape_row& row, const value& schema, const val
     ((head += row.param_begin) += key) += row.key_end;
     if (row.param_begin.empty()) {
         add_literal(head, &s.parts);
-        s.parts.push_back(of_value(kind::python, schema, ""));
+        s.parts.push_back(of_value(row.form == chat_form::gemma ? kind::gemma : kind::python, schema, ""));
         return s;
     }
     if (row.key_end.ends_with("string=\"")) head += schema_types(root, schema) == kJsonString ? "true\">" : "false\">";

@@ -88,9 +88,9 @@ struct chat_parser_options {
 //   bytes held back inside a value come out as its last piece, those inside a tag as raw of call_end.
 // - Arguments written as JSON pass through as they are, except that control characters inside strings (which JSON
 //   forbids) are escaped. A call without arguments has {}. Arguments between tags are strings if the schema allows only
-//   strings (a blank line's break at both ends is dropped); otherwise JSON if they parse as a JSON value of a type that
-//   the schema allows, or, where the schema allows no string, as a literal of Python; otherwise strings. Without a
-//   schema: JSON if they parse as JSON, otherwise strings.
+//   strings (in the form xml-parameters a line's break at both ends is dropped); otherwise JSON if they parse as a JSON
+//   value of a type that the schema allows, or, where the schema allows no string, as a literal of Python (None is null
+//   wherever null is allowed); otherwise strings. Without a schema: JSON if they parse as JSON, otherwise strings.
 class chat_parser {
   public:
     chat_parser();
@@ -131,9 +131,10 @@ bool wants_string_arguments(std::string_view template_text);
 struct call_shape {
     enum class kind : uint8_t {
         literal,      // these bytes; a marker that is a control token of the vocabulary may come as that token
-        json,         // a JSON value that fits *schema (null: any object)
-        tagged_value, // a value of *schema between tags: text of a string, JSON of others; ends before `bytes`
-        python,       // a literal of Python that fits *schema (Gemma's literals for the form gemma4)
+        json,         // a JSON value that fits schema (null: any object)
+        tagged_value, // a value of schema between tags: text of a string, JSON of others; ends before `bytes`
+        python,       // a literal of Python that fits schema
+        gemma,        // the same as Gemma writes it: bare keys, strings between <|"|>
         sequence,     // all parts in order
         alternatives, // one of the parts
         optional,     // the only part, or nothing
