@@ -11,7 +11,7 @@ static bool is_name_byte(char c) {
            (c && std::string_view("_-./:$@").find(c) != std::string_view::npos);
 }
 
-// ---- begin and end ---------------------------------------------------------------------------------------------------
+// ---- begin and end --------------------------------------------------------------------------------------------------
 
 void chat_machine::begin_block(const chat_block& b) {
     block = &b;
@@ -88,7 +88,7 @@ bool chat_machine::skip_blanks() {
     return !at_end();
 }
 
-// ---- sections and lists ----------------------------------------------------------------------------------------------
+// ---- sections and lists ---------------------------------------------------------------------------------------------
 
 bool chat_machine::step_section() {
     if (is_held_full()) return fail();
@@ -142,7 +142,8 @@ bool chat_machine::step_item() {
         if (f == found::yes) cur += (n_items ? kFence : kPython).size();
         return f == found::no ? leave() : f == found::yes;
     }
-    if (c == '[' && !has_bracket && !n_items) has_bracket = true;
+    if (c == '[' && !has_bracket && !n_items)
+        has_bracket = true;
     else if (!n_items || (c != ',' && c != ';')) {
         if (is_json && c == '{') return begin_object(false), true;
         if (is_json || !is_name_byte(c)) return leave();
@@ -154,7 +155,7 @@ bool chat_machine::step_item() {
     return true;
 }
 
-// ---- names -----------------------------------------------------------------------------------------------------------
+// ---- names ----------------------------------------------------------------------------------------------------------
 
 bool chat_machine::step_name() {
     while (!at_end() && is_blank(buffer[cur]) && cur == token && !is_held_full()) token = ++cur;
@@ -237,7 +238,7 @@ bool chat_machine::step_before_json() {
     return true;
 }
 
-// ---- calls and arguments as JSON -------------------------------------------------------------------------------------
+// ---- calls and arguments as JSON ------------------------------------------------------------------------------------
 
 void chat_machine::begin_object(bool whole) {
     scanner.reset();
@@ -253,8 +254,10 @@ static std::string clean_json(std::string_view json) {
     std::string out;
     json_scanner s;
     for (const char c : json) {
-        if ((uint8_t)c < 0x20 && s.is_in_string()) append_json_byte(c, &out);
-        else s.push(c), out += c;
+        if ((uint8_t)c < 0x20 && s.is_in_string())
+            append_json_byte(c, &out);
+        else
+            s.push(c), out += c;
     }
     return out;
 }
@@ -309,19 +312,28 @@ bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
     }
     const bool is_arguments = (block->flags & kNameIsKey) || key == "arguments" || key == "parameters";
     switch (s) {
-    case step::key_begin: token = cur; return true;
-    case step::key_end: key.assign(buffer, token + 1, cur - token - 1); return true;
+    case step::key_begin:
+        token = cur;
+        return true;
+    case step::key_end:
+        key.assign(buffer, token + 1, cur - token - 1);
+        return true;
     case step::value_begin:
         token = cur;
         is_name_value = (key == "name" || key == "tool_name" || key == "function") && buffer[cur] == '"';
         if (block->flags & kNameIsKey) name = key, has_name = true;
         if (is_arguments) {
             if (buffer[cur] != '{') return false;
-            if (!has_name) args_begin = cur;
-            else if (!begin_call()) return false;
-            else streams = true;
-        } else if (key == "function" && buffer[cur] == '{') is_nested = true;
-        else if (block->is_bare() && !is_name_value && key != "type" && key != "id") return false;
+            if (!has_name)
+                args_begin = cur;
+            else if (!begin_call())
+                return false;
+            else
+                streams = true;
+        } else if (key == "function" && buffer[cur] == '{')
+            is_nested = true;
+        else if (block->is_bare() && !is_name_value && key != "type" && key != "id")
+            return false;
         return true;
     case step::value_end: {
         const std::string_view text = std::string_view(buffer).substr(token + 1, cur - token - 1);
@@ -340,7 +352,8 @@ bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
         cur = here;
         return true;
     }
-    default: return true;
+    default:
+        return true;
     }
 }
 
@@ -361,7 +374,7 @@ bool chat_machine::end_object() {
     return true;
 }
 
-// ---- arguments between tags ------------------------------------------------------------------------------------------
+// ---- arguments between tags -----------------------------------------------------------------------------------------
 
 bool chat_machine::step_param() {
     size_t end, brace_end;
@@ -393,8 +406,10 @@ bool chat_machine::step_param() {
 void chat_machine::end_tags() {
     commit(chat_event_kind::call_arguments, n_params ? "}" : "{}");
     end_call(true);
-    if (block->section_close.empty()) after_marker();
-    else at = state::next;
+    if (block->section_close.empty())
+        after_marker();
+    else
+        at = state::next;
 }
 
 bool chat_machine::step_key() {
@@ -420,8 +435,10 @@ bool chat_machine::step_value_open() {
         if (end == std::string::npos && buffer.size() - cur < kMaxChatBlanks) return false;
         if (end == std::string::npos || end - cur >= kMaxChatBlanks) return cur = pos, fail();
         const std::string_view attributes = std::string_view(buffer).substr(cur, end - cur);
-        if (attributes.find("string=\"true\"") != std::string_view::npos) t = kJsonString;
-        else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kJsonString;
+        if (attributes.find("string=\"true\"") != std::string_view::npos)
+            t = kJsonString;
+        else if (attributes.find("string=\"false\"") != std::string_view::npos)
+            t = ~(uint32_t)kJsonString;
         cur = end + 1;
     } else if (!block->value_open.empty()) {
         size_t end;
@@ -505,8 +522,10 @@ bool chat_machine::step_value() {
             const found f = find_value_end(&data_end, &tag_end);
             if (f == found::partial) break;
             if (f == found::yes) {
-                if (is_text) value_text += '"';
-                else if (!passes_json) value_text = typed_json(std::string_view(buffer).substr(token, data_end - token), types);
+                if (is_text)
+                    value_text += '"';
+                else if (!passes_json)
+                    value_text = typed_json(std::string_view(buffer).substr(token, data_end - token), types);
                 cur = tag_end;
                 commit(chat_event_kind::call_arguments, value_text);
                 value_text.clear();
@@ -514,8 +533,10 @@ bool chat_machine::step_value() {
                 return true;
             }
         }
-        if (is_text) append_json_byte(c, &value_text);
-        else if (passes_json) value_text += c;
+        if (is_text)
+            append_json_byte(c, &value_text);
+        else if (passes_json)
+            value_text += c;
     }
     if (!is_text && !passes_json && cur - token > kMaxChatHeld) { // too long to wait for its end
         const size_t first = buffer.find_first_not_of(" \n\t\r", token);
@@ -532,7 +553,7 @@ bool chat_machine::step_value() {
     return false;
 }
 
-// ---- literals, ends --------------------------------------------------------------------------------------------------
+// ---- literals, ends -------------------------------------------------------------------------------------------------
 
 bool chat_machine::step_literal() {
     for (; !at_end(); cur++) {
@@ -568,8 +589,10 @@ bool chat_machine::step_close() {
             commit(chat_event_kind::markup);
         }
     }
-    if (block->section_close.empty()) after_marker();
-    else at = state::next;
+    if (block->section_close.empty())
+        after_marker();
+    else
+        at = state::next;
     return true;
 }
 
@@ -594,19 +617,31 @@ bool chat_machine::step_next() {
 
 bool chat_machine::step_call() {
     switch (at) {
-    case state::section: return step_section();
-    case state::name: return step_name();
-    case state::before_json: return step_before_json();
-    case state::object: return step_object();
-    case state::item: return step_item();
-    case state::param: return step_param();
-    case state::key: return step_key();
-    case state::value_open: return step_value_open();
+    case state::section:
+        return step_section();
+    case state::name:
+        return step_name();
+    case state::before_json:
+        return step_before_json();
+    case state::object:
+        return step_object();
+    case state::item:
+        return step_item();
+    case state::param:
+        return step_param();
+    case state::key:
+        return step_key();
+    case state::value_open:
+        return step_value_open();
     case state::text_value:
-    case state::typed_value: return step_value();
-    case state::literal: return step_literal();
-    case state::close: return step_close();
-    default: return step_next();
+    case state::typed_value:
+        return step_value();
+    case state::literal:
+        return step_literal();
+    case state::close:
+        return step_close();
+    default:
+        return step_next();
     }
 }
 

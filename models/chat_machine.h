@@ -67,30 +67,30 @@ struct chat_machine {
     // prose
     state at = state::prose;
     bool is_thinking = false;
-    bool trims = false;         // blanks belong to the marker before them
+    bool trims = false;          // blanks belong to the marker before them
     bool is_output_start = true; // no prose yet
-    bool is_fresh = true;       // no prose since the last marker
-    bool is_line_start = true;  // only blanks since the last break
-    size_t n_blanks = 0;        // just before cur
+    bool is_fresh = true;        // no prose since the last marker
+    bool is_line_start = true;   // only blanks since the last break
+    size_t n_blanks = 0;         // just before cur
 
     // calls
     const chat_block* block = nullptr;
     bool in_section = false, has_bracket = false, is_open = false; // open: call_begin was sent, call_end not yet
-    size_t n_items = 0;         // calls of this section
+    size_t n_items = 0;                                            // calls of this section
     int32_t n_calls = 0;
     std::string name, id, key, value_text;
-    size_t token = 0;           // where in the buffer a name or key began
+    size_t token = 0;              // where in the buffer a name or key began
     const value* schema = nullptr; // of the call's arguments
     json_scanner scanner;
     literal_reader literals;
-    bool is_whole = false;      // the scanner is at the arguments alone
-    bool streams = false;       // bytes of the scanner are arguments
-    bool is_nested = false;     // inside {"function": {..}}
+    bool is_whole = false;  // the scanner is at the arguments alone
+    bool streams = false;   // bytes of the scanner are arguments
+    bool is_nested = false; // inside {"function": {..}}
     bool is_name_value = false, has_name = false;
     size_t args_begin = 0, args_end = 0; // held arguments that came before the name
     size_t n_params = 0;
-    bool skips_break = false;   // the first line's break of a value is dropped
-    bool passes_json = false;   // a typed value that has become too long: passed on as it is
+    bool skips_break = false; // the first line's break of a value is dropped
+    bool passes_json = false; // a typed value that has become too long: passed on as it is
     uint32_t types = 0;
 
     // one event is gathered until the next has another kind
@@ -126,7 +126,7 @@ struct chat_machine {
     bool step_call();
     void begin_block(const chat_block& b);
     bool is_known(std::string_view tool) const;
-    bool begin_call();  // false: no such tool
+    bool begin_call(); // false: no such tool
     void end_call(bool is_complete);
     bool fail();        // what was held is text
     void cut();         // the output ends here

@@ -8,23 +8,28 @@ namespace duet {
 const std::vector<chat_block>& chat_blocks() {
     using enum call_syntax;
     static const std::vector<chat_block> rows = {
-#define CHAT_BLOCK(form, syntax, section_open, call_open, name_end, call_close, section_close, param_open, key_end, value_open,       \
-                   value_close, flags)                                                                                                \
-    {chat_form::form, syntax,  section_open, call_open,  name_end,    call_close,                                                     \
-     section_close,   param_open, key_end,   value_open, value_close, flags},
+#define CHAT_BLOCK(form, syntax, section_open, call_open, name_end, call_close, section_close, param_open, key_end,    \
+                   value_open, value_close, flags)                                                                     \
+    {chat_form::form, syntax,     section_open, call_open,  name_end,    call_close,                                   \
+     section_close,   param_open, key_end,      value_open, value_close, flags},
 #include "chat_forms.def"
 #undef CHAT_BLOCK
     };
     return rows;
 }
 
-static const struct { chat_form form; const char* marker; } kMarkup[] = {
+static const struct {
+    chat_form form;
+    const char* marker;
+} kMarkup[] = {
 #define CHAT_MARKUP(form, marker) {chat_form::form, marker},
 #include "chat_forms.def"
 #undef CHAT_MARKUP
 };
 
-static const struct { const char *open, *close; } kThinking[] = {
+static const struct {
+    const char *open, *close;
+} kThinking[] = {
     {"", ""},
 #define CHAT_THINKING(id, name, open, close) {open, close},
 #include "chat_forms.def"
@@ -33,7 +38,7 @@ static const struct { const char *open, *close; } kThinking[] = {
 
 static bool has_headers(chat_form form) { return form == chat_form::harmony || form == chat_form::atem; }
 
-// ---- events ----------------------------------------------------------------------------------------------------------
+// ---- events ---------------------------------------------------------------------------------------------------------
 
 void chat_machine::emit(chat_event_kind kind, std::string_view bytes, size_t raw_begin, size_t raw_end) {
     const bool joins = kind != chat_event_kind::call_begin && kind != chat_event_kind::call_end;
@@ -59,7 +64,7 @@ void chat_machine::flush() {
     pending_raw.clear();
 }
 
-// ---- markers ---------------------------------------------------------------------------------------------------------
+// ---- markers --------------------------------------------------------------------------------------------------------
 
 chat_machine::found chat_machine::look(size_t from, std::string_view marker) const {
     const size_t n = std::min(marker.size(), buffer.size() - from);
@@ -89,15 +94,18 @@ void chat_machine::begin() {
     if (splits) {
         marks.push_back({think_open, mark_kind::think_open, nullptr, false, true, false, true});
         marks.push_back({think_close, mark_kind::think_close, nullptr, false, false, true, true});
-    } else if (!think_open.empty()) own_spellings = {think.open, think.close};
+    } else if (!think_open.empty())
+        own_spellings = {think.open, think.close};
     is_thinking = options.thinking_is_open && splits;
     trims = is_thinking;
     for (const chat_block& b : chat_blocks()) {
         if (b.form != options.form) continue;
         for (const std::string_view open : {b.section_open, b.call_open}) {
             if (open.empty() || b.form == chat_form::harmony) continue; // its headers begin calls
-            if (!options.parse_calls) own_spellings.emplace_back(open);
-            else marks.push_back({open, mark_kind::begin, &b, false, false, (b.flags & kEndsThinking) != 0, true});
+            if (!options.parse_calls)
+                own_spellings.emplace_back(open);
+            else
+                marks.push_back({open, mark_kind::begin, &b, false, false, (b.flags & kEndsThinking) != 0, true});
         }
         if (!options.parse_calls) {
             for (const std::string_view m : {b.call_close, b.section_close}) own_spellings.emplace_back(m);
@@ -146,7 +154,7 @@ void chat_machine::return_to_prose() {
     n_blanks = 0;
 }
 
-// ---- text and thinking -----------------------------------------------------------------------------------------------
+// ---- text and thinking ----------------------------------------------------------------------------------------------
 
 bool chat_machine::step_prose() {
     const chat_event_kind kind = is_thinking ? chat_event_kind::thinking : chat_event_kind::text;
@@ -208,13 +216,15 @@ bool chat_machine::take(const mark& m) {
     }
     cur += m.text.size();
     commit(chat_event_kind::markup);
-    if (m.kind != mark_kind::markup) is_thinking = m.kind == mark_kind::think_open;
-    else if (has_headers(options.form)) is_thinking = false;
+    if (m.kind != mark_kind::markup)
+        is_thinking = m.kind == mark_kind::think_open;
+    else if (has_headers(options.form))
+        is_thinking = false;
     after_marker();
     return true;
 }
 
-// ---- messages with headers -------------------------------------------------------------------------------------------
+// ---- messages with headers ------------------------------------------------------------------------------------------
 
 static std::string_view word_behind(std::string_view text, std::string_view what) {
     const size_t i = text.find(what);
@@ -260,7 +270,7 @@ bool chat_machine::read_header(std::string_view header) {
     return true;
 }
 
-// ---- the parser ------------------------------------------------------------------------------------------------------
+// ---- the parser -----------------------------------------------------------------------------------------------------
 
 bool chat_machine::step() {
     if (at == state::prose) return step_prose();

@@ -67,10 +67,10 @@ struct chat_tool {
 struct chat_parser_options {
     chat_form form = chat_form::none;
     chat_thinking thinking = chat_thinking::none;
-    bool split_thinking = true;     // false: thinking stays in the text, with its markers
-    bool thinking_is_open = false;  // from prompt_opens_thinking
-    bool parse_calls = false;       // false: calls are text (no tools were given)
-    bool any_tool = false;          // true: names that are not among the tools are called as well
+    bool split_thinking = true;    // false: thinking stays in the text, with its markers
+    bool thinking_is_open = false; // from prompt_opens_thinking
+    bool parse_calls = false;      // false: calls are text (no tools were given)
+    bool any_tool = false;         // true: names that are not among the tools are called as well
     std::vector<chat_tool> tools;
 };
 
@@ -125,7 +125,7 @@ bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking);
 // because the template joins them to other strings; false: arguments as an object.
 bool wants_string_arguments(std::string_view template_text);
 
-// ---- calls for constrained decoding ----------------------------------------------------------------------------------
+// ---- calls for constrained decoding ---------------------------------------------------------------------------------
 
 // What the bytes of a call must look like: a tree of parts. Another module turns it into its grammar.
 struct call_shape {

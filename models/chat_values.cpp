@@ -8,12 +8,18 @@ namespace duet {
 
 void append_json_byte(char c, std::string* out) {
     static const char kHex[] = "0123456789abcdef";
-    if (c == '"' || c == '\\') (*out += '\\') += c;
-    else if (c == '\n') *out += "\\n";
-    else if (c == '\r') *out += "\\r";
-    else if (c == '\t') *out += "\\t";
-    else if ((uint8_t)c < 0x20) ((*out += "\\u00") += kHex[(uint8_t)c >> 4]) += kHex[c & 15];
-    else *out += c;
+    if (c == '"' || c == '\\')
+        (*out += '\\') += c;
+    else if (c == '\n')
+        *out += "\\n";
+    else if (c == '\r')
+        *out += "\\r";
+    else if (c == '\t')
+        *out += "\\t";
+    else if ((uint8_t)c < 0x20)
+        ((*out += "\\u00") += kHex[(uint8_t)c >> 4]) += kHex[c & 15];
+    else
+        *out += c;
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -21,15 +27,17 @@ static int hex_digit(char c) {
     return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-// ---- JSON ------------------------------------------------------------------------------------------------------------
+// ---- JSON -----------------------------------------------------------------------------------------------------------
 
 json_scanner::step json_scanner::open(char c) {
-    if (c == '"') state_ = state::string, is_key_ = false;
+    if (c == '"')
+        state_ = state::string, is_key_ = false;
     else if (c == '{' || c == '[') {
         if (stack_.size() == kMaxLiteralDepth) return step::bad;
         stack_ += c;
         state_ = c == '{' ? state::first_key : state::first_item;
-    } else if (c == '-' || is_digit(c)) state_ = state::number, number_ = c == '-' || c == '0' ? c : '1';
+    } else if (c == '-' || is_digit(c))
+        state_ = state::number, number_ = c == '-' || c == '0' ? c : '1';
     else {
         rest_ = c == 't' ? "rue" : c == 'f' ? "alse" : c == 'n' ? "ull" : nullptr;
         if (!rest_) return step::bad;
@@ -47,11 +55,16 @@ json_scanner::step json_scanner::end_value() {
 json_scanner::step json_scanner::push_number(char c) {
     char next = 0;
     if (is_digit(c)) {
-        if (number_ == '-') next = c == '0' ? '0' : '1';
-        else if (number_ != '0') next = number_ == '.' ? 'f' : number_ == 'e' || number_ == '+' ? 'x' : number_;
-    } else if (c == '.' && (number_ == '0' || number_ == '1')) next = '.';
-    else if ((c == 'e' || c == 'E') && strchr("01f", number_)) next = 'e';
-    else if ((c == '+' || c == '-') && number_ == 'e') next = '+';
+        if (number_ == '-')
+            next = c == '0' ? '0' : '1';
+        else if (number_ != '0')
+            next = number_ == '.' ? 'f' : number_ == 'e' || number_ == '+' ? 'x' : number_;
+    } else if (c == '.' && (number_ == '0' || number_ == '1'))
+        next = '.';
+    else if ((c == 'e' || c == 'E') && strchr("01f", number_))
+        next = 'e';
+    else if ((c == '+' || c == '-') && number_ == 'e')
+        next = '+';
     if (next) return number_ = next, step::more;
     if (is_digit(c) || !strchr("01fx", number_)) return step::bad;
     end_value();
@@ -75,18 +88,22 @@ json_scanner::step json_scanner::push(char c) {
         if (hex_digit(c) < 0) return step::bad;
         if (--n_left_ == 0) state_ = state::string;
         return step::more;
-    case state::number: return push_number(c);
+    case state::number:
+        return push_number(c);
     case state::word:
         if (c != *rest_) return step::bad;
         if (!*++rest_) end_value();
         return step::more;
-    case state::done: return step::bad;
-    default: break;
+    case state::done:
+        return step::bad;
+    default:
+        break;
     }
     if (is_blank(c)) return step::more;
     const bool closes = !stack_.empty() && c == (stack_.back() == '{' ? '}' : ']');
     switch (state_) {
-    case state::value: return open(c);
+    case state::value:
+        return open(c);
     case state::first_item:
     case state::first_key:
     case state::comma:
@@ -103,7 +120,8 @@ json_scanner::step json_scanner::push(char c) {
         if (c != ':') return step::bad;
         state_ = state::value;
         return step::more;
-    default: break;
+    default:
+        break;
     }
     if (c != '"') return step::bad; // a key
     state_ = state::string;
@@ -111,7 +129,7 @@ json_scanner::step json_scanner::push(char c) {
     return step::key_begin;
 }
 
-// ---- literals --------------------------------------------------------------------------------------------------------
+// ---- literals -------------------------------------------------------------------------------------------------------
 
 static const char kGemmaQuote[] = "<|\"|>";
 
@@ -187,17 +205,23 @@ literal_reader::step literal_reader::push_escape(char c, std::string* out) {
         state_ = state::string;
         if (code_ > 0x10ffff) return step::bad;
         char text[16];
-        if (code_ < 0x10000) snprintf(text, sizeof text, "\\u%04x", (unsigned)code_);
-        else snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd7c0 + (unsigned)(code_ >> 10), 0xdc00 + (unsigned)(code_ & 1023));
+        if (code_ < 0x10000)
+            snprintf(text, sizeof text, "\\u%04x", (unsigned)code_);
+        else
+            snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd7c0 + (unsigned)(code_ >> 10),
+                     0xdc00 + (unsigned)(code_ & 1023));
         *out += text;
         return step::more;
     }
     state_ = state::string;
     static const char kFrom[] = "nrtbfav0", kTo[] = "\n\r\t\b\f\a\v";
     n_left_ = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-    if (n_left_) code_ = 0, state_ = state::digits;
-    else if (c == '\n') return step::more; // a line that goes on
-    else if (const char* p = c ? strchr(kFrom, c) : nullptr) append_json_byte(kTo[p - kFrom], out);
+    if (n_left_)
+        code_ = 0, state_ = state::digits;
+    else if (c == '\n')
+        return step::more; // a line that goes on
+    else if (const char* p = c ? strchr(kFrom, c) : nullptr)
+        append_json_byte(kTo[p - kFrom], out);
     else {
         if (!strchr("\\'\"", c) || !c) append_json_byte('\\', out);
         append_json_byte(c, out);
@@ -230,9 +254,12 @@ literal_reader::step literal_reader::push_string(char c, std::string* out) {
         return step::more;
     }
     flush(out);
-    if (quote_ == '<' && c == '<') n_matched_ = 1;
-    else if (quote_ != '<' && c == '\\') state_ = state::escape;
-    else append_json_byte(c, out);
+    if (quote_ == '<' && c == '<')
+        n_matched_ = 1;
+    else if (quote_ != '<' && c == '\\')
+        state_ = state::escape;
+    else
+        append_json_byte(c, out);
     return step::more;
 }
 
@@ -245,10 +272,13 @@ void literal_reader::flush(std::string* out) {
 literal_reader::step literal_reader::push(char c, std::string* out) {
     switch (state_) {
     case state::open_quote:
-    case state::string: return push_string(c, out);
+    case state::string:
+        return push_string(c, out);
     case state::escape:
-    case state::digits: return push_escape(c, out);
-    case state::done: return is_blank(c) && stack_.empty() ? step::more : step::bad;
+    case state::digits:
+        return push_escape(c, out);
+    case state::done:
+        return is_blank(c) && stack_.empty() ? step::more : step::bad;
     case state::bare_key:
         if (is_bare_byte(c) || c == '-' || c == '.' || c == '$') {
             *out += c;
@@ -258,11 +288,13 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
         state_ = state::separator;
         break;
     case state::bare:
-        if (is_bare_byte(c) || c == '.' || c == '+' || c == '-') return bare_ += c, bare_.size() > 64 ? step::bad : step::more;
+        if (is_bare_byte(c) || c == '.' || c == '+' || c == '-')
+            return bare_ += c, bare_.size() > 64 ? step::bad : step::more;
         if (!end_bare(out)) return step::bad;
         state_ = stack_.empty() ? state::done : state::after;
         break;
-    default: break;
+    default:
+        break;
     }
     if (is_blank(c)) return step::more;
     if (state_ == state::separator) {
@@ -309,30 +341,38 @@ bool literal_reader::finish(std::string* out) {
     return state_ == state::done;
 }
 
-// ---- schemas ---------------------------------------------------------------------------------------------------------
+// ---- schemas --------------------------------------------------------------------------------------------------------
 
 uint32_t json_type_of(const value& v) {
     switch (v.kind()) {
-    case value_kind::null: return kJsonNull;
-    case value_kind::boolean: return kJsonBoolean;
-    case value_kind::string: return kJsonString;
-    case value_kind::list: return kJsonArray;
-    case value_kind::map: return kJsonObject;
-    default: return kJsonNumber;
+    case value_kind::null:
+        return kJsonNull;
+    case value_kind::boolean:
+        return kJsonBoolean;
+    case value_kind::string:
+        return kJsonString;
+    case value_kind::list:
+        return kJsonArray;
+    case value_kind::map:
+        return kJsonObject;
+    default:
+        return kJsonNumber;
     }
 }
 
 static uint32_t named_type(const value& name) {
-    static const struct { const char* name; uint32_t bit; } kTypes[] = {
-        {"string", kJsonString}, {"number", kJsonNumber}, {"integer", kJsonNumber}, {"boolean", kJsonBoolean},
-        {"null", kJsonNull},     {"object", kJsonObject}, {"array", kJsonArray}};
+    static const struct {
+        const char* name;
+        uint32_t bit;
+    } kTypes[] = {{"string", kJsonString}, {"number", kJsonNumber}, {"integer", kJsonNumber}, {"boolean", kJsonBoolean},
+                  {"null", kJsonNull},     {"object", kJsonObject}, {"array", kJsonArray}};
     for (const auto& t : kTypes)
         if (name.is_string() && name.as_string() == t.name) return t.bit;
     return 0;
 }
 
 // Follows "#/a/b" from root; null when it leads nowhere.
-static const value* follow(const value& root, std::string_view path) {
+static const value* follow_reference(const value& root, std::string_view path) {
     const value* at = &root;
     if (path.substr(0, 2) != "#/") return nullptr;
     for (path.remove_prefix(2); at && !path.empty();) {
@@ -347,11 +387,12 @@ static uint32_t types_of(const value& root, const value& schema, int depth, int*
     if (!schema.is_map() || depth == 8 || --*n_left < 0) return 0;
     uint32_t types = 0;
     if (const value* ref = schema.find("$ref"); ref && ref->is_string())
-        if (const value* to = follow(root, ref->as_string())) types |= types_of(root, *to, depth + 1, n_left);
+        if (const value* to = follow_reference(root, ref->as_string())) types |= types_of(root, *to, depth + 1, n_left);
     if (const value* type = schema.find("type")) {
         if (type->is_list())
             for (const value& t : type->items()) types |= named_type(t);
-        else types |= named_type(*type);
+        else
+            types |= named_type(*type);
     }
     if (types) return types | (schema.find("nullable") ? kJsonNull : 0u);
     if (const value* one = schema.find("const")) return json_type_of(*one);

@@ -30,17 +30,30 @@ class json_scanner {
     size_t depth() const { return stack_.size(); }
 
   private:
-    enum class state : uint8_t { value, first_item, first_key, key, colon, comma, string, escape, hex, number, word, done };
+    enum class state : uint8_t {
+        value,
+        first_item,
+        first_key,
+        key,
+        colon,
+        comma,
+        string,
+        escape,
+        hex,
+        number,
+        word,
+        done
+    };
     step open(char c);
     step end_value();
     step push_number(char c);
 
     state state_ = state::value;
     bool is_key_ = false;
-    uint8_t n_left_ = 0;          // hex digits
-    char number_ = 0;             // which part of a number came last
-    const char* rest_ = nullptr;  // of true, false, null
-    std::string stack_;           // open brackets
+    uint8_t n_left_ = 0;         // hex digits
+    char number_ = 0;            // which part of a number came last
+    const char* rest_ = nullptr; // of true, false, null
+    std::string stack_;          // open brackets
 };
 
 // Turns literals into JSON text, byte by byte. Output is valid JSON up to where it has come.
@@ -58,7 +71,20 @@ class literal_reader {
     void flush(std::string* out);
 
   private:
-    enum class state : uint8_t { first, value, key, bare_key, separator, open_quote, string, escape, digits, bare, after, done };
+    enum class state : uint8_t {
+        first,
+        value,
+        key,
+        bare_key,
+        separator,
+        open_quote,
+        string,
+        escape,
+        digits,
+        bare,
+        after,
+        done
+    };
     step push_string(char c, std::string* out);
     step push_escape(char c, std::string* out);
     bool begin_item(std::string* out);
