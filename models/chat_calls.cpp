@@ -65,7 +65,7 @@ bool chat_machine::fail() {
 
 // The output ends in the middle of a call or of what might have become one.
 void chat_machine::cut() {
-    const bool is_behind_call = n_items && (at == state::item || at == state::next || at == state::close);
+    const bool is_behind_call = n_items && (at == state::item || at == state::section || at == state::close);
     if (!is_open && is_behind_call) {
         cur = pos;
         after_marker();
@@ -83,26 +83,38 @@ void chat_machine::cut() {
     end_call(false);
 }
 
+// True: something else comes, or too much is held.
 bool chat_machine::skip_blanks() {
-    while (!at_end() && is_blank(buffer[cur])) cur++;
-    return !at_end();
+    while (!at_end() && is_blank(buffer[cur]) && !is_held_full()) cur++;
+    return !at_end() || is_held_full();
+}
+
+// Goes on behind the marker, if it comes behind blanks.
+chat_machine::found chat_machine::go_behind(std::string_view marker, state next) {
+    size_t end;
+    const found f = look_behind_blanks(cur, marker, &end);
+    if (f != found::yes) return f;
+    cur = token = end;
+    at = next;
+    return f;
 }
 
 // ---- sections and lists ---------------------------------------------------------------------------------------------
 
+// In a section: the next call, or the end. Nothing else can end it but what is no longer part of it.
 bool chat_machine::step_section() {
-    if (is_held_full()) return fail();
-    if (!skip_blanks()) return false;
-    const found f = look(cur, block->call_open);
-    if (f == found::partial) return false;
-    if (f == found::yes) {
-        cur += block->call_open.size();
-        token = cur;
-        at = state::name;
-        return true;
+    const found opens = go_behind(block->call_open, state::name);
+    if (opens != found::no) return opens == found::yes;
+    if (!n_items) { // calls as JSON where tags were expected
+        size_t end;
+        for (const char* bracket : {"{", "["})
+            if (look_behind_blanks(cur, bracket, &end) == found::yes) return at = state::item, true;
+        return fail();
     }
-    if (buffer[cur] != '{' && buffer[cur] != '[') return fail();
-    at = state::item; // calls as JSON where tags were expected
+    const found closes = go_behind(block->section_close, state::prose);
+    if (closes == found::partial) return false;
+    if (closes == found::yes) commit(chat_event_kind::markup);
+    after_marker();
     return true;
 }
 
@@ -116,8 +128,8 @@ bool chat_machine::step_item() {
         after_marker();
         return true;
     };
-    if (is_held_full()) return leave();
     if (!skip_blanks()) return false;
+    if (is_held_full()) return leave();
     const char c = buffer[cur];
     if (n_items && !end.empty()) {
         const found f = look(cur, end);
@@ -211,8 +223,8 @@ bool chat_machine::step_name() {
 
 bool chat_machine::step_before_json() {
     static const std::string_view kCallId = "[CALL_ID]", kJson = "```json";
-    if (is_held_full()) return fail();
     if (!skip_blanks()) return false;
+    if (is_held_full()) return fail();
     if (buffer[cur] == '{') {
         if (!begin_call()) return fail();
         begin_object(true);
@@ -264,14 +276,14 @@ static std::string clean_json(std::string_view json) {
 
 bool chat_machine::step_object() {
     const auto pass = [&] { commit(chat_event_kind::call_arguments, std::string_view(buffer).substr(pos, cur - pos)); };
-    for (; !at_end(); cur++) {
+    while (!at_end()) {
         const char c = buffer[cur];
         if (streams && (uint8_t)c < 0x20 && scanner.is_in_string()) {
             pass();
             std::string escaped;
             append_json_byte(c, &escaped);
-            emit(chat_event_kind::call_arguments, escaped, cur, cur + 1);
-            pos = cur + 1;
+            cur++;
+            commit(chat_event_kind::call_arguments, escaped);
             continue;
         }
         const json_scanner::step s = scanner.push(c);
@@ -282,20 +294,12 @@ bool chat_machine::step_object() {
             if (was_streaming) pass();
             return fail();
         }
-        if (was_streaming && !streams) { // the arguments have ended
-            cur++;
-            pass();
-            cur--;
-        }
-        if (scanner.is_done()) {
-            cur++;
-            return end_object();
-        }
+        cur++;
+        if (was_streaming && !streams) pass(); // the arguments have ended
+        if (scanner.is_done()) return end_object();
         if (streams || !is_held_full()) continue;
         if (!is_open) return fail();
-        cur++;
         commit(chat_event_kind::markup);
-        cur--;
     }
     if (streams) pass();
     return false;
@@ -324,13 +328,11 @@ bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
         if (block->flags & kNameIsKey) name = key, has_name = true;
         if (is_arguments) {
             if (buffer[cur] != '{') return false;
-            if (!has_name)
-                args_begin = cur;
-            else if (!begin_call())
-                return false;
-            else
-                streams = true;
-        } else if (key == "function" && buffer[cur] == '{')
+            if (!has_name) args_begin = cur;
+            streams = has_name && begin_call();
+            return streams || !has_name;
+        }
+        if (key == "function" && buffer[cur] == '{')
             is_nested = true;
         else if (block->is_bare() && !is_name_value && key != "type" && key != "id")
             return false;
@@ -377,27 +379,16 @@ bool chat_machine::end_object() {
 // ---- arguments between tags -----------------------------------------------------------------------------------------
 
 bool chat_machine::step_param() {
-    size_t end, brace_end;
-    const found f = look_behind_blanks(cur, block->param_open, &end);
-    if (f == found::yes) {
-        cur = token = end;
-        at = state::key;
-        return true;
-    }
-    const found closes = look_behind_blanks(cur, block->call_close, &end);
-    if (closes == found::yes) {
-        cur = end;
-        end_tags();
-        return true;
-    }
-    const found leaves = block->section_close.empty() ? found::no : look_behind_blanks(cur, block->section_close, &end);
-    if (leaves == found::yes) {
-        end_tags();
-        return true;
-    }
-    if (f == found::partial || closes == found::partial || leaves == found::partial) return false;
-    if (n_params || look_behind_blanks(cur, "{", &brace_end) != found::yes) return fail();
-    cur = brace_end - 1;
+    size_t end;
+    const found opens = go_behind(block->param_open, state::key);
+    if (opens == found::yes) return true;
+    const found closes = go_behind(block->call_close, state::param);
+    found leaves = found::no;
+    if (!block->section_close.empty()) leaves = look_behind_blanks(cur, block->section_close, &end);
+    if (closes == found::yes || leaves == found::yes) return end_tags(), true;
+    if (opens == found::partial || closes == found::partial || leaves == found::partial) return false;
+    if (n_params || look_behind_blanks(cur, "{", &end) != found::yes) return fail();
+    cur = end - 1; // the arguments as JSON where tags were expected
     commit(chat_event_kind::markup);
     begin_object(true);
     return true;
@@ -406,10 +397,8 @@ bool chat_machine::step_param() {
 void chat_machine::end_tags() {
     commit(chat_event_kind::call_arguments, n_params ? "}" : "{}");
     end_call(true);
-    if (block->section_close.empty())
-        after_marker();
-    else
-        at = state::next;
+    at = state::section;
+    if (block->section_close.empty()) after_marker();
 }
 
 bool chat_machine::step_key() {
@@ -441,11 +430,9 @@ bool chat_machine::step_value_open() {
             t = ~(uint32_t)kJsonString;
         cur = end + 1;
     } else if (!block->value_open.empty()) {
-        size_t end;
-        const found f = look_behind_blanks(cur, block->value_open, &end);
+        const found f = go_behind(block->value_open, at);
         if (f == found::partial) return false;
         if (f == found::no) return cur = pos, fail();
-        cur = end;
     }
     std::string text = n_params++ ? ", \"" : "{\"";
     for (const char c : key) append_json_byte(c, &text);
@@ -502,6 +489,15 @@ static std::string typed_json(std::string_view text, uint32_t types) {
     return out += '"';
 }
 
+// A value is too long to wait for its end: it is passed on as the JSON it seems to be, or as a string.
+bool chat_machine::give_up_typing() {
+    const size_t first = buffer.find_first_not_of(" \n\t\r", token);
+    passes_json = (buffer[first] == '{' || buffer[first] == '[') && (!types || (types & (kJsonObject | kJsonArray)));
+    if (!passes_json) value_text = "\"", at = state::text_value;
+    cur = token;
+    return true;
+}
+
 bool chat_machine::step_value() {
     if (skips_break) {
         if (at_end()) return false;
@@ -517,6 +513,7 @@ bool chat_machine::step_value() {
     const bool is_text = at == state::text_value;
     for (; !at_end(); cur++) {
         const char c = buffer[cur];
+        if (!is_text && !passes_json && cur - token == kMaxChatHeld) return give_up_typing();
         if (c == '\n' || c == block->value_close[0]) {
             size_t data_end, tag_end;
             const found f = find_value_end(&data_end, &tag_end);
@@ -537,14 +534,6 @@ bool chat_machine::step_value() {
             append_json_byte(c, &value_text);
         else if (passes_json)
             value_text += c;
-    }
-    if (!is_text && !passes_json && cur - token > kMaxChatHeld) { // too long to wait for its end
-        const size_t first = buffer.find_first_not_of(" \n\t\r", token);
-        passes_json = first < cur && (buffer[first] == '{' || buffer[first] == '[') &&
-                      (!types || (types & (kJsonObject | kJsonArray)));
-        if (!passes_json) value_text = "\"", at = state::text_value;
-        cur = token;
-        return true;
     }
     if (is_text || passes_json) {
         commit(chat_event_kind::call_arguments, value_text);
@@ -589,60 +578,9 @@ bool chat_machine::step_close() {
             commit(chat_event_kind::markup);
         }
     }
-    if (block->section_close.empty())
-        after_marker();
-    else
-        at = state::next;
+    at = state::section;
+    if (block->section_close.empty()) after_marker();
     return true;
-}
-
-bool chat_machine::step_next() {
-    size_t end;
-    const found f = look_behind_blanks(cur, block->call_open, &end);
-    if (f == found::partial) return false;
-    if (f == found::yes) {
-        cur = token = end;
-        at = state::name;
-        return true;
-    }
-    const found closes = look_behind_blanks(cur, block->section_close, &end);
-    if (closes == found::partial) return false;
-    if (closes == found::yes) {
-        cur = end;
-        commit(chat_event_kind::markup);
-    }
-    after_marker();
-    return true;
-}
-
-bool chat_machine::step_call() {
-    switch (at) {
-    case state::section:
-        return step_section();
-    case state::name:
-        return step_name();
-    case state::before_json:
-        return step_before_json();
-    case state::object:
-        return step_object();
-    case state::item:
-        return step_item();
-    case state::param:
-        return step_param();
-    case state::key:
-        return step_key();
-    case state::value_open:
-        return step_value_open();
-    case state::text_value:
-    case state::typed_value:
-        return step_value();
-    case state::literal:
-        return step_literal();
-    case state::close:
-        return step_close();
-    default:
-        return step_next();
-    }
 }
 
 } // namespace duet

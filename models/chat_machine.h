@@ -28,7 +28,7 @@ struct chat_machine {
     enum class state : uint8_t {
         prose,       // text or thinking
         header,      // of a message, up to <|message|>
-        section,     // behind the marker that opens calls: the first call is wanted
+        section,     // behind the marker that opens calls, or behind a call: the next call is wanted
         name,        // the name of a call
         before_json, // behind the name: the arguments are wanted
         object,      // inside {"name": .., "arguments": ..}, or inside the arguments alone
@@ -40,7 +40,6 @@ struct chat_machine {
         typed_value, // a value that is held back until its type is clear
         literal,     // arguments as literals
         close,       // behind the arguments: the end marker of the call is wanted
-        next,        // behind a call of a section
     };
     enum class found : uint8_t { no, partial, yes };
     enum class mark_kind : uint8_t { think_open, think_close, begin, header, markup };
@@ -123,14 +122,14 @@ struct chat_machine {
     const std::pair<size_t, size_t>* control_at_cur() const;
 
     // ---- chat_calls.cpp
-    bool step_call();
     void begin_block(const chat_block& b);
     bool is_known(std::string_view tool) const;
     bool begin_call(); // false: no such tool
     void end_call(bool is_complete);
-    bool fail();        // what was held is text
-    void cut();         // the output ends here
-    bool skip_blanks(); // false: at the end of the buffer
+    bool fail(); // what was held is text
+    void cut();  // the output ends here
+    bool skip_blanks();
+    found go_behind(std::string_view marker, state next);
     bool step_section();
     bool step_item();
     bool step_name();
@@ -139,17 +138,14 @@ struct chat_machine {
     bool step_param();
     bool step_key();
     bool step_value_open();
+    bool give_up_typing();
     bool step_value();
     bool step_literal();
     bool step_close();
-    bool step_next();
     void begin_object(bool whole);
     bool take_object_step(json_scanner::step s, size_t care);
     bool end_object();
-    bool begin_arguments(bool is_object);
     found find_value_end(size_t* data_end, size_t* tag_end) const;
-    void begin_value(uint32_t t);
-    void end_typed_value();
     void end_tags();
 };
 

@@ -273,8 +273,13 @@ bool chat_machine::read_header(std::string_view header) {
 // ---- the parser -----------------------------------------------------------------------------------------------------
 
 bool chat_machine::step() {
-    if (at == state::prose) return step_prose();
-    return at == state::header ? step_header() : step_call();
+    using m = chat_machine;
+    static bool (m::*const kSteps[])() = {// in the order of the states
+                                          &m::step_prose,       &m::step_header,     &m::step_section, &m::step_name,
+                                          &m::step_before_json, &m::step_object,     &m::step_item,    &m::step_param,
+                                          &m::step_key,         &m::step_value_open, &m::step_value,   &m::step_value,
+                                          &m::step_literal,     &m::step_close};
+    return (this->*kSteps[(size_t)at])();
 }
 
 void chat_machine::run() {

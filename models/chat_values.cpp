@@ -35,7 +35,7 @@ json_scanner::step json_scanner::open(char c) {
     else if (c == '{' || c == '[') {
         if (stack_.size() == kMaxLiteralDepth) return step::bad;
         stack_ += c;
-        state_ = c == '{' ? state::first_key : state::first_item;
+        state_ = c == '{' ? state::first_key : state::item;
     } else if (c == '-' || is_digit(c))
         state_ = state::number, number_ = c == '-' || c == '0' ? c : '1';
     else {
@@ -104,14 +104,14 @@ json_scanner::step json_scanner::push(char c) {
     switch (state_) {
     case state::value:
         return open(c);
-    case state::first_item:
+    case state::item:
     case state::first_key:
     case state::comma:
         if (closes) {
             stack_.pop_back();
             return end_value();
         }
-        if (state_ == state::first_item) return open(c);
+        if (state_ == state::item) return open(c);
         if (state_ == state::first_key) break;
         if (c != ',') return step::bad;
         state_ = stack_.back() == '{' ? state::key : state::value;
@@ -169,7 +169,7 @@ literal_reader::step literal_reader::close(char c, std::string* out) {
 void literal_reader::end_string(std::string* out) {
     *out += '"';
     n_matched_ = 0;
-    state_ = is_key_ ? state::separator : stack_.empty() ? state::done : state::after;
+    state_ = is_key_ ? state::colon : stack_.empty() ? state::done : state::after;
     if (is_key_) *out += ": ";
 }
 
@@ -230,7 +230,7 @@ literal_reader::step literal_reader::push_escape(char c, std::string* out) {
 }
 
 literal_reader::step literal_reader::push_string(char c, std::string* out) {
-    if (state_ == state::open_quote) {
+    if (state_ == state::quote) {
         if (quote_ == '<') {
             if (c != kGemmaQuote[n_matched_]) return step::bad;
             if (!kGemmaQuote[++n_matched_]) state_ = state::string, n_matched_ = 0;
@@ -271,7 +271,7 @@ void literal_reader::flush(std::string* out) {
 
 literal_reader::step literal_reader::push(char c, std::string* out) {
     switch (state_) {
-    case state::open_quote:
+    case state::quote:
     case state::string:
         return push_string(c, out);
     case state::escape:
@@ -279,15 +279,15 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
         return push_escape(c, out);
     case state::done:
         return is_blank(c) && stack_.empty() ? step::more : step::bad;
-    case state::bare_key:
+    case state::word_key:
         if (is_bare_byte(c) || c == '-' || c == '.' || c == '$') {
             *out += c;
             return step::more;
         }
         *out += "\": ";
-        state_ = state::separator;
+        state_ = state::colon;
         break;
-    case state::bare:
+    case state::word:
         if (is_bare_byte(c) || c == '.' || c == '+' || c == '-')
             return bare_ += c, bare_.size() > 64 ? step::bad : step::more;
         if (!end_bare(out)) return step::bad;
@@ -297,7 +297,7 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
         break;
     }
     if (is_blank(c)) return step::more;
-    if (state_ == state::separator) {
+    if (state_ == state::colon) {
         if (c != (stack_.back() == 'K' ? '=' : ':')) return step::bad;
         state_ = state::first;
         return step::more;
@@ -317,10 +317,10 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
         quote_ = c;
         n_quotes_ = 1;
         n_matched_ = c == '<';
-        state_ = state::open_quote;
+        state_ = state::quote;
     } else if (is_key_) {
         (*out += '"') += c;
-        state_ = state::bare_key;
+        state_ = state::word_key;
     } else if (c == '[' || c == '{' || (c == '(' && !gemma_)) {
         if (stack_.size() == kMaxLiteralDepth) return step::bad;
         stack_ += c;
@@ -330,14 +330,14 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
     } else {
         if (!is_bare_byte(c) && c != '-' && c != '+' && c != '.') return step::bad;
         bare_ = c;
-        state_ = state::bare;
+        state_ = state::word;
     }
     return step::more;
 }
 
 bool literal_reader::finish(std::string* out) {
-    if (state_ == state::open_quote && quote_ != '<' && n_matched_ == 1) end_string(out);
-    if (state_ == state::bare && stack_.empty() && end_bare(out)) state_ = state::done;
+    if (state_ == state::quote && quote_ != '<' && n_matched_ == 1) end_string(out);
+    if (state_ == state::word && stack_.empty() && end_bare(out)) state_ = state::done;
     return state_ == state::done;
 }
 

@@ -30,20 +30,7 @@ class json_scanner {
     size_t depth() const { return stack_.size(); }
 
   private:
-    enum class state : uint8_t {
-        value,
-        first_item,
-        first_key,
-        key,
-        colon,
-        comma,
-        string,
-        escape,
-        hex,
-        number,
-        word,
-        done
-    };
+    enum class state : uint8_t { value, item, first_key, key, colon, comma, string, escape, hex, number, word, done };
     step open(char c);
     step end_value();
     step push_number(char c);
@@ -71,20 +58,7 @@ class literal_reader {
     void flush(std::string* out);
 
   private:
-    enum class state : uint8_t {
-        first,
-        value,
-        key,
-        bare_key,
-        separator,
-        open_quote,
-        string,
-        escape,
-        digits,
-        bare,
-        after,
-        done
-    };
+    enum class state : uint8_t { first, value, key, word_key, colon, quote, string, escape, digits, word, after, done };
     step push_string(char c, std::string* out);
     step push_escape(char c, std::string* out);
     bool begin_item(std::string* out);

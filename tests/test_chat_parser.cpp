@@ -771,6 +771,7 @@ TEST_CASE("chat parser: long inputs: bounded hold, linear time") {
         }
         parser.finish();
         CHECK(s.raw == r.input);
+        CHECK(read_pieces(options_of(r.form, chat_thinking::think), r.input, r.input.size()).trace == s.trace);
         CHECK(most <= kMaxChatHeld + kMaxChatName + 2 * kMaxChatBlanks);
     }
 }
