@@ -492,7 +492,7 @@ static std::string typed_json(std::string_view text, uint32_t types) {
 // A value is too long to wait for its end: it is passed on as the JSON it seems to be, or as a string.
 bool chat_machine::give_up_typing() {
     const size_t first = buffer.find_first_not_of(" \n\t\r", token);
-    passes_json = (buffer[first] == '{' || buffer[first] == '[') && (!types || (types & (kJsonObject | kJsonArray)));
+    passes_json = first < cur && (buffer[first] == '{' || buffer[first] == '[') && (!types || (types & (kJsonObject | kJsonArray)));
     if (!passes_json) value_text = "\"", at = state::text_value;
     cur = token;
     return true;

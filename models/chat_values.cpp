@@ -147,12 +147,11 @@ void literal_reader::reset(char opened, bool gemma, std::string* out) {
     *out += '{';
 }
 
-// The comma before an item; a value begins.
-bool literal_reader::begin_item(std::string* out) {
-    if (stack_.empty()) return true;
+// The comma before an item.
+void literal_reader::begin_item(std::string* out) {
+    if (stack_.empty()) return;
     if (has_items_.back() == 'y') *out += ", ";
     has_items_.back() = 'y';
-    return true;
 }
 
 literal_reader::step literal_reader::close(char c, std::string* out) {

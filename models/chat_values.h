@@ -61,7 +61,7 @@ class literal_reader {
     enum class state : uint8_t { first, value, key, word_key, colon, quote, string, escape, digits, word, after, done };
     step push_string(char c, std::string* out);
     step push_escape(char c, std::string* out);
-    bool begin_item(std::string* out);
+    void begin_item(std::string* out);
     step close(char c, std::string* out);
     void end_string(std::string* out);
     bool end_bare(std::string* out);

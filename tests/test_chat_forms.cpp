@@ -1,0 +1,259 @@
+// tests/test_chat_forms.cpp: the form of real templates, calls as these render them, and what constrained calls look like.
+#include "chat_writers.h"
+#include "test_data.h"
+
+#include <filesystem>
+#include <map>
+
+using namespace chat_test;
+
+TEST_CASE("chat forms: the form of real templates") {
+    struct row {
+        const char* form;
+        chat_thinking thinking;
+        std::string names;
+    };
+    static const std::vector<row> kRows = {
+        {"apertus", chat_thinking::apertus, "Apertus-8B-Instruct"},
+        {"atem", chat_thinking::none, "ollama-glimmer_chat_template"},
+        {"command-r", chat_thinking::none, "CohereForAI--c4ai-command-r-v01"},
+        {"command-r", chat_thinking::cohere, "Cohere2MoE"},
+        {"deepseek", chat_thinking::none, "mistralrs-deepseek_tool_call"},
+        {"deepseek", chat_thinking::think,
+         "axolotl-deepseek_v3 deepseek-ai-DeepSeek-R1-Distill-Llama-8B llama-cpp-deepseek-r1 "
+         "ollama-deepseek-r1-latest ollama-deepseek-v3.1-latest trl-deepseekv3_training"},
+        {"gigachat", chat_thinking::none, "GigaChat3-10B-A1.8B GigaChat3.1-10B-A1.8B"},
+        {"glm", chat_thinking::think,
+         "GLM-4.7-Flash GLM-5.2 ollama-laguna_v2_chat_template ollama-laguna_v8_chat_template zai-org--GLM-5.1"},
+        {"granite3", chat_thinking::none,
+         "fireworks-ai--firefunction-v1 ibm-granite--granite-3.1-3b-a800m-instruct "
+         "ibm-granite--granite-3.x-tool-call ollama-granite3.2-vision-2b vllm-tool_chat_template_granite "
+         "vllm-tool_chat_template_granite_20b_fc"},
+        {"granite3", chat_thinking::granite, "ibm-granite--granite-3.2-2b-instruct"},
+        {"harmony", chat_thinking::none, "openai-gpt-oss-120b ortx-gpt-oss unsloth-gptoss_template"},
+        {"hermes", chat_thinking::none,
+         "NousResearch--Hermes-2-Pro-Llama-3-8B-JSON-Schema NousResearch-Hermes-3-Llama-3.1-8B-tool_use "
+         "Qwen-Qwen2.5-7B-Instruct chujiezheng-qwen2.5-instruct ollama-cogito-14b ollama-rnj-1-latest "
+         "ortx-qwen2.5-synthetic trl-qwen3_instruct_2507 trl-qwen3_instruct_2507_training trl-qwen3_vl "
+         "trl-qwen3_vl_training vllm-tool_chat_template_hermes"},
+        {"hermes", chat_thinking::think,
+         "Bielik-11B-v3.0-Instruct Qwen-Qwen3-0.6B axolotl-exaone4 axolotl-qwen3 axolotl-qwen3_5 smollm3-sft-sft "
+         "unsloth-qwen3_template"},
+        {"kimi-k2", chat_thinking::none, "moonshotai-Kimi-K2"},
+        {"kimi-k2", chat_thinking::think, "Kimi-K2-Thinking moonshotai--Kimi-K2-Thinking"},
+        {"llama3", chat_thinking::none,
+         "vllm-tool_chat_template_llama3.1_json "
+         "vllm-tool_chat_template_llama3.2_json vllm-tool_chat_template_xlam_llama"},
+        {"minimax-m2", chat_thinking::think, "MiniMax-M2"},
+        {"mistral", chat_thinking::none,
+         "Mistral-Small-3.2-24B-Instruct-2506 axolotl-mistral_v2v3 mistralai--Mistral-7B-Instruct-v0.3-JSON-Schema "
+         "mistralai--Mistral-7B-Instruct-v0.3 mistralai--Mistral-Nemo-Instruct-2407 "
+         "mistralai-Mistral-Nemo-Instruct-2407 mistralrs-mistral_nemo_tool_call mistralrs-mistral_small_tool_call "
+         "vllm-tool_chat_template_mistral3 vllm-tool_chat_template_mistral_parallel"},
+        {"mistral", chat_thinking::mistral, "mistralai-Ministral-3-14B-Reasoning-2512"},
+        {"nemotron-v2", chat_thinking::think, "NVIDIA-Nemotron-Nano-v2"},
+        {"none", chat_thinking::think,
+         "llama-cpp-rwkv-world openinstruct-olmo_thinker_remove_intermediate_thinking openinstruct-r1_simple_chat "
+         "openinstruct-r1_simple_chat_postpend_think openinstruct-r1_simple_chat_postpend_think_orz_style"},
+        {"pythonic", chat_thinking::none,
+         "vllm-tool_chat_template_llama3.2_pythonic-c934 vllm-tool_chat_template_llama3.2_pythonic "
+         "vllm-tool_chat_template_llama4_pythonic"},
+        {"pythonic", chat_thinking::minicpm, "openbmb--MiniCPM3-4B"},
+        {"pythonic", chat_thinking::think, "LFM2.5-Instruct LiquidAI--LFM2.5-VL-450M"},
+        {"tool-calls-list", chat_thinking::none,
+         "ai21labs--AI21-Jamba-Large-1.6 axolotl-jamba microsoft--Phi-4-mini-instruct unsloth-Apriel-1.5"},
+        {"xml-parameters", chat_thinking::none,
+         "Qwen-Qwen3-Coder-30B-A3B-Instruct Qwen3-Coder meetkai-functionary-medium-v3.1 ollama-qwen3-coder-30b "
+         "trl-tiny_aya_chat_template"},
+        {"xml-parameters", chat_thinking::think,
+         "Qwen3.5-4B community-4wZPFui9-substantial_swan_144-qwen35-no_thinking "
+         "community-allanchan339-vllm-qwen35-enhanced community-allanchan339-vllm-qwen36-enhanced "
+         "community-fakezeta-9e8e039c-qwen36-merged community-froggeric-Qwen-Fixed-Chat-Templates-qwen36-2179960 "
+         "community-froggeric-Qwen-Fixed-Chat-Templates-v18 community-froggeric-Qwen-Fixed-Chat-Templates-v20 "
+         "community-froggeric-Qwen-Fixed-Chat-Templates-v21.3 community-jscott3201-e4b15588-qwen36-custom "
+         "ollama-nemotron3nano_chat_template patcarter883-vllm-rocm qwen3.6-patched-35B-A3B"},
+    };
+    const std::string folder = test_data_path("templates/templates/");
+    if (!file_exists(folder + "MiniMax-M2.jinja")) {
+        MESSAGE("skipped: no real templates");
+        return;
+    }
+    // All that are not named below have no tools, or write calls in a form without a row here.
+    std::map<std::string, std::pair<std::string, chat_thinking>> wanted;
+    for (const row& r : kRows)
+        for (size_t at = 0, end = 0; end != std::string::npos; at = end + 1) {
+            end = r.names.find(' ', at);
+            wanted[r.names.substr(at, end - at)] = {r.form, r.thinking};
+        }
+    size_t n_templates = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        const std::string name = entry.path().stem().string(), text = read_file(entry.path().string());
+        CAPTURE(name);
+        n_templates++;
+        const auto it = wanted.find(name);
+        const auto want =
+            it == wanted.end() ? std::pair<std::string, chat_thinking>{"none", chat_thinking::none} : it->second;
+        CHECK(std::string(form_name(choose_form(text))) == want.first);
+        CHECK((int)choose_thinking(text) == (int)want.second);
+    }
+    CHECK(n_templates == 192);
+}
+
+// Real templates show how their models write calls: what they render for calls is read back.
+TEST_CASE("chat forms: calls as real templates render them are read back") {
+    const std::string folder = test_data_path("templates/");
+    if (!file_exists(folder + "conversations.json")) {
+        MESSAGE("skipped: no real templates");
+        return;
+    }
+    // Calls by their ids instead of their names, Python without quotes, a wrong quote: no reader could undo these.
+    static const char* const kLossy[] = {"moonshotai--Kimi-K2-Thinking", "vllm-tool_chat_template_llama3.2_pythonic",
+                                         "vllm-tool_chat_template_llama3.2_pythonic-c934", "LiquidAI--LFM2.5-VL-450M",
+                                         "vllm-tool_chat_template_llama4_pythonic"};
+    const value conversations = json(read_file(folder + "conversations.json"));
+    size_t n_read = 0, n_string = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder + "templates")) {
+        const std::string name = entry.path().stem().string(), text = read_file(entry.path().string());
+        CAPTURE(name);
+        chat_parser_options o;
+        o.form = choose_form(text);
+        o.thinking = choose_thinking(text);
+        o.parse_calls = true;
+        if (o.form == chat_form::none) continue;
+        const value cases = json(read_file(folder + "cases/" + name + ".json"));
+        for (const value& c : cases.find("cases")->items()) {
+            const std::string id(c.find("conversation")->as_string());
+            const value* expected = c.find("expected");
+            if (id == "tool_call" && !expected && c.find("error")) {
+                const bool joins = c.find("error")->find("message")->as_string().find("can only concatenate str") == 0;
+                n_string += joins;
+                CHECK(wants_string_arguments(text) == joins);
+            }
+            if ((id != "tool_call" && id != "tool_calls_two" && id != "tool_call_str_args") || !expected) continue;
+            if ((id == "tool_call_str_args") != wants_string_arguments(text)) continue;
+            const value& conversation = *conversations.find(id);
+            o.tools.clear();
+            for (const value& t : conversation.find("tools")->items())
+                o.tools.push_back({std::string(t.find("function")->find("name")->as_string()),
+                                   *t.find("function")->find("parameters")});
+            const auto& messages = conversation.find("messages")->items();
+            const std::string_view said = messages[0].find("content")->as_string(), all = expected->as_string();
+            const value& calls = *messages[1].find("tool_calls");
+            // Templates that do not render calls at all, or only one of them.
+            const std::string_view output = all.substr(std::min(all.rfind(said) + said.size(), all.size()));
+            if (output.find(id == "tool_calls_two" ? "Chez"
+                            : id == "tool_call"    ? "Paris"
+                                                   : "Nice") == std::string_view::npos)
+                continue;
+            if (std::find(std::begin(kLossy), std::end(kLossy), name) != std::end(kLossy)) continue;
+            CAPTURE(std::string(output));
+            const seen s = read_all_ways(o, output);
+            CHECK(s.calls.size() == calls.items().size());
+            for (size_t i = 0; i < std::min(s.calls.size(), calls.items().size()); i++) {
+                const value& want = *calls.items()[i].find("function");
+                CHECK(s.calls[i].name == want.find("name")->as_string());
+                CHECK(s.calls[i].is_complete);
+                const value* arguments = want.find("arguments");
+                const value object = arguments->is_string() ? json(arguments->as_string()) : *arguments;
+                CHECK(json_text(json(s.calls[i].arguments)) == json_text(object));
+            }
+            n_read++;
+        }
+    }
+    MESSAGE("calls read back: ", n_read, ", templates that want strings: ", n_string);
+    CHECK(n_read >= 100);
+}
+
+TEST_CASE("chat forms: short snippets, names") {
+    CHECK(choose_form("{{ '<tool_call>' }}") == chat_form::hermes);
+    CHECK(choose_form("<tool_call> <function=x>") == chat_form::xml);
+    CHECK(choose_form("<seed:tool_call>") == chat_form::xml);
+    CHECK(choose_form("<tool_call> <arg_key> <arg_value>") == chat_form::glm);
+    CHECK(choose_form("'<|tool_call>call:' + name") == chat_form::gemma);
+    CHECK(choose_form("<|channel|>final<|message|>") == chat_form::harmony);
+    CHECK(choose_form("<|python_tag|>") == chat_form::llama3);
+    CHECK(choose_form("[TOOL_CALLS]") == chat_form::mistral);
+    CHECK(choose_form("｜DSML｜") == chat_form::deepseek);
+    CHECK(choose_form("{% for m in messages %}{{ m.content }}{% endfor %}") == chat_form::none);
+    CHECK(choose_form("") == chat_form::none);
+    CHECK(choose_thinking("split('</think>')") == chat_thinking::think);
+    CHECK(choose_thinking("<seed:think></seed:think>") == chat_thinking::seed);
+    CHECK(choose_thinking("<channel|>") == chat_thinking::gemma);
+    chat_form form = chat_form::none;
+    for (const char* name : {"hermes", "xml-parameters", "glm", "llama3", "pythonic", "mistral", "deepseek", "harmony",
+                             "kimi-k2", "minimax-m2", "gemma4", "command-r", "nemotron-v2"}) {
+        CHECK(find_form(name, &form));
+        CHECK(std::string(form_name(form)) == name);
+    }
+    CHECK(!find_form("no such", &form));
+    CHECK(wants_string_arguments("{{ '{\"name\": ' + call['function']['arguments'] + '}' }}"));
+    CHECK(!wants_string_arguments("{{ '{' ~ (call.arguments | tojson) }}"));
+    CHECK(!wants_string_arguments("{{ content }}"));
+}
+
+// A text of a shape: the first choice everywhere, given values.
+static std::string sample(const call_shape& s, size_t choice) {
+    using kind = call_shape::kind;
+    std::string out;
+    switch (s.what) {
+    case kind::literal:
+        return s.bytes;
+    case kind::json:
+        return s.schema.find("properties")->members().empty() ? "{}" : "{\"text\": \"v\", \"city\": \"v\"}";
+    case kind::tagged_value:
+        return (schema_types(s.schema, s.schema) & kJsonNumber) ? "1" : "v";
+    case kind::python:
+        return "'v'";
+    case kind::gemma:
+        return "<|\"|>v<|\"|>";
+    case kind::sequence:
+        for (const call_shape& p : s.parts) out += sample(p, choice);
+        return out;
+    case kind::alternatives:
+        return sample(s.parts[choice % s.parts.size()], choice);
+    case kind::optional:
+        return choice % 2 ? sample(s.parts[0], choice) : "";
+    case kind::repeat:
+        return sample(s.parts[0], choice) + sample(s.parts[1], 0) + sample(s.parts[0], choice + 1);
+    }
+    return out;
+}
+
+TEST_CASE("chat forms: what the shape of a call allows is read as a call") {
+    for (const writer& w : all_writers()) {
+        CAPTURE(w.title);
+        const chat_parser_options o = options_of(w.form, w.thinking);
+        call_grammar g;
+        error_text err;
+        REQUIRE(describe_calls(w.form, o.tools, true, &g, err) == DUET_OK);
+        CHECK(!g.triggers.empty());
+        REQUIRE(g.shape.what == call_shape::kind::alternatives);
+        for (const call_shape& row : g.shape.parts)
+            for (size_t choice = 0; choice < 6; choice++) {
+                const std::string text = sample(row, choice);
+                CAPTURE(text);
+                const auto begins = [&](const std::string& t) { return text.compare(0, t.size(), t) == 0; };
+                CHECK(std::any_of(g.triggers.begin(), g.triggers.end(), begins));
+                const seen s = read_all_ways(o, text);
+                CHECK(s.text == "");
+                CHECK(s.calls.size() >= 1);
+                for (const seen_call& c : s.calls) {
+                    CHECK(c.is_complete);
+                    CHECK(json(c.arguments).is_map());
+                }
+            }
+        // One tool by name, no second call.
+        REQUIRE(describe_calls(w.form, {o.tools[2]}, false, &g, err) == DUET_OK);
+        for (const call_shape& row : g.shape.parts) {
+            const seen s = read_all_ways(o, sample(row, 0));
+            REQUIRE(s.calls.size() == 1);
+            CHECK(s.calls[0].name == "ping");
+            CHECK(s.calls[0].arguments == "{}");
+        }
+    }
+    call_grammar g;
+    error_text err;
+    CHECK(describe_calls(chat_form::hermes, {}, true, &g, err) == DUET_ERR_ARG);
+    CHECK(describe_calls(chat_form::none, {{"f", {}}}, true, &g, err) == DUET_ERR_UNSUPPORTED);
+    CHECK(err.text.find("none") != std::string::npos);
+}
