@@ -105,7 +105,7 @@ chat_machine::found chat_machine::go_behind(std::string_view marker, state next)
 bool chat_machine::step_section() {
     const found opens = go_behind(block->call_open, state::name);
     if (opens != found::no) return opens == found::yes;
-    if (!n_items) { // calls as JSON where tags were expected
+    if (!n_items) {  // calls as JSON where tags were expected
         size_t end;
         for (const char* bracket : {"{", "["})
             if (look_behind_blanks(cur, bracket, &end) == found::yes) return at = state::item, true;
@@ -154,8 +154,7 @@ bool chat_machine::step_item() {
         if (f == found::yes) cur += (n_items ? kFence : kPython).size();
         return f == found::no ? leave() : f == found::yes;
     }
-    if (c == '[' && !has_bracket && !n_items)
-        has_bracket = true;
+    if (c == '[' && !has_bracket && !n_items) has_bracket = true;
     else if (!n_items || (c != ',' && c != ';')) {
         if (is_json && c == '{') return begin_object(false), true;
         if (is_json || !is_name_byte(c)) return leave();
@@ -194,7 +193,7 @@ bool chat_machine::step_name() {
         return true;
     }
     if (block->syntax == call_syntax::tags) {
-        if (block->name_end.empty()) { // nothing but the next tag ends the name
+        if (block->name_end.empty()) {  // nothing but the next tag ends the name
             size_t end;
             const found a = look_behind_blanks(cur, block->param_open, &end);
             const found b = look_behind_blanks(cur, block->call_close, &end);
@@ -205,7 +204,7 @@ bool chat_machine::step_name() {
         at = state::param;
         return begin_call() ? true : fail();
     }
-    size_t i = cur + 1; // behind the bracket: an argument's name, or the bracket's end
+    size_t i = cur + 1;  // behind the bracket: an argument's name, or the bracket's end
     while (i < buffer.size() && is_blank(buffer[i]) && i - cur < kMaxChatBlanks) i++;
     if (!(block->flags & kGemma) && i < buffer.size() && buffer[i] != ')') {
         const size_t begin = i;
@@ -245,7 +244,7 @@ bool chat_machine::step_before_json() {
         return true;
     }
     if (!(block->flags & kFence) || name != "function" || !is_name_byte(buffer[cur])) return fail();
-    token = cur; // "function" was the type of the call
+    token = cur;  // "function" was the type of the call
     at = state::name;
     return true;
 }
@@ -266,10 +265,8 @@ static std::string clean_json(std::string_view json) {
     std::string out;
     json_scanner s;
     for (const char c : json) {
-        if ((uint8_t)c < 0x20 && s.is_in_string())
-            append_json_byte(c, &out);
-        else
-            s.push(c), out += c;
+        if ((uint8_t)c < 0x20 && s.is_in_string()) append_json_byte(c, &out);
+        else s.push(c), out += c;
     }
     return out;
 }
@@ -295,7 +292,7 @@ bool chat_machine::step_object() {
             return fail();
         }
         cur++;
-        if (was_streaming && !streams) pass(); // the arguments have ended
+        if (was_streaming && !streams) pass();  // the arguments have ended
         if (scanner.is_done()) return end_object();
         if (streams || !is_held_full()) continue;
         if (!is_open) return fail();
@@ -316,12 +313,8 @@ bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
     }
     const bool is_arguments = (block->flags & kNameIsKey) || key == "arguments" || key == "parameters";
     switch (s) {
-    case step::key_begin:
-        token = cur;
-        return true;
-    case step::key_end:
-        key.assign(buffer, token + 1, cur - token - 1);
-        return true;
+    case step::key_begin: token = cur; return true;
+    case step::key_end: key.assign(buffer, token + 1, cur - token - 1); return true;
     case step::value_begin:
         token = cur;
         is_name_value = (key == "name" || key == "tool_name" || key == "function") && buffer[cur] == '"';
@@ -332,10 +325,8 @@ bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
             streams = has_name && begin_call();
             return streams || !has_name;
         }
-        if (key == "function" && buffer[cur] == '{')
-            is_nested = true;
-        else if (block->is_bare() && !is_name_value && key != "type" && key != "id")
-            return false;
+        if (key == "function" && buffer[cur] == '{') is_nested = true;
+        else if (block->is_bare() && !is_name_value && key != "type" && key != "id") return false;
         return true;
     case step::value_end: {
         const std::string_view text = std::string_view(buffer).substr(token + 1, cur - token - 1);
@@ -354,8 +345,7 @@ bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
         cur = here;
         return true;
     }
-    default:
-        return true;
+    default: return true;
     }
 }
 
@@ -388,7 +378,7 @@ bool chat_machine::step_param() {
     if (closes == found::yes || leaves == found::yes) return end_tags(), true;
     if (opens == found::partial || closes == found::partial || leaves == found::partial) return false;
     if (n_params || look_behind_blanks(cur, "{", &end) != found::yes) return fail();
-    cur = end - 1; // the arguments as JSON where tags were expected
+    cur = end - 1;  // the arguments as JSON where tags were expected
     commit(chat_event_kind::markup);
     begin_object(true);
     return true;
@@ -419,15 +409,13 @@ bool chat_machine::step_value_open() {
     uint32_t t = 0;
     const value* properties = schema ? schema->find("properties") : nullptr;
     if (const value* p = properties ? properties->find(key) : nullptr) t = schema_types(*schema, *p);
-    if (block->value_open == ">") { // the tag may say itself whether the value is a string
+    if (block->value_open == ">") {  // the tag may say itself whether the value is a string
         const size_t end = buffer.find('>', cur);
         if (end == std::string::npos && buffer.size() - cur < kMaxChatBlanks) return false;
         if (end == std::string::npos || end - cur >= kMaxChatBlanks) return cur = pos, fail();
         const std::string_view attributes = std::string_view(buffer).substr(cur, end - cur);
-        if (attributes.find("string=\"true\"") != std::string_view::npos)
-            t = kJsonString;
-        else if (attributes.find("string=\"false\"") != std::string_view::npos)
-            t = ~(uint32_t)kJsonString;
+        if (attributes.find("string=\"true\"") != std::string_view::npos) t = kJsonString;
+        else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kJsonString;
         cur = end + 1;
     } else if (!block->value_open.empty()) {
         const found f = go_behind(block->value_open, at);
@@ -492,7 +480,8 @@ static std::string typed_json(std::string_view text, uint32_t types) {
 // A value is too long to wait for its end: it is passed on as the JSON it seems to be, or as a string.
 bool chat_machine::give_up_typing() {
     const size_t first = buffer.find_first_not_of(" \n\t\r", token);
-    passes_json = first < cur && (buffer[first] == '{' || buffer[first] == '[') && (!types || (types & (kJsonObject | kJsonArray)));
+    passes_json = first < cur && (buffer[first] == '{' || buffer[first] == '[') &&
+                  (!types || (types & (kJsonObject | kJsonArray)));
     if (!passes_json) value_text = "\"", at = state::text_value;
     cur = token;
     return true;
@@ -502,7 +491,7 @@ bool chat_machine::step_value() {
     if (skips_break) {
         if (at_end()) return false;
         if (buffer[cur] == '\n') {
-            size_t data_end, tag_end; // an empty value may have one break only
+            size_t data_end, tag_end;  // an empty value may have one break only
             const found f = find_value_end(&data_end, &tag_end);
             if (f == found::partial) return false;
             if (f == found::no) cur++;
@@ -519,8 +508,7 @@ bool chat_machine::step_value() {
             const found f = find_value_end(&data_end, &tag_end);
             if (f == found::partial) break;
             if (f == found::yes) {
-                if (is_text)
-                    value_text += '"';
+                if (is_text) value_text += '"';
                 else if (!passes_json)
                     value_text = typed_json(std::string_view(buffer).substr(token, data_end - token), types);
                 cur = tag_end;
@@ -530,10 +518,8 @@ bool chat_machine::step_value() {
                 return true;
             }
         }
-        if (is_text)
-            append_json_byte(c, &value_text);
-        else if (passes_json)
-            value_text += c;
+        if (is_text) append_json_byte(c, &value_text);
+        else if (passes_json) value_text += c;
     }
     if (is_text || passes_json) {
         commit(chat_event_kind::call_arguments, value_text);
@@ -583,4 +569,4 @@ bool chat_machine::step_close() {
     return true;
 }
 
-} // namespace duet
+}  // namespace duet

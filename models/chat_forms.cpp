@@ -171,10 +171,8 @@ static call_shape shape_of_call(const shape_row& row, const chat_tool& tool) {
     add_literal(row.call_begin, &s.parts);
     s.parts.push_back(of_value(shape_kind::literal, {}, tool.name));
     add_literal(row.name_end, &s.parts);
-    if (row.key_end.empty())
-        s.parts.push_back(of_value(shape_kind::json, tool.parameters, ""));
-    else
-        add_parameters(row, tool.parameters, &s.parts);
+    if (row.key_end.empty()) s.parts.push_back(of_value(shape_kind::json, tool.parameters, ""));
+    else add_parameters(row, tool.parameters, &s.parts);
     add_literal(row.call_end, &s.parts);
     return s;
 }
@@ -205,18 +203,16 @@ duet_status describe_calls(chat_form form, const std::vector<chat_tool>& tools, 
         if (parallel && kParallel[(size_t)form])
             whole.parts.push_back(of_parts(
                 shape_kind::repeat, {std::move(any), of_value(shape_kind::literal, {}, std::string(row.separator))}));
-        else
-            whole.parts.push_back(std::move(any));
+        else whole.parts.push_back(std::move(any));
         add_literal(row.list_end, &whole.parts);
         out->shape.parts.push_back(std::move(whole));
-        if (!row.trigger.empty())
-            out->triggers.emplace_back(row.trigger);
+        if (!row.trigger.empty()) out->triggers.emplace_back(row.trigger);
         else
-            for (const chat_tool& t : tools) out->triggers.push_back("[" + t.name + "("); // calls without a marker
+            for (const chat_tool& t : tools) out->triggers.push_back("[" + t.name + "(");  // calls without a marker
     }
     if (out->shape.parts.empty())
         return fail(err, DUET_ERR_UNSUPPORTED, "calls: the form \"%s\" has no tool calls", form_name(form));
     return DUET_OK;
 }
 
-} // namespace duet
+}  // namespace duet

@@ -26,20 +26,20 @@ const std::vector<chat_block>& chat_blocks();
 
 struct chat_machine {
     enum class state : uint8_t {
-        prose,       // text or thinking
-        header,      // of a message, up to <|message|>
-        section,     // behind the marker that opens calls, or behind a call: the next call is wanted
-        name,        // the name of a call
-        before_json, // behind the name: the arguments are wanted
-        object,      // inside {"name": .., "arguments": ..}, or inside the arguments alone
-        item,        // between the items of a list of calls
-        param,       // between arguments in tags
-        key,         // the name of an argument
-        value_open,  // behind it
-        text_value,  // a value that is a string, passed on as it comes
-        typed_value, // a value that is held back until its type is clear
-        literal,     // arguments as literals
-        close,       // behind the arguments: the end marker of the call is wanted
+        prose,        // text or thinking
+        header,       // of a message, up to <|message|>
+        section,      // behind the marker that opens calls, or behind a call: the next call is wanted
+        name,         // the name of a call
+        before_json,  // behind the name: the arguments are wanted
+        object,       // inside {"name": .., "arguments": ..}, or inside the arguments alone
+        item,         // between the items of a list of calls
+        param,        // between arguments in tags
+        key,          // the name of an argument
+        value_open,   // behind it
+        text_value,   // a value that is a string, passed on as it comes
+        typed_value,  // a value that is held back until its type is clear
+        literal,      // arguments as literals
+        close,        // behind the arguments: the end marker of the call is wanted
     };
     enum class found : uint8_t { no, partial, yes };
     enum class mark_kind : uint8_t { think_open, think_close, begin, header, markup };
@@ -47,7 +47,7 @@ struct chat_machine {
         std::string_view text;
         mark_kind kind;
         const chat_block* block;
-        bool at_line_start, at_start; // where it counts: after a line's break; after a marker
+        bool at_line_start, at_start;  // where it counts: after a line's break; after a marker
         bool in_thinking, in_text;
     };
 
@@ -56,40 +56,40 @@ struct chat_machine {
     std::vector<mark> marks;
     bool is_first_byte[256] = {};
     std::string_view think_open, think_close;
-    std::vector<std::string> own_spellings; // markers that stay text when they are switched off
+    std::vector<std::string> own_spellings;  // markers that stay text when they are switched off
 
     std::string buffer;
     size_t pos = 0, cur = 0;
     bool is_final = false;
-    std::vector<std::pair<size_t, size_t>> controls; // begin and end of control tokens in the buffer, ascending
+    std::vector<std::pair<size_t, size_t>> controls;  // begin and end of control tokens in the buffer, ascending
 
     // prose
     state at = state::prose;
     bool is_thinking = false;
-    bool trims = false;          // blanks belong to the marker before them
-    bool is_output_start = true; // no prose yet
-    bool is_fresh = true;        // no prose since the last marker
-    bool is_line_start = true;   // only blanks since the last break
-    size_t n_blanks = 0;         // just before cur
+    bool trims = false;           // blanks belong to the marker before them
+    bool is_output_start = true;  // no prose yet
+    bool is_fresh = true;         // no prose since the last marker
+    bool is_line_start = true;    // only blanks since the last break
+    size_t n_blanks = 0;          // just before cur
 
     // calls
     const chat_block* block = nullptr;
-    bool in_section = false, has_bracket = false, is_open = false; // open: call_begin was sent, call_end not yet
-    size_t n_items = 0;                                            // calls of this section
+    bool in_section = false, has_bracket = false, is_open = false;  // open: call_begin was sent, call_end not yet
+    size_t n_items = 0;                                             // calls of this section
     int32_t n_calls = 0;
     std::string name, id, key, value_text;
-    size_t token = 0;              // where in the buffer a name or key began
-    const value* schema = nullptr; // of the call's arguments
+    size_t token = 0;               // where in the buffer a name or key began
+    const value* schema = nullptr;  // of the call's arguments
     json_scanner scanner;
     literal_reader literals;
-    bool is_whole = false;  // the scanner is at the arguments alone
-    bool streams = false;   // bytes of the scanner are arguments
-    bool is_nested = false; // inside {"function": {..}}
+    bool is_whole = false;   // the scanner is at the arguments alone
+    bool streams = false;    // bytes of the scanner are arguments
+    bool is_nested = false;  // inside {"function": {..}}
     bool is_name_value = false, has_name = false;
-    size_t args_begin = 0, args_end = 0; // held arguments that came before the name
+    size_t args_begin = 0, args_end = 0;  // held arguments that came before the name
     size_t n_params = 0;
-    bool skips_break = false; // the first line's break of a value is dropped
-    bool passes_json = false; // a typed value that has become too long: passed on as it is
+    bool skips_break = false;  // the first line's break of a value is dropped
+    bool passes_json = false;  // a typed value that has become too long: passed on as it is
     uint32_t types = 0;
 
     // one event is gathered until the next has another kind
@@ -124,10 +124,10 @@ struct chat_machine {
     // ---- chat_calls.cpp
     void begin_block(const chat_block& b);
     bool is_known(std::string_view tool) const;
-    bool begin_call(); // false: no such tool
+    bool begin_call();  // false: no such tool
     void end_call(bool is_complete);
-    bool fail(); // what was held is text
-    void cut();  // the output ends here
+    bool fail();  // what was held is text
+    void cut();   // the output ends here
     bool skip_blanks();
     found go_behind(std::string_view marker, state next);
     bool step_section();
@@ -149,4 +149,4 @@ struct chat_machine {
     void end_tags();
 };
 
-} // namespace duet
+}  // namespace duet

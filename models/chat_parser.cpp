@@ -94,18 +94,15 @@ void chat_machine::begin() {
     if (splits) {
         marks.push_back({think_open, mark_kind::think_open, nullptr, false, true, false, true});
         marks.push_back({think_close, mark_kind::think_close, nullptr, false, false, true, true});
-    } else if (!think_open.empty())
-        own_spellings = {think.open, think.close};
+    } else if (!think_open.empty()) own_spellings = {think.open, think.close};
     is_thinking = options.thinking_is_open && splits;
     trims = is_thinking;
     for (const chat_block& b : chat_blocks()) {
         if (b.form != options.form) continue;
         for (const std::string_view open : {b.section_open, b.call_open}) {
-            if (open.empty() || b.form == chat_form::harmony) continue; // its headers begin calls
-            if (!options.parse_calls)
-                own_spellings.emplace_back(open);
-            else
-                marks.push_back({open, mark_kind::begin, &b, false, false, (b.flags & kEndsThinking) != 0, true});
+            if (open.empty() || b.form == chat_form::harmony) continue;  // its headers begin calls
+            if (!options.parse_calls) own_spellings.emplace_back(open);
+            else marks.push_back({open, mark_kind::begin, &b, false, false, (b.flags & kEndsThinking) != 0, true});
         }
         if (!options.parse_calls) {
             for (const std::string_view m : {b.call_close, b.section_close}) own_spellings.emplace_back(m);
@@ -216,10 +213,8 @@ bool chat_machine::take(const mark& m) {
     }
     cur += m.text.size();
     commit(chat_event_kind::markup);
-    if (m.kind != mark_kind::markup)
-        is_thinking = m.kind == mark_kind::think_open;
-    else if (has_headers(options.form))
-        is_thinking = false;
+    if (m.kind != mark_kind::markup) is_thinking = m.kind == mark_kind::think_open;
+    else if (has_headers(options.form)) is_thinking = false;
     after_marker();
     return true;
 }
@@ -274,11 +269,11 @@ bool chat_machine::read_header(std::string_view header) {
 
 bool chat_machine::step() {
     using m = chat_machine;
-    static bool (m::*const kSteps[])() = {// in the order of the states
-                                          &m::step_prose,       &m::step_header,     &m::step_section, &m::step_name,
-                                          &m::step_before_json, &m::step_object,     &m::step_item,    &m::step_param,
-                                          &m::step_key,         &m::step_value_open, &m::step_value,   &m::step_value,
-                                          &m::step_literal,     &m::step_close};
+    static bool (m::* const kSteps[])() = {// in the order of the states
+                                           &m::step_prose,       &m::step_header,     &m::step_section, &m::step_name,
+                                           &m::step_before_json, &m::step_object,     &m::step_item,    &m::step_param,
+                                           &m::step_key,         &m::step_value_open, &m::step_value,   &m::step_value,
+                                           &m::step_literal,     &m::step_close};
     return (this->*kSteps[(size_t)at])();
 }
 
@@ -331,4 +326,4 @@ void chat_parser::finish() {
 
 size_t chat_parser::n_held_bytes() const { return impl_ ? impl_->machine.buffer.size() : 0; }
 
-} // namespace duet
+}  // namespace duet

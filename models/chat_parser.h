@@ -38,20 +38,20 @@ inline constexpr size_t kMaxChatBlanks = 64;
 enum class chat_event_kind : uint8_t {
     text,
     thinking,
-    call_begin,     // bytes: the tool's name
-    call_arguments, // bytes: the next piece of the arguments, which is JSON text
+    call_begin,      // bytes: the tool's name
+    call_arguments,  // bytes: the next piece of the arguments, which is JSON text
     call_end,
-    markup, // markers and the blanks around them; nothing to show
+    markup,  // markers and the blanks around them; nothing to show
 };
 
 // Views are valid during the callback. A piece may end inside a character of UTF-8.
 struct chat_event {
     chat_event_kind kind;
-    bool is_complete;       // call_end: the call was written to its end
-    int32_t i_call;         // of the three kinds of a call: 0, 1, ...
-    std::string_view bytes; // empty for call_end and markup
-    std::string_view id;    // call_begin: the id that the model itself gave the call; mostly empty
-    std::string_view raw;   // what the model wrote; may be empty. Concatenated over all events it is the input
+    bool is_complete;        // call_end: the call was written to its end
+    int32_t i_call;          // of the three kinds of a call: 0, 1, ...
+    std::string_view bytes;  // empty for call_end and markup
+    std::string_view id;     // call_begin: the id that the model itself gave the call; mostly empty
+    std::string_view raw;    // what the model wrote; may be empty. Concatenated over all events it is the input
 };
 
 struct chat_sink {
@@ -61,16 +61,16 @@ struct chat_sink {
 
 struct chat_tool {
     std::string name;
-    value parameters; // JSON schema of the arguments; null: unknown
+    value parameters;  // JSON schema of the arguments; null: unknown
 };
 
 struct chat_parser_options {
     chat_form form = chat_form::none;
     chat_thinking thinking = chat_thinking::none;
-    bool split_thinking = true;    // false: thinking stays in the text, with its markers
-    bool thinking_is_open = false; // from prompt_opens_thinking
-    bool parse_calls = false;      // false: calls are text (no tools were given)
-    bool any_tool = false;         // true: names that are not among the tools are called as well
+    bool split_thinking = true;     // false: thinking stays in the text, with its markers
+    bool thinking_is_open = false;  // from prompt_opens_thinking
+    bool parse_calls = false;       // false: calls are text (no tools were given)
+    bool any_tool = false;          // true: names that are not among the tools are called as well
     std::vector<chat_tool> tools;
 };
 
@@ -130,15 +130,15 @@ bool wants_string_arguments(std::string_view template_text);
 // What the bytes of a call must look like: a tree of parts. Another module turns it into its grammar.
 struct call_shape {
     enum class kind : uint8_t {
-        literal,      // these bytes; a marker that is a control token of the vocabulary may come as that token
-        json,         // a JSON value that fits schema (null: any object)
-        tagged_value, // a value of schema between tags: text of a string, JSON of others; ends before `bytes`
-        python,       // a literal of Python that fits schema
-        gemma,        // the same as Gemma writes it: bare keys, strings between <|"|>
-        sequence,     // all parts in order
-        alternatives, // one of the parts
-        optional,     // the only part, or nothing
-        repeat,       // the first part once or more, the second (when there is one) between
+        literal,       // these bytes; a marker that is a control token of the vocabulary may come as that token
+        json,          // a JSON value that fits schema (null: any object)
+        tagged_value,  // a value of schema between tags: text of a string, JSON of others; ends before `bytes`
+        python,        // a literal of Python that fits schema
+        gemma,         // the same as Gemma writes it: bare keys, strings between <|"|>
+        sequence,      // all parts in order
+        alternatives,  // one of the parts
+        optional,      // the only part, or nothing
+        repeat,        // the first part once or more, the second (when there is one) between
     };
     kind what = kind::literal;
     std::string bytes;
@@ -147,9 +147,9 @@ struct call_shape {
 };
 
 struct call_grammar {
-    call_shape shape;                  // from the first byte of the first call on
-    std::vector<std::string> triggers; // auto: the grammar holds from the moment one of these has been written; empty:
-                                       // the form has no marker that begins a call
+    call_shape shape;                   // from the first byte of the first call on
+    std::vector<std::string> triggers;  // auto: the grammar holds from the moment one of these has been written; empty:
+                                        // the form has no marker that begins a call
 };
 
 // tools: those that may be called; one for a named choice. parallel: several calls, if the form can hold them.
@@ -158,4 +158,4 @@ struct call_grammar {
 duet_status describe_calls(chat_form form, const std::vector<chat_tool>& tools, bool parallel, call_grammar* out,
                            error_text& err);
 
-} // namespace duet
+}  // namespace duet

@@ -8,18 +8,12 @@ namespace duet {
 
 void append_json_byte(char c, std::string* out) {
     static const char kHex[] = "0123456789abcdef";
-    if (c == '"' || c == '\\')
-        (*out += '\\') += c;
-    else if (c == '\n')
-        *out += "\\n";
-    else if (c == '\r')
-        *out += "\\r";
-    else if (c == '\t')
-        *out += "\\t";
-    else if ((uint8_t)c < 0x20)
-        ((*out += "\\u00") += kHex[(uint8_t)c >> 4]) += kHex[c & 15];
-    else
-        *out += c;
+    if (c == '"' || c == '\\') (*out += '\\') += c;
+    else if (c == '\n') *out += "\\n";
+    else if (c == '\r') *out += "\\r";
+    else if (c == '\t') *out += "\\t";
+    else if ((uint8_t)c < 0x20) ((*out += "\\u00") += kHex[(uint8_t)c >> 4]) += kHex[c & 15];
+    else *out += c;
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -30,14 +24,12 @@ static int hex_digit(char c) {
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 
 json_scanner::step json_scanner::open(char c) {
-    if (c == '"')
-        state_ = state::string, is_key_ = false;
+    if (c == '"') state_ = state::string, is_key_ = false;
     else if (c == '{' || c == '[') {
         if (stack_.size() == kMaxLiteralDepth) return step::bad;
         stack_ += c;
         state_ = c == '{' ? state::first_key : state::item;
-    } else if (c == '-' || is_digit(c))
-        state_ = state::number, number_ = c == '-' || c == '0' ? c : '1';
+    } else if (c == '-' || is_digit(c)) state_ = state::number, number_ = c == '-' || c == '0' ? c : '1';
     else {
         rest_ = c == 't' ? "rue" : c == 'f' ? "alse" : c == 'n' ? "ull" : nullptr;
         if (!rest_) return step::bad;
@@ -55,16 +47,11 @@ json_scanner::step json_scanner::end_value() {
 json_scanner::step json_scanner::push_number(char c) {
     char next = 0;
     if (is_digit(c)) {
-        if (number_ == '-')
-            next = c == '0' ? '0' : '1';
-        else if (number_ != '0')
-            next = number_ == '.' ? 'f' : number_ == 'e' || number_ == '+' ? 'x' : number_;
-    } else if (c == '.' && (number_ == '0' || number_ == '1'))
-        next = '.';
-    else if ((c == 'e' || c == 'E') && strchr("01f", number_))
-        next = 'e';
-    else if ((c == '+' || c == '-') && number_ == 'e')
-        next = '+';
+        if (number_ == '-') next = c == '0' ? '0' : '1';
+        else if (number_ != '0') next = number_ == '.' ? 'f' : number_ == 'e' || number_ == '+' ? 'x' : number_;
+    } else if (c == '.' && (number_ == '0' || number_ == '1')) next = '.';
+    else if ((c == 'e' || c == 'E') && strchr("01f", number_)) next = 'e';
+    else if ((c == '+' || c == '-') && number_ == 'e') next = '+';
     if (next) return number_ = next, step::more;
     if (is_digit(c) || !strchr("01fx", number_)) return step::bad;
     end_value();
@@ -88,22 +75,18 @@ json_scanner::step json_scanner::push(char c) {
         if (hex_digit(c) < 0) return step::bad;
         if (--n_left_ == 0) state_ = state::string;
         return step::more;
-    case state::number:
-        return push_number(c);
+    case state::number: return push_number(c);
     case state::word:
         if (c != *rest_) return step::bad;
         if (!*++rest_) end_value();
         return step::more;
-    case state::done:
-        return step::bad;
-    default:
-        break;
+    case state::done: return step::bad;
+    default: break;
     }
     if (is_blank(c)) return step::more;
     const bool closes = !stack_.empty() && c == (stack_.back() == '{' ? '}' : ']');
     switch (state_) {
-    case state::value:
-        return open(c);
+    case state::value: return open(c);
     case state::item:
     case state::first_key:
     case state::comma:
@@ -120,10 +103,9 @@ json_scanner::step json_scanner::push(char c) {
         if (c != ':') return step::bad;
         state_ = state::value;
         return step::more;
-    default:
-        break;
+    default: break;
     }
-    if (c != '"') return step::bad; // a key
+    if (c != '"') return step::bad;  // a key
     state_ = state::string;
     is_key_ = true;
     return step::key_begin;
@@ -204,8 +186,7 @@ literal_reader::step literal_reader::push_escape(char c, std::string* out) {
         state_ = state::string;
         if (code_ > 0x10ffff) return step::bad;
         char text[16];
-        if (code_ < 0x10000)
-            snprintf(text, sizeof text, "\\u%04x", (unsigned)code_);
+        if (code_ < 0x10000) snprintf(text, sizeof text, "\\u%04x", (unsigned)code_);
         else
             snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd7c0 + (unsigned)(code_ >> 10),
                      0xdc00 + (unsigned)(code_ & 1023));
@@ -215,12 +196,9 @@ literal_reader::step literal_reader::push_escape(char c, std::string* out) {
     state_ = state::string;
     static const char kFrom[] = "nrtbfav0", kTo[] = "\n\r\t\b\f\a\v";
     n_left_ = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-    if (n_left_)
-        code_ = 0, state_ = state::digits;
-    else if (c == '\n')
-        return step::more; // a line that goes on
-    else if (const char* p = c ? strchr(kFrom, c) : nullptr)
-        append_json_byte(kTo[p - kFrom], out);
+    if (n_left_) code_ = 0, state_ = state::digits;
+    else if (c == '\n') return step::more;  // a line that goes on
+    else if (const char* p = c ? strchr(kFrom, c) : nullptr) append_json_byte(kTo[p - kFrom], out);
     else {
         if (!strchr("\\'\"", c) || !c) append_json_byte('\\', out);
         append_json_byte(c, out);
@@ -253,12 +231,9 @@ literal_reader::step literal_reader::push_string(char c, std::string* out) {
         return step::more;
     }
     flush(out);
-    if (quote_ == '<' && c == '<')
-        n_matched_ = 1;
-    else if (quote_ != '<' && c == '\\')
-        state_ = state::escape;
-    else
-        append_json_byte(c, out);
+    if (quote_ == '<' && c == '<') n_matched_ = 1;
+    else if (quote_ != '<' && c == '\\') state_ = state::escape;
+    else append_json_byte(c, out);
     return step::more;
 }
 
@@ -271,13 +246,10 @@ void literal_reader::flush(std::string* out) {
 literal_reader::step literal_reader::push(char c, std::string* out) {
     switch (state_) {
     case state::quote:
-    case state::string:
-        return push_string(c, out);
+    case state::string: return push_string(c, out);
     case state::escape:
-    case state::digits:
-        return push_escape(c, out);
-    case state::done:
-        return is_blank(c) && stack_.empty() ? step::more : step::bad;
+    case state::digits: return push_escape(c, out);
+    case state::done: return is_blank(c) && stack_.empty() ? step::more : step::bad;
     case state::word_key:
         if (is_bare_byte(c) || c == '-' || c == '.' || c == '$') {
             *out += c;
@@ -292,8 +264,7 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
         if (!end_bare(out)) return step::bad;
         state_ = stack_.empty() ? state::done : state::after;
         break;
-    default:
-        break;
+    default: break;
     }
     if (is_blank(c)) return step::more;
     if (state_ == state::colon) {
@@ -344,18 +315,12 @@ bool literal_reader::finish(std::string* out) {
 
 uint32_t json_type_of(const value& v) {
     switch (v.kind()) {
-    case value_kind::null:
-        return kJsonNull;
-    case value_kind::boolean:
-        return kJsonBoolean;
-    case value_kind::string:
-        return kJsonString;
-    case value_kind::list:
-        return kJsonArray;
-    case value_kind::map:
-        return kJsonObject;
-    default:
-        return kJsonNumber;
+    case value_kind::null: return kJsonNull;
+    case value_kind::boolean: return kJsonBoolean;
+    case value_kind::string: return kJsonString;
+    case value_kind::list: return kJsonArray;
+    case value_kind::map: return kJsonObject;
+    default: return kJsonNumber;
     }
 }
 
@@ -390,8 +355,7 @@ static uint32_t types_of(const value& root, const value& schema, int depth, int*
     if (const value* type = schema.find("type")) {
         if (type->is_list())
             for (const value& t : type->items()) types |= named_type(t);
-        else
-            types |= named_type(*type);
+        else types |= named_type(*type);
     }
     if (types) return types | (schema.find("nullable") ? kJsonNull : 0u);
     if (const value* one = schema.find("const")) return json_type_of(*one);
@@ -402,7 +366,7 @@ static uint32_t types_of(const value& root, const value& schema, int depth, int*
         if (!list || !list->is_list()) continue;
         for (const value& s : list->items()) {
             const uint32_t t = types_of(root, s, depth + 1, n_left);
-            if (!t && key[1] != 'l') return 0; // a branch that allows anything
+            if (!t && key[1] != 'l') return 0;  // a branch that allows anything
             types |= t;
         }
     }
@@ -410,8 +374,8 @@ static uint32_t types_of(const value& root, const value& schema, int depth, int*
 }
 
 uint32_t schema_types(const value& root, const value& schema) {
-    int n_left = 256; // schemas looked at
+    int n_left = 256;  // schemas looked at
     return types_of(root, schema, 0, &n_left);
 }
 
-} // namespace duet
+}  // namespace duet

@@ -5,7 +5,7 @@
 
 namespace duet {
 
-inline constexpr size_t kMaxLiteralDepth = 128; // of nested lists and objects; deeper ones do not parse
+inline constexpr size_t kMaxLiteralDepth = 128;  // of nested lists and objects; deeper ones do not parse
 
 inline bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
@@ -17,15 +17,15 @@ class json_scanner {
   public:
     enum class step : uint8_t {
         more,
-        key_begin,   // the byte is the quote before a key
-        key_end,     // the byte is the quote behind it
-        value_begin, // the byte is the first one of a value
-        value_end,   // the byte is the last one of a string, list or object
-        bad,         // no JSON value goes on like this; the byte does not count
+        key_begin,    // the byte is the quote before a key
+        key_end,      // the byte is the quote behind it
+        value_begin,  // the byte is the first one of a value
+        value_end,    // the byte is the last one of a string, list or object
+        bad,          // no JSON value goes on like this; the byte does not count
     };
     void reset() { *this = {}; }
     step push(char c);
-    bool is_done() const { return state_ == state::done; } // a list, object or string has ended
+    bool is_done() const { return state_ == state::done; }  // a list, object or string has ended
     bool is_in_string() const { return state_ == state::string; }
     size_t depth() const { return stack_.size(); }
 
@@ -37,10 +37,10 @@ class json_scanner {
 
     state state_ = state::value;
     bool is_key_ = false;
-    uint8_t n_left_ = 0;         // hex digits
-    char number_ = 0;            // which part of a number came last
-    const char* rest_ = nullptr; // of true, false, null
-    std::string stack_;          // open brackets
+    uint8_t n_left_ = 0;          // hex digits
+    char number_ = 0;             // which part of a number came last
+    const char* rest_ = nullptr;  // of true, false, null
+    std::string stack_;           // open brackets
 };
 
 // Turns literals into JSON text, byte by byte. Output is valid JSON up to where it has come.
@@ -68,13 +68,13 @@ class literal_reader {
 
     state state_ = state::first;
     bool gemma_ = false, is_key_ = false;
-    char quote_ = 0;        // '"', '\'' or '<' for Gemma's
-    uint8_t n_quotes_ = 1;  // 3: a long string
-    uint8_t n_matched_ = 0; // bytes of a closing quote that were read
-    uint8_t n_left_ = 0;    // digits of an escape
+    char quote_ = 0;         // '"', '\'' or '<' for Gemma's
+    uint8_t n_quotes_ = 1;   // 3: a long string
+    uint8_t n_matched_ = 0;  // bytes of a closing quote that were read
+    uint8_t n_left_ = 0;     // digits of an escape
     uint32_t code_ = 0;
-    std::string stack_;     // open brackets; 'K' for the one of arguments
-    std::string has_items_; // of each bracket: 'y' or 'n'
+    std::string stack_;      // open brackets; 'K' for the one of arguments
+    std::string has_items_;  // of each bracket: 'y' or 'n'
     std::string bare_;
 };
 
@@ -91,4 +91,4 @@ uint32_t json_type_of(const value& v);
 // root: the schema that "#/..." references start from.
 uint32_t schema_types(const value& root, const value& schema);
 
-} // namespace duet
+}  // namespace duet

@@ -18,7 +18,7 @@ struct seen_call {
 };
 
 struct seen {
-    std::string text, thinking, raw, trace; // trace: the events, neighbours of one kind merged
+    std::string text, thinking, raw, trace;  // trace: the events, neighbours of one kind merged
     std::vector<seen_call> calls;
     int last_kind = -1;
 };
@@ -34,12 +34,8 @@ inline void collect(void* user, const chat_event& e) {
     s.trace += e.bytes;
     if (e.kind == chat_event_kind::markup) s.trace += e.raw;
     switch (e.kind) {
-    case chat_event_kind::text:
-        s.text += e.bytes;
-        break;
-    case chat_event_kind::thinking:
-        s.thinking += e.bytes;
-        break;
+    case chat_event_kind::text: s.text += e.bytes; break;
+    case chat_event_kind::thinking: s.thinking += e.bytes; break;
     case chat_event_kind::call_begin:
         REQUIRE((size_t)e.i_call == s.calls.size());
         s.calls.push_back({std::string(e.bytes), "", std::string(e.id)});
@@ -55,9 +51,7 @@ inline void collect(void* user, const chat_event& e) {
         s.calls.back().has_end = true;
         s.calls.back().is_complete = e.is_complete;
         break;
-    case chat_event_kind::markup:
-        CHECK(e.bytes.empty());
-        break;
+    case chat_event_kind::markup: CHECK(e.bytes.empty()); break;
     }
     if (e.kind == chat_event_kind::text || e.kind == chat_event_kind::thinking) CHECK(e.bytes == e.raw);
 }
@@ -119,7 +113,7 @@ inline chat_parser_options options_of(chat_form form, chat_thinking thinking) {
 }
 
 struct wanted_call {
-    std::string name, arguments; // JSON with ", " and ": " between
+    std::string name, arguments;  // JSON with ", " and ": " between
 };
 
 // How a family writes: from calls, text and thinking to the model's output.
@@ -129,14 +123,14 @@ struct writer {
     chat_thinking thinking;
     std::string think_open, think_close;
     std::function<std::string(const std::vector<wanted_call>&)> calls;
-    std::string text_end = "\n"; // between text and calls
-    const char* markers = "";    // text for the test of markers in strings
+    std::string text_end = "\n";  // between text and calls
+    const char* markers = "";     // text for the test of markers in strings
     std::string text_begin = "";
     std::string think(const std::string& s) const { return think_open + s + think_close; }
 };
 
 inline std::string with_tags(const wanted_call& c, const std::string& open, const std::string& middle,
-                      const std::string& close) {
+                             const std::string& close) {
     std::string out;
     const value v = json(c.arguments);
     for (const value_member& m : v.members()) {
@@ -156,8 +150,7 @@ inline void write_literal(const value& v, bool gemma, bool arguments, std::strin
         }
         *out += '\'';
         for (const char c : s) {
-            if (c == '\n')
-                *out += "\\n";
+            if (c == '\n') *out += "\\n";
             else {
                 if (c == '\'' || c == '\\') *out += '\\';
                 *out += c;
@@ -170,10 +163,8 @@ inline void write_literal(const value& v, bool gemma, bool arguments, std::strin
         for (size_t i = 0; i < v.members().size(); i++) {
             const value_member& m = v.members()[i];
             if (i) *out += gemma ? "," : ", ";
-            if (gemma || arguments)
-                *out += std::string(m.key.as_string()) + (gemma ? ":" : "=");
-            else
-                quoted(m.key.as_string()), *out += ": ";
+            if (gemma || arguments) *out += std::string(m.key.as_string()) + (gemma ? ":" : "=");
+            else quoted(m.key.as_string()), *out += ": ";
             write_literal(m.val, gemma, false, out);
         }
         if (!arguments) *out += '}';
@@ -184,14 +175,10 @@ inline void write_literal(const value& v, bool gemma, bool arguments, std::strin
             write_literal(v.items()[i], gemma, false, out);
         }
         *out += ']';
-    } else if (v.is_string())
-        quoted(v.as_string());
-    else if (v.is_bool())
-        *out += gemma ? (v.as_bool() ? "true" : "false") : (v.as_bool() ? "True" : "False");
-    else if (v.is_null())
-        *out += gemma ? "null" : "None";
-    else
-        *out += json_text(v);
+    } else if (v.is_string()) quoted(v.as_string());
+    else if (v.is_bool()) *out += gemma ? (v.as_bool() ? "true" : "false") : (v.as_bool() ? "True" : "False");
+    else if (v.is_null()) *out += gemma ? "null" : "None";
+    else *out += json_text(v);
 }
 
 inline std::string literal(const wanted_call& c, bool gemma) {
@@ -202,7 +189,7 @@ inline std::string literal(const wanted_call& c, bool gemma) {
 
 // One piece for each call: a + name + b + arguments + c, joined by sep.
 inline std::string join(const std::vector<wanted_call>& calls, const std::string& a, const std::string& b,
-                 const std::string& c, const std::string& sep) {
+                        const std::string& c, const std::string& sep) {
     std::string out;
     for (size_t i = 0; i < calls.size(); i++) out += (i ? sep : "") + a + calls[i].name + b + calls[i].arguments + c;
     return out;
@@ -380,4 +367,4 @@ inline void check_calls(const seen& s, const std::vector<wanted_call>& wanted) {
     }
 }
 
-} // namespace chat_test
+}  // namespace chat_test

@@ -32,7 +32,7 @@ seen read_pieces(const duet::chat_parser_options& options, std::string_view inpu
     return s;
 }
 
-} // namespace
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {
     if (n_bytes < 3) return 0;

@@ -1,4 +1,5 @@
-// tests/test_chat_forms.cpp: the form of real templates, calls as these render them, and what constrained calls look like.
+// tests/test_chat_forms.cpp: the form of real templates, calls as these render them, and what constrained calls look
+// like.
 #include "chat_writers.h"
 #include "test_data.h"
 
@@ -196,25 +197,18 @@ static std::string sample(const call_shape& s, size_t choice) {
     using kind = call_shape::kind;
     std::string out;
     switch (s.what) {
-    case kind::literal:
-        return s.bytes;
+    case kind::literal: return s.bytes;
     case kind::json:
         return s.schema.find("properties")->members().empty() ? "{}" : "{\"text\": \"v\", \"city\": \"v\"}";
-    case kind::tagged_value:
-        return (schema_types(s.schema, s.schema) & kJsonNumber) ? "1" : "v";
-    case kind::python:
-        return "'v'";
-    case kind::gemma:
-        return "<|\"|>v<|\"|>";
+    case kind::tagged_value: return (schema_types(s.schema, s.schema) & kJsonNumber) ? "1" : "v";
+    case kind::python: return "'v'";
+    case kind::gemma: return "<|\"|>v<|\"|>";
     case kind::sequence:
         for (const call_shape& p : s.parts) out += sample(p, choice);
         return out;
-    case kind::alternatives:
-        return sample(s.parts[choice % s.parts.size()], choice);
-    case kind::optional:
-        return choice % 2 ? sample(s.parts[0], choice) : "";
-    case kind::repeat:
-        return sample(s.parts[0], choice) + sample(s.parts[1], 0) + sample(s.parts[0], choice + 1);
+    case kind::alternatives: return sample(s.parts[choice % s.parts.size()], choice);
+    case kind::optional: return choice % 2 ? sample(s.parts[0], choice) : "";
+    case kind::repeat: return sample(s.parts[0], choice) + sample(s.parts[1], 0) + sample(s.parts[0], choice + 1);
     }
     return out;
 }

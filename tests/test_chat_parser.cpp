@@ -120,12 +120,9 @@ TEST_CASE("chat parser: every form: any bytes in any place lose nothing and end 
             std::string bad = good;
             for (uint32_t n = 1 + next() % 3; n--;) {
                 const size_t at = next() % bad.size();
-                if (next() % 3 == 0)
-                    bad[at] = (char)next();
-                else if (next() % 2)
-                    bad.erase(at, 1 + next() % 8);
-                else
-                    bad.insert(at, good.substr(next() % good.size(), next() % 20));
+                if (next() % 3 == 0) bad[at] = (char)next();
+                else if (next() % 2) bad.erase(at, 1 + next() % 8);
+                else bad.insert(at, good.substr(next() % good.size(), next() % 20));
                 if (bad.empty()) bad = "x";
             }
             CAPTURE(bad);
