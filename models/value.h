@@ -1,0 +1,207 @@
+// models/value.h: a value as JSON has it (and the few kinds that only templates have), a strict JSON parser and a
+// writer. Owns: how values are stored and shared, the origin of every byte of a string. Must not know: templates,
+// messages. Values are immutable: a copy shares the data, which may be read from many threads. Destroying needs no
+// stack, however deep a value is nested. Main path: models/chat -> [models/value] -> models/template
+#pragma once
+#include "status.h"
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace duet {
+
+// Text that remembers for each byte whether it came from outside ("input": a user's message, a tool's description) or
+// was written by someone trusted (the template, the special tokens). Bytes of input must never become control tokens.
+struct traced_text {
+    std::string bytes;
+    std::vector<uint32_t> flips;    // ascending offsets inside bytes where the origin changes
+    bool starts_with_input = false; // the origin of the first byte
+    bool is_markup = false;         // already escaped for HTML: the type Markup of Jinja
+
+    traced_text() = default;
+    traced_text(std::string b, bool is_input) : bytes(std::move(b)), starts_with_input(is_input && !bytes.empty()) {}
+    size_t size() const { return bytes.size(); }
+    bool is_input_at(size_t offset) const;
+    void append(std::string_view more, bool is_input);
+    void append(const traced_text& more, size_t begin = 0, size_t n_bytes = std::string::npos);
+    traced_text slice(size_t begin, size_t n_bytes = std::string::npos) const; // keeps is_markup
+
+  private:
+    void turn_to(bool is_input); // the origin of what is appended next
+};
+
+enum class value_kind : uint8_t {
+    null,
+    boolean,
+    integer,     // 64 bits
+    big_integer, // a longer one, kept as its decimal digits
+    real,
+    string,
+    list,
+    map,       // keeps the order of its members; a key occurs once
+    tuple,     // from here on: not JSON, only inside templates
+    undefined, // holds the text that says what was not found
+    object,    // what only the template interpreter knows: a macro, a namespace, a loop
+};
+
+// Counts the bytes that values made with it hold now.
+struct memory_meter {
+    size_t used_bytes = 0, max_bytes = SIZE_MAX;
+    bool is_over() const { return used_bytes > max_bytes; }
+};
+
+class value;
+struct value_member;
+
+// The shared part of a value. Only value.cpp counts references.
+struct value_payload {
+    std::atomic<uint32_t> n_refs{1};
+    value_kind kind;
+    memory_meter* meter = nullptr;
+    size_t n_bytes = 0;                 // what was charged to meter
+    value_payload* next_dead = nullptr; // the chain of payloads being destroyed
+    explicit value_payload(value_kind k) : kind(k) {}
+};
+
+struct text_payload;
+struct list_payload;
+struct map_payload;
+struct object_payload;
+
+class value {
+  public:
+    value() = default; // null
+    value(const value& other) noexcept : kind_(other.kind_), u_(other.u_) {
+        if (is_shared()) u_.payload->n_refs.fetch_add(1, std::memory_order_relaxed);
+    }
+    value(value&& other) noexcept : kind_(other.kind_), u_(other.u_) { other.kind_ = value_kind::null; }
+    value& operator=(value other) noexcept {
+        std::swap(kind_, other.kind_);
+        std::swap(u_, other.u_);
+        return *this;
+    }
+    ~value() {
+        if (is_shared()) release();
+    }
+
+    static value of_bool(bool b);
+    static value of_int(int64_t i);
+    static value of_double(double d);
+    static value of_big_integer(std::string digits); // canonical: -?[1-9][0-9]*, outside of int64
+    static value of_string(std::string bytes);       // of outside: its bytes count as input
+    static value of_trusted(std::string bytes);      // written by the template or its author
+    static value of_text(traced_text t, memory_meter* meter = nullptr);
+    static value of_list(std::vector<value> items, memory_meter* meter = nullptr);
+    static value of_tuple(std::vector<value> items, memory_meter* meter = nullptr);
+    // Of members with the same key the last value wins, at the place of the first. Keys are scalars or tuples.
+    static value of_map(std::vector<value_member> members, memory_meter* meter = nullptr);
+    static value of_undefined(std::string what);
+    static value of_object(object_payload* adopted, memory_meter* meter = nullptr); // takes over one reference
+
+    value_kind kind() const { return kind_; }
+    bool is(value_kind k) const { return kind_ == k; }
+    bool is_null() const { return is(value_kind::null); }
+    bool is_bool() const { return is(value_kind::boolean); }
+    bool is_int() const { return is(value_kind::integer); }
+    bool is_string() const { return is(value_kind::string); }
+    bool is_list() const { return is(value_kind::list); }
+    bool is_map() const { return is(value_kind::map); }
+    bool is_number() const { return kind_ >= value_kind::integer && kind_ <= value_kind::real; } // not a boolean
+
+    // Each is for its kind only.
+    bool as_bool() const { return u_.boolean; }
+    int64_t as_int() const { return u_.integer; }
+    double as_double() const; // any number or boolean
+    const traced_text& as_text() const;
+    std::string_view as_string() const { return as_text().bytes; }
+    const std::vector<value>& items() const; // list, tuple
+    const std::vector<value_member>& members() const;
+    object_payload* as_object() const { return (object_payload*)u_.payload; }
+
+    // The value of a key of a map, nullptr when there is none or this is no map. Logarithmic.
+    const value* find(std::string_view key) const;
+    const value* find(const value& key) const;
+
+    // Whether both are the same object, as Python's `is` has it.
+    bool is_same(const value& other) const;
+    const void* identity() const { return is_shared() ? u_.payload : nullptr; }
+
+  private:
+    bool is_shared() const { return kind_ == value_kind::big_integer || kind_ >= value_kind::string; }
+    void release() noexcept;
+    static value adopt(value_payload* payload, size_t n_bytes, memory_meter* meter);
+
+    value_kind kind_ = value_kind::null;
+    union {
+        bool boolean;
+        int64_t integer;
+        double real;
+        value_payload* payload;
+    } u_ = {};
+};
+
+struct value_member {
+    value key, val;
+};
+
+struct text_payload : value_payload {
+    using value_payload::value_payload;
+    traced_text t;
+};
+struct list_payload : value_payload {
+    using value_payload::value_payload;
+    std::vector<value> items;
+};
+struct map_payload : value_payload {
+    using value_payload::value_payload;
+    std::vector<value_member> members;
+    std::vector<uint32_t> sorted; // indices of members by key; empty for a few members
+};
+// An object of the interpreter. All values it holds stand in slots, so that destroying it needs no stack.
+struct object_payload : value_payload {
+    object_payload(int t, void (*d)(object_payload*)) : value_payload(value_kind::object), type(t), destroy(d) {}
+    int type;
+    void (*destroy)(object_payload*);
+    std::vector<value> slots;
+};
+
+// Order of keys of a map: by kind, then by value; numbers and booleans compare by their value.
+int compare_keys(const value& a, const value& b);
+
+// Python's ==. Takes a step off *n_steps for each pair compared and stops (false) at 0: shared values may be huge.
+bool values_equal(const value& a, const value& b, uint64_t* n_steps);
+
+// Python's repr of a float: the shortest digits that read back the same, 1e+16 and 1e-05 with an exponent.
+std::string double_repr(double d);
+
+struct json_limits {
+    int max_depth = 64;
+    size_t max_bytes = 64u << 20;
+    size_t max_values = 4u << 20; // values and keys
+};
+
+// Strict JSON (RFC 8259): one value, UTF-8 without lone surrogates. Of a key that occurs twice the last value holds; an
+// integer beyond 64 bits keeps its digits (value_kind::big_integer). Strings are input. *out is set on success only.
+// DUET_ERR_FORMAT, message "JSON: at byte N: want ..., got ...".
+duet_status parse_json(std::string_view json, value* out, error_text& err, const json_limits& limits = {});
+
+// The parameters of Python's json.dumps.
+struct json_style {
+    bool ensure_ascii = false;
+    bool sort_keys = false;
+    bool has_indent = false; // each item on its own line, indented by indent once per level
+    std::string indent;
+    std::string item_separator = ", ", key_separator = ": ";
+    int max_depth = 500;
+    size_t max_bytes = SIZE_MAX;
+};
+
+// Appends the value as json.dumps writes it. Bytes of strings keep their origin, all others count as input.
+// DUET_ERR_ARG: a kind that JSON does not have, or too deep; DUET_ERR_FULL: more than max_bytes.
+duet_status write_json(const value& v, const json_style& style, traced_text* out, error_text& err);
+
+} // namespace duet

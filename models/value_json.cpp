@@ -1,0 +1,391 @@
+// models/value_json.cpp: JSON text to values and back.
+// Sources: RFC 8259; the output is that of Python's json.dumps.
+// Main path: models/chat -> [models/value_json] -> models/template
+#include "unicode.h"
+#include "value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace duet {
+namespace {
+
+class json_parser {
+  public:
+    json_parser(std::string_view json, const json_limits& limits, error_text& err)
+        : json_(json), limits_(limits), err_(err) {}
+
+    duet_status parse(value* out) {
+        if (json_.size() > limits_.max_bytes)
+            return fail(err_, DUET_ERR_FORMAT, "JSON: want at most %zu bytes, got %zu", limits_.max_bytes,
+                        json_.size());
+        value v;
+        DUET_TRY(parse_value(&v, 0));
+        skip_blanks();
+        if (at_ < json_.size()) return want("the end");
+        *out = std::move(v);
+        return DUET_OK;
+    }
+
+  private:
+    duet_status want(const char* what) {
+        const std::string got = at_ < json_.size() ? "'" + printable(json_.substr(at_, 20), 20) + "'" : "the end";
+        return fail(err_, DUET_ERR_FORMAT, "JSON: at byte %zu: want %s, got %s", at_, what, got.c_str());
+    }
+
+    void skip_blanks() {
+        while (at_ < json_.size() &&
+               (json_[at_] == ' ' || json_[at_] == '\t' || json_[at_] == '\n' || json_[at_] == '\r'))
+            at_++;
+    }
+
+    char peek() const { return at_ < json_.size() ? json_[at_] : '\0'; }
+
+    bool take(char c) {
+        skip_blanks();
+        if (at_ >= json_.size() || json_[at_] != c) return false;
+        at_++;
+        return true;
+    }
+
+    duet_status parse_value(value* out, int depth) {
+        skip_blanks();
+        if (++n_values_ > limits_.max_values)
+            return fail(err_, DUET_ERR_FORMAT, "JSON: at byte %zu: want at most %zu values", at_, limits_.max_values);
+        if (depth > limits_.max_depth)
+            return fail(err_, DUET_ERR_FORMAT, "JSON: at byte %zu: want at most %d levels", at_, limits_.max_depth);
+        switch (peek()) {
+        case '{':
+            return parse_map(out, depth);
+        case '[':
+            return parse_list(out, depth);
+        case '"': {
+            std::string s;
+            DUET_TRY(parse_string(&s));
+            *out = value::of_string(std::move(s));
+            return DUET_OK;
+        }
+        case 't':
+            *out = value::of_bool(true);
+            return parse_word("true");
+        case 'f':
+            *out = value::of_bool(false);
+            return parse_word("false");
+        case 'n':
+            *out = value();
+            return parse_word("null");
+        default:
+            return parse_number(out);
+        }
+    }
+
+    duet_status parse_word(std::string_view word) {
+        if (json_.substr(at_, word.size()) != word) return want("a value");
+        at_ += word.size();
+        return DUET_OK;
+    }
+
+    duet_status parse_list(value* out, int depth) {
+        std::vector<value> items;
+        at_++;
+        if (!take(']')) {
+            do {
+                items.emplace_back();
+                DUET_TRY(parse_value(&items.back(), depth + 1));
+            } while (take(','));
+            if (!take(']')) return want("',' or ']'");
+        }
+        *out = value::of_list(std::move(items));
+        return DUET_OK;
+    }
+
+    duet_status parse_map(value* out, int depth) {
+        std::vector<value_member> members;
+        at_++;
+        if (!take('}')) {
+            do {
+                skip_blanks();
+                if (peek() != '"') return want("a key in quotes");
+                std::string key;
+                DUET_TRY(parse_string(&key));
+                if (!take(':')) return want("':'");
+                members.push_back({value::of_string(std::move(key)), value()});
+                n_values_++;
+                DUET_TRY(parse_value(&members.back().val, depth + 1));
+            } while (take(','));
+            if (!take('}')) return want("',' or '}'");
+        }
+        *out = value::of_map(std::move(members));
+        return DUET_OK;
+    }
+
+    bool parse_hex4(uint32_t* out) {
+        if (json_.size() - at_ < 4) return false;
+        const char* begin = json_.data() + at_;
+        const auto r = std::from_chars(begin, begin + 4, *out, 16);
+        if (r.ptr != begin + 4 || *begin == '-') return false;
+        at_ += 4;
+        return true;
+    }
+
+    duet_status parse_escape(std::string* out) {
+        static constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+        const size_t i = kNames.find(peek());
+        if (peek() != '\0' && i != std::string_view::npos) {
+            *out += kMeanings[i];
+            at_++;
+            return DUET_OK;
+        }
+        if (peek() != 'u') return want("an escape");
+        at_++;
+        uint32_t cp = 0, low = 0;
+        if (!parse_hex4(&cp)) return want("four hexadecimal digits");
+        if (cp >= 0xd800 && cp <= 0xdbff) {
+            if (json_.substr(at_, 2) != "\\u") return want("the second half of a surrogate pair");
+            at_ += 2;
+            if (!parse_hex4(&low)) return want("four hexadecimal digits");
+            if (low < 0xdc00 || low > 0xdfff) return want("the second half of a surrogate pair before this");
+            cp = 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00);
+        } else if (cp >= 0xdc00 && cp <= 0xdfff) {
+            return want("no lone surrogate before this");
+        }
+        utf8_append(out, cp);
+        return DUET_OK;
+    }
+
+    duet_status parse_string(std::string* out) {
+        for (at_++;;) {
+            const size_t begin = at_;
+            while (at_ < json_.size() && (uint8_t)json_[at_] >= 0x20 && (uint8_t)json_[at_] < 0x80 &&
+                   json_[at_] != '"' && json_[at_] != '\\')
+                at_++;
+            out->append(json_, begin, at_ - begin);
+            if (at_ == json_.size()) return want("'\"'");
+            if (json_[at_] == '"') return at_++, DUET_OK;
+            if ((uint8_t)json_[at_] < 0x20) return want("control characters as escapes");
+            if (json_[at_] == '\\') {
+                at_++;
+                DUET_TRY(parse_escape(out));
+                continue;
+            }
+            int n_bytes;
+            if (utf8_decode(json_, at_, &n_bytes) == kInvalidByte) return want("valid UTF-8");
+            out->append(json_, at_, (size_t)n_bytes);
+            at_ += (size_t)n_bytes;
+        }
+    }
+
+    bool skip_digits() {
+        const size_t begin = at_;
+        while (peek() >= '0' && peek() <= '9') at_++;
+        return at_ > begin;
+    }
+
+    duet_status parse_number(value* out) {
+        const size_t begin = at_;
+        if (peek() == '-') at_++;
+        const bool is_zero = peek() == '0';
+        if (!skip_digits()) return at_ = begin, want("a value");
+        if (is_zero && at_ > begin + 1 + (json_[begin] == '-')) return at_ = begin, want("no leading zeros");
+        bool is_real = false;
+        if (peek() == '.') {
+            is_real = true;
+            at_++;
+            if (!skip_digits()) return want("digits");
+        }
+        if (peek() == 'e' || peek() == 'E') {
+            is_real = true;
+            at_++;
+            if (peek() == '+' || peek() == '-') at_++;
+            if (!skip_digits()) return want("digits");
+        }
+        const std::string_view digits = json_.substr(begin, at_ - begin);
+        int64_t i = 0;
+        double d = 0;
+        if (!is_real) {
+            const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), i);
+            *out = r.ec == std::errc() ? value::of_int(i) : value::of_big_integer(std::string(digits));
+            return DUET_OK;
+        }
+        const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), d);
+        if (r.ec == std::errc::result_out_of_range) // too small is 0, as in Python, and too large infinite
+            d = (digits.find("e-") != digits.npos || digits.find("E-") != digits.npos) ? 0.0 : HUGE_VAL;
+        *out = value::of_double(d == HUGE_VAL && digits[0] == '-' ? -d : d);
+        return DUET_OK;
+    }
+
+    std::string_view json_;
+    const json_limits& limits_;
+    error_text& err_;
+    size_t at_ = 0, n_values_ = 0;
+};
+
+class json_writer {
+  public:
+    json_writer(const json_style& style, traced_text* out, error_text& err) : style_(style), out_(out), err_(err) {}
+
+    duet_status write(const value& v, int depth) {
+        if (out_->size() > style_.max_bytes)
+            return fail(err_, DUET_ERR_FULL, "JSON: want at most %zu bytes", style_.max_bytes);
+        if (depth > style_.max_depth) return fail(err_, DUET_ERR_ARG, "JSON: want at most %d levels", style_.max_depth);
+        switch (v.kind()) {
+        case value_kind::string:
+            return write_string(v.as_text()), DUET_OK;
+        case value_kind::list:
+        case value_kind::tuple:
+            return write_list(v.items(), depth);
+        case value_kind::map:
+            return write_map(v.members(), depth);
+        case value_kind::undefined:
+            return fail(err_, DUET_ERR_ARG, "Object of type Undefined is not JSON serializable");
+        case value_kind::object:
+            return fail(err_, DUET_ERR_ARG, "the object is not JSON serializable");
+        default:
+            out_->append(scalar(v), true);
+            return DUET_OK;
+        }
+    }
+
+  private:
+    static std::string scalar(const value& v) {
+        switch (v.kind()) {
+        case value_kind::null:
+            return "null";
+        case value_kind::boolean:
+            return v.as_bool() ? "true" : "false";
+        case value_kind::integer:
+            return std::to_string(v.as_int());
+        case value_kind::big_integer:
+            return std::string(v.as_string());
+        default:
+            break;
+        }
+        const double d = v.as_double();
+        return std::isnan(d) ? "NaN" : std::isinf(d) ? (d < 0 ? "-Infinity" : "Infinity") : double_repr(d);
+    }
+
+    void new_line(int depth) {
+        if (!style_.has_indent) return;
+        std::string line = "\n";
+        const size_t n_bytes = std::min((size_t)depth * style_.indent.size(), style_.max_bytes + 1);
+        while (line.size() <= n_bytes && !style_.indent.empty()) line += style_.indent;
+        out_->append(line, true);
+    }
+
+    duet_status write_list(const std::vector<value>& items, int depth) {
+        if (items.empty()) return out_->append("[]", true), DUET_OK;
+        out_->append("[", true);
+        for (size_t i = 0; i < items.size(); i++) {
+            if (i > 0) out_->append(style_.item_separator, true);
+            new_line(depth + 1);
+            DUET_TRY(write(items[i], depth + 1));
+        }
+        new_line(depth);
+        out_->append("]", true);
+        return DUET_OK;
+    }
+
+    duet_status write_map(const std::vector<value_member>& members, int depth) {
+        if (members.empty()) return out_->append("{}", true), DUET_OK;
+        std::vector<const value_member*> order;
+        for (const value_member& m : members) {
+            if (!m.key.is_string() && (int)m.key.kind() > (int)value_kind::real)
+                return fail(err_, DUET_ERR_ARG, "JSON: want a string or a number as key");
+            if (style_.sort_keys && m.key.is_string() != members[0].key.is_string())
+                return fail(err_, DUET_ERR_ARG, "JSON: want keys of one kind to sort them");
+            order.push_back(&m);
+        }
+        if (style_.sort_keys)
+            std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return compare_keys(a->key, b->key) < 0; });
+        out_->append("{", true);
+        for (size_t i = 0; i < order.size(); i++) {
+            if (i > 0) out_->append(style_.item_separator, true);
+            new_line(depth + 1);
+            const value& key = order[i]->key;
+            if (key.is_string())
+                write_string(key.as_text());
+            else
+                out_->append("\"" + scalar(key) + "\"", true);
+            out_->append(style_.key_separator, true);
+            DUET_TRY(write(order[i]->val, depth + 1));
+        }
+        new_line(depth);
+        out_->append("}", true);
+        return DUET_OK;
+    }
+
+    void write_string(const traced_text& s) {
+        static constexpr std::string_view kNames = "\"\\bfnrt", kMeanings = "\"\\\b\f\n\r\t";
+        out_->append("\"", true);
+        size_t done = 0; // bytes that need no escape are copied in one piece
+        for (size_t i = 0; i < s.size();) {
+            const uint8_t c = (uint8_t)s.bytes[i];
+            int n_bytes = 1;
+            if (c >= 0x20 && c != '"' && c != '\\' && (c < 0x7f || !style_.ensure_ascii)) {
+                i++;
+                continue;
+            }
+            std::string escape = "\\";
+            if (const size_t at = kMeanings.find((char)c); at != kMeanings.npos)
+                escape += kNames[at];
+            else
+                escape = unicode_escape(utf8_decode(s.bytes, i, &n_bytes));
+            out_->append(s, done, i - done);
+            out_->append(escape, s.is_input_at(i));
+            done = i += (size_t)n_bytes;
+        }
+        out_->append(s, done, s.size() - done);
+        out_->append("\"", true);
+    }
+
+    static std::string unicode_escape(uint32_t cp) {
+        auto unit = [](uint32_t u) {
+            std::string out = "\\u";
+            for (int shift = 12; shift >= 0; shift -= 4) out += "0123456789abcdef"[u >> shift & 15];
+            return out;
+        };
+        if (cp >= kInvalidByte) return unit(0xfffd);
+        return cp < 0x10000 ? unit(cp) : unit(0xd7c0 + (cp >> 10)) + unit(0xdc00 + (cp & 0x3ff));
+    }
+
+    const json_style& style_;
+    traced_text* out_;
+    error_text& err_;
+};
+
+} // namespace
+
+std::string double_repr(double d) {
+    if (std::isnan(d)) return "nan";
+    if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
+    char buffer[40];
+    const auto r = std::to_chars(buffer, buffer + sizeof buffer, d, std::chars_format::scientific);
+    const std::string_view shortest(buffer, (size_t)(r.ptr - buffer));
+    const size_t e = shortest.find('e');
+    int exponent = 0;
+    std::from_chars(shortest.data() + e + 1 + (shortest[e + 1] == '+'), r.ptr, exponent);
+    const std::string sign = std::signbit(d) ? "-" : "";
+    std::string digits;
+    for (char c : shortest.substr(0, e))
+        if (c >= '0' && c <= '9') digits += c;
+    if (exponent < -4 || exponent >= 16) {
+        const int size = std::abs(exponent);
+        std::string out = sign + digits[0] + (digits.size() > 1 ? "." + digits.substr(1) : "");
+        return out + (exponent < 0 ? "e-" : "e+") + (size < 10 ? "0" : "") + std::to_string(size);
+    }
+    if (exponent < 0) return sign + "0." + std::string((size_t)(-exponent - 1), '0') + digits;
+    const size_t n_whole = (size_t)exponent + 1;
+    if (digits.size() <= n_whole) return sign + digits + std::string(n_whole - digits.size(), '0') + ".0";
+    return sign + digits.substr(0, n_whole) + "." + digits.substr(n_whole);
+}
+
+duet_status parse_json(std::string_view json, value* out, error_text& err, const json_limits& limits) {
+    return json_parser(json, limits, err).parse(out);
+}
+
+duet_status write_json(const value& v, const json_style& style, traced_text* out, error_text& err) {
+    return json_writer(style, out, err).write(v, 0);
+}
+
+} // namespace duet
