@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 namespace duet {
 
@@ -239,6 +240,13 @@ class grammar_compiler {
   private:
     using expr = grammar_builder::expr;
     using kind = grammar_builder::part_kind;
+    struct set_hash {
+        size_t operator()(const byte_set& s) const {
+            uint64_t h = 0;
+            for (uint64_t word : s) h = (h ^ word) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
+            return (size_t)h;
+        }
+    };
     struct pending_rule {
         expr part;
     };
@@ -407,7 +415,7 @@ class grammar_compiler {
         uint32_t tail = next;
         for (uint32_t i = 0; i + 1 < n_bytes; i++) {
             const uint8_t from = (uint8_t)(0x80 | (lo >> (6 * i) & 0x3f)), to = (uint8_t)(0x80 | (hi >> (6 * i) & 0x3f));
-            const auto [at, is_new] = tails_.try_emplace({tail, from * 256u + to}, 0);
+            const auto [at, is_new] = tails_.try_emplace((uint64_t)tail << 16 | from << 8 | to, 0);
             if (is_new) at->second = bytes(from, to, tail);
             tail = at->second;
         }
@@ -420,6 +428,7 @@ class grammar_compiler {
     uint32_t chars(const code_range* ranges, uint32_t n, uint32_t next) {
         static constexpr uint32_t kParts[][3] = {{0, 0x7f, 1},       {0x80, 0x7ff, 2},        {0x800, 0xd7ff, 3},
                                                  {0xe000, 0xffff, 3}, {0x10000, 0x10ffff, 4}};
+        if (tails_.bucket_count() > 1024) tails_ = {};
         tails_.clear();
         first_bytes_.clear();
         for (uint32_t i = 0; i < n; i++)
@@ -602,8 +611,8 @@ class grammar_compiler {
     std::vector<uint32_t> rule_of_;  // by rule of the builder
     uint32_t name_ = 0;
     bool is_full_ = false;
-    std::map<byte_set, uint32_t> set_index_;
-    std::map<std::pair<uint32_t, uint32_t>, uint32_t> tails_; // (next, byte range) -> node
+    std::unordered_map<byte_set, uint32_t, set_hash> set_index_;
+    std::unordered_map<uint64_t, uint32_t> tails_; // next and a range of bytes -> node
     std::map<uint32_t, byte_set> first_bytes_;                // by the node that follows the first byte
     std::vector<bool> is_first_;                              // reached from its rule's start without a byte
     std::vector<uint32_t> owner_;                             // the rule, where is_first_
