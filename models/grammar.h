@@ -37,6 +37,9 @@ std::vector<code_range> complement_of(const std::vector<code_range>& ranges);
 
 // 256 bits, one for each byte.
 using byte_set = std::array<uint64_t, 4>;
+inline void byte_set_add(byte_set* set, uint8_t lo, uint8_t hi) {
+    for (uint32_t b = lo; b <= hi; b++) (*set)[b / 64] |= uint64_t(1) << (b % 64);
+}
 
 // ---- rules ----------------------------------------------------------------------------------------------------------
 

@@ -42,8 +42,5 @@ struct grammar_data {
 };
 
 inline bool byte_set_has(const byte_set& set, uint8_t byte) { return set[byte / 64] >> (byte % 64) & 1; }
-inline void byte_set_add(byte_set* set, uint8_t lo, uint8_t hi) {
-    for (uint32_t b = lo; b <= hi; b++) (*set)[b / 64] |= uint64_t(1) << (b % 64);
-}
 
 } // namespace duet
