@@ -67,12 +67,11 @@ uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
     const uint32_t to = finish();
     if (is_over_) return kDead;
     // Most states that a walk of the vocabulary meets are left by few bytes: only others get a table.
-    state_data& from = states_[state];
-    if (from.table == kUnknown && ++from.n_steps > 2) {
-        from.table = (uint32_t)next_.size();
+    if (tables_[state] == kUnknown && ++states_[state].n_steps > 2) {
+        tables_[state] = (uint32_t)next_.size();
         next_.resize(next_.size() + n_classes(), kUnknown);
     }
-    if (from.table != kUnknown) next_[from.table + i_class] = to;
+    if (tables_[state] != kUnknown) next_[tables_[state] + i_class] = to;
     return to;
 }
 
@@ -211,7 +210,8 @@ uint32_t grammar_automaton::add_state(std::vector<item>& items, bool can_end) {
                std::equal(items.begin(), items.end(), items_.begin() + s.first_item);
     });
     if (found != UINT32_MAX) return found;
-    states_.push_back({(uint32_t)items_.size(), (uint32_t)items.size(), kUnknown, 0, can_end});
+    states_.push_back({(uint32_t)items_.size(), (uint32_t)items.size(), 0, can_end});
+    tables_.push_back(kUnknown);
     items_.insert(items_.end(), items.begin(), items.end());
     state_index_.insert(h, (uint32_t)states_.size() - 1);
     return (uint32_t)states_.size() - 1;
@@ -259,7 +259,7 @@ uint32_t grammar_automaton::far_frame(uint32_t frame, uint32_t n_bytes, int dept
 
 size_t grammar_automaton::n_bytes() const {
     return items_.size() * sizeof(item) + edges_.size() * sizeof(edge) + frames_.size() * sizeof(frame_data) +
-           states_.size() * sizeof(state_data) + next_.size() * 4 + frame_index_.n_bytes() + state_index_.n_bytes();
+           states_.size() * (sizeof(state_data) + 4) + next_.size() * 4 + frame_index_.n_bytes() + state_index_.n_bytes();
 }
 
 uint32_t grammar_automaton::pin(uint32_t state) {
@@ -290,7 +290,8 @@ void grammar_automaton::forget() {
     const auto old_items = std::exchange(items_, {});
     const auto old_edges = std::exchange(edges_, {});
     const auto old_frames = std::exchange(frames_, {{0, 0}});
-    const auto old_states = std::exchange(states_, {{0, 0, kUnknown, 0, false}});
+    const auto old_states = std::exchange(states_, {{0, 0, 0, false}});
+    tables_ = {kUnknown};
     next_ = {};
     frame_index_.clear();
     state_index_.clear();

@@ -85,7 +85,7 @@ class grammar_automaton {
     // The state after a byte. Sets is_over() and returns kDead past a limit.
     uint32_t step(uint32_t state, uint8_t byte) { return step_class(state, g_.class_of[byte]); }
     uint32_t step_class(uint32_t state, uint32_t i_class) {
-        const uint32_t table = states_[state].table;
+        const uint32_t table = tables_[state];
         const uint32_t known = table == kUnknown ? kUnknown : next_[table + i_class];
         return known != kUnknown ? known : make_step(state, i_class);
     }
@@ -133,8 +133,7 @@ class grammar_automaton {
     };
     struct state_data {
         uint32_t first_item, n_items;
-        uint32_t table = kUnknown; // of next_
-        uint32_t n_steps = 0;      // made before the table was
+        uint32_t n_steps; // made without a table
         bool can_end;
     };
 
@@ -155,6 +154,7 @@ class grammar_automaton {
     std::vector<edge> edges_;
     std::vector<frame_data> frames_; // a frame comes after those its edges name
     std::vector<state_data> states_;
+    std::vector<uint32_t> tables_; // by state: where its part of next_ begins, or kUnknown
     std::vector<uint32_t> next_;
     record_index frame_index_, state_index_;
     std::vector<uint32_t> pins_, free_pins_;

@@ -101,20 +101,24 @@ void constraint::walk(uint32_t state, const token_tree::band& band, std::vector<
     uint32_t* at_depth = at_depth_.data();
     at_depth[0] = state;
     const uint32_t n_nodes = (uint32_t)band.nodes.size() - 1;
+    // The ids of nodes that are reached one after the other follow each other: they are marked together.
+    uint32_t first_id = 0;
+    const auto mark = [&](uint32_t end_id) {
+        for (uint32_t k = first_id; k < end_id; k++) bits[(size_t)band.ids[k] / 64] |= uint64_t(1) << (band.ids[k] % 64);
+    };
     for (uint32_t i = 0; i < n_nodes;) {
         const token_tree::node& n = nodes[i];
         const uint32_t to = a.step(at_depth[n.depth - 1], n.byte);
         if (to == grammar_automaton::kDead) {
+            mark(n.first_id);
             i = n.end;
+            first_id = nodes[i].first_id;
             continue;
         }
         at_depth[n.depth] = to;
-        for (uint32_t k = n.first_id; k < nodes[i + 1].first_id; k++) {
-            const uint32_t id = (uint32_t)band.ids[k];
-            bits[id / 64] |= uint64_t(1) << (id % 64);
-        }
         i++;
     }
+    mark((uint32_t)band.ids.size());
 }
 
 constraint::mask_ptr constraint::mask_of(uint32_t state) {
