@@ -24,7 +24,7 @@
 namespace duet {
 
 constexpr size_t kGrammarMaxText = 1u << 20;  // bytes of GBNF text
-constexpr size_t kGrammarMaxNodes = 1u << 20; // nodes of the automaton, and parts of rules
+constexpr size_t kGrammarMaxNodes = 1u << 19; // nodes of the automaton, and parts of rules
 constexpr uint32_t kNoLimit = UINT32_MAX;     // as the maximum of a repetition
 
 struct code_range { // of Unicode code points, both ends included

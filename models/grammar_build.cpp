@@ -209,7 +209,7 @@ constexpr uint32_t kMaxInlineBytes = 8; // a single byte is repeated by nodes up
 
 class grammar_compiler {
   public:
-    grammar_compiler(const grammar_builder& builder, error_text& err) : b_(builder), err_(err) {}
+    grammar_compiler(const grammar_builder& builder, error_text& err) : b_(builder), err_(err) { single_sets_.fill(kNone); }
 
     duet_status compile(uint32_t root, std::shared_ptr<const grammar_data>* out) {
         nodes_ = {{grammar_node::accept}, {grammar_node::bytes, false, kDead, set_of({})}};
@@ -273,6 +273,15 @@ class grammar_compiler {
     uint32_t bytes(const byte_set& set, uint32_t next) { return add({grammar_node::bytes, false, next, set_of(set)}); }
 
     uint32_t bytes(uint8_t lo, uint8_t hi, uint32_t next) {
+        if (lo == hi) { // literals: the most frequent sets by far
+            uint32_t& known = single_sets_[lo];
+            if (known == kNone) {
+                byte_set set{};
+                byte_set_add(&set, lo, hi);
+                known = set_of(set);
+            }
+            return add({grammar_node::bytes, false, next, known});
+        }
         byte_set set{};
         byte_set_add(&set, lo, hi);
         return bytes(set, next);
@@ -609,6 +618,7 @@ class grammar_compiler {
     std::vector<grammar_node> nodes_;
     std::vector<pending_rule> todo_; // by rule
     std::vector<uint32_t> rule_of_;  // by rule of the builder
+    std::array<uint32_t, 256> single_sets_;
     uint32_t name_ = 0;
     bool is_full_ = false;
     std::unordered_map<byte_set, uint32_t, set_hash> set_index_;

@@ -9,7 +9,8 @@
 namespace duet {
 namespace {
 
-constexpr size_t kMaxWork = 10'000'000; // values compared in all
+constexpr size_t kMaxWork = 1'000'000; // comparisons of values in all, 500 for two branches
+constexpr size_t kMaxDigits = 400;    // of a bound; doubles need 309 before the point
 
 // What a keyword's value must be.
 enum class want_kind : uint8_t { schema, schemas, schema_map, count, number, text, names, type, list, anything, flag };
@@ -141,6 +142,8 @@ size_t n_chars(std::string_view utf8) {
 } // namespace
 
 bool json_equal(const value& a, const value& b) {
+    if (a.is_int() && b.is_int()) return a.as_int() == b.as_int();
+    if (a.is(value_kind::real) && b.is(value_kind::real)) return a.as_double() == b.as_double();
     if (a.is_number() && b.is_number())
         return is_finite_number(a) && is_finite_number(b) && compare(to_decimal(a), to_decimal(b)) == 0;
     if (a.kind() != b.kind()) return false;
@@ -217,6 +220,7 @@ duet_status schema_reader::check_keyword(const value& schema, std::string_view k
     case want_kind::count:
         return to_count(v, &n) ? DUET_OK : want("a whole number of 0 or more");
     case want_kind::number:
+        if (v.is(value_kind::big_integer) && v.as_string().size() > kMaxDigits) return want("a number of at most 400 digits");
         return is_finite_number(v) ? DUET_OK : want("a number within the range of doubles");
     case want_kind::text:
         return v.is_string() ? DUET_OK : want("a string");
