@@ -1,0 +1,249 @@
+// models/grammar.h: what a text may be, as rules; which tokens may come next.
+// Owns: rules and their automaton over bytes, vocabularies as prefix trees, masks of tokens. Must not know: JSON,
+// models, sessions, how ids are chosen. Main path: models/schema or GBNF text -> [models/grammar] -> models/sampler
+//
+// The way of a constraint: rules come from parse_gbnf, from add_schema (schema.h), or from grammar_builder calls, in any
+// mixture. build() turns them into a `grammar`. A `token_tree` is made once per vocabulary. A `constraint` joins both and
+// keeps what was computed: states, transitions and masks. A `grammar_matcher` is the place of one text in it.
+//
+// All matching is done on bytes, so a token may end inside a character. The states of a text are sets of rule positions,
+// each with a stack of callers. Stacks are kept once however many positions share them (a graph-structured stack, M.
+// Tomita, 1985), so an ambiguous grammar needs memory in proportion to the text. No function here recurses on its input.
+#pragma once
+#include "status.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace duet {
+
+constexpr size_t kGrammarMaxText = 1u << 20;  // bytes of GBNF text
+constexpr size_t kGrammarMaxNodes = 1u << 19; // nodes of the automaton, and parts of rules
+constexpr uint32_t kNoLimit = UINT32_MAX;     // as the maximum of a repetition
+
+struct code_range { // of Unicode code points, both ends included
+    uint32_t lo, hi;
+};
+
+// Sorted, neighbours merged, clipped to what Unicode has.
+std::vector<code_range> normal_ranges(std::vector<code_range> ranges);
+std::vector<code_range> complement_of(const std::vector<code_range>& ranges);
+
+// 256 bits, one for each byte.
+using byte_set = std::array<uint64_t, 4>;
+inline void byte_set_add(byte_set* set, uint8_t lo, uint8_t hi) {
+    for (uint32_t b = lo; b <= hi; b++) (*set)[b / 64] |= uint64_t(1) << (b % 64);
+}
+
+// ---- rules ----------------------------------------------------------------------------------------------------------
+
+struct grammar_data; // compiled, in grammar_build.h
+
+// Compiled rules. Immutable: may be shared between threads.
+using grammar = std::shared_ptr<const grammar_data>;
+
+// Makes a grammar from parts. A part (`expr`) may be used in several places; it is compiled anew for each, so what is
+// large and used often should be a rule. Memory grows with the parts; past kGrammarMaxNodes parts build() fails. Belongs
+// to one thread.
+class grammar_builder {
+  public:
+    using expr = uint32_t;
+
+    expr nothing() { return 0; } // matches no text at all
+    expr empty() { return 1; }   // matches the empty text
+    expr literal(std::string_view bytes);
+    expr one_byte(const byte_set& set);
+    expr one_char(const std::vector<code_range>& ranges); // in UTF-8; surrogates are left out; sorted or not
+    expr sequence(const std::vector<expr>& parts);
+    expr any_of(const std::vector<expr>& choices);
+    expr repeat(expr part, uint32_t min, uint32_t max = kNoLimit); // costs the same for all limits
+    expr optional(expr part) { return repeat(part, 0, 1); }
+    expr one_of_texts(std::vector<std::string> texts); // a prefix tree: fit for 100,000 of them
+
+    // Any bytes up to and including the first place where one of the markers is complete. At most 64 markers, not empty.
+    expr until(const std::vector<std::string>& markers);
+    // Any bytes in which no marker is complete. It may end anywhere.
+    expr without(const std::vector<std::string>& markers);
+
+    // A finite automaton whose edges are parts. States are numbered from 0, where it begins.
+    struct graph_edge {
+        uint32_t from;
+        expr part;
+        uint32_t to;
+    };
+    expr graph(uint32_t n_states, const std::vector<graph_edge>& edges, const std::vector<uint32_t>& ends);
+
+    // A rule may be used before it is defined. The name is for messages.
+    uint32_t add_rule(std::string name);
+    void define(uint32_t rule, expr part);
+    bool is_defined(uint32_t rule) const { return rules_[rule].part != UINT32_MAX; }
+    expr call(uint32_t rule);
+
+    // Compiles what can be reached from the rule, which may be called `root` in messages. Time and memory are linear in
+    // the parts. DUET_ERR_FORMAT: a rule is not defined, a rule calls itself before any byte (left recursion; the
+    // message names the rules), no text matches; DUET_ERR_FULL: more than kGrammarMaxNodes parts or nodes.
+    duet_status build(uint32_t root, grammar* out, error_text& err) const;
+
+    bool is_full() const { return is_full_; }
+
+  private:
+    friend class grammar_compiler;
+    enum class part_kind : uint8_t { nothing, empty, literal, bytes, chars, sequence, any_of, repeat, graph, call };
+    struct part_node {
+        part_kind kind;
+        uint32_t a = 0, b = 0, c = 0; // literal, chars, sequence, any_of: first and count; repeat: part, min, max
+    };
+    struct graph_data {
+        uint32_t n_states;
+        std::vector<graph_edge> edges; // by state
+        std::vector<bool> is_end;
+    };
+    struct rule_data {
+        std::string name;
+        expr part = UINT32_MAX;
+    };
+    expr add(part_node node);
+    expr add_list(part_kind kind, const std::vector<expr>& parts);
+    expr search(const std::vector<std::string>& markers, bool is_until);
+
+    std::vector<part_node> parts_ = {{part_kind::nothing}, {part_kind::empty}};
+    std::vector<expr> lists_;
+    std::vector<code_range> ranges_;
+    std::vector<byte_set> sets_;
+    std::vector<graph_data> graphs_;
+    std::vector<rule_data> rules_;
+    std::string bytes_;
+    bool is_full_ = false;
+};
+
+// Adds the rules of a GBNF text; *root is the rule of that name. The notation is llama.cpp's (grammars/README.md):
+//   name ::= "literal" [a-z] [^a-z] . ( ... | ... ) other-name * + ? {m} {m,} {,n} {m,n}     # a comment
+// with the escapes \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH. A rule ends with its line, except inside
+// parentheses and after ::= or |. DUET_ERR_FORMAT: "grammar: line L, column C: want ..., got ...".
+duet_status parse_gbnf(std::string_view text, std::string_view root_name, grammar_builder& builder, uint32_t* root,
+                       error_text& err);
+
+// ---- vocabularies ---------------------------------------------------------------------------------------------------
+
+// The texts of a vocabulary's tokens as prefix trees. Immutable: may be shared between threads.
+class token_tree {
+  public:
+    // text(id, user): the bytes a token stands for; empty: the token is never allowed, unless it is an end token. Control
+    // tokens should be empty, except those that a marker spells. The bytes are read during the call only.
+    using token_text = std::string_view (*)(int32_t id, const void* user);
+
+    // Time and memory are linear in the bytes of all tokens. DUET_ERR_ARG: no ids, or an end token out of range.
+    static duet_status make(int32_t n_vocab, token_text text, const void* user, const std::vector<int32_t>& end_ids,
+                            std::shared_ptr<const token_tree>* out, error_text& err);
+
+    int32_t n_vocab() const { return n_vocab_; }
+    bool is_end(int32_t id) const { return is_end_[(size_t)id]; }
+    std::string_view text(int32_t id) const;
+
+  private:
+    friend class constraint;
+    // Tokens whose lengths lie in one band have a tree of their own, so that a state in which the text is about to reach
+    // a limit shares the masks of the shorter bands with states far from it.
+    struct node { // in preorder
+        uint32_t end; // index of the first node outside this one's subtree
+        uint32_t first_id;
+        uint16_t depth; // 1 for the first byte
+        uint8_t byte;
+    };
+    struct band {
+        uint32_t max_bytes;
+        std::vector<node> nodes; // and one past the last
+        std::vector<int32_t> ids;
+    };
+    void fill_band(const std::vector<int32_t>& sorted, uint32_t min_bytes, band* b) const;
+
+    int32_t n_vocab_ = 0;
+    std::vector<band> bands_;
+    std::vector<int32_t> end_ids_;
+    std::vector<bool> is_end_;
+    std::vector<size_t> offsets_; // of bytes_, by id
+    std::string bytes_;
+};
+
+// Which tokens may come next: one bit per id. Immutable.
+struct token_mask {
+    std::vector<uint64_t> bits; // (n_vocab + 63) / 64
+    int32_t n_allowed = 0;
+    bool allows(int32_t id) const { return bits[(size_t)id / 64] >> (id % 64) & 1; }
+};
+
+// Sets the logits of all ids outside the mask to -inf. logits (n_logits); ids past the mask's vocabulary are forbidden.
+void apply_mask(const token_mask& mask, float* logits, size_t n_logits);
+
+// ---- matching -------------------------------------------------------------------------------------------------------
+
+class grammar_automaton; // the states seen so far, in grammar_automaton.h
+
+constexpr size_t kConstraintCacheBytes = 96u << 20;
+
+// A grammar over a vocabulary. It may be used by matchers in several threads: calls wait for each other. It keeps states
+// and masks up to about kConstraintCacheBytes and then forgets all but the places of its matchers.
+class constraint {
+  public:
+    constraint(grammar rules, std::shared_ptr<const token_tree> tokens);
+    ~constraint();
+    constraint(const constraint&) = delete;
+    constraint& operator=(const constraint&) = delete;
+    const token_tree& tokens() const { return *tokens_; }
+
+  private:
+    friend class grammar_matcher;
+    using mask_ptr = std::shared_ptr<const token_mask>;
+    mask_ptr mask_of(uint32_t state);
+    void walk(uint32_t state, const token_tree::band& band, std::vector<uint64_t>& bits);
+    void trim();
+
+    std::mutex mutex_;
+    std::shared_ptr<const token_tree> tokens_;
+    std::unique_ptr<grammar_automaton> automaton_;
+    std::unordered_map<uint32_t, mask_ptr> masks_;                   // by state
+    std::unordered_map<uint64_t, std::vector<uint64_t>> band_masks_; // by state * n_bands + band, where they are shared
+    std::vector<uint32_t> at_depth_;                                 // scratch
+    size_t trim_at_bytes_ = kConstraintCacheBytes;
+};
+
+// The place of one text. Belongs to one thread at a time; copies are independent.
+class grammar_matcher {
+  public:
+    explicit grammar_matcher(std::shared_ptr<constraint> c); // at the beginning of a text
+    grammar_matcher(const grammar_matcher& other);
+    grammar_matcher& operator=(const grammar_matcher& other);
+    ~grammar_matcher();
+
+    // Takes a token. An end token ends the text. DUET_ERR_ARG: not allowed here, the place stays as it was;
+    // DUET_ERR_FULL: the grammar is ambiguous beyond kMaxStateItems ways to read the text.
+    duet_status accept(int32_t id, error_text& err);
+    duet_status accept_bytes(std::string_view bytes, error_text& err);
+
+    // The tokens that may come next; all others must not. End tokens are allowed exactly where the text may end. The same
+    // text gives the same mask on every machine. Fails when the vocabulary has no token for what the grammar wants
+    // (DUET_ERR_FORMAT), or as accept does. Costs a walk of the vocabulary for a new state (about 2 ms for 128k tokens),
+    // a look-up for one that was seen before.
+    duet_status mask(std::shared_ptr<const token_mask>* out, error_text& err);
+
+    bool allows(int32_t id);                 // one token, without a mask
+    bool can_end();                          // the text may end here
+    bool must_end();                         // nothing may follow
+    bool has_ended() const { return ended_; } // an end token was accepted
+    // The bytes that must follow whatever is chosen, at most max_bytes; none where the text may also end.
+    std::string forced(size_t max_bytes = 256);
+    void reset();
+
+  private:
+    std::shared_ptr<constraint> constraint_;
+    uint32_t pin_; // keeps the state alive
+    bool ended_ = false;
+};
+
+} // namespace duet

@@ -1,0 +1,318 @@
+// models/grammar_automaton.cpp: a step from a state over a byte.
+// Main path: models/grammar_build -> [models/grammar_automaton] -> models/grammar_mask
+//
+// A step has two halves. First every item whose node takes the byte moves on, and rules that are complete return into
+// their frames. Then the calls met are made, rules of lower rank first, so that all calls of a rule are known when its
+// frame is made. A rule called in the second half cannot return in it: that it may be empty was settled by also going on
+// behind the call.
+#include "grammar_automaton.h"
+
+#include <bit>
+
+namespace duet {
+namespace {
+
+uint64_t mix(uint64_t h, uint64_t x) {
+    h = (h ^ x) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+uint64_t finish_hash(uint64_t h) {
+    h = (h ^ h >> 32) * 0xd6e8feb86659fd93u;
+    return h ^ h >> 32;
+}
+
+} // namespace
+
+bool pair_set::insert(uint32_t a, uint32_t b) {
+    if (n_ * 2 >= slots_.size()) {
+        std::vector<slot> old(slots_.size() * 2);
+        std::swap(old, slots_);
+        const uint32_t round = std::exchange(round_, 1);
+        n_ = 0;
+        for (const slot& s : old)
+            if (s.round == round) insert(s.a, s.b);
+    }
+    const size_t last = slots_.size() - 1;
+    size_t i = finish_hash(mix(a, b)) & last;
+    for (; slots_[i].round == round_; i = (i + 1) & last)
+        if (slots_[i].a == a && slots_[i].b == b) return false;
+    slots_[i] = {a, b, round_};
+    n_++;
+    return true;
+}
+
+void pair_set::clear() {
+    n_ = 0;
+    if (++round_ == 0) {
+        slots_.assign(256, {});
+        round_ = 1;
+    }
+}
+
+grammar_automaton::grammar_automaton(grammar rules) : rules_(std::move(rules)), g_(*rules_), calls_(g_.rules.size()) {
+    forget();
+}
+
+// ---- one step -------------------------------------------------------------------------------------------------------
+
+uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
+    if (is_over_) return kDead;
+    const uint8_t byte = g_.class_byte[i_class];
+    begin();
+    for (uint32_t i = 0; i < states_[state].n_items; i++) {
+        const item it = items_[states_[state].first_item + i];
+        const grammar_node& n = g_.nodes[it.node];
+        if (byte_set_has(g_.sets[n.arg], byte)) reach(n.next, it.frame);
+    }
+    const uint32_t to = finish();
+    if (is_over_) return kDead;
+    // Most states that a walk of the vocabulary meets are left by few bytes: only others get a table.
+    if (tables_[state] == kUnknown && ++states_[state].n_steps > 2) {
+        tables_[state] = (uint32_t)next_.size();
+        next_.resize(next_.size() + n_classes(), kUnknown);
+    }
+    if (tables_[state] != kUnknown) next_[tables_[state] + i_class] = to;
+    return to;
+}
+
+void grammar_automaton::begin() {
+    for (uint32_t rule : called_) calls_[rule].clear(); // left behind when memory ran out
+    called_.clear();
+    seen_.clear();
+    todo_.clear();
+    found_.clear();
+    found_end_ = false;
+}
+
+uint32_t grammar_automaton::finish() {
+    follow(true);
+    const auto later = [&](uint32_t a, uint32_t b) { return g_.rules[a].rank > g_.rules[b].rank; };
+    while (!called_.empty()) {
+        std::pop_heap(called_.begin(), called_.end(), later);
+        const uint32_t rule = called_.back();
+        called_.pop_back();
+        const uint32_t frame = add_frame(calls_[rule]);
+        calls_[rule].clear();
+        reach(g_.rules[rule].start, frame);
+        follow(false);
+    }
+    if (found_.size() > kMaxStateItems || n_bytes() > kMaxAutomatonBytes) is_over_ = true;
+    return is_over_ ? kDead : add_state(found_, found_end_);
+}
+
+void grammar_automaton::reach(uint32_t node, uint32_t frame) {
+    if (g_.nodes[node].is_alive && seen_.insert(node, frame)) todo_.push_back({node, frame});
+}
+
+// Goes on from all that was reached without taking a byte. is_return: rules that are complete return.
+void grammar_automaton::follow(bool is_return) {
+    while (!todo_.empty()) {
+        const item it = todo_.back();
+        const grammar_node n = g_.nodes[it.node];
+        todo_.pop_back();
+        switch (n.kind) {
+        case grammar_node::bytes:
+            found_.push_back(it);
+            break;
+        case grammar_node::split:
+            reach(n.next, it.frame);
+            reach(n.arg, it.frame);
+            break;
+        case grammar_node::accept:
+            if (!is_return) break;
+            if (it.frame == kRoot) found_end_ = true;
+            for (uint32_t i = 0; i < frames_[it.frame].n_edges; i++)
+                return_to(edge(edges_[frames_[it.frame].first_edge + i]));
+            break;
+        case grammar_node::call:
+            if (g_.rules[n.arg].is_nullable) reach(n.next, it.frame);
+            if (g_.nodes[n.next].kind == grammar_node::accept && it.frame != kRoot) {
+                for (uint32_t i = 0; i < frames_[it.frame].n_edges; i++)
+                    call(n.arg, edge(edges_[frames_[it.frame].first_edge + i]));
+            } else {
+                call(n.arg, {n.next, kNotCounted, it.frame});
+            }
+            break;
+        case grammar_node::repeat: {
+            const grammar_repeat& r = g_.repeats[n.arg];
+            if (r.min == 0 || g_.rules[r.rule].is_nullable) reach(n.next, it.frame);
+            call(r.rule, {it.node, 0, it.frame});
+            break;
+        }
+        }
+        if (seen_.size() > kMaxStateItems * 4) is_over_ = true;
+        if (is_over_) todo_.clear();
+    }
+}
+
+void grammar_automaton::return_to(const edge& e) {
+    const grammar_node& n = g_.nodes[e.node];
+    if (e.count == kNotCounted) return reach(e.node, e.frame);
+    const grammar_repeat& r = g_.repeats[n.arg];
+    const uint32_t count = e.count + 1;
+    if (count >= r.min || g_.rules[r.rule].is_nullable) reach(n.next, e.frame);
+    if (r.max == kNoLimit) call(r.rule, {e.node, std::min(count, r.min), e.frame});
+    else if (count < r.max) call(r.rule, {e.node, count, e.frame});
+}
+
+void grammar_automaton::call(uint32_t rule, const edge& e) {
+    if (calls_[rule].empty()) {
+        called_.push_back(rule);
+        std::push_heap(called_.begin(), called_.end(),
+                       [&](uint32_t a, uint32_t b) { return g_.rules[a].rank > g_.rules[b].rank; });
+    }
+    calls_[rule].push_back(e);
+    if (calls_[rule].size() > kMaxStateItems * 4) is_over_ = true;
+}
+
+bool grammar_automaton::only_byte(uint32_t state, uint8_t* byte) const {
+    byte_set all{};
+    for (uint32_t i = 0; i < states_[state].n_items; i++) {
+        const byte_set& set = g_.sets[g_.nodes[items_[states_[state].first_item + i].node].arg];
+        for (size_t w = 0; w < all.size(); w++) all[w] |= set[w];
+    }
+    int n_bytes = 0;
+    for (size_t w = 0; w < all.size(); w++) {
+        n_bytes += std::popcount(all[w]);
+        if (all[w]) *byte = (uint8_t)(w * 64 + (size_t)std::countr_zero(all[w]));
+    }
+    return n_bytes == 1;
+}
+
+// ---- frames and states, each kept once ------------------------------------------------------------------------------
+
+uint32_t grammar_automaton::add_frame(std::vector<edge>& edges) {
+    std::sort(edges.begin(), edges.end());
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    uint64_t h = edges.size();
+    for (const edge& e : edges) h = mix(mix(h, (uint64_t)e.node << 32 | e.frame), e.count);
+    h = finish_hash(h);
+    const uint32_t found = frame_index_.find(h, [&](uint32_t id) {
+        const frame_data& f = frames_[id];
+        return f.n_edges == edges.size() && std::equal(edges.begin(), edges.end(), edges_.begin() + f.first_edge);
+    });
+    if (found != UINT32_MAX) return found;
+    frames_.push_back({(uint32_t)edges_.size(), (uint32_t)edges.size()});
+    edges_.insert(edges_.end(), edges.begin(), edges.end());
+    frame_index_.insert(h, (uint32_t)frames_.size() - 1);
+    return (uint32_t)frames_.size() - 1;
+}
+
+uint32_t grammar_automaton::add_state(std::vector<item>& items, bool can_end) {
+    if (items.empty() && !can_end) return kDead;
+    std::sort(items.begin(), items.end());
+    uint64_t h = items.size() * 2 + can_end;
+    for (const item& i : items) h = mix(h, (uint64_t)i.node << 32 | i.frame);
+    h = finish_hash(h);
+    const uint32_t found = state_index_.find(h, [&](uint32_t id) {
+        const state_data& s = states_[id];
+        return s.n_items == items.size() && s.can_end == can_end &&
+               std::equal(items.begin(), items.end(), items_.begin() + s.first_item);
+    });
+    if (found != UINT32_MAX) return found;
+    states_.push_back({(uint32_t)items_.size(), (uint32_t)items.size(), 0, can_end});
+    tables_.push_back(kUnknown);
+    items_.insert(items_.end(), items.begin(), items.end());
+    state_index_.insert(h, (uint32_t)states_.size() - 1);
+    return (uint32_t)states_.size() - 1;
+}
+
+// ---- states far from the limits of repetitions ----------------------------------------------------------------------
+
+uint32_t grammar_automaton::far_from_limits(uint32_t state, uint32_t n_bytes) {
+    if (g_.repeats.empty()) return state;
+    std::vector<item> items(items_.begin() + states_[state].first_item,
+                            items_.begin() + states_[state].first_item + states_[state].n_items);
+    bool has_changed = false;
+    for (item& i : items) {
+        const uint32_t frame = far_frame(i.frame, n_bytes, 4);
+        has_changed = has_changed || frame != i.frame;
+        i.frame = frame;
+    }
+    if (!has_changed) return state;
+    std::sort(items.begin(), items.end());
+    items.erase(std::unique(items.begin(), items.end()), items.end());
+    return add_state(items, states_[state].can_end);
+}
+
+uint32_t grammar_automaton::far_frame(uint32_t frame, uint32_t n_bytes, int depth) {
+    if (frame == kRoot || depth == 0) return frame;
+    std::vector<edge> edges(edges_.begin() + frames_[frame].first_edge,
+                            edges_.begin() + frames_[frame].first_edge + frames_[frame].n_edges);
+    if (edges.size() > 64) return frame;
+    bool has_changed = false;
+    for (edge& e : edges) {
+        const edge before = e;
+        e.frame = far_frame(e.frame, n_bytes, depth - 1);
+        if (e.count != kNotCounted) {
+            const grammar_repeat& r = g_.repeats[g_.nodes[e.node].arg];
+            // Each completion takes a byte. Below the minimum 0 stands for all, above it the minimum does.
+            if (e.count < r.min && r.min - e.count > n_bytes) e.count = 0;
+            if (e.count > r.min && r.max != kNoLimit && r.max - e.count > n_bytes) e.count = r.min;
+        }
+        has_changed = has_changed || !(e == before);
+    }
+    return has_changed ? add_frame(edges) : frame;
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+size_t grammar_automaton::n_bytes() const {
+    return items_.size() * sizeof(item) + edges_.size() * sizeof(edge) + frames_.size() * sizeof(frame_data) +
+           states_.size() * (sizeof(state_data) + 4) + next_.size() * 4 + frame_index_.n_bytes() + state_index_.n_bytes();
+}
+
+uint32_t grammar_automaton::pin(uint32_t state) {
+    if (free_pins_.empty()) {
+        free_pins_.reserve(pins_.size() + 1); // so that unpin needs no memory
+        pins_.push_back(state);
+        return (uint32_t)pins_.size() - 1;
+    }
+    const uint32_t pin = free_pins_.back();
+    free_pins_.pop_back();
+    pins_[pin] = state;
+    return pin;
+}
+
+void grammar_automaton::unpin(uint32_t pin) {
+    pins_[pin] = kDead;
+    free_pins_.push_back(pin);
+}
+
+void grammar_automaton::forget() {
+    std::vector<bool> is_kept(frames_.size());
+    for (uint32_t s : pins_)
+        for (uint32_t i = 0; i < states_[s].n_items; i++) is_kept[items_[states_[s].first_item + i].frame] = true;
+    for (size_t f = frames_.size(); f-- > 0;) {
+        if (!is_kept[f]) continue;
+        for (uint32_t i = 0; i < frames_[f].n_edges; i++) is_kept[edges_[frames_[f].first_edge + i].frame] = true;
+    }
+    const auto old_items = std::exchange(items_, {});
+    const auto old_edges = std::exchange(edges_, {});
+    const auto old_frames = std::exchange(frames_, {{0, 0}});
+    const auto old_states = std::exchange(states_, {{0, 0, 0, false}});
+    tables_ = {kUnknown};
+    next_ = {};
+    frame_index_.clear();
+    state_index_.clear();
+    std::vector<uint32_t> frame_of(old_frames.size(), kRoot);
+    for (size_t f = 1; f < old_frames.size(); f++) {
+        if (!is_kept[f]) continue;
+        edge_scratch_.assign(old_edges.begin() + old_frames[f].first_edge,
+                             old_edges.begin() + old_frames[f].first_edge + old_frames[f].n_edges);
+        for (edge& e : edge_scratch_) e.frame = frame_of[e.frame];
+        frame_of[f] = add_frame(edge_scratch_);
+    }
+    begin(); // the start is state 1 again
+    call(0, {0, kNotCounted, kRoot});
+    found_end_ = g_.rules[0].is_nullable;
+    finish();
+    for (uint32_t& s : pins_) {
+        found_.assign(old_items.begin() + old_states[s].first_item,
+                      old_items.begin() + old_states[s].first_item + old_states[s].n_items);
+        for (item& i : found_) i.frame = frame_of[i.frame];
+        s = add_state(found_, old_states[s].can_end);
+    }
+}
+
+} // namespace duet

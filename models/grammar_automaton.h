@@ -1,0 +1,172 @@
+// models/grammar_automaton.h: the states a text can be in, made as they are met, as a deterministic automaton.
+// Owns: states, stacks of callers, transitions. Must not know: tokens.
+// Main path: models/grammar_build -> [models/grammar_automaton] -> models/grammar_mask
+//
+// A state is a set of items (node, frame). A node waits for a byte; its frame says where to go on when the node's rule
+// is complete: a set of edges (node to return to, frame of that node). All calls of one rule at one place of the text
+// share one frame, equal frames and states are kept once, and a call at the end of a rule hands on the edges it has
+// itself. So loops written as right recursion come back to the same state, and no text has more frames at a place than
+// the grammar has rules.
+#pragma once
+#include "grammar_build.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace duet {
+
+constexpr size_t kMaxStateItems = 1u << 16;         // ways to read the text so far that a state may hold
+constexpr size_t kMaxAutomatonBytes = 512u << 20;   // of states made by one mask or one token
+
+// Numbers of equal records: open addressing over hashes, the records lie elsewhere.
+class record_index {
+  public:
+    template <class Equal> uint32_t find(uint64_t hash, Equal equal) const {
+        for (size_t i = hash & (slots_.size() - 1); slots_[i].id != UINT32_MAX; i = (i + 1) & (slots_.size() - 1))
+            if (slots_[i].hash == (uint32_t)(hash >> 32) && equal(slots_[i].id)) return slots_[i].id;
+        return UINT32_MAX;
+    }
+    void insert(uint64_t hash, uint32_t id) {
+        if (++n_ * 2 > slots_.size()) grow();
+        put(hash, id);
+    }
+    void clear() {
+        n_ = 0;
+        slots_.assign(64, {});
+        homes_.assign(64, 0);
+    }
+    size_t n_bytes() const { return slots_.size() * (sizeof(slot) + 4); }
+
+  private:
+    struct slot {
+        uint32_t hash = 0, id = UINT32_MAX;
+    };
+    void put(uint64_t hash, uint32_t id) {
+        size_t i = hash & (slots_.size() - 1);
+        while (slots_[i].id != UINT32_MAX) i = (i + 1) & (slots_.size() - 1);
+        slots_[i] = {(uint32_t)(hash >> 32), id};
+        homes_[i] = (uint32_t)hash;
+    }
+    void grow() {
+        const std::vector<slot> old = std::move(slots_);
+        const std::vector<uint32_t> old_homes = std::move(homes_);
+        slots_.assign(old.size() * 2, {});
+        homes_.assign(old.size() * 2, 0);
+        for (size_t i = 0; i < old.size(); i++)
+            if (old[i].id != UINT32_MAX) put((uint64_t)old[i].hash << 32 | old_homes[i], old[i].id);
+    }
+    std::vector<slot> slots_ = std::vector<slot>(64);
+    std::vector<uint32_t> homes_ = std::vector<uint32_t>(64); // the low halves of the hashes
+    size_t n_ = 0;
+};
+
+// Pairs of numbers, emptied in no time.
+class pair_set {
+  public:
+    bool insert(uint32_t a, uint32_t b); // false: was there
+    void clear();
+    size_t size() const { return n_; }
+
+  private:
+    struct slot {
+        uint32_t a, b, round = 0;
+    };
+    std::vector<slot> slots_ = std::vector<slot>(256);
+    size_t n_ = 0;
+    uint32_t round_ = 1;
+};
+
+class grammar_automaton {
+  public:
+    static constexpr uint32_t kDead = 0, kStart = 1; // states; kDead has no items and cannot end
+
+    explicit grammar_automaton(grammar rules);
+
+    // The state after a byte. Sets is_over() and returns kDead past a limit.
+    uint32_t step(uint32_t state, uint8_t byte) { return step_class(state, g_.class_of[byte]); }
+    uint32_t step_class(uint32_t state, uint32_t i_class) {
+        const uint32_t table = tables_[state];
+        const uint32_t known = table == kUnknown ? kUnknown : next_[table + i_class];
+        return known != kUnknown ? known : make_step(state, i_class);
+    }
+    bool can_end(uint32_t state) const { return states_[state].can_end; }
+    bool has_next(uint32_t state) const { return states_[state].n_items > 0; }
+    uint32_t n_classes() const { return (uint32_t)g_.class_byte.size(); }
+    bool only_byte(uint32_t state, uint8_t* byte) const; // whether one byte alone may follow
+
+    // A state that the same texts of at most n_bytes lead away from, and lead to its end from: counts of repetitions
+    // that no such text can bring to a limit are made equal.
+    uint32_t far_from_limits(uint32_t state, uint32_t n_bytes);
+
+    // Whether a limit was met since the last call.
+    bool take_is_over() { return std::exchange(is_over_, false); }
+    size_t n_bytes() const;
+    // Forgets all states but those pinned and the start.
+    void forget();
+
+    // Places that keep a state. A pin's state changes its number in forget().
+    uint32_t pin(uint32_t state);
+    void unpin(uint32_t pin);
+    uint32_t& pinned(uint32_t pin) { return pins_[pin]; }
+
+  private:
+    static constexpr uint32_t kUnknown = UINT32_MAX, kNotCounted = UINT32_MAX;
+    static constexpr uint32_t kRoot = 0; // the frame below the first rule
+
+    struct item {
+        uint32_t node, frame;
+        bool operator<(const item& o) const { return node != o.node ? node < o.node : frame < o.frame; }
+        bool operator==(const item&) const = default;
+    };
+    struct edge {
+        uint32_t node; // a repeat node, or the node after a call
+        // How often a repeat node's rule was complete, at most its minimum where it has no maximum; or kNotCounted.
+        uint32_t count;
+        uint32_t frame;
+        bool operator==(const edge&) const = default;
+        bool operator<(const edge& o) const {
+            return node != o.node ? node < o.node : count != o.count ? count < o.count : frame < o.frame;
+        }
+    };
+    struct frame_data {
+        uint32_t first_edge, n_edges;
+    };
+    struct state_data {
+        uint32_t first_item, n_items;
+        uint32_t n_steps; // made without a table
+        bool can_end;
+    };
+
+    uint32_t make_step(uint32_t state, uint32_t i_class);
+    void begin();
+    uint32_t finish();
+    void reach(uint32_t node, uint32_t frame);
+    void follow(bool is_return);
+    void return_to(const edge& e);
+    void call(uint32_t rule, const edge& e);
+    uint32_t add_frame(std::vector<edge>& edges);
+    uint32_t add_state(std::vector<item>& items, bool can_end);
+    uint32_t far_frame(uint32_t frame, uint32_t n_bytes, int depth);
+
+    const grammar rules_;
+    const grammar_data& g_;
+    std::vector<item> items_;
+    std::vector<edge> edges_;
+    std::vector<frame_data> frames_; // a frame comes after those its edges name
+    std::vector<state_data> states_;
+    std::vector<uint32_t> tables_; // by state: where its part of next_ begins, or kUnknown
+    std::vector<uint32_t> next_;
+    record_index frame_index_, state_index_;
+    std::vector<uint32_t> pins_, free_pins_;
+    bool is_over_ = false;
+
+    // Scratch of one step.
+    pair_set seen_;
+    std::vector<item> todo_, found_;
+    std::vector<std::vector<edge>> calls_; // by rule
+    std::vector<uint32_t> called_;         // rules with calls, a heap by rank
+    std::vector<edge> edge_scratch_;
+    bool found_end_ = false;
+};
+
+} // namespace duet

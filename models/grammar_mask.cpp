@@ -1,0 +1,268 @@
+// models/grammar_mask.cpp: vocabularies as prefix trees, masks of tokens, and the places of texts in a grammar.
+// Main path: models/grammar_automaton -> [models/grammar_mask] -> models/sampler
+//
+// A mask is found by walking the prefix tree with the automaton's states: a subtree whose first byte leads nowhere is
+// left out whole. All transitions met are kept by the automaton, so the walk is a table look-up per node of the tree.
+#include "grammar_automaton.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace duet {
+
+// ---- the prefix tree ------------------------------------------------------------------------------------------------
+
+duet_status token_tree::make(int32_t n_vocab, token_text text, const void* user, const std::vector<int32_t>& end_ids,
+                             std::shared_ptr<const token_tree>* out, error_text& err) {
+    static constexpr uint32_t kBands[] = {4, 8, 16, 32, UINT16_MAX};
+    if (n_vocab < 1) return fail(err, DUET_ERR_ARG, "vocabulary: want at least one token, got %d", n_vocab);
+    const auto tree = std::make_shared<token_tree>();
+    tree->n_vocab_ = n_vocab;
+    tree->is_end_.resize((size_t)n_vocab);
+    tree->end_ids_ = end_ids;
+    for (int32_t id : end_ids) {
+        if (id < 0 || id >= n_vocab)
+            return fail(err, DUET_ERR_ARG, "end token: want an id from 0 to %d, got %d", n_vocab - 1, id);
+        tree->is_end_[(size_t)id] = true;
+    }
+    tree->offsets_.push_back(0);
+    for (int32_t id = 0; id < n_vocab; id++) {
+        if (!tree->is_end_[(size_t)id]) tree->bytes_.append(text(id, user));
+        tree->offsets_.push_back(tree->bytes_.size());
+    }
+    std::vector<int32_t> sorted;
+    for (int32_t id = 0; id < n_vocab; id++)
+        if (!tree->text(id).empty()) sorted.push_back(id);
+    std::sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) {
+        const int order = tree->text(a).compare(tree->text(b));
+        return order != 0 ? order < 0 : a < b;
+    });
+    uint32_t min_bytes = 1;
+    for (uint32_t max_bytes : kBands) {
+        band b{max_bytes, {}, {}};
+        tree->fill_band(sorted, min_bytes, &b);
+        if (!b.ids.empty()) tree->bands_.push_back(std::move(b));
+        min_bytes = max_bytes + 1;
+    }
+    *out = tree;
+    return DUET_OK;
+}
+
+void token_tree::fill_band(const std::vector<int32_t>& sorted, uint32_t min_bytes, band* b) const {
+    std::vector<uint32_t> open; // nodes on the path to the last token
+    std::string_view last;
+    const auto close = [&](size_t depth) {
+        for (; open.size() > depth; open.pop_back()) b->nodes[open.back()].end = (uint32_t)b->nodes.size();
+    };
+    for (int32_t id : sorted) {
+        const std::string_view bytes = text(id);
+        if (bytes.size() < min_bytes || bytes.size() > b->max_bytes) continue;
+        const size_t n_max = std::min(bytes.size(), last.size());
+        const size_t n_shared = (size_t)(std::mismatch(bytes.begin(), bytes.begin() + n_max, last.begin()).first - bytes.begin());
+        close(n_shared);
+        for (size_t i = n_shared; i < bytes.size(); i++) {
+            open.push_back((uint32_t)b->nodes.size());
+            b->nodes.push_back({0, (uint32_t)b->ids.size(), (uint16_t)(i + 1), (uint8_t)bytes[i]});
+        }
+        b->ids.push_back(id);
+        last = bytes;
+    }
+    close(0);
+    b->nodes.push_back({0, (uint32_t)b->ids.size(), 0, 0});
+}
+
+std::string_view token_tree::text(int32_t id) const {
+    const size_t begin = offsets_[(size_t)id];
+    return std::string_view(bytes_).substr(begin, offsets_[(size_t)id + 1] - begin);
+}
+
+void apply_mask(const token_mask& mask, float* logits, size_t n_logits) {
+    for (size_t word = 0; word * 64 < n_logits; word++) {
+        const uint64_t bits = word < mask.bits.size() ? mask.bits[word] : 0;
+        if (bits == ~uint64_t(0)) continue;
+        const size_t end = std::min(n_logits, word * 64 + 64);
+        for (size_t i = word * 64; i < end; i++)
+            if (!(bits >> (i % 64) & 1)) logits[i] = -INFINITY;
+    }
+}
+
+// ---- masks ----------------------------------------------------------------------------------------------------------
+
+constraint::constraint(grammar rules, std::shared_ptr<const token_tree> tokens)
+    : tokens_(std::move(tokens)), automaton_(std::make_unique<grammar_automaton>(std::move(rules))) {}
+
+constraint::~constraint() = default;
+
+void constraint::walk(uint32_t state, const token_tree::band& band, std::vector<uint64_t>& bits) {
+    grammar_automaton& a = *automaton_;
+    const token_tree::node* nodes = band.nodes.data();
+    at_depth_.assign(band.max_bytes + 1, grammar_automaton::kDead);
+    uint32_t* at_depth = at_depth_.data();
+    at_depth[0] = state;
+    const uint32_t n_nodes = (uint32_t)band.nodes.size() - 1;
+    // The ids of nodes that are reached one after the other follow each other: they are marked together.
+    uint32_t first_id = 0;
+    const auto mark = [&](uint32_t end_id) {
+        for (uint32_t k = first_id; k < end_id; k++) bits[(size_t)band.ids[k] / 64] |= uint64_t(1) << (band.ids[k] % 64);
+    };
+    for (uint32_t i = 0; i < n_nodes;) {
+        const token_tree::node& n = nodes[i];
+        const uint32_t to = a.step(at_depth[n.depth - 1], n.byte);
+        if (to == grammar_automaton::kDead) {
+            mark(n.first_id);
+            i = n.end;
+            first_id = nodes[i].first_id;
+            continue;
+        }
+        at_depth[n.depth] = to;
+        i++;
+    }
+    mark((uint32_t)band.ids.size());
+}
+
+constraint::mask_ptr constraint::mask_of(uint32_t state) {
+    if (const auto known = masks_.find(state); known != masks_.end()) return known->second;
+    const auto mask = std::make_shared<token_mask>();
+    mask->bits.resize(((size_t)tokens_->n_vocab_ + 63) / 64);
+    const size_t n_bands = tokens_->bands_.size();
+    for (size_t i = 0; i < n_bands; i++) {
+        const token_tree::band& band = tokens_->bands_[i];
+        const uint32_t far = automaton_->far_from_limits(state, band.max_bytes);
+        if (far == state) {
+            walk(state, band, mask->bits);
+            continue;
+        }
+        const auto [at, is_new] = band_masks_.try_emplace(far * (uint64_t)n_bands + i);
+        if (is_new) {
+            at->second.resize(mask->bits.size());
+            walk(far, band, at->second);
+        }
+        for (size_t w = 0; w < mask->bits.size(); w++) mask->bits[w] |= at->second[w];
+    }
+    if (automaton_->can_end(state))
+        for (int32_t id : tokens_->end_ids_) mask->bits[(size_t)id / 64] |= uint64_t(1) << (id % 64);
+    for (uint64_t word : mask->bits) mask->n_allowed += std::popcount(word);
+    masks_.emplace(state, mask);
+    return mask;
+}
+
+void constraint::trim() {
+    const size_t mask_bytes = ((size_t)tokens_->n_vocab_ + 63) / 64 * 8;
+    if (automaton_->n_bytes() + (masks_.size() + band_masks_.size()) * mask_bytes < trim_at_bytes_) return;
+    masks_.clear();
+    band_masks_.clear();
+    automaton_->forget();
+    // What the matchers need stays: it must not be gone through again and again.
+    trim_at_bytes_ = std::max(kConstraintCacheBytes, automaton_->n_bytes() * 2);
+}
+
+// ---- places ---------------------------------------------------------------------------------------------------------
+
+grammar_matcher::grammar_matcher(std::shared_ptr<constraint> c) : constraint_(std::move(c)) {
+    const std::lock_guard lock(constraint_->mutex_);
+    pin_ = constraint_->automaton_->pin(grammar_automaton::kStart);
+}
+
+grammar_matcher::grammar_matcher(const grammar_matcher& other) : constraint_(other.constraint_), ended_(other.ended_) {
+    const std::lock_guard lock(constraint_->mutex_);
+    pin_ = constraint_->automaton_->pin(constraint_->automaton_->pinned(other.pin_));
+}
+
+grammar_matcher& grammar_matcher::operator=(const grammar_matcher& other) {
+    grammar_matcher copy(other);
+    std::swap(constraint_, copy.constraint_);
+    std::swap(pin_, copy.pin_);
+    std::swap(ended_, copy.ended_);
+    return *this;
+}
+
+grammar_matcher::~grammar_matcher() {
+    const std::lock_guard lock(constraint_->mutex_);
+    constraint_->automaton_->unpin(pin_);
+}
+
+void grammar_matcher::reset() {
+    const std::lock_guard lock(constraint_->mutex_);
+    constraint_->automaton_->pinned(pin_) = grammar_automaton::kStart;
+    ended_ = false;
+}
+
+duet_status grammar_matcher::accept(int32_t id, error_text& err) {
+    const token_tree& tokens = constraint_->tokens();
+    if (id < 0 || id >= tokens.n_vocab())
+        return fail(err, DUET_ERR_ARG, "grammar: want an id from 0 to %d, got %d", tokens.n_vocab() - 1, id);
+    if (!tokens.is_end(id)) {
+        if (tokens.text(id).empty()) return fail(err, DUET_ERR_ARG, "grammar: token %d has no text", id);
+        return accept_bytes(tokens.text(id), err);
+    }
+    if (!can_end()) return fail(err, DUET_ERR_ARG, "grammar: the text cannot end here (token %d)", id);
+    ended_ = true;
+    return DUET_OK;
+}
+
+duet_status grammar_matcher::accept_bytes(std::string_view bytes, error_text& err) {
+    const std::lock_guard lock(constraint_->mutex_);
+    constraint_->trim();
+    grammar_automaton& a = *constraint_->automaton_;
+    uint32_t state = ended_ ? grammar_automaton::kDead : a.pinned(pin_);
+    for (uint8_t byte : bytes) state = a.step(state, byte);
+    if (a.take_is_over()) return fail(err, DUET_ERR_FULL, "grammar: too many ways to read the text");
+    if (state == grammar_automaton::kDead)
+        return fail(err, DUET_ERR_ARG, "grammar: \"%s\" is not allowed here", printable(bytes).c_str());
+    a.pinned(pin_) = state;
+    return DUET_OK;
+}
+
+duet_status grammar_matcher::mask(std::shared_ptr<const token_mask>* out, error_text& err) {
+    const std::lock_guard lock(constraint_->mutex_);
+    if (ended_) return fail(err, DUET_ERR_ARG, "grammar: the text has ended");
+    constraint_->trim();
+    *out = constraint_->mask_of(constraint_->automaton_->pinned(pin_));
+    if (constraint_->automaton_->take_is_over()) {
+        constraint_->masks_.clear();
+        constraint_->band_masks_.clear();
+        return fail(err, DUET_ERR_FULL, "grammar: too many ways to read the text");
+    }
+    if ((*out)->n_allowed == 0)
+        return fail(err, DUET_ERR_FORMAT, "grammar: the vocabulary has no token that may come next");
+    return DUET_OK;
+}
+
+bool grammar_matcher::allows(int32_t id) {
+    const token_tree& tokens = constraint_->tokens();
+    if (id < 0 || id >= tokens.n_vocab()) return false;
+    if (tokens.is_end(id)) return can_end();
+    const std::lock_guard lock(constraint_->mutex_);
+    grammar_automaton& a = *constraint_->automaton_;
+    uint32_t state = ended_ ? grammar_automaton::kDead : a.pinned(pin_);
+    for (uint8_t byte : tokens.text(id)) state = a.step(state, byte);
+    a.take_is_over();
+    return state != grammar_automaton::kDead && !tokens.text(id).empty();
+}
+
+bool grammar_matcher::can_end() {
+    const std::lock_guard lock(constraint_->mutex_);
+    return !ended_ && constraint_->automaton_->can_end(constraint_->automaton_->pinned(pin_));
+}
+
+bool grammar_matcher::must_end() {
+    const std::lock_guard lock(constraint_->mutex_);
+    return ended_ || !constraint_->automaton_->has_next(constraint_->automaton_->pinned(pin_));
+}
+
+std::string grammar_matcher::forced(size_t max_bytes) {
+    const std::lock_guard lock(constraint_->mutex_);
+    grammar_automaton& a = *constraint_->automaton_;
+    uint32_t state = ended_ ? grammar_automaton::kDead : a.pinned(pin_);
+    std::string out;
+    uint8_t byte;
+    while (out.size() < max_bytes && !a.can_end(state) && a.only_byte(state, &byte)) {
+        out += (char)byte;
+        state = a.step(state, byte);
+    }
+    a.take_is_over();
+    return out;
+}
+
+} // namespace duet

@@ -1,0 +1,149 @@
+// tests/schema_sample.cpp: random values of JSON schemas, for tests/schema_check.py to validate. Not part of the tests that
+// `make test` runs. Reads lines {"schema": ..., "seeds": N, "max_tokens": M} and prints for each a line
+//   {"error": "...", "us": T}    or    {"texts": [...], "ended": [...], "us": T, "steps": N, "median_us": ..., "max_us": ...}
+// Usage: schema_sample [vocabulary.gguf]     without a file: a vocabulary of single bytes and a few longer tokens
+#include "../models/gguf.h"
+#include "../models/sampler.h"
+#include "../models/schema.h"
+#include "../models/tokenizer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+
+using namespace duet;
+
+namespace {
+
+using seconds = std::chrono::duration<double>;
+double now_us() { return seconds(std::chrono::steady_clock::now().time_since_epoch()).count() * 1e6; }
+
+struct vocabulary {
+    std::vector<std::string> texts;
+    std::vector<int32_t> ends;
+};
+
+std::string_view vocabulary_text(int32_t id, const void* user) { return ((const vocabulary*)user)->texts[(size_t)id]; }
+
+vocabulary bytes_vocabulary() {
+    vocabulary v;
+    for (int byte = 0; byte < 256; byte++) v.texts.push_back(std::string(1, (char)byte));
+    for (const char* more : {"\"", "\":", "\",", "\"}", "{\"", "[", "]", "}", "true", "false", "null", "1", "00", "\\u00", "\xc3"})
+        v.texts.push_back(more);
+    v.ends = {(int32_t)v.texts.size()};
+    v.texts.push_back("");
+    return v;
+}
+
+bool read_vocabulary(const char* path, vocabulary* v) {
+    gguf_file file;
+    tokenizer tok;
+    error_text err;
+    if (file.open(path, err) != DUET_OK || tok.load(file, err) != DUET_OK) return std::cerr << err.text << "\n", false;
+    for (int32_t id = 0; id < tok.n_vocab(); id++) {
+        v->texts.emplace_back(tok.is_control(id) ? "" : tok.piece(id));
+        if (tok.is_end(id)) v->ends.push_back(id);
+    }
+    return true;
+}
+
+std::string json_of(const value& v) {
+    traced_text out;
+    error_text err;
+    write_json(v, {}, &out, err);
+    return out.bytes;
+}
+
+void add_text(std::vector<value>* list, const std::string& text) { list->push_back(value::of_string(text)); }
+
+} // namespace
+
+int main(int argc, char** argv) {
+    vocabulary vocab;
+    if (argc > 1 && !read_vocabulary(argv[1], &vocab)) return 1;
+    if (argc <= 1) vocab = bytes_vocabulary();
+    std::shared_ptr<const token_tree> tree;
+    error_text err;
+    double begin = now_us();
+    if (token_tree::make((int32_t)vocab.texts.size(), vocabulary_text, &vocab, vocab.ends, &tree, err) != DUET_OK) return 1;
+    std::cerr << "prefix tree: " << (now_us() - begin) / 1e3 << " ms\n";
+    for (std::string line; std::getline(std::cin, line);) {
+        value job;
+        json_limits limits;
+        limits.max_depth = 2000;
+        const auto put = [&](std::vector<value_member> m) { std::cout << json_of(value::of_map(std::move(m))) << std::endl; };
+        const auto named = [](const char* name, value v) { return value_member{value::of_string(name), std::move(v)}; };
+        begin = now_us();
+        if (parse_json(line, &job, err, limits) != DUET_OK) {
+            put({named("error", value::of_string(err.text)), named("us", value::of_double(now_us() - begin))});
+            continue;
+        }
+        grammar g;
+        begin = now_us();
+        duet_status status;
+        if (const value* text = job.find("gbnf")) {
+            grammar_builder b;
+            uint32_t root = 0;
+            status = parse_gbnf(text->as_string(), "root", b, &root, err);
+            if (status == DUET_OK) status = b.build(root, &g, err);
+        } else {
+            status = compile_schema(*job.find("schema"), {}, &g, err);
+        }
+        const double compile_us = now_us() - begin;
+        if (status != DUET_OK) {
+            put({named("error", value::of_string(err.text)), named("us", value::of_double(compile_us))});
+            continue;
+        }
+        const auto c = std::make_shared<constraint>(g, tree);
+        std::vector<value> texts, ended;
+        std::vector<double> times;
+        double first = 0;
+        for (int64_t seed = 0; seed < job.find("seeds")->as_int(); seed++) {
+            grammar_matcher m(c);
+            sampler_random random((uint64_t)seed);
+            std::string text;
+            bool is_ended = false;
+            for (int64_t i = 0; i < job.find("max_tokens")->as_int() && !is_ended; i++) {
+                std::shared_ptr<const token_mask> mask;
+                begin = now_us();
+                status = m.mask(&mask, err);
+                times.push_back(now_us() - begin);
+                if (times.size() == 1) first = times[0];
+                if (status != DUET_OK) break;
+                // A random allowed token: the n-th.
+                int32_t n = (int32_t)(random.uniform() * mask->n_allowed), id = 0;
+                // Two in ten choices take the shortest way out where there is one.
+                if (random.uniform() < 0.2 && m.can_end()) id = vocab.ends[0];
+                else
+                    for (size_t w = 0; w < mask->bits.size(); w++) {
+                        const int bits = __builtin_popcountll(mask->bits[w]);
+                        if (n >= bits) {
+                            n -= bits;
+                            continue;
+                        }
+                        uint64_t word = mask->bits[w];
+                        while (n-- > 0) word &= word - 1;
+                        id = (int32_t)(w * 64) + __builtin_ctzll(word);
+                        break;
+                    }
+                status = m.accept(id, err);
+                if (status != DUET_OK) break;
+                text += vocab.texts[(size_t)id];
+                is_ended = m.has_ended();
+            }
+            if (status != DUET_OK) break;
+            add_text(&texts, text);
+            ended.push_back(value::of_bool(is_ended));
+        }
+        if (status != DUET_OK) {
+            put({named("error", value::of_string("while generating: " + err.text)), named("us", value::of_double(compile_us))});
+            continue;
+        }
+        std::sort(times.begin(), times.end());
+        put({named("texts", value::of_list(texts)), named("ended", value::of_list(ended)), named("us", value::of_double(compile_us)),
+             named("steps", value::of_int((int64_t)times.size())), named("first_us", value::of_double(first)),
+             named("median_us", value::of_double(times.empty() ? 0 : times[times.size() / 2])),
+             named("max_us", value::of_double(times.empty() ? 0 : times.back()))});
+    }
+}
