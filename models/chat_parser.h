@@ -125,37 +125,4 @@ bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking);
 // because the template joins them to other strings; false: arguments as an object.
 bool wants_string_arguments(std::string_view template_text);
 
-// ---- calls for constrained decoding ---------------------------------------------------------------------------------
-
-// What the bytes of a call must look like: a tree of parts. Another module turns it into its grammar.
-struct call_shape {
-    enum class kind : uint8_t {
-        literal,       // these bytes; a marker that is a control token of the vocabulary may come as that token
-        json,          // a JSON value that fits schema (null: any object)
-        tagged_value,  // a value of schema between tags: text of a string, JSON of others; ends before `bytes`
-        python,        // a literal of Python that fits schema
-        gemma,         // the same as Gemma writes it: bare keys, strings between <|"|>
-        sequence,      // all parts in order
-        alternatives,  // one of the parts
-        optional,      // the only part, or nothing
-        repeat,        // the first part once or more, the second (when there is one) between
-    };
-    kind what = kind::literal;
-    std::string bytes;
-    value schema;
-    std::vector<call_shape> parts;
-};
-
-struct call_grammar {
-    call_shape shape;                   // from the first byte of the first call on
-    std::vector<std::string> triggers;  // auto: the grammar holds from the moment one of these has been written; empty:
-                                        // the form has no marker that begins a call
-};
-
-// tools: those that may be called; one for a named choice. parallel: several calls, if the form can hold them.
-// Arguments between tags and literals come in the order of the schema's properties, required ones always.
-// DUET_ERR_UNSUPPORTED: the form has no calls; DUET_ERR_ARG: no tools.
-duet_status describe_calls(chat_form form, const std::vector<chat_tool>& tools, bool parallel, call_grammar* out,
-                           error_text& err);
-
 }  // namespace duet
