@@ -193,9 +193,9 @@ TEST_CASE("chat forms: short snippets, names") {
     CHECK(!wants_string_arguments("{{ content }}"));
 }
 
-// Whether the grammar of calls takes the whole text.
-static bool takes(chat_form form, const std::vector<chat_tool>& tools, bool parallel, std::string_view text,
-                  std::vector<std::string>* triggers) {
+// The grammar of calls over single bytes.
+static std::shared_ptr<constraint> constraint_of(chat_form form, const std::vector<chat_tool>& tools, bool parallel,
+                                                 std::vector<std::string>* triggers) {
     grammar_builder b;
     error_text err;
     grammar_builder::expr calls;
@@ -209,7 +209,14 @@ static bool takes(chat_form form, const std::vector<chat_tool>& tools, bool para
     std::string all;
     for (int c = 0; c < 256; c++) all += (char)c;
     REQUIRE(token_tree::make(256, text_of, all.data(), {0}, &bytes, err) == DUET_OK);
-    grammar_matcher m(std::make_shared<constraint>(g, bytes));
+    return std::make_shared<constraint>(g, bytes);
+}
+
+// Whether the grammar of calls takes the whole text.
+static bool takes(chat_form form, const std::vector<chat_tool>& tools, bool parallel, std::string_view text,
+                  std::vector<std::string>* triggers) {
+    grammar_matcher m(constraint_of(form, tools, parallel, triggers));
+    error_text err;
     return m.accept_bytes(text, err) == DUET_OK && m.can_end();
 }
 
@@ -266,4 +273,60 @@ TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing
     CHECK(add_calls(chat_form::hermes, {}, true, b, &out, &triggers, err) == DUET_ERR_ARG);
     CHECK(add_calls(chat_form::none, {{"f", {}}}, true, b, &out, &triggers, err) == DUET_ERR_UNSUPPORTED);
     CHECK(err.text.find("none") != std::string::npos);
+}
+
+TEST_CASE("chat forms: random texts of the grammar of calls are read as whole calls") {
+    static const char* const kClosers[] = {"</parameter>\n", "\n</parameter>\n",       "</arg_value>",
+                                           "</arg_value>\n", "</｜DSML｜parameter>\n", "</atem:parameter>\n",
+                                           "<|\"|>"};
+    uint32_t seed = 3;
+    const auto next = [&](uint32_t n) { return seed = seed * 1664525u + 1013904223u, (seed >> 8) % n; };
+    std::map<chat_form, int> n_ended;
+    for (const writer& w : all_writers()) {
+        const chat_parser_options o = options_of(w.form, w.thinking);
+        std::vector<std::string> triggers;
+        if (n_ended.count(w.form)) continue;
+        const std::shared_ptr<constraint> c = constraint_of(w.form, o.tools, true, &triggers);
+        for (int round = 0; round < 40; round++) {
+            grammar_matcher m(c);
+            error_text err;
+            std::string text;
+            while (text.size() < 1500 && !(m.can_end() && next(3) == 0)) {
+                std::string piece = m.forced();
+                if (piece.empty() && next(4) == 0) {  // what ends a value
+                    const std::string close = kClosers[next(std::size(kClosers))];
+                    grammar_matcher copy = m;
+                    if (copy.accept_bytes(close, err) == DUET_OK) piece = close;
+                }
+                std::string allowed;
+                if (piece.empty())
+                    for (int b = 1; b < 127; b++)
+                        if (m.allows(b)) allowed += (char)b;
+                if (piece.empty() && allowed.empty()) break;
+                std::string ends;
+                for (const char b : allowed)
+                    if (std::string_view("\"}])<,").find(b) != std::string_view::npos) ends += b;
+                if (piece.empty())
+                    piece = ends.empty() || next(2) ? allowed.substr(next((uint32_t)allowed.size()), 1)
+                                                    : ends.substr(next((uint32_t)ends.size()), 1);
+                REQUIRE(m.accept_bytes(piece, err) == DUET_OK);
+                text += piece;
+            }
+            n_ended[w.form] += m.can_end();
+            if (!m.can_end()) continue;
+            CAPTURE(w.title);
+            CAPTURE(text);
+            const seen s = read_all_ways(o, text);
+            CHECK(s.text == "");
+            CHECK(!s.calls.empty());
+            for (const seen_call& call : s.calls) {
+                CHECK(call.is_complete);
+                CHECK(json(call.arguments).is_map());
+            }
+        }
+    }
+    for (const auto& [form, n] : n_ended) {
+        CAPTURE(std::string(form_name(form)));
+        CHECK(n >= 10);
+    }
 }
