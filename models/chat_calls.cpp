@@ -15,7 +15,6 @@ static bool is_name_byte(char c) {
 
 void chat_machine::begin_block(const chat_block& b) {
     block = &b;
-    in_section = !b.section_open.empty();
     has_bracket = false;
     n_items = 0;
     id.clear();

@@ -55,7 +55,6 @@ struct chat_machine {
     chat_sink sink{};
     std::vector<mark> marks;
     bool is_first_byte[256] = {};
-    std::string_view think_open, think_close;
     std::vector<std::string> own_spellings;  // markers that stay text when they are switched off
 
     std::string buffer;
@@ -74,8 +73,8 @@ struct chat_machine {
 
     // calls
     const chat_block* block = nullptr;
-    bool in_section = false, has_bracket = false, is_open = false;  // open: call_begin was sent, call_end not yet
-    size_t n_items = 0;                                             // calls of this section
+    bool has_bracket = false, is_open = false;  // open: call_begin was sent, call_end not yet
+    size_t n_items = 0;                         // calls of this section
     int32_t n_calls = 0;
     std::string name, id, key, value_text;
     size_t token = 0;               // where in the buffer a name or key began

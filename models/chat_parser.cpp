@@ -88,13 +88,11 @@ const std::pair<size_t, size_t>* chat_machine::control_at_cur() const {
 // The marks of these options: what can stand in text and in thinking.
 void chat_machine::begin() {
     const auto& think = kThinking[(size_t)options.thinking];
-    think_open = think.open;
-    think_close = think.close;
-    const bool splits = options.split_thinking && !think_open.empty();
+    const bool splits = options.split_thinking && *think.open;
     if (splits) {
-        marks.push_back({think_open, mark_kind::think_open, nullptr, false, true, false, true});
-        marks.push_back({think_close, mark_kind::think_close, nullptr, false, false, true, true});
-    } else if (!think_open.empty()) own_spellings = {think.open, think.close};
+        marks.push_back({think.open, mark_kind::think_open, nullptr, false, true, false, true});
+        marks.push_back({think.close, mark_kind::think_close, nullptr, false, false, true, true});
+    } else if (*think.open) own_spellings = {think.open, think.close};
     is_thinking = options.thinking_is_open && splits;
     trims = is_thinking;
     for (const chat_block& b : chat_blocks()) {
@@ -208,7 +206,7 @@ bool chat_machine::take(const mark& m) {
         begin_block(*m.block);
         if (m.block->is_bare()) return true;
         cur += m.text.size();
-        if (m.text == m.block->call_open) in_section = false, token = cur, at = state::name;
+        if (m.text == m.block->call_open) token = cur, at = state::name;
         return true;
     }
     cur += m.text.size();
@@ -251,7 +249,6 @@ bool chat_machine::read_header(std::string_view header) {
     if (options.form == chat_form::harmony && options.parse_calls && !to.empty() && is_known(to)) {
         for (const chat_block& b : chat_blocks())
             if (b.form == options.form) begin_block(b);
-        in_section = false;
         name = to;
         at = state::before_json;
         return true;
@@ -269,8 +266,8 @@ bool chat_machine::read_header(std::string_view header) {
 
 bool chat_machine::step() {
     using m = chat_machine;
-    static bool (m::* const kSteps[])() = {// in the order of the states
-                                           &m::step_prose,       &m::step_header,     &m::step_section, &m::step_name,
+    // In the order of the states.
+    static bool (m::* const kSteps[])() = {&m::step_prose,       &m::step_header,     &m::step_section, &m::step_name,
                                            &m::step_before_json, &m::step_object,     &m::step_item,    &m::step_param,
                                            &m::step_key,         &m::step_value_open, &m::step_value,   &m::step_value,
                                            &m::step_literal,     &m::step_close};
