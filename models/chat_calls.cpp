@@ -413,8 +413,8 @@ bool chat_machine::step_value_open() {
         if (end == std::string::npos && buffer.size() - cur < kMaxChatBlanks) return false;
         if (end == std::string::npos || end - cur >= kMaxChatBlanks) return cur = pos, fail();
         const std::string_view attributes = std::string_view(buffer).substr(cur, end - cur);
-        if (attributes.find("string=\"true\"") != std::string_view::npos) t = kJsonString;
-        else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kJsonString;
+        if (attributes.find("string=\"true\"") != std::string_view::npos) t = kAllowsString;
+        else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kAllowsString;
         cur = end + 1;
     } else if (!block->value_open.empty()) {
         const found f = go_behind(block->value_open, at);
@@ -423,14 +423,14 @@ bool chat_machine::step_value_open() {
     }
     std::string text = n_params++ ? ", \"" : "{\"";
     for (const char c : key) append_json_byte(c, &text);
-    text += t == kJsonString ? "\": \"" : "\": ";
+    text += t == kAllowsString ? "\": \"" : "\": ";
     commit(chat_event_kind::call_arguments, text);
     types = t;
     token = cur;
     value_text.clear();
     skips_break = block->value_open.empty();
     passes_json = false;
-    at = t == kJsonString ? state::text_value : state::typed_value;
+    at = t == kAllowsString ? state::text_value : state::typed_value;
     return true;
 }
 
@@ -460,11 +460,11 @@ static std::string typed_json(std::string_view text, uint32_t types) {
     while (!t.empty() && is_blank(t.back())) t.remove_suffix(1);
     value v;
     error_text err;
-    if (parse_json(t, &v, err) == DUET_OK && (!types || !(types & kJsonString) || (types & json_type_of(v))))
+    if (parse_json(t, &v, err) == DUET_OK && (!types || !(types & kAllowsString) || (types & json_type_of(v))))
         return std::string(t);
-    if ((types & kJsonNull) && t == "None") return "null";
+    if ((types & kAllowsNull) && t == "None") return "null";
     std::string out;
-    if (types && !(types & kJsonString)) {
+    if (types && !(types & kAllowsString)) {
         literal_reader reader;
         reader.reset(0, false, &out);
         bool is_good = !t.empty();
@@ -480,7 +480,7 @@ static std::string typed_json(std::string_view text, uint32_t types) {
 bool chat_machine::give_up_typing() {
     const size_t first = buffer.find_first_not_of(" \n\t\r", token);
     passes_json = first < cur && (buffer[first] == '{' || buffer[first] == '[') &&
-                  (!types || (types & (kJsonObject | kJsonArray)));
+                  (!types || (types & (kAllowsObject | kAllowsArray)));
     if (!passes_json) value_text = "\"", at = state::text_value;
     cur = token;
     return true;

@@ -53,10 +53,10 @@ struct call_writer {
         const expr map = bracket("{", b.sequence({key, b.literal(":"), b.call(rule)}), "}");
         b.define(rule, b.any_of({string, scalar, list, map}));
         std::vector<expr> choices;
-        if (!types || (types & kJsonString)) choices.push_back(string);
-        if (!types || (types & (kJsonNumber | kJsonBoolean | kJsonNull))) choices.push_back(scalar);
-        if (!types || (types & kJsonArray)) choices.push_back(list);
-        if (!types || (types & kJsonObject)) choices.push_back(map);
+        if (!types || (types & kAllowsString)) choices.push_back(string);
+        if (!types || (types & (kAllowsNumber | kAllowsBoolean | kAllowsNull))) choices.push_back(scalar);
+        if (!types || (types & kAllowsArray)) choices.push_back(list);
+        if (!types || (types & kAllowsObject)) choices.push_back(map);
         return b.any_of(choices);
     }
 
@@ -71,14 +71,14 @@ struct call_writer {
         if (row.form == chat_form::gemma) return gemma_value(types);
         const bool is_tagged = !row.param_begin.empty();
         if (!is_tagged) {  // Python's words beside JSON's
-            if (types == kJsonBoolean) return b.one_of_texts({"True", "False"});
-            return types & kJsonNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
+            if (types == kAllowsBoolean) return b.one_of_texts({"True", "False"});
+            return types & kAllowsNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
         }
-        if (types && !(types & kJsonString)) return json(whole);
+        if (types && !(types & kAllowsString)) return json(whole);
         const value* list = schema.find("enum");
         const size_t close = row.param_end.find('<');
         expr text = b.without({std::string(row.param_end.substr(close, row.param_end.find('>') + 1 - close))});
-        if (list && list->is_list() && types == kJsonString) {
+        if (list && list->is_list() && types == kAllowsString) {
             std::vector<std::string> texts;
             for (const value& v : list->items()) texts.emplace_back(v.as_string());
             text = b.one_of_texts(texts);
@@ -90,7 +90,7 @@ struct call_writer {
         std::string head = comma ? ", " : "";
         ((head += row.param_begin) += key) += row.key_end;
         const bool tells_type = row.key_end.ends_with("string=\"");
-        if (tells_type) head += schema_types(root, schema) == kJsonString ? "true\">" : "false\">";
+        if (tells_type) head += schema_types(root, schema) == kAllowsString ? "true\">" : "false\">";
         return b.sequence({literal(head), argument(schema, root), literal(row.param_end)});
     }
 
@@ -142,7 +142,8 @@ struct call_writer {
         for (const chat_tool& t : tools) choices.push_back(call(t));
         const uint32_t rule = b.add_rule("call");
         b.define(rule, b.any_of(choices));
-        const expr more = b.repeat(b.sequence({literal(row.separator), b.call(rule)}), 0, parallel ? kNoLimit : 0);
+        const expr again = b.repeat(b.sequence({literal(row.separator), b.call(rule)}), 0);
+        const expr more = parallel ? again : b.empty();
         return b.sequence({literal(row.list_begin), b.call(rule), more, literal(row.list_end)});
     }
 };

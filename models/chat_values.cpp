@@ -315,12 +315,12 @@ bool literal_reader::finish(std::string* out) {
 
 uint32_t json_type_of(const value& v) {
     switch (v.kind()) {
-    case value_kind::null: return kJsonNull;
-    case value_kind::boolean: return kJsonBoolean;
-    case value_kind::string: return kJsonString;
-    case value_kind::list: return kJsonArray;
-    case value_kind::map: return kJsonObject;
-    default: return kJsonNumber;
+    case value_kind::null: return kAllowsNull;
+    case value_kind::boolean: return kAllowsBoolean;
+    case value_kind::string: return kAllowsString;
+    case value_kind::list: return kAllowsArray;
+    case value_kind::map: return kAllowsObject;
+    default: return kAllowsNumber;
     }
 }
 
@@ -328,8 +328,9 @@ static uint32_t named_type(const value& name) {
     static const struct {
         const char* name;
         uint32_t bit;
-    } kTypes[] = {{"string", kJsonString}, {"number", kJsonNumber}, {"integer", kJsonNumber}, {"boolean", kJsonBoolean},
-                  {"null", kJsonNull},     {"object", kJsonObject}, {"array", kJsonArray}};
+    } kTypes[] = {{"string", kAllowsString},   {"number", kAllowsNumber}, {"integer", kAllowsNumber},
+                  {"boolean", kAllowsBoolean}, {"null", kAllowsNull},     {"object", kAllowsObject},
+                  {"array", kAllowsArray}};
     for (const auto& t : kTypes)
         if (name.is_string() && name.as_string() == t.name) return t.bit;
     return 0;
@@ -357,7 +358,7 @@ static uint32_t types_of(const value& root, const value& schema, int depth, int*
             for (const value& t : type->items()) types |= named_type(t);
         else types |= named_type(*type);
     }
-    if (types) return types | (schema.find("nullable") ? kJsonNull : 0u);
+    if (types) return types | (schema.find("nullable") ? kAllowsNull : 0u);
     if (const value* one = schema.find("const")) return json_type_of(*one);
     if (const value* list = schema.find("enum"); list && list->is_list())
         for (const value& v : list->items()) types |= json_type_of(v);

@@ -80,12 +80,12 @@ class literal_reader {
 
 // Types of JSON that a schema allows, as bits; 0: it does not say.
 enum json_types : uint32_t {
-    kJsonString = 1,
-    kJsonNumber = 2,
-    kJsonBoolean = 4,
-    kJsonNull = 8,
-    kJsonObject = 16,
-    kJsonArray = 32,
+    kAllowsString = 1,
+    kAllowsNumber = 2,
+    kAllowsBoolean = 4,
+    kAllowsNull = 8,
+    kAllowsObject = 16,
+    kAllowsArray = 32,
 };
 uint32_t json_type_of(const value& v);
 // root: the schema that "#/..." references start from.
