@@ -1,0 +1,571 @@
+// models/chat_calls.cpp: reads the calls of all forms, from the marker that begins them to the one that ends them.
+// See chat_machine.h for how bytes are taken. chat_parser.cpp finds the beginnings.
+#include "chat_machine.h"
+
+#include <algorithm>
+
+namespace duet {
+
+static bool is_name_byte(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (uint8_t)c >= 0x80 ||
+           (c && std::string_view("_-./:$@").find(c) != std::string_view::npos);
+}
+
+// ---- begin and end --------------------------------------------------------------------------------------------------
+
+void chat_machine::begin_block(const chat_block& b) {
+    block = &b;
+    has_bracket = false;
+    n_items = 0;
+    id.clear();
+    at = b.syntax == call_syntax::json || b.syntax == call_syntax::literal ? state::item : state::section;
+}
+
+bool chat_machine::is_known(std::string_view tool) const {
+    const auto has_name = [&](const chat_tool& t) { return t.name == tool; };
+    return !tool.empty() && (options.any_tool || std::any_of(options.tools.begin(), options.tools.end(), has_name));
+}
+
+bool chat_machine::begin_call() {
+    if (!is_known(name)) return false;
+    schema = nullptr;
+    for (const chat_tool& t : options.tools)
+        if (t.name == name) schema = &t.parameters;
+    n_calls++;
+    is_open = true;
+    is_thinking = false;
+    is_output_start = false;
+    n_params = 0;
+    commit(chat_event_kind::call_begin, name);
+    pending_id = id;
+    return true;
+}
+
+void chat_machine::end_call(bool is_complete) {
+    commit(chat_event_kind::call_end);
+    pending.is_complete = is_complete;
+    is_open = false;
+    n_items++;
+}
+
+// What was held back is text, and so is what follows; a call that was begun ends before it.
+bool chat_machine::fail() {
+    if (is_open) {
+        const size_t seen = cur;
+        cur = pos;
+        end_call(false);
+        cur = seen;
+    }
+    commit(is_thinking ? chat_event_kind::thinking : chat_event_kind::text,
+           std::string_view(buffer).substr(pos, cur - pos));
+    return_to_prose();
+    return true;
+}
+
+// The output ends in the middle of a call or of what might have become one.
+void chat_machine::cut() {
+    const bool is_behind_call = n_items && (at == state::item || at == state::section || at == state::close);
+    if (!is_open && is_behind_call) {
+        cur = pos;
+        after_marker();
+        while (step()) {}
+    }
+    if (!is_open) return;
+    const size_t end = buffer.size();
+    if (at == state::text_value)
+        for (; cur < end; cur++) append_json_byte(buffer[cur], &value_text);
+    if (at == state::typed_value) value_text.assign(buffer, token, end - token);
+    if (at == state::literal) literals.flush(&value_text);
+    cur = end;
+    if (!value_text.empty()) commit(chat_event_kind::call_arguments, value_text);
+    value_text.clear();
+    end_call(false);
+}
+
+// True: something else comes, or too much is held.
+bool chat_machine::skip_blanks() {
+    while (!at_end() && is_blank(buffer[cur]) && !is_held_full()) cur++;
+    return !at_end() || is_held_full();
+}
+
+// Goes on behind the marker, if it comes behind blanks.
+chat_machine::found chat_machine::go_behind(std::string_view marker, state next) {
+    size_t end;
+    const found f = look_behind_blanks(cur, marker, &end);
+    if (f != found::yes) return f;
+    cur = token = end;
+    at = next;
+    return f;
+}
+
+// ---- sections and lists ---------------------------------------------------------------------------------------------
+
+// In a section: the next call, or the end. Nothing else can end it but what is no longer part of it.
+bool chat_machine::step_section() {
+    const found opens = go_behind(block->call_open, state::name);
+    if (opens != found::no) return opens == found::yes;
+    if (!n_items) {  // calls as JSON where tags were expected
+        size_t end;
+        for (const char* bracket : {"{", "["})
+            if (look_behind_blanks(cur, bracket, &end) == found::yes) return at = state::item, true;
+        return fail();
+    }
+    const found closes = go_behind(block->section_close, state::prose);
+    if (closes == found::partial) return false;
+    if (closes == found::yes) commit(chat_event_kind::markup);
+    after_marker();
+    return true;
+}
+
+// Between calls as JSON or as literals: brackets, separators, the marker that ends the section.
+bool chat_machine::step_item() {
+    const bool is_json = block->syntax != call_syntax::literal;
+    const std::string_view end = block->section_close.empty() ? block->call_close : block->section_close;
+    const auto leave = [&] {
+        if (!n_items) return fail();
+        cur = pos;
+        after_marker();
+        return true;
+    };
+    if (!skip_blanks()) return false;
+    if (is_held_full()) return leave();
+    const char c = buffer[cur];
+    if (n_items && !end.empty()) {
+        const found f = look(cur, end);
+        if (f == found::partial) return false;
+        if (f == found::yes) {
+            cur += end.size();
+            commit(chat_event_kind::markup);
+            after_marker();
+            return true;
+        }
+    }
+    if (c == ']' && has_bracket && n_items) {
+        cur++;
+        commit(chat_event_kind::markup);
+        has_bracket = false;
+        if (end.empty()) after_marker();
+        return true;
+    }
+    if (!is_json && c == '`') {
+        static const std::string_view kFence = "```", kPython = "```python";
+        const found f = look(cur, n_items ? kFence : kPython);
+        if (f == found::yes) cur += (n_items ? kFence : kPython).size();
+        return f == found::no ? leave() : f == found::yes;
+    }
+    if (c == '[' && !has_bracket && !n_items) has_bracket = true;
+    else if (!n_items || (c != ',' && c != ';')) {
+        if (is_json && c == '{') return begin_object(false), true;
+        if (is_json || !is_name_byte(c)) return leave();
+        token = cur;
+        at = state::name;
+        return true;
+    }
+    cur++;
+    return true;
+}
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+bool chat_machine::step_name() {
+    while (!at_end() && is_blank(buffer[cur]) && cur == token && !is_held_full()) token = ++cur;
+    while (!at_end() && is_name_byte(buffer[cur]) && cur - token <= kMaxChatName) cur++;
+    if (at_end()) return false;
+    const char c = buffer[cur];
+    const bool is_named = block->syntax == call_syntax::named;
+    if (cur == token && block->syntax != call_syntax::literal && (c == '{' || c == '[')) return at = state::item, true;
+    if (cur == token || cur - token > kMaxChatName) return fail();
+    const found f = look(cur, block->name_end);
+    if (f == found::partial) return false;
+    if (f == found::no && !(is_named && (c == '{' || c == '[' || is_blank(c)))) return fail();
+    name.assign(buffer, token, cur - token);
+    if (block->flags & kPrefixed) {
+        id = name;
+        if (name.compare(0, 10, "functions.") == 0) name.erase(0, 10);
+        const size_t colon = name.rfind(':');
+        if (colon != std::string::npos && name.find_first_not_of("0123456789", colon + 1) == std::string::npos)
+            name.erase(colon);
+    }
+    if (is_named) {
+        if (f == found::yes) cur += block->name_end.size();
+        at = state::before_json;
+        return true;
+    }
+    if (block->syntax == call_syntax::tags) {
+        if (block->name_end.empty()) {  // nothing but the next tag ends the name
+            size_t end;
+            const found a = look_behind_blanks(cur, block->param_open, &end);
+            const found b = look_behind_blanks(cur, block->call_close, &end);
+            if (a == found::partial || b == found::partial) return false;
+            if (a == found::no && b == found::no) return fail();
+        }
+        cur += block->name_end.size();
+        at = state::param;
+        return begin_call() ? true : fail();
+    }
+    size_t i = cur + 1;  // behind the bracket: an argument's name, or the bracket's end
+    while (i < buffer.size() && is_blank(buffer[i]) && i - cur < kMaxChatBlanks) i++;
+    if (!(block->flags & kGemma) && i < buffer.size() && buffer[i] != ')') {
+        const size_t begin = i;
+        while (i < buffer.size() && (is_name_byte(buffer[i]) || is_blank(buffer[i])) && i - begin < kMaxChatName) i++;
+        if (i < buffer.size() && (i == begin || buffer[i] != '=')) return fail();
+    }
+    if (i >= buffer.size()) return false;
+    cur++;
+    if (!begin_call()) return fail();
+    value_text.clear();
+    literals.reset(block->name_end[0], (block->flags & kGemma) != 0, &value_text);
+    at = state::literal;
+    return true;
+}
+
+bool chat_machine::step_before_json() {
+    static const std::string_view kCallId = "[CALL_ID]", kJson = "```json";
+    if (!skip_blanks()) return false;
+    if (is_held_full()) return fail();
+    if (buffer[cur] == '{') {
+        if (!begin_call()) return fail();
+        begin_object(true);
+        return true;
+    }
+    for (const std::string_view m : {block->name_end, kCallId, kJson}) {
+        if (m.empty()) continue;
+        const found f = look(cur, m);
+        if (f == found::partial) return false;
+        if (f == found::no) continue;
+        size_t end = cur + m.size();
+        if (m == kCallId) {
+            while (end < buffer.size() && is_name_byte(buffer[end]) && end - cur < kMaxChatName) end++;
+            if (end == buffer.size()) return false;
+            id.assign(buffer, cur + m.size(), end - cur - m.size());
+        }
+        cur = end;
+        return true;
+    }
+    if (!(block->flags & kFence) || name != "function" || !is_name_byte(buffer[cur])) return fail();
+    token = cur;  // "function" was the type of the call
+    at = state::name;
+    return true;
+}
+
+// ---- calls and arguments as JSON ------------------------------------------------------------------------------------
+
+void chat_machine::begin_object(bool whole) {
+    scanner.reset();
+    is_whole = streams = whole;
+    is_nested = is_name_value = has_name = false;
+    args_begin = args_end = 0;
+    if (!whole) id.clear();
+    at = state::object;
+}
+
+// JSON as it is, with control characters inside strings escaped.
+static std::string clean_json(std::string_view json) {
+    std::string out;
+    json_scanner s;
+    for (const char c : json) {
+        if ((uint8_t)c < 0x20 && s.is_in_string()) append_json_byte(c, &out);
+        else s.push(c), out += c;
+    }
+    return out;
+}
+
+bool chat_machine::step_object() {
+    const auto pass = [&] { commit(chat_event_kind::call_arguments, std::string_view(buffer).substr(pos, cur - pos)); };
+    while (!at_end()) {
+        const char c = buffer[cur];
+        if (streams && (uint8_t)c < 0x20 && scanner.is_in_string()) {
+            pass();
+            std::string escaped;
+            append_json_byte(c, &escaped);
+            cur++;
+            commit(chat_event_kind::call_arguments, escaped);
+            continue;
+        }
+        const json_scanner::step s = scanner.push(c);
+        const bool was_streaming = streams;
+        const bool is_open_bracket = s == json_scanner::step::value_begin && (c == '{' || c == '[');
+        const size_t level = scanner.depth() - is_open_bracket;
+        if (s == json_scanner::step::bad || (!is_whole && !take_object_step(s, level))) {
+            if (was_streaming) pass();
+            return fail();
+        }
+        cur++;
+        if (was_streaming && !streams) pass();  // the arguments have ended
+        if (scanner.is_done()) return end_object();
+        if (streams || !is_held_full()) continue;
+        if (!is_open) return fail();
+        commit(chat_event_kind::markup);
+    }
+    if (streams) pass();
+    return false;
+}
+
+// A step of the scanner inside {"name": .., "arguments": ..}. False: this is no call. The byte at cur is not yet taken.
+bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
+    using step = json_scanner::step;
+    const bool matters = level == 1 || (is_nested && level == 2);
+    if (s == step::more || !matters) return true;
+    if (is_open) {
+        if (s == step::value_end) streams = false;
+        return true;
+    }
+    const bool is_arguments = (block->flags & kNameIsKey) || key == "arguments" || key == "parameters";
+    switch (s) {
+    case step::key_begin: token = cur; return true;
+    case step::key_end: key.assign(buffer, token + 1, cur - token - 1); return true;
+    case step::value_begin:
+        token = cur;
+        is_name_value = (key == "name" || key == "tool_name" || key == "function") && buffer[cur] == '"';
+        if (block->flags & kNameIsKey) name = key, has_name = true;
+        if (is_arguments) {
+            if (buffer[cur] != '{') return false;
+            if (!has_name) args_begin = cur;
+            streams = has_name && begin_call();
+            return streams || !has_name;
+        }
+        if (key == "function" && buffer[cur] == '{') is_nested = true;
+        else if (block->is_bare() && !is_name_value && key != "type" && key != "id") return false;
+        return true;
+    case step::value_end: {
+        const std::string_view text = std::string_view(buffer).substr(token + 1, cur - token - 1);
+        if (is_arguments && !args_end) args_end = cur + 1;
+        if (key == "id" || key == "tool_call_id") id = text.substr(0, kMaxChatName);
+        if (!is_name_value) return true;
+        name = text;
+        is_name_value = false;
+        has_name = is_known(name);
+        if (!has_name || !args_end) return has_name;
+        const size_t here = cur;
+        cur = args_begin;
+        begin_call();
+        cur = args_end;
+        commit(chat_event_kind::call_arguments, clean_json(std::string_view(buffer).substr(pos, cur - pos)));
+        cur = here;
+        return true;
+    }
+    default: return true;
+    }
+}
+
+// The object ended just before cur.
+bool chat_machine::end_object() {
+    if (is_whole) {
+        commit(chat_event_kind::call_arguments, std::string_view(buffer).substr(pos, cur - pos));
+        end_call(true);
+        at = state::close;
+        return true;
+    }
+    if (!is_open) {
+        if (!has_name || args_begin || !begin_call()) return fail();
+        emit(chat_event_kind::call_arguments, "{}", pos, pos);
+    }
+    end_call(true);
+    at = state::item;
+    return true;
+}
+
+// ---- arguments between tags -----------------------------------------------------------------------------------------
+
+bool chat_machine::step_param() {
+    size_t end;
+    const found opens = go_behind(block->param_open, state::key);
+    if (opens == found::yes) return true;
+    const found closes = go_behind(block->call_close, state::param);
+    found leaves = found::no;
+    if (!block->section_close.empty()) leaves = look_behind_blanks(cur, block->section_close, &end);
+    if (closes == found::yes || leaves == found::yes) return end_tags(), true;
+    if (opens == found::partial || closes == found::partial || leaves == found::partial) return false;
+    if (n_params || look_behind_blanks(cur, "{", &end) != found::yes) return fail();
+    cur = end - 1;  // the arguments as JSON where tags were expected
+    commit(chat_event_kind::markup);
+    begin_object(true);
+    return true;
+}
+
+void chat_machine::end_tags() {
+    commit(chat_event_kind::call_arguments, n_params ? "}" : "{}");
+    end_call(true);
+    at = state::section;
+    if (block->section_close.empty()) after_marker();
+}
+
+bool chat_machine::step_key() {
+    for (; !at_end() && cur - token <= kMaxChatName; cur++) {
+        const found f = look(cur, block->key_end);
+        if (f == found::partial) return false;
+        if (f == found::no) continue;
+        key.assign(buffer, token, cur - token);
+        cur += block->key_end.size();
+        token = cur;
+        at = state::value_open;
+        return true;
+    }
+    return at_end() && cur - token <= kMaxChatName ? false : (cur = pos, fail());
+}
+
+bool chat_machine::step_value_open() {
+    uint32_t t = 0;
+    const value* properties = schema ? schema->find("properties") : nullptr;
+    if (const value* p = properties ? properties->find(key) : nullptr) t = schema_types(*schema, *p);
+    if (block->value_open == ">") {  // the tag may say itself whether the value is a string
+        const size_t end = buffer.find('>', cur);
+        if (end == std::string::npos && buffer.size() - cur < kMaxChatBlanks) return false;
+        if (end == std::string::npos || end - cur >= kMaxChatBlanks) return cur = pos, fail();
+        const std::string_view attributes = std::string_view(buffer).substr(cur, end - cur);
+        if (attributes.find("string=\"true\"") != std::string_view::npos) t = kAllowsString;
+        else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kAllowsString;
+        cur = end + 1;
+    } else if (!block->value_open.empty()) {
+        const found f = go_behind(block->value_open, at);
+        if (f == found::partial) return false;
+        if (f == found::no) return cur = pos, fail();
+    }
+    std::string text = n_params++ ? ", \"" : "{\"";
+    for (const char c : key) append_json_byte(c, &text);
+    text += t == kAllowsString ? "\": \"" : "\": ";
+    commit(chat_event_kind::call_arguments, text);
+    types = t;
+    token = cur;
+    value_text.clear();
+    skips_break = block->value_open.empty();
+    passes_json = false;
+    at = t == kAllowsString ? state::text_value : state::typed_value;
+    return true;
+}
+
+// Whether the value ends at cur: the tag that closes it must be followed by a tag that can come next.
+chat_machine::found chat_machine::find_value_end(size_t* data_end, size_t* tag_end) const {
+    *data_end = cur;
+    const bool has_break = block->value_open.empty() && buffer[cur] == '\n';
+    if (has_break && cur + 1 == buffer.size()) return is_final ? found::no : found::partial;
+    const found f = look(cur + has_break, block->value_close);
+    if (f != found::yes) return f;
+    *tag_end = cur + has_break + block->value_close.size();
+    size_t i = *tag_end, end;
+    while (i < buffer.size() && is_blank(buffer[i]) && i - *tag_end < kMaxChatBlanks) i++;
+    found best = found::no;
+    for (const std::string_view m : {block->param_open, block->call_close, block->section_close}) {
+        if (m.empty()) continue;
+        best = std::max(best, look_behind_blanks(*tag_end, m, &end));
+        if (is_final && m.substr(0, buffer.size() - i) == std::string_view(buffer).substr(i)) best = found::yes;
+    }
+    return best;
+}
+
+// JSON of a value whose text is known, by the rules of chat_parser.h.
+static std::string typed_json(std::string_view text, uint32_t types) {
+    std::string_view t = text;
+    while (!t.empty() && is_blank(t.front())) t.remove_prefix(1);
+    while (!t.empty() && is_blank(t.back())) t.remove_suffix(1);
+    value v;
+    error_text err;
+    if (parse_json(t, &v, err) == DUET_OK && (!types || !(types & kAllowsString) || (types & json_type_of(v))))
+        return std::string(t);
+    if ((types & kAllowsNull) && t == "None") return "null";
+    std::string out;
+    if (types && !(types & kAllowsString)) {
+        literal_reader reader;
+        reader.reset(0, false, &out);
+        bool is_good = !t.empty();
+        for (const char c : t) is_good = is_good && reader.push(c, &out) != literal_reader::step::bad;
+        if (is_good && reader.finish(&out)) return out;
+    }
+    out = "\"";
+    for (const char c : text) append_json_byte(c, &out);
+    return out += '"';
+}
+
+// A value is too long to wait for its end: it is passed on as the JSON it seems to be, or as a string.
+bool chat_machine::give_up_typing() {
+    const size_t first = buffer.find_first_not_of(" \n\t\r", token);
+    passes_json = first < cur && (buffer[first] == '{' || buffer[first] == '[') &&
+                  (!types || (types & (kAllowsObject | kAllowsArray)));
+    if (!passes_json) value_text = "\"", at = state::text_value;
+    cur = token;
+    return true;
+}
+
+bool chat_machine::step_value() {
+    if (skips_break) {
+        if (at_end()) return false;
+        if (buffer[cur] == '\n') {
+            size_t data_end, tag_end;  // an empty value may have one break only
+            const found f = find_value_end(&data_end, &tag_end);
+            if (f == found::partial) return false;
+            if (f == found::no) cur++;
+        }
+        token = cur;
+        skips_break = false;
+    }
+    const bool is_text = at == state::text_value;
+    for (; !at_end(); cur++) {
+        const char c = buffer[cur];
+        if (!is_text && !passes_json && cur - token == kMaxChatHeld) return give_up_typing();
+        if (c == '\n' || c == block->value_close[0]) {
+            size_t data_end, tag_end;
+            const found f = find_value_end(&data_end, &tag_end);
+            if (f == found::partial) break;
+            if (f == found::yes) {
+                if (is_text) value_text += '"';
+                else if (!passes_json)
+                    value_text = typed_json(std::string_view(buffer).substr(token, data_end - token), types);
+                cur = tag_end;
+                commit(chat_event_kind::call_arguments, value_text);
+                value_text.clear();
+                at = state::param;
+                return true;
+            }
+        }
+        if (is_text) append_json_byte(c, &value_text);
+        else if (passes_json) value_text += c;
+    }
+    if (is_text || passes_json) {
+        commit(chat_event_kind::call_arguments, value_text);
+        value_text.clear();
+    }
+    return false;
+}
+
+// ---- literals, ends -------------------------------------------------------------------------------------------------
+
+bool chat_machine::step_literal() {
+    for (; !at_end(); cur++) {
+        const literal_reader::step s = literals.push(buffer[cur], &value_text);
+        if (s == literal_reader::step::more) continue;
+        if (s == literal_reader::step::done) cur++;
+        commit(chat_event_kind::call_arguments, value_text);
+        value_text.clear();
+        if (s == literal_reader::step::bad) return fail();
+        end_call(true);
+        at = block->flags & kGemma ? state::close : state::item;
+        return true;
+    }
+    commit(chat_event_kind::call_arguments, value_text);
+    value_text.clear();
+    return false;
+}
+
+bool chat_machine::step_close() {
+    size_t end = cur;
+    if (block->flags & kFence) {
+        size_t fence_end;
+        const found f = look_behind_blanks(cur, "```", &fence_end);
+        if (f == found::partial) return false;
+        if (f == found::yes) end = fence_end;
+    }
+    if (!block->call_close.empty()) {
+        size_t close_end;
+        const found f = look_behind_blanks(end, block->call_close, &close_end);
+        if (f == found::partial) return false;
+        if (f == found::yes) {
+            cur = close_end;
+            commit(chat_event_kind::markup);
+        }
+    }
+    at = state::section;
+    if (block->section_close.empty()) after_marker();
+    return true;
+}
+
+}  // namespace duet

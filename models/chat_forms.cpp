@@ -1,0 +1,82 @@
+// models/chat_forms.cpp: which form a template writes, from chat_forms.def.
+#include "chat_parser.h"
+#include "chat_values.h"
+
+#include <algorithm>
+
+namespace duet {
+
+// ---- choosing -------------------------------------------------------------------------------------------------------
+
+static bool has_text(std::string_view text, std::string_view needle) {
+    return text.find(needle) != std::string_view::npos;
+}
+
+chat_form choose_form(std::string_view template_text) {
+    static const struct {
+        chat_form form;
+        const char *a, *b, *absent;
+    } kSigns[] = {
+#define CHAT_SIGN(form, a, b, absent) {chat_form::form, a, b, absent},
+#include "chat_forms.def"
+#undef CHAT_SIGN
+    };
+    for (const auto& s : kSigns)
+        if (has_text(template_text, s.a) && has_text(template_text, s.b) &&
+            (!*s.absent || !has_text(template_text, s.absent)))
+            return s.form;
+    return chat_form::none;
+}
+
+static const struct {
+    chat_thinking thinking;
+    const char *open, *close;
+} kMarkers[] = {
+#define CHAT_THINKING(id, name, open, close) {chat_thinking::id, open, close},
+#include "chat_forms.def"
+#undef CHAT_THINKING
+};
+
+chat_thinking choose_thinking(std::string_view template_text) {
+    for (const auto& m : kMarkers)
+        if (has_text(template_text, m.close)) return m.thinking;
+    return chat_thinking::none;
+}
+
+static const char* const kNames[] = {
+#define CHAT_FORM(id, name, parallel) name,
+#include "chat_forms.def"
+#undef CHAT_FORM
+};
+
+const char* form_name(chat_form form) { return kNames[(size_t)form]; }
+
+bool find_form(std::string_view name, chat_form* form) {
+    for (size_t i = 0; i < std::size(kNames); i++)
+        if (name == kNames[i]) return *form = (chat_form)i, true;
+    return false;
+}
+
+bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking) {
+    while (!prompt.empty() && is_blank(prompt.back())) prompt.remove_suffix(1);
+    for (const auto& m : kMarkers)
+        if (m.thinking == thinking) return prompt.ends_with(m.open);
+    return false;
+}
+
+// Looks at how "arguments" is used: behind a + it is joined to a string, unless the template asks first what it is.
+bool wants_string_arguments(std::string_view template_text) {
+    static const std::string_view kWord = "arguments";
+    bool joins = false;
+    for (size_t at = template_text.find(kWord); at != std::string_view::npos; at = template_text.find(kWord, at + 1)) {
+        std::string_view behind = template_text.substr(at + kWord.size()), before = template_text.substr(0, at);
+        while (!behind.empty() && std::string_view("'\"] )").find(behind[0]) != std::string_view::npos)
+            behind.remove_prefix(1);
+        if (behind.substr(0, 3) == "is " || behind.substr(0, 1) == "|" || behind.substr(0, 6) == ".items") return false;
+        const size_t start = before.find_last_of("+~{=,\n");
+        joins |= start != std::string_view::npos && before[start] == '+' && !has_text(before.substr(start), "\\");
+    }
+    return joins;
+}
+
+}  // namespace duet

@@ -1,0 +1,186 @@
+// models/chat_grammar.cpp: the rows CHAT_SHAPE of chat_forms.def as parts of a grammar.
+#include "chat_grammar.h"
+#include "chat_values.h"
+#include "schema.h"
+
+#include <algorithm>
+
+namespace duet {
+
+namespace {
+
+struct shape_row {
+    chat_form form;
+    std::string_view trigger, list_begin, call_begin, name_end, call_end, separator, list_end, param_begin, key_end,
+        param_end;
+};
+
+// Writes the calls of one row. The first error stays in status.
+struct call_writer {
+    using expr = grammar_builder::expr;
+    grammar_builder& b;
+    const shape_row& row;
+    error_text& err;
+    duet_status status = DUET_OK;
+
+    // The bytes as they are, with a choice of digits for '#'.
+    expr literal(std::string_view bytes) {
+        const size_t n = bytes.find('#');
+        if (n == std::string_view::npos) return bytes.empty() ? b.empty() : b.literal(bytes);
+        const expr digit = b.one_of_texts({"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
+        return b.sequence({literal(bytes.substr(0, n)), digit, literal(bytes.substr(n + 1))});
+    }
+
+    expr json(const value& schema) {
+        expr out = b.nothing();
+        if (status == DUET_OK) status = add_schema(schema, {}, b, &out, err);
+        return out;
+    }
+
+    // A value of Gemma's literals; what is inside of lists and objects is free.
+    expr gemma_value(uint32_t types) {
+        const auto bracket = [&](const char* open, expr item, const char* close) {
+            const expr more = b.repeat(b.sequence({b.literal(","), item}), 0);
+            return b.sequence({b.literal(open), b.optional(b.sequence({item, more})), b.literal(close)});
+        };
+        const uint32_t rule = b.add_rule("gemma value");
+        const expr string = b.sequence({b.literal("<|\"|>"), b.without({"<|\"|>"}), b.literal("<|\"|>")});
+        const expr scalar = json(value::of_map(
+            {{value::of_string("type"),
+              value::of_list({value::of_string("number"), value::of_string("boolean"), value::of_string("null")})}}));
+        const expr list = bracket("[", b.call(rule), "]");
+        const expr key = b.repeat(b.one_char({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}), 1, kMaxChatName);
+        const expr map = bracket("{", b.sequence({key, b.literal(":"), b.call(rule)}), "}");
+        b.define(rule, b.any_of({string, scalar, list, map}));
+        std::vector<expr> choices;
+        if (!types || (types & kAllowsString)) choices.push_back(string);
+        if (!types || (types & (kAllowsNumber | kAllowsBoolean | kAllowsNull))) choices.push_back(scalar);
+        if (!types || (types & kAllowsArray)) choices.push_back(list);
+        if (!types || (types & kAllowsObject)) choices.push_back(map);
+        return b.any_of(choices);
+    }
+
+    // One argument's value. root has the definitions that the schema may refer to.
+    expr argument(const value& schema, const value& root) {
+        std::vector<value_member> members;
+        if (schema.is_map()) members = schema.members();
+        for (const char* key : {"$defs", "definitions"})
+            if (const value* defs = root.find(key)) members.push_back({value::of_string(key), *defs});
+        const value whole = value::of_map(std::move(members));
+        const uint32_t types = schema_types(root, schema);
+        if (row.form == chat_form::gemma) return gemma_value(types);
+        const bool is_tagged = !row.param_begin.empty();
+        if (!is_tagged) {  // Python's words beside JSON's
+            if (types == kAllowsBoolean) return b.one_of_texts({"True", "False"});
+            return types & kAllowsNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
+        }
+        if (types && !(types & kAllowsString)) return json(whole);
+        const value* list = schema.find("enum");
+        const size_t close = row.param_end.find('<');
+        expr text = b.without({std::string(row.param_end.substr(close, row.param_end.find('>') + 1 - close))});
+        if (list && list->is_list() && types == kAllowsString) {
+            std::vector<std::string> texts;
+            for (const value& v : list->items()) texts.emplace_back(v.as_string());
+            text = b.one_of_texts(texts);
+        }
+        return text;
+    }
+
+    expr parameter(const value& schema, const value& root, std::string_view key, bool comma) {
+        std::string head = comma ? ", " : "";
+        ((head += row.param_begin) += key) += row.key_end;
+        const bool tells_type = row.key_end.ends_with("string=\"");
+        if (tells_type) head += schema_types(root, schema) == kAllowsString ? "true\">" : "false\">";
+        return b.sequence({literal(head), argument(schema, root), literal(row.param_end)});
+    }
+
+    // Arguments one after the other. With commas: required ones first, so that a comma stands before each further one;
+    // when none is required, the first one that is given stands without.
+    expr parameters(const value& schema) {
+        const bool commas = row.param_begin.empty();
+        const value* properties = schema.find("properties");
+        const value* required = schema.find("required");
+        std::vector<expr> parts;
+        std::vector<const value_member*> must, may;
+        if (properties && properties->is_map())
+            for (const value_member& m : properties->members()) {
+                const auto is_it = [&](const value& v) { return compare_keys(v, m.key) == 0; };
+                const bool has_list = required && required->is_list();
+                const bool needed = has_list && std::any_of(required->items().begin(), required->items().end(), is_it);
+                (needed || !commas ? must : may).push_back(&m);
+                if (commas) continue;
+                const expr part = parameter(m.val, schema, m.key.as_string(), false);
+                parts.push_back(needed ? part : b.optional(part));
+            }
+        if (!commas) return b.sequence(parts);
+        for (size_t i = 0; i < must.size(); i++)
+            parts.push_back(parameter(must[i]->val, schema, must[i]->key.as_string(), i != 0));
+        std::vector<expr> rest, firsts;
+        for (const value_member* m : may)
+            rest.push_back(b.optional(parameter(m->val, schema, m->key.as_string(), true)));
+        if (must.empty() && !may.empty()) {
+            for (size_t i = 0; i < may.size(); i++) {
+                const expr first = parameter(may[i]->val, schema, may[i]->key.as_string(), false);
+                firsts.push_back(b.sequence({first, b.sequence({rest.begin() + (long)i + 1, rest.end()})}));
+            }
+            return b.optional(b.any_of(firsts));
+        }
+        parts.insert(parts.end(), rest.begin(), rest.end());
+        return b.sequence(parts);
+    }
+
+    expr call(const chat_tool& tool) {
+        static const value kAnyObject = value::of_map({{value::of_string("type"), value::of_string("object")}});
+        const value& schema = tool.parameters.is_map() ? tool.parameters : kAnyObject;
+        const expr arguments = row.key_end.empty() ? json(schema) : parameters(schema);
+        return b.sequence(
+            {literal(row.call_begin), b.literal(tool.name), literal(row.name_end), arguments, literal(row.call_end)});
+    }
+
+    expr calls(const std::vector<chat_tool>& tools, bool parallel) {
+        std::vector<expr> choices;
+        for (const chat_tool& t : tools) choices.push_back(call(t));
+        const uint32_t rule = b.add_rule("call");
+        b.define(rule, b.any_of(choices));
+        const expr again = b.repeat(b.sequence({literal(row.separator), b.call(rule)}), 0);
+        const expr more = parallel ? again : b.empty();
+        return b.sequence({literal(row.list_begin), b.call(rule), more, literal(row.list_end)});
+    }
+};
+
+}  // namespace
+
+duet_status add_calls(chat_form form, const std::vector<chat_tool>& tools, bool parallel, grammar_builder& builder,
+                      grammar_builder::expr* out, std::vector<std::string>* triggers, error_text& err) {
+    static const shape_row kRows[] = {
+#define CHAT_SHAPE(form, trigger, list_begin, call_begin, name_end, call_end, separator, list_end, param_begin,        \
+                   key_end, param_end)                                                                                 \
+    {chat_form::form, trigger,  list_begin,  call_begin, name_end, call_end,                                           \
+     separator,       list_end, param_begin, key_end,    param_end},
+#include "chat_forms.def"
+#undef CHAT_SHAPE
+    };
+    static const bool kParallel[] = {
+#define CHAT_FORM(id, name, parallel) parallel,
+#include "chat_forms.def"
+#undef CHAT_FORM
+    };
+    if (tools.empty()) return fail(err, DUET_ERR_ARG, "calls: no tool to call");
+    std::vector<grammar_builder::expr> choices;
+    triggers->clear();
+    for (const shape_row& row : kRows) {
+        if (row.form != form) continue;
+        call_writer writer{builder, row, err};
+        choices.push_back(writer.calls(tools, parallel && kParallel[(size_t)form]));
+        DUET_TRY(writer.status);
+        if (!row.trigger.empty()) triggers->emplace_back(row.trigger);
+        for (const chat_tool& t : tools)  // calls that begin with no marker
+            if (row.trigger.empty()) triggers->push_back("[" + t.name + "(");
+    }
+    if (choices.empty())
+        return fail(err, DUET_ERR_UNSUPPORTED, "calls: the form \"%s\" has no tool calls", form_name(form));
+    *out = builder.any_of(choices);
+    return DUET_OK;
+}
+
+}  // namespace duet

@@ -1,0 +1,151 @@
+// models/chat_machine.h: the state of a chat parser, shared by its two halves: chat_parser.cpp reads text and thinking,
+// chat_calls.cpp reads calls. Only these two include it.
+//
+// Bytes wait in `buffer`: [pos, cur) was looked at and belongs to no event yet, [cur, end) was not looked at. A step
+// takes bytes from cur on; it returns false when it cannot go on without more input. No step looks back before pos,
+// and what a step repeats after more input has come is bounded by the longest marker and kMaxChatBlanks.
+#pragma once
+#include "chat_parser.h"
+#include "chat_values.h"
+
+namespace duet {
+
+enum class call_syntax : uint8_t { json, named, tags, literal };
+enum chat_block_flags : uint32_t { kNameIsKey = 1, kGemma = 2, kFence = 4, kEndsThinking = 8, kPrefixed = 16 };
+
+// A row CHAT_BLOCK of chat_forms.def.
+struct chat_block {
+    chat_form form;
+    call_syntax syntax;
+    std::string_view section_open, call_open, name_end, call_close, section_close;
+    std::string_view param_open, key_end, value_open, value_close;
+    uint32_t flags;
+    bool is_bare() const { return section_open.empty() && call_open.empty(); }
+};
+const std::vector<chat_block>& chat_blocks();
+
+struct chat_machine {
+    enum class state : uint8_t {
+        prose,        // text or thinking
+        header,       // of a message, up to <|message|>
+        section,      // behind the marker that opens calls, or behind a call: the next call is wanted
+        name,         // the name of a call
+        before_json,  // behind the name: the arguments are wanted
+        object,       // inside {"name": .., "arguments": ..}, or inside the arguments alone
+        item,         // between the items of a list of calls
+        param,        // between arguments in tags
+        key,          // the name of an argument
+        value_open,   // behind it
+        text_value,   // a value that is a string, passed on as it comes
+        typed_value,  // a value that is held back until its type is clear
+        literal,      // arguments as literals
+        close,        // behind the arguments: the end marker of the call is wanted
+    };
+    enum class found : uint8_t { no, partial, yes };
+    enum class mark_kind : uint8_t { think_open, think_close, begin, header, markup };
+    struct mark {
+        std::string_view text;
+        mark_kind kind;
+        const chat_block* block;
+        bool at_line_start, at_start;  // where it counts: after a line's break; after a marker
+        bool in_thinking, in_text;
+    };
+
+    chat_parser_options options;
+    chat_sink sink{};
+    std::vector<mark> marks;
+    bool is_first_byte[256] = {};
+    std::vector<std::string> own_spellings;  // markers that stay text when they are switched off
+
+    std::string buffer;
+    size_t pos = 0, cur = 0;
+    bool is_final = false;
+    std::vector<std::pair<size_t, size_t>> controls;  // begin and end of control tokens in the buffer, ascending
+
+    // prose
+    state at = state::prose;
+    bool is_thinking = false;
+    bool trims = false;           // blanks belong to the marker before them
+    bool is_output_start = true;  // no prose yet
+    bool is_fresh = true;         // no prose since the last marker
+    bool is_line_start = true;    // only blanks since the last break
+    size_t n_blanks = 0;          // just before cur
+
+    // calls
+    const chat_block* block = nullptr;
+    bool has_bracket = false, is_open = false;  // open: call_begin was sent, call_end not yet
+    size_t n_items = 0;                         // calls of this section
+    int32_t n_calls = 0;
+    std::string name, id, key, value_text;
+    size_t token = 0;               // where in the buffer a name or key began
+    const value* schema = nullptr;  // of the call's arguments
+    json_scanner scanner;
+    literal_reader literals;
+    bool is_whole = false;   // the scanner is at the arguments alone
+    bool streams = false;    // bytes of the scanner are arguments
+    bool is_nested = false;  // inside {"function": {..}}
+    bool is_name_value = false, has_name = false;
+    size_t args_begin = 0, args_end = 0;  // held arguments that came before the name
+    size_t n_params = 0;
+    bool skips_break = false;  // the first line's break of a value is dropped
+    bool passes_json = false;  // a typed value that has become too long: passed on as it is
+    uint32_t types = 0;
+
+    // one event is gathered until the next has another kind
+    chat_event pending{};
+    std::string pending_bytes, pending_id, pending_raw;
+    bool has_pending = false;
+
+    // ---- chat_parser.cpp
+    void begin();
+    void run();
+    void emit(chat_event_kind kind, std::string_view bytes, size_t raw_begin, size_t raw_end);
+    void flush();
+    // The bytes [pos, cur) become an event.
+    void commit(chat_event_kind kind, std::string_view bytes = {}) {
+        emit(kind, bytes, pos, cur);
+        pos = cur;
+    }
+    bool at_end() const { return cur == buffer.size(); }
+    bool is_held_full() const { return cur - pos > kMaxChatHeld; }
+    found look(size_t from, std::string_view marker) const;
+    found look_behind_blanks(size_t from, std::string_view marker, size_t* end) const;
+    void after_marker();
+    void return_to_prose();
+    bool step();
+    bool step_prose();
+    bool step_header();
+    bool read_header(std::string_view header);
+    bool take(const mark& m);
+    found find_mark(bool is_control, const mark** out) const;
+    const std::pair<size_t, size_t>* control_at_cur() const;
+
+    // ---- chat_calls.cpp
+    void begin_block(const chat_block& b);
+    bool is_known(std::string_view tool) const;
+    bool begin_call();  // false: no such tool
+    void end_call(bool is_complete);
+    bool fail();  // what was held is text
+    void cut();   // the output ends here
+    bool skip_blanks();
+    found go_behind(std::string_view marker, state next);
+    bool step_section();
+    bool step_item();
+    bool step_name();
+    bool step_before_json();
+    bool step_object();
+    bool step_param();
+    bool step_key();
+    bool step_value_open();
+    bool give_up_typing();
+    bool step_value();
+    bool step_literal();
+    bool step_close();
+    void begin_object(bool whole);
+    bool take_object_step(json_scanner::step s, size_t care);
+    bool end_object();
+    found find_value_end(size_t* data_end, size_t* tag_end) const;
+    void end_tags();
+};
+
+}  // namespace duet

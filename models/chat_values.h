@@ -1,0 +1,94 @@
+// models/chat_values.h: values of a call's arguments, read byte by byte: JSON is checked, Python's and Gemma's literals
+// become JSON; what types a schema allows. Must not know: the markers of a form. Used by: models/chat_calls.
+#pragma once
+#include "value.h"
+
+namespace duet {
+
+inline constexpr size_t kMaxLiteralDepth = 128;  // of nested lists and objects; deeper ones do not parse
+
+inline bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+// The byte as it stands inside a JSON string. Bytes from 0x80 stay, so that UTF-8 passes whole, and broken too.
+void append_json_byte(char c, std::string* out);
+
+// A strict JSON checker that is fed one byte at a time.
+class json_scanner {
+  public:
+    enum class step : uint8_t {
+        more,
+        key_begin,    // the byte is the quote before a key
+        key_end,      // the byte is the quote behind it
+        value_begin,  // the byte is the first one of a value
+        value_end,    // the byte is the last one of a string, list or object
+        bad,          // no JSON value goes on like this; the byte does not count
+    };
+    void reset() { *this = {}; }
+    step push(char c);
+    bool is_done() const { return state_ == state::done; }  // a list, object or string has ended
+    bool is_in_string() const { return state_ == state::string; }
+    size_t depth() const { return stack_.size(); }
+
+  private:
+    enum class state : uint8_t { value, item, first_key, key, colon, comma, string, escape, hex, number, word, done };
+    step open(char c);
+    step end_value();
+    step push_number(char c);
+
+    state state_ = state::value;
+    bool is_key_ = false;
+    uint8_t n_left_ = 0;          // hex digits
+    char number_ = 0;             // which part of a number came last
+    const char* rest_ = nullptr;  // of true, false, null
+    std::string stack_;           // open brackets
+};
+
+// Turns literals into JSON text, byte by byte. Output is valid JSON up to where it has come.
+class literal_reader {
+  public:
+    enum class step : uint8_t { more, done, bad };
+    // opened: '(': arguments as in f(a=1), the bracket was read; '{': an object whose bracket was read; 0: any value.
+    // gemma: keys are bare, <|"|> stands around strings.
+    void reset(char opened, bool gemma, std::string* out);
+    // done: the byte closes what was open at the beginning; bad: the byte does not count.
+    step push(char c, std::string* out);
+    // The input of a value (opened = 0) has ended: whether it was whole.
+    bool finish(std::string* out);
+    // The output is cut: what is held back of a string comes out.
+    void flush(std::string* out);
+
+  private:
+    enum class state : uint8_t { first, value, key, word_key, colon, quote, string, escape, digits, word, after, done };
+    step push_string(char c, std::string* out);
+    step push_escape(char c, std::string* out);
+    void begin_item(std::string* out);
+    step close(char c, std::string* out);
+    void end_string(std::string* out);
+    bool end_bare(std::string* out);
+
+    state state_ = state::first;
+    bool gemma_ = false, is_key_ = false;
+    char quote_ = 0;         // '"', '\'' or '<' for Gemma's
+    uint8_t n_quotes_ = 1;   // 3: a long string
+    uint8_t n_matched_ = 0;  // bytes of a closing quote that were read
+    uint8_t n_left_ = 0;     // digits of an escape
+    uint32_t code_ = 0;
+    std::string stack_;      // open brackets; 'K' for the one of arguments
+    std::string has_items_;  // of each bracket: 'y' or 'n'
+    std::string bare_;
+};
+
+// Types of JSON that a schema allows, as bits; 0: it does not say.
+enum json_types : uint32_t {
+    kAllowsString = 1,
+    kAllowsNumber = 2,
+    kAllowsBoolean = 4,
+    kAllowsNull = 8,
+    kAllowsObject = 16,
+    kAllowsArray = 32,
+};
+uint32_t json_type_of(const value& v);
+// root: the schema that "#/..." references start from.
+uint32_t schema_types(const value& root, const value& schema);
+
+}  // namespace duet

@@ -1,0 +1,332 @@
+// tests/test_chat_forms.cpp: the form of real templates, calls as these render them, and what constrained calls look
+// like.
+#include "../models/chat_grammar.h"
+#include "chat_writers.h"
+#include "test_data.h"
+
+#include <filesystem>
+#include <map>
+
+using namespace chat_test;
+
+TEST_CASE("chat forms: the form of real templates") {
+    struct row {
+        const char* form;
+        chat_thinking thinking;
+        std::string names;
+    };
+    static const std::vector<row> kRows = {
+        {"apertus", chat_thinking::apertus, "Apertus-8B-Instruct"},
+        {"atem", chat_thinking::none, "ollama-glimmer_chat_template"},
+        {"command-r", chat_thinking::none, "CohereForAI--c4ai-command-r-v01"},
+        {"command-r", chat_thinking::cohere, "Cohere2MoE"},
+        {"deepseek", chat_thinking::none, "mistralrs-deepseek_tool_call"},
+        {"deepseek", chat_thinking::think,
+         "axolotl-deepseek_v3 deepseek-ai-DeepSeek-R1-Distill-Llama-8B llama-cpp-deepseek-r1 "
+         "ollama-deepseek-r1-latest ollama-deepseek-v3.1-latest trl-deepseekv3_training"},
+        {"gigachat", chat_thinking::none, "GigaChat3-10B-A1.8B GigaChat3.1-10B-A1.8B"},
+        {"glm", chat_thinking::think,
+         "GLM-4.7-Flash GLM-5.2 ollama-laguna_v2_chat_template ollama-laguna_v8_chat_template zai-org--GLM-5.1"},
+        {"granite3", chat_thinking::none,
+         "fireworks-ai--firefunction-v1 ibm-granite--granite-3.1-3b-a800m-instruct "
+         "ibm-granite--granite-3.x-tool-call ollama-granite3.2-vision-2b vllm-tool_chat_template_granite "
+         "vllm-tool_chat_template_granite_20b_fc"},
+        {"granite3", chat_thinking::granite, "ibm-granite--granite-3.2-2b-instruct"},
+        {"harmony", chat_thinking::none, "openai-gpt-oss-120b ortx-gpt-oss unsloth-gptoss_template"},
+        {"hermes", chat_thinking::none,
+         "NousResearch--Hermes-2-Pro-Llama-3-8B-JSON-Schema NousResearch-Hermes-3-Llama-3.1-8B-tool_use "
+         "Qwen-Qwen2.5-7B-Instruct chujiezheng-qwen2.5-instruct ollama-cogito-14b ollama-rnj-1-latest "
+         "ortx-qwen2.5-synthetic trl-qwen3_instruct_2507 trl-qwen3_instruct_2507_training trl-qwen3_vl "
+         "trl-qwen3_vl_training vllm-tool_chat_template_hermes"},
+        {"hermes", chat_thinking::think,
+         "Bielik-11B-v3.0-Instruct Qwen-Qwen3-0.6B axolotl-exaone4 axolotl-qwen3 axolotl-qwen3_5 smollm3-sft-sft "
+         "unsloth-qwen3_template"},
+        {"kimi-k2", chat_thinking::none, "moonshotai-Kimi-K2"},
+        {"kimi-k2", chat_thinking::think, "Kimi-K2-Thinking moonshotai--Kimi-K2-Thinking"},
+        {"llama3", chat_thinking::none,
+         "vllm-tool_chat_template_llama3.1_json "
+         "vllm-tool_chat_template_llama3.2_json vllm-tool_chat_template_xlam_llama"},
+        {"minimax-m2", chat_thinking::think, "MiniMax-M2"},
+        {"mistral", chat_thinking::none,
+         "Mistral-Small-3.2-24B-Instruct-2506 axolotl-mistral_v2v3 mistralai--Mistral-7B-Instruct-v0.3-JSON-Schema "
+         "mistralai--Mistral-7B-Instruct-v0.3 mistralai--Mistral-Nemo-Instruct-2407 "
+         "mistralai-Mistral-Nemo-Instruct-2407 mistralrs-mistral_nemo_tool_call mistralrs-mistral_small_tool_call "
+         "vllm-tool_chat_template_mistral3 vllm-tool_chat_template_mistral_parallel"},
+        {"mistral", chat_thinking::mistral, "mistralai-Ministral-3-14B-Reasoning-2512"},
+        {"nemotron-v2", chat_thinking::think, "NVIDIA-Nemotron-Nano-v2"},
+        {"none", chat_thinking::think,
+         "llama-cpp-rwkv-world openinstruct-olmo_thinker_remove_intermediate_thinking openinstruct-r1_simple_chat "
+         "openinstruct-r1_simple_chat_postpend_think openinstruct-r1_simple_chat_postpend_think_orz_style"},
+        {"pythonic", chat_thinking::none,
+         "vllm-tool_chat_template_llama3.2_pythonic-c934 vllm-tool_chat_template_llama3.2_pythonic "
+         "vllm-tool_chat_template_llama4_pythonic"},
+        {"pythonic", chat_thinking::minicpm, "openbmb--MiniCPM3-4B"},
+        {"pythonic", chat_thinking::think, "LFM2.5-Instruct LiquidAI--LFM2.5-VL-450M"},
+        {"tool-calls-list", chat_thinking::none,
+         "ai21labs--AI21-Jamba-Large-1.6 axolotl-jamba microsoft--Phi-4-mini-instruct unsloth-Apriel-1.5"},
+        {"xml-parameters", chat_thinking::none,
+         "Qwen-Qwen3-Coder-30B-A3B-Instruct Qwen3-Coder meetkai-functionary-medium-v3.1 ollama-qwen3-coder-30b "
+         "trl-tiny_aya_chat_template"},
+        {"xml-parameters", chat_thinking::think,
+         "Qwen3.5-4B community-4wZPFui9-substantial_swan_144-qwen35-no_thinking "
+         "community-allanchan339-vllm-qwen35-enhanced community-allanchan339-vllm-qwen36-enhanced "
+         "community-fakezeta-9e8e039c-qwen36-merged community-froggeric-Qwen-Fixed-Chat-Templates-qwen36-2179960 "
+         "community-froggeric-Qwen-Fixed-Chat-Templates-v18 community-froggeric-Qwen-Fixed-Chat-Templates-v20 "
+         "community-froggeric-Qwen-Fixed-Chat-Templates-v21.3 community-jscott3201-e4b15588-qwen36-custom "
+         "ollama-nemotron3nano_chat_template patcarter883-vllm-rocm qwen3.6-patched-35B-A3B"},
+    };
+    const std::string folder = test_data_path("templates/templates/");
+    if (!file_exists(folder + "MiniMax-M2.jinja")) {
+        MESSAGE("skipped: no real templates");
+        return;
+    }
+    // All that are not named below have no tools, or write calls in a form without a row here.
+    std::map<std::string, std::pair<std::string, chat_thinking>> wanted;
+    for (const row& r : kRows)
+        for (size_t at = 0, end = 0; end != std::string::npos; at = end + 1) {
+            end = r.names.find(' ', at);
+            wanted[r.names.substr(at, end - at)] = {r.form, r.thinking};
+        }
+    size_t n_templates = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        const std::string name = entry.path().stem().string(), text = read_file(entry.path().string());
+        CAPTURE(name);
+        n_templates++;
+        const auto it = wanted.find(name);
+        const auto want =
+            it == wanted.end() ? std::pair<std::string, chat_thinking>{"none", chat_thinking::none} : it->second;
+        CHECK(std::string(form_name(choose_form(text))) == want.first);
+        CHECK((int)choose_thinking(text) == (int)want.second);
+    }
+    CHECK(n_templates == 192);
+}
+
+// Real templates show how their models write calls: what they render for calls is read back.
+TEST_CASE("chat forms: calls as real templates render them are read back") {
+    const std::string folder = test_data_path("templates/");
+    if (!file_exists(folder + "conversations.json")) {
+        MESSAGE("skipped: no real templates");
+        return;
+    }
+    // Calls by their ids instead of their names, Python without quotes, a wrong quote: no reader could undo these.
+    static const char* const kLossy[] = {"moonshotai--Kimi-K2-Thinking", "vllm-tool_chat_template_llama3.2_pythonic",
+                                         "vllm-tool_chat_template_llama3.2_pythonic-c934", "LiquidAI--LFM2.5-VL-450M",
+                                         "vllm-tool_chat_template_llama4_pythonic"};
+    const value conversations = json(read_file(folder + "conversations.json"));
+    size_t n_read = 0, n_string = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder + "templates")) {
+        const std::string name = entry.path().stem().string(), text = read_file(entry.path().string());
+        CAPTURE(name);
+        chat_parser_options o;
+        o.form = choose_form(text);
+        o.thinking = choose_thinking(text);
+        o.parse_calls = true;
+        if (o.form == chat_form::none) continue;
+        const value cases = json(read_file(folder + "cases/" + name + ".json"));
+        for (const value& c : cases.find("cases")->items()) {
+            const std::string id(c.find("conversation")->as_string());
+            const value* expected = c.find("expected");
+            if (id == "tool_call" && !expected && c.find("error")) {
+                const bool joins = c.find("error")->find("message")->as_string().find("can only concatenate str") == 0;
+                n_string += joins;
+                CHECK(wants_string_arguments(text) == joins);
+            }
+            if ((id != "tool_call" && id != "tool_calls_two" && id != "tool_call_str_args") || !expected) continue;
+            if ((id == "tool_call_str_args") != wants_string_arguments(text)) continue;
+            const value& conversation = *conversations.find(id);
+            o.tools.clear();
+            for (const value& t : conversation.find("tools")->items())
+                o.tools.push_back({std::string(t.find("function")->find("name")->as_string()),
+                                   *t.find("function")->find("parameters")});
+            const auto& messages = conversation.find("messages")->items();
+            const std::string_view said = messages[0].find("content")->as_string(), all = expected->as_string();
+            const value& calls = *messages[1].find("tool_calls");
+            // Templates that do not render calls at all, or only one of them.
+            const std::string_view output = all.substr(std::min(all.rfind(said) + said.size(), all.size()));
+            if (output.find(id == "tool_calls_two" ? "Chez"
+                            : id == "tool_call"    ? "Paris"
+                                                   : "Nice") == std::string_view::npos)
+                continue;
+            if (std::find(std::begin(kLossy), std::end(kLossy), name) != std::end(kLossy)) continue;
+            CAPTURE(std::string(output));
+            const seen s = read_all_ways(o, output);
+            CHECK(s.calls.size() == calls.items().size());
+            for (size_t i = 0; i < std::min(s.calls.size(), calls.items().size()); i++) {
+                const value& want = *calls.items()[i].find("function");
+                CHECK(s.calls[i].name == want.find("name")->as_string());
+                CHECK(s.calls[i].is_complete);
+                const value* arguments = want.find("arguments");
+                const value object = arguments->is_string() ? json(arguments->as_string()) : *arguments;
+                CHECK(json_text(json(s.calls[i].arguments)) == json_text(object));
+            }
+            n_read++;
+        }
+    }
+    MESSAGE("calls read back: ", n_read, ", templates that want strings: ", n_string);
+    CHECK(n_read >= 100);
+}
+
+TEST_CASE("chat forms: short snippets, names") {
+    CHECK(choose_form("{{ '<tool_call>' }}") == chat_form::hermes);
+    CHECK(choose_form("<tool_call> <function=x>") == chat_form::xml);
+    CHECK(choose_form("<seed:tool_call>") == chat_form::xml);
+    CHECK(choose_form("<tool_call> <arg_key> <arg_value>") == chat_form::glm);
+    CHECK(choose_form("'<|tool_call>call:' + name") == chat_form::gemma);
+    CHECK(choose_form("<|channel|>final<|message|>") == chat_form::harmony);
+    CHECK(choose_form("<|python_tag|>") == chat_form::llama3);
+    CHECK(choose_form("[TOOL_CALLS]") == chat_form::mistral);
+    CHECK(choose_form("｜DSML｜") == chat_form::deepseek);
+    CHECK(choose_form("{% for m in messages %}{{ m.content }}{% endfor %}") == chat_form::none);
+    CHECK(choose_form("") == chat_form::none);
+    CHECK(choose_thinking("split('</think>')") == chat_thinking::think);
+    CHECK(choose_thinking("<seed:think></seed:think>") == chat_thinking::seed);
+    CHECK(choose_thinking("<channel|>") == chat_thinking::gemma);
+    chat_form form = chat_form::none;
+    for (const char* name : {"hermes", "xml-parameters", "glm", "llama3", "pythonic", "mistral", "deepseek", "harmony",
+                             "kimi-k2", "minimax-m2", "gemma4", "command-r", "nemotron-v2"}) {
+        CHECK(find_form(name, &form));
+        CHECK(std::string(form_name(form)) == name);
+    }
+    CHECK(!find_form("no such", &form));
+    CHECK(wants_string_arguments("{{ '{\"name\": ' + call['function']['arguments'] + '}' }}"));
+    CHECK(!wants_string_arguments("{{ '{' ~ (call.arguments | tojson) }}"));
+    CHECK(!wants_string_arguments("{{ content }}"));
+}
+
+// The grammar of calls over single bytes.
+static std::shared_ptr<constraint> constraint_of(chat_form form, const std::vector<chat_tool>& tools, bool parallel,
+                                                 std::vector<std::string>* triggers) {
+    grammar_builder b;
+    error_text err;
+    grammar_builder::expr calls;
+    grammar g;
+    REQUIRE_MESSAGE(add_calls(form, tools, parallel, b, &calls, triggers, err) == DUET_OK, err.text);
+    const uint32_t root = b.add_rule("root");
+    b.define(root, calls);
+    REQUIRE_MESSAGE(b.build(root, &g, err) == DUET_OK, err.text);
+    std::shared_ptr<const token_tree> bytes;
+    const auto text_of = [](int32_t id, const void* all) { return std::string_view((const char*)all + id, 1); };
+    std::string all;
+    for (int c = 0; c < 256; c++) all += (char)c;
+    REQUIRE(token_tree::make(256, text_of, all.data(), {0}, &bytes, err) == DUET_OK);
+    return std::make_shared<constraint>(g, bytes);
+}
+
+// Whether the grammar of calls takes the whole text.
+static bool takes(chat_form form, const std::vector<chat_tool>& tools, bool parallel, std::string_view text,
+                  std::vector<std::string>* triggers) {
+    grammar_matcher m(constraint_of(form, tools, parallel, triggers));
+    error_text err;
+    return m.accept_bytes(text, err) == DUET_OK && m.can_end();
+}
+
+TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing else") {
+    // Forms that models also write in another way than the grammar makes them.
+    static const char* const kOther[] = {
+        "hermes, tight",      "xml, one section", "xml, begin forgotten",    "mistral, ids",
+        "llama3, python tag", "llama3, nested",   "command-r, old",          "pythonic, MiniCPM",
+        "atem, headers",      "granite 3",        "mistral, list",           "tool_calls list",
+        "gigachat",           "gemma4",           "harmony, recipient first"};
+    for (const writer& w : all_writers()) {
+        CAPTURE(w.title);
+        if (std::find(std::begin(kOther), std::end(kOther), w.title) != std::end(kOther)) continue;
+        const std::vector<chat_tool> tools = options_of(w.form, w.thinking).tools;
+        std::vector<std::string> triggers;
+        // Strings are made in double quotes; the end marker of harmony's calls is a token that ends the answer.
+        const auto write = [&](calls_t calls) {
+            std::string text = w.calls(calls);
+            if (w.form == chat_form::pythonic) std::replace(text.begin(), text.end(), '\'', '"');
+            if (w.form == chat_form::harmony) text.resize(text.rfind("<|call|>"));
+            return text;
+        };
+        const wanted_call full = {"get_weather", R"({"city": "Paris", "days": 3, "tags": ["a"]})"};
+        for (const auto& calls : std::vector<std::vector<wanted_call>>{{kPlain}, {full}, {kNote}, {{"ping", "{}"}}}) {
+            const std::string text = write(calls);
+            CAPTURE(text);
+            CHECK(takes(w.form, tools, true, text, &triggers));
+            CHECK(takes(w.form, tools, false, text, &triggers));
+            const auto begins = [&](const std::string& t) { return text.compare(0, t.size(), t) == 0; };
+            CHECK(std::any_of(triggers.begin(), triggers.end(), begins));
+            CHECK(!takes(w.form, tools, true, text + "x", &triggers));
+            CHECK(!takes(w.form, tools, true, text.substr(0, text.size() / 2), &triggers));
+        }
+        const bool one_only = w.form == chat_form::harmony;
+        CHECK(takes(w.form, tools, true, write({kPlain, kNote}), &triggers) != one_only);
+        CHECK(!takes(w.form, tools, false, write({kPlain, kNote}), &triggers));
+        CHECK(!takes(w.form, {tools[1]}, true, write({kPlain}), &triggers));
+        CHECK(!takes(w.form, tools, true, write({{"get_weather", R"({"days": 3})"}}), &triggers));
+        CHECK(!takes(w.form, tools, true, write({{"get_weather", R"({"city": "a", "days": [3]})"}}), &triggers));
+    }
+    std::vector<std::string> triggers;
+    CHECK(takes(chat_form::gemma, {{"f", json(R"({"properties": {"a": {}, "b": {"type": "string"}}})")}}, true,
+                "<|tool_call>call:f{a:{x:[1,<|\"|>y<|\"|>]}, b:<|\"|>z<|\"|>}<tool_call|>", &triggers));
+    CHECK(takes(chat_form::pythonic,
+                {{"f", json(R"({"properties": {"a": {"type": "boolean"}, "b": {"type": ["null", "string"]}}})")}}, true,
+                "[f(a=True), f(b=None), f(a=False, b=\"x\"), f()]", &triggers));
+    CHECK(takes(chat_form::xml, {{"f", json(R"({"$defs": {"c": {"enum": ["r", "g"], "type": "string"}},
+        "properties": {"a": {"$ref": "#/$defs/c"}, "b": {"enum": ["r", "g"]}, "c": {"$ref": "#/$defs/n"}}})")}},
+                true, "<tool_call>\n<function=f>\n<parameter=b>\ng\n</parameter>\n</function>\n</tool_call>",
+                &triggers));
+    grammar_builder b;
+    grammar_builder::expr out;
+    error_text err;
+    CHECK(add_calls(chat_form::hermes, {}, true, b, &out, &triggers, err) == DUET_ERR_ARG);
+    CHECK(add_calls(chat_form::none, {{"f", {}}}, true, b, &out, &triggers, err) == DUET_ERR_UNSUPPORTED);
+    CHECK(err.text.find("none") != std::string::npos);
+}
+
+TEST_CASE("chat forms: random texts of the grammar of calls are read as whole calls") {
+    static const char* const kClosers[] = {"</parameter>\n", "\n</parameter>\n",       "</arg_value>",
+                                           "</arg_value>\n", "</｜DSML｜parameter>\n", "</atem:parameter>\n",
+                                           "<|\"|>"};
+    uint32_t seed = 3;
+    const auto next = [&](uint32_t n) { return seed = seed * 1664525u + 1013904223u, (seed >> 8) % n; };
+    std::map<chat_form, int> n_ended;
+    for (const writer& w : all_writers()) {
+        const chat_parser_options o = options_of(w.form, w.thinking);
+        std::vector<std::string> triggers;
+        if (n_ended.count(w.form)) continue;
+        const std::shared_ptr<constraint> c = constraint_of(w.form, o.tools, true, &triggers);
+        for (int round = 0; round < 40; round++) {
+            grammar_matcher m(c);
+            error_text err;
+            std::string text;
+            while (text.size() < 1500 && !(m.can_end() && next(3) == 0)) {
+                std::string piece = m.forced();
+                if (piece.empty() && next(4) == 0) {  // what ends a value
+                    const std::string close = kClosers[next(std::size(kClosers))];
+                    grammar_matcher copy = m;
+                    if (copy.accept_bytes(close, err) == DUET_OK) piece = close;
+                }
+                std::string allowed;
+                if (piece.empty())
+                    for (int b = 1; b < 127; b++)
+                        if (m.allows(b)) allowed += (char)b;
+                if (piece.empty() && allowed.empty()) break;
+                std::string ends;
+                for (const char b : allowed)
+                    if (std::string_view("\"}])<,").find(b) != std::string_view::npos) ends += b;
+                if (piece.empty())
+                    piece = ends.empty() || next(2) ? allowed.substr(next((uint32_t)allowed.size()), 1)
+                                                    : ends.substr(next((uint32_t)ends.size()), 1);
+                REQUIRE(m.accept_bytes(piece, err) == DUET_OK);
+                text += piece;
+            }
+            n_ended[w.form] += m.can_end();
+            if (!m.can_end()) continue;
+            CAPTURE(w.title);
+            CAPTURE(text);
+            const seen s = read_all_ways(o, text);
+            CHECK(s.text == "");
+            CHECK(!s.calls.empty());
+            for (const seen_call& call : s.calls) {
+                CHECK(call.is_complete);
+                CHECK(json(call.arguments).is_map());
+            }
+        }
+    }
+    for (const auto& [form, n] : n_ended) {
+        CAPTURE(std::string(form_name(form)));
+        CHECK(n >= 10);
+    }
+}
