@@ -5,6 +5,8 @@
 
 #include "tokenizer_vocab.h"
 
+#include <algorithm>
+
 namespace duet {
 namespace {
 
@@ -37,7 +39,28 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
     const vocabulary& vocab = impl_->vocab;
     if (add_bos_eos && vocab.add_bos) ids->push_back(vocab.bos);
     size_t n_begin = ids->size();
+    const prefix_index& special = parse_special ? vocab.all_special : vocab.user_defined;
+    encode_stretches(
+        text,
+        [&](size_t pos, int32_t* id) {
+            size_t longest = 0;
+            if (!special.is_empty() && special.may_begin(text[pos]))
+                special.prefixes(text.substr(pos), [&](size_t n, int32_t found) { longest = n, *id = found; });
+            return longest;
+        },
+        ids);
 
+    if (n_begin == 1 && ids->size() > 1 && (*ids)[1] == vocab.bos) ids->erase(ids->begin());
+    int32_t last = vocab.add_eos ? vocab.eos : vocab.add_sep ? vocab.sep : -1;
+    if (add_bos_eos && last >= 0 && (ids->size() <= n_begin || ids->back() != last)) ids->push_back(last);
+    return DUET_OK;
+}
+
+// Cuts text at its special tokens: special_at(position, &id) gives the bytes of the one that begins there, or 0.
+template <class Special>
+void tokenizer::encode_stretches(std::string_view text, Special special_at, std::vector<int32_t>* ids,
+                                 std::vector<mark>* marks) const {
+    const vocabulary& vocab = impl_->vocab;
     // SPM and unigram put a space before text that begins a sequence or follows a special token.
     bool is_prefixed = vocab.add_space_prefix;
     auto put_text = [&](std::string_view part) {
@@ -49,29 +72,64 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
         case vocab_kind::wordpiece: vocab.encode_wordpiece(part, ids); break;
         }
     };
-    const prefix_index& special = parse_special ? vocab.all_special : vocab.user_defined;
     size_t start = 0;
-    for (size_t pos = 0; pos < text.size() && !special.is_empty();) {
-        size_t longest = 0;
+    for (size_t pos = 0; pos < text.size();) {
         int32_t id = -1;
-        if (special.may_begin(text[pos]))
-            special.prefixes(text.substr(pos), [&](size_t n, int32_t found) {
-                longest = n;
-                id = found;
-            });
-        if (id < 0) {
+        const size_t n = special_at(pos, &id);
+        if (n == 0) {
             ++pos;
             continue;
         }
         put_text(text.substr(start, pos - start));
+        if (marks) marks->push_back({pos, ids->size()});
         ids->push_back(id);
-        start = pos += longest;
+        start = pos += n;
     }
     put_text(text.substr(start));
+}
 
-    if (n_begin == 1 && ids->size() > 1 && (*ids)[1] == vocab.bos) ids->erase(ids->begin());
-    int32_t last = vocab.add_eos ? vocab.eos : vocab.add_sep ? vocab.sep : -1;
-    if (add_bos_eos && last >= 0 && (ids->size() <= n_begin || ids->back() != last)) ids->push_back(last);
+duet_status tokenizer::encode_prompt(std::string_view text, const std::vector<stretch>& trusted,
+                                     std::vector<int32_t>* ids, std::vector<int64_t>* starts, error_text& err) const {
+    ids->clear();
+    if (!impl_) return fail(err, DUET_ERR_ARG, "tokenizer: want a loaded vocabulary, got none");
+    if (text.size() > kMaxEncodeBytes)
+        return fail(err, DUET_ERR_ARG, "text: want at most %zu bytes, got %zu", kMaxEncodeBytes, text.size());
+    const vocabulary& vocab = impl_->vocab;
+    if (vocab.add_bos) ids->push_back(vocab.bos);
+    const size_t n_begin = ids->size();
+    std::vector<mark> marks;
+    size_t i_stretch = 0;
+    encode_stretches(
+        text,
+        [&](size_t pos, int32_t* id) {
+            while (i_stretch < trusted.size() && trusted[i_stretch].end <= pos) ++i_stretch;
+            const size_t end =
+                i_stretch < trusted.size() && trusted[i_stretch].begin <= pos ? trusted[i_stretch].end : 0;
+            size_t longest = 0;
+            if (!vocab.user_defined.is_empty() && vocab.user_defined.may_begin(text[pos]))
+                vocab.user_defined.prefixes(text.substr(pos),
+                                            [&](size_t n, int32_t found) { longest = n, *id = found; });
+            if (end > pos && vocab.all_special.may_begin(text[pos]))
+                vocab.all_special.prefixes(text.substr(pos, end - pos), [&](size_t n, int32_t found) {
+                    if (n >= longest) longest = n, *id = found;
+                });
+            return longest;
+        },
+        ids, &marks);
+    const bool is_doubled = n_begin == 1 && ids->size() > 1 && (*ids)[1] == vocab.bos;
+    if (is_doubled) ids->erase(ids->begin());
+    if (!starts) return DUET_OK;
+    // Special tokens stand at known bytes; an offset between two of them counts the ids up to the first of the two.
+    size_t i_mark = 0;
+    int64_t n_ids = 0;
+    for (int64_t& start : *starts) {
+        if (start < 0) continue;
+        for (; i_mark < marks.size() && marks[i_mark].byte < (size_t)start; ++i_mark)
+            n_ids = (int64_t)marks[i_mark].n_ids_before + 1 - is_doubled;
+        if (i_mark < marks.size() && marks[i_mark].byte == (size_t)start)
+            n_ids = (int64_t)marks[i_mark].n_ids_before - is_doubled;
+        start = std::max<int64_t>(n_ids, 0);
+    }
     return DUET_OK;
 }
 

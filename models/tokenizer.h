@@ -28,6 +28,16 @@ class tokenizer {
     duet_status encode(std::string_view text, bool add_bos_eos, bool parse_special, std::vector<int32_t>* ids,
                        error_text& err) const;
 
+    // A prompt of which only some stretches are trusted to name control tokens: text outside of them stays text even
+    // where it spells one. trusted: disjoint stretches in ascending order. BOS comes first as the metadata asks, never
+    // twice; nothing is put at the end. *starts, when given: for each of the byte offsets in it (ascending) the number
+    // of ids that stand for earlier bytes; a token that spans an offset does not count.
+    struct stretch {
+        size_t begin, end;
+    };
+    duet_status encode_prompt(std::string_view text, const std::vector<stretch>& trusted, std::vector<int32_t>* ids,
+                              std::vector<int64_t>* starts, error_text& err) const;
+
     // The bytes of a token that follows other text; empty for control tokens and out of range. The view is valid as
     // long as the tokenizer.
     std::string_view piece(int32_t id) const;
@@ -45,6 +55,12 @@ class tokenizer {
     bool is_control(int32_t id) const;
 
   private:
+    struct mark {  // of a special token in a text
+        size_t byte, n_ids_before;
+    };
+    template <class Special>
+    void encode_stretches(std::string_view text, Special special_at, std::vector<int32_t>* ids,
+                          std::vector<mark>* marks = nullptr) const;
     struct impl;
     std::unique_ptr<impl> impl_;
 };

@@ -1,0 +1,301 @@
+// models/chat.cpp: messages to prompts: finds the template, probes what it expects, renders, and tokenizes so that text
+// of messages stays text.
+// Main path: runtime/chat.cpp -> [models/chat.cpp] -> models/template.h -> models/tokenizer.h
+#include "chat.h"
+
+#include <algorithm>
+
+namespace duet {
+namespace {
+
+struct builtin_template {
+    const char *name, *text;
+};
+constexpr builtin_template kBuiltins[] = {
+#define CHAT_TEMPLATE(name, text) {name, text},
+#include "chat_templates.def"
+#undef CHAT_TEMPLATE
+};
+
+constexpr const char* kTemplateKey = "tokenizer.chat_template";
+
+value member(const value& map, std::string_view key) {
+    const value* found = map.find(key);
+    return found ? *found : value();
+}
+
+// The map with a member set; its place stays where it had one.
+value with(const value& map, std::string_view key, value v) {
+    std::vector<value_member> members = map.members();
+    for (value_member& m : members)
+        if (m.key.is_string() && m.key.as_string() == key) {
+            m.val = std::move(v);
+            return value::of_map(std::move(members));
+        }
+    members.push_back({value::of_trusted(std::string(key)), std::move(v)});
+    return value::of_map(std::move(members));
+}
+
+value message_of(const char* role, value content) {
+    return value::of_map(
+        {{value::of_trusted("role"), value::of_trusted(role)}, {value::of_trusted("content"), std::move(content)}});
+}
+
+value text_part(value text) {
+    return value::of_map(
+        {{value::of_trusted("type"), value::of_trusted("text")}, {value::of_trusted("text"), std::move(text)}});
+}
+
+// Roles of letters alone cannot spell a control token by themselves, and templates build control tokens around them.
+bool is_plain_role(std::string_view role) {
+    return !role.empty() && role.size() <= 32 &&
+           std::all_of(role.begin(), role.end(), [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+}
+
+// A list of text parts as one text; anything else as it is.
+value joined_parts(const value& content) {
+    if (!content.is_list()) return content;
+    traced_text all;
+    for (const value& part : content.items()) {
+        const value text = part.is_string() ? part : member(part, "text");
+        if (!text.is_string()) return content;
+        all.append(text.as_text());
+    }
+    return value::of_text(std::move(all));
+}
+
+// Arguments of calls as the template wants them: JSON text, or the object it stands for.
+value adapted_call(const value& call, bool wants_text) {
+    const value function = member(call, "function");
+    const value& holder = function.is_map() ? function : call;
+    const value arguments = member(holder, "arguments");
+    value changed;
+    error_text ignored;
+    if (wants_text && arguments.is_map()) {
+        traced_text json;
+        if (write_json(arguments, {}, &json, ignored) != DUET_OK) return call;
+        changed = value::of_text(std::move(json));
+    } else if (!wants_text && arguments.is_string()) {
+        if (parse_json(arguments.as_string(), &changed, ignored) != DUET_OK || !changed.is_map()) return call;
+    } else return call;
+    const value new_holder = with(holder, "arguments", std::move(changed));
+    return function.is_map() ? with(call, "function", new_holder) : new_holder;
+}
+
+std::vector<tokenizer::stretch> trusted_stretches(const traced_text& text) {
+    std::vector<tokenizer::stretch> out;
+    size_t begin = 0;
+    bool is_input = text.starts_with_input;
+    for (size_t i = 0; i <= text.flips.size(); i++, is_input = !is_input) {
+        const size_t end = i < text.flips.size() ? text.flips[i] : text.size();
+        if (!is_input && end > begin) out.push_back({begin, end});
+        begin = end;
+    }
+    return out;
+}
+
+const std::string kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+}  // namespace
+
+std::string builtin_chat_templates() {
+    std::string names;
+    for (const builtin_template& t : kBuiltins) names += (names.empty() ? "" : ", ") + std::string(t.name);
+    return names;
+}
+
+duet_status chat_format::open(const gguf_file& file, const tokenizer& vocab, std::string_view text,
+                              std::string_view name, error_text& err) {
+    bos_ = vocab.spelling(vocab.bos());
+    eos_ = vocab.spelling(vocab.eos());
+    source_.clear();
+    tool_source_.clear();
+    const auto named = [&](const std::string& key, std::string* out) {
+        const gguf_kv* kv = file.find(key.c_str());
+        if (kv && (kv->type == DUET_KV_STRING || kv->array_type == DUET_KV_STRING) && !kv->strings.empty())
+            *out = kv->strings[0];
+        return !out->empty();
+    };
+    if (!text.empty()) source_ = text;
+    else if (!name.empty()) {
+        for (const builtin_template& t : kBuiltins)
+            if (name == t.name) source_ = t.text;
+        if (source_.empty() && name == "default") named(kTemplateKey, &source_);
+        if (source_.empty() && !named(kTemplateKey + ("." + std::string(name)), &source_)) {
+            std::string names;
+            for (const gguf_kv& kv : file.kvs)
+                if (kv.key.starts_with("tokenizer.chat_template."))
+                    names += printable(kv.key.substr(sizeof "tokenizer.chat_template." - 1)) + ", ";
+            return fail(err, DUET_ERR_ARG,
+                        "chat template '%s': want one of the file's (%sdefault) or a built-in one (%s)",
+                        printable(name).c_str(), names.c_str(), builtin_chat_templates().c_str());
+        }
+    } else {
+        named("tokenizer.chat_template.tool_use", &tool_source_);
+        if (!named(kTemplateKey, &source_) && !named("tokenizer.chat_template.default", &source_))
+            return fail(err, DUET_ERR_STATE,
+                        "%s has no chat template (tokenizer.chat_template): name a built-in one (%s) or give a text",
+                        file.path.c_str(), builtin_chat_templates().c_str());
+    }
+    DUET_TRY(compile(source_, &template_, &habits_, err));
+    return tool_source_.empty() ? DUET_OK : compile(tool_source_, &tool_template_, &tool_habits_, err);
+}
+
+// Renders probes: a template that drops a needle, or refuses it, wants it in another way.
+duet_status chat_format::compile(std::string_view source, chat_template* out, habits* found, error_text& err) {
+    *found = {};
+    DUET_TRY(chat_template::compile(source, out, err));
+    const auto shows = [&](std::vector<value> messages, std::string_view needle) {
+        chat_request probe;
+        probe.messages = value::of_list(std::move(messages));
+        rendered_template r;
+        error_text ignored;
+        return out->render(variables_of(probe, *found), {2026, 1, 2, 3, 4, 5}, &r, ignored) == DUET_OK &&
+               r.text.bytes.find(needle) != std::string::npos;
+    };
+    const value question = value::of_string("NEEDLE-U"), parts = value::of_list({text_part(question)});
+    if (!shows({message_of("user", question)}, "NEEDLE-U"))
+        found->wants_parts = shows({message_of("user", parts)}, "NEEDLE-U");
+    const auto content = [&](const char* text) {
+        const value v = value::of_string(text);
+        return found->wants_parts ? value::of_list({text_part(v)}) : v;
+    };
+    const value user = message_of("user", content("NEEDLE-U"));
+    found->has_system = shows({message_of("system", content("NEEDLE-S")), user}, "NEEDLE-S");
+    found->has_developer = shows({message_of("developer", content("NEEDLE-D")), user}, "NEEDLE-D");
+    // A call whose arguments are an object and a text: the template prints one of them as JSON without more quotes.
+    const auto call = [&](value arguments) {
+        const value function = value::of_map({{value::of_trusted("name"), value::of_string("look")},
+                                              {value::of_trusted("arguments"), std::move(arguments)}});
+        const value one = value::of_map({{value::of_trusted("id"), value::of_string("call12345")},
+                                         {value::of_trusted("type"), value::of_trusted("function")},
+                                         {value::of_trusted("function"), function}});
+        return with(message_of("assistant", content("")), "tool_calls", value::of_list({one}));
+    };
+    value object;
+    DUET_TRY(parse_json("{\"needle\": \"NEEDLE-A\"}", &object, err));
+    const bool shows_object = shows({user, call(object)}, "NEEDLE-A");
+    const bool shows_text = shows({user, call(value::of_string("{\"needle\": \"NEEDLE-A\"}"))}, "NEEDLE-A\"}") &&
+                            !shows({user, call(value::of_string("{\"needle\": \"NEEDLE-A\"}"))}, "\\\"NEEDLE-A");
+    found->wants_text_arguments = shows_text && (!shows_object || shows({user, call(object)}, "'NEEDLE-A'"));
+    return DUET_OK;
+}
+
+value chat_format::variables_of(const chat_request& request, const habits&) const {
+    std::vector<value_member> all;
+    const auto put = [&](const char* name, value v) { all.push_back({value::of_trusted(name), std::move(v)}); };
+    put("messages", request.messages);
+    put("tools", request.tools);
+    put("documents", request.documents);
+    put("add_generation_prompt", value::of_bool(request.asks_answer && !request.continues_last));
+    if (!bos_.empty()) put("bos_token", value::of_trusted(bos_));
+    if (!eos_.empty()) put("eos_token", value::of_trusted(eos_));
+    if (request.thinking >= 0) {  // the names that templates of 2024 to 2026 look for
+        put("enable_thinking", value::of_bool(request.thinking != 0));
+        put("thinking", value::of_bool(request.thinking != 0));
+        put("reasoning", value::of_bool(request.thinking != 0));
+        if (request.thinking == 0) put("thinking_budget", value::of_int(0));
+    }
+    if (request.variables.is_map())
+        for (const value_member& m : request.variables.members()) all.push_back(m);
+    return value::of_map(std::move(all));
+}
+
+// The messages as the template wants them. origin[i]: the message of the request that item i was made of.
+value chat_format::adapt_messages(const value& messages, const habits& h, std::vector<size_t>* origin) const {
+    std::vector<value> out;
+    value folded;  // a system message that waits for the user message after it
+    size_t folded_at = 0;
+    for (size_t i = 0; i < messages.items().size(); i++) {
+        value m = messages.items()[i];
+        value role = member(m, "role"), content = joined_parts(member(m, "content"));
+        std::string name = role.is_string() ? std::string(role.as_string()) : "";
+        if (name == "developer" && !h.has_developer) name = "system";
+        if (is_plain_role(name)) m = with(m, "role", value::of_trusted(name));
+        if (name == "system" && !h.has_system && content.is_string() && !folded.is_string()) {
+            folded = content, folded_at = i;
+            continue;
+        }
+        const bool takes_folded = folded.is_string() && name == "user" && content.is_string();
+        if (takes_folded) {
+            traced_text both = folded.as_text();
+            both.append("\n\n", true);
+            both.append(content.as_text());
+            content = value::of_text(std::move(both));
+            folded = value();
+        }
+        if (h.wants_parts && content.is_string()) content = value::of_list({text_part(content)});
+        if (m.find("content") || takes_folded) m = with(m, "content", content);
+        if (const value calls = member(m, "tool_calls"); calls.is_list()) {
+            std::vector<value> adapted;
+            for (const value& call : calls.items()) adapted.push_back(adapted_call(call, h.wants_text_arguments));
+            m = with(m, "tool_calls", value::of_list(std::move(adapted)));
+        }
+        origin->push_back(takes_folded ? folded_at : i);
+        out.push_back(std::move(m));
+    }
+    if (folded.is_string()) {  // no user message came after it
+        origin->push_back(folded_at);
+        out.push_back(message_of("user", h.wants_parts ? value::of_list({text_part(folded)}) : folded));
+    }
+    return value::of_list(std::move(out));
+}
+
+duet_status chat_format::render(const chat_request& request, const tokenizer& vocab, chat_prompt* out,
+                                error_text& err) const {
+    if (!request.messages.is_list() || request.messages.items().empty())
+        return fail(err, DUET_ERR_ARG, "chat: want a list of at least one message");
+    for (size_t i = 0; i < request.messages.items().size(); i++)
+        if (!member(request.messages.items()[i], "role").is_string())
+            return fail(err, DUET_ERR_ARG, "chat: message %zu: want an object with a \"role\" of text", i);
+    const bool has_tools = request.tools.is_list() && !request.tools.items().empty() && !tool_source_.empty();
+    const habits& h = has_tools ? tool_habits_ : habits_;
+    const chat_template& t = has_tools ? tool_template_ : template_;
+    chat_request adapted = request;
+    std::vector<size_t> origin;
+    adapted.messages = adapt_messages(request.messages, h, &origin);
+    if (request.continues_last) {
+        std::vector<value> messages = adapted.messages.items();
+        value content = joined_parts(member(messages.back(), "content"));
+        if (!content.is_string())
+            return fail(err, DUET_ERR_ARG, "chat: to be continued, the last message wants a content of text");
+        traced_text tagged = content.as_text();
+        tagged.append(kContinueTag, true);
+        content = value::of_text(std::move(tagged));
+        if (h.wants_parts) content = value::of_list({text_part(content)});
+        messages.back() = with(messages.back(), "content", content);
+        adapted.messages = value::of_list(std::move(messages));
+    }
+    rendered_template r;
+    DUET_TRY(t.render(variables_of(adapted, h), request.now, &r, err));
+    if (request.continues_last) {  // the text ends where the tag begins; a template that trims took its blank
+        const std::string_view tag(kContinueTag.data(), kContinueTag.size() - 1);
+        const size_t at = r.text.bytes.rfind(tag);
+        if (at == std::string::npos)
+            return fail(err, DUET_ERR_ARG, "chat: the template leaves out the last message, which was to be continued");
+        size_t end = at;
+        if (r.text.bytes.compare(at, kContinueTag.size(), kContinueTag) != 0)
+            while (end > 0 && (r.text.bytes[end - 1] == ' ' || r.text.bytes[end - 1] == '\n' ||
+                               r.text.bytes[end - 1] == '\t' || r.text.bytes[end - 1] == '\r'))
+                end--;
+        r.text = r.text.slice(0, end);
+    }
+    // Messages in the order of their offsets, as the tokenizer wants them.
+    std::vector<std::pair<int64_t, size_t>> starts;
+    for (size_t i = 0; i < r.message_starts.size() && i < origin.size(); i++)
+        if (r.message_starts[i] >= 0 && (size_t)r.message_starts[i] <= r.text.size())
+            starts.push_back({r.message_starts[i], origin[i]});
+    std::sort(starts.begin(), starts.end());
+    std::vector<int64_t> offsets;
+    for (const auto& s : starts) offsets.push_back(s.first);
+    DUET_TRY(vocab.encode_prompt(r.text.bytes, trusted_stretches(r.text), &out->ids, &offsets, err));
+    out->first_byte.assign(request.messages.items().size(), -1);
+    out->first_id = out->first_byte;
+    out->first_byte[0] = out->first_id[0] = 0;
+    for (size_t i = 0; i < starts.size(); i++)
+        out->first_byte[starts[i].second] = starts[i].first, out->first_id[starts[i].second] = offsets[i];
+    out->text = std::move(r.text.bytes);
+    return DUET_OK;
+}
+
+}  // namespace duet
