@@ -17,6 +17,8 @@ for folder in quant cpu cpu/simd gpu models runtime tests; do
     done
 done
 cp runtime.h "$work"
+# what is gone from the tree goes from the copy
+for file in "$work"/*/*.cpp; do [ -e "${file#"$work/"}" ] || rm -f "$file" "${file%.cpp}.o"; done
 
 # The text in ADDED goes before the first line of FILE that begins with MARK.
 insert() { # FILE MARK ADDED
