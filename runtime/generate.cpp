@@ -134,7 +134,7 @@ void keep_cut(duet_generation& g, std::string_view cut) noexcept {
     cut_character& c = g.session.cut[(size_t)g.params.seq];
     c.content = g.session.content[(size_t)g.params.seq];
     c.n_bytes = (int32_t)(cut.size() < c.bytes.size() ? cut.size() : 0);
-    memcpy(c.bytes.data(), cut.data(), (size_t)c.n_bytes);
+    if (c.n_bytes > 0) memcpy(c.bytes.data(), cut.data(), (size_t)c.n_bytes);
 }
 
 // The last event: why it ended, and the text that waited for more, whatever ended it. A character that is cut off
