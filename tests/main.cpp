@@ -51,13 +51,18 @@ struct run_totals {
 };
 
 run_totals* totals = nullptr;
-int n_selected = 0;  // cases that the command line chose, known after the first run
+int n_selected = 0;                         // cases that the command line chose, known after the first run
+std::ostringstream* kept_output = nullptr;  // of the running case of a process of --jobs
 
 struct totals_reporter : doctest::ConsoleReporter {
     using ConsoleReporter::ConsoleReporter;
     void test_case_end(const doctest::CurrentTestCaseStats& st) override {
         ConsoleReporter::test_case_end(st);
         totals->add(st);
+    }
+    void test_case_exception(const doctest::TestCaseException& e) override {
+        ConsoleReporter::test_case_exception(e);
+        if (e.is_crash && kept_output) std::fputs(kept_output->str().c_str(), stdout), std::fflush(stdout);
     }
     void test_run_end(const doctest::TestRunStats& p) override {
         totals->was_run = 1;
@@ -80,6 +85,7 @@ void prepare(doctest::Context& context, int argc, char** argv) {
     do {
         const int i = totals->next_case++;
         std::ostringstream out;
+        kept_output = &out;
         context.setCout(&out);
         context.setOption("first", i);
         context.setOption("last", i);
