@@ -91,8 +91,7 @@ struct score {
 // chunk's logits are kept.
 duet_status score_window(duet_session* session, int32_t n_vocab, int32_t bos, const int32_t* tokens, int32_t n,
                          int32_t first, int32_t chunk, score* total, tool_error* error) {
-    if (const duet_status status = duet_seq_trim(session, 0, 0))
-        return error->set(status, duet_session_error(session));
+    if (const duet_status status = duet_seq_trim(session, 0, 0)) return error->set(status, duet_session_error(session));
     std::vector<int32_t> ids(tokens, tokens + n);
     if (bos >= 0) ids[0] = bos;
     std::vector<uint8_t> want((size_t)chunk);
