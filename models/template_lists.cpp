@@ -9,8 +9,6 @@
 namespace duet {
 namespace {
 
-bool flag_of(native_call& c, int i) { return c.given[i] && c.run.is_true(c[i]); }
-
 bool items_of(native_call& c, std::vector<value>* out) { return c.run.collect(c[0], out); }
 
 // What a filter compares of an item: an attribute of it, strings without their case.
@@ -223,7 +221,7 @@ value filter_attr(native_call& c) {
     return c.run.no_attribute(c[0], name);
 }
 
-value filter_random(native_call& c) { // without chance: the first
+value filter_random(native_call& c) {  // without chance: the first
     std::vector<value> items;
     if (!items_of(c, &items)) return {};
     return items.empty() ? c.run.undefined("No random item, sequence was empty.") : items[0];
@@ -247,10 +245,8 @@ value filter_map(native_call& c) {
     value attribute, otherwise;
     bool has_attribute = false;
     for (const auto& [key, v] : c.rest->named) {
-        if (key == "attribute")
-            attribute = v, has_attribute = true;
-        else if (key == "default")
-            otherwise = v;
+        if (key == "attribute") attribute = v, has_attribute = true;
+        else if (key == "default") otherwise = v;
     }
     if (c.rest->values.empty()) {
         if (!has_attribute || c.rest->named.size() > 1u + !otherwise.is_null())
@@ -310,26 +306,13 @@ constexpr native_function kListFilters[] = {
 template <char kOp> value test_compare(native_call& c) {
     bool is_met = false;
     switch (kOp) {
-    case kEqual:
-        is_met = c.run.equal(c[0], c[1]);
-        break;
-    case kUnequal:
-        is_met = !c.run.equal(c[0], c[1]);
-        break;
-    case kLess:
-        is_met = c.run.less(c[0], c[1]);
-        break;
-    case kLessEqual:
-        is_met = c.run.less(c[0], c[1]) || c.run.equal(c[0], c[1]);
-        break;
-    case kGreater:
-        is_met = c.run.less(c[1], c[0]);
-        break;
-    case kGreaterEqual:
-        is_met = c.run.less(c[1], c[0]) || c.run.equal(c[0], c[1]);
-        break;
-    default:
-        is_met = c.run.contains(c[1], c[0]);
+    case kEqual: is_met = c.run.equal(c[0], c[1]); break;
+    case kUnequal: is_met = !c.run.equal(c[0], c[1]); break;
+    case kLess: is_met = c.run.less(c[0], c[1]); break;
+    case kLessEqual: is_met = c.run.less(c[0], c[1]) || c.run.equal(c[0], c[1]); break;
+    case kGreater: is_met = c.run.less(c[1], c[0]); break;
+    case kGreaterEqual: is_met = c.run.less(c[1], c[0]) || c.run.equal(c[0], c[1]); break;
+    default: is_met = c.run.contains(c[1], c[0]);
     }
     return value::of_bool(is_met);
 }
@@ -415,7 +398,7 @@ constexpr native_function kTests[] = {
 // ---- functions known by name
 // -----------------------------------------------------------------------------------------
 
-constexpr int64_t kLongestRange = 100'000; // as in the reference's sandbox
+constexpr int64_t kLongestRange = 100'000;  // as in the reference's sandbox
 
 value global_range(native_call& c) {
     int64_t parts[3] = {0, 0, 1};
@@ -511,7 +494,7 @@ int32_t index_of(std::span<const native_function> table, std::string_view name) 
     return at != table.end() ? (int32_t)(at - table.begin()) : -1;
 }
 
-} // namespace
+}  // namespace
 
 int32_t find_filter(std::string_view name) {
     const int32_t i = index_of(text_filters(), name), k = index_of(kListFilters, name);
@@ -531,4 +514,4 @@ const native_function* find_global(std::string_view name) {
     return i >= 0 ? &kGlobals[i] : nullptr;
 }
 
-} // namespace duet
+}  // namespace duet

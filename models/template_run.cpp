@@ -202,10 +202,8 @@ bool template_run::fetch(loop_object* loop, value* out) {
 
 bool template_run::advance(loop_object* loop) {
     value item;
-    if (loop->has_after)
-        item = std::move(loop->slots[loop_object::kAfter]);
-    else if (!fetch(loop, &item))
-        return false;
+    if (loop->has_after) item = std::move(loop->slots[loop_object::kAfter]);
+    else if (!fetch(loop, &item)) return false;
     loop->has_after = false;
     loop->has_before = ++loop->index0 > 0;
     loop->slots[loop_object::kBefore] = std::move(loop->slots[loop_object::kNow]);
@@ -250,7 +248,7 @@ template_run::flow template_run::run_loop(const template_node* n, const value& i
     scope_ = outer;
     loop->has_before = loop->has_after = loop->has_changed = false;
     for (int slot : {loop_object::kBefore, loop_object::kNow, loop_object::kAfter, loop_object::kChanged})
-        loop->slots[(size_t)slot] = value(); // one of them may refer to the loop
+        loop->slots[(size_t)slot] = value();  // one of them may refer to the loop
     if (loop->index0 < 0 && n->kids[4] && !failed()) return exec_scope(n->kids[4]);
     return flow::on;
 }
@@ -273,7 +271,7 @@ value template_run::define_macro(const template_node* n) {
     auto* macro = new_object<macro_object>(kMacro);
     macro->node = n;
     macro->slots.push_back(scope_);
-    if (!scope_.is_null()) kept_.push_back(scope_); // the scope will refer to the macro
+    if (!scope_.is_null()) kept_.push_back(scope_);  // the scope will refer to the macro
     return make_object(macro);
 }
 
@@ -293,7 +291,7 @@ value template_run::call_macro(const value& self, call_arguments& arguments) {
         return true;
     };
     hide_names(n->kids[0]);
-    bool has_caller = false; // among the macro's own arguments
+    bool has_caller = false;  // among the macro's own arguments
     std::vector<size_t> missing;
     for (size_t i = 0; i < n->names.size(); i++) {
         value v;
@@ -306,7 +304,7 @@ value template_run::call_macro(const value& self, call_arguments& arguments) {
         }
         set(n->names[i], std::move(v));
     }
-    for (size_t i : missing) // a default may use the arguments, but not the one it is for
+    for (size_t i : missing)  // a default may use the arguments, but not the one it is for
         if (n->kids[i + 1] && !failed()) set(n->names[i], eval(n->kids[i + 1]));
     if ((n->op & kMacroCaller) && !has_caller) {
         value caller;
@@ -399,43 +397,25 @@ template_run::flow template_run::exec(const template_node* n) {
             if (failed()) break;
         }
         break;
-    case node_kind::data:
-        emit(n->constant.as_text());
-        break;
-    case node_kind::print:
-        emit(eval(n->kids[0]));
-        break;
-    case node_kind::for_loop:
-        return run_loop(n, eval(n->kids[1]), 0);
-    case node_kind::if_chain:
-        return exec_if(n);
-    case node_kind::assign:
-        assign(n->kids[0], eval(n->kids[1]));
-        break;
-    case node_kind::assign_block:
-        return exec_set_block(n);
-    case node_kind::macro:
-        set(n->name, define_macro(n));
-        break;
+    case node_kind::data: emit(n->constant.as_text()); break;
+    case node_kind::print: emit(eval(n->kids[0])); break;
+    case node_kind::for_loop: return run_loop(n, eval(n->kids[1]), 0);
+    case node_kind::if_chain: return exec_if(n);
+    case node_kind::assign: assign(n->kids[0], eval(n->kids[1])); break;
+    case node_kind::assign_block: return exec_set_block(n);
+    case node_kind::macro: set(n->name, define_macro(n)); break;
     case node_kind::call_block: {
         const value caller = define_macro(n->kids[1]);
         emit(eval_call(n->kids[0], &caller));
         break;
     }
-    case node_kind::filter_block:
-        return exec_filter_block(n);
-    case node_kind::with:
-        return exec_with(n);
-    case node_kind::scope:
-        return exec_scope(n->kids[0]);
-    case node_kind::autoescape:
-        return exec_autoescape(n);
-    case node_kind::break_loop:
-        return flow::break_loop;
-    case node_kind::continue_loop:
-        return flow::continue_loop;
-    default:
-        fail("'" + std::string(n->text()) + "' is not supported", DUET_ERR_UNSUPPORTED);
+    case node_kind::filter_block: return exec_filter_block(n);
+    case node_kind::with: return exec_with(n);
+    case node_kind::scope: return exec_scope(n->kids[0]);
+    case node_kind::autoescape: return exec_autoescape(n);
+    case node_kind::break_loop: return flow::break_loop;
+    case node_kind::continue_loop: return flow::continue_loop;
+    default: fail("'" + std::string(n->text()) + "' is not supported", DUET_ERR_UNSUPPORTED);
     }
     return flow::on;
 }
@@ -508,4 +488,4 @@ duet_status chat_template::render(const value& variables, const template_time& n
     return template_run(*tree_, limits_, now, err).render(variables, out);
 }
 
-} // namespace duet
+}  // namespace duet

@@ -20,36 +20,24 @@ static bool is_numeric(const value& v) { return v.is_number() || v.is_bool(); }
 bool template_run::is_true(const value& v) {
     switch (v.kind()) {
     case value_kind::null:
-    case value_kind::undefined:
-        return false;
-    case value_kind::boolean:
-        return v.as_bool();
-    case value_kind::integer:
-        return v.as_int() != 0;
-    case value_kind::big_integer:
-        return true;
-    case value_kind::real:
-        return v.as_double() != 0;
-    case value_kind::string:
-        return !v.as_string().empty();
-    default:
-        return length(v, false) != 0;
+    case value_kind::undefined: return false;
+    case value_kind::boolean: return v.as_bool();
+    case value_kind::integer: return v.as_int() != 0;
+    case value_kind::big_integer: return true;
+    case value_kind::real: return v.as_double() != 0;
+    case value_kind::string: return !v.as_string().empty();
+    default: return length(v, false) != 0;
     }
 }
 
 int64_t template_run::length(const value& v, bool may_fail) {
     switch (v.kind()) {
-    case value_kind::undefined:
-        return 0;
-    case value_kind::string:
-        return charge(v.as_string().size() / 64) ? (int64_t)count_chars(v.as_string()) : 0;
+    case value_kind::undefined: return 0;
+    case value_kind::string: return charge(v.as_string().size() / 64) ? (int64_t)count_chars(v.as_string()) : 0;
     case value_kind::list:
-    case value_kind::tuple:
-        return (int64_t)v.items().size();
-    case value_kind::map:
-        return (int64_t)v.members().size();
-    default:
-        break;
+    case value_kind::tuple: return (int64_t)v.items().size();
+    case value_kind::map: return (int64_t)v.members().size();
+    default: break;
     }
     if (is_object(v, kRange)) return ((const range_object*)v.as_object())->size;
     if (is_object(v, kView)) return (int64_t)v.as_object()->slots[0].members().size();
@@ -130,28 +118,14 @@ traced_text template_run::to_text(const value& v) {
 
 void template_run::print(const value& v, traced_text* out) {
     switch (v.kind()) {
-    case value_kind::null:
-        out->append("None", false);
-        break;
-    case value_kind::boolean:
-        out->append(v.as_bool() ? "True" : "False", false);
-        break;
-    case value_kind::integer:
-        out->append(std::to_string(v.as_int()), false);
-        break;
-    case value_kind::big_integer:
-        out->append(v.as_string(), false);
-        break;
-    case value_kind::real:
-        out->append(double_repr(v.as_double()), false);
-        break;
-    case value_kind::string:
-        out->append(v.as_text());
-        break;
-    case value_kind::undefined:
-        break;
-    default:
-        print_repr(v, out);
+    case value_kind::null: out->append("None", false); break;
+    case value_kind::boolean: out->append(v.as_bool() ? "True" : "False", false); break;
+    case value_kind::integer: out->append(std::to_string(v.as_int()), false); break;
+    case value_kind::big_integer: out->append(v.as_string(), false); break;
+    case value_kind::real: out->append(double_repr(v.as_double()), false); break;
+    case value_kind::string: out->append(v.as_text()); break;
+    case value_kind::undefined: break;
+    default: print_repr(v, out);
     }
 }
 
@@ -181,21 +155,16 @@ void template_run::print_repr(const value& v, traced_text* out, int level) {
         append_string_repr(v.as_text(), out);
         if (v.as_text().is_markup) out->append(")", true);
         return;
-    case value_kind::list:
-        return print_items("[", "]");
-    case value_kind::tuple:
-        return print_items("(", v.items().size() == 1 ? ",)" : ")");
-    case value_kind::undefined:
-        return out->append("Undefined", false);
+    case value_kind::list: return print_items("[", "]");
+    case value_kind::tuple: return print_items("(", v.items().size() == 1 ? ",)" : ")");
+    case value_kind::undefined: return out->append("Undefined", false);
     case value_kind::map:
         out->append("{", true);
         for (size_t i = 0; i < v.members().size() && !failed(); i++)
             print_member(v.members()[i].key, v.members()[i].val, i == 0);
         return out->append("}", true);
-    case value_kind::object:
-        break;
-    default:
-        return print(v, out);
+    case value_kind::object: break;
+    default: return print(v, out);
     }
     const object_payload* o = v.as_object();
     switch (o->type) {
@@ -227,19 +196,15 @@ void template_run::print_repr(const value& v, traced_text* out, int level) {
         for (const char c : o->slots[0].as_string()) {
             static constexpr std::string_view kHex = "0123456789abcdef", kNames = "'\\nrt", kMeanings = "'\\\n\r\t";
             const size_t at = kMeanings.find(c);
-            if (at != kMeanings.npos)
-                quoted += {'\\', kNames[at]};
+            if (at != kMeanings.npos) quoted += {'\\', kNames[at]};
             else if ((uint8_t)c < 0x20 || (uint8_t)c >= 0x7f)
                 quoted += {'\\', 'x', kHex[(uint8_t)c >> 4], kHex[(uint8_t)c & 15]};
-            else
-                quoted += c;
+            else quoted += c;
         }
         return out->append(quoted + "'", true);
     }
-    case kGenerator:
-        return out->append("<generator object>", false);
-    default:
-        return out->append("<object>", false);
+    case kGenerator: return out->append("<generator object>", false);
+    default: return out->append("<object>", false);
     }
 }
 
@@ -252,14 +217,12 @@ bool template_run::is_iterable(const value& v) {
     case value_kind::list:
     case value_kind::tuple:
     case value_kind::map:
-    case value_kind::undefined:
-        return true;
+    case value_kind::undefined: return true;
     case value_kind::object: {
         const int type = v.as_object()->type;
         return type == kRange || type == kView || type == kGenerator || type == kBytes || type == kLoop;
     }
-    default:
-        return false;
+    default: return false;
     }
 }
 
@@ -272,8 +235,7 @@ bool template_run::next_item(const value& source, size_t* at, value* out) {
     if (failed()) return false;
     const size_t i = *at;
     switch (source.kind()) {
-    case value_kind::undefined:
-        return false;
+    case value_kind::undefined: return false;
     case value_kind::list:
     case value_kind::tuple:
         if (i >= source.items().size()) return false;
@@ -304,10 +266,8 @@ bool template_run::next_item(const value& source, size_t* at, value* out) {
             const auto& members = o->slots[0].members();
             if (i >= members.size()) return false;
             const char part = ((const view_object*)o)->part;
-            if (part == 'i')
-                *out = make_tuple({members[i].key, members[i].val});
-            else
-                *out = part == 'k' ? members[i].key : members[i].val;
+            if (part == 'i') *out = make_tuple({members[i].key, members[i].val});
+            else *out = part == 'k' ? members[i].key : members[i].val;
         } else if (o->type == kBytes) {
             const std::string_view bytes = o->slots[0].as_string();
             if (i >= bytes.size()) return false;
@@ -387,10 +347,8 @@ bool template_run::to_slice(const value& start, const value& stop, const value& 
     const value* values[3] = {&start, &stop, &step};
     for (int i = 0; i < 3; i++) {
         if (values[i]->is_null()) continue;
-        if (values[i]->is(value_kind::big_integer))
-            parts[i] = values[i]->as_string()[0] == '-' ? INT64_MIN : INT64_MAX;
-        else if (!to_int128(*values[i], &parts[i]))
-            return false;
+        if (values[i]->is(value_kind::big_integer)) parts[i] = values[i]->as_string()[0] == '-' ? INT64_MIN : INT64_MAX;
+        else if (!to_int128(*values[i], &parts[i])) return false;
     }
     if (parts[2] == 0) return fail("slice step cannot be zero"), false;
     const bool is_backward = parts[2] < 0;
@@ -443,14 +401,10 @@ static value power_of_integers(template_run& run, __int128 base, __int128 expone
 static value compute_real(template_run& run, char op, double a, double b) {
     if (b == 0 && (op == '/' || op == '%' || op == 'D')) return run.fail("division by zero");
     switch (op) {
-    case '+':
-        return value::of_double(a + b);
-    case '-':
-        return value::of_double(a - b);
-    case '*':
-        return value::of_double(a * b);
-    case '/':
-        return value::of_double(a / b);
+    case '+': return value::of_double(a + b);
+    case '-': return value::of_double(a - b);
+    case '*': return value::of_double(a * b);
+    case '/': return value::of_double(a / b);
     case 'P': {
         if (a == 0 && b < 0) return run.fail("division by zero: 0 to a negative power");
         if (a < 0 && b != std::floor(b)) return run.fail("complex numbers are not supported", DUET_ERR_UNSUPPORTED);
@@ -458,8 +412,7 @@ static value compute_real(template_run& run, char op, double a, double b) {
         if (std::isinf(d) && !std::isinf(a) && !std::isinf(b)) return run.fail("the result is too large");
         return value::of_double(d);
     }
-    default:
-        break;
+    default: break;
     }
     double rest = std::fmod(a, b), quotient = (a - rest) / b;
     if (rest != 0 && (rest < 0) != (b < 0)) rest += b, quotient -= 1;
@@ -532,4 +485,4 @@ value template_run::arithmetic(char op, const value& a, const value& b) {
     return is_over ? fail("integer overflow", DUET_ERR_UNSUPPORTED) : of_int128(result);
 }
 
-} // namespace duet
+}  // namespace duet
