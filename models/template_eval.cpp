@@ -78,7 +78,7 @@ static bool is_foldable(const template_node* n) {
 
 static bool is_sliceable(const value& v) {
     return v.is_list() || v.is(value_kind::tuple) || v.is_string() ||
-           (v.is(value_kind::object) && v.as_object()->type == kRange);
+           (v.is(value_kind::object) && v.as_object()->type == kRangeObject);
 }
 
 static bool can_slice(const value& object, const value parts[3]) {
@@ -219,11 +219,12 @@ value template_run::call(const value& function, call_arguments& arguments) {
     if (function.is(value_kind::object)) {
         const object_payload* object = function.as_object();
         switch (object->type) {
-        case kMacro: return call_macro(function, arguments);
-        case kFunction: return call_native(*((const function_object*)object)->function, nullptr, arguments);
-        case kMethod: return call_native(*((const function_object*)object)->function, &object->slots[0], arguments);
-        case kLoop: return call_loop(function, arguments);
-        case kJoiner: {
+        case kMacroObject: return call_macro(function, arguments);
+        case kFunctionObject: return call_native(*((const function_object*)object)->function, nullptr, arguments);
+        case kMethodObject:
+            return call_native(*((const function_object*)object)->function, &object->slots[0], arguments);
+        case kLoopObject: return call_loop(function, arguments);
+        case kJoinerObject: {
             const value separator = object->slots[0];
             return ((counter_object*)object)->at++ == 0 ? make("") : separator;
         }
@@ -292,7 +293,7 @@ value template_run::no_attribute(const value& object, std::string_view name) {
 }
 
 value template_run::native_method(const value& self, const native_function* method) {
-    auto* object = new_object<function_object>(kMethod);
+    auto* object = new_object<function_object>(kMethodObject);
     object->function = method;
     object->slots.push_back(self);
     return make_object(object);
@@ -327,20 +328,21 @@ value template_run::scalar_attribute(const value& object, std::string_view name)
 
 value template_run::object_attribute(const value& object, std::string_view name) {
     object_payload* o = object.as_object();
-    if (o->type == kNamespace) {
+    if (o->type == kNamespaceObject) {
         const auto& names = ((const namespace_object*)o)->names;
         const auto at = std::find(names.begin(), names.end(), name);
         charge(names.size() / 16);
         return at != names.end() ? o->slots[(size_t)(at - names.begin())] : no_attribute(object, name);
     }
-    if (o->type == kLoop) return loop_attribute((loop_object*)o, object, name);
-    if (o->type == kCycler && name == "current") return o->slots[((const counter_object*)o)->at % o->slots.size()];
-    if (o->type == kRange) {
+    if (o->type == kLoopObject) return loop_attribute((loop_object*)o, object, name);
+    if (o->type == kCyclerObject && name == "current")
+        return o->slots[((const counter_object*)o)->at % o->slots.size()];
+    if (o->type == kRangeObject) {
         const auto* r = (const range_object*)o;
         if (name == "start" || name == "stop" || name == "step")
             return value::of_int(name == "start" ? r->start : name == "stop" ? r->stop : r->step);
     }
-    if (o->type == kMacro) {
+    if (o->type == kMacroObject) {
         const template_node* n = ((const macro_object*)o)->node;
         if (name == "name") return make(n->name >= 0 ? tree.names[(size_t)n->name] : "");
         if (name == "catch_kwargs") return value::of_bool(n->op & kMacroKwargs);
@@ -409,7 +411,7 @@ value template_run::get_item(const value& object, const value& key) {
                 charge(begin / 64);
                 return make(object.as_text().slice(begin, char_bytes(object.as_string(), begin)));
             }
-            if (object.as_object()->type == kRange) {
+            if (object.as_object()->type == kRangeObject) {
                 const auto* r = (const range_object*)object.as_object();
                 return value::of_int(r->start + at * r->step);
             }
@@ -461,7 +463,7 @@ value template_run::get_slice(const value& object, const value& start, const val
     }
     if (object.is(value_kind::object)) {
         const auto* r = (const range_object*)object.as_object();
-        auto* part = new_object<range_object>(kRange);
+        auto* part = new_object<range_object>(kRangeObject);
         part->start = r->start + at[0] * r->step;
         part->step = r->step * at[1];
         part->size = at[2];

@@ -260,7 +260,7 @@ value string_encode(native_call& c) {
         if (c.given[i] && !c[i].is_string()) return c.run.fail("want the name of an encoding");
     if (c.given[0] && c[0].as_string() != "utf-8" && c[0].as_string() != "utf8" && c[0].as_string() != "UTF-8")
         return c.run.fail("only utf-8 is supported", DUET_ERR_UNSUPPORTED);
-    auto* bytes = new_object<object_payload>(kBytes);
+    auto* bytes = new_object<object_payload>(kBytesObject);
     bytes->slots.push_back(*c.self);
     return c.run.make_object(bytes);
 }
@@ -421,7 +421,7 @@ value map_get(native_call& c) {
 }
 
 template <char kPart> value map_view(native_call& c) {
-    auto* view = new_object<view_object>(kView);
+    auto* view = new_object<view_object>(kViewObject);
     view->part = kPart;
     view->slots.push_back(*c.self);
     return c.run.make_object(view);
@@ -507,9 +507,9 @@ std::span<const native_function> methods_of(const value& v) {
     default: return {};
     }
     switch (v.as_object()->type) {
-    case kCycler: return kCyclerMethods;
-    case kLoop: return kLoopMethods;
-    case kBytes: return kBytesMethods;
+    case kCyclerObject: return kCyclerMethods;
+    case kLoopObject: return kLoopMethods;
+    case kBytesObject: return kBytesMethods;
     default: return {};
     }
 }

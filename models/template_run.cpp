@@ -64,7 +64,7 @@ value template_run::make_object(object_payload* object) {
 }
 
 value template_run::make_generator(value list) {
-    auto* g = new_object<generator_object>(kGenerator);
+    auto* g = new_object<generator_object>(kGeneratorObject);
     g->slots.push_back(std::move(list));
     return make_object(g);
 }
@@ -89,7 +89,7 @@ value template_run::lookup(int32_t name) {
 }
 
 void template_run::enter_scope(const value& parent) {
-    auto* s = new_object<scope_object>(kScope);
+    auto* s = new_object<scope_object>(kScopeObject);
     s->slots.push_back(parent);
     scope_ = make_object(s);
 }
@@ -120,7 +120,7 @@ void template_run::assign(const template_node* target, value v) {
     if (target->kind == node_kind::name) return set(target->name, std::move(v));
     if (target->kind == node_kind::member) {
         const value object = lookup(target->name);
-        if (!object.is(value_kind::object) || object.as_object()->type != kNamespace) {
+        if (!object.is(value_kind::object) || object.as_object()->type != kNamespaceObject) {
             fail("cannot assign attribute on non-namespace object");
             return;
         }
@@ -226,7 +226,7 @@ template_run::flow template_run::run_loop(const template_node* n, const value& i
     nesting level(this);
     if (!is_iterable(iterable)) return fail("a value to loop over is not iterable"), flow::on;
     const value outer = scope_;
-    auto* loop = new_object<loop_object>(kLoop);
+    auto* loop = new_object<loop_object>(kLoopObject);
     const value self = make_object(loop);
     loop->slots.resize(loop_object::kSlots);
     loop->slots[loop_object::kSource] = iterable;
@@ -268,7 +268,7 @@ value template_run::call_loop(const value& self, call_arguments& arguments) {
 // ----------------------------------------------------------------------------------------------------------
 
 value template_run::define_macro(const template_node* n) {
-    auto* macro = new_object<macro_object>(kMacro);
+    auto* macro = new_object<macro_object>(kMacroObject);
     macro->node = n;
     macro->slots.push_back(scope_);
     if (!scope_.is_null()) kept_.push_back(scope_);  // the scope will refer to the macro
@@ -431,7 +431,7 @@ void template_run::prepare_variables(const value& variables) {
         if (const value* v = variables.find(tree.names[i])) {
             root_[i] = *v;
         } else if (const native_function* function = find_global(tree.names[i])) {
-            auto* object = new_object<function_object>(kFunction);
+            auto* object = new_object<function_object>(kFunctionObject);
             object->function = function;
             root_[i] = make_object(object);
         } else if (tree.names[i] == "self") {

@@ -17,18 +17,18 @@ namespace duet {
 // ---- objects that only templates have; the values they hold stand in slots ----
 
 enum object_type : int {
-    kScope,      // slots: the outer scope, then variables
-    kMacro,      // slots: the scope it was defined in
-    kNamespace,  // slots: attributes
-    kLoop,       // slots: see loop_object
-    kFunction,
-    kMethod,  // slots: the object it belongs to
-    kRange,
-    kGenerator,  // slots: the source, then arguments
-    kView,       // slots: a map; its keys, values or items
-    kCycler,     // slots: items
-    kJoiner,     // slots: the separator
-    kBytes,      // slots: a string
+    kScopeObject,      // slots: the outer scope, then variables
+    kMacroObject,      // slots: the scope it was defined in
+    kNamespaceObject,  // slots: attributes
+    kLoopObject,       // slots: see loop_object
+    kFunctionObject,
+    kMethodObject,  // slots: the object it belongs to
+    kRangeObject,
+    kGeneratorObject,  // slots: the source, then arguments
+    kViewObject,       // slots: a map; its keys, values or items
+    kCyclerObject,     // slots: items
+    kJoinerObject,     // slots: the separator
+    kBytesObject,      // slots: a string
 };
 
 struct scope_object : object_payload {
@@ -73,7 +73,7 @@ struct view_object : object_payload {
     using object_payload::object_payload;
     char part = 'k';  // k(eys), v(alues), i(tems)
 };
-struct counter_object : object_payload {  // kCycler, kJoiner
+struct counter_object : object_payload {  // kCyclerObject, kJoinerObject
     using object_payload::object_payload;
     size_t at = 0;
 };

@@ -39,10 +39,10 @@ int64_t template_run::length(const value& v, bool may_fail) {
     case value_kind::map: return (int64_t)v.members().size();
     default: break;
     }
-    if (is_object(v, kRange)) return ((const range_object*)v.as_object())->size;
-    if (is_object(v, kView)) return (int64_t)v.as_object()->slots[0].members().size();
-    if (is_object(v, kBytes)) return (int64_t)v.as_object()->slots[0].as_string().size();
-    if (is_object(v, kLoop)) return loop_length((loop_object*)v.as_object());
+    if (is_object(v, kRangeObject)) return ((const range_object*)v.as_object())->size;
+    if (is_object(v, kViewObject)) return (int64_t)v.as_object()->slots[0].members().size();
+    if (is_object(v, kBytesObject)) return (int64_t)v.as_object()->slots[0].as_string().size();
+    if (is_object(v, kLoopObject)) return loop_length((loop_object*)v.as_object());
     if (may_fail) fail("this has no length");
     return -1;
 }
@@ -58,7 +58,7 @@ bool template_run::is_hashable(const value& v, int level) {
 bool template_run::equal(const value& a, const value& b) {
     if (failed()) return false;
     if (a.is_string() && b.is_string() && !charge(a.as_string().size() / 64)) return false;
-    if (is_object(a, kRange) && is_object(b, kRange)) {
+    if (is_object(a, kRangeObject) && is_object(b, kRangeObject)) {
         const auto *x = (const range_object*)a.as_object(), *y = (const range_object*)b.as_object();
         return x->size == y->size && (x->size == 0 || (x->start == y->start && (x->size == 1 || x->step == y->step)));
     }
@@ -94,7 +94,7 @@ bool template_run::contains(const value& container, const value& item) {
         charge(container.as_string().size() / 16);
         return text_searcher(item.as_string()).find(container.as_string(), 0) != std::string_view::npos;
     }
-    const bool is_keys = is_object(container, kView) && ((const view_object*)container.as_object())->part == 'k';
+    const bool is_keys = is_object(container, kViewObject) && ((const view_object*)container.as_object())->part == 'k';
     if (container.is_map() || is_keys) {
         if (!is_hashable(item)) return fail("unhashable type: this cannot be a key"), false;
         return (is_keys ? container.as_object()->slots[0] : container).find(item) != nullptr;
@@ -168,30 +168,30 @@ void template_run::print_repr(const value& v, traced_text* out, int level) {
     }
     const object_payload* o = v.as_object();
     switch (o->type) {
-    case kRange: {
+    case kRangeObject: {
         const auto* r = (const range_object*)o;
         out->append("range(" + std::to_string(r->start) + ", " + std::to_string(r->stop), false);
         return out->append(r->step != 1 ? ", " + std::to_string(r->step) + ")" : ")", false);
     }
-    case kView: {
+    case kViewObject: {
         const char part = ((const view_object*)o)->part;
         return print_items(part == 'k' ? "dict_keys([" : part == 'v' ? "dict_values([" : "dict_items([", "])");
     }
-    case kNamespace:
+    case kNamespaceObject:
         out->append("<Namespace {", true);
         for (size_t i = 0; i < o->slots.size() && !failed(); i++)
             print_member(make(((const namespace_object*)o)->names[i]), o->slots[i], i == 0);
         return out->append("}>", true);
-    case kLoop: {
+    case kLoopObject: {
         auto* loop = (loop_object*)o;
         return out->append(
             "<LoopContext " + std::to_string(loop->index0 + 1) + "/" + std::to_string(loop_length(loop)) + ">", false);
     }
-    case kMacro: {
+    case kMacroObject: {
         const int32_t name = ((const macro_object*)o)->node->name;
         return out->append("<Macro '" + (name >= 0 ? tree.names[(size_t)name] : "") + "'>", false);
     }
-    case kBytes: {
+    case kBytesObject: {
         std::string quoted = "b'";
         for (const char c : o->slots[0].as_string()) {
             static constexpr std::string_view kHex = "0123456789abcdef", kNames = "'\\nrt", kMeanings = "'\\\n\r\t";
@@ -203,7 +203,7 @@ void template_run::print_repr(const value& v, traced_text* out, int level) {
         }
         return out->append(quoted + "'", true);
     }
-    case kGenerator: return out->append("<generator object>", false);
+    case kGeneratorObject: return out->append("<generator object>", false);
     default: return out->append("<object>", false);
     }
 }
@@ -220,7 +220,8 @@ bool template_run::is_iterable(const value& v) {
     case value_kind::undefined: return true;
     case value_kind::object: {
         const int type = v.as_object()->type;
-        return type == kRange || type == kView || type == kGenerator || type == kBytes || type == kLoop;
+        return type == kRangeObject || type == kViewObject || type == kGeneratorObject || type == kBytesObject ||
+               type == kLoopObject;
     }
     default: return false;
     }
@@ -228,7 +229,7 @@ bool template_run::is_iterable(const value& v) {
 
 bool template_run::is_indexed(const value& v) {
     if (!v.is(value_kind::object)) return is_iterable(v);
-    return v.as_object()->type == kRange || v.as_object()->type == kBytes;
+    return v.as_object()->type == kRangeObject || v.as_object()->type == kBytesObject;
 }
 
 bool template_run::next_item(const value& source, size_t* at, value* out) {
@@ -257,22 +258,22 @@ bool template_run::next_item(const value& source, size_t* at, value* out) {
     default: {
         if (!source.is(value_kind::object)) return fail("this is not iterable"), false;
         object_payload* o = source.as_object();
-        if (o->type == kGenerator) return next_generated((generator_object*)o, out);
-        if (o->type == kRange) {
+        if (o->type == kGeneratorObject) return next_generated((generator_object*)o, out);
+        if (o->type == kRangeObject) {
             const auto* r = (const range_object*)o;
             if ((int64_t)i >= r->size) return false;
             *out = value::of_int(r->start + (int64_t)i * r->step);
-        } else if (o->type == kView) {
+        } else if (o->type == kViewObject) {
             const auto& members = o->slots[0].members();
             if (i >= members.size()) return false;
             const char part = ((const view_object*)o)->part;
             if (part == 'i') *out = make_tuple({members[i].key, members[i].val});
             else *out = part == 'k' ? members[i].key : members[i].val;
-        } else if (o->type == kBytes) {
+        } else if (o->type == kBytesObject) {
             const std::string_view bytes = o->slots[0].as_string();
             if (i >= bytes.size()) return false;
             *out = value::of_int((uint8_t)bytes[i]);
-        } else if (o->type == kLoop) {
+        } else if (o->type == kLoopObject) {
             auto* loop = (loop_object*)o;
             if (!advance(loop)) return false;
             *out = make_tuple({loop->slots[loop_object::kNow], source});
@@ -319,7 +320,7 @@ bool template_run::next_generated(generator_object* g, value* out) {
 bool template_run::collect(const value& source, std::vector<value>* out) {
     if (!failed() && !is_iterable(source)) fail("this is not iterable");
     size_t at = 0;
-    const int64_t n = source.is(value_kind::object) && source.as_object()->type == kLoop
+    const int64_t n = source.is(value_kind::object) && source.as_object()->type == kLoopObject
                           ? 0
                           : std::max<int64_t>(length(source, false), 0);
     if (!has_room((size_t)n * sizeof(value))) return false;
