@@ -59,8 +59,9 @@ traced_text format_integer(template_run& run, const value& v, const format_spec&
     std::string digits;
     __int128 i = 0;
     if (to_int128(v, &i)) {
+        const std::string_view symbols = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
         unsigned __int128 rest = magnitude(i);
-        do digits += (type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[(unsigned)(rest % base)];
+        do digits += symbols[(unsigned)(rest % base)];
         while ((rest /= base) > 0);
         std::reverse(digits.begin(), digits.end());
     } else if (v.is(value_kind::big_integer) && base == 10) {

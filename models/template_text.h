@@ -32,7 +32,7 @@ value integer_of_digits(std::string_view digits, int base);
 // __int128 and back. false: not an integer or boolean, or too long.
 bool to_int128(const value& v, __int128* out);
 value of_int128(__int128 i);
-// Without the sign. (g++ 12 with -fsanitize=undefined compiles a negation in a condition wrongly.)
+// Without the sign; defined for every integer.
 inline unsigned __int128 magnitude(__int128 i) {
     const auto u = (unsigned __int128)i;
     return i < 0 ? ~u + 1 : u;
