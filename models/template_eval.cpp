@@ -16,38 +16,25 @@ value template_run::eval(const template_node* n) {
     nesting level(this);
     if (!level.is_good || !charge(1)) return undefined("");
     switch (n->kind) {
-    case node_kind::constant:
-        return n->constant;
-    case node_kind::name:
-        return lookup(n->name);
-    case node_kind::captured:
-        return captured_;
+    case node_kind::constant: return n->constant;
+    case node_kind::name: return lookup(n->name);
+    case node_kind::captured: return captured_;
     case node_kind::list:
-    case node_kind::tuple:
-        return eval_list(n);
-    case node_kind::map:
-        return eval_map(n);
-    case node_kind::attribute:
-        return get_attribute(eval(n->kids[0]), n->text());
-    case node_kind::item:
-        return eval_item(n);
-    case node_kind::slice:
-        return fail("a slice stands where none may stand");
-    case node_kind::call:
-        return eval_call(n);
-    case node_kind::filter:
-        return eval_filter(n);
-    case node_kind::test:
-        return eval_test(n);
-    case node_kind::unary:
-        return eval_unary(n);
+    case node_kind::tuple: return eval_list(n);
+    case node_kind::map: return eval_map(n);
+    case node_kind::attribute: return get_attribute(eval(n->kids[0]), n->text());
+    case node_kind::item: return eval_item(n);
+    case node_kind::slice: return fail("a slice stands where none may stand");
+    case node_kind::call: return eval_call(n);
+    case node_kind::filter: return eval_filter(n);
+    case node_kind::test: return eval_test(n);
+    case node_kind::unary: return eval_unary(n);
     case node_kind::binary: {
         const value left = eval(n->kids[0]), right = eval(n->kids[1]);
         line = n->line;
         return failed() ? undefined("") : arithmetic((char)n->op, left, right);
     }
-    case node_kind::compare:
-        return eval_compare(n);
+    case node_kind::compare: return eval_compare(n);
     case node_kind::both: {
         const value left = eval(n->kids[0]);
         return is_true(left) ? eval(n->kids[1]) : left;
@@ -60,10 +47,8 @@ value template_run::eval(const template_node* n) {
         if (is_true(eval(n->kids[0]))) return eval(n->kids[1]);
         return n->kids[2] ? eval(n->kids[2])
                           : undefined("the condition of an inline 'if' is false and there is no 'else'");
-    case node_kind::concat:
-        return eval_concat(n);
-    default:
-        return fail("a statement stands where an expression is wanted");
+    case node_kind::concat: return eval_concat(n);
+    default: return fail("a statement stands where an expression is wanted");
     }
 }
 
@@ -93,7 +78,7 @@ static bool is_foldable(const template_node* n) {
 
 static bool is_sliceable(const value& v) {
     return v.is_list() || v.is(value_kind::tuple) || v.is_string() ||
-           (v.is(value_kind::object) && v.as_object()->type == kRange);
+           (v.is(value_kind::object) && v.as_object()->type == kRangeObject);
 }
 
 static bool can_slice(const value& object, const value parts[3]) {
@@ -136,29 +121,14 @@ value template_run::eval_compare(const template_node* n) {
         bool is_met = false;
         line = n->line;
         switch (n->text()[i - 1]) {
-        case kEqual:
-            is_met = equal(left, right);
-            break;
-        case kUnequal:
-            is_met = !equal(left, right);
-            break;
-        case kLess:
-            is_met = less(left, right);
-            break;
-        case kLessEqual:
-            is_met = less(left, right) || equal(left, right);
-            break;
-        case kGreater:
-            is_met = less(right, left);
-            break;
-        case kGreaterEqual:
-            is_met = less(right, left) || equal(left, right);
-            break;
-        case kIn:
-            is_met = contains(right, left);
-            break;
-        default:
-            is_met = !contains(right, left);
+        case kEqual: is_met = equal(left, right); break;
+        case kUnequal: is_met = !equal(left, right); break;
+        case kLess: is_met = less(left, right); break;
+        case kLessEqual: is_met = less(left, right) || equal(left, right); break;
+        case kGreater: is_met = less(right, left); break;
+        case kGreaterEqual: is_met = less(right, left) || equal(left, right); break;
+        case kIn: is_met = contains(right, left); break;
+        default: is_met = !contains(right, left);
         }
         if (!is_met) return value::of_bool(false);
         left = std::move(right);
@@ -194,14 +164,11 @@ void template_run::eval_arguments(const template_node* n, call_arguments* out) {
         out->named.emplace_back(tree.names[(size_t)n->names[i]], eval(n->kids[n_positional + i]));
     if (n->star_star) {
         const value more = eval(n->star_star);
-        if (!more.is_map())
-            fail("want a mapping after '**'");
+        if (!more.is_map()) fail("want a mapping after '**'");
         else
             for (const value_member& m : more.members())
-                if (!m.key.is_string())
-                    fail("want strings as keys after '**'");
-                else
-                    out->named.emplace_back(std::string(m.key.as_string()), m.val);
+                if (!m.key.is_string()) fail("want strings as keys after '**'");
+                else out->named.emplace_back(std::string(m.key.as_string()), m.val);
     }
     line = n->line;
 }
@@ -209,7 +176,7 @@ void template_run::eval_arguments(const template_node* n, call_arguments* out) {
 value template_run::eval_call(const template_node* n, const value* caller) {
     const template_node* target = n->kids[0];
     call_arguments arguments;
-    if (target->kind == node_kind::attribute && !caller) { // a method, without an object made of it
+    if (target->kind == node_kind::attribute && !caller) {  // a method, without an object made of it
         const value object = eval(target->kids[0]);
         if (const native_function* method = find_method(object, target->text())) {
             eval_arguments(n, &arguments);
@@ -252,20 +219,16 @@ value template_run::call(const value& function, call_arguments& arguments) {
     if (function.is(value_kind::object)) {
         const object_payload* object = function.as_object();
         switch (object->type) {
-        case kMacro:
-            return call_macro(function, arguments);
-        case kFunction:
-            return call_native(*((const function_object*)object)->function, nullptr, arguments);
-        case kMethod:
+        case kMacroObject: return call_macro(function, arguments);
+        case kFunctionObject: return call_native(*((const function_object*)object)->function, nullptr, arguments);
+        case kMethodObject:
             return call_native(*((const function_object*)object)->function, &object->slots[0], arguments);
-        case kLoop:
-            return call_loop(function, arguments);
-        case kJoiner: {
+        case kLoopObject: return call_loop(function, arguments);
+        case kJoinerObject: {
             const value separator = object->slots[0];
             return ((counter_object*)object)->at++ == 0 ? make("") : separator;
         }
-        default:
-            break;
+        default: break;
         }
     }
     return fail("this is not callable");
@@ -330,7 +293,7 @@ value template_run::no_attribute(const value& object, std::string_view name) {
 }
 
 value template_run::native_method(const value& self, const native_function* method) {
-    auto* object = new_object<function_object>(kMethod);
+    auto* object = new_object<function_object>(kMethodObject);
     object->function = method;
     object->slots.push_back(self);
     return make_object(object);
@@ -351,7 +314,7 @@ value template_run::get_attribute(const value& object, std::string_view name) {
 }
 
 value template_run::scalar_attribute(const value& object, std::string_view name) {
-    if (object.is(value_kind::tuple)) { // what groupby yields
+    if (object.is(value_kind::tuple)) {  // what groupby yields
         if (object.items().size() == 2 && (name == "grouper" || name == "list")) return object.items()[name == "list"];
         return no_attribute(object, name);
     }
@@ -365,20 +328,21 @@ value template_run::scalar_attribute(const value& object, std::string_view name)
 
 value template_run::object_attribute(const value& object, std::string_view name) {
     object_payload* o = object.as_object();
-    if (o->type == kNamespace) {
+    if (o->type == kNamespaceObject) {
         const auto& names = ((const namespace_object*)o)->names;
         const auto at = std::find(names.begin(), names.end(), name);
         charge(names.size() / 16);
         return at != names.end() ? o->slots[(size_t)(at - names.begin())] : no_attribute(object, name);
     }
-    if (o->type == kLoop) return loop_attribute((loop_object*)o, object, name);
-    if (o->type == kCycler && name == "current") return o->slots[((const counter_object*)o)->at % o->slots.size()];
-    if (o->type == kRange) {
+    if (o->type == kLoopObject) return loop_attribute((loop_object*)o, object, name);
+    if (o->type == kCyclerObject && name == "current")
+        return o->slots[((const counter_object*)o)->at % o->slots.size()];
+    if (o->type == kRangeObject) {
         const auto* r = (const range_object*)o;
         if (name == "start" || name == "stop" || name == "step")
             return value::of_int(name == "start" ? r->start : name == "stop" ? r->stop : r->step);
     }
-    if (o->type == kMacro) {
+    if (o->type == kMacroObject) {
         const template_node* n = ((const macro_object*)o)->node;
         if (name == "name") return make(n->name >= 0 ? tree.names[(size_t)n->name] : "");
         if (name == "catch_kwargs") return value::of_bool(n->op & kMacroKwargs);
@@ -447,7 +411,7 @@ value template_run::get_item(const value& object, const value& key) {
                 charge(begin / 64);
                 return make(object.as_text().slice(begin, char_bytes(object.as_string(), begin)));
             }
-            if (object.as_object()->type == kRange) {
+            if (object.as_object()->type == kRangeObject) {
                 const auto* r = (const range_object*)object.as_object();
                 return value::of_int(r->start + at * r->step);
             }
@@ -476,7 +440,7 @@ value template_run::get_path(value object, const value& path) {
 
 value template_run::get_slice(const value& object, const value& start, const value& stop, const value& step) {
     if (object.is(value_kind::undefined)) return failed() ? object : fail(std::string(object.as_string()));
-    int64_t at[3]; // first, step, how many
+    int64_t at[3];  // first, step, how many
     if (!is_sliceable(object)) return fail("this cannot be sliced");
     if (!to_slice(start, stop, step, length(object), at)) return fail("slice indices must be integers or None");
     if (object.is_string()) {
@@ -486,7 +450,7 @@ value template_run::get_slice(const value& object, const value& start, const val
             const size_t n_bytes = char_offset(std::string_view(t.bytes).substr(begin), (size_t)at[2]);
             return make(t.slice(begin, n_bytes));
         }
-        std::vector<uint32_t> offsets; // of all characters
+        std::vector<uint32_t> offsets;  // of all characters
         if (!has_room(t.size() * 6)) return undefined("");
         for (size_t i = 0; i < t.size(); i += char_bytes(t.bytes, i)) offsets.push_back((uint32_t)i);
         traced_text out;
@@ -499,7 +463,7 @@ value template_run::get_slice(const value& object, const value& start, const val
     }
     if (object.is(value_kind::object)) {
         const auto* r = (const range_object*)object.as_object();
-        auto* part = new_object<range_object>(kRange);
+        auto* part = new_object<range_object>(kRangeObject);
         part->start = r->start + at[0] * r->step;
         part->step = r->step * at[1];
         part->size = at[2];
@@ -513,4 +477,4 @@ value template_run::get_slice(const value& object, const value& start, const val
     return object.is_list() ? make_list(std::move(items)) : make_tuple(std::move(items));
 }
 
-} // namespace duet
+}  // namespace duet

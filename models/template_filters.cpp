@@ -29,7 +29,7 @@ value join_values(template_run& run, const value& iterable, const traced_text& s
 value replace_checked(template_run& run, const traced_text& t, const traced_text& from, const traced_text& to,
                       int64_t max_count) {
     if (!run.charge(t.size() / 16)) return {};
-    size_t n = from.bytes.empty() ? t.size() + 1 : 0; // how often it stands there
+    size_t n = from.bytes.empty() ? t.size() + 1 : 0;  // how often it stands there
     const text_searcher searcher(from.bytes);
     for (size_t at = 0; !from.bytes.empty() && (at = searcher.find(t.bytes, at)) != std::string::npos;
          at += from.size())
@@ -54,14 +54,6 @@ value pad_checked(template_run& run, const traced_text& t, int64_t width, int64_
 namespace {
 
 bool is_given(const native_call& c, int i) { return c.given[i] && !c[i].is_null(); }
-
-int64_t integer_of(native_call& c, int i, int64_t otherwise) {
-    int64_t n = otherwise;
-    if (c.given[i]) c.run.to_index(c[i], &n);
-    return n;
-}
-
-bool flag_of(native_call& c, int i) { return c.given[i] && c.run.is_true(c[i]); }
 
 traced_text text_or(native_call& c, int i, const char* otherwise) {
     return c.given[i] ? c.run.to_text(c[i]) : traced_text(otherwise, false);
@@ -195,8 +187,7 @@ traced_text quoted_url(const traced_text& t, bool of_query) {
         const uint8_t b = (uint8_t)t.bytes[i];
         const bool is_alnum = (b >= '0' && b <= '9') || ((b | 32) >= 'a' && (b | 32) <= 'z');
         std::string part(1, (char)b);
-        if (of_query && b == ' ')
-            part = "+";
+        if (of_query && b == ' ') part = "+";
         else if (!is_alnum && b != '_' && b != '.' && b != '-' && b != '~' && (b != '/' || of_query))
             part = {'%', "0123456789ABCDEF"[b >> 4], "0123456789ABCDEF"[b & 15]};
         out.append(part, t.is_input_at(i));
@@ -379,7 +370,7 @@ value integer_of_text(std::string_view s, int64_t base) {
     return digits.empty() ? value() : integer_of_digits((is_negative ? "-" : "") + digits, (int)base);
 }
 
-} // namespace
+}  // namespace
 
 value filter_float_of(template_run& run, const value& v, const value& otherwise) {
     if (v.is(value_kind::undefined)) return run.fail(std::string(v.as_string()));
@@ -463,7 +454,7 @@ value filter_round(native_call& c) {
         const double scale = std::pow(10.0, (double)-precision);
         return value::of_double(std::isfinite(scale) ? std::nearbyint(d / scale) * scale : std::copysign(0.0, d));
     }
-    char buffer[700]; // to_chars rounds the exact value, half to even
+    char buffer[700];  // to_chars rounds the exact value, half to even
     const auto r = std::to_chars(buffer, buffer + sizeof buffer, d, std::chars_format::fixed, (int)precision);
     double rounded = d;
     if (r.ec == std::errc()) std::from_chars(buffer, r.ptr, rounded);
@@ -503,8 +494,8 @@ constexpr native_function kTextFilters[] = {
     {"round", "value precision? method?", filter_round},
 };
 
-} // namespace
+}  // namespace
 
 std::span<const native_function> text_filters() { return kTextFilters; }
 
-} // namespace duet
+}  // namespace duet

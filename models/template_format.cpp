@@ -13,7 +13,7 @@ namespace {
 
 struct format_spec {
     std::string fill = " ";
-    char align = 0; // < > ^ =, 0: that of the kind
+    char align = 0;  // < > ^ =, 0: that of the kind
     char sign = '-';
     bool is_alternate = false;
     size_t width = 0;
@@ -59,8 +59,9 @@ traced_text format_integer(template_run& run, const value& v, const format_spec&
     std::string digits;
     __int128 i = 0;
     if (to_int128(v, &i)) {
+        const std::string_view symbols = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
         unsigned __int128 rest = magnitude(i);
-        do digits += (type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[(unsigned)(rest % base)];
+        do digits += symbols[(unsigned)(rest % base)];
         while ((rest /= base) > 0);
         std::reverse(digits.begin(), digits.end());
     } else if (v.is(value_kind::big_integer) && base == 10) {
@@ -92,15 +93,13 @@ traced_text format_real(template_run& run, double d, const format_spec& spec) {
     const bool is_negative = std::signbit(d) && !std::isnan(d);
     const double size = std::fabs(d);
     std::string digits;
-    if (!std::isfinite(size))
-        digits = std::isnan(size) ? "nan" : "inf";
+    if (!std::isfinite(size)) digits = std::isnan(size) ? "nan" : "inf";
     else if (type)
         digits = real_digits(size, type,
                              spec.precision < 0         ? 6
                              : spec.type && type == 'g' ? std::max(spec.precision, 1)
                                                         : spec.precision);
-    else if (spec.precision < 0)
-        digits = double_repr(size);
+    else if (spec.precision < 0) digits = double_repr(size);
     else {
         // as g, but with a digit after the point, and an exponent where that digit has no place
         const int precision = std::max(spec.precision, 1);
@@ -229,12 +228,9 @@ class percent_formatter {
         if (run_.failed()) return {};
         if (type == 's' || type == 'r' || type == 'a') {
             traced_text t;
-            if (type == 's')
-                t = run_.to_text(v);
-            else if (type == 'a' && v.is_string())
-                append_string_repr(v.as_text(), &t, true);
-            else
-                run_.print_repr(v, &t);
+            if (type == 's') t = run_.to_text(v);
+            else if (type == 'a' && v.is_string()) append_string_repr(v.as_text(), &t, true);
+            else run_.print_repr(v, &t);
             return padded(run_, first_chars(t, spec.precision), spec, '>');
         }
         if (type == 'c') {
@@ -291,13 +287,11 @@ class brace_formatter {
             } else if (f[at] == '}') {
                 run_.fail("single '}' in a format");
             } else {
-                size_t end = at + 1; // of the field, behind its bracket
+                size_t end = at + 1;  // of the field, behind its bracket
                 for (int level = 1; end < f.size() && level > 0; end++)
                     level += f[end] == '{' ? 1 : f[end] == '}' ? -1 : 0;
-                if (f[end - 1] != '}')
-                    run_.fail("single '{' in a format");
-                else
-                    out.append(field(t.slice(at + 1, end - at - 2), depth));
+                if (f[end - 1] != '}') run_.fail("single '{' in a format");
+                else out.append(field(t.slice(at + 1, end - at - 2), depth));
                 at = end;
             }
         }
@@ -307,21 +301,17 @@ class brace_formatter {
   private:
     traced_text field(const traced_text& t, int depth) {
         const std::string_view f = t.bytes;
-        size_t end = 0; // of the name; a ':' or '!' in brackets belongs to it
+        size_t end = 0;  // of the name; a ':' or '!' in brackets belongs to it
         for (bool is_bracketed = false; end < f.size() && (is_bracketed || (f[end] != ':' && f[end] != '!')); end++)
             is_bracketed = f[end] == '[' || (is_bracketed && f[end] != ']');
         value v = look_up(f.substr(0, end));
         if (end < f.size() && f[end] == '!') {
             const char conversion = end + 1 < f.size() ? f[end + 1] : ' ';
             traced_text out;
-            if (conversion == 's')
-                out = run_.to_text(v);
-            else if (conversion == 'a' && v.is_string())
-                append_string_repr(v.as_text(), &out, true);
-            else if (conversion == 'r' || conversion == 'a')
-                run_.print_repr(v, &out);
-            else
-                run_.fail("unknown conversion in a format");
+            if (conversion == 's') out = run_.to_text(v);
+            else if (conversion == 'a' && v.is_string()) append_string_repr(v.as_text(), &out, true);
+            else if (conversion == 'r' || conversion == 'a') run_.print_repr(v, &out);
+            else run_.fail("unknown conversion in a format");
             v = run_.make(std::move(out));
             end = std::min(end + 2, f.size());
         }
@@ -338,10 +328,8 @@ class brace_formatter {
         if (first.empty() || has_digit(first, 0)) {
             size_t i = n_automatic_, at = 0;
             if (first.empty() ? is_numbered_ : n_automatic_ > 0) return run_.fail("a format mixes '{}' and '{0}'");
-            if (first.empty())
-                n_automatic_++;
-            else
-                is_numbered_ = true;
+            if (first.empty()) n_automatic_++;
+            else is_numbered_ = true;
             if (!first.empty() && !read_number(first, &at, &i)) i = SIZE_MAX;
             if (i >= arguments_.values.size()) return run_.fail("a format wants more arguments than there are");
             v = arguments_.values[i];
@@ -358,8 +346,7 @@ class brace_formatter {
             const std::string_view key = path.substr(1, end - 1);
             if (is_item && end == path.size()) return run_.fail("want ']' in a format");
             path.remove_prefix(end + is_item);
-            if (!is_item)
-                v = run_.get_attribute(v, key);
+            if (!is_item) v = run_.get_attribute(v, key);
             else
                 v = run_.get_item(v,
                                   has_digit(key, 0) ? integer_of_digits(key, 10) : value::of_trusted(std::string(key)));
@@ -402,7 +389,7 @@ class brace_formatter {
         if (v.is_string()) {
             if ((spec.type && spec.type != 's') || spec.align == '=' || spec.grouping || spec.sign != '-') {
                 if (spec.fill != "0" || spec.type) return run_.fail("this format is not for a string"), traced_text();
-                spec.align = '<'; // "05" fills with zeros
+                spec.align = '<';  // "05" fills with zeros
             }
             return padded(run_, first_chars(v.as_text(), spec.precision), spec, '<');
         }
@@ -450,16 +437,14 @@ int64_t days_of(int64_t year, int month, int day) {
 struct time_parts {
     template_time t;
     int64_t days = days_of(t.year, t.month, t.day);
-    int weekday = (int)(((days + 4) % 7 + 7) % 7); // 0: Sunday
+    int weekday = (int)(((days + 4) % 7 + 7) % 7);  // 0: Sunday
     int yearday = (int)(days - days_of(t.year, 1, 1));
 
-    int iso_week(int64_t* year) const { // the week of this Thursday
+    int iso_week(int64_t* year) const {  // the week of this Thursday
         const int64_t thursday = days - (weekday + 6) % 7 + 3;
         *year = t.year;
-        if (thursday < days_of(t.year, 1, 1))
-            --*year;
-        else if (thursday >= days_of(t.year + 1, 1, 1))
-            ++*year;
+        if (thursday < days_of(t.year, 1, 1)) --*year;
+        else if (thursday >= days_of(t.year + 1, 1, 1)) ++*year;
         return (int)((thursday - days_of(*year, 1, 1)) / 7 + 1);
     }
 };
@@ -474,78 +459,45 @@ std::string time_part(const time_parts& p, char c) {
     int64_t iso_year;
     const int hour12 = t.hour % 12 == 0 ? 12 : t.hour % 12;
     switch (c) {
-    case 'Y':
-        return number(t.year, 1);
-    case 'm':
-        return number(t.month, 2);
-    case 'd':
-        return number(t.day, 2);
-    case 'e':
-        return number(t.day, 2, ' ');
-    case 'H':
-        return number(t.hour, 2);
-    case 'k':
-        return number(t.hour, 2, ' ');
-    case 'I':
-        return number(hour12, 2);
-    case 'l':
-        return number(hour12, 2, ' ');
-    case 'M':
-        return number(t.minute, 2);
-    case 'S':
-        return number(t.second, 2);
-    case 'f':
-        return "000000";
-    case 'y':
-        return number(((t.year % 100) + 100) % 100, 2);
-    case 'C':
-        return number(t.year / 100, 2);
-    case 'j':
-        return number(p.yearday + 1, 3);
-    case 'B':
-        return std::string(kMonths[(t.month + 11) % 12]);
+    case 'Y': return number(t.year, 1);
+    case 'm': return number(t.month, 2);
+    case 'd': return number(t.day, 2);
+    case 'e': return number(t.day, 2, ' ');
+    case 'H': return number(t.hour, 2);
+    case 'k': return number(t.hour, 2, ' ');
+    case 'I': return number(hour12, 2);
+    case 'l': return number(hour12, 2, ' ');
+    case 'M': return number(t.minute, 2);
+    case 'S': return number(t.second, 2);
+    case 'f': return "000000";
+    case 'y': return number(((t.year % 100) + 100) % 100, 2);
+    case 'C': return number(t.year / 100, 2);
+    case 'j': return number(p.yearday + 1, 3);
+    case 'B': return std::string(kMonths[(t.month + 11) % 12]);
     case 'b':
-    case 'h':
-        return std::string(kMonths[(t.month + 11) % 12].substr(0, 3));
-    case 'A':
-        return std::string(kDays[p.weekday]);
-    case 'a':
-        return std::string(kDays[p.weekday].substr(0, 3));
-    case 'p':
-        return t.hour < 12 ? "AM" : "PM";
-    case 'P':
-        return t.hour < 12 ? "am" : "pm";
-    case 'u':
-        return number(p.weekday == 0 ? 7 : p.weekday, 1);
-    case 'w':
-        return number(p.weekday, 1);
-    case 'U':
-        return number((p.yearday + 7 - p.weekday) / 7, 2);
-    case 'W':
-        return number((p.yearday + 7 - (p.weekday + 6) % 7) / 7, 2);
-    case 'V':
-        return number(p.iso_week(&iso_year), 2);
-    case 'G':
-        return p.iso_week(&iso_year), number(iso_year, 1);
-    case 'g':
-        return p.iso_week(&iso_year), number(iso_year % 100, 2);
-    case 's':
-        return number(p.days * 86400 + t.hour * 3600 + t.minute * 60 + t.second, 1);
-    case 'n':
-        return "\n";
-    case 't':
-        return "\t";
-    case '%':
-        return "%";
+    case 'h': return std::string(kMonths[(t.month + 11) % 12].substr(0, 3));
+    case 'A': return std::string(kDays[p.weekday]);
+    case 'a': return std::string(kDays[p.weekday].substr(0, 3));
+    case 'p': return t.hour < 12 ? "AM" : "PM";
+    case 'P': return t.hour < 12 ? "am" : "pm";
+    case 'u': return number(p.weekday == 0 ? 7 : p.weekday, 1);
+    case 'w': return number(p.weekday, 1);
+    case 'U': return number((p.yearday + 7 - p.weekday) / 7, 2);
+    case 'W': return number((p.yearday + 7 - (p.weekday + 6) % 7) / 7, 2);
+    case 'V': return number(p.iso_week(&iso_year), 2);
+    case 'G': return p.iso_week(&iso_year), number(iso_year, 1);
+    case 'g': return p.iso_week(&iso_year), number(iso_year % 100, 2);
+    case 's': return number(p.days * 86400 + t.hour * 3600 + t.minute * 60 + t.second, 1);
+    case 'n': return "\n";
+    case 't': return "\t";
+    case '%': return "%";
     case 'z':
-    case 'Z':
-        return ""; // a time without a zone
-    default:
-        return std::string("%") + c;
+    case 'Z': return "";  // a time without a zone
+    default: return std::string("%") + c;
     }
 }
 
-} // namespace
+}  // namespace
 
 traced_text format_percent(template_run& run, const traced_text& format, const value& arguments) {
     return percent_formatter(run, format, arguments).format();
@@ -579,4 +531,4 @@ std::string format_time(const template_time& time, std::string_view format) {
     return out;
 }
 
-} // namespace duet
+}  // namespace duet

@@ -15,10 +15,10 @@ struct call_arguments;
 struct native_call {
     static constexpr int kMaxParameters = 7;
     template_run& run;
-    const value* self; // of a method
+    const value* self;  // of a method
     value args[kMaxParameters];
     bool given[kMaxParameters] = {};
-    call_arguments* rest = nullptr; // what the parameter "*" takes
+    call_arguments* rest = nullptr;  // what the parameter "*" takes
 
     const value& operator[](int i) const { return args[i]; }
 };
@@ -31,7 +31,7 @@ struct native_function {
     value (*run)(native_call& c);
 };
 
-int32_t find_filter(std::string_view name); // -1: none
+int32_t find_filter(std::string_view name);  // -1: none
 int32_t find_test(std::string_view name);
 const native_function& filter_at(int32_t i);
 const native_function& test_at(int32_t i);
@@ -44,4 +44,4 @@ bool is_forbidden_method(const value& self, std::string_view name);
 // The part of the table of filters that yields text or numbers.
 std::span<const native_function> text_filters();
 
-} // namespace duet
+}  // namespace duet

@@ -61,7 +61,7 @@ class template_lexer {
     std::string_view cut(std::string_view text, char sign, bool is_block) const {
         if (sign == '-') return text.substr(0, stripped_end(text));
         if (sign == '+' || !is_block) return text;
-        const size_t line_begin = text.rfind('\n') + 1; // 0 when there is none
+        const size_t line_begin = text.rfind('\n') + 1;  // 0 when there is none
         if (line_begin == 0 && !line_starting_) return text;
         return stripped_end(text.substr(line_begin)) == 0 ? text.substr(0, line_begin) : text;
     }
@@ -122,7 +122,7 @@ class template_lexer {
     }
 
     duet_status lex_tag(bool is_block) {
-        std::string brackets; // the closing ones that are wanted
+        std::string brackets;  // the closing ones that are wanted
         while (at_ < source_.size()) {
             if (out_->size() > limits_.max_tokens)
                 return wrong("want at most " + std::to_string(limits_.max_tokens) + " tokens");
@@ -137,14 +137,10 @@ class template_lexer {
                 continue;
             }
             const char c = source_[at_];
-            if (c == '\'' || c == '"')
-                DUET_TRY(lex_string(c));
-            else if (c >= '0' && c <= '9')
-                lex_number();
-            else if (const size_t end = after_name(); end > at_)
-                take(token_kind::name, end);
-            else
-                DUET_TRY(lex_operator(&brackets));
+            if (c == '\'' || c == '"') DUET_TRY(lex_string(c));
+            else if (c >= '0' && c <= '9') lex_number();
+            else if (const size_t end = after_name(); end > at_) take(token_kind::name, end);
+            else DUET_TRY(lex_operator(&brackets));
         }
         return DUET_OK;
     }
@@ -167,8 +163,7 @@ class template_lexer {
 
     duet_status lex_string(char quote) {
         for (size_t i = at_ + 1; i < source_.size(); i++) {
-            if (source_[i] == '\\')
-                i++;
+            if (source_[i] == '\\') i++;
             else if (source_[i] == quote) {
                 push(token_kind::string, source_.substr(at_ + 1, i - at_ - 1));
                 go_to(i + 1);
@@ -189,9 +184,9 @@ class template_lexer {
         auto is_decimal = [](char c) { return c >= '0' && c <= '9'; };
         auto is_hex = [&](char c) { return is_decimal(c) || ((c | 32) >= 'a' && (c | 32) <= 'f'); };
         size_t end = after_digits(at_, is_decimal);
-        if (at_ == 0 || source_[at_ - 1] != '.') { // not the 1 of a.0.1
+        if (at_ == 0 || source_[at_ - 1] != '.') {  // not the 1 of a.0.1
             size_t real_end = at(end) == '.' ? after_digits(end + 1, is_decimal) : end;
-            if (real_end == end + 1) real_end = end; // a dot without digits
+            if (real_end == end + 1) real_end = end;  // a dot without digits
             if ((at(real_end) | 32) == 'e') {
                 const size_t exponent = real_end + 1 + (at(real_end + 1) == '+' || at(real_end + 1) == '-');
                 if (const size_t e = after_digits(exponent, is_decimal); e > exponent) real_end = e;
@@ -200,13 +195,11 @@ class template_lexer {
         }
         const char base = (char)(at(at_ + 1) | 32);
         const size_t first = at_ + 2 + (at(at_ + 2) == '_');
-        if (at(at_) == '0' && base == 'x' && is_hex(at(first)))
-            end = after_digits(first, is_hex);
+        if (at(at_) == '0' && base == 'x' && is_hex(at(first))) end = after_digits(first, is_hex);
         else if (at(at_) == '0' && (base == 'b' || base == 'o') && at(first) >= '0' &&
                  at(first) < (base == 'b' ? '2' : '8'))
             end = after_digits(first, [&](char c) { return c >= '0' && c < (base == 'b' ? '2' : '8'); });
-        else if (at(at_) == '0')
-            end = after_digits(at_, [](char c) { return c == '0'; });
+        else if (at(at_) == '0') end = after_digits(at_, [](char c) { return c == '0'; });
         take(token_kind::integer, end);
     }
 
@@ -240,11 +233,11 @@ class template_lexer {
     bool line_starting_ = true;
 };
 
-} // namespace
+}  // namespace
 
 duet_status lex_template(std::string_view source, const template_limits& limits, std::vector<template_token>* out,
                          error_text& err) {
     return template_lexer(source, limits, out, err).lex();
 }
 
-} // namespace duet
+}  // namespace duet

@@ -9,8 +9,6 @@
 namespace duet {
 namespace {
 
-bool flag_of(native_call& c, int i) { return c.given[i] && c.run.is_true(c[i]); }
-
 bool items_of(native_call& c, std::vector<value>* out) { return c.run.collect(c[0], out); }
 
 // What a filter compares of an item: an attribute of it, strings without their case.
@@ -52,7 +50,7 @@ value filter_first(native_call& c) {
     return c.run.next_item(c[0], &at, &item) ? item : c.run.undefined("No first item, sequence was empty.");
 }
 
-bool is_generator(const value& v) { return v.is(value_kind::object) && v.as_object()->type == kGenerator; }
+bool is_generator(const value& v) { return v.is(value_kind::object) && v.as_object()->type == kGeneratorObject; }
 
 value filter_last(native_call& c) {
     if (is_generator(c[0])) return c.run.fail("last: a generator is not reversible");
@@ -223,7 +221,7 @@ value filter_attr(native_call& c) {
     return c.run.no_attribute(c[0], name);
 }
 
-value filter_random(native_call& c) { // without chance: the first
+value filter_random(native_call& c) {  // without chance: the first
     std::vector<value> items;
     if (!items_of(c, &items)) return {};
     return items.empty() ? c.run.undefined("No random item, sequence was empty.") : items[0];
@@ -242,15 +240,13 @@ value generator_of(native_call& c, generator_object* g, size_t n_used) {
 }
 
 value filter_map(native_call& c) {
-    auto* g = new_object<generator_object>(kGenerator);
+    auto* g = new_object<generator_object>(kGeneratorObject);
     g->slots.push_back(source_of(c));
     value attribute, otherwise;
     bool has_attribute = false;
     for (const auto& [key, v] : c.rest->named) {
-        if (key == "attribute")
-            attribute = v, has_attribute = true;
-        else if (key == "default")
-            otherwise = v;
+        if (key == "attribute") attribute = v, has_attribute = true;
+        else if (key == "default") otherwise = v;
     }
     if (c.rest->values.empty()) {
         if (!has_attribute || c.rest->named.size() > 1u + !otherwise.is_null())
@@ -268,7 +264,7 @@ value filter_map(native_call& c) {
 template <bool kWanted, bool kAttribute> value filter_select(native_call& c) {
     const auto& values = c.rest->values;
     if (kAttribute && values.empty()) return c.run.fail("selectattr: want the name of an attribute");
-    auto* g = new_object<generator_object>(kGenerator);
+    auto* g = new_object<generator_object>(kGeneratorObject);
     g->how = generator_object::kSelect;
     g->wanted = kWanted;
     g->has_attribute = kAttribute;
@@ -310,26 +306,13 @@ constexpr native_function kListFilters[] = {
 template <char kOp> value test_compare(native_call& c) {
     bool is_met = false;
     switch (kOp) {
-    case kEqual:
-        is_met = c.run.equal(c[0], c[1]);
-        break;
-    case kUnequal:
-        is_met = !c.run.equal(c[0], c[1]);
-        break;
-    case kLess:
-        is_met = c.run.less(c[0], c[1]);
-        break;
-    case kLessEqual:
-        is_met = c.run.less(c[0], c[1]) || c.run.equal(c[0], c[1]);
-        break;
-    case kGreater:
-        is_met = c.run.less(c[1], c[0]);
-        break;
-    case kGreaterEqual:
-        is_met = c.run.less(c[1], c[0]) || c.run.equal(c[0], c[1]);
-        break;
-    default:
-        is_met = c.run.contains(c[1], c[0]);
+    case kEqual: is_met = c.run.equal(c[0], c[1]); break;
+    case kUnequal: is_met = !c.run.equal(c[0], c[1]); break;
+    case kLess: is_met = c.run.less(c[0], c[1]); break;
+    case kLessEqual: is_met = c.run.less(c[0], c[1]) || c.run.equal(c[0], c[1]); break;
+    case kGreater: is_met = c.run.less(c[1], c[0]); break;
+    case kGreaterEqual: is_met = c.run.less(c[1], c[0]) || c.run.equal(c[0], c[1]); break;
+    default: is_met = c.run.contains(c[1], c[0]);
     }
     return value::of_bool(is_met);
 }
@@ -352,7 +335,8 @@ value test_sequence(native_call& c) { return value::of_bool(c.run.is_indexed(c[0
 value test_callable(native_call& c) {
     if (!c[0].is(value_kind::object)) return value::of_bool(c[0].is(value_kind::undefined));
     const int type = c[0].as_object()->type;
-    return value::of_bool(type == kMacro || type == kFunction || type == kMethod || type == kLoop || type == kJoiner);
+    return value::of_bool(type == kMacroObject || type == kFunctionObject || type == kMethodObject ||
+                          type == kLoopObject || type == kJoinerObject);
 }
 
 template <int kRest> value test_parity(native_call& c) {
@@ -415,7 +399,7 @@ constexpr native_function kTests[] = {
 // ---- functions known by name
 // -----------------------------------------------------------------------------------------
 
-constexpr int64_t kLongestRange = 100'000; // as in the reference's sandbox
+constexpr int64_t kLongestRange = 100'000;  // as in the reference's sandbox
 
 value global_range(native_call& c) {
     int64_t parts[3] = {0, 0, 1};
@@ -427,7 +411,7 @@ value global_range(native_call& c) {
     const __int128 stride = parts[2] > 0 ? parts[2] : -(__int128)parts[2];
     const __int128 size = span > 0 ? (span + stride - 1) / stride : 0;
     if (size > kLongestRange) return c.run.fail("range: want at most " + std::to_string(kLongestRange) + " numbers");
-    auto* range = new_object<range_object>(kRange);
+    auto* range = new_object<range_object>(kRangeObject);
     range->start = parts[0], range->stop = parts[1], range->step = parts[2], range->size = (int64_t)size;
     return c.run.make_object(range);
 }
@@ -460,7 +444,7 @@ value global_dict(native_call& c) {
 value global_namespace(native_call& c) {
     const value map = global_dict(c);
     if (c.run.failed()) return {};
-    auto* ns = new_object<namespace_object>(kNamespace);
+    auto* ns = new_object<namespace_object>(kNamespaceObject);
     const value out = c.run.make_object(ns);
     c.run.keep(out);
     for (const value_member& m : map.members()) {
@@ -474,13 +458,13 @@ value global_namespace(native_call& c) {
 
 value global_cycler(native_call& c) {
     if (c.rest->values.empty()) return c.run.fail("cycler: want at least one item");
-    auto* cycler = new_object<counter_object>(kCycler);
+    auto* cycler = new_object<counter_object>(kCyclerObject);
     cycler->slots = c.rest->values;
     return c.run.make_object(cycler);
 }
 
 value global_joiner(native_call& c) {
-    auto* joiner = new_object<counter_object>(kJoiner);
+    auto* joiner = new_object<counter_object>(kJoinerObject);
     joiner->slots.push_back(c.given[0] ? c[0] : c.run.make(", "));
     return c.run.make_object(joiner);
 }
@@ -511,7 +495,7 @@ int32_t index_of(std::span<const native_function> table, std::string_view name) 
     return at != table.end() ? (int32_t)(at - table.begin()) : -1;
 }
 
-} // namespace
+}  // namespace
 
 int32_t find_filter(std::string_view name) {
     const int32_t i = index_of(text_filters(), name), k = index_of(kListFilters, name);
@@ -531,4 +515,4 @@ const native_function* find_global(std::string_view name) {
     return i >= 0 ? &kGlobals[i] : nullptr;
 }
 
-} // namespace duet
+}  // namespace duet

@@ -25,12 +25,6 @@ const traced_text* optional_text_of(native_call& c, int i) {
     return c.given[i] && !c[i].is_null() ? text_of(c, i) : nullptr;
 }
 
-int64_t integer_of(native_call& c, int i, int64_t otherwise) {
-    int64_t n = otherwise;
-    if (c.given[i]) c.run.to_index(c[i], &n);
-    return n;
-}
-
 // ---- strings
 // ---------------------------------------------------------------------------------------------------------
 
@@ -107,10 +101,8 @@ template <bool kFromRight> value string_split(native_call& c) {
     if (separator && separator->bytes.empty()) return c.run.fail("empty separator");
     std::vector<value> items;
     if (separator && kFromRight && !c.run.charge(separator->size() / 64 * self_text(c).size())) return {};
-    if (separator)
-        split_at(c.run, self_text(c), separator->bytes, kFromRight, n_max, &items);
-    else
-        split_blanks(c.run, self_text(c), kFromRight, n_max, &items);
+    if (separator) split_at(c.run, self_text(c), separator->bytes, kFromRight, n_max, &items);
+    else split_blanks(c.run, self_text(c), kFromRight, n_max, &items);
     if (kFromRight) std::reverse(items.begin(), items.end());
     return c.run.make_list(std::move(items));
 }
@@ -268,7 +260,7 @@ value string_encode(native_call& c) {
         if (c.given[i] && !c[i].is_string()) return c.run.fail("want the name of an encoding");
     if (c.given[0] && c[0].as_string() != "utf-8" && c[0].as_string() != "utf8" && c[0].as_string() != "UTF-8")
         return c.run.fail("only utf-8 is supported", DUET_ERR_UNSUPPORTED);
-    auto* bytes = new_object<object_payload>(kBytes);
+    auto* bytes = new_object<object_payload>(kBytesObject);
     bytes->slots.push_back(*c.self);
     return c.run.make_object(bytes);
 }
@@ -281,14 +273,11 @@ value string_translate(native_call& c) {
     for (size_t i = 0; i < t.size() && c.run.charge(1); i += (size_t)n_bytes) {
         const value* to = c[0].find(value::of_int(utf8_decode(t.bytes, i, &n_bytes)));
         std::string bytes;
-        if (!to)
-            out.append(t, i, (size_t)n_bytes);
-        else if (to->is_string() && c.run.has_room(out.size() + to->as_string().size()))
-            out.append(to->as_text());
+        if (!to) out.append(t, i, (size_t)n_bytes);
+        else if (to->is_string() && c.run.has_room(out.size() + to->as_string().size())) out.append(to->as_text());
         else if (to->is_int() && to->as_int() >= 0 && to->as_int() < 0xd800)
             utf8_append(&bytes, (uint32_t)to->as_int()), out.append(bytes, t.is_input_at(i));
-        else if (!to->is_null())
-            return c.run.fail("want characters to translate to");
+        else if (!to->is_null()) return c.run.fail("want characters to translate to");
     }
     return c.run.make(std::move(out));
 }
@@ -351,8 +340,7 @@ value string_isalnum(native_call& c) {
 }
 value string_isspace(native_call& c) { return all_chars(c, is_python_space); }
 value string_isascii(native_call& c) {
-    return all_chars(
-        c, [](uint32_t cp) { return cp < 0x80; }, true);
+    return all_chars(c, [](uint32_t cp) { return cp < 0x80; }, true);
 }
 value string_isprintable(native_call& c) { return all_chars(c, is_python_printable, true); }
 
@@ -433,7 +421,7 @@ value map_get(native_call& c) {
 }
 
 template <char kPart> value map_view(native_call& c) {
-    auto* view = new_object<view_object>(kView);
+    auto* view = new_object<view_object>(kViewObject);
     view->part = kPart;
     view->slots.push_back(*c.self);
     return c.run.make_object(view);
@@ -507,38 +495,26 @@ constexpr native_function kBytesMethods[] = {{"decode", "encoding? errors?", byt
 
 std::span<const native_function> methods_of(const value& v) {
     switch (v.kind()) {
-    case value_kind::string:
-        return kStringMethods;
-    case value_kind::list:
-        return kListMethods;
-    case value_kind::tuple:
-        return std::span(kListMethods).first(2);
-    case value_kind::map:
-        return kMapMethods;
+    case value_kind::string: return kStringMethods;
+    case value_kind::list: return kListMethods;
+    case value_kind::tuple: return std::span(kListMethods).first(2);
+    case value_kind::map: return kMapMethods;
     case value_kind::boolean:
     case value_kind::integer:
-    case value_kind::big_integer:
-        return kIntegerMethods;
-    case value_kind::real:
-        return kRealMethods;
-    case value_kind::object:
-        break;
-    default:
-        return {};
+    case value_kind::big_integer: return kIntegerMethods;
+    case value_kind::real: return kRealMethods;
+    case value_kind::object: break;
+    default: return {};
     }
     switch (v.as_object()->type) {
-    case kCycler:
-        return kCyclerMethods;
-    case kLoop:
-        return kLoopMethods;
-    case kBytes:
-        return kBytesMethods;
-    default:
-        return {};
+    case kCyclerObject: return kCyclerMethods;
+    case kLoopObject: return kLoopMethods;
+    case kBytesObject: return kBytesMethods;
+    default: return {};
     }
 }
 
-} // namespace
+}  // namespace
 
 const native_function* find_method(const value& self, std::string_view name) {
     for (const native_function& method : methods_of(self))
@@ -554,4 +530,4 @@ bool is_forbidden_method(const value& self, std::string_view name) {
     return self.is_map() && std::find(std::begin(kOfMaps), std::end(kOfMaps), name) != std::end(kOfMaps);
 }
 
-} // namespace duet
+}  // namespace duet

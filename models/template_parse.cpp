@@ -58,18 +58,13 @@ class template_parser {
 
     static std::string describe(const template_token& t) {
         switch (t.kind) {
-        case token_kind::end:
-            return "the end of the template";
-        case token_kind::print_end:
-            return "'}}'";
-        case token_kind::block_end:
-            return "'%}'";
+        case token_kind::end: return "the end of the template";
+        case token_kind::print_end: return "'}}'";
+        case token_kind::block_end: return "'%}'";
         case token_kind::data:
         case token_kind::print_begin:
-        case token_kind::block_begin:
-            return "text";
-        default:
-            return "'" + printable(t.text) + "'";
+        case token_kind::block_begin: return "text";
+        default: return "'" + printable(t.text) + "'";
         }
     }
 
@@ -84,10 +79,8 @@ class template_parser {
         if (!take_op(op)) want("'" + std::string(op) + "'");
     }
     void want_kind(token_kind kind, const char* what) {
-        if (now().kind == kind)
-            step();
-        else
-            want(what);
+        if (now().kind == kind) step();
+        else want(what);
     }
     std::string_view want_name() {
         const std::string_view name = now().text;
@@ -152,14 +145,12 @@ class template_parser {
         const size_t n_missing = missing_.size();
         node* left = parse_either();
         while (is_word("if")) {
-            missing_.resize(n_missing); // what stands before the condition is only run when it is true
+            missing_.resize(n_missing);  // what stands before the condition is only run when it is true
             const bool was_soft = std::exchange(is_soft_, true);
             step();
             node* n = make(node_kind::choice, {parse_either(), left});
-            if (take_word("else"))
-                add(n, parse_expression());
-            else
-                add(n, nullptr);
+            if (take_word("else")) add(n, parse_expression());
+            else add(n, nullptr);
             left = n;
             is_soft_ = was_soft;
         }
@@ -262,9 +253,7 @@ class template_parser {
     node* parse_primary() {
         const std::string_view text = now().text;
         switch (now().kind) {
-        case token_kind::name:
-            step();
-            return parse_word(text);
+        case token_kind::name: step(); return parse_word(text);
         case token_kind::string: {
             std::string s;
             for (; now().kind == token_kind::string; step())
@@ -272,11 +261,8 @@ class template_parser {
             return constant(value::of_trusted(std::move(s)));
         }
         case token_kind::integer:
-        case token_kind::real:
-            step();
-            return constant(number(text));
-        default:
-            break;
+        case token_kind::real: step(); return constant(number(text));
+        default: break;
         }
         if (take_op("(")) {
             node* n = parse_tuple(false, true, {}, true);
@@ -385,14 +371,10 @@ class template_parser {
 
     node* parse_postfix(node* n) {
         while (true) {
-            if (take_op("."))
-                n = parse_attribute(n);
-            else if (take_op("["))
-                n = parse_subscript(n);
-            else if (is_op("("))
-                n = parse_call(n);
-            else
-                return n;
+            if (take_op(".")) n = parse_attribute(n);
+            else if (take_op("[")) n = parse_subscript(n);
+            else if (is_op("(")) n = parse_call(n);
+            else return n;
         }
     }
 
@@ -465,14 +447,10 @@ class template_parser {
 
     node* parse_filters_and_tests(node* n) {
         while (true) {
-            if (is_op("|"))
-                n = parse_filters(n, false);
-            else if (is_word("is"))
-                n = parse_test(n);
-            else if (is_op("("))
-                n = parse_call(n);
-            else
-                return n;
+            if (is_op("|")) n = parse_filters(n, false);
+            else if (is_word("is")) n = parse_test(n);
+            else if (is_op("(")) n = parse_call(n);
+            else return n;
         }
     }
 
@@ -504,7 +482,7 @@ class template_parser {
     }
 
     node* parse_test(node* operand) {
-        step(); // is
+        step();  // is
         const bool is_negated = take_word("not");
         node* n = make(node_kind::test, {operand});
         set_function(n, dotted_name(), "test");
@@ -727,27 +705,25 @@ class template_parser {
     error_text& err_;
     duet_status status_ = DUET_OK;
     std::vector<template_token> tokens_;
-    std::vector<std::string> missing_; // filters and tests that nothing knows, where that is an error
+    std::vector<std::string> missing_;  // filters and tests that nothing knows, where that is an error
     std::unordered_set<std::string> blocks_;
     size_t at_ = 0;
     int depth_ = 0, macro_uses_ = 0;
     bool is_in_loop_ = false;
-    bool is_soft_ = false; // inside of a condition, where a missing filter is an error only when it is run
+    bool is_soft_ = false;  // inside of a condition, where a missing filter is an error only when it is run
 };
 
-} // namespace
+}  // namespace
 
 duet_status parse_template(std::string_view source, const template_limits& limits, template_tree* out,
                            error_text& err) {
     out->source.reserve(source.size());
     for (size_t i = 0; i < source.size(); i++) {
-        if (source[i] != '\r')
-            out->source += source[i];
-        else if (i + 1 == source.size() || source[i + 1] != '\n')
-            out->source += '\n';
+        if (source[i] != '\r') out->source += source[i];
+        else if (i + 1 == source.size() || source[i + 1] != '\n') out->source += '\n';
     }
     if (!out->source.empty() && out->source.back() == '\n') out->source.pop_back();
     return template_parser(limits, out, err).parse();
 }
 
-} // namespace duet
+}  // namespace duet

@@ -64,7 +64,7 @@ value template_run::make_object(object_payload* object) {
 }
 
 value template_run::make_generator(value list) {
-    auto* g = new_object<generator_object>(kGenerator);
+    auto* g = new_object<generator_object>(kGeneratorObject);
     g->slots.push_back(std::move(list));
     return make_object(g);
 }
@@ -89,7 +89,7 @@ value template_run::lookup(int32_t name) {
 }
 
 void template_run::enter_scope(const value& parent) {
-    auto* s = new_object<scope_object>(kScope);
+    auto* s = new_object<scope_object>(kScopeObject);
     s->slots.push_back(parent);
     scope_ = make_object(s);
 }
@@ -120,7 +120,7 @@ void template_run::assign(const template_node* target, value v) {
     if (target->kind == node_kind::name) return set(target->name, std::move(v));
     if (target->kind == node_kind::member) {
         const value object = lookup(target->name);
-        if (!object.is(value_kind::object) || object.as_object()->type != kNamespace) {
+        if (!object.is(value_kind::object) || object.as_object()->type != kNamespaceObject) {
             fail("cannot assign attribute on non-namespace object");
             return;
         }
@@ -202,10 +202,8 @@ bool template_run::fetch(loop_object* loop, value* out) {
 
 bool template_run::advance(loop_object* loop) {
     value item;
-    if (loop->has_after)
-        item = std::move(loop->slots[loop_object::kAfter]);
-    else if (!fetch(loop, &item))
-        return false;
+    if (loop->has_after) item = std::move(loop->slots[loop_object::kAfter]);
+    else if (!fetch(loop, &item)) return false;
     loop->has_after = false;
     loop->has_before = ++loop->index0 > 0;
     loop->slots[loop_object::kBefore] = std::move(loop->slots[loop_object::kNow]);
@@ -228,7 +226,7 @@ template_run::flow template_run::run_loop(const template_node* n, const value& i
     nesting level(this);
     if (!is_iterable(iterable)) return fail("a value to loop over is not iterable"), flow::on;
     const value outer = scope_;
-    auto* loop = new_object<loop_object>(kLoop);
+    auto* loop = new_object<loop_object>(kLoopObject);
     const value self = make_object(loop);
     loop->slots.resize(loop_object::kSlots);
     loop->slots[loop_object::kSource] = iterable;
@@ -250,7 +248,7 @@ template_run::flow template_run::run_loop(const template_node* n, const value& i
     scope_ = outer;
     loop->has_before = loop->has_after = loop->has_changed = false;
     for (int slot : {loop_object::kBefore, loop_object::kNow, loop_object::kAfter, loop_object::kChanged})
-        loop->slots[(size_t)slot] = value(); // one of them may refer to the loop
+        loop->slots[(size_t)slot] = value();  // one of them may refer to the loop
     if (loop->index0 < 0 && n->kids[4] && !failed()) return exec_scope(n->kids[4]);
     return flow::on;
 }
@@ -270,10 +268,10 @@ value template_run::call_loop(const value& self, call_arguments& arguments) {
 // ----------------------------------------------------------------------------------------------------------
 
 value template_run::define_macro(const template_node* n) {
-    auto* macro = new_object<macro_object>(kMacro);
+    auto* macro = new_object<macro_object>(kMacroObject);
     macro->node = n;
     macro->slots.push_back(scope_);
-    if (!scope_.is_null()) kept_.push_back(scope_); // the scope will refer to the macro
+    if (!scope_.is_null()) kept_.push_back(scope_);  // the scope will refer to the macro
     return make_object(macro);
 }
 
@@ -293,7 +291,7 @@ value template_run::call_macro(const value& self, call_arguments& arguments) {
         return true;
     };
     hide_names(n->kids[0]);
-    bool has_caller = false; // among the macro's own arguments
+    bool has_caller = false;  // among the macro's own arguments
     std::vector<size_t> missing;
     for (size_t i = 0; i < n->names.size(); i++) {
         value v;
@@ -306,7 +304,7 @@ value template_run::call_macro(const value& self, call_arguments& arguments) {
         }
         set(n->names[i], std::move(v));
     }
-    for (size_t i : missing) // a default may use the arguments, but not the one it is for
+    for (size_t i : missing)  // a default may use the arguments, but not the one it is for
         if (n->kids[i + 1] && !failed()) set(n->names[i], eval(n->kids[i + 1]));
     if ((n->op & kMacroCaller) && !has_caller) {
         value caller;
@@ -399,43 +397,25 @@ template_run::flow template_run::exec(const template_node* n) {
             if (failed()) break;
         }
         break;
-    case node_kind::data:
-        emit(n->constant.as_text());
-        break;
-    case node_kind::print:
-        emit(eval(n->kids[0]));
-        break;
-    case node_kind::for_loop:
-        return run_loop(n, eval(n->kids[1]), 0);
-    case node_kind::if_chain:
-        return exec_if(n);
-    case node_kind::assign:
-        assign(n->kids[0], eval(n->kids[1]));
-        break;
-    case node_kind::assign_block:
-        return exec_set_block(n);
-    case node_kind::macro:
-        set(n->name, define_macro(n));
-        break;
+    case node_kind::data: emit(n->constant.as_text()); break;
+    case node_kind::print: emit(eval(n->kids[0])); break;
+    case node_kind::for_loop: return run_loop(n, eval(n->kids[1]), 0);
+    case node_kind::if_chain: return exec_if(n);
+    case node_kind::assign: assign(n->kids[0], eval(n->kids[1])); break;
+    case node_kind::assign_block: return exec_set_block(n);
+    case node_kind::macro: set(n->name, define_macro(n)); break;
     case node_kind::call_block: {
         const value caller = define_macro(n->kids[1]);
         emit(eval_call(n->kids[0], &caller));
         break;
     }
-    case node_kind::filter_block:
-        return exec_filter_block(n);
-    case node_kind::with:
-        return exec_with(n);
-    case node_kind::scope:
-        return exec_scope(n->kids[0]);
-    case node_kind::autoescape:
-        return exec_autoescape(n);
-    case node_kind::break_loop:
-        return flow::break_loop;
-    case node_kind::continue_loop:
-        return flow::continue_loop;
-    default:
-        fail("'" + std::string(n->text()) + "' is not supported", DUET_ERR_UNSUPPORTED);
+    case node_kind::filter_block: return exec_filter_block(n);
+    case node_kind::with: return exec_with(n);
+    case node_kind::scope: return exec_scope(n->kids[0]);
+    case node_kind::autoescape: return exec_autoescape(n);
+    case node_kind::break_loop: return flow::break_loop;
+    case node_kind::continue_loop: return flow::continue_loop;
+    default: fail("'" + std::string(n->text()) + "' is not supported", DUET_ERR_UNSUPPORTED);
     }
     return flow::on;
 }
@@ -451,7 +431,7 @@ void template_run::prepare_variables(const value& variables) {
         if (const value* v = variables.find(tree.names[i])) {
             root_[i] = *v;
         } else if (const native_function* function = find_global(tree.names[i])) {
-            auto* object = new_object<function_object>(kFunction);
+            auto* object = new_object<function_object>(kFunctionObject);
             object->function = function;
             root_[i] = make_object(object);
         } else if (tree.names[i] == "self") {
@@ -508,4 +488,4 @@ duet_status chat_template::render(const value& variables, const template_time& n
     return template_run(*tree_, limits_, now, err).render(variables, out);
 }
 
-} // namespace duet
+}  // namespace duet

@@ -17,23 +17,23 @@ namespace duet {
 // ---- objects that only templates have; the values they hold stand in slots ----
 
 enum object_type : int {
-    kScope,     // slots: the outer scope, then variables
-    kMacro,     // slots: the scope it was defined in
-    kNamespace, // slots: attributes
-    kLoop,      // slots: see loop_object
-    kFunction,
-    kMethod, // slots: the object it belongs to
-    kRange,
-    kGenerator, // slots: the source, then arguments
-    kView,      // slots: a map; its keys, values or items
-    kCycler,    // slots: items
-    kJoiner,    // slots: the separator
-    kBytes,     // slots: a string
+    kScopeObject,      // slots: the outer scope, then variables
+    kMacroObject,      // slots: the scope it was defined in
+    kNamespaceObject,  // slots: attributes
+    kLoopObject,       // slots: see loop_object
+    kFunctionObject,
+    kMethodObject,  // slots: the object it belongs to
+    kRangeObject,
+    kGeneratorObject,  // slots: the source, then arguments
+    kViewObject,       // slots: a map; its keys, values or items
+    kCyclerObject,     // slots: items
+    kJoinerObject,     // slots: the separator
+    kBytesObject,      // slots: a string
 };
 
 struct scope_object : object_payload {
     using object_payload::object_payload;
-    std::vector<int32_t> names; // of slots[1] and on
+    std::vector<int32_t> names;  // of slots[1] and on
 };
 struct macro_object : object_payload {
     using object_payload::object_payload;
@@ -62,18 +62,18 @@ struct range_object : object_payload {
 struct generator_object : object_payload {
     using object_payload::object_payload;
     enum { kPlain, kMapAttribute, kMapFilter, kSelect } how = kPlain;
-    int32_t i_function = -1;        // the filter, or the test of kSelect; -1: there is none of that name
-    bool wanted = true;             // the result of the test that lets an item pass
-    bool has_test = false;          // else an item passes that is true
-    bool has_attribute = false;     // slots[1]: which one is tested; else the item itself is
-    std::vector<std::string> names; // of the last arguments
+    int32_t i_function = -1;         // the filter, or the test of kSelect; -1: there is none of that name
+    bool wanted = true;              // the result of the test that lets an item pass
+    bool has_test = false;           // else an item passes that is true
+    bool has_attribute = false;      // slots[1]: which one is tested; else the item itself is
+    std::vector<std::string> names;  // of the last arguments
     size_t at = 0;
 };
 struct view_object : object_payload {
     using object_payload::object_payload;
-    char part = 'k'; // k(eys), v(alues), i(tems)
+    char part = 'k';  // k(eys), v(alues), i(tems)
 };
-struct counter_object : object_payload { // kCycler, kJoiner
+struct counter_object : object_payload {  // kCyclerObject, kJoinerObject
     using object_payload::object_payload;
     size_t at = 0;
 };
@@ -98,9 +98,9 @@ class template_run {
     duet_status render(const value& variables, rendered_template* out);
 
     // ---- errors and limits ----
-    value fail(const std::string& what, duet_status code = DUET_ERR_ARG); // undefined, to be returned
-    bool charge(uint64_t n);                                              // takes steps away; false after an error
-    bool has_room(size_t bytes); // for so many bytes more; false after an error
+    value fail(const std::string& what, duet_status code = DUET_ERR_ARG);  // undefined, to be returned
+    bool charge(uint64_t n);                                               // takes steps away; false after an error
+    bool has_room(size_t bytes);  // for so many bytes more; false after an error
     bool failed() const { return status != DUET_OK; }
 
     // ---- making values ----
@@ -108,37 +108,37 @@ class template_run {
     value make(std::string s, bool is_input = false) { return make(traced_text(std::move(s), is_input)); }
     value make_list(std::vector<value> items);
     value make_tuple(std::vector<value> items);
-    value make_map(std::vector<value_member> members); // checks that keys may be keys
+    value make_map(std::vector<value_member> members);  // checks that keys may be keys
     value make_object(object_payload* object);
-    void keep(const value& object) { kept_.push_back(object); } // one that may come to refer to itself
+    void keep(const value& object) { kept_.push_back(object); }  // one that may come to refer to itself
     value make_generator(value list);
     value undefined(std::string what) { return value::of_undefined(std::move(what)); }
     value no_attribute(const value& object, std::string_view name);
 
     // ---- what Python does with values (template_values.cpp) ----
     bool is_true(const value& v);
-    void print(const value& v, traced_text* out); // str
+    void print(const value& v, traced_text* out);  // str
     void print_repr(const value& v, traced_text* out, int depth = 0);
     traced_text to_text(const value& v);
     bool equal(const value& a, const value& b);
-    bool less(const value& a, const value& b); // fails for kinds that have no order
+    bool less(const value& a, const value& b);  // fails for kinds that have no order
     bool contains(const value& container, const value& item);
     bool is_hashable(const value& v, int depth = 0);
-    int64_t length(const value& v, bool may_fail = true); // -1: has none
+    int64_t length(const value& v, bool may_fail = true);  // -1: has none
     bool is_iterable(const value& v);
-    bool is_indexed(const value& v); // has a length and v[i]
+    bool is_indexed(const value& v);  // has a length and v[i]
     // Item after item: *at is 0 at first. false: no more, or an error.
     bool next_item(const value& source, size_t* at, value* out);
     bool next_generated(generator_object* g, value* out);
-    bool collect(const value& source, std::vector<value>* out); // all items; false after an error
+    bool collect(const value& source, std::vector<value>* out);  // all items; false after an error
     value arithmetic(char op, const value& a, const value& b);
-    bool to_index(const value& v, int64_t* out); // an integer, else an error
+    bool to_index(const value& v, int64_t* out);  // an integer, else an error
     bool to_slice(const value& start, const value& stop, const value& step, int64_t size, int64_t out[3]);
 
     // ---- attributes and calls (template_eval.cpp) ----
     value get_attribute(const value& object, std::string_view name);
     value get_item(const value& object, const value& key);
-    value get_path(value object, const value& path); // "a.b.0", or an integer
+    value get_path(value object, const value& path);  // "a.b.0", or an integer
     value get_slice(const value& object, const value& start, const value& stop, const value& step);
     value call(const value& function, call_arguments& arguments);
     value call_native(const native_function& function, const value* self, call_arguments& arguments);
@@ -219,14 +219,14 @@ class template_run {
 
     traced_text* out_ = nullptr;
     traced_text main_out_;
-    value scope_; // the innermost one; null: the root
+    value scope_;  // the innermost one; null: the root
     std::vector<value> root_;
     std::vector<bool> has_root_;
-    std::vector<value> kept_;                                // objects that may refer to themselves: emptied at the end
-    value captured_;                                         // what the innermost block with filters has captured
-    std::vector<std::pair<const void*, uint32_t>> messages_; // objects of messages in the order of their addresses
+    std::vector<value> kept_;  // objects that may refer to themselves: emptied at the end
+    value captured_;           // what the innermost block with filters has captured
+    std::vector<std::pair<const void*, uint32_t>> messages_;  // objects of messages in the order of their addresses
     std::vector<int64_t> message_starts_;
-    std::vector<bool> has_written_; // of messages: message_starts_ is final
+    std::vector<bool> has_written_;  // of messages: message_starts_ is final
 };
 
 // ---- what filters and methods share (template_filters.cpp); the results are bounded ----
@@ -238,12 +238,20 @@ value replace_checked(template_run& run, const traced_text& t, const traced_text
 value pad_checked(template_run& run, const traced_text& t, int64_t width, int64_t n_chars, char where,
                   std::string_view fill);
 
+// Argument i of a call: an integer (anything else is an error), and whether it is true. Absent: otherwise, false.
+inline int64_t integer_of(native_call& c, int i, int64_t otherwise) {
+    int64_t n = otherwise;
+    if (c.given[i]) c.run.to_index(c[i], &n);
+    return n;
+}
+inline bool flag_of(native_call& c, int i) { return c.given[i] && c.run.is_true(c[i]); }
+
 // Python's float(v); otherwise where it is none.
 value filter_float_of(template_run& run, const value& v, const value& otherwise);
 
 // ---- formatting (template_format.cpp) ----
-traced_text format_percent(template_run& run, const traced_text& format, const value& arguments); // format % arguments
-traced_text format_braces(template_run& run, const traced_text& format, const call_arguments& arguments); // str.format
-std::string format_time(const template_time& time, std::string_view format);                              // strftime
+traced_text format_percent(template_run& run, const traced_text& format, const value& arguments);  // format % arguments
+traced_text format_braces(template_run& run, const traced_text& format, const call_arguments& arguments);  // str.format
+std::string format_time(const template_time& time, std::string_view format);                               // strftime
 
-} // namespace duet
+}  // namespace duet

@@ -30,7 +30,7 @@ class scope_analysis {
     struct frame {
         frame* outer;
         std::unordered_map<int32_t, name_state> names;
-        std::vector<std::pair<int32_t, name_state>> log; // earlier states, so that a branch can be undone
+        std::vector<std::pair<int32_t, name_state>> log;  // earlier states, so that a branch can be undone
     };
 
     bool is_known_outside(int32_t name) const {
@@ -60,12 +60,9 @@ class scope_analysis {
     void visit_target(const template_node* target, bool is_argument) {
         if (target->kind == node_kind::tuple)
             for (const template_node* kid : target->kids) visit_target(kid, is_argument);
-        else if (target->kind == node_kind::member)
-            read(target->name);
-        else if (is_argument)
-            change(target->name, {origin::argument, false});
-        else
-            write(target->name);
+        else if (target->kind == node_kind::member) read(target->name);
+        else if (is_argument) change(target->name, {origin::argument, false});
+        else write(target->name);
     }
 
     // A scope of its own: its arguments, then what run visits. body gets the names it hides.
@@ -83,7 +80,7 @@ class scope_analysis {
     // outside.
     void visit_if(const template_node* n) {
         using states = std::vector<std::pair<int32_t, name_state>>;
-        states branches[3]; // the first, all `elif` together, `else`
+        states branches[3];  // the first, all `elif` together, `else`
         visit(n->kids[0]);
         const size_t n_pairs = n->kids.size() / 2;
         std::unordered_map<int32_t, int> n_assigned;
@@ -95,7 +92,7 @@ class scope_analysis {
                 visit(n->kids[2 * i + 1]);
             }
             if (branch == 2 && n->kids.size() % 2 == 1) visit(n->kids.back());
-            for (size_t i = now_->log.size(); i-- > begin;) { // undone; the last state of each name comes first
+            for (size_t i = now_->log.size(); i-- > begin;) {  // undone; the last state of each name comes first
                 const auto [name, before] = now_->log[i];
                 name_state& s = now_->names[name];
                 branches[branch].emplace_back(name, s);
@@ -153,36 +150,18 @@ class scope_analysis {
     void visit(template_node* n) {
         if (!n) return;
         switch (n->kind) {
-        case node_kind::name:
-            return read(n->name);
-        case node_kind::assign:
-            visit(n->kids[1]);
-            return visit_target(n->kids[0], false);
-        case node_kind::assign_block:
-            visit_target(n->kids[0], false);
-            return visit_body(n->kids[2]);
-        case node_kind::if_chain:
-            return visit_if(n);
-        case node_kind::for_loop:
-            return visit_loop(n);
-        case node_kind::with:
-            return visit_with(n);
-        case node_kind::macro:
-            write(n->name);
-            return visit_macro(n);
-        case node_kind::call_block:
-            visit(n->kids[0]);
-            return visit_macro(n->kids[1]);
-        case node_kind::filter_block:
-            visit(n->kids[0]);
-            return visit_body(n->kids[1]);
-        case node_kind::scope:
-            return visit_body(n->kids[0]);
-        case node_kind::autoescape:
-            visit(n->kids[0]);
-            return visit_body(n->kids[1]);
-        default:
-            break;
+        case node_kind::name: return read(n->name);
+        case node_kind::assign: visit(n->kids[1]); return visit_target(n->kids[0], false);
+        case node_kind::assign_block: visit_target(n->kids[0], false); return visit_body(n->kids[2]);
+        case node_kind::if_chain: return visit_if(n);
+        case node_kind::for_loop: return visit_loop(n);
+        case node_kind::with: return visit_with(n);
+        case node_kind::macro: write(n->name); return visit_macro(n);
+        case node_kind::call_block: visit(n->kids[0]); return visit_macro(n->kids[1]);
+        case node_kind::filter_block: visit(n->kids[0]); return visit_body(n->kids[1]);
+        case node_kind::scope: return visit_body(n->kids[0]);
+        case node_kind::autoescape: visit(n->kids[0]); return visit_body(n->kids[1]);
+        default: break;
         }
         for (template_node* kid : n->kids) visit(kid);
         visit(n->star);
@@ -192,8 +171,8 @@ class scope_analysis {
     frame* now_ = nullptr;
 };
 
-} // namespace
+}  // namespace
 
 void find_hidden_names(template_tree* tree) { scope_analysis().visit_root(tree->root); }
 
-} // namespace duet
+}  // namespace duet

@@ -98,7 +98,7 @@ bool unescape_string(std::string_view literal, std::string* out) {
         } else if (c == 'N') {
             return false;
         } else if ((uint8_t)c >=
-                   0x80) { // the reference turns the character into an escape, and the backslash into itself
+                   0x80) {  // the reference turns the character into an escape, and the backslash into itself
             int n_bytes;
             *out += "\\" + escape_text(utf8_decode(literal, i, &n_bytes)).substr(1);
             i += (size_t)n_bytes - 1;
@@ -201,12 +201,9 @@ traced_text change_case(const traced_text& t, python_case to) {
         if (to == python_case::swap) which = unicode_bits(cp) & kUniLu ? unicode_case::lower : unicode_case::upper;
         is_in_word = is_cased(cp);
         std::string changed;
-        if (cp >= kInvalidByte)
-            changed = t.bytes[i];
-        else if (cp == 0x3a3 && which == unicode_case::lower)
-            changed = is_final_sigma(t.bytes, i) ? "ς" : "σ";
-        else
-            unicode_append_case(&changed, cp, which);
+        if (cp >= kInvalidByte) changed = t.bytes[i];
+        else if (cp == 0x3a3 && which == unicode_case::lower) changed = is_final_sigma(t.bytes, i) ? "ς" : "σ";
+        else unicode_append_case(&changed, cp, which);
         out.append(changed, t.is_input_at(i));
     }
     return out;
@@ -219,19 +216,15 @@ void append_string_repr(const traced_text& t, traced_text* out, bool ascii_only)
     const bool has_single = t.bytes.find('\'') != std::string::npos;
     const char quote = has_single && t.bytes.find('"') == std::string::npos ? '"' : '\'';
     out->append(std::string(1, quote), true);
-    size_t done = 0; // bytes that need no escape are copied in one piece
+    size_t done = 0;  // bytes that need no escape are copied in one piece
     int n_bytes;
     for (size_t i = 0; i < t.size(); i += (size_t)n_bytes) {
         const uint32_t cp = utf8_decode(t.bytes, i, &n_bytes);
         std::string escape;
-        if (cp == (uint8_t)quote || cp == '\\')
-            escape = std::string("\\") + (char)cp;
-        else if (cp == '\n' || cp == '\r' || cp == '\t')
-            escape = cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t";
-        else if (!is_python_printable(cp) || (ascii_only && cp >= 0x80))
-            escape = escape_text(cp);
-        else
-            continue;
+        if (cp == (uint8_t)quote || cp == '\\') escape = std::string("\\") + (char)cp;
+        else if (cp == '\n' || cp == '\r' || cp == '\t') escape = cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t";
+        else if (!is_python_printable(cp) || (ascii_only && cp >= 0x80)) escape = escape_text(cp);
+        else continue;
         out->append(t, done, i - done);
         out->append(escape, t.is_input_at(i));
         done = i + (size_t)n_bytes;
@@ -260,7 +253,7 @@ traced_text escape_html(const traced_text& t) {
 // ---- searching and cutting
 // --------------------------------------------------------------------------------------------
 
-constexpr size_t kShortNeedle = 32; // found by comparing at each place
+constexpr size_t kShortNeedle = 32;  // found by comparing at each place
 
 text_searcher::text_searcher(std::string_view needle) : needle_(needle) {
     if (needle.size() <= kShortNeedle) return;
@@ -307,7 +300,7 @@ traced_text replace_text(const traced_text& t, const traced_text& from, const tr
     traced_text out;
     out.is_markup = t.is_markup;
     size_t at = 0;
-    if (from.bytes.empty()) { // before every character and at the end
+    if (from.bytes.empty()) {  // before every character and at the end
         for (; max_count != 0; max_count--) {
             out.append(to);
             if (at == t.size()) return out;
@@ -356,4 +349,4 @@ traced_text pad_text(const traced_text& t, size_t n_left, size_t n_right, std::s
     return out;
 }
 
-} // namespace duet
+}  // namespace duet

@@ -10,11 +10,11 @@
 
 namespace duet {
 
-bool is_python_space(uint32_t code_point);  // str.isspace
-size_t stripped_end(std::string_view text); // the length without blanks at the end
+bool is_python_space(uint32_t code_point);   // str.isspace
+size_t stripped_end(std::string_view text);  // the length without blanks at the end
 size_t stripped_begin(std::string_view text);
 
-inline size_t char_bytes(std::string_view text, size_t pos) { // of the character at pos
+inline size_t char_bytes(std::string_view text, size_t pos) {  // of the character at pos
     int n_bytes;
     utf8_decode(text, pos, &n_bytes);
     return (size_t)n_bytes;
@@ -32,7 +32,7 @@ value integer_of_digits(std::string_view digits, int base);
 // __int128 and back. false: not an integer or boolean, or too long.
 bool to_int128(const value& v, __int128* out);
 value of_int128(__int128 i);
-// Without the sign. (g++ 12 with -fsanitize=undefined compiles a negation in a condition wrongly.)
+// Without the sign; defined for every integer.
 inline unsigned __int128 magnitude(__int128 i) {
     const auto u = (unsigned __int128)i;
     return i < 0 ? ~u + 1 : u;
@@ -53,18 +53,18 @@ bool is_python_printable(uint32_t code_point);
 class text_searcher {
   public:
     explicit text_searcher(std::string_view needle);
-    size_t find(std::string_view hay, size_t begin) const; // npos: none
+    size_t find(std::string_view hay, size_t begin) const;  // npos: none
 
   private:
     std::string_view needle_;
-    std::vector<uint32_t> fallback_; // of long needles: where to go on after a mismatch
+    std::vector<uint32_t> fallback_;  // of long needles: where to go on after a mismatch
 };
 
-traced_text strip_text(const traced_text& t, const traced_text* chars, bool left, bool right); // chars nullptr: blanks
+traced_text strip_text(const traced_text& t, const traced_text* chars, bool left, bool right);  // chars nullptr: blanks
 traced_text replace_text(const traced_text& t, const traced_text& from, const traced_text& to, int64_t max_count);
 // The lines of str.splitlines: offset and length of each, without its end; *end_sizes: the lengths of the ends.
 std::vector<std::pair<size_t, size_t>> split_lines(std::string_view text, std::vector<size_t>* end_sizes = nullptr);
 // Fills up to width characters; n_left of the filling stand before the text.
 traced_text pad_text(const traced_text& t, size_t n_left, size_t n_right, std::string_view fill);
 
-} // namespace duet
+}  // namespace duet

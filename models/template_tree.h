@@ -41,42 +41,42 @@ duet_status lex_template(std::string_view source, const template_limits& limits,
 // What a node's kids are stands behind each kind; "?" marks one that may be nullptr.
 enum class node_kind : uint8_t {
     constant,
-    name,      // or the target of an assignment
-    captured,  // what a filter block or set block has captured
-    list,      // items
-    tuple,     // items, or targets of an assignment
-    map,       // key, value, key, value ...
-    attribute, // object; text: the name
-    member,    // the target ns.attr of an assignment: name; text: the attribute
-    item,      // object, subscript
-    slice,     // first?, end?, step?
-    call,      // function, arguments, named arguments (as many as names)
-    filter,    // operand, arguments, named arguments; op: the filter
-    test,      // operand, arguments, named arguments; op: the test
-    unary,     // operand; op: + - !
-    binary,    // left, right; op: + - * / % P (power) D (floor division)
-    compare,   // first, then the others; text: an operator for each of the others, as in compare_op
-    both,      // left, right: and
-    either,    // left, right: or
-    choice,    // condition, then, else?
-    concat,    // parts, joined as strings
+    name,       // or the target of an assignment
+    captured,   // what a filter block or set block has captured
+    list,       // items
+    tuple,      // items, or targets of an assignment
+    map,        // key, value, key, value ...
+    attribute,  // object; text: the name
+    member,     // the target ns.attr of an assignment: name; text: the attribute
+    item,       // object, subscript
+    slice,      // first?, end?, step?
+    call,       // function, arguments, named arguments (as many as names)
+    filter,     // operand, arguments, named arguments; op: the filter
+    test,       // operand, arguments, named arguments; op: the test
+    unary,      // operand; op: + - !
+    binary,     // left, right; op: + - * / % P (power) D (floor division)
+    compare,    // first, then the others; text: an operator for each of the others, as in compare_op
+    both,       // left, right: and
+    either,     // left, right: or
+    choice,     // condition, then, else?
+    concat,     // parts, joined as strings
     // statements
-    body,         // statements; names: variables that its scope hides until it assigns them
-    data,         // text
-    print,        // expressions
-    for_loop,     // target, iterable, condition?, body, else?; op: 'r' when recursive
-    if_chain,     // condition, body, condition, body ..., else? at the end
-    assign,       // target, value
-    assign_block, // target, filters?, body
-    macro,        // body, then a default? for each of names; name; op: macro_flags
-    call_block,   // call, macro
-    filter_block, // filters, body
-    with,         // target, value ..., body
-    scope,        // body
-    autoescape,   // condition, body
+    body,          // statements; names: variables that its scope hides until it assigns them
+    data,          // text
+    print,         // expressions
+    for_loop,      // target, iterable, condition?, body, else?; op: 'r' when recursive
+    if_chain,      // condition, body, condition, body ..., else? at the end
+    assign,        // target, value
+    assign_block,  // target, filters?, body
+    macro,         // body, then a default? for each of names; name; op: macro_flags
+    call_block,    // call, macro
+    filter_block,  // filters, body
+    with,          // target, value ..., body
+    scope,         // body
+    autoescape,    // condition, body
     break_loop,
     continue_loop,
-    unsupported, // text: the tag, which is an error when it is run
+    unsupported,  // text: the tag, which is an error when it is run
 };
 
 enum macro_flags : uint8_t { kMacroCaller = 1, kMacroKwargs = 2, kMacroVarargs = 4 };
@@ -96,14 +96,14 @@ enum compare_op : char {
 struct template_node {
     node_kind kind = node_kind::constant;
     uint8_t op = 0;
-    uint16_t height = 1; // of the tree below
+    uint16_t height = 1;  // of the tree below
     uint32_t line = 1;
-    int32_t name = -1;       // index into names
-    int32_t i_function = -1; // of a filter or test, -1: there is none of that name (text)
-    value constant;          // the text of attribute, data, compare, unsupported
+    int32_t name = -1;        // index into names
+    int32_t i_function = -1;  // of a filter or test, -1: there is none of that name (text)
+    value constant;           // the text of attribute, data, compare, unsupported
     std::vector<template_node*> kids;
     std::vector<int32_t> names;
-    template_node *star = nullptr, *star_star = nullptr; // f(*star, **star_star)
+    template_node *star = nullptr, *star_star = nullptr;  // f(*star, **star_star)
     std::string_view text() const { return constant.as_string(); }
 };
 
@@ -113,7 +113,7 @@ enum known_name : int32_t { kNameLoop, kNameCaller, kNameKwargs, kNameVarargs, k
 struct template_tree {
     std::string source;
     std::deque<template_node> nodes;
-    std::vector<std::string> names; // of variables and arguments
+    std::vector<std::string> names;  // of variables and arguments
     std::unordered_map<std::string, int32_t> name_index;
     template_node* root = nullptr;
     int32_t name_id(std::string_view name);
@@ -125,4 +125,4 @@ duet_status parse_template(std::string_view source, const template_limits& limit
 // Tells each body that has a scope of its own which names it hides (template_scopes.cpp).
 void find_hidden_names(template_tree* tree);
 
-} // namespace duet
+}  // namespace duet

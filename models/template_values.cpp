@@ -20,41 +20,29 @@ static bool is_numeric(const value& v) { return v.is_number() || v.is_bool(); }
 bool template_run::is_true(const value& v) {
     switch (v.kind()) {
     case value_kind::null:
-    case value_kind::undefined:
-        return false;
-    case value_kind::boolean:
-        return v.as_bool();
-    case value_kind::integer:
-        return v.as_int() != 0;
-    case value_kind::big_integer:
-        return true;
-    case value_kind::real:
-        return v.as_double() != 0;
-    case value_kind::string:
-        return !v.as_string().empty();
-    default:
-        return length(v, false) != 0;
+    case value_kind::undefined: return false;
+    case value_kind::boolean: return v.as_bool();
+    case value_kind::integer: return v.as_int() != 0;
+    case value_kind::big_integer: return true;
+    case value_kind::real: return v.as_double() != 0;
+    case value_kind::string: return !v.as_string().empty();
+    default: return length(v, false) != 0;
     }
 }
 
 int64_t template_run::length(const value& v, bool may_fail) {
     switch (v.kind()) {
-    case value_kind::undefined:
-        return 0;
-    case value_kind::string:
-        return charge(v.as_string().size() / 64) ? (int64_t)count_chars(v.as_string()) : 0;
+    case value_kind::undefined: return 0;
+    case value_kind::string: return charge(v.as_string().size() / 64) ? (int64_t)count_chars(v.as_string()) : 0;
     case value_kind::list:
-    case value_kind::tuple:
-        return (int64_t)v.items().size();
-    case value_kind::map:
-        return (int64_t)v.members().size();
-    default:
-        break;
+    case value_kind::tuple: return (int64_t)v.items().size();
+    case value_kind::map: return (int64_t)v.members().size();
+    default: break;
     }
-    if (is_object(v, kRange)) return ((const range_object*)v.as_object())->size;
-    if (is_object(v, kView)) return (int64_t)v.as_object()->slots[0].members().size();
-    if (is_object(v, kBytes)) return (int64_t)v.as_object()->slots[0].as_string().size();
-    if (is_object(v, kLoop)) return loop_length((loop_object*)v.as_object());
+    if (is_object(v, kRangeObject)) return ((const range_object*)v.as_object())->size;
+    if (is_object(v, kViewObject)) return (int64_t)v.as_object()->slots[0].members().size();
+    if (is_object(v, kBytesObject)) return (int64_t)v.as_object()->slots[0].as_string().size();
+    if (is_object(v, kLoopObject)) return loop_length((loop_object*)v.as_object());
     if (may_fail) fail("this has no length");
     return -1;
 }
@@ -70,7 +58,7 @@ bool template_run::is_hashable(const value& v, int level) {
 bool template_run::equal(const value& a, const value& b) {
     if (failed()) return false;
     if (a.is_string() && b.is_string() && !charge(a.as_string().size() / 64)) return false;
-    if (is_object(a, kRange) && is_object(b, kRange)) {
+    if (is_object(a, kRangeObject) && is_object(b, kRangeObject)) {
         const auto *x = (const range_object*)a.as_object(), *y = (const range_object*)b.as_object();
         return x->size == y->size && (x->size == 0 || (x->start == y->start && (x->size == 1 || x->step == y->step)));
     }
@@ -106,7 +94,7 @@ bool template_run::contains(const value& container, const value& item) {
         charge(container.as_string().size() / 16);
         return text_searcher(item.as_string()).find(container.as_string(), 0) != std::string_view::npos;
     }
-    const bool is_keys = is_object(container, kView) && ((const view_object*)container.as_object())->part == 'k';
+    const bool is_keys = is_object(container, kViewObject) && ((const view_object*)container.as_object())->part == 'k';
     if (container.is_map() || is_keys) {
         if (!is_hashable(item)) return fail("unhashable type: this cannot be a key"), false;
         return (is_keys ? container.as_object()->slots[0] : container).find(item) != nullptr;
@@ -130,28 +118,14 @@ traced_text template_run::to_text(const value& v) {
 
 void template_run::print(const value& v, traced_text* out) {
     switch (v.kind()) {
-    case value_kind::null:
-        out->append("None", false);
-        break;
-    case value_kind::boolean:
-        out->append(v.as_bool() ? "True" : "False", false);
-        break;
-    case value_kind::integer:
-        out->append(std::to_string(v.as_int()), false);
-        break;
-    case value_kind::big_integer:
-        out->append(v.as_string(), false);
-        break;
-    case value_kind::real:
-        out->append(double_repr(v.as_double()), false);
-        break;
-    case value_kind::string:
-        out->append(v.as_text());
-        break;
-    case value_kind::undefined:
-        break;
-    default:
-        print_repr(v, out);
+    case value_kind::null: out->append("None", false); break;
+    case value_kind::boolean: out->append(v.as_bool() ? "True" : "False", false); break;
+    case value_kind::integer: out->append(std::to_string(v.as_int()), false); break;
+    case value_kind::big_integer: out->append(v.as_string(), false); break;
+    case value_kind::real: out->append(double_repr(v.as_double()), false); break;
+    case value_kind::string: out->append(v.as_text()); break;
+    case value_kind::undefined: break;
+    default: print_repr(v, out);
     }
 }
 
@@ -181,65 +155,56 @@ void template_run::print_repr(const value& v, traced_text* out, int level) {
         append_string_repr(v.as_text(), out);
         if (v.as_text().is_markup) out->append(")", true);
         return;
-    case value_kind::list:
-        return print_items("[", "]");
-    case value_kind::tuple:
-        return print_items("(", v.items().size() == 1 ? ",)" : ")");
-    case value_kind::undefined:
-        return out->append("Undefined", false);
+    case value_kind::list: return print_items("[", "]");
+    case value_kind::tuple: return print_items("(", v.items().size() == 1 ? ",)" : ")");
+    case value_kind::undefined: return out->append("Undefined", false);
     case value_kind::map:
         out->append("{", true);
         for (size_t i = 0; i < v.members().size() && !failed(); i++)
             print_member(v.members()[i].key, v.members()[i].val, i == 0);
         return out->append("}", true);
-    case value_kind::object:
-        break;
-    default:
-        return print(v, out);
+    case value_kind::object: break;
+    default: return print(v, out);
     }
     const object_payload* o = v.as_object();
     switch (o->type) {
-    case kRange: {
+    case kRangeObject: {
         const auto* r = (const range_object*)o;
         out->append("range(" + std::to_string(r->start) + ", " + std::to_string(r->stop), false);
         return out->append(r->step != 1 ? ", " + std::to_string(r->step) + ")" : ")", false);
     }
-    case kView: {
+    case kViewObject: {
         const char part = ((const view_object*)o)->part;
         return print_items(part == 'k' ? "dict_keys([" : part == 'v' ? "dict_values([" : "dict_items([", "])");
     }
-    case kNamespace:
+    case kNamespaceObject:
         out->append("<Namespace {", true);
         for (size_t i = 0; i < o->slots.size() && !failed(); i++)
             print_member(make(((const namespace_object*)o)->names[i]), o->slots[i], i == 0);
         return out->append("}>", true);
-    case kLoop: {
+    case kLoopObject: {
         auto* loop = (loop_object*)o;
         return out->append(
             "<LoopContext " + std::to_string(loop->index0 + 1) + "/" + std::to_string(loop_length(loop)) + ">", false);
     }
-    case kMacro: {
+    case kMacroObject: {
         const int32_t name = ((const macro_object*)o)->node->name;
         return out->append("<Macro '" + (name >= 0 ? tree.names[(size_t)name] : "") + "'>", false);
     }
-    case kBytes: {
+    case kBytesObject: {
         std::string quoted = "b'";
         for (const char c : o->slots[0].as_string()) {
             static constexpr std::string_view kHex = "0123456789abcdef", kNames = "'\\nrt", kMeanings = "'\\\n\r\t";
             const size_t at = kMeanings.find(c);
-            if (at != kMeanings.npos)
-                quoted += {'\\', kNames[at]};
+            if (at != kMeanings.npos) quoted += {'\\', kNames[at]};
             else if ((uint8_t)c < 0x20 || (uint8_t)c >= 0x7f)
                 quoted += {'\\', 'x', kHex[(uint8_t)c >> 4], kHex[(uint8_t)c & 15]};
-            else
-                quoted += c;
+            else quoted += c;
         }
         return out->append(quoted + "'", true);
     }
-    case kGenerator:
-        return out->append("<generator object>", false);
-    default:
-        return out->append("<object>", false);
+    case kGeneratorObject: return out->append("<generator object>", false);
+    default: return out->append("<object>", false);
     }
 }
 
@@ -252,28 +217,26 @@ bool template_run::is_iterable(const value& v) {
     case value_kind::list:
     case value_kind::tuple:
     case value_kind::map:
-    case value_kind::undefined:
-        return true;
+    case value_kind::undefined: return true;
     case value_kind::object: {
         const int type = v.as_object()->type;
-        return type == kRange || type == kView || type == kGenerator || type == kBytes || type == kLoop;
+        return type == kRangeObject || type == kViewObject || type == kGeneratorObject || type == kBytesObject ||
+               type == kLoopObject;
     }
-    default:
-        return false;
+    default: return false;
     }
 }
 
 bool template_run::is_indexed(const value& v) {
     if (!v.is(value_kind::object)) return is_iterable(v);
-    return v.as_object()->type == kRange || v.as_object()->type == kBytes;
+    return v.as_object()->type == kRangeObject || v.as_object()->type == kBytesObject;
 }
 
 bool template_run::next_item(const value& source, size_t* at, value* out) {
     if (failed()) return false;
     const size_t i = *at;
     switch (source.kind()) {
-    case value_kind::undefined:
-        return false;
+    case value_kind::undefined: return false;
     case value_kind::list:
     case value_kind::tuple:
         if (i >= source.items().size()) return false;
@@ -295,24 +258,22 @@ bool template_run::next_item(const value& source, size_t* at, value* out) {
     default: {
         if (!source.is(value_kind::object)) return fail("this is not iterable"), false;
         object_payload* o = source.as_object();
-        if (o->type == kGenerator) return next_generated((generator_object*)o, out);
-        if (o->type == kRange) {
+        if (o->type == kGeneratorObject) return next_generated((generator_object*)o, out);
+        if (o->type == kRangeObject) {
             const auto* r = (const range_object*)o;
             if ((int64_t)i >= r->size) return false;
             *out = value::of_int(r->start + (int64_t)i * r->step);
-        } else if (o->type == kView) {
+        } else if (o->type == kViewObject) {
             const auto& members = o->slots[0].members();
             if (i >= members.size()) return false;
             const char part = ((const view_object*)o)->part;
-            if (part == 'i')
-                *out = make_tuple({members[i].key, members[i].val});
-            else
-                *out = part == 'k' ? members[i].key : members[i].val;
-        } else if (o->type == kBytes) {
+            if (part == 'i') *out = make_tuple({members[i].key, members[i].val});
+            else *out = part == 'k' ? members[i].key : members[i].val;
+        } else if (o->type == kBytesObject) {
             const std::string_view bytes = o->slots[0].as_string();
             if (i >= bytes.size()) return false;
             *out = value::of_int((uint8_t)bytes[i]);
-        } else if (o->type == kLoop) {
+        } else if (o->type == kLoopObject) {
             auto* loop = (loop_object*)o;
             if (!advance(loop)) return false;
             *out = make_tuple({loop->slots[loop_object::kNow], source});
@@ -359,7 +320,7 @@ bool template_run::next_generated(generator_object* g, value* out) {
 bool template_run::collect(const value& source, std::vector<value>* out) {
     if (!failed() && !is_iterable(source)) fail("this is not iterable");
     size_t at = 0;
-    const int64_t n = source.is(value_kind::object) && source.as_object()->type == kLoop
+    const int64_t n = source.is(value_kind::object) && source.as_object()->type == kLoopObject
                           ? 0
                           : std::max<int64_t>(length(source, false), 0);
     if (!has_room((size_t)n * sizeof(value))) return false;
@@ -387,10 +348,8 @@ bool template_run::to_slice(const value& start, const value& stop, const value& 
     const value* values[3] = {&start, &stop, &step};
     for (int i = 0; i < 3; i++) {
         if (values[i]->is_null()) continue;
-        if (values[i]->is(value_kind::big_integer))
-            parts[i] = values[i]->as_string()[0] == '-' ? INT64_MIN : INT64_MAX;
-        else if (!to_int128(*values[i], &parts[i]))
-            return false;
+        if (values[i]->is(value_kind::big_integer)) parts[i] = values[i]->as_string()[0] == '-' ? INT64_MIN : INT64_MAX;
+        else if (!to_int128(*values[i], &parts[i])) return false;
     }
     if (parts[2] == 0) return fail("slice step cannot be zero"), false;
     const bool is_backward = parts[2] < 0;
@@ -443,14 +402,10 @@ static value power_of_integers(template_run& run, __int128 base, __int128 expone
 static value compute_real(template_run& run, char op, double a, double b) {
     if (b == 0 && (op == '/' || op == '%' || op == 'D')) return run.fail("division by zero");
     switch (op) {
-    case '+':
-        return value::of_double(a + b);
-    case '-':
-        return value::of_double(a - b);
-    case '*':
-        return value::of_double(a * b);
-    case '/':
-        return value::of_double(a / b);
+    case '+': return value::of_double(a + b);
+    case '-': return value::of_double(a - b);
+    case '*': return value::of_double(a * b);
+    case '/': return value::of_double(a / b);
     case 'P': {
         if (a == 0 && b < 0) return run.fail("division by zero: 0 to a negative power");
         if (a < 0 && b != std::floor(b)) return run.fail("complex numbers are not supported", DUET_ERR_UNSUPPORTED);
@@ -458,8 +413,7 @@ static value compute_real(template_run& run, char op, double a, double b) {
         if (std::isinf(d) && !std::isinf(a) && !std::isinf(b)) return run.fail("the result is too large");
         return value::of_double(d);
     }
-    default:
-        break;
+    default: break;
     }
     double rest = std::fmod(a, b), quotient = (a - rest) / b;
     if (rest != 0 && (rest < 0) != (b < 0)) rest += b, quotient -= 1;
@@ -532,4 +486,4 @@ value template_run::arithmetic(char op, const value& a, const value& b) {
     return is_over ? fail("integer overflow", DUET_ERR_UNSUPPORTED) : of_int128(result);
 }
 
-} // namespace duet
+}  // namespace duet

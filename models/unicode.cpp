@@ -25,7 +25,7 @@ struct case_range {
 struct special_case {
     uint32_t code_point;
     char which;
-    uint32_t first, second, third; // 0: none
+    uint32_t first, second, third;  // 0: none
 };
 struct decomposition {
     uint32_t code_point, first, second;

@@ -20,10 +20,8 @@ bool traced_text::is_input_at(size_t offset) const {
 }
 
 void traced_text::turn_to(bool is_input) {
-    if (bytes.empty())
-        starts_with_input = is_input;
-    else if ((starts_with_input != (flips.size() % 2 == 1)) != is_input)
-        flips.push_back((uint32_t)bytes.size());
+    if (bytes.empty()) starts_with_input = is_input;
+    else if ((starts_with_input != (flips.size() % 2 == 1)) != is_input) flips.push_back((uint32_t)bytes.size());
 }
 
 void traced_text::append(std::string_view more, bool is_input) {
@@ -117,7 +115,7 @@ value value::of_tuple(std::vector<value> items, memory_meter* meter) {
     return out;
 }
 
-constexpr size_t kUnsortedMembers = 8; // a map of so few members is searched from its first
+constexpr size_t kUnsortedMembers = 8;  // a map of so few members is searched from its first
 
 value value::of_map(std::vector<value_member> members, memory_meter* meter) {
     std::vector<uint32_t> sorted(members.size());
@@ -129,7 +127,7 @@ value value::of_map(std::vector<value_member> members, memory_meter* meter) {
     });
     std::vector<bool> is_twin(members.size());
     bool has_twins = false;
-    for (size_t i = 0, end; i < sorted.size(); i = end) { // [i, end): members of one key
+    for (size_t i = 0, end; i < sorted.size(); i = end) {  // [i, end): members of one key
         for (end = i + 1; end < sorted.size() && order(sorted[i], sorted[end]) == 0; end++) has_twins = true;
         if (end - i > 1) members[sorted[i]].val = std::move(members[sorted[end - 1]].val);
         for (size_t twin = i + 1; twin < end; twin++) is_twin[sorted[twin]] = true;
@@ -148,7 +146,7 @@ value value::of_map(std::vector<value_member> members, memory_meter* meter) {
 
 value value::of_object(object_payload* adopted, memory_meter* meter) {
     return adopt(adopted, 256, meter);
-} // about what an object takes
+}  // about what an object takes
 
 double value::as_double() const {
     if (is(value_kind::boolean)) return u_.boolean;
@@ -234,8 +232,7 @@ void value::release() noexcept {
             for (value& slot : ((object_payload*)payload)->slots) drop(slot);
             ((object_payload*)payload)->destroy((object_payload*)payload);
             break;
-        default:
-            delete (text_payload*)payload;
+        default: delete (text_payload*)payload;
         }
     }
 }
@@ -296,4 +293,4 @@ static bool equal_to(const value& a, const value& b, uint64_t* n_steps, int dept
 
 bool values_equal(const value& a, const value& b, uint64_t* n_steps) { return equal_to(a, b, n_steps, 0); }
 
-} // namespace duet
+}  // namespace duet

@@ -18,9 +18,9 @@ namespace duet {
 // was written by someone trusted (the template, the special tokens). Bytes of input must never become control tokens.
 struct traced_text {
     std::string bytes;
-    std::vector<uint32_t> flips;    // ascending offsets inside bytes where the origin changes
-    bool starts_with_input = false; // the origin of the first byte
-    bool is_markup = false;         // already escaped for HTML: the type Markup of Jinja
+    std::vector<uint32_t> flips;     // ascending offsets inside bytes where the origin changes
+    bool starts_with_input = false;  // the origin of the first byte
+    bool is_markup = false;          // already escaped for HTML: the type Markup of Jinja
 
     traced_text() = default;
     traced_text(std::string b, bool is_input) : bytes(std::move(b)), starts_with_input(is_input && !bytes.empty()) {}
@@ -28,24 +28,24 @@ struct traced_text {
     bool is_input_at(size_t offset) const;
     void append(std::string_view more, bool is_input);
     void append(const traced_text& more, size_t begin = 0, size_t n_bytes = std::string::npos);
-    traced_text slice(size_t begin, size_t n_bytes = std::string::npos) const; // keeps is_markup
+    traced_text slice(size_t begin, size_t n_bytes = std::string::npos) const;  // keeps is_markup
 
   private:
-    void turn_to(bool is_input); // the origin of what is appended next
+    void turn_to(bool is_input);  // the origin of what is appended next
 };
 
 enum class value_kind : uint8_t {
     null,
     boolean,
-    integer,     // 64 bits
-    big_integer, // a longer one, kept as its decimal digits
+    integer,      // 64 bits
+    big_integer,  // a longer one, kept as its decimal digits
     real,
     string,
     list,
-    map,       // keeps the order of its members; a key occurs once
-    tuple,     // from here on: not JSON, only inside templates
-    undefined, // holds the text that says what was not found
-    object,    // what only the template interpreter knows: a macro, a namespace, a loop
+    map,        // keeps the order of its members; a key occurs once
+    tuple,      // from here on: not JSON, only inside templates
+    undefined,  // holds the text that says what was not found
+    object,     // what only the template interpreter knows: a macro, a namespace, a loop
 };
 
 // Counts the bytes that values made with it hold now.
@@ -62,8 +62,8 @@ struct value_payload {
     std::atomic<uint32_t> n_refs{1};
     value_kind kind;
     memory_meter* meter = nullptr;
-    size_t n_bytes = 0;                 // what was charged to meter
-    value_payload* next_dead = nullptr; // the chain of payloads being destroyed
+    size_t n_bytes = 0;                  // what was charged to meter
+    value_payload* next_dead = nullptr;  // the chain of payloads being destroyed
     explicit value_payload(value_kind k) : kind(k) {}
 };
 
@@ -74,7 +74,7 @@ struct object_payload;
 
 class value {
   public:
-    value() = default; // null
+    value() = default;  // null
     value(const value& other) noexcept : kind_(other.kind_), u_(other.u_) {
         if (is_shared()) u_.payload->n_refs.fetch_add(1, std::memory_order_relaxed);
     }
@@ -91,16 +91,16 @@ class value {
     static value of_bool(bool b);
     static value of_int(int64_t i);
     static value of_double(double d);
-    static value of_big_integer(std::string digits); // canonical: -?[1-9][0-9]*, outside of int64
-    static value of_string(std::string bytes);       // of outside: its bytes count as input
-    static value of_trusted(std::string bytes);      // written by the template or its author
+    static value of_big_integer(std::string digits);  // canonical: -?[1-9][0-9]*, outside of int64
+    static value of_string(std::string bytes);        // of outside: its bytes count as input
+    static value of_trusted(std::string bytes);       // written by the template or its author
     static value of_text(traced_text t, memory_meter* meter = nullptr);
     static value of_list(std::vector<value> items, memory_meter* meter = nullptr);
     static value of_tuple(std::vector<value> items, memory_meter* meter = nullptr);
     // Of members with the same key the last value wins, at the place of the first. Keys are scalars or tuples.
     static value of_map(std::vector<value_member> members, memory_meter* meter = nullptr);
     static value of_undefined(std::string what);
-    static value of_object(object_payload* adopted, memory_meter* meter = nullptr); // takes over one reference
+    static value of_object(object_payload* adopted, memory_meter* meter = nullptr);  // takes over one reference
 
     value_kind kind() const { return kind_; }
     bool is(value_kind k) const { return kind_ == k; }
@@ -110,15 +110,15 @@ class value {
     bool is_string() const { return is(value_kind::string); }
     bool is_list() const { return is(value_kind::list); }
     bool is_map() const { return is(value_kind::map); }
-    bool is_number() const { return kind_ >= value_kind::integer && kind_ <= value_kind::real; } // not a boolean
+    bool is_number() const { return kind_ >= value_kind::integer && kind_ <= value_kind::real; }  // not a boolean
 
     // Each is for its kind only.
     bool as_bool() const { return u_.boolean; }
     int64_t as_int() const { return u_.integer; }
-    double as_double() const; // any number or boolean
+    double as_double() const;  // any number or boolean
     const traced_text& as_text() const;
     std::string_view as_string() const { return as_text().bytes; }
-    const std::vector<value>& items() const; // list, tuple
+    const std::vector<value>& items() const;  // list, tuple
     const std::vector<value_member>& members() const;
     object_payload* as_object() const { return (object_payload*)u_.payload; }
 
@@ -159,7 +159,7 @@ struct list_payload : value_payload {
 struct map_payload : value_payload {
     using value_payload::value_payload;
     std::vector<value_member> members;
-    std::vector<uint32_t> sorted; // indices of members by key; empty for a few members
+    std::vector<uint32_t> sorted;  // indices of members by key; empty for a few members
 };
 // An object of the interpreter. All values it holds stand in slots, so that destroying it needs no stack.
 struct object_payload : value_payload {
@@ -181,7 +181,7 @@ std::string double_repr(double d);
 struct json_limits {
     int max_depth = 64;
     size_t max_bytes = 64u << 20;
-    size_t max_values = 4u << 20; // values and keys
+    size_t max_values = 4u << 20;  // values and keys
 };
 
 // Strict JSON (RFC 8259): one value, UTF-8 without lone surrogates. Of a key that occurs twice the last value holds; an
@@ -193,7 +193,7 @@ duet_status parse_json(std::string_view json, value* out, error_text& err, const
 struct json_style {
     bool ensure_ascii = false;
     bool sort_keys = false;
-    bool has_indent = false; // each item on its own line, indented by indent once per level
+    bool has_indent = false;  // each item on its own line, indented by indent once per level
     std::string indent;
     std::string item_separator = ", ", key_separator = ": ";
     int max_depth = 500;
@@ -204,4 +204,4 @@ struct json_style {
 // DUET_ERR_ARG: a kind that JSON does not have, or too deep; DUET_ERR_FULL: more than max_bytes.
 duet_status write_json(const value& v, const json_style& style, traced_text* out, error_text& err);
 
-} // namespace duet
+}  // namespace duet

@@ -56,27 +56,18 @@ class json_parser {
         if (depth > limits_.max_depth)
             return fail(err_, DUET_ERR_FORMAT, "JSON: at byte %zu: want at most %d levels", at_, limits_.max_depth);
         switch (peek()) {
-        case '{':
-            return parse_map(out, depth);
-        case '[':
-            return parse_list(out, depth);
+        case '{': return parse_map(out, depth);
+        case '[': return parse_list(out, depth);
         case '"': {
             std::string s;
             DUET_TRY(parse_string(&s));
             *out = value::of_string(std::move(s));
             return DUET_OK;
         }
-        case 't':
-            *out = value::of_bool(true);
-            return parse_word("true");
-        case 'f':
-            *out = value::of_bool(false);
-            return parse_word("false");
-        case 'n':
-            *out = value();
-            return parse_word("null");
-        default:
-            return parse_number(out);
+        case 't': *out = value::of_bool(true); return parse_word("true");
+        case 'f': *out = value::of_bool(false); return parse_word("false");
+        case 'n': *out = value(); return parse_word("null");
+        default: return parse_number(out);
         }
     }
 
@@ -209,7 +200,7 @@ class json_parser {
             return DUET_OK;
         }
         const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), d);
-        if (r.ec == std::errc::result_out_of_range) // too small is 0, as in Python, and too large infinite
+        if (r.ec == std::errc::result_out_of_range)  // too small is 0, as in Python, and too large infinite
             d = (digits.find("e-") != digits.npos || digits.find("E-") != digits.npos) ? 0.0 : HUGE_VAL;
         *out = value::of_double(d == HUGE_VAL && digits[0] == '-' ? -d : d);
         return DUET_OK;
@@ -230,36 +221,25 @@ class json_writer {
             return fail(err_, DUET_ERR_FULL, "JSON: want at most %zu bytes", style_.max_bytes);
         if (depth > style_.max_depth) return fail(err_, DUET_ERR_ARG, "JSON: want at most %d levels", style_.max_depth);
         switch (v.kind()) {
-        case value_kind::string:
-            return write_string(v.as_text()), DUET_OK;
+        case value_kind::string: return write_string(v.as_text()), DUET_OK;
         case value_kind::list:
-        case value_kind::tuple:
-            return write_list(v.items(), depth);
-        case value_kind::map:
-            return write_map(v.members(), depth);
+        case value_kind::tuple: return write_list(v.items(), depth);
+        case value_kind::map: return write_map(v.members(), depth);
         case value_kind::undefined:
             return fail(err_, DUET_ERR_ARG, "Object of type Undefined is not JSON serializable");
-        case value_kind::object:
-            return fail(err_, DUET_ERR_ARG, "the object is not JSON serializable");
-        default:
-            out_->append(scalar(v), true);
-            return DUET_OK;
+        case value_kind::object: return fail(err_, DUET_ERR_ARG, "the object is not JSON serializable");
+        default: out_->append(scalar(v), true); return DUET_OK;
         }
     }
 
   private:
     static std::string scalar(const value& v) {
         switch (v.kind()) {
-        case value_kind::null:
-            return "null";
-        case value_kind::boolean:
-            return v.as_bool() ? "true" : "false";
-        case value_kind::integer:
-            return std::to_string(v.as_int());
-        case value_kind::big_integer:
-            return std::string(v.as_string());
-        default:
-            break;
+        case value_kind::null: return "null";
+        case value_kind::boolean: return v.as_bool() ? "true" : "false";
+        case value_kind::integer: return std::to_string(v.as_int());
+        case value_kind::big_integer: return std::string(v.as_string());
+        default: break;
         }
         const double d = v.as_double();
         return std::isnan(d) ? "NaN" : std::isinf(d) ? (d < 0 ? "-Infinity" : "Infinity") : double_repr(d);
@@ -303,10 +283,8 @@ class json_writer {
             if (i > 0) out_->append(style_.item_separator, true);
             new_line(depth + 1);
             const value& key = order[i]->key;
-            if (key.is_string())
-                write_string(key.as_text());
-            else
-                out_->append("\"" + scalar(key) + "\"", true);
+            if (key.is_string()) write_string(key.as_text());
+            else out_->append("\"" + scalar(key) + "\"", true);
             out_->append(style_.key_separator, true);
             DUET_TRY(write(order[i]->val, depth + 1));
         }
@@ -318,7 +296,7 @@ class json_writer {
     void write_string(const traced_text& s) {
         static constexpr std::string_view kNames = "\"\\bfnrt", kMeanings = "\"\\\b\f\n\r\t";
         out_->append("\"", true);
-        size_t done = 0; // bytes that need no escape are copied in one piece
+        size_t done = 0;  // bytes that need no escape are copied in one piece
         for (size_t i = 0; i < s.size();) {
             const uint8_t c = (uint8_t)s.bytes[i];
             int n_bytes = 1;
@@ -327,10 +305,8 @@ class json_writer {
                 continue;
             }
             std::string escape = "\\";
-            if (const size_t at = kMeanings.find((char)c); at != kMeanings.npos)
-                escape += kNames[at];
-            else
-                escape = unicode_escape(utf8_decode(s.bytes, i, &n_bytes));
+            if (const size_t at = kMeanings.find((char)c); at != kMeanings.npos) escape += kNames[at];
+            else escape = unicode_escape(utf8_decode(s.bytes, i, &n_bytes));
             out_->append(s, done, i - done);
             out_->append(escape, s.is_input_at(i));
             done = i += (size_t)n_bytes;
@@ -354,7 +330,7 @@ class json_writer {
     error_text& err_;
 };
 
-} // namespace
+}  // namespace
 
 std::string double_repr(double d) {
     if (std::isnan(d)) return "nan";
@@ -388,4 +364,4 @@ duet_status write_json(const value& v, const json_style& style, traced_text* out
     return json_writer(style, out, err).write(v, 0);
 }
 
-} // namespace duet
+}  // namespace duet

@@ -66,11 +66,12 @@ struct language_case {
     const char *source, *expected;
 };
 
-} // namespace
+}  // namespace
 
 TEST_CASE("JSON: what is read comes out again") {
-    for (const char* text : {"null", "true", "-5", "9223372036854775807", "12345678901234567890",
-                             "[1.5, 1e+22, 1e-07, -0.0, 5e-324]", "{\"a\": [], \"b\": {}}", "\"\\\"\\\\\\n\\u0001é😀\""})
+    for (const char* text :
+         {"null", "true", "-5", "9223372036854775807", "12345678901234567890", "[1.5, 1e+22, 1e-07, -0.0, 5e-324]",
+          "{\"a\": [], \"b\": {}}", "\"\\\"\\\\\\n\\u0001é😀\""})
         CHECK(dumped(json(text)) == text);
     CHECK(dumped(json("{\"a\": 1, \"b\": 2, \"a\": 3}")) == "{\"a\": 3, \"b\": 2}");
     CHECK(dumped(json("\"\\ud83d\\ude00\"")) == "\"😀\"");
@@ -308,7 +309,7 @@ TEST_CASE("templates: harmful ones end soon, with an error that says why") {
     }
 }
 
-TEST_CASE("templates: what refers to itself is freed") { // seen by the address sanitizer
+TEST_CASE("templates: what refers to itself is freed") {  // seen by the address sanitizer
     for (const char* source : {"{% set ns = namespace() %}{% set ns.a = [ns] %}",
                                "{% for i in [1] %}{% macro f() %}{{ f }}{% endmacro %}{% endfor %}",
                                "{% for i in [1, 2] %}{{ loop.changed(loop) }}{% set l = loop %}{% endfor %}"})
@@ -335,5 +336,5 @@ TEST_CASE("templates: one compiled template renders many times, and costs little
         REQUIRE(out.text.bytes == first.text.bytes);
     }
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / 20;
-    CHECK(ms < 200); // 0.2 when measured; generous, for sanitizers and busy machines
+    CHECK(ms < 200);  // 0.2 when measured; generous, for sanitizers and busy machines
 }

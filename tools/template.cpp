@@ -185,7 +185,7 @@ duet_status answer_lines(const template_options& options, tool_error* error) {
     return DUET_OK;
 }
 
-} // namespace
+}  // namespace
 
 int main(int argc, char** argv) {
     template_options options;
