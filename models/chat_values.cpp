@@ -1,5 +1,6 @@
 // models/chat_values.cpp: JSON checked and literals turned into JSON, byte by byte (see chat_values.h).
 #include "chat_values.h"
+#include "unicode.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,9 +18,6 @@ void append_json_byte(char c, std::string* out) {
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static int hex_digit(char c) {
-    return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 

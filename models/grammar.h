@@ -26,7 +26,7 @@ namespace duet {
 
 constexpr size_t kGrammarMaxText = 1u << 20;  // bytes of GBNF text
 constexpr size_t kGrammarMaxNodes = 1u << 19; // nodes of the automaton, and parts of rules
-constexpr uint32_t kNoLimit = UINT32_MAX;     // as the maximum of a repetition
+constexpr uint32_t kUnlimited = UINT32_MAX;     // as the maximum of a repetition
 
 struct code_range { // of Unicode code points, both ends included
     uint32_t lo, hi;
@@ -63,7 +63,7 @@ class grammar_builder {
     expr one_char(const std::vector<code_range>& ranges); // in UTF-8; surrogates are left out; sorted or not
     expr sequence(const std::vector<expr>& parts);
     expr any_of(const std::vector<expr>& choices);
-    expr repeat(expr part, uint32_t min, uint32_t max = kNoLimit); // costs the same for all limits
+    expr repeat(expr part, uint32_t min, uint32_t max = kUnlimited); // costs the same for all limits
     expr optional(expr part) { return repeat(part, 0, 1); }
     expr one_of_texts(std::vector<std::string> texts); // a prefix tree: fit for 100,000 of them
 

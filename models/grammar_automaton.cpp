@@ -151,7 +151,7 @@ void grammar_automaton::return_to(const edge& e) {
     const grammar_repeat& r = g_.repeats[n.arg];
     const uint32_t count = e.count + 1;
     if (count >= r.min || g_.rules[r.rule].is_nullable) reach(n.next, e.frame);
-    if (r.max == kNoLimit)
+    if (r.max == kUnlimited)
         call(r.rule, {e.node, std::min(count, r.min), e.frame});
     else if (count < r.max)
         call(r.rule, {e.node, count, e.frame});
@@ -252,7 +252,7 @@ uint32_t grammar_automaton::far_frame(uint32_t frame, uint32_t n_bytes, int dept
             const grammar_repeat& r = g_.repeats[g_.nodes[e.node].arg];
             // Each completion takes a byte. Below the minimum 0 stands for all, above it the minimum does.
             if (e.count < r.min && r.min - e.count > n_bytes) e.count = 0;
-            if (e.count > r.min && r.max != kNoLimit && r.max - e.count > n_bytes) e.count = r.min;
+            if (e.count > r.min && r.max != kUnlimited && r.max - e.count > n_bytes) e.count = r.min;
         }
         has_changed = has_changed || !(e == before);
     }

@@ -361,7 +361,7 @@ class grammar_compiler {
 
     bool step_repeat(frame& f, const grammar_builder::part_node& p, uint32_t* result, expr* child,
                      uint32_t* child_next) {
-        const bool is_loop = p.b <= 1 && p.c == kNoLimit, is_optional = p.b == 0 && p.c == 1;
+        const bool is_loop = p.b <= 1 && p.c == kUnlimited, is_optional = p.b == 0 && p.c == 1;
         if (f.i == 0 && (is_loop || is_optional)) {
             f.i = 1;
             f.acc = is_loop ? split(kDead, f.next) : f.next;

@@ -187,7 +187,7 @@ class gbnf_parser {
     duet_status parse_literal() {
         std::string bytes;
         for (at_++; peek() != '"' || is_done();) {
-            uint32_t c;
+            uint32_t c = 0;
             DUET_TRY(parse_char("'\"'", &c));
             utf8_append(&bytes, c);
         }
@@ -242,10 +242,9 @@ class gbnf_parser {
         at_++;
         *out = 0;
         for (int i = 0; i < n_digits; i++, at_++) {
-            const char d = peek(), lower = (char)(d | 0x20);
-            const bool is_digit = d >= '0' && d <= '9', is_letter = lower >= 'a' && lower <= 'f';
-            if (!is_digit && !is_letter) return want("a hexadecimal digit");
-            *out = *out * 16 + (uint32_t)(is_digit ? d - '0' : lower - 'a' + 10);
+            const int digit = hex_digit(peek());
+            if (digit < 0) return want("a hexadecimal digit");
+            *out = *out * 16 + (uint32_t)digit;
         }
         if (*out > 0x10ffff || (*out >= 0xd800 && *out <= 0xdfff)) return want("a Unicode character before this");
         return DUET_OK;
@@ -256,14 +255,14 @@ class gbnf_parser {
         if (peek() < '0' || peek() > '9') return want("a number");
         for (; peek() >= '0' && peek() <= '9'; at_++) {
             n = n * 10 + (uint64_t)(peek() - '0');
-            if (n >= kNoLimit) return want("a number below 4294967295");
+            if (n >= kUnlimited) return want("a number below 4294967295");
         }
         *out = (uint32_t)n;
         return DUET_OK;
     }
 
     duet_status parse_repeat() {
-        uint32_t min = 0, max = kNoLimit;
+        uint32_t min = 0, max = kUnlimited;
         const char c = text_[at_++];
         if (c == '+') min = 1;
         if (c == '?') max = 1;
@@ -275,7 +274,7 @@ class gbnf_parser {
             if (peek() == ',') {
                 at_++;
                 skip_blanks(true);
-                max = kNoLimit;
+                max = kUnlimited;
                 if (peek() != '}') DUET_TRY(parse_number(&max));
                 skip_blanks(true);
             }

@@ -222,7 +222,7 @@ class schema_compiler {
             return DUET_OK;
         }
         *out = any_string_;
-        if (shape.min_length > 0 || shape.max_length != kNoLimit)
+        if (shape.min_length > 0 || shape.max_length != kUnlimited)
             *out = b_.sequence(
                 {b_.literal("\""), b_.repeat(any_char_, shape.min_length, shape.max_length), b_.literal("\"")});
         return DUET_OK;
@@ -257,7 +257,7 @@ class schema_compiler {
                 edges.push_back({(uint32_t)i, i == 0 ? item : b_.sequence({comma(), item}), (uint32_t)i + 1});
             } else if (max > n_states && n_states > 0) {
                 const uint32_t low = shape.min_items > i ? shape.min_items - (uint32_t)i : 1;
-                const uint32_t high = max == kNoLimit ? kNoLimit : max - (uint32_t)i;
+                const uint32_t high = max == kUnlimited ? kUnlimited : max - (uint32_t)i;
                 const expr rest = b_.repeat(b_.sequence({comma(), rule_of(set)}), low, high);
                 edges.push_back({(uint32_t)i, b_.sequence({rest, close}), end});
             }
@@ -387,7 +387,7 @@ class schema_compiler {
         if (!others.are_allowed) return low == 0 ? b_.empty() : b_.nothing();
         if (low > high) return b_.nothing();
         const expr more = b_.sequence({comma(), others.any});
-        const auto less = [](uint32_t limit, uint32_t n) { return limit == kNoLimit ? limit : limit - n; };
+        const auto less = [](uint32_t limit, uint32_t n) { return limit == kUnlimited ? limit : limit - n; };
         std::vector<expr> parts;
         for (uint32_t i = 0; i < low; i++) {
             const expr one = low > 1 ? others.distinct[i] : others.any;
@@ -468,7 +468,7 @@ class schema_compiler {
     duet_status map_graph(const schema_shape& shape, const std::vector<member_part>& members, uint32_t n_required,
                           const other_members& others, expr* out) {
         const uint32_t n_members = (uint32_t)members.size(), min = shape.min_members, max = shape.max_members;
-        const bool has_min = min > n_required, has_max = max != kNoLimit && (others.are_allowed || max < n_members);
+        const bool has_min = min > n_required, has_max = max != kUnlimited && (others.are_allowed || max < n_members);
         uint32_t n_counts = 2; // none, some
         if (has_min) n_counts = std::max(n_counts, std::min(min, n_members) + 1);
         if (has_max) n_counts = std::max(n_counts, std::min(max, n_members) + 1);
@@ -486,7 +486,7 @@ class schema_compiler {
                                  at(i + 1, n + 1)});
             }
         for (uint32_t n = 0; n < n_counts && n <= n_members; n++) {
-            const uint32_t low = has_min && min > n ? min - n : 0, high = !has_max ? kNoLimit : max > n ? max - n : 0;
+            const uint32_t low = has_min && min > n ? min - n : 0, high = !has_max ? kUnlimited : max > n ? max - n : 0;
             if (has_max && n > max) continue;
             edges.push_back({at(n_members, n), others_part(others, low, high, n == 0), end});
         }

@@ -27,9 +27,9 @@ struct tree_node {
     uint32_t min = 0, max = 0;
 };
 
-class pattern_parser {
+class regex_parser {
   public:
-    pattern_parser(std::string_view text, error_text& err) : text_(text), err_(err) {}
+    regex_parser(std::string_view text, error_text& err) : text_(text), err_(err) {}
 
     duet_status parse(uint32_t* root) {
         DUET_TRY(parse_choices(root, 0));
@@ -206,13 +206,13 @@ class pattern_parser {
         uint64_t n = 0;
         if (peek() < '0' || peek() > '9') return false;
         for (; peek() >= '0' && peek() <= '9'; at_++)
-            n = std::min<uint64_t>(n * 10 + (uint64_t)(peek() - '0'), kNoLimit - 1);
+            n = std::min<uint64_t>(n * 10 + (uint64_t)(peek() - '0'), kUnlimited - 1);
         *out = (uint32_t)n;
         return true;
     }
 
     duet_status parse_repeat(uint32_t* part) {
-        uint32_t min = 0, max = kNoLimit;
+        uint32_t min = 0, max = kUnlimited;
         if (take('+'))
             min = 1;
         else if (take('?'))
@@ -221,7 +221,7 @@ class pattern_parser {
             if (!parse_count(&min)) return want("a number");
             max = min;
             if (take(',')) {
-                max = kNoLimit;
+                max = kUnlimited;
                 if (peek() != '}' && !parse_count(&max)) return want("a number");
             }
             if (max < min) return want("a maximum of at least the minimum before this");
@@ -317,12 +317,12 @@ class pattern_compiler {
             break;
         }
         uint32_t start = next;
-        if (n.max == kNoLimit) {
+        if (n.max == kUnlimited) {
             start = add({place::split, 0, next, 0});
             const uint32_t body = add_tree(n.children[0], start);
             nodes_[start].next = body;
         }
-        for (uint32_t k = n.max == kNoLimit ? n.min : n.max; k > 0 && !is_over_; k--) {
+        for (uint32_t k = n.max == kUnlimited ? n.min : n.max; k > 0 && !is_over_; k--) {
             const size_t n_before = nodes_.size();
             const uint32_t body = add_tree(n.children[0], start);
             if (nodes_.size() == n_before) break; // the repeated part is empty
@@ -442,7 +442,7 @@ class pattern_compiler {
 duet_status compile_pattern(std::string_view pattern, char_automaton* out, error_text& err) {
     if (pattern.size() > kMaxPatternBytes)
         return fail(err, DUET_ERR_FULL, "want at most %zu bytes, got %zu", kMaxPatternBytes, pattern.size());
-    pattern_parser parser(pattern, err);
+    regex_parser parser(pattern, err);
     uint32_t root = 0;
     DUET_TRY(parser.parse(&root));
     return pattern_compiler(parser.nodes, err).compile(root, out);
@@ -505,7 +505,7 @@ bool char_automaton::accepts(std::string_view utf8) const {
 
 void char_automaton::lengths(uint32_t* min, uint32_t* max) const {
     // Longest first: a trimmed automaton has no longest member just when it has a loop.
-    std::vector<uint32_t> n_in(states.size()), longest(states.size()), shortest(states.size(), kNoLimit), todo = {0};
+    std::vector<uint32_t> n_in(states.size()), longest(states.size()), shortest(states.size(), kUnlimited), todo = {0};
     for (const state& s : states)
         for (const edge& e : s.edges) n_in[e.to]++;
     *min = *max = 0;
@@ -521,7 +521,7 @@ void char_automaton::lengths(uint32_t* min, uint32_t* max) const {
             if (--n_in[e.to] == 0) todo.push_back(e.to);
         }
     }
-    if (n_done < states.size()) *max = kNoLimit;
+    if (n_done < states.size()) *max = kUnlimited;
     shortest[0] = 0;
     todo = {0};
     for (size_t i = 0; i < todo.size(); i++) {
@@ -530,7 +530,7 @@ void char_automaton::lengths(uint32_t* min, uint32_t* max) const {
             return;
         }
         for (const edge& e : states[todo[i]].edges) {
-            if (shortest[e.to] != kNoLimit) continue;
+            if (shortest[e.to] != kUnlimited) continue;
             shortest[e.to] = shortest[todo[i]] + 1;
             todo.push_back(e.to);
         }
@@ -590,12 +590,12 @@ char_automaton complement(const char_automaton& a) {
 
 char_automaton strings_of_length(uint32_t min, uint32_t max) {
     char_automaton out;
-    const uint32_t last = max == kNoLimit ? min : max;
+    const uint32_t last = max == kUnlimited ? min : max;
     for (uint32_t n = 0; n <= last; n++) {
         out.states.push_back({n >= min, {}});
         if (n < last) out.states[n].edges.push_back({0, kLastChar, n + 1});
     }
-    if (max == kNoLimit) out.states[last].edges.push_back({0, kLastChar, last});
+    if (max == kUnlimited) out.states[last].edges.push_back({0, kLastChar, last});
     return out;
 }
 

@@ -21,7 +21,7 @@ struct char_automaton {
 
     bool accepts(std::string_view utf8) const;
     bool is_empty() const { return states.empty(); } // after trim()
-    // The shortest and longest member; *max is kNoLimit where there is none. Not for an empty set.
+    // The shortest and longest member; *max is kUnlimited where there is none. Not for an empty set.
     void lengths(uint32_t* min, uint32_t* max) const;
     // Drops states from which no end can be reached.
     void trim();
@@ -39,7 +39,7 @@ std::string format_pattern(std::string_view format);
 const char* known_formats();
 
 char_automaton complement(const char_automaton& a);
-char_automaton strings_of_length(uint32_t min, uint32_t max);          // kNoLimit: any; linear in the limits
+char_automaton strings_of_length(uint32_t min, uint32_t max);          // kUnlimited: any; linear in the limits
 char_automaton strings_of_residue(uint32_t residue, uint32_t modulus); // of the length
 char_automaton strings_of_chars(const std::vector<code_range>& chars);
 char_automaton one_of_strings(const std::vector<std::string>& strings);

@@ -113,7 +113,7 @@ bool to_count(const value& v, uint32_t* out) {
     if (!is_finite_number(v)) return false;
     const decimal d = to_decimal(v);
     if (d.is_negative || !d.fraction.empty()) return false;
-    *out = kNoLimit - 1;
+    *out = kUnlimited - 1;
     if (d.whole.size() < 10) std::from_chars(d.whole.data(), d.whole.data() + d.whole.size(), *out);
     return true;
 }
@@ -415,7 +415,7 @@ duet_status schema_reader::merge(const schema_set& set, schema_shape* out) {
         DUET_TRY(merge_numbers(s, out));
         const auto raise = [&](const char* low, const char* high, uint32_t* min, uint32_t* max, uint32_t type) {
             *min = std::max(*min, count_or(s, low, 0));
-            *max = std::min(*max, count_or(s, high, kNoLimit));
+            *max = std::min(*max, count_or(s, high, kUnlimited));
             if (*min <= *max) return;
             out->types &= ~type;
             note_empty(s, nullptr, "%s %u is above %s %u", low, *min, high, *max);
@@ -482,7 +482,7 @@ duet_status schema_reader::strings(const schema_shape& shape, char_automaton* ou
     uint32_t shortest, longest;
     out->lengths(&shortest, &longest);
     if (shortest >= shape.min_length && longest <= shape.max_length) return DUET_OK;
-    const uint32_t n_states = shape.max_length == kNoLimit ? shape.min_length : shape.max_length;
+    const uint32_t n_states = shape.max_length == kUnlimited ? shape.min_length : shape.max_length;
     if (n_states > kMaxPatternStates) return keep(strings_of_length(0, (uint32_t)kMaxPatternStates * 2));
     return keep(strings_of_length(shape.min_length, shape.max_length));
 }

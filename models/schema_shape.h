@@ -41,9 +41,9 @@ struct schema_shape {
     std::vector<const std::vector<value>*> enums; // a value must be in each
     std::vector<const value*> constants;
     number_range numbers;
-    uint32_t min_length = 0, max_length = kNoLimit;
+    uint32_t min_length = 0, max_length = kUnlimited;
     std::vector<std::pair<std::string, bool>> patterns; // patterns and formats (true)
-    uint32_t min_items = 0, max_items = kNoLimit, min_members = 0, max_members = kNoLimit;
+    uint32_t min_items = 0, max_items = kUnlimited, min_members = 0, max_members = kUnlimited;
     std::vector<const value*> schemas;      // all of them, for what looks at members and items
     std::vector<std::string_view> required; // in order
     std::set<std::string_view> required_set;

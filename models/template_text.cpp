@@ -49,12 +49,6 @@ size_t char_offset(std::string_view text, size_t i_char) {
     return text.size();
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    const char lower = (char)(c | 32);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 static std::string hex_text(uint32_t cp, int n_digits) {
     std::string out;
     for (int shift = (n_digits - 1) * 4; shift >= 0; shift -= 4) out += "0123456789abcdef"[cp >> shift & 15];
@@ -222,7 +216,8 @@ void append_string_repr(const traced_text& t, traced_text* out, bool ascii_only)
         const uint32_t cp = utf8_decode(t.bytes, i, &n_bytes);
         std::string escape;
         if (cp == (uint8_t)quote || cp == '\\') escape = std::string("\\") + (char)cp;
-        else if (cp == '\n' || cp == '\r' || cp == '\t') escape = cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t";
+        else if (cp == '\n' || cp == '\r' || cp == '\t')
+            escape = std::string("\\") + (cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
         else if (!is_python_printable(cp) || (ascii_only && cp >= 0x80)) escape = escape_text(cp);
         else continue;
         out->append(t, done, i - done);

@@ -23,6 +23,13 @@ enum unicode_bit : uint32_t {
 };
 // clang-format on
 
+// The value of a hexadecimal digit; -1: it is none.
+inline int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char lower = (char)(c | 32);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
 // Stands for a byte that is no valid UTF-8: larger than any code point, of category Cn, equal to no character.
 constexpr uint32_t kInvalidByte = 0x110000;
 
