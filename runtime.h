@@ -340,15 +340,15 @@ DUET_API uint64_t duet_writer_size(const duet_writer* writer);
 
 /* A device, or a driver without one. Strings are valid during the call that they are given to, and never NULL. */
 typedef struct duet_device_info {
-    uint32_t struct_size;  /* set by the library, whose struct it is */
-    int32_t is_usable;     /* 1: can be named as duet_model_params.device */
-    int32_t is_default;    /* 1: "auto" takes it */
-    int32_t is_integrated; /* 1: shares the processor's memory */
-    const char* id;        /* "cpu", "cuda:0", "hip:1", "emu32"; "cuda", "hip": that driver has no device */
-    const char* name;      /* "NVIDIA H200", or "" */
-    const char* chip;      /* "sm_90", "gfx1100", "avx512", or "" */
-    const char* driver;    /* "CUDA 12.4", "8 cores", or "" */
-    const char* why;       /* why it is not usable or not the default, and what to do; or "" */
+    uint32_t struct_size;              /* set by the library, whose struct it is */
+    int32_t is_usable;                 /* 1: can be named as duet_model_params.device */
+    int32_t is_default;                /* 1: "auto" takes it */
+    int32_t is_integrated;             /* 1: shares the processor's memory */
+    const char* id;                    /* "cpu", "cuda:0", "hip:1", "emu32"; "cuda", "hip": that driver has no device */
+    const char* name;                  /* "NVIDIA H200", or "" */
+    const char* chip;                  /* "sm_90", "gfx1100", "avx512", or "" */
+    const char* driver;                /* "CUDA 12.4", "8 cores", or "" */
+    const char* why;                   /* why it is not usable or not the default, and what to do; or "" */
     uint64_t memory_bytes, free_bytes; /* 0: not known (only who uses a GPU knows its free memory) */
 } duet_device_info;
 
@@ -419,8 +419,8 @@ DUET_API_STATUS duet_model_open_memory(const void* data, uint64_t n_bytes, const
  * the model owns.
  * Returns, Thread as duet_model_open
  * Cost        reads the whole file */
-DUET_API_STATUS duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes,
-                                       const duet_model_params* params, duet_model** out);
+DUET_API_STATUS duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes, const duet_model_params* params,
+                                       duet_model** out);
 
 /* Frees the model. All its sessions must have been freed before. Thread: when no other uses the model. */
 DUET_API void duet_model_free(duet_model* model);
@@ -514,9 +514,9 @@ typedef void (*duet_input_fn)(void* user, const char* tensor, int32_t i_mat, int
 
 typedef struct duet_session_params {
     uint32_t struct_size;
-    int32_t n_ctx;     /* tokens one sequence may hold; 0: the smaller of the model's training length and 4096 */
-    int32_t n_seqs;    /* sequences, default 1 */
-    int32_t max_batch; /* most tokens computed at once, default 512; duet_decode cuts longer batches, same bits */
+    int32_t n_ctx;        /* tokens one sequence may hold; 0: the smaller of the model's training length and 4096 */
+    int32_t n_seqs;       /* sequences, default 1 */
+    int32_t max_batch;    /* most tokens computed at once, default 512; duet_decode cuts longer batches, same bits */
     int32_t cache_type;   /* DUET_CACHE_..., default f16 */
     duet_input_fn inputs; /* may be NULL; told every row that is multiplied by weights; device cpu only */
     void* inputs_user;
@@ -755,10 +755,10 @@ DUET_API_STATUS duet_text_gate_finish(duet_text_gate* gate, duet_string* text);
 
 typedef struct duet_generate_params {
     uint32_t struct_size;
-    int32_t seq;         /* sequence to extend, default 0 */
-    int32_t max_new_tok; /* -1: until an end token or the context is full (then DUET_OK with stop_reason CONTEXT) */
-    int32_t ignore_end;  /* 1: end tokens are forbidden and the text goes on */
-    int32_t special;     /* 1: control tokens are written as their names */
+    int32_t seq;             /* sequence to extend, default 0 */
+    int32_t max_new_tok;     /* -1: until an end token or the context is full (then DUET_OK with stop_reason CONTEXT) */
+    int32_t ignore_end;      /* 1: end tokens are forbidden and the text goes on */
+    int32_t special;         /* 1: control tokens are written as their names */
     const char* const* stop; /* n_stop strings that end the text; not part of the output */
     int32_t n_stop;
 } duet_generate_params;

@@ -24,11 +24,11 @@
 
 namespace duet {
 
-constexpr size_t kGrammarMaxText = 1u << 20;  // bytes of GBNF text
-constexpr size_t kGrammarMaxNodes = 1u << 19; // nodes of the automaton, and parts of rules
-constexpr uint32_t kUnlimited = UINT32_MAX;     // as the maximum of a repetition
+constexpr size_t kGrammarMaxText = 1u << 20;   // bytes of GBNF text
+constexpr size_t kGrammarMaxNodes = 1u << 19;  // nodes of the automaton, and parts of rules
+constexpr uint32_t kUnlimited = UINT32_MAX;    // as the maximum of a repetition
 
-struct code_range { // of Unicode code points, both ends included
+struct code_range {  // of Unicode code points, both ends included
     uint32_t lo, hi;
 };
 
@@ -44,7 +44,7 @@ inline void byte_set_add(byte_set* set, uint8_t lo, uint8_t hi) {
 
 // ---- rules ----------------------------------------------------------------------------------------------------------
 
-struct grammar_data; // compiled, in grammar_build.h
+struct grammar_data;  // compiled, in grammar_build.h
 
 // Compiled rules. Immutable: may be shared between threads.
 using grammar = std::shared_ptr<const grammar_data>;
@@ -56,16 +56,16 @@ class grammar_builder {
   public:
     using expr = uint32_t;
 
-    expr nothing() { return 0; } // matches no text at all
-    expr empty() { return 1; }   // matches the empty text
+    expr nothing() { return 0; }  // matches no text at all
+    expr empty() { return 1; }    // matches the empty text
     expr literal(std::string_view bytes);
     expr one_byte(const byte_set& set);
-    expr one_char(const std::vector<code_range>& ranges); // in UTF-8; surrogates are left out; sorted or not
+    expr one_char(const std::vector<code_range>& ranges);  // in UTF-8; surrogates are left out; sorted or not
     expr sequence(const std::vector<expr>& parts);
     expr any_of(const std::vector<expr>& choices);
-    expr repeat(expr part, uint32_t min, uint32_t max = kUnlimited); // costs the same for all limits
+    expr repeat(expr part, uint32_t min, uint32_t max = kUnlimited);  // costs the same for all limits
     expr optional(expr part) { return repeat(part, 0, 1); }
-    expr one_of_texts(std::vector<std::string> texts); // a prefix tree: fit for 100,000 of them
+    expr one_of_texts(std::vector<std::string> texts);  // a prefix tree: fit for 100,000 of them
 
     // Any bytes up to and including the first place where one of the markers is complete. At most 64 markers, not
     // empty.
@@ -99,11 +99,11 @@ class grammar_builder {
     enum class part_kind : uint8_t { nothing, empty, literal, bytes, chars, sequence, any_of, repeat, graph, call };
     struct part_node {
         part_kind kind;
-        uint32_t a = 0, b = 0, c = 0; // literal, chars, sequence, any_of: first and count; repeat: part, min, max
+        uint32_t a = 0, b = 0, c = 0;  // literal, chars, sequence, any_of: first and count; repeat: part, min, max
     };
     struct graph_data {
         uint32_t n_states;
-        std::vector<graph_edge> edges; // by state
+        std::vector<graph_edge> edges;  // by state
         std::vector<bool> is_end;
     };
     struct rule_data {
@@ -152,15 +152,15 @@ class token_tree {
     friend class constraint;
     // Tokens whose lengths lie in one band have a tree of their own, so that a state in which the text is about to
     // reach a limit shares the masks of the shorter bands with states far from it.
-    struct node {     // in preorder
-        uint32_t end; // index of the first node outside this one's subtree
+    struct node {      // in preorder
+        uint32_t end;  // index of the first node outside this one's subtree
         uint32_t first_id;
-        uint16_t depth; // 1 for the first byte
+        uint16_t depth;  // 1 for the first byte
         uint8_t byte;
     };
     struct band {
         uint32_t max_bytes;
-        std::vector<node> nodes; // and one past the last
+        std::vector<node> nodes;  // and one past the last
         std::vector<int32_t> ids;
     };
     void fill_band(const std::vector<int32_t>& sorted, uint32_t min_bytes, band* b) const;
@@ -169,13 +169,13 @@ class token_tree {
     std::vector<band> bands_;
     std::vector<int32_t> end_ids_;
     std::vector<bool> is_end_;
-    std::vector<size_t> offsets_; // of bytes_, by id
+    std::vector<size_t> offsets_;  // of bytes_, by id
     std::string bytes_;
 };
 
 // Which tokens may come next: one bit per id. Immutable.
 struct token_mask {
-    std::vector<uint64_t> bits; // (n_vocab + 63) / 64
+    std::vector<uint64_t> bits;  // (n_vocab + 63) / 64
     int32_t n_allowed = 0;
     bool allows(int32_t id) const { return bits[(size_t)id / 64] >> (id % 64) & 1; }
 };
@@ -185,7 +185,7 @@ void apply_mask(const token_mask& mask, float* logits, size_t n_logits);
 
 // ---- matching -------------------------------------------------------------------------------------------------------
 
-class grammar_automaton; // the states seen so far, in grammar_automaton.h
+class grammar_automaton;  // the states seen so far, in grammar_automaton.h
 
 constexpr size_t kConstraintCacheBytes = 96u << 20;
 
@@ -209,16 +209,17 @@ class constraint {
     std::mutex mutex_;
     std::shared_ptr<const token_tree> tokens_;
     std::unique_ptr<grammar_automaton> automaton_;
-    std::unordered_map<uint32_t, mask_ptr> masks_;                   // by state
-    std::unordered_map<uint64_t, std::vector<uint64_t>> band_masks_; // by state * n_bands + band, where they are shared
-    std::vector<uint32_t> at_depth_;                                 // scratch
+    std::unordered_map<uint32_t, mask_ptr> masks_;  // by state
+    std::unordered_map<uint64_t, std::vector<uint64_t>>
+        band_masks_;                  // by state * n_bands + band, where they are shared
+    std::vector<uint32_t> at_depth_;  // scratch
     size_t trim_at_bytes_ = kConstraintCacheBytes;
 };
 
 // The place of one text. Belongs to one thread at a time; copies are independent.
 class grammar_matcher {
   public:
-    explicit grammar_matcher(std::shared_ptr<constraint> c); // at the beginning of a text
+    explicit grammar_matcher(std::shared_ptr<constraint> c);  // at the beginning of a text
     grammar_matcher(const grammar_matcher& other);
     grammar_matcher& operator=(const grammar_matcher& other);
     ~grammar_matcher();
@@ -234,18 +235,18 @@ class grammar_matcher {
     // tokens), a look-up for one that was seen before.
     duet_status mask(std::shared_ptr<const token_mask>* out, error_text& err);
 
-    bool allows(int32_t id);                  // one token, without a mask
-    bool can_end();                           // the text may end here
-    bool must_end();                          // nothing may follow
-    bool has_ended() const { return ended_; } // an end token was accepted
+    bool allows(int32_t id);                   // one token, without a mask
+    bool can_end();                            // the text may end here
+    bool must_end();                           // nothing may follow
+    bool has_ended() const { return ended_; }  // an end token was accepted
     // The bytes that must follow whatever is chosen, at most max_bytes; none where the text may also end.
     std::string forced(size_t max_bytes = 256);
     void reset();
 
   private:
     std::shared_ptr<constraint> constraint_;
-    uint32_t pin_; // keeps the state alive
+    uint32_t pin_;  // keeps the state alive
     bool ended_ = false;
 };
 
-} // namespace duet
+}  // namespace duet

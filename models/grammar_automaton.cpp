@@ -21,7 +21,7 @@ uint64_t finish_hash(uint64_t h) {
     return h ^ h >> 32;
 }
 
-} // namespace
+}  // namespace
 
 bool pair_set::insert(uint32_t a, uint32_t b) {
     if (n_ * 2 >= slots_.size()) {
@@ -76,7 +76,7 @@ uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
 }
 
 void grammar_automaton::begin() {
-    for (uint32_t rule : called_) calls_[rule].clear(); // left behind when memory ran out
+    for (uint32_t rule : called_) calls_[rule].clear();  // left behind when memory ran out
     called_.clear();
     seen_.clear();
     todo_.clear();
@@ -111,9 +111,7 @@ void grammar_automaton::follow(bool is_return) {
         const grammar_node n = g_.nodes[it.node];
         todo_.pop_back();
         switch (n.kind) {
-        case grammar_node::bytes:
-            found_.push_back(it);
-            break;
+        case grammar_node::bytes: found_.push_back(it); break;
         case grammar_node::split:
             reach(n.next, it.frame);
             reach(n.arg, it.frame);
@@ -151,10 +149,8 @@ void grammar_automaton::return_to(const edge& e) {
     const grammar_repeat& r = g_.repeats[n.arg];
     const uint32_t count = e.count + 1;
     if (count >= r.min || g_.rules[r.rule].is_nullable) reach(n.next, e.frame);
-    if (r.max == kUnlimited)
-        call(r.rule, {e.node, std::min(count, r.min), e.frame});
-    else if (count < r.max)
-        call(r.rule, {e.node, count, e.frame});
+    if (r.max == kUnlimited) call(r.rule, {e.node, std::min(count, r.min), e.frame});
+    else if (count < r.max) call(r.rule, {e.node, count, e.frame});
 }
 
 void grammar_automaton::call(uint32_t rule, const edge& e) {
@@ -269,7 +265,7 @@ size_t grammar_automaton::n_bytes() const {
 
 uint32_t grammar_automaton::pin(uint32_t state) {
     if (free_pins_.empty()) {
-        free_pins_.reserve(pins_.size() + 1); // so that unpin needs no memory
+        free_pins_.reserve(pins_.size() + 1);  // so that unpin needs no memory
         pins_.push_back(state);
         return (uint32_t)pins_.size() - 1;
     }
@@ -308,7 +304,7 @@ void grammar_automaton::forget() {
         for (edge& e : edge_scratch_) e.frame = frame_of[e.frame];
         frame_of[f] = add_frame(edge_scratch_);
     }
-    begin(); // the start is state 1 again
+    begin();  // the start is state 1 again
     call(0, {0, kNotCounted, kRoot});
     found_end_ = g_.rules[0].is_nullable;
     finish();
@@ -320,4 +316,4 @@ void grammar_automaton::forget() {
     }
 }
 
-} // namespace duet
+}  // namespace duet

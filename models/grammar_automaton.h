@@ -15,8 +15,8 @@
 
 namespace duet {
 
-constexpr size_t kMaxStateItems = 1u << 16;       // ways to read the text so far that a state may hold
-constexpr size_t kMaxAutomatonBytes = 512u << 20; // of states made by one mask or one token
+constexpr size_t kMaxStateItems = 1u << 16;        // ways to read the text so far that a state may hold
+constexpr size_t kMaxAutomatonBytes = 512u << 20;  // of states made by one mask or one token
 
 // Numbers of equal records: open addressing over hashes, the records lie elsewhere.
 class record_index {
@@ -56,14 +56,14 @@ class record_index {
             if (old[i].id != UINT32_MAX) put((uint64_t)old[i].hash << 32 | old_homes[i], old[i].id);
     }
     std::vector<slot> slots_ = std::vector<slot>(64);
-    std::vector<uint32_t> homes_ = std::vector<uint32_t>(64); // the low halves of the hashes
+    std::vector<uint32_t> homes_ = std::vector<uint32_t>(64);  // the low halves of the hashes
     size_t n_ = 0;
 };
 
 // Pairs of numbers, emptied in no time.
 class pair_set {
   public:
-    bool insert(uint32_t a, uint32_t b); // false: was there
+    bool insert(uint32_t a, uint32_t b);  // false: was there
     void clear();
     size_t size() const { return n_; }
 
@@ -78,7 +78,7 @@ class pair_set {
 
 class grammar_automaton {
   public:
-    static constexpr uint32_t kDead = 0, kStart = 1; // states; kDead has no items and cannot end
+    static constexpr uint32_t kDead = 0, kStart = 1;  // states; kDead has no items and cannot end
 
     explicit grammar_automaton(grammar rules);
 
@@ -92,7 +92,7 @@ class grammar_automaton {
     bool can_end(uint32_t state) const { return states_[state].can_end; }
     bool has_next(uint32_t state) const { return states_[state].n_items > 0; }
     uint32_t n_classes() const { return (uint32_t)g_.class_byte.size(); }
-    bool only_byte(uint32_t state, uint8_t* byte) const; // whether one byte alone may follow
+    bool only_byte(uint32_t state, uint8_t* byte) const;  // whether one byte alone may follow
 
     // A state that the same texts of at most n_bytes lead away from, and lead to its end from: counts of repetitions
     // that no such text can bring to a limit are made equal.
@@ -111,7 +111,7 @@ class grammar_automaton {
 
   private:
     static constexpr uint32_t kUnknown = UINT32_MAX, kNotCounted = UINT32_MAX;
-    static constexpr uint32_t kRoot = 0; // the frame below the first rule
+    static constexpr uint32_t kRoot = 0;  // the frame below the first rule
 
     struct item {
         uint32_t node, frame;
@@ -119,7 +119,7 @@ class grammar_automaton {
         bool operator==(const item&) const = default;
     };
     struct edge {
-        uint32_t node; // a repeat node, or the node after a call
+        uint32_t node;  // a repeat node, or the node after a call
         // How often a repeat node's rule was complete, at most its minimum where it has no maximum; or kNotCounted.
         uint32_t count;
         uint32_t frame;
@@ -133,7 +133,7 @@ class grammar_automaton {
     };
     struct state_data {
         uint32_t first_item, n_items;
-        uint32_t n_steps; // made without a table
+        uint32_t n_steps;  // made without a table
         bool can_end;
     };
 
@@ -152,9 +152,9 @@ class grammar_automaton {
     const grammar_data& g_;
     std::vector<item> items_;
     std::vector<edge> edges_;
-    std::vector<frame_data> frames_; // a frame comes after those its edges name
+    std::vector<frame_data> frames_;  // a frame comes after those its edges name
     std::vector<state_data> states_;
-    std::vector<uint32_t> tables_; // by state: where its part of next_ begins, or kUnknown
+    std::vector<uint32_t> tables_;  // by state: where its part of next_ begins, or kUnknown
     std::vector<uint32_t> next_;
     record_index frame_index_, state_index_;
     std::vector<uint32_t> pins_, free_pins_;
@@ -163,11 +163,11 @@ class grammar_automaton {
     // Scratch of one step.
     pair_set seen_;
     std::vector<item> todo_, found_;
-    std::vector<std::vector<edge>> calls_; // by rule
-    std::vector<uint32_t> called_;         // rules with calls, a heap by rank
+    std::vector<std::vector<edge>> calls_;  // by rule
+    std::vector<uint32_t> called_;          // rules with calls, a heap by rank
     std::vector<edge> edge_scratch_;
     bool found_end_ = false;
     uint32_t n_far_frames_ = 0;
 };
 
-} // namespace duet
+}  // namespace duet

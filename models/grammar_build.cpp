@@ -17,10 +17,8 @@ std::vector<code_range> normal_ranges(std::vector<code_range> ranges) {
     for (code_range r : ranges) {
         r.hi = std::min(r.hi, 0x10ffffu);
         if (r.lo > r.hi) continue;
-        if (!merged.empty() && r.lo <= merged.back().hi + 1)
-            merged.back().hi = std::max(merged.back().hi, r.hi);
-        else
-            merged.push_back(r);
+        if (!merged.empty() && r.lo <= merged.back().hi + 1) merged.back().hi = std::max(merged.back().hi, r.hi);
+        else merged.push_back(r);
     }
     return merged;
 }
@@ -99,7 +97,7 @@ grammar_builder::expr grammar_builder::one_of_texts(std::vector<std::string> tex
     std::sort(texts.begin(), texts.end());
     texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
     struct subtree {
-        size_t begin, end, depth; // of texts that agree in their first `depth` bytes
+        size_t begin, end, depth;  // of texts that agree in their first `depth` bytes
         uint32_t state;
     };
     std::vector<subtree> todo = {{0, texts.size(), 0, 0}};
@@ -138,11 +136,11 @@ grammar_builder::expr grammar_builder::without(const std::vector<std::string>& m
 grammar_builder::expr grammar_builder::search(const std::vector<std::string>& markers, bool is_until) {
     struct state {
         std::array<uint32_t, 256> next{};
-        uint32_t shorter = 0; // the next shorter end that begins a marker
+        uint32_t shorter = 0;  // the next shorter end that begins a marker
         bool is_complete = false;
     };
     std::vector<state> states(1);
-    std::vector<uint32_t> order = {0}; // by length
+    std::vector<uint32_t> order = {0};  // by length
     for (const std::string& m : markers) {
         uint32_t at = 0;
         for (uint8_t byte : m) {
@@ -201,11 +199,11 @@ grammar_builder::expr grammar_builder::call(uint32_t rule) { return add({part_ki
 
 namespace {
 
-constexpr uint32_t kDead = 1; // the node that nothing follows
+constexpr uint32_t kDead = 1;  // the node that nothing follows
 constexpr uint32_t kNone = UINT32_MAX;
-constexpr uint32_t kMaxInlineBytes = 8; // a single byte is repeated by nodes up to this many times
+constexpr uint32_t kMaxInlineBytes = 8;  // a single byte is repeated by nodes up to this many times
 
-} // namespace
+}  // namespace
 
 class grammar_compiler {
   public:
@@ -255,7 +253,7 @@ class grammar_compiler {
     struct frame {
         expr part;
         uint32_t next;
-        uint32_t i = 0; // parts compiled so far
+        uint32_t i = 0;  // parts compiled so far
         uint32_t acc = 0;
     };
 
@@ -275,7 +273,7 @@ class grammar_compiler {
     uint32_t bytes(const byte_set& set, uint32_t next) { return add({grammar_node::bytes, false, next, set_of(set)}); }
 
     uint32_t bytes(uint8_t lo, uint8_t hi, uint32_t next) {
-        if (lo == hi) { // literals: the most frequent sets by far
+        if (lo == hi) {  // literals: the most frequent sets by far
             uint32_t& known = single_sets_[lo];
             if (known == kNone) {
                 byte_set set{};
@@ -306,16 +304,14 @@ class grammar_compiler {
     // Compiles a part whose text is followed by node `next`; returns its first node.
     uint32_t compile_part(expr part, uint32_t next) {
         std::vector<frame> stack = {{part, next}};
-        uint32_t result = kDead; // of the part compiled last
+        uint32_t result = kDead;  // of the part compiled last
         while (!stack.empty() && !is_full_) {
             frame& f = stack.back();
             const auto& p = b_.parts_[f.part];
             expr child = 0;
             uint32_t child_next = 0;
-            if (!step(f, p, &result, &child, &child_next))
-                stack.pop_back();
-            else
-                stack.push_back({child, child_next});
+            if (!step(f, p, &result, &child, &child_next)) stack.pop_back();
+            else stack.push_back({child, child_next});
         }
         return result;
     }
@@ -323,21 +319,16 @@ class grammar_compiler {
     // One step of a part: true asks for a child to be compiled first, false leaves the part's first node in *result.
     bool step(frame& f, const grammar_builder::part_node& p, uint32_t* result, expr* child, uint32_t* child_next) {
         switch (p.kind) {
-        case kind::nothing:
-            return *result = kDead, false;
-        case kind::empty:
-            return *result = f.next, false;
+        case kind::nothing: return *result = kDead, false;
+        case kind::empty: return *result = f.next, false;
         case kind::literal:
             *result = f.next;
             for (uint32_t i = p.b; i-- > 0;)
                 *result = bytes((uint8_t)b_.bytes_[p.a + i], (uint8_t)b_.bytes_[p.a + i], *result);
             return false;
-        case kind::bytes:
-            return *result = bytes(b_.sets_[p.a], f.next), false;
-        case kind::chars:
-            return *result = chars(b_.ranges_.data() + p.a, p.b, f.next), false;
-        case kind::call:
-            return *result = add({grammar_node::call, false, f.next, rule(p.a)}), false;
+        case kind::bytes: return *result = bytes(b_.sets_[p.a], f.next), false;
+        case kind::chars: return *result = chars(b_.ranges_.data() + p.a, p.b, f.next), false;
+        case kind::call: return *result = add({grammar_node::call, false, f.next, rule(p.a)}), false;
         case kind::sequence:
             f.acc = f.i == 0 ? f.next : *result;
             if (f.i == p.b) return *result = f.acc, false;
@@ -351,10 +342,8 @@ class grammar_compiler {
             *child = b_.lists_[p.a + p.b - ++f.i];
             *child_next = f.next;
             return true;
-        case kind::repeat:
-            return step_repeat(f, p, result, child, child_next);
-        case kind::graph:
-            return step_graph(f, b_.graphs_[p.a], result, child, child_next);
+        case kind::repeat: return step_repeat(f, p, result, child, child_next);
+        case kind::graph: return step_graph(f, b_.graphs_[p.a], result, child, child_next);
         }
         return false;
     }
@@ -550,10 +539,8 @@ class grammar_compiler {
                 reach(n.next, owner_[i]);
                 reach(n.arg, owner_[i]);
             } else if (is_caller(n)) {
-                if (may_skip(n))
-                    reach(n.next, owner_[i]);
-                else
-                    waiting[callee(n)].push_back(i);
+                if (may_skip(n)) reach(n.next, owner_[i]);
+                else waiting[callee(n)].push_back(i);
             }
         }
     }
@@ -567,7 +554,7 @@ class grammar_compiler {
         });
         enum : uint8_t { untouched, open, done };
         std::vector<uint8_t> mark(g_.rules.size(), untouched);
-        std::vector<std::pair<uint32_t, uint32_t>> path; // rule, next of its calls
+        std::vector<std::pair<uint32_t, uint32_t>> path;  // rule, next of its calls
         uint32_t rank = (uint32_t)g_.rules.size();
         for (uint32_t first = 0; first < g_.rules.size(); first++) {
             if (mark[first] != untouched) continue;
@@ -624,20 +611,20 @@ class grammar_compiler {
     error_text& err_;
     grammar_data g_;
     std::vector<grammar_node> nodes_;
-    std::vector<pending_rule> todo_; // by rule
-    std::vector<uint32_t> rule_of_;  // by rule of the builder
+    std::vector<pending_rule> todo_;  // by rule
+    std::vector<uint32_t> rule_of_;   // by rule of the builder
     std::array<uint32_t, 256> single_sets_;
     uint32_t name_ = 0;
     bool is_full_ = false;
     std::unordered_map<byte_set, uint32_t, set_hash> set_index_;
-    std::unordered_map<uint64_t, uint32_t> tails_; // next and a range of bytes -> node
-    std::map<uint32_t, byte_set> first_bytes_;     // by the node that follows the first byte
-    std::vector<bool> is_first_;                   // reached from its rule's start without a byte
-    std::vector<uint32_t> owner_;                  // the rule, where is_first_
+    std::unordered_map<uint64_t, uint32_t> tails_;  // next and a range of bytes -> node
+    std::map<uint32_t, byte_set> first_bytes_;      // by the node that follows the first byte
+    std::vector<bool> is_first_;                    // reached from its rule's start without a byte
+    std::vector<uint32_t> owner_;                   // the rule, where is_first_
 };
 
 duet_status grammar_builder::build(uint32_t root, grammar* out, error_text& err) const {
     return grammar_compiler(*this, err).compile(root, out);
 }
 
-} // namespace duet
+}  // namespace duet

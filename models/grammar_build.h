@@ -17,7 +17,7 @@ struct grammar_node {
     };
     // clang-format on
     node_kind kind;
-    bool is_alive = false; // the end of its rule can be reached
+    bool is_alive = false;  // the end of its rule can be reached
     uint32_t next = 0, arg = 0;
 };
 
@@ -27,20 +27,20 @@ struct grammar_repeat {
 
 struct grammar_rule {
     uint32_t start;
-    uint32_t name;     // the rule of the builder it belongs to
-    uint32_t rank = 0; // a rule that may call another before any byte has the lower rank
+    uint32_t name;      // the rule of the builder it belongs to
+    uint32_t rank = 0;  // a rule that may call another before any byte has the lower rank
     bool is_nullable = false;
 };
 
 struct grammar_data {
     std::vector<grammar_node> nodes;
-    std::vector<grammar_rule> rules; // rule 0 is the root
+    std::vector<grammar_rule> rules;  // rule 0 is the root
     std::vector<grammar_repeat> repeats;
     std::vector<byte_set> sets;
-    std::array<uint8_t, 256> class_of; // bytes that no set tells apart have one class
-    std::vector<uint8_t> class_byte;   // a byte of each class
+    std::array<uint8_t, 256> class_of;  // bytes that no set tells apart have one class
+    std::vector<uint8_t> class_byte;    // a byte of each class
 };
 
 inline bool byte_set_has(const byte_set& set, uint8_t byte) { return set[byte / 64] >> (byte % 64) & 1; }
 
-} // namespace duet
+}  // namespace duet

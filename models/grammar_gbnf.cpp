@@ -20,7 +20,7 @@ class gbnf_parser {
         if (text_.size() > kGrammarMaxText)
             return fail(err_, DUET_ERR_FULL, "grammar: want at most %zu bytes, got %zu", kGrammarMaxText, text_.size());
         for (skip_blanks(true); at_ < text_.size(); skip_blanks(true)) DUET_TRY(parse_rule());
-        const std::pair<const std::string_view, rule_use>* missing = nullptr; // the first one in the text
+        const std::pair<const std::string_view, rule_use>* missing = nullptr;  // the first one in the text
         for (const auto& entry : rules_)
             if (!entry.second.is_defined && (!missing || entry.second.at < missing->second.at)) missing = &entry;
         if (missing) {
@@ -39,7 +39,7 @@ class gbnf_parser {
   private:
     struct rule_use {
         uint32_t rule;
-        size_t at; // of the first use
+        size_t at;  // of the first use
         bool is_defined;
     };
     // An open parenthesis, or the rule itself: choices that are complete, and parts of the one being read.
@@ -114,7 +114,7 @@ class gbnf_parser {
         groups_ = {{0, 0}};
         choices_.clear();
         parts_.clear();
-        bool has_last = false; // whether a repetition may follow
+        bool has_last = false;  // whether a repetition may follow
         skip_blanks(true);
         while (true) {
             const char c = peek();
@@ -295,11 +295,11 @@ class gbnf_parser {
     std::vector<expr> choices_, parts_;
 };
 
-} // namespace
+}  // namespace
 
 duet_status parse_gbnf(std::string_view text, std::string_view root_name, grammar_builder& builder, uint32_t* root,
                        error_text& err) {
     return gbnf_parser(text, builder, err).parse(root_name, root);
 }
 
-} // namespace duet
+}  // namespace duet

@@ -50,7 +50,7 @@ duet_status token_tree::make(int32_t n_vocab, token_text text, const void* user,
 }
 
 void token_tree::fill_band(const std::vector<int32_t>& sorted, uint32_t min_bytes, band* b) const {
-    std::vector<uint32_t> open; // nodes on the path to the last token
+    std::vector<uint32_t> open;  // nodes on the path to the last token
     std::string_view last;
     const auto close = [&](size_t depth) {
         for (; open.size() > depth; open.pop_back()) b->nodes[open.back()].end = (uint32_t)b->nodes.size();
@@ -267,4 +267,4 @@ std::string grammar_matcher::forced(size_t max_bytes) {
     return out;
 }
 
-} // namespace duet
+}  // namespace duet

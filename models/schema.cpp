@@ -28,7 +28,7 @@ class schema_compiler {
         DUET_TRY(reader_.add(root_, &set));
         *out = rule_of(set);
         for (size_t i = 0; i < todo_.size(); i++) {
-            const pending p = todo_[i]; // a copy: the list grows
+            const pending p = todo_[i];  // a copy: the list grows
             expr part = 0;
             DUET_TRY(compile_set(p.set, &part));
             b_.define(p.rule, part);
@@ -138,7 +138,7 @@ class schema_compiler {
 
     duet_status compile_values(const schema_shape& shape, expr* out) {
         std::vector<const value*> values = shape.constants;
-        schema_shape rest = shape; // all that a value of the list must keep to besides being in it
+        schema_shape rest = shape;  // all that a value of the list must keep to besides being in it
         if (values.empty()) {
             for (const value& v : *shape.enums[0]) values.push_back(&v);
             rest.enums.erase(rest.enums.begin());
@@ -162,7 +162,7 @@ class schema_compiler {
 
     static std::string quoted(std::string_view text) {
         traced_text out;
-        error_text unused; // a string can always be written
+        error_text unused;  // a string can always be written
         write_json(value::of_string(std::string(text)), {}, &out, unused);
         return out.bytes;
     }
@@ -379,7 +379,7 @@ class schema_compiler {
     struct other_members {
         bool are_allowed = false;
         expr any = 0;
-        std::vector<expr> distinct; // as many as minProperties may need, of different names
+        std::vector<expr> distinct;  // as many as minProperties may need, of different names
     };
 
     // At least low and at most high of them, behind n_before other members.
@@ -469,7 +469,7 @@ class schema_compiler {
                           const other_members& others, expr* out) {
         const uint32_t n_members = (uint32_t)members.size(), min = shape.min_members, max = shape.max_members;
         const bool has_min = min > n_required, has_max = max != kUnlimited && (others.are_allowed || max < n_members);
-        uint32_t n_counts = 2; // none, some
+        uint32_t n_counts = 2;  // none, some
         if (has_min) n_counts = std::max(n_counts, std::min(min, n_members) + 1);
         if (has_max) n_counts = std::max(n_counts, std::min(max, n_members) + 1);
         if (((uint64_t)n_members + 1) * n_counts > kSchemaMaxCounted)
@@ -501,9 +501,9 @@ class schema_compiler {
     schema_reader reader_;
     std::map<std::vector<const void*>, uint32_t> rules_;
     std::vector<pending> todo_;
-    std::map<std::vector<uint32_t>, expr> others_;     // by ranges of characters
-    std::map<std::vector<std::string>, expr> escapes_; // by their texts
-    expr space_ = 1, any_char_ = 0, any_string_ = 0;   // space_ is the empty text without white space
+    std::map<std::vector<uint32_t>, expr> others_;      // by ranges of characters
+    std::map<std::vector<std::string>, expr> escapes_;  // by their texts
+    expr space_ = 1, any_char_ = 0, any_string_ = 0;    // space_ is the empty text without white space
 };
 
 duet_status add_checked(const value& schema, const schema_options& options, grammar_builder& builder, expr* out,
@@ -524,7 +524,7 @@ duet_status add_checked(const value& schema, const schema_options& options, gram
     return fail(err, status, "schema: %s", build_error.text.c_str());
 }
 
-} // namespace
+}  // namespace
 
 duet_status add_schema(const value& schema, const schema_options& options, grammar_builder& builder,
                        grammar_builder::expr* out, error_text& err) {
@@ -538,4 +538,4 @@ duet_status compile_schema(const value& schema, const schema_options& options, g
     return add_checked(schema, options, builder, &part, out, err);
 }
 
-} // namespace duet
+}  // namespace duet

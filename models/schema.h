@@ -30,12 +30,12 @@ struct schema_options {
     uint32_t max_indent = 16;
 };
 
-constexpr int kSchemaMaxDepth = 100;         // of the schema as a value, and of allOf and $ref without a value between
-constexpr size_t kSchemaMaxBranches = 2048;  // ways to choose among all anyOf and oneOf that hold for one value
-constexpr size_t kSchemaMaxMerged = 1024;    // schemas that hold for one value at once
-constexpr size_t kSchemaMaxNameClasses = 64; // sets of names that patternProperties tell apart
-constexpr uint32_t kSchemaMaxDistinct = 64;  // members without a name in the schema that minProperties may need
-constexpr size_t kSchemaMaxCounted = 1u << 16; // members times how many of them minProperties and maxProperties count
+constexpr int kSchemaMaxDepth = 100;          // of the schema as a value, and of allOf and $ref without a value between
+constexpr size_t kSchemaMaxBranches = 2048;   // ways to choose among all anyOf and oneOf that hold for one value
+constexpr size_t kSchemaMaxMerged = 1024;     // schemas that hold for one value at once
+constexpr size_t kSchemaMaxNameClasses = 64;  // sets of names that patternProperties tell apart
+constexpr uint32_t kSchemaMaxDistinct = 64;   // members without a name in the schema that minProperties may need
+constexpr size_t kSchemaMaxCounted = 1u << 16;  // members times how many of them minProperties and maxProperties count
 
 // Adds rules for the values of a schema; *out matches one value. The schema is read during the call only. Time and
 // memory are linear in the schema apart from the products that the limits above bound.
@@ -47,4 +47,4 @@ duet_status add_schema(const value& schema, const schema_options& options, gramm
 // The same as a grammar of its own.
 duet_status compile_schema(const value& schema, const schema_options& options, grammar* out, error_text& err);
 
-} // namespace duet
+}  // namespace duet

@@ -39,7 +39,7 @@ class magnitude_graph {
     enum section : uint8_t { start, whole, point, fraction };
     struct place {
         section where;
-        size_t n; // whole: digits still to come; fraction: digits done
+        size_t n;  // whole: digits still to come; fraction: digits done
         uint32_t residue;
         bool is_low_tight, is_high_tight;
         auto operator<=>(const place&) const = default;
@@ -70,7 +70,7 @@ class magnitude_graph {
             p.is_low_tight = to.is_low_tight && d == low;
             p.is_high_tight = to.is_high_tight && d == high;
             p.residue = (to.residue * 10 + (uint32_t)d) % divisor_;
-            int last = d; // digits that are free of both bounds go together
+            int last = d;  // digits that are free of both bounds go together
             if (!p.is_low_tight && !p.is_high_tight && divisor_ == 1) last = to.is_high_tight ? hi - 1 : hi;
             edges_.push_back({from, digit_part(b_, d, last), state_of(p)});
             d = last + 1;
@@ -127,7 +127,7 @@ number_bound next_inside(const number_bound& b, bool is_low) {
     return std::isfinite(d) ? number_bound{to_decimal(value::of_double(d)), false} : b;
 }
 
-} // namespace
+}  // namespace
 
 decimal to_decimal(const value& number) {
     char buffer[1100];
@@ -155,7 +155,7 @@ int compare(const decimal& a, const decimal& b) {
     if (a.is_negative != b.is_negative) return a.is_negative ? -1 : 1;
     int order =
         a.whole.size() != b.whole.size() ? (a.whole.size() < b.whole.size() ? -1 : 1) : a.whole.compare(b.whole);
-    if (order == 0) order = a.fraction.compare(b.fraction); // no zeros at the end: a prefix is smaller
+    if (order == 0) order = a.fraction.compare(b.fraction);  // no zeros at the end: a prefix is smaller
     order = order < 0 ? -1 : order > 0;
     return a.is_negative ? -order : order;
 }
@@ -233,11 +233,11 @@ grammar_builder::expr number_part(grammar_builder& b, const number_range& range)
         choices.push_back(magnitude_graph(b, from, *high, max_fraction, range.divisor).make());
     }
     if (low->at.is_negative) {
-        const number_bound from = high->at.is_negative ? size_of(*high) : number_bound{zero, true}; // no -0
+        const number_bound from = high->at.is_negative ? size_of(*high) : number_bound{zero, true};  // no -0
         choices.push_back(
             b.sequence({minus, magnitude_graph(b, from, size_of(*low), max_fraction, range.divisor).make()}));
     }
     return b.any_of(choices);
 }
 
-} // namespace duet
+}  // namespace duet

@@ -17,7 +17,7 @@ struct decimal {
 
 // The digits of a finite number. A real stands for the shortest decimal that reads back as it.
 decimal to_decimal(const value& number);
-int compare(const decimal& a, const decimal& b); // -1, 0, 1
+int compare(const decimal& a, const decimal& b);  // -1, 0, 1
 
 struct number_bound {
     decimal at;
@@ -26,18 +26,18 @@ struct number_bound {
 
 struct number_range {
     std::optional<number_bound> low, high;
-    uint32_t divisor = 1; // of integers; at most kMaxDivisor
+    uint32_t divisor = 1;  // of integers; at most kMaxDivisor
     bool is_integer = false;
 
     // The tighter of two bounds stays.
     void raise_low(const number_bound& b);
     void lower_high(const number_bound& b);
-    bool is_empty() const; // by its bounds alone
+    bool is_empty() const;  // by its bounds alone
     bool contains(const decimal& d) const;
 };
 
 constexpr uint32_t kMaxDivisor = 100;
-constexpr size_t kFreeDigits = 15; // of a number without bounds: before the point and behind it
+constexpr size_t kFreeDigits = 15;  // of a number without bounds: before the point and behind it
 
 // Decimal texts of exactly the numbers in the range, as JSON writes them. Limits that the range does not give: 15
 // digits before the point (one more than a low bound has, if that is longer), 15 significant digits otherwise, and more
@@ -46,4 +46,4 @@ constexpr size_t kFreeDigits = 15; // of a number without bounds: before the poi
 // the bounds.
 grammar_builder::expr number_part(grammar_builder& b, const number_range& range);
 
-} // namespace duet
+}  // namespace duet

@@ -15,9 +15,9 @@ namespace duet {
 namespace {
 
 constexpr uint32_t kLastChar = 0x10ffff;
-constexpr size_t kMaxPatternNodes = 8192; // of the automaton with empty steps
+constexpr size_t kMaxPatternNodes = 8192;  // of the automaton with empty steps
 constexpr uint64_t kMaxPatternWork = 1'500'000;
-constexpr int kMaxPatternDepth = 64; // of groups
+constexpr int kMaxPatternDepth = 64;  // of groups
 
 struct tree_node {
     enum node_kind : uint8_t { chars, sequence, any_of, repeat, begin, end };
@@ -60,7 +60,7 @@ class regex_parser {
             tree_node parts{tree_node::sequence, {}, {}};
             while (at_ < text_.size() && peek() != '|' && peek() != ')') {
                 uint32_t part = 0;
-                bool is_place = false; // ^ and $ cannot be repeated
+                bool is_place = false;  // ^ and $ cannot be repeated
                 DUET_TRY(parse_part(&part, &is_place, depth));
                 if (!is_place) DUET_TRY(parse_repeat(&part));
                 parts.children.push_back(part);
@@ -138,12 +138,9 @@ class regex_parser {
         *out = 0;
         for (int i = 0; i < n_digits; i++, at_++) {
             const char d = peek(), lower = (char)(d | 0x20);
-            if (d >= '0' && d <= '9')
-                *out = *out * 16 + (uint32_t)(d - '0');
-            else if (lower >= 'a' && lower <= 'f')
-                *out = *out * 16 + (uint32_t)(lower - 'a' + 10);
-            else
-                return false;
+            if (d >= '0' && d <= '9') *out = *out * 16 + (uint32_t)(d - '0');
+            else if (lower >= 'a' && lower <= 'f') *out = *out * 16 + (uint32_t)(lower - 'a' + 10);
+            else return false;
         }
         return true;
     }
@@ -213,10 +210,8 @@ class regex_parser {
 
     duet_status parse_repeat(uint32_t* part) {
         uint32_t min = 0, max = kUnlimited;
-        if (take('+'))
-            min = 1;
-        else if (take('?'))
-            max = 1;
+        if (take('+')) min = 1;
+        else if (take('?')) max = 1;
         else if (take('{')) {
             if (!parse_count(&min)) return want("a number");
             max = min;
@@ -229,7 +224,7 @@ class regex_parser {
         } else if (!take('*')) {
             return DUET_OK;
         }
-        take('?'); // how eagerly it is found does not matter
+        take('?');  // how eagerly it is found does not matter
         if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') return want("one repetition, not two");
         tree_node n{tree_node::repeat, {}, {*part}};
         n.min = min;
@@ -272,9 +267,9 @@ class pattern_compiler {
         uint32_t next, other, i_class;
     };
     struct found_state {
-        std::vector<uint32_t> places; // of kind chars and end
-        bool is_match = false;        // whatever follows
-        bool is_end = false;          // when the text ends here
+        std::vector<uint32_t> places;  // of kind chars and end
+        bool is_match = false;         // whatever follows
+        bool is_end = false;           // when the text ends here
     };
 
     duet_status too_large() {
@@ -298,12 +293,9 @@ class pattern_compiler {
         const tree_node& n = tree_[i];
         if (is_over_) return 0;
         switch (n.kind) {
-        case tree_node::chars:
-            return add({place::chars, next, 0, class_of(n.ranges)});
-        case tree_node::begin:
-            return add({place::begin, next, 0, 0});
-        case tree_node::end:
-            return add({place::end, next, 0, 0});
+        case tree_node::chars: return add({place::chars, next, 0, class_of(n.ranges)});
+        case tree_node::begin: return add({place::begin, next, 0, 0});
+        case tree_node::end: return add({place::end, next, 0, 0});
         case tree_node::sequence:
             for (size_t k = n.children.size(); k-- > 0;) next = add_tree(n.children[k], next);
             return next;
@@ -313,8 +305,7 @@ class pattern_compiler {
                 start = add({place::split, add_tree(n.children[k], next), start, 0});
             return start;
         }
-        case tree_node::repeat:
-            break;
+        case tree_node::repeat: break;
         }
         uint32_t start = next;
         if (n.max == kUnlimited) {
@@ -325,7 +316,7 @@ class pattern_compiler {
         for (uint32_t k = n.max == kUnlimited ? n.min : n.max; k > 0 && !is_over_; k--) {
             const size_t n_before = nodes_.size();
             const uint32_t body = add_tree(n.children[0], start);
-            if (nodes_.size() == n_before) break; // the repeated part is empty
+            if (nodes_.size() == n_before) break;  // the repeated part is empty
             start = k > n.min ? add({place::split, body, next, 0}) : body;
         }
         return start;
@@ -385,7 +376,7 @@ class pattern_compiler {
     }
 
     duet_status find_states(uint32_t start, char_automaton* out) {
-        std::map<std::pair<bool, std::vector<uint32_t>>, uint32_t> known; // is_match and places -> state
+        std::map<std::pair<bool, std::vector<uint32_t>>, uint32_t> known;  // is_match and places -> state
         std::vector<found_state> todo;
         const auto state_of = [&](found_state s) {
             // Where ^ may hold makes a difference at the start only, which no edge leads back to.
@@ -406,7 +397,7 @@ class pattern_compiler {
                 out->states[i].edges = {{0, kLastChar, (uint32_t)i}};
                 continue;
             }
-            std::map<std::vector<uint32_t>, uint32_t> to_of; // places after the character -> state
+            std::map<std::vector<uint32_t>, uint32_t> to_of;  // places after the character -> state
             for (size_t k = 0; k < cuts_.size(); k++) {
                 std::vector<uint32_t> next;
                 for (uint32_t p : todo[i].places)
@@ -420,8 +411,7 @@ class pattern_compiler {
                 auto& edges = out->states[i].edges;
                 if (!edges.empty() && edges.back().to == at->second && edges.back().hi + 1 == cuts_[k])
                     edges.back().hi = hi;
-                else
-                    edges.push_back({cuts_[k], hi, at->second});
+                else edges.push_back({cuts_[k], hi, at->second});
             }
         }
         return DUET_OK;
@@ -437,7 +427,7 @@ class pattern_compiler {
     bool is_over_ = false;
 };
 
-} // namespace
+}  // namespace
 
 duet_status compile_pattern(std::string_view pattern, char_automaton* out, error_text& err) {
     if (pattern.size() > kMaxPatternBytes)
@@ -476,7 +466,7 @@ std::string format_pattern(std::string_view format) {
             "*)*(?:\\?(?:" + uri_char + "|[/?])*)?(?:#(?:" + uri_char + "|[/?])*)?";
     if (format == "ipv6") {
         p = "(?:" + h + ":){7}" + h + "|::(?:" + h + "(?::" + h + "){0,6})?";
-        for (int n = 1; n <= 7; n++) { // n groups before ::
+        for (int n = 1; n <= 7; n++) {  // n groups before ::
             const std::string before = h + "(?::" + h + "){" + std::to_string(n - 1) + "}::";
             p += "|" + before + (n == 7 ? "" : "(?:" + h + "(?::" + h + "){0," + std::to_string(6 - n) + "})?");
         }
@@ -570,7 +560,7 @@ void char_automaton::trim() {
 
 char_automaton complement(const char_automaton& a) {
     char_automaton out = a;
-    const uint32_t rest = (uint32_t)out.states.size(); // what the set was left for
+    const uint32_t rest = (uint32_t)out.states.size();  // what the set was left for
     for (auto& s : out.states) {
         s.is_end = !s.is_end;
         std::vector<char_automaton::edge> edges;
@@ -670,4 +660,4 @@ bool intersect(const char_automaton& a, const char_automaton& b, char_automaton*
     return true;
 }
 
-} // namespace duet
+}  // namespace duet

@@ -5,7 +5,7 @@
 
 namespace duet {
 
-constexpr size_t kMaxPatternStates = 4096; // of an automaton made from a pattern, or from two automata
+constexpr size_t kMaxPatternStates = 4096;  // of an automaton made from a pattern, or from two automata
 constexpr size_t kMaxPatternBytes = 1u << 16;
 
 // Deterministic; begins in state 0. A character without an edge leaves the set.
@@ -15,12 +15,12 @@ struct char_automaton {
     };
     struct state {
         bool is_end = false;
-        std::vector<edge> edges; // sorted, disjoint
+        std::vector<edge> edges;  // sorted, disjoint
     };
     std::vector<state> states;
 
     bool accepts(std::string_view utf8) const;
-    bool is_empty() const { return states.empty(); } // after trim()
+    bool is_empty() const { return states.empty(); }  // after trim()
     // The shortest and longest member; *max is kUnlimited where there is none. Not for an empty set.
     void lengths(uint32_t* min, uint32_t* max) const;
     // Drops states from which no end can be reached.
@@ -39,11 +39,11 @@ std::string format_pattern(std::string_view format);
 const char* known_formats();
 
 char_automaton complement(const char_automaton& a);
-char_automaton strings_of_length(uint32_t min, uint32_t max);          // kUnlimited: any; linear in the limits
-char_automaton strings_of_residue(uint32_t residue, uint32_t modulus); // of the length
+char_automaton strings_of_length(uint32_t min, uint32_t max);           // kUnlimited: any; linear in the limits
+char_automaton strings_of_residue(uint32_t residue, uint32_t modulus);  // of the length
 char_automaton strings_of_chars(const std::vector<code_range>& chars);
 char_automaton one_of_strings(const std::vector<std::string>& strings);
 // False: more than kMaxPatternStates states.
 bool intersect(const char_automaton& a, const char_automaton& b, char_automaton* out);
 
-} // namespace duet
+}  // namespace duet

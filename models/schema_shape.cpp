@@ -9,8 +9,8 @@
 namespace duet {
 namespace {
 
-constexpr size_t kMaxWork = 1'000'000; // comparisons of values in all, 500 for two branches
-constexpr size_t kMaxDigits = 400;     // of a bound; doubles need 309 before the point
+constexpr size_t kMaxWork = 1'000'000;  // comparisons of values in all, 500 for two branches
+constexpr size_t kMaxDigits = 400;      // of a bound; doubles need 309 before the point
 
 // What a keyword's value must be.
 enum class want_kind : uint8_t { schema, schemas, schema_map, count, number, text, names, type, list, anything, flag };
@@ -87,18 +87,12 @@ uint32_t type_of_name(const value& name) {
 
 uint32_t type_of(const value& v) {
     switch (v.kind()) {
-    case value_kind::null:
-        return kJsonNull;
-    case value_kind::boolean:
-        return kJsonBool;
-    case value_kind::string:
-        return kJsonString;
-    case value_kind::list:
-        return kJsonList;
-    case value_kind::map:
-        return kJsonMap;
-    default:
-        return to_decimal(v).fraction.empty() ? kJsonInteger : kJsonReal;
+    case value_kind::null: return kJsonNull;
+    case value_kind::boolean: return kJsonBool;
+    case value_kind::string: return kJsonString;
+    case value_kind::list: return kJsonList;
+    case value_kind::map: return kJsonMap;
+    default: return to_decimal(v).fraction.empty() ? kJsonInteger : kJsonReal;
     }
 }
 
@@ -156,7 +150,7 @@ size_t n_chars(std::string_view utf8) {
     return (size_t)std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-} // namespace
+}  // namespace
 
 bool json_equal(const value& a, const value& b) {
     if (a.is_int() && b.is_int()) return a.as_int() == b.as_int();
@@ -225,8 +219,7 @@ duet_status schema_reader::check_keyword(const value& schema, std::string_view k
     if (row == std::end(kKeywords)) return DUET_OK;
     uint32_t n;
     switch (row->want) {
-    case want_kind::schema:
-        return is_schema(v) ? DUET_OK : want("a schema (an object, true, or false)");
+    case want_kind::schema: return is_schema(v) ? DUET_OK : want("a schema (an object, true, or false)");
     case want_kind::schemas:
         if (!v.is_list() || v.items().empty()) return want("a list of schemas that is not empty");
         return std::all_of(v.items().begin(), v.items().end(), is_schema) ? DUET_OK : want("a list of schemas");
@@ -235,14 +228,12 @@ duet_status schema_reader::check_keyword(const value& schema, std::string_view k
         for (const value_member& m : v.members())
             if (!m.key.is_string() || !is_schema(m.val)) return want("an object of schemas");
         return DUET_OK;
-    case want_kind::count:
-        return to_count(v, &n) ? DUET_OK : want("a whole number of 0 or more");
+    case want_kind::count: return to_count(v, &n) ? DUET_OK : want("a whole number of 0 or more");
     case want_kind::number:
         if (v.is(value_kind::big_integer) && v.as_string().size() > kMaxDigits)
             return want("a number of at most 400 digits");
         return is_finite_number(v) ? DUET_OK : want("a number within the range of doubles");
-    case want_kind::text:
-        return v.is_string() ? DUET_OK : want("a string");
+    case want_kind::text: return v.is_string() ? DUET_OK : want("a string");
     case want_kind::names:
         if (!v.is_list()) return want("a list of strings");
         return std::all_of(v.items().begin(), v.items().end(), [](const value& i) { return i.is_string(); })
@@ -254,12 +245,9 @@ duet_status schema_reader::check_keyword(const value& schema, std::string_view k
             return DUET_OK;
         return type_of_name(v) ? DUET_OK
                                : want("null, boolean, integer, number, string, array, object, or a list of these");
-    case want_kind::list:
-        return v.is_list() ? DUET_OK : want("a list");
-    case want_kind::flag:
-        return v.is_bool() ? DUET_OK : want("true or false");
-    case want_kind::anything:
-        return DUET_OK;
+    case want_kind::list: return v.is_list() ? DUET_OK : want("a list");
+    case want_kind::flag: return v.is_bool() ? DUET_OK : want("true or false");
+    case want_kind::anything: return DUET_OK;
     }
     return DUET_OK;
 }
@@ -301,10 +289,8 @@ duet_status schema_reader::resolve(const value& schema, const value& ref, const 
             std::from_chars(name.data(), name.data() + name.size(), i).ptr == name.data() + name.size() &&
             !name.empty() && i < at->items().size())
             at = &at->items()[i];
-        else if (at->is_map())
-            at = at->find(name);
-        else
-            at = nullptr;
+        else if (at->is_map()) at = at->find(name);
+        else at = nullptr;
         if (!at) return fail_ref(DUET_ERR_FORMAT, "a place that is there");
     }
     *out = at;
@@ -342,7 +328,7 @@ duet_status schema_reader::add(const value& schema, int32_t from, int depth, sch
 }
 
 duet_status schema_reader::choose(const schema_set& set, std::vector<schema_set>* out) {
-    std::vector<schema_set> todo = {set}; // the last is next
+    std::vector<schema_set> todo = {set};  // the last is next
     size_t n_steps = 0;
     while (!todo.empty()) {
         schema_set s = std::move(todo.back());
@@ -386,7 +372,7 @@ duet_status schema_reader::merge_numbers(const value& schema, schema_shape* out)
         const bool is_whole = to_count(*multiple, &n) && n > 0;
         if (!is_whole || (uint64_t)n * out->numbers.divisor > kMaxDivisor)
             return fail_at(schema, "multipleOf", DUET_ERR_UNSUPPORTED, "want a whole number from 1 to %u", kMaxDivisor);
-        uint32_t common = n, other = out->numbers.divisor; // Euclid
+        uint32_t common = n, other = out->numbers.divisor;  // Euclid
         while (other) std::swap(common %= other, other);
         out->numbers.divisor = n / common * out->numbers.divisor;
         out->types &= ~(uint32_t)kJsonReal;
@@ -429,7 +415,7 @@ duet_status schema_reader::merge(const schema_set& set, schema_shape* out) {
             for (const value& name : names->items())
                 if (out->required_set.insert(name.as_string()).second) out->required.push_back(name.as_string());
     }
-    for (const value* s : out->schemas) { // what does not matter where the type is another
+    for (const value* s : out->schemas) {  // what does not matter where the type is another
         const value *format = s->find("format"), *unique = s->find("uniqueItems");
         if (format && (out->types & kJsonString) && !out->has_values() && format_pattern(format->as_string()).empty())
             return fail_at(*s, "format", DUET_ERR_UNSUPPORTED, "want one of %s, got %s", known_formats(),
@@ -514,10 +500,8 @@ duet_status schema_reader::member(const schema_shape& shape, std::string_view na
 duet_status schema_reader::item(const schema_shape& shape, size_t i, schema_set* out) {
     for (const value* s : shape.schemas) {
         const value *prefix = s->find("prefixItems"), *rest = s->find("items");
-        if (prefix && i < prefix->items().size())
-            DUET_TRY(add(prefix->items()[i], out));
-        else if (rest)
-            DUET_TRY(add(*rest, out));
+        if (prefix && i < prefix->items().size()) DUET_TRY(add(prefix->items()[i], out));
+        else if (rest) DUET_TRY(add(*rest, out));
     }
     return DUET_OK;
 }
@@ -708,4 +692,4 @@ duet_status schema_reader::disjoint_maps(const schema_shape& a, const schema_sha
     return DUET_OK;
 }
 
-} // namespace duet
+}  // namespace duet

@@ -23,29 +23,29 @@ enum json_type : uint32_t {
 
 struct schema_set {
     struct entry {
-        const value* schema; // a map
-        int32_t from;        // the entry that led to this one, or -1
+        const value* schema;  // a map
+        int32_t from;         // the entry that led to this one, or -1
     };
     struct choice {
-        const value* branches; // a list
+        const value* branches;  // a list
         int32_t from;
-        bool is_exclusive; // oneOf
+        bool is_exclusive;  // oneOf
     };
     std::vector<entry> schemas;
     std::vector<choice> choices;
-    bool is_never = false; // the schema false is among them
+    bool is_never = false;  // the schema false is among them
 };
 
 struct schema_shape {
     uint32_t types = kJsonAny;
-    std::vector<const std::vector<value>*> enums; // a value must be in each
+    std::vector<const std::vector<value>*> enums;  // a value must be in each
     std::vector<const value*> constants;
     number_range numbers;
     uint32_t min_length = 0, max_length = kUnlimited;
-    std::vector<std::pair<std::string, bool>> patterns; // patterns and formats (true)
+    std::vector<std::pair<std::string, bool>> patterns;  // patterns and formats (true)
     uint32_t min_items = 0, max_items = kUnlimited, min_members = 0, max_members = kUnlimited;
-    std::vector<const value*> schemas;      // all of them, for what looks at members and items
-    std::vector<std::string_view> required; // in order
+    std::vector<const value*> schemas;       // all of them, for what looks at members and items
+    std::vector<std::string_view> required;  // in order
     std::set<std::string_view> required_set;
 
     bool has_values() const { return !enums.empty() || !constants.empty(); }
@@ -71,7 +71,7 @@ class schema_reader {
     // The schemas that hold for a member of that name, and for an item.
     duet_status member(const schema_shape& shape, std::string_view name, schema_set* out);
     duet_status item(const schema_shape& shape, size_t i, schema_set* out);
-    duet_status names(const schema_shape& shape, schema_set* out); // propertyNames
+    duet_status names(const schema_shape& shape, schema_set* out);  // propertyNames
     // Whether a value is valid.
     duet_status accepts(const value& v, const schema_set& set, bool* out, int depth = 0);
     duet_status accepts(const value& v, const schema_shape& shape, bool* out, int depth = 0);
@@ -105,12 +105,12 @@ class schema_reader {
     const value& root_;
     error_text& err_;
     std::set<const value*> checked_;
-    std::map<std::pair<std::string, bool>, char_automaton> patterns_; // by text; true: a format
+    std::map<std::pair<std::string, bool>, char_automaton> patterns_;  // by text; true: a format
     std::string why_empty_;
-    size_t work_ = 0; // comparisons of values and of branches
+    size_t work_ = 0;  // comparisons of values and of branches
 };
 
 // By JSON schema's idea of equal values: 1 and 1.0 are, 1 and true are not.
 bool json_equal(const value& a, const value& b);
 
-} // namespace duet
+}  // namespace duet

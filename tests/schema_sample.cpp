@@ -59,7 +59,7 @@ std::string json_of(const value& v) {
 
 void add_text(std::vector<value>* list, const std::string& text) { list->push_back(value::of_string(text)); }
 
-} // namespace
+}  // namespace
 
 int main(int argc, char** argv) {
     vocabulary vocab;
@@ -119,8 +119,7 @@ int main(int argc, char** argv) {
                 // A random allowed token: the n-th.
                 int32_t n = (int32_t)(random.uniform() * mask->n_allowed), id = 0;
                 // Two in ten choices take the shortest way out where there is one.
-                if (random.uniform() < 0.2 && m.can_end())
-                    id = vocab.ends[0];
+                if (random.uniform() < 0.2 && m.can_end()) id = vocab.ends[0];
                 else
                     for (size_t w = 0; w < mask->bits.size(); w++) {
                         const int bits = __builtin_popcountll(mask->bits[w]);

@@ -101,7 +101,7 @@ void check_masks(const std::shared_ptr<constraint>& c, std::string_view text) {
     }
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("GBNF: what texts match") {
     const match_case cases[] = {
@@ -223,7 +223,7 @@ TEST_CASE("GBNF: hostile grammars compile or are refused within 0.1 s, and their
         CAPTURE(rules.substr(0, 60));
         grammar g;
         error_text err;
-        const std::clock_t begin = std::clock(); // of the processor: other programs may be running
+        const std::clock_t begin = std::clock();  // of the processor: other programs may be running
         const duet_status status = build_gbnf(rules, &g, err);
         [[maybe_unused]] const double seconds = double(std::clock() - begin) / CLOCKS_PER_SEC;
 #if !defined(__SANITIZE_ADDRESS__) && defined(__OPTIMIZE__)

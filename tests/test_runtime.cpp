@@ -125,7 +125,8 @@ TEST_CASE("neighbours in the batch change nothing") {
         const size_t nb = (size_t)std::count(seq.begin(), seq.end(), 0);
         for (size_t i = 0; i < nb; i++) token[i] = b[at_b - nb + i], pos[i] = (int32_t)(at_b - nb + i);
         const std::vector<uint8_t> want(token.size(), 1);
-        const duet_batch batch{sizeof(duet_batch), (int32_t)token.size(), token.data(), pos.data(), seq.data(), want.data()};
+        const duet_batch batch{sizeof(duet_batch), (int32_t)token.size(), token.data(), pos.data(), seq.data(),
+                               want.data()};
         REQUIRE(duet_decode(mixed.s, &batch) == DUET_OK);
         for (size_t i = 0; i < token.size(); i++) {
             auto& out = seq[i] == 2 ? got_a : got_b;

@@ -68,7 +68,7 @@ struct schema_case {
     std::vector<const char*> yes, no;
 };
 
-} // namespace
+}  // namespace
 
 TEST_CASE("schemas: texts they allow") {
     const schema_case cases[] = {

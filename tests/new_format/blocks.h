@@ -1,5 +1,5 @@
-// Inserted into quant/blocks.h by tests/new_format.sh: blocks as a newcomer would add them, with what every block type has
-// to state and no more.
+// Inserted into quant/blocks.h by tests/new_format.sh: blocks as a newcomer would add them, with what every block type
+// has to state and no more.
 struct block_made_8 {  // 32 weights of 8 bits, in a member of the usual name
     static constexpr int kElems = 32, kSubScales = 1;
     static constexpr bool kHasMin = false;
