@@ -77,7 +77,7 @@ TEST_CASE("chat forms: the form of real templates") {
     };
     const std::string folder = test_data_path("templates/templates/");
     if (!file_exists(folder + "MiniMax-M2.jinja")) {
-        MESSAGE("skipped: no real templates");
+        say_skipped("chat forms of real templates", 1, "no " + folder);
         return;
     }
     // All that are not named below have no tools, or write calls in a form without a row here.
@@ -105,7 +105,7 @@ TEST_CASE("chat forms: the form of real templates") {
 TEST_CASE("chat forms: calls as real templates render them are read back") {
     const std::string folder = test_data_path("templates/");
     if (!file_exists(folder + "conversations.json")) {
-        MESSAGE("skipped: no real templates");
+        say_skipped("chat forms of real templates", 1, "no " + folder);
         return;
     }
     // Calls by their ids instead of their names, Python without quotes, a wrong quote: no reader could undo these.

@@ -7,6 +7,7 @@
 #include "../quant/formats.h"
 #include "../cpu/kernels.h"
 #include "../cpu/threads.h"
+#include "test_data.h"
 
 #include <algorithm>
 #include <cmath>
@@ -202,7 +203,7 @@ std::vector<const cpu_kernels*> fast_kernels() {
 #if defined(__x86_64__)
     if (!all.empty()) all.push_back(amx_emulated(true));
 #endif
-    if (all.empty()) MESSAGE("skipped: this CPU has no AVX512_BF16");
+    if (all.empty()) say_skipped("rounding to bfloat16", 1, "this CPU has no AVX512_BF16");
     return all;
 }
 
