@@ -189,8 +189,9 @@ format:
 	$(Q)$(CLANG_FORMAT) -i $(formatted)
 
 check:
-	$(CLANG_FORMAT) --dry-run -Werror $(formatted)
-	for script in $(sort $(wildcard tests/check_*.py)); do python3 $$script || exit 1; done
+	$(say) CHECK "the format of the sources"
+	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted)
+	$(Q)for script in $(sort $(wildcard tests/check_*.py)); do python3 $$script || exit 1; done
 
 fuzz: $(patsubst %,$(BUILD)/tests/%,$(fuzz_names))
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
