@@ -171,11 +171,20 @@ $(BUILD)/tests/faults: $(BUILD)/tests/faults.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
 
-test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins) $(programs)
+# Each example is a program over runtime.h, in C99.
+examples = $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
+$(BUILD)/examples/%: examples/%.c runtime.h $(library)
+	@mkdir -p $(@D)
+	$(say) CC $<
+	$(Q)$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@.o $<
+	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -o $@ $@.o $(library) $(ldlibs)
+
+test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins) $(programs) $(examples)
 	$(BUILD)/tests/all $(test_jobs)
 	$(BUILD)/tests/test_abi
 	RUN=./$(run_path) BIN=$(bin_dir) sh tests/test_cli.sh
 	sh tests/smoke.sh $(bin_dir) ./$(run_path)
+	$(BUILD)/examples/complete models/demo.gguf "Once upon a time" | grep -q .
 
 quick: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins)
 	$(BUILD)/tests/all --jobs=2 -tce="gpu: *,place: *,drivers: *,self test*,tokenizer: long*"
