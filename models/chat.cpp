@@ -1,5 +1,5 @@
-// models/chat.cpp: messages to prompts: finds the template, probes what it expects, renders, and tokenizes so that text
-// of messages stays text.
+// models/chat.cpp: turns messages into prompts. It finds the template, probes what the template expects, renders it,
+// and tokenizes so that text of messages stays text.
 // Main path: runtime/chat.cpp -> [models/chat.cpp] -> models/template.h -> models/tokenizer.h
 #include "chat.h"
 
@@ -24,7 +24,7 @@ value member(const value& map, std::string_view key) {
     return found ? *found : value();
 }
 
-// The map with a member set; its place stays where it had one.
+// Returns the map with a member set. A member that exists keeps its place.
 value with(const value& map, std::string_view key, value v) {
     std::vector<value_member> members = map.members();
     for (value_member& m : members)
@@ -52,7 +52,7 @@ bool is_plain_role(std::string_view role) {
            std::all_of(role.begin(), role.end(), [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
 }
 
-// A list of text parts as one text; anything else as it is.
+// Joins a list of text parts into one text. Anything else stays as it is.
 value joined_parts(const value& content) {
     if (!content.is_list()) return content;
     traced_text all;
@@ -64,7 +64,7 @@ value joined_parts(const value& content) {
     return value::of_text(std::move(all));
 }
 
-// Arguments of calls as the template wants them: JSON text, or the object it stands for.
+// Gives the arguments of calls in the form that the template wants: JSON text, or the object that the text stands for.
 value adapted_call(const value& call, bool wants_text) {
     const value function = member(call, "function");
     const value& holder = function.is_map() ? function : call;
@@ -141,7 +141,7 @@ duet_status chat_format::open(const gguf_file& file, const tokenizer& vocab, std
     return tool_source_.empty() ? DUET_OK : compile(tool_source_, &tool_template_, &tool_habits_, err);
 }
 
-// Renders probes: a template that drops a needle, or refuses it, wants it in another way.
+// Renders probes. If a template drops a needle or refuses the probe, it wants the messages in another way.
 duet_status chat_format::compile(std::string_view source, chat_template* out, habits* found, error_text& err) {
     *found = {};
     DUET_TRY(chat_template::compile(source, out, err));
@@ -163,7 +163,8 @@ duet_status chat_format::compile(std::string_view source, chat_template* out, ha
     const value user = message_of("user", content("NEEDLE-U"));
     found->has_system = shows({message_of("system", content("NEEDLE-S")), user}, "NEEDLE-S");
     found->has_developer = shows({message_of("developer", content("NEEDLE-D")), user}, "NEEDLE-D");
-    // A call whose arguments are an object and a text: the template prints one of them as JSON without more quotes.
+    // A call with arguments as an object, and one as text: the template prints one of them as JSON without extra
+    // quotes.
     const auto call = [&](value arguments) {
         const value function = value::of_map({{value::of_trusted("name"), value::of_string("look")},
                                               {value::of_trusted("arguments"), std::move(arguments)}});
@@ -201,7 +202,7 @@ value chat_format::variables_of(const chat_request& request, const habits&) cons
     return value::of_map(std::move(all));
 }
 
-// The messages as the template wants them. origin[i]: the message of the request that item i was made of.
+// Makes the messages that the template wants. origin[i] is the request's message that item i was made of.
 value chat_format::adapt_messages(const value& messages, const habits& h, std::vector<size_t>* origin) const {
     std::vector<value> out;
     value folded;  // a system message that waits for the user message after it
@@ -268,7 +269,7 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
     }
     rendered_template r;
     DUET_TRY(t.render(variables_of(adapted, h), request.now, &r, err));
-    if (request.continues_last) {  // the text ends where the tag begins; a template that trims took its blank
+    if (request.continues_last) {  // the text ends where the tag begins; a trimming template removed the tag's blank
         const std::string_view tag(kContinueTag.data(), kContinueTag.size() - 1);
         const size_t at = r.text.bytes.rfind(tag);
         if (at == std::string::npos)

@@ -1,4 +1,4 @@
-// models/chat.h: what a chat model is asked: messages of a conversation become the text of its template, and ids.
+// models/chat.h: turns the messages of a conversation into the text of a chat model's template, and into ids.
 // Owns: which template of a file is used, what templates expect of messages, which bytes may become control tokens.
 // Must not know: sessions, sampling, how an answer is read (models/chat_parser.h).
 // Main path: runtime/chat.cpp -> [models/chat.h] -> models/template.h, models/tokenizer.h
@@ -8,14 +8,14 @@
 
 namespace duet {
 
-// One rendering. Messages are maps as OpenAI's clients send them: role, content (text, null, or a list of text parts),
-// tool_calls, tool_call_id, name, reasoning_content, and whatever else a template looks for.
+// The input of one rendering. Messages are maps as OpenAI's clients send them: role, content (text, null, or a list of
+// text parts), tool_calls, tool_call_id, name, reasoning_content, and whatever else a template looks for.
 struct chat_request {
     value messages;               // a list of maps
     value tools, documents;       // lists, or null where there are none
     value variables;              // a map of more variables of the template, or null
-    int32_t thinking = -1;        // 1 on, 0 off, -1 as the template has it
-    bool asks_answer = true;      // ends with what begins the assistant's answer
+    int32_t thinking = -1;        // 1 on, 0 off, -1 the template's default
+    bool asks_answer = true;      // ends with the beginning of the assistant's answer
     bool continues_last = false;  // ends inside the last message, which is unfinished
     template_time now;
 };
@@ -23,36 +23,37 @@ struct chat_request {
 struct chat_prompt {
     std::string text;
     std::vector<int32_t> ids;
-    // Of each message: the byte and the number of ids before which nothing of it stands; -1: the template leaves it
-    // out, or writes it elsewhere. Messages that were folded into another one begin with that one.
+    // For each message, the byte and the number of ids where it begins; -1 if the template leaves the message out or
+    // writes it elsewhere. A message that was folded into another one begins where that one does.
     std::vector<int64_t> first_byte, first_id;
 };
 
-// The template of a model file, ready to render. Read-only after open(); const calls from any thread.
+// The template of a model file, ready to render. After open() it is read-only, and any thread may make const calls.
 class chat_format {
   public:
-    // text: a template of the caller's; empty: the file's own. name: which of several named templates of the file
-    // ("default", "tool_use", ...), or one of the built-in ones (models/chat_templates.def), which is never chosen
-    // unasked; empty: "tool_use" for requests with tools where the file has it, else the default.
-    // DUET_ERR_STATE: the file has no template; DUET_ERR_ARG: no template of that name (the message lists them);
-    // DUET_ERR_FORMAT, DUET_ERR_UNSUPPORTED: the template's own fault, with its line.
+    // text: a template of the caller's; empty: the file's own.
+    // name: one of several named templates of the file ("default", "tool_use", ...), or a built-in one
+    // (models/chat_templates.def), which is used only if named. Empty: "tool_use" for requests with tools if the file
+    // has it, else the default.
+    // DUET_ERR_STATE: the file has no template. DUET_ERR_ARG: no template has that name (the message lists them).
+    // DUET_ERR_FORMAT, DUET_ERR_UNSUPPORTED: the template itself is at fault; the message has its line.
     duet_status open(const gguf_file& file, const tokenizer& vocab, std::string_view text, std::string_view name,
                      error_text& err);
 
-    // The template that a request with or without tools takes.
+    // Returns the template for a request with or without tools.
     std::string_view source(bool has_tools) const {
         return has_tools && !tool_source_.empty() ? tool_source_ : source_;
     }
 
-    // DUET_ERR_ARG: the template refuses the messages (its own words are in the message), or they are no list of maps.
+    // DUET_ERR_ARG: the messages are not a list of maps, or the template refuses them (the message quotes it).
     duet_status render(const chat_request& request, const tokenizer& vocab, chat_prompt* out, error_text& err) const;
 
   private:
-    // What a template makes of probes, found out when it is opened.
+    // How the template treats probes, which open() renders.
     struct habits {
         bool wants_parts = false;           // content only as a list of parts
-        bool has_system = true;             // else a system message is folded into the user message after it
-        bool has_developer = true;          // else a developer message is a system message
+        bool has_system = true;             // else a system message is folded into the next user message
+        bool has_developer = true;          // else a developer message becomes a system message
         bool wants_text_arguments = false;  // arguments of a call as JSON text
     };
     duet_status compile(std::string_view source, chat_template* out, habits* found, error_text& err);

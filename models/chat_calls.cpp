@@ -1,5 +1,5 @@
-// models/chat_calls.cpp: reads the calls of all forms, from the marker that begins them to the one that ends them.
-// See chat_machine.h for how bytes are taken. chat_parser.cpp finds the beginnings.
+// models/chat_calls.cpp: reads calls of all forms, from the marker that begins a call to the marker that ends it.
+// chat_parser.cpp finds the beginnings; chat_machine.h says how bytes are taken.
 #include "chat_machine.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void chat_machine::end_call(bool is_complete) {
     n_items++;
 }
 
-// What was held back is text, and so is what follows; a call that was begun ends before it.
+// The bytes held back are text, and so are those that follow. If call_begin was sent, the call ends before them.
 bool chat_machine::fail() {
     if (is_open) {
         const size_t seen = cur;
@@ -62,7 +62,7 @@ bool chat_machine::fail() {
     return true;
 }
 
-// The output ends in the middle of a call or of what might have become one.
+// The output ends in the middle of a call, or of bytes that might have become one.
 void chat_machine::cut() {
     const bool is_behind_call = n_items && (at == state::item || at == state::section || at == state::close);
     if (!is_open && is_behind_call) {
@@ -82,13 +82,13 @@ void chat_machine::cut() {
     end_call(false);
 }
 
-// True: something else comes, or too much is held.
+// Returns true if another byte comes, or if too much is held.
 bool chat_machine::skip_blanks() {
     while (!at_end() && is_blank(buffer[cur]) && !is_held_full()) cur++;
     return !at_end() || is_held_full();
 }
 
-// Goes on behind the marker, if it comes behind blanks.
+// Goes on behind the marker, if it comes next or after blanks.
 chat_machine::found chat_machine::go_behind(std::string_view marker, state next) {
     size_t end;
     const found f = look_behind_blanks(cur, marker, &end);
@@ -100,11 +100,11 @@ chat_machine::found chat_machine::go_behind(std::string_view marker, state next)
 
 // ---- sections and lists ---------------------------------------------------------------------------------------------
 
-// In a section: the next call, or the end. Nothing else can end it but what is no longer part of it.
+// In a section, the next call or the end comes. The end may also be bytes that are no longer part of the section.
 bool chat_machine::step_section() {
     const found opens = go_behind(block->call_open, state::name);
     if (opens != found::no) return opens == found::yes;
-    if (!n_items) {  // calls as JSON where tags were expected
+    if (!n_items) {  // the model wrote JSON calls where tags were expected
         size_t end;
         for (const char* bracket : {"{", "["})
             if (look_behind_blanks(cur, bracket, &end) == found::yes) return at = state::item, true;
@@ -117,7 +117,7 @@ bool chat_machine::step_section() {
     return true;
 }
 
-// Between calls as JSON or as literals: brackets, separators, the marker that ends the section.
+// Between calls as JSON or as literals come brackets, separators, and the marker that ends the section.
 bool chat_machine::step_item() {
     const bool is_json = block->syntax != call_syntax::literal;
     const std::string_view end = block->section_close.empty() ? block->call_close : block->section_close;
@@ -192,7 +192,7 @@ bool chat_machine::step_name() {
         return true;
     }
     if (block->syntax == call_syntax::tags) {
-        if (block->name_end.empty()) {  // nothing but the next tag ends the name
+        if (block->name_end.empty()) {  // only the next tag ends the name
             size_t end;
             const found a = look_behind_blanks(cur, block->param_open, &end);
             const found b = look_behind_blanks(cur, block->call_close, &end);
@@ -203,7 +203,7 @@ bool chat_machine::step_name() {
         at = state::param;
         return begin_call() ? true : fail();
     }
-    size_t i = cur + 1;  // behind the bracket: an argument's name, or the bracket's end
+    size_t i = cur + 1;  // behind the bracket: an argument's name, or the end of the bracket
     while (i < buffer.size() && is_blank(buffer[i]) && i - cur < kMaxChatBlanks) i++;
     if (!(block->flags & kGemma) && i < buffer.size() && buffer[i] != ')') {
         const size_t begin = i;
@@ -259,7 +259,7 @@ void chat_machine::begin_object(bool whole) {
     at = state::object;
 }
 
-// JSON as it is, with control characters inside strings escaped.
+// Passes JSON on as it is, except that control characters inside strings are escaped.
 static std::string clean_json(std::string_view json) {
     std::string out;
     json_scanner s;
@@ -301,7 +301,8 @@ bool chat_machine::step_object() {
     return false;
 }
 
-// A step of the scanner inside {"name": .., "arguments": ..}. False: this is no call. The byte at cur is not yet taken.
+// Takes one step of the scanner inside {"name": .., "arguments": ..}. Returns false if this is no call. The byte at cur
+// is not yet taken.
 bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
     using step = json_scanner::step;
     const bool matters = level == 1 || (is_nested && level == 2);
@@ -348,7 +349,7 @@ bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
     }
 }
 
-// The object ended just before cur.
+// Called when the object has ended just before cur.
 bool chat_machine::end_object() {
     if (is_whole) {
         commit(chat_event_kind::call_arguments, std::string_view(buffer).substr(pos, cur - pos));
@@ -377,7 +378,7 @@ bool chat_machine::step_param() {
     if (closes == found::yes || leaves == found::yes) return end_tags(), true;
     if (opens == found::partial || closes == found::partial || leaves == found::partial) return false;
     if (n_params || look_behind_blanks(cur, "{", &end) != found::yes) return fail();
-    cur = end - 1;  // the arguments as JSON where tags were expected
+    cur = end - 1;  // the model wrote JSON arguments where tags were expected
     commit(chat_event_kind::markup);
     begin_object(true);
     return true;
@@ -408,7 +409,7 @@ bool chat_machine::step_value_open() {
     uint32_t t = 0;
     const value* properties = schema ? schema->find("properties") : nullptr;
     if (const value* p = properties ? properties->find(key) : nullptr) t = schema_types(*schema, *p);
-    if (block->value_open == ">") {  // the tag may say itself whether the value is a string
+    if (block->value_open == ">") {  // the tag itself may say whether the value is a string
         const size_t end = buffer.find('>', cur);
         if (end == std::string::npos && buffer.size() - cur < kMaxChatBlanks) return false;
         if (end == std::string::npos || end - cur >= kMaxChatBlanks) return cur = pos, fail();
@@ -434,7 +435,7 @@ bool chat_machine::step_value_open() {
     return true;
 }
 
-// Whether the value ends at cur: the tag that closes it must be followed by a tag that can come next.
+// Returns whether the value ends at cur. A tag that can come next must follow the tag that closes the value.
 chat_machine::found chat_machine::find_value_end(size_t* data_end, size_t* tag_end) const {
     *data_end = cur;
     const bool has_break = block->value_open.empty() && buffer[cur] == '\n';
@@ -453,7 +454,7 @@ chat_machine::found chat_machine::find_value_end(size_t* data_end, size_t* tag_e
     return best;
 }
 
-// JSON of a value whose text is known, by the rules of chat_parser.h.
+// Returns the JSON of a value whose text is known, by the rules of chat_parser.h.
 static std::string typed_json(std::string_view text, uint32_t types) {
     std::string_view t = text;
     while (!t.empty() && is_blank(t.front())) t.remove_prefix(1);
@@ -476,7 +477,7 @@ static std::string typed_json(std::string_view text, uint32_t types) {
     return out += '"';
 }
 
-// A value is too long to wait for its end: it is passed on as the JSON it seems to be, or as a string.
+// The value is too long to wait for its end. It is passed on as JSON if it looks like JSON, otherwise as a string.
 bool chat_machine::give_up_typing() {
     const size_t first = buffer.find_first_not_of(" \n\t\r", token);
     passes_json = first < cur && (buffer[first] == '{' || buffer[first] == '[') &&

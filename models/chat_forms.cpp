@@ -1,4 +1,4 @@
-// models/chat_forms.cpp: which form a template writes, from chat_forms.def.
+// models/chat_forms.cpp: finds the form that a template writes, using chat_forms.def.
 #include "chat_parser.h"
 #include "chat_values.h"
 
@@ -64,7 +64,8 @@ bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking) {
     return false;
 }
 
-// Looks at how "arguments" is used: behind a + it is joined to a string, unless the template asks first what it is.
+// Looks at how the template uses "arguments". Behind a + it is joined to a string, unless the template asks first what
+// it is.
 bool wants_string_arguments(std::string_view template_text) {
     static const std::string_view kWord = "arguments";
     bool joins = false;

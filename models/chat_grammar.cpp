@@ -1,4 +1,4 @@
-// models/chat_grammar.cpp: the rows CHAT_SHAPE of chat_forms.def as parts of a grammar.
+// models/chat_grammar.cpp: turns the CHAT_SHAPE rows of chat_forms.def into parts of a grammar.
 #include "chat_grammar.h"
 #include "chat_values.h"
 #include "schema.h"
@@ -15,7 +15,7 @@ struct shape_row {
         param_end;
 };
 
-// Writes the calls of one row. The first error stays in status.
+// Writes the calls of one row. The first error is kept in status.
 struct call_writer {
     using expr = grammar_builder::expr;
     grammar_builder& b;
@@ -23,7 +23,7 @@ struct call_writer {
     error_text& err;
     duet_status status = DUET_OK;
 
-    // The bytes as they are, with a choice of digits for '#'.
+    // Matches the bytes as they are, with a choice of digits for '#'.
     expr literal(std::string_view bytes) {
         const size_t n = bytes.find('#');
         if (n == std::string_view::npos) return bytes.empty() ? b.empty() : b.literal(bytes);
@@ -37,7 +37,7 @@ struct call_writer {
         return out;
     }
 
-    // A value of Gemma's literals; what is inside of lists and objects is free.
+    // Matches a value of Gemma's literals. The contents of lists and objects are free.
     expr gemma_value(uint32_t types) {
         const auto bracket = [&](const char* open, expr item, const char* close) {
             const expr more = b.repeat(b.sequence({b.literal(","), item}), 0);
@@ -60,7 +60,7 @@ struct call_writer {
         return b.any_of(choices);
     }
 
-    // One argument's value. root has the definitions that the schema may refer to.
+    // Matches one argument's value. root has the definitions that the schema may refer to.
     expr argument(const value& schema, const value& root) {
         std::vector<value_member> members;
         if (schema.is_map()) members = schema.members();
@@ -70,7 +70,7 @@ struct call_writer {
         const uint32_t types = schema_types(root, schema);
         if (row.form == chat_form::gemma) return gemma_value(types);
         const bool is_tagged = !row.param_begin.empty();
-        if (!is_tagged) {  // Python's words beside JSON's
+        if (!is_tagged) {  // Python's words, beside JSON's
             if (types == kAllowsBoolean) return b.one_of_texts({"True", "False"});
             return types & kAllowsNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
         }
@@ -94,8 +94,8 @@ struct call_writer {
         return b.sequence({literal(head), argument(schema, root), literal(row.param_end)});
     }
 
-    // Arguments one after the other. With commas: required ones first, so that a comma stands before each further one;
-    // when none is required, the first one that is given stands without.
+    // Matches arguments one after the other. With commas, required ones come first, so that each further one has a
+    // comma before it. If none is required, the first argument given has no comma.
     expr parameters(const value& schema) {
         const bool commas = row.param_begin.empty();
         const value* properties = schema.find("properties");
@@ -174,7 +174,7 @@ duet_status add_calls(chat_form form, const std::vector<chat_tool>& tools, bool 
         choices.push_back(writer.calls(tools, parallel && kParallel[(size_t)form]));
         DUET_TRY(writer.status);
         if (!row.trigger.empty()) triggers->emplace_back(row.trigger);
-        for (const chat_tool& t : tools)  // calls that begin with no marker
+        for (const chat_tool& t : tools)  // calls that no marker begins
             if (row.trigger.empty()) triggers->push_back("[" + t.name + "(");
     }
     if (choices.empty())

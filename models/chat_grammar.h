@@ -1,4 +1,4 @@
-// models/chat_grammar.h: what the bytes of a call must be, for constrained generation; from chat_forms.def.
+// models/chat_grammar.h: the rules for the bytes of a call in constrained generation, from chat_forms.def.
 // Must not know: tokens, sampling. Main path: a request with tools -> [models/chat_grammar] -> models/grammar
 #pragma once
 #include "chat_parser.h"
@@ -6,15 +6,15 @@
 
 namespace duet {
 
-// How much of an answer is constrained.
-//   A required or a named call: the whole answer is *out (several tools; one tool).
-//   auto: free text until one of *triggers has been written; from the first byte of the trigger on the answer is *out.
-//   (Where a trigger is the beginning of text too, as for calls without markers, that text is lost as an answer.)
-// parallel: several calls, if the form can hold them; otherwise one. Arguments between tags and as literals come in the
-// order of the schema's properties, for literals the required ones first. Markers are plain bytes: the tokens of a
-// vocabulary that spell them must be in its token_tree.
-// DUET_ERR_ARG: no tools; DUET_ERR_UNSUPPORTED: the form has no calls, or a schema holds what models/schema does not
-// keep to; DUET_ERR_FORMAT: not a schema. Nothing of *out and *triggers is valid then.
+// How much of an answer is constrained:
+// - For required calls (several tools) or a named call (one tool), *out is the whole answer.
+// - For auto, the text is free until one of *triggers has been written; from the first byte of the trigger on, *out is
+//   the answer. A trigger may also begin ordinary text, as for calls without markers; such text cannot be written.
+// parallel: several calls if the form can hold them; otherwise one. Arguments between tags and as literals come in the
+// order of the schema's properties, in literals the required ones first. Markers are plain bytes, so a vocabulary's
+// tokens that spell them must be in its token_tree.
+// DUET_ERR_ARG: no tools. DUET_ERR_UNSUPPORTED: the form has no calls, or a schema uses something that models/schema
+// does not keep to. DUET_ERR_FORMAT: not a schema. After an error *out and *triggers are not valid.
 duet_status add_calls(chat_form form, const std::vector<chat_tool>& tools, bool parallel, grammar_builder& builder,
                       grammar_builder::expr* out, std::vector<std::string>* triggers, error_text& err);
 

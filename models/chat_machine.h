@@ -1,9 +1,9 @@
 // models/chat_machine.h: the state of a chat parser, shared by its two halves: chat_parser.cpp reads text and thinking,
 // chat_calls.cpp reads calls. Only these two include it.
 //
-// Bytes wait in `buffer`: [pos, cur) was looked at and belongs to no event yet, [cur, end) was not looked at. A step
-// takes bytes from cur on; it returns false when it cannot go on without more input. No step looks back before pos,
-// and what a step repeats after more input has come is bounded by the longest marker and kMaxChatBlanks.
+// Bytes wait in `buffer`. The bytes [pos, cur) were looked at and belong to no event yet; [cur, end) were not looked
+// at. A step takes bytes from cur on, and returns false when it cannot go on without more input. No step looks back
+// before pos. When more input has come, a step repeats at most the longest marker and kMaxChatBlanks.
 #pragma once
 #include "chat_parser.h"
 #include "chat_values.h"
@@ -27,7 +27,7 @@ const std::vector<chat_block>& chat_blocks();
 struct chat_machine {
     enum class state : uint8_t {
         prose,        // text or thinking
-        header,       // of a message, up to <|message|>
+        header,       // the header of a message, up to <|message|>
         section,      // behind the marker that opens calls, or behind a call: the next call is wanted
         name,         // the name of a call
         before_json,  // behind the name: the arguments are wanted
@@ -35,7 +35,7 @@ struct chat_machine {
         item,         // between the items of a list of calls
         param,        // between arguments in tags
         key,          // the name of an argument
-        value_open,   // behind it
+        value_open,   // behind the name of an argument
         text_value,   // a value that is a string, passed on as it comes
         typed_value,  // a value that is held back until its type is clear
         literal,      // arguments as literals
@@ -47,7 +47,7 @@ struct chat_machine {
         std::string_view text;
         mark_kind kind;
         const chat_block* block;
-        bool at_line_start, at_start;  // where it counts: after a line's break; after a marker
+        bool at_line_start, at_start;  // the mark counts only after a line break; only after a marker
         bool in_thinking, in_text;
     };
 
@@ -65,15 +65,15 @@ struct chat_machine {
     // prose
     state at = state::prose;
     bool is_thinking = false;
-    bool trims = false;           // blanks belong to the marker before them
+    bool trims = false;           // blanks here belong to the marker before them
     bool is_output_start = true;  // no prose yet
     bool is_fresh = true;         // no prose since the last marker
     bool is_line_start = true;    // only blanks since the last break
-    size_t n_blanks = 0;          // just before cur
+    size_t n_blanks = 0;          // blanks just before cur
 
     // calls
     const chat_block* block = nullptr;
-    bool has_bracket = false, is_open = false;  // open: call_begin was sent, call_end not yet
+    bool has_bracket = false, is_open = false;  // is_open: call_begin was sent, call_end not yet
     size_t n_items = 0;                         // calls of this section
     int32_t n_calls = 0;
     std::string name, id, key, value_text;
@@ -81,17 +81,17 @@ struct chat_machine {
     const value* schema = nullptr;  // of the call's arguments
     json_scanner scanner;
     literal_reader literals;
-    bool is_whole = false;   // the scanner is at the arguments alone
-    bool streams = false;    // bytes of the scanner are arguments
+    bool is_whole = false;   // the scanner reads the arguments alone
+    bool streams = false;    // the scanner's bytes are arguments
     bool is_nested = false;  // inside {"function": {..}}
     bool is_name_value = false, has_name = false;
-    size_t args_begin = 0, args_end = 0;  // held arguments that came before the name
+    size_t args_begin = 0, args_end = 0;  // arguments that came before the name and are held
     size_t n_params = 0;
-    bool skips_break = false;  // the first line's break of a value is dropped
-    bool passes_json = false;  // a typed value that has become too long: passed on as it is
+    bool skips_break = false;  // drop a line break that begins the value
+    bool passes_json = false;  // a typed value has become too long and is passed on as it is
     uint32_t types = 0;
 
-    // one event is gathered until the next has another kind
+    // One event gathers bytes until an event of another kind comes.
     chat_event pending{};
     std::string pending_bytes, pending_id, pending_raw;
     bool has_pending = false;
@@ -101,7 +101,7 @@ struct chat_machine {
     void run();
     void emit(chat_event_kind kind, std::string_view bytes, size_t raw_begin, size_t raw_end);
     void flush();
-    // The bytes [pos, cur) become an event.
+    // Turns the bytes [pos, cur) into an event.
     void commit(chat_event_kind kind, std::string_view bytes = {}) {
         emit(kind, bytes, pos, cur);
         pos = cur;
@@ -123,9 +123,9 @@ struct chat_machine {
     // ---- chat_calls.cpp
     void begin_block(const chat_block& b);
     bool is_known(std::string_view tool) const;
-    bool begin_call();  // false: no such tool
+    bool begin_call();  // false: no tool has this name
     void end_call(bool is_complete);
-    bool fail();  // what was held is text
+    bool fail();  // the bytes held back are text
     void cut();   // the output ends here
     bool skip_blanks();
     found go_behind(std::string_view marker, state next);

@@ -1,4 +1,4 @@
-// models/chat_parser.cpp: tells text, thinking and the beginnings of calls apart. Calls themselves: chat_calls.cpp.
+// models/chat_parser.cpp: tells text, thinking and the beginnings of calls apart. chat_calls.cpp reads the calls.
 #include "chat_machine.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ const std::pair<size_t, size_t>* chat_machine::control_at_cur() const {
     return nullptr;
 }
 
-// The marks of these options: what can stand in text and in thinking.
+// The marks of these options: all markers that can stand in text and in thinking.
 void chat_machine::begin() {
     const auto& think = kThinking[(size_t)options.thinking];
     const bool splits = options.split_thinking && *think.open;
@@ -120,7 +120,7 @@ void chat_machine::begin() {
     for (const mark& m : marks) is_first_byte[(uint8_t)m.text[0]] = true;
 }
 
-// The longest mark that stands at cur; partial while a longer one may still come.
+// Finds the longest mark at cur. It is partial while a longer one may still come.
 chat_machine::found chat_machine::find_mark(bool is_control, const mark** out) const {
     *out = nullptr;
     size_t n_partial = 0;
@@ -142,7 +142,7 @@ void chat_machine::after_marker() {
     n_blanks = 0;
 }
 
-// Prose goes on at cur, not right after a marker.
+// Prose goes on at cur, and no marker stands just before it.
 void chat_machine::return_to_prose() {
     at = state::prose;
     trims = is_fresh = is_line_start = is_output_start = false;
@@ -196,7 +196,7 @@ bool chat_machine::step_prose() {
     return false;
 }
 
-// A mark stands at cur; [pos, cur) are the blanks before it.
+// A mark stands at cur, and [pos, cur) are the blanks before it.
 bool chat_machine::take(const mark& m) {
     if (m.kind == mark_kind::header) {
         at = state::header;
@@ -226,7 +226,7 @@ static std::string_view word_behind(std::string_view text, std::string_view what
     return text.substr(0, text.find_first_of(" \n\t<"));
 }
 
-// Reads up to <|message|>; a header that is too long or says nothing known is text.
+// Reads up to <|message|>. A header that is too long, or that read_header refuses, is text.
 bool chat_machine::step_header() {
     static const std::string_view kEnd = "<|message|>";
     const size_t limit = pos + kMaxChatName + kMaxChatBlanks;
@@ -266,7 +266,7 @@ bool chat_machine::read_header(std::string_view header) {
 
 bool chat_machine::step() {
     using m = chat_machine;
-    // In the order of the states.
+    // The order is that of the states.
     static bool (m::* const kSteps[])() = {&m::step_prose,       &m::step_header,     &m::step_section, &m::step_name,
                                            &m::step_before_json, &m::step_object,     &m::step_item,    &m::step_param,
                                            &m::step_key,         &m::step_value_open, &m::step_value,   &m::step_value,

@@ -1,4 +1,4 @@
-// models/chat_values.cpp: JSON checked and literals turned into JSON, byte by byte (see chat_values.h).
+// models/chat_values.cpp: checks JSON and turns literals into JSON, byte by byte (see chat_values.h).
 #include "chat_values.h"
 #include "unicode.h"
 
@@ -41,7 +41,8 @@ json_scanner::step json_scanner::end_value() {
     return step::value_end;
 }
 
-// number_ is '-', '0', '1' (digits), '.', 'f' (digits behind the point), 'e', '+' or 'x' (digits of the exponent).
+// number_ is the part read last: '-', '0', '1' (digits), '.', 'f' (digits behind the point), 'e', '+' or 'x' (digits of
+// the exponent).
 json_scanner::step json_scanner::push_number(char c) {
     char next = 0;
     if (is_digit(c)) {
@@ -127,7 +128,7 @@ void literal_reader::reset(char opened, bool gemma, std::string* out) {
     *out += '{';
 }
 
-// The comma before an item.
+// Writes the comma before an item.
 void literal_reader::begin_item(std::string* out) {
     if (stack_.empty()) return;
     if (has_items_.back() == 'y') *out += ", ";
@@ -152,7 +153,7 @@ void literal_reader::end_string(std::string* out) {
     if (is_key_) *out += ": ";
 }
 
-// A number or a word: as JSON has it, or nothing.
+// Writes a number or a word as JSON has it, or nothing.
 bool literal_reader::end_bare(std::string* out) {
     static const char* const kWords[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
                                             {"true", "true"}, {"false", "false"}, {"null", "null"}};
@@ -334,7 +335,7 @@ static uint32_t named_type(const value& name) {
     return 0;
 }
 
-// Follows "#/a/b" from root; null when it leads nowhere.
+// Follows "#/a/b" from root. Returns null if it leads nowhere.
 static const value* follow_reference(const value& root, std::string_view path) {
     const value* at = &root;
     if (path.substr(0, 2) != "#/") return nullptr;
@@ -373,7 +374,7 @@ static uint32_t types_of(const value& root, const value& schema, int depth, int*
 }
 
 uint32_t schema_types(const value& root, const value& schema) {
-    int n_left = 256;  // schemas looked at
+    int n_left = 256;  // limit of the schemas looked at
     return types_of(root, schema, 0, &n_left);
 }
 

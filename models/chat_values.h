@@ -1,5 +1,6 @@
-// models/chat_values.h: values of a call's arguments, read byte by byte: JSON is checked, Python's and Gemma's literals
-// become JSON; what types a schema allows. Must not know: the markers of a form. Used by: models/chat_calls.
+// models/chat_values.h: reads the values of a call's arguments byte by byte. It checks JSON, turns Python's and Gemma's
+// literals into JSON, and finds the types that a schema allows.
+// Must not know: the markers of a form. models/chat_calls uses it.
 #pragma once
 #include "value.h"
 
@@ -9,7 +10,8 @@ inline constexpr size_t kMaxLiteralDepth = 128;  // of nested lists and objects;
 
 inline bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-// The byte as it stands inside a JSON string. Bytes from 0x80 stay, so that UTF-8 passes whole, and broken too.
+// Appends the byte as it is written inside a JSON string. Bytes from 0x80 on stay as they are, in valid and in broken
+// UTF-8.
 void append_json_byte(char c, std::string* out);
 
 // A strict JSON checker that is fed one byte at a time.
@@ -38,23 +40,23 @@ class json_scanner {
     state state_ = state::value;
     bool is_key_ = false;
     uint8_t n_left_ = 0;          // hex digits
-    char number_ = 0;             // which part of a number came last
-    const char* rest_ = nullptr;  // of true, false, null
+    char number_ = 0;             // the part of a number that was read last
+    const char* rest_ = nullptr;  // rest of true, false or null
     std::string stack_;           // open brackets
 };
 
-// Turns literals into JSON text, byte by byte. Output is valid JSON up to where it has come.
+// Turns literals into JSON text, byte by byte. The output so far is always the beginning of valid JSON.
 class literal_reader {
   public:
     enum class step : uint8_t { more, done, bad };
-    // opened: '(': arguments as in f(a=1), the bracket was read; '{': an object whose bracket was read; 0: any value.
-    // gemma: keys are bare, <|"|> stands around strings.
+    // opened '(': arguments as in f(a=1), whose bracket was read; '{': an object whose bracket was read; 0: any value.
+    // gemma: keys are bare, and <|"|> stands around strings.
     void reset(char opened, bool gemma, std::string* out);
-    // done: the byte closes what was open at the beginning; bad: the byte does not count.
+    // done: the byte closes what `opened` stands for. bad: the byte does not count.
     step push(char c, std::string* out);
-    // The input of a value (opened = 0) has ended: whether it was whole.
+    // Ends the input of a value (opened = 0). Returns whether the value was whole.
     bool finish(std::string* out);
-    // The output is cut: what is held back of a string comes out.
+    // Writes the bytes of a string that are held back, because the output is cut here.
     void flush(std::string* out);
 
   private:
@@ -68,7 +70,7 @@ class literal_reader {
 
     state state_ = state::first;
     bool gemma_ = false, is_key_ = false;
-    char quote_ = 0;         // '"', '\'' or '<' for Gemma's
+    char quote_ = 0;         // '"' or '\''; '<' for Gemma's
     uint8_t n_quotes_ = 1;   // 3: a long string
     uint8_t n_matched_ = 0;  // bytes of a closing quote that were read
     uint8_t n_left_ = 0;     // digits of an escape
@@ -78,7 +80,7 @@ class literal_reader {
     std::string bare_;
 };
 
-// Types of JSON that a schema allows, as bits; 0: it does not say.
+// Returns the JSON types that a schema allows, as bits; 0 if the schema does not say.
 enum json_types : uint32_t {
     kAllowsString = 1,
     kAllowsNumber = 2,
@@ -88,7 +90,7 @@ enum json_types : uint32_t {
     kAllowsArray = 32,
 };
 uint32_t json_type_of(const value& v);
-// root: the schema that "#/..." references start from.
+// root is the schema that "#/..." references start from.
 uint32_t schema_types(const value& root, const value& schema);
 
 }  // namespace duet

@@ -19,28 +19,28 @@ struct exec_batch {
     const int32_t* pos = nullptr;
     const int32_t* seq = nullptr;
     int32_t n_wanted = 0;
-    const int32_t* wanted = nullptr;  // rows of the tokens whose logits are wanted
+    const int32_t* wanted = nullptr;  // row numbers of the tokens whose logits are wanted
     const std::vector<std::vector<const int32_t*>>* pages = nullptr;
     const int32_t* state_slot = nullptr;  // state slot of each sequence
     bool rows_later = false;              // The wanted rows may stay on the device until wanted_row asks for them.
-    // The ops to run: [first_op, last_op), -1: to the end. A batch may run in several parts, in order; its other fields
-    // do not change between the parts.
+    // The ops to run are [first_op, last_op); last_op -1 means to the end. A batch may run in several parts, in order;
+    // its other fields do not change between the parts.
     int32_t first_op = 0, last_op = -1;
 };
 
-// What an executor keeps for all sessions of one model: weights on a device, and which layers are there. The model owns
-// it; no two models share a lock.
+// What an executor keeps for all sessions of one model: the weights on a device, and the list of layers that are there.
+// The model owns the store, so two models never share a lock.
 struct exec_store {
     std::mutex lock;  // held while the store is read or filled, so also while weights are sent to a device
     std::shared_ptr<void> kept;
 };
 
-// Where a session runs, and who hears of the loading.
+// Where a session runs, and who is told how loading goes on.
 struct exec_place {
     const char* device = nullptr;         // "emu32", "cuda:1"
     int32_t gpu_layers = -1;              // layers on the device; -1: as many as fit
     int32_t cpu_expert_layers = -1;       // layers whose experts stay on the CPU; -1: as few as possible
-    duet_progress_fn progress = nullptr;  // told while weights are loaded
+    duet_progress_fn progress = nullptr;  // called while weights are loaded
     void* progress_user = nullptr;
     uint64_t move_bytes = 0;            // size of the pinned memory for rows that cross to and from another executor
     std::shared_ptr<exec_store> store;  // null: a session keeps everything for itself
@@ -61,7 +61,7 @@ struct exec_memory {
     uint64_t cache_bytes = 0, state_bytes = 0, work_bytes = 0;
     uint64_t weight_bytes = 0;  // memory allocated for weights; 0 where they are used as mapped
     uint64_t pinned_bytes = 0;  // the computer's pinned memory for copies to and from a device, at its largest
-    uint64_t load_bytes = 0;    // additional memory while weights are loaded
+    uint64_t load_bytes = 0;    // extra memory needed only while weights are loaded
 };
 struct exec_plan {
     exec_memory host, device;
@@ -75,7 +75,8 @@ struct profile_entry {
     uint64_t n_calls = 0, time_ns = 0, weight_bytes = 0, n_mac = 0;
 };
 
-// An executor: functions over a context of its own. A context belongs to one session, and the graph outlives it.
+// An executor: a table of functions over a context of its own. A context belongs to one session. The graph must outlive
+// the context.
 struct executor {
     const char* name;
     // Says exactly how many bytes create() will allocate.
@@ -87,23 +88,23 @@ struct executor {
     // Runs all ops. It polls `cancel` between pieces of work; after DUET_ERR_CANCELLED the cache's contents for these
     // positions are undefined.
     duet_status (*run)(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err);
-    // Gives row i of the wanted rows of a buffer (logits, embedding), in host memory until the next run. Null: reading
-    // the row failed.
+    // Returns row i of the wanted rows of a buffer (logits, embedding), in host memory until the next run. Returns null
+    // when reading the row failed.
     float* (*wanted_row)(void* context, int32_t buffer, int32_t i);
-    // Gives the id of the largest logit of row i, the lowest id of equal ones; -1 when a logit is NaN or +inf, or none
-    // is above -inf. Null when it would cost as much as reading the whole row.
+    // Sets *id to the id of the largest logit of row i, the lowest id among equals. Sets -1 when a logit is NaN or
+    // +inf, or none is above -inf. The pointer best_id is null when it would cost as much as reading the whole row.
     duet_status (*best_id)(void* context, int32_t i, int32_t* id, error_text& err);
     // A sequence holds pages of cache groups. For "group" kStates a page is the recurrent state of one slot.
     uint64_t (*page_bytes)(void* context, int32_t group);
-    duet_status (*copy_page)(void* context, int32_t group, int32_t from, int32_t to);  // from -1: zeros
+    duet_status (*copy_page)(void* context, int32_t group, int32_t from, int32_t to);  // from -1: fills with zeros
     // Reads or writes a page's bytes, in a form that does not depend on the executor (docs/numerics.md).
     duet_status (*read_page)(void* context, int32_t group, int32_t page, void* out);
     duet_status (*write_page)(void* context, int32_t group, int32_t page, const void* in);
-    void (*profile)(void* context, bool on);  // clears the profile and switches it
+    void (*profile)(void* context, bool on);  // clears the profile and switches it on or off
     const std::vector<profile_entry>* (*profile_rows)(void* context);
 };
 
-// Nanoseconds since a moment, by the clock of profiles.
+// Nanoseconds since `start`, by the clock of the profiles.
 inline uint64_t ns_since(std::chrono::steady_clock::time_point start) {
     return (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
         .count();

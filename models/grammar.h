@@ -1,15 +1,17 @@
-// models/grammar.h: what a text may be, as rules; which tokens may come next.
+// models/grammar.h: rules for what a text may be, and which tokens may come next in it.
 // Owns: rules and their automaton over bytes, vocabularies as prefix trees, masks of tokens. Must not know: JSON,
-// models, sessions, how ids are chosen. Main path: models/schema or GBNF text -> [models/grammar] -> models/sampler
+// models, sessions, how ids are chosen.
+// Main path: models/schema or GBNF text -> [models/grammar] -> models/sampler
 //
-// The way of a constraint: rules come from parse_gbnf, from add_schema (schema.h), or from grammar_builder calls, in
+// How a constraint is made: rules come from parse_gbnf, from add_schema (schema.h), or from grammar_builder calls, in
 // any mixture. build() turns them into a `grammar`. A `token_tree` is made once per vocabulary. A `constraint` joins
-// both and keeps what was computed: states, transitions and masks. A `grammar_matcher` is the place of one text in it.
+// both and keeps the computed states, transitions and masks. A `grammar_matcher` is the place of one text in a
+// constraint.
 //
 // All matching is done on bytes, so a token may end inside a character. The states of a text are sets of rule
-// positions, each with a stack of callers. Stacks are kept once however many positions share them (a graph-structured
-// stack, M. Tomita, 1985), so an ambiguous grammar needs memory in proportion to the text. No function here recurses on
-// its input.
+// positions, each with a stack of callers. A stack that many positions share is stored once (a graph-structured stack,
+// M. Tomita, 1985), so an ambiguous grammar needs memory in proportion to the text. No function here recurses on its
+// input.
 #pragma once
 #include "status.h"
 
@@ -26,17 +28,17 @@ namespace duet {
 
 constexpr size_t kGrammarMaxText = 1u << 20;   // bytes of GBNF text
 constexpr size_t kGrammarMaxNodes = 1u << 19;  // nodes of the automaton, and parts of rules
-constexpr uint32_t kUnlimited = UINT32_MAX;    // as the maximum of a repetition
+constexpr uint32_t kUnlimited = UINT32_MAX;    // maximum of a repetition without a limit
 
 struct code_range {  // of Unicode code points, both ends included
     uint32_t lo, hi;
 };
 
-// Sorted, neighbours merged, clipped to what Unicode has.
+// A set of code points: sorted, neighbours merged, clipped to Unicode's range.
 std::vector<code_range> normal_ranges(std::vector<code_range> ranges);
 std::vector<code_range> complement_of(const std::vector<code_range>& ranges);
 
-// 256 bits, one for each byte.
+// A set of bytes: 256 bits, one for each byte.
 using byte_set = std::array<uint64_t, 4>;
 inline void byte_set_add(byte_set* set, uint8_t lo, uint8_t hi) {
     for (uint32_t b = lo; b <= hi; b++) (*set)[b / 64] |= uint64_t(1) << (b % 64);
@@ -46,12 +48,12 @@ inline void byte_set_add(byte_set* set, uint8_t lo, uint8_t hi) {
 
 struct grammar_data;  // compiled, in grammar_build.h
 
-// Compiled rules. Immutable: may be shared between threads.
+// Compiled rules. They are immutable, so threads may share them.
 using grammar = std::shared_ptr<const grammar_data>;
 
-// Makes a grammar from parts. A part (`expr`) may be used in several places; it is compiled anew for each, so what is
-// large and used often should be a rule. Memory grows with the parts; past kGrammarMaxNodes parts build() fails.
-// Belongs to one thread.
+// Makes a grammar from parts. A part (`expr`) may be used in several places. It is compiled anew for each, so a part
+// that is large and used often should be a rule. Memory grows with the parts; past kGrammarMaxNodes parts build()
+// fails. A builder belongs to one thread.
 class grammar_builder {
   public:
     using expr = uint32_t;
@@ -60,20 +62,20 @@ class grammar_builder {
     expr empty() { return 1; }    // matches the empty text
     expr literal(std::string_view bytes);
     expr one_byte(const byte_set& set);
-    expr one_char(const std::vector<code_range>& ranges);  // in UTF-8; surrogates are left out; sorted or not
+    expr one_char(const std::vector<code_range>& ranges);  // in UTF-8; ranges in any order; surrogates are left out
     expr sequence(const std::vector<expr>& parts);
     expr any_of(const std::vector<expr>& choices);
-    expr repeat(expr part, uint32_t min, uint32_t max = kUnlimited);  // costs the same for all limits
+    expr repeat(expr part, uint32_t min, uint32_t max = kUnlimited);  // cost does not depend on the limits
     expr optional(expr part) { return repeat(part, 0, 1); }
-    expr one_of_texts(std::vector<std::string> texts);  // a prefix tree: fit for 100,000 of them
+    expr one_of_texts(std::vector<std::string> texts);  // a prefix tree, fit for 100,000 texts
 
-    // Any bytes up to and including the first place where one of the markers is complete. At most 64 markers, not
-    // empty.
+    // Matches any bytes up to and including the first place where a marker is complete. There may be at most 64
+    // markers, none of them empty.
     expr until(const std::vector<std::string>& markers);
-    // Any bytes in which no marker is complete. It may end anywhere.
+    // Matches any bytes in which no marker is complete. The match may end anywhere.
     expr without(const std::vector<std::string>& markers);
 
-    // A finite automaton whose edges are parts. States are numbered from 0, where it begins.
+    // Makes a finite automaton whose edges are parts. States are numbered; the automaton begins in state 0.
     struct graph_edge {
         uint32_t from;
         expr part;
@@ -81,15 +83,15 @@ class grammar_builder {
     };
     expr graph(uint32_t n_states, const std::vector<graph_edge>& edges, const std::vector<uint32_t>& ends);
 
-    // A rule may be used before it is defined. The name is for messages.
+    // A rule may be used before it is defined. Messages show its name.
     uint32_t add_rule(std::string name);
     void define(uint32_t rule, expr part);
     bool is_defined(uint32_t rule) const { return rules_[rule].part != UINT32_MAX; }
     expr call(uint32_t rule);
 
-    // Compiles what can be reached from the rule, which may be called `root` in messages. Time and memory are linear in
-    // the parts. DUET_ERR_FORMAT: a rule is not defined, a rule calls itself before any byte (left recursion; the
-    // message names the rules), no text matches; DUET_ERR_FULL: more than kGrammarMaxNodes parts or nodes.
+    // Compiles all rules that the given rule can reach; messages may call it `root`. Time and memory are linear in the
+    // parts. DUET_ERR_FORMAT: a rule is not defined, a rule calls itself before any byte (left recursion; the message
+    // names the rules), or no text matches. DUET_ERR_FULL: there are more than kGrammarMaxNodes parts or nodes.
     duet_status build(uint32_t root, grammar* out, error_text& err) const;
 
     bool is_full() const { return is_full_; }
@@ -124,7 +126,8 @@ class grammar_builder {
     bool is_full_ = false;
 };
 
-// Adds the rules of a GBNF text; *root is the rule of that name. The notation is llama.cpp's (grammars/README.md):
+// Adds the rules of a GBNF text and sets *root to the rule of that name. The notation is llama.cpp's
+// (grammars/README.md):
 //   name ::= "literal" [a-z] [^a-z] . ( ... | ... ) other-name * + ? {m} {m,} {,n} {m,n}     # a comment
 // with the escapes \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH. A rule ends with its line, except inside
 // parentheses and after ::= or |. DUET_ERR_FORMAT: "grammar: line L, column C: want ..., got ...".
@@ -133,11 +136,11 @@ duet_status parse_gbnf(std::string_view text, std::string_view root_name, gramma
 
 // ---- vocabularies ---------------------------------------------------------------------------------------------------
 
-// The texts of a vocabulary's tokens as prefix trees. Immutable: may be shared between threads.
+// The texts of a vocabulary's tokens as prefix trees. They are immutable, so threads may share them.
 class token_tree {
   public:
-    // text(id, user): the bytes a token stands for; empty: the token is never allowed, unless it is an end token.
-    // Control tokens should be empty, except those that a marker spells. The bytes are read during the call only.
+    // text(id, user) gives the bytes of a token. A token with no bytes is never allowed, unless it is an end token.
+    // Control tokens should have none, except those that a marker spells. The bytes are read during the call only.
     using token_text = std::string_view (*)(int32_t id, const void* user);
 
     // Time and memory are linear in the bytes of all tokens. DUET_ERR_ARG: no ids, or an end token out of range.
@@ -150,8 +153,8 @@ class token_tree {
 
   private:
     friend class constraint;
-    // Tokens whose lengths lie in one band have a tree of their own, so that a state in which the text is about to
-    // reach a limit shares the masks of the shorter bands with states far from it.
+    // Tokens are split into bands by length, and each band has a tree of its own. So a state whose text is about to
+    // reach a limit shares the masks of the shorter bands with states far from the limit.
     struct node {      // in preorder
         uint32_t end;  // index of the first node outside this one's subtree
         uint32_t first_id;
@@ -160,7 +163,7 @@ class token_tree {
     };
     struct band {
         uint32_t max_bytes;
-        std::vector<node> nodes;  // and one past the last
+        std::vector<node> nodes;  // nodes, and one past the last
         std::vector<int32_t> ids;
     };
     void fill_band(const std::vector<int32_t>& sorted, uint32_t min_bytes, band* b) const;
@@ -169,18 +172,19 @@ class token_tree {
     std::vector<band> bands_;
     std::vector<int32_t> end_ids_;
     std::vector<bool> is_end_;
-    std::vector<size_t> offsets_;  // of bytes_, by id
+    std::vector<size_t> offsets_;  // offset of each id in bytes_
     std::string bytes_;
 };
 
-// Which tokens may come next: one bit per id. Immutable.
+// The tokens that may come next: one bit per id. A mask is immutable.
 struct token_mask {
     std::vector<uint64_t> bits;  // (n_vocab + 63) / 64
     int32_t n_allowed = 0;
     bool allows(int32_t id) const { return bits[(size_t)id / 64] >> (id % 64) & 1; }
 };
 
-// Sets the logits of all ids outside the mask to -inf. logits (n_logits); ids past the mask's vocabulary are forbidden.
+// Sets the logits of all ids outside the mask to -inf. logits has n_logits elements. Ids past the mask's vocabulary are
+// forbidden.
 void apply_mask(const token_mask& mask, float* logits, size_t n_logits);
 
 // ---- matching -------------------------------------------------------------------------------------------------------
@@ -189,8 +193,8 @@ class grammar_automaton;  // the states seen so far, in grammar_automaton.h
 
 constexpr size_t kConstraintCacheBytes = 96u << 20;
 
-// A grammar over a vocabulary. It may be used by matchers in several threads: calls wait for each other. It keeps
-// states and masks up to about kConstraintCacheBytes and then forgets all but the places of its matchers.
+// A grammar over a vocabulary. Matchers in several threads may use it; their calls wait for each other. It keeps states
+// and masks up to about kConstraintCacheBytes, and then forgets all except the places of its matchers.
 class constraint {
   public:
     constraint(grammar rules, std::shared_ptr<const token_tree> tokens);
@@ -216,7 +220,7 @@ class constraint {
     size_t trim_at_bytes_ = kConstraintCacheBytes;
 };
 
-// The place of one text. Belongs to one thread at a time; copies are independent.
+// The place of one text in a grammar. It belongs to one thread at a time; copies are independent.
 class grammar_matcher {
   public:
     explicit grammar_matcher(std::shared_ptr<constraint> c);  // at the beginning of a text
@@ -224,22 +228,23 @@ class grammar_matcher {
     grammar_matcher& operator=(const grammar_matcher& other);
     ~grammar_matcher();
 
-    // Takes a token. An end token ends the text. DUET_ERR_ARG: not allowed here, the place stays as it was;
-    // DUET_ERR_FULL: the grammar is ambiguous beyond kMaxStateItems ways to read the text.
+    // Takes a token. An end token ends the text. DUET_ERR_ARG: the token is not allowed here, and the place stays as it
+    // was. DUET_ERR_FULL: the text can be read in more than kMaxStateItems ways, because the grammar is ambiguous.
     duet_status accept(int32_t id, error_text& err);
     duet_status accept_bytes(std::string_view bytes, error_text& err);
 
-    // The tokens that may come next; all others must not. End tokens are allowed exactly where the text may end. The
-    // same text gives the same mask on every machine. Fails when the vocabulary has no token for what the grammar wants
-    // (DUET_ERR_FORMAT), or as accept does. Costs a walk of the vocabulary for a new state (about 2 ms for 128k
-    // tokens), a look-up for one that was seen before.
+    // Gives the tokens that may come next; no other token may. End tokens are allowed exactly where the text may end.
+    // The same text gives the same mask on every machine. Fails as accept does, or with DUET_ERR_FORMAT when the
+    // vocabulary has no token for what the grammar wants. A new state costs a walk of the vocabulary (about 2 ms for
+    // 128k tokens); a state seen before costs a look-up.
     duet_status mask(std::shared_ptr<const token_mask>* out, error_text& err);
 
     bool allows(int32_t id);                   // one token, without a mask
     bool can_end();                            // the text may end here
     bool must_end();                           // nothing may follow
     bool has_ended() const { return ended_; }  // an end token was accepted
-    // The bytes that must follow whatever is chosen, at most max_bytes; none where the text may also end.
+    // Returns the bytes that must follow whatever is chosen, at most max_bytes. Returns none where the text may also
+    // end.
     std::string forced(size_t max_bytes = 256);
     void reset();
 

@@ -1,10 +1,10 @@
-// models/grammar_automaton.cpp: a step from a state over a byte.
+// models/grammar_automaton.cpp: computes the step from a state over a byte.
 // Main path: models/grammar_build -> [models/grammar_automaton] -> models/grammar_mask
 //
-// A step has two halves. First every item whose node takes the byte moves on, and rules that are complete return into
-// their frames. Then the calls met are made, rules of lower rank first, so that all calls of a rule are known when its
-// frame is made. A rule called in the second half cannot return in it: that it may be empty was settled by also going
-// on behind the call.
+// A step has two halves. In the first half every item whose node takes the byte moves on, and complete rules return
+// into their frames. In the second half the calls that were met are made. Rules of lower rank come first, so that all
+// calls of a rule are known when its frame is made. A rule called in the second half cannot return in it: if the rule
+// may be empty, the item has already gone on behind the call.
 #include "grammar_automaton.h"
 
 #include <bit>
@@ -66,7 +66,7 @@ uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
     }
     const uint32_t to = finish();
     if (is_over_) return kDead;
-    // Most states that a walk of the vocabulary meets are left by few bytes: only others get a table.
+    // Most states that a walk of the vocabulary meets are left by few bytes. Only the other states get a table.
     if (tables_[state] == kUnknown && ++states_[state].n_steps > 2) {
         tables_[state] = (uint32_t)next_.size();
         next_.resize(next_.size() + n_classes(), kUnknown);
@@ -76,7 +76,7 @@ uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
 }
 
 void grammar_automaton::begin() {
-    for (uint32_t rule : called_) calls_[rule].clear();  // left behind when memory ran out
+    for (uint32_t rule : called_) calls_[rule].clear();  // these remain if memory ran out
     called_.clear();
     seen_.clear();
     todo_.clear();
@@ -104,7 +104,7 @@ void grammar_automaton::reach(uint32_t node, uint32_t frame) {
     if (g_.nodes[node].is_alive && seen_.insert(node, frame)) todo_.push_back({node, frame});
 }
 
-// Goes on from all that was reached without taking a byte. is_return: rules that are complete return.
+// Goes on from all reached items without taking a byte. With is_return, complete rules return.
 void grammar_automaton::follow(bool is_return) {
     while (!todo_.empty()) {
         const item it = todo_.back();
@@ -235,7 +235,7 @@ uint32_t grammar_automaton::far_from_limits(uint32_t state, uint32_t n_bytes) {
 }
 
 uint32_t grammar_automaton::far_frame(uint32_t frame, uint32_t n_bytes, int depth) {
-    // A frame left as it is costs masks that could be shared, nothing else.
+    // If a frame stays as it is, the only cost is that its masks are not shared.
     if (frame == kRoot || depth == 0 || ++n_far_frames_ > 500) return frame;
     std::vector<edge> edges(edges_.begin() + frames_[frame].first_edge,
                             edges_.begin() + frames_[frame].first_edge + frames_[frame].n_edges);
@@ -246,7 +246,8 @@ uint32_t grammar_automaton::far_frame(uint32_t frame, uint32_t n_bytes, int dept
         e.frame = far_frame(e.frame, n_bytes, depth - 1);
         if (e.count != kNotCounted) {
             const grammar_repeat& r = g_.repeats[g_.nodes[e.node].arg];
-            // Each completion takes a byte. Below the minimum 0 stands for all, above it the minimum does.
+            // Each completion takes a byte. Below the minimum, 0 stands for all such counts; above it, the minimum
+            // does.
             if (e.count < r.min && r.min - e.count > n_bytes) e.count = 0;
             if (e.count > r.min && r.max != kUnlimited && r.max - e.count > n_bytes) e.count = r.min;
         }

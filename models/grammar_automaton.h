@@ -1,12 +1,13 @@
-// models/grammar_automaton.h: the states a text can be in, made as they are met, as a deterministic automaton.
+// models/grammar_automaton.h: a deterministic automaton of the states that a text can be in. States are made as they
+// are met.
 // Owns: states, stacks of callers, transitions. Must not know: tokens.
 // Main path: models/grammar_build -> [models/grammar_automaton] -> models/grammar_mask
 //
-// A state is a set of items (node, frame). A node waits for a byte; its frame says where to go on when the node's rule
-// is complete: a set of edges (node to return to, frame of that node). All calls of one rule at one place of the text
-// share one frame, equal frames and states are kept once, and a call at the end of a rule hands on the edges it has
-// itself. So loops written as right recursion come back to the same state, and no text has more frames at a place than
-// the grammar has rules.
+// A state is a set of items (node, frame). The node waits for a byte. The frame says where to go on when the node's
+// rule is complete: it is a set of edges (node to return to, frame of that node). All calls of one rule at one place of
+// the text share one frame. Equal frames and equal states are stored once. A call at the end of a rule passes on the
+// edges of its own frame. So loops written as right recursion come back to the same state, and no text has more frames
+// at a place than the grammar has rules.
 #pragma once
 #include "grammar_build.h"
 
@@ -18,7 +19,7 @@ namespace duet {
 constexpr size_t kMaxStateItems = 1u << 16;        // ways to read the text so far that a state may hold
 constexpr size_t kMaxAutomatonBytes = 512u << 20;  // of states made by one mask or one token
 
-// Numbers of equal records: open addressing over hashes, the records lie elsewhere.
+// Numbers equal records: open addressing over hashes. The records are stored elsewhere.
 class record_index {
   public:
     template <class Equal> uint32_t find(uint64_t hash, Equal equal) const {
@@ -60,10 +61,10 @@ class record_index {
     size_t n_ = 0;
 };
 
-// Pairs of numbers, emptied in no time.
+// A set of pairs of numbers that is emptied in constant time.
 class pair_set {
   public:
-    bool insert(uint32_t a, uint32_t b);  // false: was there
+    bool insert(uint32_t a, uint32_t b);  // false: the pair was there
     void clear();
     size_t size() const { return n_; }
 
@@ -78,11 +79,11 @@ class pair_set {
 
 class grammar_automaton {
   public:
-    static constexpr uint32_t kDead = 0, kStart = 1;  // states; kDead has no items and cannot end
+    static constexpr uint32_t kDead = 0, kStart = 1;  // states; kDead has no items and no text ends there
 
     explicit grammar_automaton(grammar rules);
 
-    // The state after a byte. Sets is_over() and returns kDead past a limit.
+    // Returns the state after a byte. Past a limit it sets is_over() and returns kDead.
     uint32_t step(uint32_t state, uint8_t byte) { return step_class(state, g_.class_of[byte]); }
     uint32_t step_class(uint32_t state, uint32_t i_class) {
         const uint32_t table = tables_[state];
@@ -94,17 +95,17 @@ class grammar_automaton {
     uint32_t n_classes() const { return (uint32_t)g_.class_byte.size(); }
     bool only_byte(uint32_t state, uint8_t* byte) const;  // whether one byte alone may follow
 
-    // A state that the same texts of at most n_bytes lead away from, and lead to its end from: counts of repetitions
-    // that no such text can bring to a limit are made equal.
+    // Returns a state in which the same texts of at most n_bytes may follow, and the same ones may end, as in the given
+    // state. Counts of repetitions that no such text can bring to a limit are made equal, so that more states coincide.
     uint32_t far_from_limits(uint32_t state, uint32_t n_bytes);
 
-    // Whether a limit was met since the last call.
+    // Returns whether a limit was met since the last call.
     bool take_is_over() { return std::exchange(is_over_, false); }
     size_t n_bytes() const;
-    // Forgets all states but those pinned and the start.
+    // Forgets all states except the pinned ones and the start.
     void forget();
 
-    // Places that keep a state. A pin's state changes its number in forget().
+    // A pin keeps a state. forget() may give the pin's state a new number.
     uint32_t pin(uint32_t state);
     void unpin(uint32_t pin);
     uint32_t& pinned(uint32_t pin) { return pins_[pin]; }
@@ -120,7 +121,7 @@ class grammar_automaton {
     };
     struct edge {
         uint32_t node;  // a repeat node, or the node after a call
-        // How often a repeat node's rule was complete, at most its minimum where it has no maximum; or kNotCounted.
+        // How often a repeat node's rule was complete (without a maximum, at most its minimum), or kNotCounted.
         uint32_t count;
         uint32_t frame;
         bool operator==(const edge&) const = default;
@@ -152,9 +153,9 @@ class grammar_automaton {
     const grammar_data& g_;
     std::vector<item> items_;
     std::vector<edge> edges_;
-    std::vector<frame_data> frames_;  // a frame comes after those its edges name
+    std::vector<frame_data> frames_;  // a frame comes after the frames that its edges name
     std::vector<state_data> states_;
-    std::vector<uint32_t> tables_;  // by state: where its part of next_ begins, or kUnknown
+    std::vector<uint32_t> tables_;  // for each state, where its part of next_ begins, or kUnknown
     std::vector<uint32_t> next_;
     record_index frame_index_, state_index_;
     std::vector<uint32_t> pins_, free_pins_;

@@ -1,8 +1,8 @@
-// models/grammar_build.cpp: rules from parts, and the compiler from parts to the nodes of an automaton.
+// models/grammar_build.cpp: makes rules from parts, and compiles parts to the nodes of an automaton.
 // Main path: models/schema or models/grammar_gbnf -> [models/grammar_build] -> models/grammar_automaton
 //
-// The compiler goes from the end of a part to its beginning (a part is compiled for a known next node), so no node is
-// changed later except the heads of loops. Nesting is kept on a stack of its own.
+// The compiler goes from the end of a part to its beginning: it compiles a part for a known next node. So no node is
+// changed later, except the heads of loops. An explicit stack holds the nesting.
 #include "grammar_build.h"
 
 #include <algorithm>
@@ -132,11 +132,11 @@ grammar_builder::expr grammar_builder::without(const std::vector<std::string>& m
     return search(markers, false);
 }
 
-// The automaton of A. Aho and M. Corasick (1975): a state is the longest end of the text that begins a marker.
+// The automaton of A. Aho and M. Corasick (1975). A state is the longest suffix of the text that begins a marker.
 grammar_builder::expr grammar_builder::search(const std::vector<std::string>& markers, bool is_until) {
     struct state {
         std::array<uint32_t, 256> next{};
-        uint32_t shorter = 0;  // the next shorter end that begins a marker
+        uint32_t shorter = 0;  // the next shorter suffix that begins a marker
         bool is_complete = false;
     };
     std::vector<state> states(1);
@@ -199,9 +199,9 @@ grammar_builder::expr grammar_builder::call(uint32_t rule) { return add({part_ki
 
 namespace {
 
-constexpr uint32_t kDead = 1;  // the node that nothing follows
+constexpr uint32_t kDead = 1;  // the node that no text follows
 constexpr uint32_t kNone = UINT32_MAX;
-constexpr uint32_t kMaxInlineBytes = 8;  // a single byte is repeated by nodes up to this many times
+constexpr uint32_t kMaxInlineBytes = 8;  // a repeated single byte becomes nodes up to this count
 
 }  // namespace
 
@@ -301,10 +301,10 @@ class grammar_compiler {
         return (uint32_t)g_.rules.size() - 1;
     }
 
-    // Compiles a part whose text is followed by node `next`; returns its first node.
+    // Compiles a part that node `next` follows. Returns the part's first node.
     uint32_t compile_part(expr part, uint32_t next) {
         std::vector<frame> stack = {{part, next}};
-        uint32_t result = kDead;  // of the part compiled last
+        uint32_t result = kDead;  // first node of the part compiled last
         while (!stack.empty() && !is_full_) {
             frame& f = stack.back();
             const auto& p = b_.parts_[f.part];
@@ -316,7 +316,8 @@ class grammar_compiler {
         return result;
     }
 
-    // One step of a part: true asks for a child to be compiled first, false leaves the part's first node in *result.
+    // Does one step of a part. True asks for a child to be compiled first; false leaves the part's first node in
+    // *result.
     bool step(frame& f, const grammar_builder::part_node& p, uint32_t* result, expr* child, uint32_t* child_next) {
         switch (p.kind) {
         case kind::nothing: return *result = kDead, false;
@@ -378,7 +379,7 @@ class grammar_compiler {
         return false;
     }
 
-    // Each state is a split node whose arg heads the chain of its choices.
+    // Each state is a split node, and its arg is the head of the chain of its choices.
     bool step_graph(frame& f, const grammar_builder::graph_data& g, uint32_t* result, expr* child,
                     uint32_t* child_next) {
         if (f.i == 0) {
@@ -399,8 +400,8 @@ class grammar_compiler {
 
     // ---- characters as UTF-8 ----
 
-    // Adds the code points lo to hi, whose encodings have n_bytes bytes, to the sets of first bytes by what follows
-    // them.
+    // Adds the code points lo to hi, whose encodings have n_bytes bytes. They go to the sets of first bytes, which are
+    // kept by the node that follows the first byte.
     void add_utf8(uint32_t lo, uint32_t hi, uint32_t n_bytes, uint32_t next) {
         // The low bits below the first byte in which lo and hi differ must run from all zeros to all ones.
         for (uint32_t n_low = 6 * (n_bytes - 1); n_low > 0; n_low -= 6) {
@@ -460,7 +461,7 @@ class grammar_compiler {
         return g_.rules[callee(n)].is_nullable || (n.kind == grammar_node::repeat && g_.repeats[n.arg].min == 0);
     }
 
-    // Lists of numbers by key, in one array.
+    // Lists of numbers by key, stored in one array.
     struct index_lists {
         std::vector<uint32_t> begin, items;
         template <class Each> void fill(size_t n_keys, Each each) {
@@ -472,7 +473,8 @@ class grammar_compiler {
         }
     };
 
-    // From the ends backwards: a node is alive when a node after it is, and a call when the rule's start is, too.
+    // Works backwards from the ends: a node is alive when a node after it is. A call also needs the start of its rule
+    // to be alive.
     void find_alive() {
         index_lists before, callers, starts;
         before.fill(nodes_.size(), [&](auto put) {
@@ -513,7 +515,7 @@ class grammar_compiler {
         }
     }
 
-    // Walks each rule from its start without taking a byte; what is reached stays marked in is_first_.
+    // Walks each rule from its start without taking a byte. The nodes reached stay marked in is_first_.
     void find_nullable() {
         is_first_.assign(nodes_.size(), false);
         owner_.assign(nodes_.size(), 0);
@@ -554,7 +556,7 @@ class grammar_compiler {
         });
         enum : uint8_t { untouched, open, done };
         std::vector<uint8_t> mark(g_.rules.size(), untouched);
-        std::vector<std::pair<uint32_t, uint32_t>> path;  // rule, next of its calls
+        std::vector<std::pair<uint32_t, uint32_t>> path;  // a rule, and the next of its calls
         uint32_t rank = (uint32_t)g_.rules.size();
         for (uint32_t first = 0; first < g_.rules.size(); first++) {
             if (mark[first] != untouched) continue;

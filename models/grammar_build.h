@@ -1,5 +1,5 @@
-// models/grammar_build.h: a compiled grammar: the nodes that positions in a text point to.
-// Used by models/grammar_build.cpp, which makes it, and models/grammar_automaton.cpp, which walks it.
+// models/grammar_build.h: a compiled grammar, which is the nodes that positions in a text point to.
+// models/grammar_build.cpp makes it, and models/grammar_automaton.cpp walks it.
 #pragma once
 #include "grammar.h"
 
@@ -27,7 +27,7 @@ struct grammar_repeat {
 
 struct grammar_rule {
     uint32_t start;
-    uint32_t name;      // the rule of the builder it belongs to
+    uint32_t name;      // number of the builder's rule
     uint32_t rank = 0;  // a rule that may call another before any byte has the lower rank
     bool is_nullable = false;
 };
@@ -37,8 +37,8 @@ struct grammar_data {
     std::vector<grammar_rule> rules;  // rule 0 is the root
     std::vector<grammar_repeat> repeats;
     std::vector<byte_set> sets;
-    std::array<uint8_t, 256> class_of;  // bytes that no set tells apart have one class
-    std::vector<uint8_t> class_byte;    // a byte of each class
+    std::array<uint8_t, 256> class_of;  // bytes that every set treats alike share one class
+    std::vector<uint8_t> class_byte;    // one byte of each class
 };
 
 inline bool byte_set_has(const byte_set& set, uint8_t byte) { return set[byte / 64] >> (byte % 64) & 1; }

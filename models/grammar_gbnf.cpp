@@ -1,4 +1,4 @@
-// models/grammar_gbnf.cpp: GBNF text to rules.
+// models/grammar_gbnf.cpp: reads GBNF text and makes rules from it.
 // Main path: a grammar file -> [models/grammar_gbnf] -> models/grammar_build
 #include "grammar.h"
 
@@ -42,7 +42,8 @@ class gbnf_parser {
         size_t at;  // of the first use
         bool is_defined;
     };
-    // An open parenthesis, or the rule itself: choices that are complete, and parts of the one being read.
+    // An open parenthesis, or the rule itself. It holds the choices that are complete and the parts of the choice being
+    // read.
     struct group {
         size_t first_choice, first_part;
     };
@@ -109,7 +110,7 @@ class gbnf_parser {
         return DUET_OK;
     }
 
-    // Everything after ::= up to the end of the rule. Groups are kept on a stack.
+    // Reads everything after ::= up to the end of the rule. A stack holds the open groups.
     duet_status parse_choices(expr* out) {
         groups_ = {{0, 0}};
         choices_.clear();
@@ -217,7 +218,7 @@ class gbnf_parser {
         return DUET_OK;
     }
 
-    // One character of a literal or a class, or an escape.
+    // Reads one character of a literal or a class, or an escape.
     duet_status parse_char(const char* closing, uint32_t* out) {
         if (is_done() || peek() == '\n') return want(closing);
         if (peek() != '\\') {

@@ -1,8 +1,9 @@
 // models/grammar_mask.cpp: vocabularies as prefix trees, masks of tokens, and the places of texts in a grammar.
 // Main path: models/grammar_automaton -> [models/grammar_mask] -> models/sampler
 //
-// A mask is found by walking the prefix tree with the automaton's states: a subtree whose first byte leads nowhere is
-// left out whole. All transitions met are kept by the automaton, so the walk is a table look-up per node of the tree.
+// A mask is found by walking the prefix tree with the automaton's states. If the first byte of a subtree leads nowhere,
+// the whole subtree is skipped. The automaton keeps all transitions, so the walk is one table look-up per node of the
+// tree.
 #include "grammar_automaton.h"
 
 #include <algorithm>
@@ -102,7 +103,7 @@ void constraint::walk(uint32_t state, const token_tree::band& band, std::vector<
     uint32_t* at_depth = at_depth_.data();
     at_depth[0] = state;
     const uint32_t n_nodes = (uint32_t)band.nodes.size() - 1;
-    // The ids of nodes that are reached one after the other follow each other: they are marked together.
+    // Nodes reached one after the other hold neighbouring entries of ids, so their tokens are marked together.
     uint32_t first_id = 0;
     const auto mark = [&](uint32_t end_id) {
         for (uint32_t k = first_id; k < end_id; k++)
@@ -155,7 +156,7 @@ void constraint::trim() {
     masks_.clear();
     band_masks_.clear();
     automaton_->forget();
-    // What the matchers need stays: it must not be gone through again and again.
+    // The states that the matchers need stay, so that they are not computed again and again.
     trim_at_bytes_ = std::max(kConstraintCacheBytes, automaton_->n_bytes() * 2);
 }
 

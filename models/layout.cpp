@@ -1,5 +1,5 @@
-// models/layout.cpp: computes what models/layout.h describes. Main path: models/ops.h -> [models/layout.cpp] ->
-// cpu/ops.cpp, gpu/launch.cpp
+// models/layout.cpp: computes the sizes and offsets that models/layout.h describes.
+// Main path: models/ops.h -> [models/layout.cpp] -> cpu/ops.cpp, gpu/launch.cpp
 #include "layout.h"
 #include "../quant/exact.h"
 
@@ -7,8 +7,8 @@
 
 namespace duet {
 
-// Bytes of one cached head: keys (k_dim, kAttnChunk) transposed, values (kAttnChunk, v_dim); q8_0 codes are followed
-// by f16 scales of 32.
+// The bytes of one cached head. Keys are stored transposed as (k_dim, kAttnChunk), values as (kAttnChunk, v_dim). In
+// q8_0 the codes come first, then one f16 scale for each 32 codes.
 static size_t cache_head_bytes(int cache_type, int dim) {
     const size_t n = (size_t)dim * kAttnChunk;
     return cache_type == DUET_CACHE_F32 ? n * 4 : cache_type == DUET_CACHE_F16 ? n * 2 : n + n / kBlock * 2;

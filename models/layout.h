@@ -1,6 +1,6 @@
-// models/layout.h: where a session's rows, cache pages and recurrent states lie. The layout is the same on every
-// executor, so that a session saved on one goes on in another. Owns: sizes that follow from graph and limits alone.
-// Must not know: devices, threads.
+// models/layout.h: where a session's rows, cache pages and recurrent states lie in memory. All executors use the same
+// layout, so a session saved on one executor can continue on another.
+// Owns: sizes that follow from graph and limits alone. Must not know: devices, threads.
 // Main path: models/ops.h -> [models/layout.h] -> cpu/ops.cpp, gpu/launch.cpp
 #pragma once
 #include "executor.h"
@@ -32,7 +32,7 @@ struct layout {
 
 layout make_layout(const model_graph& graph, const exec_limits& limits);
 
-// The profile's row of that name, made where there is none.
+// Returns the index of the profile's row with that name, and adds the row if it is missing.
 int profile_row(std::vector<profile_entry>& rows, const std::string& name);
 
 }  // namespace duet

@@ -1,5 +1,8 @@
-// models/ops.h: a model as a flat list of ops over activation buffers: what a family describes and an executor runs.
-// Owns: the meaning of each op (results: quant/exact.h). Must not know: architectures, executors, file formats.
+// models/ops.h: a model as a flat list of ops over activation buffers. Families describe their models in this form;
+// executors run it.
+// Owns: the meaning of each op, whose results quant/exact.h defines. Must not know: architectures, executors, file
+// formats.
+// Read next: models/ops.def, the table of what each op computes.
 // Main path: models/<family>.cpp -> [models/ops.h] -> models/executor.h
 #pragma once
 #include "../quant/activate.h"
@@ -12,12 +15,11 @@
 
 namespace duet {
 
-// ---- what ops work on
-//  -----------------------------------------------------------------------------------------------
+// ---- what ops work on ----
 
-// Columns of an activation buffer (n_rows, width) f32: n_heads runs of head_dim columns, `stride` apart, the first at
-// `offset`.
-// A plain range is one head. buffer -1: absent.
+// Columns of an activation buffer, which holds (n_rows, width) f32. They are n_heads runs of head_dim columns. The
+// first run begins at `offset`, and the runs begin `stride` columns apart. A plain range of columns is one head. A view
+// with buffer -1 is absent.
 struct view {
     int32_t buffer = -1;
     int32_t offset = 0;
@@ -29,29 +31,28 @@ struct view {
     bool operator==(const view&) const = default;
 };
 
-// A matrix of weights, as it lies in the file: n_out rows of n_in weights (n_mats of them, one after another, for
-// experts).
-// A vector (norm, bias) has n_out = 1. Index of model_graph::weights; -1: absent.
+// A matrix of weights as the file holds it: n_out rows of n_in weights. Experts have n_mats such matrices, one after
+// another. A vector (norm, bias) has n_out = 1. A weight_id is an index of model_graph::weights; -1 means that there is
+// no weight.
 using weight_id = int32_t;
 struct weight {
     std::string name;
     int32_t type = 0;  // file id of the number format
     int64_t n_in = 0, n_out = 1, n_mats = 1;
-    const uint8_t* data = nullptr;  // mapped
+    const uint8_t* data = nullptr;  // mapped memory of the file
     uint64_t n_bytes = 0;
     uint64_t row_bytes = 0;
 };
 
-// ---- the ops
-//  --------------------------------------------------------------------------------------------------------
+// ---- the ops ----
 
-// What each op computes: models/ops.def.
+// models/ops.def says what each op computes.
 enum class op_kind : uint8_t {
 #define OP(id, name, written, has_state) id,
 #include "ops.def"
 };
 
-inline const char* op_name(op_kind kind) {  // in messages and profiles
+inline const char* op_name(op_kind kind) {  // for messages and profiles
     constexpr const char* kNames[] = {
 #define OP(id, name, written, has_state) name,
 #include "ops.def"
@@ -72,34 +73,34 @@ constexpr int32_t kMaxExpertsUsed = 256, kMaxExpertGroups = 256;
 
 enum class norm_kind : uint8_t { rms, layer, l2 };
 
-// One op. Fields that a kind does not name above are unused. Rows are the batch's tokens, or the wanted ones after
-// `gather`.
+// One op. models/ops.def names the fields that each kind uses; the others are unused. The rows are the tokens of the
+// batch; behind `gather` they are the tokens whose logits are wanted.
 struct op {
     op_kind kind = op_kind::add;
     norm_kind norm = norm_kind::rms;
     activation act = activation::none;
-    bool neox = false;                                   // rope: pairs (i, i + rope_dim/2); else (2i, 2i+1)
-    bool residual = false;                               // matmul: out += result
-    bool by_position = false;                            // embed: row of the position, not the token
-    bool normalise = false;                              // route: weights divided by their sum
-    bool sigmoid_scores = false, softmax_after = false;  // route: scores by sigmoid; by softmax over the chosen only
+    bool neox = false;                                   // rope: rotates pairs (i, i + rope_dim/2); else (2i, 2i+1)
+    bool residual = false;                               // matmul, expert_sum: adds the result to out
+    bool by_position = false;                            // embed: takes the row of the position, not of the token
+    bool normalise = false;                              // route: divides the weights by their sum
+    bool sigmoid_scores = false, softmax_after = false;  // route: scores by sigmoid; softmax over the chosen only
     bool after_border =
-        false;  // other ops ran elsewhere before it (runtime/split.cpp): nothing is known of what buffers held
+        false;  // first op after the other device's ops (runtime/split.cpp): facts cached about buffers no longer hold
     bool tiled_heads = false;  // delta_net: head r uses query and key head r mod n_groups, else r * n_groups / n_heads
     int32_t layer = -1;        // block of the model, for messages and placement; -1: outside the blocks
-    int32_t index = -1;        // rope table, cache layer or state layer
+    int32_t index = -1;        // number of the rope table, the cache layer or the state layer
     view in, in2, in3, out;
     weight_id w = -1, b = -1, w2 = -1;
-    int32_t w_stride = 0;  // norm: elements from one head's weights to the next (0: shared)
+    int32_t w_stride = 0;  // norm: elements from one head's weights to the next head's; 0: all heads share them
     int32_t rope_dim = 0;
     int32_t n_used = 0, n_groups = 0, n_groups_used = 0;
     float eps = 0, scale = 1, cap = 0;
-    float temperature_scale = 0;  // attention: q * (1 + t ln(floor(pos / temperature_length) + 1)), 0: none
+    float temperature_scale = 0;  // attention: q * (1 + t ln(floor(pos / temperature_length) + 1)); 0: q stays
     float temperature_length = 0;
-    float alibi = 0;  // attention: largest bias per position of ALiBi, 0: none (exact_alibi)
+    float alibi = 0;  // attention: largest ALiBi bias per position (exact_alibi); 0: no bias
 };
 
-// The view that an op writes; its buffer is -1 when the op writes a cache only.
+// The view that an op writes. Its buffer is -1 when the op writes only a cache.
 inline const view& written_by(const op& o) {
     switch (o.kind) {
 #define OP(id, name, written, has_state)                                                                               \
@@ -112,16 +113,14 @@ inline const view& written_by(const op& o) {
 // The views that an op reads; absent ones have buffer -1.
 inline std::array<view, 4> read_by(const op& o) { return {o.in, o.in2, o.in3, o.residual ? o.out : view{}}; }
 
-// ---- the model
-//  ------------------------------------------------------------------------------------------------------
+// ---- the model ----
 
-// Angles of one rope variant: dims 2i, 2i+1 (or i, i + n/2) turn by pos * freq[i]; cos and sin are multiplied by
-// magnitude.
+// The angles of one rope variant: dims 2i and 2i+1 (or i and i + n/2) are rotated by pos * freq[i]; cos and sin are
+// multiplied by magnitude.
 struct rope_table {
     std::vector<double> freq;
     double magnitude = 1.0;
-    std::vector<double>
-        long_freq;  // used instead of freq by sessions of more than long_above positions, when not empty
+    std::vector<double> long_freq;  // replaces freq in sessions of more than long_above positions, unless it is empty
     int32_t long_above = 0;
     const std::vector<double>& of_context(int32_t n_ctx) const {
         return !long_freq.empty() && n_ctx > long_above ? long_freq : freq;
@@ -129,18 +128,19 @@ struct rope_table {
     bool operator==(const rope_table&) const = default;
 };
 
-// Attention cache of one layer. Layers of one group share page tables: the same positions are kept or given back.
+// The attention cache of one layer. Layers of one group share page tables, so they keep and give back the same
+// positions.
 struct cache_layer {
     int32_t group = 0;
     int32_t n_kv_heads = 0;
     int32_t k_dim = 0, v_dim = 0;  // per head
-    bool v_in_k = false;           // values are the first v_dim of the keys: kv_append has no in2
+    bool v_in_k = false;           // the values are the first v_dim columns of the keys; kv_append has no in2
 };
 struct cache_group {
-    int32_t window = 0;  // positions q with p - q < window are seen; 0: all
+    int32_t window = 0;  // position p sees positions q with p - q < window; 0: all positions
 };
 
-// Recurrent state of one layer: f32, zero at the start of a sequence.
+// The recurrent state of one layer: f32 numbers, all zero at the start of a sequence.
 struct state_layer {
     int64_t n_floats = 0;
 };
@@ -148,16 +148,16 @@ struct state_layer {
 struct buffer_info {
     std::string name;
     int32_t width = 0;
-    bool wanted_rows = false;  // one row for each wanted token, not for each token
+    bool wanted_rows = false;  // one row per wanted token, not per token
 };
 
 struct model_graph {
     std::string architecture;
     int32_t n_vocab = 0, dim = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, n_ctx_train = 0;
-    int32_t max_ctx = 0;  // positions there are weights for; 0: any number
+    int32_t max_ctx = 0;  // number of positions that have weights; 0: no limit
     std::vector<weight> weights;
     std::vector<std::shared_ptr<std::vector<uint8_t>>>
-        made;  // data of weights that do not lie in the file as ops want them
+        made;  // data of weights that the file stores in another layout than ops want
     std::vector<buffer_info> buffers;
     std::vector<op> ops;
     std::vector<rope_table> ropes;

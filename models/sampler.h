@@ -1,4 +1,4 @@
-// models/sampler.h: one row of logits -> one id, by an ordered table of steps (in sampler.cpp).
+// models/sampler.h: turns one row of logits into one id, by an ordered table of steps (in sampler.cpp).
 // Owns: the steps, the history of accepted ids, the random generator. Must not know: models, sessions, text.
 // Main path: runtime/generate.cpp -> [models/sampler] -> models/tokenizer.cpp
 //
@@ -47,8 +47,8 @@ class sampler {
     duet_status choose(const float* logits, int32_t n_vocab, int32_t* id, error_text& err);
     duet_status accept(int32_t id, error_text& err);
     void take_back_accept() noexcept { history.pop_back(); }
-    // takes_best(): choose() would take the largest of finite logits, the lowest id of equal ones. Whoever takes that
-    // id without choose() calls took_best().
+    // True if choose() would take the largest of finite logits, and the lowest id among equals. Whoever takes that id
+    // without choose() calls took_best().
     bool takes_best() const;
     void took_best() { random.uniform(); }
     void reset(uint64_t seed);
@@ -61,7 +61,7 @@ class sampler {
         bool operator<(const ranked& other) const { return key != other.key ? key < other.key : index < other.index; }
     };
 
-    // The logits while steps run on all of them (the rows up to top_k): one for each id; -inf: forbidden.
+    // The logits while steps run on all of them (the rows up to top_k). Each id has one; -inf forbids the id.
     std::vector<float> logits;
     // The candidates that are left afterwards, in order of id: at least one, all with finite logits.
     std::vector<sampler_candidate> candidates;
@@ -104,7 +104,7 @@ class sampler {
     bool weights_known_ = false;
 };
 
-// Row i_row of the table; null past the last.
+// Returns row i_row of the table, or null past the last row.
 const duet_sampler_param* sampler_param_row(int32_t i_row);
 
 }  // namespace duet

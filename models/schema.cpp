@@ -1,8 +1,8 @@
-// models/schema.cpp: the shapes of values to the parts of a grammar.
+// models/schema.cpp: turns the shapes of values into parts of a grammar.
 // Main path: models/value -> [models/schema] -> models/grammar_build
 //
-// Each conjunction of schemas (schema_shape.h) that holds for some value becomes one rule, made once, so that recursion
-// in a schema is recursion of rules. Rules are made from a list of what is still to do, not by recursion.
+// Each conjunction of schemas (schema_shape.h) that holds for some value becomes one rule, made once. So recursion in a
+// schema becomes recursion of rules. A list of pending conjunctions replaces recursion in the code.
 #include "schema.h"
 
 #include "schema_shape.h"
@@ -91,7 +91,7 @@ class schema_compiler {
         any_string_ = named_rule("string", b_.sequence({b_.literal("\""), b_.repeat(any_char_, 0), b_.literal("\"")}));
     }
 
-    // The rule for a conjunction; equal ones share one.
+    // Returns the rule for a conjunction. Equal conjunctions share one rule.
     expr rule_of(const schema_set& set) {
         std::vector<const void*> key;
         for (const auto& e : set.schemas) key.push_back(e.schema);
@@ -138,7 +138,7 @@ class schema_compiler {
 
     duet_status compile_values(const schema_shape& shape, expr* out) {
         std::vector<const value*> values = shape.constants;
-        schema_shape rest = shape;  // all that a value of the list must keep to besides being in it
+        schema_shape rest = shape;  // all limits on a value of the list, except being in the list
         if (values.empty()) {
             for (const value& v : *shape.enums[0]) values.push_back(&v);
             rest.enums.erase(rest.enums.begin());
@@ -162,13 +162,13 @@ class schema_compiler {
 
     static std::string quoted(std::string_view text) {
         traced_text out;
-        error_text unused;  // a string can always be written
+        error_text unused;  // unused, because a string can always be written
         write_json(value::of_string(std::string(text)), {}, &out, unused);
         return out.bytes;
     }
 
-    // One of the characters as JSON writes it with the fewest escapes. What is not ASCII, and the escapes, become rules
-    // that all uses share.
+    // Matches one of the characters, written in JSON with the fewest escapes. Characters outside ASCII, and the
+    // escapes, become rules that all uses share.
     expr char_part(const std::vector<code_range>& ranges) {
         std::vector<code_range> ascii, others;
         std::vector<std::string> escaped;
@@ -200,7 +200,7 @@ class schema_compiler {
         return b_.any_of(choices);
     }
 
-    // The strings of an automaton, in quotes.
+    // Matches the strings of an automaton, in quotes.
     expr automaton_part(const char_automaton& a) {
         std::vector<grammar_builder::graph_edge> edges;
         std::vector<uint32_t> ends;
@@ -243,7 +243,7 @@ class schema_compiler {
         }
         uint32_t max = shape.max_items;
         if (has_prefix && !has_rest) max = std::min(max, std::max((uint32_t)n_prefix, shape.min_items));
-        // State i: i items were written. The last state repeats what stands behind the prefix.
+        // State i means that i items were written. The last state repeats the items behind the prefix.
         const size_t n_states = std::min<size_t>(std::max<size_t>(n_prefix, 1), max);
         const expr close = b_.sequence({space_, b_.literal("]")});
         const uint32_t end = (uint32_t)n_states + 1;
@@ -268,7 +268,7 @@ class schema_compiler {
 
     // ---- maps ----
 
-    // Names that no schema mentions, as disjoint sets, with what holds for the members.
+    // Names that no schema mentions, as disjoint sets. Each set has the schemas that hold for its members.
     struct name_class {
         char_automaton names;
         schema_set members;
@@ -276,7 +276,7 @@ class schema_compiler {
 
     expr pair_part(expr name, expr member) { return b_.sequence({name, b_.literal(":"), space_, member}); }
 
-    // Members by name, in order: as `properties` has them, then those only `required` has.
+    // Returns the members by name, in order: those of `properties`, then those that only `required` has.
     duet_status compile_members(const schema_shape& shape, const schema_set& names,
                                 const std::vector<std::string_view>& order, std::vector<member_part>* out) {
         for (std::string_view name : order) {
@@ -327,7 +327,7 @@ class schema_compiler {
                 const value_member& m = patterns->members()[p];
                 const char_automaton* pattern = nullptr;
                 DUET_TRY(reader_.pattern(m.key.as_string(), false, *s, &pattern));
-                // Validators differ in what a pattern makes of other characters.
+                // Validators differ in how a pattern treats other characters.
                 char_automaton others;
                 if (!intersect(complement(*pattern), strings_of_chars({{0x20, 0x7e}}), &others))
                     return too_many_names(shape, "patternProperties", "simpler patterns");
@@ -356,8 +356,8 @@ class schema_compiler {
         return DUET_OK;
     }
 
-    // Any one of the members without a name; residue and modulus, where the modulus is above 1, are of the name's
-    // length.
+    // Matches any one of the members without a name in the schema. If modulus is above 1, the length of the member's
+    // name must have that residue.
     duet_status other_member(const schema_shape& shape, const std::vector<name_class>& classes, uint32_t residue,
                              uint32_t modulus, expr* out) {
         std::vector<expr> choices;
@@ -375,14 +375,16 @@ class schema_compiler {
         return DUET_OK;
     }
 
-    // What surrounds the members that have names: others may follow, as many as minProperties and maxProperties want.
+    // The members without a name in the schema, which may follow the named ones, as many as minProperties and
+    // maxProperties want.
     struct other_members {
         bool are_allowed = false;
         expr any = 0;
-        std::vector<expr> distinct;  // as many as minProperties may need, of different names
+        std::vector<expr> distinct;  // with names that differ, as many as minProperties may need
     };
 
-    // At least low and at most high of them, behind n_before other members.
+    // Matches at least low and at most high members without a name in the schema. is_first: no member stands before
+    // them.
     expr others_part(const other_members& others, uint32_t low, uint32_t high, bool is_first) {
         if (!others.are_allowed) return low == 0 ? b_.empty() : b_.nothing();
         if (low > high) return b_.nothing();
@@ -444,7 +446,7 @@ class schema_compiler {
         return map_graph(shape, members, n_required, others, out);
     }
 
-    // Whether propertyNames lists all names: then they are members like those of `properties`.
+    // Returns whether propertyNames lists all names. Such names are members like those of `properties`.
     static bool add_listed_names(const schema_set& names, std::set<std::string_view>* seen,
                                  std::vector<std::string_view>* order) {
         bool is_listed = false;
@@ -464,7 +466,8 @@ class schema_compiler {
         return is_listed;
     }
 
-    // State (i, n): the first i members were passed, n of them were written (as far as that matters).
+    // State (i, n) means that the first i members were passed and n of them were written. Counts that make no
+    // difference share a state.
     duet_status map_graph(const schema_shape& shape, const std::vector<member_part>& members, uint32_t n_required,
                           const other_members& others, expr* out) {
         const uint32_t n_members = (uint32_t)members.size(), min = shape.min_members, max = shape.max_members;

@@ -1,9 +1,9 @@
-// models/schema.h: JSON schema to the rules of a grammar.
-// Owns: what of JSON schema (draft 2020-12) is kept to. Must not know: tokens, models.
+// models/schema.h: turns a JSON schema into the rules of a grammar.
+// Owns: the list of JSON schema keywords (draft 2020-12) that are kept to. Must not know: tokens, models.
 // Main path: models/value (the parsed schema) -> [models/schema] -> models/grammar_build
 //
-// Every text of the grammar is JSON that is valid by the schema. Not every valid JSON is a text of it; what is left
-// out:
+// Every text of the grammar is JSON that is valid by the schema. The converse does not hold; these limits leave out
+// some valid JSON:
 // - Members come in the order in which `properties` names them, then names that only `required` has, then others.
 // - Members that `properties` does not name come only where additionalProperties or patternProperties stands in the
 //   schema, where there are no `properties`, or where minProperties needs them. The same holds for items behind
@@ -25,12 +25,12 @@
 namespace duet {
 
 struct schema_options {
-    // How much white space may stand between the parts of a value: one space, or a new line and at most this many
-    // spaces or tabs. 0: none at all.
+    // The white space between the parts of a value: one space, or a new line and at most this many spaces or tabs. 0:
+    // no white space.
     uint32_t max_indent = 16;
 };
 
-constexpr int kSchemaMaxDepth = 100;          // of the schema as a value, and of allOf and $ref without a value between
+constexpr int kSchemaMaxDepth = 100;          // depth of the schema as a value; also of allOf and $ref within one value
 constexpr size_t kSchemaMaxBranches = 2048;   // ways to choose among all anyOf and oneOf that hold for one value
 constexpr size_t kSchemaMaxMerged = 1024;     // schemas that hold for one value at once
 constexpr size_t kSchemaMaxNameClasses = 64;  // sets of names that patternProperties tell apart
@@ -38,13 +38,13 @@ constexpr uint32_t kSchemaMaxDistinct = 64;   // members without a name in the s
 constexpr size_t kSchemaMaxCounted = 1u << 16;  // members times how many of them minProperties and maxProperties count
 
 // Adds rules for the values of a schema; *out matches one value. The schema is read during the call only. Time and
-// memory are linear in the schema apart from the products that the limits above bound.
-// DUET_ERR_FORMAT: not a schema, or no value is valid; DUET_ERR_UNSUPPORTED: a keyword that is not kept to;
+// memory are linear in the schema, apart from the products that the limits above bound.
+// DUET_ERR_FORMAT: not a schema, or no value is valid. DUET_ERR_UNSUPPORTED: a keyword that is not kept to.
 // DUET_ERR_FULL: past a limit. Messages: "schema: #/properties/a/minimum: want ..., got ...".
 duet_status add_schema(const value& schema, const schema_options& options, grammar_builder& builder,
                        grammar_builder::expr* out, error_text& err);
 
-// The same as a grammar of its own.
+// Does the same and returns a grammar of its own.
 duet_status compile_schema(const value& schema, const schema_options& options, grammar* out, error_text& err);
 
 }  // namespace duet

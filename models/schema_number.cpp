@@ -1,8 +1,8 @@
-// models/schema_number.cpp: ranges of decimal numbers as automata over digits.
+// models/schema_number.cpp: makes automata over digits from ranges of decimal numbers.
 // Main path: models/schema -> [models/schema_number] -> models/grammar_build
 //
-// A number is read digit by digit. While its digits equal those of a bound it is "tight" to that bound, and the bound's
-// next digit limits the next digit; after that it is free of it.
+// A number is read digit by digit. While its digits equal those of a bound, it is "tight" to that bound, and the
+// bound's next digit limits its next digit. After that the bound no longer limits it.
 #include "schema_number.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ expr digit_part(grammar_builder& b, int lo, int hi) {
     return b.one_byte(set);
 }
 
-// Numbers of 0 and more between two bounds.
+// Numbers of 0 and more, between two bounds.
 class magnitude_graph {
   public:
     magnitude_graph(grammar_builder& b, const number_bound& low, const number_bound& high, size_t max_fraction,
@@ -117,8 +117,8 @@ class magnitude_graph {
 
 size_t significant_whole(const decimal& d) { return d.whole == "0" ? 0 : d.whole.size(); }
 
-// A bound that is left out, by the next double inside, which is not: for bounds so long that a number beside the bound
-// might read back as the bound.
+// Replaces an exclusive bound by the next double inside, which is inclusive. This is for bounds so long that a number
+// beside the bound might read back as the bound.
 number_bound next_inside(const number_bound& b, bool is_low) {
     const std::string text = (b.at.is_negative ? "-" : "") + b.at.whole + "." + b.at.fraction + "0";
     double d = 0;

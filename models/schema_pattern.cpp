@@ -1,9 +1,9 @@
-// models/schema_pattern.cpp: regular expressions to deterministic automata, and what is done with these.
+// models/schema_pattern.cpp: turns regular expressions into deterministic automata, and combines these.
 // Main path: models/schema -> [models/schema_pattern] -> models/grammar_build
 //
-// A pattern becomes a tree, the tree an automaton with empty steps (K. Thompson, 1968), and this the deterministic one
-// of its sets of places. Each step of the way is counted, so that a pattern whose automaton explodes ends with an
-// error.
+// A pattern becomes a tree. The tree becomes an automaton with empty steps (K. Thompson, 1968). That automaton becomes
+// the deterministic one of its sets of places. Each stage counts its nodes or states, so a pattern whose automaton
+// explodes ends with an error.
 #include "schema_pattern.h"
 
 #include "unicode.h"
@@ -224,7 +224,7 @@ class regex_parser {
         } else if (!take('*')) {
             return DUET_OK;
         }
-        take('?');  // how eagerly it is found does not matter
+        take('?');  // greedy or lazy makes no difference here
         if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') return want("one repetition, not two");
         tree_node n{tree_node::repeat, {}, {*part}};
         n.min = min;
@@ -239,8 +239,7 @@ class regex_parser {
     bool is_escape_class_ = false;
 };
 
-// ---- the tree to an automaton with empty steps, and that to a deterministic one
-// -----------------------------------------
+// ---- the tree to an automaton with empty steps, and that to a deterministic one ----
 
 class pattern_compiler {
   public:
@@ -268,8 +267,8 @@ class pattern_compiler {
     };
     struct found_state {
         std::vector<uint32_t> places;  // of kind chars and end
-        bool is_match = false;         // whatever follows
-        bool is_end = false;           // when the text ends here
+        bool is_match = false;         // any text may follow
+        bool is_end = false;           // the text may end here
     };
 
     duet_status too_large() {
@@ -322,7 +321,7 @@ class pattern_compiler {
         return start;
     }
 
-    // Cuts the characters where some class begins or ends.
+    // Cuts the range of characters at every place where a class begins or ends.
     void find_intervals() {
         std::vector<uint32_t> cuts = {0};
         for (const auto& ranges : classes_)
@@ -379,7 +378,7 @@ class pattern_compiler {
         std::map<std::pair<bool, std::vector<uint32_t>>, uint32_t> known;  // is_match and places -> state
         std::vector<found_state> todo;
         const auto state_of = [&](found_state s) {
-            // Where ^ may hold makes a difference at the start only, which no edge leads back to.
+            // Whether ^ may hold matters only at the start, and no edge leads back to the start.
             const auto [at, is_new] = known.try_emplace({s.is_match, s.places}, (uint32_t)todo.size());
             if (is_new) {
                 out->states.push_back({s.is_end, {}});
@@ -440,8 +439,8 @@ duet_status compile_pattern(std::string_view pattern, char_automaton* out, error
 
 // ---- formats --------------------------------------------------------------------------------------------------------
 
-// RFC 3339 with the days that months have, RFC 9562, RFC 5321 without quoted names, RFC 4291, RFC 3986 with an
-// authority.
+// The formats follow RFC 3339 with the days that months have, RFC 9562, RFC 5321 without quoted names, RFC 4291, and
+// RFC 3986 with an authority.
 std::string format_pattern(std::string_view format) {
     const std::string leap_year = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)",
                       year = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})",
@@ -494,7 +493,7 @@ bool char_automaton::accepts(std::string_view utf8) const {
 }
 
 void char_automaton::lengths(uint32_t* min, uint32_t* max) const {
-    // Longest first: a trimmed automaton has no longest member just when it has a loop.
+    // The longest member first: a trimmed automaton lacks one exactly when it has a loop.
     std::vector<uint32_t> n_in(states.size()), longest(states.size()), shortest(states.size(), kUnlimited), todo = {0};
     for (const state& s : states)
         for (const edge& e : s.edges) n_in[e.to]++;
@@ -642,7 +641,7 @@ bool intersect(const char_automaton& a, const char_automaton& b, char_automaton*
     };
     if (!a.is_empty() && !b.is_empty()) state_of(0, 0);
     for (size_t s = 0; s < todo.size(); s++) {
-        // Names of properties may need many states, of which few are met together.
+        // Automata of property names may need many states, but few pairs of these are met.
         if (todo.size() > std::max(kMaxPatternStates, a.states.size() + b.states.size())) return false;
         const auto& x = a.states[todo[s].first].edges;
         const auto& y = b.states[todo[s].second].edges;

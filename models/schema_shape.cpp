@@ -1,4 +1,4 @@
-// models/schema_shape.cpp: reading the keywords of schemas, merging schemas, and deciding what a schema accepts.
+// models/schema_shape.cpp: reads the keywords of schemas, merges schemas, and decides whether a schema accepts a value.
 // Main path: models/schema -> [models/schema_shape] -> models/schema_number, models/schema_pattern
 #include "schema_shape.h"
 
@@ -51,7 +51,7 @@ constexpr keyword_row kKeywords[] = {
     {"$ref", want_kind::text},
 };
 
-// Keywords that limit the value, of this draft or an older one, and that are not kept to.
+// Keywords that limit the value, of this draft or an older one, but are not kept to.
 constexpr std::string_view kUnsupported[] = {
     "not",
     "if",
@@ -102,7 +102,7 @@ bool is_finite_number(const value& v) {
 
 bool is_schema(const value& v) { return v.is_map() || v.is_bool(); }
 
-// Whole and not negative; 2.0 counts. Larger counts than the type holds are as good as the largest.
+// Reads a whole number that is not negative; 2.0 counts as one. Counts beyond the type's range become the largest.
 bool to_count(const value& v, uint32_t* out) {
     if (!is_finite_number(v)) return false;
     const decimal d = to_decimal(v);
@@ -126,7 +126,7 @@ bool is_deep(const value& v, int limit) {
                                      [&](const value_member& m) { return is_deep(m.val, limit - 1); });
 }
 
-// Looks for a part of a value by its address; the path to it is written to *out.
+// Looks for a part of a value by its address, and writes the path to the part to *out.
 bool find_path(const value& v, const value* wanted, std::string* out) {
     if (&v == wanted) return true;
     const size_t size = out->size();
@@ -415,7 +415,7 @@ duet_status schema_reader::merge(const schema_set& set, schema_shape* out) {
             for (const value& name : names->items())
                 if (out->required_set.insert(name.as_string()).second) out->required.push_back(name.as_string());
     }
-    for (const value* s : out->schemas) {  // what does not matter where the type is another
+    for (const value* s : out->schemas) {  // a keyword matters only if the type allows its values
         const value *format = s->find("format"), *unique = s->find("uniqueItems");
         if (format && (out->types & kJsonString) && !out->has_values() && format_pattern(format->as_string()).empty())
             return fail_at(*s, "format", DUET_ERR_UNSUPPORTED, "want one of %s, got %s", known_formats(),

@@ -1,8 +1,8 @@
-// models/schema_shape.h: what a schema asks of a value, gathered from all schemas that hold for it at once.
-// Must not know: grammars. Used by models/schema.cpp
+// models/schema_shape.h: what a schema asks of a value, gathered from all schemas that hold for the value at once.
+// Must not know: grammars. models/schema.cpp uses it.
 //
-// A conjunction is a set of schemas that must all hold. Following $ref and allOf adds schemas to it; choosing a branch
-// of each anyOf and oneOf turns it into several without choices; and one of these merges into a shape.
+// A conjunction is a set of schemas that must all hold. Following $ref and allOf adds schemas to it. Choosing a branch
+// of each anyOf and oneOf turns it into several conjunctions without choices. Each of these merges into a shape.
 #pragma once
 #include "schema.h"
 #include "schema_number.h"
@@ -33,18 +33,18 @@ struct schema_set {
     };
     std::vector<entry> schemas;
     std::vector<choice> choices;
-    bool is_never = false;  // the schema false is among them
+    bool is_never = false;  // the schema `false` is among the schemas
 };
 
 struct schema_shape {
     uint32_t types = kJsonAny;
-    std::vector<const std::vector<value>*> enums;  // a value must be in each
+    std::vector<const std::vector<value>*> enums;  // a value must be in each list
     std::vector<const value*> constants;
     number_range numbers;
     uint32_t min_length = 0, max_length = kUnlimited;
-    std::vector<std::pair<std::string, bool>> patterns;  // patterns and formats (true)
+    std::vector<std::pair<std::string, bool>> patterns;  // text, and whether it names a format
     uint32_t min_items = 0, max_items = kUnlimited, min_members = 0, max_members = kUnlimited;
-    std::vector<const value*> schemas;       // all of them, for what looks at members and items
+    std::vector<const value*> schemas;       // all schemas, for the code that reads members and items
     std::vector<std::string_view> required;  // in order
     std::set<std::string_view> required_set;
 
@@ -56,31 +56,31 @@ class schema_reader {
   public:
     schema_reader(const value& root, error_text& err) : root_(root), err_(err) {}
 
-    // Checks what holds for the schema as a whole. To be called first.
+    // Checks the rules for the schema as a whole. It must be called first.
     duet_status check();
 
-    // Adds a schema, and all that $ref and allOf lead to.
+    // Adds a schema, and all schemas that $ref and allOf lead to.
     duet_status add(const value& schema, schema_set* set) { return add(schema, -1, 0, set); }
-    // All ways to choose; each of the sets has no choices. Sets without any value are left out.
+    // Makes all ways to choose; each resulting set has no choices. Sets without any value are left out.
     duet_status choose(const schema_set& set, std::vector<schema_set>* out);
-    // From a set without choices.
+    // Merges a set without choices.
     duet_status merge(const schema_set& set, schema_shape* out);
 
-    // The strings that all patterns and formats of a shape, and its lengths where it has such, allow.
+    // Gives the strings that match all patterns, formats and lengths of a shape.
     duet_status strings(const schema_shape& shape, char_automaton* out);
-    // The schemas that hold for a member of that name, and for an item.
+    // Give the schemas that hold for a member of that name, and for item i.
     duet_status member(const schema_shape& shape, std::string_view name, schema_set* out);
     duet_status item(const schema_shape& shape, size_t i, schema_set* out);
     duet_status names(const schema_shape& shape, schema_set* out);  // propertyNames
-    // Whether a value is valid.
+    // Set *out to whether a value is valid.
     duet_status accepts(const value& v, const schema_set& set, bool* out, int depth = 0);
     duet_status accepts(const value& v, const schema_shape& shape, bool* out, int depth = 0);
     duet_status pattern(std::string_view text, bool is_format, const value& place, const char_automaton** out);
 
-    // Errors at a place: a schema, and a keyword in it or nullptr.
+    // Reports an error at a place: a schema, and a keyword in it or nullptr.
     [[gnu::format(printf, 5, 6)]] duet_status fail_at(const value& schema, const char* keyword, duet_status status,
                                                       const char* format, ...);
-    // Why a schema has no value; the first reason is kept for the message.
+    // Notes why a schema has no value. The first reason is kept for the message.
     [[gnu::format(printf, 4, 5)]] void note_empty(const value& schema, const char* keyword, const char* format, ...);
     const std::string& why_empty() const { return why_empty_; }
 
@@ -110,7 +110,7 @@ class schema_reader {
     size_t work_ = 0;  // comparisons of values and of branches
 };
 
-// By JSON schema's idea of equal values: 1 and 1.0 are, 1 and true are not.
+// Compares as JSON schema does: 1 and 1.0 are equal, 1 and true are not.
 bool json_equal(const value& a, const value& b);
 
 }  // namespace duet

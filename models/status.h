@@ -1,5 +1,5 @@
-// models/status.h: how errors travel inside the library: a code that is returned, and a text that stays on the object.
-// Knows nothing else. Used by every part; the codes are runtime.h's.
+// models/status.h: how errors travel inside the library. A function returns a code, and the text stays on the object.
+// Must not know: anything else. Every part uses this file; the codes are those of runtime.h.
 #pragma once
 #include "../runtime.h"
 
@@ -10,7 +10,7 @@
 
 namespace duet {
 
-// The last error of an object. Owned by the handle; passed down by reference.
+// The last error of an object. The handle owns it and passes it down by reference.
 struct error_text {
     std::string text;
 };
@@ -26,8 +26,8 @@ struct error_text {
     return code;
 }
 
-// Bytes of a file made safe to print: control characters, quotes, backslashes, characters that turn the direction of
-// writing and invalid UTF-8 become \xNN; at most max_bytes bytes are kept ("..." stands for the rest).
+// Makes bytes of a file safe to print. Control characters, quotes, backslashes, characters that change the writing
+// direction and invalid UTF-8 become \xNN. At most max_bytes bytes are kept; "..." stands for the rest.
 std::string printable(std::string_view bytes, size_t max_bytes = 80);
 
 #define DUET_TRY(call)                                                                                                 \

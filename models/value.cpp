@@ -1,4 +1,4 @@
-// models/value.cpp: how values are stored, shared, compared and destroyed; the JSON parser and writer.
+// models/value.cpp: how values are stored, shared, compared and destroyed.
 // Main path: models/chat -> [models/value] -> models/template
 #include "value.h"
 
@@ -11,8 +11,7 @@
 
 namespace duet {
 
-// ---- traced text
-// -----------------------------------------------------------------------------------------------------
+// ---- traced text ----
 
 bool traced_text::is_input_at(size_t offset) const {
     const size_t n_flips = (size_t)(std::upper_bound(flips.begin(), flips.end(), offset) - flips.begin());
@@ -47,8 +46,7 @@ traced_text traced_text::slice(size_t begin, size_t n_bytes) const {
     return out;
 }
 
-// ---- storage
-// ---------------------------------------------------------------------------------------------------------
+// ---- storage ----
 
 value value::adopt(value_payload* payload, size_t n_bytes, memory_meter* meter) {
     payload->meter = meter;
@@ -115,7 +113,7 @@ value value::of_tuple(std::vector<value> items, memory_meter* meter) {
     return out;
 }
 
-constexpr size_t kUnsortedMembers = 8;  // a map of so few members is searched from its first
+constexpr size_t kUnsortedMembers = 8;  // a smaller map is searched from its first member
 
 value value::of_map(std::vector<value_member> members, memory_meter* meter) {
     std::vector<uint32_t> sorted(members.size());
@@ -144,9 +142,9 @@ value value::of_map(std::vector<value_member> members, memory_meter* meter) {
     return adopt(payload, sizeof(map_payload) + payload->members.capacity() * (sizeof(value_member) + 4), meter);
 }
 
-value value::of_object(object_payload* adopted, memory_meter* meter) {
+value value::of_object(object_payload* adopted, memory_meter* meter) {  // 256 bytes is about what an object takes
     return adopt(adopted, 256, meter);
-}  // about what an object takes
+}
 
 double value::as_double() const {
     if (is(value_kind::boolean)) return u_.boolean;
@@ -175,7 +173,7 @@ template <class Compare> static const value* find_member(const map_payload& map,
 
 static int sign_of(int c) { return (c > 0) - (c < 0); }
 
-// The order of kinds among keys: all numbers and booleans are one kind.
+// The order of kinds among keys. All numbers and booleans are one kind.
 static int key_rank(value_kind kind) {
     if (kind >= value_kind::boolean && kind <= value_kind::real) return 1;
     return kind == value_kind::null ? 0 : 1 + (int)kind;
@@ -202,8 +200,8 @@ bool value::is_same(const value& other) const {
     return kind_ == value_kind::null || u_.integer == other.u_.integer;
 }
 
-// Deep values are taken apart level by level: a payload nobody refers to any more is hung on a chain, and what it
-// refers to follows it there.
+// Deep values are destroyed level by level, without recursion. A payload without references is put on a chain, and the
+// payloads that only it refers to follow it there.
 void value::release() noexcept {
     value_payload* dead = nullptr;
     auto drop = [&dead](value& v) {
@@ -237,8 +235,7 @@ void value::release() noexcept {
     }
 }
 
-// ---- comparing
-// -------------------------------------------------------------------------------------------------------
+// ---- comparing ----
 
 static int compare_big(const value& a, const value& b) {
     if (!a.is(value_kind::big_integer) || !b.is(value_kind::big_integer)) {

@@ -1,7 +1,9 @@
 // models/value.h: a value as JSON has it (and the few kinds that only templates have), a strict JSON parser and a
-// writer. Owns: how values are stored and shared, the origin of every byte of a string. Must not know: templates,
-// messages. Values are immutable: a copy shares the data, which may be read from many threads. Destroying needs no
-// stack, however deep a value is nested. Main path: models/chat -> [models/value] -> models/template
+// writer.
+// Owns: how values are stored and shared, the origin of every byte of a string. Must not know: templates, messages.
+// Values are immutable: a copy shares the data, and many threads may read it. Destroying a deeply nested value does not
+// use the call stack.
+// Main path: models/chat -> [models/value] -> models/template
 #pragma once
 #include "status.h"
 
@@ -31,7 +33,7 @@ struct traced_text {
     traced_text slice(size_t begin, size_t n_bytes = std::string::npos) const;  // keeps is_markup
 
   private:
-    void turn_to(bool is_input);  // the origin of what is appended next
+    void turn_to(bool is_input);  // sets the origin of the bytes appended next
 };
 
 enum class value_kind : uint8_t {
@@ -43,12 +45,12 @@ enum class value_kind : uint8_t {
     string,
     list,
     map,        // keeps the order of its members; a key occurs once
-    tuple,      // from here on: not JSON, only inside templates
-    undefined,  // holds the text that says what was not found
-    object,     // what only the template interpreter knows: a macro, a namespace, a loop
+    tuple,      // this and the kinds below exist only inside templates, not in JSON
+    undefined,  // holds a text that says what was not found
+    object,     // known only to the template interpreter: a macro, a namespace, a loop
 };
 
-// Counts the bytes that values made with it hold now.
+// Counts the bytes now held by the values that were made with it.
 struct memory_meter {
     size_t used_bytes = 0, max_bytes = SIZE_MAX;
     bool is_over() const { return used_bytes > max_bytes; }
@@ -62,7 +64,7 @@ struct value_payload {
     std::atomic<uint32_t> n_refs{1};
     value_kind kind;
     memory_meter* meter = nullptr;
-    size_t n_bytes = 0;                  // what was charged to meter
+    size_t n_bytes = 0;                  // bytes charged to the meter
     value_payload* next_dead = nullptr;  // the chain of payloads being destroyed
     explicit value_payload(value_kind k) : kind(k) {}
 };
@@ -92,12 +94,12 @@ class value {
     static value of_int(int64_t i);
     static value of_double(double d);
     static value of_big_integer(std::string digits);  // canonical: -?[1-9][0-9]*, outside of int64
-    static value of_string(std::string bytes);        // of outside: its bytes count as input
+    static value of_string(std::string bytes);        // a string from outside, so its bytes count as input
     static value of_trusted(std::string bytes);       // written by the template or its author
     static value of_text(traced_text t, memory_meter* meter = nullptr);
     static value of_list(std::vector<value> items, memory_meter* meter = nullptr);
     static value of_tuple(std::vector<value> items, memory_meter* meter = nullptr);
-    // Of members with the same key the last value wins, at the place of the first. Keys are scalars or tuples.
+    // Of members with the same key, the last value wins and takes the place of the first. Keys are scalars or tuples.
     static value of_map(std::vector<value_member> members, memory_meter* meter = nullptr);
     static value of_undefined(std::string what);
     static value of_object(object_payload* adopted, memory_meter* meter = nullptr);  // takes over one reference
@@ -112,7 +114,7 @@ class value {
     bool is_map() const { return is(value_kind::map); }
     bool is_number() const { return kind_ >= value_kind::integer && kind_ <= value_kind::real; }  // not a boolean
 
-    // Each is for its kind only.
+    // Each of these is for its own kind only.
     bool as_bool() const { return u_.boolean; }
     int64_t as_int() const { return u_.integer; }
     double as_double() const;  // any number or boolean
@@ -122,11 +124,11 @@ class value {
     const std::vector<value_member>& members() const;
     object_payload* as_object() const { return (object_payload*)u_.payload; }
 
-    // The value of a key of a map, nullptr when there is none or this is no map. Logarithmic.
+    // Returns the value of a map's key, or nullptr if there is none or this is no map. The time is logarithmic.
     const value* find(std::string_view key) const;
     const value* find(const value& key) const;
 
-    // Whether both are the same object, as Python's `is` has it.
+    // Returns whether both are the same object, as Python's `is` does.
     bool is_same(const value& other) const;
     const void* identity() const { return is_shared() ? u_.payload : nullptr; }
 
@@ -161,7 +163,7 @@ struct map_payload : value_payload {
     std::vector<value_member> members;
     std::vector<uint32_t> sorted;  // indices of members by key; empty for a few members
 };
-// An object of the interpreter. All values it holds stand in slots, so that destroying it needs no stack.
+// An object of the interpreter. All its values stand in slots, so that destroying it does not use the call stack.
 struct object_payload : value_payload {
     object_payload(int t, void (*d)(object_payload*)) : value_payload(value_kind::object), type(t), destroy(d) {}
     int type;
@@ -169,13 +171,15 @@ struct object_payload : value_payload {
     std::vector<value> slots;
 };
 
-// Order of keys of a map: by kind, then by value; numbers and booleans compare by their value.
+// Orders the keys of a map by kind, then by value. Numbers and booleans compare by their value.
 int compare_keys(const value& a, const value& b);
 
-// Python's ==. Takes a step off *n_steps for each pair compared and stops (false) at 0: shared values may be huge.
+// Compares as Python's == does. Each pair compared takes one step off *n_steps; at 0 the comparison stops and is false.
+// The limit is needed because shared values may be huge.
 bool values_equal(const value& a, const value& b, uint64_t* n_steps);
 
-// Python's repr of a float: the shortest digits that read back the same, 1e+16 and 1e-05 with an exponent.
+// Returns Python's repr of a float: the shortest digits that read back the same, with an exponent as in 1e+16 and
+// 1e-05.
 std::string double_repr(double d);
 
 struct json_limits {
@@ -184,9 +188,9 @@ struct json_limits {
     size_t max_values = 4u << 20;  // values and keys
 };
 
-// Strict JSON (RFC 8259): one value, UTF-8 without lone surrogates. Of a key that occurs twice the last value holds; an
-// integer beyond 64 bits keeps its digits (value_kind::big_integer). Strings are input. *out is set on success only.
-// DUET_ERR_FORMAT, message "JSON: at byte N: want ..., got ...".
+// Parses strict JSON (RFC 8259): one value, UTF-8 without lone surrogates. If a key occurs twice, the last value holds.
+// An integer beyond 64 bits keeps its digits (value_kind::big_integer). Strings are input. *out is set on success only.
+// DUET_ERR_FORMAT: the message is "JSON: at byte N: want ..., got ...".
 duet_status parse_json(std::string_view json, value* out, error_text& err, const json_limits& limits = {});
 
 // The parameters of Python's json.dumps.
@@ -200,8 +204,8 @@ struct json_style {
     size_t max_bytes = SIZE_MAX;
 };
 
-// Appends the value as json.dumps writes it. Bytes of strings keep their origin, all others count as input.
-// DUET_ERR_ARG: a kind that JSON does not have, or too deep; DUET_ERR_FULL: more than max_bytes.
+// Appends the value as json.dumps writes it. Bytes of strings keep their origin; all others count as input.
+// DUET_ERR_ARG: a kind that JSON does not have, or too deep. DUET_ERR_FULL: more than max_bytes.
 duet_status write_json(const value& v, const json_style& style, traced_text* out, error_text& err);
 
 }  // namespace duet

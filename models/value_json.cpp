@@ -1,4 +1,4 @@
-// models/value_json.cpp: JSON text to values and back.
+// models/value_json.cpp: parses JSON text into values, and writes values as JSON text.
 // Sources: RFC 8259; the output is that of Python's json.dumps.
 // Main path: models/chat -> [models/value_json] -> models/template
 #include "unicode.h"

@@ -1,5 +1,6 @@
-// tests/amx_emulated.cpp: the AMX kernels with the tile instructions as plain code, so that any machine with AVX-512
-// tests them. A shape that the hardware would refuse, or a product of tiles that do not fit, ends the test program.
+// tests/amx_emulated.cpp: the AMX kernels with the tile instructions written as plain code, so that any machine with
+// AVX-512 can test them. The test program ends if a shape is one that the hardware would refuse, or if the tiles of a
+// product do not fit together.
 #if defined(__x86_64__)
 #include <cstdint>
 #include <cstdio>
@@ -55,8 +56,8 @@ void tile_dot(int c, int a, int b) {
         }
 }
 
-// Pairs of bfloat16 to f32: even and odd products are summed apart, then added; what is too small for a normal number
-// is 0.
+// Multiplies pairs of bfloat16 and adds them in f32. Even and odd products are summed apart, then added. Results too
+// small for a normal number become 0.
 float flushed(float x) { return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x; }
 void tile_dot_bf16(int c, int a, int b) {
     emulated_tile &out = g_tiles[c], &left = g_tiles[a], &right = g_tiles[b];

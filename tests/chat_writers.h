@@ -1,5 +1,5 @@
-// tests/chat_writers.h: how every family of chat models writes text, thinking and calls, and what the chat parser makes
-// of it. Must not know: which cases there are.
+// tests/chat_writers.h: how every family of chat models writes text, thinking and calls, and what the chat parser reads
+// from it. Must not know: the test cases.
 #pragma once
 #include "../models/chat_parser.h"
 #include "../models/chat_values.h"
@@ -56,7 +56,7 @@ inline void collect(void* user, const chat_event& e) {
     if (e.kind == chat_event_kind::text || e.kind == chat_event_kind::thinking) CHECK(e.bytes == e.raw);
 }
 
-// n_bytes: pieces of so many bytes; 0: of random sizes.
+// n_bytes is the size of the pieces; 0 means random sizes.
 inline seen read_pieces(const chat_parser_options& options, std::string_view input, size_t n_bytes, uint32_t seed = 1) {
     seen s;
     chat_parser parser;
@@ -73,7 +73,7 @@ inline seen read_pieces(const chat_parser_options& options, std::string_view inp
     return s;
 }
 
-// Read whole, byte by byte and in random pieces: the same events.
+// Reads the text whole, byte by byte and in random pieces. The events must be the same.
 inline seen read_all_ways(const chat_parser_options& options, std::string_view input) {
     const seen whole = read_pieces(options, input, input.size() + 1);
     CHECK(read_pieces(options, input, 1).trace == whole.trace);
@@ -116,7 +116,7 @@ struct wanted_call {
     std::string name, arguments;  // JSON with ", " and ": " between
 };
 
-// How a family writes: from calls, text and thinking to the model's output.
+// How a family writes: turns calls, text and thinking into the model's output.
 struct writer {
     std::string title;
     chat_form form;
@@ -187,7 +187,7 @@ inline std::string literal(const wanted_call& c, bool gemma) {
     return out;
 }
 
-// One piece for each call: a + name + b + arguments + c, joined by sep.
+// Writes one piece for each call: a + name + b + arguments + c. sep joins the pieces.
 inline std::string join(const std::vector<wanted_call>& calls, const std::string& a, const std::string& b,
                         const std::string& c, const std::string& sep) {
     std::string out;

@@ -1,5 +1,5 @@
-// tests/fake_cuda.cpp: a stand-in for libcuda.so.1, built as a library of its own for tests/test_drivers.cpp.
-// Signatures as in cuda.h.
+// tests/fake_cuda.cpp: a stand-in for libcuda.so.1, built as a library of its own for tests/test_drivers.cpp. The
+// signatures are those of cuda.h.
 #define DUET_FAKE_GPU
 #include "fake_gpu.h"
 

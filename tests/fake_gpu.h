@@ -1,6 +1,7 @@
-// tests/fake_gpu.h: what the stand-ins for libcuda.so.1 and libamdhip64.so.6 share: a driver that runs the kernels on
-// the emulator its test hands in, does queued work only when it is waited for, counts what lives, notes misuse, and
-// fails any chosen call. The test reads and sets fake_control, which each stand-in gives out as fake_control_of().
+// tests/fake_gpu.h: the shared half of the stand-ins for libcuda.so.1 and libamdhip64.so.6. It is a driver that runs
+// the kernels on the emulator that the test hands in, does queued work only when it is waited for, counts live objects,
+// notes misuse, and fails any chosen call. The test reads and sets fake_control, which each stand-in returns from
+// fake_control_of().
 #pragma once
 #include "../gpu/args.h"
 #include "../gpu/driver.h"
@@ -12,17 +13,17 @@
 #include <vector>
 
 struct fake_control {
-    // set by the test
+    // The test sets these.
     const duet::gpu_driver* backend = nullptr;  // emulator that runs kernels
-    int64_t fail_at = 0, lost_at = 0;  // the n-th call fails with fail_code; from the n-th on all fail (0: none)
+    int64_t fail_at = 0, lost_at = 0;           // this call fails with fail_code; from this one on all fail (0: none)
     int fail_code = 0;
-    int n_devices = 1, version = 0, integrated = 0;  // integrated: a bit for each device
+    int n_devices = 1, version = 0, integrated = 0;  // integrated: one bit per device
     char chip[4][32] = {};                           // "sm_90"
     uint64_t memory_bytes = 1ull << 30;              // of each device; an allocation above it fails
     const char* missing_kernel = nullptr;
-    // told by the stand-in
+    // The stand-in sets these.
     int64_t n_calls = 0, n_played = 0, n_launches = 0, n_pinned = 0;
-    int n_live = 0, n_opened = 0;  // objects; contexts or streams ever made
+    int n_live = 0, n_opened = 0;  // n_live: objects; n_opened: contexts or streams ever made
     char failed_call[64] = {}, misuse[256] = {};
 };
 
@@ -67,7 +68,7 @@ inline std::map<const void*, object> live;
 inline std::vector<int> context;  // devices, the current one last
 inline std::vector<std::unique_ptr<function>> functions;
 inline int sticky = 0;
-inline void* emulated = nullptr;  // the backend's device, until fake_reset
+inline void* emulated = nullptr;  // the backend's device; lives until fake_reset
 
 struct kernel_row {
     const char* name;
@@ -83,7 +84,7 @@ inline int misuse(const char* call, const char* what) {
     return kInvalid;
 }
 
-// Counts the call; what it has to return when it was chosen to fail.
+// Counts the call. Returns the code to fail with, if this call was chosen to fail.
 inline int begin(const char* call) {
     const int64_t n = ++control.n_calls;
     if (control.lost_at && n >= control.lost_at) return sticky = kLost;
@@ -120,8 +121,7 @@ inline bool inside(const void* at, uint64_t n_bytes, kind what) {
     return it->second.what == what && (const uint8_t*)at + n_bytes <= (const uint8_t*)it->first + it->second.n_bytes;
 }
 
-// ---- calls with the same meaning in both; `call` is the entry point's name
-//  ------------------------------------------
+// ---- calls with the same meaning in both; `call` is the entry point's name ----
 
 inline int run_queue(stream& s) {
     std::vector<work> queued;
@@ -332,13 +332,13 @@ inline int graph_launch(const char* call, void* exec, void* s) {
 }  // namespace fake
 
 FAKE_EXPORT fake_control* fake_control_of() { return &fake::control; }
-// A new process as far as errors go.
+// Resets the errors, as a new process would.
 FAKE_EXPORT void fake_reset(bool is_last) {
     fake::sticky = 0, fake::context.clear(), fake::functions.clear();
     if (is_last && fake::emulated) fake::control.backend->close(fake::emulated), fake::emulated = nullptr;
 }
 
-// Entry points whose arguments go on as they are.
+// These entry points pass their arguments on unchanged.
 #define FAKE_CALL(name, member, arguments, ...)                                                                        \
     FAKE_EXPORT int name arguments { return fake::member(#name __VA_OPT__(, ) __VA_ARGS__); }
 

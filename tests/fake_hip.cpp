@@ -1,6 +1,6 @@
-// tests/fake_hip.cpp: a stand-in for libamdhip64.so.6, built as a library of its own for tests/test_drivers.cpp.
-// Signatures as in hip_runtime_api.h. With DUET_FAKE_OLD_HIP it is release 5's: the properties are the older structure
-// under the plain name.
+// tests/fake_hip.cpp: a stand-in for libamdhip64.so.6, built as a library of its own for tests/test_drivers.cpp. The
+// signatures are those of hip_runtime_api.h. With DUET_FAKE_OLD_HIP it stands in for release 5, where the plain name
+// hipGetDeviceProperties fills the older structure.
 #define DUET_FAKE_GPU
 #include "fake_gpu.h"
 
@@ -49,7 +49,7 @@ FAKE_EXPORT int hipDeviceGetAttribute(int* value, int attribute, int device) {
     }
 }
 
-// Only what lies before the chip's name has to be as in the real structures: the device's name, numbers.
+// Only the fields up to the chip's name have to match the real structures: the device's name and numbers.
 #if defined(DUET_FAKE_OLD_HIP)
 constexpr int kChipAt = 396, kPropertiesBytes = 792;
 #define PROPERTIES hipGetDeviceProperties

@@ -1,12 +1,12 @@
-// tests/faults.cpp: a program of its own that lets the nth allocation of every exported function fail, for n = 1, 2,
-// ... until the call succeeds, each n in a process of its own. What must hold after each: the call gave a status, or
-// its "none" value; a status that is an error has a text; the handles can be used again (the same call now succeeds)
-// and freed; and no allocation is left over.
+// tests/faults.cpp: a program of its own that makes the nth allocation of every exported function fail, for n = 1, 2,
+// ... until the call succeeds. Each n runs in a process of its own. After each failure this must hold: the call
+// returned a status, or its "none" value; an error status has a text; the same call on the same handles now succeeds,
+// and the handles can be freed; no allocation is left over.
 //
-//   faults [CALL] [STEP]    all calls, or those whose name contains CALL; STEP > 1 tries about every STEPth n, 1 all
+//   faults [CALL] [STEP]    tests all calls, or those whose name contains CALL; STEP > 1 tries about every STEPth n
 //
-// DUET_TEST_DEVICE names another device than the CPU. The standard library's allocations are those of operator new;
-// memory from malloc (files, page cache) is not failed.
+// DUET_TEST_DEVICE names another device than the CPU. Only allocations by operator new, such as those of the standard
+// library, fail; memory from malloc (files, page cache) does not.
 #include "../runtime.h"
 
 #include <cstdio>
@@ -77,7 +77,7 @@ void operator delete[](void* p, std::align_val_t, const std::nothrow_t&) noexcep
 namespace {
 
 const char* kDemo = "models/demo.gguf";
-constexpr duet_status kNone = 1;  // a function without status gave its "none" value
+constexpr duet_status kNone = 1;  // a function without a status returned its "none" value
 
 void check(bool is_good, const char* what) {
     if (is_good) return;
@@ -85,7 +85,7 @@ void check(bool is_good, const char* what) {
     _exit(3);
 }
 
-// Handles that a call is made on; all of them work.
+// The handles that a call is made on. All of them work.
 struct world {
     duet_model* model = nullptr;
     duet_session* session = nullptr;
@@ -121,7 +121,7 @@ duet_model_params test_params() {
     return p;
 }
 
-// Opens a model by f and frees it; an error must be told by the handle, or by the thread where there is none.
+// Opens a model by f and frees it. An error must have a text, on the handle or, where there is none, on the thread.
 template <class Open> duet_status open_and_free(Open open) {
     duet_model* m = nullptr;
     const duet_status st = open(&m);
@@ -454,8 +454,8 @@ void destroy(world& w) {
     duet_model_free(w.model);
 }
 
-// One process: the nth allocation of the call fails. Exit codes: 0 it failed and all is well, 10 the call makes fewer
-// allocations, 3 something is wrong.
+// Runs in one process: the nth allocation of the call fails. Exit codes: 0 the allocation failed and all is well, 10
+// the call makes fewer allocations, 3 something is wrong.
 [[noreturn]] void run_one(const call& c, world& w, long n, long n_before) {
     n_until_failure = n - 1;
     has_failed = false;

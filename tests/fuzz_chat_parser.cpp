@@ -1,5 +1,6 @@
-// tests/fuzz_chat_parser.cpp: libFuzzer entry of the chat parser (make config=fuzz fuzz). The first bytes choose the
-// form and the options, the rest is what a model wrote. Seeds: outputs as tests/test_chat_parser.cpp writes them.
+// tests/fuzz_chat_parser.cpp: the libFuzzer entry of the chat parser (make config=fuzz fuzz). The first bytes choose
+// the form and the options; the rest is the text that a model wrote. Seeds: outputs like those that
+// tests/test_chat_parser.cpp writes.
 #include "../models/chat_parser.h"
 
 namespace {
@@ -18,7 +19,7 @@ void collect(void* user, const duet::chat_event& e) {
     s.raw += e.raw;
 }
 
-// Pieces whose sizes come from the seed; 0: one piece.
+// Feeds the input in pieces whose sizes come from the seed. Seed 0 feeds one piece.
 seen read_pieces(const duet::chat_parser_options& options, std::string_view input, uint32_t seed) {
     seen s;
     duet::chat_parser parser;

@@ -1,4 +1,4 @@
-// tests/fuzz_gguf.cpp: libFuzzer entry of the GGUF reader (make config=fuzz fuzz). Seeds: any small .gguf file.
+// tests/fuzz_gguf.cpp: the libFuzzer entry of the GGUF reader (make config=fuzz fuzz). Seeds: any small .gguf file.
 #include "../models/gguf.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {

@@ -1,5 +1,6 @@
-// tests/fuzz_grammar.cpp: libFuzzer entry of GBNF texts and of the automaton (make config=fuzz fuzz). The input up to a
-// zero byte is the grammar; what follows is matched, as far as it goes. Seeds: the grammars of tests/test_grammar.cpp.
+// tests/fuzz_grammar.cpp: the libFuzzer entry of GBNF texts and of the automaton (make config=fuzz fuzz). The input up
+// to a zero byte is the grammar. The bytes behind it are matched until one does not fit. Seeds: the grammars of
+// tests/test_grammar.cpp.
 #include "../models/grammar.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {

@@ -1,6 +1,6 @@
-// tests/fuzz_schema.cpp: libFuzzer entry of JSON schemas (make config=fuzz fuzz). The input is a schema; what it
-// compiles to must reach an end by the first byte that is allowed each time, or go on for 300 bytes. Seeds:
-// tests/schema_check.py.
+// tests/fuzz_schema.cpp: the libFuzzer entry of JSON schemas (make config=fuzz fuzz). The input is a schema. Its
+// grammar is followed by always taking the first byte that is allowed; it must come to an end or go on for 300 bytes.
+// Seeds: tests/schema_check.py.
 #include "../models/schema.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {

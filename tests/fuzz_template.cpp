@@ -1,5 +1,5 @@
-// tests/fuzz_template.cpp: libFuzzer entry of JSON and chat templates (make config=fuzz fuzz). The input is a template,
-// behind a line of JSON that is its variables. Seeds: any chat template.
+// tests/fuzz_template.cpp: the libFuzzer entry of JSON and chat templates (make config=fuzz fuzz). The input is one
+// line of JSON, which holds the variables, and then a template. Seeds: any chat template.
 #include "../models/template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {

@@ -1,5 +1,6 @@
-// tests/fuzz_tokenizer.cpp: libFuzzer entry of vocabularies and what they make of text (make config=fuzz fuzz). The
-// input is a GGUF file, which is also the text. Seeds: small vocabulary files, as tests/test_tokenizer.cpp makes them.
+// tests/fuzz_tokenizer.cpp: the libFuzzer entry of vocabularies and tokenizers (make config=fuzz fuzz). The input is a
+// GGUF file, and its bytes are also the text. Seeds: small vocabulary files like those that tests/test_tokenizer.cpp
+// makes.
 #include "../models/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {

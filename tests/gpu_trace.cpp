@@ -1,10 +1,11 @@
-// tests/gpu_trace.cpp: writes what the GPU executor asks of its driver, for tests/amdgpu.py, which does the same with
-// AMD machine code.
-//   gpu_trace cases OUT [sample]  (sample: of the formats in gpu_sample.def only) the small graphs of
-//   runtime/self_test_cases.h (checked against the CPU on the way) gpu_trace MODEL.gguf OUT N    a model's first N
-//   tokens as one prompt, then four that it chooses
-// Record: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4 bytes
-// each), name (32 bytes), then the bytes of an upload, a download or a launch's arguments. Little-endian.
+// tests/gpu_trace.cpp: writes all requests of the GPU executor to its driver. tests/amdgpu.py repeats them with AMD
+// machine code.
+//   gpu_trace cases OUT [sample]   the small graphs of runtime/self_test_cases.h, checked against the CPU on the way;
+//                                  sample: only the formats in gpu_sample.def
+//   gpu_trace MODEL.gguf OUT N     the first N tokens of a model as one prompt, then four that the model chooses
+// A record holds: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4
+// bytes each), name (32 bytes), then the bytes of an upload, a download or a launch's arguments. Numbers are
+// little-endian.
 #include "../runtime/self_test_cases.h"
 #include "../gpu/driver.h"
 
@@ -20,7 +21,7 @@ void write_event(void* user, const duet::emu_event& e) {
     const bool has_bytes = e.what[0] == 'u' || e.what[0] == 'd' || e.what[0] == 'l';
     uint8_t head[77] = {};
     const uint64_t at = (uint64_t)(uintptr_t)e.at, from = (uint64_t)(uintptr_t)e.data;
-    // alloc, free, upload, clear (z), copy, launch, download
+    // The kind is the first letter of alloc, free, upload, copy, launch or download; clear is z.
     head[0] = e.what[0] == 'c' && e.what[1] == 'l' ? 'z' : (uint8_t)e.what[0];
     memcpy(head + 1, &at, 8);
     memcpy(head + 9, &from, 8);
@@ -58,7 +59,7 @@ int run_model(const char* path, int n) {
     b.n_tok = n;
     if (st == DUET_OK) st = duet_decode(session, &b);
     if (st == DUET_OK && !duet_logits(session, 0)) st = DUET_ERR_DEVICE;
-    // three tokens by the device's choice, the second and third by a recording's kernels, and the logits after them
+    // The device chooses three tokens, the second and third by the kernels of a recording; then the logits are read.
     duet_sampler* sampler = nullptr;
     if (st == DUET_OK) st = duet_sampler_create(1, &sampler);
     if (st == DUET_OK) st = duet_sampler_set(sampler, "temp", 0);

@@ -1,5 +1,5 @@
-// tests/hostile.h: makes GGUF files that are wrong in one chosen way, and valid ones beside them. Must not know: who
-// reads them.
+// tests/hostile.h: makes GGUF files that are wrong in one chosen way, and valid files beside them. Must not know: which
+// code reads them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-// A file that must be refused. want: what the error must hold; alternatives are separated by '|'.
+// A file that must be refused. want is a text that the error must contain; '|' separates alternatives.
 struct hostile_case {
     std::string name, bytes, want;
 };
 bool hostile_says(std::string_view error, std::string_view want);
 
-// The bytes of a GGUF file, part by part, with nothing checked.
+// The bytes of a GGUF file, part by part. Nothing is checked.
 struct raw_gguf {
     struct tensor {
         std::string name;
@@ -39,7 +39,7 @@ struct raw_gguf {
     std::string bytes() const;
 };
 
-// Cases in the making.
+// A list of cases that is being made.
 struct hostile_list {
     std::vector<hostile_case> cases;
     void add(std::string name, const raw_gguf& file, std::string want) {
@@ -51,7 +51,7 @@ struct hostile_list {
 };
 inline std::string hostile_number(uint64_t v) { return std::to_string(v); }
 
-// Values as in a file: type, then bytes.
+// Values in the form they have in a file: type, then bytes.
 std::string raw_type(uint32_t type, const std::string& bytes);
 std::string raw_array(uint32_t elem, uint64_t n, const std::string& bytes);
 std::string raw_u32(uint32_t v);

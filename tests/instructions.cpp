@@ -1,4 +1,4 @@
-// tests/instructions.cpp: one matmul of fixed work on AVX2, for tests/instructions.sh to count its instructions:
+// tests/instructions.cpp: one matmul of a fixed size on AVX2. tests/instructions.sh counts its instructions. Arguments:
 // TYPE_ID N_TOK.
 #include "../cpu/choose.h"
 #include "../runtime.h"
@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-// The only function whose instructions count.
+// Only the instructions of this function count.
 extern "C" [[gnu::noinline]] void counted(duet::matmul_fn f, const duet::matmul_args* args) { f(*args); }
 
 int main(int argc, char** argv) {

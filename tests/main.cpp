@@ -1,6 +1,6 @@
-// tests/main.cpp: the test program's main function: doctest's own, and two things it lacks. --jobs=N runs the cases in
-// N processes, each taking the next one. The summary tells skipped cases with their reasons, so that a run that could
-// not prove something does not look like one that did. Each subject has its own file, test_<subject>.cpp.
+// tests/main.cpp: the test program's main function. It is doctest's own, with two additions. --jobs=N runs the cases in
+// N processes, each of which takes the next case. The summary lists skipped cases with their reasons, so that a run
+// that could not prove something does not look like one that did. Each subject has its own file, test_<subject>.cpp.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "doctest.h"
 #include "test_data.h"
@@ -17,12 +17,12 @@
 
 namespace {
 
-// What all processes count together, in shared memory.
+// Counters of all processes, in shared memory.
 struct run_totals {
     std::atomic<int> next_case{1}, passed{0}, failed{0}, skipped{0}, in_part{0}, asserts{0}, asserts_failed{0};
     std::atomic<int> was_run{0};
     std::atomic<size_t> n_text{0};
-    char text[1 << 16];  // reasons of skipped cases, a line each
+    char text[1 << 16];  // reasons of skipped cases, one line each
 
     void add(const doctest::CurrentTestCaseStats& st) {
         const std::string lines = take_skipped_lines();
@@ -52,7 +52,7 @@ struct run_totals {
 
 run_totals* totals = nullptr;
 int n_selected = 0;                         // cases that the command line chose, known after the first run
-std::ostringstream* kept_output = nullptr;  // of the running case of a process of --jobs
+std::ostringstream* kept_output = nullptr;  // output of the running case, in a process of --jobs
 
 struct totals_reporter : doctest::ConsoleReporter {
     using ConsoleReporter::ConsoleReporter;
@@ -77,7 +77,7 @@ void prepare(doctest::Context& context, int argc, char** argv) {
     context.applyCommandLine(argc, argv);
 }
 
-// A process of --jobs: runs one case after the other; what a case prints comes out in one piece.
+// The work of one process of --jobs: it runs one case after the other, and prints each case's output in one piece.
 [[noreturn]] void run_cases(int argc, char** argv) {
     doctest::Context context;
     prepare(context, argc, argv);

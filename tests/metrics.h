@@ -1,9 +1,10 @@
-// tests/metrics.h: error measures, defined once. x is what was wanted, y what came out; sums in double.
+// tests/metrics.h: the error measures, defined once. x is the wanted value, y the result; sums are in double.
 #pragma once
 #include <cmath>
 #include <cstddef>
 
-// sum w (x - y)^2 / sum w x^2; w null: 1. 0 when both sums are 0, infinity when only the lower one is.
+// Returns sum w (x - y)^2 / sum w x^2, where a null w means 1. Returns 0 if both sums are 0, infinity if only the lower
+// sum is 0.
 inline double nmse(const float* x, const float* y, size_t n, const float* w = nullptr) {
     double error = 0, power = 0;
     for (size_t i = 0; i < n; i++) {
@@ -14,14 +15,14 @@ inline double nmse(const float* x, const float* y, size_t n, const float* w = nu
     return error == 0 ? 0 : error / power;
 }
 
-// sqrt(sum (x - y)^2 / n)
+// Returns sqrt(sum (x - y)^2 / n).
 inline double rms_difference(const float* x, const float* y, size_t n) {
     double sum = 0;
     for (size_t i = 0; i < n; i++) sum += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
     return n ? std::sqrt(sum / (double)n) : 0;
 }
 
-// max |x - y|; NaN when any difference is NaN
+// Returns max |x - y|, or NaN if any difference is NaN.
 inline double max_difference(const float* x, const float* y, size_t n) {
     double most = 0;
     for (size_t i = 0; i < n; i++) {

@@ -116,9 +116,9 @@ int main(int argc, char** argv) {
                 times.push_back(now_us() - begin);
                 if (times.size() == 1) first = times[0];
                 if (status != DUET_OK) break;
-                // A random allowed token: the n-th.
+                // Takes the n-th allowed token, for a random n.
                 int32_t n = (int32_t)(random.uniform() * mask->n_allowed), id = 0;
-                // Two in ten choices take the shortest way out where there is one.
+                // Two choices in ten take the shortest way to the end, where there is one.
                 if (random.uniform() < 0.2 && m.can_end()) id = vocab.ends[0];
                 else
                     for (size_t w = 0; w < mask->bits.size(); w++) {

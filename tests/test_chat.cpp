@@ -1,5 +1,5 @@
-// tests/test_chat.cpp: messages to prompts: text of messages never becomes a control token, templates get messages in
-// the form they want, message borders, named and built-in templates, unfinished answers.
+// tests/test_chat.cpp: turning messages into prompts. Text of messages never becomes a control token; templates get
+// messages in the form they want; message borders; named and built-in templates; unfinished answers.
 #include "doctest.h"
 #include "test_data.h"
 #include "../models/chat.h"
@@ -11,7 +11,7 @@ using namespace duet;
 
 namespace {
 
-struct demo_vocab {  // the demo model's: <s> 1 and </s> 2 are control tokens
+struct demo_vocab {  // The demo model's vocabulary: <s> 1 and </s> 2 are control tokens.
     gguf_file file;
     tokenizer vocab;
     error_text err;

@@ -1,5 +1,5 @@
-// tests/test_chat_forms.cpp: the form of real templates, calls as these render them, and what constrained calls look
-// like.
+// tests/test_chat_forms.cpp: which form a real template has, how the calls that it renders are read back, and what
+// constrained calls look like.
 #include "../models/chat_grammar.h"
 #include "chat_writers.h"
 #include "test_data.h"
@@ -80,7 +80,7 @@ TEST_CASE("chat forms: the form of real templates") {
         say_skipped("chat forms of real templates", 1, "no " + folder);
         return;
     }
-    // All that are not named below have no tools, or write calls in a form without a row here.
+    // All forms that are not named below have no tools, or write calls in a form without a row here.
     std::map<std::string, std::pair<std::string, chat_thinking>> wanted;
     for (const row& r : kRows)
         for (size_t at = 0, end = 0; end != std::string::npos; at = end + 1) {
@@ -101,14 +101,14 @@ TEST_CASE("chat forms: the form of real templates") {
     CHECK(n_templates == 192);
 }
 
-// Real templates show how their models write calls: what they render for calls is read back.
+// Real templates show how their models write calls. What a template renders for calls is read back.
 TEST_CASE("chat forms: calls as real templates render them are read back") {
     const std::string folder = test_data_path("templates/");
     if (!file_exists(folder + "conversations.json")) {
         say_skipped("chat forms of real templates", 1, "no " + folder);
         return;
     }
-    // Calls by their ids instead of their names, Python without quotes, a wrong quote: no reader could undo these.
+    // These write calls by ids instead of names, Python without quotes, or a wrong quote. No reader could undo that.
     static const char* const kLossy[] = {"moonshotai--Kimi-K2-Thinking", "vllm-tool_chat_template_llama3.2_pythonic",
                                          "vllm-tool_chat_template_llama3.2_pythonic-c934", "LiquidAI--LFM2.5-VL-450M",
                                          "vllm-tool_chat_template_llama4_pythonic"};
@@ -141,7 +141,7 @@ TEST_CASE("chat forms: calls as real templates render them are read back") {
             const auto& messages = conversation.find("messages")->items();
             const std::string_view said = messages[0].find("content")->as_string(), all = expected->as_string();
             const value& calls = *messages[1].find("tool_calls");
-            // Templates that do not render calls at all, or only one of them.
+            // Skips templates that render no calls at all, or only one of two.
             const std::string_view output = all.substr(std::min(all.rfind(said) + said.size(), all.size()));
             if (output.find(id == "tool_calls_two" ? "Chez"
                             : id == "tool_call"    ? "Paris"
@@ -193,7 +193,7 @@ TEST_CASE("chat forms: short snippets, names") {
     CHECK(!wants_string_arguments("{{ content }}"));
 }
 
-// The grammar of calls over single bytes.
+// Compiles the grammar of calls over single bytes.
 static std::shared_ptr<constraint> constraint_of(chat_form form, const std::vector<chat_tool>& tools, bool parallel,
                                                  std::vector<std::string>* triggers) {
     grammar_builder b;
@@ -212,7 +212,7 @@ static std::shared_ptr<constraint> constraint_of(chat_form form, const std::vect
     return std::make_shared<constraint>(g, bytes);
 }
 
-// Whether the grammar of calls takes the whole text.
+// Returns whether the grammar of calls takes the whole text.
 static bool takes(chat_form form, const std::vector<chat_tool>& tools, bool parallel, std::string_view text,
                   std::vector<std::string>* triggers) {
     grammar_matcher m(constraint_of(form, tools, parallel, triggers));
@@ -221,7 +221,7 @@ static bool takes(chat_form form, const std::vector<chat_tool>& tools, bool para
 }
 
 TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing else") {
-    // Forms that models also write in another way than the grammar makes them.
+    // These forms have models that also write in another way than the grammar makes.
     static const char* const kOther[] = {
         "hermes, tight",      "xml, one section", "xml, begin forgotten",    "mistral, ids",
         "llama3, python tag", "llama3, nested",   "command-r, old",          "pythonic, MiniCPM",

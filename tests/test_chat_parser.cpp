@@ -1,5 +1,5 @@
-// tests/test_chat_parser.cpp: what chat models write, in every form, whole and in pieces: the events, and that nothing
-// is lost.
+// tests/test_chat_parser.cpp: what chat models write, in every form, whole and in pieces. Checks the events, and that
+// nothing is lost.
 #include "chat_writers.h"
 
 using namespace chat_test;

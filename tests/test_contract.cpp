@@ -1,5 +1,5 @@
 // tests/test_contract.cpp: promises of runtime.h that were once broken: shared models, kept logits, continued
-// generations, embeddings, texts of errors, limits. Runs on the model that ships.
+// generations, embeddings, texts of errors, limits. The cases run on the model that ships with Duet.
 #include "doctest.h"
 #include "../runtime.h"
 #include "test_data.h"
@@ -14,7 +14,7 @@
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
-// An allocation beyond all memory fails under the sanitizer as it does without it.
+// Under the sanitizer, an allocation beyond all memory fails as it does without it.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 #endif
 
@@ -79,7 +79,7 @@ duet_status decode(const session_handle& s, const std::vector<int32_t>& ids, con
 
 const std::vector<int32_t> kPrompt = {1, 419, 426, 13, 434, 260, 416};
 
-// What a generation told, call by call.
+// What a generation reports, call by call.
 struct told {
     std::vector<int32_t> ids;
     std::string text;

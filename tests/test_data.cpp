@@ -1,5 +1,5 @@
-// tests/test_data.cpp: see test_data.h. Owns the tiny models: reads tests/data/models.txt and writes GGUF files from
-// it. Must not know how a model is computed.
+// tests/test_data.cpp: implements tests/test_data.h. Owns the tiny models: reads tests/data/models.txt and writes GGUF
+// files from it. Must not know: how a model is computed.
 #include "test_data.h"
 
 #include "../models/gguf.h"
@@ -38,7 +38,7 @@ void want_ok(duet_status status, const error_text& err) {
     if (status != DUET_OK) stop(err.text);
 }
 
-// Lines of models.txt by the name of their model.
+// The lines of models.txt, by the name of their model.
 const std::map<std::string, std::vector<std::string>>& recipes() {
     static const auto all = [] {
         std::map<std::string, std::vector<std::string>> read;
@@ -57,7 +57,7 @@ template <class T> std::vector<T> rest_of(std::istream& in) {
     return {std::istream_iterator<T>(in), std::istream_iterator<T>()};
 }
 
-// Sums of four random numbers of 16 bits, around 0: tests/data/reference.py, random_values, makes the same.
+// Sums of four random numbers of 16 bits, around 0. random_values in tests/data/reference.py makes the same numbers.
 std::vector<int32_t> random_sums(const std::string& name, size_t n) {
     uint64_t seed = 14695981039346656037u;
     for (char c : name) seed = (seed ^ (uint8_t)c) * 1099511628211u;
@@ -72,7 +72,7 @@ std::vector<int32_t> random_sums(const std::string& name, size_t n) {
     return x;
 }
 
-// Writes one model. Owns the values until the file is saved.
+// Writes one model. It owns the values until the file is saved.
 class tiny_model {
   public:
     tiny_model(const std::string& name, const std::vector<std::string>& lines, const std::string& format,
@@ -179,7 +179,7 @@ class tiny_model {
     std::deque<std::vector<uint8_t>> data_;
 };
 
-// The folder that the tiny models of this process lie in.
+// Returns the folder that holds the tiny models of this process.
 struct made_folder {
     const std::string path = (fs::temp_directory_path() / ("duet-tests-" + std::to_string(getpid()))).string();
     const int owner = getpid();

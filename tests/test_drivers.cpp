@@ -1,6 +1,6 @@
 // tests/test_drivers.cpp: the CUDA and HIP drivers on stand-ins for the vendors' libraries (tests/fake_cuda.cpp,
-// fake_hip.cpp), which run the kernels on the emulator: their whole life, with every call made to fail once; choosing
-// a device, and what is said when none is used.
+// fake_hip.cpp), which run the kernels on the emulator. The tests cover a driver's whole life, with every call made to
+// fail once; the choice of a device; and the messages when no device is used.
 #include "doctest.h"
 #include "fake_gpu.h"
 #include "test_data.h"
@@ -27,7 +27,7 @@ const uint8_t kPackedHip[] = {31,  139, 8,  0,   0,   0,   0,  0,  2,  3,  1, 16
 const gpu_code kCode[] = {{"sm_90", kPackedCuda, sizeof kPackedCuda, 12000},
                           {"gfx1100", kPackedHip, sizeof kPackedHip, 0}};
 
-// One stand-in in place of a vendor's library, the other vendor without one.
+// Puts one stand-in in the place of a vendor's library; the other vendor has no library.
 struct stand_in {
     std::string path, device;
     void* handle = nullptr;
@@ -83,7 +83,7 @@ self_test::graph_case small_case() {
     return c;
 }
 
-// Open, allocate, record, play twice, read back, close.
+// Opens, allocates, records, plays twice, reads back, closes.
 duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out, error_text& err) {
     void *device = nullptr, *memory = nullptr, *second = nullptr, *pinned = nullptr, *recording = nullptr;
     gpu_info info;
@@ -119,7 +119,7 @@ duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out,
     return st;
 }
 
-// All a driver is asked to do; the bits must be right when no error is told.
+// Asks a driver for all it can do. If no error is returned, the bits must be right.
 duet_status whole_life(const kind_of_driver& k, const self_test::graph_case& c, const std::vector<float>& want,
                        error_text& err) {
     std::vector<uint8_t> bytes, good(64, 0);
@@ -190,12 +190,12 @@ TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is r
     }
 }
 
-// ---- whole models, and what goes wrong
-//  ------------------------------------------------------------------------------
+// ---- whole models, and what goes wrong ----
 
 namespace {
 
-// Greedy ids and the logits of the last token of a prompt and of eight tokens after it, one session; "" or the error.
+// Computes greedy ids, and the logits of the last token of a prompt and of eight tokens after it, in one session.
+// Returns "" or the error.
 std::string model_run(const char* device, std::vector<float>* logits, std::string* warning = nullptr,
                       int32_t gpu_layers = -1) {
     duet_model_params p = duet_model_params_default();

@@ -1,5 +1,5 @@
-// tests/test_exact.cpp: the contract's own functions against the C library in higher precision (error bounds), and the
-// definitions on cases worked out by hand.
+// tests/test_exact.cpp: the functions that the numeric contract defines, against the C library in higher precision
+// (error bounds), and the definitions on cases worked out by hand.
 #include "doctest.h"
 #include "../quant/activate.h"
 #include "../cpu/kernels.h"
@@ -14,7 +14,7 @@ using namespace duet;
 
 namespace {
 
-// Error of got in units of the last place of the f32 nearest to want.
+// Returns the error of got, in units of the last place of the f32 nearest to want.
 double ulps(float got, double want) {
     const float near = (float)want;
     return std::fabs((double)got - want) / std::ldexp(1.0, std::max(-149, std::ilogb(near == 0 ? 1e-38f : near) - 23));

@@ -1,5 +1,5 @@
-// tests/test_generate.cpp: generations asked for step by step, the text gate, UTF-8, sizes of structs, and models that
-// are read instead of mapped. Runs on the model that ships.
+// tests/test_generate.cpp: generation step by step, the text gate, UTF-8, sizes of structs, and models that are read
+// instead of mapped. The cases run on the model that ships with Duet.
 #include "doctest.h"
 #include "../runtime.h"
 #include "test_data.h"
@@ -50,7 +50,7 @@ struct seen {
     int n_prompt_steps = 0;
 };
 
-// Steps until the end, or until n tokens were told.
+// Steps until the end, or until n tokens were reported.
 int32_t pull(duet_generation* g, seen* out, int n = 1 << 30) {
     duet_token_event e{};
     e.struct_size = sizeof e;

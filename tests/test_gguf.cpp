@@ -1,5 +1,5 @@
-// tests/test_gguf.cpp: the GGUF reader and writer, typed reads, split files, what may be opened at all, and the file
-// half of runtime.h.
+// tests/test_gguf.cpp: the GGUF reader and writer, typed reads, split files, which files may be opened at all, and the
+// functions of runtime.h for files.
 #include "../models/gguf.h"
 #include "doctest.h"
 #include "hostile.h"
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of its own that is gone after the test.
+// A temporary folder that the test removes at its end.
 struct temp_folder {
     fs::path path;
     temp_folder() {
@@ -55,7 +55,7 @@ std::string saved(const duet::gguf_writer& writer) {
     return bytes;
 }
 
-// Part i_part (0-based) of a model cut into n_parts; each part holds one tensor.
+// Makes part i_part (0-based) of a model cut into n_parts. Each part holds one tensor.
 raw_gguf part_of(int i_part, int n_parts) {
     raw_gguf f;
     if (i_part == 0)
@@ -397,7 +397,7 @@ TEST_CASE("gguf: saving") {
 #endif
 }
 
-// Bytes of a tensor that are made on the fly: each is the low byte of its offset over 8.
+// Makes the bytes of a tensor on the fly: each byte is the low byte of its offset divided by 8.
 struct made_tensor {
     uint64_t next = 0, n_reads = 0, fail_at = UINT64_MAX;
     bool is_whole_blocks = true;

@@ -1,6 +1,6 @@
-// tests/test_golden.cpp: number formats and tokenizers against what other programs give, from tests/data: every
-// format's blocks decoded, a model computed in every format, every kind of vocabulary and every pre-tokenizer. The
-// families are in test_models.cpp.
+// tests/test_golden.cpp: number formats and tokenizers against the results of other programs, which lie in tests/data:
+// decoded blocks of every format, a model computed in every format, every kind of vocabulary, every pre-tokenizer.
+// tests/test_models.cpp tests the families.
 #include "doctest.h"
 #include "../cpu/kernels.h"
 #include "../models/tokenizer.h"
@@ -19,7 +19,7 @@ using namespace duet;
 
 namespace {
 
-// FNV-1a over the bits of floats, any NaN as 7fc00000.
+// Returns FNV-1a over the bits of floats; any NaN counts as 7fc00000.
 uint32_t hash_of(const std::vector<float>& x) {
     uint32_t h = 2166136261u;
     for (float v : x) {
@@ -33,7 +33,7 @@ uint32_t hash_of(const std::vector<float>& x) {
 
 bool same_value(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-// What types.def has code for, but F32, which is not encoded.
+// All formats that types.def has code for, except F32, which is not encoded.
 std::vector<std::string> coded_formats() {
     return {
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  #NAME,
@@ -68,7 +68,7 @@ struct opened_model {
         duet_session_free(s);
         duet_model_free(m);
     }
-    // The last token's logits, the ids fed `step` at a time.
+    // Returns the last token's logits, with the ids fed `step` at a time.
     std::vector<float> feed(const std::vector<int32_t>& ids, size_t step, int32_t seq = 0) {
         std::vector<int32_t> seqs(ids.size(), seq);
         for (size_t at = 0; at < ids.size(); at += step) {
@@ -84,7 +84,7 @@ struct opened_model {
     }
 };
 
-// A line of vocabularies.txt spells bytes that are not printable as \xHH.
+// Decodes a line of vocabularies.txt, which spells bytes that are not printable as \xHH.
 std::string unescape(const std::string& s) {
     std::string out;
     for (size_t i = 0; i < s.size(); i++)
@@ -101,7 +101,7 @@ struct tiny_vocabulary {
     std::string charsmap;
     std::vector<std::pair<std::string, uint32_t>> keys;
 
-    // pre: of a byte-level BPE
+    // pre-tokenizer of a byte-level BPE
     std::string bytes(const std::string& pre) const {
         raw_gguf f;
         f.set("general.architecture", raw_text("llama")).set("tokenizer.ggml.model", raw_text(model));
@@ -128,7 +128,7 @@ struct opened_vocabulary {
 
 struct answer {
     size_t i_vocabulary, i_text;
-    std::string rows;  // pre-tokenizers, with commas
+    std::string rows;  // names of pre-tokenizers, with commas
     std::vector<int32_t> ids;
 };
 

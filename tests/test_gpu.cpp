@@ -1,5 +1,5 @@
-// tests/test_gpu.cpp: the GPU executor on the emulator, both warp widths: every op and format against the scalar CPU,
-// whole golden models against the CPU, and what the emulator must find in wrong kernels.
+// tests/test_gpu.cpp: the GPU executor on the emulator, with both warp widths: every op and format against the scalar
+// CPU, whole golden models against the CPU, and the errors that the emulator must find in wrong kernels.
 #include "doctest.h"
 #include "../runtime/self_test_cases.h"
 #include "../runtime/devices.h"
@@ -15,7 +15,7 @@ using namespace duet;
 
 namespace {
 
-// A model with a session; error: what failed first.
+// A model with a session. error says what failed first.
 struct opened {
     duet_model* model = nullptr;
     duet_session* session = nullptr;
@@ -44,7 +44,7 @@ struct opened {
     void check(duet_status st) {
         if (error.empty() && st != DUET_OK) error = duet_session_error(session);
     }
-    // Feeds ids, all of sequence 0 or as seqs says; the logits of all.
+    // Feeds ids, all to sequence 0 or as seqs says, and returns the logits of all.
     void decode(const std::vector<int32_t>& ids, const int32_t* seqs, std::vector<float>* out) {
         const std::vector<uint8_t> all(ids.size(), 1);
         const duet_batch b{sizeof(duet_batch), (int32_t)ids.size(), ids.data(), nullptr, seqs, all.data()};
@@ -54,7 +54,7 @@ struct opened {
     }
 };
 
-// Logits of all positions, the ids fed in pieces of `piece`.
+// Returns the logits of all positions, with the ids fed in pieces of `piece`.
 std::string model_logits(const std::string& path, const char* device, const std::vector<int32_t>& ids, int piece,
                          std::vector<float>* out) {
     opened o(path, device, (int)ids.size(), 1, piece);
@@ -111,8 +111,8 @@ TEST_CASE("gpu: golden models of every family on the emulator give the CPU's log
     CHECK(emu_memory().in_use == before);
 }
 
-// Logits of batches that mix sequences, of a copied one and of one that goes on from a saved state: `from`, or its own
-// when that is empty.
+// Returns the logits of batches that mix sequences, of a copied sequence, and of one that continues from a saved state:
+// `from`, or its own state if `from` is empty.
 std::string sequence_logits(const std::string& path, const char* device, const std::vector<uint8_t>& from,
                             std::vector<uint8_t>* saved, std::vector<float>* out) {
     opened o(path, device, 64, 3, 32);

@@ -1,5 +1,5 @@
-// tests/test_grammar.cpp: GBNF texts against what they match, grammars made by calls, hostile grammars, and masks of
-// tokens against trying every token alone.
+// tests/test_grammar.cpp: GBNF texts and the texts they match, grammars made by calls, hostile grammars, and masks of
+// tokens against trying each token alone.
 #include "../models/gguf.h"
 #include "../models/grammar.h"
 #include "../models/sampler.h"
@@ -20,7 +20,7 @@ using text_list = std::vector<std::string>;
 
 std::string_view list_text(int32_t id, const void* user) { return (*(const text_list*)user)[(size_t)id]; }
 
-// A vocabulary of the given texts; an empty text is an end token.
+// Makes a vocabulary of the given texts; an empty text is an end token.
 std::shared_ptr<const token_tree> make_tree(const text_list& texts) {
     std::vector<int32_t> ends;
     for (size_t i = 0; i < texts.size(); i++)
@@ -31,7 +31,7 @@ std::shared_ptr<const token_tree> make_tree(const text_list& texts) {
     return tree;
 }
 
-// All single bytes, some longer texts, and an end token as the last.
+// Makes a vocabulary of all single bytes, some longer texts, and an end token as the last.
 text_list small_vocabulary() {
     text_list texts;
     for (int byte = 0; byte < 256; byte++) texts.push_back(std::string(1, (char)byte));
@@ -68,7 +68,7 @@ std::shared_ptr<constraint> gbnf(std::string_view text) {
     return make_constraint(g);
 }
 
-// 'y': the text matches; 'p': it begins one that does; 'n': neither.
+// Returns 'y' if the text matches, 'p' if it begins a text that matches, and 'n' otherwise.
 char match(const std::shared_ptr<constraint>& c, std::string_view text) {
     grammar_matcher m(c);
     error_text err;

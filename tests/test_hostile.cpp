@@ -1,5 +1,5 @@
-// tests/test_hostile.cpp: the corpus of wrong files; each group of cases is one rule of the format. Wrong models and
-// vocabularies are made in tests/test_hostile_model.cpp. The test below runs the reader on all of them.
+// tests/test_hostile.cpp: the corpus of wrong files. Each group of cases is one rule of the format.
+// tests/test_hostile_model.cpp makes wrong models and vocabularies. The test below runs the reader on all of them.
 #include "hostile.h"
 
 #include "../models/gguf.h"
@@ -17,7 +17,7 @@ std::string raw_name(std::string_view s) { return raw<uint64_t>(s.size()) + std:
 
 constexpr unsigned long long kTop = 1ull << 63;
 
-// Weights in +-0.1, the same on every machine.
+// Weights between -0.1 and 0.1, the same on every machine.
 std::string weights(uint64_t n_bytes, uint32_t seed) {
     std::string out((size_t)n_bytes, '\0');
     for (uint64_t i = 0; i + 4 <= n_bytes; i += 4) {
@@ -483,7 +483,7 @@ std::vector<hostile_case> control_files() {
 
 namespace {
 
-// Reads everything an opened file points to, so that a sanitizer sees a wrong pointer.
+// Reads everything that an opened file points to, so that a sanitizer sees a wrong pointer.
 uint64_t touch(const duet::gguf_file& file) {
     uint64_t sum = 0;
     for (const auto& kv : file.kvs) {
@@ -499,7 +499,7 @@ uint64_t touch(const duet::gguf_file& file) {
     return sum;
 }
 
-// An exact copy on the heap: a read past its end is seen by a sanitizer.
+// Makes an exact copy on the heap, so that a sanitizer sees a read past its end.
 duet_status open_copy(std::string_view bytes, duet::error_text& err) {
     const std::vector<char> copy(bytes.begin(), bytes.end());
     duet::gguf_file file;

@@ -1,5 +1,5 @@
-// tests/test_hostile_model.cpp: whole tiny models, and the same with one hyper-parameter, tensor or vocabulary entry
-// that contradicts the rest. Each is a well-formed file: only what opens a model can refuse it.
+// tests/test_hostile_model.cpp: whole tiny models, and copies with one hyper-parameter, tensor or vocabulary entry that
+// contradicts the rest. Each is a well-formed file, so only opening it as a model can refuse it.
 #include "hostile.h"
 
 #include "../runtime.h"
@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kDim = 32, kLayers = 2, kHeads = 2, kKvHeads = 1, kFfn = 64;
 const float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
 
-// UTF-8 of the character that stands for a byte in byte-level BPE (gpt-2's bytes_to_unicode).
+// Returns the UTF-8 of the character that stands for a byte in byte-level BPE (gpt-2's bytes_to_unicode).
 std::string bpe_byte(int byte) {
     static const std::vector<int> code = [] {
         std::vector<int> c(256);
@@ -150,7 +150,7 @@ raw_gguf tiny_llama_bpe() {
 
 namespace {
 
-// A file whose data fits the changed shape or type, so that only the model is wrong.
+// Makes a file whose data fits the changed shape or type, so that only the model is wrong.
 raw_gguf with_tensor(const std::string& name, std::vector<uint64_t> dims, uint32_t type) {
     raw_gguf f = tiny_llama();
     raw_gguf::tensor& t = f.at(name);

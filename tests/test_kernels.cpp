@@ -1,4 +1,4 @@
-// tests/test_kernels.cpp: every instruction set this machine runs against the scalar definition, bit for bit: all
+// tests/test_kernels.cpp: every instruction set of this machine against the scalar definition, bit for bit: all
 // formats, odd sizes, row tails, batch sizes, special values.
 #include "doctest.h"
 #include "../cpu/choose.h"
@@ -28,7 +28,7 @@ extern const fast_table kAmxEmulatedFast;
 namespace {
 
 #if defined(__x86_64__)
-// The AVX-512 kernels of this machine with AMX's tiles as plain code; null without AVX-512.
+// Returns this machine's AVX-512 kernels with AMX's tiles as plain code, or null without AVX-512.
 const cpu_kernels* amx_emulated(bool fast) {
     static cpu_kernels tables[2];
     const cpu_kernels* avx512 = find_cpu_kernels("avx512");
@@ -56,7 +56,7 @@ std::vector<const cpu_kernels*> vector_kernels() {
     return all;
 }
 
-// Blocks whose bytes are random and whose scales are ordinary numbers: every code is met.
+// Makes blocks of random bytes with ordinary numbers as scales, so that every code occurs.
 std::vector<uint8_t> random_weights(int32_t type, int n_rows, int n_in, std::mt19937& rng) {
     const duet_type_info* info = duet_type_by_id(type);
     const size_t row_bytes = (size_t)(n_in / info->elems_per_block) * (size_t)info->bytes_per_block;

@@ -1,4 +1,4 @@
-// tests/test_models.cpp: every family against its golden case (logits of an independent runtime, checked in f64), the
+// tests/test_models.cpp: every family against its golden case (logits of an independent runtime, checked in f64); the
 // same bits for every split, instruction set and thread count; recurrent state and windows through sessions; the
 // contract of experts and states; models whose hyper-parameters contradict each other.
 #include "doctest.h"
@@ -26,9 +26,9 @@ namespace {
 struct golden_case {
     std::string name, folder;
     std::vector<int32_t> ids;
-    std::vector<float> logits;  // of the last rows
+    std::vector<float> logits;  // logits of the last rows
     int n_ctx = 256;
-    double limit = 1e-3;  // of the difference from those logits
+    double limit = 1e-3;  // largest allowed difference from those logits
 };
 
 golden_case read_folder(const std::string& folder) {
@@ -39,7 +39,7 @@ golden_case read_folder(const std::string& folder) {
     c.ids = read_ids(c.folder + "/tokens.json");
     c.logits = read_floats(c.folder + "/logits.f32");
     if (name.starts_with("long-")) c.n_ctx = 1024, c.limit = 2e-3;
-    if (folder == tiny_model_folder(name)) c.limit = 1e-4;  // half of it is the rounding of models.txt
+    if (folder == tiny_model_folder(name)) c.limit = 1e-4;  // half of the limit is for the rounding of models.txt
     if (name == "gpt2") c.n_ctx = 128;                      // its learned positions
     return c;
 }
@@ -91,7 +91,7 @@ struct golden_session {
     ~golden_session() { duet_session_free(s); }
 };
 
-// Feeds ids to a sequence, `first` of them in one call and then `step` at a time; logits of all.
+// Feeds ids to a sequence: `first` of them in one call, then `step` at a time. Returns the logits of all.
 std::vector<float> feed(const golden_model& m, duet_session* s, const std::vector<int32_t>& ids, size_t first,
                         size_t step, int seq = 0) {
     std::vector<float> out;
@@ -172,8 +172,8 @@ TEST_CASE("golden cases: every family of arch.def has a tiny model with logits")
 #undef ARCH
 }
 
-// The model's file as older converters wrote it: keys and values of each head joined in attn_kv_b, and no keys about
-// the compressed cache.
+// Writes the model's file as older converters did: keys and values of each head are joined in attn_kv_b, and no key
+// describes the compressed cache.
 void write_with_joined_kv(const std::string& from, const std::string& to) {
     gguf_file f;
     gguf_writer w;
@@ -507,8 +507,7 @@ TEST_CASE(
     CHECK(duet_seq_trim(s.s, 0, 100) == DUET_ERR_STATE);
 }
 
-// ---- the contract of experts and states
-// -------------------------------------------------------------------------------------------------
+// ---- the contract of experts and states ----
 
 namespace {
 
@@ -638,8 +637,7 @@ TEST_CASE("kernels of experts and states: every instruction set gives the scalar
     }
 }
 
-// ---- contradicting hyper-parameters
-// -------------------------------------------------------------------------------------------------------
+// ---- contradicting hyper-parameters ----
 
 TEST_CASE("hyper-parameters of experts, hybrids and windows that contradict each other are errors that name the key") {
     const struct {

@@ -1,6 +1,6 @@
-// tests/test_place.cpp: where a model runs: any number of layers on the emulated GPU gives the CPU's bits; the plan is
-// what is allocated, to the byte; too little memory moves experts, then layers; every allocation that can fail does
-// once; loading tells and can be stopped.
+// tests/test_place.cpp: where a model runs. Any number of layers on the emulated GPU gives the CPU's bits; the plan
+// equals the allocations, to the byte; too little memory moves experts first, then layers; every allocation that can
+// fail fails once; loading reports progress and can be stopped.
 #include "doctest.h"
 #include "test_data.h"
 #include "../gpu/driver.h"
@@ -19,7 +19,7 @@ struct place_options {
     int32_t gpu_layers = -1, cpu_expert_layers = -1, n_ctx = 96, n_seqs = 1, max_batch = 7;
 };
 
-// A model with a session; what fails is told by status and error.
+// A model with a session. status and error tell what failed.
 struct placed_session {
     duet_model* m = nullptr;
     duet_session* s = nullptr;
@@ -64,7 +64,7 @@ struct placed_session {
     ~placed_session() { close(); }
     placed_session(const placed_session&) = delete;
 
-    // Appends n tokens to a sequence; the logits of the last row of each call.
+    // Appends n tokens to a sequence and returns the logits of the last row of each call.
     void feed(int32_t seq, int first, int n, std::vector<float>* out) {
         std::vector<int32_t> ids, seqs((size_t)n, seq);
         for (int i = 0; i < n; i++) ids.push_back(5 + (first + i) * 29 % 90);
@@ -81,7 +81,8 @@ struct placed_session {
 
 std::string golden(const char* name) { return test_data_path(std::string("golden/") + name + "/model.gguf"); }
 
-// A prompt in pieces, a copied sequence that goes on by itself, a sequence saved and loaded into another: all logits.
+// Runs a prompt in pieces, a copied sequence that continues by itself, and a sequence saved and loaded into another.
+// Returns all logits.
 std::vector<float> exercise(placed_session& p, std::vector<uint8_t>* state) {
     std::vector<float> out;
     p.feed(0, 0, 17, &out);
@@ -101,7 +102,7 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0;
 }
 
-// What is allocated for a session that is open, beside what was before it.
+// Returns what an open session has allocated, beside what was allocated before it.
 void check_plan(const placed_session& p, const emu_usage& before) {
     const emu_usage u = emu_memory();
     CHECK(u.in_use - before.in_use ==

@@ -1,6 +1,6 @@
-// tests/test_quant.cpp: number formats: conversions of small floats, decode against vectors of llama.cpp, the integer
-// view, encoders (error, extremes, importances, same bytes everywhere) and their C functions. The cases of each
-// format come from quant/types.def.
+// tests/test_quant.cpp: number formats: conversions of small floats, decoding against vectors of llama.cpp, the integer
+// view, encoders (error, extremes, importances, same bytes everywhere) and their C functions. quant/types.def gives the
+// cases of each format.
 #include "doctest.h"
 #include "metrics.h"
 #include "test_data.h"
@@ -18,7 +18,7 @@ namespace {
 
 using namespace duet;
 
-// One row of the table as the tests use it.
+// One row of the table, in the form that the tests use.
 struct format_row {
     const char* name;
     int32_t id, elems, bytes;
@@ -58,7 +58,7 @@ std::vector<float> normal_values(size_t n, uint32_t seed) {
     return x;
 }
 
-// Bell-shaped values from sums of whole numbers: the same bits with every compiler and library.
+// Makes bell-shaped values from sums of whole numbers, so that every compiler and library gives the same bits.
 std::vector<float> portable_values(size_t n) {
     std::vector<float> x(n);
     uint32_t state = 1;
@@ -96,9 +96,9 @@ std::vector<B> random_blocks(size_t n) {
     return blocks;
 }
 
-// unpack() must say what decode() gives. Without minimum the three factors have 27 bits at most and decode rounds
-// their exact product once; with a minimum it rounds the product, and then the difference: within one rounding of
-// each operand of the exact value.
+// unpack() must agree with decode(). Without a minimum, the three factors have 27 bits at most, and decode rounds their
+// exact product once. With a minimum, decode rounds the product and then the difference, so the result is within one
+// rounding of each operand of the exact value.
 template <class B>
 void check_unpack(const char* name) {
     int most_code = 0, most_sub = 0, n_checked = 0;

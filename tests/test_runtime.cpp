@@ -1,6 +1,6 @@
 // tests/test_runtime.cpp: sessions through the public header: the same bits for every split, batch, neighbour, thread
-// count and instruction set; saved, copied and trimmed sequences; limits, errors, cancel; generate with stop strings.
-// Runs on the model that ships.
+// count and instruction set; saved, copied and trimmed sequences; limits, errors, cancel; generation with stop strings.
+// The cases run on the model that ships with Duet.
 #include "doctest.h"
 #include "../cpu/kernels.h"
 #include "../runtime.h"
@@ -63,7 +63,7 @@ std::vector<int32_t> some_ids(int n, int first = 300) {
     return ids;
 }
 
-// Logits of every token of ids in sequence seq, fed in calls of `chunk` tokens.
+// Returns the logits of every token of ids in sequence seq, fed in calls of `chunk` tokens.
 std::vector<float> all_logits(const open_model& m, duet_session* s, const std::vector<int32_t>& ids, int chunk,
                               int32_t seq = 0) {
     std::vector<float> out;

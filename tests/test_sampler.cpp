@@ -17,7 +17,7 @@ namespace {
 
 using settings_list = std::vector<std::pair<const char*, float>>;
 
-// Logits with many ties, from -3 to 5.
+// Makes logits with many ties, from -3 to 5.
 std::vector<float> golden_logits(int n_vocab) {
     std::vector<float> logits;
     for (uint32_t i = 0; i < uint32_t(n_vocab); i++) logits.push_back(float((i * 2654435761u) >> 18) / 2048 - 3);

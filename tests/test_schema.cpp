@@ -1,5 +1,6 @@
-// tests/test_schema.cpp: JSON schemas against texts they must and must not allow, ranges of numbers against comparing,
-// patterns against a plain definition, and schemas that are refused. tests/schema_check.py validates random outputs.
+// tests/test_schema.cpp: JSON schemas and the texts they must and must not allow, ranges of numbers against plain
+// comparison, patterns against a plain definition, and schemas that are refused. tests/schema_check.py validates random
+// outputs.
 #include "../models/sampler.h"
 #include "../models/schema.h"
 #include "../models/schema_number.h"
@@ -44,7 +45,7 @@ std::string refusal(const std::string& schema) {
     return compile_schema(parse(schema), {}, &g, err) == DUET_OK ? "" : err.text;
 }
 
-// A random text of a grammar, byte by byte; empty where it did not end soon.
+// Returns a random text of a grammar, made byte by byte, or an empty text if it did not end soon.
 std::string random_text(const std::shared_ptr<constraint>& c, sampler_random& random) {
     grammar_matcher m(c);
     error_text err;

@@ -1,5 +1,5 @@
 // tests/test_template.cpp: JSON values, the language of chat templates, the origin of bytes, where messages begin, and
-// templates made to do harm.
+// hostile templates.
 #include "../models/template.h"
 #include "doctest.h"
 
@@ -40,14 +40,14 @@ duet_status render(const std::string& source, const value& variables, duet::rend
     return status != DUET_OK ? status : chat.render(variables, {2026, 1, 2, 3, 4, 5}, out, err);
 }
 
-// The text, or the message of the error.
+// Returns the text, or the message of the error.
 std::string rendered(const std::string& source) {
     duet::rendered_template out;
     duet::error_text err;
     return render(source, json(kVariables), &out, err) == DUET_OK ? out.text.bytes : err.text;
 }
 
-// The text with { } around what is input.
+// Returns the text with { } around all bytes that are input.
 std::string marked(const std::string& source) {
     duet::rendered_template out;
     duet::error_text err;

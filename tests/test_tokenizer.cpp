@@ -1,5 +1,6 @@
-// tests/test_tokenizer.cpp: tokenizers against the originals' answers (real vocabularies and golden cases), against
-// plain definitions, and on vocabularies that contradict themselves; pre-tokenizer patterns and Unicode forms.
+// tests/test_tokenizer.cpp: tokenizers against the answers of the original programs (real vocabularies and golden
+// cases), against plain definitions, and on vocabularies that contradict themselves; pre-tokenizer patterns and Unicode
+// forms.
 #include "../models/pretokenizer.h"
 #include "../models/tokenizer.h"
 #include "../models/unicode.h"
@@ -25,9 +26,9 @@ constexpr size_t kLongBytes = 300'000;
 #else
 constexpr size_t kLongBytes = 5'000'000;
 #endif
-constexpr double kLongSeconds = 20;  // of the processor; a quadratic step would take hours
+constexpr double kLongSeconds = 20;  // processor time; a quadratic step would take hours
 
-// A tokenizer with the file it looks into.
+// A tokenizer, with the file that it points into.
 struct vocab_under_test {
     std::string bytes;
     gguf_file file;
@@ -69,7 +70,7 @@ raw_gguf vocab_file(const char* model, const std::vector<std::string>& tokens, c
     return f.set(kTokens, raw_texts(tokens)).set(kTypes, raw_i32s(types));
 }
 
-std::string byte_spelling(int byte) {  // of GPT-2's alphabet
+std::string byte_spelling(int byte) {  // spelling in GPT-2's alphabet
     const bool is_plain = (byte > 32 && byte < 127) || (byte > 160 && byte < 173) || byte > 173;
     const uint32_t cp = (uint32_t)(is_plain ? byte : byte <= 32 ? 256 + byte : byte < 161 ? 289 + byte - 127 : 323);
     std::string out;
@@ -77,7 +78,7 @@ std::string byte_spelling(int byte) {  // of GPT-2's alphabet
     return out;
 }
 
-// 256 byte tokens, what the merges make, then control and user-defined tokens.
+// Makes 256 byte tokens, the results of the merges, then control and user-defined tokens.
 raw_gguf bpe_file(const std::vector<std::string>& merges, const char* pre = "gpt-2") {
     std::vector<std::string> tokens;
     for (int b = 0; b < 256; b++) tokens.push_back(byte_spelling(b));
@@ -123,7 +124,7 @@ raw_gguf spm_file(bool with_bytes = true) {
     return f.set(kScores, raw_f32s(scores)).set("tokenizer.ggml.bos_token_id", raw_u32(1));
 }
 
-// All numbers of the first array behind the key of a JSON text.
+// Returns all numbers of the first array behind the key in a JSON text.
 id_list json_ints(const std::string& json, const std::string& key = "") {
     const size_t at = key.empty() ? 0 : json.find("\"" + key + "\"");
     const size_t begin = json.find('[', at), end = json.find(']', begin);
@@ -150,7 +151,7 @@ std::string json_text(const std::string& json, const std::string& key) {
     return out;
 }
 
-// Valid UTF-8 of many scripts, in form C when asked.
+// Makes valid UTF-8 of many scripts, in form C if asked for.
 std::string random_text(std::mt19937& rng, size_t n_chars) {
     static const char* const parts[] = {" ",
                                         "  ",
@@ -184,7 +185,8 @@ std::string random_text(std::mt19937& rng, size_t n_chars) {
     return out;
 }
 
-// The definition of BPE, in quadratic time: the lowest rank first, the leftmost of equal ones.
+// The definition of BPE, in quadratic time: the pair of the lowest rank merges first, and of equal ranks the leftmost
+// pair.
 id_list plain_bpe(vocab_under_test& v, const std::vector<std::string>& merges, const std::string& word) {
     std::map<std::string, size_t> ranks;
     for (size_t i = 0; i < merges.size(); i++) ranks.emplace(merges[i], i);

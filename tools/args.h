@@ -1,5 +1,6 @@
-// tools/args.h: the command line of all tools. Each program has one table of flags; parsing, errors and the help text
-// come from it. Owns: how flags, numbers and errors look. Must not know: what a tool does with them.
+// tools/args.h: the command line of all tools. Each program has one table of flags. Parsing, errors and the help text
+// come from that table.
+// Owns: the syntax of flags and numbers, the form of errors. Must not know: what a tool does with its flags.
 // Exit codes of all tools: 0 the work is done, 1 it failed (file, model, memory), 2 the command line is wrong.
 //
 //     tool_args args("quantize", "IN.gguf OUT.gguf TYPE [options]", "Writes a model in another number format.");
@@ -23,18 +24,18 @@
 
 enum { kExitGood = 0, kExitFailed = 1, kExitUsage = 2 };
 
-// The exit code of a program that has written what it had to: a stdout that took not all of it (a full disk) is a
-// failure, told in one line.
+// Returns the exit code of a program that has written all its output. If stdout did not take all of it (a full disk),
+// it prints one line and the code is a failure.
 inline int finish_output(const char* tool, int code) {
     errno = 0;
     if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
     std::fprintf(stderr, "%s: cannot write to stdout%s%s\n", tool, errno ? ": " : "",
                  errno ? std::strerror(errno) : "");
-    std::clearerr(stdout);  // once is enough
+    std::clearerr(stdout);  // reports the failure only once
     return kExitFailed;
 }
 
-// Strict numbers: the whole text or nothing; no blanks, no hex, no trailing characters.
+// Strict numbers: the whole text must be a number, without blanks, hex or trailing characters.
 inline bool parse_int(std::string_view text, int64_t* out) {
     if (!text.empty() && text[0] == '+') text.remove_prefix(1);
     const auto r = std::from_chars(text.data(), text.data() + text.size(), *out);
@@ -49,12 +50,12 @@ inline bool parse_float(std::string_view text, double* out) {
 
 class tool_args {
   public:
-    // Takes the flag's value ("" for flags without one); returns "" or what is wrong with it.
+    // Takes the flag's value ("" for flags without one). Returns "", or a text that says what is wrong with the value.
     using take_fn = std::function<std::string(const std::string& value)>;
 
     tool_args(const char* tool, const char* usage, const char* about) : tool_(tool), usage_(usage), about_(about) {}
 
-    // names: "-n, --n-predict, --predict"; value: what the help calls the value, "" for a flag without one.
+    // names: "-n, --n-predict, --predict". value: the name of the value in the help, "" for a flag without one.
     void call(const std::string& names, const char* value, const std::string& help, take_fn take) {
         option opt{{}, value, help, std::move(take), names};
         for (size_t begin = 0; begin < names.size();) {
@@ -103,7 +104,7 @@ class tool_args {
             return std::string();
         });
     }
-    // One of the words, separated by '|' ("f16|f32|q8_0"); *out becomes its number in that list.
+    // Accepts one of the words, which '|' separates ("f16|f32|q8_0"); *out becomes the word's index in that list.
     void choice(const char* names, const char* words, const std::string& help, int32_t* out) {
         call(names, words, help, [=](const std::string& v) {
             std::string_view rest = words;
@@ -118,20 +119,20 @@ class tool_args {
             }
         });
     }
-    // Arguments without a flag, in order; all are required.
+    // Adds an argument without a flag. They come in order, and all are required.
     void positional(const char* name, const std::string& help, std::string* out) {
         positionals_.push_back({name, help, out});
     }
-    // A flag the help does not list.
+    // Adds a flag that the help does not list.
     void hidden(const std::string& names, const char* value, take_fn take) {
         call(names, value, "", std::move(take));
         options_.back().spelling.clear();
     }
-    // A headline in the help before the options that follow.
+    // Adds a headline to the help, before the options that follow.
     void section(const char* title) { options_.push_back({{}, "", title, nullptr, ""}); }
 
-    // Reads the command line. false: the program ends now with *exit_code (help and version: 0; errors: 2, told on
-    // stderr).
+    // Reads the command line. Returns false if the program must end now with *exit_code (0 after help and version; 2
+    // after an error, which stderr has shown).
     bool parse(int argc, char** argv, int* exit_code) {
         *exit_code = kExitUsage;
         size_t n_positional = 0;
@@ -178,7 +179,8 @@ class tool_args {
         return true;
     }
 
-    // Tells a wrong command line on stderr; returns false so that it can end a parse, the code is kExitUsage.
+    // Prints the error of a wrong command line on stderr. Returns false, so that a parse can end with it; the exit code
+    // is kExitUsage.
     bool usage_error(const std::string& message) const {
         std::fprintf(stderr, "%s: %s; usage: %s %s (-h: all options)\n", tool_, message.c_str(), tool_, usage_);
         return false;
@@ -210,7 +212,7 @@ class tool_args {
                 if (canonical(known) == canonical(name)) return &opt;
         return nullptr;
     }
-    // How to give a flag a value that is spelled like a flag.
+    // Says how to give a flag a value that looks like a flag.
     static std::string as_value_hint(const option& opt, const std::string& value) {
         for (const std::string& name : opt.names)
             if (name.rfind("--", 0) == 0) return "; if that is the value, write '" + name + "=" + value + "'";
@@ -222,7 +224,7 @@ class tool_args {
         return arg.size() > 5 && arg.substr(arg.size() - 5) == ".gguf" ? " (is a flag missing before it, such as -m?)"
                                                                        : "";
     }
-    // The known flag with the smallest edit distance, when it is small.
+    // Returns the known flag with the smallest edit distance, if that distance is small.
     std::string nearest(const std::string& name) const {
         std::string best;
         size_t best_distance = name.size() < 5 ? 2 : 4;

@@ -1,6 +1,6 @@
-// tools/bench.cpp: the program `bench` measures prompt and generation speed of a file or of a synthetic model. It sets
-// them beside the memory bandwidth that it measures in the same run. Owns: what is timed and how it is told. Must not
-// know: anything behind runtime.h.
+// tools/bench.cpp: the program `bench` measures the prompt and generation speed of a file or of a synthetic model, and
+// compares it with the memory bandwidth that it measures in the same run.
+// Owns: what is timed, and how results are shown. Must not know: anything behind runtime.h.
 // Main path: [tools/bench.cpp] -> runtime.h
 #include "args.h"
 #include "common.h"
@@ -27,7 +27,7 @@ double median_of(std::vector<double> v) {
 struct bench_test {
     std::string name;
     int32_t n_threads = 0, n_prompt = 0, n_gen = 0, n_seqs = 1;
-    std::vector<double> seconds, limits;  // of each repetition; GB/s of memory, before and after it
+    std::vector<double> seconds, limits;  // per repetition: time; mean GB/s of memory before and after it
     double median() const { return median_of(seconds); }
     double n_tok() const { return (double)(n_prompt + n_gen) * n_seqs; }
     double speed() const { return n_tok() / median(); }
@@ -36,7 +36,7 @@ struct bench_test {
     double max_speed() const { return n_tok() / *std::min_element(seconds.begin(), seconds.end()); }
 };
 
-// One model with one number of threads.
+// One model with one thread count.
 struct bench_run {
     const bench_options& options;
     model_ptr model;
@@ -45,7 +45,7 @@ struct bench_run {
     duet_model_info info = {};
     double bandwidth = 0, first_token_seconds = 0;
     int32_t n_threads = 0;
-    uint64_t peak_bytes = 0;  // before the first measuring of the bandwidth, which needs a large block
+    uint64_t peak_bytes = 0;  // before the bandwidth is first measured, because that needs a large block
     uint32_t random = 1;
     std::vector<int32_t> ids, seqs;
 
@@ -53,7 +53,7 @@ struct bench_run {
 
     int32_t random_id() { return (int32_t)((random = random * 1664525u + 1013904223u) >> 8) % info.n_vocab; }
 
-    // n_tok random tokens for each of n_seqs sequences, all in one call.
+    // Appends n_tok random tokens to each of n_seqs sequences, all in one call.
     duet_status decode(int32_t n_tok, int32_t n_seqs, tool_error* error) {
         ids.resize((size_t)n_tok * (size_t)n_seqs);
         seqs.resize(ids.size());
@@ -61,7 +61,7 @@ struct bench_run {
             ids[i] = random_id();
             seqs[i] = (int32_t)(i / (size_t)n_tok);
         }
-        // Each sequence of a generating step wants its logits; of a prompt only the last token does.
+        // A generating step wants the logits of every sequence; a prompt wants those of the last token only.
         const std::vector<uint8_t> want(n_tok == 1 ? ids.size() : 0, 1);
         duet_batch batch = duet_batch_default();
         batch.n_tok = (int32_t)ids.size();
@@ -72,7 +72,7 @@ struct bench_run {
         return status == DUET_OK ? DUET_OK : error->set(status, duet_session_error(session.get()));
     }
 
-    // Sequences 0 .. n_seqs - 1 hold `depth` tokens afterwards; the first one is computed, the others share its pages.
+    // Afterwards sequences 0 .. n_seqs - 1 hold `depth` tokens. The first one is computed; the others share its pages.
     duet_status rewind(int32_t n_seqs, tool_error* error) {
         if (duet_seq_length(session.get(), 0) < options.depth &&
             decode(options.depth - duet_seq_length(session.get(), 0), 1, error) != DUET_OK)
@@ -108,7 +108,7 @@ struct bench_run {
             return error->status;
         info = info_of(model.get());
         const double opened_seconds = now_seconds() - start;
-        // The first prompt warms up; with the opening it is what a user waits for.
+        // The first prompt warms up. Its time and the opening's are what a user waits for.
         double seconds = 0;
         bench_test first;
         first.n_prompt = std::max(1, options.n_prompts[0]);
@@ -121,8 +121,8 @@ struct bench_run {
 
     void measure_bandwidth() { bandwidth = duet_measure_bandwidth_gbps(device_id(info.device).c_str(), n_threads); }
 
-    // Generation is set beside the bandwidth right before and after each repetition: on a shared machine it changes
-    // from second to second.
+    // Generation is compared with the bandwidth measured just before and just after each repetition, because the
+    // bandwidth of a shared machine changes from second to second.
     duet_status measure(bench_test* test, tool_error* error) {
         test->n_threads = n_threads;
         bench_test warm_up = *test;
@@ -135,28 +135,29 @@ struct bench_run {
             const double before = bandwidth;
             if (run_once(*test, &seconds, error) != DUET_OK) return error->status;
             test->seconds.push_back(seconds);
-            if (test->n_gen && is_cpu) measure_bandwidth();  // a card's does not move, and takes longer
+            if (test->n_gen && is_cpu) measure_bandwidth();  // a card's is stable, and slow to measure
             test->limits.push_back((before + bandwidth) / 2);
         }
         return DUET_OK;
     }
 
-    // Weight bytes a generating step reads, over its time: once for all sequences.
+    // The rate at which a generating step reads weights. One read serves all sequences.
     double gbps(const bench_test& test) const {
         return test.n_gen ? (double)info.decode_bytes * test.n_gen / test.median() / 1e9 : 0;
     }
-    // Two operations for each weight that is multiplied; the gathered embedding table of an untied model is not.
+    // Two operations for each weight that is multiplied. The embedding table of an untied model is gathered, not
+    // multiplied.
     double gops(const bench_test& test) const {
         const double table = duet_file_find_tensor(duet_model_file(model.get()), "output.weight") < 0
                                  ? 0
                                  : (double)info.n_vocab * info.dim;
         return 2 * ((double)info.n_params - table) * test.speed() / 1e9;
     }
-    // Percent of the bandwidth, or NaN: in the ops' table of the last measured.
+    // Percentage of the bandwidth, or NaN; the profile table uses the value measured last.
     double share(double gbps) const {
         return bandwidth_percent(gbps, bandwidth, info.decode_bytes, device_id(info.device) == "cpu");
     }
-    // The median repetition decides. NaN also where the bandwidth of its moment was exceeded.
+    // The median repetition counts. NaN also where a repetition exceeded the bandwidth measured around it.
     double share(const bench_test& test) const {
         std::vector<double> shares;
         for (size_t i = 0; i < test.seconds.size(); i++) {
@@ -178,7 +179,7 @@ struct bench_run {
                     plan.cache_bytes / 1e6);
         std::printf("duet %s (%s); memory bandwidth %.1f GB/s; first token after %.2f s; peak memory %.0f MB\n",
                     duet_version(), duet_build_info(), bandwidth, first_token_seconds,
-                    peak_bytes / 1e6);  // of a synthetic model: the making included
+                    peak_bytes / 1e6);  // for a synthetic model, includes making it
     }
     void print(const bench_test& test) const {
         char bytes[64] = "";
@@ -204,7 +205,7 @@ struct bench_run {
         return text + samples + "]}";
     }
 
-    // Where the time of one test goes, kind of op by kind of op.
+    // Shows how the time of one test is spread over the kinds of ops.
     duet_status profile(const bench_test& test, std::string* json_rows, tool_error* error) {
         double seconds = 0;
         if (rewind(test.n_seqs, error) != DUET_OK) return error->status;

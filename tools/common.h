@@ -1,6 +1,7 @@
-// tools/common.h: what the programs share. They choose model, context and device by the same flags, open them with
-// errors told, read texts and lists of ids, judge speeds by the memory's bandwidth, and end in one way.
-// It uses runtime.h and POSIX only. Must not know: what is computed.
+// tools/common.h: what the programs share. All choose model, context and device by the same flags, open them and report
+// errors in the same form, read texts and lists of ids, compare speeds with the memory's bandwidth, and end in the same
+// way.
+// Uses runtime.h and POSIX only. Must not know: what is computed.
 #pragma once
 #include "../runtime.h"
 #include "args.h"
@@ -35,7 +36,7 @@ inline double now_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The first thing that went wrong, as a tool tells it.
+// The first error, in the form that a tool prints.
 struct tool_error {
     duet_status status = DUET_OK;
     std::string message;
@@ -46,8 +47,8 @@ struct tool_error {
     }
 };
 
-// Ends a program: runs its work, tells the error, gives the exit code. A limit on the size of files is an error of
-// writing like any other, not the signal that kills.
+// Ends a program: runs its work, prints the error, returns the exit code. A limit on file sizes is then a write error
+// like any other; its signal does not kill the program.
 template <class work_fn>
 int finish_tool(const char* tool, work_fn work) {
     tool_error error;
@@ -132,10 +133,10 @@ inline duet_model_info info_of(const duet_model* model) {
     return info;
 }
 
-// "cuda:0" of the text that tells a model's device.
+// Returns the name, such as "cuda:0", from the text that describes a model's device.
 inline std::string device_id(const char* text) { return std::string(text, std::strcspn(text, " ,")); }
 
-// Opens the file of the options, or the n_bytes of a file that lie in memory.
+// Opens the options' file, or the n_bytes of a file in memory.
 inline duet_status open_model(const model_options& options, model_ptr* out, tool_error* error,
                               const void* memory = nullptr, uint64_t n_bytes = 0) {
     const duet_model_params params = model_params_of(options);
@@ -146,7 +147,8 @@ inline duet_status open_model(const model_options& options, model_ptr* out, tool
     return status == DUET_OK ? DUET_OK : error->set(status, model ? duet_model_error(model) : "");
 }
 
-// One figure of /proc ("MemAvailable:" of meminfo, "VmRSS:" of self/status), in bytes; 0 where there is none.
+// Reads one number of /proc ("MemAvailable:" of meminfo, "VmRSS:" of self/status), in bytes. Returns 0 if it is not
+// there.
 inline uint64_t proc_bytes(const char* path, const char* key) {
     uint64_t kib = 0;
     if (FILE* file = std::fopen(path, "r")) {
@@ -159,7 +161,7 @@ inline uint64_t proc_bytes(const char* path, const char* key) {
     return kib * 1024;
 }
 
-// Creates the session, after checking that the memory it needs is there: a system that overcommits would kill the
+// Creates the session, after checking that enough memory is available: a system that overcommits memory would kill the
 // process later.
 inline duet_status open_session(const duet_model* model, const model_options& options, int32_t n_seqs, session_ptr* out,
                                 duet_memory_plan* plan, tool_error* error) {
@@ -200,8 +202,8 @@ inline duet_status open_session(const duet_model* model, const model_options& op
 
 constexpr size_t kMaxTextBytes = (size_t)256 << 20;
 
-// Reads the whole file; the path "-" means stdin. The file is opened without blocking, so that a FIFO nobody writes to
-// is empty and nobody waits for ever.
+// Reads the whole file; the path "-" means stdin. The file is opened without blocking, so a FIFO without a writer reads
+// as empty instead of blocking for ever.
 inline duet_status read_text(const std::string& path, std::string* out, tool_error* error) {
     const bool is_stdin = path == "-";
     const int fd = is_stdin ? 0 : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -226,7 +228,8 @@ inline duet_status read_text(const std::string& path, std::string* out, tool_err
     }
 }
 
-// Turns text into ids. Short texts take one call, others a second one with the size that the first told.
+// Turns text into ids. A short text takes one call. A longer one takes a second call, with the size that the first call
+// returned.
 inline duet_status tokenize(const duet_model* model, const std::string& text, int32_t flags, std::vector<int32_t>* ids,
                             tool_error* error) {
     size_t n_ids = 0;
@@ -240,8 +243,8 @@ inline duet_status tokenize(const duet_model* model, const std::string& text, in
     return status == DUET_OK ? DUET_OK : error->set(status, duet_model_error(model));
 }
 
-// Bytes of the largest cache of this processor. A model that fits is read from there, not from memory. 8 MB where the
-// system does not say.
+// Bytes of this processor's largest cache; 8 MB if the system does not say. A model that fits is read from the cache,
+// not from memory.
 inline uint64_t largest_cache_bytes() {
     long largest = 0;
 #ifdef _SC_LEVEL3_CACHE_SIZE
@@ -250,8 +253,8 @@ inline uint64_t largest_cache_bytes() {
     return largest > 0 ? (uint64_t)largest : 8u << 20;
 }
 
-// Returns the share of the memory bandwidth that reading weights took, in percent. It is NaN where a share means
-// nothing: the n_bytes of one pass fit the processor's caches, or more was read than memory gives.
+// Returns the percentage of the memory bandwidth that reading weights used. Returns NaN where the percentage means
+// nothing: the n_bytes of one pass fit the processor's caches, or the rate was above the bandwidth.
 inline double bandwidth_percent(double gbps, double bandwidth, uint64_t n_bytes, bool is_cpu) {
     if (bandwidth <= 0 || gbps > bandwidth || (is_cpu && n_bytes <= largest_cache_bytes())) return NAN;
     return 100 * gbps / bandwidth;

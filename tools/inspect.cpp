@@ -1,5 +1,6 @@
 // tools/inspect.cpp: the program `inspect` shows a GGUF file's metadata, tensors and totals. With --check it decodes
-// every tensor and says whether the file could be run. Must not know: anything that runtime.h does not say.
+// every tensor and says whether the file could be run.
+// Must not know: anything that runtime.h does not say.
 // Main path: [tools/inspect.cpp] -> runtime.h -> runtime/file.cpp -> models/gguf.cpp
 #include "args.h"
 #include "json.h"
@@ -11,8 +12,8 @@ namespace {
 
 constexpr uint64_t kShownValues = 8;       // of an array
 constexpr uint64_t kShownBytes = 200;      // of a string, in text
-constexpr double kLargestWeight = 1.8e19;  // the square of more overflows F32, and so do norms
-constexpr int64_t kCheckElems = 1 << 16;   // decoded at a time: a multiple of every block
+constexpr double kLargestWeight = 1.8e19;  // the square of a larger weight overflows F32, and so do norms
+constexpr int64_t kCheckElems = 1 << 16;   // decoded at a time; a multiple of every block
 
 struct inspect_options {
     std::string path;
@@ -27,7 +28,8 @@ const char* kv_type_name(int32_t type) {
 
 std::string_view view_of(const duet_string& s) { return {s.data, (size_t)s.n_bytes}; }
 
-// JSON string that is also safe on a terminal: C1 controls, bidirectional marks and line separators are escaped, too.
+// Makes a JSON string that is also safe on a terminal: C1 controls, bidirectional marks and line separators are
+// escaped, too.
 std::string quoted(std::string_view bytes) {
     const std::string json = json_string(bytes);
     std::string out;
@@ -49,7 +51,7 @@ std::string quoted(std::string_view bytes) {
 std::string number(double value, bool is_f32, bool json) {
     char text[40];
     std::snprintf(text, sizeof text, is_f32 ? "%.9g" : "%.17g", value);
-    return std::isfinite(value) || !json ? text : "\"" + std::string(text) + "\"";  // JSON has no word for them
+    return std::isfinite(value) || !json ? text : "\"" + std::string(text) + "\"";  // JSON cannot write inf or NaN
 }
 
 std::string value_text(const duet_file* file, int64_t i_kv, const duet_kv& kv, uint64_t i, const inspect_options& o) {
@@ -147,7 +149,7 @@ void print_tensors(const duet_file* file, const inspect_options& o) {
     if (o.json) std::printf("\n]");
 }
 
-// Decodes a tensor in pieces; "" or the first value that no weight may have.
+// Decodes a tensor in pieces. Returns "", or the first value that no weight may have.
 std::string check_tensor(const duet_tensor& t, const duet_type_info& info, std::vector<float>& values) {
     const uint8_t* src = (const uint8_t*)t.data;
     const int64_t n_elems = elems_of(t);
@@ -171,7 +173,7 @@ std::string check_tensor(const duet_tensor& t, const duet_type_info& info, std::
     return "";
 }
 
-// Values of keys that mean nothing: floats that are no numbers, a pooling nobody defined.
+// Finds values of keys that mean nothing: floats that are NaN or infinite, an undefined pooling type.
 void check_kvs(const duet_file* file, std::vector<std::string>* findings) {
     for (int64_t i = 0; i < duet_file_n_kv(file); i++) {
         duet_kv kv;
@@ -192,7 +194,7 @@ void check_kvs(const duet_file* file, std::vector<std::string>* findings) {
     }
 }
 
-// Everything that can be said about the file without running it, one line each.
+// Prints all that can be said about the file without running it, one line each.
 std::vector<std::string> check_file(const duet_file* file, const inspect_options& o) {
     std::vector<std::string> findings;
     std::vector<float> values((size_t)kCheckElems);

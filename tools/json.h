@@ -1,4 +1,4 @@
-// tools/json.h writes text as JSON strings. Whatever the bytes are, the output is valid UTF-8 and valid JSON.
+// tools/json.h: writes text as JSON strings. The output is valid UTF-8 and valid JSON for any input bytes.
 // Must not know: what is printed.
 #pragma once
 #include <cstdint>
@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-// Length of the well-formed UTF-8 character at the start of bytes (no overlong forms, no surrogates), 0 when there is
-// none.
+// Returns the length of the well-formed UTF-8 character at the start of bytes (no overlong forms, no surrogates), or 0
+// if there is none.
 inline size_t utf8_length(std::string_view bytes) {
     const uint8_t lead = bytes.empty() ? 0xff : (uint8_t)bytes[0];
     const size_t n = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
@@ -21,7 +21,7 @@ inline size_t utf8_length(std::string_view bytes) {
     return n;
 }
 
-// The text in quotes. Bytes that are not UTF-8 become \u00XX, control characters and DEL are escaped.
+// Returns the text in quotes. Bytes that are not UTF-8 become \u00XX; control characters and DEL are escaped.
 inline std::string json_string(std::string_view bytes) {
     std::string out = "\"";
     while (!bytes.empty()) {

@@ -1,6 +1,6 @@
 // tools/logits.cpp: the program `logits` takes token ids and writes the logits of every position as raw little-endian
-// f32 (n_tok x n_vocab). Executors and files are compared with it bit by bit. Owns: reading ids, writing the file piece
-// by piece. Must not know: text.
+// f32 (n_tok x n_vocab). Tests compare executors and files with it bit by bit.
+// Owns: reading ids, writing the file piece by piece. Must not know: text.
 // Main path: [tools/logits.cpp] -> runtime.h
 #include "args.h"
 #include "common.h"
@@ -17,7 +17,7 @@ struct logits_options {
     int32_t chunk = 0;
 };
 
-// One chunk of logits is in memory at a time.
+// Only one chunk of logits is in memory at a time.
 duet_status write_logits(duet_session* session, const std::vector<int32_t>& ids, int32_t chunk, int32_t n_vocab,
                          FILE* file, tool_error* error) {
     const std::vector<uint8_t> want_all((size_t)chunk, 1);
@@ -65,7 +65,7 @@ duet_status work(logits_options& options, tool_error* error) {
     write_logits(session.get(), ids, chunk, info.n_vocab, file, error);
     if ((is_stdout ? std::fflush(file) : std::fclose(file)) != 0 && error->status == DUET_OK)
         error->set(DUET_ERR_IO, options.out_path + ": writing failed: " + std::strerror(errno));
-    // Half a file would look like a result. Devices and pipes stay.
+    // Half a file would look like a result, so it is removed. Devices and pipes are not.
     struct stat out_stat = {};
     if (error->status != DUET_OK && !is_stdout && stat(options.out_path.c_str(), &out_stat) == 0 &&
         S_ISREG(out_stat.st_mode))

@@ -1,13 +1,15 @@
 // tools/perplexity.cpp: the program `perplexity` measures how well a model predicts a text, by the definition that
-// users compare with. Owns: the windows and the sums. Must not know: anything behind runtime.h. Main path:
-// [tools/perplexity.cpp] -> runtime.h
+// users compare with.
+// Owns: the windows and the sums. Must not know: anything behind runtime.h.
+// Main path: [tools/perplexity.cpp] -> runtime.h
 //
-// Definition (llama.cpp:tools/perplexity/perplexity.cpp). The text is tokenized once, with BOS as the model asks.
-//   windows   n_ctx tokens each, one after the other; BOS takes the place of a window's first token; the first half is
-//             context only, tokens n_ctx/2 .. n_ctx-2 predict the one after them. Result: exp(mean nll), and the error
-//             of the mean times that.
-//   stride    windows of n_ctx + stride/2 tokens, stride apart, BOS only where the text has it; the last `stride`
-//             tokens are predicted.
+// Definition (llama.cpp:tools/perplexity/perplexity.cpp). The text is tokenized once, with BOS if the model asks for
+// it.
+//   windows   n_ctx tokens each, one after the other. BOS replaces a window's first token. The first half is context
+//             only; tokens n_ctx/2 .. n_ctx-2 each predict the next token. The result is exp(mean nll); its error is
+//             the error of the mean times the result.
+//   stride    windows of n_ctx + stride/2 tokens, which begin stride tokens apart. BOS stands only where the text has
+//             it. The last `stride` tokens are predicted.
 #include "args.h"
 #include "common.h"
 
@@ -23,8 +25,8 @@ struct perplexity_options {
     bool is_json = false;
 };
 
-// An importance matrix in the making: for each tensor and each of its matrices the sums of squares of the inputs, and
-// how many inputs there were. As a file: the GGUF form of llama.cpp:tools/imatrix/imatrix.cpp.
+// Collects an importance matrix. For each matrix of each tensor it holds the sums of squares of the inputs and the
+// number of inputs. The file has the GGUF form of llama.cpp:tools/imatrix/imatrix.cpp.
 struct importance_matrix {
     struct entry {
         int64_t n_in = 0;
@@ -69,7 +71,7 @@ struct importance_matrix {
     }
 };
 
-// -log of the softmax's value at id; f64, the largest logit taken out first.
+// Returns -log of the softmax's value at id, in f64. The largest logit is subtracted first.
 double negative_log_likelihood(const float* logits, int32_t n_vocab, int32_t id) {
     const float max = *std::max_element(logits, logits + n_vocab);
     double sum = 0;
@@ -87,8 +89,8 @@ struct score {
     }
 };
 
-// Runs one window; positions first .. n - 2 predict the token after them. Chunks are cut here, so that only one
-// chunk's logits are kept.
+// Runs one window; positions first .. n - 2 predict the token after them. This function cuts the window into chunks, so
+// that only one chunk's logits are kept.
 duet_status score_window(duet_session* session, int32_t n_vocab, int32_t bos, const int32_t* tokens, int32_t n,
                          int32_t first, int32_t chunk, score* total, tool_error* error) {
     if (const duet_status status = duet_seq_trim(session, 0, 0)) return error->set(status, duet_session_error(session));

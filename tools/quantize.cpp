@@ -1,11 +1,12 @@
-// tools/quantize.cpp: writes a model in another number format. Owns: the work by pieces on all cores, progress, and
-// what happens to the file when something fails. Must not know: which tensor gets which format (tools/quantize_mix.h
-// says), how a format is searched for (duet_quantize_row does), anything that runtime.h does not say.
+// tools/quantize.cpp: the program `quantize` writes a model in another number format.
+// Owns: the work by pieces on all cores, progress, and what happens to the file when something fails. Must not know:
+// which tensor gets which format (tools/quantize_mix.h says), how a format is searched for (duet_quantize_row does),
+// anything that runtime.h does not say.
 // Main path: [tools/quantize.cpp] -> runtime.h -> runtime/formats.cpp, models/gguf_write.cpp
 //
-// The writer of runtime.h asks for the new file's bytes one piece of a tensor after the other. Each piece is cut into
-// chunks, which the threads take by turns: they decode, encode, and put the blocks where they belong. So a few pieces
-// are in memory at a time, whatever the model's size is, and the bytes do not depend on the number of threads.
+// The writer of runtime.h asks for the bytes of the new file, one piece of a tensor after the other. Each piece is cut
+// into chunks. A thread takes the next chunk, decodes it, encodes it, and puts the blocks where they belong. So only a
+// few pieces are in memory at a time, whatever the model's size, and the bytes do not depend on the number of threads.
 #include "quantize_mix.h"
 
 #include <atomic>
@@ -23,7 +24,7 @@ constexpr int64_t kChunkElems = 1 << 16;  // a multiple of every block; 0.5 to 6
 
 // ---- signals ------------------------------------------------------------------------------------------------------
 
-// The signal that asked the program to end; 0: none. The work looks at it and removes what it has written.
+// The signal that asked the program to end; 0: none. The work polls it, and removes what was written.
 volatile std::sig_atomic_t ending_signal = 0;
 void on_signal(int number) { ending_signal = number; }
 
@@ -39,8 +40,8 @@ void catch_signals() {
 
 // ---- progress -----------------------------------------------------------------------------------------------------
 
-// The share of the input that is done and the time that is left, on stderr: on a terminal a line that is written over
-// and over, else a line every ten seconds.
+// Shows on stderr how much of the input is done and how much time is left. A terminal gets one line that is
+// overwritten; other outputs get a new line every ten seconds.
 class progress_line {
   public:
     progress_line(bool is_quiet, uint64_t n_bytes) : is_quiet_(is_quiet), n_bytes_((double)n_bytes) {}
@@ -60,7 +61,7 @@ class progress_line {
         std::fprintf(stderr, is_terminal_ ? "\r%-78s" : "%s\n", text);
         is_shown_ = is_terminal_;
     }
-    // Before another line is written.
+    // Erases the progress line, before another line is written.
     void clear() {
         if (is_shown_) std::fprintf(stderr, "\r%78s\r", "");
         is_shown_ = false;
@@ -74,7 +75,7 @@ class progress_line {
 
 // ---- the work -----------------------------------------------------------------------------------------------------
 
-// Of the cores that this process may use: two threads of one core share its vector units.
+// Counts the cores that this process may use, because two threads of one core share its vector units.
 int32_t physical_cores() {
     const int32_t n_threads = std::max(1, (int32_t)std::thread::hardware_concurrency());
 #if defined(__linux__)
@@ -83,7 +84,7 @@ int32_t physical_cores() {
     std::set<std::pair<int, int>> cores;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &allowed)) continue;
-        int ids[2] = {-1, cpu};  // where the system does not say: a core of its own
+        int ids[2] = {-1, cpu};  // where the system does not say, each CPU counts as a core
         for (int k = 0; k < 2; k++) {
             char path[96];
             std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu,
@@ -101,8 +102,8 @@ int32_t physical_cores() {
 #endif
 }
 
-// A tensor's rows of importance, one for each of its matrices: sums / counts. Empty: the matrix does not know the
-// tensor.
+// Reads a tensor's importance: sums / counts, a row for each of its matrices. The result is empty if the importance
+// matrix does not have the tensor.
 // Format: llama.cpp:tools/imatrix/imatrix.cpp, tools/quantize/quantize.cpp.
 duet_status read_importance(const quantize_options& options, const planned_tensor& p, std::vector<float>* out,
                             tool_error* error) {
@@ -131,7 +132,7 @@ duet_status read_importance(const quantize_options& options, const planned_tenso
                                                std::to_string(n_counts) + ": made for another model");
     const float *from = (const float*)sums.data, *n = (const float*)counts.data;
     out->assign(from, from + n_cols * n_mats);
-    for (int64_t i = 0; i < n_cols * n_mats; i++) {  // an expert that no token chose: all alike
+    for (int64_t i = 0; i < n_cols * n_mats; i++) {  // an expert that no token chose: all its weights count alike
         float& v = (*out)[(size_t)i];
         v = n[i / n_cols] > 0 ? v / n[i / n_cols] : 1.0f;
         if (!(v >= 0 && std::isfinite(v)))
@@ -162,7 +163,7 @@ std::string shape_of(const duet_tensor& t) {
 
 struct quantize_work;
 
-// One tensor of the new file, as duet_writer_add_tensor_from gets it.
+// One tensor of the new file, in the form that duet_writer_add_tensor_from takes.
 struct tensor_source {
     quantize_work* work;
     const planned_tensor* planned;
@@ -174,9 +175,9 @@ struct quantize_work {
     progress_line progress;
     int32_t n_threads = 1;
     std::vector<tensor_source> sources = {};
-    std::vector<float> importance = {};  // of the tensor that is being written
-    std::atomic<uint64_t> n_odd{0};      // its values that are not finite before or (F16) after
-    double n_done_bytes = 0;             // of the input, before this piece
+    std::vector<float> importance = {};  // importance of the tensor that is being written
+    std::atomic<uint64_t> n_odd{0};      // values of that tensor that are not finite before or (F16) after
+    double n_done_bytes = 0;             // bytes of the input done before this piece
 
     static int32_t read(void* user, uint64_t offset, void* dst, uint64_t n_bytes) {
         const tensor_source& source = *(const tensor_source*)user;
@@ -191,7 +192,7 @@ struct quantize_work {
                               std::vector<float>* values, std::vector<float>* weights);
 };
 
-// Decodes whole blocks around the wanted elements, encodes these. first_elem begins a block of the new format.
+// Decodes whole blocks around the wanted elements, then encodes these. first_elem begins a block of the new format.
 duet_status quantize_work::convert_chunk(const planned_tensor& p, int64_t first_elem, int64_t n_elems, uint8_t* dst,
                                          std::vector<float>* values, std::vector<float>* weights) {
     const int64_t from_elems = p.from->elems_per_block, first_block = first_elem / from_elems,
@@ -202,7 +203,7 @@ duet_status quantize_work::convert_chunk(const planned_tensor& p, int64_t first_
                                 n_blocks * from_elems, values->data()))
         return status;
     const float* x = values->data() + (first_elem - first_block * from_elems);
-    if (!importance.empty()) {  // a row of it for each matrix
+    if (!importance.empty()) {  // one row of importance for each matrix
         weights->resize((size_t)n_elems);
         const int64_t n_cols = p.t.dims[0];
         for (int64_t i = 0; i < n_elems;) {
@@ -219,7 +220,7 @@ duet_status quantize_work::convert_chunk(const planned_tensor& p, int64_t first_
     return duet_quantize_row(p.to->id, x, n_elems, importance.empty() ? nullptr : weights->data(), dst);
 }
 
-// The calling thread works too, and tells the progress.
+// The calling thread works too, and shows the progress.
 duet_status quantize_work::convert(const planned_tensor& p, int64_t first_elem, int64_t n_elems, uint8_t* dst) {
     std::atomic<int64_t> next{0}, n_done{0};
     std::atomic<duet_status> result{DUET_OK};
@@ -244,7 +245,7 @@ duet_status quantize_work::convert(const planned_tensor& p, int64_t first_elem, 
         try {
             threads.emplace_back(work, false);
         } catch (const std::exception&) {
-            break;  // fewer threads do
+            break;  // fewer threads do the work
         }
     }
     work(true);
@@ -252,7 +253,7 @@ duet_status quantize_work::convert(const planned_tensor& p, int64_t first_elem, 
     return result;
 }
 
-// The bytes of the new file from `offset` of a tensor on, whole blocks of its new format.
+// Gives the bytes of the new file from `offset` of a tensor on, as whole blocks of the new format.
 duet_status quantize_work::make(const planned_tensor& p, uint64_t offset, uint8_t* dst, uint64_t n_bytes) {
     const bool is_same = p.to == p.from;
     const int64_t to_elems = p.to->elems_per_block, to_bytes = p.to->bytes_per_block;
@@ -285,7 +286,8 @@ duet_status quantize_work::make(const planned_tensor& p, uint64_t offset, uint8_
     return DUET_OK;
 }
 
-// A disk without room is told before the work, not after it. Where the system does not say, writing will tell.
+// Reports a full disk before the work, not after it. Where the system does not say how much is free, the write itself
+// will fail.
 duet_status check_room(const std::string& path, uint64_t n_bytes, tool_error* error) {
     struct stat info;
     if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return DUET_OK;
@@ -340,7 +342,7 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
     if (status == DUET_OK && check_room(options.out, duet_writer_size(made), error) != DUET_OK) return error->status;
     if (status == DUET_OK) status = duet_writer_save(made, options.out.c_str());
     work.progress.clear();
-    if (error->status != DUET_OK) return error->status;  // told by a source
+    if (error->status != DUET_OK) return error->status;  // a source has already set the error
     if (status != DUET_OK) return error->set(status, duet_writer_error(made));
     if (!options.is_quiet)
         std::fprintf(stderr, "%s: %s, %zu tensors, %.2f MB -> %.2f MB in %.1f s\n", options.out.c_str(),
@@ -349,7 +351,7 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
     return DUET_OK;
 }
 
-// "GLOB=TYPE"; returns what is wrong with it.
+// Parses "GLOB=TYPE". Returns "", or what is wrong with it.
 std::string add_override(const std::string& text, quantize_options* options) {
     const size_t equals = text.rfind('=');
     const duet_type_info* type = equals == std::string::npos ? nullptr : duet_type_by_name(text.c_str() + equals + 1);
@@ -365,7 +367,7 @@ bool is_same_file(const std::string& a, const std::string& b) {
            sa.st_ino == sb.st_ino;
 }
 
-// The file itself, or each part of a split one: NAME-00001-of-00003.gguf.
+// Returns whether out is the input file itself, or one part of a split input: NAME-00001-of-00003.gguf.
 bool is_input(const std::string& in, const std::string& out) {
     constexpr size_t kTail = 20;  // "-00001-of-00003.gguf"
     int part = 0, n_parts = 0;
@@ -424,7 +426,7 @@ int main(int argc, char** argv) {
         if (const duet_status planned = make_plan(opened, options, &plan, error)) return planned;
         return write_model(opened, plan, options, error);
     });
-    if (ending_signal && code != kExitGood) {  // the shell is told how the program ended
+    if (ending_signal && code != kExitGood) {  // the exit status tells the shell which signal ended the program
         std::signal(ending_signal, SIG_DFL);
         std::raise(ending_signal);
     }

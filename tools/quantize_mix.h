@@ -1,11 +1,12 @@
-// tools/quantize_mix.h: which tensor gets which number format: the mixes that users know by name, as tables, and the
-// plan that they give for a file. Owns: the tables. Must not know: how a format is made, what is written.
+// tools/quantize_mix.h: chooses the number format of each tensor. The mixes that users know by name stand here as
+// tables, with the code that makes a plan for a file.
+// Owns: the tables. Must not know: how a format is made, what is written.
 // Main path: tools/quantize.cpp -> [tools/quantize_mix.h] -> runtime.h
 #pragma once
 #include "common.h"
 #include "json.h"
 
-// ---- recipes: the mixes users know --------------------------------------------------------------------------------
+// ---- recipes: the mixes that users know ---------------------------------------------------------------------------
 // Facts from llama.cpp:src/llama-quant.cpp and, for the file types, llama.cpp:include/llama.h.
 
 struct mix {
@@ -33,8 +34,8 @@ constexpr struct {
 
 enum class role { output, token_embd, attn_q, attn_v, attn_k, attn_output, ffn_down, other, any };
 
-// A tensor has the role of the first row whose text its name holds. In a model without output.weight,
-// token_embd.weight is the output as well.
+// A tensor has the role of the first row whose text occurs in its name. In a model without output.weight,
+// token_embd.weight is also the output.
 // clang-format off
 constexpr struct { const char* part; role what; } kRoles[] = {
     {"attn_qkv.weight", role::attn_v}, {"attn_kv_b.weight", role::attn_v}, {"attn_v.weight", role::attn_v},
@@ -44,12 +45,12 @@ constexpr struct { const char* part; role what; } kRoles[] = {
 
 enum class when {
     always,
-    odd_row,    // the row is not whole blocks of the base format
+    odd_row,    // the row does not divide into blocks of the base format
     is_expert,  // three dimensions: the matrices of all experts
     experts_4,  // at least 4 experts
-    experts_8,  // 8 experts share each attention: it is small beside them
-    gqa_4,      // at least 4 query heads per key head: keys and values are small
-    layers_80,  // 80 layers with grouped heads (70B): likewise
+    experts_8,  // 8 experts share each attention, so attention is small beside them
+    gqa_4,      // at least 4 query heads per key head, so keys and values are small
+    layers_80,  // 80 layers with grouped heads (70B), so keys and values are small
     more_bits,  // the first and last eighth of the layers, and every third between
     first_2,
     first_4,  // layers
@@ -122,8 +123,8 @@ constexpr rule kRules[] = {
 };
 // clang-format on
 
-// A row that is not a multiple of a format's block gets the stand-in of this table. Rows that are no multiple of 32
-// become F16.
+// If a row is not a multiple of a format's block, this table names the format used instead. Rows that are no multiple
+// of 32 become F16.
 // clang-format off
 constexpr struct { const char *from, *to; } kFallbacks[] = {
     {"Q2_K", "Q4_0"}, {"Q3_K", "Q4_0"}, {"Q4_K", "Q5_0"}, {"Q5_K", "Q5_1"}, {"Q6_K", "Q8_0"}, {"IQ4_XS", "IQ4_NL"},
@@ -132,8 +133,8 @@ constexpr struct { const char *from, *to; } kFallbacks[] = {
 };
 // clang-format on
 
-// Tensors whose name holds one of these keep their format: they are small, or ops read them that take no blocks. So do
-// tensors of fewer than two dimensions and those whose name does not end in "weight".
+// Tensors whose name contains one of these texts keep their format: they are small, or their ops do not take blocks.
+// Tensors of fewer than two dimensions, and those whose name does not end in "weight", keep theirs too.
 constexpr const char* kKept[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -195,7 +196,7 @@ struct planned_tensor {
     std::string name;
     const duet_type_info *from = nullptr, *to = nullptr;
     role what = role::other;
-    int64_t i_layer = 0, n_layers = 0;  // attn_v: counted among its like, others: of the model
+    int64_t i_layer = 0, n_layers = 0;  // attn_v: position among the attn_v tensors; other roles: layer of the model
     uint64_t to_bytes = 0;
 };
 
@@ -218,7 +219,7 @@ inline const mix* find_mix(std::string_view name) {
     return nullptr;
 }
 
-// Is name one of the words of the list?
+// Returns whether name is one of the words of the list.
 inline bool is_listed(const char* list, std::string_view name) {
     for (std::string_view rest = list; !rest.empty();) {
         const size_t end = std::min(rest.find(' '), rest.size());
@@ -228,7 +229,7 @@ inline bool is_listed(const char* list, std::string_view name) {
     return false;
 }
 
-// '*' any text, '?' any character.
+// Matches a pattern: '*' stands for any text, '?' for any character.
 inline bool matches_glob(std::string_view pattern, std::string_view name) {
     size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
     while (n < name.size()) {
@@ -246,7 +247,8 @@ inline bool matches(const std::string& pattern, const std::string& name) {
                                                             : matches_glob(pattern, name);
 }
 
-// A hyper-parameter of the model, 0 when there is none; of one entry per layer the first that is not 0.
+// Returns a hyper-parameter of the model, or 0 if there is none. If it has one entry per layer, returns the first that
+// is not 0.
 inline int64_t hyper_parameter(const duet_file* file, const std::string& arch, const char* name) {
     const int64_t i = duet_file_find_kv(file, (arch + "." + name).c_str());
     duet_kv kv;
@@ -290,7 +292,7 @@ inline bool holds(when at, const planned_tensor& p, const model_facts& facts, co
     return false;
 }
 
-// May this tensor change its format at all?
+// Returns whether this tensor may change its format at all.
 inline bool is_matrix(const planned_tensor& p) {
     const bool is_integer = !p.from->can_quantize && p.from->elems_per_block == 1;
     return (p.t.dims[1] > 1 || p.t.dims[2] > 1 || p.t.dims[3] > 1) && !is_integer;
@@ -349,7 +351,7 @@ inline duet_status make_plan(const duet_file* file, const quantize_options& opti
             return error->set(DUET_ERR_ARG, "--type " + o.pattern + ": no tensor has such a name");
     std::sort(attn_v_layers.begin(), attn_v_layers.end());
     for (planned_tensor& p : *plan) {
-        if (p.what == role::attn_v) {  // not every layer of a hybrid has attention
+        if (p.what == role::attn_v) {  // not every layer of a hybrid model has attention
             p.i_layer = std::lower_bound(attn_v_layers.begin(), attn_v_layers.end(), p.i_layer) - attn_v_layers.begin();
             p.n_layers = (int64_t)attn_v_layers.size();
         }

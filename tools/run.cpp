@@ -1,5 +1,6 @@
-// tools/run.cpp: the program `run` completes a text. Owns: its flags, what goes to stdout (the completion only) and to
-// stderr. Must not know: anything behind runtime.h.
+// tools/run.cpp: the program `run` completes a text.
+// Owns: its flags, and what goes to stdout (the completion only) and to stderr. Must not know: anything behind
+// runtime.h.
 // Main path: [tools/run.cpp] -> runtime.h -> runtime.cpp -> models/<family>.cpp
 #include "args.h"
 #include "common.h"
@@ -25,7 +26,7 @@ struct run_options {
     bool list_devices = false, is_self_test = false, has_dry = false;
 };
 
-// A signal handler may touch only these. The pointer is set while the session lives.
+// A signal handler may touch only these. The pointer is set while the session exists.
 std::atomic<duet_session*> running_session{nullptr};
 volatile std::sig_atomic_t was_interrupted = 0;
 
@@ -46,7 +47,7 @@ int report(const run_options& options, const tool_error& error) {
 
 // ---- flags ----
 
-// Spellings that users of other programs know, beside the one made from the parameter's name.
+// Flag names that users of other programs know. They are accepted beside the name made from the parameter.
 // clang-format off
 constexpr struct { const char *name, *flags; } kSamplerAliases[] = {
     {"temp", ", --temperature"},
@@ -59,7 +60,7 @@ constexpr struct { const char *name, *flags; } kSamplerAliases[] = {
 };
 // clang-format on
 
-// What run sets where the table's own default is "off".
+// The values that run sets where the table's default is "off".
 // clang-format off
 constexpr struct { const char* name; float value; } kSamplerDefaults[] = {
     {"temp", 0.8f}, {"top_k", 40}, {"top_p", 0.95f}, {"min_p", 0.05f},
@@ -126,8 +127,8 @@ void add_sampler_flags(tool_args& args, run_options* options) {
               });
 }
 
-// Flags of other programs that would change what happens: refused with advice. The second list asks for what is done
-// anyway.
+// Flags of other programs. Those of the first list would change the result, so they are refused with advice. Those of
+// the second ask for what happens anyway.
 void add_foreign_flags(tool_args& args) {
     auto refuse = [&](const char* names, const char* value, const char* advice) {
         args.hidden(names, value, [advice](const std::string&) { return std::string(advice); });
@@ -205,7 +206,7 @@ struct output {
     int write_error = 0;
 };
 
-// Each token is flushed: the reader sees it when it is made. A closed pipe ends the generation.
+// Prints and flushes each token, so that the reader sees it as it is made. A closed pipe ends the generation.
 int32_t on_token(void* user, const duet_token_event* event) {
     output* out = (output*)user;
     errno = 0;
@@ -226,11 +227,11 @@ const char* stop_name(int32_t reason) {
     return reason >= 0 && reason < 6 ? kNames[reason] : "error";
 }
 
-// The last line on stderr. The bandwidth is measured after the text is out, so that nobody waits for it.
+// Prints the last line on stderr. The bandwidth is measured after the text is out, so that nobody waits for it.
 void print_statistics(const run_options& options, const duet_model* model, const duet_session* session,
                       const duet_memory_plan& plan, const duet_generate_result& result) {
     const duet_model_info info = info_of(model);
-    // The first new token comes from the prompt's logits: speed is that of the decode steps done.
+    // The first new token comes from the prompt's logits, so the speed counts the decode steps only.
     const double n_steps = std::max(0, duet_seq_length(session, 0) - result.n_prompt_tok);
     const double prompt_speed = result.prompt_us ? result.n_prompt_tok * 1e6 / result.prompt_us : 0;
     const double speed = result.generate_us ? n_steps * 1e6 / result.generate_us : 0;
@@ -259,7 +260,7 @@ void print_statistics(const run_options& options, const duet_model* model, const
                  plan.weight_bytes / 1e6, cache, work, resident, (unsigned long long)options.seed);
 }
 
-// One device as a line or an object. What it is, whether it is used, why not.
+// Prints one device, as a line or a JSON object: what it is, whether it is used, and if not, why.
 void print_device(void* user, const duet_device_info* d) {
     if (*(const bool*)user) {
         std::printf("{\"event\":\"device\",\"id\":\"%s\",\"name\":%s,\"chip\":\"%s\",\"driver\":%s,\"memory_bytes\":%"
@@ -305,7 +306,7 @@ duet_status prepare_sampler(const run_options& options, const duet_model* model,
                                                 " tokens");
         if (duet_sampler_bias(sampler, id, (float)bias)) return error->set(DUET_ERR_ARG, duet_sampler_error(sampler));
     }
-    // A repeated run ends at these characters (defaults of the DRY proposal).
+    // These characters end a repeated run (defaults of the DRY proposal).
     for (int32_t id = 0; options.has_dry && id < info.n_vocab; id++) {
         if (view_of(duet_token_text(model, id)).find_first_of("\n:\"*") != std::string_view::npos &&
             duet_sampler_dry_breaker(sampler, id) != DUET_OK)
@@ -359,7 +360,7 @@ void tell_model(const duet_model* model, const duet_session* session, const duet
             plan.gpu_work_bytes / 1e6, plan.pinned_bytes / 1e6);
 }
 
-// What a user who wants the GPU should know without asking: one line.
+// Tells a user who wants the GPU, in one line, that it computes no layer or only some of them.
 void tell_placement(const run_options& options, const duet_model* model, const duet_memory_plan& plan) {
     const duet_model_info info = info_of(model);
     const int32_t asked = options.model.gpu_layers;
@@ -387,7 +388,7 @@ duet_status generate(const run_options& options, const duet_model* model, duet_s
         duet_generate(session, options.sampler.get(), ids.data(), ids.size(), &params, on_token, &out, &result);
     if (status == DUET_ERR_CANCELLED && was_interrupted) status = DUET_OK;
     if (out.write_error) {
-        // A reader that has had enough (`run | head`) is no event worth a line.
+        // A reader that closes the pipe early (`run | head`) is not worth a message.
         if (out.write_error != EPIPE)
             std::fprintf(stderr, "run: cannot write to stdout: %s\n", std::strerror(out.write_error));
         return DUET_ERR_IO;

@@ -1,5 +1,6 @@
-// tools/selftest.h is `run --selftest`: it prints one page about what this machine's device computes, to be pasted into
-// a report. Owns: the page. Must not know: how ops are checked (duet_self_test does that).
+// tools/selftest.h: `run --selftest`. It prints one page about what this machine's device computes, which a user pastes
+// into a report.
+// Owns: the page. Must not know: how ops are checked (duet_self_test does that).
 #pragma once
 #include "synthetic.h"
 
@@ -8,7 +9,7 @@ struct self_test_cases {
     std::string wrong;
 };
 
-// Greedy ids after a fixed prompt, from a file or from the synthetic model's memory.
+// Generates greedy ids after a fixed prompt, from a model file or from the synthetic model in memory.
 inline duet_status generate_ids(const model_options& options, const synthetic_model& synthetic, std::string* device,
                                 std::vector<int32_t>* ids, double* tokens_per_second, tool_error* error) {
     model_ptr model;
@@ -44,7 +45,7 @@ inline duet_status generate_ids(const model_options& options, const synthetic_mo
     return DUET_OK;
 }
 
-// Prints the page on stdout. DUET_ERR_DEVICE when anything differs.
+// Prints the page on stdout. Returns DUET_ERR_DEVICE if any result differs.
 inline duet_status self_test(const model_options& options, tool_error* error) {
     synthetic_model synthetic;
     if (options.path.empty()) {

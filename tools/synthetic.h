@@ -1,6 +1,6 @@
-// tools/synthetic.h makes models of well-known shapes with random weights in memory. Speed depends on shape and format,
-// not on values, so they stand in for files of many gigabytes. Owns: the table of shapes. Must not know: how a model
-// is run.
+// tools/synthetic.h: makes models of well-known shapes with random weights in memory. Speed depends on shape and
+// format, not on values, so these models stand in for files of many gigabytes.
+// Owns: the table of shapes. Must not know: how a model is run.
 #pragma once
 #include "common.h"
 
@@ -9,7 +9,7 @@
 struct synthetic_shape {
     const char* name;
     int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, hidden_dim, n_vocab;
-    bool is_tied;  // the embedding table is the output matrix too
+    bool is_tied;  // the embedding table is also the output matrix
     float rope_base;
 };
 
@@ -54,10 +54,10 @@ struct synthetic_blocks {
     }
 };
 
-// A GGUF file's bytes in memory. Owns the pages.
+// The bytes of a GGUF file in memory. It owns the pages.
 struct synthetic_model {
     synthetic_shape shape = {};
-    synthetic_blocks blocks, output_blocks;  // output: of the largest matrix, usually kept in more bits
+    synthetic_blocks blocks, output_blocks;  // output_blocks: for the output matrix, usually in more bits
     std::vector<float> ones;
     writer_ptr writer;
     uint8_t* file = nullptr;
@@ -70,8 +70,8 @@ struct synthetic_model {
         if (file) munmap(file, n_file_bytes);
     }
 
-    // spec: "8b:q4_0" or "8b:q4_0:q8_0" (shape, format, format of the output matrix; Q6_K where that is finer than the
-    // format).
+    // spec: "8b:q4_0" or "8b:q4_0:q8_0" (shape, format, format of the output matrix). Without a third part, the output
+    // matrix is Q6_K if that is finer than the format.
     duet_status parse(const std::string& spec, tool_error* error) {
         const size_t colon = spec.find(':'), second = colon == std::string::npos ? colon : spec.find(':', colon + 1);
         const std::string name = spec.substr(0, colon);
@@ -101,7 +101,7 @@ struct synthetic_model {
         return DUET_OK;
     }
 
-    // Fills the writer: keys, vocabulary, tensors.
+    // Fills the writer with keys, vocabulary and tensors.
     duet_status build(tool_error* error) {
         duet_writer* created = nullptr;
         if (const duet_status status = duet_writer_create(&created)) return error->set(status, "");
@@ -165,7 +165,7 @@ struct synthetic_model {
         return status;
     }
 
-    // An SPM vocabulary: three control tokens, 256 bytes, and words that no text meets.
+    // An SPM vocabulary: three control tokens, 256 bytes, and words that never occur in a text.
     duet_status add_vocabulary() {
         enum { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
         const size_t n = (size_t)shape.n_vocab;

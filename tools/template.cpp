@@ -1,6 +1,7 @@
-// tools/template.cpp: the program `template`: renders messages with a chat template, and answers many renderings as
-// JSON lines for tests against a reference. Uses models/template.h and models/value.h beside runtime.h, until runtime.h
-// has functions for chats. Main path: [tools/template.cpp] -> models/template
+// tools/template.cpp: the program `template` renders messages with a chat template. It also renders many JSON lines,
+// for tests against a reference.
+// Uses models/template.h and models/value.h beside runtime.h, until runtime.h has functions for chats.
+// Main path: [tools/template.cpp] -> models/template
 #include "../models/template.h"
 #include "../models/value.h"
 #include "args.h"
@@ -16,7 +17,7 @@ struct template_options {
     duet::template_time time;
 };
 
-// "2026-01-02T03:04:05" or the same without the time; "" when it is one.
+// Parses "2026-01-02T03:04:05", or the same without the time. Returns "" if the text is one of these.
 std::string parse_time(const std::string& text, duet::template_time* out) {
     int* const parts[] = {&out->year, &out->month, &out->day, &out->hour, &out->minute, &out->second};
     const int least[] = {1, 1, 1, 0, 0, 0}, most[] = {9999, 12, 31, 23, 59, 59};
@@ -39,7 +40,7 @@ duet::template_time local_time() {
     return {t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec};
 }
 
-// The string of a key of a GGUF file; "" when there is none.
+// Returns the string of a key of a GGUF file, or "" if there is none.
 std::string string_of(const duet_file* file, const char* key, uint64_t i) {
     duet_string s = {};
     const int64_t i_kv = duet_file_find_kv(file, key);
@@ -67,7 +68,8 @@ duet_status read_template(template_options* options, std::string* out, tool_erro
     return DUET_OK;
 }
 
-// The variables a template sees. input is a list of messages, or an object with messages, tools and any others.
+// Collects the variables that a template sees. input is a list of messages, or an object with messages, tools and other
+// variables.
 duet::value variables_of(const duet::value& input, const template_options& options) {
     std::vector<duet::value_member> members;
     auto add = [&](const char* name, duet::value v) {
@@ -83,7 +85,7 @@ duet::value variables_of(const duet::value& input, const template_options& optio
     return duet::value::of_map(std::move(members));
 }
 
-// The text with what came from the messages in {{...}}, and a line for each message that tells where it begins.
+// Shows the text with all bytes from the messages in {{...}}, then one line for each message that says where it begins.
 std::string with_origin(const duet::rendered_template& rendered) {
     std::string out;
     bool is_input = false;
@@ -118,8 +120,7 @@ duet_status render_one(template_options& options, tool_error* error) {
     return put(options.has_origin ? with_origin(rendered) : rendered.text.bytes, error);
 }
 
-// ---- JSON lines
-// ------------------------------------------------------------------------------------------------------
+// ---- JSON lines ----
 
 bool from_hex(std::string_view hex, std::string* out) {
     for (size_t i = 0; i + 1 < hex.size(); i += 2) {
@@ -131,7 +132,7 @@ bool from_hex(std::string_view hex, std::string* out) {
     return hex.size() % 2 == 0;
 }
 
-// One line {"t": template, or "hex": its bytes, "v": variables} rendered; false: err tells why not.
+// Renders one line {"t": template, or "hex": its bytes, "v": variables}. If it returns false, err says why.
 bool render_line(std::string_view line, const template_options& options, std::string* out, duet::error_text& err) {
     duet::json_limits limits;
     limits.max_depth = 500;

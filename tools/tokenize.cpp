@@ -1,4 +1,4 @@
-// tools/tokenize.cpp: the program `tokenize` turns text into token ids, printed as a JSON array, and back.
+// tools/tokenize.cpp: the program `tokenize` turns text into token ids, printed as a JSON array, and ids into text.
 // Must not know: anything that runtime.h does not say.
 // Main path: [tools/tokenize.cpp] -> runtime.h -> runtime.cpp -> models/tokenizer.cpp
 #include "args.h"
@@ -29,7 +29,7 @@ duet_status decode(const duet_model* model, const std::string& text, const token
         if (!duet_token_spelling(model, id).data)
             return error->set(DUET_ERR_ARG, "id " + std::to_string(id) + ": the vocabulary has no such token");
     std::string out;
-    for (size_t n_bytes = ids.size() * 8;;) {  // the second time with the size that was found
+    for (size_t n_bytes = ids.size() * 8;;) {  // the second turn uses the size that the first one found
         out.resize(n_bytes);
         const duet_status status =
             duet_detokenize(model, ids.data(), ids.size(), options.is_special, out.data(), out.size(), &n_bytes);
