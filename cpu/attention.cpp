@@ -1,16 +1,19 @@
 // cpu/attention.cpp: the attention cache and attention on the CPU. It puts keys and values into pages and hands chunks
-// of 64 positions to the kernels. Main path: cpu/ops.cpp -> [cpu/attention.cpp] -> cpu/kernels.h
+// of 64 positions to the kernels. Results: quant/exact.h.
+// Must not know: families, files.
+// Main path: cpu/ops.cpp -> [cpu/attention.cpp] -> cpu/kernels.h
 #include "context.h"
 
 namespace duet {
 
-constexpr int kTokenBlock = 16;           // tokens that one piece of attention works on
-constexpr int kHeadBlock = 16;            // most query heads of a piece; they share a key/value head
-constexpr size_t kSplitFloats = 1 << 20;  // room for chunks that wait to be merged
+constexpr int kTokenBlock = 16;           // most tokens of one piece of attention
+constexpr int kHeadBlock = 16;            // most query heads of a piece, which share a key/value head
+constexpr size_t kSplitFloats = 1 << 20;  // room for the results of chunks that wait to be merged
 constexpr int kHalfRows = 16;  // up to so many rows convert f16 as they compute; more share a converted chunk
 
 namespace {
-// Chunks that are kept apart at most, and floats of each and of the whole: n_heads states and vectors.
+// split_floats: the floats of one chunk's results, n_heads states and vectors; the merged results take as many.
+// split_chunks: the most chunks whose results are kept apart at once.
 size_t split_floats(const op& o, const cache_layer& layer) {
     return (size_t)o.in.n_heads * (2 + round_up((size_t)layer.v_dim, 16));
 }
@@ -42,15 +45,14 @@ size_t attention_scratch_floats(const cpu_layout& l, const model_graph& g) {
 
 namespace {
 
-// Writes one head's d values of a token into a chunk: element j goes to index j * step + at.
+// Writes one head's d values of a token into a chunk. Element j goes to index j * step + at.
 void store_cached(const cpu_context& c, uint8_t* head, const float* x, int d, size_t step, size_t at) {
     if (c.limits.cache_type == DUET_CACHE_F32) {
         for (int j = 0; j < d; j++) ((float*)head)[(size_t)j * step + at] = x[j];
     } else if (c.limits.cache_type == DUET_CACHE_F16) {
         for (int j = 0; j < d; j++) ((uint16_t*)head)[(size_t)j * step + at] = float_to_half(x[j]);
     } else {
-        // codes keep the place of the elements; scales of 32 values follow, in the same order with 1/32 of the
-        // elements
+        // Codes lie as the elements would. One scale for every 32 values follows them, in the same order.
         uint16_t* scales = (uint16_t*)(head + (size_t)d * kAttnChunk);
         const size_t scale_step = step == 1 ? 1 : step, scale_at = step == 1 ? at / kBlock : at;
         for (int b = 0; b < d / kBlock; b++) {
@@ -64,7 +66,7 @@ void store_cached(const cpu_context& c, uint8_t* head, const float* x, int d, si
     }
 }
 
-// A chunk's head as f32 in the same order: keys (d, 64) transposed, or values (64, d).
+// Returns a chunk's head as f32 in the same order: keys (d, 64) transposed, or values (64, d).
 const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool transposed, float* out) {
     const size_t n = (size_t)d * kAttnChunk;
     if (c.limits.cache_type == DUET_CACHE_F32) return (const float*)head;
@@ -75,8 +77,8 @@ const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool 
     const uint16_t* scales = (const uint16_t*)(head + n);
     const int8_t* codes = (const int8_t*)head;
     float* __restrict to = out;
-    for (size_t i = 0; i < n;
-         i += kBlock * kAttnChunk) {  // 64 scales: of keys each for 32 dims of a position, of values for 32 elements
+    // Each turn has 64 scales. A key's scale serves 32 dims of a position, a value's scale 32 neighbouring elements.
+    for (size_t i = 0; i < n; i += kBlock * kAttnChunk) {
         alignas(64) float scale[kAttnChunk];
         c.kernels->half_to_float(scales + i / kBlock, kAttnChunk, scale);
         for (size_t j = 0; j < kBlock * kAttnChunk; j += kBlock, to += kBlock, codes += kBlock) {
@@ -120,14 +122,15 @@ struct token_run {
     int first, n;
 };
 
-// The first n rows of a decoded key chunk (dims, 64) as values (64, n).
+// Transposes the first n rows of a decoded key chunk (dims, 64) to values (64, n).
 const float* transpose_chunk(const float* k, int n, float* out) {
     for (int i = 0; i < kAttnChunk; i++)
         for (int j = 0; j < n; j++) out[(size_t)i * (size_t)n + (size_t)j] = k[(size_t)j * kAttnChunk + (size_t)i];
     return out;
 }
 
-// Chunks [first, last] of the positions; each by itself where there is room for its results.
+// The chunks first to last of the positions. With `state` and `o`, each chunk's results are kept apart there; without
+// them, each chunk is merged at once.
 struct chunk_range {
     int first, last;
     attn_state* state = nullptr;  // (chunks, n_heads)
@@ -139,8 +142,8 @@ void finish_head(const cpu_context& c, const op& o, int i_row, int h, attn_state
     exact_attn_finish(*state, values, n, c.row(o.out, i_row) + (size_t)h * (size_t)o.out.stride);
 }
 
-// Attention of one run of tokens and `group` query heads from first_head on over one key/value head: they share each
-// decoded chunk.
+// Computes attention of one run of tokens and `group` query heads, from first_head on, over one key/value head. They
+// share each decoded chunk.
 void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int first_head, int group,
             const chunk_range& range, uint8_t* scratch) {
     const cache_layer& layer = c.graph.caches[(size_t)o.index];
@@ -193,7 +196,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
               : layer.v_in_k ? transpose_chunk((const float*)a.k, layer.v_dim, v_chunk)
                              : load_cached(c, head + place.k_bytes, layer.v_dim, false, v_chunk);
         if (a.k == head && chunk < range.last) a.ahead = head_of(chunk + 1) - head;
-        if (o.alibi != 0.0f) {  // a row of positions after the keys, which the f32 cache has no room for
+        if (o.alibi != 0.0f) {  // a row of positions follows the keys; the f32 cache has no room for it
             if (a.k != k_chunk) memcpy(k_chunk, a.k, (size_t)layer.k_dim * kAttnChunk * 4);
             a.k = k_chunk;
             for (int i = 0; i < kAttnChunk; i++)
@@ -220,14 +223,14 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
                     layer.v_dim);
 }
 
-// One token's positions shared out among the threads: chunks by themselves, a round of them at once, then merged in
-// order.
+// Shares out one token's positions among the threads. In each round, the threads compute chunks apart, whose results
+// are then merged in order.
 template <class Attend>
 void attend_split(cpu_context& c, const op& o, int i_row, int n_blocks, const chunk_range& all, Attend attend_block) {
     const cache_layer& layer = c.graph.caches[(size_t)o.index];
     const size_t n_heads = (size_t)o.in.n_heads, o_stride = round_up((size_t)layer.v_dim, 16);
     const int n_most = split_chunks(o, layer, c.limits.n_ctx);
-    float* whole_o = (float*)c.split.data;  // after the vectors, which are aligned, come the states
+    float* whole_o = (float*)c.split.data;  // the vectors, which are aligned, come before the states
     float* part_o = whole_o + n_heads * o_stride;
     attn_state* whole = (attn_state*)(part_o + n_heads * o_stride * (size_t)n_most);
     attn_state* part = whole + n_heads;

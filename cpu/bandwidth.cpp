@@ -1,4 +1,6 @@
-// cpu/bandwidth.cpp: the read bandwidth of this machine's memory, the limit that generation is measured against.
+// cpu/bandwidth.cpp: measures the read bandwidth of this machine's memory. Generation is compared with this limit.
+// Must not know: families, ops.
+// Main path: runtime/bandwidth.cpp -> [cpu/bandwidth.cpp] -> cpu/threads.h
 #include "threads.h"
 #include "../models/executor.h"
 
@@ -12,12 +14,12 @@
 namespace duet {
 namespace {
 
-constexpr size_t kBytes = 192u << 20;  // beyond the last-level cache of most machines
+constexpr size_t kBytes = 192u << 20;  // larger than the last-level cache of most machines
 constexpr size_t kPiece = 1u << 20;
 constexpr std::align_val_t kHugePage{2u << 20};
 constexpr int kPasses = 5;
 
-// Reads a piece; the result keeps the compiler from dropping the loads.
+// Reads a piece. The result keeps the compiler from dropping the loads.
 uint64_t read_piece(const uint64_t* data) {
     uint64_t sum[8] = {};
     for (size_t i = 0; i < kPiece / 8; i += 8)
@@ -29,16 +31,15 @@ uint64_t read_piece(const uint64_t* data) {
 
 double measure_read_gbps(int n_threads) {
     thread_pool pool;
-    uint8_t* data =
-        (uint8_t*)::operator new(kBytes, kHugePage, std::nothrow);  // aligned_alloc is not in every C library
+    // Not every C library has aligned_alloc.
+    uint8_t* data = (uint8_t*)::operator new(kBytes, kHugePage, std::nothrow);
     if (!data || !pool.start(n_threads)) {
         ::operator delete(data, kHugePage);
         return 0;
     }
 #if defined(__linux__)
-    madvise(
-        data, kBytes,
-        MADV_HUGEPAGE);  // else the page tables are measured: a mapped file is read up to 40 % faster than small pages
+    // Small pages would measure the page tables: a mapped file is read up to 40 % faster than small pages.
+    madvise(data, kBytes, MADV_HUGEPAGE);
 #endif
     const int n_pieces = (int)(kBytes / kPiece);
     std::atomic<uint64_t> keep{0};
@@ -50,8 +51,8 @@ double measure_read_gbps(int n_threads) {
         pass = (double)kBytes / (double)ns_since(start);
     }
     ::operator delete(data, kHugePage);
-    std::nth_element(gbps, gbps + kPasses / 2,
-                     gbps + kPasses);  // the median: what is set beside it is no best moment either
+    // The median is taken, because the speeds compared with it are not best moments either.
+    std::nth_element(gbps, gbps + kPasses / 2, gbps + kPasses);
     return gbps[kPasses / 2];
 }
 

@@ -1,4 +1,5 @@
-// cpu/choose.cpp: the choice that cpu/choose.h describes. Main path: cpu/ops.cpp -> [cpu/choose.cpp] -> cpu/kernels.h
+// cpu/choose.cpp: the choice that cpu/choose.h describes.
+// Main path: cpu/ops.cpp -> [cpu/choose.cpp] -> cpu/kernels.h
 #include "choose.h"
 
 namespace duet {

@@ -1,35 +1,38 @@
-// cpu/choose.h: which way a matmul is computed: all thresholds, in one place. The bits are the same in every way but
-// `rounded`; only the speed differs.
-// Must not know: ops, threads. Main path: cpu/ops.cpp -> [cpu/choose.h] -> cpu/kernels.h
+// cpu/choose.h: chooses the way in which a matmul is computed. All thresholds stand here. Every way but `rounded` gives
+// the same bits; only the speed differs.
+// Must not know: ops, threads.
+// Main path: cpu/ops.cpp -> [cpu/choose.h] -> cpu/kernels.h
 #pragma once
 #include "kernels.h"
 
 namespace duet {
 
-// How cpu/simd/row_codes.inc reads a format's codes for the way `rows`.
+// How cpu/simd/row_codes.inc reads the codes of four blocks for the way `rows`: the contents of the first and of the
+// second vector.
 enum class row_order : uint8_t {
-    none,       // by columns of four rows: the format has no code in row_codes.inc
-    by_halves,  // first halves of blocks 0..3 | second halves
-    natural,    // blocks 0, 1 | 2, 3
-    crossed,    // blocks 0, 2 | 1, 3
+    none,       // the format has no code in row_codes.inc and is read by columns of four rows
+    by_halves,  // the first halves of blocks 0..3 | their second halves
+    natural,    // blocks 0, 1 | blocks 2, 3
+    crossed,    // blocks 0, 2 | blocks 1, 3
 };
 
-// Up to how many tokens the way `rows` is faster than tiles and panels. A kernel instantiates as many.
+// Returns the most tokens for which the way `rows` is faster than tiles and panels. Kernels are instantiated for 1 up
+// to this number of tokens.
 constexpr int row_tokens(row_order order, bool has_min) {
     if (order == row_order::by_halves) return 4;
     return order == row_order::natural && !has_min ? 3 : 2;
 }
 
-constexpr int kAmxLeast = 6;    // tokens from which AMX is faster than the vector kernels
-constexpr int kFastLeast = 12;  // tokens from which mode fast rounds activations (docs/numerics.md)
-constexpr int kFloatFew = 4;    // float weights: up to so many tokens memory is the limit
-constexpr int kFloatSome = 12;  // float weights: up to so many tokens tiles do not pay, at 16 lanes
+constexpr int kAmxLeast = 6;    // fewest tokens for which AMX is faster than the vector kernels
+constexpr int kFastLeast = 12;  // fewest tokens for which mode fast rounds activations (docs/numerics.md)
+constexpr int kFloatFew = 4;    // float weights: most tokens for which memory is the limit
+constexpr int kFloatSome = 12;  // float weights: most tokens for which tiles do not pay, at 16 lanes
 
-// can_prepare: the activations may be packed into panels or rounded first. Experts' matmuls cannot: each expert has
-// tokens of its own.
+// can_prepare: the activations may first be packed into panels or rounded. The matmuls of experts cannot do this,
+// because each expert has tokens of its own.
 matmul_way choose_matmul(const cpu_kernels& kernels, int32_t type, int n_tok, bool can_prepare);
 
-// The largest number of tokens up to max_tok that are computed by panels; 0: none are.
+// Returns the largest number of tokens, up to max_tok, for which panels are chosen; 0: for none.
 int most_panel_tokens(const cpu_kernels& kernels, int32_t type, int max_tok);
 
 }  // namespace duet

@@ -1,5 +1,7 @@
-// cpu/context.h: what the files of the CPU executor share: buffers, cache pages, recurrent state and threads of one
-// session. Main path: cpu/ops.cpp -> [cpu/context.h] -> cpu/kernels.h
+// cpu/context.h: the state that the files of the CPU executor share: buffers, cache pages, recurrent state and threads
+// of one session.
+// Must not know: families, files.
+// Main path: cpu/ops.cpp -> [cpu/context.h] -> cpu/kernels.h
 #pragma once
 #include "kernels.h"
 #include "threads.h"
@@ -26,7 +28,7 @@ struct aligned_memory {
         n_bytes = n;
         block_ = calloc(n + 64, 1);
         data = (void*)(((uintptr_t)block_ + 63) & ~(uintptr_t)63);
-#if defined(__linux__)  // large pages for long caches and the like save misses of the TLB
+#if defined(__linux__)  // large pages save TLB misses of long caches and other large memory
         const uintptr_t huge = 2u << 20, first = ((uintptr_t)data + huge - 1) & ~(huge - 1),
                         end = ((uintptr_t)data + n) & ~(huge - 1);
         if (block_ && n > 32u << 20 && end > first) madvise((void*)first, end - first, MADV_HUGEPAGE);
@@ -38,12 +40,12 @@ struct aligned_memory {
     void* block_ = nullptr;
 };
 
-// What the CPU needs beside the layout of models/layout.h: one computation for plan() and create().
+// The sizes that the CPU needs beside those of models/layout.h. plan() and create() both compute them here.
 struct cpu_layout : layout {
     size_t act_codes = 0, act_bytes = 0, panel_bytes = 0, gather_bytes = 0, split_bytes = 0, matmul_bytes = 0,
            thread_bytes = 0;
     int max_k = 0, max_v = 0;
-    size_t max_routes = 0, max_mats = 0;  // expert matmuls: choices of a batch, matrices
+    size_t max_routes = 0, max_mats = 0;  // of expert matmuls: most choices of a batch, most matrices
 
     size_t work_bytes(int n_threads) const {
         return buffer_bytes + act_bytes + panel_bytes + gather_bytes + split_bytes + rope_floats * 4 +
@@ -53,7 +55,7 @@ struct cpu_layout : layout {
 
 cpu_layout make_cpu_layout(const model_graph& graph, const exec_limits& limits);
 
-// Arrays of quantized activations of `codes` values in all, one after another from `at`.
+// The arrays of quantized activations lie one after another from `at` on. `codes` is the number of all their values.
 inline size_t act_array_bytes(size_t codes) {
     return codes + round_up(codes / 32 * 4, 64) * 2 + round_up(codes / 16 * 2, 64);
 }
@@ -68,7 +70,7 @@ inline act_matrix act_arrays(uint8_t* at, size_t codes, size_t q_stride, int n_t
     return a;
 }
 
-// The same arrays from row i on, n_tok rows.
+// Returns n_tok rows of the same arrays, from row i on.
 inline act_matrix act_from(act_matrix a, size_t i, int n_tok) {
     a.q += i * a.q_stride;
     a.d += i * (a.q_stride / 32);
@@ -79,14 +81,14 @@ inline act_matrix act_from(act_matrix a, size_t i, int n_tok) {
     return a;
 }
 
-// The pairs (token, k) of an expert matmul in order of their matrix: pair order[j] = token * n_used + k for j in
-// start[e] ..
-// start[e + 1] - 1. Kept, so that a token allocates nothing.
+// The pairs (token, k) of an expert matmul in the order of their matrices. The pairs order[j] = token * n_used + k of
+// matrix e have j in start[e] .. start[e + 1] - 1. The lists live as long as the session, so that a token allocates
+// nothing.
 struct route_lists {
-    std::vector<int32_t> order, start, next, active;  // active: matrices with pairs
+    std::vector<int32_t> order, start, next, active;  // active: the matrices with pairs
 };
 
-// Rows of the batch that belong to one sequence, in order.
+// The rows of the batch that belong to one sequence, in order.
 struct seq_rows {
     int32_t seq;
     std::vector<int> rows;
@@ -100,13 +102,13 @@ struct cpu_context {
     thread_pool pool;
     aligned_memory buffers, cache, states, act, panels, gathered, split, rope, scratch;
     route_lists routes;
-    std::vector<seq_rows> by_seq;        // of the batch, for ops with recurrent state
-    std::vector<uint8_t*> group_pages;   // first page of each group
-    std::vector<uint64_t> scratch_user;  // the matmul that each thread's scratch was last used by, counted by
-                                         // n_matmuls; a cache line apart
-    uint64_t n_matmuls = 0;
-    bool has_panels = false;          // of what `act` holds
-    std::vector<uint8_t> reuses_act;  // per op: a matmul whose input is quantized already
+    std::vector<seq_rows> by_seq;       // the batch's rows by sequence, for ops with recurrent state
+    std::vector<uint8_t*> group_pages;  // first page of each group
+    // For each thread, the number of the matmul that last used its scratch; a cache line apart.
+    std::vector<uint64_t> scratch_user;
+    uint64_t n_matmuls = 0;           // the number of the latest matmul
+    bool has_panels = false;          // `panels` holds the activations of `act`
+    std::vector<uint8_t> reuses_act;  // per op: 1 for a matmul whose input is quantized already
     bool profiling = false;
     std::vector<profile_entry> rows;
     std::vector<int> row_of_op;
@@ -149,7 +151,7 @@ inline void quantize_row(const cpu_context& c, const float* x, int n, const act_
     c.kernels->quantize(x, n, (int8_t*)r.q, (float*)r.d, (float*)r.t, (int16_t*)r.s16);
 }
 
-// Calls f(i_row) for all rows, in parallel when there is enough work.
+// Calls f(i_row) for all n rows, in parallel when there is enough work.
 template <class F>
 void for_rows(cpu_context& c, int n, size_t work_per_row, F f) {
     if ((size_t)n * work_per_row < 16384) {
@@ -161,12 +163,12 @@ void for_rows(cpu_context& c, int n, size_t work_per_row, F f) {
     });
 }
 
-// Bytes of the chunks that attention over split positions keeps apart before it merges them.
+// Returns the bytes of the chunks' results that attention over split positions keeps apart until it merges them.
 size_t split_bytes(const model_graph& g, int n_ctx);
-// Floats of scratch an attention piece needs.
+// Returns the floats of scratch that a piece of attention needs.
 size_t attention_scratch_floats(const cpu_layout& l, const model_graph& g);
 
-// Ops with files of their own.
+// Functions that are called from other files than their own.
 void run_kv_append(cpu_context& c, const op& o);  // cpu/attention.cpp
 void run_attention(cpu_context& c, const op& o);
 void run_route(cpu_context& c, const op& o);  // cpu/experts.cpp

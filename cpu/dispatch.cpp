@@ -1,5 +1,6 @@
-// cpu/dispatch.cpp: finds out which instruction sets this machine runs and puts their tables together. It asks the CPU
+// cpu/dispatch.cpp: finds out which instruction sets this machine runs, and puts their tables together. It asks the CPU
 // and the operating system (CPUID and XGETBV; on ARM Linux answers for both).
+// Must not know: ops, families.
 // Main path: cpu/ops.cpp -> [cpu/dispatch.cpp] -> cpu/kernels_<isa>.cpp
 #include "kernels.h"
 
@@ -17,7 +18,7 @@
 
 namespace duet {
 
-// What the files of the instruction sets give.
+// The tables that the kernel files define.
 extern const cpu_kernels kAvx512Vectors, kAvx2Vectors, kNeonVectors, kDotprodVectors, kI8mmVectors;
 extern const format_table kAvx512Small, kAvx512Large, kAvx512Grids, kAvx2Formats, kNeonFormats, kDotprodFormats,
     kI8mmFormats;
@@ -33,7 +34,7 @@ struct cpu_features {
 
 #if defined(__x86_64__)
 
-// Linux gives the tiles' registers only to a process that asked for them (arch_prctl ARCH_REQ_XCOMP_PERM,
+// Linux gives the tile registers only to a process that asks for them (arch_prctl ARCH_REQ_XCOMP_PERM,
 // linux:Documentation/arch/x86/xstate.rst).
 bool ask_for_tiles() {
 #if defined(__linux__)
@@ -53,10 +54,10 @@ cpu_features ask_cpu() {
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
     f.avx2 = fma && f16c && (b >> 5 & 1) && (low & 0x06) == 0x06;
-    // F, DQ, BW, VL and VNNI; the system keeps opmask and all of zmm
+    // The CPU has F, DQ, BW, VL and VNNI; the system keeps opmask and all of zmm.
     f.avx512 = f.avx2 && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1) && (c >> 11 & 1) &&
                (low & 0xe6) == 0xe6;
-    // AMX-TILE, AMX-INT8; the system keeps tile configuration and data
+    // The CPU has AMX-TILE and AMX-INT8; the system keeps tile configuration and data.
     f.amx = f.avx512 && (d >> 24 & 1) && (d >> 25 & 1) && (low & 0x60000) == 0x60000 && ask_for_tiles();
     const bool has_tiles_bf16 = d >> 22 & 1;
     f.bf16 = f.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);  // AVX512_BF16
@@ -75,7 +76,7 @@ cpu_features ask_cpu() {
 }
 #endif
 
-// The tables that this machine runs, best first. Each is put together once from the parts of its row in isas.def.
+// The tables that this machine runs, best first. Each is put together once, from the parts in its row of isas.def.
 struct isa_list {
     cpu_kernels table[8], fast[8];
     char names[64] = "auto";

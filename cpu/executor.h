@@ -1,4 +1,5 @@
-// cpu/executor.h: the CPU executor, which computes on the mapped weights as they lie. Its name for what links to it.
+// cpu/executor.h: names the CPU executor for those who link to it. The executor computes on the mapped weights without
+// copying them.
 // Main path: runtime/session.cpp -> [cpu/executor.h] -> cpu/ops.cpp
 #pragma once
 #include "../models/executor.h"

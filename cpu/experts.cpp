@@ -1,5 +1,6 @@
-// cpu/experts.cpp: experts on the CPU: their choice, their matmuls and the weighted sum. The batch's tokens are grouped
-// by expert, so that a weight is read once per batch. Results: quant/exact_ops.h.
+// cpu/experts.cpp: experts on the CPU: their choice, their matmuls and their weighted sum. The batch's tokens are
+// grouped by expert, so that a weight is read once per batch. Results: quant/exact_ops.h.
+// Must not know: families, files.
 // Main path: cpu/ops.cpp -> [cpu/experts.cpp] -> cpu/kernels.h
 #include "choose.h"
 #include "context.h"
@@ -38,7 +39,7 @@ void group_by_expert(cpu_context& c, const op& o, int n_tok, int n_mats) {
         for (int k = 0; k < n_used; k++) lists.order[(size_t)lists.next[(size_t)matrix_of(i, k)]++] = i * n_used + k;
 }
 
-// The matmuls' input vectors in the lists' order: quantized, or as floats.
+// Puts the matmuls' input vectors into the order of the lists, quantized or as floats.
 act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
     const route_lists& lists = c.routes;
     const weight& w = c.weight_of(o.w);
@@ -90,7 +91,7 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
     int tiles = 4;
     while (tiles > 1 && n_active * (n_out / (tiles * kTileRows)) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
-    const uint64_t first_matmul = c.n_matmuls + 1;  // one for each expert
+    const uint64_t first_matmul = c.n_matmuls + 1;  // the first expert's; each expert counts as one
     c.n_matmuls += (uint64_t)n_active;
     c.pool.for_each(n_pieces * n_active, [&](int t, int i_piece) {
         if (c.cancelled()) return;

@@ -1,7 +1,7 @@
-// cpu/kernels.h: the table of functions that each instruction set fills, and the structs that these functions take. One
-// table is chosen when an executor is made (cpu/dispatch.cpp). Every function gives the bits of quant/exact.h, which
-// kernels_scalar.cpp calls literally.
-// Must not know: ops, families, threads. Pointers of vectors are 64-byte aligned unless their comment says otherwise.
+// cpu/kernels.h: the table of functions that each instruction set fills, and the structs that these functions take. An
+// executor gets its table when it is made (cpu/dispatch.cpp). Every function gives the bits of quant/exact.h, which
+// kernels_scalar.cpp calls literally. Pointers to vectors are 64-byte aligned unless their comment says otherwise.
+// Must not know: ops, families, threads.
 // Main path: cpu/ops.cpp -> [cpu/kernels.h] -> cpu/kernels_<isa>.cpp -> quant/exact.h
 #pragma once
 #include "../quant/exact_ops.h"
@@ -11,14 +11,14 @@
 
 namespace duet {
 
-constexpr int kTileRows = 16;   // rows of weights a matmul kernel works on at once; pieces of work are multiples of it
+constexpr int kTileRows = 16;   // rows of weights in a tile at 16 lanes; pieces of work are multiples of it
 constexpr int kMaxTypeId = 64;  // type ids of GGUF are below this
 
-// The ways to compute one matmul. choose_matmul (cpu/choose.h) names one of them, and the kernel obeys.
+// The ways to compute a matmul. choose_matmul (cpu/choose.h) names one of them, and the kernel obeys.
 enum class matmul_way : uint8_t {
-    scalar,      // any format: the definition of quant/exact.h, weight by weight
+    scalar,      // any format: quant/exact.h, weight by weight
     rows,        // quantized weights, a few tokens: rows are read from front to back
-    tiles,       // quantized weights: 16 (8) rows are unpacked into a tile, which all tokens use
+    tiles,       // quantized weights: 16 (or 8) rows are unpacked into a tile, which all tokens use
     panels,      // quantized weights: tiles times panels of 3 to 6 tokens (act_panel)
     amx,         // quantized weights: tiles times 32 tokens on AMX's int8 units
     float_few,   // float weights, up to 4 tokens: groups of a row are lanes
@@ -28,9 +28,9 @@ enum class matmul_way : uint8_t {
 };
 
 // A panel is a tile of 3 to 6 tokens. n tokens are split into ceil(n / 6) panels of nearly equal size, so that adding
-// one token never adds a mostly empty panel. A panel's block of 32 holds the tokens' codes, their d and t, and minus
-// the sums of all codes and of their second half.
-constexpr int kPanelLeast = 3, kPanelTokens = 6;  // tokens of one panel
+// one token never adds a mostly empty panel. An act_panel is one block of 32 of a panel. It holds the tokens' codes,
+// their d and t, the negated sums of all codes, and those of the codes' second halves.
+constexpr int kPanelLeast = 3, kPanelTokens = 6;  // fewest and most tokens of a panel
 // Panels are stored in slabs of 16 blocks: first slab 0 of every panel, then slab 1 of every panel, and so on.
 constexpr int kPanelBlocks = 16;
 struct act_panel {
@@ -39,30 +39,32 @@ struct act_panel {
     int32_t neg_sum[kPanelTokens], neg_second[kPanelTokens];
 };
 constexpr int count_panels(int n_tok) { return (n_tok + kPanelTokens - 1) / kPanelTokens; }
-// The first token of panel i.
+// Returns the first token of panel i.
 constexpr int panel_token(int n_tok, int i) { return (int)((int64_t)n_tok * i / count_panels(n_tok)); }
-// Where panel i's blocks from b0 (a multiple of kPanelBlocks) begin, of n_panels panels of n_blocks blocks.
+// Returns where the slab of panel i that begins at block b0 (a multiple of kPanelBlocks) is stored, among n_panels
+// panels of n_blocks blocks.
 constexpr size_t panel_offset(int n_panels, int n_blocks, int i, int b0) {
     return (size_t)b0 * (size_t)n_panels +
            (size_t)i * (size_t)(n_blocks - b0 < kPanelBlocks ? n_blocks - b0 : kPanelBlocks);
 }
 
-// Quantized (or plain) activations of n_tok vectors of n_in values. Token i's part of each array begins at i times the
+// The quantized (or plain) activations of n_tok tokens, n_in values each. In each array, token i begins at i times the
 // array's stride.
 struct act_matrix {
-    const float* x;      // f32 values: stride x_stride (floats; rows need not be aligned)
+    const float* x;      // f32 values: stride x_stride floats; rows may be unaligned
     const int8_t* q;     // stride q_stride bytes (a multiple of 64)
     const float* d;      // stride q_stride / 32
     const float* t;      // stride q_stride / 32
     const int16_t* s16;  // stride q_stride / 16
     size_t x_stride, q_stride;
     int n_tok;
-    const act_panel* panels;  // the same codes once more, for the way panels; else null
-    const uint16_t* rounded;  // x as bfloat16, for the way rounded: stride q_stride, tokens up to a multiple of
-                              // kTileRows; else null
+    const act_panel* panels;  // the same codes in panels, for the way panels; else null
+    // x as bfloat16, for the way rounded; else null. The stride is q_stride, and there is room for tokens up to a
+    // multiple of kTileRows.
+    const uint16_t* rounded;
 };
 
-// y[i_tok * y_stride + r] = dot(row r, token i_tok) for n_rows rows from w (rows row_bytes apart, unaligned).
+// y[i_tok * y_stride + r] = dot(row r, token i_tok) for the n_rows rows from w on (row_bytes apart, unaligned).
 struct matmul_args {
     const uint8_t* w;
     size_t row_bytes;
@@ -71,57 +73,57 @@ struct matmul_args {
     float* y;
     size_t y_stride;
     void* scratch;      // matmul_scratch_bytes(n_in) bytes of this thread
-    matmul_way way;     // what choose_matmul said for this table, format and n_tok
-    bool same_input;    // the last call with this scratch was for other rows of the same matrix and the same `a`
-    bool adds = false;  // results are added to what y holds; only for the way panels
+    matmul_way way;     // the choice of choose_matmul for this table, format and n_tok
+    bool same_input;    // the last call with this scratch had other rows of the same matrix and the same `a`
+    bool adds = false;  // results are added to y; only for the way panels
 };
 using matmul_fn = void (*)(const matmul_args& args);
 
-// How tiles are made of one format's rows (cpu/simd/unpack_tile.inc), for AMX, whose kernels depend on the format by
-// these numbers only.
+// How one format's rows are unpacked into tiles (cpu/simd/unpack_tile.inc). AMX's kernels use these fields, and depend
+// on the format through nothing else.
 struct tile_source {
-    // Unpacks unit i_unit (256 weights, n_blocks blocks of them) of the rows from r0 on. It fetches what lies `ahead`
-    // bytes further; 0: the rows after the next ones.
+    // Unpacks n_blocks blocks of 32 of unit i_unit (256 weights) of the rows from r0 on. It fetches the bytes that lie
+    // `ahead` bytes further; 0: the rows after the next ones.
     void (*make)(const matmul_args& args, int r0, int i_unit, int n_blocks, void* tile, size_t ahead);
-    size_t unit_bytes;  // of 256 weights of a row
+    size_t unit_bytes;  // bytes of a unit of one row
     int bias;           // codes in a tile are q + bias
     int n_subs;         // sub-scales of 32 weights: 1 or 2
     bool has_min, wide_subs;
 };
 
-// What an instruction set has for one format.
+// The code of an instruction set for one format.
 struct format_kernel {
-    matmul_fn run;   // null: no code for the format. Serves all ways but amx and rounded.
-    bool is_vector;  // false: the way scalar is the only one
+    matmul_fn run;   // serves all ways but amx and rounded; null: no code for the format
+    bool is_vector;  // false: only the way scalar exists
     bool is_float;
     bool takes_panels;
-    uint8_t few_tokens;   // up to so many tokens are read by rows (float weights: float_few)
-    uint8_t some_tokens;  // float weights: float_some up to so many; 0: never
+    uint8_t few_tokens;   // most tokens for the way rows (float weights: float_few)
+    uint8_t some_tokens;  // float weights: most tokens for the way float_some; 0: never
     tile_source tile;     // quantized weights at 16 lanes, for AMX
 };
 
-// One chunk of the attention cache, decoded to f32 or as it is stored (is_half: f16), for one key/value head.
-// k (k_dim, kAttnChunk): transposed, so that positions are lanes; v (kAttnChunk, v_dim).
+// One chunk of the attention cache for one key/value head, decoded to f32 or, with is_half, in its stored f16.
+// k (k_dim, kAttnChunk) is transposed, so that positions are lanes; v is (kAttnChunk, v_dim).
 struct attn_chunk_args {
     const float* q;  // n_rows query vectors, q_stride apart
     size_t q_stride;
     int n_rows;
-    const int* first;  // for each row: positions first[i] <= p < n_pos[i] of the chunk are seen
+    const int* first;  // row i sees the positions first[i] <= p < n_pos[i] of the chunk
     const int* n_pos;
     const void* k;
     const void* v;
     int k_dim, v_dim;
     float scale, cap;
-    attn_state* state;  // n_rows; state.sum == 0: nothing merged yet
-    float* o;           // n_rows vectors, o_stride apart: merged in place
+    attn_state* state;  // n_rows states; sum == 0: nothing merged yet
+    float* o;           // n_rows vectors, o_stride apart, merged in place
     size_t o_stride;
     float* scratch;  // kAttnChunk + v_dim floats
     bool is_half;
-    ptrdiff_t ahead;  // bytes from k and v to what is read next
+    ptrdiff_t ahead;  // bytes from k and v to the data to fetch
 };
 
-// Merges n chunks, which were computed by themselves and lie `step` apart, in order with what was merged before. o has
-// whole vectors, v_dim values at least.
+// Merges n chunks into (state, o) in order. The chunks were computed apart; their states lie state_step and their
+// vectors o_step apart. Vectors have whole SIMD vectors of room, at least v_dim values.
 struct attn_merge_args {
     attn_state* state;  // sum == 0: nothing merged yet
     float* o;
@@ -134,8 +136,8 @@ struct attn_merge_args {
 // A causal convolution of n channels over tokens in order (exact_conv, then act). y[i] may be x[i].
 struct conv_args {
     const float* w;     // (n_taps, n)
-    const float* bias;  // n; may be null
-    float* state;       // n_taps - 1 rows, state_stride apart, oldest first: moved on
+    const float* bias;  // n values; may be null
+    float* state;       // n_taps - 1 rows, state_stride apart, oldest first; the call moves them on
     size_t state_stride;
     int n_taps, n, n_tok, act;
     const float* const* x;  // n_tok rows
@@ -143,10 +145,10 @@ struct conv_args {
 };
 constexpr int kConvChannels = 256;  // most channels of one call
 
-// Tokens in order over one head's recurrent state m (n_rows, n_cols): exact_state_step for every column.
+// Runs tokens in order over one head's recurrent state m (n_rows, n_cols): exact_state_step for every column.
 struct state_token {
-    const float *k, *q, *v;  // n_rows, n_rows, n_cols
-    float* y;                // n_cols
+    const float *k, *q, *v;  // n_rows, n_rows and n_cols values
+    float* y;                // n_cols values
     float decay, beta;
 };
 struct state_args {
@@ -163,18 +165,18 @@ struct cpu_kernels {
     matmul_fn matmul_rounded;                                              // null: no mode fast
     uint64_t rounded_types;  // bits of the type ids that matmul_rounded takes
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);  // n % 32 == 0
-    void (*pack_panel)(const act_matrix& a, int i, int n_blocks, act_panel* panels);       // panel i of all tokens
-    void (*round_row)(const float* x, int n, uint16_t* y);  // n values; zeros up to a multiple of 32
-    void (*rms_norm)(const float* x, const float* w, int n, float eps,
-                     float* y);  // unaligned; w may be null; y may be x
-    void (*activate)(int act, const float* x, const float* x2, int n,
-                     float* y);  // act: enum activation; x2 may be null
+    void (*pack_panel)(const act_matrix& a, int i, int n_blocks, act_panel* panels);  // packs panel i of all tokens
+    void (*round_row)(const float* x, int n, uint16_t* y);  // writes n values, then zeros up to a multiple of 32
+    // Pointers may be unaligned; w may be null; y may be x.
+    void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);
+    // act is an enum activation; x2 may be null.
+    void (*activate)(int act, const float* x, const float* x2, int n, float* y);
     void (*rotate)(float* x, int half, bool neox, const float* cos_a, const float* sin_a);  // exact_rotate_head
     void (*attn_chunk)(const attn_chunk_args& args);
     void (*attn_merge)(const attn_merge_args& args);
     void (*route_scores)(const float* z, const route_rule& rule, float* score);
-    // y = (residual: y +) scale * sum over k in order of weight[k] * x[k], fma from 0; x: n_used vectors of n,
-    // x_stride apart
+    // y = scale * sum of weight[k] * x[k]; with residual, this is added to y. The sum is an fma chain over k in order
+    // from 0. x has n_used vectors of n values, x_stride apart.
     void (*weighted_sum)(const float* x, size_t x_stride, const float* weight, int n_used, int n, float scale,
                          bool residual, float* y);
     void (*conv)(const conv_args& args);
@@ -183,40 +185,41 @@ struct cpu_kernels {
     void (*float_to_half)(const float* x, size_t n, uint16_t* y);
 };
 
-// Computes one piece of a matmul by weights of that type in the way that args names.
+// Computes one piece of a matmul by weights of this type in the way that args names.
 inline void run_matmul(const cpu_kernels& kernels, int32_t type, const matmul_args& args) {
     if (args.way == matmul_way::amx) return kernels.matmul_amx(args, kernels.formats[type].tile);
     if (args.way == matmul_way::rounded) return kernels.matmul_rounded(args);
     kernels.formats[type].run(args);
 }
 
-// The table for a name (nullptr or "auto": the best this machine has), with mode fast where it is wanted and there is
-// one. nullptr when unknown or the machine cannot run it.
+// Returns the table with this name (nullptr or "auto": the best that this machine runs), or nullptr when the name is
+// unknown or the machine cannot run it. With `fast`, the table has mode fast where the machine does.
 const cpu_kernels* find_cpu_kernels(const char* isa, bool fast = false);
-// The i-th best table this machine can run; after the scalar one nullptr.
+// Returns the i-th best table that this machine can run, and nullptr after the scalar one.
 const cpu_kernels* cpu_kernels_at(int i);
-// Names this machine can run, best first, ", " between.
+// Returns the names that --cpu-isa takes on this machine: "auto", then the tables, best first, with ", " between.
 const char* cpu_isa_names();
 
-// Bytes of scratch that a matmul kernel may use: unpacked weights of kTileRows rows with their scales, activations
-// rearranged for a few tokens, totals of 512 tokens by 32 or 64 rows. Each kernel asserts that its layout fits.
+// Returns the bytes of scratch that a matmul kernel may use: for unpacked weights of kTileRows rows with their scales,
+// for activations rearranged for a few tokens, and for totals of 512 tokens by 32 or 64 rows. Each kernel asserts that
+// its layout fits.
 inline size_t matmul_scratch_bytes(int n_in) { return (size_t)n_in * 32 + (192u << 10); }
 
-// ---- what a table is put together from (cpu/isas.def says which instruction set takes which) -----------------------
+// ---- the parts of a table (cpu/isas.def says which instruction set takes which) ------------------------------------
 
-// The scalar functions: a whole table, whose rows and functions serve wherever an instruction set has nothing better.
+// The scalar table is complete. Its rows and functions serve wherever an instruction set has nothing better.
 extern const cpu_kernels kScalarKernels;
-// A part with the vector code of some formats. Rows without code are null.
+// The vector code of some formats. Rows without code have run == null.
 struct format_table {
     format_kernel formats[kMaxTypeId];
 };
-// The part of mode fast.
+// The functions of mode fast.
 struct fast_table {
     matmul_fn matmul_rounded;
     uint64_t rounded_types;
     void (*round_row)(const float* x, int n, uint16_t* y);
 };
-// The part of AMX.
+// The functions of AMX.
 struct amx_table {
     void (*matmul_amx)(const matmul_args& args, const tile_source& tile);
 };

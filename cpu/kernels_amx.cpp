@@ -1,4 +1,4 @@
-// cpu/kernels_amx.cpp: the matmuls of AMX, beside the AVX-512 kernels that make their tiles.
+// cpu/kernels_amx.cpp: the matmuls of AMX. The AVX-512 kernel files unpack their tiles.
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_amx.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__x86_64__)
 #if defined(DUET_AMX_EMULATED)  // tests/amx_emulated.cpp

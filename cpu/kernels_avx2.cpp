@@ -1,4 +1,4 @@
-// cpu/kernels_avx2.cpp: the CPU kernels built for AVX2, FMA and F16C, but for quantized weights.
+// cpu/kernels_avx2.cpp: the CPU kernels for AVX2, FMA and F16C, except the matmuls by quantized weights.
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_avx2.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__x86_64__)
 #define DUET_ISA    avx2_vectors

@@ -1,4 +1,4 @@
-// cpu/kernels_avx2_formats.cpp: the matmuls by quantized weights built for AVX2, FMA and F16C.
+// cpu/kernels_avx2_formats.cpp: the matmuls by quantized weights for AVX2, FMA and F16C.
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_avx2_formats.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__x86_64__)
 #define DUET_ISA     avx2_formats

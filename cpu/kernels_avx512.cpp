@@ -1,5 +1,5 @@
-// cpu/kernels_avx512.cpp: the CPU kernels built for AVX-512 (F, DQ, BW, VL, VNNI), but for quantized weights, and the
-// matmul of mode fast for machines with AVX512_BF16.
+// cpu/kernels_avx512.cpp: the CPU kernels for AVX-512 (F, DQ, BW, VL, VNNI), except the matmuls by quantized weights.
+// It also has the matmul of mode fast for machines with AVX512_BF16.
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_avx512.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__x86_64__)
 #define DUET_ISA    avx512_vectors

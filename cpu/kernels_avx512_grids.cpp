@@ -1,6 +1,6 @@
-// cpu/kernels_avx512_grids.cpp: the matmuls by formats of grid points and others whose codes are not contiguous in a
-// row, built for AVX-512. Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_avx512_grids.cpp] ->
-// cpu/simd/kernels_simd.inc
+// cpu/kernels_avx512_grids.cpp: the matmuls for AVX-512 by formats of grid points, and by other formats whose codes are
+// not contiguous in a row.
+// Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_avx512_grids.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__x86_64__)
 #define DUET_ISA     avx512_grids
 #define DUET_TARGET  "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512vnni"

@@ -1,4 +1,4 @@
-// cpu/kernels_avx512_large.cpp: the matmuls by blocks of 256 weights whose codes lie in bit fields, built for AVX-512.
+// cpu/kernels_avx512_large.cpp: the matmuls for AVX-512 by blocks of 256 weights whose codes lie in bit fields.
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_avx512_large.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__x86_64__)
 #define DUET_ISA     avx512_large

@@ -1,4 +1,4 @@
-// cpu/kernels_avx512_small.cpp: the matmuls by blocks of 32 weights, built for AVX-512.
+// cpu/kernels_avx512_small.cpp: the matmuls for AVX-512 by blocks of 32 weights.
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_avx512_small.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__x86_64__)
 #define DUET_ISA     avx512_small

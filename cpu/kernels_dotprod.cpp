@@ -1,4 +1,4 @@
-// cpu/kernels_dotprod.cpp: the CPU kernels built for ARM with dot products of bytes (ARMv8.2 dotprod).
+// cpu/kernels_dotprod.cpp: the CPU kernels for ARM with dot products of bytes (ARMv8.2 dotprod).
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_dotprod.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__aarch64__)
 #define DUET_ISA dotprod_lanes

@@ -1,4 +1,4 @@
-// cpu/kernels_i8mm.cpp: the CPU kernels built for ARM with dot products and matrix products of bytes (ARMv8.6 i8mm).
+// cpu/kernels_i8mm.cpp: the CPU kernels for ARM with dot products and matrix products of bytes (ARMv8.6 i8mm).
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_i8mm.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__aarch64__)
 #define DUET_ISA i8mm_lanes

@@ -1,4 +1,4 @@
-// cpu/kernels_neon.cpp: the CPU kernels built for the base instruction set of 64-bit ARM (NEON).
+// cpu/kernels_neon.cpp: the CPU kernels for the base instruction set of 64-bit ARM (NEON).
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_neon.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__aarch64__)
 #define DUET_ISA neon_lanes

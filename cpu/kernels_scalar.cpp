@@ -1,6 +1,6 @@
 // cpu/kernels_scalar.cpp: the CPU kernels as the contract states them, one scalar step after another. They are the
-// oracle of all other kernels, and what runs where a machine or a format has nothing faster. Main path: cpu/ops.cpp ->
-// cpu/kernels.h -> [cpu/kernels_scalar.cpp] -> quant/exact.h
+// oracle of all other kernels, and run where a machine or a format has nothing faster.
+// Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_scalar.cpp] -> quant/exact.h
 #include "kernels.h"
 #include "../quant/activate.h"
 

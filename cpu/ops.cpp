@@ -1,5 +1,6 @@
-// cpu/ops.cpp: the ops of models/ops.h on the CPU: it cuts each op into pieces of work and calls the kernels.
-// Results: quant/exact.h. Owns: the list of ops and the executor's functions. Must not know: families, files.
+// cpu/ops.cpp: the ops of models/ops.h on the CPU. It cuts each op into pieces of work and calls the kernels. It owns
+// the list of ops and the executor's functions. Results: quant/exact.h.
+// Must not know: families, files.
 // Main path: runtime/session.cpp -> models/ops.h -> [cpu/ops.cpp] -> cpu/kernels.h
 #include "../quant/activate.h"
 #include "choose.h"
@@ -13,11 +14,12 @@ namespace duet {
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
     for (const cache_layer& c : g.caches) {
-        l.max_k = std::max(l.max_k, c.k_dim + 1);  // ALiBi adds one
+        l.max_k = std::max(l.max_k, c.k_dim + 1);  // ALiBi adds one element
         l.max_v = std::max(l.max_v, c.v_dim);
     }
-    l.max_in |= 64;  // an odd number of cache lines: else 32 tokens' codes fall into a few sets of the first cache
-                     // (4096: into one)
+    // An odd number of cache lines: otherwise the codes of 32 tokens fall into a few sets of the first-level cache
+    // (with rows of 4096, into one set).
+    l.max_in |= 64;
     const size_t batch = (size_t)limits.max_batch;
     size_t experts = 0;
     for (const op& o : g.ops) {
@@ -34,7 +36,7 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     l.act_bytes = act_array_bytes(l.act_codes);
     for (const op& o : g.ops) {
         if (o.kind != op_kind::matmul) continue;
-        for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++) {  // whichever will be chosen
+        for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++) {  // any table may be chosen later
             const int n_tok = most_panel_tokens(*k, g.weights[(size_t)o.w].type, limits.max_batch);
             const size_t n_blocks = (size_t)count_panels(n_tok) * ((size_t)o.in.width() / kBlock);
             l.panel_bytes = std::max(l.panel_bytes, n_blocks * sizeof(act_panel));
@@ -42,8 +44,8 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     }
     if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
-    const size_t tile =
-        (size_t)limits.max_batch * 4 * kTileRows * 4;  // results of a piece before they are added to the residual
+    // The results of a piece, before they are added to the residual.
+    const size_t tile = (size_t)limits.max_batch * 4 * kTileRows * 4;
     size_t widest = l.max_in;
     for (const op& o : g.ops)
         if (o.kind == op_kind::expert_matmul) widest = std::max(widest, round_up((size_t)o.in.head_dim, 64));
@@ -62,8 +64,7 @@ void quantize_input(cpu_context& c, const op& o, int n_tok) {
 
 namespace {
 
-// ---- one function per kind of op
-//  ------------------------------------------------------------------------------------
+// ---- one function per kind of op -----------------------------------------------------------------------------------
 
 void run_embed(cpu_context& c, const op& o) {
     const weight& w = c.weight_of(o.w);
@@ -114,9 +115,9 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         a.rounded = rounded;
     }
     const float* bias = c.vector_of(o.b);
-    const bool adds = a.panels && o.residual && !bias && o.scale == 1.0f;  // in the kernel
-    // pieces of 16..64 rows, at least eight for each thread where the matrix has them; panels: of 32, which most of
-    // their kernels take at once, as do AMX's
+    const bool adds = a.panels && o.residual && !bias && o.scale == 1.0f;  // the kernel adds
+    // A piece has 16 to 64 rows, and each thread gets at least eight pieces where the matrix is large enough. Pieces
+    // of panels have 32 rows, because most panel kernels take 32 at once. So do AMX's, whose pieces have at least 32.
     int tiles = a.panels ? 2 : 4;
     const int least = way == matmul_way::amx ? 2 : 1;
     while (!a.panels && tiles > least && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
@@ -156,7 +157,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     });
 }
 
-// Angles of the batch's positions, once per batch for each table.
+// Computes the angles of the batch's positions, once per batch for each table.
 void make_angles(cpu_context& c) {
     for (size_t t = 0; t < c.graph.ropes.size(); t++) {
         const rope_table& table = c.graph.ropes[t];
@@ -197,8 +198,8 @@ void elementwise(const cpu_context& c, const op& o, const float* x, const float*
     }
 }
 
-// Views may be heads of different sizes, as long as they have as many columns: runs go to the next end of a head in
-// any of them.
+// The views may have heads of different sizes, as long as their numbers of columns agree. A step ends where a head ends
+// in any of the views.
 void run_elementwise(cpu_context& c, const op& o) {
     const bool has_in2 = o.in2.buffer >= 0, one_factor = o.kind == op_kind::multiply;
     auto place = [](const view& v, int j) {
@@ -256,7 +257,7 @@ void run_op(cpu_context& c, size_t i) {
     }
 }
 
-// Which matmuls find their input quantized by an earlier one; names of profile rows.
+// Finds the matmuls whose input an earlier one has quantized, and names the profile's rows.
 void prepare(cpu_context& c) {
     view quantized;
     for (const op& o : c.graph.ops) {
@@ -267,7 +268,7 @@ void prepare(cpu_context& c) {
             const weight& w = c.weight_of(o.w);
             name += std::string(" ") + type_name(w.type);
             if (is_quantized(w.type) && o.kind == op_kind::expert_matmul && o.in.n_heads > 1) {
-                quantized = view{};  // its rows take the place
+                quantized = view{};  // its rows overwrite `act`
             } else if (is_quantized(w.type)) {
                 reuse = quantized.buffer == o.in.buffer && quantized.offset == o.in.offset &&
                         quantized.width() == o.in.width();
@@ -306,8 +307,7 @@ void count_profile(cpu_context& c, size_t i, uint64_t ns) {
     }
 }
 
-// ---- the executor's functions
-//  ---------------------------------------------------------------------------------------
+// ---- the executor's functions --------------------------------------------------------------------------------------
 
 duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out, error_text&) {
     const cpu_layout l = make_cpu_layout(g, limits);

@@ -1,5 +1,6 @@
-// cpu/recurrent.cpp: recurrent state on the CPU: convolution windows, delta net and Mamba-2 states. A sequence's tokens
-// are computed in order, and sequences, channels and heads in parallel. Results: quant/exact_ops.h.
+// cpu/recurrent.cpp: recurrent state on the CPU: convolution windows, and the states of delta net and Mamba-2. Tokens
+// of one sequence are computed in order; sequences, channels and heads in parallel. Results: quant/exact_ops.h.
+// Must not know: families, files.
 // Main path: cpu/ops.cpp -> [cpu/recurrent.cpp] -> cpu/kernels.h
 #include "context.h"
 

@@ -1,4 +1,5 @@
-// cpu/threads.cpp: the pool that cpu/threads.h describes, and the count of cores.
+// cpu/threads.cpp: the pool that cpu/threads.h describes, and the number of cores.
+// Main path: cpu/threads.h -> [cpu/threads.cpp]
 #include "threads.h"
 
 #include <algorithm>
@@ -52,11 +53,12 @@ inline void relax() {
     __asm__ volatile("yield");
 #endif
 }
-// Spins before sleeping: about 20 us, longer than the gap between two ops, far shorter than a scheduler's slice.
+// A thread spins this often before it sleeps: about 20 us, which is longer than the gap between two ops and far shorter
+// than a scheduler's slice.
 constexpr int kSpins = 400;
 
-// The pieces that a thread has left: [next, end) in the low bits, and the job's epoch above them, so that a thread that
-// comes late cannot take a piece of the next job with the old job's function. The owner takes from the front, and so
+// The pieces that a thread has left: [next, end) in the low bits and the job's epoch above them. Because of the epoch,
+// a late thread cannot take a piece of the next job with the old job's function. The owner takes from the front, and so
 // reads memory in order; thieves take from the back.
 struct alignas(64) piece_range {
     std::atomic<uint64_t> state{0};
@@ -64,7 +66,7 @@ struct alignas(64) piece_range {
         return (uint64_t)epoch << 32 | (uint64_t)next << 16 | (uint64_t)end;
     }
 
-    // The piece taken, or -1.
+    // Takes a piece and returns it, or returns -1 when none is left.
     int take(uint32_t epoch, bool front) {
         uint64_t s = state.load(std::memory_order_acquire);
         for (;;) {
@@ -83,17 +85,17 @@ struct thread_pool::impl {
     std::vector<std::thread> threads;
     std::mutex mutex;
     std::condition_variable wake, done;
-    std::unique_ptr<piece_range[]> ranges;  // one for each thread
+    std::unique_ptr<piece_range[]> ranges;  // one range for each thread
     int n_threads = 1;
-    // one job at a time; `epoch` changes when a job is ready
+    // There is one job at a time. `epoch` changes when a job is ready.
     std::atomic<uint32_t> epoch{0};
-    std::atomic<int> n_left{0};  // pieces not finished
+    std::atomic<int> n_left{0};  // pieces that are not finished
     std::atomic<int> n_sleeping{0};
     std::atomic<bool> stop{false};
     bool caller_waits = false;
     std::atomic<work_fn> work{nullptr};
     std::atomic<void*> context{nullptr};
-    std::atomic<int> n_whole{0}, step{1};  // work items, and how many make a piece
+    std::atomic<int> n_whole{0}, step{1};  // work items, and the items of one piece
 
     // Takes pieces of job e until none is left.
     void take_pieces(uint32_t e, int i_thread) {
@@ -177,8 +179,8 @@ void thread_pool::run(int n_pieces, work_fn work, void* context) {
     }
     p.take_pieces(e, 0);
     for (int i = 0; i < 20 * kSpins && p.n_left.load(std::memory_order_acquire) > 0; i++) relax();
-    if (p.n_left.load(std::memory_order_acquire) >
-        0) {  // a thread was preempted inside its piece: sleep until it is done
+    // A thread was preempted inside its piece: the caller sleeps until that piece is done.
+    if (p.n_left.load(std::memory_order_acquire) > 0) {
         std::unique_lock<std::mutex> lock(p.mutex);
         p.caller_waits = true;
         p.done.wait(lock, [&] { return p.n_left.load() == 0; });

@@ -1,5 +1,7 @@
-// quant/activate.h: the activation functions by their enum, scalar: part of the numeric contract, over
+// quant/activate.h: the activation functions, scalar, chosen by an enum. They are part of the numeric contract and use
 // quant/exact_math.h.
+// Must not know: ops, devices.
+// Main path: cpu/ops.cpp -> [quant/activate.h] -> quant/exact_math.h
 #pragma once
 #include "exact_math.h"
 
@@ -18,7 +20,8 @@ DUET_HD inline float exact_activate(activation act, float x, const float* x2) {
     case activation::gelu: v = exact_gelu(x); break;
     case activation::sigmoid: v = exact_sigmoid(x); break;
     case activation::relu2: v = x > 0.0f ? x * x : 0.0f; break;
-    case activation::swiglu_oai: {  // gpt-oss: both parts clipped, gate's sigmoid steeper, up part shifted by one
+    case activation::swiglu_oai: {  // gpt-oss clips both parts, makes the gate's sigmoid steeper and adds 1 to the up
+                                    // part
         const float g = x > 7.0f ? 7.0f : x, u = !x2 ? 0.0f : *x2 > 7.0f ? 7.0f : *x2 < -7.0f ? -7.0f : *x2;
         return (g / (1.0f + exact_exp(-1.702f * g))) * (u + 1.0f);
     }

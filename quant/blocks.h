@@ -1,12 +1,12 @@
-// quant/blocks.h: the bit layout of every number format that has code here, and the one definition of what its bits
-// mean: decode() gives a value, and unpack() gives 32 values as integers with their scales. The scalar CPU kernels, the
-// GPU's arranging of weights and the tests call these, and every fast path must agree with them. This is also the only
-// copy of the half, bfloat and E8M0 conversions. It compiles for host and device.
+// quant/blocks.h: the bit layout of every number format with code here, and the only definition of what its bits mean:
+// decode() returns one value, and unpack() returns 32 values as integers with their scales. The scalar CPU kernels, the
+// GPU's arranging of weights and the tests call these functions, and every fast path must agree with them. This file is
+// also the only copy of the half, bfloat16 and E8M0 conversions. It compiles for host and device.
 // Must not know: tensors, files, kernels, encoders.
 // Main path: quant/exact.h -> [quant/blocks.h]
 //
-// Layouts: llama.cpp:ggml/src/ggml-common.h; meaning of the codes: llama.cpp:ggml/src/ggml-quants.c
-// (dequantize_row_*).
+// The layouts come from llama.cpp:ggml/src/ggml-common.h, the meaning of the codes from the functions dequantize_row_*
+// of llama.cpp:ggml/src/ggml-quants.c.
 #pragma once
 #include "blocks_grid.h"
 #include "exact_math.h"
@@ -17,17 +17,17 @@ namespace duet {
 
 // ---- 16 and 8 bit floats ------------------------------------------------------------------------------------------
 
-// IEEE binary16 to f32, exact. A NaN keeps its payload and becomes quiet, as the CPU instructions do it.
+// Converts IEEE binary16 to f32, exactly. A NaN keeps its payload and becomes quiet, as in the CPU's instructions.
 DUET_HD inline float half_to_float(uint16_t h) {
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 0x3ffu;
     if (exponent == 31) return float_of(sign | 0x7f800000u | fraction << 13 | (fraction ? 0x00400000u : 0u));
     if (exponent != 0) return float_of(sign | (exponent + 112) << 23 | fraction << 13);
-    const float tiny = (float)fraction * 5.9604644775390625e-8f;  // 2^-24: exact, the fraction has 10 bits
+    const float tiny = (float)fraction * 5.9604644775390625e-8f;  // 2^-24; exact, because the fraction has 10 bits
     return float_of(sign | bits_of(tiny));
 }
 
-// f32 to binary16, to nearest, ties to even; 65520 and above become infinity; a NaN keeps the upper bits of its
-// payload, made quiet.
+// Converts f32 to binary16: to nearest, ties to even. Values of 65520 and above become infinity. A NaN keeps the upper
+// bits of its payload and becomes quiet.
 DUET_HD inline uint16_t float_to_half(float x) {
     const uint32_t b = bits_of(x), sign = b >> 16 & 0x8000u, a = b & 0x7fffffffu;
     if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
@@ -42,15 +42,15 @@ DUET_HD inline uint16_t float_to_half(float x) {
 
 DUET_HD inline float bf16_to_float(uint16_t h) { return float_of((uint32_t)h << 16); }
 
-// To nearest, ties to even; NaN made quiet.
+// Rounds to nearest, ties to even. A NaN becomes quiet.
 DUET_HD inline uint16_t float_to_bf16(float x) {
     const uint32_t b = bits_of(x);
     if ((b & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(b >> 16 | 0x40u);
     return (uint16_t)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
 }
 
-// Half of the E8M0 scale 2^(e - 127), for tables of doubled values. e = 255 (NaN in the OCP paper) stands for 2^128
-// in GGUF files.
+// Returns half of the E8M0 scale 2^(e - 127), because the tables hold doubled values. In GGUF files e = 255 (NaN in the
+// OCP paper) stands for 2^128.
 DUET_HD inline float e8m0_half_to_float(uint8_t e) {
     return float_of(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }
@@ -67,8 +67,8 @@ DUET_HD inline int fp4_value(int code) {
 
 // ---- blocks -------------------------------------------------------------------------------------------------------
 
-// 32 weights as integers with their scales: value_i = d * sub[i / 16] * q[i] - m * min[i / 16]. m = 0 where the
-// format has no minimum.
+// 32 weights as integers with their scales: value_i = d * sub[i / 16] * q[i] - m * min[i / 16]. A format without a
+// minimum has m = 0.
 struct block32 {
     int8_t q[32];
     float d, m;
@@ -81,18 +81,22 @@ struct block_scale {
     int sub, min;
 };
 
-// What a block type states. Always: kElems, the weights of a block; kSubScales, the sub-scales of 32 weights (1 or 2);
-// kHasMin, whether a minimum is subtracted; code(i), the integer of weight i; scale(k), the scales of weights 16k to
-// 16k + 15. Where it applies:
-//   kBias, kLargest  code(i) + kBias lies in 0 .. kLargest. Kernels that compute with unsigned codes need both. The
-//                    CPU's take it back by shifts: a power of two, or one more.
-//   kLevels          the sizes that a code can have, for formats whose codes are points of a grid or a sign
-//   kFraction        scale().d is the block's half float times this
+// Every block type states:
+//   kElems           the number of weights in a block
+//   kSubScales       the number of sub-scales of 32 weights: 1 or 2
+//   kHasMin          whether a minimum is subtracted
+//   code(i)          the integer of weight i
+//   scale(k)         the scales of weights 16k to 16k + 15
+// A block type states these where they apply:
+//   kBias, kLargest  code(i) + kBias lies in 0 .. kLargest. Kernels that compute with unsigned codes need both. CPU
+//                    kernels take the bias back by shifts, so it is 0, a power of two, or a power of two plus one.
+//   kLevels          the sizes of codes, in formats whose codes are points of a grid or signs
+//   kFraction        scale().d is the block's half float times kFraction
 //   kPlain           sub is always 1
 //   kPowerScale      d is a power of two
 //   kWideSubs        sub-scales are larger than a byte (exact.h applies them in f32)
 //   eight(k)         codes 8k to 8k + 7 as bytes, in a few operations
-// Blocks are packed, because rows of 17 or 18 bytes and blocks of memory given by callers have no alignment.
+// Blocks are packed, because rows of 17 or 18 bytes and memory from callers are not aligned.
 #pragma pack(push, 1)
 
 struct float_f32 {
@@ -111,7 +115,7 @@ DUET_HD inline float to_float(const float_f32& x) { return x.bits; }
 DUET_HD inline float to_float(const float_f16& x) { return half_to_float(x.bits); }
 DUET_HD inline float to_float(const float_bf16& x) { return bf16_to_float(x.bits); }
 
-// Nibbles of 32 weights: weight i < 16 in the low half of byte i, weight 16 + i in its high half.
+// The nibbles of 32 weights lie in 16 bytes: weight i < 16 in the low half of byte i, weight 16 + i in its high half.
 DUET_HD inline int nibble32(const uint8_t* qs, int i) { return qs[i & 15] >> (i & 16 ? 4 : 0) & 15; }
 
 struct block_q4_0 {
@@ -136,7 +140,7 @@ struct block_q5_0 {
     static constexpr int kElems = 32, kSubScales = 1, kBias = 16, kLargest = 31;
     static constexpr bool kHasMin = false;
     uint16_t d;
-    uint8_t qh[4];  // bit i: fifth bit of weight i
+    uint8_t qh[4];  // bit i is the fifth bit of weight i
     uint8_t qs[16];
     DUET_HD int code(int i) const { return (nibble32(qs, i) | (qh[i >> 3] >> (i & 7) & 1) << 4) - kBias; }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
@@ -161,13 +165,13 @@ struct block_q8_0 {
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
-// Two-bit fields of 256 weights: four rows of 32 weights share 32 bytes, row r in bits 2r and 2r + 1.
+// The two-bit fields of 256 weights: four rows of 32 weights share 32 bytes, and row r takes bits 2r and 2r + 1.
 DUET_HD inline int two_bits256(const uint8_t* qs, int i) { return qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3; }
 
 struct block_q2_K {
     static constexpr int kElems = 256, kSubScales = 2, kBias = 0, kLargest = 3;
     static constexpr bool kHasMin = true;
-    uint8_t scales[16];  // low half: sub-scale, high half: minimum, of 16 weights
+    uint8_t scales[16];  // of 16 weights each: sub-scale in the low half, minimum in the high half
     uint8_t qs[64];
     uint16_t d, dmin;
     DUET_HD int code(int i) const { return two_bits256(qs, i); }
@@ -179,9 +183,9 @@ struct block_q2_K {
 struct block_q3_K {
     static constexpr int kElems = 256, kSubScales = 2, kBias = 4, kLargest = 7;
     static constexpr bool kHasMin = false;
-    uint8_t hmask[32];  // bit i / 32 of byte i % 32: third bit of weight i
+    uint8_t hmask[32];  // bit i / 32 of byte i % 32 is the third bit of weight i
     uint8_t qs[64];
-    uint8_t scales[12];  // 16 times 6 bits: 4 low bits in bytes 0..7, 2 high bits in bytes 8..11
+    uint8_t scales[12];  // 16 sub-scales of 6 bits: 4 low bits in bytes 0..7, 2 high bits in bytes 8..11
     uint16_t d;
     DUET_HD int code(int i) const { return (two_bits256(qs, i) | (hmask[i % 32] >> (i / 32) & 1) << 2) - kBias; }
     DUET_HD block_scale scale(int k) const {
@@ -190,16 +194,16 @@ struct block_q3_K {
     }
 };
 
-// Eight 6-bit sub-scales and eight 6-bit minimums in 12 bytes: 0..3 in the low 6 bits of bytes 0..3 (minimums: 4..7),
-// and of 4..7 the low 4 bits in bytes 8..11 (sub-scale low half, minimum high half), the high 2 bits on top of bytes
-// 0..3 (minimums: 4..7).
+// Eight 6-bit sub-scales and eight 6-bit minimums lie in 12 bytes. Sub-scales 0..3 take the low 6 bits of bytes 0..3,
+// minimums 0..3 those of bytes 4..7. For 4..7, bytes 8..11 hold the low 4 bits (sub-scale in the low half, minimum in
+// the high half), and the top 2 bits of bytes 0..3 (minimums: 4..7) hold the high 2 bits.
 DUET_HD inline int k_sub_scale(const uint8_t* scales, int j) {
     return j < 4 ? scales[j] & 63 : (scales[j + 4] & 15) | scales[j - 4] >> 6 << 4;
 }
 DUET_HD inline int k_minimum(const uint8_t* scales, int j) {
     return j < 4 ? scales[j + 4] & 63 : scales[j + 4] >> 4 | scales[j] >> 6 << 4;
 }
-// Nibbles of 256 weights: two rows of 32 weights share 32 bytes, the first in the low halves.
+// The nibbles of 256 weights: two rows of 32 weights share 32 bytes, and the first row takes the low halves.
 DUET_HD inline int nibble256(const uint8_t* qs, int i) { return qs[i / 64 * 32 + i % 32] >> (i & 32 ? 4 : 0) & 15; }
 
 struct block_q4_K {
@@ -219,7 +223,7 @@ struct block_q5_K {
     static constexpr bool kHasMin = true;
     uint16_t d, dmin;
     uint8_t scales[12];
-    uint8_t qh[32];  // bit i / 32 of byte i % 32: fifth bit of weight i
+    uint8_t qh[32];  // bit i / 32 of byte i % 32 is the fifth bit of weight i
     uint8_t qs[128];
     DUET_HD int code(int i) const { return nibble256(qs, i) | (qh[i % 32] >> (i / 32) & 1) << 4; }
     DUET_HD block_scale scale(int k) const {
@@ -230,8 +234,8 @@ struct block_q5_K {
 struct block_q6_K {
     static constexpr int kElems = 256, kSubScales = 2, kBias = 32, kLargest = 63;
     static constexpr bool kHasMin = false;
-    uint8_t ql[128];  // 128 weights: rows 0, 1 in the low halves of 64 bytes, 2, 3 in the high halves
-    uint8_t qh[64];   // upper two bits, as in two_bits256
+    uint8_t ql[128];  // of 128 weights: rows 0 and 1 in the low halves of 64 bytes, rows 2 and 3 in the high halves
+    uint8_t qh[64];   // the upper two bits, as in two_bits256
     int8_t scales[16];
     uint16_t d;
     DUET_HD int code(int i) const {
@@ -271,14 +275,14 @@ struct block_mxfp4 {
     DUET_HD block_scale scale(int) const { return {e8m0_half_to_float(e), 0.0f, 1, 0}; }
 };
 
-// A scale of UE4M3 (no sign, 4 bits of exponent, 3 of fraction; 127, NaN in the OCP paper, stands for 0 in GGUF files)
-// in units of 2^-9, the least one: up to 15 << 14.
+// Returns a UE4M3 scale (no sign, 4 bits of exponent, 3 of fraction) in units of 2^-9, the least positive scale. The
+// result is at most 15 << 14. In GGUF files 127 (NaN in the OCP paper) stands for 0.
 DUET_HD inline int ue4m3_units(uint8_t x) {
     const int e = x >> 3 & 15, fraction = x & 7;
     return x == 127 ? 0 : e == 0 ? fraction : (8 + fraction) << (e - 1);
 }
 
-// Eight bytes at once: bit `at` of each; each less 1 (bytes below 128).
+// Eight bytes at once: bits_of8 returns bit `at` of each, less_one8 subtracts 1 from each (bytes below 128).
 DUET_HD inline uint64_t bits_of8(uint64_t v, int at) { return v >> at & 0x0101010101010101u; }
 DUET_HD inline uint64_t less_one8(uint64_t v) {
     return ((v | 0x8080808080808080u) - 0x0101010101010101u) ^ 0x8080808080808080u;
@@ -292,11 +296,11 @@ DUET_HD inline uint64_t load8(const uint8_t* p) {
 struct block_nvfp4 {
     static constexpr int kElems = 64, kSubScales = 2, kBias = 16, kLargest = 28;
     static constexpr bool kHasMin = false, kWideSubs = true;
-    static constexpr float kFraction = 0x1p-10f;  // fp4_value is doubled
-    uint8_t d[4];                                 // of 16 weights each
+    static constexpr float kFraction = 0x1p-10f;  // 2^-9, halved because fp4_value is doubled
+    uint8_t d[4];                                 // scales of 16 weights each
     uint8_t qs[32];                               // 16 weights in 8 bytes, the first 8 in the low halves
     DUET_HD int code(int i) const { return fp4_value(qs[i / 16 * 8 + i % 8] >> (i & 8 ? 4 : 0) & 15); }
-    DUET_HD uint64_t eight(int k) const {  // 0 .. 4 is the code itself; 5, 6, 7 are 1, 2 and 5 more
+    DUET_HD uint64_t eight(int k) const {  // numbers 0 .. 4 are the sizes themselves; 5, 6, 7 stand for 1, 2 and 5 more
         const uint64_t v = load8(qs + k / 2 * 8) >> k % 2 * 4, b0 = bits_of8(v, 0), b1 = bits_of8(v, 1),
                        b2 = bits_of8(v, 2);
         const uint64_t size = (v & 0x0707070707070707u) + (b2 & b0) + (b2 & b1) * 2 + (b2 & b1 & b0) * 2;
@@ -305,13 +309,13 @@ struct block_nvfp4 {
     DUET_HD block_scale scale(int k) const { return {kFraction, 0.0f, ue4m3_units(d[k]), 0}; }
 };
 
-// Ternary: five digits of base 3 in a byte, as the fraction byte / 256 whose first digit is the integer part of 3
-// times it.
+// Ternary: a byte holds five digits of base 3 as the fraction byte / 256. Three times that fraction has the first digit
+// as its integer part.
 struct block_tq1_0 {
     static constexpr int kElems = 256, kSubScales = 1, kBias = 1, kLargest = 2;
     static constexpr bool kHasMin = false, kPlain = true;
-    uint8_t qs[48];  // digit n of bytes 0..31: weights 32n.. (n < 5); of bytes 32..47: weights 160 + 16n..
-    uint8_t qh[4];   // digit n: weights 240 + 4n.. (n < 4)
+    uint8_t qs[48];  // digit n < 5 of bytes 0..31: weights from 32n on; of bytes 32..47: from 160 + 16n on
+    uint8_t qh[4];   // digit n < 4: weights from 240 + 4n on
     uint16_t d;
     DUET_HD int code(int i) const {
         constexpr uint8_t power[5] = {1, 3, 9, 27, 81};
@@ -354,14 +358,14 @@ struct block_q1_0 {
     static constexpr const auto& kLevels = kSignLevels;
     static constexpr bool kHasMin = false, kPlain = true;
     uint16_t d;
-    uint8_t qs[16];  // bit i: d, else -d
+    uint8_t qs[16];  // weight i is d where bit i is set, else -d
     DUET_HD int code(int i) const { return (qs[i / 8] >> i % 8 & 1) * 2 - 1; }
     DUET_HD uint64_t eight(int k) const { return with_signs(0x0101010101010101u, qs[k] ^ 255u); }
     DUET_HD block_scale scale(int) const { return {half_to_float(d), 0.0f, 1, 0}; }
 };
 
-// Formats of grid points (blocks_grid.h) whose codes have the sizes Levels, in rising order, and either sign.
-// Sub-scales are odd numbers, 2s + 1, of the block's scale over Parts.
+// A format of grid points (blocks_grid.h). Its codes have the sizes Levels, in rising order, and either sign. Its
+// sub-scales are odd numbers, 2s + 1, which multiply the block's scale divided by Parts.
 template <class B, int Subs, int Parts, const auto& Levels, int Bias>
 struct grid_block {
     static constexpr const auto& kLevels = Levels;
@@ -375,7 +379,7 @@ struct grid_block {
 };
 DUET_HD inline int nibble(const uint8_t* p, int i) { return p[i / 2] >> i % 2 * 4 & 15; }
 
-struct sign_word {  // of 32 weights: four times seven signs, then a sub-scale of 4 bits
+struct sign_word {  // of 32 weights: four groups of seven signs, then a sub-scale of 4 bits
     uint32_t bits;
     DUET_HD uint32_t signs(int i) const { return even_signs(bits >> 7 * i & 127); }
     DUET_HD int sub() const { return (int)(bits >> 28); }
@@ -394,7 +398,7 @@ struct block_iq2_xxs : grid_block<block_iq2_xxs, 1, 8, kIq2Levels, 64> {
 };
 
 struct block_iq2_xs : grid_block<block_iq2_xs, 2, 8, kIq2Levels, 64> {
-    uint16_t d, qs[32];  // 9 bits point, 7 bits signs
+    uint16_t d, qs[32];  // a point of 9 bits and 7 signs
     uint8_t scales[8];
     DUET_HD uint64_t eight(int k) const { return with_signs(iq2_xs_point(qs[k] & 511), even_signs(qs[k] >> 9)); }
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k)); }
@@ -402,7 +406,7 @@ struct block_iq2_xs : grid_block<block_iq2_xs, 2, 8, kIq2Levels, 64> {
 
 struct block_iq2_s : grid_block<block_iq2_s, 2, 8, kIq2Levels, 64> {
     uint16_t d;
-    uint8_t qs[32], signs[32], qh[8], scales[8];  // qh: two high bits of each point
+    uint8_t qs[32], signs[32], qh[8], scales[8];  // qh: the two high bits of each point
     DUET_HD uint64_t eight(int k) const {
         return with_signs(iq2_s_point(qs[k] | (qh[k / 4] >> k % 4 * 2 & 3) << 8), signs[k]);
     }
@@ -431,7 +435,7 @@ struct block_iq3_s : grid_block<block_iq3_s, 1, 1, kIq3SLevels, 16> {
 struct block_iq1_s : grid_block<block_iq1_s, 1, 8, kIq1Sizes, 9> {
     uint16_t d;
     uint8_t qs[32];
-    uint16_t qh[8];  // of 32 weights: four times three high bits of a point, 3 bits sub-scale, delta's sign
+    uint16_t qh[8];  // of 32 weights: three high bits of each of four points, a sub-scale of 3 bits, the delta's sign
     DUET_HD uint64_t eight(int k) const {
         const int high = qh[k / 4];
         return with_delta(iq1_point(qs[k] | (high >> k % 4 * 3 & 7) << 8), high >> 15);
@@ -440,7 +444,7 @@ struct block_iq1_s : grid_block<block_iq1_s, 1, 8, kIq1Sizes, 9> {
 };
 
 struct block_iq1_m : grid_block<block_iq1_m, 2, 8, kIq1Sizes, 9> {
-    uint8_t qs[32], qh[16];  // qh: of 8 weights three high bits of the point and delta's sign
+    uint8_t qs[32], qh[16];  // qh, of 8 weights: three high bits of the point and the delta's sign
     uint16_t scales[4];      // four sub-scales of 3 bits each, and on top 4 bits of the block's scale
     DUET_HD uint64_t eight(int k) const {
         const int high = nibble(qh, k);

@@ -1,11 +1,12 @@
-// quant/blocks_grid.h: the point sets that IQ1, IQ2 and IQ3 codes choose from. 8 (or 4) weights together are one point
-// of a small grid, and a code is the number of an allowed point. Must not know: blocks. Main path: quant/blocks.h ->
-// [quant/blocks_grid.h]
+// quant/blocks_grid.h: the point sets of the IQ1, IQ2 and IQ3 formats. A point of a small grid stands for 8 (or 4)
+// weights, and a block stores the numbers of allowed points.
+// Must not know: blocks.
+// Main path: quant/blocks.h -> [quant/blocks_grid.h]
 //
-// Points are numbered in the order of their coordinates read as a number, the first coordinate lowest. So one bit for
-// each point of the whole grid (3^8 or 8^4 points) is enough: it says whether the point is allowed. The strings hold
-// six bits a character, from '0' up, and leave the backslash out. Points: llama.cpp:ggml/src/ggml-common.h
-// (iq2xxs_grid, iq2xs_grid, iq2s_grid, iq1s_grid, iq3xxs_grid, iq3s_grid).
+// A point's coordinates, with the first as the lowest digit, form a number, and allowed points are counted in the order
+// of these numbers. So one bit for each point of the whole grid (3^8 or 8^4 points) is enough: it says whether the
+// point is allowed. The strings hold six bits per character, from '0' on, and leave out the backslash. The points come
+// from llama.cpp:ggml/src/ggml-common.h (iq2xxs_grid, iq2xs_grid, iq2s_grid, iq1s_grid, iq3xxs_grid, iq3s_grid).
 #pragma once
 #include "exact_math.h"
 
@@ -114,7 +115,7 @@ DUET_HD constexpr bool is_point(const char* set, int number) {
     return ((c < 92 ? c - 48 : c - 49) >> number % 6 & 1) != 0;
 }
 
-// The n allowed points as bytes of one word, the first coordinate lowest.
+// The N allowed points. Each is a word whose bytes are the coordinates, the first one lowest.
 template <class Word, int N>
 struct point_grid {
     Word point[N];
@@ -134,12 +135,13 @@ DUET_HD constexpr point_grid<Word, N> make_grid(const char* set, const uint8_t (
 
 inline constexpr uint8_t kIq2Levels[3] = {8, 25, 43};
 inline constexpr uint8_t kIq1Levels[3] = {0, 8, 16};  // -1, 0, 1 in eighths, counted from -1
-inline constexpr uint8_t kIq1Sizes[3] = {1, 7, 9};    // what is left of them after the delta of one eighth
+inline constexpr uint8_t kIq1Sizes[3] = {1, 7, 9};    // their sizes after the delta of one eighth
 inline constexpr uint8_t kIq3XxsLevels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 inline constexpr uint8_t kIq3SLevels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
-inline constexpr uint8_t kSignLevels[1] = {1};  // of Q1_0, which has signs only
+inline constexpr uint8_t kSignLevels[1] = {1};  // Q1_0 has signs only
 
-// Points by number. The tables stand in the functions, where host and device compilers both find them.
+// These functions return a point by its number. The tables stand inside them, where host and device compilers both
+// find them.
 #define DUET_POINTS(name, Word, n, set, levels)                                                                        \
     DUET_HD inline Word name(int number) {                                                                             \
         static constexpr auto grid = make_grid<Word, n>(set, levels);                                                  \
@@ -153,18 +155,18 @@ DUET_POINTS(iq3_xxs_point, uint32_t, 256, kIq3XxsSet, kIq3XxsLevels)
 DUET_POINTS(iq3_s_point, uint32_t, 512, kIq3SSet, kIq3SLevels)
 #undef DUET_POINTS
 
-// Eight bytes, negated where negative is 1: nowhere where the value is 0, so nothing is carried.
+// Negates those of eight bytes whose byte of `negative` is 1. These must not be 0, so that nothing is carried.
 DUET_HD inline uint64_t negate8(uint64_t v, uint64_t negative) { return (v ^ negative * 255) + negative; }
-// Eight positive values, negated where bit i of signs is set.
+// Negates value i of eight positive ones where bit i of signs is set.
 DUET_HD inline uint64_t with_signs(uint64_t values, uint32_t signs) {
     const uint64_t picked = signs * 0x0101010101010101u & 0x8040201008040201u;
     const uint64_t negative =
         (((picked & 0x7f7f7f7f7f7f7f7fu) + 0x7f7f7f7f7f7f7f7fu) | picked) >> 7 & 0x0101010101010101u;
     return negate8(values, negative);
 }
-// Seven stored signs; the eighth makes the number of negative ones even.
+// Adds an eighth sign to seven stored ones. It makes the number of negative ones even.
 DUET_HD inline uint32_t even_signs(uint32_t seven) { return seven | (0x6996u >> ((seven ^ seven >> 4) & 15) & 1) << 7; }
-// Eighths from iq1_point, all moved by one eighth: -9 .. 9.
+// Moves all eighths of iq1_point by one eighth, and counts them from 0: -9 .. 9.
 DUET_HD inline uint64_t with_delta(uint64_t eighths, bool down) {
     return ((eighths | 0x8080808080808080u) - 0x0101010101010101u * (down ? 9 : 7)) ^ 0x8080808080808080u;
 }

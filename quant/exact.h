@@ -1,7 +1,7 @@
-// quant/exact.h: the numeric contract: the scalar definition of every op's result. All else (each instruction set,
-// each GPU target, each batch size, thread count and split of the prompt) gives the same bits, and tests compare with
-// memcmp. Reasons: docs/numerics.md.
-// Built with contraction off; fma stands where fma is meant. Must not know: families, devices, threads.
+// quant/exact.h: the numeric contract: the scalar definition of every op's result. Every instruction set, GPU target,
+// batch size, thread count and split of the prompt gives the same bits, and tests compare them with memcmp. The reasons
+// stand in docs/numerics.md. This code is built with contraction off, and an fma is written where one is meant.
+// Must not know: families, devices, threads.
 // Main path: cpu/ops.cpp -> [quant/exact.h] -> quant/blocks.h
 #pragma once
 #include "blocks.h"
@@ -11,18 +11,17 @@
 
 namespace duet {
 
-// Frozen together: a change of any of these, or of any result below, raises kNumericsVersion.
+// These constants are frozen together: a change of one, or of any result below, raises kNumericsVersion.
 constexpr int kNumericsVersion = 2;
-constexpr int kBlock = 32;   // activations are quantized, and integer dots are exact, in blocks of 32
-constexpr int kGroup = 128;  // a row's dot product is cut into groups of 128 weights; group results are added in order
-constexpr int kSumLanes = 256;  // vector sums: 256 strided partial sums, then halving
-constexpr int kAttnChunk = 64;  // attention: chunks of 64 positions, counted from position 0, merged in order
+constexpr int kBlock = 32;      // activations are quantized, and integer dots are exact, in blocks of 32
+constexpr int kGroup = 128;     // a row's dot is the sum, in order, of the results of groups of 128 weights
+constexpr int kSumLanes = 256;  // a vector has 256 strided partial sums, whose number is then halved step by step
+constexpr int kAttnChunk = 64;  // attention merges chunks of 64 positions, counted from position 0, in order
 
-// ---- activations as int8
-//  --------------------------------------------------------------------------------------------
+// ---- activations as int8 -------------------------------------------------------------------------------------------
 
-// One activation vector of n values, as matmuls read it. n is a multiple of 32 for quantized weights; the float part
-// serves float weights.
+// One activation vector of n values, as matmuls read it. Float weights use x; quantized weights use the other fields,
+// and n is then a multiple of 32.
 struct act_row {
     const float* x;      // n values
     const int8_t* q;     // n codes, -127..127
@@ -31,22 +30,22 @@ struct act_row {
     const int16_t* s16;  // n / 16 sums of codes
 };
 
-// One of the scales amax / s, s = 127, 125, 123: the one whose codes miss the values least (docs/numerics.md: what
-// that brings).
+// A block's scale is amax / s, where s is 127, 125 or 123: the one whose codes miss the values least. docs/numerics.md
+// says what that brings.
 constexpr int kScaleTries = 3;
 DUET_HD constexpr float largest_code(int k) { return (float)(127 - 2 * k); }  // s
 DUET_HD constexpr float miss_weight(int k) {
     return 127.0f * 127.0f / (largest_code(k) * largest_code(k));
 }  // (127 / s)^2
 
-// inverse_k = (127 / amax) * (s / 127), t = x * inverse_k, q = rint(t), ties to even. What s misses: the sum of (t -
-// q)^2 over the block, by halving (i += i + 16, then 8, 4, 2, 1), times (127 / s)^2; the first of the smallest is
-// taken, and d = amax / s. A block whose amax is below 2^-100 is all zero; a block with an inf or NaN has d = NaN and
-// codes 0, so that the row's result is NaN on every machine.
+// For each s: inverse_k = (127 / amax) * (s / 127), v = x * inverse_k, q = rint(v), ties to even. The miss of s is the
+// sum of (v - q)^2 over the block, by halving (i += i + 16, then 8, 4, 2, 1), times (127 / s)^2. The first s with the
+// least miss is taken, and d = amax / s. A block whose amax is below 2^-100 is all zero. A block with an inf or NaN has
+// d = NaN and codes 0, so that the row's result is NaN on every machine.
 DUET_HD inline void exact_quantize_block(const float* x, int8_t* q, float* d, float* t, int16_t* s16) {
     uint32_t amax_bits = 0;
     for (int i = 0; i < kBlock; i++) {
-        const uint32_t b = bits_of(x[i]) & 0x7fffffffu;  // as integers, so that NaN is the largest
+        const uint32_t b = bits_of(x[i]) & 0x7fffffffu;  // compared as integers, so that NaN is the largest
         if (b > amax_bits) amax_bits = b;
     }
     const float amax = float_of(amax_bits);
@@ -80,14 +79,12 @@ DUET_HD inline void exact_quantize_block(const float* x, int8_t* q, float* d, fl
     *t = *d * (float)(sum[0] + sum[1]);
 }
 
-// ---- dot products
-//  ---------------------------------------------------------------------------------------------------
+// ---- dot products --------------------------------------------------------------------------------------------------
 
-// One block of 32 weights against one block of activations, added to the group sum acc.
-// I is the exact integer dot, |I| < 2^24. Formats whose 32 weights share one sub-scale fold it into d (exact: 11 bits
-// times at most 8);
-// the others apply the two sub-scales as integers, but NVFP4's (18 bits) as f32, each with an fma of its own. Minimums
-// are subtracted after, through the activations' sums.
+// Adds the dot of one block of 32 weights and one block of activations to the group sum acc. The integer dot is exact:
+// its size is below 2^24. A format whose 32 weights share one sub-scale folds it into d, exactly (11 bits times at most
+// 8). The others apply the two sub-scales as integers, but NVFP4's (18 bits) as f32, each with an fma of its own.
+// Minimums are subtracted afterwards, through the activations' sums.
 template <class B>
 DUET_HD inline float exact_block_dot(const block32& w, const act_row& a, int i_block, float acc) {
     const int8_t* q = a.q + (size_t)i_block * kBlock;
@@ -110,7 +107,7 @@ DUET_HD inline float exact_block_dot(const block32& w, const act_row& a, int i_b
     return acc;
 }
 
-// A row of n quantized weights (n % 32 == 0; whole blocks) times one activation vector.
+// The dot of a row of n quantized weights (n % 32 == 0; whole blocks) and one activation vector.
 template <class B>
 DUET_HD inline float exact_dot(const B* row, int n, const act_row& a) {
     float total = 0.0f;
@@ -126,7 +123,7 @@ DUET_HD inline float exact_dot(const B* row, int n, const act_row& a) {
     return total;
 }
 
-// A row of n float weights (F32, F16, BF16; any n): fma in element order inside a group.
+// The dot of a row of n float weights (F32, F16, BF16; any n) and x: fma in element order inside a group.
 template <class F>
 DUET_HD inline float exact_dot_float(const F* row, int n, const float* x) {
     float total = 0.0f;
@@ -138,12 +135,11 @@ DUET_HD inline float exact_dot_float(const F* row, int n, const float* x) {
     return total;
 }
 
-// ---- vector sums and norms
-//  ------------------------------------------------------------------------------------------
+// ---- vector sums and norms -----------------------------------------------------------------------------------------
 
-// sum of term(0..n-1): lane j adds the terms j, j + 256, ... in order from 0; then lane j += lane j + h for h = 128,
-// 64, .. 1.
-// A lane without terms is +0. Lanes suit 8 or 16 wide vectors, warps of 32 and 64, and blocks of 256 threads alike.
+// The sum of term(0..n-1). Lane j adds the terms j, j + 256, ... in order from 0; then lane j += lane j + h for h =
+// 128, 64, .. 1. A lane without terms is +0. 256 lanes suit vectors of 8 or 16 floats, warps of 32 and 64, and blocks
+// of 256 threads alike.
 template <class Term>
 DUET_HD inline float exact_sum(int n, Term term) {
     float lane[kSumLanes];
@@ -156,8 +152,7 @@ DUET_HD inline float exact_sum(int n, Term term) {
     return lane[0];
 }
 
-// 1 / sqrt(mean + eps). A mean that overflowed gives NaN: 0 would make a row of broken weights' results look like one
-// of zeros.
+// 1 / sqrt(mean + eps). A mean that overflowed gives NaN: with 0, the results of broken weights would look like zeros.
 DUET_HD inline float exact_norm_scale(float mean, float eps) {
     return 1.0f / __builtin_sqrtf(mean + eps) + (mean - mean);
 }
@@ -189,8 +184,7 @@ DUET_HD inline void exact_l2_norm(const float* x, int n, float eps, float* y) {
     for (int i = 0; i < n; i++) y[i] = x[i] * scale;
 }
 
-// ---- rope
-//  -----------------------------------------------------------------------------------------------------------
+// ---- rope ----------------------------------------------------------------------------------------------------------
 
 // Rotates the pair (x, y); cos and sin carry the magnitude factor already.
 DUET_HD inline void exact_rotate(float* x, float* y, float cos_a, float sin_a) {
@@ -199,8 +193,8 @@ DUET_HD inline void exact_rotate(float* x, float* y, float cos_a, float sin_a) {
     *y = __builtin_fmaf(a, sin_a, b * cos_a);
 }
 
-// The pairs of one head's first 2 * half values: neighbours, or (neox) half apart. Inlined where vector code is
-// compiled.
+// Rotates the pairs of one head's first 2 * half values: neighbours, or with neox values that lie `half` apart. The
+// function is inlined, so that vector code compiles it for its own instruction set.
 [[gnu::always_inline]] inline void exact_rotate_head(float* x, int half, bool neox, const float* cos_a,
                                                      const float* sin_a) {
     if (neox)
@@ -209,8 +203,8 @@ DUET_HD inline void exact_rotate(float* x, float* y, float cos_a, float sin_a) {
         for (int j = 0; j < half; j++) exact_rotate(x + 2 * j, x + 2 * j + 1, cos_a[j], sin_a[j]);
 }
 
-// cos and sin of angle pos * freq, times magnitude, computed in f64 and rounded once. Tables of them are made once on
-// the host.
+// cos and sin of the angle pos * freq, times magnitude, are computed in f64 and rounded once. The host makes the tables
+// of them.
 inline void exact_rope_angle(int32_t pos, double freq, double magnitude, float* cos_a, float* sin_a) {
     double s, c;
     exact_sincos64((double)pos * freq, &s, &c);
@@ -218,24 +212,23 @@ inline void exact_rope_angle(int32_t pos, double freq, double magnitude, float* 
     *sin_a = (float)(s * magnitude);
 }
 
-// ---- attention
-//  ------------------------------------------------------------------------------------------------------
+// ---- attention -----------------------------------------------------------------------------------------------------
 
 // The state of one query head's softmax over the chunks seen so far.
 struct attn_state {
-    float max, sum;  // o (head_dim floats) is kept beside it
+    float max, sum;  // o (the values' floats) is kept beside the state
 };
 
-// score = cap(scale * dot(q, k)): dot as exact_dot_float on decoded cache values; cap c: c * tanh(s / c), none when c
-// == 0.
+// The score of one position: s = scale * dot, and with a cap, cap * tanh(s / cap). dot is exact_dot_float of the query
+// and the decoded key. cap == 0: no cap.
 DUET_HD inline float exact_attn_score(float dot, float scale, float cap) {
     const float s = dot * scale;
     return cap == 0.0f ? s : cap * exact_tanh(s / cap);
 }
 
-// One chunk: scores of its 64 positions, of which [first, n_pos) are seen (at least one), and values v(i, j) of d
-// floats -> weights, sum and weighted values. p_i = exp(s_i - max), 0 where unseen; sum by exact_sum over all 64; o[j]
-// = fma over the seen positions in order from 0.
+// Attention over one chunk of 64 positions with scores s. Positions [first, n_pos), at least one, are seen; v(i, j) is
+// value j < d of position i. Weights are p_i = exp(s_i - max), and 0 where unseen. st->sum is exact_sum over all 64,
+// and o[j] is an fma chain over the seen positions in order from 0.
 template <class Value>
 DUET_HD inline void exact_attn_chunk(const float* score, int first, int n_pos, int d, Value v, attn_state* st,
                                      float* o) {
@@ -252,7 +245,7 @@ DUET_HD inline void exact_attn_chunk(const float* score, int first, int n_pos, i
     }
 }
 
-// Adds the next chunk (st1, o1) to (st, o). The first chunk is taken as it is.
+// Merges the next chunk (st1, o1) into (st, o). The first chunk is taken as it is.
 DUET_HD inline void exact_attn_merge(attn_state* st, float* o, const attn_state& st1, const float* o1, int d) {
     const float m = st1.max > st->max ? st1.max : st->max;
     const float a = exact_exp(st->max - m), b = exact_exp(st1.max - m);
@@ -261,7 +254,7 @@ DUET_HD inline void exact_attn_merge(attn_state* st, float* o, const attn_state&
     st->max = m;
 }
 
-// A sink: one more softmax entry of value z without a value vector; after the last chunk.
+// Adds a sink, one more softmax entry of score z without a value vector. It comes after the last chunk.
 DUET_HD inline void exact_attn_sink(attn_state* st, float* o, float z, int d) {
     const float m = z > st->max ? z : st->max;
     const float a = exact_exp(st->max - m);

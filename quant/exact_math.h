@@ -1,8 +1,8 @@
-// quant/exact_math.h: exp, tanh, sigmoid, silu, gelu, softplus in f32 and exp, log, sin, cos in f64, by IEEE + - * /
-// fma alone, so that every machine gives the same bits. Part of the numeric contract (docs/numerics.md); measured
-// errors in tests/test_exact.cpp.
-// Must not know: formats, ops, devices. Compiles for host and device. No libm: the C libraries' functions differ by
-// platform.
+// quant/exact_math.h: exp, tanh, sigmoid, silu, gelu and softplus in f32, and exp, log, sin and cos in f64. They use
+// only IEEE + - * / and fma, so that every machine gives the same bits, and not libm, whose functions differ by
+// platform. They are part of the numeric contract (docs/numerics.md); tests/test_exact.cpp measures their errors. This
+// file compiles for host and device.
+// Must not know: formats, ops, devices.
 // Main path: cpu/ops.cpp -> quant/exact.h -> [quant/exact_math.h]
 #pragma once
 #include <cstdint>
@@ -36,19 +36,20 @@ DUET_HD inline uint64_t bits_of(double x) {
     return b;
 }
 
-// Nearest integer, ties to even, for |x| < 2^22: adding and subtracting 1.5 * 2^23 leaves no bits below one.
+// Rounds to the nearest integer, ties to even, for |x| < 2^22: adding and subtracting 1.5 * 2^23 drops all bits
+// below 1.
 DUET_HD inline float exact_rint(float x) {
     const float magic = 12582912.0f;
     return (x + magic) - magic;
 }
 
-// e^x, error below 1 ulp. 0 below -87.33 (no denormals), +inf above 88.72, NaN for NaN.
-// x = n ln2 + r, |r| <= 0.347; e^r by a degree 7 Taylor sum in Horner form, where the truncation is 4e-9 relative.
+// e^x with an error below 1 ulp. The result is 0 below -87.33 (no denormals), +inf above 88.72, and NaN for NaN.
+// x = n ln2 + r with |r| <= 0.347. e^r is a Taylor sum of degree 7 in Horner form, whose truncation is 4e-9 relative.
 DUET_HD inline float exact_exp(float x) {
     if (!(x >= -87.33f)) return x != x ? x : 0.0f;
     if (x > 88.72f) return float_of(0x7f800000u);
     const float n = exact_rint(x * 1.44269504f);
-    float r = __builtin_fmaf(n, -0.693359375f, x);  // 0.693359375 has 9 bits: the product is exact
+    float r = __builtin_fmaf(n, -0.693359375f, x);  // 0.693359375 has 9 bits, so the product is exact
     r = __builtin_fmaf(n, 2.12194440e-4f, r);       // ln2 - 0.693359375 = -2.1219444e-4
     float p = 1.98412698e-4f;                       // 1/7!
     p = __builtin_fmaf(p, r, 1.38888889e-3f);
@@ -58,7 +59,7 @@ DUET_HD inline float exact_exp(float x) {
     p = __builtin_fmaf(p, r, 0.5f);
     p = __builtin_fmaf(p, r, 1.0f);
     p = __builtin_fmaf(p, r, 1.0f);
-    // n is in -126..128: two steps keep every factor a normal number
+    // n is in -126..128. 2^n is applied as two factors, so that each is a normal number.
     const int32_t i = (int32_t)n, half = i >> 1;
     return p * float_of((uint32_t)(half + 127) << 23) * float_of((uint32_t)(i - half + 127) << 23);
 }
@@ -66,13 +67,13 @@ DUET_HD inline float exact_exp(float x) {
 DUET_HD inline float exact_sigmoid(float x) { return 1.0f / (1.0f + exact_exp(-x)); }
 DUET_HD inline float exact_silu(float x) { return x / (1.0f + exact_exp(-x)); }
 
-// tanh form of gelu: 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3)
+// The tanh form of gelu: 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3)
 DUET_HD inline float exact_gelu(float x) {
     const float u2 = 1.59576912f * __builtin_fmaf(0.044715f * x * x, x, x);
     return x / (1.0f + exact_exp(-u2));
 }
 
-// tanh x: odd series below 0.55 (Taylor to x^15, truncation 4e-8 relative at the edge), 1 - 2/(e^2x + 1) above.
+// tanh x: the odd Taylor series to x^15 below 0.55 (its truncation is 4e-8 relative there), 1 - 2/(e^2x + 1) above.
 DUET_HD inline float exact_tanh(float x) {
     const float a = float_of(bits_of(x) & 0x7fffffffu);
     if (a < 0.55f) {
@@ -90,8 +91,8 @@ DUET_HD inline float exact_tanh(float x) {
     return x < 0 ? -t : t;
 }
 
-// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|). With z = e^-|x| in (0, 1]: ln(1 + z) = 2 atanh(z / (2 + z)), |s| <= 1/3,
-// odd series to s^15 (truncation below 1e-9 relative).
+// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|). With z = e^-|x| in (0, 1] and s = z / (2 + z), |s| <= 1/3: ln(1 + z) is
+// 2 atanh(s), an odd series to s^15 (truncation below 1e-9 relative).
 DUET_HD inline float exact_softplus(float x) {
     const float a = float_of(bits_of(x) & 0x7fffffffu);
     const float z = exact_exp(-a), s = z / (2.0f + z), w = s * s;
@@ -106,16 +107,15 @@ DUET_HD inline float exact_softplus(float x) {
     return x > 0.0f ? x + l : l + 0.0f * x;  // 0 * x keeps NaN
 }
 
-// ---- f64, for tables made once on the host (rope angles, samplers)
-//  --------------------------------------------------
+// ---- f64, for tables made once on the host (rope angles, samplers) -------------------------------------------------
 
-// e^x, error below 1 ulp for |x| < 708; 0 and +inf outside.
+// e^x with an error below 1 ulp for |x| < 708; outside, 0 and +inf.
 DUET_HD inline double exact_exp64(double x) {
     if (!(x >= -708.0)) return x != x ? x : 0.0;
     if (x > 709.0) return double_of(0x7ff0000000000000ull);
     const double magic = 6755399441055744.0;  // 1.5 * 2^52
     const double n = (x * 1.4426950408889634074 + magic) - magic;
-    double r = __builtin_fma(n, -6.93147180369123816490e-01, x);  // high and low part of ln 2
+    double r = __builtin_fma(n, -6.93147180369123816490e-01, x);  // the high and low part of ln 2
     r = __builtin_fma(n, -1.90821492927058770002e-10, r);
     double p = 1.0, k = 16.0;  // Horner over 1/16!: |r| <= 0.347, truncation 1e-22
     for (; k >= 1.0; k -= 1.0) p = __builtin_fma(p, r / k, 1.0);
@@ -123,8 +123,8 @@ DUET_HD inline double exact_exp64(double x) {
     return p * double_of((uint64_t)(half + 1023) << 52) * double_of((uint64_t)(i - half + 1023) << 52);
 }
 
-// ln x, error below 2 ulp for normal x > 0; NaN for x < 0 or NaN, -inf for 0. x = 2^e m, m in [0.7071, 1.4142); ln m =
-// 2 atanh((m-1)/(m+1)).
+// ln x with an error below 2 ulp for normal x > 0. The result is NaN for x < 0 or NaN, and -inf for 0. x = 2^e m with m
+// in [0.7071, 1.4142); ln m = 2 atanh((m-1)/(m+1)).
 DUET_HD inline double exact_log64(double x) {
     if (!(x >= 0.0)) return double_of(0x7ff8000000000000ull);
     if (x == 0.0) return double_of(0xfff0000000000000ull);
@@ -152,8 +152,8 @@ DUET_HD inline double exact_log64(double x) {
 // x^y for x > 0.
 DUET_HD inline double exact_pow64(double x, double y) { return exact_exp64(y * exact_log64(x)); }
 
-// sin and cos of x radians, |x| < 2^31; error below 2^-52 absolute + 2^-53 |x| 2^-50. Reduction by pi/2 in three parts
-// (Cody and Waite).
+// sin and cos of x radians for |x| < 2^31. The absolute error is below 2^-52 + 2^-53 |x| 2^-50. x is reduced by pi/2 in
+// three parts (Cody and Waite).
 DUET_HD inline void exact_sincos64(double x, double* sin_x, double* cos_x) {
     const double magic = 6755399441055744.0;
     const double n = (x * 0.63661977236758134308 + magic) - magic;
@@ -161,7 +161,7 @@ DUET_HD inline void exact_sincos64(double x, double* sin_x, double* cos_x) {
     r = __builtin_fma(n, -6.12323399573676603587e-17, r);
     r = __builtin_fma(n, 1.49738490485916983e-33, r);
     const double z = r * r;
-    double s = 1.0, c = 1.0;  // Taylor in Horner form: |r| <= pi/4, terms to r^21 and r^20
+    double s = 1.0, c = 1.0;  // Taylor sums in Horner form: |r| <= pi/4, terms to r^21 and r^20
     for (double k = 20.0; k >= 2.0; k -= 2.0) s = __builtin_fma(s, -z / (k * (k + 1.0)), 1.0);
     for (double k = 20.0; k >= 2.0; k -= 2.0) c = __builtin_fma(c, -z / (k * (k - 1.0)), 1.0);
     s *= r;

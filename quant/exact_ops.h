@@ -1,6 +1,7 @@
-// quant/exact_ops.h: the numeric contract of routing to experts and of recurrent states: scalar definitions, as in
-// exact.h. Must not know: families, devices, threads. Main path: cpu/experts.cpp, cpu/recurrent.cpp ->
-// [quant/exact_ops.h] -> quant/exact.h
+// quant/exact_ops.h: the numeric contract of expert routing and of recurrent states, as scalar definitions like those
+// of exact.h.
+// Must not know: families, devices, threads.
+// Main path: cpu/experts.cpp, cpu/recurrent.cpp -> [quant/exact_ops.h] -> quant/exact.h
 #pragma once
 #include "exact.h"
 
@@ -14,15 +15,15 @@ struct route_rule {
     float scale;
 };
 
-constexpr float kMinRouteSum = 6.103515625e-5f;  // 2^-14: normalised weights of all but zero scores stay finite
+constexpr float kMinRouteSum = 6.103515625e-5f;  // 2^-14 keeps normalised weights finite when scores are almost 0
 
-// A float as an integer of the same order, above 0: NaN lowest, -0 below +0.
+// Maps floats to integers above 0 in the same order. NaN is the lowest, and -0 comes before +0.
 DUET_HD inline uint32_t exact_order(float x) {
     const uint32_t b = bits_of(x);
     return x != x ? 1u : b & 0x80000000u ? ~b : b | 0x80000000u;
 }
 
-// Scores of all experts from router logits z.
+// Computes the scores of all experts from the router logits z.
 DUET_HD inline void exact_route_scores(const float* z, const route_rule& r, float* score) {
     const int n = r.n_experts;
     float m = z[0];
@@ -34,13 +35,13 @@ DUET_HD inline void exact_route_scores(const float* z, const route_rule& r, floa
     for (int i = 0; i < n; i++) score[i] = score[i] / sum;
 }
 
-// Scores -> the ids of the n_used best, best first (equal ones: lower id first), and their weights. key: room for
-// n_experts values.
+// Writes the ids of the n_used experts with the best scores, best first (of equal ones the lower id first), and their
+// weights. key has room for n_experts values.
 DUET_HD inline void exact_route(const float* score, const float* bias, const route_rule& r, uint32_t* key, int32_t* id,
                                 float* weight) {
     const int n = r.n_experts;
     for (int i = 0; i < n; i++) key[i] = exact_order(bias ? score[i] + bias[i] : score[i]);
-    if (r.n_groups > 1) {  // a group counts as much as its two best; all but the best groups are out
+    if (r.n_groups > 1) {  // a group scores as its two best experts together; experts outside the best groups are out
         const int size = n / r.n_groups;
         uint64_t taken[4] = {0, 0, 0, 0};  // at most 256 groups
         for (int k = 0; k < r.n_groups_used; k++) {
@@ -80,7 +81,8 @@ DUET_HD inline void exact_route(const float* score, const float* bias, const rou
     }
 }
 
-// One column of the experts' outputs x (x_stride apart), in order of choice; added to *before when there is one.
+// Sums one column of the experts' outputs x (x_stride apart), in the order of choice, and adds it to *before if there
+// is one.
 DUET_HD inline float exact_expert_sum(const float* x, size_t x_stride, const float* weight, int n_used, float scale,
                                       const float* before) {
     float acc = 0.0f;
@@ -91,19 +93,22 @@ DUET_HD inline float exact_expert_sum(const float* x, size_t x_stride, const flo
 
 // ---- recurrent states ------------------------------------------------------------------------------------
 
-// One output of a causal depthwise convolution: taps in order of time; x(j) is the input n_taps - 1 - j tokens ago.
+// One output of a causal depthwise convolution. Taps are in the order of time, and x(j) is the input of n_taps - 1 - j
+// tokens ago.
 template <class X> DUET_HD inline float exact_conv(const float* w, int n_taps, const float* bias, X x) {
     float acc = 0.0f;
     for (int j = 0; j < n_taps; j++) acc = __builtin_fmaf(w[j], x(j), acc);
     return bias ? acc + *bias : acc;
 }
 
-constexpr int kStateParts =
-    4;  // sums over a state's rows: 4 chains of fma over rows c, c + 4, ..; then (0 + 1) + (2 + 3)
+// A sum over a state's rows has 4 fma chains c, over the rows c, c + 4, ..; they are added as (0 + 1) + (2 + 3).
+constexpr int kStateParts = 4;
 
-// One token for one column j of a head's state m (n_rows, n_cols): both the gated delta rule and Mamba-2.
-//   m_i = m_i * decay;  e = beta * (v - sum_i m_i k_i) for the delta rule, beta * v for Mamba-2;  m_i = fma(k_i, e,
-//   m_i) result = scale * sum_i m_i q_i for the delta rule, fma(skip, v, sum_i m_i q_i) for Mamba-2
+// One token for one column of a head's state m (n_rows, n_cols), by the gated delta rule or Mamba-2:
+//   m_i = m_i * decay
+//   e = beta * (v - sum_i m_i k_i) for the delta rule, beta * v for Mamba-2
+//   m_i = fma(k_i, e, m_i)
+//   result = scale * sum_i m_i q_i for the delta rule, fma(skip, v, sum_i m_i q_i) for Mamba-2
 struct state_rule {
     bool is_delta;
     float scale, skip;
@@ -126,14 +131,14 @@ DUET_HD inline float exact_state_step(float* m, int n_rows, int n_cols, const fl
     return rule.is_delta ? sum * rule.scale : __builtin_fmaf(rule.skip, v, sum);
 }
 
-// Decay of one head and token: e^(a * softplus(x + bias)); a is negative. Mamba-2's beta is the softplus itself.
+// The decay of one head and token is e^(a * softplus(x + bias)), where a is negative. Mamba-2's beta is the softplus.
 DUET_HD inline float exact_step_size(float x, float bias) { return exact_softplus(x + bias); }
 DUET_HD inline float exact_decay(float a, float step) { return exact_exp(a * step); }
 
-// ALiBi (Press et al. 2021): scores get slope * (position of the key - position of the query). The query's part is the
-// same for all keys and falls out of the softmax; the key's is one more element of the dot: query slope / scale, key
-// its position. Slopes are powers of 2^(-max_bias / n) for the n = 2^k <= n_heads first heads, and odd powers of its
-// root for the others. Once on the host.
+// ALiBi (Press et al. 2021) adds slope * (key position - query position) to the scores. The query's part is the same
+// for all keys, so the softmax cancels it. The key's part is one more element of the dot: slope / scale in the query,
+// which this function returns, and the position in the key. The first n = 2^k <= n_heads heads have powers of
+// 2^(-max_bias / n) as slopes, the others odd powers of its root. The host computes them.
 inline float exact_alibi(int32_t head, int32_t n_heads, float max_bias, float scale) {
     int32_t n = 1;
     while (n * 2 <= n_heads) n *= 2;
@@ -141,8 +146,8 @@ inline float exact_alibi(int32_t head, int32_t n_heads, float max_bias, float sc
     return (float)(exact_pow64(2.0, -(double)max_bias / n * power) / (double)scale);
 }
 
-// Attention temperature at a position: queries are multiplied by 1 + t ln(floor(pos / length) + 1); once on the host,
-// in f64.
+// The attention temperature at a position: queries are multiplied by 1 + t ln(floor(pos / length) + 1). The host
+// computes it in f64.
 inline float exact_temperature(int32_t pos, float t, float length) {
     return (float)(1.0 + (double)t * exact_log64((double)(int64_t)((double)pos / (double)length) + 1.0));
 }

@@ -1,5 +1,5 @@
-// quant/formats.cpp: the table that quant/formats.h describes. Main path: quant/formats.h -> [quant/formats.cpp] ->
-// quant/quantize.h
+// quant/formats.cpp: the table that quant/formats.h describes.
+// Main path: quant/formats.h -> [quant/formats.cpp] -> quant/quantize.h
 #include "formats.h"
 #include "quantize.h"
 

@@ -1,14 +1,14 @@
-// quant/quantize.cpp: encoders of every format with code: search for scales, choice of codes, packing. What they
-// promise: quant/quantize.h.
+// quant/quantize.cpp: the encoders of every format with code: they search scales, choose codes and pack blocks. Their
+// promises stand in quant/quantize.h.
 // Must not know: tensors, files, kernels.
 // Main path: runtime/formats.cpp -> [quant/quantize.cpp] -> quant/blocks.h
 //
-// How a block is found. The error sum w (x - d q)^2 falls in two ways by turns: with the codes fixed, the best scale
-// is the least squares fit d = sum w x q / sum w q^2; with the scale fixed, each code is the nearest one. A scan of
-// scales that map the largest value to about the end of the code range gives the start, two such turns the end.
-// Formats with a minimum do the same with two unknowns. In blocks of 256 the scales found for the sub-blocks are then
-// coded in the same way (each weighs with the curvature sum w q^2 of its error), after which neighbouring integer
-// scales are tried on the real error, and the common f16 scale is fitted again to all that was chosen.
+// How a block is found. The error sum w (x - d q)^2 is lowered in two alternating ways. With the codes fixed, the best
+// scale is the least squares fit d = sum w x q / sum w q^2; with the scale fixed, each code is the nearest one. A scan
+// of scales that map the largest value to about the end of the code range gives the start, and two such turns follow.
+// Formats with a minimum do the same with two unknowns. In blocks of 256 the scales of the sub-blocks are then coded in
+// the same way (each weighs with the curvature sum w q^2 of its error). After that, neighbouring integer scales are
+// tried on the real error, and the common f16 scale is fitted again to all codes and integer scales.
 #include "quantize.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace duet {
 namespace {
 
-// ---- four floats at once: the compilers' own vectors, no instruction set is named; only exact operations -----------
+// ---- four floats at once: the compilers' own vectors, for any instruction set, with exact operations only ----------
 
 #define DUET_INLINE inline __attribute__((always_inline))
 
@@ -34,8 +34,8 @@ inline void store4(float* p, f4 v) { memcpy(p, &v, sizeof v); }
 inline f4 all4(float x) { return f4{x, x, x, x}; }
 inline float sum4(f4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
-// Index of the first of the least values; n is a multiple of 4. Vectors find the value and one search its place:
-// a branch for each value would be mispredicted several times a block.
+// Returns the index of the first of the least values; n is a multiple of 4. Vectors find the value, and one search
+// finds its place: a branch for each value would be mispredicted several times a block.
 inline int first_least(const float* values, int n) {
     f4 least = load4(values);
     for (int i = 4; i < n; i += 4) {
@@ -48,7 +48,8 @@ inline int first_least(const float* values, int n) {
     return i;
 }
 
-// Of vectors of any width (f8 of quantize_scan.inc too), which stay references: an f8 by value has an ABI of its own.
+// These functions serve vectors of any width (f8 of quantize_scan.inc too). They take references, because an f8 by
+// value has an ABI of its own.
 template <class V>
 DUET_INLINE void clamp_lanes(V& v, float lo, float hi) {
     v = v > lo ? v : lo - V{};
@@ -64,7 +65,7 @@ DUET_INLINE void add_step(V& v, const V& t, float at, float step) {
     v = v + (t > at ? step - V{} : V{});
 }
 
-// ---- grids: the values that a code can take; to_nearest takes values over the scale, any finite number -------------
+// ---- grids: the values that a code can take; to_nearest accepts any finite number, a value over the scale -----------
 
 template <class G>
 f4 nearest4(f4 t) {
@@ -82,7 +83,7 @@ struct linear_grid {
     static int index(float q) { return (int)q - Lo; }
 };
 
-// 1, 3, .. Hi: sub-scales of the IQ formats.
+// 1, 3, .. Hi: the sub-scales of the IQ formats.
 template <int Hi>
 struct odd_grid {
     static constexpr int kLo = 1, kHi = Hi, kStep = 2;
@@ -130,11 +131,11 @@ struct fp4_grid {
 
 // ---- input --------------------------------------------------------------------------------------------------------
 
-// Far below the least half float (6e-8): a block below it is zero in every format with f16 scales. And above what any
-// of them reaches (Q6_K: 65504 * 128 * 32), with sums of squares that are finite.
+// kTinyScale is far below the least half float (6e-8): a block below it is zero in every format with f16 scales.
+// kLargeInput is beyond the reach of these formats (Q6_K: 65504 * 128 * 32), and its sums of squares are finite.
 constexpr float kTinyScale = 1e-12f, kLargeInput = 3e8f;
 
-// A copy of n values and weights that the arithmetic below is safe on (quantize.h says what odd input becomes).
+// Copies n values and weights, and makes them safe for the arithmetic below. quantize.h says what odd input becomes.
 void clean_input(const float* x, const float* importance, int n, float* xs, float* ws) {
     float top = 0.0f;
     for (int i = 0; i < n; i += 4) {
@@ -158,12 +159,12 @@ float inverse_or_zero(float d) { return d != 0.0f ? 1.0f / d : 0.0f; }
 // ---- one scale: x ~ d * q -----------------------------------------------------------------------------------------
 
 struct scale_fit {
-    float d = 0.0f, curvature = 0.0f;  // curvature: sum w q^2, half the second derivative of the error in d
+    float d = 0.0f, curvature = 0.0f;  // curvature is sum w q^2, half the second derivative of the error in d
 };
 
 struct scale_sums {
     float xq, qq;
-    float gain() const { return qq > 0.0f ? xq * xq / qq : 0.0f; }  // by how much the error falls from sum w x^2
+    float gain() const { return qq > 0.0f ? xq * xq / qq : 0.0f; }  // the fall of the error from sum w x^2
 };
 
 template <class G, int N>
@@ -177,8 +178,8 @@ scale_sums sums_of_scale(const float* x, const float* w, float inverse) {
     return {sum4(xq), sum4(qq)};
 }
 
-// The largest value is mapped to an end of the codes times 1 + (step - kBelow) * kWidth: above 1 it is cut off in
-// favour of the others.
+// Each candidate maps the largest value to an end of the code range times 1 + (step - kBelow) * kWidth. A factor above
+// 1 cuts this value off in favour of the others.
 template <class G, int N>
 scale_fit fit_scale(const float* x, const float* w) {
     constexpr int kSteps = 20, kBelow = 7;
@@ -209,7 +210,7 @@ scale_fit fit_scale(const float* x, const float* w) {
     return {best.xq / best.qq, best.qq};
 }
 
-// Codes (as grid values) for a scale that is settled; returns the error.
+// Chooses codes (as grid values) for a settled scale and returns the error.
 template <class G, int N>
 float choose_codes(const float* x, const float* w, float d, float m, float* q) {
     const float inverse = inverse_or_zero(d);
@@ -227,14 +228,14 @@ float choose_codes(const float* x, const float* w, float d, float m, float* q) {
 // ---- scale and minimum: x ~ d * q - m, q = 0 .. L -----------------------------------------------------------------
 
 struct affine_fit {
-    float d = 0.0f, m = 0.0f, curvature = 0.0f, weight = 0.0f;  // weight: sum w, the curvature in m
+    float d = 0.0f, m = 0.0f, curvature = 0.0f, weight = 0.0f;  // weight is sum w, the curvature in m
 };
 
 struct affine_sums {
     float d = 0.0f, m = 0.0f, error = FLT_MAX, qq = 0.0f;
 };
 
-// Least squares for d and m of the codes nearest to (x - low) * inverse. Signed: m may be negative.
+// Fits d and m by least squares to the codes nearest to (x - low) * inverse. Signed: m may be negative.
 template <int L, int N, bool Signed>
 affine_sums sums_of_affine(const float* x, const float* w, float low, float inverse, float w_sum, float wx_sum,
                            float wxx_sum) {
@@ -291,7 +292,7 @@ affine_fit fit_affine(const float* x, const float* w) {
     return {best.d, best.m, best.qq, w_sum};
 }
 
-// ---- packing: the inverses of the code() and scale() functions of blocks.h; c: codes counted from 0 ---------------
+// ---- packing: the inverses of code() and scale() in blocks.h; the codes c count from 0 -----------------------------
 
 void put_nibbles32(uint8_t* qs, const uint8_t* c) {
     for (int i = 0; i < 16; i++) qs[i] = (uint8_t)((c[i] & 15) | c[16 + i] << 4);
@@ -304,12 +305,12 @@ void put_nibbles256(uint8_t* qs, const uint8_t* c) {
     for (int r = 0; r < 8; r += 2)
         for (int i = 0; i < 32; i++) qs[r * 16 + i] = (uint8_t)((c[r * 32 + i] & 15) | c[r * 32 + 32 + i] << 4);
 }
-// Bits `shift` and shift + 1 of the codes.
+// Packs bits `shift` and shift + 1 of the codes.
 void put_two_bits256(uint8_t* qs, const uint8_t* c, int shift) {
     memset(qs, 0, 64);
     for (int i = 0; i < 256; i++) qs[i / 128 * 32 + i % 32] |= (uint8_t)((c[i] >> shift & 3) << (i / 32 % 4 * 2));
 }
-// Bit `shift` of the codes.
+// Packs bit `shift` of the codes.
 void put_one_bit256(uint8_t* qh, const uint8_t* c, int shift) {
     memset(qh, 0, 32);
     for (int i = 0; i < 256; i++) qh[i % 32] |= (uint8_t)((c[i] >> shift & 1) << i / 32);
@@ -322,10 +323,10 @@ void put_k_scales(uint8_t* scales, const int* sub, const int* min) {
     }
 }
 
-// What the search over 256 weights found.
+// The result of the search over 256 weights.
 struct super_codes {
-    float q[256];    // as grid values
-    uint8_t c[256];  // counted from 0
+    float q[256];    // codes as grid values
+    uint8_t c[256];  // codes counted from 0
     int sub[16], min[16];
     uint16_t d, dmin;
 };
@@ -379,7 +380,7 @@ uint32_t sign_bits(const float* q) {
     for (int i = 0; i < 8; i++) bits |= (uint32_t)(q[i] < 0.0f) << i;
     return bits;
 }
-// Four times seven signs and the sub-scale of 32 weights.
+// Packs four groups of seven signs and the sub-scale of 32 weights.
 uint32_t pack_sign_word(const float* q, int sub) {
     uint32_t bits = (uint32_t)(sub / 2) << 28;
     for (int i = 0; i < 4; i++) bits |= (sign_bits(q + 8 * i) & 127) << 7 * i;
@@ -389,7 +390,7 @@ template <int N>
 void put_odd_scales(uint8_t (&scales)[N], const int* sub) {
     for (int i = 0; i < N; i++) scales[i] = (uint8_t)(sub[2 * i] / 2 | sub[2 * i + 1] / 2 << 4);
 }
-// IQ1: did the codes move down? One of 8 tells: -9, -1, 7.
+// Says whether IQ1 codes were moved down. The first code shows it: it is then -9, -1 or 7.
 bool is_moved_down(const float* q) { return q[0] == -9.0f || q[0] == -1.0f || q[0] == 7.0f; }
 
 void pack(const super_codes& s, block_iq2_xxs* b) {
@@ -462,8 +463,8 @@ void pack(const super_codes& s, block_iq1_m* b) {
 
 template <class G> constexpr bool kIsBook = requires { G::kIsBook; };
 
-// Codes and integer scales for settled common scales: around the nearest integers of the wanted sub-scales each
-// neighbour is tried. Returns the error. want_m null: no minimum.
+// Chooses codes and integer scales for settled common scales, and returns the error. It tries the integers nearest to
+// the wanted sub-scales and their neighbours. want_m is null in formats without a minimum.
 template <class G, class S, int N>
 float choose_super(const float* x, const float* w, const float* want_d, const float* want_m, float fraction,
                    super_codes* out) {
@@ -500,8 +501,8 @@ float choose_super(const float* x, const float* w, const float* want_d, const fl
     return total;
 }
 
-// The common scales that fit all chosen codes best: least squares for x ~ d * (sub q) - m * min. False: no better
-// ones exist.
+// Fits the common scales to all chosen codes: least squares for x ~ d * (sub q) - m * min. Returns false when it finds
+// no other usable scales.
 template <int N>
 bool refit_super(const float* x, const float* w, bool has_min, float fraction, super_codes* s) {
     double uu = 0, uv = 0, vv = 0, xu = 0, xv = 0;
@@ -524,7 +525,7 @@ bool refit_super(const float* x, const float* w, bool has_min, float fraction, s
     return true;
 }
 
-// Grid of the codes, grid of the integer sub-scales (and minimums), weights per sub-scale.
+// The grid of the codes, the grid of the integer sub-scales (and minimums), and the weights per sub-scale.
 template <class Codes, class Subs, int PerSub>
 struct super_rule {
     using G = Codes;
@@ -628,7 +629,7 @@ void encode(const float* x, const float* importance, block_iq4_nl* dst) {
 void encode(const float* x, const float* importance, block_q4_1* dst) { encode_affine32<15>(x, importance, dst); }
 void encode(const float* x, const float* importance, block_q5_1* dst) { encode_affine32<31>(x, importance, dst); }
 
-// Eight bits leave nothing worth searching for: the largest value is the end of the range. -128 stays unused, as
+// With eight bits a search gains too little: the largest value becomes the end of the range. -128 stays unused, as
 // readers expect.
 void encode(const float* x_in, const float*, block_q8_0* dst) {
     float x[32], w[32], q[32], top = 0.0f;
@@ -639,8 +640,8 @@ void encode(const float* x_in, const float*, block_q8_0* dst) {
     for (int i = 0; i < 32; i++) dst->qs[i] = (int8_t)q[i];
 }
 
-// The scale is a power of two: the one that puts the largest value between 4 and 8 of the range of 6, and its
-// neighbours, are tried. Values are first brought to below 2, so that no square over- or underflows whatever the
+// The scale is a power of two. The one that maps the largest value to between 4 and 8 (the range ends at 6) is tried,
+// and so are its neighbours. Values are first brought to below 1, so that no square over- or underflows whatever the
 // exponent is.
 void encode(const float* x_in, const float* importance, block_mxfp4* dst) {
     float x[32], w[32], q[32], top = 0.0f;
@@ -653,8 +654,8 @@ void encode(const float* x_in, const float* importance, block_mxfp4* dst) {
     if (top > 0.0f) frexpf(top, &exponent);  // top = 2^exponent * [0.5, 1)
     for (int i = 0; i < 32; i++) x[i] = ldexpf(x[i], -exponent);
     float best = FLT_MAX;
-    for (int e = exponent + 123; e <= exponent + 125; e++) {             // exponent - 1 - 2 + 127, and one to each side
-        const int scale = top == 0.0f || e < 0 ? 0 : e > 252 ? 252 : e;  // 12 * 2^(252 - 128) is the last finite
+    for (int e = exponent + 123; e <= exponent + 125; e++) {  // exponent - 1 - 2 + 127, and one more on each side
+        const int scale = top == 0.0f || e < 0 ? 0 : e > 252 ? 252 : e;  // 12 * 2^(252 - 128) is the last finite value
         const float error = choose_codes<fp4_grid, 32>(x, w, ldexpf(1.0f, scale - 128 - exponent), 0.0f, q);
         if (!(error < best)) continue;
         best = error;
@@ -665,8 +666,8 @@ void encode(const float* x_in, const float* importance, block_mxfp4* dst) {
     }
 }
 
-// Which weights are not 0 is a threshold on |x| at any scale, so the best scale is the least squares fit to the
-// largest n values, for some n.
+// At any scale, the weights that are not 0 are those with |x| above a threshold. So the best scale is the least squares
+// fit to the largest n values, for some n.
 template <class B>
 void encode_ternary(const float* x_in, const float* importance, B* dst, uint8_t* c) {
     float x[256], w[256], q[256], best = 0.0f, d = 0.0f;
@@ -696,8 +697,8 @@ void encode(const float* x, const float* importance, block_tq2_0* dst) {
 void encode(const float* x, const float* importance, block_tq1_0* dst) {
     uint8_t c[256];
     encode_ternary(x, importance, dst, c);
-    const auto put = [](const uint8_t* first, int step,
-                        int n_digits) {  // the byte over 256 is the fraction, rounded up
+    // The byte over 256 is the fraction of the digits, rounded up.
+    const auto put = [](const uint8_t* first, int step, int n_digits) {
         int number = 0;
         for (int n = 0; n < 5; n++) number = number * 3 + (n < n_digits ? first[n * step] : 0);
         return (uint8_t)((number * 256 + 242) / 243);
@@ -719,7 +720,7 @@ void encode(const float* x_in, const float* importance, block_q1_0* dst) {
     dst->d = to_half_scale(wx / ww);
 }
 
-// The scales around the one that makes the largest value the end of the range are tried.
+// Tries the scales around the one that maps the largest value to the end of the range.
 void encode(const float* x_in, const float* importance, block_nvfp4* dst) {
     float x[64], w[64], q[16];
     clean_input(x_in, importance, 64, x, w);

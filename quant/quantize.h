@@ -1,4 +1,4 @@
-// quant/quantize.h: rows of floats to blocks of a number format and back, for every format with code.
+// quant/quantize.h: converts rows of floats to blocks of a number format and back, for every format with code.
 // Must not know: tensors, files, which tensor gets which format (tools/quantize.cpp has the recipes).
 // Main path: runtime.h -> runtime/formats.cpp -> [quant/quantize.h] -> quant/quantize.cpp -> quant/blocks.h
 #pragma once
@@ -9,11 +9,11 @@
 namespace duet {
 
 // An encoder minimises the sum of importance[i] * (x[i] - y[i])^2 in each block (importance null: all weigh the same)
-// and gives the same bytes on every machine. Any input is allowed: a NaN counts as 0, and a value beyond what the
-// format's scales reach becomes the largest that they reach (F16: infinity, as IEEE converts). A block whose
-// importances are negative, NaN or all zero is treated as if none were given. Blocks whose scale is below half of the
-// least half float (about 3e-8) become zero, except in MXFP4, whose scales go down to 2^-128. F16 and BF16 keep NaN and
-// infinity; F32 keeps every bit. Memory of blocks needs no alignment. Null where the type has no code.
+// and gives the same bytes on every machine. Any input is allowed: a NaN counts as 0, and a value beyond the reach of
+// the format's scales becomes the largest in reach (F16: infinity, as IEEE converts). A block whose importances are
+// negative, NaN or all zero is treated as if none were given. Blocks whose scale is below half of the least half float
+// (about 3e-8) become zero, except in MXFP4, whose scales go down to 2^-128. F16 and BF16 keep NaN and infinity; F32
+// keeps every bit. Memory of blocks needs no alignment. find_codec returns null when the type has no code.
 struct codec {
     int32_t type_id;
     void (*encode)(const float* x, size_t n_blocks, const float* importance, void* dst);
