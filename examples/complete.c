@@ -1,5 +1,6 @@
 /* examples/complete.c: completes a text and prints it as it comes. C99; the whole program an app needs.
- *   cc examples/complete.c $(pkg-config --cflags --libs duet) -o complete && ./complete model.gguf "Once upon a time" */
+ *   cc examples/complete.c $(pkg-config --cflags --libs duet) -o complete && ./complete model.gguf "Once upon a time"
+ */
 #include <runtime.h>
 #include <stdio.h>
 #include <string.h>
