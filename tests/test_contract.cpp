@@ -13,11 +13,6 @@
 #include <thread>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-// Under the sanitizer, an allocation beyond all memory fails as it does without it.
-extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
-#endif
-
 namespace {
 
 struct freer {

@@ -264,7 +264,7 @@ std::vector<int32_t> read_ids(const std::string& path) {
 std::vector<float> read_floats(const std::string& path) {
     const std::string bytes = read_file(path);
     std::vector<float> x(bytes.size() / 4);
-    memcpy(x.data(), bytes.data(), x.size() * 4);
+    if (!x.empty()) memcpy(x.data(), bytes.data(), x.size() * 4);
     return x;
 }
 
