@@ -64,6 +64,17 @@
 #define DUET_API_STATUS DUET_API duet_status
 #endif
 
+/* Declares for a struct of parameters (any thread may call them):
+ *   type_init     fills it with the defaults, as far as struct_size reaches
+ *   type_default  returns it filled: duet_session_params params = duet_session_params_default(); */
+#define DUET_DEFAULTS(type)                                     \
+    DUET_API void type##_init(type* out, uint32_t struct_size); \
+    static inline type type##_default(void) {                   \
+        type params;                                            \
+        type##_init(&params, sizeof params);                    \
+        return params;                                          \
+    }
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -90,19 +101,13 @@ enum {
     DUET_ERR_INTERNAL = -11    /* a mistake of the library, or an exception out of a callback: the text says which */
 };
 
-/* Gives the name of a code.
- * Returns     "DUET_ERR_IO"; "unknown status" for other numbers; never NULL; valid for ever
+/* The name of a code ("DUET_ERR_IO"; "unknown status" for other numbers); the version of the library that is linked
+ * ("0.1.0", to compare with DUET_VERSION_MAJOR to DUET_VERSION_PATCH); in one line what was built in: the compiler, CPU
+ * instruction sets, GPU targets.
+ * Returns     text, never NULL; valid for ever
  * Thread      any */
 DUET_API const char* duet_status_name(duet_status status);
-
-/* Gives the version of the library that is linked. Compare it with DUET_VERSION_MAJOR to DUET_VERSION_PATCH.
- * Returns     "0.1.0"; valid for ever
- * Thread      any */
 DUET_API const char* duet_version(void);
-
-/* Says in one line what was built in: the compiler, CPU instruction sets, GPU targets.
- * Returns     the line; valid for ever
- * Thread      any */
 DUET_API const char* duet_build_info(void);
 
 /* Gives the version of the numeric contract (docs/numerics.md). The same model, tokens and settings give the same
@@ -275,10 +280,9 @@ typedef struct duet_writer duet_writer;
  * Thread      any */
 DUET_API_STATUS duet_writer_create(duet_writer** out);
 
-/* Frees a writer; a file that was saved stays. Thread: the writer's. */
+/* duet_writer_free frees a writer; a file that was saved stays. duet_writer_error gives the text of the writer's
+ * last failed call. Thread: the writer's. */
 DUET_API void duet_writer_free(duet_writer* writer);
-
-/* Gives the text of the writer's last failed call. Thread: the writer's. */
 DUET_API const char* duet_writer_error(const duet_writer* writer);
 
 /* Set one key. A key that is set twice keeps its place and takes the new value.
@@ -391,14 +395,7 @@ typedef struct duet_model_params {
     int32_t load; /* DUET_LOAD_...; files opened by path only */
 } duet_model_params;
 
-/* Fills params with the defaults, as far as struct_size reaches. Programs in C and C++ call the function below it.
- * Thread      any */
-DUET_API void duet_model_params_init(duet_model_params* params, uint32_t struct_size);
-static inline duet_model_params duet_model_params_default(void) {
-    duet_model_params params;
-    duet_model_params_init(&params, sizeof params);
-    return params;
-}
+DUET_DEFAULTS(duet_model_params) /* duet_model_params_init, duet_model_params_default */
 
 /* Opens a model: checks the whole file, reads hyper-parameters and vocabulary, binds every tensor. Weights stay in
  * the mapping (see DUET_LOAD_MAP).
@@ -522,14 +519,7 @@ typedef struct duet_session_params {
     void* inputs_user;
 } duet_session_params;
 
-/* Fills params with the defaults, as far as struct_size reaches. Programs in C and C++ call the function below it.
- * Thread      any */
-DUET_API void duet_session_params_init(duet_session_params* params, uint32_t struct_size);
-static inline duet_session_params duet_session_params_default(void) {
-    duet_session_params params;
-    duet_session_params_init(&params, sizeof params);
-    return params;
-}
+DUET_DEFAULTS(duet_session_params) /* duet_session_params_init, duet_session_params_default */
 
 /* The bytes that a session needs. Weights on a GPU are shared by the model's sessions: they go there with the first
  * session and stay until the model is freed, or until a session that finds no room moves layers to the CPU. */
@@ -564,10 +554,9 @@ DUET_API_STATUS duet_session_plan(const duet_model* model, const duet_session_pa
  * Cost        allocates; the first session with a GPU sends the weights there */
 DUET_API_STATUS duet_session_create(const duet_model* model, const duet_session_params* params, duet_session** out);
 
-/* Frees a session. Its generations must have been freed before. Thread: the session's. */
+/* duet_session_free frees a session. Its generations must have been freed before. duet_session_error gives the text
+ * of the session's last failed call, its generations' included. Thread: the session's. */
 DUET_API void duet_session_free(duet_session* session);
-
-/* Gives the text of the session's last failed call, its generations' included. Thread: the session's. */
 DUET_API const char* duet_session_error(const duet_session* session);
 
 /* Tokens a sequence may hold; most tokens computed at once.
@@ -587,15 +576,7 @@ typedef struct duet_batch {
     const uint8_t* want_logits; /* n_tok flags; NULL: the last token only */
 } duet_batch;
 
-/* Fills batch with the defaults (no tokens), as far as struct_size reaches. Programs in C and C++ call the function
- * below it.
- * Thread      any */
-DUET_API void duet_batch_init(duet_batch* batch, uint32_t struct_size);
-static inline duet_batch duet_batch_default(void) {
-    duet_batch batch;
-    duet_batch_init(&batch, sizeof batch);
-    return batch;
-}
+DUET_DEFAULTS(duet_batch) /* duet_batch_init, duet_batch_default: no tokens */
 
 /* Runs the model on a batch and appends the tokens' state to their sequences. Logits are kept for tokens with
  * want_logits, until the next duet_decode or generation.
@@ -630,6 +611,18 @@ DUET_API void duet_session_cancel(duet_session* session);
  * Returns     the length; -1 when seq is out of range
  * Thread      the session's */
 DUET_API int32_t duet_seq_length(const duet_session* session, int32_t seq);
+
+/* The ids of the tokens that a sequence holds.
+ * Returns     duet_seq_length(session, seq) ids, valid until the next call on the session; NULL: no such sequence
+ * Thread      the session's */
+DUET_API const int32_t* duet_seq_ids(const duet_session* session, int32_t seq);
+
+/* Shortens a sequence to the longest beginning that it has in common with ids and can go back to: of models with
+ * recurrent layers all of what it holds or nothing.
+ * ids         n_ids ids; may be NULL when n_ids is 0
+ * Returns     how many tokens it holds now, at most n_ids; -1 when seq is out of range
+ * Thread      the session's */
+DUET_API int32_t duet_seq_reuse(duet_session* session, int32_t seq, const int32_t* ids, size_t n_ids);
 
 /* Shortens a sequence to n_tok tokens (0 empties it).
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_STATE: recurrent layers cannot go back to an earlier position other
@@ -668,10 +661,9 @@ typedef struct duet_sampler duet_sampler;
  * Thread      any */
 DUET_API_STATUS duet_sampler_create(uint64_t seed, duet_sampler** out);
 
-/* Frees a sampler. Generations that use it must have been freed before. Thread: the sampler's. */
+/* duet_sampler_free frees a sampler. Generations that use it must have been freed before. duet_sampler_error gives
+ * the text of the sampler's last failed call. Thread: the sampler's. */
 DUET_API void duet_sampler_free(duet_sampler* sampler);
-
-/* Gives the text of the sampler's last failed call. Thread: the sampler's. */
 DUET_API const char* duet_sampler_error(const duet_sampler* sampler);
 
 /* One row of the table of steps and their parameters: the only list of them. A step with several parameters has
@@ -719,6 +711,62 @@ DUET_API_STATUS duet_sampler_accept(duet_sampler* sampler, int32_t id);
 /* Forgets the history and starts the generator again from seed. Thread: the sampler's. */
 DUET_API void duet_sampler_reset(duet_sampler* sampler, uint64_t seed);
 
+/* ---- constraints ----------------------------------------------------------------------------------------------- */
+
+/* What a text may be: a grammar or a JSON schema, compiled for the vocabulary of a model. It is read-only once it was
+ * made: any number of samplers may use it at once, in all threads, and its masks are shared.
+ *
+ *     duet_grammar_params params = duet_grammar_params_default();
+ *     params.json_schema = "{\"type\": \"object\", \"properties\": {\"age\": {\"type\": \"integer\"}}}";
+ *     status = duet_grammar_create(model, &params, &grammar);
+ *     if (status == DUET_OK) status = duet_sampler_grammar(sampler, grammar);
+ *     if (status == DUET_OK) status = duet_generate(session, sampler, ids, n_ids, NULL, show, NULL, NULL);
+ *     if (status != DUET_OK) puts(duet_grammar_error(grammar));
+ *        -> schema: #/properties/age/minimum: want a number, got "12"                                               */
+typedef struct duet_grammar duet_grammar;
+
+typedef struct duet_grammar_params {
+    uint32_t struct_size;
+    const char* gbnf;            /* rules in the notation GBNF (docs/grammar.md); or NULL */
+    const char* root;            /* the rule of gbnf that the text must match; NULL: "root" */
+    const char* json_schema;     /* a JSON schema; "{}": any JSON value; or NULL. One of gbnf and json_schema is set */
+    const char* const* triggers; /* n_triggers strings. With any, the text is free until one of them was written; what
+                                    begins with it must match, and then the text ends */
+    int32_t n_triggers;          /* 0..64 */
+    int32_t max_indent;          /* of JSON: most blanks after a new line; 0: no white space; default 16 */
+} duet_grammar_params;
+
+DUET_DEFAULTS(duet_grammar_params) /* duet_grammar_params_init, duet_grammar_params_default */
+
+/* Compiles a grammar or a schema. The model may be freed before the grammar.
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_FORMAT: not GBNF (text: line and column) or no schema (text: the place),
+ *             or nothing matches it; DUET_ERR_UNSUPPORTED: a keyword of JSON schema that limits the value and is not
+ *             kept to (text: its place), or the model has no vocabulary; DUET_ERR_FULL: past a limit (docs/grammar.md);
+ *             DUET_ERR_MEMORY
+ * Thread      any
+ * Cost        linear in the text; the first grammar of a model also sorts its vocabulary (0.1 s of 128k tokens) */
+DUET_API_STATUS duet_grammar_create(const duet_model* model, const duet_grammar_params* params, duet_grammar** out);
+
+/* duet_grammar_free frees a grammar. Samplers that use it keep what they need. duet_grammar_error gives the text of
+ * the failed creation. Thread: when no other uses the handle. */
+DUET_API void duet_grammar_free(duet_grammar* grammar);
+DUET_API const char* duet_grammar_error(const duet_grammar* grammar);
+
+/* Constrains a sampler: the ids that are accepted from now on spell a text of the grammar, from its beginning. Biases
+ * come first, then the grammar forbids what may not follow, then the steps run. End tokens are allowed exactly where
+ * the text may end. duet_sampler_accept refuses an id that may not follow (DUET_ERR_ARG). A generation's prompt does
+ * not count, and a generation ends (DUET_STOP_END) as soon as nothing may follow.
+ * grammar     NULL: free again
+ * Returns     DUET_OK; DUET_ERR_ARG: the grammar's creation failed; DUET_ERR_MEMORY
+ * Thread      the sampler's
+ * Cost        a mask that is new costs a walk of the vocabulary at the next choice, a known one nothing */
+DUET_API_STATUS duet_sampler_grammar(duet_sampler* sampler, const duet_grammar* grammar);
+
+/* Tells whether the text of the sampler's grammar is at its end: nothing may follow what was accepted.
+ * Returns     1 or 0 (also without a grammar)
+ * Thread      the sampler's */
+DUET_API int32_t duet_sampler_is_done(duet_sampler* sampler);
+
 /* ---- text that is certain -------------------------------------------------------------------------------------- */
 
 /* Turns tokens' bytes into text that may be shown: whole UTF-8 characters, free of stop strings and of what may still
@@ -732,10 +780,9 @@ typedef struct duet_text_gate duet_text_gate;
  * Thread      any */
 DUET_API_STATUS duet_text_gate_create(const char* const* stop, int32_t n_stop, duet_text_gate** out);
 
-/* Frees a gate. Thread: the gate's. */
+/* duet_text_gate_free frees a gate. duet_text_gate_error gives the text of the gate's last failed call. Thread: the
+ * gate's. */
 DUET_API void duet_text_gate_free(duet_text_gate* gate);
-
-/* Gives the text of the gate's last failed call. Thread: the gate's. */
 DUET_API const char* duet_text_gate_error(const duet_text_gate* gate);
 
 /* Adds bytes. Bytes that are no UTF-8 become U+FFFD.
@@ -763,14 +810,7 @@ typedef struct duet_generate_params {
     int32_t n_stop;
 } duet_generate_params;
 
-/* Fills params with the defaults, as far as struct_size reaches. Programs in C and C++ call the function below it.
- * Thread      any */
-DUET_API void duet_generate_params_init(duet_generate_params* params, uint32_t struct_size);
-static inline duet_generate_params duet_generate_params_default(void) {
-    duet_generate_params params;
-    duet_generate_params_init(&params, sizeof params);
-    return params;
-}
+DUET_DEFAULTS(duet_generate_params) /* duet_generate_params_init, duet_generate_params_default */
 
 enum {
     DUET_STOP_NONE = -1,     /* it goes on */
@@ -866,6 +906,275 @@ DUET_API_STATUS duet_generate(duet_session* session, duet_sampler* sampler, cons
                               const duet_generate_params* params, duet_token_fn on_token, void* user,
                               duet_generate_result* result);
 
+/* ---- chat ------------------------------------------------------------------------------------------------------ */
+
+/* A conversation with a model: its messages, and the template of the model that turns them into a prompt.
+ *
+ *     duet_chat* chat;
+ *     status = duet_chat_create(model, NULL, &chat);
+ *     if (status == DUET_OK) status = duet_chat_add(chat, "user", "Who are you?", 12);
+ *     if (status == DUET_OK) status = duet_chat_begin(chat, session, sampler, NULL, &turn);
+ *     duet_chat_event event;
+ *     event.struct_size = sizeof event;
+ *     while (status == DUET_OK && (status = duet_chat_next(turn, &event)) == DUET_OK && event.kind != DUET_CHAT_END)
+ *         if (event.kind == DUET_CHAT_TEXT) fwrite(event.text.data, 1, event.text.n_bytes, stdout);
+ *     duet_chat_turn_free(turn);
+ *     if (status != DUET_OK) puts(duet_chat_error(chat));
+ *        -> model.gguf has no chat template (tokenizer.chat_template): name a built-in one (chatml, ...) or give a text
+ *
+ * What messages hold is text: it never becomes control tokens, whatever it spells. */
+typedef struct duet_chat duet_chat;
+
+typedef struct duet_chat_params {
+    uint32_t struct_size;
+    const char* chat_template; /* text of a template (Jinja, as Hugging Face's transformers run it); NULL: the file's */
+    const char* template_name; /* one of the file's named templates, or a built-in one (a wrong name's error lists
+                                  both); NULL: the default, with tools "tool_use" if there is one */
+    const char* tools;         /* JSON: a list of functions as OpenAI's clients send it; NULL: none */
+    const char* documents;     /* JSON: a list, for templates that quote documents; NULL: none */
+    const char* variables;     /* JSON: an object of more variables for the template; NULL: none */
+    const char* form;          /* how calls are written ("hermes", ...; a wrong name's error lists them); NULL: as
+                                  the template shows */
+    const char* now;           /* the template's clock, "2026-01-02T03:04:05"; NULL: the machine's local time */
+    int32_t thinking;          /* 1 on, 0 off, -1 (default) as the template has it */
+    int32_t keeps_markers;     /* 1: thinking stays in the text, with its markers; default 0 */
+} duet_chat_params;
+
+DUET_DEFAULTS(duet_chat_params) /* duet_chat_params_init, duet_chat_params_default */
+
+/* Makes a conversation without messages. The model must outlive it.
+ * params      may be NULL: the defaults; read during the call only
+ * Returns     DUET_OK; DUET_ERR_STATE: the file has no template, and none was given; DUET_ERR_ARG: a bad value, no
+ *             template or form of that name (text: the names), JSON of the wrong kind; DUET_ERR_FORMAT: broken JSON
+ *             (text: the byte), a broken template (text: the line); DUET_ERR_UNSUPPORTED: what the template uses
+ *             (text: the line), or the model has no vocabulary; DUET_ERR_MEMORY
+ * Thread      any
+ * Cost        a template of one's own is compiled and tried (about 1 ms); the file's is compiled once per model */
+DUET_API_STATUS duet_chat_create(const duet_model* model, const duet_chat_params* params, duet_chat** out);
+
+/* duet_chat_free frees a conversation. Its turns must have been freed before. duet_chat_error gives the text of the
+ * chat's last failed call, its turns' included. Thread: the chat's. */
+DUET_API void duet_chat_free(duet_chat* chat);
+DUET_API const char* duet_chat_error(const duet_chat* chat);
+
+/* Adds a message of text at the end.
+ * role        "system", "developer", "user", "assistant", "tool", or what the template knows
+ * text        n_bytes bytes; broken UTF-8 becomes U+FFFD; may be NULL when n_bytes is 0
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY
+ * Thread      the chat's */
+DUET_API_STATUS duet_chat_add(duet_chat* chat, const char* role, const char* text, size_t n_bytes);
+
+/* Inserts messages before message i.
+ * i           0..duet_chat_count(chat); -1: at the end
+ * json        n_bytes bytes: a message as OpenAI's clients send it ({"role": ..., "content": text, null or a list of
+ *             text parts, "tool_calls": [...], "tool_call_id": ..., "reasoning_content": ...}), or a list of them
+ * Returns     DUET_OK; DUET_ERR_FORMAT: not JSON (text: the byte); DUET_ERR_ARG: no message (text: message, field,
+ *             what was wanted); DUET_ERR_MEMORY. After an error nothing changed
+ * Thread      the chat's */
+DUET_API_STATUS duet_chat_insert(duet_chat* chat, int32_t i, const char* json, size_t n_bytes);
+
+/* Removes n messages from message i on. The session's cache is reused as far as the rest is the same.
+ * Returns     DUET_OK; DUET_ERR_ARG: out of range
+ * Thread      the chat's */
+DUET_API_STATUS duet_chat_remove(duet_chat* chat, int32_t i, int32_t n);
+
+/* Counts the messages; gives message i as JSON in one line.
+ * Returns     the number, 0 when chat is NULL; the bytes, valid until the next call on the chat, {NULL, 0} when i is
+ *             out of range or memory ran out
+ * Thread      the chat's */
+DUET_API int32_t duet_chat_count(const duet_chat* chat);
+DUET_API duet_string duet_chat_message(duet_chat* chat, int32_t i);
+
+/* The template that is used for requests with or without tools; the name of the form in which calls are read.
+ * Returns     text, valid as long as the chat; {NULL, 0} and NULL when chat is NULL or was not made
+ * Thread      the chat's */
+DUET_API duet_string duet_chat_template(const duet_chat* chat);
+DUET_API const char* duet_chat_form(const duet_chat* chat);
+
+/* A prompt: what the template makes of the messages. Pointers are valid until the next call on the chat. */
+typedef struct duet_chat_prompt {
+    uint32_t struct_size;
+    int32_t opens_thinking;    /* 1: the prompt ends inside thinking that it opened */
+    duet_string text;
+    const int32_t* ids;        /* n_ids ids; what the template wrote may be control tokens, messages never are. BOS is
+                                  there once if the file asks for it */
+    size_t n_ids;
+    const int64_t* first_byte; /* for each message where it begins in text, */
+    const int64_t* first_id;   /* and how many ids stand before it; -1: the template leaves the message out */
+    int32_t n_messages;
+} duet_chat_prompt;
+
+enum {
+    DUET_CHAT_NO_ANSWER = 1,    /* the prompt ends behind the last message: no beginning of an answer */
+    DUET_CHAT_CONTINUE_LAST = 2 /* the last message (the assistant's) is unfinished: the prompt ends inside it */
+};
+
+/* Renders the messages.
+ * flags       DUET_CHAT_..., or 0
+ * out         set out->struct_size before
+ * Returns     DUET_OK; DUET_ERR_ARG: the template refuses the messages (text: its words), no messages;
+ *             DUET_ERR_UNSUPPORTED: the template cannot do this; DUET_ERR_FULL: a limit of templates; DUET_ERR_MEMORY
+ * Thread      the chat's
+ * Cost        about 1 ms for 100 messages */
+DUET_API_STATUS duet_chat_render(duet_chat* chat, int32_t flags, duet_chat_prompt* out);
+
+/* Renders any template with any variables, without a model.
+ * chat_template  n_template_bytes bytes of Jinja
+ * variables      n_variables_bytes bytes of JSON: an object
+ * now            as in duet_chat_params
+ * out, max_bytes, n_bytes  as in duet_detokenize
+ * Returns     DUET_OK; DUET_ERR_FORMAT: a broken template (text: "template line N: ..."), or no JSON; DUET_ERR_ARG: the
+ *             template refuses the variables; DUET_ERR_UNSUPPORTED; DUET_ERR_FULL: max_bytes is too small, or a limit
+ *             (then *n_bytes is 0); DUET_ERR_MEMORY. The text is the thread's: duet_chat_error(NULL)
+ * Thread      any */
+DUET_API_STATUS duet_template_render(const char* chat_template, size_t n_template_bytes, const char* variables,
+                                     size_t n_variables_bytes, const char* now, char* out, size_t max_bytes,
+                                     size_t* n_bytes);
+
+enum {
+    DUET_CHAT_NONE = 0,       /* nothing (more) yet */
+    DUET_CHAT_PROMPT = 1,     /* n_done_tok of n_prompt_tok prompt tokens have been computed */
+    DUET_CHAT_TEXT = 2,       /* text: of the answer */
+    DUET_CHAT_THINKING = 3,   /* text: of the thinking before it */
+    DUET_CHAT_CALL_BEGIN = 4, /* text: the name of the tool; call_id */
+    DUET_CHAT_CALL_PIECE = 5, /* text: of the arguments, which are JSON */
+    DUET_CHAT_CALL_END = 6,   /* is_complete */
+    DUET_CHAT_END = 7         /* stop_reason; a parser whose answer met a stop string tells it too */
+};
+
+/* What an answer brought. Strings are valid until the next call on what gave the event. */
+typedef struct duet_chat_event {
+    uint32_t struct_size;
+    int32_t kind;          /* DUET_CHAT_... */
+    int32_t i_call;        /* number of the call: 0, 1, ...; -1: none */
+    int32_t is_complete;   /* CALL_END: 1 when the call was written to its end */
+    int32_t stop_reason;   /* DUET_STOP_NONE; of END why it ended */
+    int32_t n_prompt_tok;  /* of the whole prompt (turns only) */
+    int32_t n_reused_tok;  /* of them those that the sequence held already (turns only) */
+    int32_t n_done_tok;    /* PROMPT: prompt tokens that the sequence holds by now; others: tokens of the answer */
+    int32_t n_thinking_tok; /* of the answer so far */
+    duet_string text;      /* whole UTF-8 characters; U+FFFD stands for bytes that are none */
+    duet_string call_id;   /* CALL_BEGIN: the model's, or one that differs from all others of the conversation */
+} duet_chat_event;
+
+/* Reads an answer token by token and splits it into events. Programs that run duet_decode themselves use it; turns have
+ * one inside. What does not parse is text, and nothing is lost.
+ *
+ *     status = duet_chat_parser_create(chat, prompt.opens_thinking, NULL, 0, &parser);
+ *     for each id:
+ *         status = duet_chat_parser_add(parser, id);
+ *         while (duet_chat_parser_next(parser, &event) == DUET_OK && event.kind != DUET_CHAT_NONE) show(&event);
+ *     status = duet_chat_parser_finish(parser);    and the events that it brought, in the same way               */
+typedef struct duet_chat_parser duet_chat_parser;
+
+/* Makes a parser for an answer to the chat's messages as they are now. The chat's model must outlive it, the chat need
+ * not.
+ * opens_thinking  of the prompt
+ * stop            n_stop strings that end the answer's text (not thinking, not calls); may be NULL when n_stop is 0
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY
+ * Thread      the chat's */
+DUET_API_STATUS duet_chat_parser_create(const duet_chat* chat, int32_t opens_thinking, const char* const* stop,
+                                        int32_t n_stop, duet_chat_parser** out);
+
+/* duet_chat_parser_free frees a parser. duet_chat_parser_error gives the text of the parser's last failed call.
+ * Thread: the parser's. */
+DUET_API void duet_chat_parser_free(duet_chat_parser* parser);
+DUET_API const char* duet_chat_parser_error(const duet_chat_parser* parser);
+
+/* Adds a token of the answer, or ends the answer: what waited for more comes out. Events that were not taken stay.
+ * Returns     DUET_OK; DUET_ERR_ARG: no such id; DUET_ERR_STATE: the answer has ended (also by a stop string);
+ *             DUET_ERR_MEMORY
+ * Thread      the parser's */
+DUET_API_STATUS duet_chat_parser_add(duet_chat_parser* parser, int32_t id);
+DUET_API_STATUS duet_chat_parser_finish(duet_chat_parser* parser);
+
+/* Takes the next event, of kind NONE when there is none, END (again and again) when a stop string was met.
+ * event       set event->struct_size before; its strings are valid until the next call on the parser
+ * Returns     DUET_OK; DUET_ERR_ARG
+ * Thread      the parser's */
+DUET_API_STATUS duet_chat_parser_next(duet_chat_parser* parser, duet_chat_event* event);
+
+/* The answer so far as an assistant's message, for duet_chat_insert: content, reasoning_content, tool_calls.
+ * Returns     JSON in one line, valid until the next call on the parser; {NULL, 0} when memory ran out
+ * Thread      the parser's */
+DUET_API duet_string duet_chat_parser_message(duet_chat_parser* parser);
+
+/* What an answer must be. */
+typedef struct duet_chat_grammar_params {
+    uint32_t struct_size;
+    const char* tool_choice; /* NULL or "auto": text or calls, and a call that is begun is kept to its tool's schema;
+                                "none": no calls; "required": at least one call; else the name of the tool to call */
+    int32_t parallel;        /* 0: at most one call; default 1: several, where the form can hold them */
+    int32_t opens_thinking;  /* of the prompt */
+    const char* json_schema; /* of the text of the answer; or NULL */
+    const char* gbnf;        /* of the text of the answer; or NULL */
+} duet_chat_grammar_params;
+
+DUET_DEFAULTS(duet_chat_grammar_params) /* duet_chat_grammar_params_init, duet_chat_grammar_params_default */
+
+/* Makes the grammar of an answer: thinking as the template has it, then calls of the chat's tools, or text.
+ * Returns     DUET_OK; DUET_ERR_ARG: a tool that is not there, calls without tools; DUET_ERR_UNSUPPORTED: the model's
+ *             form has no calls, or a schema's keyword is not kept to (text: tool and place); DUET_ERR_FORMAT;
+ *             DUET_ERR_FULL; DUET_ERR_MEMORY
+ * Thread      the chat's
+ * Cost        as duet_grammar_create */
+DUET_API_STATUS duet_chat_grammar(const duet_chat* chat, const duet_chat_grammar_params* params, duet_grammar** out);
+
+typedef struct duet_chat_turn_params {
+    uint32_t struct_size;
+    int32_t seq;             /* sequence of the session, default 0 */
+    int32_t max_new_tok;     /* -1: until the model ends or the context is full */
+    int32_t flags;           /* DUET_CHAT_CONTINUE_LAST: goes on with the last message */
+    const char* const* stop; /* n_stop strings that end the answer's text */
+    int32_t n_stop;
+} duet_chat_turn_params;
+
+DUET_DEFAULTS(duet_chat_turn_params) /* duet_chat_turn_params_init, duet_chat_turn_params_default */
+
+/* An answer in the making, asked for step by step (see the example of duet_chat). duet_session_cancel stops it from any
+ * thread. When it ends, however it ends, or is freed, what was told of the answer is in the chat's messages. */
+typedef struct duet_chat_turn duet_chat_turn;
+
+/* Begins an answer to the messages: renders them and computes nothing yet. Of the sequence what is the same as the
+ * prompt stays, the rest is dropped.
+ * params      may be NULL: the defaults
+ * Returns     DUET_OK; DUET_ERR_FULL: the prompt does not fit the context (text: both lengths), nothing changed: remove
+ *             messages; DUET_ERR_ARG, DUET_ERR_UNSUPPORTED as duet_chat_render; DUET_ERR_MEMORY. After an error *out
+ *             is NULL
+ * Thread      the chat's, the session's and the sampler's; all must outlive the turn. The messages must not be
+ *             changed before the turn has ended */
+DUET_API_STATUS duet_chat_begin(duet_chat* chat, duet_session* session, duet_sampler* sampler,
+                                const duet_chat_turn_params* params, duet_chat_turn** out);
+
+/* Gives the next event; computes as many tokens as that takes. After END it fails with DUET_ERR_STATE.
+ * event       set event->struct_size before; filled also when an error is returned (kind END)
+ * Returns     DUET_OK; DUET_ERR_CANCELLED, DUET_ERR_NAN, DUET_ERR_DEVICE, DUET_ERR_MEMORY, DUET_ERR_STATE,
+ *             DUET_ERR_ARG: the turn is at its end, and what was told before is in the messages
+ * Thread      the chat's, the session's and the sampler's
+ * Cost        computes the tokens of the event */
+DUET_API_STATUS duet_chat_next(duet_chat_turn* turn, duet_chat_event* event);
+
+/* Ends a turn where it is. Thread: the chat's. */
+DUET_API void duet_chat_turn_free(duet_chat_turn* turn);
+
+/* Saves a conversation as bytes: its messages and, with a session, the state of a sequence, so that it goes on without
+ * computing the prompt again.
+ * session     may be NULL: the messages only
+ * out, max_bytes, n_bytes  as in duet_seq_save
+ * Returns     as duet_seq_save
+ * Thread      the chat's and the session's */
+DUET_API_STATUS duet_chat_save(duet_chat* chat, duet_session* session, int32_t seq, void* out, uint64_t max_bytes,
+                               uint64_t* n_bytes);
+
+/* Replaces the messages, and with a session the state of a sequence, by saved ones. The template stays the chat's.
+ * session     may be NULL: the messages only, whatever was saved
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_FORMAT: not a conversation, damaged, or its state is of another model,
+ *             mode, cache type or version, nothing changed; DUET_ERR_FULL, DUET_ERR_MEMORY, DUET_ERR_DEVICE: as
+ *             duet_seq_load, the messages are as they were
+ * Thread      the chat's and the session's */
+DUET_API_STATUS duet_chat_load(duet_chat* chat, duet_session* session, int32_t seq, const void* data,
+                               uint64_t n_bytes);
+
 /* ---- measuring ------------------------------------------------------------------------------------------------- */
 
 /* Time per kind of op, collected while profiling is on (it costs two clock reads per op). */
@@ -880,14 +1189,11 @@ typedef struct duet_profile_row {
 /* Switches profiling on or off; clears what was collected. Thread: the session's. */
 DUET_API void duet_session_profile(duet_session* session, int32_t on);
 
-/* Takes a picture of what was collected, for duet_session_profile_row.
- * Returns     the number of rows; -1 when memory runs out or session is NULL
+/* Takes a picture of what was collected; shows row i_row of the last picture.
+ * Returns     the number of rows, -1 when memory runs out or session is NULL; the row, valid until the next picture,
+ *             NULL out of range
  * Thread      the session's */
 DUET_API int32_t duet_session_profile_rows(duet_session* session);
-
-/* Row i_row of the last picture.
- * Returns     the row, valid until the next picture; NULL out of range
- * Thread      the session's */
 DUET_API const duet_profile_row* duet_session_profile_row(const duet_session* session, int32_t i_row);
 
 /* Called for each case of duet_self_test. difference: NULL when all bits are equal, else what differs. Return 0 to go
