@@ -32,7 +32,7 @@ constexpr const char* kTemplate =
 
 constexpr const char* kTools =
     "[{\"type\": \"function\", \"function\": {\"name\": \"look\", \"parameters\": {\"type\": \"object\", "
-    "\"properties\": {\"at\": {\"type\": \"string\"}}, \"required\": [\"at\"]}}}]";
+    "\"properties\": {\"at\": {\"type\": \"string\", \"maxLength\": 20}}, \"required\": [\"at\"]}}}]";
 
 struct desk {
     std::string file;
@@ -421,7 +421,7 @@ TEST_CASE("conversation: any template renders without a model") {
     CHECK(std::string(text, n) == "7-2026");
     CHECK(render("{{ a }}", "{\"a\": \"long\"}", 2) == DUET_ERR_FULL);
     CHECK(n == 4);
-    CHECK(render("x\n{{ a | nothing }}", "{}", sizeof text) == DUET_ERR_FORMAT);
+    CHECK(render("x\n{{ a | nothing }}", "{}", sizeof text) == DUET_ERR_UNSUPPORTED);
     CHECK(std::string(duet_chat_error(nullptr)).rfind("template line 2", 0) == 0);
     CHECK(render("", "[]", sizeof text) == DUET_ERR_ARG);
 }
