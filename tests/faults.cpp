@@ -336,7 +336,8 @@ const call kCalls[] = {
     {"duet_chat_create",
      [](world& w) {
          duet_chat* c = nullptr;
-         return made(make_chat(w, &c), c, duet_chat_error, duet_chat_free);
+         const duet_status st = make_chat(w, &c);
+         return made(st, c, duet_chat_error, duet_chat_free);
      }},
     {"duet_chat_add", [](world& w) { return on_chat(w, duet_chat_add(w.chat, "user", "a text of some bytes", 20)); }},
     {"duet_chat_insert",
@@ -362,8 +363,8 @@ const call kCalls[] = {
      [](world& w) {
          duet_chat_parser* p = nullptr;
          const char* stop[] = {"a stop string that is long enough to be allocated"};
-         return made(duet_chat_parser_create(w.chat, 0, stop, 1, &p), p, duet_chat_parser_error,
-                     duet_chat_parser_free);
+         const duet_status st = duet_chat_parser_create(w.chat, 0, stop, 1, &p);
+         return made(st, p, duet_chat_parser_error, duet_chat_parser_free);
      }},
     {"duet_chat_parser_add",
      [](world& w) {
@@ -371,13 +372,15 @@ const call kCalls[] = {
          duet_status st = duet_chat_parser_create(w.chat, 0, nullptr, 0, &p);
          if (st == DUET_OK) st = duet_chat_parser_add(p, 419);
          if (st == DUET_OK) st = duet_chat_parser_finish(p);
-         if (st == DUET_OK && !duet_chat_parser_message(p).data) st = kNone;
-         return made(st, p, duet_chat_parser_error, duet_chat_parser_free);
+         const bool has_message = st != DUET_OK || duet_chat_parser_message(p).data;
+         st = made(st, p, duet_chat_parser_error, duet_chat_parser_free);
+         return has_message ? st : kNone;
      }},
     {"duet_chat_grammar",
      [](world& w) {
          duet_grammar* g = nullptr;
-         return made(duet_chat_grammar(w.chat, nullptr, &g), g, duet_grammar_error, duet_grammar_free);
+         const duet_status st = duet_chat_grammar(w.chat, nullptr, &g);
+         return made(st, g, duet_grammar_error, duet_grammar_free);
      }},
     {"duet_chat_begin",
      [](world& w) {
