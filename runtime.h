@@ -692,8 +692,9 @@ DUET_API_STATUS duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id);
  * Cost        linear in n_vocab */
 DUET_API_STATUS duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id);
 
-/* Adds an id to the history of penalties (prompt tokens and chosen ones).
- * Returns     DUET_OK; DUET_ERR_ARG: id < 0; DUET_ERR_MEMORY
+/* Adds an id to the history of penalties (prompt tokens and chosen ones), and to the text of the sampler's grammar.
+ * Returns     DUET_OK; DUET_ERR_ARG: id < 0, or the grammar does not allow it; DUET_ERR_MEMORY. After an error nothing
+ *             changed
  * Thread      the sampler's */
 DUET_API_STATUS duet_sampler_accept(duet_sampler* sampler, int32_t id);
 
@@ -743,7 +744,9 @@ DUET_API const char* duet_grammar_error(const duet_grammar* grammar);
 /* Constrains a sampler: the ids that are accepted from now on spell a text of the grammar, from its beginning. Biases
  * come first, then the grammar forbids what may not follow, then the steps run. End tokens are allowed exactly where
  * the text may end. duet_sampler_accept refuses an id that may not follow (DUET_ERR_ARG). A generation's prompt does
- * not count, and a generation ends (DUET_STOP_END) as soon as nothing may follow.
+ * not count, and a generation ends (DUET_STOP_END) as soon as nothing may follow. Choosing then fails also with
+ * DUET_ERR_ARG: the text has ended, and with DUET_ERR_FORMAT: the vocabulary has no token for what must follow; it and
+ * accepting fail with DUET_ERR_FULL past a limit (docs/grammar.md).
  * grammar     NULL: free again
  * Returns     DUET_OK; DUET_ERR_ARG: the grammar's creation failed; DUET_ERR_MEMORY
  * Thread      the sampler's
@@ -801,7 +804,8 @@ DUET_DEFAULTS(duet_generate_params) /* duet_generate_params_init, duet_generate_
 
 enum {
     DUET_STOP_NONE = -1,     /* it goes on */
-    DUET_STOP_END = 0,       /* the model chose an end token, which is not part of the sequence */
+    DUET_STOP_END = 0,       /* the model chose an end token, which is not part of the sequence; or its sampler's
+                                grammar allows nothing more */
     DUET_STOP_LIMIT = 1,     /* max_new_tok tokens were made */
     DUET_STOP_STRING = 2,    /* a stop string was met */
     DUET_STOP_CALLBACK = 3,  /* the callback asked to stop */
