@@ -217,6 +217,8 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
 #                                           model whole (TRACE_MODEL); SAMPLE=1: some formats only
 #   make test-ptx TARGETS="sm_75 sm_80"     the same as NVIDIA's intermediate code, by the tool in PTX_TOOL
 #   make gpu-report TARGETS="gfx1100 sm_90" registers, spills and occupancy of every kernel; fails when one spills
+#   make gpu-guards TARGETS=...             fails when machine code is worse than tests/gpu_guards.txt says; WRITE=--write
+#                                           writes what is better. sm_90 wants nvdisasm: NVDISASM=...
 
 GPU_TARGETS ?= native
 TARGETS     ?= gfx1100
@@ -246,7 +248,7 @@ gpu_objects  = $(gpu_chips:%=build/gpu/%.co)
 
 TRACE_MODEL ?= $(firstword $(wildcard $(or $(DUET_TEST_DATA),../shared/data)/golden/q-Q4_K_M/model.gguf))
 
-.PHONY: gpu test-amdgpu test-ptx gpu-report FORCE
+.PHONY: gpu test-amdgpu test-ptx gpu-report gpu-guards FORCE
 gpu: $(gpu_objects)
 
 hip = $(or $(HIPCC),$(error $(@F): want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --cuda-device-only --no-gpu-bundle-output \
@@ -317,6 +319,9 @@ test-ptx/%: build/gpu/%$(sample:-all=).ptx $(traces)
 
 gpu-report: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
 	python3 tests/gpu_report.py $^
+
+gpu-guards: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
+	python3 tests/gpu_guards.py $(WRITE) tests/gpu_guards.txt $^
 
 # ---- for embedders ---------------------------------------------------------------------------------------------------
 
