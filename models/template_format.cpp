@@ -24,18 +24,9 @@ struct format_spec {
 
 constexpr int kMaxPrecision = 1000;
 
-traced_text padded(template_run& run, traced_text body, const format_spec& spec, char align, size_t n_sign = 0) {
-    const size_t n = count_chars(body.bytes);
-    if (n >= spec.width || !run.has_room(spec.width * spec.fill.size())) return body;
-    const size_t n_fill = spec.width - n;
-    if (spec.align) align = spec.align;
-    const size_t n_left = align == '<' ? 0 : align == '^' ? n_fill / 2 : n_fill;
-    traced_text out;
-    if (align == '=') out.append(body, 0, n_sign);
-    for (size_t i = 0; i < n_left; i++) out.append(spec.fill, false);
-    out.append(body, align == '=' ? n_sign : 0);
-    for (size_t i = n_left; i < n_fill; i++) out.append(spec.fill, false);
-    return out;
+traced_text padded(template_run& run, const traced_text& body, const format_spec& spec, char align, size_t n_sign = 0) {
+    return padded(run, body, (int64_t)std::min<size_t>(spec.width, INT64_MAX), spec.align ? spec.align : align,
+                  spec.fill, n_sign);
 }
 
 std::string grouped(const std::string& digits, char separator, size_t every) {

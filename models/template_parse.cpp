@@ -8,8 +8,6 @@
 #include "unicode.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <unordered_set>
 
 namespace duet {
@@ -290,11 +288,9 @@ class template_parser {
         std::string digits;
         for (char c : text)
             if (c != '_') digits += c;
-        const char* end = digits.data() + digits.size();
         if (digits.find_first_of(".eE") != digits.npos && digits[1] != 'x' && digits[1] != 'X') {
             double d = 0;
-            if (std::from_chars(digits.data(), end, d).ec == std::errc::result_out_of_range)
-                d = digits.find('-') == digits.npos ? HUGE_VAL : 0;
+            read_double(digits, &d);
             return value::of_double(d);
         }
         const char letter = digits.size() > 1 ? (char)(digits[1] | 32) : '0';
@@ -474,9 +470,9 @@ class template_parser {
     }
 
     void set_function(node* n, const std::string& name, const char* what) {
-        n->i_function = n->kind == node_kind::filter ? find_filter(name) : find_test(name);
+        n->function = n->kind == node_kind::filter ? find_filter(name) : find_test(name);
         n->constant = value::of_trusted(name);
-        if (n->i_function < 0 && !is_soft_)
+        if (!n->function && !is_soft_)
             missing_.push_back("template line " + std::to_string(now().line) + ": no " + what + " named '" +
                                printable(name) + "'");
     }
@@ -610,7 +606,7 @@ class template_parser {
         node* target = parse_target({}, true);
         if (take_op("=")) return make(node_kind::assign, {target, parse_tuple(false, true, {}, false)});
         node* filters = is_op("|") ? parse_filters(nullptr, false) : nullptr;
-        return make(node_kind::assign_block, {target, filters, parse_hard_block_to("endset")});
+        return make(node_kind::capture, {target, filters, parse_hard_block_to("endset")});
     }
 
     void parse_signature(node* n) {
@@ -655,7 +651,7 @@ class template_parser {
 
     node* parse_filter_block() {
         node* filters = parse_filters(nullptr, true);
-        return make(node_kind::filter_block, {filters, parse_hard_block_to("endfilter")});
+        return make(node_kind::capture, {nullptr, filters, parse_hard_block_to("endfilter")});
     }
 
     node* parse_with() {
@@ -674,7 +670,7 @@ class template_parser {
 
     node* parse_scope_to(std::string_view end) {
         const bool was_in_loop = std::exchange(is_in_loop_, false);
-        node* n = make(node_kind::scope, {parse_hard_block_to(end)});
+        node* n = make(node_kind::with, {parse_hard_block_to(end)});
         is_in_loop_ = was_in_loop;
         return n;
     }

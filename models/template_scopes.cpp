@@ -152,14 +152,15 @@ class scope_analysis {
         switch (n->kind) {
         case node_kind::name: return read(n->name);
         case node_kind::assign: visit(n->kids[1]); return visit_target(n->kids[0], false);
-        case node_kind::assign_block: visit_target(n->kids[0], false); return visit_body(n->kids[2]);
+        case node_kind::capture:
+            if (n->kids[0]) visit_target(n->kids[0], false);
+            else visit(n->kids[1]);
+            return visit_body(n->kids[2]);
         case node_kind::if_chain: return visit_if(n);
         case node_kind::for_loop: return visit_loop(n);
         case node_kind::with: return visit_with(n);
         case node_kind::macro: write(n->name); return visit_macro(n);
         case node_kind::call_block: visit(n->kids[0]); return visit_macro(n->kids[1]);
-        case node_kind::filter_block: visit(n->kids[0]); return visit_body(n->kids[1]);
-        case node_kind::scope: return visit_body(n->kids[0]);
         case node_kind::autoescape: visit(n->kids[0]); return visit_body(n->kids[1]);
         default: break;
         }

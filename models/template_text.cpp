@@ -143,8 +143,7 @@ value integer_of_digits(std::string_view digits, int base) {
     unsigned __int128 large = 0;
     for (char c : significant) {
         if (large >> 120) return value::of_undefined("integer overflow");
-        large =
-            large * (unsigned)base + (unsigned)(hex_digit(c) >= 0 && base <= 16 ? hex_digit(c) : (c | 32) - 'a' + 10);
+        large = large * (unsigned)base + (unsigned)digit_of(c);
     }
     return of_int128(is_negative ? -(__int128)large : (__int128)large);
 }
@@ -315,33 +314,20 @@ traced_text replace_text(const traced_text& t, const traced_text& from, const tr
     return out;
 }
 
-std::vector<std::pair<size_t, size_t>> split_lines(std::string_view text, std::vector<size_t>* end_sizes) {
-    std::vector<std::pair<size_t, size_t>> lines;
+std::vector<text_line> split_lines(std::string_view text) {
+    std::vector<text_line> lines;
     size_t begin = 0;
-    int n_bytes;
-    for (size_t i = 0; i < text.size(); i += (size_t)n_bytes) {
-        const uint32_t cp = utf8_decode(text, i, &n_bytes);
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = at;
+        const uint32_t cp = next_char(text, &at);
         if (!((cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 || cp == 0x2029))
             continue;
-        if (cp == '\r' && i + 1 < text.size() && text[i + 1] == '\n') n_bytes = 2;
-        lines.emplace_back(begin, i - begin);
-        if (end_sizes) end_sizes->push_back((size_t)n_bytes);
-        begin = i + (size_t)n_bytes;
+        at += cp == '\r' && at < text.size() && text[at] == '\n';
+        lines.push_back({begin, end - begin, at - end});
+        begin = at;
     }
-    if (begin < text.size()) {
-        lines.emplace_back(begin, text.size() - begin);
-        if (end_sizes) end_sizes->push_back(0);
-    }
+    if (begin < text.size()) lines.push_back({begin, text.size() - begin, 0});
     return lines;
-}
-
-traced_text pad_text(const traced_text& t, size_t n_left, size_t n_right, std::string_view fill) {
-    traced_text out;
-    for (size_t i = 0; i < n_left; i++) out.append(fill, false);
-    out.append(t);
-    for (size_t i = 0; i < n_right; i++) out.append(fill, false);
-    out.is_markup = t.is_markup;
-    return out;
 }
 
 }  // namespace duet

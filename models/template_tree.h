@@ -3,6 +3,7 @@
 // Main path: models/template -> [models/template_parse] -> models/template_run
 #pragma once
 #include "template.h"
+#include "template_functions.h"
 #include "value.h"
 
 #include <deque>
@@ -51,8 +52,8 @@ enum class node_kind : uint8_t {
     item,       // object, subscript
     slice,      // first?, end?, step?
     call,       // function, arguments, named arguments (as many as names)
-    filter,     // operand, arguments, named arguments; op: the filter
-    test,       // operand, arguments, named arguments; op: the test
+    filter,     // operand, arguments, named arguments; function
+    test,       // operand, arguments, named arguments; function
     unary,      // operand; op: + - !
     binary,     // left, right; op: + - * / % P (power) D (floor division)
     compare,    // first, then the others; text: an operator for each of the others, as in compare_op
@@ -61,19 +62,17 @@ enum class node_kind : uint8_t {
     choice,     // condition, then, else?
     concat,     // parts, joined as strings
     // statements
-    body,          // statements; names: variables that its scope hides until it assigns them
-    data,          // text
-    print,         // expressions
-    for_loop,      // target, iterable, condition?, body, else?; op: 'r' when recursive
-    if_chain,      // condition, body, condition, body ..., else? at the end
-    assign,        // target, value
-    assign_block,  // target, filters?, body
-    macro,         // body, then a default? for each of names; name; op: macro_flags
-    call_block,    // call, macro
-    filter_block,  // filters, body
-    with,          // target, value ..., body
-    scope,         // body
-    autoescape,    // condition, body
+    body,        // statements; names: variables that its scope hides until it assigns them
+    data,        // text
+    print,       // expressions
+    for_loop,    // target, iterable, condition?, body, else?; op: 'r' when recursive
+    if_chain,    // condition, body, condition, body ..., else? at the end
+    assign,      // target, value
+    capture,     // target?, filters?, body
+    macro,       // body, then a default? for each of names; name; op: macro_flags
+    call_block,  // call, macro
+    with,        // target, value ..., body
+    autoescape,  // condition, body
     break_loop,
     continue_loop,
     unsupported,  // text: the tag, which is an error when it is run
@@ -98,9 +97,9 @@ struct template_node {
     uint8_t op = 0;
     uint16_t height = 1;  // of the tree below
     uint32_t line = 1;
-    int32_t name = -1;        // index into names
-    int32_t i_function = -1;  // of a filter or test, -1: there is none of that name (text)
-    value constant;           // the text of attribute, data, compare, unsupported
+    int32_t name = -1;                          // index into names
+    const native_function* function = nullptr;  // the filter or test; nullptr: there is none of that name (text)
+    value constant;                             // the text of attribute, data, compare, unsupported
     std::vector<template_node*> kids;
     std::vector<int32_t> names;
     template_node *star = nullptr, *star_star = nullptr;  // f(*star, **star_star)

@@ -5,8 +5,6 @@
 #include "unicode.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstring>
 
 namespace duet {
@@ -151,9 +149,8 @@ double value::as_double() const {
     if (is(value_kind::integer)) return (double)u_.integer;
     if (is(value_kind::real)) return u_.real;
     double d = 0;
-    const std::string_view digits = as_string();
-    const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), d);
-    return r.ec == std::errc::result_out_of_range ? (digits[0] == '-' ? -HUGE_VAL : HUGE_VAL) : d;
+    read_double(as_string(), &d);
+    return d;
 }
 
 const traced_text& value::as_text() const { return ((const text_payload*)u_.payload)->t; }

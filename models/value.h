@@ -113,6 +113,8 @@ class value {
     bool is_list() const { return is(value_kind::list); }
     bool is_map() const { return is(value_kind::map); }
     bool is_number() const { return kind_ >= value_kind::integer && kind_ <= value_kind::real; }  // not a boolean
+    bool is_numeric() const { return is_number() || is_bool(); }
+    bool is_sequence() const { return is_list() || is(value_kind::tuple); }
 
     // Each of these is for its own kind only.
     bool as_bool() const { return u_.boolean; }
@@ -177,6 +179,9 @@ int compare_keys(const value& a, const value& b);
 // Compares as Python's == does. Each pair compared takes one step off *n_steps; at 0 the comparison stops and is false.
 // The limit is needed because shared values may be huge.
 bool values_equal(const value& a, const value& b, uint64_t* n_steps);
+
+// Reads a whole text as a float. What is too large is infinite, and what is too small is 0, as in Python.
+bool read_double(std::string_view text, double* out);
 
 // Returns Python's repr of a float: the shortest digits that read back the same, with an exponent as in 1e+16 and
 // 1e-05.

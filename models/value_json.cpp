@@ -192,17 +192,15 @@ class json_parser {
             if (!skip_digits()) return want("digits");
         }
         const std::string_view digits = json_.substr(begin, at_ - begin);
-        int64_t i = 0;
-        double d = 0;
         if (!is_real) {
+            int64_t i = 0;
             const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), i);
             *out = r.ec == std::errc() ? value::of_int(i) : value::of_big_integer(std::string(digits));
             return DUET_OK;
         }
-        const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), d);
-        if (r.ec == std::errc::result_out_of_range)  // too small is 0, as in Python, and too large infinite
-            d = (digits.find("e-") != digits.npos || digits.find("E-") != digits.npos) ? 0.0 : HUGE_VAL;
-        *out = value::of_double(d == HUGE_VAL && digits[0] == '-' ? -d : d);
+        double d = 0;
+        read_double(digits, &d);
+        *out = value::of_double(d);
         return DUET_OK;
     }
 
@@ -331,6 +329,15 @@ class json_writer {
 };
 
 }  // namespace
+
+bool read_double(std::string_view text, double* out) {
+    const auto r = std::from_chars(text.data(), text.data() + text.size(), *out);
+    if (r.ec == std::errc::result_out_of_range) {
+        const bool is_small = text.find("e-") != text.npos || text.find("E-") != text.npos;
+        *out = is_small ? 0 : text[0] == '-' ? -HUGE_VAL : HUGE_VAL;
+    }
+    return r.ptr == text.data() + text.size() && r.ec != std::errc::invalid_argument;
+}
 
 std::string double_repr(double d) {
     if (std::isnan(d)) return "nan";
