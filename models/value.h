@@ -90,15 +90,18 @@ class value {
         if (is_shared()) release();
     }
 
-    static value of_bool(bool b);
-    static value of_int(int64_t i);
-    static value of_double(double d);
+    static value of_bool(bool b) { return value(value_kind::boolean, {.boolean = b}); }
+    static value of_int(int64_t i) { return value(value_kind::integer, {.integer = i}); }
+    static value of_double(double d) { return value(value_kind::real, {.real = d}); }
     static value of_big_integer(std::string digits);  // canonical: -?[1-9][0-9]*, outside of int64
-    static value of_string(std::string bytes);        // a string from outside, so its bytes count as input
-    static value of_trusted(std::string bytes);       // written by the template or its author
+    // A string from outside, so its bytes count as input; one that was written by the template or its author.
+    static value of_string(std::string bytes) { return of_text(traced_text(std::move(bytes), true)); }
+    static value of_trusted(std::string bytes) { return of_text(traced_text(std::move(bytes), false)); }
     static value of_text(traced_text t, memory_meter* meter = nullptr);
-    static value of_list(std::vector<value> items, memory_meter* meter = nullptr);
-    static value of_tuple(std::vector<value> items, memory_meter* meter = nullptr);
+    static value of_list(std::vector<value> items, memory_meter* meter = nullptr, value_kind = value_kind::list);
+    static value of_tuple(std::vector<value> items, memory_meter* meter = nullptr) {
+        return of_list(std::move(items), meter, value_kind::tuple);
+    }
     // Of members with the same key, the last value wins and takes the place of the first. Keys are scalars or tuples.
     static value of_map(std::vector<value_member> members, memory_meter* meter = nullptr);
     static value of_undefined(std::string what);
@@ -139,13 +142,16 @@ class value {
     void release() noexcept;
     static value adopt(value_payload* payload, size_t n_bytes, memory_meter* meter);
 
-    value_kind kind_ = value_kind::null;
-    union {
+    union storage {
         bool boolean;
         int64_t integer;
         double real;
         value_payload* payload;
-    } u_ = {};
+    };
+    value(value_kind kind, storage u) : kind_(kind), u_(u) {}
+
+    value_kind kind_ = value_kind::null;
+    storage u_ = {};
 };
 
 struct value_member {
