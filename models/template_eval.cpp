@@ -239,18 +239,9 @@ value template_run::get_attribute(const value& object, std::string_view name) {
     if (is_forbidden_method(object, name))
         return undefined("access to attribute '" + std::string(name) + "' is unsafe");
     if (const value* v = object.find(name)) return *v;
-    return scalar_attribute(object, name);
-}
-
-value template_run::scalar_attribute(const value& object, std::string_view name) {
     const bool is_pair = object.is(value_kind::tuple) && object.items().size() == 2;  // what groupby yields
     if (is_pair && (name == "grouper" || name == "list")) return object.items()[name == "list"];
-    if (!object.is_numeric()) return no_attribute(object, name);
-    const bool is_real = object.is(value_kind::real);
-    if (name == "real" || (name == "numerator" && !is_real))
-        return object.is_bool() ? value::of_int(object.as_bool()) : object;
-    if (name == "imag") return is_real ? value::of_double(0) : value::of_int(0);
-    return name == "denominator" && !is_real ? value::of_int(1) : no_attribute(object, name);
+    return no_attribute(object, name);
 }
 
 value template_run::object_attribute(const value& object, std::string_view name) {

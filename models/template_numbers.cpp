@@ -130,15 +130,13 @@ static value number_filesizeformat(native_call& c) {
     return c.run.make(std::string(buffer, r.ptr) + " " + letter + (is_binary ? "iB" : "B"));
 }
 
-template <bool kOnes> static value number_bits(native_call& c) {
+static value number_bit_length(native_call& c) {
     __int128 i = 0;
     if (!to_int128(c[0], &i)) return c.run.overflow();
     int64_t n = 0;
-    for (unsigned __int128 rest = magnitude(i); rest > 0; rest /= 2) n += kOnes ? (int64_t)(rest & 1) : 1;
+    for (unsigned __int128 rest = magnitude(i); rest > 0; rest /= 2) n++;
     return value::of_int(n);
 }
-
-static value number_itself(native_call& c) { return c[0].is_bool() ? value::of_int(c[0].as_bool()) : c[0]; }
 
 static value number_is_integer(native_call& c) {
     return value::of_bool(c[0].as_double() == std::floor(c[0].as_double()) && std::isfinite(c[0].as_double()));
@@ -154,15 +152,8 @@ static constexpr native_function kNumberFilterRows[] = {
     {"round", "value precision? method?", number_round},
     {"filesizeformat", "value binary?", number_filesizeformat},
 };
-static constexpr native_function kIntegerMethodRows[] = {
-    {"bit_length", "/i", number_bits<false>},
-    {"bit_count", "/i", number_bits<true>},
-    {"conjugate", "/i", number_itself},
-};
-static constexpr native_function kRealMethodRows[] = {
-    {"is_integer", "/r", number_is_integer},
-    {"conjugate", "/r", number_itself},
-};
+static constexpr native_function kIntegerMethodRows[] = {{"bit_length", "/i", number_bit_length}};
+static constexpr native_function kRealMethodRows[] = {{"is_integer", "/r", number_is_integer}};
 // clang-format on
 
 const std::span<const native_function> kNumberFilters = kNumberFilterRows;

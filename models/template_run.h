@@ -78,6 +78,10 @@ class template_run {
     value overflow() { return fail("integer overflow", DUET_ERR_UNSUPPORTED); }
     bool charge(uint64_t n);      // takes steps away; false after an error
     bool has_room(size_t bytes);  // for so many bytes more; false after an error
+    // What it costs to find needle, which may begin everywhere in hay without being there.
+    bool charge_search(std::string_view hay, std::string_view needle) {
+        return charge(hay.size() / 16 + needle.size() / 256 * hay.size());
+    }
     bool failed() const { return status != DUET_OK; }
 
     // ---- making values ----
@@ -179,7 +183,6 @@ class template_run {
     void eval_arguments(const template_node* n, call_arguments* out);
     value loop_attribute(template_object* loop, std::string_view name);
     value object_attribute(const value& object, std::string_view name);
-    value scalar_attribute(const value& object, std::string_view name);
     int64_t loop_length(template_object* loop);
     value call_loop(const value& loop, call_arguments& arguments);
     bool next_generated(template_object* generator, value* out);

@@ -52,14 +52,13 @@ template <bool kFromRight> value split(native_call& c) {
     const traced_text t = has_separator ? c.text(0) : strip_text(c.text(0), nullptr, !kFromRight, kFromRight);
     const std::string_view s = t.bytes;
     if (has_separator && separator.empty()) return c.run.fail("empty separator");
-    if (kFromRight && !c.run.charge(separator.size() / 64 * s.size())) return {};
-    const text_searcher searcher(separator);
+    c.run.charge_search(s, separator);
     std::vector<value> items;
     size_t begin = 0, end = s.size(), cut, after;  // [cut, after) separates an item from the rest, [begin, end)
     for (int64_t n_left = c.integer(2, -1); n_left != 0 && !c.run.failed() && (has_separator || begin < end);
          n_left--) {
         if (has_separator) {
-            cut = kFromRight ? s.substr(0, end).rfind(separator) : searcher.find(s, begin);
+            cut = kFromRight ? s.substr(0, end).rfind(separator) : s.find(separator, begin);
             if (cut == s.npos) break;
             after = cut + separator.size();
         } else if (kFromRight) {
@@ -80,7 +79,7 @@ template <bool kFromRight> value split(native_call& c) {
 template <bool kLast> value partition(native_call& c) {
     const traced_text &separator = c.string(1), &t = c.text(0);
     if (separator.bytes.empty()) return c.run.fail("empty separator");
-    if (!c.run.charge(separator.size() / 64 * t.size())) return {};
+    if (!c.run.charge_search(t.bytes, separator.bytes)) return {};
     size_t begin = kLast ? t.bytes.rfind(separator.bytes) : t.bytes.find(separator.bytes), size = separator.size();
     if (begin == std::string::npos) begin = kLast ? 0 : t.size(), size = 0;
     return c.run.make_tuple(
@@ -127,14 +126,13 @@ template <search kWhat, bool kLast> value find(native_call& c) {
     std::string_view s;
     int64_t first_char, n = 0;
     if (part_of(c, &s, &first_char)) {
-        if (!c.run.charge(s.size() / 64 + (kLast ? needle.size() / 64 * s.size() : 0))) return {};
-        const text_searcher searcher(needle.bytes);
+        if (!c.run.charge_search(s, needle.bytes)) return {};
         if (kWhat == search::count) {
             if (needle.bytes.empty()) return value::of_int((int64_t)count_chars(s) + 1);
-            for (size_t at = 0; (at = searcher.find(s, at)) != s.npos; at += needle.size()) n++;
+            for (size_t at = 0; (at = s.find(needle.bytes, at)) != s.npos; at += needle.size()) n++;
             return value::of_int(n);
         }
-        const size_t found = kLast ? s.rfind(needle.bytes) : searcher.find(s, 0);
+        const size_t found = kLast ? s.rfind(needle.bytes) : s.find(needle.bytes);
         if (found != s.npos) return value::of_int(first_char + (int64_t)count_chars(s.substr(0, found)));
     }
     if (kWhat == search::index) return c.run.fail("substring not found");
@@ -158,18 +156,24 @@ template <bool kEnd> value has_affix(native_call& c) {
 template <bool kFilter> value replace(native_call& c) {
     const traced_text &t = c.text(0), &from = kFilter ? c.text(1) : c.string(1);
     const traced_text& to = kFilter ? c.text(2) : c.string(2);
-    const int64_t n_max = kFilter && !c.has(3) ? -1 : c.integer(3, -1);
-    if (!c.run.charge(t.size() / 16)) return {};
-    size_t n = from.bytes.empty() ? t.size() + 1 : 0;  // how often it stands there
-    const text_searcher searcher(from.bytes);
-    for (size_t at = 0; !from.bytes.empty() && (at = searcher.find(t.bytes, at)) != std::string::npos;
-         at += from.size())
-        n++;
-    if (n_max >= 0) n = std::min(n, (size_t)n_max);
-    if (to.size() > 0 && n > c.run.limits.max_memory_bytes / to.size())
-        return c.run.fail("the result is too large", DUET_ERR_FULL);
-    if (!c.run.has_room(t.size() + n * to.size())) return {};
-    return c.run.make(replace_text(t, from, t.is_markup && !to.is_markup ? escape_html(to) : to, n_max));
+    int64_t n_left = kFilter && !c.has(3) ? -1 : c.integer(3, -1);
+    const traced_text inserted = t.is_markup && !to.is_markup ? escape_html(to) : to;
+    traced_text out = t.slice(0, 0);
+    c.run.charge_search(t.bytes, from.bytes);
+    size_t at = 0;
+    for (; n_left != 0 && c.run.has_room(out.size() + t.size() + inserted.size()); n_left--) {
+        const size_t found = t.bytes.find(from.bytes, at);
+        if (found == std::string::npos) break;
+        out.append(t, at, found - at);
+        out.append(inserted);
+        at = found + from.size();
+        if (!from.bytes.empty()) continue;
+        if (at == t.size()) break;  // else nothing stands before each character and at the end
+        out.append(t, at, char_bytes(t.bytes, at));
+        at += char_bytes(t.bytes, at);
+    }
+    out.append(t, at);
+    return c.run.make(std::move(out));
 }
 
 value join(native_call& c, const value& iterable, const traced_text& separator, const value& path, bool only_strings) {
@@ -436,25 +440,6 @@ value striptags(native_call& c) {
     return c.run.make(std::move(out));
 }
 
-value xmlattr(native_call& c) {
-    traced_text out;
-    if (!c[0].is_map()) return c.run.fail("xmlattr: want a mapping");
-    for (const value_member& m : c[0].members()) {
-        if (m.val.is_null() || m.val.is(value_kind::undefined)) continue;
-        const traced_text key = c.run.to_text(m.key), val = c.run.to_text(m.val);
-        if (key.bytes.find_first_of(" />=\t\n\f\r\v") != std::string::npos)
-            return c.run.fail("xmlattr: invalid character in a name");
-        if (!c.run.has_room(out.size() + 6 * val.size())) return {};
-        if (!c.given[1] || c.flag(1) || out.size() > 0) out.append(" ", false);
-        out.append(escape_html(key));
-        out.append("=\"", false);
-        out.append(val.is_markup ? val : escape_html(val));
-        out.append("\"", false);
-    }
-    out.is_markup = c.run.is_autoescape;
-    return c.run.make(std::move(out));
-}
-
 // tojson of Hugging Face's transformers: Python's json.dumps.
 value tojson(native_call& c) {
     json_style style;
@@ -507,7 +492,6 @@ constexpr native_function kFilters[] = {
     {"wordcount", "s", wordcount},
     {"urlencode", "value", urlencode},
     {"striptags", "value", striptags},
-    {"xmlattr", "d autospace?", xmlattr},
     {"join", "value d? attribute?", [](native_call& c) { return join(c, c[0], c.text(1), c[2], false); }},
     {"tojson", "x ensure_ascii? indent? separators? sort_keys?", tojson},
 };

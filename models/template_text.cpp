@@ -219,29 +219,7 @@ traced_text escape_html(const traced_text& t) {
     return out;
 }
 
-// ---- searching and cutting ----
-
-constexpr size_t kShortNeedle = 32;  // found by comparing at each place
-
-text_searcher::text_searcher(std::string_view needle) : needle_(needle) {
-    if (needle.size() <= kShortNeedle) return;
-    fallback_.resize(needle.size() + 1);
-    for (uint32_t i = 1, n = 0; i < needle.size(); i++) {
-        while (n > 0 && needle[i] != needle[n]) n = fallback_[n];
-        n += needle[i] == needle[n];
-        fallback_[i + 1] = n;
-    }
-}
-
-size_t text_searcher::find(std::string_view hay, size_t begin) const {
-    if (fallback_.empty()) return hay.find(needle_, begin);
-    for (size_t i = begin, n = 0; i < hay.size(); i++) {
-        while (n > 0 && hay[i] != needle_[n]) n = fallback_[n];
-        n += hay[i] == needle_[n];
-        if (n == needle_.size()) return i + 1 - n;
-    }
-    return std::string_view::npos;
-}
+// ---- cutting ----
 
 traced_text strip_text(const traced_text& t, const traced_text* chars, bool left, bool right) {
     const std::string_view s = t.bytes;
@@ -253,29 +231,6 @@ traced_text strip_text(const traced_text& t, const traced_text* chars, bool left
     while (left && begin < end && is_stripped(begin)) begin += char_bytes(s, begin);
     while (right && end > begin && is_stripped(char_before(s, end))) end = char_before(s, end);
     return t.slice(begin, end - begin);
-}
-
-traced_text replace_text(const traced_text& t, const traced_text& from, const traced_text& to, int64_t max_count) {
-    traced_text out = t.slice(0, 0);
-    size_t at = 0;
-    if (from.bytes.empty()) {  // before every character and at the end
-        for (; max_count != 0; max_count--) {
-            out.append(to);
-            if (at == t.size()) return out;
-            const size_t n_bytes = char_bytes(t.bytes, at);
-            out.append(t, at, n_bytes);
-            at += n_bytes;
-        }
-    } else {
-        const text_searcher searcher(from.bytes);
-        for (size_t found; max_count != 0 && (found = searcher.find(t.bytes, at)) != std::string::npos; max_count--) {
-            out.append(t, at, found - at);
-            out.append(to);
-            at = found + from.size();
-        }
-    }
-    out.append(t, at);
-    return out;
 }
 
 std::vector<text_line> split_lines(std::string_view text) {

@@ -67,20 +67,7 @@ traced_text escape_html(const traced_text& t);
 
 bool is_python_printable(uint32_t code_point);
 
-// Finds a string again and again in linear time (D. Knuth, J. Morris, V. Pratt: Fast pattern matching in strings,
-// 1977).
-class text_searcher {
-  public:
-    explicit text_searcher(std::string_view needle);
-    size_t find(std::string_view hay, size_t begin) const;  // npos: none
-
-  private:
-    std::string_view needle_;
-    std::vector<uint32_t> fallback_;  // of long needles: where to go on after a mismatch
-};
-
 traced_text strip_text(const traced_text& t, const traced_text* chars, bool left, bool right);  // chars nullptr: blanks
-traced_text replace_text(const traced_text& t, const traced_text& from, const traced_text& to, int64_t max_count);
 struct text_line {
     size_t begin, n_bytes, n_end;  // without the line end, which has n_end bytes
 };

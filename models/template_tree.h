@@ -14,19 +14,11 @@
 
 namespace duet {
 
+// clang-format off
 enum class token_kind : uint8_t {
-    end,
-    data,
-    print_begin,
-    print_end,
-    block_begin,
-    block_end,
-    name,
-    string,
-    integer,
-    real,
-    op
+    end, data, print_begin, print_end, block_begin, block_end, name, string, integer, real, op
 };
+// clang-format on
 
 // The text is a view into the source; of a string it holds what stands between the quotes.
 struct template_token {
@@ -81,16 +73,12 @@ enum class node_kind : uint8_t {
 enum macro_flags : uint8_t { kMacroCaller = 1, kMacroKwargs = 2, kMacroVarargs = 4 };
 
 // The operators of node_kind::compare: equal, not equal, and "in".
+// clang-format off
 enum compare_op : char {
-    kEqual = '=',
-    kUnequal = '!',
-    kLess = '<',
-    kLessEqual = 'l',
-    kGreater = '>',
-    kGreaterEqual = 'g',
-    kIn = 'i',
-    kNotIn = 'n'
+    kEqual = '=', kUnequal = '!', kLess = '<', kLessEqual = 'l', kGreater = '>', kGreaterEqual = 'g',
+    kIn = 'i', kNotIn = 'n'
 };
+// clang-format on
 
 struct template_node {
     node_kind kind = node_kind::constant;

@@ -97,8 +97,8 @@ bool template_run::contains(const value& container, const value& item) {
     if (failed()) return false;
     if (container.is_string()) {
         if (!item.is_string()) return fail("want a string to search for in a string"), false;
-        charge(container.as_string().size() / 16);
-        return text_searcher(item.as_string()).find(container.as_string(), 0) != std::string_view::npos;
+        return charge_search(container.as_string(), item.as_string()) &&
+               container.as_string().find(item.as_string()) != std::string_view::npos;
     }
     const template_object* view = object_of(container, kViewObject);
     const bool is_keys = view && view->how == 'k';
@@ -373,16 +373,14 @@ static value compute_real(template_run& run, char op, double a, double b) {
 }
 
 static value repeat(template_run& run, const value& sequence, const value& count) {
-    int64_t n;
-    if (!run.to_index(count, &n)) return run.undefined("");
-    n = std::max<int64_t>(n, 0);
+    int64_t n = 0;
+    run.to_index(count, &n);
     const size_t size = sequence.is_string() ? sequence.as_string().size() : sequence.items().size() * sizeof(value);
-    if (n == 0 || size == 0) n = 0;
+    n = size == 0 ? 0 : std::max<int64_t>(n, 0);
     if ((uint64_t)n > run.limits.max_memory_bytes || !run.has_room(size * (size_t)n))
         return run.fail("the result is too large", DUET_ERR_FULL);
     if (sequence.is_string()) {
-        traced_text out;
-        out.is_markup = sequence.as_text().is_markup;
+        traced_text out = sequence.as_text().slice(0, 0);
         out.bytes.reserve(size * (size_t)n);
         for (int64_t i = 0; i < n; i++) out.append(sequence.as_text());
         return run.make(std::move(out));
@@ -395,15 +393,13 @@ static value repeat(template_run& run, const value& sequence, const value& count
 
 static value add_sequences(template_run& run, const value& a, const value& b) {
     if (!a.is_string()) {
-        if (!run.has_room((a.items().size() + b.items().size()) * sizeof(value))) return run.undefined("");
-        std::vector<value> items;
-        items.reserve(a.items().size() + b.items().size());
-        items = a.items();
+        if (!run.has_room((a.items().size() + b.items().size()) * sizeof(value))) return {};
+        std::vector<value> items = a.items();
         items.insert(items.end(), b.items().begin(), b.items().end());
         return run.make_sequence(std::move(items), a.kind());
     }
     const traced_text &x = a.as_text(), &y = b.as_text();
-    if (!run.has_room(x.size() + y.size())) return run.undefined("");
+    if (!run.has_room(x.size() + y.size())) return {};
     traced_text out;
     out.bytes.reserve(x.size() + y.size());
     out.is_markup = x.is_markup || y.is_markup;
