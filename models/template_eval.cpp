@@ -182,6 +182,9 @@ value template_run::call(const value& function, call_arguments& arguments) {
 
 value template_run::call_native(const native_function& function, call_arguments& arguments) {
     if (!charge(1)) return undefined("");
+    auto wrong = [&](const std::string& what) {
+        return fail(std::string(function.names.substr(0, function.names.find(' '))) + ": " + what);
+    };
     native_call c{*this, {}};
     std::string_view parameters = function.parameters;
     const bool may_name = !parameters.starts_with('/');
@@ -201,16 +204,15 @@ value template_run::call_native(const native_function& function, call_arguments&
         if ((c.given[i] = i < arguments.values.size())) c.args[i] = std::move(arguments.values[i]);
         for (auto& [key, v] : arguments.named)
             if (may_name && key == name) {
-                if (c.given[i]) return fail(std::string(function.name) + ": got argument '" + key + "' twice");
+                if (c.given[i]) return wrong("got argument '" + key + "' twice");
                 c.args[i] = v;
                 c.given[i] = true;
                 n_named++;
             }
-        if (!c.given[i] && !is_optional)
-            return fail(std::string(function.name) + ": want an argument '" + std::string(name) + "'");
+        if (!c.given[i] && !is_optional) return wrong("want an argument '" + std::string(name) + "'");
     }
     if (arguments.values.size() > i || arguments.named.size() > n_named)
-        return fail(std::string(function.name) + ": got more arguments than it takes, or one of another name");
+        return wrong("got more arguments than it takes, or one of another name");
     return function.run(c);
 }
 
@@ -256,11 +258,6 @@ value template_run::object_attribute(const value& object, std::string_view name)
     case kLoopObject: return loop_attribute(o, name);
     case kCyclerObject:
         if (name == "current") return o->slots[o->at % o->slots.size()];
-        break;
-    case kRangeObject:
-        if (name == "start") return value::of_int(o->range.first);
-        if (name == "stop") return value::of_int(o->stop);
-        if (name == "step") return value::of_int(o->range.step);
         break;
     case kMacroObject: {
         if (name == "name") return make(tree.names[(size_t)o->node->name]);

@@ -36,10 +36,11 @@ struct native_call {
     std::vector<value> items();                                 // of the first argument
 };
 
-// parameters: names with blanks between them; "x?" may be left out, "*" takes all others, named ones too; a "/" at the
-// start: none may be named. Of filters, tests and methods the first is the operand.
+// names: with blanks between them; find_function takes each. parameters: names with blanks between them; "x?" may be
+// left out, "*" takes all others, named ones too; a "/" at the start: none may be named. Of filters, tests and methods
+// the first is the operand.
 struct native_function {
-    std::string_view name;
+    std::string_view names;
     const char* parameters;
     value (*run)(native_call& c);
 };
@@ -54,7 +55,6 @@ const native_function* find_method(const value& self, std::string_view name);
 bool is_forbidden_method(const value& self, std::string_view name);
 
 // The tables that the functions above search.
-extern const std::span<const native_function> kTextFilters, kListFilters, kNumberFilters, kStringMethods,
-    kIntegerMethods, kRealMethods;
+extern const std::span<const native_function> kTextFilters, kListFilters, kStringMethods, kIntegerMethods, kRealMethods;
 
 }  // namespace duet

@@ -289,8 +289,7 @@ value changed(native_call& c) {
 
 // clang-format off
 constexpr native_function kFilters[] = {
-    {"length", "/obj", [](native_call& c) { return value::of_int(c.run.length(c[0])); }},
-    {"count", "/obj", [](native_call& c) { return value::of_int(c.run.length(c[0])); }},
+    {"length count", "/obj", [](native_call& c) { return value::of_int(c.run.length(c[0])); }},
     {"list", "value", [](native_call& c) { return c.run.make_list(c.items()); }},
     {"first", "seq", first},
     {"last", "seq", last},

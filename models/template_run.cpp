@@ -282,9 +282,13 @@ value template_run::call_macro(const value& self, call_arguments& arguments) {
 
 // ---- statements ----
 
-template_run::flow template_run::exec_scope(const template_node* body) {
+// The statements of body in a scope of its own, in which the targets of a `with` are assigned first.
+template_run::flow template_run::exec_scope(const template_node* body, const template_node* with) {
+    std::vector<value> values;
+    for (size_t i = 1; with && i + 1 < with->kids.size(); i += 2) values.push_back(eval(with->kids[i]));
     const value outer = scope_;
     enter_scope(outer, body);
+    for (size_t i = 0; i < values.size(); i++) assign(with->kids[2 * i], values[i]);
     const flow f = exec(body);
     scope_ = outer;
     return f;
@@ -298,17 +302,6 @@ template_run::flow template_run::exec_if(const template_node* n) {
         if (is_met) return exec(n->kids[i + 1]);
     }
     return i < n->kids.size() ? exec(n->kids[i]) : flow::on;
-}
-
-template_run::flow template_run::exec_with(const template_node* n) {
-    std::vector<value> values;
-    for (size_t i = 0; i + 1 < n->kids.size(); i += 2) values.push_back(eval(n->kids[i + 1]));
-    const value outer = scope_;
-    enter_scope(outer, n->kids.back());
-    for (size_t i = 0; i < values.size(); i++) assign(n->kids[2 * i], values[i]);
-    const flow f = exec(n->kids.back());
-    scope_ = outer;
-    return f;
 }
 
 // A block whose text goes through filters and then to a variable, or to the output where it has no target.
@@ -350,7 +343,7 @@ template_run::flow template_run::exec(const template_node* n) {
         emit(eval_call(n->kids[0], &caller));
         break;
     }
-    case node_kind::with: return exec_with(n);
+    case node_kind::with: return exec_scope(n->kids.back(), n);
     case node_kind::autoescape: {
         const bool was_autoescape = std::exchange(is_autoescape, is_true(eval(n->kids[0])));
         const flow f = exec_scope(n->kids[1]);

@@ -157,9 +157,8 @@ class template_run {
     // ---- statements (template_run.cpp) ----
     flow exec(const template_node* n);
     flow exec_if(const template_node* n);
-    flow exec_with(const template_node* n);
     flow exec_captured(const template_node* n);
-    flow exec_scope(const template_node* body);
+    flow exec_scope(const template_node* body, const template_node* with = nullptr);
     flow run_loop(const template_node* n, const value& iterable, int64_t depth0);
     bool fetch(template_object* loop, value* out);
     bool advance(template_object* loop);

@@ -53,29 +53,22 @@ value value::adopt(value_payload* payload, size_t n_bytes, memory_meter* meter) 
     return value(payload->kind, {.payload = payload});
 }
 
-static text_payload* new_text(value_kind kind, traced_text t) {
-    auto* payload = new text_payload(kind);
-    payload->t = std::move(t);
-    return payload;
-}
-
 value value::of_text(traced_text t, memory_meter* meter) {
     const size_t n_bytes = sizeof(text_payload) + t.bytes.capacity() + t.flips.capacity() * sizeof(uint32_t);
-    return adopt(new_text(value_kind::string, std::move(t)), n_bytes, meter);
+    return adopt(new text_payload(value_kind::string, std::move(t)), n_bytes, meter);
 }
 
 value value::of_big_integer(std::string digits) {
-    return adopt(new_text(value_kind::big_integer, traced_text(std::move(digits), false)), 0, nullptr);
+    return adopt(new text_payload(value_kind::big_integer, {std::move(digits), false}), 0, nullptr);
 }
 
 value value::of_undefined(std::string what) {
-    return adopt(new_text(value_kind::undefined, traced_text(std::move(what), false)), 0, nullptr);
+    return adopt(new text_payload(value_kind::undefined, {std::move(what), false}), 0, nullptr);
 }
 
 value value::of_list(std::vector<value> items, memory_meter* meter, value_kind kind) {
-    auto* payload = new list_payload(kind);
-    payload->items = std::move(items);
-    return adopt(payload, sizeof(list_payload) + payload->items.capacity() * sizeof(value), meter);
+    auto* payload = new list_payload(kind, std::move(items));
+    return adopt(payload, sizeof(list_payload) + payload->data.capacity() * sizeof(value), meter);
 }
 
 constexpr size_t kUnsortedMembers = 8;  // a smaller map is searched from its first member
@@ -104,10 +97,9 @@ value value::of_map(std::vector<value_member> members, memory_meter* meter) {
             if (!is_twin[i]) kept.push_back(std::move(members[i]));
         return of_map(std::move(kept), meter);
     }
-    auto* payload = new map_payload(value_kind::map);
-    payload->members = std::move(members);
-    if (payload->members.size() > kUnsortedMembers) payload->sorted = std::move(sorted);
-    return adopt(payload, sizeof(map_payload) + payload->members.capacity() * (sizeof(value_member) + 4), meter);
+    auto* payload = new map_payload(value_kind::map, std::move(members));
+    if (payload->data.size() > kUnsortedMembers) payload->sorted = std::move(sorted);
+    return adopt(payload, sizeof(map_payload) + payload->data.capacity() * (sizeof(value_member) + 4), meter);
 }
 
 value value::of_object(object_payload* adopted, memory_meter* meter) {  // 256 bytes is about what an object takes
@@ -123,19 +115,19 @@ double value::as_double() const {
     return d;
 }
 
-const traced_text& value::as_text() const { return ((const text_payload*)u_.payload)->t; }
-const std::vector<value>& value::items() const { return ((const list_payload*)u_.payload)->items; }
-const std::vector<value_member>& value::members() const { return ((const map_payload*)u_.payload)->members; }
+const traced_text& value::as_text() const { return ((const text_payload*)u_.payload)->data; }
+const std::vector<value>& value::items() const { return ((const list_payload*)u_.payload)->data; }
+const std::vector<value_member>& value::members() const { return ((const map_payload*)u_.payload)->data; }
 
 template <class Compare> static const value* find_member(const map_payload& map, Compare compare) {
     if (map.sorted.empty()) {
-        for (const value_member& m : map.members)
+        for (const value_member& m : map.data)
             if (compare(m.key) == 0) return &m.val;
         return nullptr;
     }
     auto at = std::partition_point(map.sorted.begin(), map.sorted.end(),
-                                   [&](uint32_t i) { return compare(map.members[i].key) < 0; });
-    return at != map.sorted.end() && compare(map.members[*at].key) == 0 ? &map.members[*at].val : nullptr;
+                                   [&](uint32_t i) { return compare(map.data[i].key) < 0; });
+    return at != map.sorted.end() && compare(map.data[*at].key) == 0 ? &map.data[*at].val : nullptr;
 }
 
 static int sign_of(int c) { return (c > 0) - (c < 0); }
@@ -185,11 +177,11 @@ void value::release() noexcept {
         switch (payload->kind) {
         case value_kind::list:
         case value_kind::tuple:
-            for (value& item : ((list_payload*)payload)->items) drop(item);
+            for (value& item : ((list_payload*)payload)->data) drop(item);
             delete (list_payload*)payload;
             break;
         case value_kind::map:
-            for (value_member& m : ((map_payload*)payload)->members) drop(m.key), drop(m.val);
+            for (value_member& m : ((map_payload*)payload)->data) drop(m.key), drop(m.val);
             delete (map_payload*)payload;
             break;
         case value_kind::object:

@@ -69,9 +69,6 @@ struct value_payload {
     explicit value_payload(value_kind k) : kind(k) {}
 };
 
-struct text_payload;
-struct list_payload;
-struct map_payload;
 struct object_payload;
 
 class value {
@@ -158,17 +155,14 @@ struct value_member {
     value key, val;
 };
 
-struct text_payload : value_payload {
-    using value_payload::value_payload;
-    traced_text t;
+template <class T> struct payload_of : value_payload {
+    payload_of(value_kind k, T d) : value_payload(k), data(std::move(d)) {}
+    T data;
 };
-struct list_payload : value_payload {
-    using value_payload::value_payload;
-    std::vector<value> items;
-};
-struct map_payload : value_payload {
-    using value_payload::value_payload;
-    std::vector<value_member> members;
+using text_payload = payload_of<traced_text>;
+using list_payload = payload_of<std::vector<value>>;
+struct map_payload : payload_of<std::vector<value_member>> {
+    using payload_of::payload_of;
     std::vector<uint32_t> sorted;  // indices of members by key; empty for a few members
 };
 // An object of the interpreter. All its values stand in slots, so that destroying it does not use the call stack.
