@@ -241,7 +241,7 @@ class template_parser {
         while (with_filters) {
             if (is("|")) n = parse_filters(n, false);
             else if (is("is")) n = parse_test(n);
-            else if (is("(")) n = parse_call(n);
+            else if (is("(")) parse_arguments(n = make(node_kind::call, {n}));
             else break;
         }
         return n;
@@ -356,7 +356,7 @@ class template_parser {
         while (true) {
             if (take(".")) n = parse_attribute(n);
             else if (take("[")) n = parse_subscript(n);
-            else if (is("(")) n = parse_call(n);
+            else if (is("(")) parse_arguments(n = make(node_kind::call, {n}));
             else return n;
         }
     }
@@ -374,11 +374,7 @@ class template_parser {
 
     node* parse_subscript(node* object) {
         node* subscript = make(node_kind::tuple);
-        do {
-            if (is("]")) break;
-            add(subscript, parse_slice());
-        } while (take(","));
-        want("]");
+        parse_items("]", [&] { add(subscript, parse_slice()); });
         return make(node_kind::item, {object, subscript->kids.size() == 1 ? subscript->kids[0] : subscript});
     }
 
@@ -389,12 +385,6 @@ class template_parser {
         node* end = parse_part();
         node* step = take(":") ? parse_part() : nullptr;
         return make(node_kind::slice, {first, end, step});
-    }
-
-    node* parse_call(node* function) {
-        node* n = make(node_kind::call, {function});
-        parse_arguments(n);
-        return n;
     }
 
     void parse_arguments(node* n) {

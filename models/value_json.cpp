@@ -29,12 +29,12 @@ class json_parser {
     }
 
   private:
-    duet_status want(const std::string& what) { return wrong(what + ", got " + found()); }
+    duet_status want(const char* what) {
+        const std::string got = at_ < json_.size() ? "'" + printable(json_.substr(at_, 20), 20) + "'" : "the end";
+        return wrong(what + (", got " + got));
+    }
     duet_status wrong(const std::string& what) {
         return fail(err_, DUET_ERR_FORMAT, "JSON: at byte %zu: want %s", at_, what.c_str());
-    }
-    std::string found() const {
-        return at_ < json_.size() ? "'" + printable(json_.substr(at_, 20), 20) + "'" : "the end";
     }
 
     char peek() const { return at_ < json_.size() ? json_[at_] : '\0'; }
