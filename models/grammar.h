@@ -32,6 +32,7 @@ constexpr uint32_t kUnlimited = UINT32_MAX;    // maximum of a repetition withou
 
 struct code_range {  // of Unicode code points, both ends included
     uint32_t lo, hi;
+    auto operator<=>(const code_range&) const = default;
 };
 
 // A set of code points: sorted, neighbours merged, clipped to Unicode's range.
