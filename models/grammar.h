@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -251,7 +252,7 @@ class grammar_matcher {
 
   private:
     std::shared_ptr<constraint> constraint_;
-    uint32_t pin_;  // keeps the state alive
+    std::list<uint32_t>::iterator place_;  // the state, in the automaton's list
     bool ended_ = false;
 };
 

@@ -23,32 +23,6 @@ uint64_t finish_hash(uint64_t h) {
 
 }  // namespace
 
-bool pair_set::insert(uint32_t a, uint32_t b) {
-    if (n_ * 2 >= slots_.size()) {
-        std::vector<slot> old(slots_.size() * 2);
-        std::swap(old, slots_);
-        const uint32_t round = std::exchange(round_, 1);
-        n_ = 0;
-        for (const slot& s : old)
-            if (s.round == round) insert(s.a, s.b);
-    }
-    const size_t last = slots_.size() - 1;
-    size_t i = finish_hash(mix(a, b)) & last;
-    for (; slots_[i].round == round_; i = (i + 1) & last)
-        if (slots_[i].a == a && slots_[i].b == b) return false;
-    slots_[i] = {a, b, round_};
-    n_++;
-    return true;
-}
-
-void pair_set::clear() {
-    n_ = 0;
-    if (++round_ == 0) {
-        slots_.assign(256, {});
-        round_ = 1;
-    }
-}
-
 grammar_automaton::grammar_automaton(grammar rules) : rules_(std::move(rules)), g_(*rules_), calls_(g_.rules.size()) {
     forget();
 }
@@ -78,8 +52,9 @@ uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
 void grammar_automaton::begin() {
     for (uint32_t rule : called_) calls_[rule].clear();  // these remain if memory ran out
     called_.clear();
-    seen_.clear();
-    todo_.clear();
+    reached_.clear();
+    reached_index_.clear();
+    n_followed_ = 0;
     found_.clear();
     found_end_ = false;
 }
@@ -101,15 +76,19 @@ uint32_t grammar_automaton::finish() {
 }
 
 void grammar_automaton::reach(uint32_t node, uint32_t frame) {
-    if (g_.nodes[node].is_alive && seen_.insert(node, frame)) todo_.push_back({node, frame});
+    if (!g_.nodes[node].is_alive) return;
+    const uint64_t h = finish_hash(mix(node, frame));
+    const item it = {node, frame};
+    if (reached_index_.find(h, [&](uint32_t id) { return reached_[id] == it; }) != UINT32_MAX) return;
+    reached_index_.insert(h, (uint32_t)reached_.size());
+    reached_.push_back(it);
 }
 
 // Goes on from all reached items without taking a byte. With is_return, complete rules return.
 void grammar_automaton::follow(bool is_return) {
-    while (!todo_.empty()) {
-        const item it = todo_.back();
-        const grammar_node n = g_.nodes[it.node];
-        todo_.pop_back();
+    while (n_followed_ < reached_.size() && !is_over_) {
+        const item it = reached_[n_followed_++];
+        const grammar_node& n = g_.nodes[it.node];
         switch (n.kind) {
         case grammar_node::bytes: found_.push_back(it); break;
         case grammar_node::split:
@@ -138,8 +117,7 @@ void grammar_automaton::follow(bool is_return) {
             break;
         }
         }
-        if (seen_.size() > kMaxStateItems * 4) is_over_ = true;
-        if (is_over_) todo_.clear();
+        if (reached_.size() > kMaxStateItems * 4) is_over_ = true;
     }
 }
 
@@ -264,26 +242,9 @@ size_t grammar_automaton::n_bytes() const {
            state_index_.n_bytes();
 }
 
-uint32_t grammar_automaton::pin(uint32_t state) {
-    if (free_pins_.empty()) {
-        free_pins_.reserve(pins_.size() + 1);  // so that unpin needs no memory
-        pins_.push_back(state);
-        return (uint32_t)pins_.size() - 1;
-    }
-    const uint32_t pin = free_pins_.back();
-    free_pins_.pop_back();
-    pins_[pin] = state;
-    return pin;
-}
-
-void grammar_automaton::unpin(uint32_t pin) {
-    pins_[pin] = kDead;
-    free_pins_.push_back(pin);
-}
-
 void grammar_automaton::forget() {
     std::vector<bool> is_kept(frames_.size());
-    for (uint32_t s : pins_)
+    for (uint32_t s : places)
         for (uint32_t i = 0; i < states_[s].n_items; i++) is_kept[items_[states_[s].first_item + i].frame] = true;
     for (size_t f = frames_.size(); f-- > 0;) {
         if (!is_kept[f]) continue;
@@ -309,7 +270,7 @@ void grammar_automaton::forget() {
     call(0, {0, kNotCounted, kRoot});
     found_end_ = g_.rules[0].is_nullable;
     finish();
-    for (uint32_t& s : pins_) {
+    for (uint32_t& s : places) {
         found_.assign(old_items.begin() + old_states[s].first_item,
                       old_items.begin() + old_states[s].first_item + old_states[s].n_items);
         for (item& i : found_) i.frame = frame_of[i.frame];
