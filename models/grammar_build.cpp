@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <unordered_map>
 
 namespace duet {
 
@@ -208,9 +207,7 @@ constexpr uint32_t kMaxInlineBytes = 8;  // a repeated single byte becomes nodes
 
 class grammar_compiler {
   public:
-    grammar_compiler(const grammar_builder& builder, error_text& err) : b_(builder), err_(err) {
-        single_sets_.fill(kNone);
-    }
+    grammar_compiler(const grammar_builder& builder, error_text& err) : b_(builder), err_(err) {}
 
     duet_status compile(uint32_t root, std::shared_ptr<const grammar_data>* out) {
         nodes_ = {{grammar_node::accept}, {grammar_node::bytes, false, kDead, set_of({})}};
@@ -242,13 +239,6 @@ class grammar_compiler {
   private:
     using expr = grammar_builder::expr;
     using kind = grammar_builder::part_kind;
-    struct set_hash {
-        size_t operator()(const byte_set& s) const {
-            uint64_t h = 0;
-            for (uint64_t word : s) h = (h ^ word) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
-            return (size_t)h;
-        }
-    };
     struct frame {
         expr part;
         uint32_t next;
@@ -271,18 +261,9 @@ class grammar_compiler {
 
     uint32_t bytes(const byte_set& set, uint32_t next) { return add({grammar_node::bytes, false, next, set_of(set)}); }
 
-    uint32_t bytes(uint8_t lo, uint8_t hi, uint32_t next) {
-        if (lo == hi) {  // literals: the most frequent sets by far
-            uint32_t& known = single_sets_[lo];
-            if (known == kNone) {
-                byte_set set{};
-                byte_set_add(&set, lo, hi);
-                known = set_of(set);
-            }
-            return add({grammar_node::bytes, false, next, known});
-        }
+    uint32_t byte(uint8_t b, uint32_t next) {
         byte_set set{};
-        byte_set_add(&set, lo, hi);
+        byte_set_add(&set, b, b);
         return bytes(set, next);
     }
 
@@ -323,8 +304,7 @@ class grammar_compiler {
         case kind::empty: return *result = f.next, false;
         case kind::literal:
             *result = f.next;
-            for (uint32_t i = p.b; i-- > 0;)
-                *result = bytes((uint8_t)b_.bytes_[p.a + i], (uint8_t)b_.bytes_[p.a + i], *result);
+            for (uint32_t i = p.b; i-- > 0;) *result = byte((uint8_t)b_.bytes_[p.a + i], *result);
             return false;
         case kind::bytes: return *result = bytes(b_.sets_[p.a], f.next), false;
         case kind::chars: return *result = chars(b_.ranges_.data() + p.a, p.b, f.next), false;
@@ -576,10 +556,9 @@ class grammar_compiler {
     std::vector<grammar_node> nodes_;
     std::vector<expr> todo_;         // by rule
     std::vector<uint32_t> rule_of_;  // by rule of the builder
-    std::array<uint32_t, 256> single_sets_;
     uint32_t name_ = 0;
     bool is_full_ = false;
-    std::unordered_map<byte_set, uint32_t, set_hash> set_index_;
+    std::map<byte_set, uint32_t> set_index_;
     std::map<std::pair<int, std::vector<code_range>>, uint32_t> utf8_;  // of one set of characters
 };
 

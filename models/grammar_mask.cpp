@@ -235,15 +235,9 @@ duet_status grammar_matcher::mask(std::shared_ptr<const token_mask>* out, error_
 }
 
 bool grammar_matcher::allows(int32_t id) {
-    const token_tree& tokens = constraint_->tokens();
-    if (id < 0 || id >= tokens.n_vocab()) return false;
-    if (tokens.is_end(id)) return can_end();
-    const std::lock_guard lock(constraint_->mutex_);
-    grammar_automaton& a = *constraint_->automaton_;
-    uint32_t state = ended_ ? grammar_automaton::kDead : *place_;
-    for (uint8_t byte : tokens.text(id)) state = a.step(state, byte);
-    a.take_is_over();
-    return state != grammar_automaton::kDead && !tokens.text(id).empty();
+    grammar_matcher copy(*this);
+    error_text unused;
+    return copy.accept(id, unused) == DUET_OK;
 }
 
 bool grammar_matcher::can_end() {
