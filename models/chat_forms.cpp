@@ -1,6 +1,5 @@
 // models/chat_forms.cpp: finds the form that a template writes, using chat_forms.def.
-#include "chat_parser.h"
-#include "chat_values.h"
+#include "chat_machine.h"
 
 #include <algorithm>
 
@@ -28,18 +27,18 @@ chat_form choose_form(std::string_view template_text) {
     return chat_form::none;
 }
 
-static const struct {
-    chat_thinking thinking;
-    const char *open, *close;
-} kMarkers[] = {
-#define CHAT_THINKING(id, name, open, close) {chat_thinking::id, open, close},
+static const thinking_markers kThinking[] = {
+    {"", ""},
+#define CHAT_THINKING(id, name, open, close) {open, close},
 #include "chat_forms.def"
 #undef CHAT_THINKING
 };
 
+const thinking_markers& thinking_markers_of(chat_thinking thinking) { return kThinking[(size_t)thinking]; }
+
 chat_thinking choose_thinking(std::string_view template_text) {
-    for (const auto& m : kMarkers)
-        if (has_text(template_text, m.close)) return m.thinking;
+    for (size_t i = 1; i < std::size(kThinking); i++)
+        if (has_text(template_text, kThinking[i].close)) return (chat_thinking)i;
     return chat_thinking::none;
 }
 
@@ -59,9 +58,8 @@ bool find_form(std::string_view name, chat_form* form) {
 
 bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking) {
     while (!prompt.empty() && is_blank(prompt.back())) prompt.remove_suffix(1);
-    for (const auto& m : kMarkers)
-        if (m.thinking == thinking) return prompt.ends_with(m.open);
-    return false;
+    const std::string_view open = thinking_markers_of(thinking).open;
+    return !open.empty() && prompt.ends_with(open);
 }
 
 // Looks at how the template uses "arguments". Behind a + it is joined to a string, unless the template asks first what
