@@ -1,8 +1,8 @@
 // models/grammar_build.cpp: makes rules from parts, and compiles parts to the nodes of an automaton.
 // Main path: models/schema or models/grammar_gbnf -> [models/grammar_build] -> models/grammar_automaton
 //
-// The compiler goes from the end of a part to its beginning: it compiles a part for a known next node. So no node is
-// changed later, except the heads of loops. An explicit stack holds the nesting.
+// The compiler adds the entry node of a part first and fills it later, when the node behind the part is known. A list
+// of tasks holds the nesting.
 #include "grammar_build.h"
 
 #include <algorithm>
@@ -201,7 +201,6 @@ namespace {
 
 constexpr uint32_t kDead = 1;  // the node that no text follows
 constexpr uint32_t kNone = UINT32_MAX;
-constexpr uint32_t kMaxInlineBytes = 8;  // a repeated single byte becomes nodes up to this count
 
 }  // namespace
 
@@ -219,7 +218,7 @@ class grammar_compiler {
                 return fail(err_, DUET_ERR_FORMAT, "grammar: rule %s is not defined", name.c_str());
             }
             name_ = g_.rules[i].name;
-            g_.rules[i].start = compile_part(todo_[i], 0);
+            g_.rules[i].start = compile_rule(todo_[i]);
         }
         if (is_full_ || b_.is_full_)
             return fail(err_, DUET_ERR_FULL, "grammar: want at most %zu parts", kGrammarMaxNodes);
@@ -239,11 +238,9 @@ class grammar_compiler {
   private:
     using expr = grammar_builder::expr;
     using kind = grammar_builder::part_kind;
-    struct frame {
+    struct task {
         expr part;
-        uint32_t next;
-        uint32_t i = 0;  // parts compiled so far
-        uint32_t acc = 0;
+        uint32_t entry, next;
     };
 
     uint32_t add(grammar_node node) {
@@ -281,100 +278,67 @@ class grammar_compiler {
         return (uint32_t)g_.rules.size() - 1;
     }
 
-    // Compiles a part that node `next` follows. Returns the part's first node.
-    uint32_t compile_part(expr part, uint32_t next) {
-        std::vector<frame> stack = {{part, next}};
-        uint32_t result = kDead;  // first node of the part compiled last
-        while (!stack.empty() && !is_full_) {
-            frame& f = stack.back();
-            const auto& p = b_.parts_[f.part];
-            expr child = 0;
-            uint32_t child_next = 0;
-            if (!step(f, p, &result, &child, &child_next)) stack.pop_back();
-            else stack.push_back({child, child_next});
+    // Makes the nodes of a rule. A task fills the entry node of a part whose next node is known.
+    uint32_t compile_rule(expr part) {
+        const uint32_t start = add({grammar_node::split});
+        tasks_ = {{part, start, 0}};
+        while (!tasks_.empty() && !is_full_) {
+            const task t = tasks_.back();
+            tasks_.pop_back();
+            const grammar_node n = entry_of(b_.parts_[t.part], t);
+            nodes_[t.entry] = n;
         }
-        return result;
+        return start;
     }
 
-    // Does one step of a part. True asks for a child to be compiled first; false leaves the part's first node in
-    // *result.
-    bool step(frame& f, const grammar_builder::part_node& p, uint32_t* result, expr* child, uint32_t* child_next) {
+    // Adds a node for a part, to be filled later.
+    uint32_t later(expr part, uint32_t next) {
+        tasks_.push_back({part, add({grammar_node::split}), next});
+        return tasks_.back().entry;
+    }
+
+    grammar_node entry_of(const grammar_builder::part_node& p, const task& t) {
+        const auto list = [&](uint32_t i) { return b_.lists_[p.a + i]; };
+        uint32_t next = t.next;
         switch (p.kind) {
-        case kind::nothing: return *result = kDead, false;
-        case kind::empty: return *result = f.next, false;
+        case kind::nothing: return nodes_[kDead];
+        case kind::empty: return {grammar_node::split, false, next, kDead};
         case kind::literal:
-            *result = f.next;
-            for (uint32_t i = p.b; i-- > 0;) *result = byte((uint8_t)b_.bytes_[p.a + i], *result);
-            return false;
-        case kind::bytes: return *result = bytes(b_.sets_[p.a], f.next), false;
-        case kind::chars: return *result = chars(b_.ranges_.data() + p.a, p.b, f.next), false;
-        case kind::call: return *result = add({grammar_node::call, false, f.next, rule(p.a)}), false;
+            for (uint32_t i = p.b; i-- > 0;) next = byte((uint8_t)b_.bytes_[p.a + i], next);
+            return nodes_[next];
+        case kind::bytes: return {grammar_node::bytes, false, next, set_of(b_.sets_[p.a])};
+        case kind::chars: return nodes_[chars(b_.ranges_.data() + p.a, p.b, next)];
+        case kind::call: return {grammar_node::call, false, next, rule(p.a)};
         case kind::sequence:
-            f.acc = f.i == 0 ? f.next : *result;
-            if (f.i == p.b) return *result = f.acc, false;
-            *child = b_.lists_[p.a + p.b - ++f.i];
-            *child_next = f.acc;
-            return true;
-        case kind::any_of:
-            if (f.i == 1) f.acc = *result;
-            if (f.i > 1) f.acc = split(*result, f.acc);
-            if (f.i == p.b) return *result = f.acc, false;
-            *child = b_.lists_[p.a + p.b - ++f.i];
-            *child_next = f.next;
-            return true;
-        case kind::repeat: return step_repeat(f, p, result, child, child_next);
-        case kind::graph: return step_graph(f, b_.graphs_[p.a], result, child, child_next);
+            for (uint32_t i = p.b; i-- > 1;) next = later(list(i), next);
+            tasks_.push_back({list(0), t.entry, next});
+            return nodes_[t.entry];
+        case kind::any_of: {
+            uint32_t rest = later(list(p.b - 1), next);
+            for (uint32_t i = p.b - 1; i-- > 1;) rest = split(later(list(i), next), rest);
+            return {grammar_node::split, false, later(list(0), next), rest};
         }
-        return false;
-    }
-
-    bool step_repeat(frame& f, const grammar_builder::part_node& p, uint32_t* result, expr* child,
-                     uint32_t* child_next) {
-        const bool is_loop = p.b <= 1 && p.c == kUnlimited, is_optional = p.b == 0 && p.c == 1;
-        if (f.i == 0 && (is_loop || is_optional)) {
-            f.i = 1;
-            f.acc = is_loop ? split(kDead, f.next) : f.next;
-            *child = p.a;
-            *child_next = f.acc;
-            return true;
-        }
-        if (is_optional) return *result = split(*result, f.next), false;
-        if (is_loop) {
-            nodes_[f.acc].next = *result;
-            if (p.b == 0) *result = f.acc;
-            return false;
-        }
-        const auto& repeated = b_.parts_[p.a];
-        if (repeated.kind == kind::bytes && p.c <= kMaxInlineBytes) {
-            *result = f.next;
-            for (uint32_t n = p.c; n > 0; n--) {
-                *result = bytes(b_.sets_[repeated.a], *result);
-                if (n > p.b) *result = split(*result, f.next);
+        case kind::repeat:
+            if (p.b == 0 && p.c == 1) return {grammar_node::split, false, later(p.a, next), next};
+            if (p.b == 0 && p.c == kUnlimited) return {grammar_node::split, false, later(p.a, t.entry), next};
+            if (p.b == 1 && p.c == kUnlimited) {
+                tasks_.push_back({p.a, t.entry, split(t.entry, next)});
+                return nodes_[t.entry];
             }
-            return false;
+            g_.repeats.push_back({add_rule(p.a, name_), p.b, p.c});
+            return {grammar_node::repeat, false, next, (uint32_t)g_.repeats.size() - 1};
+        case kind::graph: break;
         }
-        g_.repeats.push_back({add_rule(p.a, name_), p.b, p.c});
-        *result = add({grammar_node::repeat, false, f.next, (uint32_t)g_.repeats.size() - 1});
-        return false;
-    }
-
-    // Each state is a split node, and its arg is the head of the chain of its choices.
-    bool step_graph(frame& f, const grammar_builder::graph_data& g, uint32_t* result, expr* child,
-                    uint32_t* child_next) {
-        if (f.i == 0) {
-            f.acc = (uint32_t)nodes_.size();
-            for (uint32_t s = 0; s < g.n_states; s++) split(kDead, g.is_end[s] ? f.next : kDead);
-            if (is_full_) return false;
-        } else {
-            grammar_node& head = nodes_[f.acc + g.edges[f.i - 1].from];
-            const uint32_t chain = head.arg == kDead ? *result : split(*result, head.arg);
-            nodes_[f.acc + g.edges[f.i - 1].from].arg = chain;
+        // Each state is a split node, and its arg is the head of the chain of its choices.
+        const grammar_builder::graph_data& g = b_.graphs_[p.a];
+        const uint32_t states = (uint32_t)nodes_.size();
+        for (uint32_t s = 0; s < g.n_states; s++) split(kDead, g.is_end[s] ? next : kDead);
+        for (size_t i = 0; i < g.edges.size() && !is_full_; i++) {
+            const uint32_t from = states + g.edges[i].from, choice = later(g.edges[i].part, states + g.edges[i].to);
+            const uint32_t rest = nodes_[from].arg, chain = rest == kDead ? choice : split(choice, rest);
+            nodes_[from].arg = chain;
         }
-        if (f.i == g.edges.size()) return *result = f.acc, false;
-        *child = g.edges[f.i].part;
-        *child_next = f.acc + g.edges[f.i].to;
-        f.i++;
-        return true;
+        return is_full_ ? nodes_[kDead] : nodes_[states];
     }
 
     // ---- characters as UTF-8 ----
@@ -554,6 +518,7 @@ class grammar_compiler {
     error_text& err_;
     grammar_data g_;
     std::vector<grammar_node> nodes_;
+    std::vector<task> tasks_;
     std::vector<expr> todo_;         // by rule
     std::vector<uint32_t> rule_of_;  // by rule of the builder
     uint32_t name_ = 0;
