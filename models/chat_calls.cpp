@@ -408,8 +408,8 @@ bool chat_machine::step_value_open() {
         if (end == std::string::npos && buffer.size() - cur < kMaxChatBlanks) return false;
         if (end == std::string::npos || end - cur >= kMaxChatBlanks) return cur = pos, fail();
         const std::string_view attributes = std::string_view(buffer).substr(cur, end - cur);
-        if (attributes.find("string=\"true\"") != std::string_view::npos) t = kAllowsString;
-        else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kAllowsString;
+        if (attributes.find("string=\"true\"") != std::string_view::npos) t = kJsonString;
+        else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kJsonString;
         cur = end + 1;
     } else if (!block->value_open.empty()) {
         const found f = go_behind(block->value_open, at);
@@ -418,14 +418,14 @@ bool chat_machine::step_value_open() {
     }
     std::string text = n_params++ ? ", \"" : "{\"";
     for (const char c : key) append_json_byte(c, &text);
-    text += t == kAllowsString ? "\": \"" : "\": ";
+    text += t == kJsonString ? "\": \"" : "\": ";
     commit(chat_event_kind::call_arguments, text);
     types = t;
     token = cur;
     value_text.clear();
     skips_break = block->value_open.empty();
     passes_json = false;
-    at = t == kAllowsString ? state::text_value : state::typed_value;
+    at = t == kJsonString ? state::text_value : state::typed_value;
     return true;
 }
 
@@ -455,11 +455,11 @@ static std::string typed_json(std::string_view text, uint32_t types) {
     while (!t.empty() && is_blank(t.back())) t.remove_suffix(1);
     value v;
     error_text err;
-    if (parse_json(t, &v, err) == DUET_OK && (!types || !(types & kAllowsString) || (types & json_type_of(v))))
+    if (parse_json(t, &v, err) == DUET_OK && (!types || !(types & kJsonString) || (types & json_type_of(v))))
         return std::string(t);
-    if ((types & kAllowsNull) && t == "None") return "null";
+    if ((types & kJsonNull) && t == "None") return "null";
     std::string out;
-    if (types && !(types & kAllowsString)) {
+    if (types && !(types & kJsonString)) {
         literal_reader reader;
         reader.reset(0, false, &out);
         bool is_good = !t.empty();
@@ -474,8 +474,8 @@ static std::string typed_json(std::string_view text, uint32_t types) {
 // The value is too long to wait for its end. It is passed on as JSON if it looks like JSON, otherwise as a string.
 bool chat_machine::give_up_typing() {
     const size_t first = buffer.find_first_not_of(" \n\t\r", token);
-    passes_json = first < cur && (buffer[first] == '{' || buffer[first] == '[') &&
-                  (!types || (types & (kAllowsObject | kAllowsArray)));
+    passes_json =
+        first < cur && (buffer[first] == '{' || buffer[first] == '[') && (!types || (types & (kJsonMap | kJsonList)));
     if (!passes_json) value_text = "\"", at = state::text_value;
     cur = token;
     return true;

@@ -53,10 +53,10 @@ struct call_writer {
         const expr map = bracket("{", b.sequence({key, b.literal(":"), b.call(rule)}), "}");
         b.define(rule, b.any_of({string, scalar, list, map}));
         std::vector<expr> choices;
-        if (!types || (types & kAllowsString)) choices.push_back(string);
-        if (!types || (types & (kAllowsNumber | kAllowsBoolean | kAllowsNull))) choices.push_back(scalar);
-        if (!types || (types & kAllowsArray)) choices.push_back(list);
-        if (!types || (types & kAllowsObject)) choices.push_back(map);
+        if (!types || (types & kJsonString)) choices.push_back(string);
+        if (!types || (types & (kJsonNumber | kJsonBool | kJsonNull))) choices.push_back(scalar);
+        if (!types || (types & kJsonList)) choices.push_back(list);
+        if (!types || (types & kJsonMap)) choices.push_back(map);
         return b.any_of(choices);
     }
 
@@ -71,14 +71,14 @@ struct call_writer {
         if (row.form == chat_form::gemma) return gemma_value(types);
         const bool is_tagged = !row.param_begin.empty();
         if (!is_tagged) {  // Python's words, beside JSON's
-            if (types == kAllowsBoolean) return b.one_of_texts({"True", "False"});
-            return types & kAllowsNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
+            if (types == kJsonBool) return b.one_of_texts({"True", "False"});
+            return types & kJsonNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
         }
-        if (types && !(types & kAllowsString)) return json(whole);
+        if (types && !(types & kJsonString)) return json(whole);
         const value* list = schema.find("enum");
         const size_t close = row.param_end.find('<');
         expr text = b.without({std::string(row.param_end.substr(close, row.param_end.find('>') + 1 - close))});
-        if (list && list->is_list() && types == kAllowsString) {
+        if (list && list->is_list() && types == kJsonString) {
             std::vector<std::string> texts;
             for (const value& v : list->items()) texts.emplace_back(v.as_string());
             text = b.one_of_texts(texts);
@@ -90,7 +90,7 @@ struct call_writer {
         std::string head(row.param_begin);
         (head += key) += row.key_end;
         const bool tells_type = row.key_end.ends_with("string=\"");
-        if (tells_type) head += schema_types(root, schema) == kAllowsString ? "true\">" : "false\">";
+        if (tells_type) head += schema_types(root, schema) == kJsonString ? "true\">" : "false\">";
         return b.sequence({b.literal(head), argument(schema, root), literal(row.param_end)});
     }
 

@@ -120,7 +120,7 @@ class schema_compiler {
         if (shape.types & kJsonMap) DUET_TRY(compile_map(shape, &choices.emplace_back()));
         if (shape.types & kJsonList) DUET_TRY(compile_list(shape, &choices.emplace_back()));
         if (shape.types & kJsonString) DUET_TRY(compile_string(shape, &choices.emplace_back()));
-        if (shape.types & (kJsonInteger | kJsonReal)) choices.push_back(number_part(b_, shape.numbers));
+        if (shape.types & kJsonNumber) choices.push_back(number_part(b_, shape.numbers));
         if (shape.types & kJsonBool) choices.push_back(b_.one_of_texts({"true", "false"}));
         if (shape.types & kJsonNull) choices.push_back(b_.literal("null"));
         *out = b_.any_of(choices);

@@ -10,26 +10,19 @@
 #include <numeric>
 
 namespace duet {
-namespace {
 
-constexpr size_t kMaxWork = 1'000'000;  // comparisons of values in all; see schema_reader::work
-constexpr size_t kMaxDigits = 400;      // of a bound; doubles need 309 before the point
-
-// ---- what the value of a keyword must be ----------------------------------------------------------------------------
-
-constexpr std::pair<std::string_view, uint32_t> kTypeNames[] = {
-    {"null", kJsonNull},     {"boolean", kJsonBool}, {"integer", kJsonInteger}, {"number", kJsonInteger | kJsonReal},
-    {"string", kJsonString}, {"array", kJsonList},   {"object", kJsonMap},
-};
-
-uint32_t type_of_name(const value& name) {
+uint32_t json_type_of_name(const value& name) {
+    static constexpr std::pair<std::string_view, uint32_t> kNames[] = {
+        {"null", kJsonNull},     {"boolean", kJsonBool}, {"integer", kJsonInteger}, {"number", kJsonNumber},
+        {"string", kJsonString}, {"array", kJsonList},   {"object", kJsonMap},
+    };
     if (name.is_string())
-        for (const auto& [text, type] : kTypeNames)
+        for (const auto& [text, type] : kNames)
             if (name.as_string() == text) return type;
     return 0;
 }
 
-uint32_t type_of(const value& v) {
+uint32_t json_type_of(const value& v) {
     switch (v.kind()) {
     case value_kind::null: return kJsonNull;
     case value_kind::boolean: return kJsonBool;
@@ -39,6 +32,13 @@ uint32_t type_of(const value& v) {
     default: return to_decimal(v).fraction.empty() ? kJsonInteger : kJsonReal;
     }
 }
+
+namespace {
+
+constexpr size_t kMaxWork = 1'000'000;  // comparisons of values in all; see schema_reader::work
+constexpr size_t kMaxDigits = 400;      // of a bound; doubles need 309 before the point
+
+// ---- what the value of a keyword must be ----------------------------------------------------------------------------
 
 bool is_finite_number(const value& v) {
     return v.is_number() && (!v.is(value_kind::real) || std::isfinite(v.as_double()));
@@ -81,7 +81,9 @@ bool is_schema_map(const value& v) {
 bool is_text_list(const value& v) {
     return is_list_of(v, [](const value& i) { return i.is_string(); });
 }
-bool is_type(const value& v) { return type_of_name(v) || (is_list_of(v, type_of_name) && !v.items().empty()); }
+bool is_type(const value& v) {
+    return json_type_of_name(v) || (is_list_of(v, json_type_of_name) && !v.items().empty());
+}
 
 // The keywords that limit a value. Those without a check are not kept to; some are of an older draft.
 // clang-format off
@@ -240,7 +242,8 @@ duet_status schema_reader::resolve(const value& schema, const value& ref, const 
 
 duet_status schema_reader::add(const value& schema, int32_t from, int depth, schema_set* set) {
     if (depth > kSchemaMaxDepth)
-        return fail_at(schema, "", DUET_ERR_FULL, "want at most 100 of $ref and allOf in a row");
+        return fail_at(schema, "", DUET_ERR_FULL,
+                       "want at most " + std::to_string(kSchemaMaxDepth) + " of $ref and allOf in a row");
     if (schema.is_bool()) {
         if (!schema.as_bool()) set->is_never = true;
         return DUET_OK;
@@ -253,7 +256,8 @@ duet_status schema_reader::add(const value& schema, int32_t from, int depth, sch
     for (const auto& e : set->schemas)
         if (e.schema == &schema) return DUET_OK;
     if (set->schemas.size() >= kSchemaMaxMerged)
-        return fail_at(schema, "", DUET_ERR_FULL, "want at most 1024 schemas for one value");
+        return fail_at(schema, "", DUET_ERR_FULL,
+                       "want at most " + std::to_string(kSchemaMaxMerged) + " schemas for one value");
     set->schemas.push_back({&schema, from});
     const int32_t self = (int32_t)set->schemas.size() - 1;
     if (const value* ref = schema.find("$ref")) {
@@ -287,7 +291,7 @@ duet_status schema_reader::choose(const schema_set& set, std::vector<schema_set>
         for (size_t i = branches.size(); i-- > 0;) {
             if (++n_steps > kSchemaMaxBranches)
                 return fail_at(owner, c.is_exclusive ? "oneOf" : "anyOf", DUET_ERR_FULL,
-                               "want at most 2048 ways to choose among branches");
+                               "want at most " + std::to_string(kSchemaMaxBranches) + " ways to choose among branches");
             todo.push_back(s);
             DUET_TRY(add(branches[i], c.from, 0, &todo.back()));
         }
@@ -344,9 +348,9 @@ duet_status schema_reader::merge(const schema_set& set, schema_shape* out) {
         const value& s = *e.schema;
         out->schemas.push_back(&s);
         if (const value* type = s.find("type")) {
-            uint32_t types = type_of_name(*type);
+            uint32_t types = json_type_of_name(*type);
             if (type->is_list())
-                for (const value& name : type->items()) types |= type_of_name(name);
+                for (const value& name : type->items()) types |= json_type_of_name(name);
             out->types &= types;
             if (out->types == 0) note_empty(s, "type", "no type is left");
         }
@@ -382,7 +386,7 @@ duet_status schema_reader::merge(const schema_set& set, schema_shape* out) {
                            "this keyword is supported with maxItems of at most 1 only");
     }
     if (out->numbers.is_empty()) {
-        out->types &= ~(uint32_t)(kJsonInteger | kJsonReal);
+        out->types &= ~(uint32_t)kJsonNumber;
         for (const value* s : out->schemas)
             if (s->find("minimum") || s->find("exclusiveMinimum"))
                 note_empty(*s, "", "the minimum is above the maximum");
@@ -480,7 +484,7 @@ duet_status schema_reader::accepts(const value& v, const schema_set& set, bool* 
 duet_status schema_reader::accepts(const value& v, const schema_shape& shape, bool* out) {
     *out = false;
     if (v.is(value_kind::real) && !is_finite_number(v)) return DUET_OK;
-    const uint32_t type = type_of(v);
+    const uint32_t type = json_type_of(v);
     const auto is_equal = [&](const value& x) { return json_equal(x, v); };
     for (const auto* list : shape.enums) work += list->size();
     if (work > kMaxWork) return fail(err, DUET_ERR_FULL, "schema: enum has too many values to compare");

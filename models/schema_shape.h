@@ -16,9 +16,11 @@ namespace duet {
 // clang-format off
 enum json_type : uint32_t {
     kJsonNull = 1, kJsonBool = 2, kJsonInteger = 4, kJsonReal = 8, kJsonString = 16, kJsonList = 32, kJsonMap = 64,
-    kJsonAny = 127, // a number is kJsonInteger | kJsonReal
+    kJsonNumber = kJsonInteger | kJsonReal, kJsonAny = 127,
 };
 // clang-format on
+uint32_t json_type_of(const value& v);
+uint32_t json_type_of_name(const value& name);  // 0: not the name of a type
 
 struct schema_set {
     struct entry {
