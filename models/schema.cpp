@@ -445,7 +445,8 @@ class schema_compiler {
                 if (!has_max || n < max) edges.push_back({at(i, n), n == 0 ? pair : next, at(i + 1, n + 1)});
             }
         }
-        for (uint32_t n = 0; n < n_counts && n <= n_members && (!has_max || n <= max); n++) {
+        uint32_t n = std::min(n_required, n_counts - 1);
+        for (; n < n_counts && n <= n_members && (!has_max || n <= max); n++) {
             const uint32_t low = has_min && min > n ? min - n : 0;
             const expr part = others_part(others, low, has_max ? max - n : kUnlimited, n == 0);
             edges.push_back({at(n_members, n), part, end});

@@ -45,12 +45,12 @@ duet_status too_large(error_text& err) {
     return fail(err, DUET_ERR_FULL, "want a pattern whose automaton has at most %zu states", kMaxPatternStates);
 }
 
-class pattern_parser {
+class regex_parser {
   public:
     using step = pattern_step;
 
     // Appends to the program.
-    pattern_parser(std::string_view text, pattern_program& program, error_text& err)
+    regex_parser(std::string_view text, pattern_program& program, error_text& err)
         : text_(text), steps_(program.steps), program_(program), err_(err) {}
 
     duet_status parse() {
@@ -259,7 +259,7 @@ class automaton_maker {
         place_list starts;
         for (const string_condition& c : conditions) {
             const uint32_t begin = (uint32_t)steps_.size();
-            DUET_TRY(pattern_parser(c.pattern, program_, err_).parse());
+            DUET_TRY(regex_parser(c.pattern, program_, err_).parse());
             if (begin == steps_.size() || steps_[begin].kind != step::begin)  // any characters may stand before it
                 steps_.insert(steps_.begin() + begin,
                               {{step::split, 1, 3}, program_.char_of({{0, kLastChar}}), {step::split, -2, -2}});
