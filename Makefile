@@ -166,8 +166,8 @@ $(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
 # As many processes as make has: -j4 gives 4.
 test_jobs = --jobs=$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),1)
 
-# Lets every allocation of every exported function fail once (tests/faults.cpp).
-$(BUILD)/tests/faults: $(BUILD)/tests/faults.o $(library)
+# faults lets every allocation of every exported function fail once; schema_sample makes values for tests/schema_check.py.
+$(BUILD)/tests/faults $(BUILD)/tests/schema_sample: %: %.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
 
@@ -346,4 +346,4 @@ clean:
 	rm -rf build bin run
 
 -include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
-         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults) $(wildcard build/gpu/*.d)
+         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults schema_sample) $(wildcard build/gpu/*.d)

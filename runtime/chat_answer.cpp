@@ -237,9 +237,9 @@ expr thinking_part(const duet_chat& c, bool is_open, grammar_builder& b) {
             {b.literal("<|channel|>analysis<|message|>"), b.until({"<|end|>"}), b.literal("<|start|>assistant")});
         return b.repeat(one, 0);
     }
-    const chat_markers markers = thinking_markers(c.thinking);
-    if (!*markers.open || (!is_open && c.request.thinking == 0)) return b.empty();
-    const expr rest = b.sequence({b.until({markers.close}), blanks});
+    const thinking_markers& markers = thinking_markers_of(c.thinking);
+    if (markers.open.empty() || (!is_open && c.request.thinking == 0)) return b.empty();
+    const expr rest = b.sequence({b.until({std::string(markers.close)}), blanks});
     if (is_open) return rest;
     return b.optional(b.sequence({blanks, b.literal(markers.open), rest}));
 }
