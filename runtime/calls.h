@@ -97,6 +97,8 @@ duet_status copy_sequence(duet_session& s, int32_t src, int32_t dst);
 
 // ---- saved_state.cpp
 
+// A checksum, a word at a time: a state can be gigabytes. What no other part of a header vouches for is the seed.
+uint64_t hash_words(const uint8_t* data, uint64_t n, uint64_t seed);
 duet_status save_sequence(duet_session& s, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes);
 duet_status load_sequence(duet_session& s, int32_t seq, const void* data, uint64_t n_bytes);
 

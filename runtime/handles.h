@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 struct duet_file {
     duet::gguf_file file;
@@ -36,6 +37,18 @@ struct duet_text_gate {
     std::string shown;  // the text of the last call
 };
 
+namespace duet {
+
+class chat_format;
+
+// What the chats of a model share: the file's own template, compiled by the first chat that uses it.
+struct shared_chat {
+    std::mutex mutex;
+    std::shared_ptr<const chat_format> format;
+};
+
+}  // namespace duet
+
 // Read-only once it was opened.
 struct duet_model {
     duet_file source;  // the file and the text of the opening's error
@@ -48,6 +61,7 @@ struct duet_model {
     bool fast = false;     // mode fast was asked for and has an effect
     const duet::executor* exec = nullptr;
     const std::shared_ptr<duet::exec_store> store = std::make_shared<duet::exec_store>();
+    const std::shared_ptr<duet::shared_chat> chat = std::make_shared<duet::shared_chat>();
     std::string isa, device, device_text, name, main_type;
     int32_t n_threads = 1;
     uint64_t n_params = 0, weight_bytes = 0, fingerprint = 0;
@@ -131,6 +145,7 @@ struct duet_generation {
     std::string text;  // of the last event
     duet_generate_result result{};
     bool is_over = false;
+    int32_t end_id = -1;  // the end token that the model chose
 
     duet_generation(duet_session& s, duet::sampler& with) : session(s), sampler(with), err(s.err) {}
 };

@@ -8,6 +8,18 @@
 #include <algorithm>
 
 namespace duet {
+uint64_t hash_words(const uint8_t* data, uint64_t n, uint64_t seed) {
+    uint64_t h = 0x9e3779b97f4a7c15ull ^ n ^ seed << 40;
+    for (; n >= 8; data += 8, n -= 8) {
+        uint64_t w;
+        memcpy(&w, data, 8);
+        h = (h ^ w) * 0xff51afd7ed558ccdull;
+        h ^= h >> 32;
+    }
+    for (; n; data++, n--) h = (h ^ *data) * 0x100000001b3ull;
+    return h;
+}
+
 namespace {
 
 constexpr char kStateMagic[8] = {'D', 'U', 'E', 'T', 'S', 'E', 'Q', '1'};
@@ -19,20 +31,6 @@ struct state_header {  // little-endian, as all machines this runs on
     uint32_t n_tok, n_groups;
     uint64_t payload_bytes, payload_hash;
 };
-
-// A word at a time: a state can be gigabytes. The length in tokens goes in too, as nothing else in the header vouches
-// for it.
-uint64_t hash_words(const uint8_t* data, uint64_t n, uint32_t n_tok) {
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ n ^ (uint64_t)n_tok << 40;
-    for (; n >= 8; data += 8, n -= 8) {
-        uint64_t w;
-        memcpy(&w, data, 8);
-        h = (h ^ w) * 0xff51afd7ed558ccdull;
-        h ^= h >> 32;
-    }
-    for (; n; data++, n--) h = (h ^ *data) * 0x100000001b3ull;
-    return h;
-}
 
 uint64_t state_payload_bytes(const duet_session& s, int32_t n_tok) {
     uint64_t n = s.limits.n_state_slots ? s.model->exec->page_bytes(s.exec_context, kStates) : 0;
