@@ -460,6 +460,19 @@ int32_t duet_seq_length(const duet_session* session, int32_t seq) {
                          [=] { return session && has_sequence(*session, seq) ? session->length[(size_t)seq] : -1; });
 }
 
+const int32_t* duet_seq_ids(const duet_session* session, int32_t seq) {
+    return guarded_value((const int32_t*)nullptr, [=] {
+        return session && has_sequence(*session, seq) ? ids_of_sequence(*session, seq) : nullptr;
+    });
+}
+
+int32_t duet_seq_reuse(duet_session* session, int32_t seq, const int32_t* ids, size_t n_ids) {
+    return guarded_value(-1, [=] {
+        const bool is_good = session && has_sequence(*session, seq) && (ids || n_ids == 0);
+        return is_good ? reuse_sequence(*session, seq, ids, n_ids) : -1;
+    });
+}
+
 duet_status duet_seq_trim(duet_session* session, int32_t seq, int32_t n_tok) {
     return with_sequence("duet_seq_trim", session, seq, [=](duet_session& s) { return trim_sequence(s, seq, n_tok); });
 }
@@ -534,6 +547,32 @@ void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
     guarded_void([=] {
         if (sampler) sampler->sampler.reset(seed);
     });
+}
+
+// ---- constraints ----------------------------------------------------------------------------------------------------
+
+void duet_grammar_params_init(duet_grammar_params* params, uint32_t struct_size) {
+    guarded_void([=] { init_struct(default_grammar_params(), params, struct_size); });
+}
+
+duet_status duet_grammar_create(const duet_model* model, const duet_grammar_params* params, duet_grammar** out) {
+    return create_own("duet_grammar_create", out, [=](duet_grammar& g) { return create_grammar(model, params, g); });
+}
+
+void duet_grammar_free(duet_grammar* grammar) {
+    guarded_void([=] { delete grammar; });
+}
+
+const char* duet_grammar_error(const duet_grammar* grammar) {
+    return guarded_value("", [=] { return own_error(grammar); });
+}
+
+duet_status duet_sampler_grammar(duet_sampler* sampler, const duet_grammar* grammar) {
+    return guarded_call("duet_sampler_grammar", sampler, [=](duet_sampler& s) { return set_grammar(s, grammar); });
+}
+
+int32_t duet_sampler_is_done(duet_sampler* sampler) {
+    return guarded_value(0, [=] { return sampler && sampler->sampler.is_done() ? 1 : 0; });
 }
 
 // ---- text that is certain -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include "text_gate.h"
 #include "../models/arch.h"
 #include "../models/executor.h"
+#include "../models/grammar.h"
 #include "../models/gguf.h"
 #include "../models/sampler.h"
 #include "../models/tokenizer.h"
@@ -31,6 +32,11 @@ struct duet_sampler {
     duet::error_text err;
 };
 
+struct duet_grammar {
+    std::shared_ptr<duet::constraint> rules;  // null: it was not made
+    duet::error_text err;
+};
+
 struct duet_text_gate {
     duet::text_gate gate;
     duet::error_text err;
@@ -45,6 +51,12 @@ class chat_format;
 struct shared_chat {
     std::mutex mutex;
     std::shared_ptr<const chat_format> format;
+};
+
+// The texts of a model's tokens, for grammars. The first grammar of the model makes them.
+struct token_store {
+    std::mutex mutex;
+    std::shared_ptr<const token_tree> tokens;
 };
 
 }  // namespace duet
@@ -62,6 +74,7 @@ struct duet_model {
     const duet::executor* exec = nullptr;
     const std::shared_ptr<duet::exec_store> store = std::make_shared<duet::exec_store>();
     const std::shared_ptr<duet::shared_chat> chat = std::make_shared<duet::shared_chat>();
+    const std::shared_ptr<duet::token_store> tokens = std::make_shared<duet::token_store>();
     std::string isa, device, device_text, name, main_type;
     int32_t n_threads = 1;
     uint64_t n_params = 0, weight_bytes = 0, fingerprint = 0;
@@ -116,6 +129,7 @@ struct duet_session {
     std::vector<duet::page_pool> pools;                    // of each cache group
     std::vector<std::vector<std::vector<int32_t>>> pages;  // [group][seq][position / kAttnChunk]; -1: given back
     std::vector<int32_t> length;                           // tokens each sequence holds
+    std::vector<std::vector<int32_t>> ids;                 // of each sequence: its tokens
     std::vector<uint64_t> content;  // of each sequence: a number that changes whenever its tokens do
     uint64_t n_contents = 0;        // numbers given
     std::vector<duet::cut_character> cut;
