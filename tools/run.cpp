@@ -111,6 +111,10 @@ duet_status constrain(const run_options& options, const duet_model* model, tool_
 duet_status complete(const run_options& options, const duet_model* model, duet_session* session,
                      const duet_memory_plan& plan, const std::vector<int32_t>& ids, tool_error* error) {
     const int32_t n_reused = std::max(0, duet_seq_reuse(session, 0, ids.data(), ids.size() - 1));
+    for (int32_t i = 0; i < n_reused; i++)  // for the penalties
+        if (duet_sampler_accept(options.sampler.get(), ids[(size_t)i]) != DUET_OK)
+            return error->set(DUET_ERR_MEMORY, duet_sampler_error(options.sampler.get()));
+    if (constrain(options, model, error)) return error->status;
     std::vector<const char*> stops;
     for (const std::string& stop : options.stops) stops.push_back(stop.c_str());
     duet_generate_params params = duet_generate_params_default();
@@ -187,8 +191,7 @@ duet_status work(run_options& options, tool_error* error) {
     }
     if (!chat && !options.has_prompt)
         return error->set(DUET_ERR_ARG, "no prompt: want -p TEXT, -p - (stdin) or -f FILE");
-    if (!chat && (tokenize_prompt(options, model.get(), &ids, error) || constrain(options, model.get(), error)))
-        return error->status;
+    if (!chat && tokenize_prompt(options, model.get(), &ids, error)) return error->status;
     const duet_status opened = open_session(model.get(), options.model, 1, &session, &plan, error);
     progress.clear();
     if (opened != DUET_OK) return opened;
