@@ -171,6 +171,11 @@ $(BUILD)/tests/faults: $(BUILD)/tests/faults.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
 
+# Writes the model that tests/test_cli_chat.py talks to.
+$(BUILD)/tests/chat_model: $(BUILD)/tests/chat_model.o $(library)
+	$(say) LD $@
+	$(Q)$(link)
+
 # Each example is a program over runtime.h, in C99.
 examples = $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 $(BUILD)/examples/%: examples/%.c runtime.h $(library)
@@ -330,4 +335,4 @@ clean:
 	rm -rf build bin run
 
 -include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
-         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults) $(wildcard build/gpu/*.co.d)
+         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults chat_model) $(wildcard build/gpu/*.co.d)

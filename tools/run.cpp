@@ -151,7 +151,7 @@ duet_status prepare_chat(const run_options& options, const duet_model* model, ch
     if (status == DUET_ERR_STATE && options.chat_flag.empty()) return chat->reset(), *error = {}, DUET_OK;
     if (status == DUET_ERR_STATE)
         return error->set(status, options.chat_flag + ": " + error->message +
-                                      " with --chat-template; without --chat and its like run completes texts");
+                                      " (--chat-template NAME or FILE); --raw, or no flag of chats, completes a text");
     if (status != DUET_OK)
         return error->set(status,
                           error->message + (options.chat_flag.empty() ? " (--raw completes the text as it is)" : ""));
