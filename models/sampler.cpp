@@ -386,6 +386,10 @@ void sampler::set_grammar(std::shared_ptr<constraint> grammar) {
     text_ = std::move(text);
 }
 
+void sampler::restart_grammar() {
+    if (text_) text_->reset();
+}
+
 bool sampler::is_done() { return text_ && text_->must_end(); }
 
 duet_status sampler::may_go_on(bool* out, error_text& err) {
@@ -398,7 +402,7 @@ duet_status sampler::may_go_on(bool* out, error_text& err) {
 }
 
 void sampler::reset(uint64_t seed) {
-    if (text_) text_->reset();
+    restart_grammar();
     history.clear();
     random = sampler_random(seed);
     mirostat_bound = -1;

@@ -53,6 +53,7 @@ class sampler {
     duet_status choose(const float* logits, int32_t n_vocab, int32_t* id, error_text& err);
     duet_status accept(int32_t id, error_text& err);
     void take_back_accept() noexcept;                       // of the last accept(), at most once
+    void restart_grammar();                                 // a new text begins
     void set_grammar(std::shared_ptr<constraint> grammar);  // null: none
     bool is_done();                                         // nothing may follow in the grammar's text
     // *out: there is no grammar, or it allows more than to end the text.

@@ -96,9 +96,9 @@ duet_status open_format(duet_chat& c, const duet_chat_params& p) {
         return DUET_OK;
     };
     if (p.chat_template || p.template_name) return open(p.chat_template, p.template_name, &c.format);
-    const std::lock_guard lock(m.chat->mutex);
-    if (!m.chat->format) DUET_TRY(open(nullptr, nullptr, &m.chat->format));
-    c.format = m.chat->format;
+    const std::lock_guard lock(m.texts->mutex);
+    if (!m.texts->format) DUET_TRY(open(nullptr, nullptr, &m.texts->format));
+    c.format = m.texts->format;
     return DUET_OK;
 }
 

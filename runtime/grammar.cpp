@@ -35,14 +35,14 @@ struct token_texts {
 };
 
 duet_status tokens_of(const duet_model& m, std::shared_ptr<const token_tree>* out, error_text& err) {
-    const std::lock_guard lock(m.tokens->mutex);
-    if (!m.tokens->tokens) {
+    const std::lock_guard lock(m.texts->mutex);
+    if (!m.texts->tokens) {
         std::string marked;
         const token_texts texts{m.vocab, marked};
         const auto text = [](int32_t id, const void* user) { return ((const token_texts*)user)->of(id); };
-        DUET_TRY(token_tree::make(m.vocab.n_vocab(), text, &texts, m.end_ids, &m.tokens->tokens, err));
+        DUET_TRY(token_tree::make(m.vocab.n_vocab(), text, &texts, m.end_ids, &m.texts->tokens, err));
     }
-    *out = m.tokens->tokens;
+    *out = m.texts->tokens;
     return DUET_OK;
 }
 

@@ -47,16 +47,12 @@ namespace duet {
 
 class chat_format;
 
-// What the chats of a model share: the file's own template, compiled by the first chat that uses it.
-struct shared_chat {
-    std::mutex mutex;
-    std::shared_ptr<const chat_format> format;
-};
-
-// The texts of a model's tokens, for grammars. The first grammar of the model makes them.
-struct token_store {
+// What is made of a model's text when it is first needed: the texts of its tokens by the first grammar, the file's own
+// chat template by the first chat that uses it.
+struct text_store {
     std::mutex mutex;
     std::shared_ptr<const token_tree> tokens;
+    std::shared_ptr<const chat_format> format;
 };
 
 }  // namespace duet
@@ -73,8 +69,7 @@ struct duet_model {
     bool fast = false;     // mode fast was asked for and has an effect
     const duet::executor* exec = nullptr;
     const std::shared_ptr<duet::exec_store> store = std::make_shared<duet::exec_store>();
-    const std::shared_ptr<duet::shared_chat> chat = std::make_shared<duet::shared_chat>();
-    const std::shared_ptr<duet::token_store> tokens = std::make_shared<duet::token_store>();
+    const std::shared_ptr<duet::text_store> texts = std::make_shared<duet::text_store>();
     std::string isa, device, device_text, name, main_type;
     int32_t n_threads = 1;
     uint64_t n_params = 0, weight_bytes = 0, fingerprint = 0;
