@@ -199,10 +199,9 @@ class chat_program {
 
     // Renders the messages. When the context has too little room for an answer and turns may be dropped, the oldest
     // ones go until a quarter of it is free: what follows them is computed anew, and not at every question.
-    duet_status render(int32_t flags, duet_chat_prompt* prompt, tool_error* error) {
+    duet_status render(int32_t flags, int32_t n_dropped, duet_chat_prompt* prompt, tool_error* error) {
         const size_t n_ctx = (size_t)duet_session_n_ctx(session_);
         const size_t answer = n_left_ < 0 ? 256 : (size_t)std::max(n_left_, 1);
-        int32_t n_dropped = 0;
         for (;;) {
             if (const duet_status status = duet_chat_render(chat_, flags, prompt)) return wrong(error, status);
             const size_t room = n_dropped ? n_ctx / 4 : std::min(answer, n_ctx / 4);
@@ -284,19 +283,21 @@ class chat_program {
         n_left_ = options_.n_predict;
         running_session = session_;
         if (was_interrupted) duet_session_cancel(session_);
-        duet_status status = render(flags, &prompt, error);
+        duet_status status = render(flags, 0, &prompt, error);
         if (!status) status = constrain(prompt.opens_thinking, error);
         if (!status) status = play(flags, &is_cut, error);
         if (status == DUET_ERR_CANCELLED && !was_interrupted) {
             if (duet_chat_count(chat_) > n_messages) (void)!remove_from(n_messages);
             status = play(flags, &is_cut, error);
         }
-        while (is_cut && drops_turns_ && out_.calls.empty() && last_.n_new_tok > 0 && n_left_ != 0 && drop_turn()) {
+        while (is_cut && drops_turns_ && !grammar_ && out_.calls.empty() && last_.n_new_tok > 0 && n_left_ != 0 &&
+               drop_turn()) {
             if (n_left_ > 0) n_left_ = std::max(0, options_.n_predict - last_.n_new_tok);
             tool_error ignored;  // some templates cannot go on inside a message: the answer then ends here
             is_cut = false;
-            if (render(DUET_CHAT_CONTINUE_LAST, &prompt, &ignored) == DUET_OK)
-                status = play(DUET_CHAT_CONTINUE_LAST, &is_cut, &ignored);
+            if (render(DUET_CHAT_CONTINUE_LAST, 1, &prompt, &ignored) == DUET_OK &&
+                play(DUET_CHAT_CONTINUE_LAST, &is_cut, &ignored) == DUET_ERR_CANCELLED)
+                status = DUET_ERR_CANCELLED;
         }
         running_session = nullptr;
         if (status == DUET_ERR_CANCELLED && was_interrupted) status = DUET_OK;

@@ -145,7 +145,7 @@ inline void add_chat_flags(tool_args& args, run_options* o) {
     args.flag("--raw, -no-cnv, --no-conversation", "complete the text as it is, without the template", &o->is_raw);
     add("--chat, -cnv, --conversation", "", "an interactive chat; /help lists its commands",
         [o](const std::string&) { return o->is_chat = true, std::string(); });
-    add("-sys, --system, --system-prompt", "TEXT", "the system message", [o](const std::string& v) {
+    add("--system, -sys, --system-prompt", "TEXT", "the system message", [o](const std::string& v) {
         o->has_system = true;
         o->system = v;
         return std::string();
