@@ -237,6 +237,8 @@ TEST_CASE("constraints: errors name what is wrong and where; what was not made c
                               return text + "true" + std::string(120, '}');
                           }(),
                       long_text((1 << 20) + 1, ' ');
+    std::string choices = "root ::= \"a\"";
+    for (int i = 0; i < 70000; i++) choices += "|[a-c]";
     struct {
         duet_grammar_params params;
         duet_status status;
@@ -254,6 +256,7 @@ TEST_CASE("constraints: errors name what is wrong and where; what was not made c
         {gbnf("root ::= \"a\"\nx = 1"), DUET_ERR_FORMAT, "grammar: line 2, column 3: want '::='"},
         {gbnf("root ::= \"a\" root"), DUET_ERR_FORMAT, "no text matches rule root"},
         {gbnf(long_text.c_str()), DUET_ERR_FULL, "1048576"},
+        {gbnf(choices.c_str()), DUET_ERR_FULL, "grammar: too many ways to begin the text"},
         {schema("{\"type\":"), DUET_ERR_FORMAT, "JSON: at byte 8"},
         {schema("{\"properties\": {\"a\": {\"minimum\": \"12\"}}}"), DUET_ERR_FORMAT,
          "schema: #/properties/a/minimum: want a number"},

@@ -323,6 +323,26 @@ TEST_CASE("a matcher's place: copies, ends, forced bytes, reset, and what is ref
     CHECK(m.forced() == "key: ab");
 }
 
+TEST_CASE("a mask keeps the logits of its tokens, bit for bit, and no others") {
+    sampler_random random(5);
+    for (const size_t n : {1u, 63u, 64u, 65u, 200u, 1000u})
+        for (const double share : {0.0, 0.02, 0.5, 0.98, 1.0}) {
+            token_mask mask;
+            mask.bits.resize((n + 63) / 64);
+            for (size_t i = 0; i < n; i++) mask.bits[i / 64] |= uint64_t(random.uniform() < share) << (i % 64);
+            for (const size_t n_logits : {n, n - 1, n + 70}) {
+                std::vector<float> logits(n_logits + 1, 2.0f);
+                for (size_t i = 0; i < n_logits; i++) logits[i] = (float)i;
+                apply_mask(mask, logits.data(), n_logits);
+                for (size_t i = 0; i < n_logits; i++) {
+                    const bool is_allowed = i / 64 < mask.bits.size() && mask.bits[i / 64] >> (i % 64) & 1;
+                    CHECK(logits[i] == (is_allowed ? (float)i : -INFINITY));
+                }
+                CHECK(logits[n_logits] == 2.0f);
+            }
+        }
+}
+
 TEST_CASE("a vocabulary that lacks what the grammar wants is an error, not an empty choice") {
     static const text_list texts = {"a", "b", ""};
     grammar g;
