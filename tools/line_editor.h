@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <clocale>
 #include <csignal>
+#include <cstdlib>
 #include <cwchar>
 #include <poll.h>
 #include <string>
@@ -301,7 +302,9 @@ class terminal_lines {
     // lines are read as they come.
     terminal_lines() : screen_(isatty(1) ? 1 : isatty(2) ? 2 : -1) {
         if (!std::setlocale(LC_CTYPE, "C.UTF-8")) std::setlocale(LC_CTYPE, "");
-        is_terminal_ = isatty(0) && screen_ >= 0 && terminal_modes::begin();
+        const char* const kind = std::getenv("TERM");
+        const bool is_dumb = kind && std::string_view(kind) == "dumb";
+        is_terminal_ = isatty(0) && screen_ >= 0 && !is_dumb && terminal_modes::begin();
     }
     ~terminal_lines() {
         if (is_terminal_) terminal_modes::end();
@@ -312,7 +315,10 @@ class terminal_lines {
     // Reads a line; a backslash at its end, or Alt-Enter, goes on in a new one. Returns kLine, kInterrupt (Ctrl-C, what
     // was typed is gone; *line says what it was) or kEnd.
     line_editor::outcome read(const std::string& prompt, bool has_colours, std::string* line) {
-        if (!is_terminal_) return read_plain(line);
+        if (!is_terminal_) {
+            if (isatty(0)) show(prompt);
+            return read_plain(line);
+        }
         terminal_modes::set(terminal_modes::typing);
         editor_.begin(prompt, has_colours ? "\x1b[1m" : "", has_colours ? "\x1b[0m" : "");
         show("\x1b[?2004h");

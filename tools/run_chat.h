@@ -67,7 +67,9 @@ inline duet_status make_chat(const run_options& options, const duet_model* model
     duet_chat_params params = duet_chat_params_default();
     std::string source, tools;
     if (!options.chat_template.empty()) {
-        if (::access(options.chat_template.c_str(), F_OK) != 0) params.template_name = options.chat_template.c_str();
+        struct stat info = {};
+        const bool is_file = ::stat(options.chat_template.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
+        if (!is_file) params.template_name = options.chat_template.c_str();
         else if (read_text(options.chat_template, &source, error) != DUET_OK) return error->status;
         else params.chat_template = source.c_str();
     }
@@ -88,7 +90,12 @@ class chat_program {
                  duet_session* session, duet_chat* chat)
         : options_(options), model_(model), plan_(plan), session_(session), chat_(chat), n_left_(options.n_predict) {
         out_.is_json = options.is_json;
-        out_.has_colours = out_.is_terminal && !std::getenv("NO_COLOR") && !options.is_json;
+        const auto is_set = [](const char* name, const char* value) {
+            const char* const found = std::getenv(name);
+            return found && *found && (!value || std::string_view(found) == value);
+        };
+        out_.has_colours =
+            out_.is_terminal && !is_set("NO_COLOR", nullptr) && !is_set("TERM", "dumb") && !options.is_json;
         out_.shows_thinking = options.show_thinking || (options.is_chat && out_.is_terminal);
         drops_turns_ = options.overflow == kOverflowDropTurns || (options.overflow < 0 && options.is_chat);
     }
@@ -133,11 +140,11 @@ class chat_program {
                 }
             }
             was_empty_interrupt = false;
-            if (line == "/quit" || out_.write_error) return out_.failure();
+            if (out_.write_error || (line == "/quit" && !has_line)) return out_.failure();
             if (line.find_first_not_of(" \t\n") == line.npos && out_.calls.empty()) continue;
             duet_status status = DUET_OK;
-            if (line[0] == '/' && !line.starts_with("//")) status = command(line, error);
-            else status = take_line(line.starts_with("//") ? line.substr(1) : line, error);
+            if (line.starts_with("/") && !line.starts_with("//") && !has_line) status = command(line, error);
+            else status = take_line(line.starts_with("//") && !has_line ? line.substr(1) : line, error);
             if (status == DUET_OK) continue;
             if (!lines.is_terminal() || out_.write_error) return status;
             report(options_, *error);
@@ -230,7 +237,10 @@ class chat_program {
             duet_grammar* grammar = nullptr;
             const duet_status status = duet_chat_grammar(chat_, &params, &grammar);
             grammar_.reset(grammar);
-            if (status) return error->set(status, grammar ? duet_grammar_error(grammar) : duet_chat_error(chat_));
+            if (status) {
+                error->set(status, duet_grammar_error(grammar));
+                return grammar_.reset(), status;
+            }
             grammar_opens_thinking_ = opens_thinking;
         }
         const duet_status status = duet_sampler_grammar(options_.sampler.get(), grammar_.get());
@@ -351,7 +361,7 @@ class chat_program {
         duet_status status = DUET_OK;
         if (name == "/help") help();
         else if (name == "/stats") {
-            print_statistics(options_, model_, plan_, last_);
+            if (!options_.is_json) print_statistics(options_, model_, plan_, last_);
             say(std::to_string(duet_chat_count(chat_)) + " messages; the context holds " +
                 std::to_string(duet_seq_length(session_, 0)) + " of " + std::to_string(duet_session_n_ctx(session_)) +
                 " tokens");
