@@ -203,6 +203,22 @@ else:
     print("skipped: 1 case: an answer longer than the context: no models/demo.gguf")
 
 
+# ---- signals without a terminal ----
+talk = subprocess.Popen([run_path, "-m", chat, "--chat", "-c", "200000", *greedy], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+talk.stdin.write(b"long\n")
+talk.stdin.flush()
+check("a signal: an answer begins", talk.stdout.read(40).startswith(b"All work and no play"))
+talk.send_signal(signal.SIGINT)
+talk.stdin.write(b"/reset\nhello\n")
+talk.stdin.flush()
+seen = b""
+while not seen.endswith(b"Hello world.\n") and len(seen) < 1 << 22:
+    seen += talk.stdout.read1(65536)
+check("a signal: the next line is answered", seen.endswith(b"\nHello world.\n"), seen)
+talk.send_signal(signal.SIGINT)
+check("a signal: with nothing to stop it ends", talk.wait(30) == 0)
+
+
 # ---- a terminal ----
 class Terminal:
     def __init__(self, *args, env=None, command=None):
@@ -286,6 +302,16 @@ t.ask("terminal: it is forgotten by another line", "hello\r", r"Hello world\.\r\
 t.ask("terminal: once", "\x03", r"Ctrl-C again.*" + prompt)
 t.type("\x03")
 t.end("terminal: twice ends it")
+
+t = Terminal("--chat", *greedy)
+t.wait("rows: the prompt", prompt)
+t.ask("rows: as wide as the terminal", "a" * 60, r"> (\x1b\[0m)?a{48}\r+\na{12}\r\x1b\[12C")
+fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 30, 0, 0))
+t.wait("rows: a new width", r"> (\x1b\[0m)?a{28}\r+\na{30}\r+\naa\r\x1b\[2C")
+t.ask("rows: cleared", "\x15", r"\x1b\[2A\r\x1b\[J(\x1b\[1m)?> (\x1b\[0m)?\r\x1b\[2C")
+os.close(t.fd)  # the window is closed
+t.fd = os.open("/dev/null", os.O_RDWR)
+check("a closed window ends it", os.waitstatus_to_exitcode(os.waitpid(t.pid, 0)[1]) in (0, 1, -signal.SIGHUP))
 
 t = Terminal("--chat", *greedy, env={"NO_COLOR": "1"})
 seen = t.wait("no colour: the prompt", prompt)

@@ -281,11 +281,12 @@ struct terminal_modes {
         typing.c_lflag &= ~(tcflag_t)(ISIG | IEXTEN);
         typing.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IXON | ISTRIP);
         struct sigaction action = {};
+        action.sa_flags = SA_RESTART;
         action.sa_handler = on_end;
         for (int signal : {SIGTERM, SIGHUP, SIGQUIT}) sigaction(signal, &action, nullptr);
         action.sa_handler = on_continue;
         sigaction(SIGCONT, &action, nullptr);
-        action.sa_handler = [](int) {};  // a new size ends the read, and the line is drawn again
+        action.sa_handler = [](int) {};  // a new size ends the wait for a key, and the line is drawn again
         sigaction(SIGWINCH, &action, nullptr);
         set(answering);
         return true;
@@ -354,7 +355,8 @@ class terminal_lines {
     // Waits for keys. What was pasted or typed ahead comes in large pieces and is drawn once.
     line_editor::outcome read_keys() {
         char bytes[4096];
-        const ssize_t n = ::read(0, bytes, sizeof bytes);
+        pollfd waiting = {0, POLLIN, 0};
+        const ssize_t n = poll(&waiting, 1, -1) < 0 ? -1 : ::read(0, bytes, sizeof bytes);
         if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) return line_editor::kEnd;
         typed_.assign(bytes, n > 0 ? (size_t)n : 0);
         i_typed_ = 0;

@@ -248,7 +248,8 @@ int main(int argc, char** argv) {
     }
     struct sigaction action = {};
     action.sa_handler = on_interrupt;
-    action.sa_flags = options.is_chat ? 0 : SA_RESETHAND;  // the second Ctrl-C kills; in a chat each ends an answer
+    // The second Ctrl-C kills; in a chat each ends an answer. What is being written is not cut.
+    action.sa_flags = SA_RESTART | (options.is_chat ? 0 : (int)SA_RESETHAND);
     sigaction(SIGINT, &action, nullptr);
     tool_error error;
     try {
