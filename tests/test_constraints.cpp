@@ -386,8 +386,9 @@ TEST_CASE("constraints: a generation ends when nothing may follow, and its last 
     const made_grammar g(m.m, gbnf("root ::= \" Hello \" (\"Ann\" | \"Bob\") \".\""));
     const made_sampler sampler(3, 1, g.g);
     duet_generate_params p = duet_generate_params_default();
-    for (const int32_t ignore_end : {0, 1}) {
-        p.ignore_end = ignore_end;
+    for (const int i : {0, 1, 2}) {
+        p.ignore_end = i == 1;
+        REQUIRE(duet_sampler_set(sampler.s, "temp", i == 2 ? 0 : 1) == DUET_OK);  // at 0 a device would choose alone
         REQUIRE(duet_sampler_grammar(sampler.s, g.g) == DUET_OK);
         const answer a = generate(s, sampler, p);
         CHECK(a.status == DUET_OK);
@@ -400,10 +401,12 @@ TEST_CASE("constraints: a generation ends when nothing may follow, and its last 
     const answer again = generate(s, sampler);
     CHECK((again.stop_reason == DUET_STOP_END && again.n_new == 0 && again.text.empty()));
     // the limit is met with the last token
-    REQUIRE(duet_sampler_grammar(sampler.s, g.g) == DUET_OK);
+    p.ignore_end = 0;
+    duet_sampler_reset(sampler.s, 3);
     p.max_new_tok = generate(s, sampler, p).n_new;
     duet_sampler_reset(sampler.s, 3);
-    CHECK(generate(s, sampler, p).stop_reason == DUET_STOP_END);
+    const answer whole = generate(s, sampler, p);
+    CHECK((whole.stop_reason == DUET_STOP_END && whole.n_new == p.max_new_tok));
     duet_sampler_reset(sampler.s, 3);
     p.max_new_tok--;
     CHECK(generate(s, sampler, p).stop_reason == DUET_STOP_LIMIT);

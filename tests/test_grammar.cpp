@@ -279,6 +279,17 @@ TEST_CASE("grammars made by calls: markers, choices of many texts, graphs, schem
         CHECK(match(c, "ab") == 'p');
         CHECK(match(c, "abx") == 'n');
     }
+    SUBCASE("control tokens, behind their mark, in literals that spell them and in free text") {
+        const uint32_t root = b.add_rule("root");
+        b.define(root, b.sequence({b.without({"</p>"}, false), b.spelled("</p>x[y]<"), b.without({"!"})}));
+        REQUIRE(b.build(root, &g, err) == DUET_OK);
+        const auto c = make_constraint(g);
+        for (const char* text : {"a</p>x[y]<", "a\xff</p>x[y]<", "</p>x\xff[y]<b\xff<c>"})
+            CHECK_MESSAGE(match(c, text) == 'y', text);
+        for (const char* text : {"a\xff<c>", "</p>\xff", "</p>x[\xff", "</p>x[y]\xff<"})
+            CHECK_MESSAGE(match(c, text) != 'y', text);
+        CHECK(match(c, "\xff</q") == 'n');
+    }
     SUBCASE("a rule that is not defined") {
         const uint32_t root = b.add_rule("root"), other = b.add_rule("other");
         b.define(root, b.call(other));
