@@ -127,6 +127,7 @@ class chat_program {
         bool has_line = options_.has_prompt, was_empty_interrupt = false;
         for (std::string line = options_.prompt;; has_line = false) {
             if (!has_line) {
+                if (was_interrupted && !lines.is_terminal()) return DUET_OK;
                 was_interrupted = 0;
                 const std::string prompt =
                     out_.calls.empty() ? "> " : visible_text("result of " + out_.calls.front().name) + "> ";
@@ -310,7 +311,10 @@ class chat_program {
                 status = DUET_ERR_CANCELLED;
         }
         running_session = nullptr;
-        if (status == DUET_ERR_CANCELLED && was_interrupted) status = DUET_OK;
+        if (status == DUET_ERR_CANCELLED && was_interrupted) {
+            status = DUET_OK;
+            was_interrupted = 0;
+        }
         // What was not answered can be asked again.
         if (status != DUET_OK && options_.is_chat && duet_chat_count(chat_) == n_messages && n_messages > 0)
             (void)!remove_from(n_messages - 1);
