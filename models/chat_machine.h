@@ -26,7 +26,6 @@ struct chat_block {
 };
 std::span<const chat_block> chat_blocks();
 
-
 struct chat_machine {
     enum class state : uint8_t {
         prose,        // text or thinking

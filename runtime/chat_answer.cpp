@@ -10,11 +10,6 @@
 namespace duet {
 namespace {
 
-value member_of(const value& map, std::string_view key) {
-    const value* const found = map.find(key);
-    return found ? *found : value();
-}
-
 void push(duet_chat_parser& p, int32_t kind, std::string text, int32_t i_call = -1) {
     if (!text.empty()) p.events.push_back({kind, i_call, 0, std::move(text), {}});
 }
