@@ -87,11 +87,11 @@ struct call_writer {
     }
 
     expr parameter(const value& schema, const value& root, std::string_view key) {
-        std::string head(row.param_begin);
-        (head += key) += row.key_end;
-        const bool tells_type = row.key_end.ends_with("string=\"");
-        if (tells_type) head += schema_types(root, schema) == kJsonString ? "true\">" : "false\">";
-        return b.sequence({b.literal(head), argument(schema, root), literal(row.param_end)});
+        std::string key_end(row.key_end);
+        const bool tells_type = key_end.ends_with("string=\"");
+        if (tells_type) key_end += schema_types(root, schema) == kJsonString ? "true\">" : "false\">";
+        return b.sequence({literal(row.param_begin), b.literal(key), literal(key_end), argument(schema, root),
+                           literal(row.param_end)});
     }
 
     // Matches arguments one after the other. State 2 i means that i parameters were passed and none was written, state

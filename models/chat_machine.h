@@ -1,5 +1,5 @@
 // models/chat_machine.h: the state of a chat parser, shared by its two halves: chat_parser.cpp reads text and thinking,
-// chat_calls.cpp reads calls. Beside them only chat_forms.cpp includes it, for the tables.
+// chat_calls.cpp reads calls.
 //
 // Bytes wait in `buffer`. The bytes [pos, cur) were looked at and belong to no event yet; [cur, end) were not looked
 // at. A step takes bytes from cur on, and returns false when it cannot go on without more input. No step looks back
