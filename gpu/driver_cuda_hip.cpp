@@ -99,6 +99,7 @@ struct vendor {
     int integrated;                // number of the attribute "integrated"
     int version_unit;              // driver's version number: major = n / unit, minor = n / (unit / 100) % 100 ...
     int oldest;                    // oldest driver version that has all entry points
+    unsigned host_flags;           // of pinned memory: devices see it, and no cache keeps it
     duet_status (*chip)(const vendor_library& lib, int device, char (&chip)[32], error_text& err);
 };
 
@@ -166,7 +167,7 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
 }
 
 // Version 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
-constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 1000, 11040, cuda_chip};
+constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 1000, 11040, 2, cuda_chip};
 // Version 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
 constexpr vendor kHip = {"hip",
                          "HIP",
@@ -175,6 +176,7 @@ constexpr vendor kHip = {"hip",
                          16,
                          10000000,
                          50300000,
+                         0x40000002,
                          hip_chip};
 
 // ---- opening a library ----
@@ -269,6 +271,10 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     info->memory_bytes = memory;
     info->is_integrated = integrated != 0;
     DUET_TRY(v.chip(lib, *device, info->chip, err));
+    // Played recordings saw old data with HIP 7.2 on several chips (ROCm/hip#3887, ROCm/clr#279), and on gfx950 with
+    // every release (ROCm/hip#3902).
+    if (&v == &kHip && (version / 100000 == 702 || !strcmp(info->chip, "gfx950")))
+        info->recording = gpu_recording_use::off;
     *code = find_gpu_code(info->chip);
     if (!*code)
         return fail(err, DUET_ERR_UNSUPPORTED,
@@ -391,7 +397,8 @@ duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text&
 duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_text& err) {
     DUET_ENTER(device);
     *out = nullptr;
-    DUET_TRY(add_size(d.call(err, d.lib.alloc_host, out, (size_t)std::max<uint64_t>(n_bytes, 1), 0u), n_bytes, err));
+    DUET_TRY(add_size(d.call(err, d.lib.alloc_host, out, (size_t)std::max<uint64_t>(n_bytes, 1), d.lib.v->host_flags),
+                      n_bytes, err));
     memset(*out, 0, (size_t)n_bytes);
     return DUET_OK;
 }
@@ -412,7 +419,7 @@ duet_status vendor_download(void* device, void* to, const void* from, uint64_t n
     if (n_bytes == 0) return DUET_OK;
     DUET_ENTER(device);
     DUET_TRY(d.call(err, d.lib.download, to, (void*)from, (size_t)n_bytes, d.stream));
-    return d.is_recording ? DUET_OK : d.call(err, d.lib.stream_sync, d.stream);
+    return d.call(err, d.lib.stream_sync, d.stream);
 }
 
 // The first kernel loads the code, so that whoever only keeps memory on the device needs none.
@@ -533,7 +540,6 @@ constexpr gpu_driver make_vendor_driver(const char* name) {
             vendor_move<&vendor_library::upload>,
             vendor_download,
             vendor_move<&vendor_library::copy>,
-            vendor_clear,
             vendor_sync,
             vendor_kernel,
             vendor_launch,

@@ -14,7 +14,7 @@ cache_args cache_of(const gpu_context& c, int32_t index) {
     const layer_place& place = c.layout.common.places[(size_t)index];
     const size_t group = (size_t)layer.group;
     return {c.group_pages[group] + place.offset,
-            (const int32_t*)c.ints,
+            c.inputs,
             c.page_start[group],
             c.pos,
             c.layout.common.page_bytes[group],
@@ -68,7 +68,7 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
     }
     if (rope >= 0) {
         const op& o = c.graph.ops[(size_t)rope];
-        p.angles = (const float*)c.angles + c.layout.common.rope_offset[(size_t)o.index];
+        p.angles = c.angles[(size_t)o.index];
         p.n_freq = (int32_t)c.graph.ropes[(size_t)o.index].freq.size();
         p.half = o.rope_dim / 2;
         p.neox = o.neox;

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
@@ -69,8 +70,14 @@ struct loader {
     }
 
     duet_status load_vector(const weight& w, uint8_t* to, error_text& err) {
-        for (uint64_t at = 0; at < w.n_bytes; at += layout.piece_bytes)
-            DUET_TRY(send(w.data + at, std::min(layout.piece_bytes, w.n_bytes - at), to + at, err));
+        constexpr uint32_t kBlocks = 64;
+        for (uint64_t at = 0; at < w.n_bytes; at += layout.piece_bytes) {
+            const uint64_t n_bytes = std::min(layout.piece_bytes, w.n_bytes - at);
+            DUET_TRY(send(w.data + at, n_bytes, arrived, err));
+            const words_args a{(const uint32_t*)arrived, (uint32_t*)(to + at), n_bytes / 4, kBlocks, 0};
+            DUET_TRY(store.driver->launch(store.device, store.kernels[kernel_words], {kBlocks, 1, 1, 256, 0}, &a,
+                                          sizeof a, err));
+        }
         return DUET_OK;
     }
 
@@ -209,6 +216,12 @@ duet_status open_store(const exec_place& place, const char* device, std::shared_
     s->driver = driver;
     DUET_TRY(driver->open(index, &s->device, &s->info, err));
     for (size_t k = 0; k < kNumKernels; k++) DUET_TRY(driver->kernel(s->device, kNames[k], &s->kernels[k], err));
+    // What the caller says counts more than the environment, and that more than what is known of the driver.
+    const char* asked = getenv("DUET_GPU_RECORDING");
+    s->recording = place.recording >= 0       ? (gpu_recording_use)place.recording
+                   : asked && asked[0] == '0' ? gpu_recording_use::off
+                   : asked && asked[0] == '1' ? gpu_recording_use::watched
+                                              : s->info.recording;
     *out = s;
     return DUET_OK;
 }

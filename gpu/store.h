@@ -36,6 +36,7 @@ struct gpu_store {
     const gpu_driver* driver = nullptr;
     void* device = nullptr;
     gpu_info info;
+    std::atomic<gpu_recording_use> recording{gpu_recording_use::watched};
     std::atomic<bool> lost{false};  // A call returned DUET_ERR_DEVICE; no session of the model can go on.
     void* kernels[kNumKernels] = {};
     std::vector<void*> weights;  // address of each weight of the graph; null where no op reads it

@@ -17,6 +17,10 @@ struct fake_control {
     const duet::gpu_driver* backend = nullptr;  // emulator that runs kernels
     int64_t fail_at = 0, lost_at = 0;           // this call fails with fail_code; from this one on all fail (0: none)
     int fail_code = 0;
+    const char* fail_call = nullptr;  // the first call whose name has this in it fails with fail_code; launches: while
+                                      // they are recorded
+    bool stale = false;               // copies to the device are seen only after the graph that is launched behind them
+    int skip_node = 0;                // played graphs leave out this node: 1 is the first, -1 the last
     int n_devices = 1, version = 0, integrated = 0;  // integrated: one bit per device
     char chip[4][32] = {};                           // "sm_90"
     uint64_t memory_bytes = 1ull << 30;              // of each device; an allocation above it fails
@@ -53,7 +57,7 @@ struct object {
     uint64_t n_bytes;
 };
 struct stream {
-    std::vector<work> queued, captured;
+    std::vector<work> queued, captured, late;  // late: copies that a graph does not see
     bool is_capturing = false, is_spoilt = false;
 };
 struct function {
@@ -84,11 +88,15 @@ inline int misuse(const char* call, const char* what) {
     return kInvalid;
 }
 
+inline bool is_capturing();
 // Counts the call. Returns the code to fail with, if this call was chosen to fail.
 inline int begin(const char* call) {
     const int64_t n = ++control.n_calls;
     if (control.lost_at && n >= control.lost_at) return sticky = kLost;
-    if (n != control.fail_at) return sticky;
+    const bool is_named =
+        control.fail_call && strstr(call, control.fail_call) && (is_capturing() || !strstr(call, "Launch"));
+    if (is_named) control.fail_call = nullptr;
+    if (n != control.fail_at && !is_named) return sticky;
     snprintf(control.failed_call, sizeof control.failed_call, "%s", call);
     return control.fail_code;
 }
@@ -126,6 +134,8 @@ inline bool inside(const void* at, uint64_t n_bytes, kind what) {
 inline int run_queue(stream& s) {
     std::vector<work> queued;
     queued.swap(s.queued);
+    for (work& l : s.late) queued.push_back(std::move(l));
+    s.late.clear();
     for (work& w : queued)
         if (const int code = w()) return sticky = code;
     return kGood;
@@ -139,8 +149,15 @@ inline int run_all() {
 inline int enqueue(const char* call, void* at, work w) {
     stream* s = find(at, kind::stream) ? (stream*)at : nullptr;
     if (!s) return misuse(call, "not a stream");
+    for (work& l : s->late) s->queued.push_back(std::move(l));
+    s->late.clear();
     (s->is_capturing ? s->captured : s->queued).push_back(std::move(w));
     return kGood;
+}
+inline bool is_capturing() {
+    for (auto& [at, o] : live)
+        if (o.what == kind::stream && ((stream*)at)->is_capturing) return true;
+    return false;
 }
 
 inline int init(const char* call, unsigned flags) {
@@ -207,18 +224,23 @@ inline int transfer(const char* call, void* to, const void* from, size_t n_bytes
                     bool from_device) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
-    return enqueue(call, s, [=]() -> int {
+    const work copy = [=]() -> int {
         if (to_device && !inside(to, n_bytes, kind::memory)) return misuse(call, "writes outside of device memory");
         if (from_device && !inside(from, n_bytes, kind::memory)) return misuse(call, "reads outside of device memory");
         if (!from_device && !inside(from, n_bytes, kind::host))
             return misuse(call, "uploads memory that is not pinned");
         memmove(to, from, n_bytes);
         return kGood;
-    });
+    };
+    if (is_capturing()) return misuse(call, "a copy in a recording");
+    if (!control.stale || !find(s, kind::stream) || !to_device) return enqueue(call, s, copy);
+    ((stream*)s)->late.push_back(copy);
+    return kGood;
 }
 inline int fill(const char* call, void* at, unsigned char value, size_t n_bytes, void* s) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
+    if (is_capturing()) return misuse(call, "clears in a recording");
     return enqueue(call, s, [=]() -> int {
         if (!inside(at, n_bytes, kind::memory)) return misuse(call, "clears outside of device memory");
         memset(at, value, n_bytes);
@@ -324,8 +346,13 @@ inline int graph_launch(const char* call, void* exec, void* s) {
     FAKE_CURRENT(call);
     if (!find(exec, kind::exec)) return misuse(call, "not an executable graph");
     control.n_played++;
-    for (const work& w : *(std::vector<work>*)exec)
-        if (const int code = enqueue(call, s, w)) return code;
+    const std::vector<work>& nodes = *(std::vector<work>*)exec;
+    const int n = (int)nodes.size(), skipped = control.skip_node < 0 ? n + control.skip_node : control.skip_node - 1;
+    std::vector<work> late;
+    late.swap(((stream*)s)->late);
+    for (int i = 0; i < n; i++)
+        if (const int code = i == skipped ? 0 : enqueue(call, s, nodes[(size_t)i])) return code;
+    late.swap(((stream*)s)->late);
     return kGood;
 }
 
