@@ -371,7 +371,7 @@ duet_status emu_copy(void*, void* to, const void* from, uint64_t n_bytes, error_
 }
 duet_status emu_sync(void*, error_text&) { return DUET_OK; }
 
-duet_status emu_find_kernel(void*, const char* kernel_name, void** out, error_text& err) {
+duet_status emu_find_kernel(void*, const char*, const char* kernel_name, void** out, error_text& err) {
     for (const emu_kernel& k : kEmuKernels)
         if (!strcmp(k.name, kernel_name)) {
             *out = (void*)&k;

@@ -231,6 +231,7 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     auto c = std::make_unique<gpu_context>(g, limits);
     DUET_TRY(open_store(limits.place, device, &c->store, err));
     c->driver = c->store->driver;
+    DUET_TRY(find_type_kernels(g, *c->store, err));
     DUET_TRY(c->driver->queue(c->store->device, &c->device, err));
     // Allocations that can fail come before the first weight is sent. The memory for crossing rows comes after, because
     // it takes the place of the ring.

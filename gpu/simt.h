@@ -42,7 +42,7 @@ struct alignas(16) word4 {
 
 // Instructions of a chip, by the columns of gpu/targets.def. dot: the dot product of four int8. matrix: products of
 // int8 tiles, named by their shape or by the generation that has them.
-enum class gpu_dot : uint8_t { dp4a, dot4_i8, dot4_iu8 };
+enum class gpu_dot : uint8_t { none, dp4a, dot4_i8, dot4_iu8 };
 enum class gpu_matrix : uint8_t { none, mma_m8n8k16, mma_m16n8k32, mfma_k16, mfma_k32, wmma_gfx11, wmma_gfx12 };
 struct gpu_target {
     const char* name;
@@ -77,7 +77,7 @@ static_assert(kChip.warp_width == 32, "gpu/targets.def: CUDA chips have warps of
 #elif defined(DUET_HIP)
 constexpr gpu_target target_of(const char* name) {
     for (const gpu_target& t : kGpuTargets)
-        for (int i = 0; t.name[i] == name[i]; i++)
+        for (int i = 0; t.name[i] == name[i] || (t.name[i] == '_' && name[i] == '-'); i++)
             if (!name[i]) return t;
     return {"", 0, gpu_dot::dot4_i8, gpu_matrix::none};
 }
@@ -176,8 +176,15 @@ DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
     return (uint32_t)__builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, (int)v);
 }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) {
-    if constexpr (kChip.dot == gpu_dot::dot4_iu8) return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
-    else return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
+    if constexpr (kChip.dot == gpu_dot::none) {
+        DUET_UNROLL
+        for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
+        return c;
+    } else if constexpr (kChip.dot == gpu_dot::dot4_iu8) {
+        return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
+    } else {
+        return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
+    }
 }
 DUET_DEVICE float quick_half_to_float(uint16_t h) { return (float)__builtin_bit_cast(_Float16, h); }
 DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) { return __builtin_amdgcn_perm(hi, lo, idx); }
@@ -313,9 +320,9 @@ DUET_DEVICE void unpack_pair(uint32_t pair, int (&v)[2]) {
 }
 
 // n blocks share a counter. Returns true, in all threads, for the block that comes here last; this block sees what the
-// others wrote before they came. The counter is 0 before and after; only atomics touch it, so that no cache holds an old
-// value. One thread's fence serves the block, because the barrier hands it what the others wrote; where each wave has to
-// drop what its cache holds, each does. flag: a word of shared memory that is free now.
+// others wrote before they came. The counter is 0 before and after; only atomics touch it, so that no cache holds an
+// old value. One thread's fence serves the block, because the barrier hands it what the others wrote; where each wave
+// has to drop what its cache holds, each does. flag: a word of shared memory that is free now.
 template <class Shared>
 DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
     finish_stores();

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 struct fake_control {
@@ -27,7 +28,7 @@ struct fake_control {
     const char* missing_kernel = nullptr;
     // The stand-in sets these.
     int64_t n_calls = 0, n_played = 0, n_launches = 0, n_pinned = 0;
-    int n_live = 0, n_opened = 0;  // n_live: objects; n_opened: contexts or streams ever made
+    int n_live = 0, n_opened = 0, n_modules = 0;  // n_live: objects; the others: contexts or streams, modules ever made
     char failed_call[64] = {}, misuse[256] = {};
 };
 
@@ -269,14 +270,17 @@ inline int stream_sync(const char* call, void* s) {
 inline int module_load(const char* call, void** out, const void* image) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
-    if (memcmp(image, "code of ", 8) != 0 || strcmp((const char*)image + 8, control.chip[device]) != 0)
-        return 209;  // no binary for this chip
-    *out = add(kind::module, device, 0, new char);
+    // "code of sm_90" has all kernels and runs there; "text of q4_K", on any chip, has those of one format
+    const std::string text((const char*)image);
+    const bool is_text = text.compare(0, 8, "text of ") == 0;
+    if (!is_text && text != std::string("code of ") + control.chip[device]) return 209;  // no binary for this chip
+    *out = add(kind::module, device, 0, new std::string(is_text ? text.substr(8) : ""));
+    control.n_modules++;
     return kGood;
 }
 inline int module_unload(const char* call, void* m) {
     const int chosen = begin(call);
-    if (remove(call, m, kind::module)) delete (char*)m;
+    if (remove(call, m, kind::module)) delete (std::string*)m;
     return chosen;
 }
 inline int get_function(const char* call, void** out, void* m, const char* name) {
@@ -284,9 +288,12 @@ inline int get_function(const char* call, void** out, void* m, const char* name)
     if (!find(m, kind::module)) return misuse(call, "not a module");
     duet::error_text err;
     void* kernel = nullptr;
+    const std::string part = *(const std::string*)m, entry = name;
+    if (part == "common" ? entry.find("_q4_") != entry.npos : !part.empty() && entry.find("_" + part) == entry.npos)
+        return kNotFound;
     for (const kernel_row& row : kKernels)
         if (!strcmp(row.name, name) && (!control.missing_kernel || strcmp(name, control.missing_kernel) != 0) &&
-            control.backend && control.backend->kernel(nullptr, name, &kernel, err) == DUET_OK) {
+            control.backend && control.backend->kernel(nullptr, "common", name, &kernel, err) == DUET_OK) {
             functions.push_back(std::make_unique<function>(function{row.name, kernel, row.args_bytes, 48 << 10}));
             *out = functions.back().get();
             return kGood;

@@ -94,7 +94,7 @@ duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out,
         DUET_TRY(driver.alloc(device, 64, &memory, err));
         DUET_TRY(driver.alloc(device, 64, &second, err));
         DUET_TRY(driver.alloc_host(device, 64, &pinned, err));
-        DUET_TRY(driver.kernel(device, "kernel_words", &kernel, err));
+        DUET_TRY(driver.kernel(device, "common", "kernel_words", &kernel, err));
         DUET_TRY(driver.record_begin(device, err));
         const duet_status recorded = [&]() -> duet_status {
             const words_args all{(uint32_t*)pinned, (uint32_t*)memory, 8, 1, 0},
@@ -488,28 +488,71 @@ TEST_CASE("drivers: a card before an integrated chip, which is opened only when 
 }
 
 TEST_CASE("drivers: code of the chip itself, else of a lower minor version, else intermediate code") {
-    const gpu_code code[] = {{"sm_80", code_of(""), 1, 0},
-                             {"sm_86", code_of(""), 1, 0},
-                             {"compute_90", code_of(""), 1, 0},
-                             {"gfx1100", code_of(""), 1, 0}};
+    std::vector<gpu_code> code;
+    for (const char* chip : {"sm_80", "sm_86", "compute_75_common", "compute_90_common", "compute_90_q4_K", "gfx1100",
+                             "gfx9_generic", "gfx10_3_generic", "gfx11_generic"})
+        code.push_back({chip, code_of(""), 1, 0});
     gpu_test_setup setup;
-    setup.code = code;
-    setup.n_code = 4;
+    setup.code = code.data();
+    setup.n_code = (int32_t)code.size();
     const gpu_test_setup* before = gpu_test(&setup);
     struct {
         const char *chip, *want;
-    } const rows[] = {{"sm_80", "sm_80"},      {"sm_86", "sm_86"},
-                      {"sm_89", "sm_86"},      {"sm_87", "sm_86"},
-                      {"sm_90", "compute_90"}, {"sm_103", "compute_90"},
-                      {"sm_75", ""},           {"gfx1100", "gfx1100"},
-                      {"gfx1101", ""},         {"", ""}};
+    } const rows[] = {{"sm_80", "sm_80"},
+                      {"sm_86", "sm_86"},
+                      {"sm_89", "sm_86"},
+                      {"sm_87", "compute_75_common"},  // Orin runs no other chip's code
+                      {"sm_90", "compute_90_common"},
+                      {"sm_103", "compute_90_common"},
+                      {"sm_75", "compute_75_common"},
+                      {"sm_70", ""},
+                      {"gfx1100", "gfx1100"},
+                      {"gfx1101", "gfx11_generic"},
+                      {"gfx1153", "gfx11_generic"},
+                      {"gfx1034", "gfx10_3_generic"},
+                      {"gfx902", "gfx9_generic"},
+                      {"gfx908", ""},
+                      {"gfx90a", ""},
+                      {"gfx1201", ""},
+                      {"gfx1010", ""},
+                      {"", ""}};
     for (const auto& r : rows) {
         const gpu_code* found = find_gpu_code(r.chip);
         INFO(std::string(r.chip));
         CHECK(std::string(found ? found->chip : "") == r.want);
     }
-    CHECK(gpu_code_list() == "sm_80 sm_86 compute_90 gfx1100");
+    CHECK(std::string(find_gpu_code("sm_90", "q4_K")->chip) == "compute_90_q4_K");
+    CHECK(std::string(find_gpu_code("sm_89", "common", true)->chip) == "compute_75_common");
+    CHECK(gpu_code_list() == "sm_80 sm_86 compute_75 compute_90 gfx1100 gfx9_generic gfx10_3_generic gfx11_generic");
     gpu_test(before);
+}
+
+TEST_CASE(
+    "drivers: intermediate code is loaded in the parts that a model needs, also where a relative's code is refused") {
+    std::vector<gpu_code> code;
+    for (const char* part : {"common", "f32", "f16", "q4_0", "q4_1", "q4_K"})
+        code.push_back({strdup((std::string("compute_75_") + part).c_str()),
+                        code_of(strdup((std::string("text of ") + part).c_str())), strlen(part) + 8, 12000});
+    const gpu_code relative{"sm_86", code_of("code of sm_86"), 13, 12000};
+    std::vector<float> want, got;
+    const self_test::graph_case c = small_case();  // matrices in F32 and Q4_0
+    error_text err;
+    REQUIRE(self_test::run_case(c, kCpuExecutor, "scalar", &want, err) == DUET_OK);
+    for (const bool has_relative : {false, true}) {
+        stand_in s(kKinds[0].file, "cuda:0", "sm_89", 12040);
+        if (has_relative) code.insert(code.begin(), relative);
+        s.setup.code = code.data();
+        s.setup.n_code = (int32_t)code.size();
+        const self_test::graph_case fresh = c;
+        got.clear();
+        CHECK(self_test::run_case(fresh, kGpuExecutor, "cuda:0", &got, err) == DUET_OK);
+        INFO(err.text);
+        CHECK(got == want);
+        CHECK(s.control->n_modules == 3);
+        s.is_clean();
+    }
+    for (const gpu_code& p : code)
+        if (p.chip[0] == 'c') free((void*)p.chip), free((void*)p.data);
 }
 
 TEST_CASE("drivers: packed code is unpacked, and damage is seen") {

@@ -328,7 +328,7 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
         void *device = nullptr, *kernel = nullptr, *memory = nullptr;
         gpu_info info;
         REQUIRE(kEmu32Driver.open(0, &device, &info, err) == DUET_OK);
-        REQUIRE(kEmu32Driver.kernel(device, "kernel_argmax", &kernel, err) == DUET_OK);
+        REQUIRE(kEmu32Driver.kernel(device, "common", "kernel_argmax", &kernel, err) == DUET_OK);
         REQUIRE(kEmu32Driver.alloc(device, c.values.size() * 4 + 4, &memory, err) == DUET_OK);
         memcpy((float*)memory + 1, c.values.data(), c.values.size() * 4);
         const argmax_args a{(const float*)memory + 1, (int32_t*)memory, (int32_t)c.values.size(), 0, 1, 0};
