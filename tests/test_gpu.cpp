@@ -339,6 +339,33 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
     }
 }
 
+TEST_CASE("gpu: the self test plays one recording at 20 positions or more; launches cut as short as they can be change "
+          "no bit") {
+    gpu_test_setup setup;
+    setup.launch_products = 1;
+    self_test::for_each_case([&](self_test::graph_case& c) {
+        const bool is_recorded = c.name == "decoding by a recording";
+        if (!is_recorded && c.name.find("attention") == c.name.npos && c.name.find("expert") == c.name.npos &&
+            c.name.find("Q4_0") == c.name.npos && c.name.find("F16") == c.name.npos)
+            return;
+        int n[3] = {};  // plays, launches of attention, of matmuls
+        const auto count = [](void* user, const emu_event& e) {
+            ((int*)user)[0] += e.what[0] == 'p';
+            ((int*)user)[1] += e.kernel && strstr(e.kernel, "kernel_attention") && e.grid.y == 1;
+            ((int*)user)[2] += e.kernel && strstr(e.kernel, "kernel_matmul") && e.grid.y == 1;
+        };
+        const gpu_test_setup* before = is_recorded ? nullptr : gpu_test(&setup);
+        emu_watch(count, n);
+        CHECK(self_test::compare_case(c, "emu32") == "");
+        emu_watch(nullptr, nullptr);
+        if (!is_recorded) gpu_test(before);
+        INFO(c.name);
+        if (is_recorded) CHECK(n[0] > 20);
+        else if (c.name.find("attention") == 0) CHECK(n[1] >= 10);
+        else if (c.name.find("matmul Q4_0") == 0) CHECK(n[2] >= 2);
+    });
+}
+
 TEST_CASE("gpu: device names") {
     error_text err;
     int32_t index = 0;
