@@ -23,9 +23,9 @@
 namespace duet {
 namespace {
 
-constexpr int kOutOfMemory = 2, kNoDevice = 100;   // the same numbers in both interfaces
-constexpr int kNonBlocking = 1, kThreadLocal = 1;  // flag of a stream, mode of a capture
-constexpr int kCudaMajor = 75, kCudaMinor = 76;    // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+constexpr int kOutOfMemory = 2, kNoDevice = 100;                 // the same numbers in both interfaces
+constexpr int kNonBlocking = 1, kThreadLocal = 1, kRelaxed = 2;  // flag of a stream, modes of a capture
+constexpr int kCudaMajor = 75, kCudaMinor = 76;                  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 
 // X(member, arguments, CUDA's entry point, HIP's). nullptr: the vendor has no such call, or it is not needed.
 #define DUET_VENDOR_CALLS(X)                                                                                           \
@@ -68,6 +68,7 @@ constexpr int kCudaMajor = 75, kCudaMinor = 76;    // CU_DEVICE_ATTRIBUTE_COMPUT
     X(instantiate, (void** exec, void* graph, unsigned long long flags), "cuGraphInstantiateWithFlags",                \
       "hipGraphInstantiateWithFlags")                                                                                  \
     X(graph_destroy, (void* graph), "cuGraphDestroy", "hipGraphDestroy")                                               \
+    X(exchange_mode, (int* mode), "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode")           \
     X(graph_launch, (void* exec, void* stream), "cuGraphLaunch", "hipGraphLaunch")                                     \
     X(exec_destroy, (void* exec), "cuGraphExecDestroy", "hipGraphExecDestroy")
 
@@ -335,6 +336,18 @@ struct vendor_scope {
         else if (before != d.device) d.lib.set_device.at(before);
     }
 };
+// While this object lives, the thread's allocations do not disturb an application that captures on another thread.
+struct relaxed_scope {
+    const vendor_library& lib;
+    int mode = kRelaxed;
+    bool is_set;
+    explicit relaxed_scope(const vendor_library& l) : lib(l), is_set(l.exchange_mode.at(&mode) == 0) {}
+    relaxed_scope(const relaxed_scope&) = delete;
+    relaxed_scope& operator=(const relaxed_scope&) = delete;
+    ~relaxed_scope() {
+        if (is_set) lib.exchange_mode.at(&mode);
+    }
+};
 #define DUET_ENTER(pointer)                                                                                            \
     vendor_device& d = *(vendor_device*)pointer;                                                                       \
     const vendor_scope here(d, err);                                                                                   \
@@ -385,6 +398,7 @@ void give_back(void* device, void* what, vendor_call<F> vendor_library::* call) 
     error_text err;
     if (!what) return;
     const vendor_scope here(d, err);
+    const relaxed_scope relaxed(d.lib);
     (d.lib.*call).at(what);
 }
 void vendor_free(void* device, void* memory) { give_back(device, memory, &vendor_library::free); }
@@ -397,6 +411,7 @@ duet_status add_size(duet_status st, uint64_t n_bytes, error_text& err) {
 
 duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text& err) {
     DUET_ENTER(device);
+    const relaxed_scope relaxed(d.lib);
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc, out, (size_t)std::max<uint64_t>(n_bytes, 1)), n_bytes, err));
     const duet_status st = vendor_clear(device, *out, n_bytes, err);
@@ -408,6 +423,7 @@ duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text&
 
 duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_text& err) {
     DUET_ENTER(device);
+    const relaxed_scope relaxed(d.lib);
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc_host, out, (size_t)std::max<uint64_t>(n_bytes, 1), d.lib.v->host_flags),
                       n_bytes, err));
@@ -440,6 +456,7 @@ duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err)
         return fail(err, DUET_ERR_FORMAT, "%s:%d: the code for %s in this program is damaged", d.lib.v->name, d.index,
                     code.chip);
     void* module = nullptr;
+    const relaxed_scope relaxed(d.lib);
     DUET_TRY(d.call(err, d.lib.module_load, &module, (const void*)bytes.data()));
     d.modules.push_back({&code, module, std::move(bytes)});
     return DUET_OK;

@@ -20,6 +20,7 @@ struct fake_control {
     int fail_code = 0;
     const char* fail_call = nullptr;  // the first call whose name has this in it fails with fail_code; launches: while
                                       // they are recorded
+    bool others_capture = false;      // another thread captures: who has not relaxed his mode may not allocate
     bool stale = false;               // copies to the device are seen only after the graph that is launched behind them
     int skip_node = 0;                // played graphs leave out this node: 1 is the first, -1 the last
     int n_devices = 1, version = 0, integrated = 0;  // integrated: one bit per device
@@ -72,7 +73,7 @@ inline fake_control control;
 inline std::map<const void*, object> live;
 inline std::vector<int> context;  // devices, the current one last
 inline std::vector<std::unique_ptr<function>> functions;
-inline int sticky = 0;
+inline int sticky = 0, capture_mode = 0;
 inline void* emulated = nullptr;  // the backend's device; lives until fake_reset
 
 struct kernel_row {
@@ -207,6 +208,7 @@ inline int allocate(const char* call, kind what, void** out, size_t n_bytes) {
     FAKE_CURRENT(call);
     for (auto& [at, o] : live)
         if (o.what == kind::stream && ((stream*)at)->is_capturing) return ((stream*)at)->is_spoilt = true, kCapturing;
+    if (control.others_capture && capture_mode != 2) return kCapturing;
     if (n_bytes == 0) return kInvalid;
     if (what == kind::memory && bytes_in_use(device) + n_bytes > control.memory_bytes) return kNoMemory;
     void* p = aligned_alloc(256, (n_bytes + 255) / 256 * 256);
@@ -215,7 +217,13 @@ inline int allocate(const char* call, kind what, void** out, size_t n_bytes) {
     control.n_pinned += what == kind::host;
     return kGood;
 }
+inline int exchange_mode(const char* call, int* mode) {
+    FAKE_BEGIN(call);
+    std::swap(*mode, capture_mode);
+    return kGood;
+}
 inline int release(const char* call, kind what, void* at) {
+    if (control.others_capture && capture_mode != 2) misuse(call, "disturbs a capture");
     const int chosen = begin(call);  // what is given back is given back, whatever it returns
     if (!chosen) run_all();
     if (remove(call, at, what)) free(at);
@@ -368,7 +376,7 @@ inline int graph_launch(const char* call, void* exec, void* s) {
 FAKE_EXPORT fake_control* fake_control_of() { return &fake::control; }
 // Resets the errors, as a new process would.
 FAKE_EXPORT void fake_reset(bool is_last) {
-    fake::sticky = 0, fake::context.clear(), fake::functions.clear();
+    fake::sticky = fake::capture_mode = 0, fake::context.clear(), fake::functions.clear();
     if (is_last && fake::emulated) fake::control.backend->close(fake::emulated), fake::emulated = nullptr;
 }
 
