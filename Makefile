@@ -272,14 +272,18 @@ gpu: $(gpu_objects)
 hip = $(or $(HIPCC),$(error $(@F): want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --cuda-device-only --no-gpu-bundle-output \
       -nogpulib -nogpuinc -O3 -std=c++20 -ffp-contract=off -Wall -Wextra -I. -MMD -MP -MF $@.d \
       -mcode-object-version=$(if $(findstring generic,$@),6,5)
+# The version is byte 8 of the ELF header, two less.
+object_version = $(Q)test $$(od -An -tu1 -j8 -N1 $@) -eq $(if $(findstring generic,$@),4,3) || { echo "$@: a code object of another version than asked for"; exit 1; }
 build/gpu/gfx%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) HIP $@
 	$(Q)$(hip) --offload-arch=$(subst _,-,gfx$*) $< -o $@
+	$(object_version)
 build/gpu/gfx%-sample.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) HIP $@
 	$(Q)$(hip) --offload-arch=$(subst _,-,gfx$*) -DDUET_SAMPLE $< -o $@
+	$(object_version)
 
 nvcc = $(or $(NVCC),$(error $(@F): want nvcc of a CUDA Toolkit: name it with NVCC=...)) -O3 -std=c++20 -fmad=false -I. -MMD -MP -MF $@.d -x cu
 build/gpu/sm_%.co: gpu/kernels.cu

@@ -37,7 +37,7 @@ struct gpu_store {
     void* device = nullptr;
     gpu_info info;
     std::atomic<gpu_recording_use> recording{gpu_recording_use::watched};
-    std::atomic<bool> lost{false};  // A call returned DUET_ERR_DEVICE; no session of the model can go on.
+    std::atomic<bool> lost{false};          // A call returned DUET_ERR_DEVICE; no session of the model can go on.
     uint64_t launch_products = UINT64_MAX;  // The most multiplications of one launch of attention.
     void* kernels[kNumKernels] = {};
     std::vector<void*> weights;  // address of each weight of the graph; null where no op reads it
