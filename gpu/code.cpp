@@ -55,7 +55,7 @@ std::string_view family_of(std::string_view chip) {
 }
 
 // The oldest driver that loads the code.
-constexpr int32_t driver_of(std::string_view chip) {
+[[maybe_unused]] constexpr int32_t driver_of(std::string_view chip) {
     if (chip[0] == 'g') return chip.back() == 'c' && chip.size() > 8 ? 60300000 : 0;  // generic
     return chip[0] == 'c' ? DUET_CUDA_VERSION : DUET_CUDA_VERSION / 1000 * 1000;
 }
