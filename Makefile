@@ -240,12 +240,17 @@ HIPCC       ?= $(shell for c in clang-22 clang-21 clang-20 clang-19 clang hipcc 
 NVCC        ?= $(shell for c in nvcc /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc; do command -v $$c && break; done)
 AMDGPU_TOOL ?= ../shared/tools/amdgpu
 PTX_TOOL    ?= ../shared/tools/ptx
-all_chips    = $(shell grep '^GPU_TARGET' gpu/targets.def | grep -oE 'sm_[0-9]+|gfx[0-9a-f]+')
+# The chips of the table that the compilers know (all, where there is no compiler).
+known_cuda   = $(if $(NVCC),$(shell $(NVCC) --list-gpu-code),sm_%)
+known_hip    = $(if $(findstring clang,$(HIPCC)),$(subst -,_,$(shell $(HIPCC) --target=amdgcn --print-supported-cpus 2>&1)),gfx%)
+all_chips    = $(filter $(known_cuda) $(known_hip),$(shell grep '^GPU_TARGET' gpu/targets.def | grep -oE 'sm_[0-9]+|gfx[0-9a-z_]+'))
+# CUDA's intermediate code, a module for each format: a driver translates only what a model needs.
+part_types   = $(shell sed -nE 's/^(FLOAT|QUANT)_TYPE.([a-zA-Z0-9_]+), .*/\2/p' quant/types.def)
+text_parts   = $(foreach c,75 80 120,$(foreach p,common $(part_types),compute_$c_$p))
 # 9.0 is sm_90, 90010 gfx90a
 native_chips = $(sort $(shell { nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sed 's/^ */sm_/'; \
                  cat /sys/class/kfd/kfd/topology/nodes/*/properties | awk '/^gfx_target_version/ && $$2 \
                  { printf "gfx%d%x%x\n", $$2 / 10000, $$2 / 100 % 100, $$2 % 100 }'; } 2>/dev/null | grep -xE 'sm_[0-9]+|gfx[0-9a-f]+'))
-newest_sm    = $(lastword $(filter sm_%,$(all_chips)))
 have         = $(if $(2),$(1),$(if $(1),$(warning no code for $(1) is built in: $(3))))
 ifeq ($(GPU_TARGETS),native)
   gpu_chips := $(native_chips)
@@ -253,7 +258,7 @@ ifeq ($(GPU_TARGETS),native)
   gpu_chips := $(filter-out $(no_row),$(gpu_chips))$(if $(no_row),$(warning no code for $(no_row) is built in: no row in gpu/targets.def))
   gpu_chips := $(call have,$(filter sm_%,$(gpu_chips)),$(NVCC),no nvcc) $(call have,$(filter gfx%,$(gpu_chips)),$(HIPCC),no clang 19)
 else ifeq ($(GPU_TARGETS),all)
-  gpu_chips := $(all_chips) $(newest_sm:sm_%=compute_%)
+  gpu_chips := $(all_chips) $(text_parts)
 else
   gpu_chips := $(filter-out none,$(GPU_TARGETS))
 endif
@@ -265,15 +270,20 @@ TRACE_MODEL ?= $(firstword $(wildcard $(or $(DUET_TEST_DATA),../shared/data)/gol
 gpu: $(gpu_objects)
 
 hip = $(or $(HIPCC),$(error $(@F): want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --cuda-device-only --no-gpu-bundle-output \
-      -nogpulib -nogpuinc -O3 -std=c++20 -ffp-contract=off -Wall -Wextra -I. -MMD -MP -MF $@.d
+      -nogpulib -nogpuinc -O3 -std=c++20 -ffp-contract=off -Wall -Wextra -I. -MMD -MP -MF $@.d \
+      -mcode-object-version=$(if $(findstring generic,$@),6,5)
+# The version is byte 8 of the ELF header, two less.
+object_version = $(Q)test $$(od -An -tu1 -j8 -N1 $@) -eq $(if $(findstring generic,$@),4,3) || { echo "$@: a code object of another version than asked for"; exit 1; }
 build/gpu/gfx%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) HIP $@
-	$(Q)$(hip) --offload-arch=gfx$* $< -o $@
+	$(Q)$(hip) --offload-arch=$(subst _,-,gfx$*) $< -o $@
+	$(object_version)
 build/gpu/gfx%-sample.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) HIP $@
-	$(Q)$(hip) --offload-arch=gfx$* -DDUET_SAMPLE $< -o $@
+	$(Q)$(hip) --offload-arch=$(subst _,-,gfx$*) -DDUET_SAMPLE $< -o $@
+	$(object_version)
 
 nvcc = $(or $(NVCC),$(error $(@F): want nvcc of a CUDA Toolkit: name it with NVCC=...)) -O3 -std=c++20 -fmad=false -I. -MMD -MP -MF $@.d -x cu
 build/gpu/sm_%.co: gpu/kernels.cu
@@ -284,10 +294,17 @@ build/gpu/sm_%-sample.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) NVCC $@
 	$(Q)$(nvcc) -arch=sm_$* -cubin -DDUET_SAMPLE $< -o $@
-build/gpu/compute_%.co: gpu/kernels.cu
+# compute_80_common has the kernels without a format, compute_80_q4_K those of one, whose row of the table is $@.def.
+build/gpu/compute_%_common.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) NVCC $@
-	$(Q)$(nvcc) -arch=compute_$* -ptx $< -o $@
+	$(Q)$(nvcc) -arch=compute_$* -DDUET_PART=0 -DDUET_PART_COMMON -ptx $< -o $@
+arch = $(firstword $(subst _, ,$*))
+build/gpu/compute_%.co: gpu/kernels.cu quant/types.def
+	@mkdir -p $(@D)
+	$(say) NVCC $@
+	@{ grep -E '^(FLOAT|QUANT)_TYPE\($(*:$(arch)_%=%),' quant/types.def && printf '#undef FLOAT_TYPE\n#undef QUANT_TYPE\n'; } > $@.def
+	$(Q)$(nvcc) -arch=compute_$(arch) -DDUET_PART=$$(sed -nE '1s/[^,]*,[^,]*, *([0-9]+),.*/\1/p' $@.def) -DDUET_PART_TYPE='"$@.def"' -ptx $< -o $@
 # For the test: one file of one chip, also of the sampled formats (sm_80-sample).
 build/gpu/sm_%.ptx: gpu/kernels.cu
 	@mkdir -p $(@D)
@@ -302,7 +319,7 @@ build/gpu/%.co.gz: build/gpu/%.co
 build/gpu/chips: FORCE
 	@mkdir -p $(@D)
 	@echo '$(gpu_chips)' | cmp -s - $@ || echo '$(gpu_chips)' > $@
-cuda_version = $(if $(filter sm_% compute_%,$(gpu_chips)),$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1000/p'))
+cuda_version = $(if $(filter sm_% compute_%,$(gpu_chips)),$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | { read -r a b; echo $$((a * 1000 + b * 10)); }))
 $(BUILD)/gpu/code.o: gpu/code.cpp gpu/driver.h $(gpu_objects:=.gz) build/gpu/chips
 	@mkdir -p $(@D)
 	$(say) CC gpu/code.cpp

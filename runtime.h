@@ -392,6 +392,8 @@ typedef struct duet_model_params {
                      AVX512_BF16 or AMX-BF16 (docs/numerics.md); all else stays exact. log tells when it has no
                      effect */
     int32_t load; /* DUET_LOAD_...; files opened by path only */
+    int32_t gpu_recording; /* recorded decoding on GPUs (docs/gpu.md). -1: as the environment's DUET_GPU_RECORDING (0,
+                              1) says, else on where the driver is known to do it right; 0: off; 1: on, and watched */
 } duet_model_params;
 DUET_DEFAULTS(duet_model_params) /* duet_model_params_init, duet_model_params_default */
 

@@ -29,6 +29,14 @@ struct heads_args {
     int32_t stride, head_stride, n_heads, head_dim;
 };
 
+// Words for the device: a batch from pinned memory, rows or pages that were written there, or zeros.
+struct words_args {
+    const uint32_t* from;    // n; null: zeros
+    uint32_t*       to;      // n
+    uint64_t        n;
+    int32_t         n_blocks, unused;
+};
+
 struct embed_args {
     const uint8_t* w;        // (n_vocab, n_in) as gpu/weights.h lays it out
     const int32_t* id;       // n_tok
@@ -193,7 +201,7 @@ constexpr int kRouteWords = 1024;  // words of shared memory, beside two for eac
 struct lists_args {
     const int32_t* ids;      // (n_tok, ids_stride); null: choice k is matrix k
     int32_t*       order;    // n_tok * n_used
-    expert_tile*   tiles;  // set to zero before
+    expert_tile*   tiles;  // zeros before
     int32_t        n_tok, n_used, ids_stride, rows;
     int32_t        by_matrix, unused;
 };

@@ -11,7 +11,8 @@
 #if !defined(DUET_GPU_CODE)
 #define DUET_GPU_CODE
 #endif
-// Version of the compiler that made the code, as a driver counts. A driver of an older major version cannot load it.
+// Version of the compiler that made the code, as a driver counts: 13010. A driver of an older major version cannot load
+// it; intermediate code also wants the minor version.
 #if !defined(DUET_CUDA_VERSION)
 #define DUET_CUDA_VERSION 0
 #endif
@@ -35,6 +36,30 @@ bool is_cuda_code(std::string_view chip) { return chip[0] != 'g'; }
 // The number in a chip's name: 103 for "sm_103".
 int chip_number(std::string_view chip) { return atoi(chip.substr(chip.find('_') + 1).data()); }
 
+// Whether CUDA code named `code` has the part that is wanted: "sm_90" has all, "compute_80_q4_K" has one.
+bool has_part(std::string_view code, std::string_view part) {
+    const size_t end = code.find('_', code.find('_') + 1);
+    return end == std::string_view::npos || code.substr(end + 1) == part;
+}
+
+// The AMD family that a chip is of: "gfx11_generic". As LLVM's AMDGPUUsage lists them.
+std::string_view family_of(std::string_view chip) {
+    if (chip.size() == 6 && chip.substr(0, 5) == "gfx90" && chip[5] != '8' && chip[5] != 'a') return "gfx9_generic";
+    constexpr const char* kFamilies[][2] = {{"gfx94", "gfx9_4_generic"},   {"gfx95", "gfx9_4_generic"},
+                                            {"gfx101", "gfx10_1_generic"}, {"gfx103", "gfx10_3_generic"},
+                                            {"gfx110", "gfx11_generic"},   {"gfx115", "gfx11_generic"},
+                                            {"gfx120", "gfx12_generic"}};
+    for (const auto& f : kFamilies)
+        if (chip.size() == strlen(f[0]) + 1 && chip.substr(0, strlen(f[0])) == f[0]) return f[1];
+    return "";
+}
+
+// The oldest driver that loads the code.
+[[maybe_unused]] constexpr int32_t driver_of(std::string_view chip) {
+    if (chip[0] == 'g') return chip.back() == 'c' && chip.size() > 8 ? 60300000 : 0;  // generic
+    return chip[0] == 'c' ? DUET_CUDA_VERSION : DUET_CUDA_VERSION / 1000 * 1000;
+}
+
 }  // namespace
 
 #define GPU_CODE(chip) " " #chip
@@ -52,9 +77,7 @@ const gpu_test_setup& gpu_setup() {
 }
 
 static const gpu_code* all_code(int32_t* n) {
-#define GPU_CODE(chip)                                                                                                 \
-    {#chip, duet_code_##chip, (uint64_t)(duet_code_end_##chip - duet_code_##chip),                                     \
-     is_cuda_code(#chip) ? DUET_CUDA_VERSION : 0},
+#define GPU_CODE(chip) {#chip, duet_code_##chip, (uint64_t)(duet_code_end_##chip - duet_code_##chip), driver_of(#chip)},
     static const gpu_code kBuilt[] = {DUET_GPU_CODE{"", nullptr, 0, 0}};
 #undef GPU_CODE
     const gpu_test_setup& setup = gpu_setup();
@@ -62,16 +85,19 @@ static const gpu_code* all_code(int32_t* n) {
     return setup.code ? setup.code : kBuilt;
 }
 
-const gpu_code* find_gpu_code(std::string_view chip) {
+const gpu_code* find_gpu_code(std::string_view chip, std::string_view part, bool any_text) {
+    constexpr int kOrin = 87;
     int32_t n = 0;
     const gpu_code* code = all_code(&n);
     const gpu_code* best = nullptr;
     for (int32_t i = 0; i < n; i++) {
-        if (chip == code[i].chip) return &code[i];
+        if (chip == code[i].chip && !any_text) return &code[i];
+        if (chip.substr(0, 3) == "gfx" && family_of(chip) == code[i].chip) best = &code[i];
         if (chip.substr(0, 3) != "sm_" || !is_cuda_code(code[i].chip)) continue;
         const int want = chip_number(chip), have = chip_number(code[i].chip);
-        const bool is_text = code[i].chip[0] == 'c';
-        if (have > want || (!is_text && have / 10 != want / 10)) continue;
+        const bool is_text = code[i].chip[0] == 'c',
+                   is_other = want == kOrin || have == kOrin || have / 10 != want / 10;
+        if (have > want || (!is_text && (any_text || is_other)) || (is_text && !has_part(code[i].chip, part))) continue;
         const bool best_is_text = best && best->chip[0] == 'c';
         if (!best || (is_text == best_is_text ? have > chip_number(best->chip) : best_is_text)) best = &code[i];
     }
@@ -82,7 +108,12 @@ std::string gpu_code_list() {
     int32_t n = 0;
     const gpu_code* code = all_code(&n);
     std::string list;
-    for (int32_t i = 0; i < n; i++) list += (i ? " " : "") + std::string(code[i].chip);
+    for (int32_t i = 0; i < n; i++)
+        if (is_cuda_code(code[i].chip) ? has_part(code[i].chip, "common") : true) {
+            std::string_view chip = code[i].chip;
+            if (chip[0] == 'c') chip = chip.substr(0, chip.find('_', chip.find('_') + 1));
+            list += (i ? " " : "") + std::string(chip);
+        }
     return n ? list : "none";
 }
 

@@ -43,9 +43,10 @@ struct gpu_layout {
            list_pairs = 0, list_bytes = 0, gather_bytes = 0;
     size_t pinned_bytes = 0;  // the computer's memory: batches on their way to the device, rows on their way back
     int max_chunks = 0;
+    size_t input_bytes() const { return angle_bytes + int_count * 4; }
     size_t work_bytes() const {
-        return common.buffer_bytes + act_bytes + angle_bytes + int_count * 4 + partial_bytes +
-               (slope_count + counter_count) * 4 + 2 * list_bytes + gather_bytes;
+        return common.buffer_bytes + act_bytes + input_bytes() + partial_bytes + (slope_count + counter_count) * 4 +
+               2 * list_bytes + gather_bytes;
     }
 };
 
@@ -58,6 +59,7 @@ struct gpu_recording {
     batch_shape shape;
     void* recording = nullptr;
     uint64_t last_use = 0;
+    int32_t n_unproven = 0;  // so many of the next plays are computed again without the recording
 };
 
 gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);  // gpu/launch.cpp
@@ -77,11 +79,14 @@ struct gpu_context {
     void* device = nullptr;  // This session's queue on the store's device.
     std::shared_ptr<gpu_store> store;
     gpu_layout layout;
-    uint8_t *buffers = nullptr, *act = nullptr, *angles = nullptr, *ints = nullptr, *partial = nullptr;
+    uint8_t *buffers = nullptr, *act = nullptr, *partial = nullptr;
     std::vector<float*> slopes;  // per op: ALiBi's slopes of the heads, on the device; null: none
     uint8_t *cache = nullptr, *states = nullptr;
-    uint8_t* staging = nullptr;   // pinned: integers and angles of a batch
-    uint8_t* crossing = nullptr;  // pinned: rows on their way to or from another executor
+    // What a batch brings: rope angles, then integers, without gaps. A kernel copies the pinned words to the device.
+    int32_t *staging = nullptr, *inputs = nullptr;
+    uint64_t n_words = 0;              // of the batch, and of any other one of its shape
+    std::vector<const float*> angles;  // per rope table, on the device
+    uint8_t* crossing = nullptr;       // pinned: rows on their way to or from another executor
     std::vector<uint8_t*> group_pages;
     std::vector<uint8_t*> host_rows;  // pinned memory for each buffer that is read back
     std::vector<uint8_t> is_read;     // per buffer: this batch's rows have arrived
@@ -96,6 +101,7 @@ struct gpu_context {
     bool is_again = false;  // The batch has the shape of the last one.
     std::vector<gpu_recording> recordings;
     uint64_t n_plays = 0;
+    bool no_recording = false;         // A recording could not be made in this session.
     std::vector<int32_t*> page_start;  // per group, on the device: page_start of cache_args, a place in `ints`
     int32_t *tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
     const op* tempered = nullptr;  // one attention op for the temperature, which all attention ops share
@@ -116,7 +122,8 @@ struct gpu_context {
         if (!device) return;
         for (const gpu_recording& r : recordings) driver->free_recording(device, r.recording);
         for (uint8_t* p : host_rows) driver->free_host(device, p);
-        for (uint8_t* p : {staging, crossing}) driver->free_host(device, p);
+        driver->free_host(device, staging);
+        driver->free_host(device, crossing);
         for (uint8_t* p : {buffers, cache, states}) driver->free(device, p);
         driver->close(device);
     }
@@ -149,6 +156,22 @@ struct gpu_context {
         if (v.buffer == quantized.buffer) quantized = view{};
     }
 };
+
+// Copies n_bytes (a multiple of 4) by a kernel: from device memory or pinned memory, or zeros where `from` is null.
+// Kernels of recordings read nothing else that changes, because a recording may see old data after a driver's copy.
+duet_status copy_words(gpu_context& c, void* to, const void* from, uint64_t n_bytes, error_text& err);
+// The same from any memory, through pinned memory of `most` bytes. Waits.
+duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_bytes, void* pinned, uint64_t most,
+                      error_text& err);
+uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page);
+
+// Writes the batch to the staging memory, and where its parts will be on the device to the context.
+void fill_batch(gpu_context& c);
+// Launches the steps that lie in the batch's range of ops, after a kernel that copies the batch to the device.
+duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err);
+bool is_cancelled(const std::atomic<int32_t>* cancel);
+// gpu/recordings.cpp: runs a batch by a recording where that is possible.
+duet_status run_recorded(gpu_context& c, error_text& err);
 
 // gpu/launch_steps.cpp
 cache_args cache_of(const gpu_context& c, int32_t index);

@@ -10,12 +10,17 @@
 
 namespace duet {
 
+// How far recorded launches are trusted. watched: the first plays of each recording are computed again without it.
+enum class gpu_recording_use : int32_t { off, watched, trusted };
+
 struct gpu_info {
     char name[64] = {};
     char chip[32] = {};                         // row of targets.def: "sm_90", "gfx1100", "emu32"
     char driver[48] = {};                       // "CUDA 12.4"
     uint64_t memory_bytes = 0, free_bytes = 0;  // free_bytes: known after open()
     bool is_integrated = false;
+    int32_t n_units = 0;  // multiprocessors or compute units; 0: not known
+    gpu_recording_use recording = gpu_recording_use::watched;
 };
 
 struct gpu_grid {
@@ -38,7 +43,7 @@ struct gpu_driver {
     // Memory of the device, set to zero.
     duet_status (*alloc)(void* device, uint64_t n_bytes, void** out, error_text& err);
     void (*free)(void* device, void* memory);
-    // Pinned memory of the computer: only such memory may be uploaded.
+    // Pinned memory of the computer. Only such memory may be uploaded, and kernels may read it.
     duet_status (*alloc_host)(void* device, uint64_t n_bytes, void** out, error_text& err);
     void (*free_host)(void* device, void* memory);
     // Starts a copy to the device. `from` is pinned, and its bytes stay as they are until sync.
@@ -46,15 +51,14 @@ struct gpu_driver {
     // Copies to the computer and waits for the copy.
     duet_status (*download)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
     duet_status (*copy)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
-    duet_status (*clear)(void* device, void* at, uint64_t n_bytes, error_text& err);
     // Waits for everything on the queue.
     duet_status (*sync)(void* device, error_text& err);
-    duet_status (*kernel)(void* device, const char* kernel_name, void** out, error_text& err);
+    // part: the module that has the kernel where code is built in parts: a format of quant/types.def, or "common".
+    duet_status (*kernel)(void* device, const char* part, const char* kernel_name, void** out, error_text& err);
     duet_status (*launch)(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes,
                           error_text& err);
-    // Between record_begin and record_end, uploads, copies, clears, launches and downloads are kept, not run. play runs
-    // them; a recorded download has its bytes after sync. When a call failed during the recording, record_end still
-    // ends the recording, and returns an error.
+    // Between record_begin and record_end launches are kept, not run, and nothing else may be called. play runs them.
+    // When a launch failed during the recording, record_end still ends the recording, and returns an error.
     duet_status (*record_begin)(void* device, error_text& err);
     duet_status (*record_end)(void* device, void** recording, error_text& err);
     duet_status (*play)(void* device, void* recording, error_text& err);
@@ -67,14 +71,17 @@ extern const gpu_driver* const kGpuDrivers[4];       // all of them
 
 // Machine code that was built in for one chip, as a gzip file or plain (gpu/code.cpp).
 struct gpu_code {
-    const char* chip;  // "sm_90", "gfx1100"; "compute_120": CUDA's intermediate code, for this chip and later ones
+    // "sm_90", "gfx1100"; "gfx11_generic": for all of the family; "compute_80_q4_K": CUDA's intermediate code for this
+    // chip and later ones, the kernels of one format
+    const char* chip;
     const uint8_t* data;
     uint64_t n_bytes;
     int32_t driver;  // oldest driver version that loads the code, as the driver counts (13000); 0: any
 };
-// Finds code for a chip: the chip's own; for CUDA otherwise the highest lower chip of the same major version, or else
-// intermediate code; or nullptr.
-const gpu_code* find_gpu_code(std::string_view chip);
+// Finds code for a chip: the chip's own; for CUDA otherwise the highest lower chip of the same major version (not for
+// sm_87, whose code no other chip runs, nor the other way round), or else intermediate code; for HIP the family's; or
+// nullptr. any_text: only intermediate code.
+const gpu_code* find_gpu_code(std::string_view chip, std::string_view part = "common", bool any_text = false);
 // Unpacks code and puts a zero behind it. False: the code is damaged.
 bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out);
 std::string gpu_code_list();    // "sm_90 gfx1100", or "none"
@@ -88,6 +95,7 @@ struct gpu_test_setup {
     const gpu_code* code = nullptr;
     int32_t n_code = 0;
     const char* root = "";
+    uint64_t launch_products = 0;  // most multiplications of one launch; 0: by the chip's size
 };
 // Sets the calling thread's setup and returns the one before; nullptr removes it.
 const gpu_test_setup* gpu_test(const gpu_test_setup* setup);
@@ -95,7 +103,9 @@ const gpu_test_setup& gpu_setup();
 
 // For tests: the events of emulated devices as they happen (memory at allocation, uploads, launches, downloads).
 struct emu_event {
-    const char* what;  // "alloc", "free", "upload", "clear", "copy", "launch", "download", "play"
+    // "alloc", "free" (memory of both kinds), "upload", "copy", "launch" (before it, "upload" of the pinned memory that
+    // its arguments point to), "download", "play"
+    const char* what;
     const void* at;    // device address
     const void* data;  // upload, download: the bytes; copy: the source; launch: the arguments
     uint64_t n_bytes;

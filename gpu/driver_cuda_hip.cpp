@@ -23,9 +23,9 @@
 namespace duet {
 namespace {
 
-constexpr int kOutOfMemory = 2, kNoDevice = 100;   // the same numbers in both interfaces
-constexpr int kNonBlocking = 1, kThreadLocal = 1;  // flag of a stream, mode of a capture
-constexpr int kCudaMajor = 75, kCudaMinor = 76;    // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+constexpr int kOutOfMemory = 2, kNoDevice = 100;                 // the same numbers in both interfaces
+constexpr int kNonBlocking = 1, kThreadLocal = 1, kRelaxed = 2;  // flag of a stream, modes of a capture
+constexpr int kCudaMajor = 75, kCudaMinor = 76;                  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 
 // X(member, arguments, CUDA's entry point, HIP's). nullptr: the vendor has no such call, or it is not needed.
 #define DUET_VENDOR_CALLS(X)                                                                                           \
@@ -68,6 +68,7 @@ constexpr int kCudaMajor = 75, kCudaMinor = 76;    // CU_DEVICE_ATTRIBUTE_COMPUT
     X(instantiate, (void** exec, void* graph, unsigned long long flags), "cuGraphInstantiateWithFlags",                \
       "hipGraphInstantiateWithFlags")                                                                                  \
     X(graph_destroy, (void* graph), "cuGraphDestroy", "hipGraphDestroy")                                               \
+    X(exchange_mode, (int* mode), "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode")           \
     X(graph_launch, (void* exec, void* stream), "cuGraphLaunch", "hipGraphLaunch")                                     \
     X(exec_destroy, (void* exec), "cuGraphExecDestroy", "hipGraphExecDestroy")
 
@@ -96,9 +97,10 @@ struct vendor {
     const char* text;              // "CUDA"
     const char* const* libraries;  // file names, the newest first; nullptr ends
     const char* install;           // what the user should do when no library is found
-    int integrated;                // number of the attribute "integrated"
+    int integrated, units;         // numbers of the attributes "integrated", "multiprocessors"
     int version_unit;              // driver's version number: major = n / unit, minor = n / (unit / 100) % 100 ...
     int oldest;                    // oldest driver version that has all entry points
+    unsigned host_flags;           // of pinned memory: devices see it, and no cache keeps it
     duet_status (*chip)(const vendor_library& lib, int device, char (&chip)[32], error_text& err);
 };
 
@@ -166,15 +168,17 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
 }
 
 // Version 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
-constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 1000, 11040, cuda_chip};
+constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 16, 1000, 11040, 2, cuda_chip};
 // Version 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
 constexpr vendor kHip = {"hip",
                          "HIP",
                          kHipLibraries,
                          "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)",
                          16,
+                         63,
                          10000000,
                          50300000,
+                         0x40000002,
                          hip_chip};
 
 // ---- opening a library ----
@@ -266,9 +270,14 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     info->name[sizeof info->name - 1] = 0;
     DUET_TRY(vendor_try(lib, index, err, lib.device_memory, &memory, *device));
     DUET_TRY(vendor_try(lib, index, err, lib.attribute, &integrated, v.integrated, *device));
+    DUET_TRY(vendor_try(lib, index, err, lib.attribute, &info->n_units, v.units, *device));
     info->memory_bytes = memory;
     info->is_integrated = integrated != 0;
     DUET_TRY(v.chip(lib, *device, info->chip, err));
+    // Played recordings saw old data with HIP 7.2 on several chips (ROCm/hip#3887, ROCm/clr#279), and on gfx950 with
+    // every release (ROCm/hip#3902).
+    if (&v == &kHip && (version / 100000 == 702 || !strcmp(info->chip, "gfx950")))
+        info->recording = gpu_recording_use::off;
     *code = find_gpu_code(info->chip);
     if (!*code)
         return fail(err, DUET_ERR_UNSUPPORTED,
@@ -287,8 +296,15 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
 struct vendor_device {
     vendor_library lib;
     int index = 0, device = 0;
-    void *context = nullptr, *stream = nullptr, *module = nullptr;
-    const gpu_code* code = nullptr;
+    void *context = nullptr, *stream = nullptr;
+    std::string chip;
+    // Loaded modules. Some runtimes go on reading the bytes, so they stay until the modules are gone.
+    struct loaded {
+        const gpu_code* code;
+        void* module;
+        std::vector<uint8_t> bytes;
+    };
+    std::vector<loaded> modules;
     bool is_queue = false;  // The device was opened by another; only the stream is this one's own.
     bool is_recording = false, record_failed = false;
 
@@ -320,6 +336,18 @@ struct vendor_scope {
         else if (before != d.device) d.lib.set_device.at(before);
     }
 };
+// While this object lives, the thread's allocations do not disturb an application that captures on another thread.
+struct relaxed_scope {
+    const vendor_library& lib;
+    int mode = kRelaxed;
+    bool is_set;
+    explicit relaxed_scope(const vendor_library& l) : lib(l), is_set(l.exchange_mode.at(&mode) == 0) {}
+    relaxed_scope(const relaxed_scope&) = delete;
+    relaxed_scope& operator=(const relaxed_scope&) = delete;
+    ~relaxed_scope() {
+        if (is_set) lib.exchange_mode.at(&mode);
+    }
+};
 #define DUET_ENTER(pointer)                                                                                            \
     vendor_device& d = *(vendor_device*)pointer;                                                                       \
     const vendor_scope here(d, err);                                                                                   \
@@ -332,7 +360,7 @@ void vendor_close(void* device) {
         const vendor_scope here(*d, err);
         void* graph = nullptr;
         if (d->is_recording && d->lib.capture_end.at(d->stream, &graph) == 0 && graph) d->lib.graph_destroy.at(graph);
-        if (d->module && !d->is_queue) d->lib.module_unload.at(d->module);
+        for (const vendor_device::loaded& m : d->modules) d->lib.module_unload.at(m.module);
         if (d->stream) d->lib.stream_destroy.at(d->stream);
     }
     if (d->is_queue) return;
@@ -342,9 +370,12 @@ void vendor_close(void* device) {
 
 duet_status vendor_queue(void* device, void** queue, error_text& err) {
     DUET_ENTER(device);
-    auto q = std::make_unique<vendor_device>(d);
+    auto q = std::make_unique<vendor_device>();
+    q->lib = d.lib;
+    q->index = d.index;
+    q->device = d.device;
+    q->context = d.context;
     q->is_queue = true;
-    q->is_recording = false;
     DUET_TRY(q->call(err, d.lib.stream_create, &q->stream, (unsigned)kNonBlocking));
     *queue = q.release();
     return DUET_OK;
@@ -367,6 +398,7 @@ void give_back(void* device, void* what, vendor_call<F> vendor_library::* call) 
     error_text err;
     if (!what) return;
     const vendor_scope here(d, err);
+    const relaxed_scope relaxed(d.lib);
     (d.lib.*call).at(what);
 }
 void vendor_free(void* device, void* memory) { give_back(device, memory, &vendor_library::free); }
@@ -379,6 +411,7 @@ duet_status add_size(duet_status st, uint64_t n_bytes, error_text& err) {
 
 duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text& err) {
     DUET_ENTER(device);
+    const relaxed_scope relaxed(d.lib);
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc, out, (size_t)std::max<uint64_t>(n_bytes, 1)), n_bytes, err));
     const duet_status st = vendor_clear(device, *out, n_bytes, err);
@@ -390,8 +423,10 @@ duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text&
 
 duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_text& err) {
     DUET_ENTER(device);
+    const relaxed_scope relaxed(d.lib);
     *out = nullptr;
-    DUET_TRY(add_size(d.call(err, d.lib.alloc_host, out, (size_t)std::max<uint64_t>(n_bytes, 1), 0u), n_bytes, err));
+    DUET_TRY(add_size(d.call(err, d.lib.alloc_host, out, (size_t)std::max<uint64_t>(n_bytes, 1), d.lib.v->host_flags),
+                      n_bytes, err));
     memset(*out, 0, (size_t)n_bytes);
     return DUET_OK;
 }
@@ -412,20 +447,40 @@ duet_status vendor_download(void* device, void* to, const void* from, uint64_t n
     if (n_bytes == 0) return DUET_OK;
     DUET_ENTER(device);
     DUET_TRY(d.call(err, d.lib.download, to, (void*)from, (size_t)n_bytes, d.stream));
-    return d.is_recording ? DUET_OK : d.call(err, d.lib.stream_sync, d.stream);
+    return d.call(err, d.lib.stream_sync, d.stream);
 }
 
-// The first kernel loads the code, so that whoever only keeps memory on the device needs none.
-duet_status vendor_kernel(void* device, const char* name, void** out, error_text& err) {
+duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err) {
+    std::vector<uint8_t> bytes;
+    if (!unpack_gpu_code(code, &bytes))
+        return fail(err, DUET_ERR_FORMAT, "%s:%d: the code for %s in this program is damaged", d.lib.v->name, d.index,
+                    code.chip);
+    void* module = nullptr;
+    const relaxed_scope relaxed(d.lib);
+    DUET_TRY(d.call(err, d.lib.module_load, &module, (const void*)bytes.data()));
+    d.modules.push_back({&code, module, std::move(bytes)});
+    return DUET_OK;
+}
+
+// The first kernel of a module loads it, so that whoever only keeps memory on the device needs none, and nobody waits
+// for the translation of formats that his model does not have.
+duet_status vendor_kernel(void* device, const char* part, const char* name, void** out, error_text& err) {
     DUET_ENTER(device);
-    if (!d.module) {
-        std::vector<uint8_t> code;
-        if (!unpack_gpu_code(*d.code, &code))
-            return fail(err, DUET_ERR_FORMAT, "%s:%d: the code for %s in this program is damaged", d.lib.v->name,
-                        d.index, d.code->chip);
-        DUET_TRY(d.call(err, d.lib.module_load, &d.module, (const void*)code.data()));
+    const gpu_code* code = find_gpu_code(d.chip, part);
+    const gpu_code* text = find_gpu_code(d.chip, part, true);  // for a chip that does not run a relative's code
+    auto find = [&] {
+        return std::find_if(d.modules.begin(), d.modules.end(),
+                            [&](const vendor_device::loaded& m) { return m.code == code || m.code == text; });
+    };
+    if (find() == d.modules.end()) {
+        if (!code)
+            return fail(err, DUET_ERR_UNSUPPORTED, "%s:%d: no code of %s for %s", d.lib.v->name, d.index, part,
+                        d.chip.c_str());
+        duet_status st = load_module(d, *code, err);
+        if (st != DUET_OK && text && text != code && code->chip != d.chip) st = load_module(d, *text, err);
+        DUET_TRY(st);
     }
-    const duet_status st = d.call(err, d.lib.function, out, d.module, name);
+    const duet_status st = d.call(err, d.lib.function, out, find()->module, name);
     if (st != DUET_OK) err.text += std::string(", kernel ") + name;
     return st;
 }
@@ -498,6 +553,8 @@ duet_status open_device(vendor_device& opened, gpu_info* info, error_text& err) 
     size_t n_free = 0, n_all = 0;
     DUET_TRY(d.call(err, d.lib.memory_info, &n_free, &n_all));
     info->free_bytes = n_free;
+    // Where a chip shares the computer's memory, the attribute tells a part set aside, and this the whole.
+    info->memory_bytes = std::max<uint64_t>(info->memory_bytes, n_all);
     return DUET_OK;
 }
 
@@ -510,7 +567,9 @@ duet_status vendor_open(int32_t index, void** device, gpu_info* info, error_text
         return fail(err, DUET_ERR_DEVICE, "%s:%d: this machine has %d of these devices", kVendor.name, index, count);
     auto d = std::make_unique<vendor_device>();
     d->index = index;
-    DUET_TRY(describe_device(l.lib, index, &d->device, info, &d->code, err));
+    const gpu_code* code = nullptr;
+    DUET_TRY(describe_device(l.lib, index, &d->device, info, &code, err));
+    d->chip = info->chip;
     std::swap(d->lib, l.lib);
     const duet_status st = open_device(*d, info, err);
     if (st != DUET_OK) vendor_close(d.release());
@@ -533,7 +592,6 @@ constexpr gpu_driver make_vendor_driver(const char* name) {
             vendor_move<&vendor_library::upload>,
             vendor_download,
             vendor_move<&vendor_library::copy>,
-            vendor_clear,
             vendor_sync,
             vendor_kernel,
             vendor_launch,

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -114,6 +115,7 @@ thread_local uint32_t emu_thread_seed = 0;
 struct emu_memory_state {
     std::mutex lock;
     emu_usage usage;
+    std::map<const uint8_t*, uint64_t> pinned;  // what is allocated, with its size
     uint64_t limit = 0;
     int64_t fail_at = 0;
 } emu_mem;
@@ -252,17 +254,22 @@ struct emu_device {
     std::unique_ptr<emu_recording> recording;
 };
 
-// While the device records, keeps a call for later and returns true.
-template <class F>
-bool emu_keeps(void* device, F call) {
-    auto& recording = ((emu_device*)device)->recording;
-    if (recording) recording->push_back(call);
-    return recording != nullptr;
-}
-
 void emu_tell(const char* what, const void* at, const void* data, uint64_t n_bytes, const char* kernel = nullptr,
               const gpu_grid& grid = {}) {
     if (emu_watcher) emu_watcher(emu_watcher_user, {what, at, data, n_bytes, kernel, grid});
+}
+
+// Tells the bytes of pinned memory that a launch can read, because the computer writes there without a call.
+void emu_tell_pinned(const void* args, size_t n_bytes) {
+    for (size_t i = 0; emu_watcher && i + 8 <= n_bytes; i += 8) {
+        const uint8_t* at = nullptr;
+        memcpy(&at, (const uint8_t*)args + i, 8);
+        const std::lock_guard<std::mutex> lock(emu_mem.lock);
+        auto p = emu_mem.pinned.upper_bound(at);
+        if (p == emu_mem.pinned.begin()) continue;
+        --p;
+        if (at < p->first + p->second) emu_tell("upload", p->first, p->first, p->second);
+    }
 }
 
 void emu_make_room(emu_machine& m, int n_threads) {
@@ -294,6 +301,7 @@ duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
         return fail(err, DUET_ERR_DEVICE, "emu%d:%d: this machine has %d emulated devices", kWidth, index, kEmuFibers);
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     info->memory_bytes = emu_mem.limit;
+    info->recording = gpu_recording_use::trusted;
     info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
     snprintf(info->name, sizeof info->name, "emulator, warps of %d", kWidth);
     snprintf(info->chip, sizeof info->chip, "emu%d", kWidth);
@@ -330,7 +338,8 @@ duet_status emu_alloc(void*, uint64_t n_bytes, void** out, error_text& err) {
     (kPinned ? u.pinned : u.in_use) += n_bytes;
     u.most = std::max(u.most, u.in_use);
     u.pinned_most = std::max(u.pinned_most, u.pinned);
-    if (!kPinned) emu_tell("alloc", *out, nullptr, n_bytes);
+    if (kPinned) emu_mem.pinned[p + 256] = n_bytes;
+    emu_tell("alloc", *out, nullptr, n_bytes);
     return DUET_OK;
 }
 template <bool kPinned>
@@ -340,8 +349,9 @@ void emu_free(void*, void* memory) {
     uint64_t n_bytes = 0;
     memcpy(&n_bytes, (uint8_t*)memory - 256, 8);
     (kPinned ? emu_mem.usage.pinned : emu_mem.usage.in_use) -= n_bytes;
+    if (kPinned) emu_mem.pinned.erase((uint8_t*)memory);
+    emu_tell("free", memory, nullptr, n_bytes);
     ::operator delete((uint8_t*)memory - 256, kEmuAlign);
-    if (!kPinned) emu_tell("free", memory, nullptr, n_bytes);
 }
 
 duet_status emu_upload(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
@@ -354,21 +364,14 @@ duet_status emu_download(void*, void* to, const void* from, uint64_t n_bytes, er
     emu_tell("download", from, to, n_bytes);
     return DUET_OK;
 }
-duet_status emu_copy(void* device, void* to, const void* from, uint64_t n_bytes, error_text&) {
-    if (emu_keeps(device, [=](error_text& err) { return emu_copy(device, to, from, n_bytes, err); })) return DUET_OK;
+duet_status emu_copy(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
     memcpy(to, from, n_bytes);
     emu_tell("copy", to, from, n_bytes);
     return DUET_OK;
 }
-duet_status emu_clear(void* device, void* at, uint64_t n_bytes, error_text&) {
-    if (emu_keeps(device, [=](error_text& err) { return emu_clear(device, at, n_bytes, err); })) return DUET_OK;
-    memset(at, 0, n_bytes);
-    emu_tell("clear", at, nullptr, n_bytes);
-    return DUET_OK;
-}
 duet_status emu_sync(void*, error_text&) { return DUET_OK; }
 
-duet_status emu_find_kernel(void*, const char* kernel_name, void** out, error_text& err) {
+duet_status emu_find_kernel(void*, const char*, const char* kernel_name, void** out, error_text& err) {
     for (const emu_kernel& k : kEmuKernels)
         if (!strcmp(k.name, kernel_name)) {
             *out = (void*)&k;
@@ -388,10 +391,13 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
                     "emulator: %s: want %zu bytes of arguments, at most %d threads and %zu bytes of shared memory, got "
                     "%zu, %u, %u",
                     k.name, k.args_bytes, k.max_threads, kEmuSharedBytes, args_bytes, grid.threads, grid.shared_bytes);
-    const std::vector<uint8_t> kept(d.recording ? (const uint8_t*)args : nullptr,
-                                    d.recording ? (const uint8_t*)args + args_bytes : nullptr);
-    if (emu_keeps(device, [=](error_text& e) { return emu_launch(device, kernel, grid, kept.data(), kept.size(), e); }))
+    if (d.recording) {
+        const std::vector<uint8_t> kept((const uint8_t*)args, (const uint8_t*)args + args_bytes);
+        d.recording->push_back([=](error_text& e) -> duet_status {
+            return emu_launch(device, kernel, grid, kept.data(), kept.size(), e);
+        });
         return DUET_OK;
+    }
     m.seed = emu_thread_seed;
     m.n_threads = (int)grid.threads;
     m.shared_bytes = grid.shared_bytes;
@@ -399,6 +405,7 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
     m.args = args;
     m.failed = false;
     emu_make_room(m, m.n_threads);
+    emu_tell_pinned(args, args_bytes);
     emu_tell("launch", nullptr, args, args_bytes, k.name, grid);
     emu_machine* before = emu_now;
     emu_now = &m;
@@ -445,7 +452,6 @@ constexpr gpu_driver make_emu_driver(const char* name) {
             emu_upload,
             emu_download,
             emu_copy,
-            emu_clear,
             emu_sync,
             emu_find_kernel,
             emu_launch,

@@ -41,7 +41,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
         }
     sizes.int_count = round_up(sizes.int_count, 64);
     sizes.counter_count = round_up(sizes.counter_count, 64) + 64;  // The last 64 are for a best id.
-    sizes.pinned_bytes = sizes.angle_bytes + sizes.int_count * 4;
+    sizes.pinned_bytes = sizes.input_bytes();
     for (int32_t b : rows_read_back(g))
         sizes.pinned_bytes += sizes.common.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
     add_expert_layout(g, limits, &sizes);
@@ -100,9 +100,8 @@ duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
 
 duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
     const size_t n_freq = c.graph.ropes[(size_t)o.index].freq.size();
-    const rope_args a{c.heads(o.in),   (const float*)c.angles + c.layout.common.rope_offset[(size_t)o.index],
-                      (int32_t)n_freq, o.rope_dim / 2,
-                      o.neox,          c.batch->n_tok};
+    const rope_args a{c.heads(o.in), c.angles[(size_t)o.index], (int32_t)n_freq, o.rope_dim / 2, o.neox,
+                      c.batch->n_tok};
     return launch(c, kernel_rope, {blocks_of(o.in.n_heads * a.half, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0},
                   a, err);
 }
@@ -172,7 +171,7 @@ duet_status send_slopes(gpu_context& c, error_text& err) {
         if (o.kind != op_kind::attention || o.alibi == 0.0f) continue;
         for (int32_t h = 0; h < o.in.n_heads; h++)
             ((float*)c.staging)[h] = exact_alibi(h, o.in.n_heads, o.alibi, o.scale);
-        DUET_TRY(c.driver->upload(c.device, at, c.staging, (size_t)o.in.n_heads * 4, err));
+        DUET_TRY(copy_words(c, at, c.staging, (size_t)o.in.n_heads * 4, err));
         DUET_TRY(c.driver->sync(c.device, err));
         c.slopes[i] = at;
         at += round_up((size_t)o.in.n_heads, 64);
@@ -205,14 +204,13 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     };
     DUET_TRY(alloc(need.work_bytes, &c.buffers));
     c.act = c.buffers + c.layout.common.buffer_bytes;
-    c.angles = c.act + c.layout.act_bytes;
-    c.ints = c.angles + c.layout.angle_bytes;
-    c.partial = c.ints + c.layout.int_count * 4;
+    c.inputs = (int32_t*)(c.act + c.layout.act_bytes);
+    c.partial = (uint8_t*)c.inputs + c.layout.input_bytes();
     c.counters = (uint32_t*)(c.partial + c.layout.partial_bytes) + c.layout.slope_count;
     c.experts = (uint8_t*)(c.counters + c.layout.counter_count);
     DUET_TRY(alloc(need.cache_bytes, &c.cache));
     DUET_TRY(alloc(need.state_bytes, &c.states));
-    DUET_TRY(c.driver->alloc_host(c.device, c.layout.angle_bytes + c.layout.int_count * 4, (void**)&c.staging, err));
+    DUET_TRY(c.driver->alloc_host(c.device, c.layout.input_bytes(), (void**)&c.staging, err));
     uint8_t* at = c.cache;
     for (size_t i = 0; i < c.graph.groups.size(); i++) {
         c.group_pages.push_back(at);
@@ -233,6 +231,7 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     auto c = std::make_unique<gpu_context>(g, limits);
     DUET_TRY(open_store(limits.place, device, &c->store, err));
     c->driver = c->store->driver;
+    DUET_TRY(find_type_kernels(g, *c->store, err));
     DUET_TRY(c->driver->queue(c->store->device, &c->device, err));
     // Allocations that can fail come before the first weight is sent. The memory for crossing rows comes after, because
     // it takes the place of the ring.
@@ -253,61 +252,6 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
 void gpu_destroy(void* context) { delete (gpu_context*)context; }
 
 // ---- running a batch ----
-
-// Sends a batch's tokens, positions, page tables and rope angles. The staging memory has the layout of the device's.
-duet_status send_batch(gpu_context& c, error_text& err) {
-    const exec_batch& b = *c.batch;
-    float* angles = (float*)c.staging;
-    for (size_t t = 0; t < c.graph.ropes.size(); t++) {
-        const rope_table& table = c.graph.ropes[t];
-        const std::vector<double>& freq = table.of_context(c.limits.n_ctx);
-        const size_t n = freq.size();
-        for (int i = 0; i < b.n_tok; i++) {
-            float* at = angles + c.layout.common.rope_offset[t] + (size_t)i * n * 2;
-            for (size_t j = 0; j < n; j++) exact_rope_angle(b.pos[i], freq[j], table.magnitude, at + j, at + n + j);
-        }
-        const size_t first = c.layout.common.rope_offset[t] * 4;
-        DUET_TRY(c.driver->upload(c.device, c.angles + first, c.staging + first, (size_t)b.n_tok * n * 8, err));
-    }
-    int32_t* first = (int32_t*)(c.staging + c.layout.angle_bytes);
-    int32_t* at = first;
-    auto put = [&](const int32_t* values, int n) {
-        int32_t* on_device = (int32_t*)c.ints + (at - first);
-        std::copy_n(values, n, at);
-        at += n;
-        return on_device;
-    };
-    c.tokens = put(b.token, b.n_tok);
-    c.pos = put(b.pos, b.n_tok);
-    c.wanted = put(b.wanted, b.n_wanted);
-    c.q_factor = (int32_t*)c.ints + (at - first);
-    for (int i = 0; c.tempered && i < b.n_tok; i++)
-        *at++ = (int32_t)bits_of(
-            exact_temperature(b.pos[i], c.tempered->temperature_scale, c.tempered->temperature_length));
-    if (!c.graph.states.empty()) at += put_sequences(c, at, (int32_t*)c.ints + (at - first));
-    std::vector<int32_t> last((size_t)c.limits.n_seqs, -1), start((size_t)c.limits.n_seqs, 0);
-    c.n_chunks = 1;
-    for (int i = 0; i < b.n_tok; i++) {
-        const int32_t chunk = b.pos[i] / kAttnChunk;
-        last[(size_t)b.seq[i]] = std::max(last[(size_t)b.seq[i]], chunk);
-        while (c.n_chunks <= chunk)
-            c.n_chunks = std::min(c.n_chunks * 2, c.layout.max_chunks);  // Blocks without a chunk end at once.
-    }
-    // The parts whose size changes come last, so that all others are where a recording expects them.
-    int32_t* starts = at;
-    c.page_start.clear();
-    for (size_t g = 0; g < c.graph.groups.size(); g++, at += b.n_tok)
-        c.page_start.push_back((int32_t*)c.ints + (at - first));
-    for (size_t g = 0; g < c.graph.groups.size(); g++) {
-        for (size_t q = 0; q < last.size(); q++) {
-            if (last[q] < 0) continue;
-            start[q] = (int32_t)(at - first);
-            put((*b.pages)[g][q], last[q] + 1);
-        }
-        for (int i = 0; i < b.n_tok; i++) *starts++ = start[(size_t)b.seq[i]];
-    }
-    return c.driver->upload(c.device, c.ints, first, (uint64_t)(at - first) * 4, err);
-}
 
 duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
     const bool is_small = c.batch->n_tok <= kSmallBatch;
@@ -330,55 +274,6 @@ duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_cl
     return DUET_OK;
 }
 
-bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
-
-// Launches the steps that lie in the batch's range of ops.
-duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
-    for (const gpu_step& s : c.steps) {
-        if (s.first < c.batch->first_op || (c.batch->last_op >= 0 && s.first >= c.batch->last_op)) continue;
-        if (is_cancelled(cancel)) break;
-        const auto start = std::chrono::steady_clock::now();
-        DUET_TRY(launch_step(c, s, err));
-        if (c.profiling) DUET_TRY(count_step(c, s, start, err));
-    }
-    return DUET_OK;
-}
-
-// Plays the recording of an earlier batch of this shape. If there is none and the shape has come twice, records one.
-duet_status run_recorded(gpu_context& c, error_text& err) {
-    const batch_shape shape{c.batch->first_op, c.batch->last_op, c.batch->n_tok, c.batch->n_wanted, c.n_chunks};
-    for (gpu_recording& r : c.recordings)
-        if (r.shape == shape) {
-            r.last_use = ++c.n_plays;
-            return c.driver->play(c.device, r.recording, err);
-        }
-    // A shape that comes only once, as the end of a prompt does, is not worth a recording.
-    if (c.batch->first_op == 0) {
-        c.is_again = c.last_shape == shape;
-        c.last_shape = shape;
-    }
-    if (!c.is_again) return launch_batch(c, nullptr, err);
-    DUET_TRY(c.driver->record_begin(c.device, err));
-    gpu_recording r{shape, nullptr, ++c.n_plays};
-    const duet_status launched = launch_batch(c, nullptr, err);
-    error_text unused;
-    const duet_status ended = c.driver->record_end(c.device, &r.recording, launched == DUET_OK ? err : unused);
-    if (launched != DUET_OK && ended == DUET_OK) c.driver->free_recording(c.device, r.recording);
-    DUET_TRY(launched);
-    DUET_TRY(ended);
-    // A model that shares its ops with the CPU has one recording for each of its parts.
-    const auto n_borders =
-        std::count_if(c.graph.ops.begin(), c.graph.ops.end(), [](const op& o) { return o.after_border; });
-    if (c.recordings.size() >= kMostRecordings * (size_t)std::max<ptrdiff_t>(1, n_borders)) {
-        auto oldest = std::min_element(c.recordings.begin(), c.recordings.end(),
-                                       [](auto& x, auto& y) { return x.last_use < y.last_use; });
-        c.driver->free_recording(c.device, oldest->recording);
-        c.recordings.erase(oldest);
-    }
-    c.recordings.push_back(r);
-    return c.driver->play(c.device, r.recording, err);
-}
-
 // Copies the batch's rows of a buffer to the host's memory.
 duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
     const uint64_t n_bytes = c.layout.common.row_floats[buffer] * 4 * (uint64_t)c.n_wanted;
@@ -397,13 +292,10 @@ bool is_one_each(const exec_batch& b) {
 }
 
 duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
-    if (c.batch->first_op == 0) DUET_TRY(send_batch(c, err));
-    c.lists[0] = c.lists[1] = {};
-    c.quantized = view{};
-    c.act_now = 0;
     c.n_wanted = c.batch->n_wanted;
     c.is_read.assign(c.graph.buffers.size(), 0);  // Rows are read when they are asked for.
     c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
+    if (c.batch->first_op == 0) fill_batch(c);
     DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_batch(c, cancel, err));
     const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.graph.ops.size();
     for (size_t b = 0; is_last && !c.batch->rows_later && b < c.host_rows.size() && !is_cancelled(cancel); b++)
@@ -460,11 +352,6 @@ uint64_t gpu_page_bytes(void* context, int32_t group) {
     return ((gpu_context*)context)->layout.common.page_size(group);
 }
 
-uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page) {
-    return (group == kStates ? c.states : c.group_pages[(size_t)group]) +
-           (size_t)page * c.layout.common.page_size(group);
-}
-
 // Runs f(context, message). The executor's interface has no place for the messages of these functions, so only the
 // status is returned.
 template <class F>
@@ -476,9 +363,8 @@ duet_status quietly(void* context, F f) {
 
 duet_status gpu_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
-        if (from < 0) return c.driver->clear(c.device, gpu_page(c, group, to), gpu_page_bytes(context, group), err);
-        return c.driver->copy(c.device, gpu_page(c, group, to), gpu_page(c, group, from),
-                              gpu_page_bytes(context, group), err);
+        return copy_words(c, gpu_page(c, group, to), from < 0 ? nullptr : gpu_page(c, group, from),
+                          gpu_page_bytes(context, group), err);
     });
 }
 duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out) {
@@ -486,17 +372,10 @@ duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out)
         return c.driver->download(c.device, out, gpu_page(c, group, page), gpu_page_bytes(context, group), err);
     });
 }
-// `in` is not pinned, so the bytes pass through pinned memory.
 duet_status gpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
-        const uint64_t n_bytes = gpu_page_bytes(context, group);
-        void* pinned = nullptr;
-        DUET_TRY(c.driver->alloc_host(c.device, n_bytes, &pinned, err));
-        memcpy(pinned, in, n_bytes);
-        duet_status st = c.driver->upload(c.device, gpu_page(c, group, page), pinned, n_bytes, err);
-        if (st == DUET_OK) st = c.driver->sync(c.device, err);
-        c.driver->free_host(c.device, pinned);
-        return st;
+        return put_bytes(c, gpu_page(c, group, page), in, gpu_page_bytes(context, group), c.staging,
+                         c.layout.input_bytes(), err);
     });
 }
 
@@ -508,6 +387,94 @@ void gpu_profile(void* context, bool on) {
 const std::vector<profile_entry>* gpu_profile_rows(void* context) { return &((gpu_context*)context)->rows; }
 
 }  // namespace
+
+duet_status copy_words(gpu_context& c, void* to, const void* from, uint64_t n_bytes, error_text& err) {
+    const uint32_t n_blocks = (uint32_t)std::clamp<uint64_t>(n_bytes / 4 / kGpuThreads, 1, 512);
+    const words_args a{(const uint32_t*)from, (uint32_t*)to, n_bytes / 4, (int32_t)n_blocks, 0};
+    return launch(c, kernel_words, {n_blocks, 1, 1, kGpuThreads, 0}, a, err);
+}
+
+duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_bytes, void* pinned, uint64_t most,
+                      error_text& err) {
+    for (uint64_t at = 0, n; at < n_bytes; at += n) {
+        n = std::min(most, n_bytes - at);
+        memcpy(pinned, (const uint8_t*)from + at, n);
+        DUET_TRY(copy_words(c, (uint8_t*)to + at, pinned, n, err));
+        DUET_TRY(c.driver->sync(c.device, err));
+    }
+    return DUET_OK;
+}
+
+uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page) {
+    return (group == kStates ? c.states : c.group_pages[(size_t)group]) +
+           (size_t)page * c.layout.common.page_size(group);
+}
+
+void fill_batch(gpu_context& c) {
+    const exec_batch& b = *c.batch;
+    int32_t* at = c.staging;
+    auto on_device = [&] { return c.inputs + (at - c.staging); };
+    auto put = [&](const int32_t* values, int n) {
+        int32_t* there = on_device();
+        at = std::copy_n(values, n, at);
+        return there;
+    };
+    c.angles.clear();
+    for (const rope_table& table : c.graph.ropes) {
+        const std::vector<double>& freq = table.of_context(c.limits.n_ctx);
+        const size_t n = freq.size();
+        c.angles.push_back((const float*)on_device());
+        for (int i = 0; i < b.n_tok; i++, at += 2 * n)
+            for (size_t j = 0; j < n; j++)
+                exact_rope_angle(b.pos[i], freq[j], table.magnitude, (float*)at + j, (float*)at + n + j);
+    }
+    c.tokens = put(b.token, b.n_tok);
+    c.pos = put(b.pos, b.n_tok);
+    c.wanted = put(b.wanted, b.n_wanted);
+    c.q_factor = on_device();
+    for (int i = 0; c.tempered && i < b.n_tok; i++)
+        *at++ = (int32_t)bits_of(
+            exact_temperature(b.pos[i], c.tempered->temperature_scale, c.tempered->temperature_length));
+    if (!c.graph.states.empty()) at += put_sequences(c, at, on_device());
+    std::vector<int32_t> last((size_t)c.limits.n_seqs, -1), start((size_t)c.limits.n_seqs, 0);
+    c.n_chunks = 1;
+    for (int i = 0; i < b.n_tok; i++) {
+        const int32_t chunk = b.pos[i] / kAttnChunk;
+        last[(size_t)b.seq[i]] = std::max(last[(size_t)b.seq[i]], chunk);
+        while (c.n_chunks <= chunk)
+            c.n_chunks = std::min(c.n_chunks * 2, c.layout.max_chunks);  // Blocks without a chunk end at once.
+    }
+    // The parts whose size changes come last, so that all others are where a recording expects them.
+    int32_t* starts = at;
+    c.page_start.clear();
+    for (size_t g = 0; g < c.graph.groups.size(); g++, at += b.n_tok) c.page_start.push_back(on_device());
+    const uint64_t most = (uint64_t)(at - c.staging) + c.graph.groups.size() * (size_t)(b.n_tok * c.n_chunks);
+    for (size_t g = 0; g < c.graph.groups.size(); g++) {
+        for (size_t q = 0; q < last.size(); q++) {
+            if (last[q] < 0) continue;
+            start[q] = (int32_t)(put((*b.pages)[g][q], last[q] + 1) - c.inputs);
+        }
+        for (int i = 0; i < b.n_tok; i++) *starts++ = start[(size_t)b.seq[i]];
+    }
+    c.n_words = c.one_each ? most : (uint64_t)(at - c.staging);
+}
+
+bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
+
+duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
+    c.lists[0] = c.lists[1] = {};
+    c.quantized = view{};
+    c.act_now = 0;
+    DUET_TRY(copy_words(c, c.inputs, c.staging, c.n_words * 4, err));
+    for (const gpu_step& s : c.steps) {
+        if (s.first < c.batch->first_op || (c.batch->last_op >= 0 && s.first >= c.batch->last_op)) continue;
+        if (is_cancelled(cancel)) break;
+        const auto start = std::chrono::steady_clock::now();
+        DUET_TRY(launch_step(c, s, err));
+        if (c.profiling) DUET_TRY(count_step(c, s, start, err));
+    }
+    return DUET_OK;
+}
 
 duet_status gpu_check(const model_graph& g, error_text& err) {
     const op* tempered = nullptr;
@@ -534,16 +501,11 @@ duet_status gpu_move_rows(void* context, int32_t buffer, int32_t n_rows, void* h
     uint8_t* there = c.buffers + c.layout.common.buffer_offset[(size_t)buffer];
     const uint64_t n_bytes = c.layout.common.row_floats[(size_t)buffer] * 4 * (uint64_t)n_rows;
     return on_device(c, err, [&]() -> duet_status {
+        if (to_device) return put_bytes(c, there, host, n_bytes, c.crossing, c.limits.place.move_bytes, err);
         for (uint64_t at = 0, n; at < n_bytes; at += n) {
             n = std::min(c.limits.place.move_bytes, n_bytes - at);
-            if (to_device) {
-                memcpy(c.crossing, (uint8_t*)host + at, n);
-                DUET_TRY(c.driver->upload(c.device, there + at, c.crossing, n, err));
-                DUET_TRY(c.driver->sync(c.device, err));
-            } else {
-                DUET_TRY(c.driver->download(c.device, c.crossing, there + at, n, err));
-                memcpy((uint8_t*)host + at, c.crossing, n);
-            }
+            DUET_TRY(c.driver->download(c.device, c.crossing, there + at, n, err));
+            memcpy((uint8_t*)host + at, c.crossing, n);
         }
         return DUET_OK;
     });

@@ -26,7 +26,7 @@ duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int ro
     if (l.rows == rows && l.n_mats == n_mats && l.n_used == o.n_used && l.ids == ids) return DUET_OK;
     l = {ids, n_mats, o.n_used, rows, true};
     const int n_tiles = tile_count(n_tok * o.n_used, n_mats, rows);
-    DUET_TRY(c.driver->clear(c.device, list_tiles(c, l), (size_t)n_tiles * sizeof(expert_tile), err));
+    DUET_TRY(copy_words(c, list_tiles(c, l), nullptr, (size_t)n_tiles * sizeof(expert_tile), err));
     const lists_args a{(const int32_t*)ids,
                        list_order(c, l),
                        list_tiles(c, l),

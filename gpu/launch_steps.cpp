@@ -14,7 +14,7 @@ cache_args cache_of(const gpu_context& c, int32_t index) {
     const layer_place& place = c.layout.common.places[(size_t)index];
     const size_t group = (size_t)layer.group;
     return {c.group_pages[group] + place.offset,
-            (const int32_t*)c.ints,
+            c.inputs,
             c.page_start[group],
             c.pos,
             c.layout.common.page_bytes[group],
@@ -68,7 +68,7 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
     }
     if (rope >= 0) {
         const op& o = c.graph.ops[(size_t)rope];
-        p.angles = (const float*)c.angles + c.layout.common.rope_offset[(size_t)o.index];
+        p.angles = c.angles[(size_t)o.index];
         p.n_freq = (int32_t)c.graph.ropes[(size_t)o.index].freq.size();
         p.half = o.rope_dim / 2;
         p.neox = o.neox;
@@ -141,13 +141,64 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
     return launch_rows(c, kernel + (n_tok > 1), a, n_tok == 1 ? 1 : 8, blocks_of(n_tok, n_tok == 1 ? 1 : 8), err);
 }
 
+// How many rows of blocks one launch may take where each computes n_products.
+static uint32_t tiles_per_launch(const gpu_context& c, uint64_t n_products) {
+    return (uint32_t)std::clamp<uint64_t>(c.store->launch_products / std::max<uint64_t>(n_products, 1), 1, UINT16_MAX);
+}
+
+static act_args acts_from(act_args a, int tok) {
+    if (a.q) a.q += (size_t)tok * (size_t)a.q_stride;
+    if (a.q) a.scale += (size_t)tok * (size_t)a.q_stride / kBlock;
+    return a;
+}
+static heads_args heads_from(heads_args a, int tok) {
+    if (a.at) a.at += (size_t)tok * (size_t)a.stride;
+    return a;
+}
+
+// The arguments of the tiles from `tile` on.
+static matmul_gpu_args matmul_from(matmul_gpu_args m, uint32_t tile) {
+    const int tok = (int)tile * kMatmulToks;
+    if (m.experts.tiles) {
+        m.experts.tiles += tile;
+        return m;
+    }
+    m.act = acts_from(m.act, tok);
+    if (m.x) m.x += (size_t)tok * (size_t)m.x_stride;
+    m.y += (size_t)tok * (size_t)m.y_stride;
+    m.n_tok -= tok;
+    return m;
+}
+
+// The arguments of n tokens from tok on.
+static attention_args attention_from(attention_args a, int tok, int n) {
+    a.cache.page_start += tok;
+    a.cache.pos += tok;
+    a.q = heads_from(a.q, tok);
+    a.out = heads_from(a.out, tok);
+    a.k = heads_from(a.k, tok);
+    a.v = heads_from(a.v, tok);
+    if (a.q_prepare.angles) a.q_prepare.angles += (size_t)tok * 2 * (size_t)a.q_prepare.n_freq;
+    if (a.k_prepare.angles) a.k_prepare.angles += (size_t)tok * 2 * (size_t)a.k_prepare.n_freq;
+    a.result = acts_from(a.result, tok);
+    if (a.q_factor) a.q_factor += tok;
+    a.n_tok = n;
+    return a;
+}
+
 duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, uint32_t n_tiles,
                          error_text& err) {
-    if (per_tile == kMatmulToks)
-        return launch(c, kernel_of(type, kMatmul),
-                      {blocks_of(m.n_out, kMatmulRows), n_tiles, 1, kMatmulThreads,
-                       (uint32_t)(is_quantized(type) ? kMatmulWords : kMatmulFloatWords) * 4},
-                      m, err);
+    if (per_tile == kMatmulToks) {
+        // A product costs an eighth of one of attention, or a quarter with float weights.
+        const uint32_t step = tiles_per_launch(c, (uint64_t)kMatmulToks * (size_t)m.n_in * (size_t)m.n_out /
+                                                      (is_quantized(type) ? 8 : 4));
+        for (uint32_t y = 0; y < n_tiles; y += std::min(step, n_tiles - y))
+            DUET_TRY(launch(c, kernel_of(type, kMatmul),
+                            {blocks_of(m.n_out, kMatmulRows), std::min(step, n_tiles - y), 1, kMatmulThreads,
+                             (uint32_t)(is_quantized(type) ? kMatmulWords : kMatmulFloatWords) * 4},
+                            matmul_from(m, y), err));
+        return DUET_OK;
+    }
     matvec_args a{};
     a.act = m.act;
     a.x = m.x;
@@ -197,14 +248,22 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     const bool split = a.n_tok <= kSplitTokens && a.n_chunks > 1;
     a.heads_per_block = std::min({group, 8, most});
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
-    const gpu_grid grid{(uint32_t)a.cache.n_kv_heads * blocks_of(group, a.heads_per_block),
-                        blocks_of(a.n_tok, a.toks_per_block), split ? (uint32_t)a.n_chunks : 1, kGpuThreads,
-                        (uint32_t)(a.heads_per_block * a.toks_per_block * per_row)};
+    gpu_grid grid{(uint32_t)a.cache.n_kv_heads * blocks_of(group, a.heads_per_block), 1,
+                  split ? (uint32_t)a.n_chunks : 1, kGpuThreads,
+                  (uint32_t)(a.heads_per_block * a.toks_per_block * per_row)};
+    const uint64_t n_products = (uint64_t)a.toks_per_block * (size_t)o.in.n_heads *
+                                (size_t)(a.cache.k_dim + a.cache.v_dim) * (size_t)a.n_chunks * kAttnChunk;
+    const int n_tok = a.n_tok, step = split ? n_tok : (int)tiles_per_launch(c, n_products) * a.toks_per_block;
     static_assert(kernel_attention_f32 == kernel_attention_f16 + 2 * DUET_CACHE_F32 &&
                   kernel_attention_q8_0 == kernel_attention_f16 + 2 * DUET_CACHE_Q8_0 &&
                   kernel_attention_split_q8_0 == kernel_attention_q8_0 + 1);
     // The kernels stand in kernels.def in the order of the cache types.
-    return launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, a, err);
+    for (int tok = 0; tok < n_tok; tok += step) {
+        const attention_args part = attention_from(a, tok, std::min(step, n_tok - tok));
+        grid.y = blocks_of(part.n_tok, a.toks_per_block);
+        DUET_TRY(launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, part, err));
+    }
+    return DUET_OK;
 }
 
 }  // namespace duet

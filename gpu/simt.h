@@ -42,7 +42,7 @@ struct alignas(16) word4 {
 
 // Instructions of a chip, by the columns of gpu/targets.def. dot: the dot product of four int8. matrix: products of
 // int8 tiles, named by their shape or by the generation that has them.
-enum class gpu_dot : uint8_t { dp4a, dot4_i8, dot4_iu8 };
+enum class gpu_dot : uint8_t { none, dp4a, dot4_i8, dot4_iu8 };
 enum class gpu_matrix : uint8_t { none, mma_m8n8k16, mma_m16n8k32, mfma_k16, mfma_k32, wmma_gfx11, wmma_gfx12 };
 struct gpu_target {
     const char* name;
@@ -77,7 +77,7 @@ static_assert(kChip.warp_width == 32, "gpu/targets.def: CUDA chips have warps of
 #elif defined(DUET_HIP)
 constexpr gpu_target target_of(const char* name) {
     for (const gpu_target& t : kGpuTargets)
-        for (int i = 0; t.name[i] == name[i]; i++)
+        for (int i = 0; t.name[i] == name[i] || (t.name[i] == '_' && name[i] == '-'); i++)
             if (!name[i]) return t;
     return {"", 0, gpu_dot::dot4_i8, gpu_matrix::none};
 }
@@ -104,8 +104,12 @@ DUET_DEVICE int block_y() { return (int)blockIdx.y; }
 DUET_DEVICE int block_z() { return (int)blockIdx.z; }
 DUET_DEVICE constexpr int warp_width() { return kChip.warp_width; }
 DUET_DEVICE void sync_block() { __syncthreads(); }
-DUET_DEVICE void fence_device() { __threadfence(); }
+DUET_DEVICE void finish_stores() {}
+DUET_DEVICE void release_device() { __threadfence(); }
+DUET_DEVICE void acquire_device() { __threadfence(); }
+DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
+DUET_DEVICE void atomic_clear(uint32_t* at) { atomicExch(at, 0u); }
 DUET_DEVICE int uniform_in_segment(int v) { return __shfl_sync(0xffffffffu, v, 0); }
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) { return __dp4a((int)a, (int)b, c); }
@@ -152,17 +156,35 @@ DUET_DEVICE void sync_block() {
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-DUET_DEVICE void fence_device() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
+// The compiler lets waves of gfx9 pass a barrier while their stores are on the way. vmcnt(0) waits for them.
+DUET_DEVICE void finish_stores() {
+#if defined(__GFX9__)
+    __builtin_amdgcn_s_waitcnt(0x0f70);
+#endif
+}
+DUET_DEVICE void release_device() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
+DUET_DEVICE void acquire_device() {}
+DUET_DEVICE void acquire_wave() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); }
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) {
     return __hip_atomic_fetch_add(at, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+DUET_DEVICE void atomic_clear(uint32_t* at) {
+    __hip_atomic_exchange(at, 0u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
     const int lane = (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
     return (uint32_t)__builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, (int)v);
 }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) {
-    if constexpr (kChip.dot == gpu_dot::dot4_iu8) return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
-    else return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
+    if constexpr (kChip.dot == gpu_dot::none) {
+        DUET_UNROLL
+        for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
+        return c;
+    } else if constexpr (kChip.dot == gpu_dot::dot4_iu8) {
+        return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
+    } else {
+        return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
+    }
 }
 DUET_DEVICE float quick_half_to_float(uint16_t h) { return (float)__builtin_bit_cast(_Float16, h); }
 DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) { return __builtin_amdgcn_perm(hi, lo, idx); }
@@ -193,8 +215,12 @@ inline int block_y() { return emu_self->by; }
 inline int block_z() { return emu_self->bz; }
 inline int warp_width() { return emu_self->width; }
 inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
-inline void fence_device() {}
+inline void finish_stores() {}
+inline void release_device() {}
+inline void acquire_device() {}
+inline void acquire_wave() {}
 inline uint32_t atomic_add(uint32_t* at, uint32_t v) { return (*at += v) - v; }  // Blocks run one by one.
+inline void atomic_clear(uint32_t* at) { *at = 0; }
 inline int uniform_in_segment(int v) { return v; }
 inline uint32_t shuffle_xor(uint32_t v, int mask, int line = __builtin_LINE()) { return emu_exchange(v, mask, line); }
 inline int dot4(uint32_t a, uint32_t b, int c) {
@@ -294,19 +320,24 @@ DUET_DEVICE void unpack_pair(uint32_t pair, int (&v)[2]) {
 }
 
 // n blocks share a counter. Returns true, in all threads, for the block that comes here last; this block sees what the
-// others wrote before they came. The counter is 0 before and after. flag: a word of shared memory that is free now.
+// others wrote before they came. The counter is 0 before and after; only atomics touch it, so that no cache holds an
+// old value. One thread's fence serves the block, because the barrier hands it what the others wrote; where each wave
+// has to drop what its cache holds, each does. flag: a word of shared memory that is free now.
 template <class Shared>
 DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
-    fence_device();
+    finish_stores();
     sync_block();
     if (thread_id() == 0) {
+        release_device();
         const bool is_last = atomic_add(counter, 1u) + 1 == (uint32_t)n;
-        if (is_last) *counter = 0;
+        if (is_last) atomic_clear(counter);
+        acquire_device();
         flag[0] = is_last;
     }
     sync_block();
-    fence_device();
-    return flag[0] != 0;
+    const bool is_last = flag[0] != 0;
+    if (is_last) acquire_wave();
+    return is_last;
 }
 
 // Looks up four 4-bit codes (one to a byte) in a table t of 16 int8.
@@ -436,10 +467,10 @@ DUET_DEVICE void tile_dot_mfma(W w, int w_at, X x, int x_at, int stride, int (&d
     if constexpr (kChip.matrix == gpu_matrix::mfma_k32) {
         // One instruction does K = 32, with 8 bytes to a lane. With K = 16 the upper half of the lanes brings zeros.
         const int at = part * 2;
-        long a = 0, b = 0;
+        int64_t a = 0, b = 0;
         if (K == 32 || part < 2) {
-            a = *(const long*)&w[w_at + line * stride + at];
-            b = *(const long*)&x[x_at + line * stride + at];
+            a = *(const int64_t*)&w[w_at + line * stride + at];
+            b = *(const int64_t*)&x[x_at + line * stride + at];
         }
         c = __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0);
     } else {

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
@@ -69,8 +70,14 @@ struct loader {
     }
 
     duet_status load_vector(const weight& w, uint8_t* to, error_text& err) {
-        for (uint64_t at = 0; at < w.n_bytes; at += layout.piece_bytes)
-            DUET_TRY(send(w.data + at, std::min(layout.piece_bytes, w.n_bytes - at), to + at, err));
+        constexpr uint32_t kBlocks = 64;
+        for (uint64_t at = 0; at < w.n_bytes; at += layout.piece_bytes) {
+            const uint64_t n_bytes = std::min(layout.piece_bytes, w.n_bytes - at);
+            DUET_TRY(send(w.data + at, n_bytes, arrived, err));
+            const words_args a{(const uint32_t*)arrived, (uint32_t*)(to + at), n_bytes / 4, kBlocks, 0};
+            DUET_TRY(store.driver->launch(store.device, store.kernels[kernel_words], {kBlocks, 1, 1, 256, 0}, &a,
+                                          sizeof a, err));
+        }
         return DUET_OK;
     }
 
@@ -165,6 +172,39 @@ int32_t kernel_of(int32_t type, type_kernel which) {
     }
 }
 
+static duet_status find_kernels(gpu_store& s, int32_t first, int32_t n, const char* part, error_text& err) {
+    constexpr const char* kNames[] = {
+#define KERNEL(name, args, threads, ...) #name,
+#include "kernels.def"
+    };
+    for (int32_t k = first; k < first + n; k++)
+        if (!s.kernels[k]) DUET_TRY(s.driver->kernel(s.device, part, kNames[k], &s.kernels[k], err));
+    return DUET_OK;
+}
+
+duet_status find_type_kernels(const model_graph& g, gpu_store& s, error_text& err) {
+    constexpr struct {
+        int32_t type;
+        const char* part;
+    } kTypes[] = {
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  {gguf_id, #id},
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {gguf_id, #id},
+#include "../quant/types.def"
+    };
+    for (const op& o : g.ops) {
+        if (o.kind != op_kind::embed && o.kind != op_kind::matmul && o.kind != op_kind::expert_matmul) continue;
+        const int32_t type = g.weights[(size_t)o.w].type;
+        for (const auto& t : kTypes) {
+            if (t.type != type) continue;
+            DUET_TRY(find_kernels(s, kernel_of(type, kArrange), kMatmul + 1, t.part, err));
+            for (const auto& second : kTypes)
+                if (const int32_t pair = pair_kernel(type, second.type); pair >= 0)
+                    DUET_TRY(find_kernels(s, pair, 2, t.part, err));
+        }
+    }
+    return DUET_OK;
+}
+
 int32_t pair_kernel(int32_t type, int32_t second) {
     const int32_t of_first = kernel_of(type, kArrange), of_second = kernel_of(second, kArrange);
 #define KERNEL(name, args, threads, ...)
@@ -201,14 +241,21 @@ duet_status open_store(const exec_place& place, const char* device, std::shared_
         *out = kept;
         return DUET_OK;
     }
-    constexpr const char* kNames[] = {
-#define KERNEL(name, args, threads, ...) #name,
-#include "kernels.def"
-    };
     auto s = std::make_shared<gpu_store>();
     s->driver = driver;
     DUET_TRY(driver->open(index, &s->device, &s->info, err));
-    for (size_t k = 0; k < kNumKernels; k++) DUET_TRY(driver->kernel(s->device, kNames[k], &s->kernels[k], err));
+    DUET_TRY(find_kernels(*s, 0, kernel_arrange_f32, "common", err));
+    // 100 ms on a chip of two units: 8.8 G instructions of 32 lanes in a second, about 1,000 of them for 4,096 products
+    // (docs/gpu_internals.md). A longer launch would stop the display that the chip may serve.
+    constexpr uint64_t kUnitProducts = 1'700'000'000;
+    if (s->info.n_units > 0) s->launch_products = kUnitProducts * (uint64_t)s->info.n_units;
+    if (gpu_setup().launch_products) s->launch_products = gpu_setup().launch_products;
+    // What the caller says counts more than the environment, and that more than what is known of the driver.
+    const char* asked = getenv("DUET_GPU_RECORDING");
+    s->recording = place.recording >= 0       ? (gpu_recording_use)place.recording
+                   : asked && asked[0] == '0' ? gpu_recording_use::off
+                   : asked && asked[0] == '1' ? gpu_recording_use::watched
+                                              : s->info.recording;
     *out = s;
     return DUET_OK;
 }

@@ -36,7 +36,9 @@ struct gpu_store {
     const gpu_driver* driver = nullptr;
     void* device = nullptr;
     gpu_info info;
-    std::atomic<bool> lost{false};  // A call returned DUET_ERR_DEVICE; no session of the model can go on.
+    std::atomic<gpu_recording_use> recording{gpu_recording_use::watched};
+    std::atomic<bool> lost{false};          // A call returned DUET_ERR_DEVICE; no session of the model can go on.
+    uint64_t launch_products = UINT64_MAX;  // The most multiplications of one launch of attention.
     void* kernels[kNumKernels] = {};
     std::vector<void*> weights;  // address of each weight of the graph; null where no op reads it
     std::vector<void*> blocks;
@@ -54,6 +56,9 @@ struct gpu_store {
 // Gives the device with its weights: the one that place.store keeps, or a new one without weights. Sessions that share
 // place.store make one such call at a time.
 duet_status open_store(const exec_place& place, const char* device, std::shared_ptr<gpu_store>* out, error_text& err);
+
+// Finds the kernels of the formats that the graph's matrices have, beside those that open_store found for all models.
+duet_status find_type_kernels(const model_graph& g, gpu_store& s, error_text& err);
 
 // Loads the weights of a new store with n_threads reading threads; from then on place.store keeps it. It reports to
 // place.progress, which may cancel. After DUET_ERR_MEMORY, DUET_ERR_DEVICE or DUET_ERR_CANCELLED nothing is left on

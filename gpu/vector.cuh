@@ -4,6 +4,16 @@
 
 namespace duet {
 
+// to = from, or zeros
+// from, to (n) words; grid (n_blocks), block 256, shared 0; moves 8 bytes per word
+// `from` may be pinned memory of the computer, which changes between two plays of a recording, so no cache may answer.
+// source: own
+DUET_DEVICE void put_words(const words_args& a) {
+    const size_t step = (size_t)a.n_blocks * block_size();
+    for (size_t i = (size_t)block_x() * block_size() + thread_id(); i < a.n; i += step)
+        a.to[i] = a.from ? ((const volatile uint32_t*)a.from)[i] : 0;
+}
+
 // exact_sum over the block: each thread brings its lane sum, and every thread gets the total. `sum` is kSumLanes words
 // of shared memory.
 template <class Shared>

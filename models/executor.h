@@ -44,6 +44,9 @@ struct exec_place {
     void* progress_user = nullptr;
     uint64_t move_bytes = 0;            // size of the pinned memory for rows that cross to and from another executor
     std::shared_ptr<exec_store> store;  // null: a session keeps everything for itself
+    int32_t recording = -1;             // gpu_recording_use; -1: as the environment or the driver says
+    duet_log_fn log = nullptr;          // told when recordings are given up
+    void* log_user = nullptr;
 };
 
 struct exec_limits {

@@ -150,7 +150,7 @@ std::vector<gpu_found> list_gpus() {
             if (!d.is_usable) d.why = err.text;
             else if (is_emulator(d.id))
                 d.info.memory_bytes = d.info.free_bytes = 0, d.why = "for tests: used only when it is named";
-            else if (d.info.memory_bytes < kLeastMemory)
+            else if (d.info.memory_bytes < kLeastMemory && !d.info.is_integrated)  // it shares the computer's
                 d.is_usable = false, d.why = "too little memory: want 512 MB at least";
             all.push_back(std::move(d));
         }

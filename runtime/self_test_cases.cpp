@@ -324,6 +324,46 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
     }
 }
 
+// A layer of a model, token by token: one recording is played at 21 positions, across the border of a cache page.
+void for_each_decode_case(const std::function<void(graph_case&)>& run) {
+    graph_case c("decoding by a recording");
+    c.decodes = true;
+    // Random scales may be infinite, and NaN would hide all differences.
+    const auto small_matrix = [&](int64_t n_in, int64_t n_out) {
+        const weight_id w = c.matrix(type_id::q4_0, n_in, n_out);
+        for (size_t i = 0; i < c.memory.back().size(); i += 18) memcpy(&c.memory.back()[i], "\x00\x28", 2);  // 1/32
+        return w;
+    };
+    const view x = c.input(64), h = c.buffer(64), qkv = c.buffer(256), y = c.buffer(128);
+    op& norm = c.add(op_kind::norm, x, h);
+    norm.w = c.floats(64);
+    norm.eps = 1e-5f;
+    for (int i = 0; i < 3; i++)
+        c.add(op_kind::matmul, h, heads_of(qkv, i ? 64 + 64 * i : 0, 1, i ? 64 : 128)).w =
+            small_matrix(64, i ? 64 : 128);
+    rope_table table;
+    for (int i = 0; i < 16; i++) table.freq.push_back(std::pow(10000.0, -i / 16.0));
+    c.g.ropes = {table};
+    for (int i = 0; i < 2; i++) {
+        op& rope = c.add(op_kind::rope, i ? heads_of(qkv, 128, 2, 32) : heads_of(qkv, 0, 4, 32), {});
+        rope.index = 0;
+        rope.rope_dim = 32;
+    }
+    c.g.caches = {{0, 2, 32, 32, false}};
+    c.g.groups = {{0}};
+    op& append = c.add(op_kind::kv_append, heads_of(qkv, 128, 2, 32), {});
+    append.in2 = heads_of(qkv, 192, 2, 32);
+    append.index = 0;
+    op& attend = c.add(op_kind::attention, heads_of(qkv, 0, 4, 32), heads_of(y, 0, 4, 32));
+    attend.index = 0;
+    attend.scale = 0.2f;
+    op& o = c.add(op_kind::matmul, y, x);
+    o.w = small_matrix(128, 64);
+    o.residual = true;
+    c.logits(x);
+    run(c);
+}
+
 // Activations, sums, factors.
 void for_each_activation_case(const std::function<void(graph_case&)>& run) {
     for (int act = 0; act <= (int)activation::softplus; act++) {
@@ -356,23 +396,30 @@ void for_each_case(const std::function<void(graph_case&)>& run) {
     for_each_format_case(run);
     for_each_norm_case(run);
     for_each_attention_case(run);
+    for_each_decode_case(run);
     for_each_activation_case(run);
 }
 
 duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out,
                      error_text& err) {
-    const int sizes[] = {70, 3, 1, 20, 1};
+    std::vector<int> sizes = {70, 3, 1, 20, 1};
     exec_limits limits;
     limits.n_ctx = 128;
+    if (c.decodes) {
+        sizes = {70, 70, 70, 18};
+        sizes.resize(26, 1);
+        limits.n_ctx = 256;
+        limits.place.recording = (int32_t)gpu_recording_use::trusted;  // A wrong play shall be seen.
+    }
     limits.max_batch = limits.max_wanted = 70;
     limits.n_seqs = 2;
     limits.cache_type = c.cache_type;
     limits.n_state_slots = c.g.states.empty() ? 0 : 4;
-    limits.n_pages.assign(c.g.groups.size(), 5);
+    limits.n_pages.assign(c.g.groups.size(), 8);
     void* context = nullptr;
     DUET_TRY(e.create(c.g, limits, 1, device, &context, err));
     const std::unique_ptr<void, void (*)(void*)> owned(context, e.destroy);
-    const int32_t tables[2][2] = {{3, 1}, {0, 4}};
+    const int32_t tables[2][4] = {{3, 1, 7, 5}, {0, 4, 2, 6}};
     const std::vector<std::vector<const int32_t*>> pages(c.g.groups.size(), {tables[0], tables[1]});
     std::mt19937 rng(3);
     duet_status st = DUET_OK;

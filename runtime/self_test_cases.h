@@ -24,6 +24,7 @@ struct graph_case {
     std::deque<std::vector<uint8_t>> memory;
     std::mt19937 rng{29};
     int32_t cache_type = DUET_CACHE_F16;
+    bool decodes = false;  // a long prompt, then single tokens, which a GPU plays from one recording
 
     explicit graph_case(std::string n) : name(std::move(n)) { g.n_vocab = kVocab; }
 

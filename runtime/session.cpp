@@ -32,9 +32,10 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
             return fail(err, DUET_ERR_UNSUPPORTED,
                         "cache type q8_0: want head sizes in multiples of 32, got %d and %d; use f16", layer.k_dim,
                         layer.v_dim);
-    out->place = {
-        m.device.c_str(), m.params.gpu_layers, m.params.cpu_expert_layers, m.params.progress, m.params.progress_user, 0,
-        m.store};
+    out->place = {m.device.c_str(),  m.params.gpu_layers,    m.params.cpu_expert_layers,
+                  m.params.progress, m.params.progress_user, 0,
+                  m.store,           m.params.gpu_recording, m.params.log,
+                  m.params.log_user};
     out->n_ctx = n_ctx;
     out->max_batch = p.max_batch;
     out->n_seqs = p.n_seqs;

@@ -37,6 +37,7 @@ FAKE_CALL(cuStreamEndCapture, capture_end, (void* s, void** graph), s, graph)
 FAKE_CALL(cuGraphInstantiateWithFlags, instantiate, (void** exec, void* graph, unsigned long long flags), exec, graph,
           flags)
 FAKE_CALL(cuGraphDestroy, destroy_works, (void* graph), graph, fake::kind::graph)
+FAKE_CALL(cuThreadExchangeStreamCaptureMode, exchange_mode, (int* mode), mode)
 FAKE_CALL(cuGraphLaunch, graph_launch, (void* exec, void* s), exec, s)
 FAKE_CALL(cuGraphExecDestroy, destroy_works, (void* exec), exec, fake::kind::exec)
 

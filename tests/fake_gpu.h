@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 struct fake_control {
@@ -17,13 +18,18 @@ struct fake_control {
     const duet::gpu_driver* backend = nullptr;  // emulator that runs kernels
     int64_t fail_at = 0, lost_at = 0;           // this call fails with fail_code; from this one on all fail (0: none)
     int fail_code = 0;
+    const char* fail_call = nullptr;  // the first call whose name has this in it fails with fail_code; launches: while
+                                      // they are recorded
+    bool others_capture = false;      // another thread captures: who has not relaxed his mode may not allocate
+    bool stale = false;               // copies to the device are seen only after the graph that is launched behind them
+    int skip_node = 0;                // played graphs leave out this node: 1 is the first, -1 the last
     int n_devices = 1, version = 0, integrated = 0;  // integrated: one bit per device
     char chip[4][32] = {};                           // "sm_90"
     uint64_t memory_bytes = 1ull << 30;              // of each device; an allocation above it fails
     const char* missing_kernel = nullptr;
     // The stand-in sets these.
     int64_t n_calls = 0, n_played = 0, n_launches = 0, n_pinned = 0;
-    int n_live = 0, n_opened = 0;  // n_live: objects; n_opened: contexts or streams ever made
+    int n_live = 0, n_opened = 0, n_modules = 0;  // n_live: objects; the others: contexts or streams, modules ever made
     char failed_call[64] = {}, misuse[256] = {};
 };
 
@@ -53,7 +59,7 @@ struct object {
     uint64_t n_bytes;
 };
 struct stream {
-    std::vector<work> queued, captured;
+    std::vector<work> queued, captured, late;  // late: copies that a graph does not see
     bool is_capturing = false, is_spoilt = false;
 };
 struct function {
@@ -67,7 +73,7 @@ inline fake_control control;
 inline std::map<const void*, object> live;
 inline std::vector<int> context;  // devices, the current one last
 inline std::vector<std::unique_ptr<function>> functions;
-inline int sticky = 0;
+inline int sticky = 0, capture_mode = 0;
 inline void* emulated = nullptr;  // the backend's device; lives until fake_reset
 
 struct kernel_row {
@@ -84,11 +90,15 @@ inline int misuse(const char* call, const char* what) {
     return kInvalid;
 }
 
+inline bool is_capturing();
 // Counts the call. Returns the code to fail with, if this call was chosen to fail.
 inline int begin(const char* call) {
     const int64_t n = ++control.n_calls;
     if (control.lost_at && n >= control.lost_at) return sticky = kLost;
-    if (n != control.fail_at) return sticky;
+    const bool is_named =
+        control.fail_call && strstr(call, control.fail_call) && (is_capturing() || !strstr(call, "Launch"));
+    if (is_named) control.fail_call = nullptr;
+    if (n != control.fail_at && !is_named) return sticky;
     snprintf(control.failed_call, sizeof control.failed_call, "%s", call);
     return control.fail_code;
 }
@@ -126,6 +136,8 @@ inline bool inside(const void* at, uint64_t n_bytes, kind what) {
 inline int run_queue(stream& s) {
     std::vector<work> queued;
     queued.swap(s.queued);
+    for (work& l : s.late) queued.push_back(std::move(l));
+    s.late.clear();
     for (work& w : queued)
         if (const int code = w()) return sticky = code;
     return kGood;
@@ -139,8 +151,15 @@ inline int run_all() {
 inline int enqueue(const char* call, void* at, work w) {
     stream* s = find(at, kind::stream) ? (stream*)at : nullptr;
     if (!s) return misuse(call, "not a stream");
+    for (work& l : s->late) s->queued.push_back(std::move(l));
+    s->late.clear();
     (s->is_capturing ? s->captured : s->queued).push_back(std::move(w));
     return kGood;
+}
+inline bool is_capturing() {
+    for (auto& [at, o] : live)
+        if (o.what == kind::stream && ((stream*)at)->is_capturing) return true;
+    return false;
 }
 
 inline int init(const char* call, unsigned flags) {
@@ -189,6 +208,7 @@ inline int allocate(const char* call, kind what, void** out, size_t n_bytes) {
     FAKE_CURRENT(call);
     for (auto& [at, o] : live)
         if (o.what == kind::stream && ((stream*)at)->is_capturing) return ((stream*)at)->is_spoilt = true, kCapturing;
+    if (control.others_capture && capture_mode != 2) return kCapturing;
     if (n_bytes == 0) return kInvalid;
     if (what == kind::memory && bytes_in_use(device) + n_bytes > control.memory_bytes) return kNoMemory;
     void* p = aligned_alloc(256, (n_bytes + 255) / 256 * 256);
@@ -197,7 +217,13 @@ inline int allocate(const char* call, kind what, void** out, size_t n_bytes) {
     control.n_pinned += what == kind::host;
     return kGood;
 }
+inline int exchange_mode(const char* call, int* mode) {
+    FAKE_BEGIN(call);
+    std::swap(*mode, capture_mode);
+    return kGood;
+}
 inline int release(const char* call, kind what, void* at) {
+    if (control.others_capture && capture_mode != 2) misuse(call, "disturbs a capture");
     const int chosen = begin(call);  // what is given back is given back, whatever it returns
     if (!chosen) run_all();
     if (remove(call, at, what)) free(at);
@@ -207,18 +233,23 @@ inline int transfer(const char* call, void* to, const void* from, size_t n_bytes
                     bool from_device) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
-    return enqueue(call, s, [=]() -> int {
+    const work copy = [=]() -> int {
         if (to_device && !inside(to, n_bytes, kind::memory)) return misuse(call, "writes outside of device memory");
         if (from_device && !inside(from, n_bytes, kind::memory)) return misuse(call, "reads outside of device memory");
         if (!from_device && !inside(from, n_bytes, kind::host))
             return misuse(call, "uploads memory that is not pinned");
         memmove(to, from, n_bytes);
         return kGood;
-    });
+    };
+    if (is_capturing()) return misuse(call, "a copy in a recording");
+    if (!control.stale || !find(s, kind::stream) || !to_device) return enqueue(call, s, copy);
+    ((stream*)s)->late.push_back(copy);
+    return kGood;
 }
 inline int fill(const char* call, void* at, unsigned char value, size_t n_bytes, void* s) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
+    if (is_capturing()) return misuse(call, "clears in a recording");
     return enqueue(call, s, [=]() -> int {
         if (!inside(at, n_bytes, kind::memory)) return misuse(call, "clears outside of device memory");
         memset(at, value, n_bytes);
@@ -247,14 +278,17 @@ inline int stream_sync(const char* call, void* s) {
 inline int module_load(const char* call, void** out, const void* image) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
-    if (memcmp(image, "code of ", 8) != 0 || strcmp((const char*)image + 8, control.chip[device]) != 0)
-        return 209;  // no binary for this chip
-    *out = add(kind::module, device, 0, new char);
+    // "code of sm_90" has all kernels and runs there; "text of q4_K", on any chip, has those of one format
+    const std::string text((const char*)image);
+    const bool is_text = text.compare(0, 8, "text of ") == 0;
+    if (!is_text && text != std::string("code of ") + control.chip[device]) return 209;  // no binary for this chip
+    *out = add(kind::module, device, 0, new std::string(is_text ? text.substr(8) : ""));
+    control.n_modules++;
     return kGood;
 }
 inline int module_unload(const char* call, void* m) {
     const int chosen = begin(call);
-    if (remove(call, m, kind::module)) delete (char*)m;
+    if (remove(call, m, kind::module)) delete (std::string*)m;
     return chosen;
 }
 inline int get_function(const char* call, void** out, void* m, const char* name) {
@@ -262,9 +296,12 @@ inline int get_function(const char* call, void** out, void* m, const char* name)
     if (!find(m, kind::module)) return misuse(call, "not a module");
     duet::error_text err;
     void* kernel = nullptr;
+    const std::string part = *(const std::string*)m, entry = name;
+    if (part == "common" ? entry.find("_q4_") != entry.npos : !part.empty() && entry.find("_" + part) == entry.npos)
+        return kNotFound;
     for (const kernel_row& row : kKernels)
         if (!strcmp(row.name, name) && (!control.missing_kernel || strcmp(name, control.missing_kernel) != 0) &&
-            control.backend && control.backend->kernel(nullptr, name, &kernel, err) == DUET_OK) {
+            control.backend && control.backend->kernel(nullptr, "common", name, &kernel, err) == DUET_OK) {
             functions.push_back(std::make_unique<function>(function{row.name, kernel, row.args_bytes, 48 << 10}));
             *out = functions.back().get();
             return kGood;
@@ -324,8 +361,13 @@ inline int graph_launch(const char* call, void* exec, void* s) {
     FAKE_CURRENT(call);
     if (!find(exec, kind::exec)) return misuse(call, "not an executable graph");
     control.n_played++;
-    for (const work& w : *(std::vector<work>*)exec)
-        if (const int code = enqueue(call, s, w)) return code;
+    const std::vector<work>& nodes = *(std::vector<work>*)exec;
+    const int n = (int)nodes.size(), skipped = control.skip_node < 0 ? n + control.skip_node : control.skip_node - 1;
+    std::vector<work> late;
+    late.swap(((stream*)s)->late);
+    for (int i = 0; i < n; i++)
+        if (const int code = i == skipped ? 0 : enqueue(call, s, nodes[(size_t)i])) return code;
+    late.swap(((stream*)s)->late);
     return kGood;
 }
 
@@ -334,7 +376,7 @@ inline int graph_launch(const char* call, void* exec, void* s) {
 FAKE_EXPORT fake_control* fake_control_of() { return &fake::control; }
 // Resets the errors, as a new process would.
 FAKE_EXPORT void fake_reset(bool is_last) {
-    fake::sticky = 0, fake::context.clear(), fake::functions.clear();
+    fake::sticky = fake::capture_mode = 0, fake::context.clear(), fake::functions.clear();
     if (is_last && fake::emulated) fake::control.backend->close(fake::emulated), fake::emulated = nullptr;
 }
 

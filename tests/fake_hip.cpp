@@ -30,6 +30,7 @@ FAKE_CALL(hipStreamEndCapture, capture_end, (void* s, void** graph), s, graph)
 FAKE_CALL(hipGraphInstantiateWithFlags, instantiate, (void** exec, void* graph, unsigned long long flags), exec, graph,
           flags)
 FAKE_CALL(hipGraphDestroy, destroy_works, (void* graph), graph, fake::kind::graph)
+FAKE_CALL(hipThreadExchangeStreamCaptureMode, exchange_mode, (int* mode), mode)
 FAKE_CALL(hipGraphLaunch, graph_launch, (void* exec, void* s), exec, s)
 FAKE_CALL(hipGraphExecDestroy, destroy_works, (void* exec), exec, fake::kind::exec)
 

@@ -3,6 +3,8 @@
 
     gpu_report.py CODE_OBJECT...      (build/gpu/CHIP.co, of gpu/kernels.cu)
 
+It also fails on what would go wrong on a card without a sign: a version of the code object that ROCm before 6.3 refuses, a counter of blocks (is_last_block of
+gpu/simt.h) that is written by anything but an atomic, or more than one release for it.
 Shared memory that a launch asks for (gpu/launch.cpp, gpu/launch_steps.cpp) is not in a code object and not in the table. Exit status 1 when a
 kernel of decoding or of prompts spills vector registers or uses scratch memory; scalar registers that AMD's compiler keeps in lanes of a vector register are shown.
 Register files: CUDA programming guide, table of compute capabilities; LLVM:llvm/lib/Target/AMDGPU/Utils/AMDGPUBaseInfo.cpp.
@@ -72,6 +74,20 @@ def cuda_kernels(path, chip):
         yield name, str(registers), 0, 0, found[0x11].get(name, 0), shared[5] if shared else 0, cuda_occupancy(chip, registers)
 
 
+def amd_faults(path, chip):
+    with open(path, 'rb') as f:
+        version = f.read(9)[8]
+    want = 4 if chip.endswith('generic') else 3     # ELFABIVERSION_AMDGPU_HSA_V6 and V5
+    if version != want:
+        yield f'code object version {version + 2}: want {want + 2}'
+    text = subprocess.run(['llvm-objdump-19', '-d', path], capture_output=True, text=True, check=True).stdout
+    for kernel in re.split(r'^[0-9a-f]+ <(?=kernel_)', text, flags=re.M)[1:]:
+        name = kernel.split('>')[0]
+        adds, clears, releases = (len(re.findall(word, kernel)) for word in (r'atomic_add_?u?3?2? ', 'atomic_swap', 'buffer_wbl2'))
+        if adds != clears or releases > adds:
+            yield f'{name}: {adds} counters, {clears} cleared by atomics, {releases} releases'
+
+
 def main():
     failed = False
     for path in sys.argv[1:]:
@@ -83,6 +99,9 @@ def main():
             print(f'{name:34} {registers:>9}  {v:9} {s:1}  {scratch:7}  {shared:6}  {occupancy:8.0%}{"  SPILLS" if bad else ""}')
             failed = failed or bad
         failed = failed or not kernels
+        for fault in amd_faults(path, chip) if chip.startswith('gfx') else ():
+            print(f'FAULT: {chip}: {fault}')
+            failed = True
     return 1 if failed else 0
 
 

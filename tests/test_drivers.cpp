@@ -85,7 +85,8 @@ self_test::graph_case small_case() {
 
 // Opens, allocates, records, plays twice, reads back, closes.
 duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out, error_text& err) {
-    void *device = nullptr, *memory = nullptr, *second = nullptr, *pinned = nullptr, *recording = nullptr;
+    void *device = nullptr, *memory = nullptr, *second = nullptr, *pinned = nullptr, *recording = nullptr,
+         *kernel = nullptr;
     gpu_info info;
     DUET_TRY(driver.open(0, &device, &info, err));
     out->assign(64, 1);
@@ -93,11 +94,13 @@ duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out,
         DUET_TRY(driver.alloc(device, 64, &memory, err));
         DUET_TRY(driver.alloc(device, 64, &second, err));
         DUET_TRY(driver.alloc_host(device, 64, &pinned, err));
+        DUET_TRY(driver.kernel(device, "common", "kernel_words", &kernel, err));
         DUET_TRY(driver.record_begin(device, err));
         const duet_status recorded = [&]() -> duet_status {
-            DUET_TRY(driver.upload(device, memory, pinned, 32, err));
-            DUET_TRY(driver.copy(device, second, memory, 64, err));
-            return driver.clear(device, second, 8, err);
+            const words_args all{(uint32_t*)pinned, (uint32_t*)memory, 8, 1, 0},
+                zeros{nullptr, (uint32_t*)memory, 2, 1, 0};
+            DUET_TRY(driver.launch(device, kernel, {1, 1, 1, 256, 0}, &all, sizeof all, err));
+            return driver.launch(device, kernel, {1, 1, 1, 256, 0}, &zeros, sizeof zeros, err);
         }();
         error_text end_err;
         const duet_status ended = driver.record_end(device, &recording, end_err);
@@ -109,6 +112,8 @@ duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out,
             DUET_TRY(driver.play(device, recording, err));
             DUET_TRY(driver.sync(device, err));
         }
+        DUET_TRY(driver.upload(device, second, pinned, 64, err));
+        DUET_TRY(driver.copy(device, second, memory, 64, err));
         return driver.download(device, out->data(), second, 64, err);
     }();
     driver.free_recording(device, recording);
@@ -171,7 +176,8 @@ TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is r
                 call.find("Free") != std::string::npos || call.find("Destroy") != std::string::npos ||
                 call.find("Release") != std::string::npos || call.find("Unload") != std::string::npos ||
                 call.find("Pop") != std::string::npos || call == "hipSetDevice" || call.find("hipGetDevice") == 0 ||
-                call.find("Push") != std::string::npos || call.find("EndCapture") != std::string::npos;
+                call.find("Exchange") != std::string::npos || call.find("Push") != std::string::npos ||
+                call.find("EndCapture") != std::string::npos;
             if (st == DUET_OK && call.find("StreamSynchronize") != std::string::npos)
                 n_unseen++;  // the wait before pinned memory is freed
             else if (!gives_back) CHECK(st != DUET_OK);
@@ -194,11 +200,12 @@ TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is r
 
 namespace {
 
-// Computes greedy ids, and the logits of the last token of a prompt and of eight tokens after it, in one session.
+// Computes greedy ids, and the logits of the last token of a prompt and of the tokens after it, in one session.
 // Returns "" or the error.
 std::string model_run(const char* device, std::vector<float>* logits, std::string* warning = nullptr,
-                      int32_t gpu_layers = -1) {
+                      int32_t gpu_layers = -1, int32_t recording = -1, int n_steps = 4) {
     duet_model_params p = duet_model_params_default();
+    p.gpu_recording = recording;
     p.device = device;
     p.n_threads = 1;
     p.gpu_layers = gpu_layers;
@@ -220,7 +227,7 @@ std::string model_run(const char* device, std::vector<float>* logits, std::strin
     if (error.empty()) (void)duet_model_get_info(model, &info);
     std::vector<int32_t> ids;
     for (int i = 0; i < 20; i++) ids.push_back(3 + i * 7);
-    for (int step = 0; step < 4 && error.empty(); step++) {
+    for (int step = 0; step < n_steps && error.empty(); step++) {
         duet_batch b = duet_batch_default();
         b.n_tok = (int32_t)ids.size();
         b.token = ids.data();
@@ -263,6 +270,72 @@ TEST_CASE("drivers: a model on stand-ins gives the CPU's bits; auto takes the de
             CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
             s.is_clean();
         }
+}
+
+TEST_CASE("drivers: a recording that cannot be made costs nothing; one that plays wrongly is noticed, and the bits are "
+          "right; it can be switched off") {
+    std::vector<float> want;
+    REQUIRE(model_run("cpu", &want, nullptr, -1, -1, 6) == "");
+    const auto run = [&](stand_in& s, const char* told, int32_t use = -1) {
+        std::vector<float> got;
+        std::string warning;
+        CHECK(model_run(s.device.c_str(), &got, &warning, -1, use, 6) == "");
+        INFO(warning);
+        CHECK((told[0] ? has(warning, told) : warning.empty()));
+        CHECK(warning.find("recorded decoding is off") == warning.rfind("recorded decoding is off"));  // one line
+        REQUIRE(got.size() == want.size());
+        CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
+        s.is_clean();
+        return s.control->n_played;
+    };
+    for (const kind_of_driver& k : {kKinds[0], kKinds[1]}) {
+        INFO(std::string(k.file));
+        for (const char* call : {"BeginCapture", "LaunchKernel", "EndCapture", "GraphInstantiate"})
+            for (const int code : {2, 901}) {
+                stand_in s(k.file, k.device, k.chip, k.version);
+                s.control->fail_call = call;
+                s.control->fail_code = code;
+                INFO(std::string(call), " ", code);
+                CHECK(run(s, ("error " + std::to_string(code)).c_str()) == 0);
+                CHECK(s.control->fail_call == nullptr);
+            }
+        {  // old data for whatever was copied to the device before a play, seen after the watched plays only, because
+           // those wait before they play: nothing in a recording reads such data
+            stand_in s(k.file, k.device, k.chip, k.version);
+            s.control->stale = true;
+            CHECK(run(s, "") == 4);
+        }
+        for (const int node : {1, -1}) {  // a node without effect: seen at the first play, the last one
+            stand_in s(k.file, k.device, k.chip, k.version);
+            s.control->skip_node = node;
+            CHECK(run(s, "other bits") == 1);
+        }
+        {
+            stand_in s(k.file, k.device, k.chip, k.version);
+            CHECK(run(s, "", 0) == 0);
+            CHECK(setenv("DUET_GPU_RECORDING", "0", 1) == 0);
+            CHECK(run(s, "") == 0);
+            CHECK(run(s, "", 1) > 1);
+            CHECK(unsetenv("DUET_GPU_RECORDING") == 0);
+        }
+        {
+            stand_in s(k.file, k.device, k.chip, k.version);
+            s.control->others_capture = true;
+            CHECK(run(s, "") > 1);
+        }
+    }
+    struct {
+        const char *file, *chip;
+        int version;
+        bool plays;
+    } const known[] = {{"libamdhip64.so.6", "gfx1100", 70226015, false},
+                       {"libamdhip64.so.6", "gfx1100", 70151831, true},
+                       {"libamdhip64.so.6", "gfx1100", 70351831, true},
+                       {"libcuda.so.1", "sm_90", 13000, true}};
+    for (const auto& c : known) {
+        stand_in s(c.file, c.chip[0] == 's' ? "cuda:0" : "hip:0", c.chip, c.version);
+        CHECK((run(s, "") > 0) == c.plays);
+    }
 }
 
 TEST_CASE(
@@ -405,7 +478,8 @@ TEST_CASE("drivers: a card before an integrated chip, which is opened only when 
         snprintf(s.control->chip[1], 32, "gfx1010");
         CHECK((choose_gpu("auto", &id, err) == DUET_ERR_DEVICE && has(err.text, "gfx1010") &&
                has(err.text, "GPU_TARGETS=gfx1010")));
-        s.control->integrated = 3;  // alone it is
+        s.control->integrated = 3;  // alone it is, also where the part of the memory that is set aside is small
+        s.control->memory_bytes = 256u << 20;
         CHECK((choose_gpu("auto", &id, err) == DUET_OK && id == "hip:0"));
     }
     int n = 0;
@@ -421,28 +495,71 @@ TEST_CASE("drivers: a card before an integrated chip, which is opened only when 
 }
 
 TEST_CASE("drivers: code of the chip itself, else of a lower minor version, else intermediate code") {
-    const gpu_code code[] = {{"sm_80", code_of(""), 1, 0},
-                             {"sm_86", code_of(""), 1, 0},
-                             {"compute_90", code_of(""), 1, 0},
-                             {"gfx1100", code_of(""), 1, 0}};
+    std::vector<gpu_code> code;
+    for (const char* chip : {"sm_80", "sm_86", "compute_75_common", "compute_90_common", "compute_90_q4_K", "gfx1100",
+                             "gfx9_generic", "gfx10_3_generic", "gfx11_generic"})
+        code.push_back({chip, code_of(""), 1, 0});
     gpu_test_setup setup;
-    setup.code = code;
-    setup.n_code = 4;
+    setup.code = code.data();
+    setup.n_code = (int32_t)code.size();
     const gpu_test_setup* before = gpu_test(&setup);
     struct {
         const char *chip, *want;
-    } const rows[] = {{"sm_80", "sm_80"},      {"sm_86", "sm_86"},
-                      {"sm_89", "sm_86"},      {"sm_87", "sm_86"},
-                      {"sm_90", "compute_90"}, {"sm_103", "compute_90"},
-                      {"sm_75", ""},           {"gfx1100", "gfx1100"},
-                      {"gfx1101", ""},         {"", ""}};
+    } const rows[] = {{"sm_80", "sm_80"},
+                      {"sm_86", "sm_86"},
+                      {"sm_89", "sm_86"},
+                      {"sm_87", "compute_75_common"},  // Orin runs no other chip's code
+                      {"sm_90", "compute_90_common"},
+                      {"sm_103", "compute_90_common"},
+                      {"sm_75", "compute_75_common"},
+                      {"sm_70", ""},
+                      {"gfx1100", "gfx1100"},
+                      {"gfx1101", "gfx11_generic"},
+                      {"gfx1153", "gfx11_generic"},
+                      {"gfx1034", "gfx10_3_generic"},
+                      {"gfx902", "gfx9_generic"},
+                      {"gfx908", ""},
+                      {"gfx90a", ""},
+                      {"gfx1201", ""},
+                      {"gfx1010", ""},
+                      {"", ""}};
     for (const auto& r : rows) {
         const gpu_code* found = find_gpu_code(r.chip);
         INFO(std::string(r.chip));
         CHECK(std::string(found ? found->chip : "") == r.want);
     }
-    CHECK(gpu_code_list() == "sm_80 sm_86 compute_90 gfx1100");
+    CHECK(std::string(find_gpu_code("sm_90", "q4_K")->chip) == "compute_90_q4_K");
+    CHECK(std::string(find_gpu_code("sm_89", "common", true)->chip) == "compute_75_common");
+    CHECK(gpu_code_list() == "sm_80 sm_86 compute_75 compute_90 gfx1100 gfx9_generic gfx10_3_generic gfx11_generic");
     gpu_test(before);
+}
+
+TEST_CASE(
+    "drivers: intermediate code is loaded in the parts that a model needs, also where a relative's code is refused") {
+    std::vector<gpu_code> code;
+    for (const char* part : {"common", "f32", "f16", "q4_0", "q4_1", "q4_K"})
+        code.push_back({strdup((std::string("compute_75_") + part).c_str()),
+                        code_of(strdup((std::string("text of ") + part).c_str())), strlen(part) + 8, 12000});
+    const gpu_code relative{"sm_86", code_of("code of sm_86"), 13, 12000};
+    std::vector<float> want, got;
+    const self_test::graph_case c = small_case();  // matrices in F32 and Q4_0
+    error_text err;
+    REQUIRE(self_test::run_case(c, kCpuExecutor, "scalar", &want, err) == DUET_OK);
+    for (const bool has_relative : {false, true}) {
+        stand_in s(kKinds[0].file, "cuda:0", "sm_89", 12040);
+        if (has_relative) code.insert(code.begin(), relative);
+        s.setup.code = code.data();
+        s.setup.n_code = (int32_t)code.size();
+        const self_test::graph_case fresh = c;
+        got.clear();
+        CHECK(self_test::run_case(fresh, kGpuExecutor, "cuda:0", &got, err) == DUET_OK);
+        INFO(err.text);
+        CHECK(got == want);
+        CHECK(s.control->n_modules == 3);
+        s.is_clean();
+    }
+    for (const gpu_code& p : code)
+        if (p.chip[0] == 'c') free((void*)p.chip), free((void*)p.data);
 }
 
 TEST_CASE("drivers: packed code is unpacked, and damage is seen") {

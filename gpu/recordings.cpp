@@ -1,0 +1,136 @@
+// gpu/recordings.cpp: small batches by recordings. The launches of a shape that comes again are recorded once and then
+// played, because a play costs the host one call. Runtimes were seen to play recordings with old data, so the first
+// plays are computed again without the recording, and a difference ends recording for the model.
+// Owns: the recordings of a session. Must not know: ops, families, vendors.
+// Main path: gpu/launch.cpp -> [gpu/recordings.cpp] -> gpu/driver.h
+#include "context.h"
+
+namespace duet {
+namespace {
+
+constexpr int kUnprovenPlays = 2;
+
+void tell(const gpu_context& c, const std::string& why) {
+    const exec_place& place = c.limits.place;
+    const std::string text = std::string(c.store->info.name) + ": recorded decoding is off from here on: " + why;
+    if (place.log) place.log(place.log_user, DUET_LOG_WARN, text.c_str());
+}
+
+// Records the batch's launches. Nothing runs meanwhile, so after a failure the batch can run without a recording.
+duet_status record(gpu_context& c, gpu_recording* r, error_text& err) {
+    DUET_TRY(c.driver->record_begin(c.device, err));
+    const duet_status launched = launch_batch(c, nullptr, err);
+    error_text unused;
+    const duet_status ended = c.driver->record_end(c.device, &r->recording, launched == DUET_OK ? err : unused);
+    if (launched != DUET_OK && ended == DUET_OK) c.driver->free_recording(c.device, r->recording);
+    return launched != DUET_OK ? launched : ended;
+}
+
+void keep(gpu_context& c, const gpu_recording& r) {
+    // A model that shares its ops with the CPU has one recording for each of its parts.
+    const auto n_borders =
+        std::count_if(c.graph.ops.begin(), c.graph.ops.end(), [](const op& o) { return o.after_border; });
+    if (c.recordings.size() >= kMostRecordings * (size_t)std::max<ptrdiff_t>(1, n_borders)) {
+        auto oldest = std::min_element(c.recordings.begin(), c.recordings.end(),
+                                       [](auto& x, auto& y) { return x.last_use < y.last_use; });
+        c.driver->free_recording(c.device, oldest->recording);
+        c.recordings.erase(oldest);
+    }
+    c.recordings.push_back(r);
+}
+
+// Device memory that a batch writes.
+struct written {
+    uint8_t* at;
+    uint64_t n_bytes;
+};
+// The rows of all buffers, the states, and the cache pages: of each token the one it is appended to and the one before,
+// where a play with an old position would have written.
+std::vector<written> written_memory(const gpu_context& c) {
+    const exec_batch& b = *c.batch;
+    std::vector<written> all;
+    for (size_t i = 0; i < c.graph.buffers.size(); i++)
+        all.push_back(
+            {c.buffers + c.layout.common.buffer_offset[i],
+             c.layout.common.row_floats[i] * 4 * (uint64_t)(c.graph.buffers[i].wanted_rows ? b.n_wanted : b.n_tok)});
+    for (int i = 0; i < b.n_tok; i++) {
+        if (!c.graph.states.empty())
+            all.push_back({gpu_page(c, kStates, b.state_slot[b.seq[i]]), c.layout.common.page_size(kStates)});
+        for (size_t g = 0; g < c.graph.groups.size(); g++)
+            for (int32_t chunk = b.pos[i] / kAttnChunk, k = chunk; k >= 0 && k >= chunk - 1; k--)
+                if (const int32_t page = (*b.pages)[g][(size_t)b.seq[i]][k]; page >= 0)
+                    all.push_back({gpu_page(c, (int32_t)g, page), c.layout.common.page_bytes[g]});
+    }
+    return all;
+}
+
+duet_status read_memory(gpu_context& c, const std::vector<written>& from, std::vector<uint8_t>* out, error_text& err) {
+    size_t n = 0, at = 0;
+    for (const written& w : from) n += w.n_bytes;
+    out->resize(n);
+    for (const written& w : from) {
+        DUET_TRY(c.driver->download(c.device, out->data() + at, w.at, w.n_bytes, err));
+        at += w.n_bytes;
+    }
+    return DUET_OK;
+}
+
+// Puts the memory back to `before` and runs the batch without a recording.
+duet_status run_again(gpu_context& c, const std::vector<written>& memory, const std::vector<uint8_t>& before,
+                      error_text& err) {
+    size_t at = 0;
+    for (const written& w : memory) {
+        DUET_TRY(put_bytes(c, w.at, before.data() + at, w.n_bytes, c.staging, c.layout.input_bytes(), err));
+        at += w.n_bytes;
+    }
+    fill_batch(c);  // The bytes came through its memory.
+    return launch_batch(c, nullptr, err);
+}
+
+// Plays a recording, then runs the batch without it, and compares all that they wrote. The second run is what counts.
+duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
+    const std::vector<written> memory = written_memory(c);
+    std::vector<uint8_t> before, played, plain;
+    DUET_TRY(read_memory(c, memory, &before, err));
+    DUET_TRY(c.driver->play(c.device, r.recording, err));
+    DUET_TRY(read_memory(c, memory, &played, err));
+    DUET_TRY(run_again(c, memory, before, err));
+    DUET_TRY(read_memory(c, memory, &plain, err));
+    r.n_unproven--;
+    if (played == plain) return DUET_OK;
+    c.store->recording = gpu_recording_use::off;
+    tell(c, "a played recording gave other bits than its launches; please report this (docs/gpu.md)");
+    return DUET_OK;
+}
+
+duet_status play(gpu_context& c, gpu_recording& r, error_text& err) {
+    r.last_use = ++c.n_plays;
+    return r.n_unproven > 0 ? play_watched(c, r, err) : c.driver->play(c.device, r.recording, err);
+}
+
+}  // namespace
+
+duet_status run_recorded(gpu_context& c, error_text& err) {
+    const gpu_recording_use use = c.store->recording;
+    if (use == gpu_recording_use::off || c.no_recording) return launch_batch(c, nullptr, err);
+    const batch_shape shape{c.batch->first_op, c.batch->last_op, c.batch->n_tok, c.batch->n_wanted, c.n_chunks};
+    for (gpu_recording& r : c.recordings)
+        if (r.shape == shape) return play(c, r, err);
+    // A shape that comes only once, as the end of a prompt does, is not worth a recording.
+    if (c.batch->first_op == 0) {
+        c.is_again = c.last_shape == shape;
+        c.last_shape = shape;
+    }
+    if (!c.is_again) return launch_batch(c, nullptr, err);
+    gpu_recording r{shape, nullptr, 0, use == gpu_recording_use::watched ? kUnprovenPlays : 0};
+    error_text why;
+    if (record(c, &r, why) != DUET_OK) {
+        c.no_recording = true;
+        tell(c, why.text);
+        return launch_batch(c, nullptr, err);
+    }
+    keep(c, r);
+    return play(c, c.recordings.back(), err);
+}
+
+}  // namespace duet
