@@ -3,6 +3,7 @@
 // Owns: which handle keeps the text of a call's error. Must not know: how anything is done.
 // Main path: tools/run.cpp -> runtime.h -> [runtime.cpp] -> runtime/generate.cpp -> runtime/session.cpp
 #include "runtime/calls.h"
+#include "runtime/chat.h"
 #include "models/unicode.h"
 #include "quant/exact.h"
 
@@ -75,6 +76,12 @@ template <class F> void guarded_void(F f) noexcept {
 }
 
 }  // namespace
+
+// Defines the function that fills a struct with the defaults.
+#define DUET_INIT(type, defaults)                                                                                      \
+    void type##_init(type* out, uint32_t struct_size) {                                                                \
+        guarded_void([=] { init_struct(defaults(), out, struct_size); });                                              \
+    }
 
 extern "C" {
 
@@ -301,9 +308,7 @@ double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads) {
 
 // ---- models ---------------------------------------------------------------------------------------------------------
 
-void duet_model_params_init(duet_model_params* params, uint32_t struct_size) {
-    guarded_void([=] { init_struct(default_model_params(), params, struct_size); });
-}
+DUET_INIT(duet_model_params, default_model_params)
 
 duet_status duet_model_open(const char* path, const duet_model_params* params, duet_model** out) {
     return create("duet_model_open", out, [=](duet_model& m) {
@@ -392,13 +397,9 @@ int32_t duet_token_is_control(const duet_model* model, int32_t id) {
 
 // ---- sessions -------------------------------------------------------------------------------------------------------
 
-void duet_session_params_init(duet_session_params* params, uint32_t struct_size) {
-    guarded_void([=] { init_struct(default_session_params(), params, struct_size); });
-}
+DUET_INIT(duet_session_params, default_session_params)
 
-void duet_batch_init(duet_batch* batch, uint32_t struct_size) {
-    guarded_void([=] { init_struct(default_batch(), batch, struct_size); });
-}
+DUET_INIT(duet_batch, default_batch)
 
 duet_status duet_session_plan(const duet_model* model, const duet_session_params* params, duet_memory_plan* out) {
     return with_model("duet_session_plan", model,
@@ -457,6 +458,19 @@ void duet_session_cancel(duet_session* session) {
 int32_t duet_seq_length(const duet_session* session, int32_t seq) {
     return guarded_value(-1,
                          [=] { return session && has_sequence(*session, seq) ? session->length[(size_t)seq] : -1; });
+}
+
+const int32_t* duet_seq_ids(const duet_session* session, int32_t seq) {
+    return guarded_value((const int32_t*)nullptr, [=] {
+        return session && has_sequence(*session, seq) ? ids_of_sequence(*session, seq) : nullptr;
+    });
+}
+
+int32_t duet_seq_reuse(duet_session* session, int32_t seq, const int32_t* ids, size_t n_ids) {
+    return guarded_value(-1, [=] {
+        const bool is_good = session && has_sequence(*session, seq) && (ids || n_ids == 0);
+        return is_good ? reuse_sequence(*session, seq, ids, n_ids) : -1;
+    });
 }
 
 duet_status duet_seq_trim(duet_session* session, int32_t seq, int32_t n_tok) {
@@ -535,6 +549,32 @@ void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
     });
 }
 
+// ---- constraints ----------------------------------------------------------------------------------------------------
+
+void duet_grammar_params_init(duet_grammar_params* params, uint32_t struct_size) {
+    guarded_void([=] { init_struct(default_grammar_params(), params, struct_size); });
+}
+
+duet_status duet_grammar_create(const duet_model* model, const duet_grammar_params* params, duet_grammar** out) {
+    return create_own("duet_grammar_create", out, [=](duet_grammar& g) { return create_grammar(model, params, g); });
+}
+
+void duet_grammar_free(duet_grammar* grammar) {
+    guarded_void([=] { delete grammar; });
+}
+
+const char* duet_grammar_error(const duet_grammar* grammar) {
+    return guarded_value("", [=] { return own_error(grammar); });
+}
+
+duet_status duet_sampler_grammar(duet_sampler* sampler, const duet_grammar* grammar) {
+    return guarded_call("duet_sampler_grammar", sampler, [=](duet_sampler& s) { return set_grammar(s, grammar); });
+}
+
+int32_t duet_sampler_is_done(duet_sampler* sampler) {
+    return guarded_value(0, [=] { return sampler && sampler->sampler.is_done() ? 1 : 0; });
+}
+
 // ---- text that is certain -------------------------------------------------------------------------------------------
 
 duet_status duet_text_gate_create(const char* const* stop, int32_t n_stop, duet_text_gate** out) {
@@ -561,9 +601,7 @@ duet_status duet_text_gate_finish(duet_text_gate* gate, duet_string* text) {
 
 // ---- generating -----------------------------------------------------------------------------------------------------
 
-void duet_generate_params_init(duet_generate_params* params, uint32_t struct_size) {
-    guarded_void([=] { init_struct(default_generate_params(), params, struct_size); });
-}
+DUET_INIT(duet_generate_params, default_generate_params)
 
 duet_status duet_generate_begin(duet_session* session, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
                                 const duet_generate_params* params, duet_generation** out) {
@@ -596,6 +634,142 @@ duet_status duet_generate(duet_session* session, duet_sampler* sampler, const in
         DUET_TRY(check_session(s, "duet_generate"));
         return generate(s, sampler, ids, n_ids, params, on_token, user, result);
     });
+}
+
+// ---- chat -----------------------------------------------------------------------------------------------------------
+
+DUET_INIT(duet_chat_params, default_chat_params)
+
+duet_status duet_chat_create(const duet_model* model, const duet_chat_params* params, duet_chat** out) {
+    return create_own("duet_chat_create", out, [=](duet_chat& c) { return create_chat(c, model, params); });
+}
+
+void duet_chat_free(duet_chat* chat) {
+    guarded_void([=] { delete chat; });
+}
+
+const char* duet_chat_error(const duet_chat* chat) {
+    return guarded_value("", [=] { return own_error(chat); });
+}
+
+duet_status duet_chat_add(duet_chat* chat, const char* role, const char* text, size_t n_bytes) {
+    return guarded_call("duet_chat_add", chat, [=](duet_chat& c) { return add_message(c, role, text, n_bytes); });
+}
+
+duet_status duet_chat_insert(duet_chat* chat, int32_t i, const char* json, size_t n_bytes) {
+    return guarded_call("duet_chat_insert", chat, [=](duet_chat& c) { return insert_messages(c, i, json, n_bytes); });
+}
+
+duet_status duet_chat_remove(duet_chat* chat, int32_t i, int32_t n) {
+    return guarded_call("duet_chat_remove", chat, [=](duet_chat& c) { return remove_messages(c, i, n); });
+}
+
+int32_t duet_chat_count(const duet_chat* chat) {
+    return guarded_value(0, [=] { return chat ? (int32_t)chat->messages.size() : 0; });
+}
+
+duet_string duet_chat_message(duet_chat* chat, int32_t i) {
+    return guarded_value(duet_string{}, [=] { return chat ? as_string(show_message(*chat, i)) : duet_string{}; });
+}
+
+duet_string duet_chat_template(const duet_chat* chat) {
+    return guarded_value(duet_string{},
+                         [=] { return chat && chat->format ? as_string(template_of(*chat)) : duet_string{}; });
+}
+
+const char* duet_chat_form(const duet_chat* chat) {
+    return guarded_value((const char*)nullptr, [=] { return chat && chat->format ? form_name(chat->form) : nullptr; });
+}
+
+duet_status duet_chat_render(duet_chat* chat, int32_t flags, duet_chat_prompt* out) {
+    return guarded_call("duet_chat_render", chat, [=](duet_chat& c) { return show_prompt(c, flags, out); });
+}
+
+duet_status duet_template_render(const char* chat_template, size_t n_template_bytes, const char* variables,
+                                 size_t n_variables_bytes, const char* now, char* out, size_t max_bytes,
+                                 size_t* n_bytes) {
+    return guarded_shared(0, [=](error_text& err) {
+        return render_template({chat_template, n_template_bytes}, {variables, n_variables_bytes}, now, out, max_bytes,
+                               n_bytes, err);
+    });
+}
+
+duet_status duet_chat_parser_create(const duet_chat* chat, int32_t opens_thinking, const char* const* stop,
+                                    int32_t n_stop, duet_chat_parser** out) {
+    return create_own("duet_chat_parser_create", out, [=](duet_chat_parser& p) -> duet_status {
+        if (!chat) return null_argument("duet_chat_parser_create", "chat", p.err);
+        return create_parser(p, *chat, opens_thinking != 0, stop, n_stop);
+    });
+}
+
+void duet_chat_parser_free(duet_chat_parser* parser) {
+    guarded_void([=] { delete parser; });
+}
+
+const char* duet_chat_parser_error(const duet_chat_parser* parser) {
+    return guarded_value("", [=] { return own_error(parser); });
+}
+
+duet_status duet_chat_parser_add(duet_chat_parser* parser, int32_t id) {
+    return guarded_call("duet_chat_parser_add", parser, [=](duet_chat_parser& p) { return add_token(p, id); });
+}
+
+duet_status duet_chat_parser_finish(duet_chat_parser* parser) {
+    return guarded_call("duet_chat_parser_finish", parser, finish_answer);
+}
+
+duet_status duet_chat_parser_next(duet_chat_parser* parser, duet_chat_event* event) {
+    return guarded_call("duet_chat_parser_next", parser, [=](duet_chat_parser& p) -> duet_status {
+        DUET_TRY(check_room("duet_chat_event", event, p.err));
+        take_event(p, event);
+        return DUET_OK;
+    });
+}
+
+duet_string duet_chat_parser_message(duet_chat_parser* parser) {
+    return guarded_value(duet_string{}, [=] { return parser ? as_string(show_answer(*parser)) : duet_string{}; });
+}
+
+DUET_INIT(duet_chat_grammar_params, default_chat_grammar_params)
+
+duet_status duet_chat_grammar(const duet_chat* chat, const duet_chat_grammar_params* params, duet_grammar** out) {
+    return create_own("duet_chat_grammar", out, [=](duet_grammar& g) -> duet_status {
+        if (!chat) return null_argument("duet_chat_grammar", "chat", g.err);
+        return create_chat_grammar(*chat, params, g);
+    });
+}
+
+DUET_INIT(duet_chat_turn_params, default_chat_turn_params)
+
+duet_status duet_chat_begin(duet_chat* chat, duet_session* session, duet_sampler* sampler,
+                            const duet_chat_turn_params* params, duet_chat_turn** out) {
+    return guarded_call("duet_chat_begin", chat, [=](duet_chat& c) -> duet_status {
+        if (!out) return null_argument("duet_chat_begin", "out", c.err);
+        *out = nullptr;
+        return begin_turn(c, session, sampler, params, out);
+    });
+}
+
+duet_status duet_chat_next(duet_chat_turn* turn, duet_chat_event* event) {
+    return guarded_call("duet_chat_next", turn, [=](duet_chat_turn& t) { return next_of_turn(t, event); });
+}
+
+void duet_chat_turn_free(duet_chat_turn* turn) {
+    guarded_void([=] {
+        const std::unique_ptr<duet_chat_turn> owned(turn);
+        if (turn) keep_answer(*turn);
+    });
+}
+
+duet_status duet_chat_save(duet_chat* chat, duet_session* session, int32_t seq, void* out, uint64_t max_bytes,
+                           uint64_t* n_bytes) {
+    return guarded_call("duet_chat_save", chat,
+                        [=](duet_chat& c) { return save_chat(c, session, seq, out, max_bytes, n_bytes); });
+}
+
+duet_status duet_chat_load(duet_chat* chat, duet_session* session, int32_t seq, const void* data, uint64_t n_bytes) {
+    return guarded_call("duet_chat_load", chat,
+                        [=](duet_chat& c) { return load_chat(c, session, seq, data, n_bytes); });
 }
 
 // ---- measuring ------------------------------------------------------------------------------------------------------

@@ -708,7 +708,7 @@ DUET_API_STATUS duet_sampler_choose(duet_sampler* sampler, const float* logits, 
  * Thread      the sampler's */
 DUET_API_STATUS duet_sampler_accept(duet_sampler* sampler, int32_t id);
 
-/* Forgets the history and starts the generator again from seed. Thread: the sampler's. */
+/* Forgets the history, starts the generator again from seed and a grammar's text anew. Thread: the sampler's. */
 DUET_API void duet_sampler_reset(duet_sampler* sampler, uint64_t seed);
 
 /* ---- constraints ----------------------------------------------------------------------------------------------- */

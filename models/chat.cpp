@@ -145,6 +145,10 @@ duet_status chat_format::open(const gguf_file& file, const tokenizer& vocab, std
 duet_status chat_format::compile(std::string_view source, chat_template* out, habits* found, error_text& err) {
     *found = {};
     DUET_TRY(chat_template::compile(source, out, err));
+    if (source.find("reasoning_content") == std::string_view::npos)
+        for (const char* key : {"thinking", "reasoning"})
+            if (!found->thinking_key && source.find("message." + std::string(key)) != std::string_view::npos)
+                found->thinking_key = key;
     const auto shows = [&](std::vector<value> messages, std::string_view needle) {
         chat_request probe;
         probe.messages = value::of_list(std::move(messages));
@@ -227,6 +231,11 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
         }
         if (h.wants_parts && content.is_string()) content = value::of_list({text_part(content)});
         if (m.find("content") || takes_folded) m = with(m, "content", content);
+        const value thoughts = member(m, "reasoning_content");
+        const bool has_text = content.is_string() && !content.as_string().empty();
+        // gpt-oss refuses messages with calls that have both.
+        if (h.thinking_key && thoughts.is_string() && !(has_text && member(m, "tool_calls").is_list()))
+            m = with(m, h.thinking_key, thoughts);
         if (const value calls = member(m, "tool_calls"); calls.is_list()) {
             std::vector<value> adapted;
             for (const value& call : calls.items()) adapted.push_back(adapted_call(call, h.wants_text_arguments));

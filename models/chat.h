@@ -51,10 +51,11 @@ class chat_format {
   private:
     // How the template treats probes, which open() renders.
     struct habits {
-        bool wants_parts = false;           // content only as a list of parts
-        bool has_system = true;             // else a system message is folded into the next user message
-        bool has_developer = true;          // else a developer message becomes a system message
-        bool wants_text_arguments = false;  // arguments of a call as JSON text
+        bool wants_parts = false;            // content only as a list of parts
+        bool has_system = true;              // else a system message is folded into the next user message
+        bool has_developer = true;           // else a developer message becomes a system message
+        bool wants_text_arguments = false;   // arguments of a call as JSON text
+        const char* thinking_key = nullptr;  // where it looks for reasoning_content, if not there
     };
     duet_status compile(std::string_view source, chat_template* out, habits* found, error_text& err);
     value variables_of(const chat_request& request, const habits& h) const;

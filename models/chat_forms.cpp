@@ -57,11 +57,22 @@ bool find_form(std::string_view name, chat_form* form) {
     return false;
 }
 
+std::string chat_form_names() {
+    std::string names;
+    for (const char* name : kNames) names += (names.empty() ? "" : ", ") + std::string(name);
+    return names;
+}
+
+chat_markers thinking_markers(chat_thinking thinking) {
+    for (const auto& m : kMarkers)
+        if (m.thinking == thinking) return {m.open, m.close};
+    return {"", ""};
+}
+
 bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking) {
     while (!prompt.empty() && is_blank(prompt.back())) prompt.remove_suffix(1);
-    for (const auto& m : kMarkers)
-        if (m.thinking == thinking) return prompt.ends_with(m.open);
-    return false;
+    const std::string_view open = thinking_markers(thinking).open;
+    return !open.empty() && prompt.ends_with(open);
 }
 
 // Looks at how the template uses "arguments". Behind a + it is joined to a string, unless the template asks first what

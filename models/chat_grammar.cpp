@@ -26,7 +26,7 @@ struct call_writer {
     // Matches the bytes as they are, with a choice of digits for '#'.
     expr literal(std::string_view bytes) {
         const size_t n = bytes.find('#');
-        if (n == std::string_view::npos) return bytes.empty() ? b.empty() : b.literal(bytes);
+        if (n == std::string_view::npos) return b.spelled(bytes);
         const expr digit = b.one_of_texts({"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
         return b.sequence({literal(bytes.substr(0, n)), digit, literal(bytes.substr(n + 1))});
     }
@@ -44,7 +44,7 @@ struct call_writer {
             return b.sequence({b.literal(open), b.optional(b.sequence({item, more})), b.literal(close)});
         };
         const uint32_t rule = b.add_rule("gemma value");
-        const expr string = b.sequence({b.literal("<|\"|>"), b.without({"<|\"|>"}), b.literal("<|\"|>")});
+        const expr string = b.sequence({b.spelled("<|\"|>"), b.without({"<|\"|>"}, false), b.spelled("<|\"|>")});
         const expr scalar = json(value::of_map(
             {{value::of_string("type"),
               value::of_list({value::of_string("number"), value::of_string("boolean"), value::of_string("null")})}}));
@@ -77,7 +77,7 @@ struct call_writer {
         if (types && !(types & kAllowsString)) return json(whole);
         const value* list = schema.find("enum");
         const size_t close = row.param_end.find('<');
-        expr text = b.without({std::string(row.param_end.substr(close, row.param_end.find('>') + 1 - close))});
+        expr text = b.without({std::string(row.param_end.substr(close, row.param_end.find('>') + 1 - close))}, false);
         if (list && list->is_list() && types == kAllowsString) {
             std::vector<std::string> texts;
             for (const value& v : list->items()) texts.emplace_back(v.as_string());

@@ -323,4 +323,6 @@ void chat_parser::finish() {
 
 size_t chat_parser::n_held_bytes() const { return impl_ ? impl_->machine.buffer.size() : 0; }
 
+bool chat_parser::is_thinking() const { return impl_ && impl_->machine.is_thinking; }
+
 }  // namespace duet

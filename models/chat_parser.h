@@ -109,6 +109,7 @@ class chat_parser {
     // Ends the output, so the bytes held back come out. Afterwards only start may be called.
     void finish();
     size_t n_held_bytes() const;
+    bool is_thinking() const;  // the bytes fed last are inside thinking, as far as markers were complete
 
   private:
     struct impl;
@@ -122,6 +123,15 @@ chat_thinking choose_thinking(std::string_view template_text);
 // Finds a form by name ("hermes", ...; see chat_forms.def). Returns false if there is none; *form stays.
 bool find_form(std::string_view name, chat_form* form);
 const char* form_name(chat_form form);
+
+// The names of all forms, separated by ", ".
+std::string chat_form_names();
+
+// The markers around thinking; empty texts for chat_thinking::none.
+struct chat_markers {
+    const char *open, *close;
+};
+chat_markers thinking_markers(chat_thinking thinking);
 
 // Returns whether the rendered prompt ends inside thinking, that is, with the open marker and blanks.
 bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking);

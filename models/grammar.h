@@ -30,6 +30,10 @@ constexpr size_t kGrammarMaxText = 1u << 20;   // bytes of GBNF text
 constexpr size_t kGrammarMaxNodes = 1u << 19;  // nodes of the automaton, and parts of rules
 constexpr uint32_t kUnlimited = UINT32_MAX;    // maximum of a repetition without a limit
 
+// The text of a control token begins with this byte, which UTF-8 does not have, and its spelling follows. So classes of
+// characters never take control tokens; only spelled(), until() and without() do.
+constexpr uint8_t kControlMark = 0xff;
+
 struct code_range {  // of Unicode code points, both ends included
     uint32_t lo, hi;
 };
@@ -61,6 +65,8 @@ class grammar_builder {
     expr nothing() { return 0; }  // matches no text at all
     expr empty() { return 1; }    // matches the empty text
     expr literal(std::string_view bytes);
+    // Matches the bytes. A stretch of them in <> or [] may also be the control token that is spelled so.
+    expr spelled(std::string_view bytes);
     expr one_byte(const byte_set& set);
     expr one_char(const std::vector<code_range>& ranges);  // in UTF-8; ranges in any order; surrogates are left out
     expr sequence(const std::vector<expr>& parts);
@@ -72,8 +78,9 @@ class grammar_builder {
     // Matches any bytes up to and including the first place where a marker is complete. There may be at most 64
     // markers, none of them empty.
     expr until(const std::vector<std::string>& markers);
-    // Matches any bytes in which no marker is complete. The match may end anywhere.
-    expr without(const std::vector<std::string>& markers);
+    // Matches any bytes in which no marker is complete, and control tokens only if has_control. The match may end
+    // anywhere.
+    expr without(const std::vector<std::string>& markers, bool has_control = true);
 
     // Makes a finite automaton whose edges are parts. States are numbered; the automaton begins in state 0.
     struct graph_edge {
@@ -114,7 +121,7 @@ class grammar_builder {
     };
     expr add(part_node node);
     expr add_list(part_kind kind, const std::vector<expr>& parts);
-    expr search(const std::vector<std::string>& markers, bool is_until);
+    expr search(const std::vector<std::string>& markers, bool is_until, bool has_control);
 
     std::vector<part_node> parts_ = {{part_kind::nothing}, {part_kind::empty}};
     std::vector<expr> lists_;
@@ -139,8 +146,8 @@ duet_status parse_gbnf(std::string_view text, std::string_view root_name, gramma
 // The texts of a vocabulary's tokens as prefix trees. They are immutable, so threads may share them.
 class token_tree {
   public:
-    // text(id, user) gives the bytes of a token. A token with no bytes is never allowed, unless it is an end token.
-    // Control tokens should have none, except those that a marker spells. The bytes are read during the call only.
+    // text(id, user) gives the bytes of a token, those of a control token behind kControlMark. A token with no bytes is
+    // never allowed, unless it is an end token. The bytes are read before the next call.
     using token_text = std::string_view (*)(int32_t id, const void* user);
 
     // Time and memory are linear in the bytes of all tokens. DUET_ERR_ARG: no ids, or an end token out of range.
@@ -148,6 +155,7 @@ class token_tree {
                             std::shared_ptr<const token_tree>* out, error_text& err);
 
     int32_t n_vocab() const { return n_vocab_; }
+    int32_t n_ends() const { return (int32_t)end_ids_.size(); }
     bool is_end(int32_t id) const { return is_end_[(size_t)id]; }
     std::string_view text(int32_t id) const;
 
@@ -239,8 +247,9 @@ class grammar_matcher {
     // 128k tokens); a state seen before costs a look-up.
     duet_status mask(std::shared_ptr<const token_mask>* out, error_text& err);
 
-    bool allows(int32_t id);                   // one token, without a mask
-    bool can_end();                            // the text may end here
+    bool allows(int32_t id);  // one token, without a mask
+    bool can_end();           // the text may end here
+    int32_t n_ends() const { return constraint_->tokens().n_ends(); }
     bool must_end();                           // nothing may follow
     bool has_ended() const { return ended_; }  // an end token was accepted
     // Returns the bytes that must follow whatever is chosen, at most max_bytes. Returns none where the text may also

@@ -21,6 +21,11 @@ uint64_t finish_hash(uint64_t h) {
     return h ^ h >> 32;
 }
 
+// Makes room for n more elements, so that adding them cannot fail.
+template <class T> void reserve_more(std::vector<T>& v, size_t n) {
+    if (v.capacity() - v.size() < n) v.reserve(std::max(v.size() + n, 2 * v.size()));
+}
+
 }  // namespace
 
 bool pair_set::insert(uint32_t a, uint32_t b) {
@@ -50,7 +55,13 @@ void pair_set::clear() {
 }
 
 grammar_automaton::grammar_automaton(grammar rules) : rules_(std::move(rules)), g_(*rules_), calls_(g_.rules.size()) {
-    forget();
+    begin();  // the start is state 1
+    call(0, {0, kNotCounted, kRoot});
+    found_end_ = g_.rules[0].is_nullable;
+    if (finish() == kDead) {  // too many ways to begin: a start without any
+        states_.push_back(states_[kDead]);
+        tables_.push_back(kUnknown);
+    }
 }
 
 // ---- one step -------------------------------------------------------------------------------------------------------
@@ -68,8 +79,8 @@ uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
     if (is_over_) return kDead;
     // Most states that a walk of the vocabulary meets are left by few bytes. Only the other states get a table.
     if (tables_[state] == kUnknown && ++states_[state].n_steps > 2) {
-        tables_[state] = (uint32_t)next_.size();
         next_.resize(next_.size() + n_classes(), kUnknown);
+        tables_[state] = (uint32_t)(next_.size() - n_classes());
     }
     if (tables_[state] != kUnknown) next_[tables_[state] + i_class] = to;
     return to;
@@ -190,6 +201,9 @@ uint32_t grammar_automaton::add_frame(std::vector<edge>& edges) {
         return f.n_edges == edges.size() && std::equal(edges.begin(), edges.end(), edges_.begin() + f.first_edge);
     });
     if (found != UINT32_MAX) return found;
+    reserve_more(frames_, 1);
+    reserve_more(edges_, edges.size());
+    frame_index_.reserve_one();
     frames_.push_back({(uint32_t)edges_.size(), (uint32_t)edges.size()});
     edges_.insert(edges_.end(), edges.begin(), edges.end());
     frame_index_.insert(h, (uint32_t)frames_.size() - 1);
@@ -208,6 +222,10 @@ uint32_t grammar_automaton::add_state(std::vector<item>& items, bool can_end) {
                std::equal(items.begin(), items.end(), items_.begin() + s.first_item);
     });
     if (found != UINT32_MAX) return found;
+    reserve_more(states_, 1);
+    reserve_more(tables_, 1);
+    reserve_more(items_, items.size());
+    state_index_.reserve_one();
     states_.push_back({(uint32_t)items_.size(), (uint32_t)items.size(), 0, can_end});
     tables_.push_back(kUnknown);
     items_.insert(items_.end(), items.begin(), items.end());
@@ -281,40 +299,45 @@ void grammar_automaton::unpin(uint32_t pin) {
     free_pins_.push_back(pin);
 }
 
-void grammar_automaton::forget() {
-    std::vector<bool> is_kept(frames_.size());
-    for (uint32_t s : pins_)
-        for (uint32_t i = 0; i < states_[s].n_items; i++) is_kept[items_[states_[s].first_item + i].frame] = true;
-    for (size_t f = frames_.size(); f-- > 0;) {
+// Adds the states of another automaton's pins to this one, which is new. Returns their numbers here.
+std::vector<uint32_t> grammar_automaton::copy_pins_from(const grammar_automaton& other) {
+    std::vector<bool> is_kept(other.frames_.size());
+    for (uint32_t s : other.pins_)
+        for (uint32_t i = 0; i < other.states_[s].n_items; i++)
+            is_kept[other.items_[other.states_[s].first_item + i].frame] = true;
+    for (size_t f = other.frames_.size(); f-- > 0;) {
         if (!is_kept[f]) continue;
-        for (uint32_t i = 0; i < frames_[f].n_edges; i++) is_kept[edges_[frames_[f].first_edge + i].frame] = true;
+        const frame_data& frame = other.frames_[f];
+        for (uint32_t i = 0; i < frame.n_edges; i++) is_kept[other.edges_[frame.first_edge + i].frame] = true;
     }
-    const auto old_items = std::exchange(items_, {});
-    const auto old_edges = std::exchange(edges_, {});
-    const auto old_frames = std::exchange(frames_, {{0, 0}});
-    const auto old_states = std::exchange(states_, {{0, 0, 0, false}});
-    tables_ = {kUnknown};
-    next_ = {};
-    frame_index_.clear();
-    state_index_.clear();
-    std::vector<uint32_t> frame_of(old_frames.size(), kRoot);
-    for (size_t f = 1; f < old_frames.size(); f++) {
+    std::vector<uint32_t> frame_of(other.frames_.size(), kRoot), pins;
+    for (size_t f = 1; f < other.frames_.size(); f++) {
         if (!is_kept[f]) continue;
-        edge_scratch_.assign(old_edges.begin() + old_frames[f].first_edge,
-                             old_edges.begin() + old_frames[f].first_edge + old_frames[f].n_edges);
+        const auto first = other.edges_.begin() + other.frames_[f].first_edge;
+        edge_scratch_.assign(first, first + other.frames_[f].n_edges);
         for (edge& e : edge_scratch_) e.frame = frame_of[e.frame];
         frame_of[f] = add_frame(edge_scratch_);
     }
-    begin();  // the start is state 1 again
-    call(0, {0, kNotCounted, kRoot});
-    found_end_ = g_.rules[0].is_nullable;
-    finish();
-    for (uint32_t& s : pins_) {
-        found_.assign(old_items.begin() + old_states[s].first_item,
-                      old_items.begin() + old_states[s].first_item + old_states[s].n_items);
+    for (uint32_t s : other.pins_) {
+        const auto first = other.items_.begin() + other.states_[s].first_item;
+        found_.assign(first, first + other.states_[s].n_items);
         for (item& i : found_) i.frame = frame_of[i.frame];
-        s = add_state(found_, old_states[s].can_end);
+        pins.push_back(add_state(found_, other.states_[s].can_end));
     }
+    return pins;
+}
+
+void grammar_automaton::forget() {
+    grammar_automaton fresh(rules_);
+    pins_ = fresh.copy_pins_from(*this);
+    items_.swap(fresh.items_);
+    edges_.swap(fresh.edges_);
+    frames_.swap(fresh.frames_);
+    states_.swap(fresh.states_);
+    tables_.swap(fresh.tables_);
+    next_.swap(fresh.next_);
+    std::swap(frame_index_, fresh.frame_index_);
+    std::swap(state_index_, fresh.state_index_);
 }
 
 }  // namespace duet

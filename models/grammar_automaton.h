@@ -27,14 +27,13 @@ class record_index {
             if (slots_[i].hash == (uint32_t)(hash >> 32) && equal(slots_[i].id)) return slots_[i].id;
         return UINT32_MAX;
     }
-    void insert(uint64_t hash, uint32_t id) {
-        if (++n_ * 2 > slots_.size()) grow();
-        put(hash, id);
+    // Makes room for one more, so that insert() cannot fail.
+    void reserve_one() {
+        if ((n_ + 1) * 2 > slots_.size()) grow();
     }
-    void clear() {
-        n_ = 0;
-        slots_.assign(64, {});
-        homes_.assign(64, 0);
+    void insert(uint64_t hash, uint32_t id) noexcept {
+        n_++;
+        put(hash, id);
     }
     size_t n_bytes() const { return slots_.size() * (sizeof(slot) + 4); }
 
@@ -49,10 +48,10 @@ class record_index {
         homes_[i] = (uint32_t)hash;
     }
     void grow() {
-        const std::vector<slot> old = std::move(slots_);
-        const std::vector<uint32_t> old_homes = std::move(homes_);
-        slots_.assign(old.size() * 2, {});
-        homes_.assign(old.size() * 2, 0);
+        std::vector<slot> old(slots_.size() * 2);
+        std::vector<uint32_t> old_homes(old.size());
+        slots_.swap(old);
+        homes_.swap(old_homes);
         for (size_t i = 0; i < old.size(); i++)
             if (old[i].id != UINT32_MAX) put((uint64_t)old[i].hash << 32 | old_homes[i], old[i].id);
     }
@@ -102,7 +101,7 @@ class grammar_automaton {
     // Returns whether a limit was met since the last call.
     bool take_is_over() { return std::exchange(is_over_, false); }
     size_t n_bytes() const;
-    // Forgets all states except the pinned ones and the start.
+    // Forgets all states except the pinned ones and the start. Where memory runs out, nothing has changed.
     void forget();
 
     // A pin keeps a state. forget() may give the pin's state a new number.
@@ -145,17 +144,19 @@ class grammar_automaton {
     void follow(bool is_return);
     void return_to(const edge& e);
     void call(uint32_t rule, const edge& e);
+    // Where memory runs out in these two, nothing has changed.
     uint32_t add_frame(std::vector<edge>& edges);
     uint32_t add_state(std::vector<item>& items, bool can_end);
+    std::vector<uint32_t> copy_pins_from(const grammar_automaton& other);
     uint32_t far_frame(uint32_t frame, uint32_t n_bytes, int depth);
 
     const grammar rules_;
     const grammar_data& g_;
     std::vector<item> items_;
     std::vector<edge> edges_;
-    std::vector<frame_data> frames_;  // a frame comes after the frames that its edges name
-    std::vector<state_data> states_;
-    std::vector<uint32_t> tables_;  // for each state, where its part of next_ begins, or kUnknown
+    std::vector<frame_data> frames_ = {{0, 0}};  // a frame comes after the frames that its edges name
+    std::vector<state_data> states_ = {{0, 0, 0, false}};
+    std::vector<uint32_t> tables_ = {kUnknown};  // for each state, where its part of next_ begins, or kUnknown
     std::vector<uint32_t> next_;
     record_index frame_index_, state_index_;
     std::vector<uint32_t> pins_, free_pins_;

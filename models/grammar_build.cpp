@@ -57,6 +57,23 @@ grammar_builder::expr grammar_builder::literal(std::string_view bytes) {
     return add({part_kind::literal, first, (uint32_t)bytes.size()});
 }
 
+grammar_builder::expr grammar_builder::spelled(std::string_view bytes) {
+    const size_t last_angle = bytes.rfind('>'), last_square = bytes.rfind(']');
+    std::vector<expr> parts;
+    size_t from = 0;
+    for (size_t i = 0; i < bytes.size() && !is_full_; i++) {
+        const size_t last = bytes[i] == '<' ? last_angle : bytes[i] == '[' ? last_square : std::string_view::npos;
+        if (last == std::string_view::npos || last < i) continue;
+        byte_set mark{};
+        byte_set_add(&mark, kControlMark, kControlMark);
+        parts.push_back(literal(bytes.substr(from, i - from)));
+        parts.push_back(any_of({empty(), one_byte(mark)}));
+        from = i;
+    }
+    parts.push_back(literal(bytes.substr(from)));
+    return sequence(parts);
+}
+
 grammar_builder::expr grammar_builder::one_byte(const byte_set& set) {
     sets_.push_back(set);
     return add({part_kind::bytes, (uint32_t)sets_.size() - 1});
@@ -126,14 +143,17 @@ grammar_builder::expr grammar_builder::one_of_texts(std::vector<std::string> tex
     return graph(n_states, edges, ends);
 }
 
-grammar_builder::expr grammar_builder::until(const std::vector<std::string>& markers) { return search(markers, true); }
+grammar_builder::expr grammar_builder::until(const std::vector<std::string>& markers) {
+    return search(markers, true, true);
+}
 
-grammar_builder::expr grammar_builder::without(const std::vector<std::string>& markers) {
-    return search(markers, false);
+grammar_builder::expr grammar_builder::without(const std::vector<std::string>& markers, bool has_control) {
+    return search(markers, false, has_control);
 }
 
 // The automaton of A. Aho and M. Corasick (1975). A state is the longest suffix of the text that begins a marker.
-grammar_builder::expr grammar_builder::search(const std::vector<std::string>& markers, bool is_until) {
+grammar_builder::expr grammar_builder::search(const std::vector<std::string>& markers, bool is_until,
+                                              bool has_control) {
     struct state {
         std::array<uint32_t, 256> next{};
         uint32_t shorter = 0;  // the next shorter suffix that begins a marker
@@ -175,7 +195,8 @@ grammar_builder::expr grammar_builder::search(const std::vector<std::string>& ma
         if (states[from].is_complete) continue;
         std::map<uint32_t, byte_set> targets;
         for (uint32_t byte = 0; byte < 256; byte++)
-            byte_set_add(&targets[states[from].next[byte]], (uint8_t)byte, (uint8_t)byte);
+            if (has_control || byte != kControlMark)
+                byte_set_add(&targets[states[from].next[byte]], (uint8_t)byte, (uint8_t)byte);
         for (const auto& [to, set] : targets)
             if (is_until || !states[to].is_complete) edges.push_back({from, one_byte(set), to});
     }

@@ -193,7 +193,7 @@ class gbnf_parser {
             utf8_append(&bytes, c);
         }
         at_++;
-        parts_.push_back(b_.literal(bytes));
+        parts_.push_back(b_.spelled(bytes));
         return DUET_OK;
     }
 

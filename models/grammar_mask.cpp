@@ -82,10 +82,14 @@ std::string_view token_tree::text(int32_t id) const {
 void apply_mask(const token_mask& mask, float* logits, size_t n_logits) {
     for (size_t word = 0; word * 64 < n_logits; word++) {
         const uint64_t bits = word < mask.bits.size() ? mask.bits[word] : 0;
-        if (bits == ~uint64_t(0)) continue;
-        const size_t end = std::min(n_logits, word * 64 + 64);
-        for (size_t i = word * 64; i < end; i++)
-            if (!(bits >> (i % 64) & 1)) logits[i] = -INFINITY;
+        const size_t n = std::min<size_t>(n_logits - word * 64, 64);
+        float* const at = logits + word * 64;
+        if (bits == 0) {
+            std::fill(at, at + n, -INFINITY);
+        } else if (bits != ~uint64_t(0)) {
+            for (size_t i = 0; i < n; i++)
+                if (!(bits >> i & 1)) at[i] = -INFINITY;
+        }
     }
 }
 
@@ -136,12 +140,14 @@ constraint::mask_ptr constraint::mask_of(uint32_t state) {
             walk(state, band, mask->bits);
             continue;
         }
-        const auto [at, is_new] = band_masks_.try_emplace(far * (uint64_t)n_bands + i);
-        if (is_new) {
-            at->second.resize(mask->bits.size());
-            walk(far, band, at->second);
+        const uint64_t key = far * (uint64_t)n_bands + i;
+        auto known = band_masks_.find(key);
+        if (known == band_masks_.end()) {
+            std::vector<uint64_t> bits(mask->bits.size());
+            walk(far, band, bits);
+            known = band_masks_.emplace(key, std::move(bits)).first;
         }
-        for (size_t w = 0; w < mask->bits.size(); w++) mask->bits[w] |= at->second[w];
+        for (size_t w = 0; w < mask->bits.size(); w++) mask->bits[w] |= known->second[w];
     }
     if (automaton_->can_end(state))
         for (int32_t id : tokens_->end_ids_) mask->bits[(size_t)id / 64] |= uint64_t(1) << (id % 64);

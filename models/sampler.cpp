@@ -6,6 +6,7 @@
 // A new step is a function and its rows here. The steps follow the definitions that users know from llama.cpp
 // (llama.cpp:src/llama-sampling.cpp, read as a description), so that settings carry over.
 #include "sampler.h"
+#include "grammar.h"
 
 #include "../quant/exact_math.h"
 
@@ -325,6 +326,8 @@ sampler::sampler(uint64_t seed) : random(seed) {
     for (const sampler_row& row : kSamplerRows) values_.push_back(row.param.default_value);
 }
 
+sampler::~sampler() = default;
+
 duet_status sampler::set(const char* name, float value, error_text& err) {
     const size_t i_row = sampler_row_of(name);
     if (i_row == kSamplerRowCount) {
@@ -363,11 +366,43 @@ duet_status sampler::add_dry_breaker(int32_t id, error_text& err) {
 
 duet_status sampler::accept(int32_t id, error_text& err) {
     if (id < 0) return fail(err, DUET_ERR_ARG, "accept: want an id of 0 or more, got %d", id);
+    if (history.size() == history.capacity()) history.reserve(2 * history.size() + 16);
+    if (text_) {
+        *before_ = *text_;
+        DUET_TRY(text_->accept(id, err));
+    }
     history.push_back(id);
     return DUET_OK;
 }
 
+void sampler::take_back_accept() noexcept {
+    history.pop_back();
+    text_.swap(before_);
+}
+
+void sampler::set_grammar(std::shared_ptr<constraint> grammar) {
+    auto text = grammar ? std::make_unique<grammar_matcher>(grammar) : nullptr;
+    before_ = grammar ? std::make_unique<grammar_matcher>(grammar) : nullptr;
+    text_ = std::move(text);
+}
+
+void sampler::restart_grammar() {
+    if (text_) text_->reset();
+}
+
+bool sampler::is_done() { return text_ && text_->must_end(); }
+
+duet_status sampler::may_go_on(bool* out, error_text& err) {
+    *out = true;
+    if (!text_) return DUET_OK;
+    std::shared_ptr<const token_mask> mask;
+    DUET_TRY(text_->mask(&mask, err));
+    *out = !text_->can_end() || mask->n_allowed > text_->n_ends();
+    return DUET_OK;
+}
+
 void sampler::reset(uint64_t seed) {
+    restart_grammar();
     history.clear();
     random = sampler_random(seed);
     mirostat_bound = -1;
@@ -433,7 +468,7 @@ size_t sampler::pick(double u) {
 }
 
 bool sampler::takes_best() const {
-    bool is_best = biases_.empty();
+    bool is_best = biases_.empty() && !text_;
     for (size_t i = 0; i < kSamplerRowCount; i++) {
         const sampler_row& row = kSamplerRows[i];
         const bool keeps_best =
@@ -459,8 +494,15 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
     // An infinite bias forbids or forces, whatever the logit is.
     for (const id_bias& b : biases_)
         if (b.id < n_vocab) logits[b.id] = b.bias - b.bias == 0 ? logits[b.id] + b.bias : b.bias;
+    if (text_) {
+        std::shared_ptr<const token_mask> mask;
+        DUET_TRY(text_->mask(&mask, err));
+        apply_mask(*mask, logits.data(), logits.size());
+    }
     const auto largest = std::max_element(logits.begin(), logits.end());
-    if (*largest == -INFINITY) return fail(err, DUET_ERR_NAN, "none of %d logits is above -inf", n_vocab);
+    if (*largest == -INFINITY)
+        return fail(err, DUET_ERR_NAN, "none of %d logits is above -inf%s", n_vocab,
+                    text_ ? " where the grammar allows the id" : "");
 
     const double u = random.uniform();
     if (*largest == INFINITY) {

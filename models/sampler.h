@@ -1,5 +1,6 @@
 // models/sampler.h: turns one row of logits into one id, by an ordered table of steps (in sampler.cpp).
-// Owns: the steps, the history of accepted ids, the random generator. Must not know: models, sessions, text.
+// Owns: the steps, the history of accepted ids, the random generator, the place in a grammar. Must not know: models,
+// sessions, what tokens spell.
 // Main path: runtime/generate.cpp -> [models/sampler] -> models/tokenizer.cpp
 //
 // The same seed, settings and logits give the same ids on every machine. Therefore:
@@ -13,9 +14,13 @@
 #include "status.h"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace duet {
+
+class constraint;  // grammar.h
+class grammar_matcher;
 
 struct sampler_candidate {
     double logit;
@@ -39,6 +44,7 @@ class sampler_random {
 class sampler {
   public:
     explicit sampler(uint64_t seed);
+    ~sampler();
 
     // The functions of runtime.h without handles. They let std::bad_alloc pass.
     duet_status set(const char* name, float value, error_text& err);
@@ -46,7 +52,12 @@ class sampler {
     duet_status add_dry_breaker(int32_t id, error_text& err);
     duet_status choose(const float* logits, int32_t n_vocab, int32_t* id, error_text& err);
     duet_status accept(int32_t id, error_text& err);
-    void take_back_accept() noexcept { history.pop_back(); }
+    void take_back_accept() noexcept;                       // of the last accept(), at most once
+    void restart_grammar();                                 // a new text begins
+    void set_grammar(std::shared_ptr<constraint> grammar);  // null: none
+    bool is_done();                                         // nothing may follow in the grammar's text
+    // *out: there is no grammar, or it allows more than to end the text.
+    duet_status may_go_on(bool* out, error_text& err);
     // True if choose() would take the largest of finite logits, and the lowest id among equals. Whoever takes that id
     // without choose() calls took_best().
     bool takes_best() const;
@@ -102,6 +113,8 @@ class sampler {
     std::vector<id_bias> biases_;  // sorted by id
     std::vector<float> values_;    // one per row of the table
     bool weights_known_ = false;
+    std::unique_ptr<grammar_matcher> text_;    // the accepted ids in the grammar; null: there is none
+    std::unique_ptr<grammar_matcher> before_;  // text_ before the last accept()
 };
 
 // Returns row i_row of the table, or null past the last row.

@@ -88,17 +88,39 @@ void release_unseen(duet_session& s, int32_t seq, int32_t from) noexcept;
 // Makes positions [from, to) of a sequence writable: pages of its own, shared ones copied.
 duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_t to);
 
+// Makes room for the ids of n_tok tokens of a sequence, so that adding them cannot fail.
+void reserve_ids(duet_session& s, int32_t seq, int32_t n_tok);
+
 // First page of group g that tokens after n_tok can see.
 int32_t first_page(const duet_session& s, size_t g, int32_t n_tok);
 int32_t pages_of(int64_t n_tok);  // pages that hold so many tokens
 
+const int32_t* ids_of_sequence(const duet_session& s, int32_t seq) noexcept;  // never null
 duet_status trim_sequence(duet_session& s, int32_t seq, int32_t n_tok);
+int32_t reuse_sequence(duet_session& s, int32_t seq, const int32_t* ids, size_t n_ids) noexcept;
 duet_status copy_sequence(duet_session& s, int32_t src, int32_t dst);
 
 // ---- saved_state.cpp
 
+// A checksum, a word at a time: a state can be gigabytes. What no other part of a header vouches for is the seed.
+uint64_t hash_words(const uint8_t* data, uint64_t n, uint64_t seed);
 duet_status save_sequence(duet_session& s, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes);
 duet_status load_sequence(duet_session& s, int32_t seq, const void* data, uint64_t n_bytes);
+
+// ---- grammar.cpp
+
+duet_grammar_params default_grammar_params();
+duet_status create_grammar(const duet_model* m, const duet_grammar_params* params, duet_grammar& out);
+
+// Compiles a part of a builder for the vocabulary of a model; the part is the whole text. *out is set on success only.
+duet_status make_grammar(const duet_model& m, grammar_builder& builder, grammar_builder::expr part, duet_grammar* out,
+                         error_text& err);
+
+// Free text until one of the triggers begins; from its first byte on, the text is `body`.
+grammar_builder::expr behind_triggers(grammar_builder& builder, const std::vector<std::string>& triggers,
+                                      grammar_builder::expr body);
+
+duet_status set_grammar(duet_sampler& s, const duet_grammar* grammar);
 
 // ---- generate.cpp
 

@@ -167,9 +167,13 @@ duet_status run_prompt(duet_generation& g) {
 
 // One token. It is told when the sequence holds it: what fails before leaves history, text and sequence as they were.
 duet_status run_token(duet_generation& g, duet_token_event* e) {
+    bool goes_on = true;
+    if (g.params.ignore_end) DUET_TRY(g.sampler.may_go_on(&goes_on, g.err));
+    if (!goes_on) return end(g, DUET_STOP_END, e), DUET_OK;
     int32_t id = -1;
     DUET_TRY(choose(g, &id));
-    if (!g.params.ignore_end && g.session.model->vocab.is_end(id)) return end(g, DUET_STOP_END, e), DUET_OK;
+    if (!g.params.ignore_end && g.session.model->vocab.is_end(id))
+        return g.end_id = id, end(g, DUET_STOP_END, e), DUET_OK;
     const int32_t pos = length_of(g);
     text_gate::mark before = g.gate.remember();
     DUET_TRY(g.sampler.accept(id, g.err));
@@ -195,6 +199,7 @@ duet_status step(duet_generation& g, duet_token_event* e) {
         return DUET_OK;
     }
     if (g.gate.stopped()) return end(g, DUET_STOP_STRING, e), DUET_OK;
+    if (g.sampler.is_done()) return end(g, DUET_STOP_END, e), DUET_OK;
     if (g.params.max_new_tok >= 0 && g.result.n_new_tok >= g.params.max_new_tok)
         return end(g, DUET_STOP_LIMIT, e), DUET_OK;
     if (g.session.cancel.exchange(0)) return fail(g.err, DUET_ERR_CANCELLED, "generation was cancelled");

@@ -6,6 +6,7 @@
 #include "text_gate.h"
 #include "../models/arch.h"
 #include "../models/executor.h"
+#include "../models/grammar.h"
 #include "../models/gguf.h"
 #include "../models/sampler.h"
 #include "../models/tokenizer.h"
@@ -13,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 struct duet_file {
     duet::gguf_file file;
@@ -30,11 +32,30 @@ struct duet_sampler {
     duet::error_text err;
 };
 
+struct duet_grammar {
+    std::shared_ptr<duet::constraint> rules;  // null: it was not made
+    duet::error_text err;
+};
+
 struct duet_text_gate {
     duet::text_gate gate;
     duet::error_text err;
     std::string shown;  // the text of the last call
 };
+
+namespace duet {
+
+class chat_format;
+
+// What is made of a model's text when it is first needed: the texts of its tokens by the first grammar, the file's own
+// chat template by the first chat that uses it.
+struct text_store {
+    std::mutex mutex;
+    std::shared_ptr<const token_tree> tokens;
+    std::shared_ptr<const chat_format> format;
+};
+
+}  // namespace duet
 
 // Read-only once it was opened.
 struct duet_model {
@@ -48,6 +69,7 @@ struct duet_model {
     bool fast = false;     // mode fast was asked for and has an effect
     const duet::executor* exec = nullptr;
     const std::shared_ptr<duet::exec_store> store = std::make_shared<duet::exec_store>();
+    const std::shared_ptr<duet::text_store> texts = std::make_shared<duet::text_store>();
     std::string isa, device, device_text, name, main_type;
     int32_t n_threads = 1;
     uint64_t n_params = 0, weight_bytes = 0, fingerprint = 0;
@@ -102,6 +124,7 @@ struct duet_session {
     std::vector<duet::page_pool> pools;                    // of each cache group
     std::vector<std::vector<std::vector<int32_t>>> pages;  // [group][seq][position / kAttnChunk]; -1: given back
     std::vector<int32_t> length;                           // tokens each sequence holds
+    std::vector<std::vector<int32_t>> ids;                 // of each sequence: its tokens
     std::vector<uint64_t> content;  // of each sequence: a number that changes whenever its tokens do
     uint64_t n_contents = 0;        // numbers given
     std::vector<duet::cut_character> cut;
@@ -131,6 +154,7 @@ struct duet_generation {
     std::string text;  // of the last event
     duet_generate_result result{};
     bool is_over = false;
+    int32_t end_id = -1;  // the end token that the model chose
 
     duet_generation(duet_session& s, duet::sampler& with) : session(s), sampler(with), err(s.err) {}
 };

@@ -1,5 +1,6 @@
 // runtime/saved_state.cpp: the state of one sequence as bytes, which another session or machine can load.
-// Owns: the format: a header, then the pages of each cache group in order, then the recurrent state (docs/numerics.md).
+// Owns: the format: a header, then the pages of each cache group in order, then the recurrent state, then the ids
+// (docs/numerics.md).
 // Must not know: how an executor lays out its pages (read_page and write_page give one form for all).
 // Main path: runtime.cpp -> [runtime/saved_state.cpp] -> runtime/sequences.cpp
 #include "calls.h"
@@ -8,22 +9,8 @@
 #include <algorithm>
 
 namespace duet {
-namespace {
-
-constexpr char kStateMagic[8] = {'D', 'U', 'E', 'T', 'S', 'E', 'Q', '1'};
-
-struct state_header {  // little-endian, as all machines this runs on
-    char magic[8];
-    uint32_t numerics_version, cache_type;
-    uint64_t fingerprint;
-    uint32_t n_tok, n_groups;
-    uint64_t payload_bytes, payload_hash;
-};
-
-// A word at a time: a state can be gigabytes. The length in tokens goes in too, as nothing else in the header vouches
-// for it.
-uint64_t hash_words(const uint8_t* data, uint64_t n, uint32_t n_tok) {
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ n ^ (uint64_t)n_tok << 40;
+uint64_t hash_words(const uint8_t* data, uint64_t n, uint64_t seed) {
+    uint64_t h = 0x9e3779b97f4a7c15ull ^ n ^ seed << 40;
     for (; n >= 8; data += 8, n -= 8) {
         uint64_t w;
         memcpy(&w, data, 8);
@@ -34,8 +21,21 @@ uint64_t hash_words(const uint8_t* data, uint64_t n, uint32_t n_tok) {
     return h;
 }
 
+namespace {
+
+constexpr char kStateMagic[8] = {'D', 'U', 'E', 'T', 'S', 'E', 'Q', '2'};
+
+struct state_header {  // little-endian, as all machines this runs on
+    char magic[8];
+    uint32_t numerics_version, cache_type;
+    uint64_t fingerprint;
+    uint32_t n_tok, n_groups;
+    uint64_t payload_bytes, payload_hash;
+};
+
 uint64_t state_payload_bytes(const duet_session& s, int32_t n_tok) {
-    uint64_t n = s.limits.n_state_slots ? s.model->exec->page_bytes(s.exec_context, kStates) : 0;
+    uint64_t n = sizeof(int32_t) * (uint64_t)n_tok;
+    if (s.limits.n_state_slots) n += s.model->exec->page_bytes(s.exec_context, kStates);
     for (size_t g = 0; g < s.pools.size(); g++)
         n += (uint64_t)std::max(0, pages_of(n_tok) - first_page(s, g, n_tok)) *
              s.model->exec->page_bytes(s.exec_context, (int32_t)g);
@@ -45,7 +45,7 @@ uint64_t state_payload_bytes(const duet_session& s, int32_t n_tok) {
 duet_status check_state(duet_session& s, const uint8_t* data, uint64_t n_bytes, state_header* h) {
     if (n_bytes < sizeof *h || memcmp(data, kStateMagic, 8) != 0)
         return fail(s.err, DUET_ERR_FORMAT,
-                    "saved state: want a header of %zu bytes that begins with DUETSEQ1, got %llu other bytes",
+                    "saved state: want a header of %zu bytes that begins with DUETSEQ2, got %llu other bytes",
                     sizeof *h, (unsigned long long)n_bytes);
     memcpy(h, data, sizeof *h);
     if (h->numerics_version != (uint32_t)kNumericsVersion)
@@ -64,6 +64,13 @@ duet_status check_state(duet_session& s, const uint8_t* data, uint64_t n_bytes, 
                     (unsigned long long)want, (unsigned long long)(n_bytes - sizeof *h));
     if (hash_words(data + sizeof *h, want, h->n_tok) != h->payload_hash)
         return fail(s.err, DUET_ERR_FORMAT, "saved state: damaged (its hash differs)");
+    for (uint32_t i = 0; i < h->n_tok; i++) {
+        int32_t id;
+        memcpy(&id, data + n_bytes - sizeof id * (h->n_tok - i), sizeof id);
+        if (id < 0 || id >= s.model->graph.n_vocab)
+            return fail(s.err, DUET_ERR_FORMAT, "saved state: token %u: want an id in 0..%d, got %d", i,
+                        s.model->graph.n_vocab - 1, id);
+    }
     return DUET_OK;
 }
 
@@ -97,6 +104,7 @@ duet_status save_sequence(duet_session& s, int32_t seq, void* out, uint64_t max_
         for (int32_t i = first_page(s, g, n_tok); i < pages_of(n_tok); i++)
             DUET_TRY(read((int32_t)g, s.pages[g][(size_t)seq][(size_t)i]));
     if (s.limits.n_state_slots) DUET_TRY(read(kStates, seq));
+    memcpy(at, ids_of_sequence(s, seq), sizeof(int32_t) * (size_t)n_tok);
     h.payload_hash = hash_words(payload, h.payload_bytes, h.n_tok);
     memcpy(out, &h, sizeof h);
     return DUET_OK;
@@ -125,6 +133,8 @@ duet_status fill_sequence(duet_session& s, int32_t seq, const uint8_t* at, int32
         }
     }
     if (s.limits.n_state_slots) DUET_TRY(write(kStates, seq));
+    s.ids[(size_t)seq].resize((size_t)n_tok);
+    if (n_tok > 0) memcpy(s.ids[(size_t)seq].data(), at, sizeof(int32_t) * (size_t)n_tok);
     s.length[(size_t)seq] = n_tok;
     return DUET_OK;
 }
@@ -136,6 +146,7 @@ duet_status load_sequence(duet_session& s, int32_t seq, const void* data, uint64
     DUET_TRY(check_state(s, (const uint8_t*)data, n_bytes, &h));
     for (size_t g = 0; g < s.pools.size(); g++)  // what allocates comes first
         s.pages[g][(size_t)seq].reserve((size_t)pages_of(h.n_tok));
+    reserve_ids(s, seq, (int32_t)h.n_tok);
     clear_sequence(s, seq);
     const duet_status st =
         guarded(s.err, [&] { return fill_sequence(s, seq, (const uint8_t*)data + sizeof h, (int32_t)h.n_tok); });

@@ -1,5 +1,5 @@
 // runtime/sequences.cpp: the sequences of a session: their cache pages, trimming, copying.
-// Owns: which page holds what. Must not know: what the executor keeps in a page.
+// Owns: which page holds what, and the ids of the tokens. Must not know: what the executor keeps in a page.
 // Main path: runtime/session.cpp -> [runtime/sequences.cpp] -> models/executor.h
 #include "calls.h"
 #include "../quant/exact.h"
@@ -30,6 +30,7 @@ void clear_sequence(duet_session& s, int32_t seq) noexcept {
         s.pages[g][(size_t)seq].clear();
     }
     s.length[(size_t)seq] = 0;
+    s.ids[(size_t)seq].clear();
     change_content(s, seq);
 }
 
@@ -74,6 +75,44 @@ duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_
     return DUET_OK;
 }
 
+void reserve_ids(duet_session& s, int32_t seq, int32_t n_tok) {
+    std::vector<int32_t>& ids = s.ids[(size_t)seq];
+    if (const size_t n = (size_t)n_tok; n > ids.capacity()) ids.reserve(std::max(n, 2 * ids.size()));
+}
+
+const int32_t* ids_of_sequence(const duet_session& s, int32_t seq) noexcept {
+    static const int32_t kNoIds = 0;
+    return s.ids[(size_t)seq].empty() ? &kNoIds : s.ids[(size_t)seq].data();
+}
+
+namespace {
+
+// The first position that windowed layers have given back although tokens after n_tok would see it; -1: none.
+int32_t given_back(const duet_session& s, int32_t seq, int32_t n_tok) noexcept {
+    for (size_t g = 0; g < s.pools.size(); g++) {
+        const std::vector<int32_t>& table = s.pages[g][(size_t)seq];
+        for (int32_t i = first_page(s, g, n_tok); i < pages_of(n_tok); i++)
+            if (table[(size_t)i] < 0) return i * kAttnChunk;
+    }
+    return -1;
+}
+
+// Goes back to a position that nothing forbids.
+void shorten(duet_session& s, int32_t seq, int32_t n_tok) noexcept {
+    for (size_t g = 0; g < s.pools.size(); g++) {
+        std::vector<int32_t>& table = s.pages[g][(size_t)seq];
+        while ((int32_t)table.size() > pages_of(n_tok)) {
+            s.pools[g].release(table.back());
+            table.pop_back();
+        }
+    }
+    s.length[(size_t)seq] = n_tok;
+    s.ids[(size_t)seq].resize((size_t)n_tok);
+    change_content(s, seq);
+}
+
+}  // namespace
+
 duet_status trim_sequence(duet_session& s, int32_t seq, int32_t n_tok) {
     const int32_t length = s.length[(size_t)seq];
     if (n_tok < 0 || n_tok > length)
@@ -88,29 +127,31 @@ duet_status trim_sequence(duet_session& s, int32_t seq, int32_t n_tok) {
             s.err, DUET_ERR_STATE,
             "duet_seq_trim: recurrent layers cannot go back from position %d to %d; trim to 0 or save a state there",
             length, n_tok);
-    for (size_t g = 0; g < s.pools.size(); g++) {
-        const std::vector<int32_t>& table = s.pages[g][(size_t)seq];
-        for (int32_t i = first_page(s, g, n_tok); i < pages_of(n_tok); i++)
-            if (table[(size_t)i] < 0)
-                return fail(s.err, DUET_ERR_STATE,
-                            "duet_seq_trim: windowed layers have given back position %d; trim to 0", i * kAttnChunk);
-    }
-    for (size_t g = 0; g < s.pools.size(); g++) {
-        std::vector<int32_t>& table = s.pages[g][(size_t)seq];
-        while ((int32_t)table.size() > pages_of(n_tok)) {
-            s.pools[g].release(table.back());
-            table.pop_back();
-        }
-    }
-    s.length[(size_t)seq] = n_tok;
-    change_content(s, seq);
+    if (const int32_t position = given_back(s, seq, n_tok); position >= 0)
+        return fail(s.err, DUET_ERR_STATE, "duet_seq_trim: windowed layers have given back position %d; trim to 0",
+                    position);
+    shorten(s, seq, n_tok);
     return DUET_OK;
+}
+
+int32_t reuse_sequence(duet_session& s, int32_t seq, const int32_t* ids, size_t n_ids) noexcept {
+    const std::vector<int32_t>& held = s.ids[(size_t)seq];
+    const size_t n_max = std::min(held.size(), n_ids);
+    size_t n = 0;
+    while (n < n_max && held[n] == ids[n]) n++;
+    if (n == held.size()) return (int32_t)n;
+    // Where windows forbid a position, they forbid every earlier one, too.
+    const bool can_go_back = n > 0 && !s.limits.n_state_slots && given_back(s, seq, (int32_t)n) < 0;
+    if (can_go_back) shorten(s, seq, (int32_t)n);
+    else clear_sequence(s, seq);
+    return can_go_back ? (int32_t)n : 0;
 }
 
 duet_status copy_sequence(duet_session& s, int32_t src, int32_t dst) {
     if (src == dst) return DUET_OK;
     for (size_t g = 0; g < s.pools.size(); g++)  // what allocates comes first
         s.pages[g][(size_t)dst].reserve(s.pages[g][(size_t)src].size());
+    reserve_ids(s, dst, s.length[(size_t)src]);
     clear_sequence(s, dst);
     if (s.limits.n_state_slots)
         if (const duet_status st = s.model->exec->copy_page(s.exec_context, kStates, src, dst); st != DUET_OK)
@@ -121,6 +162,7 @@ duet_status copy_sequence(duet_session& s, int32_t src, int32_t dst) {
             if (page >= 0) s.pools[g].n_users[(size_t)page]++;
     }
     s.length[(size_t)dst] = s.length[(size_t)src];
+    s.ids[(size_t)dst] = s.ids[(size_t)src];
     return DUET_OK;
 }
 

@@ -120,6 +120,7 @@ duet_status create_session(duet_session& s, const duet_model* m, const duet_sess
         s.pages.emplace_back(n_seqs);
     }
     s.length.assign(n_seqs, 0);
+    s.ids.resize(n_seqs);
     s.content.assign(n_seqs, 0);
     s.cut.assign(n_seqs, {});
     s.exec_context = owned.release();
@@ -197,6 +198,7 @@ duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& fu
         longest = std::max(longest, to[(size_t)q] - from[(size_t)q]);
         release_unseen(s, q, from[(size_t)q]);
         DUET_TRY(reserve_positions(s, q, from[(size_t)q], to[(size_t)q]));
+        reserve_ids(s, q, to[(size_t)q]);
         if (from[(size_t)q] == 0 && s.limits.n_state_slots)
             DUET_TRY(s.model->exec->copy_page(s.exec_context, kStates, -1, q));
     }
@@ -218,9 +220,12 @@ duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& fu
     const bool can_stop = !s.limits.n_state_slots || longest > 1;
     const duet_status status =
         guarded(s.err, [&] { return s.model->exec->run(s.exec_context, e, can_stop ? &s.cancel : nullptr, s.err); });
-    if (status == DUET_OK) s.length.swap(to);
-    else if (s.limits.n_state_slots)
+    if (status == DUET_OK) {
+        s.length.swap(to);
+        for (int32_t i = first; i < first + n; i++) s.ids[(size_t)full.seq[(size_t)i]].push_back(b.token[i]);
+    } else if (s.limits.n_state_slots) {
         for (const int32_t q : *changed) clear_sequence(s, q);
+    }
     return status;
 }
 

@@ -15,6 +15,7 @@ GUARDS = r"\b(guarded|guarded_call|guarded_shared|guarded_value|guarded_void|cre
 header = open("runtime.h").read()
 header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
 declared = set(re.findall(r"^DUET_API(?:_STATUS)?[^;{#]*?\b(duet_\w+)\(", header, flags=re.M | re.S))
+declared |= {name + "_init" for name in re.findall(r"^DUET_DEFAULTS\((duet_\w+)\)", header, flags=re.M)}
 source = re.sub(r"//[^\n]*", "", open("runtime.cpp").read())
 exported = source[source.index('extern "C" {'):]
 wrong = []
@@ -31,6 +32,8 @@ for match in re.finditer(r"^(?!#|using|extern|\}| )[^\n;]*?\b(duet_\w+)\(", expo
     if match.group(1) in bodies:
         wrong.append(f"runtime.cpp: {match.group(1)} is defined twice")
     bodies[match.group(1)] = exported[begin + 1:end]
+
+bodies |= {name + "_init": "guarded_void(" for name in re.findall(r"^DUET_INIT\((duet_\w+),", exported, flags=re.M)}
 
 for name in sorted(declared - bodies.keys()):
     wrong.append(f"runtime.h declares {name}, runtime.cpp does not define it")

@@ -94,7 +94,10 @@ struct world {
     duet_text_gate* gate = nullptr;
     duet_writer* writer = nullptr;
     duet_file* file = nullptr;
+    duet_chat* chat = nullptr;
+    duet_chat_turn* turn = nullptr;
     std::vector<uint8_t> state;  // of sequence 0
+    std::vector<uint8_t> saved;  // the chat
     std::vector<float> logits;
     std::string file_bytes;
 };
@@ -147,9 +150,28 @@ duet_status on_sampler(world& w, duet_status st) { return told(st, w.sampler, du
 duet_status on_writer(world& w, duet_status st) { return told(st, w.writer, duet_writer_error); }
 duet_status on_model(world& w, duet_status st) { return told<duet_model>(st, w.model, duet_model_error); }
 duet_status on_gate(world& w, duet_status st) { return told(st, w.gate, duet_text_gate_error); }
+duet_status on_chat(world& w, duet_status st) { return told(st, w.chat, duet_chat_error); }
 duet_status by_thread(world&, duet_status st) { return told<duet_model>(st, nullptr, duet_model_error); }
 
 int32_t refuse_nothing(void*, const void*, uint64_t) { return 0; }
+
+constexpr const char* kTemplate =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{# <tool_call> </think> #}";
+constexpr const char* kTools = "[{\"name\": \"look\", \"parameters\": {\"properties\": {\"at\": {\"type\": "
+                               "\"string\"}}}}]";
+
+duet_status make_chat(world& w, duet_chat** out) {
+    duet_chat_params p = duet_chat_params_default();
+    p.chat_template = kTemplate;
+    p.tools = kTools;
+    return duet_chat_create(w.model, &p, out);
+}
+
+duet_status begin_turn(world& w, duet_chat_turn** out) {
+    duet_chat_turn_params p = duet_chat_turn_params_default();
+    p.max_new_tok = 4;
+    return on_chat(w, duet_chat_begin(w.chat, w.session, w.sampler, &p, out));
+}
 
 struct call {
     const char* name;
@@ -311,6 +333,79 @@ const call kCalls[] = {
          e.struct_size = sizeof e;
          return on_session(w, duet_generate_next(w.generation, &e));
      }},
+    {"duet_chat_create",
+     [](world& w) {
+         duet_chat* c = nullptr;
+         return made(make_chat(w, &c), c, duet_chat_error, duet_chat_free);
+     }},
+    {"duet_chat_add", [](world& w) { return on_chat(w, duet_chat_add(w.chat, "user", "a text of some bytes", 20)); }},
+    {"duet_chat_insert",
+     [](world& w) {
+         const char* json = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"}]}]";
+         return on_chat(w, duet_chat_insert(w.chat, 0, json, strlen(json)));
+     }},
+    {"duet_chat_remove", [](world& w) { return on_chat(w, duet_chat_remove(w.chat, 0, 0)); }},
+    {"duet_chat_message", [](world& w) { return duet_chat_message(w.chat, 0).data ? DUET_OK : kNone; }},
+    {"duet_chat_render",
+     [](world& w) {
+         duet_chat_prompt p = {};
+         p.struct_size = sizeof p;
+         return on_chat(w, duet_chat_render(w.chat, 0, &p));
+     }},
+    {"duet_template_render",
+     [](world& w) {
+         char text[64];
+         size_t n = 0;
+         return by_thread(w, duet_template_render("{{ a }}", 7, "{\"a\": [1]}", 10, nullptr, text, sizeof text, &n));
+     }},
+    {"duet_chat_parser_create",
+     [](world& w) {
+         duet_chat_parser* p = nullptr;
+         const char* stop[] = {"a stop string that is long enough to be allocated"};
+         return made(duet_chat_parser_create(w.chat, 0, stop, 1, &p), p, duet_chat_parser_error,
+                     duet_chat_parser_free);
+     }},
+    {"duet_chat_parser_add",
+     [](world& w) {
+         duet_chat_parser* p = nullptr;
+         duet_status st = duet_chat_parser_create(w.chat, 0, nullptr, 0, &p);
+         if (st == DUET_OK) st = duet_chat_parser_add(p, 419);
+         if (st == DUET_OK) st = duet_chat_parser_finish(p);
+         if (st == DUET_OK && !duet_chat_parser_message(p).data) st = kNone;
+         return made(st, p, duet_chat_parser_error, duet_chat_parser_free);
+     }},
+    {"duet_chat_grammar",
+     [](world& w) {
+         duet_grammar* g = nullptr;
+         return made(duet_chat_grammar(w.chat, nullptr, &g), g, duet_grammar_error, duet_grammar_free);
+     }},
+    {"duet_chat_begin",
+     [](world& w) {
+         duet_chat_turn* t = nullptr;
+         const duet_status st = begin_turn(w, &t);
+         check(st == DUET_OK || !t, "no turn after an error");
+         duet_chat_turn_free(t);
+         return st;
+     }},
+    {"duet_chat_next",
+     [](world& w) {
+         duet_chat_event e = {};
+         duet_status st = w.turn ? DUET_OK : begin_turn(w, &w.turn);
+         while (st == DUET_OK && e.kind != DUET_CHAT_END) {
+             e.struct_size = sizeof e;
+             st = on_chat(w, duet_chat_next(w.turn, &e));
+         }
+         duet_chat_turn_free(w.turn);
+         w.turn = nullptr;
+         return st;
+     }},
+    {"duet_chat_save",
+     [](world& w) {
+         uint64_t n = 0;
+         return on_chat(w, duet_chat_save(w.chat, w.session, 0, w.saved.data(), w.saved.size(), &n));
+     }},
+    {"duet_chat_load",
+     [](world& w) { return on_chat(w, duet_chat_load(w.chat, w.session, 0, w.saved.data(), w.saved.size())); }},
     {"duet_session_profile_rows", [](world& w) { return duet_session_profile_rows(w.session) > 0 ? DUET_OK : kNone; }},
     {"duet_sampler_create",
      [](world&) {
@@ -442,9 +537,16 @@ void build(world& w) {
     duet_generate_params g = duet_generate_params_default();
     g.ignore_end = 1;
     check(duet_generate_begin(w.session, w.sampler, nullptr, 0, &g, &w.generation) == DUET_OK, "a generation begins");
+    check(make_chat(w, &w.chat) == DUET_OK, "the chat is made");
+    check(duet_chat_add(w.chat, "user", "Once upon a time", 16) == DUET_OK, "a message");
+    check(duet_chat_save(w.chat, w.session, 0, nullptr, 0, &n) == DUET_OK, "the chat's size");
+    w.saved.resize(n);
+    check(duet_chat_save(w.chat, w.session, 0, w.saved.data(), n, &n) == DUET_OK, "the chat is saved");
 }
 
 void destroy(world& w) {
+    duet_chat_turn_free(w.turn);
+    duet_chat_free(w.chat);
     duet_generation_free(w.generation);
     duet_session_free(w.session);
     duet_sampler_free(w.sampler);
@@ -489,9 +591,10 @@ int main(int argc, char** argv) {
     for (const call& c : kCalls) {
         if (!strstr(c.name, only)) continue;
         n_calls++;
-        // the self test computes for a quarter of a second each time: all of its n take 10 minutes, and `1` asks for
-        // them
-        const long step = asked > 0 ? asked : strcmp(c.name, "duet_self_test") == 0 ? 25 : 1;
+        // All n of the self test take 10 minutes, and calls that render templates often or compile a grammar allocate
+        // thousands of times: of these a sample is taken, and `1` asks for all.
+        const bool is_long = strcmp(c.name, "duet_chat_create") == 0 || strcmp(c.name, "duet_chat_grammar") == 0;
+        const long step = asked > 0 ? asked : strcmp(c.name, "duet_self_test") == 0 ? 25 : is_long ? 40 : 1;
         long n = 1, n_tried = 0;
         for (bool is_end = false; !is_end; n += step <= 1 || n < 4 ? 1 : 1 + rand() % (2 * step - 1), n_tried++) {
             fflush(stdout);
