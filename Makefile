@@ -128,6 +128,24 @@ $(run_path): $(BUILD)/tools/run.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
 
+# The server needs headers of two libraries; without them it is left out, with a line that says so.
+serve_objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tools/serve/*.cpp))
+has_serve    := $(shell printf '\043include <boost/beast/core.hpp>\n\043include <nlohmann/json.hpp>\n' | \
+                  $(CXX) $(CPPFLAGS) -std=c++20 -M -x c++ - >/dev/null 2>&1 && echo yes)
+$(bin_dir)/serve: $(serve_objects) $(library)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(link)
+.PHONY: serve
+ifeq ($(has_serve),yes)
+tools: $(bin_dir)/serve
+serve: $(bin_dir)/serve
+else
+tools: serve
+serve:
+	@echo "serve: not built: want the headers of Boost and nlohmann-json: sh setup.sh, or apt-get install libboost-dev nlohmann-json3-dev"
+endif
+
 $(bin_dir)/%: $(BUILD)/tools/%.o $(library)
 	@mkdir -p $(@D)
 	$(say) LD $@
@@ -329,5 +347,5 @@ install: $(library) $(programs)
 clean:
 	rm -rf build bin run
 
--include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
+-include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(serve_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
          $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults) $(wildcard build/gpu/*.co.d)

@@ -97,9 +97,7 @@ void engine::take_jobs() {
         for (const job_ptr& j : left) j->is_cancelled = true;
     }
     for (const job_ptr& j : left) end(*j, end_reason::cancelled);
-    running_.erase(
-        std::remove_if(running_.begin(), running_.end(), [](const job_ptr& j) { return j->is_over; }),
-        running_.end());
+    drop_ended();
     const std::lock_guard lock(mutex_);
     for (; (int32_t)running_.size() < params_.n_slots && !queue_.empty(); queue_.pop_front()) {
         running_.push_back(queue_.front());
@@ -108,6 +106,13 @@ void engine::take_jobs() {
     }
     for (const char* name : {"duet_requests_waiting", "vllm:num_requests_waiting"})
         metrics_.set(name, (double)queue_.size());
+    for (const char* name : {"duet_requests_running", "vllm:num_requests_running"})
+        metrics_.set(name, (double)running_.size());
+}
+
+void engine::drop_ended() {
+    running_.erase(std::remove_if(running_.begin(), running_.end(), [](const job_ptr& j) { return j->is_over; }),
+                   running_.end());
     for (const char* name : {"duet_requests_running", "vllm:num_requests_running"})
         metrics_.set(name, (double)running_.size());
 }
@@ -247,9 +252,7 @@ void engine::after_decode() {
         if (logits) take_logits(j, logits);
         else end(j, end_reason::failed, duet_session_error(session_));
     }
-    running_.erase(
-        std::remove_if(running_.begin(), running_.end(), [](const job_ptr& j) { return j->is_over; }),
-        running_.end());
+    drop_ended();
 }
 
 void engine::take_prompt_logits(job& j, int32_t first, int32_t n_tok, int32_t* i_logits) {

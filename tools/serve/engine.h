@@ -89,6 +89,7 @@ class engine {
 
     void run();
     void take_jobs();
+    void drop_ended();
     void step();
     bool begin(job& j);
     int32_t reuse(job& j);

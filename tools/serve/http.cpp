@@ -166,7 +166,7 @@ void http_connection::read_next() {
 void http_connection::read_head() {
     parser_.emplace();
     parser_->header_limit(server_.limits.max_header_bytes);
-    parser_->body_limit(boost::none);
+    parser_->body_limit(UINT64_MAX);  // the limit comes when the head was checked
     enter(kHead, server_.limits.header_seconds);
     http::async_read_header(socket_, buffer_, *parser_,
                             [self = shared_from_this()](error_code ec, size_t) { self->on_head(ec); });

@@ -113,6 +113,8 @@ constexpr route kRoutes[] = {
     {"/v1/models", "GET", get_models, false},
     {"/v1/models/", "GET", get_model, false},  // and the rest of the path is the name
     {"/v1/completions", "POST", post_completions, false},
+    {"/v1/chat/completions", "POST", post_chat, false},
+    {"/apply-template", "POST", post_apply_template, false},
     {"/v1/embeddings", "POST", post_embeddings, false},
     {"/tokenize", "POST", post_tokenize, false},
     {"/detokenize", "POST", post_detokenize, false},

@@ -1,7 +1,7 @@
 // tools/serve/serve.cpp: the program `serve` answers requests over HTTP in the forms that OpenAI's clients speak.
 // Owns: flags, start, signals, end. Must not know: routes, how an answer is made.
 // Main path: [serve.cpp] -> http.h -> routes.cpp -> completions.cpp -> engine.h -> runtime.h
-#include "server.h"
+#include "chat.h"
 
 #include <csignal>
 #include <sys/resource.h>
@@ -92,6 +92,13 @@ void add_flags(tool_args& args, server_options* o) {
               [o](const std::string& text) { return read_bytes(text, &o->cache_bytes); });
     args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what takes about 60 ms)", &o->chunk, 0,
                  65536);
+    args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or the name of one", &o->chat_template);
+    args.text("--tool-parser", "auto|NAME", "how the model writes calls (default auto: as its template shows)", &o->tool_form);
+    args.call("--reasoning", "auto|none", "none: thinking stays in the text, with its markers", [o](const std::string& v) {
+        o->no_reasoning = v == "none";
+        return std::string(v == "none" || v == "auto" ? "" : "want auto or none");
+    });
+    args.flag("--no-page", "serve no page for browsers (there is none yet)", &o->no_page);
     args.flag("--embeddings", "serve /v1/embeddings", &o->embeddings);
     args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",
               [o](const std::string& text) {
@@ -132,6 +139,22 @@ duet_status read_keys(server_options* o, tool_error* error) {
         begin = end + 1;
     }
     return o->keys.size() > n_before ? DUET_OK : error->set(DUET_ERR_FORMAT, o->key_file + ": holds no key");
+}
+
+// --chat-template names a file, or else a template by name.
+duet_status read_template(server_options* o, tool_error* error) {
+    if (o->tool_form == "auto") o->tool_form.clear();
+    if (o->chat_template.empty()) return DUET_OK;
+    if (::access(o->chat_template.c_str(), F_OK) != 0) {
+        if (o->chat_template.find_first_of("/.") != std::string::npos)
+            return error->set(DUET_ERR_IO, o->chat_template + ": no such file");
+        o->template_name = std::exchange(o->chat_template, "");
+        return DUET_OK;
+    }
+    std::string text;
+    const duet_status status = read_text(o->chat_template, &text, error);
+    o->chat_template = text;
+    return status;
 }
 
 std::string stem_of(const std::string& path) {
@@ -217,6 +240,7 @@ void raise_file_limit() {
 duet_status start(server* s, tool_error* error) {
     server_options& o = s->options;
     if (const duet_status status = read_keys(&o, error)) return status;
+    if (const duet_status status = read_template(&o, error)) return status;
     http_limits limits;
     limits.max_body_bytes = o.max_body_bytes;
     std::unique_ptr<router> routes;
@@ -240,6 +264,7 @@ duet_status start(server* s, tool_error* error) {
     s->info = info_of(model.get());
     s->id = o.aliases.empty() ? stem_of(o.model.path) : o.aliases[0];
     if (const duet_status status = open_sequences(s, &session, error)) return status;
+    if (const duet_status status = try_template(s, error)) return status;
     read_vocabulary(s);
     tell_plan(s);
     s->work = std::make_unique<engine>(model.get(), session.get(), s->n_seqs,

@@ -17,7 +17,7 @@ struct server_options {
     uint64_t max_body_bytes = 16u << 20, cache_bytes = 2ull << 30;
     std::vector<std::string> aliases, keys, origins;
     std::vector<std::pair<std::string, double>> sampling;  // set by flags, or the defaults of run
-    bool no_key = false, embeddings = false, no_reasoning = false, log_requests = false, log_json = false;
+    bool no_key = false, embeddings = false, no_reasoning = false, no_page = false, log_requests = false, log_json = false;
 };
 
 struct grammar_deleter {
