@@ -4,6 +4,7 @@
 #
 ## make                      builds ./run and bin/* (every tools/X.cpp is a program)
 ## make test                 builds and runs all tests; with -jN in N processes
+## make test-server          asks bin/serve with the clients of tests/server/requirements.txt, in build/venv
 ## make quick                runs the tests that a minute of two cores suffices for
 ## make check                checks the format of the sources and the includes between folders
 ## make format               formats the sources (clang-format 19)
@@ -100,7 +101,7 @@ endif
 programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%,$(filter-out run,$(tool_names)))
 version     := $(shell sed -n 's/^.define DUET_VERSION_[A-Z]* *\([0-9]*\)$$/\1/p' runtime.h | paste -sd. -)
 
-.PHONY: all lib tools test quick check format help fuzz all-in-one install clean
+.PHONY: all lib tools test test-server quick check format help fuzz all-in-one install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -188,6 +189,16 @@ test_jobs = --jobs=$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),1)
 $(BUILD)/tests/faults: $(BUILD)/tests/faults.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
+
+# The server asked by real clients (tests/server/README.md): needs python3 with venv and PyPI, so it is not part of test.
+$(BUILD)/tests/known_model: $(BUILD)/tests/server/known_model.o $(library)
+	$(say) LD $@
+	$(Q)$(link)
+
+test-server: $(bin_dir)/serve $(BUILD)/tests/known_model
+	test -d build/venv || python3 -m venv build/venv
+	build/venv/bin/pip install -q -r tests/server/requirements.txt
+	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv/bin/python -m pytest -q tests/server
 
 # Each example is a program over runtime.h, in C99.
 examples = $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))

@@ -10,7 +10,7 @@
 
 struct known_script {
     std::string start;                // the control token after which it begins; empty: "<|goN|>"
-    std::vector<std::string> pieces;  // a piece that `controls` names is that control token
+    std::vector<std::string> pieces;  // a piece that `controls` names is that token, and so is "<0x41>"
     bool ends = true;                 // false: the last piece follows itself for ever
 };
 
@@ -37,7 +37,7 @@ inline std::string known_model::make() const {
     };
     const auto find = [&](const std::string& word) {
         for (size_t i = 0; i < words.size(); i++)
-            if (words[i] == word && types[i] == kControl) return (int32_t)i;
+            if (words[i] == word && types[i] != kNormal) return (int32_t)i;
         return -1;
     };
     for (int i = 0; i < 256; i++) {

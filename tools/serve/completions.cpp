@@ -52,7 +52,7 @@ std::vector<prompt> read_prompts(const server& s, const fields& f, const char* n
     std::vector<prompt> out;
     const json* value = f.find(name);
     const auto add_text = [&](const json& text) {
-        out.push_back({tokenize_text(s, text.get<std::string>(), DUET_TOKENIZE_ADD_BOS), text.get<std::string>()});
+        out.push_back({tokenize_text(s, text.get<std::string>(), DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL), text.get<std::string>()});
     };
     const auto add_ids = [&](const json& list) {
         std::vector<int32_t> ids = read_ids(s, list, name);
