@@ -36,10 +36,12 @@ void check_messages(const fields& f) {
         const json* content = m.find("content");
         if (!content && !is("assistant")) m.wrong("content", "a text or a list of text parts");
         if (content && content->is_array())
-            for (const json& part : *content)
-                if (part.is_object() && part.value("type", json("")) != "text" && part.value("type", json("")) != "refusal")
-                    refuse(400, path + ".content: only parts of text are supported, got " + shown(part), path + ".content",
-                           "unsupported_value");
+            for (const json& part : *content) {
+                const json type = part.is_object() ? part.value("type", json("")) : json(nullptr);
+                if (type != "text" && type != "refusal")
+                    refuse(400, path + ".content: only parts of text are supported, got " + shown(part),
+                           path + ".content", "unsupported_value");
+            }
     }
 }
 

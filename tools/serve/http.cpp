@@ -67,7 +67,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     void post_stream(std::string head, std::string keep_alive_text);
     void post_gone(std::function<void()> callback);
     void post_abandoned();
-    std::string head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes, bool closes);
+    std::string head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes, bool closes);  // n_bytes -1: pieces, -2: no body
     template <class work_fn> void post(work_fn work) {
         asio::post(server_.io, [self = shared_from_this(), work = std::move(work)]() mutable { work(*self); });
     }
@@ -441,7 +441,7 @@ std::string http_connection::head(int status, const http_exchange& exchange, con
     std::string text = "HTTP/1.1 " + std::to_string(status) + " " + http_reason(status) + "\r\n";
     if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
     if (n_bytes >= 0) text += "Content-Length: " + std::to_string(n_bytes) + "\r\n";
-    else text += is_http10_ ? "Cache-Control: no-store\r\n" : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
+    else if (n_bytes == -1) text += is_http10_ ? "Cache-Control: no-store\r\n" : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
     text += "X-Content-Type-Options: nosniff\r\nX-Request-Id: " + exchange.request_id + "\r\n";
     for (const auto& [name, value] : exchange.headers) text += name + ": " + value + "\r\n";
     if (closes || is_http10_ || !keeps_connection_ || server_.is_draining) text += "Connection: close\r\n";

@@ -84,7 +84,7 @@ class reply : public std::enable_shared_from_this<reply> {
     virtual std::string stream_error(const std::string& message) {
         return sse(error_json({500, message, "", "", ""}));
     }
-    virtual const char* stream_type() const { return "text/event-stream"; }
+    virtual const char* stream_type() const { return "text/event-stream; charset=utf-8"; }
     virtual const char* keep_alive() const { return ": waiting\n\n"; }
     virtual void before_whole() {}
 
