@@ -249,7 +249,7 @@ duet_status try_template(server* s, tool_error* error) {
     return DUET_OK;
 }
 
-chat_fields read_chat(const server& s, const fields& f) {
+chat_fields read_chat(const fields& f) {
     chat_fields c;
     check_messages(f);
     c.messages = *f.list("messages");
@@ -272,7 +272,6 @@ chat_fields read_chat(const server& s, const fields& f) {
             f.wrong("reasoning_format", "auto, deepseek or none");
         c.keeps_markers = *format == "none";
     }
-    (void)s;
     return c;
 }
 
@@ -315,7 +314,7 @@ void post_chat(server& s, exchange_ptr exchange) {
     const auto n_top = f.integer("top_logprobs", 0, 20);
     if (n_top && !wants_logprobs) refuse(400, "top_logprobs: want logprobs to be true", "top_logprobs", "invalid_value");
     if (wants_logprobs) common.n_logprobs = (int32_t)n_top.value_or(0);
-    const chat_fields c = read_chat(s, f);
+    const chat_fields c = read_chat(f);
     auto answer = std::make_shared<chat_reply>(s, exchange);
     answer->is_stream = common.is_stream;
     answer->include_usage = common.include_usage;
@@ -327,7 +326,7 @@ void post_apply_template(server& s, exchange_ptr exchange) {
     const json body = parse_body(exchange->request.body);
     const fields f(body);
     check_model(s, f);
-    const rendered_chat r = render_chat(s, read_chat(s, f), common_fields{}, true);
+    const rendered_chat r = render_chat(s, read_chat(f), common_fields{}, true);
     exchange->answer(200, dump({{"prompt", r.text}, {"tokens", r.ids}}));
 }
 

@@ -23,7 +23,7 @@ struct rendered_chat {
 };
 
 // Reads messages, tools, tool_choice and what belongs to them.
-chat_fields read_chat(const server& s, const fields& f);
+chat_fields read_chat(const fields& f);
 // Renders the messages and makes common.n jobs; with only_renders none. Throws what the client is told.
 rendered_chat render_chat(server& s, const chat_fields& chat, const common_fields& common, bool only_renders = false);
 // Tries the template at the start: sets has_chat or chat_error.

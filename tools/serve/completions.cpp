@@ -179,6 +179,34 @@ class completion_reply : public reply {
 
 }  // namespace
 
+grammar_ptr text_grammar(server& s, const common_fields& c) {
+    if (c.gbnf.empty() && c.json_schema.empty()) return nullptr;
+    const std::string key = "text\n" + c.gbnf + "\n" + c.json_schema;
+    if (grammar_ptr known = s.known_grammar(key)) return known;
+    duet_grammar_params params = duet_grammar_params_default();
+    params.gbnf = c.gbnf.empty() ? nullptr : c.gbnf.c_str();
+    params.json_schema = c.json_schema.empty() ? nullptr : c.json_schema.c_str();
+    duet_grammar* made = nullptr;
+    const duet_status status = duet_grammar_create(s.model, &params, &made);
+    grammar_ptr grammar(made, grammar_deleter());
+    if (status != DUET_OK)
+        refuse_status(status, duet_grammar_error(made), c.gbnf.empty() ? "response_format" : "grammar");
+    s.keep_grammar(key, grammar);
+    return grammar;
+}
+
+job_ptr make_text_job(const server& s, const common_fields& c, std::vector<int32_t> prompt, int32_t i_choice,
+                      const duet_grammar* grammar) {
+    job_ptr j = make_job(s, c, std::move(prompt), i_choice, grammar);
+    std::vector<const char*> stops;
+    for (const std::string& stop : c.stops) stops.push_back(stop.c_str());
+    duet_text_gate* gate = nullptr;
+    const duet_status status = duet_text_gate_create(stops.data(), (int32_t)stops.size(), &gate);
+    j->gate.reset(gate);
+    if (status != DUET_OK) refuse_status(status, duet_text_gate_error(gate), "stop");
+    return j;
+}
+
 void post_completions(server& s, exchange_ptr exchange) {
     const json body = parse_body(exchange->request.body);
     const fields f(body);
@@ -193,35 +221,14 @@ void post_completions(server& s, exchange_ptr exchange) {
         refuse(400, "suffix: is not supported", "suffix", "unsupported_value");
     const std::vector<prompt> prompts = read_prompts(s, f, "prompt");
     for (const prompt& p : prompts) check_length(s, p.ids.size(), c.max_new_tok > 0);
-    grammar_ptr grammar;
-    if (!c.gbnf.empty() || !c.json_schema.empty()) {
-        const std::string key = "text\n" + c.gbnf + "\n" + c.json_schema;
-        grammar = s.known_grammar(key);
-        if (!grammar) {
-            duet_grammar_params params = duet_grammar_params_default();
-            params.gbnf = c.gbnf.empty() ? nullptr : c.gbnf.c_str();
-            params.json_schema = c.json_schema.empty() ? nullptr : c.json_schema.c_str();
-            duet_grammar* made = nullptr;
-            const duet_status status = duet_grammar_create(s.model, &params, &made);
-            grammar.reset(made, grammar_deleter());
-            if (status != DUET_OK)
-                refuse_status(status, duet_grammar_error(made), c.gbnf.empty() ? "response_format" : "grammar");
-            s.keep_grammar(key, grammar);
-        }
-    }
+    const grammar_ptr grammar = text_grammar(s, c);
     auto answer = std::make_shared<completion_reply>(s, exchange);
     answer->is_stream = c.is_stream;
     answer->include_usage = c.include_usage;
     answer->has_echo = has_echo;
-    std::vector<const char*> stops;
-    for (const std::string& stop : c.stops) stops.push_back(stop.c_str());
     for (const prompt& p : prompts)
         for (int32_t i = 0; i < c.n; i++) {
-            job_ptr j = make_job(s, c, p.ids, i, grammar.get());
-            duet_text_gate* gate = nullptr;
-            const duet_status status = duet_text_gate_create(stops.data(), (int32_t)stops.size(), &gate);
-            j->gate.reset(gate);
-            if (status != DUET_OK) refuse_status(status, duet_text_gate_error(gate), "stop");
+            job_ptr j = make_text_job(s, c, p.ids, i, grammar.get());
             j->wants_prompt_logprobs = has_echo && c.n_logprobs >= 0;
             answer->jobs.push_back(std::move(j));
             answer->echoes.push_back(has_echo ? p.text : "");

@@ -319,7 +319,7 @@ void engine::show(job& j, int32_t id) {
     if (is_stopped) {
         j.waiting.clear();  // the tokens of a stop string are not part of the answer
         j.gate.reset();
-        end(j, end_reason::stop);
+        end(j, end_reason::stop_string);
     }
 }
 
@@ -339,7 +339,7 @@ void engine::show_parsed(job& j) {
         if (e.kind == DUET_CHAT_END) {
             j.waiting.clear();
             j.parser.reset();
-            return end(j, end_reason::stop);
+            return end(j, end_reason::stop_string);
         }
         answer_event told;
         told.kind = e.kind;

@@ -27,7 +27,7 @@ struct serve_deleter {
 using gate_ptr = std::unique_ptr<duet_text_gate, serve_deleter>;
 using parser_ptr = std::unique_ptr<duet_chat_parser, serve_deleter>;
 
-enum class end_reason { none, stop, length, cancelled, failed };
+enum class end_reason { none, stop, stop_string, length, cancelled, failed };
 
 // What an answer brought. kind is DUET_CHAT_...; logprobs are those of the tokens that became certain with it.
 struct answer_event {

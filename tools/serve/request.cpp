@@ -93,8 +93,21 @@ void read_form(const fields& f, common_fields* out) {
 
 }  // namespace
 
+bool is_sampler_field(std::string_view name) {
+    if (is_openai_field(name)) return true;
+    const duet_sampler_param* row;
+    for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
+        std::string own = row->name;
+        if (name == own) return true;
+        if (const size_t dot = own.find('.'); dot != std::string::npos) own[dot] = '_';
+        if (name == own) return true;
+    }
+    return false;
+}
+
 void check_model(const server& s, const fields& f) {
-    const auto name = f.text("model");
+    auto name = f.text("model");
+    if (name && name->size() > 7 && name->substr(name->size() - 7) == ":latest") name->resize(name->size() - 7);
     if (!name || name->empty() || *name == s.id) return;
     for (const std::string& alias : s.options.aliases)
         if (*name == alias) return;

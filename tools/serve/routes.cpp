@@ -115,6 +115,13 @@ constexpr route kRoutes[] = {
     {"/v1/completions", "POST", post_completions, false},
     {"/v1/chat/completions", "POST", post_chat, false},
     {"/apply-template", "POST", post_apply_template, false},
+    {"/v1/messages", "POST", post_messages, false},
+    {"/v1/messages/count_tokens", "POST", post_count_tokens, false},
+    {"/api/chat", "POST", post_ollama_chat, false},
+    {"/api/generate", "POST", post_ollama_generate, false},
+    {"/api/show", "POST", post_ollama_show, false},
+    {"/api/tags", "GET", get_ollama_tags, false},
+    {"/api/version", "GET", get_ollama_version, false},
     {"/v1/embeddings", "POST", post_embeddings, false},
     {"/tokenize", "POST", post_tokenize, false},
     {"/detokenize", "POST", post_detokenize, false},
@@ -173,10 +180,18 @@ void log_request(const server& s, const std::string& id, const http_request& r, 
                      ms, more.c_str());
 }
 
+// An error in the shape that the clients of a route know: Anthropic's have a type outside, Ollama's a text.
+std::string error_of_route(std::string_view path, const api_error& e) {
+    if (path.substr(0, 5) == "/api/") return dump({{"error", e.message}});
+    json body = error_json(e);
+    if (path.substr(0, 12) == "/v1/messages") body["type"] = "error";
+    return dump(body);
+}
+
 // What is wrong with the head of a request, in the order in which a stranger may learn it.
 http_refusal refusal_of(server& s, const http_server& http, const http_request& r) {
-    const auto say = [](int status, const std::string& message, const std::string& code, http_headers headers = {}) {
-        return http_refusal{status, error_body(status, message, "", code), std::move(headers)};
+    const auto say = [&](int status, const std::string& message, const std::string& code, http_headers headers = {}) {
+        return http_refusal{status, error_of_route(r.path, {status, message, "", code, ""}), std::move(headers)};
     };
     if (!is_host_allowed(s, http, r.host))
         return say(403, "this server has not the name that Host gives; --origin adds one", "host_not_allowed");
@@ -242,7 +257,7 @@ void router::handle(exchange_ptr exchange) {
         try {
             found->handle(s, exchange);
         } catch (const api_error& e) {
-            exchange->answer(e.status, dump(error_json(e)));
+            exchange->answer(e.status, error_of_route(exchange->request.path, e));
         } catch (const std::bad_alloc&) {
             exchange->answer(500, error_body(500, "out of memory"));
         } catch (const std::exception& e) { exchange->answer(500, error_body(500, e.what())); }

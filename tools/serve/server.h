@@ -123,6 +123,12 @@ void check_length(const server& s, size_t n_prompt_tok, bool needs_room = true);
 // Makes choice i of an answer: its sampler with the prompt as history.
 job_ptr make_job(const server& s, const common_fields& common, std::vector<int32_t> prompt, int32_t i_choice,
                  const duet_grammar* grammar);
+// The same with a gate for plain text; the grammar that the fields ask for, or none.
+job_ptr make_text_job(const server& s, const common_fields& common, std::vector<int32_t> prompt, int32_t i_choice,
+                      const duet_grammar* grammar);
+grammar_ptr text_grammar(server& s, const common_fields& common);
+// Whether a field of this name sets a sampler.
+bool is_sampler_field(std::string_view name);
 std::vector<int32_t> tokenize_text(const server& s, const std::string& text, int32_t flags);
 // Turns the status of a failed call on the request's own data into an error for the client.
 [[noreturn]] void refuse_status(duet_status status, const std::string& text, const std::string& param = "");
@@ -134,6 +140,13 @@ void post_completions(server& s, exchange_ptr exchange);
 void post_chat(server& s, exchange_ptr exchange);
 void post_apply_template(server& s, exchange_ptr exchange);
 void post_embeddings(server& s, exchange_ptr exchange);
+void post_messages(server& s, exchange_ptr exchange);
+void post_count_tokens(server& s, exchange_ptr exchange);
+void post_ollama_chat(server& s, exchange_ptr exchange);
+void post_ollama_generate(server& s, exchange_ptr exchange);
+void post_ollama_show(server& s, exchange_ptr exchange);
+void get_ollama_tags(server& s, exchange_ptr exchange);
+void get_ollama_version(server& s, exchange_ptr exchange);
 void post_tokenize(server& s, exchange_ptr exchange);
 void post_detokenize(server& s, exchange_ptr exchange);
 
