@@ -142,19 +142,17 @@ class message_reply : public reply {
             start["usage"] = usage();
             out = event("message_start", {{"message", std::move(start)}});
         }
-        switch (e.kind) {
-        case DUET_CHAT_TEXT:
-            return out + open("text", {{"type", "text"}, {"text", ""}}) + delta({{"type", "text_delta"}, {"text", e.text}});
-        case DUET_CHAT_THINKING:
-            return out + open("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}) +
-                   delta({{"type", "thinking_delta"}, {"thinking", e.text}});
-        case DUET_CHAT_CALL_BEGIN:
-            return out + close() +
-                   open("tool_use",
-                        {{"type", "tool_use"}, {"id", e.call_id}, {"name", e.text}, {"input", json::object()}});
-        case DUET_CHAT_CALL_PIECE: return out + delta({{"type", "input_json_delta"}, {"partial_json", e.text}});
-        default: return out;
-        }
+        if (e.kind == DUET_CHAT_TEXT) {
+            out += open("text", {{"type", "text"}, {"text", ""}});
+            out += delta({{"type", "text_delta"}, {"text", e.text}});
+        } else if (e.kind == DUET_CHAT_THINKING) {
+            out += open("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+            out += delta({{"type", "thinking_delta"}, {"thinking", e.text}});
+        } else if (e.kind == DUET_CHAT_CALL_BEGIN)
+            out += open("tool_use", {{"type", "tool_use"}, {"id", e.call_id}, {"name", e.text}, {"input", json::object()}});
+        else if (e.kind == DUET_CHAT_CALL_PIECE)
+            out += delta({{"type", "input_json_delta"}, {"partial_json", e.text}});
+        return out;
     }
 
     std::string last() override {

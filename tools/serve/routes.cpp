@@ -115,6 +115,7 @@ constexpr route kRoutes[] = {
     {"/v1/completions", "POST", post_completions, false},
     {"/v1/chat/completions", "POST", post_chat, false},
     {"/apply-template", "POST", post_apply_template, false},
+    {"/v1/responses", "POST", post_responses, false},
     {"/v1/messages", "POST", post_messages, false},
     {"/v1/messages/count_tokens", "POST", post_count_tokens, false},
     {"/api/chat", "POST", post_ollama_chat, false},

@@ -140,6 +140,7 @@ void post_completions(server& s, exchange_ptr exchange);
 void post_chat(server& s, exchange_ptr exchange);
 void post_apply_template(server& s, exchange_ptr exchange);
 void post_embeddings(server& s, exchange_ptr exchange);
+void post_responses(server& s, exchange_ptr exchange);
 void post_messages(server& s, exchange_ptr exchange);
 void post_count_tokens(server& s, exchange_ptr exchange);
 void post_ollama_chat(server& s, exchange_ptr exchange);
