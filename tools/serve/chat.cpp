@@ -85,7 +85,8 @@ void read_tools(const fields& f, chat_fields* c) {
 // Makes the conversation; throws what is wrong with it.
 chat_ptr open_chat(const server& s, const chat_fields& c) {
     if (!s.has_chat)
-        refuse(400, s.chat_error + "; start the server with --chat-template FILE or NAME", "messages", "no_chat_template");
+        refuse(400, s.chat_error + "; start the server with --chat-template FILE or NAME", "messages",
+               "no_chat_template");
     duet_chat_params p = template_params(s);
     const std::string tools = c.tools.is_null() ? "" : dump(c.tools), variables = dump(c.variables);
     if (!tools.empty()) p.tools = tools.c_str();
@@ -95,7 +96,8 @@ chat_ptr open_chat(const server& s, const chat_fields& c) {
     duet_chat* made = nullptr;
     duet_status status = duet_chat_create(s.model, &p, &made);
     chat_ptr chat(made);
-    if (status != DUET_OK) refuse_status(status, duet_chat_error(made), tools.empty() ? "chat_template_kwargs" : "tools");
+    if (status != DUET_OK)
+        refuse_status(status, duet_chat_error(made), tools.empty() ? "chat_template_kwargs" : "tools");
     const std::string messages = dump(c.messages);
     status = duet_chat_insert(made, -1, messages.data(), messages.size());
     if (status != DUET_OK) refuse_status(status, duet_chat_error(made), "messages");
@@ -126,7 +128,9 @@ grammar_ptr chat_grammar(server& s, const duet_chat* chat, const chat_fields& c,
     grammar_ptr grammar(made, grammar_deleter());
     if (status != DUET_OK)
         refuse_status(status, duet_grammar_error(made),
-                      !common.gbnf.empty() ? "grammar" : has_body ? "response_format" : "tools");
+                      !common.gbnf.empty() ? "grammar"
+                      : has_body           ? "response_format"
+                                           : "tools");
     s.keep_grammar(key, grammar);
     return grammar;
 }
@@ -183,7 +187,8 @@ class chat_reply : public reply {
         case DUET_CHAT_CALL_PIECE:
             return out + chunk(i, call({{"arguments", e.text}}, false), std::move(logprobs), nullptr);
         case DUET_CHAT_END:
-            return out + chunk(i, json::object(), std::move(logprobs), finish_reason(e.reason, !answers[i].calls.empty()));
+            return out +
+                   chunk(i, json::object(), std::move(logprobs), finish_reason(e.reason, !answers[i].calls.empty()));
         default: return out;
         }
     }
@@ -201,7 +206,10 @@ class chat_reply : public reply {
 
   private:
     json head(const char* object) const {
-        return {{"id", id}, {"object", object}, {"created", created}, {"model", host.id},
+        return {{"id", id},
+                {"object", object},
+                {"created", created},
+                {"model", host.id},
                 {"system_fingerprint", std::string("duet-") + duet_version()}};
     }
     std::string chunk(size_t i, json delta, json logprobs, const char* reason) const {
@@ -257,7 +265,8 @@ chat_fields read_chat(const fields& f) {
     if (const json* variables = f.object("chat_template_kwargs")) c.variables = *variables;
     if (const auto thinking = c.variables.find("enable_thinking"); thinking != c.variables.end()) {
         if (!thinking->is_boolean())
-            refuse(400, "chat_template_kwargs.enable_thinking: want true or false", "chat_template_kwargs", "invalid_value");
+            refuse(400, "chat_template_kwargs.enable_thinking: want true or false", "chat_template_kwargs",
+                   "invalid_value");
         c.thinking = thinking->get<bool>();
     }
     if (const auto effort = f.text("reasoning_effort")) {
@@ -312,7 +321,8 @@ void post_chat(server& s, exchange_ptr exchange) {
     common.max_new_tok = (int32_t)(limit ? *limit : old_limit.value_or(-1));
     const bool wants_logprobs = f.flag("logprobs", false);
     const auto n_top = f.integer("top_logprobs", 0, 20);
-    if (n_top && !wants_logprobs) refuse(400, "top_logprobs: want logprobs to be true", "top_logprobs", "invalid_value");
+    if (n_top && !wants_logprobs)
+        refuse(400, "top_logprobs: want logprobs to be true", "top_logprobs", "invalid_value");
     if (wants_logprobs) common.n_logprobs = (int32_t)n_top.value_or(0);
     const chat_fields c = read_chat(f);
     auto answer = std::make_shared<chat_reply>(s, exchange);

@@ -8,8 +8,8 @@ namespace serve {
 // What a conversation asks for beside the common fields, in OpenAI's shapes.
 struct chat_fields {
     json messages = json::array();
-    json tools;                   // null: none
-    std::string tool_choice;      // "auto", "none", "required", or with a name below
+    json tools;               // null: none
+    std::string tool_choice;  // "auto", "none", "required", or with a name below
     std::string tool_name;
     json variables = json::object();  // of the template
     int32_t thinking = -1;

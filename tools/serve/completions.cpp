@@ -52,7 +52,8 @@ std::vector<prompt> read_prompts(const server& s, const fields& f, const char* n
     std::vector<prompt> out;
     const json* value = f.find(name);
     const auto add_text = [&](const json& text) {
-        out.push_back({tokenize_text(s, text.get<std::string>(), DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL), text.get<std::string>()});
+        out.push_back({tokenize_text(s, text.get<std::string>(), DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL),
+                       text.get<std::string>()});
     };
     const auto add_ids = [&](const json& list) {
         std::vector<int32_t> ids = read_ids(s, list, name);
@@ -132,9 +133,7 @@ class completion_reply : public reply {
     }
 
   private:
-    json head() const {
-        return {{"id", id}, {"object", "text_completion"}, {"created", created}, {"model", host.id}};
-    }
+    json head() const { return {{"id", id}, {"object", "text_completion"}, {"created", created}, {"model", host.id}}; }
     std::string chunk(size_t i, std::string_view text, json logprobs, const char* reason) const {
         json out = head();
         out["choices"] = json::array({{{"index", i},
@@ -169,8 +168,8 @@ class completion_reply : public reply {
         if (out->is_null()) return;
         const job& j = *jobs[i];
         for (size_t k = 0; k < j.prompt.size(); k++)
-            add_token(i, dump_name(j.prompt[k]), k && k <= j.prompt_logprobs.size() ? &j.prompt_logprobs[k - 1] : nullptr,
-                      out);
+            add_token(i, dump_name(j.prompt[k]),
+                      k && k <= j.prompt_logprobs.size() ? &j.prompt_logprobs[k - 1] : nullptr, out);
     }
     std::string dump_name(int32_t id) const { return name_of_token(host, id); }
 
@@ -253,7 +252,8 @@ class embedding_reply : public reply {
             for (float x : v) sum += (double)x * x;
             const double scale = sum > 0 ? 1 / std::sqrt(sum) : 0;
             for (float& x : v) x = (float)(x * scale);
-            data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", is_base64 ? json(base64(v)) : json(v)}});
+            data.push_back(
+                {{"object", "embedding"}, {"index", i}, {"embedding", is_base64 ? json(base64(v)) : json(v)}});
         }
         const usage_counts u = count_usage(jobs);
         return {{"object", "list"},

@@ -132,8 +132,8 @@ int32_t engine::reuse(job& j) {
         const std::vector<int32_t>& ids = s.user ? s.user->tokens : s.ids;
         const size_t n_held = (size_t)std::max(0, duet_seq_length(session_, i));
         const size_t n_most = std::min(n_held, j.prompt.size() - 1);  // the last token is run for its logits
-        const size_t n = (size_t)(std::mismatch(ids.begin(), ids.begin() + (ptrdiff_t)n_most, j.prompt.begin()).first -
-                                  ids.begin());
+        const size_t n =
+            (size_t)(std::mismatch(ids.begin(), ids.begin() + (ptrdiff_t)n_most, j.prompt.begin()).first - ids.begin());
         if (n > n_common) n_common = n, source = i;
     }
     const auto is_mostly = [&](int32_t i) {
@@ -234,7 +234,8 @@ void engine::step() {
 }
 
 void engine::after_decode() {
-    if (rows_.back().owner->wants_embedding && held(*rows_.back().owner) == (int32_t)rows_.back().owner->tokens.size()) {
+    if (rows_.back().owner->wants_embedding &&
+        held(*rows_.back().owner) == (int32_t)rows_.back().owner->tokens.size()) {
         job& j = *rows_.back().owner;
         const float* values = duet_embedding(session_);
         if (values) j.embedding.assign(values, values + info_of(model_).dim);
@@ -384,8 +385,7 @@ void engine::end(job& j, end_reason reason, const std::string& error) {
         const size_t n_held = (size_t)std::max(0, held(j));
         sequence& s = seqs_[(size_t)j.seq];
         s = {nullptr, {j.tokens.begin(), j.tokens.begin() + (ptrdiff_t)n_held}, ++clock_};
-        if ((!j.uses_cache || reason == end_reason::failed) && duet_seq_trim(session_, j.seq, 0) == DUET_OK)
-            s = {};
+        if ((!j.uses_cache || reason == end_reason::failed) && duet_seq_trim(session_, j.seq, 0) == DUET_OK) s = {};
     }
     tell_usage();
     if (reason == end_reason::cancelled) metrics_.add("duet_cancelled_total");

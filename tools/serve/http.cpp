@@ -45,8 +45,8 @@ struct http_server::state {
     void make_room();
 };
 
-// A connection and the request that it is at. Its functions run on the thread of the connections; post_ functions may be
-// called by any.
+// A connection and the request that it is at. Its functions run on the thread of the connections; post_ functions may
+// be called by any.
 class http_connection : public std::enable_shared_from_this<http_connection> {
   public:
     http_connection(http_server::state& server, stream_socket socket)
@@ -67,7 +67,8 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     void post_stream(std::string head, std::string keep_alive_text);
     void post_gone(std::function<void()> callback);
     void post_abandoned();
-    std::string head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes, bool closes);  // n_bytes -1: pieces, -2: no body
+    std::string head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes,
+                     bool closes);  // n_bytes -1: pieces, -2: no body
     template <class work_fn> void post(work_fn work) {
         asio::post(server_.io, [self = shared_from_this(), work = std::move(work)]() mutable { work(*self); });
     }
@@ -266,20 +267,21 @@ void http_connection::refuse_framing(error_code ec) {
     };
     if (timed_out_) {
         const bool is_body = phase_ == kBody;
-        return refuse(408, server_.handlers.error_body(408, is_body ? "the body took too long" : "the header took too "
-                                                                                                   "long"));
+        return refuse(408, server_.handlers.error_body(408, is_body ? "the body took too long"
+                                                                    : "the header took too "
+                                                                      "long"));
     }
     if (ec == http::error::end_of_stream || ec.category() == asio::error::get_system_category() ||
         ec == asio::error::eof)
         return close();
     if (ec == http::error::header_limit || ec == http::error::buffer_overflow)
-        return refuse(431, server_.handlers.error_body(431, "the header is larger than " +
-                                                                std::to_string(server_.limits.max_header_bytes) +
-                                                                " bytes"));
+        return refuse(431,
+                      server_.handlers.error_body(431, "the header is larger than " +
+                                                           std::to_string(server_.limits.max_header_bytes) + " bytes"));
     if (ec == http::error::body_limit)
-        return refuse(413, server_.handlers.error_body(413, "the body is larger than " +
-                                                                std::to_string(server_.limits.max_body_bytes) +
-                                                                " bytes"));
+        return refuse(413,
+                      server_.handlers.error_body(413, "the body is larger than " +
+                                                           std::to_string(server_.limits.max_body_bytes) + " bytes"));
     if (is_any({http::error::partial_message})) return close();
     refuse(400, server_.handlers.error_body(400, "not HTTP/1.1: " + ec.message()));
 }
@@ -308,8 +310,7 @@ void http_connection::refuse(int status, std::string body, const http_headers& h
 // Waits for the end of the connection. What a client sends ahead stays for the next request; after 64 KiB of it nobody
 // looks any more.
 void http_connection::watch() {
-    socket_.async_wait(stream_socket::wait_read, [self = shared_from_this(),
-                                                  serial = exchange_serial_](error_code ec) {
+    socket_.async_wait(stream_socket::wait_read, [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
         if (serial != self->exchange_serial_ || self->phase_ != kAnswers || self->closes_) return;
         if (ec) return self->close();
         char byte = 0;
@@ -441,7 +442,9 @@ std::string http_connection::head(int status, const http_exchange& exchange, con
     std::string text = "HTTP/1.1 " + std::to_string(status) + " " + http_reason(status) + "\r\n";
     if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
     if (n_bytes >= 0) text += "Content-Length: " + std::to_string(n_bytes) + "\r\n";
-    else if (n_bytes == -1) text += is_http10_ ? "Cache-Control: no-store\r\n" : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
+    else if (n_bytes == -1)
+        text +=
+            is_http10_ ? "Cache-Control: no-store\r\n" : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
     text += "X-Content-Type-Options: nosniff\r\nX-Request-Id: " + exchange.request_id + "\r\n";
     for (const auto& [name, value] : exchange.headers) text += name + ": " + value + "\r\n";
     if (closes || is_http10_ || !keeps_connection_ || server_.is_draining) text += "Connection: close\r\n";
@@ -501,9 +504,7 @@ void http_exchange::finish() {
     end_once();
 }
 
-void http_exchange::on_gone(std::function<void()> callback) {
-    connection_->post_gone(std::move(callback));
-}
+void http_exchange::on_gone(std::function<void()> callback) { connection_->post_gone(std::move(callback)); }
 
 // ---- the server ----
 

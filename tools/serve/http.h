@@ -40,8 +40,8 @@ class http_exchange {
 
     // Answers in one piece. closes: the connection ends after the answer, and what the client still sends is dropped.
     void answer(int status, std::string body, const char* content_type = "application/json", bool closes = false);
-    // Answers piece by piece: start, any number of writes, finish. A stream that stays silent gets keep_alive_text every
-    // 10 s, from the time that expects_stream was called.
+    // Answers piece by piece: start, any number of writes, finish. A stream that stays silent gets keep_alive_text
+    // every 10 s, from the time that expects_stream was called.
     void expects_stream(const char* content_type, std::string keep_alive_text);
     void write(std::string piece);
     void finish();

@@ -43,8 +43,7 @@ void add_block(const json& block, const std::string& path, json* message, json* 
         results->push_back({{"role", "tool"},
                             {"tool_call_id", text("tool_use_id")},
                             {"content", content ? text_of_blocks(*content, path + ".content") : ""}});
-    } else if (type != "redacted_thinking")
-        b.wrong("type", "text, thinking, tool_use or tool_result");
+    } else if (type != "redacted_thinking") b.wrong("type", "text, thinking, tool_use or tool_result");
 }
 
 json read_messages(const fields& f) {
@@ -60,7 +59,8 @@ json read_messages(const fields& f) {
         const auto role = m.text("role");
         if (!role || (*role != "user" && *role != "assistant")) m.wrong("role", "user or assistant");
         const json* content = m.find("content");
-        if (!content || (!content->is_string() && !content->is_array())) m.wrong("content", "a text or a list of blocks");
+        if (!content || (!content->is_string() && !content->is_array()))
+            m.wrong("content", "a text or a list of blocks");
         json message = {{"role", *role}, {"content", content->is_string() ? content->get<std::string>() : ""}};
         json results = json::array();
         for (size_t k = 0; content->is_array() && k < content->size(); k++)
@@ -85,11 +85,10 @@ json as_openai(const fields& f) {
             const auto name = t.text("name");
             const json* schema = t.object("input_schema");
             if (!name || !schema) t.wrong(name ? "input_schema" : "name", "a name and an input_schema");
-            out["tools"].push_back({{"type", "function"},
-                                    {"function",
-                                     {{"name", *name},
-                                      {"description", t.text("description").value_or("")},
-                                      {"parameters", *schema}}}});
+            out["tools"].push_back(
+                {{"type", "function"},
+                 {"function",
+                  {{"name", *name}, {"description", t.text("description").value_or("")}, {"parameters", *schema}}}});
         }
     }
     if (const json* choice = f.object("tool_choice")) {
@@ -126,7 +125,8 @@ class message_reply : public reply {
             // a call that a limit cut off has no whole arguments; they stay readable
             json input = json::parse(call.arguments, nullptr, false);
             if (input.is_discarded()) input = {{"_incomplete", call.arguments}};
-            content.push_back({{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", std::move(input)}});
+            content.push_back(
+                {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", std::move(input)}});
         }
         json out = message(std::move(content));
         out["stop_reason"] = stop_reason();
@@ -149,9 +149,9 @@ class message_reply : public reply {
             out += open("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
             out += delta({{"type", "thinking_delta"}, {"thinking", e.text}});
         } else if (e.kind == DUET_CHAT_CALL_BEGIN)
-            out += open("tool_use", {{"type", "tool_use"}, {"id", e.call_id}, {"name", e.text}, {"input", json::object()}});
-        else if (e.kind == DUET_CHAT_CALL_PIECE)
-            out += delta({{"type", "input_json_delta"}, {"partial_json", e.text}});
+            out += open("tool_use",
+                        {{"type", "tool_use"}, {"id", e.call_id}, {"name", e.text}, {"input", json::object()}});
+        else if (e.kind == DUET_CHAT_CALL_PIECE) out += delta({{"type", "input_json_delta"}, {"partial_json", e.text}});
         return out;
     }
 
@@ -174,8 +174,12 @@ class message_reply : public reply {
         return sse(name, out);
     }
     json message(json content) const {
-        return {{"id", id},           {"type", "message"},       {"role", "assistant"},
-                {"model", host.id},   {"content", std::move(content)}, {"stop_reason", nullptr},
+        return {{"id", id},
+                {"type", "message"},
+                {"role", "assistant"},
+                {"model", host.id},
+                {"content", std::move(content)},
+                {"stop_reason", nullptr},
                 {"stop_sequence", nullptr}};
     }
     std::string open(const char* kind, json block) {

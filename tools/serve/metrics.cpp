@@ -99,7 +99,8 @@ std::string metrics::text() const {
             out += name + "_bucket{le=\"" + (i < f.bounds.size() ? number(f.bounds[i]) : "+Inf") + "\"} " +
                    std::to_string(n) + "\n";
         }
-        if (!f.counts.empty()) out += name + "_sum " + number(f.sum) + "\n" + name + "_count " + std::to_string(n) + "\n";
+        if (!f.counts.empty())
+            out += name + "_sum " + number(f.sum) + "\n" + name + "_count " + std::to_string(n) + "\n";
     }
     return out;
 }

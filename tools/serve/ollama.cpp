@@ -220,8 +220,6 @@ void post_ollama_show(server& s, exchange_ptr exchange) {
                                 {"capabilities", std::move(capabilities)}}));
 }
 
-void get_ollama_version(server&, exchange_ptr exchange) {
-    exchange->answer(200, dump({{"version", duet_version()}}));
-}
+void get_ollama_version(server&, exchange_ptr exchange) { exchange->answer(200, dump({{"version", duet_version()}})); }
 
 }  // namespace serve

@@ -47,8 +47,9 @@ void reply::take(size_t i_job, const answer_event& e) {
     if (has_failed_) return;
     if (n_left_ == 0) {
         const usage_counts u = count_usage(jobs);
-        exchange->log_fields = ",\"prompt_tokens\":" + std::to_string(u.n_prompt) + ",\"cached_tokens\":" +
-                               std::to_string(u.n_cached) + ",\"answer_tokens\":" + std::to_string(u.n_new);
+        exchange->log_fields = ",\"prompt_tokens\":" + std::to_string(u.n_prompt) +
+                               ",\"cached_tokens\":" + std::to_string(u.n_cached) +
+                               ",\"answer_tokens\":" + std::to_string(u.n_new);
     }
     if (is_stream) {
         std::string text = piece(i_job, e);

@@ -52,7 +52,8 @@ void read_biases(const server& s, const fields& f, common_fields* out) {
             refuse(400, "logit_bias: want ids of 0.." + std::to_string(s.info.n_vocab - 1) + ", got " + shown(key),
                    "logit_bias", "invalid_value");
         if (!value.is_number() || !(std::fabs(value.get<double>()) <= 100))
-            refuse(400, "logit_bias: want numbers from -100 to 100, got " + shown(value), "logit_bias", "invalid_value");
+            refuse(400, "logit_bias: want numbers from -100 to 100, got " + shown(value), "logit_bias",
+                   "invalid_value");
         out->biases.emplace_back((int32_t)id, (float)value.get<double>());
     }
 }
@@ -88,7 +89,8 @@ void read_form(const fields& f, common_fields* out) {
     if (n > 1) refuse(400, "want one of response_format, json_schema and grammar", "response_format", "invalid_value");
     if (out->gbnf.size() + out->json_schema.size() > kMaxGrammarBytes)
         refuse(400, "a grammar or schema has at most 1 MiB", "response_format", "invalid_value");
-    if (out->gbnf.find('\0') != std::string::npos) refuse(400, "grammar: holds a zero byte", "grammar", "invalid_value");
+    if (out->gbnf.find('\0') != std::string::npos)
+        refuse(400, "grammar: holds a zero byte", "grammar", "invalid_value");
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ std::string text_of_parts(const json& content, const std::string& path) {
     std::string text;
     for (const json& part : content) {
         const json type = part.is_object() ? part.value("type", json()) : json();
-        const bool is_text = type == "input_text" || type == "output_text" || type == "text" || type == "reasoning_text";
+        const bool is_text =
+            type == "input_text" || type == "output_text" || type == "text" || type == "reasoning_text";
         if (!is_text || !part.value("text", json()).is_string())
             refuse(400, path + ": only parts of text are supported, got " + shown(part), path, "unsupported_value");
         text += part["text"].get<std::string>();
@@ -48,8 +49,7 @@ void add_item(const json& item, const std::string& path, json* messages) {
         messages->push_back({{"role", "tool"},
                              {"tool_call_id", text("call_id")},
                              {"content", text_of_parts(*output, path + ".output")}});
-    } else if (type != "reasoning")
-        i.wrong("type", "message, function_call, function_call_output or reasoning");
+    } else if (type != "reasoning") i.wrong("type", "message, function_call, function_call_output or reasoning");
 }
 
 // The request in the fields of /v1/chat/completions, so that one place reads them.
@@ -79,7 +79,8 @@ json as_chat(const fields& f) {
     }
     if (const json* choice = f.find("tool_choice")) {
         out["tool_choice"] = *choice;
-        if (choice->is_object()) out["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice->value("name", json())}}}};
+        if (choice->is_object())
+            out["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice->value("name", json())}}}};
         else if (!out.contains("tools") && (*choice == "auto" || *choice == "none")) out.erase("tool_choice");
     }
     if (const json* text = f.object("text"))
@@ -131,7 +132,8 @@ class response_reply : public reply {
                 json item = message_item("", "in_progress");
                 item_id_ = item["id"];
                 item["content"] = json::array();
-                out += event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
+                out +=
+                    event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
                 out += event("response.content_part.added", place({{"content_index", 0}, {"part", text_part("")}}));
             }
             text_ += e.text;
@@ -144,7 +146,8 @@ class response_reply : public reply {
                 json item = reasoning_item("");
                 item_id_ = item["id"];
                 item["content"] = json::array();
-                out += event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
+                out +=
+                    event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
             }
             text_ += e.text;
             out += event("response.reasoning_text.delta", place({{"content_index", 0}, {"delta", e.text}}));
@@ -175,9 +178,9 @@ class response_reply : public reply {
 
   private:
     json head(const char* status, const json& output) const {
-        json out = {{"id", id},          {"object", "response"}, {"created_at", created},       {"status", status},
-                    {"error", nullptr},  {"incomplete_details", nullptr}, {"model", host.id}, {"output", output},
-                    {"store", false},    {"previous_response_id", nullptr}};
+        json out = {{"id", id},         {"object", "response"},           {"created_at", created}, {"status", status},
+                    {"error", nullptr}, {"incomplete_details", nullptr},  {"model", host.id},      {"output", output},
+                    {"store", false},   {"previous_response_id", nullptr}};
         out.update(asked);
         return out;
     }
@@ -198,8 +201,8 @@ class response_reply : public reply {
                 {"content", json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
     }
     static json call_item(const tool_call& call, const std::string& id, const char* status) {
-        return {{"id", id},       {"type", "function_call"}, {"status", status}, {"call_id", call.id},
-                {"name", call.name}, {"arguments", call.arguments}};
+        return {{"id", id},           {"type", "function_call"}, {"status", status},
+                {"call_id", call.id}, {"name", call.name},       {"arguments", call.arguments}};
     }
     std::string event(const char* name, json body) {
         json out = {{"type", name}, {"sequence_number", n_events_++}};
@@ -252,7 +255,8 @@ void post_responses(server& s, exchange_ptr exchange) {
     check_model(s, f);
     for (const char* name : {"previous_response_id", "conversation", "prompt"})
         if (f.find(name)) refuse(400, std::string(name) + ": nothing is stored here", name, "unsupported_value");
-    if (f.flag("background", false)) refuse(400, "background: nothing is stored here", "background", "unsupported_value");
+    if (f.flag("background", false))
+        refuse(400, "background: nothing is stored here", "background", "unsupported_value");
     const json request = as_chat(f);
     common_fields common = read_common(s, fields(request));
     common.max_new_tok = (int32_t)f.integer("max_output_tokens", 1, INT32_MAX).value_or(-1);

@@ -50,7 +50,10 @@ void get_models(server& s, exchange_ptr e) {
 std::string percent_decoded(std::string_view text) {
     std::string out;
     const auto digit = [](char c) {
-        return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        return c >= '0' && c <= '9'   ? c - '0'
+               : c >= 'a' && c <= 'f' ? c - 'a' + 10
+               : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                      : -1;
     };
     for (size_t i = 0; i < text.size(); i++) {
         const int high = text[i] == '%' && i + 2 < text.size() ? digit(text[i + 1]) : -1;
@@ -81,7 +84,8 @@ void get_props(server& s, exchange_ptr e) {
 }
 
 void get_version(server&, exchange_ptr e) {
-    e->answer(200, dump({{"version", duet_version()}, {"numerics", duet_numerics_version()}, {"build", duet_build_info()}}));
+    e->answer(200,
+              dump({{"version", duet_version()}, {"numerics", duet_numerics_version()}, {"build", duet_build_info()}}));
 }
 
 void get_metrics(server& s, exchange_ptr e) {
@@ -158,9 +162,10 @@ bool is_json(const std::string& type) {
 
 // The id of a request that the client gave, if it is a plain word, else a new one.
 std::string id_of(const std::string& given) {
-    const bool is_plain = !given.empty() && given.size() <= 128 &&
-                          given.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") ==
-                              std::string::npos;
+    const bool is_plain =
+        !given.empty() && given.size() <= 128 &&
+        given.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") ==
+            std::string::npos;
     return is_plain ? given : random_id("req-");
 }
 
@@ -174,11 +179,11 @@ void add_cors(const server& s, const http_request& r, http_headers* headers) {
 void log_request(const server& s, const std::string& id, const http_request& r, int status, double ms,
                  const std::string& more) {
     if (s.options.log_json)
-        std::fprintf(stderr, "{\"id\":%s,\"method\":%s,\"path\":%s,\"code\":%d,\"ms\":%.1f%s}\n", json(id).dump().c_str(),
-                     dump(r.method).c_str(), dump(r.path).c_str(), status, ms, more.c_str());
+        std::fprintf(stderr, "{\"id\":%s,\"method\":%s,\"path\":%s,\"code\":%d,\"ms\":%.1f%s}\n",
+                     json(id).dump().c_str(), dump(r.method).c_str(), dump(r.path).c_str(), status, ms, more.c_str());
     else if (s.options.log_requests)
-        std::fprintf(stderr, "%s %s %s %d %.1f ms%s\n", id.c_str(), dump(r.method).c_str(), dump(r.path).c_str(), status,
-                     ms, more.c_str());
+        std::fprintf(stderr, "%s %s %s %d %.1f ms%s\n", id.c_str(), dump(r.method).c_str(), dump(r.path).c_str(),
+                     status, ms, more.c_str());
 }
 
 // An error in the shape that the clients of a route know: Anthropic's have a type outside, Ollama's a text.
@@ -196,7 +201,8 @@ http_refusal refusal_of(server& s, const http_server& http, const http_request& 
     };
     if (!is_host_allowed(s, http, r.host))
         return say(403, "this server has not the name that Host gives; --origin adds one", "host_not_allowed");
-    if (!is_origin_allowed(s, r)) return say(403, "pages of this origin may not ask; --origin adds one", "origin_not_allowed");
+    if (!is_origin_allowed(s, r))
+        return say(403, "pages of this origin may not ask; --origin adds one", "origin_not_allowed");
     const route* found = route_of(r.path);
     const bool is_public = found && found->is_public;
     if (!is_public && r.method != "OPTIONS" && !is_key_good(s, r))
@@ -206,8 +212,7 @@ http_refusal refusal_of(server& s, const http_server& http, const http_request& 
     if (!is_method_of(*found, r.method))
         return say(405, "want one of " + allowed_methods(*found), "method_not_allowed",
                    {{"Allow", allowed_methods(*found)}});
-    if (s.is_draining && !is_public)
-        return say(503, "the server is ending", "unavailable", {{"Retry-After", "5"}});
+    if (s.is_draining && !is_public) return say(503, "the server is ending", "unavailable", {{"Retry-After", "5"}});
     if (r.method == "POST" && !is_json(r.content_type))
         return say(415, "Content-Type: want application/json", "unsupported_media_type");
     return {};

@@ -25,7 +25,8 @@ std::string read_bytes(const std::string& text, uint64_t* out) {
     const char unit = text.empty() ? 0 : text.back();
     const int shift = unit == 'K' ? 10 : unit == 'M' ? 20 : unit == 'G' ? 30 : 0;
     int64_t n = 0;
-    if (!parse_int(std::string_view(text).substr(0, text.size() - (shift ? 1 : 0)), &n) || n < 0 || n > INT64_MAX >> shift)
+    if (!parse_int(std::string_view(text).substr(0, text.size() - (shift ? 1 : 0)), &n) || n < 0 ||
+        n > INT64_MAX >> shift)
         return "want bytes, as 4096, 64K, 16M or 2G";
     *out = (uint64_t)n << shift;
     return "";
@@ -70,7 +71,8 @@ void add_flags(tool_args& args, server_options* o) {
     args.text("--host", "ADDRESS", "where to listen: an address, a name, or unix:/path (default 127.0.0.1)", &o->host);
     args.integer("--port", "N", "port (default 8080; 0: a free one)", &o->port, 0, 65535);
     args.integer("--slots", "N", "answers made at the same time (default 8)", &o->n_slots, 1, 256);
-    args.integer("-c, --ctx-size", "N", "tokens every slot may hold (default 0: what the model was trained with, at most 4096)",
+    args.integer("-c, --ctx-size", "N",
+                 "tokens every slot may hold (default 0: what the model was trained with, at most 4096)",
                  &o->model.n_ctx, 0, 1 << 30);
     args.call("--alias", "NAME,...", "names of the model in requests (default: the file's name)",
               [o](const std::string& text) {
@@ -92,12 +94,15 @@ void add_flags(tool_args& args, server_options* o) {
               [o](const std::string& text) { return read_bytes(text, &o->cache_bytes); });
     args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what takes about 60 ms)", &o->chunk, 0,
                  65536);
-    args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or the name of one", &o->chat_template);
-    args.text("--tool-parser", "auto|NAME", "how the model writes calls (default auto: as its template shows)", &o->tool_form);
-    args.call("--reasoning", "auto|none", "none: thinking stays in the text, with its markers", [o](const std::string& v) {
-        o->no_reasoning = v == "none";
-        return std::string(v == "none" || v == "auto" ? "" : "want auto or none");
-    });
+    args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or the name of one",
+              &o->chat_template);
+    args.text("--tool-parser", "auto|NAME", "how the model writes calls (default auto: as its template shows)",
+              &o->tool_form);
+    args.call("--reasoning", "auto|none", "none: thinking stays in the text, with its markers",
+              [o](const std::string& v) {
+                  o->no_reasoning = v == "none";
+                  return std::string(v == "none" || v == "auto" ? "" : "want auto or none");
+              });
     args.flag("--no-page", "serve no page for browsers (there is none yet)", &o->no_page);
     args.flag("--embeddings", "serve /v1/embeddings", &o->embeddings);
     args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",
@@ -112,7 +117,8 @@ void add_flags(tool_args& args, server_options* o) {
                   }
                   return std::string();
               });
-    args.integer("--drain", "SECONDS", "time for running answers after SIGTERM (default 30)", &o->drain_seconds, 0, 86400);
+    args.integer("--drain", "SECONDS", "time for running answers after SIGTERM (default 30)", &o->drain_seconds, 0,
+                 86400);
     args.flag("--log-requests", "one line on stderr for each request", &o->log_requests);
     args.flag("--log-json", "the same as JSON", &o->log_json);
     add_device_flags(args, &o->model);
@@ -191,11 +197,12 @@ void tell_plan(server* s) {
     std::fprintf(stderr,
                  "serve: memory: weights %.1f MB (mapped), cache %.1f (%d slots and %d prefixes of %d tokens), state "
                  "%.1f, work %.1f",
-                 p.weight_bytes / 1e6, p.cache_bytes / 1e6, s->options.n_slots, s->n_seqs - s->options.n_slots, s->n_ctx,
-                 p.state_bytes / 1e6, p.work_bytes / 1e6);
+                 p.weight_bytes / 1e6, p.cache_bytes / 1e6, s->options.n_slots, s->n_seqs - s->options.n_slots,
+                 s->n_ctx, p.state_bytes / 1e6, p.work_bytes / 1e6);
     if (p.gpu_weight_bytes)
-        std::fprintf(stderr, "; on the GPU: weights %.1f MB, cache %.1f, state %.1f, work %.1f", p.gpu_weight_bytes / 1e6,
-                     p.gpu_cache_bytes / 1e6, p.gpu_state_bytes / 1e6, p.gpu_work_bytes / 1e6);
+        std::fprintf(stderr, "; on the GPU: weights %.1f MB, cache %.1f, state %.1f, work %.1f",
+                     p.gpu_weight_bytes / 1e6, p.gpu_cache_bytes / 1e6, p.gpu_state_bytes / 1e6,
+                     p.gpu_work_bytes / 1e6);
     std::fputc('\n', stderr);
     const auto tell = [&](const char* kind, uint64_t bytes) {
         s->counts.set("duet_memory_bytes", (double)bytes, std::string("kind=\"") + kind + "\"");
@@ -258,7 +265,8 @@ duet_status start(server* s, tool_error* error) {
     self = &http;
     if (const std::string wrong = http.listen(o.host, o.port); !wrong.empty()) return error->set(DUET_ERR_IO, wrong);
     if (!http.is_local() && o.keys.empty() && !o.no_key)
-        return error->set(DUET_ERR_ARG, http.address() + " is reachable from other machines: want --api-key, or --no-key");
+        return error->set(DUET_ERR_ARG,
+                          http.address() + " is reachable from other machines: want --api-key, or --no-key");
     if (const duet_status status = open_model(o.model, &model, error)) return status;
     s->model = model.get();
     s->info = info_of(model.get());

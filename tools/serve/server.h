@@ -17,7 +17,8 @@ struct server_options {
     uint64_t max_body_bytes = 16u << 20, cache_bytes = 2ull << 30;
     std::vector<std::string> aliases, keys, origins;
     std::vector<std::pair<std::string, double>> sampling;  // set by flags, or the defaults of run
-    bool no_key = false, embeddings = false, no_reasoning = false, no_page = false, log_requests = false, log_json = false;
+    bool no_key = false, embeddings = false, no_reasoning = false, no_page = false, log_requests = false,
+         log_json = false;
 };
 
 struct grammar_deleter {
@@ -78,12 +79,10 @@ class reply : public std::enable_shared_from_this<reply> {
     void submit();
 
   protected:
-    virtual json whole() = 0;                                     // the answer in one piece
+    virtual json whole() = 0;                                            // the answer in one piece
     virtual std::string piece(size_t i_job, const answer_event& e) = 0;  // of a stream, "" for nothing
-    virtual std::string last() = 0;                               // the end of a stream
-    virtual std::string stream_error(const std::string& message) {
-        return sse(error_json({500, message, "", "", ""}));
-    }
+    virtual std::string last() = 0;                                      // the end of a stream
+    virtual std::string stream_error(const std::string& message) { return sse(error_json({500, message, "", "", ""})); }
     virtual const char* stream_type() const { return "text/event-stream; charset=utf-8"; }
     virtual const char* keep_alive() const { return ": waiting\n\n"; }
     virtual void before_whole() {}
