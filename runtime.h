@@ -394,7 +394,6 @@ typedef struct duet_model_params {
                      effect */
     int32_t load; /* DUET_LOAD_...; files opened by path only */
 } duet_model_params;
-
 DUET_DEFAULTS(duet_model_params) /* duet_model_params_init, duet_model_params_default */
 
 /* Opens a model: checks the whole file, reads hyper-parameters and vocabulary, binds every tensor. Weights stay in
@@ -407,15 +406,11 @@ DUET_DEFAULTS(duet_model_params) /* duet_model_params_init, duet_model_params_de
  *             DUET_LOAD_COPY */
 DUET_API_STATUS duet_model_open(const char* path, const duet_model_params* params, duet_model** out);
 
-/* Opens a model from memory. The block stays the caller's, must not change, and must outlive the model.
+/* Opens a model from memory: the block stays the caller's, must not change, and must outlive the model. Or from a
+ * callback, which is called during this call only: the file's n_bytes are read into memory that the model owns.
  * Returns, Thread, Cost as duet_model_open */
 DUET_API_STATUS duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* params,
                                        duet_model** out);
-
-/* Opens a model from a callback, which is called during this call only: the file's n_bytes are read into memory that
- * the model owns.
- * Returns, Thread as duet_model_open
- * Cost        reads the whole file */
 DUET_API_STATUS duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes, const duet_model_params* params,
                                        duet_model** out);
 
@@ -477,14 +472,10 @@ DUET_API_STATUS duet_tokenize(const duet_model* model, const char* text, size_t 
 DUET_API_STATUS duet_detokenize(const duet_model* model, const int32_t* ids, size_t n_ids, int32_t special, char* out,
                                 size_t max_bytes, size_t* n_bytes);
 
-/* One token's bytes when it follows other text.
- * Returns     the bytes, valid as long as the model; {NULL, 0} for control tokens and ids out of range
- * Thread      any */
-DUET_API duet_string duet_token_text(const duet_model* model, int32_t id);
-
-/* One token's spelling, as it stands in the file.
+/* One token's bytes when it follows other text ({NULL, 0} for control tokens); its spelling, as it stands in the file.
  * Returns     the bytes, valid as long as the model; {NULL, 0} for ids out of range
  * Thread      any */
+DUET_API duet_string duet_token_text(const duet_model* model, int32_t id);
 DUET_API duet_string duet_token_spelling(const duet_model* model, int32_t id);
 
 /* Ids of the tokens that begin and end a text; whether a token ends a generation (EOS, EOT, EOM, ...); whether it is
@@ -518,7 +509,6 @@ typedef struct duet_session_params {
     duet_input_fn inputs; /* may be NULL; told every row that is multiplied by weights; device cpu only */
     void* inputs_user;
 } duet_session_params;
-
 DUET_DEFAULTS(duet_session_params) /* duet_session_params_init, duet_session_params_default */
 
 /* The bytes that a session needs. Weights on a GPU are shared by the model's sessions: they go there with the first
@@ -575,7 +565,6 @@ typedef struct duet_batch {
     const int32_t* seq;         /* n_tok sequence numbers, 0..n_seqs-1; NULL: all 0 */
     const uint8_t* want_logits; /* n_tok flags; NULL: the last token only */
 } duet_batch;
-
 DUET_DEFAULTS(duet_batch) /* duet_batch_init, duet_batch_default: no tokens */
 
 /* Runs the model on a batch and appends the tokens' state to their sequences. Logits are kept for tokens with
@@ -612,7 +601,7 @@ DUET_API void duet_session_cancel(duet_session* session);
  * Thread      the session's */
 DUET_API int32_t duet_seq_length(const duet_session* session, int32_t seq);
 
-/* The ids of the tokens that a sequence holds.
+/* The ids that a sequence holds.
  * Returns     duet_seq_length(session, seq) ids, valid until the next call on the session; NULL: no such sequence
  * Thread      the session's */
 DUET_API const int32_t* duet_seq_ids(const duet_session* session, int32_t seq);
@@ -703,8 +692,9 @@ DUET_API_STATUS duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id);
  * Cost        linear in n_vocab */
 DUET_API_STATUS duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id);
 
-/* Adds an id to the history of penalties (prompt tokens and chosen ones).
- * Returns     DUET_OK; DUET_ERR_ARG: id < 0; DUET_ERR_MEMORY
+/* Adds an id to the history of penalties (prompt tokens and chosen ones), and to the text of the sampler's grammar.
+ * Returns     DUET_OK; DUET_ERR_ARG: id < 0, or the grammar does not allow it; DUET_ERR_MEMORY. After an error nothing
+ *             changed
  * Thread      the sampler's */
 DUET_API_STATUS duet_sampler_accept(duet_sampler* sampler, int32_t id);
 
@@ -735,7 +725,6 @@ typedef struct duet_grammar_params {
     int32_t n_triggers;          /* 0..64 */
     int32_t max_indent;          /* of JSON: most blanks after a new line; 0: no white space; default 16 */
 } duet_grammar_params;
-
 DUET_DEFAULTS(duet_grammar_params) /* duet_grammar_params_init, duet_grammar_params_default */
 
 /* Compiles a grammar or a schema. The model may be freed before the grammar.
@@ -755,7 +744,9 @@ DUET_API const char* duet_grammar_error(const duet_grammar* grammar);
 /* Constrains a sampler: the ids that are accepted from now on spell a text of the grammar, from its beginning. Biases
  * come first, then the grammar forbids what may not follow, then the steps run. End tokens are allowed exactly where
  * the text may end. duet_sampler_accept refuses an id that may not follow (DUET_ERR_ARG). A generation's prompt does
- * not count, and a generation ends (DUET_STOP_END) as soon as nothing may follow.
+ * not count, and a generation ends (DUET_STOP_END) as soon as nothing may follow. Choosing then fails also with
+ * DUET_ERR_ARG: the text has ended, and with DUET_ERR_FORMAT: the vocabulary has no token for what must follow; it and
+ * accepting fail with DUET_ERR_FULL past a limit (docs/grammar.md).
  * grammar     NULL: free again
  * Returns     DUET_OK; DUET_ERR_ARG: the grammar's creation failed; DUET_ERR_MEMORY
  * Thread      the sampler's
@@ -809,12 +800,12 @@ typedef struct duet_generate_params {
     const char* const* stop; /* n_stop strings that end the text; not part of the output */
     int32_t n_stop;
 } duet_generate_params;
-
 DUET_DEFAULTS(duet_generate_params) /* duet_generate_params_init, duet_generate_params_default */
 
 enum {
     DUET_STOP_NONE = -1,     /* it goes on */
-    DUET_STOP_END = 0,       /* the model chose an end token, which is not part of the sequence */
+    DUET_STOP_END = 0,       /* the model chose an end token, which is not part of the sequence; or its sampler's
+                                grammar allows nothing more */
     DUET_STOP_LIMIT = 1,     /* max_new_tok tokens were made */
     DUET_STOP_STRING = 2,    /* a stop string was met */
     DUET_STOP_CALLBACK = 3,  /* the callback asked to stop */
@@ -939,7 +930,6 @@ typedef struct duet_chat_params {
     int32_t thinking;          /* 1 on, 0 off, -1 (default) as the template has it */
     int32_t keeps_markers;     /* 1: thinking stays in the text, with its markers; default 0 */
 } duet_chat_params;
-
 DUET_DEFAULTS(duet_chat_params) /* duet_chat_params_init, duet_chat_params_default */
 
 /* Makes a conversation without messages. The model must outlive it.
@@ -957,9 +947,8 @@ DUET_API_STATUS duet_chat_create(const duet_model* model, const duet_chat_params
 DUET_API void duet_chat_free(duet_chat* chat);
 DUET_API const char* duet_chat_error(const duet_chat* chat);
 
-/* Adds a message of text at the end.
+/* Adds a message at the end: a text of n_bytes bytes (broken UTF-8 becomes U+FFFD; NULL when n_bytes is 0).
  * role        "system", "developer", "user", "assistant", "tool", or what the template knows
- * text        n_bytes bytes; broken UTF-8 becomes U+FFFD; may be NULL when n_bytes is 0
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY
  * Thread      the chat's */
 DUET_API_STATUS duet_chat_add(duet_chat* chat, const char* role, const char* text, size_t n_bytes);
@@ -985,7 +974,7 @@ DUET_API_STATUS duet_chat_remove(duet_chat* chat, int32_t i, int32_t n);
 DUET_API int32_t duet_chat_count(const duet_chat* chat);
 DUET_API duet_string duet_chat_message(duet_chat* chat, int32_t i);
 
-/* The template that is used for requests with or without tools; the name of the form in which calls are read.
+/* The template that is used; the name of the form in which calls are read.
  * Returns     text, valid as long as the chat; {NULL, 0} and NULL when chat is NULL or was not made
  * Thread      the chat's */
 DUET_API duet_string duet_chat_template(const duet_chat* chat);
@@ -1018,14 +1007,11 @@ enum {
  * Cost        about 1 ms for 100 messages */
 DUET_API_STATUS duet_chat_render(duet_chat* chat, int32_t flags, duet_chat_prompt* out);
 
-/* Renders any template with any variables, without a model.
- * chat_template  n_template_bytes bytes of Jinja
- * variables      n_variables_bytes bytes of JSON: an object
- * now            as in duet_chat_params
- * out, max_bytes, n_bytes  as in duet_detokenize
- * Returns     DUET_OK; DUET_ERR_FORMAT: a broken template (text: "template line N: ..."), or no JSON; DUET_ERR_ARG: the
- *             template refuses the variables; DUET_ERR_UNSUPPORTED; DUET_ERR_FULL: max_bytes is too small, or a limit
- *             (then *n_bytes is 0); DUET_ERR_MEMORY. The text is the thread's: duet_chat_error(NULL)
+/* Renders any template (Jinja) with any variables (a JSON object), without a model.
+ * now         as in duet_chat_params; out, max_bytes, n_bytes as in duet_detokenize
+ * Returns     DUET_OK; DUET_ERR_FORMAT, DUET_ERR_UNSUPPORTED: the template (text: "template line N: ..."), or no JSON;
+ *             DUET_ERR_ARG: the template refuses the variables; DUET_ERR_FULL: max_bytes is too small, or a limit (then
+ *             *n_bytes is 0); DUET_ERR_MEMORY. The text is the thread's: duet_chat_error(NULL)
  * Thread      any */
 DUET_API_STATUS duet_template_render(const char* chat_template, size_t n_template_bytes, const char* variables,
                                      size_t n_variables_bytes, const char* now, char* out, size_t max_bytes,
@@ -1057,14 +1043,9 @@ typedef struct duet_chat_event {
     duet_string call_id;   /* CALL_BEGIN: the model's, or one that differs from all others of the conversation */
 } duet_chat_event;
 
-/* Reads an answer token by token and splits it into events. Programs that run duet_decode themselves use it; turns have
- * one inside. What does not parse is text, and nothing is lost.
- *
- *     status = duet_chat_parser_create(chat, prompt.opens_thinking, NULL, 0, &parser);
- *     for each id:
- *         status = duet_chat_parser_add(parser, id);
- *         while (duet_chat_parser_next(parser, &event) == DUET_OK && event.kind != DUET_CHAT_NONE) show(&event);
- *     status = duet_chat_parser_finish(parser);    and the events that it brought, in the same way               */
+/* Reads an answer token by token and splits it into events; what does not parse is text, and nothing is lost. Programs
+ * that run duet_decode themselves use it (turns have one inside): after each duet_chat_parser_add, and after
+ * duet_chat_parser_finish, they take events with duet_chat_parser_next until one is of kind NONE or END. */
 typedef struct duet_chat_parser duet_chat_parser;
 
 /* Makes a parser for an answer to the chat's messages as they are now. The chat's model must outlive it, the chat need
@@ -1082,8 +1063,7 @@ DUET_API void duet_chat_parser_free(duet_chat_parser* parser);
 DUET_API const char* duet_chat_parser_error(const duet_chat_parser* parser);
 
 /* Adds a token of the answer, or ends the answer: what waited for more comes out. Events that were not taken stay.
- * Returns     DUET_OK; DUET_ERR_ARG: no such id; DUET_ERR_STATE: the answer has ended (also by a stop string);
- *             DUET_ERR_MEMORY
+ * Returns     DUET_OK; DUET_ERR_ARG: no such id; DUET_ERR_STATE: it has ended (also by a stop string); DUET_ERR_MEMORY
  * Thread      the parser's */
 DUET_API_STATUS duet_chat_parser_add(duet_chat_parser* parser, int32_t id);
 DUET_API_STATUS duet_chat_parser_finish(duet_chat_parser* parser);
@@ -1094,7 +1074,7 @@ DUET_API_STATUS duet_chat_parser_finish(duet_chat_parser* parser);
  * Thread      the parser's */
 DUET_API_STATUS duet_chat_parser_next(duet_chat_parser* parser, duet_chat_event* event);
 
-/* The answer so far as an assistant's message, for duet_chat_insert: content, reasoning_content, tool_calls.
+/* The answer so far as an assistant's message for duet_chat_insert: content, reasoning_content, tool_calls.
  * Returns     JSON in one line, valid until the next call on the parser; {NULL, 0} when memory ran out
  * Thread      the parser's */
 DUET_API duet_string duet_chat_parser_message(duet_chat_parser* parser);
@@ -1109,7 +1089,6 @@ typedef struct duet_chat_grammar_params {
     const char* json_schema; /* of the text of the answer; or NULL */
     const char* gbnf;        /* of the text of the answer; or NULL */
 } duet_chat_grammar_params;
-
 DUET_DEFAULTS(duet_chat_grammar_params) /* duet_chat_grammar_params_init, duet_chat_grammar_params_default */
 
 /* Makes the grammar of an answer: thinking as the template has it, then calls of the chat's tools, or text.
@@ -1128,7 +1107,6 @@ typedef struct duet_chat_turn_params {
     const char* const* stop; /* n_stop strings that end the answer's text */
     int32_t n_stop;
 } duet_chat_turn_params;
-
 DUET_DEFAULTS(duet_chat_turn_params) /* duet_chat_turn_params_init, duet_chat_turn_params_default */
 
 /* An answer in the making, asked for step by step (see the example of duet_chat). duet_session_cancel stops it from any
@@ -1157,17 +1135,14 @@ DUET_API_STATUS duet_chat_next(duet_chat_turn* turn, duet_chat_event* event);
 /* Ends a turn where it is. Thread: the chat's. */
 DUET_API void duet_chat_turn_free(duet_chat_turn* turn);
 
-/* Saves a conversation as bytes: its messages and, with a session, the state of a sequence, so that it goes on without
- * computing the prompt again.
- * session     may be NULL: the messages only
- * out, max_bytes, n_bytes  as in duet_seq_save
- * Returns     as duet_seq_save
+/* Saves a conversation as bytes: its messages and, unless session is NULL, the state of a sequence, so that it goes on
+ * without computing the prompt again.
+ * Returns     as duet_seq_save, like out, max_bytes and n_bytes
  * Thread      the chat's and the session's */
 DUET_API_STATUS duet_chat_save(duet_chat* chat, duet_session* session, int32_t seq, void* out, uint64_t max_bytes,
                                uint64_t* n_bytes);
 
-/* Replaces the messages, and with a session the state of a sequence, by saved ones. The template stays the chat's.
- * session     may be NULL: the messages only, whatever was saved
+/* Replaces the messages, and unless session is NULL the state of a sequence, by saved ones. The template stays.
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_FORMAT: not a conversation, damaged, or its state is of another model,
  *             mode, cache type or version, nothing changed; DUET_ERR_FULL, DUET_ERR_MEMORY, DUET_ERR_DEVICE: as
  *             duet_seq_load, the messages are as they were

@@ -130,8 +130,8 @@ struct call_writer {
     }
 
     expr call(const chat_tool& tool) {
-        static const value kAnyObject = value::of_map({{value::of_string("type"), value::of_string("object")}});
-        const value& schema = tool.parameters.is_map() ? tool.parameters : kAnyObject;
+        const value any_object = value::of_map({{value::of_string("type"), value::of_string("object")}});
+        const value& schema = tool.parameters.is_map() ? tool.parameters : any_object;
         const expr arguments = row.key_end.empty() ? json(schema) : parameters(schema);
         return b.sequence(
             {literal(row.call_begin), b.literal(tool.name), literal(row.name_end), arguments, literal(row.call_end)});

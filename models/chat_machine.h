@@ -8,6 +8,8 @@
 #include "chat_parser.h"
 #include "chat_values.h"
 
+#include <span>
+
 namespace duet {
 
 enum class call_syntax : uint8_t { json, named, tags, literal };
@@ -22,7 +24,7 @@ struct chat_block {
     uint32_t flags;
     bool is_bare() const { return section_open.empty() && call_open.empty(); }
 };
-const std::vector<chat_block>& chat_blocks();
+std::span<const chat_block> chat_blocks();
 
 struct chat_machine {
     enum class state : uint8_t {

@@ -5,9 +5,9 @@
 
 namespace duet {
 
-const std::vector<chat_block>& chat_blocks() {
+std::span<const chat_block> chat_blocks() {
     using enum call_syntax;
-    static const std::vector<chat_block> rows = {
+    static constexpr chat_block rows[] = {
 #define CHAT_BLOCK(form, syntax, section_open, call_open, name_end, call_close, section_close, param_open, key_end,    \
                    value_open, value_close, flags)                                                                     \
     {chat_form::form, syntax,     section_open, call_open,  name_end,    call_close,                                   \

@@ -238,7 +238,7 @@ expr thinking_part(const duet_chat& c, bool is_open, grammar_builder& b) {
         return b.repeat(one, 0);
     }
     const chat_markers markers = thinking_markers(c.thinking);
-    if (!*markers.open) return b.empty();
+    if (!*markers.open || (!is_open && c.request.thinking == 0)) return b.empty();
     const expr rest = b.sequence({b.until({markers.close}), blanks});
     if (is_open) return rest;
     return b.optional(b.sequence({blanks, b.literal(markers.open), rest}));

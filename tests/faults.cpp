@@ -90,6 +90,8 @@ struct world {
     duet_model* model = nullptr;
     duet_session* session = nullptr;
     duet_sampler* sampler = nullptr;
+    duet_grammar* grammar = nullptr;      // of any text
+    duet_sampler* constrained = nullptr;  // by that grammar
     duet_generation* generation = nullptr;
     duet_text_gate* gate = nullptr;
     duet_writer* writer = nullptr;
@@ -246,6 +248,31 @@ duet_status load_call(world& w) {  // more often than there would be pages, if s
     return on_session(w, st);
 }
 
+duet_status create_grammar_call(world& w, const char* gbnf, const char* schema) {
+    const char* triggers[] = {"<tool>"};
+    duet_grammar_params p = duet_grammar_params_default();
+    p.gbnf = gbnf;
+    p.json_schema = schema;
+    if (gbnf) p.triggers = triggers, p.n_triggers = 1;
+    duet_grammar* g = nullptr;
+    const duet_status st = duet_grammar_create(w.model, &p, &g);
+    check(g || st == DUET_ERR_MEMORY, "a handle, or DUET_ERR_MEMORY");
+    check(st == DUET_OK || duet_sampler_grammar(w.sampler, g) != DUET_OK || !g, "what was not made is refused");
+    return made(st, g, duet_grammar_error, duet_grammar_free);
+}
+
+duet_status constrained_generate_call(world& w) {
+    duet_generate_params p = duet_generate_params_default();
+    p.max_new_tok = 4;
+    p.ignore_end = 1;
+    const int32_t before = duet_seq_length(w.session, 0);
+    duet_status st = told(duet_sampler_grammar(w.constrained, w.grammar), w.constrained, duet_sampler_error);
+    if (st != DUET_OK) return st;
+    st = on_session(w, duet_generate(w.session, w.constrained, kIds, 3, &p, nullptr, nullptr, nullptr));
+    check(duet_seq_trim(w.session, 0, before) == DUET_OK, "trimmed");
+    return st;
+}
+
 const call kCalls[] = {
     {"duet_file_open",
      [](world&) {
@@ -325,7 +352,10 @@ const call kCalls[] = {
          return on_session(w, duet_seq_save(w.session, 0, w.state.data(), w.state.size(), &n));
      }},
     {"duet_seq_load", load_call},
+    {"duet_seq_ids", [](world& w) { return duet_seq_ids(w.session, 0)[6] == kIds[6] ? DUET_OK : kNone; }},
+    {"duet_seq_reuse", [](world& w) { return duet_seq_reuse(w.session, 0, kIds, 5) == 5 ? DUET_OK : kNone; }},
     {"duet_generate", generate_call},
+    {"duet_generate with a grammar", constrained_generate_call},
     {"duet_generate_begin", begin_call},
     {"duet_generate_next",
      [](world& w) {
@@ -336,7 +366,8 @@ const call kCalls[] = {
     {"duet_chat_create",
      [](world& w) {
          duet_chat* c = nullptr;
-         return made(make_chat(w, &c), c, duet_chat_error, duet_chat_free);
+         const duet_status st = make_chat(w, &c);
+         return made(st, c, duet_chat_error, duet_chat_free);
      }},
     {"duet_chat_add", [](world& w) { return on_chat(w, duet_chat_add(w.chat, "user", "a text of some bytes", 20)); }},
     {"duet_chat_insert",
@@ -362,8 +393,8 @@ const call kCalls[] = {
      [](world& w) {
          duet_chat_parser* p = nullptr;
          const char* stop[] = {"a stop string that is long enough to be allocated"};
-         return made(duet_chat_parser_create(w.chat, 0, stop, 1, &p), p, duet_chat_parser_error,
-                     duet_chat_parser_free);
+         const duet_status st = duet_chat_parser_create(w.chat, 0, stop, 1, &p);
+         return made(st, p, duet_chat_parser_error, duet_chat_parser_free);
      }},
     {"duet_chat_parser_add",
      [](world& w) {
@@ -371,13 +402,15 @@ const call kCalls[] = {
          duet_status st = duet_chat_parser_create(w.chat, 0, nullptr, 0, &p);
          if (st == DUET_OK) st = duet_chat_parser_add(p, 419);
          if (st == DUET_OK) st = duet_chat_parser_finish(p);
-         if (st == DUET_OK && !duet_chat_parser_message(p).data) st = kNone;
-         return made(st, p, duet_chat_parser_error, duet_chat_parser_free);
+         const bool has_message = st != DUET_OK || duet_chat_parser_message(p).data;
+         st = made(st, p, duet_chat_parser_error, duet_chat_parser_free);
+         return has_message ? st : kNone;
      }},
     {"duet_chat_grammar",
      [](world& w) {
          duet_grammar* g = nullptr;
-         return made(duet_chat_grammar(w.chat, nullptr, &g), g, duet_grammar_error, duet_grammar_free);
+         const duet_status st = duet_chat_grammar(w.chat, nullptr, &g);
+         return made(st, g, duet_grammar_error, duet_grammar_free);
      }},
     {"duet_chat_begin",
      [](world& w) {
@@ -427,6 +460,40 @@ const call kCalls[] = {
          return on_sampler(w, duet_sampler_choose(w.sampler, w.logits.data(), (int32_t)w.logits.size(), &id));
      }},
     {"duet_sampler_accept", [](world& w) { return on_sampler(w, duet_sampler_accept(w.sampler, 77)); }},
+    {"duet_grammar_create",
+     [](world& w) { return create_grammar_call(w, "root ::= \"<tool>\" [a-z]{2,5} \"</tool>\"", nullptr); }},
+    {"duet_grammar_create, the first of a model",
+     [](world&) {
+         duet_model_params p = test_params();
+         p.vocab_only = 1;
+         world w;
+         duet_status st = duet_model_open(kDemo, &p, &w.model);
+         check(duet_sampler_create(1, &w.sampler) == DUET_OK || !w.sampler, "a sampler, or none");
+         if (st == DUET_OK) st = w.sampler ? create_grammar_call(w, "root ::= \"<tool>\"", nullptr) : DUET_ERR_MEMORY;
+         duet_sampler_free(w.sampler);
+         duet_model_free(w.model);
+         return st;
+     }},
+    {"duet_grammar_create of a schema",
+     [](world& w) {
+         const char* schema = "{\"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"enum\": [\"x\", 1]}}}";
+         return create_grammar_call(w, nullptr, schema);
+     }},
+    {"duet_grammar_create of nonsense",
+     [](world& w) {
+         const duet_status st = create_grammar_call(w, nullptr, "{\"minimum\": \"a text of some length\"}");
+         return st == DUET_ERR_FORMAT ? DUET_OK : st;
+     }},
+    {"duet_sampler_grammar", [](world& w) { return on_sampler(w, duet_sampler_grammar(w.sampler, w.grammar)); }},
+    {"duet_sampler_choose by a grammar",
+     [](world& w) {
+         int32_t id = 0;
+         return told(duet_sampler_choose(w.constrained, w.logits.data(), (int32_t)w.logits.size(), &id), w.constrained,
+                     duet_sampler_error);
+     }},
+    {"duet_sampler_accept by a grammar",
+     [](world& w) { return told(duet_sampler_accept(w.constrained, 300), w.constrained, duet_sampler_error); }},
+    {"duet_sampler_is_done", [](world& w) { return duet_sampler_is_done(w.constrained) == 0 ? DUET_OK : kNone; }},
     {"duet_text_gate_create",
      [](world&) {
          const char* stop[] = {"a stop string that is long enough to be allocated"};
@@ -520,6 +587,11 @@ void build(world& w) {
     s.max_batch = 4;
     check(duet_session_create(w.model, &s, &w.session) == DUET_OK, "the session is made");
     check(duet_sampler_create(1, &w.sampler) == DUET_OK, "the sampler is made");
+    duet_grammar_params rules = duet_grammar_params_default();
+    rules.gbnf = "root ::= ([^x] | \"x\" root \"y\")*";
+    check(duet_grammar_create(w.model, &rules, &w.grammar) == DUET_OK, "the grammar is made");
+    check(duet_sampler_create(1, &w.constrained) == DUET_OK, "the other sampler is made");
+    check(duet_sampler_grammar(w.constrained, w.grammar) == DUET_OK, "it is constrained");
     check(duet_text_gate_create(nullptr, 0, &w.gate) == DUET_OK, "the gate is made");
     check(duet_writer_create(&w.writer) == DUET_OK, "the writer is made");
     check(duet_file_open(kDemo, &w.file) == DUET_OK, "the file opens");
@@ -549,6 +621,8 @@ void destroy(world& w) {
     duet_chat_free(w.chat);
     duet_generation_free(w.generation);
     duet_session_free(w.session);
+    duet_grammar_free(w.grammar);
+    duet_sampler_free(w.constrained);
     duet_sampler_free(w.sampler);
     duet_text_gate_free(w.gate);
     duet_writer_free(w.writer);

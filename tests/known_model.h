@@ -10,7 +10,7 @@
 
 struct known_script {
     std::string start;                // the control token after which it begins; empty: "<|goN|>"
-    std::vector<std::string> pieces;  // a piece that `controls` names is that token, and so is "<0x41>"
+    std::vector<std::string> pieces;  // "<0xC3>" is a byte, and what `controls` names that token
     bool ends = true;                 // false: the last piece follows itself for ever
 };
 
@@ -37,7 +37,7 @@ inline std::string known_model::make() const {
     };
     const auto find = [&](const std::string& word) {
         for (size_t i = 0; i < words.size(); i++)
-            if (words[i] == word && types[i] != kNormal) return (int32_t)i;
+            if (words[i] == word && (types[i] == kControl || types[i] == kByte)) return (int32_t)i;
         return -1;
     };
     for (int i = 0; i < 256; i++) {
@@ -50,8 +50,8 @@ inline std::string known_model::make() const {
     for (size_t i = 0; i < scripts.size(); i++)
         starts.push_back(scripts[i].start.empty() ? add("<|go" + std::to_string(i) + "|>", kControl)
                                                   : find(scripts[i].start));
-    // Every piece is a token of its own, also where two have the same text, so that each has one successor. A control
-    // token may occur once in all scripts.
+    // Every piece is a token of its own, also where two have the same text, so that each has one successor. A byte
+    // or a control token may occur once in all scripts.
     std::vector<std::pair<int32_t, int32_t>> follows;
     for (size_t i = 0; i < scripts.size(); i++) {
         int32_t at = starts[i];

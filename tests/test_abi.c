@@ -66,6 +66,34 @@ static void check_wrong_arguments(void) {
     duet_sampler_free(NULL);
     CHECK(duet_sampler_create(1, NULL) == DUET_ERR_ARG);
     CHECK(duet_decode(NULL, NULL) == DUET_ERR_ARG);
+    CHECK(duet_seq_ids(NULL, 0) == NULL && duet_seq_reuse(NULL, 0, NULL, 0) == -1);
+    CHECK(duet_grammar_create(NULL, NULL, NULL) == DUET_ERR_ARG);
+    CHECK(duet_sampler_grammar(NULL, NULL) == DUET_ERR_ARG && strlen(duet_grammar_error(NULL)) > 0);
+    CHECK(duet_sampler_is_done(NULL) == 0);
+    duet_grammar_free(NULL);
+}
+
+static void check_grammar(const duet_model* model, duet_session* session, duet_sampler* sampler, const int32_t* ids,
+                          size_t n_ids) {
+    duet_grammar_params params = duet_grammar_params_default();
+    duet_grammar* grammar = NULL;
+    duet_generate_result result;
+    size_t n_written = 0;
+    CHECK(params.struct_size == sizeof params && params.max_indent == 16);
+    CHECK(duet_grammar_create(model, &params, &grammar) == DUET_ERR_ARG && strlen(duet_grammar_error(grammar)) > 0);
+    CHECK(duet_sampler_grammar(sampler, grammar) == DUET_ERR_ARG);
+    duet_grammar_free(grammar);
+    params.json_schema = "{\"enum\": [\"yes\"]}";
+    CHECK(duet_grammar_create(model, &params, &grammar) == DUET_OK);
+    CHECK(duet_sampler_grammar(sampler, grammar) == DUET_OK && duet_sampler_is_done(sampler) == 0);
+    duet_grammar_free(grammar);
+    CHECK(duet_seq_reuse(session, 0, NULL, 0) == 0 && duet_seq_length(session, 0) == 0);
+    result.struct_size = sizeof result;
+    CHECK(duet_generate(session, sampler, ids, n_ids, NULL, count_token, &n_written, &result) == DUET_OK);
+    CHECK(result.stop_reason == DUET_STOP_END && n_written == 5 && duet_sampler_is_done(sampler) == 1);
+    CHECK(duet_seq_reuse(session, 0, ids, n_ids) == (int32_t)n_ids && duet_seq_ids(session, 0)[0] == ids[0]);
+    CHECK(duet_seq_reuse(session, 0, NULL, 0) == 0);
+    CHECK(duet_sampler_grammar(sampler, NULL) == DUET_OK);
 }
 
 static void check_generation(const duet_model* model) {
@@ -128,6 +156,7 @@ static void check_generation(const duet_model* model) {
     CHECK(duet_generate(session, sampler, ids, n_ids, &generate, count_token, &n_written, &result) == DUET_OK);
     CHECK(result.n_prompt_tok == (int32_t)n_ids && result.n_new_tok == 8 && result.stop_reason == DUET_STOP_LIMIT);
     CHECK(n_written > 0);
+    check_grammar(model, session, sampler, ids, n_ids);
     duet_session_cancel(session);
     CHECK(duet_generate(session, sampler, ids, n_ids, &generate, NULL, NULL, NULL) == DUET_ERR_CANCELLED);
     duet_sampler_free(sampler);

@@ -237,6 +237,8 @@ TEST_CASE("constraints: errors name what is wrong and where; what was not made c
                               return text + "true" + std::string(120, '}');
                           }(),
                       long_text((1 << 20) + 1, ' ');
+    std::string choices = "root ::= \"a\"";
+    for (int i = 0; i < 70000; i++) choices += "|[a-c]";
     struct {
         duet_grammar_params params;
         duet_status status;
@@ -254,6 +256,7 @@ TEST_CASE("constraints: errors name what is wrong and where; what was not made c
         {gbnf("root ::= \"a\"\nx = 1"), DUET_ERR_FORMAT, "grammar: line 2, column 3: want '::='"},
         {gbnf("root ::= \"a\" root"), DUET_ERR_FORMAT, "no text matches rule root"},
         {gbnf(long_text.c_str()), DUET_ERR_FULL, "1048576"},
+        {gbnf(choices.c_str()), DUET_ERR_FULL, "grammar: too many ways to begin the text"},
         {schema("{\"type\":"), DUET_ERR_FORMAT, "JSON: at byte 8"},
         {schema("{\"properties\": {\"a\": {\"minimum\": \"12\"}}}"), DUET_ERR_FORMAT,
          "schema: #/properties/a/minimum: want a number"},
@@ -383,8 +386,9 @@ TEST_CASE("constraints: a generation ends when nothing may follow, and its last 
     const made_grammar g(m.m, gbnf("root ::= \" Hello \" (\"Ann\" | \"Bob\") \".\""));
     const made_sampler sampler(3, 1, g.g);
     duet_generate_params p = duet_generate_params_default();
-    for (const int32_t ignore_end : {0, 1}) {
-        p.ignore_end = ignore_end;
+    for (const int i : {0, 1, 2}) {
+        p.ignore_end = i == 1;
+        REQUIRE(duet_sampler_set(sampler.s, "temp", i == 2 ? 0 : 1) == DUET_OK);  // at 0 a device would choose alone
         REQUIRE(duet_sampler_grammar(sampler.s, g.g) == DUET_OK);
         const answer a = generate(s, sampler, p);
         CHECK(a.status == DUET_OK);
@@ -397,10 +401,12 @@ TEST_CASE("constraints: a generation ends when nothing may follow, and its last 
     const answer again = generate(s, sampler);
     CHECK((again.stop_reason == DUET_STOP_END && again.n_new == 0 && again.text.empty()));
     // the limit is met with the last token
-    REQUIRE(duet_sampler_grammar(sampler.s, g.g) == DUET_OK);
+    p.ignore_end = 0;
+    duet_sampler_reset(sampler.s, 3);
     p.max_new_tok = generate(s, sampler, p).n_new;
     duet_sampler_reset(sampler.s, 3);
-    CHECK(generate(s, sampler, p).stop_reason == DUET_STOP_END);
+    const answer whole = generate(s, sampler, p);
+    CHECK((whole.stop_reason == DUET_STOP_END && whole.n_new == p.max_new_tok));
     duet_sampler_reset(sampler.s, 3);
     p.max_new_tok--;
     CHECK(generate(s, sampler, p).stop_reason == DUET_STOP_LIMIT);

@@ -50,8 +50,10 @@ struct desk {
         duet_model_params p = duet_model_params_default();
         p.device = test_device();
         p.n_threads = 1;
-        REQUIRE(duet_model_open_memory(file.data(), file.size(), &p, &m) == DUET_OK);
+        const duet_status st = duet_model_open_memory(file.data(), file.size(), &p, &m);
         model.reset(m);
+        INFO(duet_model_error(m));
+        REQUIRE(st == DUET_OK);
         duet_session_params sp = duet_session_params_default();
         sp.n_ctx = n_ctx;
         duet_session* s = nullptr;
@@ -131,13 +133,13 @@ using lines = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("conversation: a turn answers, joins the messages, and the next one reuses the cache") {
-    desk d(512, {{"", {"Hel", "lo ", "w\xc3", "\xb6rld"}}, {"", {"Again"}}});
+    desk d(512, {{"", {"Hel", "lo ", "w", "<0xC3>", "<0xB6>", "rld"}}, {"", {"Again"}}});
     d.open();
     d.say("Who?");
     duet_chat_event end;
     CHECK(run_turn(d, duet_chat_turn_params_default(), DUET_OK, &end) == lines{"text:Hello w\xc3\xb6rld", "end 0"});
     CHECK(end.n_reused_tok == 0);
-    CHECK(end.n_done_tok == 4);
+    CHECK(end.n_done_tok == 6);
     CHECK(d.last() == "{\"role\": \"assistant\", \"content\": \"Hello w\xc3\xb6rld\"}");
     d.say("More");
     CHECK(run_turn(d, duet_chat_turn_params_default(), DUET_OK, &end) == lines{"text:Hello w\xc3\xb6rld", "end 0"});
@@ -315,7 +317,7 @@ TEST_CASE("conversation: saved and loaded, with and without the state") {
         CHECK(duet_chat_load(e.chat.get(), e.session.get(), 0, bad.data(), bad.size()) == DUET_ERR_FORMAT);
         CHECK(duet_chat_load(e.chat.get(), e.session.get(), 0, without.data(), i) == DUET_ERR_FORMAT);
     }
-    desk other(512, {{"", {"Other"}}});
+    desk other(512, {{"", {"O", "ther"}}});
     other.open();
     CHECK(duet_chat_load(other.chat.get(), other.session.get(), 0, with_state.data(), with_state.size()) ==
           DUET_ERR_FORMAT);
@@ -325,7 +327,7 @@ TEST_CASE("conversation: saved and loaded, with and without the state") {
 
 TEST_CASE("conversation: an answer kept to its tools, whatever the model would write") {
     desk d(512, {{"", {"I will not."}}});
-    d.open(nullptr, kTools);
+    d.open(nullptr, kTools, 0);
     d.say("Look");
     REQUIRE(duet_sampler_set(d.sampler.get(), "temp", 2) == DUET_OK);
     for (const char* choice : {"required", "look"}) {
@@ -360,7 +362,7 @@ TEST_CASE("conversation: an answer kept to its tools, whatever the model would w
 }
 
 TEST_CASE("conversation: a parser of its own gives the turn's events") {
-    desk d(512, {{"<think>", {"h\xc3", "\xa4?", "</think>", "ST", "ay"}}});
+    desk d(512, {{"<think>", {"h", "<0xC3>", "<0xA4>", "?", "</think>", "ST", "ay"}}});
     d.open(nullptr, nullptr, 1);
     d.say("Think");
     const lines of_turn = run_turn(d);
@@ -375,16 +377,19 @@ TEST_CASE("conversation: a parser of its own gives the turn's events") {
         e.struct_size = sizeof e;
         while (duet_chat_parser_next(q, &e) == DUET_OK && e.kind != DUET_CHAT_NONE) got.push_back(line_of(e));
     };
-    const int32_t n_ids = 3 + 256 + 4 + 4;
-    for (int32_t id = n_ids - 4; id < n_ids; id++) {
-        if (id == n_ids - 2) REQUIRE(duet_chat_parser_add(q, 3 + 256 + 3) == DUET_OK);  // </think>
-        REQUIRE(duet_chat_parser_add(q, id) == DUET_OK);
+    const auto find = [&](const std::string& spelling) {
+        int32_t id = 0;
+        while (text_of(duet_token_spelling(d.model.get(), id)) != spelling) id++;
+        return id;
+    };
+    for (const char* piece : {"h", "<0xC3>", "<0xA4>", "?", "</think>", "ST", "ay"}) {
+        REQUIRE(duet_chat_parser_add(q, find(piece)) == DUET_OK);
         take();
     }
-    CHECK(got == lines{"think:h", "think:\xc3\xa4?", "text:STay"});
+    CHECK(got == lines{"think:h", "think:\xc3\xa4", "think:?", "text:STay"});
     REQUIRE(duet_chat_parser_finish(q) == DUET_OK);
     take();
-    CHECK(got.size() == 3);
+    CHECK(got.size() == 4);
     CHECK(text_of(duet_chat_parser_message(q)) ==
           "{\"role\": \"assistant\", \"content\": \"STay\", \"reasoning_content\": \"h\xc3\xa4?\"}");
     CHECK(duet_chat_parser_add(q, 5) == DUET_ERR_STATE);
@@ -406,7 +411,8 @@ TEST_CASE("conversation: many turns stay within the context when the oldest are 
             e.struct_size = sizeof e;
             REQUIRE(duet_chat_next(t, &e) == DUET_OK);
         } while (e.kind != DUET_CHAT_END);
-        REQUIRE(d.last().find("\"ABC") != std::string::npos);
+        const bool is_whole = d.last().find("\"ABC\"") != std::string::npos;
+        if (!is_whole) REQUIRE(e.stop_reason == DUET_STOP_CONTEXT);
     }
     CHECK(duet_chat_count(d.chat.get()) < 40);
 }

@@ -279,6 +279,17 @@ TEST_CASE("grammars made by calls: markers, choices of many texts, graphs, schem
         CHECK(match(c, "ab") == 'p');
         CHECK(match(c, "abx") == 'n');
     }
+    SUBCASE("control tokens, behind their mark, in literals that spell them and in free text") {
+        const uint32_t root = b.add_rule("root");
+        b.define(root, b.sequence({b.without({"</p>"}, false), b.spelled("</p>x[y]<"), b.without({"!"})}));
+        REQUIRE(b.build(root, &g, err) == DUET_OK);
+        const auto c = make_constraint(g);
+        for (const char* text : {"a</p>x[y]<", "a\xff</p>x[y]<", "</p>x\xff[y]<b\xff<c>"})
+            CHECK_MESSAGE(match(c, text) == 'y', text);
+        for (const char* text : {"a\xff<c>", "</p>\xff", "</p>x[\xff", "</p>x[y]\xff<"})
+            CHECK_MESSAGE(match(c, text) != 'y', text);
+        CHECK(match(c, "\xff</q") == 'n');
+    }
     SUBCASE("a rule that is not defined") {
         const uint32_t root = b.add_rule("root"), other = b.add_rule("other");
         b.define(root, b.call(other));
@@ -321,6 +332,26 @@ TEST_CASE("a matcher's place: copies, ends, forced bytes, reset, and what is ref
     CHECK((m.can_end() && !m.has_ended()));
     m.reset();
     CHECK(m.forced() == "key: ab");
+}
+
+TEST_CASE("a mask keeps the logits of its tokens, bit for bit, and no others") {
+    sampler_random random(5);
+    for (const size_t n : {1u, 63u, 64u, 65u, 200u, 1000u})
+        for (const double share : {0.0, 0.02, 0.5, 0.98, 1.0}) {
+            token_mask mask;
+            mask.bits.resize((n + 63) / 64);
+            for (size_t i = 0; i < n; i++) mask.bits[i / 64] |= uint64_t(random.uniform() < share) << (i % 64);
+            for (const size_t n_logits : {n, n - 1, n + 70}) {
+                std::vector<float> logits(n_logits + 1, 2.0f);
+                for (size_t i = 0; i < n_logits; i++) logits[i] = (float)i;
+                apply_mask(mask, logits.data(), n_logits);
+                for (size_t i = 0; i < n_logits; i++) {
+                    const bool is_allowed = i / 64 < mask.bits.size() && mask.bits[i / 64] >> (i % 64) & 1;
+                    CHECK(logits[i] == (is_allowed ? (float)i : -INFINITY));
+                }
+                CHECK(logits[n_logits] == 2.0f);
+            }
+        }
 }
 
 TEST_CASE("a vocabulary that lacks what the grammar wants is an error, not an empty choice") {
