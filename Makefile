@@ -243,8 +243,11 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
 #                             Toolkit, HIP code clang 19 or newer with lld (no ROCm), or hipcc. Neither to run it.
 #   make gpu GPU_TARGETS=...  only these, to build/gpu/
 #   make test-amdgpu TARGETS="gfx1100"      every kernel as AMD machine code on the CPU, by the tool in AMDGPU_TOOL, and a
-#                                           model whole (AMDGPU_MODEL); SAMPLE=1: some formats only
+#                                           model whole (TRACE_MODEL); SAMPLE=1: some formats only
+#   make test-ptx TARGETS="sm_75 sm_80"     the same as NVIDIA's intermediate code, by the tool in PTX_TOOL
 #   make gpu-report TARGETS="gfx1100 sm_90" registers, spills and occupancy of every kernel; fails when one spills
+#   make gpu-guards TARGETS=...             fails when machine code is worse than tests/gpu_guards.txt says; WRITE=--write
+#                                           writes what is better. sm_90 wants nvdisasm: NVDISASM=...
 
 GPU_TARGETS ?= native
 TARGETS     ?= gfx1100
@@ -252,6 +255,7 @@ HIPCC       ?= $(shell for c in clang-22 clang-21 clang-20 clang-19 clang hipcc 
                  v=$$($$c -dumpversion 2>/dev/null) && [ "$${v%%.*}" -ge 19 ] && echo $$c && break; done)
 NVCC        ?= $(shell for c in nvcc /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc; do command -v $$c && break; done)
 AMDGPU_TOOL ?= ../shared/tools/amdgpu
+PTX_TOOL    ?= ../shared/tools/ptx
 all_chips    = $(shell grep '^GPU_TARGET' gpu/targets.def | grep -oE 'sm_[0-9]+|gfx[0-9a-f]+')
 # 9.0 is sm_90, 90010 gfx90a
 native_chips = $(sort $(shell { nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sed 's/^ */sm_/'; \
@@ -271,9 +275,9 @@ else
 endif
 gpu_objects  = $(gpu_chips:%=build/gpu/%.co)
 
-AMDGPU_MODEL ?= $(firstword $(wildcard $(or $(DUET_TEST_DATA),../shared/data)/golden/q-Q4_K_M/model.gguf))
+TRACE_MODEL ?= $(firstword $(wildcard $(or $(DUET_TEST_DATA),../shared/data)/golden/q-Q4_K_M/model.gguf))
 
-.PHONY: gpu test-amdgpu gpu-report FORCE
+.PHONY: gpu test-amdgpu test-ptx gpu-report gpu-guards FORCE
 gpu: $(gpu_objects)
 
 hip = $(or $(HIPCC),$(error $(@F): want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --cuda-device-only --no-gpu-bundle-output \
@@ -300,6 +304,11 @@ build/gpu/compute_%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) NVCC $@
 	$(Q)$(nvcc) -arch=compute_$* -ptx $< -o $@
+# For the test: one file of one chip, also of the sampled formats (sm_80-sample).
+build/gpu/sm_%.ptx: gpu/kernels.cu
+	@mkdir -p $(@D)
+	$(say) NVCC $@
+	$(Q)$(nvcc) -arch=compute_$(*:-sample=) $(if $(findstring sample,$*),-DDUET_SAMPLE) -ptx $< -o $@
 
 # Packed: all chips take a third of their size, which the library undoes (gpu/code.cpp).
 build/gpu/%.co.gz: build/gpu/%.co
@@ -323,18 +332,25 @@ $(BUILD)/tests/gpu_trace: $(BUILD)/tests/gpu_trace.o $(library)
 build/gpu/cases%.trace: $(BUILD)/tests/gpu_trace
 	$< cases $@ $(if $(findstring sample,$*),sample)
 
-build/gpu/model.trace: $(BUILD)/tests/gpu_trace $(AMDGPU_MODEL)
-	$< $(AMDGPU_MODEL) $@ 6
+build/gpu/model.trace: $(BUILD)/tests/gpu_trace $(TRACE_MODEL)
+	$< $(TRACE_MODEL) $@ 6
 
 sample = $(if $(SAMPLE),-sample,-all)
-amd_traces = build/gpu/cases$(sample).trace $(if $(wildcard $(AMDGPU_MODEL)),build/gpu/model.trace)
+traces = build/gpu/cases$(sample).trace $(if $(wildcard $(TRACE_MODEL)),build/gpu/model.trace)
 test-amdgpu: $(patsubst %,test-amdgpu/%,$(TARGETS))
-	@$(if $(wildcard $(AMDGPU_MODEL)),:,echo "skipped: a model whole (AMDGPU_MODEL=...)")
-test-amdgpu/%: build/gpu/%$(sample:-all=).co $(amd_traces)
-	python3 tests/amdgpu.py $(AMDGPU_TOOL) $< $(amd_traces)
+test-ptx: $(patsubst %,test-ptx/%,$(TARGETS))
+test-amdgpu test-ptx:
+	@$(if $(wildcard $(TRACE_MODEL)),:,echo "skipped: a model whole (TRACE_MODEL=...)")
+test-amdgpu/%: build/gpu/%$(sample:-all=).co $(traces)
+	python3 tests/gpu_replay.py $(AMDGPU_TOOL) $< $(traces)
+test-ptx/%: build/gpu/%$(sample:-all=).ptx $(traces)
+	python3 tests/gpu_replay.py $(PTX_TOOL) $< $(traces)
 
 gpu-report: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
 	python3 tests/gpu_report.py $^
+
+gpu-guards: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
+	python3 tests/gpu_guards.py $(WRITE) tests/gpu_guards.txt $^
 
 # ---- for embedders ---------------------------------------------------------------------------------------------------
 
@@ -358,5 +374,5 @@ install: $(library) $(programs)
 clean:
 	rm -rf build bin run
 
--include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(serve_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
-         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults) $(wildcard build/gpu/*.co.d)
+-include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) $(serve_objects:.o=.d) \
+         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults) $(wildcard build/gpu/*.d)

@@ -3,6 +3,8 @@
 // Main path: runtime/chat.cpp -> [models/chat.cpp] -> models/template.h -> models/tokenizer.h
 #include "chat.h"
 
+#include "template_text.h"
+
 #include <algorithm>
 
 namespace duet {
@@ -283,12 +285,8 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
         const size_t at = r.text.bytes.rfind(tag);
         if (at == std::string::npos)
             return fail(err, DUET_ERR_ARG, "chat: the template leaves out the last message, which was to be continued");
-        size_t end = at;
-        if (r.text.bytes.compare(at, kContinueTag.size(), kContinueTag) != 0)
-            while (end > 0 && (r.text.bytes[end - 1] == ' ' || r.text.bytes[end - 1] == '\n' ||
-                               r.text.bytes[end - 1] == '\t' || r.text.bytes[end - 1] == '\r'))
-                end--;
-        r.text = r.text.slice(0, end);
+        const bool is_whole = r.text.bytes.compare(at, kContinueTag.size(), kContinueTag) == 0;
+        r.text = r.text.slice(0, is_whole ? at : stripped_end(std::string_view(r.text.bytes).substr(0, at)));
     }
     // Messages in the order of their offsets, as the tokenizer wants them.
     std::vector<std::pair<int64_t, size_t>> starts;

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
+#include <ctime>
 
 namespace duet {
 namespace {
@@ -24,19 +26,7 @@ struct format_spec {
 
 constexpr int kMaxPrecision = 1000;
 
-traced_text padded(template_run& run, traced_text body, const format_spec& spec, char align, size_t n_sign = 0) {
-    const size_t n = count_chars(body.bytes);
-    if (n >= spec.width || !run.has_room(spec.width * spec.fill.size())) return body;
-    const size_t n_fill = spec.width - n;
-    if (spec.align) align = spec.align;
-    const size_t n_left = align == '<' ? 0 : align == '^' ? n_fill / 2 : n_fill;
-    traced_text out;
-    if (align == '=') out.append(body, 0, n_sign);
-    for (size_t i = 0; i < n_left; i++) out.append(spec.fill, false);
-    out.append(body, align == '=' ? n_sign : 0);
-    for (size_t i = n_left; i < n_fill; i++) out.append(spec.fill, false);
-    return out;
-}
+bool is_one_of(char c, std::string_view chars) { return chars.find(c) != chars.npos; }
 
 std::string grouped(const std::string& digits, char separator, size_t every) {
     std::string out;
@@ -47,112 +37,141 @@ std::string grouped(const std::string& digits, char separator, size_t every) {
     return out;
 }
 
-traced_text finish_number(template_run& run, bool is_negative, const std::string& prefix, const std::string& digits,
-                          const format_spec& spec) {
-    const std::string sign = is_negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
-    return padded(run, traced_text(sign + prefix + digits, false), spec, '>', sign.size() + prefix.size());
-}
-
-traced_text format_integer(template_run& run, const value& v, const format_spec& spec) {
-    const char type = spec.type ? spec.type : 'd';
-    const unsigned base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
-    std::string digits;
-    __int128 i = 0;
-    if (to_int128(v, &i)) {
-        const std::string_view symbols = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
-        unsigned __int128 rest = magnitude(i);
-        do digits += symbols[(unsigned)(rest % base)];
-        while ((rest /= base) > 0);
-        std::reverse(digits.begin(), digits.end());
-    } else if (v.is(value_kind::big_integer) && base == 10) {
-        i = v.as_string()[0] == '-' ? -1 : 1;
-        digits = v.as_string().substr(i < 0);
-    } else {
-        run.fail("want an integer to format");
-    }
-    if (spec.precision > (int)digits.size() && spec.precision <= kMaxPrecision)
-        digits.insert(0, (size_t)spec.precision - digits.size(), '0');
-    const std::string prefix = spec.is_alternate && base != 10 ? std::string("0") + type : "";
-    return finish_number(run, i < 0, prefix, grouped(digits, spec.grouping, base == 10 ? 3 : 4), spec);
-}
-
-std::string real_digits(double d, char type, int precision) {
+std::string real_digits(double d, std::chars_format how, int precision) {
     std::string buffer((size_t)precision + 350, '\0');
-    const auto how = type == 'f'   ? std::chars_format::fixed
-                     : type == 'e' ? std::chars_format::scientific
-                                   : std::chars_format::general;
     const auto r = std::to_chars(buffer.data(), buffer.data() + buffer.size(), d, how, precision);
     buffer.resize(r.ec == std::errc() ? (size_t)(r.ptr - buffer.data()) : 0);
     return buffer;
 }
 
-traced_text format_real(template_run& run, double d, const format_spec& spec) {
-    char type = spec.type ? (char)(spec.type | 32) : 0;
-    if (spec.type == '%') type = 'f', d *= 100;
-    if (spec.precision > kMaxPrecision) return run.fail("want a smaller precision", DUET_ERR_FULL), traced_text();
-    const bool is_negative = std::signbit(d) && !std::isnan(d);
-    const double size = std::fabs(d);
-    std::string digits;
-    if (!std::isfinite(size)) digits = std::isnan(size) ? "nan" : "inf";
-    else if (type)
-        digits = real_digits(size, type,
-                             spec.precision < 0         ? 6
-                             : spec.type && type == 'g' ? std::max(spec.precision, 1)
-                                                        : spec.precision);
-    else if (spec.precision < 0) digits = double_repr(size);
-    else {
-        // as g, but with a digit after the point, and an exponent where that digit has no place
-        const int precision = std::max(spec.precision, 1);
-        const std::string scientific = real_digits(size, 'e', precision - 1);
-        int exponent = 0;
-        std::from_chars(scientific.data() + scientific.find('e') + 2, scientific.data() + scientific.size(), exponent);
-        const bool is_small = scientific[scientific.find('e') + 1] == '-';
-        digits = real_digits(size, 'g', precision);
-        if (!is_small && exponent >= precision - 1 && size != 0) {
-            digits = scientific.substr(0, scientific.find('e'));
-            while (digits.find('.') != digits.npos && (digits.back() == '0' || digits.back() == '.')) digits.pop_back();
-            digits += scientific.substr(scientific.find('e'));
-        } else if (digits.find_first_of(".e") == digits.npos) {
-            digits += ".0";
-        }
+// The digits of a format without a type but with a precision: as g, but with a digit after the point, and an exponent
+// where that digit has no place.
+std::string general_digits(double size, int precision) {
+    const std::string scientific = real_digits(size, std::chars_format::scientific, precision - 1);
+    const size_t e = scientific.find('e');
+    int exponent = 0;
+    std::from_chars(scientific.data() + e + 2, scientific.data() + scientific.size(), exponent);
+    if (scientific[e + 1] == '+' && exponent >= precision - 1 && size != 0) {
+        std::string digits = scientific.substr(0, e);
+        while (digits.find('.') != digits.npos && is_one_of(digits.back(), "0.")) digits.pop_back();
+        return digits + scientific.substr(e);
     }
-    if (spec.grouping) {
-        const size_t n_whole = std::min(digits.find_first_of(".e"), digits.size());
-        digits = grouped(digits.substr(0, n_whole), spec.grouping, 3) + digits.substr(n_whole);
-    }
-    if (spec.type >= 'A' && spec.type <= 'Z')
-        for (char& c : digits)
-            if (c >= 'a' && c <= 'z') c = (char)(c - 32);
-    return finish_number(run, is_negative, "", digits + (spec.type == '%' ? "%" : ""), spec);
+    const std::string digits = real_digits(size, std::chars_format::general, precision);
+    return digits.find_first_of(".e") == digits.npos ? digits + ".0" : digits;
 }
 
-traced_text first_chars(const traced_text& t, int n) { return n < 0 ? t : t.slice(0, char_offset(t.bytes, (size_t)n)); }
+bool has_digit(std::string_view s, size_t at) { return at < s.size() && is_digit(s[at]); }
 
-// Reads decimal digits; false: there are too many.
+// Reads decimal digits; false: they are too many.
 bool read_number(std::string_view format, size_t* at, size_t* out) {
     const auto r = std::from_chars(format.data() + *at, format.data() + format.size(), *out);
     *at = (size_t)(r.ptr - format.data());
     return r.ec != std::errc::result_out_of_range;
 }
 
-bool has_digit(std::string_view s, size_t at) { return at < s.size() && s[at] >= '0' && s[at] <= '9'; }
+// What both kinds of formats do with a value.
+class value_formatter {
+  protected:
+    explicit value_formatter(template_run& run) : run_(run) {}
 
-// ---- the operator %
-// --------------------------------------------------------------------------------------------------
+    traced_text wrong(const std::string& what, duet_status code = DUET_ERR_ARG) {
+        run_.fail(what, code);
+        return {};
+    }
 
-class percent_formatter {
+    traced_text padded(const traced_text& t, const format_spec& spec, char align, size_t n_sign = 0) {
+        const int64_t width = (int64_t)std::min<size_t>(spec.width, INT64_MAX);
+        return duet::padded(run_, t, width, spec.align ? spec.align : align, spec.fill, n_sign);
+    }
+
+    traced_text cut_and_padded(const traced_text& t, const format_spec& spec, char align) {
+        return padded(spec.precision < 0 ? t : t.slice(0, char_offset(t.bytes, (size_t)spec.precision)), spec, align);
+    }
+
+    traced_text number(bool is_negative, const std::string& prefix, const std::string& digits,
+                       const format_spec& spec) {
+        const std::string sign = (is_negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign)) + prefix;
+        return padded(traced_text(sign + digits, false), spec, '>', sign.size());
+    }
+
+    traced_text integer(const value& v, const format_spec& spec) {
+        const unsigned base = is_one_of(spec.type, "xX") ? 16 : spec.type == 'o' ? 8 : spec.type == 'b' ? 2 : 10;
+        std::string digits;
+        __int128 i = 0;
+        if (to_int128(v, &i)) {
+            const char* symbols = spec.type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
+            unsigned __int128 rest = magnitude(i);
+            do digits += symbols[(unsigned)(rest % base)];
+            while ((rest /= base) > 0);
+            std::reverse(digits.begin(), digits.end());
+        } else if (v.is(value_kind::big_integer) && base == 10) {
+            i = v.as_string()[0] == '-' ? -1 : 1;
+            digits = v.as_string().substr(i < 0);
+        } else {
+            return wrong("want an integer to format");
+        }
+        if (spec.precision > (int)digits.size() && spec.precision <= kMaxPrecision)
+            digits.insert(0, (size_t)spec.precision - digits.size(), '0');
+        const std::string prefix = spec.is_alternate && base != 10 ? std::string("0") + spec.type : "";
+        return number(i < 0, prefix, grouped(digits, spec.grouping, base == 10 ? 3 : 4), spec);
+    }
+
+    traced_text real(double d, const format_spec& spec) {
+        const char type = spec.type == '%' ? 'f' : spec.type ? (char)(spec.type | 32) : 0;
+        if (spec.precision > kMaxPrecision) return wrong("want a smaller precision", DUET_ERR_FULL);
+        const double size = std::fabs(spec.type == '%' ? d * 100 : d);
+        const int precision = type ? (spec.precision < 0 ? 6 : spec.precision) : std::max(spec.precision, 1);
+        std::string digits;
+        if (std::isnan(size)) digits = "nan";
+        else if (std::isinf(size)) digits = "inf";
+        else if (type == 'f') digits = real_digits(size, std::chars_format::fixed, precision);
+        else if (type == 'e') digits = real_digits(size, std::chars_format::scientific, precision);
+        else if (type == 'g') digits = real_digits(size, std::chars_format::general, std::max(precision, 1));
+        else digits = spec.precision < 0 ? double_repr(size) : general_digits(size, precision);
+        if (spec.grouping) {
+            const size_t n_whole = std::min(digits.find_first_of(".e"), digits.size());
+            digits = grouped(digits.substr(0, n_whole), spec.grouping, 3) + digits.substr(n_whole);
+        }
+        if (spec.type >= 'A' && spec.type <= 'Z')
+            for (char& c : digits) c = c >= 'a' && c <= 'z' ? (char)(c - 32) : c;
+        return number(std::signbit(d) && !std::isnan(d), "", digits + (spec.type == '%' ? "%" : ""), spec);
+    }
+
+    traced_text character(const value& v, const format_spec& spec, char align) {
+        const int64_t cp = v.is_int() ? v.as_int() : -1;
+        if (cp < 0 || cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000)) return wrong("want a character or its number");
+        std::string bytes;
+        utf8_append(&bytes, (uint32_t)cp);
+        return padded(traced_text(bytes, false), spec, align);
+    }
+
+    // The conversions s, r and a.
+    traced_text converted(const value& v, char how) {
+        if (how == 's') return run_.to_text(v);
+        traced_text out;
+        if (how == 'a' && v.is_string()) append_string_repr(v.as_text(), &out, true);
+        else run_.print_repr(v, &out);
+        return out;
+    }
+
+    template_run& run_;
+};
+
+// ---- the operator % ----
+
+class percent_formatter : value_formatter {
   public:
     percent_formatter(template_run& run, const traced_text& format, const value& arguments)
-        : run_(run), format_(format), arguments_(arguments) {}
+        : value_formatter(run), format_(format), arguments_(arguments) {}
 
     traced_text format() {
         traced_text out;
         const std::string_view f = format_.bytes;
-        for (size_t at = 0; at < f.size() && !run_.failed();) {
-            const size_t percent = std::min(f.find('%', at), f.size());
-            out.append(format_, at, percent - at);
-            at = percent + 1;
-            if (percent < f.size() && run_.has_room(out.size())) out.append(conversion(f, &at));
+        while (at_ < f.size() && !run_.failed()) {
+            const size_t percent = std::min(f.find('%', at_), f.size());
+            out.append(format_, at_, percent - at_);
+            at_ = percent + 1;
+            if (percent < f.size() && run_.has_room(out.size())) out.append(conversion(f));
         }
         const bool is_tuple = arguments_.is(value_kind::tuple);
         const bool may_stay = !is_tuple && !arguments_.is_string() && run_.is_indexed(arguments_);
@@ -163,114 +182,81 @@ class percent_formatter {
 
   private:
     value next_argument() {
-        if (arguments_.is(value_kind::tuple)) {
-            if (n_used_ < arguments_.items().size()) return arguments_.items()[n_used_++];
-        } else if (n_used_++ == 0) {
-            return arguments_;
-        }
+        const size_t i = n_used_++;
+        if (!arguments_.is(value_kind::tuple) && i == 0) return arguments_;
+        if (arguments_.is(value_kind::tuple) && i < arguments_.items().size()) return arguments_.items()[i];
         return run_.fail("not enough arguments for format string");
     }
 
-    size_t number_or_star(std::string_view f, size_t* at, bool* is_negative) {
+    bool take(std::string_view f, char c) { return at_ < f.size() && f[at_] == c && ++at_; }
+
+    int64_t number_or_star(std::string_view f) {
+        int64_t i = 0;
         size_t n = 0;
-        if (*at < f.size() && f[*at] == '*') {
-            ++*at;
-            int64_t i = 0;
-            run_.to_index(next_argument(), &i);
-            *is_negative = i < 0;
-            return i < 0 ? (size_t)-i : (size_t)i;
-        }
-        if (!read_number(f, at, &n)) run_.fail("a number of the format is too large", DUET_ERR_FULL);
-        return n;
+        if (take(f, '*')) return run_.to_index(next_argument(), &i), i;
+        if (!read_number(f, &at_, &n)) run_.fail("a number of the format is too large", DUET_ERR_FULL);
+        return (int64_t)std::min<size_t>(n, INT64_MAX);
     }
 
-    traced_text conversion(std::string_view f, size_t* at) {
+    traced_text conversion(std::string_view f) {
         value argument;
-        bool has_argument = false, has_zero = false, is_left = false;
-        if (*at < f.size() && f[*at] == '(') {
-            const size_t end = f.find(')', *at);
-            if (end == f.npos) return run_.fail("incomplete format key"), traced_text();
-            const value* found = arguments_.find(f.substr(*at + 1, end - *at - 1));
-            if (!found)
-                return run_.fail("the format wants a mapping with the key " +
-                                 std::string(f.substr(*at, end + 1 - *at))),
-                       traced_text();
+        const bool has_key = take(f, '(');
+        if (has_key) {
+            const size_t end = f.find(')', at_);
+            if (end == f.npos) return wrong("incomplete format key");
+            const std::string_view key = f.substr(at_, end - at_);
+            const value* found = arguments_.find(key);
+            if (!found) return wrong("the format wants a mapping with the key (" + std::string(key) + ")");
             argument = *found;
-            has_argument = true;
             n_used_ = std::max<size_t>(n_used_, 1);
-            *at = end + 1;
+            at_ = end + 1;
         }
         format_spec spec;
-        for (; *at < f.size() && std::string_view("-+ #0").find(f[*at]) != std::string_view::npos; ++*at) {
-            is_left |= f[*at] == '-';
-            has_zero |= f[*at] == '0';
-            spec.is_alternate |= f[*at] == '#';
-            if (f[*at] == '+' || (f[*at] == ' ' && spec.sign != '+')) spec.sign = f[*at];
+        bool has_zero = false;
+        for (; at_ < f.size() && is_one_of(f[at_], "-+ #0"); at_++) {
+            if (f[at_] == '-') spec.align = '<';
+            has_zero |= f[at_] == '0';
+            spec.is_alternate |= f[at_] == '#';
+            if (f[at_] == '+' || (f[at_] == ' ' && spec.sign != '+')) spec.sign = f[at_];
         }
-        bool is_negative = false;
-        spec.width = number_or_star(f, at, &is_negative);
-        is_left |= is_negative;
-        if (*at < f.size() && f[*at] == '.') {
-            ++*at;
-            const size_t n = number_or_star(f, at, &is_negative);
-            spec.precision = is_negative ? 0 : (int)std::min<size_t>(n, 1u << 30);
-        }
-        while (*at < f.size() && (f[*at] == 'l' || f[*at] == 'h' || f[*at] == 'L')) ++*at;
-        if (*at == f.size()) return run_.fail("incomplete format"), traced_text();
-        const char type = f[(*at)++];
-        if (type == '%') return traced_text("%", false);
-        if (!has_argument) argument = next_argument();
-        if (is_left) spec.align = '<';
-        return convert(type, argument, spec, has_zero && !is_left);
+        const int64_t width = number_or_star(f);
+        if (width < 0) spec.align = '<';
+        spec.width = width < 0 ? 0 - (size_t)width : (size_t)width;
+        if (take(f, '.')) spec.precision = (int)std::clamp<int64_t>(number_or_star(f), 0, 1 << 30);
+        while (at_ < f.size() && is_one_of(f[at_], "lhL")) at_++;
+        if (at_ == f.size()) return wrong("incomplete format");
+        spec.type = f[at_++];
+        if (spec.type == '%') return traced_text("%", false);
+        if (!has_key) argument = next_argument();
+        return run_.failed() ? traced_text() : convert(argument, spec, has_zero && !spec.align);
     }
 
-    traced_text convert(char type, const value& v, format_spec& spec, bool has_zero) {
-        if (run_.failed()) return {};
-        if (type == 's' || type == 'r' || type == 'a') {
-            traced_text t;
-            if (type == 's') t = run_.to_text(v);
-            else if (type == 'a' && v.is_string()) append_string_repr(v.as_text(), &t, true);
-            else run_.print_repr(v, &t);
-            return padded(run_, first_chars(t, spec.precision), spec, '>');
-        }
-        if (type == 'c') {
-            if (v.is_string() && count_chars(v.as_string()) == 1) return padded(run_, v.as_text(), spec, '>');
-            int64_t cp = -1;
-            if (!v.is_int() || (cp = v.as_int()) < 0 || cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000))
-                return run_.fail("%c wants a character"), traced_text();
-            std::string bytes;
-            utf8_append(&bytes, (uint32_t)cp);
-            return padded(run_, traced_text(bytes, false), spec, '>');
-        }
+    traced_text convert(const value& v, format_spec& spec, bool has_zero) {
+        if (is_one_of(spec.type, "sra")) return cut_and_padded(converted(v, spec.type), spec, '>');
+        if (spec.type == 'c' && v.is_string() && count_chars(v.as_string()) == 1) return padded(v.as_text(), spec, '>');
+        if (spec.type == 'c') return character(v, spec, '>');
         if (has_zero) spec.fill = "0", spec.align = '=';
-        if (!v.is_number() && !v.is_bool())
-            return run_.fail(std::string("%") + type + " format: a number is required"), traced_text();
-        if (type == 'd' || type == 'i' || type == 'u') {
-            spec.type = 'd';
-            if (!v.is(value_kind::real)) return format_integer(run_, v, spec);
-            const double d = std::trunc(v.as_double());
-            if (!(std::fabs(d) < 1e38)) return run_.fail("cannot convert the float to an integer"), traced_text();
-            return format_integer(run_, of_int128((__int128)d), spec);
+        if (!v.is_numeric()) return wrong(std::string("%") + spec.type + " format: a number is required");
+        if (is_one_of(spec.type, "diu")) {
+            const double d = v.is(value_kind::real) ? std::trunc(v.as_double()) : 0;
+            if (!(std::fabs(d) < 1e38)) return wrong("cannot convert the float to an integer");
+            return integer(v.is(value_kind::real) ? of_int128((__int128)d) : v, spec);
         }
-        spec.type = type;
-        if (type == 'x' || type == 'X' || type == 'o') return format_integer(run_, v, spec);
-        if (std::string_view("eEfFgG").find(type) != std::string_view::npos)
-            return format_real(run_, v.as_double(), spec);
-        return run_.fail(std::string("unsupported format character '") + type + "'"), traced_text();
+        if (is_one_of(spec.type, "xXo")) return integer(v, spec);
+        if (is_one_of(spec.type, "eEfFgG")) return real(v.as_double(), spec);
+        return wrong(std::string("unsupported format character '") + spec.type + "'");
     }
 
-    template_run& run_;
     const traced_text& format_;
     const value& arguments_;
-    size_t n_used_ = 0;
+    size_t at_ = 0, n_used_ = 0;
 };
 
-// ---- str.format
-// ------------------------------------------------------------------------------------------------------
+// ---- str.format ----
 
-class brace_formatter {
+class brace_formatter : value_formatter {
   public:
-    brace_formatter(template_run& run, const call_arguments& arguments) : run_(run), arguments_(arguments) {}
+    brace_formatter(template_run& run, const call_arguments& arguments) : value_formatter(run), arguments_(arguments) {}
 
     traced_text format(const traced_text& t, int depth) {
         traced_text out;
@@ -284,16 +270,14 @@ class brace_formatter {
             if (at + 1 < f.size() && f[at + 1] == f[at]) {
                 out.append(t, at, 1);
                 at += 2;
-            } else if (f[at] == '}') {
-                run_.fail("single '}' in a format");
-            } else {
-                size_t end = at + 1;  // of the field, behind its bracket
-                for (int level = 1; end < f.size() && level > 0; end++)
-                    level += f[end] == '{' ? 1 : f[end] == '}' ? -1 : 0;
-                if (f[end - 1] != '}') run_.fail("single '{' in a format");
-                else out.append(field(t.slice(at + 1, end - at - 2), depth));
-                at = end;
+                continue;
             }
+            if (f[at] == '}') return wrong("single '}' in a format");
+            size_t end = at + 1;  // of the field, behind its bracket
+            for (int level = 1; end < f.size() && level > 0; end++) level += (f[end] == '{') - (f[end] == '}');
+            if (f[end - 1] != '}') return wrong("single '{' in a format");
+            out.append(field(t.slice(at + 1, end - at - 2), depth));
+            at = end;
         }
         return out;
     }
@@ -302,44 +286,39 @@ class brace_formatter {
     traced_text field(const traced_text& t, int depth) {
         const std::string_view f = t.bytes;
         size_t end = 0;  // of the name; a ':' or '!' in brackets belongs to it
-        for (bool is_bracketed = false; end < f.size() && (is_bracketed || (f[end] != ':' && f[end] != '!')); end++)
+        for (bool is_bracketed = false; end < f.size() && (is_bracketed || !is_one_of(f[end], ":!")); end++)
             is_bracketed = f[end] == '[' || (is_bracketed && f[end] != ']');
         value v = look_up(f.substr(0, end));
         if (end < f.size() && f[end] == '!') {
             const char conversion = end + 1 < f.size() ? f[end + 1] : ' ';
-            traced_text out;
-            if (conversion == 's') out = run_.to_text(v);
-            else if (conversion == 'a' && v.is_string()) append_string_repr(v.as_text(), &out, true);
-            else if (conversion == 'r' || conversion == 'a') run_.print_repr(v, &out);
-            else run_.fail("unknown conversion in a format");
-            v = run_.make(std::move(out));
+            if (!is_one_of(conversion, "sra")) return wrong("unknown conversion in a format");
+            v = run_.make(converted(v, conversion));
             end = std::min(end + 2, f.size());
         }
-        if (end < f.size() && f[end] != ':') return run_.fail("want ':' after a conversion"), traced_text();
+        if (end < f.size() && f[end] != ':') return wrong("want ':' after a conversion");
         const traced_text spec = end < f.size() ? format(t.slice(end + 1), depth + 1) : traced_text();
         return run_.failed() ? traced_text() : by_spec(v, spec.bytes);
     }
 
+    value first_argument(std::string_view name) {
+        if (!name.empty() && !has_digit(name, 0)) {
+            for (const auto& [key, v] : arguments_.named)
+                if (key == name) return v;
+            return run_.fail("a format wants an argument '" + std::string(name) + "'");
+        }
+        size_t i = n_automatic_, at = 0;
+        if (name.empty() ? is_numbered_ : n_automatic_ > 0) return run_.fail("a format mixes '{}' and '{0}'");
+        if (name.empty()) n_automatic_++;
+        else is_numbered_ = true;
+        if (!name.empty() && !read_number(name, &at, &i)) i = SIZE_MAX;
+        return i < arguments_.values.size() ? arguments_.values[i]
+                                            : run_.fail("a format wants more arguments than there are");
+    }
+
     value look_up(std::string_view path) {
         const size_t n_first = std::min(path.find_first_of(".["), path.size());
-        const std::string_view first = path.substr(0, n_first);
+        value v = first_argument(path.substr(0, n_first));
         path.remove_prefix(n_first);
-        value v;
-        if (first.empty() || has_digit(first, 0)) {
-            size_t i = n_automatic_, at = 0;
-            if (first.empty() ? is_numbered_ : n_automatic_ > 0) return run_.fail("a format mixes '{}' and '{0}'");
-            if (first.empty()) n_automatic_++;
-            else is_numbered_ = true;
-            if (!first.empty() && !read_number(first, &at, &i)) i = SIZE_MAX;
-            if (i >= arguments_.values.size()) return run_.fail("a format wants more arguments than there are");
-            v = arguments_.values[i];
-        } else {
-            const auto at = std::find_if(arguments_.named.begin(), arguments_.named.end(),
-                                         [&](const auto& a) { return a.first == first; });
-            if (at == arguments_.named.end())
-                return run_.fail("a format wants an argument '" + std::string(first) + "'");
-            v = at->second;
-        }
         while (!path.empty() && !run_.failed()) {
             const bool is_item = path[0] == '[';
             const size_t end = std::min(is_item ? path.find(']') : path.find_first_of(".[", 1), path.size());
@@ -347,35 +326,31 @@ class brace_formatter {
             if (is_item && end == path.size()) return run_.fail("want ']' in a format");
             path.remove_prefix(end + is_item);
             if (!is_item) v = run_.get_attribute(v, key);
-            else
-                v = run_.get_item(v,
-                                  has_digit(key, 0) ? integer_of_digits(key, 10) : value::of_trusted(std::string(key)));
+            else if (has_digit(key, 0)) v = run_.get_item(v, integer_of_digits(key, 10));
+            else v = run_.get_item(v, value::of_trusted(std::string(key)));
         }
         return v;
     }
 
-    bool parse(std::string_view s, format_spec* spec) {
-        static constexpr std::string_view kAligns = "<>^=";
+    static bool parse(std::string_view s, format_spec* spec) {
         size_t at = 0;
         const size_t n_fill = s.empty() ? 0 : char_bytes(s, 0);
-        if (n_fill < s.size() && kAligns.find(s[n_fill]) != kAligns.npos) {
-            spec->fill = s.substr(0, n_fill);
-            spec->align = s[n_fill];
-            at = n_fill + 1;
-        } else if (!s.empty() && kAligns.find(s[0]) != kAligns.npos) {
-            spec->align = s[at++];
-        }
-        if (at < s.size() && (s[at] == '+' || s[at] == '-' || s[at] == ' ')) spec->sign = s[at++];
-        if (at < s.size() && s[at] == '#') spec->is_alternate = true, at++;
-        if (at < s.size() && s[at] == '0') {
-            if (!spec->align) spec->fill = "0", spec->align = '=';
-            at++;
-        }
+        auto take = [&](std::string_view chars, char* out) {
+            const bool has = at < s.size() && is_one_of(s[at], chars);
+            if (has) *out = s[at++];
+            return has;
+        };
+        if (n_fill < s.size() && is_one_of(s[n_fill], "<>^=")) spec->fill = s.substr(0, at = n_fill);
+        take("<>^=", &spec->align);
+        take("+- ", &spec->sign);
+        char alternate = 0, zero = 0, point = 0;
+        spec->is_alternate = take("#", &alternate);
+        if (take("0", &zero) && !spec->align) spec->fill = "0", spec->align = '=';
         if (has_digit(s, at) && !read_number(s, &at, &spec->width)) return false;
-        if (at < s.size() && (s[at] == ',' || s[at] == '_')) spec->grouping = s[at++];
-        if (at < s.size() && s[at] == '.') {
+        take(",_", &spec->grouping);
+        if (take(".", &point)) {
             size_t precision = 0;
-            if (!has_digit(s, ++at) || !read_number(s, &at, &precision)) return false;
+            if (!has_digit(s, at) || !read_number(s, &at, &precision)) return false;
             spec->precision = (int)std::min<size_t>(precision, 1u << 30);
         }
         if (at < s.size()) spec->type = s[at++];
@@ -385,116 +360,56 @@ class brace_formatter {
     traced_text by_spec(const value& v, const std::string& text) {
         if (text.empty()) return run_.to_text(v);
         format_spec spec;
-        if (!parse(text, &spec)) return run_.fail("invalid format specifier"), traced_text();
+        if (!parse(text, &spec)) return wrong("invalid format specifier");
         if (v.is_string()) {
             if ((spec.type && spec.type != 's') || spec.align == '=' || spec.grouping || spec.sign != '-') {
-                if (spec.fill != "0" || spec.type) return run_.fail("this format is not for a string"), traced_text();
+                if (spec.fill != "0" || spec.type) return wrong("this format is not for a string");
                 spec.align = '<';  // "05" fills with zeros
             }
-            return padded(run_, first_chars(v.as_text(), spec.precision), spec, '<');
+            return cut_and_padded(v.as_text(), spec, '<');
         }
-        const bool is_real_type = spec.type && std::string_view("eEfFgG%n").find(spec.type) != std::string_view::npos &&
-                                  (spec.type != 'n' || v.is(value_kind::real));
-        if (v.is(value_kind::real) || (is_real_type && (v.is_number() || v.is_bool()))) {
-            if (spec.type && !is_real_type) return run_.fail("this format is not for a float"), traced_text();
-            if (spec.type == 'n') spec.type = 'g';
-            return format_real(run_, v.as_double(), spec);
-        }
-        if (!v.is_number() && !v.is_bool()) return run_.fail("a format is not for this kind of value"), traced_text();
-        if (spec.precision >= 0 || (spec.type && std::string_view("dxXobcn").find(spec.type) == std::string_view::npos))
-            return run_.fail("this format is not for an integer"), traced_text();
-        if (spec.type == 'c') {
-            std::string bytes;
-            if (!v.is_int() || v.as_int() < 0 || v.as_int() > 0x10ffff)
-                return run_.fail("want a code point"), traced_text();
-            utf8_append(&bytes, (uint32_t)v.as_int());
-            return padded(run_, traced_text(bytes, false), spec, '<');
-        }
-        return format_integer(run_, v, spec);
+        if (!v.is_numeric()) return wrong("a format is not for this kind of value");
+        const bool is_real = v.is(value_kind::real);
+        if (is_real && spec.type == 'n') spec.type = 'g';
+        if (spec.type ? is_one_of(spec.type, "eEfFgG%") : is_real) return real(v.as_double(), spec);
+        if (is_real || spec.precision >= 0 || (spec.type && !is_one_of(spec.type, "dxXobcn")))
+            return wrong("this format is not for this kind of number");
+        return spec.type == 'c' ? character(v, spec, '<') : integer(v, spec);
     }
 
-    template_run& run_;
     const call_arguments& arguments_;
     size_t n_automatic_ = 0;
     bool is_numbered_ = false;
 };
 
-// ---- strftime
-// --------------------------------------------------------------------------------------------------------
+// ---- strftime ----
 
-constexpr std::string_view kDays[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
-constexpr std::string_view kMonths[] = {"January", "February", "March",     "April",   "May",      "June",
-                                        "July",    "August",   "September", "October", "November", "December"};
-
-// Days since 1970-01-01 (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-int64_t days_of(int64_t year, int month, int day) {
-    year -= month <= 2;
-    const int64_t era = (year >= 0 ? year : year - 399) / 400, of_era = year - era * 400;
-    const int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-    return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
-}
-
-struct time_parts {
-    template_time t;
-    int64_t days = days_of(t.year, t.month, t.day);
-    int weekday = (int)(((days + 4) % 7 + 7) % 7);  // 0: Sunday
-    int yearday = (int)(days - days_of(t.year, 1, 1));
-
-    int iso_week(int64_t* year) const {  // the week of this Thursday
-        const int64_t thursday = days - (weekday + 6) % 7 + 3;
-        *year = t.year;
-        if (thursday < days_of(t.year, 1, 1)) --*year;
-        else if (thursday >= days_of(t.year + 1, 1, 1)) ++*year;
-        return (int)((thursday - days_of(*year, 1, 1)) / 7 + 1);
-    }
-};
-
-std::string number(int64_t n, size_t width, char fill = '0') {
-    std::string out = std::to_string(n);
-    return out.size() < width ? std::string(width - out.size(), fill) + out : out;
-}
-
-std::string time_part(const time_parts& p, char c) {
-    const template_time& t = p.t;
-    int64_t iso_year;
-    const int hour12 = t.hour % 12 == 0 ? 12 : t.hour % 12;
+// One letter of a format. The C library's strftime does numbers only: its names are those of the host's locale.
+std::string time_part(const tm& t, int64_t seconds, char c) {
+    static constexpr const char* kDays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                            "Thursday", "Friday", "Saturday"};
+    static constexpr const char* kMonths[] = {"January", "February", "March",     "April",   "May",      "June",
+                                              "July",    "August",   "September", "October", "November", "December"};
     switch (c) {
-    case 'Y': return number(t.year, 1);
-    case 'm': return number(t.month, 2);
-    case 'd': return number(t.day, 2);
-    case 'e': return number(t.day, 2, ' ');
-    case 'H': return number(t.hour, 2);
-    case 'k': return number(t.hour, 2, ' ');
-    case 'I': return number(hour12, 2);
-    case 'l': return number(hour12, 2, ' ');
-    case 'M': return number(t.minute, 2);
-    case 'S': return number(t.second, 2);
-    case 'f': return "000000";
-    case 'y': return number(((t.year % 100) + 100) % 100, 2);
-    case 'C': return number(t.year / 100, 2);
-    case 'j': return number(p.yearday + 1, 3);
-    case 'B': return std::string(kMonths[(t.month + 11) % 12]);
+    case 'A': return kDays[t.tm_wday];
+    case 'B': return kMonths[t.tm_mon];
+    case 'a': return std::string(kDays[t.tm_wday], 3);
     case 'b':
-    case 'h': return std::string(kMonths[(t.month + 11) % 12].substr(0, 3));
-    case 'A': return std::string(kDays[p.weekday]);
-    case 'a': return std::string(kDays[p.weekday].substr(0, 3));
-    case 'p': return t.hour < 12 ? "AM" : "PM";
-    case 'P': return t.hour < 12 ? "am" : "pm";
-    case 'u': return number(p.weekday == 0 ? 7 : p.weekday, 1);
-    case 'w': return number(p.weekday, 1);
-    case 'U': return number((p.yearday + 7 - p.weekday) / 7, 2);
-    case 'W': return number((p.yearday + 7 - (p.weekday + 6) % 7) / 7, 2);
-    case 'V': return number(p.iso_week(&iso_year), 2);
-    case 'G': return p.iso_week(&iso_year), number(iso_year, 1);
-    case 'g': return p.iso_week(&iso_year), number(iso_year % 100, 2);
-    case 's': return number(p.days * 86400 + t.hour * 3600 + t.minute * 60 + t.second, 1);
-    case 'n': return "\n";
-    case 't': return "\t";
-    case '%': return "%";
+    case 'h': return std::string(kMonths[t.tm_mon], 3);
+    case 'p': return t.tm_hour < 12 ? "AM" : "PM";
+    case 'P': return t.tm_hour < 12 ? "am" : "pm";
+    case 'f': return "000000";
+    case 's': return std::to_string(seconds);
     case 'z':
     case 'Z': return "";  // a time without a zone
-    default: return std::string("%") + c;
+    default: break;
     }
+    const char format[] = {'%', c == 'k' ? 'H' : c == 'l' ? 'I' : c, '\0'};
+    if (!is_one_of(c, "CDFGHIMRSTUVWYdegjklmntuwy%")) return format;
+    char text[64];
+    std::string out(text, std::strftime(text, sizeof text, format, &t));
+    if (is_one_of(c, "kl") && out[0] == '0') out[0] = ' ';
+    return out;
 }
 
 }  // namespace
@@ -509,10 +424,17 @@ traced_text format_braces(template_run& run, const traced_text& format, const ca
 
 std::string format_time(const template_time& time, std::string_view format) {
     static constexpr std::pair<char, std::string_view> kCompound[] = {
-        {'D', "%m/%d/%y"}, {'F', "%Y-%m-%d"},    {'T', "%H:%M:%S"},
-        {'R', "%H:%M"},    {'r', "%I:%M:%S %p"}, {'c', "%a %b %e %H:%M:%S %Y"},
-        {'x', "%m/%d/%y"}, {'X', "%H:%M:%S"}};
-    const time_parts parts{time};
+        {'r', "%I:%M:%S %p"}, {'c', "%a %b %e %H:%M:%S %Y"}, {'x', "%m/%d/%y"}, {'X', "%H:%M:%S"}};
+    using namespace std::chrono;
+    const int month = std::clamp(time.month, 1, 12);
+    const sys_days day = year(time.year) / month / 1, begin = year(time.year) / 1 / 1;
+    const sys_days today = day + days(time.day - 1);
+    tm t = {};
+    t.tm_sec = time.second, t.tm_min = time.minute, t.tm_hour = time.hour;
+    t.tm_mday = time.day, t.tm_mon = month - 1, t.tm_year = time.year - 1900;
+    t.tm_wday = (int)weekday(today).c_encoding();
+    t.tm_yday = (int)(today - begin).count();
+    const int64_t seconds = ((today.time_since_epoch().count() * 24 + t.tm_hour) * 60 + t.tm_min) * 60 + t.tm_sec;
     std::string out;
     for (size_t i = 0; i < format.size(); i++) {
         if (format[i] != '%' || i + 1 == format.size()) {
@@ -522,9 +444,9 @@ std::string format_time(const template_time& time, std::string_view format) {
         char c = format[++i];
         const bool is_unpadded = c == '-' && i + 1 < format.size();
         if (is_unpadded) c = format[++i];
-        const auto* compound =
-            std::find_if(std::begin(kCompound), std::end(kCompound), [&](const auto& row) { return row.first == c; });
-        std::string part = compound != std::end(kCompound) ? format_time(time, compound->second) : time_part(parts, c);
+        std::string part = time_part(t, seconds, c);
+        for (const auto& [letter, meaning] : kCompound)
+            if (c == letter) part = format_time(time, meaning);
         if (is_unpadded) part.erase(0, std::min(part.find_first_not_of("0 "), part.size() - 1));
         out += part;
     }

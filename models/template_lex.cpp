@@ -41,14 +41,15 @@ class template_lexer {
         at_ = end;
     }
 
-    size_t after_blanks(size_t i) const {
-        while (i < source_.size()) {
-            int n_bytes;
-            if (!is_python_space(utf8_decode(source_, i, &n_bytes))) break;
-            i += (size_t)n_bytes;
-        }
-        return i;
+    size_t after_blanks(size_t i) const { return i + stripped_begin(source_.substr(std::min(i, source_.size()))); }
+
+    void take(token_kind kind, size_t end) {
+        push(kind, source_.substr(at_, end - at_));
+        go_to(end);
     }
+
+    // The sign of a tag whose bracket begins at i; 0: it has none.
+    char sign_at(size_t i) const { return at(i + 2) == '-' || at(i + 2) == '+' ? at(i + 2) : 0; }
 
     // Where a tag that closes with this sign and bracket at i ends, 0 when it does not stand there.
     size_t after_close(size_t i, std::string_view close, bool trims) const {
@@ -57,35 +58,29 @@ class template_lexer {
         return at(i) == '+' && trims && has(i + 1, close) ? i + 3 : 0;
     }
 
-    // The text before a tag, cut as the tag's sign says.
-    std::string_view cut(std::string_view text, char sign, bool is_block) const {
-        if (sign == '-') return text.substr(0, stripped_end(text));
-        if (sign == '+' || !is_block) return text;
+    // The text before a tag that begins at end, cut as the tag's sign says.
+    void push_data(size_t end, bool is_block) {
+        const char sign = sign_at(end);
+        std::string_view text = source_.substr(at_, end - at_);
         const size_t line_begin = text.rfind('\n') + 1;  // 0 when there is none
-        if (line_begin == 0 && !line_starting_) return text;
-        return stripped_end(text.substr(line_begin)) == 0 ? text.substr(0, line_begin) : text;
+        if (sign == '-') text = text.substr(0, stripped_end(text));
+        else if (!sign && is_block && (line_begin > 0 || line_starting_) && stripped_end(text.substr(line_begin)) == 0)
+            text = text.substr(0, line_begin);
+        if (!text.empty()) push(token_kind::data, text);
     }
 
     // Text up to the next tag, and the tag.
     duet_status lex_data() {
-        size_t begin = at_;
-        for (;; begin++) {
-            begin = source_.find('{', begin);
-            if (begin == source_.npos || begin + 1 == source_.size()) {
-                push(token_kind::data, source_.substr(at_));
-                go_to(source_.size());
-                return DUET_OK;
-            }
-            if (const char c = source_[begin + 1]; c == '{' || c == '%' || c == '#') break;
-        }
+        static constexpr std::string_view kKinds = "{%#";
+        size_t begin = source_.find('{', at_);
+        while (begin < source_.size() && kKinds.find(at(begin + 1)) == kKinds.npos)
+            begin = source_.find('{', begin + 1);
+        if (begin >= source_.size()) return take(token_kind::data, source_.size()), DUET_OK;
         const char kind = source_[begin + 1];
-        const char sign = at(begin + 2) == '-' || at(begin + 2) == '+' ? source_[begin + 2] : ' ';
-        const std::string_view text = cut(source_.substr(at_, begin - at_), sign, kind != '{');
-        if (!text.empty()) push(token_kind::data, text);
-        go_to(begin + 2 + (sign != ' '));
+        push_data(begin, kind != '{');
+        go_to(begin + 2 + (sign_at(begin) != 0));
         if (kind == '#') return lex_comment();
-        if (kind == '%')
-            if (const size_t end = raw_tag_end(at_, "raw"); end != 0) return go_to(end), lex_raw();
+        if (const size_t end = kind == '%' ? raw_tag_end(at_, "raw") : 0; end != 0) return go_to(end), lex_raw();
         push(kind == '%' ? token_kind::block_begin : token_kind::print_begin, {});
         return lex_tag(kind == '%');
     }
@@ -101,24 +96,17 @@ class template_lexer {
     // Where `raw %}` or `endraw %}` at i ends, 0 when something else stands there.
     size_t raw_tag_end(size_t i, std::string_view word) const {
         i = after_blanks(i);
-        if (!has(i, word)) return 0;
-        i = after_blanks(i + word.size());
-        if (word == "raw") return at(i) == '-' && has(i + 1, "%}") ? after_blanks(i + 3) : has(i, "%}") ? i + 2 : 0;
-        return after_close(i, "%}", true);
+        return has(i, word) ? after_close(after_blanks(i + word.size()), "%}", word == "endraw") : 0;
     }
 
     duet_status lex_raw() {
-        for (size_t begin = at_;; begin += 2) {
-            begin = source_.find("{%", begin);
-            if (begin == source_.npos) return wrong("want 'endraw', got the end");
-            const char sign = at(begin + 2) == '-' || at(begin + 2) == '+' ? source_[begin + 2] : ' ';
-            const size_t end = raw_tag_end(begin + 2 + (sign != ' '), "endraw");
-            if (end == 0) continue;
-            const std::string_view text = cut(source_.substr(at_, begin - at_), sign, true);
-            if (!text.empty()) push(token_kind::data, text);
-            go_to(end);
-            return DUET_OK;
-        }
+        for (size_t begin = at_; (begin = source_.find("{%", begin)) != source_.npos; begin += 2)
+            if (const size_t end = raw_tag_end(begin + 2 + (sign_at(begin) != 0), "endraw"); end != 0) {
+                push_data(begin, true);
+                go_to(end);
+                return DUET_OK;
+            }
+        return wrong("want 'endraw', got the end");
     }
 
     duet_status lex_tag(bool is_block) {
@@ -138,27 +126,19 @@ class template_lexer {
             }
             const char c = source_[at_];
             if (c == '\'' || c == '"') DUET_TRY(lex_string(c));
-            else if (c >= '0' && c <= '9') lex_number();
+            else if (is_digit(c)) lex_number();
             else if (const size_t end = after_name(); end > at_) take(token_kind::name, end);
             else DUET_TRY(lex_operator(&brackets));
         }
         return DUET_OK;
     }
 
-    void take(token_kind kind, size_t end) {
-        push(kind, source_.substr(at_, end - at_));
-        go_to(end);
-    }
-
     size_t after_name() const {
-        size_t i = at_;
-        while (i < source_.size()) {
-            int n_bytes;
-            const uint32_t cp = utf8_decode(source_, i, &n_bytes);
-            if (cp != '_' && !(unicode_bits(cp) & (kUniL | kUniN))) break;
-            i += (size_t)n_bytes;
+        for (size_t i = at_;;) {
+            const size_t begin = i;
+            const uint32_t cp = i < source_.size() ? next_char(source_, &i) : 0;
+            if (cp != '_' && !(unicode_bits(cp) & (kUniL | kUniN))) return begin;
         }
-        return i;
     }
 
     duet_status lex_string(char quote) {
@@ -181,25 +161,22 @@ class template_lexer {
     }
 
     void lex_number() {
-        auto is_decimal = [](char c) { return c >= '0' && c <= '9'; };
-        auto is_hex = [&](char c) { return is_decimal(c) || ((c | 32) >= 'a' && (c | 32) <= 'f'); };
-        size_t end = after_digits(at_, is_decimal);
+        auto below = [](int base) { return [base](char c) { return digit_of(c) < base; }; };
+        size_t end = after_digits(at_, below(10));
         if (at_ == 0 || source_[at_ - 1] != '.') {  // not the 1 of a.0.1
-            size_t real_end = at(end) == '.' ? after_digits(end + 1, is_decimal) : end;
+            size_t real_end = at(end) == '.' ? after_digits(end + 1, below(10)) : end;
             if (real_end == end + 1) real_end = end;  // a dot without digits
             if ((at(real_end) | 32) == 'e') {
                 const size_t exponent = real_end + 1 + (at(real_end + 1) == '+' || at(real_end + 1) == '-');
-                if (const size_t e = after_digits(exponent, is_decimal); e > exponent) real_end = e;
+                if (const size_t e = after_digits(exponent, below(10)); e > exponent) real_end = e;
             }
             if (real_end > end) return take(token_kind::real, real_end);
         }
-        const char base = (char)(at(at_ + 1) | 32);
+        const char letter = at(at_) == '0' ? (char)(at(at_ + 1) | 32) : 0;
+        const int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
         const size_t first = at_ + 2 + (at(at_ + 2) == '_');
-        if (at(at_) == '0' && base == 'x' && is_hex(at(first))) end = after_digits(first, is_hex);
-        else if (at(at_) == '0' && (base == 'b' || base == 'o') && at(first) >= '0' &&
-                 at(first) < (base == 'b' ? '2' : '8'))
-            end = after_digits(first, [&](char c) { return c >= '0' && c < (base == 'b' ? '2' : '8'); });
-        else if (at(at_) == '0') end = after_digits(at_, [](char c) { return c == '0'; });
+        if (base != 0 && digit_of(at(first)) < base) end = after_digits(first, below(base));
+        else if (at(at_) == '0') end = after_digits(at_, below(1));
         take(token_kind::integer, end);
     }
 
@@ -215,11 +192,8 @@ class template_lexer {
         }
         for (std::string_view op : kDouble)
             if (has(at_, op)) return take(token_kind::op, at_ + 2), DUET_OK;
-        if (c == '\0' || std::string_view("+-/*%~[](){}><=.:|,;").find(c) == std::string_view::npos) {
-            int n_bytes;
-            utf8_decode(source_, at_, &n_bytes);
-            return wrong("unexpected '" + printable(source_.substr(at_, (size_t)n_bytes)) + "'");
-        }
+        if (std::string_view("+-/*%~[](){}><=.:|,;").find(c) == std::string_view::npos)
+            return wrong("unexpected '" + printable(source_.substr(at_, char_bytes(source_, at_))) + "'");
         take(token_kind::op, at_ + 1);
         return DUET_OK;
     }

@@ -8,8 +8,6 @@
 #include "unicode.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <unordered_set>
 
 namespace duet {
@@ -46,15 +44,18 @@ class template_parser {
     const template_token& next() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
     void step() { at_ = std::min(at_ + 1, tokens_.size() - 1); }
 
-    void wrong(const std::string& what, duet_status status = DUET_ERR_FORMAT) {
-        if (status_ == DUET_OK) {
-            status_ = status;
-            err_.text = "template line " + std::to_string(now().line) + ": " + what;
-        }
+    std::string in_line(const std::string& what) const {
+        return "template line " + std::to_string(now().line) + ": " + what;
+    }
+
+    void wrong(const std::string& what) {
+        if (status_ == DUET_OK) err_.text = in_line(what);
+        status_ = DUET_ERR_FORMAT;
         at_ = tokens_.size() - 1;
     }
 
-    void want(const std::string& what) { wrong("want " + what + ", got " + describe(now())); }
+    void wrong_depth(int most) { wrong("nested too deeply: want at most " + std::to_string(most) + " levels"); }
+    void missed(const std::string& what) { wrong("want " + what + ", got " + describe(now())); }
 
     static std::string describe(const template_token& t) {
         switch (t.kind) {
@@ -68,19 +69,22 @@ class template_parser {
         }
     }
 
-    bool is_op(std::string_view op) const { return now().kind == token_kind::op && now().text == op; }
-    bool is_word(std::string_view word) const { return now().kind == token_kind::name && now().text == word; }
-    bool is_word(words list) const {
-        return now().kind == token_kind::name && std::find(list.begin(), list.end(), now().text) != list.end();
+    static bool is_text(const template_token& t, std::string_view text) {
+        return (t.kind == token_kind::name || t.kind == token_kind::op) && t.text == text;
     }
-    bool take_op(std::string_view op) { return is_op(op) && (step(), true); }
-    bool take_word(std::string_view word) { return is_word(word) && (step(), true); }
-    void want_op(std::string_view op) {
-        if (!take_op(op)) want("'" + std::string(op) + "'");
+    // Whether an operator or a name stands here, or before another one.
+    bool is(std::string_view text) const { return is_text(now(), text); }
+    bool is(std::string_view text, std::string_view after) const { return is(text) && is_text(next(), after); }
+    bool is_any(words list) const {
+        return std::any_of(list.begin(), list.end(), [&](std::string_view word) { return is(word); });
+    }
+    bool take(std::string_view text) { return is(text) && (step(), true); }
+    void want(std::string_view text) {
+        if (!take(text)) missed("'" + std::string(text) + "'");
     }
     void want_kind(token_kind kind, const char* what) {
         if (now().kind == kind) step();
-        else want(what);
+        else missed(what);
     }
     std::string_view want_name() {
         const std::string_view name = now().text;
@@ -92,26 +96,53 @@ class template_parser {
     struct nesting {
         template_parser& p;
         explicit nesting(template_parser* parser) : p(*parser) {
-            if (++p.depth_ > p.limits_.max_nesting)
-                p.wrong("nested too deeply: want at most " + std::to_string(p.limits_.max_nesting) + " levels");
+            if (++p.depth_ > p.limits_.max_nesting) p.wrong_depth(p.limits_.max_nesting);
         }
         ~nesting() { p.depth_--; }
     };
 
+    // What holds inside of a statement, and ends with it.
+    struct context {
+        bool is_in_loop = false;
+        bool is_soft = false;  // inside of a condition, where a missing filter is an error only when it is run
+    };
+    struct inner_context {
+        template_parser& p;
+        context outer;
+        inner_context(template_parser* parser, context inner) : p(*parser), outer(std::exchange(p.context_, inner)) {}
+        ~inner_context() { p.context_ = outer; }
+    };
+
     // ---- nodes ----
 
-    node* make(node_kind kind, std::initializer_list<node*> kids = {}) {
+    node* make(node_kind kind, std::initializer_list<node*> kids = {}, char op = 0) {
         node& n = tree_.nodes.emplace_back();
         n.kind = kind;
         n.line = now().line;
+        n.op = (uint8_t)op;
         for (node* kid : kids) add(&n, kid);
         return &n;
     }
 
+    node* constant(value v, node_kind kind = node_kind::constant, std::initializer_list<node*> kids = {}) {
+        node* n = make(kind, kids);
+        n->constant = std::move(v);
+        return n;
+    }
+
+    node* with_text(node_kind kind, std::string_view text, std::initializer_list<node*> kids = {}) {
+        return constant(value::of_trusted(std::string(text)), kind, kids);
+    }
+
+    node* with_name(node_kind kind, std::string_view name, std::initializer_list<node*> kids = {}) {
+        node* n = make(kind, kids);
+        n->name = tree_.name_id(name);
+        return n;
+    }
+
     void grow(node* n, const node* kid) {
         if (!kid) return;
-        if (kid->height >= limits_.max_height)
-            wrong("nested too deeply: want at most " + std::to_string(limits_.max_height) + " levels");
+        if (kid->height >= limits_.max_height) wrong_depth(limits_.max_height);
         n->height = std::max<uint16_t>(n->height, (uint16_t)(kid->height + 1));
     }
 
@@ -120,81 +151,81 @@ class template_parser {
         n->kids.push_back(kid);
     }
 
-    node* constant(value v) {
-        node* n = make(node_kind::constant);
-        n->constant = std::move(v);
-        return n;
-    }
-
-    node* with_op(node* n, uint8_t op) {
-        n->op = op;
-        return n;
-    }
-
-    node* name_node(std::string_view name) {
-        node* n = make(node_kind::name);
-        n->name = tree_.name_id(name);
-        return n;
-    }
-
     // ---- expressions, from the loosest operator to the tightest ----
 
     node* parse_expression(bool with_choice = true) {
         nesting level(this);
-        if (!with_choice) return parse_either();
         const size_t n_missing = missing_.size();
-        node* left = parse_either();
-        while (is_word("if")) {
+        node* left = parse_binary(0);
+        while (with_choice && is("if")) {
             missing_.resize(n_missing);  // what stands before the condition is only run when it is true
-            const bool was_soft = std::exchange(is_soft_, true);
+            inner_context soft(this, {context_.is_in_loop, true});
             step();
-            node* n = make(node_kind::choice, {parse_either(), left});
-            if (take_word("else")) add(n, parse_expression());
-            else add(n, nullptr);
+            node* n = make(node_kind::choice, {parse_binary(0), left});
+            add(n, take("else") ? parse_expression() : nullptr);
             left = n;
-            is_soft_ = was_soft;
         }
         return left;
     }
 
-    node* parse_either() {
-        node* left = parse_both();
-        while (take_word("or")) left = make(node_kind::either, {left, parse_both()});
-        return left;
+    struct binary_op {
+        int level;
+        std::string_view text;
+        node_kind kind;
+        char op;
+    };
+    enum { kCompareLevel = 2, kUnaryLevel = 7 };
+
+    const binary_op* take_binary_op(int level) {
+        // clang-format off
+        static constexpr binary_op kOps[] = {
+            {0, "or", node_kind::either, 0},
+            {1, "and", node_kind::both, 0},
+            {3, "+", node_kind::binary, '+'}, {3, "-", node_kind::binary, '-'},
+            {4, "~", node_kind::concat, 0},
+            {5, "*", node_kind::binary, '*'}, {5, "/", node_kind::binary, '/'},
+            {5, "//", node_kind::binary, 'D'}, {5, "%", node_kind::binary, '%'},
+            {6, "**", node_kind::binary, 'P'},
+        };
+        // clang-format on
+        for (const binary_op& op : kOps)
+            if (op.level == level && take(op.text)) return &op;
+        return nullptr;
     }
 
-    node* parse_both() {
-        node* left = parse_not();
-        while (take_word("and")) left = make(node_kind::both, {left, parse_not()});
+    node* parse_binary(int level) {
+        if (level == kCompareLevel) return parse_compare();
+        if (level == kUnaryLevel) return parse_unary(true);
+        node *left = parse_binary(level + 1), *chain = nullptr;  // a ~ b ~ c is one node
+        while (const binary_op* op = take_binary_op(level)) {
+            node* right = parse_binary(level + 1);
+            if (chain) add(chain, right);
+            else left = make(op->kind, {left, right}, op->op);
+            if (op->kind == node_kind::concat) chain = left;
+        }
         return left;
-    }
-
-    node* parse_not() {
-        if (!is_word("not")) return parse_compare();
-        nesting level(this);
-        step();
-        return with_op(make(node_kind::unary, {parse_not()}), '!');
     }
 
     char take_compare_op() {
         static constexpr std::pair<std::string_view, char> kOps[] = {
-            {"==", kEqual}, {"!=", kUnequal}, {"<", kLess}, {"<=", kLessEqual}, {">", kGreater}, {">=", kGreaterEqual}};
+            {"==", kEqual},  {"!=", kUnequal},      {"<", kLess}, {"<=", kLessEqual},
+            {">", kGreater}, {">=", kGreaterEqual}, {"in", kIn}};
         for (const auto& [text, op] : kOps)
-            if (take_op(text)) return op;
-        if (take_word("in")) return kIn;
-        if (!is_word("not") || next().kind != token_kind::name || next().text != "in") return 0;
-        step();
-        step();
-        return kNotIn;
+            if (take(text)) return op;
+        return is("not", "in") ? (step(), step(), kNotIn) : 0;
     }
 
     node* parse_compare() {
-        node* first = parse_sum();
-        node* n = nullptr;
+        if (is("not")) {
+            nesting level(this);
+            step();
+            return make(node_kind::unary, {parse_compare()}, '!');
+        }
+        node *first = parse_binary(kCompareLevel + 1), *n = nullptr;
         std::string ops;
         while (const char op = take_compare_op()) {
             if (!n) n = make(node_kind::compare, {first});
-            add(n, parse_sum());
+            add(n, parse_binary(kCompareLevel + 1));
             ops += op;
         }
         if (!n) return first;
@@ -202,52 +233,18 @@ class template_parser {
         return n;
     }
 
-    node* parse_sum() {
-        node* left = parse_concat();
-        while (is_op("+") || is_op("-")) {
-            const char op = now().text[0];
-            step();
-            left = with_op(make(node_kind::binary, {left, parse_concat()}), (uint8_t)op);
-        }
-        return left;
-    }
-
-    node* parse_concat() {
-        node* first = parse_product();
-        if (!is_op("~")) return first;
-        node* n = make(node_kind::concat, {first});
-        while (take_op("~")) add(n, parse_product());
-        return n;
-    }
-
-    node* parse_product() {
-        node* left = parse_power();
-        while (is_op("*") || is_op("/") || is_op("//") || is_op("%")) {
-            const char op = now().text == "//" ? 'D' : now().text[0];
-            step();
-            left = with_op(make(node_kind::binary, {left, parse_power()}), (uint8_t)op);
-        }
-        return left;
-    }
-
-    node* parse_power() {
-        node* left = parse_unary(true);
-        while (take_op("**")) left = with_op(make(node_kind::binary, {left, parse_unary(true)}), 'P');
-        return left;
-    }
-
     node* parse_unary(bool with_filters) {
         nesting level(this);
-        node* n;
-        if (is_op("-") || is_op("+")) {
-            const char op = now().text[0];
-            step();
-            n = with_op(make(node_kind::unary, {parse_unary(false)}), (uint8_t)op);
-        } else {
-            n = parse_primary();
+        const char sign = is("-") || is("+") ? now().text[0] : 0;
+        if (sign) step();
+        node* n = parse_postfix(sign ? make(node_kind::unary, {parse_unary(false)}, sign) : parse_primary());
+        while (with_filters) {
+            if (is("|")) n = parse_filters(n, false);
+            else if (is("is")) n = parse_test(n);
+            else if (is("(")) parse_arguments(n = make(node_kind::call, {n}));
+            else break;
         }
-        n = parse_postfix(n);
-        return with_filters ? parse_filters_and_tests(n) : n;
+        return n;
     }
 
     node* parse_primary() {
@@ -264,66 +261,55 @@ class template_parser {
         case token_kind::real: step(); return constant(number(text));
         default: break;
         }
-        if (take_op("(")) {
-            node* n = parse_tuple(false, true, {}, true);
-            want_op(")");
-            return n;
+        node* n = make(node_kind::list);
+        if (take("(")) {
+            n = parse_tuple(false, true, {}, true);
+            want(")");
+        } else if (take("[")) {
+            parse_items("]", [&] { add(n, parse_expression()); });
+        } else if (take("{")) {
+            n->kind = node_kind::map;
+            parse_items("}", [&] {
+                add(n, parse_expression());
+                want(":");
+                add(n, parse_expression());
+            });
+        } else {
+            missed("an expression");
         }
-        if (take_op("[")) return parse_list();
-        if (take_op("{")) return parse_map();
-        want("an expression");
-        return constant({});
+        return n;
+    }
+
+    // Items with commas between them and, where it may, behind the last one.
+    template <class Parse> void parse_items(std::string_view close, Parse parse, bool may_end_with_comma = true) {
+        for (bool is_first = true; !is(close) && status_ == DUET_OK; is_first = false) {
+            if (!is_first) want(",");
+            if (is(close) && may_end_with_comma) break;
+            parse();
+        }
+        want(close);
     }
 
     node* parse_word(std::string_view text) {
         if (text == "true" || text == "True") return constant(value::of_bool(true));
         if (text == "false" || text == "False") return constant(value::of_bool(false));
         if (text == "none" || text == "None") return constant({});
-        macro_uses_ |= text == "caller"    ? kMacroCaller
-                       : text == "kwargs"  ? kMacroKwargs
-                       : text == "varargs" ? kMacroVarargs
-                                           : 0;
-        return name_node(text);
+        if (text == "caller") macro_uses_ |= kMacroCaller;
+        if (text == "kwargs") macro_uses_ |= kMacroKwargs;
+        if (text == "varargs") macro_uses_ |= kMacroVarargs;
+        return with_name(node_kind::name, text);
     }
 
     static value number(std::string_view text) {
-        std::string digits;
-        for (char c : text)
-            if (c != '_') digits += c;
-        const char* end = digits.data() + digits.size();
-        if (digits.find_first_of(".eE") != digits.npos && digits[1] != 'x' && digits[1] != 'X') {
-            double d = 0;
-            if (std::from_chars(digits.data(), end, d).ec == std::errc::result_out_of_range)
-                d = digits.find('-') == digits.npos ? HUGE_VAL : 0;
-            return value::of_double(d);
-        }
+        std::string digits(text);
+        std::erase(digits, '_');
         const char letter = digits.size() > 1 ? (char)(digits[1] | 32) : '0';
         const int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
-        return integer_of_digits(std::string_view(digits).substr(base == 10 ? 0 : 2), base);
-    }
-
-    node* parse_list() {
-        node* n = make(node_kind::list);
-        while (!is_op("]") && status_ == DUET_OK) {
-            if (!n->kids.empty()) want_op(",");
-            if (is_op("]")) break;
-            add(n, parse_expression());
-        }
-        want_op("]");
-        return n;
-    }
-
-    node* parse_map() {
-        node* n = make(node_kind::map);
-        while (!is_op("}") && status_ == DUET_OK) {
-            if (!n->kids.empty()) want_op(",");
-            if (is_op("}")) break;
-            add(n, parse_expression());
-            want_op(":");
-            add(n, parse_expression());
-        }
-        want_op("}");
-        return n;
+        if (base != 10) return integer_of_digits(digits.substr(2), base);
+        if (digits.find_first_of(".eE") == digits.npos) return integer_of_digits(digits, 10);
+        double d = 0;
+        read_double(digits, &d);
+        return value::of_double(d);
     }
 
     // One expression, or several with commas between them as a tuple. is_target: only names and literals.
@@ -332,23 +318,20 @@ class template_parser {
         node* n = make(node_kind::tuple);
         bool is_tuple = false;
         while (status_ == DUET_OK) {
-            if (now().kind == token_kind::print_end || now().kind == token_kind::block_end || is_op(")") ||
-                is_word(ends))
+            if (now().kind == token_kind::print_end || now().kind == token_kind::block_end || is(")") || is_any(ends))
                 break;
             add(n, is_target ? parse_target_item() : parse_expression(with_choice));
-            if (!take_op(",")) break;
+            if (!take(",")) break;
             is_tuple = true;
         }
         if (!is_tuple && n->kids.size() == 1) return n->kids[0];
-        if (!is_tuple && !has_parentheses) want("an expression");
+        if (!is_tuple && !has_parentheses) missed("an expression");
         return n;
     }
 
     node* parse_target_item() {
-        if (now().kind != token_kind::name || next().kind != token_kind::op || next().text != ".")
-            return parse_primary();
-        node* n = name_node(now().text);
-        n->kind = node_kind::member;
+        if (now().kind != token_kind::name || !is_text(next(), ".")) return parse_primary();
+        node* n = with_name(node_kind::member, now().text);
         step();
         step();
         n->constant = value::of_trusted(std::string(want_name()));
@@ -371,9 +354,9 @@ class template_parser {
 
     node* parse_postfix(node* n) {
         while (true) {
-            if (take_op(".")) n = parse_attribute(n);
-            else if (take_op("[")) n = parse_subscript(n);
-            else if (is_op("(")) n = parse_call(n);
+            if (take(".")) n = parse_attribute(n);
+            else if (take("[")) n = parse_subscript(n);
+            else if (is("(")) parse_arguments(n = make(node_kind::call, {n}));
             else return n;
         }
     }
@@ -384,117 +367,84 @@ class template_parser {
             step();
             return make(node_kind::item, {object, constant(number(text))});
         }
-        node* n = make(node_kind::attribute, {object});
-        n->constant = value::of_trusted(std::string(text));
+        node* n = with_text(node_kind::attribute, text, {object});
         want_kind(token_kind::name, "a name or number");
         return n;
     }
 
     node* parse_subscript(node* object) {
         node* subscript = make(node_kind::tuple);
-        do {
-            if (is_op("]")) break;
-            add(subscript, parse_slice());
-        } while (take_op(","));
-        want_op("]");
+        parse_items("]", [&] { add(subscript, parse_slice()); });
         return make(node_kind::item, {object, subscript->kids.size() == 1 ? subscript->kids[0] : subscript});
     }
 
     node* parse_slice() {
-        node* first = is_op(":") ? nullptr : parse_expression();
-        if (!take_op(":")) return first;
-        auto parse_part = [&] { return is_op(":") || is_op("]") || is_op(",") ? nullptr : parse_expression(); };
+        node* first = is(":") ? nullptr : parse_expression();
+        if (!take(":")) return first;
+        auto parse_part = [&] { return is_any({":", "]", ","}) ? nullptr : parse_expression(); };
         node* end = parse_part();
-        node* step = take_op(":") ? parse_part() : nullptr;
+        node* step = take(":") ? parse_part() : nullptr;
         return make(node_kind::slice, {first, end, step});
     }
 
-    node* parse_call(node* function) {
-        node* n = make(node_kind::call, {function});
-        parse_arguments(n);
-        return n;
-    }
-
     void parse_arguments(node* n) {
-        want_op("(");
-        for (bool is_first = true; !is_op(")") && status_ == DUET_OK; is_first = false) {
-            if (!is_first) want_op(",");
-            if (is_op(")")) break;
-            const bool is_named = now().kind == token_kind::name && next().kind == token_kind::op && next().text == "=";
-            if (take_op("**")) {
-                if (n->star_star) wrong("want one '**'");
-                grow(n, n->star_star = parse_expression());
-            } else if (n->star_star) {
-                want("')' after '**'");
-            } else if (take_op("*")) {
-                if (n->star) wrong("want one '*'");
-                grow(n, n->star = parse_expression());
-            } else if (is_named) {
+        want("(");
+        parse_items(")", [&] {
+            node** star = is("**") ? &n->star_star : is("*") ? &n->star : nullptr;
+            if (n->star_star || (star && *star)) wrong("want one '*' and behind it one '**'");
+            if (star) {
+                step();
+                return grow(n, *star = parse_expression());
+            }
+            const bool is_named = now().kind == token_kind::name && is_text(next(), "=");
+            if (is_named) {
                 const int32_t name = tree_.name_id(now().text);
                 if (std::find(n->names.begin(), n->names.end(), name) != n->names.end())
                     wrong("an argument is named twice");
                 step();
                 step();
                 n->names.push_back(name);
-                add(n, parse_expression());
-            } else {
-                if (!n->names.empty() || n->star) want("a named argument");
-                add(n, parse_expression());
+            } else if (!n->names.empty() || n->star) {
+                missed("a named argument");
             }
-        }
-        want_op(")");
+            add(n, parse_expression());
+        });
     }
 
-    node* parse_filters_and_tests(node* n) {
-        while (true) {
-            if (is_op("|")) n = parse_filters(n, false);
-            else if (is_word("is")) n = parse_test(n);
-            else if (is_op("(")) n = parse_call(n);
-            else return n;
-        }
-    }
-
-    std::string dotted_name() {
+    // A filter or test of an operand.
+    node* parse_function(node_kind kind, node* operand) {
         std::string name(want_name());
-        while (take_op(".")) name += "." + std::string(want_name());
-        return name;
+        while (take(".")) name += "." + std::string(want_name());
+        node* n = with_text(kind, name, {operand});
+        n->function = kind == node_kind::filter ? find_filter(name) : find_test(name);
+        if (!n->function && !context_.is_soft)
+            missing_.push_back(
+                in_line((kind == node_kind::filter ? "no filter named '" : "no test named '") + printable(name) + "'"));
+        return n;
     }
 
-    // operand may be nullptr: what a block captures. is_inline: the first filter stands there without its bar.
+    // is_inline: the first filter stands there without its bar.
     node* parse_filters(node* operand, bool is_inline) {
-        if (!operand) operand = make(node_kind::captured);
-        while (is_inline || take_op("|")) {
-            is_inline = false;
-            node* n = make(node_kind::filter, {operand});
-            set_function(n, dotted_name(), "filter");
-            if (is_op("(")) parse_arguments(n);
-            operand = n;
+        while (std::exchange(is_inline, false) || take("|")) {
+            operand = parse_function(node_kind::filter, operand);
+            if (is("(")) parse_arguments(operand);
         }
         return operand;
     }
 
-    void set_function(node* n, const std::string& name, const char* what) {
-        n->i_function = n->kind == node_kind::filter ? find_filter(name) : find_test(name);
-        n->constant = value::of_trusted(name);
-        if (n->i_function < 0 && !is_soft_)
-            missing_.push_back("template line " + std::to_string(now().line) + ": no " + what + " named '" +
-                               printable(name) + "'");
-    }
-
     node* parse_test(node* operand) {
         step();  // is
-        const bool is_negated = take_word("not");
-        node* n = make(node_kind::test, {operand});
-        set_function(n, dotted_name(), "test");
+        const bool is_negated = take("not");
+        node* n = parse_function(node_kind::test, operand);
         const token_kind kind = now().kind;
-        if (is_op("(")) {
+        if (is("(")) {
             parse_arguments(n);
-        } else if (((kind == token_kind::name && !is_word({"else", "or", "and"})) || kind == token_kind::string ||
-                    kind == token_kind::integer || kind == token_kind::real || is_op("[") || is_op("{"))) {
-            if (is_word("is")) wrong("tests cannot be chained with 'is'");
+        } else if ((kind == token_kind::name && !is_any({"else", "or", "and"})) || kind == token_kind::string ||
+                   kind == token_kind::integer || kind == token_kind::real || is("[") || is("{")) {
+            if (is("is")) wrong("tests cannot be chained with 'is'");
             add(n, parse_postfix(parse_primary()));
         }
-        return is_negated ? with_op(make(node_kind::unary, {n}), '!') : n;
+        return is_negated ? make(node_kind::unary, {n}, '!') : n;
     }
 
     // ---- statements ----
@@ -506,9 +456,7 @@ class template_parser {
         while (true) {
             const template_token& token = now();
             if (token.kind == token_kind::data) {
-                node* n = make(node_kind::data);
-                n->constant = value::of_trusted(std::string(token.text));
-                add(body, n);
+                add(body, with_text(node_kind::data, token.text));
                 step();
             } else if (token.kind == token_kind::print_begin) {
                 step();
@@ -516,11 +464,11 @@ class template_parser {
                 want_kind(token_kind::print_end, "'}}'");
             } else if (token.kind == token_kind::block_begin) {
                 step();
-                if (is_word(ends)) return body;
+                if (is_any(ends)) return body;
                 add(body, parse_statement());
                 want_kind(token_kind::block_end, "'%}'");
             } else {
-                if (ends.size() > 0) want("'" + std::string(*ends.begin()) + "'");
+                if (ends.size() > 0) missed("'" + std::string(*ends.begin()) + "'");
                 return body;
             }
         }
@@ -528,48 +476,45 @@ class template_parser {
 
     // The rest of a tag, the statements it holds, and the name of the tag that ends them.
     node* parse_block(words ends) {
-        take_op(":");
+        take(":");
         want_kind(token_kind::block_end, "'%}'");
         return parse_body(ends);
     }
 
-    node* parse_block_to(std::string_view end) {
+    // What stands in a scope of its own, where a filter has to exist even when it is never run.
+    node* parse_hard_block_to(std::string_view end, bool is_in_loop) {
+        inner_context hard(this, {is_in_loop, false});
         node* body = parse_block({end});
         step();
         return body;
     }
-
-    // What stands in a scope of its own, where a filter has to exist even when it is never run.
-    node* parse_hard_block_to(std::string_view end) {
-        const bool was_soft = std::exchange(is_soft_, false);
-        node* body = parse_block_to(end);
-        is_soft_ = was_soft;
-        return body;
-    }
+    node* parse_hard_block_to(std::string_view end) { return parse_hard_block_to(end, context_.is_in_loop); }
 
     node* parse_statement() {
         const std::string_view tag = now().text;
-        using parse_fn = node* (template_parser::*)();
-        static constexpr std::pair<std::string_view, parse_fn> kTags[] = {
-            {"for", &template_parser::parse_for},
-            {"if", &template_parser::parse_if},
-            {"set", &template_parser::parse_set},
-            {"macro", &template_parser::parse_macro},
-            {"call", &template_parser::parse_call_block},
-            {"filter", &template_parser::parse_filter_block},
-            {"with", &template_parser::parse_with},
-            {"print", &template_parser::parse_print},
-            {"generation", &template_parser::parse_generation},
-            {"autoescape", &template_parser::parse_autoescape},
-            {"block", &template_parser::parse_named_block},
-            {"break", &template_parser::parse_break},
-            {"continue", &template_parser::parse_break},
-        };
-        for (const auto& [name, parse] : kTags)
-            if (take_word(name)) return (this->*parse)();
-        if (is_word({"include", "import", "from", "extends"})) {
-            node* n = make(node_kind::unsupported);
-            n->constant = value::of_trusted(std::string(tag));
+        if (take("for")) return parse_for();
+        if (take("if")) return parse_if();
+        if (take("set")) return parse_set();
+        if (take("macro")) return parse_macro();
+        if (take("call")) return parse_call_block();
+        if (take("with")) return parse_with();
+        if (take("block")) return parse_named_block();
+        if (take("print")) return make(node_kind::print, {parse_tuple(false, true, {}, false)});
+        if (take("generation")) return make(node_kind::with, {parse_hard_block_to("endgeneration", false)});
+        if (take("filter")) {
+            node* filters = parse_filters(make(node_kind::captured), true);
+            return make(node_kind::capture, {nullptr, filters, parse_hard_block_to("endfilter")});
+        }
+        if (take("autoescape")) {
+            node* condition = parse_expression();
+            return make(node_kind::autoescape, {condition, parse_hard_block_to("endautoescape")});
+        }
+        if (take("break") || take("continue")) {
+            if (!context_.is_in_loop) wrong("'break' or 'continue' outside of a loop");
+            return make(tag == "break" ? node_kind::break_loop : node_kind::continue_loop);
+        }
+        if (is_any({"include", "import", "from", "extends"})) {
+            node* n = with_text(node_kind::unsupported, tag);
             while (now().kind != token_kind::block_end && now().kind != token_kind::end) step();
             return n;
         }
@@ -579,125 +524,93 @@ class template_parser {
 
     node* parse_for() {
         node* target = parse_target({"in"}, false);
-        if (!take_word("in")) want("'in'");
+        want("in");
         node* iterable = parse_tuple(false, false, {"recursive"}, false);
-        node* condition = take_word("if") ? parse_expression() : nullptr;
-        const bool is_recursive = take_word("recursive");
-        const bool was_soft = std::exchange(is_soft_, false), was_in_loop = std::exchange(is_in_loop_, true);
-        node* n = make(node_kind::for_loop, {target, iterable, condition, parse_block({"endfor", "else"})});
-        is_in_loop_ = was_in_loop;
-        add(n, take_word("else") ? parse_block({"endfor"}) : nullptr);
+        node* condition = take("if") ? parse_expression() : nullptr;
+        const char op = take("recursive") ? 'r' : 0;
+        inner_context hard(this, {true, false});
+        node* n = make(node_kind::for_loop, {target, iterable, condition, parse_block({"endfor", "else"})}, op);
+        context_.is_in_loop = hard.outer.is_in_loop;
+        add(n, take("else") ? parse_block({"endfor"}) : nullptr);
         step();
-        is_soft_ = was_soft;
-        return with_op(n, is_recursive ? 'r' : 0);
+        return n;
     }
 
     node* parse_if() {
         node* n = make(node_kind::if_chain);
-        const bool was_soft = std::exchange(is_soft_, true);
-        while (true) {
+        inner_context soft(this, {context_.is_in_loop, true});
+        do {
             add(n, parse_tuple(false, false, {}, false));
             add(n, parse_block({"elif", "else", "endif"}));
-            if (take_word("elif")) continue;
-            if (take_word("else")) add(n, parse_block({"endif"}));
-            step();
-            is_soft_ = was_soft;
-            return n;
-        }
+        } while (take("elif"));
+        if (take("else")) add(n, parse_block({"endif"}));
+        step();
+        return n;
     }
 
     node* parse_set() {
         node* target = parse_target({}, true);
-        if (take_op("=")) return make(node_kind::assign, {target, parse_tuple(false, true, {}, false)});
-        node* filters = is_op("|") ? parse_filters(nullptr, false) : nullptr;
-        return make(node_kind::assign_block, {target, filters, parse_hard_block_to("endset")});
+        if (take("=")) return make(node_kind::assign, {target, parse_tuple(false, true, {}, false)});
+        node* filters = is("|") ? parse_filters(make(node_kind::captured), false) : nullptr;
+        return make(node_kind::capture, {target, filters, parse_hard_block_to("endset")});
     }
 
     void parse_signature(node* n) {
-        want_op("(");
-        while (!is_op(")") && status_ == DUET_OK) {
-            if (!n->names.empty()) want_op(",");
-            const bool had_default = n->kids.size() > 1 && n->kids.back();
-            n->names.push_back(tree_.name_id(want_name()));
-            add(n, take_op("=") ? parse_expression() : nullptr);
-            if (had_default && !n->kids.back()) wrong("an argument without a default follows one that has a default");
-        }
-        want_op(")");
+        want("(");
+        parse_items(
+            ")",
+            [&] {
+                const bool had_default = n->kids.size() > 1 && n->kids.back();
+                n->names.push_back(tree_.name_id(want_name()));
+                add(n, take("=") ? parse_expression() : nullptr);
+                if (had_default && !n->kids.back())
+                    wrong("an argument without a default follows one that has a default");
+            },
+            false);
     }
 
-    node* finish_macro(node* n, std::string_view end) {
+    void parse_macro_body(node* n, std::string_view end) {
         const int outer_uses = std::exchange(macro_uses_, 0);
-        const bool was_in_loop = std::exchange(is_in_loop_, false);
-        n->kids[0] = parse_hard_block_to(end);
-        grow(n, n->kids[0]);
+        grow(n, n->kids[0] = parse_hard_block_to(end, false));
         n->op = (uint8_t)macro_uses_;
         macro_uses_ |= outer_uses;
-        is_in_loop_ = was_in_loop;
-        return n;
     }
 
     node* parse_macro() {
-        node* n = make(node_kind::macro, {nullptr});
-        n->name = tree_.name_id(want_name());
+        node* n = with_name(node_kind::macro, want_name(), {nullptr});
         parse_signature(n);
-        return finish_macro(n, "endmacro");
+        parse_macro_body(n, "endmacro");
+        return n;
     }
 
     node* parse_call_block() {
-        node* macro = make(node_kind::macro, {nullptr});
-        macro->name = tree_.name_id("caller");
-        if (is_op("(")) parse_signature(macro);
+        node* macro = with_name(node_kind::macro, "caller", {nullptr});
+        if (is("(")) parse_signature(macro);
         node* call = parse_expression();
         if (call->kind != node_kind::call) wrong("want a call");
-        finish_macro(macro, "endcall");
+        parse_macro_body(macro, "endcall");
         return make(node_kind::call_block, {call, macro});
-    }
-
-    node* parse_filter_block() {
-        node* filters = parse_filters(nullptr, true);
-        return make(node_kind::filter_block, {filters, parse_hard_block_to("endfilter")});
     }
 
     node* parse_with() {
         node* n = make(node_kind::with);
         while (now().kind != token_kind::block_end && status_ == DUET_OK) {
-            if (!n->kids.empty()) want_op(",");
+            if (!n->kids.empty()) want(",");
             add(n, parse_target({}, false));
-            want_op("=");
+            want("=");
             add(n, parse_expression());
         }
         add(n, parse_hard_block_to("endwith"));
         return n;
     }
 
-    node* parse_print() { return make(node_kind::print, {parse_tuple(false, true, {}, false)}); }
-
-    node* parse_scope_to(std::string_view end) {
-        const bool was_in_loop = std::exchange(is_in_loop_, false);
-        node* n = make(node_kind::scope, {parse_hard_block_to(end)});
-        is_in_loop_ = was_in_loop;
-        return n;
-    }
-
-    node* parse_generation() { return parse_scope_to("endgeneration"); }
-
     node* parse_named_block() {
         const std::string name(want_name());
         if (!blocks_.insert(name).second) wrong("block '" + printable(name) + "' is defined twice");
-        while (is_word({"scoped", "required"})) step();
-        node* n = parse_scope_to("endblock");
-        take_word(name);
+        while (is_any({"scoped", "required"})) step();
+        node* n = make(node_kind::with, {parse_hard_block_to("endblock", false)});
+        take(name);
         return n;
-    }
-
-    node* parse_autoescape() {
-        node* condition = parse_expression();
-        return make(node_kind::autoescape, {condition, parse_hard_block_to("endautoescape")});
-    }
-
-    node* parse_break() {
-        if (!is_in_loop_) wrong("'break' or 'continue' outside of a loop");
-        return make(tokens_[at_ - 1].text == "break" ? node_kind::break_loop : node_kind::continue_loop);
     }
 
     const template_limits& limits_;
@@ -709,8 +622,7 @@ class template_parser {
     std::unordered_set<std::string> blocks_;
     size_t at_ = 0;
     int depth_ = 0, macro_uses_ = 0;
-    bool is_in_loop_ = false;
-    bool is_soft_ = false;  // inside of a condition, where a missing filter is an error only when it is run
+    context context_;
 };
 
 }  // namespace

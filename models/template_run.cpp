@@ -6,8 +6,7 @@
 
 namespace duet {
 
-// ---- errors and limits
-// -----------------------------------------------------------------------------------------------
+// ---- errors and limits ----
 
 value template_run::fail(const std::string& what, duet_status code) {
     if (!failed()) {
@@ -17,22 +16,21 @@ value template_run::fail(const std::string& what, duet_status code) {
     return undefined("");
 }
 
+value template_run::refuse(const value& v, const char* what) {
+    return fail(v.is(value_kind::undefined) ? std::string(v.as_string()) : what);
+}
+
 bool template_run::charge(uint64_t n) {
     if (failed()) return false;
-    if (n > n_steps) {
-        n_steps = 0;
-        fail("want at most " + std::to_string(limits.max_steps) + " steps", DUET_ERR_FULL);
-        return false;
-    }
-    n_steps -= n;
-    return true;
+    if (n > n_steps) fail("want at most " + std::to_string(limits.max_steps) + " steps", DUET_ERR_FULL);
+    n_steps -= std::min(n, n_steps);
+    return !failed();
 }
 
 bool template_run::has_room(size_t bytes) {
-    if (failed()) return false;
-    if (meter.used_bytes < meter.max_bytes && bytes <= meter.max_bytes - meter.used_bytes) return true;
-    fail("want at most " + std::to_string(meter.max_bytes) + " bytes of values", DUET_ERR_FULL);
-    return false;
+    const bool is_good = meter.used_bytes < meter.max_bytes && bytes <= meter.max_bytes - meter.used_bytes;
+    if (!is_good) fail("want at most " + std::to_string(meter.max_bytes) + " bytes of values", DUET_ERR_FULL);
+    return !failed();
 }
 
 value template_run::make(traced_text t) {
@@ -40,14 +38,10 @@ value template_run::make(traced_text t) {
     return value::of_text(std::move(t), &meter);
 }
 
-value template_run::make_list(std::vector<value> items) {
+value template_run::make_sequence(std::vector<value> items, value_kind kind) {
     if (!has_room(items.size() * sizeof(value)) || !charge(items.size() / 8)) return undefined("");
-    return value::of_list(std::move(items), &meter);
-}
-
-value template_run::make_tuple(std::vector<value> items) {
-    if (!has_room(items.size() * sizeof(value)) || !charge(items.size() / 8)) return undefined("");
-    return value::of_tuple(std::move(items), &meter);
+    return kind == value_kind::list ? value::of_list(std::move(items), &meter)
+                                    : value::of_tuple(std::move(items), &meter);
 }
 
 value template_run::make_map(std::vector<value_member> members) {
@@ -57,62 +51,46 @@ value template_run::make_map(std::vector<value_member> members) {
     return value::of_map(std::move(members), &meter);
 }
 
-value template_run::make_object(object_payload* object) {
-    value out = value::of_object(object, &meter);
+value template_run::make_object(object_type type, std::vector<value> slots, template_object** out) {
+    auto* object = new template_object(type, [](object_payload* p) { delete (template_object*)p; });
+    object->slots = std::move(slots);
+    if (out) *out = object;
     has_room(0);
-    return out;
+    return value::of_object(object, &meter);
 }
 
-value template_run::make_generator(value list) {
-    auto* g = new_object<generator_object>(kGeneratorObject);
-    g->slots.push_back(std::move(list));
-    return make_object(g);
-}
-
-// ---- variables
-// -------------------------------------------------------------------------------------------------------
-
-const value* template_run::find_variable(int32_t name) {
-    const value* scope = &scope_;
-    while (!scope->is_null()) {
-        const auto* s = (const scope_object*)scope->as_object();
-        for (size_t i = s->names.size(); i-- > 0;)
-            if (s->names[i] == name) return &s->slots[i + 1];
-        scope = &s->slots[0];
-    }
-    return has_root_[(size_t)name] ? &root_[(size_t)name] : nullptr;
-}
+// ---- variables ----
 
 value template_run::lookup(int32_t name) {
-    const value* v = find_variable(name);
-    return v ? *v : undefined("'" + tree.names[(size_t)name] + "' is undefined");
+    const value* scope = &scope_;
+    while (!scope->is_null()) {
+        const template_object* s = object_of(*scope);
+        for (size_t i = s->ids.size(); i-- > 0;)
+            if (s->ids[i] == name) return s->slots[i + 1];
+        scope = &s->slots[0];
+    }
+    return root_[(size_t)name];
 }
 
-void template_run::enter_scope(const value& parent) {
-    auto* s = new_object<scope_object>(kScopeObject);
-    s->slots.push_back(parent);
-    scope_ = make_object(s);
-}
-
-// Variables of the caller that the scope of body has by the same name.
-void template_run::hide_names(const template_node* body) {
-    for (int32_t name : body->names)
-        if (has_root_[(size_t)name]) set(name, undefined("'" + tree.names[(size_t)name] + "' is undefined"));
+// A scope inside of parent for the statements of body, which hides names of variables outside.
+void template_run::enter_scope(const value& parent, const template_node* body) {
+    scope_ = make_object(kScopeObject, {parent});
+    if (!body) return;
+    for (int32_t name : body->names) set(name, undefined("'" + tree.names[(size_t)name] + "' is undefined"));
 }
 
 void template_run::set(int32_t name, value v) {
     if (scope_.is_null()) {
         root_[(size_t)name] = std::move(v);
-        has_root_[(size_t)name] = true;
         return;
     }
-    auto* s = (scope_object*)scope_.as_object();
-    const auto at = std::find(s->names.begin(), s->names.end(), name);
-    if (at != s->names.end()) {
-        s->slots[(size_t)(at - s->names.begin()) + 1] = std::move(v);
+    template_object* s = object_of(scope_);
+    const auto at = std::find(s->ids.begin(), s->ids.end(), name);
+    if (at != s->ids.end()) {
+        s->slots[(size_t)(at - s->ids.begin()) + 1] = std::move(v);
         return;
     }
-    s->names.push_back(name);
+    s->ids.push_back(name);
     s->slots.push_back(std::move(v));
 }
 
@@ -120,39 +98,32 @@ void template_run::assign(const template_node* target, value v) {
     if (target->kind == node_kind::name) return set(target->name, std::move(v));
     if (target->kind == node_kind::member) {
         const value object = lookup(target->name);
-        if (!object.is(value_kind::object) || object.as_object()->type != kNamespaceObject) {
-            fail("cannot assign attribute on non-namespace object");
-            return;
-        }
-        auto* ns = (namespace_object*)object.as_object();
+        template_object* ns = object_of(object, kNamespaceObject);
+        if (!ns) return (void)fail("cannot assign attribute on non-namespace object");
         if (target->text()[0] == '_')
             fail("a name on a namespace may not begin with '_': " + std::string(target->text()));
-        const auto at = std::find(ns->names.begin(), ns->names.end(), target->text());
-        if (at != ns->names.end()) {
-            ns->slots[(size_t)(at - ns->names.begin())] = std::move(v);
-            return;
+        const size_t at = (size_t)(std::find(ns->names.begin(), ns->names.end(), target->text()) - ns->names.begin());
+        if (at == ns->names.size()) {
+            ns->names.emplace_back(target->text());
+            ns->slots.emplace_back();
         }
-        ns->names.emplace_back(target->text());
-        ns->slots.push_back(std::move(v));
+        ns->slots[at] = std::move(v);
         return;
     }
     std::vector<value> items;
-    if (!collect(v, &items)) return;
-    if (items.size() != target->kids.size()) {
-        fail("want " + std::to_string(target->kids.size()) + " values to unpack, got " + std::to_string(items.size()));
-        return;
-    }
+    collect(v, &items);
+    if (items.size() != target->kids.size())
+        return (void)fail("want " + std::to_string(target->kids.size()) + " values to unpack, got " +
+                          std::to_string(items.size()));
     for (size_t i = 0; i < items.size(); i++) assign(target->kids[i], items[i]);
 }
 
-// ---- output
-// ----------------------------------------------------------------------------------------------------------
+// ---- output ----
 
 void template_run::emit(const traced_text& t) {
-    if (out_->size() + t.size() > limits.max_output_bytes) {
-        fail("want at most " + std::to_string(limits.max_output_bytes) + " bytes of output", DUET_ERR_FULL);
-        return;
-    }
+    if (out_->size() + t.size() > limits.max_output_bytes)
+        return (void)fail("want at most " + std::to_string(limits.max_output_bytes) + " bytes of output",
+                          DUET_ERR_FULL);
     if (!has_room(t.size()) || !charge(t.size() / 64)) return;
     meter.used_bytes += t.size();
     out_->append(t);
@@ -165,33 +136,23 @@ void template_run::emit(const value& v) {
 }
 
 // What run() writes, as a text instead of output.
-template <class Run> traced_text template_run::capture(Run run) {
+template <class Run> value template_run::capture(Run run) {
     traced_text buffer;
     traced_text* const outer = std::exchange(out_, &buffer);
     run();
     out_ = outer;
     meter.used_bytes -= buffer.size();
     buffer.is_markup = is_autoescape;
-    return buffer;
+    return make(std::move(buffer));
 }
 
-value template_run::captured_filters(const template_node* filters, traced_text captured) {
-    value text = make(std::move(captured));
-    if (!filters) return text;
-    const value outer = std::exchange(captured_, text);
-    value out = eval(filters);
-    captured_ = outer;
-    return out;
-}
+// ---- loops ----
 
-// ---- loops
-// -----------------------------------------------------------------------------------------------------------
-
-bool template_run::fetch(loop_object* loop, value* out) {
-    while (charge(1) && next_item(loop->slots[loop_object::kSource], &loop->at, out)) {
+bool template_run::fetch(template_object* loop, value* out) {
+    while (charge(1) && next_item(loop->slots[kLoopSource], &loop->at, out)) {
         if (!loop->has_condition) return true;
         const value inner = scope_;
-        enter_scope(loop->slots[loop_object::kOuterScope]);
+        enter_scope(loop->slots[kLoopOuterScope], nullptr);
         assign(loop->node->kids[0], *out);
         const bool is_wanted = is_true(eval(loop->node->kids[2]));
         scope_ = inner;
@@ -200,22 +161,22 @@ bool template_run::fetch(loop_object* loop, value* out) {
     return false;
 }
 
-bool template_run::advance(loop_object* loop) {
+bool template_run::advance(template_object* loop) {
     value item;
-    if (loop->has_after) item = std::move(loop->slots[loop_object::kAfter]);
+    if (loop->has_after) item = std::move(loop->slots[kLoopAfter]);
     else if (!fetch(loop, &item)) return false;
     loop->has_after = false;
     loop->has_before = ++loop->index0 > 0;
-    loop->slots[loop_object::kBefore] = std::move(loop->slots[loop_object::kNow]);
-    loop->slots[loop_object::kNow] = std::move(item);
+    loop->slots[kLoopBefore] = std::move(loop->slots[kLoopNow]);
+    loop->slots[kLoopNow] = std::move(item);
     return true;
 }
 
 // Called when an iteration over item has ended, which began at this offset of the output.
 void template_run::note_message(const value& item, size_t begin, bool has_written) {
     const void* id = item.identity();
-    const auto at = std::lower_bound(messages_.begin(), messages_.end(), std::make_pair(id, 0u));
-    for (auto m = at; m != messages_.end() && m->first == id; ++m) {
+    auto m = std::lower_bound(messages_.begin(), messages_.end(), std::make_pair(id, 0u));
+    for (; m != messages_.end() && m->first == id; ++m) {
         if (has_written_[m->second]) continue;
         has_written_[m->second] = has_written;
         message_starts_[m->second] = (int64_t)begin;
@@ -226,19 +187,17 @@ template_run::flow template_run::run_loop(const template_node* n, const value& i
     nesting level(this);
     if (!is_iterable(iterable)) return fail("a value to loop over is not iterable"), flow::on;
     const value outer = scope_;
-    auto* loop = new_object<loop_object>(kLoopObject);
-    const value self = make_object(loop);
-    loop->slots.resize(loop_object::kSlots);
-    loop->slots[loop_object::kSource] = iterable;
-    loop->slots[loop_object::kOuterScope] = outer;
+    template_object* loop;
+    const value self = make_object(kLoopObject, std::vector<value>(kLoopSlots), &loop);
+    loop->slots[kLoopSource] = iterable;
+    loop->slots[kLoopOuterScope] = outer;
     loop->node = n;
     loop->has_condition = n->kids[2] != nullptr;
     loop->depth0 = depth0;
     while (!failed() && advance(loop)) {
-        enter_scope(outer);
-        hide_names(n->kids[3]);
+        enter_scope(outer, n->kids[3]);
         set(kNameLoop, self);
-        const value item = loop->slots[loop_object::kNow];
+        const value item = loop->slots[kLoopNow];
         assign(n->kids[0], item);
         const size_t begin = main_out_.size(), n_captured = out_->size();
         const flow f = failed() ? flow::break_loop : exec(n->kids[3]);
@@ -247,96 +206,89 @@ template_run::flow template_run::run_loop(const template_node* n, const value& i
     }
     scope_ = outer;
     loop->has_before = loop->has_after = loop->has_changed = false;
-    for (int slot : {loop_object::kBefore, loop_object::kNow, loop_object::kAfter, loop_object::kChanged})
-        loop->slots[(size_t)slot] = value();  // one of them may refer to the loop
-    if (loop->index0 < 0 && n->kids[4] && !failed()) return exec_scope(n->kids[4]);
-    return flow::on;
+    for (loop_slot slot : {kLoopBefore, kLoopNow, kLoopAfter, kLoopChanged})
+        loop->slots[slot] = value();  // one of them may refer to the loop
+    return loop->index0 < 0 && n->kids[4] && !failed() ? exec_scope(n->kids[4]) : flow::on;
 }
 
 value template_run::call_loop(const value& self, call_arguments& arguments) {
-    const auto* loop = (const loop_object*)self.as_object();
+    const template_object* loop = object_of(self);
     if (loop->node->op != 'r') return fail("want a loop marked 'recursive' to call it");
     if (arguments.values.size() != 1 || !arguments.named.empty()) return fail("want one argument for the loop");
-    const value inner = std::exchange(scope_, loop->slots[loop_object::kOuterScope]);
-    const template_node* n = loop->node;
-    traced_text text = capture([&] { run_loop(n, arguments.values[0], loop->depth0 + 1); });
+    const value inner = std::exchange(scope_, loop->slots[kLoopOuterScope]);
+    value text = capture([&] { run_loop(loop->node, arguments.values[0], loop->depth0 + 1); });
     scope_ = inner;
-    return make(std::move(text));
+    return text;
 }
 
-// ---- macros
-// ----------------------------------------------------------------------------------------------------------
+// ---- macros ----
 
 value template_run::define_macro(const template_node* n) {
-    auto* macro = new_object<macro_object>(kMacroObject);
+    template_object* macro;
+    value out = make_object(kMacroObject, {scope_}, &macro);
     macro->node = n;
-    macro->slots.push_back(scope_);
     if (!scope_.is_null()) kept_.push_back(scope_);  // the scope will refer to the macro
-    return make_object(macro);
+    return out;
 }
 
 value template_run::call_macro(const value& self, call_arguments& arguments) {
     nesting level(this);
     if (!charge(1) || !level.is_good) return undefined("");
-    const template_node* n = ((const macro_object*)self.as_object())->node;
-    const std::string name = n->name >= 0 ? tree.names[(size_t)n->name] : "caller";
+    const template_node* n = object_of(self)->node;
+    const std::string name = "macro '" + tree.names[(size_t)n->name] + "' takes ";
     const value caller_scope = scope_;
-    enter_scope(self.as_object()->slots[0]);
-    auto take_named = [&](int32_t id, value* out) {
+    enter_scope(object_of(self)->slots[0], n->kids[0]);
+    auto take_named = [&](int32_t id, const char* problem) {
+        value v = undefined(problem);
         auto at = std::find_if(arguments.named.begin(), arguments.named.end(),
                                [&](const auto& a) { return a.first == tree.names[(size_t)id]; });
-        if (at == arguments.named.end()) return false;
-        *out = std::move(at->second);
+        if (at == arguments.named.end()) return std::make_pair(v, false);
+        v = std::move(at->second);
         arguments.named.erase(at);
-        return true;
+        return std::make_pair(v, true);
     };
-    hide_names(n->kids[0]);
+    const size_t n_own = std::min(n->names.size(), arguments.values.size());
     bool has_caller = false;  // among the macro's own arguments
     std::vector<size_t> missing;
     for (size_t i = 0; i < n->names.size(); i++) {
-        value v;
         has_caller |= n->names[i] == kNameCaller;
-        if (i < arguments.values.size()) {
-            v = arguments.values[i];
-        } else if (!take_named(n->names[i], &v)) {
-            v = undefined("parameter '" + tree.names[(size_t)n->names[i]] + "' was not provided");
-            missing.push_back(i);
+        if (i < n_own) {
+            set(n->names[i], arguments.values[i]);
+            continue;
         }
-        set(n->names[i], std::move(v));
+        const auto [v, is_given] = take_named(n->names[i], "a parameter was not provided");
+        if (!is_given) missing.push_back(i);
+        set(n->names[i], v);
     }
     for (size_t i : missing)  // a default may use the arguments, but not the one it is for
         if (n->kids[i + 1] && !failed()) set(n->names[i], eval(n->kids[i + 1]));
-    if ((n->op & kMacroCaller) && !has_caller) {
-        value caller;
-        if (!take_named(kNameCaller, &caller)) caller = undefined("No caller defined");
-        set(kNameCaller, std::move(caller));
-    }
+    if ((n->op & kMacroCaller) && !has_caller) set(kNameCaller, take_named(kNameCaller, "No caller defined").first);
     if (n->op & kMacroKwargs) {
         std::vector<value_member> members;
         for (auto& [key, v] : arguments.named) members.push_back({make(key), std::move(v)});
         set(kNameKwargs, make_map(std::move(members)));
     } else if (!arguments.named.empty()) {
-        fail("macro '" + name + "' takes no keyword argument '" + arguments.named[0].first + "'");
+        fail(name + "no keyword argument '" + arguments.named[0].first + "'");
     }
-    const size_t n_own = std::min(n->names.size(), arguments.values.size());
     if (n->op & kMacroVarargs)
         set(kNameVarargs, make_tuple({arguments.values.begin() + (long)n_own, arguments.values.end()}));
-    else if (arguments.values.size() > n_own)
-        fail("macro '" + name + "' takes not more than " + std::to_string(n_own) + " argument(s)");
-    traced_text text = capture([&] {
+    else if (arguments.values.size() > n_own) fail(name + "not more than " + std::to_string(n_own) + " argument(s)");
+    value text = capture([&] {
         if (!failed()) exec(n->kids[0]);
     });
     scope_ = caller_scope;
-    return make(std::move(text));
+    return text;
 }
 
-// ---- statements
-// ------------------------------------------------------------------------------------------------------
+// ---- statements ----
 
-template_run::flow template_run::exec_scope(const template_node* body) {
+// The statements of body in a scope of its own, in which the targets of a `with` are assigned first.
+template_run::flow template_run::exec_scope(const template_node* body, const template_node* with) {
+    std::vector<value> values;
+    for (size_t i = 1; with && i + 1 < with->kids.size(); i += 2) values.push_back(eval(with->kids[i]));
     const value outer = scope_;
-    enter_scope(outer);
-    hide_names(body);
+    enter_scope(outer, body);
+    for (size_t i = 0; i < values.size(); i++) assign(with->kids[2 * i], values[i]);
     const flow f = exec(body);
     scope_ = outer;
     return f;
@@ -352,37 +304,19 @@ template_run::flow template_run::exec_if(const template_node* n) {
     return i < n->kids.size() ? exec(n->kids[i]) : flow::on;
 }
 
-template_run::flow template_run::exec_with(const template_node* n) {
-    std::vector<value> values;
-    for (size_t i = 0; i + 1 < n->kids.size(); i += 2) values.push_back(eval(n->kids[i + 1]));
-    const value outer = scope_;
-    enter_scope(outer);
-    hide_names(n->kids.back());
-    for (size_t i = 0; i < values.size(); i++) assign(n->kids[2 * i], values[i]);
-    const flow f = exec(n->kids.back());
-    scope_ = outer;
-    return f;
-}
-
-template_run::flow template_run::exec_set_block(const template_node* n) {
+// A block whose text goes through filters and then to a variable, or to the output where it has no target.
+template_run::flow template_run::exec_captured(const template_node* n) {
     flow f = flow::on;
-    traced_text text = capture([&] { f = exec_scope(n->kids[2]); });
-    if (f == flow::on && !failed()) assign(n->kids[0], captured_filters(n->kids[1], std::move(text)));
-    return f;
-}
-
-template_run::flow template_run::exec_filter_block(const template_node* n) {
-    flow f = flow::on;
-    traced_text text = capture([&] { f = exec_scope(n->kids[1]); });
-    if (f == flow::on && !failed()) emit(captured_filters(n->kids[0], std::move(text)));
-    return f;
-}
-
-template_run::flow template_run::exec_autoescape(const template_node* n) {
-    const bool was_autoescape = std::exchange(is_autoescape, is_true(eval(n->kids[0])));
-    const flow f = exec_scope(n->kids[1]);
-    is_autoescape = was_autoescape;
-    return f;
+    value text = capture([&] { f = exec_scope(n->kids[2]); });
+    if (f != flow::on || failed()) return f;
+    if (n->kids[1]) {
+        const value outer = std::exchange(captured_, text);
+        text = eval(n->kids[1]);
+        captured_ = outer;
+    }
+    if (n->kids[0]) assign(n->kids[0], text);
+    else emit(text);
+    return flow::on;
 }
 
 template_run::flow template_run::exec(const template_node* n) {
@@ -402,17 +336,20 @@ template_run::flow template_run::exec(const template_node* n) {
     case node_kind::for_loop: return run_loop(n, eval(n->kids[1]), 0);
     case node_kind::if_chain: return exec_if(n);
     case node_kind::assign: assign(n->kids[0], eval(n->kids[1])); break;
-    case node_kind::assign_block: return exec_set_block(n);
+    case node_kind::capture: return exec_captured(n);
     case node_kind::macro: set(n->name, define_macro(n)); break;
     case node_kind::call_block: {
         const value caller = define_macro(n->kids[1]);
         emit(eval_call(n->kids[0], &caller));
         break;
     }
-    case node_kind::filter_block: return exec_filter_block(n);
-    case node_kind::with: return exec_with(n);
-    case node_kind::scope: return exec_scope(n->kids[0]);
-    case node_kind::autoescape: return exec_autoescape(n);
+    case node_kind::with: return exec_scope(n->kids.back(), n);
+    case node_kind::autoescape: {
+        const bool was_autoescape = std::exchange(is_autoescape, is_true(eval(n->kids[0])));
+        const flow f = exec_scope(n->kids[1]);
+        is_autoescape = was_autoescape;
+        return f;
+    }
     case node_kind::break_loop: return flow::break_loop;
     case node_kind::continue_loop: return flow::continue_loop;
     default: fail("'" + std::string(n->text()) + "' is not supported", DUET_ERR_UNSUPPORTED);
@@ -420,26 +357,25 @@ template_run::flow template_run::exec(const template_node* n) {
     return flow::on;
 }
 
-// ---- the whole
-// -------------------------------------------------------------------------------------------------------
+// ---- the whole ----
 
 void template_run::prepare_variables(const value& variables) {
     root_.resize(tree.names.size());
-    has_root_.resize(tree.names.size());
     for (size_t i = 0; i < tree.names.size(); i++) {
-        has_root_[i] = true;
+        template_object* object;
         if (const value* v = variables.find(tree.names[i])) {
             root_[i] = *v;
         } else if (const native_function* function = find_global(tree.names[i])) {
-            auto* object = new_object<function_object>(kFunctionObject);
+            root_[i] = make_object(kFunctionObject, {}, &object);
             object->function = function;
-            root_[i] = make_object(object);
         } else if (tree.names[i] == "self") {
             root_[i] = value::of_trusted("<TemplateReference None>");
         } else {
-            has_root_[i] = false;
+            root_[i] = undefined("'" + tree.names[i] + "' is undefined");
         }
     }
+    for (int32_t name : tree.root->names)
+        root_[(size_t)name] = undefined("'" + tree.names[(size_t)name] + "' is undefined");
     const value* messages = variables.find("messages");
     if (!messages || !messages->is_list()) return;
     message_starts_.assign(messages->items().size(), -1);
@@ -452,7 +388,6 @@ void template_run::prepare_variables(const value& variables) {
 duet_status template_run::render(const value& variables, rendered_template* out) {
     prepare_variables(variables);
     out_ = &main_out_;
-    for (int32_t name : tree.root->names) has_root_[(size_t)name] = false;
     exec(tree.root);
     if (failed()) return status;
     out->text = std::move(main_out_);

@@ -1,6 +1,6 @@
 // models/template_run.h: the interpreter: what a template's statements, operators, filters and methods share while it
-// runs. The first error is kept in err and makes failed true; from then on results do not matter, and every loop ends.
-// Main path: models/template_parse -> [models/template_run] -> models/template_eval, template_filters, template_methods
+// runs. The first error is kept in err and makes failed() true; from then on results do not matter, and every loop
+// ends. Main path: models/template_parse -> [models/template_run] -> models/template_eval, template_functions
 #pragma once
 #include "template.h"
 #include "template_functions.h"
@@ -14,78 +14,53 @@
 
 namespace duet {
 
-// ---- objects that only templates have; the values they hold stand in slots ----
+// ---- objects that only templates have ----
 
+// Behind each type stand the members that it uses; the values that an object holds stand in its slots.
 enum object_type : int {
-    kScopeObject,      // slots: the outer scope, then variables
-    kMacroObject,      // slots: the scope it was defined in
-    kNamespaceObject,  // slots: attributes
-    kLoopObject,       // slots: see loop_object
-    kFunctionObject,
-    kMethodObject,  // slots: the object it belongs to
-    kRangeObject,
-    kGeneratorObject,  // slots: the source, then arguments
-    kViewObject,       // slots: a map; its keys, values or items
-    kCyclerObject,     // slots: items
-    kJoinerObject,     // slots: the separator
+    kScopeObject,      // ids: of variables; slots: the outer scope, then a value for each of ids
+    kMacroObject,      // node; slots: the scope it was defined in
+    kNamespaceObject,  // names: of attributes; slots: a value for each of names
+    kLoopObject,       // node, at, index0 and what follows; slots: see loop_slot
+    kFunctionObject,   // function
+    kMethodObject,     // function; slots: the operand
+    kRangeObject,      // range, stop
+    kGeneratorObject,  // at, how, wanted, function, names: of the last arguments; slots: the source, a path, arguments
+    kViewObject,       // how: k(eys), v(alues), i(tems); slots: a map
+    kCyclerObject,     // at; slots: items
+    kJoinerObject,     // at; slots: the separator
     kBytesObject,      // slots: a string
 };
 
-struct scope_object : object_payload {
-    using object_payload::object_payload;
-    std::vector<int32_t> names;  // of slots[1] and on
+enum loop_slot : int { kLoopSource, kLoopOuterScope, kLoopBefore, kLoopNow, kLoopAfter, kLoopChanged, kLoopSlots };
+
+struct slice_range {
+    int64_t first = 0, step = 1, size = 0;
 };
-struct macro_object : object_payload {
+
+struct template_object : object_payload {
     using object_payload::object_payload;
     const template_node* node = nullptr;
-};
-struct namespace_object : object_payload {
-    using object_payload::object_payload;
-    std::vector<std::string> names;
-};
-struct loop_object : object_payload {
-    using object_payload::object_payload;
-    enum { kSource, kOuterScope, kBefore, kNow, kAfter, kChanged, kSlots };
-    const template_node* node = nullptr;
-    bool has_condition = false, has_before = false, has_after = false, has_changed = false;
-    size_t at = 0;
-    int64_t index0 = -1, length = -1, depth0 = 0;
-};
-struct function_object : object_payload {
-    using object_payload::object_payload;
     const native_function* function = nullptr;
-};
-struct range_object : object_payload {
-    using object_payload::object_payload;
-    int64_t start = 0, step = 1, size = 0, stop = 0;
-};
-struct generator_object : object_payload {
-    using object_payload::object_payload;
-    enum { kPlain, kMapAttribute, kMapFilter, kSelect } how = kPlain;
-    int32_t i_function = -1;         // the filter, or the test of kSelect; -1: there is none of that name
-    bool wanted = true;              // the result of the test that lets an item pass
-    bool has_test = false;           // else an item passes that is true
-    bool has_attribute = false;      // slots[1]: which one is tested; else the item itself is
-    std::vector<std::string> names;  // of the last arguments
-    size_t at = 0;
-};
-struct view_object : object_payload {
-    using object_payload::object_payload;
-    char part = 'k';  // k(eys), v(alues), i(tems)
-};
-struct counter_object : object_payload {  // kCyclerObject, kJoinerObject
-    using object_payload::object_payload;
-    size_t at = 0;
+    std::vector<int32_t> ids;
+    std::vector<std::string> names;
+    slice_range range;
+    int64_t stop = 0;
+    size_t at = 0;  // how many items were taken, or calls made
+    // Of a generator: it yields i(tems), a(ttributes of items: slots[1]), f(iltered items), s(elected items: those for
+    // which slots[1], or else the item, is as wanted), items t(ested by a function).
+    char how = 'i';
+    bool wanted = true;
+    int64_t index0 = -1, length = -1, depth0 = 0;
+    bool has_condition = false, has_before = false, has_after = false, has_changed = false;
 };
 
-template <class T> T* new_object(object_type type) {
-    return new T(type, [](object_payload* p) { delete (T*)p; });
+// The object of a value of kind object.
+inline template_object* object_of(const value& v) { return (template_object*)v.as_object(); }
+// nullptr: the value is not of this type.
+inline template_object* object_of(const value& v, object_type type) {
+    return v.is(value_kind::object) && v.as_object()->type == type ? object_of(v) : nullptr;
 }
-
-struct call_arguments {
-    std::vector<value> values;
-    std::vector<std::pair<std::string, value>> named;
-};
 
 class template_run {
   public:
@@ -99,51 +74,57 @@ class template_run {
 
     // ---- errors and limits ----
     value fail(const std::string& what, duet_status code = DUET_ERR_ARG);  // undefined, to be returned
-    bool charge(uint64_t n);                                               // takes steps away; false after an error
+    value refuse(const value& v, const char* what);  // fails with what, or with what v says when it is undefined
+    value overflow() { return fail("integer overflow", DUET_ERR_UNSUPPORTED); }
+    bool charge(uint64_t n);      // takes steps away; false after an error
     bool has_room(size_t bytes);  // for so many bytes more; false after an error
+    // What it costs to find needle, which may begin everywhere in hay without being there.
+    bool charge_search(std::string_view hay, std::string_view needle) {
+        return charge(hay.size() / 16 + needle.size() / 256 * hay.size());
+    }
     bool failed() const { return status != DUET_OK; }
 
     // ---- making values ----
     value make(traced_text t);
-    value make(std::string s, bool is_input = false) { return make(traced_text(std::move(s), is_input)); }
-    value make_list(std::vector<value> items);
-    value make_tuple(std::vector<value> items);
+    value make(std::string s) { return make(traced_text(std::move(s), false)); }
+    value make_sequence(std::vector<value> items, value_kind kind);
+    value make_list(std::vector<value> items) { return make_sequence(std::move(items), value_kind::list); }
+    value make_tuple(std::vector<value> items) { return make_sequence(std::move(items), value_kind::tuple); }
     value make_map(std::vector<value_member> members);  // checks that keys may be keys
-    value make_object(object_payload* object);
+    value make_object(object_type type, std::vector<value> slots, template_object** out = nullptr);
     void keep(const value& object) { kept_.push_back(object); }  // one that may come to refer to itself
-    value make_generator(value list);
     value undefined(std::string what) { return value::of_undefined(std::move(what)); }
     value no_attribute(const value& object, std::string_view name);
 
     // ---- what Python does with values (template_values.cpp) ----
     bool is_true(const value& v);
     void print(const value& v, traced_text* out);  // str
-    void print_repr(const value& v, traced_text* out, int depth = 0);
     traced_text to_text(const value& v);
+    void print_repr(const value& v, traced_text* out, int level = 0);
+    int64_t length(const value& v, bool may_fail = true);  // -1: it has none
+    bool is_hashable(const value& v, int level = 0);
+    bool compare(char op, const value& a, const value& b);  // a compare_op
     bool equal(const value& a, const value& b);
-    bool less(const value& a, const value& b);  // fails for kinds that have no order
+    bool less(const value& a, const value& b);
     bool contains(const value& container, const value& item);
-    bool is_hashable(const value& v, int depth = 0);
-    int64_t length(const value& v, bool may_fail = true);  // -1: has none
     bool is_iterable(const value& v);
-    bool is_indexed(const value& v);  // has a length and v[i]
-    // Item after item: *at is 0 at first. false: no more, or an error.
+    bool is_indexed(const value& v);  // what [0] may be asked of, and maps
+    // The item at *at, which moves on; *at is 0 at first, and its meaning depends on the kind. false: no more.
     bool next_item(const value& source, size_t* at, value* out);
-    bool next_generated(generator_object* g, value* out);
-    bool collect(const value& source, std::vector<value>* out);  // all items; false after an error
-    value arithmetic(char op, const value& a, const value& b);
-    bool to_index(const value& v, int64_t* out);  // an integer, else an error
-    bool to_slice(const value& start, const value& stop, const value& step, int64_t size, int64_t out[3]);
+    bool collect(const value& source, std::vector<value>* out);  // all items
+    bool to_index(const value& v, int64_t* out);
+    // The rules of Python's slice.indices. false: not integers, or step is 0 (an error).
+    bool to_slice(const value& start, const value& stop, const value& step, int64_t size, slice_range* out);
+    value arithmetic(char op, const value& a, const value& b);  // + - * / % P (power) D (floor division)
 
     // ---- attributes and calls (template_eval.cpp) ----
     value get_attribute(const value& object, std::string_view name);
     value get_item(const value& object, const value& key);
-    value get_path(value object, const value& path);  // "a.b.0", or an integer
+    value get_path(value object, const value& path);  // what attribute= names: "a.b.0", an integer, or none
     value get_slice(const value& object, const value& start, const value& stop, const value& step);
     value call(const value& function, call_arguments& arguments);
-    value call_native(const native_function& function, const value* self, call_arguments& arguments);
+    value call_native(const native_function& function, call_arguments& arguments);
     value call_macro(const value& macro, call_arguments& arguments);
-    bool call_test(int32_t i_test, const value& operand, call_arguments& arguments);
 
     value eval(const template_node* n);
 
@@ -176,44 +157,34 @@ class template_run {
     // ---- statements (template_run.cpp) ----
     flow exec(const template_node* n);
     flow exec_if(const template_node* n);
-    flow exec_with(const template_node* n);
-    flow exec_autoescape(const template_node* n);
-    flow exec_set_block(const template_node* n);
-    flow exec_filter_block(const template_node* n);
-    flow exec_scope(const template_node* body);
+    flow exec_captured(const template_node* n);
+    flow exec_scope(const template_node* body, const template_node* with = nullptr);
     flow run_loop(const template_node* n, const value& iterable, int64_t depth0);
-    bool fetch(loop_object* loop, value* out);
-    bool advance(loop_object* loop);
+    bool fetch(template_object* loop, value* out);
+    bool advance(template_object* loop);
     void note_message(const value& item, size_t begin, bool has_written);
     void emit(const value& v);
     void emit(const traced_text& t);
     void assign(const template_node* target, value v);
     void set(int32_t name, value v);
     value lookup(int32_t name);
-    const value* find_variable(int32_t name);
-    void enter_scope(const value& parent);
-    void hide_names(const template_node* body);
+    void enter_scope(const value& parent, const template_node* body);
     value define_macro(const template_node* n);
-    value captured_filters(const template_node* filters, traced_text captured);
-    template <class Run> traced_text capture(Run run);
+    template <class Run> value capture(Run run);
 
     // ---- expressions (template_eval.cpp) ----
-    value eval_list(const template_node* n);
-    value eval_map(const template_node* n);
+    value eval_items(const template_node* n);
     value eval_item(const template_node* n);
     value eval_call(const template_node* n, const value* caller = nullptr);
-    value eval_filter(const template_node* n);
-    value eval_test(const template_node* n);
     value eval_unary(const template_node* n);
     value eval_compare(const template_node* n);
     value eval_concat(const template_node* n);
     void eval_arguments(const template_node* n, call_arguments* out);
-    value loop_attribute(loop_object* loop, const value& self, std::string_view name);
+    value loop_attribute(template_object* loop, std::string_view name);
     value object_attribute(const value& object, std::string_view name);
-    value scalar_attribute(const value& object, std::string_view name);
-    value native_method(const value& self, const native_function* method);
-    int64_t loop_length(loop_object* loop);
+    int64_t loop_length(template_object* loop);
     value call_loop(const value& loop, call_arguments& arguments);
+    bool next_generated(template_object* generator, value* out);
 
     void prepare_variables(const value& variables);
 
@@ -229,27 +200,10 @@ class template_run {
     std::vector<bool> has_written_;  // of messages: message_starts_ is final
 };
 
-// ---- what filters and methods share (template_filters.cpp); the results are bounded ----
-value join_values(template_run& run, const value& iterable, const traced_text& separator, const value& path,
-                  bool only_strings);
-value replace_checked(template_run& run, const traced_text& t, const traced_text& from, const traced_text& to,
-                      int64_t max_count);
-// where: l(eft), r(ight) or c(enter), as str.ljust, rjust and center have it; n_chars: of t
-value pad_checked(template_run& run, const traced_text& t, int64_t width, int64_t n_chars, char where,
-                  std::string_view fill);
+// ---- text (template_strings.cpp, template_format.cpp); the results are bounded ----
 
-// Argument i of a call: an integer (anything else is an error), and whether it is true. Absent: otherwise, false.
-inline int64_t integer_of(native_call& c, int i, int64_t otherwise) {
-    int64_t n = otherwise;
-    if (c.given[i]) c.run.to_index(c[i], &n);
-    return n;
-}
-inline bool flag_of(native_call& c, int i) { return c.given[i] && c.run.is_true(c[i]); }
-
-// Python's float(v); otherwise where it is none.
-value filter_float_of(template_run& run, const value& v, const value& otherwise);
-
-// ---- formatting (template_format.cpp) ----
+traced_text padded(template_run& run, const traced_text& t, int64_t width, char align, std::string_view fill,
+                   size_t n_sign = 0);
 traced_text format_percent(template_run& run, const traced_text& format, const value& arguments);  // format % arguments
 traced_text format_braces(template_run& run, const traced_text& format, const call_arguments& arguments);  // str.format
 std::string format_time(const template_time& time, std::string_view format);                               // strftime

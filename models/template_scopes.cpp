@@ -2,177 +2,114 @@
 // The reference decides when it compiles where a name is looked up: a name that a scope assigns before it reads it, and
 // that no scope around it mentions, is a variable of that scope from its beginning, and undefined until it is assigned,
 // even where the caller gave a variable of that name. So `{% for m in messages %}{{ x }}{% endfor %}{% set x = 1 %}`
-// never prints the caller's x. The names that a body hides are stored with it, in the node's names.
+// never prints the caller's x. A name that is first assigned inside of an `if` keeps its value from outside.
+// The names that a body hides are stored with it, in the node's names.
 // Source: behaviour asked of the reference (jinja2 3.1).
 // Main path: models/template_parse -> [models/template_scopes] -> models/template_run
 #include "template_tree.h"
 
-#include <algorithm>
 #include <unordered_map>
 
 namespace duet {
 namespace {
 
-enum class origin : uint8_t { unknown, outside, hidden, argument };
-
-struct name_state {
-    origin from = origin::unknown;
-    bool is_assigned = false;
-};
-
 class scope_analysis {
   public:
-    void visit_root(template_node* body) {
-        visit_scope(body, {}, [&] { visit(body); });
-    }
-
-  private:
-    struct frame {
-        frame* outer;
-        std::unordered_map<int32_t, name_state> names;
-        std::vector<std::pair<int32_t, name_state>> log;  // earlier states, so that a branch can be undone
-    };
-
-    bool is_known_outside(int32_t name) const {
-        for (const frame* f = now_->outer; f; f = f->outer)
-            if (const auto at = f->names.find(name); at != f->names.end() && at->second.from != origin::unknown)
-                return true;
-        return false;
-    }
-
-    void change(int32_t name, name_state state) {
-        name_state& s = now_->names[name];
-        now_->log.emplace_back(name, s);
-        s = state;
-    }
-
-    void read(int32_t name) {
-        const name_state s = now_->names[name];
-        if (s.from == origin::unknown && !is_known_outside(name)) change(name, {origin::outside, s.is_assigned});
-    }
-
-    void write(int32_t name) {
-        const name_state s = now_->names[name];
-        if (s.from != origin::unknown) return change(name, {s.from, true});
-        change(name, {is_known_outside(name) ? origin::outside : origin::hidden, true});
-    }
-
-    void visit_target(const template_node* target, bool is_argument) {
-        if (target->kind == node_kind::tuple)
-            for (const template_node* kid : target->kids) visit_target(kid, is_argument);
-        else if (target->kind == node_kind::member) read(target->name);
-        else if (is_argument) change(target->name, {origin::argument, false});
-        else write(target->name);
-    }
-
     // A scope of its own: its arguments, then what run visits. body gets the names it hides.
     template <class Run> void visit_scope(template_node* body, const std::vector<int32_t>& arguments, Run run) {
-        frame inner{now_, {}, {}};
-        now_ = &inner;
-        for (int32_t name : arguments) change(name, {origin::argument, false});
+        scope here{now_};
+        now_ = &here;
+        for (int32_t name : arguments) here.is_hidden[name] = false;
         run();
-        for (const auto& [name, state] : inner.names)
-            if (state.from == origin::hidden) body->names.push_back(name);
-        now_ = inner.outer;
-    }
-
-    // The branches of an `if` do not see each other's names. What only some of them assign keeps its value from
-    // outside.
-    void visit_if(const template_node* n) {
-        using states = std::vector<std::pair<int32_t, name_state>>;
-        states branches[3];  // the first, all `elif` together, `else`
-        visit(n->kids[0]);
-        const size_t n_pairs = n->kids.size() / 2;
-        std::unordered_map<int32_t, int> n_assigned;
-        for (int branch = 0; branch < 3; branch++) {
-            const size_t begin = now_->log.size();
-            if (branch == 0) visit(n->kids[1]);
-            for (size_t i = 1; branch == 1 && i < n_pairs; i++) {
-                visit(n->kids[2 * i]);
-                visit(n->kids[2 * i + 1]);
-            }
-            if (branch == 2 && n->kids.size() % 2 == 1) visit(n->kids.back());
-            for (size_t i = now_->log.size(); i-- > begin;) {  // undone; the last state of each name comes first
-                const auto [name, before] = now_->log[i];
-                name_state& s = now_->names[name];
-                branches[branch].emplace_back(name, s);
-                s = before;
-            }
-            now_->log.resize(begin);
-            unite(&branches[branch]);
-            for (const auto& [name, state] : branches[branch])
-                n_assigned[name] += state.is_assigned && !now_->names[name].is_assigned;
-        }
-        for (const states& branch : branches)
-            for (const auto& [name, state] : branch)
-                change(name, {state.from, state.is_assigned || now_->names[name].is_assigned});
-        for (const auto& [name, n_branches] : n_assigned)
-            if (n_branches > 0 && n_branches < 3) change(name, {origin::outside, true});
-    }
-
-    // Keeps the first entry of each name.
-    static void unite(std::vector<std::pair<int32_t, name_state>>* states) {
-        auto by_name = [](const auto& a, const auto& b) { return a.first < b.first; };
-        std::stable_sort(states->begin(), states->end(), by_name);
-        states->erase(std::unique(states->begin(), states->end(),
-                                  [](const auto& a, const auto& b) { return a.first == b.first; }),
-                      states->end());
-    }
-
-    void visit_macro(template_node* n) {
-        visit_scope(n->kids[0], n->names, [&] {
-            for (size_t i = 1; i < n->kids.size(); i++) visit(n->kids[i]);
-            visit(n->kids[0]);
-        });
-    }
-
-    void visit_loop(template_node* n) {
-        visit(n->kids[1]);
-        visit_scope(n->kids[3], {kNameLoop}, [&] {
-            visit_target(n->kids[0], true);
-            visit(n->kids[3]);
-        });
-        if (n->kids[4]) visit_scope(n->kids[4], {}, [&] { visit(n->kids[4]); });
-    }
-
-    void visit_with(template_node* n) {
-        for (size_t i = 1; i + 1 < n->kids.size(); i += 2) visit(n->kids[i]);
-        visit_scope(n->kids.back(), {}, [&] {
-            for (size_t i = 0; i + 1 < n->kids.size(); i += 2) visit_target(n->kids[i], true);
-            visit(n->kids.back());
-        });
+        for (size_t i = 0; i < here.inner.size(); i++) visit_inner(here.inner[i]);
+        for (const auto& [name, is_hidden] : here.is_hidden)
+            if (is_hidden) body->names.push_back(name);
+        now_ = here.outer;
     }
 
     void visit_body(template_node* body) {
         visit_scope(body, {}, [&] { visit(body); });
     }
 
+  private:
+    struct scope {
+        scope* outer;
+        int n_branches = 0;  // how many `if` of this scope stand around
+        std::unordered_map<int32_t, bool> is_hidden = {};
+        std::vector<template_node*> inner = {};  // statements with scopes: visited when all names here are known
+    };
+
+    void mention(int32_t name, bool is_assigned) {
+        bool is_known = false;
+        for (const scope* s = now_; s && !is_known; s = s->outer) is_known = s->is_hidden.count(name) > 0;
+        if (is_assigned) now_->is_hidden.try_emplace(name, !is_known && now_->n_branches == 0);
+        else if (!is_known) now_->is_hidden[name] = false;
+    }
+
+    void visit_target(const template_node* target, bool is_argument) {
+        if (target->kind == node_kind::tuple)
+            for (const template_node* kid : target->kids) visit_target(kid, is_argument);
+        else if (is_argument) now_->is_hidden[target->name] = false;
+        else mention(target->name, target->kind == node_kind::name);
+    }
+
+    void visit_inner(template_node* n) {
+        switch (n->kind) {
+        case node_kind::for_loop:
+            visit_scope(n->kids[3], {kNameLoop}, [&] {
+                visit_target(n->kids[0], true);
+                visit(n->kids[3]);
+            });
+            return n->kids[4] ? visit_body(n->kids[4]) : void();
+        case node_kind::macro:
+            return visit_scope(n->kids[0], n->names, [&] {
+                for (size_t i = 1; i < n->kids.size(); i++) visit(n->kids[i]);
+                visit(n->kids[0]);
+            });
+        case node_kind::with:
+            return visit_scope(n->kids.back(), {}, [&] {
+                for (size_t i = 0; i + 1 < n->kids.size(); i += 2) visit_target(n->kids[i], true);
+                visit(n->kids.back());
+            });
+        default: visit_body(n->kids.back());
+        }
+    }
+
     void visit(template_node* n) {
         if (!n) return;
         switch (n->kind) {
-        case node_kind::name: return read(n->name);
+        case node_kind::name: return mention(n->name, false);
         case node_kind::assign: visit(n->kids[1]); return visit_target(n->kids[0], false);
-        case node_kind::assign_block: visit_target(n->kids[0], false); return visit_body(n->kids[2]);
-        case node_kind::if_chain: return visit_if(n);
-        case node_kind::for_loop: return visit_loop(n);
-        case node_kind::with: return visit_with(n);
-        case node_kind::macro: write(n->name); return visit_macro(n);
-        case node_kind::call_block: visit(n->kids[0]); return visit_macro(n->kids[1]);
-        case node_kind::filter_block: visit(n->kids[0]); return visit_body(n->kids[1]);
-        case node_kind::scope: return visit_body(n->kids[0]);
-        case node_kind::autoescape: visit(n->kids[0]); return visit_body(n->kids[1]);
-        default: break;
+        case node_kind::if_chain:
+            visit(n->kids[0]);
+            now_->n_branches++;
+            for (size_t i = 1; i < n->kids.size(); i++) visit(n->kids[i]);
+            now_->n_branches--;
+            return;
+        case node_kind::capture:
+            if (n->kids[0]) visit_target(n->kids[0], false);
+            else visit(n->kids[1]);
+            break;
+        case node_kind::for_loop: visit(n->kids[1]); break;
+        case node_kind::with:
+            for (size_t i = 1; i + 1 < n->kids.size(); i += 2) visit(n->kids[i]);
+            break;
+        case node_kind::macro: mention(n->name, true); break;
+        case node_kind::call_block: visit(n->kids[0]); return now_->inner.push_back(n->kids[1]);
+        case node_kind::autoescape: visit(n->kids[0]); break;
+        default:
+            for (template_node* kid : n->kids) visit(kid);
+            visit(n->star);
+            return visit(n->star_star);
         }
-        for (template_node* kid : n->kids) visit(kid);
-        visit(n->star);
-        visit(n->star_star);
+        now_->inner.push_back(n);
     }
 
-    frame* now_ = nullptr;
+    scope* now_ = nullptr;
 };
 
 }  // namespace
 
-void find_hidden_names(template_tree* tree) { scope_analysis().visit_root(tree->root); }
+void find_hidden_names(template_tree* tree) { scope_analysis().visit_body(tree->root); }
 
 }  // namespace duet

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 
 namespace duet {
 
@@ -19,22 +18,18 @@ bool is_python_printable(uint32_t cp) {
 }
 
 size_t stripped_end(std::string_view text) {
-    size_t end = text.size();
-    while (end > 0) {
-        size_t begin = end - 1;
-        while (begin > 0 && end - begin < 4 && ((uint8_t)text[begin] & 0xc0) == 0x80) begin--;
-        int n_bytes;
-        if (!is_python_space(utf8_decode(text, begin, &n_bytes))) break;
-        end = begin;
+    for (size_t end = text.size();;) {
+        size_t at = end > 0 ? char_before(text, end) : 0;
+        if (end == 0 || !is_python_space(next_char(text, &at)) || at != end) return end;
+        end = char_before(text, end);
     }
-    return end;
 }
 
 size_t stripped_begin(std::string_view text) {
-    size_t begin = 0;
-    int n_bytes;
-    while (begin < text.size() && is_python_space(utf8_decode(text, begin, &n_bytes))) begin += (size_t)n_bytes;
-    return begin;
+    for (size_t at = 0;;) {
+        const size_t begin = at;
+        if (at == text.size() || !is_python_space(next_char(text, &at))) return begin;
+    }
 }
 
 size_t count_chars(std::string_view text) {
@@ -49,63 +44,52 @@ size_t char_offset(std::string_view text, size_t i_char) {
     return text.size();
 }
 
-static std::string hex_text(uint32_t cp, int n_digits) {
-    std::string out;
-    for (int shift = (n_digits - 1) * 4; shift >= 0; shift -= 4) out += "0123456789abcdef"[cp >> shift & 15];
-    return out;
-}
-
-// \xe9, é or \U0001f600
+// \xe9, \u00e9 or \U0001f600
 static std::string escape_text(uint32_t cp) {
-    if (cp < 0x100) return "\\x" + hex_text(cp, 2);
-    return cp < 0x10000 ? "\\u" + hex_text(cp, 4) : "\\U" + hex_text(cp, 8);
+    std::string out = cp < 0x100 ? "\\x" : cp < 0x10000 ? "\\u" : "\\U";
+    for (int shift = cp < 0x100 ? 4 : cp < 0x10000 ? 12 : 28; shift >= 0; shift -= 4)
+        out += "0123456789abcdef"[cp >> shift & 15];
+    return out;
 }
 
 bool unescape_string(std::string_view literal, std::string* out) {
     static constexpr std::string_view kNames = "\\'\"abfnrtv", kMeanings = "\\'\"\a\b\f\n\r\t\v";
-    for (size_t i = 0; i < literal.size(); i++) {
-        if (literal[i] != '\\' || i + 1 == literal.size()) {
-            *out += literal[i];
+    for (size_t at = 0; at < literal.size();) {
+        const char c = literal[at++];
+        if (c != '\\' || at == literal.size()) {
+            *out += c;
             continue;
         }
-        const char c = literal[++i];
-        if (const size_t at = kNames.find(c); at != kNames.npos) {
-            *out += kMeanings[at];
-        } else if (c == '\n') {
-            continue;
-        } else if (c == 'x' || c == 'u' || c == 'U') {
-            const size_t n_digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
+        const uint32_t escaped = next_char(literal, &at);
+        // Digits of the base, at most n of them; false: not a character, or too few.
+        auto append_number = [&](int base, size_t n, bool is_exact) {
             uint32_t cp = 0;
-            for (size_t k = 0; k < n_digits; k++) {
-                const int digit = i + 1 < literal.size() ? hex_digit(literal[i + 1]) : -1;
-                if (digit < 0) return false;
-                cp = cp << 4 | (uint32_t)digit;
-                i++;
-            }
-            if (cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000)) return false;
+            const size_t end = at + n;
+            for (; at < end && at < literal.size() && digit_of(literal[at]) < base; at++)
+                cp = cp * (uint32_t)base + (uint32_t)digit_of(literal[at]);
+            if ((is_exact && at < end) || cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000)) return false;
             utf8_append(out, cp);
-        } else if (c >= '0' && c <= '7') {
-            uint32_t cp = (uint32_t)(c - '0');
-            for (int k = 0; k < 2 && i + 1 < literal.size() && literal[i + 1] >= '0' && literal[i + 1] <= '7'; k++)
-                cp = cp * 8 + (uint32_t)(literal[++i] - '0');
-            utf8_append(out, cp);
-        } else if (c == 'N') {
+            return true;
+        };
+        if (escaped >= 0x80) {  // the reference turns the character into an escape, and the backslash into itself
+            *out += escape_text(escaped);
+        } else if (const char e = (char)escaped; kNames.find(e) != kNames.npos) {
+            *out += kMeanings[kNames.find(e)];
+        } else if (e == 'x' || e == 'u' || e == 'U') {
+            if (!append_number(16, e == 'x' ? 2 : e == 'u' ? 4 : 8, true)) return false;
+        } else if (e >= '0' && e <= '7') {
+            at--;
+            append_number(8, 3, false);
+        } else if (e == 'N') {
             return false;
-        } else if ((uint8_t)c >=
-                   0x80) {  // the reference turns the character into an escape, and the backslash into itself
-            int n_bytes;
-            *out += "\\" + escape_text(utf8_decode(literal, i, &n_bytes)).substr(1);
-            i += (size_t)n_bytes - 1;
-        } else {
-            *out += '\\';
-            *out += c;
+        } else if (e != '\n') {
+            *out += {'\\', e};
         }
     }
     return true;
 }
 
-// ---- integers
-// --------------------------------------------------------------------------------------------------------
+// ---- integers ----
 
 value of_int128(__int128 i) {
     if (i >= INT64_MIN && i <= INT64_MAX) return value::of_int((int64_t)i);
@@ -143,14 +127,12 @@ value integer_of_digits(std::string_view digits, int base) {
     unsigned __int128 large = 0;
     for (char c : significant) {
         if (large >> 120) return value::of_undefined("integer overflow");
-        large =
-            large * (unsigned)base + (unsigned)(hex_digit(c) >= 0 && base <= 16 ? hex_digit(c) : (c | 32) - 'a' + 10);
+        large = large * (unsigned)base + (unsigned)digit_of(c);
     }
     return of_int128(is_negative ? -(__int128)large : (__int128)large);
 }
 
-// ---- cases
-// -----------------------------------------------------------------------------------------------------------
+// ---- cases ----
 
 static bool is_cased(uint32_t cp) { return (unicode_bits(cp) & (kUniLu | kUniLl | kUniLt)) != 0; }
 static bool is_case_ignorable(uint32_t cp) {
@@ -161,71 +143,63 @@ static bool is_case_ignorable(uint32_t cp) {
 
 // Whether the capital sigma at pos ends a word (The Unicode Standard, section 3.13, Final_Sigma).
 static bool is_final_sigma(std::string_view text, size_t pos) {
-    int n_bytes;
-    size_t begin = pos;
-    bool is_after_letter = false;
-    while (begin > 0 && !is_after_letter) {
-        do begin--;
-        while (begin > 0 && ((uint8_t)text[begin] & 0xc0) == 0x80);
-        const uint32_t cp = utf8_decode(text, begin, &n_bytes);
-        if (is_case_ignorable(cp)) continue;
-        if (!is_cased(cp)) return false;
-        is_after_letter = true;
+    uint32_t cp = '.';  // is ignored
+    for (size_t begin = pos; begin > 0 && is_case_ignorable(cp);) {
+        size_t at = begin = char_before(text, begin);
+        cp = next_char(text, &at);
     }
-    for (size_t end = pos + 2; is_after_letter && end < text.size(); end += (size_t)n_bytes) {
-        const uint32_t cp = utf8_decode(text, end, &n_bytes);
-        if (!is_case_ignorable(cp)) return !is_cased(cp);
-    }
-    return is_after_letter;
+    if (is_case_ignorable(cp) || !is_cased(cp)) return false;
+    cp = '.';
+    for (size_t at = pos + 2; at < text.size() && is_case_ignorable(cp);) cp = next_char(text, &at);
+    return is_case_ignorable(cp) || !is_cased(cp);
 }
 
 traced_text change_case(const traced_text& t, python_case to) {
-    traced_text out;
+    traced_text out = t.slice(0, 0);
     out.bytes.reserve(t.size());
-    out.is_markup = t.is_markup;
     bool is_in_word = false;
-    int n_bytes;
-    for (size_t i = 0; i < t.size(); i += (size_t)n_bytes) {
-        const uint32_t cp = utf8_decode(t.bytes, i, &n_bytes);
+    for (size_t at = 0; at < t.size();) {
+        const size_t begin = at;
+        const uint32_t cp = next_char(t.bytes, &at);
         unicode_case which = unicode_case::lower;
         if (to == python_case::upper) which = unicode_case::upper;
         if (to == python_case::fold) which = unicode_case::fold;
-        if ((to == python_case::capitalize && i == 0) || (to == python_case::title && !is_in_word))
+        if ((to == python_case::capitalize && begin == 0) || (to == python_case::title && !is_in_word))
             which = unicode_case::title;
-        if (to == python_case::swap) which = unicode_bits(cp) & kUniLu ? unicode_case::lower : unicode_case::upper;
+        if (to == python_case::swap && !(unicode_bits(cp) & kUniLu)) which = unicode_case::upper;
         is_in_word = is_cased(cp);
         std::string changed;
-        if (cp >= kInvalidByte) changed = t.bytes[i];
-        else if (cp == 0x3a3 && which == unicode_case::lower) changed = is_final_sigma(t.bytes, i) ? "ς" : "σ";
+        if (cp >= kInvalidByte) changed = t.bytes[begin];
+        else if (cp == 0x3a3 && which == unicode_case::lower) changed = is_final_sigma(t.bytes, begin) ? "ς" : "σ";
         else unicode_append_case(&changed, cp, which);
-        out.append(changed, t.is_input_at(i));
+        out.append(changed, t.is_input_at(begin));
     }
     return out;
 }
 
-// ---- quoting
-// ---------------------------------------------------------------------------------------------------------
+// ---- quoting ----
 
 void append_string_repr(const traced_text& t, traced_text* out, bool ascii_only) {
     const bool has_single = t.bytes.find('\'') != std::string::npos;
     const char quote = has_single && t.bytes.find('"') == std::string::npos ? '"' : '\'';
-    out->append(std::string(1, quote), true);
+    out->append({&quote, 1}, true);
     size_t done = 0;  // bytes that need no escape are copied in one piece
-    int n_bytes;
-    for (size_t i = 0; i < t.size(); i += (size_t)n_bytes) {
-        const uint32_t cp = utf8_decode(t.bytes, i, &n_bytes);
+    for (size_t at = 0; at < t.size();) {
+        const size_t begin = at;
+        const uint32_t cp = next_char(t.bytes, &at);
         std::string escape;
-        if (cp == (uint8_t)quote || cp == '\\') escape = std::string("\\") + (char)cp;
-        else if (cp == '\n' || cp == '\r' || cp == '\t')
-            escape = std::string("\\") + (cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
+        if (cp == (uint8_t)quote || cp == '\\') escape = {'\\', (char)cp};
+        else if (cp == '\n') escape = "\\n";
+        else if (cp == '\r') escape = "\\r";
+        else if (cp == '\t') escape = "\\t";
         else if (!is_python_printable(cp) || (ascii_only && cp >= 0x80)) escape = escape_text(cp);
         else continue;
-        out->append(t, done, i - done);
-        out->append(escape, t.is_input_at(i));
-        done = i + (size_t)n_bytes;
+        out->append(t, done, begin - done);
+        out->append(escape, t.is_input_at(begin));
+        done = at;
     }
     out->append(t, done, t.size() - done);
-    out->append(std::string(1, quote), true);
+    out->append({&quote, 1}, true);
 }
 
 traced_text escape_html(const traced_text& t) {
@@ -245,103 +219,34 @@ traced_text escape_html(const traced_text& t) {
     return out;
 }
 
-// ---- searching and cutting
-// --------------------------------------------------------------------------------------------
-
-constexpr size_t kShortNeedle = 32;  // found by comparing at each place
-
-text_searcher::text_searcher(std::string_view needle) : needle_(needle) {
-    if (needle.size() <= kShortNeedle) return;
-    fallback_.resize(needle.size() + 1);
-    for (uint32_t i = 1, n = 0; i < needle.size(); i++) {
-        while (n > 0 && needle[i] != needle[n]) n = fallback_[n];
-        n += needle[i] == needle[n];
-        fallback_[i + 1] = n;
-    }
-}
-
-size_t text_searcher::find(std::string_view hay, size_t begin) const {
-    if (fallback_.empty()) return hay.find(needle_, begin);
-    for (size_t i = begin, n = 0; i < hay.size(); i++) {
-        while (n > 0 && hay[i] != needle_[n]) n = fallback_[n];
-        n += hay[i] == needle_[n];
-        if (n == needle_.size()) return i + 1 - n;
-    }
-    return std::string_view::npos;
-}
+// ---- cutting ----
 
 traced_text strip_text(const traced_text& t, const traced_text* chars, bool left, bool right) {
     const std::string_view s = t.bytes;
-    size_t begin = 0, end = s.size();
-    if (!chars) {
-        if (right) end = stripped_end(s);
-        if (left) begin = std::min(stripped_begin(s), end);
-        return t.slice(begin, end - begin);
-    }
+    size_t begin = 0, end = !chars && right ? stripped_end(s) : s.size();
+    if (!chars && left) begin = std::min(stripped_begin(s), end);
     auto is_stripped = [&](size_t at) {
-        return chars->bytes.find(s.substr(at, char_bytes(s, at))) != std::string::npos;
+        return chars && chars->bytes.find(s.substr(at, char_bytes(s, at))) != std::string::npos;
     };
     while (left && begin < end && is_stripped(begin)) begin += char_bytes(s, begin);
-    while (right && end > begin) {
-        size_t last = end - 1;
-        while (last > begin && ((uint8_t)s[last] & 0xc0) == 0x80) last--;
-        if (!is_stripped(last)) break;
-        end = last;
-    }
+    while (right && end > begin && is_stripped(char_before(s, end))) end = char_before(s, end);
     return t.slice(begin, end - begin);
 }
 
-traced_text replace_text(const traced_text& t, const traced_text& from, const traced_text& to, int64_t max_count) {
-    traced_text out;
-    out.is_markup = t.is_markup;
-    size_t at = 0;
-    if (from.bytes.empty()) {  // before every character and at the end
-        for (; max_count != 0; max_count--) {
-            out.append(to);
-            if (at == t.size()) return out;
-            const size_t n_bytes = char_bytes(t.bytes, at);
-            out.append(t, at, n_bytes);
-            at += n_bytes;
-        }
-    } else {
-        const text_searcher searcher(from.bytes);
-        for (size_t found; max_count != 0 && (found = searcher.find(t.bytes, at)) != std::string::npos; max_count--) {
-            out.append(t, at, found - at);
-            out.append(to);
-            at = found + from.size();
-        }
-    }
-    out.append(t, at);
-    return out;
-}
-
-std::vector<std::pair<size_t, size_t>> split_lines(std::string_view text, std::vector<size_t>* end_sizes) {
-    std::vector<std::pair<size_t, size_t>> lines;
+std::vector<text_line> split_lines(std::string_view text) {
+    std::vector<text_line> lines;
     size_t begin = 0;
-    int n_bytes;
-    for (size_t i = 0; i < text.size(); i += (size_t)n_bytes) {
-        const uint32_t cp = utf8_decode(text, i, &n_bytes);
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = at;
+        const uint32_t cp = next_char(text, &at);
         if (!((cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 || cp == 0x2029))
             continue;
-        if (cp == '\r' && i + 1 < text.size() && text[i + 1] == '\n') n_bytes = 2;
-        lines.emplace_back(begin, i - begin);
-        if (end_sizes) end_sizes->push_back((size_t)n_bytes);
-        begin = i + (size_t)n_bytes;
+        at += cp == '\r' && at < text.size() && text[at] == '\n';
+        lines.push_back({begin, end - begin, at - end});
+        begin = at;
     }
-    if (begin < text.size()) {
-        lines.emplace_back(begin, text.size() - begin);
-        if (end_sizes) end_sizes->push_back(0);
-    }
+    if (begin < text.size()) lines.push_back({begin, text.size() - begin, 0});
     return lines;
-}
-
-traced_text pad_text(const traced_text& t, size_t n_left, size_t n_right, std::string_view fill) {
-    traced_text out;
-    for (size_t i = 0; i < n_left; i++) out.append(fill, false);
-    out.append(t);
-    for (size_t i = 0; i < n_right; i++) out.append(fill, false);
-    out.is_markup = t.is_markup;
-    return out;
 }
 
 }  // namespace duet

@@ -19,6 +19,19 @@ inline size_t char_bytes(std::string_view text, size_t pos) {  // of the charact
     utf8_decode(text, pos, &n_bytes);
     return (size_t)n_bytes;
 }
+// The code point at *at, which moves on behind it.
+inline uint32_t next_char(std::string_view text, size_t* at) {
+    int n_bytes;
+    const uint32_t cp = utf8_decode(text, *at, &n_bytes);
+    *at += (size_t)n_bytes;
+    return cp;
+}
+// Where the character begins that ends at end > 0.
+inline size_t char_before(std::string_view text, size_t end) {
+    do end--;
+    while (end > 0 && ((uint8_t)text[end] & 0xc0) == 0x80);
+    return end;
+}
 size_t count_chars(std::string_view text);
 // The byte offset of the i-th character, text.size() when there are fewer.
 size_t char_offset(std::string_view text, size_t i_char);
@@ -26,6 +39,12 @@ size_t char_offset(std::string_view text, size_t i_char);
 // The text between the quotes of a literal, its escapes resolved as Python's; false: an escape is not valid.
 bool unescape_string(std::string_view literal, std::string* out);
 
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+// The value of a digit or letter in any letter case; 99: it is none.
+inline int digit_of(char c) {
+    if (is_digit(c)) return c - '0';
+    return (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10 : 99;
+}
 // An integer of digits in a base: int64 where it fits, else its decimal digits. Undefined where it has more than 127
 // bits; decimal digits are kept whole whatever their number.
 value integer_of_digits(std::string_view digits, int base);
@@ -48,23 +67,10 @@ traced_text escape_html(const traced_text& t);
 
 bool is_python_printable(uint32_t code_point);
 
-// Finds a string again and again in linear time (D. Knuth, J. Morris, V. Pratt: Fast pattern matching in strings,
-// 1977).
-class text_searcher {
-  public:
-    explicit text_searcher(std::string_view needle);
-    size_t find(std::string_view hay, size_t begin) const;  // npos: none
-
-  private:
-    std::string_view needle_;
-    std::vector<uint32_t> fallback_;  // of long needles: where to go on after a mismatch
-};
-
 traced_text strip_text(const traced_text& t, const traced_text* chars, bool left, bool right);  // chars nullptr: blanks
-traced_text replace_text(const traced_text& t, const traced_text& from, const traced_text& to, int64_t max_count);
-// The lines of str.splitlines: offset and length of each, without its end; *end_sizes: the lengths of the ends.
-std::vector<std::pair<size_t, size_t>> split_lines(std::string_view text, std::vector<size_t>* end_sizes = nullptr);
-// Fills up to width characters; n_left of the filling stand before the text.
-traced_text pad_text(const traced_text& t, size_t n_left, size_t n_right, std::string_view fill);
+struct text_line {
+    size_t begin, n_bytes, n_end;  // without the line end, which has n_end bytes
+};
+std::vector<text_line> split_lines(std::string_view text);  // str.splitlines
 
 }  // namespace duet

@@ -3,6 +3,7 @@
 // Main path: models/template -> [models/template_parse] -> models/template_run
 #pragma once
 #include "template.h"
+#include "template_functions.h"
 #include "value.h"
 
 #include <deque>
@@ -13,19 +14,11 @@
 
 namespace duet {
 
+// clang-format off
 enum class token_kind : uint8_t {
-    end,
-    data,
-    print_begin,
-    print_end,
-    block_begin,
-    block_end,
-    name,
-    string,
-    integer,
-    real,
-    op
+    end, data, print_begin, print_end, block_begin, block_end, name, string, integer, real, op
 };
+// clang-format on
 
 // The text is a view into the source; of a string it holds what stands between the quotes.
 struct template_token {
@@ -51,8 +44,8 @@ enum class node_kind : uint8_t {
     item,       // object, subscript
     slice,      // first?, end?, step?
     call,       // function, arguments, named arguments (as many as names)
-    filter,     // operand, arguments, named arguments; op: the filter
-    test,       // operand, arguments, named arguments; op: the test
+    filter,     // operand, arguments, named arguments; function
+    test,       // operand, arguments, named arguments; function
     unary,      // operand; op: + - !
     binary,     // left, right; op: + - * / % P (power) D (floor division)
     compare,    // first, then the others; text: an operator for each of the others, as in compare_op
@@ -61,19 +54,17 @@ enum class node_kind : uint8_t {
     choice,     // condition, then, else?
     concat,     // parts, joined as strings
     // statements
-    body,          // statements; names: variables that its scope hides until it assigns them
-    data,          // text
-    print,         // expressions
-    for_loop,      // target, iterable, condition?, body, else?; op: 'r' when recursive
-    if_chain,      // condition, body, condition, body ..., else? at the end
-    assign,        // target, value
-    assign_block,  // target, filters?, body
-    macro,         // body, then a default? for each of names; name; op: macro_flags
-    call_block,    // call, macro
-    filter_block,  // filters, body
-    with,          // target, value ..., body
-    scope,         // body
-    autoescape,    // condition, body
+    body,        // statements; names: variables that its scope hides until it assigns them
+    data,        // text
+    print,       // expressions
+    for_loop,    // target, iterable, condition?, body, else?; op: 'r' when recursive
+    if_chain,    // condition, body, condition, body ..., else? at the end
+    assign,      // target, value
+    capture,     // target?, filters?, body
+    macro,       // body, then a default? for each of names; name; op: macro_flags
+    call_block,  // call, macro
+    with,        // target, value ..., body
+    autoescape,  // condition, body
     break_loop,
     continue_loop,
     unsupported,  // text: the tag, which is an error when it is run
@@ -82,25 +73,21 @@ enum class node_kind : uint8_t {
 enum macro_flags : uint8_t { kMacroCaller = 1, kMacroKwargs = 2, kMacroVarargs = 4 };
 
 // The operators of node_kind::compare: equal, not equal, and "in".
+// clang-format off
 enum compare_op : char {
-    kEqual = '=',
-    kUnequal = '!',
-    kLess = '<',
-    kLessEqual = 'l',
-    kGreater = '>',
-    kGreaterEqual = 'g',
-    kIn = 'i',
-    kNotIn = 'n'
+    kEqual = '=', kUnequal = '!', kLess = '<', kLessEqual = 'l', kGreater = '>', kGreaterEqual = 'g',
+    kIn = 'i', kNotIn = 'n'
 };
+// clang-format on
 
 struct template_node {
     node_kind kind = node_kind::constant;
     uint8_t op = 0;
     uint16_t height = 1;  // of the tree below
     uint32_t line = 1;
-    int32_t name = -1;        // index into names
-    int32_t i_function = -1;  // of a filter or test, -1: there is none of that name (text)
-    value constant;           // the text of attribute, data, compare, unsupported
+    int32_t name = -1;                          // index into names
+    const native_function* function = nullptr;  // the filter or test; nullptr: there is none of that name (text)
+    value constant;                             // the text of attribute, data, compare, unsupported
     std::vector<template_node*> kids;
     std::vector<int32_t> names;
     template_node *star = nullptr, *star_star = nullptr;  // f(*star, **star_star)

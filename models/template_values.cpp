@@ -8,22 +8,15 @@
 
 namespace duet {
 
-static bool is_object(const value& v, object_type type) {
-    return v.is(value_kind::object) && v.as_object()->type == type;
-}
-static bool is_sequence(const value& v) { return v.is_list() || v.is(value_kind::tuple); }
-static bool is_numeric(const value& v) { return v.is_number() || v.is_bool(); }
-
-// ---- truth, length, order
-// --------------------------------------------------------------------------------------------
+// ---- truth, length, order ----
 
 bool template_run::is_true(const value& v) {
     switch (v.kind()) {
     case value_kind::null:
     case value_kind::undefined: return false;
-    case value_kind::boolean: return v.as_bool();
-    case value_kind::integer: return v.as_int() != 0;
-    case value_kind::big_integer: return true;
+    case value_kind::boolean:
+    case value_kind::integer:
+    case value_kind::big_integer:
     case value_kind::real: return v.as_double() != 0;
     case value_kind::string: return !v.as_string().empty();
     default: return length(v, false) != 0;
@@ -37,30 +30,46 @@ int64_t template_run::length(const value& v, bool may_fail) {
     case value_kind::list:
     case value_kind::tuple: return (int64_t)v.items().size();
     case value_kind::map: return (int64_t)v.members().size();
+    case value_kind::object: {
+        template_object* o = object_of(v);
+        if (o->type == kRangeObject) return o->range.size;
+        if (o->type == kViewObject) return (int64_t)o->slots[0].members().size();
+        if (o->type == kBytesObject) return (int64_t)o->slots[0].as_string().size();
+        if (o->type == kLoopObject) return loop_length(o);
+        break;
+    }
     default: break;
     }
-    if (is_object(v, kRangeObject)) return ((const range_object*)v.as_object())->size;
-    if (is_object(v, kViewObject)) return (int64_t)v.as_object()->slots[0].members().size();
-    if (is_object(v, kBytesObject)) return (int64_t)v.as_object()->slots[0].as_string().size();
-    if (is_object(v, kLoopObject)) return loop_length((loop_object*)v.as_object());
     if (may_fail) fail("this has no length");
     return -1;
 }
 
 bool template_run::is_hashable(const value& v, int level) {
     if (v.is_list() || v.is_map() || level > 16) return false;
-    if (v.is(value_kind::tuple))
-        for (const value& item : v.items())
-            if (!is_hashable(item, level + 1)) return false;
-    return true;
+    return !v.is(value_kind::tuple) || std::all_of(v.items().begin(), v.items().end(),
+                                                   [&](const value& item) { return is_hashable(item, level + 1); });
+}
+
+bool template_run::compare(char op, const value& a, const value& b) {
+    switch (op) {
+    case kEqual: return equal(a, b);
+    case kUnequal: return !equal(a, b);
+    case kLess: return less(a, b);
+    case kLessEqual: return less(a, b) || equal(a, b);
+    case kGreater: return less(b, a);
+    case kGreaterEqual: return less(b, a) || equal(a, b);
+    case kIn: return contains(b, a);
+    default: return !contains(b, a);
+    }
 }
 
 bool template_run::equal(const value& a, const value& b) {
     if (failed()) return false;
     if (a.is_string() && b.is_string() && !charge(a.as_string().size() / 64)) return false;
-    if (is_object(a, kRangeObject) && is_object(b, kRangeObject)) {
-        const auto *x = (const range_object*)a.as_object(), *y = (const range_object*)b.as_object();
-        return x->size == y->size && (x->size == 0 || (x->start == y->start && (x->size == 1 || x->step == y->step)));
+    const template_object *x = object_of(a, kRangeObject), *y = object_of(b, kRangeObject);
+    if (x && y) {
+        const slice_range &r = x->range, &q = y->range;
+        return r.size == q.size && (r.size == 0 || (r.first == q.first && (r.size == 1 || r.step == q.step)));
     }
     const bool is_equal = values_equal(a, b, &n_steps);
     if (n_steps == 0) charge(1);
@@ -70,20 +79,17 @@ bool template_run::equal(const value& a, const value& b) {
 bool template_run::less(const value& a, const value& b) {
     nesting level(this);
     if (!charge(1)) return false;
-    if (is_numeric(a) && is_numeric(b)) {
+    if (a.is_numeric() && b.is_numeric()) {
         __int128 x, y;
-        if (to_int128(a, &x) && to_int128(b, &y)) return x < y;
-        return a.as_double() < b.as_double();
+        return to_int128(a, &x) && to_int128(b, &y) ? x < y : a.as_double() < b.as_double();
     }
     if (a.is_string() && b.is_string()) return charge(a.as_string().size() / 64) && a.as_string() < b.as_string();
-    if (is_sequence(a) && a.kind() == b.kind()) {
+    if (a.is_sequence() && a.kind() == b.kind()) {
         for (size_t i = 0; i < a.items().size() && i < b.items().size(); i++)
             if (!equal(a.items()[i], b.items()[i])) return less(a.items()[i], b.items()[i]);
         return a.items().size() < b.items().size();
     }
-    for (const value* v : {&a, &b})
-        if (v->is(value_kind::undefined)) fail(std::string(v->as_string()));
-    fail("these values have no order");
+    refuse(a.is(value_kind::undefined) ? a : b, "these values have no order");
     return false;
 }
 
@@ -91,13 +97,14 @@ bool template_run::contains(const value& container, const value& item) {
     if (failed()) return false;
     if (container.is_string()) {
         if (!item.is_string()) return fail("want a string to search for in a string"), false;
-        charge(container.as_string().size() / 16);
-        return text_searcher(item.as_string()).find(container.as_string(), 0) != std::string_view::npos;
+        return charge_search(container.as_string(), item.as_string()) &&
+               container.as_string().find(item.as_string()) != std::string_view::npos;
     }
-    const bool is_keys = is_object(container, kViewObject) && ((const view_object*)container.as_object())->part == 'k';
+    const template_object* view = object_of(container, kViewObject);
+    const bool is_keys = view && view->how == 'k';
     if (container.is_map() || is_keys) {
         if (!is_hashable(item)) return fail("unhashable type: this cannot be a key"), false;
-        return (is_keys ? container.as_object()->slots[0] : container).find(item) != nullptr;
+        return (is_keys ? view->slots[0] : container).find(item) != nullptr;
     }
     if (!is_iterable(container)) return fail("want something to search in"), false;
     size_t at = 0;
@@ -106,8 +113,7 @@ bool template_run::contains(const value& container, const value& item) {
     return false;
 }
 
-// ---- printing
-// --------------------------------------------------------------------------------------------------------
+// ---- printing ----
 
 traced_text template_run::to_text(const value& v) {
     if (v.is_string()) return v.as_text();
@@ -118,201 +124,151 @@ traced_text template_run::to_text(const value& v) {
 
 void template_run::print(const value& v, traced_text* out) {
     switch (v.kind()) {
-    case value_kind::null: out->append("None", false); break;
-    case value_kind::boolean: out->append(v.as_bool() ? "True" : "False", false); break;
-    case value_kind::integer: out->append(std::to_string(v.as_int()), false); break;
-    case value_kind::big_integer: out->append(v.as_string(), false); break;
-    case value_kind::real: out->append(double_repr(v.as_double()), false); break;
-    case value_kind::string: out->append(v.as_text()); break;
-    case value_kind::undefined: break;
+    case value_kind::null: return out->append("None", false);
+    case value_kind::boolean: return out->append(v.as_bool() ? "True" : "False", false);
+    case value_kind::integer: return out->append(std::to_string(v.as_int()), false);
+    case value_kind::big_integer: return out->append(v.as_string(), false);
+    case value_kind::real: return out->append(double_repr(v.as_double()), false);
+    case value_kind::string: return out->append(v.as_text());
+    case value_kind::undefined: return;
     default: print_repr(v, out);
     }
+}
+
+// The repr of bytes.
+static std::string bytes_repr(std::string_view bytes) {
+    static constexpr std::string_view kHex = "0123456789abcdef", kNames = "'\\nrt", kMeanings = "'\\\n\r\t";
+    std::string out = "b'";
+    for (const char c : bytes) {
+        const uint8_t b = (uint8_t)c;
+        if (const size_t at = kMeanings.find(c); at != kMeanings.npos) out += {'\\', kNames[at]};
+        else if (b < 0x20 || b >= 0x7f) out += {'\\', 'x', kHex[b >> 4], kHex[b & 15]};
+        else out += c;
+    }
+    return out + "'";
 }
 
 // The brackets and commas of a list or map count as input, for they come from outside as its strings do.
 void template_run::print_repr(const value& v, traced_text* out, int level) {
     if (level > 200) return (void)fail("nested too deeply to print", DUET_ERR_FULL);
     if (!charge(1) || !has_room(out->size() + (v.is_string() ? v.as_string().size() : 0))) return;
+    bool is_first = true;
+    auto print_part = [&](const value& part, const value* after_colon = nullptr) {
+        if (!std::exchange(is_first, false)) out->append(", ", true);
+        print_repr(part, out, level + 1);
+        if (!after_colon) return;
+        out->append(": ", true);
+        print_repr(*after_colon, out, level + 1);
+    };
     auto print_items = [&](std::string_view open, std::string_view close) {
         out->append(open, true);
         size_t at = 0;
-        bool is_first = true;
-        for (value item; !failed() && next_item(v, &at, &item); is_first = false) {
-            if (!is_first) out->append(", ", true);
-            print_repr(item, out, level + 1);
-        }
+        for (value item; !failed() && next_item(v, &at, &item);) print_part(item);
         out->append(close, true);
-    };
-    auto print_member = [&](const value& key, const value& val, bool is_first) {
-        if (!is_first) out->append(", ", true);
-        print_repr(key, out, level + 1);
-        out->append(": ", true);
-        print_repr(val, out, level + 1);
     };
     switch (v.kind()) {
     case value_kind::string:
         if (v.as_text().is_markup) out->append("Markup(", true);
         append_string_repr(v.as_text(), out);
-        if (v.as_text().is_markup) out->append(")", true);
-        return;
+        return out->append(v.as_text().is_markup ? ")" : "", true);
     case value_kind::list: return print_items("[", "]");
     case value_kind::tuple: return print_items("(", v.items().size() == 1 ? ",)" : ")");
     case value_kind::undefined: return out->append("Undefined", false);
     case value_kind::map:
         out->append("{", true);
         for (size_t i = 0; i < v.members().size() && !failed(); i++)
-            print_member(v.members()[i].key, v.members()[i].val, i == 0);
+            print_part(v.members()[i].key, &v.members()[i].val);
         return out->append("}", true);
     case value_kind::object: break;
     default: return print(v, out);
     }
-    const object_payload* o = v.as_object();
+    template_object* o = object_of(v);
     switch (o->type) {
-    case kRangeObject: {
-        const auto* r = (const range_object*)o;
-        out->append("range(" + std::to_string(r->start) + ", " + std::to_string(r->stop), false);
-        return out->append(r->step != 1 ? ", " + std::to_string(r->step) + ")" : ")", false);
-    }
-    case kViewObject: {
-        const char part = ((const view_object*)o)->part;
-        return print_items(part == 'k' ? "dict_keys([" : part == 'v' ? "dict_values([" : "dict_items([", "])");
-    }
+    case kRangeObject:
+        out->append("range(" + std::to_string(o->range.first) + ", " + std::to_string(o->stop), false);
+        return out->append(o->range.step != 1 ? ", " + std::to_string(o->range.step) + ")" : ")", false);
+    case kViewObject:
+        return print_items(o->how == 'k' ? "dict_keys([" : o->how == 'v' ? "dict_values([" : "dict_items([", "])");
     case kNamespaceObject:
         out->append("<Namespace {", true);
-        for (size_t i = 0; i < o->slots.size() && !failed(); i++)
-            print_member(make(((const namespace_object*)o)->names[i]), o->slots[i], i == 0);
+        for (size_t i = 0; i < o->slots.size() && !failed(); i++) print_part(make(o->names[i]), &o->slots[i]);
         return out->append("}>", true);
-    case kLoopObject: {
-        auto* loop = (loop_object*)o;
-        return out->append(
-            "<LoopContext " + std::to_string(loop->index0 + 1) + "/" + std::to_string(loop_length(loop)) + ">", false);
-    }
-    case kMacroObject: {
-        const int32_t name = ((const macro_object*)o)->node->name;
-        return out->append("<Macro '" + (name >= 0 ? tree.names[(size_t)name] : "") + "'>", false);
-    }
-    case kBytesObject: {
-        std::string quoted = "b'";
-        for (const char c : o->slots[0].as_string()) {
-            static constexpr std::string_view kHex = "0123456789abcdef", kNames = "'\\nrt", kMeanings = "'\\\n\r\t";
-            const size_t at = kMeanings.find(c);
-            if (at != kMeanings.npos) quoted += {'\\', kNames[at]};
-            else if ((uint8_t)c < 0x20 || (uint8_t)c >= 0x7f)
-                quoted += {'\\', 'x', kHex[(uint8_t)c >> 4], kHex[(uint8_t)c & 15]};
-            else quoted += c;
-        }
-        return out->append(quoted + "'", true);
-    }
+    case kLoopObject:
+        return out->append("<LoopContext " + std::to_string(o->index0 + 1) + "/" + std::to_string(loop_length(o)) + ">",
+                           false);
+    case kMacroObject: return out->append("<Macro '" + tree.names[(size_t)o->node->name] + "'>", false);
+    case kBytesObject: return out->append(bytes_repr(o->slots[0].as_string()), true);
     case kGeneratorObject: return out->append("<generator object>", false);
     default: return out->append("<object>", false);
     }
 }
 
-// ---- iteration
-// -------------------------------------------------------------------------------------------------------
-
-bool template_run::is_iterable(const value& v) {
-    switch (v.kind()) {
-    case value_kind::string:
-    case value_kind::list:
-    case value_kind::tuple:
-    case value_kind::map:
-    case value_kind::undefined: return true;
-    case value_kind::object: {
-        const int type = v.as_object()->type;
-        return type == kRangeObject || type == kViewObject || type == kGeneratorObject || type == kBytesObject ||
-               type == kLoopObject;
-    }
-    default: return false;
-    }
-}
+// ---- iteration ----
 
 bool template_run::is_indexed(const value& v) {
-    if (!v.is(value_kind::object)) return is_iterable(v);
-    return v.as_object()->type == kRangeObject || v.as_object()->type == kBytesObject;
+    return v.is_string() || v.is_sequence() || v.is_map() || v.is(value_kind::undefined) ||
+           object_of(v, kRangeObject) || object_of(v, kBytesObject);
+}
+
+bool template_run::is_iterable(const value& v) {
+    return is_indexed(v) || object_of(v, kViewObject) || object_of(v, kGeneratorObject) || object_of(v, kLoopObject);
 }
 
 bool template_run::next_item(const value& source, size_t* at, value* out) {
-    if (failed()) return false;
+    if (failed() || source.is(value_kind::undefined)) return false;
     const size_t i = *at;
-    switch (source.kind()) {
-    case value_kind::undefined: return false;
-    case value_kind::list:
-    case value_kind::tuple:
-        if (i >= source.items().size()) return false;
-        *out = source.items()[i];
-        break;
-    case value_kind::map:
-        if (i >= source.members().size()) return false;
-        *out = source.members()[i].key;
-        break;
-    case value_kind::string: {
+    if (source.is_string()) {
         if (i >= source.as_string().size()) return false;
-        const size_t n_bytes = char_bytes(source.as_string(), i);
-        traced_text c = source.as_text().slice(i, n_bytes);
+        *at += char_bytes(source.as_string(), i);
+        traced_text c = source.as_text().slice(i, *at - i);
         c.is_markup = false;
         *out = make(std::move(c));
-        *at += n_bytes;
         return !failed();
     }
-    default: {
-        if (!source.is(value_kind::object)) return fail("this is not iterable"), false;
-        object_payload* o = source.as_object();
-        if (o->type == kGeneratorObject) return next_generated((generator_object*)o, out);
-        if (o->type == kRangeObject) {
-            const auto* r = (const range_object*)o;
-            if ((int64_t)i >= r->size) return false;
-            *out = value::of_int(r->start + (int64_t)i * r->step);
-        } else if (o->type == kViewObject) {
-            const auto& members = o->slots[0].members();
-            if (i >= members.size()) return false;
-            const char part = ((const view_object*)o)->part;
-            if (part == 'i') *out = make_tuple({members[i].key, members[i].val});
-            else *out = part == 'k' ? members[i].key : members[i].val;
-        } else if (o->type == kBytesObject) {
-            const std::string_view bytes = o->slots[0].as_string();
-            if (i >= bytes.size()) return false;
-            *out = value::of_int((uint8_t)bytes[i]);
-        } else if (o->type == kLoopObject) {
-            auto* loop = (loop_object*)o;
-            if (!advance(loop)) return false;
-            *out = make_tuple({loop->slots[loop_object::kNow], source});
-        } else {
-            return fail("this is not iterable"), false;
-        }
-    }
-    }
     ++*at;
-    return true;
+    if (source.is_sequence()) return i < source.items().size() && (*out = source.items()[i], true);
+    if (source.is_map()) return i < source.members().size() && (*out = source.members()[i].key, true);
+    if (!is_iterable(source)) return fail("this is not iterable"), false;
+    template_object* o = object_of(source);
+    switch (o->type) {
+    case kGeneratorObject: return next_generated(o, out);
+    case kLoopObject: return advance(o) && (*out = make_tuple({o->slots[kLoopNow], source}), true);
+    case kRangeObject:
+        return (int64_t)i < o->range.size && (*out = value::of_int(o->range.first + (int64_t)i * o->range.step), true);
+    case kBytesObject: {
+        const std::string_view bytes = o->slots[0].as_string();
+        return i < bytes.size() && (*out = value::of_int((uint8_t)bytes[i]), true);
+    }
+    default: {
+        const auto& members = o->slots[0].members();
+        if (i >= members.size()) return false;
+        if (o->how == 'i') *out = make_tuple({members[i].key, members[i].val});
+        else *out = o->how == 'k' ? members[i].key : members[i].val;
+        return true;
+    }
+    }
 }
 
-bool template_run::next_generated(generator_object* g, value* out) {
+bool template_run::next_generated(template_object* g, value* out) {
     nesting level(this);
-    value item;
-    while (charge(1) && next_item(g->slots[0], &g->at, &item)) {
-        if (g->how == generator_object::kPlain) return *out = item, true;
-        const size_t first = g->how == generator_object::kMapAttribute || g->has_attribute ? 2 : 1;
-        if (g->how == generator_object::kMapAttribute) {
-            *out = get_path(item, g->slots[1]);
-            if (out->is(value_kind::undefined) && g->slots.size() > 2) *out = g->slots[2];
-            return !failed();
+    for (value item; charge(1) && next_item(g->slots[0], &g->at, &item);) {
+        value result = get_path(item, g->slots[1]);
+        if (g->how == 'a' && result.is(value_kind::undefined) && g->slots.size() > 2) result = g->slots[2];
+        if (g->how == 'f' || g->how == 't') {
+            if (!g->function) return fail("no filter or test of that name"), false;
+            call_arguments arguments;
+            const size_t n_positional = g->slots.size() - g->names.size();
+            arguments.values.push_back(std::move(result));
+            for (size_t i = 2; i < n_positional; i++) arguments.values.push_back(g->slots[i]);
+            for (size_t i = n_positional; i < g->slots.size(); i++)
+                arguments.named.emplace_back(g->names[i - n_positional], g->slots[i]);
+            result = call_native(*g->function, arguments);
         }
-        call_arguments arguments;
-        const size_t n_positional = g->slots.size() - g->names.size();
-        if (g->how == generator_object::kMapFilter) arguments.values.push_back(item);
-        for (size_t i = first; i < n_positional; i++) arguments.values.push_back(g->slots[i]);
-        for (size_t i = 0; i < g->names.size(); i++)
-            arguments.named.emplace_back(g->names[i], g->slots[n_positional + i]);
-        if (g->i_function < 0 && (g->how == generator_object::kMapFilter || g->has_test))
-            return fail("no filter or test of that name"), false;
-        if (g->how == generator_object::kMapFilter) {
-            *out = call_native(filter_at(g->i_function), nullptr, arguments);
-            return !failed();
-        }
-        const value tested = g->has_attribute ? get_path(item, g->slots[1]) : item;
-        const bool is_met = call_test(g->i_function, tested, arguments);
+        const bool is_selected = (g->how != 's' && g->how != 't') || is_true(result) == g->wanted;
         if (failed()) return false;
-        if (is_met == g->wanted) return *out = item, true;
+        if (!is_selected) continue;
+        *out = g->how == 'a' || g->how == 'f' ? result : item;
+        return true;
     }
     return false;
 }
@@ -320,30 +276,25 @@ bool template_run::next_generated(generator_object* g, value* out) {
 bool template_run::collect(const value& source, std::vector<value>* out) {
     if (!failed() && !is_iterable(source)) fail("this is not iterable");
     size_t at = 0;
-    const int64_t n = source.is(value_kind::object) && source.as_object()->type == kLoopObject
-                          ? 0
-                          : std::max<int64_t>(length(source, false), 0);
+    const int64_t n = object_of(source, kLoopObject) ? 0 : std::max<int64_t>(length(source, false), 0);
     if (!has_room((size_t)n * sizeof(value))) return false;
-    for (value item; next_item(source, &at, &item);) {
-        if (!charge(1)) break;
+    for (value item; next_item(source, &at, &item) && charge(1);) {
         if (out->size() == out->capacity() && !has_room(2 * out->size() * sizeof(value))) break;
         out->push_back(item);
     }
     return !failed();
 }
 
-// ---- arithmetic
-// ------------------------------------------------------------------------------------------------------
+// ---- arithmetic ----
 
 bool template_run::to_index(const value& v, int64_t* out) {
     __int128 i;
     if (to_int128(v, &i) && i >= INT64_MIN && i <= INT64_MAX) return *out = (int64_t)i, true;
-    if (!failed()) fail(v.is(value_kind::undefined) ? std::string(v.as_string()) : "want an integer of 64 bits");
+    refuse(v, "want an integer of 64 bits");
     return false;
 }
 
-// The rules of Python's slice.indices. out: first, step, how many. false: not integers, or step is 0 (an error).
-bool template_run::to_slice(const value& start, const value& stop, const value& step, int64_t size, int64_t out[3]) {
+bool template_run::to_slice(const value& start, const value& stop, const value& step, int64_t size, slice_range* out) {
     __int128 parts[3] = {0, 0, 1};
     const value* values[3] = {&start, &stop, &step};
     for (int i = 0; i < 3; i++) {
@@ -362,9 +313,7 @@ bool template_run::to_slice(const value& start, const value& stop, const value& 
     const __int128 last = clamp(stop, parts[1], is_backward ? lowest : highest);
     const __int128 span = is_backward ? first - last : last - first, stride = is_backward ? -parts[2] : parts[2];
     const __int128 n = span > 0 ? (span + stride - 1) / stride : 0;
-    out[0] = (int64_t)first;
-    out[1] = n > 1 ? (int64_t)parts[2] : 1;
-    out[2] = (int64_t)n;
+    *out = {(int64_t)first, n > 1 ? (int64_t)parts[2] : 1, (int64_t)n};
     return true;
 }
 
@@ -391,10 +340,9 @@ static value power_of_integers(template_run& run, __int128 base, __int128 expone
     }
     __int128 result = 1;
     while (exponent > 0) {
-        if (exponent % 2 == 1 && !multiply(result, base, &result))
-            return run.fail("integer overflow", DUET_ERR_UNSUPPORTED);
+        if (exponent % 2 == 1 && !multiply(result, base, &result)) return run.overflow();
         exponent /= 2;
-        if (exponent > 0 && !multiply(base, base, &base)) return run.fail("integer overflow", DUET_ERR_UNSUPPORTED);
+        if (exponent > 0 && !multiply(base, base, &base)) return run.overflow();
     }
     return of_int128(result);
 }
@@ -425,16 +373,14 @@ static value compute_real(template_run& run, char op, double a, double b) {
 }
 
 static value repeat(template_run& run, const value& sequence, const value& count) {
-    int64_t n;
-    if (!run.to_index(count, &n)) return run.undefined("");
-    n = std::max<int64_t>(n, 0);
+    int64_t n = 0;
+    run.to_index(count, &n);
     const size_t size = sequence.is_string() ? sequence.as_string().size() : sequence.items().size() * sizeof(value);
-    if (n == 0 || size == 0) n = 0;
+    n = size == 0 ? 0 : std::max<int64_t>(n, 0);
     if ((uint64_t)n > run.limits.max_memory_bytes || !run.has_room(size * (size_t)n))
         return run.fail("the result is too large", DUET_ERR_FULL);
     if (sequence.is_string()) {
-        traced_text out;
-        out.is_markup = sequence.as_text().is_markup;
+        traced_text out = sequence.as_text().slice(0, 0);
         out.bytes.reserve(size * (size_t)n);
         for (int64_t i = 0; i < n; i++) out.append(sequence.as_text());
         return run.make(std::move(out));
@@ -442,20 +388,18 @@ static value repeat(template_run& run, const value& sequence, const value& count
     std::vector<value> items;
     items.reserve(sequence.items().size() * (size_t)n);
     for (int64_t i = 0; i < n; i++) items.insert(items.end(), sequence.items().begin(), sequence.items().end());
-    return sequence.is_list() ? run.make_list(std::move(items)) : run.make_tuple(std::move(items));
+    return run.make_sequence(std::move(items), sequence.kind());
 }
 
 static value add_sequences(template_run& run, const value& a, const value& b) {
     if (!a.is_string()) {
-        if (!run.has_room((a.items().size() + b.items().size()) * sizeof(value))) return run.undefined("");
-        std::vector<value> items;
-        items.reserve(a.items().size() + b.items().size());
-        items = a.items();
+        if (!run.has_room((a.items().size() + b.items().size()) * sizeof(value))) return {};
+        std::vector<value> items = a.items();
         items.insert(items.end(), b.items().begin(), b.items().end());
-        return a.is_list() ? run.make_list(std::move(items)) : run.make_tuple(std::move(items));
+        return run.make_sequence(std::move(items), a.kind());
     }
     const traced_text &x = a.as_text(), &y = b.as_text();
-    if (!run.has_room(x.size() + y.size())) return run.undefined("");
+    if (!run.has_room(x.size() + y.size())) return {};
     traced_text out;
     out.bytes.reserve(x.size() + y.size());
     out.is_markup = x.is_markup || y.is_markup;
@@ -466,24 +410,24 @@ static value add_sequences(template_run& run, const value& a, const value& b) {
 
 value template_run::arithmetic(char op, const value& a, const value& b) {
     if (op == '%' && a.is_string()) return make(format_percent(*this, a.as_text(), b));
-    for (const value* v : {&a, &b})
-        if (v->is(value_kind::undefined)) return fail(std::string(v->as_string()));
-    if (op == '*' && (a.is_string() || is_sequence(a)) && is_numeric(b)) return repeat(*this, a, b);
-    if (op == '*' && (b.is_string() || is_sequence(b)) && is_numeric(a)) return repeat(*this, b, a);
-    if (op == '+' && a.kind() == b.kind() && (a.is_string() || is_sequence(a))) return add_sequences(*this, a, b);
-    if (!is_numeric(a) || !is_numeric(b)) {
+    if (a.is(value_kind::undefined) || b.is(value_kind::undefined))
+        return refuse(a.is(value_kind::undefined) ? a : b, "");
+    if (op == '*' && (a.is_string() || a.is_sequence()) && b.is_numeric()) return repeat(*this, a, b);
+    if (op == '*' && (b.is_string() || b.is_sequence()) && a.is_numeric()) return repeat(*this, b, a);
+    if (op == '+' && a.kind() == b.kind() && (a.is_string() || a.is_sequence())) return add_sequences(*this, a, b);
+    if (!a.is_numeric() || !b.is_numeric()) {
         const std::string name = op == 'P' ? "**" : op == 'D' ? "//" : std::string(1, op);
         return fail("unsupported operands for " + name);
     }
     if (a.is(value_kind::real) || b.is(value_kind::real)) return compute_real(*this, op, a.as_double(), b.as_double());
     __int128 x, y, result = 0;
-    if (!to_int128(a, &x) || !to_int128(b, &y)) return fail("integer overflow", DUET_ERR_UNSUPPORTED);
+    if (!to_int128(a, &x) || !to_int128(b, &y)) return overflow();
     if (op == '/' || op == '%' || op == 'D') return divide_integers(*this, op, x, y);
     if (op == 'P') return power_of_integers(*this, x, y);
     const bool is_over = op == '+'   ? __builtin_add_overflow(x, y, &result)
                          : op == '-' ? __builtin_sub_overflow(x, y, &result)
                                      : !multiply(x, y, &result);
-    return is_over ? fail("integer overflow", DUET_ERR_UNSUPPORTED) : of_int128(result);
+    return is_over ? overflow() : of_int128(result);
 }
 
 }  // namespace duet

@@ -5,9 +5,7 @@
 #include "unicode.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstring>
+#include <numeric>
 
 namespace duet {
 
@@ -52,72 +50,32 @@ value value::adopt(value_payload* payload, size_t n_bytes, memory_meter* meter) 
     payload->meter = meter;
     payload->n_bytes = n_bytes;
     if (meter) meter->used_bytes += n_bytes;
-    value out;
-    out.kind_ = payload->kind;
-    out.u_.payload = payload;
-    return out;
-}
-
-value value::of_bool(bool b) {
-    value out;
-    out.kind_ = value_kind::boolean;
-    out.u_.boolean = b;
-    return out;
-}
-
-value value::of_int(int64_t i) {
-    value out;
-    out.kind_ = value_kind::integer;
-    out.u_.integer = i;
-    return out;
-}
-
-value value::of_double(double d) {
-    value out;
-    out.kind_ = value_kind::real;
-    out.u_.real = d;
-    return out;
-}
-
-static value_payload* new_text(value_kind kind, traced_text t) {
-    auto* payload = new text_payload(kind);
-    payload->t = std::move(t);
-    return payload;
+    return value(payload->kind, {.payload = payload});
 }
 
 value value::of_text(traced_text t, memory_meter* meter) {
     const size_t n_bytes = sizeof(text_payload) + t.bytes.capacity() + t.flips.capacity() * sizeof(uint32_t);
-    return adopt(new_text(value_kind::string, std::move(t)), n_bytes, meter);
+    return adopt(new text_payload(value_kind::string, std::move(t)), n_bytes, meter);
 }
 
-value value::of_string(std::string bytes) { return of_text(traced_text(std::move(bytes), true)); }
-value value::of_trusted(std::string bytes) { return of_text(traced_text(std::move(bytes), false)); }
-
 value value::of_big_integer(std::string digits) {
-    return adopt(new_text(value_kind::big_integer, traced_text(std::move(digits), false)), 0, nullptr);
+    return adopt(new text_payload(value_kind::big_integer, {std::move(digits), false}), 0, nullptr);
 }
 
 value value::of_undefined(std::string what) {
-    return adopt(new_text(value_kind::undefined, traced_text(std::move(what), false)), 0, nullptr);
+    return adopt(new text_payload(value_kind::undefined, {std::move(what), false}), 0, nullptr);
 }
 
-value value::of_list(std::vector<value> items, memory_meter* meter) {
-    auto* payload = new list_payload(value_kind::list);
-    payload->items = std::move(items);
-    return adopt(payload, sizeof(list_payload) + payload->items.capacity() * sizeof(value), meter);
-}
-
-value value::of_tuple(std::vector<value> items, memory_meter* meter) {
-    value out = of_list(std::move(items), meter);
-    out.kind_ = out.u_.payload->kind = value_kind::tuple;
-    return out;
+value value::of_list(std::vector<value> items, memory_meter* meter, value_kind kind) {
+    auto* payload = new list_payload(kind, std::move(items));
+    return adopt(payload, sizeof(list_payload) + payload->data.capacity() * sizeof(value), meter);
 }
 
 constexpr size_t kUnsortedMembers = 8;  // a smaller map is searched from its first member
 
 value value::of_map(std::vector<value_member> members, memory_meter* meter) {
     std::vector<uint32_t> sorted(members.size());
-    for (size_t i = 0; i < sorted.size(); i++) sorted[i] = (uint32_t)i;
+    std::iota(sorted.begin(), sorted.end(), 0);
     auto order = [&](uint32_t a, uint32_t b) { return compare_keys(members[a].key, members[b].key); };
     std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
         const int c = order(a, b);
@@ -125,10 +83,13 @@ value value::of_map(std::vector<value_member> members, memory_meter* meter) {
     });
     std::vector<bool> is_twin(members.size());
     bool has_twins = false;
-    for (size_t i = 0, end; i < sorted.size(); i = end) {  // [i, end): members of one key
-        for (end = i + 1; end < sorted.size() && order(sorted[i], sorted[end]) == 0; end++) has_twins = true;
-        if (end - i > 1) members[sorted[i]].val = std::move(members[sorted[end - 1]].val);
-        for (size_t twin = i + 1; twin < end; twin++) is_twin[sorted[twin]] = true;
+    for (size_t i = 1, first = 0; i < sorted.size(); i++) {  // members of one key follow each other
+        if (order(sorted[first], sorted[i]) != 0) {
+            first = i;
+            continue;
+        }
+        members[sorted[first]].val = std::move(members[sorted[i]].val);
+        is_twin[sorted[i]] = has_twins = true;
     }
     if (has_twins) {
         std::vector<value_member> kept;
@@ -136,10 +97,9 @@ value value::of_map(std::vector<value_member> members, memory_meter* meter) {
             if (!is_twin[i]) kept.push_back(std::move(members[i]));
         return of_map(std::move(kept), meter);
     }
-    auto* payload = new map_payload(value_kind::map);
-    payload->members = std::move(members);
-    if (payload->members.size() > kUnsortedMembers) payload->sorted = std::move(sorted);
-    return adopt(payload, sizeof(map_payload) + payload->members.capacity() * (sizeof(value_member) + 4), meter);
+    auto* payload = new map_payload(value_kind::map, std::move(members));
+    if (payload->data.size() > kUnsortedMembers) payload->sorted = std::move(sorted);
+    return adopt(payload, sizeof(map_payload) + payload->data.capacity() * (sizeof(value_member) + 4), meter);
 }
 
 value value::of_object(object_payload* adopted, memory_meter* meter) {  // 256 bytes is about what an object takes
@@ -151,24 +111,23 @@ double value::as_double() const {
     if (is(value_kind::integer)) return (double)u_.integer;
     if (is(value_kind::real)) return u_.real;
     double d = 0;
-    const std::string_view digits = as_string();
-    const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), d);
-    return r.ec == std::errc::result_out_of_range ? (digits[0] == '-' ? -HUGE_VAL : HUGE_VAL) : d;
+    read_double(as_string(), &d);
+    return d;
 }
 
-const traced_text& value::as_text() const { return ((const text_payload*)u_.payload)->t; }
-const std::vector<value>& value::items() const { return ((const list_payload*)u_.payload)->items; }
-const std::vector<value_member>& value::members() const { return ((const map_payload*)u_.payload)->members; }
+const traced_text& value::as_text() const { return ((const text_payload*)u_.payload)->data; }
+const std::vector<value>& value::items() const { return ((const list_payload*)u_.payload)->data; }
+const std::vector<value_member>& value::members() const { return ((const map_payload*)u_.payload)->data; }
 
 template <class Compare> static const value* find_member(const map_payload& map, Compare compare) {
     if (map.sorted.empty()) {
-        for (const value_member& m : map.members)
+        for (const value_member& m : map.data)
             if (compare(m.key) == 0) return &m.val;
         return nullptr;
     }
     auto at = std::partition_point(map.sorted.begin(), map.sorted.end(),
-                                   [&](uint32_t i) { return compare(map.members[i].key) < 0; });
-    return at != map.sorted.end() && compare(map.members[*at].key) == 0 ? &map.members[*at].val : nullptr;
+                                   [&](uint32_t i) { return compare(map.data[i].key) < 0; });
+    return at != map.sorted.end() && compare(map.data[*at].key) == 0 ? &map.data[*at].val : nullptr;
 }
 
 static int sign_of(int c) { return (c > 0) - (c < 0); }
@@ -194,10 +153,9 @@ const value* value::find(const value& key) const {
 
 bool value::is_same(const value& other) const {
     if (kind_ != other.kind_) return false;
-    if (is_shared()) return u_.payload == other.u_.payload;
     if (kind_ == value_kind::boolean) return u_.boolean == other.u_.boolean;
     if (kind_ == value_kind::real) return u_.real == other.u_.real;
-    return kind_ == value_kind::null || u_.integer == other.u_.integer;
+    return kind_ == value_kind::null || u_.integer == other.u_.integer;  // or the same payload
 }
 
 // Deep values are destroyed level by level, without recursion. A payload without references is put on a chain, and the
@@ -219,11 +177,11 @@ void value::release() noexcept {
         switch (payload->kind) {
         case value_kind::list:
         case value_kind::tuple:
-            for (value& item : ((list_payload*)payload)->items) drop(item);
+            for (value& item : ((list_payload*)payload)->data) drop(item);
             delete (list_payload*)payload;
             break;
         case value_kind::map:
-            for (value_member& m : ((map_payload*)payload)->members) drop(m.key), drop(m.val);
+            for (value_member& m : ((map_payload*)payload)->data) drop(m.key), drop(m.val);
             delete (map_payload*)payload;
             break;
         case value_kind::object:
@@ -237,55 +195,46 @@ void value::release() noexcept {
 
 // ---- comparing ----
 
-static int compare_big(const value& a, const value& b) {
-    if (!a.is(value_kind::big_integer) || !b.is(value_kind::big_integer)) {
-        if (a.is(value_kind::integer) && b.is(value_kind::integer))
-            return (a.as_int() > b.as_int()) - (a.as_int() < b.as_int());
-        return (a.as_double() > b.as_double()) - (a.as_double() < b.as_double());
-    }
+template <class T> static int order_of(const T& a, const T& b) { return (a > b) - (a < b); }
+
+static int compare_numbers(const value& a, const value& b) {
+    if (a.is(value_kind::integer) && b.is(value_kind::integer)) return order_of(a.as_int(), b.as_int());
+    if (!a.is(value_kind::big_integer) || !b.is(value_kind::big_integer)) return order_of(a.as_double(), b.as_double());
     const std::string_view x = a.as_string(), y = b.as_string();
     const bool is_negative = x[0] == '-';
     if (is_negative != (y[0] == '-')) return is_negative ? -1 : 1;
-    const int c = x.size() != y.size() ? (x.size() < y.size() ? -1 : 1) : sign_of(x.compare(y));
+    const int c = x.size() != y.size() ? order_of(x.size(), y.size()) : sign_of(x.compare(y));
     return is_negative ? -c : c;
 }
 
 int compare_keys(const value& a, const value& b) {
     const int rank = key_rank(a.kind()) - key_rank(b.kind());
     if (rank != 0) return rank;
-    if (key_rank(a.kind()) == 1) return compare_big(a, b);
+    if (a.is_numeric()) return compare_numbers(a, b);
     if (a.is_string()) return sign_of(a.as_string().compare(b.as_string()));
-    if (!a.is(value_kind::tuple))
-        return a.is_null() || a.is(value_kind::undefined)
-                   ? 0
-                   : (a.identity() > b.identity()) - (a.identity() < b.identity());
+    if (a.is_null() || a.is(value_kind::undefined)) return 0;
+    if (!a.is(value_kind::tuple)) return order_of(a.identity(), b.identity());
     for (size_t i = 0; i < a.items().size() && i < b.items().size(); i++)
         if (int c = compare_keys(a.items()[i], b.items()[i]); c != 0) return c;
-    return (a.items().size() > b.items().size()) - (a.items().size() < b.items().size());
+    return order_of(a.items().size(), b.items().size());
 }
 
 static bool equal_to(const value& a, const value& b, uint64_t* n_steps, int depth) {
     if (*n_steps == 0 || depth > 500) return *n_steps = 0, false;
     --*n_steps;
     if (key_rank(a.kind()) != key_rank(b.kind())) return false;
-    if (key_rank(a.kind()) == 1) {
-        if (a.is(value_kind::real) || b.is(value_kind::real)) return a.as_double() == b.as_double();
-        return compare_big(a, b) == 0;
-    }
+    if (a.is(value_kind::real) || b.is(value_kind::real)) return a.as_double() == b.as_double();
+    if (a.is_numeric()) return compare_numbers(a, b) == 0;
     if (a.is_null() || a.is(value_kind::undefined) || a.is_same(b)) return true;
     if (a.is_string()) return a.as_string() == b.as_string();
-    if (a.is_list() || a.is(value_kind::tuple)) {
-        if (a.items().size() != b.items().size()) return false;
-        for (size_t i = 0; i < a.items().size(); i++)
-            if (!equal_to(a.items()[i], b.items()[i], n_steps, depth + 1)) return false;
-        return true;
-    }
+    if (a.is_sequence())
+        return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
+                          [&](const value& x, const value& y) { return equal_to(x, y, n_steps, depth + 1); });
     if (!a.is_map() || a.members().size() != b.members().size()) return false;
-    for (const value_member& m : a.members()) {
+    return std::all_of(a.members().begin(), a.members().end(), [&](const value_member& m) {
         const value* other = b.find(m.key);
-        if (!other || !equal_to(m.val, *other, n_steps, depth + 1)) return false;
-    }
-    return true;
+        return other && equal_to(m.val, *other, n_steps, depth + 1);
+    });
 }
 
 bool values_equal(const value& a, const value& b, uint64_t* n_steps) { return equal_to(a, b, n_steps, 0); }

@@ -69,9 +69,6 @@ struct value_payload {
     explicit value_payload(value_kind k) : kind(k) {}
 };
 
-struct text_payload;
-struct list_payload;
-struct map_payload;
 struct object_payload;
 
 class value {
@@ -90,15 +87,18 @@ class value {
         if (is_shared()) release();
     }
 
-    static value of_bool(bool b);
-    static value of_int(int64_t i);
-    static value of_double(double d);
+    static value of_bool(bool b) { return value(value_kind::boolean, {.boolean = b}); }
+    static value of_int(int64_t i) { return value(value_kind::integer, {.integer = i}); }
+    static value of_double(double d) { return value(value_kind::real, {.real = d}); }
     static value of_big_integer(std::string digits);  // canonical: -?[1-9][0-9]*, outside of int64
-    static value of_string(std::string bytes);        // a string from outside, so its bytes count as input
-    static value of_trusted(std::string bytes);       // written by the template or its author
+    // A string from outside, so its bytes count as input; one that was written by the template or its author.
+    static value of_string(std::string bytes) { return of_text(traced_text(std::move(bytes), true)); }
+    static value of_trusted(std::string bytes) { return of_text(traced_text(std::move(bytes), false)); }
     static value of_text(traced_text t, memory_meter* meter = nullptr);
-    static value of_list(std::vector<value> items, memory_meter* meter = nullptr);
-    static value of_tuple(std::vector<value> items, memory_meter* meter = nullptr);
+    static value of_list(std::vector<value> items, memory_meter* meter = nullptr, value_kind = value_kind::list);
+    static value of_tuple(std::vector<value> items, memory_meter* meter = nullptr) {
+        return of_list(std::move(items), meter, value_kind::tuple);
+    }
     // Of members with the same key, the last value wins and takes the place of the first. Keys are scalars or tuples.
     static value of_map(std::vector<value_member> members, memory_meter* meter = nullptr);
     static value of_undefined(std::string what);
@@ -113,6 +113,8 @@ class value {
     bool is_list() const { return is(value_kind::list); }
     bool is_map() const { return is(value_kind::map); }
     bool is_number() const { return kind_ >= value_kind::integer && kind_ <= value_kind::real; }  // not a boolean
+    bool is_numeric() const { return is_number() || is_bool(); }
+    bool is_sequence() const { return is_list() || is(value_kind::tuple); }
 
     // Each of these is for its own kind only.
     bool as_bool() const { return u_.boolean; }
@@ -137,30 +139,30 @@ class value {
     void release() noexcept;
     static value adopt(value_payload* payload, size_t n_bytes, memory_meter* meter);
 
-    value_kind kind_ = value_kind::null;
-    union {
+    union storage {
         bool boolean;
         int64_t integer;
         double real;
         value_payload* payload;
-    } u_ = {};
+    };
+    value(value_kind kind, storage u) : kind_(kind), u_(u) {}
+
+    value_kind kind_ = value_kind::null;
+    storage u_ = {};
 };
 
 struct value_member {
     value key, val;
 };
 
-struct text_payload : value_payload {
-    using value_payload::value_payload;
-    traced_text t;
+template <class T> struct payload_of : value_payload {
+    payload_of(value_kind k, T d) : value_payload(k), data(std::move(d)) {}
+    T data;
 };
-struct list_payload : value_payload {
-    using value_payload::value_payload;
-    std::vector<value> items;
-};
-struct map_payload : value_payload {
-    using value_payload::value_payload;
-    std::vector<value_member> members;
+using text_payload = payload_of<traced_text>;
+using list_payload = payload_of<std::vector<value>>;
+struct map_payload : payload_of<std::vector<value_member>> {
+    using payload_of::payload_of;
     std::vector<uint32_t> sorted;  // indices of members by key; empty for a few members
 };
 // An object of the interpreter. All its values stand in slots, so that destroying it does not use the call stack.
@@ -177,6 +179,9 @@ int compare_keys(const value& a, const value& b);
 // Compares as Python's == does. Each pair compared takes one step off *n_steps; at 0 the comparison stops and is false.
 // The limit is needed because shared values may be huge.
 bool values_equal(const value& a, const value& b, uint64_t* n_steps);
+
+// Reads a whole text as a float. What is too large is infinite, and what is too small is 0, as in Python.
+bool read_double(std::string_view text, double* out);
 
 // Returns Python's repr of a float: the shortest digits that read back the same, with an exponent as in 1e+16 and
 // 1e-05.

@@ -31,39 +31,35 @@ class json_parser {
   private:
     duet_status want(const char* what) {
         const std::string got = at_ < json_.size() ? "'" + printable(json_.substr(at_, 20), 20) + "'" : "the end";
-        return fail(err_, DUET_ERR_FORMAT, "JSON: at byte %zu: want %s, got %s", at_, what, got.c_str());
+        return wrong(what + (", got " + got));
     }
-
-    void skip_blanks() {
-        while (at_ < json_.size() &&
-               (json_[at_] == ' ' || json_[at_] == '\t' || json_[at_] == '\n' || json_[at_] == '\r'))
-            at_++;
+    duet_status wrong(const std::string& what) {
+        return fail(err_, DUET_ERR_FORMAT, "JSON: at byte %zu: want %s", at_, what.c_str());
     }
 
     char peek() const { return at_ < json_.size() ? json_[at_] : '\0'; }
 
-    bool take(char c) {
-        skip_blanks();
-        if (at_ >= json_.size() || json_[at_] != c) return false;
+    void skip_blanks() { at_ = std::min(json_.find_first_not_of(" \t\n\r", at_), json_.size()); }
+
+    bool take_any(std::string_view chars) {
+        if (at_ >= json_.size() || chars.find(json_[at_]) == chars.npos) return false;
         at_++;
         return true;
     }
 
+    bool take(char c) {
+        skip_blanks();
+        return take_any({&c, 1});
+    }
+
     duet_status parse_value(value* out, int depth) {
         skip_blanks();
-        if (++n_values_ > limits_.max_values)
-            return fail(err_, DUET_ERR_FORMAT, "JSON: at byte %zu: want at most %zu values", at_, limits_.max_values);
-        if (depth > limits_.max_depth)
-            return fail(err_, DUET_ERR_FORMAT, "JSON: at byte %zu: want at most %d levels", at_, limits_.max_depth);
+        if (++n_values_ > limits_.max_values) return wrong("at most " + std::to_string(limits_.max_values) + " values");
+        if (depth > limits_.max_depth) return wrong("at most " + std::to_string(limits_.max_depth) + " levels");
         switch (peek()) {
         case '{': return parse_map(out, depth);
         case '[': return parse_list(out, depth);
-        case '"': {
-            std::string s;
-            DUET_TRY(parse_string(&s));
-            *out = value::of_string(std::move(s));
-            return DUET_OK;
-        }
+        case '"': return parse_string(out);
         case 't': *out = value::of_bool(true); return parse_word("true");
         case 'f': *out = value::of_bool(false); return parse_word("false");
         case 'n': *out = value(); return parse_word("null");
@@ -77,36 +73,35 @@ class json_parser {
         return DUET_OK;
     }
 
+    // What stands between brackets, with commas between the items.
+    template <class Parse> duet_status parse_items(char close, const char* after_item, Parse parse_item) {
+        at_++;
+        if (take(close)) return DUET_OK;
+        do { DUET_TRY(parse_item()); } while (take(','));
+        return take(close) ? DUET_OK : want(after_item);
+    }
+
     duet_status parse_list(value* out, int depth) {
         std::vector<value> items;
-        at_++;
-        if (!take(']')) {
-            do {
-                items.emplace_back();
-                DUET_TRY(parse_value(&items.back(), depth + 1));
-            } while (take(','));
-            if (!take(']')) return want("',' or ']'");
-        }
+        DUET_TRY(parse_items(']', "',' or ']'", [&] {
+            items.emplace_back();
+            return parse_value(&items.back(), depth + 1);
+        }));
         *out = value::of_list(std::move(items));
         return DUET_OK;
     }
 
     duet_status parse_map(value* out, int depth) {
         std::vector<value_member> members;
-        at_++;
-        if (!take('}')) {
-            do {
-                skip_blanks();
-                if (peek() != '"') return want("a key in quotes");
-                std::string key;
-                DUET_TRY(parse_string(&key));
-                if (!take(':')) return want("':'");
-                members.push_back({value::of_string(std::move(key)), value()});
-                n_values_++;
-                DUET_TRY(parse_value(&members.back().val, depth + 1));
-            } while (take(','));
-            if (!take('}')) return want("',' or '}'");
-        }
+        DUET_TRY(parse_items('}', "',' or '}'", [&] {
+            skip_blanks();
+            if (peek() != '"') return want("a key in quotes");
+            members.emplace_back();
+            DUET_TRY(parse_string(&members.back().key));
+            if (!take(':')) return want("':'");
+            n_values_++;
+            return parse_value(&members.back().val, depth + 1);
+        }));
         *out = value::of_map(std::move(members));
         return DUET_OK;
     }
@@ -122,14 +117,12 @@ class json_parser {
 
     duet_status parse_escape(std::string* out) {
         static constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
-        const size_t i = kNames.find(peek());
-        if (peek() != '\0' && i != std::string_view::npos) {
+        if (const size_t i = kNames.find(peek()); i != kNames.npos) {
             *out += kMeanings[i];
             at_++;
             return DUET_OK;
         }
-        if (peek() != 'u') return want("an escape");
-        at_++;
+        if (!take_any("u")) return want("an escape");
         uint32_t cp = 0, low = 0;
         if (!parse_hex4(&cp)) return want("four hexadecimal digits");
         if (cp >= 0xd800 && cp <= 0xdbff) {
@@ -145,64 +138,55 @@ class json_parser {
         return DUET_OK;
     }
 
-    duet_status parse_string(std::string* out) {
-        for (at_++;;) {
+    duet_status parse_string(value* out) {
+        std::string s;
+        for (at_++; !take_any("\"");) {
             const size_t begin = at_;
             while (at_ < json_.size() && (uint8_t)json_[at_] >= 0x20 && (uint8_t)json_[at_] < 0x80 &&
                    json_[at_] != '"' && json_[at_] != '\\')
                 at_++;
-            out->append(json_, begin, at_ - begin);
+            int n_bytes = 0;
             if (at_ == json_.size()) return want("'\"'");
-            if (json_[at_] == '"') return at_++, DUET_OK;
             if ((uint8_t)json_[at_] < 0x20) return want("control characters as escapes");
-            if (json_[at_] == '\\') {
-                at_++;
-                DUET_TRY(parse_escape(out));
-                continue;
-            }
-            int n_bytes;
-            if (utf8_decode(json_, at_, &n_bytes) == kInvalidByte) return want("valid UTF-8");
-            out->append(json_, at_, (size_t)n_bytes);
+            if ((uint8_t)json_[at_] >= 0x80 && utf8_decode(json_, at_, &n_bytes) == kInvalidByte)
+                return want("valid UTF-8");
             at_ += (size_t)n_bytes;
+            s.append(json_, begin, at_ - begin);
+            if (take_any("\\")) DUET_TRY(parse_escape(&s));
         }
+        *out = value::of_string(std::move(s));
+        return DUET_OK;
     }
 
     bool skip_digits() {
         const size_t begin = at_;
-        while (peek() >= '0' && peek() <= '9') at_++;
+        at_ = std::min(json_.find_first_not_of("0123456789", at_), json_.size());
         return at_ > begin;
     }
 
     duet_status parse_number(value* out) {
         const size_t begin = at_;
-        if (peek() == '-') at_++;
+        take_any("-");
         const bool is_zero = peek() == '0';
+        const size_t first = at_;
         if (!skip_digits()) return at_ = begin, want("a value");
-        if (is_zero && at_ > begin + 1 + (json_[begin] == '-')) return at_ = begin, want("no leading zeros");
-        bool is_real = false;
-        if (peek() == '.') {
-            is_real = true;
-            at_++;
-            if (!skip_digits()) return want("digits");
-        }
-        if (peek() == 'e' || peek() == 'E') {
-            is_real = true;
-            at_++;
-            if (peek() == '+' || peek() == '-') at_++;
+        if (is_zero && at_ > first + 1) return at_ = begin, want("no leading zeros");
+        const size_t end = at_;
+        if (take_any(".") && !skip_digits()) return want("digits");
+        if (take_any("eE")) {
+            take_any("+-");
             if (!skip_digits()) return want("digits");
         }
         const std::string_view digits = json_.substr(begin, at_ - begin);
-        int64_t i = 0;
-        double d = 0;
-        if (!is_real) {
-            const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), i);
-            *out = r.ec == std::errc() ? value::of_int(i) : value::of_big_integer(std::string(digits));
+        if (at_ > end) {
+            double d = 0;
+            read_double(digits, &d);
+            *out = value::of_double(d);
             return DUET_OK;
         }
-        const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), d);
-        if (r.ec == std::errc::result_out_of_range)  // too small is 0, as in Python, and too large infinite
-            d = (digits.find("e-") != digits.npos || digits.find("E-") != digits.npos) ? 0.0 : HUGE_VAL;
-        *out = value::of_double(d == HUGE_VAL && digits[0] == '-' ? -d : d);
+        int64_t i = 0;
+        const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), i);
+        *out = r.ec == std::errc() ? value::of_int(i) : value::of_big_integer(std::string(digits));
         return DUET_OK;
     }
 
@@ -223,7 +207,8 @@ class json_writer {
         switch (v.kind()) {
         case value_kind::string: return write_string(v.as_text()), DUET_OK;
         case value_kind::list:
-        case value_kind::tuple: return write_list(v.items(), depth);
+        case value_kind::tuple:
+            return write_items("[]", v.items().size(), depth, [&](size_t i) { return write(v.items()[i], depth + 1); });
         case value_kind::map: return write_map(v.members(), depth);
         case value_kind::undefined:
             return fail(err_, DUET_ERR_ARG, "Object of type Undefined is not JSON serializable");
@@ -248,26 +233,23 @@ class json_writer {
     void new_line(int depth) {
         if (!style_.has_indent) return;
         std::string line = "\n";
-        const size_t n_bytes = std::min((size_t)depth * style_.indent.size(), style_.max_bytes);
-        while (line.size() <= n_bytes && !style_.indent.empty()) line += style_.indent;
+        for (int i = 0; i < depth && line.size() <= style_.max_bytes; i++) line += style_.indent;
         out_->append(line, true);
     }
 
-    duet_status write_list(const std::vector<value>& items, int depth) {
-        if (items.empty()) return out_->append("[]", true), DUET_OK;
-        out_->append("[", true);
-        for (size_t i = 0; i < items.size(); i++) {
+    template <class Write> duet_status write_items(const char* brackets, size_t n, int depth, Write write_item) {
+        out_->append({brackets, 1}, true);
+        for (size_t i = 0; i < n; i++) {
             if (i > 0) out_->append(style_.item_separator, true);
             new_line(depth + 1);
-            DUET_TRY(write(items[i], depth + 1));
+            DUET_TRY(write_item(i));
         }
-        new_line(depth);
-        out_->append("]", true);
+        if (n > 0) new_line(depth);
+        out_->append({brackets + 1, 1}, true);
         return DUET_OK;
     }
 
     duet_status write_map(const std::vector<value_member>& members, int depth) {
-        if (members.empty()) return out_->append("{}", true), DUET_OK;
         std::vector<const value_member*> order;
         for (const value_member& m : members) {
             if (!m.key.is_string() && (int)m.key.kind() > (int)value_kind::real)
@@ -278,19 +260,13 @@ class json_writer {
         }
         if (style_.sort_keys)
             std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return compare_keys(a->key, b->key) < 0; });
-        out_->append("{", true);
-        for (size_t i = 0; i < order.size(); i++) {
-            if (i > 0) out_->append(style_.item_separator, true);
-            new_line(depth + 1);
+        return write_items("{}", order.size(), depth, [&](size_t i) {
             const value& key = order[i]->key;
             if (key.is_string()) write_string(key.as_text());
             else out_->append("\"" + scalar(key) + "\"", true);
             out_->append(style_.key_separator, true);
-            DUET_TRY(write(order[i]->val, depth + 1));
-        }
-        new_line(depth);
-        out_->append("}", true);
-        return DUET_OK;
+            return write(order[i]->val, depth + 1);
+        });
     }
 
     void write_string(const traced_text& s) {
@@ -332,6 +308,15 @@ class json_writer {
 
 }  // namespace
 
+bool read_double(std::string_view text, double* out) {
+    const auto r = std::from_chars(text.data(), text.data() + text.size(), *out);
+    if (r.ec == std::errc::result_out_of_range) {
+        const bool is_small = text.find("e-") != text.npos || text.find("E-") != text.npos;
+        *out = is_small ? 0 : text[0] == '-' ? -HUGE_VAL : HUGE_VAL;
+    }
+    return r.ptr == text.data() + text.size() && r.ec != std::errc::invalid_argument;
+}
+
 std::string double_repr(double d) {
     if (std::isnan(d)) return "nan";
     if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
@@ -342,9 +327,8 @@ std::string double_repr(double d) {
     int exponent = 0;
     std::from_chars(shortest.data() + e + 1 + (shortest[e + 1] == '+'), r.ptr, exponent);
     const std::string sign = std::signbit(d) ? "-" : "";
-    std::string digits;
-    for (char c : shortest.substr(0, e))
-        if (c >= '0' && c <= '9') digits += c;
+    std::string digits(shortest.substr(!sign.empty(), e - !sign.empty()));
+    std::erase(digits, '.');
     if (exponent < -4 || exponent >= 16) {
         const int size = std::abs(exponent);
         std::string out = sign + digits[0] + (digits.size() > 1 ? "." + digits.substr(1) : "");

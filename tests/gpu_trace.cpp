@@ -1,5 +1,5 @@
-// tests/gpu_trace.cpp: writes all requests of the GPU executor to its driver. tests/amdgpu.py repeats them with AMD
-// machine code.
+// tests/gpu_trace.cpp: writes all requests of the GPU executor to its driver. tests/gpu_replay.py repeats them with the
+// code of a chip.
 //   gpu_trace cases OUT [sample]   the small graphs of runtime/self_test_cases.h, checked against the CPU on the way;
 //                                  sample: only the formats in gpu_sample.def
 //   gpu_trace MODEL.gguf OUT N     the first N tokens of a model as one prompt, then four that the model chooses

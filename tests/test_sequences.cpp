@@ -1,10 +1,8 @@
 // tests/test_sequences.cpp: the ids that sequences hold, through everything that changes them, and how much of a
 // sequence a new prompt can keep: all models, recurrent ones, windowed ones.
 #include "doctest.h"
-#include "../runtime.h"
+#include "../runtime/calls.h"
 #include "test_data.h"
-
-#include <cstring>
 
 namespace {
 
@@ -64,19 +62,6 @@ std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& 
 }
 std::vector<int32_t> first(const std::vector<int32_t>& a, size_t n) { return {a.begin(), a.begin() + (long)n}; }
 
-// The hash of runtime/saved_state.cpp, for states that are wrong but whole.
-uint64_t state_hash(const uint8_t* data, uint64_t n, uint32_t n_tok) {
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ n ^ (uint64_t)n_tok << 40;
-    for (; n >= 8; data += 8, n -= 8) {
-        uint64_t w;
-        memcpy(&w, data, 8);
-        h = (h ^ w) * 0xff51afd7ed558ccdull;
-        h ^= h >> 32;
-    }
-    for (; n; data++, n--) h = (h ^ *data) * 0x100000001b3ull;
-    return h;
-}
-
 }  // namespace
 
 TEST_CASE("sequences know their ids through decoding, trimming, copying, saving and loading") {
@@ -120,7 +105,7 @@ TEST_CASE("sequences know their ids through decoding, trimming, copying, saving 
     std::vector<uint8_t> bad = state;
     const int32_t id = b.n_vocab;
     memcpy(bad.data() + bad.size() - 8, &id, 4);
-    const uint64_t hash = state_hash(bad.data() + 48, bad.size() - 48, 100);
+    const uint64_t hash = duet::hash_words(bad.data() + 48, bad.size() - 48, 100);
     memcpy(bad.data() + 40, &hash, 8);
     CHECK(duet_seq_load(b.s, 1, bad.data(), bad.size()) == DUET_ERR_FORMAT);
     CHECK(std::string(duet_session_error(b.s)).find("token 98: want an id") != std::string::npos);

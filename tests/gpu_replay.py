@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Runs traces of tests/gpu_trace.cpp as AMD machine code on the CPU and compares every byte that is read back.
+"""Runs traces of tests/gpu_trace.cpp as GPU code on the CPU and compares every byte that is read back.
 
-    amdgpu.py TOOL_FOLDER CODE_OBJECT TRACE...
+    gpu_replay.py TOOL_FOLDER CODE TRACE...
 
-TOOL_FOLDER has rdna_emu.py (runs AMD code objects on a CPU). A code object is gpu/kernels.cu compiled for one chip.
-Prints a line for each trace: kernels run, launches, instructions of a wave, and what differs. Exit status 1 if anything does.
+CODE is gpu/kernels.cu compiled for one chip: a code object for AMD (.co; TOOL_FOLDER has rdna_emu.py) or NVIDIA's intermediate code (.ptx;
+ptx_emu.py). Prints a line for each trace: kernels run, launches, instructions of a warp, and what is wrong: other bytes, barriers that not
+all threads reach; in PTX also races, reads of shared memory that nobody wrote, weights read from more sectors of memory than they fill, and
+arithmetic whose rounding ptxas may choose. Exit status 1 if anything is.
 """
 import os
 import shutil
@@ -48,8 +50,17 @@ class Memory:
         return bytes(out)
 
 
+def found(kernel, stats):
+    """What the tool for PTX reports. Blocks that share a head of keys append the same bytes (gpu/attention.cuh): no other kernel may."""
+    notes = [text for text in stats.notes if 'the same value' not in text or not kernel.startswith('kernel_attention')]
+    inexact = [f'{name}: not the bits of a card' for name in stats.inexact]
+    scattered = [f'weights of {m["ideal"]} sectors of memory lie in {m["sectors"]}: {m["text"]}' for m in stats.memory()
+                 if 'L1::no_allocate' in m['text'] and m['sectors'] > m['ideal']]
+    return stats.reports + notes + inexact + scattered
+
+
 def replay(tool, emulator, trace):
-    memory = Memory(lambda n: tool.DevBuf(max(n, 16), align=256, fill=0))
+    memory = Memory(lambda n: tool.DevBuf(max(n, 1), align=256, fill=0))
     launches, instructions, compared, wrong, kernels = 0, 0, 0, [], set()
     last = ''
     for kind, at, source, size, grid, name, data in events(trace):
@@ -69,6 +80,8 @@ def replay(tool, emulator, trace):
             stats = emulator.launch(name, grid[:3], (grid[3],), [memory.patch(data)], dynamic_lds=grid[4])
             if stats.barrier_count_mismatch or stats.barrier_pc_mismatch:
                 wrong.append(f'{name}: divergent barrier')
+            if hasattr(stats, 'reports'):
+                wrong += [f'{name}: {text}' for text in found(name, stats)]
             launches += 1
             instructions += stats.wave_insts
             kernels.add(name)
@@ -79,29 +92,43 @@ def replay(tool, emulator, trace):
             got = buffer.bytes()[at - base:at - base + size]
             if got != data:
                 first = next(i for i in range(size) if got[i] != data[i])
-                wrong.append(f'after {last}: byte {first} of {size}: want {data[first & ~3:(first & ~3) + 4].hex()} got {got[first & ~3:(first & ~3) + 4].hex()}')
+                word = slice(first & ~3, (first & ~3) + 4)
+                wrong.append(f'after {last}: byte {first} of {size}: want {data[word].hex()} got {got[word].hex()}')
     return launches, instructions, compared, wrong, kernels
 
 
-def main():
-    # Kernels run once or a few times, so what counts is how fast the tool's C is compiled: user seconds of one kernel (a matvec of 2,000
-    # instructions): clang 19 at -O0 0.8, gcc 12 at -O0 2.5, at -O1 8, at the tool's own -O2 22. All sampled kernels with their 68 M
-    # instructions: 30.
+def open_tool(folder, code):
+    """The tool, and the code made ready in it."""
+    sys.path.insert(0, folder)
+    if code.endswith('.ptx'):
+        os.environ.setdefault('PTX_EMU_CACHE', 'build/gpu/translated')
+        import ptx_emu as tool
+        return tool, tool.Emulator(code, order='random', profile=True)
+    # Kernels run once or a few times, so what counts is how fast the tool's C is compiled: user seconds of one kernel (a matvec of
+    # 2,000 instructions): clang 19 at -O0 0.8, gcc 12 at -O0 2.5, at -O1 8, at the tool's own -O2 22. All sampled kernels with their
+    # 68 M instructions: 30.
     os.environ.setdefault('RDNA_EMU_CC', 'clang-19' if shutil.which('clang-19') else 'gcc')
-    os.environ.setdefault('RDNA_EMU_CFLAGS', '-O0 -march=native -ffp-contract=off -frounding-math -fno-strict-aliasing -fwrapv -w -shared -fPIC')
+    os.environ.setdefault('RDNA_EMU_CFLAGS',
+                          '-O0 -march=native -ffp-contract=off -frounding-math -fno-strict-aliasing -fwrapv -w -shared -fPIC')
     os.environ.setdefault('RDNA_EMU_CACHE', 'build/gpu/translated')
-    sys.path.insert(0, sys.argv[1])
     import rdna_emu as tool
+    return tool, tool.Emulator(code, order='random')
+
+
+def main():
+    tool, emulator = open_tool(sys.argv[1], sys.argv[2])
     failed = False
-    emulator = tool.Emulator(sys.argv[2], order='random')
     for trace in sys.argv[3:]:
         start = time.time()
         launches, instructions, compared, wrong, kernels = replay(tool, emulator, trace)
         verdict = 'identical' if not wrong else f'{len(wrong)} DIFFERENT: ' + '; '.join(wrong[:5])
         names = ', '.join(os.path.basename(path) for path in (sys.argv[2], trace))
-        print(f'{names}: {verdict}; {len(kernels)} kernels, {launches} launches, {instructions / 1e6:.1f} M wave instructions, '
+        print(f'{names}: {verdict}; {len(kernels)} kernels, {launches} launches, {instructions / 1e6:.1f} M warp instructions, '
               f'{compared} bytes compared, {time.time() - start:.1f} s', flush=True)
         failed = failed or bool(wrong) or compared == 0
+    for kernel, line, text in emulator.mod.contractible if sys.argv[2].endswith('.ptx') else []:
+        print(f'{sys.argv[2]}, line {line}, {kernel}: ptxas may round this once where the source rounds twice: {text}')
+        failed = True
     return 1 if failed else 0
 
 

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Holds what the machine code of the kernels has reached, so that it gets worse only when somebody says so.
+
+    gpu_guards.py [--write] TABLE CODE_OBJECT...
+
+TABLE is tests/gpu_guards.txt, a code object build/gpu/CHIP.co or CHIP-sample.co. Of each kernel, from its disassembly
+(llvm-objdump-19; nvdisasm, by NVDISASM or on the path):
+  waits   matrix times vector: the 16-byte loads of a group's weights are not all on their way at once, in one block of
+          code without a branch, so a lane waits for memory more than once a group. Scales are not looked at.
+  narrow  it reads 1 or 2 bytes of global memory at a time in a loop. Kernels that run when a model is loaded may.
+and of each family of kernels the most registers and scalar spills (tests/gpu_report.py).
+
+TABLE names the kernels that wait or read narrowly today. The program fails when another one does, when one in TABLE
+does no more (--write strikes it out and refuses to add one), and when a family takes more registers than TABLE says.
+The code of another compiler than TABLE's is only counted.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import gpu_report
+
+LISTS = {'waits': 'waits more than once for the weights of a group', 'narrow': 'reads 1 or 2 bytes at a time in a loop'}
+
+
+class Block:
+    """Instructions with no branch into or out of their middle, and the addresses or labels that come next."""
+
+    def __init__(self):
+        self.code, self.next = [], []
+
+
+def amd_code(path):
+    """Yields a kernel's name and its code: address or label, text, where it may jump, if the next one may follow."""
+    out = subprocess.run(['llvm-objdump-19', '-d', path], capture_output=True, text=True, check=True).stdout
+    for name, body in re.findall(r'^[0-9a-f]+ <(kernel_\w+)>:\n((?:.+\n)*)', out, re.M):
+        start, code = None, []
+        for text, at, target in re.findall(r'^\s+(\S.*?)\s*// ([0-9A-F]+):.*?(?:<\w+\+0x([0-9a-f]+)>)?$', body, re.M):
+            start = int(at, 16) if start is None else start
+            if text.startswith(('s_setpc', 's_swappc')):
+                raise ValueError(f'{name}: {text}: calls are not followed')
+            jumps = [int(target or '0', 16)] if text.startswith(('s_branch', 's_cbranch')) else []
+            code.append((int(at, 16) - start, text, jumps, not text.startswith(('s_branch', 's_endpgm'))))
+        yield name, code
+
+
+def cuda_code(path):
+    tool = os.environ.get('NVDISASM') or shutil.which('nvdisasm') or '/usr/local/cuda/bin/nvdisasm'
+    out = subprocess.run([tool, '-c', path], capture_output=True, text=True, check=True).stdout
+    for part in out.split('\n.text.')[1:]:
+        name, code = part[:part.index(':')], []
+        for label, at, text in re.findall(r'^(?:(\.L_\w+):|\s+/\*([0-9a-f]+)\*/\s+(.*?)\s*;.*)$', part, re.M):
+            ends = re.match(r'(BRA `|BRX |EXIT$|RET)', text)
+            code.append((label or int(at, 16), text, re.findall(r'\.L_\w+', text), not ends))
+        yield name, code
+
+
+def blocks_of(code):
+    """The blocks of a kernel by the address or label of their first instruction."""
+    targets, blocks, now = {to for c in code for to in c[2]}, {}, None
+    for at, text, jumps, goes_on in code:
+        if now is None or at in targets:
+            if now:
+                now.next.append(at)
+            now = blocks[at] = Block()
+        now.code.append(text)
+        now.next += jumps
+        if not goes_on:
+            now = None
+        elif jumps and not text.startswith('BSSY'):    # that one only says where lanes will meet
+            now.next.append((at, 'after'))
+            now = blocks[at, 'after'] = Block()
+    return blocks
+
+
+def in_loops(blocks):
+    """The blocks that can be reached from themselves (Tarjan's strong components, without recursion)."""
+    number, low, stack, on_stack, found = {}, {}, [], set(), []
+    for root in blocks:
+        work = [] if root in number else [(root, iter(blocks[root].next))]
+        while work:
+            at, rest = work[-1]
+            if at not in number:
+                number[at] = low[at] = len(number)
+                stack.append(at)
+                on_stack.add(at)
+            for to in rest:
+                if to not in blocks:
+                    continue
+                if to not in number:
+                    work.append((to, iter(blocks[to].next)))
+                    break
+                if to in on_stack:
+                    low[at] = min(low[at], number[to])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[at])
+                if low[at] == number[at]:
+                    part = stack[stack.index(at):]
+                    del stack[stack.index(at):]
+                    on_stack -= set(part)
+                    if len(part) > 1 or at in blocks[at].next:
+                        found += [blocks[x] for x in part]
+    return found
+
+
+def most_on_the_way(block):
+    """The most 16-byte loads of weights in a block that are on their way to registers at once."""
+    loads, most = [], 0    # AMD: whether each load is of weights. NVIDIA: the registers of each load of weights.
+    for text in block.code:
+        amd_wait = re.search(r'vmcnt\((\d+)\)|s_wait_loadcnt 0x([0-9a-f]+)', text)
+        if re.match(r'(global|flat)_load_', text):
+            loads.append(bool(re.search(r'(b128|dwordx4).* (slc|nt|th:TH_LOAD_NT)', text)))
+        elif amd_wait:     # Loads end in their order. All but the last n have.
+            n = int(amd_wait.group(1) or amd_wait.group(2), 10 if amd_wait.group(1) else 16)
+            loads = loads[max(0, len(loads) - n):]
+        else:              # An instruction of NVIDIA waits for the loads whose registers it names.
+            named = {int(n) for n in re.findall(r'\bR(\d+)\b', text)}
+            loads = [into for into in loads if isinstance(into, bool) or not into & named]
+            weights = re.search(r'LDG\.E\.NA\.128\S* R(\d+),', text)
+            if weights:
+                loads.append(set(range(int(weights.group(1)), int(weights.group(1)) + 4)))
+        most = max(most, sum(bool(into) for into in loads))
+    return most
+
+
+def pieces():
+    """The 16-byte loads of a group of 128 weights, by format."""
+    with open('quant/types.def', encoding='utf-8') as f:
+        table = f.read()
+    ids = {name: 8 for name in re.findall(r'^QUANT_TYPE\((\w+),', table, re.M)}
+    floats = re.findall(r'^FLOAT_TYPE\((\w+),\s*\w+,\s*\d+,\s*(\d)\)', table, re.M)
+    ids |= {name: 8 * int(size) for name, size in floats}
+    with open('gpu/weights.h', encoding='utf-8') as f:
+        for name, low, high in re.findall(r'gpu_codes<block_(\w+)> : gpu_\w+<\w+, (\d), (\d)', f.read()):
+            ids[name] = int(low) + int(high)
+    return ids
+
+
+def waits(name, loops, formats):
+    """Whether a kernel of matrix times vector waits more than once for the weights of a group, or is of no format."""
+    found = re.fullmatch(r'kernel_matvec8?_(\w+)', name)
+    if not found:
+        return False
+    parts = [found.group(1)] if found.group(1) in formats else \
+        [p for i in formats for j in formats if found.group(1) == f'{i}_{j}' for p in (i, j)]
+    want = sorted((formats[p] for p in parts), reverse=True)
+    have = sorted((most_on_the_way(b) for b in loops), reverse=True)
+    return not want or any(h < w for h, w in zip(have + [0] * len(want), want))
+
+
+def is_narrow(loops):
+    pattern = r'^(?:global|flat|buffer)_load_(?:[ui](?:8|16)|d16|[us]byte|[us]short)|\bLDG\.E(?:\.\w+)*\.[US](?:8|16)\b'
+    return any(re.search(pattern, text) for b in loops for text in b.code)
+
+
+def look_at(path, chip, formats):
+    """What TABLE has of this chip: {row: set of kernels or number}, and the names of all kernels."""
+    is_amd = chip.startswith('gfx')
+    rows, names = {row: set() for row in LISTS}, set()
+    for name, code in (amd_code if is_amd else cuda_code)(path):
+        loops = in_loops(blocks_of(code))
+        names.add(name)
+        if waits(name, loops, formats):
+            rows['waits'].add(name)
+        if is_narrow(loops) and not name.startswith('kernel_arrange'):
+            rows['narrow'].add(name)
+    for name, registers, _, scalar, *_ in (gpu_report.amd_kernels if is_amd else gpu_report.cuda_kernels)(path, chip):
+        family = re.match(r'kernel_(matvec8|matvec|matmul|attention|arrange|)', name).group(1) or 'others'
+        for row, n in ((f'registers {family}', int(registers.split()[0])), (f'scalar spills {family}', scalar)):
+            rows[row] = max(rows.get(row, 0), n)
+    return rows, names
+
+
+def compiler_of(path):
+    """Who made a code object, as it says itself."""
+    with open(path, 'rb') as f:
+        found = re.search(rb'clang version \d+|release \d+\.\d+', f.read())
+    return found.group(0).decode() if found else 'unknown'
+
+
+def read_table(path):
+    table = {}
+    with open(path, encoding='utf-8') as f:
+        for line in f:
+            if line.strip() and line[0] != '#':
+                chip, row, value = (x.strip() for x in line.split('|'))
+                if row in LISTS:
+                    table.setdefault((chip, row), set()).update(f'kernel_{x}' for x in value.split())
+                else:
+                    table[chip, row] = value if row == 'compiler' else int(value)
+    return table
+
+
+def compare(table, chip, rows, names):
+    """What is worse than TABLE, as lines."""
+    bad = []
+    for row, what in LISTS.items():
+        was = table.get((chip, row), set()) & names
+        print(f'{chip}: {len(rows[row])} of {len(names)} kernels: {what}; may only get fewer')
+        bad += [f'{name} {what}' for name in sorted(rows[row] - was)]
+        bad += [f'{name} does better now: strike it out of {row} with --write' for name in sorted(was - rows[row])]
+    bad += [f'{row}: {n}, want at most {table.get((chip, row), 0)}' for row, n in rows.items()
+            if isinstance(n, int) and n > table.get((chip, row), 0)]
+    if table.get((chip, 'compiler')) != rows['compiler']:
+        print(f'{chip}: made by {rows["compiler"]}, {len(bad)} differences to {table.get((chip, "compiler"))} not held')
+        return []
+    return bad
+
+
+def write_table(path, table):
+    with open(path, encoding='utf-8') as f:
+        head = [line for line in f if line[0] == '#']
+    with open(path, 'w', encoding='utf-8') as f:
+        f.writelines(head)
+        for (chip, row), value in table.items():
+            text = ' '.join(sorted(x.removeprefix('kernel_') for x in value)) if row in LISTS else str(value)
+            f.writelines(f'{chip} | {row} | {line}\n' for line in textwrap.wrap(text, 95) or [''])
+
+
+def main():
+    is_writing = sys.argv[1] == '--write'
+    path, *objects = sys.argv[1 + is_writing:]
+    table, formats, failed = read_table(path), pieces(), False
+    for code in objects:
+        chip, _, sample = os.path.basename(code).removesuffix('.co').partition('-')
+        if is_writing and sample:
+            sys.exit(f'{code}: want all formats to write {path}')
+        rows, names = look_at(code, chip, formats)
+        rows['compiler'] = compiler_of(code)
+        bad = compare(table, chip, rows, names)
+        if is_writing:
+            bad = [b for b in bad if b.endswith(tuple(LISTS.values())) and (chip, 'waits') in table]
+            table |= {(chip, row): value for row, value in rows.items()}
+        for line in bad:
+            print(f'{chip}: {line}')
+        failed = failed or bool(bad) or not names
+    if is_writing and not failed:
+        write_table(path, table)
+    return 1 if failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
