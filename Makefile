@@ -363,13 +363,13 @@ all-in-one: build/duet.cpp
 	$(say) CC $<
 	$(Q)$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
 
-install: $(library) $(programs)
+install: $(library) $(programs) $(if $(has_serve),$(bin_dir)/serve)
 	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin
 	install -m 644 runtime.h $(DESTDIR)$(PREFIX)/include/duet/
 	install -m 644 $(library) $(DESTDIR)$(PREFIX)/lib/
 	sed -e 's|@CMAKE_INSTALL_PREFIX@|$(PREFIX)|;s|@CMAKE_INSTALL_LIBDIR@|lib|;s|@PROJECT_VERSION@|$(version)|' \
 	    -e 's|@DUET_LIBS@|-lstdc++ -lm -ldl -pthread|' duet.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/duet.pc
-	for t in $(programs); do install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/duet-$$(basename $$t) || exit 1; done
+	for t in $(programs) $(if $(has_serve),$(bin_dir)/serve); do install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/duet-$$(basename $$t) || exit 1; done
 
 clean:
 	rm -rf build bin run

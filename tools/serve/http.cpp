@@ -539,7 +539,12 @@ template <class acceptor_type> void http_server::state::accept(acceptor_type& ac
             if constexpr (std::is_same_v<acceptor_type, asio::ip::tcp::acceptor>)
                 peer.set_option(asio::ip::tcp::no_delay(true), none);
             peer.set_option(asio::socket_base::send_buffer_size(256 << 10), none);
-            std::make_shared<http_connection>(*this, stream_socket(std::move(peer)))->read_next();
+            // The last owner may be an answer on another thread; the end comes on this one.
+            const auto end = [this](http_connection* c) {
+                asio::dispatch(io, [owned = std::unique_ptr<http_connection>(c)] {});
+            };
+            std::shared_ptr<http_connection>(new http_connection(*this, stream_socket(std::move(peer))), end)
+                ->read_next();
         }
         accept(acceptor);
     });
