@@ -33,7 +33,8 @@ def test_answer_through_the_client(known):
 
 
 def test_stream_through_the_client(known):
-    stream = known.client().chat.completions.create(**extra(ask(0, stream=True, stream_options={"include_usage": True})))
+    body = ask(0, stream=True, stream_options={"include_usage": True})
+    stream = known.client().chat.completions.create(**extra(body))
     chunks = list(stream)
     assert chunks[0].choices[0].delta.role == "assistant"
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "Hello world!"
@@ -110,7 +111,8 @@ def test_tools_with_choice_none_give_text(known):
 def test_a_call_is_answered_in_the_next_turn(known):
     messages = [{"role": "user", "content": "hi"},
                 {"role": "assistant", "content": None, "tool_calls": [
-                    {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{\"at\": \"x\"}"}}]},
+                    {"id": "call_1", "type": "function",
+                     "function": {"name": "look", "arguments": "{\"at\": \"x\"}"}}]},
                 {"role": "tool", "tool_call_id": "call_1", "content": "a tree"}]
     answer = known.post("/v1/chat/completions", {**ask(0, tools=TOOLS), "messages": messages})
     assert answer.json()["choices"][0]["message"]["content"] == "Hello world!"

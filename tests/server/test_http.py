@@ -79,7 +79,8 @@ def test_requests_that_follow_each_other_at_once(known):
 def test_http_1_0_and_expect_continue(known):
     answer = known.raw(b"GET /health HTTP/1.0\r\n\r\n")
     assert status(answer) in (200, 403)
-    answer = known.raw(b"POST /v1/completions HTTP/1.0\r\n" + HOST + JSON + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
+    answer = known.raw(b"POST /v1/completions HTTP/1.0\r\n" + HOST + JSON +
+                       b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
     assert b"Hello world!" in answer and b"chunked" not in answer
     with known.connect() as peer:
         peer.sendall(post(b"Expect: 100-continue\r\nConnection: close\r\nContent-Length: %d\r\n" % len(BODY), b""))

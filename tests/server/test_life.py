@@ -23,7 +23,8 @@ def run(*flags):
 
 def test_wrong_starts(known, known_file):
     for flags, want in ((["-m", "/nowhere.gguf", "--port", "0"], 1), (["--nonsense"], 2), ([], 2),
-                        (["-m", known_file, "--port", "70000"], 2), (["-m", known_file, "--host", "0.0.0.0", "--port", "0"], 2),
+                        (["-m", known_file, "--port", "70000"], 2),
+                        (["-m", known_file, "--host", "0.0.0.0", "--port", "0"], 2),
                         (["-m", known_file, "--port", str(known.port)], 1), (["-m", known_file, "--api-key", ""], 2),
                         (["-m", known_file, "--chat-template", "nonsense", "--port", "0"], 1),
                         (["-m", known_file, "--tool-parser", "nonsense", "--port", "0"], 1)):
@@ -64,7 +65,8 @@ def test_a_client_that_leaves_frees_its_place(start):
     first = stream(server, body)
     queued = server.connect()
     text = json.dumps(body).encode()
-    request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
+              b"Content-Length: %d\r\n\r\n"
     queued.sendall(request % len(text) + text)
     assert server.wait_for("duet_requests_waiting", 1)
     queued.close()
@@ -162,8 +164,8 @@ def completion(server, body):
     return choice["text"], choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]
 
 
-PROMPTS = ["Once upon a time", "The old king", "A small dog ran", "It was a dark night and", "Tom and Anna", "In the woods",
-           "Once upon a time, a brave", "She said"]
+PROMPTS = ["Once upon a time", "The old king", "A small dog ran", "It was a dark night and", "Tom and Anna",
+           "In the woods", "Once upon a time, a brave", "She said"]
 
 
 def test_the_same_bits_among_neighbours(demo):
@@ -247,7 +249,8 @@ def test_seeds(demo):
 def test_metrics(known):
     known.post("/v1/chat/completions", ask(0))
     families = {f.name: f for f in text_string_to_metric_families(known.get("/metrics").text)}
-    for name, kind in (("duet_requests_running", "gauge"), ("duet_requests", "counter"), ("duet_prompt_tokens", "counter"),
+    for name, kind in (("duet_requests_running", "gauge"), ("duet_requests", "counter"),
+                       ("duet_prompt_tokens", "counter"),
                        ("duet_time_to_first_token_seconds", "histogram"), ("duet_request_prompt_tokens", "histogram"),
                        ("vllm:num_requests_waiting", "gauge"), ("vllm:kv_cache_usage_perc", "gauge")):
         assert families[name].type == kind and families[name].samples, name

@@ -56,7 +56,8 @@ def test_a_tool_is_used_and_its_result_read(claude):
 
 
 def test_thinking(claude):
-    ask = dict(model="known", max_tokens=2000, messages=HI, extra_body=COLD, thinking={"type": "enabled", "budget_tokens": 1024})
+    ask = dict(model="known", max_tokens=2000, messages=HI, extra_body=COLD,
+               thinking={"type": "enabled", "budget_tokens": 1024})
     m = claude.messages.create(**ask)
     assert [b.type for b in m.content] == ["thinking", "text"]
     assert m.content[0].thinking == "hm, well" and m.content[1].text == "fine"
@@ -65,8 +66,10 @@ def test_thinking(claude):
     assert final.content[0].thinking == "hm, well" and final.content[1].text == "fine"
 
 
-@pytest.mark.parametrize("fields", [{"max_tokens": 0}, {"messages": []}, {"messages": [{"role": "system", "content": "a"}]},
-                                    {"tools": [{"name": "x"}]}, {"tool_choice": {"type": "any"}}, {"extra_body": {"temperature": 5}},
+@pytest.mark.parametrize("fields", [{"max_tokens": 0}, {"messages": []},
+                                    {"messages": [{"role": "system", "content": "a"}]},
+                                    {"tools": [{"name": "x"}]}, {"tool_choice": {"type": "any"}},
+                                    {"extra_body": {"temperature": 5}},
                                     {"messages": [{"role": "user", "content": [{"type": "image"}]}]}])
 def test_wrong_messages(claude, fields):
     with pytest.raises(anthropic.BadRequestError) as error:
@@ -130,7 +133,8 @@ def test_responses_think_and_keep_to_schemas(known):
     r = known.client().responses.create(model="known", input="hi", extra_body=thinking)
     assert r.output[0].type == "reasoning" and r.output[0].content[0].text == "hm, well" and r.output_text == "fine"
     form = {"format": {"type": "json_schema", "name": "x", "schema": {
-        "type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"], "additionalProperties": False}}}
+        "type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"],
+        "additionalProperties": False}}}
     r = known.client().responses.create(model="known", input="hi", text=form, extra_body=script(5))
     assert r.output_text == '{"age": 42}'
     for wrong in ({"input": 5}, {}, {"input": "a", "previous_response_id": "x"}, {"input": [{"type": "magic"}]},

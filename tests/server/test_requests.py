@@ -60,7 +60,8 @@ CASES = [
     *[(TEXT, {"prompt": "a", "max_tokens": v}) for v in (-1, "x", 1.5)],
     *[(TEXT, {"prompt": "a", "logprobs": v}) for v in (-1, 21, True, "x")],
     (TEXT, {"prompt": "a", "echo": "x"}), (TEXT, {"prompt": "a", "best_of": 5}), (TEXT, {"prompt": "a", "suffix": "b"}),
-    ("/v1/embeddings", {"input": 5}), ("/v1/embeddings", {}), ("/v1/embeddings", {"input": "a", "encoding_format": "x"}),
+    ("/v1/embeddings", {"input": 5}), ("/v1/embeddings", {}),
+    ("/v1/embeddings", {"input": "a", "encoding_format": "x"}),
     ("/tokenize", {}), ("/tokenize", {"content": 5}), ("/detokenize", {}), ("/detokenize", {"tokens": ["a"]}),
     ("/detokenize", {"tokens": [-1]}), ("/apply-template", {}), ("/apply-template", {"messages": 1}),
 ]
