@@ -104,7 +104,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     phase phase_ = kIdle;
     std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
     uint64_t timer_serial_ = 0, exchange_serial_ = 0;
-    bool timed_out_ = false, is_http10_ = false, is_active_ = false;
+    bool timed_out_ = false, is_http10_ = false;
     bool keeps_connection_ = false, is_last_ = false, closes_ = false, is_writing_ = false, is_stream_ = false;
     size_t n_lingered_ = 0;
     std::string writing_, pending_, stream_head_, keep_alive_text_;
