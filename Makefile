@@ -185,8 +185,8 @@ $(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
 # As many processes as make has: -j4 gives 4.
 test_jobs = --jobs=$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),1)
 
-# Lets every allocation of every exported function fail once (tests/faults.cpp).
-$(BUILD)/tests/faults: $(BUILD)/tests/faults.o $(library)
+# faults lets every allocation of every exported function fail once; schema_sample makes values for tests/schema_check.py.
+$(BUILD)/tests/faults $(BUILD)/tests/schema_sample: %: %.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
 
@@ -200,20 +200,33 @@ test-server: $(bin_dir)/serve $(BUILD)/tests/known_model
 	build/venv/bin/pip install -q -r tests/server/requirements.txt
 	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv/bin/python -m pytest -q tests/server
 
-# Each example is a program over runtime.h, in C99.
-examples = $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
+# Writes the model that tests/test_cli_chat.py talks to.
+$(BUILD)/tests/chat_model: $(BUILD)/tests/chat_model.o $(library)
+	$(say) LD $@
+	$(Q)$(link)
+
+# Each example is a program over runtime.h, in C99 or C++.
+examples = $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c)) $(patsubst %.cpp,$(BUILD)/%_cpp,$(wildcard examples/*.cpp))
 $(BUILD)/examples/%: examples/%.c runtime.h $(library)
 	@mkdir -p $(@D)
 	$(say) CC $<
 	$(Q)$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@.o $<
 	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -o $@ $@.o $(library) $(ldlibs)
+$(BUILD)/examples/%_cpp: examples/%.cpp runtime.h $(library)
+	@mkdir -p $(@D)
+	$(say) CC $<
+	$(Q)$(CXX) $(flags) $(ldflags) $(LDFLAGS) -o $@ $< $(library) $(ldlibs)
 
-test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins) $(programs) $(examples)
+test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(BUILD)/tests/chat_model $(stand_ins) $(programs) $(examples)
 	$(BUILD)/tests/all $(test_jobs)
 	$(BUILD)/tests/test_abi
 	RUN=./$(run_path) BIN=$(bin_dir) sh tests/test_cli.sh
+	if command -v python3 >/dev/null; then python3 tests/test_cli_chat.py ./$(run_path) $(bin_dir) $(BUILD)/tests/chat_model; \
+	    else echo "skipped: tests/test_cli_chat.py: no python3"; fi
 	sh tests/smoke.sh $(bin_dir) ./$(run_path)
 	$(BUILD)/examples/complete models/demo.gguf "Once upon a time" | grep -q .
+	for chat in chat chat_cpp; do $(BUILD)/tests/chat_model $(BUILD)/chat.gguf && \
+	    printf 'hello\nwide\n' | $(BUILD)/examples/$$chat $(BUILD)/chat.gguf | tr -d '> \n' | grep -qx 'Helloworld.漢字😀café' || exit 1; done
 
 quick: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins)
 	$(BUILD)/tests/all --jobs=2 -tce="gpu: *,place: *,drivers: *,self test*,tokenizer: long*"
@@ -375,4 +388,4 @@ clean:
 	rm -rf build bin run
 
 -include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) $(serve_objects:.o=.d) \
-         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults) $(wildcard build/gpu/*.d)
+         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults schema_sample chat_model) $(wildcard build/gpu/*.d)

@@ -36,7 +36,6 @@
  *   bytes and never more; a size of 0, or one larger than the library's own struct, is DUET_ERR_ARG. Structs without
  *   struct_size never change.
  */
-/* clang-format off: this file is laid out by hand, it is a document */
 #ifndef DUET_RUNTIME_H
 #define DUET_RUNTIME_H
 
@@ -67,12 +66,12 @@
 /* Declares for a struct of parameters (any thread may call them):
  *   type_init     fills it with the defaults, as far as struct_size reaches
  *   type_default  returns it filled: duet_session_params params = duet_session_params_default(); */
-#define DUET_DEFAULTS(type)                                     \
-    DUET_API void type##_init(type* out, uint32_t struct_size); \
-    static inline type type##_default(void) {                   \
-        type params;                                            \
-        type##_init(&params, sizeof params);                    \
-        return params;                                          \
+#define DUET_DEFAULTS(type)                                                                                            \
+    DUET_API void type##_init(type* out, uint32_t struct_size);                                                        \
+    static inline type type##_default(void) {                                                                          \
+        type params;                                                                                                   \
+        type##_init(&params, sizeof params);                                                                           \
+        return params;                                                                                                 \
     }
 
 #ifdef __cplusplus
@@ -983,10 +982,10 @@ DUET_API const char* duet_chat_form(const duet_chat* chat);
 /* A prompt: what the template makes of the messages. Pointers are valid until the next call on the chat. */
 typedef struct duet_chat_prompt {
     uint32_t struct_size;
-    int32_t opens_thinking;    /* 1: the prompt ends inside thinking that it opened */
+    int32_t opens_thinking; /* 1: the prompt ends inside thinking that it opened */
     duet_string text;
-    const int32_t* ids;        /* n_ids ids; what the template wrote may be control tokens, messages never are. BOS is
-                                  there once if the file asks for it */
+    const int32_t* ids; /* n_ids ids; what the template wrote may be control tokens, messages never are. BOS is
+                           there once if the file asks for it */
     size_t n_ids;
     const int64_t* first_byte; /* for each message where it begins in text, */
     const int64_t* first_id;   /* and how many ids stand before it; -1: the template leaves the message out */
@@ -1031,16 +1030,16 @@ enum {
 /* What an answer brought. Strings are valid until the next call on what gave the event. */
 typedef struct duet_chat_event {
     uint32_t struct_size;
-    int32_t kind;          /* DUET_CHAT_... */
-    int32_t i_call;        /* number of the call: 0, 1, ...; -1: none */
-    int32_t is_complete;   /* CALL_END: 1 when the call was written to its end */
-    int32_t stop_reason;   /* DUET_STOP_NONE; of END why it ended */
-    int32_t n_prompt_tok;  /* of the whole prompt (turns only) */
-    int32_t n_reused_tok;  /* of them those that the sequence held already (turns only) */
-    int32_t n_done_tok;    /* PROMPT: prompt tokens that the sequence holds by now; others: tokens of the answer */
+    int32_t kind;           /* DUET_CHAT_... */
+    int32_t i_call;         /* number of the call: 0, 1, ...; -1: none */
+    int32_t is_complete;    /* CALL_END: 1 when the call was written to its end */
+    int32_t stop_reason;    /* DUET_STOP_NONE; of END why it ended */
+    int32_t n_prompt_tok;   /* of the whole prompt (turns only) */
+    int32_t n_reused_tok;   /* of them those that the sequence held already (turns only) */
+    int32_t n_done_tok;     /* PROMPT: prompt tokens that the sequence holds by now; others: tokens of the answer */
     int32_t n_thinking_tok; /* of the answer so far */
-    duet_string text;      /* whole UTF-8 characters; U+FFFD stands for bytes that are none */
-    duet_string call_id;   /* CALL_BEGIN: the model's, or one that differs from all others of the conversation */
+    duet_string text;       /* whole UTF-8 characters; U+FFFD stands for bytes that are none */
+    duet_string call_id;    /* CALL_BEGIN: the model's, or one that differs from all others of the conversation */
 } duet_chat_event;
 
 /* Reads an answer token by token and splits it into events; what does not parse is text, and nothing is lost. Programs
@@ -1147,8 +1146,7 @@ DUET_API_STATUS duet_chat_save(duet_chat* chat, duet_session* session, int32_t s
  *             mode, cache type or version, nothing changed; DUET_ERR_FULL, DUET_ERR_MEMORY, DUET_ERR_DEVICE: as
  *             duet_seq_load, the messages are as they were
  * Thread      the chat's and the session's */
-DUET_API_STATUS duet_chat_load(duet_chat* chat, duet_session* session, int32_t seq, const void* data,
-                               uint64_t n_bytes);
+DUET_API_STATUS duet_chat_load(duet_chat* chat, duet_session* session, int32_t seq, const void* data, uint64_t n_bytes);
 
 /* ---- measuring ------------------------------------------------------------------------------------------------- */
 

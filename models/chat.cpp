@@ -21,11 +21,6 @@ constexpr builtin_template kBuiltins[] = {
 
 constexpr const char* kTemplateKey = "tokenizer.chat_template";
 
-value member(const value& map, std::string_view key) {
-    const value* found = map.find(key);
-    return found ? *found : value();
-}
-
 // Returns the map with a member set. A member that exists keeps its place.
 value with(const value& map, std::string_view key, value v) {
     std::vector<value_member> members = map.members();
@@ -59,7 +54,7 @@ value joined_parts(const value& content) {
     if (!content.is_list()) return content;
     traced_text all;
     for (const value& part : content.items()) {
-        const value text = part.is_string() ? part : member(part, "text");
+        const value text = part.is_string() ? part : member_of(part, "text");
         if (!text.is_string()) return content;
         all.append(text.as_text());
     }
@@ -68,9 +63,9 @@ value joined_parts(const value& content) {
 
 // Gives the arguments of calls in the form that the template wants: JSON text, or the object that the text stands for.
 value adapted_call(const value& call, bool wants_text) {
-    const value function = member(call, "function");
+    const value function = member_of(call, "function");
     const value& holder = function.is_map() ? function : call;
-    const value arguments = member(holder, "arguments");
+    const value arguments = member_of(holder, "arguments");
     value changed;
     error_text ignored;
     if (wants_text && arguments.is_map()) {
@@ -215,7 +210,7 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
     size_t folded_at = 0;
     for (size_t i = 0; i < messages.items().size(); i++) {
         value m = messages.items()[i];
-        value role = member(m, "role"), content = joined_parts(member(m, "content"));
+        value role = member_of(m, "role"), content = joined_parts(member_of(m, "content"));
         std::string name = role.is_string() ? std::string(role.as_string()) : "";
         if (name == "developer" && !h.has_developer) name = "system";
         if (is_plain_role(name)) m = with(m, "role", value::of_trusted(name));
@@ -233,12 +228,12 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
         }
         if (h.wants_parts && content.is_string()) content = value::of_list({text_part(content)});
         if (m.find("content") || takes_folded) m = with(m, "content", content);
-        const value thoughts = member(m, "reasoning_content");
+        const value thoughts = member_of(m, "reasoning_content");
         const bool has_text = content.is_string() && !content.as_string().empty();
         // gpt-oss refuses messages with calls that have both.
-        if (h.thinking_key && thoughts.is_string() && !(has_text && member(m, "tool_calls").is_list()))
+        if (h.thinking_key && thoughts.is_string() && !(has_text && member_of(m, "tool_calls").is_list()))
             m = with(m, h.thinking_key, thoughts);
-        if (const value calls = member(m, "tool_calls"); calls.is_list()) {
+        if (const value calls = member_of(m, "tool_calls"); calls.is_list()) {
             std::vector<value> adapted;
             for (const value& call : calls.items()) adapted.push_back(adapted_call(call, h.wants_text_arguments));
             m = with(m, "tool_calls", value::of_list(std::move(adapted)));
@@ -258,7 +253,7 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
     if (!request.messages.is_list() || request.messages.items().empty())
         return fail(err, DUET_ERR_ARG, "chat: want a list of at least one message");
     for (size_t i = 0; i < request.messages.items().size(); i++)
-        if (!member(request.messages.items()[i], "role").is_string())
+        if (!member_of(request.messages.items()[i], "role").is_string())
             return fail(err, DUET_ERR_ARG, "chat: message %zu: want an object with a \"role\" of text", i);
     const bool has_tools = request.tools.is_list() && !request.tools.items().empty() && !tool_source_.empty();
     const habits& h = has_tools ? tool_habits_ : habits_;
@@ -268,7 +263,7 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
     adapted.messages = adapt_messages(request.messages, h, &origin);
     if (request.continues_last) {
         std::vector<value> messages = adapted.messages.items();
-        value content = joined_parts(member(messages.back(), "content"));
+        value content = joined_parts(member_of(messages.back(), "content"));
         if (!content.is_string())
             return fail(err, DUET_ERR_ARG, "chat: to be continued, the last message wants a content of text");
         traced_text tagged = content.as_text();

@@ -56,8 +56,7 @@ bool chat_machine::fail() {
         end_call(false);
         cur = seen;
     }
-    commit(is_thinking ? chat_event_kind::thinking : chat_event_kind::text,
-           std::string_view(buffer).substr(pos, cur - pos));
+    pass_prose();
     return_to_prose();
     return true;
 }
@@ -77,8 +76,7 @@ void chat_machine::cut() {
     if (at == state::typed_value) value_text.assign(buffer, token, end - token);
     if (at == state::literal) literals.flush(&value_text);
     cur = end;
-    if (!value_text.empty()) commit(chat_event_kind::call_arguments, value_text);
-    value_text.clear();
+    if (!value_text.empty()) pass_value();
     end_call(false);
 }
 
@@ -271,11 +269,10 @@ static std::string clean_json(std::string_view json) {
 }
 
 bool chat_machine::step_object() {
-    const auto pass = [&] { commit(chat_event_kind::call_arguments, std::string_view(buffer).substr(pos, cur - pos)); };
     while (!at_end()) {
         const char c = buffer[cur];
         if (streams && (uint8_t)c < 0x20 && scanner.is_in_string()) {
-            pass();
+            pass(chat_event_kind::call_arguments);
             std::string escaped;
             append_json_byte(c, &escaped);
             cur++;
@@ -287,17 +284,17 @@ bool chat_machine::step_object() {
         const bool is_open_bracket = s == json_scanner::step::value_begin && (c == '{' || c == '[');
         const size_t level = scanner.depth() - is_open_bracket;
         if (s == json_scanner::step::bad || (!is_whole && !take_object_step(s, level))) {
-            if (was_streaming) pass();
+            if (was_streaming) pass(chat_event_kind::call_arguments);
             return fail();
         }
         cur++;
-        if (was_streaming && !streams) pass();  // the arguments have ended
+        if (was_streaming && !streams) pass(chat_event_kind::call_arguments);  // the arguments have ended
         if (scanner.is_done()) return end_object();
         if (streams || !is_held_full()) continue;
         if (!is_open) return fail();
         commit(chat_event_kind::markup);
     }
-    if (streams) pass();
+    if (streams) pass(chat_event_kind::call_arguments);
     return false;
 }
 
@@ -352,7 +349,7 @@ bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
 // Called when the object has ended just before cur.
 bool chat_machine::end_object() {
     if (is_whole) {
-        commit(chat_event_kind::call_arguments, std::string_view(buffer).substr(pos, cur - pos));
+        pass(chat_event_kind::call_arguments);
         end_call(true);
         at = state::close;
         return true;
@@ -392,17 +389,14 @@ void chat_machine::end_tags() {
 }
 
 bool chat_machine::step_key() {
-    for (; !at_end() && cur - token <= kMaxChatName; cur++) {
-        const found f = look(cur, block->key_end);
-        if (f == found::partial) return false;
-        if (f == found::no) continue;
-        key.assign(buffer, token, cur - token);
-        cur += block->key_end.size();
-        token = cur;
-        at = state::value_open;
-        return true;
-    }
-    return at_end() && cur - token <= kMaxChatName ? false : (cur = pos, fail());
+    const found f = seek(block->key_end, token + kMaxChatName + 1);
+    if (f == found::partial) return false;
+    if (f == found::no) return cur = pos, fail();
+    key.assign(buffer, token, cur - token);
+    cur += block->key_end.size();
+    token = cur;
+    at = state::value_open;
+    return true;
 }
 
 bool chat_machine::step_value_open() {
@@ -414,8 +408,8 @@ bool chat_machine::step_value_open() {
         if (end == std::string::npos && buffer.size() - cur < kMaxChatBlanks) return false;
         if (end == std::string::npos || end - cur >= kMaxChatBlanks) return cur = pos, fail();
         const std::string_view attributes = std::string_view(buffer).substr(cur, end - cur);
-        if (attributes.find("string=\"true\"") != std::string_view::npos) t = kAllowsString;
-        else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kAllowsString;
+        if (attributes.find("string=\"true\"") != std::string_view::npos) t = kJsonString;
+        else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kJsonString;
         cur = end + 1;
     } else if (!block->value_open.empty()) {
         const found f = go_behind(block->value_open, at);
@@ -424,14 +418,14 @@ bool chat_machine::step_value_open() {
     }
     std::string text = n_params++ ? ", \"" : "{\"";
     for (const char c : key) append_json_byte(c, &text);
-    text += t == kAllowsString ? "\": \"" : "\": ";
+    text += t == kJsonString ? "\": \"" : "\": ";
     commit(chat_event_kind::call_arguments, text);
     types = t;
     token = cur;
     value_text.clear();
     skips_break = block->value_open.empty();
     passes_json = false;
-    at = t == kAllowsString ? state::text_value : state::typed_value;
+    at = t == kJsonString ? state::text_value : state::typed_value;
     return true;
 }
 
@@ -461,11 +455,11 @@ static std::string typed_json(std::string_view text, uint32_t types) {
     while (!t.empty() && is_blank(t.back())) t.remove_suffix(1);
     value v;
     error_text err;
-    if (parse_json(t, &v, err) == DUET_OK && (!types || !(types & kAllowsString) || (types & json_type_of(v))))
+    if (parse_json(t, &v, err) == DUET_OK && (!types || !(types & kJsonString) || (types & json_type_of(v))))
         return std::string(t);
-    if ((types & kAllowsNull) && t == "None") return "null";
+    if ((types & kJsonNull) && t == "None") return "null";
     std::string out;
-    if (types && !(types & kAllowsString)) {
+    if (types && !(types & kJsonString)) {
         literal_reader reader;
         reader.reset(0, false, &out);
         bool is_good = !t.empty();
@@ -480,8 +474,8 @@ static std::string typed_json(std::string_view text, uint32_t types) {
 // The value is too long to wait for its end. It is passed on as JSON if it looks like JSON, otherwise as a string.
 bool chat_machine::give_up_typing() {
     const size_t first = buffer.find_first_not_of(" \n\t\r", token);
-    passes_json = first < cur && (buffer[first] == '{' || buffer[first] == '[') &&
-                  (!types || (types & (kAllowsObject | kAllowsArray)));
+    passes_json =
+        first < cur && (buffer[first] == '{' || buffer[first] == '[') && (!types || (types & (kJsonMap | kJsonList)));
     if (!passes_json) value_text = "\"", at = state::text_value;
     cur = token;
     return true;
@@ -512,8 +506,7 @@ bool chat_machine::step_value() {
                 else if (!passes_json)
                     value_text = typed_json(std::string_view(buffer).substr(token, data_end - token), types);
                 cur = tag_end;
-                commit(chat_event_kind::call_arguments, value_text);
-                value_text.clear();
+                pass_value();
                 at = state::param;
                 return true;
             }
@@ -521,10 +514,7 @@ bool chat_machine::step_value() {
         if (is_text) append_json_byte(c, &value_text);
         else if (passes_json) value_text += c;
     }
-    if (is_text || passes_json) {
-        commit(chat_event_kind::call_arguments, value_text);
-        value_text.clear();
-    }
+    if (is_text || passes_json) pass_value();
     return false;
 }
 
@@ -535,15 +525,13 @@ bool chat_machine::step_literal() {
         const literal_reader::step s = literals.push(buffer[cur], &value_text);
         if (s == literal_reader::step::more) continue;
         if (s == literal_reader::step::done) cur++;
-        commit(chat_event_kind::call_arguments, value_text);
-        value_text.clear();
+        pass_value();
         if (s == literal_reader::step::bad) return fail();
         end_call(true);
         at = block->flags & kGemma ? state::close : state::item;
         return true;
     }
-    commit(chat_event_kind::call_arguments, value_text);
-    value_text.clear();
+    pass_value();
     return false;
 }
 

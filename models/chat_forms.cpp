@@ -1,6 +1,5 @@
 // models/chat_forms.cpp: finds the form that a template writes, using chat_forms.def.
-#include "chat_parser.h"
-#include "chat_values.h"
+#include "chat_machine.h"
 
 #include <algorithm>
 
@@ -28,18 +27,18 @@ chat_form choose_form(std::string_view template_text) {
     return chat_form::none;
 }
 
-static const struct {
-    chat_thinking thinking;
-    const char *open, *close;
-} kMarkers[] = {
-#define CHAT_THINKING(id, name, open, close) {chat_thinking::id, open, close},
+static const thinking_markers kThinking[] = {
+    {"", ""},
+#define CHAT_THINKING(id, name, open, close) {open, close},
 #include "chat_forms.def"
 #undef CHAT_THINKING
 };
 
+const thinking_markers& thinking_markers_of(chat_thinking thinking) { return kThinking[(size_t)thinking]; }
+
 chat_thinking choose_thinking(std::string_view template_text) {
-    for (const auto& m : kMarkers)
-        if (has_text(template_text, m.close)) return m.thinking;
+    for (size_t i = 1; i < std::size(kThinking); i++)
+        if (has_text(template_text, kThinking[i].close)) return (chat_thinking)i;
     return chat_thinking::none;
 }
 
@@ -63,15 +62,9 @@ std::string chat_form_names() {
     return names;
 }
 
-chat_markers thinking_markers(chat_thinking thinking) {
-    for (const auto& m : kMarkers)
-        if (m.thinking == thinking) return {m.open, m.close};
-    return {"", ""};
-}
-
 bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking) {
     while (!prompt.empty() && is_blank(prompt.back())) prompt.remove_suffix(1);
-    const std::string_view open = thinking_markers(thinking).open;
+    const std::string_view open = thinking_markers_of(thinking).open;
     return !open.empty() && prompt.ends_with(open);
 }
 

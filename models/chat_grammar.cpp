@@ -53,10 +53,10 @@ struct call_writer {
         const expr map = bracket("{", b.sequence({key, b.literal(":"), b.call(rule)}), "}");
         b.define(rule, b.any_of({string, scalar, list, map}));
         std::vector<expr> choices;
-        if (!types || (types & kAllowsString)) choices.push_back(string);
-        if (!types || (types & (kAllowsNumber | kAllowsBoolean | kAllowsNull))) choices.push_back(scalar);
-        if (!types || (types & kAllowsArray)) choices.push_back(list);
-        if (!types || (types & kAllowsObject)) choices.push_back(map);
+        if (!types || (types & kJsonString)) choices.push_back(string);
+        if (!types || (types & (kJsonNumber | kJsonBool | kJsonNull))) choices.push_back(scalar);
+        if (!types || (types & kJsonList)) choices.push_back(list);
+        if (!types || (types & kJsonMap)) choices.push_back(map);
         return b.any_of(choices);
     }
 
@@ -71,14 +71,14 @@ struct call_writer {
         if (row.form == chat_form::gemma) return gemma_value(types);
         const bool is_tagged = !row.param_begin.empty();
         if (!is_tagged) {  // Python's words, beside JSON's
-            if (types == kAllowsBoolean) return b.one_of_texts({"True", "False"});
-            return types & kAllowsNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
+            if (types == kJsonBool) return b.one_of_texts({"True", "False"});
+            return types & kJsonNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
         }
-        if (types && !(types & kAllowsString)) return json(whole);
+        if (types && !(types & kJsonString)) return json(whole);
         const value* list = schema.find("enum");
         const size_t close = row.param_end.find('<');
         expr text = b.without({std::string(row.param_end.substr(close, row.param_end.find('>') + 1 - close))}, false);
-        if (list && list->is_list() && types == kAllowsString) {
+        if (list && list->is_list() && types == kJsonString) {
             std::vector<std::string> texts;
             for (const value& v : list->items()) texts.emplace_back(v.as_string());
             text = b.one_of_texts(texts);
@@ -86,47 +86,32 @@ struct call_writer {
         return text;
     }
 
-    expr parameter(const value& schema, const value& root, std::string_view key, bool comma) {
-        std::string head = comma ? ", " : "";
-        ((head += row.param_begin) += key) += row.key_end;
-        const bool tells_type = row.key_end.ends_with("string=\"");
-        if (tells_type) head += schema_types(root, schema) == kAllowsString ? "true\">" : "false\">";
-        return b.sequence({literal(head), argument(schema, root), literal(row.param_end)});
+    expr parameter(const value& schema, const value& root, std::string_view key) {
+        std::string key_end(row.key_end);
+        const bool tells_type = key_end.ends_with("string=\"");
+        if (tells_type) key_end += schema_types(root, schema) == kJsonString ? "true\">" : "false\">";
+        return b.sequence({literal(row.param_begin), b.literal(key), literal(key_end), argument(schema, root),
+                           literal(row.param_end)});
     }
 
-    // Matches arguments one after the other. With commas, required ones come first, so that each further one has a
-    // comma before it. If none is required, the first argument given has no comma.
+    // Matches arguments one after the other. State 2 i means that i parameters were passed and none was written, state
+    // 2 i + 1 that some were.
     expr parameters(const value& schema) {
-        const bool commas = row.param_begin.empty();
-        const value* properties = schema.find("properties");
-        const value* required = schema.find("required");
-        std::vector<expr> parts;
-        std::vector<const value_member*> must, may;
-        if (properties && properties->is_map())
-            for (const value_member& m : properties->members()) {
-                const auto is_it = [&](const value& v) { return compare_keys(v, m.key) == 0; };
-                const bool has_list = required && required->is_list();
-                const bool needed = has_list && std::any_of(required->items().begin(), required->items().end(), is_it);
-                (needed || !commas ? must : may).push_back(&m);
-                if (commas) continue;
-                const expr part = parameter(m.val, schema, m.key.as_string(), false);
-                parts.push_back(needed ? part : b.optional(part));
-            }
-        if (!commas) return b.sequence(parts);
-        for (size_t i = 0; i < must.size(); i++)
-            parts.push_back(parameter(must[i]->val, schema, must[i]->key.as_string(), i != 0));
-        std::vector<expr> rest, firsts;
-        for (const value_member* m : may)
-            rest.push_back(b.optional(parameter(m->val, schema, m->key.as_string(), true)));
-        if (must.empty() && !may.empty()) {
-            for (size_t i = 0; i < may.size(); i++) {
-                const expr first = parameter(may[i]->val, schema, may[i]->key.as_string(), false);
-                firsts.push_back(b.sequence({first, b.sequence({rest.begin() + (long)i + 1, rest.end()})}));
-            }
-            return b.optional(b.any_of(firsts));
+        const value *properties = schema.find("properties"), *required = schema.find("required");
+        const size_t n = properties && properties->is_map() ? properties->members().size() : 0;
+        std::vector<grammar_builder::graph_edge> edges;
+        for (uint32_t i = 0; i < n; i++) {
+            const value_member& m = properties->members()[i];
+            const expr part = parameter(m.val, schema, m.key.as_string());
+            const expr next = row.param_begin.empty() ? b.sequence({b.literal(", "), part}) : part;
+            edges.insert(edges.end(), {{2 * i, part, 2 * i + 3}, {2 * i + 1, next, 2 * i + 3}});
+            const auto is_it = [&](const value& v) { return compare_keys(v, m.key) == 0; };
+            if (required && required->is_list() &&
+                std::any_of(required->items().begin(), required->items().end(), is_it))
+                continue;
+            edges.insert(edges.end(), {{2 * i, b.empty(), 2 * i + 2}, {2 * i + 1, b.empty(), 2 * i + 3}});
         }
-        parts.insert(parts.end(), rest.begin(), rest.end());
-        return b.sequence(parts);
+        return b.graph((uint32_t)(2 * n + 2), edges, {(uint32_t)(2 * n), (uint32_t)(2 * n + 1)});
     }
 
     expr call(const chat_tool& tool) {

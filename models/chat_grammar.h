@@ -11,7 +11,7 @@ namespace duet {
 // - For auto, the text is free until one of *triggers has been written; from the first byte of the trigger on, *out is
 //   the answer. A trigger may also begin ordinary text, as for calls without markers; such text cannot be written.
 // parallel: several calls if the form can hold them; otherwise one. Arguments between tags and as literals come in the
-// order of the schema's properties, in literals the required ones first. Markers may be control tokens.
+// order of the schema's properties. Markers may be control tokens.
 // DUET_ERR_ARG: no tools. DUET_ERR_UNSUPPORTED: the form has no calls, or a schema uses something that models/schema
 // does not keep to. DUET_ERR_FORMAT: not a schema. After an error *out and *triggers are not valid.
 duet_status add_calls(chat_form form, const std::vector<chat_tool>& tools, bool parallel, grammar_builder& builder,

@@ -1,5 +1,5 @@
 // models/chat_machine.h: the state of a chat parser, shared by its two halves: chat_parser.cpp reads text and thinking,
-// chat_calls.cpp reads calls. Only these two include it.
+// chat_calls.cpp reads calls.
 //
 // Bytes wait in `buffer`. The bytes [pos, cur) were looked at and belong to no event yet; [cur, end) were not looked
 // at. A step takes bytes from cur on, and returns false when it cannot go on without more input. No step looks back
@@ -108,10 +108,19 @@ struct chat_machine {
         emit(kind, bytes, pos, cur);
         pos = cur;
     }
+    // Passes the bytes [pos, cur) on as they are.
+    void pass(chat_event_kind kind) { commit(kind, std::string_view(buffer).substr(pos, cur - pos)); }
+    void pass_prose() { pass(is_thinking ? chat_event_kind::thinking : chat_event_kind::text); }
+    // Passes on what became of the value so far.
+    void pass_value() {
+        commit(chat_event_kind::call_arguments, value_text);
+        value_text.clear();
+    }
     bool at_end() const { return cur == buffer.size(); }
     bool is_held_full() const { return cur - pos > kMaxChatHeld; }
     found look(size_t from, std::string_view marker) const;
     found look_behind_blanks(size_t from, std::string_view marker, size_t* end) const;
+    found seek(std::string_view marker, size_t limit);
     void after_marker();
     void return_to_prose();
     bool step();

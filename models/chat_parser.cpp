@@ -27,15 +27,6 @@ static const struct {
 #undef CHAT_MARKUP
 };
 
-static const struct {
-    const char *open, *close;
-} kThinking[] = {
-    {"", ""},
-#define CHAT_THINKING(id, name, open, close) {open, close},
-#include "chat_forms.def"
-#undef CHAT_THINKING
-};
-
 static bool has_headers(chat_form form) { return form == chat_form::harmony || form == chat_form::atem; }
 
 // ---- events ---------------------------------------------------------------------------------------------------------
@@ -72,6 +63,13 @@ chat_machine::found chat_machine::look(size_t from, std::string_view marker) con
     return n == marker.size() ? found::yes : is_final ? found::no : found::partial;
 }
 
+// Moves cur to the marker. partial: the bytes end before the limit, and the marker may still come.
+chat_machine::found chat_machine::seek(std::string_view marker, size_t limit) {
+    for (; cur < limit && !at_end(); cur++)
+        if (const found f = look(cur, marker); f != found::no) return f;
+    return cur < limit ? found::partial : found::no;
+}
+
 chat_machine::found chat_machine::look_behind_blanks(size_t from, std::string_view marker, size_t* end) const {
     size_t i = from;
     while (i < buffer.size() && i - from < kMaxChatBlanks && is_blank(buffer[i])) i++;
@@ -87,12 +85,12 @@ const std::pair<size_t, size_t>* chat_machine::control_at_cur() const {
 
 // The marks of these options: all markers that can stand in text and in thinking.
 void chat_machine::begin() {
-    const auto& think = kThinking[(size_t)options.thinking];
-    const bool splits = options.split_thinking && *think.open;
+    const thinking_markers& think = thinking_markers_of(options.thinking);
+    const bool splits = options.split_thinking && !think.open.empty();
     if (splits) {
         marks.push_back({think.open, mark_kind::think_open, nullptr, false, true, false, true});
         marks.push_back({think.close, mark_kind::think_close, nullptr, false, false, true, true});
-    } else if (*think.open) own_spellings = {think.open, think.close};
+    } else own_spellings = {std::string(think.open), std::string(think.close)};
     is_thinking = options.thinking_is_open && splits;
     trims = is_thinking;
     for (const chat_block& b : chat_blocks()) {
@@ -152,7 +150,6 @@ void chat_machine::return_to_prose() {
 // ---- text and thinking ----------------------------------------------------------------------------------------------
 
 bool chat_machine::step_prose() {
-    const chat_event_kind kind = is_thinking ? chat_event_kind::thinking : chat_event_kind::text;
     if (trims) {
         while (!at_end() && is_blank(buffer[cur])) cur++;
         if (cur > pos) commit(chat_event_kind::markup);
@@ -169,17 +166,16 @@ bool chat_machine::step_prose() {
             waits = f == found::partial;
             if (waits) break;
             const size_t n_held = n_blanks <= kMaxChatBlanks ? n_blanks : 0, end = cur;
-            const auto pass_prose = [&] {
+            if (f == found::yes) {
                 cur -= n_held;
-                if (cur > pos) commit(kind, std::string_view(buffer).substr(pos, cur - pos));
+                if (cur > pos) pass_prose();
                 cur = end;
-            };
-            if (f == found::yes) return pass_prose(), take(*m);
+                return take(*m);
+            }
             const std::string_view spelled = control ? std::string_view(buffer).substr(cur, control->second - cur) : "";
             if (control && std::find(own_spellings.begin(), own_spellings.end(), spelled) == own_spellings.end()) {
                 n_blanks = 0;
-                cur = end;
-                commit(kind, std::string_view(buffer).substr(pos, cur - pos));
+                pass_prose();
                 cur = control->second;
                 commit(chat_event_kind::markup);
                 return true;
@@ -191,7 +187,7 @@ bool chat_machine::step_prose() {
     }
     const size_t seen = cur;
     if (n_blanks <= kMaxChatBlanks && (waits || !is_final)) cur -= n_blanks;
-    if (cur > pos) commit(kind, std::string_view(buffer).substr(pos, cur - pos));
+    if (cur > pos) pass_prose();
     cur = seen;
     return false;
 }
@@ -229,16 +225,12 @@ static std::string_view word_behind(std::string_view text, std::string_view what
 // Reads up to <|message|>. A header that is too long, or that read_header refuses, is text.
 bool chat_machine::step_header() {
     static const std::string_view kEnd = "<|message|>";
-    const size_t limit = pos + kMaxChatName + kMaxChatBlanks;
-    for (; cur < limit && !at_end(); cur++) {
-        const found f = look(cur, kEnd);
-        if (f == found::partial) return false;
-        if (f == found::no) continue;
-        const std::string_view header = std::string_view(buffer).substr(pos, cur - pos);
-        cur += kEnd.size();
-        return read_header(header) ? true : fail();
-    }
-    return cur < limit && !is_final ? false : fail();
+    const found f = seek(kEnd, pos + kMaxChatName + kMaxChatBlanks);
+    if (f == found::partial && !is_final) return false;
+    if (f != found::yes) return fail();
+    const std::string_view header = std::string_view(buffer).substr(pos, cur - pos);
+    cur += kEnd.size();
+    return read_header(header) ? true : fail();
 }
 
 bool chat_machine::read_header(std::string_view header) {
@@ -279,7 +271,7 @@ void chat_machine::run() {
     if (is_final) {
         if (at != state::prose) cut();
         cur = buffer.size();
-        commit(is_thinking ? chat_event_kind::thinking : chat_event_kind::text, std::string_view(buffer).substr(pos));
+        pass_prose();
     }
     flush();
     buffer.erase(0, pos);
@@ -293,9 +285,7 @@ void chat_machine::run() {
     pos = 0;
 }
 
-struct chat_parser::impl {
-    chat_machine machine;
-};
+struct chat_parser::impl : chat_machine {};
 
 chat_parser::chat_parser() = default;
 chat_parser::~chat_parser() = default;
@@ -304,25 +294,25 @@ chat_parser& chat_parser::operator=(chat_parser&&) noexcept = default;
 
 void chat_parser::start(chat_parser_options options, chat_sink sink) {
     impl_ = std::make_unique<impl>();
-    impl_->machine.options = std::move(options);
-    impl_->machine.sink = sink;
-    impl_->machine.begin();
+    impl_->options = std::move(options);
+    impl_->sink = sink;
+    impl_->begin();
 }
 
 void chat_parser::feed(std::string_view bytes, bool is_control) {
-    chat_machine& m = impl_->machine;
+    chat_machine& m = *impl_;
     if (is_control && !bytes.empty()) m.controls.push_back({m.buffer.size(), m.buffer.size() + bytes.size()});
     m.buffer += bytes;
     m.run();
 }
 
 void chat_parser::finish() {
-    impl_->machine.is_final = true;
-    impl_->machine.run();
+    impl_->is_final = true;
+    impl_->run();
 }
 
-size_t chat_parser::n_held_bytes() const { return impl_ ? impl_->machine.buffer.size() : 0; }
+size_t chat_parser::n_held_bytes() const { return impl_ ? impl_->buffer.size() : 0; }
 
-bool chat_parser::is_thinking() const { return impl_ && impl_->machine.is_thinking; }
+bool chat_parser::is_thinking() const { return impl_ && impl_->is_thinking; }
 
 }  // namespace duet

@@ -128,10 +128,10 @@ const char* form_name(chat_form form);
 std::string chat_form_names();
 
 // The markers around thinking; empty texts for chat_thinking::none.
-struct chat_markers {
-    const char *open, *close;
+struct thinking_markers {
+    std::string_view open, close;
 };
-chat_markers thinking_markers(chat_thinking thinking);
+const thinking_markers& thinking_markers_of(chat_thinking thinking);
 
 // Returns whether the rendered prompt ends inside thinking, that is, with the open marker and blanks.
 bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking);

@@ -312,28 +312,7 @@ bool literal_reader::finish(std::string* out) {
 
 // ---- schemas --------------------------------------------------------------------------------------------------------
 
-uint32_t json_type_of(const value& v) {
-    switch (v.kind()) {
-    case value_kind::null: return kAllowsNull;
-    case value_kind::boolean: return kAllowsBoolean;
-    case value_kind::string: return kAllowsString;
-    case value_kind::list: return kAllowsArray;
-    case value_kind::map: return kAllowsObject;
-    default: return kAllowsNumber;
-    }
-}
-
-static uint32_t named_type(const value& name) {
-    static const struct {
-        const char* name;
-        uint32_t bit;
-    } kTypes[] = {{"string", kAllowsString},   {"number", kAllowsNumber}, {"integer", kAllowsNumber},
-                  {"boolean", kAllowsBoolean}, {"null", kAllowsNull},     {"object", kAllowsObject},
-                  {"array", kAllowsArray}};
-    for (const auto& t : kTypes)
-        if (name.is_string() && name.as_string() == t.name) return t.bit;
-    return 0;
-}
+static uint32_t whole_type(uint32_t type) { return type & kJsonNumber ? kJsonNumber : type; }
 
 // Follows "#/a/b" from root. Returns null if it leads nowhere.
 static const value* follow_reference(const value& root, std::string_view path) {
@@ -354,13 +333,13 @@ static uint32_t types_of(const value& root, const value& schema, int depth, int*
         if (const value* to = follow_reference(root, ref->as_string())) types |= types_of(root, *to, depth + 1, n_left);
     if (const value* type = schema.find("type")) {
         if (type->is_list())
-            for (const value& t : type->items()) types |= named_type(t);
-        else types |= named_type(*type);
+            for (const value& t : type->items()) types |= whole_type(json_type_of_name(t));
+        else types |= whole_type(json_type_of_name(*type));
     }
-    if (types) return types | (schema.find("nullable") ? kAllowsNull : 0u);
-    if (const value* one = schema.find("const")) return json_type_of(*one);
+    if (types) return types | (schema.find("nullable") ? kJsonNull : 0u);
+    if (const value* one = schema.find("const")) return whole_type(json_type_of(*one));
     if (const value* list = schema.find("enum"); list && list->is_list())
-        for (const value& v : list->items()) types |= json_type_of(v);
+        for (const value& v : list->items()) types |= whole_type(json_type_of(v));
     for (const char* key : {"anyOf", "oneOf", "allOf"}) {
         const value* list = types ? nullptr : schema.find(key);
         if (!list || !list->is_list()) continue;

@@ -2,7 +2,7 @@
 // literals into JSON, and finds the types that a schema allows.
 // Must not know: the markers of a form. models/chat_calls uses it.
 #pragma once
-#include "value.h"
+#include "schema_shape.h"
 
 namespace duet {
 
@@ -80,16 +80,7 @@ class literal_reader {
     std::string bare_;
 };
 
-// Returns the JSON types that a schema allows, as bits; 0 if the schema does not say.
-enum json_types : uint32_t {
-    kAllowsString = 1,
-    kAllowsNumber = 2,
-    kAllowsBoolean = 4,
-    kAllowsNull = 8,
-    kAllowsObject = 16,
-    kAllowsArray = 32,
-};
-uint32_t json_type_of(const value& v);
+// Returns the JSON types that a schema allows (schema_shape.h); 0 if the schema does not say. An integer is any number.
 // root is the schema that "#/..." references start from.
 uint32_t schema_types(const value& root, const value& schema);
 

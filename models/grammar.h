@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,6 +37,7 @@ constexpr uint8_t kControlMark = 0xff;
 
 struct code_range {  // of Unicode code points, both ends included
     uint32_t lo, hi;
+    auto operator<=>(const code_range&) const = default;
 };
 
 // A set of code points: sorted, neighbours merged, clipped to Unicode's range.
@@ -259,7 +261,7 @@ class grammar_matcher {
 
   private:
     std::shared_ptr<constraint> constraint_;
-    uint32_t pin_;  // keeps the state alive
+    std::list<uint32_t>::iterator place_;  // the state, in the automaton's list
     bool ended_ = false;
 };
 

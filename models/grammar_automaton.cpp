@@ -28,32 +28,6 @@ template <class T> void reserve_more(std::vector<T>& v, size_t n) {
 
 }  // namespace
 
-bool pair_set::insert(uint32_t a, uint32_t b) {
-    if (n_ * 2 >= slots_.size()) {
-        std::vector<slot> old(slots_.size() * 2);
-        std::swap(old, slots_);
-        const uint32_t round = std::exchange(round_, 1);
-        n_ = 0;
-        for (const slot& s : old)
-            if (s.round == round) insert(s.a, s.b);
-    }
-    const size_t last = slots_.size() - 1;
-    size_t i = finish_hash(mix(a, b)) & last;
-    for (; slots_[i].round == round_; i = (i + 1) & last)
-        if (slots_[i].a == a && slots_[i].b == b) return false;
-    slots_[i] = {a, b, round_};
-    n_++;
-    return true;
-}
-
-void pair_set::clear() {
-    n_ = 0;
-    if (++round_ == 0) {
-        slots_.assign(256, {});
-        round_ = 1;
-    }
-}
-
 grammar_automaton::grammar_automaton(grammar rules) : rules_(std::move(rules)), g_(*rules_), calls_(g_.rules.size()) {
     begin();  // the start is state 1
     call(0, {0, kNotCounted, kRoot});
@@ -89,8 +63,9 @@ uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
 void grammar_automaton::begin() {
     for (uint32_t rule : called_) calls_[rule].clear();  // these remain if memory ran out
     called_.clear();
-    seen_.clear();
-    todo_.clear();
+    reached_.clear();
+    reached_index_.clear();
+    n_followed_ = 0;
     found_.clear();
     found_end_ = false;
 }
@@ -112,15 +87,19 @@ uint32_t grammar_automaton::finish() {
 }
 
 void grammar_automaton::reach(uint32_t node, uint32_t frame) {
-    if (g_.nodes[node].is_alive && seen_.insert(node, frame)) todo_.push_back({node, frame});
+    if (!g_.nodes[node].is_alive) return;
+    const uint64_t h = finish_hash(mix(node, frame));
+    const item it = {node, frame};
+    if (reached_index_.find(h, [&](uint32_t id) { return reached_[id] == it; }) != UINT32_MAX) return;
+    reached_index_.insert(h, (uint32_t)reached_.size());
+    reached_.push_back(it);
 }
 
 // Goes on from all reached items without taking a byte. With is_return, complete rules return.
 void grammar_automaton::follow(bool is_return) {
-    while (!todo_.empty()) {
-        const item it = todo_.back();
-        const grammar_node n = g_.nodes[it.node];
-        todo_.pop_back();
+    while (n_followed_ < reached_.size() && !is_over_) {
+        const item it = reached_[n_followed_++];
+        const grammar_node& n = g_.nodes[it.node];
         switch (n.kind) {
         case grammar_node::bytes: found_.push_back(it); break;
         case grammar_node::split:
@@ -149,8 +128,7 @@ void grammar_automaton::follow(bool is_return) {
             break;
         }
         }
-        if (seen_.size() > kMaxStateItems * 4) is_over_ = true;
-        if (is_over_) todo_.clear();
+        if (reached_.size() > kMaxStateItems * 4) is_over_ = true;
     }
 }
 
@@ -282,27 +260,10 @@ size_t grammar_automaton::n_bytes() const {
            state_index_.n_bytes();
 }
 
-uint32_t grammar_automaton::pin(uint32_t state) {
-    if (free_pins_.empty()) {
-        free_pins_.reserve(pins_.size() + 1);  // so that unpin needs no memory
-        pins_.push_back(state);
-        return (uint32_t)pins_.size() - 1;
-    }
-    const uint32_t pin = free_pins_.back();
-    free_pins_.pop_back();
-    pins_[pin] = state;
-    return pin;
-}
-
-void grammar_automaton::unpin(uint32_t pin) {
-    pins_[pin] = kDead;
-    free_pins_.push_back(pin);
-}
-
-// Adds the states of another automaton's pins to this one, which is new. Returns their numbers here.
-std::vector<uint32_t> grammar_automaton::copy_pins_from(const grammar_automaton& other) {
+// Adds the states of another automaton's places to this one, which is new. Returns their numbers here.
+std::vector<uint32_t> grammar_automaton::copy_places_from(const grammar_automaton& other) {
     std::vector<bool> is_kept(other.frames_.size());
-    for (uint32_t s : other.pins_)
+    for (uint32_t s : other.places)
         for (uint32_t i = 0; i < other.states_[s].n_items; i++)
             is_kept[other.items_[other.states_[s].first_item + i].frame] = true;
     for (size_t f = other.frames_.size(); f-- > 0;) {
@@ -310,7 +271,7 @@ std::vector<uint32_t> grammar_automaton::copy_pins_from(const grammar_automaton&
         const frame_data& frame = other.frames_[f];
         for (uint32_t i = 0; i < frame.n_edges; i++) is_kept[other.edges_[frame.first_edge + i].frame] = true;
     }
-    std::vector<uint32_t> frame_of(other.frames_.size(), kRoot), pins;
+    std::vector<uint32_t> frame_of(other.frames_.size(), kRoot), numbers;
     for (size_t f = 1; f < other.frames_.size(); f++) {
         if (!is_kept[f]) continue;
         const auto first = other.edges_.begin() + other.frames_[f].first_edge;
@@ -318,18 +279,18 @@ std::vector<uint32_t> grammar_automaton::copy_pins_from(const grammar_automaton&
         for (edge& e : edge_scratch_) e.frame = frame_of[e.frame];
         frame_of[f] = add_frame(edge_scratch_);
     }
-    for (uint32_t s : other.pins_) {
+    for (uint32_t s : other.places) {
         const auto first = other.items_.begin() + other.states_[s].first_item;
         found_.assign(first, first + other.states_[s].n_items);
         for (item& i : found_) i.frame = frame_of[i.frame];
-        pins.push_back(add_state(found_, other.states_[s].can_end));
+        numbers.push_back(add_state(found_, other.states_[s].can_end));
     }
-    return pins;
+    return numbers;
 }
 
 void grammar_automaton::forget() {
     grammar_automaton fresh(rules_);
-    pins_ = fresh.copy_pins_from(*this);
+    const std::vector<uint32_t> numbers = fresh.copy_places_from(*this);
     items_.swap(fresh.items_);
     edges_.swap(fresh.edges_);
     frames_.swap(fresh.frames_);
@@ -338,6 +299,8 @@ void grammar_automaton::forget() {
     next_.swap(fresh.next_);
     std::swap(frame_index_, fresh.frame_index_);
     std::swap(state_index_, fresh.state_index_);
+    auto number = numbers.begin();
+    for (uint32_t& s : places) s = *number++;
 }
 
 }  // namespace duet

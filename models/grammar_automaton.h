@@ -12,6 +12,7 @@
 #include "grammar_build.h"
 
 #include <algorithm>
+#include <list>
 #include <utility>
 
 namespace duet {
@@ -24,56 +25,42 @@ class record_index {
   public:
     template <class Equal> uint32_t find(uint64_t hash, Equal equal) const {
         for (size_t i = hash & (slots_.size() - 1); slots_[i].id != UINT32_MAX; i = (i + 1) & (slots_.size() - 1))
-            if (slots_[i].hash == (uint32_t)(hash >> 32) && equal(slots_[i].id)) return slots_[i].id;
+            if (slots_[i].hash == hash && equal(slots_[i].id)) return slots_[i].id;
         return UINT32_MAX;
     }
-    // Makes room for one more, so that insert() cannot fail.
+    // Makes room for one more, so that the next insert() cannot fail.
     void reserve_one() {
         if ((n_ + 1) * 2 > slots_.size()) grow();
     }
-    void insert(uint64_t hash, uint32_t id) noexcept {
+    void insert(uint64_t hash, uint32_t id) {
+        reserve_one();
         n_++;
-        put(hash, id);
+        put({hash, id});
     }
-    size_t n_bytes() const { return slots_.size() * (sizeof(slot) + 4); }
+    void clear() {
+        n_ = 0;
+        slots_.assign(64, {});
+    }
+    size_t n_bytes() const { return slots_.size() * sizeof(slot); }
 
   private:
     struct slot {
-        uint32_t hash = 0, id = UINT32_MAX;
+        uint64_t hash = 0;
+        uint32_t id = UINT32_MAX;
     };
-    void put(uint64_t hash, uint32_t id) {
-        size_t i = hash & (slots_.size() - 1);
+    void put(const slot& s) {
+        size_t i = s.hash & (slots_.size() - 1);
         while (slots_[i].id != UINT32_MAX) i = (i + 1) & (slots_.size() - 1);
-        slots_[i] = {(uint32_t)(hash >> 32), id};
-        homes_[i] = (uint32_t)hash;
+        slots_[i] = s;
     }
     void grow() {
         std::vector<slot> old(slots_.size() * 2);
-        std::vector<uint32_t> old_homes(old.size());
         slots_.swap(old);
-        homes_.swap(old_homes);
-        for (size_t i = 0; i < old.size(); i++)
-            if (old[i].id != UINT32_MAX) put((uint64_t)old[i].hash << 32 | old_homes[i], old[i].id);
+        for (const slot& s : old)
+            if (s.id != UINT32_MAX) put(s);
     }
     std::vector<slot> slots_ = std::vector<slot>(64);
-    std::vector<uint32_t> homes_ = std::vector<uint32_t>(64);  // the low halves of the hashes
     size_t n_ = 0;
-};
-
-// A set of pairs of numbers that is emptied in constant time.
-class pair_set {
-  public:
-    bool insert(uint32_t a, uint32_t b);  // false: the pair was there
-    void clear();
-    size_t size() const { return n_; }
-
-  private:
-    struct slot {
-        uint32_t a, b, round = 0;
-    };
-    std::vector<slot> slots_ = std::vector<slot>(256);
-    size_t n_ = 0;
-    uint32_t round_ = 1;
 };
 
 class grammar_automaton {
@@ -101,13 +88,11 @@ class grammar_automaton {
     // Returns whether a limit was met since the last call.
     bool take_is_over() { return std::exchange(is_over_, false); }
     size_t n_bytes() const;
-    // Forgets all states except the pinned ones and the start. Where memory runs out, nothing has changed.
+    // Forgets all states except `places` and the start. Where memory runs out, nothing has changed.
     void forget();
 
-    // A pin keeps a state. forget() may give the pin's state a new number.
-    uint32_t pin(uint32_t state);
-    void unpin(uint32_t pin);
-    uint32_t& pinned(uint32_t pin) { return pins_[pin]; }
+    // The states that matchers are in. forget() keeps them, and may number them anew.
+    std::list<uint32_t> places;
 
   private:
     static constexpr uint32_t kUnknown = UINT32_MAX, kNotCounted = UINT32_MAX;
@@ -115,18 +100,14 @@ class grammar_automaton {
 
     struct item {
         uint32_t node, frame;
-        bool operator<(const item& o) const { return node != o.node ? node < o.node : frame < o.frame; }
-        bool operator==(const item&) const = default;
+        auto operator<=>(const item&) const = default;
     };
     struct edge {
         uint32_t node;  // a repeat node, or the node after a call
         // How often a repeat node's rule was complete (without a maximum, at most its minimum), or kNotCounted.
         uint32_t count;
         uint32_t frame;
-        bool operator==(const edge&) const = default;
-        bool operator<(const edge& o) const {
-            return node != o.node ? node < o.node : count != o.count ? count < o.count : frame < o.frame;
-        }
+        auto operator<=>(const edge&) const = default;
     };
     struct frame_data {
         uint32_t first_edge, n_edges;
@@ -147,7 +128,7 @@ class grammar_automaton {
     // Where memory runs out in these two, nothing has changed.
     uint32_t add_frame(std::vector<edge>& edges);
     uint32_t add_state(std::vector<item>& items, bool can_end);
-    std::vector<uint32_t> copy_pins_from(const grammar_automaton& other);
+    std::vector<uint32_t> copy_places_from(const grammar_automaton& other);
     uint32_t far_frame(uint32_t frame, uint32_t n_bytes, int depth);
 
     const grammar rules_;
@@ -159,12 +140,12 @@ class grammar_automaton {
     std::vector<uint32_t> tables_ = {kUnknown};  // for each state, where its part of next_ begins, or kUnknown
     std::vector<uint32_t> next_;
     record_index frame_index_, state_index_;
-    std::vector<uint32_t> pins_, free_pins_;
     bool is_over_ = false;
 
     // Scratch of one step.
-    pair_set seen_;
-    std::vector<item> todo_, found_;
+    std::vector<item> reached_, found_;
+    record_index reached_index_;
+    size_t n_followed_ = 0;                 // of reached_
     std::vector<std::vector<edge>> calls_;  // by rule
     std::vector<uint32_t> called_;          // rules with calls, a heap by rank
     std::vector<edge> edge_scratch_;

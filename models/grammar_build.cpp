@@ -1,13 +1,13 @@
 // models/grammar_build.cpp: makes rules from parts, and compiles parts to the nodes of an automaton.
 // Main path: models/schema or models/grammar_gbnf -> [models/grammar_build] -> models/grammar_automaton
 //
-// The compiler goes from the end of a part to its beginning: it compiles a part for a known next node. So no node is
-// changed later, except the heads of loops. An explicit stack holds the nesting.
+// The compiler adds the entry node of a part first and fills it later, when the node behind the part is known. A list
+// of tasks holds the nesting.
 #include "grammar_build.h"
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
+#include <numeric>
 
 namespace duet {
 
@@ -222,35 +222,33 @@ namespace {
 
 constexpr uint32_t kDead = 1;  // the node that no text follows
 constexpr uint32_t kNone = UINT32_MAX;
-constexpr uint32_t kMaxInlineBytes = 8;  // a repeated single byte becomes nodes up to this count
 
 }  // namespace
 
 class grammar_compiler {
   public:
-    grammar_compiler(const grammar_builder& builder, error_text& err) : b_(builder), err_(err) {
-        single_sets_.fill(kNone);
-    }
+    grammar_compiler(const grammar_builder& builder, error_text& err) : b_(builder), err_(err) {}
 
     duet_status compile(uint32_t root, std::shared_ptr<const grammar_data>* out) {
         nodes_ = {{grammar_node::accept}, {grammar_node::bytes, false, kDead, set_of({})}};
         rule_of_.assign(b_.rules_.size(), kNone);
         rule(root);
         for (size_t i = 0; i < todo_.size() && !is_full_; i++) {
-            if (todo_[i].part == kNone) {
+            if (todo_[i] == kNone) {
                 const std::string name = printable(b_.rules_[g_.rules[i].name].name);
                 return fail(err_, DUET_ERR_FORMAT, "grammar: rule %s is not defined", name.c_str());
             }
             name_ = g_.rules[i].name;
-            g_.rules[i].start = compile_part(todo_[i].part, 0);
+            g_.rules[i].start = compile_rule(todo_[i]);
         }
         if (is_full_ || b_.is_full_)
             return fail(err_, DUET_ERR_FULL, "grammar: want at most %zu parts", kGrammarMaxNodes);
-        find_alive();
+        const std::vector<bool> is_alive = reach_end(true), is_nullable = reach_end(false);
+        for (size_t i = 0; i < nodes_.size(); i++) nodes_[i].is_alive = is_alive[i];
+        for (grammar_rule& r : g_.rules) r.is_nullable = is_nullable[r.start];
         if (!nodes_[g_.rules[0].start].is_alive)
             return fail(err_, DUET_ERR_FORMAT, "grammar: no text matches rule %s",
                         printable(b_.rules_[root].name).c_str());
-        find_nullable();
         DUET_TRY(rank_rules());
         find_classes();
         g_.nodes = std::move(nodes_);
@@ -261,21 +259,9 @@ class grammar_compiler {
   private:
     using expr = grammar_builder::expr;
     using kind = grammar_builder::part_kind;
-    struct set_hash {
-        size_t operator()(const byte_set& s) const {
-            uint64_t h = 0;
-            for (uint64_t word : s) h = (h ^ word) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
-            return (size_t)h;
-        }
-    };
-    struct pending_rule {
+    struct task {
         expr part;
-    };
-    struct frame {
-        expr part;
-        uint32_t next;
-        uint32_t i = 0;  // parts compiled so far
-        uint32_t acc = 0;
+        uint32_t entry, next;
     };
 
     uint32_t add(grammar_node node) {
@@ -293,18 +279,9 @@ class grammar_compiler {
 
     uint32_t bytes(const byte_set& set, uint32_t next) { return add({grammar_node::bytes, false, next, set_of(set)}); }
 
-    uint32_t bytes(uint8_t lo, uint8_t hi, uint32_t next) {
-        if (lo == hi) {  // literals: the most frequent sets by far
-            uint32_t& known = single_sets_[lo];
-            if (known == kNone) {
-                byte_set set{};
-                byte_set_add(&set, lo, hi);
-                known = set_of(set);
-            }
-            return add({grammar_node::bytes, false, next, known});
-        }
+    uint32_t byte(uint8_t b, uint32_t next) {
         byte_set set{};
-        byte_set_add(&set, lo, hi);
+        byte_set_add(&set, b, b);
         return bytes(set, next);
     }
 
@@ -322,149 +299,118 @@ class grammar_compiler {
         return (uint32_t)g_.rules.size() - 1;
     }
 
-    // Compiles a part that node `next` follows. Returns the part's first node.
-    uint32_t compile_part(expr part, uint32_t next) {
-        std::vector<frame> stack = {{part, next}};
-        uint32_t result = kDead;  // first node of the part compiled last
-        while (!stack.empty() && !is_full_) {
-            frame& f = stack.back();
-            const auto& p = b_.parts_[f.part];
-            expr child = 0;
-            uint32_t child_next = 0;
-            if (!step(f, p, &result, &child, &child_next)) stack.pop_back();
-            else stack.push_back({child, child_next});
+    // Makes the nodes of a rule. A task fills the entry node of a part whose next node is known.
+    uint32_t compile_rule(expr part) {
+        const uint32_t start = add({grammar_node::split});
+        tasks_ = {{part, start, 0}};
+        while (!tasks_.empty() && !is_full_) {
+            const task t = tasks_.back();
+            tasks_.pop_back();
+            const grammar_node n = entry_of(b_.parts_[t.part], t);
+            nodes_[t.entry] = n;
         }
-        return result;
+        return start;
     }
 
-    // Does one step of a part. True asks for a child to be compiled first; false leaves the part's first node in
-    // *result.
-    bool step(frame& f, const grammar_builder::part_node& p, uint32_t* result, expr* child, uint32_t* child_next) {
+    // Adds a node for a part, to be filled later.
+    uint32_t later(expr part, uint32_t next) {
+        tasks_.push_back({part, add({grammar_node::split}), next});
+        return tasks_.back().entry;
+    }
+
+    grammar_node entry_of(const grammar_builder::part_node& p, const task& t) {
+        const auto list = [&](uint32_t i) { return b_.lists_[p.a + i]; };
+        uint32_t next = t.next;
         switch (p.kind) {
-        case kind::nothing: return *result = kDead, false;
-        case kind::empty: return *result = f.next, false;
+        case kind::nothing: return nodes_[kDead];
+        case kind::empty: return {grammar_node::split, false, next, kDead};
         case kind::literal:
-            *result = f.next;
-            for (uint32_t i = p.b; i-- > 0;)
-                *result = bytes((uint8_t)b_.bytes_[p.a + i], (uint8_t)b_.bytes_[p.a + i], *result);
-            return false;
-        case kind::bytes: return *result = bytes(b_.sets_[p.a], f.next), false;
-        case kind::chars: return *result = chars(b_.ranges_.data() + p.a, p.b, f.next), false;
-        case kind::call: return *result = add({grammar_node::call, false, f.next, rule(p.a)}), false;
+            for (uint32_t i = p.b; i-- > 0;) next = byte((uint8_t)b_.bytes_[p.a + i], next);
+            return nodes_[next];
+        case kind::bytes: return {grammar_node::bytes, false, next, set_of(b_.sets_[p.a])};
+        case kind::chars: return nodes_[chars(b_.ranges_.data() + p.a, p.b, next)];
+        case kind::call: return {grammar_node::call, false, next, rule(p.a)};
         case kind::sequence:
-            f.acc = f.i == 0 ? f.next : *result;
-            if (f.i == p.b) return *result = f.acc, false;
-            *child = b_.lists_[p.a + p.b - ++f.i];
-            *child_next = f.acc;
-            return true;
-        case kind::any_of:
-            if (f.i == 1) f.acc = *result;
-            if (f.i > 1) f.acc = split(*result, f.acc);
-            if (f.i == p.b) return *result = f.acc, false;
-            *child = b_.lists_[p.a + p.b - ++f.i];
-            *child_next = f.next;
-            return true;
-        case kind::repeat: return step_repeat(f, p, result, child, child_next);
-        case kind::graph: return step_graph(f, b_.graphs_[p.a], result, child, child_next);
+            for (uint32_t i = p.b; i-- > 1;) next = later(list(i), next);
+            tasks_.push_back({list(0), t.entry, next});
+            return nodes_[t.entry];
+        case kind::any_of: {
+            uint32_t rest = later(list(p.b - 1), next);
+            for (uint32_t i = p.b - 1; i-- > 1;) rest = split(later(list(i), next), rest);
+            return {grammar_node::split, false, later(list(0), next), rest};
         }
-        return false;
-    }
-
-    bool step_repeat(frame& f, const grammar_builder::part_node& p, uint32_t* result, expr* child,
-                     uint32_t* child_next) {
-        const bool is_loop = p.b <= 1 && p.c == kUnlimited, is_optional = p.b == 0 && p.c == 1;
-        if (f.i == 0 && (is_loop || is_optional)) {
-            f.i = 1;
-            f.acc = is_loop ? split(kDead, f.next) : f.next;
-            *child = p.a;
-            *child_next = f.acc;
-            return true;
-        }
-        if (is_optional) return *result = split(*result, f.next), false;
-        if (is_loop) {
-            nodes_[f.acc].next = *result;
-            if (p.b == 0) *result = f.acc;
-            return false;
-        }
-        const auto& repeated = b_.parts_[p.a];
-        if (repeated.kind == kind::bytes && p.c <= kMaxInlineBytes) {
-            *result = f.next;
-            for (uint32_t n = p.c; n > 0; n--) {
-                *result = bytes(b_.sets_[repeated.a], *result);
-                if (n > p.b) *result = split(*result, f.next);
+        case kind::repeat:
+            if (p.b == 0 && p.c == 1) return {grammar_node::split, false, later(p.a, next), next};
+            if (p.b == 0 && p.c == kUnlimited) return {grammar_node::split, false, later(p.a, t.entry), next};
+            if (p.b == 1 && p.c == kUnlimited) {
+                tasks_.push_back({p.a, t.entry, split(t.entry, next)});
+                return nodes_[t.entry];
             }
-            return false;
+            g_.repeats.push_back({add_rule(p.a, name_), p.b, p.c});
+            return {grammar_node::repeat, false, next, (uint32_t)g_.repeats.size() - 1};
+        case kind::graph: break;
         }
-        g_.repeats.push_back({add_rule(p.a, name_), p.b, p.c});
-        *result = add({grammar_node::repeat, false, f.next, (uint32_t)g_.repeats.size() - 1});
-        return false;
-    }
-
-    // Each state is a split node, and its arg is the head of the chain of its choices.
-    bool step_graph(frame& f, const grammar_builder::graph_data& g, uint32_t* result, expr* child,
-                    uint32_t* child_next) {
-        if (f.i == 0) {
-            f.acc = (uint32_t)nodes_.size();
-            for (uint32_t s = 0; s < g.n_states; s++) split(kDead, g.is_end[s] ? f.next : kDead);
-            if (is_full_) return false;
-        } else {
-            grammar_node& head = nodes_[f.acc + g.edges[f.i - 1].from];
-            const uint32_t chain = head.arg == kDead ? *result : split(*result, head.arg);
-            nodes_[f.acc + g.edges[f.i - 1].from].arg = chain;
+        // Each state is a split node, and its arg is the head of the chain of its choices.
+        const grammar_builder::graph_data& g = b_.graphs_[p.a];
+        const uint32_t states = (uint32_t)nodes_.size();
+        for (uint32_t s = 0; s < g.n_states; s++) split(kDead, g.is_end[s] ? next : kDead);
+        for (size_t i = 0; i < g.edges.size() && !is_full_; i++) {
+            const uint32_t from = states + g.edges[i].from, choice = later(g.edges[i].part, states + g.edges[i].to);
+            const uint32_t rest = nodes_[from].arg, chain = rest == kDead ? choice : split(choice, rest);
+            nodes_[from].arg = chain;
         }
-        if (f.i == g.edges.size()) return *result = f.acc, false;
-        *child = g.edges[f.i].part;
-        *child_next = f.acc + g.edges[f.i].to;
-        f.i++;
-        return true;
+        return is_full_ ? nodes_[kDead] : nodes_[states];
     }
 
     // ---- characters as UTF-8 ----
 
-    // Adds the code points lo to hi, whose encodings have n_bytes bytes. They go to the sets of first bytes, which are
-    // kept by the node that follows the first byte.
-    void add_utf8(uint32_t lo, uint32_t hi, uint32_t n_bytes, uint32_t next) {
-        // The low bits below the first byte in which lo and hi differ must run from all zeros to all ones.
-        for (uint32_t n_low = 6 * (n_bytes - 1); n_low > 0; n_low -= 6) {
-            const uint32_t mask = (1u << n_low) - 1;
-            if (lo >> n_low == hi >> n_low) continue;
-            if (lo & mask) {
-                add_utf8(lo, lo | mask, n_bytes, next);
-                return add_utf8((lo | mask) + 1, hi, n_bytes, next);
-            }
-            if ((hi & mask) != mask) {
-                add_utf8(lo, (hi & ~mask) - 1, n_bytes, next);
-                return add_utf8(hi & ~mask, hi, n_bytes, next);
-            }
+    // Makes the node for the last n_bytes bytes of characters, as numbers of 6 bits a byte. The first of these bytes
+    // has the bits of `lead` too. Equal rests of characters share a node, so few nodes stand beside each other.
+    uint32_t utf8(const std::vector<code_range>& ranges, uint32_t n_bytes, uint8_t lead, uint32_t next) {
+        if (n_bytes == 0) return next;
+        const auto key = std::make_pair(lead << 8 | n_bytes, ranges);
+        if (const auto known = utf8_.find(key); known != utf8_.end()) return known->second;
+        const uint32_t shift = 6 * (n_bytes - 1), mask = (1u << shift) - 1;
+        byte_set whole{};  // bytes that any rest may follow
+        std::map<uint32_t, std::vector<code_range>> rests;
+        for (const code_range& r : ranges) {
+            uint32_t from = r.lo >> shift, to = (r.hi >> shift) + 1;
+            if (r.lo & mask) rests[from].push_back({r.lo & mask, from + 1 < to ? mask : r.hi & mask});
+            if ((r.hi & mask) != mask && (from + 1 < to || !(r.lo & mask))) rests[to - 1].push_back({0, r.hi & mask});
+            to -= (r.hi & mask) != mask;
+            from += (r.lo & mask) != 0;
+            if (from < to) byte_set_add(&whole, (uint8_t)(lead | from), (uint8_t)(lead | (to - 1)));
         }
-        uint32_t tail = next;
-        for (uint32_t i = 0; i + 1 < n_bytes; i++) {
-            const uint8_t from = (uint8_t)(0x80 | (lo >> (6 * i) & 0x3f)),
-                          to = (uint8_t)(0x80 | (hi >> (6 * i) & 0x3f));
-            const auto [at, is_new] = tails_.try_emplace((uint64_t)tail << 16 | from << 8 | to, 0);
-            if (is_new) at->second = bytes(from, to, tail);
-            tail = at->second;
+        std::map<std::vector<code_range>, byte_set> bytes_of;  // by what follows
+        if (whole != byte_set{}) bytes_of[{{0, mask}}] = whole;
+        for (const auto& [byte, rest] : rests)
+            byte_set_add(&bytes_of[rest], (uint8_t)(lead | byte), (uint8_t)(lead | byte));
+        uint32_t result = kNone;
+        for (const auto& [rest, set] : bytes_of) {
+            const uint32_t node = bytes(set, utf8(rest, n_bytes - 1, 0x80, next));
+            result = result == kNone ? node : split(node, result);
         }
-        static constexpr uint8_t kFirst[] = {0, 0, 0xc0, 0xe0, 0xf0};
-        const uint32_t shift = 6 * (n_bytes - 1);
-        byte_set_add(&first_bytes_[tail], (uint8_t)(kFirst[n_bytes] | lo >> shift),
-                     (uint8_t)(kFirst[n_bytes] | hi >> shift));
+        return utf8_[key] = result;
     }
 
     uint32_t chars(const code_range* ranges, uint32_t n, uint32_t next) {
-        static constexpr uint32_t kParts[][3] = {
-            {0, 0x7f, 1}, {0x80, 0x7ff, 2}, {0x800, 0xd7ff, 3}, {0xe000, 0xffff, 3}, {0x10000, 0x10ffff, 4}};
-        if (tails_.bucket_count() > 1024) tails_ = {};
-        tails_.clear();
-        first_bytes_.clear();
-        for (uint32_t i = 0; i < n; i++)
-            for (const auto& [lo, hi, n_bytes] : kParts) {
-                const uint32_t from = std::max(lo, ranges[i].lo), to = std::min(hi, ranges[i].hi);
-                if (from <= to) add_utf8(from, to, n_bytes, next);
-            }
+        static constexpr struct {
+            uint32_t lo, hi, n_bytes, lead;
+        } kParts[] = {{0, 0x7f, 1, 0},
+                      {0x80, 0x7ff, 2, 0xc0},
+                      {0x800, 0xd7ff, 3, 0xe0},
+                      {0xe000, 0xffff, 3, 0xe0},
+                      {0x10000, 0x10ffff, 4, 0xf0}};
+        utf8_.clear();
         uint32_t result = kNone;
-        for (const auto& [tail, set] : first_bytes_) {
-            const uint32_t node = bytes(set, tail);
+        for (uint32_t i = 0; const auto& part : kParts) {
+            std::vector<code_range> inside;
+            while (i > 0 && ranges[i - 1].hi >= part.lo) i--;
+            for (; i < n && ranges[i].lo <= part.hi; i++)
+                if (ranges[i].hi >= part.lo)
+                    inside.push_back({std::max(part.lo, ranges[i].lo), std::min(part.hi, ranges[i].hi)});
+            if (inside.empty()) continue;
+            const uint32_t node = utf8(inside, part.n_bytes, (uint8_t)part.lead, next);
             result = result == kNone ? node : split(node, result);
         }
         return result == kNone ? kDead : result;
@@ -478,136 +424,95 @@ class grammar_compiler {
     uint32_t callee(const grammar_node& n) const {
         return n.kind == grammar_node::call ? n.arg : g_.repeats[n.arg].rule;
     }
-    bool may_skip(const grammar_node& n) const {
-        return g_.rules[callee(n)].is_nullable || (n.kind == grammar_node::repeat && g_.repeats[n.arg].min == 0);
+    bool may_repeat_never(const grammar_node& n) const {
+        return n.kind == grammar_node::repeat && g_.repeats[n.arg].min == 0;
     }
 
-    // Lists of numbers by key, stored in one array.
-    struct index_lists {
-        std::vector<uint32_t> begin, items;
-        template <class Each> void fill(size_t n_keys, Each each) {
-            begin.assign(n_keys + 2, 0);
-            each([&](uint32_t key, uint32_t) { begin[key + 2]++; });
-            for (size_t i = 2; i < begin.size(); i++) begin[i] += begin[i - 1];
-            items.resize(begin.back());
-            each([&](uint32_t key, uint32_t item) { items[begin[key + 1]++] = item; });
-        }
-    };
-
-    // Works backwards from the ends: a node is alive when a node after it is. A call also needs the start of its rule
-    // to be alive.
-    void find_alive() {
-        index_lists before, callers, starts;
-        before.fill(nodes_.size(), [&](auto put) {
-            for (uint32_t i = 1; i < nodes_.size(); i++) {
-                put(nodes_[i].next, i);
-                if (nodes_[i].kind == grammar_node::split) put(nodes_[i].arg, i);
-            }
-        });
-        callers.fill(g_.rules.size(), [&](auto put) {
-            for (uint32_t i = 0; i < nodes_.size(); i++)
-                if (is_caller(nodes_[i])) put(callee(nodes_[i]), i);
-        });
-        starts.fill(nodes_.size(), [&](auto put) {
-            for (uint32_t i = 0; i < g_.rules.size(); i++) put(g_.rules[i].start, i);
-        });
-        std::vector<bool> is_productive(g_.rules.size());
-        std::vector<uint32_t> todo;
-        const auto revive = [&](uint32_t i) {
-            grammar_node& n = nodes_[i];
-            if (n.is_alive || i == kDead) return;
-            if (n.kind == grammar_node::bytes && g_.sets[n.arg] == byte_set{}) return;
-            const bool is_free = n.kind == grammar_node::repeat && g_.repeats[n.arg].min == 0;
-            if (is_caller(n) && !is_free && !is_productive[callee(n)]) return;
-            if (is_caller(n) && !nodes_[n.next].is_alive) return;
-            n.is_alive = true;
-            todo.push_back(i);
-        };
-        revive(0);
-        while (!todo.empty()) {
-            const uint32_t i = todo.back();
-            todo.pop_back();
-            for (uint32_t k = before.begin[i]; k < before.begin[i + 1]; k++) revive(before.items[k]);
-            for (uint32_t k = starts.begin[i]; k < starts.begin[i + 1]; k++) {
-                const uint32_t r = starts.items[k];
-                is_productive[r] = true;
-                for (uint32_t c = callers.begin[r]; c < callers.begin[r + 1]; c++) revive(callers.items[c]);
-            }
-        }
-    }
-
-    // Walks each rule from its start without taking a byte. The nodes reached stay marked in is_first_.
-    void find_nullable() {
-        is_first_.assign(nodes_.size(), false);
-        owner_.assign(nodes_.size(), 0);
-        std::vector<std::vector<uint32_t>> waiting(g_.rules.size());
-        std::vector<uint32_t> todo;
-        const auto reach = [&](uint32_t node, uint32_t rule) {
-            if (node == 0) {
-                if (g_.rules[rule].is_nullable) return;
-                g_.rules[rule].is_nullable = true;
-                todo.insert(todo.end(), waiting[rule].begin(), waiting[rule].end());
-            } else if (!is_first_[node] && nodes_[node].is_alive) {
-                is_first_[node] = true;
-                owner_[node] = rule;
-                todo.push_back(node);
+    // Finds the nodes from which the end of their rule can be reached: with bytes, or without any. Works backwards from
+    // the end. A call also needs that the end of its rule can be reached.
+    std::vector<bool> reach_end(bool with_bytes) const {
+        // Nodes to look at again when a node is found, as lists in one array.
+        std::vector<uint32_t> begin(nodes_.size() + 2), waiting;
+        const auto each = [&](auto put) {
+            for (uint32_t i = 2; i < nodes_.size(); i++) {
+                const grammar_node& n = nodes_[i];
+                put(n.next, i);
+                if (n.kind == grammar_node::split) put(n.arg, i);
+                if (is_caller(n)) put(g_.rules[callee(n)].start, i);
             }
         };
-        for (uint32_t r = 0; r < g_.rules.size(); r++) reach(g_.rules[r].start, r);
+        each([&](uint32_t node, uint32_t) { begin[node + 2]++; });
+        std::partial_sum(begin.begin(), begin.end(), begin.begin());
+        waiting.resize(begin.back());
+        each([&](uint32_t node, uint32_t i) { waiting[begin[node + 1]++] = i; });
+        std::vector<bool> has_end(nodes_.size());
+        has_end[0] = true;
+        std::vector<uint32_t> todo = {0};
         while (!todo.empty()) {
-            const uint32_t i = todo.back();
+            const uint32_t at = todo.back();
             todo.pop_back();
-            const grammar_node n = nodes_[i];
-            if (n.kind == grammar_node::split) {
-                reach(n.next, owner_[i]);
-                reach(n.arg, owner_[i]);
-            } else if (is_caller(n)) {
-                if (may_skip(n)) reach(n.next, owner_[i]);
-                else waiting[callee(n)].push_back(i);
+            for (uint32_t k = begin[at]; k < begin[at + 1]; k++) {
+                const grammar_node& n = nodes_[waiting[k]];
+                bool is_good = n.kind == grammar_node::split || has_end[n.next];
+                if (n.kind == grammar_node::bytes) is_good = is_good && with_bytes && g_.sets[n.arg] != byte_set{};
+                if (is_caller(n) && !may_repeat_never(n)) is_good = is_good && has_end[g_.rules[callee(n)].start];
+                if (!is_good || has_end[waiting[k]]) continue;
+                has_end[waiting[k]] = true;
+                todo.push_back(waiting[k]);
             }
         }
+        return has_end;
     }
 
     // Numbers the rules so that a rule comes before those it may call before any byte.
     duet_status rank_rules() {
-        index_lists calls;
-        calls.fill(g_.rules.size(), [&](auto put) {
-            for (uint32_t i = 0; i < nodes_.size(); i++)
-                if (is_first_[i] && is_caller(nodes_[i])) put(owner_[i], callee(nodes_[i]));
-        });
+        const uint32_t n_rules = (uint32_t)g_.rules.size();
+        std::vector<std::vector<uint32_t>> calls(n_rules);
+        std::vector<bool> is_seen(nodes_.size());
+        std::vector<uint32_t> todo;
+        for (uint32_t r = 0; r < n_rules; r++) {
+            todo = {g_.rules[r].start};
+            while (!todo.empty()) {
+                const uint32_t i = todo.back();
+                const grammar_node& n = nodes_[i];
+                todo.pop_back();
+                if (is_seen[i] || !n.is_alive) continue;
+                is_seen[i] = true;
+                if (n.kind == grammar_node::split) todo.insert(todo.end(), {n.next, n.arg});
+                if (!is_caller(n)) continue;
+                calls[r].push_back(callee(n));
+                if (may_repeat_never(n) || g_.rules[callee(n)].is_nullable) todo.push_back(n.next);
+            }
+        }
         enum : uint8_t { untouched, open, done };
-        std::vector<uint8_t> mark(g_.rules.size(), untouched);
-        std::vector<std::pair<uint32_t, uint32_t>> path;  // a rule, and the next of its calls
-        uint32_t rank = (uint32_t)g_.rules.size();
-        for (uint32_t first = 0; first < g_.rules.size(); first++) {
-            if (mark[first] != untouched) continue;
-            mark[first] = open;
-            path.push_back({first, calls.begin[first]});
-            while (!path.empty()) {
-                auto& [r, at] = path.back();
-                if (at == calls.begin[r + 1]) {
+        std::vector<uint8_t> mark(n_rules, untouched);
+        uint32_t rank = n_rules;
+        for (uint32_t first = 0; first < n_rules; first++) {
+            if (mark[first] == untouched) todo = {first};  // the rules on the path; their last calls are followed next
+            while (!todo.empty()) {
+                const uint32_t r = todo.back();
+                mark[r] = open;
+                while (!calls[r].empty() && mark[calls[r].back()] == done) calls[r].pop_back();
+                if (calls[r].empty()) {
                     mark[r] = done;
                     g_.rules[r].rank = --rank;
-                    path.pop_back();
-                    continue;
+                    todo.pop_back();
+                } else {
+                    if (mark[calls[r].back()] == open) return report_cycle(todo, calls[r].back());
+                    todo.push_back(calls[r].back());
                 }
-                const uint32_t called = calls.items[at++];
-                if (mark[called] == open) return report_cycle(path, called);
-                if (mark[called] == done) continue;
-                mark[called] = open;
-                path.push_back({called, calls.begin[called]});
             }
         }
         return DUET_OK;
     }
 
-    duet_status report_cycle(const std::vector<std::pair<uint32_t, uint32_t>>& path, uint32_t rule) {
+    duet_status report_cycle(const std::vector<uint32_t>& path, uint32_t rule) {
         const auto name = [&](uint32_t r) { return printable(b_.rules_[g_.rules[r].name].name, 60); };
         size_t i = path.size();
-        while (path[i - 1].first != rule) i--;
+        while (path[i - 1] != rule) i--;
         std::string names = name(rule), last = names;
         for (size_t n = 0; i < path.size() && n < 6; i++)
-            if (name(path[i].first) != last) names += " -> " + (last = name(path[i].first)), n++;
+            if (name(path[i]) != last) names += " -> " + (last = name(path[i])), n++;
         if (i < path.size()) names += " -> ...";
         return fail(err_, DUET_ERR_FORMAT, "grammar: left recursion: %s -> %s", names.c_str(), name(rule).c_str());
     }
@@ -634,16 +539,13 @@ class grammar_compiler {
     error_text& err_;
     grammar_data g_;
     std::vector<grammar_node> nodes_;
-    std::vector<pending_rule> todo_;  // by rule
-    std::vector<uint32_t> rule_of_;   // by rule of the builder
-    std::array<uint32_t, 256> single_sets_;
+    std::vector<task> tasks_;
+    std::vector<expr> todo_;         // by rule
+    std::vector<uint32_t> rule_of_;  // by rule of the builder
     uint32_t name_ = 0;
     bool is_full_ = false;
-    std::unordered_map<byte_set, uint32_t, set_hash> set_index_;
-    std::unordered_map<uint64_t, uint32_t> tails_;  // next and a range of bytes -> node
-    std::map<uint32_t, byte_set> first_bytes_;      // by the node that follows the first byte
-    std::vector<bool> is_first_;                    // reached from its rule's start without a byte
-    std::vector<uint32_t> owner_;                   // the rule, where is_first_
+    std::map<byte_set, uint32_t> set_index_;
+    std::map<std::pair<int, std::vector<code_range>>, uint32_t> utf8_;  // of one set of characters
 };
 
 duet_status grammar_builder::build(uint32_t root, grammar* out, error_text& err) const {

@@ -4,6 +4,8 @@
 
 #include "unicode.h"
 
+#include <algorithm>
+#include <charconv>
 #include <unordered_map>
 
 namespace duet {
@@ -25,7 +27,7 @@ class gbnf_parser {
             if (!entry.second.is_defined && (!missing || entry.second.at < missing->second.at)) missing = &entry;
         if (missing) {
             at_ = missing->second.at;
-            return fail_here("want rule %s to be defined", printable(missing->first).c_str());
+            return fail_here("want rule " + printable(missing->first) + " to be defined");
         }
         const auto found = rules_.find(root_name);
         if (found == rules_.end()) {
@@ -48,22 +50,15 @@ class gbnf_parser {
         size_t first_choice, first_part;
     };
 
-    [[gnu::format(printf, 2, 3)]] duet_status fail_here(const char* format, ...) {
-        char message[300];
-        va_list args;
-        va_start(args, format);
-        vsnprintf(message, sizeof message, format, args);
-        va_end(args);
-        size_t line = 1, column = 1;
-        for (size_t i = 0; i < at_ && i < text_.size(); i++) {
-            column++;
-            if (text_[i] == '\n') line++, column = 1;
-        }
-        return fail(err_, DUET_ERR_FORMAT, "grammar: line %zu, column %zu: %s", line, column, message);
+    duet_status fail_here(const std::string& message) {
+        const std::string_view before = text_.substr(0, at_);
+        const size_t line = 1 + (size_t)std::count(before.begin(), before.end(), '\n'),
+                     column = before.size() - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
+        return fail(err_, DUET_ERR_FORMAT, "grammar: line %zu, column %zu: %s", line, column, message.c_str());
     }
-    duet_status want(const char* what) {
-        const std::string got = at_ < text_.size() ? "'" + printable(text_.substr(at_, 12)) + "'" : "the end";
-        return fail_here("want %s, got %s", what, got.c_str());
+    duet_status want(const std::string& what) {
+        return fail_here("want " + what + ", got " +
+                         (is_done() ? "the end" : "'" + printable(text_.substr(at_, 12)) + "'"));
     }
 
     char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
@@ -119,16 +114,10 @@ class gbnf_parser {
         skip_blanks(true);
         while (true) {
             const char c = peek();
-            if (c == '|') {
-                close_choice();
+            if (c == '|' || c == '(') {
+                if (c == '|') close_choice();
+                else groups_.push_back({choices_.size(), parts_.size()});
                 at_++;
-                skip_blanks(true);
-                has_last = false;
-                continue;
-            }
-            if (c == '(') {
-                at_++;
-                groups_.push_back({choices_.size(), parts_.size()});
                 skip_blanks(true);
                 has_last = false;
                 continue;
@@ -173,11 +162,7 @@ class gbnf_parser {
         const char c = peek();
         if (c == '"') return parse_literal();
         if (c == '[') return parse_class();
-        if (c == '.') {
-            at_++;
-            parts_.push_back(b_.one_char({{0, 0x10ffff}}));
-            return DUET_OK;
-        }
+        if (c == '.') return at_++, parts_.push_back(b_.one_char({{0, 0x10ffff}})), DUET_OK;
         if (c == '<' || c == '!') return want("text (tokens like <name> are not supported)");
         const std::string_view name = parse_name();
         if (name.empty()) return want("a literal, a class, a group, or a rule's name");
@@ -252,21 +237,16 @@ class gbnf_parser {
     }
 
     duet_status parse_number(uint32_t* out) {
-        uint64_t n = 0;
-        if (peek() < '0' || peek() > '9') return want("a number");
-        for (; peek() >= '0' && peek() <= '9'; at_++) {
-            n = n * 10 + (uint64_t)(peek() - '0');
-            if (n >= kUnlimited) return want("a number below 4294967295");
-        }
-        *out = (uint32_t)n;
-        return DUET_OK;
+        const char* begin = text_.data() + at_;
+        const auto r = std::from_chars(begin, text_.data() + text_.size(), *out);
+        if (r.ptr == begin) return want("a number");
+        at_ += (size_t)(r.ptr - begin);
+        return r.ec == std::errc() && *out < kUnlimited ? DUET_OK : want("a number below 4294967295");
     }
 
     duet_status parse_repeat() {
-        uint32_t min = 0, max = kUnlimited;
         const char c = text_[at_++];
-        if (c == '+') min = 1;
-        if (c == '?') max = 1;
+        uint32_t min = c == '+', max = c == '?' ? 1 : kUnlimited;
         if (c == '{') {
             skip_blanks(true);
             if (peek() != ',') DUET_TRY(parse_number(&min));

@@ -174,30 +174,32 @@ void constraint::trim() {
 
 grammar_matcher::grammar_matcher(std::shared_ptr<constraint> c) : constraint_(std::move(c)) {
     const std::lock_guard lock(constraint_->mutex_);
-    pin_ = constraint_->automaton_->pin(grammar_automaton::kStart);
+    auto& places = constraint_->automaton_->places;
+    place_ = places.insert(places.end(), grammar_automaton::kStart);
 }
 
 grammar_matcher::grammar_matcher(const grammar_matcher& other) : constraint_(other.constraint_), ended_(other.ended_) {
     const std::lock_guard lock(constraint_->mutex_);
-    pin_ = constraint_->automaton_->pin(constraint_->automaton_->pinned(other.pin_));
+    auto& places = constraint_->automaton_->places;
+    place_ = places.insert(places.end(), *other.place_);
 }
 
 grammar_matcher& grammar_matcher::operator=(const grammar_matcher& other) {
     grammar_matcher copy(other);
     std::swap(constraint_, copy.constraint_);
-    std::swap(pin_, copy.pin_);
+    std::swap(place_, copy.place_);
     std::swap(ended_, copy.ended_);
     return *this;
 }
 
 grammar_matcher::~grammar_matcher() {
     const std::lock_guard lock(constraint_->mutex_);
-    constraint_->automaton_->unpin(pin_);
+    constraint_->automaton_->places.erase(place_);
 }
 
 void grammar_matcher::reset() {
     const std::lock_guard lock(constraint_->mutex_);
-    constraint_->automaton_->pinned(pin_) = grammar_automaton::kStart;
+    *place_ = grammar_automaton::kStart;
     ended_ = false;
 }
 
@@ -218,12 +220,12 @@ duet_status grammar_matcher::accept_bytes(std::string_view bytes, error_text& er
     const std::lock_guard lock(constraint_->mutex_);
     constraint_->trim();
     grammar_automaton& a = *constraint_->automaton_;
-    uint32_t state = ended_ ? grammar_automaton::kDead : a.pinned(pin_);
+    uint32_t state = ended_ ? grammar_automaton::kDead : *place_;
     for (uint8_t byte : bytes) state = a.step(state, byte);
     if (a.take_is_over()) return fail(err, DUET_ERR_FULL, "grammar: too many ways to read the text");
     if (state == grammar_automaton::kDead)
         return fail(err, DUET_ERR_ARG, "grammar: \"%s\" is not allowed here", printable(bytes).c_str());
-    a.pinned(pin_) = state;
+    *place_ = state;
     return DUET_OK;
 }
 
@@ -231,7 +233,7 @@ duet_status grammar_matcher::mask(std::shared_ptr<const token_mask>* out, error_
     const std::lock_guard lock(constraint_->mutex_);
     if (ended_) return fail(err, DUET_ERR_ARG, "grammar: the text has ended");
     constraint_->trim();
-    *out = constraint_->mask_of(constraint_->automaton_->pinned(pin_));
+    *out = constraint_->mask_of(*place_);
     if (constraint_->automaton_->take_is_over()) {
         constraint_->masks_.clear();
         constraint_->band_masks_.clear();
@@ -243,31 +245,25 @@ duet_status grammar_matcher::mask(std::shared_ptr<const token_mask>* out, error_
 }
 
 bool grammar_matcher::allows(int32_t id) {
-    const token_tree& tokens = constraint_->tokens();
-    if (id < 0 || id >= tokens.n_vocab()) return false;
-    if (tokens.is_end(id)) return can_end();
-    const std::lock_guard lock(constraint_->mutex_);
-    grammar_automaton& a = *constraint_->automaton_;
-    uint32_t state = ended_ ? grammar_automaton::kDead : a.pinned(pin_);
-    for (uint8_t byte : tokens.text(id)) state = a.step(state, byte);
-    a.take_is_over();
-    return state != grammar_automaton::kDead && !tokens.text(id).empty();
+    grammar_matcher copy(*this);
+    error_text unused;
+    return copy.accept(id, unused) == DUET_OK;
 }
 
 bool grammar_matcher::can_end() {
     const std::lock_guard lock(constraint_->mutex_);
-    return !ended_ && constraint_->automaton_->can_end(constraint_->automaton_->pinned(pin_));
+    return !ended_ && constraint_->automaton_->can_end(*place_);
 }
 
 bool grammar_matcher::must_end() {
     const std::lock_guard lock(constraint_->mutex_);
-    return ended_ || !constraint_->automaton_->has_next(constraint_->automaton_->pinned(pin_));
+    return ended_ || !constraint_->automaton_->has_next(*place_);
 }
 
 std::string grammar_matcher::forced(size_t max_bytes) {
     const std::lock_guard lock(constraint_->mutex_);
     grammar_automaton& a = *constraint_->automaton_;
-    uint32_t state = ended_ ? grammar_automaton::kDead : a.pinned(pin_);
+    uint32_t state = ended_ ? grammar_automaton::kDead : *place_;
     std::string out;
     uint8_t byte;
     while (out.size() < max_bytes && !a.can_end(state) && a.only_byte(state, &byte)) {

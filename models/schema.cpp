@@ -6,40 +6,45 @@
 #include "schema.h"
 
 #include "schema_shape.h"
-#include "unicode.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace duet {
 namespace {
 
 using expr = grammar_builder::expr;
 
+// A character of a string, as JSON may write it. A pair of surrogates is one character.
+constexpr char kCharacter[] = R"(
+character ::= [^\x00-\x1f"\\] | "\\" (["\\/bfnrt] | "u" (unit | high "\\u" [Dd] [C-Fc-f] hex hex))
+unit ::= [0-9A-CEFa-cef] hex hex hex | [Dd] [0-7] hex hex
+high ::= [Dd] [89ABab] hex hex
+hex ::= [0-9A-Fa-f]
+)";
+
+constexpr const char* kPrintable = "^[ -~]*$";
+
 class schema_compiler {
   public:
-    schema_compiler(const value& root, const schema_options& options, grammar_builder& builder, error_text& err)
-        : root_(root), options_(options), b_(builder), err_(err), reader_(root, err) {}
+    schema_compiler(schema_reader& reader, const schema_options& options, grammar_builder& builder)
+        : options_(options), b_(builder), err_(reader.err), reader_(reader) {}
 
-    duet_status compile(expr* out) {
-        DUET_TRY(reader_.check());
+    duet_status compile(const schema_set& set, expr* out) {
         make_common_rules();
-        schema_set set;
-        DUET_TRY(reader_.add(root_, &set));
         *out = rule_of(set);
         for (size_t i = 0; i < todo_.size(); i++) {
             const pending p = todo_[i];  // a copy: the list grows
             expr part = 0;
             DUET_TRY(compile_set(p.set, &part));
+            if (reader_.is_probing) reader_.work += 30;
             b_.define(p.rule, part);
             if (b_.is_full()) return fail(err_, DUET_ERR_FULL, "schema: want at most %zu parts", kGrammarMaxNodes);
         }
         return DUET_OK;
     }
 
-    const std::string& why_empty() const { return reader_.why_empty(); }
-
   private:
+    using graph_edge = grammar_builder::graph_edge;
     struct pending {
         schema_set set;
         uint32_t rule;
@@ -58,38 +63,24 @@ class schema_compiler {
     }
 
     void make_common_rules() {
-        byte_set blank{};
-        byte_set_add(&blank, ' ', ' ');
-        byte_set_add(&blank, '\t', '\t');
         if (options_.max_indent > 0) {
-            const expr indent = b_.sequence({b_.literal("\n"), b_.repeat(b_.one_byte(blank), 0, options_.max_indent)});
+            const expr blanks = b_.repeat(b_.one_char({{' ', ' '}, {'\t', '\t'}}), 0, options_.max_indent);
+            const expr indent = b_.sequence({b_.literal("\n"), blanks});
             space_ = named_rule("space", b_.any_of({b_.empty(), b_.literal(" "), indent}));
         }
-        byte_set hex{}, first{}, after_d{}, high{}, low{}, simple{};
-        for (byte_set* set : {&hex, &first, &low}) {
-            byte_set_add(set, '0', '9');
-            byte_set_add(set, 'A', 'F');
-            byte_set_add(set, 'a', 'f');
+        comma_ = b_.sequence({b_.literal(","), space_});
+        if (reader_.is_probing) {  // what strings hold does not matter
+            any_char_ = b_.literal("c");
+        } else {
+            uint32_t rule = 0;
+            error_text unused;  // the text is good
+            parse_gbnf(kCharacter, "character", b_, &rule, unused);
+            any_char_ = b_.call(rule);
         }
-        for (char d : {'d', 'D'}) first[1] &= ~(uint64_t(1) << (d - 64));
-        byte_set_add(&after_d, '0', '7');
-        for (char c : {'8', '9', 'a', 'b', 'A', 'B'}) byte_set_add(&high, (uint8_t)c, (uint8_t)c);
-        low = {};
-        for (char c : {'c', 'd', 'e', 'f', 'C', 'D', 'E', 'F'}) byte_set_add(&low, (uint8_t)c, (uint8_t)c);
-        for (char c : std::string_view("\"\\/bfnrt")) byte_set_add(&simple, (uint8_t)c, (uint8_t)c);
-        byte_set d{};
-        byte_set_add(&d, 'd', 'd');
-        byte_set_add(&d, 'D', 'D');
-        const expr h = b_.one_byte(hex), one_d = b_.one_byte(d), u = b_.literal("u");
-        const expr plain = b_.sequence({u, b_.one_byte(first), h, h, h});
-        const expr below = b_.sequence({u, one_d, b_.one_byte(after_d), h, h});
-        const expr pair =
-            b_.sequence({u, one_d, b_.one_byte(high), h, h, b_.literal("\\u"), one_d, b_.one_byte(low), h, h});
-        const expr escape = b_.sequence({b_.literal("\\"), b_.any_of({b_.one_byte(simple), plain, below, pair})});
-        any_char_ = named_rule("character",
-                               b_.any_of({b_.one_char(complement_of({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}})), escape}));
-        any_string_ = named_rule("string", b_.sequence({b_.literal("\""), b_.repeat(any_char_, 0), b_.literal("\"")}));
+        any_string_ = named_rule("string", in_quotes(b_.repeat(any_char_, 0)));
     }
+
+    expr in_quotes(expr part) { return b_.sequence({b_.literal("\""), part, b_.literal("\"")}); }
 
     // Returns the rule for a conjunction. Equal conjunctions share one rule.
     expr rule_of(const schema_set& set) {
@@ -129,7 +120,7 @@ class schema_compiler {
         if (shape.types & kJsonMap) DUET_TRY(compile_map(shape, &choices.emplace_back()));
         if (shape.types & kJsonList) DUET_TRY(compile_list(shape, &choices.emplace_back()));
         if (shape.types & kJsonString) DUET_TRY(compile_string(shape, &choices.emplace_back()));
-        if (shape.types & (kJsonInteger | kJsonReal)) choices.push_back(number_part(b_, shape.numbers));
+        if (shape.types & kJsonNumber) choices.push_back(number_part(b_, shape.numbers));
         if (shape.types & kJsonBool) choices.push_back(b_.one_of_texts({"true", "false"}));
         if (shape.types & kJsonNull) choices.push_back(b_.literal("null"));
         *out = b_.any_of(choices);
@@ -152,8 +143,7 @@ class schema_compiler {
             DUET_TRY(write_json(*v, {}, &text, err_));
             texts.push_back(std::move(text.bytes));
         }
-        if (texts.empty() && !shape.schemas.empty())
-            reader_.note_empty(*shape.schemas[0], nullptr, "no value of enum or const is valid");
+        if (texts.empty()) reader_.note_empty(*shape.place, "", "no value of enum or const is valid");
         *out = b_.one_of_texts(std::move(texts));
         return DUET_OK;
     }
@@ -167,42 +157,34 @@ class schema_compiler {
         return out.bytes;
     }
 
-    // Matches one of the characters, written in JSON with the fewest escapes. Characters outside ASCII, and the
-    // escapes, become rules that all uses share.
+    // Matches one of the characters, written in JSON with the fewest escapes. A set with more than plain ASCII becomes
+    // a rule that all its uses share.
     expr char_part(const std::vector<code_range>& ranges) {
-        std::vector<code_range> ascii, others;
+        std::vector<uint32_t> key;
+        for (const code_range& r : ranges) key.insert(key.end(), {r.lo, r.hi});
+        const auto [at, is_new] = chars_.try_emplace(std::move(key), 0);
+        if (!is_new) return at->second;
+        std::vector<code_range> others = complement_of(ranges);
+        others.insert(others.end(), {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}});
+        std::vector<expr> choices;
+        const std::vector<code_range> plain = complement_of(others);
+        if (!plain.empty()) choices.push_back(b_.one_char(plain));
         std::vector<std::string> escaped;
-        for (const code_range& r : ranges) {
+        for (const code_range& r : ranges)
             for (uint32_t c = r.lo; c <= std::min(r.hi, (uint32_t)'\\'); c++) {
                 if (c >= 0x20 && c != '"' && c != '\\') continue;
                 const std::string text = quoted(std::string(1, (char)c));
                 escaped.push_back(text.substr(1, text.size() - 2));
             }
-            for (const code_range& piece : {code_range{0x20, '!'}, code_range{'#', '['}, code_range{']', 0x7f}})
-                if (std::max(piece.lo, r.lo) <= std::min(piece.hi, r.hi))
-                    ascii.push_back({std::max(piece.lo, r.lo), std::min(piece.hi, r.hi)});
-            if (r.hi >= 0x80) others.push_back({std::max(r.lo, 0x80u), r.hi});
-        }
-        std::vector<expr> choices;
-        if (!ascii.empty()) choices.push_back(b_.one_char(ascii));
-        if (!others.empty()) {
-            std::vector<uint32_t> key;
-            for (const code_range& r : others) key.insert(key.end(), {r.lo, r.hi});
-            const auto [at, is_new] = others_.try_emplace(std::move(key), 0);
-            if (is_new) at->second = named_rule("character", b_.one_char(others));
-            choices.push_back(at->second);
-        }
-        if (!escaped.empty()) {
-            const auto [at, is_new] = escapes_.try_emplace(escaped, 0);
-            if (is_new) at->second = named_rule("escape", b_.one_of_texts(escaped));
-            choices.push_back(at->second);
-        }
-        return b_.any_of(choices);
+        if (!escaped.empty()) choices.push_back(b_.one_of_texts(escaped));
+        at->second = b_.any_of(choices);
+        if (!escaped.empty() || plain.back().hi > 0x7f) at->second = named_rule("character", at->second);
+        return at->second;
     }
 
-    // Matches the strings of an automaton, in quotes.
+    // Matches the strings of an automaton.
     expr automaton_part(const char_automaton& a) {
-        std::vector<grammar_builder::graph_edge> edges;
+        std::vector<graph_edge> edges;
         std::vector<uint32_t> ends;
         for (uint32_t s = 0; s < a.states.size(); s++) {
             std::map<uint32_t, std::vector<code_range>> targets;
@@ -210,27 +192,25 @@ class schema_compiler {
             for (const auto& [to, ranges] : targets) edges.push_back({s, char_part(ranges), to});
             if (a.states[s].is_end) ends.push_back(s);
         }
-        if (a.is_empty()) return b_.nothing();
-        return b_.sequence({b_.literal("\""), b_.graph((uint32_t)a.states.size(), edges, ends), b_.literal("\"")});
+        return a.is_empty() ? b_.nothing() : in_quotes(b_.graph((uint32_t)a.states.size(), edges, ends));
     }
 
     duet_status compile_string(const schema_shape& shape, expr* out) {
-        if (!shape.patterns.empty()) {
-            char_automaton strings;
-            DUET_TRY(reader_.strings(shape, &strings));
-            *out = automaton_part(strings);
-            return DUET_OK;
-        }
         *out = any_string_;
-        if (shape.min_length > 0 || shape.max_length != kUnlimited)
-            *out = b_.sequence(
-                {b_.literal("\""), b_.repeat(any_char_, shape.min_length, shape.max_length), b_.literal("\"")});
+        if (!shape.patterns.empty()) {
+            std::vector<string_condition> conditions;
+            const char_automaton* strings = nullptr;
+            DUET_TRY(reader_.string_conditions(shape, &conditions));
+            DUET_TRY(reader_.strings(conditions, *shape.place, "pattern", &strings));
+            if (strings->is_empty()) reader_.note_empty(*shape.place, "pattern", "no string matches it");
+            *out = automaton_part(*strings);
+        } else if (shape.min_length > 0 || shape.max_length != kUnlimited) {
+            *out = in_quotes(b_.repeat(any_char_, shape.min_length, shape.max_length));
+        }
         return DUET_OK;
     }
 
     // ---- lists ----
-
-    expr comma() { return b_.sequence({b_.literal(","), space_}); }
 
     duet_status compile_list(const schema_shape& shape, expr* out) {
         size_t n_prefix = 0;
@@ -241,36 +221,35 @@ class schema_compiler {
             has_prefix = has_prefix || prefix;
             has_rest = has_rest || s->find("items");
         }
-        uint32_t max = shape.max_items;
+        uint32_t max = reader_.is_probing ? shape.min_items : shape.max_items;
         if (has_prefix && !has_rest) max = std::min(max, std::max((uint32_t)n_prefix, shape.min_items));
         // State i means that i items were written. The last state repeats the items behind the prefix.
-        const size_t n_states = std::min<size_t>(std::max<size_t>(n_prefix, 1), max);
+        const uint32_t n_states = (uint32_t)std::min<size_t>(std::max<size_t>(n_prefix, 1), max), end = n_states + 1;
         const expr close = b_.sequence({space_, b_.literal("]")});
-        const uint32_t end = (uint32_t)n_states + 1;
-        std::vector<grammar_builder::graph_edge> edges;
-        for (size_t i = 0; i <= n_states; i++) {
-            if (i >= shape.min_items) edges.push_back({(uint32_t)i, close, end});
+        std::vector<graph_edge> edges;
+        for (uint32_t i = 0; i <= n_states; i++) {
+            if (i >= shape.min_items) edges.push_back({i, close, end});
+            if (i == max) break;
             schema_set set;
             DUET_TRY(reader_.item(shape, i, &set));
+            const expr item = rule_of(set), next = i == 0 ? item : b_.sequence({comma_, item});
             if (i < n_states) {
-                const expr item = rule_of(set);
-                edges.push_back({(uint32_t)i, i == 0 ? item : b_.sequence({comma(), item}), (uint32_t)i + 1});
-            } else if (max > n_states && n_states > 0) {
-                const uint32_t low = shape.min_items > i ? shape.min_items - (uint32_t)i : 1;
-                const uint32_t high = max == kUnlimited ? kUnlimited : max - (uint32_t)i;
-                const expr rest = b_.repeat(b_.sequence({comma(), rule_of(set)}), low, high);
-                edges.push_back({(uint32_t)i, b_.sequence({rest, close}), end});
+                edges.push_back({i, next, i + 1});
+                continue;
             }
+            const uint32_t low = shape.min_items > i ? shape.min_items - i : 1;
+            const expr rest = b_.repeat(next, low, max == kUnlimited ? kUnlimited : max - i);
+            edges.push_back({i, b_.sequence({rest, close}), end});
         }
         *out = b_.sequence({b_.literal("["), space_, b_.graph(end + 1, edges, {end})});
         return DUET_OK;
     }
 
-    // ---- maps ----
+    // ---- objects ----
 
-    // Names that no schema mentions, as disjoint sets. Each set has the schemas that hold for its members.
+    // Names that the schema does not list, whose members obey the same schemas.
     struct name_class {
-        char_automaton names;
+        std::vector<string_condition> names;
         schema_set members;
     };
 
@@ -279,98 +258,96 @@ class schema_compiler {
     // Returns the members by name, in order: those of `properties`, then those that only `required` has.
     duet_status compile_members(const schema_shape& shape, const schema_set& names,
                                 const std::vector<std::string_view>& order, std::vector<member_part>* out) {
+        const std::set<std::string_view> required(shape.required.begin(), shape.required.end());
         for (std::string_view name : order) {
+            const bool is_required = required.count(name) > 0;
+            if (reader_.is_probing && !is_required && shape.min_members <= required.size()) continue;
             bool is_valid = false;
             DUET_TRY(reader_.accepts(value::of_string(std::string(name)), names, &is_valid));
-            const bool is_required = shape.is_required(name);
             schema_set set;
             DUET_TRY(reader_.member(shape, name, &set));
-            if (is_required && (!is_valid || set.is_never))
-                reader_.note_empty(*shape.schemas[0], "required", "a member \"%s\" is never valid",
-                                   printable(name).c_str());
-            if (!is_valid || set.is_never) {
-                if (is_required) out->push_back({b_.nothing(), true});
-                continue;
-            }
-            out->push_back({pair_part(b_.literal(quoted(name)), rule_of(set)), is_required});
+            is_valid = is_valid && !set.is_never;
+            if (is_required && !is_valid)
+                reader_.note_empty(*shape.place, "required", "a member \"" + printable(name) + "\" is never valid");
+            if (is_valid) out->push_back({pair_part(b_.literal(quoted(name)), rule_of(set)), is_required});
+            else if (is_required) out->push_back({b_.nothing(), true});
         }
         return DUET_OK;
     }
 
-    duet_status too_many_names(const schema_shape& shape, const char* keyword, const char* what) {
-        return reader_.fail_at(*shape.schemas[0], keyword, DUET_ERR_FULL, "want %s", what);
+    duet_status too_many(const schema_shape& shape, const char* keyword, const char* what) {
+        return reader_.fail_at(*shape.place, keyword, DUET_ERR_FULL, what);
+    }
+
+    // Adds the names for which one more condition holds, unless there are none.
+    duet_status add_names(const name_class& c, std::vector<string_condition> more, const value& place,
+                          std::vector<name_class>* out) {
+        more.insert(more.begin(), c.names.begin(), c.names.end());
+        const char_automaton* strings = nullptr;
+        DUET_TRY(reader_.strings(more, place, "patternProperties", &strings));
+        if (!strings->is_empty()) out->push_back({std::move(more), c.members});
+        return DUET_OK;
     }
 
     duet_status find_name_classes(const schema_shape& shape, const schema_set& names,
                                   const std::vector<std::string_view>& known, std::vector<name_class>* out) {
-        name_class all{strings_of_chars({{0x20, 0x10ffff}}), {}};
-        std::vector<std::string> known_names(known.begin(), known.end());
-        if (!known_names.empty()) intersect(all.names, complement(one_of_strings(known_names)), &all.names);
         std::vector<schema_set> ways;
         DUET_TRY(reader_.choose(names, &ways));
         if (ways.empty()) return DUET_OK;
         schema_shape name_shape;
         DUET_TRY(reader_.merge(ways[0], &name_shape));
         if (ways.size() > 1 || name_shape.has_values())
-            return reader_.fail_at(*shape.schemas[0], "propertyNames", DUET_ERR_UNSUPPORTED,
+            return reader_.fail_at(*shape.place, "propertyNames", DUET_ERR_UNSUPPORTED,
                                    "anyOf and oneOf are not supported here");
         if (!(name_shape.types & kJsonString)) return DUET_OK;
-        char_automaton allowed;
-        DUET_TRY(reader_.strings(name_shape, &allowed));
-        if (!intersect(all.names, allowed, &all.names))
-            return too_many_names(shape, "propertyNames", "a simpler pattern of names, or fewer properties");
-        out->push_back(std::move(all));
+        std::vector<string_condition> all = {{"^[ -\\u{10ffff}]*$"}};
+        if (!known.empty()) all.push_back({list_pattern(known), true});
+        DUET_TRY(reader_.string_conditions(name_shape, &all));
+        DUET_TRY(add_names({}, all, *shape.place, out));
         for (const value* s : shape.schemas) {
             const value *patterns = s->find("patternProperties"), *rest = s->find("additionalProperties");
-            std::vector<bool> is_matched(out->size(), false);
+            std::vector<name_class> matched;
             for (size_t p = 0; patterns && p < patterns->members().size(); p++) {
                 const value_member& m = patterns->members()[p];
-                const char_automaton* pattern = nullptr;
-                DUET_TRY(reader_.pattern(m.key.as_string(), false, *s, &pattern));
-                // Validators differ in how a pattern treats other characters.
-                char_automaton others;
-                if (!intersect(complement(*pattern), strings_of_chars({{0x20, 0x7e}}), &others))
-                    return too_many_names(shape, "patternProperties", "simpler patterns");
-                const size_t n_before = out->size();
-                for (size_t i = 0; i < n_before; i++) {
-                    name_class match{{}, (*out)[i].members}, other{{}, (*out)[i].members};
-                    if (!intersect((*out)[i].names, *pattern, &match.names) ||
-                        !intersect((*out)[i].names, others, &other.names))
-                        return too_many_names(shape, "patternProperties", "simpler patterns");
-                    DUET_TRY(reader_.add(m.val, &match.members));
-                    (*out)[i] = std::move(other);
-                    out->push_back(std::move(match));
-                    is_matched.push_back(true);
+                const std::string pattern(m.key.as_string());
+                std::vector<name_class> both;
+                for (auto* list : {&matched, out}) {
+                    std::vector<name_class> others;
+                    for (const name_class& c : *list) {
+                        const size_t n = both.size();
+                        DUET_TRY(add_names(c, {{pattern}}, *s, &both));
+                        if (both.size() > n) DUET_TRY(reader_.add(m.val, &both.back().members));
+                        // Validators differ in how a pattern treats other characters.
+                        DUET_TRY(add_names(c, {{pattern, true}, {kPrintable}}, *s, &others));
+                    }
+                    *list = std::move(others);
                 }
-                for (size_t i = out->size(); i-- > 0;) {
-                    if (!(*out)[i].names.is_empty()) continue;
-                    out->erase(out->begin() + (ptrdiff_t)i);
-                    is_matched.erase(is_matched.begin() + (ptrdiff_t)i);
-                }
-                if (out->size() > kSchemaMaxNameClasses)
-                    return too_many_names(shape, "patternProperties", "fewer patterns");
+                matched.insert(matched.end(), both.begin(), both.end());
+                if (matched.size() + out->size() > kSchemaMaxNameClasses)
+                    return too_many(shape, "patternProperties", "want fewer patterns");
             }
-            for (size_t i = 0; rest && i < out->size(); i++)
-                if (!is_matched[i]) DUET_TRY(reader_.add(*rest, &(*out)[i].members));
+            for (name_class& c : *out)
+                if (rest) DUET_TRY(reader_.add(*rest, &c.members));
+            out->insert(out->end(), matched.begin(), matched.end());
         }
+        std::erase_if(*out, [](const name_class& c) { return c.members.is_never; });
         return DUET_OK;
     }
 
-    // Matches any one of the members without a name in the schema. If modulus is above 1, the length of the member's
-    // name must have that residue.
-    duet_status other_member(const schema_shape& shape, const std::vector<name_class>& classes, uint32_t residue,
-                             uint32_t modulus, expr* out) {
+    // Matches any one of the members without a name in the schema, if the name's length is i more than a multiple of n.
+    duet_status other_member(const schema_shape& shape, const std::vector<name_class>& classes, uint32_t i, uint32_t n,
+                             expr* out) {
         std::vector<expr> choices;
         for (const name_class& c : classes) {
-            char_automaton names = c.names;
-            if (c.members.is_never) continue;
-            if (modulus > 1 && !intersect(names, strings_of_residue(residue, modulus), &names))
-                return too_many_names(shape, "minProperties", "simpler patterns of names");
-            if (!names.is_empty()) choices.push_back(pair_part(automaton_part(names), rule_of(c.members)));
+            std::vector<string_condition> names = c.names;
+            if (n > 1) names.push_back({"^(?:[^]{" + std::to_string(n) + "})*[^]{" + std::to_string(i) + "}$"});
+            const char_automaton* strings = nullptr;
+            DUET_TRY(reader_.strings(names, *shape.place, "minProperties", &strings));
+            if (!strings->is_empty()) choices.push_back(pair_part(automaton_part(*strings), rule_of(c.members)));
         }
-        if (choices.empty() && modulus > 1)
-            return reader_.fail_at(*shape.schemas[0], "minProperties", DUET_ERR_UNSUPPORTED,
-                                   "want names of each length that %u different members need", modulus);
+        if (choices.empty())
+            return reader_.fail_at(*shape.place, "minProperties", DUET_ERR_UNSUPPORTED,
+                                   "want names of each length that " + std::to_string(n) + " different members need");
         *out = named_rule("member", b_.any_of(choices));
         return DUET_OK;
     }
@@ -386,39 +363,40 @@ class schema_compiler {
     // Matches at least low and at most high members without a name in the schema. is_first: no member stands before
     // them.
     expr others_part(const other_members& others, uint32_t low, uint32_t high, bool is_first) {
-        if (!others.are_allowed) return low == 0 ? b_.empty() : b_.nothing();
-        if (low > high) return b_.nothing();
-        const expr more = b_.sequence({comma(), others.any});
-        const auto less = [](uint32_t limit, uint32_t n) { return limit == kUnlimited ? limit : limit - n; };
+        if (low > high || (low > 0 && !others.are_allowed)) return b_.nothing();
+        if (high == 0 || !others.are_allowed) return b_.empty();
         std::vector<expr> parts;
-        for (uint32_t i = 0; i < low; i++) {
+        for (uint32_t i = 0; i < std::max(low, 1u); i++) {
             const expr one = low > 1 ? others.distinct[i] : others.any;
-            parts.push_back(i == 0 && is_first ? one : b_.sequence({comma(), one}));
+            parts.push_back(i == 0 && is_first ? one : b_.sequence({comma_, one}));
         }
-        if (low == 0 && is_first) {
-            if (high == 0) return b_.empty();
-            return b_.optional(b_.sequence({others.any, b_.repeat(more, 0, less(high, 1))}));
-        }
-        parts.push_back(b_.repeat(more, 0, less(high, low)));
-        return b_.sequence(parts);
+        const uint32_t n_more = high == kUnlimited ? high : high - std::max(low, 1u);
+        parts.push_back(b_.repeat(b_.sequence({comma_, others.any}), 0, n_more));
+        return low > 0 ? b_.sequence(parts) : b_.optional(b_.sequence(parts));
     }
 
     duet_status compile_map(const schema_shape& shape, expr* out) {
         std::vector<std::string_view> order;
         std::set<std::string_view> seen;
-        bool has_properties = false, wants_others = false;
+        const auto put = [&](const value& name) {
+            if (name.is_string() && seen.insert(name.as_string()).second) order.push_back(name.as_string());
+        };
+        bool has_properties = false, wants_others = false, is_listed = false;
         for (const value* s : shape.schemas) {
             const value *properties = s->find("properties"), *rest = s->find("additionalProperties");
             has_properties = has_properties || properties;
             wants_others =
                 wants_others || s->find("patternProperties") || (rest && !(rest->is_bool() && !rest->as_bool()));
-            for (size_t i = 0; properties && i < properties->members().size(); i++)
-                if (seen.insert(properties->members()[i].key.as_string()).second)
-                    order.push_back(properties->members()[i].key.as_string());
+            for (size_t i = 0; properties && i < properties->members().size(); i++) put(properties->members()[i].key);
         }
         schema_set names;
         DUET_TRY(reader_.names(shape, &names));
-        const bool is_listed = add_listed_names(names, &seen, &order);
+        for (const auto& e : names.schemas) {  // names that propertyNames lists are like those of `properties`
+            const value *list = e.schema->find("enum"), *constant = e.schema->find("const");
+            is_listed = is_listed || list || constant;
+            for (size_t i = 0; list && i < list->items().size(); i++) put(list->items()[i]);
+            if (constant) put(*constant);
+        }
         for (std::string_view name : shape.required)
             if (seen.insert(name).second) order.push_back(name);
         std::vector<member_part> members;
@@ -428,42 +406,22 @@ class schema_compiler {
         const uint32_t n_required =
             (uint32_t)std::count_if(members.begin(), members.end(), [](const auto& m) { return m.is_required; });
         const bool needs_others = shape.min_members > members.size();
-        if (!is_listed && (needs_others || wants_others || !has_properties)) {
+        if (!is_listed && (needs_others || (!reader_.is_probing && (wants_others || !has_properties)))) {
             std::vector<name_class> classes;
             DUET_TRY(find_name_classes(shape, names, order, &classes));
-            others.are_allowed = std::any_of(classes.begin(), classes.end(),
-                                             [](const auto& c) { return !c.members.is_never && !c.names.is_empty(); });
+            others.are_allowed = !classes.empty();
             if (others.are_allowed) DUET_TRY(other_member(shape, classes, 0, 1, &others.any));
             const uint32_t n_missing = shape.min_members > n_required ? shape.min_members - n_required : 0;
             if (others.are_allowed && n_missing > kSchemaMaxDistinct)
-                return too_many_names(shape, "minProperties", "fewer members without a name in the schema");
+                return too_many(shape, "minProperties", "want fewer members without a name in the schema");
             for (uint32_t i = 0; others.are_allowed && n_missing > 1 && i < n_missing; i++)
                 DUET_TRY(other_member(shape, classes, i, n_missing, &others.distinct.emplace_back()));
         }
-        if (needs_others && !others.are_allowed && !shape.schemas.empty())
-            reader_.note_empty(*shape.schemas[0], "minProperties", "want %u members, got at most %zu",
-                               shape.min_members, members.size());
+        if (needs_others && !others.are_allowed)
+            reader_.note_empty(*shape.place, "minProperties",
+                               "want " + std::to_string(shape.min_members) + " members, got at most " +
+                                   std::to_string(members.size()));
         return map_graph(shape, members, n_required, others, out);
-    }
-
-    // Returns whether propertyNames lists all names. Such names are members like those of `properties`.
-    static bool add_listed_names(const schema_set& names, std::set<std::string_view>* seen,
-                                 std::vector<std::string_view>* order) {
-        bool is_listed = false;
-        const auto put = [&](const value& v) {
-            if (v.is_string() && seen->insert(v.as_string()).second) order->push_back(v.as_string());
-        };
-        for (const auto& e : names.schemas) {
-            if (const value* list = e.schema->find("enum")) {
-                is_listed = true;
-                for (const value& v : list->items()) put(v);
-            }
-            if (const value* constant = e.schema->find("const")) {
-                is_listed = true;
-                put(*constant);
-            }
-        }
-        return is_listed;
     }
 
     // State (i, n) means that the first i members were passed and n of them were written. Counts that make no
@@ -476,58 +434,76 @@ class schema_compiler {
         if (has_min) n_counts = std::max(n_counts, std::min(min, n_members) + 1);
         if (has_max) n_counts = std::max(n_counts, std::min(max, n_members) + 1);
         if (((uint64_t)n_members + 1) * n_counts > kSchemaMaxCounted)
-            return too_many_names(shape, has_min ? "minProperties" : "maxProperties", "fewer properties to count");
+            return too_many(shape, has_min ? "minProperties" : "maxProperties", "want fewer properties to count");
         const auto at = [&](uint32_t i, uint32_t n) { return i * n_counts + std::min(n, n_counts - 1); };
         const uint32_t end = (n_members + 1) * n_counts;
-        std::vector<grammar_builder::graph_edge> edges;
-        const expr comma_part = comma();
-        for (uint32_t i = 0; i < n_members; i++)
+        std::vector<graph_edge> edges;
+        for (uint32_t i = 0; i < n_members; i++) {
+            const expr pair = members[i].pair, next = b_.sequence({comma_, pair});
             for (uint32_t n = 0; n < n_counts && n <= i; n++) {
                 if (!members[i].is_required) edges.push_back({at(i, n), b_.empty(), at(i + 1, n)});
-                if (has_max && n >= max) continue;
-                edges.push_back({at(i, n), n == 0 ? members[i].pair : b_.sequence({comma_part, members[i].pair}),
-                                 at(i + 1, n + 1)});
+                if (!has_max || n < max) edges.push_back({at(i, n), n == 0 ? pair : next, at(i + 1, n + 1)});
             }
-        for (uint32_t n = 0; n < n_counts && n <= n_members; n++) {
-            const uint32_t low = has_min && min > n ? min - n : 0, high = !has_max ? kUnlimited : max > n ? max - n : 0;
-            if (has_max && n > max) continue;
-            edges.push_back({at(n_members, n), others_part(others, low, high, n == 0), end});
+        }
+        uint32_t n = std::min(n_required, n_counts - 1);
+        for (; n < n_counts && n <= n_members && (!has_max || n <= max); n++) {
+            const uint32_t low = has_min && min > n ? min - n : 0;
+            const expr part = others_part(others, low, has_max ? max - n : kUnlimited, n == 0);
+            edges.push_back({at(n_members, n), part, end});
         }
         *out = b_.sequence({b_.literal("{"), space_, b_.graph(end + 1, edges, {end}), space_, b_.literal("}")});
         return DUET_OK;
     }
 
-    const value& root_;
     const schema_options& options_;
     grammar_builder& b_;
     error_text& err_;
-    schema_reader reader_;
+    schema_reader& reader_;
     std::map<std::vector<const void*>, uint32_t> rules_;
     std::vector<pending> todo_;
-    std::map<std::vector<uint32_t>, expr> others_;      // by ranges of characters
-    std::map<std::vector<std::string>, expr> escapes_;  // by their texts
-    expr space_ = 1, any_char_ = 0, any_string_ = 0;    // space_ is the empty text without white space
+    std::map<std::vector<uint32_t>, expr> chars_;                 // by ranges
+    expr space_ = 1, comma_ = 0, any_char_ = 0, any_string_ = 0;  // space_ is the empty text without white space
 };
 
-duet_status add_checked(const value& schema, const schema_options& options, grammar_builder& builder, expr* out,
-                        grammar* compiled, error_text& err) {
-    schema_compiler compiler(schema, options, builder, err);
-    DUET_TRY(compiler.compile(out));
+// Compiles a conjunction; *out calls its rule. *compiled is not set if no value is valid.
+duet_status compile_set(schema_reader& reader, const schema_set& set, const schema_options& options,
+                        grammar_builder& builder, expr* out, grammar* compiled, error_text& build_error) {
+    DUET_TRY(schema_compiler(reader, options, builder).compile(set, out));
     const uint32_t rule = builder.add_rule("schema");
     builder.define(rule, *out);
     *out = builder.call(rule);
+    return builder.build(rule, compiled, build_error);
+}
+
+bool is_without_text(const error_text& err) { return err.text.find("no text matches") != err.text.npos; }
+
+duet_status add_checked(const value& schema, const schema_options& options, grammar_builder& builder, expr* out,
+                        grammar* compiled, error_text& err) {
+    schema_reader reader(schema, err);
+    schema_set set;
     error_text build_error;
-    const duet_status status = builder.build(rule, compiled, build_error);
-    if (status == DUET_OK) return DUET_OK;
-    if (build_error.text.find("no text matches") != build_error.text.npos) {
-        const std::string& why = compiler.why_empty();
-        return fail(err, status, "schema: no value is valid%s%s", why.empty() ? "" : ": ",
-                    why.empty() ? " (limits that exclude each other, or a schema that needs itself)" : why.c_str());
-    }
-    return fail(err, status, "schema: %s", build_error.text.c_str());
+    DUET_TRY(reader.check());
+    DUET_TRY(reader.add(schema, &set));
+    const duet_status status = compile_set(reader, set, options, builder, out, compiled, build_error);
+    if (status == DUET_OK || build_error.text.empty()) return status;
+    if (!is_without_text(build_error)) return fail(err, status, "schema: %s", build_error.text.c_str());
+    const char* why = reader.why_empty.empty() ? "limits that exclude each other, or a schema that needs itself"
+                                               : reader.why_empty.c_str();
+    return fail(err, status, "schema: no value is valid: %s", why);
 }
 
 }  // namespace
+
+bool may_have_value(schema_reader& reader, const schema_set& set) {
+    grammar_builder builder;
+    grammar unused;
+    expr part;
+    error_text build_error;
+    reader.is_probing = true;
+    compile_set(reader, set, {0}, builder, &part, &unused, build_error);
+    reader.is_probing = false;
+    return !is_without_text(build_error);
+}
 
 duet_status add_schema(const value& schema, const schema_options& options, grammar_builder& builder,
                        grammar_builder::expr* out, error_text& err) {

@@ -8,7 +8,8 @@
 // - Members that `properties` does not name come only where additionalProperties or patternProperties stands in the
 //   schema, where there are no `properties`, or where minProperties needs them. The same holds for items behind
 //   prefixItems. Their names have no escapes but \" and \\; the first minProperties of them differ in length.
-// - Strings of enum, const, pattern and format, and names, are written with the fewest escapes.
+// - Strings of enum, const, pattern and format, and names, are written with the fewest escapes. A maxLength beside a
+//   pattern is lowered where both together would need too many states.
 // - Numbers have a bounded number of digits (schema_number.h), white space is bounded (schema_options).
 //
 // Kept to: type, enum, const, properties, required, additionalProperties, patternProperties, propertyNames,

@@ -15,11 +15,11 @@ namespace {
 
 using expr = grammar_builder::expr;
 
-expr digit_part(grammar_builder& b, int lo, int hi) {
-    byte_set set{};
-    for (int d = lo; d <= hi; d++) set[0] |= uint64_t(1) << ('0' + d);
-    return b.one_byte(set);
-}
+// Without bounds; kFreeDigits before the point and behind it.
+constexpr char kFreeNumber[] = R"(
+integer ::= "-"? ("0" | [1-9] [0-9]{0,14})
+number ::= integer ("." [0-9]{1,15})? ([eE] [+-]? [0-9]{1,2})?
+)";
 
 // Numbers of 0 and more, between two bounds.
 class magnitude_graph {
@@ -72,7 +72,7 @@ class magnitude_graph {
             p.residue = (to.residue * 10 + (uint32_t)d) % divisor_;
             int last = d;  // digits that are free of both bounds go together
             if (!p.is_low_tight && !p.is_high_tight && divisor_ == 1) last = to.is_high_tight ? hi - 1 : hi;
-            edges_.push_back({from, digit_part(b_, d, last), state_of(p)});
+            edges_.push_back({from, b_.one_char({{uint32_t('0' + d), uint32_t('0' + last)}}), state_of(p)});
             d = last + 1;
         }
     }
@@ -190,18 +190,10 @@ grammar_builder::expr number_part(grammar_builder& b, const number_range& range)
     if (range.is_empty()) return b.nothing();
     const expr minus = b.literal("-");
     if (!range.low && !range.high && range.divisor == 1) {
-        const expr digit = digit_part(b, 0, 9);
-        const expr whole =
-            b.any_of({digit_part(b, 0, 0), b.sequence({digit_part(b, 1, 9), b.repeat(digit, 0, kFreeDigits - 1)})});
-        if (range.is_integer) return b.sequence({b.optional(minus), whole});
-        byte_set e{}, sign{};
-        byte_set_add(&e, 'e', 'e');
-        byte_set_add(&e, 'E', 'E');
-        byte_set_add(&sign, '+', '+');
-        byte_set_add(&sign, '-', '-');
-        const expr fraction = b.sequence({b.literal("."), b.repeat(digit, 1, kFreeDigits)});
-        const expr exponent = b.sequence({b.one_byte(e), b.optional(b.one_byte(sign)), b.repeat(digit, 1, 2)});
-        return b.sequence({b.optional(minus), whole, b.optional(fraction), b.optional(exponent)});
+        uint32_t rule = 0;
+        error_text unused;  // the text is good
+        parse_gbnf(kFreeNumber, range.is_integer ? "integer" : "number", b, &rule, unused);
+        return b.call(rule);
     }
     std::optional<number_bound> low = range.low, high = range.high;
     // How many digits behind the point.

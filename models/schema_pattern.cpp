@@ -1,41 +1,64 @@
-// models/schema_pattern.cpp: turns regular expressions into deterministic automata, and combines these.
+// models/schema_pattern.cpp: turns regular expressions into deterministic automata.
 // Main path: models/schema -> [models/schema_pattern] -> models/grammar_build
 //
-// A pattern becomes a tree. The tree becomes an automaton with empty steps (K. Thompson, 1968). That automaton becomes
-// the deterministic one of its sets of places. Each stage counts its nodes or states, so a pattern whose automaton
-// explodes ends with an error.
+// A pattern becomes a program whose steps take a character or none (K. Thompson, 1968). The programs of all conditions
+// run side by side; each set of places in them becomes a state. Every stage counts its steps, so patterns whose
+// automaton explodes end with an error.
 #include "schema_pattern.h"
 
 #include "unicode.h"
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace duet {
 namespace {
 
 constexpr uint32_t kLastChar = 0x10ffff;
-constexpr size_t kMaxPatternNodes = 8192;  // of the automaton with empty steps
-constexpr uint64_t kMaxPatternWork = 1'500'000;
 constexpr int kMaxPatternDepth = 64;  // of groups
 
-struct tree_node {
-    enum node_kind : uint8_t { chars, sequence, any_of, repeat, begin, end };
-    node_kind kind;
-    std::vector<code_range> ranges;
-    std::vector<uint32_t> children;
-    uint32_t min = 0, max = 0;
+// A step names others by their distance, so that a part of a program can be copied.
+struct pattern_step {
+    enum step_kind : uint8_t {
+        chars,  // one character of class a, then the next step
+        split,  // a or b steps further
+        begin,  // the next step, if no character stands before
+        end,    // the next step, if no character follows
+        match,  // the pattern was found
+    };
+    step_kind kind;
+    int32_t a = 0, b = 0;
 };
+
+struct pattern_program {
+    std::vector<pattern_step> steps;
+    std::map<std::vector<code_range>, int32_t> classes;
+
+    pattern_step char_of(std::vector<code_range> ranges) {
+        const auto at = classes.try_emplace(normal_ranges(std::move(ranges)), (int32_t)classes.size()).first;
+        return {pattern_step::chars, at->second};
+    }
+};
+
+duet_status too_large(error_text& err) {
+    return fail(err, DUET_ERR_FULL, "want a pattern whose automaton has at most %zu states", kMaxPatternStates);
+}
 
 class regex_parser {
   public:
-    regex_parser(std::string_view text, error_text& err) : text_(text), err_(err) {}
+    using step = pattern_step;
 
-    duet_status parse(uint32_t* root) {
-        DUET_TRY(parse_choices(root, 0));
+    // Appends to the program.
+    regex_parser(std::string_view text, pattern_program& program, error_text& err)
+        : text_(text), steps_(program.steps), program_(program), err_(err) {}
+
+    duet_status parse() {
+        if (text_.size() > kMaxPatternBytes)
+            return fail(err_, DUET_ERR_FULL, "want at most %zu bytes, got %zu", kMaxPatternBytes, text_.size());
+        DUET_TRY(parse_choices(0));
         return at_ < text_.size() ? want("a '(' before this") : DUET_OK;
     }
-    std::vector<tree_node> nodes;
 
   private:
     duet_status want(const char* what, duet_status status = DUET_ERR_FORMAT) {
@@ -48,64 +71,52 @@ class regex_parser {
         at_++;
         return true;
     }
-    uint32_t add(tree_node n) {
-        nodes.push_back(std::move(n));
-        return (uint32_t)nodes.size() - 1;
-    }
 
-    duet_status parse_choices(uint32_t* out, int depth) {
+    duet_status parse_choices(int depth) {
         if (depth > kMaxPatternDepth) return want("at most 64 groups inside each other");
-        tree_node choices{tree_node::any_of, {}, {}};
-        do {
-            tree_node parts{tree_node::sequence, {}, {}};
-            while (at_ < text_.size() && peek() != '|' && peek() != ')') {
-                uint32_t part = 0;
-                bool is_place = false;  // ^ and $ cannot be repeated
-                DUET_TRY(parse_part(&part, &is_place, depth));
-                if (!is_place) DUET_TRY(parse_repeat(&part));
-                parts.children.push_back(part);
-            }
-            choices.children.push_back(add(std::move(parts)));
-        } while (take('|'));
-        *out = choices.children.size() == 1 ? choices.children[0] : add(std::move(choices));
+        std::vector<size_t> jumps;  // behind the choices, except the last
+        for (size_t begin = steps_.size();; begin = steps_.size()) {
+            while (at_ < text_.size() && peek() != '|' && peek() != ')') DUET_TRY(parse_part(depth));
+            if (!take('|')) break;
+            const int32_t n_steps = (int32_t)(steps_.size() - begin);
+            steps_.insert(steps_.begin() + (ptrdiff_t)begin, {step::split, 1, n_steps + 2});
+            jumps.push_back(steps_.size());
+            steps_.push_back({step::split});
+        }
+        for (size_t j : jumps) steps_[j].a = steps_[j].b = (int32_t)(steps_.size() - j);
         return DUET_OK;
     }
 
-    duet_status parse_part(uint32_t* out, bool* is_place, int depth) {
+    duet_status parse_part(int depth) {
+        const size_t begin = steps_.size();
         const char c = peek();
-        if (c == '^' || c == '$') {
+        if (c == '^' || c == '$') {  // these cannot be repeated
             at_++;
-            *is_place = true;
-            *out = add({c == '^' ? tree_node::begin : tree_node::end, {}, {}});
+            steps_.push_back({c == '^' ? step::begin : step::end});
             return DUET_OK;
         }
+        std::vector<code_range> ranges;
         if (take('(')) {
             if (peek() == '?') {
                 if (peek(1) != ':')
                     return want("a plain group or (?: (no look-around, no names)", DUET_ERR_UNSUPPORTED);
                 at_ += 2;
             }
-            DUET_TRY(parse_choices(out, depth + 1));
-            return take(')') ? DUET_OK : want("')'");
+            DUET_TRY(parse_choices(depth + 1));
+            return take(')') ? parse_repeat(begin) : want("')'");
         }
-        std::vector<code_range> ranges;
-        if (take('[')) {
-            DUET_TRY(parse_class(&ranges));
-        } else if (take('.')) {
-            ranges = complement_of({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
-        } else if (c == '*' || c == '+' || c == '?' || c == '{') {
-            return want("something to repeat before this");
-        } else {
-            DUET_TRY(parse_char(&ranges));
-        }
-        *out = add({tree_node::chars, std::move(ranges), {}});
-        return DUET_OK;
+        if (c == '*' || c == '+' || c == '?' || c == '{') return want("something to repeat before this");
+        if (take('[')) DUET_TRY(parse_class(&ranges));
+        else if (take('.')) ranges = complement_of({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
+        else DUET_TRY(parse_char(&ranges));
+        steps_.push_back(program_.char_of(std::move(ranges)));
+        return parse_repeat(begin);
     }
 
     duet_status parse_class(std::vector<code_range>* out) {
         const bool is_negated = take('^');
         is_escape_class_ = false;
-        while (peek() != ']' || at_ >= text_.size()) {
+        while (!take(']')) {
             if (at_ >= text_.size()) return want("']'");
             std::vector<code_range> one, last;
             DUET_TRY(parse_char(&one));
@@ -119,83 +130,63 @@ class regex_parser {
             }
             out->insert(out->end(), one.begin(), one.end());
         }
-        at_++;
-        if (!is_negated) return DUET_OK;
-        *out = complement_of(*out);
-        if (is_escape_class_) *out = printable_ascii(*out);
+        if (is_negated) *out = is_escape_class_ ? printable_except(*out) : complement_of(*out);
         return DUET_OK;
     }
 
-    static std::vector<code_range> printable_ascii(const std::vector<code_range>& ranges) {
-        std::vector<code_range> out;
-        for (const code_range& r : ranges)
-            if (std::max(r.lo, 0x20u) <= std::min(r.hi, 0x7eu))
-                out.push_back({std::max(r.lo, 0x20u), std::min(r.hi, 0x7eu)});
-        return out;
+    static std::vector<code_range> printable_except(std::vector<code_range> ranges) {
+        ranges.insert(ranges.end(), {{0, 0x1f}, {0x7f, kLastChar}});
+        return complement_of(ranges);
     }
 
     bool parse_hex(int n_digits, uint32_t* out) {
-        *out = 0;
-        for (int i = 0; i < n_digits; i++, at_++) {
-            const char d = peek(), lower = (char)(d | 0x20);
-            if (d >= '0' && d <= '9') *out = *out * 16 + (uint32_t)(d - '0');
-            else if (lower >= 'a' && lower <= 'f') *out = *out * 16 + (uint32_t)(lower - 'a' + 10);
-            else return false;
-        }
-        return true;
+        for (*out = 0; n_digits > 0 && hex_digit(peek()) >= 0; n_digits--)
+            *out = *out * 16 + (uint32_t)hex_digit(text_[at_++]);
+        return n_digits == 0;
     }
 
     // One character or escape, inside or outside of a class.
     duet_status parse_char(std::vector<code_range>* out) {
+        uint32_t c = 0;
         if (!take('\\')) {
             int n_bytes;
-            const uint32_t c = utf8_decode(text_, at_, &n_bytes);
+            c = utf8_decode(text_, at_, &n_bytes);
             if (c == kInvalidByte) return want("valid UTF-8");
             at_ += (size_t)n_bytes;
             *out = {{c, c}};
             return DUET_OK;
         }
-        const std::vector<code_range> digits = {{'0', '9'}}, word = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
-                                      blanks = {{'\t', '\r'}, {' ', ' '}};
         static constexpr std::string_view kNames = "tnvfr0", kMeanings = std::string_view("\t\n\v\f\r\0", 6);
-        const char c = peek();
-        if (std::string_view("dDwWsS").find(c) != std::string_view::npos && c != '\0') {
-            const auto& set = (c | 0x20) == 'd' ? digits : (c | 0x20) == 'w' ? word : blanks;
-            *out = c >= 'a' ? set : printable_ascii(complement_of(set));
+        if (at_ >= text_.size()) return want("a character behind this");
+        const char name = text_[at_++], lower = (char)(name | 0x20);
+        if (lower == 'd' || lower == 'w' || lower == 's') {
+            if (lower == 's') *out = {{'\t', '\r'}, {' ', ' '}};
+            else *out = {{'0', '9'}};
+            if (lower == 'w') out->insert(out->end(), {{'A', 'Z'}, {'_', '_'}, {'a', 'z'}});
+            if (name != lower) *out = printable_except(*out);
             is_escape_class_ = true;
-            at_++;
             return DUET_OK;
         }
-        uint32_t cp = 0;
-        if (const size_t i = kNames.find(c); at_ < text_.size() && i != kNames.npos) {
-            cp = (uint8_t)kMeanings[i];
-            at_++;
-        } else if (c == 'x' || c == 'u') {
-            at_++;
-            if (c == 'u' && take('{')) {
-                while (peek() != '}' && cp <= kLastChar) {
-                    uint32_t digit = 0;
-                    if (!parse_hex(1, &digit)) return want("a hexadecimal digit");
-                    cp = cp * 16 + digit;
-                }
-                at_++;
-            } else if (!parse_hex(c == 'x' ? 2 : 4, &cp)) {
-                return want("a hexadecimal digit");
-            }
+        if (const size_t i = kNames.find(name); i != kNames.npos) {
+            c = (uint8_t)kMeanings[i];
+        } else if (name == 'u' && take('{')) {
+            for (uint32_t digit = 0; !take('}'); c = c * 16 + digit)
+                if (c > kLastChar || !parse_hex(1, &digit)) return want("a hexadecimal digit");
+        } else if (name == 'x' || name == 'u') {
+            if (!parse_hex(name == 'x' ? 2 : 4, &c)) return want("a hexadecimal digit");
             uint32_t low = 0;
-            if (cp >= 0xd800 && cp <= 0xdbff && take('\\') && take('u') && parse_hex(4, &low))
-                cp = 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00);
-            if (cp > kLastChar || (cp >= 0xd800 && cp <= 0xdfff)) return want("a character before this");
-        } else if (c == 'c' && (peek(1) | 0x20) >= 'a' && (peek(1) | 0x20) <= 'z') {
-            cp = (uint32_t)(peek(1) & 0x1f);
-            at_ += 2;
-        } else if (c > ' ' && c < 0x7f && !(c >= '0' && c <= '9') && !((c | 0x20) >= 'a' && (c | 0x20) <= 'z')) {
-            cp = (uint8_t)c;
-            at_++;
+            if (c >= 0xd800 && c <= 0xdbff && take('\\') && take('u') && parse_hex(4, &low))
+                c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        } else if (name == 'c' && (peek() | 0x20) >= 'a' && (peek() | 0x20) <= 'z') {
+            c = (uint32_t)(text_[at_++] & 0x1f);
+        } else if (name > ' ' && name < 0x7f && !(name >= '0' && name <= '9') && !(lower >= 'a' && lower <= 'z')) {
+            c = (uint8_t)name;
         } else {
+            at_--;
             return want("a supported escape (no back-references, \\b, \\p)", DUET_ERR_UNSUPPORTED);
         }
-        *out = {{cp, cp}};
+        if (c > kLastChar || (c >= 0xd800 && c <= 0xdfff)) return want("a character before this");
+        *out = {{c, c}};
         return DUET_OK;
     }
 
@@ -208,7 +199,8 @@ class regex_parser {
         return true;
     }
 
-    duet_status parse_repeat(uint32_t* part) {
+    // Repeats the steps from `begin` on, if a repetition comes next.
+    duet_status parse_repeat(size_t begin) {
         uint32_t min = 0, max = kUnlimited;
         if (take('+')) min = 1;
         else if (take('?')) max = 1;
@@ -222,222 +214,269 @@ class regex_parser {
             if (max < min) return want("a maximum of at least the minimum before this");
             if (!take('}')) return want("'}'");
         } else if (!take('*')) {
+            min = max = 1;
+        }
+        if (min != 1 || max != 1) take('?');  // greedy or lazy makes no difference here
+        if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') return want("one repetition, not two");
+        if (min == 1 && max == 1) return DUET_OK;
+        const std::vector<step> body(steps_.begin() + (ptrdiff_t)begin, steps_.end());
+        const uint64_t n_copies = max == kUnlimited ? (uint64_t)min + 1 : max, n_steps = body.size() + 1;
+        if (begin + n_copies * n_steps > kMaxPatternSteps) return too_large(err_);
+        if (body.empty()) return DUET_OK;
+        const auto add_body = [&] { steps_.insert(steps_.end(), body.begin(), body.end()); };
+        steps_.resize(begin);
+        for (uint32_t i = 0; i < min; i++) add_body();
+        const int32_t n = (int32_t)n_steps;
+        if (max == kUnlimited) {
+            steps_.push_back({step::split, 1, n + 1});
+            add_body();
+            steps_.push_back({step::split, -n, -n});
             return DUET_OK;
         }
-        take('?');  // greedy or lazy makes no difference here
-        if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') return want("one repetition, not two");
-        tree_node n{tree_node::repeat, {}, {*part}};
-        n.min = min;
-        n.max = max;
-        *part = add(std::move(n));
+        for (uint32_t i = min; i < max; i++) {
+            steps_.push_back({step::split, 1, n * (int32_t)(max - i)});
+            add_body();
+        }
         return DUET_OK;
     }
 
     std::string_view text_;
+    std::vector<step>& steps_;
+    pattern_program& program_;
     error_text& err_;
     size_t at_ = 0;
     bool is_escape_class_ = false;
 };
 
-// ---- the tree to an automaton with empty steps, and that to a deterministic one ----
+// ---- programs to an automaton ---------------------------------------------------------------------------------------
 
-class pattern_compiler {
+class automaton_maker {
   public:
-    pattern_compiler(const std::vector<tree_node>& tree, error_text& err) : tree_(tree), err_(err) {}
+    explicit automaton_maker(error_text& err) : err_(err) {}
 
-    duet_status compile(uint32_t root, char_automaton* out) {
-        nodes_.push_back({place::match, 0, 0, 0});
-        const uint32_t start = add_tree(root, 0);
-        // A pattern may be found anywhere: any characters may stand before it.
-        const uint32_t any = add({place::chars, 0, 0, class_of({{0, kLastChar}})});
-        const uint32_t loop = add({place::split, any, start, 0});
-        nodes_[any].next = loop;
-        if (is_over_) return too_large();
-        find_intervals();
-        DUET_TRY(find_states(loop, out));
-        out->trim();
+    duet_status make(const std::vector<string_condition>& conditions, char_automaton* out) {
+        size_t max_states = kMaxPatternStates;
+        place_list starts;
+        for (const string_condition& c : conditions) {
+            const uint32_t begin = (uint32_t)steps_.size();
+            DUET_TRY(regex_parser(c.pattern, program_, err_).parse());
+            if (begin == steps_.size() || steps_[begin].kind != step::begin)  // any characters may stand before it
+                steps_.insert(steps_.begin() + begin,
+                              {{step::split, 1, 3}, program_.char_of({{0, kLastChar}}), {step::split, -2, -2}});
+            steps_.push_back({step::match});
+            if (steps_.size() > kMaxPatternSteps) return too_large(err_);
+            parts_.push_back({(uint32_t)steps_.size(), c.is_negated});
+            if (c.is_negated) max_states = std::max(max_states, 2 * (steps_.size() - begin));
+            starts.push_back(begin);
+        }
+        classes_.resize(program_.classes.size());
+        next_of_.resize(classes_.size() + 1);
+        for (const auto& [ranges, i] : program_.classes) classes_[(size_t)i] = &ranges;
+        mark_.resize(steps_.size());
+        out->states.clear();
+        state_of(starts, true, out);
+        for (size_t i = 0; i < todo_.size(); i++) {
+            if (todo_.size() > max_states || work_ > kMaxPatternWork) return too_large(err_);
+            add_edges(place_list(todo_[i]), (uint32_t)i, out);  // of a copy: the list grows
+        }
+        trim(out);
         return DUET_OK;
     }
 
   private:
-    struct place {
-        enum place_kind : uint8_t { match, chars, split, begin, end };
-        place_kind kind;
-        uint32_t next, other, i_class;
+    using step = pattern_step;
+    static constexpr uint32_t kNone = UINT32_MAX;
+    static constexpr int32_t kEveryClass = -1;  // of a pattern that was found
+    struct part {
+        uint32_t end;  // behind its last step, which is its match
+        bool is_negated;
     };
-    struct found_state {
-        std::vector<uint32_t> places;  // of kind chars and end
-        bool is_match = false;         // any text may follow
-        bool is_end = false;           // the text may end here
-    };
+    using place_list = std::vector<uint32_t>;
 
-    duet_status too_large() {
-        return fail(err_, DUET_ERR_FULL, "want a pattern whose automaton has at most %zu states", kMaxPatternStates);
-    }
-
-    uint32_t add(place p) {
-        if (nodes_.size() >= kMaxPatternNodes) is_over_ = true;
-        if (is_over_) return 0;
-        nodes_.push_back(p);
-        return (uint32_t)nodes_.size() - 1;
-    }
-
-    uint32_t class_of(const std::vector<code_range>& ranges) {
-        classes_.push_back(normal_ranges(ranges));
-        return (uint32_t)classes_.size() - 1;
-    }
-
-    // Nested no deeper than the groups, which are at most kMaxPatternDepth.
-    uint32_t add_tree(uint32_t i, uint32_t next) {
-        const tree_node& n = tree_[i];
-        if (is_over_) return 0;
-        switch (n.kind) {
-        case tree_node::chars: return add({place::chars, next, 0, class_of(n.ranges)});
-        case tree_node::begin: return add({place::begin, next, 0, 0});
-        case tree_node::end: return add({place::end, next, 0, 0});
-        case tree_node::sequence:
-            for (size_t k = n.children.size(); k-- > 0;) next = add_tree(n.children[k], next);
-            return next;
-        case tree_node::any_of: {
-            uint32_t start = add_tree(n.children.back(), next);
-            for (size_t k = n.children.size() - 1; k-- > 0;)
-                start = add({place::split, add_tree(n.children[k], next), start, 0});
-            return start;
-        }
-        case tree_node::repeat: break;
-        }
-        uint32_t start = next;
-        if (n.max == kUnlimited) {
-            start = add({place::split, 0, next, 0});
-            const uint32_t body = add_tree(n.children[0], start);
-            nodes_[start].next = body;
-        }
-        for (uint32_t k = n.max == kUnlimited ? n.min : n.max; k > 0 && !is_over_; k--) {
-            const size_t n_before = nodes_.size();
-            const uint32_t body = add_tree(n.children[0], start);
-            if (nodes_.size() == n_before) break;  // the repeated part is empty
-            start = k > n.min ? add({place::split, body, next, 0}) : body;
-        }
-        return start;
-    }
-
-    // Cuts the range of characters at every place where a class begins or ends.
-    void find_intervals() {
-        std::vector<uint32_t> cuts = {0};
-        for (const auto& ranges : classes_)
-            for (const code_range& r : ranges) {
-                cuts.push_back(r.lo);
-                if (r.hi < kLastChar) cuts.push_back(r.hi + 1);
-            }
-        std::sort(cuts.begin(), cuts.end());
-        cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-        cuts_ = std::move(cuts);
-    }
-
-    bool class_has(uint32_t i_class, uint32_t c) const {
-        const auto& ranges = classes_[i_class];
-        const auto after =
-            std::upper_bound(ranges.begin(), ranges.end(), c, [](uint32_t x, const code_range& r) { return x < r.lo; });
-        return after != ranges.begin() && c <= std::prev(after)->hi;
-    }
-
-    found_state close(std::vector<uint32_t> todo, bool is_start) {
-        found_state out;
-        mark_.resize(nodes_.size());
-        // 1: reached as the text goes on; 2: only when it ends here.
-        std::vector<uint32_t> touched;
-        for (uint8_t round = 1; round <= 2; round++) {
-            std::vector<uint32_t> at_end;
+    // Returns the state in which the text is at all these places, or kNone if some condition can no longer hold.
+    uint32_t state_of(place_list& todo, bool is_start, char_automaton* out) {
+        // A place's mark is 1 if it is reached as the text goes on, and 2 if only when the text ends here.
+        touched_.clear();
+        found_.clear();
+        for (uint8_t round = 1; round <= 2; round++, std::swap(todo, at_end_))
             while (!todo.empty()) {
                 const uint32_t i = todo.back();
                 todo.pop_back();
                 work_++;
                 if (mark_[i]) continue;
                 mark_[i] = round;
-                touched.push_back(i);
-                const place& p = nodes_[i];
-                if (p.kind == place::match) (round == 1 ? out.is_match : out.is_end) = true;
-                if (p.kind == place::split) {
-                    todo.push_back(p.next);
-                    todo.push_back(p.other);
-                }
-                if (p.kind == place::begin && is_start) todo.push_back(p.next);
-                if (p.kind == place::end) (round == 1 ? at_end : todo).push_back(p.next);
-                if (round == 1 && (p.kind == place::chars || p.kind == place::end)) out.places.push_back(i);
+                touched_.push_back(i);
+                const step& s = steps_[i];
+                if (s.kind == step::split) todo.insert(todo.end(), {i + (uint32_t)s.b, i + (uint32_t)s.a});
+                if (s.kind == step::begin && is_start) todo.push_back(i + 1);
+                if (s.kind == step::end) (round == 1 ? at_end_ : todo).push_back(i + 1);
+                if (round == 1 && s.kind != step::split && s.kind != step::begin) found_.push_back(i);
             }
-            todo = std::move(at_end);
+        std::sort(found_.begin(), found_.end());
+        place_list places;
+        bool is_end = true, is_dead = false;
+        size_t i = 0;
+        for (const part& p : parts_) {
+            const uint8_t is_found = mark_[p.end - 1];
+            const size_t n_before = places.size();
+            for (; i < found_.size() && found_[i] < p.end; i++)  // nothing else matters once a pattern was found
+                if (is_found != 1 || found_[i] == p.end - 1) places.push_back(found_[i]);
+            is_dead = is_dead || (p.is_negated ? is_found == 1 : places.size() == n_before);
+            is_end = is_end && (is_found != 0) != p.is_negated;
         }
-        for (uint32_t i : touched) mark_[i] = 0;
-        std::sort(out.places.begin(), out.places.end());
-        if (out.is_match) out.places.clear();
-        out.is_end = out.is_end || out.is_match;
-        return out;
+        for (uint32_t t : touched_) mark_[t] = 0;
+        if (is_dead) return kNone;
+        // No edge leads back to the start, where ^ holds, so it need not be found again.
+        const auto [at, is_new] = known_.try_emplace(is_start ? place_list{kNone} : places, (uint32_t)todo_.size());
+        if (!is_new) return at->second;
+        todo_.push_back(std::move(places));
+        out->states.push_back({is_end, {}});
+        return at->second;
     }
 
-    duet_status find_states(uint32_t start, char_automaton* out) {
-        std::map<std::pair<bool, std::vector<uint32_t>>, uint32_t> known;  // is_match and places -> state
-        std::vector<found_state> todo;
-        const auto state_of = [&](found_state s) {
-            // Whether ^ may hold matters only at the start, and no edge leads back to the start.
-            const auto [at, is_new] = known.try_emplace({s.is_match, s.places}, (uint32_t)todo.size());
+    int32_t class_of(uint32_t place) const { return steps_[place].kind == step::match ? kEveryClass : steps_[place].a; }
+
+    void add_edges(const place_list& places, uint32_t from, char_automaton* out) {
+        std::vector<std::pair<uint32_t, int32_t>> changes;  // characters where a class begins or has ended
+        std::vector<int32_t> active;                        // classes
+        for (uint32_t p : places) {
+            if (steps_[p].kind == step::end) continue;
+            const int32_t i = class_of(p);
+            place_list& next = next_of_[(size_t)(i + 1)];
+            next.push_back(i == kEveryClass ? p : p + 1);
+            if (next.size() > 1) continue;
+            if (i == kEveryClass) active.push_back(i);
+            else
+                for (const code_range& r : *classes_[(size_t)i])
+                    changes.insert(changes.end(), {{r.lo, i}, {r.hi + 1, i}});
+        }
+        std::sort(changes.begin(), changes.end());
+        std::map<std::vector<int32_t>, uint32_t> to_of;  // by active classes
+        std::vector<char_automaton::edge> edges;
+        place_list next;
+        for (uint32_t lo = 0, i = 0; lo <= kLastChar;) {
+            for (; i < changes.size() && changes[i].first == lo; i++)
+                if (!std::erase(active, changes[i].second))
+                    active.insert(std::upper_bound(active.begin(), active.end(), changes[i].second), changes[i].second);
+            const uint32_t hi = i < changes.size() ? changes[i].first - 1 : kLastChar;
+            work_ += active.size() + 1;
+            const auto [at, is_new] = to_of.try_emplace(active, kNone);
             if (is_new) {
-                out->states.push_back({s.is_end, {}});
-                todo.push_back(std::move(s));
+                for (int32_t c : active)
+                    next.insert(next.end(), next_of_[(size_t)(c + 1)].rbegin(), next_of_[(size_t)(c + 1)].rend());
+                at->second = state_of(next, false, out);
             }
-            return at->second;
-        };
-        out->states.clear();
-        const found_state first = close({start}, true);
-        out->states.push_back({first.is_end, {}});
-        todo.push_back(first);
-        for (size_t i = 0; i < todo.size(); i++) {
-            if (todo.size() > kMaxPatternStates || work_ > kMaxPatternWork) return too_large();
-            if (todo[i].is_match) {
-                out->states[i].edges = {{0, kLastChar, (uint32_t)i}};
-                continue;
-            }
-            std::map<std::vector<uint32_t>, uint32_t> to_of;  // places after the character -> state
-            for (size_t k = 0; k < cuts_.size(); k++) {
-                std::vector<uint32_t> next;
-                for (uint32_t p : todo[i].places)
-                    if (nodes_[p].kind == place::chars && class_has(nodes_[p].i_class, cuts_[k]))
-                        next.push_back(nodes_[p].next);
-                work_ += todo[i].places.size() + 1;
-                if (next.empty()) continue;
-                const auto [at, is_new] = to_of.try_emplace(next, 0);
-                if (is_new) at->second = state_of(close(next, false));
-                const uint32_t hi = k + 1 < cuts_.size() ? cuts_[k + 1] - 1 : kLastChar;
-                auto& edges = out->states[i].edges;
-                if (!edges.empty() && edges.back().to == at->second && edges.back().hi + 1 == cuts_[k])
-                    edges.back().hi = hi;
-                else edges.push_back({cuts_[k], hi, at->second});
-            }
+            const uint32_t to = at->second;
+            if (to != kNone && !edges.empty() && edges.back().to == to && edges.back().hi + 1 == lo)
+                edges.back().hi = hi;
+            else if (to != kNone) edges.push_back({lo, hi, to});
+            lo = hi + 1;
         }
-        return DUET_OK;
+        for (uint32_t p : places)
+            if (steps_[p].kind != step::end) next_of_[(size_t)(class_of(p) + 1)].clear();
+        out->states[from].edges = std::move(edges);
     }
 
-    const std::vector<tree_node>& tree_;
+    // Drops the states from which no end can be reached.
+    static void trim(char_automaton* a) {
+        auto& states = a->states;
+        std::vector<std::vector<uint32_t>> before(states.size());
+        std::vector<uint32_t> todo, renamed(states.size(), kNone);
+        for (uint32_t i = 0; i < states.size(); i++) {
+            for (const auto& e : states[i].edges) before[e.to].push_back(i);
+            if (states[i].is_end) todo.push_back(i);
+        }
+        while (!todo.empty()) {
+            const uint32_t i = todo.back();
+            todo.pop_back();
+            if (renamed[i] != kNone) continue;
+            renamed[i] = 0;
+            todo.insert(todo.end(), before[i].begin(), before[i].end());
+        }
+        if (states.empty() || renamed[0] == kNone) return states.clear();
+        uint32_t n = 0;
+        for (uint32_t& r : renamed)
+            if (r != kNone) r = n++;
+        for (uint32_t i = 0; i < states.size(); i++) {
+            if (renamed[i] == kNone) continue;
+            std::erase_if(states[i].edges, [&](const auto& e) { return renamed[e.to] == kNone; });
+            for (auto& e : states[i].edges) e.to = renamed[e.to];
+            if (renamed[i] != i) states[renamed[i]] = std::move(states[i]);
+        }
+        states.resize(n);
+    }
+
     error_text& err_;
-    std::vector<place> nodes_;
-    std::vector<std::vector<code_range>> classes_;
-    std::vector<uint32_t> cuts_;
+    pattern_program program_;
+    std::vector<step>& steps_ = program_.steps;
+    std::vector<const std::vector<code_range>*> classes_;
+    std::vector<part> parts_;
     std::vector<uint8_t> mark_;
+    std::map<place_list, uint32_t> known_;
+    std::vector<place_list> todo_;  // by state
+    place_list touched_, found_, at_end_;
+    std::vector<place_list> next_of_;  // by class, behind that of kEveryClass
     uint64_t work_ = 0;
-    bool is_over_ = false;
 };
 
 }  // namespace
 
-duet_status compile_pattern(std::string_view pattern, char_automaton* out, error_text& err) {
-    if (pattern.size() > kMaxPatternBytes)
-        return fail(err, DUET_ERR_FULL, "want at most %zu bytes, got %zu", kMaxPatternBytes, pattern.size());
-    regex_parser parser(pattern, err);
-    uint32_t root = 0;
-    DUET_TRY(parser.parse(&root));
-    return pattern_compiler(parser.nodes, err).compile(root, out);
+duet_status match_strings(const std::vector<string_condition>& conditions, char_automaton* out, error_text& err) {
+    return automaton_maker(err).make(conditions, out);
 }
 
-// ---- formats --------------------------------------------------------------------------------------------------------
+bool char_automaton::accepts(std::string_view utf8) const {
+    uint32_t at = 0;
+    for (size_t i = 0; i < utf8.size() && !is_empty();) {
+        int n_bytes;
+        const uint32_t c = utf8_decode(utf8, i, &n_bytes);
+        i += (size_t)n_bytes;
+        const auto& edges = states[at].edges;
+        const auto e = std::find_if(edges.begin(), edges.end(), [&](const edge& x) { return c >= x.lo && c <= x.hi; });
+        if (e == edges.end()) return false;
+        at = e->to;
+    }
+    return !is_empty() && states[at].is_end;
+}
+
+void char_automaton::lengths(uint32_t* min, uint32_t* max) const {
+    // The longest member by the order of the states: there is none exactly if there is a loop.
+    std::vector<uint32_t> n_in(states.size()), longest(states.size()), shortest(states.size(), kUnlimited), todo = {0};
+    for (const state& s : states)
+        for (const edge& e : s.edges) n_in[e.to]++;
+    if (n_in[0] > 0) todo.clear();
+    for (size_t i = 0; i < todo.size(); i++)
+        for (const edge& e : states[todo[i]].edges) {
+            longest[e.to] = std::max(longest[e.to], longest[todo[i]] + 1);
+            if (--n_in[e.to] == 0) todo.push_back(e.to);
+        }
+    *max = todo.size() < states.size() ? kUnlimited : *std::max_element(longest.begin(), longest.end());
+    *min = kUnlimited;
+    shortest[0] = 0;
+    todo = {0};
+    for (size_t i = 0; i < todo.size() && *min == kUnlimited; i++) {
+        if (states[todo[i]].is_end) *min = shortest[todo[i]];
+        for (const edge& e : states[todo[i]].edges) {
+            if (shortest[e.to] != kUnlimited) continue;
+            shortest[e.to] = shortest[todo[i]] + 1;
+            todo.push_back(e.to);
+        }
+    }
+}
+
+// ---- patterns made here ---------------------------------------------------------------------------------------------
+
+std::string list_pattern(const std::vector<std::string_view>& strings) {
+    std::string out = "^(?:";
+    for (std::string_view s : strings) {
+        if (out.size() > 4) out += '|';
+        for (char c : s) {
+            if (std::string_view("\\^$.*+?()[]{}|").find(c) != std::string_view::npos) out += '\\';
+            out += c;
+        }
+    }
+    return out + ")$";
+}
 
 // The formats follow RFC 3339 with the days that months have, RFC 9562, RFC 5321 without quoted names, RFC 4291, and
 // RFC 3986 with an authority.
@@ -471,192 +510,6 @@ std::string format_pattern(std::string_view format) {
         }
     }
     return p.empty() ? p : "^(?:" + p + ")$";
-}
-
-const char* known_formats() { return "date-time, date, time, uuid, email, ipv4, ipv6, uri"; }
-
-// ---- automata -------------------------------------------------------------------------------------------------------
-
-bool char_automaton::accepts(std::string_view utf8) const {
-    if (states.empty()) return false;
-    uint32_t at = 0;
-    for (size_t i = 0; i < utf8.size();) {
-        int n_bytes;
-        const uint32_t c = utf8_decode(utf8, i, &n_bytes);
-        i += (size_t)n_bytes;
-        const auto& edges = states[at].edges;
-        const auto e = std::find_if(edges.begin(), edges.end(), [&](const edge& x) { return c >= x.lo && c <= x.hi; });
-        if (e == edges.end()) return false;
-        at = e->to;
-    }
-    return states[at].is_end;
-}
-
-void char_automaton::lengths(uint32_t* min, uint32_t* max) const {
-    // The longest member first: a trimmed automaton lacks one exactly when it has a loop.
-    std::vector<uint32_t> n_in(states.size()), longest(states.size()), shortest(states.size(), kUnlimited), todo = {0};
-    for (const state& s : states)
-        for (const edge& e : s.edges) n_in[e.to]++;
-    *min = *max = 0;
-    size_t n_done = 0;
-    if (n_in[0] > 0) todo.clear();
-    while (!todo.empty()) {
-        const uint32_t at = todo.back();
-        todo.pop_back();
-        n_done++;
-        if (states[at].is_end) *max = std::max(*max, longest[at]);
-        for (const edge& e : states[at].edges) {
-            longest[e.to] = std::max(longest[e.to], longest[at] + 1);
-            if (--n_in[e.to] == 0) todo.push_back(e.to);
-        }
-    }
-    if (n_done < states.size()) *max = kUnlimited;
-    shortest[0] = 0;
-    todo = {0};
-    for (size_t i = 0; i < todo.size(); i++) {
-        if (states[todo[i]].is_end) {
-            *min = shortest[todo[i]];
-            return;
-        }
-        for (const edge& e : states[todo[i]].edges) {
-            if (shortest[e.to] != kUnlimited) continue;
-            shortest[e.to] = shortest[todo[i]] + 1;
-            todo.push_back(e.to);
-        }
-    }
-}
-
-void char_automaton::trim() {
-    std::vector<std::vector<uint32_t>> before(states.size());
-    std::vector<bool> is_live(states.size());
-    std::vector<uint32_t> todo, renamed(states.size());
-    for (uint32_t i = 0; i < states.size(); i++) {
-        for (const edge& e : states[i].edges) before[e.to].push_back(i);
-        if (states[i].is_end) todo.push_back(i);
-    }
-    for (uint32_t i : todo) is_live[i] = true;
-    while (!todo.empty()) {
-        const uint32_t i = todo.back();
-        todo.pop_back();
-        for (uint32_t b : before[i]) {
-            if (is_live[b]) continue;
-            is_live[b] = true;
-            todo.push_back(b);
-        }
-    }
-    if (states.empty() || !is_live[0]) return states.clear();
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < states.size(); i++) renamed[i] = is_live[i] ? n++ : 0;
-    for (uint32_t i = 0; i < states.size(); i++) {
-        if (!is_live[i]) continue;
-        std::vector<edge> edges;
-        for (const edge& e : states[i].edges)
-            if (is_live[e.to]) edges.push_back({e.lo, e.hi, renamed[e.to]});
-        states[renamed[i]] = {states[i].is_end, std::move(edges)};
-    }
-    states.resize(n);
-}
-
-char_automaton complement(const char_automaton& a) {
-    char_automaton out = a;
-    const uint32_t rest = (uint32_t)out.states.size();  // what the set was left for
-    for (auto& s : out.states) {
-        s.is_end = !s.is_end;
-        std::vector<char_automaton::edge> edges;
-        uint32_t lo = 0;
-        for (const auto& e : s.edges) {
-            if (e.lo > lo) edges.push_back({lo, e.lo - 1, rest});
-            edges.push_back(e);
-            lo = e.hi + 1;
-        }
-        if (lo <= kLastChar) edges.push_back({lo, kLastChar, rest});
-        s.edges = std::move(edges);
-    }
-    out.states.push_back({true, {{0, kLastChar, rest}}});
-    out.trim();
-    return out;
-}
-
-char_automaton strings_of_length(uint32_t min, uint32_t max) {
-    char_automaton out;
-    const uint32_t last = max == kUnlimited ? min : max;
-    for (uint32_t n = 0; n <= last; n++) {
-        out.states.push_back({n >= min, {}});
-        if (n < last) out.states[n].edges.push_back({0, kLastChar, n + 1});
-    }
-    if (max == kUnlimited) out.states[last].edges.push_back({0, kLastChar, last});
-    return out;
-}
-
-char_automaton strings_of_residue(uint32_t residue, uint32_t modulus) {
-    char_automaton out;
-    for (uint32_t n = 0; n < modulus; n++) out.states.push_back({n == residue, {{0, kLastChar, (n + 1) % modulus}}});
-    return out;
-}
-
-char_automaton strings_of_chars(const std::vector<code_range>& chars) {
-    char_automaton out;
-    out.states.push_back({true, {}});
-    for (const code_range& r : normal_ranges(chars)) out.states[0].edges.push_back({r.lo, r.hi, 0});
-    return out;
-}
-
-char_automaton one_of_strings(const std::vector<std::string>& strings) {
-    std::vector<std::map<uint32_t, uint32_t>> next(1);
-    std::vector<bool> is_end(1);
-    for (const std::string& s : strings) {
-        uint32_t at = 0;
-        for (size_t i = 0; i < s.size();) {
-            int n_bytes;
-            const uint32_t c = utf8_decode(s, i, &n_bytes);
-            i += (size_t)n_bytes;
-            const auto [to, is_new] = next[at].try_emplace(c, (uint32_t)next.size());
-            at = to->second;
-            if (!is_new) continue;
-            next.emplace_back();
-            is_end.push_back(false);
-        }
-        is_end[at] = true;
-    }
-    char_automaton out;
-    for (size_t i = 0; i < next.size(); i++) {
-        out.states.push_back({is_end[i], {}});
-        for (const auto& [c, to] : next[i]) out.states[i].edges.push_back({c, c, to});
-    }
-    out.trim();
-    return out;
-}
-
-bool intersect(const char_automaton& a, const char_automaton& b, char_automaton* out) {
-    char_automaton result;
-    std::map<std::pair<uint32_t, uint32_t>, uint32_t> known;
-    std::vector<std::pair<uint32_t, uint32_t>> todo;
-    const auto state_of = [&](uint32_t i, uint32_t k) {
-        const auto [at, is_new] = known.try_emplace({i, k}, (uint32_t)todo.size());
-        if (is_new) {
-            todo.push_back({i, k});
-            result.states.push_back({a.states[i].is_end && b.states[k].is_end, {}});
-        }
-        return at->second;
-    };
-    if (!a.is_empty() && !b.is_empty()) state_of(0, 0);
-    for (size_t s = 0; s < todo.size(); s++) {
-        // Automata of property names may need many states, but few pairs of these are met.
-        if (todo.size() > std::max(kMaxPatternStates, a.states.size() + b.states.size())) return false;
-        const auto& x = a.states[todo[s].first].edges;
-        const auto& y = b.states[todo[s].second].edges;
-        for (size_t i = 0, k = 0; i < x.size() && k < y.size();) {
-            const uint32_t lo = std::max(x[i].lo, y[k].lo), hi = std::min(x[i].hi, y[k].hi);
-            if (lo <= hi) {
-                const uint32_t to = state_of(x[i].to, y[k].to);
-                result.states[s].edges.push_back({lo, hi, to});
-            }
-            (x[i].hi < y[k].hi ? i : k)++;
-        }
-    }
-    result.trim();
-    *out = std::move(result);
-    return true;
 }
 
 }  // namespace duet

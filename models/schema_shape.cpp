@@ -2,90 +2,27 @@
 // Main path: models/schema -> [models/schema_shape] -> models/schema_number, models/schema_pattern
 #include "schema_shape.h"
 
+#include "unicode.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 
 namespace duet {
-namespace {
 
-constexpr size_t kMaxWork = 1'000'000;  // comparisons of values in all, 500 for two branches
-constexpr size_t kMaxDigits = 400;      // of a bound; doubles need 309 before the point
-
-// What a keyword's value must be.
-enum class want_kind : uint8_t { schema, schemas, schema_map, count, number, text, names, type, list, anything, flag };
-
-struct keyword_row {
-    std::string_view name;
-    want_kind want;
-};
-
-constexpr keyword_row kKeywords[] = {
-    {"type", want_kind::type},
-    {"enum", want_kind::list},
-    {"const", want_kind::anything},
-    {"properties", want_kind::schema_map},
-    {"required", want_kind::names},
-    {"additionalProperties", want_kind::schema},
-    {"patternProperties", want_kind::schema_map},
-    {"propertyNames", want_kind::schema},
-    {"minProperties", want_kind::count},
-    {"maxProperties", want_kind::count},
-    {"items", want_kind::schema},
-    {"prefixItems", want_kind::schemas},
-    {"minItems", want_kind::count},
-    {"maxItems", want_kind::count},
-    {"uniqueItems", want_kind::flag},
-    {"minLength", want_kind::count},
-    {"maxLength", want_kind::count},
-    {"pattern", want_kind::text},
-    {"format", want_kind::text},
-    {"minimum", want_kind::number},
-    {"maximum", want_kind::number},
-    {"exclusiveMinimum", want_kind::number},
-    {"exclusiveMaximum", want_kind::number},
-    {"multipleOf", want_kind::number},
-    {"anyOf", want_kind::schemas},
-    {"oneOf", want_kind::schemas},
-    {"allOf", want_kind::schemas},
-    {"$ref", want_kind::text},
-};
-
-// Keywords that limit the value, of this draft or an older one, but are not kept to.
-constexpr std::string_view kUnsupported[] = {
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependentRequired",
-    "dependentSchemas",
-    "dependencies",
-    "contains",
-    "minContains",
-    "maxContains",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-    "additionalItems",
-    "$dynamicRef",
-    "$recursiveRef",
-    "extends",
-    "disallow",
-    "divisibleBy",
-};
-
-constexpr std::pair<std::string_view, uint32_t> kTypeNames[] = {
-    {"null", kJsonNull},     {"boolean", kJsonBool}, {"integer", kJsonInteger}, {"number", kJsonInteger | kJsonReal},
-    {"string", kJsonString}, {"array", kJsonList},   {"object", kJsonMap},
-};
-
-uint32_t type_of_name(const value& name) {
+uint32_t json_type_of_name(const value& name) {
+    static constexpr std::pair<std::string_view, uint32_t> kNames[] = {
+        {"null", kJsonNull},     {"boolean", kJsonBool}, {"integer", kJsonInteger}, {"number", kJsonNumber},
+        {"string", kJsonString}, {"array", kJsonList},   {"object", kJsonMap},
+    };
     if (name.is_string())
-        for (const auto& [text, type] : kTypeNames)
+        for (const auto& [text, type] : kNames)
             if (name.as_string() == text) return type;
     return 0;
 }
 
-uint32_t type_of(const value& v) {
+uint32_t json_type_of(const value& v) {
     switch (v.kind()) {
     case value_kind::null: return kJsonNull;
     case value_kind::boolean: return kJsonBool;
@@ -95,6 +32,13 @@ uint32_t type_of(const value& v) {
     default: return to_decimal(v).fraction.empty() ? kJsonInteger : kJsonReal;
     }
 }
+
+namespace {
+
+constexpr size_t kMaxWork = 1'000'000;  // comparisons of values in all; see schema_reader::work
+constexpr size_t kMaxDigits = 400;      // of a bound; doubles need 309 before the point
+
+// ---- what the value of a keyword must be ----------------------------------------------------------------------------
 
 bool is_finite_number(const value& v) {
     return v.is_number() && (!v.is(value_kind::real) || std::isfinite(v.as_double()));
@@ -117,6 +61,52 @@ uint32_t count_or(const value& schema, std::string_view keyword, uint32_t otherw
     if (v) to_count(*v, &otherwise);
     return otherwise;
 }
+
+template <class Check> bool is_list_of(const value& v, Check check) {
+    return v.is_list() && std::all_of(v.items().begin(), v.items().end(), check);
+}
+
+bool is_bound(const value& v) {
+    return is_finite_number(v) && !(v.is(value_kind::big_integer) && v.as_string().size() > kMaxDigits);
+}
+bool is_count(const value& v) {
+    uint32_t n;
+    return to_count(v, &n);
+}
+bool is_schema_list(const value& v) { return is_list_of(v, is_schema) && !v.items().empty(); }
+bool is_schema_map(const value& v) {
+    return v.is_map() && std::all_of(v.members().begin(), v.members().end(),
+                                     [](const value_member& m) { return m.key.is_string() && is_schema(m.val); });
+}
+bool is_text_list(const value& v) {
+    return is_list_of(v, [](const value& i) { return i.is_string(); });
+}
+bool is_type(const value& v) {
+    return json_type_of_name(v) || (is_list_of(v, json_type_of_name) && !v.items().empty());
+}
+
+// The keywords that limit a value. Those without a check are not kept to; some are of an older draft.
+// clang-format off
+const struct {
+    bool (*is_good)(const value&);
+    const char *want, *names;
+} kKeywords[] = {
+    {is_schema, "a schema (an object, true, or false)", " items additionalProperties propertyNames "},
+    {is_schema_list, "a list of schemas that is not empty", " prefixItems anyOf oneOf allOf "},
+    {is_schema_map, "an object of schemas", " properties patternProperties "},
+    {is_count, "a whole number of 0 or more", " minProperties maxProperties minItems maxItems minLength maxLength "},
+    {is_bound, "a number within the range of doubles (and of at most 400 digits)",
+     " minimum maximum exclusiveMinimum exclusiveMaximum multipleOf "},
+    {[](const value& v) { return v.is_string(); }, "a string", " pattern format $ref "},
+    {[](const value& v) { return v.is_list(); }, "a list", " enum "},
+    {[](const value& v) { return v.is_bool(); }, "true or false", " uniqueItems "},
+    {is_text_list, "a list of strings", " required "},
+    {is_type, "null, boolean, integer, number, string, array, object, or a list of these", " type "},
+    {nullptr, "", " not if then else dependentRequired dependentSchemas dependencies contains minContains maxContains "
+                  "unevaluatedProperties unevaluatedItems additionalItems $dynamicRef $recursiveRef extends disallow "
+                  "divisibleBy "},
+};
+// clang-format on
 
 bool is_deep(const value& v, int limit) {
     if (limit == 0) return true;
@@ -150,8 +140,7 @@ size_t n_chars(std::string_view utf8) {
     return (size_t)std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-}  // namespace
-
+// Compares as JSON schema does: 1 and 1.0 are equal, 1 and true are not.
 bool json_equal(const value& a, const value& b) {
     if (a.is_int() && b.is_int()) return a.as_int() == b.as_int();
     if (a.is(value_kind::real) && b.is(value_kind::real)) return a.as_double() == b.as_double();
@@ -170,92 +159,49 @@ bool json_equal(const value& a, const value& b) {
            });
 }
 
+}  // namespace
+
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
-std::string schema_reader::place_of(const value& schema) const {
+std::string schema_reader::place_of(const value& schema, std::string_view keyword) const {
     std::string path = "#";
-    find_path(root_, &schema, &path);
-    return path.size() > 200 ? path.substr(0, 100) + "..." + path.substr(path.size() - 97) : path;
+    find_path(root, &schema, &path);
+    if (path.size() > 200) path = path.substr(0, 100) + "..." + path.substr(path.size() - 97);
+    return (path += keyword.empty() ? "" : "/") += keyword;
 }
 
-duet_status schema_reader::fail_at(const value& schema, const char* keyword, duet_status status, const char* format,
-                                   ...) {
-    char message[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    return fail(err_, status, "schema: %s%s%s: %s", place_of(schema).c_str(), keyword ? "/" : "",
-                keyword ? keyword : "", message);
+duet_status schema_reader::fail_at(const value& schema, std::string_view keyword, duet_status status,
+                                   std::string_view message) {
+    return fail(err, status, "schema: %s: %.*s", place_of(schema, keyword).c_str(), (int)message.size(),
+                message.data());
 }
 
-void schema_reader::note_empty(const value& schema, const char* keyword, const char* format, ...) {
-    if (!why_empty_.empty()) return;
-    char message[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    why_empty_ = place_of(schema) + (keyword ? "/" + std::string(keyword) : "") + ": " + message;
+void schema_reader::note_empty(const value& schema, std::string_view keyword, std::string_view message) {
+    if (why_empty.empty() && !is_probing) (why_empty = place_of(schema, keyword) + ": ") += message;
 }
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
 duet_status schema_reader::check() {
-    if (is_deep(root_, kSchemaMaxDepth))
-        return fail(err_, DUET_ERR_FULL, "schema: want at most %d levels inside each other", kSchemaMaxDepth);
-    return DUET_OK;
-}
-
-duet_status schema_reader::check_keyword(const value& schema, std::string_view keyword, const value& v) {
-    const std::string name(keyword);
-    const auto want = [&](const char* what) { return fail_at(schema, name.c_str(), DUET_ERR_FORMAT, "want %s", what); };
-    const bool is_free = keyword.substr(0, 11) == "unevaluated" && v.is_bool() && v.as_bool();
-    for (std::string_view other : kUnsupported)
-        if (keyword == other && !is_free)
-            return fail_at(schema, name.c_str(), DUET_ERR_UNSUPPORTED, "this keyword is not supported");
-    const auto row =
-        std::find_if(std::begin(kKeywords), std::end(kKeywords), [&](const auto& r) { return r.name == keyword; });
-    if (row == std::end(kKeywords)) return DUET_OK;
-    uint32_t n;
-    switch (row->want) {
-    case want_kind::schema: return is_schema(v) ? DUET_OK : want("a schema (an object, true, or false)");
-    case want_kind::schemas:
-        if (!v.is_list() || v.items().empty()) return want("a list of schemas that is not empty");
-        return std::all_of(v.items().begin(), v.items().end(), is_schema) ? DUET_OK : want("a list of schemas");
-    case want_kind::schema_map:
-        if (!v.is_map()) return want("an object of schemas");
-        for (const value_member& m : v.members())
-            if (!m.key.is_string() || !is_schema(m.val)) return want("an object of schemas");
-        return DUET_OK;
-    case want_kind::count: return to_count(v, &n) ? DUET_OK : want("a whole number of 0 or more");
-    case want_kind::number:
-        if (v.is(value_kind::big_integer) && v.as_string().size() > kMaxDigits)
-            return want("a number of at most 400 digits");
-        return is_finite_number(v) ? DUET_OK : want("a number within the range of doubles");
-    case want_kind::text: return v.is_string() ? DUET_OK : want("a string");
-    case want_kind::names:
-        if (!v.is_list()) return want("a list of strings");
-        return std::all_of(v.items().begin(), v.items().end(), [](const value& i) { return i.is_string(); })
-                   ? DUET_OK
-                   : want("a list of strings");
-    case want_kind::type:
-        if (v.is_list() && !v.items().empty() &&
-            std::all_of(v.items().begin(), v.items().end(), [](const value& i) { return type_of_name(i) != 0; }))
-            return DUET_OK;
-        return type_of_name(v) ? DUET_OK
-                               : want("null, boolean, integer, number, string, array, object, or a list of these");
-    case want_kind::list: return v.is_list() ? DUET_OK : want("a list");
-    case want_kind::flag: return v.is_bool() ? DUET_OK : want("true or false");
-    case want_kind::anything: return DUET_OK;
-    }
+    if (is_deep(root, kSchemaMaxDepth))
+        return fail(err, DUET_ERR_FULL, "schema: want at most %d levels inside each other", kSchemaMaxDepth);
     return DUET_OK;
 }
 
 duet_status schema_reader::check_keywords(const value& schema) {
     if (!checked_.insert(&schema).second) return DUET_OK;
-    for (const value_member& m : schema.members())
-        if (m.key.is_string()) DUET_TRY(check_keyword(schema, m.key.as_string(), m.val));
+    for (const value_member& m : schema.members()) {
+        if (!m.key.is_string() || m.key.as_string().find(' ') != std::string_view::npos) continue;
+        const std::string name(m.key.as_string());
+        for (const auto& k : kKeywords) {
+            if (std::string_view(k.names).find(" " + name + " ") == std::string_view::npos) continue;
+            if (k.is_good && !k.is_good(m.val))
+                return fail_at(schema, name, DUET_ERR_FORMAT, std::string("want ") + k.want);
+            const bool is_free = name.starts_with("unevaluated") && m.val.is_bool() && m.val.as_bool();
+            if (!k.is_good && !is_free)
+                return fail_at(schema, name, DUET_ERR_UNSUPPORTED, "this keyword is not supported");
+        }
+    }
     return DUET_OK;
 }
 
@@ -263,56 +209,55 @@ duet_status schema_reader::check_keywords(const value& schema) {
 duet_status schema_reader::resolve(const value& schema, const value& ref, const value** out) {
     std::string_view rest = ref.as_string();
     const auto fail_ref = [&](duet_status status, const char* what) {
-        return fail_at(schema, "$ref", status, "want %s, got \"%s\"", what, printable(ref.as_string()).c_str());
+        return fail_at(schema, "$ref", status,
+                       std::string("want ") + what + ", got \"" + printable(ref.as_string()) + "\"");
     };
     if (rest.empty() || rest[0] != '#' || (rest.size() > 1 && rest[1] != '/'))
         return fail_ref(DUET_ERR_UNSUPPORTED, "a place in this schema (#/...)");
-    rest.remove_prefix(1);
-    const value* at = &root_;
-    while (!rest.empty()) {
-        rest.remove_prefix(1);
+    *out = &root;
+    for (size_t at = 1; at < rest.size();) {
         std::string name;
-        for (; !rest.empty() && rest[0] != '/'; rest.remove_prefix(1)) {
-            uint8_t byte = 0;
-            if (rest[0] == '%' && rest.size() > 2 && std::from_chars(&rest[1], &rest[3], byte, 16).ptr == &rest[3]) {
-                name += (char)byte;
-                rest.remove_prefix(2);
-            } else if (rest[0] == '~' && rest.size() > 1 && (rest[1] == '0' || rest[1] == '1')) {
-                name += rest[1] == '0' ? '~' : '/';
-                rest.remove_prefix(1);
+        for (at++; at < rest.size() && rest[at] != '/'; at++) {
+            const char c = rest[at], next = at + 1 < rest.size() ? rest[at + 1] : '\0';
+            if (c == '%' && at + 2 < rest.size() && hex_digit(next) >= 0 && hex_digit(rest[at + 2]) >= 0) {
+                name += (char)(hex_digit(next) * 16 + hex_digit(rest[at + 2]));
+                at += 2;
+            } else if (c == '~' && (next == '0' || next == '1')) {
+                name += next == '0' ? '~' : '/';
+                at++;
             } else {
-                name += rest[0];
+                name += c;
             }
         }
         size_t i = 0;
-        if (at->is_list() &&
-            std::from_chars(name.data(), name.data() + name.size(), i).ptr == name.data() + name.size() &&
-            !name.empty() && i < at->items().size())
-            at = &at->items()[i];
-        else if (at->is_map()) at = at->find(name);
-        else at = nullptr;
-        if (!at) return fail_ref(DUET_ERR_FORMAT, "a place that is there");
+        const char* end = name.data() + name.size();
+        if (!(*out)->is_list()) *out = (*out)->find(name);
+        else if (!name.empty() && std::from_chars(name.data(), end, i).ptr == end && i < (*out)->items().size())
+            *out = &(*out)->items()[i];
+        else *out = nullptr;
+        if (!*out) return fail_ref(DUET_ERR_FORMAT, "a place that is there");
     }
-    *out = at;
     return DUET_OK;
 }
 
 duet_status schema_reader::add(const value& schema, int32_t from, int depth, schema_set* set) {
     if (depth > kSchemaMaxDepth)
-        return fail_at(schema, nullptr, DUET_ERR_FULL, "want at most %d of $ref and allOf in a row", kSchemaMaxDepth);
+        return fail_at(schema, "", DUET_ERR_FULL,
+                       "want at most " + std::to_string(kSchemaMaxDepth) + " of $ref and allOf in a row");
     if (schema.is_bool()) {
         if (!schema.as_bool()) set->is_never = true;
         return DUET_OK;
     }
-    if (!schema.is_map()) return fail_at(schema, nullptr, DUET_ERR_FORMAT, "want a schema (an object, true, or false)");
+    if (!schema.is_map()) return fail_at(schema, "", DUET_ERR_FORMAT, "want a schema (an object, true, or false)");
     DUET_TRY(check_keywords(schema));
     for (int32_t i = from; i >= 0; i = set->schemas[(size_t)i].from)
         if (set->schemas[(size_t)i].schema == &schema)
-            return fail_at(schema, nullptr, DUET_ERR_FORMAT, "the schema leads back to itself without a value between");
+            return fail_at(schema, "", DUET_ERR_FORMAT, "the schema leads back to itself without a value between");
     for (const auto& e : set->schemas)
         if (e.schema == &schema) return DUET_OK;
     if (set->schemas.size() >= kSchemaMaxMerged)
-        return fail_at(schema, nullptr, DUET_ERR_FULL, "want at most %zu schemas for one value", kSchemaMaxMerged);
+        return fail_at(schema, "", DUET_ERR_FULL,
+                       "want at most " + std::to_string(kSchemaMaxMerged) + " schemas for one value");
     set->schemas.push_back({&schema, from});
     const int32_t self = (int32_t)set->schemas.size() - 1;
     if (const value* ref = schema.find("$ref")) {
@@ -341,12 +286,12 @@ duet_status schema_reader::choose(const schema_set& set, std::vector<schema_set>
         const schema_set::choice c = s.choices.back();
         const value& owner = *s.schemas[(size_t)c.from].schema;
         s.choices.pop_back();
-        if (c.is_exclusive) DUET_TRY(check_exclusive(s, c));
+        if (c.is_exclusive && !is_probing) DUET_TRY(check_exclusive(s, c));
         const auto& branches = c.branches->items();
         for (size_t i = branches.size(); i-- > 0;) {
             if (++n_steps > kSchemaMaxBranches)
                 return fail_at(owner, c.is_exclusive ? "oneOf" : "anyOf", DUET_ERR_FULL,
-                               "want at most %zu ways to choose among branches", kSchemaMaxBranches);
+                               "want at most " + std::to_string(kSchemaMaxBranches) + " ways to choose among branches");
             todo.push_back(s);
             DUET_TRY(add(branches[i], c.from, 0, &todo.back()));
         }
@@ -354,27 +299,41 @@ duet_status schema_reader::choose(const schema_set& set, std::vector<schema_set>
     return DUET_OK;
 }
 
+// Any two branches must exclude each other beside the other schemas of the set.
+duet_status schema_reader::check_exclusive(const schema_set& set, const schema_set::choice& c) {
+    const value& owner = *set.schemas[(size_t)c.from].schema;
+    const auto& branches = c.branches->items();
+    for (size_t i = 0; i < branches.size(); i++)
+        for (size_t k = 0; k < i; k++) {
+            if ((work += 100) > kMaxWork)
+                return fail(err, DUET_ERR_FULL, "schema: oneOf has too many branches to compare");
+            schema_set both = set;
+            DUET_TRY(add(branches[k], c.from, 0, &both));
+            DUET_TRY(add(branches[i], c.from, 0, &both));
+            if (may_have_value(*this, both))
+                return fail_at(owner, "oneOf", DUET_ERR_UNSUPPORTED,
+                               "want branches that exclude each other; " + std::to_string(k) + " and " +
+                                   std::to_string(i) + " may hold at once");
+        }
+    return DUET_OK;
+}
+
 // ---- merging --------------------------------------------------------------------------------------------------------
 
 duet_status schema_reader::merge_numbers(const value& schema, schema_shape* out) {
-    const auto bound = [&](const char* keyword, bool is_exclusive, number_bound* b) {
-        const value* v = schema.find(keyword);
-        if (v) *b = {to_decimal(*v), is_exclusive};
-        return v != nullptr;
-    };
-    number_bound b;
-    if (bound("minimum", false, &b)) out->numbers.raise_low(b);
-    if (bound("exclusiveMinimum", true, &b)) out->numbers.raise_low(b);
-    if (bound("maximum", false, &b)) out->numbers.lower_high(b);
-    if (bound("exclusiveMaximum", true, &b)) out->numbers.lower_high(b);
+    for (const bool is_exclusive : {false, true}) {
+        if (const value* v = schema.find(is_exclusive ? "exclusiveMinimum" : "minimum"))
+            out->numbers.raise_low({to_decimal(*v), is_exclusive});
+        if (const value* v = schema.find(is_exclusive ? "exclusiveMaximum" : "maximum"))
+            out->numbers.lower_high({to_decimal(*v), is_exclusive});
+    }
     if (const value* multiple = schema.find("multipleOf")) {
         uint32_t n = 0;
         const bool is_whole = to_count(*multiple, &n) && n > 0;
         if (!is_whole || (uint64_t)n * out->numbers.divisor > kMaxDivisor)
-            return fail_at(schema, "multipleOf", DUET_ERR_UNSUPPORTED, "want a whole number from 1 to %u", kMaxDivisor);
-        uint32_t common = n, other = out->numbers.divisor;  // Euclid
-        while (other) std::swap(common %= other, other);
-        out->numbers.divisor = n / common * out->numbers.divisor;
+            return fail_at(schema, "multipleOf", DUET_ERR_UNSUPPORTED,
+                           "want a whole number from 1 to " + std::to_string(kMaxDivisor));
+        out->numbers.divisor = std::lcm(n, out->numbers.divisor);
         out->types &= ~(uint32_t)kJsonReal;
     }
     return DUET_OK;
@@ -383,13 +342,15 @@ duet_status schema_reader::merge_numbers(const value& schema, schema_shape* out)
 duet_status schema_reader::merge(const schema_set& set, schema_shape* out) {
     *out = {};
     if (set.is_never) out->types = 0;
+    out->place = set.schemas.empty() ? &root : set.schemas[0].schema;
+    std::set<std::string_view> required;
     for (const auto& e : set.schemas) {
         const value& s = *e.schema;
         out->schemas.push_back(&s);
         if (const value* type = s.find("type")) {
-            uint32_t types = type_of_name(*type);
+            uint32_t types = json_type_of_name(*type);
             if (type->is_list())
-                for (const value& name : type->items()) types |= type_of_name(name);
+                for (const value& name : type->items()) types |= json_type_of_name(name);
             out->types &= types;
             if (out->types == 0) note_empty(s, "type", "no type is left");
         }
@@ -404,95 +365,89 @@ duet_status schema_reader::merge(const schema_set& set, schema_shape* out) {
             *max = std::min(*max, count_or(s, high, kUnlimited));
             if (*min <= *max) return;
             out->types &= ~type;
-            note_empty(s, nullptr, "%s %u is above %s %u", low, *min, high, *max);
+            note_empty(s, "", low + (" " + std::to_string(*min)) + " is above " + high + " " + std::to_string(*max));
         };
         raise("minLength", "maxLength", &out->min_length, &out->max_length, kJsonString);
         raise("minItems", "maxItems", &out->min_items, &out->max_items, kJsonList);
         raise("minProperties", "maxProperties", &out->min_members, &out->max_members, kJsonMap);
-        if (const value* p = s.find("pattern")) out->patterns.push_back({std::string(p->as_string()), false});
-        if (const value* f = s.find("format")) out->patterns.push_back({std::string(f->as_string()), true});
+        if (const value* p = s.find("pattern")) out->patterns.push_back({std::string(p->as_string())});
+        if (const value* f = s.find("format")) out->patterns.push_back({format_pattern(f->as_string())});
         if (const value* names = s.find("required"))
             for (const value& name : names->items())
-                if (out->required_set.insert(name.as_string()).second) out->required.push_back(name.as_string());
+                if (required.insert(name.as_string()).second) out->required.push_back(name.as_string());
     }
     for (const value* s : out->schemas) {  // a keyword matters only if the type allows its values
         const value *format = s->find("format"), *unique = s->find("uniqueItems");
         if (format && (out->types & kJsonString) && !out->has_values() && format_pattern(format->as_string()).empty())
-            return fail_at(*s, "format", DUET_ERR_UNSUPPORTED, "want one of %s, got %s", known_formats(),
-                           printable(format->as_string()).c_str());
+            return fail_at(*s, "format", DUET_ERR_UNSUPPORTED,
+                           std::string("want one of ") + kKnownFormats + ", got " + printable(format->as_string()));
         if (unique && unique->as_bool() && out->max_items > 1 && (out->types & kJsonList))
             return fail_at(*s, "uniqueItems", DUET_ERR_UNSUPPORTED,
                            "this keyword is supported with maxItems of at most 1 only");
     }
     if (out->numbers.is_empty()) {
-        out->types &= ~(uint32_t)(kJsonInteger | kJsonReal);
+        out->types &= ~(uint32_t)kJsonNumber;
         for (const value* s : out->schemas)
             if (s->find("minimum") || s->find("exclusiveMinimum"))
-                note_empty(*s, nullptr, "the minimum is above the maximum");
+                note_empty(*s, "", "the minimum is above the maximum");
     }
     out->numbers.is_integer = !(out->types & kJsonReal);
     return DUET_OK;
 }
 
-duet_status schema_reader::pattern(std::string_view text, bool is_format, const value& place,
-                                   const char_automaton** out) {
-    const auto [at, is_new] = patterns_.try_emplace({std::string(text), is_format});
-    if (is_new) {
-        error_text err;
-        const std::string expression = is_format ? format_pattern(text) : std::string(text);
-        const duet_status status = compile_pattern(expression, &at->second, err);
-        if (status != DUET_OK) return fail_at(place, "pattern", status, "%s", err.text.c_str());
-        if (at->second.is_empty()) note_empty(place, "pattern", "no string matches it");
-    }
+duet_status schema_reader::strings(const std::vector<string_condition>& conditions, const value& place,
+                                   const char* keyword, const char_automaton** out) {
+    const auto [at, is_new] = automata_.try_emplace(conditions);
     *out = &at->second;
-    return DUET_OK;
+    if (!is_new) return DUET_OK;
+    error_text message;
+    const duet_status status = match_strings(conditions, &at->second, message);
+    if (status == DUET_OK) return DUET_OK;
+    automata_.erase(at);
+    return fail_at(place, keyword, status, message.text);
 }
 
-duet_status schema_reader::strings(const schema_shape& shape, char_automaton* out) {
-    const value& place = shape.schemas.empty() ? root_ : *shape.schemas[0];
-    const auto keep = [&](const char_automaton& more) -> duet_status {
-        char_automaton both;
-        if (!intersect(*out, more, &both))
-            return fail_at(place, nullptr, DUET_ERR_FULL,
-                           "want patterns and lengths that together have at most %zu states", kMaxPatternStates);
-        *out = std::move(both);
-        return DUET_OK;
-    };
-    *out = strings_of_chars({{0, 0x10ffff}});
-    for (const auto& [text, is_format] : shape.patterns) {
-        const char_automaton* one = nullptr;
-        DUET_TRY(pattern(text, is_format, place, &one));
-        DUET_TRY(keep(*one));
+duet_status schema_reader::string_conditions(const schema_shape& shape, std::vector<string_condition>* conditions) {
+    conditions->insert(conditions->end(), shape.patterns.begin(), shape.patterns.end());
+    if (shape.min_length == 0 && shape.max_length == kUnlimited) return DUET_OK;
+    const char_automaton* all = nullptr;
+    DUET_TRY(strings(*conditions, *shape.place, "pattern", &all));
+    if (all->is_empty()) return DUET_OK;
+    uint32_t shortest, longest, max = shape.max_length;
+    all->lengths(&shortest, &longest);
+    if (shortest >= shape.min_length && longest <= max) return DUET_OK;
+    if (max != kUnlimited) max = std::min(max, std::max((uint32_t)kMaxPatternStates / 2, shape.min_length));
+    for (const uint32_t min = shape.min_length; min < kMaxPatternStates;) {
+        const std::string last = max == kUnlimited ? "" : std::to_string(max);
+        conditions->push_back({"^[^]{" + std::to_string(min) + "," + last + "}$"});
+        if (strings(*conditions, *shape.place, "pattern", &all) == DUET_OK) return DUET_OK;
+        if (max == kUnlimited || max == min) break;
+        conditions->pop_back();
+        max = min + (max - min) / 2;
     }
-    if (out->is_empty()) return DUET_OK;
-    uint32_t shortest, longest;
-    out->lengths(&shortest, &longest);
-    if (shortest >= shape.min_length && longest <= shape.max_length) return DUET_OK;
-    const uint32_t n_states = shape.max_length == kUnlimited ? shape.min_length : shape.max_length;
-    if (n_states > kMaxPatternStates) return keep(strings_of_length(0, (uint32_t)kMaxPatternStates * 2));
-    return keep(strings_of_length(shape.min_length, shape.max_length));
+    return fail_at(*shape.place, "", DUET_ERR_FULL,
+                   "want patterns and lengths that together have at most " + std::to_string(kMaxPatternStates) +
+                       " states");
 }
 
 // ---- members and items ----------------------------------------------------------------------------------------------
 
 duet_status schema_reader::member(const schema_shape& shape, std::string_view name, schema_set* out) {
     for (const value* s : shape.schemas) {
-        bool is_named = false;
-        const value* properties = s->find("properties");
-        if (const value* p = properties ? properties->find(name) : nullptr) {
-            is_named = true;
-            DUET_TRY(add(*p, out));
+        const value *properties = s->find("properties"), *patterns = s->find("patternProperties"),
+                    *rest = s->find("additionalProperties");
+        const value* named = properties ? properties->find(name) : nullptr;
+        if (named) DUET_TRY(add(*named, out));
+        if (named) rest = nullptr;
+        for (size_t i = 0; patterns && i < patterns->members().size(); i++) {
+            const value_member& m = patterns->members()[i];
+            const char_automaton* names = nullptr;
+            DUET_TRY(strings({{std::string(m.key.as_string())}}, *s, "patternProperties", &names));
+            if (!names->accepts(name)) continue;
+            DUET_TRY(add(m.val, out));
+            rest = nullptr;
         }
-        if (const value* patterns = s->find("patternProperties"))
-            for (const value_member& m : patterns->members()) {
-                const char_automaton* names = nullptr;
-                DUET_TRY(pattern(m.key.as_string(), false, *s, &names));
-                if (!names->accepts(name)) continue;
-                is_named = true;
-                DUET_TRY(add(m.val, out));
-            }
-        const value* rest = s->find("additionalProperties");
-        if (rest && !is_named) DUET_TRY(add(*rest, out));
+        if (rest) DUET_TRY(add(*rest, out));
     }
     return DUET_OK;
 }
@@ -514,181 +469,61 @@ duet_status schema_reader::names(const schema_shape& shape, schema_set* out) {
 
 // ---- what a schema accepts ------------------------------------------------------------------------------------------
 
-duet_status schema_reader::accepts(const value& v, const schema_set& set, bool* out, int depth) {
+duet_status schema_reader::accepts(const value& v, const schema_set& set, bool* out) {
     std::vector<schema_set> ways;
     DUET_TRY(choose(set, &ways));
     *out = false;
-    for (const schema_set& way : ways) {
+    for (size_t i = 0; i < ways.size() && !*out; i++) {
         schema_shape shape;
-        DUET_TRY(merge(way, &shape));
-        DUET_TRY(accepts(v, shape, out, depth));
-        if (*out) return DUET_OK;
+        DUET_TRY(merge(ways[i], &shape));
+        DUET_TRY(accepts(v, shape, out));
     }
     return DUET_OK;
 }
 
-duet_status schema_reader::accepts(const value& v, const schema_shape& shape, bool* out, int depth) {
+duet_status schema_reader::accepts(const value& v, const schema_shape& shape, bool* out) {
     *out = false;
     if (v.is(value_kind::real) && !is_finite_number(v)) return DUET_OK;
-    const uint32_t type = type_of(v);
-    if (!(shape.types & type)) return DUET_OK;
-    for (const auto* list : shape.enums) work_ += list->size();
-    if (work_ > kMaxWork) return fail(err_, DUET_ERR_FULL, "schema: enum has too many values to compare");
-    for (const auto* list : shape.enums)
-        if (std::none_of(list->begin(), list->end(), [&](const value& x) { return json_equal(x, v); })) return DUET_OK;
-    for (const value* constant : shape.constants)
-        if (!json_equal(*constant, v)) return DUET_OK;
-    if (v.is_number()) {
-        *out = shape.numbers.contains(to_decimal(v));
-        return DUET_OK;
-    }
-    if (type == kJsonMap || type == kJsonList) return accepts_members(v, shape, out, depth);
-    *out = true;
+    const uint32_t type = json_type_of(v);
+    const auto is_equal = [&](const value& x) { return json_equal(x, v); };
+    for (const auto* list : shape.enums) work += list->size();
+    if (work > kMaxWork) return fail(err, DUET_ERR_FULL, "schema: enum has too many values to compare");
+    const auto is_in = [&](const auto* list) { return std::any_of(list->begin(), list->end(), is_equal); };
+    *out = (shape.types & type) && std::all_of(shape.enums.begin(), shape.enums.end(), is_in) &&
+           std::all_of(shape.constants.begin(), shape.constants.end(), [&](const value* c) { return is_equal(*c); });
+    if (!*out) return DUET_OK;
+    if (v.is_number()) *out = shape.numbers.contains(to_decimal(v));
+    if (type == kJsonMap || type == kJsonList) return accepts_members(v, shape, out);
     if (type != kJsonString) return DUET_OK;
     const size_t n = n_chars(v.as_string());
     *out = n >= shape.min_length && n <= shape.max_length;
-    for (const auto& [text, is_format] : shape.patterns) {
-        const char_automaton* strings = nullptr;
-        DUET_TRY(pattern(text, is_format, root_, &strings));
-        *out = *out && strings->accepts(v.as_string());
+    for (const string_condition& pattern : shape.patterns) {
+        const char_automaton* found = nullptr;
+        DUET_TRY(strings({pattern}, root, "pattern", &found));
+        *out = *out && found->accepts(v.as_string());
     }
     return DUET_OK;
 }
 
-duet_status schema_reader::accepts_members(const value& v, const schema_shape& shape, bool* out, int depth) {
-    if (v.is_list()) {
-        const size_t n = v.items().size();
-        *out = n >= shape.min_items && n <= shape.max_items;
-        for (size_t i = 0; i < n && *out; i++) {
-            schema_set set;
-            DUET_TRY(item(shape, i, &set));
-            DUET_TRY(accepts(v.items()[i], set, out, depth + 1));
-        }
-        return DUET_OK;
-    }
-    const size_t n = v.members().size();
-    *out = n >= shape.min_members && n <= shape.max_members;
-    for (std::string_view name : shape.required) *out = *out && v.find(name);
+duet_status schema_reader::accepts_members(const value& v, const schema_shape& shape, bool* out) {
+    schema_set name_set;
+    DUET_TRY(names(shape, &name_set));
+    const size_t n = v.is_list() ? v.items().size() : v.members().size();
+    if (v.is_list()) *out = n >= shape.min_items && n <= shape.max_items;
+    else *out = n >= shape.min_members && n <= shape.max_members;
+    for (std::string_view name : shape.required) *out = *out && (v.is_list() || v.find(name));
     for (size_t i = 0; i < n && *out; i++) {
+        schema_set set;
+        if (v.is_list()) {
+            DUET_TRY(item(shape, i, &set));
+            DUET_TRY(accepts(v.items()[i], set, out));
+            continue;
+        }
         const value_member& m = v.members()[i];
-        schema_set set, name_set;
-        DUET_TRY(names(shape, &name_set));
-        DUET_TRY(accepts(m.key, name_set, out, depth + 1));
-        if (!*out) break;
+        DUET_TRY(accepts(m.key, name_set, out));
         DUET_TRY(member(shape, m.key.as_string(), &set));
-        DUET_TRY(accepts(m.val, set, out, depth + 1));
+        if (*out) DUET_TRY(accepts(m.val, set, out));
     }
-    return DUET_OK;
-}
-
-// ---- branches that exclude each other -------------------------------------------------------------------------------
-
-duet_status schema_reader::check_exclusive(const schema_set& set, const schema_set::choice& c) {
-    const value& owner = *set.schemas[(size_t)c.from].schema;
-    const auto& branches = c.branches->items();
-    std::vector<std::vector<schema_shape>> shapes(branches.size());
-    for (size_t i = 0; i < branches.size(); i++) {
-        schema_set branch = set;
-        DUET_TRY(add(branches[i], c.from, 0, &branch));
-        DUET_TRY(shapes_of(branch, &shapes[i]));
-        for (size_t k = 0; k < i; k++) {
-            bool is_disjoint = false;
-            DUET_TRY(disjoint(shapes[k], shapes[i], 0, &is_disjoint));
-            if (!is_disjoint)
-                return fail_at(owner, "oneOf", DUET_ERR_UNSUPPORTED,
-                               "want branches that exclude each other; %zu and %zu may hold at once", k, i);
-        }
-    }
-    return DUET_OK;
-}
-
-duet_status schema_reader::shapes_of(const schema_set& set, std::vector<schema_shape>* out) {
-    std::vector<schema_set> ways;
-    DUET_TRY(choose(set, &ways));
-    out->resize(ways.size());
-    for (size_t i = 0; i < ways.size(); i++) DUET_TRY(merge(ways[i], &(*out)[i]));
-    return DUET_OK;
-}
-
-duet_status schema_reader::disjoint(const std::vector<schema_shape>& as, const std::vector<schema_shape>& bs, int depth,
-                                    bool* out) {
-    *out = true;
-    for (const schema_shape& a : as)
-        for (const schema_shape& b : bs) {
-            work_ += 500;
-            if (work_ > kMaxWork) return fail(err_, DUET_ERR_FULL, "schema: oneOf has too many branches to compare");
-            if (*out) DUET_TRY(disjoint(a, b, depth, out));
-        }
-    return DUET_OK;
-}
-
-duet_status schema_reader::disjoint(const schema_set& a, const schema_set& b, int depth, bool* out) {
-    std::vector<schema_shape> as, bs;
-    DUET_TRY(shapes_of(a, &as));
-    DUET_TRY(shapes_of(b, &bs));
-    return disjoint(as, bs, depth, out);
-}
-
-duet_status schema_reader::disjoint(const schema_shape& a, const schema_shape& b, int depth, bool* out) {
-    const uint32_t types = a.types & b.types;
-    *out = types == 0;
-    if (types == 0 || depth > 3) return DUET_OK;
-    if (a.has_values()) return disjoint_values(a, b, depth, out);
-    if (b.has_values()) return disjoint_values(b, a, depth, out);
-    if (types & (kJsonNull | kJsonBool)) return DUET_OK;
-    if (types & (kJsonInteger | kJsonReal)) {
-        number_range both = a.numbers;
-        if (b.numbers.low) both.raise_low(*b.numbers.low);
-        if (b.numbers.high) both.lower_high(*b.numbers.high);
-        if (!both.is_empty()) return DUET_OK;
-    }
-    if ((types & kJsonString) && a.min_length <= b.max_length && b.min_length <= a.max_length) {
-        char_automaton x, y, both;
-        DUET_TRY(strings(a, &x));
-        DUET_TRY(strings(b, &y));
-        if (!intersect(x, y, &both) || !both.is_empty()) return DUET_OK;
-    }
-    *out = true;
-    if (types & kJsonList) DUET_TRY(disjoint_lists(a, b, depth, out));
-    if (*out && (types & kJsonMap)) DUET_TRY(disjoint_maps(a, b, depth, out));
-    return DUET_OK;
-}
-
-duet_status schema_reader::disjoint_values(const schema_shape& a, const schema_shape& b, int depth, bool* out) {
-    std::vector<const value*> values = a.constants;
-    if (values.empty())
-        for (const value& v : *a.enums[0]) values.push_back(&v);
-    *out = true;
-    for (const value* v : values) {
-        bool is_of_a = false, is_of_b = false;
-        DUET_TRY(accepts(*v, a, &is_of_a, depth));
-        if (is_of_a) DUET_TRY(accepts(*v, b, &is_of_b, depth));
-        if (is_of_b) *out = false;
-    }
-    return DUET_OK;
-}
-
-duet_status schema_reader::disjoint_lists(const schema_shape& a, const schema_shape& b, int depth, bool* out) {
-    *out = a.min_items > b.max_items || b.min_items > a.max_items;
-    for (size_t i = 0; i < std::min(std::max(a.min_items, b.min_items), 8u) && !*out; i++) {
-        schema_set x, y;
-        DUET_TRY(item(a, i, &x));
-        DUET_TRY(item(b, i, &y));
-        DUET_TRY(disjoint(x, y, depth + 1, out));
-    }
-    return DUET_OK;
-}
-
-duet_status schema_reader::disjoint_maps(const schema_shape& a, const schema_shape& b, int depth, bool* out) {
-    *out = a.min_members > b.max_members || b.min_members > a.max_members;
-    for (const schema_shape* shape : {&a, &b})
-        for (std::string_view name : shape->required) {
-            if (*out) return DUET_OK;
-            schema_set x, y;
-            DUET_TRY(member(a, name, &x));
-            DUET_TRY(member(b, name, &y));
-            DUET_TRY(disjoint(x, y, depth + 1, out));
-        }
     return DUET_OK;
 }
 

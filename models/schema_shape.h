@@ -10,16 +10,17 @@
 
 #include <map>
 #include <set>
-#include <unordered_map>
 
 namespace duet {
 
 // clang-format off
 enum json_type : uint32_t {
     kJsonNull = 1, kJsonBool = 2, kJsonInteger = 4, kJsonReal = 8, kJsonString = 16, kJsonList = 32, kJsonMap = 64,
-    kJsonAny = 127, // a number is kJsonInteger | kJsonReal
+    kJsonNumber = kJsonInteger | kJsonReal, kJsonAny = 127,
 };
 // clang-format on
+uint32_t json_type_of(const value& v);
+uint32_t json_type_of_name(const value& name);  // 0: not the name of a type
 
 struct schema_set {
     struct entry {
@@ -42,21 +43,21 @@ struct schema_shape {
     std::vector<const value*> constants;
     number_range numbers;
     uint32_t min_length = 0, max_length = kUnlimited;
-    std::vector<std::pair<std::string, bool>> patterns;  // text, and whether it names a format
+    std::vector<string_condition> patterns;  // of pattern and format
     uint32_t min_items = 0, max_items = kUnlimited, min_members = 0, max_members = kUnlimited;
     std::vector<const value*> schemas;       // all schemas, for the code that reads members and items
     std::vector<std::string_view> required;  // in order
-    std::set<std::string_view> required_set;
+
+    const value* place = nullptr;  // for messages
 
     bool has_values() const { return !enums.empty() || !constants.empty(); }
-    bool is_required(std::string_view name) const { return required_set.count(name) > 0; }
 };
 
 class schema_reader {
   public:
-    schema_reader(const value& root, error_text& err) : root_(root), err_(err) {}
+    schema_reader(const value& root, error_text& err) : root(root), err(err) {}
 
-    // Checks the rules for the schema as a whole. It must be called first.
+    // Checks the depth of the schema as a whole. It must be called first.
     duet_status check();
 
     // Adds a schema, and all schemas that $ref and allOf lead to.
@@ -66,51 +67,46 @@ class schema_reader {
     // Merges a set without choices.
     duet_status merge(const schema_set& set, schema_shape* out);
 
-    // Gives the strings that match all patterns, formats and lengths of a shape.
-    duet_status strings(const schema_shape& shape, char_automaton* out);
+    // Adds the conditions that the patterns and lengths of a shape are. A maximal length that would need too large an
+    // automaton is lowered.
+    duet_status string_conditions(const schema_shape& shape, std::vector<string_condition>* conditions);
+    // Gives the strings for which all conditions hold. A message names the place and the keyword.
+    duet_status strings(const std::vector<string_condition>& conditions, const value& place, const char* keyword,
+                        const char_automaton** out);
     // Give the schemas that hold for a member of that name, and for item i.
     duet_status member(const schema_shape& shape, std::string_view name, schema_set* out);
     duet_status item(const schema_shape& shape, size_t i, schema_set* out);
     duet_status names(const schema_shape& shape, schema_set* out);  // propertyNames
-    // Set *out to whether a value is valid.
-    duet_status accepts(const value& v, const schema_set& set, bool* out, int depth = 0);
-    duet_status accepts(const value& v, const schema_shape& shape, bool* out, int depth = 0);
-    duet_status pattern(std::string_view text, bool is_format, const value& place, const char_automaton** out);
+    // Sets *out to whether a value is valid.
+    duet_status accepts(const value& v, const schema_set& set, bool* out);
+    duet_status accepts(const value& v, const schema_shape& shape, bool* out);
 
-    // Reports an error at a place: a schema, and a keyword in it or nullptr.
-    [[gnu::format(printf, 5, 6)]] duet_status fail_at(const value& schema, const char* keyword, duet_status status,
-                                                      const char* format, ...);
+    // Reports an error at a place: a schema, and a keyword in it or an empty text.
+    duet_status fail_at(const value& schema, std::string_view keyword, duet_status status, std::string_view message);
     // Notes why a schema has no value. The first reason is kept for the message.
-    [[gnu::format(printf, 4, 5)]] void note_empty(const value& schema, const char* keyword, const char* format, ...);
-    const std::string& why_empty() const { return why_empty_; }
+    void note_empty(const value& schema, std::string_view keyword, std::string_view message);
+
+    const value& root;
+    error_text& err;
+    std::string why_empty;
+    // Asks only whether a conjunction has a value: oneOf is read as anyOf, and reasons are not noted.
+    bool is_probing = false;
+    size_t work = 0;  // comparisons of values; two branches count as 100, and a rule made for them as 30
 
   private:
     duet_status add(const value& schema, int32_t from, int depth, schema_set* set);
     duet_status check_keywords(const value& schema);
-    duet_status check_keyword(const value& schema, std::string_view keyword, const value& v);
     duet_status resolve(const value& schema, const value& ref, const value** out);
     duet_status check_exclusive(const schema_set& set, const schema_set::choice& c);
-    duet_status shapes_of(const schema_set& set, std::vector<schema_shape>* out);
-    duet_status disjoint(const std::vector<schema_shape>& as, const std::vector<schema_shape>& bs, int depth,
-                         bool* out);
-    duet_status disjoint(const schema_set& a, const schema_set& b, int depth, bool* out);
-    duet_status disjoint(const schema_shape& a, const schema_shape& b, int depth, bool* out);
-    duet_status disjoint_values(const schema_shape& a, const schema_shape& b, int depth, bool* out);
-    duet_status disjoint_maps(const schema_shape& a, const schema_shape& b, int depth, bool* out);
-    duet_status disjoint_lists(const schema_shape& a, const schema_shape& b, int depth, bool* out);
-    duet_status accepts_members(const value& v, const schema_shape& shape, bool* out, int depth);
+    duet_status accepts_members(const value& v, const schema_shape& shape, bool* out);
     duet_status merge_numbers(const value& schema, schema_shape* out);
-    std::string place_of(const value& schema) const;
+    std::string place_of(const value& schema, std::string_view keyword) const;
 
-    const value& root_;
-    error_text& err_;
     std::set<const value*> checked_;
-    std::map<std::pair<std::string, bool>, char_automaton> patterns_;  // by text; true: a format
-    std::string why_empty_;
-    size_t work_ = 0;  // comparisons of values and of branches
+    std::map<std::vector<string_condition>, char_automaton> automata_;
 };
 
-// Compares as JSON schema does: 1 and 1.0 are equal, 1 and true are not.
-bool json_equal(const value& a, const value& b);
+// Returns whether a value may be valid by a conjunction. (schema.cpp)
+bool may_have_value(schema_reader& reader, const schema_set& set);
 
 }  // namespace duet

@@ -100,7 +100,7 @@ value float_of(template_run& run, const value& v, const value& otherwise) {
     std::string digits;
     const std::string_view s = v.as_string().substr(0, stripped_end(v.as_string()));
     for (size_t i = stripped_begin(s); i < s.size(); i++) {
-        const bool is_inside = i > 0 && i + 1 < s.size() && is_digit(s[i - 1]) && is_digit(s[i + 1]);
+        const bool is_inside = i > 0 && i + 1 < s.size() && is_decimal(s[i - 1]) && is_decimal(s[i + 1]);
         if (s[i] != '_' || !is_inside) digits += s[i];
     }
     if (digits.starts_with("+") && !digits.starts_with("+-")) digits.erase(0, 1);

@@ -126,7 +126,7 @@ class template_lexer {
             }
             const char c = source_[at_];
             if (c == '\'' || c == '"') DUET_TRY(lex_string(c));
-            else if (is_digit(c)) lex_number();
+            else if (is_decimal(c)) lex_number();
             else if (const size_t end = after_name(); end > at_) take(token_kind::name, end);
             else DUET_TRY(lex_operator(&brackets));
         }
@@ -154,9 +154,9 @@ class template_lexer {
     }
 
     // Digits with single underscores between them.
-    template <class IsDigit> size_t after_digits(size_t i, IsDigit is_digit) const {
-        if (!is_digit(at(i))) return i;
-        while (is_digit(at(i + 1)) || (at(i + 1) == '_' && is_digit(at(i + 2)))) i += at(i + 1) == '_' ? 2 : 1;
+    template <class IsDigit> size_t after_digits(size_t i, IsDigit is_wanted) const {
+        if (!is_wanted(at(i))) return i;
+        while (is_wanted(at(i + 1)) || (at(i + 1) == '_' && is_wanted(at(i + 2)))) i += at(i + 1) == '_' ? 2 : 1;
         return i + 1;
     }
 

@@ -39,10 +39,10 @@ size_t char_offset(std::string_view text, size_t i_char);
 // The text between the quotes of a literal, its escapes resolved as Python's; false: an escape is not valid.
 bool unescape_string(std::string_view literal, std::string* out);
 
-inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+inline bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 // The value of a digit or letter in any letter case; 99: it is none.
 inline int digit_of(char c) {
-    if (is_digit(c)) return c - '0';
+    if (is_decimal(c)) return c - '0';
     return (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10 : 99;
 }
 // An integer of digits in a base: int64 where it fits, else its decimal digits. Undefined where it has more than 127

@@ -155,6 +155,12 @@ struct value_member {
     value key, val;
 };
 
+// The value of a map's key; null if there is none or this is no map.
+inline value member_of(const value& map, std::string_view key) {
+    const value* const found = map.find(key);
+    return found ? *found : value();
+}
+
 template <class T> struct payload_of : value_payload {
     payload_of(value_kind k, T d) : value_payload(k), data(std::move(d)) {}
     T data;

@@ -58,11 +58,6 @@ duet_status parse_field(const char* name, const char* json, value_kind kind, val
     return fail(err, DUET_ERR_ARG, "%s: want %s", name, kind == value_kind::list ? "a list" : "an object");
 }
 
-value member_of(const value& map, std::string_view key) {
-    const value* const found = map.find(key);
-    return found ? *found : value();
-}
-
 // Reads the tools: {"type": "function", "function": {...}}, or the function alone, which is wrapped for the template.
 duet_status read_tools(duet_chat& c) {
     if (!c.request.tools.is_list()) return DUET_OK;

@@ -10,11 +10,6 @@
 namespace duet {
 namespace {
 
-value member_of(const value& map, std::string_view key) {
-    const value* const found = map.find(key);
-    return found ? *found : value();
-}
-
 void push(duet_chat_parser& p, int32_t kind, std::string text, int32_t i_call = -1) {
     if (!text.empty()) p.events.push_back({kind, i_call, 0, std::move(text), {}});
 }
@@ -237,9 +232,9 @@ expr thinking_part(const duet_chat& c, bool is_open, grammar_builder& b) {
             {b.literal("<|channel|>analysis<|message|>"), b.until({"<|end|>"}), b.literal("<|start|>assistant")});
         return b.repeat(one, 0);
     }
-    const chat_markers markers = thinking_markers(c.thinking);
-    if (!*markers.open || (!is_open && c.request.thinking == 0)) return b.empty();
-    const expr rest = b.sequence({b.until({markers.close}), blanks});
+    const thinking_markers& markers = thinking_markers_of(c.thinking);
+    if (markers.open.empty() || (!is_open && c.request.thinking == 0)) return b.empty();
+    const expr rest = b.sequence({b.until({std::string(markers.close)}), blanks});
     if (is_open) return rest;
     return b.optional(b.sequence({blanks, b.literal(markers.open), rest}));
 }

@@ -24,8 +24,6 @@ ALLOWED = {
 EXCEPTIONS = {
     ("models/status.h", "runtime.h"): "status codes and the types of number formats are public and used everywhere",
     ("gpu/kernels.h", "runtime.h"): "kernels read the public numbers of the cache's formats; devices have no <string>",
-    ("tools/template.cpp", "models/template.h"): "until chat templates are in the public header",
-    ("tools/template.cpp", "models/value.h"): "the same",
     ("gpu/store.cpp", "cpu/threads.h"): "weights are copied to the device by the pool of threads",
 }
 

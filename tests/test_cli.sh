@@ -54,7 +54,8 @@ done
 for flag in -m -p -f -n -c -t -b -s --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty \
     --typical --top-n-sigma --xtc-probability --xtc-threshold --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n \
     --dynatemp-range --dynatemp-exp --mirostat --mirostat-ent --mirostat-lr --logit-bias --ignore-eos -v --version -h --device --devices \
-    --cpu-isa --cache-type -ctk --json --verbose-prompt --stop --special --no-bos --parse-special --n-predict --predict --ctx-size --seed; do
+    --raw --chat --system --messages --tools --tool-choice --think --show-thinking --chat-template --show-template --ctx-overflow \
+    --grammar --grammar-file --json-schema -j --prompt-cache --cpu-isa --cache-type -ctk --json --verbose-prompt --stop --special --no-bos --parse-special --n-predict --predict --ctx-size --seed; do
     holds "run -h lists $flag" grep -q -e "[ ,]$flag[ ,]" "$dir/help"
 done
 case_of "no prompt" 2 "no prompt" "$run" -m "$model"
@@ -83,7 +84,7 @@ case_of "unknown isa" 1 "isa" "$run" -m "$model" -p x --cpu-isa z80
 case_of "unknown device" 1 "device" "$run" -m "$model" -p x --device cuda
 case_of "argument too many" 2 "quotes" "$run" -m "$model" -p Once upon
 case_of "model without -m" 2 "such as -m" "$run" "$model"
-case_of "flag of other programs" 2 "exits; usage" "$run" -m "$model" -p x -i
+case_of "flag of other programs" 2 "--chat is the interactive mode" "$run" -m "$model" -p x -i
 case_of "bench of nothing" 2 "nothing to measure" "$bin/bench" -m "$model" -p 0 -n 0
 case_of "quantize: type of no tensor" 1 "no tensor has such a name" "$bin/quantize" "$model" "$dir/none" Q8_0 --type nosuch=Q4_0
 case_of "two prompts" 2 "not both" "$run" -m "$model" -p x -f "$0"

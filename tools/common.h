@@ -23,12 +23,18 @@ struct handle_deleter {
     void operator()(duet_sampler* p) const { duet_sampler_free(p); }
     void operator()(duet_writer* p) const { duet_writer_free(p); }
     void operator()(duet_file* p) const { duet_file_free(p); }
+    void operator()(duet_chat* p) const { duet_chat_free(p); }
+    void operator()(duet_chat_turn* p) const { duet_chat_turn_free(p); }
+    void operator()(duet_grammar* p) const { duet_grammar_free(p); }
 };
 using model_ptr = std::unique_ptr<duet_model, handle_deleter>;
 using session_ptr = std::unique_ptr<duet_session, handle_deleter>;
 using sampler_ptr = std::unique_ptr<duet_sampler, handle_deleter>;
 using writer_ptr = std::unique_ptr<duet_writer, handle_deleter>;
 using file_ptr = std::unique_ptr<duet_file, handle_deleter>;
+using chat_ptr = std::unique_ptr<duet_chat, handle_deleter>;
+using turn_ptr = std::unique_ptr<duet_chat_turn, handle_deleter>;
+using grammar_ptr = std::unique_ptr<duet_grammar, handle_deleter>;
 
 inline std::string_view view_of(const duet_string& s) { return {s.data ? s.data : "", (size_t)s.n_bytes}; }
 
@@ -204,7 +210,8 @@ constexpr size_t kMaxTextBytes = (size_t)256 << 20;
 
 // Reads the whole file; the path "-" means stdin. The file is opened without blocking, so a FIFO without a writer reads
 // as empty instead of blocking for ever.
-inline duet_status read_text(const std::string& path, std::string* out, tool_error* error) {
+inline duet_status read_text(const std::string& path, std::string* out, tool_error* error,
+                             size_t max_bytes = kMaxTextBytes) {
     const bool is_stdin = path == "-";
     const int fd = is_stdin ? 0 : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat info = {};
@@ -223,9 +230,28 @@ inline duet_status read_text(const std::string& path, std::string* out, tool_err
             if (::poll(&waiting, 1, -1) >= 0) continue;
         }
         if (n < 0) return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
-        if (out->size() + (size_t)n > kMaxTextBytes) return error->set(DUET_ERR_IO, path + ": longer than 256 MiB");
+        if (out->size() + (size_t)n > max_bytes)
+            return error->set(DUET_ERR_IO, path + ": longer than " + std::to_string(max_bytes >> 20) + " MiB");
         out->append(buffer.data(), (size_t)n);
     }
+}
+
+// Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was.
+inline duet_status write_file(const std::string& path, std::string_view bytes, tool_error* error) {
+    std::string part = path + ".XXXXXX";
+    const int fd = mkstemp(part.data());
+    bool is_good = fd >= 0;
+    while (is_good && !bytes.empty()) {
+        const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+        is_good = n > 0 || (n < 0 && errno == EINTR);
+        bytes.remove_prefix(n > 0 ? (size_t)n : 0);
+    }
+    int why = errno;
+    if (fd >= 0 && ::close(fd) != 0 && is_good) is_good = false, why = errno;
+    if (is_good && std::rename(part.c_str(), path.c_str()) != 0) is_good = false, why = errno;
+    if (is_good) return DUET_OK;
+    if (fd >= 0) ::unlink(part.c_str());
+    return error->set(DUET_ERR_IO, path + ": cannot be written: " + std::strerror(why));
 }
 
 // Turns text into ids. A short text takes one call. A longer one takes a second call, with the size that the first call

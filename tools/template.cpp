@@ -1,123 +1,100 @@
 // tools/template.cpp: the program `template` renders messages with a chat template. It also renders many JSON lines,
 // for tests against a reference.
-// Uses models/template.h and models/value.h beside runtime.h, until runtime.h has functions for chats.
-// Main path: [tools/template.cpp] -> models/template
-#include "../models/template.h"
-#include "../models/value.h"
+// Main path: [tools/template.cpp] -> runtime.h -> models/template
 #include "args.h"
 #include "common.h"
+#include "json.h"
 
 #include <sys/resource.h>
 
 namespace {
 
 struct template_options {
-    std::string model_path, template_path, messages_path = "-", bos, eos;
-    bool is_jsonl = false, no_prompt = false, has_origin = false;
-    duet::template_time time;
+    model_options model;
+    std::string template_path, messages_path = "-", bos, eos, now;
+    bool is_jsonl = false, no_prompt = false, shows_ids = false;
 };
-
-// Parses "2026-01-02T03:04:05", or the same without the time. Returns "" if the text is one of these.
-std::string parse_time(const std::string& text, duet::template_time* out) {
-    int* const parts[] = {&out->year, &out->month, &out->day, &out->hour, &out->minute, &out->second};
-    const int least[] = {1, 1, 1, 0, 0, 0}, most[] = {9999, 12, 31, 23, 59, 59};
-    std::string form = text;
-    for (char& c : form) c = c >= '0' && c <= '9' ? '0' : c;
-    if (form != "0000-00-00T00:00:00" && form != "0000-00-00") return "want a time as 2026-01-02T03:04:05";
-    const size_t at[] = {0, 5, 8, 11, 14, 17};
-    for (int i = 0; i < (form.size() > 10 ? 6 : 3); i++) {
-        *parts[i] = std::stoi(text.substr(at[i], i == 0 ? 4 : 2));
-        if (*parts[i] < least[i] || *parts[i] > most[i]) return "want a time as 2026-01-02T03:04:05";
-    }
-    return "";
-}
-
-// The system's local time.
-duet::template_time local_time() {
-    const time_t now = std::time(nullptr);
-    tm t = {};
-    localtime_r(&now, &t);
-    return {t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec};
-}
-
-// Returns the string of a key of a GGUF file, or "" if there is none.
-std::string string_of(const duet_file* file, const char* key, uint64_t i) {
-    duet_string s = {};
-    const int64_t i_kv = duet_file_find_kv(file, key);
-    if (i_kv < 0 || duet_file_get_string(file, i_kv, i, &s) != DUET_OK) return "";
-    return std::string(view_of(s));
-}
-
-std::string token_of(const duet_file* file, const char* key) {
-    int64_t id = 0;
-    const int64_t i_kv = duet_file_find_kv(file, key);
-    if (i_kv < 0 || duet_file_get_int(file, i_kv, 0, &id) != DUET_OK || id < 0) return "";
-    return string_of(file, "tokenizer.ggml.tokens", (uint64_t)id);
-}
-
-duet_status read_template(template_options* options, std::string* out, tool_error* error) {
-    if (!options->template_path.empty()) return read_text(options->template_path, out, error);
-    duet_file* opened = nullptr;
-    const duet_status status = duet_file_open(options->model_path.c_str(), &opened);
-    const file_ptr file(opened);
-    if (status != DUET_OK) return error->set(status, duet_file_error(file.get()));
-    *out = string_of(file.get(), "tokenizer.chat_template", 0);
-    if (out->empty()) return error->set(DUET_ERR_UNSUPPORTED, options->model_path + ": the file has no chat template");
-    if (options->bos.empty()) options->bos = token_of(file.get(), "tokenizer.ggml.bos_token_id");
-    if (options->eos.empty()) options->eos = token_of(file.get(), "tokenizer.ggml.eos_token_id");
-    return DUET_OK;
-}
-
-// Collects the variables that a template sees. input is a list of messages, or an object with messages, tools and other
-// variables.
-duet::value variables_of(const duet::value& input, const template_options& options) {
-    std::vector<duet::value_member> members;
-    auto add = [&](const char* name, duet::value v) {
-        members.push_back({duet::value::of_string(name), std::move(v)});
-    };
-    add("messages", input.is_map() ? duet::value() : input);
-    add("tools", {});
-    add("documents", {});
-    add("add_generation_prompt", duet::value::of_bool(!options.no_prompt));
-    if (!options.bos.empty()) add("bos_token", duet::value::of_trusted(options.bos));
-    if (!options.eos.empty()) add("eos_token", duet::value::of_trusted(options.eos));
-    if (input.is_map()) members.insert(members.end(), input.members().begin(), input.members().end());
-    return duet::value::of_map(std::move(members));
-}
-
-// Shows the text with all bytes from the messages in {{...}}, then one line for each message that says where it begins.
-std::string with_origin(const duet::rendered_template& rendered) {
-    std::string out;
-    bool is_input = false;
-    for (size_t i = 0; i < rendered.text.size(); i++) {
-        if (rendered.text.is_input_at(i) != is_input) out += is_input ? "}}" : "{{";
-        is_input = rendered.text.is_input_at(i);
-        out += rendered.text.bytes[i];
-    }
-    out += is_input ? "}}\n" : "\n";
-    for (size_t i = 0; i < rendered.message_starts.size(); i++)
-        out += "message " + std::to_string(i) + " at byte " + std::to_string(rendered.message_starts[i]) + "\n";
-    return out;
-}
 
 duet_status put(std::string_view bytes, tool_error* error) {
     const bool is_good = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() && std::fflush(stdout) == 0;
     return is_good ? DUET_OK : error->set(DUET_ERR_IO, std::string("writing failed: ") + std::strerror(errno));
 }
 
+// Renders a template with variables, which are JSON.
+duet_status render(std::string_view source, std::string_view variables, const template_options& options,
+                   std::string* out, tool_error* error) {
+    size_t n_bytes = 1 << 16;
+    for (;;) {
+        out->resize(n_bytes);
+        const duet_status status = duet_template_render(
+            source.data(), source.size(), variables.data(), variables.size(),
+            options.now.empty() ? nullptr : options.now.c_str(), out->data(), out->size(), &n_bytes);
+        if (status == DUET_ERR_FULL && n_bytes > out->size()) continue;
+        out->resize(status == DUET_OK ? n_bytes : 0);
+        return status == DUET_OK ? DUET_OK : error->set(status, duet_chat_error(nullptr));
+    }
+}
+
+// Returns the text without blanks around it.
+std::string_view trimmed(std::string_view text) {
+    constexpr const char* kBlanks = " \t\r\n";
+    text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+    return text.substr(0, text.find_last_not_of(kBlanks) + 1);
+}
+
+// Returns the variables that a template sees. input is a list of messages, or an object with messages, tools and other
+// variables, to which the others are added. JSON that is broken stays broken, and the library says where.
+std::string variables_of(std::string_view input, const template_options& options) {
+    const bool is_object = input.starts_with('{') && input.ends_with('}');
+    std::string out =
+        is_object ? std::string(input.substr(0, input.size() - 1)) : "{\"messages\":" + std::string(input);
+    bool is_empty = is_object && json_members(input).empty();
+    auto add = [&](const char* name, const std::string& value) {
+        if (is_object && !json_find(input, name).empty()) return;
+        out += (is_empty ? "\"" : ",\"") + std::string(name) + "\":" + value;
+        is_empty = false;
+    };
+    add("tools", "null");
+    add("documents", "null");
+    add("add_generation_prompt", options.no_prompt ? "false" : "true");
+    if (!options.bos.empty()) add("bos_token", json_string(options.bos));
+    if (!options.eos.empty()) add("eos_token", json_string(options.eos));
+    return out + "}";
+}
+
+// Renders messages as a chat with the model does.
+duet_status render_chat(const template_options& options, std::string_view input, tool_error* error) {
+    model_ptr model;
+    if (open_model(options.model, &model, error)) return error->status;
+    const bool is_object = input.starts_with('{');
+    const std::string messages(is_object ? json_find(input, "messages") : input);
+    const std::string tools(is_object ? json_find(input, "tools") : "");
+    const std::string documents(is_object ? json_find(input, "documents") : "");
+    duet_chat_params params = duet_chat_params_default();
+    params.tools = tools.empty() ? nullptr : tools.c_str();
+    params.documents = documents.empty() ? nullptr : documents.c_str();
+    params.now = options.now.empty() ? nullptr : options.now.c_str();
+    duet_chat* made = nullptr;
+    duet_chat_prompt prompt = {};
+    prompt.struct_size = sizeof prompt;
+    duet_status status = duet_chat_create(model.get(), &params, &made);
+    const chat_ptr chat(made);
+    if (!status) status = duet_chat_insert(made, -1, messages.data(), messages.size());
+    if (!status) status = duet_chat_render(made, options.no_prompt ? DUET_CHAT_NO_ANSWER : 0, &prompt);
+    if (status) return error->set(status, duet_chat_error(made));
+    if (!options.shows_ids) return put(view_of(prompt.text), error);
+    std::string ids = "[";
+    for (size_t i = 0; i < prompt.n_ids; i++) ids += (i ? ", " : "") + std::to_string(prompt.ids[i]);
+    return put(ids + "]\n", error);
+}
+
 duet_status render_one(template_options& options, tool_error* error) {
-    std::string source, json;
-    if (read_template(&options, &source, error) != DUET_OK) return error->status;
-    if (read_text(options.messages_path, &json, error) != DUET_OK) return error->status;
-    duet::error_text err;
-    duet::value input;
-    duet::chat_template chat;
-    duet::rendered_template rendered;
-    duet_status status = duet::parse_json(json, &input, err);
-    if (status == DUET_OK) status = duet::chat_template::compile(source, &chat, err);
-    if (status == DUET_OK) status = chat.render(variables_of(input, options), options.time, &rendered, err);
-    if (status != DUET_OK) return error->set(status, err.text);
-    return put(options.has_origin ? with_origin(rendered) : rendered.text.bytes, error);
+    std::string source, input, out;
+    if (read_text(options.messages_path, &input, error) != DUET_OK) return error->status;
+    if (options.template_path.empty()) return render_chat(options, trimmed(input), error);
+    if (read_text(options.template_path, &source, error) != DUET_OK) return error->status;
+    if (render(source, variables_of(trimmed(input), options), options, &out, error) != DUET_OK) return error->status;
+    return put(out, error);
 }
 
 // ---- JSON lines ----
@@ -132,23 +109,13 @@ bool from_hex(std::string_view hex, std::string* out) {
     return hex.size() % 2 == 0;
 }
 
-// Renders one line {"t": template, or "hex": its bytes, "v": variables}. If it returns false, err says why.
-bool render_line(std::string_view line, const template_options& options, std::string* out, duet::error_text& err) {
-    duet::json_limits limits;
-    limits.max_depth = 500;
-    duet::value job;
-    if (duet::parse_json(line, &job, err, limits) != DUET_OK) return false;
-    const duet::value *source = job.find("t"), *hex = job.find("hex"), *variables = job.find("v");
-    std::string bytes;
-    if (hex && hex->is_string() && !from_hex(hex->as_string(), &bytes)) return err.text = "want hex bytes", false;
-    if (source && source->is_string()) bytes = source->as_string();
-    duet::chat_template chat;
-    duet::rendered_template rendered;
-    if (duet::chat_template::compile(bytes, &chat, err) != DUET_OK) return false;
-    if (chat.render(variables ? *variables : duet::value::of_map({}), options.time, &rendered, err) != DUET_OK)
-        return false;
-    *out = std::move(rendered.text.bytes);
-    return true;
+// Renders one line {"t": template, or "hex": its bytes, "v": variables}.
+duet_status render_line(std::string_view line, const template_options& options, std::string* out, tool_error* error) {
+    const std::string_view text = json_find(line, "t"), hex = json_find(line, "hex"), variables = json_find(line, "v");
+    std::string source = hex.empty() ? json_text(text) : "";
+    if ((text.empty() && hex.empty()) || !from_hex(json_text(hex), &source))
+        return error->set(DUET_ERR_FORMAT, "want {\"t\": template, or \"hex\": its bytes, \"v\": variables}");
+    return render(source, variables.empty() ? "{}" : variables, options, out, error);
 }
 
 double cpu_seconds(const rusage& usage) {
@@ -164,23 +131,15 @@ duet_status answer_lines(const template_options& options, tool_error* error) {
         rusage before = {}, after = {};
         getrusage(RUSAGE_SELF, &before);
         std::string out;
-        duet::error_text err;
-        const bool is_good = render_line(std::string_view(input).substr(begin, end - begin), options, &out, err);
+        tool_error wrong;
+        const bool is_good =
+            render_line(std::string_view(input).substr(begin, end - begin), options, &out, &wrong) == DUET_OK;
         getrusage(RUSAGE_SELF, &after);
-        std::vector<duet::value_member> members;
-        auto add = [&](const char* name, duet::value v) {
-            members.push_back({duet::value::of_string(name), std::move(v)});
-        };
-        add(is_good ? "expected" : "error", duet::value::of_string(is_good ? out : err.text));
-        add("cpu", duet::value::of_double(cpu_seconds(after) - cpu_seconds(before)));
-        add("maxrss_kb", duet::value::of_int(after.ru_maxrss));
-        duet::traced_text line;
-        duet::json_style style;
-        style.ensure_ascii = true;
-        if (duet::write_json(duet::value::of_map(std::move(members)), style, &line, err) != DUET_OK)
-            return error->set(DUET_ERR_ARG, err.text);
-        line.append("\n", false);
-        if (put(line.bytes, error) != DUET_OK) return error->status;
+        char numbers[96];
+        std::snprintf(numbers, sizeof numbers, ",\"cpu\":%.6f,\"maxrss_kb\":%ld}\n",
+                      cpu_seconds(after) - cpu_seconds(before), after.ru_maxrss);
+        const std::string answer = json_string(is_good ? out : wrong.message);
+        if (put((is_good ? "{\"expected\":" : "{\"error\":") + answer + numbers, error)) return error->status;
         begin = end + 1;
     }
     return DUET_OK;
@@ -190,27 +149,28 @@ duet_status answer_lines(const template_options& options, tool_error* error) {
 
 int main(int argc, char** argv) {
     template_options options;
-    options.time = local_time();
+    options.model.vocab_only = true;
     tool_args args(
         "template", "(-m model.gguf | -t TEMPLATE) [-f messages.json] [options]",
         "Renders messages (a JSON list, or an object with messages, tools and other variables) with a chat template.");
-    args.text("-m, --model", "FILE", "take the template, BOS and EOS from a GGUF file", &options.model_path);
+    args.text("-m, --model", "FILE", "render as a chat with this model does", &options.model.path);
     args.text("-t, --template", "FILE", "the template, a text file", &options.template_path);
     args.text("-f, --file", "FILE", "the messages; - is stdin (default)", &options.messages_path);
-    args.flag("--no-generation-prompt", "add_generation_prompt is false", &options.no_prompt);
-    args.text("--bos", "TEXT", "the variable bos_token", &options.bos);
-    args.text("--eos", "TEXT", "the variable eos_token", &options.eos);
-    args.call("--now", "TIME", "what strftime_now takes for now, as 2026-01-02T03:04:05 (default: the system's time)",
-              [&](const std::string& text) { return parse_time(text, &options.time); });
-    args.flag("--origin", "show in {{...}} what came from the messages, and where each message begins",
-              &options.has_origin);
+    args.flag("--no-generation-prompt", "end behind the last message (add_generation_prompt is false)",
+              &options.no_prompt);
+    args.flag("--ids", "print the prompt's token ids (with -m)", &options.shows_ids);
+    args.text("--bos", "TEXT", "the variable bos_token (with -t)", &options.bos);
+    args.text("--eos", "TEXT", "the variable eos_token (with -t)", &options.eos);
+    args.text("--now", "TIME", "what strftime_now takes for now, as 2026-01-02T03:04:05 (default: the system's time)",
+              &options.now);
     args.flag(
         "--jsonl",
         "answer lines {\"t\": template, \"v\": variables} of stdin with {\"expected\": text} or {\"error\": text}",
         &options.is_jsonl);
     if (int code; !args.parse(argc, argv, &code)) return code;
-    const int n_sources = !options.model_path.empty() + !options.template_path.empty() + options.is_jsonl;
+    const int n_sources = !options.model.path.empty() + !options.template_path.empty() + options.is_jsonl;
     if (n_sources != 1) return args.usage_error("want one of -m FILE, -t FILE and --jsonl"), kExitUsage;
+    if (options.shows_ids && options.model.path.empty()) return args.usage_error("--ids wants -m FILE"), kExitUsage;
     return finish_tool("template", [&](tool_error* error) {
         return options.is_jsonl ? answer_lines(options, error) : render_one(options, error);
     });

@@ -1,0 +1,47 @@
+// tools/run_cache.h: the file of `run --prompt-cache`: the state of a sequence, kept from one run to the next.
+// Must not know: what the sequence holds.
+#pragma once
+#include "common.h"
+
+// Asks save(out, max_bytes, &n_bytes) for its size and then for its bytes.
+template <class save_fn> duet_status saved_bytes(save_fn save, std::string* out) {
+    uint64_t n_bytes = 0;
+    const duet_status status = save(nullptr, 0, &n_bytes);
+    if (status != DUET_OK && status != DUET_ERR_FULL) return status;
+    out->resize(n_bytes);
+    return save(out->data(), out->size(), &n_bytes);
+}
+
+class prompt_cache {
+  public:
+    prompt_cache(std::string path, duet_session* session) : path_(std::move(path)), session_(session) {}
+
+    // Puts the file's state into the session. Without a file nothing happens; a file that cannot be used is told, and
+    // everything is computed anew.
+    void load() const {
+        std::string state;
+        tool_error error;
+        if (path_.empty() || ::access(path_.c_str(), F_OK) != 0) return;
+        if (read_text(path_, &state, &error, kMaxBytes) == DUET_OK) {
+            const duet_status status = duet_seq_load(session_, 0, state.data(), state.size());
+            if (status == DUET_OK) return;
+            error.set(status, path_ + ": " + duet_session_error(session_));
+        }
+        std::fprintf(stderr, "run: --prompt-cache: %s; the prompt is computed anew\n", error.message.c_str());
+    }
+    duet_status save(tool_error* error) const {
+        if (path_.empty()) return DUET_OK;
+        std::string state;
+        const duet_status status =
+            saved_bytes([this](void* out, uint64_t max_bytes,
+                               uint64_t* n_bytes) { return duet_seq_save(session_, 0, out, max_bytes, n_bytes); },
+                        &state);
+        if (status != DUET_OK) return error->set(status, duet_session_error(session_));
+        return write_file(path_, state, error);
+    }
+    static constexpr size_t kMaxBytes = (size_t)1 << 40;  // states of long contexts are large; memory is the limit
+
+  private:
+    std::string path_;
+    duet_session* session_;
+};
