@@ -4,6 +4,7 @@
 #
 ## make                      builds ./run and bin/* (every tools/X.cpp is a program)
 ## make test                 builds and runs all tests; with -jN in N processes
+## make test-server          asks bin/serve with the clients of tests/server/requirements.txt, in build/venv
 ## make quick                runs the tests that a minute of two cores suffices for
 ## make check                checks the format of the sources and the includes between folders
 ## make format               formats the sources (clang-format 19)
@@ -100,7 +101,7 @@ endif
 programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%,$(filter-out run,$(tool_names)))
 version     := $(shell sed -n 's/^.define DUET_VERSION_[A-Z]* *\([0-9]*\)$$/\1/p' runtime.h | paste -sd. -)
 
-.PHONY: all lib tools test quick check format help fuzz all-in-one install clean
+.PHONY: all lib tools test test-server quick check format help fuzz all-in-one install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -127,6 +128,24 @@ $(run_path): $(BUILD)/tools/run.o $(library)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(link)
+
+# The server needs headers of two libraries; without them it is left out, with a line that says so.
+serve_objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tools/serve/*.cpp))
+has_serve    := $(shell printf '\043include <boost/beast/core.hpp>\n\043include <nlohmann/json.hpp>\n' | \
+                  $(CXX) $(CPPFLAGS) -std=c++20 -M -x c++ - >/dev/null 2>&1 && echo yes)
+$(bin_dir)/serve: $(serve_objects) $(library)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(link)
+.PHONY: serve
+ifeq ($(has_serve),yes)
+tools: $(bin_dir)/serve
+serve: $(bin_dir)/serve
+else
+tools: serve
+serve:
+	@echo "serve: not built: want the headers of Boost and nlohmann-json: sh setup.sh, or apt-get install libboost-dev nlohmann-json3-dev"
+endif
 
 $(bin_dir)/%: $(BUILD)/tools/%.o $(library)
 	@mkdir -p $(@D)
@@ -170,6 +189,16 @@ test_jobs = --jobs=$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),1)
 $(BUILD)/tests/faults $(BUILD)/tests/schema_sample: %: %.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
+
+# The server asked by real clients (tests/server/README.md): needs python3 with venv and PyPI, so it is not part of test.
+$(BUILD)/tests/known_model: $(BUILD)/tests/server/known_model.o $(library)
+	$(say) LD $@
+	$(Q)$(link)
+
+test-server: $(bin_dir)/serve $(BUILD)/tests/known_model
+	test -d build/venv || python3 -m venv build/venv
+	build/venv/bin/pip install -q -r tests/server/requirements.txt
+	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv/bin/python -m pytest -q tests/server
 
 # Writes the model that tests/test_cli_chat.py talks to.
 $(BUILD)/tests/chat_model: $(BUILD)/tests/chat_model.o $(library)
@@ -364,16 +393,16 @@ all-in-one: build/duet.cpp
 	$(say) CC $<
 	$(Q)$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
 
-install: $(library) $(programs)
+install: $(library) $(programs) $(if $(has_serve),$(bin_dir)/serve)
 	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin
 	install -m 644 runtime.h $(DESTDIR)$(PREFIX)/include/duet/
 	install -m 644 $(library) $(DESTDIR)$(PREFIX)/lib/
 	sed -e 's|@CMAKE_INSTALL_PREFIX@|$(PREFIX)|;s|@CMAKE_INSTALL_LIBDIR@|lib|;s|@PROJECT_VERSION@|$(version)|' \
 	    -e 's|@DUET_LIBS@|-lstdc++ -lm -ldl -pthread|' duet.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/duet.pc
-	for t in $(programs); do install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/duet-$$(basename $$t) || exit 1; done
+	for t in $(programs) $(if $(has_serve),$(bin_dir)/serve); do install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/duet-$$(basename $$t) || exit 1; done
 
 clean:
 	rm -rf build bin run
 
--include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) \
+-include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) $(serve_objects:.o=.d) \
          $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults schema_sample chat_model) $(wildcard build/gpu/*.d)

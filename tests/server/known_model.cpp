@@ -1,0 +1,42 @@
+// tests/server/known_model.cpp: writes the model that the server's tests ask. Its answers are known to the letter: a
+// prompt that ends with <|goN|> is answered by script N, one that ends with <think> by the thinking script.
+// usage: known_model FILE
+#include "../known_model.h"
+
+#include <fstream>
+
+namespace {
+
+// The variable "script" chooses the answer; enable_thinking the thinking one. The forms of calls and of thinking are
+// those that the template shows.
+constexpr const char* kTemplate =
+    "{%- if tools %}<|im_start|>tools\n{{ tools | tojson }} <tool_call><|im_end|>\n{% endif -%}"
+    "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{%- for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>\n"
+    "{% endfor -%}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>"
+    "{% elif script == 1 %}<|go1|>{% elif script == 2 %}<|go2|>{% elif script == 3 %}<|go3|>"
+    "{% elif script == 4 %}<|go4|>{% elif script == 5 %}<|go5|>{% else %}<|go0|>"
+    "{% endif %}{% endif -%}{# </think> #}";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 2) return std::fprintf(stderr, "usage: known_model FILE\n"), 2;
+    known_model known;
+    known.chat_template = kTemplate;
+    known.scripts = {
+        {"", {"Hel", "lo", " wor", "ld", "!"}},
+        {"", {"abc", "ST", "OP", "def"}},
+        {"", {"a", "<0xE2>", "<0x82>", "<0xAC>", "b"}},
+        {"",
+         {"<tool_call>\n", "{\"name\": \"look\", ", "\"arguments\": ", "{\"at\":", " \"here\"}", "}\n</tool_call>"}},
+        {"", {"x"}, false},
+        {"", {"{\"age\"", ": ", "4", "2", "}"}},
+        {"<think>", {"hm,", " well", "</think>", "fine"}},
+    };
+    const std::string bytes = known.make();
+    std::ofstream file(argv[1], std::ios::binary);
+    file.write(bytes.data(), (std::streamsize)bytes.size());
+    return bytes.empty() || !file.flush() ? 1 : 0;
+}

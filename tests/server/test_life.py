@@ -1,0 +1,268 @@
+"""Start and end, queues, clients that leave, the same bits among neighbours."""
+import concurrent.futures
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from conftest import DEMO, SERVE, Server, ask
+
+ENDLESS = {"prompt": "<|go4|>", "max_tokens": 4000, "temperature": 0}
+
+
+def run(*flags):
+    done = subprocess.run([SERVE, *flags], capture_output=True, text=True, timeout=20)
+    return done.returncode, done.stderr.strip()
+
+
+def test_wrong_starts(known, known_file):
+    for flags, want in ((["-m", "/nowhere.gguf", "--port", "0"], 1), (["--nonsense"], 2), ([], 2),
+                        (["-m", known_file, "--port", "70000"], 2),
+                        (["-m", known_file, "--host", "0.0.0.0", "--port", "0"], 2),
+                        (["-m", known_file, "--port", str(known.port)], 1), (["-m", known_file, "--api-key", ""], 2),
+                        (["-m", known_file, "--chat-template", "nonsense", "--port", "0"], 1),
+                        (["-m", known_file, "--tool-parser", "nonsense", "--port", "0"], 1)):
+        code, text = run(*flags)
+        assert code in (1, 2) and text.splitlines()[-1].startswith("serve: "), (flags, text)
+        if want == 2 or "nonsense" not in flags:
+            assert code == want, (flags, code, text)
+
+
+def test_the_ready_line_and_the_plan(known):
+    assert "serves known" in known.line and known.url in known.line
+
+
+def test_a_unix_socket(known_file, tmp_path):
+    path = tmp_path / "socket"
+    process = subprocess.Popen([SERVE, "-m", known_file, "--host", f"unix:{path}"], stdout=subprocess.PIPE, text=True,
+                               stderr=subprocess.DEVNULL)
+    assert f"unix:{path}" in process.stdout.readline()
+    done = subprocess.run(["curl", "-s", "--unix-socket", str(path), "http://localhost/health"], capture_output=True)
+    assert json.loads(done.stdout)["status"] == "ok"
+    process.terminate()
+    assert process.wait(10) == 0 and not path.exists()
+    process.stdout.close()
+
+
+def stream(server, body):
+    """Begins a stream, and reads its first line. A generator that is dropped would close the connection."""
+    answer = requests.post(server.url + "/v1/completions", json={**body, "stream": True}, stream=True, timeout=60)
+    answer.lines = answer.iter_lines()
+    next(answer.lines)
+    return answer
+
+
+def test_a_client_that_leaves_frees_its_place(start):
+    # each phase: written to, waiting for the whole answer, queued, its prompt being read
+    server = start(DEMO, "--slots", "1", "-c", "100000")
+    body = {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True}
+    first = stream(server, body)
+    queued = server.connect()
+    text = json.dumps(body).encode()
+    request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
+              b"Content-Length: %d\r\n\r\n"
+    queued.sendall(request % len(text) + text)
+    assert server.wait_for("duet_requests_waiting", 1)
+    queued.close()
+    assert server.wait_for("duet_requests_waiting", 0, 1)
+    first.close()
+    assert server.wait_for("duet_requests_running", 0, 1)
+    whole = server.connect()
+    whole.sendall(request % len(text) + text)
+    assert server.wait_for("duet_requests_running", 1)
+    time.sleep(0.2)
+    whole.close()
+    assert server.wait_for("duet_requests_running", 0, 1)
+    text = json.dumps({"prompt": [5] * 60000}).encode()
+    reading = server.connect()
+    reading.sendall(request % len(text) + text)
+    assert server.wait_for("duet_requests_running", 1)
+    reading.close()
+    assert server.wait_for("duet_requests_running", 0, 2)
+    assert server.metric("duet_cancelled_total") == 4
+
+
+def test_a_full_queue_is_a_429(start):
+    server = start(DEMO, "--slots", "1", "--queue", "1", "-c", "100000")
+    body = {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True}
+    first = stream(server, body)
+    second = threading.Thread(target=lambda: server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}))
+    second.start()
+    assert server.wait_for("duet_requests_waiting", 1)
+    for extra in ({}, {"stream": True}):
+        answer = server.post("/v1/completions", {"prompt": "b", **extra})
+        assert answer.status_code == 429 and answer.headers["retry-after"]
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        assert answer.headers["content-type"] == "application/json"
+    first.close()
+    second.join()
+
+
+def test_drain(start):
+    server = start(DEMO, "-c", "20000", "--slots", "2")
+    idle = server.connect()
+    running = stream(server, {"prompt": "Once", "max_tokens": 400, "ignore_eos": True})
+    lines = running.lines
+    server.process.send_signal(signal.SIGHUP)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    if server.process.poll() is None:
+        try:
+            assert server.get("/readyz").status_code == 503
+            assert server.get("/livez").status_code == 200
+            answer = server.post("/v1/completions", {"prompt": "a"})
+            assert answer.status_code == 503 and answer.json()["error"]["message"]
+        except requests.ConnectionError:
+            pass  # it has ended meanwhile
+    rest = [line for line in lines if line]
+    assert rest[-1] == b"data: [DONE]" and b'"finish_reason":"length"' in rest[-2]
+    assert server.process.wait(5) == 0
+    idle.close()
+
+
+def test_idle_connections_do_not_keep_the_server_up(start, known_file):
+    server = start(known_file)
+    with requests.Session() as session:
+        assert session.get(server.url + "/health", timeout=20).status_code == 200
+        peers = [server.connect() for _ in range(20)]
+        peers[0].sendall(b"GET /health HT")
+        begin = time.monotonic()
+        assert server.end() == 0 and time.monotonic() - begin < 3
+        for peer in peers:
+            peer.close()
+
+
+def test_a_second_signal_ends_at_once(start):
+    server = start(DEMO, "-c", "100000")
+    running = stream(server, {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True})
+    server.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert server.process.poll() is None
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(2) != 0
+    running.close()
+
+
+def test_what_is_left_when_the_time_is_over_is_told(start):
+    server = start(DEMO, "-c", "100000", "--drain", "1")
+    running = stream(server, {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True})
+    lines = running.lines
+    server.process.send_signal(signal.SIGTERM)
+    last = [line for line in lines if line][-1]
+    assert b'"error"' in last
+    assert server.process.wait(5) == 0
+
+
+def completion(server, body):
+    choice = server.post("/v1/completions", body).json()["choices"][0]
+    return choice["text"], choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]
+
+
+PROMPTS = ["Once upon a time", "The old king", "A small dog ran", "It was a dark night and", "Tom and Anna",
+           "In the woods", "Once upon a time, a brave", "She said"]
+
+
+def test_the_same_bits_among_neighbours(demo):
+    bodies = [{"prompt": p, "max_tokens": 40 + 7 * i, "temperature": 0.9, "seed": i, "logprobs": 3, "ignore_eos": True}
+              for i, p in enumerate(PROMPTS)]
+    alone = [completion(demo, {**b, "cache_prompt": False}) for b in bodies]
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        for _ in range(3):
+            for i, answer in enumerate(pool.map(lambda b: completion(demo, b), bodies * 3)):
+                assert answer == alone[i % len(bodies)]
+
+
+def test_the_same_bits_from_the_cache_and_in_any_pieces(start, demo):
+    text = "Once upon a time there was a little girl who lived in a house near the woods. " * 8
+    body = {"prompt": text, "max_tokens": 30, "temperature": 0.8, "seed": 5, "logprobs": 2, "ignore_eos": True}
+    want = completion(demo, {**body, "cache_prompt": False})
+    assert completion(demo, body) == completion(demo, body) == want
+    small = start(DEMO, "--chunk", "7", "-t", "2", "--slots", "3")
+    assert completion(small, body) == want
+    assert completion(small, {**body, "prompt": text[:200]}) != want
+    assert completion(small, body) == want
+
+
+def test_a_program_run_alone_gives_the_same_text(demo):
+    program = "./run" if SERVE == "bin/serve" else os.path.join(os.path.dirname(SERVE), "run")
+    if not os.path.exists(program):
+        pytest.skip("the program run is not built")
+    want = subprocess.run([program, "-m", DEMO, "-p", "Once upon a time", "-n", "30", "-s", "7"], capture_output=True,
+                          text=True, check=True)
+    body = {"prompt": "Once upon a time", "max_tokens": 30, "seed": 7}
+    assert demo.post("/v1/completions", body).json()["choices"][0]["text"] == want.stdout
+
+
+def test_prefixes_are_used_again(start):
+    server = start(DEMO)
+    text = "Once upon a time there was a little girl who lived in a house near the woods. " * 8
+    n_prompt = server.post("/v1/completions", {"prompt": text, "max_tokens": 1}).json()["usage"]["prompt_tokens"]
+
+    def cached(prompt, **more):
+        usage = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1, **more}).json()["usage"]
+        return usage["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached(text) == n_prompt - 1
+    assert cached(text, cache_prompt=False) == 0
+    for i in range(12):
+        assert cached(f"Number {i} " * 20 + "of many") < n_prompt - 1
+    assert cached(text) == n_prompt - 1
+    assert cached(text + " And then") >= n_prompt - 2
+    running = stream(server, {"prompt": text, "max_tokens": 200, "ignore_eos": True})
+    assert cached(text + " But") >= n_prompt - 2
+    running.close()
+
+
+def test_old_completions_form(known):
+    body = {"prompt": "a<|go0|>", "max_tokens": 8, "temperature": 0, "logprobs": 2, "echo": True}
+    choice = known.post("/v1/completions", body).json()["choices"][0]
+    assert choice["text"].endswith("Hello world!")
+    logprobs = choice["logprobs"]
+    assert len({len(v) for v in logprobs.values()}) == 1
+    assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None
+    assert logprobs["tokens"][-5:] == ["Hel", "lo", " wor", "ld", "!"]
+    only = known.post("/v1/completions", {**body, "max_tokens": 0}).json()
+    assert only["usage"]["completion_tokens"] == 0
+    assert only["choices"][0]["logprobs"]["token_logprobs"] == logprobs["token_logprobs"][:-5]
+    several = known.post("/v1/completions", {"prompt": ["<|go0|>", "<|go1|>"], "temperature": 0, "n": 2}).json()
+    assert [c["text"] for c in several["choices"]] == ["Hello world!"] * 2 + ["abcSTOPdef"] * 2
+    assert [c["index"] for c in several["choices"]] == [0, 1, 2, 3]
+
+
+def test_seeds(demo):
+    def texts(**more):
+        body = {"prompt": "Once", "max_tokens": 20, "temperature": 1.5, **more}
+        return [c["text"] for c in demo.post("/v1/completions", body).json()["choices"]]
+
+    assert texts(seed=3, n=4) == texts(seed=3, n=4)
+    assert texts(seed=3, n=2) == texts(seed=3, n=4)[:2]
+    assert len(set(texts(seed=3, n=4))) > 1
+    assert texts() != texts()
+
+
+def test_metrics(known):
+    known.post("/v1/chat/completions", ask(0))
+    families = {f.name: f for f in text_string_to_metric_families(known.get("/metrics").text)}
+    for name, kind in (("duet_requests_running", "gauge"), ("duet_requests", "counter"),
+                       ("duet_prompt_tokens", "counter"),
+                       ("duet_time_to_first_token_seconds", "histogram"), ("duet_request_prompt_tokens", "histogram"),
+                       ("vllm:num_requests_waiting", "gauge"), ("vllm:kv_cache_usage_perc", "gauge")):
+        assert families[name].type == kind and families[name].samples, name
+
+
+def test_a_client_that_does_not_read_is_cut_off(start, known_file):
+    server = start(known_file, "-c", "200000")
+    peer = server.connect()
+    text = json.dumps({**ENDLESS, "max_tokens": 190000, "stream": True, "logprobs": 20}).encode()
+    peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                 b"Content-Length: %d\r\n\r\n" % len(text) + text)
+    assert server.wait_for("duet_requests_running", 1)
+    assert server.wait_for("duet_requests_running", 0, 20)
+    assert server.metric("duet_cancelled_total") == 1
+    peer.close()

@@ -1,0 +1,142 @@
+"""The interfaces of Anthropic and Ollama, asked through their own packages."""
+import anthropic
+import ollama
+import pytest
+
+from test_chat import TOOLS
+
+HI = [{"role": "user", "content": "hi"}]
+LOOK = [{"name": "look", "description": "looks", "input_schema": TOOLS[0]["function"]["parameters"]}]
+
+
+COLD = {"temperature": 0}
+
+
+def script(n):
+    return {"chat_template_kwargs": {"script": n}, **COLD}
+
+
+@pytest.fixture
+def claude(known):
+    return anthropic.Anthropic(base_url=known.url, api_key="none", max_retries=0)
+
+
+def test_a_message(claude):
+    m = claude.messages.create(model="known", max_tokens=50, messages=HI, system="be kind", extra_body=COLD)
+    assert m.content[0].text == "Hello world!" and m.stop_reason == "end_turn" and m.role == "assistant"
+    assert m.usage.output_tokens == 5
+    count = claude.messages.count_tokens(model="known", messages=HI, system="be kind")
+    assert count.input_tokens == m.usage.input_tokens
+    m = claude.messages.create(model="known", max_tokens=2, messages=HI, extra_body=COLD)
+    assert m.stop_reason == "max_tokens" and m.content[0].text == "Hello"
+    m = claude.messages.create(model="known", max_tokens=9, messages=HI, extra_body=COLD, stop_sequences=["wor"])
+    assert m.stop_reason == "stop_sequence" and m.stop_sequence == "wor" and m.content[0].text == "Hello "
+
+
+def test_a_streamed_message(claude):
+    with claude.messages.stream(model="known", max_tokens=50, messages=HI, extra_body=COLD) as stream:
+        assert "".join(stream.text_stream) == "Hello world!"
+        final = stream.get_final_message()
+    assert final.stop_reason == "end_turn" and final.usage.output_tokens == 5
+
+
+def test_a_tool_is_used_and_its_result_read(claude):
+    ask = dict(model="known", max_tokens=50, tools=LOOK, messages=HI)
+    m = claude.messages.create(**ask, extra_body=script(3))
+    use = m.content[-1]
+    assert m.stop_reason == "tool_use" and use.type == "tool_use" and use.name == "look" and use.input == {"at": "here"}
+    with claude.messages.stream(**ask, extra_body=script(3)) as stream:
+        assert stream.get_final_message().content[-1].input == {"at": "here"}
+    m = claude.messages.create(**ask, extra_body=script(3), tool_choice={"type": "any"})
+    assert m.content[-1].input == {"at": "here"}
+    turn = HI + [{"role": "assistant", "content": [u.model_dump(exclude_none=True) for u in m.content]},
+                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "a tree"}]}]
+    m = claude.messages.create(**{**ask, "messages": turn}, extra_body=COLD)
+    assert m.content[0].text == "Hello world!"
+
+
+def test_thinking(claude):
+    ask = dict(model="known", max_tokens=2000, messages=HI, extra_body=COLD,
+               thinking={"type": "enabled", "budget_tokens": 1024})
+    m = claude.messages.create(**ask)
+    assert [b.type for b in m.content] == ["thinking", "text"]
+    assert m.content[0].thinking == "hm, well" and m.content[1].text == "fine"
+    with claude.messages.stream(**ask) as stream:
+        final = stream.get_final_message()
+    assert final.content[0].thinking == "hm, well" and final.content[1].text == "fine"
+
+
+@pytest.mark.parametrize("fields", [{"max_tokens": 0}, {"messages": []},
+                                    {"messages": [{"role": "system", "content": "a"}]},
+                                    {"tools": [{"name": "x"}]}, {"tool_choice": {"type": "any"}},
+                                    {"extra_body": {"temperature": 5}},
+                                    {"messages": [{"role": "user", "content": [{"type": "image"}]}]}])
+def test_wrong_messages(claude, fields):
+    with pytest.raises(anthropic.BadRequestError) as error:
+        claude.messages.create(**{"model": "known", "max_tokens": 5, "messages": HI, **fields})
+    assert error.value.body["type"] == "error" and error.value.body["error"]["message"]
+
+
+def test_ollama(known):
+    client = ollama.Client(host=known.url)
+    cold = {"temperature": 0}
+    answer = client.chat(model="known", messages=HI, options=cold)
+    assert answer.message.content == "Hello world!" and answer.done and answer.done_reason == "stop"
+    assert answer.eval_count == 5 and answer.prompt_eval_count > 5
+    pieces = list(client.chat(model="known:latest", messages=HI, options={**cold, "num_predict": 2}, stream=True))
+    assert "".join(p.message.content for p in pieces) == "Hello" and pieces[-1].done_reason == "length"
+    assert client.generate(model="known", prompt="hi", options=cold).response == "Hello world!"
+    assert client.generate(model="known", prompt="<|go1|>", raw=True, options=cold).response == "abcSTOPdef"
+    assert client.chat(model="known", messages=HI, options=cold, think=True).message.thinking == "hm, well"
+    assert client.list().models[0].model == "known"
+    assert client.show("known").capabilities == ["completion", "tools"]
+    with pytest.raises(ollama.ResponseError) as error:
+        client.chat(model="other", messages=HI)
+    assert error.value.status_code == 404 and "other" in error.value.error
+    with pytest.raises(ollama.ResponseError):
+        client.chat(model="known", messages=[{"role": "wizard", "content": "x"}])
+
+
+RESPONSE_TOOLS = [{"type": "function", **TOOLS[0]["function"]}]
+
+
+def test_responses(known):
+    client = known.client()
+    r = client.responses.create(model="known", input="hi", instructions="be kind", temperature=0)
+    assert r.output_text == "Hello world!" and r.status == "completed" and r.usage.output_tokens == 5
+    r = client.responses.create(model="known", input="hi", temperature=0, max_output_tokens=2)
+    assert r.output_text == "Hello" and r.status == "incomplete" and r.incomplete_details.reason == "max_output_tokens"
+    events = list(client.responses.create(model="known", input=HI, temperature=0, stream=True))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == "Hello world!"
+    assert events[0].type == "response.created" and events[-1].type == "response.completed"
+    assert events[-1].response.output_text == "Hello world!"
+    with client.responses.stream(model="known", input="hi", extra_body=COLD) as stream:
+        assert stream.get_final_response().output_text == "Hello world!"
+
+
+def test_responses_call_functions(known):
+    client = known.client()
+    ask = dict(model="known", input=HI, tools=RESPONSE_TOOLS, extra_body=script(3))
+    call = client.responses.create(**ask).output[-1]
+    assert call.type == "function_call" and call.name == "look" and call.arguments == '{"at": "here"}'
+    events = list(client.responses.create(**ask, stream=True))
+    assert "".join(e.delta for e in events if e.type == "response.function_call_arguments.delta") == call.arguments
+    assert events[-1].response.output[-1].arguments == call.arguments
+    turn = HI + [call.model_dump(), {"type": "function_call_output", "call_id": call.call_id, "output": "a tree"}]
+    r = client.responses.create(model="known", input=turn, tools=RESPONSE_TOOLS, extra_body=COLD)
+    assert r.output_text == "Hello world!"
+
+
+def test_responses_think_and_keep_to_schemas(known):
+    thinking = {"chat_template_kwargs": {"enable_thinking": True}, **COLD}
+    r = known.client().responses.create(model="known", input="hi", extra_body=thinking)
+    assert r.output[0].type == "reasoning" and r.output[0].content[0].text == "hm, well" and r.output_text == "fine"
+    form = {"format": {"type": "json_schema", "name": "x", "schema": {
+        "type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"],
+        "additionalProperties": False}}}
+    r = known.client().responses.create(model="known", input="hi", text=form, extra_body=script(5))
+    assert r.output_text == '{"age": 42}'
+    for wrong in ({"input": 5}, {}, {"input": "a", "previous_response_id": "x"}, {"input": [{"type": "magic"}]},
+                  {"input": "a", "tools": [{"type": "web_search"}]}, {"input": "a", "max_output_tokens": 0}):
+        assert known.post("/v1/responses", wrong).status_code == 400, wrong

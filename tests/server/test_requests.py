@@ -1,0 +1,139 @@
+"""Requests that are wrong: each is answered with OpenAI's shape of an error and the status that fits."""
+import json
+
+import pytest
+import requests
+
+from conftest import ask
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+HI = [{"role": "user", "content": "hi"}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+def wrong(**fields):
+    return {"messages": HI, "max_tokens": 2, **fields}
+
+
+CASES = [
+    (CHAT, {}), (CHAT, {"messages": []}), (CHAT, {"messages": "hi"}), (CHAT, {"messages": None}),
+    (CHAT, {"messages": [1]}), (CHAT, {"messages": [{"role": "user"}]}), (CHAT, {"messages": [{"content": "x"}]}),
+    (CHAT, {"messages": [{"role": "wizard", "content": "x"}]}), (CHAT, {"messages": [{"role": 1, "content": "x"}]}),
+    (CHAT, {"messages": [{"role": "user", "content": 5}]}),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}),
+    (CHAT, {"messages": [{"role": "user", "content": ["x"]}]}),
+    (CHAT, {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": 1}]}]}),
+    *[(CHAT, wrong(max_tokens=v)) for v in (0, -1, "5", 1.5, True, [], 10**30)],
+    *[(CHAT, wrong(max_completion_tokens=v)) for v in (0, "x")],
+    *[(CHAT, wrong(temperature=v)) for v in (-0.1, 2.1, "1", True, [1])],
+    *[(CHAT, wrong(top_p=v)) for v in (-0.1, 1.1, "x")],
+    *[(CHAT, wrong(top_k=v)) for v in (-1, 1.5, "x")],
+    *[(CHAT, wrong(min_p=v)) for v in (-0.1, 1.1)],
+    *[(CHAT, wrong(frequency_penalty=v)) for v in (-2.1, 2.1, "x")],
+    *[(CHAT, wrong(presence_penalty=v)) for v in (-2.1, 2.1)],
+    *[(CHAT, wrong(seed=v)) for v in ("x", 1.5, [], 1e300)],
+    *[(CHAT, wrong(stop=v)) for v in (5, [1], ["a"] * 17, {}, ["a", None])],
+    *[(CHAT, wrong(n=v)) for v in (0, 17, "2", 1.5)],
+    *[(CHAT, wrong(stream=v)) for v in ("true", 1)],
+    (CHAT, wrong(stream_options={"include_usage": True})), (CHAT, wrong(stream=True, stream_options=5)),
+    (CHAT, wrong(stream=True, stream_options={"include_usage": "yes"})),
+    (CHAT, wrong(logprobs=5)), (CHAT, wrong(top_logprobs=2)), (CHAT, wrong(logprobs=False, top_logprobs=2)),
+    *[(CHAT, wrong(logprobs=True, top_logprobs=v)) for v in (-1, 21, "x")],
+    *[(CHAT, wrong(logit_bias=v)) for v in ([], 5, {"x": 1}, {"0": 101}, {"0": "a"}, {"99999999": 1}, {"-1": 1})],
+    *[(CHAT, wrong(tools=v)) for v in (5, [5], [{}], [{"type": "function"}], [{"type": "magic", "function": {}}],
+                                       [{"type": "function", "function": {"name": ""}}],
+                                       [{"type": "function", "function": {"name": "f", "parameters": 5}}])],
+    (CHAT, wrong(tool_choice="auto")), (CHAT, wrong(tools=[TOOL], tool_choice="maybe")),
+    (CHAT, wrong(tools=[TOOL], tool_choice={"type": "function", "function": {"name": "g"}})),
+    (CHAT, wrong(tools=[TOOL], tool_choice=5)), (CHAT, wrong(tools=[TOOL], tool_choice={"type": "function"})),
+    (CHAT, wrong(tools=[TOOL], parallel_tool_calls="x")),
+    *[(CHAT, wrong(response_format=v)) for v in (5, {}, {"type": "xml"}, {"type": "json_schema"},
+                                                 {"type": "json_schema", "json_schema": {}},
+                                                 {"type": "json_schema", "json_schema": {"schema": 5}})],
+    (CHAT, wrong(grammar="root ::= (")), (CHAT, wrong(grammar=5)), (CHAT, wrong(grammar="root ::= missing")),
+    (CHAT, wrong(grammar="root ::= \"a\"", response_format={"type": "json_object"})),
+    (CHAT, wrong(reasoning_effort="much")), (CHAT, wrong(reasoning_format=5)), (CHAT, wrong(chat_template_kwargs=[])),
+    (CHAT, wrong(ignore_eos="x")), (CHAT, wrong(cache_prompt=5)), (CHAT, wrong(model=5)),
+    (TEXT, {}), (TEXT, {"prompt": 5}), (TEXT, {"prompt": []}), (TEXT, {"prompt": ""}), (TEXT, {"prompt": [1, "a"]}),
+    (TEXT, {"prompt": [[]]}), (TEXT, {"prompt": [1, -5]}), (TEXT, {"prompt": [99999999]}), (TEXT, {"prompt": [1.5]}),
+    (TEXT, {"prompt": [True]}), (TEXT, {"prompt": {}}), (TEXT, {"prompt": [1, None]}),
+    *[(TEXT, {"prompt": "a", "max_tokens": v}) for v in (-1, "x", 1.5)],
+    *[(TEXT, {"prompt": "a", "logprobs": v}) for v in (-1, 21, True, "x")],
+    (TEXT, {"prompt": "a", "echo": "x"}), (TEXT, {"prompt": "a", "best_of": 5}), (TEXT, {"prompt": "a", "suffix": "b"}),
+    ("/v1/embeddings", {"input": 5}), ("/v1/embeddings", {}),
+    ("/v1/embeddings", {"input": "a", "encoding_format": "x"}),
+    ("/tokenize", {}), ("/tokenize", {"content": 5}), ("/detokenize", {}), ("/detokenize", {"tokens": ["a"]}),
+    ("/detokenize", {"tokens": [-1]}), ("/apply-template", {}), ("/apply-template", {"messages": 1}),
+]
+
+
+@pytest.mark.parametrize("path,body", CASES, ids=lambda v: json.dumps(v)[:60])
+def test_a_wrong_field_is_a_400_that_says_which(known, path, body):
+    for stream in ({}, {"stream": True}) if not {"stream", "stream_options"} & set(body) else ({},):
+        answer = known.post(path, {**body, **stream})
+        assert answer.status_code == 400, answer.text
+        assert answer.headers["content-type"] == "application/json"
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"} and error["message"]
+        assert error["type"] == "invalid_request_error"
+
+
+BODIES = [b"", b"{", b"[]", b"null", b"5", b"{\"a\":1}x", b"\xff\xfe", b"{\"prompt\":\"\xff\"}", b"{\"prompt\": 1e999}",
+          b"[" * 100000, b"{\"a\":" * 65 + b"1" + b"}" * 65, b"{'prompt': 'a'}", b"{\"prompt\": \"a\",}", b"\x00",
+          b"{\"prompt\": \"\\ud800\"}", b"{\"prompt\": NaN}"]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda b: repr(b[:20]))
+def test_a_body_that_is_no_json_is_a_400(known, body):
+    answer = requests.post(known.url + TEXT, data=body, headers={"Content-Type": "application/json"}, timeout=20)
+    assert answer.status_code == 400 and answer.json()["error"]["message"]
+
+
+def test_other_statuses(known):
+    assert known.post(TEXT, {"prompt": "a", "model": "gpt"}).json()["error"]["code"] == "model_not_found"
+    assert known.post(TEXT, {"prompt": "a", "model": "gpt"}).status_code == 404
+    assert known.get("/v1/models/gpt").status_code == 404
+    assert known.get("/nothing").status_code == 404
+    assert known.get("/../../etc/passwd").status_code == 404
+    answer = known.get(TEXT)
+    assert answer.status_code == 405 and "POST" in answer.headers["allow"]
+    assert requests.delete(known.url + "/v1/models", timeout=20).headers["allow"] == "GET, HEAD, OPTIONS"
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"):
+        answer = requests.post(known.url + TEXT, data=b"{}", headers={"Content-Type": kind}, timeout=20)
+        assert answer.status_code == 415, kind
+    assert requests.head(known.url + "/v1/models", timeout=20).status_code == 200
+    assert requests.options(known.url + TEXT, timeout=20).status_code == 204
+
+
+def test_a_prompt_that_does_not_fit_is_told_with_both_numbers(known):
+    answer = known.post(TEXT, {"prompt": [5] * 4096})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["code"] == "context_length_exceeded" and "4096" in error["message"]
+    assert known.post(TEXT, {"prompt": [5] * 4095, "max_tokens": 1}).status_code == 200
+
+
+def test_null_is_absent_and_unknown_fields_are_ignored(known):
+    body = ask(0, max_tokens=None, stop=None, tools=None, tool_choice=None, response_format=None, seed=None, n=None,
+               logprobs=None, logit_bias=None, user="me", metadata={"a": 1}, store=False, nonsense=[1])
+    assert known.post(CHAT, body).json()["choices"][0]["message"]["content"] == "Hello world!"
+
+
+def test_models(known):
+    models = known.get("/v1/models").json()
+    assert models["object"] == "list" and {m["id"] for m in models["data"]} == {"known", "second"}
+    assert models["data"][0]["max_model_len"] == 4096
+    assert known.client().models.retrieve("second").id == "second"
+
+
+def test_tokens(known):
+    ids = known.post("/tokenize", {"content": "a\u20acb"}).json()["tokens"]
+    assert known.post("/detokenize", {"tokens": ids}).json()["content"] == "a\u20acb"
+
+
+def test_embeddings(known, demo):
+    values = known.client().embeddings.create(model="known", input=["a", "b"], encoding_format="float")
+    assert len(values.data) == 2 and abs(sum(x * x for x in values.data[0].embedding) - 1) < 1e-5
+    packed = known.client().embeddings.create(model="known", input=["a", "b"])
+    assert [abs(a - b) < 1e-6 for a, b in zip(packed.data[1].embedding, values.data[1].embedding)].count(False) == 0
+    assert demo.post("/v1/embeddings", {"input": "a"}).status_code == 501

@@ -1,0 +1,66 @@
+// tools/serve/api.h: what all routes share: JSON, errors in OpenAI's form, fields of a request that are checked.
+// Must not know: sockets, the engine.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace serve {
+
+using json = nlohmann::ordered_json;
+
+// An error that the client is told. It is thrown inside a route and answered at one place (routes.cpp).
+struct api_error {
+    int status = 500;
+    std::string message, param, code, type;
+};
+
+[[noreturn]] void refuse(int status, const std::string& message, const std::string& param = "",
+                         const std::string& code = "");
+json error_json(const api_error& error);
+std::string error_body(int status, const std::string& message, const std::string& param = "",
+                       const std::string& code = "");
+
+// Text of one line; bytes that are no UTF-8 become U+FFFD.
+std::string dump(const json& value);
+
+constexpr int kMaxJsonDepth = 64;
+// Reads a body. Throws a 400 that says what is wrong.
+json parse_body(const std::string& body);
+
+// Whole numbers as JSON has them: 5 and 5.0, not true and not "5".
+std::optional<int64_t> whole_number(const json& value);
+
+// The fields of an object. A null counts as absent; a value of the wrong kind or out of range throws a 400.
+class fields {
+  public:
+    explicit fields(const json& object, std::string path = "") : object_(object), path_(std::move(path)) {}
+    const json* find(const char* name) const;
+    std::optional<std::string> text(const char* name) const;
+    std::optional<int64_t> integer(const char* name, int64_t min, int64_t max) const;
+    std::optional<double> number(const char* name, double min, double max) const;
+    bool flag(const char* name, bool otherwise) const;
+    const json* list(const char* name) const;
+    const json* object(const char* name) const;
+    std::string path(const char* name) const { return path_ + name; }
+    [[noreturn]] void wrong(const char* name, const std::string& wanted) const;
+
+  private:
+    const json& object_;
+    std::string path_;
+};
+
+// A short description of a value for an error, at most 60 bytes.
+std::string shown(const json& value);
+
+std::string random_id(const char* prefix);  // "chatcmpl-" and 24 characters
+uint64_t random_seed();
+int64_t unix_time();
+
+// An event of a stream of Server-Sent Events.
+std::string sse(const json& value);
+std::string sse(const char* event, const json& value);
+
+}  // namespace serve

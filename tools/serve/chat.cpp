@@ -1,0 +1,343 @@
+// tools/serve/chat.cpp: POST /v1/chat/completions and /apply-template.
+// Main path: routes.cpp -> [chat.cpp] -> engine.h
+#include "chat.h"
+
+namespace serve {
+
+namespace {
+
+constexpr size_t kMaxMessages = 4096, kMaxTools = 256;
+
+struct chat_deleter {
+    void operator()(duet_chat* p) const { duet_chat_free(p); }
+};
+using chat_ptr = std::unique_ptr<duet_chat, chat_deleter>;
+
+duet_chat_params template_params(const server& s) {
+    duet_chat_params p = duet_chat_params_default();
+    if (!s.options.chat_template.empty()) p.chat_template = s.options.chat_template.c_str();
+    if (!s.options.template_name.empty()) p.template_name = s.options.template_name.c_str();
+    if (!s.options.tool_form.empty()) p.form = s.options.tool_form.c_str();
+    return p;
+}
+
+void check_messages(const fields& f) {
+    const json* messages = f.list("messages");
+    if (!messages || messages->empty()) f.wrong("messages", "a list of messages, at least one");
+    if (messages->size() > kMaxMessages) f.wrong("messages", "at most " + std::to_string(kMaxMessages) + " messages");
+    for (size_t i = 0; i < messages->size(); i++) {
+        const std::string path = "messages[" + std::to_string(i) + "]";
+        if (!(*messages)[i].is_object()) refuse(400, path + ": want an object", path, "invalid_value");
+        const fields m((*messages)[i], path + ".");
+        const auto role = m.text("role");
+        const auto is = [&](const char* name) { return role && *role == name; };
+        if (!is("system") && !is("developer") && !is("user") && !is("assistant") && !is("tool"))
+            m.wrong("role", "system, developer, user, assistant or tool");
+        const json* content = m.find("content");
+        if (!content && !is("assistant")) m.wrong("content", "a text or a list of text parts");
+        if (content && content->is_array())
+            for (const json& part : *content) {
+                const json type = part.is_object() ? part.value("type", json("")) : json(nullptr);
+                if (type != "text" && type != "refusal")
+                    refuse(400, path + ".content: only parts of text are supported, got " + shown(part),
+                           path + ".content", "unsupported_value");
+            }
+    }
+}
+
+void read_tools(const fields& f, chat_fields* c) {
+    if (const json* tools = f.list("tools"); tools && !tools->empty()) {
+        if (tools->size() > kMaxTools) f.wrong("tools", "at most " + std::to_string(kMaxTools) + " tools");
+        for (const json& tool : *tools) {
+            if (!tool.is_object()) f.wrong("tools", "objects with type \"function\" and a function");
+            const fields t(tool, "tools[].");
+            if (t.text("type").value_or("") != "function") t.wrong("type", "\"function\"");
+            const json* function = t.object("function");
+            if (!function) t.wrong("function", "an object");
+            const fields inner(*function, "tools[].function.");
+            if (const auto name = inner.text("name"); !name || name->empty()) inner.wrong("name", "a name");
+            inner.object("parameters");
+        }
+        c->tools = *tools;
+    }
+    const json* choice = f.find("tool_choice");
+    c->parallel = f.flag("parallel_tool_calls", true);
+    c->tool_choice = "auto";
+    if (!choice) return;
+    if (c->tools.is_null()) refuse(400, "tool_choice: want tools beside it", "tool_choice", "invalid_value");
+    if (choice->is_string()) {
+        c->tool_choice = choice->get<std::string>();
+        if (c->tool_choice != "auto" && c->tool_choice != "none" && c->tool_choice != "required")
+            f.wrong("tool_choice", "none, auto, required or a function");
+        return;
+    }
+    if (!choice->is_object()) f.wrong("tool_choice", "none, auto, required or a function");
+    const json* function = fields(*choice, "tool_choice.").object("function");
+    if (fields(*choice, "tool_choice.").text("type").value_or("") != "function" || !function)
+        f.wrong("tool_choice", "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+    c->tool_choice = "name";
+    c->tool_name = fields(*function, "tool_choice.function.").text("name").value_or("");
+    for (const json& tool : c->tools)
+        if (tool["function"]["name"] == c->tool_name) return;
+    refuse(400, "tool_choice: there is no tool " + shown(c->tool_name), "tool_choice", "invalid_value");
+}
+
+// Makes the conversation; throws what is wrong with it.
+chat_ptr open_chat(const server& s, const chat_fields& c) {
+    if (!s.has_chat)
+        refuse(400, s.chat_error + "; start the server with --chat-template FILE or NAME", "messages",
+               "no_chat_template");
+    duet_chat_params p = template_params(s);
+    const std::string tools = c.tools.is_null() ? "" : dump(c.tools), variables = dump(c.variables);
+    if (!tools.empty()) p.tools = tools.c_str();
+    if (!c.variables.empty()) p.variables = variables.c_str();
+    p.thinking = c.thinking;
+    p.keeps_markers = c.keeps_markers || s.options.no_reasoning;
+    duet_chat* made = nullptr;
+    duet_status status = duet_chat_create(s.model, &p, &made);
+    chat_ptr chat(made);
+    if (status != DUET_OK)
+        refuse_status(status, duet_chat_error(made), tools.empty() ? "chat_template_kwargs" : "tools");
+    const std::string messages = dump(c.messages);
+    status = duet_chat_insert(made, -1, messages.data(), messages.size());
+    if (status != DUET_OK) refuse_status(status, duet_chat_error(made), "messages");
+    return chat;
+}
+
+grammar_ptr chat_grammar(server& s, const duet_chat* chat, const chat_fields& c, const common_fields& common,
+                         int32_t opens_thinking) {
+    const bool has_body = !common.gbnf.empty() || !common.json_schema.empty();
+    if (c.tools.is_null() && !has_body) return nullptr;
+    // A form without calls answers with text; calls that must be made are refused.
+    const bool can_call = std::strcmp(duet_chat_form(chat), "none") != 0;
+    const bool must_call = c.tool_choice == "required" || c.tool_choice == "name";
+    if (!can_call && !must_call && !has_body) return nullptr;
+    const std::string choice = c.tool_choice == "name" ? c.tool_name : !can_call && !must_call ? "none" : c.tool_choice;
+    if (choice == "none" && !has_body) return nullptr;  // the parser gives calls back as text
+    const std::string key = "chat\n" + choice + (c.parallel ? "\n1" : "\n0") + (opens_thinking ? "1\n" : "0\n") +
+                            dump(c.tools) + "\n" + common.gbnf + "\n" + common.json_schema;
+    if (grammar_ptr known = s.known_grammar(key)) return known;
+    duet_chat_grammar_params p = duet_chat_grammar_params_default();
+    p.tool_choice = choice.c_str();
+    p.parallel = c.parallel;
+    p.opens_thinking = opens_thinking;
+    if (!common.gbnf.empty()) p.gbnf = common.gbnf.c_str();
+    if (!common.json_schema.empty()) p.json_schema = common.json_schema.c_str();
+    duet_grammar* made = nullptr;
+    const duet_status status = duet_chat_grammar(chat, &p, &made);
+    grammar_ptr grammar(made, grammar_deleter());
+    if (status != DUET_OK)
+        refuse_status(status, duet_grammar_error(made),
+                      !common.gbnf.empty() ? "grammar"
+                      : has_body           ? "response_format"
+                                           : "tools");
+    s.keep_grammar(key, grammar);
+    return grammar;
+}
+
+class chat_reply : public reply {
+  public:
+    using reply::reply;
+    std::string id = random_id("chatcmpl-");
+    int64_t created = unix_time();
+    bool include_usage = false, hides_calls = false;
+
+    json whole() override {
+        json choices = json::array();
+        for (size_t i = 0; i < jobs.size(); i++) {
+            const collected_answer& a = answers[i];
+            json message = {{"role", "assistant"},
+                            {"content", a.text.empty() && !a.calls.empty() ? json(nullptr) : json(a.text)},
+                            {"refusal", nullptr}};
+            if (!a.thinking.empty()) message["reasoning_content"] = message["reasoning"] = a.thinking;
+            json calls = json::array();
+            for (const tool_call& call : a.calls)
+                calls.push_back({{"id", call.id},
+                                 {"type", "function"},
+                                 {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+            if (!calls.empty()) message["tool_calls"] = std::move(calls);
+            choices.push_back({{"index", i},
+                               {"message", std::move(message)},
+                               {"logprobs", logprobs_of(i, a.logprobs)},
+                               {"finish_reason", finish_reason(a.reason, !a.calls.empty())}});
+        }
+        json out = head("chat.completion");
+        out["choices"] = std::move(choices);
+        out["usage"] = usage_json(jobs);
+        return out;
+    }
+
+    std::string piece(size_t i, const answer_event& e) override {
+        begun_.resize(jobs.size());
+        std::string out;
+        if (!std::exchange(begun_[i], 1)) out = chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+        json logprobs = e.logprobs->empty() ? json(nullptr) : logprobs_of(i, *e.logprobs);
+        const auto call = [&](json function, bool is_first) {
+            json one = {{"index", e.i_call}};
+            if (is_first) one["id"] = e.call_id, one["type"] = "function";
+            one["function"] = std::move(function);
+            return json{{"tool_calls", json::array({std::move(one)})}};
+        };
+        switch (e.kind) {
+        case DUET_CHAT_TEXT: return out + chunk(i, {{"content", e.text}}, std::move(logprobs), nullptr);
+        case DUET_CHAT_THINKING:
+            return out + chunk(i, {{"reasoning_content", e.text}, {"reasoning", e.text}}, std::move(logprobs), nullptr);
+        case DUET_CHAT_CALL_BEGIN:
+            return out + chunk(i, call({{"name", e.text}, {"arguments", ""}}, true), std::move(logprobs), nullptr);
+        case DUET_CHAT_CALL_PIECE:
+            return out + chunk(i, call({{"arguments", e.text}}, false), std::move(logprobs), nullptr);
+        case DUET_CHAT_END:
+            return out +
+                   chunk(i, json::object(), std::move(logprobs), finish_reason(e.reason, !answers[i].calls.empty()));
+        default: return out;
+        }
+    }
+
+    std::string last() override {
+        std::string out;
+        if (include_usage) {
+            json chunk = head("chat.completion.chunk");
+            chunk["choices"] = json::array();
+            chunk["usage"] = usage_json(jobs);
+            out = sse(chunk);
+        }
+        return out + "data: [DONE]\n\n";
+    }
+
+  private:
+    json head(const char* object) const {
+        return {{"id", id},
+                {"object", object},
+                {"created", created},
+                {"model", host.id},
+                {"system_fingerprint", std::string("duet-") + duet_version()}};
+    }
+    std::string chunk(size_t i, json delta, json logprobs, const char* reason) const {
+        json out = head("chat.completion.chunk");
+        out["choices"] = json::array({{{"index", i},
+                                       {"delta", std::move(delta)},
+                                       {"logprobs", std::move(logprobs)},
+                                       {"finish_reason", reason ? json(reason) : json(nullptr)}}});
+        if (include_usage) out["usage"] = nullptr;
+        return sse(out);
+    }
+    json token_json(int32_t id, double logprob) const {
+        std::string_view bytes = view_of(duet_token_text(host.model, id));
+        const std::string_view name = bytes.empty() ? view_of(duet_token_spelling(host.model, id)) : bytes;
+        return {{"token", std::string(name)}, {"logprob", logprob}, {"bytes", token_bytes(bytes)}};
+    }
+    json logprobs_of(size_t i, const std::vector<token_logprob>& list) const {
+        if (jobs[i]->n_logprobs < 0) return nullptr;
+        json content = json::array();
+        for (const token_logprob& p : list) {
+            json one = token_json(p.id, p.logprob);
+            one["top_logprobs"] = json::array();
+            for (const auto& [id, logprob] : p.top) one["top_logprobs"].push_back(token_json(id, logprob));
+            content.push_back(std::move(one));
+        }
+        return {{"content", std::move(content)}, {"refusal", nullptr}};
+    }
+
+    std::vector<char> begun_;
+};
+
+}  // namespace
+
+duet_status try_template(server* s, tool_error* error) {
+    const duet_chat_params p = template_params(*s);
+    duet_chat* made = nullptr;
+    const duet_status status = duet_chat_create(s->model, &p, &made);
+    const chat_ptr chat(made);
+    s->has_chat = status == DUET_OK;
+    if (status == DUET_OK) return DUET_OK;
+    s->chat_error = duet_chat_error(made);
+    const bool was_asked = p.chat_template || p.template_name || p.form;
+    if (was_asked || status == DUET_ERR_MEMORY) return error->set(status, s->chat_error);
+    std::fprintf(stderr, "serve: no chat: %s\n", s->chat_error.c_str());
+    return DUET_OK;
+}
+
+chat_fields read_chat(const fields& f) {
+    chat_fields c;
+    check_messages(f);
+    c.messages = *f.list("messages");
+    read_tools(f, &c);
+    if (const json* variables = f.object("chat_template_kwargs")) c.variables = *variables;
+    if (const auto thinking = c.variables.find("enable_thinking"); thinking != c.variables.end()) {
+        if (!thinking->is_boolean())
+            refuse(400, "chat_template_kwargs.enable_thinking: want true or false", "chat_template_kwargs",
+                   "invalid_value");
+        c.thinking = thinking->get<bool>();
+    }
+    if (const auto effort = f.text("reasoning_effort")) {
+        constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+        if (std::find(std::begin(kEfforts), std::end(kEfforts), *effort) == std::end(kEfforts))
+            f.wrong("reasoning_effort", "none, minimal, low, medium, high or xhigh");
+        if (*effort == "none") c.thinking = 0;
+        else c.variables["reasoning_effort"] = *effort;
+    }
+    if (const auto format = f.text("reasoning_format")) {
+        if (*format != "auto" && *format != "none" && *format != "deepseek")
+            f.wrong("reasoning_format", "auto, deepseek or none");
+        c.keeps_markers = *format == "none";
+    }
+    return c;
+}
+
+rendered_chat render_chat(server& s, const chat_fields& c, const common_fields& common, bool only_renders) {
+    const chat_ptr chat = open_chat(s, c);
+    duet_chat_prompt prompt{};
+    prompt.struct_size = sizeof prompt;
+    const duet_status status = duet_chat_render(chat.get(), c.continues_last ? DUET_CHAT_CONTINUE_LAST : 0, &prompt);
+    if (status != DUET_OK) refuse_status(status, duet_chat_error(chat.get()), "messages");
+    rendered_chat out;
+    out.text = std::string(view_of(prompt.text));
+    out.ids.assign(prompt.ids, prompt.ids + prompt.n_ids);
+    const int32_t opens_thinking = prompt.opens_thinking;
+    if (only_renders) return out;
+    check_length(s, out.ids.size());
+    const grammar_ptr grammar = chat_grammar(s, chat.get(), c, common, opens_thinking);
+    std::vector<const char*> stops;
+    for (const std::string& stop : common.stops) stops.push_back(stop.c_str());
+    for (int32_t i = 0; i < common.n; i++) {
+        job_ptr j = make_job(s, common, out.ids, i, grammar.get());
+        duet_chat_parser* parser = nullptr;
+        const duet_status made =
+            duet_chat_parser_create(chat.get(), opens_thinking, stops.data(), (int32_t)stops.size(), &parser);
+        j->parser.reset(parser);
+        if (made != DUET_OK) refuse_status(made, duet_chat_parser_error(parser), "stop");
+        out.jobs.push_back(std::move(j));
+    }
+    return out;
+}
+
+void post_chat(server& s, exchange_ptr exchange) {
+    const json body = parse_body(exchange->request.body);
+    const fields f(body);
+    check_model(s, f);
+    common_fields common = read_common(s, f);
+    const auto old_limit = f.integer("max_tokens", 1, INT32_MAX);
+    const auto limit = f.integer("max_completion_tokens", 1, INT32_MAX);
+    common.max_new_tok = (int32_t)(limit ? *limit : old_limit.value_or(-1));
+    const bool wants_logprobs = f.flag("logprobs", false);
+    const auto n_top = f.integer("top_logprobs", 0, 20);
+    if (n_top && !wants_logprobs)
+        refuse(400, "top_logprobs: want logprobs to be true", "top_logprobs", "invalid_value");
+    if (wants_logprobs) common.n_logprobs = (int32_t)n_top.value_or(0);
+    const chat_fields c = read_chat(f);
+    auto answer = std::make_shared<chat_reply>(s, exchange);
+    answer->is_stream = common.is_stream;
+    answer->include_usage = common.include_usage;
+    answer->jobs = render_chat(s, c, common).jobs;
+    answer->submit();
+}
+
+void post_apply_template(server& s, exchange_ptr exchange) {
+    const json body = parse_body(exchange->request.body);
+    const fields f(body);
+    check_model(s, f);
+    const rendered_chat r = render_chat(s, read_chat(f), common_fields{}, true);
+    exchange->answer(200, dump({{"prompt", r.text}, {"tokens", r.ids}}));
+}
+
+}  // namespace serve

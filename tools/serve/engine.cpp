@@ -1,0 +1,408 @@
+// tools/serve/engine.cpp: batches of running answers and a piece of one prompt, step by step.
+// Main path: completions.cpp, chat.cpp -> [engine.cpp] -> runtime.h
+#include "engine.h"
+
+#include <cmath>
+
+namespace serve {
+
+namespace {
+
+// A piece of prompt takes about this long beside running answers, and when nothing else runs.
+constexpr double kPieceUs = 60e3, kLonePieceUs = 250e3;
+constexpr int32_t kLogitRows = 64;  // most rows of logits that are kept for a prompt's log probabilities
+
+}  // namespace
+
+engine::engine(const duet_model* model, duet_session* session, int32_t n_seqs, engine_params params, metrics& m)
+    : model_(model), session_(session), params_(params), metrics_(m), n_vocab_(info_of(model).n_vocab),
+      n_ctx_(duet_session_n_ctx(session)), max_batch_(duet_session_max_batch(session)), seqs_((size_t)n_seqs) {
+    thread_ = std::thread([this] { run(); });
+}
+
+engine::~engine() {
+    {
+        const std::lock_guard lock(mutex_);
+        is_stopped_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+}
+
+// ---- called from other threads ----
+
+bool engine::submit(const std::vector<job_ptr>& jobs) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (is_stopped_ || (int32_t)queue_.size() >= params_.n_queue) return false;
+        for (const job_ptr& j : jobs) {
+            j->submitted_at = now_seconds();
+            queue_.push_back(j);
+        }
+        metrics_.set("duet_requests_waiting", (double)queue_.size());
+        metrics_.set("vllm:num_requests_waiting", (double)queue_.size());
+    }
+    wake_.notify_one();
+    return true;
+}
+
+void engine::cancel(const std::vector<job_ptr>& jobs) {
+    for (const job_ptr& j : jobs) {
+        j->is_cancelled = true;
+        if (lone_reader_ == j.get()) duet_session_cancel(session_);
+    }
+    const std::lock_guard lock(mutex_);
+    wake_.notify_one();
+}
+
+void engine::cancel_all() {
+    const std::lock_guard lock(mutex_);
+    cancels_all_ = true;
+    if (lone_reader_) duet_session_cancel(session_);
+    wake_.notify_one();
+}
+
+// ---- the thread ----
+
+void engine::run() {
+    for (;;) {
+        {
+            std::unique_lock lock(mutex_);
+            wake_.wait(lock, [&] { return is_stopped_ || !queue_.empty() || !running_.empty(); });
+            if (is_stopped_) break;
+        }
+        try {
+            take_jobs();
+            step();
+        } catch (const std::exception& e) { fail_all(e.what()); }
+    }
+    cancels_all_ = true;
+    take_jobs();
+}
+
+// Moves answers from the queue to free slots, and ends those whose client has left.
+void engine::take_jobs() {
+    std::vector<job_ptr> left;
+    {
+        const std::lock_guard lock(mutex_);
+        const bool all = cancels_all_;
+        cancels_all_ = false;
+        const auto has_left = [&](const job_ptr& j) {
+            if (!all && !j->is_cancelled) return false;
+            left.push_back(j);
+            return true;
+        };
+        queue_.erase(std::remove_if(queue_.begin(), queue_.end(), has_left), queue_.end());
+        for (const job_ptr& j : running_) has_left(j);
+        for (const job_ptr& j : left) j->is_cancelled = true;
+    }
+    for (const job_ptr& j : left) end(*j, end_reason::cancelled);
+    drop_ended();
+    const std::lock_guard lock(mutex_);
+    for (; (int32_t)running_.size() < params_.n_slots && !queue_.empty(); queue_.pop_front()) {
+        running_.push_back(queue_.front());
+        running_.back()->started_at = now_seconds();
+        metrics_.observe("duet_queue_time_seconds", running_.back()->started_at - running_.back()->submitted_at);
+    }
+    for (const char* name : {"duet_requests_waiting", "vllm:num_requests_waiting"})
+        metrics_.set(name, (double)queue_.size());
+    for (const char* name : {"duet_requests_running", "vllm:num_requests_running"})
+        metrics_.set(name, (double)running_.size());
+}
+
+void engine::drop_ended() {
+    running_.erase(std::remove_if(running_.begin(), running_.end(), [](const job_ptr& j) { return j->is_over; }),
+                   running_.end());
+    for (const char* name : {"duet_requests_running", "vllm:num_requests_running"})
+        metrics_.set(name, (double)running_.size());
+}
+
+// ---- prefixes ----
+
+// Gives the answer a sequence that holds as much of its prompt as any does. A sequence that holds little else is taken
+// over; of others a copy is made in the one that was not used for longest.
+int32_t engine::reuse(job& j) {
+    int32_t source = -1, oldest = -1;
+    size_t n_common = 0;
+    const bool can_reuse = j.uses_cache && !j.wants_prompt_logprobs;
+    for (int32_t i = 0; i < (int32_t)seqs_.size(); i++) {
+        const sequence& s = seqs_[(size_t)i];
+        if (!s.user && (oldest < 0 || s.used_at < seqs_[(size_t)oldest].used_at)) oldest = i;
+        if (!can_reuse || (s.user && (!s.user->uses_cache || s.user->is_cancelled))) continue;
+        const std::vector<int32_t>& ids = s.user ? s.user->tokens : s.ids;
+        const size_t n_held = (size_t)std::max(0, duet_seq_length(session_, i));
+        const size_t n_most = std::min(n_held, j.prompt.size() - 1);  // the last token is run for its logits
+        const size_t n =
+            (size_t)(std::mismatch(ids.begin(), ids.begin() + (ptrdiff_t)n_most, j.prompt.begin()).first - ids.begin());
+        if (n > n_common) n_common = n, source = i;
+    }
+    const auto is_mostly = [&](int32_t i) {
+        return !seqs_[(size_t)i].user && seqs_[(size_t)i].ids.size() - n_common <= std::max<size_t>(64, n_common / 4);
+    };
+    if (source < 0) {
+        if (duet_seq_trim(session_, oldest, 0) != DUET_OK) n_common = 0;
+        return oldest;
+    }
+    const int32_t target = is_mostly(source) || oldest == source ? source : oldest;
+    seqs_[(size_t)source].used_at = ++clock_;
+    if (target != source && duet_seq_copy(session_, source, target) != DUET_OK) {
+        metrics_.add("duet_prefix_misses_total", 1, "reason=\"copy_failed\"");
+        n_common = 0;
+    }
+    if (duet_seq_trim(session_, target, (int32_t)n_common) != DUET_OK) {
+        metrics_.add("duet_prefix_misses_total", 1, "reason=\"state_cannot_go_back\"");
+        if (duet_seq_trim(session_, target, 0) != DUET_OK) return -1;
+    }
+    return target;
+}
+
+bool engine::begin(job& j) {
+    j.tokens = j.prompt;
+    const int32_t seq = reuse(j);
+    if (seq < 0) {
+        end(j, end_reason::failed, duet_session_error(session_));
+        return false;
+    }
+    j.seq = seq;
+    seqs_[(size_t)seq] = {&j, {}, ++clock_};
+    j.n_cached_tok = held(j);
+    metrics_.add("duet_prompt_tokens_total", (double)j.prompt.size());
+    metrics_.add("duet_prompt_tokens_cached_total", j.n_cached_tok);
+    metrics_.observe("duet_request_prompt_tokens", (double)j.prompt.size());
+    tell_usage();
+    return true;
+}
+
+void engine::tell_usage() {
+    double n_tok = 0;
+    for (int32_t i = 0; i < (int32_t)seqs_.size(); i++) n_tok += std::max(0, duet_seq_length(session_, i));
+    for (const char* name : {"duet_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc"})
+        metrics_.set(name, n_tok / ((double)seqs_.size() * n_ctx_));
+}
+
+// ---- a step ----
+
+int32_t engine::piece_size(bool has_streams) const {
+    if (params_.chunk > 0) return params_.chunk;
+    return (int32_t)std::clamp((has_streams ? kPieceUs : kLonePieceUs) / us_per_prompt_tok_, 16.0, 65536.0);
+}
+
+void engine::add_rows(job& j, int32_t n_tok) {
+    const int32_t n_held = held(j);
+    const bool is_last = n_held + n_tok == (int32_t)j.tokens.size();
+    for (int32_t i = 0; i < n_tok; i++) {
+        batch_ids_.push_back(j.tokens[(size_t)(n_held + i)]);
+        batch_seqs_.push_back(j.seq);
+        batch_wants_.push_back(j.wants_prompt_logprobs && n_held + i + 1 < (int32_t)j.prompt.size());
+    }
+    if (is_last) batch_wants_.back() = !j.wants_embedding;
+    rows_.push_back({&j, n_tok});
+}
+
+void engine::step() {
+    rows_.clear();
+    batch_ids_.clear();
+    batch_seqs_.clear();
+    batch_wants_.clear();
+    job* reader = nullptr;
+    for (const job_ptr& j : running_) {
+        if (j->seq < 0 && (reader || !begin(*j))) continue;
+        if (held(*j) + 1 == (int32_t)j->tokens.size() && !j->wants_embedding) add_rows(*j, 1);
+        else if (!reader) reader = j.get();
+    }
+    const int32_t n_streams = (int32_t)rows_.size();
+    if (reader) {
+        int32_t n = std::min(piece_size(n_streams > 0), max_batch_ - n_streams);
+        if (reader->wants_prompt_logprobs) n = std::min(n, kLogitRows);
+        add_rows(*reader, std::min(n, (int32_t)reader->tokens.size() - held(*reader)));
+    }
+    if (rows_.empty()) return;
+    duet_batch batch = duet_batch_default();
+    batch.n_tok = (int32_t)batch_ids_.size();
+    batch.token = batch_ids_.data();
+    batch.seq = batch_seqs_.data();
+    batch.want_logits = batch_wants_.data();
+    if (reader && n_streams == 0) lone_reader_ = reader;
+    const double start = now_seconds();
+    const duet_status status = reader && reader->is_cancelled ? DUET_ERR_CANCELLED : duet_decode(session_, &batch);
+    lone_reader_ = nullptr;
+    if (status == DUET_ERR_CANCELLED) return;  // the sequences tell what was done; the rest is done again
+    if (status != DUET_OK) return fail_all(duet_session_error(session_));
+    if (reader && batch.n_tok - n_streams >= 8)
+        us_per_prompt_tok_ = 0.7 * us_per_prompt_tok_ + 0.3 * (now_seconds() - start) * 1e6 / batch.n_tok;
+    after_decode();
+}
+
+void engine::after_decode() {
+    if (rows_.back().owner->wants_embedding &&
+        held(*rows_.back().owner) == (int32_t)rows_.back().owner->tokens.size()) {
+        job& j = *rows_.back().owner;
+        const float* values = duet_embedding(session_);
+        if (values) j.embedding.assign(values, values + info_of(model_).dim);
+        end(j, values ? end_reason::stop : end_reason::failed, values ? "" : "no embedding can be read");
+    }
+    int32_t i_logits = 0;
+    for (const row& r : rows_) {
+        job& j = *r.owner;
+        if (j.is_over || j.wants_embedding) continue;
+        const int32_t n_held = held(j), first = n_held - r.n_tok;
+        if (j.wants_prompt_logprobs && first < (int32_t)j.prompt.size())
+            take_prompt_logits(j, first, r.n_tok, &i_logits);
+        if (n_held < (int32_t)j.tokens.size()) continue;
+        const float* logits = duet_logits(session_, i_logits++);
+        if (logits) take_logits(j, logits);
+        else end(j, end_reason::failed, duet_session_error(session_));
+    }
+    drop_ended();
+}
+
+void engine::take_prompt_logits(job& j, int32_t first, int32_t n_tok, int32_t* i_logits) {
+    for (int32_t i = first; i < first + n_tok && i + 1 < (int32_t)j.prompt.size(); i++)
+        if (const float* logits = duet_logits(session_, (*i_logits)++))
+            j.prompt_logprobs.push_back(logprob_of(logits, j.prompt[(size_t)i + 1], std::max(0, j.n_logprobs)));
+}
+
+// Chooses the next token of an answer, and tells what became certain.
+void engine::take_logits(job& j, const float* logits) {
+    if (j.max_new_tok == 0 || (int32_t)j.tokens.size() >= n_ctx_) return end(j, end_reason::length);
+    int32_t id = -1;
+    if (duet_sampler_choose(j.sampler.get(), logits, n_vocab_, &id) != DUET_OK)
+        return end(j, end_reason::failed, duet_sampler_error(j.sampler.get()));
+    if (duet_token_is_end(model_, id)) return end(j, end_reason::stop);
+    if (duet_sampler_accept(j.sampler.get(), id) != DUET_OK)
+        return end(j, end_reason::failed, duet_sampler_error(j.sampler.get()));
+    if (j.n_logprobs >= 0) j.waiting.push_back(logprob_of(logits, id, j.n_logprobs));
+    if (++j.n_new_tok == 1) {
+        j.first_token_at = now_seconds();
+        metrics_.observe("duet_time_to_first_token_seconds", j.first_token_at - j.submitted_at);
+    }
+    j.tokens.push_back(id);
+    metrics_.add("duet_generation_tokens_total");
+    show(j, id);
+    if (j.is_over) return;
+    if (duet_sampler_is_done(j.sampler.get())) return end(j, end_reason::stop);
+    if (j.n_new_tok == j.max_new_tok || (int32_t)j.tokens.size() >= n_ctx_) end(j, end_reason::length);
+}
+
+// The log probability of an id and of the n_top most likely, in the distribution that the model gave. Sums are taken in
+// one order, in double, so that they are the same in every batch.
+token_logprob engine::logprob_of(const float* logits, int32_t id, int32_t n_top) const {
+    const double largest = *std::max_element(logits, logits + n_vocab_);
+    double sum = 0;
+    for (int32_t i = 0; i < n_vocab_; i++) sum += std::exp((double)logits[i] - largest);
+    const double log_sum = largest + std::log(sum);
+    token_logprob out{id, (double)logits[id] - log_sum, {}};
+    const auto is_better = [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
+    std::vector<int32_t> best;
+    for (int32_t i = 0; i < n_vocab_ && n_top > 0; i++) {
+        if ((int32_t)best.size() == n_top && !is_better(i, best.back())) continue;
+        best.insert(std::upper_bound(best.begin(), best.end(), i, is_better), i);
+        if ((int32_t)best.size() > n_top) best.pop_back();
+    }
+    for (int32_t i : best) out.top.emplace_back(i, (double)logits[i] - log_sum);
+    return out;
+}
+
+// ---- texts ----
+
+void engine::show(job& j, int32_t id) {
+    if (j.parser) {
+        if (duet_chat_parser_add(j.parser.get(), id) != DUET_OK)
+            return end(j, end_reason::failed, duet_chat_parser_error(j.parser.get()));
+        return show_parsed(j);
+    }
+    const duet_string bytes = duet_token_text(model_, id);
+    duet_string text = {};
+    int32_t is_stopped = 0;
+    if (duet_text_gate_add(j.gate.get(), bytes.data ? bytes.data : "", bytes.n_bytes, &text, &is_stopped) != DUET_OK)
+        return end(j, end_reason::failed, duet_text_gate_error(j.gate.get()));
+    tell_text(j, view_of(text));
+    if (is_stopped) {
+        j.waiting.clear();  // the tokens of a stop string are not part of the answer
+        j.gate.reset();
+        end(j, end_reason::stop_string);
+    }
+}
+
+void engine::tell_text(job& j, std::string_view text) {
+    if (text.empty()) return;
+    answer_event e;
+    e.kind = DUET_CHAT_TEXT;
+    e.text = text;
+    tell(j, e);
+}
+
+void engine::show_parsed(job& j) {
+    duet_chat_event e{};
+    e.struct_size = sizeof e;
+    while (duet_chat_parser_next(j.parser.get(), &e) == DUET_OK && e.kind != DUET_CHAT_NONE) {
+        j.n_thinking_tok = e.n_thinking_tok;
+        if (e.kind == DUET_CHAT_END) {
+            j.waiting.clear();
+            j.parser.reset();
+            return end(j, end_reason::stop_string);
+        }
+        answer_event told;
+        told.kind = e.kind;
+        told.i_call = e.i_call;
+        told.text = view_of(e.text);
+        told.call_id = view_of(e.call_id);
+        tell(j, told);
+    }
+}
+
+void engine::tell(job& j, const answer_event& event) {
+    answer_event e = event;
+    e.logprobs = &j.waiting;
+    if (j.tell) j.tell(j, e);
+    j.waiting.clear();
+}
+
+// Ends an answer: tells what waited for more, and leaves its sequence as a prefix for others.
+void engine::end(job& j, end_reason reason, const std::string& error) {
+    if (j.is_over) return;
+    const bool is_whole = reason == end_reason::stop || reason == end_reason::length;
+    if (is_whole && j.parser && duet_chat_parser_finish(j.parser.get()) == DUET_OK) {
+        parser_ptr parser = std::move(j.parser);  // what it still tells does not end the answer again
+        duet_chat_event e{};
+        e.struct_size = sizeof e;
+        while (duet_chat_parser_next(parser.get(), &e) == DUET_OK && e.kind != DUET_CHAT_NONE &&
+               e.kind != DUET_CHAT_END) {
+            j.n_thinking_tok = e.n_thinking_tok;
+            answer_event told;
+            told.kind = e.kind;
+            told.i_call = e.i_call;
+            told.text = view_of(e.text);
+            told.call_id = view_of(e.call_id);
+            tell(j, told);
+        }
+    }
+    duet_string rest = {};
+    if (is_whole && j.gate && duet_text_gate_finish(j.gate.get(), &rest) == DUET_OK) tell_text(j, view_of(rest));
+    j.is_over = true;
+    j.ended_at = now_seconds();
+    if (j.seq >= 0) {
+        const size_t n_held = (size_t)std::max(0, held(j));
+        sequence& s = seqs_[(size_t)j.seq];
+        s = {nullptr, {j.tokens.begin(), j.tokens.begin() + (ptrdiff_t)n_held}, ++clock_};
+        if ((!j.uses_cache || reason == end_reason::failed) && duet_seq_trim(session_, j.seq, 0) == DUET_OK) s = {};
+    }
+    tell_usage();
+    if (reason == end_reason::cancelled) metrics_.add("duet_cancelled_total");
+    metrics_.observe("duet_request_generation_tokens", j.n_new_tok);
+    if (j.n_new_tok > 1)
+        metrics_.observe("duet_time_between_tokens_seconds", (j.ended_at - j.first_token_at) / (j.n_new_tok - 1));
+    answer_event e;
+    e.kind = DUET_CHAT_END;
+    e.reason = reason;
+    e.error = error;
+    tell(j, e);
+    j.tell = nullptr;
+}
+
+void engine::fail_all(const std::string& error) {
+    for (const job_ptr& j : running_) end(*j, end_reason::failed, error);
+    running_.clear();
+}
+
+}  // namespace serve

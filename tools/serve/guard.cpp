@@ -1,0 +1,79 @@
+// tools/serve/guard.cpp: who may ask: names of the host, origins of pages, keys. All of it is checked before a body is
+// read.
+// Main path: http.cpp -> [guard.cpp] -> routes.cpp
+#include "guard.h"
+
+#include <algorithm>
+#include <unistd.h>
+
+namespace serve {
+
+namespace {
+
+std::string lower(std::string text) {
+    for (char& c : text)
+        if (c >= 'A' && c <= 'Z') c = (char)(c + 32);
+    return text;
+}
+
+// "[::1]:8080" -> "[::1]", "Name:8080" -> "name".
+std::string name_of_host(const std::string& host) {
+    const size_t bracket = host.rfind(']'), colon = host.rfind(':');
+    const bool has_port = colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
+    return lower(has_port ? host.substr(0, colon) : host);
+}
+
+bool is_address(const std::string& name) {
+    return !name.empty() && (name[0] == '[' || name.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+std::string host_of_origin(const std::string& origin) {
+    const size_t begin = origin.find("://");
+    return begin == std::string::npos ? "" : origin.substr(begin + 3);
+}
+
+// Compares all bytes of the longer text, so that the time tells nothing about the key.
+bool is_equal(std::string_view given, std::string_view key) {
+    size_t difference = given.size() ^ key.size();
+    for (size_t i = 0; i < std::max<size_t>(given.size(), 1); i++)
+        difference |= (size_t)(uint8_t)(i < given.size() ? given[i] : 0) ^ (size_t)(uint8_t)key[i % key.size()];
+    return difference == 0;
+}
+
+}  // namespace
+
+// A page on a foreign name whose address was turned to this machine (rebinding) sends that name as Host. Where a key is
+// needed on a public address the page does not know it, and any name may lead here.
+bool is_host_allowed(const server& s, const http_server& http, const std::string& host) {
+    if (http.is_unix() || (!http.is_local() && !s.options.keys.empty())) return true;
+    const std::string name = name_of_host(host);
+    if (name == "localhost" || name == "127.0.0.1" || name == "[::1]") return true;
+    if (name == lower(s.options.host) || name == name_of_host(http.address())) return true;
+    for (const std::string& origin : s.options.origins)
+        if (name == name_of_host(host_of_origin(origin))) return true;
+    if (http.is_local()) return false;
+    char own[256] = "";
+    ::gethostname(own, sizeof own - 1);
+    return is_address(name) || name == lower(own);
+}
+
+// Browsers send Origin with what a page asks for. Programs send none.
+bool is_origin_allowed(const server& s, const http_request& r) {
+    return r.origin.empty() || lower(r.origin) == "http://" + lower(r.host) || is_origin_listed(s, r);
+}
+
+bool is_origin_listed(const server& s, const http_request& r) {
+    return std::find(s.options.origins.begin(), s.options.origins.end(), lower(r.origin)) != s.options.origins.end();
+}
+
+bool is_key_good(const server& s, const http_request& r) {
+    if (s.options.keys.empty()) return true;
+    std::string given = r.api_key;
+    if (given.empty() && r.authorization.size() > 7 && lower(r.authorization.substr(0, 7)) == "bearer ")
+        given = r.authorization.substr(7);
+    bool is_good = false;
+    for (const std::string& key : s.options.keys) is_good |= is_equal(given, key);
+    return is_good;
+}
+
+}  // namespace serve

@@ -1,0 +1,645 @@
+// tools/serve/http.cpp: HTTP/1.1 over Boost.Asio, with Boost.Beast as the parser.
+// Main path: serve.cpp -> [http.cpp] -> routes.cpp
+#include "http.h"
+
+#include <utility>  // Boost.Asio of 1.74 lacks it
+
+#include <boost/asio.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <atomic>
+#include <csignal>
+#include <deque>
+#include <optional>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unordered_set>
+
+namespace serve {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using stream_socket = asio::generic::stream_protocol::socket;
+using error_code = boost::system::error_code;
+using std::chrono::seconds;
+
+const char* http_reason(int status) {
+    return status == 200 ? "OK" : http::obsolete_reason((http::status)status).data();
+}
+
+struct http_server::state {
+    state(http_limits l, http_handlers h) : limits(l), handlers(std::move(h)) {}
+    http_limits limits;
+    http_handlers handlers;
+    std::unordered_set<http_connection*> connections;  // outlives io, whose handlers own the connections
+    asio::io_context io{1};
+    std::optional<asio::ip::tcp::acceptor> tcp;
+    std::optional<asio::local::stream_protocol::acceptor> local;
+    asio::steady_timer retry{io};
+    std::string address, unix_path;
+    std::atomic<bool> is_draining{false};
+    bool is_local = false, is_stopped = false;
+    int n_active = 0, n_signals = 0;
+
+    template <class acceptor_type> void accept(acceptor_type& acceptor);
+    void make_room();
+};
+
+// A connection and the request that it is at. Its functions run on the thread of the connections; post_ functions may
+// be called by any.
+class http_connection : public std::enable_shared_from_this<http_connection> {
+  public:
+    http_connection(http_server::state& server, stream_socket socket)
+        : server_(server), socket_(std::move(socket)), timer_(server.io), keep_alive_timer_(server.io) {
+        server_.connections.insert(this);
+    }
+    ~http_connection() { server_.connections.erase(this); }
+
+    void read_next();
+    void close();
+    bool is_waiting() const { return phase_ == kIdle || phase_ == kHead || phase_ == kBody || phase_ == kLingers; }
+    bool is_idle() const { return phase_ == kIdle; }
+    auto since() const { return since_; }
+
+    // Of the exchange:
+    void post_answer(std::string bytes, bool closes);
+    void post_piece(std::string bytes, bool is_last);
+    void post_stream(std::string head, std::string keep_alive_text);
+    void post_gone(std::function<void()> callback);
+    void post_abandoned();
+    std::string head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes,
+                     bool closes);  // n_bytes -1: pieces, -2: no body
+    template <class work_fn> void post(work_fn work) {
+        asio::post(server_.io, [self = shared_from_this(), work = std::move(work)]() mutable { work(*self); });
+    }
+    void send(std::string_view bytes, bool is_last, bool closes);
+    bool is_http10() const { return is_http10_; }
+
+  private:
+    enum phase { kIdle, kHead, kBody, kAnswers, kLingers, kClosed };
+    using parser_type = http::request_parser<http::string_body>;
+
+    void enter(phase next, int n_seconds);
+    void on_timeout();
+    void read_head();
+    void on_head(error_code ec);
+    void read_body();
+    void on_request(error_code ec);
+    void refuse(int status, std::string body, const http_headers& headers = {}, bool closes = true);
+    void refuse_framing(error_code ec);
+    void watch();
+    void lose();
+    void write_some();
+    void on_written();
+    void linger();
+    void keep_alive();
+    std::string check_framing() const;
+
+    http_server::state& server_;
+    stream_socket socket_;
+    asio::steady_timer timer_, keep_alive_timer_;
+    boost::beast::flat_buffer buffer_{128u << 10};
+    std::optional<parser_type> parser_;
+    http_request request_;
+    phase phase_ = kIdle;
+    std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+    uint64_t timer_serial_ = 0, exchange_serial_ = 0;
+    bool timed_out_ = false, is_http10_ = false;
+    bool keeps_connection_ = false, is_last_ = false, closes_ = false, is_writing_ = false, is_stream_ = false;
+    size_t n_lingered_ = 0;
+    std::string writing_, pending_, stream_head_, keep_alive_text_;
+    size_t n_written_ = 0;
+    std::chrono::steady_clock::time_point last_write_;
+    std::function<void()> gone_;
+    std::array<char, 16384> discard_;
+};
+
+// ---- time limits ----
+
+void http_connection::enter(phase next, int n_seconds) {
+    if (phase_ == kClosed) return;
+    const bool was_active = phase_ == kAnswers;
+    phase_ = next;
+    if (was_active != (next == kAnswers)) server_.n_active += was_active ? -1 : 1;
+    since_ = std::chrono::steady_clock::now();
+    const uint64_t serial = ++timer_serial_;
+    if (n_seconds <= 0) {
+        timer_.cancel();
+        return;
+    }
+    timer_.expires_after(seconds(n_seconds));
+    timer_.async_wait([self = shared_from_this(), serial](error_code ec) {
+        if (!ec && serial == self->timer_serial_) self->on_timeout();
+    });
+}
+
+void http_connection::on_timeout() {
+    if (phase_ == kHead || phase_ == kBody) {
+        timed_out_ = true;
+        error_code none;
+        socket_.cancel(none);  // the read ends and refuses
+    } else close();
+}
+
+void http_connection::close() {
+    if (phase_ == kClosed) return;
+    if (phase_ == kAnswers) lose();
+    enter(kClosed, 0);
+    keep_alive_timer_.cancel();
+    error_code none;
+    socket_.close(none);
+}
+
+// ---- reading ----
+
+void http_connection::read_next() {
+    if (server_.is_draining) return close();
+    parser_.reset();
+    timed_out_ = false;
+    enter(kIdle, server_.limits.idle_seconds);
+    if (buffer_.size() > 0) return read_head();
+    socket_.async_wait(stream_socket::wait_read, [self = shared_from_this()](error_code ec) {
+        if (ec || self->phase_ != kIdle) return self->phase_ == kIdle ? self->close() : void();
+        self->read_head();
+    });
+}
+
+void http_connection::read_head() {
+    parser_.emplace();
+    parser_->header_limit(server_.limits.max_header_bytes);
+    parser_->body_limit(UINT64_MAX);  // the limit comes when the head was checked
+    enter(kHead, server_.limits.header_seconds);
+    http::async_read_header(socket_, buffer_, *parser_,
+                            [self = shared_from_this()](error_code ec, size_t) { self->on_head(ec); });
+}
+
+// The rules of framing that the parser leaves open. Returns "", or what is wrong.
+std::string http_connection::check_framing() const {
+    const auto& head = parser_->get();
+    const auto count = [&](http::field name) {
+        const auto range = head.equal_range(name);
+        return std::distance(range.first, range.second);
+    };
+    if (head.version() != 10 && head.version() != 11) return "want HTTP/1.0 or HTTP/1.1";
+    if (count(http::field::host) > 1) return "want one Host header";
+    if (head.version() == 11 && count(http::field::host) == 0) return "want a Host header";
+    const auto n_codings = count(http::field::transfer_encoding);
+    if (n_codings > 0) {
+        if (head.version() == 10) return "HTTP/1.0 has no Transfer-Encoding";
+        if (count(http::field::content_length) > 0) return "want Content-Length or Transfer-Encoding, not both";
+        if (n_codings > 1 || !boost::beast::iequals(head[http::field::transfer_encoding], "chunked"))
+            return "Transfer-Encoding: want chunked";
+    }
+    if (count(http::field::content_length) > 1) return "want one Content-Length";
+    if (head.target().empty() || head.target()[0] != '/') return "want a path as target";
+    return "";
+}
+
+void http_connection::on_head(error_code ec) {
+    if (phase_ == kClosed) return;
+    if (ec) return refuse_framing(ec);
+    if (const std::string wrong = check_framing(); !wrong.empty())
+        return refuse(400, server_.handlers.error_body(400, wrong));
+    const auto& head = parser_->get();
+    is_http10_ = head.version() == 10;
+    keeps_connection_ = head.keep_alive();
+    const auto text = [&](auto name) {
+        const auto value = head[name];
+        return std::string(value.data(), value.size());
+    };
+    request_ = {};
+    request_.method = std::string(head.method_string());
+    const std::string target(head.target());
+    const size_t question = target.find('?');
+    request_.path = target.substr(0, question);
+    if (question != std::string::npos) request_.query = target.substr(question + 1);
+    request_.host = text(http::field::host);
+    request_.origin = text(http::field::origin);
+    request_.authorization = text(http::field::authorization);
+    request_.api_key = text("x-api-key");
+    request_.content_type = text(http::field::content_type);
+    request_.request_id = text("x-request-id");
+    request_.declared_bytes = parser_->content_length().value_or(0);
+    request_.has_body = parser_->chunked() || request_.declared_bytes > 0;
+    http_refusal refusal = server_.handlers.check(request_);
+    if (refusal.status) return refuse(refusal.status, std::move(refusal.body), refusal.headers, request_.has_body);
+    const uint64_t limit = server_.limits.max_body_bytes;
+    if (request_.declared_bytes > limit)
+        return refuse(413, server_.handlers.error_body(413, "the body has " + std::to_string(request_.declared_bytes) +
+                                                                " bytes, the limit is " + std::to_string(limit)));
+    parser_->body_limit(limit);
+    enter(kBody, server_.limits.body_seconds);
+    if (request_.has_body && boost::beast::iequals(head[http::field::expect], "100-continue")) {
+        static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+        asio::async_write(socket_, asio::buffer(kContinue), [self = shared_from_this()](error_code write_ec, size_t) {
+            return write_ec ? self->close() : self->read_body();
+        });
+        return;
+    }
+    read_body();
+}
+
+void http_connection::read_body() {
+    if (phase_ == kClosed) return;
+    http::async_read(socket_, buffer_, *parser_,
+                     [self = shared_from_this()](error_code ec, size_t) { self->on_request(ec); });
+}
+
+void http_connection::on_request(error_code ec) {
+    if (phase_ == kClosed) return;
+    if (ec) return refuse_framing(ec);
+    request_.body = std::move(parser_->get().body());
+    is_last_ = closes_ = is_stream_ = false;
+    stream_head_.clear();
+    writing_.clear();
+    pending_.clear();
+    exchange_serial_++;
+    enter(kAnswers, 0);
+    watch();
+    server_.handlers.handle(std::make_shared<http_exchange>(shared_from_this(), std::move(request_)));
+}
+
+void http_connection::refuse_framing(error_code ec) {
+    const auto is_any = [&](std::initializer_list<http::error> codes) {
+        for (http::error code : codes)
+            if (ec == code) return true;
+        return false;
+    };
+    if (timed_out_) {
+        const bool is_body = phase_ == kBody;
+        return refuse(408, server_.handlers.error_body(408, is_body ? "the body took too long"
+                                                                    : "the header took too "
+                                                                      "long"));
+    }
+    if (ec == http::error::end_of_stream || ec.category() == asio::error::get_system_category() ||
+        ec == asio::error::eof)
+        return close();
+    if (ec == http::error::header_limit || ec == http::error::buffer_overflow)
+        return refuse(431,
+                      server_.handlers.error_body(431, "the header is larger than " +
+                                                           std::to_string(server_.limits.max_header_bytes) + " bytes"));
+    if (ec == http::error::body_limit)
+        return refuse(413,
+                      server_.handlers.error_body(413, "the body is larger than " +
+                                                           std::to_string(server_.limits.max_body_bytes) + " bytes"));
+    if (is_any({http::error::partial_message})) return close();
+    refuse(400, server_.handlers.error_body(400, "not HTTP/1.1: " + ec.message()));
+}
+
+void http_connection::refuse(int status, std::string body, const http_headers& headers, bool closes) {
+    if (phase_ == kClosed) return;
+    closes = closes || !keeps_connection_;
+    std::string bytes = "HTTP/1.1 " + std::to_string(status) + " " + http_reason(status) +
+                        "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+                        "\r\nX-Content-Type-Options: nosniff\r\n" + (closes ? "Connection: close\r\n" : "");
+    for (const auto& [name, value] : headers) bytes += name + ": " + value + "\r\n";
+    const bool is_head = parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
+    bytes += "\r\n";
+    if (!is_head) bytes += body;
+    is_last_ = closes_ = false;
+    is_stream_ = false;
+    writing_.clear();
+    pending_.clear();
+    enter(kAnswers, 0);
+    exchange_serial_++;
+    send(bytes, true, closes);
+}
+
+// ---- the client while its answer is made ----
+
+// Waits for the end of the connection. What a client sends ahead stays for the next request; after 64 KiB of it nobody
+// looks any more.
+void http_connection::watch() {
+    socket_.async_wait(stream_socket::wait_read, [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
+        if (serial != self->exchange_serial_ || self->phase_ != kAnswers || self->closes_) return;
+        if (ec) return self->close();
+        char byte = 0;
+        const ssize_t n = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return self->close();
+        if (n > 0) {
+            if (self->buffer_.size() >= (64u << 10)) return;
+            const auto room = self->buffer_.prepare(16384);
+            const ssize_t n_read = ::recv(self->socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+            if (n_read > 0) self->buffer_.commit((size_t)n_read);
+        }
+        self->watch();
+    });
+}
+
+void http_connection::lose() {
+    if (auto callback = std::exchange(gone_, nullptr)) callback();
+}
+
+// ---- writing ----
+
+void http_connection::send(std::string_view bytes, bool is_last, bool closes) {
+    if (phase_ != kAnswers || is_last_) return;
+    pending_ += bytes;
+    is_last_ = is_last;
+    closes_ = closes_ || closes;
+    last_write_ = std::chrono::steady_clock::now();
+    if (is_stream_ && pending_.size() > server_.limits.max_unsent_bytes) return close();
+    if (!is_writing_) write_some();
+}
+
+void http_connection::write_some() {
+    if (n_written_ == writing_.size()) {
+        writing_.clear();
+        std::swap(writing_, pending_);
+        n_written_ = 0;
+        if (writing_.empty()) return on_written();
+    }
+    is_writing_ = true;
+    enter(phase_, server_.limits.write_seconds);
+    socket_.async_write_some(asio::buffer(writing_.data() + n_written_, writing_.size() - n_written_),
+                             [self = shared_from_this()](error_code ec, size_t n) {
+                                 self->is_writing_ = false;
+                                 if (self->phase_ == kClosed) return;
+                                 if (ec) return self->close();
+                                 self->n_written_ += n;
+                                 self->write_some();
+                             });
+}
+
+void http_connection::on_written() {
+    if (!is_last_) return enter(phase_, 0);
+    gone_ = nullptr;
+    keep_alive_timer_.cancel();
+    exchange_serial_++;
+    if (closes_ || is_http10_ || !keeps_connection_ || server_.is_draining) return linger();
+    read_next();
+}
+
+// Ends the connection without losing the answer: a socket that is closed with unread bytes would be reset, and the
+// client might not see what was sent.
+void http_connection::linger() {
+    error_code none;
+    socket_.shutdown(stream_socket::shutdown_send, none);
+    if (phase_ != kLingers) {
+        n_lingered_ = 0;
+        enter(kLingers, 5);
+    }
+    socket_.async_read_some(asio::buffer(discard_), [self = shared_from_this()](error_code ec, size_t n) {
+        self->n_lingered_ += n;
+        if (ec || self->phase_ == kClosed || self->n_lingered_ > (64u << 20)) return self->close();
+        self->linger();
+    });
+}
+
+void http_connection::keep_alive() {
+    keep_alive_timer_.expires_after(seconds(server_.limits.keep_alive_seconds));
+    keep_alive_timer_.async_wait([self = shared_from_this(), serial = exchange_serial_](error_code ec) {
+        if (ec || serial != self->exchange_serial_ || self->phase_ != kAnswers || self->is_last_) return;
+        const auto silent = std::chrono::steady_clock::now() - self->last_write_;
+        if (silent >= seconds(self->server_.limits.keep_alive_seconds - 1)) {
+            self->send(std::exchange(self->stream_head_, "") + self->keep_alive_text_, false, false);
+        }
+        self->keep_alive();
+    });
+}
+
+// ---- called by an exchange ----
+
+void http_connection::post_answer(std::string bytes, bool closes) {
+    post([bytes = std::move(bytes), closes](http_connection& c) {
+        c.is_stream_ = false;
+        c.send(bytes, true, closes);
+    });
+}
+
+void http_connection::post_piece(std::string bytes, bool is_last) {
+    post([bytes = std::move(bytes), is_last](http_connection& c) {
+        c.send(std::exchange(c.stream_head_, "") + bytes, is_last, false);
+    });
+}
+
+void http_connection::post_stream(std::string head, std::string keep_alive_text) {
+    post([head = std::move(head), text = std::move(keep_alive_text)](http_connection& c) mutable {
+        if (c.phase_ != kAnswers) return;
+        c.is_stream_ = true;
+        c.stream_head_ = std::move(head);
+        c.keep_alive_text_ = std::move(text);
+        c.last_write_ = std::chrono::steady_clock::now();
+        c.keep_alive();
+    });
+}
+
+void http_connection::post_gone(std::function<void()> callback) {
+    post([callback = std::move(callback)](http_connection& c) mutable {
+        if (c.phase_ == kClosed) callback();
+        else if (c.phase_ == kAnswers && !c.is_last_) c.gone_ = std::move(callback);
+    });
+}
+
+void http_connection::post_abandoned() {
+    post([](http_connection& c) {
+        if (c.phase_ == kAnswers && !c.is_last_) c.close();
+    });
+}
+
+std::string http_connection::head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes,
+                                  bool closes) {
+    std::string text = "HTTP/1.1 " + std::to_string(status) + " " + http_reason(status) + "\r\n";
+    if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
+    if (n_bytes >= 0) text += "Content-Length: " + std::to_string(n_bytes) + "\r\n";
+    else if (n_bytes == -1)
+        text +=
+            is_http10_ ? "Cache-Control: no-store\r\n" : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
+    text += "X-Content-Type-Options: nosniff\r\nX-Request-Id: " + exchange.request_id + "\r\n";
+    for (const auto& [name, value] : exchange.headers) text += name + ": " + value + "\r\n";
+    if (closes || is_http10_ || !keeps_connection_ || server_.is_draining) text += "Connection: close\r\n";
+    return text + "\r\n";
+}
+
+// ---- an exchange ----
+
+http_exchange::http_exchange(std::shared_ptr<http_connection> connection, http_request r)
+    : request(std::move(r)), connection_(std::move(connection)) {}
+
+http_exchange::~http_exchange() {
+    if (!is_over_) connection_->post_abandoned();
+    end_once();
+}
+
+void http_exchange::end_once() {
+    if (auto callback = std::exchange(on_end, nullptr)) callback(*this);
+}
+
+void http_exchange::answer(int status, std::string body, const char* content_type, bool closes) {
+    if (is_over_) return;
+    is_over_ = true;
+    status_ = status;
+    std::string bytes = connection_->head(status, *this, status == 204 ? "" : content_type,
+                                          status == 204 ? -2 : (int64_t)body.size(), closes);
+    if (request.method != "HEAD" && status != 204) bytes += body;
+    connection_->post_answer(std::move(bytes), closes);
+    end_once();
+}
+
+void http_exchange::expects_stream(const char* content_type, std::string keep_alive_text) {
+    status_ = 200;
+    has_started_ = true;
+    if (!connection_->is_http10() && !keep_alive_text.empty()) {
+        char size[24];
+        std::snprintf(size, sizeof size, "%zx\r\n", keep_alive_text.size());
+        keep_alive_text = size + keep_alive_text + "\r\n";
+    }
+    connection_->post_stream(connection_->head(200, *this, content_type, -1, false), std::move(keep_alive_text));
+}
+
+void http_exchange::write(std::string piece) {
+    if (is_over_ || piece.empty()) return;
+    if (!connection_->is_http10()) {
+        char size[24];
+        std::snprintf(size, sizeof size, "%zx\r\n", piece.size());
+        piece = size + piece + "\r\n";
+    }
+    connection_->post_piece(std::move(piece), false);
+}
+
+void http_exchange::finish() {
+    if (is_over_) return;
+    is_over_ = true;
+    connection_->post_piece(connection_->is_http10() ? "" : "0\r\n\r\n", true);
+    end_once();
+}
+
+void http_exchange::on_gone(std::function<void()> callback) { connection_->post_gone(std::move(callback)); }
+
+// ---- the server ----
+
+http_server::http_server(http_limits limits, http_handlers handlers)
+    : state_(std::make_unique<state>(limits, std::move(handlers))) {}
+
+http_server::~http_server() {
+    if (!state_->unix_path.empty()) ::unlink(state_->unix_path.c_str());
+}
+
+// Closes the connection that has waited longest for its next request, when there are too many.
+void http_server::state::make_room() {
+    if ((int)connections.size() < limits.max_connections) return;
+    http_connection* oldest = nullptr;
+    for (http_connection* c : connections)
+        if (c->is_waiting() && (!oldest || c->since() < oldest->since())) oldest = c;
+    if (oldest) oldest->shared_from_this()->close();
+}
+
+template <class acceptor_type> void http_server::state::accept(acceptor_type& acceptor) {
+    acceptor.async_accept([this, &acceptor](error_code ec, typename acceptor_type::protocol_type::socket peer) {
+        if (is_stopped || ec == asio::error::operation_aborted) return;
+        if (ec) {  // too many open files: what is open goes on, and a later try may succeed
+            make_room();
+            retry.expires_after(std::chrono::milliseconds(50));
+            retry.async_wait([this, &acceptor](error_code e) { return e ? void() : accept(acceptor); });
+            return;
+        }
+        make_room();
+        if ((int)connections.size() < limits.max_connections + 64) {
+            error_code none;
+            if constexpr (std::is_same_v<acceptor_type, asio::ip::tcp::acceptor>)
+                peer.set_option(asio::ip::tcp::no_delay(true), none);
+            peer.set_option(asio::socket_base::send_buffer_size(256 << 10), none);
+            // The last owner may be an answer on another thread; the end comes on this one.
+            const auto end = [this](http_connection* c) {
+                asio::dispatch(io, [owned = std::unique_ptr<http_connection>(c)] {});
+            };
+            std::shared_ptr<http_connection>(new http_connection(*this, stream_socket(std::move(peer))), end)
+                ->read_next();
+        }
+        accept(acceptor);
+    });
+}
+
+std::string http_server::listen(const std::string& host, int port) {
+    error_code ec;
+    state& s = *state_;
+    if (host.rfind("unix:", 0) == 0) {
+        const std::string path = host.substr(5);
+        if (path.empty() || path.size() > 100) return host + ": want a path of 1 to 100 bytes";
+        const asio::local::stream_protocol::endpoint endpoint(path);
+        struct stat info = {};
+        if (::lstat(path.c_str(), &info) == 0) {
+            asio::local::stream_protocol::socket probe(s.io);
+            if (!S_ISSOCK(info.st_mode)) return path + " exists and is no socket";
+            if (!probe.connect(endpoint, ec)) return host + " is in use by another program";
+            ::unlink(path.c_str());  // left behind by a program that is gone
+        }
+        s.local.emplace(s.io);
+        s.local->open(endpoint.protocol(), ec);
+        const mode_t before = ::umask(0177);
+        if (!ec) s.local->bind(endpoint, ec);
+        ::umask(before);
+        if (!ec) s.local->listen(asio::socket_base::max_listen_connections, ec);
+        if (ec) return "cannot listen on " + host + ": " + ec.message();
+        s.unix_path = path;
+        s.address = host;
+        s.is_local = true;
+        return "";
+    }
+    std::string name = host.size() > 2 && host[0] == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
+    asio::ip::tcp::resolver resolver(s.io);
+    const auto found = resolver.resolve(name, std::to_string(port), asio::ip::tcp::resolver::passive, ec);
+    if (ec || found.empty()) return "cannot listen on " + host + ": no such address";
+    asio::ip::tcp::endpoint endpoint = found.begin()->endpoint();
+    for (const auto& entry : found)
+        if (entry.endpoint().address().is_v4()) {
+            endpoint = entry.endpoint();
+            break;
+        }
+    s.tcp.emplace(s.io);
+    s.tcp->open(endpoint.protocol(), ec);
+    if (!ec) s.tcp->set_option(asio::socket_base::reuse_address(true), ec);
+    if (!ec) s.tcp->bind(endpoint, ec);
+    if (!ec) s.tcp->listen(asio::socket_base::max_listen_connections, ec);
+    if (ec) return "cannot listen on " + host + ":" + std::to_string(port) + ": " + ec.message();
+    const auto bound = s.tcp->local_endpoint();
+    s.is_local = bound.address().is_loopback();
+    const std::string text = bound.address().to_string();
+    s.address = (bound.address().is_v6() ? "[" + text + "]" : text) + ":" + std::to_string(bound.port());
+    return "";
+}
+
+const std::string& http_server::address() const { return state_->address; }
+bool http_server::is_local() const { return state_->is_local; }
+bool http_server::is_unix() const { return !state_->unix_path.empty(); }
+int http_server::n_active() const { return state_->n_active; }
+
+void http_server::run(std::function<void(int)> on_signal) {
+    state& s = *state_;
+    asio::signal_set signals(s.io, SIGINT, SIGTERM);
+    std::function<void(error_code, int)> on = [&](error_code ec, int) {
+        if (ec) return;
+        on_signal(++s.n_signals);
+        signals.async_wait(on);
+    };
+    signals.async_wait(on);
+    if (s.tcp) s.accept(*s.tcp);
+    if (s.local) s.accept(*s.local);
+    s.io.run();
+}
+
+void http_server::drain() {
+    asio::post(state_->io, [&s = *state_] {
+        s.is_draining = true;
+        std::vector<std::shared_ptr<http_connection>> idle;
+        for (http_connection* c : s.connections)
+            if (c->is_idle()) idle.push_back(c->shared_from_this());
+        for (const auto& c : idle) c->close();
+    });
+}
+
+void http_server::stop() {
+    asio::post(state_->io, [&s = *state_] {
+        s.is_stopped = true;
+        s.io.stop();
+    });
+}
+
+void http_server::after(std::chrono::milliseconds time, std::function<void()> work) {
+    asio::post(state_->io, [&s = *state_, time, work = std::move(work)] {
+        auto timer = std::make_shared<asio::steady_timer>(s.io, time);
+        timer->async_wait([timer, work](error_code ec) { return ec ? void() : work(); });
+    });
+}
+
+}  // namespace serve

@@ -1,0 +1,225 @@
+// tools/serve/ollama.cpp: as much of Ollama's interface as its clients need: /api/chat, /api/generate, /api/tags,
+// /api/show, /api/version.
+// Main path: routes.cpp -> [ollama.cpp] -> chat.h -> engine.h
+#include "chat.h"
+
+#include <ctime>
+
+namespace serve {
+
+namespace {
+
+std::string time_text() {
+    char text[40];
+    const std::time_t now = std::time(nullptr);
+    std::tm parts = {};
+    ::gmtime_r(&now, &parts);
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    return text;
+}
+
+json details(const server& s) {
+    char size[32];
+    std::snprintf(size, sizeof size, "%.1fM", s.info.n_params / 1e6);
+    return {{"parent_model", ""},
+            {"format", "gguf"},
+            {"family", s.info.architecture},
+            {"families", json::array({s.info.architecture})},
+            {"parameter_size", size},
+            {"quantization_level", s.info.main_type}};
+}
+
+// Options have Ollama's names; those that differ from the sampler table are renamed.
+json as_openai(const fields& f) {
+    json out = json::object();
+    if (const json* options = f.object("options"))
+        for (const auto& [name, value] : options->items()) {
+            if (name == "num_predict") {
+                if (whole_number(value) != -1) out["max_tokens"] = value;
+            } else if (name == "stop" || name == "seed" || name == "logit_bias" || is_sampler_field(name))
+                out[name] = value;
+        }
+    if (const json* format = f.find("format")) {
+        if (*format == "json") out["response_format"] = {{"type", "json_object"}};
+        else if (format->is_object()) out["json_schema"] = *format;
+        else if (*format != "") f.wrong("format", "\"json\" or a schema");
+    }
+    if (const json* tools = f.list("tools")) out["tools"] = *tools;
+    if (const json* think = f.find("think")) {
+        if (think->is_string()) out["reasoning_effort"] = *think;
+        else if (think->is_boolean()) out["chat_template_kwargs"]["enable_thinking"] = *think;
+        else f.wrong("think", "true, false, or an effort");
+    }
+    return out;
+}
+
+// Messages with calls whose arguments are objects.
+json openai_messages(const fields& f) {
+    const json* messages = f.list("messages");
+    if (!messages || messages->empty()) f.wrong("messages", "a list of messages, at least one");
+    json out = json::array();
+    for (json m : *messages) {
+        if (!m.is_object()) f.wrong("messages", "objects");
+        if (m.contains("images") && m["images"].is_array() && !m["images"].empty())
+            refuse(400, "messages: images are not supported", "messages", "unsupported_value");
+        if (m.contains("thinking")) m["reasoning_content"] = m["thinking"];
+        int i_call = 0;
+        if (m.contains("tool_calls") && m["tool_calls"].is_array())
+            for (json& call : m["tool_calls"]) {
+                if (!call.is_object() || !call.value("function", json()).is_object())
+                    f.wrong("messages", "calls with a function");
+                json& function = call["function"];
+                if (function.contains("arguments") && !function["arguments"].is_string())
+                    function["arguments"] = dump(function["arguments"]);
+                call["type"] = "function";
+                if (!call.contains("id")) call["id"] = "call_" + std::to_string(i_call++);
+            }
+        out.push_back(std::move(m));
+    }
+    return out;
+}
+
+class ollama_reply : public reply {
+  public:
+    using reply::reply;
+    bool is_chat = true;
+
+    json whole() override {
+        const collected_answer& a = answers[0];
+        json out = line(a.text, a.thinking, a.calls);
+        finish(&out);
+        return out;
+    }
+    // Calls are told whole.
+    std::string piece(size_t, const answer_event& e) override {
+        if (e.kind == DUET_CHAT_TEXT) return text_of(line(e.text, "", {}));
+        if (e.kind == DUET_CHAT_THINKING) return text_of(line("", e.text, {}));
+        if (e.kind == DUET_CHAT_CALL_END) return text_of(line("", "", {answers[0].calls.back()}));
+        return "";
+    }
+    std::string last() override {
+        json out = line("", "", {});
+        finish(&out);
+        return text_of(out);
+    }
+    std::string stream_error(const std::string& message) override { return text_of({{"error", message}}); }
+    const char* stream_type() const override { return "application/x-ndjson"; }
+    const char* keep_alive() const override { return ""; }
+
+  private:
+    static std::string text_of(const json& value) { return dump(value) + "\n"; }
+    json line(std::string_view text, std::string_view thinking, const std::vector<tool_call>& calls) const {
+        json out = {{"model", host.id}, {"created_at", time_text()}};
+        if (!is_chat) {
+            out["response"] = text;
+            if (!thinking.empty()) out["thinking"] = thinking;
+        } else {
+            json message = {{"role", "assistant"}, {"content", text}};
+            if (!thinking.empty()) message["thinking"] = thinking;
+            for (const tool_call& call : calls) {
+                json arguments = json::parse(call.arguments, nullptr, false);
+                if (arguments.is_discarded()) arguments = {{"_incomplete", call.arguments}};
+                message["tool_calls"].push_back(
+                    {{"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}});
+            }
+            out["message"] = std::move(message);
+        }
+        out["done"] = false;
+        return out;
+    }
+    void finish(json* out) const {
+        const job& j = *jobs[0];
+        const auto ns = [](double seconds) { return (int64_t)(std::max(0.0, seconds) * 1e9); };
+        const double first = j.first_token_at > 0 ? j.first_token_at : j.ended_at;
+        (*out)["done"] = true;
+        (*out)["done_reason"] = finish_reason(answers[0].reason);
+        (*out)["total_duration"] = ns(j.ended_at - j.submitted_at);
+        (*out)["load_duration"] = 0;
+        (*out)["prompt_eval_count"] = j.prompt.size();
+        (*out)["prompt_eval_duration"] = ns(first - j.started_at);
+        (*out)["eval_count"] = j.n_new_tok;
+        (*out)["eval_duration"] = ns(j.ended_at - first);
+    }
+};
+
+void answer_chat(server& s, exchange_ptr exchange, const fields& f, json messages, bool is_chat) {
+    json request = as_openai(f);
+    request["messages"] = std::move(messages);
+    const fields asked(request);
+    common_fields common = read_common(s, asked);
+    common.max_new_tok = (int32_t)asked.integer("max_tokens", 1, INT32_MAX).value_or(-1);
+    auto answer = std::make_shared<ollama_reply>(s, exchange);
+    answer->is_chat = is_chat;
+    answer->is_stream = f.flag("stream", true);
+    answer->jobs = render_chat(s, read_chat(asked), common).jobs;
+    answer->submit();
+}
+
+}  // namespace
+
+void post_ollama_chat(server& s, exchange_ptr exchange) {
+    const json body = parse_body(exchange->request.body);
+    const fields f(body);
+    check_model(s, f);
+    answer_chat(s, exchange, f, openai_messages(f), true);
+}
+
+void post_ollama_generate(server& s, exchange_ptr exchange) {
+    const json body = parse_body(exchange->request.body);
+    const fields f(body);
+    check_model(s, f);
+    const std::string prompt = f.text("prompt").value_or("");
+    if (const auto suffix = f.text("suffix"); suffix && !suffix->empty())
+        refuse(400, "suffix: is not supported", "suffix", "unsupported_value");
+    if (s.has_chat && !f.flag("raw", false)) {
+        json messages = json::array();
+        if (const auto system = f.text("system")) messages.push_back({{"role", "system"}, {"content", *system}});
+        messages.push_back({{"role", "user"}, {"content", prompt}});
+        return answer_chat(s, exchange, f, std::move(messages), false);
+    }
+    const json request = as_openai(f);
+    const fields asked(request);
+    common_fields common = read_common(s, asked);
+    common.max_new_tok = (int32_t)asked.integer("max_tokens", 1, INT32_MAX).value_or(-1);
+    std::vector<int32_t> ids = tokenize_text(s, prompt, DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL);
+    check_length(s, ids.size());
+    auto answer = std::make_shared<ollama_reply>(s, exchange);
+    answer->is_chat = false;
+    answer->is_stream = f.flag("stream", true);
+    answer->jobs = {make_text_job(s, common, std::move(ids), 0, text_grammar(s, common).get())};
+    answer->submit();
+}
+
+void get_ollama_tags(server& s, exchange_ptr exchange) {
+    json models = json::array();
+    models.push_back({{"name", s.id},
+                      {"model", s.id},
+                      {"modified_at", time_text()},
+                      {"size", s.info.weight_bytes},
+                      {"digest", ""},
+                      {"details", details(s)}});
+    exchange->answer(200, dump({{"models", std::move(models)}}));
+}
+
+void post_ollama_show(server& s, exchange_ptr exchange) {
+    const json body = parse_body(exchange->request.body);
+    const fields f(body);
+    check_model(s, f);
+    const std::string architecture = s.info.architecture;
+    json capabilities = json::array({"completion"});
+    if (s.has_chat) capabilities.push_back("tools");
+    exchange->answer(200, dump({{"modelfile", ""},
+                                {"parameters", ""},
+                                {"template", ""},
+                                {"details", details(s)},
+                                {"model_info",
+                                 {{"general.architecture", architecture},
+                                  {"general.parameter_count", s.info.n_params},
+                                  {architecture + ".context_length", s.n_ctx},
+                                  {architecture + ".embedding_length", s.info.dim}}},
+                                {"capabilities", std::move(capabilities)}}));
+}
+
+void get_ollama_version(server&, exchange_ptr exchange) { exchange->answer(200, dump({{"version", duet_version()}})); }
+
+}  // namespace serve

@@ -1,0 +1,106 @@
+// tools/serve/reply.cpp: the events of a request's answers, collected or streamed.
+#include "server.h"
+
+namespace serve {
+
+void reply::submit() {
+    n_left_ = jobs.size();
+    answers.resize(jobs.size());
+    for (size_t i = 0; i < jobs.size(); i++)
+        jobs[i]->tell = [self = shared_from_this(), i](job&, const answer_event& e) { self->take(i, e); };
+    exchange->on_gone([jobs = jobs, &engine = *host.work] { engine.cancel(jobs); });
+    if (is_stream) exchange->expects_stream(stream_type(), keep_alive());
+    if (host.work->submit(jobs)) return;
+    for (const job_ptr& j : jobs) j->tell = nullptr;
+    exchange->headers.emplace_back("Retry-After", "1");
+    refuse(429, "the queue is full: " + std::to_string(host.options.n_queue) + " answers wait", "", "queue_full");
+}
+
+void reply::take(size_t i_job, const answer_event& e) {
+    collected_answer& a = answers[i_job];
+    if (e.logprobs) a.logprobs.insert(a.logprobs.end(), e.logprobs->begin(), e.logprobs->end());
+    if (e.kind == DUET_CHAT_TEXT) a.text += e.text;
+    else if (e.kind == DUET_CHAT_THINKING) a.thinking += e.text;
+    else if (e.kind == DUET_CHAT_CALL_BEGIN) a.calls.push_back({std::string(e.call_id), std::string(e.text), ""});
+    else if (e.kind == DUET_CHAT_CALL_PIECE && !a.calls.empty()) a.calls.back().arguments += e.text;
+    else if (e.kind == DUET_CHAT_END) {
+        a.reason = e.reason;
+        a.error = e.error;
+        n_left_--;
+        if (e.reason == end_reason::failed && !has_failed_) {
+            has_failed_ = true;
+            host.work->cancel(jobs);
+            if (!is_stream) exchange->answer(500, error_body(500, e.error));
+            else {
+                exchange->write(stream_error(e.error));
+                exchange->finish();
+            }
+        } else if (e.reason == end_reason::cancelled && !has_failed_) {
+            has_failed_ = true;  // the client has left, or the server ends
+            if (!is_stream) exchange->answer(503, error_body(503, "the answer was cancelled: the server ends"));
+            else {
+                exchange->write(stream_error("the answer was cancelled: the server ends"));
+                exchange->finish();
+            }
+        }
+    }
+    if (has_failed_) return;
+    if (n_left_ == 0) {
+        const usage_counts u = count_usage(jobs);
+        exchange->log_fields = ",\"prompt_tokens\":" + std::to_string(u.n_prompt) +
+                               ",\"cached_tokens\":" + std::to_string(u.n_cached) +
+                               ",\"answer_tokens\":" + std::to_string(u.n_new);
+    }
+    if (is_stream) {
+        std::string text = piece(i_job, e);
+        if (n_left_ == 0) text += last();
+        exchange->write(std::move(text));
+        if (n_left_ == 0) exchange->finish();
+    } else if (n_left_ == 0) exchange->answer(200, dump(whole()));
+}
+
+usage_counts count_usage(const std::vector<job_ptr>& jobs) {
+    usage_counts u;
+    const std::vector<int32_t>* prompt = nullptr;
+    for (const job_ptr& j : jobs) {
+        u.n_new += j->n_new_tok;
+        u.n_thinking += j->n_thinking_tok;
+        // the choices of one prompt count it once
+        if (prompt && *prompt == j->prompt) continue;
+        prompt = &j->prompt;
+        u.n_prompt += (int64_t)j->prompt.size();
+        u.n_cached += j->n_cached_tok;
+    }
+    return u;
+}
+
+json usage_json(const std::vector<job_ptr>& jobs) {
+    const usage_counts u = count_usage(jobs);
+    return {{"prompt_tokens", u.n_prompt},
+            {"completion_tokens", u.n_new},
+            {"total_tokens", u.n_prompt + u.n_new},
+            {"prompt_tokens_details", {{"cached_tokens", u.n_cached}}},
+            {"completion_tokens_details", {{"reasoning_tokens", u.n_thinking}}}};
+}
+
+const char* finish_reason(end_reason reason, bool has_calls) {
+    return reason == end_reason::length ? "length" : has_calls ? "tool_calls" : "stop";
+}
+
+grammar_ptr server::known_grammar(const std::string& key) {
+    const std::lock_guard lock(grammars_mutex_);
+    for (auto i = grammars_.begin(); i != grammars_.end(); ++i)
+        if (i->first == key) {
+            grammars_.splice(grammars_.begin(), grammars_, i);
+            return grammars_.front().second;
+        }
+    return nullptr;
+}
+
+void server::keep_grammar(const std::string& key, grammar_ptr grammar) {
+    const std::lock_guard lock(grammars_mutex_);
+    grammars_.emplace_front(key, std::move(grammar));
+    if (grammars_.size() > 64) grammars_.pop_back();
+}
+
+}  // namespace serve

@@ -1,0 +1,282 @@
+// tools/serve/responses.cpp: POST /v1/responses, OpenAI's newer interface, without state: nothing is stored.
+// Main path: routes.cpp -> [responses.cpp] -> chat.h -> engine.h
+#include "chat.h"
+
+namespace serve {
+
+namespace {
+
+std::string text_of_parts(const json& content, const std::string& path) {
+    if (content.is_string()) return content.get<std::string>();
+    if (!content.is_array()) refuse(400, path + ": want a text or a list of parts", path, "invalid_value");
+    std::string text;
+    for (const json& part : content) {
+        const json type = part.is_object() ? part.value("type", json()) : json();
+        const bool is_text =
+            type == "input_text" || type == "output_text" || type == "text" || type == "reasoning_text";
+        if (!is_text || !part.value("text", json()).is_string())
+            refuse(400, path + ": only parts of text are supported, got " + shown(part), path, "unsupported_value");
+        text += part["text"].get<std::string>();
+    }
+    return text;
+}
+
+// An item of the input becomes a message. Calls that follow each other belong to one message of the assistant.
+void add_item(const json& item, const std::string& path, json* messages) {
+    if (!item.is_object()) refuse(400, path + ": want an object", path, "invalid_value");
+    const fields i(item, path + ".");
+    const std::string type = i.text("type").value_or("message");
+    const auto text = [&](const char* name) {
+        const auto value = i.text(name);
+        if (!value) i.wrong(name, "a string");
+        return *value;
+    };
+    if (type == "message") {
+        const json* content = i.find("content");
+        if (!content) i.wrong("content", "a text or a list of parts");
+        messages->push_back({{"role", text("role")}, {"content", text_of_parts(*content, path + ".content")}});
+    } else if (type == "function_call") {
+        const bool joins = !messages->empty() && messages->back().value("role", "") == "assistant" &&
+                           messages->back().contains("tool_calls");
+        if (!joins) messages->push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", json::array()}});
+        messages->back()["tool_calls"].push_back(
+            {{"id", text("call_id")},
+             {"type", "function"},
+             {"function", {{"name", text("name")}, {"arguments", text("arguments")}}}});
+    } else if (type == "function_call_output") {
+        const json* output = i.find("output");
+        if (!output) i.wrong("output", "a text");
+        messages->push_back({{"role", "tool"},
+                             {"tool_call_id", text("call_id")},
+                             {"content", text_of_parts(*output, path + ".output")}});
+    } else if (type != "reasoning") i.wrong("type", "message, function_call, function_call_output or reasoning");
+}
+
+// The request in the fields of /v1/chat/completions, so that one place reads them.
+json as_chat(const fields& f) {
+    json out = {{"messages", json::array()}};
+    if (const auto instructions = f.text("instructions"))
+        out["messages"].push_back({{"role", "system"}, {"content", *instructions}});
+    const json* input = f.find("input");
+    if (!input || (!input->is_string() && !input->is_array())) f.wrong("input", "a text or a list of items");
+    if (input->is_string()) out["messages"].push_back({{"role", "user"}, {"content", *input}});
+    else
+        for (size_t i = 0; i < input->size(); i++)
+            add_item((*input)[i], "input[" + std::to_string(i) + "]", &out["messages"]);
+    for (const char* name : {"temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "cache_prompt",
+                             "chat_template_kwargs"})
+        if (const json* value = f.find(name)) out[name] = *value;
+    if (const json* tools = f.list("tools")) {
+        out["tools"] = json::array();
+        for (const json& tool : *tools) {
+            if (!tool.is_object() || tool.value("type", json()) != "function")
+                refuse(400, "tools: only functions are supported, got " + shown(tool), "tools", "unsupported_value");
+            json function = json::object();
+            for (const char* name : {"name", "description", "parameters", "strict"})
+                if (tool.contains(name) && !tool[name].is_null()) function[name] = tool[name];
+            out["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
+        }
+    }
+    if (const json* choice = f.find("tool_choice")) {
+        out["tool_choice"] = *choice;
+        if (choice->is_object())
+            out["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice->value("name", json())}}}};
+        else if (!out.contains("tools") && (*choice == "auto" || *choice == "none")) out.erase("tool_choice");
+    }
+    if (const json* text = f.object("text"))
+        if (const json* format = fields(*text, "text.").object("format")) {
+            out["response_format"] = *format;
+            if (format->value("type", json()) == "json_schema") out["response_format"]["json_schema"] = *format;
+        }
+    if (const json* reasoning = f.object("reasoning"))
+        if (const json* effort = fields(*reasoning, "reasoning.").find("effort")) out["reasoning_effort"] = *effort;
+    return out;
+}
+
+class response_reply : public reply {
+  public:
+    using reply::reply;
+    std::string id = random_id("resp_");
+    int64_t created = unix_time();
+    json asked;  // fields that go back as they came
+
+    json whole() override {
+        const collected_answer& a = answers[0];
+        if (items_.empty()) {
+            if (!a.thinking.empty()) items_.push_back(reasoning_item(a.thinking));
+            if (!a.text.empty() || a.calls.empty()) items_.push_back(message_item(a.text, "completed"));
+            for (const tool_call& call : a.calls) items_.push_back(call_item(call, random_id("fc_"), "completed"));
+        }
+        const bool is_cut = a.reason == end_reason::length;
+        json out = head(is_cut ? "incomplete" : "completed", items_);
+        if (is_cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
+        const usage_counts u = count_usage(jobs);
+        out["usage"] = {{"input_tokens", u.n_prompt},
+                        {"input_tokens_details", {{"cached_tokens", u.n_cached}}},
+                        {"output_tokens", u.n_new},
+                        {"output_tokens_details", {{"reasoning_tokens", u.n_thinking}}},
+                        {"total_tokens", u.n_prompt + u.n_new}};
+        return out;
+    }
+
+    std::string piece(size_t, const answer_event& e) override {
+        std::string out;
+        if (n_events_ == 0) {
+            out += event("response.created", {{"response", head("in_progress", json::array())}});
+            out += event("response.in_progress", {{"response", head("in_progress", json::array())}});
+        }
+        if (e.kind == DUET_CHAT_TEXT) {
+            if (open_ != "message") {
+                out += close();
+                open_ = "message";
+                json item = message_item("", "in_progress");
+                item_id_ = item["id"];
+                item["content"] = json::array();
+                out +=
+                    event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
+                out += event("response.content_part.added", place({{"content_index", 0}, {"part", text_part("")}}));
+            }
+            text_ += e.text;
+            out += event("response.output_text.delta",
+                         place({{"content_index", 0}, {"delta", e.text}, {"logprobs", json::array()}}));
+        } else if (e.kind == DUET_CHAT_THINKING) {
+            if (open_ != "reasoning") {
+                out += close();
+                open_ = "reasoning";
+                json item = reasoning_item("");
+                item_id_ = item["id"];
+                item["content"] = json::array();
+                out +=
+                    event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
+            }
+            text_ += e.text;
+            out += event("response.reasoning_text.delta", place({{"content_index", 0}, {"delta", e.text}}));
+        } else if (e.kind == DUET_CHAT_CALL_BEGIN) {
+            out += close();
+            open_ = "call";
+            item_id_ = random_id("fc_");
+            call_ = {std::string(e.call_id), std::string(e.text), ""};
+            out += event("response.output_item.added",
+                         {{"output_index", items_.size()}, {"item", call_item(call_, item_id_, "in_progress")}});
+        } else if (e.kind == DUET_CHAT_CALL_PIECE) {
+            call_.arguments += e.text;
+            out += event("response.function_call_arguments.delta", place({{"delta", e.text}}));
+        }
+        return out;
+    }
+
+    std::string last() override {
+        std::string out = close();
+        json done = whole();
+        const char* name = done["status"] == "completed" ? "response.completed" : "response.incomplete";
+        return out + event(name, {{"response", std::move(done)}});
+    }
+
+    std::string stream_error(const std::string& message) override {
+        return event("error", {{"code", "server_error"}, {"message", message}, {"param", nullptr}});
+    }
+
+  private:
+    json head(const char* status, const json& output) const {
+        json out = {{"id", id},         {"object", "response"},           {"created_at", created}, {"status", status},
+                    {"error", nullptr}, {"incomplete_details", nullptr},  {"model", host.id},      {"output", output},
+                    {"store", false},   {"previous_response_id", nullptr}};
+        out.update(asked);
+        return out;
+    }
+    static json text_part(std::string_view text) {
+        return {{"type", "output_text"}, {"text", text}, {"annotations", json::array()}, {"logprobs", json::array()}};
+    }
+    static json message_item(std::string_view text, const char* status) {
+        return {{"id", random_id("msg_")},
+                {"type", "message"},
+                {"status", status},
+                {"role", "assistant"},
+                {"content", json::array({text_part(text)})}};
+    }
+    static json reasoning_item(std::string_view text) {
+        return {{"id", random_id("rs_")},
+                {"type", "reasoning"},
+                {"summary", json::array()},
+                {"content", json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+    }
+    static json call_item(const tool_call& call, const std::string& id, const char* status) {
+        return {{"id", id},           {"type", "function_call"}, {"status", status},
+                {"call_id", call.id}, {"name", call.name},       {"arguments", call.arguments}};
+    }
+    std::string event(const char* name, json body) {
+        json out = {{"type", name}, {"sequence_number", n_events_++}};
+        out.update(body);
+        return sse(name, out);
+    }
+    // Which item an event is about.
+    json place(json body) const {
+        json out = {{"item_id", item_id_}, {"output_index", items_.size()}};
+        out.update(body);
+        return out;
+    }
+    // Tells that the open item is whole, and keeps it.
+    std::string close() {
+        if (open_.empty()) return "";
+        std::string out;
+        json item;
+        if (open_ == "message") {
+            item = message_item(text_, "completed");
+            out += event("response.output_text.done",
+                         place({{"content_index", 0}, {"text", text_}, {"logprobs", json::array()}}));
+            out += event("response.content_part.done", place({{"content_index", 0}, {"part", text_part(text_)}}));
+        } else if (open_ == "reasoning") {
+            item = reasoning_item(text_);
+            out += event("response.reasoning_text.done", place({{"content_index", 0}, {"text", text_}}));
+        } else {
+            item = call_item(call_, item_id_, "completed");
+            out += event("response.function_call_arguments.done",
+                         place({{"name", call_.name}, {"arguments", call_.arguments}}));
+        }
+        item["id"] = item_id_;
+        out += event("response.output_item.done", {{"output_index", items_.size()}, {"item", item}});
+        items_.push_back(std::move(item));
+        open_.clear();
+        text_.clear();
+        return out;
+    }
+
+    json items_ = json::array();
+    std::string open_, item_id_, text_;
+    tool_call call_;
+    int n_events_ = 0;
+};
+
+}  // namespace
+
+void post_responses(server& s, exchange_ptr exchange) {
+    const json body = parse_body(exchange->request.body);
+    const fields f(body);
+    check_model(s, f);
+    for (const char* name : {"previous_response_id", "conversation", "prompt"})
+        if (f.find(name)) refuse(400, std::string(name) + ": nothing is stored here", name, "unsupported_value");
+    if (f.flag("background", false))
+        refuse(400, "background: nothing is stored here", "background", "unsupported_value");
+    const json request = as_chat(f);
+    common_fields common = read_common(s, fields(request));
+    common.max_new_tok = (int32_t)f.integer("max_output_tokens", 1, INT32_MAX).value_or(-1);
+    auto answer = std::make_shared<response_reply>(s, exchange);
+    answer->is_stream = f.flag("stream", false);
+    const auto back = [&](const char* name, const json& otherwise) {
+        const json* value = f.find(name);
+        answer->asked[name] = value ? *value : otherwise;
+    };
+    back("instructions", nullptr);
+    back("max_output_tokens", nullptr);
+    back("metadata", json::object());
+    back("parallel_tool_calls", true);
+    back("temperature", nullptr);
+    back("top_p", nullptr);
+    back("tool_choice", "auto");
+    back("tools", json::array());
+    back("text", {{"format", {{"type", "text"}}}});
+    answer->jobs = render_chat(s, read_chat(fields(request)), common).jobs;
+    answer->submit();
+}
+
+}  // namespace serve

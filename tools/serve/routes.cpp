@@ -1,0 +1,275 @@
+// tools/serve/routes.cpp: the table of routes, what is checked before a body is read, and the short answers.
+// Main path: http.h -> [routes.cpp] -> completions.cpp, chat.cpp
+#include "guard.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+namespace serve {
+
+namespace {
+
+using route_fn = void (*)(server& s, exchange_ptr exchange);
+
+json model_json(const server& s, const std::string& id) {
+    return {{"id", id},
+            {"object", "model"},
+            {"created", s.created},
+            {"owned_by", "duet"},
+            {"max_model_len", s.n_ctx},
+            {"context_length", s.n_ctx},
+            {"capabilities",
+             {{"completion", true},
+              {"chat", s.has_chat},
+              {"tools", s.has_chat},
+              {"structured_output", true},
+              {"embeddings", s.options.embeddings}}},
+            {"meta",
+             {{"architecture", s.info.architecture},
+              {"type", s.info.main_type},
+              {"n_params", s.info.n_params},
+              {"n_vocab", s.info.n_vocab},
+              {"n_embd", s.info.dim},
+              {"n_ctx_train", s.info.n_ctx_train},
+              {"size", s.info.weight_bytes}}}};
+}
+
+std::vector<std::string> names_of(const server& s) {
+    std::vector<std::string> names = {s.id};
+    for (const std::string& alias : s.options.aliases)
+        if (alias != s.id) names.push_back(alias);
+    return names;
+}
+
+void get_models(server& s, exchange_ptr e) {
+    json data = json::array();
+    for (const std::string& name : names_of(s)) data.push_back(model_json(s, name));
+    e->answer(200, dump({{"object", "list"}, {"data", std::move(data)}}));
+}
+
+std::string percent_decoded(std::string_view text) {
+    std::string out;
+    const auto digit = [](char c) {
+        return c >= '0' && c <= '9'   ? c - '0'
+               : c >= 'a' && c <= 'f' ? c - 'a' + 10
+               : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                      : -1;
+    };
+    for (size_t i = 0; i < text.size(); i++) {
+        const int high = text[i] == '%' && i + 2 < text.size() ? digit(text[i + 1]) : -1;
+        const int low = high >= 0 ? digit(text[i + 2]) : -1;
+        out += low >= 0 ? (char)(high * 16 + low) : text[i];
+        if (low >= 0) i += 2;
+    }
+    return out;
+}
+
+void get_model(server& s, exchange_ptr e) {
+    const std::string id = percent_decoded(std::string_view(e->request.path).substr(std::strlen("/v1/models/")));
+    for (const std::string& name : names_of(s))
+        if (name == id) return e->answer(200, dump(model_json(s, name)));
+    refuse(404, "the model " + shown(id) + " is not served here; " + shown(s.id) + " is", "model", "model_not_found");
+}
+
+void get_props(server& s, exchange_ptr e) {
+    json sampling = json::object();
+    for (const auto& [name, value] : s.options.sampling) sampling[name] = value;
+    e->answer(200, dump({{"default_generation_settings", {{"n_ctx", s.n_ctx}, {"params", std::move(sampling)}}},
+                         {"total_slots", s.options.n_slots},
+                         {"model_alias", s.id},
+                         {"n_ctx", s.n_ctx},
+                         {"has_chat_template", s.has_chat},
+                         {"device", s.info.device},
+                         {"build_info", std::string("duet ") + duet_version() + ", " + duet_build_info()}}));
+}
+
+void get_version(server&, exchange_ptr e) {
+    e->answer(200,
+              dump({{"version", duet_version()}, {"numerics", duet_numerics_version()}, {"build", duet_build_info()}}));
+}
+
+void get_metrics(server& s, exchange_ptr e) {
+    e->answer(200, s.counts.text(), "text/plain; version=0.0.4; charset=utf-8");
+}
+
+void get_ready(server& s, exchange_ptr e) {
+    if (s.is_draining) e->answer(503, error_body(503, "the server is ending"));
+    else e->answer(200, "{\"status\":\"ok\"}");
+}
+
+void get_alive(server&, exchange_ptr e) { e->answer(200, "{\"status\":\"ok\"}"); }
+
+// is_public: without a key, and also while the server ends.
+struct route {
+    const char *path, *method;
+    route_fn handle;
+    bool is_public;
+};
+
+// clang-format off
+constexpr route kRoutes[] = {
+    {"/health", "GET", get_ready, true},
+    {"/livez", "GET", get_alive, true},
+    {"/readyz", "GET", get_ready, true},
+    {"/version", "GET", get_version, false},
+    {"/props", "GET", get_props, false},
+    {"/metrics", "GET", get_metrics, false},
+    {"/v1/models", "GET", get_models, false},
+    {"/v1/models/", "GET", get_model, false},  // and the rest of the path is the name
+    {"/v1/completions", "POST", post_completions, false},
+    {"/v1/chat/completions", "POST", post_chat, false},
+    {"/apply-template", "POST", post_apply_template, false},
+    {"/v1/responses", "POST", post_responses, false},
+    {"/v1/messages", "POST", post_messages, false},
+    {"/v1/messages/count_tokens", "POST", post_count_tokens, false},
+    {"/api/chat", "POST", post_ollama_chat, false},
+    {"/api/generate", "POST", post_ollama_generate, false},
+    {"/api/show", "POST", post_ollama_show, false},
+    {"/api/tags", "GET", get_ollama_tags, false},
+    {"/api/version", "GET", get_ollama_version, false},
+    {"/v1/embeddings", "POST", post_embeddings, false},
+    {"/tokenize", "POST", post_tokenize, false},
+    {"/detokenize", "POST", post_detokenize, false},
+};
+// clang-format on
+
+bool matches(const route& r, std::string_view path) {
+    const std::string_view own = r.path;
+    return own.back() == '/' && own.size() > 1 ? path.size() > own.size() && path.substr(0, own.size()) == own
+                                               : path == own;
+}
+
+const route* route_of(std::string_view path) {
+    for (const route& r : kRoutes)
+        if (matches(r, path)) return &r;
+    return nullptr;
+}
+
+std::string allowed_methods(const route& r) {
+    return std::string_view(r.method) == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+}
+
+bool is_method_of(const route& r, std::string_view method) {
+    return method == r.method || method == "OPTIONS" || (method == "HEAD" && std::string_view(r.method) == "GET");
+}
+
+bool is_json(const std::string& type) {
+    std::string head = type.substr(0, type.find(';'));
+    while (!head.empty() && (head.back() == ' ' || head.back() == '\t')) head.pop_back();
+    for (char& c : head) c = (char)std::tolower((unsigned char)c);
+    return head == "application/json";
+}
+
+// The id of a request that the client gave, if it is a plain word, else a new one.
+std::string id_of(const std::string& given) {
+    const bool is_plain =
+        !given.empty() && given.size() <= 128 &&
+        given.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") ==
+            std::string::npos;
+    return is_plain ? given : random_id("req-");
+}
+
+void add_cors(const server& s, const http_request& r, http_headers* headers) {
+    if (r.origin.empty() || !is_origin_listed(s, r)) return;
+    headers->emplace_back("Access-Control-Allow-Origin", r.origin);
+    headers->emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    headers->emplace_back("Vary", "Origin");
+}
+
+void log_request(const server& s, const std::string& id, const http_request& r, int status, double ms,
+                 const std::string& more) {
+    if (s.options.log_json)
+        std::fprintf(stderr, "{\"id\":%s,\"method\":%s,\"path\":%s,\"code\":%d,\"ms\":%.1f%s}\n",
+                     json(id).dump().c_str(), dump(r.method).c_str(), dump(r.path).c_str(), status, ms, more.c_str());
+    else if (s.options.log_requests)
+        std::fprintf(stderr, "%s %s %s %d %.1f ms%s\n", id.c_str(), dump(r.method).c_str(), dump(r.path).c_str(),
+                     status, ms, more.c_str());
+}
+
+// An error in the shape that the clients of a route know: Anthropic's have a type outside, Ollama's a text.
+std::string error_of_route(std::string_view path, const api_error& e) {
+    if (path.substr(0, 5) == "/api/") return dump({{"error", e.message}});
+    json body = error_json(e);
+    if (path.substr(0, 12) == "/v1/messages") body["type"] = "error";
+    return dump(body);
+}
+
+// What is wrong with the head of a request, in the order in which a stranger may learn it.
+http_refusal refusal_of(server& s, const http_server& http, const http_request& r) {
+    const auto say = [&](int status, const std::string& message, const std::string& code, http_headers headers = {}) {
+        return http_refusal{status, error_of_route(r.path, {status, message, "", code, ""}), std::move(headers)};
+    };
+    if (!is_host_allowed(s, http, r.host))
+        return say(403, "this server has not the name that Host gives; --origin adds one", "host_not_allowed");
+    if (!is_origin_allowed(s, r))
+        return say(403, "pages of this origin may not ask; --origin adds one", "origin_not_allowed");
+    const route* found = route_of(r.path);
+    const bool is_public = found && found->is_public;
+    if (!is_public && r.method != "OPTIONS" && !is_key_good(s, r))
+        return say(401, "want a key: Authorization: Bearer KEY, or x-api-key: KEY", "invalid_api_key",
+                   {{"WWW-Authenticate", "Bearer"}});
+    if (!found) return say(404, "no such route: " + r.path.substr(0, 200), "not_found");
+    if (!is_method_of(*found, r.method))
+        return say(405, "want one of " + allowed_methods(*found), "method_not_allowed",
+                   {{"Allow", allowed_methods(*found)}});
+    if (s.is_draining && !is_public) return say(503, "the server is ending", "unavailable", {{"Retry-After", "5"}});
+    if (r.method == "POST" && !is_json(r.content_type))
+        return say(415, "Content-Type: want application/json", "unsupported_media_type");
+    return {};
+}
+
+}  // namespace
+
+http_refusal check_request(server& s, const http_server& http, http_request& r) {
+    r.request_id = id_of(r.request_id);
+    http_refusal refusal = refusal_of(s, http, r);
+    if (!refusal.status) return refusal;
+    refusal.headers.emplace_back("X-Request-Id", r.request_id);
+    add_cors(s, r, &refusal.headers);
+    s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(refusal.status) + "\"");
+    log_request(s, r.request_id, r, refusal.status, 0, "");
+    return refusal;
+}
+
+struct router::pool {
+    boost::asio::thread_pool threads{2};
+};
+
+router::router(server& s) : server_(s), pool_(std::make_unique<pool>()) {}
+router::~router() { pool_->threads.join(); }
+
+void router::handle(exchange_ptr exchange) {
+    server& s = server_;
+    exchange->request_id = exchange->request.request_id;
+    add_cors(s, exchange->request, &exchange->headers);
+    exchange->on_end = [&s](http_exchange& e) {
+        const double ms =
+            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - e.arrived).count();
+        s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(e.status()) + "\"");
+        s.counts.observe("duet_request_seconds", ms / 1000);
+        log_request(s, e.request_id, e.request, e.status(), ms, e.log_fields);
+    };
+    const route* found = route_of(exchange->request.path);
+    if (exchange->request.method == "OPTIONS") {
+        exchange->headers.emplace_back("Allow", allowed_methods(*found));
+        if (is_origin_listed(s, exchange->request)) {
+            exchange->headers.emplace_back("Access-Control-Allow-Methods", allowed_methods(*found));
+            exchange->headers.emplace_back("Access-Control-Allow-Headers",
+                                           "authorization, content-type, x-api-key, x-request-id");
+        }
+        return exchange->answer(204, "");
+    }
+    const auto work = [&s, exchange, found] {
+        try {
+            found->handle(s, exchange);
+        } catch (const api_error& e) {
+            exchange->answer(e.status, error_of_route(exchange->request.path, e));
+        } catch (const std::bad_alloc&) {
+            exchange->answer(500, error_body(500, "out of memory"));
+        } catch (const std::exception& e) { exchange->answer(500, error_body(500, e.what())); }
+    };
+    if (exchange->request.method == "POST") boost::asio::post(pool_->threads, work);
+    else work();
+}
+
+}  // namespace serve

@@ -1,0 +1,315 @@
+// tools/serve/serve.cpp: the program `serve` answers requests over HTTP in the forms that OpenAI's clients speak.
+// Owns: flags, start, signals, end. Must not know: routes, how an answer is made.
+// Main path: [serve.cpp] -> http.h -> routes.cpp -> completions.cpp -> engine.h -> runtime.h
+#include "chat.h"
+
+#include <csignal>
+#include <sys/resource.h>
+
+namespace {
+
+using namespace serve;
+
+std::vector<std::string> split(const std::string& text) {
+    std::vector<std::string> parts;
+    for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = std::min(text.find(',', begin), text.size());
+        if (end > begin) parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+// "16M", "2G", "4096".
+std::string read_bytes(const std::string& text, uint64_t* out) {
+    const char unit = text.empty() ? 0 : text.back();
+    const int shift = unit == 'K' ? 10 : unit == 'M' ? 20 : unit == 'G' ? 30 : 0;
+    int64_t n = 0;
+    if (!parse_int(std::string_view(text).substr(0, text.size() - (shift ? 1 : 0)), &n) || n < 0 ||
+        n > INT64_MAX >> shift)
+        return "want bytes, as 4096, 64K, 16M or 2G";
+    *out = (uint64_t)n << shift;
+    return "";
+}
+
+bool is_key(const std::string& key) {
+    return !key.empty() && key.size() <= 512 &&
+           std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7f; });
+}
+
+// The values where the table's default is "off", as the program run has them.
+// clang-format off
+constexpr struct { const char* name; double value; } kSamplerDefaults[] = {
+    {"temp", 0.8}, {"top_k", 40}, {"top_p", 0.95}, {"min_p", 0.05},
+};
+// clang-format on
+
+void add_sampler_flags(tool_args& args, server_options* o) {
+    args.section("What a request does not say:");
+    for (const auto& row : kSamplerDefaults) o->sampling.emplace_back(row.name, row.value);
+    const duet_sampler_param* row;
+    for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
+        std::string flags = std::string("--") + row->name;
+        for (char& c : flags)
+            if (c == '.' || c == '_') c = '-';
+        if (flags == "--temp") flags += ", --temperature";
+        args.call(flags, "X", row->help, [o, row](const std::string& text) {
+            double x = 0;
+            char wanted[80];
+            std::snprintf(wanted, sizeof wanted, "want a number from %.8g to %.8g", row->min_value, row->max_value);
+            if (!parse_float(text, &x) || !(x >= row->min_value && x <= row->max_value)) return std::string(wanted);
+            for (auto& [name, value] : o->sampling)
+                if (name == row->name) return value = x, std::string();
+            o->sampling.emplace_back(row->name, x);
+            return std::string();
+        });
+    }
+}
+
+void add_flags(tool_args& args, server_options* o) {
+    add_model_path(args, &o->model);
+    args.text("--host", "ADDRESS", "where to listen: an address, a name, or unix:/path (default 127.0.0.1)", &o->host);
+    args.integer("--port", "N", "port (default 8080; 0: a free one)", &o->port, 0, 65535);
+    args.integer("--slots", "N", "answers made at the same time (default 8)", &o->n_slots, 1, 256);
+    args.integer("-c, --ctx-size", "N",
+                 "tokens every slot may hold (default 0: what the model was trained with, at most 4096)",
+                 &o->model.n_ctx, 0, 1 << 30);
+    args.call("--alias", "NAME,...", "names of the model in requests (default: the file's name)",
+              [o](const std::string& text) {
+                  o->aliases = split(text);
+                  return std::string(o->aliases.empty() ? "want names" : "");
+              });
+    args.call("--api-key", "KEY", "requests need this key; may be repeated (also DUET_API_KEY)",
+              [o](const std::string& key) {
+                  if (!is_key(key)) return std::string("want up to 512 visible ASCII characters");
+                  o->keys.push_back(key);
+                  return std::string();
+              });
+    args.text("--api-key-file", "FILE", "keys, one in a line", &o->key_file);
+    args.flag("--no-key", "listen beyond the loopback without a key", &o->no_key);
+    args.integer("--queue", "N", "answers that may wait for a slot (default 256)", &o->n_queue, 0, 65536);
+    args.call("--max-body", "BYTES", "largest body of a request (default 16M)",
+              [o](const std::string& text) { return read_bytes(text, &o->max_body_bytes); });
+    args.call("--cache-bytes", "BYTES", "attention cache for prefixes beside the slots (default 2G)",
+              [o](const std::string& text) { return read_bytes(text, &o->cache_bytes); });
+    args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what takes about 60 ms)", &o->chunk, 0,
+                 65536);
+    args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or the name of one",
+              &o->chat_template);
+    args.text("--tool-parser", "auto|NAME", "how the model writes calls (default auto: as its template shows)",
+              &o->tool_form);
+    args.call("--reasoning", "auto|none", "none: thinking stays in the text, with its markers",
+              [o](const std::string& v) {
+                  o->no_reasoning = v == "none";
+                  return std::string(v == "none" || v == "auto" ? "" : "want auto or none");
+              });
+    args.flag("--no-page", "serve no page for browsers (there is none yet)", &o->no_page);
+    args.flag("--embeddings", "serve /v1/embeddings", &o->embeddings);
+    args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",
+              [o](const std::string& text) {
+                  for (std::string origin : split(text)) {
+                      while (origin.back() == '/') origin.pop_back();
+                      for (char& c : origin) c = (char)std::tolower((unsigned char)c);
+                      const bool is_origin = origin.rfind("http://", 0) == 0 || origin.rfind("https://", 0) == 0;
+                      if (!is_origin || origin.find('/', origin.find("//") + 2) != std::string::npos)
+                          return std::string("want http://NAME[:PORT] or https://NAME[:PORT]");
+                      o->origins.push_back(origin);
+                  }
+                  return std::string();
+              });
+    args.integer("--drain", "SECONDS", "time for running answers after SIGTERM (default 30)", &o->drain_seconds, 0,
+                 86400);
+    args.flag("--log-requests", "one line on stderr for each request", &o->log_requests);
+    args.flag("--log-json", "the same as JSON", &o->log_json);
+    add_device_flags(args, &o->model);
+    add_sampler_flags(args, o);
+    args.section("Exit code: 0 ended by SIGTERM or Ctrl-C, 1 failed, 2 wrong command line.\n");
+}
+
+duet_status read_keys(server_options* o, tool_error* error) {
+    if (const char* key = std::getenv("DUET_API_KEY"); key && *key) {
+        if (!is_key(key)) return error->set(DUET_ERR_ARG, "DUET_API_KEY: want up to 512 visible ASCII characters");
+        o->keys.push_back(key);
+    }
+    if (o->key_file.empty()) return DUET_OK;
+    std::string text;
+    if (const duet_status status = read_text(o->key_file, &text, error)) return status;
+    const size_t n_before = o->keys.size();
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find('\n', begin), text.size());
+        std::string line = text.substr(begin, end - begin);
+        while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+        if (!line.empty() && !is_key(line))
+            return error->set(DUET_ERR_FORMAT, o->key_file + ": want keys of up to 512 visible ASCII characters");
+        if (!line.empty()) o->keys.push_back(line);
+        begin = end + 1;
+    }
+    return o->keys.size() > n_before ? DUET_OK : error->set(DUET_ERR_FORMAT, o->key_file + ": holds no key");
+}
+
+// --chat-template names a file, or else a template by name.
+duet_status read_template(server_options* o, tool_error* error) {
+    if (o->tool_form == "auto") o->tool_form.clear();
+    if (o->chat_template.empty()) return DUET_OK;
+    if (::access(o->chat_template.c_str(), F_OK) != 0) {
+        if (o->chat_template.find_first_of("/.") != std::string::npos)
+            return error->set(DUET_ERR_IO, o->chat_template + ": no such file");
+        o->template_name = std::exchange(o->chat_template, "");
+        return DUET_OK;
+    }
+    std::string text;
+    const duet_status status = read_text(o->chat_template, &text, error);
+    o->chat_template = text;
+    return status;
+}
+
+std::string stem_of(const std::string& path) {
+    std::string name = path.substr(path.rfind('/') + 1);
+    if (name.size() > 5 && name.substr(name.size() - 5) == ".gguf") name.resize(name.size() - 5);
+    return name;
+}
+
+// How many sequences there are: one for each slot, and for prefixes as many as fit cache_bytes, at least one.
+duet_status open_sequences(server* s, session_ptr* session, tool_error* error) {
+    const server_options& o = s->options;
+    duet_session_params params = duet_session_params_default();
+    params.n_ctx = o.model.n_ctx;
+    params.max_batch = o.model.max_batch;
+    params.cache_type = o.model.cache_type;
+    uint64_t bytes[2] = {};
+    for (int32_t i = 0; i < 2; i++) {
+        duet_memory_plan plan = {};
+        plan.struct_size = sizeof plan;
+        params.n_seqs = i + 1;
+        if (const duet_status status = duet_session_plan(s->model, &params, &plan))
+            return error->set(status, duet_model_error(s->model));
+        bytes[i] = plan.cache_bytes + plan.state_bytes + plan.gpu_cache_bytes + plan.gpu_state_bytes;
+    }
+    const uint64_t n_fit = o.cache_bytes / std::max<uint64_t>(bytes[1] - bytes[0], 1);
+    s->n_seqs = o.n_slots + (int32_t)std::clamp<uint64_t>(n_fit, 1, 64);
+    if (const duet_status status = open_session(s->model, o.model, s->n_seqs, session, &s->plan, error)) return status;
+    s->n_ctx = duet_session_n_ctx(session->get());
+    return DUET_OK;
+}
+
+void tell_plan(server* s) {
+    const duet_memory_plan& p = s->plan;
+    std::fprintf(stderr,
+                 "serve: memory: weights %.1f MB (mapped), cache %.1f (%d slots and %d prefixes of %d tokens), state "
+                 "%.1f, work %.1f",
+                 p.weight_bytes / 1e6, p.cache_bytes / 1e6, s->options.n_slots, s->n_seqs - s->options.n_slots,
+                 s->n_ctx, p.state_bytes / 1e6, p.work_bytes / 1e6);
+    if (p.gpu_weight_bytes)
+        std::fprintf(stderr, "; on the GPU: weights %.1f MB, cache %.1f, state %.1f, work %.1f",
+                     p.gpu_weight_bytes / 1e6, p.gpu_cache_bytes / 1e6, p.gpu_state_bytes / 1e6,
+                     p.gpu_work_bytes / 1e6);
+    std::fputc('\n', stderr);
+    const auto tell = [&](const char* kind, uint64_t bytes) {
+        s->counts.set("duet_memory_bytes", (double)bytes, std::string("kind=\"") + kind + "\"");
+    };
+    tell("weights", p.weight_bytes);
+    tell("cache", p.cache_bytes + p.gpu_cache_bytes);
+    tell("state", p.state_bytes + p.gpu_state_bytes);
+    tell("work", p.work_bytes + p.gpu_work_bytes);
+    s->counts.set("duet_slots", s->options.n_slots);
+    const int32_t page = 64, n_pages = s->n_seqs * ((s->n_ctx + page - 1) / page);
+    s->counts.set("vllm:cache_config_info", 1,
+                  "block_size=\"" + std::to_string(page) + "\",num_gpu_blocks=\"" + std::to_string(n_pages) + "\"");
+}
+
+void read_vocabulary(server* s) {
+    for (int32_t id = 0; id < s->info.n_vocab; id++) {
+        if (duet_token_is_end(s->model, id)) s->end_ids.push_back(id);
+        // these characters end a repeated run (defaults of the DRY proposal)
+        if (view_of(duet_token_text(s->model, id)).find_first_of("\n:\"*") != std::string_view::npos)
+            s->dry_breakers.push_back(id);
+    }
+}
+
+// Ends when nothing is left to answer, or when the time is over.
+void drain(server* s, http_server* http, double until) {
+    if (http->n_active() == 0) return http->stop();
+    if (now_seconds() > until) {
+        s->work->cancel_all();
+        return http->after(std::chrono::milliseconds(500), [http] { http->stop(); });
+    }
+    http->after(std::chrono::milliseconds(20), [=] { drain(s, http, until); });
+}
+
+// Many connections need many files; the soft limit is often 1,024.
+void raise_file_limit() {
+    rlimit limit = {};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 16384);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+duet_status start(server* s, tool_error* error) {
+    server_options& o = s->options;
+    if (const duet_status status = read_keys(&o, error)) return status;
+    if (const duet_status status = read_template(&o, error)) return status;
+    http_limits limits;
+    limits.max_body_bytes = o.max_body_bytes;
+    std::unique_ptr<router> routes;
+    http_server* self = nullptr;
+    http_handlers handlers;
+    handlers.check = [&](http_request& r) { return check_request(*s, *self, r); };
+    handlers.handle = [&](exchange_ptr e) { routes->handle(std::move(e)); };
+    handlers.error_body = [s](int status, const std::string& message) {
+        s->counts.add("duet_requests_total", 1, "code=\"" + std::to_string(status) + "\"");
+        return error_body(status, message);
+    };
+    model_ptr model;
+    session_ptr session;
+    http_server http(limits, handlers);
+    self = &http;
+    if (const std::string wrong = http.listen(o.host, o.port); !wrong.empty()) return error->set(DUET_ERR_IO, wrong);
+    if (!http.is_local() && o.keys.empty() && !o.no_key)
+        return error->set(DUET_ERR_ARG,
+                          http.address() + " is reachable from other machines: want --api-key, or --no-key");
+    if (const duet_status status = open_model(o.model, &model, error)) return status;
+    s->model = model.get();
+    s->info = info_of(model.get());
+    s->id = o.aliases.empty() ? stem_of(o.model.path) : o.aliases[0];
+    if (const duet_status status = open_sequences(s, &session, error)) return status;
+    if (const duet_status status = try_template(s, error)) return status;
+    read_vocabulary(s);
+    tell_plan(s);
+    s->work = std::make_unique<engine>(model.get(), session.get(), s->n_seqs,
+                                       engine_params{o.n_slots, o.n_queue, o.chunk}, s->counts);
+    routes = std::make_unique<router>(*s);
+    std::printf("serve: %s%s serves %s (%s %s, %d slots of %d tokens, %s%s)\n", http.is_unix() ? "" : "http://",
+                http.address().c_str(), s->id.c_str(), s->info.architecture, s->info.main_type, o.n_slots, s->n_ctx,
+                s->info.device, o.keys.empty() ? "" : ", with key");
+    std::fflush(stdout);
+    http.run([&](int n_signals) {
+        if (n_signals > 1) std::_Exit(kExitFailed);
+        s->is_draining = true;
+        http.drain();
+        drain(s, &http, now_seconds() + o.drain_seconds);
+    });
+    routes.reset();
+    s->work.reset();
+    return DUET_OK;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    server s;
+    tool_args args("serve", "-m model.gguf [options]",
+                   "Serves a model over HTTP, in the forms that OpenAI's clients speak.");
+    add_flags(args, &s.options);
+    if (int code; !args.parse(argc, argv, &code)) return code;
+    if (s.options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGHUP, SIG_IGN);
+    raise_file_limit();
+    tool_error error;
+    int code = finish_tool("serve", [&](tool_error* e) {
+        const duet_status status = start(&s, e);
+        error = *e;
+        return status;
+    });
+    return error.status == DUET_ERR_ARG ? kExitUsage : code;
+}
