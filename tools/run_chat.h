@@ -212,7 +212,7 @@ class chat_program {
         const size_t answer = n_left_ < 0 ? 256 : (size_t)std::max(n_left_, 1);
         for (;;) {
             if (const duet_status status = duet_chat_render(chat_, flags, prompt)) return wrong(error, status);
-            const size_t room = n_dropped ? n_ctx / 4 : std::min(answer, n_ctx / 4);
+            const size_t room = n_dropped ? n_ctx / 4 : std::min(answer, n_ctx / 8);
             if (!drops_turns_ || prompt->n_ids + room <= n_ctx || !drop_turn()) break;
             n_dropped++;
         }
