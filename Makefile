@@ -200,6 +200,11 @@ test-server: $(bin_dir)/serve $(BUILD)/tests/known_model
 	build/venv/bin/pip install -q -r tests/server/requirements.txt
 	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv/bin/python -m pytest -q tests/server
 
+# The few tests that the thread sanitizer has to see: .ci/run builds no others with it.
+$(BUILD)/tests/threads: $(patsubst %,$(BUILD)/tests/%.o,main test_contract test_data) $(library)
+	$(say) LD $@
+	$(Q)$(link)
+
 # Writes the model that tests/test_cli_chat.py talks to.
 $(BUILD)/tests/chat_model: $(BUILD)/tests/chat_model.o $(library)
 	$(say) LD $@
