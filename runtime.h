@@ -713,7 +713,7 @@ DUET_API void duet_sampler_reset(duet_sampler* sampler, uint64_t seed);
  *     if (status == DUET_OK) status = duet_sampler_grammar(sampler, grammar);
  *     if (status == DUET_OK) status = duet_generate(session, sampler, ids, n_ids, NULL, show, NULL, NULL);
  *     if (status != DUET_OK) puts(duet_grammar_error(grammar));
- *        -> schema: #/properties/age/minimum: want a number, got "12"                                               */
+ *        -> schema: #/properties/age/minimum: want a number within the range of doubles (...) */
 typedef struct duet_grammar duet_grammar;
 
 typedef struct duet_grammar_params {
