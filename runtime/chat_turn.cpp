@@ -225,7 +225,9 @@ duet_status load_chat(duet_chat& c, duet_session* session, int32_t seq, const vo
         return fail(c.err, DUET_ERR_FORMAT, "%s: the conversation is damaged", kCall);
     value list;
     std::vector<value> messages;
-    DUET_TRY(parse_json({(const char*)json, (size_t)h.n_json_bytes}, &list, c.err));
+    json_limits limits;
+    limits.max_depth++;  // each message was parsed alone; here all of them stand in a list
+    DUET_TRY(parse_json({(const char*)json, (size_t)h.n_json_bytes}, &list, c.err, limits));
     if (!list.is_list()) return fail(c.err, DUET_ERR_FORMAT, "%s: the conversation is damaged", kCall);
     DUET_TRY(read_messages(list, kCall, &messages, c.err));
     if (session && !h.n_state_bytes) clear_sequence(*session, seq);

@@ -317,6 +317,17 @@ TEST_CASE("conversation: saved and loaded, with and without the state") {
         CHECK(duet_chat_load(e.chat.get(), e.session.get(), 0, bad.data(), bad.size()) == DUET_ERR_FORMAT);
         CHECK(duet_chat_load(e.chat.get(), e.session.get(), 0, without.data(), i) == DUET_ERR_FORMAT);
     }
+    // What can be inserted can be loaded again, as deep as messages may be.
+    const auto inserts = [&](size_t n) {
+        const std::string deep =
+            "{\"role\": \"user\", \"content\": \"x\", \"deep\": " + std::string(n, '[') + std::string(n, ']') + "}";
+        return duet_chat_insert(d.chat.get(), -1, deep.data(), deep.size()) == DUET_OK;
+    };
+    size_t n_deep = 1;
+    while (inserts(n_deep)) n_deep++;
+    CHECK(n_deep > 60);
+    const std::string deeper = save(nullptr);
+    CHECK(duet_chat_load(d.chat.get(), nullptr, 0, deeper.data(), deeper.size()) == DUET_OK);
     desk other(512, {{"", {"O", "ther"}}});
     other.open();
     CHECK(duet_chat_load(other.chat.get(), other.session.get(), 0, with_state.data(), with_state.size()) ==
