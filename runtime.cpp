@@ -551,9 +551,7 @@ void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
 
 // ---- constraints ----------------------------------------------------------------------------------------------------
 
-void duet_grammar_params_init(duet_grammar_params* params, uint32_t struct_size) {
-    guarded_void([=] { init_struct(default_grammar_params(), params, struct_size); });
-}
+DUET_INIT(duet_grammar_params, default_grammar_params)
 
 duet_status duet_grammar_create(const duet_model* model, const duet_grammar_params* params, duet_grammar** out) {
     return create_own("duet_grammar_create", out, [=](duet_grammar& g) { return create_grammar(model, params, g); });

@@ -236,6 +236,13 @@ inline duet_status read_text(const std::string& path, std::string* out, tool_err
     }
 }
 
+// The values of sampling that run and serve set where the library's default is "off".
+// clang-format off
+constexpr struct { const char* name; double value; } kSamplerDefaults[] = {
+    {"temp", 0.8}, {"top_k", 40}, {"top_p", 0.95}, {"min_p", 0.05},
+};
+// clang-format on
+
 // Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was.
 inline duet_status write_file(const std::string& path, std::string_view bytes, tool_error* error) {
     std::string part = path + ".XXXXXX";

@@ -38,13 +38,6 @@ constexpr struct { const char *name, *flags; } kSamplerAliases[] = {
 };
 // clang-format on
 
-// The values that run sets where the table's default is "off".
-// clang-format off
-constexpr struct { const char* name; float value; } kSamplerDefaults[] = {
-    {"temp", 0.8f}, {"top_k", 40}, {"top_p", 0.95f}, {"min_p", 0.05f},
-};
-// clang-format on
-
 inline std::string set_sampler(run_options* options, const char* name, double value) {
     if (duet_sampler_set(options->sampler.get(), name, (float)value) == DUET_OK) return "";
     const std::string error = duet_sampler_error(options->sampler.get());  // "sampler parameter temp: want .., got -1"
@@ -65,7 +58,7 @@ inline void add_sampler_flags(tool_args& args, run_options* options) {
             if (name == alias.name) flags += alias.flags;
         for (const auto& preset : kSamplerDefaults)
             if (name == preset.name) {
-                value = preset.value;
+                value = (float)preset.value;
                 set_sampler(options, preset.name, value);
             }
         char range[96];

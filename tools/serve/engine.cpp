@@ -336,19 +336,24 @@ void engine::show_parsed(job& j) {
     duet_chat_event e{};
     e.struct_size = sizeof e;
     while (duet_chat_parser_next(j.parser.get(), &e) == DUET_OK && e.kind != DUET_CHAT_NONE) {
-        j.n_thinking_tok = e.n_thinking_tok;
         if (e.kind == DUET_CHAT_END) {
+            j.n_thinking_tok = e.n_thinking_tok;
             j.waiting.clear();
             j.parser.reset();
             return end(j, end_reason::stop_string);
         }
-        answer_event told;
-        told.kind = e.kind;
-        told.i_call = e.i_call;
-        told.text = view_of(e.text);
-        told.call_id = view_of(e.call_id);
-        tell(j, told);
+        tell_parsed(j, e);
     }
+}
+
+void engine::tell_parsed(job& j, const duet_chat_event& e) {
+    j.n_thinking_tok = e.n_thinking_tok;
+    answer_event told;
+    told.kind = e.kind;
+    told.i_call = e.i_call;
+    told.text = view_of(e.text);
+    told.call_id = view_of(e.call_id);
+    tell(j, told);
 }
 
 void engine::tell(job& j, const answer_event& event) {
@@ -367,15 +372,8 @@ void engine::end(job& j, end_reason reason, const std::string& error) {
         duet_chat_event e{};
         e.struct_size = sizeof e;
         while (duet_chat_parser_next(parser.get(), &e) == DUET_OK && e.kind != DUET_CHAT_NONE &&
-               e.kind != DUET_CHAT_END) {
-            j.n_thinking_tok = e.n_thinking_tok;
-            answer_event told;
-            told.kind = e.kind;
-            told.i_call = e.i_call;
-            told.text = view_of(e.text);
-            told.call_id = view_of(e.call_id);
-            tell(j, told);
-        }
+               e.kind != DUET_CHAT_END)
+            tell_parsed(j, e);
     }
     duet_string rest = {};
     if (is_whole && j.gate && duet_text_gate_finish(j.gate.get(), &rest) == DUET_OK) tell_text(j, view_of(rest));

@@ -103,6 +103,7 @@ class engine {
     void show_parsed(job& j);
     void tell_text(job& j, std::string_view text);
     void end(job& j, end_reason reason, const std::string& error = "");
+    void tell_parsed(job& j, const duet_chat_event& e);
     void tell(job& j, const answer_event& event);
     void fail_all(const std::string& error);
     int32_t held(const job& j) const { return duet_seq_length(session_, j.seq); }

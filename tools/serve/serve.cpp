@@ -37,13 +37,6 @@ bool is_key(const std::string& key) {
            std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-// The values where the table's default is "off", as the program run has them.
-// clang-format off
-constexpr struct { const char* name; double value; } kSamplerDefaults[] = {
-    {"temp", 0.8}, {"top_k", 40}, {"top_p", 0.95}, {"min_p", 0.05},
-};
-// clang-format on
-
 void add_sampler_flags(tool_args& args, server_options* o) {
     args.section("What a request does not say:");
     for (const auto& row : kSamplerDefaults) o->sampling.emplace_back(row.name, row.value);
