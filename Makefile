@@ -9,13 +9,16 @@
 ## make check                checks the format of the sources and the includes between folders
 ## make format               formats the sources (clang-format 19)
 ## make lib                  builds build/release/libduet.a
+## make shared config=shared builds build/shared/libduet.so, which exports the functions of runtime.h and nothing else
+## make python               builds the wheel and the sdist of bindings/python, to build/python/ (docs/python.md)
+## make test-python          installs the bindings in build/python/venv and tests them; PYTHON=python3.9
 ## make all-in-one           writes build/duet.cpp, the library as one source file for embedders, and compiles it
 ## make install PREFIX=/usr  installs header, static library, pkg-config file, and the tools as duet-X
 ## make gpu                  compiles the GPU code for GPU_TARGETS, to build/gpu/
 ## make fuzz config=fuzz     builds the fuzzers (CXX=clang++-15)
 ## make clean                removes what was built
 ##
-## config=C         release (default), debug, sanitize (address + undefined), tsan (threads), coverage, fuzz
+## config=C         release (default), debug, sanitize (address + undefined), tsan (threads), coverage, fuzz, shared
 ## CXX=...          compiler: g++ 12, clang++ 15, or newer; "ccache g++"; aarch64-linux-gnu-g++ with BUILD=build/aarch64
 ##                  LDFLAGS=-static (tests/arm.sh)
 ## CXXFLAGS=...     optimization, -O3 by default; CPPFLAGS, LDFLAGS, LDLIBS are added
@@ -38,7 +41,7 @@ flags     = -std=c++20 $(CXXFLAGS) -ffp-contract=off -fno-fast-math -fvisibility
 c_flags   = -x c -std=c99 -pedantic-errors -Wall -Wextra -I.
 ldlibs    = -pthread $(if $(filter Linux,$(shell uname)),-ldl) $(LDLIBS)
 # g++ 12 warns about its own std::string at -O3 (GCC bug 105651)
-flags    += $(if $(findstring clang,$(CXX)),,-Wno-restrict)
+flags    += $(if $(findstring clang,$(CXX))$(findstring zig,$(CXX)),,-Wno-restrict)
 
 ifeq ($(CI),true)
   flags   += -Werror
@@ -66,6 +69,8 @@ endif
 
 sanitizers = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 ifeq ($(config),release)
+else ifeq ($(config),shared)
+  flags    := $(flags) -fPIC
 else ifeq ($(config),debug)
   flags    := $(flags) -O0 -g -D_GLIBCXX_ASSERTIONS
 else ifeq ($(config),sanitize)
@@ -81,7 +86,7 @@ else ifeq ($(config),fuzz)
   flags    := $(flags) -O1 -g -fsanitize=fuzzer-no-link $(sanitizers)
   ldflags   = $(sanitizers)
 else
-  $(error config=$(config): want release, debug, sanitize, tsan, coverage or fuzz)
+  $(error config=$(config): want release, debug, sanitize, tsan, coverage, fuzz or shared)
 endif
 
 lib_sources  = $(wildcard *.cpp runtime/*.cpp models/*.cpp quant/*.cpp cpu/*.cpp gpu/*.cpp)
@@ -123,6 +128,15 @@ $(library): $(lib_objects)
 	@rm -f $@
 	$(Q)$(AR) qcs $@ $^
 	@test "$$($(AR) t $@ | wc -l)" -eq $(words $^) || { echo "$@: want $(words $^) objects, got fewer"; rm -f $@; exit 1; }
+
+# Nothing but the functions of runtime.h leaves the library: a program that opens it may have a C++ library of its own.
+$(BUILD)/libduet.so: $(lib_objects)
+	@test $(config) = shared || { echo "$@: want config=shared"; exit 1; }
+	$(say) LD $@
+	@echo '{ global: duet_*; local: *; };' > $(BUILD)/exports.map
+	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,-soname,libduet.so -Wl,--version-script=$(BUILD)/exports.map -o $@ $^ $(ldlibs)
+.PHONY: shared
+shared: $(BUILD)/libduet.so
 
 link = $(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
@@ -399,6 +413,40 @@ build/duet.cpp: amalgamate.awk $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.in
 all-in-one: build/duet.cpp
 	$(say) CC $<
 	$(Q)$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
+
+# ---- Python (docs/python.md) -------------------------------------------------------------------------------------------
+#
+#   make python         the wheel that runs on every Linux with glibc 2.28 or newer, by the compiler of the ziglang package,
+#                       checked by auditwheel and twine, and the sdist; needs python3 with venv, and PyPI
+#   make test-python    the package built by CXX, in a venv of PYTHON, against its own tests
+
+PYTHON ?= python3
+zig_cxx = $(CURDIR)/build/python/tools/bin/python -m ziglang c++ -target x86_64-linux-gnu.2.28
+.PHONY: python test-python
+build/python/tools/done: bindings/python/tools.txt
+	$(say) PIP $<
+	$(Q)rm -rf $(@D) && $(PYTHON) -m venv $(@D) && $(@D)/bin/pip install -q -r $<
+	$(Q)touch $@
+
+python: build/python/tools/done
+	$(MAKE) --no-print-directory config=shared BUILD=build/python/manylinux CXX="$(zig_cxx)" CXXFLAGS=-O3 LDFLAGS=-s \
+	    GPU_TARGETS="$(filter-out native,$(GPU_TARGETS))" shared
+	rm -rf build/python/dist build/python/plain
+	DUET_BUILT=$(CURDIR)/build/python/manylinux/libduet.so build/python/tools/bin/python -m build -q --no-isolation -o build/python/plain bindings/python
+	build/python/tools/bin/auditwheel repair --plat manylinux_2_28_x86_64 -w build/python/dist build/python/plain/*.whl
+	cp build/python/plain/*.tar.gz build/python/dist/
+	build/python/tools/bin/twine check --strict build/python/dist/*
+	@test $$(stat -c %s build/python/dist/*.whl) -le 8388608 || { echo "the wheel has more than 8 MiB"; exit 1; }
+	@ls -l build/python/dist
+
+python_venv = build/python/venv-$(notdir $(PYTHON))
+test-python: $(BUILD)/tests/chat_model
+	test -d $(python_venv) || $(PYTHON) -m venv $(python_venv)
+	$(python_venv)/bin/pip install -q -r bindings/python/tests/requirements.txt
+	$(MAKE) --no-print-directory config=shared LDFLAGS="$(LDFLAGS)" CXX="$(CXX)" shared
+	DUET_BUILT=$(CURDIR)/build/shared/libduet.so $(python_venv)/bin/pip install -q --no-deps --force-reinstall ./bindings/python
+	cd bindings/python && DUET_CHAT_MODEL=$(CURDIR)/$(BUILD)/tests/chat_model $(CURDIR)/$(python_venv)/bin/python -m pytest -q tests $(PYTEST)
+	cd bindings/python && $(CURDIR)/$(python_venv)/bin/python -m mypy
 
 install: $(library) $(programs) $(if $(has_serve),$(bin_dir)/serve)
 	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin
