@@ -414,39 +414,13 @@ all-in-one: build/duet.cpp
 	$(say) CC $<
 	$(Q)$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
 
-# ---- Python (docs/python.md) -------------------------------------------------------------------------------------------
-#
-#   make python         the wheel that runs on every Linux with glibc 2.28 or newer, by the compiler of the ziglang package,
-#                       checked by auditwheel and twine, and the sdist; needs python3 with venv, and PyPI
-#   make test-python    the package built by CXX, in a venv of PYTHON, against its own tests
+# ---- Python (docs/python.md): needs python3 with venv, and PyPI ---------------------------------------------------------
 
-PYTHON ?= python3
-zig_cxx = $(CURDIR)/build/python/tools/bin/python -m ziglang c++ -target x86_64-linux-gnu.2.28
 .PHONY: python test-python
-build/python/tools/done: bindings/python/tools.txt
-	$(say) PIP $<
-	$(Q)rm -rf $(@D) && $(PYTHON) -m venv $(@D) && $(@D)/bin/pip install -q -r $<
-	$(Q)touch $@
-
-python: build/python/tools/done
-	$(MAKE) --no-print-directory config=shared BUILD=build/python/manylinux CXX="$(zig_cxx)" CXXFLAGS=-O3 LDFLAGS=-s \
-	    GPU_TARGETS="$(filter-out native,$(GPU_TARGETS))" shared
-	rm -rf build/python/dist build/python/plain
-	DUET_BUILT=$(CURDIR)/build/python/manylinux/libduet.so build/python/tools/bin/python -m build -q --no-isolation -o build/python/plain bindings/python
-	build/python/tools/bin/auditwheel repair --plat manylinux_2_28_x86_64 -w build/python/dist build/python/plain/*.whl
-	cp build/python/plain/*.tar.gz build/python/dist/
-	build/python/tools/bin/twine check --strict build/python/dist/*
-	@test $$(stat -c %s build/python/dist/*.whl) -le 8388608 || { echo "the wheel has more than 8 MiB"; exit 1; }
-	@ls -l build/python/dist
-
-python_venv = build/python/venv-$(notdir $(PYTHON))
+python:
+	sh bindings/python/build.sh
 test-python: $(BUILD)/tests/chat_model
-	test -d $(python_venv) || $(PYTHON) -m venv $(python_venv)
-	$(python_venv)/bin/pip install -q -r bindings/python/tests/requirements.txt
-	$(MAKE) --no-print-directory config=shared LDFLAGS="$(LDFLAGS)" CXX="$(CXX)" shared
-	DUET_BUILT=$(CURDIR)/build/shared/libduet.so $(python_venv)/bin/pip install -q --no-deps --force-reinstall ./bindings/python
-	cd bindings/python && DUET_CHAT_MODEL=$(CURDIR)/$(BUILD)/tests/chat_model $(CURDIR)/$(python_venv)/bin/python -m pytest -q tests $(PYTEST)
-	cd bindings/python && $(CURDIR)/$(python_venv)/bin/python -m mypy
+	DUET_CHAT_MODEL=$(CURDIR)/$< CXX="$(CXX)" CXXFLAGS="$(CXXFLAGS)" sh bindings/python/test.sh
 
 install: $(library) $(programs) $(if $(has_serve),$(bin_dir)/serve)
 	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin

@@ -2,7 +2,7 @@
 import os
 import pathlib
 import subprocess
-from typing import Any, Dict, Iterator
+from typing import Any, Iterator
 
 import pytest
 
@@ -46,12 +46,3 @@ def chat_model(chat_path: str) -> Iterator[duet.Model]:
 def session(model: duet.Model) -> Iterator[duet.Session]:
     with model.session() as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _names(request: Any, doctest_namespace: Dict[str, Any]) -> None:
-    """Doctests open `demo` and `talker`."""
-    if request.node.name.startswith("test_"):
-        return
-    doctest_namespace["demo"] = request.getfixturevalue("demo_path")
-    doctest_namespace["talker"] = request.getfixturevalue("chat_path")

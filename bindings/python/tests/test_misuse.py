@@ -334,10 +334,11 @@ def test_memory_stays_over_1000_rounds(demo_path: str) -> None:
             duet.Chat(session, template_name="chatml").close()
             model.close()
 
-    rounds(100)
-    gc.collect()
-    before = resident()
-    rounds(1000)
-    gc.collect()
-    grown = resident() - before
-    assert grown < 1 << 20, f"{grown} bytes more after 1,000 rounds"
+    # The allocator keeps some blocks for a while: the least of several looks counts, which a leak raises, too.
+    seen = []
+    for _ in range(11):
+        rounds(100)
+        gc.collect()
+        seen.append(resident())
+    grown = min(seen[-3:]) - min(seen[:3])
+    assert grown < 1 << 20, f"{grown} bytes more after 1,000 rounds: {seen}"

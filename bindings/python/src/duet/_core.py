@@ -321,7 +321,8 @@ class Job:
 
     def __init__(self, call: Callable[[], Any], cancel: Optional[Callable[[], None]],
                  absorb: Optional[Callable[[], None]], when_done: Callable[[], None]) -> None:
-        self._call, self._cancel, self._absorb, self.when_done = call, cancel, absorb, when_done
+        self._call: Optional[Callable[[], Any]] = call
+        self._cancel, self._absorb, self.when_done = cancel, absorb, when_done
         self.is_done = False  # when_done is about to be called
         self._result: Any = None
         self._error: Optional[BaseException] = None
@@ -333,6 +334,7 @@ class Job:
             if self._is_left:
                 return
             self._is_begun = True
+        assert self._call is not None
         try:
             self._result = self._call()
         except BaseException as error:
@@ -342,6 +344,8 @@ class Job:
         if self._was_cancelled and self._absorb and not isinstance(self._error, CancelledError):
             with contextlib.suppress(DuetError):
                 self._absorb()
+        # whoever waits goes on before this thread forgets the job, whose functions hold a session
+        self._call = self._cancel = self._absorb = None
 
     def stop(self) -> bool:
         """False: the call has not begun and never will. Else its end is to be waited for."""
