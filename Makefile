@@ -9,9 +9,9 @@
 ## make check                checks the format of the sources and the includes between folders
 ## make format               formats the sources (clang-format 19)
 ## make lib                  builds build/release/libduet.a
-## make shared config=shared builds build/shared/libduet.so, which exports the functions of runtime.h and nothing else
-## make python               builds the wheel and the sdist of bindings/python, to build/python/ (docs/python.md)
-## make test-python          installs the bindings in build/python/venv and tests them; PYTHON=python3.9
+## make config=shared shared builds build/shared/libduet.so, which exports the functions of runtime.h and nothing else
+## make python               builds the wheel and the sdist of bindings/python, to build/python/dist (docs/python.md)
+## make test-python          installs the package in a venv and tests it; PYTHON=python3.9
 ## make all-in-one           writes build/duet.cpp, the library as one source file for embedders, and compiles it
 ## make install PREFIX=/usr  installs header, static library, pkg-config file, and the tools as duet-X
 ## make gpu                  compiles the GPU code for GPU_TARGETS, to build/gpu/
@@ -129,12 +129,14 @@ $(library): $(lib_objects)
 	$(Q)$(AR) qcs $@ $^
 	@test "$$($(AR) t $@ | wc -l)" -eq $(words $^) || { echo "$@: want $(words $^) objects, got fewer"; rm -f $@; exit 1; }
 
-# Nothing but the functions of runtime.h leaves the library: a program that opens it may have a C++ library of its own.
+# Nothing but the functions of runtime.h leaves the library, and it brings its C++ library along: a program that opens it
+# may have another one (tests/host_dlopen.c).
+own_cxx = $(if $(findstring zig,$(CXX)),,-static-libstdc++ -static-libgcc)
 $(BUILD)/libduet.so: $(lib_objects)
 	@test $(config) = shared || { echo "$@: want config=shared"; exit 1; }
 	$(say) LD $@
 	@echo '{ global: duet_*; local: *; };' > $(BUILD)/exports.map
-	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,-soname,libduet.so -Wl,--version-script=$(BUILD)/exports.map -o $@ $^ $(ldlibs)
+	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,-soname,libduet.so -Wl,--version-script=$(BUILD)/exports.map $(own_cxx) -o $@ $^ $(ldlibs)
 .PHONY: shared
 shared: $(BUILD)/libduet.so
 
@@ -197,6 +199,12 @@ $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
 $(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
+
+# A program with C++ symbols of its own opens the shared library: build/shared/tests/host_dlopen build/shared/libduet.so MODEL
+$(BUILD)/tests/host_dlopen: tests/host_dlopen.c runtime.h
+	@mkdir -p $(@D)
+	$(say) CC $<
+	$(Q)$(CC) -std=gnu99 -Wall -Wextra -rdynamic -o $@ $< -ldl
 
 # As many processes as make has: -j4 gives 4.
 test_jobs = --jobs=$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),1)

@@ -11,7 +11,7 @@ if ! cmp -s bindings/python/tools.txt "$tools/installed"; then
     "$tools/bin/pip" install -q -r bindings/python/tools.txt
     cp bindings/python/tools.txt "$tools/installed"
 fi
-make -j"$(nproc)" config=shared BUILD=build/python/manylinux shared GPU_TARGETS="${GPU_TARGETS:-none}" CXXFLAGS=-O3 LDFLAGS=-s \
+make -j"$(nproc)" config=shared BUILD=build/python/manylinux shared GPU_TARGETS="${GPU_TARGETS:-none}" CXXFLAGS=-O3 LDFLAGS="-s bindings/python/unload.c" \
     CXX="$PWD/$tools/bin/python -m ziglang c++ -target x86_64-linux-gnu.2.28"
 rm -rf "$out" "$plain"
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-1577836800} DUET_BUILT=$PWD/build/python/manylinux/libduet.so

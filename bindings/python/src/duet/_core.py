@@ -166,6 +166,12 @@ def _new_counts() -> None:
 os.register_at_fork(after_in_child=_new_counts)
 
 
+def when_collected(thing: object, call: Callable[[], None]) -> None:
+    """Calls when the thing is collected, but not at the program's end."""
+    finalizer: Any = weakref.finalize(thing, call)
+    finalizer.atexit = False
+
+
 class Handle:
     """A handle of the library, and who still needs it."""
 
@@ -184,7 +190,7 @@ class Handle:
 
     def own(self, owner: object) -> None:
         """The handle is closed when the owner is collected."""
-        weakref.finalize(owner, self.close).atexit = False
+        when_collected(owner, self.close)
 
     def take(self) -> None:
         with _counts:
@@ -255,7 +261,7 @@ class Handle:
         with _counts:
             self._n_users += 1
             self._n_views += 1
-        weakref.finalize(made, self._drop_view).atexit = False
+        when_collected(made, self._drop_view)
         return made
 
     def _drop_view(self) -> None:

@@ -6,13 +6,12 @@ import enum
 import inspect
 import json
 import re
-import sys
 import types
 import typing
 from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Tuple, Union
 
 _PLAIN: Dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-_UNIONS: Tuple[Any, ...] = (Union, types.UnionType) if sys.version_info >= (3, 10) else (Union,)
+_UNIONS: Tuple[Any, ...] = (Union, getattr(types, "UnionType", Union))  # "int | str" is of another kind from 3.10 on
 
 
 def _is_pydantic(kind: Any) -> bool:
