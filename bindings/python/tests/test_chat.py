@@ -54,6 +54,19 @@ def test_a_closed_answer_stays_in_the_messages(chat: duet.Chat) -> None:
     assert chat.ask("hello").read() == "Hello world."
 
 
+def test_an_answer_ends_when_the_messages_change(chat: duet.Chat) -> None:
+    saved = b""
+    for change in (lambda: chat.add("user", "hello"), lambda: chat.remove(0, len(chat)), lambda: chat.load(saved),
+                   lambda: chat.insert({"role": "user", "content": "hello"}), lambda: chat.answer()):
+        chat.remove(0, len(chat))
+        chat.insert([{"role": "user", "content": "hello"}, {"role": "assistant", "content": "All"}])
+        saved = chat.save()
+        answer = chat.answer(continue_last=True)
+        next(answer.events())
+        change()
+        assert list(answer) == [] and answer.closed
+
+
 def test_messages(chat: duet.Chat) -> None:
     chat.insert([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello\ud800"}])
     assert len(chat) == 2 and chat.messages[1]["content"] == "hello\ufffd"

@@ -44,8 +44,9 @@ def test_stop_strings_and_close(session: duet.Session) -> None:
     assert story.read() == ", a brave " and story.stop_reason is duet.StopReason.STRING
     with session.generate("Once", temp=0) as other:
         next(iter(other))
+    assert list(other) == []
     with pytest.raises(duet.ClosedError):
-        list(other)
+        other.result
     other.close()
 
 

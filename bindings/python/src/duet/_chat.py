@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import weakref
 from dataclasses import dataclass, field
 from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
@@ -135,6 +136,7 @@ class Chat(Owner):
                  documents: Optional[Sequence[Any]] = None, variables: Optional[Mapping[str, Any]] = None,
                  form: Optional[str] = None, now: Optional[str] = None, keeps_markers: bool = False) -> None:
         self.session = session
+        self._answer: Optional["weakref.ref[Answer]"] = None
         self.tools: Dict[str, Tool] = {}
         definitions: List[Any] = []
         for tool in tools:
@@ -169,20 +171,32 @@ class Chat(Owner):
         with using(self._handle):
             self._handle.check_status(function(self._handle.address, *arguments))
 
+    def _end_answer(self) -> None:
+        """Before the messages change: an answer that is not at its end ends where it is."""
+        with using(self._handle):
+            pass  # not while another thread computes it
+        answer = self._answer() if self._answer else None
+        if answer is not None:
+            answer.close()
+        self._answer = None
+
     # ---- messages ----
 
     def add(self, role: str, text: str) -> None:
         """Adds a message at the end."""
+        self._end_answer()
         data = encode(text)
         self._call(lib.duet_chat_add, terminated(role), data, len(data))
 
     def insert(self, messages: Messages, i: int = -1) -> None:
         """Inserts messages (as OpenAI's clients write them) before message i; -1: at the end."""
+        self._end_answer()
         data = json_bytes(messages)
         self._call(lib.duet_chat_insert, i, data, len(data))
 
     def remove(self, i: int, n: int = 1) -> None:
         """Removes n messages from message i on; a negative i counts from the end."""
+        self._end_answer()
         self._call(lib.duet_chat_remove, i if i >= 0 else len(self) + i, n)
 
     def __len__(self) -> int:
@@ -227,6 +241,7 @@ class Chat(Owner):
 
     def load(self, data: bytes, *, state: bool = True, seq: int = 0) -> None:
         """Replaces the messages, and with state the sequence, by saved ones."""
+        self._end_answer()
         with using(self._handle, self.session._handle):
             if state:
                 self.session._handle.check_views()
@@ -279,11 +294,13 @@ class Chat(Owner):
 
 class Answer(Steps):
     """An answer in the making. Iterating (also with `async for`) gives pieces of its text, `events()` also thinking,
-    calls and the end. When it ends, however it ends, or is closed, what was told of it is in the chat's messages."""
+    calls and the end. When it ends, however it ends, or is closed, what was told of it is in the chat's messages. It also
+    ends when the chat's messages are changed or another answer is begun."""
 
     def __init__(self, chat: Chat, max_tokens: int, stop: Sequence[str], seq: int, continue_last: bool,
                  sampler: Optional[Sampler], seed: Optional[int], tool_choice: Optional[str], parallel: bool,
                  schema: Optional[Schema], gbnf: Optional[str], sampling: Dict[str, float]) -> None:
+        chat._end_answer()
         self.chat, self._session, self._schema, self._seq = chat, chat.session, schema, seq
         self._texts: List[str] = []
         self._thinking: List[str] = []
@@ -311,6 +328,7 @@ class Answer(Steps):
             self._handle = Handle("answer", address.value, lib.duet_chat_turn_free, lib.duet_chat_error,
                                   parents=(chat._handle, chat.session._handle, self._sampler._handle))
             self._handle.own(self)
+        chat._answer = weakref.ref(self)
 
     def _constrain(self, continue_last: bool, tool_choice: Optional[str], parallel: bool, gbnf: Optional[str]) -> None:
         opens_thinking = self.chat.render(continue_last=continue_last).opens_thinking
@@ -404,11 +422,6 @@ class Answer(Steps):
     def parsed(self) -> Any:
         """The whole text as a value of the schema: a pydantic model's object, ..."""
         return parse(self.read(), self._schema)
-
-    def close(self) -> None:
-        """Ends the answer where it is; what was told of it is in the chat's messages."""
-        super().close()
-        self._is_over = True
 
     @property
     def text(self) -> str:

@@ -405,6 +405,11 @@ class Steps(Owner):
             self._session._handle.check_views()
             return self._step()
 
+    def close(self) -> None:
+        """Ends it where it is, as close() of Python's generators does: iterating over it ends, too."""
+        self._is_over = True
+        super().close()
+
     def _absorb(self) -> None:
         if self._is_over:
             self._session._absorb(self._seq)
