@@ -1,7 +1,7 @@
 """The asyncio forms: the loop goes on, tasks can be cancelled, sessions run beside each other."""
 import asyncio
 import time
-from typing import List
+from typing import Any, List
 
 import pytest
 
@@ -28,6 +28,31 @@ def test_pieces_and_answers(demo_path: str, model: duet.Model, chat_model: duet.
         opened.close()
         with pytest.raises(duet.FileError):
             await duet.Model.open_async("no such file")
+
+    asyncio.run(main())
+
+
+def test_tools_may_be_coroutines(chat_model: duet.Model) -> None:
+    async def weather(city: str) -> str:
+        await asyncio.sleep(0)
+        return f"rain in {city}"
+
+    def fails(city: str) -> str:
+        raise LookupError("closed")
+
+    async def told(function: Any) -> List[str]:
+        chat = chat_model.chat(tools=[duet.Tool(function, name="weather")])
+        results = [e.content async for e in chat.run_async("call the weather") if isinstance(e, duet.ToolResult)]
+        assert chat.messages[-1]["content"] == "It is sunny!"
+        return results
+
+    async def main() -> None:
+        assert await told(weather) == ["rain in Paris"]
+        assert await told(fails) == ["error: closed"]
+        session = chat_model.session()
+        story = await session.generate_async("x", grammar=await chat_model.grammar_async(gbnf='root ::= "yes"'))
+        assert await story.__anext__() and await story.read_async() == "yes"
+        assert await (await chat_model.chat().ask_async("hello")).read_async() == "Hello world."
 
     asyncio.run(main())
 

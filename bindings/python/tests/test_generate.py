@@ -43,7 +43,8 @@ def test_stop_strings_and_close(session: duet.Session) -> None:
     story = session.generate("Once upon a time", temp=0, stop=["knight"])
     assert story.read() == ", a brave " and story.stop_reason is duet.StopReason.STRING
     with session.generate("Once", temp=0) as other:
-        next(iter(other))
+        first = next(other)
+        assert first + next(other) == other.text
     assert list(other) == []
     with pytest.raises(duet.ClosedError):
         other.result

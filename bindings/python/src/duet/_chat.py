@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import json
 import weakref
 from dataclasses import dataclass, field
 from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from . import _abi
-from ._core import Handle, Owner, defaults, error_of, lib, run, sized, string, using
+from ._core import Handle, Owner, defaults, error_of, lib, run, run_async, sized, string, using
 from ._model import Sampler, Schema, decode, encode, schema_text, strings, terminated, text_or_none
 from ._schema import Tool, result_text
 from ._session import Session, Steps, StopReason, new_sampler, parse, saved
@@ -266,6 +267,14 @@ class Chat(Owner):
         return Answer(self, max_tokens, stop, seq, continue_last, sampler, seed, tool_choice, parallel, schema, gbnf,
                       sampling)
 
+    async def ask_async(self, text: str, **params: Any) -> "Answer":
+        """ask() where tools or schemas are large: compiling their grammar may take 0.1 s."""
+        return await run_async(lambda: self.ask(text, **params))
+
+    async def answer_async(self, **params: Any) -> "Answer":
+        """answer(), in the same way."""
+        return await run_async(lambda: self.answer(**params))
+
     def run(self, text: Optional[str] = None, *, max_rounds: int = 8,
             **params: Any) -> Iterator[Union[Event, ToolResult]]:
         """Answers, calls the tools that the model calls, gives it their results, and goes on until it answers without
@@ -280,8 +289,37 @@ class Chat(Owner):
                 return
             for call in calls:
                 result = self.call(call)
-                self.insert({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result.content})
+                self._tell(result)
                 yield result
+
+    async def run_async(self, text: Optional[str] = None, *, max_rounds: int = 8,
+                        **params: Any) -> AsyncIterator[Union[Event, ToolResult]]:
+        """run() for `async for`. Tools may be coroutine functions; others are called on another thread."""
+        if text is not None:
+            self.add("user", text)
+        for _ in range(max_rounds):
+            with await self.answer_async(**params) as answer:
+                async for event in answer.events_async():
+                    yield event
+            calls = [call for call in answer.calls if call.arguments is not None]
+            if not calls:
+                return
+            for call in calls:
+                result = await self._call_async(call)
+                self._tell(result)
+                yield result
+
+    def _tell(self, result: ToolResult) -> None:
+        self.insert({"role": "tool", "tool_call_id": result.call.id, "name": result.call.name, "content": result.content})
+
+    async def _call_async(self, call: Call) -> ToolResult:
+        tool = self.tools.get(call.name)
+        if tool is None or not inspect.iscoroutinefunction(tool.function):
+            return await run_async(lambda: self.call(call))
+        try:
+            return ToolResult(call, result_text(await tool.call(call.arguments or {})))
+        except Exception as error:
+            return ToolResult(call, f"error: {error}", error)
 
     def call(self, call: Call) -> ToolResult:
         """Calls the tool of a call."""
@@ -292,7 +330,7 @@ class Chat(Owner):
             return ToolResult(call, f"error: {what}", error)
 
 
-class Answer(Steps):
+class Answer(Steps[Event]):
     """An answer in the making. Iterating (also with `async for`) gives pieces of its text, `events()` also thinking,
     calls and the end. When it ends, however it ends, or is closed, what was told of it is in the chat's messages. It also
     ends when the chat's messages are changed or another answer is begun."""
@@ -389,35 +427,8 @@ class Answer(Steps):
             return CallEnd(call, e.i_call, bool(e.is_complete))
         return End(StopReason(e.stop_reason), e.n_done_tok, e.n_thinking_tok, e.n_prompt_tok, e.n_reused_tok)
 
-    def __iter__(self) -> Iterator[str]:
-        return (event.text for event in self.events() if isinstance(event, Text))
-
-    def events(self) -> Iterator[Event]:
-        """Every event, the last is `End`."""
-        while event := self._take():
-            yield event
-
-    async def events_async(self) -> AsyncIterator[Event]:
-        """events() for `async for`."""
-        while event := await self._take_async():
-            yield event
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        while event := await self._take_async():
-            if isinstance(event, Text):
-                yield event.text
-
-    def read(self) -> str:
-        """Runs it to its end and gives the whole text."""
-        for _ in self.events():
-            pass
-        return self.text
-
-    async def read_async(self) -> str:
-        """read() without blocking the event loop."""
-        while await self._take_async():
-            pass
-        return self.text
+    def _text_of(self, event: Event) -> str:
+        return event.text if isinstance(event, Text) else ""
 
     def parsed(self) -> Any:
         """The whole text as a value of the schema: a pydantic model's object, ..."""

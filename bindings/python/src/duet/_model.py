@@ -552,6 +552,10 @@ class Model(Owner):
         """Compiles a grammar (GBNF) or a JSON schema: a text, a dict, or a type as of a pydantic model."""
         return Grammar(self, gbnf=gbnf, root=root, schema=schema, triggers=triggers, max_indent=max_indent)
 
+    async def grammar_async(self, **params: Any) -> "Grammar":
+        """grammar() without blocking the event loop."""
+        return await run_async(lambda: self.grammar(**params))
+
 
 def session_params(n_ctx: int, n_seqs: int, max_batch: int, cache_type: str) -> _abi.duet_session_params:
     params = defaults(_abi.duet_session_params)

@@ -5,7 +5,7 @@ import ctypes
 import enum
 import json
 from dataclasses import dataclass
-from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple,
+from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple,
                     TypeVar, Union)
 
 from . import _abi
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._chat import Answer
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 class StopReason(enum.IntEnum):
@@ -311,6 +312,10 @@ class Session(Owner):
         chosen = new_sampler(self.model, sampler, seed, grammar, schema, sampling)
         return Generation(self, chosen, ids, params, schema)
 
+    async def generate_async(self, prompt: Union[None, str, Sequence[int]] = None, **params: Any) -> "Generation":
+        """generate() where a schema is large: compiling one may take 0.1 s."""
+        return await run_async(lambda: self.generate(prompt, **params))
+
     def chat(self, messages: Union[str, Sequence[Mapping[str, Any]]], *, tools: Sequence[Any] = (),
              thinking: Optional[bool] = None, template: Optional[str] = None, template_name: Optional[str] = None,
              max_tokens: int = -1, stop: Sequence[str] = (), seq: int = 0, sampler: Optional[Sampler] = None,
@@ -378,7 +383,10 @@ class GenerateResult:
     generate_us: int
 
 
-class Steps(Owner):
+E = TypeVar("E")
+
+
+class Steps(Owner, Generic[E]):
     """What texts and answers have in common: steps that are computed one at a time, here or on an event loop."""
 
     _session: Session
@@ -386,21 +394,70 @@ class Steps(Owner):
     _seq = 0
     _is_over = False
 
-    def _step(self) -> Any:
+    def _step(self) -> E:
         """Computes a step."""
+        raise NotImplementedError
+
+    def _text_of(self, event: E) -> str:
+        """What a step adds to the text."""
+        raise NotImplementedError
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
         raise NotImplementedError
 
     def _used(self) -> Tuple[Handle, ...]:
         return (self._handle, self._session._handle, self._sampler._handle)
 
-    def _take(self) -> Optional[Any]:
+    def __iter__(self: S) -> S:
+        return self
+
+    def __next__(self) -> str:
+        while event := self._take():
+            if text := self._text_of(event):
+                return text
+        raise StopIteration
+
+    def __aiter__(self: S) -> S:
+        return self
+
+    async def __anext__(self) -> str:
+        while event := await self._take_async():
+            if text := self._text_of(event):
+                return text
+        raise StopAsyncIteration
+
+    def events(self) -> Iterator[E]:
+        """Every step that is still to come, not only those with text; the last says why it ended."""
+        while event := self._take():
+            yield event
+
+    async def events_async(self) -> AsyncIterator[E]:
+        """events() for `async for`."""
+        while event := await self._take_async():
+            yield event
+
+    def read(self) -> str:
+        """Runs it to its end and gives the whole text."""
+        while self._take():
+            pass
+        return self.text
+
+    async def read_async(self) -> str:
+        """read() without blocking the event loop."""
+        while await self._take_async():
+            pass
+        return self.text
+
+    def _take(self) -> Optional[E]:
         """One step; None after the last."""
         return None if self._is_over else run(self._locked_step, self._session.cancel, self._absorb)
 
-    async def _take_async(self) -> Optional[Any]:
+    async def _take_async(self) -> Optional[E]:
         return None if self._is_over else await run_async(self._locked_step, self._session.cancel, self._absorb)
 
-    def _locked_step(self) -> Any:
+    def _locked_step(self) -> E:
         with using(*self._used()):
             self._session._handle.check_views()
             return self._step()
@@ -417,7 +474,7 @@ class Steps(Owner):
             self._locked_step()
 
 
-class Generation(Steps):
+class Generation(Steps[TokenEvent]):
     """A text in the making. Iterating (also with `async for`) gives its pieces as they become certain; `events()`
     gives every step. It may be left at any step: what was told is in the sequence.
 
@@ -451,35 +508,8 @@ class Generation(Steps):
         self._session._handle.check_status(status)
         return TokenEvent(event.id, event.pos, text, self._stop_reason)
 
-    def __iter__(self) -> Iterator[str]:
-        return (event.text for event in self.events() if event.text)
-
-    def events(self) -> Iterator[TokenEvent]:
-        """Every step, also of the prompt, and the end with its reason."""
-        while event := self._take():
-            yield event
-
-    async def events_async(self) -> AsyncIterator[TokenEvent]:
-        """events() for `async for`."""
-        while event := await self._take_async():
-            yield event
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        while event := await self._take_async():
-            if event.text:
-                yield event.text
-
-    def read(self) -> str:
-        """Runs it to its end and gives the whole text."""
-        for _ in self.events():
-            pass
-        return self.text
-
-    async def read_async(self) -> str:
-        """read() without blocking the event loop."""
-        while await self._take_async():
-            pass
-        return self.text
+    def _text_of(self, event: TokenEvent) -> str:
+        return event.text
 
     def parsed(self) -> Any:
         """The whole text as a value of the schema that `generate` was given: a pydantic model's object, ..."""
