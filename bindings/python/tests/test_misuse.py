@@ -53,6 +53,63 @@ def test_an_interrupt_stops_within_100_ms(chat_model: duet.Model, what: str) -> 
     assert sorted(waits)[2] < 0.1, waits
 
 
+STORM = """
+import os, random, signal, threading, time
+import numpy
+import duet
+
+model = duet.Model({path!r}, threads=1)
+session = model.session()
+is_over, is_armed, n_interrupts = threading.Event(), False, 0
+
+
+def strike():
+    while not is_over.wait(random.uniform(0.0005, 0.004)):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def on_signal(*_):
+    global is_armed
+    if is_armed:
+        is_armed = False
+        raise KeyboardInterrupt
+
+
+signal.signal(signal.SIGINT, on_signal)
+thread = threading.Thread(target=strike)
+thread.start()
+end = time.monotonic() + 2
+try:
+    while time.monotonic() < end:
+        try:
+            is_armed = True
+            session.decode([1])
+            session.logits(copy=True), session.ids(), session.length()
+            session.generate([2], max_tokens=3, seed=1).read()
+            session.trim()
+            is_armed = False
+        except KeyboardInterrupt:
+            n_interrupts += 1
+finally:
+    is_over.set()
+    thread.join()
+assert n_interrupts > 100, n_interrupts
+session.trim()
+session.decode([1, 2, 3])
+assert session.length() == 3
+"""
+
+
+def test_a_storm_of_interrupts_leaves_a_sound_session(demo_path: str) -> None:
+    """Only KeyboardInterrupt comes of it, wherever it strikes: no call is refused or stopped for an old one."""
+    pytest.importorskip("numpy")
+    done = subprocess.run([sys.executable, "-c", STORM.format(path=demo_path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    # Python tells of interrupts that strike while it collects something, and goes on
+    told = {line for line in done.stderr.splitlines() if line and line[0] not in " \t" and "Error" in line}
+    assert not told, done.stderr
+
+
 def test_cancel_from_another_thread(chat_model: duet.Model) -> None:
     session = chat_model.session(n_ctx=LONG + 100, max_batch=LONG)
     threading.Timer(0.05, session.cancel).start()

@@ -203,12 +203,14 @@ class Handle:
                 return
         if os.getpid() != self._pid:  # the threads and devices of the handle are in the other process
             return
-        if self.address:
-            self._free(self.address)
-            self.address = None
-        self._kept = None
-        for parent in self._parents:
-            parent.drop()
+        address, self.address = self.address, None
+        try:
+            if address:
+                self._free(address)
+        finally:  # an interrupt may strike anywhere
+            self._kept = None
+            for parent in self._parents:
+                parent.drop()
 
     def close(self) -> None:
         with _counts:

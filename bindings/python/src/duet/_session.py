@@ -9,7 +9,7 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Generic, 
                     TypeVar, Union)
 
 from . import _abi
-from ._core import Handle, Owner, defaults, error_of, lib, run, run_async, sized, using
+from ._core import CancelledError, DuetError, Handle, Owner, defaults, error_of, lib, run, run_async, sized, using
 from ._model import Grammar, Model, Sampler, Schema, decode, session_params, strings
 from ._schema import convert
 
@@ -468,10 +468,16 @@ class Steps(Owner, Generic[E]):
         super().close()
 
     def _absorb(self) -> None:
-        if self._is_over:
-            self._session._absorb(self._seq)
-        else:
-            self._locked_step()
+        """Takes back a request to stop that came too late for its step: another step ends by it, or, where there is none
+        any more, the session takes it."""
+        try:
+            while not self._is_over:
+                self._locked_step()
+        except CancelledError:
+            return
+        except DuetError:
+            pass
+        self._session._absorb(self._seq)
 
 
 class Generation(Steps[TokenEvent]):
