@@ -109,17 +109,20 @@ class Header:
 
     def module(self) -> str:
         lines = ['"""Made from runtime.h by bindings/python/abi.py."""',
-                 "from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,",
-                 "                    c_uint8, c_uint32, c_uint64, c_void_p)",
-                 "from typing import Any, Dict, List, Optional, Tuple", "", f"VERSION = \"{'.'.join(self.version)}\"", ""]
+                 "from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64,",
+                 "                    c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)",
+                 "from typing import Any, Dict, List, Optional, Tuple", "",
+                 f"VERSION = \"{'.'.join(self.version)}\"", ""]
         lines += [f"{name} = {value}" for name, value in self.constants.items()]
         made: List[str] = []
         for name, (result, arguments) in self.callbacks.items():
-            lines += ["", f"{name} = CFUNCTYPE({', '.join([result, *arguments])})"] if not self.needs_struct(arguments) else []
+            if not self.needs_struct(arguments):
+                lines += ["", f"{name} = CFUNCTYPE({', '.join([result, *arguments])})"]
         for name, fields in self.structs.items():
             lines += ["", "", f"class {name}(Structure):"]
             for field, kind in fields:
-                lines.append(f"    {field}: {PYTHON.get(kind, 'int') if kind.startswith('c_') and '*' not in kind else 'Any'}")
+                is_plain = kind.startswith("c_") and "*" not in kind
+                lines.append(f"    {field}: {PYTHON.get(kind, 'int') if is_plain else 'Any'}")
             lines += ["    _fields_ = ["] + [f"        (\"{field}\", {kind})," for field, kind in fields] + ["    ]"]
             made.append(name)
         lines += ["", ""]
@@ -127,7 +130,8 @@ class Header:
             lines += [f"{name} = CFUNCTYPE({', '.join([result, *arguments])})"] if self.needs_struct(arguments) else []
         lines += ["", "STRUCTS: List[Any] = [" + ", ".join(made) + "]", "",
                   "# of each function its result and its arguments", "FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {"]
-        lines += [f"    \"{name}\": ({result}, [{', '.join(arguments)}])," for name, (result, arguments) in self.functions.items()]
+        lines += [f"    \"{name}\": ({result}, [{', '.join(arguments)}]),"
+                  for name, (result, arguments) in self.functions.items()]
         return "\n".join(lines + ["}", ""])
 
     def needs_struct(self, arguments: List[str]) -> bool:

@@ -1,7 +1,7 @@
 """bindings/python/duet_build.py: builds the wheel and the sdist. A build backend (PEP 517) of its own, because one
 library and a few files need no more, and the same sources give the same bytes.
 
-    pip install ./bindings/python          with the system's compiler; CXX, CXXFLAGS, MAKEFLAGS and GPU_TARGETS as for make
+    pip install ./bindings/python          with the system's compiler; CXX, CXXFLAGS, GPU_TARGETS as for make
     make python                            the wheel for others (manylinux) and the sdist
 
 In the repository the sources lie two folders up; an sdist brings them along in library/.
@@ -67,14 +67,16 @@ def library() -> bytes:
     if built := os.environ.get("DUET_BUILT"):
         return read(built)
     build = os.path.join(ROOT, "build", "python", "own")
-    command = ["make", "-C", ROOT, "--no-print-directory", "config=shared", f"BUILD={os.path.relpath(build, ROOT)}", "shared",
+    command = ["make", "-C", ROOT, "--no-print-directory", "config=shared", "shared",
+               f"BUILD={os.path.relpath(build, ROOT)}",
                f"GPU_TARGETS={os.environ.get('GPU_TARGETS', 'none')}", "LDFLAGS=-s " + os.environ.get("LDFLAGS", "")]
     for name in ("CXX", "CXXFLAGS"):
         command += [f"{name}={os.environ[name]}"] if name in os.environ else []
     if "MAKEFLAGS" not in os.environ:
         command.append(f"-j{os.cpu_count()}")
     if not shutil.which("make"):
-        raise SystemExit("duet: want make and a C++20 compiler (g++ 12, clang 15, or newer) to build the library, found no make")
+        raise SystemExit("duet: want make and a C++20 compiler (g++ 12, clang 15, or newer) to build the library, "
+                         "found no make")
     subprocess.run(command, check=True, stdout=sys.stderr)
     return read(os.path.join(build, "libduet.so"))
 
@@ -101,7 +103,8 @@ def build_wheel(wheel_directory: str, config_settings: Optional[Dict[str, Any]] 
     info = f"duet-{version()}.dist-info"
     content[f"{info}/METADATA"] = metadata()
     content[f"{info}/LICENSE"] = read(os.path.join(ROOT, "LICENSE"))
-    content[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: duet_build\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    wheel_lines = ["Wheel-Version: 1.0", "Generator: duet_build", "Root-Is-Purelib: false", f"Tag: {tag}", ""]
+    content[f"{info}/WHEEL"] = "\n".join(wheel_lines).encode()
     record = "".join(
         f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
         for name, data in content.items())

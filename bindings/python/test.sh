@@ -1,6 +1,6 @@
 #!/bin/sh
-# bindings/python/test.sh (make test-python): installs the package in a venv of PYTHON and runs its tests and mypy. WHEEL=FILE
-# installs that wheel; else the package is built with CXX. DUET_CHAT_MODEL is build/<config>/tests/chat_model.
+# bindings/python/test.sh (make test-python): installs the package in a venv of PYTHON and runs its tests and mypy.
+# WHEEL=FILE installs that wheel; else the package is built with CXX. DUET_CHAT_MODEL is build/<config>/tests/chat_model.
 set -eu
 cd "$(dirname "$0")/../.."
 python=${PYTHON:-python3}

@@ -17,7 +17,10 @@ def test_docstrings(name: str, demo_path: str, chat_path: str) -> None:
     assert tried > 0 and failed == 0
 
 
-@pytest.mark.parametrize("path", [HERE / "README.md", HERE.parents[1] / "docs" / "python.md"], ids=lambda p: str(p.name))
+PAGES = [HERE / "README.md", HERE.parents[1] / "docs" / "python.md"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.name))
 def test_pages(path: pathlib.Path, demo_path: str, chat_path: str, tmp_path: pathlib.Path,
                monkeypatch: pytest.MonkeyPatch) -> None:
     if not path.exists():

@@ -103,7 +103,8 @@ assert session.length() == 3
 def test_a_storm_of_interrupts_leaves_a_sound_session(demo_path: str) -> None:
     """Only KeyboardInterrupt comes of it, wherever it strikes: no call is refused or stopped for an old one."""
     pytest.importorskip("numpy")
-    done = subprocess.run([sys.executable, "-c", STORM.format(path=demo_path)], capture_output=True, text=True, timeout=60)
+    program = STORM.format(path=demo_path)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     # Python tells of interrupts that strike while it collects something, and goes on
     told = {line for line in done.stderr.splitlines() if line and line[0] not in " \t" and "Error" in line}
@@ -358,9 +359,11 @@ EXITS = {
     "in a cycle": "s = m.session(); m.x = s; s.y = m; g = s.generate('a'); m.z = g",
     "a thread in a call": "import threading, time\n"
                           "s = m.session(n_ctx=40000, max_batch=40000)\n"
-                          "threading.Thread(target=lambda: s.decode([5] * 39000), daemon=True).start(); time.sleep(0.1)",
+                          "threading.Thread(target=lambda: s.decode([5] * 39000), daemon=True).start()\n"
+                          "time.sleep(0.1)",
     "an array alive": "s = m.session(); s.decode([1, 2]); a = s.logits()",
-    "made in atexit": "import atexit\natexit.register(lambda: print(m.session().generate('a', max_tokens=2, temp=0).read() != ''))",
+    "made in atexit": "import atexit\n"
+                      "atexit.register(lambda: print(m.session().generate('a', max_tokens=2, temp=0).read() != ''))",
     "freed in atexit": "import atexit\ns = m.session()\natexit.register(m.close)",
     "an exception": "s = m.session(); g = s.generate('a'); next(g.events()); raise SystemExit(0)",
 }

@@ -310,7 +310,8 @@ class Chat(Owner):
                 yield result
 
     def _tell(self, result: ToolResult) -> None:
-        self.insert({"role": "tool", "tool_call_id": result.call.id, "name": result.call.name, "content": result.content})
+        call = result.call
+        self.insert({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result.content})
 
     async def _call_async(self, call: Call) -> ToolResult:
         tool = self.tools.get(call.name)
@@ -332,8 +333,8 @@ class Chat(Owner):
 
 class Answer(Steps[Event]):
     """An answer in the making. Iterating (also with `async for`) gives pieces of its text, `events()` also thinking,
-    calls and the end. When it ends, however it ends, or is closed, what was told of it is in the chat's messages. It also
-    ends when the chat's messages are changed or another answer is begun."""
+    calls and the end. When it ends, however it ends, or is closed, what was told of it is in the chat's messages. It
+    also ends when the chat's messages are changed or another answer is begun."""
 
     def __init__(self, chat: Chat, max_tokens: int, stop: Sequence[str], seq: int, continue_last: bool,
                  sampler: Optional[Sampler], seed: Optional[int], tool_choice: Optional[str], parallel: bool,

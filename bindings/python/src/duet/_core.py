@@ -300,8 +300,8 @@ class Owner:
     _handle: Handle
 
     def close(self) -> None:
-        """Frees the object; calls on it raise ClosedError. What was made of it stays sound, and its memory goes when the
-        last of it is freed. Closing twice is nothing."""
+        """Frees the object; calls on it raise ClosedError. What was made of it stays sound, and its memory goes when
+        the last of it is freed. Closing twice is nothing."""
         if hasattr(self, "_handle"):
             self._handle.close()
 

@@ -389,7 +389,8 @@ class Model(Owner):
                  kept: object) -> Tuple[_Callbacks, Callable[[], None]]:
         p = defaults(_abi.duet_model_params)
         p.device, p.cpu_isa = terminated(given["device"]), terminated(given["cpu_isa"])
-        p.n_threads, p.gpu_layers, p.cpu_expert_layers = given["threads"], given["gpu_layers"], given["cpu_expert_layers"]
+        p.n_threads = given["threads"]
+        p.gpu_layers, p.cpu_expert_layers = given["gpu_layers"], given["cpu_expert_layers"]
         p.fast, p.vocab_only, p.gpu_recording = bool(given["fast"]), bool(given["vocab_only"]), given["gpu_recording"]
         p.load = _abi.DUET_LOAD_COPY if given.get("copy") else _abi.DUET_LOAD_MAP
         callbacks = _Callbacks(given["progress"], given["log"])
@@ -669,7 +670,8 @@ class Sampler(Owner):
     def choose(self, logits: Any) -> int:
         """Chooses an id from logits: an array of 32-bit floats (numpy's, or another with the buffer protocol)."""
         view = memoryview(logits)
-        if view.ndim != 1 or view.shape is None or view.itemsize != 4 or view.format.lstrip("<=@") != "f" or not view.contiguous:
+        is_row = view.ndim == 1 and view.contiguous and view.format.lstrip("<=@") == "f"
+        if not is_row or view.shape is None:
             raise error_of(_abi.DUET_ERR_ARG, f"logits: want one row of 32-bit floats, got {view.format} {view.shape}")
         block, id = _Pinned(logits), ctypes.c_int32()
         row = ctypes.cast(block.address, ctypes.POINTER(ctypes.c_float))

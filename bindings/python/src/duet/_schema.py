@@ -49,7 +49,8 @@ def json_schema(kind: Any) -> Dict[str, Any]:
         if len(parts) == 2 and parts[1] is Ellipsis:
             return {"type": "array", "items": json_schema(parts[0])}
         fixed = [json_schema(part) for part in parts]
-        return {"type": "array", "prefixItems": fixed, "items": False, "minItems": len(fixed)} if parts else {"type": "array"}
+        made = {"type": "array"}
+        return {**made, "prefixItems": fixed, "items": False, "minItems": len(fixed)} if parts else made
     if kind in (list, set) or origin in (list, set):
         return {"type": "array", **({"items": json_schema(parts[0])} if parts else {})}
     if kind is dict or origin is dict:

@@ -5,8 +5,8 @@ import ctypes
 import enum
 import json
 from dataclasses import dataclass
-from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple,
-                    TypeVar, Union)
+from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Generic, Iterator, List, Mapping, Optional,
+                    Sequence, Tuple, TypeVar, Union)
 
 from . import _abi
 from ._core import CancelledError, DuetError, Handle, Owner, defaults, error_of, lib, run, run_async, sized, using
@@ -192,7 +192,7 @@ class Session(Owner):
             n = lib.duet_logits_count(address)
             row = lib.duet_logits(address, i if i >= 0 else n + i)
             if not row:
-                raise error_of(_abi.DUET_ERR_STATE, f"logits: want a row of -{n}..{n - 1} kept by the last decode, got {i}")
+                raise error_of(_abi.DUET_ERR_STATE, f"logits: want a row of -{n}..{n - 1} of the last decode, got {i}")
             return self._array(row, self._n_vocab, copy)
 
         return self._call(call)
@@ -468,8 +468,8 @@ class Steps(Owner, Generic[E]):
         super().close()
 
     def _absorb(self) -> None:
-        """Takes back a request to stop that came too late for its step: another step ends by it, or, where there is none
-        any more, the session takes it."""
+        """Takes back a request to stop that came too late for its step: another step ends by it, or, where there is
+        none any more, the session takes it."""
         try:
             while not self._is_over:
                 self._locked_step()
