@@ -9,13 +9,16 @@
 ## make check                checks the format of the sources and the includes between folders
 ## make format               formats the sources (clang-format 19)
 ## make lib                  builds build/release/libduet.a
+## make config=shared shared builds build/shared/libduet.so, which exports the functions of runtime.h and nothing else
+## make python               builds the wheel and the sdist of bindings/python, to build/python/dist (docs/python.md)
+## make test-python          installs the package in a venv and tests it; PYTHON=python3.9
 ## make all-in-one           writes build/duet.cpp, the library as one source file for embedders, and compiles it
 ## make install PREFIX=/usr  installs header, static library, pkg-config file, and the tools as duet-X
 ## make gpu                  compiles the GPU code for GPU_TARGETS, to build/gpu/
 ## make fuzz config=fuzz     builds the fuzzers (CXX=clang++-15)
 ## make clean                removes what was built
 ##
-## config=C         release (default), debug, sanitize (address + undefined), tsan (threads), coverage, fuzz
+## config=C         release (default), debug, sanitize (address + undefined), tsan (threads), coverage, fuzz, shared
 ## CXX=...          compiler: g++ 12, clang++ 15, or newer; "ccache g++"; aarch64-linux-gnu-g++ with BUILD=build/aarch64
 ##                  LDFLAGS=-static (tests/arm.sh)
 ## CXXFLAGS=...     optimization, -O3 by default; CPPFLAGS, LDFLAGS, LDLIBS are added
@@ -38,7 +41,7 @@ flags     = -std=c++20 $(CXXFLAGS) -ffp-contract=off -fno-fast-math -fvisibility
 c_flags   = -x c -std=c99 -pedantic-errors -Wall -Wextra -I.
 ldlibs    = -pthread $(if $(filter Linux,$(shell uname)),-ldl) $(LDLIBS)
 # g++ 12 warns about its own std::string at -O3 (GCC bug 105651)
-flags    += $(if $(findstring clang,$(CXX)),,-Wno-restrict)
+flags    += $(if $(findstring clang,$(CXX))$(findstring zig,$(CXX)),,-Wno-restrict)
 
 ifeq ($(CI),true)
   flags   += -Werror
@@ -66,6 +69,8 @@ endif
 
 sanitizers = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 ifeq ($(config),release)
+else ifeq ($(config),shared)
+  flags    := $(flags) -fPIC
 else ifeq ($(config),debug)
   flags    := $(flags) -O0 -g -D_GLIBCXX_ASSERTIONS
 else ifeq ($(config),sanitize)
@@ -81,7 +86,7 @@ else ifeq ($(config),fuzz)
   flags    := $(flags) -O1 -g -fsanitize=fuzzer-no-link $(sanitizers)
   ldflags   = $(sanitizers)
 else
-  $(error config=$(config): want release, debug, sanitize, tsan, coverage or fuzz)
+  $(error config=$(config): want release, debug, sanitize, tsan, coverage, fuzz or shared)
 endif
 
 lib_sources  = $(wildcard *.cpp runtime/*.cpp models/*.cpp quant/*.cpp cpu/*.cpp gpu/*.cpp)
@@ -123,6 +128,17 @@ $(library): $(lib_objects)
 	@rm -f $@
 	$(Q)$(AR) qcs $@ $^
 	@test "$$($(AR) t $@ | wc -l)" -eq $(words $^) || { echo "$@: want $(words $^) objects, got fewer"; rm -f $@; exit 1; }
+
+# Nothing but the functions of runtime.h leaves the library, and it brings its C++ library along: a program that opens it
+# may have another one (tests/host_dlopen.c).
+own_cxx = $(if $(findstring zig,$(CXX)),,-static-libstdc++ -static-libgcc)
+$(BUILD)/libduet.so: $(lib_objects)
+	@test $(config) = shared || { echo "$@: want config=shared"; exit 1; }
+	$(say) LD $@
+	@echo '{ global: duet_*; local: *; };' > $(BUILD)/exports.map
+	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,-soname,libduet.so -Wl,--version-script=$(BUILD)/exports.map $(own_cxx) -o $@ $^ $(ldlibs)
+.PHONY: shared
+shared: $(BUILD)/libduet.so
 
 link = $(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
@@ -183,6 +199,12 @@ $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
 $(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
+
+# A program with C++ symbols of its own opens the shared library: build/shared/tests/host_dlopen build/shared/libduet.so MODEL
+$(BUILD)/tests/host_dlopen: tests/host_dlopen.c runtime.h
+	@mkdir -p $(@D)
+	$(say) CC $<
+	$(Q)$(CC) -std=gnu99 -Wall -Wextra -rdynamic -o $@ $< -ldl
 
 # As many processes as make has: -j4 gives 4.
 test_jobs = --jobs=$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),1)
@@ -399,6 +421,14 @@ build/duet.cpp: amalgamate.awk $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.in
 all-in-one: build/duet.cpp
 	$(say) CC $<
 	$(Q)$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
+
+# ---- Python (docs/python.md): needs python3 with venv, and PyPI ---------------------------------------------------------
+
+.PHONY: python test-python
+python:
+	sh bindings/python/build.sh
+test-python: $(BUILD)/tests/chat_model
+	DUET_CHAT_MODEL=$(CURDIR)/$< CXX="$(CXX)" CXXFLAGS="$(CXXFLAGS)" sh bindings/python/test.sh
 
 install: $(library) $(programs) $(if $(has_serve),$(bin_dir)/serve)
 	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin

@@ -1,0 +1,468 @@
+"""The library as Python sees it: functions, errors, handles and their lifetimes, and calls that can be interrupted.
+
+Every object of the package keeps one Handle. A handle is freed when its owner is closed or collected, all handles
+made of it are freed, no call runs on it and no array shows its memory, whatever the order; until then freeing waits.
+What is left when the program ends is not freed: the system takes it back.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import threading
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
+
+from . import _abi
+
+T = TypeVar("T")
+
+
+def _load() -> Any:
+    path = os.environ.get("DUET_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libduet.so")
+    library = ctypes.CDLL(path)
+    for name, (result, arguments) in _abi.FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    found = library.duet_version().decode()
+    if found != _abi.VERSION:
+        raise ImportError(f"{path}: want version {_abi.VERSION}, got {found}")
+    return library
+
+
+lib = _load()
+
+
+def string(text: Any) -> bytes:
+    """The bytes of a duet_string."""
+    return ctypes.string_at(text.data, text.n_bytes) if text.data else b""
+
+
+def defaults(kind: Type[T]) -> T:
+    """A struct of parameters with the library's defaults."""
+    made = kind()
+    getattr(lib, kind.__name__ + "_init")(ctypes.byref(made), ctypes.sizeof(made))  # type: ignore[arg-type]
+    return made
+
+
+def sized(kind: Type[T]) -> T:
+    """An empty struct for the library to fill."""
+    made = kind()
+    made.struct_size = ctypes.sizeof(made)  # type: ignore[attr-defined, arg-type]
+    return made
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+class DuetError(Exception):
+    """An error with the library's text. `status` is the library's code; each code has its own class."""
+
+    status = 0
+
+
+class ArgumentError(DuetError, ValueError):
+    """An argument is out of range, or contradicts another."""
+
+    status = _abi.DUET_ERR_ARG
+
+
+class FileError(DuetError, OSError):
+    """A file cannot be opened, read, mapped or written."""
+
+    status = _abi.DUET_ERR_IO
+
+
+class FormatError(DuetError, ValueError):
+    """A file, grammar, schema or template breaks a rule of its format."""
+
+    status = _abi.DUET_ERR_FORMAT
+
+
+class UnsupportedError(DuetError):
+    """Well-formed, but this build has no code for it."""
+
+    status = _abi.DUET_ERR_UNSUPPORTED
+
+
+class OutOfMemoryError(DuetError, MemoryError):
+    """Memory ran out."""
+
+    status = _abi.DUET_ERR_MEMORY
+
+
+class FullError(DuetError):
+    """The context has too little room."""
+
+    status = _abi.DUET_ERR_FULL
+
+
+class DeviceError(DuetError):
+    """A device is missing, failed, or was lost."""
+
+    status = _abi.DUET_ERR_DEVICE
+
+
+class CancelledError(DuetError):
+    """`Session.cancel`, or a callback, asked to stop."""
+
+    status = _abi.DUET_ERR_CANCELLED
+
+
+class NanError(DuetError):
+    """The logits hold no number to choose by."""
+
+    status = _abi.DUET_ERR_NAN
+
+
+class StateError(DuetError):
+    """Not possible in this state."""
+
+    status = _abi.DUET_ERR_STATE
+
+
+class InternalError(DuetError):
+    """A mistake of the library."""
+
+    status = _abi.DUET_ERR_INTERNAL
+
+
+class ClosedError(StateError):
+    """The object was closed before."""
+
+
+class BusyError(StateError):
+    """Another thread, or a callback's own call, is inside a call on this object."""
+
+
+class ForkError(StateError):
+    """The object was made in another process, before a fork. Open it again in this one."""
+
+
+_ERRORS: Dict[int, Type[DuetError]] = {
+    kind.status: kind
+    for kind in (ArgumentError, FileError, FormatError, UnsupportedError, OutOfMemoryError, FullError, DeviceError,
+                 CancelledError, NanError, StateError, InternalError)
+}
+
+
+def error_of(status: int, text: str) -> DuetError:
+    kind = _ERRORS.get(status, InternalError)
+    return kind(text or lib.duet_status_name(status).decode())
+
+
+# ---- handles --------------------------------------------------------------------------------------------------------
+
+# Guards the counts of all handles. A collection may free handles inside the guarded lines, so it can be taken again.
+_counts = threading.RLock()
+
+
+def _new_counts() -> None:
+    global _counts
+    _counts = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_counts)
+
+
+def when_collected(thing: object, call: Callable[[], None]) -> None:
+    """Calls when the thing is collected, but not at the program's end."""
+    finalizer: Any = weakref.finalize(thing, call)
+    finalizer.atexit = False
+
+
+class Handle:
+    """A handle of the library, and who still needs it."""
+
+    __slots__ = ("address", "name", "is_shared", "_free", "_error", "_parents", "_kept", "_n_users", "_n_views",
+                 "_busy", "_is_open", "_pid", "__weakref__")
+
+    def __init__(self, name: str, address: Optional[int], free: Callable[[int], object],
+                 error: Callable[[Optional[int]], Optional[bytes]], parents: Tuple["Handle", ...] = (),
+                 is_shared: bool = False, kept: object = None) -> None:
+        self.address, self.name, self.is_shared = address, name, is_shared
+        self._free, self._error, self._parents, self._kept = free, error, parents, kept
+        self._n_users, self._n_views, self._busy = 1, 0, 0
+        self._is_open, self._pid = True, os.getpid()
+        for parent in parents:
+            parent.take()
+
+    def own(self, owner: object) -> None:
+        """The handle is closed when the owner is collected."""
+        when_collected(owner, self.close)
+
+    def take(self) -> None:
+        with _counts:
+            self._n_users += 1
+
+    def drop(self) -> None:
+        with _counts:
+            self._n_users -= 1
+            if self._n_users:
+                return
+        if os.getpid() != self._pid:  # the threads and devices of the handle are in the other process
+            return
+        address, self.address = self.address, None
+        try:
+            if address:
+                self._free(address)
+        finally:  # an interrupt may strike anywhere
+            self._kept = None
+            for parent in self._parents:
+                parent.drop()
+
+    def close(self) -> None:
+        with _counts:
+            if not self._is_open:
+                return
+            self._is_open = False
+        self.drop()
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._is_open
+
+    def check(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkError(f"the {self.name} was made in process {self._pid}, this is {os.getpid()}: after a fork, "
+                            f"open models and make sessions anew")
+        if not self._is_open:
+            raise ClosedError(f"the {self.name} is closed")
+
+    def enter(self) -> None:
+        """Begins a call: from now on the handle cannot be freed, nor used by another thread unless it is shared."""
+        self.check()
+        with _counts:
+            if not self._is_open:
+                raise ClosedError(f"the {self.name} is closed")
+            if self._busy and not self.is_shared:
+                raise BusyError(f"the {self.name} is in use: another thread or task, or the call around this one, is "
+                                f"inside a call on it; each needs a {self.name} of its own, or waits for its turn")
+            self._busy += 1
+            self._n_users += 1
+
+    def leave(self) -> None:
+        with _counts:
+            self._busy -= 1
+        self.drop()
+
+    def error(self) -> str:
+        """The text of the calling thread's last failed call."""
+        return (self._error(self.address) or b"").decode("utf-8", "replace")
+
+    def check_status(self, status: int) -> None:
+        if status != _abi.DUET_OK:
+            raise error_of(status, self.error())
+
+    # ---- arrays that show the handle's memory ----
+
+    def view(self, address: int, kind: Any) -> Any:
+        """A ctypes array over memory of the handle, which lives as long as the array."""
+        made = kind.from_address(address)
+        with _counts:
+            self._n_users += 1
+            self._n_views += 1
+        when_collected(made, self._drop_view)
+        return made
+
+    def _drop_view(self) -> None:
+        with _counts:
+            self._n_views -= 1
+        self.drop()
+
+    def check_views(self) -> None:
+        """Before the memory of the arrays is written anew, or moved."""
+        if self._n_views:
+            gc.collect()
+        if self._n_views:
+            raise BufferError(f"{self._n_views} array(s) still show the {self.name}'s memory, which this call would "
+                              f"change: del them, or make them with copy=True")
+
+
+@contextlib.contextmanager
+def using(*handles: Handle) -> Iterator[None]:
+    """Inside, the handles are this call's alone (models are shared)."""
+    entered: List[Handle] = []
+    try:
+        for handle in handles:
+            handle.enter()
+            entered.append(handle)
+        yield
+    finally:
+        for handle in reversed(entered):
+            handle.leave()
+
+
+class Owner:
+    """What all objects with a handle have: close(), `with`, and no copies."""
+
+    _handle: Handle
+
+    def close(self) -> None:
+        """Frees the object; calls on it raise ClosedError. What was made of it stays sound, and its memory goes when
+        the last of it is freed. Closing twice is nothing."""
+        if hasattr(self, "_handle"):
+            self._handle.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return not hasattr(self, "_handle") or self._handle.is_closed
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot copy or pickle a {type(self).__name__}: make one in each process")
+
+
+# ---- long calls -----------------------------------------------------------------------------------------------------
+
+
+class Job:
+    """A call of the library on a helper thread. Whoever waits for it may stop it: cancel asks the call to end. When the
+    call was done in that moment, the request is still there, and absorb takes it, so that it does not stop another."""
+
+    def __init__(self, call: Callable[[], Any], cancel: Optional[Callable[[], None]],
+                 absorb: Optional[Callable[[], None]], when_done: Callable[[], None]) -> None:
+        self._call: Optional[Callable[[], Any]] = call
+        self._cancel, self._absorb, self.when_done = cancel, absorb, when_done
+        self.is_done = False  # when_done is about to be called
+        self._result: Any = None
+        self._error: Optional[BaseException] = None
+        self._is_begun, self._is_left, self._is_over, self._was_cancelled = False, False, False, False
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        with self._lock:
+            if self._is_left:
+                return
+            self._is_begun = True
+        assert self._call is not None
+        try:
+            self._result = self._call()
+        except BaseException as error:
+            self._error = error
+        with self._lock:
+            self._is_over = True
+        if self._was_cancelled and self._absorb and not isinstance(self._error, CancelledError):
+            with contextlib.suppress(DuetError):
+                self._absorb()
+        # whoever waits goes on before this thread forgets the job, whose functions hold a session
+        self._call = self._cancel = self._absorb = None
+
+    def stop(self) -> bool:
+        """False: the call has not begun and never will. Else its end is to be waited for."""
+        with self._lock:
+            if not self._is_begun:
+                self._is_left = True
+            elif not self._is_over and self._cancel and not self._was_cancelled:
+                self._was_cancelled = True
+                self._cancel()
+            return self._is_begun
+
+    def give(self) -> Any:
+        try:
+            if self._error:
+                raise self._error
+            return self._result
+        finally:
+            self._error = None  # a traceback holds this frame, which would hold the error
+
+
+class _Helper:
+    """A thread that runs one job after another. Idle helpers wait in a list."""
+
+    def __init__(self) -> None:
+        self._go = threading.Lock()
+        self._go.acquire()
+        self._job: Optional[Job] = None
+        threading.Thread(target=self._work, name="duet", daemon=True).start()
+
+    def start(self, job: Job) -> None:
+        self._job = job
+        self._go.release()
+
+    def _work(self) -> None:
+        while True:
+            self._go.acquire()
+            job, self._job = self._job, None
+            assert job is not None
+            job.run()
+            _idle.append(self)
+            job.is_done = True
+            job.when_done()
+            del job
+
+
+_idle: List[_Helper] = []
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def start(job: Job) -> None:
+    try:
+        helper = _idle.pop()
+    except IndexError:
+        helper = _Helper()
+    helper.start(job)
+
+
+def run(call: Callable[[], T], cancel: Optional[Callable[[], None]] = None,
+        absorb: Optional[Callable[[], None]] = None) -> T:
+    """Runs a long call. On the main thread, which gets the signals, it runs beside it, so that KeyboardInterrupt (or
+    what else a signal handler raises) stops it within 100 ms."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    done = threading.Lock()
+    done.acquire()
+    job = Job(call, cancel, absorb, done.release)
+    try:
+        start(job)
+        done.acquire()
+    except RuntimeError:  # no threads any more: the interpreter ends
+        return call()
+    except BaseException:
+        is_over = False
+        while not is_over:
+            with contextlib.suppress(KeyboardInterrupt):
+                is_over = not job.stop() or job.is_done or done.acquire(timeout=0.1)
+        raise
+    result: T = job.give()
+    return result
+
+
+async def run_async(call: Callable[[], T], cancel: Optional[Callable[[], None]] = None,
+                    absorb: Optional[Callable[[], None]] = None) -> T:
+    """Runs a long call without blocking the event loop. Cancelling the task stops the call and waits for its end."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def set_done() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(set_done)
+
+    job = Job(call, cancel, absorb, tell)
+    start(job)
+    try:
+        await asyncio.shield(done)
+    except asyncio.CancelledError:
+        is_running = job.stop()
+        while is_running and not job.is_done:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(done)
+        raise
+    except BaseException:  # the coroutine is closed and may not wait
+        job.stop()
+        raise
+    result: T = job.give()
+    return result

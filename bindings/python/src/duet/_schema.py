@@ -1,0 +1,204 @@
+"""JSON schemas of Python's types, and JSON values as these types: for tools as functions and answers as objects."""
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import json
+import re
+import types
+import typing
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Tuple, Union
+
+_PLAIN: Dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+_UNIONS: Tuple[Any, ...] = (Union, getattr(types, "UnionType", Union))  # "int | str" is of another kind from 3.10 on
+
+
+def _is_pydantic(kind: Any) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "model_json_schema")
+
+
+def json_schema(kind: Any) -> Dict[str, Any]:
+    """The JSON schema of a type: str, int, float, bool, None, list, dict, tuple, Optional, Union, Literal, Enum,
+    TypedDict, dataclasses, pydantic models, and Annotated[type, "description"]. A dict is a schema already.
+
+    >>> from duet import json_schema
+    >>> json_schema(list[int])
+    {'type': 'array', 'items': {'type': 'integer'}}
+    """
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(kind, Mapping):
+        return dict(kind)
+    if kind in (Any, inspect.Parameter.empty):
+        return {}
+    if hasattr(kind, "__metadata__"):  # Annotated
+        made = json_schema(kind.__origin__)
+        notes = [note for note in kind.__metadata__ if isinstance(note, str)]
+        return {**made, "description": notes[0]} if notes else made
+    if origin is Literal:
+        return {"enum": list(parts)}
+    if origin in _UNIONS:
+        return {"anyOf": [json_schema(part) for part in parts]}
+    if kind in _PLAIN or kind is None:
+        return {"type": _PLAIN[type(None) if kind is None else kind]}
+    if _is_pydantic(kind):
+        return dict(kind.model_json_schema())
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"enum": [member.value for member in kind]}
+    if kind is tuple or origin is tuple:
+        if len(parts) == 2 and parts[1] is Ellipsis:
+            return {"type": "array", "items": json_schema(parts[0])}
+        fixed = [json_schema(part) for part in parts]
+        made = {"type": "array"}
+        return {**made, "prefixItems": fixed, "items": False, "minItems": len(fixed)} if parts else made
+    if kind in (list, set) or origin in (list, set):
+        return {"type": "array", **({"items": json_schema(parts[0])} if parts else {})}
+    if kind is dict or origin is dict:
+        if parts and parts[0] is not str:
+            raise TypeError(f"JSON schema: want names of type str in a dict, got {parts[0]}")
+        return {"type": "object", "additionalProperties": json_schema(parts[1]) if parts else True}
+    if fields := _fields(kind):
+        properties = {name: json_schema(hint) for name, (hint, _) in fields.items()}
+        required = [name for name, (_, is_required) in fields.items() if is_required]
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    raise TypeError(f"JSON schema: want a type of JSON values (str, int, list[...], a dataclass, ...), got {kind!r}")
+
+
+def _fields(kind: Any) -> Optional[Dict[str, Tuple[Any, bool]]]:
+    """Of a dataclass or a TypedDict its fields: type, and whether the field is required."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        empty = dataclasses.MISSING
+        return {f.name: (hints[f.name], f.default is empty and f.default_factory is empty)
+                for f in dataclasses.fields(kind) if f.init}
+    if hasattr(kind, "__required_keys__"):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        return {name: (hint, name in kind.__required_keys__) for name, hint in hints.items()}
+    return None
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """A JSON value as the type that its schema was made of."""
+    if hasattr(kind, "__metadata__"):
+        return convert(value, kind.__origin__)
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if _is_pydantic(kind):
+        return kind.model_validate(value)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if origin in _UNIONS:
+        return convert(value, next((part for part in parts if _fits(value, part)), Any))
+    if kind is tuple or origin is tuple:
+        if parts and parts[-1] is not Ellipsis:
+            return tuple(convert(v, part) for v, part in zip(value, parts))
+        return tuple(convert(v, parts[0]) if parts else v for v in value)
+    if origin in (list, set):
+        return origin(convert(v, parts[0]) for v in value)
+    if kind is set:
+        return set(value)
+    if origin is dict:
+        return {name: convert(v, parts[1]) for name, v in value.items()}
+    fields = _fields(kind)
+    if fields and isinstance(value, Mapping):
+        made = {name: convert(v, fields[name][0]) for name, v in value.items() if name in fields}
+        return kind(**made)
+    return value
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value may be of the type: enough to choose a part of a Union."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if hasattr(kind, "__metadata__"):
+        return _fits(value, kind.__origin__)
+    if kind is type(None) or kind is None:
+        return value is None
+    if kind in (str, bool):
+        return isinstance(value, kind)
+    if kind in (int, float):
+        return isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
+    if origin is Literal:
+        return value in parts
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return any(value == member.value for member in kind)
+    if (origin or kind) in (list, tuple, set):
+        return isinstance(value, list)
+    if _is_pydantic(kind):
+        try:
+            kind.model_validate(value)
+        except ValueError:
+            return False
+        return True
+    if fields := _fields(kind):
+        return isinstance(value, Mapping) and all(name in value for name, (_, needed) in fields.items() if needed)
+    return isinstance(value, Mapping) if (origin or kind) is dict else True
+
+
+class Tool:
+    """A function that a model may call. Its name, signature and docstring make the description that the model reads;
+    lines "name: text" of the docstring, or Annotated types, describe the parameters.
+
+    >>> import duet
+    >>> def weather(city: str, days: int = 1) -> str:
+    ...     '''Tells the weather.
+    ...
+    ...     city: the name of a city
+    ...     '''
+    ...     return f"{city}: sunny for {days} day(s)"
+    >>> tool = duet.Tool(weather)
+    >>> tool.definition["function"]["parameters"]["required"]
+    ['city']
+    >>> tool.call({"city": "Paris"})
+    'Paris: sunny for 1 day(s)'
+    """
+
+    def __init__(self, function: Callable[..., Any], *, name: Optional[str] = None,
+                 description: Optional[str] = None) -> None:
+        self.function = function
+        self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
+        doc = inspect.getdoc(function) or ""
+        target = function if inspect.isroutine(function) else type(function).__call__
+        hints = typing.get_type_hints(target, include_extras=True)
+        self._kinds: Dict[str, Any] = {}
+        properties: Dict[str, Any] = {}
+        required: List[str] = []
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise TypeError(f"tool {self.name}: want parameters with names, got {parameter}")
+            kind = hints.get(parameter.name, Any)
+            self._kinds[parameter.name] = kind
+            properties[parameter.name] = schema = json_schema(kind)
+            told = re.search(rf"^\s*{parameter.name}\s*(?:\([^)]*\))?:\s*(.+)$", doc, re.M)
+            if told and "description" not in schema:
+                schema["description"] = told[1].strip()
+            if parameter.default is parameter.empty:
+                required.append(parameter.name)
+        self.definition: Dict[str, Any] = {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": description or doc.split("\n\n")[0].replace("\n", " "),
+                "parameters": {"type": "object", "properties": properties, "required": required,
+                               "additionalProperties": False},
+            },
+        }
+
+    def arguments(self, given: Mapping[str, Any]) -> Dict[str, Any]:
+        """The arguments of a call as the types of the signature."""
+        return {name: convert(value, self._kinds.get(name, Any)) for name, value in given.items()}
+
+    def call(self, given: Mapping[str, Any]) -> Any:
+        """Calls the function with the arguments of a call."""
+        return self.function(**self.arguments(given))
+
+
+def result_text(result: Any) -> str:
+    """What a tool returned, as the content of a message."""
+    if isinstance(result, str):
+        return result
+    if hasattr(result, "model_dump_json"):
+        return str(result.model_dump_json())
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        result = dataclasses.asdict(result)
+    return json.dumps(result, ensure_ascii=False, default=str)

@@ -1,0 +1,205 @@
+"""Conversations with a model whose answers are known (tests/chat_model.cpp)."""
+import enum
+import json
+from dataclasses import dataclass
+from typing import Any, Dict, List, Literal, Optional, Tuple, Union
+
+import pytest
+
+import duet
+
+
+def weather(city: str, days: int = 1) -> str:
+    """Tells the weather.
+
+    city: the name of a city
+    """
+    return f"sunny in {city} for {days} day(s)"
+
+
+@pytest.fixture
+def chat(chat_model: duet.Model) -> duet.Chat:
+    return chat_model.chat()
+
+
+def test_an_answer_joins_the_messages(chat: duet.Chat) -> None:
+    answer = chat.ask("hello there")
+    assert list(answer) == ["Hello", " world", "."]
+    assert answer.text == "Hello world." and answer.stop_reason is duet.StopReason.END
+    assert answer.end and answer.end.n_tokens == 3 and answer.end.n_prompt > 0
+    assert chat.messages == [{"role": "user", "content": "hello there"},
+                             {"role": "assistant", "content": "Hello world."}]
+    assert "".join(chat.ask("wide")) == "漢字 😀 café"
+    again = chat.ask("hello again")
+    again.read()
+    assert again.end and again.end.n_reused > 0
+
+
+def test_thinking_is_told_apart(chat: duet.Chat) -> None:
+    answer = chat.ask("think about it")
+    events = list(answer.events())
+    assert answer.thinking.strip() == "I wonder." and answer.text == "Forty-two"
+    assert any(isinstance(e, duet.Thinking) for e in events) and isinstance(events[-1], duet.End)
+    assert chat.messages[-1]["reasoning_content"].strip() == "I wonder."
+
+
+def test_a_closed_answer_stays_in_the_messages(chat: duet.Chat) -> None:
+    with chat.ask("long story") as answer:
+        for n, _ in enumerate(answer):
+            if n == 3:
+                break
+    assert chat.messages[-1]["role"] == "assistant" and chat.messages[-1]["content"].startswith("All work")
+    with pytest.raises(duet.ClosedError):
+        answer._handle.check()
+    assert chat.ask("hello").read() == "Hello world."
+
+
+def test_an_answer_ends_when_the_messages_change(chat: duet.Chat) -> None:
+    saved = b""
+    for change in (lambda: chat.add("user", "hello"), lambda: chat.remove(0, len(chat)), lambda: chat.load(saved),
+                   lambda: chat.insert({"role": "user", "content": "hello"}), lambda: chat.answer()):
+        chat.remove(0, len(chat))
+        chat.insert([{"role": "user", "content": "hello"}, {"role": "assistant", "content": "All"}])
+        saved = chat.save()
+        answer = chat.answer(continue_last=True)
+        next(answer.events())
+        change()
+        assert list(answer) == [] and answer.closed
+
+
+def test_messages(chat: duet.Chat) -> None:
+    chat.insert([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello\ud800"}])
+    assert len(chat) == 2 and chat.messages[1]["content"] == "hello\ufffd"
+    chat.remove(-2)
+    assert [m["role"] for m in chat.messages] == ["user"]
+    assert chat.render().ids == chat.session.model.tokenize(chat.render().text, bos=False, special=True)
+    with pytest.raises(duet.ArgumentError):
+        chat.insert({"role": 3})
+    with pytest.raises(duet.ArgumentError):
+        chat.remove(5)
+    with pytest.raises(duet.ArgumentError, match="chatml"):
+        duet.Chat(chat.session, template_name="no such template")
+
+
+def test_a_model_without_template_says_so(model: duet.Model) -> None:
+    with pytest.raises(duet.StateError, match="chat template"):
+        model.chat()
+    with model.chat(template_name="chatml") as chat:
+        assert chat.ask("hello", max_tokens=3).read()
+
+
+def test_tools_are_called(chat_model: duet.Model) -> None:
+    chat = chat_model.chat(tools=[weather])
+    events = list(chat.run("call the weather"))
+    results = [e for e in events if isinstance(e, duet.ToolResult)]
+    assert [r.content for r in results] == ["sunny in Paris for 1 day(s)"]
+    call = results[0].call
+    assert (call.name, call.arguments) == ("weather", {"city": "Paris"})
+    kinds = [type(e).__name__ for e in events]
+    assert [kind for kind in kinds if kind.startswith("Call")] == ["CallBegin", "CallPiece", "CallEnd"]
+    assert chat.messages[-1]["content"] == "It is sunny!"
+    assert [m["role"] for m in chat.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_tool_that_fails_tells_the_model(chat_model: duet.Model) -> None:
+    def broken(city: str) -> str:
+        raise LookupError("no weather today")
+
+    chat = chat_model.chat(tools=[duet.Tool(broken, name="weather")])
+    (result,) = [e for e in chat.run("call the weather") if isinstance(e, duet.ToolResult)]
+    assert result.content == "error: no weather today" and isinstance(result.error, LookupError)
+
+
+def test_tool_choice(chat_model: duet.Model) -> None:
+    chat = chat_model.chat(tools=[weather])
+    with pytest.raises(duet.ArgumentError):
+        chat.ask("call", tool_choice="no such tool")
+    answer = chat.answer(tool_choice="none")
+    answer.read()
+    assert not answer.calls
+
+
+def test_session_chat(chat_model: duet.Model) -> None:
+    with chat_model.session() as session:
+        assert session.chat("hello").read() == "Hello world."
+        answer = session.chat([{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Hello world."},
+                               {"role": "user", "content": "wide"}])
+        assert answer.read() == "漢字 😀 café"
+        assert answer.end and answer.end.n_reused > 20
+        value = session.chat("hello", schema={"enum": ["yes"]}, max_tokens=100, seed=1).parsed()
+        assert value == "yes"
+
+
+def test_saved_conversations(chat_model: duet.Model) -> None:
+    a = chat_model.chat()
+    a.ask("hello").read()
+    b = chat_model.chat()
+    b.load(a.save())
+    assert b.messages == a.messages and b.session.ids() == a.session.ids()
+    again = b.ask("wide")
+    assert again.read() == "漢字 😀 café" and again.end and again.end.n_reused > 0
+    c = chat_model.chat()
+    c.load(a.save(state=False), state=False)
+    assert c.messages == a.messages and c.session.length() == 0
+    with pytest.raises(duet.FormatError):
+        c.load(b"no conversation")
+
+
+# ---- signatures as schemas ------------------------------------------------------------------------------------------
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Place:
+    name: str
+    height: float = 0.0
+
+
+def paint(what: str, colour: Colour, where: Place, tags: List[str], mode: Literal["wet", "dry"] = "wet",
+          size: Optional[int] = None, both: Union[int, str] = 0, pair: Tuple[int, str] = (0, ""),
+          more: Optional[Dict[str, float]] = None) -> Any:
+    """Paints."""
+    return colour, where, tags, mode, size, both, pair, more
+
+
+def test_signatures_become_schemas() -> None:
+    definition = duet.Tool(paint).definition["function"]
+    assert definition["description"] == "Paints."
+    assert definition["parameters"]["required"] == ["what", "colour", "where", "tags"]
+    properties = definition["parameters"]["properties"]
+    assert properties["colour"] == {"enum": ["red", "blue"]}
+    assert properties["where"]["properties"]["height"] == {"type": "number"}
+    assert properties["size"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    assert properties["mode"] == {"enum": ["wet", "dry"]}
+    json.dumps(definition)
+    city = duet.Tool(weather).definition["function"]["parameters"]["properties"]["city"]
+    assert city["description"] == "the name of a city"
+
+
+def test_arguments_become_the_signatures_types() -> None:
+    got = duet.Tool(paint).call({"what": "it", "colour": "blue", "where": {"name": "hill", "height": 3},
+                                 "tags": ["a"], "size": 4, "both": "x", "pair": [1, "b"], "more": {"a": 1}})
+    assert got == (Colour.BLUE, Place("hill", 3.0), ["a"], "wet", 4, "x", (1, "b"), {"a": 1.0})
+
+
+def test_what_is_no_schema_is_an_error() -> None:
+    def odd(x: bytes) -> None:
+        pass
+
+    def starred(*x: int) -> None:
+        pass
+
+    for function in (odd, starred):
+        with pytest.raises(TypeError):
+            duet.Tool(function)
+    with pytest.raises(TypeError):
+        duet.json_schema(Dict[int, int])
+
+
+def test_every_schema_of_the_signature_compiles(chat_model: duet.Model) -> None:
+    for name, schema in duet.Tool(paint).definition["function"]["parameters"]["properties"].items():
+        chat_model.grammar(schema=schema)
