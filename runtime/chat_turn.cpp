@@ -135,7 +135,7 @@ void keep_answer(duet_chat_turn& t) {
     if (!t.parser.has_ended) (void)finish_answer(t.parser);
     const value answer = message_of_answer(t.parser);
     std::vector<value>& messages = t.chat.messages;
-    if (!t.continues_last) {
+    if (!t.continues_last || messages.empty()) {
         messages.push_back(answer);
         t.is_kept = true;
         return;

@@ -210,6 +210,11 @@ TEST_CASE("conversation: stop strings, limits, a stop in the middle, going on wi
     run_turn(d, p);
     CHECK(duet_chat_count(d.chat.get()) == 4);
     CHECK(d.last().rfind("{\"role\": \"assistant\", \"content\": \"a", 0) == 0);
+    // Messages that were taken away meanwhile, against the header, cost no more than what was to be continued.
+    REQUIRE(duet_chat_begin(d.chat.get(), d.session.get(), d.sampler.get(), &p, &t) == DUET_OK);
+    REQUIRE(duet_chat_remove(d.chat.get(), 0, 4) == DUET_OK);
+    duet_chat_turn_free(t);
+    CHECK(duet_chat_count(d.chat.get()) == 1);
 }
 
 TEST_CASE("conversation: text of users never becomes control tokens") {
