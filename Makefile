@@ -155,6 +155,12 @@ $(bin_dir)/serve: $(serve_objects) $(library)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(link)
+# The page for browsers becomes a raw string of C++.
+$(BUILD)/tools/serve/page.inc: tools/serve/page.html
+	@mkdir -p $(@D)
+	@{ printf 'R"page('; cat $<; printf ')page"\n'; } > $@
+$(BUILD)/tools/serve/page.o: $(BUILD)/tools/serve/page.inc
+$(BUILD)/tools/serve/page.o: CPPFLAGS += -I$(BUILD)/tools/serve
 .PHONY: serve
 ifeq ($(has_serve),yes)
 tools: $(bin_dir)/serve
