@@ -482,9 +482,56 @@ def test_conversations_are_kept_exported_and_deleted(page, known):
     page.driver.find_element("css selector", "#file").send_keys(str(file))
     page.wait(lambda: len(page.all("#chats .pick")) == 2)
     assert page.text("#title") == "one more" and page.answers() == ["Hello world!"]
-    page.js("localStorage.setItem('duet.chat.bad', '{\"nodes\": [{\"parent\": 0, \"role\": {}, \"text\": 5, \"calls\": 3}]}')")
-    page.driver.refresh()
-    page.wait(lambda: len(page.all("#chats .pick")) == 3)
+
+
+@needs_browser
+def test_hostile_files_are_text(page, known, tmp_path):
+    bad, number = "<img src=x onerror=window.harm=1><script>window.harm=2</script>", "9</script>"
+    node = {"text": bad, "thinking": bad, "calls": [{"id": bad, "name": bad, "arguments": bad}], "callId": bad,
+            "error": {"message": bad, "code": bad}, "info": {k: number for k in ("tokens", "speed", "first", "prompt", "ctx", "finish")}}
+    nodes = [{**node, "role": role, "parent": parent} for role, parent in
+             (("user", -1), ("assistant", 0), ("tool", 1), ("assistant", 2), ("nobody", "x"), (bad, 3))]
+    file = tmp_path / "bad.json"
+    chats = [{"title": bad, "nodes": nodes, "leaf": 5, "settings": {"system": {}, "fields": bad, "tools": bad, "more": [bad]}},
+             {"nodes": [{"parent": 0, "role": {}, "text": 5, "calls": 3, "info": 7}, None], "leaf": bad}, {"nodes": 5}, None]
+    file.write_text(json.dumps(chats))
+    page.open(known)
+    before = page.js("return document.querySelectorAll('img, script, iframe').length")
+    page.driver.find_element("css selector", "#file").send_keys(str(file))
+    page.wait(lambda: len(page.all("#chats .pick")) == 2)
+    for _ in range(2):
+        page.one("#chats .pick", "<img").click()
+        assert bad in page.text("#title") and page.text("#log").count("window.harm=1") >= 6
+        assert page.js("return document.querySelectorAll('img, script, iframe').length") == before
+        page.one("#settings").click()
+        page.one("dialog button", "Cancel").click()
+        page.driver.refresh()
+        page.wait(lambda: "Connecting" not in page.text("#model"))
+    assert page.js("return window.harm === undefined")
+    for wrong in ("[]", "{", "5"):
+        file.write_text(wrong)
+        page.driver.find_element("css selector", "#file").send_keys(str(file))
+        page.wait(lambda: "no exported conversations" in page.text("#notice"))
+        page.js("notice('')")
+    assert len(page.all("#chats .pick")) == 2
+
+
+@needs_browser
+def test_two_conversations_answer_at_once(page, start, known_file):
+    page.open(start(known_file, "-c", "100000", "--cache-bytes", "0"))
+    page.script(ENDLESS)
+    page.send("long", wait=False)
+    page.wait(lambda: len(page.answers()[0]) > 5)
+    page.one("#new").click()
+    page.fields(temperature=0)
+    page.send("short")
+    assert page.answers() == ["Hello world!"] and page.text("#title") == "short"
+    page.one("#chats .busy-dot", "long").click()
+    length = len(page.answers()[0])
+    page.wait(lambda: len(page.answers()[0]) > length)
+    page.one("#stop").click()
+    page.wait_answer()
+    assert page.server.metric("duet_cancelled_total") == 1
 
 
 @needs_browser

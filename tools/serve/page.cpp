@@ -8,14 +8,14 @@ namespace serve {
 namespace {
 
 constexpr std::string_view kPage =
-#include "page.inc"
+#include <page.inc>
     ;
 constexpr std::string_view kNonceMark = "@NONCE@";
 
 }  // namespace
 
-// Only what carries this answer's nonce runs or styles, nothing is loaded, and requests go to this server alone. Trusted
-// types forbid the functions that turn text into markup.
+// Only what carries this answer's nonce runs or styles, nothing is loaded, and requests go to this server alone.
+// Trusted types forbid the functions that turn text into markup.
 void get_page(server&, exchange_ptr e) {
     const std::string nonce = random_id("");
     std::string text;
@@ -33,7 +33,6 @@ void get_page(server&, exchange_ptr e) {
     e->headers.emplace_back("Cache-Control", "no-store");
     e->headers.emplace_back("Referrer-Policy", "no-referrer");
     e->headers.emplace_back("X-Frame-Options", "DENY");
-    e->headers.emplace_back("Cross-Origin-Opener-Policy", "same-origin");
     e->headers.emplace_back("Cross-Origin-Resource-Policy", "same-origin");
     e->answer(200, std::move(text), "text/html; charset=utf-8");
 }
