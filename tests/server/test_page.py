@@ -355,6 +355,13 @@ MARKDOWN = [
     ("a\n---\nb", "<p>a</p><hr><p>b</p>"),
     ("```\nopen\n\n# no", "[open\n\n# no]"),
     ("````\n```\n````", "[```]"),
+    ("```\n\ta\tb\n```", "[\ta\tb]"),
+    ("- a\n\t- b", "<ul><li><p>a</p><ul><li><p>b</p></li></ul></li></ul>"),
+    ("1. a\n\n```\nx\n```\n\n2. b", '<ol><li><p>a</p></li></ol>[x]<ol start="2"><li><p>b</p></li></ol>'),
+    ("* **a:** b\n* [c](https://x.example/d_e_f)", '<ul><li><p><strong>a:</strong> b</p></li><li><p>'
+     '<a href="https://x.example/d_e_f" target="_blank" rel="noopener noreferrer">c</a></p></li></ul>'),
+    ("(https://x.example/a_(b)). See", '<p>(<a href="https://x.example/a_(b)" target="_blank" rel="noopener noreferrer">'
+     'https://x.example/a_(b)</a>). See</p>'),
     ("line\nnext", "<p>line<br>next</p>"),
     ("a | b", "<p>a | b</p>"),
     ("[a](b) [c]", "<p>[a](b) [c]</p>"),
@@ -447,7 +454,7 @@ def test_settings(page, known):
     page.fields(temperature=[1])
     page.send("again")
     assert "temperature" in page.text(".answer:last-child .box.bad")
-    page.fields()
+    page.fields(n=2)
     page.one(".answer button", "Send again").click()
     page.wait(lambda: page.is_idle() and page.answers()[-1] == "Hello")
 
