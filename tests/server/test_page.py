@@ -519,7 +519,8 @@ def test_hostile_files_are_text(page, known, tmp_path):
         file.write_text(wrong)
         page.driver.find_element("css selector", "#file").send_keys(str(file))
         page.wait(lambda: "no exported conversations" in page.text("#notice"))
-        page.js("notice('')")
+        page.one("#notice button", "Close").click()
+        assert not page.driver.find_element("css selector", "#notice").is_displayed()
     assert len(page.all("#chats .pick")) == 2
 
 
@@ -569,6 +570,10 @@ def test_a_full_context(page, start, known_file):
     page.script(ENDLESS)
     page.send("go on")
     assert "context is full (280 tokens)" in page.text(".box")
+    page.one(".box button", "Leave out").click()
+    page.wait(lambda: not page.all(".box") and len(page.all("#log .left")) == 2)
+    page.one("#log .line button").click()
+    page.one(".answer button", "Regenerate").click()
     page.one(".box button", "New conversation").click()
     assert page.text("#title") == "New conversation"
 
