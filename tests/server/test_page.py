@@ -628,6 +628,30 @@ def test_the_server_goes_and_comes_back(page, start, known_file):
 
 
 @needs_browser
+def test_other_failures_in_clear_words(page, known):
+    """Answers that this server gives seldom, or a proxy before it: made up in the tab."""
+    page.open(known)
+    page.js("""window.made = null; const real = fetch;
+        window.fetch = (url, options) => options.body && made ? Promise.resolve(new Response(...made)) : real(url, options);""")
+    event = 'data: {"choices":[{"delta":{"content":"half"}}]}\n\n'
+    for body, status, words, text in [
+            (event, 200, "broke off", "half"),
+            (event + 'data: {"error":{"message":"odd"}}\n\n', 200, "odd", "half"),
+            (event + "data: {", 200, "broke off", "half"),
+            ("<html>", 502, "status 502", ""),
+            ('{"error":{"message":"full"}}', 429, "Too many requests", ""),
+            ('{"error":{"message":"ending"}}', 503, "starting or ending", ""),
+            ('{"error":{"message":"a bug"}}', 500, "a bug", "")]:
+        page.js("made = [arguments[0], {status: arguments[1]}]", body, status)
+        page.one("#new").click()
+        page.send("hi")
+        assert words in page.text(".box.bad") and page.answers() == [text]
+        page.js("made = null")
+        page.one(".box button", "Send again").click()
+        page.wait(lambda: page.is_idle() and page.answers() == ["Hello world!"])
+
+
+@needs_browser
 def test_a_file_without_a_template_continues_text(page, demo):
     page.open(demo)
     assert "no chat template" in page.text("#hint-text")
