@@ -660,6 +660,11 @@ def test_a_file_without_a_template_continues_text(page, demo):
     whole = demo.post("/v1/completions", {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 24}).json()
     assert page.js("return chat.nodes[1].text") == whole["choices"][0]["text"]
     page.picture("story")
+    page.one(".box button", "Continue").click()
+    page.wait(lambda: len(page.answers()) == 2 and page.is_idle())
+    longer = demo.post("/v1/completions", {"prompt": "Once upon a time" + whole["choices"][0]["text"], "temperature": 0,
+                                           "max_tokens": 24}).json()
+    assert page.js("return chat.nodes[2].text") == longer["choices"][0]["text"]
 
 
 WIDTHS = [320, 375, 768, 1024, 1600]
