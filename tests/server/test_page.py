@@ -25,7 +25,7 @@ needs_browser = pytest.mark.skipif(not CHROMIUM or not DRIVER, reason="no chromi
 
 def test_the_file_is_small_and_has_no_handlers_in_it():
     text = PAGE.read_text()
-    assert len(text.encode()) <= 60000
+    assert len(text.replace("@NONCE@", "x" * 24).encode()) <= 60000
     assert not re.search(r"\son[a-z]+\s*=\s*[\"']|\sstyle=[\"']|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
     for url in re.findall(r"https?://[^\s\"'<>\\)]+", text):
         assert url.startswith("http://www.w3.org/2000/svg"), url  # the name of a format, not an address that is loaded
@@ -362,6 +362,8 @@ MARKDOWN = [
      '<a href="https://x.example/d_e_f" target="_blank" rel="noopener noreferrer">c</a></p></li></ul>'),
     ("(https://x.example/a_(b)). See", '<p>(<a href="https://x.example/a_(b)" target="_blank" rel="noopener noreferrer">'
      'https://x.example/a_(b)</a>). See</p>'),
+    ("[**https://a.example**](https://b.example/)", '<p><a href="https://b.example/" target="_blank" '
+     'rel="noopener noreferrer"><strong>https://a.example</strong></a></p>'),
     ("line\nnext", "<p>line<br>next</p>"),
     ("a | b", "<p>a | b</p>"),
     ("[a](b) [c]", "<p>[a](b) [c]</p>"),
@@ -472,7 +474,7 @@ def test_conversations_are_kept_exported_and_deleted(page, known):
     page.one("#chats button", "Rename").click()
     page.one("#name").send_keys(" more")
     page.one("dialog button.main").click()
-    assert page.text("#title") == "one more"
+    page.wait(lambda: page.text("#title") == "one more")
     page.one("#chats button", "Export").click()
     file = page.downloads / "one-more.json"
     page.wait(file.exists)
@@ -735,7 +737,7 @@ def test_contrast_names_and_keyboard(page, known):
             .map(e => e.outerHTML.slice(0, 80))""")
         assert nameless == []
         ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
-        assert page.js("return document.activeElement.id") == "settings"
+        page.wait(lambda: page.js("return document.activeElement.id") == "settings")
     assert len(backgrounds) == 2
     ids = page.js("return [...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))
