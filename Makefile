@@ -155,6 +155,12 @@ $(bin_dir)/serve: $(serve_objects) $(library)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(link)
+# The page for browsers becomes a raw string of C++.
+$(BUILD)/tools/serve/page.inc: tools/serve/page.html
+	@mkdir -p $(@D)
+	@{ printf 'R"page('; cat $<; printf ')page"\n'; } > $@
+$(BUILD)/tools/serve/page.o: $(BUILD)/tools/serve/page.inc
+$(BUILD)/tools/serve/page.o: flags += -I$(BUILD)/tools/serve
 .PHONY: serve
 ifeq ($(has_serve),yes)
 tools: $(bin_dir)/serve
@@ -222,7 +228,7 @@ $(BUILD)/tests/known_model: $(BUILD)/tests/server/known_model.o $(library)
 test-server: $(bin_dir)/serve $(BUILD)/tests/known_model
 	test -d build/venv || python3 -m venv build/venv
 	build/venv/bin/pip install -q -r tests/server/requirements.txt
-	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv/bin/python -m pytest -q tests/server
+	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv/bin/python -m pytest -q -rs tests/server
 
 # The few tests that the thread sanitizer has to see: .ci/run builds no others with it.
 $(BUILD)/tests/threads: $(patsubst %,$(BUILD)/tests/%.o,main test_contract test_data) $(library)

@@ -16,7 +16,8 @@ constexpr const char* kTemplate =
     "{% endfor -%}"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>"
     "{% elif script == 1 %}<|go1|>{% elif script == 2 %}<|go2|>{% elif script == 3 %}<|go3|>"
-    "{% elif script == 4 %}<|go4|>{% elif script == 5 %}<|go5|>{% else %}<|go0|>"
+    "{% elif script == 4 %}<|go4|>{% elif script == 5 %}<|go5|>{% elif script == 7 %}<|go7|>"
+    "{% elif script == 8 %}<|go8|>{% else %}<|go0|>"
     "{% endif %}{% endif -%}{# </think> #}";
 
 }  // namespace
@@ -34,6 +35,39 @@ int main(int argc, char** argv) {
         {"", {"x"}, false},
         {"", {"{\"age\"", ": ", "4", "2", "}"}},
         {"<think>", {"hm,", " well", "</think>", "fine"}},
+        // what would harm a page that took it as markup
+        {"",
+         {"<img src=x onerror=window.harm=1>\n\n", "<script>window.harm=2</script>\n\n",
+          "[one](javascript:window.harm=3) ", "[two](data:text/html,<script>window.harm=4</script>) ",
+          "![three](http://elsewhere.example/pixel.png) ", "[four](https://elsewhere.example/?a=1&b=2) ",
+          "[five](JaVaScRiPt:window.harm=5) ", "<javascript:window.harm=6> ", "<svg/onload=window.harm=7>\n\n",
+          "<style>*{display:none}</style>\n\n", "<a href=\"javascript:window.harm=8\">six</a>\n\n",
+          "**<iframe src=http://elsewhere.example></iframe>**\n\n", "| <img src=x onerror=window.harm=9> | b |\n",
+          "|---|---|\n", "| `<b>` | [x](vbscript:1) |\n\n", "```html\"><img src=x onerror=window.harm=10>\n",
+          "</code></pre><script>window.harm=11</script>\n", "```\n\n", "last words"}},
+        // the forms of text that the page shows
+        {"",
+         {"## A heading\n\n",
+          "Some **bold** and *slanted* words, `code`, and a ",
+          "[link](https://example.org/). ",
+          "2 * 3 * 4, snake_case_name, a \\* b.\n\n",
+          "1. first\n",
+          "2. second\n",
+          "   - inner\n",
+          "   - other\n\n",
+          "```python\n",
+          "def twice(x):\n",
+          "    return 2 * x  # <b>not bold</b>\n",
+          "```\n",
+          "\n| name | value |\n",
+          "|:---|---:|\n",
+          "| one | 1 |\n",
+          "| two | 22 |\n\n",
+          "> A quote\n",
+          "> of two lines\n\n",
+          "- [x] done\n",
+          "- [ ] open\n\n",
+          "The end."}},
     };
     const std::string bytes = known.make();
     std::ofstream file(argv[1], std::ios::binary);

@@ -108,6 +108,7 @@ struct route {
 
 // clang-format off
 constexpr route kRoutes[] = {
+    {"/", "GET", get_page, true},
     {"/health", "GET", get_ready, true},
     {"/livez", "GET", get_alive, true},
     {"/readyz", "GET", get_ready, true},
@@ -204,6 +205,7 @@ http_refusal refusal_of(server& s, const http_server& http, const http_request& 
     if (!is_origin_allowed(s, r))
         return say(403, "pages of this origin may not ask; --origin adds one", "origin_not_allowed");
     const route* found = route_of(r.path);
+    if (found && found->handle == get_page && s.options.no_page) found = nullptr;
     const bool is_public = found && found->is_public;
     if (!is_public && r.method != "OPTIONS" && !is_key_good(s, r))
         return say(401, "want a key: Authorization: Bearer KEY, or x-api-key: KEY", "invalid_api_key",

@@ -96,7 +96,7 @@ void add_flags(tool_args& args, server_options* o) {
                   o->no_reasoning = v == "none";
                   return std::string(v == "none" || v == "auto" ? "" : "want auto or none");
               });
-    args.flag("--no-page", "serve no page for browsers (there is none yet)", &o->no_page);
+    args.flag("--no-page", "serve no page for browsers at /", &o->no_page);
     args.flag("--embeddings", "serve /v1/embeddings", &o->embeddings);
     args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",
               [o](const std::string& text) {

@@ -135,6 +135,7 @@ json token_bytes(std::string_view bytes);
 
 // ---- routes ----
 
+void get_page(server& s, exchange_ptr exchange);
 void post_completions(server& s, exchange_ptr exchange);
 void post_chat(server& s, exchange_ptr exchange);
 void post_apply_template(server& s, exchange_ptr exchange);
