@@ -54,25 +54,7 @@ timed_choice& choice_of(choice_kind kind, int32_t type, int n_tok);
 
 // ---- the ways of a matmul ------------------------------------------------------------------------------------------
 
-// How cpu/simd/row_codes.inc reads the codes of four blocks for the way `rows`: the contents of the first and of the
-// second vector.
-enum class row_order : uint8_t {
-    none,       // the format has no code in row_codes.inc and is read by columns of four rows
-    by_halves,  // the first halves of blocks 0..3 | their second halves
-    natural,    // blocks 0, 1 | blocks 2, 3
-    crossed,    // blocks 0, 2 | blocks 1, 3
-};
-
-// Returns the most tokens for which the way `rows` is faster than tiles and panels. Kernels are instantiated for 1 up
-// to this number of tokens.
-constexpr int row_tokens(row_order order, bool has_min) {
-    if (order == row_order::by_halves) return 4;
-    return order == row_order::natural && !has_min ? 3 : 2;
-}
-
 constexpr int kFastLeast = 12;  // fewest tokens for which mode fast rounds activations (docs/numerics.md)
-constexpr int kFloatFew = 4;    // float weights: most tokens for which memory is the limit
-constexpr int kFloatSome = 12;  // float weights: most tokens that float_some takes, at 16 lanes
 
 // The ways that can compute a matmul, all with the same bits. The first is the best guess.
 struct matmul_ways {

@@ -65,9 +65,10 @@ void quantize_input(cpu_context& c, const op& o, int n_tok) {
 // Tells the log a choice that was just made.
 void tell_choice(const cpu_context& c, choice_kind kind, int32_t type, int n_tok, const matmul_ways& ways) {
     timed_choice& choice = choice_of(kind, type, n_tok);
-    if (!choice.is_decided(ways.n) || !choice.is_new() || !c.limits.place.log) return;
-    const std::string text = std::string(kind == choice_kind::experts ? "experts " : "matmul ") + type_name(type) +
-                             " with " + std::to_string(n_tok) + " tokens: " + describe_choice(choice, ways);
+    if (!c.times_ways || !choice.is_decided(ways.n) || !choice.is_new() || !c.limits.place.log) return;
+    const std::string text = std::string("chosen: ") + (kind == choice_kind::experts ? "experts " : "matmul ") +
+                             type_name(type) + ", " + std::to_string(n_tok) +
+                             " tokens: " + describe_choice(choice, ways);
     c.limits.place.log(c.limits.place.log_user, DUET_LOG_INFO, text.c_str());
 }
 
