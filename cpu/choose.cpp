@@ -71,12 +71,13 @@ matmul_ways ways_of_matmul(const cpu_kernels& kernels, int32_t type, int n_tok, 
 std::string describe_choice(const timed_choice& choice, const matmul_ways& ways) {
     static const char* const kNames[] = {"scalar",    "rows",       "tiles",      "panels", "amx",
                                          "float_few", "float_some", "float_many", "rounded"};
+    const int best = choice.best(ways.n);
     std::string text;
-    int order[4] = {0, 1, 2, 3};
-    std::sort(order, order + ways.n, [&](int a, int b) { return choice.cost(a) < choice.cost(b); });
-    for (int i = 0; i < ways.n; i++)
-        text += (i ? ", " : "") + std::string(kNames[(int)ways.way[order[i]]]) + " " +
-                std::to_string((int)(1 / choice.cost(order[i])));
+    for (int i = 0; i < ways.n; i++) {
+        const int k = i == 0 ? best : i <= best ? i - 1 : i;  // the best, then the others as they stand
+        text +=
+            (i ? ", " : "") + std::string(kNames[(int)ways.way[k]]) + " " + std::to_string((int)(1 / choice.cost(k)));
+    }
     return text + " GMAC/s of one thread";
 }
 
