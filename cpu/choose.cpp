@@ -7,7 +7,7 @@
 namespace duet {
 
 int timed_choice::turn(int n, int i) const {
-    const int k = i % (n + n / 2 + 1);
+    const int k = i % (4 * n);
     return n < 2 || k >= n || is_decided(n) ? -1 : k;
 }
 

@@ -26,10 +26,10 @@ namespace duet {
 class timed_choice {
   public:
     static constexpr int kMost = 8;    // candidates
-    static constexpr int kTurns = 16;  // timed pieces of each candidate
+    static constexpr int kTurns = 24;  // timed pieces of each candidate
 
-    // Returns the candidate, of n, whose turn piece i is; -1: nobody's, or all have had their turns. Turns are two
-    // thirds of the pieces at most for any n, and are spread over the work.
+    // Returns the candidate, of n, whose turn piece i is; -1: nobody's, or all have had their turns. A quarter of the
+    // pieces are turns, so that they are spread over the work and losers cost little.
     int turn(int n, int i) const;
     void tell(int candidate, uint64_t ns, uint64_t work);
     // Returns the candidate with the least time for a unit of work, 0 before any was timed.
