@@ -1,7 +1,7 @@
 // tests/test_choose.cpp: candidates that take turns (cpu/choose.h), by a clock of its own: a winner that no neighbour
 // changes, few turns, and one decision for all threads.
 #include "doctest.h"
-#include "../cpu/choose.h"
+#include "../cpu/context.h"
 
 #include <random>
 #include <thread>
@@ -101,6 +101,54 @@ TEST_CASE("choice: classes of tokens, kinds and formats are apart") {
     CHECK(at(129) == at(65536));
     CHECK(at(9) != &choice_of(choice_kind::experts, 2, 9));
     CHECK(at(9) != &choice_of(choice_kind::matmul, 3, 9));
+}
+
+TEST_CASE("choice: pieces take turns, the choice is told once and stays, and a named instruction set has none") {
+    const model_graph graph;
+    exec_limits limits;
+    std::vector<std::string> told;
+    limits.place.log = [](void* user, int32_t, const char* text) {
+        ((std::vector<std::string>*)user)->push_back(text);
+    };
+    limits.place.log_user = &told;
+    cpu_context c(graph, limits);
+    c.scratch_user.assign(8, 0);
+    const choice_kind kind = choice_kind::experts;
+    const int32_t type = duet_type_by_name("F32")->id;
+    const int n_tok = 3;  // there is one way only, so that no session opens this choice
+    const matmul_ways both{{matmul_way::panels, matmul_way::amx}, 2};
+    matmul_ways ways = both;
+    CHECK(open_choice(c, kind, type, n_tok, &ways) == nullptr);
+    CHECK(ways.n == 1);
+    CHECK(ways.way[0] == matmul_way::panels);
+
+    c.times_ways = true;
+    ways = both;
+    timed_choice* const choice = open_choice(c, kind, type, n_tok, &ways);
+    REQUIRE(choice == &choice_of(kind, type, n_tok));
+    CHECK(ways.n == 2);
+    matmul_way last = matmul_way::scalar;
+    int i = 0, n_amx = 0;
+    for (; !choice->is_decided(2); i++) {
+        REQUIRE(i < 10000);
+        tell_choice(c, kind, type, n_tok, ways);
+        CHECK(told.empty());
+        run_piece(c, ways, choice, 0, 1, i, 1000, [&](matmul_way way, bool same_input) {
+            CHECK(same_input == (i > 0 && way == last));
+            last = way;
+            n_amx += way == matmul_way::amx;
+            const auto start = std::chrono::steady_clock::now();
+            while (ns_since(start) < (way == matmul_way::amx ? 2000 : 20000)) {}
+        });
+    }
+    CHECK(n_amx > i * 6 / 8);  // all but the turns of the other
+    tell_choice(c, kind, type, n_tok, ways);
+    tell_choice(c, kind, type, n_tok, ways);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].find("chosen: experts F32, 3 tokens: amx ") == 0);
+    CHECK(open_choice(c, kind, type, n_tok, &ways) == nullptr);
+    CHECK(ways.n == 1);
+    CHECK(ways.way[0] == matmul_way::amx);
 }
 
 TEST_CASE("choice: the ways of a matmul are all there are, the best guess first") {
