@@ -179,19 +179,21 @@ inline timed_choice* open_choice(const cpu_context& c, choice_kind kind, int32_t
 }
 
 // Computes a piece of a matmul, f(way, same_input), on thread t; i_matmul is the matmul's number. Three pieces in
-// succession go one way. The first of them is not timed, because what it reads was not used before.
+// succession go one way. The first of them is not timed, because what it reads was not used before. Each matmul begins
+// with another turn, as it may have few pieces.
 template <class F>
 void run_piece(cpu_context& c, const matmul_ways& ways, timed_choice* choice, int t, uint64_t i_matmul, int i_piece,
                uint64_t n_mac, F f) {
-    const int turn = choice ? choice->turn(ways.n, i_piece / 3) : -1;
+    const int turn = choice ? choice->turn(ways.n, i_piece / 3 + (int)(i_matmul & 0xffff)) : -1;
     const matmul_way way = ways.way[turn >= 0 ? turn : choice ? choice->best(ways.n) : 0];
     uint64_t* last = &c.scratch_user[(size_t)t * 8];
     const bool same_input = last[0] == i_matmul && last[1] == (uint64_t)way;
     last[0] = i_matmul;
     last[1] = (uint64_t)way;
-    const auto start = std::chrono::steady_clock::now();
+    const bool is_timed = turn >= 0 && same_input;
+    const auto start = is_timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
     f(way, same_input);
-    if (turn >= 0 && same_input) choice->tell(turn, ns_since(start), n_mac);
+    if (is_timed) choice->tell(turn, ns_since(start), n_mac);
 }
 
 // Returns the bytes of the chunks' results that attention over split positions keeps apart until it merges them.
