@@ -148,6 +148,8 @@ void check_ways(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& 
     for (float& y : added) y = -1.0f + y;
     for (int i = 0; i < ways.n + alone.n; i++) {
         const matmul_way way = i < ways.n ? ways.way[i] : alone.way[i - ways.n];
+        if (i >= ways.n && ways.has(way)) continue;
+        if (k.matmul_amx && way != matmul_way::amx) continue;  // the table without AMX has the same code
         INFO(std::string(k.name), " way ", (int)way);
         const auto got = matmul_result(k, type, w, n_rows, n_in, a, way);
         CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
