@@ -110,7 +110,8 @@ duet_status choose_device(duet_model& m) {
         log_line(m, DUET_LOG_WARN,
                  std::string("mode fast has no effect: ") +
                      (types ? "no matmul by BF16 weights in this file"
-                            : std::string("cpu isa ") + kernels->name + " has no bfloat16 products here (AVX512_BF16, AMX-BF16)"));
+                            : std::string("cpu isa ") + kernels->name +
+                                  " has no bfloat16 products here (AVX512_BF16, AMX-BF16)"));
     return DUET_OK;
 }
 
