@@ -1,26 +1,84 @@
-// cpu/choose.cpp: the choice that cpu/choose.h describes.
+// cpu/choose.cpp: the choices that cpu/choose.h describes.
 // Main path: cpu/ops.cpp -> [cpu/choose.cpp] -> cpu/kernels.h
 #include "choose.h"
 
+#include <algorithm>
+
 namespace duet {
 
-matmul_way choose_matmul(const cpu_kernels& kernels, int32_t type, int n_tok, bool can_prepare) {
-    const format_kernel& f = kernels.formats[type];
-    if (!f.is_vector) return matmul_way::scalar;
-    if (f.is_float) {
-        const bool is_rounded = kernels.matmul_rounded && (kernels.rounded_types >> type & 1) != 0;
-        if (is_rounded && can_prepare && n_tok >= kFastLeast) return matmul_way::rounded;
-        if (n_tok <= f.few_tokens) return matmul_way::float_few;
-        return n_tok <= f.some_tokens ? matmul_way::float_some : matmul_way::float_many;
-    }
-    if (n_tok <= f.few_tokens) return matmul_way::rows;
-    if (kernels.matmul_amx && n_tok >= kAmxLeast) return matmul_way::amx;
-    return f.takes_panels && can_prepare && n_tok >= kPanelLeast ? matmul_way::panels : matmul_way::tiles;
+int timed_choice::turn(int n, int i) const {
+    const int k = i % (4 * n);
+    return n < 2 || k >= n || is_decided(n) ? -1 : k;
 }
 
-int most_panel_tokens(const cpu_kernels& kernels, int32_t type, int max_tok) {
-    const int most = kernels.matmul_amx && max_tok >= kAmxLeast ? kAmxLeast - 1 : max_tok;
-    return choose_matmul(kernels, type, most, true) == matmul_way::panels ? most : 0;
+void timed_choice::tell(int candidate, uint64_t ns, uint64_t work) {
+    // What comes after the last turn is not looked at, so that a decision stays.
+    if (work == 0 || n_told_[candidate].load(std::memory_order_relaxed) >= kTurns) return;
+    const float cost = (float)std::max<uint64_t>(ns, 1) / (float)work;
+    float old = cost_[candidate].load(std::memory_order_relaxed);
+    while ((old == 0.0f || cost < old) &&
+           !cost_[candidate].compare_exchange_weak(old, cost, std::memory_order_relaxed)) {}
+    n_told_[candidate].fetch_add(1, std::memory_order_relaxed);
+}
+
+int timed_choice::best(int n) const {
+    int best = 0;
+    for (int k = 1; k < n; k++)
+        if (cost(k) > 0.0f && (cost(best) == 0.0f || cost(k) < cost(best))) best = k;
+    return best;
+}
+
+bool timed_choice::is_decided(int n) const {
+    for (int k = 0; k < n; k++)
+        if (n_told_[k].load(std::memory_order_relaxed) < kTurns) return false;
+    return true;
+}
+
+timed_choice& choice_of(choice_kind kind, int32_t type, int n_tok) {
+    static timed_choice table[kChoiceKinds][kMaxTypeId][13];
+    int i = std::min(n_tok, 8);
+    for (int most = 8; n_tok > most && most < 256; most *= 2) i++;
+    return table[(int)kind][type][i - 1];
+}
+
+bool matmul_ways::has(matmul_way w) const { return std::find(way, way + n, w) != way + n; }
+
+matmul_ways ways_of_matmul(const cpu_kernels& kernels, int32_t type, int n_tok, bool can_prepare) {
+    const format_kernel& f = kernels.formats[type];
+    const bool is_rounded = kernels.matmul_rounded && (kernels.rounded_types >> type & 1) != 0;
+    matmul_ways w;
+    const auto add = [&](bool can, matmul_way way) {
+        if (can) w.way[w.n++] = way;
+    };
+    if (!f.is_vector) {
+        add(true, matmul_way::scalar);
+    } else if (is_rounded && can_prepare && n_tok >= kFastLeast) {
+        add(true, matmul_way::rounded);
+    } else if (f.is_float) {
+        add(n_tok <= f.few_tokens, matmul_way::float_few);
+        add(n_tok > f.few_tokens && n_tok <= f.some_tokens, matmul_way::float_some);
+        add(n_tok > f.few_tokens, matmul_way::float_many);
+    } else {
+        const bool is_few = n_tok <= f.few_tokens, panels = f.takes_panels && can_prepare && n_tok >= kPanelLeast;
+        add(is_few, matmul_way::rows);
+        add(!is_few && kernels.matmul_amx, matmul_way::amx);
+        add(panels, matmul_way::panels);
+        add(!is_few && !panels, matmul_way::tiles);
+    }
+    return w;
+}
+
+std::string describe_choice(const timed_choice& choice, const matmul_ways& ways) {
+    static const char* const kNames[] = {"scalar",    "rows",       "tiles",      "panels", "amx",
+                                         "float_few", "float_some", "float_many", "rounded"};
+    const int best = choice.best(ways.n);
+    std::string text;
+    for (int i = 0; i < ways.n; i++) {
+        const int k = i == 0 ? best : i <= best ? i - 1 : i;  // the best, then the others as they stand
+        text +=
+            (i ? ", " : "") + std::string(kNames[(int)ways.way[k]]) + " " + std::to_string((int)(1 / choice.cost(k)));
+    }
+    return text + " GMAC/s of one thread";
 }
 
 }  // namespace duet

@@ -1,38 +1,73 @@
-// cpu/choose.h: chooses the way in which a matmul is computed. All thresholds stand here. Every way but `rounded` gives
-// the same bits; only the speed differs.
-// Must not know: ops, threads.
-// Main path: cpu/ops.cpp -> [cpu/choose.h] -> cpu/kernels.h
+// cpu/choose.h: chooses the way in which a matmul is computed. The ways that can compute it take turns on the real
+// work, and the fastest is kept for the process (timed_choice). Every way but `rounded` gives the same bits, so a
+// choice only changes the speed. With --cpu-isa nothing is timed: the first of the ways is taken. Must not know: ops,
+// threads, clocks. Main path: cpu/ops.cpp -> [cpu/choose.h] -> cpu/kernels.h
 #pragma once
 #include "kernels.h"
 
+#include <atomic>
+#include <string>
+
 namespace duet {
 
-// How cpu/simd/row_codes.inc reads the codes of four blocks for the way `rows`: the contents of the first and of the
-// second vector.
-enum class row_order : uint8_t {
-    none,       // the format has no code in row_codes.inc and is read by columns of four rows
-    by_halves,  // the first halves of blocks 0..3 | their second halves
-    natural,    // blocks 0, 1 | blocks 2, 3
-    crossed,    // blocks 0, 2 | blocks 1, 3
+// ---- candidates take turns -----------------------------------------------------------------------------------------
+//
+// The work is done in pieces, by any number of threads. A piece in which a candidate has its turn is timed and told; in
+// every other piece the best candidate works, as far as that is known:
+//
+//     timed_choice& choice = choice_of(choice_kind::matmul, type, n_tok);
+//     const int turn = choice.turn(n, i), k = turn >= 0 ? turn : choice.best(n);    // i: the piece's number
+//     ... candidate k does piece i ...
+//     if (turn >= 0) choice.tell(k, ns, work);                                      // work: of the piece, in any unit
+//
+// A candidate counts with its best of kTurns pieces, because a neighbour of the machine can make a piece only slower.
+// All members may be called by several threads at once. Pieces may be left untold (the first one after a change of
+// candidates, whose data lie in no cache).
+class timed_choice {
+  public:
+    static constexpr int kMost = 8;    // candidates
+    static constexpr int kTurns = 24;  // timed pieces of each candidate
+
+    // Returns the candidate, of n, whose turn piece i is; -1: nobody's, or all have had their turns. A quarter of the
+    // pieces are turns, so that they are spread over the work and losers cost little.
+    int turn(int n, int i) const;
+    void tell(int candidate, uint64_t ns, uint64_t work);
+    // Returns the candidate with the least time for a unit of work, 0 before any was timed.
+    int best(int n) const;
+    bool is_decided(int n) const;
+    bool is_new() { return !was_told_.exchange(true); }  // true for the first caller, who tells the user
+    // Returns the best time of a candidate for a unit of work in ns; 0: not timed.
+    float cost(int candidate) const { return cost_[candidate].load(std::memory_order_relaxed); }
+
+  private:
+    std::atomic<float> cost_[kMost] = {};
+    std::atomic<int> n_told_[kMost] = {};
+    std::atomic<bool> was_told_ = false;
 };
 
-// Returns the most tokens for which the way `rows` is faster than tiles and panels. Kernels are instantiated for 1 up
-// to this number of tokens.
-constexpr int row_tokens(row_order order, bool has_min) {
-    if (order == row_order::by_halves) return 4;
-    return order == row_order::natural && !has_min ? 3 : 2;
-}
+enum class choice_kind : uint8_t { matmul, experts };
+constexpr int kChoiceKinds = 2;
 
-constexpr int kAmxLeast = 6;    // fewest tokens for which AMX is faster than the vector kernels
+// Returns the process's choice for work of a kind with weights of this type. Tokens are one class each up to 8; then a
+// class ends at 16, 32, 64 and 128.
+timed_choice& choice_of(choice_kind kind, int32_t type, int n_tok);
+
+// ---- the ways of a matmul ------------------------------------------------------------------------------------------
+
 constexpr int kFastLeast = 12;  // fewest tokens for which mode fast rounds activations (docs/numerics.md)
-constexpr int kFloatFew = 4;    // float weights: most tokens for which memory is the limit
-constexpr int kFloatSome = 12;  // float weights: most tokens for which tiles do not pay, at 16 lanes
+
+// The ways that can compute a matmul, all with the same bits. The first is the best guess.
+struct matmul_ways {
+    matmul_way way[4];
+    int n = 0;
+    bool has(matmul_way w) const;
+};
 
 // can_prepare: the activations may first be packed into panels or rounded. The matmuls of experts cannot do this,
 // because each expert has tokens of its own.
-matmul_way choose_matmul(const cpu_kernels& kernels, int32_t type, int n_tok, bool can_prepare);
+matmul_ways ways_of_matmul(const cpu_kernels& kernels, int32_t type, int n_tok, bool can_prepare);
 
-// Returns the largest number of tokens, up to max_tok, for which panels are chosen; 0: for none.
-int most_panel_tokens(const cpu_kernels& kernels, int32_t type, int max_tok);
+// Returns how fast the ways were, the best one first: "amx 312, panels 240 GMAC/s of one thread".
+std::string describe_choice(const timed_choice& choice, const matmul_ways& ways);
 
 }  // namespace duet

@@ -3,6 +3,7 @@
 // Must not know: families, files.
 // Main path: cpu/ops.cpp -> [cpu/context.h] -> cpu/kernels.h
 #pragma once
+#include "choose.h"
 #include "kernels.h"
 #include "threads.h"
 #include "../models/layout.h"
@@ -104,10 +105,11 @@ struct cpu_context {
     route_lists routes;
     std::vector<seq_rows> by_seq;       // the batch's rows by sequence, for ops with recurrent state
     std::vector<uint8_t*> group_pages;  // first page of each group
-    // For each thread, the number of the matmul that last used its scratch; a cache line apart.
+    // For each thread, the number of the matmul that last used its scratch, and its way; a cache line apart.
     std::vector<uint64_t> scratch_user;
     uint64_t n_matmuls = 0;           // the number of the latest matmul
     bool has_panels = false;          // `panels` holds the activations of `act`
+    bool times_ways = false;          // the ways of matmuls are chosen by their speed
     std::vector<uint8_t> reuses_act;  // per op: 1 for a matmul whose input is quantized already
     bool profiling = false;
     std::vector<profile_entry> rows;
@@ -163,6 +165,37 @@ void for_rows(cpu_context& c, int n, size_t work_per_row, F f) {
     });
 }
 
+// Returns the choice among the ways of a matmul as long as it is open. Otherwise leaves the best way alone in *ways.
+inline timed_choice* open_choice(const cpu_context& c, choice_kind kind, int32_t type, int n_tok, matmul_ways* ways) {
+    int best = 0;
+    if (c.times_ways && ways->n > 1) {
+        timed_choice& choice = choice_of(kind, type, n_tok);
+        if (!choice.is_decided(ways->n)) return &choice;
+        best = choice.best(ways->n);
+    }
+    ways->way[0] = ways->way[best];
+    ways->n = 1;
+    return nullptr;
+}
+
+// Computes a piece of a matmul, f(way, same_input), on thread t; i_matmul is the matmul's number. Three pieces in
+// succession go one way. The first of them is not timed, because what it reads was not used before. Each matmul begins
+// with another turn, as it may have few pieces.
+template <class F>
+void run_piece(cpu_context& c, const matmul_ways& ways, timed_choice* choice, int t, uint64_t i_matmul, int i_piece,
+               uint64_t n_mac, F f) {
+    const int turn = choice ? choice->turn(ways.n, i_piece / 3 + (int)(i_matmul & 0xffff)) : -1;
+    const matmul_way way = ways.way[turn >= 0 ? turn : choice ? choice->best(ways.n) : 0];
+    uint64_t* last = &c.scratch_user[(size_t)t * 8];
+    const bool same_input = last[0] == i_matmul && last[1] == (uint64_t)way;
+    last[0] = i_matmul;
+    last[1] = (uint64_t)way;
+    const bool is_timed = turn >= 0 && same_input;
+    const auto start = is_timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
+    f(way, same_input);
+    if (is_timed) choice->tell(turn, ns_since(start), n_mac);
+}
+
 // Returns the bytes of the chunks' results that attention over split positions keeps apart until it merges them.
 size_t split_bytes(const model_graph& g, int n_ctx);
 // Returns the floats of scratch that a piece of attention needs.
@@ -178,5 +211,6 @@ void run_conv(cpu_context& c, const op& o);  // cpu/recurrent.cpp
 void run_delta_net(cpu_context& c, const op& o);
 void run_mamba2(cpu_context& c, const op& o);
 void quantize_input(cpu_context& c, const op& o, int n_tok);  // cpu/ops.cpp
+void tell_choice(const cpu_context& c, choice_kind kind, int32_t type, int n_tok, const matmul_ways& ways);
 
 }  // namespace duet

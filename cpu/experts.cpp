@@ -2,7 +2,6 @@
 // grouped by expert, so that a weight is read once per batch. Results: quant/exact_ops.h.
 // Must not know: families, files.
 // Main path: cpu/ops.cpp -> [cpu/experts.cpp] -> cpu/kernels.h
-#include "choose.h"
 #include "context.h"
 
 namespace duet {
@@ -107,13 +106,16 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
         m.a.x = a.x ? a.x + (size_t)first * a.x_stride : nullptr;
         m.a.n_tok = n;
         m.scratch = c.thread_scratch(t);
-        m.way = choose_matmul(*c.kernels, w.type, n, false);
-        uint64_t& last_matmul = c.scratch_user[(size_t)t * 8];
-        m.same_input = last_matmul == first_matmul + (uint64_t)(i_piece / n_pieces);
-        last_matmul = first_matmul + (uint64_t)(i_piece / n_pieces);
         m.y = (float*)(c.thread_scratch(t) + c.layout.matmul_bytes);
         m.y_stride = (size_t)rows_per_piece;
-        run_matmul(*c.kernels, w.type, m);
+        matmul_ways ways = ways_of_matmul(*c.kernels, w.type, n, false);
+        timed_choice* const choice = open_choice(c, choice_kind::experts, w.type, n, &ways);
+        run_piece(c, ways, choice, t, first_matmul + (uint64_t)(i_piece / n_pieces), i_piece % n_pieces,
+                  (uint64_t)n_rows * (uint64_t)w.n_in * (uint64_t)n, [&](matmul_way way, bool same_input) {
+                      m.way = way;
+                      m.same_input = same_input;
+                      run_matmul(*c.kernels, w.type, m);
+                  });
         for (int i = 0; i < n; i++) {
             const int pair = lists.order[(size_t)(first + i)];
             const float* y = m.y + (size_t)i * m.y_stride;
@@ -122,6 +124,10 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
                 out[r] = bias ? y[r] + bias[(size_t)e * (size_t)n_out + (size_t)(r0 + r)] : y[r];
         }
     });
+    for (const int e : lists.active) {
+        const int n = lists.start[(size_t)e + 1] - lists.start[(size_t)e];
+        tell_choice(c, choice_kind::experts, w.type, n, ways_of_matmul(*c.kernels, w.type, n, false));
+    }
 }
 
 void run_expert_sum(cpu_context& c, const op& o) {

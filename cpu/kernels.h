@@ -14,7 +14,7 @@ namespace duet {
 constexpr int kTileRows = 16;   // rows of weights in a tile at 16 lanes; pieces of work are multiples of it
 constexpr int kMaxTypeId = 64;  // type ids of GGUF are below this
 
-// The ways to compute a matmul. choose_matmul (cpu/choose.h) names one of them, and the kernel obeys.
+// The ways to compute a matmul. The caller names one of ways_of_matmul (cpu/choose.h), and the kernel obeys.
 enum class matmul_way : uint8_t {
     scalar,      // any format: quant/exact.h, weight by weight
     rows,        // quantized weights, a few tokens: rows are read from front to back
@@ -73,9 +73,9 @@ struct matmul_args {
     float* y;
     size_t y_stride;
     void* scratch;      // matmul_scratch_bytes(n_in) bytes of this thread
-    matmul_way way;     // the choice of choose_matmul for this table, format and n_tok
+    matmul_way way;     // one of ways_of_matmul for this table, format and n_tok
     bool same_input;    // the last call with this scratch had other rows of the same matrix and the same `a`
-    bool adds = false;  // results are added to y; only for the way panels
+    bool adds = false;  // results are added to y; only for the ways panels and amx
 };
 using matmul_fn = void (*)(const matmul_args& args);
 

@@ -37,8 +37,8 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     for (const op& o : g.ops) {
         if (o.kind != op_kind::matmul) continue;
         for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++) {  // any table may be chosen later
-            const int n_tok = most_panel_tokens(*k, g.weights[(size_t)o.w].type, limits.max_batch);
-            const size_t n_blocks = (size_t)count_panels(n_tok) * ((size_t)o.in.width() / kBlock);
+            if (!k->formats[g.weights[(size_t)o.w].type].takes_panels) continue;
+            const size_t n_blocks = (size_t)count_panels(limits.max_batch) * ((size_t)o.in.width() / kBlock);
             l.panel_bytes = std::max(l.panel_bytes, n_blocks * sizeof(act_panel));
         }
     }
@@ -60,6 +60,16 @@ void quantize_input(cpu_context& c, const op& o, int n_tok) {
     for_rows(c, n_tok, (size_t)o.in.width() * 2,
              [&](int i) { quantize_row(c, c.row(o.in, i), o.in.width(), a, (size_t)i); });
     c.has_panels = false;
+}
+
+// Tells the log a choice that was just made.
+void tell_choice(const cpu_context& c, choice_kind kind, int32_t type, int n_tok, const matmul_ways& ways) {
+    timed_choice& choice = choice_of(kind, type, n_tok);
+    if (!c.times_ways || !choice.is_decided(ways.n) || !choice.is_new() || !c.limits.place.log) return;
+    const std::string text = std::string("chosen: ") + (kind == choice_kind::experts ? "experts " : "matmul ") +
+                             type_name(type) + ", " + std::to_string(n_tok) +
+                             " tokens: " + describe_choice(choice, ways);
+    c.limits.place.log(c.limits.place.log_user, DUET_LOG_INFO, text.c_str());
 }
 
 namespace {
@@ -97,9 +107,10 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     const int n_tok = c.n_rows(o.in), n_out = (int)w.n_out;
     if (n_tok == 0) return;
     if (is_quantized(w.type) && !reuse) quantize_input(c, o, n_tok);
-    const matmul_way way = choose_matmul(*c.kernels, w.type, n_tok, true);
+    matmul_ways ways = ways_of_matmul(*c.kernels, w.type, n_tok, true);
+    timed_choice* const choice = open_choice(c, choice_kind::matmul, w.type, n_tok, &ways);
     act_matrix a = c.acts(n_tok);
-    if (way == matmul_way::panels) {
+    if (ways.has(matmul_way::panels)) {
         act_panel* panels = (act_panel*)c.panels.data;
         const int n_blocks = (int)w.n_in / 32;
         if (!c.has_panels)
@@ -107,7 +118,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         c.has_panels = true;
         a.panels = panels;
     }
-    if (way == matmul_way::rounded) {
+    if (ways.has(matmul_way::rounded)) {
         uint16_t* rounded = (uint16_t*)c.panels.data;
         for_rows(c, n_tok, (size_t)o.in.width(),
                  [&](int i) { c.kernels->round_row(c.row(o.in, i), o.in.width(), rounded + (size_t)i * a.q_stride); });
@@ -115,17 +126,14 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         a.rounded = rounded;
     }
     const float* bias = c.vector_of(o.b);
-    const bool adds = a.panels && o.residual && !bias && o.scale == 1.0f;  // the kernel adds
-    // A piece has 16 to 64 rows, and each thread gets at least eight pieces where the matrix is large enough. Pieces
-    // of panels have 32 rows, because most panel kernels take 32 at once. So do AMX's, whose pieces have at least 32.
-    int tiles = a.panels ? 2 : 4;
-    const int least = way == matmul_way::amx ? 2 : 1;
-    while (!a.panels && tiles > least && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
+    // A piece has 16 to 64 rows, and each thread gets at least eight pieces where the matrix is large enough. Panels
+    // and AMX have 32, because most of their kernels take 32 at once.
+    const bool by_32 = a.panels || ways.has(matmul_way::amx);
+    int tiles = by_32 ? 2 : 4;
+    while (!by_32 && tiles > 1 && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
     c.n_matmuls++;
-    c.pool.for_each(n_pieces, [&](int t, int i_piece) {
-        if (c.cancelled()) return;
-        const int r0 = i_piece * rows_per_piece, n = std::min(rows_per_piece, n_out - r0);
+    const auto compute = [&](int t, int r0, int n, matmul_way way, bool same_input) {
         matmul_args m{};
         m.w = w.data + (size_t)r0 * w.row_bytes;
         m.row_bytes = w.row_bytes;
@@ -136,15 +144,15 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.a.x_stride = c.stride(o.in);
         m.scratch = c.thread_scratch(t);
         m.way = way;
-        m.same_input = c.scratch_user[(size_t)t * 8] == c.n_matmuls;
-        c.scratch_user[(size_t)t * 8] = c.n_matmuls;
+        m.same_input = same_input;
         float* tile = (float*)(c.thread_scratch(t) + c.layout.matmul_bytes);
-        const bool apart = o.residual && !adds;
+        const bool plain = !bias && o.scale == 1.0f;
+        m.adds = plain && o.residual && (way == matmul_way::panels || way == matmul_way::amx);
+        const bool apart = o.residual && !m.adds;
         m.y = apart ? tile : c.row(o.out, 0) + r0;
         m.y_stride = apart ? (size_t)rows_per_piece : c.stride(o.out);
-        m.adds = adds;
         run_matmul(*c.kernels, w.type, m);
-        if (!apart && !bias && o.scale == 1.0f) return;
+        if (!apart && plain) return;
         for (int i = 0; i < n_tok; i++) {
             float* y = m.y + (size_t)i * m.y_stride;
             float* out = c.row(o.out, i) + r0;
@@ -154,7 +162,14 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
                 out[r] = o.residual ? out[r] + v : v;
             }
         }
+    };
+    c.pool.for_each(n_pieces, [&](int t, int i_piece) {
+        if (c.cancelled()) return;
+        const int r0 = i_piece * rows_per_piece, n = std::min(rows_per_piece, n_out - r0);
+        run_piece(c, ways, choice, t, c.n_matmuls, i_piece, (uint64_t)n * (uint64_t)w.n_in * (uint64_t)n_tok,
+                  [&](matmul_way way, bool same_input) { compute(t, r0, n, way, same_input); });
     });
+    if (choice) tell_choice(c, choice_kind::matmul, w.type, n_tok, ways);
 }
 
 // Computes the angles of the batch's positions, once per batch for each table.
@@ -344,6 +359,7 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
         at += c->layout.page_bytes[i] * (size_t)limits.n_pages[i];
     }
     prepare(*c);
+    c->times_ways = !isa || strcmp(isa, "auto") == 0;
     c->scratch_user.assign((size_t)n_threads * 8, 0);
     if (!c->pool.start(n_threads)) return fail(err, DUET_ERR_MEMORY, "the system gives no %d threads", n_threads);
     *out = c.release();

@@ -70,7 +70,8 @@ struct duet_model {
     const duet::executor* exec = nullptr;
     const std::shared_ptr<duet::exec_store> store = std::make_shared<duet::exec_store>();
     const std::shared_ptr<duet::text_store> texts = std::make_shared<duet::text_store>();
-    std::string isa, device, device_text, name, main_type;
+    std::string isa;  // as asked for: "auto" leaves the ways of matmuls to their speed
+    std::string device, device_text, name, main_type;
     int32_t n_threads = 1;
     uint64_t n_params = 0, weight_bytes = 0, fingerprint = 0;
     std::vector<int32_t> end_ids;  // tokens that end a generation

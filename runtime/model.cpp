@@ -67,7 +67,7 @@ duet_status choose_device(duet_model& m) {
     if (m.params.n_threads < 0 || m.params.n_threads > 1024)
         return fail(m.source.err, DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
     m.n_threads = m.params.n_threads ? m.params.n_threads : physical_cores();
-    m.isa = kernels->name;
+    m.isa = isa;
     if (m.params.gpu_recording < -1 || m.params.gpu_recording > 1)
         return fail(m.source.err, DUET_ERR_ARG, "gpu_recording: want -1, 0 or 1, got %d", m.params.gpu_recording);
     if (m.params.gpu_layers < -1 || m.params.cpu_expert_layers < -1)
@@ -110,7 +110,8 @@ duet_status choose_device(duet_model& m) {
         log_line(m, DUET_LOG_WARN,
                  std::string("mode fast has no effect: ") +
                      (types ? "no matmul by BF16 weights in this file"
-                            : "cpu isa " + m.isa + " has no bfloat16 products here (AVX512_BF16, AMX-BF16)"));
+                            : std::string("cpu isa ") + kernels->name +
+                                  " has no bfloat16 products here (AVX512_BF16, AMX-BF16)"));
     return DUET_OK;
 }
 

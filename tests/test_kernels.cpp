@@ -100,10 +100,9 @@ struct activations {
     }
 };
 
-// In the way that is chosen, with panels where it takes them and with_panels is set; adds: to -1.
+// Computes the matmul in one of its ways; adds: to -1.
 std::vector<float> matmul_result(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows,
-                                 int n_in, act_matrix a, bool with_panels = false, bool adds = false) {
-    const matmul_way way = choose_matmul(k, type, a.n_tok, with_panels);
+                                 int n_in, act_matrix a, matmul_way way, bool adds = false) {
     const int n_blocks = n_in / 32, n_panels = way == matmul_way::panels ? count_panels(a.n_tok) : 0;
     std::vector<act_panel> panels((size_t)n_panels * (size_t)n_blocks);
     for (int i = 0; i < n_panels; i++) k.pack_panel(a, i, n_blocks, panels.data());
@@ -133,6 +132,32 @@ std::vector<float> matmul_result(const cpu_kernels& k, int32_t type, const std::
     return y;
 }
 
+// The same by the scalar definition.
+std::vector<float> scalar_result(int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in, act_matrix a) {
+    return matmul_result(kScalarKernels, type, w, n_rows, n_in, a, matmul_way::scalar);
+}
+
+// Checks every way that can compute this matmul.
+void check_ways(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& w, int n_rows, int n_in, act_matrix a,
+                const std::vector<float>& want) {
+    const matmul_ways ways = ways_of_matmul(k, type, a.n_tok, true),
+                      alone = ways_of_matmul(k, type, a.n_tok, false);  // an expert's
+    REQUIRE(ways.n > 0);
+    REQUIRE(alone.n > 0);
+    std::vector<float> added(want);
+    for (float& y : added) y = -1.0f + y;
+    for (int i = 0; i < ways.n + alone.n; i++) {
+        const matmul_way way = i < ways.n ? ways.way[i] : alone.way[i - ways.n];
+        if (i >= ways.n && ways.has(way)) continue;
+        if (k.matmul_amx && way != matmul_way::amx) continue;  // the table without AMX has the same code
+        INFO(std::string(k.name), " way ", (int)way);
+        const auto got = matmul_result(k, type, w, n_rows, n_in, a, way);
+        CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
+        if (way == matmul_way::panels || way == matmul_way::amx)
+            CHECK(added == matmul_result(k, type, w, n_rows, n_in, a, way, true));
+    }
+}
+
 void check_type(int32_t type, const char* name, int step) {
     std::mt19937 rng(17);
     for (int n_in : {step, 3 * step, 8 * step, step == 32 || step == 64 ? 2048 + 7 * step : 17 * step})
@@ -140,19 +165,9 @@ void check_type(int32_t type, const char* name, int step) {
             for (int n_tok : {1, 2, 3, 4, 5, 6, 7, 8, 9, 23, 37}) {
                 const std::vector<uint8_t> w = random_weights(type, n_rows, n_in, rng);
                 const activations a(n_in, n_tok, rng);
-                const auto want = matmul_result(kScalarKernels, type, w, n_rows, n_in, a.m);
-                std::vector<float> added(want);
-                for (float& y : added) y = -1.0f + y;
-                for (const cpu_kernels* k : vector_kernels()) {
-                    const auto got = matmul_result(*k, type, w, n_rows, n_in, a.m);
-                    INFO(std::string(name), " ", std::string(k->name), " n_in ", n_in, " n_rows ", n_rows, " n_tok ",
-                         n_tok);
-                    CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);
-                    if (choose_matmul(*k, type, n_tok, true) != matmul_way::panels) continue;
-                    const auto panels = matmul_result(*k, type, w, n_rows, n_in, a.m, true);
-                    CHECK(memcmp(want.data(), panels.data(), want.size() * 4) == 0);
-                    CHECK(added == matmul_result(*k, type, w, n_rows, n_in, a.m, true, true));
-                }
+                const auto want = scalar_result(type, w, n_rows, n_in, a.m);
+                INFO(std::string(name), " n_in ", n_in, " n_rows ", n_rows, " n_tok ", n_tok);
+                for (const cpu_kernels* k : vector_kernels()) check_ways(*k, type, w, n_rows, n_in, a.m, want);
             }
 }
 
@@ -171,11 +186,9 @@ TEST_CASE("matmul: float rows of many groups, rows for several vectors") {
             for (int n_tok : {1, 2, 3, 4, 5, 6, 11, 12, 13}) {
                 const std::vector<uint8_t> w = random_weights(type, 83, n_in, rng);
                 const activations a(n_in, n_tok, rng);
-                for (const cpu_kernels* k : vector_kernels()) {
-                    INFO(std::string(k->name), " type ", type, " n_in ", n_in, " n_tok ", n_tok);
-                    CHECK(matmul_result(kScalarKernels, type, w, 83, n_in, a.m) ==
-                          matmul_result(*k, type, w, 83, n_in, a.m));
-                }
+                INFO("type ", type, " n_in ", n_in, " n_tok ", n_tok);
+                const auto want = scalar_result(type, w, 83, n_in, a.m);
+                for (const cpu_kernels* k : vector_kernels()) check_ways(*k, type, w, 83, n_in, a.m, want);
             }
 }
 
@@ -185,13 +198,7 @@ TEST_CASE("matmul: more tokens than totals are kept for") {
         for (int32_t type : {0, 2, 14}) {
             const std::vector<uint8_t> w = random_weights(type, 3, 768, rng);
             const activations a(768, 1030, rng);
-            const auto want = matmul_result(kScalarKernels, type, w, 3, 768, a.m);
-            CHECK(want == matmul_result(*k, type, w, 3, 768, a.m));
-            if (choose_matmul(*k, type, a.m.n_tok, true) != matmul_way::panels) continue;
-            CHECK(want == matmul_result(*k, type, w, 3, 768, a.m, true));
-            std::vector<float> added(want);
-            for (float& y : added) y = -1.0f + y;
-            CHECK(added == matmul_result(*k, type, w, 3, 768, a.m, true, true));
+            check_ways(*k, type, w, 3, 768, a.m, scalar_result(type, w, 3, 768, a.m));
         }
 }
 
@@ -265,7 +272,7 @@ TEST_CASE("mode fast: matmul by BF16 within the bound of its sums, the same bits
                     m.y_stride = (size_t)rows;
                     m.scratch = scratch.data();
                     // what is too few tokens to be chosen has to give the same bits too
-                    m.way = is_rounded ? matmul_way::rounded : choose_matmul(*k, type, n, false);
+                    m.way = is_rounded ? matmul_way::rounded : ways_of_matmul(*k, type, n, false).way[0];
                     run_matmul(*k, type, m);
                     return y;
                 };
@@ -297,7 +304,7 @@ TEST_CASE("mode fast: matmul by BF16 within the bound of its sums, the same bits
                         CHECK(memcmp(&part[(size_t)(t * rows)], &all[(size_t)((t0 + t) * n_rows + r0)],
                                      (size_t)rows * 4) == 0);
                 }
-                CHECK(run(0, n_tok, 0, n_rows, false) == matmul_result(kScalarKernels, type, w, n_rows, n_in, a.m));
+                CHECK(run(0, n_tok, 0, n_rows, false) == scalar_result(type, w, n_rows, n_in, a.m));
             }
 }
 

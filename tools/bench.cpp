@@ -48,6 +48,7 @@ struct bench_run {
     uint64_t peak_bytes = 0;  // before the bandwidth is first measured, because that needs a large block
     uint32_t random = 1;
     std::vector<int32_t> ids, seqs;
+    std::vector<std::string> choices;  // what the log told of ways that were chosen by their speed
 
     explicit bench_run(const bench_options& o) : options(o) {}
 
@@ -96,10 +97,18 @@ struct bench_run {
         return DUET_OK;
     }
 
+    static void on_log(void* user, int32_t level, const char* text) {
+        bench_run& run = *(bench_run*)user;
+        if (std::strncmp(text, "chosen: ", 8) == 0) run.choices.push_back(text);
+        else print_log((void*)&run.options.model.is_verbose, level, text);
+    }
+
     // bytes: the synthetic file, or NULL to open the path.
     duet_status open(const synthetic_model* made, int32_t threads, tool_error* error) {
         model_options opened = options.model;
         opened.n_threads = n_threads = threads;
+        opened.log = on_log;
+        opened.log_user = this;
         opened.n_ctx = options.depth + std::max(largest(options.n_prompts), largest(options.n_gens)) + 1;
         const double start = now_seconds();
         if (open_model(opened, &model, error, made ? made->file : nullptr, made ? made->n_file_bytes : 0) != DUET_OK)
@@ -267,7 +276,7 @@ duet_status work(const bench_options& options, tool_error* error) {
         return status == DUET_OK ? DUET_OK : error->set(status, duet_writer_error(made.writer.get()));
     }
     if (is_made && made.write_to_memory(error) != DUET_OK) return error->status;
-    std::string tests_json, ops_json, model_json;
+    std::string tests_json, ops_json, choices_json, model_json;
     uint64_t peak_bytes = 0;
     for (int32_t threads : options.n_threads) {
         bench_run run(options);
@@ -292,6 +301,10 @@ duet_status work(const bench_options& options, tool_error* error) {
             std::printf("caches: the weights fit the processor's caches (%.0f MB), or were read faster than memory: "
                         "no share of its bandwidth\n",
                         largest_cache_bytes() / 1e6);
+        for (const std::string& text : run.choices) {
+            if (!options.is_json) std::printf("%s\n", text.c_str());
+            choices_json += (choices_json.empty() ? "" : ",") + json_string(text);
+        }
         for (size_t i = 0; options.with_ops && i < tests.size(); i++)
             if (run.profile(tests[i], &ops_json, error) != DUET_OK) return error->status;
         char text[512];
@@ -306,8 +319,9 @@ duet_status work(const bench_options& options, tool_error* error) {
             "\"model\":" + json_string(run.info.name) + ",\"device\":" + json_string(run.info.device) + "," + text;
     }
     if (options.is_json)
-        std::printf("{\"duet\":\"%s\",\"build\":%s,%s,\"tests\":[%s],\"ops\":[%s]}\n", duet_version(),
-                    json_string(duet_build_info()).c_str(), model_json.c_str(), tests_json.c_str(), ops_json.c_str());
+        std::printf("{\"duet\":\"%s\",\"build\":%s,%s,\"tests\":[%s],\"ops\":[%s],\"choices\":[%s]}\n", duet_version(),
+                    json_string(duet_build_info()).c_str(), model_json.c_str(), tests_json.c_str(), ops_json.c_str(),
+                    choices_json.c_str());
     return DUET_OK;
 }
 

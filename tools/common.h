@@ -73,6 +73,8 @@ struct model_options {
     bool is_verbose = false, vocab_only = false, fast = false;
     duet_progress_fn progress = nullptr;
     void* progress_user = nullptr;
+    duet_log_fn log = nullptr;  // null: print_log
+    void* log_user = nullptr;
     duet_input_fn inputs = nullptr;
     void* inputs_user = nullptr;
 };
@@ -127,8 +129,8 @@ inline duet_model_params model_params_of(const model_options& options) {
     params.fast = options.fast;
     params.progress = options.progress;
     params.progress_user = options.progress_user;
-    params.log = print_log;
-    params.log_user = (void*)&options.is_verbose;
+    params.log = options.log ? options.log : print_log;
+    params.log_user = options.log ? options.log_user : (void*)&options.is_verbose;
     return params;
 }
 

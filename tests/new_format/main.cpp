@@ -73,7 +73,7 @@ void check_matmul(const cpu_kernels& k, int32_t type, const char* name) {
         m.y = y.data();
         m.y_stride = n_rows;
         m.scratch = scratch.data();
-        m.way = choose_matmul(k, type, n_tok, false);
+        m.way = ways_of_matmul(k, type, n_tok, false).way[0];
         run_matmul(k, type, m);
         bool same = true;
         for (int i = 0; i < n_tok; i++)

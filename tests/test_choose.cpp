@@ -1,0 +1,184 @@
+// tests/test_choose.cpp: candidates that take turns (cpu/choose.h), by a clock of its own: a winner that no neighbour
+// changes, few turns, and one decision for all threads.
+#include "doctest.h"
+#include "../cpu/context.h"
+
+#include <random>
+#include <thread>
+#include <vector>
+
+using namespace duet;
+
+namespace {
+
+// Does pieces until all is decided and returns the winner; *n_slow counts the pieces that losers did.
+// true_ns: of a unit of work. noise: the share of pieces that a neighbour makes up to four times as slow.
+int winner_of(const std::vector<double>& true_ns, double noise, uint32_t seed, int* n_pieces) {
+    std::mt19937 rng(seed);
+    std::uniform_real_distribution<double> chance(0, 1);
+    timed_choice choice;
+    const int n = (int)true_ns.size();
+    int i = 0;
+    for (; !choice.is_decided(n); i++) {
+        REQUIRE(i < 10000);
+        const int turn = choice.turn(n, i);
+        REQUIRE(turn < n);
+        if (turn < 0) continue;
+        const uint64_t work = 1000 + rng() % 100000;  // matrices differ in size
+        const double slower = (1 + 0.01 * chance(rng)) * (chance(rng) < noise ? 1 + 3 * chance(rng) : 1);
+        choice.tell(turn, (uint64_t)(true_ns[(size_t)turn] * slower * (double)work) + 1, work);
+    }
+    if (n_pieces) *n_pieces = i;
+    const int best = choice.best(n);
+    for (int k = 0; k < n; k++) choice.tell(k, 1, 1000000);  // too late
+    CHECK(choice.best(n) == best);
+    CHECK(choice.turn(n, 0) == -1);
+    return best;
+}
+
+}  // namespace
+
+TEST_CASE("choice: the fastest candidate wins beside a noisy neighbour") {
+    int n_right = 0, n_pieces = 0;
+    for (uint32_t seed = 0; seed < 500; seed++) {
+        const int fastest = (int)(seed % 3);
+        std::vector<double> ns(3, 1.1);  // a tenth slower
+        ns[(size_t)fastest] = 1.0;
+        n_right += winner_of(ns, 0.7, seed, &n_pieces) == fastest;
+        CHECK(n_pieces <= 3 * timed_choice::kTurns * 4);
+    }
+    CHECK(n_right >= 495);
+    for (uint32_t seed = 0; seed < 100; seed++) CHECK(winner_of({2.0, 1.0}, 0.7, seed, nullptr) == 1);
+}
+
+TEST_CASE("choice: one candidate has no turns, and the first works before any was timed") {
+    timed_choice choice;
+    CHECK(choice.best(4) == 0);
+    for (int i = 0; i < 10; i++) CHECK(choice.turn(1, i) == -1);
+    choice.tell(2, 0, 0);  // no work
+    CHECK(choice.best(4) == 0);
+    choice.tell(2, 100, 10);
+    CHECK(choice.best(4) == 2);
+    choice.tell(0, 50, 10);
+    CHECK(choice.best(4) == 0);
+    CHECK(choice.is_new());
+    CHECK(!choice.is_new());
+}
+
+TEST_CASE("choice: every candidate has its turns, and a quarter of the pieces are turns") {
+    for (int n = 2; n <= timed_choice::kMost; n++) {
+        const timed_choice choice;
+        std::vector<int> n_turns((size_t)n);
+        int n_all = 0;
+        for (int i = 0; i < 1000; i++)
+            if (const int k = choice.turn(n, i); k >= 0) n_turns[(size_t)k]++, n_all++;
+        for (int k : n_turns) CHECK(k >= 1000 / (4 * n));
+        CHECK(n_all <= 260);
+    }
+}
+
+TEST_CASE("choice: threads that tell at the same time come to one decision") {
+    timed_choice choice;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++)
+        threads.emplace_back([&choice, t] {
+            for (int i = t; !choice.is_decided(2); i++)
+                if (const int k = choice.turn(2, i); k >= 0) choice.tell(k, k ? 900 : 1000, 100);
+        });
+    for (std::thread& t : threads) t.join();
+    CHECK(choice.best(2) == 1);
+    CHECK(choice.cost(0) == 10.0f);
+    CHECK(choice.cost(1) == 9.0f);
+}
+
+TEST_CASE("choice: classes of tokens, kinds and formats are apart") {
+    const auto at = [](int n_tok) { return &choice_of(choice_kind::matmul, 2, n_tok); };
+    for (int n = 1; n < 9; n++) CHECK(at(n) != at(n + 1));
+    for (int most : {16, 32, 64, 128}) {
+        CHECK(at(most / 2 + 1) == at(most));
+        CHECK(at(most) != at(most + 1));
+    }
+    CHECK(at(129) == at(65536));
+    CHECK(at(9) != &choice_of(choice_kind::experts, 2, 9));
+    CHECK(at(9) != &choice_of(choice_kind::matmul, 3, 9));
+}
+
+TEST_CASE("choice: pieces take turns, the choice is told once and stays, and a named instruction set has none") {
+    const model_graph graph;
+    exec_limits limits;
+    std::vector<std::string> told;
+    limits.place.log = [](void* user, int32_t, const char* text) {
+        ((std::vector<std::string>*)user)->push_back(text);
+    };
+    limits.place.log_user = &told;
+    cpu_context c(graph, limits);
+    c.scratch_user.assign(8, 0);
+    const choice_kind kind = choice_kind::experts;
+    const int32_t type = duet_type_by_name("F32")->id;
+    const int n_tok = 3;  // there is one way only, so that no session opens this choice
+    const matmul_ways both{{matmul_way::panels, matmul_way::amx}, 2};
+    matmul_ways ways = both;
+    CHECK(open_choice(c, kind, type, n_tok, &ways) == nullptr);
+    CHECK(ways.n == 1);
+    CHECK(ways.way[0] == matmul_way::panels);
+
+    c.times_ways = true;
+    ways = both;
+    timed_choice* const choice = open_choice(c, kind, type, n_tok, &ways);
+    REQUIRE(choice == &choice_of(kind, type, n_tok));
+    CHECK(ways.n == 2);
+    matmul_way last = matmul_way::scalar;
+    int i = 0, n_amx = 0;
+    for (; !choice->is_decided(2); i++) {
+        REQUIRE(i < 10000);
+        tell_choice(c, kind, type, n_tok, ways);
+        CHECK(told.empty());
+        run_piece(c, ways, choice, 0, 1, i, 1000, [&](matmul_way way, bool same_input) {
+            CHECK(same_input == (i > 0 && way == last));
+            last = way;
+            n_amx += way == matmul_way::amx;
+            const auto start = std::chrono::steady_clock::now();
+            while (ns_since(start) < (way == matmul_way::amx ? 2000 : 20000)) {}
+        });
+    }
+    CHECK(n_amx > i * 6 / 8);  // all but the turns of the other
+    tell_choice(c, kind, type, n_tok, ways);
+    tell_choice(c, kind, type, n_tok, ways);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].find("chosen: experts F32, 3 tokens: amx ") == 0);
+    CHECK(open_choice(c, kind, type, n_tok, &ways) == nullptr);
+    CHECK(ways.n == 1);
+    CHECK(ways.way[0] == matmul_way::amx);
+}
+
+TEST_CASE("choice: the ways of a matmul are all there are, the best guess first") {
+    const auto text = [](const char* isa, int32_t type, int n_tok, bool can_prepare) {
+        const cpu_kernels* k = find_cpu_kernels(isa);
+        std::string t;
+        if (!k) return t;
+        const matmul_ways ways = ways_of_matmul(*k, type, n_tok, can_prepare);
+        for (int i = 0; i < ways.n; i++) t += std::to_string((int)ways.way[i]) + " ";
+        return t;
+    };
+    const auto named = [](std::initializer_list<matmul_way> ways) {
+        std::string t;
+        for (matmul_way w : ways) t += std::to_string((int)w) + " ";
+        return t;
+    };
+    using w = matmul_way;
+    CHECK(text("scalar", 2, 100, true) == named({w::scalar}));
+    if (find_cpu_kernels("avx512")) {
+        CHECK(text("avx512", 2, 1, true) == named({w::rows}));
+        CHECK(text("avx512", 2, 4, true) == named({w::rows, w::panels}));
+        CHECK(text("avx512", 2, 5, true) == named({w::panels}));
+        CHECK(text("avx512", 2, 5, false) == named({w::tiles}));
+        CHECK(text("avx512", 0, 4, true) == named({w::float_few}));
+        CHECK(text("avx512", 0, 5, true) == named({w::float_some, w::float_many}));
+        CHECK(text("avx512", 0, 13, true) == named({w::float_many}));
+    }
+    if (find_cpu_kernels("amx")) {
+        CHECK(text("amx", 2, 5, true) == named({w::amx, w::panels}));
+        CHECK(text("amx", 2, 5, false) == named({w::amx, w::tiles}));
+        CHECK(text("amx", 10, 64, true) == named({w::amx, w::tiles}));
+    }
+}
