@@ -21,7 +21,7 @@ serve=${SERVE:-$here/../bin/serve}
 [ -z "${TOOLS:-}" ] || PATH=$TOOLS:$PATH
 PATH=$PATH:/usr/sbin
 work=$(mktemp -d)
-pids= front=
+pids='' front=''
 
 finish() {
     trap '' INT TERM
@@ -33,7 +33,7 @@ finish() {
 trap 'finish' EXIT
 trap 'exit 0' INT TERM
 
-i=0 urls=
+i=0 urls=''
 while [ $i -lt $n_servers ]; do
     i=$((i + 1))
     "$serve" "$@" --port $((port + i)) >"$work/server$i.log" 2>&1 &
@@ -73,7 +73,7 @@ case $name in
         litellm --config "$work/config.yaml" --host 127.0.0.1 --port "$port" & ;;
     sglang-router|vllm-router)
         launch=launch suffix=
-        [ "$name" = sglang-router ] || { launch= suffix=ing; }
+        [ "$name" = sglang-router ] || { launch='' suffix=ing; }
         # No origin but its own: by default any web page may read answers. A retry goes to another server.
         # shellcheck disable=SC2086  # the addresses are words
         "$name" $launch --host 127.0.0.1 --port "$port" --worker-urls $urls --policy "${POLICY:-cache_aware}" --log-level warn$suffix \

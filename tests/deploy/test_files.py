@@ -1,5 +1,6 @@
 """The files that no program here can run: Kubernetes, systemd, Docker. They are checked as far as they can be."""
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -80,7 +81,12 @@ def test_the_server_takes_the_arguments_and_answers_the_probes(known_file, tmp_p
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             path = container[probe]["httpGet"]["path"]
             assert requests.get(url + path, headers=pods_name, timeout=10).status_code == 200
-        assert requests.get(url + "/metrics", headers=pods_name, timeout=10).status_code == (401 if has_key else 200)
+        scraped = requests.get(url + "/metrics", headers=pods_name, timeout=10)
+        assert scraped.status_code == (401 if has_key else 200)
+        if not has_key:  # what endpoint pickers read (docs/scale_out.md)
+            for name in ("num_requests_waiting", "num_requests_running", "kv_cache_usage_perc", "cache_config_info"):
+                assert f"# TYPE vllm:{name} gauge\n" in scraped.text
+            assert re.search(r'^vllm:cache_config_info\{block_size="\d+",num_gpu_blocks="\d+"\} 1$', scraped.text, re.M)
         hosts = {"Host": "duet"} if not has_key else {"Host": "duet.default.svc", "Authorization": "Bearer a-key"}
         assert requests.get(url + "/v1/models", headers=hosts, timeout=10).status_code == 200
         process.send_signal(signal.SIGTERM)
