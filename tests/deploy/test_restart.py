@@ -1,4 +1,4 @@
-"""Both servers behind HAProxy are restarted, one after the other, under load: no request fails."""
+"""Both servers behind HAProxy (nginx, Envoy) are restarted, one after the other, under load: no request fails."""
 import json
 import os
 import signal
@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 
+import pytest
 import requests
 
 from conftest import SERVE, Deployment, is_alive, want
@@ -27,9 +28,10 @@ def restart(d, i, known_file, started):
     assert started[-1].stdout.readline().startswith("serve: http")
 
 
-def test_a_rolling_restart_loses_no_request(known_file):
-    want("haproxy")
-    d = Deployment("haproxy", "-m", known_file, "--alias", "duet", "-t", "1", "-c", "4096")
+@pytest.mark.parametrize("name", ["haproxy", "nginx", "envoy"])
+def test_a_rolling_restart_loses_no_request(known_file, name):
+    want(name)
+    d = Deployment(name, "-m", known_file, "--alias", "duet", "-t", "1", "-c", "4096")
     started, failures, done = [], [], []
     numbers, lock = iter(range(N_REQUESTS)), threading.Lock()
 
