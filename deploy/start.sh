@@ -21,6 +21,7 @@ serve=${SERVE:-$here/../bin/serve}
 [ -z "${TOOLS:-}" ] || PATH=$TOOLS:$PATH
 PATH=$PATH:/usr/sbin
 work=$(mktemp -d)
+chmod 711 "$work"   # of root's nginx, the worker is another user
 pids='' front=''
 
 finish() {

@@ -82,6 +82,11 @@ class TestEach:
             "name": "x", "schema": {"type": "object", "properties": {"a": {"type": "nonsense"}}}}})
         assert answer.status_code == 400 and "/properties/a" in answer.text
 
+    def test_a_long_body_arrives_whole(self, deployments, name):
+        answer = deployments(name).ask("a \\\"{[ word " * 100000)  # 1.4 MB
+        assert answer.status_code == 400 and "maximum context length" in answer.text, answer.text[:300]
+        assert deployments(name).ask().status_code == 200
+
     def test_each_token_goes_out_as_it_is_made(self, deployments, name):
         # The servers run for a moment and are stopped again: what they wrote has to arrive, whole, while they stand. A
         # program that gathers bytes would cut in the midst of an event.
