@@ -218,7 +218,8 @@ def measure_alone(args):
     bench = [args.bench, "-m", args.model, "-t", str(args.threads), "-p", str(args.prompt), "-r", "1", "--json"]
 
     def in_process():
-        tests = json.loads(subprocess.run(bench + ["-n", str(args.gen)], check=True, capture_output=True, text=True).stdout)["tests"]
+        done = subprocess.run(bench + ["-n", str(args.gen)], check=True, capture_output=True, text=True)
+        tests = json.loads(done.stdout)["tests"]
         speed = {("prompt" if t.get("n_prompt") else "gen"): t["tok_per_s"] for t in tests}
         return speed["prompt"], speed["gen"]
 
@@ -254,7 +255,8 @@ def measure_gap(args):
             return {"longest": max(gaps), "median": median(gaps), "first": long_prompt["first"] - begin}
 
         got = in_turns(servers, args.reps, measure)
-    table("A running stream while a prompt of 3,000 tokens is read", ["program", "longest gap, ms", "median gap, ms", "prompt's first token, s"],
+    table("A running stream while a prompt of 3,000 tokens is read",
+          ["program", "longest gap, ms", "median gap, ms", "prompt's first token, s"],
           [[name, d["longest"], d["median"], d["first"]] for name, d in got.items()])
 
 
@@ -280,14 +282,16 @@ def measure_prefix(args):
 
 
 def schema_of(n):
+    """One of its own for each n; no answer keeps to it before its limit of tokens."""
+    item = {"type": "object", "additionalProperties": False, "required": ["a", f"b{n}"],
+            "properties": {"a": {"type": "string"}, f"b{n}": {"type": "integer"}}}
     return {"type": "json_schema", "json_schema": {"name": f"s{n}", "strict": True, "schema": {
-        "type": "array", "minItems": 1000, "items": {"type": "object", "additionalProperties": False,
-                                                     "required": ["a", f"b{n}"],
-                                                     "properties": {"a": {"type": "string"}, f"b{n}": {"type": "integer"}}}}}}
+        "type": "array", "minItems": 1000, "items": item}}}
 
 
-TOOLS = [{"type": "function", "function": {"name": f"tool_{i}", "description": "does a thing", "parameters": {
-    "type": "object", "properties": {"x": {"type": "string"}, "y": {"type": "integer"}}, "required": ["x"]}}} for i in range(4)]
+PARAMETERS = {"type": "object", "properties": {"x": {"type": "string"}, "y": {"type": "integer"}}, "required": ["x"]}
+TOOLS = [{"type": "function", "function": {"name": f"tool_{i}", "description": "does a thing", "parameters": PARAMETERS}}
+         for i in range(4)]
 
 
 def measure_limits(args):
@@ -296,7 +300,8 @@ def measure_limits(args):
         def measure(s):
             def ask(text=None, **more):
                 text = text or " ".join(f"t{i}" for i in prompt_of(8))
-                body = {"messages": [{"role": "user", "content": text}], "max_tokens": args.gen, "temperature": 0, "ignore_eos": True}
+                body = {"messages": [{"role": "user", "content": text}], "max_tokens": args.gen, "temperature": 0,
+                        "ignore_eos": True}
                 return s.stream({**body, **more}, "/v1/chat/completions")
 
             n = next(numbers)
@@ -327,7 +332,8 @@ def measure_memory(args):
             over = (s.resident() - size) / 1e6 - float(planned[1]) if planned else "-"
             rows.append([s.name, s.resident() / 1e6, s.resident("RssAnon") / 1e6, over, f"{100 * idle:.1f} %"])
     table(f"Memory after 8 clients, {args.slots} slots of 1,024 tokens; the file has {size / 1e6:.0f} MB",
-          ["program", "resident, MB", "of it not the file, MB", "over file and planned cache, MB", "idle processor use"], rows)
+          ["program", "resident, MB", "of it not the file, MB", "over file and planned cache, MB", "idle processor use"],
+          rows)
 
 
 def measure_many(args):
@@ -364,18 +370,18 @@ def measure_many(args):
                 got, gap = None, str(error)
             quiet = 1000 * max(b - a for a, b in zip(alone.times, alone.times[1:]))
             waits.sort()
-            rows.append([s.name, f"{len(answers)} in {all_64:.1f} s", len(idle), n / 5,
-                         1000 * waits[int(len(waits) * 0.99)] if waits else "-", 1000 * waits[-1] if waits else "-", quiet, gap,
+            most, longest = (1000 * waits[int(len(waits) * 0.99)], 1000 * waits[-1]) if waits else ("-", "-")
+            rows.append([s.name, f"{len(answers)} in {all_64:.1f} s", len(idle), n / 5, most, longest, quiet, gap,
                          (s.resident() - before) / 1e6])
             for peer in idle:
                 peer.close()
     table("Many clients: 64 at once; then 500 idle connections, and four clients that ask /health beside a stream",
-          ["program", "64 answered", "idle connections", "/health a second", "99 % in, ms", "longest, ms", "stream's longest gap before, ms",
-           "stream's longest gap beside /health, ms", "memory grown, MB"], rows)
+          ["program", "64 answered", "idle connections", "/health a second", "99 % in, ms", "longest, ms",
+           "stream's longest gap before, ms", "stream's longest gap beside /health, ms", "memory grown, MB"], rows)
 
 
-ALL = {"speed": measure_speed, "alone": measure_alone, "gap": measure_gap, "prefix": measure_prefix, "limits": measure_limits,
-       "memory": measure_memory, "many": measure_many}
+ALL = {"speed": measure_speed, "alone": measure_alone, "gap": measure_gap, "prefix": measure_prefix,
+       "limits": measure_limits, "memory": measure_memory, "many": measure_many}
 
 
 def main():
@@ -401,10 +407,12 @@ def main():
         parser.error("want -m FILE or --synthetic SHAPE:FORMAT")
     random.seed(1)
     prompt_of.n_vocab = args.vocab
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    git = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
     with open("/proc/cpuinfo") as file:
         processor = next((line.split(": ")[1].strip() for line in file if line.startswith("model name")), "?")
-    print(f"{time.strftime('%Y-%m-%d')}, commit {commit}, {os.cpu_count()} cores of {processor}: benchmarks/server.py {' '.join(sys.argv[1:])}")
+    command = " ".join(["benchmarks/server.py", *sys.argv[1:]])
+    print(f"{time.strftime('%Y-%m-%d')}, commit {commit}, {os.cpu_count()} cores of {processor}: {command}")
     with tempfile.TemporaryDirectory() as folder:
         if args.synthetic:
             args.model = os.path.join(folder, "synthetic.gguf")

@@ -53,7 +53,8 @@ done
 
 # the configurations are written for 8080 and the ports that follow
 config() {
-    sed -e "s/\b8081\b/$((port + 1))/g" -e "s/\b8082\b/$((port + 2))/g" -e "s/\b8080\b/$port/g" "$here/$name/$1" >"$work/$1"
+    sed -e "s/\b8081\b/$((port + 1))/g" -e "s/\b8082\b/$((port + 2))/g" -e "s/\b8080\b/$port/g" \
+        "$here/$name/$1" >"$work/$1"
 }
 case $name in
     nginx)
@@ -67,8 +68,9 @@ case $name in
         envoy --log-level warning --use-dynamic-base-id -c "$work/envoy.yaml" & ;;
     litellm)
         config config.yaml
+        : "${LITELLM_MASTER_KEY:?want the key that clients send, as sk-...}"
         export OTHER_API_BASE="${OTHER_API_BASE:-http://127.0.0.1:$((port + 2))/v1}" OTHER_API_KEY="${OTHER_API_KEY:-none}"
-        export DUET_API_KEY="${DUET_API_KEY:-none}" LITELLM_MASTER_KEY="${LITELLM_MASTER_KEY:?LITELLM_MASTER_KEY: want the key that clients send, as sk-...}"
+        export DUET_API_KEY="${DUET_API_KEY:-none}" LITELLM_MASTER_KEY
         # its list of prices is of no use here, and is not fetched
         export LITELLM_LOCAL_MODEL_COST_MAP="${LITELLM_LOCAL_MODEL_COST_MAP:-True}"
         litellm --config "$work/config.yaml" --host 127.0.0.1 --port "$port" & ;;
@@ -78,9 +80,10 @@ case $name in
         # No origin but its own: by default any web page may read answers. A retry goes to another server as soon as the
         # health check has seen that one is gone, so retries last longer than its interval.
         # shellcheck disable=SC2086  # the addresses are words
-        "$name" $launch --host 127.0.0.1 --port "$port" --worker-urls $urls --policy "${POLICY:-cache_aware}" --log-level warn$suffix \
+        "$name" $launch --host 127.0.0.1 --port "$port" --worker-urls $urls --policy "${POLICY:-cache_aware}" \
             --health-check-endpoint /readyz --health-check-interval-secs 1 --health-check-timeout-secs 1 \
-            --health-failure-threshold 1 --health-success-threshold 1 --retry-max-retries 6 --retry-initial-backoff-ms 100 --retry-backoff-multiplier 2 \
+            --health-failure-threshold 1 --health-success-threshold 1 --log-level warn$suffix \
+            --retry-max-retries 6 --retry-initial-backoff-ms 100 --retry-backoff-multiplier 2 \
             --prometheus-host 127.0.0.1 --prometheus-port $((port + 4)) --max-payload-size 16777216 \
             --cors-allowed-origins "http://127.0.0.1:$port" "http://localhost:$port" & ;;
     ray)

@@ -1,7 +1,7 @@
 """Ray Serve with replicas that each start one server and pass requests through, streams too.
 
 python3 deploy/ray/app.py [--port 8080] [--replicas 1] -- -m FILE [flags of serve]
-SERVE names the server (default: serve in PATH).
+SERVE names the server (default: bin/serve of this tree).
 """
 import argparse
 import os
@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when ray is imported: nobody is told of the use
+
 import aiohttp
+import ray
 from ray import serve
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it tells nobody what is run
-
-import ray
 
 # These belong to one connection, not to the request or answer (RFC 9110, 7.6.1). X-Request-Id Ray sets itself.
 OF_A_CONNECTION = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-connection"}
@@ -81,8 +80,8 @@ def main():
     args = parser.parse_args(own)
     # replicas start in another directory
     flags = [os.path.abspath(f) if i and flags[i - 1] in ("-m", "--model") else f for i, f in enumerate(flags)]
-    program = os.environ.get("SERVE", "serve")
-    program = os.path.abspath(program) if "/" in program else program
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    program = os.path.abspath(os.environ.get("SERVE", os.path.join(root, "bin", "serve")))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     ray.init(include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": args.host, "port": args.port})

@@ -137,10 +137,13 @@ def test_the_image(tmp_path, known_file):
     for path in (tmp_path, *tmp_path.parents, root / "models"):  # the user that is not root has to get there
         if path.stat().st_uid == os.getuid() and path.is_relative_to(tmp_path.parents[1]):
             path.chmod(0o755)
-    process = subprocess.Popen(["chroot", "--userspec=65532:65532", str(root), "/usr/bin/serve", "-m", "/models/known.gguf",
-                                "--port", "0", "-t", "1"], stdout=subprocess.PIPE, text=True)
+    enter = ["chroot", "--userspec=65532:65532", str(root)]
+    process = subprocess.Popen([*enter, "/usr/bin/serve", "-m", "/models/known.gguf", "--port", "0", "-t", "1"],
+                               stdout=subprocess.PIPE, text=True)
     line = process.stdout.readline()
+    assert "serves known" in line
+    assert requests.get(re.search(r"http://\S+", line)[0] + "/readyz", timeout=10).status_code == 200
     process.terminate()
-    assert process.wait(20) == 0 and "serves known" in line
+    assert process.wait(20) == 0
     process.stdout.close()
     assert subprocess.run(["chroot", str(root), "/usr/bin/sleep", "0"]).returncode == 0
