@@ -81,8 +81,8 @@ case $name in
         # health check has seen that one is gone, so retries last longer than its interval.
         # shellcheck disable=SC2086  # the addresses are words
         "$name" $launch --host 127.0.0.1 --port "$port" --worker-urls $urls --policy "${POLICY:-cache_aware}" \
-            --health-check-endpoint /readyz --health-check-interval-secs 1 --health-check-timeout-secs 1 \
-            --health-failure-threshold 1 --health-success-threshold 1 --log-level warn$suffix \
+            --health-check-endpoint /readyz --health-check-interval-secs 1 --health-check-timeout-secs 2 \
+            --health-failure-threshold 2 --health-success-threshold 1 --log-level warn$suffix \
             --retry-max-retries 6 --retry-initial-backoff-ms 100 --retry-backoff-multiplier 2 \
             --prometheus-host 127.0.0.1 --prometheus-port $((port + 4)) --max-payload-size 16777216 \
             --cors-allowed-origins "http://127.0.0.1:$port" "http://localhost:$port" & ;;

@@ -45,13 +45,14 @@ def test_a_rolling_restart_loses_no_request(known_file, name):
                 body = {"model": "duet", "temperature": 0, "stream": i % 2 == 0, "max_tokens": 60,
                         "messages": [{"role": "user", "content": f"question {i}"}],
                         "chat_template_kwargs": {"script": 4 if i % 3 == 0 else 0}}
+                answer = None
                 try:
                     answer = session.post(d.url + "/v1/chat/completions", json=body, timeout=60)
                     text = whole(answer.text) if i % 2 == 0 else answer.json()["choices"][0]["message"]["content"]
                     if text != ("x" * 60 if i % 3 == 0 else "Hello world!"):
                         failures.append((i, answer.status_code, answer.text[-200:]))
                 except (requests.RequestException, ValueError, KeyError, AssertionError) as error:
-                    failures.append((i, repr(error)))
+                    failures.append((i, repr(error)) if answer is None else (i, answer.status_code, answer.text[-200:]))
                 done.append(time.monotonic())
                 time.sleep(0.1)  # the load goes on until both are back
 
