@@ -5,6 +5,7 @@
 ## make                      builds ./run and bin/* (every tools/X.cpp is a program)
 ## make test                 builds and runs all tests; with -jN in N processes
 ## make test-server          asks bin/serve with the clients of tests/server/requirements.txt, in build/venv
+## make test-more            asks it with more clients, and through the programs of deploy/, in build/venv-more
 ## make quick                runs the tests that a minute of two cores suffices for
 ## make check                checks the format of the sources and the includes between folders
 ## make format               formats the sources (clang-format 19)
@@ -108,7 +109,7 @@ endif
 programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%,$(filter-out run,$(tool_names)))
 version     := $(shell sed -n 's/^.define DUET_VERSION_[A-Z]* *\([0-9]*\)$$/\1/p' runtime.h | paste -sd. -)
 
-.PHONY: all lib tools test test-server quick check format help fuzz all-in-one install clean
+.PHONY: all lib tools test test-server test-more quick check format help fuzz all-in-one install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -229,6 +230,14 @@ test-server: $(bin_dir)/serve $(BUILD)/tests/known_model
 	test -d build/venv || python3 -m venv build/venv
 	build/venv/bin/pip install -q -r tests/server/requirements.txt
 	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv/bin/python -m pytest -q -rs tests/server
+
+# Further clients, and the programs of deploy/ before real servers (tests/deploy/README.md). PyPI; nginx and haproxy by apt.
+test-more: $(bin_dir)/serve $(BUILD)/tests/known_model
+	test -d build/venv-more || python3 -m venv build/venv-more
+	build/venv-more/bin/pip install -q -r tests/deploy/requirements.txt -r tests/server/requirements_more.txt
+	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv-more/bin/python -m pytest -q -rs \
+	    tests/server/test_more_clients.py
+	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv-more/bin/python -m pytest -q -rs tests/deploy
 
 # The few tests that the thread sanitizer has to see: .ci/run builds no others with it.
 $(BUILD)/tests/threads: $(patsubst %,$(BUILD)/tests/%.o,main test_contract test_data) $(library)

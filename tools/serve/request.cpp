@@ -159,9 +159,10 @@ common_fields read_common(const server& s, const fields& f) {
 void check_length(const server& s, size_t n_prompt_tok, bool needs_room) {
     if (n_prompt_tok == 0) refuse(400, "the prompt is empty", "prompt", "invalid_value");
     if (n_prompt_tok + (needs_room ? 1 : 0) <= (size_t)s.n_ctx) return;
+    // OpenAI's words: LiteLLM and others know the case by them, not by the code, and then ask a model that holds more
     refuse(400,
-           "the prompt has " + std::to_string(n_prompt_tok) + " tokens, the context holds " + std::to_string(s.n_ctx) +
-               (needs_room ? " with the answer" : ""),
+           "This model's maximum context length is " + std::to_string(s.n_ctx) + " tokens" +
+               (needs_room ? " with the answer" : "") + "; the prompt has " + std::to_string(n_prompt_tok) + " tokens",
            "prompt", "context_length_exceeded");
 }
 
