@@ -62,30 +62,34 @@ def test_a_client_that_leaves_frees_its_place(start):
     # each phase: written to, waiting for the whole answer, queued, its prompt being read
     server = start(DEMO, "--slots", "1", "-c", "100000")
     body = {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True}
-    first = stream(server, body)
-    queued = server.connect()
-    text = json.dumps(body).encode()
-    request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
-              b"Content-Length: %d\r\n\r\n"
-    queued.sendall(request % len(text) + text)
-    assert server.wait_for("duet_requests_waiting", 1)
-    queued.close()
-    assert server.wait_for("duet_requests_waiting", 0, 1)
-    first.close()
-    assert server.wait_for("duet_requests_running", 0, 1)
-    whole = server.connect()
-    whole.sendall(request % len(text) + text)
-    assert server.wait_for("duet_requests_running", 1)
-    time.sleep(0.2)
-    whole.close()
-    assert server.wait_for("duet_requests_running", 0, 1)
-    text = json.dumps({"prompt": [5] * 60000}).encode()
-    reading = server.connect()
-    reading.sendall(request % len(text) + text)
-    assert server.wait_for("duet_requests_running", 1)
-    reading.close()
-    assert server.wait_for("duet_requests_running", 0, 2)
-    assert server.metric("duet_cancelled_total") == 4
+
+    def ask(**more):
+        peer, text = server.connect(), json.dumps({**body, **more}).encode()
+        peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        return peer
+
+    def leave(peer, name):
+        assert server.wait_for(name, 1)
+        time.sleep(0.05)
+        begin = time.monotonic()
+        peer.close()
+        assert server.wait_for(name, 0, 2), name
+        return time.monotonic() - begin
+
+    n, times = 0, {}
+    for _ in range(3):
+        first = ask(stream=True)
+        assert server.wait_for("duet_requests_running", 1)
+        for phase, name, peer in (("queued", "duet_requests_waiting", ask()),
+                                  ("written to", "duet_requests_running", first),
+                                  ("waiting", "duet_requests_running", None),
+                                  ("reading", "duet_requests_running", None)):
+            peer = peer or ask(**({"prompt": [5] * 60000, "cache_prompt": False} if phase == "reading" else {}))
+            times[phase] = min(times.get(phase, 9), leave(peer, name))
+            n += 1
+            assert server.metric("duet_cancelled_total") == n
+    assert max(times.values()) < 0.1, times
 
 
 def test_a_full_queue_is_a_429(start):
@@ -252,7 +256,7 @@ def test_metrics(known):
     for name, kind in (("duet_requests_running", "gauge"), ("duet_requests", "counter"),
                        ("duet_prompt_tokens", "counter"),
                        ("duet_time_to_first_token_seconds", "histogram"), ("duet_request_prompt_tokens", "histogram"),
-                       ("vllm:num_requests_waiting", "gauge"), ("vllm:kv_cache_usage_perc", "gauge")):
+                       ("vllm:num_requests_waiting", "gauge"), ("vllm:num_requests_running", "gauge"), ("vllm:kv_cache_usage_perc", "gauge")):
         assert families[name].type == kind and families[name].samples, name
 
 

@@ -110,7 +110,7 @@ bool is_sampler_field(std::string_view name) {
 void check_model(const server& s, const fields& f) {
     auto name = f.text("model");
     if (name && name->size() > 7 && name->substr(name->size() - 7) == ":latest") name->resize(name->size() - 7);
-    if (!name || name->empty() || *name == s.id) return;
+    if (!name || *name == s.id) return;
     for (const std::string& alias : s.options.aliases)
         if (*name == alias) return;
     refuse(404, "the model " + shown(*name) + " is not served here; " + shown(s.id) + " is", "model",
@@ -192,6 +192,7 @@ job_ptr make_job(const server& s, const common_fields& c, std::vector<int32_t> p
     for (int32_t id : prompt) check(duet_sampler_accept(sampler, id), "prompt");
     if (grammar) check(duet_sampler_grammar(sampler, grammar), "grammar");
     j->prompt = std::move(prompt);
+    j->i_choice = i_choice;
     j->max_new_tok = c.max_new_tok;
     j->n_logprobs = c.n_logprobs;
     j->uses_cache = c.uses_cache;

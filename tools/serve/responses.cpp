@@ -6,21 +6,6 @@ namespace serve {
 
 namespace {
 
-std::string text_of_parts(const json& content, const std::string& path) {
-    if (content.is_string()) return content.get<std::string>();
-    if (!content.is_array()) refuse(400, path + ": want a text or a list of parts", path, "invalid_value");
-    std::string text;
-    for (const json& part : content) {
-        const json type = part.is_object() ? part.value("type", json()) : json();
-        const bool is_text =
-            type == "input_text" || type == "output_text" || type == "text" || type == "reasoning_text";
-        if (!is_text || !part.value("text", json()).is_string())
-            refuse(400, path + ": only parts of text are supported, got " + shown(part), path, "unsupported_value");
-        text += part["text"].get<std::string>();
-    }
-    return text;
-}
-
 // An item of the input becomes a message. Calls that follow each other belong to one message of the assistant.
 void add_item(const json& item, const std::string& path, json* messages) {
     if (!item.is_object()) refuse(400, path + ": want an object", path, "invalid_value");
@@ -54,7 +39,9 @@ void add_item(const json& item, const std::string& path, json* messages) {
 
 // The request in the fields of /v1/chat/completions, so that one place reads them.
 json as_chat(const fields& f) {
-    json out = {{"messages", json::array()}};
+    json out = copy_fields(f, {"temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "cache_prompt",
+                               "chat_template_kwargs"});
+    out["messages"] = json::array();
     if (const auto instructions = f.text("instructions"))
         out["messages"].push_back({{"role", "system"}, {"content", *instructions}});
     const json* input = f.find("input");
@@ -63,18 +50,14 @@ json as_chat(const fields& f) {
     else
         for (size_t i = 0; i < input->size(); i++)
             add_item((*input)[i], "input[" + std::to_string(i) + "]", &out["messages"]);
-    for (const char* name : {"temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "cache_prompt",
-                             "chat_template_kwargs"})
-        if (const json* value = f.find(name)) out[name] = *value;
     if (const json* tools = f.list("tools")) {
         out["tools"] = json::array();
         for (const json& tool : *tools) {
             if (!tool.is_object() || tool.value("type", json()) != "function")
                 refuse(400, "tools: only functions are supported, got " + shown(tool), "tools", "unsupported_value");
-            json function = json::object();
-            for (const char* name : {"name", "description", "parameters", "strict"})
-                if (tool.contains(name) && !tool[name].is_null()) function[name] = tool[name];
-            out["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
+            out["tools"].push_back(
+                {{"type", "function"},
+                 {"function", copy_fields(fields(tool), {"name", "description", "parameters", "strict"})}});
         }
     }
     if (const json* choice = f.find("tool_choice")) {
@@ -249,10 +232,7 @@ class response_reply : public reply {
 
 }  // namespace
 
-void post_responses(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_responses(server& s, exchange_ptr exchange, const fields& f) {
     for (const char* name : {"previous_response_id", "conversation", "prompt"})
         if (f.find(name)) refuse(400, std::string(name) + ": nothing is stored here", name, "unsupported_value");
     if (f.flag("background", false))

@@ -9,7 +9,8 @@ namespace serve {
 
 namespace {
 
-using route_fn = void (*)(server& s, exchange_ptr exchange);
+using get_fn = void (*)(server& s, exchange_ptr exchange);
+using post_fn = void (*)(server& s, exchange_ptr exchange, const fields& f);
 
 json model_json(const server& s, const std::string& id) {
     return {{"id", id},
@@ -93,7 +94,8 @@ void get_metrics(server& s, exchange_ptr e) {
 }
 
 void get_ready(server& s, exchange_ptr e) {
-    if (s.is_draining) e->answer(503, error_body(503, "the server is ending"));
+    if (s.is_draining || s.is_loading)
+        e->answer(503, error_body(503, s.is_loading ? "the model is loading" : "the server is ending"));
     else e->answer(200, "{\"status\":\"ok\"}");
 }
 
@@ -102,8 +104,13 @@ void get_alive(server&, exchange_ptr e) { e->answer(200, "{\"status\":\"ok\"}");
 // is_public: without a key, and also while the server ends.
 struct route {
     const char *path, *method;
-    route_fn handle;
-    bool is_public;
+    get_fn get = nullptr;
+    post_fn post = nullptr;
+    bool is_public = false;
+    constexpr route(const char* p, const char* m, get_fn fn, bool open)
+        : path(p), method(m), get(fn), is_public(open) {}
+    constexpr route(const char* p, const char* m, post_fn fn, bool open)
+        : path(p), method(m), post(fn), is_public(open) {}
 };
 
 // clang-format off
@@ -212,7 +219,9 @@ http_refusal refusal_of(server& s, const http_server& http, const http_request& 
     if (!is_method_of(*found, r.method))
         return say(405, "want one of " + allowed_methods(*found), "method_not_allowed",
                    {{"Allow", allowed_methods(*found)}});
-    if (s.is_draining && !is_public) return say(503, "the server is ending", "unavailable", {{"Retry-After", "5"}});
+    if ((s.is_draining || s.is_loading) && !is_public)
+        return say(503, s.is_loading ? "the model is loading" : "the server is ending", "unavailable",
+                   {{"Retry-After", "5"}});
     if (r.method == "POST" && !is_json(r.content_type))
         return say(415, "Content-Type: want application/json", "unsupported_media_type");
     return {};
@@ -236,7 +245,8 @@ struct router::pool {
 };
 
 router::router(server& s) : server_(s), pool_(std::make_unique<pool>()) {}
-router::~router() { pool_->threads.join(); }
+router::~router() { finish(); }
+void router::finish() { pool_->threads.join(); }
 
 void router::handle(exchange_ptr exchange) {
     server& s = server_;
@@ -261,7 +271,10 @@ void router::handle(exchange_ptr exchange) {
     }
     const auto work = [&s, exchange, found] {
         try {
-            found->handle(s, exchange);
+            if (found->get) return found->get(s, exchange);
+            const json body = parse_body(exchange->request.body);
+            check_model(s, fields(body));
+            found->post(s, exchange, fields(body));
         } catch (const api_error& e) {
             exchange->answer(e.status, error_of_route(exchange->request.path, e));
         } catch (const std::bad_alloc&) {
