@@ -44,12 +44,15 @@ def body_of(kind, rng):
         return "/v1/chat/completions", ask(0, temperature=rng.choice([-1, 3, "x"])), {400}
     if kind == "long":
         return "/v1/completions", {"prompt": [5] * rng.randrange(200, 5000), "max_tokens": 1}, {200, 400}
+    if kind == "endless":
+        return "/v1/completions", {"prompt": TEXT * rng.randrange(9) + "<|go4|>", "max_tokens": 500,
+                                   "temperature": 0}, {200}
     if kind == "message":
         return "/v1/messages", {**ask(1), "max_tokens": 9, "stop_sequences": ["STOP", "x"]}, {200}
     return "/v1/embeddings", {"input": TEXT}, {200}
 
 
-KINDS = ["text", "chat", "tools", "schema", "wrong", "long", "message", "embedding"]
+KINDS = ["text", "chat", "tools", "schema", "wrong", "long", "endless", "message", "embedding"]
 
 
 class Soak:
@@ -102,8 +105,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "known.gguf")
         subprocess.run([KNOWN, model], check=True)
-        # a pool of two slots for eight: pages are short all the time
-        soak = Soak(Server(model, "--alias", "known", "--embeddings", "--cache-bytes", "1536K"))
+        # a pool of one slot for eight: pages are short all the time
+        soak = Soak(Server(model, "--alias", "known", "--embeddings", "--cache-bytes", "1M"))
         threads = [threading.Thread(target=soak.client, args=(i,)) for i in range(options.clients)]
         for thread in threads:
             thread.start()

@@ -120,6 +120,26 @@ def test_recurrent_and_windowed_models_reuse_prompts_and_give_the_same_bits(star
         assert n >= 899 and got == ask(prompt + ids(5, i), cache_prompt=False)[1]
 
 
+@pytest.mark.parametrize("name", ["qwen35", "gemma3"])
+def test_conversations_share_a_system_prompt_where_states_cannot_go_back(start, name):
+    server = start(tiny(name), "-c", "4096", "--chat-template", "chatml")
+    messages = [{"role": "system", "content": "You are kind. " * 60}, {"role": "user", "content": "Who are you? " * 9}]
+
+    def ask(messages, **more):
+        answer = server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 5, "seed": 1, "logprobs": True,
+                                                      **more}).json()
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"], answer["choices"][0]["logprobs"]
+
+    n_system = len(server.post("/apply-template", {"messages": messages[:1]}).json()["tokens"]) - 16
+    assert ask(messages)[0] == 0
+    other = [messages[0], {"role": "user", "content": "What is this?"}]
+    n, got = ask(other)
+    assert n >= n_system and got == ask(other, cache_prompt=False)[1]
+    later = messages + [{"role": "assistant", "content": "Not what was answered."}, {"role": "user", "content": "Why?"}]
+    n, got = ask(later)
+    assert n >= n_system and got == ask(later, cache_prompt=False)[1]
+
+
 def test_an_idle_server_uses_no_processor_time(demo):
     def ticks():
         with open(f"/proc/{demo.process.pid}/stat") as file:

@@ -237,6 +237,8 @@ def test_old_completions_form(known):
     several = known.post("/v1/completions", {"prompt": ["<|go0|>", "<|go1|>"], "temperature": 0, "n": 2}).json()
     assert [c["text"] for c in several["choices"]] == ["Hello world!"] * 2 + ["abcSTOPdef"] * 2
     assert [c["index"] for c in several["choices"]] == [0, 1, 2, 3]
+    alike = known.post("/v1/completions", {"prompt": ["ab", "ab"], "n": 2, "max_tokens": 1}).json()
+    assert alike["usage"]["prompt_tokens"] == 2 * len(known.post("/tokenize", {"content": "ab"}).json()["tokens"])
 
 
 def test_seeds(demo):

@@ -29,15 +29,13 @@ void check_messages(const fields& f) {
         if (!is("system") && !is("developer") && !is("user") && !is("assistant") && !is("tool"))
             m.wrong("role", "system, developer, user, assistant or tool");
         const json* content = m.find("content");
-        const bool may_lack = m.list("tool_calls") || m.find("refusal") || m.find("reasoning_content");
-        if (!content && !(is("assistant") && may_lack)) m.wrong("content", "a text or a list of text parts");
-        if (content && content->is_array())
-            for (const json& part : *content) {
-                const json type = part.is_object() ? part.value("type", json("")) : json(nullptr);
-                if (type != "text" && type != "refusal")
-                    refuse(400, path + ".content: only parts of text are supported, got " + shown(part),
-                           path + ".content", "unsupported_value");
-            }
+        const json* calls = m.list("tool_calls");
+        const bool may_lack = (calls && !calls->empty()) || m.find("refusal") || m.find("reasoning_content");
+        if (content ? content->is_array() && content->empty() : !(is("assistant") && may_lack))
+            m.wrong("content", "a text or a list of text parts, at least one");
+        m.text("name");
+        if (!m.text("tool_call_id") && is("tool")) m.wrong("tool_call_id", "the id of the call");
+        if (content) text_of_parts(*content, path + ".content");
     }
 }
 
@@ -52,6 +50,7 @@ void read_tools(const fields& f, chat_fields* c) {
             if (!function) t.wrong("function", "an object");
             const fields inner(*function, "tools[].function.");
             if (const auto name = inner.text("name"); !name || name->empty()) inner.wrong("name", "a name");
+            inner.text("description");
             inner.object("parameters");
         }
         c->tools = *tools;

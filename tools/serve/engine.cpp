@@ -375,10 +375,10 @@ void engine::take_logits(job& j, const float* logits) {
     if (duet_sampler_accept(j.sampler.get(), id) != DUET_OK)
         return end(j, end_reason::failed, duet_sampler_error(j.sampler.get()));
     if (j.n_logprobs >= 0) j.waiting.push_back(logprob_of(logits, id, j.n_logprobs));
-    if (++j.n_new_tok == 1) {
-        j.first_token_at = now_seconds();
-        metrics_.observe("duet_time_to_first_token_seconds", j.first_token_at - j.submitted_at);
-    }
+    const double now = now_seconds();
+    if (++j.n_new_tok > 1) metrics_.observe("duet_time_between_tokens_seconds", now - j.last_token_at);
+    else metrics_.observe("duet_time_to_first_token_seconds", (j.first_token_at = now) - j.submitted_at);
+    j.last_token_at = now;
     j.tokens.push_back(id);
     metrics_.add("duet_generation_tokens_total");
     show(j, id);
@@ -494,8 +494,6 @@ void engine::end(job& j, end_reason reason, const std::string& error) {
     tell_usage();
     if (reason == end_reason::cancelled) metrics_.add("duet_cancelled_total");
     metrics_.observe("duet_request_generation_tokens", j.n_new_tok);
-    if (j.n_new_tok > 1)
-        metrics_.observe("duet_time_between_tokens_seconds", (j.ended_at - j.first_token_at) / (j.n_new_tok - 1));
     answer_event e;
     e.kind = DUET_CHAT_END;
     e.reason = reason;

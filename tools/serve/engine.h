@@ -50,7 +50,7 @@ struct job {
     int32_t n_cached_tok = 0, n_new_tok = 0, n_thinking_tok = 0, i_stop = -1;  // i_stop: which stop string was met
     std::vector<token_logprob> prompt_logprobs;                                // of prompt[1], prompt[2], ...
     std::vector<float> embedding;
-    double submitted_at = 0, started_at = 0, first_token_at = 0, ended_at = 0;
+    double submitted_at = 0, started_at = 0, first_token_at = 0, last_token_at = 0, ended_at = 0;
     // the engine's
     std::atomic<bool> is_cancelled{false};
     std::vector<int32_t> tokens;  // the prompt and what was chosen

@@ -61,7 +61,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     bool is_idle() const { return phase_ == kIdle; }
     auto since() const { return since_; }
 
-    std::string head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes,
+    std::string head(int status, const http_headers& headers, const char* content_type, int64_t n_bytes,
                      bool closes);  // n_bytes -1: pieces, -2: no body
     template <class work_fn> void post(work_fn work) {
         asio::post(server_.io, [self = shared_from_this(), work = std::move(work)]() mutable { work(*self); });
@@ -282,13 +282,8 @@ void http_connection::refuse_framing(error_code ec) {
 
 void http_connection::refuse(int status, std::string body, const http_headers& headers, bool closes) {
     if (phase_ == kClosed) return;
-    closes = closes || !keeps_connection_;
-    std::string bytes = "HTTP/1.1 " + std::to_string(status) + " " + http_reason(status) +
-                        "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
-                        "\r\nX-Content-Type-Options: nosniff\r\n" + (closes ? "Connection: close\r\n" : "");
-    for (const auto& [name, value] : headers) bytes += name + ": " + value + "\r\n";
+    std::string bytes = head(status, headers, "application/json", (int64_t)body.size(), closes);
     const bool is_head = parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
-    bytes += "\r\n";
     if (!is_head) bytes += body;
     is_last_ = closes_ = false;
     is_stream_ = false;
@@ -392,7 +387,7 @@ void http_connection::keep_alive() {
     });
 }
 
-std::string http_connection::head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes,
+std::string http_connection::head(int status, const http_headers& headers, const char* content_type, int64_t n_bytes,
                                   bool closes) {
     std::string text = "HTTP/1.1 " + std::to_string(status) + " " + http_reason(status) + "\r\n";
     if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
@@ -400,8 +395,8 @@ std::string http_connection::head(int status, const http_exchange& exchange, con
     else if (n_bytes == -1)
         text +=
             is_http10_ ? "Cache-Control: no-store\r\n" : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
-    text += "X-Content-Type-Options: nosniff\r\nX-Request-Id: " + exchange.request_id + "\r\n";
-    for (const auto& [name, value] : exchange.headers) text += name + ": " + value + "\r\n";
+    text += "X-Content-Type-Options: nosniff\r\n";
+    for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
     if (closes || is_http10_ || !keeps_connection_ || server_.is_draining) text += "Connection: close\r\n";
     return text + "\r\n";
 }
@@ -427,7 +422,7 @@ void http_exchange::answer(int status, std::string body, const char* content_typ
     if (is_over_) return;
     is_over_ = true;
     status_ = status;
-    std::string bytes = connection_->head(status, *this, status == 204 ? "" : content_type,
+    std::string bytes = connection_->head(status, headers, status == 204 ? "" : content_type,
                                           status == 204 ? -2 : (int64_t)body.size(), closes);
     if (request.method != "HEAD" && status != 204) bytes += body;
     connection_->post([bytes = std::move(bytes), closes](http_connection& c) {
@@ -447,7 +442,7 @@ std::string http_exchange::chunk(const std::string& text) const {
 
 void http_exchange::expects_stream(const char* content_type, const std::string& keep_alive_text) {
     status_ = 200;
-    connection_->post([head = connection_->head(200, *this, content_type, -1, false),
+    connection_->post([head = connection_->head(200, headers, content_type, -1, false),
                        text = chunk(keep_alive_text)](http_connection& c) {
         if (c.phase_ != http_connection::kAnswers) return;
         c.is_stream_ = true;

@@ -33,7 +33,6 @@ class http_exchange {
     http_exchange& operator=(const http_exchange&) = delete;
 
     http_request request;
-    std::string request_id;  // goes back as X-Request-Id
     http_headers headers;    // further headers of the answer
     std::string log_fields;  // what the log tells about the answer, as JSON members
     std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();

@@ -208,6 +208,9 @@ class message_reply : public reply {
 void post_messages(server& s, exchange_ptr exchange, const fields& f) {
     const auto limit = f.integer("max_tokens", 1, INT32_MAX);
     if (!limit) f.wrong("max_tokens", "a whole number");
+    f.number("temperature", 0, 1);
+    f.object("metadata");
+    f.list("stop_sequences");
     const json request = as_openai(f);
     common_fields common = read_common(s, fields(request));
     common.max_new_tok = (int32_t)*limit;

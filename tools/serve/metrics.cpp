@@ -33,7 +33,7 @@ const family_row kFamilies[] = {
     {"duet_put_back_total", "counter", "Answers that gave back their pages of the full cache and were computed again"},
     {"duet_prefix_misses_total", "counter", "Prompts that shared a beginning with the cache and could not use it, by reason"},
     {"duet_time_to_first_token_seconds", "histogram", "From the request to its first token", &kSeconds},
-    {"duet_time_between_tokens_seconds", "histogram", "From a token to the next of the same answer, the mean of each answer", &kSeconds},
+    {"duet_time_between_tokens_seconds", "histogram", "From a token to the next of the same answer", &kSeconds},
     {"duet_queue_time_seconds", "histogram", "From the request to its slot", &kSeconds},
     {"duet_request_seconds", "histogram", "From the request to the end of its answer", &kSeconds},
     {"duet_request_prompt_tokens", "histogram", "Tokens of a prompt", &kTokens},

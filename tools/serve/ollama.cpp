@@ -63,6 +63,7 @@ json openai_messages(const fields& f) {
         if (m.contains("images") && m["images"].is_array() && !m["images"].empty())
             refuse(400, "messages: images are not supported", "messages", "unsupported_value");
         if (m.contains("thinking")) m["reasoning_content"] = m["thinking"];
+        if (m.value("role", json()) == "tool" && !m.contains("tool_call_id")) m["tool_call_id"] = "call_0";
         int i_call = 0;
         if (m.contains("tool_calls") && m["tool_calls"].is_array())
             for (json& call : m["tool_calls"]) {

@@ -70,9 +70,11 @@ void read_form(const fields& f, common_fields* out) {
         } else if (type == "json_schema") {
             const json* named = inner.object("json_schema");
             if (!named) inner.wrong("json_schema", "an object");
-            const json* schema = fields(*named, "response_format.json_schema.").find("schema");
-            if (!schema || (!schema->is_object() && !schema->is_boolean()))
-                fields(*named, "response_format.json_schema.").wrong("schema", "a schema");
+            const fields its(*named, "response_format.json_schema.");
+            const json* schema = its.find("schema");
+            if (!schema || (!schema->is_object() && !schema->is_boolean())) its.wrong("schema", "a schema");
+            its.text("name");
+            its.flag("strict", false);
             out->json_schema = dump(*schema);
         } else if (type != "text") inner.wrong("type", "\"text\", \"json_object\" or \"json_schema\"");
         n += type != "text";

@@ -110,37 +110,19 @@ class response_reply : public reply {
         }
         if (e.kind == DUET_CHAT_TEXT) {
             if (open_ != "message") {
-                out += close();
-                open_ = "message";
-                json item = message_item("", "in_progress");
-                item_id_ = item["id"];
-                item["content"] = json::array();
-                out +=
-                    event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
+                out += open("message", message_item("", "in_progress"));
                 out += event("response.content_part.added", place({{"content_index", 0}, {"part", text_part("")}}));
             }
             text_ += e.text;
             out += event("response.output_text.delta",
                          place({{"content_index", 0}, {"delta", e.text}, {"logprobs", json::array()}}));
         } else if (e.kind == DUET_CHAT_THINKING) {
-            if (open_ != "reasoning") {
-                out += close();
-                open_ = "reasoning";
-                json item = reasoning_item("");
-                item_id_ = item["id"];
-                item["content"] = json::array();
-                out +=
-                    event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
-            }
+            if (open_ != "reasoning") out += open("reasoning", reasoning_item(""));
             text_ += e.text;
             out += event("response.reasoning_text.delta", place({{"content_index", 0}, {"delta", e.text}}));
         } else if (e.kind == DUET_CHAT_CALL_BEGIN) {
-            out += close();
-            open_ = "call";
-            item_id_ = random_id("fc_");
             call_ = {std::string(e.call_id), std::string(e.text), ""};
-            out += event("response.output_item.added",
-                         {{"output_index", items_.size()}, {"item", call_item(call_, item_id_, "in_progress")}});
+            out += open("call", call_item(call_, random_id("fc_"), "in_progress"));
         } else if (e.kind == DUET_CHAT_CALL_PIECE) {
             call_.arguments += e.text;
             out += event("response.function_call_arguments.delta", place({{"delta", e.text}}));
@@ -198,6 +180,13 @@ class response_reply : public reply {
         out.update(body);
         return out;
     }
+    std::string open(const char* kind, json item) {
+        std::string out = close();
+        open_ = kind;
+        item_id_ = item["id"];
+        if (item.contains("content")) item["content"] = json::array();
+        return out + event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
+    }
     // Tells that the open item is whole, and keeps it.
     std::string close() {
         if (open_.empty()) return "";
@@ -237,6 +226,12 @@ void post_responses(server& s, exchange_ptr exchange, const fields& f) {
         if (f.find(name)) refuse(400, std::string(name) + ": nothing is stored here", name, "unsupported_value");
     if (f.flag("background", false))
         refuse(400, "background: nothing is stored here", "background", "unsupported_value");
+    f.object("metadata");
+    f.list("include");
+    f.flag("store", false);
+    f.integer("top_logprobs", 0, 20);
+    if (const std::string how = f.text("truncation").value_or("auto"); how != "auto" && how != "disabled")
+        f.wrong("truncation", "auto or disabled (nothing is ever cut)");
     const json request = as_chat(f);
     common_fields common = read_common(s, fields(request));
     common.max_new_tok = (int32_t)f.integer("max_output_tokens", 1, INT32_MAX).value_or(-1);

@@ -183,14 +183,14 @@ void add_cors(const server& s, const http_request& r, http_headers* headers) {
     headers->emplace_back("Vary", "Origin");
 }
 
-void log_request(const server& s, const std::string& id, const http_request& r, int status, double ms,
-                 const std::string& more) {
+void log_request(const server& s, const http_request& r, int status, double ms, const std::string& more) {
     if (s.options.log_json)
         std::fprintf(stderr, "{\"id\":%s,\"method\":%s,\"path\":%s,\"code\":%d,\"ms\":%.1f%s}\n",
-                     json(id).dump().c_str(), dump(r.method).c_str(), dump(r.path).c_str(), status, ms, more.c_str());
+                     dump(r.request_id).c_str(), dump(r.method).c_str(), dump(r.path).c_str(), status, ms,
+                     more.c_str());
     else if (s.options.log_requests)
-        std::fprintf(stderr, "%s %s %s %d %.1f ms%s\n", id.c_str(), dump(r.method).c_str(), dump(r.path).c_str(),
-                     status, ms, more.c_str());
+        std::fprintf(stderr, "%s %s %s %d %.1f ms%s\n", r.request_id.c_str(), dump(r.method).c_str(),
+                     dump(r.path).c_str(), status, ms, more.c_str());
 }
 
 // An error in the shape that the clients of a route know: Anthropic's have a type outside, Ollama's a text.
@@ -236,7 +236,7 @@ http_refusal check_request(server& s, const http_server& http, http_request& r) 
     refusal.headers.emplace_back("X-Request-Id", r.request_id);
     add_cors(s, r, &refusal.headers);
     s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(refusal.status) + "\"");
-    log_request(s, r.request_id, r, refusal.status, 0, "");
+    log_request(s, r, refusal.status, 0, "");
     return refusal;
 }
 
@@ -250,14 +250,14 @@ void router::finish() { pool_->threads.join(); }
 
 void router::handle(exchange_ptr exchange) {
     server& s = server_;
-    exchange->request_id = exchange->request.request_id;
+    exchange->headers.emplace_back("X-Request-Id", exchange->request.request_id);
     add_cors(s, exchange->request, &exchange->headers);
     exchange->on_end = [&s](http_exchange& e) {
         const double ms =
             std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - e.arrived).count();
         s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(e.status()) + "\"");
         s.counts.observe("duet_request_seconds", ms / 1000);
-        log_request(s, e.request_id, e.request, e.status(), ms, e.log_fields);
+        log_request(s, e.request, e.status(), ms, e.log_fields);
     };
     const route* found = route_of(exchange->request.path);
     if (exchange->request.method == "OPTIONS") {
