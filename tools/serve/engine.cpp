@@ -11,7 +11,7 @@ namespace {
 
 // A step with pieces of prompts takes about this long; one with nothing but a piece of one prompt, which can be
 // interrupted.
-constexpr double kStepUs = 80e3, kLoneStepUs = 250e3;
+constexpr double kStepUs = 100e3, kLoneStepUs = 250e3;
 constexpr int32_t kLogitRows = 64;  // most rows of logits that are kept for a prompt's log probabilities
 
 }  // namespace
@@ -260,12 +260,24 @@ void engine::tell_usage() {
 
 // ---- a step ----
 
-// Tokens of a step. Small pieces beside running answers cost more for each token than the long ones of a prompt that is
-// read alone.
-int32_t engine::piece_size(bool is_alone) const {
+// Prompt tokens of a step. Beside running answers they may add what is left of the step's time, and half of what the
+// answers take where that is long already.
+int32_t engine::piece_size(bool has_streams, bool is_alone) const {
     if (params_.chunk > 0) return params_.chunk;
-    const double us = us_per_tok_[is_alone] > 0 ? us_per_tok_[is_alone] : 2 * us_per_tok_[!is_alone];
-    return us > 0 ? (int32_t)std::clamp((is_alone ? kLoneStepUs : kStepUs) / us, 8.0, 65536.0) : 16;
+    const double us = has_streams && us_beside_ > 0 ? us_beside_ : us_alone_ * (has_streams ? 1.5 : 1);
+    if (us <= 0) return 8;
+    const double time = has_streams ? std::max(kStepUs, 1.5 * us_streams_) - us_streams_
+                        : is_alone  ? kLoneStepUs
+                                    : kStepUs;
+    return (int32_t)std::clamp(time / us, has_streams ? 1.0 : 8.0, 65536.0);
+}
+
+// Learns what tokens cost: those of answers, of prompts beside them, and of prompts alone.
+void engine::learn(double us, int32_t n_streams, int32_t n_prompt_tok) {
+    const auto mix = [](double& mean, double now) { mean = mean > 0 ? 0.6 * mean + 0.4 * now : now; };
+    if (n_prompt_tok == 0) mix(us_streams_, us);
+    else if (n_streams > 0) mix(us_beside_, std::max(us - us_streams_, us / 10) / n_prompt_tok);
+    else if (n_prompt_tok >= 8) mix(us_alone_, us / n_prompt_tok);
 }
 
 void engine::add_rows(job& j, int32_t n_tok) {
@@ -285,7 +297,7 @@ bool engine::add_pieces() {
     const int32_t n_streams = (int32_t)rows_.size();
     const auto is_reading = [&](const job_ptr& j) { return !is_writing(*j); };
     const bool is_alone = n_streams == 0 && std::count_if(running_.begin(), running_.end(), is_reading) == 1;
-    int32_t n_left = std::min(std::max(piece_size(is_alone) - n_streams, 8), max_batch_ - n_streams);
+    int32_t n_left = std::min(piece_size(n_streams > 0, is_alone), max_batch_ - n_streams);
     for (const job_ptr& p : running_) {
         job& j = *p;
         if (n_left <= 0) break;
@@ -326,11 +338,7 @@ void engine::step() {
     if (status == DUET_ERR_CANCELLED) return;  // the sequences tell what was done; the rest is done again
     if (status == DUET_ERR_FULL) return make_room();
     if (status != DUET_OK) return fail_all(duet_session_error(session_));
-    if (batch.n_tok - n_streams >= 8) {
-        double& us = us_per_tok_[is_alone];
-        const double now = (now_seconds() - start) * 1e6 / batch.n_tok;
-        us = us > 0 ? 0.7 * us + 0.3 * now : now;
-    }
+    learn((now_seconds() - start) * 1e6, n_streams, batch.n_tok - n_streams);
     after_decode();
 }
 

@@ -101,7 +101,8 @@ class engine {
     void tell_usage();
     void add_rows(job& j, int32_t n_tok);
     bool add_pieces();
-    int32_t piece_size(bool is_alone) const;
+    int32_t piece_size(bool has_streams, bool is_alone) const;
+    void learn(double us, int32_t n_streams, int32_t n_prompt_tok);
     void after_decode();
     void take_prompt_logits(job& j, int32_t first, int32_t n_tok, int32_t* i_logits);
     void take_logits(job& j, const float* logits);
@@ -130,8 +131,8 @@ class engine {
     std::vector<int32_t> batch_ids_, batch_seqs_;
     std::vector<uint8_t> batch_wants_;
     uint64_t clock_ = 0;
-    double us_per_tok_[2] = {};    // of a step with several answers, of a lone prompt; 0: not known yet
-    bool waits_for_room_ = false;  // a prompt found no room, and nothing has ended since
+    double us_streams_ = 0, us_beside_ = 0, us_alone_ = 0;  // see learn; 0: not known yet
+    bool waits_for_room_ = false;                           // a prompt found no room, and nothing has ended since
 
     std::mutex mutex_;
     std::condition_variable wake_;
