@@ -108,6 +108,17 @@ def test_a_full_queue_is_a_429(start):
     second.join()
 
 
+def test_without_a_queue_what_finds_no_slot_is_a_429(start):
+    server = start(DEMO, "--slots", "2", "--queue", "0", "-c", "100000")
+    body = {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True}
+    streams = [stream(server, body), stream(server, body)]
+    assert server.post("/v1/completions", {"prompt": "b"}).status_code == 429
+    streams[0].close()
+    assert server.wait_for("duet_requests_running", 1)
+    assert server.post("/v1/completions", {"prompt": "b"}).status_code == 200
+    streams[1].close()
+
+
 def test_drain(start):
     server = start(DEMO, "-c", "20000", "--slots", "2")
     idle = server.connect()
