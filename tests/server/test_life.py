@@ -283,3 +283,18 @@ def test_a_client_that_does_not_read_is_cut_off(start, known_file):
     assert server.wait_for("duet_requests_running", 0, 20)
     assert server.metric("duet_cancelled_total") == 1
     peer.close()
+
+
+def test_one_log_line_for_each_request_without_prompts_or_keys(start, known_file):
+    server = start(known_file, "--log-json", "--api-key", "sesame", "--alias", "known")
+    headers = {"Authorization": "Bearer sesame", "X-Request-Id": "mine-1"}
+    assert server.post("/v1/chat/completions", ask(0), headers=headers).headers["x-request-id"] == "mine-1"
+    assert server.post("/v1/chat/completions", ask(0)).status_code == 401
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(10)
+    text = server.process.stderr.read()
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert [line["code"] for line in lines] == [200, 401] and "sesame" not in text
+    assert lines[0]["id"] == "mine-1" and lines[0]["path"] == "/v1/chat/completions"
+    assert lines[0]["answer_tokens"] == 5 and {"prompt_tokens", "cached_tokens", "queue_ms", "first_token_ms",
+                                               "ms"} <= set(lines[0])

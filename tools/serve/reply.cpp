@@ -40,9 +40,15 @@ void reply::take(size_t i_job, const answer_event& e) {
     if (has_failed_) return;
     if (n_left_ == 0) {
         const usage_counts u = count_usage(jobs);
-        exchange->log_fields = ",\"prompt_tokens\":" + std::to_string(u.n_prompt) +
-                               ",\"cached_tokens\":" + std::to_string(u.n_cached) +
-                               ",\"answer_tokens\":" + std::to_string(u.n_new);
+        const job& j = *jobs[0];
+        const double first = j.first_token_at > 0 ? j.first_token_at : j.ended_at;
+        char text[200];
+        std::snprintf(text, sizeof text,
+                      ",\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"answer_tokens\":%lld,\"queue_ms\":%.1f,"
+                      "\"first_token_ms\":%.1f",
+                      (long long)u.n_prompt, (long long)u.n_cached, (long long)u.n_new,
+                      (std::max(j.started_at, j.submitted_at) - j.submitted_at) * 1e3, (first - j.submitted_at) * 1e3);
+        exchange->log_fields = text;
     }
     if (is_stream) {
         std::string text = piece(i_job, e);
