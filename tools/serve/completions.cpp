@@ -8,7 +8,7 @@ namespace serve {
 
 namespace {
 
-constexpr size_t kMaxPrompts = 256;
+constexpr size_t kMaxPrompts = 256, kMaxAnswers = 512;
 
 std::string text_of_ids(const server& s, const std::vector<int32_t>& ids, bool special) {
     std::string text(ids.size() * 16 + 64, '\0');
@@ -175,6 +175,7 @@ void post_completions(server& s, exchange_ptr exchange, const fields& f) {
     if (const auto suffix = f.text("suffix"); suffix && !suffix->empty())
         refuse(400, "suffix: is not supported", "suffix", "unsupported_value");
     const std::vector<prompt> prompts = read_prompts(s, f, "prompt");
+    if (prompts.size() * (size_t)c.n > kMaxAnswers) f.wrong("n", "at most 512 answers to all prompts together");
     for (const prompt& p : prompts) check_length(s, p.ids.size(), c.max_new_tok > 0);
     const grammar_ptr grammar = text_grammar(s, c);
     auto answer = std::make_shared<completion_reply>(s, exchange);

@@ -425,11 +425,11 @@ void http_exchange::answer(int status, std::string body, const char* content_typ
     std::string bytes = connection_->head(status, headers, status == 204 ? "" : content_type,
                                           status == 204 ? -2 : (int64_t)body.size(), closes);
     if (request.method != "HEAD" && status != 204) bytes += body;
+    end_once();  // who has the answer finds it counted
     connection_->post([bytes = std::move(bytes), closes](http_connection& c) {
         c.is_stream_ = false;
         c.send(bytes, true, closes);
     });
-    end_once();
 }
 
 // A piece of a body whose length is not known before.
@@ -466,8 +466,8 @@ void http_exchange::write(const std::string& piece) {
 void http_exchange::finish() {
     if (is_over_) return;
     is_over_ = true;
-    post_piece(connection_->is_http10_ ? "" : "0\r\n\r\n", true);
     end_once();
+    post_piece(connection_->is_http10_ ? "" : "0\r\n\r\n", true);
 }
 
 void http_exchange::on_gone(std::function<void()> callback) {
