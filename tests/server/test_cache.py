@@ -44,6 +44,15 @@ def test_the_pool_is_bounded_and_a_slot_holds_all_of_the_context(start):
     assert done.returncode == 2 and "--cache-bytes: want at least" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["gemma3", "qwen35"])
+def test_the_bound_holds_for_windows_and_states(start, name):
+    for bound in (3_000_000, 20_000_000):
+        server = start(tiny(name), "-c", "2048", "--cache-bytes", str(bound))
+        cache, state = (server.metric(f'duet_memory_bytes{{kind="{kind}"}}') for kind in ("cache", "state"))
+        assert cache + state * 0.875 <= bound and server.post("/v1/completions", {
+            "prompt": ids(2000), "max_tokens": 48, "ignore_eos": True}).json()["usage"]["completion_tokens"] == 48
+
+
 def test_a_full_pool_changes_no_bits_and_loses_no_answer(start, demo):
     # eight answers of up to 500 tokens in a pool of 576: they take turns
     _, per_token = tokens_of(demo)

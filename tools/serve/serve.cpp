@@ -168,32 +168,39 @@ std::string stem_of(const std::string& path) {
 duet_status open_sequences(server* s, session_ptr* session, engine_params* engine, tool_error* error) {
     constexpr int64_t kPage = 64;
     server_options& o = s->options;
-    uint64_t bound = o.cache_bytes;
-    if (!bound) bound = std::min<uint64_t>(2ull << 30, proc_bytes("/proc/meminfo", "MemAvailable:") / 2);
+    const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
+    const uint64_t bound = o.cache_bytes ? o.cache_bytes : std::min<uint64_t>(2ull << 30, free ? free / 2 : UINT64_MAX);
     s->n_ctx = o.model.n_ctx ? o.model.n_ctx : std::min(s->info.n_ctx_train, 4096);
-    const int64_t n_least = (s->n_ctx + kPage - 1) / kPage * kPage;
     duet_session_params params = duet_session_params_default();
     params.n_ctx = s->n_ctx;
     params.max_batch = o.model.max_batch;
     params.cache_type = o.model.cache_type;
-    params.cache_tokens = n_least;
     s->plan.struct_size = sizeof s->plan;
-    if (const duet_status status = duet_session_plan(s->model, &params, &s->plan))
-        return error->set(status, duet_model_error(s->model));
-    const uint64_t slot = s->plan.cache_bytes + s->plan.gpu_cache_bytes;
-    const uint64_t state = s->plan.state_bytes + s->plan.gpu_state_bytes;
-    const uint64_t n_prefixes = state ? std::clamp<uint64_t>(bound / 4 / state, 1, 64) : 64;
-    engine->n_seqs = o.n_slots + (int32_t)n_prefixes;
-    bound -= std::min(bound, n_prefixes * state);
-    if (o.cache_bytes && bound < slot)
-        return error->set(DUET_ERR_ARG, "--cache-bytes: want at least " + std::to_string(slot + n_prefixes * state) +
-                                            ", what one slot of " + std::to_string(s->n_ctx) + " tokens needs");
-    const double n_fit = slot ? (double)bound / (double)slot * (double)n_least : 1e18;
-    const int64_t n_most = n_least * engine->n_seqs;
-    engine->cache_tokens = n_fit >= (double)n_most ? n_most : std::max(n_least, (int64_t)n_fit / kPage * kPage);
+    const auto plan = [&] {
+        const duet_status status = duet_session_plan(s->model, &params, &s->plan);
+        return status ? error->set(status, duet_model_error(s->model)) : DUET_OK;
+    };
+    const auto state = [&] { return s->plan.state_bytes + s->plan.gpu_state_bytes; };
+    if (const duet_status status = plan()) return status;
+    engine->is_recurrent = state() > 0;
+    const uint64_t n_prefixes = state() ? std::clamp<uint64_t>(bound / 4 / state(), 1, 64) : 64;
+    params.n_seqs = engine->n_seqs = o.n_slots + (int32_t)n_prefixes;
+    const int64_t n_least = (s->n_ctx + kPage - 1) / kPage * kPage;
+    params.cache_tokens = n_least * engine->n_seqs;
+    for (;;) {
+        if (const duet_status status = plan()) return status;
+        const uint64_t need =
+            s->plan.cache_bytes + s->plan.gpu_cache_bytes + state() * n_prefixes / (uint64_t)engine->n_seqs;
+        if (need <= bound || (params.cache_tokens == n_least && !o.cache_bytes)) break;
+        if (params.cache_tokens == n_least)
+            return error->set(DUET_ERR_ARG, "--cache-bytes: want at least " + std::to_string(need) +
+                                                ", what one slot of " + std::to_string(s->n_ctx) + " tokens needs");
+        const double share = std::min(0.98, (double)bound / (double)need);
+        params.cache_tokens = std::max(n_least, (int64_t)((double)params.cache_tokens * share) / kPage * kPage);
+    }
+    engine->cache_tokens = params.cache_tokens;
     o.model.n_ctx = s->n_ctx;
     o.model.cache_tokens = engine->cache_tokens;
-    engine->is_recurrent = state > 0;
     const std::string window = std::string(s->info.architecture) + ".attention.sliding_window";
     engine->has_windows = duet_file_find_kv(duet_model_file(s->model), window.c_str()) >= 0;
     return open_session(s->model, o.model, engine->n_seqs, session, &s->plan, error);
