@@ -426,6 +426,10 @@ int32_t duet_session_max_batch(const duet_session* session) {
     return guarded_value(0, [=] { return session ? session->limits.max_batch : 0; });
 }
 
+int64_t duet_session_room(const duet_session* session) {
+    return guarded_value((int64_t)0, [=] { return session && session->exec_context ? room_of(*session) : 0; });
+}
+
 duet_status duet_decode(duet_session* session, const duet_batch* batch) {
     return guarded_call("duet_decode", session, [=](duet_session& s) -> duet_status {
         DUET_TRY(check_session(s, "duet_decode"));

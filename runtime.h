@@ -150,8 +150,7 @@ typedef struct duet_type_info {
     int32_t can_quantize; /* 1: duet_quantize_row makes it */
 } duet_type_info;
 
-/* The table of formats: row i_row (0 <= i_row < duet_type_count()), the row of a name (upper or lower case), the row
- * of a file id.
+/* The table of formats: row i_row (0 <= i_row < duet_type_count()), the row of a name (in any case), of a file id.
  * Returns     the row, valid for ever; NULL when there is none
  * Thread      any */
 DUET_API int32_t duet_type_count(void);
@@ -181,10 +180,9 @@ DUET_API_STATUS duet_dequantize_row(int32_t type_id, const void* src, int64_t n_
 /* A GGUF file (v2, v3, single or split) as metadata and tensors. The file is mapped read-only, and every rule of the
  * format is checked when it is opened.
  *
- * A mapped file must not shrink while it is open. Where another program truncates it, the system has no bytes for the
- * lost part, and whoever reads there gets the signal SIGBUS, which ends the process; the library cannot turn that
- * into an error. A model whose file may change is opened with DUET_LOAD_COPY (duet_model_params.load). A file that is
- * replaced by renaming another over it does no harm: the mapping keeps the old one. */
+ * A mapped file must not shrink while it is open: whoever reads a part that another program cut off gets the signal
+ * SIGBUS, which ends the process; the library cannot turn that into an error. A model whose file may change is opened
+ * with DUET_LOAD_COPY (duet_model_params.load). Renaming another file over it does no harm. */
 typedef struct duet_file duet_file;
 
 enum {
@@ -479,8 +477,7 @@ DUET_API_STATUS duet_detokenize(const duet_model* model, const int32_t* ids, siz
 DUET_API duet_string duet_token_text(const duet_model* model, int32_t id);
 DUET_API duet_string duet_token_spelling(const duet_model* model, int32_t id);
 
-/* Ids of the tokens that begin and end a text; whether a token ends a generation (EOS, EOT, EOM, ...); whether it is
- * a control token.
+/* Ids of the tokens that begin and end a text; whether a token ends a generation (EOS, EOT, ...), is a control token.
  * Returns     an id, or -1: there is none; 1 or 0
  * Thread      any */
 DUET_API int32_t duet_token_bos(const duet_model* model);
@@ -509,6 +506,7 @@ typedef struct duet_session_params {
     int32_t cache_type;   /* DUET_CACHE_..., default f16 */
     duet_input_fn inputs; /* may be NULL; told every row that is multiplied by weights; device cpu only */
     void* inputs_user;
+    int64_t cache_tokens; /* tokens that the cache pages of all sequences hold together; 0: n_seqs * n_ctx */
 } duet_session_params;
 DUET_DEFAULTS(duet_session_params) /* duet_session_params_init, duet_session_params_default */
 
@@ -550,11 +548,12 @@ DUET_API_STATUS duet_session_create(const duet_model* model, const duet_session_
 DUET_API void duet_session_free(duet_session* session);
 DUET_API const char* duet_session_error(const duet_session* session);
 
-/* Tokens a sequence may hold; most tokens computed at once.
+/* Tokens a sequence may hold; most tokens computed at once; tokens for which there are free cache pages (of 64 each).
  * Returns     0 when session is NULL
  * Thread      the session's */
 DUET_API int32_t duet_session_n_ctx(const duet_session* session);
 DUET_API int32_t duet_session_max_batch(const duet_session* session);
+DUET_API int64_t duet_session_room(const duet_session* session);
 
 /* Tokens to run. Sequences may share a batch; tokens of one sequence come in order of position, without gaps, the
  * first at the sequence's present length. */
@@ -571,10 +570,11 @@ DUET_DEFAULTS(duet_batch) /* duet_batch_init, duet_batch_default: no tokens */
 /* Runs the model on a batch and appends the tokens' state to their sequences. Logits are kept for tokens with
  * want_logits, until the next duet_decode or generation.
  * batch       1 <= n_tok; any size: it is cut into pieces of max_batch (the bits do not depend on it)
- * Returns     DUET_OK; DUET_ERR_FULL: a sequence would pass n_ctx, nothing changed; DUET_ERR_ARG: a bad id, position
- *             or sequence, nothing changed; DUET_ERR_MEMORY, DUET_ERR_DEVICE, DUET_ERR_CANCELLED: the sequences hold
- *             the pieces that were finished; of a model with recurrent layers, the sequences of the unfinished piece
- *             are empty, but one token for each sequence is always finished when the call is cancelled
+ * Returns     DUET_OK; DUET_ERR_FULL: a sequence would pass n_ctx, or all of them cache_tokens (trim one, and call
+ *             again), nothing changed; DUET_ERR_ARG: a bad id, position or sequence, nothing changed; DUET_ERR_MEMORY,
+ *             DUET_ERR_DEVICE, DUET_ERR_CANCELLED: the sequences hold the pieces that were finished; of a model with
+ *             recurrent layers, the sequences of the unfinished piece are empty, but one token for each sequence is
+ *             always finished when the call is cancelled
  * Thread      the session's; other sessions of the model may run
  * Cost        returns when the logits can be read */
 DUET_API_STATUS duet_decode(duet_session* session, const duet_batch* batch);
@@ -586,8 +586,7 @@ DUET_API_STATUS duet_decode(duet_session* session, const duet_batch* batch);
 DUET_API float* duet_logits(duet_session* session, int32_t i);
 DUET_API int32_t duet_logits_count(const duet_session* session);
 
-/* Final hidden state, after the output norm, of the last token in the last duet_decode, whether it asked for logits
- * or not.
+/* Final hidden state, after the output norm, of the last token in the last duet_decode (also without want_logits).
  * Returns     dim floats, valid until the next call on the session; NULL when nothing ran, or it cannot be read
  * Thread      the session's */
 DUET_API const float* duet_embedding(duet_session* session);
@@ -635,7 +634,7 @@ DUET_API_STATUS duet_seq_save(duet_session* session, int32_t seq, void* out, uin
 
 /* Replaces a sequence by a saved state. The state holds no logits: a generation goes on from it with at least one id.
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_FORMAT: not a state, damaged, or of another model, mode, cache type or
- *             version, nothing changed; DUET_ERR_FULL: longer than n_ctx, nothing changed; DUET_ERR_MEMORY,
+ *             version, nothing changed; DUET_ERR_FULL: longer than n_ctx, or no free pages; DUET_ERR_MEMORY,
  *             DUET_ERR_DEVICE: the sequence is as it was, or empty
  * Thread      the session's */
 DUET_API_STATUS duet_seq_load(duet_session* session, int32_t seq, const void* data, uint64_t n_bytes);
@@ -779,7 +778,7 @@ DUET_API const char* duet_text_gate_error(const duet_text_gate* gate);
 
 /* Adds bytes. Bytes that are no UTF-8 become U+FFFD.
  * text        set to what may be shown now, perhaps nothing; valid until the next call on the gate
- * stopped     set to 1 when a stop string was met (its text and what follows it are dropped), else to 0; may be NULL
+ * stopped     set to the number of the stop string that was met, from 1 on (what follows is dropped), or 0; may be NULL
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY: the bytes were not added
  * Thread      the gate's */
 DUET_API_STATUS duet_text_gate_add(duet_text_gate* gate, const char* bytes, size_t n_bytes, duet_string* text,
@@ -867,9 +866,9 @@ DUET_API_STATUS duet_generate_begin(duet_session* session, duet_sampler* sampler
  * event       set event->struct_size before; filled also when an error is returned (with the text that waited);
  *             event->text is valid until the next call on the generation
  * Returns     DUET_OK; DUET_ERR_CANCELLED; DUET_ERR_NAN; DUET_ERR_STATE (also after the last event); DUET_ERR_ARG;
- *             DUET_ERR_MEMORY; DUET_ERR_DEVICE. After an error the generation is at its end; what was told before is
- *             in the sequence, and nothing else (a token that was cancelled half way leaves no kept logits). The text
- *             is on the session
+ *             DUET_ERR_FULL: cache_tokens; DUET_ERR_MEMORY; DUET_ERR_DEVICE. After an error the generation is at its
+ *             end, and the sequence holds what was told before and nothing else (a token that was cancelled half way
+ *             leaves no kept logits). The text is on the session
  * Thread      the session's
  * Cost        computes the tokens of the step */
 DUET_API_STATUS duet_generate_next(duet_generation* generation, duet_token_event* event);
@@ -1042,6 +1041,7 @@ typedef struct duet_chat_event {
     int32_t n_thinking_tok; /* of the answer so far */
     duet_string text;       /* whole UTF-8 characters; U+FFFD stands for bytes that are none */
     duet_string call_id;    /* CALL_BEGIN: the model's, or one that differs from all others of the conversation */
+    int32_t i_stop;         /* END by a stop string: its place in the list, 0, 1, ...; else -1 */
 } duet_chat_event;
 
 /* Reads an answer token by token and splits it into events; what does not parse is text, and nothing is lost. Programs
@@ -1127,8 +1127,8 @@ DUET_API_STATUS duet_chat_begin(duet_chat* chat, duet_session* session, duet_sam
 
 /* Gives the next event; computes as many tokens as that takes. After END it fails with DUET_ERR_STATE.
  * event       set event->struct_size before; filled also when an error is returned (kind END)
- * Returns     DUET_OK; DUET_ERR_CANCELLED, DUET_ERR_NAN, DUET_ERR_DEVICE, DUET_ERR_MEMORY, DUET_ERR_STATE,
- *             DUET_ERR_ARG: the turn is at its end, and what was told before is in the messages
+ * Returns     DUET_OK; DUET_ERR_CANCELLED, DUET_ERR_NAN, DUET_ERR_FULL, DUET_ERR_DEVICE, DUET_ERR_MEMORY,
+ *             DUET_ERR_STATE, DUET_ERR_ARG: the turn is at its end, and what was told before is in the messages
  * Thread      the chat's, the session's and the sampler's
  * Cost        computes the tokens of the event */
 DUET_API_STATUS duet_chat_next(duet_chat_turn* turn, duet_chat_event* event);
@@ -1136,8 +1136,7 @@ DUET_API_STATUS duet_chat_next(duet_chat_turn* turn, duet_chat_event* event);
 /* Ends a turn where it is. Thread: the chat's. */
 DUET_API void duet_chat_turn_free(duet_chat_turn* turn);
 
-/* Saves a conversation as bytes: its messages and, unless session is NULL, the state of a sequence, so that it goes on
- * without computing the prompt again.
+/* Saves a conversation as bytes: its messages and, unless session is NULL, the state of a sequence (no prompt again).
  * Returns     as duet_seq_save, like out, max_bytes and n_bytes
  * Thread      the chat's and the session's */
 DUET_API_STATUS duet_chat_save(duet_chat* chat, duet_session* session, int32_t seq, void* out, uint64_t max_bytes,

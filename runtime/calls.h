@@ -85,8 +85,11 @@ void change_content(duet_session& s, int32_t seq) noexcept;
 // Gives back the pages of windowed groups that no token from position `from` on can see.
 void release_unseen(duet_session& s, int32_t seq, int32_t from) noexcept;
 
-// Makes positions [from, to) of a sequence writable: pages of its own, shared ones copied.
-duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_t to);
+// Makes positions [from, to) of a sequence writable: pages of its own, shared ones copied. with_windows: in windowed
+// groups, too. After an error drop_unused gives back what was taken.
+duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_t to, bool with_windows);
+void drop_unused(duet_session& s, int32_t seq) noexcept;
+int64_t room_of(const duet_session& s);  // tokens for which there are free pages
 
 // Makes room for the ids of n_tok tokens of a sequence, so that adding them cannot fail.
 void reserve_ids(duet_session& s, int32_t seq, int32_t n_tok);

@@ -159,7 +159,7 @@ duet_status finish_answer(duet_chat_parser& p) {
 
 bool take_event(duet_chat_parser& p, duet_chat_event* out) {
     duet_chat_event e{};
-    e.i_call = -1;
+    e.i_call = e.i_stop = -1;
     e.stop_reason = DUET_STOP_NONE;
     e.n_done_tok = p.n_tok;
     e.n_thinking_tok = p.n_thinking_tok;
@@ -174,6 +174,7 @@ bool take_event(duet_chat_parser& p, duet_chat_event* out) {
     } else if (p.has_stopped) {
         e.kind = DUET_CHAT_END;
         e.stop_reason = DUET_STOP_STRING;
+        e.i_stop = p.text.i_stop();
     }
     write_struct(e, out);
     return has_event;

@@ -124,6 +124,7 @@ duet_status next_of_turn(duet_chat_turn& t, duet_chat_event* event) {
     if (!has_event) {
         e.kind = DUET_CHAT_END;
         e.stop_reason = t.stop_reason;
+        e.i_stop = t.parser.text.i_stop();
         keep_answer(t);
     }
     write_struct(e, event);

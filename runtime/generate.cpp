@@ -26,7 +26,7 @@ duet_status gate_add(duet_text_gate& g, const char* bytes, size_t n_bytes, duet_
     });
     if (st != DUET_OK) return g.gate.take_back(before), st;
     *text = {g.shown.data(), g.shown.size()};
-    if (stopped) *stopped = g.gate.stopped();
+    if (stopped) *stopped = g.gate.i_stop() + 1;
     return DUET_OK;
 }
 

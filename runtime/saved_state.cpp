@@ -127,7 +127,8 @@ duet_status fill_sequence(duet_session& s, int32_t seq, const uint8_t* at, int32
         while ((int32_t)table.size() < pages_of(n_tok)) {
             const int32_t page = s.pools[g].take();
             if (page < 0)
-                return fail(s.err, DUET_ERR_FULL, "saved state: no free cache page; the sequence is now empty");
+                return fail(s.err, DUET_ERR_FULL,
+                            "saved state: the cache is full (cache_tokens); the sequence is now empty");
             table.push_back(page);
             DUET_TRY(write((int32_t)g, page));
         }

@@ -46,8 +46,9 @@ void release_unseen(duet_session& s, int32_t seq, int32_t from) noexcept {
     }
 }
 
-duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_t to) {
+duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_t to, bool with_windows) {
     for (size_t g = 0; g < s.pools.size(); g++) {
+        if (s.model->graph.groups[g].window && !with_windows) continue;
         std::vector<int32_t>& table = s.pages[g][(size_t)seq];
         // room in the table comes first: a page that was taken must not be lost
         if (const size_t n = (size_t)pages_of(to); n > table.capacity()) table.reserve(std::max(n, 2 * table.size()));
@@ -56,8 +57,10 @@ duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_
             if (exists && s.pools[g].n_users[(size_t)table[(size_t)i]] == 1) continue;
             const int32_t page = s.pools[g].take();
             if (page < 0)
-                return fail(s.err, DUET_ERR_FULL, "sequence %d: no free cache page for position %d", seq,
-                            i * kAttnChunk);
+                return fail(s.err, DUET_ERR_FULL,
+                            "the cache is full: sequence %d wants a page for position %d, all %d pages of %d tokens "
+                            "are taken (cache_tokens)",
+                            seq, std::max(from, i * kAttnChunk), s.limits.n_pages[g], kAttnChunk);
             if (!exists) {
                 table.push_back(page);
                 continue;
@@ -73,6 +76,14 @@ duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_
         }
     }
     return DUET_OK;
+}
+
+void drop_unused(duet_session& s, int32_t seq) noexcept {
+    for (size_t g = 0; g < s.pools.size(); g++) {
+        std::vector<int32_t>& table = s.pages[g][(size_t)seq];
+        for (; (int32_t)table.size() > pages_of(s.length[(size_t)seq]); table.pop_back())
+            s.pools[g].release(table.back());
+    }
 }
 
 void reserve_ids(duet_session& s, int32_t seq, int32_t n_tok) {
@@ -99,14 +110,8 @@ int32_t given_back(const duet_session& s, int32_t seq, int32_t n_tok) noexcept {
 
 // Goes back to a position that nothing forbids.
 void shorten(duet_session& s, int32_t seq, int32_t n_tok) noexcept {
-    for (size_t g = 0; g < s.pools.size(); g++) {
-        std::vector<int32_t>& table = s.pages[g][(size_t)seq];
-        while ((int32_t)table.size() > pages_of(n_tok)) {
-            s.pools[g].release(table.back());
-            table.pop_back();
-        }
-    }
     s.length[(size_t)seq] = n_tok;
+    drop_unused(s, seq);
     s.ids[(size_t)seq].resize((size_t)n_tok);
     change_content(s, seq);
 }

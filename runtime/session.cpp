@@ -10,6 +10,14 @@
 namespace duet {
 namespace {
 
+// The pages of a group that all sequences can hold at most.
+int64_t most_pages(const cache_group& g, const exec_limits& limits) {
+    const int64_t whole = pages_of(limits.n_ctx);
+    const int64_t held =
+        g.window ? std::min<int64_t>(whole, pages_of((int64_t)g.window + limits.max_batch) + 1) : whole;
+    return held * limits.n_seqs;
+}
+
 // Checks the parameters and derives what the executor is asked for.
 duet_status derive_limits(const duet_model& m, const duet_session_params& p, exec_limits* out, error_text& err) {
     if (m.vocab_only)
@@ -51,12 +59,14 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
     const int64_t rows = (64ll << 20) / (4ll * m.graph.n_vocab);
     out->max_wanted = (int32_t)std::clamp<int64_t>(rows, 8, std::max(8, p.max_batch));
     out->max_wanted = std::min(out->max_wanted, p.max_batch);
+    if (p.cache_tokens < 0)
+        return fail(err, DUET_ERR_ARG, "cache_tokens: want 0 or more, got %lld", (long long)p.cache_tokens);
     for (const cache_group& g : m.graph.groups) {
-        const int64_t whole = pages_of(n_ctx);
-        const int64_t held = g.window ? std::min<int64_t>(whole, pages_of((int64_t)g.window + p.max_batch) + 1) : whole;
-        if (held * p.n_seqs > (1 << 30))
+        int64_t n_pages = most_pages(g, *out);
+        if (p.cache_tokens) n_pages = std::min(n_pages, (p.cache_tokens + kAttnChunk - 1) / kAttnChunk);
+        if (n_pages > (1 << 30))
             return fail(err, DUET_ERR_ARG, "n_ctx %d with %d sequences: too many cache pages", n_ctx, p.n_seqs);
-        out->n_pages.push_back((int32_t)(held * p.n_seqs));
+        out->n_pages.push_back((int32_t)n_pages);
     }
     return DUET_OK;
 }
@@ -128,6 +138,17 @@ duet_status create_session(duet_session& s, const duet_model* m, const duet_sess
     return DUET_OK;
 }
 
+int64_t room_of(const duet_session& s) {
+    int64_t n_free = -1;
+    for (size_t g = 0; g < s.pools.size(); g++) {
+        const cache_group& group = s.model->graph.groups[g];
+        if (group.window && s.limits.n_pages[g] == most_pages(group, s.limits)) continue;  // it never runs out
+        const int64_t n = (int64_t)s.pools[g].free_pages.size();
+        n_free = n_free < 0 ? n : std::min(n_free, n);
+    }
+    return n_free < 0 ? (int64_t)s.limits.n_ctx * s.limits.n_seqs : n_free * kAttnChunk;
+}
+
 duet_status check_session(duet_session& s, const char* call) {
     if (s.exec_context) return DUET_OK;
     return fail(s.err, DUET_ERR_ARG, "%s: the session was not made: duet_session_create failed", call);
@@ -142,6 +163,7 @@ struct full_batch {
     std::vector<int32_t> pos, seq;
     std::vector<uint8_t> want;  // of the token: kWantLogits, kWantEmbedding
     size_t n_logits = 0;        // tokens with kWantLogits
+    std::vector<int32_t> end;   // of each sequence: its length afterwards
 };
 constexpr uint8_t kWantLogits = 1, kWantEmbedding = 2;
 
@@ -158,7 +180,8 @@ duet_status check_batch(duet_session& s, const duet_batch& b, full_batch* out) {
         out->want[i] = is_wanted ? kWantLogits : 0;
         out->n_logits += is_wanted;
     }
-    std::vector<int32_t> next = s.length;
+    std::vector<int32_t>& next = out->end;
+    next = s.length;
     for (size_t i = 0; i < n; i++) {
         if (b.token[i] < 0 || b.token[i] >= s.model->graph.n_vocab)
             return fail(s.err, DUET_ERR_ARG, "duet_decode: token %zu: want an id in 0..%d, got %d", i,
@@ -198,7 +221,7 @@ duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& fu
         changed->push_back(q);
         longest = std::max(longest, to[(size_t)q] - from[(size_t)q]);
         release_unseen(s, q, from[(size_t)q]);
-        DUET_TRY(reserve_positions(s, q, from[(size_t)q], to[(size_t)q]));
+        DUET_TRY(reserve_positions(s, q, from[(size_t)q], to[(size_t)q], true));
         reserve_ids(s, q, to[(size_t)q]);
         if (from[(size_t)q] == 0 && s.limits.n_state_slots)
             DUET_TRY(s.model->exec->copy_page(s.exec_context, kStates, -1, q));
@@ -264,11 +287,11 @@ duet_status keep_rows(duet_session& s, const full_batch& full, int32_t first, in
     return DUET_OK;
 }
 
-}  // namespace
-
-duet_status decode(duet_session& s, const duet_batch& b, decode_options options) {
-    full_batch full;
-    DUET_TRY(check_batch(s, b, &full));
+duet_status run_pieces(duet_session& s, const duet_batch& b, full_batch& full, decode_options options) {
+    // Whether the cache has enough pages shows before the first piece runs. Windowed layers take theirs piece by piece.
+    for (int32_t q = 0; q < s.limits.n_seqs; q++)
+        if (full.end[(size_t)q] > s.length[(size_t)q])
+            DUET_TRY(reserve_positions(s, q, s.length[(size_t)q], full.end[(size_t)q], false));
     if (options.has_embedding) full.want.back() |= kWantEmbedding;
     // All that keeping the rows needs is allocated before the first piece runs: afterwards only the executor can fail.
     const bool one_piece = piece_size(s, full, 0, b.n_tok) == b.n_tok;
@@ -291,6 +314,17 @@ duet_status decode(duet_session& s, const duet_batch& b, decode_options options)
         first += n;
     }
     return DUET_OK;
+}
+
+}  // namespace
+
+duet_status decode(duet_session& s, const duet_batch& b, decode_options options) {
+    full_batch full;
+    DUET_TRY(check_batch(s, b, &full));
+    const duet_status status = guarded(s.err, [&] { return run_pieces(s, b, full, options); });
+    if (status != DUET_OK)
+        for (int32_t q = 0; q < s.limits.n_seqs; q++) drop_unused(s, q);
+    return status;
 }
 
 float* kept_logits(duet_session& s, int32_t i) {

@@ -8,8 +8,7 @@
 namespace duet {
 
 void text_gate::set_stops(const char* const* stop, int32_t n_stop) {
-    for (int32_t i = 0; i < n_stop; i++)
-        if (stop[i] && stop[i][0]) stops_.push_back(stop[i]);
+    for (int32_t i = 0; i < n_stop; i++) stops_.push_back(stop[i] ? stop[i] : "");
 }
 
 std::string text_gate::add(std::string_view bytes) {
@@ -37,16 +36,16 @@ void text_gate::move_whole_characters(bool is_last) {
 }
 
 std::string text_gate::take(bool is_last) {
-    if (stopped_) return {};
-    size_t cut = std::string::npos;
-    for (const std::string& stop : stops_) cut = std::min(cut, text_.find(stop));
+    if (stopped()) return {};
     size_t safe = text_.size();
-    if (cut != std::string::npos) {
-        stopped_ = true;
-        safe = cut;
-    } else if (!is_last) {
+    for (size_t i = 0; i < stops_.size(); i++)
+        if (const size_t at = text_.find(stops_[i]); !stops_[i].empty() && at < safe) {
+            safe = at;
+            i_stop_ = (int32_t)i;
+        }
+    if (!stopped() && !is_last) {
         for (const std::string& stop : stops_)  // the longest end of the text that begins a stop string waits
-            for (size_t n = std::min(stop.size() - 1, text_.size()); n > 0; n--)
+            for (size_t n = std::min(std::max(stop.size(), (size_t)1) - 1, text_.size()); n > 0; n--)
                 if (text_.compare(text_.size() - n, n, stop, 0, n) == 0) {
                     safe = std::min(safe, text_.size() - n);
                     break;

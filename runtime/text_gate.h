@@ -19,28 +19,29 @@ class text_gate {
     // What is left at the end. is_last: a character that is cut off becomes U+FFFD; else it stays in cut().
     std::string finish(bool is_last);
 
-    bool stopped() const { return stopped_; }
+    bool stopped() const { return i_stop_ >= 0; }
+    int32_t i_stop() const { return i_stop_; }     // the stop string that was met; -1: none
     std::string_view cut() const { return raw_; }  // fewer than 4 bytes of a character that is not complete
 
     // The gate as it was, to take back what an add did.
     struct mark {
         std::string raw, text;
-        bool stopped = false;
+        int32_t i_stop = -1;
     };
-    mark remember() const { return {raw_, text_, stopped_}; }
+    mark remember() const { return {raw_, text_, i_stop_}; }
     void take_back(mark& before) noexcept {
         raw_.swap(before.raw);
         text_.swap(before.text);
-        stopped_ = before.stopped;
+        i_stop_ = before.i_stop;
     }
 
   private:
     void move_whole_characters(bool is_last);
     std::string take(bool is_last);
 
-    std::vector<std::string> stops_;
-    std::string raw_, text_;  // bytes not yet whole; text not yet shown
-    bool stopped_ = false;
+    std::vector<std::string> stops_;  // an empty one is never met
+    std::string raw_, text_;          // bytes not yet whole; text not yet shown
+    int32_t i_stop_ = -1;
 };
 
 }  // namespace duet

@@ -353,6 +353,7 @@ const call kCalls[] = {
      }},
     {"duet_seq_load", load_call},
     {"duet_seq_ids", [](world& w) { return duet_seq_ids(w.session, 0)[6] == kIds[6] ? DUET_OK : kNone; }},
+    {"duet_session_room", [](world& w) { return duet_session_room(w.session) > 0 ? DUET_OK : kNone; }},
     {"duet_seq_reuse", [](world& w) { return duet_seq_reuse(w.session, 0, kIds, 5) == 5 ? DUET_OK : kNone; }},
     {"duet_generate", generate_call},
     {"duet_generate with a grammar", constrained_generate_call},

@@ -10,7 +10,8 @@ struct seq_session {
     duet_model* m = nullptr;
     duet_session* s = nullptr;
     int32_t n_vocab = 0;
-    explicit seq_session(const std::string& path, int n_ctx = 256, int n_seqs = 4, int max_batch = 16) {
+    explicit seq_session(const std::string& path, int n_ctx = 256, int n_seqs = 4, int max_batch = 16,
+                         int64_t cache_tokens = 0) {
         duet_model_params p = duet_model_params_default();
         p.device = test_device();
         p.n_threads = 1;
@@ -19,6 +20,7 @@ struct seq_session {
         q.n_ctx = n_ctx;
         q.n_seqs = n_seqs;
         q.max_batch = max_batch;
+        q.cache_tokens = cache_tokens;
         REQUIRE(duet_session_create(m, &q, &s) == DUET_OK);
         duet_model_info info{};
         info.struct_size = sizeof info;
@@ -198,4 +200,84 @@ TEST_CASE("windowed sequences keep what their windows can go back to, or nothing
     CHECK(a.held().empty());
     REQUIRE(a.feed(other) == DUET_OK);
     CHECK(a.logits() == fresh.logits());
+}
+
+TEST_CASE("sequences take their pages from one pool; a batch for which it is too small changes nothing") {
+    for (const char* name : {"", "gemma3", "qwen35"}) {
+        CAPTURE(name);
+        const std::string path = *name ? tiny_model_folder(name) + "/model.gguf" : "models/demo.gguf";
+        const seq_session a(path, 256, 4, 16, 384), fresh(path, 256, 1, 64);  // six pages
+        CHECK(duet_session_room(a.s) == 384);
+        const std::vector<int32_t> ids = a.ids(250);
+        REQUIRE(a.feed(ids, 0) == DUET_OK);
+        CHECK(duet_session_room(a.s) == 128);
+        REQUIRE(a.feed(first(ids, 64), 1) == DUET_OK);
+        CHECK(duet_session_room(a.s) == 64);
+        // two sequences of a batch, of which one finds no room; and a batch whose last pieces find none
+        std::vector<int32_t> token, seq;
+        for (int i = 0; i < 10; i++)
+            for (int32_t q : {1, 2}) token.push_back(ids[(size_t)i]), seq.push_back(q);
+        const duet_batch two{sizeof(duet_batch), (int32_t)token.size(), token.data(), nullptr, seq.data(), nullptr};
+        CHECK(duet_decode(a.s, &two) == DUET_ERR_FULL);
+        CHECK(std::string(duet_session_error(a.s))
+                  .find("the cache is full: sequence 2 wants a page for position 0, "
+                        "all 6 pages of 64 tokens are taken") != std::string::npos);
+        CHECK(a.feed(first(ids, 65), 2) == DUET_ERR_FULL);
+        CHECK(a.held(0) == ids);
+        CHECK(a.held(1) == first(ids, 64));
+        CHECK(a.held(2).empty());
+        CHECK(duet_session_room(a.s) == 64);
+        // what was trimmed makes room, and the bits are those of a session with room for all
+        REQUIRE(duet_seq_trim(a.s, 0, 0) == DUET_OK);
+        REQUIRE(duet_decode(a.s, &two) == DUET_OK);
+        REQUIRE(fresh.feed(first(ids, 10)) == DUET_OK);
+        CHECK(a.logits() == fresh.logits());
+        CHECK(duet_session_room(a.s) == 192);
+        // a shared page counts once; writing into it takes one more
+        REQUIRE(duet_seq_copy(a.s, 1, 3) == DUET_OK);
+        CHECK(duet_session_room(a.s) == 192);
+        REQUIRE(a.feed({7}, 3) == DUET_OK);
+        CHECK(duet_session_room(a.s) == 128);
+        // a saved state needs room, too
+        const std::vector<uint8_t> state = a.save(1);
+        REQUIRE(a.feed(first(ids, 128), 0) == DUET_OK);
+        CHECK(duet_session_room(a.s) == 0);
+        CHECK(duet_seq_load(a.s, 2, state.data(), state.size()) == DUET_ERR_FULL);
+        CHECK(a.held(2).empty());
+        // the plan is of the pool, not of all sequences
+        duet_session_params small = duet_session_params_default(), large = small;
+        small.n_ctx = large.n_ctx = 256;
+        small.n_seqs = large.n_seqs = 4;
+        small.cache_tokens = 384;
+        duet_memory_plan six{}, all{};
+        six.struct_size = all.struct_size = sizeof six;
+        REQUIRE(duet_session_plan(a.m, &small, &six) == DUET_OK);
+        REQUIRE(duet_session_plan(a.m, &large, &all) == DUET_OK);
+        if (std::string(name) != "gemma3")  // whose windowed layers need fewer pages
+            CHECK(16 * (six.cache_bytes + six.gpu_cache_bytes) == 6 * (all.cache_bytes + all.gpu_cache_bytes));
+        small.cache_tokens = -1;
+        CHECK(duet_session_plan(a.m, &small, &six) == DUET_ERR_ARG);
+    }
+}
+
+TEST_CASE("a generation that finds no page ends with an error, and goes on when there is room") {
+    const seq_session a("models/demo.gguf", 256, 2, 16, 256), fresh("models/demo.gguf");
+    const auto answer = [](const seq_session& s, int32_t n, std::vector<int32_t> ids) {
+        duet_sampler* sampler = nullptr;
+        REQUIRE(duet_sampler_create(3, &sampler) == DUET_OK);
+        REQUIRE(duet_sampler_set(sampler, "temp", 0) == DUET_OK);
+        duet_generate_params p = duet_generate_params_default();
+        p.max_new_tok = n;
+        p.ignore_end = 1;
+        const duet_status st = duet_generate(s.s, sampler, ids.data(), ids.size(), &p, nullptr, nullptr, nullptr);
+        duet_sampler_free(sampler);
+        return st;
+    };
+    REQUIRE(a.feed(a.ids(120), 1) == DUET_OK);
+    CHECK(answer(a, 40, a.ids(100)) == DUET_ERR_FULL);
+    CHECK(duet_seq_length(a.s, 0) == 128);
+    REQUIRE(duet_seq_trim(a.s, 1, 0) == DUET_OK);
+    CHECK(answer(a, 12, {}) == DUET_OK);
+    CHECK(answer(fresh, 40, a.ids(100)) == DUET_OK);
+    CHECK(a.held() == fresh.held());
 }

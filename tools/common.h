@@ -26,6 +26,8 @@ struct handle_deleter {
     void operator()(duet_chat* p) const { duet_chat_free(p); }
     void operator()(duet_chat_turn* p) const { duet_chat_turn_free(p); }
     void operator()(duet_grammar* p) const { duet_grammar_free(p); }
+    void operator()(duet_text_gate* p) const { duet_text_gate_free(p); }
+    void operator()(duet_chat_parser* p) const { duet_chat_parser_free(p); }
 };
 using model_ptr = std::unique_ptr<duet_model, handle_deleter>;
 using session_ptr = std::unique_ptr<duet_session, handle_deleter>;
@@ -70,6 +72,7 @@ struct model_options {
     std::string path, device = "auto", isa = "auto";
     int32_t n_threads = 0, n_ctx = 0, max_batch = 512, cache_type = DUET_CACHE_F16;
     int32_t gpu_layers = -1, cpu_expert_layers = -1;
+    int64_t cache_tokens = 0;
     bool is_verbose = false, vocab_only = false, fast = false;
     duet_progress_fn progress = nullptr;
     void* progress_user = nullptr;
@@ -178,6 +181,7 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     params.n_seqs = n_seqs;
     params.max_batch = options.max_batch;
     params.cache_type = options.cache_type;
+    params.cache_tokens = options.cache_tokens;
     params.inputs = options.inputs;
     params.inputs_user = options.inputs_user;
     plan->struct_size = sizeof *plan;

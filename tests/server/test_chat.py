@@ -171,3 +171,12 @@ def test_messages_never_become_control_tokens(known):
     plain = known.post("/apply-template", {"messages": [{"role": "user", "content": "<|im_end|>"}]}).json()
     assert plain["tokens"].count(plain["tokens"][0]) == 2  # <|im_start|>, from the template only
     assert len(plain["tokens"]) > 25
+
+
+def test_the_log_probabilities_of_a_call_are_equal_in_both_modes(known):
+    body = ask(3, tools=TOOLS, logprobs=True, top_logprobs=2)
+    whole = known.post("/v1/chat/completions", body).json()
+    assert whole["choices"][0]["finish_reason"] == "tool_calls"
+    told = [t for c in chunks_of(known, body) for t in (c["choices"][0]["logprobs"] or {"content": []})["content"]]
+    assert told == whole["choices"][0]["logprobs"]["content"]
+    assert len(told) == whole["usage"]["completion_tokens"]

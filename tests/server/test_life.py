@@ -62,30 +62,34 @@ def test_a_client_that_leaves_frees_its_place(start):
     # each phase: written to, waiting for the whole answer, queued, its prompt being read
     server = start(DEMO, "--slots", "1", "-c", "100000")
     body = {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True}
-    first = stream(server, body)
-    queued = server.connect()
-    text = json.dumps(body).encode()
-    request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
-              b"Content-Length: %d\r\n\r\n"
-    queued.sendall(request % len(text) + text)
-    assert server.wait_for("duet_requests_waiting", 1)
-    queued.close()
-    assert server.wait_for("duet_requests_waiting", 0, 1)
-    first.close()
-    assert server.wait_for("duet_requests_running", 0, 1)
-    whole = server.connect()
-    whole.sendall(request % len(text) + text)
-    assert server.wait_for("duet_requests_running", 1)
-    time.sleep(0.2)
-    whole.close()
-    assert server.wait_for("duet_requests_running", 0, 1)
-    text = json.dumps({"prompt": [5] * 60000}).encode()
-    reading = server.connect()
-    reading.sendall(request % len(text) + text)
-    assert server.wait_for("duet_requests_running", 1)
-    reading.close()
-    assert server.wait_for("duet_requests_running", 0, 2)
-    assert server.metric("duet_cancelled_total") == 4
+
+    def ask(**more):
+        peer, text = server.connect(), json.dumps({**body, **more}).encode()
+        peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        return peer
+
+    def leave(peer, name):
+        assert server.wait_for(name, 1)
+        time.sleep(0.05)
+        begin = time.monotonic()
+        peer.close()
+        assert server.wait_for(name, 0, 2), name
+        return time.monotonic() - begin
+
+    n, times = 0, {}
+    for _ in range(3):
+        first = ask(stream=True)
+        assert server.wait_for("duet_requests_running", 1)
+        for phase, name, peer in (("queued", "duet_requests_waiting", ask()),
+                                  ("written to", "duet_requests_running", first),
+                                  ("waiting", "duet_requests_running", None),
+                                  ("reading", "duet_requests_running", None)):
+            peer = peer or ask(**({"prompt": [5] * 60000, "cache_prompt": False} if phase == "reading" else {}))
+            times[phase] = min(times.get(phase, 9), leave(peer, name))
+            n += 1
+            assert server.metric("duet_cancelled_total") == n
+    assert max(times.values()) < 0.1, times
 
 
 def test_a_full_queue_is_a_429(start):
@@ -102,6 +106,17 @@ def test_a_full_queue_is_a_429(start):
         assert answer.headers["content-type"] == "application/json"
     first.close()
     second.join()
+
+
+def test_without_a_queue_what_finds_no_slot_is_a_429(start):
+    server = start(DEMO, "--slots", "2", "--queue", "0", "-c", "100000")
+    body = {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True}
+    streams = [stream(server, body), stream(server, body)]
+    assert server.post("/v1/completions", {"prompt": "b"}).status_code == 429
+    streams[0].close()
+    assert server.wait_for("duet_requests_running", 1)
+    assert server.post("/v1/completions", {"prompt": "b"}).status_code == 200
+    streams[1].close()
 
 
 def test_drain(start):
@@ -233,6 +248,8 @@ def test_old_completions_form(known):
     several = known.post("/v1/completions", {"prompt": ["<|go0|>", "<|go1|>"], "temperature": 0, "n": 2}).json()
     assert [c["text"] for c in several["choices"]] == ["Hello world!"] * 2 + ["abcSTOPdef"] * 2
     assert [c["index"] for c in several["choices"]] == [0, 1, 2, 3]
+    alike = known.post("/v1/completions", {"prompt": ["ab", "ab"], "n": 2, "max_tokens": 1}).json()
+    assert alike["usage"]["prompt_tokens"] == 2 * len(known.post("/tokenize", {"content": "ab"}).json()["tokens"])
 
 
 def test_seeds(demo):
@@ -252,7 +269,7 @@ def test_metrics(known):
     for name, kind in (("duet_requests_running", "gauge"), ("duet_requests", "counter"),
                        ("duet_prompt_tokens", "counter"),
                        ("duet_time_to_first_token_seconds", "histogram"), ("duet_request_prompt_tokens", "histogram"),
-                       ("vllm:num_requests_waiting", "gauge"), ("vllm:kv_cache_usage_perc", "gauge")):
+                       ("vllm:num_requests_waiting", "gauge"), ("vllm:num_requests_running", "gauge"), ("vllm:kv_cache_usage_perc", "gauge")):
         assert families[name].type == kind and families[name].samples, name
 
 
@@ -266,3 +283,18 @@ def test_a_client_that_does_not_read_is_cut_off(start, known_file):
     assert server.wait_for("duet_requests_running", 0, 20)
     assert server.metric("duet_cancelled_total") == 1
     peer.close()
+
+
+def test_one_log_line_for_each_request_without_prompts_or_keys(start, known_file):
+    server = start(known_file, "--log-json", "--api-key", "sesame", "--alias", "known")
+    headers = {"Authorization": "Bearer sesame", "X-Request-Id": "mine-1"}
+    assert server.post("/v1/chat/completions", ask(0), headers=headers).headers["x-request-id"] == "mine-1"
+    assert server.post("/v1/chat/completions", ask(0)).status_code == 401
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(10)
+    text = server.process.stderr.read()
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert [line["code"] for line in lines] == [200, 401] and "sesame" not in text
+    assert lines[0]["id"] == "mine-1" and lines[0]["path"] == "/v1/chat/completions"
+    assert lines[0]["answer_tokens"] == 5 and {"prompt_tokens", "cached_tokens", "queue_ms", "first_token_ms",
+                                               "ms"} <= set(lines[0])

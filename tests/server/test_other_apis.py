@@ -31,6 +31,14 @@ def test_a_message(claude):
     assert m.stop_reason == "max_tokens" and m.content[0].text == "Hello"
     m = claude.messages.create(model="known", max_tokens=9, messages=HI, extra_body=COLD, stop_sequences=["wor"])
     assert m.stop_reason == "stop_sequence" and m.stop_sequence == "wor" and m.content[0].text == "Hello "
+    ask = dict(model="known", max_tokens=9, messages=HI, extra_body=COLD, stop_sequences=["never", "ld", "", "wor"])
+    m = claude.messages.create(**ask)
+    assert m.stop_sequence == "wor" and m.content[0].text == "Hello "
+    with claude.messages.stream(**{**ask, "stop_sequences": ["x", "o wo", "wor"]}) as stream:
+        final = stream.get_final_message()
+    assert final.stop_reason == "stop_sequence" and final.stop_sequence == "o wo" and final.content[0].text == "Hell"
+    m = claude.messages.create(**{**ask, "stop_sequences": ["x", "y"]})
+    assert m.stop_reason == "end_turn" and m.stop_sequence is None
 
 
 def test_a_streamed_message(claude):

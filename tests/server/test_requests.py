@@ -6,7 +6,7 @@ import requests
 
 from conftest import ask
 
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+CHAT, TEXT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 HI = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
@@ -54,12 +54,50 @@ CASES = [
     (CHAT, wrong(grammar="root ::= \"a\"", response_format={"type": "json_object"})),
     (CHAT, wrong(reasoning_effort="much")), (CHAT, wrong(reasoning_format=5)), (CHAT, wrong(chat_template_kwargs=[])),
     (CHAT, wrong(ignore_eos="x")), (CHAT, wrong(cache_prompt=5)), (CHAT, wrong(model=5)),
+    *[(CHAT, wrong(messages=HI + v)) for v in (
+        [{"role": "assistant", "content": None}], [{"role": "assistant", "content": None, "tool_calls": []}],
+        [{"role": "assistant", "tool_calls": "x"}], [{"role": "tool", "content": "x"}], [None],
+        [{"role": "user", "content": []}], [{"role": "user", "content": "x", "name": 5}],
+        [{"role": "user", "content": [{"type": "text"}]}], [{"role": "user", "content": [{"type": "text", "text": 5}]}],
+        [{"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function", "function": {
+            "name": 5, "arguments": "{}"}}]}])],
+    *[(CHAT, wrong(response_format={"type": "json_schema", "json_schema": v})) for v in (
+        {"name": 5, "schema": {}}, {"name": "x", "strict": "yes", "schema": {}},
+        {"name": "x", "schema": {"type": "strin"}}, {"name": "x", "schema": {"$ref": "#/nowhere"}},
+        {"name": "x", "schema": {"not": {"type": "string"}}}, {"name": "x", "schema": {"enum": []}},
+        {"name": "x", "schema": {"type": "string", "pattern": "("}},
+        {"name": "x", "schema": {"type": "integer", "minimum": 5, "maximum": 2}})],
+    (CHAT, wrong(tools=[{"type": "function", "function": {"name": "f", "description": 5}}])),
+    (CHAT, wrong(tools=[TOOL] * 300)), (CHAT, wrong(tools=[], tool_choice="required")),
+    (CHAT, wrong(chat_template_kwargs={"enable_thinking": "x"})), (CHAT, wrong(repeat_penalty="x")),
+    (CHAT, wrong(stop=["x" * 2000])), (CHAT, wrong(logit_bias={" 1": 1})), (CHAT, wrong(logit_bias={"1": None})),
+    *[(RESPONSES, v) for v in (
+        {}, {"input": 5}, {"input": []}, {"input": [5]}, {"input": [{"type": "x"}]}, {"input": [{"role": "user"}]},
+        {"input": [{"role": "x", "content": "a"}]}, {"input": [{"type": "function_call", "name": "f"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+        {"input": [{"type": "function_call_output", "output": "x"}]},
+        *[{"input": "a", **more} for more in (
+            {"max_output_tokens": 0}, {"temperature": 3}, {"tools": 5}, {"tools": [{"type": "web_search"}]},
+            {"tools": [{"type": "function"}]}, {"tool_choice": "required"}, {"tool_choice": 5}, {"text": 5},
+            {"text": {"format": {"type": "x"}}}, {"reasoning": {"effort": "x"}}, {"previous_response_id": "x"},
+            {"background": True}, {"instructions": 5}, {"metadata": 5}, {"store": "x"}, {"include": 5},
+            {"truncation": "x"}, {"top_logprobs": 50})])],
+    *[(MESSAGES, v) for v in (
+        {}, {"messages": HI}, *[{"messages": HI, "max_tokens": 5, **more} for more in (
+            {"max_tokens": 0}, {"messages": []}, {"messages": [5]}, {"messages": [{"role": "system", "content": "x"}]},
+            {"messages": [{"role": "user"}]}, {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
+            {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": 5}]}]},
+            {"system": 5}, {"temperature": 1.5}, {"top_p": 2}, {"top_k": "x"}, {"tools": [{"name": "f"}]},
+            {"tool_choice": {"type": "any"}}, {"thinking": {"type": "x"}}, {"stop_sequences": "x"}, {"metadata": 5},
+            {"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "g"}})])],
     (TEXT, {}), (TEXT, {"prompt": 5}), (TEXT, {"prompt": []}), (TEXT, {"prompt": ""}), (TEXT, {"prompt": [1, "a"]}),
     (TEXT, {"prompt": [[]]}), (TEXT, {"prompt": [1, -5]}), (TEXT, {"prompt": [99999999]}), (TEXT, {"prompt": [1.5]}),
     (TEXT, {"prompt": [True]}), (TEXT, {"prompt": {}}), (TEXT, {"prompt": [1, None]}),
     *[(TEXT, {"prompt": "a", "max_tokens": v}) for v in (-1, "x", 1.5)],
     *[(TEXT, {"prompt": "a", "logprobs": v}) for v in (-1, 21, True, "x")],
-    (TEXT, {"prompt": "a", "echo": "x"}), (TEXT, {"prompt": "a", "best_of": 5}), (TEXT, {"prompt": "a", "suffix": "b"}),
+    (TEXT, {"prompt": "a", "echo": "x"}), (TEXT, {"prompt": "a", "best_of": 5}), (TEXT, {"prompt": ["a"] * 257}), (TEXT, {"prompt": ["a"] * 60, "n": 9}),
+    (TEXT, {"prompt": "a", "suffix": "b"}),
     ("/v1/embeddings", {"input": 5}), ("/v1/embeddings", {}),
     ("/v1/embeddings", {"input": "a", "encoding_format": "x"}),
     ("/tokenize", {}), ("/tokenize", {"content": 5}), ("/detokenize", {}), ("/detokenize", {"tokens": ["a"]}),

@@ -60,11 +60,9 @@ void refuse(int status, const std::string& message, const std::string& param, co
 
 json error_json(const api_error& e) {
     const std::string type = e.type.empty() ? error_type(e.status) : e.type;
-    return {{"error",
-             {{"message", e.message},
-              {"type", type},
-              {"param", text_or_null(e.param)},
-              {"code", e.code.empty() ? json(e.status) : json(e.code)}}}};
+    return {
+        {"error",
+         {{"message", e.message}, {"type", type}, {"param", text_or_null(e.param)}, {"code", text_or_null(e.code)}}}};
 }
 
 std::string error_body(int status, const std::string& message, const std::string& param, const std::string& code) {

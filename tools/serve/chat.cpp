@@ -8,11 +8,6 @@ namespace {
 
 constexpr size_t kMaxMessages = 4096, kMaxTools = 256;
 
-struct chat_deleter {
-    void operator()(duet_chat* p) const { duet_chat_free(p); }
-};
-using chat_ptr = std::unique_ptr<duet_chat, chat_deleter>;
-
 duet_chat_params template_params(const server& s) {
     duet_chat_params p = duet_chat_params_default();
     if (!s.options.chat_template.empty()) p.chat_template = s.options.chat_template.c_str();
@@ -34,14 +29,13 @@ void check_messages(const fields& f) {
         if (!is("system") && !is("developer") && !is("user") && !is("assistant") && !is("tool"))
             m.wrong("role", "system, developer, user, assistant or tool");
         const json* content = m.find("content");
-        if (!content && !is("assistant")) m.wrong("content", "a text or a list of text parts");
-        if (content && content->is_array())
-            for (const json& part : *content) {
-                const json type = part.is_object() ? part.value("type", json("")) : json(nullptr);
-                if (type != "text" && type != "refusal")
-                    refuse(400, path + ".content: only parts of text are supported, got " + shown(part),
-                           path + ".content", "unsupported_value");
-            }
+        const json* calls = m.list("tool_calls");
+        const bool may_lack = (calls && !calls->empty()) || m.find("refusal") || m.find("reasoning_content");
+        if (content ? content->is_array() && content->empty() : !(is("assistant") && may_lack))
+            m.wrong("content", "a text or a list of text parts, at least one");
+        m.text("name");
+        if (!m.text("tool_call_id") && is("tool")) m.wrong("tool_call_id", "the id of the call");
+        if (content) text_of_parts(*content, path + ".content");
     }
 }
 
@@ -56,6 +50,7 @@ void read_tools(const fields& f, chat_fields* c) {
             if (!function) t.wrong("function", "an object");
             const fields inner(*function, "tools[].function.");
             if (const auto name = inner.text("name"); !name || name->empty()) inner.wrong("name", "a name");
+            inner.text("description");
             inner.object("parameters");
         }
         c->tools = *tools;
@@ -116,111 +111,61 @@ grammar_ptr chat_grammar(server& s, const duet_chat* chat, const chat_fields& c,
     if (choice == "none" && !has_body) return nullptr;  // the parser gives calls back as text
     const std::string key = "chat\n" + choice + (c.parallel ? "\n1" : "\n0") + (opens_thinking ? "1\n" : "0\n") +
                             dump(c.tools) + "\n" + common.gbnf + "\n" + common.json_schema;
-    if (grammar_ptr known = s.known_grammar(key)) return known;
     duet_chat_grammar_params p = duet_chat_grammar_params_default();
     p.tool_choice = choice.c_str();
     p.parallel = c.parallel;
     p.opens_thinking = opens_thinking;
     if (!common.gbnf.empty()) p.gbnf = common.gbnf.c_str();
     if (!common.json_schema.empty()) p.json_schema = common.json_schema.c_str();
-    duet_grammar* made = nullptr;
-    const duet_status status = duet_chat_grammar(chat, &p, &made);
-    grammar_ptr grammar(made, grammar_deleter());
-    if (status != DUET_OK)
-        refuse_status(status, duet_grammar_error(made),
-                      !common.gbnf.empty() ? "grammar"
-                      : has_body           ? "response_format"
-                                           : "tools");
-    s.keep_grammar(key, grammar);
-    return grammar;
+    return s.kept_grammar(key,
+                          !common.gbnf.empty() ? "grammar"
+                          : has_body           ? "response_format"
+                                               : "tools",
+                          [&](duet_grammar** made) { return duet_chat_grammar(chat, &p, made); });
 }
 
-class chat_reply : public reply {
+class chat_reply : public choices_reply {
   public:
-    using reply::reply;
-    std::string id = random_id("chatcmpl-");
-    int64_t created = unix_time();
-    bool include_usage = false, hides_calls = false;
+    chat_reply(server& s, exchange_ptr e)
+        : choices_reply(s, std::move(e), "chatcmpl-", "chat.completion", "chat.completion.chunk") {}
 
-    json whole() override {
-        json choices = json::array();
-        for (size_t i = 0; i < jobs.size(); i++) {
-            const collected_answer& a = answers[i];
-            json message = {{"role", "assistant"},
-                            {"content", a.text.empty() && !a.calls.empty() ? json(nullptr) : json(a.text)},
-                            {"refusal", nullptr}};
-            if (!a.thinking.empty()) message["reasoning_content"] = message["reasoning"] = a.thinking;
-            json calls = json::array();
-            for (const tool_call& call : a.calls)
-                calls.push_back({{"id", call.id},
-                                 {"type", "function"},
-                                 {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
-            if (!calls.empty()) message["tool_calls"] = std::move(calls);
-            choices.push_back({{"index", i},
-                               {"message", std::move(message)},
-                               {"logprobs", logprobs_of(i, a.logprobs)},
-                               {"finish_reason", finish_reason(a.reason, !a.calls.empty())}});
-        }
-        json out = head("chat.completion");
-        out["choices"] = std::move(choices);
-        out["usage"] = usage_json(jobs);
-        return out;
+    json choice(size_t i) override {
+        const collected_answer& a = answers[i];
+        json message = {{"role", "assistant"},
+                        {"content", a.text.empty() && !a.calls.empty() ? json(nullptr) : json(a.text)},
+                        {"refusal", nullptr}};
+        if (!a.thinking.empty()) message["reasoning_content"] = message["reasoning"] = a.thinking;
+        for (const tool_call& call : a.calls)
+            message["tool_calls"].push_back({{"id", call.id},
+                                             {"type", "function"},
+                                             {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+        return {{"message", std::move(message)}, {"logprobs", logprobs_of(i, a.logprobs)}};
     }
+    bool has_calls(size_t i) const override { return !answers[i].calls.empty(); }
 
     std::string piece(size_t i, const answer_event& e) override {
         begun_.resize(jobs.size());
         std::string out;
-        if (!std::exchange(begun_[i], 1)) out = chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
-        json logprobs = e.logprobs->empty() ? json(nullptr) : logprobs_of(i, *e.logprobs);
-        const auto call = [&](json function, bool is_first) {
-            json one = {{"index", e.i_call}};
-            if (is_first) one["id"] = e.call_id, one["type"] = "function";
+        if (!std::exchange(begun_[i], 1))
+            out = chunk(i, "delta", {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+        json delta = json::object();
+        const auto call = [&](json one, json function) {
+            one["index"] = e.i_call;
             one["function"] = std::move(function);
-            return json{{"tool_calls", json::array({std::move(one)})}};
+            delta["tool_calls"] = json::array({std::move(one)});
         };
-        switch (e.kind) {
-        case DUET_CHAT_TEXT: return out + chunk(i, {{"content", e.text}}, std::move(logprobs), nullptr);
-        case DUET_CHAT_THINKING:
-            return out + chunk(i, {{"reasoning_content", e.text}, {"reasoning", e.text}}, std::move(logprobs), nullptr);
-        case DUET_CHAT_CALL_BEGIN:
-            return out + chunk(i, call({{"name", e.text}, {"arguments", ""}}, true), std::move(logprobs), nullptr);
-        case DUET_CHAT_CALL_PIECE:
-            return out + chunk(i, call({{"arguments", e.text}}, false), std::move(logprobs), nullptr);
-        case DUET_CHAT_END:
-            return out +
-                   chunk(i, json::object(), std::move(logprobs), finish_reason(e.reason, !answers[i].calls.empty()));
-        default: return out;
-        }
-    }
-
-    std::string last() override {
-        std::string out;
-        if (include_usage) {
-            json chunk = head("chat.completion.chunk");
-            chunk["choices"] = json::array();
-            chunk["usage"] = usage_json(jobs);
-            out = sse(chunk);
-        }
-        return out + "data: [DONE]\n\n";
+        if (e.kind == DUET_CHAT_TEXT) delta["content"] = e.text;
+        else if (e.kind == DUET_CHAT_THINKING) delta["reasoning_content"] = delta["reasoning"] = e.text;
+        else if (e.kind == DUET_CHAT_CALL_BEGIN)
+            call({{"id", e.call_id}, {"type", "function"}}, {{"name", e.text}, {"arguments", ""}});
+        else if (e.kind == DUET_CHAT_CALL_PIECE) call(json::object(), {{"arguments", e.text}});
+        else if (e.kind != DUET_CHAT_END && e.logprobs->empty()) return out;
+        const char* reason = e.kind == DUET_CHAT_END ? finish_reason(e.reason, has_calls(i)) : nullptr;
+        json logprobs = e.logprobs->empty() ? json(nullptr) : logprobs_of(i, *e.logprobs);
+        return out + chunk(i, "delta", std::move(delta), std::move(logprobs), reason);
     }
 
   private:
-    json head(const char* object) const {
-        return {{"id", id},
-                {"object", object},
-                {"created", created},
-                {"model", host.id},
-                {"system_fingerprint", std::string("duet-") + duet_version()}};
-    }
-    std::string chunk(size_t i, json delta, json logprobs, const char* reason) const {
-        json out = head("chat.completion.chunk");
-        out["choices"] = json::array({{{"index", i},
-                                       {"delta", std::move(delta)},
-                                       {"logprobs", std::move(logprobs)},
-                                       {"finish_reason", reason ? json(reason) : json(nullptr)}}});
-        if (include_usage) out["usage"] = nullptr;
-        return sse(out);
-    }
     json token_json(int32_t id, double logprob) const {
         std::string_view bytes = view_of(duet_token_text(host.model, id));
         const std::string_view name = bytes.empty() ? view_of(duet_token_spelling(host.model, id)) : bytes;
@@ -284,6 +229,46 @@ chat_fields read_chat(const fields& f) {
     return c;
 }
 
+std::string text_of_parts(const json& content, const std::string& path) {
+    if (content.is_string()) return content.get<std::string>();
+    if (!content.is_array()) refuse(400, path + ": want a text or a list of parts", path, "invalid_value");
+    std::string text;
+    for (const json& part : content) {
+        const json type = part.is_object() ? part.value("type", json()) : json();
+        const bool is_text =
+            type == "text" || type == "input_text" || type == "output_text" || type == "reasoning_text";
+        if (!is_text || !part.value("text", json()).is_string())
+            refuse(400, path + ": only parts of text are supported, got " + shown(part), path, "unsupported_value");
+        text += part["text"].get<std::string>();
+    }
+    return text;
+}
+
+json copy_fields(const fields& f, std::initializer_list<const char*> names) {
+    json out = json::object();
+    for (const char* name : names)
+        if (const json* value = f.find(name)) out[name] = *value;
+    return out;
+}
+
+json call_input(const tool_call& call) {
+    json input = json::parse(call.arguments, nullptr, false);
+    return input.is_discarded() ? json{{"_incomplete", call.arguments}} : input;
+}
+
+// Other prompts are likely to share the system prompt, and what stands before the last message.
+static std::vector<int32_t> borders_of(const duet_chat_prompt& prompt, const json& messages) {
+    std::vector<int32_t> borders;
+    int32_t i = 0;
+    while (i + 1 < prompt.n_messages &&
+           (messages[(size_t)i]["role"] == "system" || messages[(size_t)i]["role"] == "developer"))
+        i++;
+    for (int32_t k : {i, prompt.n_messages - 1})
+        if (const int64_t n = prompt.first_id[k]; n > 0 && (borders.empty() || n > borders.back()))
+            borders.push_back((int32_t)n);
+    return borders;
+}
+
 rendered_chat render_chat(server& s, const chat_fields& c, const common_fields& common, bool only_renders) {
     const chat_ptr chat = open_chat(s, c);
     duet_chat_prompt prompt{};
@@ -299,8 +284,10 @@ rendered_chat render_chat(server& s, const chat_fields& c, const common_fields& 
     const grammar_ptr grammar = chat_grammar(s, chat.get(), c, common, opens_thinking);
     std::vector<const char*> stops;
     for (const std::string& stop : common.stops) stops.push_back(stop.c_str());
+    const std::vector<int32_t> borders = borders_of(prompt, c.messages);
     for (int32_t i = 0; i < common.n; i++) {
         job_ptr j = make_job(s, common, out.ids, i, grammar.get());
+        j->borders = borders;
         duet_chat_parser* parser = nullptr;
         const duet_status made =
             duet_chat_parser_create(chat.get(), opens_thinking, stops.data(), (int32_t)stops.size(), &parser);
@@ -311,10 +298,7 @@ rendered_chat render_chat(server& s, const chat_fields& c, const common_fields& 
     return out;
 }
 
-void post_chat(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_chat(server& s, exchange_ptr exchange, const fields& f) {
     common_fields common = read_common(s, f);
     const auto old_limit = f.integer("max_tokens", 1, INT32_MAX);
     const auto limit = f.integer("max_completion_tokens", 1, INT32_MAX);
@@ -332,10 +316,7 @@ void post_chat(server& s, exchange_ptr exchange) {
     answer->submit();
 }
 
-void post_apply_template(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_apply_template(server& s, exchange_ptr exchange, const fields& f) {
     const rendered_chat r = render_chat(s, read_chat(f), common_fields{}, true);
     exchange->answer(200, dump({{"prompt", r.text}, {"tokens", r.ids}}));
 }

@@ -24,6 +24,12 @@ struct rendered_chat {
 
 // Reads messages, tools, tool_choice and what belongs to them.
 chat_fields read_chat(const fields& f);
+// The text of a content: a string, or a list of parts of text.
+std::string text_of_parts(const json& content, const std::string& path);
+// The conversation as the fields of /v1/chat/completions: those of `names` as they are, so that one place reads them.
+json copy_fields(const fields& f, std::initializer_list<const char*> names);
+// The arguments of a call as a value. A call that a limit cut off has no whole arguments; they stay readable.
+json call_input(const tool_call& call);
 // Renders the messages and makes common.n jobs; with only_renders none. Throws what the client is told.
 rendered_chat render_chat(server& s, const chat_fields& chat, const common_fields& common, bool only_renders = false);
 // Tries the template at the start: sets has_chat or chat_error.

@@ -8,7 +8,7 @@ namespace serve {
 
 namespace {
 
-constexpr size_t kMaxPrompts = 256;
+constexpr size_t kMaxPrompts = 256, kMaxAnswers = 512;
 
 std::string text_of_ids(const server& s, const std::vector<int32_t>& ids, bool special) {
     std::string text(ids.size() * 16 + 64, '\0');
@@ -75,74 +75,38 @@ std::vector<prompt> read_prompts(const server& s, const fields& f, const char* n
     return out;
 }
 
-class completion_reply : public reply {
+class completion_reply : public choices_reply {
   public:
-    using reply::reply;
-    std::string id = random_id("cmpl-");
-    int64_t created = unix_time();
+    completion_reply(server& s, exchange_ptr e)
+        : choices_reply(s, std::move(e), "cmpl-", "text_completion", "text_completion") {}
     std::vector<std::string> echoes;  // of each job, "" without echo
-    std::vector<size_t> text_bytes;   // of each job, told so far
-    bool has_echo = false, include_usage = false;
+    bool has_echo = false;
 
-    json whole() override {
-        json choices = json::array();
-        for (size_t i = 0; i < jobs.size(); i++) {
-            text_bytes[i] = 0;
-            json logprobs = empty_logprobs(i);
-            if (has_echo) add_prompt_logprobs(i, &logprobs);
-            add_logprobs(i, answers[i].logprobs, &logprobs);
-            choices.push_back({{"index", i},
-                               {"text", echoes[i] + answers[i].text},
-                               {"logprobs", std::move(logprobs)},
-                               {"finish_reason", finish_reason(answers[i].reason)}});
-        }
-        json out = head();
-        out["choices"] = std::move(choices);
-        out["usage"] = usage_json(jobs);
-        return out;
+    json choice(size_t i) override {
+        text_bytes_.assign(jobs.size(), 0);
+        json logprobs = empty_logprobs(i);
+        if (has_echo) add_prompt_logprobs(i, &logprobs);
+        add_logprobs(i, answers[i].logprobs, &logprobs);
+        return {{"text", echoes[i] + answers[i].text}, {"logprobs", std::move(logprobs)}};
     }
 
     std::string piece(size_t i, const answer_event& e) override {
+        text_bytes_.resize(jobs.size());
+        has_echoed_.resize(jobs.size());
         std::string out;
         if (has_echo && !std::exchange(has_echoed_[i], 1)) {
             json logprobs = empty_logprobs(i);
             add_prompt_logprobs(i, &logprobs);
-            out = chunk(i, echoes[i], std::move(logprobs), nullptr);
+            out = chunk(i, "text", echoes[i], std::move(logprobs), nullptr);
         }
         json logprobs = empty_logprobs(i);
         add_logprobs(i, *e.logprobs, &logprobs);
-        if (e.kind == DUET_CHAT_END) out += chunk(i, "", std::move(logprobs), finish_reason(e.reason));
-        else out += chunk(i, e.text, std::move(logprobs), nullptr);
-        return out;
-    }
-
-    std::string last() override {
-        std::string out;
-        if (include_usage) {
-            json chunk = head();
-            chunk["choices"] = json::array();
-            chunk["usage"] = usage_json(jobs);
-            out = sse(chunk);
-        }
-        return out + "data: [DONE]\n\n";
-    }
-
-    void prepare() {
-        text_bytes.resize(jobs.size());
-        has_echoed_.resize(jobs.size());
+        const bool is_end = e.kind == DUET_CHAT_END;
+        return out +
+               chunk(i, "text", is_end ? "" : e.text, std::move(logprobs), is_end ? finish_reason(e.reason) : nullptr);
     }
 
   private:
-    json head() const { return {{"id", id}, {"object", "text_completion"}, {"created", created}, {"model", host.id}}; }
-    std::string chunk(size_t i, std::string_view text, json logprobs, const char* reason) const {
-        json out = head();
-        out["choices"] = json::array({{{"index", i},
-                                       {"text", text},
-                                       {"logprobs", std::move(logprobs)},
-                                       {"finish_reason", reason ? json(reason) : json(nullptr)}}});
-        if (include_usage) out["usage"] = nullptr;
-        return sse(out);
-    }
     json empty_logprobs(size_t i) const {
         if (jobs[i]->n_logprobs < 0) return nullptr;
         return {{"tokens", json::array()},
@@ -153,12 +117,12 @@ class completion_reply : public reply {
     void add_token(size_t i, const std::string& name, const token_logprob* p, json* out) {
         (*out)["tokens"].push_back(name);
         (*out)["token_logprobs"].push_back(p ? json(p->logprob) : json(nullptr));
-        (*out)["text_offset"].push_back(text_bytes[i]);
+        (*out)["text_offset"].push_back(text_bytes_[i]);
         json top = json::object();
         if (p)
             for (const auto& [id, logprob] : p->top) top[dump_name(id)] = logprob;
         (*out)["top_logprobs"].push_back(p && jobs[i]->n_logprobs > 0 ? std::move(top) : json(nullptr));
-        text_bytes[i] += name.size();
+        text_bytes_[i] += name.size();
     }
     void add_logprobs(size_t i, const std::vector<token_logprob>& list, json* out) {
         if (!out->is_null())
@@ -173,6 +137,7 @@ class completion_reply : public reply {
     }
     std::string dump_name(int32_t id) const { return name_of_token(host, id); }
 
+    std::vector<size_t> text_bytes_;  // of each job, told so far
     std::vector<char> has_echoed_;
 };
 
@@ -181,17 +146,11 @@ class completion_reply : public reply {
 grammar_ptr text_grammar(server& s, const common_fields& c) {
     if (c.gbnf.empty() && c.json_schema.empty()) return nullptr;
     const std::string key = "text\n" + c.gbnf + "\n" + c.json_schema;
-    if (grammar_ptr known = s.known_grammar(key)) return known;
     duet_grammar_params params = duet_grammar_params_default();
     params.gbnf = c.gbnf.empty() ? nullptr : c.gbnf.c_str();
     params.json_schema = c.json_schema.empty() ? nullptr : c.json_schema.c_str();
-    duet_grammar* made = nullptr;
-    const duet_status status = duet_grammar_create(s.model, &params, &made);
-    grammar_ptr grammar(made, grammar_deleter());
-    if (status != DUET_OK)
-        refuse_status(status, duet_grammar_error(made), c.gbnf.empty() ? "response_format" : "grammar");
-    s.keep_grammar(key, grammar);
-    return grammar;
+    return s.kept_grammar(key, c.gbnf.empty() ? "response_format" : "grammar",
+                          [&](duet_grammar** made) { return duet_grammar_create(s.model, &params, made); });
 }
 
 job_ptr make_text_job(const server& s, const common_fields& c, std::vector<int32_t> prompt, int32_t i_choice,
@@ -206,10 +165,7 @@ job_ptr make_text_job(const server& s, const common_fields& c, std::vector<int32
     return j;
 }
 
-void post_completions(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_completions(server& s, exchange_ptr exchange, const fields& f) {
     common_fields c = read_common(s, f);
     c.max_new_tok = (int32_t)f.integer("max_tokens", 0, INT32_MAX).value_or(16);
     c.n_logprobs = (int32_t)f.integer("logprobs", 0, 20).value_or(-1);
@@ -219,6 +175,7 @@ void post_completions(server& s, exchange_ptr exchange) {
     if (const auto suffix = f.text("suffix"); suffix && !suffix->empty())
         refuse(400, "suffix: is not supported", "suffix", "unsupported_value");
     const std::vector<prompt> prompts = read_prompts(s, f, "prompt");
+    if (prompts.size() * (size_t)c.n > kMaxAnswers) f.wrong("n", "at most 512 answers to all prompts together");
     for (const prompt& p : prompts) check_length(s, p.ids.size(), c.max_new_tok > 0);
     const grammar_ptr grammar = text_grammar(s, c);
     auto answer = std::make_shared<completion_reply>(s, exchange);
@@ -232,7 +189,6 @@ void post_completions(server& s, exchange_ptr exchange) {
             answer->jobs.push_back(std::move(j));
             answer->echoes.push_back(has_echo ? p.text : "");
         }
-    answer->prepare();
     answer->submit();
 }
 
@@ -281,10 +237,7 @@ class embedding_reply : public reply {
 
 }  // namespace
 
-void post_embeddings(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
     if (!s.options.embeddings) refuse(501, "embeddings are off: start the server with --embeddings");
     const std::string form = f.text("encoding_format").value_or("float");
     if (form != "float" && form != "base64") f.wrong("encoding_format", "\"float\" or \"base64\"");
@@ -303,10 +256,7 @@ void post_embeddings(server& s, exchange_ptr exchange) {
 
 // ---- tokens ----
 
-void post_tokenize(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_tokenize(server& s, exchange_ptr exchange, const fields& f) {
     const auto text = f.text("content");
     const auto prompt_text = f.text("prompt");  // as other servers name it
     if (!text && !prompt_text) f.wrong("content", "a string");
@@ -322,10 +272,7 @@ void post_tokenize(server& s, exchange_ptr exchange) {
     exchange->answer(200, dump({{"tokens", std::move(tokens)}, {"count", ids.size()}, {"max_model_len", s.n_ctx}}));
 }
 
-void post_detokenize(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_detokenize(server& s, exchange_ptr exchange, const fields& f) {
     const json* tokens = f.list("tokens");
     if (!tokens) f.wrong("tokens", "a list of ids");
     const std::string text = text_of_ids(s, read_ids(s, *tokens, "tokens"), f.flag("special", false));

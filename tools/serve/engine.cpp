@@ -3,20 +3,22 @@
 #include "engine.h"
 
 #include <cmath>
+#include <utility>
 
 namespace serve {
 
 namespace {
 
-// A piece of prompt takes about this long beside running answers, and when nothing else runs.
-constexpr double kPieceUs = 60e3, kLonePieceUs = 250e3;
+// A step with pieces of prompts takes about this long; one with nothing but a piece of one prompt, which can be
+// interrupted.
+constexpr double kStepUs = 100e3, kLoneStepUs = 250e3;
 constexpr int32_t kLogitRows = 64;  // most rows of logits that are kept for a prompt's log probabilities
 
 }  // namespace
 
-engine::engine(const duet_model* model, duet_session* session, int32_t n_seqs, engine_params params, metrics& m)
+engine::engine(const duet_model* model, duet_session* session, engine_params params, metrics& m)
     : model_(model), session_(session), params_(params), metrics_(m), n_vocab_(info_of(model).n_vocab),
-      n_ctx_(duet_session_n_ctx(session)), max_batch_(duet_session_max_batch(session)), seqs_((size_t)n_seqs) {
+      n_ctx_(duet_session_n_ctx(session)), max_batch_(duet_session_max_batch(session)), seqs_((size_t)params.n_seqs) {
     thread_ = std::thread([this] { run(); });
 }
 
@@ -34,13 +36,16 @@ engine::~engine() {
 bool engine::submit(const std::vector<job_ptr>& jobs) {
     {
         const std::lock_guard lock(mutex_);
-        if (is_stopped_ || (int32_t)queue_.size() >= params_.n_queue) return false;
+        if (is_stopped_ || n_open_ >= params_.n_slots + params_.n_queue) return false;
+        n_open_ += (int32_t)jobs.size();
         for (const job_ptr& j : jobs) {
             j->submitted_at = now_seconds();
+            j->tokens = j->prompt;
+            if (!keeps_borders()) j->borders.clear();
+            else if (j->prompt.size() > 32) j->borders.push_back((int32_t)j->prompt.size() - 1);
             queue_.push_back(j);
         }
         metrics_.set("duet_requests_waiting", (double)queue_.size());
-        metrics_.set("vllm:num_requests_waiting", (double)queue_.size());
     }
     wake_.notify_one();
     return true;
@@ -104,87 +109,175 @@ void engine::take_jobs() {
         running_.back()->started_at = now_seconds();
         metrics_.observe("duet_queue_time_seconds", running_.back()->started_at - running_.back()->submitted_at);
     }
-    for (const char* name : {"duet_requests_waiting", "vllm:num_requests_waiting"})
-        metrics_.set(name, (double)queue_.size());
-    for (const char* name : {"duet_requests_running", "vllm:num_requests_running"})
-        metrics_.set(name, (double)running_.size());
+    metrics_.set("duet_requests_waiting", (double)queue_.size());
+    metrics_.set("duet_requests_running", (double)running_.size());
 }
 
 void engine::drop_ended() {
     running_.erase(std::remove_if(running_.begin(), running_.end(), [](const job_ptr& j) { return j->is_over; }),
                    running_.end());
-    for (const char* name : {"duet_requests_running", "vllm:num_requests_running"})
-        metrics_.set(name, (double)running_.size());
+    metrics_.set("duet_requests_running", (double)running_.size());
 }
 
 // ---- prefixes ----
 
-// Gives the answer a sequence that holds as much of its prompt as any does. A sequence that holds little else is taken
-// over; of others a copy is made in the one that was not used for longest.
-int32_t engine::reuse(job& j) {
-    int32_t source = -1, oldest = -1;
-    size_t n_common = 0;
-    const bool can_reuse = j.uses_cache && !j.wants_prompt_logprobs;
-    for (int32_t i = 0; i < (int32_t)seqs_.size(); i++) {
-        const sequence& s = seqs_[(size_t)i];
-        if (!s.user && (oldest < 0 || s.used_at < seqs_[(size_t)oldest].used_at)) oldest = i;
-        if (!can_reuse || (s.user && (!s.user->uses_cache || s.user->is_cancelled))) continue;
-        const std::vector<int32_t>& ids = s.user ? s.user->tokens : s.ids;
-        const size_t n_held = (size_t)std::max(0, duet_seq_length(session_, i));
-        const size_t n_most = std::min(n_held, j.prompt.size() - 1);  // the last token is run for its logits
-        const size_t n =
-            (size_t)(std::mismatch(ids.begin(), ids.begin() + (ptrdiff_t)n_most, j.prompt.begin()).first - ids.begin());
-        if (n > n_common) n_common = n, source = i;
-    }
-    const auto is_mostly = [&](int32_t i) {
-        return !seqs_[(size_t)i].user && seqs_[(size_t)i].ids.size() - n_common <= std::max<size_t>(64, n_common / 4);
-    };
-    if (source < 0) {
-        if (duet_seq_trim(session_, oldest, 0) != DUET_OK) n_common = 0;
-        return oldest;
-    }
-    const int32_t target = is_mostly(source) || oldest == source ? source : oldest;
-    seqs_[(size_t)source].used_at = ++clock_;
-    if (target != source && duet_seq_copy(session_, source, target) != DUET_OK) {
-        metrics_.add("duet_prefix_misses_total", 1, "reason=\"copy_failed\"");
-        n_common = 0;
-    }
-    if (duet_seq_trim(session_, target, (int32_t)n_common) != DUET_OK) {
-        metrics_.add("duet_prefix_misses_total", 1, "reason=\"state_cannot_go_back\"");
-        if (duet_seq_trim(session_, target, 0) != DUET_OK) return -1;
-    }
-    return target;
+// How many tokens a sequence has in common with an answer, the last one excepted, which is run for its logits.
+size_t engine::common(int32_t seq, const job& j) const {
+    const int32_t* ids = duet_seq_ids(session_, seq);
+    const size_t n = std::min((size_t)duet_seq_length(session_, seq), j.tokens.size() - 1);
+    return (size_t)(std::mismatch(ids, ids + n, j.tokens.begin()).first - ids);
 }
 
+int32_t engine::oldest_free(int32_t except) const {
+    int32_t oldest = -1;
+    for (int32_t i = 0; i < (int32_t)seqs_.size(); i++) {
+        const bool is_older = oldest < 0 || seqs_[(size_t)i].used_at < seqs_[(size_t)oldest].used_at;
+        if (i != except && !seqs_[(size_t)i].user && is_older) oldest = i;
+    }
+    return oldest;
+}
+
+// Gives the answer a sequence that holds as much of its tokens as any can. A sequence that holds little else is taken
+// over; of others a copy is made, which shares their pages, in the one that was not used for longest. Recurrent states
+// cannot go back, so that only whole sequences serve; those that were kept at borders are there for that.
+int32_t engine::reuse(job& j) {
+    const bool can_reuse = j.uses_cache && !j.wants_prompt_logprobs;
+    std::vector<std::pair<size_t, int32_t>> found;
+    for (int32_t i = 0; i < (int32_t)seqs_.size() && can_reuse; i++) {
+        const job* user = seqs_[(size_t)i].user;
+        const size_t n = user && (!user->uses_cache || user->is_cancelled) ? 0 : common(i, j);
+        if (n > 0) found.emplace_back(n, i);
+    }
+    std::sort(found.rbegin(), found.rend());
+    int32_t target = -1, n_reused = 0;
+    for (size_t k = 0; k < found.size() && n_reused == 0; k++) {
+        const auto [n, source] = found[k];
+        const size_t n_other = (size_t)duet_seq_length(session_, source) - n;
+        if (params_.is_recurrent && n_other > 0) continue;
+        const bool takes_over =
+            !keeps_borders() && !seqs_[(size_t)source].user && n_other <= std::max<size_t>(64, n / 4);
+        target = takes_over ? source : oldest_free(source);
+        seqs_[(size_t)source].used_at = ++clock_;
+        if (target == source || duet_seq_copy(session_, source, target) == DUET_OK)
+            n_reused = duet_seq_reuse(session_, target, j.tokens.data(), j.tokens.size() - 1);
+    }
+    if (!found.empty() && (size_t)n_reused + 64 < found[0].first)
+        metrics_.add("duet_prefix_misses_total", 1,
+                     params_.is_recurrent ? "reason=\"recurrent_state\"" : "reason=\"window\"");
+    if (n_reused > 0) return target;
+    target = oldest_free(-1);
+    return duet_seq_trim(session_, target, 0) == DUET_OK ? target : -1;
+}
+
+// Whether another answer is reading a beginning that both share, so that waiting costs less than reading it, too.
+bool engine::waits_for_prefix(const job& j) const {
+    if (!j.uses_cache || j.wants_prompt_logprobs) return false;
+    for (const job_ptr& other : running_) {
+        if (other->seq < 0 || is_writing(*other) || !other->uses_cache || other->is_cancelled) continue;
+        const size_t n_most = std::min(j.tokens.size() - 1, other->tokens.size());
+        size_t n = (size_t)(std::mismatch(j.tokens.begin(), j.tokens.begin() + (ptrdiff_t)n_most, other->tokens.begin())
+                                .first -
+                            j.tokens.begin());
+        if (params_.is_recurrent) {  // only what it keeps at its borders serves
+            size_t n_kept = 0;
+            for (int32_t border : other->borders)
+                if ((size_t)border <= n) n_kept = (size_t)border;
+            n = n_kept;
+        }
+        if ((int64_t)n >= held(*other) + 32) return true;
+    }
+    return false;
+}
+
+// Keeps the state of a prompt that has been read up to one of its borders.
+void engine::keep_border(const job& j) {
+    if (!j.uses_cache || !std::binary_search(j.borders.begin(), j.borders.end(), held(j))) return;
+    const int32_t target = oldest_free(-1);
+    if (duet_seq_copy(session_, j.seq, target) == DUET_OK) seqs_[(size_t)target].used_at = ++clock_;
+}
+
+// ---- room ----
+
+// Empties the prefix that was not used for longest. Returns false when there is none.
+bool engine::drop_oldest(int32_t except) {
+    int32_t oldest = -1;
+    for (int32_t i = 0; i < (int32_t)seqs_.size(); i++) {
+        const bool is_older = oldest < 0 || seqs_[(size_t)i].used_at < seqs_[(size_t)oldest].used_at;
+        if (i != except && !seqs_[(size_t)i].user && duet_seq_length(session_, i) > 0 && is_older) oldest = i;
+    }
+    return oldest >= 0 && duet_seq_trim(session_, oldest, 0) == DUET_OK;
+}
+
+// The cache is full. Kept prefixes go first. When there are none left, the answer that began last gives back its pages,
+// waits, and is computed again from its own tokens, with the same bits.
+void engine::make_room() {
+    if (drop_oldest(-1)) return;
+    job* youngest = nullptr;
+    int n_begun = 0;
+    for (const job_ptr& j : running_)
+        if (j->seq >= 0) youngest = j.get(), n_begun++;
+    if (n_begun < 2) return fail_all(duet_session_error(session_));
+    seqs_[(size_t)youngest->seq].user = nullptr;
+    if (duet_seq_trim(session_, youngest->seq, 0) != DUET_OK) return fail_all(duet_session_error(session_));
+    youngest->seq = -1;
+    youngest->prompt_logprobs.clear();
+    waits_for_room_ = true;
+    metrics_.add("duet_put_back_total");
+}
+
+// Gives an answer its sequence, if the cache has room for all of its tokens and a page for each that runs.
 bool engine::begin(job& j) {
-    j.tokens = j.prompt;
     const int32_t seq = reuse(j);
     if (seq < 0) {
         end(j, end_reason::failed, duet_session_error(session_));
         return false;
     }
+    constexpr int64_t kPage = 64;
+    const int64_t n_begun =
+        std::count_if(running_.begin(), running_.end(), [](const job_ptr& r) { return r->seq >= 0; });
+    const int64_t n_held = duet_seq_length(session_, seq),
+                  n_want = (int64_t)j.tokens.size() - n_held + kPage * (n_begun + 2);
+    while (n_begun > 0 && duet_session_room(session_) < n_want)
+        if (!drop_oldest(seq)) {
+            seqs_[(size_t)seq].used_at = ++clock_;
+            waits_for_room_ = true;
+            return false;
+        }
     j.seq = seq;
-    seqs_[(size_t)seq] = {&j, {}, ++clock_};
-    j.n_cached_tok = held(j);
+    seqs_[(size_t)seq] = {&j, ++clock_};
+    if (std::exchange(j.has_begun, true)) return true;  // it was put back
+    j.n_cached_tok = (int32_t)n_held;
     metrics_.add("duet_prompt_tokens_total", (double)j.prompt.size());
     metrics_.add("duet_prompt_tokens_cached_total", j.n_cached_tok);
     metrics_.observe("duet_request_prompt_tokens", (double)j.prompt.size());
-    tell_usage();
     return true;
 }
 
 void engine::tell_usage() {
-    double n_tok = 0;
-    for (int32_t i = 0; i < (int32_t)seqs_.size(); i++) n_tok += std::max(0, duet_seq_length(session_, i));
-    for (const char* name : {"duet_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc"})
-        metrics_.set(name, n_tok / ((double)seqs_.size() * n_ctx_));
+    const double share = 1 - (double)duet_session_room(session_) / (double)params_.cache_tokens;
+    metrics_.set("duet_kv_cache_usage_ratio", std::max(0.0, share));
 }
 
 // ---- a step ----
 
-int32_t engine::piece_size(bool has_streams) const {
+// Prompt tokens of a step. Beside running answers they may add what is left of the step's time, and half of what the
+// answers take where that is long already.
+int32_t engine::piece_size(bool has_streams, bool is_alone) const {
     if (params_.chunk > 0) return params_.chunk;
-    return (int32_t)std::clamp((has_streams ? kPieceUs : kLonePieceUs) / us_per_prompt_tok_, 16.0, 65536.0);
+    const double us = has_streams && us_beside_ > 0 ? us_beside_ : us_alone_ * (has_streams ? 1.5 : 1);
+    if (us <= 0) return 8;
+    const double time = has_streams ? std::max(kStepUs, 1.5 * us_streams_) - us_streams_
+                        : is_alone  ? kLoneStepUs
+                                    : kStepUs;
+    return (int32_t)std::clamp(time / us, has_streams ? 1.0 : 8.0, 65536.0);
+}
+
+// Learns what tokens cost: those of answers, of prompts beside them, and of prompts alone.
+void engine::learn(double us, int32_t n_streams, int32_t n_prompt_tok) {
+    const auto mix = [](double& mean, double now) { mean = mean > 0 ? 0.6 * mean + 0.4 * now : now; };
+    if (n_prompt_tok == 0) mix(us_streams_, us);
+    else if (n_streams > 0) mix(us_beside_, std::max(us - us_streams_, us / 10) / n_prompt_tok);
+    else if (n_prompt_tok >= 8) mix(us_alone_, us / n_prompt_tok);
 }
 
 void engine::add_rows(job& j, int32_t n_tok) {
@@ -199,37 +292,53 @@ void engine::add_rows(job& j, int32_t n_tok) {
     rows_.push_back({&j, n_tok});
 }
 
+// Pieces of prompts, in order of arrival, beside the answers that are written. Returns whether it is one of one prompt.
+bool engine::add_pieces() {
+    const int32_t n_streams = (int32_t)rows_.size();
+    const auto is_reading = [&](const job_ptr& j) { return !is_writing(*j); };
+    const bool is_alone = n_streams == 0 && std::count_if(running_.begin(), running_.end(), is_reading) == 1;
+    int32_t n_left = std::min(piece_size(n_streams > 0, is_alone), max_batch_ - n_streams);
+    for (const job_ptr& p : running_) {
+        job& j = *p;
+        if (n_left <= 0) break;
+        if (j.is_over || j.is_cancelled || is_writing(j)) continue;
+        if (j.seq < 0 && (waits_for_room_ || waits_for_prefix(j) || !begin(j))) continue;
+        const int32_t n_held = held(j);
+        int32_t n = std::min(n_left, (int32_t)j.tokens.size() - n_held);
+        if (j.wants_prompt_logprobs) n = std::min(n, kLogitRows);
+        const auto border = std::upper_bound(j.borders.begin(), j.borders.end(), n_held);
+        if (border != j.borders.end()) n = std::min(n, *border - n_held);
+        add_rows(j, n);
+        n_left -= n;
+        if (j.wants_embedding) break;  // it is that of the last row
+    }
+    return is_alone;
+}
+
 void engine::step() {
     rows_.clear();
     batch_ids_.clear();
     batch_seqs_.clear();
     batch_wants_.clear();
-    job* reader = nullptr;
-    for (const job_ptr& j : running_) {
-        if (j->seq < 0 && (reader || !begin(*j))) continue;
-        if (held(*j) + 1 == (int32_t)j->tokens.size() && !j->wants_embedding) add_rows(*j, 1);
-        else if (!reader) reader = j.get();
-    }
+    for (const job_ptr& j : running_)
+        if (is_writing(*j)) add_rows(*j, 1);
     const int32_t n_streams = (int32_t)rows_.size();
-    if (reader) {
-        int32_t n = std::min(piece_size(n_streams > 0), max_batch_ - n_streams);
-        if (reader->wants_prompt_logprobs) n = std::min(n, kLogitRows);
-        add_rows(*reader, std::min(n, (int32_t)reader->tokens.size() - held(*reader)));
-    }
-    if (rows_.empty()) return;
+    const bool is_alone = add_pieces();
+    if (rows_.empty()) return drop_ended();
     duet_batch batch = duet_batch_default();
     batch.n_tok = (int32_t)batch_ids_.size();
     batch.token = batch_ids_.data();
     batch.seq = batch_seqs_.data();
     batch.want_logits = batch_wants_.data();
-    if (reader && n_streams == 0) lone_reader_ = reader;
+    if (is_alone) lone_reader_ = rows_[0].owner;
     const double start = now_seconds();
-    const duet_status status = reader && reader->is_cancelled ? DUET_ERR_CANCELLED : duet_decode(session_, &batch);
+    const duet_status status =
+        is_alone && rows_[0].owner->is_cancelled ? DUET_ERR_CANCELLED : duet_decode(session_, &batch);
     lone_reader_ = nullptr;
     if (status == DUET_ERR_CANCELLED) return;  // the sequences tell what was done; the rest is done again
+    if (status == DUET_ERR_FULL) return make_room();
     if (status != DUET_OK) return fail_all(duet_session_error(session_));
-    if (reader && batch.n_tok - n_streams >= 8)
-        us_per_prompt_tok_ = 0.7 * us_per_prompt_tok_ + 0.3 * (now_seconds() - start) * 1e6 / batch.n_tok;
+    learn((now_seconds() - start) * 1e6, n_streams, batch.n_tok - n_streams);
     after_decode();
 }
 
@@ -244,6 +353,7 @@ void engine::after_decode() {
     int32_t i_logits = 0;
     for (const row& r : rows_) {
         job& j = *r.owner;
+        keep_border(j);
         if (j.is_over || j.wants_embedding) continue;
         const int32_t n_held = held(j), first = n_held - r.n_tok;
         if (j.wants_prompt_logprobs && first < (int32_t)j.prompt.size())
@@ -253,6 +363,7 @@ void engine::after_decode() {
         if (logits) take_logits(j, logits);
         else end(j, end_reason::failed, duet_session_error(session_));
     }
+    tell_usage();
     drop_ended();
 }
 
@@ -272,10 +383,10 @@ void engine::take_logits(job& j, const float* logits) {
     if (duet_sampler_accept(j.sampler.get(), id) != DUET_OK)
         return end(j, end_reason::failed, duet_sampler_error(j.sampler.get()));
     if (j.n_logprobs >= 0) j.waiting.push_back(logprob_of(logits, id, j.n_logprobs));
-    if (++j.n_new_tok == 1) {
-        j.first_token_at = now_seconds();
-        metrics_.observe("duet_time_to_first_token_seconds", j.first_token_at - j.submitted_at);
-    }
+    const double now = now_seconds();
+    if (++j.n_new_tok > 1) metrics_.observe("duet_time_between_tokens_seconds", now - j.last_token_at);
+    else metrics_.observe("duet_time_to_first_token_seconds", (j.first_token_at = now) - j.submitted_at);
+    j.last_token_at = now;
     j.tokens.push_back(id);
     metrics_.add("duet_generation_tokens_total");
     show(j, id);
@@ -318,6 +429,7 @@ void engine::show(job& j, int32_t id) {
         return end(j, end_reason::failed, duet_text_gate_error(j.gate.get()));
     tell_text(j, view_of(text));
     if (is_stopped) {
+        j.i_stop = is_stopped - 1;
         j.waiting.clear();  // the tokens of a stop string are not part of the answer
         j.gate.reset();
         end(j, end_reason::stop_string);
@@ -338,6 +450,7 @@ void engine::show_parsed(job& j) {
     while (duet_chat_parser_next(j.parser.get(), &e) == DUET_OK && e.kind != DUET_CHAT_NONE) {
         if (e.kind == DUET_CHAT_END) {
             j.n_thinking_tok = e.n_thinking_tok;
+            j.i_stop = e.i_stop;
             j.waiting.clear();
             j.parser.reset();
             return end(j, end_reason::stop_string);
@@ -378,18 +491,17 @@ void engine::end(job& j, end_reason reason, const std::string& error) {
     duet_string rest = {};
     if (is_whole && j.gate && duet_text_gate_finish(j.gate.get(), &rest) == DUET_OK) tell_text(j, view_of(rest));
     j.is_over = true;
+    n_open_--;
     j.ended_at = now_seconds();
     if (j.seq >= 0) {
-        const size_t n_held = (size_t)std::max(0, held(j));
-        sequence& s = seqs_[(size_t)j.seq];
-        s = {nullptr, {j.tokens.begin(), j.tokens.begin() + (ptrdiff_t)n_held}, ++clock_};
-        if ((!j.uses_cache || reason == end_reason::failed) && duet_seq_trim(session_, j.seq, 0) == DUET_OK) s = {};
+        seqs_[(size_t)j.seq] = {nullptr, ++clock_};
+        if ((!j.uses_cache || reason == end_reason::failed) && duet_seq_trim(session_, j.seq, 0) == DUET_OK)
+            seqs_[(size_t)j.seq] = {};
     }
+    waits_for_room_ = false;
     tell_usage();
     if (reason == end_reason::cancelled) metrics_.add("duet_cancelled_total");
     metrics_.observe("duet_request_generation_tokens", j.n_new_tok);
-    if (j.n_new_tok > 1)
-        metrics_.observe("duet_time_between_tokens_seconds", (j.ended_at - j.first_token_at) / (j.n_new_tok - 1));
     answer_event e;
     e.kind = DUET_CHAT_END;
     e.reason = reason;

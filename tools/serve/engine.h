@@ -20,12 +20,8 @@ struct token_logprob {
     std::vector<std::pair<int32_t, double>> top;  // the most likely, best first
 };
 
-struct serve_deleter {
-    void operator()(duet_text_gate* p) const { duet_text_gate_free(p); }
-    void operator()(duet_chat_parser* p) const { duet_chat_parser_free(p); }
-};
-using gate_ptr = std::unique_ptr<duet_text_gate, serve_deleter>;
-using parser_ptr = std::unique_ptr<duet_chat_parser, serve_deleter>;
+using gate_ptr = std::unique_ptr<duet_text_gate, handle_deleter>;
+using parser_ptr = std::unique_ptr<duet_chat_parser, handle_deleter>;
 
 enum class end_reason { none, stop, stop_string, length, cancelled, failed };
 
@@ -47,28 +43,32 @@ struct job {
     parser_ptr parser;
     int32_t max_new_tok = -1, n_logprobs = -1;
     bool uses_cache = true, wants_prompt_logprobs = false, wants_embedding = false;
+    std::vector<int32_t> borders;  // lengths of the prompt that other prompts are likely to share, ascending
     std::function<void(job&, const answer_event&)> tell;
+    int32_t i_choice = 0;  // of the answers to the same prompt
     // what was done
-    int32_t n_cached_tok = 0, n_new_tok = 0, n_thinking_tok = 0;
-    std::vector<token_logprob> prompt_logprobs;  // of prompt[1], prompt[2], ...
+    int32_t n_cached_tok = 0, n_new_tok = 0, n_thinking_tok = 0, i_stop = -1;  // i_stop: which stop string was met
+    std::vector<token_logprob> prompt_logprobs;                                // of prompt[1], prompt[2], ...
     std::vector<float> embedding;
-    double submitted_at = 0, started_at = 0, first_token_at = 0, ended_at = 0;
+    double submitted_at = 0, started_at = 0, first_token_at = 0, last_token_at = 0, ended_at = 0;
     // the engine's
     std::atomic<bool> is_cancelled{false};
     std::vector<int32_t> tokens;  // the prompt and what was chosen
     int32_t seq = -1;
-    bool is_over = false;
+    bool has_begun = false, is_over = false;
     std::vector<token_logprob> waiting;  // logprobs of tokens whose text is not certain yet
 };
 using job_ptr = std::shared_ptr<job>;
 
 struct engine_params {
-    int32_t n_slots = 8, n_queue = 256, chunk = 0;
+    int32_t n_slots = 8, n_queue = 256, chunk = 0, n_seqs = 9;
+    int64_t cache_tokens = 0;  // of the session
+    bool is_recurrent = false, has_windows = false;
 };
 
 class engine {
   public:
-    engine(const duet_model* model, duet_session* session, int32_t n_seqs, engine_params params, metrics& m);
+    engine(const duet_model* model, duet_session* session, engine_params params, metrics& m);
     ~engine();
     // Queues the answers of a request, all or none. Returns false when the queue is full. Thread: any.
     bool submit(const std::vector<job_ptr>& jobs);
@@ -78,8 +78,7 @@ class engine {
 
   private:
     struct sequence {
-        job* user = nullptr;
-        std::vector<int32_t> ids;  // of a sequence without a user: what it holds
+        job* user = nullptr;  // null: it is kept as a prefix for later prompts
         uint64_t used_at = 0;
     };
     struct row {
@@ -93,9 +92,17 @@ class engine {
     void step();
     bool begin(job& j);
     int32_t reuse(job& j);
+    size_t common(int32_t seq, const job& j) const;
+    bool waits_for_prefix(const job& j) const;
+    void keep_border(const job& j);
+    int32_t oldest_free(int32_t except) const;
+    bool drop_oldest(int32_t except);
+    void make_room();
     void tell_usage();
     void add_rows(job& j, int32_t n_tok);
-    int32_t piece_size(bool has_streams) const;
+    bool add_pieces();
+    int32_t piece_size(bool has_streams, bool is_alone) const;
+    void learn(double us, int32_t n_streams, int32_t n_prompt_tok);
     void after_decode();
     void take_prompt_logits(job& j, int32_t first, int32_t n_tok, int32_t* i_logits);
     void take_logits(job& j, const float* logits);
@@ -107,6 +114,10 @@ class engine {
     void tell(job& j, const answer_event& event);
     void fail_all(const std::string& error);
     int32_t held(const job& j) const { return duet_seq_length(session_, j.seq); }
+    bool keeps_borders() const { return params_.is_recurrent || params_.has_windows; }
+    bool is_writing(const job& j) const {
+        return j.seq >= 0 && held(j) + 1 == (int32_t)j.tokens.size() && !j.wants_embedding;
+    }
     token_logprob logprob_of(const float* logits, int32_t id, int32_t n_top) const;
 
     const duet_model* model_;
@@ -120,12 +131,14 @@ class engine {
     std::vector<int32_t> batch_ids_, batch_seqs_;
     std::vector<uint8_t> batch_wants_;
     uint64_t clock_ = 0;
-    double us_per_prompt_tok_ = 2000;
+    double us_streams_ = 0, us_beside_ = 0, us_alone_ = 0;  // see learn; 0: not known yet
+    bool waits_for_room_ = false;                           // a prompt found no room, and nothing has ended since
 
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<job_ptr> queue_;
     bool is_stopped_ = false, cancels_all_ = false;
+    std::atomic<int32_t> n_open_{0};                // answers that run or wait
     std::atomic<const job*> lone_reader_{nullptr};  // a prompt that is read alone: its decode may be interrupted
     std::thread thread_;
 };

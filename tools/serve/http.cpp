@@ -61,21 +61,15 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     bool is_idle() const { return phase_ == kIdle; }
     auto since() const { return since_; }
 
-    // Of the exchange:
-    void post_answer(std::string bytes, bool closes);
-    void post_piece(std::string bytes, bool is_last);
-    void post_stream(std::string head, std::string keep_alive_text);
-    void post_gone(std::function<void()> callback);
-    void post_abandoned();
-    std::string head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes,
+    std::string head(int status, const http_headers& headers, const char* content_type, int64_t n_bytes,
                      bool closes);  // n_bytes -1: pieces, -2: no body
     template <class work_fn> void post(work_fn work) {
         asio::post(server_.io, [self = shared_from_this(), work = std::move(work)]() mutable { work(*self); });
     }
-    void send(std::string_view bytes, bool is_last, bool closes);
-    bool is_http10() const { return is_http10_; }
 
   private:
+    friend class http_exchange;
+    void send(std::string_view bytes, bool is_last, bool closes);
     enum phase { kIdle, kHead, kBody, kAnswers, kLingers, kClosed };
     using parser_type = http::request_parser<http::string_body>;
 
@@ -288,13 +282,8 @@ void http_connection::refuse_framing(error_code ec) {
 
 void http_connection::refuse(int status, std::string body, const http_headers& headers, bool closes) {
     if (phase_ == kClosed) return;
-    closes = closes || !keeps_connection_;
-    std::string bytes = "HTTP/1.1 " + std::to_string(status) + " " + http_reason(status) +
-                        "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
-                        "\r\nX-Content-Type-Options: nosniff\r\n" + (closes ? "Connection: close\r\n" : "");
-    for (const auto& [name, value] : headers) bytes += name + ": " + value + "\r\n";
+    std::string bytes = head(status, headers, "application/json", (int64_t)body.size(), closes);
     const bool is_head = parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
-    bytes += "\r\n";
     if (!is_head) bytes += body;
     is_last_ = closes_ = false;
     is_stream_ = false;
@@ -398,46 +387,7 @@ void http_connection::keep_alive() {
     });
 }
 
-// ---- called by an exchange ----
-
-void http_connection::post_answer(std::string bytes, bool closes) {
-    post([bytes = std::move(bytes), closes](http_connection& c) {
-        c.is_stream_ = false;
-        c.send(bytes, true, closes);
-    });
-}
-
-void http_connection::post_piece(std::string bytes, bool is_last) {
-    post([bytes = std::move(bytes), is_last](http_connection& c) {
-        c.send(std::exchange(c.stream_head_, "") + bytes, is_last, false);
-    });
-}
-
-void http_connection::post_stream(std::string head, std::string keep_alive_text) {
-    post([head = std::move(head), text = std::move(keep_alive_text)](http_connection& c) mutable {
-        if (c.phase_ != kAnswers) return;
-        c.is_stream_ = true;
-        c.stream_head_ = std::move(head);
-        c.keep_alive_text_ = std::move(text);
-        c.last_write_ = std::chrono::steady_clock::now();
-        c.keep_alive();
-    });
-}
-
-void http_connection::post_gone(std::function<void()> callback) {
-    post([callback = std::move(callback)](http_connection& c) mutable {
-        if (c.phase_ == kClosed) callback();
-        else if (c.phase_ == kAnswers && !c.is_last_) c.gone_ = std::move(callback);
-    });
-}
-
-void http_connection::post_abandoned() {
-    post([](http_connection& c) {
-        if (c.phase_ == kAnswers && !c.is_last_) c.close();
-    });
-}
-
-std::string http_connection::head(int status, const http_exchange& exchange, const char* content_type, int64_t n_bytes,
+std::string http_connection::head(int status, const http_headers& headers, const char* content_type, int64_t n_bytes,
                                   bool closes) {
     std::string text = "HTTP/1.1 " + std::to_string(status) + " " + http_reason(status) + "\r\n";
     if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
@@ -445,8 +395,8 @@ std::string http_connection::head(int status, const http_exchange& exchange, con
     else if (n_bytes == -1)
         text +=
             is_http10_ ? "Cache-Control: no-store\r\n" : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
-    text += "X-Content-Type-Options: nosniff\r\nX-Request-Id: " + exchange.request_id + "\r\n";
-    for (const auto& [name, value] : exchange.headers) text += name + ": " + value + "\r\n";
+    text += "X-Content-Type-Options: nosniff\r\n";
+    for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
     if (closes || is_http10_ || !keeps_connection_ || server_.is_draining) text += "Connection: close\r\n";
     return text + "\r\n";
 }
@@ -457,7 +407,10 @@ http_exchange::http_exchange(std::shared_ptr<http_connection> connection, http_r
     : request(std::move(r)), connection_(std::move(connection)) {}
 
 http_exchange::~http_exchange() {
-    if (!is_over_) connection_->post_abandoned();
+    if (!is_over_)
+        connection_->post([](http_connection& c) {
+            if (c.phase_ == http_connection::kAnswers && !c.is_last_) c.close();
+        });
     end_once();
 }
 
@@ -469,49 +422,69 @@ void http_exchange::answer(int status, std::string body, const char* content_typ
     if (is_over_) return;
     is_over_ = true;
     status_ = status;
-    std::string bytes = connection_->head(status, *this, status == 204 ? "" : content_type,
+    std::string bytes = connection_->head(status, headers, status == 204 ? "" : content_type,
                                           status == 204 ? -2 : (int64_t)body.size(), closes);
     if (request.method != "HEAD" && status != 204) bytes += body;
-    connection_->post_answer(std::move(bytes), closes);
-    end_once();
+    end_once();  // who has the answer finds it counted
+    connection_->post([bytes = std::move(bytes), closes](http_connection& c) {
+        c.is_stream_ = false;
+        c.send(bytes, true, closes);
+    });
 }
 
-void http_exchange::expects_stream(const char* content_type, std::string keep_alive_text) {
+// A piece of a body whose length is not known before.
+std::string http_exchange::chunk(const std::string& text) const {
+    if (connection_->is_http10_ || text.empty()) return text;
+    char size[24];
+    std::snprintf(size, sizeof size, "%zx\r\n", text.size());
+    return size + text + "\r\n";
+}
+
+void http_exchange::expects_stream(const char* content_type, const std::string& keep_alive_text) {
     status_ = 200;
-    has_started_ = true;
-    if (!connection_->is_http10() && !keep_alive_text.empty()) {
-        char size[24];
-        std::snprintf(size, sizeof size, "%zx\r\n", keep_alive_text.size());
-        keep_alive_text = size + keep_alive_text + "\r\n";
-    }
-    connection_->post_stream(connection_->head(200, *this, content_type, -1, false), std::move(keep_alive_text));
+    connection_->post([head = connection_->head(200, headers, content_type, -1, false),
+                       text = chunk(keep_alive_text)](http_connection& c) {
+        if (c.phase_ != http_connection::kAnswers) return;
+        c.is_stream_ = true;
+        c.stream_head_ = head;
+        c.keep_alive_text_ = text;
+        c.last_write_ = std::chrono::steady_clock::now();
+        c.keep_alive();
+    });
 }
 
-void http_exchange::write(std::string piece) {
-    if (is_over_ || piece.empty()) return;
-    if (!connection_->is_http10()) {
-        char size[24];
-        std::snprintf(size, sizeof size, "%zx\r\n", piece.size());
-        piece = size + piece + "\r\n";
-    }
-    connection_->post_piece(std::move(piece), false);
+void http_exchange::post_piece(std::string bytes, bool is_last) {
+    connection_->post([bytes = std::move(bytes), is_last](http_connection& c) {
+        c.send(std::exchange(c.stream_head_, "") + bytes, is_last, false);
+    });
+}
+
+void http_exchange::write(const std::string& piece) {
+    if (!is_over_ && !piece.empty()) post_piece(chunk(piece), false);
 }
 
 void http_exchange::finish() {
     if (is_over_) return;
     is_over_ = true;
-    connection_->post_piece(connection_->is_http10() ? "" : "0\r\n\r\n", true);
     end_once();
+    post_piece(connection_->is_http10_ ? "" : "0\r\n\r\n", true);
 }
 
-void http_exchange::on_gone(std::function<void()> callback) { connection_->post_gone(std::move(callback)); }
+void http_exchange::on_gone(std::function<void()> callback) {
+    connection_->post([callback = std::move(callback)](http_connection& c) {
+        if (c.phase_ == http_connection::kClosed) callback();
+        else if (c.phase_ == http_connection::kAnswers && !c.is_last_) c.gone_ = callback;
+    });
+}
 
 // ---- the server ----
 
 http_server::http_server(http_limits limits, http_handlers handlers)
     : state_(std::make_unique<state>(limits, std::move(handlers))) {}
 
-http_server::~http_server() {
+http_server::~http_server() { forget_path(); }
+
+void http_server::forget_path() {
     if (!state_->unix_path.empty()) ::unlink(state_->unix_path.c_str());
 }
 

@@ -33,7 +33,6 @@ class http_exchange {
     http_exchange& operator=(const http_exchange&) = delete;
 
     http_request request;
-    std::string request_id;  // goes back as X-Request-Id
     http_headers headers;    // further headers of the answer
     std::string log_fields;  // what the log tells about the answer, as JSON members
     std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
@@ -42,21 +41,21 @@ class http_exchange {
     void answer(int status, std::string body, const char* content_type = "application/json", bool closes = false);
     // Answers piece by piece: start, any number of writes, finish. A stream that stays silent gets keep_alive_text
     // every 10 s, from the time that expects_stream was called.
-    void expects_stream(const char* content_type, std::string keep_alive_text);
-    void write(std::string piece);
+    void expects_stream(const char* content_type, const std::string& keep_alive_text);
+    void write(const std::string& piece);
     void finish();
     // Called once, on the thread of the connections, when the client has left before its answer was complete.
     void on_gone(std::function<void()> callback);
-    bool has_started() const { return has_started_; }
     int status() const { return status_; }
     // Called by the destructor, or when the answer is complete.
     std::function<void(http_exchange&)> on_end;
 
   private:
-    friend class http_connection;
     void end_once();
+    void post_piece(std::string bytes, bool is_last);
+    std::string chunk(const std::string& text) const;
     std::shared_ptr<http_connection> connection_;
-    bool is_over_ = false, has_started_ = false;
+    bool is_over_ = false;
     int status_ = 0;
 };
 using exchange_ptr = std::shared_ptr<http_exchange>;
@@ -95,6 +94,7 @@ class http_server {
     const std::string& address() const;
     bool is_local() const;
     bool is_unix() const;
+    void forget_path();  // removes the file of a unix socket
     // Serves until stop(). on_signal gets the signals INT and TERM, on this thread.
     void run(std::function<void(int n_signals)> on_signal);
     // From now on idle connections are closed and no connection is kept. Thread: any.

@@ -6,18 +6,6 @@ namespace serve {
 
 namespace {
 
-std::string text_of_blocks(const json& content, const std::string& path) {
-    if (content.is_string()) return content.get<std::string>();
-    std::string text;
-    if (!content.is_array()) refuse(400, path + ": want a text or a list of blocks", path, "invalid_value");
-    for (const json& block : content) {
-        if (!block.is_object() || block.value("type", json()) != "text" || !block.value("text", json()).is_string())
-            refuse(400, path + ": only blocks of text are supported, got " + shown(block), path, "unsupported_value");
-        text += block["text"].get<std::string>();
-    }
-    return text;
-}
-
 // A block of a message becomes a part of OpenAI's message, or a message of its own (the result of a call).
 void add_block(const json& block, const std::string& path, json* message, json* results) {
     if (!block.is_object()) refuse(400, path + ": want an object", path, "invalid_value");
@@ -42,14 +30,14 @@ void add_block(const json& block, const std::string& path, json* message, json* 
         const json* content = b.find("content");
         results->push_back({{"role", "tool"},
                             {"tool_call_id", text("tool_use_id")},
-                            {"content", content ? text_of_blocks(*content, path + ".content") : ""}});
+                            {"content", content ? text_of_parts(*content, path + ".content") : ""}});
     } else if (type != "redacted_thinking") b.wrong("type", "text, thinking, tool_use or tool_result");
 }
 
 json read_messages(const fields& f) {
     json out = json::array();
     if (const json* system = f.find("system"))
-        out.push_back({{"role", "system"}, {"content", text_of_blocks(*system, "system")}});
+        out.push_back({{"role", "system"}, {"content", text_of_parts(*system, "system")}});
     const json* messages = f.list("messages");
     if (!messages || messages->empty()) f.wrong("messages", "a list of messages, at least one");
     for (size_t i = 0; i < messages->size(); i++) {
@@ -74,9 +62,8 @@ json read_messages(const fields& f) {
 
 // The request in OpenAI's fields, so that one place reads them.
 json as_openai(const fields& f) {
-    json out = {{"messages", read_messages(f)}};
-    for (const char* name : {"temperature", "top_p", "top_k", "seed", "cache_prompt", "chat_template_kwargs"})
-        if (const json* value = f.find(name)) out[name] = *value;
+    json out = copy_fields(f, {"temperature", "top_p", "top_k", "seed", "cache_prompt", "chat_template_kwargs"});
+    out["messages"] = read_messages(f);
     if (const json* tools = f.list("tools")) {
         out["tools"] = json::array();
         for (const json& tool : *tools) {
@@ -121,13 +108,9 @@ class message_reply : public reply {
         json content = json::array();
         if (!a.thinking.empty()) content.push_back({{"type", "thinking"}, {"thinking", a.thinking}, {"signature", ""}});
         if (!a.text.empty()) content.push_back({{"type", "text"}, {"text", a.text}});
-        for (const tool_call& call : a.calls) {
-            // a call that a limit cut off has no whole arguments; they stay readable
-            json input = json::parse(call.arguments, nullptr, false);
-            if (input.is_discarded()) input = {{"_incomplete", call.arguments}};
+        for (const tool_call& call : a.calls)
             content.push_back(
-                {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", std::move(input)}});
-        }
+                {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", call_input(call)}});
         json out = message(std::move(content));
         out["stop_reason"] = stop_reason();
         out["stop_sequence"] = stop_sequence();
@@ -203,9 +186,9 @@ class message_reply : public reply {
                : !a.calls.empty()                    ? "tool_use"
                                                      : "end_turn";
     }
-    // Of several strings nobody tells which was met.
     json stop_sequence() const {
-        return answers[0].reason == end_reason::stop_string && stops.size() == 1 ? json(stops[0]) : json(nullptr);
+        const int32_t i = jobs[0]->i_stop;
+        return answers[0].reason == end_reason::stop_string && i >= 0 ? json(stops[(size_t)i]) : json(nullptr);
     }
     json usage() const {
         const usage_counts u = count_usage(jobs);
@@ -222,12 +205,12 @@ class message_reply : public reply {
 
 }  // namespace
 
-void post_messages(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_messages(server& s, exchange_ptr exchange, const fields& f) {
     const auto limit = f.integer("max_tokens", 1, INT32_MAX);
     if (!limit) f.wrong("max_tokens", "a whole number");
+    f.number("temperature", 0, 1);
+    f.object("metadata");
+    f.list("stop_sequences");
     const json request = as_openai(f);
     common_fields common = read_common(s, fields(request));
     common.max_new_tok = (int32_t)*limit;
@@ -239,10 +222,7 @@ void post_messages(server& s, exchange_ptr exchange) {
     answer->submit();
 }
 
-void post_count_tokens(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_count_tokens(server& s, exchange_ptr exchange, const fields& f) {
     const json request = as_openai(f);
     const rendered_chat r = render_chat(s, read_chat(fields(request)), common_fields{}, true);
     exchange->answer(200, dump({{"input_tokens", r.ids.size()}}));

@@ -14,33 +14,35 @@ const std::vector<double> kTokens = {1, 4, 16, 64, 128, 256, 512, 1024, 2048, 40
 
 struct family_row {
     const char *name, *type, *help;
-    const std::vector<double>* bounds;
+    const std::vector<double>* bounds = nullptr;
+    const char* copy_of = nullptr;
 };
 
 // clang-format off
 const family_row kFamilies[] = {
-    {"duet_requests_running", "gauge", "Answers that are being made", nullptr},
-    {"duet_requests_waiting", "gauge", "Answers that wait for a slot", nullptr},
-    {"duet_slots", "gauge", "Answers that can be made at the same time", nullptr},
-    {"duet_kv_cache_usage_ratio", "gauge", "Share of the attention cache that running answers and kept prefixes hold", nullptr},
-    {"duet_memory_bytes", "gauge", "Memory as planned at the start", nullptr},
-    {"duet_requests_total", "counter", "Requests by the status of their answer", nullptr},
-    {"duet_prompt_tokens_total", "counter", "Tokens of prompts, also those found in the cache", nullptr},
-    {"duet_prompt_tokens_cached_total", "counter", "Tokens of prompts that were found in the cache", nullptr},
-    {"duet_generation_tokens_total", "counter", "Tokens of answers", nullptr},
-    {"duet_cancelled_total", "counter", "Answers whose client left before their end", nullptr},
-    {"duet_prefix_misses_total", "counter", "Prompts that shared a beginning with the cache and could not use it, by reason", nullptr},
+    {"duet_requests_running", "gauge", "Answers that are being made"},
+    {"duet_requests_waiting", "gauge", "Answers that wait for a slot"},
+    {"duet_slots", "gauge", "Answers that can be made at the same time"},
+    {"duet_kv_cache_usage_ratio", "gauge", "Share of the attention cache that running answers and kept prefixes hold"},
+    {"duet_memory_bytes", "gauge", "Memory as planned at the start"},
+    {"duet_requests_total", "counter", "Requests by the status of their answer"},
+    {"duet_prompt_tokens_total", "counter", "Tokens of prompts, also those found in the cache"},
+    {"duet_prompt_tokens_cached_total", "counter", "Tokens of prompts that were found in the cache"},
+    {"duet_generation_tokens_total", "counter", "Tokens of answers"},
+    {"duet_cancelled_total", "counter", "Answers whose client left before their end"},
+    {"duet_put_back_total", "counter", "Answers that gave back their pages of the full cache and were computed again"},
+    {"duet_prefix_misses_total", "counter", "Prompts that shared a beginning with the cache and could not use it, by reason"},
     {"duet_time_to_first_token_seconds", "histogram", "From the request to its first token", &kSeconds},
-    {"duet_time_between_tokens_seconds", "histogram", "From a token to the next of the same answer, the mean of each answer", &kSeconds},
+    {"duet_time_between_tokens_seconds", "histogram", "From a token to the next of the same answer", &kSeconds},
     {"duet_queue_time_seconds", "histogram", "From the request to its slot", &kSeconds},
     {"duet_request_seconds", "histogram", "From the request to the end of its answer", &kSeconds},
     {"duet_request_prompt_tokens", "histogram", "Tokens of a prompt", &kTokens},
     {"duet_request_generation_tokens", "histogram", "Tokens of an answer", &kTokens},
     // the names that inference gateways on Kubernetes scrape
-    {"vllm:num_requests_running", "gauge", "As duet_requests_running", nullptr},
-    {"vllm:num_requests_waiting", "gauge", "As duet_requests_waiting", nullptr},
-    {"vllm:kv_cache_usage_perc", "gauge", "As duet_kv_cache_usage_ratio", nullptr},
-    {"vllm:cache_config_info", "gauge", "Tokens of a cache page and number of pages", nullptr},
+    {"vllm:num_requests_running", "gauge", "As duet_requests_running", nullptr, "duet_requests_running"},
+    {"vllm:num_requests_waiting", "gauge", "As duet_requests_waiting", nullptr, "duet_requests_waiting"},
+    {"vllm:kv_cache_usage_perc", "gauge", "As duet_kv_cache_usage_ratio", nullptr, "duet_kv_cache_usage_ratio"},
+    {"vllm:cache_config_info", "gauge", "Tokens of a cache page and number of pages"},
 };
 // clang-format on
 
@@ -57,6 +59,7 @@ metrics::metrics() {
         family& f = families_[row.name];
         f.type = row.type;
         f.help = row.help;
+        f.copy_of = row.copy_of;
         if (row.bounds) {
             f.bounds = *row.bounds;
             f.counts.resize(row.bounds->size() + 1);
@@ -64,8 +67,7 @@ metrics::metrics() {
     }
     for (const char* name : {"duet_requests_running", "duet_requests_waiting", "duet_prompt_tokens_total",
                              "duet_prompt_tokens_cached_total", "duet_generation_tokens_total", "duet_cancelled_total",
-                             "duet_kv_cache_usage_ratio", "vllm:num_requests_running", "vllm:num_requests_waiting",
-                             "vllm:kv_cache_usage_perc"})
+                             "duet_put_back_total", "duet_kv_cache_usage_ratio"})
         families_[name].values[""] = 0;
 }
 
@@ -91,7 +93,7 @@ std::string metrics::text() const {
     std::string out;
     for (const auto& [name, f] : families_) {
         out += "# HELP " + name + " " + f.help + "\n# TYPE " + name + " " + f.type + "\n";
-        for (const auto& [labels, value] : f.values)
+        for (const auto& [labels, value] : f.copy_of ? families_.at(f.copy_of).values : f.values)
             out += name + (labels.empty() ? "" : "{" + labels + "}") + " " + number(value) + "\n";
         uint64_t n = 0;
         for (size_t i = 0; i < f.counts.size(); i++) {

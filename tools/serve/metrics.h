@@ -18,7 +18,7 @@ class metrics {
 
   private:
     struct family {
-        const char *type, *help;
+        const char *type, *help, *copy_of;
         std::map<std::string, double> values;  // by labels, as written: code="200"
         std::vector<double> bounds;            // of a histogram
         std::vector<uint64_t> counts;

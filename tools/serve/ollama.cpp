@@ -63,6 +63,7 @@ json openai_messages(const fields& f) {
         if (m.contains("images") && m["images"].is_array() && !m["images"].empty())
             refuse(400, "messages: images are not supported", "messages", "unsupported_value");
         if (m.contains("thinking")) m["reasoning_content"] = m["thinking"];
+        if (m.value("role", json()) == "tool" && !m.contains("tool_call_id")) m["tool_call_id"] = "call_0";
         int i_call = 0;
         if (m.contains("tool_calls") && m["tool_calls"].is_array())
             for (json& call : m["tool_calls"]) {
@@ -116,12 +117,8 @@ class ollama_reply : public reply {
         } else {
             json message = {{"role", "assistant"}, {"content", text}};
             if (!thinking.empty()) message["thinking"] = thinking;
-            for (const tool_call& call : calls) {
-                json arguments = json::parse(call.arguments, nullptr, false);
-                if (arguments.is_discarded()) arguments = {{"_incomplete", call.arguments}};
-                message["tool_calls"].push_back(
-                    {{"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}});
-            }
+            for (const tool_call& call : calls)
+                message["tool_calls"].push_back({{"function", {{"name", call.name}, {"arguments", call_input(call)}}}});
             out["message"] = std::move(message);
         }
         out["done"] = false;
@@ -157,17 +154,11 @@ void answer_chat(server& s, exchange_ptr exchange, const fields& f, json message
 
 }  // namespace
 
-void post_ollama_chat(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_ollama_chat(server& s, exchange_ptr exchange, const fields& f) {
     answer_chat(s, exchange, f, openai_messages(f), true);
 }
 
-void post_ollama_generate(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     const std::string prompt = f.text("prompt").value_or("");
     if (const auto suffix = f.text("suffix"); suffix && !suffix->empty())
         refuse(400, "suffix: is not supported", "suffix", "unsupported_value");
@@ -201,10 +192,7 @@ void get_ollama_tags(server& s, exchange_ptr exchange) {
     exchange->answer(200, dump({{"models", std::move(models)}}));
 }
 
-void post_ollama_show(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_ollama_show(server& s, exchange_ptr exchange, const fields&) {
     const std::string architecture = s.info.architecture;
     json capabilities = json::array({"completion"});
     if (s.has_chat) capabilities.push_back("tools");

@@ -27,29 +27,28 @@ void reply::take(size_t i_job, const answer_event& e) {
         a.reason = e.reason;
         a.error = e.error;
         n_left_--;
-        if (e.reason == end_reason::failed && !has_failed_) {
-            has_failed_ = true;
+        const bool is_cancelled = e.reason == end_reason::cancelled;  // the client has left, or the server ends
+        if ((is_cancelled || e.reason == end_reason::failed) && !std::exchange(has_failed_, true)) {
             host.work->cancel(jobs);
-            if (!is_stream) exchange->answer(500, error_body(500, e.error));
-            else {
-                exchange->write(stream_error(e.error));
+            const std::string why = is_cancelled ? "the answer was cancelled: the server ends" : e.error;
+            if (is_stream) {
+                exchange->write(stream_error(why));
                 exchange->finish();
-            }
-        } else if (e.reason == end_reason::cancelled && !has_failed_) {
-            has_failed_ = true;  // the client has left, or the server ends
-            if (!is_stream) exchange->answer(503, error_body(503, "the answer was cancelled: the server ends"));
-            else {
-                exchange->write(stream_error("the answer was cancelled: the server ends"));
-                exchange->finish();
-            }
+            } else exchange->answer(is_cancelled ? 503 : 500, error_body(is_cancelled ? 503 : 500, why));
         }
     }
     if (has_failed_) return;
     if (n_left_ == 0) {
         const usage_counts u = count_usage(jobs);
-        exchange->log_fields = ",\"prompt_tokens\":" + std::to_string(u.n_prompt) +
-                               ",\"cached_tokens\":" + std::to_string(u.n_cached) +
-                               ",\"answer_tokens\":" + std::to_string(u.n_new);
+        const job& j = *jobs[0];
+        const double first = j.first_token_at > 0 ? j.first_token_at : j.ended_at;
+        char text[200];
+        std::snprintf(text, sizeof text,
+                      ",\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"answer_tokens\":%lld,\"queue_ms\":%.1f,"
+                      "\"first_token_ms\":%.1f",
+                      (long long)u.n_prompt, (long long)u.n_cached, (long long)u.n_new,
+                      (std::max(j.started_at, j.submitted_at) - j.submitted_at) * 1e3, (first - j.submitted_at) * 1e3);
+        exchange->log_fields = text;
     }
     if (is_stream) {
         std::string text = piece(i_job, e);
@@ -59,15 +58,52 @@ void reply::take(size_t i_job, const answer_event& e) {
     } else if (n_left_ == 0) exchange->answer(200, dump(whole()));
 }
 
+json choices_reply::head(bool is_chunk, json choices) const {
+    return {{"id", id},
+            {"object", names_[is_chunk]},
+            {"created", created_},
+            {"model", host.id},
+            {"system_fingerprint", std::string("duet-") + duet_version()},
+            {"choices", std::move(choices)}};
+}
+
+json choices_reply::whole() {
+    json choices = json::array();
+    for (size_t i = 0; i < jobs.size(); i++) {
+        choices.push_back(choice(i));
+        choices.back()["index"] = i;
+        choices.back()["finish_reason"] = finish_reason(answers[i].reason, has_calls(i));
+    }
+    json out = head(false, std::move(choices));
+    out["usage"] = usage_json(jobs);
+    return out;
+}
+
+std::string choices_reply::chunk(size_t i, const char* name, json value, json logprobs, const char* reason) const {
+    json out = head(true, json::array({{{"index", i},
+                                        {name, std::move(value)},
+                                        {"logprobs", std::move(logprobs)},
+                                        {"finish_reason", reason ? json(reason) : json(nullptr)}}}));
+    if (include_usage) out["usage"] = nullptr;
+    return sse(out);
+}
+
+std::string choices_reply::last() {
+    std::string out;
+    if (include_usage) {
+        json chunk = head(true, json::array());
+        chunk["usage"] = usage_json(jobs);
+        out = sse(chunk);
+    }
+    return out + "data: [DONE]\n\n";
+}
+
 usage_counts count_usage(const std::vector<job_ptr>& jobs) {
     usage_counts u;
-    const std::vector<int32_t>* prompt = nullptr;
     for (const job_ptr& j : jobs) {
         u.n_new += j->n_new_tok;
         u.n_thinking += j->n_thinking_tok;
-        // the choices of one prompt count it once
-        if (prompt && *prompt == j->prompt) continue;
-        prompt = &j->prompt;
+        if (j->i_choice > 0) continue;  // the choices of one prompt count it once
         u.n_prompt += (int64_t)j->prompt.size();
         u.n_cached += j->n_cached_tok;
     }
@@ -87,20 +123,24 @@ const char* finish_reason(end_reason reason, bool has_calls) {
     return reason == end_reason::length ? "length" : has_calls ? "tool_calls" : "stop";
 }
 
-grammar_ptr server::known_grammar(const std::string& key) {
+grammar_ptr server::kept_grammar(const std::string& key, const char* field,
+                                 const std::function<duet_status(duet_grammar**)>& make) {
+    {
+        const std::lock_guard lock(grammars_mutex_);
+        for (auto i = grammars_.begin(); i != grammars_.end(); ++i)
+            if (i->first == key) {
+                grammars_.splice(grammars_.begin(), grammars_, i);
+                return i->second;
+            }
+    }
+    duet_grammar* made = nullptr;
+    const duet_status status = make(&made);
+    grammar_ptr grammar(made, handle_deleter());
+    if (status != DUET_OK) refuse_status(status, duet_grammar_error(made), field);
     const std::lock_guard lock(grammars_mutex_);
-    for (auto i = grammars_.begin(); i != grammars_.end(); ++i)
-        if (i->first == key) {
-            grammars_.splice(grammars_.begin(), grammars_, i);
-            return grammars_.front().second;
-        }
-    return nullptr;
-}
-
-void server::keep_grammar(const std::string& key, grammar_ptr grammar) {
-    const std::lock_guard lock(grammars_mutex_);
-    grammars_.emplace_front(key, std::move(grammar));
+    grammars_.emplace_front(key, grammar);
     if (grammars_.size() > 64) grammars_.pop_back();
+    return grammar;
 }
 
 }  // namespace serve

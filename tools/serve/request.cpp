@@ -70,9 +70,11 @@ void read_form(const fields& f, common_fields* out) {
         } else if (type == "json_schema") {
             const json* named = inner.object("json_schema");
             if (!named) inner.wrong("json_schema", "an object");
-            const json* schema = fields(*named, "response_format.json_schema.").find("schema");
-            if (!schema || (!schema->is_object() && !schema->is_boolean()))
-                fields(*named, "response_format.json_schema.").wrong("schema", "a schema");
+            const fields its(*named, "response_format.json_schema.");
+            const json* schema = its.find("schema");
+            if (!schema || (!schema->is_object() && !schema->is_boolean())) its.wrong("schema", "a schema");
+            its.text("name");
+            its.flag("strict", false);
             out->json_schema = dump(*schema);
         } else if (type != "text") inner.wrong("type", "\"text\", \"json_object\" or \"json_schema\"");
         n += type != "text";
@@ -110,7 +112,7 @@ bool is_sampler_field(std::string_view name) {
 void check_model(const server& s, const fields& f) {
     auto name = f.text("model");
     if (name && name->size() > 7 && name->substr(name->size() - 7) == ":latest") name->resize(name->size() - 7);
-    if (!name || name->empty() || *name == s.id) return;
+    if (!name || *name == s.id) return;
     for (const std::string& alias : s.options.aliases)
         if (*name == alias) return;
     refuse(404, "the model " + shown(*name) + " is not served here; " + shown(s.id) + " is", "model",
@@ -193,6 +195,7 @@ job_ptr make_job(const server& s, const common_fields& c, std::vector<int32_t> p
     for (int32_t id : prompt) check(duet_sampler_accept(sampler, id), "prompt");
     if (grammar) check(duet_sampler_grammar(sampler, grammar), "grammar");
     j->prompt = std::move(prompt);
+    j->i_choice = i_choice;
     j->max_new_tok = c.max_new_tok;
     j->n_logprobs = c.n_logprobs;
     j->uses_cache = c.uses_cache;

@@ -6,21 +6,6 @@ namespace serve {
 
 namespace {
 
-std::string text_of_parts(const json& content, const std::string& path) {
-    if (content.is_string()) return content.get<std::string>();
-    if (!content.is_array()) refuse(400, path + ": want a text or a list of parts", path, "invalid_value");
-    std::string text;
-    for (const json& part : content) {
-        const json type = part.is_object() ? part.value("type", json()) : json();
-        const bool is_text =
-            type == "input_text" || type == "output_text" || type == "text" || type == "reasoning_text";
-        if (!is_text || !part.value("text", json()).is_string())
-            refuse(400, path + ": only parts of text are supported, got " + shown(part), path, "unsupported_value");
-        text += part["text"].get<std::string>();
-    }
-    return text;
-}
-
 // An item of the input becomes a message. Calls that follow each other belong to one message of the assistant.
 void add_item(const json& item, const std::string& path, json* messages) {
     if (!item.is_object()) refuse(400, path + ": want an object", path, "invalid_value");
@@ -54,7 +39,9 @@ void add_item(const json& item, const std::string& path, json* messages) {
 
 // The request in the fields of /v1/chat/completions, so that one place reads them.
 json as_chat(const fields& f) {
-    json out = {{"messages", json::array()}};
+    json out = copy_fields(f, {"temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "cache_prompt",
+                               "chat_template_kwargs"});
+    out["messages"] = json::array();
     if (const auto instructions = f.text("instructions"))
         out["messages"].push_back({{"role", "system"}, {"content", *instructions}});
     const json* input = f.find("input");
@@ -63,18 +50,14 @@ json as_chat(const fields& f) {
     else
         for (size_t i = 0; i < input->size(); i++)
             add_item((*input)[i], "input[" + std::to_string(i) + "]", &out["messages"]);
-    for (const char* name : {"temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "cache_prompt",
-                             "chat_template_kwargs"})
-        if (const json* value = f.find(name)) out[name] = *value;
     if (const json* tools = f.list("tools")) {
         out["tools"] = json::array();
         for (const json& tool : *tools) {
             if (!tool.is_object() || tool.value("type", json()) != "function")
                 refuse(400, "tools: only functions are supported, got " + shown(tool), "tools", "unsupported_value");
-            json function = json::object();
-            for (const char* name : {"name", "description", "parameters", "strict"})
-                if (tool.contains(name) && !tool[name].is_null()) function[name] = tool[name];
-            out["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
+            out["tools"].push_back(
+                {{"type", "function"},
+                 {"function", copy_fields(fields(tool), {"name", "description", "parameters", "strict"})}});
         }
     }
     if (const json* choice = f.find("tool_choice")) {
@@ -127,37 +110,19 @@ class response_reply : public reply {
         }
         if (e.kind == DUET_CHAT_TEXT) {
             if (open_ != "message") {
-                out += close();
-                open_ = "message";
-                json item = message_item("", "in_progress");
-                item_id_ = item["id"];
-                item["content"] = json::array();
-                out +=
-                    event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
+                out += open("message", message_item("", "in_progress"));
                 out += event("response.content_part.added", place({{"content_index", 0}, {"part", text_part("")}}));
             }
             text_ += e.text;
             out += event("response.output_text.delta",
                          place({{"content_index", 0}, {"delta", e.text}, {"logprobs", json::array()}}));
         } else if (e.kind == DUET_CHAT_THINKING) {
-            if (open_ != "reasoning") {
-                out += close();
-                open_ = "reasoning";
-                json item = reasoning_item("");
-                item_id_ = item["id"];
-                item["content"] = json::array();
-                out +=
-                    event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
-            }
+            if (open_ != "reasoning") out += open("reasoning", reasoning_item(""));
             text_ += e.text;
             out += event("response.reasoning_text.delta", place({{"content_index", 0}, {"delta", e.text}}));
         } else if (e.kind == DUET_CHAT_CALL_BEGIN) {
-            out += close();
-            open_ = "call";
-            item_id_ = random_id("fc_");
             call_ = {std::string(e.call_id), std::string(e.text), ""};
-            out += event("response.output_item.added",
-                         {{"output_index", items_.size()}, {"item", call_item(call_, item_id_, "in_progress")}});
+            out += open("call", call_item(call_, random_id("fc_"), "in_progress"));
         } else if (e.kind == DUET_CHAT_CALL_PIECE) {
             call_.arguments += e.text;
             out += event("response.function_call_arguments.delta", place({{"delta", e.text}}));
@@ -215,6 +180,13 @@ class response_reply : public reply {
         out.update(body);
         return out;
     }
+    std::string open(const char* kind, json item) {
+        std::string out = close();
+        open_ = kind;
+        item_id_ = item["id"];
+        if (item.contains("content")) item["content"] = json::array();
+        return out + event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
+    }
     // Tells that the open item is whole, and keeps it.
     std::string close() {
         if (open_.empty()) return "";
@@ -249,14 +221,17 @@ class response_reply : public reply {
 
 }  // namespace
 
-void post_responses(server& s, exchange_ptr exchange) {
-    const json body = parse_body(exchange->request.body);
-    const fields f(body);
-    check_model(s, f);
+void post_responses(server& s, exchange_ptr exchange, const fields& f) {
     for (const char* name : {"previous_response_id", "conversation", "prompt"})
         if (f.find(name)) refuse(400, std::string(name) + ": nothing is stored here", name, "unsupported_value");
     if (f.flag("background", false))
         refuse(400, "background: nothing is stored here", "background", "unsupported_value");
+    f.object("metadata");
+    f.list("include");
+    f.flag("store", false);
+    f.integer("top_logprobs", 0, 20);
+    if (const std::string how = f.text("truncation").value_or("auto"); how != "auto" && how != "disabled")
+        f.wrong("truncation", "auto or disabled (nothing is ever cut)");
     const json request = as_chat(f);
     common_fields common = read_common(s, fields(request));
     common.max_new_tok = (int32_t)f.integer("max_output_tokens", 1, INT32_MAX).value_or(-1);

@@ -9,7 +9,8 @@ namespace serve {
 
 namespace {
 
-using route_fn = void (*)(server& s, exchange_ptr exchange);
+using get_fn = void (*)(server& s, exchange_ptr exchange);
+using post_fn = void (*)(server& s, exchange_ptr exchange, const fields& f);
 
 json model_json(const server& s, const std::string& id) {
     return {{"id", id},
@@ -93,7 +94,8 @@ void get_metrics(server& s, exchange_ptr e) {
 }
 
 void get_ready(server& s, exchange_ptr e) {
-    if (s.is_draining) e->answer(503, error_body(503, "the server is ending"));
+    if (s.is_draining || s.is_loading)
+        e->answer(503, error_body(503, s.is_loading ? "the model is loading" : "the server is ending"));
     else e->answer(200, "{\"status\":\"ok\"}");
 }
 
@@ -102,8 +104,13 @@ void get_alive(server&, exchange_ptr e) { e->answer(200, "{\"status\":\"ok\"}");
 // is_public: without a key, and also while the server ends.
 struct route {
     const char *path, *method;
-    route_fn handle;
-    bool is_public;
+    get_fn get = nullptr;
+    post_fn post = nullptr;
+    bool is_public = false;
+    constexpr route(const char* p, const char* m, get_fn fn, bool open)
+        : path(p), method(m), get(fn), is_public(open) {}
+    constexpr route(const char* p, const char* m, post_fn fn, bool open)
+        : path(p), method(m), post(fn), is_public(open) {}
 };
 
 // clang-format off
@@ -177,14 +184,14 @@ void add_cors(const server& s, const http_request& r, http_headers* headers) {
     headers->emplace_back("Vary", "Origin");
 }
 
-void log_request(const server& s, const std::string& id, const http_request& r, int status, double ms,
-                 const std::string& more) {
+void log_request(const server& s, const http_request& r, int status, double ms, const std::string& more) {
     if (s.options.log_json)
         std::fprintf(stderr, "{\"id\":%s,\"method\":%s,\"path\":%s,\"code\":%d,\"ms\":%.1f%s}\n",
-                     json(id).dump().c_str(), dump(r.method).c_str(), dump(r.path).c_str(), status, ms, more.c_str());
+                     dump(r.request_id).c_str(), dump(r.method).c_str(), dump(r.path).c_str(), status, ms,
+                     more.c_str());
     else if (s.options.log_requests)
-        std::fprintf(stderr, "%s %s %s %d %.1f ms%s\n", id.c_str(), dump(r.method).c_str(), dump(r.path).c_str(),
-                     status, ms, more.c_str());
+        std::fprintf(stderr, "%s %s %s %d %.1f ms%s\n", r.request_id.c_str(), dump(r.method).c_str(),
+                     dump(r.path).c_str(), status, ms, more.c_str());
 }
 
 // An error in the shape that the clients of a route know: Anthropic's have a type outside, Ollama's a text.
@@ -214,7 +221,9 @@ http_refusal refusal_of(server& s, const http_server& http, const http_request& 
     if (!is_method_of(*found, r.method))
         return say(405, "want one of " + allowed_methods(*found), "method_not_allowed",
                    {{"Allow", allowed_methods(*found)}});
-    if (s.is_draining && !is_public) return say(503, "the server is ending", "unavailable", {{"Retry-After", "5"}});
+    if ((s.is_draining || s.is_loading) && !is_public)
+        return say(503, s.is_loading ? "the model is loading" : "the server is ending", "unavailable",
+                   {{"Retry-After", "5"}});
     if (r.method == "POST" && !is_json(r.content_type))
         return say(415, "Content-Type: want application/json", "unsupported_media_type");
     return {};
@@ -229,7 +238,7 @@ http_refusal check_request(server& s, const http_server& http, http_request& r) 
     refusal.headers.emplace_back("X-Request-Id", r.request_id);
     add_cors(s, r, &refusal.headers);
     s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(refusal.status) + "\"");
-    log_request(s, r.request_id, r, refusal.status, 0, "");
+    log_request(s, r, refusal.status, 0, "");
     return refusal;
 }
 
@@ -238,18 +247,19 @@ struct router::pool {
 };
 
 router::router(server& s) : server_(s), pool_(std::make_unique<pool>()) {}
-router::~router() { pool_->threads.join(); }
+router::~router() { finish(); }
+void router::finish() { pool_->threads.join(); }
 
 void router::handle(exchange_ptr exchange) {
     server& s = server_;
-    exchange->request_id = exchange->request.request_id;
+    exchange->headers.emplace_back("X-Request-Id", exchange->request.request_id);
     add_cors(s, exchange->request, &exchange->headers);
     exchange->on_end = [&s](http_exchange& e) {
         const double ms =
             std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - e.arrived).count();
         s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(e.status()) + "\"");
         s.counts.observe("duet_request_seconds", ms / 1000);
-        log_request(s, e.request_id, e.request, e.status(), ms, e.log_fields);
+        log_request(s, e.request, e.status(), ms, e.log_fields);
     };
     const route* found = route_of(exchange->request.path);
     if (exchange->request.method == "OPTIONS") {
@@ -263,7 +273,10 @@ void router::handle(exchange_ptr exchange) {
     }
     const auto work = [&s, exchange, found] {
         try {
-            found->handle(s, exchange);
+            if (found->get) return found->get(s, exchange);
+            const json body = parse_body(exchange->request.body);
+            check_model(s, fields(body));
+            found->post(s, exchange, fields(body));
         } catch (const api_error& e) {
             exchange->answer(e.status, error_of_route(exchange->request.path, e));
         } catch (const std::bad_alloc&) {

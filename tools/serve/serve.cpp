@@ -83,10 +83,11 @@ void add_flags(tool_args& args, server_options* o) {
     args.integer("--queue", "N", "answers that may wait for a slot (default 256)", &o->n_queue, 0, 65536);
     args.call("--max-body", "BYTES", "largest body of a request (default 16M)",
               [o](const std::string& text) { return read_bytes(text, &o->max_body_bytes); });
-    args.call("--cache-bytes", "BYTES", "attention cache for prefixes beside the slots (default 2G)",
+    args.call("--cache-bytes", "BYTES",
+              "attention cache of all slots and kept prefixes (default 2G, or half of the free memory)",
               [o](const std::string& text) { return read_bytes(text, &o->cache_bytes); });
-    args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what takes about 60 ms)", &o->chunk, 0,
-                 65536);
+    args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what fits a step of about 100 ms)",
+                 &o->chunk, 0, 65536);
     args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or the name of one",
               &o->chat_template);
     args.text("--tool-parser", "auto|NAME", "how the model writes calls (default auto: as its template shows)",
@@ -162,36 +163,56 @@ std::string stem_of(const std::string& path) {
     return name;
 }
 
-// How many sequences there are: one for each slot, and for prefixes as many as fit cache_bytes, at least one.
-duet_status open_sequences(server* s, session_ptr* session, tool_error* error) {
-    const server_options& o = s->options;
+// One pool of cache pages serves all slots and the prefixes that are kept. cache_bytes bounds it, with the recurrent
+// states of prefixes; the least is one full slot.
+duet_status open_sequences(server* s, session_ptr* session, engine_params* engine, tool_error* error) {
+    constexpr int64_t kPage = 64;
+    server_options& o = s->options;
+    const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
+    const uint64_t bound = o.cache_bytes ? o.cache_bytes : std::min<uint64_t>(2ull << 30, free ? free / 2 : UINT64_MAX);
+    s->n_ctx = o.model.n_ctx ? o.model.n_ctx : std::min(s->info.n_ctx_train, 4096);
     duet_session_params params = duet_session_params_default();
-    params.n_ctx = o.model.n_ctx;
+    params.n_ctx = s->n_ctx;
     params.max_batch = o.model.max_batch;
     params.cache_type = o.model.cache_type;
-    uint64_t bytes[2] = {};
-    for (int32_t i = 0; i < 2; i++) {
-        duet_memory_plan plan = {};
-        plan.struct_size = sizeof plan;
-        params.n_seqs = i + 1;
-        if (const duet_status status = duet_session_plan(s->model, &params, &plan))
-            return error->set(status, duet_model_error(s->model));
-        bytes[i] = plan.cache_bytes + plan.state_bytes + plan.gpu_cache_bytes + plan.gpu_state_bytes;
+    s->plan.struct_size = sizeof s->plan;
+    const auto plan = [&] {
+        const duet_status status = duet_session_plan(s->model, &params, &s->plan);
+        return status ? error->set(status, duet_model_error(s->model)) : DUET_OK;
+    };
+    const auto state = [&] { return s->plan.state_bytes + s->plan.gpu_state_bytes; };
+    if (const duet_status status = plan()) return status;
+    engine->is_recurrent = state() > 0;
+    const uint64_t n_prefixes = state() ? std::clamp<uint64_t>(bound / 4 / state(), 1, 64) : 64;
+    params.n_seqs = engine->n_seqs = o.n_slots + (int32_t)n_prefixes;
+    const int64_t n_least = (s->n_ctx + kPage - 1) / kPage * kPage;
+    params.cache_tokens = n_least * engine->n_seqs;
+    for (;;) {
+        if (const duet_status status = plan()) return status;
+        const uint64_t need =
+            s->plan.cache_bytes + s->plan.gpu_cache_bytes + state() * n_prefixes / (uint64_t)engine->n_seqs;
+        if (need <= bound || (params.cache_tokens == n_least && !o.cache_bytes)) break;
+        if (params.cache_tokens == n_least)
+            return error->set(DUET_ERR_ARG, "--cache-bytes: want at least " + std::to_string(need) +
+                                                ", what one slot of " + std::to_string(s->n_ctx) + " tokens needs");
+        const double share = std::min(0.98, (double)bound / (double)need);
+        params.cache_tokens = std::max(n_least, (int64_t)((double)params.cache_tokens * share) / kPage * kPage);
     }
-    const uint64_t n_fit = o.cache_bytes / std::max<uint64_t>(bytes[1] - bytes[0], 1);
-    s->n_seqs = o.n_slots + (int32_t)std::clamp<uint64_t>(n_fit, 1, 64);
-    if (const duet_status status = open_session(s->model, o.model, s->n_seqs, session, &s->plan, error)) return status;
-    s->n_ctx = duet_session_n_ctx(session->get());
-    return DUET_OK;
+    engine->cache_tokens = params.cache_tokens;
+    o.model.n_ctx = s->n_ctx;
+    o.model.cache_tokens = engine->cache_tokens;
+    const std::string window = std::string(s->info.architecture) + ".attention.sliding_window";
+    engine->has_windows = duet_file_find_kv(duet_model_file(s->model), window.c_str()) >= 0;
+    return open_session(s->model, o.model, engine->n_seqs, session, &s->plan, error);
 }
 
-void tell_plan(server* s) {
+void tell_plan(server* s, const engine_params& engine) {
     const duet_memory_plan& p = s->plan;
     std::fprintf(stderr,
-                 "serve: memory: weights %.1f MB (mapped), cache %.1f (%d slots and %d prefixes of %d tokens), state "
-                 "%.1f, work %.1f",
-                 p.weight_bytes / 1e6, p.cache_bytes / 1e6, s->options.n_slots, s->n_seqs - s->options.n_slots,
-                 s->n_ctx, p.state_bytes / 1e6, p.work_bytes / 1e6);
+                 "serve: memory: weights %.1f MB (mapped), cache %.1f (%lld tokens for %d slots of up to %d, and "
+                 "prefixes), state %.1f, work %.1f",
+                 p.weight_bytes / 1e6, p.cache_bytes / 1e6, (long long)engine.cache_tokens, engine.n_slots, s->n_ctx,
+                 p.state_bytes / 1e6, p.work_bytes / 1e6);
     if (p.gpu_weight_bytes)
         std::fprintf(stderr, "; on the GPU: weights %.1f MB, cache %.1f, state %.1f, work %.1f",
                      p.gpu_weight_bytes / 1e6, p.gpu_cache_bytes / 1e6, p.gpu_state_bytes / 1e6,
@@ -204,10 +225,9 @@ void tell_plan(server* s) {
     tell("cache", p.cache_bytes + p.gpu_cache_bytes);
     tell("state", p.state_bytes + p.gpu_state_bytes);
     tell("work", p.work_bytes + p.gpu_work_bytes);
-    s->counts.set("duet_slots", s->options.n_slots);
-    const int32_t page = 64, n_pages = s->n_seqs * ((s->n_ctx + page - 1) / page);
+    s->counts.set("duet_slots", engine.n_slots);
     s->counts.set("vllm:cache_config_info", 1,
-                  "block_size=\"" + std::to_string(page) + "\",num_gpu_blocks=\"" + std::to_string(n_pages) + "\"");
+                  "block_size=\"64\",num_gpu_blocks=\"" + std::to_string(engine.cache_tokens / 64) + "\"");
 }
 
 void read_vocabulary(server* s) {
@@ -237,17 +257,33 @@ void raise_file_limit() {
     ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Opens the model and all that depends on it, while connections are answered with 503.
+duet_status load(server* s, model_ptr* model, session_ptr* session, tool_error* error) {
+    const server_options& o = s->options;
+    engine_params params{o.n_slots, o.n_queue, o.chunk};
+    if (const duet_status status = open_model(o.model, model, error)) return status;
+    s->model = model->get();
+    s->info = info_of(s->model);
+    s->id = o.aliases.empty() ? stem_of(o.model.path) : o.aliases[0];
+    if (const duet_status status = open_sequences(s, session, &params, error)) return status;
+    if (const duet_status status = try_template(s, error)) return status;
+    read_vocabulary(s);
+    tell_plan(s, params);
+    s->work = std::make_unique<engine>(s->model, session->get(), params, s->counts);
+    return DUET_OK;
+}
+
 duet_status start(server* s, tool_error* error) {
     server_options& o = s->options;
     if (const duet_status status = read_keys(&o, error)) return status;
     if (const duet_status status = read_template(&o, error)) return status;
     http_limits limits;
     limits.max_body_bytes = o.max_body_bytes;
-    std::unique_ptr<router> routes;
     http_server* self = nullptr;
+    router routes(*s);
     http_handlers handlers;
     handlers.check = [&](http_request& r) { return check_request(*s, *self, r); };
-    handlers.handle = [&](exchange_ptr e) { routes->handle(std::move(e)); };
+    handlers.handle = [&](exchange_ptr e) { routes.handle(std::move(e)); };
     handlers.error_body = [s](int status, const std::string& message) {
         s->counts.add("duet_requests_total", 1, "code=\"" + std::to_string(status) + "\"");
         return error_body(status, message);
@@ -260,30 +296,32 @@ duet_status start(server* s, tool_error* error) {
     if (!http.is_local() && o.keys.empty() && !o.no_key)
         return error->set(DUET_ERR_ARG,
                           http.address() + " is reachable from other machines: want --api-key, or --no-key");
-    if (const duet_status status = open_model(o.model, &model, error)) return status;
-    s->model = model.get();
-    s->info = info_of(model.get());
-    s->id = o.aliases.empty() ? stem_of(o.model.path) : o.aliases[0];
-    if (const duet_status status = open_sequences(s, &session, error)) return status;
-    if (const duet_status status = try_template(s, error)) return status;
-    read_vocabulary(s);
-    tell_plan(s);
-    s->work = std::make_unique<engine>(model.get(), session.get(), s->n_seqs,
-                                       engine_params{o.n_slots, o.n_queue, o.chunk}, s->counts);
-    routes = std::make_unique<router>(*s);
-    std::printf("serve: %s%s serves %s (%s %s, %d slots of %d tokens, %s%s)\n", http.is_unix() ? "" : "http://",
-                http.address().c_str(), s->id.c_str(), s->info.architecture, s->info.main_type, o.n_slots, s->n_ctx,
-                s->info.device, o.keys.empty() ? "" : ", with key");
-    std::fflush(stdout);
+    duet_status status = DUET_OK;
+    std::thread loader([&] {
+        try {
+            status = load(s, &model, &session, error);
+        } catch (const std::bad_alloc&) { status = error->set(DUET_ERR_MEMORY, "out of memory"); }
+        if (status != DUET_OK) return http.stop();
+        s->is_loading = false;
+        std::printf("serve: %s%s serves %s (%s %s, %d slots of %d tokens, %s%s)\n", http.is_unix() ? "" : "http://",
+                    http.address().c_str(), s->id.c_str(), s->info.architecture, s->info.main_type, o.n_slots, s->n_ctx,
+                    s->info.device, o.keys.empty() ? "" : ", with key");
+        std::fflush(stdout);
+    });
     http.run([&](int n_signals) {
         if (n_signals > 1) std::_Exit(kExitFailed);
+        if (s->is_loading) {  // nothing is answered yet, and nothing interrupts the loading
+            http.forget_path();
+            std::_Exit(kExitGood);
+        }
         s->is_draining = true;
         http.drain();
         drain(s, &http, now_seconds() + o.drain_seconds);
     });
-    routes.reset();
+    loader.join();
+    routes.finish();
     s->work.reset();
-    return DUET_OK;
+    return status;
 }
 
 }  // namespace

@@ -14,16 +14,13 @@ struct server_options {
     model_options model;
     std::string host = "127.0.0.1", key_file, chat_template, template_name, tool_form;
     int32_t port = 8080, n_slots = 8, n_queue = 256, drain_seconds = 30, chunk = 0;
-    uint64_t max_body_bytes = 16u << 20, cache_bytes = 2ull << 30;
+    uint64_t max_body_bytes = 16u << 20, cache_bytes = 0;
     std::vector<std::string> aliases, keys, origins;
     std::vector<std::pair<std::string, double>> sampling;  // set by flags, or the defaults of run
     bool no_key = false, embeddings = false, no_reasoning = false, no_page = false, log_requests = false,
          log_json = false;
 };
 
-struct grammar_deleter {
-    void operator()(duet_grammar* p) const { duet_grammar_free(p); }
-};
 using grammar_ptr = std::shared_ptr<duet_grammar>;
 
 struct server {
@@ -31,7 +28,7 @@ struct server {
     duet_model* model = nullptr;
     duet_model_info info = {};
     duet_memory_plan plan = {};
-    int32_t n_ctx = 0, n_seqs = 0;
+    int32_t n_ctx = 0;
     std::string id;  // of the model
     int64_t created = unix_time();
     std::vector<int32_t> end_ids, dry_breakers;
@@ -39,11 +36,11 @@ struct server {
     std::string chat_error;  // why there is no chat
     metrics counts;
     std::unique_ptr<engine> work;
-    std::atomic<bool> is_draining{false};
+    std::atomic<bool> is_loading{true}, is_draining{false};
 
-    // Compiled grammars, the 64 that were used last. Thread: any.
-    grammar_ptr known_grammar(const std::string& key);
-    void keep_grammar(const std::string& key, grammar_ptr grammar);
+    // Compiles a grammar, or takes it from the 64 that were used last. Throws what is wrong with it. Thread: any.
+    grammar_ptr kept_grammar(const std::string& key, const char* field,
+                             const std::function<duet_status(duet_grammar**)>& make);
 
   private:
     std::mutex grammars_mutex_;
@@ -93,6 +90,28 @@ class reply : public std::enable_shared_from_this<reply> {
     bool has_failed_ = false;
 };
 
+// Answers in OpenAI's older shapes: choices, chunks of them, and at the end the usage if it was asked for.
+class choices_reply : public reply {
+  public:
+    choices_reply(server& s, exchange_ptr e, const char* id_prefix, const char* whole_name, const char* chunk_name)
+        : reply(s, std::move(e)), id(random_id(id_prefix)), names_{whole_name, chunk_name} {}
+    const std::string id;
+    bool include_usage = false;
+
+  protected:
+    virtual json choice(size_t i_job) = 0;  // without index and finish_reason
+    virtual bool has_calls(size_t) const { return false; }
+    json whole() override;
+    std::string last() override;
+    // A chunk whose choice has one member, and logprobs; reason: nullptr while it goes on.
+    std::string chunk(size_t i_job, const char* name, json value, json logprobs, const char* reason) const;
+
+  private:
+    json head(bool is_chunk, json choices) const;
+    const char* names_[2];
+    const int64_t created_ = unix_time();
+};
+
 // Tokens of all answers of a request.
 struct usage_counts {
     int64_t n_prompt = 0, n_cached = 0, n_new = 0, n_thinking = 0;
@@ -136,20 +155,20 @@ json token_bytes(std::string_view bytes);
 // ---- routes ----
 
 void get_page(server& s, exchange_ptr exchange);
-void post_completions(server& s, exchange_ptr exchange);
-void post_chat(server& s, exchange_ptr exchange);
-void post_apply_template(server& s, exchange_ptr exchange);
-void post_embeddings(server& s, exchange_ptr exchange);
-void post_responses(server& s, exchange_ptr exchange);
-void post_messages(server& s, exchange_ptr exchange);
-void post_count_tokens(server& s, exchange_ptr exchange);
-void post_ollama_chat(server& s, exchange_ptr exchange);
-void post_ollama_generate(server& s, exchange_ptr exchange);
-void post_ollama_show(server& s, exchange_ptr exchange);
+void post_completions(server& s, exchange_ptr exchange, const fields& f);
+void post_chat(server& s, exchange_ptr exchange, const fields& f);
+void post_apply_template(server& s, exchange_ptr exchange, const fields& f);
+void post_embeddings(server& s, exchange_ptr exchange, const fields& f);
+void post_responses(server& s, exchange_ptr exchange, const fields& f);
+void post_messages(server& s, exchange_ptr exchange, const fields& f);
+void post_count_tokens(server& s, exchange_ptr exchange, const fields& f);
+void post_ollama_chat(server& s, exchange_ptr exchange, const fields& f);
+void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f);
+void post_ollama_show(server& s, exchange_ptr exchange, const fields& f);
 void get_ollama_tags(server& s, exchange_ptr exchange);
 void get_ollama_version(server& s, exchange_ptr exchange);
-void post_tokenize(server& s, exchange_ptr exchange);
-void post_detokenize(server& s, exchange_ptr exchange);
+void post_tokenize(server& s, exchange_ptr exchange, const fields& f);
+void post_detokenize(server& s, exchange_ptr exchange, const fields& f);
 
 // Looks at a request's head, and answers whole requests.
 http_refusal check_request(server& s, const http_server& http, http_request& request);
@@ -158,6 +177,7 @@ class router {
     explicit router(server& s);
     ~router();
     void handle(exchange_ptr exchange);
+    void finish();  // waits for the workers
 
   private:
     struct pool;
