@@ -6,6 +6,8 @@
 
 namespace duet {
 
+constexpr int kGpuThreads = 256;  // threads of every block, but of recurrent states (gpu/state.cuh)
+
 // The structs are tables, which keep their columns.
 // clang-format off
 

@@ -55,7 +55,7 @@ DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_h
 DUET_DEVICE void kv_append(const append_args& a) {
     const bool is_key = block_z() == 0;
     const heads_args& from = is_key ? a.k : a.v;
-    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), e = block_x() * block_size() + thread_id(),
+    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), e = block_x() * kGpuThreads + thread_id(),
               h = e / d, j = e % d;
     if (h < a.cache.n_kv_heads)
         cache_write(a.cache, is_key, tok, h, j, from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j]);
@@ -66,7 +66,7 @@ DUET_DEVICE void kv_append(const append_args& a) {
 template <class Shared>
 DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, int head0, int tok) {
     const int l = thread_id() % kSegment;
-    for (int h = thread_id() / kSegment; p.has_norm && h < n; h += block_size() / kSegment) {
+    for (int h = thread_id() / kSegment; p.has_norm && h < n; h += kGpuThreads / kSegment) {
         float lane[kSumLanes / kSegment];  // lanes l, l + 32, ... of exact_sum
         DUET_UNROLL
         for (int k = 0; k < kSumLanes / kSegment; k++) {
@@ -89,7 +89,7 @@ DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, in
         }
     }
     sync_block();
-    for (int i = thread_id(); p.angles && i < n * p.half; i += block_size()) {
+    for (int i = thread_id(); p.angles && i < n * p.half; i += kGpuThreads) {
         const int h = i / p.half, j = i % p.half, u = h * d + (p.neox ? j : 2 * j), v = p.neox ? u + p.half : u + 1;
         const float* angle = p.angles + (size_t)tok * 2 * p.n_freq + j;
         float a = x[u], b = x[v];
@@ -158,7 +158,7 @@ template <int Type, class Shared>
 DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared q,
                              Shared score) {
     const cache_args& c = a.cache;
-    const int p = thread_id() % kAttnChunk, step = block_size() / kAttnChunk, n_rows = rows.n_toks * rows.n;
+    const int p = thread_id() % kAttnChunk, step = kGpuThreads / kAttnChunk, n_rows = rows.n_toks * rows.n;
     const bool is_seen = base + p <= c.pos[rows.tok + rows.n_toks - 1];
     for (int r0 = uniform_in_segment(thread_id() / kAttnChunk); is_seen && r0 < n_rows; r0 += step * kShare) {
         const int n = (n_rows - r0 + step - 1) / step;
@@ -192,7 +192,7 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
 template <bool Split, class Shared>
 DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, int base, Shared score, Shared state) {
     const float low = -float_of(0x7f800000u);
-    for (int r = thread_id() / kSegment; r < rows.n_toks * rows.n; r += block_size() / kSegment) {
+    for (int r = thread_id() / kSegment; r < rows.n_toks * rows.n; r += kGpuThreads / kSegment) {
         const int pos = a.cache.pos[rows.tok + r / rows.n], seen_from = attn_seen_from(a, pos),
                   l = thread_id() % kSegment;
         if (base > pos || base + kAttnChunk <= seen_from) continue;
@@ -226,12 +226,12 @@ template <bool Split, int Type, class Shared>
 DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared score,
                              Shared state, Shared o) {
     const cache_args& c = a.cache;
-    const int d = c.v_dim, n_rows = rows.n_toks * rows.n, fit = block_size() / d,
+    const int d = c.v_dim, n_rows = rows.n_toks * rows.n, fit = kGpuThreads / d,
               step = fit < 1        ? 1
                      : fit < n_rows ? fit
                                     : n_rows;
     const int low = attn_seen_from(a, c.pos[rows.tok]) - base, high = c.pos[rows.tok + rows.n_toks - 1] + 1 - base;
-    for (int e = thread_id(); e < step * d; e += block_size())
+    for (int e = thread_id(); e < step * d; e += kGpuThreads)
         for (int r0 = e / d; r0 < n_rows; r0 += step * kShare) {
             const int j = e % d;
             int first[kShare], n_pos[kShare];
@@ -283,7 +283,7 @@ DUET_DEVICE void attention(const attention_args& a) {
     const cache_args& c = a.cache;
     const int group = a.q.n_heads / c.n_kv_heads, n_slices = (group + a.heads_per_block - 1) / a.heads_per_block;
     const int kv_head = block_x() / n_slices, in_group = block_x() % n_slices * a.heads_per_block, tid = thread_id(),
-              n_threads = block_size();
+              n_threads = kGpuThreads;
     const int most = a.heads_per_block * a.toks_per_block, tok_end = block_y() * a.toks_per_block + a.toks_per_block;
     attn_rows rows{block_y() * a.toks_per_block, 1,
                    group - in_group < a.heads_per_block ? group - in_group : a.heads_per_block,

@@ -31,9 +31,11 @@ struct gpu_step {
 std::vector<gpu_step> plan_gpu_steps(const model_graph& g);
 bool same_columns(const view& a, const view& b);
 
-constexpr int kGpuThreads = 256;        // threads of every block
-constexpr int kSplitTokens = 4;         // most tokens for which attention is split over chunks
-constexpr int kSmallBatch = 16;         // most tokens for which matrix-vector kernels serve and ops run as steps
+constexpr int kSplitTokens = 4;  // most tokens for which attention is split over chunks
+constexpr int kSmallBatch = 16;  // most tokens for which matrix-vector kernels serve and ops run as steps
+constexpr int kBestBlocks = 64;  // most blocks that look for the best id
+// The last counters: the best id and its counter of blocks, then what each block has found.
+constexpr int kBestInts = 64 + 2 * kBestBlocks;
 constexpr size_t kMostRecordings = 16;  // most recordings of a session
 
 // Sizes of a session's memory on the device, beside the layout of buffers and pages that all executors share.

@@ -129,7 +129,7 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
 template <class W, int NB, class Shared>
 DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile),
-              n_slots = block_size() / kRowTile;
+              n_slots = kGpuThreads / kRowTile;
     const int n_groups = group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
     const uint8_t* bricks = w + (size_t)tile * (size_t)n_groups * gpu_brick<W>::kBytes;
     float total = 0.0f;
@@ -210,7 +210,7 @@ DUET_DEVICE void matvec(matvec_args a) {
 // source: own
 template <class W>
 DUET_DEVICE void embed(const embed_args& a) {
-    const int j = block_x() * block_size() + thread_id(), id = a.id[block_y()];
+    const int j = block_x() * kGpuThreads + thread_id(), id = a.id[block_y()];
     if (j >= a.n_in) return;
     const int b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
     const uint8_t* brick = brick_of<W>(a.w, id / kRowTile, j / kGroup, group_count(a.n_in));

@@ -137,7 +137,8 @@ DUET_DEVICE word4 load_stream(const void* p) {
 #elif defined(DUET_HIP)
 
 #define DUET_KERNEL(name, args, threads, ...)                                                                          \
-    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(1, threads))) void name(const args a) {           \
+    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads == 256 ? 256 : 1, threads))) void name(   \
+        const args a) {                                                                                                \
         __VA_ARGS__(a);                                                                                                \
     }
 

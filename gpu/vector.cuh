@@ -9,8 +9,8 @@ namespace duet {
 // `from` may be pinned memory of the computer, which changes between two plays of a recording, so no cache may answer.
 // source: own
 DUET_DEVICE void put_words(const words_args& a) {
-    const size_t step = (size_t)a.n_blocks * block_size();
-    for (size_t i = (size_t)block_x() * block_size() + thread_id(); i < a.n; i += step)
+    const size_t step = (size_t)a.n_blocks * kGpuThreads;
+    for (size_t i = (size_t)block_x() * kGpuThreads + thread_id(); i < a.n; i += step)
         a.to[i] = a.from ? ((const volatile uint32_t*)a.from)[i] : 0;
 }
 
@@ -105,7 +105,7 @@ DUET_DEVICE void norm(const norm_args& a) { norm_row(a, block_x(), block_y(), sh
 // grid (rows, ceil(n / 256)), block 256, shared 0; moves 5.5 or 8 bytes per element
 // source: own; codes: docs/numerics.md
 DUET_DEVICE void take_rows(const rows_args& a) {
-    const int row = block_x(), i = block_y() * block_size() + thread_id(), from = a.order ? a.order[row] : row;
+    const int row = block_x(), i = block_y() * kGpuThreads + thread_id(), from = a.order ? a.order[row] : row;
     if (i >= a.x.head_dim) return;
     const float* x = a.x.at + (size_t)(from / a.n_used) * a.x.stride +
                      (a.x.n_heads == 1 ? 0 : (size_t)(from % a.n_used) * a.x.head_stride);
@@ -118,7 +118,7 @@ DUET_DEVICE void take_rows(const rows_args& a) {
 // grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element
 // source: own; Su et al. (arXiv 2104.09864)
 DUET_DEVICE void rope(const rope_args& a) {
-    const int i = block_x() * block_size() + thread_id(), h = i / a.half, j = i % a.half;
+    const int i = block_x() * kGpuThreads + thread_id(), h = i / a.half, j = i % a.half;
     if (h >= a.x.n_heads) return;
     float* x = a.x.at + (size_t)block_y() * a.x.stride + (size_t)h * a.x.head_stride;
     const float* angle = a.angles + (size_t)block_y() * 2 * a.n_freq + j;
@@ -135,7 +135,7 @@ DUET_DEVICE float* column(const heads_args& v, int row, int j) {
 // grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element
 // source: own
 DUET_DEVICE void elementwise(const elementwise_args& a) {
-    const int i = block_x() * block_size() + thread_id(), row = block_y();
+    const int i = block_x() * kGpuThreads + thread_id(), row = block_y();
     if (i >= a.n) return;
     const float x = *column(a.x, row, i);
     const float* x2 = a.x2.at ? column(a.x2, row, a.mode == kElementwiseMultiply ? 0 : i) : nullptr;
