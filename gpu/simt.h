@@ -104,6 +104,9 @@ DUET_DEVICE int block_y() { return (int)blockIdx.y; }
 DUET_DEVICE int block_z() { return (int)blockIdx.z; }
 DUET_DEVICE constexpr int warp_width() { return kChip.warp_width; }
 DUET_DEVICE void sync_block() { __syncthreads(); }
+DUET_DEVICE void loads_before() {}
+// Returns v, but not before all words of the mask were there. threadIdx.y is 0, which compilers do not know.
+DUET_DEVICE uint32_t after(uint32_t v, uint32_t mask) { return v | (mask & threadIdx.y); }
 DUET_DEVICE void finish_stores() {}
 DUET_DEVICE void release_device() { __threadfence(); }
 DUET_DEVICE void acquire_device() { __threadfence(); }
@@ -131,6 +134,17 @@ DUET_DEVICE word4 load_stream(const void* p) {
         : "l"(p));
     return v;
 }
+// The same for a word. nvcc would load half of it where the other half is not used.
+DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) {
+    uint32_t v;
+    asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+// Loads what no thread of this launch writes.
+template <class T>
+DUET_DEVICE T load_constant(const T* p) {
+    return *p;
+}
 
 // ---- HIP, without ROCm ----
 
@@ -157,6 +171,9 @@ DUET_DEVICE void sync_block() {
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+// Keeps what stands below from moving above, so that the loads above are on their way first.
+DUET_DEVICE void loads_before() { __builtin_amdgcn_sched_barrier(0); }
+DUET_DEVICE uint32_t after(uint32_t v, uint32_t) { return v; }
 // The compiler lets waves of gfx9 pass a barrier while their stores are on the way. vmcnt(0) waits for them.
 DUET_DEVICE void finish_stores() {
 #if defined(__GFX9__)
@@ -193,6 +210,15 @@ DUET_DEVICE word4 load_stream(const void* p) {
     typedef uint32_t vec __attribute__((ext_vector_type(4)));
     return __builtin_bit_cast(word4, __builtin_nontemporal_load((const vec*)p));
 }
+DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) { return __builtin_nontemporal_load(p); }
+// Loads what no thread of this launch writes: by a scalar load where all lanes have one address.
+DUET_DEVICE float load_constant(const float* p) {
+    return *(const __attribute__((address_space(4))) float*)(uintptr_t)p;
+}
+DUET_DEVICE word4 load_constant(const word4* p) {
+    typedef uint32_t vec __attribute__((ext_vector_type(4)));
+    return __builtin_bit_cast(word4, *(const __attribute__((address_space(4))) vec*)(uintptr_t)p);
+}
 
 // ---- the emulator ----
 
@@ -216,6 +242,8 @@ inline int block_y() { return emu_self->by; }
 inline int block_z() { return emu_self->bz; }
 inline int warp_width() { return emu_self->width; }
 inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
+inline void loads_before() {}
+inline uint32_t after(uint32_t v, uint32_t) { return v; }
 inline void finish_stores() {}
 inline void release_device() {}
 inline void acquire_device() {}
@@ -236,6 +264,11 @@ inline uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
     return r;
 }
 inline word4 load_stream(const void* p) { return *(const word4*)p; }
+inline uint32_t load_stream_word(const uint32_t* p) { return *p; }
+template <class T>
+inline T load_constant(const T* p) {
+    return *p;
+}
 
 #endif
 
