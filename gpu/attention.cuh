@@ -37,11 +37,12 @@ DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_h
     } else if (c.type == DUET_CACHE_F32) {
         ((float*)head)[at] = x;
     } else {
-        float scale;
-        ((int8_t*)head)[at] = (int8_t)segment_code(x, &scale);
+        const float one[1] = {x};
+        const lanes_codes<1> c32 = lanes_code(one);
+        ((int8_t*)head)[at] = (int8_t)c32.code[0];
         if (j % kBlock == 0) {
             uint16_t* scales = (uint16_t*)(head + (size_t)d * kAttnChunk);
-            scales[is_key ? j / kBlock * kAttnChunk + i : at / kBlock] = float_to_half(scale);
+            scales[is_key ? j / kBlock * kAttnChunk + i : at / kBlock] = float_to_half(c32.d);
         }
     }
 }

@@ -108,8 +108,8 @@ DUET_DEVICE void loads_before() {}
 // Returns v, but not before all words of the mask were there. threadIdx.y is 0, which compilers do not know.
 DUET_DEVICE uint32_t after(uint32_t v, uint32_t mask) { return v | (mask & threadIdx.y); }
 DUET_DEVICE void finish_stores() {}
-DUET_DEVICE void release_device() { __threadfence(); }
-DUET_DEVICE void acquire_device() { __threadfence(); }
+DUET_DEVICE void release_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }  // __threadfence is dearer
+DUET_DEVICE void acquire_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
 DUET_DEVICE void atomic_clear(uint32_t* at) { atomicExch(at, 0u); }
@@ -189,9 +189,23 @@ DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) {
 DUET_DEVICE void atomic_clear(uint32_t* at) {
     __hip_atomic_exchange(at, 0u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+// Masks are 1, 2, 4, 8 and 16, known when this is compiled. Source: AMD's instruction set architecture guides of GCN 5
+// (Vega) and RDNA, "Data Parallel Processing" and DS_SWIZZLE. V_PERMLANEX16 would do for 16, but clang 19 moves it into
+// branches that not all lanes take, which gave a delta net wrong bits.
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
-    const int lane = (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
-    return (uint32_t)__builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, (int)v);
+    const int x = (int)v;
+    if (mask == 1) return (uint32_t)__builtin_amdgcn_update_dpp(0, x, 0xb1, 15, 15, true);   // quads: 1 0 3 2
+    if (mask == 2) return (uint32_t)__builtin_amdgcn_update_dpp(0, x, 0x4e, 15, 15, true);   // quads: 2 3 0 1
+    if (mask == 8) return (uint32_t)__builtin_amdgcn_update_dpp(0, x, 0x128, 15, 15, true);  // rows of 16 by 8
+#if defined(__GFX9__)
+    // Eight lanes backwards (lane ^ 7), then four backwards (lane ^ 3).
+    if (mask == 4)
+        return (uint32_t)__builtin_amdgcn_update_dpp(0, __builtin_amdgcn_update_dpp(0, x, 0x141, 15, 15, true), 0x1b,
+                                                     15, 15, true);
+#else
+    if (mask == 4) return (uint32_t)__builtin_amdgcn_update_dpp(0, x, 0x164, 15, 15, true);  // row_xmask
+#endif
+    return (uint32_t)__builtin_amdgcn_ds_swizzle(x, 0x401f);  // lane ^ 16 of 32
 }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) {
     if constexpr (kChip.dot == gpu_dot::none) {
@@ -338,8 +352,8 @@ DUET_DEVICE T segment_sum(T v, int n = kSegment) {
     return v;
 }
 template <class T>
-DUET_DEVICE T segment_max(T v) {
-    for (int m = kSegment / 2; m > 0; m /= 2) {
+DUET_DEVICE T segment_max(T v, int n = kSegment) {
+    for (int m = n / 2; m > 0; m /= 2) {
         const T other = shuffle_xor(v, m);
         v = other > v ? other : v;
     }
