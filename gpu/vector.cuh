@@ -238,43 +238,65 @@ DUET_DEVICE void elementwise(const elementwise_args& a) {
     *column(a.y, row, i) = y;
 }
 
-// out[r] = lowest index of the largest value of row r; -1: a value is NaN or +inf, or all are -inf
-// x (n_rows, n) f32
-// grid (n_rows), block 256, shared 2048 bytes; moves 4 bytes per element
+// The largest value of the block's threads and its lowest index: thread 0 has them in v and at.
+template <class Floats, class Ints>
+DUET_DEVICE void block_best(Floats best, Ints index, float& v, int& at) {
+    const int j = thread_id();
+    best[j] = v;
+    index[j] = at;
+    for (int h = kSumLanes / 2; h > 0; h /= 2) {
+        sync_block();
+        if (j >= h) continue;
+        const float other = best[j + h];
+        const int other_at = index[j + h];
+        if (other > v || (other == v && other_at < at)) {
+            v = other;
+            at = other_at;
+            best[j] = v;
+            index[j] = at;
+        }
+    }
+}
+
+constexpr int kBestLoads = 16;  // values of a thread on their way at once
+
+// out = lowest index of the largest value; -1: a value is NaN or +inf, or all are -inf
+// x (n) f32; best, index (n_blocks): of each block, the last block takes the best of them
+// grid (n_blocks), at most 256; block 256, shared 2052 bytes; moves 4 bytes per element
 // source: own
 DUET_DEVICE void argmax(const argmax_args& a) {
     auto best = shared_array<float>(0, kSumLanes);
     auto index = shared_array<int>(kSumLanes * 4, kSumLanes);
-    const float* x = a.x + (size_t)block_x() * a.stride;
     const float infinity = float_of(0x7f800000u);
     constexpr int kNone = 0x7fffffff;
     float v = -infinity;
     int at = kNone;
-    for (int i = thread_id(); i < a.n; i += kSumLanes) {
-        const float next = x[i];
-        if (!(next < infinity)) {
-            v = infinity;
-            at = -1;  // Nothing is larger, so -1 stays.
-        } else if (next > v) {
-            v = next;
-            at = i;
+    const int step = kSumLanes * kBestLoads, j = thread_id();
+    for (int first = block_x() * step; first < a.n; first += a.n_blocks * step) {
+        float next[kBestLoads];
+        DUET_UNROLL
+        for (int k = 0; k < kBestLoads; k++) {
+            const int i = first + k * kSumLanes + j;
+            next[k] = a.x[i < a.n ? i : a.n - 1];  // Past the end: what is there already, with a higher index.
+        }
+        DUET_UNROLL
+        for (int k = 0; k < kBestLoads; k++) {
+            const int i = first + k * kSumLanes + j;
+            const bool is_bad = !(next[k] < infinity), is_more = next[k] > v;
+            at = is_bad ? -1 : is_more ? i : at;  // Nothing is larger than infinity, so -1 stays.
+            v = is_bad ? infinity : is_more ? next[k] : v;
         }
     }
-    best[thread_id()] = v;
-    index[thread_id()] = at;
-    for (int h = kSumLanes / 2; h > 0; h /= 2) {
-        sync_block();
-        if (thread_id() >= h) continue;
-        const float other = best[thread_id() + h];
-        const int other_at = index[thread_id() + h];
-        if (other > v || (other == v && other_at < at)) {
-            v = other;
-            at = other_at;
-            best[thread_id()] = v;
-            index[thread_id()] = at;
-        }
+    block_best(best, index, v, at);
+    if (j == 0) {
+        a.best[block_x()] = v;
+        a.index[block_x()] = at;
     }
-    if (thread_id() == 0) a.out[block_x()] = at == kNone ? -1 : at;
+    if (!is_last_block(a.counter, a.n_blocks, shared_array<int>(kSumLanes * 8, 1))) return;
+    v = j < a.n_blocks ? a.best[j] : -infinity;
+    at = j < a.n_blocks ? a.index[j] : kNone;
+    block_best(best, index, v, at);
+    if (j == 0) *a.out = at == kNone ? -1 : at;
 }
 
 }  // namespace duet
