@@ -12,7 +12,7 @@ DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv
 }
 
 constexpr int kShare = 4;  // rows that share a thread's read of a key or value
-constexpr int kRun = 4;    // elements read at once, so that their loads are on their way together
+constexpr int kRun = 16;   // elements read at once, so that their loads are on their way together
 
 // Reads N elements of a chunk's keys or values into v. A head has d elements per position. The elements lie `step`
 // apart from `at` on, their q8_0 scales `scale_step` apart from scale_at on.
@@ -120,22 +120,74 @@ DUET_DEVICE void attn_store(const attention_args& a, int tok, int head, int j, a
     if (a.result.q) segment_quantize(v, a.result, tok, head * a.cache.v_dim + j);
 }
 
-// Merges the chunks of a split attention, in order. The last block to finish does this. Every thread repeats the few
-// steps of the state for its columns.
-DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk) {
-    const int d = a.cache.v_dim;
-    for (int i = thread_id(); i < rows.n * d; i += block_size()) {
-        const int head = rows.head0 + i / d, j = i % d;
-        const float* part = a.partial + ((size_t)rows.tok * a.q.n_heads + head) * a.n_chunks * (size_t)(d + 2);
-        const float* p = part + (size_t)first_chunk * (d + 2);
-        attn_state st{p[0], p[1]};
-        float o = p[2 + j];
-        for (int chunk = first_chunk + 1; chunk <= last_chunk; chunk++) {
-            p = part + (size_t)chunk * (d + 2);
-            exact_attn_merge(&st, &o, {p[0], p[1]}, p + 2 + j, 1);
+constexpr int kMergeChunks = 16;  // chunks that the merge reads at once
+
+// Merges the chunks of a split attention, in order (exact_attn_merge). The last block to finish does this. The factors
+// of kMergeChunks chunks are made at once, a lane for each, and then the values come together. A head's 64 words of
+// `part`: the chunks' maxima, sums, factors of what is merged already, and factors of the chunk. state: (max, sum).
+template <class Shared>
+DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk,
+                            Shared part, Shared state, Shared o) {
+    static_assert(kMergeChunks * 4 == kAttnChunk);
+    const int d = a.cache.v_dim, lane = thread_id() % kSegment, segment = thread_id() / kSegment,
+              n_segments = kGpuThreads / kSegment;
+    const float* heads = a.partial + ((size_t)rows.tok * a.q.n_heads + rows.head0) * a.n_chunks * (size_t)(d + 2);
+    for (int c0 = first_chunk; c0 <= last_chunk; c0 += kMergeChunks) {
+        const int n_left = last_chunk - c0 + 1, n_here = n_left < kMergeChunks ? n_left : kMergeChunks;
+        for (int r = segment; r < rows.n; r += n_segments) {
+            if (lane >= n_here) continue;
+            const float* p = heads + ((size_t)r * a.n_chunks + c0 + lane) * (size_t)(d + 2);
+            part[r * kAttnChunk + lane] = p[0];
+            part[r * kAttnChunk + kMergeChunks + lane] = p[1];
         }
-        attn_store(a, rows.tok, head, j, st, o);
+        sync_block();
+        for (int r = segment; r < rows.n; r += n_segments) {
+            if (lane >= n_here) continue;
+            float before = c0 == first_chunk ? (float)part[r * kAttnChunk] : (float)state[r * 4], now = before;
+            for (int k = 0; k <= lane; k++) {
+                const float m = part[r * kAttnChunk + k];
+                before = now;
+                now = m > now ? m : now;
+            }
+            part[r * kAttnChunk + 2 * kMergeChunks + lane] = exact_exp(before - now);
+            part[r * kAttnChunk + 3 * kMergeChunks + lane] = exact_exp(part[r * kAttnChunk + lane] - now);
+        }
+        sync_block();
+        for (int r = segment; r < rows.n; r += n_segments) {
+            if (lane != 0) continue;
+            const bool is_first = c0 == first_chunk;
+            float most = is_first ? (float)part[r * kAttnChunk] : (float)state[r * 4],
+                  sum = is_first ? (float)part[r * kAttnChunk + kMergeChunks] : (float)state[r * 4 + 1];
+            for (int k = is_first; k < n_here; k++) {
+                const int at = r * kAttnChunk + k;
+                const float m = part[at];
+                most = m > most ? m : most;
+                sum = __builtin_fmaf(sum, part[at + 2 * kMergeChunks],
+                                     part[at + kMergeChunks] * part[at + 3 * kMergeChunks]);
+            }
+            state[r * 4] = most;
+            state[r * 4 + 1] = sum;
+        }
+        for (int i = thread_id(); i < rows.n * d; i += kGpuThreads) {
+            const int r = i / d;
+            const float* p = heads + ((size_t)r * a.n_chunks + c0) * (size_t)(d + 2) + 2 + i % d;
+            float v[kMergeChunks];
+            DUET_UNROLL
+            for (int k = 0; k < kMergeChunks; k++) v[k] = p[(size_t)(k < n_here ? k : 0) * (d + 2)];
+            loads_before();
+            float all = c0 == first_chunk ? v[0] : (float)o[i];
+            DUET_UNROLL
+            for (int k = 0; k < kMergeChunks; k++) {
+                const int at = r * kAttnChunk + 2 * kMergeChunks + k;
+                if (k < n_here && (k > 0 || c0 > first_chunk))
+                    all = __builtin_fmaf(all, part[at], v[k] * part[at + kMergeChunks]);
+            }
+            o[i] = all;
+        }
+        sync_block();
     }
+    for (int i = thread_id(); i < rows.n * d; i += kGpuThreads)
+        attn_store(a, rows.tok, rows.head0 + i / d, i % d, {state[i / d * 4], state[i / d * 4 + 1]}, o[i]);
 }
 
 // Adds the products of N elements, from j on, of position p's key with the queries of rows r0, r0 + step, ...: n rows.
@@ -145,6 +197,7 @@ DUET_DEVICE void add_scores(const cache_args& c, const uint8_t* k, int p, int j,
     // The N elements are of one block of 32.
     float key[N];
     cached<Type>(k, c.k_dim, j * kAttnChunk + p, kAttnChunk, j / kBlock * kAttnChunk + p, 0, key);
+    loads_before();
     DUET_UNROLL
     for (int i = 0; i < kShare; i++) {
         if (i >= n) break;
@@ -247,6 +300,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
                 float v[kRun];
                 if (c.v_in_k) cached<Type>(k, c.k_dim, j * kAttnChunk + p, 1, j / kBlock * kAttnChunk + p, 1, v);
                 else cached<Type>(k + c.k_bytes, d, p * d + j, d, (p * d + j) / kBlock, d / kBlock, v);
+                loads_before();
                 DUET_UNROLL
                 for (int i = 0; i < kShare; i++) {
                     const int at = (r0 + i * step) * kAttnChunk + p;
@@ -352,7 +406,7 @@ DUET_DEVICE void attention(const attention_args& a) {
         if constexpr (Split) {
             uint32_t* counter = a.counter + block_y() * c.n_kv_heads * n_slices + block_x();
             if (is_last_block(counter, last_seen - first_seen + 1, shared_array<int>(0, 1)))
-                attn_merge(a, rows, first_seen, last_seen);
+                attn_merge(a, rows, first_seen, last_seen, score, state, o);
         } else {
             sync_block();
         }
