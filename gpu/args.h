@@ -6,6 +6,8 @@
 
 namespace duet {
 
+constexpr int kGpuThreads = 256;  // threads of every block, but of recurrent states (gpu/state.cuh)
+
 // The structs are tables, which keep their columns.
 // clang-format off
 
@@ -247,9 +249,12 @@ struct state_gpu_args {
 };
 
 struct argmax_args {
-    const float* x;          // (n_rows, stride)
-    int32_t*     out;        // n_rows: the lowest index of the largest value
-    int32_t      n, stride, n_rows, unused;
+    const float* x;          // n
+    int32_t*     out;        // 1: the lowest index of the largest value
+    uint32_t*    counter;    // 1
+    float*       best;       // n_blocks
+    int32_t*     index;      // n_blocks
+    int32_t      n, n_blocks;
 };
 // clang-format on
 

@@ -57,7 +57,7 @@ template <class W>
 DUET_DEVICE void arrange(const arrange_args& a) {
     using U = gpu_brick<W>;
     const int lane = thread_id() % kRowTile, row = block_y() * kRowTile + lane, n_groups = group_count(a.n_in);
-    const int group = block_x() * (block_size() / kRowTile) + thread_id() / kRowTile;
+    const int group = block_x() * (kGpuThreads / kRowTile) + thread_id() / kRowTile;
     if (group >= n_groups) return;
     uint8_t* brick = brick_of<W>(a.to, block_y(), group, n_groups);
     const W* from = (const W*)(a.from + (size_t)row * a.row_bytes);

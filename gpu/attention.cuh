@@ -12,7 +12,7 @@ DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv
 }
 
 constexpr int kShare = 4;  // rows that share a thread's read of a key or value
-constexpr int kRun = 4;    // elements read at once, so that their loads are on their way together
+constexpr int kRun = 16;   // elements read at once, so that their loads are on their way together
 
 // Reads N elements of a chunk's keys or values into v. A head has d elements per position. The elements lie `step`
 // apart from `at` on, their q8_0 scales `scale_step` apart from scale_at on.
@@ -37,11 +37,12 @@ DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_h
     } else if (c.type == DUET_CACHE_F32) {
         ((float*)head)[at] = x;
     } else {
-        float scale;
-        ((int8_t*)head)[at] = (int8_t)segment_code(x, &scale);
+        const float one[1] = {x};
+        const lanes_codes<1> c32 = lanes_code(one);
+        ((int8_t*)head)[at] = (int8_t)c32.code[0];
         if (j % kBlock == 0) {
             uint16_t* scales = (uint16_t*)(head + (size_t)d * kAttnChunk);
-            scales[is_key ? j / kBlock * kAttnChunk + i : at / kBlock] = float_to_half(scale);
+            scales[is_key ? j / kBlock * kAttnChunk + i : at / kBlock] = float_to_half(c32.d);
         }
     }
 }
@@ -55,7 +56,7 @@ DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_h
 DUET_DEVICE void kv_append(const append_args& a) {
     const bool is_key = block_z() == 0;
     const heads_args& from = is_key ? a.k : a.v;
-    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), e = block_x() * block_size() + thread_id(),
+    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), e = block_x() * kGpuThreads + thread_id(),
               h = e / d, j = e % d;
     if (h < a.cache.n_kv_heads)
         cache_write(a.cache, is_key, tok, h, j, from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j]);
@@ -66,7 +67,7 @@ DUET_DEVICE void kv_append(const append_args& a) {
 template <class Shared>
 DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, int head0, int tok) {
     const int l = thread_id() % kSegment;
-    for (int h = thread_id() / kSegment; p.has_norm && h < n; h += block_size() / kSegment) {
+    for (int h = thread_id() / kSegment; p.has_norm && h < n; h += kGpuThreads / kSegment) {
         float lane[kSumLanes / kSegment];  // lanes l, l + 32, ... of exact_sum
         DUET_UNROLL
         for (int k = 0; k < kSumLanes / kSegment; k++) {
@@ -89,7 +90,7 @@ DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, in
         }
     }
     sync_block();
-    for (int i = thread_id(); p.angles && i < n * p.half; i += block_size()) {
+    for (int i = thread_id(); p.angles && i < n * p.half; i += kGpuThreads) {
         const int h = i / p.half, j = i % p.half, u = h * d + (p.neox ? j : 2 * j), v = p.neox ? u + p.half : u + 1;
         const float* angle = p.angles + (size_t)tok * 2 * p.n_freq + j;
         float a = x[u], b = x[v];
@@ -119,22 +120,74 @@ DUET_DEVICE void attn_store(const attention_args& a, int tok, int head, int j, a
     if (a.result.q) segment_quantize(v, a.result, tok, head * a.cache.v_dim + j);
 }
 
-// Merges the chunks of a split attention, in order. The last block to finish does this. Every thread repeats the few
-// steps of the state for its columns.
-DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk) {
-    const int d = a.cache.v_dim;
-    for (int i = thread_id(); i < rows.n * d; i += block_size()) {
-        const int head = rows.head0 + i / d, j = i % d;
-        const float* part = a.partial + ((size_t)rows.tok * a.q.n_heads + head) * a.n_chunks * (size_t)(d + 2);
-        const float* p = part + (size_t)first_chunk * (d + 2);
-        attn_state st{p[0], p[1]};
-        float o = p[2 + j];
-        for (int chunk = first_chunk + 1; chunk <= last_chunk; chunk++) {
-            p = part + (size_t)chunk * (d + 2);
-            exact_attn_merge(&st, &o, {p[0], p[1]}, p + 2 + j, 1);
+constexpr int kMergeChunks = 16;  // chunks that the merge reads at once
+
+// Merges the chunks of a split attention, in order (exact_attn_merge). The last block to finish does this. The factors
+// of kMergeChunks chunks are made at once, a lane for each, and then the values come together. A head's 64 words of
+// `part`: the chunks' maxima, sums, factors of what is merged already, and factors of the chunk. state: (max, sum).
+template <class Shared>
+DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk,
+                            Shared part, Shared state, Shared o) {
+    static_assert(kMergeChunks * 4 == kAttnChunk);
+    const int d = a.cache.v_dim, lane = thread_id() % kSegment, segment = thread_id() / kSegment,
+              n_segments = kGpuThreads / kSegment;
+    const float* heads = a.partial + ((size_t)rows.tok * a.q.n_heads + rows.head0) * a.n_chunks * (size_t)(d + 2);
+    for (int c0 = first_chunk; c0 <= last_chunk; c0 += kMergeChunks) {
+        const int n_left = last_chunk - c0 + 1, n_here = n_left < kMergeChunks ? n_left : kMergeChunks;
+        for (int r = segment; r < rows.n; r += n_segments) {
+            if (lane >= n_here) continue;
+            const float* p = heads + ((size_t)r * a.n_chunks + c0 + lane) * (size_t)(d + 2);
+            part[r * kAttnChunk + lane] = p[0];
+            part[r * kAttnChunk + kMergeChunks + lane] = p[1];
         }
-        attn_store(a, rows.tok, head, j, st, o);
+        sync_block();
+        for (int r = segment; r < rows.n; r += n_segments) {
+            if (lane >= n_here) continue;
+            float before = c0 == first_chunk ? (float)part[r * kAttnChunk] : (float)state[r * 4], now = before;
+            for (int k = 0; k <= lane; k++) {
+                const float m = part[r * kAttnChunk + k];
+                before = now;
+                now = m > now ? m : now;
+            }
+            part[r * kAttnChunk + 2 * kMergeChunks + lane] = exact_exp(before - now);
+            part[r * kAttnChunk + 3 * kMergeChunks + lane] = exact_exp(part[r * kAttnChunk + lane] - now);
+        }
+        sync_block();
+        for (int r = segment; r < rows.n; r += n_segments) {
+            if (lane != 0) continue;
+            const bool is_first = c0 == first_chunk;
+            float most = is_first ? (float)part[r * kAttnChunk] : (float)state[r * 4],
+                  sum = is_first ? (float)part[r * kAttnChunk + kMergeChunks] : (float)state[r * 4 + 1];
+            for (int k = is_first; k < n_here; k++) {
+                const int at = r * kAttnChunk + k;
+                const float m = part[at];
+                most = m > most ? m : most;
+                sum = __builtin_fmaf(sum, part[at + 2 * kMergeChunks],
+                                     part[at + kMergeChunks] * part[at + 3 * kMergeChunks]);
+            }
+            state[r * 4] = most;
+            state[r * 4 + 1] = sum;
+        }
+        for (int i = thread_id(); i < rows.n * d; i += kGpuThreads) {
+            const int r = i / d;
+            const float* p = heads + ((size_t)r * a.n_chunks + c0) * (size_t)(d + 2) + 2 + i % d;
+            float v[kMergeChunks];
+            DUET_UNROLL
+            for (int k = 0; k < kMergeChunks; k++) v[k] = p[(size_t)(k < n_here ? k : 0) * (d + 2)];
+            loads_before();
+            float all = c0 == first_chunk ? v[0] : (float)o[i];
+            DUET_UNROLL
+            for (int k = 0; k < kMergeChunks; k++) {
+                const int at = r * kAttnChunk + 2 * kMergeChunks + k;
+                if (k < n_here && (k > 0 || c0 > first_chunk))
+                    all = __builtin_fmaf(all, part[at], v[k] * part[at + kMergeChunks]);
+            }
+            o[i] = all;
+        }
+        sync_block();
     }
+    for (int i = thread_id(); i < rows.n * d; i += kGpuThreads)
+        attn_store(a, rows.tok, rows.head0 + i / d, i % d, {state[i / d * 4], state[i / d * 4 + 1]}, o[i]);
 }
 
 // Adds the products of N elements, from j on, of position p's key with the queries of rows r0, r0 + step, ...: n rows.
@@ -144,6 +197,7 @@ DUET_DEVICE void add_scores(const cache_args& c, const uint8_t* k, int p, int j,
     // The N elements are of one block of 32.
     float key[N];
     cached<Type>(k, c.k_dim, j * kAttnChunk + p, kAttnChunk, j / kBlock * kAttnChunk + p, 0, key);
+    loads_before();
     DUET_UNROLL
     for (int i = 0; i < kShare; i++) {
         if (i >= n) break;
@@ -158,7 +212,7 @@ template <int Type, class Shared>
 DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared q,
                              Shared score) {
     const cache_args& c = a.cache;
-    const int p = thread_id() % kAttnChunk, step = block_size() / kAttnChunk, n_rows = rows.n_toks * rows.n;
+    const int p = thread_id() % kAttnChunk, step = kGpuThreads / kAttnChunk, n_rows = rows.n_toks * rows.n;
     const bool is_seen = base + p <= c.pos[rows.tok + rows.n_toks - 1];
     for (int r0 = uniform_in_segment(thread_id() / kAttnChunk); is_seen && r0 < n_rows; r0 += step * kShare) {
         const int n = (n_rows - r0 + step - 1) / step;
@@ -192,7 +246,7 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
 template <bool Split, class Shared>
 DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, int base, Shared score, Shared state) {
     const float low = -float_of(0x7f800000u);
-    for (int r = thread_id() / kSegment; r < rows.n_toks * rows.n; r += block_size() / kSegment) {
+    for (int r = thread_id() / kSegment; r < rows.n_toks * rows.n; r += kGpuThreads / kSegment) {
         const int pos = a.cache.pos[rows.tok + r / rows.n], seen_from = attn_seen_from(a, pos),
                   l = thread_id() % kSegment;
         if (base > pos || base + kAttnChunk <= seen_from) continue;
@@ -226,12 +280,12 @@ template <bool Split, int Type, class Shared>
 DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared score,
                              Shared state, Shared o) {
     const cache_args& c = a.cache;
-    const int d = c.v_dim, n_rows = rows.n_toks * rows.n, fit = block_size() / d,
+    const int d = c.v_dim, n_rows = rows.n_toks * rows.n, fit = kGpuThreads / d,
               step = fit < 1        ? 1
                      : fit < n_rows ? fit
                                     : n_rows;
     const int low = attn_seen_from(a, c.pos[rows.tok]) - base, high = c.pos[rows.tok + rows.n_toks - 1] + 1 - base;
-    for (int e = thread_id(); e < step * d; e += block_size())
+    for (int e = thread_id(); e < step * d; e += kGpuThreads)
         for (int r0 = e / d; r0 < n_rows; r0 += step * kShare) {
             const int j = e % d;
             int first[kShare], n_pos[kShare];
@@ -246,6 +300,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
                 float v[kRun];
                 if (c.v_in_k) cached<Type>(k, c.k_dim, j * kAttnChunk + p, 1, j / kBlock * kAttnChunk + p, 1, v);
                 else cached<Type>(k + c.k_bytes, d, p * d + j, d, (p * d + j) / kBlock, d / kBlock, v);
+                loads_before();
                 DUET_UNROLL
                 for (int i = 0; i < kShare; i++) {
                     const int at = (r0 + i * step) * kAttnChunk + p;
@@ -283,7 +338,7 @@ DUET_DEVICE void attention(const attention_args& a) {
     const cache_args& c = a.cache;
     const int group = a.q.n_heads / c.n_kv_heads, n_slices = (group + a.heads_per_block - 1) / a.heads_per_block;
     const int kv_head = block_x() / n_slices, in_group = block_x() % n_slices * a.heads_per_block, tid = thread_id(),
-              n_threads = block_size();
+              n_threads = kGpuThreads;
     const int most = a.heads_per_block * a.toks_per_block, tok_end = block_y() * a.toks_per_block + a.toks_per_block;
     attn_rows rows{block_y() * a.toks_per_block, 1,
                    group - in_group < a.heads_per_block ? group - in_group : a.heads_per_block,
@@ -351,7 +406,7 @@ DUET_DEVICE void attention(const attention_args& a) {
         if constexpr (Split) {
             uint32_t* counter = a.counter + block_y() * c.n_kv_heads * n_slices + block_x();
             if (is_last_block(counter, last_seen - first_seen + 1, shared_array<int>(0, 1)))
-                attn_merge(a, rows, first_seen, last_seen);
+                attn_merge(a, rows, first_seen, last_seen, score, state, o);
         } else {
             sync_block();
         }

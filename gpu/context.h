@@ -31,9 +31,11 @@ struct gpu_step {
 std::vector<gpu_step> plan_gpu_steps(const model_graph& g);
 bool same_columns(const view& a, const view& b);
 
-constexpr int kGpuThreads = 256;        // threads of every block
-constexpr int kSplitTokens = 4;         // most tokens for which attention is split over chunks
-constexpr int kSmallBatch = 16;         // most tokens for which matrix-vector kernels serve and ops run as steps
+constexpr int kSplitTokens = 4;  // most tokens for which attention is split over chunks
+constexpr int kSmallBatch = 16;  // most tokens for which matrix-vector kernels serve and ops run as steps
+constexpr int kBestBlocks = 64;  // most blocks that look for the best id
+// The last counters: the best id and its counter of blocks, then what each block has found.
+constexpr int kBestInts = 64 + 2 * kBestBlocks;
 constexpr size_t kMostRecordings = 16;  // most recordings of a session
 
 // Sizes of a session's memory on the device, beside the layout of buffers and pages that all executors share.
@@ -85,6 +87,7 @@ struct gpu_context {
     // What a batch brings: rope angles, then integers, without gaps. A kernel copies the pinned words to the device.
     int32_t *staging = nullptr, *inputs = nullptr;
     uint64_t n_words = 0;              // of the batch, and of any other one of its shape
+    bool is_running = false;           // Nobody has waited for the batch yet: its launches may still read the staging.
     std::vector<const float*> angles;  // per rope table, on the device
     uint8_t* crossing = nullptr;       // pinned: rows on their way to or from another executor
     std::vector<uint8_t*> group_pages;
@@ -120,6 +123,8 @@ struct gpu_context {
     gpu_context& operator=(const gpu_context&) = delete;
     ~gpu_context() {
         if (!device) return;
+        error_text unused;
+        if (is_running) driver->sync(device, unused);
         for (const gpu_recording& r : recordings) driver->free_recording(device, r.recording);
         for (uint8_t* p : host_rows) driver->free_host(device, p);
         driver->free_host(device, staging);
@@ -164,6 +169,8 @@ duet_status copy_words(gpu_context& c, void* to, const void* from, uint64_t n_by
 duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_bytes, void* pinned, uint64_t most,
                       error_text& err);
 uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page);
+// Waits for a batch for which nobody has waited yet.
+duet_status wait_for_batch(gpu_context& c, error_text& err);
 
 // Writes the batch to the staging memory, and where its parts will be on the device to the context.
 void fill_batch(gpu_context& c);

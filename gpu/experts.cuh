@@ -104,7 +104,7 @@ DUET_DEVICE void expert_route(const route_args& a) {
 // source: own
 DUET_DEVICE void expert_lists(const lists_args& a) {
     auto ids = shared_array<int>(0, kSumLanes);
-    const int n = a.n_tok * a.n_used, pair = block_x() * block_size() + thread_id();
+    const int n = a.n_tok * a.n_used, pair = block_x() * kGpuThreads + thread_id();
     auto id_of = [&](int p) { return a.ids[(size_t)(p / a.n_used) * a.ids_stride + p % a.n_used]; };
     int mine = pair % a.n_used, before = mine * a.n_tok, rank = pair / a.n_used, count = a.n_tok;
     if (a.ids) {
@@ -136,7 +136,7 @@ DUET_DEVICE void expert_lists(const lists_args& a) {
 // grid (ceil(n / 256), n_tok), block 256, shared 0; moves (n_used + 1) * 4 bytes per element
 // source: own; docs/numerics.md, Experts
 DUET_DEVICE void expert_sum(const expert_sum_args& a) {
-    const int i = block_x() * block_size() + thread_id(), tok = block_y();
+    const int i = block_x() * kGpuThreads + thread_id(), tok = block_y();
     if (i >= a.x.head_dim) return;
     const float* routes = a.routes + (size_t)tok * a.routes_stride;
     const float* x = a.x.at + (size_t)tok * a.x.stride + i;

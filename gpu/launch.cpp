@@ -40,7 +40,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
                                            round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
         }
     sizes.int_count = round_up(sizes.int_count, 64);
-    sizes.counter_count = round_up(sizes.counter_count, 64) + 64;  // The last 64 are for a best id.
+    sizes.counter_count = round_up(sizes.counter_count, 64) + kBestInts;
     sizes.pinned_bytes = sizes.input_bytes();
     for (int32_t b : rows_read_back(g))
         sizes.pinned_bytes += sizes.common.row_floats[(size_t)b] * 4 * (size_t)limits.max_wanted;
@@ -279,6 +279,7 @@ duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
     const uint64_t n_bytes = c.layout.common.row_floats[buffer] * 4 * (uint64_t)c.n_wanted;
     DUET_TRY(c.driver->download(c.device, c.host_rows[buffer], c.buffers + c.layout.common.buffer_offset[buffer],
                                 n_bytes, err));
+    c.is_running = false;
     c.is_read[buffer] = 1;
     return DUET_OK;
 }
@@ -292,6 +293,7 @@ bool is_one_each(const exec_batch& b) {
 }
 
 duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
+    DUET_TRY(wait_for_batch(c, err));
     c.n_wanted = c.batch->n_wanted;
     c.is_read.assign(c.graph.buffers.size(), 0);  // Rows are read when they are asked for.
     c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
@@ -300,7 +302,9 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.graph.ops.size();
     for (size_t b = 0; is_last && !c.batch->rows_later && b < c.host_rows.size() && !is_cancelled(cancel); b++)
         if (c.host_rows[b] && c.n_wanted) DUET_TRY(read_rows(c, b, err));
-    DUET_TRY(c.driver->sync(c.device, err));
+    // A greedy generation asks for the best id next, and that is the token's one wait.
+    c.is_running = true;
+    if (!is_last || !c.batch->rows_later || c.profiling || is_cancelled(cancel)) DUET_TRY(wait_for_batch(c, err));
     return is_cancelled(cancel) ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
 }
 
@@ -332,15 +336,19 @@ float* gpu_wanted_row(void* context, int32_t buffer, int32_t i) {
 duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
     const size_t b = (size_t)c.graph.logits_buffer, row_floats = c.layout.common.row_floats[b];
+    int32_t* best = (int32_t*)c.counters + c.layout.counter_count - kBestInts;
+    const int n_blocks = std::min(kBestBlocks, c.graph.n_vocab / (kGpuThreads * 16) + 1);
     const argmax_args a{(const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats,
-                        (int32_t*)c.counters + c.layout.counter_count - 64,
+                        best,
+                        (uint32_t*)best + 1,
+                        (float*)best + 64,
+                        best + 64 + kBestBlocks,
                         c.graph.n_vocab,
-                        (int32_t)row_floats,
-                        1,
-                        0};
+                        n_blocks};
     return on_device(c, err, [&]() -> duet_status {
-        DUET_TRY(launch(c, kernel_argmax, {1, 1, 1, kGpuThreads, kGpuThreads * 8}, a, err));
+        DUET_TRY(launch(c, kernel_argmax, {(uint32_t)n_blocks, 1, 1, kGpuThreads, kGpuThreads * 8 + 4}, a, err));
         DUET_TRY(c.driver->download(c.device, c.staging, a.out, 4, err));
+        c.is_running = false;
         memcpy(id, c.staging, 4);
         return DUET_OK;
     });
@@ -396,12 +404,19 @@ duet_status copy_words(gpu_context& c, void* to, const void* from, uint64_t n_by
 
 duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_bytes, void* pinned, uint64_t most,
                       error_text& err) {
+    DUET_TRY(wait_for_batch(c, err));
     for (uint64_t at = 0, n; at < n_bytes; at += n) {
         n = std::min(most, n_bytes - at);
         memcpy(pinned, (const uint8_t*)from + at, n);
         DUET_TRY(copy_words(c, (uint8_t*)to + at, pinned, n, err));
         DUET_TRY(c.driver->sync(c.device, err));
     }
+    return DUET_OK;
+}
+
+duet_status wait_for_batch(gpu_context& c, error_text& err) {
+    if (c.is_running) DUET_TRY(c.driver->sync(c.device, err));
+    c.is_running = false;
     return DUET_OK;
 }
 

@@ -64,19 +64,25 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
     uint32_t s[gpu_scales<B>::kWords], codes[kBlocksPerGroup][8];
     load_brick<B>(brick, row, blocks);
     load_scales<B>(brick, row, s);
+    if constexpr (C::kIsTable) hold_all(blocks);
+    loads_before();
     DUET_UNROLL
     for (int j = 0; j < kBlocksPerGroup * 8; j++)
         codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
-    auto sum = [&](int tok, int n_blocks) {
+    const int n_blocks = (a.n_in - group * kGroup) / kBlock;  // 4 or more, but in the last group of a row
+    auto sum = [&](int tok) {
         const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) +
                                (uint32_t)(group * kBlocksPerGroup);  // stays below 2^31 for 64 GB of activations
-        const word4* q = (const word4*)a.act.q + first * 2;
         float acc = 0.0f;
         DUET_UNROLL
         for (int b = 0; b < kBlocksPerGroup; b++) {
-            if (b >= n_blocks) break;
-            const word4 q0 = q[2 * b], q1 = q[2 * b + 1];
-            const act_scale x = a.act.scale[first + (uint32_t)b];
+            // A block that is not there is computed with the activations of block 0 and thrown away: a branch would let
+            // the compilers wait for the weights of each block by itself.
+            const bool is_there = b < n_blocks;
+            const uint32_t at = first + (is_there ? (uint32_t)b : 0u);
+            const word4* q = (const word4*)a.act.q + at * 2;
+            const word4 q0 = load_constant(q), q1 = load_constant(q + 1);
+            const act_scale x = __builtin_bit_cast(act_scale, load_constant((const word4*)(a.act.scale + at)));
             int sums[2], dot[2] = {0, 0};
             unpack_pair(x.sums, sums);
             for (int j = 0; j < 4; j++) dot[0] = dot4(codes[b][j], q0.w[j], dot[0]);
@@ -86,39 +92,53 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
                 dot[0] -= C::kBias * (B::kSubScales == 1 ? sums[0] + sums[1] : sums[0]);
                 dot[1] -= C::kBias * sums[1];
             }
-            acc = combine<B>(read_scale<B>(s, b), dot, x.d, x.t, sums, acc);
+            const float next = combine<B>(read_scale<B>(s, b), dot, x.d, x.t, sums, acc);
+            acc = is_there ? next : acc;
         }
         return acc;
     };
-    const int n_left = (a.n_in - group * kGroup) / kBlock;
-    if constexpr (NB == 1) put(0, sum(tok0, n_left));
+    if constexpr (NB == 1) put(0, sum(tok0));
     else
-        for (int i = 0; i < n_tok; i++)
-            put(i, n_left >= kBlocksPerGroup ? sum(tok0 + i, kBlocksPerGroup) : sum(tok0 + i, n_left));
+        for (int i = 0; i < n_tok; i++) put(i, sum(tok0 + i));
 }
 
-// The same for float weights: fma in the order of elements, each weight with all tokens.
+// The same for float weights: fma in the order of elements, each weight with all tokens. A lane has kPiecesAtOnce
+// pieces on their way, those of a cut group that are not there too, which are zeros.
 template <class F, int NB, class Args, class Put>
 DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int group, int tok0, int n_tok, Put put) {
     using U = gpu_brick<F>;
+    constexpr int kPiecesAtOnce = NB == 1 ? 8 : 2, kAtOnce = kPiecesAtOnce * U::kPerPiece;
     float acc[NB] = {};
     const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
-    auto add = [&](F weight, int k) {
-        const float v = device_float(weight);
+    for (int p0 = 0; p0 * U::kPerPiece < n; p0 += kPiecesAtOnce) {
+        float_piece<F> piece[kPiecesAtOnce];
+        const uint8_t* pieces = brick + (size_t)(p0 * kRowTile + row) * 16;
         DUET_UNROLL
-        for (int i = 0; i < NB; i++) {
-            const int tok = tok0 + (i < n_tok ? i : n_tok - 1);
-            acc[i] = __builtin_fmaf(v, a.x[(size_t)tok * a.x_stride + first + k], acc[i]);
+        for (int i = 0; i < kPiecesAtOnce; i++)
+            piece[i] = __builtin_bit_cast(float_piece<F>, load_stream(pieces + i * kRowTile * 16));
+        loads_before();
+        const float* x = a.x + first + p0 * U::kPerPiece;
+        auto add = [&](int k) {
+            const float v = device_float(piece[k / U::kPerPiece].v[k % U::kPerPiece]);
+            DUET_UNROLL
+            for (int i = 0; i < NB; i++) {
+                const int tok = tok0 + (i < n_tok ? i : n_tok - 1);
+                acc[i] = __builtin_fmaf(v, load_constant(x + (size_t)tok * a.x_stride + k), acc[i]);
+            }
+        };
+        const int n_here = n - p0 * U::kPerPiece;
+        if (n_here >= kAtOnce) {
+            DUET_UNROLL
+            for (int k = 0; k < kAtOnce; k++) {
+                if (NB > 1 && k % U::kPerPiece == 0) loads_before();  // else too many registers
+                add(k);
+            }
+        } else {
+            DUET_UNROLL
+            for (int k = 0; k < kAtOnce; k++)
+                if (k < n_here) add(k);
         }
-    };
-    const int n_whole = n / U::kPerPiece;
-    for (int p = 0; p < n_whole; p++) {
-        const auto piece = __builtin_bit_cast(float_piece<F>, load_stream(brick + (size_t)(p * kRowTile + row) * 16));
-        DUET_UNROLL
-        for (int k = 0; k < U::kPerPiece; k++) add(piece.v[k], p * U::kPerPiece + k);
     }
-    const F* last = (const F*)(brick + (size_t)(n_whole * kRowTile + row) * 16);
-    for (int k = n_whole * U::kPerPiece; k < n; k++) add(last[k - n_whole * U::kPerPiece], k);
     DUET_UNROLL
     for (int i = 0; i < NB; i++) put(i, acc[i]);
 }
@@ -129,7 +149,7 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
 template <class W, int NB, class Shared>
 DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile),
-              n_slots = block_size() / kRowTile;
+              n_slots = kGpuThreads / kRowTile;
     const int n_groups = group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
     const uint8_t* bricks = w + (size_t)tile * (size_t)n_groups * gpu_brick<W>::kBytes;
     float total = 0.0f;
@@ -210,7 +230,7 @@ DUET_DEVICE void matvec(matvec_args a) {
 // source: own
 template <class W>
 DUET_DEVICE void embed(const embed_args& a) {
-    const int j = block_x() * block_size() + thread_id(), id = a.id[block_y()];
+    const int j = block_x() * kGpuThreads + thread_id(), id = a.id[block_y()];
     if (j >= a.n_in) return;
     const int b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
     const uint8_t* brick = brick_of<W>(a.w, id / kRowTile, j / kGroup, group_count(a.n_in));

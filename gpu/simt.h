@@ -104,9 +104,12 @@ DUET_DEVICE int block_y() { return (int)blockIdx.y; }
 DUET_DEVICE int block_z() { return (int)blockIdx.z; }
 DUET_DEVICE constexpr int warp_width() { return kChip.warp_width; }
 DUET_DEVICE void sync_block() { __syncthreads(); }
+DUET_DEVICE void loads_before() {}
+// Returns v, but not before all words of the mask were there. threadIdx.y is 0, which compilers do not know.
+DUET_DEVICE uint32_t after(uint32_t v, uint32_t mask) { return v | (mask & threadIdx.y); }
 DUET_DEVICE void finish_stores() {}
-DUET_DEVICE void release_device() { __threadfence(); }
-DUET_DEVICE void acquire_device() { __threadfence(); }
+DUET_DEVICE void release_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }  // __threadfence is dearer
+DUET_DEVICE void acquire_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
 DUET_DEVICE void atomic_clear(uint32_t* at) { atomicExch(at, 0u); }
@@ -131,13 +134,25 @@ DUET_DEVICE word4 load_stream(const void* p) {
         : "l"(p));
     return v;
 }
+// The same for a word. nvcc would load half of it where the other half is not used.
+DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) {
+    uint32_t v;
+    asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+// Loads what no thread of this launch writes.
+template <class T>
+DUET_DEVICE T load_constant(const T* p) {
+    return *p;
+}
 
 // ---- HIP, without ROCm ----
 
 #elif defined(DUET_HIP)
 
 #define DUET_KERNEL(name, args, threads, ...)                                                                          \
-    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(1, threads))) void name(const args a) {           \
+    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads == 256 ? 256 : 1, threads))) void name(   \
+        const args a) {                                                                                                \
         __VA_ARGS__(a);                                                                                                \
     }
 
@@ -156,6 +171,9 @@ DUET_DEVICE void sync_block() {
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+// Keeps what stands below from moving above, so that the loads above are on their way first.
+DUET_DEVICE void loads_before() { __builtin_amdgcn_sched_barrier(0); }
+DUET_DEVICE uint32_t after(uint32_t v, uint32_t) { return v; }
 // The compiler lets waves of gfx9 pass a barrier while their stores are on the way. vmcnt(0) waits for them.
 DUET_DEVICE void finish_stores() {
 #if defined(__GFX9__)
@@ -171,9 +189,23 @@ DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) {
 DUET_DEVICE void atomic_clear(uint32_t* at) {
     __hip_atomic_exchange(at, 0u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+// Masks are 1, 2, 4, 8 and 16, known when this is compiled. Source: AMD's instruction set architecture guides of GCN 5
+// (Vega) and RDNA, "Data Parallel Processing" and DS_SWIZZLE. V_PERMLANEX16 would do for 16, but clang 19 moves it into
+// branches that not all lanes take, which gave a delta net wrong bits.
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
-    const int lane = (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
-    return (uint32_t)__builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, (int)v);
+    const int x = (int)v;
+    if (mask == 1) return (uint32_t)__builtin_amdgcn_update_dpp(0, x, 0xb1, 15, 15, true);   // quads: 1 0 3 2
+    if (mask == 2) return (uint32_t)__builtin_amdgcn_update_dpp(0, x, 0x4e, 15, 15, true);   // quads: 2 3 0 1
+    if (mask == 8) return (uint32_t)__builtin_amdgcn_update_dpp(0, x, 0x128, 15, 15, true);  // rows of 16 by 8
+#if defined(__GFX9__)
+    // Eight lanes backwards (lane ^ 7), then four backwards (lane ^ 3).
+    if (mask == 4)
+        return (uint32_t)__builtin_amdgcn_update_dpp(0, __builtin_amdgcn_update_dpp(0, x, 0x141, 15, 15, true), 0x1b,
+                                                     15, 15, true);
+#else
+    if (mask == 4) return (uint32_t)__builtin_amdgcn_update_dpp(0, x, 0x164, 15, 15, true);  // row_xmask
+#endif
+    return (uint32_t)__builtin_amdgcn_ds_swizzle(x, 0x401f);  // lane ^ 16 of 32
 }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) {
     if constexpr (kChip.dot == gpu_dot::none) {
@@ -191,6 +223,15 @@ DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) { return
 DUET_DEVICE word4 load_stream(const void* p) {
     typedef uint32_t vec __attribute__((ext_vector_type(4)));
     return __builtin_bit_cast(word4, __builtin_nontemporal_load((const vec*)p));
+}
+DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) { return __builtin_nontemporal_load(p); }
+// Loads what no thread of this launch writes: by a scalar load where all lanes have one address.
+DUET_DEVICE float load_constant(const float* p) {
+    return *(const __attribute__((address_space(4))) float*)(uintptr_t)p;
+}
+DUET_DEVICE word4 load_constant(const word4* p) {
+    typedef uint32_t vec __attribute__((ext_vector_type(4)));
+    return __builtin_bit_cast(word4, *(const __attribute__((address_space(4))) vec*)(uintptr_t)p);
 }
 
 // ---- the emulator ----
@@ -215,6 +256,8 @@ inline int block_y() { return emu_self->by; }
 inline int block_z() { return emu_self->bz; }
 inline int warp_width() { return emu_self->width; }
 inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
+inline void loads_before() {}
+inline uint32_t after(uint32_t v, uint32_t) { return v; }
 inline void finish_stores() {}
 inline void release_device() {}
 inline void acquire_device() {}
@@ -235,6 +278,11 @@ inline uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
     return r;
 }
 inline word4 load_stream(const void* p) { return *(const word4*)p; }
+inline uint32_t load_stream_word(const uint32_t* p) { return *p; }
+template <class T>
+inline T load_constant(const T* p) {
+    return *p;
+}
 
 #endif
 
@@ -304,8 +352,8 @@ DUET_DEVICE T segment_sum(T v, int n = kSegment) {
     return v;
 }
 template <class T>
-DUET_DEVICE T segment_max(T v) {
-    for (int m = kSegment / 2; m > 0; m /= 2) {
+DUET_DEVICE T segment_max(T v, int n = kSegment) {
+    for (int m = n / 2; m > 0; m /= 2) {
         const T other = shuffle_xor(v, m);
         v = other > v ? other : v;
     }

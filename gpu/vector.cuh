@@ -9,8 +9,8 @@ namespace duet {
 // `from` may be pinned memory of the computer, which changes between two plays of a recording, so no cache may answer.
 // source: own
 DUET_DEVICE void put_words(const words_args& a) {
-    const size_t step = (size_t)a.n_blocks * block_size();
-    for (size_t i = (size_t)block_x() * block_size() + thread_id(); i < a.n; i += step)
+    const size_t step = (size_t)a.n_blocks * kGpuThreads;
+    for (size_t i = (size_t)block_x() * kGpuThreads + thread_id(); i < a.n; i += step)
         a.to[i] = a.from ? ((const volatile uint32_t*)a.from)[i] : 0;
 }
 
@@ -30,71 +30,155 @@ DUET_DEVICE float block_sum(Shared sum, float lane) {
     return total;
 }
 
-// A segment holds 32 values. Returns the code of this lane's value and sets d to their scale (exact_quantize_block).
-DUET_DEVICE int segment_code(float x, float* d) {
-    const uint32_t amax_bits = segment_max(bits_of(x) & 0x7fffffffu);
+// The codes of 32 values (exact_quantize_block): V of them, the scale, and the sums of both halves as a pair.
+template <int V>
+struct lanes_codes {
+    int code[V], low, high;
+    float d;
+};
+
+// V values of each of 32 / V lanes are one block: value k of lane l is number l + k * 32 / V. The first steps of the
+// halving trees are between values of one lane. The sums of all tries are made beside their misses, so that no lane
+// waits for the choice.
+template <int V>
+DUET_DEVICE lanes_codes<V> lanes_code(const float (&x)[V]) {
+    uint32_t amax_bits = 0;
+    DUET_UNROLL
+    for (int k = 0; k < V; k++) {
+        const uint32_t size = bits_of(x[k]) & 0x7fffffffu;
+        amax_bits = size > amax_bits ? size : amax_bits;
+    }
+    amax_bits = segment_max(amax_bits, kBlock / V);
     const float amax = float_of(amax_bits);
     const bool bad = amax_bits >= 0x7f800000u, zero = amax_bits < 0x0d800000u;
-    const float inverse_0 = bad || zero ? 0.0f : 127.0f / amax, value = bad ? 0.0f : x;
-    float least = 0.0f, code = 0.0f;
-    int best = 0;
-    for (int k = 0; k < kScaleTries; k++) {
-        const float scaled = value * (inverse_0 * (largest_code(k) / 127.0f)), nearest = exact_rint(scaled),
-                    miss = scaled - nearest;
-        const float missed = segment_sum(miss * miss) * miss_weight(k);
-        if (k == 0 || missed < least) {
-            least = missed;
-            code = nearest;
-            best = k;
+    const float inverse_0 = bad || zero ? 0.0f : 127.0f / amax;
+    float missed[kScaleTries], inverse[kScaleTries];
+    int both[kScaleTries];  // the sums in one word
+    DUET_UNROLL
+    for (int t = 0; t < kScaleTries; t++) {
+        float miss[V];
+        both[t] = 0;
+        inverse[t] = inverse_0 * (largest_code(t) / 127.0f);
+        DUET_UNROLL
+        for (int k = 0; k < V; k++) {
+            const float scaled = (bad ? 0.0f : x[k]) * inverse[t], nearest = exact_rint(scaled);
+            miss[k] = (scaled - nearest) * (scaled - nearest);
+            const bool is_low = thread_id() % (kBlock / V) + k * (kBlock / V) < kBlock / 2;
+            both[t] += is_low ? (int)nearest : (int)nearest * 65536;
         }
+        DUET_UNROLL
+        for (int h = V / 2; h > 0; h /= 2) {
+            DUET_UNROLL
+            for (int k = 0; k < h; k++) miss[k] = miss[k] + miss[k + h];
+        }
+        missed[t] = segment_sum(miss[0], kBlock / V) * miss_weight(t);
+        both[t] = segment_sum(both[t], kBlock / V);
     }
-    *d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / largest_code(best);
-    return (int)code;
+    float least = missed[0], best_inverse = inverse[0], largest = largest_code(0);
+    int sums = both[0];
+    DUET_UNROLL
+    for (int t = 1; t < kScaleTries; t++) {
+        const bool is_less = missed[t] < least;
+        least = is_less ? missed[t] : least;
+        best_inverse = is_less ? inverse[t] : best_inverse;
+        largest = is_less ? largest_code(t) : largest;
+        sums = is_less ? both[t] : sums;
+    }
+    lanes_codes<V> c;
+    DUET_UNROLL
+    for (int k = 0; k < V; k++) c.code[k] = (int)exact_rint((bad ? 0.0f : x[k]) * best_inverse);
+    c.low = (int16_t)sums;
+    c.high = (sums - c.low) >> 16;
+    c.d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / largest;
+    return c;
 }
 
-// Quantizes the 32 values of a segment (one each) as exact_quantize_block does; lane 0 writes the scales.
-DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i) {
-    float d;
-    const int code = segment_code(x, &d);
+// Quantizes such blocks. i: the column of this lane's first value. A block that is not there only takes part in the
+// exchanges.
+template <int V>
+DUET_DEVICE void lanes_quantize(const float (&x)[V], const act_args& act, int i_row, int i, bool is_there = true) {
+    const lanes_codes<V> c = lanes_code(x);
+    if (!is_there) return;
     const size_t at = (size_t)i_row * (size_t)act.q_stride + (size_t)i;
-    act.q[at] = (int8_t)code;
-    const int sum = segment_sum(code, 16), other = shuffle_xor(sum, 16);
-    if (i % kBlock == 0) act.scale[at / kBlock] = {d, d * (float)(sum + other), pack_pair(sum, other), 0};
+    DUET_UNROLL
+    for (int k = 0; k < V; k++) act.q[at + (size_t)(k * (kBlock / V))] = (int8_t)c.code[k];
+    if (i % kBlock == 0) act.scale[at / kBlock] = {c.d, c.d * (float)(c.low + c.high), pack_pair(c.low, c.high), 0};
 }
+DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i) {
+    const float one[1] = {x};
+    lanes_quantize(one, act, i_row, i);
+}
+
+constexpr int kNormLoads = 16;                          // values of a thread on their way at once, for the sums
+constexpr int kNormBlocks = 2;                          // quarters of blocks of 32 that a thread makes at once
+constexpr int kNormStep = kSumLanes * 4 * kNormBlocks;  // columns of a round of results
 
 // out = norm(in) per row and head (exact_rms_norm, exact_layer_norm, exact_l2_norm); with act.q its int8 blocks too
 // in, out (n_rows, n_heads, head_dim) f32, out may be in; w, b head_dim; the w of each head w_stride apart
-// grid (n_heads, n_rows), block 256, shared 1024 bytes; moves 8 to 12 bytes per element
+// grid (n_heads, n_rows), block 256, shared 1024 bytes; moves 12 to 16 bytes per element
+// One block does a row while all others are done, so what counts is how often it waits: no branch stands between the
+// loads, nor between the exchanges of the blocks of 32.
 // source: own; order of sums: docs/numerics.md
 template <class Shared>
 DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
     const int n = a.in.head_dim, j = thread_id();
     const float* x = a.in.at + (size_t)row * a.in.stride + (size_t)h * a.in.head_stride;
     float* y = a.out.at + (size_t)row * a.out.stride + (size_t)h * a.out.head_stride;
-    const float* w = a.w ? a.w + (size_t)h * a.w_stride : nullptr;
-    float lane = 0.0f, mean = 0.0f, scale = 0.0f;
-    if (a.kind == 1) {
-        for (int i = j; i < n; i += kSumLanes) lane = lane + x[i];
-        mean = block_sum(sum, lane) / (float)n;
-        lane = 0.0f;
-        for (int i = j; i < n; i += kSumLanes) lane = lane + (x[i] - mean) * (x[i] - mean);
-        scale = exact_norm_scale(block_sum(sum, lane) / (float)n, a.eps);
-    } else {
-        for (int i = j; i < n; i += kSumLanes) lane = lane + x[i] * x[i];
-        const float ss = block_sum(sum, lane);
-        if (a.kind == 0) {
-            scale = exact_norm_scale(ss / (float)n, a.eps);
+    const float* w = a.w && a.kind != 2 ? a.w + (size_t)h * a.w_stride : nullptr;
+    const float* b = a.kind == 1 ? a.b : nullptr;
+    float mean = 0.0f, scale = 0.0f;
+    for (bool is_mean = a.kind == 1;; is_mean = false) {
+        float lane = 0.0f;
+        for (int i0 = 0; i0 < n; i0 += kSumLanes * kNormLoads) {
+            float v[kNormLoads];
+            DUET_UNROLL
+            for (int k = 0; k < kNormLoads; k++) {
+                const int i = i0 + k * kSumLanes + j;
+                v[k] = x[i < n ? i : n - 1];
+            }
+            loads_before();
+            DUET_UNROLL
+            for (int k = 0; k < kNormLoads; k++) {
+                const float u = v[k] - mean;  // The mean is 0 where there is none.
+                lane = i0 + k * kSumLanes + j < n ? lane + (is_mean ? v[k] : u * u) : lane;
+            }
+        }
+        const float total = block_sum(sum, lane);
+        if (is_mean) {
+            mean = total / (float)n;
+            continue;
+        }
+        if (a.kind != 2) {
+            scale = exact_norm_scale(total / (float)n, a.eps);
         } else {
-            const float len = __builtin_sqrtf(ss);
+            const float len = __builtin_sqrtf(total);
             scale = 1.0f / (len > a.eps ? len : a.eps) + (len - len);
         }
+        break;
     }
-    for (int i = j; i < n; i += kSumLanes) {
-        float v = a.kind == 1 ? (x[i] - mean) * scale : x[i] * scale;
-        if (w && a.kind != 2) v = v * w[i];
-        if (a.b && a.kind == 1) v = v + a.b[i];
-        y[i] = v;
-        if (a.act.q) segment_quantize(v, a.act, row, i);  // n % 32 == 0, so whole segments are here.
+    const float* factors = w ? w : x;  // loaded anyway, so that there is no branch
+    for (int first = 0; first < n; first += kNormStep) {
+        float v[kNormBlocks][4], factor[kNormBlocks][4];
+        auto column = [&](int block, int k) { return first + (block * kSumLanes + j) / 8 * kBlock + j % 8 + k * 8; };
+        DUET_UNROLL
+        for (int k = 0; k < kNormBlocks * 4; k++) {
+            const int i = column(k / 4, k % 4), at = i < n ? i : n - 1;
+            v[k / 4][k % 4] = x[at];
+            factor[k / 4][k % 4] = factors[at];
+        }
+        sync_block();  // Where out is in, column n - 1 is read by many threads before it is written.
+        DUET_UNROLL
+        for (int k = 0; k < kNormBlocks * 4; k++) {
+            const int i = column(k / 4, k % 4);
+            float u = (v[k / 4][k % 4] - mean) * scale;
+            u = w ? u * factor[k / 4][k % 4] : u;
+            if (b) u = u + b[i < n ? i : n - 1];
+            if (i < n) y[i] = u;
+            v[k / 4][k % 4] = u;
+        }
+        DUET_UNROLL
+        for (int k = 0; k < kNormBlocks && a.act.q; k++)
+            lanes_quantize(v[k], a.act, row, column(k, 0), column(k, 0) < n);  // n % 32 == 0
     }
 }
 
@@ -105,7 +189,7 @@ DUET_DEVICE void norm(const norm_args& a) { norm_row(a, block_x(), block_y(), sh
 // grid (rows, ceil(n / 256)), block 256, shared 0; moves 5.5 or 8 bytes per element
 // source: own; codes: docs/numerics.md
 DUET_DEVICE void take_rows(const rows_args& a) {
-    const int row = block_x(), i = block_y() * block_size() + thread_id(), from = a.order ? a.order[row] : row;
+    const int row = block_x(), i = block_y() * kGpuThreads + thread_id(), from = a.order ? a.order[row] : row;
     if (i >= a.x.head_dim) return;
     const float* x = a.x.at + (size_t)(from / a.n_used) * a.x.stride +
                      (a.x.n_heads == 1 ? 0 : (size_t)(from % a.n_used) * a.x.head_stride);
@@ -118,7 +202,7 @@ DUET_DEVICE void take_rows(const rows_args& a) {
 // grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element
 // source: own; Su et al. (arXiv 2104.09864)
 DUET_DEVICE void rope(const rope_args& a) {
-    const int i = block_x() * block_size() + thread_id(), h = i / a.half, j = i % a.half;
+    const int i = block_x() * kGpuThreads + thread_id(), h = i / a.half, j = i % a.half;
     if (h >= a.x.n_heads) return;
     float* x = a.x.at + (size_t)block_y() * a.x.stride + (size_t)h * a.x.head_stride;
     const float* angle = a.angles + (size_t)block_y() * 2 * a.n_freq + j;
@@ -135,7 +219,7 @@ DUET_DEVICE float* column(const heads_args& v, int row, int j) {
 // grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element
 // source: own
 DUET_DEVICE void elementwise(const elementwise_args& a) {
-    const int i = block_x() * block_size() + thread_id(), row = block_y();
+    const int i = block_x() * kGpuThreads + thread_id(), row = block_y();
     if (i >= a.n) return;
     const float x = *column(a.x, row, i);
     const float* x2 = a.x2.at ? column(a.x2, row, a.mode == kElementwiseMultiply ? 0 : i) : nullptr;
@@ -154,43 +238,65 @@ DUET_DEVICE void elementwise(const elementwise_args& a) {
     *column(a.y, row, i) = y;
 }
 
-// out[r] = lowest index of the largest value of row r; -1: a value is NaN or +inf, or all are -inf
-// x (n_rows, n) f32
-// grid (n_rows), block 256, shared 2048 bytes; moves 4 bytes per element
+// The largest value of the block's threads and its lowest index: thread 0 has them in v and at.
+template <class Floats, class Ints>
+DUET_DEVICE void block_best(Floats best, Ints index, float& v, int& at) {
+    const int j = thread_id();
+    best[j] = v;
+    index[j] = at;
+    for (int h = kSumLanes / 2; h > 0; h /= 2) {
+        sync_block();
+        if (j >= h) continue;
+        const float other = best[j + h];
+        const int other_at = index[j + h];
+        if (other > v || (other == v && other_at < at)) {
+            v = other;
+            at = other_at;
+            best[j] = v;
+            index[j] = at;
+        }
+    }
+}
+
+constexpr int kBestLoads = 16;  // values of a thread on their way at once
+
+// out = lowest index of the largest value; -1: a value is NaN or +inf, or all are -inf
+// x (n) f32; best, index (n_blocks): of each block, the last block takes the best of them
+// grid (n_blocks), at most 256; block 256, shared 2052 bytes; moves 4 bytes per element
 // source: own
 DUET_DEVICE void argmax(const argmax_args& a) {
     auto best = shared_array<float>(0, kSumLanes);
     auto index = shared_array<int>(kSumLanes * 4, kSumLanes);
-    const float* x = a.x + (size_t)block_x() * a.stride;
     const float infinity = float_of(0x7f800000u);
     constexpr int kNone = 0x7fffffff;
     float v = -infinity;
     int at = kNone;
-    for (int i = thread_id(); i < a.n; i += kSumLanes) {
-        const float next = x[i];
-        if (!(next < infinity)) {
-            v = infinity;
-            at = -1;  // Nothing is larger, so -1 stays.
-        } else if (next > v) {
-            v = next;
-            at = i;
+    const int step = kSumLanes * kBestLoads, j = thread_id();
+    for (int first = block_x() * step; first < a.n; first += a.n_blocks * step) {
+        float next[kBestLoads];
+        DUET_UNROLL
+        for (int k = 0; k < kBestLoads; k++) {
+            const int i = first + k * kSumLanes + j;
+            next[k] = a.x[i < a.n ? i : a.n - 1];  // Past the end: what is there already, with a higher index.
+        }
+        DUET_UNROLL
+        for (int k = 0; k < kBestLoads; k++) {
+            const int i = first + k * kSumLanes + j;
+            const bool is_bad = !(next[k] < infinity), is_more = next[k] > v;
+            at = is_bad ? -1 : is_more ? i : at;  // Nothing is larger than infinity, so -1 stays.
+            v = is_bad ? infinity : is_more ? next[k] : v;
         }
     }
-    best[thread_id()] = v;
-    index[thread_id()] = at;
-    for (int h = kSumLanes / 2; h > 0; h /= 2) {
-        sync_block();
-        if (thread_id() >= h) continue;
-        const float other = best[thread_id() + h];
-        const int other_at = index[thread_id() + h];
-        if (other > v || (other == v && other_at < at)) {
-            v = other;
-            at = other_at;
-            best[thread_id()] = v;
-            index[thread_id()] = at;
-        }
+    block_best(best, index, v, at);
+    if (j == 0) {
+        a.best[block_x()] = v;
+        a.index[block_x()] = at;
     }
-    if (thread_id() == 0) a.out[block_x()] = at == kNone ? -1 : at;
+    if (!is_last_block(a.counter, a.n_blocks, shared_array<int>(kSumLanes * 8, 1))) return;
+    v = j < a.n_blocks ? a.best[j] : -infinity;
+    at = j < a.n_blocks ? a.index[j] : kNone;
+    block_best(best, index, v, at);
+    if (j == 0) *a.out = at == kNone ? -1 : at;
 }
 
 }  // namespace duet

@@ -214,7 +214,7 @@ DUET_DEVICE void load_brick(const uint8_t* brick, int row, block_words<B> (&bloc
     using C = gpu_codes<B>;
     DUET_UNROLL
     for (int c = 0; c < gpu_brick<B>::kBits; c++) {
-        const word4 v = load_stream(brick + (size_t)(c * kRowTile + row) * 16);
+        const word4 v = load_stream(brick + (size_t)row * 16 + c * kRowTile * 16);  // one address and constants
         DUET_UNROLL
         for (int k = 0; k < 4; k++) {
             const int i = 4 * c + k, j = i - 4 * C::kLow;  // word of the group, and word of its high planes
@@ -222,6 +222,17 @@ DUET_DEVICE void load_brick(const uint8_t* brick, int row, block_words<B> (&bloc
             else if constexpr (C::kHigh > 0) blocks[j / C::kHigh].w[C::kLow + j % C::kHigh] = v.w[k];
         }
     }
+}
+
+// Lets no word be used before all are there: ptxas would begin to look up codes before it asks for the last piece.
+template <class B>
+DUET_DEVICE void hold_all(block_words<B> (&blocks)[kBlocksPerGroup]) {
+    uint32_t mask = ~0u;
+    DUET_UNROLL
+    for (int i = 0; i < kBlocksPerGroup * gpu_brick<B>::kBits; i++) mask &= blocks[i % 4].w[i / 4];
+    DUET_UNROLL
+    for (int i = 0; i < kBlocksPerGroup * gpu_brick<B>::kBits; i++)
+        blocks[i % 4].w[i / 4] = after(blocks[i % 4].w[i / 4], mask);
 }
 
 // Returns the place of word k of the brick's block b.
@@ -244,7 +255,7 @@ template <class B>
 DUET_DEVICE void load_scales(const uint8_t* brick, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
     const uint32_t* scales = (const uint32_t*)(brick + gpu_brick<B>::kScalesAt);
     DUET_UNROLL
-    for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = scales[k * kRowTile + row];
+    for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = load_stream_word(scales + k * kRowTile + row);
 }
 
 template <class F>

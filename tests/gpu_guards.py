@@ -7,11 +7,16 @@ TABLE is tests/gpu_guards.txt, a code object build/gpu/CHIP.co or CHIP-sample.co
 (llvm-objdump-19; nvdisasm, by NVDISASM or on the path):
   waits   matrix times vector: the 16-byte loads of a group's weights are not all on their way at once, in one block of
           code without a branch, so a lane waits for memory more than once a group. Scales are not looked at.
+          Of float weights, 8 pieces have to be.
   narrow  it reads 1 or 2 bytes of global memory at a time in a loop. Kernels that run when a model is loaded may.
-and of each family of kernels the most registers and scalar spills (tests/gpu_report.py).
+and of each family of kernels the most registers and scalar spills (tests/gpu_report.py). Of kernels that wait for memory
+or for other lanes, by name:
+  together   the most loads of a block of code in a loop that are on their way at once
+  exchanges  dependent exchanges between lanes for 1,024 values that become int8, in the loop that stores these
 
 TABLE names the kernels that wait or read narrowly today. The program fails when another one does, when one in TABLE
-does no more (--write strikes it out and refuses to add one), and when a family takes more registers than TABLE says.
+does no more (--write strikes it out and refuses to add one), when a family takes more registers than TABLE says, and
+when fewer loads are together or more exchanges depend on each other.
 The code of another compiler than TABLE's is only counted.
 """
 import os
@@ -23,6 +28,8 @@ import textwrap
 
 import gpu_report
 
+TOGETHER = ('norm', 'argmax', 'attention_f16', 'attention_split_f16')
+EXCHANGES = ('norm', )
 LISTS = {'waits': 'waits more than once for the weights of a group', 'narrow': 'reads 1 or 2 bytes at a time in a loop'}
 
 
@@ -76,8 +83,8 @@ def blocks_of(code):
     return blocks
 
 
-def in_loops(blocks):
-    """The blocks that can be reached from themselves (Tarjan's strong components, without recursion)."""
+def loops_of(blocks):
+    """The loops: lists of blocks that can be reached from each other (Tarjan's strong components, without recursion)."""
     number, low, stack, on_stack, found = {}, {}, [], set(), []
     for root in blocks:
         work = [] if root in number else [(root, iter(blocks[root].next))]
@@ -104,26 +111,31 @@ def in_loops(blocks):
                     del stack[stack.index(at):]
                     on_stack -= set(part)
                     if len(part) > 1 or at in blocks[at].next:
-                        found += [blocks[x] for x in part]
+                        found.append([blocks[x] for x in blocks if x in part])
     return found
 
 
-def most_on_the_way(block):
-    """The most 16-byte loads of weights in a block that are on their way to registers at once."""
+def in_loops(blocks):
+    return [block for loop in loops_of(blocks) for block in loop]
+
+
+def most_on_the_way(block, of_weights=True):
+    """The most loads (16-byte loads of weights) in a block that are on their way to registers at once."""
     loads, most = [], 0    # AMD: whether each load is of weights. NVIDIA: the registers of each load of weights.
     for text in block.code:
         amd_wait = re.search(r'vmcnt\((\d+)\)|s_wait_loadcnt 0x([0-9a-f]+)', text)
         if re.match(r'(global|flat)_load_', text):
-            loads.append(bool(re.search(r'(b128|dwordx4).* (slc|nt|th:TH_LOAD_NT)', text)))
+            loads.append(not of_weights or bool(re.search(r'(b128|dwordx4).* (slc|nt|th:TH_LOAD_NT)', text)))
         elif amd_wait:     # Loads end in their order. All but the last n have.
             n = int(amd_wait.group(1) or amd_wait.group(2), 10 if amd_wait.group(1) else 16)
             loads = loads[max(0, len(loads) - n):]
         else:              # An instruction of NVIDIA waits for the loads whose registers it names.
             named = {int(n) for n in re.findall(r'\bR(\d+)\b', text)}
             loads = [into for into in loads if isinstance(into, bool) or not into & named]
-            weights = re.search(r'LDG\.E\.NA\.128\S* R(\d+),', text)
-            if weights:
-                loads.append(set(range(int(weights.group(1)), int(weights.group(1)) + 4)))
+            load = re.search(r'LDG\.E(\.NA)?(\S*) R(\d+),', text)
+            if load and (load.group(1) and '.128' in load.group(2) or not of_weights):
+                size = 4 if '.128' in load.group(2) else 2 if '.64' in load.group(2) else 1
+                loads.append(set(range(int(load.group(3)), int(load.group(3)) + size)))
         most = max(most, sum(bool(into) for into in loads))
     return most
 
@@ -134,7 +146,7 @@ def pieces():
         table = f.read()
     ids = {name: 8 for name in re.findall(r'^QUANT_TYPE\((\w+),', table, re.M)}
     floats = re.findall(r'^FLOAT_TYPE\((\w+),\s*\w+,\s*\d+,\s*(\d)\)', table, re.M)
-    ids |= {name: 8 * int(size) for name, size in floats}
+    ids |= {name: 8 for name, _ in floats}
     with open('gpu/weights.h', encoding='utf-8') as f:
         for name, low, high in re.findall(r'gpu_codes<block_(\w+)> : gpu_\w+<\w+, (\d), (\d)', f.read()):
             ids[name] = int(low) + int(high)
@@ -153,6 +165,30 @@ def waits(name, loops, formats):
     return not want or any(h < w for h, w in zip(have + [0] * len(want), want))
 
 
+def dependent_exchanges(loop):
+    """Dependent exchanges for 1,024 values, where a loop's 256 threads store bytes; None where they store none."""
+    depth, most, n_bytes = {}, 0, 0
+    for text in (text for block in loop for pair in block.code for text in pair.split(' :: ')):
+        n_bytes += bool(re.match(r'global_store_(b8|byte)|(@!?U?P\d+ )?STG\.E\.U8', text))
+        predicate, operands = re.match(r'(@\S+ )?\S* ?(.*)', text).groups()
+        names = []    # the registers that it names, the one it writes first
+        for kind, low, high, vcc in re.findall(r'\b(?:(v|s|UR|UP|R|P)\[?(\d+)(?::(\d+)\])?|(vcc))', f'{operands} {predicate}'):
+            names.append([vcc] if vcc else [kind + str(n) for n in range(int(low), int(high or low) + 1)])
+        if not names:
+            continue
+        n_written = 2 if text.startswith('v_div_scale') else 1
+        if 'op_sel:' not in text:    # packed: 0 says that both halves come from the lower register
+            for i, flag in enumerate(''.join(re.findall(r'op_sel_hi:\[(\S+)\]', text)).split(',')):
+                names[i + 1:i + 2] = [group[:1] if flag == '0' else group for group in names[i + 1:i + 2]]
+        read = names[:n_written] if predicate else []    # what a predicate keeps
+        now = max((depth.get(n, 0) for group in names[n_written:] + read for n in group), default=0)
+        now += bool(re.search(r'^ds_(bpermute|swizzle)|_dpp|^v_permlane|SHFL', text))
+        for n in sum(names[:n_written], []):
+            depth[n] = now
+        most = max(most, now)
+    return -(-most * 1024 // (n_bytes * 256)) if n_bytes else None
+
+
 def is_narrow(loops):
     pattern = r'^(?:global|flat|buffer)_load_(?:[ui](?:8|16)|d16|[us]byte|[us]short)|\bLDG\.E(?:\.\w+)*\.[US](?:8|16)\b'
     return any(re.search(pattern, text) for b in loops for text in b.code)
@@ -163,8 +199,14 @@ def look_at(path, chip, formats):
     is_amd = chip.startswith('gfx')
     rows, names = {row: set() for row in LISTS}, set()
     for name, code in (amd_code if is_amd else cuda_code)(path):
-        loops = in_loops(blocks_of(code))
+        blocks = blocks_of(list(code))
+        loops = in_loops(blocks)
         names.add(name)
+        short = name.removeprefix('kernel_')
+        if short in TOGETHER:
+            rows[f'together {short}'] = max((most_on_the_way(b, False) for b in loops), default=0)
+        if short in EXCHANGES:
+            rows[f'exchanges {short}'] = max(filter(None, map(dependent_exchanges, loops_of(blocks))), default=1024)
         if waits(name, loops, formats):
             rows['waits'].add(name)
         if is_narrow(loops) and not name.startswith('kernel_arrange'):
@@ -204,8 +246,10 @@ def compare(table, chip, rows, names):
         print(f'{chip}: {len(rows[row])} of {len(names)} kernels: {what}; may only get fewer')
         bad += [f'{name} {what}' for name in sorted(rows[row] - was)]
         bad += [f'{name} does better now: strike it out of {row} with --write' for name in sorted(was - rows[row])]
-    bad += [f'{row}: {n}, want at most {table.get((chip, row), 0)}' for row, n in rows.items()
-            if isinstance(n, int) and n > table.get((chip, row), 0)]
+    for row, n in rows.items():
+        was, is_least = table.get((chip, row), 0), row.startswith('together')
+        if isinstance(n, int) and (n < was if is_least else n > was):
+            bad.append(f'{row}: {n}, want at {"least" if is_least else "most"} {was}')
     if table.get((chip, 'compiler')) != rows['compiler']:
         print(f'{chip}: made by {rows["compiler"]}, {len(bad)} differences to {table.get((chip, "compiler"))} not held')
         return []

@@ -313,13 +313,15 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
         std::vector<float> values;
         int32_t want;
     };
-    std::vector<float> ties(700, 1.5f), late(700, -3.0f), broken(700, 2.0f), lost(700, 2.0f);
-    ties[3] = ties[600] = 2.0f;
-    late[699] = -2.0f;
+    // More than three blocks take at once, so that a block comes to a second round.
+    const size_t n_values = 3 * 4096 + 700;
+    std::vector<float> ties(n_values, 1.5f), late(n_values, -3.0f), broken(n_values, 2.0f), lost(n_values, 2.0f);
+    ties[5000] = ties[600] = ties[9000] = 2.0f;
+    late[n_values - 1] = -2.0f;
     broken[300] = NAN;
     lost[2] = inf;
-    for (const row_case& c : {row_case{ties, 3},
-                              {late, 699},
+    for (const row_case& c : {row_case{ties, 600},
+                              {late, (int32_t)n_values - 1},
                               {broken, -1},
                               {lost, -1},
                               {std::vector<float>(40, -inf), -1},
@@ -329,11 +331,18 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
         gpu_info info;
         REQUIRE(kEmu32Driver.open(0, &device, &info, err) == DUET_OK);
         REQUIRE(kEmu32Driver.kernel(device, "common", "kernel_argmax", &kernel, err) == DUET_OK);
-        REQUIRE(kEmu32Driver.alloc(device, c.values.size() * 4 + 4, &memory, err) == DUET_OK);
-        memcpy((float*)memory + 1, c.values.data(), c.values.size() * 4);
-        const argmax_args a{(const float*)memory + 1, (int32_t*)memory, (int32_t)c.values.size(), 0, 1, 0};
-        CHECK(kEmu32Driver.launch(device, kernel, {1, 1, 1, 256, 2048}, &a, sizeof a, err) == DUET_OK);
-        CHECK(*(const int32_t*)memory == c.want);
+        REQUIRE(kEmu32Driver.alloc(device, c.values.size() * 4 + 64, &memory, err) == DUET_OK);
+        int32_t* ints = (int32_t*)memory;
+        memcpy(ints + 16, c.values.data(), c.values.size() * 4);
+        for (const int n_blocks : {1, 3}) {
+            ints[1] = 0;
+            const argmax_args a{(const float*)ints + 16,  ints,    (uint32_t*)ints + 1, (float*)ints + 2, ints + 8,
+                                (int32_t)c.values.size(), n_blocks};
+            CHECK(kEmu32Driver.launch(device, kernel, {(uint32_t)n_blocks, 1, 1, 256, 2052}, &a, sizeof a, err) ==
+                  DUET_OK);
+            CHECK(ints[0] == c.want);
+            CHECK(ints[1] == 0);
+        }
         kEmu32Driver.free(device, memory);
         kEmu32Driver.close(device);
     }
