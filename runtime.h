@@ -179,12 +179,12 @@ DUET_API_STATUS duet_dequantize_row(int32_t type_id, const void* src, int64_t n_
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
 /* A GGUF file (v2, v3, single or split) as metadata and tensors. The file is mapped read-only, and every rule of the
- * format is checked when it is opened.
+ * format is checked when it is opened. Paths are UTF-8 on every system.
  *
- * A mapped file must not shrink while it is open. Where another program truncates it, the system has no bytes for the
- * lost part, and whoever reads there gets the signal SIGBUS, which ends the process; the library cannot turn that
- * into an error. A model whose file may change is opened with DUET_LOAD_COPY (duet_model_params.load). A file that is
- * replaced by renaming another over it does no harm: the mapping keeps the old one. */
+ * A mapped file must not shrink while it is open. Where another program truncates it, whoever reads the lost part gets
+ * the signal SIGBUS, which ends the process; the library cannot turn that into an error. (Windows does not let a mapped
+ * file be shortened.) A model whose file may change is opened with DUET_LOAD_COPY (duet_model_params.load). A file that
+ * is replaced by renaming another over it does no harm: the mapping keeps the old one. */
 typedef struct duet_file duet_file;
 
 enum {

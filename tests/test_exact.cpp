@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -51,6 +53,61 @@ TEST_CASE("f32 functions: error in units of the last place") {
         gelu = std::max(gelu, std::fabs(exact_gelu(x) - want));
     }
     CHECK(gelu < 1e-6);
+}
+
+namespace {
+
+uint64_t bits(float x) { return std::isnan(x) ? 1 : duet::bits_of(x); }
+uint64_t bits(double x) { return std::isnan(x) ? 1 : duet::bits_of(x); }
+
+// Numbers whose sums and products meet: equal magnitudes, halves of the last place, the largest, the smallest, zeros.
+template <class T> std::vector<T> awkward_numbers() {
+    std::vector<T> out;
+    const T tiny = std::numeric_limits<T>::denorm_min(), small = std::numeric_limits<T>::min(),
+            eps = std::numeric_limits<T>::epsilon(), large = std::numeric_limits<T>::max();
+    for (T x : {(T)0, (T)1, 1 + eps, 1 - eps / 2, (T)3, (T)1.5, eps, eps / 2, tiny, 3 * tiny, small, small - tiny,
+                large, large / 2, (T)INFINITY, (T)NAN, std::sqrt(large), std::sqrt(small), small * 3})
+        out.push_back(x), out.push_back(-x);
+    return out;
+}
+
+// Compares soft_fma with the C library's fma, which rounds once or is the processor's instruction.
+template <class T, class U> void compare_fma(int n_random) {
+    const std::vector<T> awkward = awkward_numbers<T>();
+    int n_wrong = 0;
+    const auto check = [&](T x, T y, T z) {
+        const T got = soft_fma(x, y, z), want = std::fma(x, y, z);
+        if (bits(got) == bits(want)) return;
+        if (n_wrong++ == 0) MESSAGE("soft_fma(", x, ", ", y, ", ", z, "): want ", want, ", got ", got);
+    };
+    for (T x : awkward)
+        for (T y : awkward)
+            for (T z : awkward) check(x, y, z);
+    std::mt19937_64 rng(1);
+    constexpr int kPlaces = sizeof(T) == 4 ? 24 : 53;
+    for (int i = 0; i < n_random; i++) {
+        const auto any = [&] {
+            T x;
+            const U b = (U)rng();
+            memcpy(&x, &b, sizeof x);
+            return x;
+        };
+        const auto near_one = [&] { return std::ldexp((T)(rng() >> 11), -53 + (int)(rng() % 4)); };
+        check(any(), any(), any());
+        const T x = near_one(), y = near_one();
+        check(x, y, std::ldexp((T)(rng() % 2 ? 1 : -1) * near_one(), (int)(rng() % 120) - 60));
+        check(x, y, -x * y);                                                                // what the rounding took
+        check(x, (T)1, std::ldexp(x, -kPlaces - (int)(rng() % 3)) * (rng() % 2 ? 1 : -1));  // near half a place
+        check(std::ldexp(x, -60), std::ldexp(y, std::numeric_limits<T>::min_exponent + 50), any() * 0 + (T)0);
+    }
+    CHECK(n_wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("fma without the processor's instruction rounds once") {
+    compare_fma<float, uint32_t>(300000);
+    compare_fma<double, uint64_t>(300000);
 }
 
 TEST_CASE("f32 functions at the edges") {

@@ -256,7 +256,7 @@ void check_fast(const golden_case& c, bool is_mixed) {
             REQUIRE(w.add_tensor(name, type, t.n_dims, t.dims,
                                  t.n_dims > 1 ? (const void*)rounded.back().data() : t.data, err) == DUET_OK);
         }
-        REQUIRE_MESSAGE(w.save((folder / "model.gguf").c_str(), err) == DUET_OK, err.text);
+        REQUIRE_MESSAGE(w.save((folder / "model.gguf").string().c_str(), err) == DUET_OK, err.text);
     }
     const auto device_of = [](const golden_model& m) {
         duet_model_info info{};
