@@ -44,7 +44,7 @@ ldlibs    = -pthread $(if $(windows),,$(if $(filter Linux,$(shell uname)),-ldl))
 # g++ 12 warns about its own std::string at -O3 (GCC bug 105651)
 flags    += $(if $(findstring clang,$(CXX))$(findstring zig,$(CXX)),,-Wno-restrict)
 
-# For Windows, by the tools of the compiler's own triple. Its stack is aligned to 16 bytes only, and g++ would spill
+# For Windows, by the tools of the compiler's own triple. Its stack is aligned to 16 bytes only, and g++ may spill
 # vectors of 32 bytes with moves that want 32 (GCC bug 54412): the assembler writes each as the move that wants nothing.
 # Microsoft's printf does not know %zu. Programs are static, so that they need no library of the compiler's.
 ifneq ($(windows),)
@@ -462,7 +462,7 @@ $(BUILD)/dll/%.o: %.cpp
 	$(Q)$(CXX) $(flags) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/duet.dll: $(dll_objects)
 	$(say) LD $@
-	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,--out-implib,$(BUILD)/libduet.dll.a -o $@ $^ $(ldlibs)
+	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,--out-implib,$(BUILD)/libduet.dll.a,--output-def,$(BUILD)/duet.def -o $@ $^ $(ldlibs)
 $(BUILD)/examples/%_dll.exe: examples/%.c runtime.h $(BUILD)/duet.dll
 	@mkdir -p $(@D)
 	$(say) CC $<

@@ -124,9 +124,12 @@ duet_status vendor_try(const vendor_library& lib, int index, error_text& err, co
 #if defined(_WIN32)
 constexpr const char* kCudaLibraries[] = {"nvcuda.dll", nullptr};
 constexpr const char* kHipLibraries[] = {"amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll", nullptr};
+constexpr const char* kHipInstall = "install AMD's driver";
 #else
 constexpr const char* kCudaLibraries[] = {"libcuda.so.1", nullptr};
 constexpr const char* kHipLibraries[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", nullptr};
+constexpr const char* kHipInstall =
+    "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)";
 #endif
 
 duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
@@ -159,16 +162,7 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
 // Version 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
 constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 16, 1000, 11040, 2, cuda_chip};
 // Version 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
-constexpr vendor kHip = {"hip",
-                         "HIP",
-                         kHipLibraries,
-                         "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)",
-                         16,
-                         63,
-                         10000000,
-                         50300000,
-                         0x40000002,
-                         hip_chip};
+constexpr vendor kHip = {"hip", "HIP", kHipLibraries, kHipInstall, 16, 63, 10000000, 50300000, 0x40000002, hip_chip};
 
 // ---- opening a library ----
 

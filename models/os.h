@@ -51,6 +51,9 @@ os_machine os_describe();
 int os_physical_cores();                              // of those that the process may use; at least 1
 void os_use_large_pages(void* data, size_t n_bytes);  // advice; large pages save TLB misses
 std::tm os_local_time();
+#ifdef _WIN32
+bool os_has_display_card(const char* pci_vendor);  // pci_vendor: "10DE"
+#endif
 
 // ---- libraries ----
 

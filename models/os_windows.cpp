@@ -18,6 +18,8 @@
 #define NOMINMAX
 #endif
 #include <windows.h>
+#undef near  // words of the years of 16 bits, which other files use in the all-in-one source
+#undef far
 
 namespace duet {
 namespace {
@@ -205,6 +207,15 @@ int os_physical_cores() {
 
 void os_use_large_pages(void*, size_t) {}  // they want a privilege that users do not have
 
+bool os_has_display_card(const char* pci_vendor) {
+    const std::wstring id = L"PCI\\VEN_" + wide(pci_vendor);
+    DISPLAY_DEVICEW card = {};
+    card.cb = sizeof card;
+    for (DWORD i = 0; EnumDisplayDevicesW(nullptr, i, &card, 0); i++)
+        if (std::wstring(card.DeviceID).starts_with(id)) return true;
+    return false;
+}
+
 std::tm os_local_time() {
     const time_t now = std::time(nullptr);
     std::tm t = {};
@@ -213,8 +224,9 @@ std::tm os_local_time() {
 }
 
 void* os_open_library(const char* name) {
-    const std::wstring path = wide(name);
-    const bool is_bare = path.find_first_of(L"/\\") == std::wstring::npos;
+    std::wstring path = wide(name);
+    std::replace(path.begin(), path.end(), L'/', L'\\');
+    const bool is_bare = path.find(L'\\') == std::wstring::npos;
     return (void*)LoadLibraryExW(path.c_str(), nullptr,
                                  LOAD_LIBRARY_SEARCH_SYSTEM32 | (is_bare ? 0 : LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR));
 }

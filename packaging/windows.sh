@@ -21,6 +21,7 @@ for file in bin/run.exe bin/bench.exe duet.dll; do
     $triple-strip -o $out/package/$name/${file#bin/} $out/$file
 done
 cp $out/libduet.dll.a $out/package/$name/duet.lib
+cp $out/duet.def $out/package/$name/
 # parts of the compiler's libraries are in the programs; their licences go along
 mkdir $out/package/$name/licenses
 for package in mingw-w64-common gcc-mingw-w64-base; do

@@ -64,7 +64,8 @@ float soft_fma(float x, float y, float z) {
 // it is shifted below the larger one stay as one bit, which only says that there were some; then the result is rounded
 // 70 bits above it.
 double soft_fma(double x, double y, double z) {
-    if (!std::isfinite(x) || !std::isfinite(y) || !std::isfinite(z) || x == 0 || y == 0) return x * y + z;
+    if (!std::isfinite(x) || !std::isfinite(y) || x == 0 || y == 0) return x * y + z;
+    if (!std::isfinite(z)) return z;  // a product beyond all doubles is still finite
     if (z == 0) return x * y;
     const fma_term a = fma_split(x), b = fma_split(y);
     fma_term large{a.is_negative != b.is_negative, a.exponent + b.exponent, a.bits * b.bits}, small = fma_split(z);

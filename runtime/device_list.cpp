@@ -38,8 +38,8 @@ void fill_cpu(duet_device_info* d, std::string& name, std::string& driver) {
 }
 
 #if defined(_WIN32)
-bool has_pci_card(bool) { return false; }
-bool is_pci_hidden() { return true; }
+bool has_pci_card(bool is_amd) { return os_has_display_card(is_amd ? "1002" : "10DE"); }
+bool is_pci_hidden() { return false; }
 std::string missing_hardware(bool) { return ""; }
 std::string forbidden_node() { return ""; }
 #else
