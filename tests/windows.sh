@@ -117,6 +117,7 @@ grep -q "cancelled" "$dir/why" || { cat "$dir/why"; exit 1; }
 
 step "the plain C test; a C program that uses duet.dll"
 wine $out/tests/test_abi.exe
+if grep -vE '^EXPORTS|^ +duet_[a-z0-9_]+ @' $out/duet.def; then echo "duet.dll exports more than runtime.h"; exit 1; fi
 cp $out/duet.dll $out/examples/complete_dll.exe "$dir"
 wine "$dir/complete_dll.exe" models/demo.gguf "Once upon a time" >"$dir/windows"
 grep -q "[a-z]" "$dir/windows"

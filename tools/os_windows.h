@@ -69,6 +69,9 @@ inline std::vector<std::string> arguments(int, char**) {
     if (code_page != 0 && code_page != CP_UTF8 && SetConsoleOutputCP(CP_UTF8))
         std::atexit([] { SetConsoleOutputCP(code_page); });
     for (int stream : {0, 1, 2}) _setmode(stream, _O_BINARY);
+    // A console gets what was written since the last flush at once: byte by byte it would not always join the bytes of
+    // a character.
+    if (is_terminal(1)) setvbuf(stdout, nullptr, _IOFBF, 1 << 16);
     std::vector<std::string> out;
     int n = 0;
     wchar_t** const words = CommandLineToArgvW(GetCommandLineW(), &n);
@@ -153,6 +156,7 @@ inline int64_t read_console(char* to, size_t n_bytes) {
         wchar_t units[1024];
         DWORD n = 0;
         if (kept) units[0] = kept;
+        SetLastError(0);
         if (!ReadConsoleW(stream_handle(0), units + (kept != 0), 1023, &n, nullptr)) return errno = EIO, -1;
         if (n == 0) return GetLastError() == ERROR_OPERATION_ABORTED ? (errno = EINTR, -1) : 0;  // Ctrl-C
         n += kept != 0;
