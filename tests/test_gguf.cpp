@@ -362,17 +362,19 @@ TEST_CASE("gguf: split files") {
     };
     write_all(3);
     const std::string first = t.file(part_name(1, 3));
-    duet::gguf_file f;
     duet::error_text err;
-    REQUIRE_MESSAGE(f.open(first.c_str(), err) == DUET_OK, err.text);
-    CHECK(f.n_parts == 3);
-    REQUIRE(f.tensors.size() == 3);
-    for (int i = 0; i < 3; i++) CHECK(f.tensors[(size_t)i].i_file == i);
-    CHECK(f.find_tensor("t2")->i_file == 2);
-    f.will_need(f.tensors[2]);
-    duet::gguf_writer w;
-    CHECK(w.copy_kv(f, err) == DUET_OK);  // without the split keys: what is written is one file
-    CHECK(saved(w).find("split.") == std::string::npos);
+    {
+        duet::gguf_file f;
+        REQUIRE_MESSAGE(f.open(first.c_str(), err) == DUET_OK, err.text);
+        CHECK(f.n_parts == 3);
+        REQUIRE(f.tensors.size() == 3);
+        for (int i = 0; i < 3; i++) CHECK(f.tensors[(size_t)i].i_file == i);
+        CHECK(f.find_tensor("t2")->i_file == 2);
+        f.will_need(f.tensors[2]);
+        duet::gguf_writer w;
+        CHECK(w.copy_kv(f, err) == DUET_OK);  // without the split keys: what is written is one file
+        CHECK(saved(w).find("split.") == std::string::npos);
+    }
 
     // clang-format off
     struct { int i_part; const char* key; std::string value; const char* want; } const wrong[] = {
@@ -398,7 +400,7 @@ TEST_CASE("gguf: split files") {
     CHECK(open_error(first, DUET_ERR_FORMAT).find("split.no: want 2, got no such key") != std::string::npos);
     t.write(part_name(3, 3),
             part_of(2, 3).set("some.other", raw_u32(1)).bytes());  // a key of its own is no contradiction
-    CHECK(f.open(first.c_str(), err) == DUET_OK);
+    CHECK(duet::gguf_file().open(first.c_str(), err) == DUET_OK);
     t.write(part_name(3, 3), part_of(2, 3).bytes().substr(0, 50));
     CHECK(open_error(first, DUET_ERR_FORMAT).find(part_name(3, 3)) != std::string::npos);
     fs::remove(t.file(part_name(3, 3)));
@@ -412,7 +414,7 @@ TEST_CASE("gguf: split files") {
         open_error(t.write("model-0001x-of-00003.gguf", part_of(0, 3).bytes()), DUET_ERR_FORMAT).find("split.count") !=
         std::string::npos);
     const std::string bytes = part_of(0, 3).bytes();
-    CHECK(f.open_memory(bytes.data(), bytes.size(), err) == DUET_ERR_FORMAT);
+    CHECK(duet::gguf_file().open_memory(bytes.data(), bytes.size(), err) == DUET_ERR_FORMAT);
     CHECK(err.text.find("open split files by path") != std::string::npos);
 }
 
@@ -430,15 +432,22 @@ TEST_CASE("gguf: saving") {
     CHECK(w.save("", err) == DUET_ERR_ARG);
     CHECK(w.save(path.c_str(), err) == DUET_OK);
     CHECK(read_file(path) == saved(w));
-    // Over the file that is mapped: the old bytes stay readable until it is closed.
-    duet::gguf_file f;
-    REQUIRE(f.open(path.c_str(), err) == DUET_OK);
-    duet::gguf_writer again;
-    CHECK(again.set_string("general.name", "new", err) == DUET_OK);
-    CHECK(again.add_tensor("t", 0, 1, dims, f.tensors[0].data, err) == DUET_OK);
-    CHECK(again.save(path.c_str(), err) == DUET_OK);
-    CHECK(std::memcmp(f.tensors[0].data, data, sizeof data) == 0);
-    CHECK(read_file(path) == saved(again));
+    {  // Over the file that is mapped: the old bytes stay readable until it is closed. Windows refuses that.
+        duet::gguf_file f;
+        REQUIRE(f.open(path.c_str(), err) == DUET_OK);
+        duet::gguf_writer again;
+        CHECK(again.set_string("general.name", "new", err) == DUET_OK);
+        CHECK(again.add_tensor("t", 0, 1, dims, f.tensors[0].data, err) == DUET_OK);
+#ifdef _WIN32
+        CHECK(again.save(path.c_str(), err) == DUET_ERR_IO);
+        CHECK(err.text.find("out.gguf: cannot be renamed into place") != std::string::npos);
+        CHECK(read_file(path) == saved(w));
+#else
+        CHECK(again.save(path.c_str(), err) == DUET_OK);
+        CHECK(read_file(path) == saved(again));
+#endif
+        CHECK(std::memcmp(f.tensors[0].data, data, sizeof data) == 0);
+    }
     CHECK(!fs::exists(path + ".part"));
     // Somebody's file of the temporary name is left alone.
     t.write("out.gguf.part", "mine");
