@@ -127,6 +127,18 @@ TEST_CASE("f32 functions at the edges") {
     CHECK(exact_rint(-3.5f) == -4.0f);
 }
 
+TEST_CASE("f64 functions: the same bits on every system") {
+    uint64_t hash = 0;
+    for (int i = 0; i <= 100000; i++) {
+        double s, c;
+        exact_sincos64((i - 50000) * 6.1, &s, &c);
+        const double x = exact_exp64((i - 50000) * 0.014);
+        for (double result : {x, exact_log64(x), exact_pow64(10000.0, -1e-5 * i), s, c})
+            hash = hash * 6364136223846793005u + bits_of(result);
+    }
+    CHECK(hash == 13111521179249809016u);
+}
+
 TEST_CASE("f64 functions: relative error") {
     double e = 0, l = 0, sc = 0;
     std::mt19937_64 rng(1);
@@ -141,7 +153,9 @@ TEST_CASE("f64 functions: relative error") {
     }
     CHECK(e < 5e-16);
     CHECK(l < 5e-16);
+#if !defined(__MINGW32__)  // the sine and cosine of its C library are off by 4.4e-16
     CHECK(sc < 3e-16);
+#endif
     CHECK(exact_log64(1.0) == 0.0);
     CHECK(exact_log64(0.0) == -INFINITY);
     CHECK(std::isnan(exact_log64(-1.0)));
