@@ -13,13 +13,13 @@ name=duet-$version-windows-x86_64
 most=15000000
 [ "${GPU_TARGETS:-none}" = none ] || most=45000000
 
-make -s -j"$(nproc)" CXX="$cxx" BUILD=$out GPU_TARGETS="${GPU_TARGETS:-none}" $out/bin/run.exe $out/bin/bench.exe dll
+# linked without symbols: strip would write the time into the files
+rm -f $out/bin/run.exe $out/bin/bench.exe $out/duet.dll
+make -s -j"$(nproc)" CXX="$cxx" BUILD=$out LDFLAGS=-s GPU_TARGETS="${GPU_TARGETS:-none}" $out/bin/run.exe $out/bin/bench.exe dll
 rm -rf $out/package
 mkdir -p $out/package/$name
 cp runtime.h LICENSE docs/windows.md $out/package/$name/
-for file in bin/run.exe bin/bench.exe duet.dll; do
-    $triple-strip -o $out/package/$name/${file#bin/} $out/$file
-done
+cp $out/bin/run.exe $out/bin/bench.exe $out/duet.dll $out/package/$name/
 cp $out/libduet.dll.a $out/package/$name/duet.lib
 cp $out/duet.def $out/package/$name/
 # parts of the compiler's libraries are in the programs; their licences go along
