@@ -24,7 +24,7 @@
 namespace duet {
 namespace {
 
-std::wstring wide(const char* text) {
+std::wstring os_wide(const char* text) {
     const int n = MultiByteToWideChar(CP_UTF8, 0, text, -1, nullptr, 0);
     std::wstring out((size_t)std::max(n, 1), L'\0');
     MultiByteToWideChar(CP_UTF8, 0, text, -1, out.data(), n);
@@ -32,7 +32,7 @@ std::wstring wide(const char* text) {
     return out;
 }
 
-std::string narrow(const wchar_t* text) {
+std::string os_narrow(const wchar_t* text) {
     const int n = WideCharToMultiByte(CP_UTF8, 0, text, -1, nullptr, 0, nullptr, nullptr);
     std::string out((size_t)std::max(n, 1), '\0');
     WideCharToMultiByte(CP_UTF8, 0, text, -1, out.data(), n, nullptr, nullptr);
@@ -44,7 +44,7 @@ std::string narrow(const wchar_t* text) {
 // stays as it is, because names such as NUL mean something only there.
 std::wstring wide_path(const char* path) {
     constexpr size_t kLongest = 240;  // of the plain form; a folder's has to leave room for a name of 12
-    std::wstring out = wide(path);
+    std::wstring out = os_wide(path);
     const DWORD n = GetFullPathNameW(out.c_str(), 0, nullptr, nullptr);
     if (n < kLongest || out.starts_with(L"\\\\?\\")) return out;
     std::wstring full(n, L'\0');
@@ -83,7 +83,7 @@ std::string os_error_text() {
                              nullptr);
     while (n > 0 && (text[n - 1] == L'\r' || text[n - 1] == L'\n' || text[n - 1] == L'.')) n--;
     if (n == 0) return "error " + std::to_string(code);
-    return narrow(std::wstring(text, n).c_str());
+    return os_narrow(std::wstring(text, n).c_str());
 }
 
 bool os_open(const char* path, os_file* out) {
@@ -176,7 +176,7 @@ os_machine os_describe() {
     DWORD n_bytes = sizeof name - sizeof name[0];
     if (RegGetValueW(HKEY_LOCAL_MACHINE, L"HARDWARE\\DESCRIPTION\\System\\CentralProcessor\\0", L"ProcessorNameString",
                      RRF_RT_REG_SZ, nullptr, name, &n_bytes) == ERROR_SUCCESS)
-        m.cpu_name = narrow(name);
+        m.cpu_name = os_narrow(name);
     m.cpu_name.resize(m.cpu_name.find_last_not_of(' ') + 1);
     MEMORYSTATUSEX memory = {};
     memory.dwLength = sizeof memory;
@@ -208,7 +208,7 @@ int os_physical_cores() {
 void os_use_large_pages(void*, size_t) {}  // they want a privilege that users do not have
 
 bool os_has_display_card(const char* pci_vendor) {
-    const std::wstring id = L"PCI\\VEN_" + wide(pci_vendor);
+    const std::wstring id = L"PCI\\VEN_" + os_wide(pci_vendor);
     DISPLAY_DEVICEW card = {};
     card.cb = sizeof card;
     for (DWORD i = 0; EnumDisplayDevicesW(nullptr, i, &card, 0); i++)
@@ -224,7 +224,7 @@ std::tm os_local_time() {
 }
 
 void* os_open_library(const char* name) {
-    std::wstring path = wide(name);
+    std::wstring path = os_wide(name);
     std::replace(path.begin(), path.end(), L'/', L'\\');
     const bool is_bare = path.find(L'\\') == std::wstring::npos;
     return (void*)LoadLibraryExW(path.c_str(), nullptr,

@@ -87,27 +87,27 @@ double soft_fma(double x, double y, double z) {
 namespace duet {
 namespace {
 #if defined(__x86_64__)
-__attribute__((target("fma"))) float fused(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
-__attribute__((target("fma"))) double fused(double x, double y, double z) { return __builtin_fma(x, y, z); }
+__attribute__((target("fma"))) float hardware_fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+__attribute__((target("fma"))) double hardware_fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
 // The bit of FMA says that the processor has it, AVX that the system keeps its registers.
-bool has_fused() {
+bool has_hardware_fma() {
     static const bool has = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx");
     return has;
 }
 #else
-float fused(float x, float y, float z) { return soft_fma(x, y, z); }
-double fused(double x, double y, double z) { return soft_fma(x, y, z); }
-bool has_fused() { return false; }
+float hardware_fma(float x, float y, float z) { return soft_fma(x, y, z); }
+double hardware_fma(double x, double y, double z) { return soft_fma(x, y, z); }
+bool has_hardware_fma() { return false; }
 #endif
 }  // namespace
 }  // namespace duet
 
 extern "C" float duet_fmaf(float x, float y, float z) __asm__("duet_fmaf");
 extern "C" float duet_fmaf(float x, float y, float z) {
-    return duet::has_fused() ? duet::fused(x, y, z) : duet::soft_fma(x, y, z);
+    return duet::has_hardware_fma() ? duet::hardware_fma(x, y, z) : duet::soft_fma(x, y, z);
 }
 extern "C" double duet_fma(double x, double y, double z) __asm__("duet_fma");
 extern "C" double duet_fma(double x, double y, double z) {
-    return duet::has_fused() ? duet::fused(x, y, z) : duet::soft_fma(x, y, z);
+    return duet::has_hardware_fma() ? duet::hardware_fma(x, y, z) : duet::soft_fma(x, y, z);
 }
 #endif

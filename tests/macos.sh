@@ -1,6 +1,6 @@
 #!/bin/sh
 # tests/macos.sh: the library and every program compiled and linked for macOS on ARM and x86-64 by zig's C++ compiler (PyPI's package ziglang, in
-# build/zig). Nothing is run: there is no macOS here. About 6 minutes on 2 cores.
+# build/zig). Nothing is run: there is no macOS here.
 #   tests/macos.sh                      both processors
 #   tests/macos.sh aarch64              one of them
 # ZIG: how to call zig, such as "zig" (default: installed from PyPI where it is missing; without it the script says that it skips)
