@@ -21,9 +21,9 @@
 ##
 ## config=C         release (default), debug, sanitize (address + undefined), tsan (threads), coverage, fuzz, shared
 ## CXX=...          compiler: g++ 12, clang++ 15, or newer; "ccache g++"; aarch64-linux-gnu-g++ with BUILD=build/aarch64
-##                  LDFLAGS=-static (tests/arm.sh)
+##                  LDFLAGS=-static (tests/arm.sh); x86_64-w64-mingw32-g++-posix for Windows (docs/windows.md)
 ## CXXFLAGS=...     optimization, -O3 by default; CPPFLAGS, LDFLAGS, LDLIBS are added
-## BUILD=...        folder of the objects, build/<config> by default; only build/release puts programs at ./run and bin/
+## BUILD=...        folder of the objects, build/<config> by default, build/windows for Windows; only build/release puts programs at ./run and bin/
 ## GPU_TARGETS=...  native (default), none, all, or a list as "sm_90 gfx1100"
 ## DESTDIR=...      is put before PREFIX by install
 ## DUET_TEST_DATA=  folder of large test data, ../shared/data by default; without it some tests say what they skip
@@ -32,7 +32,8 @@
 config ?= release
 V      ?= 0
 PREFIX ?= /usr/local
-BUILD  ?= build/$(config)
+windows = $(findstring mingw,$(CXX))
+BUILD  ?= $(if $(windows),build/windows,build/$(config))
 
 # The numeric contract needs IEEE arithmetic as written: no contraction to fma, no fast-math. Code for an instruction
 # set stands between target pragmas in its file, so no file needs flags of its own. -O3, because g++ keeps the kernels'
@@ -40,9 +41,23 @@ BUILD  ?= build/$(config)
 CXXFLAGS ?= -O3
 flags     = -std=c++20 $(CXXFLAGS) -ffp-contract=off -fno-fast-math -fvisibility=hidden -pthread -Wall -Wextra -I.
 c_flags   = -x c -std=c99 -pedantic-errors -Wall -Wextra -I.
-ldlibs    = -pthread $(if $(filter Linux,$(shell uname)),-ldl) $(LDLIBS)
+ldlibs    = -pthread $(if $(windows),,$(if $(filter Linux,$(shell uname)),-ldl)) $(LDLIBS)
 # g++ 12 warns about its own std::string at -O3 (GCC bug 105651)
 flags    += $(if $(findstring clang,$(CXX))$(findstring zig,$(CXX)),,-Wno-restrict)
+
+# For Windows, by the tools of the compiler's own triple. Its stack is aligned to 16 bytes only, and g++ may spill
+# vectors of 32 bytes with moves that want 32 (GCC bug 54412): the assembler writes each as the move that wants nothing.
+# Microsoft's printf does not know %zu. Programs are static, so that they need no library of the compiler's.
+ifneq ($(windows),)
+  exe      = .exe
+  triple  := $(filter %mingw32,$(subst -g++, ,$(CXX)))
+  flags   += -Wa,-muse-unaligned-vector-move -D__USE_MINGW_ANSI_STDIO=1
+  c_flags += -D__USE_MINGW_ANSI_STDIO=1
+  ldflags  = -static -Wl,--no-insert-timestamp
+  ifeq ($(origin AR),default)
+    AR := $(triple)-ar
+  endif
+endif
 
 ifeq ($(CI),true)
   flags   += -Werror
@@ -105,12 +120,12 @@ library      = $(BUILD)/libduet.a
 
 ifeq ($(BUILD),build/release)
   bin_dir   = bin
-  run_path  = run
+  run_path  = run$(exe)
 else
   bin_dir   = $(BUILD)/bin
-  run_path  = $(BUILD)/bin/run
+  run_path  = $(BUILD)/bin/run$(exe)
 endif
-programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%,$(filter-out run,$(tool_names)))
+programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%$(exe),$(filter-out run,$(tool_names)))
 version     := $(shell sed -n 's/^.define DUET_VERSION_[A-Z]* *\([0-9]*\)$$/\1/p' runtime.h | paste -sd. -)
 
 .PHONY: all lib tools test test-server test-more quick check format help fuzz all-in-one install clean
@@ -156,7 +171,7 @@ $(run_path): $(BUILD)/tools/run.o $(library)
 serve_objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tools/serve/*.cpp))
 has_serve    := $(shell printf '\043include <boost/beast/core.hpp>\n\043include <nlohmann/json.hpp>\n' | \
                   $(CXX) $(CPPFLAGS) -std=c++20 -M -x c++ - >/dev/null 2>&1 && echo yes)
-$(bin_dir)/serve: $(serve_objects) $(library)
+$(bin_dir)/serve$(exe): $(serve_objects) $(library)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(link) $(serve_ldflags)
@@ -168,15 +183,15 @@ $(BUILD)/tools/serve/page.o: $(BUILD)/tools/serve/page.inc
 $(BUILD)/tools/serve/page.o: flags += -I$(BUILD)/tools/serve
 .PHONY: serve
 ifeq ($(has_serve),yes)
-tools: $(bin_dir)/serve
-serve: $(bin_dir)/serve
+tools: $(bin_dir)/serve$(exe)
+serve: $(bin_dir)/serve$(exe)
 else
 tools: serve
 serve:
 	@echo "serve: not built: want the headers of Boost and nlohmann-json: sh setup.sh, or apt-get install libboost-dev nlohmann-json3-dev"
 endif
 
-$(bin_dir)/%: $(BUILD)/tools/%.o $(library)
+$(bin_dir)/%$(exe): $(BUILD)/tools/%.o $(library)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(link)
@@ -186,17 +201,17 @@ help:
 
 # ---- tests: one program of all tests/test_*.cpp, a plain C99 program, and a script that runs every tool --------------
 
-stand_ins = $(BUILD)/tests/libcuda.so.1 $(BUILD)/tests/libamdhip64.so.6 $(BUILD)/tests/libamdhip64.so.5
+stand_ins = $(addprefix $(BUILD)/tests/,$(if $(windows),nvcuda.dll amdhip64_6.dll amdhip64.dll,libcuda.so.1 libamdhip64.so.6 libamdhip64.so.5))
 
 # The library's objects come first: the linker keeps the first copy of an inline function, and theirs is optimized.
-$(BUILD)/tests/all: $(lib_objects) $(test_objects) | $(stand_ins)
+$(BUILD)/tests/all$(exe): $(lib_objects) $(test_objects) | $(stand_ins)
 	$(say) LD $@
 	$(Q)$(link)
 
 # Stand-ins for the drivers' libraries, opened by tests/test_drivers.cpp.
-$(BUILD)/tests/libcuda.so.1: fake = tests/fake_cuda.cpp
-$(BUILD)/tests/libamdhip64.so.6: fake = tests/fake_hip.cpp
-$(BUILD)/tests/libamdhip64.so.5: fake = tests/fake_hip.cpp -DDUET_FAKE_OLD_HIP
+$(BUILD)/tests/libcuda.so.1 $(BUILD)/tests/nvcuda.dll: fake = tests/fake_cuda.cpp
+$(BUILD)/tests/libamdhip64.so.6 $(BUILD)/tests/amdhip64_6.dll: fake = tests/fake_hip.cpp
+$(BUILD)/tests/libamdhip64.so.5 $(BUILD)/tests/amdhip64.dll: fake = tests/fake_hip.cpp -DDUET_FAKE_OLD_HIP
 $(stand_ins): $(wildcard tests/fake_*) $(wildcard gpu/*.h gpu/*.def)
 	@mkdir -p $(@D)
 	$(say) LD $@
@@ -207,7 +222,7 @@ $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
 	$(say) CC $<
 	$(Q)$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@ $<
 
-$(BUILD)/tests/test_abi: $(BUILD)/tests/test_abi.o $(library)
+$(BUILD)/tests/test_abi$(exe): $(BUILD)/tests/test_abi.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
 
@@ -449,6 +464,24 @@ python:
 test-python: $(BUILD)/tests/chat_model
 	DUET_CHAT_MODEL=$(CURDIR)/$< CXX="$(CXX)" CXXFLAGS="$(CXXFLAGS)" sh bindings/python/test.sh
 
+# For Windows: the library as a DLL with the list of its functions and an import library. Only runtime.cpp exports.
+dll_objects = $(filter-out $(BUILD)/runtime.o,$(lib_objects)) $(BUILD)/dll/runtime.o
+.PHONY: dll
+dll: $(BUILD)/duet.dll
+$(BUILD)/dll/runtime.o: flags += -DDUET_SHARED -DDUET_BUILD
+$(BUILD)/dll/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(say) CC "$< (DLL)"
+	$(Q)$(CXX) $(flags) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/duet.dll: $(dll_objects)
+	$(say) LD $@
+	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,--out-implib,$(BUILD)/libduet.dll.a,--output-def,$(BUILD)/duet.def -o $@ $^ $(ldlibs)
+$(BUILD)/examples/%_dll.exe: examples/%.c runtime.h $(BUILD)/duet.dll
+	@mkdir -p $(@D)
+	$(say) CC $<
+	$(Q)$(CXX) $(c_flags) -DDUET_SHARED -c -o $@.o $<
+	$(Q)$(CXX) -static -o $@ $@.o $(BUILD)/libduet.dll.a
+
 install: $(library) $(programs) $(if $(has_serve),$(bin_dir)/serve)
 	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin
 	install -m 644 runtime.h $(DESTDIR)$(PREFIX)/include/duet/
@@ -461,4 +494,4 @@ clean:
 	rm -rf build bin run
 
 -include $(lib_objects:.o=.d) $(test_objects:.o=.d) $(patsubst %,$(BUILD)/tools/%.d,$(tool_names)) $(serve_objects:.o=.d) \
-         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults schema_sample chat_model) $(wildcard build/gpu/*.d)
+         $(patsubst %,$(BUILD)/tests/%.d,$(fuzz_names) gpu_trace faults schema_sample chat_model) $(BUILD)/dll/runtime.d $(wildcard build/gpu/*.d)

@@ -178,11 +178,11 @@ DUET_API_STATUS duet_dequantize_row(int32_t type_id, const void* src, int64_t n_
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
 /* A GGUF file (v2, v3, single or split) as metadata and tensors. The file is mapped read-only, and every rule of the
- * format is checked when it is opened.
+ * format is checked when it is opened. Paths are UTF-8 on every system.
  *
  * A mapped file must not shrink while it is open: whoever reads a part that another program cut off gets the signal
- * SIGBUS, which ends the process; the library cannot turn that into an error. A model whose file may change is opened
- * with DUET_LOAD_COPY (duet_model_params.load). Renaming another file over it does no harm. */
+ * SIGBUS, which ends the process; the library cannot turn that into an error. (Windows refuses to shorten it.) A model
+ * whose file may change is opened with DUET_LOAD_COPY (duet_model_params.load). Renaming over it does no harm. */
 typedef struct duet_file duet_file;
 
 enum {

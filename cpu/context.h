@@ -7,13 +7,11 @@
 #include "kernels.h"
 #include "threads.h"
 #include "../models/layout.h"
+#include "../models/os.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 namespace duet {
 
@@ -29,11 +27,9 @@ struct aligned_memory {
         n_bytes = n;
         block_ = calloc(n + 64, 1);
         data = (void*)(((uintptr_t)block_ + 63) & ~(uintptr_t)63);
-#if defined(__linux__)  // large pages save TLB misses of long caches and other large memory
         const uintptr_t huge = 2u << 20, first = ((uintptr_t)data + huge - 1) & ~(huge - 1),
                         end = ((uintptr_t)data + n) & ~(huge - 1);
-        if (block_ && n > 32u << 20 && end > first) madvise((void*)first, end - first, MADV_HUGEPAGE);
-#endif
+        if (block_ && n > 32u << 20 && end > first) os_use_large_pages((void*)first, end - first);
         return block_ != nullptr;
     }
 

@@ -1,6 +1,7 @@
 // cpu/kernels_amx.cpp: the matmuls of AMX. The AVX-512 kernel files unpack their tiles.
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_amx.cpp] -> cpu/simd/kernels_simd.inc
-#if defined(__x86_64__)
+// On Windows it is not taken (cpu/dispatch.cpp), and g++ 12's header cuts strides to the 32 bits that long has there.
+#if defined(__x86_64__) && (!defined(_WIN32) || defined(DUET_AMX_EMULATED))
 #if defined(DUET_AMX_EMULATED)  // tests/amx_emulated.cpp
 #define DUET_ISA amx_emulated
 #define kAmx     kAmxEmulated

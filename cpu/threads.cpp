@@ -1,49 +1,17 @@
 // cpu/threads.cpp: the pool that cpu/threads.h describes, and the number of cores.
 // Main path: cpu/threads.h -> [cpu/threads.cpp]
 #include "threads.h"
+#include "../models/os.h"
 
-#include <algorithm>
 #include <condition_variable>
-#include <cstdio>
 #include <mutex>
-#include <set>
 #include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 namespace duet {
 
-int physical_cores() {
-    const int logical = std::max(1, (int)std::thread::hardware_concurrency());
-#if defined(__linux__)
-    cpu_set_t mask;
-    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return logical;
-    std::set<std::pair<int, int>> cores;
-    int n_allowed = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &mask)) continue;
-        n_allowed++;
-        int ids[2] = {-1, cpu};
-        const char* names[2] = {"physical_package_id", "core_id"};
-        for (int k = 0; k < 2; k++) {
-            char path[96];
-            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[k]);
-            if (FILE* f = fopen(path, "r")) {
-                if (fscanf(f, "%d", &ids[k]) != 1) ids[k] = k == 0 ? -1 : cpu;
-                fclose(f);
-            }
-        }
-        cores.insert({ids[0], ids[1]});
-    }
-    return std::max(1, std::min((int)cores.size(), n_allowed));
-#else
-    return logical;
-#endif
-}
+int physical_cores() { return os_physical_cores(); }
 
 namespace {
 inline void relax() {

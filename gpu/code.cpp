@@ -17,10 +17,18 @@
 #define DUET_CUDA_VERSION 0
 #endif
 
+#if defined(_WIN32)  // its object format has no stack of sections
+#define DUET_CODE_BEGIN ".section .rdata,\"dr\"\n"
+#define DUET_CODE_END   ".text"
+#else
+#define DUET_CODE_BEGIN ".pushsection .rodata\n"
+#define DUET_CODE_END   ".popsection"
+#endif
+
 #define GPU_CODE(chip)                                                                                                 \
-    __asm__(".pushsection .rodata\n.balign 64\nduet_code_" #chip ":\n.incbin \"" DUET_GPU_FOLDER #chip                 \
-            ".co.gz\"\nduet_code_end_" #chip ":\n"                                                                     \
-            ".byte 0\n.popsection");                                                                                   \
+    __asm__(DUET_CODE_BEGIN ".balign 64\nduet_code_" #chip ":\n.incbin \"" DUET_GPU_FOLDER #chip                       \
+                            ".co.gz\"\nduet_code_end_" #chip ":\n"                                                     \
+                            ".byte 0\n" DUET_CODE_END);                                                                \
     extern "C" const uint8_t duet_code_##chip[] __attribute__((visibility("hidden")));                                 \
     extern "C" const uint8_t duet_code_end_##chip[] __attribute__((visibility("hidden")));
 DUET_GPU_CODE

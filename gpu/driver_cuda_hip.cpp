@@ -9,16 +9,11 @@
 // monorimet/rocm-5.5-libs:include/hip/hip_runtime_api.h (5). Attribute numbers are the same in all three.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_cuda_hip.cpp] -> libcuda.so.1; libamdhip64.so.7, .6 or .5
 #include "driver.h"
+#include "../models/os.h"
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
-
-#if defined(_WIN32)
-#include <windows.h>
-#else
-#include <dlfcn.h>
-#endif
 
 namespace duet {
 namespace {
@@ -129,15 +124,12 @@ duet_status vendor_try(const vendor_library& lib, int index, error_text& err, co
 #if defined(_WIN32)
 constexpr const char* kCudaLibraries[] = {"nvcuda.dll", nullptr};
 constexpr const char* kHipLibraries[] = {"amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll", nullptr};
-void* open_library(const char* name) { return (void*)LoadLibraryA(name); }
-void* find_symbol(void* library, const char* name) { return (void*)GetProcAddress((HMODULE)library, name); }
-void close_library(void*) {}
+constexpr const char* kHipInstall = "install AMD's driver";
 #else
 constexpr const char* kCudaLibraries[] = {"libcuda.so.1", nullptr};
 constexpr const char* kHipLibraries[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", nullptr};
-void* open_library(const char* name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
-void* find_symbol(void* library, const char* name) { return dlsym(library, name); }
-void close_library(void* library) { dlclose(library); }
+constexpr const char* kHipInstall =
+    "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)";
 #endif
 
 duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
@@ -170,29 +162,20 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
 // Version 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
 constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 16, 1000, 11040, 2, cuda_chip};
 // Version 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
-constexpr vendor kHip = {"hip",
-                         "HIP",
-                         kHipLibraries,
-                         "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)",
-                         16,
-                         63,
-                         10000000,
-                         50300000,
-                         0x40000002,
-                         hip_chip};
+constexpr vendor kHip = {"hip", "HIP", kHipLibraries, kHipInstall, 16, 63, 10000000, 50300000, 0x40000002, hip_chip};
 
 // ---- opening a library ----
 
 struct library_closer {
     vendor_library lib;
     ~library_closer() {
-        if (lib.handle) close_library(lib.handle);
+        if (lib.handle) os_close_library(lib.handle);
     }
 };
 
 template <class F>
 bool find_call(void* handle, const char* name, F** out) {
-    return (*out = (F*)find_symbol(handle, name)) != nullptr;
+    return (*out = (F*)os_find_symbol(handle, name)) != nullptr;
 }
 
 duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) {
@@ -201,11 +184,11 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     const char* asked = is_cuda ? gpu_setup().cuda_library : gpu_setup().hip_library;
     std::string tried;
     if (asked) {
-        lib->handle = open_library(asked);
+        lib->handle = os_open_library(asked);
         tried = asked;
     }
     for (const char* const* name = v.libraries; !asked && *name && !lib->handle; name++) {
-        lib->handle = open_library(*name);
+        lib->handle = os_open_library(*name);
         tried += (tried.empty() ? "" : ", ") + std::string(*name);
     }
     if (!lib->handle)
@@ -365,7 +348,7 @@ void vendor_close(void* device) {
     }
     if (d->is_queue) return;
     if (d->context) d->lib.release.at(d->device);
-    close_library(d->lib.handle);
+    os_close_library(d->lib.handle);
 }
 
 duet_status vendor_queue(void* device, void** queue, error_text& err) {

@@ -34,11 +34,25 @@ constexpr size_t kEmuStack = 64 << 10;
 
 // Pushes the callee-saved registers on the old stack, stores its pointer in *from, and pops them from the stack `to`.
 extern "C" void duet_emu_switch(void** from, void* to) __asm__("duet_emu_switch");
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(_WIN32)
+// There rdi, rsi and xmm6 to xmm15 are the callee's too, the thread's block holds the bounds of its stack (gs:8 and
+// gs:16), and a function may write 32 bytes above its return address.
+__asm__(".text\n duet_emu_switch:\n push %rbp\n push %rbx\n push %rdi\n push %rsi\n push %r12\n push %r13\n push %r14\n"
+        "push %r15\n pushq %gs:8\n pushq %gs:16\n sub $160, %rsp\n"
+        "movups %xmm6, (%rsp)\n movups %xmm7, 16(%rsp)\n movups %xmm8, 32(%rsp)\n movups %xmm9, 48(%rsp)\n"
+        "movups %xmm10, 64(%rsp)\n movups %xmm11, 80(%rsp)\n movups %xmm12, 96(%rsp)\n movups %xmm13, 112(%rsp)\n"
+        "movups %xmm14, 128(%rsp)\n movups %xmm15, 144(%rsp)\n mov %rsp, (%rcx)\n mov %rdx, %rsp\n"
+        "movups (%rsp), %xmm6\n movups 16(%rsp), %xmm7\n movups 32(%rsp), %xmm8\n movups 48(%rsp), %xmm9\n"
+        "movups 64(%rsp), %xmm10\n movups 80(%rsp), %xmm11\n movups 96(%rsp), %xmm12\n movups 112(%rsp), %xmm13\n"
+        "movups 128(%rsp), %xmm14\n movups 144(%rsp), %xmm15\n add $160, %rsp\n popq %gs:16\n popq %gs:8\n"
+        "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rsi\n pop %rdi\n pop %rbx\n pop %rbp\n ret\n");
+constexpr int kEmuFibers = 1, kEmuFrameWords = 36, kEmuEntryWord = 30, kEmuBoundsWord = 20;
+#elif defined(__x86_64__)
 __asm__(".text\n duet_emu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, "
         "(%rdi)\n mov %rsi, %rsp\n"
         "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
-constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6;  // The return enters the new stack.
+constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6,
+              kEmuBoundsWord = 0;  // The return enters the new stack.
 #elif defined(__aarch64__)
 __asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
         "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
@@ -47,10 +61,10 @@ __asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
         "ldp x19, x20, [sp, #0]\n ldp x21, x22, [sp, #16]\n ldp x23, x24, [sp, #32]\n ldp x25, x26, [sp, #48]\n"
         "ldp x27, x28, [sp, #64]\n ldp x29, x30, [sp, #80]\n ldp d8, d9, [sp, #96]\n ldp d10, d11, [sp, #112]\n"
         "ldp d12, d13, [sp, #128]\n ldp d14, d15, [sp, #144]\n add sp, sp, #160\n ret\n");
-constexpr int kEmuFibers = 1, kEmuFrameWords = 20, kEmuEntryWord = 11;  // x30
+constexpr int kEmuFibers = 1, kEmuFrameWords = 20, kEmuEntryWord = 11, kEmuBoundsWord = 0;  // x30
 #else
 void duet_emu_switch(void**, void*) {}
-constexpr int kEmuFibers = 0, kEmuFrameWords = 1, kEmuEntryWord = 0;  // no emulated devices
+constexpr int kEmuFibers = 0, kEmuFrameWords = 1, kEmuEntryWord = 0, kEmuBoundsWord = 0;  // no emulated devices
 #endif
 
 namespace duet {
@@ -126,6 +140,10 @@ void* emu_first_frame(const emu_stack& stack, void (*entry)()) {
     uintptr_t* top = (uintptr_t*)(((uintptr_t)stack.bottom + stack.size) & ~(uintptr_t)15) - kEmuFrameWords;
     memset(top, 0, kEmuFrameWords * sizeof *top);
     top[kEmuEntryWord] = (uintptr_t)entry;
+    if constexpr (kEmuBoundsWord > 0) {
+        top[kEmuBoundsWord] = (uintptr_t)stack.bottom;
+        top[kEmuBoundsWord + 1] = (uintptr_t)stack.bottom + stack.size;
+    }
     return top;
 }
 

@@ -53,7 +53,7 @@ class graph_builder {
     std::string key(const char* suffix) const { return arch + "." + suffix; }
     bool fail_with(duet_status code, const std::string& message);  // keeps the first error; returns false
     // An error DUET_ERR_FORMAT at that key; returns false.
-    __attribute__((format(printf, 3, 4))) bool wrong(const char* suffix, const char* format, ...);
+    __attribute__((format(DUET_PRINTF_FORM, 3, 4))) bool wrong(const char* suffix, const char* format, ...);
     uint32_t u32(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max);
     float f32(const char* suffix, bool required, float fallback, float min, float max);
     bool flag(const char* suffix, bool fallback);

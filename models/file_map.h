@@ -2,6 +2,7 @@
 // Owns: the rule which paths may be opened as a model file (no directory, FIFO or device). Must not know: file formats.
 // Main path: models/gguf.cpp -> [models/file_map]
 #pragma once
+#include "os.h"
 #include "status.h"
 
 #include <cstdint>
@@ -36,7 +37,7 @@ class file_map {
     source source_ = source::none;
     uint8_t* data_ = nullptr;
     uint64_t size_ = 0;
-    int fd_ = -1;
+    intptr_t file_ = kNoFile;
 };
 
 }  // namespace duet

@@ -58,7 +58,8 @@ struct gguf_joiner {
     std::vector<std::string>& paths = parts.paths;
     bool is_copy = false;  // later parts are read into memory, as the first was
 
-    [[gnu::format(printf, 4, 5)]] duet_status part_error(size_t i_part, const char* what, const char* rule, ...) const {
+    [[gnu::format(DUET_PRINTF_FORM, 4, 5)]] duet_status part_error(size_t i_part, const char* what, const char* rule,
+                                                                   ...) const {
         char text[700];
         va_list args;
         va_start(args, rule);

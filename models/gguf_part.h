@@ -46,8 +46,8 @@ struct gguf_part {
 
     uint64_t left() const { return size - at; }
 
-    [[gnu::format(printf, 4, 5)]] duet_status bad(const std::string& what, uint64_t offset, const char* rule,
-                                                  ...) const {
+    [[gnu::format(DUET_PRINTF_FORM, 4, 5)]] duet_status bad(const std::string& what, uint64_t offset, const char* rule,
+                                                            ...) const {
         char text[700];
         va_list args;
         va_start(args, rule);

@@ -2,16 +2,13 @@
 // Owns: the order of bytes in a new file. Must not know: architectures, how numbers are encoded.
 // Main path: tools/quantize.cpp -> runtime/file.cpp -> [models/gguf_write.cpp]
 #include "gguf_part.h"
+#include "os.h"
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
-
-#ifndef _WIN32
-#include <sys/stat.h>
-#endif
 
 namespace duet {
 
@@ -46,22 +43,10 @@ std::FILE* gguf_open_beside(const char* path, std::string* name) {
     constexpr int kTries = 100;
     for (int i = 0; i < kTries; i++) {
         *name = std::string(path) + ".part" + (i ? std::to_string(i) : "");
-        std::FILE* file = std::fopen(name->c_str(), "wbx");
+        std::FILE* file = os_create(name->c_str(), true);
         if (file || errno != EEXIST) return file;
     }
     return nullptr;
-}
-
-// Says whether the path is no regular file (/dev/stdout, a FIFO). Such a path is written in place, because a rename
-// would replace it.
-bool gguf_is_special(const char* path) {
-#ifndef _WIN32
-    struct stat info;
-    return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
-#else
-    (void)path;
-    return false;
-#endif
 }
 
 }  // namespace
@@ -271,14 +256,14 @@ duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& er
 duet_status gguf_writer::save(const char* path, error_text& err) const {
     if (!path || !*path) return fail(err, DUET_ERR_ARG, "want a path to write to, got %s", path ? "\"\"" : "NULL");
     const std::string shown = printable(path, kGgufPathBytes);
-    const bool in_place = gguf_is_special(path);
+    const bool in_place = os_is_special(path);  // /dev/stdout, a FIFO: a rename would replace it
     std::string temporary;
     auto failed = [&](const char* what) {
         const std::string why = std::generic_category().message(errno);
-        if (!in_place) std::remove(temporary.c_str());
+        if (!in_place) os_remove(temporary.c_str());
         return fail(err, DUET_ERR_IO, "%s: %s: %s", shown.c_str(), what, why.c_str());
     };
-    gguf_file_sink sink{in_place ? std::fopen(path, "wb") : gguf_open_beside(path, &temporary)};
+    gguf_file_sink sink{in_place ? os_create(path, false) : gguf_open_beside(path, &temporary)};
     if (!sink.out)
         return fail(err, DUET_ERR_IO, "%s: cannot be written: %s", shown.c_str(),
                     std::generic_category().message(errno).c_str());
@@ -296,11 +281,11 @@ duet_status gguf_writer::save(const char* path, error_text& err) const {
         return failed("writing failed");
     }
     if (status != DUET_OK) {  // the bytes of a tensor could not be had: err tells which
-        if (!in_place) std::remove(temporary.c_str());
+        if (!in_place) os_remove(temporary.c_str());
         return status;
     }
     if (!is_closed) return failed("writing failed");
-    if (!in_place && std::rename(temporary.c_str(), path) != 0) return failed("cannot be renamed into place");
+    if (!in_place && os_rename(temporary.c_str(), path) != 0) return failed("cannot be renamed into place");
     return DUET_OK;
 }
 

@@ -15,8 +15,18 @@ struct error_text {
     std::string text;
 };
 
+#if defined(__MINGW32__)  // otherwise Microsoft's old printf, which does not know %zu
+#if !__USE_MINGW_ANSI_STDIO && !defined(_UCRT)
+#error "want -D__USE_MINGW_ANSI_STDIO=1"
+#endif
+#define DUET_PRINTF_FORM gnu_printf
+#else
+#define DUET_PRINTF_FORM printf
+#endif
+
 // Stores the message (printf form) and returns the code: `return fail(err, DUET_ERR_FORMAT, "%s: ...", ...)`.
-[[gnu::format(printf, 3, 4)]] inline duet_status fail(error_text& err, duet_status code, const char* format, ...) {
+[[gnu::format(DUET_PRINTF_FORM, 3, 4)]] inline duet_status fail(error_text& err, duet_status code, const char* format,
+                                                                ...) {
     char buffer[1024];
     va_list args;
     va_start(args, format);

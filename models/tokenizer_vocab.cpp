@@ -17,8 +17,8 @@ constexpr size_t kMaxTokenBytes = 1 << 20;
 constexpr size_t kMaxRuleBytes = 256;  // of a rule of a charsmap; the longest of NFKC has 33
 
 // Makes an error "<path>: <key>: at byte N: <rule>". Every error about the vocabulary has this form.
-[[gnu::format(printf, 4, 5)]] duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err,
-                                                  const char* rule, ...) {
+[[gnu::format(DUET_PRINTF_FORM, 4, 5)]] duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err,
+                                                            const char* rule, ...) {
     char text[600];
     va_list args;
     va_start(args, rule);

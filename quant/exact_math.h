@@ -5,6 +5,8 @@
 // Must not know: formats, ops, devices.
 // Main path: cpu/ops.cpp -> quant/exact.h -> [quant/exact_math.h]
 #pragma once
+#include "exact_fma.h"
+
 #include <cstdint>
 #include <cstring>
 #include <cmath>

@@ -2,9 +2,8 @@
 // Owns: what a message must be. Must not know: how an answer is read or generated.
 // Main path: runtime.cpp -> [runtime/chat.cpp] -> models/chat.h
 #include "chat.h"
+#include "../models/os.h"
 #include "../models/unicode.h"
-
-#include <ctime>
 
 namespace duet {
 
@@ -34,13 +33,7 @@ bool parse_time(std::string_view text, template_time* out) {
 }
 
 template_time local_time() {
-    const time_t now = std::time(nullptr);
-    tm t = {};
-#ifdef _WIN32
-    localtime_s(&t, &now);
-#else
-    localtime_r(&now, &t);
-#endif
+    const std::tm t = os_local_time();
     return {t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec};
 }
 

@@ -6,6 +6,7 @@
 #include "devices.h"
 #include "../cpu/kernels.h"
 #include "../cpu/threads.h"
+#include "../models/os.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -22,33 +23,23 @@ namespace {
 
 constexpr uint64_t kLeastMemory = 512u << 20;  // below it not even a small model's cache fits
 
-// What follows "key ... :" in a file of /proc; "" where there is none.
-std::string proc_value(const char* path, std::string_view key) {
-    std::ifstream in(path);
-    for (std::string line; std::getline(in, line);)
-        if (line.compare(0, key.size(), key) == 0) {
-            const size_t at = line.find_first_not_of(" \t", line.find(':') + 1);
-            return at == std::string::npos ? "" : line.substr(at);
-        }
-    return "";
-}
-
 void fill_cpu(duet_device_info* d, std::string& name, std::string& driver) {
     const cpu_kernels* kernels = find_cpu_kernels("auto");
-    name = proc_value("/proc/cpuinfo", "model name");
+    const os_machine machine = os_describe();
+    name = machine.cpu_name;
     driver = std::to_string(physical_cores()) + " cores";
     d->id = "cpu";
     d->name = name.empty() ? "CPU" : name.c_str();
     d->chip = kernels->name;
     d->driver = driver.c_str();
-    d->memory_bytes = strtoull(proc_value("/proc/meminfo", "MemTotal").c_str(), nullptr, 10) * 1024;
-    d->free_bytes = strtoull(proc_value("/proc/meminfo", "MemAvailable").c_str(), nullptr, 10) * 1024;
+    d->memory_bytes = machine.memory_bytes;
+    d->free_bytes = machine.free_bytes;
     d->is_usable = 1;
 }
 
 #if defined(_WIN32)
-bool has_pci_card(bool) { return false; }
-bool is_pci_hidden() { return true; }
+bool has_pci_card(bool is_amd) { return os_has_display_card(is_amd ? "1002" : "10DE"); }
+bool is_pci_hidden() { return false; }
 std::string missing_hardware(bool) { return ""; }
 std::string forbidden_node() { return ""; }
 #else

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,11 @@ struct fake_control {
 
 #if defined(DUET_FAKE_GPU)
 
+#ifdef _WIN32
+#define FAKE_EXPORT extern "C" __declspec(dllexport)
+#else
 #define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
+#endif
 
 namespace fake {
 
@@ -211,7 +216,7 @@ inline int allocate(const char* call, kind what, void** out, size_t n_bytes) {
     if (control.others_capture && capture_mode != 2) return kCapturing;
     if (n_bytes == 0) return kInvalid;
     if (what == kind::memory && bytes_in_use(device) + n_bytes > control.memory_bytes) return kNoMemory;
-    void* p = aligned_alloc(256, (n_bytes + 255) / 256 * 256);
+    void* p = ::operator new(n_bytes, std::align_val_t{256});
     memset(p, 0xa5, n_bytes);  // nothing may rest on zeros
     *out = add(what, device, n_bytes, p);
     control.n_pinned += what == kind::host;
@@ -226,7 +231,7 @@ inline int release(const char* call, kind what, void* at) {
     if (control.others_capture && capture_mode != 2) misuse(call, "disturbs a capture");
     const int chosen = begin(call);  // what is given back is given back, whatever it returns
     if (!chosen) run_all();
-    if (remove(call, at, what)) free(at);
+    if (remove(call, at, what)) ::operator delete(at, std::align_val_t{256});
     return chosen;
 }
 inline int transfer(const char* call, void* to, const void* from, size_t n_bytes, void* s, bool to_device,

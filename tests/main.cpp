@@ -11,9 +11,11 @@
 #include <cstring>
 #include <new>
 #include <sstream>
+#ifndef _WIN32
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 // Tests ask for more memory than there is: the address sanitizer lets such an allocation fail as the system does. It
 // finds this function only where it is visible.
@@ -83,6 +85,7 @@ void prepare(doctest::Context& context, int argc, char** argv) {
     context.applyCommandLine(argc, argv);
 }
 
+#ifndef _WIN32
 // The work of one process of --jobs: it runs one case after the other, and prints each case's output in one piece.
 [[noreturn]] void run_cases(int argc, char** argv) {
     doctest::Context context;
@@ -103,21 +106,7 @@ void prepare(doctest::Context& context, int argc, char** argv) {
     std::exit(0);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    void* shared = mmap(nullptr, sizeof(run_totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) return std::perror("mmap"), 1;
-    totals = new (shared) run_totals;
-    int n_jobs = 1;
-    for (int i = 1; i < argc; i++)
-        if (std::strncmp(argv[i], "--jobs=", 7) == 0) n_jobs = std::atoi(argv[i] + 7);
-    if (n_jobs <= 1) {
-        doctest::Context context;
-        prepare(context, argc, argv);
-        context.run();
-        return totals->was_run ? totals->print() : 0;
-    }
+int run_jobs(int n_jobs, int argc, char** argv) {
     for (int i = 0; i < n_jobs; i++) {
         const pid_t child = fork();
         if (child < 0) return std::perror("fork"), 1;
@@ -129,4 +118,30 @@ int main(int argc, char** argv) {
             totals->failed++;
         }
     return totals->print();
+}
+
+void* shared_bytes(size_t n_bytes) {
+    void* const shared = mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return shared == MAP_FAILED ? nullptr : shared;
+}
+#else  // no fork: one process; tests/windows.sh starts several, each with a range of cases
+int run_jobs(int, int, char**) { return std::printf("--jobs: one process only here (--first=N --last=N)\n"), 1; }
+void* shared_bytes(size_t n_bytes) { return ::operator new(n_bytes); }
+#endif
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    set_program_folder(argv[0]);
+    void* shared = shared_bytes(sizeof(run_totals));
+    if (!shared) return std::perror("mmap"), 1;
+    totals = new (shared) run_totals;
+    int n_jobs = 1;
+    for (int i = 1; i < argc; i++)
+        if (std::strncmp(argv[i], "--jobs=", 7) == 0) n_jobs = std::atoi(argv[i] + 7);
+    if (n_jobs > 1) return run_jobs(n_jobs, argc, argv);
+    doctest::Context context;
+    prepare(context, argc, argv);
+    context.run();
+    return totals->was_run ? totals->print() : 0;
 }

@@ -189,12 +189,20 @@ struct made_folder {
     }
 };
 
+std::string& kept_program_folder() {
+    static std::string folder;
+    return folder;
+}
+
 std::string& skipped_lines() {
     static std::string lines;
     return lines;
 }
 
 }  // namespace
+
+void set_program_folder(const char* program) { kept_program_folder() = fs::absolute(program).parent_path().string(); }
+std::string program_folder() { return kept_program_folder(); }
 
 std::vector<std::string> tiny_model_names() {
     std::vector<std::string> names;

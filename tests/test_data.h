@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+// The folder of the test program, which also holds the stand-ins for drivers. Only main.cpp sets it, from argv[0].
+void set_program_folder(const char* program);
+std::string program_folder();
+
 // Returns the path of a file or folder of the test data, which may not exist. "golden/NAME" and paths below it lead to
 // the large case of that name if it is there, otherwise to the tiny one.
 std::string test_data_path(const std::string& name);

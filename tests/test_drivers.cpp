@@ -6,10 +6,10 @@
 #include "test_data.h"
 #include "../runtime/self_test_cases.h"
 #include "../cpu/executor.h"
+#include "../models/os.h"
 #include "../runtime/devices.h"
 
 #include <algorithm>
-#include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
@@ -36,8 +36,8 @@ struct stand_in {
     const gpu_test_setup* before;
 
     stand_in(const char* file, const char* device_name, const char* chip, int version) : device(device_name) {
-        path = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / file).string();
-        handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+        path = program_folder() + "/" + file;
+        handle = os_open_library(path.c_str());
         const bool is_cuda = device.substr(0, 4) == "cuda";
         setup.cuda_library = is_cuda ? path.c_str() : "/nonexistent/libcuda.so.1";
         setup.hip_library = is_cuda ? "/nonexistent/libamdhip64.so" : path.c_str();
@@ -46,7 +46,7 @@ struct stand_in {
         setup.root = "/nonexistent";
         before = gpu_test(&setup);
         if (!handle) return;
-        control = ((fake_control * (*)()) dlsym(handle, "fake_control_of"))();
+        control = ((fake_control * (*)()) os_find_symbol(handle, "fake_control_of"))();
         *control = {};
         control->backend = chip[0] == 's' || chip[3] == '1' ? &kEmu32Driver : &kEmu64Driver;
         control->version = version;
@@ -55,9 +55,9 @@ struct stand_in {
     }
     ~stand_in() {
         gpu_test(before);
-        if (handle) reset(true), dlclose(handle);
+        if (handle) reset(true), os_close_library(handle);
     }
-    void reset(bool is_last = false) const { ((void (*)(bool))dlsym(handle, "fake_reset"))(is_last); }
+    void reset(bool is_last = false) const { ((void (*)(bool))os_find_symbol(handle, "fake_reset"))(is_last); }
     bool is_clean() const {
         INFO(std::string(control->misuse));
         CHECK(control->n_live == 0);
@@ -71,9 +71,19 @@ struct kind_of_driver {
     int version;
     const gpu_driver* driver;
 };
+#ifdef _WIN32
+const kind_of_driver kKinds[] = {{"nvcuda.dll", "cuda:0", "sm_90", 12040, &kCudaDriver},
+                                 {"amdhip64_6.dll", "hip:0", "gfx1100", 60241134, &kHipDriver},
+                                 {"amdhip64.dll", "hip:0", "gfx1100", 50700000, &kHipDriver}};
+void set_environment(const char* name, const char* value) { CHECK(_putenv_s(name, value) == 0); }
+#else
 const kind_of_driver kKinds[] = {{"libcuda.so.1", "cuda:0", "sm_90", 12040, &kCudaDriver},
                                  {"libamdhip64.so.6", "hip:0", "gfx1100", 60241134, &kHipDriver},
                                  {"libamdhip64.so.5", "hip:0", "gfx1100", 50700000, &kHipDriver}};
+void set_environment(const char* name, const char* value) {
+    CHECK((*value ? setenv(name, value, 1) : unsetenv(name)) == 0);
+}
+#endif
 
 self_test::graph_case small_case() {
     self_test::graph_case c("small");
@@ -313,10 +323,10 @@ TEST_CASE("drivers: a recording that cannot be made costs nothing; one that play
         {
             stand_in s(k.file, k.device, k.chip, k.version);
             CHECK(run(s, "", 0) == 0);
-            CHECK(setenv("DUET_GPU_RECORDING", "0", 1) == 0);
+            set_environment("DUET_GPU_RECORDING", "0");
             CHECK(run(s, "") == 0);
             CHECK(run(s, "", 1) > 1);
-            CHECK(unsetenv("DUET_GPU_RECORDING") == 0);
+            set_environment("DUET_GPU_RECORDING", "");
         }
         {
             stand_in s(k.file, k.device, k.chip, k.version);
@@ -581,6 +591,7 @@ TEST_CASE("drivers: packed code is unpacked, and damage is seen") {
     }
 }
 
+#ifndef _WIN32
 TEST_CASE("drivers: reasons from the system: no card, no device file, no permission and the command that grants it") {
     namespace fs = std::filesystem;
     const fs::path root = fs::temp_directory_path() / ("duet-root-" + std::to_string(getpid()));
@@ -634,3 +645,4 @@ TEST_CASE("drivers: reasons from the system: no card, no device file, no permiss
     CHECK(has(why("hip"), "install AMD's HIP runtime"));
     fs::remove_all(root);
 }
+#endif

@@ -13,7 +13,9 @@
 #include <string>
 #include <vector>
 
+#ifndef _WIN32
 #include <sys/wait.h>
+#endif
 #include <unistd.h>
 
 namespace {
@@ -281,31 +283,49 @@ TEST_CASE("profile: rows are a picture that does not change until the next one")
     CHECK(duet_session_profile_rows(nullptr) == -1);
 }
 
+namespace {
+
+// Opens a copy of the demo model, shortens the file, and computes. Returns 0, or the step that failed.
+int compute_while_it_shrinks(const std::string& path, int32_t load) {
+    std::filesystem::copy_file("models/demo.gguf", path, std::filesystem::copy_options::overwrite_existing);
+    duet_model_params p = duet_model_params_default();
+    p.device = "cpu";
+    p.cpu_isa = "scalar";
+    p.n_threads = 1;
+    p.load = load;
+    duet_model* m = nullptr;
+    duet_session* s = nullptr;
+    duet_session_params q = duet_session_params_default();
+    q.n_ctx = 32;
+    duet_batch b = duet_batch_default();
+    b.n_tok = (int32_t)kIds.size();
+    b.token = kIds.data();
+    std::error_code refused;
+    int step = 0;
+    if (duet_model_open(path.c_str(), &p, &m) != DUET_OK) step = 1;
+    else if (std::filesystem::resize_file(path, 4096, refused); refused) step = 2;
+    if (step % 2 == 0) {
+        if (duet_session_create(m, &q, &s) != DUET_OK) step = 3;
+        else if (duet_decode(s, &b) != DUET_OK) step = 4;
+        else if (!(duet_logits(s, 0)[419] == duet_logits(s, 0)[419])) step = 5;
+    }
+    duet_session_free(s);
+    duet_model_free(m);
+    return step;
+}
+
+}  // namespace
+
 TEST_CASE("a model that was read survives its file; a mapped one does not, as runtime.h says") {
     const std::string path =
         (std::filesystem::temp_directory_path() / ("duet_shrinks_" + std::to_string(getpid()) + ".gguf")).string();
+#ifdef _WIN32
+    CHECK(compute_while_it_shrinks(path, DUET_LOAD_COPY) == 0);
+    CHECK(compute_while_it_shrinks(path, DUET_LOAD_MAP) == 2);  // the system refuses to shorten it
+#else
     const auto run = [&](int32_t load) -> int {  // in a process of its own: its exit code, or minus its signal
-        std::filesystem::copy_file("models/demo.gguf", path, std::filesystem::copy_options::overwrite_existing);
         const pid_t child = fork();
-        if (child == 0) {
-            duet_model_params p = duet_model_params_default();
-            p.device = "cpu";
-            p.cpu_isa = "scalar";
-            p.n_threads = 1;
-            p.load = load;
-            duet_model* m = nullptr;
-            duet_session* s = nullptr;
-            if (duet_model_open(path.c_str(), &p, &m) != DUET_OK) _exit(1);
-            if (truncate(path.c_str(), 4096) != 0) _exit(2);
-            duet_session_params q = duet_session_params_default();
-            q.n_ctx = 32;
-            if (duet_session_create(m, &q, &s) != DUET_OK) _exit(3);
-            duet_batch b = duet_batch_default();
-            b.n_tok = (int32_t)kIds.size();
-            b.token = kIds.data();
-            if (duet_decode(s, &b) != DUET_OK) _exit(4);
-            _exit(duet_logits(s, 0)[419] == duet_logits(s, 0)[419] ? 0 : 5);
-        }
+        if (child == 0) _exit(compute_while_it_shrinks(path, load));
         int status = 0;
         waitpid(child, &status, 0);
         return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
@@ -313,6 +333,7 @@ TEST_CASE("a model that was read survives its file; a mapped one does not, as ru
     CHECK(run(DUET_LOAD_COPY) == 0);
 #if !defined(__SANITIZE_ADDRESS__)
     CHECK(run(DUET_LOAD_MAP) == -SIGBUS);
+#endif
 #endif
     std::filesystem::remove(path);
     duet_model_params p = duet_model_params_default();

@@ -228,10 +228,23 @@ TEST_CASE("keys and values joined in attn_kv_b, as older files have them, give t
     std::filesystem::remove_all(folder);
 }
 
+// A folder for a test's files. It is removed after what was declared behind it: an open file keeps a folder on Windows.
+struct test_folder {
+    const std::filesystem::path path;
+    explicit test_folder(const char* name)
+        : path(std::filesystem::temp_directory_path() / (name + std::to_string(getpid()))) {
+        std::filesystem::create_directories(path);
+    }
+    ~test_folder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path, ignored);
+    }
+};
+
 // mixed: quantized matmuls before and after one by BF16 that reads the same input
 void check_fast(const golden_case& c, bool is_mixed) {
-    const auto folder = std::filesystem::temp_directory_path() / ("duet-fast-" + std::to_string(getpid()));
-    std::filesystem::create_directory(folder);
+    const test_folder made("duet-fast-");
+    const std::filesystem::path& folder = made.path;
     {
         gguf_file f;
         gguf_writer w;
@@ -256,7 +269,7 @@ void check_fast(const golden_case& c, bool is_mixed) {
             REQUIRE(w.add_tensor(name, type, t.n_dims, t.dims,
                                  t.n_dims > 1 ? (const void*)rounded.back().data() : t.data, err) == DUET_OK);
         }
-        REQUIRE_MESSAGE(w.save((folder / "model.gguf").c_str(), err) == DUET_OK, err.text);
+        REQUIRE_MESSAGE(w.save((folder / "model.gguf").string().c_str(), err) == DUET_OK, err.text);
     }
     const auto device_of = [](const golden_model& m) {
         duet_model_info info{};
@@ -299,7 +312,6 @@ void check_fast(const golden_case& c, bool is_mixed) {
         CHECK(duet_seq_load(to.s, 0, saved.data(), n_bytes) == DUET_ERR_FORMAT);
         CHECK(duet_seq_load(back.s, 0, saved.data(), n_bytes) == DUET_OK);
     }
-    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("mode fast: a model in BF16 stays near the exact logits, with the same bits for any threads and batches; "
@@ -711,8 +723,8 @@ TEST_CASE("positions beyond learned ones are refused before anything runs") {
 TEST_CASE("a scale beside a matrix: half the weights, times 2, are the same bits") {
     const golden_case c = read_case("llama-gqa");
     if (c.ids.empty()) return say_skipped("scales of matrices", 1, "no " + c.folder);
-    const std::string path = (std::filesystem::temp_directory_path() / "duet_test_scale").string();
-    std::filesystem::create_directories(path);
+    const test_folder made("duet-scale-");
+    const std::string path = made.path.string();
     duet_file* f = nullptr;
     duet_writer* w = nullptr;
     REQUIRE(duet_file_open((c.folder + "/model.gguf").c_str(), &f) == DUET_OK);
@@ -747,5 +759,4 @@ TEST_CASE("a scale beside a matrix: half the weights, times 2, are the same bits
     golden_session a(plain, 64), b(scaled, 64);
     const std::vector<int32_t> ids(c.ids.begin(), c.ids.begin() + 12);
     CHECK(feed(plain, a.s, ids, 12, 1) == feed(scaled, b.s, ids, 12, 1));
-    std::filesystem::remove_all(path);
 }

@@ -10,6 +10,7 @@
 //     if (int code; !args.parse(argc, argv, &code)) return code;
 #pragma once
 #include "../runtime.h"
+#include "os.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -137,11 +138,12 @@ class tool_args {
         *exit_code = kExitUsage;
         size_t n_positional = 0;
         bool only_positional = false;
-        for (int i = 1; i < argc; i++) {
-            std::string arg = argv[i];
+        const std::vector<std::string> words = os::arguments(argc, argv);
+        for (size_t i = 0; i < words.size(); i++) {
+            std::string arg = words[i];
             if (only_positional || arg == "-" || arg.empty() || arg[0] != '-') {
                 if (n_positional == positionals_.size())
-                    return usage_error("unexpected argument '" + arg + "'" + quote_hint(i, argv));
+                    return usage_error("unexpected argument '" + arg + "'" + quote_hint(i, words));
                 *positionals_[n_positional++].out = arg;
                 continue;
             }
@@ -165,8 +167,8 @@ class tool_args {
             if (!opt) return usage_error("unknown flag '" + arg + "'" + nearest(arg));
             if (!*opt->value && equals != std::string::npos) return usage_error(arg + " takes no value");
             if (*opt->value && equals == std::string::npos) {
-                if (i + 1 >= argc) return usage_error(arg + " needs a value: " + opt->value);
-                value = argv[++i];
+                if (i + 1 >= words.size()) return usage_error(arg + " needs a value: " + opt->value);
+                value = words[++i];
                 if (find(value))
                     return usage_error(arg + " needs a value (" + opt->value + "), found the flag '" + value + "'" +
                                        as_value_hint(*opt, value));
@@ -218,8 +220,8 @@ class tool_args {
             if (name.rfind("--", 0) == 0) return "; if that is the value, write '" + name + "=" + value + "'";
         return "";
     }
-    static std::string quote_hint(int i, char** argv) {
-        const std::string_view arg = argv[i], before = i > 2 ? argv[i - 2] : "";
+    static std::string quote_hint(size_t i, const std::vector<std::string>& words) {
+        const std::string_view arg = words[i], before = i > 1 ? words[i - 2] : std::string_view();
         if (before == "-p" || before == "--prompt") return " (a text of several words needs quotes)";
         return arg.size() > 5 && arg.substr(arg.size() - 5) == ".gguf" ? " (is a flag missing before it, such as -m?)"
                                                                        : "";

@@ -123,7 +123,7 @@ struct bench_run {
         first.n_prompt = std::max(1, options.n_prompts[0]);
         if (run_once(first, &seconds, error) != DUET_OK) return error->status;
         first_token_seconds = opened_seconds + seconds;
-        if (!peak_bytes) peak_bytes = proc_bytes("/proc/self/status", "VmHWM:");
+        if (!peak_bytes) peak_bytes = os::memory_peak();
         measure_bandwidth();
         return DUET_OK;
     }

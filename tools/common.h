@@ -1,7 +1,7 @@
 // tools/common.h: what the programs share. All choose model, context and device by the same flags, open them and report
 // errors in the same form, read texts and lists of ids, compare speeds with the memory's bandwidth, and end in the same
 // way.
-// Uses runtime.h and POSIX only. Must not know: what is computed.
+// Uses runtime.h and tools/os.h only. Must not know: what is computed.
 #pragma once
 #include "../runtime.h"
 #include "args.h"
@@ -10,12 +10,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <fcntl.h>
 #include <memory>
 #include <new>
-#include <poll.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct handle_deleter {
     void operator()(duet_model* p) const { duet_model_free(p); }
@@ -55,12 +51,11 @@ struct tool_error {
     }
 };
 
-// Ends a program: runs its work, prints the error, returns the exit code. A limit on file sizes is then a write error
-// like any other; its signal does not kill the program.
+// Ends a program: runs its work, prints the error, returns the exit code.
 template <class work_fn>
 int finish_tool(const char* tool, work_fn work) {
     tool_error error;
-    std::signal(SIGXFSZ, SIG_IGN);
+    os::report_large_files();
     try {
         if (work(&error) == DUET_OK) return finish_output(tool, kExitGood);
     } catch (const std::bad_alloc&) { error.set(DUET_ERR_MEMORY, "out of memory"); }
@@ -158,20 +153,6 @@ inline duet_status open_model(const model_options& options, model_ptr* out, tool
     return status == DUET_OK ? DUET_OK : error->set(status, model ? duet_model_error(model) : "");
 }
 
-// Reads one number of /proc ("MemAvailable:" of meminfo, "VmRSS:" of self/status), in bytes. Returns 0 if it is not
-// there.
-inline uint64_t proc_bytes(const char* path, const char* key) {
-    uint64_t kib = 0;
-    if (FILE* file = std::fopen(path, "r")) {
-        char line[256];
-        while (kib == 0 && std::fgets(line, sizeof line, file))
-            if (std::strncmp(line, key, std::strlen(key)) == 0)
-                kib = std::strtoull(line + std::strlen(key), nullptr, 10);
-        std::fclose(file);
-    }
-    return kib * 1024;
-}
-
 // Creates the session, after checking that enough memory is available: a system that overcommits memory would kill the
 // process later.
 inline duet_status open_session(const duet_model* model, const model_options& options, int32_t n_seqs, session_ptr* out,
@@ -192,7 +173,7 @@ inline duet_status open_session(const duet_model* model, const model_options& op
                      "warning: a context of %d tokens; the model was trained with %d and may write nonsense beyond\n",
                      params.n_ctx, n);
     const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes + plan->pinned_bytes;
-    const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
+    const uint64_t free = os::memory_available();
     if (free && need > free) {
         char text[256];
         std::snprintf(
@@ -219,22 +200,17 @@ constexpr size_t kMaxTextBytes = (size_t)256 << 20;
 inline duet_status read_text(const std::string& path, std::string* out, tool_error* error,
                              size_t max_bytes = kMaxTextBytes) {
     const bool is_stdin = path == "-";
-    const int fd = is_stdin ? 0 : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    struct stat info = {};
-    if (fd < 0 || fstat(fd, &info) != 0)
-        return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
+    if (!is_stdin && os::kind_of(path) == os::file_kind::folder)
+        return error->set(DUET_ERR_IO, path + ": is a directory, want a text file");
+    const int fd = is_stdin ? 0 : os::open_to_read(path);
+    if (fd < 0) return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
     std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* p) {
-        if (*p > 0) ::close(*p);
+        if (*p > 0) os::close(*p);
     });
-    if (S_ISDIR(info.st_mode)) return error->set(DUET_ERR_IO, path + ": is a directory, want a text file");
     out->clear();
     for (std::vector<char> buffer(1 << 16);;) {
-        const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+        const int64_t n = os::read(fd, buffer.data(), buffer.size());
         if (n == 0) return DUET_OK;
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-            pollfd waiting = {fd, POLLIN, 0};
-            if (::poll(&waiting, 1, -1) >= 0) continue;
-        }
         if (n < 0) return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
         if (out->size() + (size_t)n > max_bytes)
             return error->set(DUET_ERR_IO, path + ": longer than " + std::to_string(max_bytes >> 20) + " MiB");
@@ -251,20 +227,8 @@ constexpr struct { const char* name; double value; } kSamplerDefaults[] = {
 
 // Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was.
 inline duet_status write_file(const std::string& path, std::string_view bytes, tool_error* error) {
-    std::string part = path + ".XXXXXX";
-    const int fd = mkstemp(part.data());
-    bool is_good = fd >= 0;
-    while (is_good && !bytes.empty()) {
-        const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-        is_good = n > 0 || (n < 0 && errno == EINTR);
-        bytes.remove_prefix(n > 0 ? (size_t)n : 0);
-    }
-    int why = errno;
-    if (fd >= 0 && ::close(fd) != 0 && is_good) is_good = false, why = errno;
-    if (is_good && std::rename(part.c_str(), path.c_str()) != 0) is_good = false, why = errno;
-    if (is_good) return DUET_OK;
-    if (fd >= 0) ::unlink(part.c_str());
-    return error->set(DUET_ERR_IO, path + ": cannot be written: " + std::strerror(why));
+    const int why = os::replace_file(path, bytes);
+    return why == 0 ? DUET_OK : error->set(DUET_ERR_IO, path + ": cannot be written: " + std::strerror(why));
 }
 
 // Turns text into ids. A short text takes one call. A longer one takes a second call, with the size that the first call
@@ -285,11 +249,8 @@ inline duet_status tokenize(const duet_model* model, const std::string& text, in
 // Bytes of this processor's largest cache; 8 MB if the system does not say. A model that fits is read from the cache,
 // not from memory.
 inline uint64_t largest_cache_bytes() {
-    long largest = 0;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-    largest = std::max({sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE), 0L});
-#endif
-    return largest > 0 ? (uint64_t)largest : 8u << 20;
+    const uint64_t n_bytes = os::largest_cache_bytes();
+    return n_bytes ? n_bytes : 8u << 20;
 }
 
 // Returns the percentage of the memory bandwidth that reading weights used. Returns NaN where the percentage means

@@ -3,19 +3,12 @@
 // Bytes go in (feed), bytes for the screen come out (draw), so tests need no terminal; terminal_lines connects both.
 #pragma once
 #include "../runtime.h"
+#include "os.h"
 
 #include <algorithm>
 #include <cerrno>
-#include <clocale>
-#include <csignal>
-#include <cstdlib>
-#include <cwchar>
-#include <poll.h>
 #include <string>
 #include <string_view>
-#include <sys/ioctl.h>
-#include <termios.h>
-#include <unistd.h>
 #include <vector>
 
 // Decodes the character at the beginning of text. Returns its bytes, 1 for a byte that is no UTF-8 (then *c is U+FFFD).
@@ -31,7 +24,7 @@ inline size_t decode_utf8(std::string_view text, char32_t* c) {
 // some emoji, which are wide. It needs a locale of UTF-8, which terminal_lines sets.
 inline int columns_of(char32_t c) {
     if (c < 0x7f) return 1;
-    const int n = wcwidth((wchar_t)c);
+    const int n = os::columns_of(c);
     return n >= 0 ? n : c >= 0x1f000 && c < 0x20000 ? 2 : 1;
 }
 
@@ -249,66 +242,16 @@ class line_editor {
 
 // ---- the terminal ----
 
-// The modes of the terminal on stdin. They stand alone because signal handlers use them: a program that ends by a
-// signal leaves the terminal as it was, and one that goes on after Ctrl-Z sets its own modes again.
-struct terminal_modes {
-    inline static termios original = {}, typing = {}, answering = {};
-    inline static const termios* volatile present = nullptr;
-
-    static void set(const termios& mode) {
-        present = &mode;
-        tcsetattr(0, TCSADRAIN, &mode);
-    }
-    static void on_end(int signal) {
-        tcsetattr(0, TCSANOW, &original);
-        std::signal(signal, SIG_DFL);
-        raise(signal);
-    }
-    static void on_continue(int) {
-        const int error = errno;
-        if (present) tcsetattr(0, TCSANOW, present);
-        errno = error;
-    }
-    // While a line is typed all keys are bytes. While an answer comes nothing that is typed is shown, it waits for the
-    // next line, and Ctrl-C is a signal.
-    static bool begin() {
-        if (tcgetattr(0, &original) != 0) return false;
-        answering = original;
-        answering.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-        answering.c_cc[VMIN] = 1;
-        answering.c_cc[VTIME] = 0;
-        typing = answering;
-        typing.c_lflag &= ~(tcflag_t)(ISIG | IEXTEN);
-        typing.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IXON | ISTRIP);
-        struct sigaction action = {};
-        action.sa_flags = SA_RESTART;
-        action.sa_handler = on_end;
-        for (int signal : {SIGTERM, SIGHUP, SIGQUIT}) sigaction(signal, &action, nullptr);
-        action.sa_handler = on_continue;
-        sigaction(SIGCONT, &action, nullptr);
-        action.sa_handler = [](int) {};  // a new size ends the wait for a key, and the line is drawn again
-        sigaction(SIGWINCH, &action, nullptr);
-        set(answering);
-        return true;
-    }
-    static void end() {
-        present = nullptr;
-        tcsetattr(0, TCSADRAIN, &original);
-    }
-};
-
 class terminal_lines {
   public:
     // The screen is stdout where that is a terminal, else stderr. Without a screen, or with input that is no terminal,
     // lines are read as they come.
-    terminal_lines() : screen_(isatty(1) ? 1 : isatty(2) ? 2 : -1) {
-        if (!std::setlocale(LC_CTYPE, "C.UTF-8")) std::setlocale(LC_CTYPE, "");
-        const char* const kind = std::getenv("TERM");
-        const bool is_dumb = kind && std::string_view(kind) == "dumb";
-        is_terminal_ = isatty(0) && screen_ >= 0 && !is_dumb && terminal_modes::begin();
+    terminal_lines() : screen_(os::is_terminal(1) ? 1 : os::is_terminal(2) ? 2 : -1) {
+        os::use_utf8_columns();
+        is_terminal_ = screen_ >= 0 && os::terminal::begin();
     }
     ~terminal_lines() {
-        if (is_terminal_) terminal_modes::end();
+        if (is_terminal_) os::terminal::end();
     }
     terminal_lines(const terminal_lines&) = delete;
     bool is_terminal() const { return is_terminal_; }
@@ -317,24 +260,23 @@ class terminal_lines {
     // was typed is gone; *line says what it was) or kEnd.
     line_editor::outcome read(const std::string& prompt, bool has_colours, std::string* line) {
         if (!is_terminal_) {
-            if (isatty(0)) show(prompt);
+            if (os::is_terminal(0)) show(prompt);
             return read_plain(line);
         }
-        terminal_modes::set(terminal_modes::typing);
+        os::terminal::typing();
         editor_.begin(prompt, has_colours ? "\x1b[1m" : "", has_colours ? "\x1b[0m" : "");
         show("\x1b[?2004h");
         line_editor::outcome outcome = line_editor::kNothing;
         while (outcome == line_editor::kNothing) {
             if (i_typed_ == typed_.size()) {
-                pollfd more = {0, POLLIN, 0};
-                if (poll(&more, 1, 0) <= 0) draw(false);
+                if (!os::terminal::has_key()) draw(false);
                 outcome = read_keys();
             } else outcome = editor_.feed(typed_[i_typed_++]);
             if (outcome == line_editor::kSuspend) suspend(), outcome = line_editor::kNothing;
         }
         draw(true);
         show("\x1b[?2004l");
-        terminal_modes::set(terminal_modes::answering);
+        os::terminal::answering();
         *line = outcome == line_editor::kLine ? editor_.take() : editor_.text();
         return outcome;
     }
@@ -342,21 +284,20 @@ class terminal_lines {
   private:
     void show(std::string_view bytes) const {
         while (!bytes.empty()) {
-            const ssize_t n = ::write(screen_, bytes.data(), bytes.size());
+            const int64_t n = os::terminal::write(screen_, bytes.data(), bytes.size());
             if (n < 0 && errno != EINTR && errno != EAGAIN) return;
             bytes.remove_prefix(n > 0 ? (size_t)n : 0);
         }
     }
     void draw(bool is_end) {
-        winsize size = {};
-        if (ioctl(screen_, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) size.ws_col = 80, size.ws_row = 24;
-        show(is_end ? editor_.draw_end(size.ws_col, size.ws_row) : editor_.draw(size.ws_col, size.ws_row));
+        int width = 0, height = 0;
+        os::terminal::size(screen_, &width, &height);
+        show(is_end ? editor_.draw_end(width, height) : editor_.draw(width, height));
     }
     // Waits for keys. What was pasted or typed ahead comes in large pieces and is drawn once.
     line_editor::outcome read_keys() {
         char bytes[4096];
-        pollfd waiting = {0, POLLIN, 0};
-        const ssize_t n = poll(&waiting, 1, -1) < 0 ? -1 : ::read(0, bytes, sizeof bytes);
+        const int64_t n = os::terminal::read_keys(bytes, sizeof bytes);
         if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) return line_editor::kEnd;
         typed_.assign(bytes, n > 0 ? (size_t)n : 0);
         i_typed_ = 0;
@@ -364,9 +305,7 @@ class terminal_lines {
     }
     void suspend() {
         show("\r\n\x1b[?2004l");
-        tcsetattr(0, TCSADRAIN, &terminal_modes::original);
-        raise(SIGTSTP);
-        terminal_modes::set(terminal_modes::typing);
+        os::terminal::suspend();
         show("\x1b[?2004h");
     }
     line_editor::outcome read_plain(std::string* line) {

@@ -60,16 +60,14 @@ duet_status work(logits_options& options, tool_error* error) {
         std::fprintf(stderr, "%zu ids, %d at a time, %d logits each; device %s\n", ids.size(), chunk, info.n_vocab,
                      info.device);
     const bool is_stdout = options.out_path == "-";
-    FILE* file = is_stdout ? stdout : std::fopen(options.out_path.c_str(), "wb");
+    FILE* file = is_stdout ? stdout : os::create(options.out_path);
     if (!file) return error->set(DUET_ERR_IO, options.out_path + ": cannot be written: " + std::strerror(errno));
     write_logits(session.get(), ids, chunk, info.n_vocab, file, error);
     if ((is_stdout ? std::fflush(file) : std::fclose(file)) != 0 && error->status == DUET_OK)
         error->set(DUET_ERR_IO, options.out_path + ": writing failed: " + std::strerror(errno));
     // Half a file would look like a result, so it is removed. Devices and pipes are not.
-    struct stat out_stat = {};
-    if (error->status != DUET_OK && !is_stdout && stat(options.out_path.c_str(), &out_stat) == 0 &&
-        S_ISREG(out_stat.st_mode))
-        std::remove(options.out_path.c_str());
+    if (error->status != DUET_OK && !is_stdout && os::kind_of(options.out_path) == os::file_kind::regular)
+        os::remove(options.out_path);
     return error->status;
 }
 

@@ -11,12 +11,7 @@
 
 #include <atomic>
 #include <csignal>
-#include <set>
-#include <sys/statvfs.h>
 #include <thread>
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 namespace {
 
@@ -27,16 +22,6 @@ constexpr int64_t kChunkElems = 1 << 16;  // a multiple of every block; 0.5 to 6
 // The signal that asked the program to end; 0: none. The work polls it, and removes what was written.
 volatile std::sig_atomic_t ending_signal = 0;
 void on_signal(int number) { ending_signal = number; }
-
-void catch_signals() {
-    for (int number : {SIGINT, SIGTERM, SIGHUP}) {
-        struct sigaction action = {};
-        if (sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;  // nohup
-        action = {};
-        action.sa_handler = on_signal;
-        sigaction(number, &action, nullptr);
-    }
-}
 
 // ---- progress -----------------------------------------------------------------------------------------------------
 
@@ -69,38 +54,11 @@ class progress_line {
     double seconds() const { return now_seconds() - began_; }
 
   private:
-    bool is_quiet_, is_terminal_ = isatty(STDERR_FILENO), is_shown_ = false;
+    bool is_quiet_, is_terminal_ = os::is_terminal(2), is_shown_ = false;
     double n_bytes_, began_ = now_seconds(), told_ = began_;
 };
 
 // ---- the work -----------------------------------------------------------------------------------------------------
-
-// Counts the cores that this process may use, because two threads of one core share its vector units.
-int32_t physical_cores() {
-    const int32_t n_threads = std::max(1, (int32_t)std::thread::hardware_concurrency());
-#if defined(__linux__)
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return n_threads;
-    std::set<std::pair<int, int>> cores;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed)) continue;
-        int ids[2] = {-1, cpu};  // where the system does not say, each CPU counts as a core
-        for (int k = 0; k < 2; k++) {
-            char path[96];
-            std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu,
-                          k == 0 ? "physical_package_id" : "core_id");
-            FILE* file = std::fopen(path, "r");
-            if (!file) continue;
-            if (int id = 0; std::fscanf(file, "%d", &id) == 1) ids[k] = id;
-            std::fclose(file);
-        }
-        cores.insert({ids[0], ids[1]});
-    }
-    return std::max(1, (int32_t)cores.size());
-#else
-    return n_threads;
-#endif
-}
 
 // Reads a tensor's importance: sums / counts, a row for each of its matrices. The result is empty if the importance
 // matrix does not have the tensor.
@@ -289,16 +247,12 @@ duet_status quantize_work::make(const planned_tensor& p, uint64_t offset, uint8_
 // Reports a full disk before the work, not after it. Where the system does not say how much is free, the write itself
 // will fail.
 duet_status check_room(const std::string& path, uint64_t n_bytes, tool_error* error) {
-    struct stat info;
-    if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return DUET_OK;
-    const size_t slash = path.rfind('/');
-    struct statvfs disk;
-    if (::statvfs(slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &disk) != 0) return DUET_OK;
-    const double n_free = (double)disk.f_bavail * (double)disk.f_frsize;
-    if (disk.f_blocks == 0 || n_free >= (double)n_bytes) return DUET_OK;
+    const os::file_kind kind = os::kind_of(path);
+    const uint64_t n_free = os::disk_free(path);
+    if ((kind != os::file_kind::none && kind != os::file_kind::regular) || n_free >= n_bytes) return DUET_OK;
     char text[96];
     std::snprintf(text, sizeof text, ": want room for %.2f MB, the disk has %.2f MB left", (double)n_bytes / 1e6,
-                  n_free / 1e6);
+                  (double)n_free / 1e6);
     return error->set(DUET_ERR_IO, path + text);
 }
 
@@ -331,7 +285,7 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
     if (!made) return error->set(DUET_ERR_MEMORY, "");
     if (status == DUET_OK) status = set_keys(made, file, options);
     quantize_work work{options, error, progress_line(options.is_quiet, from_bytes)};
-    work.n_threads = options.n_threads ? options.n_threads : physical_cores();
+    work.n_threads = options.n_threads ? options.n_threads : os::physical_cores();
     for (const planned_tensor& p : plan) work.sources.push_back({&work, &p});
     for (tensor_source& source : work.sources) {
         const planned_tensor& p = *source.planned;
@@ -361,12 +315,6 @@ std::string add_override(const std::string& text, quantize_options* options) {
     return "";
 }
 
-bool is_same_file(const std::string& a, const std::string& b) {
-    struct stat sa, sb;
-    return ::stat(a.c_str(), &sa) == 0 && ::stat(b.c_str(), &sb) == 0 && sa.st_dev == sb.st_dev &&
-           sa.st_ino == sb.st_ino;
-}
-
 // Returns whether out is the input file itself, or one part of a split input: NAME-00001-of-00003.gguf.
 bool is_input(const std::string& in, const std::string& out) {
     constexpr size_t kTail = 20;  // "-00001-of-00003.gguf"
@@ -375,9 +323,9 @@ bool is_input(const std::string& in, const std::string& out) {
         for (int i = 1; i <= n_parts; i++) {
             char name[32];
             std::snprintf(name, sizeof name, "-%05d-of-%05d.gguf", i, n_parts);
-            if (is_same_file(in.substr(0, in.size() - kTail) + name, out)) return true;
+            if (os::is_same_file(in.substr(0, in.size() - kTail) + name, out)) return true;
         }
-    return is_same_file(in, out);
+    return os::is_same_file(in, out);
 }
 
 }  // namespace
@@ -409,9 +357,9 @@ int main(int argc, char** argv) {
     if (!options.chosen)
         return args.usage_error("unknown TYPE '" + options.type + "', want one of " + names), kExitUsage;
     if (is_input(options.in, options.out)) return args.usage_error("OUT.gguf is IN.gguf: " + options.out), kExitUsage;
-    if (is_same_file(options.imatrix_path, options.out))
+    if (os::is_same_file(options.imatrix_path, options.out))
         return args.usage_error("OUT.gguf is the importance matrix: " + options.out), kExitUsage;
-    catch_signals();
+    os::on_end(on_signal);
     code = finish_tool("quantize", [&](tool_error* error) {
         duet_file* opened = nullptr;
         const duet_status status = duet_file_open(options.in.c_str(), &opened);

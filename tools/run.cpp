@@ -174,7 +174,7 @@ duet_status work(run_options& options, tool_error* error) {
     load_progress progress;
     duet_memory_plan plan = {};
     std::vector<int32_t> ids;
-    if (isatty(STDERR_FILENO)) {
+    if (os::is_terminal(2)) {
         options.model.progress = on_progress;
         options.model.progress_user = &progress;
     }
@@ -244,13 +244,9 @@ int main(int argc, char** argv) {
     if (const std::string wrong = contradiction(options); !wrong.empty()) return args.usage_error(wrong), kExitUsage;
     if (!options.has_seed) {
         const auto ticks = std::chrono::system_clock::now().time_since_epoch().count();
-        options.seed = (uint32_t)((uint64_t)ticks ^ (uint64_t)ticks >> 32 ^ (uint64_t)getpid() << 12);
+        options.seed = (uint32_t)((uint64_t)ticks ^ (uint64_t)ticks >> 32 ^ os::process_id() << 12);
     }
-    struct sigaction action = {};
-    action.sa_handler = on_interrupt;
-    // The second Ctrl-C kills; in a chat each ends an answer. What is being written is not cut.
-    action.sa_flags = SA_RESTART | (options.is_chat ? 0 : (int)SA_RESETHAND);
-    sigaction(SIGINT, &action, nullptr);
+    os::on_interrupt(on_interrupt, !options.is_chat);  // the second Ctrl-C kills; in a chat each ends an answer
     tool_error error;
     try {
         if (work(options, &error) == DUET_OK) return finish_output("run", kExitGood);

@@ -21,7 +21,7 @@ class prompt_cache {
     void load() const {
         std::string state;
         tool_error error;
-        if (path_.empty() || ::access(path_.c_str(), F_OK) != 0) return;
+        if (path_.empty() || os::kind_of(path_) == os::file_kind::none) return;
         if (read_text(path_, &state, &error, kMaxBytes) == DUET_OK) {
             const duet_status status = duet_seq_load(session_, 0, state.data(), state.size());
             if (status == DUET_OK) return;

@@ -67,8 +67,8 @@ inline duet_status make_chat(const run_options& options, const duet_model* model
     duet_chat_params params = duet_chat_params_default();
     std::string source, tools;
     if (!options.chat_template.empty()) {
-        struct stat info = {};
-        const bool is_file = ::stat(options.chat_template.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
+        const os::file_kind kind = os::kind_of(options.chat_template);
+        const bool is_file = kind != os::file_kind::none && kind != os::file_kind::folder;
         if (!is_file) params.template_name = options.chat_template.c_str();
         else if (read_text(options.chat_template, &source, error) != DUET_OK) return error->status;
         else params.chat_template = source.c_str();

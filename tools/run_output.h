@@ -58,7 +58,7 @@ inline std::string visible_text(std::string_view text) {
 
 // What goes to stdout. The text of a model is flushed piece by piece, so that the reader sees it as it is made.
 struct output {
-    bool is_json = false, is_terminal = isatty(STDOUT_FILENO) == 1;
+    bool is_json = false, is_terminal = os::is_terminal(1);
     int write_error = 0;
 
     void put(std::string_view text) {
@@ -121,7 +121,7 @@ inline void print_statistics(const run_options& options, const duet_model* model
     const double gbps = speed * info.decode_bytes / 1e9;
     const double bandwidth =
         n_steps > 0 ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), options.model.n_threads) : 0;
-    const double resident = proc_bytes("/proc/self/status", "VmRSS:") / 1e6;
+    const double resident = os::memory_used() / 1e6;
     const double cache = (plan.cache_bytes + plan.gpu_cache_bytes) / 1e6;
     const double work = (plan.state_bytes + plan.work_bytes + plan.gpu_state_bytes + plan.gpu_work_bytes) / 1e6;
     if (options.is_json)

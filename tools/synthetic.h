@@ -4,8 +4,6 @@
 #pragma once
 #include "common.h"
 
-#include <sys/mman.h>
-
 struct synthetic_shape {
     const char* name;
     int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, hidden_dim, n_vocab;
@@ -67,7 +65,7 @@ struct synthetic_model {
     synthetic_model(const synthetic_model&) = delete;
     synthetic_model& operator=(const synthetic_model&) = delete;
     ~synthetic_model() {
-        if (file) munmap(file, n_file_bytes);
+        if (file) os::free_pages(file, n_file_bytes);
     }
 
     // spec: "8b:q4_0" or "8b:q4_0:q8_0" (shape, format, format of the output matrix). Without a third part, the output
@@ -120,13 +118,13 @@ struct synthetic_model {
 
     duet_status write_to_memory(tool_error* error) {
         n_file_bytes = duet_writer_size(writer.get());
-        const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
+        const uint64_t free = os::memory_available();
         char text[160];
         std::snprintf(text, sizeof text, "--synthetic: %.1f GB are needed for the model, %.1f GB are free",
                       n_file_bytes / 1e9, free / 1e9);
         if (free && n_file_bytes > free) return error->set(DUET_ERR_MEMORY, text);
-        void* pages = mmap(nullptr, n_file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (pages == MAP_FAILED) return error->set(DUET_ERR_MEMORY, text);
+        void* pages = os::allocate_pages(n_file_bytes);
+        if (!pages) return error->set(DUET_ERR_MEMORY, text);
         file = (uint8_t*)pages;
         auto append = [](void* user, const void* data, uint64_t n_bytes) -> int32_t {
             synthetic_model* self = (synthetic_model*)user;

@@ -5,8 +5,6 @@
 #include "common.h"
 #include "json.h"
 
-#include <sys/resource.h>
-
 namespace {
 
 struct template_options {
@@ -118,26 +116,20 @@ duet_status render_line(std::string_view line, const template_options& options, 
     return render(source, variables.empty() ? "{}" : variables, options, out, error);
 }
 
-double cpu_seconds(const rusage& usage) {
-    return (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
-           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
-
 duet_status answer_lines(const template_options& options, tool_error* error) {
     std::string input;
     if (read_text("-", &input, error) != DUET_OK) return error->status;
     for (size_t begin = 0; begin < input.size();) {
         const size_t end = std::min(input.find('\n', begin), input.size());
-        rusage before = {}, after = {};
-        getrusage(RUSAGE_SELF, &before);
+        const os::usage before = os::usage_now();
         std::string out;
         tool_error wrong;
         const bool is_good =
             render_line(std::string_view(input).substr(begin, end - begin), options, &out, &wrong) == DUET_OK;
-        getrusage(RUSAGE_SELF, &after);
+        const os::usage after = os::usage_now();
         char numbers[96];
         std::snprintf(numbers, sizeof numbers, ",\"cpu\":%.6f,\"maxrss_kb\":%ld}\n",
-                      cpu_seconds(after) - cpu_seconds(before), after.ru_maxrss);
+                      after.cpu_seconds - before.cpu_seconds, after.peak_kib);
         const std::string answer = json_string(is_good ? out : wrong.message);
         if (put((is_good ? "{\"expected\":" : "{\"error\":") + answer + numbers, error)) return error->status;
         begin = end + 1;

@@ -1,0 +1,174 @@
+// models/os_posix.cpp: models/os.h on Linux and macOS.
+// Main path: models/os.h -> [models/os_posix.cpp]
+#ifndef _WIN32
+#include "os.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fstream>
+#include <set>
+#include <string_view>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#if defined(__linux__)
+#include <sched.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+namespace duet {
+namespace {
+
+// Names what a path is instead of a regular file; nullptr: it is one.
+const char* other_than_file(mode_t mode) {
+    if (S_ISREG(mode)) return nullptr;
+    if (S_ISDIR(mode)) return "a directory";
+    if (S_ISFIFO(mode)) return "a FIFO (named pipe)";
+    if (S_ISCHR(mode)) return "a character device";
+    if (S_ISBLK(mode)) return "a block device";
+    if (S_ISSOCK(mode)) return "a socket";
+    return "no regular file";
+}
+
+// What follows "key ... :" in a file of /proc; "" where there is none.
+[[maybe_unused]] std::string proc_value(const char* path, std::string_view key) {
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);)
+        if (line.compare(0, key.size(), key) == 0) {
+            const size_t at = line.find_first_not_of(" \t", line.find(':') + 1);
+            return at == std::string::npos ? "" : line.substr(at);
+        }
+    return "";
+}
+
+}  // namespace
+
+std::string os_error_text() { return std::generic_category().message(errno); }
+
+bool os_open(const char* path, os_file* out) {
+    // With O_NONBLOCK, opening a FIFO does not wait for a writer. It does not matter for a regular file.
+    out->handle = ::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat info;
+    if (out->handle < 0 || fstat((int)out->handle, &info) != 0) return false;
+    out->kind = other_than_file(info.st_mode);
+    out->n_bytes = (uint64_t)info.st_size;
+    return true;
+}
+
+void os_close(intptr_t file) { ::close((int)file); }
+
+bool os_file_size(intptr_t file, uint64_t* n_bytes) {
+    struct stat info;
+    if (fstat((int)file, &info) != 0) return false;
+    *n_bytes = (uint64_t)info.st_size;
+    return true;
+}
+
+int64_t os_read_at(intptr_t file, uint64_t offset, void* to, uint64_t n_bytes) {
+    for (;;) {
+        const ssize_t n = pread((int)file, to, (size_t)std::min<uint64_t>(n_bytes, 1u << 30), (off_t)offset);
+        if (n >= 0 || errno != EINTR) return n;
+    }
+}
+
+void* os_map(intptr_t file, uint64_t n_bytes, bool* is_memory) {
+    void* data = mmap(nullptr, (size_t)n_bytes, PROT_READ, MAP_PRIVATE, (int)file, 0);
+    *is_memory = data == MAP_FAILED && errno == ENOMEM;
+#if defined(MADV_HUGEPAGE)  // Later reads from disk come in huge pages, where the file system has them.
+    if (data != MAP_FAILED) madvise(data, (size_t)n_bytes, MADV_HUGEPAGE);
+#endif
+    return data == MAP_FAILED ? nullptr : data;
+}
+
+void os_unmap(void* data, uint64_t n_bytes) { munmap(data, (size_t)n_bytes); }
+
+void os_will_need(const void* data, uint64_t n_bytes) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data, first = at / page * page;
+    madvise((void*)first, (size_t)(at - first + n_bytes), MADV_WILLNEED);
+}
+
+std::FILE* os_create(const char* path, bool is_new) { return std::fopen(path, is_new ? "wbx" : "wb"); }
+int os_remove(const char* path) { return std::remove(path); }
+int os_rename(const char* from, const char* to) { return std::rename(from, to); }
+
+bool os_is_special(const char* path) {
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+}
+
+#if defined(__APPLE__)
+os_machine os_describe() {
+    os_machine m;
+    char name[128] = "";
+    size_t n_name = sizeof name, n_memory = sizeof m.memory_bytes;
+    if (sysctlbyname("machdep.cpu.brand_string", name, &n_name, nullptr, 0) == 0) m.cpu_name = name;
+    sysctlbyname("hw.memsize", &m.memory_bytes, &n_memory, nullptr, 0);
+    return m;
+}
+#else
+os_machine os_describe() {
+    const auto kib = [](const char* key) {
+        return strtoull(proc_value("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
+    };
+    return {proc_value("/proc/cpuinfo", "model name"), kib("MemTotal"), kib("MemAvailable")};
+}
+#endif
+
+int os_physical_cores() {
+    const int logical = std::max(1, (int)std::thread::hardware_concurrency());
+#if defined(__linux__)
+    cpu_set_t mask;
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return logical;
+    std::set<std::pair<int, int>> cores;
+    int n_allowed = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &mask)) continue;
+        n_allowed++;
+        int ids[2] = {-1, cpu};
+        const char* names[2] = {"physical_package_id", "core_id"};
+        for (int k = 0; k < 2; k++) {
+            char path[96];
+            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[k]);
+            if (FILE* f = fopen(path, "r")) {
+                if (fscanf(f, "%d", &ids[k]) != 1) ids[k] = k == 0 ? -1 : cpu;
+                fclose(f);
+            }
+        }
+        cores.insert({ids[0], ids[1]});
+    }
+    return std::max(1, std::min((int)cores.size(), n_allowed));
+#elif defined(__APPLE__)
+    int n = 0;
+    size_t n_bytes = sizeof n;
+    return sysctlbyname("hw.physicalcpu", &n, &n_bytes, nullptr, 0) == 0 && n > 0 ? n : logical;
+#else
+    return logical;
+#endif
+}
+
+void os_use_large_pages([[maybe_unused]] void* data, [[maybe_unused]] size_t n_bytes) {
+#if defined(MADV_HUGEPAGE)
+    madvise(data, n_bytes, MADV_HUGEPAGE);
+#endif
+}
+
+std::tm os_local_time() {
+    const time_t now = std::time(nullptr);
+    std::tm t = {};
+    localtime_r(&now, &t);
+    return t;
+}
+
+void* os_open_library(const char* name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
+void* os_find_symbol(void* library, const char* name) { return dlsym(library, name); }
+void os_close_library(void* library) { dlclose(library); }
+
+}  // namespace duet
+#endif
