@@ -51,14 +51,14 @@ double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patt
     madvise(data, kBytes, MADV_HUGEPAGE);
 #endif
     // Each thread reads a part of its own. A piece of work takes some pages of each of the part's streams.
-    const size_t part = kBytes / (size_t)n_threads;
+    const size_t part = kBytes / (size_t)n_threads / kPage * kPage;
     std::atomic<uint64_t> keep{0};
     pool.for_each(n_threads, [&](int, int i) { memset(data + (size_t)i * part, i, part); });
     std::vector<double> gbps((size_t)n_patterns * kPasses);
     for (int i = 0; i < n_patterns * kPasses; i++) {  // the patterns take turns
         const read_pattern& pattern = patterns[i % n_patterns];
         const size_t n = (size_t)pattern.n_streams, apart = part / n / kPage * kPage,
-                     step = std::min(apart, kPiece / n);
+                     step = std::min(apart, kPiece / n / kPage * kPage);
         const int n_steps = (int)(apart / step);
         const auto start = std::chrono::steady_clock::now();
         pool.for_each(n_threads * n_steps, [&](int, int p) {

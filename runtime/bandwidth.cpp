@@ -38,8 +38,8 @@ double gpu_copy_gbps(const char* id) {
 
 }  // namespace
 
-// The patterns that were the fastest on one machine or another. The limit is the best of them: with one stream alone it
-// was below what matmuls read (28.0 beside 31.4 GB/s, docs/measurements/2026-11-22-streams.md).
+// The patterns that were the fastest on one machine or another. The limit is the best of them: one stream alone reads
+// less than several (28.0 beside 31.4 GB/s, docs/measurements/2026-11-22-streams.md).
 constexpr read_pattern kPatterns[] = {{1, 0}, {4, 0}, {8, 0}, {8, 512}};
 
 double measure_bandwidth(const char* device, int32_t n_threads) {
