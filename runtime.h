@@ -1185,10 +1185,11 @@ typedef int32_t (*duet_self_test_fn)(void* user, const char* name, const char* d
 DUET_API_STATUS duet_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user);
 
 /* Measures the memory bandwidth of a device: of "cpu" (or NULL) reading with n_threads threads (0: one per physical
- * core), of others copying (bytes read and written).
+ * core), the best of several patterns ("cpu:8+512": with 8 streams a thread, fetched 512 bytes ahead); of others
+ * copying (bytes read and written).
  * Returns     GB/s; 0 when memory is short or there is no such device
  * Thread      any
- * Cost        about 0.1 s */
+ * Cost        about 0.2 s */
 DUET_API double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads);
 
 #ifdef __cplusplus

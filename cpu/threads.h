@@ -35,8 +35,13 @@ class thread_pool {
     std::unique_ptr<impl> impl_;
 };
 
-// Returns the memory's read bandwidth in GB/s, or 0 when there is not enough memory or too few threads
-// (cpu/bandwidth.cpp).
-double measure_read_gbps(int n_threads);
+// How each thread reads memory: by so many streams, which lie far apart, and with fetches so many bytes ahead (0:
+// none).
+struct read_pattern {
+    int n_streams, ahead;
+};
+// Returns the GB/s of the fastest of the patterns, each measured by its median, or 0 when there is not enough memory
+// or too few threads (cpu/bandwidth.cpp).
+double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns);
 
 }  // namespace duet

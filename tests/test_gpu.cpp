@@ -202,7 +202,9 @@ TEST_CASE("self test: every case is told, nothing differs on the CPU, it can be 
     CHECK(duet_self_test(nullptr, nullptr, count, n) == DUET_ERR_ARG);
     CHECK(duet_self_test("cpu", nullptr, nullptr, n) == DUET_ERR_ARG);
     for (const char* device : {"cpu", "emu32"}) CHECK(duet_measure_bandwidth_gbps(device, 1) > 0.01);
-    CHECK(duet_measure_bandwidth_gbps("emu33", 1) == 0);
+    for (const char* pattern : {"cpu:1+0", "cpu:16+1024"}) CHECK(duet_measure_bandwidth_gbps(pattern, 3) > 0.01);
+    for (const char* wrong : {"emu33", "cpu:0+0", "cpu:17+0", "cpu:4", "cpu:4+0 ", "cpu:4+-1", "cpu:"})
+        CHECK(duet_measure_bandwidth_gbps(wrong, 1) == 0);
 }
 
 TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recording while the shape holds; neighbours "

@@ -16,7 +16,7 @@ struct bench_options {
     std::string synthetic, save_path;
     std::vector<int32_t> n_prompts{512}, n_gens{128}, n_seqs{1}, n_threads{0};
     int32_t depth = 0, n_reps = 5;
-    bool is_json = false, with_ops = false;
+    bool is_json = false, with_ops = false, is_memory = false;
 };
 
 double median_of(std::vector<double> v) {
@@ -266,7 +266,38 @@ std::vector<bench_test> tests_of(const bench_options& options) {
     return tests;
 }
 
+// Prints how fast memory is read by each pattern: streams of each thread, and bytes that are fetched ahead. The
+// patterns take turns.
+duet_status measure_memory(const bench_options& options) {
+    constexpr int kPatterns = 15, kStreams[] = {1, 2, 4, 8, 16}, kAhead[] = {0, 512, 1024};
+    for (int32_t threads : options.n_threads) {
+        std::vector<double> gbps[kPatterns];
+        double best = 0;
+        const auto name = [&](int i) {
+            return "cpu:" + std::to_string(kStreams[i / 3]) + "+" + std::to_string(kAhead[i % 3]);
+        };
+        for (int32_t k = 0; k < options.n_reps; k++)
+            for (int i = 0; i < kPatterns; i++)
+                gbps[i].push_back(duet_measure_bandwidth_gbps(name(i).c_str(), threads));
+        for (const std::vector<double>& v : gbps) best = std::max(best, median_of(v));
+        if (!options.is_json)
+            std::printf("%-8s %8s %8s %10s %8s %19s\n", "threads", "streams", "ahead", "GB/s", "of best",
+                        "slowest - fastest");
+        for (int i = 0; i < kPatterns; i++) {
+            const auto [slowest, fastest] = std::minmax_element(gbps[i].begin(), gbps[i].end());
+            std::printf(options.is_json
+                            ? "{\"n_threads\":%s,\"streams\":%d,\"ahead\":%d,\"gbps\":%.3f,\"percent\":%.1f,"
+                              "\"min\":%.3f,\"max\":%.3f}\n"
+                            : "%-8s %8d %8d %10.2f %6.0f %% %9.2f - %.2f\n",
+                        threads || options.is_json ? std::to_string(threads).c_str() : "auto", kStreams[i / 3],
+                        kAhead[i % 3], median_of(gbps[i]), 100 * median_of(gbps[i]) / best, *slowest, *fastest);
+        }
+    }
+    return DUET_OK;
+}
+
 duet_status work(const bench_options& options, tool_error* error) {
+    if (options.is_memory) return measure_memory(options);
     synthetic_model made;
     const bool is_made = !options.synthetic.empty();
     if (is_made && (made.parse(options.synthetic, error) != DUET_OK || made.build(error) != DUET_OK))
@@ -329,7 +360,7 @@ duet_status work(const bench_options& options, tool_error* error) {
 
 int main(int argc, char** argv) {
     bench_options options;
-    tool_args args("bench", "(-m model.gguf | --synthetic 8b:q4_0) [options]",
+    tool_args args("bench", "(-m model.gguf | --synthetic 8b:q4_0 | --memory) [options]",
                    "Measures prompt (pp) and generation (tg) speed: medians, beside the memory bandwidth measured in "
                    "the same run.");
     add_model_path(args, &options.model);
@@ -347,11 +378,13 @@ int main(int argc, char** argv) {
     args.integer("-r, --repetitions", "N", "repetitions of each test (default 5)", &options.n_reps, 1, 1000);
     args.integers("-t, --threads", "N,N", "threads (default 0: one per physical core)", &options.n_threads, 0,
                   kMaxThreads);
+    args.flag("--memory", "only how fast memory is read by 1 to 16 streams a thread, fetched ahead or not",
+              &options.is_memory);
     args.flag("--ops", "also the time of each kind of op", &options.with_ops);
     args.flag("--json", "one JSON object instead of tables", &options.is_json);
     add_device_flags(args, &options.model, false);
     if (int code; !args.parse(argc, argv, &code)) return code;
-    if (options.model.path.empty() == options.synthetic.empty())
+    if (!options.is_memory && options.model.path.empty() == options.synthetic.empty())
         return args.usage_error("want either -m FILE or --synthetic SHAPE:FORMAT"), kExitUsage;
     if (largest(options.n_prompts) == 0 && largest(options.n_gens) == 0)
         return args.usage_error("nothing to measure: want -p or -n above 0"), kExitUsage;
