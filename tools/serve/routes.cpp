@@ -212,7 +212,7 @@ http_refusal refusal_of(server& s, const http_server& http, const http_request& 
     if (!is_origin_allowed(s, r))
         return say(403, "pages of this origin may not ask; --origin adds one", "origin_not_allowed");
     const route* found = route_of(r.path);
-    if (found && found->handle == get_page && s.options.no_page) found = nullptr;
+    if (found && found->get == get_page && s.options.no_page) found = nullptr;
     const bool is_public = found && found->is_public;
     if (!is_public && r.method != "OPTIONS" && !is_key_good(s, r))
         return say(401, "want a key: Authorization: Bearer KEY, or x-api-key: KEY", "invalid_api_key",
