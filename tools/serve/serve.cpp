@@ -168,7 +168,7 @@ std::string stem_of(const std::string& path) {
 duet_status open_sequences(server* s, session_ptr* session, engine_params* engine, tool_error* error) {
     constexpr int64_t kPage = 64;
     server_options& o = s->options;
-    const uint64_t free = proc_bytes("/proc/meminfo", "MemAvailable:");
+    const uint64_t free = os::memory_available();
     const uint64_t bound = o.cache_bytes ? o.cache_bytes : std::min<uint64_t>(2ull << 30, free ? free / 2 : UINT64_MAX);
     s->n_ctx = o.model.n_ctx ? o.model.n_ctx : std::min(s->info.n_ctx_train, 4096);
     duet_session_params params = duet_session_params_default();
