@@ -38,6 +38,7 @@ uint64_t read_streams(const uint8_t* at, size_t apart, size_t n, const read_patt
 
 double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns) {
     thread_pool pool;
+    std::vector<double> gbps((size_t)n_patterns * kPasses);  // first, because it may throw
     // Not every C library has aligned_alloc.
     uint8_t* data = (uint8_t*)::operator new(kBytes, kHugePage, std::nothrow);
     if (!data || !pool.start(n_threads)) {
@@ -50,7 +51,6 @@ double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patt
     const size_t part = kBytes / (size_t)n_threads / kPage * kPage;
     std::atomic<uint64_t> keep{0};
     pool.for_each(n_threads, [&](int, int i) { memset(data + (size_t)i * part, i, part); });
-    std::vector<double> gbps((size_t)n_patterns * kPasses);
     for (int i = 0; i < n_patterns * kPasses; i++) {  // the patterns take turns
         const read_pattern& pattern = patterns[i % n_patterns];
         const size_t n = (size_t)pattern.n_streams, apart = part / n / kPage * kPage,

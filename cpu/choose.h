@@ -21,11 +21,11 @@ namespace duet {
 //     if (turn >= 0) choice.tell(k, ns, work);                                      // work: of the piece, in any unit
 //
 // A candidate counts with its best of kTurns pieces, because a neighbour of the machine can make a piece only slower.
-// All members may be called by several threads at once. Pieces may be left untold (the first one after a change of
-// candidates, whose data lie in no cache).
+// All members may be called by several threads at once. Pieces may be left untold: run_piece (cpu/context.h) makes a
+// turn of three pieces and does not tell the first, whose data lie in no cache.
 class timed_choice {
   public:
-    static constexpr int kMost = 8;    // candidates
+    static constexpr int kMost = 4;    // candidates
     static constexpr int kTurns = 24;  // timed pieces of each candidate
 
     // Returns the candidate, of n, whose turn piece i is; -1: nobody's, or all have had their turns. A quarter of the
@@ -58,7 +58,7 @@ constexpr int kFastLeast = 12;  // fewest tokens for which mode fast rounds acti
 
 // The ways that can compute a matmul, all with the same bits. The first is the best guess.
 struct matmul_ways {
-    matmul_way way[4];
+    matmul_way way[timed_choice::kMost];
     int n = 0;
     bool has(matmul_way w) const;
 };

@@ -271,6 +271,11 @@ def test_metrics(known):
                        ("duet_time_to_first_token_seconds", "histogram"), ("duet_request_prompt_tokens", "histogram"),
                        ("vllm:num_requests_waiting", "gauge"), ("vllm:num_requests_running", "gauge"), ("vllm:kv_cache_usage_perc", "gauge")):
         assert families[name].type == kind and families[name].samples, name
+    counted = known.metric("duet_request_seconds_count")
+    assert known.get("/health").status_code == 200
+    assert known.metric("duet_request_seconds_count") == counted
+    known.post("/v1/chat/completions", ask(0))
+    assert known.metric("duet_request_seconds_count") == counted + 1
 
 
 def test_a_client_that_does_not_read_is_cut_off(start, known_file):

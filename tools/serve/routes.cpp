@@ -258,7 +258,8 @@ void router::handle(exchange_ptr exchange) {
         const double ms =
             std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - e.arrived).count();
         s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(e.status()) + "\"");
-        s.counts.observe("duet_request_seconds", ms / 1000);
+        // probes and scrapes come often and would hide how long answers take
+        if (e.request.method == "POST") s.counts.observe("duet_request_seconds", ms / 1000);
         log_request(s, e.request, e.status(), ms, e.log_fields);
     };
     const route* found = route_of(exchange->request.path);
