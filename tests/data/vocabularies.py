@@ -110,13 +110,21 @@ def raw_utf8():
 
 
 def wordpiece():
-    tok = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tok.normalizer, tok.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    """The commonest beginnings and insides of words; the package's own trainer gives other pieces in every run."""
+    normal, words = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    tok.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=330, special_tokens=special,
-                                                              show_progress=False))
-    vocab = tok.get_vocab()
-    tokens = sorted(vocab, key=vocab.get)
+    counts = {}
+    for text in CORPUS:
+        for word, _ in words.pre_tokenize_str(normal.normalize_str(text)):
+            for a in range(len(word)):
+                for piece in (word[a:b] for b in range(a + 1, min(a + 6, len(word)) + 1)):
+                    piece = piece if a == 0 else "##" + piece
+                    counts[piece] = counts.get(piece, 0) + 1
+    is_letter = lambda piece: len(piece.removeprefix("##")) == 1
+    found = sorted(counts, key=lambda piece: (not is_letter(piece), -counts[piece], piece))
+    tokens = special + found[:330 - len(special)]
+    tok = Tokenizer(models.WordPiece(vocab={t: i for i, t in enumerate(tokens)}, unk_token="[UNK]"))
+    tok.normalizer, tok.pre_tokenizer = normal, words
     spell = lambda t: t if t in special else t[2:] if t.startswith("##") else "\u2581" + t
     return [spell(t) for t in tokens], [3 if t in special else 1 for t in tokens], [tok.encode(t).ids for t in TEXTS]
 
