@@ -10,6 +10,7 @@
 namespace duet {
 
 enum class activation : uint8_t { none, silu, gelu, sigmoid, relu2, swiglu_oai, softplus };
+constexpr int kActivations = (int)activation::softplus + 1;  // softplus is the last one
 
 // y = act(x) * x2, or act(x) when x2 is null.
 DUET_HD inline float exact_activate(activation act, float x, const float* x2) {

@@ -366,7 +366,7 @@ void for_each_decode_case(const std::function<void(graph_case&)>& run) {
 
 // Activations, sums, factors.
 void for_each_activation_case(const std::function<void(graph_case&)>& run) {
-    for (int act = 0; act <= (int)activation::softplus; act++) {
+    for (int act = 0; act < kActivations; act++) {
         graph_case c("activation " + std::to_string(act));
         const view x = c.input(2 * 96), y = c.buffer(96);
         op& o = c.add(op_kind::activate, heads_of(x, 0, 1, 96), y);

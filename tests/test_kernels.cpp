@@ -353,7 +353,7 @@ TEST_CASE("norm, activations, half conversions: bits") {
             kScalarKernels.rms_norm(x.data(), w.data(), n, 1e-5f, a.data());
             k->rms_norm(x.data(), w.data(), n, 1e-5f, b.data());
             CHECK(memcmp(a.data(), b.data(), (size_t)n * 4) == 0);
-            for (int act = 0; act <= (int)activation::softplus; act++) {
+            for (int act = 0; act < kActivations; act++) {
                 kScalarKernels.activate(act, x.data(), w.data(), n, a.data());
                 k->activate(act, x.data(), w.data(), n, b.data());
                 CHECK(memcmp(a.data(), b.data(), (size_t)n * 4) == 0);
