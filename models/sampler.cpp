@@ -338,7 +338,7 @@ duet_status sampler::set(const char* name, float value, error_text& err) {
     const sampler_row& row = kSamplerRows[i_row];
     const bool in_range = value >= row.param.min_value && value <= row.param.max_value;  // false for NaN
     if (!in_range || (row.is_whole && value != float(int32_t(value))))
-        return fail(err, DUET_ERR_ARG, "sampler parameter %s: want a %snumber from %.8g to %.8g, got %g", name,
+        return fail(err, DUET_ERR_ARG, "sampler parameter %s: want a %snumber from %g to %.8g, got %g", name,
                     row.is_whole ? "whole " : "", double(row.param.min_value), double(row.param.max_value),
                     double(value));
     values_[i_row] = value;

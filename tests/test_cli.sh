@@ -58,12 +58,14 @@ for flag in -m -p -f -n -c -t -b -s --temp --top-k --top-p --min-p --repeat-pena
     --grammar --grammar-file --json-schema -j --prompt-cache --cpu-isa --cache-type -ctk --json --verbose-prompt --stop --special --no-bos --parse-special --n-predict --predict --ctx-size --seed; do
     holds "run -h lists $flag" grep -q -e "[ ,]$flag[ ,]" "$dir/help"
 done
+holds "run -h: a bound as it was written" grep -q "(0.01 to 100, default 1)" "$dir/help"
 case_of "no prompt" 2 "no prompt" "$run" -m "$model"
 case_of "number with a tail" 2 "12x" "$run" -m "$model" -p x -n 12x
 case_of "number out of range" 2 "want a whole number from -1" "$run" -m "$model" -p x -n -2
 case_of "number too large" 2 "want a whole number" "$run" -m "$model" -p x -c 99999999999999999999
 case_of "temp out of range" 2 "want a number from 0 to 100, got '-1'; usage:" "$run" -m "$model" -p x --temp -1
 holds "wrong command line: one line" test "$(wc -l <"$dir/err")" = 1
+case_of "repeat penalty out of range" 2 "from 0.01 to 100, got '0'" "$run" -m "$model" -p x --repeat-penalty 0
 case_of "top_k out of range" 2 "from 0 to 16777216" "$run" -m "$model" -p x --top-k 1e9
 case_of "stop text like a flag" 2 "write '--stop=-n'" "$run" -m "$model" -p t300 --stop -n 1
 case_of "stop text like a flag, as value" 0 "generated 1 " "$run" -m "$model" -p t300 --stop=-n -n 1 --ignore-eos

@@ -62,7 +62,7 @@ inline void add_sampler_flags(tool_args& args, run_options* options) {
                 set_sampler(options, preset.name, value);
             }
         char range[96];
-        std::snprintf(range, sizeof range, " (%.8g to %.8g, default %g)", row->min_value, row->max_value, value);
+        std::snprintf(range, sizeof range, " (%g to %.8g, default %g)", row->min_value, row->max_value, value);
         args.call(flags, "X", row->help + std::string(range), [options, name](const std::string& text) -> std::string {
             double x = 0;
             if (!parse_float(text, &x)) return "want a number";
