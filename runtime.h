@@ -350,12 +350,12 @@ typedef struct duet_device_info {
     const char* chip;                  /* "sm_90", "gfx1100", "avx512", or "" */
     const char* driver;                /* "CUDA 12.4", "8 cores", or "" */
     const char* why;                   /* why it is not usable or not the default, and what to do; or "" */
-    uint64_t memory_bytes, free_bytes; /* 0: not known (only who uses a GPU knows its free memory) */
+    uint64_t memory_bytes, free_bytes; /* 0: not known (a GPU's free memory, until it is used) */
 } duet_device_info;
 
 typedef void (*duet_device_fn)(void* user, const duet_device_info* device);
 
-/* Tells each device in turn, the CPU first. It asks drivers for names and attributes and opens no device.
+/* Calls each once for every device, the CPU first. It asks drivers for names and attributes and opens no device.
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY
  * Thread      any
  * Cost        the first call of a driver may take a second */
@@ -377,7 +377,7 @@ typedef struct duet_model_params {
     const char* device;  /* NULL or "auto": a GPU where one can be used, else the CPU (log says why, where there is a
                             card); "cpu", "cuda", "hip", "cuda:1", ... as duet_list_devices tells: an error when it
                             cannot be used */
-    const char* cpu_isa; /* NULL or "auto", "scalar", "avx2", "avx512", "amx"; ARM: "neon", "dotprod", "i8mm" */
+    const char* cpu_isa; /* NULL or "auto": the best here; "scalar", "avx2", ...: one that duet_build_info lists */
     int32_t n_threads;   /* 0: one per physical core */
     duet_progress_fn progress; /* may be NULL. Called by duet_model_open; where weights go to a GPU also by
                                   duet_session_create */

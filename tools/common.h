@@ -103,8 +103,7 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
     args.integer("-ncmoe, --n-cpu-moe", "N", "experts of the first N layers on the CPU (default -1: as few as needed)",
                  &options->cpu_expert_layers, -1, INT32_MAX);
     args.text("--cpu-isa", "ISA",
-              "auto, scalar, avx2, avx512, amx; on ARM neon, dotprod, i8mm: the bits are the same (default auto)",
-              &options->isa);
+              "auto, or an instruction set that --version lists: the bits are the same (default auto)", &options->isa);
     args.flag("--fast",
               "prompts of BF16 weights faster and less exactly, where the CPU has bfloat16 products (default: exact)",
               &options->fast);
