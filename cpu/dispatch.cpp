@@ -76,10 +76,22 @@ cpu_features ask_cpu() {
 }
 #endif
 
+// Room for every row of isas.def and the scalar table, and for their names with ", " between.
+constexpr int kMostIsas = 1
+#define ISA_X86(name, ...) +1
+#define ISA_ARM(name, ...) +1
+#include "isas.def"
+    ;
+constexpr size_t kNamesBytes = sizeof("auto, scalar")
+#define ISA_X86(name, ...) +sizeof(", " #name)
+#define ISA_ARM(name, ...) +sizeof(", " #name)
+#include "isas.def"
+    ;
+
 // The tables that this machine runs, best first. Each is put together once, from the parts in its row of isas.def.
 struct isa_list {
-    cpu_kernels table[8], fast[8];
-    char names[64] = "auto";
+    cpu_kernels table[kMostIsas], fast[kMostIsas];
+    char names[kNamesBytes] = "auto";
     int n = 0;
 
     void add(const char* name, const cpu_kernels& vectors, std::initializer_list<const format_table*> formats,

@@ -1,5 +1,5 @@
 // cpu/ops.cpp: the ops of models/ops.h on the CPU. It cuts each op into pieces of work and calls the kernels. It owns
-// the list of ops and the executor's functions. Results: quant/exact.h.
+// the walk over the list of ops and the executor's functions. Results: quant/exact.h.
 // Must not know: families, files.
 // Main path: runtime/session.cpp -> models/ops.h -> [cpu/ops.cpp] -> cpu/kernels.h
 #include "../quant/activate.h"
