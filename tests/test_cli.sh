@@ -208,11 +208,13 @@ case_of "logits in chunks" 0 "" "$bin/logits" -m "$model" --ids-file "$dir/ids.j
 holds "chunks and threads: same bits" cmp "$dir/a.f32" "$dir/b.f32"
 case_of "logits by scalar code" 0 "" "$bin/logits" -m "$model" --ids $ids --cpu-isa scalar -o "$dir/b.f32"
 holds "scalar code: same bits" cmp "$dir/a.f32" "$dir/b.f32"
+echo 1,,2 >"$dir/wrong.txt"
+case_of "wrong list in a file" 1 "wrong.txt: .*want" "$bin/logits" -m "$model" --ids-file "$dir/wrong.txt" -o "$dir/c.f32"
 case_of "logits without -o" 2 "-o" "$bin/logits" -m "$model" --ids 1
 case_of "logits without ids" 2 "--ids" "$bin/logits" -m "$model" -o "$dir/b.f32"
-case_of "wrong id text" 1 "id 1" "$bin/logits" -m "$model" --ids 1,x -o "$dir/c.f32"
+case_of "wrong id text" 2 "id 1" "$bin/logits" -m "$model" --ids 1,x -o "$dir/c.f32"
 for list in 1,,2 1,2, ,1 "1, ,2" "[1,,2]" "[1,2]3"; do
-    case_of "wrong list of ids '$list'" 1 "--ids: .*want" "$bin/logits" -m "$model" --ids "$list" -o "$dir/c.f32"
+    case_of "wrong list of ids '$list'" 2 "--ids: .*want" "$bin/logits" -m "$model" --ids "$list" -o "$dir/c.f32"
 done
 for list in 1,2 "1 2" "1, 2" "[1 , 2]"; do
     case_of "list of ids '$list'" 0 "" "$bin/logits" -m "$model" --ids "$list" -o "$dir/d.f32"

@@ -14,6 +14,7 @@ namespace {
 struct logits_options {
     model_options model;
     std::string ids_text, ids_file, out_path;
+    std::vector<int32_t> ids;
     int32_t chunk = 0;
 };
 
@@ -39,11 +40,11 @@ duet_status write_logits(duet_session* session, const std::vector<int32_t>& ids,
 }
 
 duet_status work(logits_options& options, tool_error* error) {
-    std::vector<int32_t> ids;
-    std::string text = options.ids_text;
-    const bool is_file = !options.ids_file.empty();
-    if (is_file && read_text(options.ids_file, &text, error) != DUET_OK) return error->status;
-    if (parse_ids(text, is_file ? options.ids_file.c_str() : "--ids", &ids, error) != DUET_OK) return error->status;
+    std::vector<int32_t>& ids = options.ids;
+    std::string text;
+    if (ids.empty() && (read_text(options.ids_file, &text, error) != DUET_OK ||
+                        parse_ids(text, options.ids_file.c_str(), &ids, error) != DUET_OK))
+        return error->status;
     if (options.model.n_ctx == 0) options.model.n_ctx = (int32_t)ids.size();
     if ((size_t)options.model.n_ctx < ids.size())
         return error->set(DUET_ERR_FULL, std::to_string(ids.size()) + " ids do not fit a context of " +
@@ -94,5 +95,8 @@ int main(int argc, char** argv) {
     if (options.out_path.empty()) return args.usage_error("no output: want -o FILE"), kExitUsage;
     if (options.ids_text.empty() == options.ids_file.empty())
         return args.usage_error("want either --ids or --ids-file"), kExitUsage;
+    tool_error wrong;
+    if (options.ids_file.empty() && parse_ids(options.ids_text, "--ids", &options.ids, &wrong) != DUET_OK)
+        return args.usage_error(wrong.message), kExitUsage;
     return finish_tool("logits", [&](tool_error* error) { return work(options, error); });
 }
