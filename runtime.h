@@ -17,16 +17,16 @@
  * Ownership
  *   Handles are opaque. duet_x_open and duet_x_create store a handle in *out also when they fail, so that the error
  *   can be read from it; they store NULL only when out of memory (DUET_ERR_MEMORY). Whatever they stored goes to
- *   duet_x_free, which accepts NULL. Arrays and strings that are passed in are read during the call only
- *   and stay the caller's. Pointers that are returned stay valid until the next call on the same object, unless the
- *   comment says otherwise.
+ *   duet_x_free, which accepts NULL. Arrays and strings passed in are read during the call only and stay the caller's.
+ *   Returned pointers are valid until the next call on the same object unless the comment says otherwise.
  *   An argument may be NULL only where its comment says so; elsewhere NULL gives DUET_ERR_ARG (or the "none" value).
  *
  * Threads
  *   A model and a file are read-only after they were opened: any number of threads and sessions may use them at once.
- *   A session, a sampler, a generation, a text gate and a writer belong to one thread at a time.
- *   duet_session_cancel may come from any thread. The library keeps no state outside the handles but the thread's
- *   text. "Thread: any" below means that calls may run at the same time; "Thread: the session's" that they may not.
+ *   A session, a sampler, a generation, a chat with its parsers and turns, a text gate and a writer belong to one
+ *   thread at a time. duet_session_cancel may come from any thread. Outside the handles the library keeps the thread's
+ *   text, open drivers, and which way to multiply was fastest on this machine; none of it changes a result. "Thread:
+ *   any" below means that calls may run at the same time; "Thread: the session's" that they may not.
  *
  * Structs
  *   A struct that begins with struct_size may get more fields at its end in later versions. struct_size always means
