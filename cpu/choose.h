@@ -12,8 +12,8 @@ namespace duet {
 
 // ---- candidates take turns -----------------------------------------------------------------------------------------
 //
-// The work is done in pieces, by any number of threads. A piece in which a candidate has its turn is timed and told; in
-// every other piece the best candidate works, as far as that is known:
+// The work is cut into pieces, which any number of threads compute. On some pieces a candidate has its turn: the piece
+// is timed, and tell() takes its time. All other pieces go to the best candidate that is known so far:
 //
 //     timed_choice& choice = choice_of(choice_kind::matmul, type, n_tok);
 //     const int turn = choice.turn(n, i), k = turn >= 0 ? turn : choice.best(n);    // i: the piece's number
@@ -21,8 +21,8 @@ namespace duet {
 //     if (turn >= 0) choice.tell(k, ns, work);                                      // work: of the piece, in any unit
 //
 // A candidate counts with its best of kTurns pieces, because a neighbour of the machine can make a piece only slower.
-// All members may be called by several threads at once. Pieces may be left untold: run_piece (cpu/context.h) makes a
-// turn of three pieces and does not tell the first, whose data lie in no cache.
+// All members may be called by several threads at once. A caller need not tell every turn: run_piece (cpu/context.h)
+// makes a turn of three pieces and leaves out the first, whose data lie in no cache.
 class timed_choice {
   public:
     static constexpr int kMost = 4;    // candidates
