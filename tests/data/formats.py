@@ -16,6 +16,10 @@ def q1_0(data):
     return np.where(bits == 1, d, -d).astype(np.float32)
 
 
+# Formats that the package does not decode: name -> (bytes of a block, decoder of an array (blocks, bytes)).
+OWN = {"Q1_0": (18, q1_0)}
+
+
 def hash_of(x):
     """FNV-1a over the bits, any NaN as 7fc00000."""
     bits = np.where(np.isnan(x), np.uint32(0x7FC00000), x.view(np.uint32))
@@ -26,18 +30,19 @@ def hash_of(x):
 
 
 def lines():
-    for t in GGMLQuantizationType:
-        elems, size = GGML_QUANT_SIZES.get(t, (0, 0))
-        if t.name != "Q1_0" and t not in quants._type_traits:
+    known = {t.name: t for t in GGMLQuantizationType}
+    for name in [*known, *(n for n in OWN if n not in known)]:
+        t = known.get(name)
+        if name not in OWN and t not in quants._type_traits:
             continue
-        size = 18 if t.name == "Q1_0" else size
-        count = N_BLOCKS * (32 if t.name == "BF16" else 1)
-        data = (random_values("format/" + t.name, count * size) * 2.0**15).astype(np.int64) & 0xFF
+        size = OWN[name][0] if name in OWN else GGML_QUANT_SIZES[t][1]
+        count = N_BLOCKS * (32 if name == "BF16" else 1)
+        data = (random_values("format/" + name, count * size) * 2.0**15).astype(np.int64) & 0xFF
         data = data.astype(np.uint8).reshape(count, size)
         with np.errstate(all="ignore"):
-            x = q1_0(data) if t.name == "Q1_0" else quants.dequantize(data, t)
+            x = OWN[name][1](data) if name in OWN else quants.dequantize(data, t)
         x = np.ascontiguousarray(x, np.float32).ravel()
-        yield f"{t.name} {count} {x.size} {hash_of(x):08x} {x[0]:.9g} {x[1]:.9g}"
+        yield f"{name} {count} {x.size} {hash_of(x):08x} {x[0]:.9g} {x[1]:.9g}"
     data = (random_values("format/F16", 128) * 2.0**15).astype(np.int64) & 0xFF
     x = data.astype(np.uint8).view(np.float16).astype(np.float32)
     yield f"F16 64 {x.size} {hash_of(x):08x} {x[0]:.9g} {x[1]:.9g}"
