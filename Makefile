@@ -322,6 +322,8 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
 #                                           model whole (TRACE_MODEL); SAMPLE=1: some formats only
 #   make test-ptx TARGETS="sm_75 sm_80"     the same as NVIDIA's intermediate code, by the tool in PTX_TOOL
 #   make gpu-report TARGETS="gfx1100 sm_90" registers, spills and occupancy of every kernel; fails when one spills
+#                                           COUNTS=1: also what is counted of each in benchmarks/gpu_counts.json
+#   make gpu-counts TARGETS="gfx1100 sm_90" counts again what kernels do (instructions, bytes, waits), by both tools
 #   make gpu-guards TARGETS=...             fails when machine code is worse than tests/gpu_guards.txt says; WRITE=--write
 #                                           writes what is better. sm_90 wants nvdisasm: NVDISASM=...
 
@@ -358,7 +360,7 @@ gpu_objects  = $(gpu_chips:%=build/gpu/%.co)
 
 TRACE_MODEL ?= $(firstword $(wildcard $(or $(DUET_TEST_DATA),../shared/data)/golden/q-Q4_K_M/model.gguf))
 
-.PHONY: gpu test-amdgpu test-ptx gpu-report gpu-guards FORCE
+.PHONY: gpu test-amdgpu test-ptx gpu-report gpu-guards gpu-counts FORCE
 gpu: $(gpu_objects)
 
 hip = $(or $(HIPCC),$(error $(@F): want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --cuda-device-only --no-gpu-bundle-output \
@@ -418,7 +420,7 @@ $(BUILD)/gpu/code.o: gpu/code.cpp gpu/driver.h $(gpu_objects:=.gz) build/gpu/chi
 	$(Q)$(filter-out ccache,$(CXX)) $(flags) $(CPPFLAGS) -DDUET_GPU_CODE='$(foreach c,$(gpu_chips),GPU_CODE($c))' -DDUET_GPU_FOLDER='"build/gpu/"' \
 	    -DDUET_CUDA_VERSION=$(or $(cuda_version),0) -c -o $@ $<
 
-$(BUILD)/tests/gpu_trace: $(BUILD)/tests/gpu_trace.o $(library)
+$(BUILD)/tests/gpu_trace $(BUILD)/tests/gpu_first_hour: %: %.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
 
@@ -441,6 +443,15 @@ test-ptx/%: build/gpu/%$(sample:-all=).ptx $(traces)
 
 gpu-report: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
 	python3 tests/gpu_report.py $^
+	$(if $(COUNTS),$(Q)for chip in $(TARGETS); do python3 benchmarks/gpu_counts.py --print benchmarks/gpu_counts.json $$chip || exit; done)
+
+# Counts for the model of a card: minutes of one core for a chip, so they are kept in a file.
+gpu-counts: $(BUILD)/tests/gpu_trace $(foreach t,$(TARGETS),gpu-counts/$t)
+gpu-counts/gfx%: $(BUILD)/tests/gpu_trace build/gpu/gfx%-sample.co
+	python3 benchmarks/gpu_counts.py benchmarks/gpu_counts.json $< $(AMDGPU_TOOL) build/gpu/gfx$*-sample.co
+gpu-counts/sm_%: $(BUILD)/tests/gpu_trace build/gpu/sm_%-sample.ptx build/gpu/sm_%-sample.co
+	python3 benchmarks/gpu_counts.py benchmarks/gpu_counts.json $< $(PTX_TOOL) build/gpu/sm_$*-sample.ptx
+	python3 benchmarks/gpu_counts.py --registers benchmarks/gpu_counts.json build/gpu/sm_$*-sample.co
 
 gpu-guards: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
 	python3 tests/gpu_guards.py $(WRITE) tests/gpu_guards.txt $^

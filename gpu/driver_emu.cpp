@@ -123,6 +123,7 @@ struct emu_machine {
 thread_local emu_machine* emu_now = nullptr;  // the launch that runs in this host thread
 thread_local emu_watch_fn emu_watcher = nullptr;
 thread_local void* emu_watcher_user = nullptr;
+thread_local bool emu_is_dry = false;
 thread_local uint32_t emu_thread_seed = 0;
 
 // What all devices have allocated, and the limits that tests set.
@@ -425,6 +426,7 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
     emu_make_room(m, m.n_threads);
     emu_tell_pinned(args, args_bytes);
     emu_tell("launch", nullptr, args, args_bytes, k.name, grid);
+    if (emu_is_dry) return DUET_OK;
     emu_machine* before = emu_now;
     emu_now = &m;
     for (uint32_t z = 0; z < grid.z && !m.failed; z++)
@@ -525,6 +527,7 @@ void emu_watch(emu_watch_fn watch, void* user) {
     emu_watcher = watch;
     emu_watcher_user = user;
 }
+void emu_dry(bool is_dry) { emu_is_dry = is_dry; }
 duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid,
                     error_text& err) {
     emu_kernel k{kernel_name, body, 0, kEmuMaxThreads};

@@ -1,81 +1,162 @@
 #!/bin/sh
-# tests/gpu.sh: everything to be seen on a machine that has a card, in one command: builds for that card only, self test, golden cases bit for bit
-# against the CPU, compute-sanitizer where there is one, then speed. Appends a section to docs/measurements/<today>.md.
+# tests/gpu.sh: the first hour on a card, in one command (docs/gpu.md): builds for that card only, devices, self test, golden cases bit for
+# bit against the CPU, recorded against plain decoding, two threads, full memory, the vendor's checks, then speed beside the prediction.
+# Every step runs whatever the others found, under a time limit. The end is one text to paste into a report; it is also appended to
+# docs/measurements/<today>.md.
 #   tests/gpu.sh [DEVICE] [SHAPE]     DEVICE: cuda, hip (default: the first that works), or emu32 to try the script itself
 #                                     SHAPE: of the speed test, 8b (default) or another one that bin/bench knows
 # DUET_TEST_DATA: folder of golden cases (default ../shared/data; without it that step is skipped, and said so)
+# FORMATS, RUNS, TOKENS: of the speed test, and of recorded decoding (default "q4_0 q4_K q8_0 f16", 10 runs of 2,000 tokens)
+# BUILD: folder of what is built (default build/release). Exit status 1 if anything failed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 device=${1:-}
 shape=${2:-8b}
 data=${DUET_TEST_DATA:-../shared/data}
+build=${BUILD:-build/release}
+bin=bin run=./run
+if [ "$build" != build/release ]; then bin=$build/bin run=$build/bin/run; fi
+is_emulated=
+case $device in emu*) is_emulated=yes ;; esac
+formats=${FORMATS:-q4_0 q4_K q8_0 f16}
+runs=${RUNS:-${is_emulated:+2}}
+tokens=${TOKENS:-${is_emulated:+24}}
+runs=${runs:-10} tokens=${tokens:-2000}
+# The model whose tokens are compared: small enough to load 20 times, with all kernels of decoding.
+small=${is_emulated:+tiny:q4_0}
+small=${small:-1b:q4_0}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-failed=0
+: >"$dir/failed"
+: >"$dir/summary"
 step() { printf '\n==== %s\n' "$*"; }
-fail() { echo "FAILED: $*"; failed=$((failed + 1)); }
+note() { echo "$*"; echo "$*" >>"$dir/summary"; }
+# fail STEP [FILE]: notes what failed, with the end of what it said
+fail() {
+    echo "FAILED: $1"
+    {
+        echo "FAILED: $1"
+        if [ -n "${2:-}" ]; then tail -n 12 "$2" | sed 's/^/    /'; fi
+    } >>"$dir/failed"
+}
+# limited SECONDS COMMAND...: a card that hangs must not hang the script; 124 is the exit status then
+limited() {
+    seconds=$1
+    shift
+    if command -v timeout >/dev/null; then timeout -k 10 "$seconds" "$@"; else "$@"; fi
+}
+# check STEP SECONDS COMMAND...: the command's last line is the step's result
+check() {
+    what=$1 seconds=$2
+    shift 2
+    limited "$seconds" "$@" >"$dir/out" 2>&1
+    status=$?
+    if [ $status = 0 ]; then note "$what: $(tail -n 1 "$dir/out")"
+    elif [ $status = 124 ]; then fail "$what: no end after $seconds s" "$dir/out"
+    else fail "$what: exit status $status" "$dir/out"; fi
+}
 
 step "build"
-make -j"$(nproc)" || exit 1
-./run --version
-./run --devices
+make -j"$(nproc)" BUILD="$build" all "$build/tests/gpu_first_hour" || exit 1
+"$run" --version
+limited 120 "$run" --devices >"$dir/devices" 2>&1 || fail "--devices" "$dir/devices"
+cat "$dir/devices"
 if [ -z "$device" ]; then
     for device in cuda hip none; do
-        ./run --selftest --device $device >/dev/null 2>"$dir/why" && break
-        [ $device = none ] || cat "$dir/why"
+        limited 900 "$run" --selftest --device "$device" >/dev/null 2>"$dir/why" && break
+        [ "$device" = none ] || cat "$dir/why"
     done
-    [ $device != none ] || { echo "no card can be used"; exit 1; }
+    [ "$device" != none ] || { echo "no card can be used"; exit 1; }
 fi
 
 step "self test on $device"
-./run --selftest --device "$device" >"$dir/selftest" 2>&1 || fail "self test"
+limited 900 "$run" --selftest --device "$device" >"$dir/selftest" 2>&1 || fail "self test" "$dir/selftest"
 cat "$dir/selftest"
 
-step "golden cases on $device: logits of whole prompts, in one piece and in pieces of 7, against the CPU's"
+step "golden cases on $device, not recorded: logits of whole prompts, in one piece and in pieces of 7, against the CPU's"
 n=0
 for model in "$data"/golden/*/model.gguf; do
     [ -f "$model" ] || continue
     ids=$(dirname "$model")/tokens.json
     for piece in 512 7; do
-        bin/logits -m "$model" --ids-file "$ids" -c 256 --chunk $piece --device cpu -o "$dir/cpu" 2>"$dir/why" &&
-            bin/logits -m "$model" --ids-file "$ids" -c 256 --chunk $piece --device "$device" -o "$dir/gpu" 2>"$dir/why" &&
-            cmp "$dir/cpu" "$dir/gpu" || fail "$model, pieces of $piece: $(cat "$dir/why")"
+        : >"$dir/why"
+        limited 300 "$bin/logits" -m "$model" --ids-file "$ids" -c 256 --chunk $piece --device cpu -o "$dir/cpu" 2>>"$dir/why" &&
+            DUET_GPU_RECORDING=0 limited 300 "$bin/logits" -m "$model" --ids-file "$ids" -c 256 --chunk $piece --device "$device" -o "$dir/gpu" 2>>"$dir/why" &&
+            cmp "$dir/cpu" "$dir/gpu" >>"$dir/why" 2>&1 || fail "golden case $model, pieces of $piece" "$dir/why"
     done
     n=$((n + 1))
 done
-if [ $n = 0 ]; then echo "skipped: no golden cases in $data"; else echo "$n cases"; fi
+if [ $n = 0 ]; then note "golden cases: skipped: none in $data"; else note "golden cases: $n compared"; fi
 
-if [ "$device" != "${device#cuda}" ] && command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck synccheck; do
-        step "compute-sanitizer --tool $tool"
-        compute-sanitizer --tool $tool --error-exitcode 9 ./run --selftest --device "$device" >"$dir/sanitizer" 2>&1 ||
-            { fail "compute-sanitizer $tool"; tail -n 30 "$dir/sanitizer"; }
-    done
-else
-    echo "skipped: compute-sanitizer"
-fi
+step "recorded decoding: $runs runs of $tokens tokens, $small, against plain launches"
+n_same=0
+DUET_GPU_RECORDING=0 limited 900 "$build/tests/gpu_first_hour" ids "$device" "$small" "$tokens" >"$dir/plain" 2>"$dir/why" || fail "plain decoding" "$dir/why"
+i=0
+while [ $i -lt "$runs" ]; do
+    i=$((i + 1))
+    if DUET_GPU_RECORDING=1 limited 900 "$build/tests/gpu_first_hour" ids "$device" "$small" "$tokens" >"$dir/recorded" 2>"$dir/why" &&
+        cmp "$dir/plain" "$dir/recorded" >>"$dir/why" 2>&1; then n_same=$((n_same + 1))
+    else fail "recorded decoding, run $i of $runs" "$dir/why"; fi
+done
+note "recorded decoding: $n_same of $runs runs of $tokens tokens have the ids of plain launches"
 
-step "speed, $shape"
+step "two sessions in two threads, one recording while the other allocates"
+DUET_GPU_RECORDING=1 check "two threads" 1800 "$build/tests/gpu_first_hour" threads "$device" "$small" "$tokens"
+
+step "full memory, then a batch of a new shape"
+check "full memory" 900 "$build/tests/gpu_first_hour" memory "$device" "$small" 20
+
+step "the vendor's checks"
+case $device in
+cuda*)
+    if command -v compute-sanitizer >/dev/null; then
+        for tool in memcheck racecheck synccheck; do
+            check "compute-sanitizer $tool" 3600 compute-sanitizer --tool $tool --error-exitcode 9 "$run" --selftest --device "$device"
+        done
+    else note "compute-sanitizer: skipped: not installed (it comes with the CUDA Toolkit)"; fi ;;
+hip*)
+    # AMD has no such tool for code that was built without it: each launch is waited for, so that a fault names its kernel.
+    AMD_SERIALIZE_KERNEL=3 AMD_SERIALIZE_COPY=3 check "launches one by one (AMD_SERIALIZE_KERNEL=3)" 1800 "$run" --selftest --device "$device"
+    if dmesg >"$dir/dmesg" 2>/dev/null; then
+        if grep -E "amdgpu.*(fault|hang|reset|timeout)" "$dir/dmesg" | tail -n 8 >"$dir/faults" && [ -s "$dir/faults" ]; then fail "kernel log" "$dir/faults"
+        else note "kernel log: no fault of amdgpu"; fi
+    else note "kernel log: skipped: dmesg may not be read"; fi ;;
+*) note "vendor's checks: skipped: no card" ;;
+esac
+
+step "speed, $shape, beside the prediction"
 card=$(sed -n 's/^device  *//p' "$dir/selftest")
 driver=$(cat /sys/module/nvidia/version 2>/dev/null || cat /sys/module/amdgpu/version 2>/dev/null || uname -r)
-{
-    printf '\n## %s\n\n%s, driver %s, commit %s: `tests/gpu.sh %s %s`\n\n' "$card" "$(date +%F)" "$driver" \
-        "$(git rev-parse --short HEAD 2>/dev/null)" "$device" "$shape"
-    printf 'Self test: %s. Golden cases: %s, %s failures so far.\n' "$(sed -n 's/^result  *//p' "$dir/selftest")" "$n" "$failed"
-    long="-p 512,4096 -n 128 --batch 1,4,16" deep="-p 0 -n 64 --depth 8192"
-    if [ "${device#emu}" != "$device" ]; then long="-p 8 -n 4 --batch 1,4 -r 1" deep="-p 0 -n 4 --depth 64 -r 1"; fi
-    for format in q4_0 q4_K q8_0 f16; do
-        for test in "$long" "$deep"; do
-            printf '\n```\nbin/bench --synthetic %s:%s %s --device %s\n' "$shape" $format "$test" "$device"
-            # shellcheck disable=SC2086  # the flags are words
-            bin/bench --synthetic "$shape:$format" $test --device "$device" 2>"$dir/why" || echo "failed: $(cat "$dir/why")"
-            printf '```\n'
-        done
+long="-p 512,4096 -n 128 --batch 1,4,16" deep="-p 0 -n 64 --depth 8192"
+if [ -n "$is_emulated" ]; then long="-p 8 -n 4 --batch 1,4 -r 1" deep="-p 0 -n 4 --depth 64 -r 1"; fi
+: >"$dir/speed"
+for format in $formats; do
+    for test in "$long" "$deep"; do
+        printf '\n%s --synthetic %s:%s %s --device %s\n' "$bin/bench" "$shape" "$format" "$test" "$device" >>"$dir/speed"
+        # shellcheck disable=SC2086  # the flags are words
+        limited 1800 "$bin/bench" --synthetic "$shape:$format" $test --device "$device" >>"$dir/speed" 2>"$dir/why" || fail "bench $shape:$format $test" "$dir/why"
     done
-} >"$dir/section"
-cat "$dir/section"
-if [ "${device#emu}" = "$device" ]; then cat "$dir/section" >>"docs/measurements/$(date +%F).md"; fi
-grep -q '^failed: ' "$dir/section" && fail "bin/bench"
+    if [ "$shape" = 8b ] && command -v python3 >/dev/null; then
+        for test in "1 512" "4 512" "16 512" "1 8192" "1 p512" "1 p4096"; do
+            # shellcheck disable=SC2086
+            printf 'prediction, %s, batch and context %s: %s\n' "$format" "$test" "$(python3 benchmarks/gpu_model.py --beside "$card" "$format" $test)" >>"$dir/speed"
+        done
+    fi
+done
+cat "$dir/speed"
 
-step "$([ $failed = 0 ] && echo passed || echo "$failed failed")"
-[ $failed = 0 ]
+n_failed=$(grep -c '^FAILED' "$dir/failed")
+{
+    printf '\n## %s\n\n%s, driver %s, commit %s: `tests/gpu.sh %s %s`\n\n' "${card:-$device}" "$(date +%F)" "$driver" \
+        "$(git rev-parse --short HEAD 2>/dev/null)" "$device" "$shape"
+    if [ "$n_failed" = 0 ]; then echo "Nothing failed."
+    else printf '%s failed:\n\n```\n%s\n```\n' "$n_failed" "$(cat "$dir/failed")"; fi
+    printf '\nSelf test: %s\n\n```\n%s\n```\n\n```\n%s\n```\n\n```\n%s\n```\n' "$(sed -n 's/^result  *//p' "$dir/selftest")" \
+        "$(cat "$dir/summary")" "$(cat "$dir/devices")" "$(cat "$dir/speed")"
+} >"$dir/section"
+step "to paste into a report"
+cat "$dir/section"
+if [ -z "$is_emulated" ]; then cat "$dir/section" >>"docs/measurements/$(date +%F).md"; fi
+
+step "$([ "$n_failed" = 0 ] && echo passed || echo "$n_failed failed")"
+[ "$n_failed" = 0 ]

@@ -3,22 +3,32 @@
 //   gpu_trace cases OUT [sample]   the small graphs of runtime/self_test_cases.h, checked against the CPU on the way;
 //                                  sample: only the formats in gpu_sample.def
 //   gpu_trace MODEL.gguf OUT N     the first N tokens of a model as one prompt, then four that the model chooses
+//   gpu_trace shape OUT FORMAT N_LAYERS N_TOK N_SEQ CONTEXT
+//                                  the launches of one batch of an 8B model of random weights, cut to N_LAYERS layers
+//                                  and kCutVocab words: N_TOK tokens for each of N_SEQ sequences, the last at position
+//                                  CONTEXT - 1. Nothing is run, and only small uploads are written, so what a kernel
+//                                  reads is zeros: benchmarks/gpu_counts.py counts instructions, it compares nothing.
 // A record holds: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4
 // bytes each), name (32 bytes), then the bytes of an upload, a download or a launch's arguments. Numbers are
 // little-endian.
 #include "../runtime/self_test_cases.h"
 #include "../gpu/driver.h"
+#include "../tools/synthetic.h"
 
 namespace {
 
 struct trace_file {
     FILE* file = nullptr;
     bool ok = true;
+    bool is_dry = false, is_begun = true;  // is_dry: allocations always, the rest once is_begun, no large uploads
 };
+constexpr int32_t kCutVocab = 16384;
+constexpr uint64_t kLargeUpload = 1 << 20;
 
 void write_event(void* user, const duet::emu_event& e) {
     trace_file& t = *(trace_file*)user;
     const bool has_bytes = e.what[0] == 'u' || e.what[0] == 'd' || e.what[0] == 'l';
+    if (t.is_dry && e.what[0] != 'a' && (!t.is_begun || (e.what[0] == 'u' && e.n_bytes > kLargeUpload))) return;
     uint8_t head[77] = {};
     const uint64_t at = (uint64_t)(uintptr_t)e.at, from = (uint64_t)(uintptr_t)e.data;
     // The kind is the first letter of alloc, free, upload, copy, launch or download; clear is z.
@@ -75,6 +85,72 @@ int run_model(const char* path, int n) {
     return st == DUET_OK ? 0 : 1;
 }
 
+// Decodes n_tok tokens of each sequence, of which the last stands at position `context` - 1.
+duet_status decode_at(duet_session* session, int32_t n_tok, int32_t n_seq, int32_t context, trace_file* t) {
+    std::vector<int32_t> ids, seqs;
+    std::vector<uint8_t> wanted;
+    duet_batch b = duet_batch_default();
+    auto decode = [&](int32_t n_each) {
+        ids.assign((size_t)n_each * (size_t)n_seq, 5);
+        seqs.clear();
+        wanted.clear();
+        for (int32_t s = 0; s < n_seq; s++)
+            for (int32_t i = 0; i < n_each; i++) seqs.push_back(s), wanted.push_back(i == n_each - 1);
+        b.token = ids.data();
+        b.seq = seqs.data();
+        b.want_logits = wanted.data();
+        b.n_tok = (int32_t)ids.size();
+        return duet_decode(session, &b);
+    };
+    if (context > n_tok)
+        if (const duet_status st = decode(context - n_tok)) return st;
+    t->is_begun = true;
+    return decode(n_tok);
+}
+
+int run_shape(const char* format, const int32_t (&n)[4], trace_file* t) {
+    const auto [n_layers, n_tok, n_seq, context] = n;
+    synthetic_model made;
+    tool_error error;
+    if (made.parse(std::string("8b:") + format, &error) == DUET_OK) {
+        made.shape.n_layers = n_layers;
+        made.shape.n_vocab = kCutVocab;
+        if (made.build(&error) == DUET_OK) made.write_to_memory(&error);
+    }
+    if (error.status != DUET_OK) return fprintf(stderr, "gpu_trace: %s\n", error.message.c_str()), 1;
+    t->is_dry = true;
+    t->is_begun = false;
+    duet::emu_dry(true);
+    duet_model_params p = duet_model_params_default();
+    p.device = "emu32";
+    p.gpu_recording = 0;
+    p.n_threads = 1;
+    duet_model* model = nullptr;
+    duet_session* session = nullptr;
+    duet_session_params s = duet_session_params_default();
+    s.n_ctx = context + 1;
+    s.n_seqs = n_seq;
+    duet_status st = duet_model_open_memory(made.file, made.n_file_bytes, &p, &model);
+    if (st == DUET_OK) st = duet_session_create(model, &s, &session);
+    if (st == DUET_OK) st = decode_at(session, n_tok, n_seq, context, t);
+    // Greedy generation looks for the largest logit on the device.
+    duet_sampler* sampler = nullptr;
+    if (st == DUET_OK && n_tok == 1 && n_seq == 1) {
+        duet_generate_params g = duet_generate_params_default();
+        g.max_new_tok = 1;
+        st = duet_sampler_create(1, &sampler);
+        if (st == DUET_OK) st = duet_sampler_set(sampler, "temp", 0);
+        if (st == DUET_OK) st = duet_generate(session, sampler, nullptr, 0, &g, nullptr, nullptr, nullptr);
+    }
+    duet_sampler_free(sampler);
+    if (st != DUET_OK)
+        fprintf(stderr, "gpu_trace: %s %s\n", duet_model_error(model), session ? duet_session_error(session) : "");
+    t->is_begun = false;
+    duet_session_free(session);
+    duet_model_free(model);
+    return st == DUET_OK ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -97,6 +173,8 @@ int main(int argc, char** argv) {
             const std::string wrong = duet::self_test::compare_case(c, "emu32");
             if (!wrong.empty()) failed = 1, fprintf(stderr, "gpu_trace: %s: %s\n", c.name.c_str(), wrong.c_str());
         });
+    } else if (std::string(argv[1]) == "shape" && argc == 8) {
+        failed = run_shape(argv[3], {atoi(argv[4]), atoi(argv[5]), atoi(argv[6]), atoi(argv[7])}, &t);
     } else {
         failed = run_model(argv[1], argc > 3 ? atoi(argv[3]) : 8);
     }

@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Predicts the speed of an 8B model on cards that nobody here has, from counts of what the kernels do. A model, not a measurement.
+
+    gpu_model.py                 the tables of docs/gpu_internals.md ("A model of the card"), from benchmarks/gpu_counts.json and gpu_cards.json
+    gpu_model.py --check DOC     fails when DOC does not hold the tables as they are computed now; --write DOC puts them there
+    gpu_model.py --card NAME     one card: every launch of a token with its times; NAME as in gpu_cards.json ("RTX 4090")
+    gpu_model.py --beside TEXT FORMAT BATCH CONTEXT     one line for tests/gpu.sh: what is predicted for the card that TEXT names
+
+The model, for one launch of n blocks on a card with u units (SMs, compute units):
+  slots      u x blocks that fit a unit by registers, threads and shared memory; rounds = ceil(n / slots)
+  on its way min(n, slots) x warps of a block x bytes of weights that a warp asks for before it waits
+  memory     latency + bytes / (published bandwidth x the share that a copy reaches)
+  in flight  bytes / (on its way / latency), Little's law
+  issue      n x instructions of a block / (min(n, u) x instructions a clock); integer, dot and conversion at their own rate;
+             matrix instructions at the published int8 rate, in the same pipe on RDNA
+  chain      rounds x (waits for weights x latency + other waits x latency of the second cache, half of it for scalar loads of AMD
+             + instructions of a warp x clocks each)
+  launch     max(memory, issue, chain) + tail (the last block alone: its waits and instructions) + gap
+  token      sum of its launches + the host's part. The limiter is what most of the time is spent on.
+"""
+import json
+import math
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+N_LAYERS, WORDS, CUT_WORDS = 32, 128256, 16384
+FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16')
+TITLES = {'q4_0': 'Q4_0', 'q4_K': 'Q4_K', 'q8_0': 'Q8_0', 'f16': 'F16'}
+# Instructions that run at half of the rate or less: integers, dots and conversions (both tools' names of classes).
+SLOW = {'int', 'dot', 'convert', 'bits', 'cvt', 'dp4a', 'logic', 'shift', 'mul'}
+MATRIX = {'matrix', 'mma'}
+# Vector instructions of AMD; others are issued beside them.
+VECTOR = {'dot', 'fma', 'convert', 'float', 'int', 'other'}
+# What is wanted of the prediction: share of the bandwidth in decoding of Q4_0, tokens a second of prompts of 512.
+TARGETS = {'RX 7900 XTX': (0.80, 4000), 'RTX 4090': (0.84, 18000), 'H100 SXM': (0.70, 22000), 'MI300X': (0.50, None)}
+
+
+def load(name):
+    with open(os.path.join(HERE, name), encoding='utf-8') as f:
+        return json.load(f)
+
+
+def blocks_per_unit(chip, threads, registers, shared):
+    warps = threads / chip['warp']
+    per_warp = math.ceil(max(registers, 1) / chip['step']) * chip['step'] * chip['warp']
+    return max(1, min(int(chip['registers'] / per_warp / warps), int(chip['threads'] / threads), chip['blocks'],
+                      int(chip['shared'] * 1024 / max(shared, 1024))))
+
+
+def launch_times(card, chip, n, threads, registers, shared, c, tail=None, n_tails=1, dram_bytes=None):
+    """Microseconds of one launch, by what they are spent on. c: what a block does, tail: what the last does beside it."""
+    warps = threads / chip['warp']
+    clock = card['clock_ghz'] * 1e3
+    slots = card['units'] * blocks_per_unit(chip, threads, registers, shared)
+    rounds = math.ceil(n / slots)
+    weights = c.get('bytes of weights', 0)
+    waits = c.get('trips of weights', 0)
+    n_bytes = dram_bytes if dram_bytes is not None else n * weights
+    per_wait = weights / waits if waits else n_bytes / n
+    bandwidth = card['gbps'] * card['ceiling'] * 1e3    # bytes a microsecond
+    little = min(n, slots) * per_wait / card['latency_us']
+    classes = c.get('classes', {})
+    total = c['instructions']
+    is_amd = any(kind in classes for kind in ('wait', 'scalar', 'scalar load'))
+    issued = sum(v for k, v in classes.items() if k in VECTOR) if is_amd else total
+    slow = 0 if is_amd else sum(v for k, v in classes.items() if k in SLOW)
+    matrix = sum(v for k, v in classes.items() if k in MATRIX)
+    matrix_us = n * matrix * chip['matrix_ops'] / (min(n, card['units']) / card['units'] * card['int8_tops'] * 1e6)
+    units = min(n, card['units'])
+    vector_us = n * max(issued / chip['issue'], slow / chip['slow']) / units / clock
+    issue = vector_us + matrix_us if is_amd and chip['warp'] == 32 else max(vector_us, matrix_us)
+    chain_us = (waits * card['latency_us'] + (c.get('trips', 0) + c.get('trips of scalars', 0) / 2) * card['l2_us']
+                + total / warps * chip['chain_clocks'] / clock)
+    parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us}
+    limiter = max(parts, key=parts.get)
+    times = {limiter: parts[limiter], 'gap': card['gap_us']}
+    if tail:
+        alone = ((tail.get('trips', 0) + tail.get('trips of weights', 0)) * card['l2_us'] + 2 * card['l2_us']
+                 + tail['instructions'] / n_tails / warps * chip['chain_clocks'] / clock)
+        times['tail'] = alone
+    return times, {**parts, 'rounds': rounds, 'MB': n_bytes / 1e6, 'kB in flight of a unit': min(n, slots) * per_wait / card['units'] / 1e3}
+
+
+def deeper(cases, batch, context):
+    """The launches of several sequences at a context at which only one was counted: its attention, for each."""
+    one = {i: (key, grid) for i, (key, grid, _) in enumerate(cases['1x' + context])}
+    return [[one[i][0], [grid[0], grid[1], one[i][1][2], *grid[3:]], where] if key.startswith('attention') else [key, grid, where]
+            for i, (key, grid, where) in enumerate(cases[batch + 'x512'])]
+
+
+def predict(counts, cards, name, kind, case):
+    """Microseconds of a batch by what they are spent on, the bytes of weights read, and a row for each launch."""
+    card = cards['cards'][name]
+    chip, counted = cards['chips'][card['counts']], counts['counts'][card['counts']]
+    registers = counts['registers'].get(card['counts'], {})
+    cases = counts['launches'][card['counts']][kind]
+    rows = cases.get(case) or deeper(cases, *case.split('x'))
+    first = {i: key for i, (key, _, _) in enumerate(cases['1x' + case.split('x')[1]])} if 'x' in case else {}
+    prompt = not first
+    spent, n_bytes, lines = {'host': card['host_us']}, 0, []
+    for i, (key, grid, where) in enumerate(rows):
+        kernel, c = key.split()[0], counted[key]
+        x, y, z, threads, shared = grid
+        if where == 'once' and kernel.startswith(('matvec', 'argmax')):
+            x = math.ceil(x * WORDS / CUT_WORDS)
+        n = x * y * z
+        n_tails = x * y if z > 1 else y
+        tail = c.get('tail')
+        if not tail and first.get(i) and y > 1 - prompt:
+            one = counted[first[i]]
+            tail = one.get('tail')
+            if tail and not kernel.startswith('attention'):    # each of the tokens of the last block, one after the other
+                n_each = min(int(case.split('x')[0]), 8)
+                tail = {k: v * n_each for k, v in tail.items()}
+                n_tails = 1
+            elif tail:
+                n_tails = x * y
+        elif tail and z == 1:
+            n_tails = 1
+        dram = None
+        b = c['block']
+        if kernel.startswith('attention'):
+            # Keys and values: each chunk of 64 positions and head once for a token. Prompts read them from the second cache.
+            dram = 0 if prompt else x * y * z * 64 * 2 * 128 * 2
+            if not prompt:
+                waits = b.get('trips of weights', 0) + b.get('trips', 0)
+                b = {**b, 'bytes of weights': 64 * 2 * 128 * 2, 'trips of weights': waits, 'trips': 0}
+        elif kernel.startswith('matmul') or kernel.startswith('matvec8'):
+            dram = x * z * b.get('bytes of weights', 0)    # other rows of blocks find them in the second cache
+        times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, n_tails, dram)
+        times_of = N_LAYERS if where == 'layer' else 1
+        for what, us in times.items():
+            spent[what] = spent.get(what, 0) + us * times_of
+        if not kernel.startswith('attention'):
+            n_bytes += times_of * (dram if dram is not None else n * b.get('bytes of weights', 0))
+        lines.append((kernel, n, times_of, times, parts))
+    return spent, n_bytes, lines
+
+
+# ---- the check: other programs' kernels, from their published sources ----
+
+MODELS = {  # layers, rows x columns of each matrix of a layer, of the output matrix
+    '7b': (32, [(4096, 4096)] * 4 + [(22016, 4096), (4096, 11008)], (32000, 4096)),
+    'mistral': (32, [(4096, 4096), (1024, 4096), (1024, 4096), (4096, 4096), (28672, 4096), (4096, 14336)], (32000, 4096)),
+    'llama3': (32, [(4096, 4096), (1024, 4096), (1024, 4096), (4096, 4096), (28672, 4096), (4096, 14336)], (128256, 4096)),
+}
+BITS = {'q4_0': 4.5, 'q6_K': 6.5625, 'f16': 16}
+
+
+def other_program(cards, row):
+    """Milliseconds of a token of another program, by the same formulas. llama.cpp: a row of a matrix is a block of 128 threads; a thread
+    has 2 words of 4 bits and a scale (F16: 8 bytes) on their way; about 610 launches a token of which 6 of a layer are matrices (Aug. 2026).
+    Its instructions are guessed: 40 of a warp for each wait and 60 at the end.
+    calm: one launch, all of the card on one matrix at a time, 6 barriers of the grid a layer, 4 loads of 8 bytes a thread."""
+    card = cards['cards'][row['card']]
+    chip = cards['chips'][card['counts']]
+    n_layers, matrices, output = MODELS[row['model']]
+    bits, us = BITS[row['format']], card['host_us']
+    is_calm = row['program'] == 'calm'
+    for n_rows, n_cols, many in [(*m, n_layers) for m in matrices] + [(*output, 1)]:
+        kind = 'q6_K' if (n_rows, n_cols) == output and row['format'] == 'q4_0' else row['format']
+        per_row = n_cols * BITS[kind] / 8
+        per_warp = 32 * (32 if is_calm else 10 if row['format'] == 'q4_0' else 8) * chip['warp'] / 32
+        if is_calm:    # a warp a row, 1,024 threads a unit
+            warps = 32
+            n, threads = math.ceil(n_rows / warps), 1024
+        else:
+            warps, n, threads = 128 / chip['warp'], n_rows, 128
+        waits = max(1, per_row / per_warp / (1 if is_calm else warps))
+        block = {'bytes of weights': per_row * (warps if is_calm else 1), 'trips of weights': waits, 'trips': 1,
+                 'instructions': warps * (40 * waits + 60), 'classes': {'ld': warps * (40 * waits + 60)}}
+        times, _ = launch_times(card, chip, n, threads, 40, 1024, block)
+        us += many * (sum(times.values()) - (card['gap_us'] if is_calm else 0))
+    if is_calm:
+        us += n_layers * 6 * 1.0    # barriers of the grid: 0.9 to 1.2 us (Kog, Hazy)
+    else:
+        small = {'trips of weights': 0, 'trips': 3, 'instructions': 8 * 60, 'classes': {'ld': 8 * 60}}
+        n_small = 610 - n_layers * len(matrices) - 1
+        us += n_small * sum(launch_times(card, chip, 32, 256, 32, 1024, small)[0].values())
+    return us / 1e3
+
+
+# ---- tables ----
+
+def check_table(cards):
+    lines = ['| card | program, model | published tok/s | model | error |', '|---|---|---:|---:|---:|']
+    errors = []
+    for row in cards['published']:
+        got = 1e3 / other_program(cards, row)
+        error = got / row['tok_s'] - 1
+        errors.append(error)
+        if row['card'] == 'H100 PCIe':    # the other reading of a row that is counted with its larger error
+            errors.pop()
+        lines.append(f'| {row["card"]} | {row["program"]}, {row["model"]} {TITLES[row["format"]]} | {row["tok_s"]:.1f} | {got:.0f} | {error:+.0%} |')
+    lines.append(f'\nMean of the errors without their sign (H100 counted once, as SXM) {sum(map(abs, errors)) / len(errors):.0%}, largest {max(errors, key=abs):+.0%}.')
+    return lines
+
+
+def limiter_of(spent):
+    most = max(spent, key=spent.get)
+    return f'{most} {spent[most] / sum(spent.values()):.0%}'
+
+
+def decode_table(counts, cards):
+    lines = ['| card | format | 1 at 512: tok/s (share) | limiter | 1 at 8,192 | limiter | 4 at 512 | 4 at 8,192 | 16 at 512 | 16 at 8,192 |',
+             '|---|---|---:|---|---:|---|---:|---:|---:|---:|']
+    for name, card in cards['cards'].items():
+        for kind in FORMATS:
+            if card.get('check_only') or kind not in counts['launches'].get(card['counts'], {}):
+                continue
+            cells = []
+            for case in ('1x512', '1x8192', '4x512', '4x8192', '16x512', '16x8192'):
+                spent, n_bytes, _ = predict(counts, cards, name, kind, case)
+                us, n = sum(spent.values()), int(case.split('x')[0])
+                speed = f'{n / us * 1e6:,.0f}'
+                cells += [f'{speed} ({n_bytes / us / card["gbps"] / 1e3:.0%})' if case == '1x512' else speed] + ([limiter_of(spent)] if n == 1 else [])
+            lines.append(f'| {name} | {TITLES[kind]} | ' + ' | '.join(cells) + ' |')
+    return lines
+
+
+def prompt_tokens_per_second(counts, cards, name, kind, n):
+    """A prompt goes in batches of 512: the first and the last are counted, those between are their mean."""
+    first, last = (predict(counts, cards, name, kind, case)[0] for case in ('p512', 'p4096'))
+    many = n // 512
+    mean = {k: (first.get(k, 0) + last.get(k, 0)) / 2 if many > 1 else first.get(k, 0) for k in first | last}
+    return n / (many * sum(mean.values())) * 1e6, mean
+
+
+def prompt_table(counts, cards):
+    lines = ['| card | format | 512 tokens: tok/s | limiter | 4,096 tokens: tok/s | limiter |', '|---|---|---:|---|---:|---|']
+    for name, card in cards['cards'].items():
+        for kind in FORMATS:
+            if card.get('check_only') or kind not in counts['launches'].get(card['counts'], {}):
+                continue
+            cells = []
+            for n in (512, 4096):
+                speed, spent = prompt_tokens_per_second(counts, cards, name, kind, n)
+                cells += [f'{speed:,.0f}', limiter_of(spent)]
+            lines.append(f'| {name} | {TITLES[kind]} | ' + ' | '.join(cells) + ' |')
+    return lines
+
+
+def target_table(counts, cards):
+    lines = ['| card | decoding, Q4_0: share of bandwidth, wanted | predicted | | prompt of 512, tok/s, wanted | predicted | |', '|---|---:|---:|---|---:|---:|---|']
+    for name, (share, speed) in TARGETS.items():
+        spent, n_bytes, _ = predict(counts, cards, name, 'q4_0', '1x512')
+        got = n_bytes / sum(spent.values()) / cards['cards'][name]['gbps'] / 1e3
+        tokens = prompt_tokens_per_second(counts, cards, name, 'q4_0', 512)[0]
+        lines.append(f'| {name} | {share:.0%} | {got:.0%} | {"met" if got >= share else "not met"} | {f"{speed:,}" if speed else "-"} | {tokens:,.0f} | '
+                     f'{"" if not speed else "met" if tokens >= speed else "not met"} |')
+    return lines
+
+
+def tables(counts, cards):
+    return {'check': check_table(cards), 'targets': target_table(counts, cards), 'decode': decode_table(counts, cards), 'prompts': prompt_table(counts, cards)}
+
+
+def show_card(counts, cards, name):
+    for kind in FORMATS:
+        for case in ('1x512', 'p512'):
+            spent, n_bytes, lines = predict(counts, cards, name, kind, case)
+            print(f'{name}, {TITLES[kind]}, {case}: {sum(spent.values()):.0f} us; ' + ', '.join(f'{k} {v:.0f}' for k, v in sorted(spent.items(), key=lambda e: -e[1])))
+            for kernel, n, many, times, parts in lines:
+                print(f'  {many:3} x {kernel:22} {n:6} blocks  ' + ', '.join(f'{k} {v:.1f}' for k, v in times.items()) + '   ['
+                      + ', '.join(f'{k} {v:.1f}' for k, v in parts.items()) + ']')
+
+
+def beside(counts, cards, text, kind, batch, context):
+    """For tests/gpu.sh: the card that `text` names, by all words of its row."""
+    for name in cards['cards']:
+        if not cards['cards'][name].get('check_only') and all(word.lower() in text.lower() for word in name.split()):
+            if context.startswith('p'):
+                got = prompt_tokens_per_second(counts, cards, name, kind, int(context[1:]))[0]
+            else:
+                got = int(batch) / sum(predict(counts, cards, name, kind, f'{batch}x{context}')[0].values()) * 1e6
+            return f'{name}: predicted {got:,.0f} tok/s'
+    return f'no prediction for this card ({text.strip() or "no name"})'
+
+
+def main():
+    counts, cards = load('gpu_counts.json'), load('gpu_cards.json')
+    if len(sys.argv) == 3 and sys.argv[1] == '--card':
+        return show_card(counts, cards, sys.argv[2])
+    if len(sys.argv) == 6 and sys.argv[1] == '--beside':
+        return print(beside(counts, cards, *sys.argv[2:]))
+    made = {name: '\n'.join(lines) for name, lines in tables(counts, cards).items()}
+    if len(sys.argv) == 3:
+        with open(sys.argv[2], encoding='utf-8') as f:
+            text = f.read()
+        new = text
+        for name, table in made.items():
+            start, end = f'<!-- gpu_model {name} -->\n', f'\n<!-- end {name} -->'
+            if start not in new or end not in new:
+                sys.exit(f'{sys.argv[2]}: no place for the table {name}: want {start.strip()}')
+            new = new[:new.index(start) + len(start)] + table + new[new.index(end):]
+        if sys.argv[1] == '--write':
+            with open(sys.argv[2], 'w', encoding='utf-8') as f:
+                f.write(new)
+        elif new != text:
+            sys.exit(f'{sys.argv[2]}: tables differ from benchmarks/gpu_model.py: run it with --write {sys.argv[2]}')
+        return print(f'{sys.argv[2]}: the tables are those of benchmarks/gpu_model.py')
+    return print('\n\n'.join(made.values()))
+
+
+if __name__ == '__main__':
+    main()
