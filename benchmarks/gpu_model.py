@@ -21,14 +21,16 @@ The model, for one launch of n blocks on a card with u units (SMs, compute units
 import json
 import math
 import os
+import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 N_LAYERS, WORDS, CUT_WORDS = 32, 128256, 16384
 FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16')
 TITLES = {'q4_0': 'Q4_0', 'q4_K': 'Q4_K', 'q8_0': 'Q8_0', 'f16': 'F16'}
-# Instructions that run at half of the rate or less: integers, dots and conversions (both tools' names of classes).
-SLOW = {'int', 'dot', 'convert', 'bits', 'cvt', 'dp4a', 'logic', 'shift', 'mul'}
+# PTX: classes that run at half of the rate; int64 is two instructions; moves and loads of parameters are none in the machine's code.
+SLOW = {'int': 1, 'int64': 2, 'select': 1, 'cvt': 1, 'dp4a': 1, 'int division': 20}
+NONE = {'mov', 'ld.param'}
 MATRIX = {'matrix', 'mma'}
 # Vector instructions of AMD; others are issued beside them.
 VECTOR = {'dot', 'fma', 'convert', 'float', 'int', 'other'}
@@ -63,15 +65,16 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, n_tail
     classes = c.get('classes', {})
     total = c['instructions']
     is_amd = any(kind in classes for kind in ('wait', 'scalar', 'scalar load'))
-    issued = sum(v for k, v in classes.items() if k in VECTOR) if is_amd else total
-    slow = 0 if is_amd else sum(v for k, v in classes.items() if k in SLOW)
+    slow = 0 if is_amd else sum(v * SLOW.get(k, 0) for k, v in classes.items())
+    issued = sum(v for k, v in classes.items() if k in VECTOR) if is_amd else \
+        sum(v * SLOW.get(k, 1) for k, v in classes.items() if k not in NONE and k not in MATRIX)
     matrix = sum(v for k, v in classes.items() if k in MATRIX)
     matrix_us = n * matrix * chip['matrix_ops'] / (min(n, card['units']) / card['units'] * card['int8_tops'] * 1e6)
     units = min(n, card['units'])
     vector_us = n * max(issued / chip['issue'], slow / chip['slow']) / units / clock
     issue = vector_us + matrix_us if is_amd and chip['warp'] == 32 else max(vector_us, matrix_us)
     chain_us = (waits * card['latency_us'] + (c.get('trips', 0) + c.get('trips of scalars', 0) / 2) * card['l2_us']
-                + total / warps * chip['chain_clocks'] / clock)
+                + (issued if not is_amd else total) / warps * chip['chain_clocks'] / clock)
     parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us}
     limiter = max(parts, key=parts.get)
     times = {limiter: parts[limiter], 'gap': card['gap_us']}
@@ -252,8 +255,43 @@ def target_table(counts, cards):
     return lines
 
 
+def kernel_table(counts, cards):
+    """The kernels that most of the time goes to, of a chip's first card."""
+    lines = ['| chip | format, kernel | registers | instructions of a warp | waits: weights, others | bytes of weights a wait and warp | kB on their way in a unit '
+             '| sectors: least of touched | bank passes of least | barriers |', '|---|---|---:|---:|---:|---:|---:|---:|---:|---:|']
+    seen = set()
+    for name, card in cards['cards'].items():
+        chip = card['counts']
+        if chip in seen or chip not in counts['launches']:
+            continue
+        seen.add(chip)
+        for kind in FORMATS:
+            for case, part in (('1x512', 'matvec'), ('16x512', 'matvec8'), ('p512', 'matmul'), ('1x512', 'attention'), ('p512', 'attention')):
+                if part == 'attention' and kind != FORMATS[0]:
+                    continue
+                rows = [r for r in counts['launches'][chip][kind][case] if r[2] == 'layer' and r[0].startswith(part)]
+                if not rows:
+                    continue
+                key, grid, _ = max(rows, key=lambda r: r[1][0])
+                c, kernel = counts['counts'][chip][key]['block'], key.split()[0]
+                registers = counts['registers'].get(chip, {}).get(kernel, 0)
+                warps = grid[3] / cards['chips'][chip]['warp']
+                waits, others = c.get('trips of weights', 0), c.get('trips', 0) + c.get('trips of scalars', 0)
+                per_wait = c.get('bytes of weights', 0) / warps / waits if waits else 0
+                fit = blocks_per_unit(cards['chips'][chip], grid[3], registers or 96, grid[4])
+                n = grid[0] * grid[1] * grid[2]
+                on_its_way = min(fit, n / card['units']) * warps * per_wait / 1e3
+                what = TITLES[kind] if part != 'attention' else 'f16 cache'
+                cells = [chip, f'{what}, {kernel} {"x".join(map(str, grid[:3]))}', str(registers or '-'), f'{c["instructions"] / warps:,.0f}',
+                         f'{waits:.0f}, {others:.0f}', f'{per_wait:,.0f}' if waits else '-', f'{on_its_way:.1f}' if waits else '-',
+                         '{:.0%}'.format(c['least sectors'] / c['sectors']) if c.get('sectors') else '-',
+                         '{:.2f}'.format(c['bank passes'] / c['least passes']) if c.get('least passes') else '-', f'{c.get("barriers", 0) / warps:.0f}']
+                lines.append('| ' + ' | '.join(cells) + ' |')
+    return lines
+
+
 def tables(counts, cards):
-    return {'check': check_table(cards), 'targets': target_table(counts, cards), 'decode': decode_table(counts, cards), 'prompts': prompt_table(counts, cards)}
+    return {'kernels': kernel_table(counts, cards), 'check': check_table(cards), 'targets': target_table(counts, cards), 'decode': decode_table(counts, cards), 'prompts': prompt_table(counts, cards)}
 
 
 def show_card(counts, cards, name):
@@ -267,9 +305,9 @@ def show_card(counts, cards, name):
 
 
 def beside(counts, cards, text, kind, batch, context):
-    """For tests/gpu.sh: the card that `text` names, by all words of its row."""
-    for name in cards['cards']:
-        if not cards['cards'][name].get('check_only') and all(word.lower() in text.lower() for word in name.split()):
+    """For tests/gpu.sh: the card that `text` names."""
+    for name, card in cards['cards'].items():
+        if re.search(card['named'], text, re.I) and not card.get('check_only'):
             if context.startswith('p'):
                 got = prompt_tokens_per_second(counts, cards, name, kind, int(context[1:]))[0]
             else:
