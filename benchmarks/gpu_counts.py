@@ -270,12 +270,14 @@ def read(path):
 
 
 def show(table, chip):
+    if chip not in table.get('launches', {}):
+        return print(f'{chip}: not counted in benchmarks/gpu_counts.json (make gpu-counts TARGETS={chip})')
     print(f'{chip}: of one block (decoding: one token at 512 positions; matmul and attention of prompts: 512 tokens)')
     print(f'{"kernel":22} {"format":6} {"grid":>12} regs  instr/warp  bytes asked  sectors (least)  bank passes  barriers  waits w/o  bytes a wait  classes')
     seen = set()
     for kind, cases in table['launches'][chip].items():
         for case in ('1x512', '16x512', 'p512'):
-            for key, grid, _ in cases[case]:
+            for key, grid, _ in cases.get(case, []):
                 c, name = table['counts'][chip][key]['block'], key.split()[0]
                 if key in seen:
                     continue

@@ -92,6 +92,11 @@ def deeper(cases, batch, context):
             for i, (key, grid, where) in enumerate(cases[batch + 'x512'])]
 
 
+def is_counted(counts, card, kind, *cases):
+    have = counts['launches'].get(card['counts'], {}).get(kind, {})
+    return all(case in have or ('x' in case and f'{case.split("x")[0]}x512' in have and '1x' + case.split('x')[1] in have) for case in cases)
+
+
 def predict(counts, cards, name, kind, case):
     """Microseconds of a batch by what they are spent on, the bytes of weights read, and a row for each launch."""
     card = cards['cards'][name]
@@ -214,6 +219,9 @@ def decode_table(counts, cards):
                 continue
             cells = []
             for case in ('1x512', '1x8192', '4x512', '4x8192', '16x512', '16x8192'):
+                if not is_counted(counts, card, kind, case):
+                    cells += ['not counted'] + [''] * case.startswith('1x')
+                    continue
                 spent, n_bytes, _ = predict(counts, cards, name, kind, case)
                 us, n = sum(spent.values()), int(case.split('x')[0])
                 speed = f'{n / us * 1e6:,.0f}'
@@ -224,7 +232,7 @@ def decode_table(counts, cards):
 
 def prompt_tokens_per_second(counts, cards, name, kind, n):
     """A prompt goes in batches of 512: the first and the last are counted, those between are their mean."""
-    first, last = (predict(counts, cards, name, kind, case)[0] for case in ('p512', 'p4096'))
+    first, last = (predict(counts, cards, name, kind, case)[0] for case in ('p512', 'p4096' if n > 512 else 'p512'))
     many = n // 512
     mean = {k: (first.get(k, 0) + last.get(k, 0)) / 2 if many > 1 else first.get(k, 0) for k in first | last}
     return n / (many * sum(mean.values())) * 1e6, mean
@@ -238,6 +246,9 @@ def prompt_table(counts, cards):
                 continue
             cells = []
             for n in (512, 4096):
+                if not is_counted(counts, card, kind, f'p{n}'):
+                    cells += ['not counted', '']
+                    continue
                 speed, spent = prompt_tokens_per_second(counts, cards, name, kind, n)
                 cells += [f'{speed:,.0f}', limiter_of(spent)]
             lines.append(f'| {name} | {TITLES[kind]} | ' + ' | '.join(cells) + ' |')
@@ -247,6 +258,9 @@ def prompt_table(counts, cards):
 def target_table(counts, cards):
     lines = ['| card | decoding, Q4_0: share of bandwidth, wanted | predicted | | prompt of 512, tok/s, wanted | predicted | |', '|---|---:|---:|---|---:|---:|---|']
     for name, (share, speed) in TARGETS.items():
+        if 'q4_0' not in counts['launches'].get(cards['cards'][name]['counts'], {}):
+            lines.append(f'| {name} | {share:.0%} | not counted | | {f"{speed:,}" if speed else "-"} | not counted | |')
+            continue
         spent, n_bytes, _ = predict(counts, cards, name, 'q4_0', '1x512')
         got = n_bytes / sum(spent.values()) / cards['cards'][name]['gbps'] / 1e3
         tokens = prompt_tokens_per_second(counts, cards, name, 'q4_0', 512)[0]
@@ -269,7 +283,7 @@ def kernel_table(counts, cards):
             for case, part in (('1x512', 'matvec'), ('16x512', 'matvec8'), ('p512', 'matmul'), ('1x512', 'attention'), ('p512', 'attention')):
                 if part == 'attention' and kind != FORMATS[0]:
                     continue
-                rows = [r for r in counts['launches'][chip][kind][case] if r[2] == 'layer' and r[0].startswith(part)]
+                rows = [r for r in counts['launches'][chip].get(kind, {}).get(case, []) if r[2] == 'layer' and r[0].startswith(part)]
                 if not rows:
                     continue
                 key, grid, _ = max(rows, key=lambda r: r[1][0])
@@ -308,6 +322,8 @@ def beside(counts, cards, text, kind, batch, context):
     """For tests/gpu.sh: the card that `text` names."""
     for name, card in cards['cards'].items():
         if re.search(card['named'], text, re.I) and not card.get('check_only'):
+            if not is_counted(counts, card, kind, context if context.startswith('p') else f'{batch}x{context}'):
+                return f'{name}: not counted'
             if context.startswith('p'):
                 got = prompt_tokens_per_second(counts, cards, name, kind, int(context[1:]))[0]
             else:
