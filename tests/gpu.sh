@@ -86,7 +86,7 @@ for model in "$data"/golden/*/model.gguf; do
     done
     n=$((n + 1))
 done
-if [ $n = 0 ]; then note "golden cases: skipped: none in $data"; else note "golden cases: $n compared"; fi
+if [ $n = 0 ]; then note "golden cases: skipped: none in $data"; else note "golden cases: $n tried"; fi
 
 step "recorded decoding: $runs runs of $tokens tokens, $small, against plain launches"
 n_same=0
