@@ -13,6 +13,7 @@
 ## make config=shared shared builds build/shared/libduet.so, which exports the functions of runtime.h and nothing else
 ## make python               builds the wheel and the sdist of bindings/python, to build/python/dist (docs/python.md)
 ## make test-python          installs the package in a venv and tests it; PYTHON=python3.9
+## make desktop              builds the window of examples/desktop (Qt 6), to build/release/desktop
 ## make all-in-one           writes build/duet.cpp, the library as one source file for embedders, and compiles it
 ## make install PREFIX=/usr  installs header, static library, pkg-config file, and the tools as duet-X
 ## make gpu                  compiles the GPU code for GPU_TARGETS, to build/gpu/
@@ -258,7 +259,11 @@ test-more: $(bin_dir)/serve $(BUILD)/tests/known_model
 	    tests/server/test_more_clients.py
 	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv-more/bin/python -m pytest -q -rs tests/deploy
 
-# The few tests that the thread sanitizer has to see: .ci/run builds no others with it.
+# What the thread sanitizer has to see: .ci/run builds nothing else with it.
+.PHONY: test-threads
+test-threads: $(BUILD)/tests/threads $(BUILD)/examples/two_models_cpp
+	$(BUILD)/tests/threads -tc="contract: threads*"
+	$(two_models)
 $(BUILD)/tests/threads: $(patsubst %,$(BUILD)/tests/%.o,main test_contract test_data) $(library)
 	$(say) LD $@
 	$(Q)$(link)
@@ -280,6 +285,18 @@ $(BUILD)/examples/%_cpp: examples/%.cpp runtime.h $(library)
 	$(say) CC $<
 	$(Q)$(CXX) $(flags) $(ldflags) $(LDFLAGS) -o $@ $< $(library) $(ldlibs)
 
+# One model opened twice tells the same story twice.
+two_models = $(BUILD)/examples/two_models_cpp models/demo.gguf models/demo.gguf "Once upon a time" | \
+	    awk 'BEGIN { RS = "\n----\n" } { text[NR] = $$0 } END { exit !(text[1] == text[2] && length(text[1]) > 50) }'
+
+# The window of examples/desktop: apt-get install qt6-base-dev. tests/desktop.sh drives it.
+.PHONY: desktop
+desktop: $(BUILD)/desktop
+$(BUILD)/desktop: examples/desktop/desktop.cpp runtime.h $(library)
+	$(say) CC $<
+	$(Q)$(CXX) $(flags) -fPIC $$(pkg-config --cflags Qt6Widgets | sed 's/-I/-isystem /g') $(ldflags) $(LDFLAGS) -o $@ $< $(library) \
+	    $$(pkg-config --libs Qt6Widgets) $(ldlibs)
+
 test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(BUILD)/tests/chat_model $(stand_ins) $(programs) $(examples)
 	$(BUILD)/tests/all $(test_jobs)
 	$(BUILD)/tests/test_abi
@@ -290,6 +307,7 @@ test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(BUILD)/tests/chat_model $(sta
 	$(BUILD)/examples/complete models/demo.gguf "Once upon a time" | grep -q .
 	for chat in chat chat_cpp; do $(BUILD)/tests/chat_model $(BUILD)/chat.gguf && \
 	    printf 'hello\nwide\n' | $(BUILD)/examples/$$chat $(BUILD)/chat.gguf | tr -d '> \n' | grep -qx 'Helloworld.漢字😀café' || exit 1; done
+	$(two_models)
 
 quick: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins)
 	$(BUILD)/tests/all --jobs=2 -tce="gpu: *,place: *,drivers: *,self test*,tokenizer: long*"

@@ -27,6 +27,7 @@
  *   thread at a time. duet_session_cancel may come from any thread. Outside the handles the library keeps the thread's
  *   text, open drivers, and which way to multiply was fastest on this machine; none of it changes a result. "Thread:
  *   any" below means that calls may run at the same time; "Thread: the session's" that they may not.
+ *   After fork() the child must not touch older objects, but may open a model on the CPU; drivers survive no fork.
  *
  * Structs
  *   A struct that begins with struct_size may get more fields at its end in later versions. struct_size always means

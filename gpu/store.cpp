@@ -150,7 +150,7 @@ store_layout plan_store(const model_graph& g) {
         l.file_bytes += w.n_bytes;
         const uint64_t most = is_matrix ? w.row_bytes * (uint64_t)std::min(w.n_out, tiles_per_piece(w) * kRowTile)
                                         : std::min(w.n_bytes, kPieceBytes);
-        l.piece_bytes = std::max(l.piece_bytes, round_up(most, 256));
+        l.piece_bytes = std::max<uint64_t>(l.piece_bytes, round_up(most, 256));
     };
     for (const op& o : g.ops) {
         need(o.w, o.layer, o.kind == op_kind::embed || o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul);

@@ -1,5 +1,6 @@
 // tests/test_contract.cpp: promises of runtime.h that were once broken: shared models, kept logits, continued
-// generations, embeddings, texts of errors, limits. The cases run on the model that ships with Duet.
+// generations, embeddings, texts of errors, limits; and those that a program relies on that holds the library: threads,
+// stopping, memory that comes back, fork. The cases run on the model that ships with Duet.
 #include "doctest.h"
 #include "../runtime.h"
 #include "test_data.h"
@@ -12,6 +13,13 @@
 #include <string>
 #include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <dirent.h>
+#include <fstream>
+#include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 namespace {
 
@@ -365,3 +373,158 @@ TEST_CASE("contract: threads plan, open, generate and free, on one model and on 
     CHECK(ids[0].size() == 8);
     for (const auto& one : ids) CHECK(one == ids[0]);
 }
+
+TEST_CASE("contract: threads: eight sessions of one model in eight threads choose the ids of one") {
+    const model_handle m = open_demo();
+    const auto ids_of = [&](std::vector<int32_t>* ids) {
+        duet_session* s = nullptr;
+        duet_session_params p = duet_session_params_default();
+        p.n_ctx = 64;
+        const duet_status made = duet_session_create(m.get(), &p, &s);
+        const session_handle owned(s);
+        const sampler_handle sampler = make_sampler(0.8f);
+        told t;
+        if (made == DUET_OK && generate(owned, sampler, kPrompt, 12, &t) == DUET_OK) *ids = t.ids;
+    };
+    std::vector<int32_t> alone;
+    ids_of(&alone);
+    REQUIRE(alone.size() == 12);
+    std::vector<std::vector<int32_t>> ids(8);
+    std::vector<std::thread> threads;
+    for (auto& one : ids) threads.emplace_back(ids_of, &one);
+    for (std::thread& t : threads) t.join();
+    for (const auto& one : ids) CHECK(one == alone);
+}
+
+TEST_CASE("contract: a prompt and an answer stop within 100 ms") {
+    // The slowest code, so that one piece of the prompt takes seconds: the stop comes inside it.
+    duet_model* m = nullptr;
+    duet_model_params params = duet_model_params_default();
+    params.device = "cpu";
+    params.cpu_isa = "scalar";
+    params.n_threads = 1;
+    const duet_status opened = duet_model_open("models/demo.gguf", &params, &m);
+    const model_handle owned(m);
+    REQUIRE(opened == DUET_OK);
+    const session_handle s = open_session(owned, 8192, 1, 4096);
+    const auto now = [] { return std::chrono::steady_clock::now(); };
+    // How long work() goes on after the stop: the shortest of three, as others use the machine too.
+    const auto shortest_ms = [&](auto work) {
+        double best = 1e9;
+        for (int i = 0; i < 3; i++) {
+            auto asked = now();
+            std::thread canceller([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(60));
+                asked = now();
+                duet_session_cancel(s.get());
+            });
+            const duet_status status = work();
+            const auto ended = now();
+            canceller.join();
+            CHECK(status == DUET_ERR_CANCELLED);
+            best = std::min(best, std::chrono::duration<double, std::milli>(ended - asked).count());
+        }
+        return best;
+    };
+    const std::vector<int32_t> ids(4096, 300);
+    const double prompt_ms = shortest_ms([&] {
+        const duet_status status = decode(s, ids);
+        CHECK(duet_seq_length(s.get(), 0) == 0);
+        return status;
+    });
+    const sampler_handle sampler = make_sampler(0);
+    const double answer_ms = shortest_ms([&] {
+        REQUIRE(duet_seq_trim(s.get(), 0, 0) == DUET_OK);
+        told t;
+        return generate(s, sampler, kPrompt, 8000, &t);
+    });
+    MESSAGE("stopped after " << prompt_ms << " ms in a prompt, " << answer_ms << " ms in an answer");
+    CHECK(prompt_ms < 100);
+    CHECK(answer_ms < 100);
+}
+
+#if defined(__linux__)
+namespace {
+
+int count_entries(const char* folder) {
+    int n = 0;
+    DIR* const d = opendir(folder);
+    REQUIRE(d != nullptr);
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
+}
+
+// What the process holds: bytes of the heap, threads, open files, and mappings of the model.
+struct holdings {
+    size_t heap_bytes = 0;
+    int n_threads = count_entries("/proc/self/task"), n_files = count_entries("/proc/self/fd"), n_mappings = 0;
+    holdings() {
+        std::ifstream maps("/proc/self/maps");
+        for (std::string line; std::getline(maps, line);) n_mappings += line.find("demo.gguf") != std::string::npos;
+#if __GLIBC_PREREQ(2, 33)
+        const struct mallinfo2 heap = mallinfo2();  // all 0 with a sanitizer, which looks for leaks itself
+        heap_bytes = heap.uordblks + heap.hblkhd;
+#endif
+    }
+};
+
+}  // namespace
+
+TEST_CASE("contract: a model that is freed gives back its memory, files, mappings and threads") {
+    const auto round = [](int32_t load) {
+        duet_model* m = nullptr;
+        duet_model_params p = duet_model_params_default();
+        p.device = test_device();
+        p.n_threads = 2;
+        p.load = load;
+        REQUIRE(duet_model_open("models/demo.gguf", &p, &m) == DUET_OK);
+        const model_handle owned(m);
+        const session_handle s = open_session(owned);
+        const sampler_handle sampler = make_sampler(0.8f);
+        told t;
+        REQUIRE(generate(s, sampler, kPrompt, 8, &t) == DUET_OK);
+        CHECK(holdings().n_mappings == (load == DUET_LOAD_MAP));
+    };
+    for (int i = 0; i < 2; i++) round(DUET_LOAD_MAP), round(DUET_LOAD_COPY);
+    const holdings before;
+    for (int i = 0; i < 10; i++) round(DUET_LOAD_MAP), round(DUET_LOAD_COPY);
+    const holdings after;
+    CHECK(before.n_mappings == 0);
+    CHECK(after.n_mappings == 0);
+    CHECK(after.n_threads == before.n_threads);
+    CHECK(after.n_files == before.n_files);
+    CHECK(after.heap_bytes <= before.heap_bytes + 1024);  // doctest keeps a little itself
+}
+
+TEST_CASE("contract: after a fork the child runs a model of its own, and the parent's goes on") {
+    const model_handle m = open_demo();
+    const session_handle s = open_session(m);
+    const sampler_handle sampler = make_sampler(0);
+    told before, after;
+    REQUIRE(generate(s, sampler, kPrompt, 8, &before) == DUET_OK);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        alarm(30);
+        duet_model* own = nullptr;
+        duet_model_params p = duet_model_params_default();
+        p.device = "cpu";
+        p.n_threads = 2;
+        if (duet_model_open("models/demo.gguf", &p, &own) != DUET_OK) _exit(2);
+        const model_handle owned(own);
+        duet_session* made = nullptr;
+        if (duet_session_create(own, nullptr, &made) != DUET_OK) _exit(3);
+        const session_handle session(made);
+        told t;
+        _exit(generate(session, make_sampler(0), kPrompt, 8, &t) == DUET_OK && t.ids == before.ids ? 0 : 4);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    REQUIRE(duet_seq_trim(s.get(), 0, 0) == DUET_OK);
+    REQUIRE(generate(s, sampler, kPrompt, 8, &after) == DUET_OK);
+    CHECK(after.ids == before.ids);
+}
+#endif

