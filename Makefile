@@ -17,6 +17,7 @@
 ## make all-in-one           writes build/duet.cpp, the library as one source file for embedders, and compiles it
 ## make install PREFIX=/usr  installs header, static library, pkg-config file, and the tools as duet-X
 ## make gpu                  compiles the GPU code for GPU_TARGETS, to build/gpu/
+## make release             builds all files that people install, to build/release-files (docs/packages.md)
 ## make fuzz config=fuzz     builds the fuzzers (CXX=clang++-15)
 ## make clean                removes what was built
 ##
@@ -26,13 +27,14 @@
 ## CXXFLAGS=...     optimization, -O3 by default; CPPFLAGS, LDFLAGS, LDLIBS are added
 ## BUILD=...        folder of the objects, build/<config> by default, build/windows for Windows; only build/release puts programs at ./run and bin/
 ## GPU_TARGETS=...  native (default), none, all, or a list as "sm_90 gfx1100"
-## DESTDIR=...      is put before PREFIX by install
+## DESTDIR=...      is put before PREFIX by install; LIBDIR=lib/x86_64-linux-gnu: where the library goes under PREFIX
 ## DUET_TEST_DATA=  folder of large test data, ../shared/data by default; without it some tests say what they skip
 ## V=1              shows the commands
 
 config ?= release
 V      ?= 0
 PREFIX ?= /usr/local
+LIBDIR ?= lib
 windows = $(findstring mingw,$(CXX))
 BUILD  ?= $(if $(windows),build/windows,build/$(config))
 
@@ -68,7 +70,7 @@ endif
 # Most tests only ask the library, and tools are thin: they are compiled with little optimization, and tests with the
 # asserts of doctest that compile faster. All tests together take 40 % of the time at -O3 and run as fast. The emulator
 # of GPUs, which serves tests alone, compiles in half the time (17 and 8 s) and runs 1.2 times as long.
-ifeq ($(config),release)
+ifneq ($(filter release shared,$(config)),)
   computing_tests = tests/main.cpp tests/test_exact.cpp tests/test_kernels.cpp tests/test_quant.cpp
   light_flags     = $(if $(filter tests/test_%,$(filter-out $(computing_tests),$(1))),-O0,-O1) \
                     $(if $(filter tools/serve/%,$(1)),-Os -ffunction-sections)
@@ -129,13 +131,21 @@ endif
 programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%$(exe),$(filter-out run,$(tool_names)))
 version     := $(shell sed -n 's/^.define DUET_VERSION_[A-Z]* *\([0-9]*\)$$/\1/p' runtime.h | paste -sd. -)
 
-.PHONY: all lib tools test test-server test-more quick check format help fuzz all-in-one install clean
+.PHONY: all lib tools test test-server test-more quick check format help fuzz all-in-one install release clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
 all: tools
 tools: $(programs)
 lib: $(library)
+
+# --version tells the commit, which is in one object.
+commit := $(shell sh packaging/commit.sh 2>/dev/null)
+$(BUILD)/commit: FORCE
+	@mkdir -p $(@D)
+	@echo '$(commit)' | cmp -s - $@ || echo '$(commit)' > $@
+$(BUILD)/runtime/commit.o: $(BUILD)/commit
+$(BUILD)/runtime/commit.o: flags += $(if $(commit),-DDUET_COMMIT='"$(commit)"')
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -153,11 +163,12 @@ $(library): $(lib_objects)
 # Nothing but the functions of runtime.h leaves the library, and it brings its C++ library along: a program that opens it
 # may have another one (tests/host_dlopen.c).
 own_cxx = $(if $(findstring zig,$(CXX)),,-static-libstdc++ -static-libgcc)
-$(BUILD)/libduet.so: $(lib_objects)
+soname = libduet.so$(if $(filter %.so,$@),,.$(firstword $(subst ., ,$(version))))
+$(BUILD)/libduet.so $(BUILD)/libduet.so.$(version): $(lib_objects)
 	@test $(config) = shared || { echo "$@: want config=shared"; exit 1; }
 	$(say) LD $@
 	@echo '{ global: duet_*; local: *; };' > $(BUILD)/exports.map
-	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,-soname,libduet.so -Wl,--version-script=$(BUILD)/exports.map $(own_cxx) -o $@ $^ $(ldlibs)
+	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,-soname,$(soname) -Wl,--version-script=$(BUILD)/exports.map $(own_cxx) -o $@ $^ $(ldlibs)
 .PHONY: shared
 shared: $(BUILD)/libduet.so
 
@@ -512,12 +523,16 @@ $(BUILD)/examples/%_dll.exe: examples/%.c runtime.h $(BUILD)/duet.dll
 	$(Q)$(CXX) -static -o $@ $@.o $(BUILD)/libduet.dll.a
 
 install: $(library) $(programs) $(if $(has_serve),$(bin_dir)/serve)
-	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin
 	install -m 644 runtime.h $(DESTDIR)$(PREFIX)/include/duet/
-	install -m 644 $(library) $(DESTDIR)$(PREFIX)/lib/
-	sed -e 's|@CMAKE_INSTALL_PREFIX@|$(PREFIX)|;s|@CMAKE_INSTALL_LIBDIR@|lib|;s|@PROJECT_VERSION@|$(version)|' \
-	    -e 's|@DUET_LIBS@|-lstdc++ -lm -ldl -pthread|' duet.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/duet.pc
+	install -m 644 $(library) $(DESTDIR)$(PREFIX)/$(LIBDIR)/
+	sed -e 's|@CMAKE_INSTALL_PREFIX@|$(PREFIX)|;s|@CMAKE_INSTALL_LIBDIR@|$(LIBDIR)|;s|@PROJECT_VERSION@|$(version)|' \
+	    -e 's|@DUET_LIBS@|-lstdc++ -lm -ldl -pthread|' duet.pc.in > $(DESTDIR)$(PREFIX)/$(LIBDIR)/pkgconfig/duet.pc
 	for t in $(programs) $(if $(has_serve),$(bin_dir)/serve); do install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/duet-$$(basename $$t) || exit 1; done
+
+# Files people install (docs/packages.md), to build/release-files.
+release:
+	sh packaging/release.sh
 
 clean:
 	rm -rf build bin run

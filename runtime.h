@@ -102,8 +102,8 @@ enum {
 };
 
 /* The name of a code ("DUET_ERR_IO"; "unknown status" for other numbers); the version of the library that is linked
- * ("0.1.0", to compare with DUET_VERSION_MAJOR to DUET_VERSION_PATCH); in one line what was built in: the compiler, CPU
- * instruction sets, GPU targets.
+ * ("0.1.0", to compare with DUET_VERSION_MAJOR to DUET_VERSION_PATCH); in one line what was built: the commit,
+ * compiler, CPU instruction sets, GPU targets.
  * Returns     text, never NULL; valid for ever
  * Thread      any */
 DUET_API const char* duet_status_name(duet_status status);

@@ -25,8 +25,9 @@ duet_status file_get_int(const duet_file& file, int64_t i_kv, uint64_t i_value, 
 duet_status file_get_float(const duet_file& file, int64_t i_kv, uint64_t i_value, double* out, error_text& err);
 duet_status file_get_string(const duet_file& file, int64_t i_kv, uint64_t i_value, duet_string* out, error_text& err);
 
-// ---- model.cpp
+// ---- commit.cpp, model.cpp
 
+const char* build_commit();
 const char* build_info();
 duet_model_params default_model_params();
 

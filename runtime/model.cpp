@@ -165,7 +165,7 @@ const char* build_info() {
     struct build_text {
         char text[1024];
         build_text() {
-            snprintf(text, sizeof text, "%s; cpu: scalar%s; gpu:%s",
+            snprintf(text, sizeof text, "commit %s; %s; cpu: scalar%s; gpu:%s", build_commit(),
 #if defined(__clang__)
                      "clang " __clang_version__,
 #else
