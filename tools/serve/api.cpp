@@ -1,9 +1,9 @@
 // tools/serve/api.cpp: JSON, errors, checked fields.
 #include "api.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <mutex>
 #include <random>
 
 namespace serve {
@@ -26,14 +26,8 @@ const char* error_type(int status) {
 json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
 uint64_t next_random() {
-    static std::mutex mutex;
-    static std::mt19937_64 generator = [] {
-        std::random_device device;
-        std::seed_seq seeds{device(), device(), device(), device()};
-        return std::mt19937_64(seeds);
-    }();
-    const std::lock_guard lock(mutex);
-    return generator();
+    std::random_device device;
+    return (uint64_t)device() << 32 | device();
 }
 
 // The deepest nesting of brackets outside of strings. It is checked before anything is built.
@@ -56,6 +50,10 @@ int depth_of(std::string_view text) {
 
 void refuse(int status, const std::string& message, const std::string& param, const std::string& code) {
     throw api_error{status, message, param, code, ""};
+}
+
+void refuse_value(const std::string& path, const std::string& why, const char* code) {
+    refuse(400, path + ": " + why, path, code);
 }
 
 json error_json(const api_error& e) {
@@ -110,8 +108,7 @@ const json* fields::find(const char* name) const {
 
 void fields::wrong(const char* name, const std::string& wanted) const {
     const json* value = find(name);
-    refuse(400, path(name) + ": want " + wanted + ", got " + (value ? shown(*value) : "nothing"), path(name),
-           "invalid_value");
+    refuse_value(path(name), "want " + wanted + ", got " + (value ? shown(*value) : "nothing"));
 }
 
 std::optional<std::string> fields::text(const char* name) const {
@@ -119,6 +116,20 @@ std::optional<std::string> fields::text(const char* name) const {
     if (!value) return std::nullopt;
     if (!value->is_string()) wrong(name, "a string");
     return value->get<std::string>();
+}
+
+std::string fields::need_text(const char* name, const char* wanted) const {
+    const auto value = text(name);
+    if (!value) wrong(name, wanted);
+    return *value;
+}
+
+std::optional<std::string> fields::choice(const char* name, std::initializer_list<const char*> of) const {
+    const auto value = text(name);
+    if (!value || std::find(of.begin(), of.end(), *value) != of.end()) return value;
+    std::string wanted = "one of";
+    for (const char* one : of) wanted += (one == *of.begin() ? " " : ", ") + std::string(one);
+    wrong(name, wanted);
 }
 
 std::optional<int64_t> fields::integer(const char* name, int64_t min, int64_t max) const {
@@ -160,6 +171,31 @@ const json* fields::object(const char* name) const {
     return value;
 }
 
+fields fields::inside(const char* name) const {
+    static const json kNothing = json::object();
+    const json* value = object(name);
+    return fields(value ? *value : kNothing, path(name) + ".");
+}
+
+std::vector<fields> fields::objects(const char* name, const char* wanted, size_t n_most) const {
+    std::vector<fields> out;
+    const json* value = list(name);
+    if (value && value->size() > n_most) wrong(name, "at most " + std::to_string(n_most) + " items");
+    for (size_t i = 0; value && i < value->size(); i++) {
+        const std::string place = path(name) + "[" + std::to_string(i) + "]";
+        if (!(*value)[i].is_object())
+            refuse_value(place, std::string("want ") + wanted + ", got " + shown((*value)[i]));
+        out.emplace_back((*value)[i], place + ".");
+    }
+    return out;
+}
+
+std::string lower(std::string text) {
+    for (char& c : text)
+        if (c >= 'A' && c <= 'Z') c = (char)(c + 32);
+    return text;
+}
+
 std::string random_id(const char* prefix) {
     static const char kLetters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-";
     std::string id = prefix;
@@ -178,8 +214,10 @@ int64_t unix_time() {
 }
 
 std::string sse(const json& value) { return "data: " + dump(value) + "\n\n"; }
-std::string sse(const char* event, const json& value) {
-    return std::string("event: ") + event + "\ndata: " + dump(value) + "\n\n";
+std::string sse(const char* type, const json& members) {
+    json out = {{"type", type}};
+    out.update(members);
+    return std::string("event: ") + type + "\n" + sse(out);
 }
 
 }  // namespace serve

@@ -19,6 +19,8 @@ struct api_error {
 
 [[noreturn]] void refuse(int status, const std::string& message, const std::string& param = "",
                          const std::string& code = "");
+// A 400 for a value at this place of the request: "PATH: WHY".
+[[noreturn]] void refuse_value(const std::string& path, const std::string& why, const char* code = "invalid_value");
 json error_json(const api_error& error);
 std::string error_body(int status, const std::string& message, const std::string& param = "",
                        const std::string& code = "");
@@ -39,12 +41,20 @@ class fields {
     explicit fields(const json& object, std::string path = "") : object_(object), path_(std::move(path)) {}
     const json* find(const char* name) const;
     std::optional<std::string> text(const char* name) const;
+    std::string need_text(const char* name, const char* wanted = "a string") const;
+    // One of these texts, or nothing.
+    std::optional<std::string> choice(const char* name, std::initializer_list<const char*> of) const;
     std::optional<int64_t> integer(const char* name, int64_t min, int64_t max) const;
     std::optional<double> number(const char* name, double min, double max) const;
     bool flag(const char* name, bool otherwise) const;
     const json* list(const char* name) const;
     const json* object(const char* name) const;
+    // The fields of an object inside, or of nothing.
+    fields inside(const char* name) const;
+    // The items of a list, each of them an object: at most n_most.
+    std::vector<fields> objects(const char* name, const char* wanted, size_t n_most = SIZE_MAX) const;
     std::string path(const char* name) const { return path_ + name; }
+    const json& value() const { return object_; }
     [[noreturn]] void wrong(const char* name, const std::string& wanted) const;
 
   private:
@@ -55,12 +65,13 @@ class fields {
 // A short description of a value for an error, at most 60 bytes.
 std::string shown(const json& value);
 
+std::string lower(std::string text);        // of ASCII
 std::string random_id(const char* prefix);  // "chatcmpl-" and 24 characters
 uint64_t random_seed();
 int64_t unix_time();
 
-// An event of a stream of Server-Sent Events.
+// An event of a stream of Server-Sent Events; one with a type, which is also a member.
 std::string sse(const json& value);
-std::string sse(const char* event, const json& value);
+std::string sse(const char* type, const json& members);
 
 }  // namespace serve

@@ -17,64 +17,50 @@ duet_chat_params template_params(const server& s) {
 }
 
 void check_messages(const fields& f) {
-    const json* messages = f.list("messages");
-    if (!messages || messages->empty()) f.wrong("messages", "a list of messages, at least one");
-    if (messages->size() > kMaxMessages) f.wrong("messages", "at most " + std::to_string(kMaxMessages) + " messages");
-    for (size_t i = 0; i < messages->size(); i++) {
-        const std::string path = "messages[" + std::to_string(i) + "]";
-        if (!(*messages)[i].is_object()) refuse(400, path + ": want an object", path, "invalid_value");
-        const fields m((*messages)[i], path + ".");
-        const auto role = m.text("role");
-        const auto is = [&](const char* name) { return role && *role == name; };
-        if (!is("system") && !is("developer") && !is("user") && !is("assistant") && !is("tool"))
-            m.wrong("role", "system, developer, user, assistant or tool");
+    const std::vector<fields> messages = f.objects("messages", "a message", kMaxMessages);
+    if (messages.empty()) f.wrong("messages", "a list of messages, at least one");
+    for (const fields& m : messages) {
+        m.need_text("role", "a role");
+        const std::string role = *m.choice("role", {"system", "developer", "user", "assistant", "tool"});
         const json* content = m.find("content");
         const json* calls = m.list("tool_calls");
         const bool may_lack = (calls && !calls->empty()) || m.find("refusal") || m.find("reasoning_content");
-        if (content ? content->is_array() && content->empty() : !(is("assistant") && may_lack))
+        if (content ? content->is_array() && content->empty() : !(role == "assistant" && may_lack))
             m.wrong("content", "a text or a list of text parts, at least one");
         m.text("name");
-        if (!m.text("tool_call_id") && is("tool")) m.wrong("tool_call_id", "the id of the call");
-        if (content) text_of_parts(*content, path + ".content");
+        if (role == "tool") m.need_text("tool_call_id", "the id of the call");
+        if (content) text_of_parts(*content, m.path("content"));
     }
 }
 
 void read_tools(const fields& f, chat_fields* c) {
-    if (const json* tools = f.list("tools"); tools && !tools->empty()) {
-        if (tools->size() > kMaxTools) f.wrong("tools", "at most " + std::to_string(kMaxTools) + " tools");
-        for (const json& tool : *tools) {
-            if (!tool.is_object()) f.wrong("tools", "objects with type \"function\" and a function");
-            const fields t(tool, "tools[].");
-            if (t.text("type").value_or("") != "function") t.wrong("type", "\"function\"");
-            const json* function = t.object("function");
-            if (!function) t.wrong("function", "an object");
-            const fields inner(*function, "tools[].function.");
-            if (const auto name = inner.text("name"); !name || name->empty()) inner.wrong("name", "a name");
-            inner.text("description");
-            inner.object("parameters");
-        }
-        c->tools = *tools;
+    const std::vector<fields> tools = f.objects("tools", "an object with type \"function\" and a function", kMaxTools);
+    for (const fields& t : tools) {
+        t.need_text("type", "\"function\"");
+        t.choice("type", {"function"});
+        const fields function = t.inside("function");
+        if (function.need_text("name", "a name").empty()) function.wrong("name", "a name");
+        function.text("description");
+        function.object("parameters");
     }
+    if (!tools.empty()) c->tools = *f.list("tools");
     const json* choice = f.find("tool_choice");
     c->parallel = f.flag("parallel_tool_calls", true);
     c->tool_choice = "auto";
     if (!choice) return;
-    if (c->tools.is_null()) refuse(400, "tool_choice: want tools beside it", "tool_choice", "invalid_value");
-    if (choice->is_string()) {
-        c->tool_choice = choice->get<std::string>();
-        if (c->tool_choice != "auto" && c->tool_choice != "none" && c->tool_choice != "required")
-            f.wrong("tool_choice", "none, auto, required or a function");
+    if (tools.empty()) refuse_value("tool_choice", "want tools beside it");
+    if (!choice->is_object()) {
+        c->tool_choice = *f.choice("tool_choice", {"auto", "none", "required"});
         return;
     }
-    if (!choice->is_object()) f.wrong("tool_choice", "none, auto, required or a function");
-    const json* function = fields(*choice, "tool_choice.").object("function");
-    if (fields(*choice, "tool_choice.").text("type").value_or("") != "function" || !function)
-        f.wrong("tool_choice", "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+    const fields asked = f.inside("tool_choice");
+    asked.need_text("type", "\"function\"");
+    asked.choice("type", {"function"});
     c->tool_choice = "name";
-    c->tool_name = fields(*function, "tool_choice.function.").text("name").value_or("");
-    for (const json& tool : c->tools)
-        if (tool["function"]["name"] == c->tool_name) return;
-    refuse(400, "tool_choice: there is no tool " + shown(c->tool_name), "tool_choice", "invalid_value");
+    c->tool_name = asked.inside("function").need_text("name", "a name");
+    for (const fields& t : tools)
+        if (t.inside("function").text("name") == c->tool_name) return;
+    refuse_value("tool_choice", "there is no tool " + shown(c->tool_name));
 }
 
 // Makes the conversation; throws what is wrong with it.
@@ -167,9 +153,9 @@ class chat_reply : public choices_reply {
 
   private:
     json token_json(int32_t id, double logprob) const {
-        std::string_view bytes = view_of(duet_token_text(host.model, id));
-        const std::string_view name = bytes.empty() ? view_of(duet_token_spelling(host.model, id)) : bytes;
-        return {{"token", std::string(name)}, {"logprob", logprob}, {"bytes", token_bytes(bytes)}};
+        json bytes = json::array();
+        for (const char c : view_of(duet_token_text(host.model, id))) bytes.push_back((int)(uint8_t)c);
+        return {{"token", token_name(host, id)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
     }
     json logprobs_of(size_t i, const std::vector<token_logprob>& list) const {
         if (jobs[i]->n_logprobs < 0) return nullptr;
@@ -208,37 +194,25 @@ chat_fields read_chat(const fields& f) {
     c.messages = *f.list("messages");
     read_tools(f, &c);
     if (const json* variables = f.object("chat_template_kwargs")) c.variables = *variables;
-    if (const auto thinking = c.variables.find("enable_thinking"); thinking != c.variables.end()) {
-        if (!thinking->is_boolean())
-            refuse(400, "chat_template_kwargs.enable_thinking: want true or false", "chat_template_kwargs",
-                   "invalid_value");
-        c.thinking = thinking->get<bool>();
-    }
-    if (const auto effort = f.text("reasoning_effort")) {
-        constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
-        if (std::find(std::begin(kEfforts), std::end(kEfforts), *effort) == std::end(kEfforts))
-            f.wrong("reasoning_effort", "none, minimal, low, medium, high or xhigh");
-        if (*effort == "none") c.thinking = 0;
-        else c.variables["reasoning_effort"] = *effort;
-    }
-    if (const auto format = f.text("reasoning_format")) {
-        if (*format != "auto" && *format != "none" && *format != "deepseek")
-            f.wrong("reasoning_format", "auto, deepseek or none");
-        c.keeps_markers = *format == "none";
-    }
+    const fields variables = f.inside("chat_template_kwargs");
+    if (variables.find("enable_thinking")) c.thinking = variables.flag("enable_thinking", false);
+    const auto effort = f.choice("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh"});
+    if (effort == "none") c.thinking = 0;
+    else if (effort) c.variables["reasoning_effort"] = *effort;
+    c.keeps_markers = f.choice("reasoning_format", {"auto", "deepseek", "none"}) == "none";
     return c;
 }
 
 std::string text_of_parts(const json& content, const std::string& path) {
     if (content.is_string()) return content.get<std::string>();
-    if (!content.is_array()) refuse(400, path + ": want a text or a list of parts", path, "invalid_value");
+    if (!content.is_array()) refuse_value(path, "want a text or a list of parts");
     std::string text;
     for (const json& part : content) {
         const json type = part.is_object() ? part.value("type", json()) : json();
         const bool is_text =
             type == "text" || type == "input_text" || type == "output_text" || type == "reasoning_text";
         if (!is_text || !part.value("text", json()).is_string())
-            refuse(400, path + ": only parts of text are supported, got " + shown(part), path, "unsupported_value");
+            refuse_value(path, "only parts of text are supported, got " + shown(part), "unsupported_value");
         text += part["text"].get<std::string>();
     }
     return text;
@@ -298,6 +272,15 @@ rendered_chat render_chat(server& s, const chat_fields& c, const common_fields& 
     return out;
 }
 
+void submit_chat(const std::shared_ptr<reply>& answer, const json& request, std::optional<int64_t> max_new_tok,
+                 bool is_stream) {
+    common_fields common = read_common(answer->host, fields(request));
+    common.max_new_tok = (int32_t)max_new_tok.value_or(-1);
+    answer->is_stream = is_stream;
+    answer->jobs = render_chat(answer->host, read_chat(fields(request)), common).jobs;
+    answer->submit();
+}
+
 void post_chat(server& s, exchange_ptr exchange, const fields& f) {
     common_fields common = read_common(s, f);
     const auto old_limit = f.integer("max_tokens", 1, INT32_MAX);
@@ -305,8 +288,7 @@ void post_chat(server& s, exchange_ptr exchange, const fields& f) {
     common.max_new_tok = (int32_t)(limit ? *limit : old_limit.value_or(-1));
     const bool wants_logprobs = f.flag("logprobs", false);
     const auto n_top = f.integer("top_logprobs", 0, 20);
-    if (n_top && !wants_logprobs)
-        refuse(400, "top_logprobs: want logprobs to be true", "top_logprobs", "invalid_value");
+    if (n_top && !wants_logprobs) refuse_value("top_logprobs", "want logprobs to be true");
     if (wants_logprobs) common.n_logprobs = (int32_t)n_top.value_or(0);
     const chat_fields c = read_chat(f);
     auto answer = std::make_shared<chat_reply>(s, exchange);

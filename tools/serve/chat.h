@@ -32,6 +32,9 @@ json copy_fields(const fields& f, std::initializer_list<const char*> names);
 json call_input(const tool_call& call);
 // Renders the messages and makes common.n jobs; with only_renders none. Throws what the client is told.
 rendered_chat render_chat(server& s, const chat_fields& chat, const common_fields& common, bool only_renders = false);
+// Answers a conversation that is given in the fields of /v1/chat/completions, for the other interfaces.
+void submit_chat(const std::shared_ptr<reply>& answer, const json& request, std::optional<int64_t> max_new_tok,
+                 bool is_stream);
 // Tries the template at the start: sets has_chat or chat_error.
 duet_status try_template(server* s, tool_error* error);
 

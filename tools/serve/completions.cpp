@@ -23,20 +23,12 @@ std::string text_of_ids(const server& s, const std::vector<int32_t>& ids, bool s
     return text;
 }
 
-std::string name_of_token(const server& s, int32_t id) {
-    const std::string_view bytes = view_of(duet_token_text(s.model, id));
-    return std::string(bytes.empty() ? view_of(duet_token_spelling(s.model, id)) : bytes);
-}
-
 std::vector<int32_t> read_ids(const server& s, const json& list, const char* param) {
     std::vector<int32_t> ids;
     for (const json& value : list) {
         const auto id = whole_number(value);
         if (!id || *id < 0 || *id >= s.info.n_vocab)
-            refuse(400,
-                   std::string(param) + ": want ids of 0.." + std::to_string(s.info.n_vocab - 1) + ", got " +
-                       shown(value),
-                   param, "invalid_value");
+            refuse_value(param, "want ids of 0.." + std::to_string(s.info.n_vocab - 1) + ", got " + shown(value));
         ids.push_back((int32_t)*id);
     }
     return ids;
@@ -83,61 +75,47 @@ class completion_reply : public choices_reply {
     bool has_echo = false;
 
     json choice(size_t i) override {
-        text_bytes_.assign(jobs.size(), 0);
-        json logprobs = empty_logprobs(i);
-        if (has_echo) add_prompt_logprobs(i, &logprobs);
-        add_logprobs(i, answers[i].logprobs, &logprobs);
-        return {{"text", echoes[i] + answers[i].text}, {"logprobs", std::move(logprobs)}};
+        told_chars_.assign(jobs.size(), 0);
+        return {{"text", echoes[i] + answers[i].text}, {"logprobs", logprobs_of(i, has_echo, answers[i].logprobs)}};
     }
 
     std::string piece(size_t i, const answer_event& e) override {
-        text_bytes_.resize(jobs.size());
+        told_chars_.resize(jobs.size());
         has_echoed_.resize(jobs.size());
         std::string out;
-        if (has_echo && !std::exchange(has_echoed_[i], 1)) {
-            json logprobs = empty_logprobs(i);
-            add_prompt_logprobs(i, &logprobs);
-            out = chunk(i, "text", echoes[i], std::move(logprobs), nullptr);
-        }
-        json logprobs = empty_logprobs(i);
-        add_logprobs(i, *e.logprobs, &logprobs);
+        if (has_echo && !std::exchange(has_echoed_[i], 1))
+            out = chunk(i, "text", echoes[i], logprobs_of(i, true, {}), nullptr);
         const bool is_end = e.kind == DUET_CHAT_END;
-        return out +
-               chunk(i, "text", is_end ? "" : e.text, std::move(logprobs), is_end ? finish_reason(e.reason) : nullptr);
+        return out + chunk(i, "text", is_end ? "" : e.text, logprobs_of(i, false, *e.logprobs),
+                           is_end ? finish_reason(e.reason) : nullptr);
     }
 
   private:
-    json empty_logprobs(size_t i) const {
-        if (jobs[i]->n_logprobs < 0) return nullptr;
-        return {{"tokens", json::array()},
-                {"token_logprobs", json::array()},
-                {"top_logprobs", json::array()},
-                {"text_offset", json::array()}};
-    }
-    void add_token(size_t i, const std::string& name, const token_logprob* p, json* out) {
-        (*out)["tokens"].push_back(name);
-        (*out)["token_logprobs"].push_back(p ? json(p->logprob) : json(nullptr));
-        (*out)["text_offset"].push_back(text_bytes_[i]);
-        json top = json::object();
-        if (p)
-            for (const auto& [id, logprob] : p->top) top[dump_name(id)] = logprob;
-        (*out)["top_logprobs"].push_back(p && jobs[i]->n_logprobs > 0 ? std::move(top) : json(nullptr));
-        text_bytes_[i] += name.size();
-    }
-    void add_logprobs(size_t i, const std::vector<token_logprob>& list, json* out) {
-        if (!out->is_null())
-            for (const token_logprob& p : list) add_token(i, dump_name(p.id), &p, out);
-    }
-    void add_prompt_logprobs(size_t i, json* out) {
-        if (out->is_null()) return;
+    // The older form: a list for each member. text_offset counts characters.
+    json logprobs_of(size_t i, bool with_prompt, const std::vector<token_logprob>& list) {
         const job& j = *jobs[i];
-        for (size_t k = 0; k < j.prompt.size(); k++)
-            add_token(i, dump_name(j.prompt[k]),
-                      k && k <= j.prompt_logprobs.size() ? &j.prompt_logprobs[k - 1] : nullptr, out);
+        if (j.n_logprobs < 0) return nullptr;
+        json out = json::object();
+        for (const char* name : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) out[name] = json::array();
+        const auto add = [&](int32_t id, const token_logprob* p) {
+            const std::string name = token_name(host, id);
+            json top = json::object();
+            if (p)
+                for (const auto& [other, logprob] : p->top) top[token_name(host, other)] = logprob;
+            out["tokens"].push_back(name);
+            out["token_logprobs"].push_back(p ? json(p->logprob) : json(nullptr));
+            out["top_logprobs"].push_back(p && j.n_logprobs > 0 ? std::move(top) : json(nullptr));
+            out["text_offset"].push_back(told_chars_[i]);
+            told_chars_[i] +=
+                std::count_if(name.begin(), name.end(), [](char c) { return ((uint8_t)c & 0xc0) != 0x80; });
+        };
+        for (size_t k = 0; with_prompt && k < j.prompt.size(); k++)
+            add(j.prompt[k], k && k <= j.prompt_logprobs.size() ? &j.prompt_logprobs[k - 1] : nullptr);
+        for (const token_logprob& p : list) add(p.id, &p);
+        return out;
     }
-    std::string dump_name(int32_t id) const { return name_of_token(host, id); }
 
-    std::vector<size_t> text_bytes_;  // of each job, told so far
+    std::vector<int64_t> told_chars_;  // of each job
     std::vector<char> has_echoed_;
 };
 
@@ -170,10 +148,8 @@ void post_completions(server& s, exchange_ptr exchange, const fields& f) {
     c.max_new_tok = (int32_t)f.integer("max_tokens", 0, INT32_MAX).value_or(16);
     c.n_logprobs = (int32_t)f.integer("logprobs", 0, 20).value_or(-1);
     const bool has_echo = f.flag("echo", false);
-    if (const auto best_of = f.integer("best_of", 1, 16); best_of && *best_of != c.n)
-        refuse(400, "best_of: want the same as n, or nothing", "best_of", "invalid_value");
-    if (const auto suffix = f.text("suffix"); suffix && !suffix->empty())
-        refuse(400, "suffix: is not supported", "suffix", "unsupported_value");
+    if (f.integer("best_of", 1, 16).value_or(c.n) != c.n) f.wrong("best_of", "the same as n, or nothing");
+    if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
     const std::vector<prompt> prompts = read_prompts(s, f, "prompt");
     if (prompts.size() * (size_t)c.n > kMaxAnswers) f.wrong("n", "at most 512 answers to all prompts together");
     for (const prompt& p : prompts) check_length(s, p.ids.size(), c.max_new_tok > 0);
@@ -239,12 +215,10 @@ class embedding_reply : public reply {
 
 void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
     if (!s.options.embeddings) refuse(501, "embeddings are off: start the server with --embeddings");
-    const std::string form = f.text("encoding_format").value_or("float");
-    if (form != "float" && form != "base64") f.wrong("encoding_format", "\"float\" or \"base64\"");
-    if (const auto n = f.integer("dimensions", 1, INT32_MAX); n && *n != s.info.dim)
+    if (f.integer("dimensions", 1, INT32_MAX).value_or(s.info.dim) != s.info.dim)
         f.wrong("dimensions", std::to_string(s.info.dim) + " or nothing");
     auto answer = std::make_shared<embedding_reply>(s, exchange);
-    answer->is_base64 = form == "base64";
+    answer->is_base64 = f.choice("encoding_format", {"float", "base64"}) == "base64";
     for (const prompt& p : read_prompts(s, f, "input")) {
         check_length(s, p.ids.size(), false);
         job_ptr j = make_job(s, common_fields{}, p.ids, 0, nullptr);
@@ -257,18 +231,13 @@ void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
 // ---- tokens ----
 
 void post_tokenize(server& s, exchange_ptr exchange, const fields& f) {
-    const auto text = f.text("content");
-    const auto prompt_text = f.text("prompt");  // as other servers name it
-    if (!text && !prompt_text) f.wrong("content", "a string");
+    const std::string text = f.need_text(f.find("prompt") ? "prompt" : "content");  // other servers call it prompt
     const int32_t flags = (f.flag("add_special", false) ? DUET_TOKENIZE_ADD_BOS : 0) |
                           (f.flag("parse_special", false) ? DUET_TOKENIZE_PARSE_SPECIAL : 0);
-    const std::vector<int32_t> ids = tokenize_text(s, text ? *text : *prompt_text, flags);
+    const std::vector<int32_t> ids = tokenize_text(s, text, flags);
     json tokens = json::array();
     const bool with_pieces = f.flag("with_pieces", false);
-    for (int32_t id : ids) {
-        if (with_pieces) tokens.push_back({{"id", id}, {"piece", name_of_token(s, id)}});
-        else tokens.push_back(id);
-    }
+    for (int32_t id : ids) tokens.push_back(with_pieces ? json{{"id", id}, {"piece", token_name(s, id)}} : json(id));
     exchange->answer(200, dump({{"tokens", std::move(tokens)}, {"count", ids.size()}, {"max_model_len", s.n_ctx}}));
 }
 

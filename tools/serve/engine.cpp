@@ -10,8 +10,9 @@ namespace serve {
 namespace {
 
 // A step with pieces of prompts takes about this long; one with nothing but a piece of one prompt, which can be
-// interrupted.
+// interrupted, has at least kLonePiece tokens: a short prompt is read at once, as it would be in process.
 constexpr double kStepUs = 100e3, kLoneStepUs = 250e3;
+constexpr int32_t kLonePiece = 128;
 constexpr int32_t kLogitRows = 64;  // most rows of logits that are kept for a prompt's log probabilities
 
 }  // namespace
@@ -52,11 +53,21 @@ bool engine::submit(const std::vector<job_ptr>& jobs) {
 }
 
 void engine::cancel(const std::vector<job_ptr>& jobs) {
-    for (const job_ptr& j : jobs) {
-        j->is_cancelled = true;
-        if (lone_reader_ == j.get()) duet_session_cancel(session_);
+    bool is_queued = false;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const job_ptr& j : jobs) {
+            j->is_cancelled = true;
+            if (lone_reader_ == j.get()) duet_session_cancel(session_);
+        }
+        // A request that has not begun leaves at once. One that has is told by the engine's thread alone.
+        const auto is_ours = [&](const job_ptr& j) { return std::find(jobs.begin(), jobs.end(), j) != jobs.end(); };
+        is_queued = std::count_if(queue_.begin(), queue_.end(), is_ours) == (ptrdiff_t)jobs.size();
+        if (is_queued) queue_.erase(std::remove_if(queue_.begin(), queue_.end(), is_ours), queue_.end());
+        metrics_.set("duet_requests_waiting", (double)queue_.size());
     }
-    const std::lock_guard lock(mutex_);
+    for (const job_ptr& j : jobs)
+        if (is_queued) end(*j, end_reason::cancelled);
     wake_.notify_one();
 }
 
@@ -128,11 +139,13 @@ size_t engine::common(int32_t seq, const job& j) const {
     return (size_t)(std::mismatch(ids, ids + n, j.tokens.begin()).first - ids);
 }
 
-int32_t engine::oldest_free(int32_t except) const {
+// The sequence without an answer that was not used for longest; is_held: of those that hold something.
+int32_t engine::oldest_free(int32_t except, bool is_held) const {
     int32_t oldest = -1;
     for (int32_t i = 0; i < (int32_t)seqs_.size(); i++) {
         const bool is_older = oldest < 0 || seqs_[(size_t)i].used_at < seqs_[(size_t)oldest].used_at;
-        if (i != except && !seqs_[(size_t)i].user && is_older) oldest = i;
+        if (i == except || seqs_[(size_t)i].user || (is_held && duet_seq_length(session_, i) == 0)) continue;
+        if (is_older) oldest = i;
     }
     return oldest;
 }
@@ -200,11 +213,7 @@ void engine::keep_border(const job& j) {
 
 // Empties the prefix that was not used for longest. Returns false when there is none.
 bool engine::drop_oldest(int32_t except) {
-    int32_t oldest = -1;
-    for (int32_t i = 0; i < (int32_t)seqs_.size(); i++) {
-        const bool is_older = oldest < 0 || seqs_[(size_t)i].used_at < seqs_[(size_t)oldest].used_at;
-        if (i != except && !seqs_[(size_t)i].user && duet_seq_length(session_, i) > 0 && is_older) oldest = i;
-    }
+    const int32_t oldest = oldest_free(except, true);
     return oldest >= 0 && duet_seq_trim(session_, oldest, 0) == DUET_OK;
 }
 
@@ -265,11 +274,11 @@ void engine::tell_usage() {
 int32_t engine::piece_size(bool has_streams, bool is_alone) const {
     if (params_.chunk > 0) return params_.chunk;
     const double us = has_streams && us_beside_ > 0 ? us_beside_ : us_alone_ * (has_streams ? 1.5 : 1);
-    if (us <= 0) return 8;
+    const double least = is_alone ? kLonePiece : has_streams && us > 0 ? 1 : 8;
     const double time = has_streams ? std::max(kStepUs, 1.5 * us_streams_) - us_streams_
                         : is_alone  ? kLoneStepUs
                                     : kStepUs;
-    return (int32_t)std::clamp(time / us, has_streams ? 1.0 : 8.0, 65536.0);
+    return (int32_t)std::clamp(us > 0 ? time / us : least, least, 65536.0);
 }
 
 // Learns what tokens cost: those of answers, of prompts beside them, and of prompts alone.
@@ -417,62 +426,45 @@ token_logprob engine::logprob_of(const float* logits, int32_t id, int32_t n_top)
 // ---- texts ----
 
 void engine::show(job& j, int32_t id) {
+    bool is_stopped = false;
     if (j.parser) {
         if (duet_chat_parser_add(j.parser.get(), id) != DUET_OK)
             return end(j, end_reason::failed, duet_chat_parser_error(j.parser.get()));
-        return show_parsed(j);
+        is_stopped = tell_parsed(j);
+    } else {
+        const std::string_view bytes = view_of(duet_token_text(model_, id));
+        duet_string text = {};
+        int32_t stop = 0;
+        if (duet_text_gate_add(j.gate.get(), bytes.data(), bytes.size(), &text, &stop) != DUET_OK)
+            return end(j, end_reason::failed, duet_text_gate_error(j.gate.get()));
+        tell_text(j, view_of(text));
+        is_stopped = stop > 0;
+        j.i_stop = stop - 1;
     }
-    const duet_string bytes = duet_token_text(model_, id);
-    duet_string text = {};
-    int32_t is_stopped = 0;
-    if (duet_text_gate_add(j.gate.get(), bytes.data ? bytes.data : "", bytes.n_bytes, &text, &is_stopped) != DUET_OK)
-        return end(j, end_reason::failed, duet_text_gate_error(j.gate.get()));
-    tell_text(j, view_of(text));
-    if (is_stopped) {
-        j.i_stop = is_stopped - 1;
-        j.waiting.clear();  // the tokens of a stop string are not part of the answer
-        j.gate.reset();
-        end(j, end_reason::stop_string);
-    }
+    if (!is_stopped) return;
+    j.waiting.clear();  // the tokens of a stop string are not part of the answer
+    end(j, end_reason::stop_string);
 }
 
 void engine::tell_text(job& j, std::string_view text) {
-    if (text.empty()) return;
-    answer_event e;
-    e.kind = DUET_CHAT_TEXT;
-    e.text = text;
-    tell(j, e);
+    if (!text.empty()) tell(j, {DUET_CHAT_TEXT, -1, text});
 }
 
-void engine::show_parsed(job& j) {
+// Tells what the parser has made certain. Returns whether a stop string was met.
+bool engine::tell_parsed(job& j) {
     duet_chat_event e{};
     e.struct_size = sizeof e;
     while (duet_chat_parser_next(j.parser.get(), &e) == DUET_OK && e.kind != DUET_CHAT_NONE) {
-        if (e.kind == DUET_CHAT_END) {
-            j.n_thinking_tok = e.n_thinking_tok;
-            j.i_stop = e.i_stop;
-            j.waiting.clear();
-            j.parser.reset();
-            return end(j, end_reason::stop_string);
-        }
-        tell_parsed(j, e);
+        j.n_thinking_tok = e.n_thinking_tok;
+        if (e.kind == DUET_CHAT_END) return j.i_stop = e.i_stop, true;
+        tell(j, {e.kind, e.i_call, view_of(e.text), view_of(e.call_id)});
     }
+    return false;
 }
 
-void engine::tell_parsed(job& j, const duet_chat_event& e) {
-    j.n_thinking_tok = e.n_thinking_tok;
-    answer_event told;
-    told.kind = e.kind;
-    told.i_call = e.i_call;
-    told.text = view_of(e.text);
-    told.call_id = view_of(e.call_id);
-    tell(j, told);
-}
-
-void engine::tell(job& j, const answer_event& event) {
-    answer_event e = event;
-    e.logprobs = &j.waiting;
-    if (j.tell) j.tell(j, e);
+void engine::tell(job& j, answer_event event) {
+    event.logprobs = &j.waiting;
+    if (j.tell) j.tell(j, event);
     j.waiting.clear();
 }
 
@@ -480,15 +472,8 @@ void engine::tell(job& j, const answer_event& event) {
 void engine::end(job& j, end_reason reason, const std::string& error) {
     if (j.is_over) return;
     const bool is_whole = reason == end_reason::stop || reason == end_reason::length;
-    if (is_whole && j.parser && duet_chat_parser_finish(j.parser.get()) == DUET_OK) {
-        parser_ptr parser = std::move(j.parser);  // what it still tells does not end the answer again
-        duet_chat_event e{};
-        e.struct_size = sizeof e;
-        while (duet_chat_parser_next(parser.get(), &e) == DUET_OK && e.kind != DUET_CHAT_NONE &&
-               e.kind != DUET_CHAT_END)
-            tell_parsed(j, e);
-    }
     duet_string rest = {};
+    if (is_whole && j.parser && duet_chat_parser_finish(j.parser.get()) == DUET_OK) tell_parsed(j);
     if (is_whole && j.gate && duet_text_gate_finish(j.gate.get(), &rest) == DUET_OK) tell_text(j, view_of(rest));
     j.is_over = true;
     n_open_--;
@@ -497,16 +482,12 @@ void engine::end(job& j, end_reason reason, const std::string& error) {
         seqs_[(size_t)j.seq] = {nullptr, ++clock_};
         if ((!j.uses_cache || reason == end_reason::failed) && duet_seq_trim(session_, j.seq, 0) == DUET_OK)
             seqs_[(size_t)j.seq] = {};
+        waits_for_room_ = false;
+        tell_usage();
     }
-    waits_for_room_ = false;
-    tell_usage();
     if (reason == end_reason::cancelled) metrics_.add("duet_cancelled_total");
     metrics_.observe("duet_request_generation_tokens", j.n_new_tok);
-    answer_event e;
-    e.kind = DUET_CHAT_END;
-    e.reason = reason;
-    e.error = error;
-    tell(j, e);
+    tell(j, {DUET_CHAT_END, -1, {}, {}, nullptr, reason, error});
     j.tell = nullptr;
 }
 

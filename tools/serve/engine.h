@@ -28,10 +28,10 @@ enum class end_reason { none, stop, stop_string, length, cancelled, failed };
 // What an answer brought. kind is DUET_CHAT_...; logprobs are those of the tokens that became certain with it.
 struct answer_event {
     int32_t kind = DUET_CHAT_NONE, i_call = -1;
-    std::string_view text, call_id;
+    std::string_view text = {}, call_id = {};
     const std::vector<token_logprob>* logprobs = nullptr;
     end_reason reason = end_reason::none;
-    std::string error;  // of failed
+    std::string error = {};  // of failed
 };
 
 // One answer to one prompt. Until it is submitted it belongs to who made it, then to the engine's thread.
@@ -95,7 +95,7 @@ class engine {
     size_t common(int32_t seq, const job& j) const;
     bool waits_for_prefix(const job& j) const;
     void keep_border(const job& j);
-    int32_t oldest_free(int32_t except) const;
+    int32_t oldest_free(int32_t except, bool is_held = false) const;
     bool drop_oldest(int32_t except);
     void make_room();
     void tell_usage();
@@ -107,11 +107,10 @@ class engine {
     void take_prompt_logits(job& j, int32_t first, int32_t n_tok, int32_t* i_logits);
     void take_logits(job& j, const float* logits);
     void show(job& j, int32_t id);
-    void show_parsed(job& j);
     void tell_text(job& j, std::string_view text);
     void end(job& j, end_reason reason, const std::string& error = "");
-    void tell_parsed(job& j, const duet_chat_event& e);
-    void tell(job& j, const answer_event& event);
+    bool tell_parsed(job& j);
+    void tell(job& j, answer_event event);
     void fail_all(const std::string& error);
     int32_t held(const job& j) const { return duet_seq_length(session_, j.seq); }
     bool keeps_borders() const { return params_.is_recurrent || params_.has_windows; }

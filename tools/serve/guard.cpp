@@ -10,12 +10,6 @@ namespace serve {
 
 namespace {
 
-std::string lower(std::string text) {
-    for (char& c : text)
-        if (c >= 'A' && c <= 'Z') c = (char)(c + 32);
-    return text;
-}
-
 // "[::1]:8080" -> "[::1]", "Name:8080" -> "name".
 std::string name_of_host(const std::string& host) {
     const size_t bracket = host.rfind(']'), colon = host.rfind(':');

@@ -7,6 +7,7 @@
 #include <boost/asio.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <deque>
@@ -79,7 +80,11 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     void on_head(error_code ec);
     void read_body();
     void on_request(error_code ec);
-    void refuse(int status, std::string body, const http_headers& headers = {}, bool closes = true);
+    void refuse(int status, const std::string& body, const http_headers& headers, bool closes);
+    void refuse(int status, const std::string& message) {
+        refuse(status, server_.handlers.error_body(status, message), {}, true);
+    }
+    void begin_answer();
     void refuse_framing(error_code ec);
     void watch();
     void lose();
@@ -192,8 +197,7 @@ std::string http_connection::check_framing() const {
 void http_connection::on_head(error_code ec) {
     if (phase_ == kClosed) return;
     if (ec) return refuse_framing(ec);
-    if (const std::string wrong = check_framing(); !wrong.empty())
-        return refuse(400, server_.handlers.error_body(400, wrong));
+    if (const std::string wrong = check_framing(); !wrong.empty()) return refuse(400, wrong);
     const auto& head = parser_->get();
     is_http10_ = head.version() == 10;
     keeps_connection_ = head.keep_alive();
@@ -215,12 +219,12 @@ void http_connection::on_head(error_code ec) {
     request_.request_id = text("x-request-id");
     request_.declared_bytes = parser_->content_length().value_or(0);
     request_.has_body = parser_->chunked() || request_.declared_bytes > 0;
-    http_refusal refusal = server_.handlers.check(request_);
-    if (refusal.status) return refuse(refusal.status, std::move(refusal.body), refusal.headers, request_.has_body);
+    const http_refusal refusal = server_.handlers.check(request_);
+    if (refusal.status) return refuse(refusal.status, refusal.body, refusal.headers, request_.has_body);
     const uint64_t limit = server_.limits.max_body_bytes;
     if (request_.declared_bytes > limit)
-        return refuse(413, server_.handlers.error_body(413, "the body has " + std::to_string(request_.declared_bytes) +
-                                                                " bytes, the limit is " + std::to_string(limit)));
+        return refuse(413, "the body has " + std::to_string(request_.declared_bytes) + " bytes, the limit is " +
+                               std::to_string(limit));
     parser_->body_limit(limit);
     enter(kBody, server_.limits.body_seconds);
     if (request_.has_body && boost::beast::iequals(head[http::field::expect], "100-continue")) {
@@ -243,54 +247,39 @@ void http_connection::on_request(error_code ec) {
     if (phase_ == kClosed) return;
     if (ec) return refuse_framing(ec);
     request_.body = std::move(parser_->get().body());
+    begin_answer();
+    watch();
+    server_.handlers.handle(std::make_shared<http_exchange>(shared_from_this(), std::move(request_)));
+}
+
+void http_connection::begin_answer() {
     is_last_ = closes_ = is_stream_ = false;
     stream_head_.clear();
     writing_.clear();
     pending_.clear();
     exchange_serial_++;
     enter(kAnswers, 0);
-    watch();
-    server_.handlers.handle(std::make_shared<http_exchange>(shared_from_this(), std::move(request_)));
 }
 
 void http_connection::refuse_framing(error_code ec) {
-    const auto is_any = [&](std::initializer_list<http::error> codes) {
-        for (http::error code : codes)
-            if (ec == code) return true;
-        return false;
-    };
-    if (timed_out_) {
-        const bool is_body = phase_ == kBody;
-        return refuse(408, server_.handlers.error_body(408, is_body ? "the body took too long"
-                                                                    : "the header took too "
-                                                                      "long"));
-    }
-    if (ec == http::error::end_of_stream || ec.category() == asio::error::get_system_category() ||
-        ec == asio::error::eof)
+    if (timed_out_) return refuse(408, phase_ == kBody ? "the body took too long" : "the header took too long");
+    if (ec == http::error::end_of_stream || ec == http::error::partial_message || ec == asio::error::eof ||
+        ec.category() == asio::error::get_system_category())
         return close();
+    const http_limits& limits = server_.limits;
     if (ec == http::error::header_limit || ec == http::error::buffer_overflow)
-        return refuse(431,
-                      server_.handlers.error_body(431, "the header is larger than " +
-                                                           std::to_string(server_.limits.max_header_bytes) + " bytes"));
+        return refuse(431, "the header is larger than " + std::to_string(limits.max_header_bytes) + " bytes");
     if (ec == http::error::body_limit)
-        return refuse(413,
-                      server_.handlers.error_body(413, "the body is larger than " +
-                                                           std::to_string(server_.limits.max_body_bytes) + " bytes"));
-    if (is_any({http::error::partial_message})) return close();
-    refuse(400, server_.handlers.error_body(400, "not HTTP/1.1: " + ec.message()));
+        return refuse(413, "the body is larger than " + std::to_string(limits.max_body_bytes) + " bytes");
+    refuse(400, "not HTTP/1.1: " + ec.message());
 }
 
-void http_connection::refuse(int status, std::string body, const http_headers& headers, bool closes) {
+void http_connection::refuse(int status, const std::string& body, const http_headers& headers, bool closes) {
     if (phase_ == kClosed) return;
     std::string bytes = head(status, headers, "application/json", (int64_t)body.size(), closes);
     const bool is_head = parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
     if (!is_head) bytes += body;
-    is_last_ = closes_ = false;
-    is_stream_ = false;
-    writing_.clear();
-    pending_.clear();
-    enter(kAnswers, 0);
-    exchange_serial_++;
+    begin_answer();
     send(bytes, true, closes);
 }
 
@@ -523,48 +512,55 @@ template <class acceptor_type> void http_server::state::accept(acceptor_type& ac
     });
 }
 
-std::string http_server::listen(const std::string& host, int port) {
+// Opens a listening socket. Returns "", or why it failed.
+template <class acceptor_type, class endpoint_type>
+static std::string open_acceptor(std::optional<acceptor_type>& acceptor, asio::io_context& io,
+                                 const endpoint_type& endpoint, const std::string& name) {
     error_code ec;
-    state& s = *state_;
-    if (host.rfind("unix:", 0) == 0) {
-        const std::string path = host.substr(5);
-        if (path.empty() || path.size() > 100) return host + ": want a path of 1 to 100 bytes";
-        const asio::local::stream_protocol::endpoint endpoint(path);
-        struct stat info = {};
-        if (::lstat(path.c_str(), &info) == 0) {
-            asio::local::stream_protocol::socket probe(s.io);
-            if (!S_ISSOCK(info.st_mode)) return path + " exists and is no socket";
-            if (!probe.connect(endpoint, ec)) return host + " is in use by another program";
-            ::unlink(path.c_str());  // left behind by a program that is gone
-        }
-        s.local.emplace(s.io);
-        s.local->open(endpoint.protocol(), ec);
-        const mode_t before = ::umask(0177);
-        if (!ec) s.local->bind(endpoint, ec);
-        ::umask(before);
-        if (!ec) s.local->listen(asio::socket_base::max_listen_connections, ec);
-        if (ec) return "cannot listen on " + host + ": " + ec.message();
-        s.unix_path = path;
-        s.address = host;
-        s.is_local = true;
-        return "";
+    acceptor.emplace(io);
+    acceptor->open(endpoint.protocol(), ec);
+    if (!ec) acceptor->set_option(asio::socket_base::reuse_address(true), ec);
+    if (!ec) acceptor->bind(endpoint, ec);
+    if (!ec) acceptor->listen(asio::socket_base::max_listen_connections, ec);
+    return ec ? "cannot listen on " + name + ": " + ec.message() : "";
+}
+
+static std::string listen_unix(http_server::state& s, const std::string& host) {
+    const std::string path = host.substr(5);
+    if (path.empty() || path.size() > 100) return host + ": want a path of 1 to 100 bytes";
+    const asio::local::stream_protocol::endpoint endpoint(path);
+    struct stat info = {};
+    if (::lstat(path.c_str(), &info) == 0) {
+        error_code ec;
+        asio::local::stream_protocol::socket probe(s.io);
+        if (!S_ISSOCK(info.st_mode)) return path + " exists and is no socket";
+        if (!probe.connect(endpoint, ec)) return host + " is in use by another program";
+        ::unlink(path.c_str());  // left behind by a program that is gone
     }
-    std::string name = host.size() > 2 && host[0] == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
+    const mode_t before = ::umask(0177);
+    const std::string wrong = open_acceptor(s.local, s.io, endpoint, host);
+    ::umask(before);
+    if (!wrong.empty()) return wrong;
+    s.unix_path = path;
+    s.address = host;
+    s.is_local = true;
+    return "";
+}
+
+std::string http_server::listen(const std::string& host, int port) {
+    state& s = *state_;
+    if (host.rfind("unix:", 0) == 0) return listen_unix(s, host);
+    error_code ec;
+    const bool has_brackets = host.size() > 2 && host[0] == '[' && host.back() == ']';
     asio::ip::tcp::resolver resolver(s.io);
-    const auto found = resolver.resolve(name, std::to_string(port), asio::ip::tcp::resolver::passive, ec);
+    const auto found = resolver.resolve(has_brackets ? host.substr(1, host.size() - 2) : host, std::to_string(port),
+                                        asio::ip::tcp::resolver::passive, ec);
     if (ec || found.empty()) return "cannot listen on " + host + ": no such address";
-    asio::ip::tcp::endpoint endpoint = found.begin()->endpoint();
-    for (const auto& entry : found)
-        if (entry.endpoint().address().is_v4()) {
-            endpoint = entry.endpoint();
-            break;
-        }
-    s.tcp.emplace(s.io);
-    s.tcp->open(endpoint.protocol(), ec);
-    if (!ec) s.tcp->set_option(asio::socket_base::reuse_address(true), ec);
-    if (!ec) s.tcp->bind(endpoint, ec);
-    if (!ec) s.tcp->listen(asio::socket_base::max_listen_connections, ec);
-    if (ec) return "cannot listen on " + host + ":" + std::to_string(port) + ": " + ec.message();
+    const auto is_v4 = [](const auto& entry) { return entry.endpoint().address().is_v4(); };
+    const auto v4 = std::find_if(found.begin(), found.end(), is_v4);
+    const asio::ip::tcp::endpoint endpoint = (v4 == found.end() ? found.begin() : v4)->endpoint();
+    const std::string wrong = open_acceptor(s.tcp, s.io, endpoint, host + ":" + std::to_string(port));
+    if (!wrong.empty()) return wrong;
     const auto bound = s.tcp->local_endpoint();
     s.is_local = bound.address().is_loopback();
     const std::string text = bound.address().to_string();

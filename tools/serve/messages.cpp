@@ -7,30 +7,22 @@ namespace serve {
 namespace {
 
 // A block of a message becomes a part of OpenAI's message, or a message of its own (the result of a call).
-void add_block(const json& block, const std::string& path, json* message, json* results) {
-    if (!block.is_object()) refuse(400, path + ": want an object", path, "invalid_value");
-    const fields b(block, path + ".");
+void add_block(const fields& b, json* message, json* results) {
     const std::string type = b.text("type").value_or("");
-    const auto text = [&](const char* name) {
-        const auto value = b.text(name);
-        if (!value) b.wrong(name, "a string");
-        return *value;
-    };
     if (type == "text") {
-        (*message)["content"] = (*message)["content"].get<std::string>() + text("text");
+        (*message)["content"] = (*message)["content"].get<std::string>() + b.need_text("text");
     } else if (type == "thinking") {
-        (*message)["reasoning_content"] = message->value("reasoning_content", "") + text("thinking");
+        (*message)["reasoning_content"] = message->value("reasoning_content", "") + b.need_text("thinking");
     } else if (type == "tool_use") {
-        const json* input = b.object("input");
-        (*message)["tool_calls"].push_back(
-            {{"id", text("id")},
-             {"type", "function"},
-             {"function", {{"name", text("name")}, {"arguments", input ? dump(*input) : "{}"}}}});
+        const std::string arguments = dump(b.inside("input").value());
+        (*message)["tool_calls"].push_back({{"id", b.need_text("id")},
+                                            {"type", "function"},
+                                            {"function", {{"name", b.need_text("name")}, {"arguments", arguments}}}});
     } else if (type == "tool_result") {
         const json* content = b.find("content");
         results->push_back({{"role", "tool"},
-                            {"tool_call_id", text("tool_use_id")},
-                            {"content", content ? text_of_parts(*content, path + ".content") : ""}});
+                            {"tool_call_id", b.need_text("tool_use_id")},
+                            {"content", content ? text_of_parts(*content, b.path("content")) : ""}});
     } else if (type != "redacted_thinking") b.wrong("type", "text, thinking, tool_use or tool_result");
 }
 
@@ -38,21 +30,17 @@ json read_messages(const fields& f) {
     json out = json::array();
     if (const json* system = f.find("system"))
         out.push_back({{"role", "system"}, {"content", text_of_parts(*system, "system")}});
-    const json* messages = f.list("messages");
-    if (!messages || messages->empty()) f.wrong("messages", "a list of messages, at least one");
-    for (size_t i = 0; i < messages->size(); i++) {
-        const std::string path = "messages[" + std::to_string(i) + "]";
-        if (!(*messages)[i].is_object()) refuse(400, path + ": want an object", path, "invalid_value");
-        const fields m((*messages)[i], path + ".");
-        const auto role = m.text("role");
-        if (!role || (*role != "user" && *role != "assistant")) m.wrong("role", "user or assistant");
-        const json* content = m.find("content");
-        if (!content || (!content->is_string() && !content->is_array()))
-            m.wrong("content", "a text or a list of blocks");
-        json message = {{"role", *role}, {"content", content->is_string() ? content->get<std::string>() : ""}};
+    const std::vector<fields> messages = f.objects("messages", "a message");
+    if (messages.empty()) f.wrong("messages", "a list of messages, at least one");
+    for (const fields& m : messages) {
+        m.need_text("role", "user or assistant");
+        json message = {{"role", *m.choice("role", {"user", "assistant"})}, {"content", ""}};
         json results = json::array();
-        for (size_t k = 0; content->is_array() && k < content->size(); k++)
-            add_block((*content)[k], path + ".content[" + std::to_string(k) + "]", &message, &results);
+        const json* content = m.find("content");
+        if (content && content->is_string()) message["content"] = *content;
+        else if (!content || !content->is_array()) m.wrong("content", "a text or a list of blocks");
+        else
+            for (const fields& block : m.objects("content", "a block")) add_block(block, &message, &results);
         const bool is_only_results = !results.empty() && message["content"] == "";
         for (json& result : results) out.push_back(std::move(result));
         if (!is_only_results) out.push_back(std::move(message));
@@ -64,35 +52,27 @@ json read_messages(const fields& f) {
 json as_openai(const fields& f) {
     json out = copy_fields(f, {"temperature", "top_p", "top_k", "seed", "cache_prompt", "chat_template_kwargs"});
     out["messages"] = read_messages(f);
-    if (const json* tools = f.list("tools")) {
-        out["tools"] = json::array();
-        for (const json& tool : *tools) {
-            if (!tool.is_object()) f.wrong("tools", "objects with a name and an input_schema");
-            const fields t(tool, "tools[].");
-            const auto name = t.text("name");
-            const json* schema = t.object("input_schema");
-            if (!name || !schema) t.wrong(name ? "input_schema" : "name", "a name and an input_schema");
-            out["tools"].push_back(
-                {{"type", "function"},
-                 {"function",
-                  {{"name", *name}, {"description", t.text("description").value_or("")}, {"parameters", *schema}}}});
-        }
+    if (const json* stops = f.list("stop_sequences")) out["stop"] = *stops;
+    for (const fields& t : f.objects("tools", "an object with a name and an input_schema")) {
+        const std::string name = t.need_text("name", "a name");
+        const json* schema = t.object("input_schema");
+        if (!schema) t.wrong("input_schema", "a schema");
+        json function = {{"name", name}, {"description", t.text("description").value_or("")}, {"parameters", *schema}};
+        out["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
     }
-    if (const json* choice = f.object("tool_choice")) {
-        const fields c(*choice, "tool_choice.");
-        const std::string type = c.text("type").value_or("");
+    if (f.object("tool_choice")) {
+        const fields c = f.inside("tool_choice");
+        c.need_text("type", "auto, any, tool or none");
+        const std::string type = *c.choice("type", {"auto", "any", "tool", "none"});
         if (c.flag("disable_parallel_tool_use", false)) out["parallel_tool_calls"] = false;
-        if (type == "auto" || type == "none") out["tool_choice"] = type;
-        else if (type == "any") out["tool_choice"] = "required";
-        else if (type == "tool")
-            out["tool_choice"] = {{"type", "function"}, {"function", {{"name", c.text("name").value_or("")}}}};
-        else c.wrong("type", "auto, any, tool or none");
+        if (type == "tool") out["tool_choice"] = {{"type", "function"}, {"function", {{"name", c.need_text("name")}}}};
+        else out["tool_choice"] = type == "any" ? "required" : type;
     }
-    if (const json* thinking = f.object("thinking")) {
-        const std::string type = fields(*thinking, "thinking.").text("type").value_or("");
-        if (type != "enabled" && type != "disabled" && type != "adaptive")
-            fields(*thinking, "thinking.").wrong("type", "enabled, adaptive or disabled");
-        out["chat_template_kwargs"]["enable_thinking"] = type != "disabled";
+    if (f.object("thinking")) {
+        const fields thinking = f.inside("thinking");
+        thinking.need_text("type", "enabled, adaptive or disabled");
+        const bool is_on = thinking.choice("type", {"enabled", "adaptive", "disabled"}) != "disabled";
+        out["chat_template_kwargs"]["enable_thinking"] = is_on;
     }
     return out;
 }
@@ -123,7 +103,7 @@ class message_reply : public reply {
         if (!std::exchange(has_begun_, true)) {
             json start = message(json::array());
             start["usage"] = usage();
-            out = event("message_start", {{"message", std::move(start)}});
+            out = sse("message_start", {{"message", std::move(start)}});
         }
         if (e.kind == DUET_CHAT_TEXT) {
             out += open("text", {{"type", "text"}, {"text", ""}});
@@ -140,22 +120,17 @@ class message_reply : public reply {
 
     std::string last() override {
         return close() +
-               event("message_delta", {{"delta", {{"stop_reason", stop_reason()}, {"stop_sequence", stop_sequence()}}},
-                                       {"usage", usage()}}) +
-               event("message_stop", json::object());
+               sse("message_delta", {{"delta", {{"stop_reason", stop_reason()}, {"stop_sequence", stop_sequence()}}},
+                                     {"usage", usage()}}) +
+               sse("message_stop", json::object());
     }
 
     std::string stream_error(const std::string& text) override {
-        return event("error", {{"error", {{"type", "api_error"}, {"message", text}}}});
+        return sse("error", {{"error", {{"type", "api_error"}, {"message", text}}}});
     }
     const char* keep_alive() const override { return "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
 
   private:
-    static std::string event(const char* name, json body) {
-        json out = {{"type", name}};
-        out.update(body);
-        return sse(name, out);
-    }
     json message(json content) const {
         return {{"id", id},
                 {"type", "message"},
@@ -169,15 +144,15 @@ class message_reply : public reply {
         if (open_ == kind && open_ != "tool_use") return "";
         std::string out = close();
         open_ = kind;
-        return out + event("content_block_start", {{"index", i_block_}, {"content_block", std::move(block)}});
+        return out + sse("content_block_start", {{"index", i_block_}, {"content_block", std::move(block)}});
     }
     std::string close() {
         if (open_.empty()) return "";
         open_.clear();
-        return event("content_block_stop", {{"index", i_block_++}});
+        return sse("content_block_stop", {{"index", i_block_++}});
     }
     std::string delta(json body) const {
-        return event("content_block_delta", {{"index", i_block_}, {"delta", std::move(body)}});
+        return sse("content_block_delta", {{"index", i_block_}, {"delta", std::move(body)}});
     }
     const char* stop_reason() const {
         const collected_answer& a = answers[0];
@@ -210,16 +185,10 @@ void post_messages(server& s, exchange_ptr exchange, const fields& f) {
     if (!limit) f.wrong("max_tokens", "a whole number");
     f.number("temperature", 0, 1);
     f.object("metadata");
-    f.list("stop_sequences");
     const json request = as_openai(f);
-    common_fields common = read_common(s, fields(request));
-    common.max_new_tok = (int32_t)*limit;
-    common.stops = read_stops(f, "stop_sequences");
     auto answer = std::make_shared<message_reply>(s, exchange);
-    answer->stops = common.stops;
-    answer->is_stream = f.flag("stream", false);
-    answer->jobs = render_chat(s, read_chat(fields(request)), common).jobs;
-    answer->submit();
+    answer->stops = read_stops(fields(request), "stop");
+    submit_chat(answer, request, limit, f.flag("stream", false));
 }
 
 void post_count_tokens(server& s, exchange_ptr exchange, const fields& f) {

@@ -1,12 +1,15 @@
 // tools/serve/metrics.h: counters, gauges and histograms in the text form that Prometheus reads.
 // Owns: names and buckets. Must not know: who counts.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
 namespace serve {
+
+struct metric_row;
 
 class metrics {
   public:
@@ -18,10 +21,9 @@ class metrics {
 
   private:
     struct family {
-        const char *type, *help, *copy_of;
+        const metric_row* row = nullptr;
         std::map<std::string, double> values;  // by labels, as written: code="200"
-        std::vector<double> bounds;            // of a histogram
-        std::vector<uint64_t> counts;
+        std::vector<uint64_t> counts;          // of a histogram
         double sum = 0;
     };
     mutable std::mutex mutex_;

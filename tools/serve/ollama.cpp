@@ -55,26 +55,25 @@ json as_openai(const fields& f) {
 
 // Messages with calls whose arguments are objects.
 json openai_messages(const fields& f) {
-    const json* messages = f.list("messages");
-    if (!messages || messages->empty()) f.wrong("messages", "a list of messages, at least one");
     json out = json::array();
-    for (json m : *messages) {
-        if (!m.is_object()) f.wrong("messages", "objects");
-        if (m.contains("images") && m["images"].is_array() && !m["images"].empty())
-            refuse(400, "messages: images are not supported", "messages", "unsupported_value");
+    for (const fields& asked : f.objects("messages", "a message")) {
+        if (const json* images = asked.list("images"); images && !images->empty())
+            refuse_value(asked.path("images"), "images are not supported", "unsupported_value");
+        json m = asked.value();
         if (m.contains("thinking")) m["reasoning_content"] = m["thinking"];
         if (m.value("role", json()) == "tool" && !m.contains("tool_call_id")) m["tool_call_id"] = "call_0";
         int i_call = 0;
-        if (m.contains("tool_calls") && m["tool_calls"].is_array())
-            for (json& call : m["tool_calls"]) {
-                if (!call.is_object() || !call.value("function", json()).is_object())
-                    f.wrong("messages", "calls with a function");
-                json& function = call["function"];
-                if (function.contains("arguments") && !function["arguments"].is_string())
-                    function["arguments"] = dump(function["arguments"]);
-                call["type"] = "function";
-                if (!call.contains("id")) call["id"] = "call_" + std::to_string(i_call++);
-            }
+        for (const fields& told : asked.objects("tool_calls", "a call with a function")) {
+            json& call = m["tool_calls"][(size_t)i_call];
+            json function = told.inside("function").value();
+            if (const auto arguments = function.find("arguments");
+                arguments != function.end() && !arguments->is_string())
+                *arguments = dump(*arguments);
+            call["function"] = std::move(function);
+            call["type"] = "function";
+            if (!call.contains("id")) call["id"] = "call_" + std::to_string(i_call);
+            i_call++;
+        }
         out.push_back(std::move(m));
     }
     return out;
@@ -139,43 +138,39 @@ class ollama_reply : public reply {
     }
 };
 
-void answer_chat(server& s, exchange_ptr exchange, const fields& f, json messages, bool is_chat) {
+std::shared_ptr<ollama_reply> new_reply(server& s, exchange_ptr exchange, bool is_chat) {
+    auto answer = std::make_shared<ollama_reply>(s, std::move(exchange));
+    answer->is_chat = is_chat;
+    return answer;
+}
+
+void answer_chat(const std::shared_ptr<ollama_reply>& answer, const fields& f, json messages) {
     json request = as_openai(f);
     request["messages"] = std::move(messages);
-    const fields asked(request);
-    common_fields common = read_common(s, asked);
-    common.max_new_tok = (int32_t)asked.integer("max_tokens", 1, INT32_MAX).value_or(-1);
-    auto answer = std::make_shared<ollama_reply>(s, exchange);
-    answer->is_chat = is_chat;
-    answer->is_stream = f.flag("stream", true);
-    answer->jobs = render_chat(s, read_chat(asked), common).jobs;
-    answer->submit();
+    submit_chat(answer, request, fields(request).integer("max_tokens", 1, INT32_MAX), f.flag("stream", true));
 }
 
 }  // namespace
 
 void post_ollama_chat(server& s, exchange_ptr exchange, const fields& f) {
-    answer_chat(s, exchange, f, openai_messages(f), true);
+    answer_chat(new_reply(s, exchange, true), f, openai_messages(f));
 }
 
 void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
+    const auto answer = new_reply(s, exchange, false);
     const std::string prompt = f.text("prompt").value_or("");
-    if (const auto suffix = f.text("suffix"); suffix && !suffix->empty())
-        refuse(400, "suffix: is not supported", "suffix", "unsupported_value");
+    if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
     if (s.has_chat && !f.flag("raw", false)) {
         json messages = json::array();
         if (const auto system = f.text("system")) messages.push_back({{"role", "system"}, {"content", *system}});
         messages.push_back({{"role", "user"}, {"content", prompt}});
-        return answer_chat(s, exchange, f, std::move(messages), false);
+        return answer_chat(answer, f, std::move(messages));
     }
     const json request = as_openai(f);
-    const fields asked(request);
-    common_fields common = read_common(s, asked);
-    common.max_new_tok = (int32_t)asked.integer("max_tokens", 1, INT32_MAX).value_or(-1);
+    common_fields common = read_common(s, fields(request));
+    common.max_new_tok = (int32_t)fields(request).integer("max_tokens", 1, INT32_MAX).value_or(-1);
     std::vector<int32_t> ids = tokenize_text(s, prompt, DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL);
     check_length(s, ids.size());
-    auto answer = std::make_shared<ollama_reply>(s, exchange);
-    answer->is_chat = false;
     answer->is_stream = f.flag("stream", true);
     answer->jobs = {make_text_job(s, common, std::move(ids), 0, text_grammar(s, common).get())};
     answer->submit();

@@ -19,26 +19,18 @@ constexpr struct { const char *field, *param; double min, max; } kOpenAiFields[]
 };
 // clang-format on
 
-bool is_openai_field(std::string_view name) {
-    for (const auto& row : kOpenAiFields)
-        if (name == row.field) return true;
-    return false;
-}
-
-// The table's parameters by name: "dry.base" is also taken as "dry_base".
-void read_samplers(const fields& f, common_fields* out) {
-    for (const auto& row : kOpenAiFields)
-        if (const auto value = f.number(row.field, row.min, row.max)) out->sampling.emplace_back(row.param, *value);
+// Calls work(field, parameter, min, max) for each field that sets a sampler: OpenAI's, and the table's parameters by
+// name, of which "dry.base" is also taken as "dry_base".
+template <class work_fn> void each_sampler_field(work_fn work) {
+    for (const auto& row : kOpenAiFields) work(std::string(row.field), row.param, row.min, row.max);
     const duet_sampler_param* row;
     for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
         std::string name = row->name;
-        for (int k = 0; k < 2; k++) {
-            if (!is_openai_field(name))
-                if (const auto value = f.number(name.c_str(), row->min_value, row->max_value))
-                    out->sampling.emplace_back(row->name, *value);
-            if (name.find('.') == std::string::npos) break;
-            name[name.find('.')] = '_';
-        }
+        const auto is_same = [&](const auto& of_openai) { return name == of_openai.field; };
+        if (std::any_of(std::begin(kOpenAiFields), std::end(kOpenAiFields), is_same)) continue;
+        work(name, row->name, row->min_value, row->max_value);
+        std::replace(name.begin(), name.end(), '.', '_');
+        if (name != row->name) work(name, row->name, row->min_value, row->max_value);
     }
 }
 
@@ -49,11 +41,9 @@ void read_biases(const server& s, const fields& f, common_fields* out) {
     for (const auto& [key, value] : biases->items()) {
         int64_t id = 0;
         if (!parse_int(key, &id) || id < 0 || id >= s.info.n_vocab)
-            refuse(400, "logit_bias: want ids of 0.." + std::to_string(s.info.n_vocab - 1) + ", got " + shown(key),
-                   "logit_bias", "invalid_value");
+            f.wrong("logit_bias", "ids of 0.." + std::to_string(s.info.n_vocab - 1));
         if (!value.is_number() || !(std::fabs(value.get<double>()) <= 100))
-            refuse(400, "logit_bias: want numbers from -100 to 100, got " + shown(value), "logit_bias",
-                   "invalid_value");
+            f.wrong("logit_bias", "numbers from -100 to 100");
         out->biases.emplace_back((int32_t)id, (float)value.get<double>());
     }
 }
@@ -61,52 +51,40 @@ void read_biases(const server& s, const fields& f, common_fields* out) {
 // response_format, json_schema and grammar: at most one.
 void read_form(const fields& f, common_fields* out) {
     int n = 0;
-    if (const json* format = f.object("response_format")) {
-        const fields inner(*format, "response_format.");
-        const std::string type = inner.text("type").value_or("");
-        if (type == "json_object") {
-            const json* schema = inner.object("schema");
-            out->json_schema = schema ? dump(*schema) : "{\"type\":\"object\"}";
-        } else if (type == "json_schema") {
-            const json* named = inner.object("json_schema");
-            if (!named) inner.wrong("json_schema", "an object");
-            const fields its(*named, "response_format.json_schema.");
-            const json* schema = its.find("schema");
-            if (!schema || (!schema->is_object() && !schema->is_boolean())) its.wrong("schema", "a schema");
-            its.text("name");
-            its.flag("strict", false);
-            out->json_schema = dump(*schema);
-        } else if (type != "text") inner.wrong("type", "\"text\", \"json_object\" or \"json_schema\"");
-        n += type != "text";
-    }
-    if (const json* schema = f.find("json_schema")) {
-        if (!schema->is_object() && !schema->is_boolean()) f.wrong("json_schema", "a schema");
+    const auto keep_schema = [&](const fields& in, const char* name) {
+        const json* schema = in.find(name);
+        if (!schema || (!schema->is_object() && !schema->is_boolean())) in.wrong(name, "a schema");
         out->json_schema = dump(*schema);
         n++;
+    };
+    if (f.object("response_format")) {
+        const fields format = f.inside("response_format");
+        format.need_text("type");
+        const std::string type = *format.choice("type", {"text", "json_object", "json_schema"});
+        if (type == "json_object" && !format.find("schema")) out->json_schema = "{\"type\":\"object\"}", n++;
+        else if (type == "json_object") keep_schema(format, "schema");
+        else if (type == "json_schema") {
+            const fields named = format.inside("json_schema");
+            keep_schema(named, "schema");
+            named.text("name");
+            named.flag("strict", false);
+        }
     }
-    if (const auto gbnf = f.text("grammar"); gbnf && !gbnf->empty()) {
-        out->gbnf = *gbnf;
-        n++;
-    }
-    if (n > 1) refuse(400, "want one of response_format, json_schema and grammar", "response_format", "invalid_value");
+    if (f.find("json_schema")) keep_schema(f, "json_schema");
+    out->gbnf = f.text("grammar").value_or("");
+    if (!out->gbnf.empty()) n++;
+    if (n > 1) refuse_value("response_format", "want one of response_format, json_schema and grammar");
     if (out->gbnf.size() + out->json_schema.size() > kMaxGrammarBytes)
-        refuse(400, "a grammar or schema has at most 1 MiB", "response_format", "invalid_value");
-    if (out->gbnf.find('\0') != std::string::npos)
-        refuse(400, "grammar: holds a zero byte", "grammar", "invalid_value");
+        refuse_value("response_format", "a grammar or schema has at most 1 MiB");
+    if (out->gbnf.find('\0') != std::string::npos) refuse_value("grammar", "holds a zero byte");
 }
 
 }  // namespace
 
 bool is_sampler_field(std::string_view name) {
-    if (is_openai_field(name)) return true;
-    const duet_sampler_param* row;
-    for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
-        std::string own = row->name;
-        if (name == own) return true;
-        if (const size_t dot = own.find('.'); dot != std::string::npos) own[dot] = '_';
-        if (name == own) return true;
-    }
-    return false;
+    bool is_one = false;
+    each_sampler_field([&](const std::string& field, const char*, double, double) { is_one |= field == name; });
+    return is_one;
 }
 
 void check_model(const server& s, const fields& f) {
@@ -141,7 +119,9 @@ std::vector<std::string> read_stops(const fields& f, const char* name) {
 common_fields read_common(const server& s, const fields& f) {
     common_fields c;
     c.sampling = s.options.sampling;
-    read_samplers(f, &c);
+    each_sampler_field([&](const std::string& field, const char* param, double min, double max) {
+        if (const auto value = f.number(field.c_str(), min, max)) c.sampling.emplace_back(param, *value);
+    });
     read_biases(s, f, &c);
     c.stops = read_stops(f, "stop");
     const auto seed = f.integer("seed", INT64_MIN, INT64_MAX);
@@ -150,16 +130,14 @@ common_fields read_common(const server& s, const fields& f) {
     c.uses_cache = f.flag("cache_prompt", true);
     c.ignore_end = f.flag("ignore_eos", false);
     c.is_stream = f.flag("stream", false);
-    if (const json* options = f.object("stream_options")) {
-        if (!c.is_stream) refuse(400, "stream_options: want stream to be true", "stream_options", "invalid_value");
-        c.include_usage = fields(*options, "stream_options.").flag("include_usage", false);
-    }
+    if (f.object("stream_options") && !c.is_stream) refuse_value("stream_options", "want stream to be true");
+    c.include_usage = f.inside("stream_options").flag("include_usage", false);
     read_form(f, &c);
     return c;
 }
 
 void check_length(const server& s, size_t n_prompt_tok, bool needs_room) {
-    if (n_prompt_tok == 0) refuse(400, "the prompt is empty", "prompt", "invalid_value");
+    if (n_prompt_tok == 0) refuse_value("prompt", "is empty");
     if (n_prompt_tok + (needs_room ? 1 : 0) <= (size_t)s.n_ctx) return;
     // OpenAI's words: LiteLLM and others know the case by them, not by the code, and then ask a model that holds more
     refuse(400,
@@ -209,10 +187,9 @@ std::vector<int32_t> tokenize_text(const server& s, const std::string& text, int
     return ids;
 }
 
-json token_bytes(std::string_view bytes) {
-    json list = json::array();
-    for (const char c : bytes) list.push_back((int)(uint8_t)c);
-    return list;
+std::string token_name(const server& s, int32_t id) {
+    const std::string_view bytes = view_of(duet_token_text(s.model, id));
+    return std::string(bytes.empty() ? view_of(duet_token_spelling(s.model, id)) : bytes);
 }
 
 }  // namespace serve

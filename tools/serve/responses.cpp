@@ -7,33 +7,23 @@ namespace serve {
 namespace {
 
 // An item of the input becomes a message. Calls that follow each other belong to one message of the assistant.
-void add_item(const json& item, const std::string& path, json* messages) {
-    if (!item.is_object()) refuse(400, path + ": want an object", path, "invalid_value");
-    const fields i(item, path + ".");
+void add_item(const fields& i, json* messages) {
     const std::string type = i.text("type").value_or("message");
-    const auto text = [&](const char* name) {
-        const auto value = i.text(name);
-        if (!value) i.wrong(name, "a string");
-        return *value;
+    const auto parts = [&](const char* name) {
+        const json* content = i.find(name);
+        if (!content) i.wrong(name, "a text or a list of parts");
+        return text_of_parts(*content, i.path(name));
     };
     if (type == "message") {
-        const json* content = i.find("content");
-        if (!content) i.wrong("content", "a text or a list of parts");
-        messages->push_back({{"role", text("role")}, {"content", text_of_parts(*content, path + ".content")}});
+        messages->push_back({{"role", i.need_text("role")}, {"content", parts("content")}});
     } else if (type == "function_call") {
-        const bool joins = !messages->empty() && messages->back().value("role", "") == "assistant" &&
-                           messages->back().contains("tool_calls");
+        const bool joins = !messages->empty() && messages->back().contains("tool_calls");
         if (!joins) messages->push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", json::array()}});
+        json function = {{"name", i.need_text("name")}, {"arguments", i.need_text("arguments")}};
         messages->back()["tool_calls"].push_back(
-            {{"id", text("call_id")},
-             {"type", "function"},
-             {"function", {{"name", text("name")}, {"arguments", text("arguments")}}}});
+            {{"id", i.need_text("call_id")}, {"type", "function"}, {"function", std::move(function)}});
     } else if (type == "function_call_output") {
-        const json* output = i.find("output");
-        if (!output) i.wrong("output", "a text");
-        messages->push_back({{"role", "tool"},
-                             {"tool_call_id", text("call_id")},
-                             {"content", text_of_parts(*output, path + ".output")}});
+        messages->push_back({{"role", "tool"}, {"tool_call_id", i.need_text("call_id")}, {"content", parts("output")}});
     } else if (type != "reasoning") i.wrong("type", "message, function_call, function_call_output or reasoning");
 }
 
@@ -48,17 +38,12 @@ json as_chat(const fields& f) {
     if (!input || (!input->is_string() && !input->is_array())) f.wrong("input", "a text or a list of items");
     if (input->is_string()) out["messages"].push_back({{"role", "user"}, {"content", *input}});
     else
-        for (size_t i = 0; i < input->size(); i++)
-            add_item((*input)[i], "input[" + std::to_string(i) + "]", &out["messages"]);
-    if (const json* tools = f.list("tools")) {
-        out["tools"] = json::array();
-        for (const json& tool : *tools) {
-            if (!tool.is_object() || tool.value("type", json()) != "function")
-                refuse(400, "tools: only functions are supported, got " + shown(tool), "tools", "unsupported_value");
-            out["tools"].push_back(
-                {{"type", "function"},
-                 {"function", copy_fields(fields(tool), {"name", "description", "parameters", "strict"})}});
-        }
+        for (const fields& item : f.objects("input", "an item")) add_item(item, &out["messages"]);
+    for (const fields& tool : f.objects("tools", "a function")) {
+        if (tool.text("type") != "function")
+            refuse_value("tools", "only functions are supported, got " + shown(tool.value()), "unsupported_value");
+        out["tools"].push_back(
+            {{"type", "function"}, {"function", copy_fields(tool, {"name", "description", "parameters", "strict"})}});
     }
     if (const json* choice = f.find("tool_choice")) {
         out["tool_choice"] = *choice;
@@ -66,13 +51,11 @@ json as_chat(const fields& f) {
             out["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice->value("name", json())}}}};
         else if (!out.contains("tools") && (*choice == "auto" || *choice == "none")) out.erase("tool_choice");
     }
-    if (const json* text = f.object("text"))
-        if (const json* format = fields(*text, "text.").object("format")) {
-            out["response_format"] = *format;
-            if (format->value("type", json()) == "json_schema") out["response_format"]["json_schema"] = *format;
-        }
-    if (const json* reasoning = f.object("reasoning"))
-        if (const json* effort = fields(*reasoning, "reasoning.").find("effort")) out["reasoning_effort"] = *effort;
+    if (const json* format = f.inside("text").object("format")) {
+        out["response_format"] = *format;
+        if (format->value("type", json()) == "json_schema") out["response_format"]["json_schema"] = *format;
+    }
+    if (const json* effort = f.inside("reasoning").find("effort")) out["reasoning_effort"] = *effort;
     return out;
 }
 
@@ -170,9 +153,8 @@ class response_reply : public reply {
                 {"call_id", call.id}, {"name", call.name},       {"arguments", call.arguments}};
     }
     std::string event(const char* name, json body) {
-        json out = {{"type", name}, {"sequence_number", n_events_++}};
-        out.update(body);
-        return sse(name, out);
+        body["sequence_number"] = n_events_++;
+        return sse(name, body);
     }
     // Which item an event is about.
     json place(json body) const {
@@ -223,35 +205,21 @@ class response_reply : public reply {
 
 void post_responses(server& s, exchange_ptr exchange, const fields& f) {
     for (const char* name : {"previous_response_id", "conversation", "prompt"})
-        if (f.find(name)) refuse(400, std::string(name) + ": nothing is stored here", name, "unsupported_value");
-    if (f.flag("background", false))
-        refuse(400, "background: nothing is stored here", "background", "unsupported_value");
+        if (f.find(name)) refuse_value(name, "nothing is stored here", "unsupported_value");
+    if (f.flag("background", false)) refuse_value("background", "nothing is stored here", "unsupported_value");
     f.object("metadata");
     f.list("include");
     f.flag("store", false);
     f.integer("top_logprobs", 0, 20);
-    if (const std::string how = f.text("truncation").value_or("auto"); how != "auto" && how != "disabled")
-        f.wrong("truncation", "auto or disabled (nothing is ever cut)");
-    const json request = as_chat(f);
-    common_fields common = read_common(s, fields(request));
-    common.max_new_tok = (int32_t)f.integer("max_output_tokens", 1, INT32_MAX).value_or(-1);
+    f.choice("truncation", {"auto", "disabled"});  // nothing is ever cut
     auto answer = std::make_shared<response_reply>(s, exchange);
-    answer->is_stream = f.flag("stream", false);
-    const auto back = [&](const char* name, const json& otherwise) {
-        const json* value = f.find(name);
-        answer->asked[name] = value ? *value : otherwise;
-    };
-    back("instructions", nullptr);
-    back("max_output_tokens", nullptr);
-    back("metadata", json::object());
-    back("parallel_tool_calls", true);
-    back("temperature", nullptr);
-    back("top_p", nullptr);
-    back("tool_choice", "auto");
-    back("tools", json::array());
-    back("text", {{"format", {{"type", "text"}}}});
-    answer->jobs = render_chat(s, read_chat(fields(request)), common).jobs;
-    answer->submit();
+    answer->asked = {
+        {"instructions", nullptr},     {"max_output_tokens", nullptr}, {"metadata", json::object()},
+        {"parallel_tool_calls", true}, {"temperature", nullptr},       {"top_p", nullptr},
+        {"tool_choice", "auto"},       {"tools", json::array()},       {"text", {{"format", {{"type", "text"}}}}}};
+    for (auto& [name, value] : answer->asked.items())
+        if (const json* given = f.find(name.c_str())) value = *given;
+    submit_chat(answer, as_chat(f), f.integer("max_output_tokens", 1, INT32_MAX), f.flag("stream", false));
 }
 
 }  // namespace serve

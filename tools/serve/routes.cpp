@@ -4,6 +4,7 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <charconv>
 
 namespace serve {
 
@@ -12,28 +13,17 @@ namespace {
 using get_fn = void (*)(server& s, exchange_ptr exchange);
 using post_fn = void (*)(server& s, exchange_ptr exchange, const fields& f);
 
+// clang-format off
 json model_json(const server& s, const std::string& id) {
-    return {{"id", id},
-            {"object", "model"},
-            {"created", s.created},
-            {"owned_by", "duet"},
-            {"max_model_len", s.n_ctx},
-            {"context_length", s.n_ctx},
-            {"capabilities",
-             {{"completion", true},
-              {"chat", s.has_chat},
-              {"tools", s.has_chat},
-              {"structured_output", true},
-              {"embeddings", s.options.embeddings}}},
-            {"meta",
-             {{"architecture", s.info.architecture},
-              {"type", s.info.main_type},
-              {"n_params", s.info.n_params},
-              {"n_vocab", s.info.n_vocab},
-              {"n_embd", s.info.dim},
-              {"n_ctx_train", s.info.n_ctx_train},
-              {"size", s.info.weight_bytes}}}};
+    return {{"id", id}, {"object", "model"}, {"created", s.created}, {"owned_by", "duet"},
+            {"max_model_len", s.n_ctx}, {"context_length", s.n_ctx},
+            {"capabilities", {{"completion", true}, {"chat", s.has_chat}, {"tools", s.has_chat},
+                              {"structured_output", true}, {"embeddings", s.options.embeddings}}},
+            {"meta", {{"architecture", s.info.architecture}, {"type", s.info.main_type}, {"n_params", s.info.n_params},
+                      {"n_vocab", s.info.n_vocab}, {"n_embd", s.info.dim}, {"n_ctx_train", s.info.n_ctx_train},
+                      {"size", s.info.weight_bytes}}}};
 }
+// clang-format on
 
 std::vector<std::string> names_of(const server& s) {
     std::vector<std::string> names = {s.id};
@@ -50,17 +40,13 @@ void get_models(server& s, exchange_ptr e) {
 
 std::string percent_decoded(std::string_view text) {
     std::string out;
-    const auto digit = [](char c) {
-        return c >= '0' && c <= '9'   ? c - '0'
-               : c >= 'a' && c <= 'f' ? c - 'a' + 10
-               : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                      : -1;
-    };
     for (size_t i = 0; i < text.size(); i++) {
-        const int high = text[i] == '%' && i + 2 < text.size() ? digit(text[i + 1]) : -1;
-        const int low = high >= 0 ? digit(text[i + 2]) : -1;
-        out += low >= 0 ? (char)(high * 16 + low) : text[i];
-        if (low >= 0) i += 2;
+        uint8_t byte = 0;
+        const char* digits = text.data() + i + 1;
+        const bool is_coded =
+            text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+        out += is_coded ? (char)byte : text[i];
+        if (is_coded) i += 2;
     }
     return out;
 }
@@ -101,71 +87,59 @@ void get_ready(server& s, exchange_ptr e) {
 
 void get_alive(server&, exchange_ptr e) { e->answer(200, "{\"status\":\"ok\"}"); }
 
-// is_public: without a key, and also while the server ends.
+// Either get or post. is_public: without a key, and also while the server ends.
 struct route {
-    const char *path, *method;
-    get_fn get = nullptr;
+    const char* path;
+    get_fn get;
     post_fn post = nullptr;
     bool is_public = false;
-    constexpr route(const char* p, const char* m, get_fn fn, bool open)
-        : path(p), method(m), get(fn), is_public(open) {}
-    constexpr route(const char* p, const char* m, post_fn fn, bool open)
-        : path(p), method(m), post(fn), is_public(open) {}
 };
 
-// clang-format off
 constexpr route kRoutes[] = {
-    {"/", "GET", get_page, true},
-    {"/health", "GET", get_ready, true},
-    {"/livez", "GET", get_alive, true},
-    {"/readyz", "GET", get_ready, true},
-    {"/version", "GET", get_version, false},
-    {"/props", "GET", get_props, false},
-    {"/metrics", "GET", get_metrics, false},
-    {"/v1/models", "GET", get_models, false},
-    {"/v1/models/", "GET", get_model, false},  // and the rest of the path is the name
-    {"/v1/completions", "POST", post_completions, false},
-    {"/v1/chat/completions", "POST", post_chat, false},
-    {"/apply-template", "POST", post_apply_template, false},
-    {"/v1/responses", "POST", post_responses, false},
-    {"/v1/messages", "POST", post_messages, false},
-    {"/v1/messages/count_tokens", "POST", post_count_tokens, false},
-    {"/api/chat", "POST", post_ollama_chat, false},
-    {"/api/generate", "POST", post_ollama_generate, false},
-    {"/api/show", "POST", post_ollama_show, false},
-    {"/api/tags", "GET", get_ollama_tags, false},
-    {"/api/version", "GET", get_ollama_version, false},
-    {"/v1/embeddings", "POST", post_embeddings, false},
-    {"/tokenize", "POST", post_tokenize, false},
-    {"/detokenize", "POST", post_detokenize, false},
+    {"/", get_page, nullptr, true},
+    {"/health", get_ready, nullptr, true},
+    {"/livez", get_alive, nullptr, true},
+    {"/readyz", get_ready, nullptr, true},
+    {"/version", get_version},
+    {"/props", get_props},
+    {"/metrics", get_metrics},
+    {"/v1/models", get_models},
+    {"/v1/models/", get_model},  // and the rest of the path is the name
+    {"/v1/completions", nullptr, post_completions},
+    {"/v1/chat/completions", nullptr, post_chat},
+    {"/apply-template", nullptr, post_apply_template},
+    {"/v1/responses", nullptr, post_responses},
+    {"/v1/messages", nullptr, post_messages},
+    {"/v1/messages/count_tokens", nullptr, post_count_tokens},
+    {"/api/chat", nullptr, post_ollama_chat},
+    {"/api/generate", nullptr, post_ollama_generate},
+    {"/api/show", nullptr, post_ollama_show},
+    {"/api/tags", get_ollama_tags},
+    {"/api/version", get_ollama_version},
+    {"/v1/embeddings", nullptr, post_embeddings},
+    {"/tokenize", nullptr, post_tokenize},
+    {"/detokenize", nullptr, post_detokenize},
 };
-// clang-format on
-
-bool matches(const route& r, std::string_view path) {
-    const std::string_view own = r.path;
-    return own.back() == '/' && own.size() > 1 ? path.size() > own.size() && path.substr(0, own.size()) == own
-                                               : path == own;
-}
 
 const route* route_of(std::string_view path) {
-    for (const route& r : kRoutes)
-        if (matches(r, path)) return &r;
+    for (const route& r : kRoutes) {
+        const std::string_view own = r.path;
+        const bool has_name = own.back() == '/' && own.size() > 1;
+        if (has_name ? path.size() > own.size() && path.substr(0, own.size()) == own : path == own) return &r;
+    }
     return nullptr;
 }
 
-std::string allowed_methods(const route& r) {
-    return std::string_view(r.method) == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+bool is_method_of(const route& r, std::string_view method) {
+    return method == "OPTIONS" || (r.get ? method == "GET" || method == "HEAD" : method == "POST");
 }
 
-bool is_method_of(const route& r, std::string_view method) {
-    return method == r.method || method == "OPTIONS" || (method == "HEAD" && std::string_view(r.method) == "GET");
-}
+const char* allowed_methods(const route& r) { return r.get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS"; }
 
 bool is_json(const std::string& type) {
     std::string head = type.substr(0, type.find(';'));
-    while (!head.empty() && (head.back() == ' ' || head.back() == '\t')) head.pop_back();
-    for (char& c : head) c = (char)std::tolower((unsigned char)c);
-    return head == "application/json";
+    head.resize(head.find_last_not_of(" \t") + 1);
+    return lower(head) == "application/json";
 }
 
 // The id of a request that the client gave, if it is a plain word, else a new one.
@@ -219,7 +193,7 @@ http_refusal refusal_of(server& s, const http_server& http, const http_request& 
                    {{"WWW-Authenticate", "Bearer"}});
     if (!found) return say(404, "no such route: " + r.path.substr(0, 200), "not_found");
     if (!is_method_of(*found, r.method))
-        return say(405, "want one of " + allowed_methods(*found), "method_not_allowed",
+        return say(405, std::string("want one of ") + allowed_methods(*found), "method_not_allowed",
                    {{"Allow", allowed_methods(*found)}});
     if ((s.is_draining || s.is_loading) && !is_public)
         return say(503, s.is_loading ? "the model is loading" : "the server is ending", "unavailable",

@@ -4,19 +4,18 @@
 #include "chat.h"
 
 #include <csignal>
+#include <sstream>
 #include <sys/resource.h>
 
 namespace {
 
 using namespace serve;
 
-std::vector<std::string> split(const std::string& text) {
+std::vector<std::string> split(const std::string& text, char separator = ',') {
     std::vector<std::string> parts;
-    for (size_t begin = 0; begin <= text.size();) {
-        const size_t end = std::min(text.find(',', begin), text.size());
-        if (end > begin) parts.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
+    std::stringstream stream(text);
+    for (std::string part; std::getline(stream, part, separator);)
+        if (!part.empty()) parts.push_back(part);
     return parts;
 }
 
@@ -31,6 +30,8 @@ std::string read_bytes(const std::string& text, uint64_t* out) {
     *out = (uint64_t)n << shift;
     return "";
 }
+
+constexpr const char* kKeyRule = "want up to 512 visible ASCII characters";
 
 bool is_key(const std::string& key) {
     return !key.empty() && key.size() <= 512 &&
@@ -74,7 +75,7 @@ void add_flags(tool_args& args, server_options* o) {
               });
     args.call("--api-key", "KEY", "requests need this key; may be repeated (also DUET_API_KEY)",
               [o](const std::string& key) {
-                  if (!is_key(key)) return std::string("want up to 512 visible ASCII characters");
+                  if (!is_key(key)) return std::string(kKeyRule);
                   o->keys.push_back(key);
                   return std::string();
               });
@@ -101,9 +102,8 @@ void add_flags(tool_args& args, server_options* o) {
     args.flag("--embeddings", "serve /v1/embeddings", &o->embeddings);
     args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",
               [o](const std::string& text) {
-                  for (std::string origin : split(text)) {
+                  for (std::string origin : split(lower(text))) {
                       while (origin.back() == '/') origin.pop_back();
-                      for (char& c : origin) c = (char)std::tolower((unsigned char)c);
                       const bool is_origin = origin.rfind("http://", 0) == 0 || origin.rfind("https://", 0) == 0;
                       if (!is_origin || origin.find('/', origin.find("//") + 2) != std::string::npos)
                           return std::string("want http://NAME[:PORT] or https://NAME[:PORT]");
@@ -122,21 +122,19 @@ void add_flags(tool_args& args, server_options* o) {
 
 duet_status read_keys(server_options* o, tool_error* error) {
     if (const char* key = std::getenv("DUET_API_KEY"); key && *key) {
-        if (!is_key(key)) return error->set(DUET_ERR_ARG, "DUET_API_KEY: want up to 512 visible ASCII characters");
+        if (!is_key(key)) return error->set(DUET_ERR_ARG, std::string("DUET_API_KEY: ") + kKeyRule);
         o->keys.push_back(key);
     }
     if (o->key_file.empty()) return DUET_OK;
     std::string text;
     if (const duet_status status = read_text(o->key_file, &text, error)) return status;
     const size_t n_before = o->keys.size();
-    for (size_t begin = 0; begin < text.size();) {
-        const size_t end = std::min(text.find('\n', begin), text.size());
-        std::string line = text.substr(begin, end - begin);
-        while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-        if (!line.empty() && !is_key(line))
-            return error->set(DUET_ERR_FORMAT, o->key_file + ": want keys of up to 512 visible ASCII characters");
-        if (!line.empty()) o->keys.push_back(line);
-        begin = end + 1;
+    for (std::string line : split(text, '\n')) {
+        line.resize(line.find_last_not_of("\r ") + 1);
+        if (line.empty()) continue;
+        if (!is_key(line))
+            return error->set(DUET_ERR_FORMAT, o->key_file + ": holds a line that is no key: " + std::string(kKeyRule));
+        o->keys.push_back(line);
     }
     return o->keys.size() > n_before ? DUET_OK : error->set(DUET_ERR_FORMAT, o->key_file + ": holds no key");
 }

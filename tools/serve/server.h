@@ -150,7 +150,8 @@ bool is_sampler_field(std::string_view name);
 std::vector<int32_t> tokenize_text(const server& s, const std::string& text, int32_t flags);
 // Turns the status of a failed call on the request's own data into an error for the client.
 [[noreturn]] void refuse_status(duet_status status, const std::string& text, const std::string& param = "");
-json token_bytes(std::string_view bytes);
+// A token's bytes, or its spelling where it has none.
+std::string token_name(const server& s, int32_t id);
 
 // ---- routes ----
 
