@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 
@@ -223,6 +224,42 @@ constexpr struct { const char* name; double value; } kSamplerDefaults[] = {
     {"temp", 0.8}, {"top_k", 40}, {"top_p", 0.95}, {"min_p", 0.05},
 };
 // clang-format on
+
+// Flag names that users of other programs know. They are accepted beside the name made from the parameter.
+// clang-format off
+constexpr struct { const char *name, *flags; } kSamplerAliases[] = {
+    {"temp", ", --temperature"},
+    {"typical_p", ", --typical"},
+    {"dynatemp.exponent", ", --dynatemp-exp"},
+    {"dry.last_n", ", --dry-penalty-last-n"},
+    {"mirostat.tau", ", --mirostat-ent"},
+    {"mirostat.eta", ", --mirostat-lr"},
+    {"top_n_sigma", ", --top-nsigma"},
+};
+// clang-format on
+
+// A flag for each parameter of the sampler table. set(row, value) returns "", or what is wanted.
+inline void add_sampler_params(tool_args& args,
+                               const std::function<std::string(const duet_sampler_param& row, double value)>& set) {
+    const duet_sampler_param* row;
+    for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
+        const std::string name = row->name;
+        std::string flags = "--" + name;
+        for (char& c : flags)
+            if (c == '.' || c == '_') c = '-';
+        double value = row->default_value;
+        for (const auto& alias : kSamplerAliases)
+            if (name == alias.name) flags += alias.flags;
+        for (const auto& preset : kSamplerDefaults)
+            if (name == preset.name) value = preset.value;
+        char range[96];
+        std::snprintf(range, sizeof range, " (%g to %.8g, default %g)", row->min_value, row->max_value, value);
+        args.call(flags, "X", row->help + std::string(range), [set, row](const std::string& text) -> std::string {
+            double x = 0;
+            return parse_float(text, &x) ? set(*row, x) : "want a number";
+        });
+    }
+}
 
 // Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was.
 inline duet_status write_file(const std::string& path, std::string_view bytes, tool_error* error) {

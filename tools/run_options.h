@@ -25,19 +25,6 @@ struct run_options {
 
 enum { kOverflowError = 0, kOverflowDropTurns = 1 };
 
-// Flag names that users of other programs know. They are accepted beside the name made from the parameter.
-// clang-format off
-constexpr struct { const char *name, *flags; } kSamplerAliases[] = {
-    {"temp", ", --temperature"},
-    {"typical_p", ", --typical"},
-    {"dynatemp.exponent", ", --dynatemp-exp"},
-    {"dry.last_n", ", --dry-penalty-last-n"},
-    {"mirostat.tau", ", --mirostat-ent"},
-    {"mirostat.eta", ", --mirostat-lr"},
-    {"top_n_sigma", ", --top-nsigma"},
-};
-// clang-format on
-
 inline std::string set_sampler(run_options* options, const char* name, double value) {
     if (duet_sampler_set(options->sampler.get(), name, (float)value) == DUET_OK) return "";
     const std::string error = duet_sampler_error(options->sampler.get());  // "sampler parameter temp: want .., got -1"
@@ -47,29 +34,11 @@ inline std::string set_sampler(run_options* options, const char* name, double va
 
 inline void add_sampler_flags(tool_args& args, run_options* options) {
     args.section("Choice of tokens (steps run in this order):");
-    const duet_sampler_param* row;
-    for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
-        const std::string name = row->name;
-        std::string flags = "--" + name;
-        for (char& c : flags)
-            if (c == '.' || c == '_') c = '-';
-        float value = row->default_value;
-        for (const auto& alias : kSamplerAliases)
-            if (name == alias.name) flags += alias.flags;
-        for (const auto& preset : kSamplerDefaults)
-            if (name == preset.name) {
-                value = (float)preset.value;
-                set_sampler(options, preset.name, value);
-            }
-        char range[96];
-        std::snprintf(range, sizeof range, " (%g to %.8g, default %g)", row->min_value, row->max_value, value);
-        args.call(flags, "X", row->help + std::string(range), [options, name](const std::string& text) -> std::string {
-            double x = 0;
-            if (!parse_float(text, &x)) return "want a number";
-            if (name == "dry.multiplier") options->has_dry = x > 0;
-            return set_sampler(options, name.c_str(), x);
-        });
-    }
+    for (const auto& preset : kSamplerDefaults) set_sampler(options, preset.name, preset.value);
+    add_sampler_params(args, [options](const duet_sampler_param& row, double x) {
+        if (row.name == std::string_view("dry.multiplier")) options->has_dry = x > 0;
+        return set_sampler(options, row.name, x);
+    });
     args.call("--mirostat", "0|2", "2: mirostat 2 with its usual target (tau 5) instead of the truncating steps",
               [options](const std::string& text) {
                   return text == "2"   ? set_sampler(options, "mirostat.tau", 5)

@@ -43,27 +43,22 @@ struct prompt {
 std::vector<prompt> read_prompts(const server& s, const fields& f, const char* name) {
     std::vector<prompt> out;
     const json* value = f.find(name);
-    const auto add_text = [&](const json& text) {
-        out.push_back({tokenize_text(s, text.get<std::string>(), DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL),
-                       text.get<std::string>()});
+    const auto add = [&](const json& one) {
+        prompt p;
+        if (one.is_string()) {
+            p.text = one.get<std::string>();
+            p.ids = tokenize_text(s, p.text, DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL);
+        } else if (one.is_array() && !one.empty()) {
+            p.ids = read_ids(s, one, name);
+            p.text = text_of_ids(s, p.ids, false);
+        } else f.wrong(name, "a text, ids, or a list of either");
+        out.push_back(std::move(p));
     };
-    const auto add_ids = [&](const json& list) {
-        std::vector<int32_t> ids = read_ids(s, list, name);
-        std::string text = text_of_ids(s, ids, false);
-        out.push_back({std::move(ids), std::move(text)});
-    };
-    const char* wanted = "a text, ids, or a list of either";
-    if (!value) f.wrong(name, wanted);
-    if (value->is_string()) add_text(*value);
-    else if (!value->is_array() || value->empty()) f.wrong(name, wanted);
-    else if ((*value)[0].is_number()) add_ids(*value);
-    else {
-        if (value->size() > kMaxPrompts) f.wrong(name, "at most 256 prompts");
-        for (const json& one : *value)
-            if (one.is_string()) add_text(one);
-            else if (one.is_array() && !one.empty()) add_ids(one);
-            else f.wrong(name, wanted);
-    }
+    const bool is_list = value && value->is_array() && !value->empty() && !(*value)[0].is_number();
+    if (!is_list) add(value ? *value : json());
+    else if (value->size() > kMaxPrompts) f.wrong(name, "at most 256 prompts");
+    else
+        for (const json& one : *value) add(one);
     return out;
 }
 

@@ -24,10 +24,6 @@ using stream_socket = asio::generic::stream_protocol::socket;
 using error_code = boost::system::error_code;
 using std::chrono::seconds;
 
-const char* http_reason(int status) {
-    return status == 200 ? "OK" : http::obsolete_reason((http::status)status).data();
-}
-
 struct http_server::state {
     state(http_limits l, http_handlers h) : limits(l), handlers(std::move(h)) {}
     http_limits limits;
@@ -207,10 +203,7 @@ void http_connection::on_head(error_code ec) {
     };
     request_ = {};
     request_.method = std::string(head.method_string());
-    const std::string target(head.target());
-    const size_t question = target.find('?');
-    request_.path = target.substr(0, question);
-    if (question != std::string::npos) request_.query = target.substr(question + 1);
+    request_.path = std::string(head.target().substr(0, head.target().find('?')));
     request_.host = text(http::field::host);
     request_.origin = text(http::field::origin);
     request_.authorization = text(http::field::authorization);
@@ -378,7 +371,8 @@ void http_connection::keep_alive() {
 
 std::string http_connection::head(int status, const http_headers& headers, const char* content_type, int64_t n_bytes,
                                   bool closes) {
-    std::string text = "HTTP/1.1 " + std::to_string(status) + " " + http_reason(status) + "\r\n";
+    const std::string reason(status == 200 ? "OK" : http::obsolete_reason((http::status)status));
+    std::string text = "HTTP/1.1 " + std::to_string(status) + " " + reason + "\r\n";
     if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
     if (n_bytes >= 0) text += "Content-Length: " + std::to_string(n_bytes) + "\r\n";
     else if (n_bytes == -1)
@@ -407,17 +401,18 @@ void http_exchange::end_once() {
     if (auto callback = std::exchange(on_end, nullptr)) callback(*this);
 }
 
-void http_exchange::answer(int status, std::string body, const char* content_type, bool closes) {
+void http_exchange::answer(int status, std::string body, const char* content_type) {
     if (is_over_) return;
     is_over_ = true;
     status_ = status;
-    std::string bytes = connection_->head(status, headers, status == 204 ? "" : content_type,
-                                          status == 204 ? -2 : (int64_t)body.size(), closes);
-    if (request.method != "HEAD" && status != 204) bytes += body;
+    const bool is_empty = status == 204;
+    std::string bytes =
+        connection_->head(status, headers, is_empty ? "" : content_type, is_empty ? -2 : (int64_t)body.size(), false);
+    if (request.method != "HEAD" && !is_empty) bytes += body;
     end_once();  // who has the answer finds it counted
-    connection_->post([bytes = std::move(bytes), closes](http_connection& c) {
+    connection_->post([bytes = std::move(bytes)](http_connection& c) {
         c.is_stream_ = false;
-        c.send(bytes, true, closes);
+        c.send(bytes, true, false);
     });
 }
 

@@ -13,7 +13,7 @@ namespace serve {
 
 // What arrived before the body, and then the body.
 struct http_request {
-    std::string method, path, query;  // the path as it was sent, without the query
+    std::string method, path;  // the path as it was sent, without the query
     std::string host, origin, authorization, api_key, content_type, request_id;
     bool has_body = false;
     uint64_t declared_bytes = 0;  // Content-Length, 0 for a chunked body
@@ -37,8 +37,8 @@ class http_exchange {
     std::string log_fields;  // what the log tells about the answer, as JSON members
     std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 
-    // Answers in one piece. closes: the connection ends after the answer, and what the client still sends is dropped.
-    void answer(int status, std::string body, const char* content_type = "application/json", bool closes = false);
+    // Answers in one piece.
+    void answer(int status, std::string body, const char* content_type = "application/json");
     // Answers piece by piece: start, any number of writes, finish. A stream that stays silent gets keep_alive_text
     // every 10 s, from the time that expects_stream was called.
     void expects_stream(const char* content_type, const std::string& keep_alive_text);
@@ -110,7 +110,5 @@ class http_server {
   private:
     std::unique_ptr<state> state_;
 };
-
-const char* http_reason(int status);
 
 }  // namespace serve

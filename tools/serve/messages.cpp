@@ -132,13 +132,10 @@ class message_reply : public reply {
 
   private:
     json message(json content) const {
-        return {{"id", id},
-                {"type", "message"},
-                {"role", "assistant"},
-                {"model", host.id},
-                {"content", std::move(content)},
-                {"stop_reason", nullptr},
-                {"stop_sequence", nullptr}};
+        // clang-format off
+        return {{"id", id}, {"type", "message"}, {"role", "assistant"}, {"model", host.id},
+                {"content", std::move(content)}, {"stop_reason", nullptr}, {"stop_sequence", nullptr}};
+        // clang-format on
     }
     std::string open(const char* kind, json block) {
         if (open_ == kind && open_ != "tool_use") return "";

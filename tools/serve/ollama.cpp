@@ -18,16 +18,15 @@ std::string time_text() {
     return text;
 }
 
+// clang-format off
 json details(const server& s) {
     char size[32];
     std::snprintf(size, sizeof size, "%.1fM", s.info.n_params / 1e6);
-    return {{"parent_model", ""},
-            {"format", "gguf"},
-            {"family", s.info.architecture},
-            {"families", json::array({s.info.architecture})},
-            {"parameter_size", size},
+    return {{"parent_model", ""}, {"format", "gguf"}, {"family", s.info.architecture},
+            {"families", json::array({s.info.architecture})}, {"parameter_size", size},
             {"quantization_level", s.info.main_type}};
 }
+// clang-format on
 
 // Options have Ollama's names; those that differ from the sampler table are renamed.
 json as_openai(const fields& f) {
@@ -176,32 +175,23 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     answer->submit();
 }
 
+// clang-format off
 void get_ollama_tags(server& s, exchange_ptr exchange) {
-    json models = json::array();
-    models.push_back({{"name", s.id},
-                      {"model", s.id},
-                      {"modified_at", time_text()},
-                      {"size", s.info.weight_bytes},
-                      {"digest", ""},
-                      {"details", details(s)}});
-    exchange->answer(200, dump({{"models", std::move(models)}}));
+    json model = {{"name", s.id}, {"model", s.id}, {"modified_at", time_text()}, {"size", s.info.weight_bytes},
+                  {"digest", ""}, {"details", details(s)}};
+    exchange->answer(200, dump({{"models", json::array({std::move(model)})}}));
 }
 
 void post_ollama_show(server& s, exchange_ptr exchange, const fields&) {
     const std::string architecture = s.info.architecture;
     json capabilities = json::array({"completion"});
     if (s.has_chat) capabilities.push_back("tools");
-    exchange->answer(200, dump({{"modelfile", ""},
-                                {"parameters", ""},
-                                {"template", ""},
-                                {"details", details(s)},
-                                {"model_info",
-                                 {{"general.architecture", architecture},
-                                  {"general.parameter_count", s.info.n_params},
-                                  {architecture + ".context_length", s.n_ctx},
-                                  {architecture + ".embedding_length", s.info.dim}}},
-                                {"capabilities", std::move(capabilities)}}));
+    json about = {{"general.architecture", architecture}, {"general.parameter_count", s.info.n_params},
+                  {architecture + ".context_length", s.n_ctx}, {architecture + ".embedding_length", s.info.dim}};
+    exchange->answer(200, dump({{"modelfile", ""}, {"parameters", ""}, {"template", ""}, {"details", details(s)},
+                                {"model_info", std::move(about)}, {"capabilities", std::move(capabilities)}}));
 }
+// clang-format on
 
 void get_ollama_version(server&, exchange_ptr exchange) { exchange->answer(200, dump({{"version", duet_version()}})); }
 

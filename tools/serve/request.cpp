@@ -87,14 +87,17 @@ bool is_sampler_field(std::string_view name) {
     return is_one;
 }
 
-void check_model(const server& s, const fields& f) {
-    auto name = f.text("model");
-    if (name && name->size() > 7 && name->substr(name->size() - 7) == ":latest") name->resize(name->size() - 7);
-    if (!name || *name == s.id) return;
+std::vector<std::string> names_of(const server& s) {
+    std::vector<std::string> names = {s.id};
     for (const std::string& alias : s.options.aliases)
-        if (*name == alias) return;
-    refuse(404, "the model " + shown(*name) + " is not served here; " + shown(s.id) + " is", "model",
-           "model_not_found");
+        if (alias != s.id) names.push_back(alias);
+    return names;
+}
+
+void check_name(const server& s, const std::string& name) {
+    for (const std::string& own : names_of(s))
+        if (name == own || name == own + ":latest") return;
+    refuse(404, "the model " + shown(name) + " is not served here; " + shown(s.id) + " is", "model", "model_not_found");
 }
 
 std::vector<std::string> read_stops(const fields& f, const char* name) {

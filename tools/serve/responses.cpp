@@ -71,7 +71,7 @@ class response_reply : public reply {
         if (items_.empty()) {
             if (!a.thinking.empty()) items_.push_back(reasoning_item(a.thinking));
             if (!a.text.empty() || a.calls.empty()) items_.push_back(message_item(a.text, "completed"));
-            for (const tool_call& call : a.calls) items_.push_back(call_item(call, random_id("fc_"), "completed"));
+            for (const tool_call& call : a.calls) items_.push_back(call_item(call, "completed"));
         }
         const bool is_cut = a.reason == end_reason::length;
         json out = head(is_cut ? "incomplete" : "completed", items_);
@@ -105,7 +105,7 @@ class response_reply : public reply {
             out += event("response.reasoning_text.delta", place({{"content_index", 0}, {"delta", e.text}}));
         } else if (e.kind == DUET_CHAT_CALL_BEGIN) {
             call_ = {std::string(e.call_id), std::string(e.text), ""};
-            out += open("call", call_item(call_, random_id("fc_"), "in_progress"));
+            out += open("call", call_item(call_, "in_progress"));
         } else if (e.kind == DUET_CHAT_CALL_PIECE) {
             call_.arguments += e.text;
             out += event("response.function_call_arguments.delta", place({{"delta", e.text}}));
@@ -125,10 +125,11 @@ class response_reply : public reply {
     }
 
   private:
+    // clang-format off
     json head(const char* status, const json& output) const {
-        json out = {{"id", id},         {"object", "response"},           {"created_at", created}, {"status", status},
-                    {"error", nullptr}, {"incomplete_details", nullptr},  {"model", host.id},      {"output", output},
-                    {"store", false},   {"previous_response_id", nullptr}};
+        json out = {{"id", id}, {"object", "response"}, {"created_at", created}, {"status", status}, {"error", nullptr},
+                    {"incomplete_details", nullptr}, {"model", host.id}, {"output", output}, {"store", false},
+                    {"previous_response_id", nullptr}};
         out.update(asked);
         return out;
     }
@@ -136,22 +137,18 @@ class response_reply : public reply {
         return {{"type", "output_text"}, {"text", text}, {"annotations", json::array()}, {"logprobs", json::array()}};
     }
     static json message_item(std::string_view text, const char* status) {
-        return {{"id", random_id("msg_")},
-                {"type", "message"},
-                {"status", status},
-                {"role", "assistant"},
+        return {{"id", random_id("msg_")}, {"type", "message"}, {"status", status}, {"role", "assistant"},
                 {"content", json::array({text_part(text)})}};
     }
     static json reasoning_item(std::string_view text) {
-        return {{"id", random_id("rs_")},
-                {"type", "reasoning"},
-                {"summary", json::array()},
+        return {{"id", random_id("rs_")}, {"type", "reasoning"}, {"summary", json::array()},
                 {"content", json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
     }
-    static json call_item(const tool_call& call, const std::string& id, const char* status) {
-        return {{"id", id},           {"type", "function_call"}, {"status", status},
-                {"call_id", call.id}, {"name", call.name},       {"arguments", call.arguments}};
+    static json call_item(const tool_call& call, const char* status) {
+        return {{"id", random_id("fc_")}, {"type", "function_call"}, {"status", status}, {"call_id", call.id},
+                {"name", call.name}, {"arguments", call.arguments}};
     }
+    // clang-format on
     std::string event(const char* name, json body) {
         body["sequence_number"] = n_events_++;
         return sse(name, body);
@@ -183,7 +180,7 @@ class response_reply : public reply {
             item = reasoning_item(text_);
             out += event("response.reasoning_text.done", place({{"content_index", 0}, {"text", text_}}));
         } else {
-            item = call_item(call_, item_id_, "completed");
+            item = call_item(call_, "completed");
             out += event("response.function_call_arguments.done",
                          place({{"name", call_.name}, {"arguments", call_.arguments}}));
         }

@@ -25,13 +25,6 @@ json model_json(const server& s, const std::string& id) {
 }
 // clang-format on
 
-std::vector<std::string> names_of(const server& s) {
-    std::vector<std::string> names = {s.id};
-    for (const std::string& alias : s.options.aliases)
-        if (alias != s.id) names.push_back(alias);
-    return names;
-}
-
 void get_models(server& s, exchange_ptr e) {
     json data = json::array();
     for (const std::string& name : names_of(s)) data.push_back(model_json(s, name));
@@ -53,21 +46,19 @@ std::string percent_decoded(std::string_view text) {
 
 void get_model(server& s, exchange_ptr e) {
     const std::string id = percent_decoded(std::string_view(e->request.path).substr(std::strlen("/v1/models/")));
-    for (const std::string& name : names_of(s))
-        if (name == id) return e->answer(200, dump(model_json(s, name)));
-    refuse(404, "the model " + shown(id) + " is not served here; " + shown(s.id) + " is", "model", "model_not_found");
+    check_name(s, id);
+    e->answer(200, dump(model_json(s, id)));
 }
 
 void get_props(server& s, exchange_ptr e) {
     json sampling = json::object();
     for (const auto& [name, value] : s.options.sampling) sampling[name] = value;
+    // clang-format off
     e->answer(200, dump({{"default_generation_settings", {{"n_ctx", s.n_ctx}, {"params", std::move(sampling)}}},
-                         {"total_slots", s.options.n_slots},
-                         {"model_alias", s.id},
-                         {"n_ctx", s.n_ctx},
-                         {"has_chat_template", s.has_chat},
-                         {"device", s.info.device},
+                         {"total_slots", s.options.n_slots}, {"model_alias", s.id}, {"n_ctx", s.n_ctx},
+                         {"has_chat_template", s.has_chat}, {"device", s.info.device},
                          {"build_info", std::string("duet ") + duet_version() + ", " + duet_build_info()}}));
+    // clang-format on
 }
 
 void get_version(server&, exchange_ptr e) {
@@ -250,7 +241,7 @@ void router::handle(exchange_ptr exchange) {
         try {
             if (found->get) return found->get(s, exchange);
             const json body = parse_body(exchange->request.body);
-            check_model(s, fields(body));
+            if (const auto name = fields(body).text("model")) check_name(s, *name);
             found->post(s, exchange, fields(body));
         } catch (const api_error& e) {
             exchange->answer(e.status, error_of_route(exchange->request.path, e));

@@ -38,28 +38,6 @@ bool is_key(const std::string& key) {
            std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-void add_sampler_flags(tool_args& args, server_options* o) {
-    args.section("What a request does not say:");
-    for (const auto& row : kSamplerDefaults) o->sampling.emplace_back(row.name, row.value);
-    const duet_sampler_param* row;
-    for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
-        std::string flags = std::string("--") + row->name;
-        for (char& c : flags)
-            if (c == '.' || c == '_') c = '-';
-        if (flags == "--temp") flags += ", --temperature";
-        args.call(flags, "X", row->help, [o, row](const std::string& text) {
-            double x = 0;
-            char wanted[80];
-            std::snprintf(wanted, sizeof wanted, "want a number from %.8g to %.8g", row->min_value, row->max_value);
-            if (!parse_float(text, &x) || !(x >= row->min_value && x <= row->max_value)) return std::string(wanted);
-            for (auto& [name, value] : o->sampling)
-                if (name == row->name) return value = x, std::string();
-            o->sampling.emplace_back(row->name, x);
-            return std::string();
-        });
-    }
-}
-
 void add_flags(tool_args& args, server_options* o) {
     add_model_path(args, &o->model);
     args.text("--host", "ADDRESS", "where to listen: an address, a name, or unix:/path (default 127.0.0.1)", &o->host);
@@ -116,7 +94,13 @@ void add_flags(tool_args& args, server_options* o) {
     args.flag("--log-requests", "one line on stderr for each request", &o->log_requests);
     args.flag("--log-json", "the same as JSON", &o->log_json);
     add_device_flags(args, &o->model);
-    add_sampler_flags(args, o);
+    args.section("What a request does not say:");
+    for (const auto& row : kSamplerDefaults) o->sampling.emplace_back(row.name, row.value);
+    add_sampler_params(args, [o](const duet_sampler_param& row, double x) {
+        if (!(x >= row.min_value && x <= row.max_value)) return std::string("want a number of its range");
+        o->sampling.emplace_back(row.name, x);
+        return std::string();
+    });
     args.section("Exit code: 0 ended by SIGTERM or Ctrl-C, 1 failed, 2 wrong command line.\n");
 }
 

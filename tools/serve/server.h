@@ -133,7 +133,9 @@ struct common_fields {
     std::string gbnf, json_schema;  // of grammar, json_schema and response_format
 };
 
-void check_model(const server& s, const fields& f);
+// The model's id and its aliases; refuses a name that is none of them.
+std::vector<std::string> names_of(const server& s);
+void check_name(const server& s, const std::string& name);
 common_fields read_common(const server& s, const fields& f);
 std::vector<std::string> read_stops(const fields& f, const char* name);
 // Refuses a prompt that leaves no room for a token.
