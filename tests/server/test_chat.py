@@ -180,3 +180,10 @@ def test_the_log_probabilities_of_a_call_are_equal_in_both_modes(known):
     told = [t for c in chunks_of(known, body) for t in (c["choices"][0]["logprobs"] or {"content": []})["content"]]
     assert told == whole["choices"][0]["logprobs"]["content"]
     assert len(told) == whole["usage"]["completion_tokens"]
+
+
+def test_calls_of_different_answers_have_different_ids(known):
+    body = ask(3, tools=TOOLS, tool_choice="required", n=2)
+    ids = [c["message"]["tool_calls"][0]["id"] for _ in range(2)
+           for c in known.post("/v1/chat/completions", body).json()["choices"]]
+    assert len(set(ids)) == 4 and all(len(i) == 9 and i.isalnum() for i in ids)

@@ -252,6 +252,16 @@ def test_old_completions_form(known):
     assert alike["usage"]["prompt_tokens"] == 2 * len(known.post("/tokenize", {"content": "ab"}).json()["tokens"])
 
 
+def test_the_older_form_names_parts_of_characters_and_counts_characters(known):
+    body = {"prompt": "\u20ac<|go2|>", "temperature": 0, "logprobs": 1, "echo": True}
+    told = known.post("/v1/completions", body).json()["choices"][0]
+    assert told["text"] == "\u20ac<|go2|>a\u20acb"
+    names = ["<0xE2>", "<0x82>", "<0xAC>"]
+    assert told["logprobs"]["tokens"] == names + ["<|go2|>", "a"] + names + ["b"]
+    assert told["logprobs"]["text_offset"] == [0, 1, 1, 1, 8, 9, 10, 10, 10]
+    assert told["logprobs"]["top_logprobs"][5].keys() == {"<0xE2>"}
+
+
 def test_seeds(demo):
     def texts(**more):
         body = {"prompt": "Once", "max_tokens": 20, "temperature": 1.5, **more}

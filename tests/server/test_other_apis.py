@@ -96,6 +96,7 @@ def test_ollama(known):
     assert client.generate(model="known", prompt="hi", options=cold).response == "Hello world!"
     assert client.generate(model="known", prompt="<|go1|>", raw=True, options=cold).response == "abcSTOPdef"
     assert client.chat(model="known", messages=HI, options=cold, think=True).message.thinking == "hm, well"
+    assert client.chat(model="known", messages=HI, options={**cold, "num_predict": -2}).done_reason == "stop"
     assert client.list().models[0].model == "known"
     assert client.show("known").capabilities == ["completion", "tools"]
     with pytest.raises(ollama.ResponseError) as error:

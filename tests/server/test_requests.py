@@ -175,3 +175,11 @@ def test_embeddings(known, demo):
     packed = known.client().embeddings.create(model="known", input=["a", "b"])
     assert [abs(a - b) < 1e-6 for a, b in zip(packed.data[1].embedding, values.data[1].embedding)].count(False) == 0
     assert demo.post("/v1/embeddings", {"input": "a"}).status_code == 501
+
+
+def test_a_coded_body_is_refused(known):
+    kind = {"Content-Type": "application/json"}
+    for coding, want in (("gzip", 415), ("br", 415), ("identity", 200)):
+        answer = requests.post(known.url + TEXT, data=b'{"prompt": "a", "max_tokens": 1}', timeout=20,
+                               headers={**kind, "Content-Encoding": coding})
+        assert answer.status_code == want, coding

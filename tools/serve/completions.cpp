@@ -86,6 +86,14 @@ class completion_reply : public choices_reply {
     }
 
   private:
+    // A part of a character is told by its spelling in the file, as "<0xE2>": names are keys.
+    std::string name_of(int32_t id) const {
+        const std::string name = token_name(host, id);
+        for (size_t i = 0, n = 0; i < name.size(); i += n)
+            if ((n = duet_utf8_length(name.data() + i, name.size() - i)) == 0)
+                return std::string(view_of(duet_token_spelling(host.model, id)));
+        return name;
+    }
     // The older form: a list for each member. text_offset counts characters.
     json logprobs_of(size_t i, bool with_prompt, const std::vector<token_logprob>& list) {
         const job& j = *jobs[i];
@@ -96,8 +104,8 @@ class completion_reply : public choices_reply {
             const std::string name = token_name(host, id);
             json top = json::object();
             if (p)
-                for (const auto& [other, logprob] : p->top) top[token_name(host, other)] = logprob;
-            out["tokens"].push_back(name);
+                for (const auto& [other, logprob] : p->top) top[name_of(other)] = logprob;
+            out["tokens"].push_back(name_of(id));
             out["token_logprobs"].push_back(p ? json(p->logprob) : json(nullptr));
             out["top_logprobs"].push_back(p && j.n_logprobs > 0 ? std::move(top) : json(nullptr));
             out["text_offset"].push_back(told_chars_[i]);

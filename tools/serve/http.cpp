@@ -209,6 +209,7 @@ void http_connection::on_head(error_code ec) {
     request_.authorization = text(http::field::authorization);
     request_.api_key = text("x-api-key");
     request_.content_type = text(http::field::content_type);
+    request_.content_encoding = text(http::field::content_encoding);
     request_.request_id = text("x-request-id");
     request_.declared_bytes = parser_->content_length().value_or(0);
     request_.has_body = parser_->chunked() || request_.declared_bytes > 0;

@@ -14,7 +14,7 @@ namespace serve {
 // What arrived before the body, and then the body.
 struct http_request {
     std::string method, path;  // the path as it was sent, without the query
-    std::string host, origin, authorization, api_key, content_type, request_id;
+    std::string host, origin, authorization, api_key, content_type, content_encoding, request_id;
     bool has_body = false;
     uint64_t declared_bytes = 0;  // Content-Length, 0 for a chunked body
     std::string body;

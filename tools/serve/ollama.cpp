@@ -34,7 +34,8 @@ json as_openai(const fields& f) {
     if (const json* options = f.object("options"))
         for (const auto& [name, value] : options->items()) {
             if (name == "num_predict") {
-                if (whole_number(value) != -1) out["max_tokens"] = value;
+                // -1: no limit; -2: until the context is full, which is the same here
+                if (whole_number(value).value_or(0) >= 0) out["max_tokens"] = value;
             } else if (name == "stop" || name == "seed" || name == "logit_bias" || is_sampler_field(name))
                 out[name] = value;
         }

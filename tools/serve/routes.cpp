@@ -191,6 +191,8 @@ http_refusal refusal_of(server& s, const http_server& http, const http_request& 
                    {{"Retry-After", "5"}});
     if (r.method == "POST" && !is_json(r.content_type))
         return say(415, "Content-Type: want application/json", "unsupported_media_type");
+    if (!r.content_encoding.empty() && lower(r.content_encoding) != "identity")
+        return say(415, "Content-Encoding: want none", "unsupported_media_type");
     return {};
 }
 

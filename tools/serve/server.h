@@ -85,7 +85,7 @@ class reply : public std::enable_shared_from_this<reply> {
     virtual void before_whole() {}
 
   private:
-    void take(size_t i_job, const answer_event& e);
+    void take(size_t i_job, answer_event e);
     size_t n_left_ = 0;
     bool has_failed_ = false;
 };
