@@ -14,6 +14,7 @@ What --only names:
   prefix  the first token of a prompt asked again, after other conversations, and by eight clients at once
   limits  speed with a schema and with tools beside without; the first token with a schema that is new and one seen before
   memory  resident size after eight clients, beside file and planned cache; processor use when idle
+  leave   how soon the place of a client that left is free, in each phase (Duet alone: its gauges tell)
   many    64 clients at once; 500 idle connections; /health a second, and what a running stream notices of it
 """
 import argparse
@@ -336,6 +337,49 @@ def measure_memory(args):
           rows)
 
 
+def measure_leave(args):
+    with running(args, 4096) as servers:
+        server = servers[0]
+
+        def gauge(name):
+            return float(re.search(rf"^{name} (\S+)$", server.ask("GET", "/metrics")[1].decode(), re.M)[1])
+
+        def begin(body, name="duet_requests_running"):
+            peer, n_before = server.connect(), gauge(name)
+            server.send(peer, "POST", "/v1/completions", body)
+            while gauge(name) == n_before:
+                time.sleep(0.005)
+            return peer
+
+        def leave(body, name="duet_requests_running"):
+            peer, n_others = begin(body, name), gauge(name) - 1
+            time.sleep(0.3)
+            start = time.perf_counter()
+            peer.close()
+            while gauge(name) > n_others:
+                time.sleep(0.001)
+            return 1000 * (time.perf_counter() - start)
+
+        def endless(**more):
+            return {**completion(prompt_of(16), 4000), **more}
+
+        times = []
+        for _ in range(args.reps):
+            alone = [leave(completion(prompt_of(4000), 1)), leave(endless(stream=True)), leave(endless())]
+            others = [begin(endless(stream=True)) for _ in range(args.slots - 1)]
+            beside = [leave(completion(prompt_of(3900), 1)), leave(endless(stream=True))]
+            others.append(begin(endless(stream=True)))
+            times.append(alone + beside + [leave(endless(), "duet_requests_waiting")])
+            for peer in others:
+                peer.close()
+            while gauge("duet_requests_running"):
+                time.sleep(0.01)
+    phases = ["its prompt is read", "written to", "waiting for the whole answer", "its prompt is read beside others",
+              "written to beside others", "queued"]
+    table("A client leaves: its place is free after", ["phase", "median, ms", "longest, ms"],
+          [[phase, median(column), max(column)] for phase, column in zip(phases, zip(*times))])
+
+
 def measure_many(args):
     rows = []
     with running(args, 1024) as servers:
@@ -381,7 +425,7 @@ def measure_many(args):
 
 
 ALL = {"speed": measure_speed, "alone": measure_alone, "gap": measure_gap, "prefix": measure_prefix,
-       "limits": measure_limits, "memory": measure_memory, "many": measure_many}
+       "limits": measure_limits, "memory": measure_memory, "leave": measure_leave, "many": measure_many}
 
 
 def main():

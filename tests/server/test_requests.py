@@ -183,3 +183,10 @@ def test_a_coded_body_is_refused(known):
         answer = requests.post(known.url + TEXT, data=b'{"prompt": "a", "max_tokens": 1}', timeout=20,
                                headers={**kind, "Content-Encoding": coding})
         assert answer.status_code == want, coding
+
+
+def test_64_levels_are_read_and_65_are_not(known):
+    for n, says in ((64, "prompt"), (65, "deeper")):
+        body = b'{"a": ' + b"[" * (n - 1) + b"1" + b"]" * (n - 1) + b"}"
+        answer = requests.post(known.url + TEXT, data=body, headers={"Content-Type": "application/json"}, timeout=20)
+        assert answer.status_code == 400 and says in answer.json()["error"]["message"], n

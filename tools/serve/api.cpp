@@ -30,22 +30,6 @@ uint64_t next_random() {
     return (uint64_t)device() << 32 | device();
 }
 
-// The deepest nesting of brackets outside of strings. It is checked before anything is built.
-int depth_of(std::string_view text) {
-    int depth = 0, deepest = 0;
-    bool is_string = false;
-    for (size_t i = 0; i < text.size(); i++) {
-        const char c = text[i];
-        if (is_string) {
-            if (c == '\\') i++;
-            else if (c == '"') is_string = false;
-        } else if (c == '"') is_string = true;
-        else if (c == '{' || c == '[') deepest = std::max(deepest, ++depth);
-        else if (c == '}' || c == ']') depth--;
-    }
-    return deepest;
-}
-
 }  // namespace
 
 void refuse(int status, const std::string& message, const std::string& param, const std::string& code) {
@@ -70,10 +54,14 @@ std::string error_body(int status, const std::string& message, const std::string
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 json parse_body(const std::string& body) {
-    if (depth_of(body) > kMaxJsonDepth)
-        refuse(400, "the body is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+    const auto check_depth = [](int depth, json::parse_event_t event, json&) {
+        const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+        if (opens && depth >= kMaxJsonDepth)
+            refuse(400, "the body is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+        return true;
+    };
     try {
-        json value = json::parse(body);
+        json value = json::parse(body, check_depth);
         if (!value.is_object()) refuse(400, "the body: want a JSON object, got " + shown(value));
         return value;
     } catch (const json::parse_error& e) {

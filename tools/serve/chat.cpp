@@ -73,7 +73,7 @@ chat_ptr open_chat(const server& s, const chat_fields& c) {
     if (!tools.empty()) p.tools = tools.c_str();
     if (!c.variables.empty()) p.variables = variables.c_str();
     p.thinking = c.thinking;
-    p.keeps_markers = c.keeps_markers || s.options.no_reasoning;
+    p.keeps_markers = c.keeps_markers || s.options.reasoning == 1;
     duet_chat* made = nullptr;
     duet_status status = duet_chat_create(s.model, &p, &made);
     chat_ptr chat(made);
@@ -88,13 +88,12 @@ chat_ptr open_chat(const server& s, const chat_fields& c) {
 grammar_ptr chat_grammar(server& s, const duet_chat* chat, const chat_fields& c, const common_fields& common,
                          int32_t opens_thinking) {
     const bool has_body = !common.gbnf.empty() || !common.json_schema.empty();
-    if (c.tools.is_null() && !has_body) return nullptr;
-    // A form without calls answers with text; calls that must be made are refused.
-    const bool can_call = std::strcmp(duet_chat_form(chat), "none") != 0;
     const bool must_call = c.tool_choice == "required" || c.tool_choice == "name";
-    if (!can_call && !must_call && !has_body) return nullptr;
-    const std::string choice = c.tool_choice == "name" ? c.tool_name : !can_call && !must_call ? "none" : c.tool_choice;
-    if (choice == "none" && !has_body) return nullptr;  // the parser gives calls back as text
+    // A form without calls answers with text; calls that must be made are refused.
+    const bool can_call = must_call || std::strcmp(duet_chat_form(chat), "none") != 0;
+    const bool has_calls = !c.tools.is_null() && c.tool_choice != "none" && can_call;
+    if (!has_calls && !has_body) return nullptr;  // the parser gives calls back as text
+    const std::string choice = !has_calls ? "none" : c.tool_choice == "name" ? c.tool_name : c.tool_choice;
     const std::string key = "chat\n" + choice + (c.parallel ? "\n1" : "\n0") + (opens_thinking ? "1\n" : "0\n") +
                             dump(c.tools) + "\n" + common.gbnf + "\n" + common.json_schema;
     duet_chat_grammar_params p = duet_chat_grammar_params_default();
@@ -103,11 +102,8 @@ grammar_ptr chat_grammar(server& s, const duet_chat* chat, const chat_fields& c,
     p.opens_thinking = opens_thinking;
     if (!common.gbnf.empty()) p.gbnf = common.gbnf.c_str();
     if (!common.json_schema.empty()) p.json_schema = common.json_schema.c_str();
-    return s.kept_grammar(key,
-                          !common.gbnf.empty() ? "grammar"
-                          : has_body           ? "response_format"
-                                               : "tools",
-                          [&](duet_grammar** made) { return duet_chat_grammar(chat, &p, made); });
+    const char* field = !common.gbnf.empty() ? "grammar" : has_body ? "response_format" : "tools";
+    return s.kept_grammar(key, field, [&](duet_grammar** made) { return duet_chat_grammar(chat, &p, made); });
 }
 
 class chat_reply : public choices_reply {

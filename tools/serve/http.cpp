@@ -285,15 +285,11 @@ void http_connection::watch() {
     socket_.async_wait(stream_socket::wait_read, [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
         if (serial != self->exchange_serial_ || self->phase_ != kAnswers || self->closes_) return;
         if (ec) return self->close();
-        char byte = 0;
-        const ssize_t n = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (self->buffer_.size() >= (64u << 10)) return;
+        const auto room = self->buffer_.prepare(16384);
+        const ssize_t n = ::recv(self->socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return self->close();
-        if (n > 0) {
-            if (self->buffer_.size() >= (64u << 10)) return;
-            const auto room = self->buffer_.prepare(16384);
-            const ssize_t n_read = ::recv(self->socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
-            if (n_read > 0) self->buffer_.commit((size_t)n_read);
-        }
+        if (n > 0) self->buffer_.commit((size_t)n);
         self->watch();
     });
 }

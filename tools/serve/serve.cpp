@@ -71,11 +71,7 @@ void add_flags(tool_args& args, server_options* o) {
               &o->chat_template);
     args.text("--tool-parser", "auto|NAME", "how the model writes calls (default auto: as its template shows)",
               &o->tool_form);
-    args.call("--reasoning", "auto|none", "none: thinking stays in the text, with its markers",
-              [o](const std::string& v) {
-                  o->no_reasoning = v == "none";
-                  return std::string(v == "none" || v == "auto" ? "" : "want auto or none");
-              });
+    args.choice("--reasoning", "auto|none", "none: thinking stays in the text, with its markers", &o->reasoning);
     args.flag("--no-page", "serve no page for browsers at /", &o->no_page);
     args.flag("--embeddings", "serve /v1/embeddings", &o->embeddings);
     args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",

@@ -13,12 +13,12 @@ namespace serve {
 struct server_options {
     model_options model;
     std::string host = "127.0.0.1", key_file, chat_template, template_name, tool_form;
+    int32_t reasoning = 0;  // 1: none
     int32_t port = 8080, n_slots = 8, n_queue = 256, drain_seconds = 30, chunk = 0;
     uint64_t max_body_bytes = 16u << 20, cache_bytes = 0;
     std::vector<std::string> aliases, keys, origins;
     std::vector<std::pair<std::string, double>> sampling;  // set by flags, or the defaults of run
-    bool no_key = false, embeddings = false, no_reasoning = false, no_page = false, log_requests = false,
-         log_json = false;
+    bool no_key = false, embeddings = false, no_page = false, log_requests = false, log_json = false;
 };
 
 using grammar_ptr = std::shared_ptr<duet_grammar>;
