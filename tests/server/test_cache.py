@@ -82,6 +82,16 @@ def test_cancelled_and_failed_answers_leave_their_pages_to_others(start, demo):
     assert completion(server, body) == want
 
 
+def test_a_kept_prefix_gives_back_its_end_first(start, demo):
+    _, per_token = tokens_of(demo)
+    server = start(DEMO, "-c", "1024", "--cache-bytes", str(int(per_token * 1200)))
+    long = ids(900)
+    assert usage(server, {"prompt": long}) == (900, 0)
+    assert usage(server, {"prompt": ids(400, 7)}) == (400, 0)  # there is room for 192
+    n, cached = usage(server, {"prompt": long})
+    assert n == 900 and 300 < cached < 600
+
+
 def test_eight_at_once_read_a_common_beginning_once(start):
     server = start(DEMO, "-c", "4096")
     n_common = usage(server, {"prompt": TEXT * 4, "cache_prompt": False})[0]

@@ -13,6 +13,7 @@ namespace {
 // interrupted, has at least kLonePiece tokens: a short prompt is read at once, as it would be in process.
 constexpr double kStepUs = 100e3, kLoneStepUs = 250e3;
 constexpr int32_t kLonePiece = 128;
+constexpr int32_t kDropTok = 512;   // taken at a time from what has to give back pages
 constexpr int32_t kLogitRows = 64;  // most rows of logits that are kept for a prompt's log probabilities
 
 }  // namespace
@@ -211,23 +212,33 @@ void engine::keep_border(const job& j) {
 
 // ---- room ----
 
-// Empties the prefix that was not used for longest. Returns false when there is none.
+// Takes pages from the end of the prefix that was not used for longest: prompts share beginnings. States that cannot go
+// back are dropped whole. Returns false when there is none.
 bool engine::drop_oldest(int32_t except) {
     const int32_t oldest = oldest_free(except, true);
-    return oldest >= 0 && duet_seq_trim(session_, oldest, 0) == DUET_OK;
+    return oldest >= 0 && shorten(oldest);
 }
 
-// The cache is full. Kept prefixes go first. When there are none left, the answer that began last gives back its pages,
-// waits, and is computed again from its own tokens, with the same bits.
+bool engine::shorten(int32_t seq) {
+    const int32_t n_left = keeps_borders() ? 0 : std::max(0, duet_seq_length(session_, seq) - kDropTok);
+    return duet_seq_trim(session_, seq, n_left) == DUET_OK;
+}
+
+// The cache is full. Kept prefixes go first. When there are none left, the answer that began last gives back pages,
+// waits, and computes what they held again from its own tokens, with the same bits. What it still holds is a prefix
+// like others.
 void engine::make_room() {
     if (drop_oldest(-1)) return;
     job* youngest = nullptr;
     int n_begun = 0;
     for (const job_ptr& j : running_)
         if (j->seq >= 0) youngest = j.get(), n_begun++;
-    if (n_begun < 2) return fail_all(duet_session_error(session_));
-    seqs_[(size_t)youngest->seq].user = nullptr;
-    if (duet_seq_trim(session_, youngest->seq, 0) != DUET_OK) return fail_all(duet_session_error(session_));
+    const auto give_back = [&](int32_t seq, bool is_shared) {
+        seqs_[(size_t)seq] = {nullptr, ++clock_};
+        return is_shared ? shorten(seq) : duet_seq_trim(session_, seq, 0) == DUET_OK;
+    };
+    if (n_begun < 2 || !give_back(youngest->seq, youngest->uses_cache && !youngest->wants_prompt_logprobs))
+        return fail_all(duet_session_error(session_));
     youngest->seq = -1;
     youngest->prompt_logprobs.clear();
     waits_for_room_ = true;

@@ -97,6 +97,7 @@ class engine {
     void keep_border(const job& j);
     int32_t oldest_free(int32_t except, bool is_held = false) const;
     bool drop_oldest(int32_t except);
+    bool shorten(int32_t seq);
     void make_room();
     void tell_usage();
     void add_rows(job& j, int32_t n_tok);
