@@ -20,8 +20,9 @@ void reply::take(size_t i_job, answer_event e) {
     collected_answer& a = answers[i_job];
     // The library numbers the calls of a conversation; clients keep the calls of many. Nine letters and digits: some
     // templates take no others.
-    const std::string own_id = random_id("call").substr(0, 9);
-    if (e.kind == DUET_CHAT_CALL_BEGIN && e.call_id.size() == 9 && e.call_id.substr(0, 4) == "call") e.call_id = own_id;
+    std::string own_id;
+    if (e.kind == DUET_CHAT_CALL_BEGIN && e.call_id.size() == 9 && e.call_id.substr(0, 4) == "call")
+        e.call_id = own_id = random_id("call").substr(0, 9);
     if (e.logprobs) a.logprobs.insert(a.logprobs.end(), e.logprobs->begin(), e.logprobs->end());
     if (e.kind == DUET_CHAT_TEXT) a.text += e.text;
     else if (e.kind == DUET_CHAT_THINKING) a.thinking += e.text;
