@@ -9,9 +9,10 @@ namespace serve {
 
 namespace {
 
-// A step with pieces of prompts takes about this long; one with nothing but a piece of one prompt, which can be
-// interrupted, has at least kLonePiece tokens: a short prompt is read at once, as it would be in process.
-constexpr double kStepUs = 100e3, kLoneStepUs = 250e3;
+// A step with pieces of prompts takes about this long: beside answers that are written, which should not wait for more
+// than 100 ms; without them; and with nothing but a piece of one prompt, which can be interrupted. The last has at
+// least kLonePiece tokens: a short prompt is read at once, as it would be in process.
+constexpr double kStepUs = 80e3, kReadUs = 100e3, kLoneStepUs = 250e3;
 constexpr int32_t kLonePiece = 128;
 constexpr int32_t kDropTok = 512;   // taken at a time from what has to give back pages
 constexpr int32_t kLogitRows = 64;  // most rows of logits that are kept for a prompt's log probabilities
@@ -284,11 +285,11 @@ void engine::tell_usage() {
 // answers take where that is long already.
 int32_t engine::piece_size(bool has_streams, bool is_alone) const {
     if (params_.chunk > 0) return params_.chunk;
-    const double us = has_streams && us_beside_ > 0 ? us_beside_ : us_alone_ * (has_streams ? 1.5 : 1);
+    const double us = has_streams && us_beside_ > 0 ? us_beside_ : us_alone_ * (has_streams ? 3 : 1);
     const double least = is_alone ? kLonePiece : has_streams && us > 0 ? 1 : 8;
     const double time = has_streams ? std::max(kStepUs, 1.5 * us_streams_) - us_streams_
                         : is_alone  ? kLoneStepUs
-                                    : kStepUs;
+                                    : kReadUs;
     return (int32_t)std::clamp(us > 0 ? time / us : least, least, 65536.0);
 }
 

@@ -65,7 +65,7 @@ void add_flags(tool_args& args, server_options* o) {
     args.call("--cache-bytes", "BYTES",
               "attention cache of all slots and kept prefixes (default 2G, or half of the free memory)",
               [o](const std::string& text) { return read_bytes(text, &o->cache_bytes); });
-    args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what fits a step of about 100 ms)",
+    args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what fits a step of about 80 ms)",
                  &o->chunk, 0, 65536);
     args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or the name of one",
               &o->chat_template);
