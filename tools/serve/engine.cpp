@@ -496,6 +496,8 @@ void engine::end(job& j, end_reason reason, const std::string& error) {
             seqs_[(size_t)j.seq] = {};
         waits_for_room_ = false;
         tell_usage();
+        const auto goes_on = [](const job_ptr& r) { return !r->is_over; };  // who has the answer finds it counted
+        metrics_.set("duet_requests_running", (double)std::count_if(running_.begin(), running_.end(), goes_on));
     }
     if (reason == end_reason::cancelled) metrics_.add("duet_cancelled_total");
     metrics_.observe("duet_request_generation_tokens", j.n_new_tok);
