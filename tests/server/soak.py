@@ -10,6 +10,7 @@ import collections
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -81,8 +82,7 @@ class Soak:
             for name in ("id", "created", "usage", "system_fingerprint"):
                 told.pop(name, None)
             key, text = json.dumps([path, body]), json.dumps(told).replace(answer.json().get("id", "-"), "")
-            if '"call_' in text:
-                return  # the ids of calls are new each time
+            text = re.sub(r'"id": "call\w+"', "", text)  # the ids of calls are new each time
             with self.lock:
                 if self.answers.setdefault(key, text) != text:
                     self.faults.append((kind, "differs", self.answers[key][:300], text[:300]))
