@@ -129,8 +129,8 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     }
     const float* bias = c.vector_of(o.b);
     // A piece has 16 to 64 rows, and each thread gets at least eight pieces where the matrix is large enough. Panels
-    // and AMX have 32, because most of their kernels take 32 at once. For few tokens a piece has up to 128 rows, whose
-    // streams are longer: 3 to 23 % faster than 64 (docs/measurements/2026-11-22-generation.md).
+    // and AMX have 32, because most of their kernels take 32 at once. For few tokens, four pieces of up to 128 rows are
+    // enough: their streams are longer, 3 to 23 % faster than 64 (docs/measurements/2026-11-22-generation.md).
     const bool is_few = ways.has(matmul_way::rows) || ways.has(matmul_way::float_few),
                by_32 = !is_few && (a.panels || ways.has(matmul_way::amx));
     int tiles = by_32 ? 2 : is_few ? kFewTiles : 4;
