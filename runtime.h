@@ -1190,7 +1190,7 @@ DUET_API_STATUS duet_self_test(const char* device, const char* cpu_isa, duet_sel
  * copying (bytes read and written).
  * Returns     GB/s; 0 when memory is short or there is no such device
  * Thread      any
- * Cost        about 0.2 s */
+ * Cost        about 0.2 s; more for one pattern, which reads a larger block */
 DUET_API double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads);
 
 #ifdef __cplusplus

@@ -13,8 +13,9 @@
 namespace duet {
 namespace {
 
-constexpr size_t kBytes = 192u << 20;  // larger than the last-level cache of most machines
-constexpr size_t kVisit = 256;         // bytes of a stream that are read in turn with the others
+// Bytes of the block: larger than the last-level cache of most machines; larger than 480 MB, which some servers have.
+constexpr size_t kBytes = 192u << 20, kLargeBytes = 640u << 20;
+constexpr size_t kVisit = 256;  // bytes of a stream that are read in turn with the others
 constexpr size_t kPage = 4096, kPiece = 1u << 20;
 constexpr std::align_val_t kHugePage{2u << 20};
 constexpr int kPasses = 3;
@@ -36,19 +37,20 @@ uint64_t read_streams(const uint8_t* at, size_t apart, size_t n, const read_patt
 
 }  // namespace
 
-double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns) {
+double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns, bool is_large) {
+    const size_t n_bytes = is_large && os_describe().free_bytes / 8 >= kLargeBytes ? kLargeBytes : kBytes;
     thread_pool pool;
     std::vector<double> gbps((size_t)n_patterns * kPasses);  // first, because it may throw
     // Not every C library has aligned_alloc.
-    uint8_t* data = (uint8_t*)::operator new(kBytes, kHugePage, std::nothrow);
+    uint8_t* data = (uint8_t*)::operator new(n_bytes, kHugePage, std::nothrow);
     if (!data || !pool.start(n_threads)) {
         ::operator delete(data, kHugePage);
         return 0;
     }
     // Small pages would measure the page tables: a mapped file is read up to 40 % faster than small pages.
-    os_use_large_pages(data, kBytes);
+    os_use_large_pages(data, n_bytes);
     // Each thread reads a part of its own. A piece of work takes some pages of each of the part's streams.
-    const size_t part = kBytes / (size_t)n_threads / kPage * kPage;
+    const size_t part = n_bytes / (size_t)n_threads / kPage * kPage;
     std::atomic<uint64_t> keep{0};
     pool.for_each(n_threads, [&](int, int i) { memset(data + (size_t)i * part, i, part); });
     for (int i = 0; i < n_patterns * kPasses; i++) {  // the patterns take turns

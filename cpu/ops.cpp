@@ -11,6 +11,8 @@
 
 namespace duet {
 
+constexpr int kFewMost = 4, kFewTiles = 8;  // the ways rows and float_few: most tokens, and most tiles of a piece
+
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
     for (const cache_layer& c : g.caches) {
@@ -45,7 +47,7 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     if (limits.fast) l.panel_bytes = std::max(l.panel_bytes, round_up(batch, kTileRows) * l.max_in * sizeof(uint16_t));
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
     // The results of a piece, before they are added to the residual.
-    const size_t tile = (size_t)limits.max_batch * 4 * kTileRows * 4;
+    const size_t tile = std::max((size_t)limits.max_batch * 4, (size_t)kFewMost * kFewTiles) * kTileRows * 4;
     size_t widest = l.max_in;
     for (const op& o : g.ops)
         if (o.kind == op_kind::expert_matmul) widest = std::max(widest, round_up((size_t)o.in.head_dim, 64));
@@ -127,10 +129,12 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     }
     const float* bias = c.vector_of(o.b);
     // A piece has 16 to 64 rows, and each thread gets at least eight pieces where the matrix is large enough. Panels
-    // and AMX have 32, because most of their kernels take 32 at once.
-    const bool by_32 = a.panels || ways.has(matmul_way::amx);
-    int tiles = by_32 ? 2 : 4;
-    while (!by_32 && tiles > 1 && n_out / (tiles * kTileRows) < 8 * c.pool.size()) tiles /= 2;
+    // and AMX have 32, because most of their kernels take 32 at once. For few tokens, four pieces of up to 128 rows are
+    // enough: their streams are longer, 3 to 23 % faster than 64 (docs/measurements/2026-11-22-generation.md).
+    const bool is_few = ways.has(matmul_way::rows) || ways.has(matmul_way::float_few),
+               by_32 = !is_few && (a.panels || ways.has(matmul_way::amx));
+    int tiles = by_32 ? 2 : is_few ? kFewTiles : 4;
+    while (!by_32 && tiles > 1 && n_out / (tiles * kTileRows) < (is_few ? 4 : 8) * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
     c.n_matmuls++;
     const auto compute = [&](int t, int r0, int n, matmul_way way, bool same_input) {
