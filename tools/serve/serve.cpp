@@ -116,6 +116,7 @@ void add_flags(tool_args& args, server_options* o) {
     args.flag("--log-requests", "one line on stderr for each request", &o->log_requests);
     args.flag("--log-json", "the same as JSON", &o->log_json);
     add_device_flags(args, &o->model);
+    add_rope_flags(args, &o->model);
     add_sampler_flags(args, o);
     args.section("Exit code: 0 ended by SIGTERM or Ctrl-C, 1 failed, 2 wrong command line.\n");
 }
