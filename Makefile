@@ -316,6 +316,7 @@ test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(BUILD)/tests/chat_model $(sta
 	    else echo "skipped: tests/test_cli_chat.py: no python3"; fi
 	sh tests/smoke.sh $(bin_dir) ./$(run_path)
 	$(BUILD)/examples/complete models/demo.gguf "Once upon a time" | grep -q .
+	$(BUILD)/examples/retrieve_cpp models/demo.gguf examples "a program" | grep -q '^[01]\.[0-9]* examples'
 	for chat in chat chat_cpp; do $(BUILD)/tests/chat_model $(BUILD)/chat.gguf && \
 	    printf 'hello\nwide\n' | $(BUILD)/examples/$$chat $(BUILD)/chat.gguf | tr -d '> \n' | grep -qx 'Helloworld.漢字😀café' || exit 1; done
 	$(two_models)

@@ -452,6 +452,26 @@ const float* duet_embedding(duet_session* session) {
     return guarded_value((const float*)nullptr, [=] { return session ? last_embedding(*session) : nullptr; });
 }
 
+DUET_INIT(duet_embed_params, default_embed_params)
+
+duet_status duet_embed(duet_session* session, const duet_string* texts, int32_t n_texts,
+                       const duet_embed_params* params, float* out) {
+    return guarded_call("duet_embed", session, [=](duet_session& s) { return embed(s, texts, n_texts, params, out); });
+}
+
+duet_status duet_embed_ids(duet_session* session, const int32_t* ids, const int32_t* n_ids, int32_t n_texts,
+                           const duet_embed_params* params, float* out) {
+    return guarded_call("duet_embed_ids", session,
+                        [=](duet_session& s) { return embed_ids(s, ids, n_ids, n_texts, params, out); });
+}
+
+duet_status duet_rerank(duet_session* session, const char* query, size_t n_query_bytes, const duet_string* texts,
+                        int32_t n_texts, float* scores) {
+    return guarded_call("duet_rerank", session, [=](duet_session& s) {
+        return rerank(s, {query ? query : "", query ? n_query_bytes : 0}, texts, n_texts, scores);
+    });
+}
+
 // No more than a store: a signal handler may call this.
 void duet_session_cancel(duet_session* session) {
     guarded_void([=] {

@@ -39,7 +39,7 @@ size_t attention_scratch_floats(const cpu_layout& l, const model_graph& g) {
             group = std::max(group, std::min(kHeadBlock, o.in.n_heads / g.caches[(size_t)o.index].n_kv_heads));
     const size_t rows = (size_t)kTokenBlock * (size_t)group;
     return round_up((size_t)l.max_k * kAttnChunk, 16) + round_up((size_t)l.max_v * kAttnChunk, 16) +
-           rows * (round_up((size_t)l.max_k, 16) + round_up((size_t)l.max_v, 16) + 2 + 2) + kAttnChunk +
+           rows * (round_up((size_t)l.max_k, 16) + round_up((size_t)l.max_v, 16) + 2 + 4) + kAttnChunk +
            (size_t)l.max_v + 64;
 }
 
@@ -142,6 +142,13 @@ void finish_head(const cpu_context& c, const op& o, int i_row, int h, attn_state
     exact_attn_finish(*state, values, n, c.row(o.out, i_row) + (size_t)h * (size_t)o.out.stride);
 }
 
+// The last position that token i of the batch sees.
+int last_seen(const cpu_context& c, const op& o, int i) {
+    const int pos = c.batch->pos[i], window = c.graph.groups[(size_t)c.graph.caches[(size_t)o.index].group].window;
+    if (!o.both_ways) return pos;
+    return window ? std::min(c.batch->end[i] - 1, pos + window - 1) : c.batch->end[i] - 1;
+}
+
 // Computes attention of one run of tokens and `group` query heads, from first_head on, over one key/value head. They
 // share each decoded chunk.
 void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int first_head, int group,
@@ -149,7 +156,8 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
     const cache_layer& layer = c.graph.caches[(size_t)o.index];
     const layer_place& place = c.layout.places[(size_t)o.index];
     const int n_rows = run.n * group, window = c.graph.groups[(size_t)layer.group].window;
-    const int k_dim = layer.k_dim + (o.alibi != 0.0f);
+    const bool is_row = o.alibi != 0.0f && !o.both_ways;  // ALiBi as one more element of queries and keys
+    const int k_dim = layer.k_dim + is_row;
     const size_t q_stride = round_up((size_t)k_dim, 16), o_stride = round_up((size_t)layer.v_dim, 16);
     float* k_chunk = (float*)scratch;
     float* v_chunk = k_chunk + round_up((size_t)k_dim * kAttnChunk, 16);
@@ -158,7 +166,9 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
     attn_state* state = (attn_state*)(acc + (size_t)n_rows * o_stride);
     int* first = (int*)(state + n_rows);
     int* n_pos = first + n_rows;
-    float* rest = (float*)(n_pos + n_rows);
+    int* at = n_pos + n_rows;
+    float* slope = (float*)(at + n_rows);
+    float* rest = slope + n_rows;
     for (int r = 0; r < n_rows; r++) {
         const int i = run.first + r / group, h = first_head + r % group;
         float* qr = q + (size_t)r * q_stride;
@@ -167,21 +177,22 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
             const float f = exact_temperature(c.batch->pos[i], o.temperature_scale, o.temperature_length);
             for (int j = 0; j < layer.k_dim; j++) qr[j] = qr[j] * f;
         }
-        if (o.alibi != 0.0f) qr[layer.k_dim] = exact_alibi(h, o.in.n_heads, o.alibi, o.scale);
+        if (is_row) qr[layer.k_dim] = exact_alibi(h, o.in.n_heads, o.alibi, o.scale);
+        else if (o.alibi != 0.0f) slope[r] = exact_alibi(h, o.in.n_heads, o.alibi, 1.0f);
         state[r] = {0.0f, 0.0f};
     }
     const int seq = c.batch->seq[run.first];
     const auto head_of = [&](int chunk) {
         return cached_chunk(c, o.index, seq, chunk) + (size_t)kv_head * (place.k_bytes + place.v_bytes);
     };
-    const bool is_half =
-        c.limits.cache_type == DUET_CACHE_F16 && n_rows <= kHalfRows && !layer.v_in_k && o.alibi == 0.0f;
+    const bool is_half = c.limits.cache_type == DUET_CACHE_F16 && n_rows <= kHalfRows && !layer.v_in_k && !is_row;
     for (int chunk = range.first; chunk <= range.last; chunk++) {
         const int base = chunk * kAttnChunk;
         for (int r = 0; r < n_rows; r++) {
             const int pos = c.batch->pos[run.first + r / group];
             first[r] = window ? std::max(0, pos - window + 1 - base) : 0;
-            n_pos[r] = std::min(kAttnChunk, pos + 1 - base);
+            n_pos[r] = std::min(kAttnChunk, last_seen(c, o, run.first + r / group) + 1 - base);
+            at[r] = pos - base;
         }
         const uint8_t* head = head_of(chunk);
         attn_chunk_args a{};
@@ -196,7 +207,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
               : layer.v_in_k ? transpose_chunk((const float*)a.k, layer.v_dim, v_chunk)
                              : load_cached(c, head + place.k_bytes, layer.v_dim, false, v_chunk);
         if (a.k == head && chunk < range.last) a.ahead = head_of(chunk + 1) - head;
-        if (o.alibi != 0.0f) {  // a row of positions follows the keys; the f32 cache has no room for it
+        if (is_row) {  // a row of positions follows the keys; the f32 cache has no room for it
             if (a.k != k_chunk) memcpy(k_chunk, a.k, (size_t)layer.k_dim * kAttnChunk * 4);
             a.k = k_chunk;
             for (int i = 0; i < kAttnChunk; i++)
@@ -206,6 +217,8 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
         a.v_dim = layer.v_dim;
         a.scale = o.scale;
         a.cap = o.cap;
+        a.slope = o.alibi != 0.0f && !is_row ? slope : nullptr;
+        a.at = at;
         a.state = state;
         a.o = acc;
         a.o_stride = o_stride;
@@ -273,7 +286,7 @@ void run_attention(cpu_context& c, const op& o) {
     };
     const int window = c.graph.groups[(size_t)c.graph.caches[(size_t)o.index].group].window;
     const auto chunks_of = [&](const token_run& run) {
-        const int last = c.batch->pos[run.first + run.n - 1];
+        const int last = last_seen(c, o, run.first + run.n - 1);
         return chunk_range{window ? std::max(0, c.batch->pos[run.first] - window + 1) / kAttnChunk : 0,
                            last / kAttnChunk};
     };

@@ -120,6 +120,10 @@ struct attn_chunk_args {
     float* scratch;  // kAttnChunk + v_dim floats
     bool is_half;
     ptrdiff_t ahead;  // bytes from k and v to the data to fetch
+    // ALiBi where tokens see both ways (exact_alibi_both): of each row the slope, and its position less the chunk's
+    // first one; null: none.
+    const float* slope = nullptr;
+    const int* at = nullptr;
 };
 
 // Merges n chunks into (state, o) in order. The chunks were computed apart; their states lie state_step and their

@@ -52,6 +52,7 @@ void attn_chunk(const attn_chunk_args& a) {
                 total = total + acc;
             }
             score[i] = exact_attn_score(total, a.scale, a.cap);
+            if (a.slope) score[i] = exact_alibi_both(score[i], a.slope[r], a.at[r] - i);
         }
         attn_state st;
         const bool is_first = a.state[r].sum == 0.0f;

@@ -81,7 +81,7 @@ namespace {
 void run_embed(cpu_context& c, const op& o) {
     const weight& w = c.weight_of(o.w);
     for_rows(c, c.batch->n_tok, (size_t)w.n_in * 4, [&](int i) {
-        const int32_t id = o.by_position ? c.batch->pos[i] : c.batch->token[i];
+        const int32_t id = o.first_row ? 0 : o.by_position ? c.batch->pos[i] : c.batch->token[i];
         float* out = c.row(o.out, i);
         decode_row(w.type, w.data + (size_t)id * w.row_bytes, w.n_in, out);
         if (o.scale != 1.0f)

@@ -41,7 +41,7 @@ struct words_args {
 
 struct embed_args {
     const uint8_t* w;        // (n_vocab, n_in) as gpu/weights.h lays it out
-    const int32_t* id;       // n_tok
+    const int32_t* id;       // n_tok; null: row 0 for all
     float*         out;      // (n_tok, stride)
     int32_t        n_in, stride;
     float          scale;
@@ -155,10 +155,12 @@ struct attention_args {
     uint32_t*    counter;  // split: one for each x and y of the grid
     const float* sinks;      // n_heads; may be null
     const float* slopes;  // n_heads: ALiBi's slopes (exact_alibi); may be null
+    const int32_t* until;    // n_tok: the last positions that the tokens see
     const float* q_factor;  // n_tok: factors of the queries; may be null
     float*       partial;    // split: (n_tok, n_heads, n_chunks, v_dim + 2): max, sum, weighted values
     float        scale, cap;
-    int32_t      window, n_tok, n_chunks, heads_per_block, toks_per_block, unused;
+    int32_t      window, n_tok, n_chunks, heads_per_block, toks_per_block;
+    int32_t      both_ways;  // slopes are those of exact_alibi_both
 };
 
 // The columns of the three views are paired in order, even where their heads differ.

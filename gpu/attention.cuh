@@ -213,7 +213,7 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
                              Shared score) {
     const cache_args& c = a.cache;
     const int p = thread_id() % kAttnChunk, step = kGpuThreads / kAttnChunk, n_rows = rows.n_toks * rows.n;
-    const bool is_seen = base + p <= c.pos[rows.tok + rows.n_toks - 1];
+    const bool is_seen = base + p <= a.until[rows.tok + rows.n_toks - 1];
     for (int r0 = uniform_in_segment(thread_id() / kAttnChunk); is_seen && r0 < n_rows; r0 += step * kShare) {
         const int n = (n_rows - r0 + step - 1) / step;
         float total[kShare] = {};
@@ -224,7 +224,7 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
             for (; j + kRun <= end; j += kRun) add_scores<Type, kRun>(c, k, p, j, q, r0, step, n, acc);
             for (; j < end; j++) add_scores<Type, 1>(c, k, p, j, q, r0, step, n, acc);
             // ALiBi: the position is one more element of the key, in the last group or in a group of its own.
-            const bool is_last = a.slopes && g + kGroup >= c.k_dim, is_whole = c.k_dim % kGroup == 0;
+            const bool is_last = a.slopes && !a.both_ways && g + kGroup >= c.k_dim, is_whole = c.k_dim % kGroup == 0;
             DUET_UNROLL
             for (int i = 0; i < kShare; i++) {
                 const float slope =
@@ -236,8 +236,12 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
         }
         DUET_UNROLL
         for (int i = 0; i < kShare; i++)
-            if (r0 + i * step < n_rows)
-                score[(r0 + i * step) * kAttnChunk + p] = exact_attn_score(total[i], a.scale, a.cap);
+            if (const int r = r0 + i * step; r < n_rows) {
+                float s = exact_attn_score(total[i], a.scale, a.cap);
+                if (a.slopes && a.both_ways)
+                    s = exact_alibi_both(s, a.slopes[rows.head0 + r % rows.n], c.pos[rows.tok + r / rows.n] - base - p);
+                score[r * kAttnChunk + p] = s;
+            }
     }
 }
 
@@ -247,8 +251,8 @@ template <bool Split, class Shared>
 DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, int base, Shared score, Shared state) {
     const float low = -float_of(0x7f800000u);
     for (int r = thread_id() / kSegment; r < rows.n_toks * rows.n; r += kGpuThreads / kSegment) {
-        const int pos = a.cache.pos[rows.tok + r / rows.n], seen_from = attn_seen_from(a, pos),
-                  l = thread_id() % kSegment;
+        const int pos = a.until[rows.tok + r / rows.n],
+                  seen_from = attn_seen_from(a, a.cache.pos[rows.tok + r / rows.n]), l = thread_id() % kSegment;
         if (base > pos || base + kAttnChunk <= seen_from) continue;
         const bool seen0 = base + l >= seen_from && base + l <= pos,
                    seen1 = base + l + 32 >= seen_from && base + l + 32 <= pos;
@@ -284,7 +288,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
               step = fit < 1        ? 1
                      : fit < n_rows ? fit
                                     : n_rows;
-    const int low = attn_seen_from(a, c.pos[rows.tok]) - base, high = c.pos[rows.tok + rows.n_toks - 1] + 1 - base;
+    const int low = attn_seen_from(a, c.pos[rows.tok]) - base, high = a.until[rows.tok + rows.n_toks - 1] + 1 - base;
     for (int e = thread_id(); e < step * d; e += kGpuThreads)
         for (int r0 = e / d; r0 < n_rows; r0 += step * kShare) {
             const int j = e % d;
@@ -294,7 +298,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
             for (int i = 0; i < kShare; i++) {
                 const int r = r0 + i * step, pos = r < n_rows ? c.pos[rows.tok + r / rows.n] : -1;
                 first[i] = attn_seen_from(a, pos) - base;
-                n_pos[i] = pos + 1 - base;
+                n_pos[i] = (r < n_rows ? a.until[rows.tok + r / rows.n] : -1) + 1 - base;
             }
             for (int p = low > 0 ? low / kRun * kRun : 0; p < kAttnChunk && p < high; p += kRun) {
                 float v[kRun];
@@ -354,7 +358,7 @@ DUET_DEVICE void attention(const attention_args& a) {
                c.page_start[rows.tok + rows.n_toks] == c.page_start[rows.tok])
             rows.n_toks++;
         const int first_seen = attn_seen_from(a, c.pos[rows.tok]) / kAttnChunk,
-                  last_seen = c.pos[rows.tok + rows.n_toks - 1] / kAttnChunk;
+                  last_seen = a.until[rows.tok + rows.n_toks - 1] / kAttnChunk;
         const int first_chunk = Split ? block_z() : first_seen, last_chunk = Split ? block_z() : last_seen;
         if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;  // All threads of the block return.
         if (a.k.at && last_chunk == last_seen) {

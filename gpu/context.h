@@ -105,6 +105,7 @@ struct gpu_context {
     std::vector<gpu_recording> recordings;
     uint64_t n_plays = 0;
     bool no_recording = false;         // A recording could not be made in this session.
+    std::vector<int32_t*> until;       // per group, on the device: until of attention_args
     std::vector<int32_t*> page_start;  // per group, on the device: page_start of cache_args, a place in `ints`
     int32_t *tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
     const op* tempered = nullptr;  // one attention op for the temperature, which all attention ops share

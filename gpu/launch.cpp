@@ -27,6 +27,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     sizes.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)sizes.max_chunks;
     sizes.int_count = (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits);
+    if (g.both_ways) sizes.int_count += g.groups.size() * (size_t)limits.max_batch;
     // One counter for each token of a tail, and for each block_x and token of split attention.
     sizes.counter_count = 64;
     for (const op& o : g.ops)
@@ -56,8 +57,14 @@ constexpr int kMaxGpuBatch = 32768;  // limit of a grid's second dimension
 
 duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
     const weight& w = c.graph.weights[(size_t)o.w];
-    const embed_args a{c.matrix_of(o.w), o.by_position ? c.pos : c.tokens, c.at(o.out),
-                       (int)w.n_in,      c.stride(o.out.buffer),           o.scale,
+    const embed_args a{c.matrix_of(o.w),
+                       o.first_row     ? nullptr
+                       : o.by_position ? c.pos
+                                       : c.tokens,
+                       c.at(o.out),
+                       (int)w.n_in,
+                       c.stride(o.out.buffer),
+                       o.scale,
                        c.batch->n_tok};
     return launch(c, kernel_of(w.type, kEmbed), {blocks_of(a.n_in, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0},
                   a, err);
@@ -170,7 +177,7 @@ duet_status send_slopes(gpu_context& c, error_text& err) {
         const op& o = c.graph.ops[i];
         if (o.kind != op_kind::attention || o.alibi == 0.0f) continue;
         for (int32_t h = 0; h < o.in.n_heads; h++)
-            ((float*)c.staging)[h] = exact_alibi(h, o.in.n_heads, o.alibi, o.scale);
+            ((float*)c.staging)[h] = exact_alibi(h, o.in.n_heads, o.alibi, o.both_ways ? 1.0f : o.scale);
         DUET_TRY(copy_words(c, at, c.staging, (size_t)o.in.n_heads * 4, err));
         DUET_TRY(c.driver->sync(c.device, err));
         c.slopes[i] = at;
@@ -450,6 +457,12 @@ void fill_batch(gpu_context& c) {
     for (int i = 0; c.tempered && i < b.n_tok; i++)
         *at++ = (int32_t)bits_of(
             exact_temperature(b.pos[i], c.tempered->temperature_scale, c.tempered->temperature_length));
+    c.until.assign(c.graph.groups.size(), c.pos);
+    for (size_t g = 0; c.graph.both_ways && g < c.until.size(); g++) {
+        const int32_t window = c.graph.groups[g].window;
+        c.until[g] = on_device();
+        for (int i = 0; i < b.n_tok; i++) *at++ = std::min(b.end[i] - 1, window ? b.pos[i] + window - 1 : b.end[i] - 1);
+    }
     if (!c.graph.states.empty()) at += put_sequences(c, at, on_device());
     std::vector<int32_t> last((size_t)c.limits.n_seqs, -1), start((size_t)c.limits.n_seqs, 0);
     c.n_chunks = 1;

@@ -174,6 +174,7 @@ static matmul_gpu_args matmul_from(matmul_gpu_args m, uint32_t tile) {
 static attention_args attention_from(attention_args a, int tok, int n) {
     a.cache.page_start += tok;
     a.cache.pos += tok;
+    a.until += tok;
     a.q = heads_from(a.q, tok);
     a.out = heads_from(a.out, tok);
     a.k = heads_from(a.k, tok);
@@ -225,7 +226,10 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     a.partial = (float*)c.partial;
     a.scale = o.scale;
     a.cap = o.cap;
-    a.window = c.graph.groups[(size_t)c.graph.caches[(size_t)o.index].group].window;
+    const size_t group_of_layer = (size_t)c.graph.caches[(size_t)o.index].group;
+    a.window = c.graph.groups[group_of_layer].window;
+    a.until = o.both_ways ? c.until[group_of_layer] : c.pos;
+    a.both_ways = o.both_ways;
     a.n_tok = c.batch->n_tok;
     a.n_chunks = c.n_chunks;
     if (s.append >= 0) {

@@ -230,7 +230,7 @@ DUET_DEVICE void matvec(matvec_args a) {
 // source: own
 template <class W>
 DUET_DEVICE void embed(const embed_args& a) {
-    const int j = block_x() * kGpuThreads + thread_id(), id = a.id[block_y()];
+    const int j = block_x() * kGpuThreads + thread_id(), id = a.id ? a.id[block_y()] : 0;
     if (j >= a.n_in) return;
     const int b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
     const uint8_t* brick = brick_of<W>(a.w, id / kRowTile, j / kGroup, group_count(a.n_in));

@@ -150,9 +150,10 @@ bool graph_builder::read_common(const common_keys& keys) {
     hp.norm = keys.norm;
     const bool is_rms = keys.norm == norm_kind::rms;
     hp.eps = f32(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", true, 0, 1e-20f, 1.0f);
-    if (!flag("attention.causal", true))
-        return fail_with(DUET_ERR_UNSUPPORTED,
-                         key("attention.causal") + ": want true, got false: no code for models that see later tokens");
+    graph.both_ways = keys.is_encoder;
+    if (flag("attention.causal", !keys.is_encoder) == keys.is_encoder)
+        return fail_with(DUET_ERR_UNSUPPORTED, key("attention.causal") + (keys.is_encoder ? ": want false, got true"
+                                                                                          : ": want true, got false"));
     hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
     hp.n_experts_used = (int32_t)u32("expert_used_count", false, 0, 0, 65536);
     if (status == DUET_OK && hp.n_experts_used > hp.n_experts)
@@ -257,7 +258,7 @@ int32_t graph_builder::rope(const rope_options& options) {
     rope_table table;
     const int32_t rope_dim = options.dim ? options.dim : hp.rope_dim, n = rope_dim / 2;
     if (rope_dim == 0 || status != DUET_OK) return -1;
-    const float base = options.base != 0 ? options.base : hp.rope_base;
+    const float base = options.base != 0 ? options.base : chosen_rope.base != 0 ? chosen_rope.base : hp.rope_base;
     const bool use_scaling = options.scaling;
     for (int32_t i = 0; i < n; i++) table.freq.push_back(exact_pow64((double)base, -2.0 * i / rope_dim));
     table.long_freq = options.long_factors >= 0 ? table.freq : std::vector<double>();
@@ -274,13 +275,17 @@ int32_t graph_builder::rope(const rope_options& options) {
     divide(table.long_freq, options.long_factors);
     // Older files call the factor "rope.scale_linear".
     const float older = use_scaling ? f32("rope.scale_linear", false, 1.0f, 1e-6f, 1e6f) : 1.0f;
-    const float factor = use_scaling ? f32("rope.scaling.factor", false, older, 1e-6f, 1e6f) : 1.0f;
-    const std::string_view type =
-        use_scaling ? string("rope.scaling.type", factor != 1.0f ? "linear" : "none") : "none";
+    float factor = use_scaling ? f32("rope.scaling.factor", false, older, 1e-6f, 1e6f) : 1.0f;
+    if (use_scaling && chosen_rope.factor != 0) factor = chosen_rope.factor;
+    std::string_view type = use_scaling ? string("rope.scaling.type", factor != 1.0f ? "linear" : "none") : "none";
+    if (use_scaling && chosen_rope.factor != 0 && type == "none") type = "linear";
+    if (use_scaling && !chosen_rope.type.empty()) type = chosen_rope.type;
     if (type == "linear") {
         for (double& f : table.freq) f /= (double)factor;
     } else if (type == "yarn") {
-        const double ctx = u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
+        const uint32_t of_file =
+            u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
+        const double ctx = chosen_rope.original_ctx ? chosen_rope.original_ctx : (int32_t)of_file;
         const double fast = f32("rope.scaling.yarn_beta_fast", false, 32.0f, 1e-3f, 1e6f);
         const double slow = f32("rope.scaling.yarn_beta_slow", false, 1.0f, 1e-3f, 1e6f);
         const double lambda = f32("rope.scaling.yarn_log_multiplier", false, 0.0f, -1e3f, 1e3f);
@@ -387,7 +392,44 @@ void graph_builder::scale_matrices() {
     }
 }
 
+// Binds a layer behind pooling, of n_in inputs, if it is there. A square one has as many outputs.
+bool graph_builder::read_pooled(const char* name, int64_t n_in, bool is_square, std::vector<pooled_layer>* to) {
+    const gguf_tensor* t = file.find_tensor(std::string(name) + ".weight");
+    if (!t || status != DUET_OK) return false;
+    const int64_t n_out = is_square ? n_in : t->dims[1];
+    pooled_layer l;
+    l.w = tensor(std::string(name) + ".weight", true, n_in, n_out);
+    l.b = tensor(std::string(name) + ".bias", false, n_out);
+    l.norm = is_square ? tensor(std::string(name) + ".norm.weight", false, n_out) : -1;
+    want_f32(l.b);
+    want_f32(l.norm);
+    to->push_back(l);
+    return status == DUET_OK;
+}
+
+// Pooling: Reimers and Gurevych 2019. The scorer: Devlin et al. 2019; its labels' rows alone (cls.output), or a layer
+// with tanh before them (cls), which may also be all of it.
+void graph_builder::read_pooling() {
+    const uint32_t kind = u32("pooling_type", false, 0, 0, (uint32_t)pooling_kind::rank);
+    const pooling_kind of_rank = !graph.both_ways                           ? pooling_kind::last
+                                 : graph.rank_pooling == pooling_kind::none ? pooling_kind::first
+                                                                            : graph.rank_pooling;
+    graph.pooling = kind != 0 ? (pooling_kind)kind : graph.both_ways ? pooling_kind::mean : pooling_kind::last;
+    graph.rank_pooling = (pooling_kind)u32("classifier.pooling_type", false, (uint32_t)of_rank, 1, 3);
+    graph.eps = hp.eps;
+    int64_t width = hp.dim;
+    for (const char* name : {"dense_2", "dense_3"})
+        if (read_pooled(name, width, false, &graph.dense)) width = graph.weights[(size_t)graph.dense.back().w].n_out;
+    graph.embedding_dim = (int32_t)width;
+    if (read_pooled("cls", hp.dim, file.find_tensor("cls.output.weight") != nullptr, &graph.scorer))
+        graph.scorer.back().act = graph.scorer_act;
+    read_pooled("cls.output", hp.dim, false, &graph.scorer);
+    const gguf_kv* labels = file.find(key("classifier.output_labels"));
+    graph.softmax_scores = labels && labels->strings.size() == 2 && labels->strings[0] == "yes";
+}
+
 duet_status graph_builder::finish() {
+    if (status == DUET_OK) read_pooling();
     scale_matrices();
     if (status != DUET_OK) return status;
     for (size_t i = 0; i < used.size(); i++) {
@@ -417,14 +459,22 @@ duet_status graph_builder::finish() {
     return DUET_OK;
 }
 
-duet_status describe_model(const gguf_file& file, int32_t n_vocab, model_graph& graph, error_text& err) {
+duet_status describe_model(const gguf_file& file, int32_t n_vocab, model_graph& graph, error_text& err,
+                           const rope_choice& rope) {
     std::string_view name;
     DUET_TRY(file.get_string("general.architecture", true, &name, err));
     for (const arch_row& row : kArchs) {
         if (name != row.name) continue;
         graph_builder g(file, n_vocab, graph, err);
         g.arch = graph.architecture = row.name;
-        return row.describe(g);
+        g.chosen_rope = rope;
+        DUET_TRY(row.describe(g));
+        if (graph.ropes.empty() && (rope.factor != 0 || rope.base != 0 || !rope.type.empty()))
+            return fail(err, DUET_ERR_UNSUPPORTED, "%s: rope scaling was asked for; architecture %s has no rope",
+                        file.path.c_str(), row.name);
+        if (rope.factor > 1)
+            graph.n_ctx_train = (int32_t)std::min<double>((double)graph.n_ctx_train * (double)rope.factor, 1 << 30);
+        return DUET_OK;
     }
     std::string known;
     for (const arch_row& row : kArchs) known += std::string(known.empty() ? "" : ", ") + row.name;

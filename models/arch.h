@@ -25,6 +25,7 @@ struct common_keys {
     norm_kind norm = norm_kind::rms;  // also decides the key of epsilon
     uint32_t min_kv_heads = 1;        // 0: there are layers without attention
     uint32_t min_hidden = 1;          // 0: there are layers without feed-forward
+    bool is_encoder = false;          // tokens see later ones, too
 };
 
 // Options of one rope table. 0 stands for the file's value.
@@ -35,6 +36,13 @@ struct rope_options {
     weight_id factors = -1;       // vector by which frequencies are divided
     weight_id long_factors = -1;  // vector that replaces factors in contexts longer than the original one
     double magnitude = 0;         // replaces the magnitude of the scaling
+};
+
+// What replaces the file's rope scaling. Empty and 0 stand for the file's value.
+struct rope_choice {
+    std::string_view type;  // "none", "linear", "yarn"
+    float factor = 0, base = 0;
+    int32_t original_ctx = 0;
 };
 
 // Builds a model_graph. The builder keeps the first error, with its message in err; later calls then do nothing and
@@ -48,6 +56,7 @@ class graph_builder {
     error_text& err;
     std::string arch;  // value of general.architecture, which is the prefix of the keys
     hyper hp;
+    rope_choice chosen_rope;
     duet_status status = DUET_OK;
 
     std::string key(const char* suffix) const { return arch + "." + suffix; }
@@ -97,6 +106,8 @@ class graph_builder {
     void scale(int32_t layer, view in, float factor);
 
     void scale_matrices();
+    void read_pooling();  // how rows become one vector, and the layers behind it
+    bool read_pooled(const char* name, int64_t n_in, bool is_square, std::vector<pooled_layer>* to);
 
     // Checks that every tensor of the file was used or may be ignored, and computes sizes.
     duet_status finish();
@@ -109,6 +120,7 @@ using describe_fn = duet_status (*)(graph_builder& g);
 
 // Finds the family by general.architecture (models/arch.def) and runs it. n_vocab is the size of the vocabulary.
 // DUET_ERR_UNSUPPORTED names the architecture and lists the known ones.
-duet_status describe_model(const gguf_file& file, int32_t n_vocab, model_graph& graph, error_text& err);
+duet_status describe_model(const gguf_file& file, int32_t n_vocab, model_graph& graph, error_text& err,
+                           const rope_choice& rope = {});
 
 }  // namespace duet

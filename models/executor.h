@@ -22,6 +22,7 @@ struct exec_batch {
     const int32_t* wanted = nullptr;  // row numbers of the tokens whose logits are wanted
     const std::vector<std::vector<const int32_t*>>* pages = nullptr;
     const int32_t* state_slot = nullptr;  // state slot of each sequence
+    const int32_t* end = nullptr;         // of each token the length of its sequence behind the batch
     bool rows_later = false;              // The wanted rows may stay on the device until wanted_row asks for them.
     // The ops to run are [first_op, last_op); last_op -1 means to the end. A batch may run in several parts, in order;
     // its other fields do not change between the parts.

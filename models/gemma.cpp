@@ -8,6 +8,26 @@
 
 namespace duet {
 
+// Gemma 3 as an encoder: attention goes both ways, and nothing makes logits.
+duet_status describe_gemma_embedding(graph_builder& g) {
+    if (!g.read_common({norm_kind::rms, 1, 1, true})) return g.status;
+    const view x = input_embedding(g, std::sqrt((float)g.hp.dim));
+    block_options block;
+    block.attn.neox = true;
+    block.attn.norms = head_norms::per_head;
+    block.attn.out.post_norm = "post_attention_norm";
+    block.ffn.act = activation::gelu;
+    block.ffn.out.post_norm = "post_ffw_norm";
+    const windowed_layers windows = read_windows(g, 6, false);
+    for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
+        block.attn.window = windows.of(i) ? windows.window : 0;
+        block.attn.rope = windows.of(i) ? windows.rope : windows.rope_full;
+        block_part(g, i, x, block);
+    }
+    rows_part(g, x, "output_norm");
+    return g.finish();
+}
+
 duet_status describe_gemma(graph_builder& g) {
     if (!g.read_common()) return g.status;
     const int generation = g.arch == "gemma3" ? 3 : g.arch == "gemma2" ? 2 : 1;

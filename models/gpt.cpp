@@ -22,16 +22,6 @@ block_options gpt_block(graph_builder& g, bool has_rope) {
     return block;
 }
 
-// Adds the learned embedding of the position.
-void add_positions(graph_builder& g, view x) {
-    const view p = g.buffer("position", g.hp.dim);
-    op& embed = g.add(op_kind::embed, -1, {}, p);
-    embed.by_position = true;
-    embed.w = g.tensor("position_embd.weight", true, g.hp.dim, g.hp.n_ctx_train);
-    g.graph.max_ctx = g.hp.n_ctx_train;
-    g.add_scaled(-1, x, p, x);
-}
-
 }  // namespace
 
 duet_status describe_gpt2(graph_builder& g) {

@@ -79,10 +79,12 @@ struct op {
     op_kind kind = op_kind::add;
     norm_kind norm = norm_kind::rms;
     activation act = activation::none;
-    bool neox = false;                                   // rope: rotates pairs (i, i + rope_dim/2); else (2i, 2i+1)
-    bool residual = false;                               // matmul, expert_sum: adds the result to out
-    bool by_position = false;                            // embed: takes the row of the position, not of the token
-    bool normalise = false;                              // route: divides the weights by their sum
+    bool neox = false;         // rope: rotates pairs (i, i + rope_dim/2); else (2i, 2i+1)
+    bool residual = false;     // matmul, expert_sum: adds the result to out
+    bool by_position = false;  // embed: takes the row of the position, not of the token
+    bool first_row = false;    // embed: takes row 0 for every token
+    bool both_ways = false;    // attention: a token sees later ones, too, up to the end of its sequence
+    bool normalise = false;    // route: divides the weights by their sum
     bool sigmoid_scores = false, softmax_after = false;  // route: scores by sigmoid; softmax over the chosen only
     bool after_border =
         false;  // first op after the other device's ops (runtime/split.cpp): facts cached about buffers no longer hold
@@ -137,7 +139,8 @@ struct cache_layer {
     bool v_in_k = false;           // the values are the first v_dim columns of the keys; kv_append has no in2
 };
 struct cache_group {
-    int32_t window = 0;  // position p sees positions q with p - q < window; 0: all positions
+    // Position p sees positions q with p - q < window, where attention goes both ways also q - p < window; 0: all.
+    int32_t window = 0;
 };
 
 // The recurrent state of one layer: f32 numbers, all zero at the start of a sequence.
@@ -149,6 +152,16 @@ struct buffer_info {
     std::string name;
     int32_t width = 0;
     bool wanted_rows = false;  // one row per wanted token, not per token
+};
+
+// How one vector for a text is made of its rows in embedding_buffer. The numbers are those of the file format.
+enum class pooling_kind : int32_t { none, mean, first, last, rank };
+
+// A layer behind pooling, which the host computes: y = norm(act(w x + b)), each part where it is there.
+enum class pooled_act : uint8_t { none, tanh, gelu };
+struct pooled_layer {
+    weight_id w = -1, b = -1, norm = -1;
+    pooled_act act = pooled_act::none;
 };
 
 struct model_graph {
@@ -166,7 +179,15 @@ struct model_graph {
     std::vector<state_layer> states;
     int32_t logits_buffer = -1;     // wanted rows, n_vocab wide
     int32_t embedding_buffer = -1;  // wanted rows, dim wide, after the output norm
-    uint64_t decode_bytes = 0;      // weight bytes read for one token
+    bool both_ways = false;         // an encoder: a text is computed whole, in one batch
+    pooling_kind pooling = pooling_kind::last, rank_pooling = pooling_kind::none;
+    int32_t embedding_dim = 0;
+    std::vector<pooled_layer> dense;   // of embeddings
+    std::vector<pooled_layer> scorer;  // of relevance; empty: the model is no reranker
+    pooled_act scorer_act = pooled_act::tanh;
+    bool softmax_scores = false;  // the labels of the scorer are alternatives
+    float eps = 0;                // of the scorer's norms
+    uint64_t decode_bytes = 0;    // weight bytes read for one token
 };
 
 }  // namespace duet

@@ -98,6 +98,21 @@ view input_embedding(graph_builder& g, float scale) {
     return x;
 }
 
+// A norm outside the blocks, in place.
+void whole_norm(graph_builder& g, view x, const std::string& name) {
+    const weight_id w = g.tensor(name + ".weight", true, x.width());
+    g.norm(-1, x, x, w, g.hp.norm == norm_kind::layer ? g.tensor(name + ".bias", false, x.width()) : -1);
+}
+
+void add_positions(graph_builder& g, view x) {
+    const view p = g.buffer("position", g.hp.dim);
+    op& embed = g.add(op_kind::embed, -1, {}, p);
+    embed.by_position = true;
+    embed.w = g.tensor("position_embd.weight", true, g.hp.dim, g.hp.n_ctx_train);
+    g.graph.max_ctx = g.hp.n_ctx_train;
+    g.add_scaled(-1, x, p, x);
+}
+
 view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const char* to) {
     const view h = g.buffer(to, x.width());
     const std::string base = name;
@@ -123,6 +138,7 @@ op& attention_op(graph_builder& g, int32_t layer, view q, view out, int32_t cach
     a.scale = options.scale != 0 ? options.scale : 1.0f / std::sqrt((float)q.head_dim);
     a.cap = options.cap;
     a.alibi = options.alibi;
+    a.both_ways = g.graph.both_ways;
     a.temperature_scale = options.temperature_scale;
     a.temperature_length = options.temperature_length;
     if (options.sinks) a.w = g.block_tensor(layer, "attn_sinks.weight", true, q.n_heads);
@@ -353,17 +369,41 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     project(g, layer, y, x, g.block_tensor(layer, "ssm_out.weight", true, inner, x.width()), -1, out);
 }
 
-void output_part(graph_builder& g, view x, const output_options& options) {
-    const view last = g.buffer("last", g.hp.dim, true), logits = g.buffer("logits", g.hp.n_vocab, true);
+windowed_layers read_windows(graph_builder& g, uint32_t period, bool first_sees_all) {
+    windowed_layers l;
+    // The file counts both sides: a position sees half of its window before and behind itself.
+    const uint32_t both = g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
+    l.window = both ? (int32_t)both / 2 + 1 : 0;
+    l.rope_full = g.rope();
+    rope_options r;
+    r.base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f);
+    r.scaling = false;
+    l.rope = g.rope(r);
+    const gguf_kv* kv = g.file.find(g.key("attention.sliding_window_pattern"));
+    if (kv && kv->type == DUET_KV_ARRAY) {
+        l.is_windowed = g.per_layer("attention.sliding_window_pattern", true, 0, 0, 1);
+        return l;
+    }
+    period = g.u32("attention.sliding_window_pattern", false, period, 0, 512);
+    for (uint32_t i = 0; i < (uint32_t)g.hp.n_blocks; i++)
+        l.is_windowed.push_back(period == 0 || i % period != (first_sees_all ? 0 : period - 1));
+    return l;
+}
+
+view rows_part(graph_builder& g, view x, const char* norm) {
+    const view last = g.buffer("last", g.hp.dim, true);
     g.add(op_kind::gather, -1, x, last);
-    const std::string name = options.norm;
-    const weight_id w = g.tensor(name + ".weight", true, g.hp.dim);
-    g.norm(-1, last, last, w, g.hp.norm == norm_kind::layer ? g.tensor(name + ".bias", false, g.hp.dim) : -1);
+    if (norm) whole_norm(g, last, norm);
+    g.graph.embedding_buffer = last.buffer;
+    return last;
+}
+
+void output_part(graph_builder& g, view x, const output_options& options) {
+    const view last = rows_part(g, x, options.norm), logits = g.buffer("logits", g.hp.n_vocab, true);
     weight_id output = g.tensor("output.weight", false, g.hp.dim, g.hp.n_vocab);
     if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab);  // tied
     g.matmul(-1, last, logits, output, g.tensor("output.bias", false, g.hp.n_vocab)).scale = options.scale;
     if (options.cap != 0) { g.add(op_kind::scale_cap, -1, logits, logits).cap = options.cap; }
-    g.graph.embedding_buffer = last.buffer;
     g.graph.logits_buffer = logits.buffer;
 }
 

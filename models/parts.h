@@ -73,8 +73,12 @@ struct block_options {
 
 // Appends x0 = scale * token_embd[token], to buffer "x", and returns the buffer.
 view input_embedding(graph_builder& g, float scale = 1.0f);
+// Appends a norm outside the blocks, in place.
+void whole_norm(graph_builder& g, view x, const std::string& name);
 // Appends the norm with that tensor name over x, to buffer `to`, and returns the buffer. Layer norms may have a bias.
 view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const char* to = "h");
+// Adds the learned embedding of the position to x.
+void add_positions(graph_builder& g, view x);
 void rope_part(graph_builder& g, int32_t layer, view heads, int32_t table, bool neox);
 // Appends attention over a cache layer.
 op& attention_op(graph_builder& g, int32_t layer, view q, view out, int32_t cache, const attention_options& options);
@@ -93,10 +97,21 @@ void block_part(graph_builder& g, int32_t layer, view x, const block_options& op
 // Appends Mamba-2 (Dao and Gu 2024), which joins x. docs/numerics.md describes its state.
 void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& out, bool norm_required);
 
+// Which layers of an encoder see a window only, and their rope.
+struct windowed_layers {
+    std::vector<uint32_t> is_windowed;  // of each block
+    int32_t window = 0, rope = -1, rope_full = -1;
+    bool of(int32_t layer) const { return window > 0 && is_windowed[(size_t)layer] != 0; }
+};
+// Reads them. Of `period` layers one sees all, the first or the last, unless the file says which.
+windowed_layers read_windows(graph_builder& g, uint32_t period, bool first_sees_all);
+
 struct output_options {
     float scale = 1.0f, cap = 0;
     const char* norm = "output_norm";
 };
+// Appends the end of an encoder: wanted rows -> the norm with that name, if one is given.
+view rows_part(graph_builder& g, view x, const char* norm);
 // Appends the end of the model: rows whose logits are wanted -> output norm -> output matrix (token_embd if there is no
 // other) -> logits.
 void output_part(graph_builder& g, view x, const output_options& options = {});

@@ -56,6 +56,20 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
     return DUET_OK;
 }
 
+duet_status tokenizer::encode_pair(std::string_view a, std::string_view b, std::vector<int32_t>* ids,
+                                   error_text& err) const {
+    std::vector<int32_t> second;
+    DUET_TRY(encode(a, false, false, ids, err));
+    DUET_TRY(encode(b, false, false, &second, err));
+    const vocabulary& vocab = impl_->vocab;
+    if (vocab.add_bos) ids->insert(ids->begin(), vocab.bos);
+    if (vocab.add_eos) ids->push_back(vocab.eos);
+    if (vocab.add_sep && vocab.sep >= 0) ids->push_back(vocab.sep);
+    ids->insert(ids->end(), second.begin(), second.end());
+    if (vocab.add_eos || (vocab.add_sep && vocab.sep >= 0)) ids->push_back(vocab.add_eos ? vocab.eos : vocab.sep);
+    return DUET_OK;
+}
+
 // Cuts text at its special tokens: special_at(position, &id) gives the bytes of the one that begins there, or 0.
 template <class Special>
 void tokenizer::encode_stretches(std::string_view text, Special special_at, std::vector<int32_t>* ids,

@@ -28,6 +28,10 @@ class tokenizer {
     duet_status encode(std::string_view text, bool add_bos_eos, bool parse_special, std::vector<int32_t>* ids,
                        error_text& err) const;
 
+    // Replaces *ids by those of two texts as classifiers read pairs: a separator stands behind each, as the metadata
+    // asks. Errors as encode().
+    duet_status encode_pair(std::string_view a, std::string_view b, std::vector<int32_t>* ids, error_text& err) const;
+
     // A prompt of which only some stretches are trusted to name control tokens: text outside of them stays text even
     // where it spells one. trusted: disjoint stretches in ascending order. BOS comes first as the metadata asks, never
     // twice; nothing is put at the end. *starts, when given: for each of the byte offsets in it (ascending) the number

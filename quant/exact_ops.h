@@ -146,6 +146,12 @@ inline float exact_alibi(int32_t head, int32_t n_heads, float max_bias, float sc
     return (float)(exact_pow64(2.0, -(double)max_bias / n * power) / (double)scale);
 }
 
+// ALiBi where a token sees both ways: the score less slope times the distance, whose sign does not count. The slope is
+// exact_alibi with scale 1.
+DUET_HD inline float exact_alibi_both(float score, float slope, int32_t distance) {
+    return __builtin_fmaf(-slope, (float)(distance < 0 ? -distance : distance), score);
+}
+
 // The attention temperature at a position: queries are multiplied by 1 + t ln(floor(pos / length) + 1). The host
 // computes it in f64.
 inline float exact_temperature(int32_t pos, float t, float length) {

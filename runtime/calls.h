@@ -60,9 +60,10 @@ duet_status create_session(duet_session& s, const duet_model* m, const duet_sess
 duet_status check_session(duet_session& s, const char* call);
 
 // duet_decode. rows_later: logits may stay on the device until kept_logits() asks for them. has_embedding: the last
-// token's hidden state is computed although it asked for no logits.
+// token's hidden state is computed although it asked for no logits. hidden: the tokens that ask get their hidden state,
+// as the executor's wanted rows in order, and no logits.
 struct decode_options {
-    bool rows_later = false, has_embedding = true;
+    bool rows_later = false, has_embedding = true, hidden = false;
 };
 duet_status decode(duet_session& s, const duet_batch& b, decode_options options);
 
@@ -103,6 +104,15 @@ const int32_t* ids_of_sequence(const duet_session& s, int32_t seq) noexcept;  //
 duet_status trim_sequence(duet_session& s, int32_t seq, int32_t n_tok);
 int32_t reuse_sequence(duet_session& s, int32_t seq, const int32_t* ids, size_t n_ids) noexcept;
 duet_status copy_sequence(duet_session& s, int32_t src, int32_t dst);
+
+// ---- embed.cpp
+
+duet_embed_params default_embed_params();
+duet_status embed(duet_session& s, const duet_string* texts, int32_t n_texts, const duet_embed_params* params,
+                  float* out);
+duet_status embed_ids(duet_session& s, const int32_t* ids, const int32_t* n_ids, int32_t n_texts,
+                      const duet_embed_params* params, float* out);
+duet_status rerank(duet_session& s, std::string_view query, const duet_string* texts, int32_t n_texts, float* scores);
 
 // ---- saved_state.cpp
 

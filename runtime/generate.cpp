@@ -58,6 +58,10 @@ int32_t last_row(const duet_session& s, int32_t seq) {
 
 duet_status check_generate(duet_session& s, const duet_generate_params& p, const int32_t* ids, size_t n_ids) {
     DUET_TRY(check_sequence(s, "duet_generate", p.seq));
+    if (s.model->graph.logits_buffer < 0)
+        return fail(s.err, DUET_ERR_UNSUPPORTED,
+                    "duet_generate: %s is an encoder: it makes vectors (duet_embed), no text",
+                    s.model->graph.architecture.c_str());
     if (p.max_new_tok < -1)
         return fail(s.err, DUET_ERR_ARG, "duet_generate: max_new_tok: want -1 or more, got %d", p.max_new_tok);
     if (p.n_stop < 0 || (p.n_stop > 0 && !p.stop))

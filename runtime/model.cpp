@@ -131,7 +131,17 @@ duet_status load_model(duet_model& m) {
     for (int32_t id = 0; id < m.vocab.n_vocab(); id++)
         if (m.vocab.is_end(id)) m.end_ids.push_back(id);
     if (m.vocab_only) return DUET_OK;
-    DUET_TRY(describe_model(f, m.vocab.n_vocab(), m.graph, m.source.err));
+    const duet_model_params& p = m.params;
+    rope_choice rope{p.rope_scaling ? p.rope_scaling : "", p.rope_scale, p.rope_freq_base, p.rope_original_ctx};
+    if (!(rope.type.empty() || rope.type == "none" || rope.type == "linear" || rope.type == "yarn"))
+        return fail(m.source.err, DUET_ERR_ARG, "rope_scaling: want none, linear or yarn, got %s",
+                    printable(rope.type).c_str());
+    const auto is_sound = [](float x) { return x == 0 || (x >= 1e-3f && x <= 1e30f); };
+    if (!is_sound(rope.factor) || !is_sound(rope.base) || rope.original_ctx < 0)
+        return fail(m.source.err, DUET_ERR_ARG,
+                    "rope_scale, rope_freq_base, rope_original_ctx: want 0 (the file's) or more, got %g, %g, %d",
+                    (double)rope.factor, (double)rope.base, rope.original_ctx);
+    DUET_TRY(describe_model(f, m.vocab.n_vocab(), m.graph, m.source.err, rope));
     DUET_TRY(choose_device(m));
     std::map<int32_t, uint64_t> bytes_of_type;
     for (const gguf_tensor& t : f.tensors) {
@@ -142,7 +152,11 @@ duet_status load_model(duet_model& m) {
     const auto most = std::max_element(bytes_of_type.begin(), bytes_of_type.end(),
                                        [](auto& a, auto& b) { return a.second < b.second; });
     m.main_type = type_name(most->first);
-    m.fingerprint = model_fingerprint(m) + (m.fast ? 1 : 0);  // an exact session must not go on from what fast computed
+    uint64_t chosen = 0;  // of the caches of another rope nothing can be taken up
+    if (!rope.type.empty() || rope.factor != 0 || rope.base != 0)
+        for (const rope_table& t : m.graph.ropes) chosen = hash_bytes(chosen, t.freq.data(), t.freq.size() * 8);
+    m.fingerprint =
+        model_fingerprint(m) + chosen + (m.fast ? 1 : 0);  // an exact session must not go on from what fast computed
     if (m.params.progress && m.exec == &kCpuExecutor) DUET_TRY(warm_weights(m));
     log_line(m, DUET_LOG_INFO,
              m.graph.architecture + " model, " + std::to_string(m.n_params / 1000000) + "M weights, mostly " +
@@ -219,6 +233,9 @@ duet_status model_info(const duet_model& m, duet_model_info* out, error_text& er
     info.n_params = m.n_params;
     info.weight_bytes = m.weight_bytes;
     info.decode_bytes = g.decode_bytes;
+    info.embedding_dim = g.embedding_dim;
+    info.is_encoder = g.both_ways;
+    info.is_reranker = !g.scorer.empty();
     write_struct(info, out);
     return DUET_OK;
 }

@@ -224,8 +224,14 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
         graph_case e(std::string("embed ") + name);
         const view rows = e.buffer(n_in);
         op& o = e.add(op_kind::embed, {}, rows);
-        o.w = e.matrix(type, n_in, kVocab);
+        const weight_id table = e.matrix(type, n_in, kVocab);
+        o.w = table;
         o.scale = 1.7f;
+        const view first = e.buffer(n_in);
+        op& of_first = e.add(op_kind::embed, {}, first);
+        of_first.w = table;
+        of_first.first_row = true;
+        e.add(op_kind::add, rows, rows).in2 = first;
         e.logits(rows);
         run(e);
     };
@@ -293,6 +299,7 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
         int cache;
         bool v_in_k;
         float alibi;
+        bool both_ways = false;
     };
     for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16, false, 0},
                                     {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false, 0},
@@ -302,8 +309,13 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
                                     {3, 1, 64, 20, 0, 0, false, DUET_CACHE_Q8_0, true, 0},
                                     {6, 2, 128, 16, 0, 0, false, DUET_CACHE_F32, false, 8},
                                     {3, 3, 40, 48, 9, 20.0f, false, DUET_CACHE_F16, false, 4},
-                                    {2, 1, 18, 22, 0, 0, false, DUET_CACHE_F16, false, 0}}) {
-        graph_case c("attention k_dim " + std::to_string(s.k_dim));
+                                    {2, 1, 18, 22, 0, 0, false, DUET_CACHE_F16, false, 0},
+                                    {4, 2, 36, 32, 0, 0, false, DUET_CACHE_F32, false, 0, true},
+                                    {3, 3, 44, 20, 7, 0, true, DUET_CACHE_F16, false, 0, true},
+                                    {6, 2, 52, 16, 0, 0, false, DUET_CACHE_F16, false, 8, true},
+                                    {3, 1, 60, 24, 40, 9.0f, false, DUET_CACHE_F32, false, 8, true}}) {
+        graph_case c((s.both_ways ? "attention both ways k_dim " : "attention k_dim ") + std::to_string(s.k_dim));
+        c.g.both_ways = s.both_ways;
         c.cache_type = s.cache;
         const int q = s.n_heads * s.k_dim, k = s.n_kv * s.k_dim, v = s.n_kv * s.v_dim;
         const view x = c.input(q + k + v), y = c.buffer(s.n_heads * s.v_dim);
@@ -317,6 +329,7 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
         o.scale = 0.2f;
         o.cap = s.cap;
         o.alibi = s.alibi;
+        o.both_ways = s.both_ways;
         if (s.v_in_k) o.temperature_scale = 0.1f, o.temperature_length = 16;
         if (s.sinks) o.w = c.floats(s.n_heads);
         c.logits(y);
@@ -445,8 +458,10 @@ duet_status run_case(const graph_case& c, const executor& e, const char* device,
             pos.push_back(length[s]++);
             if (n < 20 || i % 3 == 0) wanted.push_back(i);
         }
-        const exec_batch b{n,      token.data(), pos.data(), seq.data(), (int32_t)wanted.size(), wanted.data(),
-                           &pages, slots};
+        exec_batch b{n, token.data(), pos.data(), seq.data(), (int32_t)wanted.size(), wanted.data(), &pages, slots};
+        std::vector<int32_t> end;
+        for (const int32_t s : seq) end.push_back(length[s]);
+        b.end = end.data();
         st = e.run(context, b, nullptr, err);
         if (st != DUET_OK) break;
         const int width = c.g.buffers[(size_t)c.g.logits_buffer].width;

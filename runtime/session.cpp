@@ -45,7 +45,7 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
                   m.store,           m.params.gpu_recording, m.params.log,
                   m.params.log_user};
     out->n_ctx = n_ctx;
-    out->max_batch = p.max_batch;
+    out->max_batch = m.graph.both_ways ? std::max(p.max_batch, n_ctx) : p.max_batch;  // a text is computed whole
     out->n_seqs = p.n_seqs;
     out->n_state_slots = m.graph.states.empty() ? 0 : p.n_seqs;
     out->cache_type = p.cache_type;
@@ -56,9 +56,9 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
     out->inputs = p.inputs;
     out->inputs_user = p.inputs_user;
     // logits of a piece stay below 64 MB, so that a large vocabulary does not cost gigabytes
-    const int64_t rows = (64ll << 20) / (4ll * m.graph.n_vocab);
-    out->max_wanted = (int32_t)std::clamp<int64_t>(rows, 8, std::max(8, p.max_batch));
-    out->max_wanted = std::min(out->max_wanted, p.max_batch);
+    const int64_t rows = m.graph.both_ways ? 65536 : (64ll << 20) / (4ll * m.graph.n_vocab);
+    out->max_wanted = (int32_t)std::clamp<int64_t>(rows, 8, std::max(8, out->max_batch));
+    out->max_wanted = std::min(out->max_wanted, out->max_batch);
     if (p.cache_tokens < 0)
         return fail(err, DUET_ERR_ARG, "cache_tokens: want 0 or more, got %lld", (long long)p.cache_tokens);
     for (const cache_group& g : m.graph.groups) {
@@ -200,6 +200,15 @@ duet_status check_batch(duet_session& s, const duet_batch& b, full_batch* out) {
                         s.limits.n_ctx);
         out->pos[i] = p++;
     }
+    if (!s.model->graph.both_ways) return DUET_OK;
+    for (size_t q = 0; q < next.size(); q++)
+        if (s.length[q] > 0 && next[q] > s.length[q])
+            return fail(s.err, DUET_ERR_STATE,
+                        "an encoder computes a text whole: sequence %zu holds %d tokens; empty it first", q,
+                        s.length[q]);
+    if (b.n_tok > s.limits.max_batch)
+        return fail(s.err, DUET_ERR_ARG, "an encoder's batch is not cut: want at most %d tokens (max_batch), got %d",
+                    s.limits.max_batch, b.n_tok);
     return DUET_OK;
 }
 
@@ -239,6 +248,11 @@ duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& fu
     e.pages = &tables;
     e.state_slot = slots.data();
     e.rows_later = rows_later;
+    std::vector<int32_t> end;
+    if (s.model->graph.both_ways) {
+        for (int32_t i = 0; i < n; i++) end.push_back(to[(size_t)full.seq[(size_t)(first + i)]]);
+        e.end = end.data();
+    }
     // Recurrent layers cannot go back to before a piece that was stopped half way. So one token of each sequence is
     // always finished, and an answer that is cancelled can go on; sequences of a longer piece are emptied.
     const bool can_stop = !s.limits.n_state_slots || longest > 1;
@@ -292,6 +306,10 @@ duet_status run_pieces(duet_session& s, const duet_batch& b, full_batch& full, d
     for (int32_t q = 0; q < s.limits.n_seqs; q++)
         if (full.end[(size_t)q] > s.length[(size_t)q])
             DUET_TRY(reserve_positions(s, q, s.length[(size_t)q], full.end[(size_t)q], false));
+    if (options.hidden || s.model->graph.logits_buffer < 0) {
+        for (uint8_t& want : full.want) want = want ? kWantEmbedding : 0;
+        full.n_logits = 0;
+    }
     if (options.has_embedding) full.want.back() |= kWantEmbedding;
     // All that keeping the rows needs is allocated before the first piece runs: afterwards only the executor can fail.
     const bool one_piece = piece_size(s, full, 0, b.n_tok) == b.n_tok;

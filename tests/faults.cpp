@@ -344,6 +344,27 @@ const call kCalls[] = {
     {"duet_decode of a new sequence", [](world& w) { return on_session(w, decode_8(w, 1)); }},
     {"duet_logits", [](world& w) { return duet_logits(w.session, 0) ? DUET_OK : kNone; }},
     {"duet_embedding", [](world& w) { return duet_embedding(w.session) ? DUET_OK : kNone; }},
+    {"duet_embed",
+     [](world& w) {
+         static float out[2 * 4096];
+         const duet_string texts[] = {{"a text", 6}, {"b", 1}};
+         return on_session(w, duet_embed(w.session, texts, 2, nullptr, out));
+     }},
+    {"duet_embed_ids",
+     [](world& w) {
+         static float out[2 * 4096];
+         const int32_t n_ids[] = {6, 1};
+         duet_embed_params p = duet_embed_params_default();
+         p.pooling = DUET_POOL_MEAN;
+         return on_session(w, duet_embed_ids(w.session, kIds, n_ids, 2, &p, out));
+     }},
+    {"duet_rerank",  // the model has no head: as far as it gets
+     [](world& w) {
+         float score = 0;
+         const duet_string text{"a text", 6};
+         const duet_status status = duet_rerank(w.session, "a query", 7, &text, 1, &score);
+         return on_session(w, status == DUET_ERR_UNSUPPORTED ? DUET_OK : status);
+     }},
     {"duet_seq_trim", [](world& w) { return on_session(w, duet_seq_trim(w.session, 0, 3)); }},
     {"duet_seq_copy", [](world& w) { return on_session(w, duet_seq_copy(w.session, 0, 1)); }},
     {"duet_seq_save",

@@ -38,7 +38,7 @@ model=$dir/tiny.gguf
 case_of "bench --save" 0 "" "$bin/bench" --synthetic tiny:q4_0 --save "$model" || { echo "no model to test with"; exit 1; }
 
 # ---- run: the command line ----
-for tool in "$run" "$bin/logits" "$bin/perplexity" "$bin/bench"; do
+for tool in "$run" "$bin/logits" "$bin/perplexity" "$bin/bench" "$bin/embed"; do
     case_of "$tool -h" 0 "" "$tool" -h
     holds "$tool -h: help on stdout" grep -q "usage:" "$dir/out"
     case_of "$tool --version" 0 "" "$tool" --version
@@ -47,7 +47,7 @@ for tool in "$run" "$bin/logits" "$bin/perplexity" "$bin/bench"; do
     holds "$tool without arguments: no stdout" test ! -s "$dir/out"
     case_of "$tool: unknown flag" 2 "did you mean --model" "$tool" --modle x
     case_of "$tool: flag without value" 2 "needs a value" "$tool" -m
-    case_of "$tool: missing file" 1 "$dir/none.gguf" "$tool" -m "$dir/none.gguf" $( [ "$tool" = "$run" ] && echo "-p x" ) \
+    case_of "$tool: missing file" 1 "$dir/none.gguf" "$tool" -m "$dir/none.gguf" $( case $tool in "$run" | "$bin/embed") echo "-p x" ;; esac ) \
         $( [ "$tool" = "$bin/logits" ] && echo "--ids 1 -o $dir/x" ) $( [ "$tool" = "$bin/perplexity" ] && echo "-f $0" )
 done
 "$run" -h >"$dir/help"
@@ -198,6 +198,24 @@ prompt=$(i=0; while [ $i -lt 20 ]; do printf '%s ' $((i * 7 % 512)); i=$((i + 1)
 case_of "logits of the self test's prompt" 0 "" "$bin/logits" -m "$model" --ids "$prompt" -o "$dir/s.f32"
 largest=$(tail -c 2048 "$dir/s.f32" | od -A n -t f4 -v -w4 | awk 'NR == 1 || $1 > top { top = $1; at = NR - 1 } END { print at }')
 holds "self test: the first id has the largest logit" test "$first" = "$largest"
+
+# ---- embed ----
+demo=models/demo.gguf
+case_of "embed: one text" 0 "" "$bin/embed" -m "$demo" -p "A cat sat."
+holds "embed: a list in one line" grep -qx '\[[-0-9e., ]*\]' "$dir/out"
+cp "$dir/out" "$dir/one"
+printf 'A dog.\r\nA cat sat.\nThe end of it all, and more of that\n' >"$dir/texts"
+case_of "embed: a file of texts" 0 "" "$bin/embed" -m "$demo" -f "$dir/texts"
+holds "embed: a line for each text" test "$(wc -l <"$dir/out")" = 3
+holds "embed: the bits of the text alone" sh -c 'sed -n 2p "$1" | cmp - "$2"' - "$dir/out" "$dir/one"
+case_of "embed --raw" 0 "" "$bin/embed" -m "$demo" -p "A cat sat." --raw --pooling mean
+holds "embed --raw: 4 bytes a number" test "$(wc -c <"$dir/out")" = $(($(tr -dc , <"$dir/one" | wc -c) * 4 + 4))
+case_of "embed: too long" 1 "do not fit the context of 4" "$bin/embed" -m "$demo" -p "A cat sat on the mat and was." -c 4
+case_of "embed --cut" 0 "" "$bin/embed" -m "$demo" -p "A cat sat on the mat and was." -c 4 --cut
+case_of "embed --query of a model that scores nothing" 1 "scores no pairs" "$bin/embed" -m "$demo" -p x --query y
+case_of "embed: no text" 2 "want -p or -f" "$bin/embed" -m "$demo"
+case_of "run --rope-scaling" 1 "want none, linear or yarn" "$run" -m "$demo" -p x -n 1 --rope-scaling cubic
+case_of "run --rope-scale" 0 "" "$run" -m "$demo" -p "A cat" -n 2 --temp 0 --rope-scaling linear --rope-scale 2
 
 # ---- logits ----
 ids=1,300,301,302,5,6,7,400,401,402,403

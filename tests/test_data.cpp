@@ -110,9 +110,10 @@ class tiny_model {
             std::ofstream out(folder_ + "/tokens.json");
             for (int32_t id : rest_of<int32_t>(in)) out << (out.tellp() == 0 ? "[" : ", ") << id;
             out << "]\n";
-        } else if (line[0] == 'l' || line[0] == 'e') {
+        } else if (const size_t kind = std::string_view("lepr").find(line[0]); kind != std::string_view::npos) {
+            const char* names[] = {"/logits.f32", "/embedding_last.f32", "/pooled.f32", "/score.f32"};
             const std::vector<float> x = rest_of<float>(in);
-            std::ofstream out(folder_ + (line[0] == 'l' ? "/logits.f32" : "/embedding_last.f32"), std::ios::binary);
+            std::ofstream out(folder_ + names[kind], std::ios::binary);
             out.write((const char*)x.data(), (std::streamsize)(x.size() * 4));
         } else {
             std::string key;
@@ -132,7 +133,11 @@ class tiny_model {
         } else if (kind == 'u') status = writer_.set_int(key, DUET_KV_U32, (int64_t)number(), err_);
         else if (kind == 'b') status = writer_.set_int(key, DUET_KV_BOOL, (int64_t)number(), err_);
         else if (kind == 'f') status = writer_.set_float(key, DUET_KV_F32, number(), err_);
-        else if (kind == 'U' || kind == 'B') {
+        else if (kind == 'S') {
+            const std::vector<std::string> texts = rest_of<std::string>(in);
+            const std::vector<std::string_view> views(texts.begin(), texts.end());
+            status = writer_.set_strings(key, views.data(), views.size(), err_);
+        } else if (kind == 'U' || kind == 'B') {
             const std::vector<int32_t> values = rest_of<int32_t>(in);
             const std::vector<uint8_t> flags(values.begin(), values.end());
             const void* data = kind == 'U' ? (const void*)values.data() : flags.data();

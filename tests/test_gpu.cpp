@@ -87,6 +87,7 @@ TEST_CASE("gpu: golden models of every family on the emulator give the CPU's log
         const std::string path = folder + "/model.gguf", name = std::filesystem::path(folder).filename().string();
         // longer prompts or more layers of what other cases have
         if (!file_exists(path) || name.starts_with("long-") || name == "exaone4-64layers-swa") continue;
+        if (!file_exists(folder + "/logits.f32") && file_exists(folder + "/pooled.f32")) continue;  // test_embed.cpp
         n_models++;
         std::vector<int32_t> ids = read_ids(folder + "/tokens.json");
         ids.resize(std::min<size_t>(ids.size(), 20));

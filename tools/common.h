@@ -67,7 +67,9 @@ int finish_tool(const char* tool, work_fn work) {
 struct model_options {
     std::string path, device = "auto", isa = "auto";
     int32_t n_threads = 0, n_ctx = 0, max_batch = 512, cache_type = DUET_CACHE_F16;
-    int32_t gpu_layers = -1, cpu_expert_layers = -1;
+    int32_t gpu_layers = -1, cpu_expert_layers = -1, rope_original_ctx = 0;
+    std::string rope_scaling;
+    double rope_scale = 0, rope_freq_base = 0;
     int64_t cache_tokens = 0;
     bool is_verbose = false, vocab_only = false, fast = false;
     duet_progress_fn progress = nullptr;
@@ -111,6 +113,21 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
     args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
 }
 
+// For contexts longer than the model was trained with.
+inline void add_rope_flags(tool_args& args, model_options* options) {
+    args.text("--rope-scaling", "none|linear|yarn", "how positions are squeezed (default: as the file says)",
+              &options->rope_scaling);
+    const auto number = [&](const char* name, const char* help, double* out) {
+        args.call(name, "N", help, [out](const std::string& text) {
+            return parse_float(text, out) && *out >= 0 ? std::string() : std::string("want a number of 0 or more");
+        });
+    };
+    number("--rope-scale", "the context grows by this factor (default 0: the file's)", &options->rope_scale);
+    number("--rope-freq-base", "rope's base frequency (default 0: the file's)", &options->rope_freq_base);
+    args.integer("--yarn-orig-ctx", "N", "tokens of context before yarn (default 0: the file's)",
+                 &options->rope_original_ctx, 0, 1 << 30);
+}
+
 inline void print_log(void* user, int32_t level, const char* text) {
     if (level >= DUET_LOG_WARN || *(const bool*)user)
         std::fprintf(stderr, "%s%s\n", level >= DUET_LOG_WARN ? "warning: " : "", text);
@@ -125,6 +142,10 @@ inline duet_model_params model_params_of(const model_options& options) {
     params.gpu_layers = options.gpu_layers;
     params.cpu_expert_layers = options.cpu_expert_layers;
     params.fast = options.fast;
+    params.rope_scaling = options.rope_scaling.empty() ? nullptr : options.rope_scaling.c_str();
+    params.rope_scale = (float)options.rope_scale;
+    params.rope_freq_base = (float)options.rope_freq_base;
+    params.rope_original_ctx = options.rope_original_ctx;
     params.progress = options.progress;
     params.progress_user = options.progress_user;
     params.log = options.log ? options.log : print_log;

@@ -196,6 +196,7 @@ int main(int argc, char** argv) {
               &options.imatrix_path);
     args.flag("--json", "the result as a JSON object", &options.is_json);
     add_device_flags(args, &options.model);
+    add_rope_flags(args, &options.model);
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (options.text_path.empty()) return args.usage_error("no text: want -f FILE"), kExitUsage;

@@ -157,6 +157,7 @@ inline void add_flags(tool_args& args, run_options* o) {
     args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &o->model.max_batch, 1,
                  1 << 20);
     add_device_flags(args, &o->model);
+    add_rope_flags(args, &o->model);
     args.flag("--devices", "list what can compute and what is used (also with --json), and exit", &o->list_devices);
     args.flag("--selftest", "check every kernel of the device, and a short text, against the plain C++ code; and exit",
               &o->is_self_test);

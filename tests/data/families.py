@@ -4,7 +4,7 @@ Each function writes a family's forward pass with the parts of reference.py and 
 papers and published code of each family. A case is named after its function unless CASES says otherwise.
 """
 import numpy as np
-from reference import Model, V, f32, gelu, relu2, sigmoid, silu, softplus  # noqa: F401
+from reference import Model, V, f32, gelu, relu2, sigmoid, silu, softmax, softplus  # noqa: F401
 
 
 def pre_norm(m, x, attn, ffn, second="ffn_norm", scale=1.0, post=(None, None)):
@@ -356,6 +356,85 @@ def gpt(m, rope=True, learned=False, parallel=False, two_norms=False, one_norm=F
     return m.head(x, tied=tied, ln_bias=ln_bias, bias=head_bias)
 
 
+def encoder(m, L=3, ln=True, **how):
+    m.common(L=L, ln=ln, **how)
+    m.both_ways = True
+    m.key("attention.causal", False)
+
+
+PAIR = [1, 3, 20, 2, 3, 7, 2]  # <s> q </s> d </s> in the tiny vocabulary
+
+
+def score(m, x, labels, head=np.tanh, head_norm=False, default=2):
+    """cls and cls.output over the pooled row; of two labels the share of the first."""
+    y = m.pool(x, 4, default)
+    if head:
+        y = head(m.mm("cls", y, m.n, m.name != "modern-bert-reranker"))
+    if head_norm:
+        y = m.norm(y, "cls.norm", False)
+    y = m.mm("cls.output", y, labels, labels == 1, scale=0.125)
+    m.score = float(softmax(y)[0] if labels == 2 else y[0])
+
+
+def bert(m, rope=False, positions=True, alibi=0.0, act=gelu, kind="plain", bias=True, again=False, norms="", pooling=1,
+         labels=0):
+    encoder(m, KV=4, ctx=128)
+    m.keys["tokenizer.ggml.token_type_count"] = 2
+    x = m.embed() + m.weight("token_types", m.n, 2, scale=0.5)[0]
+    if positions:
+        x = x + m.weight("position_embd", m.n, 128, scale=0.5)[m.p]
+    x = m.norm(x, "token_embd_norm")
+    table = m.rope() if rope else None
+    for i in range(m.L):
+        b = f"blk.{i}."
+        y = m.norm(x + m.attention(i, x, table, bias=bias, out_bias=bias, alibi=alibi, norms=norms),
+                   b + "attn_output_norm")
+        if again:
+            y = m.norm(y + x, b + "attn_norm_2")
+        x = m.norm(y + m.ffn(i, y, act, kind, bias=bias), b + "layer_output_norm")
+    if labels:
+        score(m, x, labels)
+    else:
+        m.pool(x, pooling, 1)
+
+
+def modern_bert(m, labels=0):
+    encoder(m, L=4, KV=4)
+    m.key("attention.sliding_window", 9), m.key("rope.freq_base", 160000.0)
+    ropes = [m.rope(base=160000.0), m.rope(base=1e4)]
+    x = m.norm(m.embed(), "token_embd_norm", False)
+    for i in range(m.L):
+        short = i % 3 != 0
+        h = m.norm(x, f"blk.{i}.attn_norm", False) if i else x
+        x = x + m.attention(i, h, ropes[short], fused=True, window=5 if short else 0)
+        x = x + m.ffn(i, m.norm(x, f"blk.{i}.ffn_norm", False), gelu, "fused")
+    x = m.norm(x, "output_norm", False)
+    if labels:
+        score(m, x, labels, gelu, True, default=1)
+    else:
+        m.pool(x, 2)
+
+
+def gemma_embedding(m):
+    encoder(m, L=6, ln=False, d=16)
+    m.key("attention.sliding_window", 8), m.key("rope.freq_base", 1e6), m.key("rope.freq_base_swa", 1e4)
+    m.has_dense = True
+    m.key("dense_2_feat_in", 64), m.key("dense_2_feat_out", 80), m.key("dense_3_feat_in", 80), m.key("dense_3_feat_out", 64)
+    ropes = [m.rope(base=1e6), m.rope(base=1e4)]
+    x = pre_norm(m, m.embed(np.sqrt(m.n)),
+                 lambda i, h: m.attention(i, h, ropes[i % 6 < 5], window=5 if i % 6 < 5 else 0, norms="head"),
+                 lambda i, h: m.ffn(i, h, gelu), post=("post_attention_norm", "post_ffw_norm"))
+    m.pool(m.norm(x, "output_norm"), 1)
+
+
+def qwen3_reranker(m):
+    logits = qwen(m, norms="head", d=16)
+    m.keys["tokenizer.chat_template.rerank"] = "{query}{document}"
+    m.key("classifier.output_labels", ["yes", "no"])
+    score(m, m.last_rows, 2, head=None, default=3)
+    return logits
+
+
 def case(name, arch, build, how=None, **of_model):
     return name, arch, build, how or {}, of_model
 
@@ -428,11 +507,28 @@ CASES = [
     case("phi2", "phi2", gpt, dict(parallel=True, one_norm=True, fused=True, D=8, head_bias=True)),
     case("gptneox", "gptneox", gpt, dict(parallel=True, fused=True, D=8)),
     case("stablelm", "stablelm", gpt, dict(gated=True, D=8)),
+    case("bert", "bert", bert),
+    case("long-bert", "bert", bert, dict(pooling=2), n_tok=120),
+    case("bert-reranker", "bert", bert, dict(labels=1), ids=PAIR),
+    case("nomic-bert", "nomic-bert", bert, dict(rope=True, positions=False, act=silu, kind="gated", bias=False)),
+    case("jina-bert-v2", "jina-bert-v2", bert, dict(positions=False, alibi=8.0, kind="gated", norms="whole")),
+    case("jina-bert-v2-code", "jina-bert-v2", bert, dict(positions=False, alibi=8.0, kind="fused", again=True,
+                                                         pooling=0)),
+    case("long-jina-bert-v2", "jina-bert-v2", bert, dict(positions=False, alibi=8.0, kind="gated", pooling=3), n_tok=128),
+    case("modern-bert", "modern-bert", modern_bert),
+    case("long-modern-bert", "modern-bert", modern_bert, n_tok=200),
+    case("modern-bert-reranker", "modern-bert", modern_bert, dict(labels=1), ids=PAIR),
+    case("gemma-embedding", "gemma-embedding", gemma_embedding),
+    case("qwen3-reranker", "qwen3", qwen3_reranker, ids=[1, 3, 20, 7]),
     case("mpt", "mpt", gpt, dict(rope=False, fused=True, bias=False, alibi=8.0, clip=1.5, ln_bias=False, tied=True)),
 ]
 
 
 def all_models():
     for name, arch, build, how, of_model in CASES:
+        ids = of_model.pop("ids", None)
         m = Model(name, arch, **of_model)
+        m.ids = ids or m.ids
+        if ids == PAIR:
+            m.keys["tokenizer.ggml.add_eos_token"] = True
         yield m, build(m, **how)

@@ -31,6 +31,8 @@ def layers_together(m):
 def key_line(key, value, arch):
     key = key[len(arch):] if key.startswith(arch + ".") else key
     kinds = {bool: "b", int: "u", float: "f", str: "s"}
+    if isinstance(value, list) and isinstance(value[0], str):
+        return f"S {key} {' '.join(value)}"
     if isinstance(value, list):
         return f"{kinds[type(value[0])].upper()} {key} {' '.join(str(int(v)) for v in value)}"
     return f"{kinds[type(value)]} {key} {int(value) if isinstance(value, bool) else value}"
@@ -38,15 +40,20 @@ def key_line(key, value, arch):
 
 def models():
     for m, logits in families.all_models():
-        assert np.isfinite(logits).all() and 0.5 < logits.std() < 20, (m.name, logits.std())
+        if logits is not None:
+            assert np.isfinite(logits).all() and 0.5 < logits.std() < 20, (m.name, logits.std())
         yield f"model {m.name}"
         yield from (key_line(k, v, m.arch) for k, v in m.keys.items())
         yield from layers_together(m)
         yield "i " + " ".join(map(str, m.ids))
-        if not m.number_format:  # a quantized model's logits are not those of its weights before
+        if logits is not None and not m.number_format:  # a quantized model's logits are not those of its weights before
             yield "l " + " ".join(f"{x:.4f}" for x in logits[-1].ravel())
-        if m.name.endswith("embedding"):
+        if m.name.endswith("embedding") and m.embedding is not None:
             yield "e " + " ".join(f"{x:.4f}" for x in m.embedding)
+        if m.pooled is not None:
+            yield "p " + " ".join(f"{x:.6f}" for x in m.pooled)
+        if m.score is not None:  # of the pair (q, d)
+            yield f"r {m.score:.6f}"
 
 
 def write(name, lines):

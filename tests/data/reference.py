@@ -41,7 +41,8 @@ class Model:
         m.name, m.arch, m.number_format = name, arch, number_format
         m.keys, m.tensors = {"general.architecture": arch}, {}
         m.ids = [1] + [3 + (17 * i * i + 29 * i + len(name)) % (V - 3) for i in range(n_tok - 1)]
-        m.embedding = None
+        m.embedding = m.pooled = m.score = None
+        m.both_ways = m.has_dense = False
 
     def key(m, name, value):
         m.keys[m.arch + "." + name] = value
@@ -87,13 +88,25 @@ class Model:
         return scale * m.weight("token_embd", m.n, V, scale=1.0)[m.ids]
 
     def head(m, x, name="output_norm", tied=False, scale=1.0, cap=0, ln_bias=True, bias=False):
-        x = m.norm(x, name, ln_bias)
+        x = m.last_rows = m.norm(x, name, ln_bias)
         m.embedding = x[-1]
         w = m.weight("token_embd", m.n, V, scale=1.0) if tied else m.weight("output", m.n, V, scale=0.25)
         y = x @ w.T * scale
         if bias:
             y = y + m.weight("output.bias", V)
         return cap * np.tanh(y / cap) if cap else y
+
+    def pool(m, x, kind, default=None):
+        """The file's pooling of the rows: 1 mean, 2 first, 3 last, 4 as `default`, for a scorer; then length 1."""
+        if kind:
+            m.key("pooling_type", kind)
+        kind = default if kind in (0, 4) else kind
+        rows = x.mean(0) if kind == 1 else x[0] if kind == 2 else x[-1]
+        m.pooled = rows
+        for name, n_out in (("dense_2", 80), ("dense_3", m.n)) if m.has_dense else ():
+            m.pooled = m.mm(name, m.pooled, n_out)
+        m.pooled = m.pooled / np.sqrt((m.pooled**2).sum())
+        return rows
 
     # ---- rope: a table of frequencies and a magnitude
 
@@ -131,6 +144,8 @@ class Model:
         if cap:
             s = cap * np.tanh(s / cap)
         distance = m.p[:, None] - m.p[None, :]
+        if m.both_ways:  # a window reaches to both sides, and ALiBi counts the distance
+            distance = np.abs(distance)
         if alibi:  # Press et al. 2022; H is a power of two here
             s = s - 2.0 ** (-alibi * (np.arange(H) + 1) / H)[:, None, None] * distance
         s = np.where((distance < 0) | ((window > 0) & (distance >= window)), -np.inf, s)

@@ -2,8 +2,6 @@
 // Main path: routes.cpp -> [completions.cpp] -> engine.h
 #include "server.h"
 
-#include <cmath>
-
 namespace serve {
 
 namespace {
@@ -182,11 +180,7 @@ class embedding_reply : public reply {
     json whole() override {
         json data = json::array();
         for (size_t i = 0; i < jobs.size(); i++) {
-            std::vector<float>& v = jobs[i]->embedding;
-            double sum = 0;
-            for (float x : v) sum += (double)x * x;
-            const double scale = sum > 0 ? 1 / std::sqrt(sum) : 0;
-            for (float& x : v) x = (float)(x * scale);
+            const std::vector<float>& v = jobs[i]->embedding;
             data.push_back(
                 {{"object", "embedding"}, {"index", i}, {"embedding", is_base64 ? json(base64(v)) : json(v)}});
         }
@@ -218,8 +212,8 @@ class embedding_reply : public reply {
 
 void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
     if (!s.options.embeddings) refuse(501, "embeddings are off: start the server with --embeddings");
-    if (f.integer("dimensions", 1, INT32_MAX).value_or(s.info.dim) != s.info.dim)
-        f.wrong("dimensions", std::to_string(s.info.dim) + " or nothing");
+    if (const auto n = f.integer("dimensions", 1, INT32_MAX); n && *n != s.info.embedding_dim)
+        f.wrong("dimensions", std::to_string(s.info.embedding_dim) + " or nothing");
     auto answer = std::make_shared<embedding_reply>(s, exchange);
     answer->is_base64 = f.choice("encoding_format", {"float", "base64"}) == "base64";
     for (const prompt& p : read_prompts(s, f, "input")) {

@@ -309,20 +309,20 @@ void engine::add_rows(job& j, int32_t n_tok) {
         batch_seqs_.push_back(j.seq);
         batch_wants_.push_back(j.wants_prompt_logprobs && n_held + i + 1 < (int32_t)j.prompt.size());
     }
-    if (is_last) batch_wants_.back() = !j.wants_embedding;
+    if (is_last) batch_wants_.back() = 1;
     rows_.push_back({&j, n_tok});
 }
 
 // Pieces of prompts, in order of arrival, beside the answers that are written. Returns whether it is one of one prompt.
 bool engine::add_pieces() {
     const int32_t n_streams = (int32_t)rows_.size();
-    const auto is_reading = [&](const job_ptr& j) { return !is_writing(*j); };
+    const auto is_reading = [&](const job_ptr& j) { return !is_writing(*j) && !j->wants_embedding; };
     const bool is_alone = n_streams == 0 && std::count_if(running_.begin(), running_.end(), is_reading) == 1;
     int32_t n_left = std::min(piece_size(n_streams > 0, is_alone), max_batch_ - n_streams);
     for (const job_ptr& p : running_) {
         job& j = *p;
         if (n_left <= 0) break;
-        if (j.is_over || j.is_cancelled || is_writing(j)) continue;
+        if (j.is_over || j.is_cancelled || j.wants_embedding || is_writing(j)) continue;
         if (j.seq < 0 && (waits_for_room_ || waits_for_prefix(j) || !begin(j))) continue;
         const int32_t n_held = held(j);
         int32_t n = std::min(n_left, (int32_t)j.tokens.size() - n_held);
@@ -331,12 +331,46 @@ bool engine::add_pieces() {
         if (border != j.borders.end()) n = std::min(n, *border - n_held);
         add_rows(j, n);
         n_left -= n;
-        if (j.wants_embedding) break;  // it is that of the last row
     }
     return is_alone;
 }
 
+// The vectors that are asked for, in one call: the library makes the batches.
+void engine::embed_waiting() {
+    std::vector<job*> jobs;
+    std::vector<int32_t> ids, n_ids;
+    for (const job_ptr& j : running_) {
+        if (!j->wants_embedding || j->is_over || j->is_cancelled) continue;
+        jobs.push_back(j.get());
+        ids.insert(ids.end(), j->prompt.begin(), j->prompt.end());
+        n_ids.push_back((int32_t)j->prompt.size());
+    }
+    if (jobs.empty()) return;
+    const duet_model_info info = info_of(model_);
+    duet_status status = DUET_OK;
+    if (!embedder_) {
+        duet_session_params p = duet_session_params_default();
+        p.n_ctx = n_ctx_;
+        p.n_seqs = params_.n_slots;
+        p.cache_tokens = n_ctx_ + 64ll * params_.n_slots;
+        p.cache_type = info.is_encoder ? DUET_CACHE_F32 : DUET_CACHE_F16;
+        duet_session* made = nullptr;
+        status = duet_session_create(model_, &p, &made);
+        embedder_.reset(made);
+    }
+    std::vector<float> out(jobs.size() * (size_t)info.embedding_dim);
+    if (status == DUET_OK)
+        status = duet_embed_ids(embedder_.get(), ids.data(), n_ids.data(), (int32_t)jobs.size(), nullptr, out.data());
+    const std::string error = status == DUET_OK ? "" : duet_session_error(embedder_.get());
+    for (size_t i = 0; i < jobs.size(); i++) {
+        const auto at = out.begin() + (ptrdiff_t)(i * (size_t)info.embedding_dim);
+        if (status == DUET_OK) jobs[i]->embedding.assign(at, at + info.embedding_dim);
+        end(*jobs[i], status == DUET_OK ? end_reason::stop : end_reason::failed, error);
+    }
+}
+
 void engine::step() {
+    embed_waiting();
     rows_.clear();
     batch_ids_.clear();
     batch_seqs_.clear();
@@ -364,18 +398,11 @@ void engine::step() {
 }
 
 void engine::after_decode() {
-    if (rows_.back().owner->wants_embedding &&
-        held(*rows_.back().owner) == (int32_t)rows_.back().owner->tokens.size()) {
-        job& j = *rows_.back().owner;
-        const float* values = duet_embedding(session_);
-        if (values) j.embedding.assign(values, values + info_of(model_).dim);
-        end(j, values ? end_reason::stop : end_reason::failed, values ? "" : "no embedding can be read");
-    }
     int32_t i_logits = 0;
     for (const row& r : rows_) {
         job& j = *r.owner;
         keep_border(j);
-        if (j.is_over || j.wants_embedding) continue;
+        if (j.is_over) continue;
         const int32_t n_held = held(j), first = n_held - r.n_tok;
         if (j.wants_prompt_logprobs && first < (int32_t)j.prompt.size())
             take_prompt_logits(j, first, r.n_tok, &i_logits);

@@ -100,6 +100,7 @@ class engine {
     bool shorten(int32_t seq);
     void make_room();
     void tell_usage();
+    void embed_waiting();
     void add_rows(job& j, int32_t n_tok);
     bool add_pieces();
     int32_t piece_size(bool has_streams, bool is_alone) const;
@@ -115,13 +116,12 @@ class engine {
     void fail_all(const std::string& error);
     int32_t held(const job& j) const { return duet_seq_length(session_, j.seq); }
     bool keeps_borders() const { return params_.is_recurrent || params_.has_windows; }
-    bool is_writing(const job& j) const {
-        return j.seq >= 0 && held(j) + 1 == (int32_t)j.tokens.size() && !j.wants_embedding;
-    }
+    bool is_writing(const job& j) const { return j.seq >= 0 && held(j) + 1 == (int32_t)j.tokens.size(); }
     token_logprob logprob_of(const float* logits, int32_t id, int32_t n_top) const;
 
     const duet_model* model_;
     duet_session* session_;
+    session_ptr embedder_;  // made when the first vector is asked for; the other one's sequences hold prompts
     engine_params params_;
     metrics& metrics_;
     int32_t n_vocab_, n_ctx_, max_batch_;

@@ -90,6 +90,7 @@ void add_flags(tool_args& args, server_options* o) {
     args.flag("--log-requests", "one line on stderr for each request", &o->log_requests);
     args.flag("--log-json", "the same as JSON", &o->log_json);
     add_device_flags(args, &o->model);
+    add_rope_flags(args, &o->model);
     args.section("What a request does not say:");
     for (const auto& row : kSamplerDefaults) o->sampling.emplace_back(row.name, row.value);
     add_sampler_params(args, [o](const duet_sampler_param& row, double x) {

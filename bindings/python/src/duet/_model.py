@@ -255,6 +255,9 @@ class ModelInfo:
     n_params: int
     weight_bytes: int
     decode_bytes: int
+    embedding_dim: int
+    is_encoder: bool
+    is_reranker: bool
 
 
 @dataclass(frozen=True)
@@ -436,7 +439,8 @@ class Model(Owner):
             self._handle.check_status(lib.duet_model_get_info(self._handle.address, ctypes.byref(i)))
             return ModelInfo(decode(i.architecture or b""), decode(i.name or b""), decode(i.device or b""),
                              decode(i.main_type or b""), i.n_vocab, i.n_layers, i.dim, i.n_heads, i.n_kv_heads,
-                             i.n_ctx_train, i.n_params, i.weight_bytes, i.decode_bytes)
+                             i.n_ctx_train, i.n_params, i.weight_bytes, i.decode_bytes, i.embedding_dim,
+                             bool(i.is_encoder), bool(i.is_reranker))
 
     @property
     def file(self) -> File:
@@ -572,6 +576,15 @@ def strings(texts: Sequence[str]) -> Any:
     if isinstance(texts, str):
         texts = [texts]
     return (ctypes.c_char_p * len(texts))(*(terminated(t) for t in texts)) if texts else None
+
+
+def counted(texts: Sequence[bytes]) -> Any:
+    """An array of duet_string; the bytes must live as long as it."""
+    made: Any = (_abi.duet_string * len(texts))()
+    made.kept = [ctypes.create_string_buffer(t, len(t) or 1) for t in texts]
+    for string, data, text in zip(made, made.kept, texts):
+        string.data, string.n_bytes = ctypes.addressof(data), len(text)
+    return made
 
 
 class Grammar(Owner):

@@ -10,7 +10,7 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Generic, 
 
 from . import _abi
 from ._core import CancelledError, DuetError, Handle, Owner, defaults, error_of, lib, run, run_async, sized, using
-from ._model import Grammar, Model, Sampler, Schema, decode, session_params, strings
+from ._model import Grammar, Model, Sampler, Schema, counted, decode, encode, session_params, strings
 from ._schema import convert
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ._chat import Answer
 
+POOLING = ("file", "mean", "cls", "last")  # in the order of DUET_POOL_...
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -88,7 +89,7 @@ class Session(Owner):
         with using(self.model._handle):
             info = sized(_abi.duet_model_info)
             self.model._handle.check_status(lib.duet_model_get_info(self.model._handle.address, ctypes.byref(info)))
-            self._n_vocab, self._dim = info.n_vocab, info.dim
+            self._n_vocab, self._dim, self._embedding_dim = info.n_vocab, info.dim, info.embedding_dim
 
     def __repr__(self) -> str:
         return "<duet.Session, closed>" if self.closed else f"<duet.Session of {self._n_ctx} tokens>"
@@ -214,6 +215,37 @@ class Session(Owner):
             return made
 
         return self._call(call)
+
+    def embed(self, texts: Sequence[str], *, pooling: str = "file", normalise: bool = True,
+              cut: bool = False) -> "numpy.typing.NDArray[numpy.float32]":
+        """A vector for each text, as the rows of an array. Up to n_seqs texts are computed at once, and each has the
+        bits it has alone. The sequences are empty afterwards. pooling: file, mean, cls or last. cut: a text longer
+        than the context is cut into pieces, whose vectors are averaged; else it is an error.
+
+        >>> import duet
+        >>> session = duet.Model(demo).session(n_seqs=4)
+        >>> vectors = session.embed(["A cat sat.", "A dog ran.", "A cat sat."])
+        >>> vectors.shape, bool((vectors[0] == vectors[2]).all())
+        ((3, 192), True)
+        """
+        import numpy
+
+        if pooling not in POOLING:
+            raise error_of(_abi.DUET_ERR_ARG, f"pooling: want one of {', '.join(POOLING)}, got {pooling}")
+        params = defaults(_abi.duet_embed_params)
+        params.pooling, params.normalise, params.cut = POOLING.index(pooling), int(normalise), int(cut)
+        out = numpy.zeros((len(texts), self._embedding_dim), numpy.float32)
+        given, to = counted([encode(t) for t in texts]), out.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        run(lambda: self._change(lambda address: int(lib.duet_embed(
+            address, given, len(texts), ctypes.byref(params), to))), self.cancel)
+        return out
+
+    def rerank(self, query: str, texts: Sequence[str]) -> List[float]:
+        """How well each text answers the query, of a model that scores pairs."""
+        asked, scores, given = encode(query), (ctypes.c_float * len(texts))(), counted([encode(t) for t in texts])
+        run(lambda: self._change(lambda address: int(lib.duet_rerank(
+            address, asked, len(asked), given, len(texts), scores))), self.cancel)
+        return list(scores)
 
     def _array(self, row: Any, n: int, copy: bool) -> "numpy.typing.NDArray[numpy.float32]":
         import numpy
