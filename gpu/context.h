@@ -55,6 +55,7 @@ struct gpu_layout {
 // The shape of a small batch: what its launches depend on beside the contents of device memory.
 struct batch_shape {
     int32_t first_op = 0, last_op = -1, n_tok = 0, n_wanted = 0, n_chunks = 0;
+    bool finds_best = false;
     bool operator==(const batch_shape&) const = default;
 };
 struct gpu_recording {
@@ -100,6 +101,9 @@ struct gpu_context {
     view quantized;         // These columns are in acts() as int8. A launch that reads them may write other_acts().
     int32_t n_chunks = 0;   // chunks of the batch's longest sequence, rounded up
     bool one_each = false;  // No token of the batch sees another.
+    // The batch ends with the search for the best id of its one wanted row, because a greedy generation will ask for
+    // it.
+    bool finds_best = false;
     batch_shape last_shape;
     bool is_again = false;  // The batch has the shape of the last one.
     std::vector<gpu_recording> recordings;
@@ -174,7 +178,8 @@ duet_status wait_for_batch(gpu_context& c, error_text& err);
 
 // Writes the batch to the staging memory, and where its parts will be on the device to the context.
 void fill_batch(gpu_context& c);
-// Launches the steps that lie in the batch's range of ops, after a kernel that copies the batch to the device.
+// Launches the steps that lie in the batch's range of ops, after a kernel that copies the batch to the device, and
+// before the search for the best id where finds_best says so.
 duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err);
 bool is_cancelled(const std::atomic<int32_t>* cancel);
 // gpu/recordings.cpp: runs a batch by a recording where that is possible.

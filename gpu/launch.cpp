@@ -253,6 +253,23 @@ void gpu_destroy(void* context) { delete (gpu_context*)context; }
 
 // ---- running a batch ----
 
+int32_t* best_id_of(const gpu_context& c) { return (int32_t*)c.counters + c.layout.counter_count - kBestInts; }
+
+// Finds the best id of wanted row i.
+duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
+    const size_t b = (size_t)c.graph.logits_buffer, row_floats = c.layout.common.row_floats[b];
+    int32_t* best = best_id_of(c);
+    const int n_blocks = std::min(kBestBlocks, c.graph.n_vocab / (kGpuThreads * 16) + 1);
+    const argmax_args a{(const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats,
+                        best,
+                        (uint32_t*)best + 1,
+                        (float*)best + 64,
+                        best + 64 + kBestBlocks,
+                        c.graph.n_vocab,
+                        n_blocks};
+    return launch(c, kernel_argmax, {(uint32_t)n_blocks, 1, 1, kGpuThreads, kGpuThreads * 8 + 4}, a, err);
+}
+
 duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
     const bool is_small = c.batch->n_tok <= kSmallBatch;
     if (s.kind == gpu_step_kind::matvec && is_small) return launch_matvec(c, s, err);
@@ -298,8 +315,9 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     c.is_read.assign(c.graph.buffers.size(), 0);  // Rows are read when they are asked for.
     c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
     if (c.batch->first_op == 0) fill_batch(c);
-    DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_batch(c, cancel, err));
     const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.graph.ops.size();
+    c.finds_best = is_last && c.batch->rows_later && c.n_wanted == 1 && c.graph.logits_buffer >= 0;
+    DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_batch(c, cancel, err));
     for (size_t b = 0; is_last && !c.batch->rows_later && b < c.host_rows.size() && !is_cancelled(cancel); b++)
         if (c.host_rows[b] && c.n_wanted) DUET_TRY(read_rows(c, b, err));
     // A greedy generation asks for the best id next, and that is the token's one wait.
@@ -335,19 +353,9 @@ float* gpu_wanted_row(void* context, int32_t buffer, int32_t i) {
 
 duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
-    const size_t b = (size_t)c.graph.logits_buffer, row_floats = c.layout.common.row_floats[b];
-    int32_t* best = (int32_t*)c.counters + c.layout.counter_count - kBestInts;
-    const int n_blocks = std::min(kBestBlocks, c.graph.n_vocab / (kGpuThreads * 16) + 1);
-    const argmax_args a{(const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats,
-                        best,
-                        (uint32_t*)best + 1,
-                        (float*)best + 64,
-                        best + 64 + kBestBlocks,
-                        c.graph.n_vocab,
-                        n_blocks};
     return on_device(c, err, [&]() -> duet_status {
-        DUET_TRY(launch(c, kernel_argmax, {(uint32_t)n_blocks, 1, 1, kGpuThreads, kGpuThreads * 8 + 4}, a, err));
-        DUET_TRY(c.driver->download(c.device, c.staging, a.out, 4, err));
+        if (!c.finds_best) DUET_TRY(launch_argmax(c, i, err));
+        DUET_TRY(c.driver->download(c.device, c.staging, best_id_of(c), 4, err));
         c.is_running = false;
         memcpy(id, c.staging, 4);
         return DUET_OK;
@@ -488,7 +496,7 @@ duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, err
         DUET_TRY(launch_step(c, s, err));
         if (c.profiling) DUET_TRY(count_step(c, s, start, err));
     }
-    return DUET_OK;
+    return c.finds_best && !is_cancelled(cancel) ? launch_argmax(c, 0, err) : DUET_OK;
 }
 
 duet_status gpu_check(const model_graph& g, error_text& err) {

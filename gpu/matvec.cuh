@@ -51,7 +51,7 @@ DUET_DEVICE void store_result(const expert_args& e, const Part& p, int row, int 
     float* y = p.y + row;
     if (e.tiles) y += (size_t)(pair / e.n_used) * p.y_stride + (size_t)(pair % e.n_used) * e.y_head_stride;
     else y += (size_t)tok * p.y_stride;
-    *y = p.residual ? *y + v : v;
+    store_for_others(y, p.residual ? *y + v : v);  // for the norm of the tail
 }
 
 // Calls put(i, sum) with the sums of one group of one row for n_tok tokens, at most NB. Codes and scales are made ready
@@ -214,7 +214,7 @@ DUET_DEVICE void matvec(matvec_args a) {
                 // Two calls, because an address that may be null would keep `up` in memory.
                 v = has_up ? exact_activate((activation)a.activation, gate, &up)
                            : exact_activate((activation)a.activation, gate, nullptr);
-                p.y[(size_t)tok * p.y_stride + r] = v;
+                store_for_others(p.y + (size_t)tok * p.y_stride + r, v);
             }
             if (a.result.q) segment_quantize(v, a.result, tok, r);  // n_out % 32 == 0: launch_steps.cpp sees to it.
         }

@@ -110,6 +110,10 @@ DUET_DEVICE uint32_t after(uint32_t v, uint32_t mask) { return v | (mask & threa
 DUET_DEVICE void finish_stores() {}
 DUET_DEVICE void release_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }  // __threadfence is dearer
 DUET_DEVICE void acquire_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+template <class T>
+DUET_DEVICE void store_for_others(T* at, T v) {
+    *at = v;
+}
 DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
 DUET_DEVICE void atomic_clear(uint32_t* at) { atomicExch(at, 0u); }
@@ -180,7 +184,22 @@ DUET_DEVICE void finish_stores() {
     __builtin_amdgcn_s_waitcnt(0x0f70);
 #endif
 }
+// Stores what another block reads in this launch (is_last_block). On gfx94x each die has a second cache of its own, so
+// a release would write all of it back. There these stores go through to memory, and the release has nothing to write.
+// Source: LLVM, "User Guide for AMDGPU Backend", memory model of gfx942.
+#if defined(__gfx942__) || defined(__gfx950__) || defined(__gfx9_4_generic__)
+template <class T>
+DUET_DEVICE void store_for_others(T* at, T v) {
+    __hip_atomic_store(at, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+DUET_DEVICE void release_device() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); }
+#else
+template <class T>
+DUET_DEVICE void store_for_others(T* at, T v) {
+    *at = v;
+}
 DUET_DEVICE void release_device() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
+#endif
 DUET_DEVICE void acquire_device() {}
 DUET_DEVICE void acquire_wave() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); }
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) {
@@ -259,6 +278,10 @@ inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
 inline void loads_before() {}
 inline uint32_t after(uint32_t v, uint32_t) { return v; }
 inline void finish_stores() {}
+template <class T>
+inline void store_for_others(T* at, T v) {
+    *at = v;
+}
 inline void release_device() {}
 inline void acquire_device() {}
 inline void acquire_wave() {}
@@ -368,9 +391,9 @@ DUET_DEVICE void unpack_pair(uint32_t pair, int (&v)[2]) {
 }
 
 // n blocks share a counter. Returns true, in all threads, for the block that comes here last; this block sees what the
-// others wrote before they came. The counter is 0 before and after; only atomics touch it, so that no cache holds an
-// old value. One thread's fence serves the block, because the barrier hands it what the others wrote; where each wave
-// has to drop what its cache holds, each does. flag: a word of shared memory that is free now.
+// others stored by store_for_others before they came. The counter is 0 before and after; only atomics touch it, so that
+// no cache holds an old value. One thread's fence serves the block, because the barrier hands it what the others wrote;
+// where each wave has to drop what its cache holds, each does. flag: a word of shared memory that is free now.
 template <class Shared>
 DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
     finish_stores();

@@ -13,6 +13,8 @@ and of each family of kernels the most registers and scalar spills (tests/gpu_re
 or for other lanes, by name:
   together   the most loads of a block of code in a loop that are on their way at once
   exchanges  dependent exchanges between lanes for 1,024 values that become int8, in the loop that stores these
+and of a chip of AMD
+  write-backs  instructions of all kernels that write a second cache back
 
 TABLE names the kernels that wait or read narrowly today. The program fails when another one does, when one in TABLE
 does no more (--write strikes it out and refuses to add one), when a family takes more registers than TABLE says, and
@@ -198,8 +200,13 @@ def look_at(path, chip, formats):
     """What TABLE has of this chip: {row: set of kernels or number}, and the names of all kernels."""
     is_amd = chip.startswith('gfx')
     rows, names = {row: set() for row in LISTS}, set()
+    if is_amd:
+        rows['write-backs'] = 0
     for name, code in (amd_code if is_amd else cuda_code)(path):
-        blocks = blocks_of(list(code))
+        code = list(code)
+        blocks = blocks_of(code)
+        if is_amd:
+            rows['write-backs'] += sum(text.startswith('buffer_wbl2') for _, text, *_ in code)
         loops = in_loops(blocks)
         names.add(name)
         short = name.removeprefix('kernel_')
