@@ -33,7 +33,12 @@ bool same_columns(const view& a, const view& b);
 
 constexpr int kSplitTokens = 4;  // most tokens for which attention is split over chunks
 constexpr int kSmallBatch = 16;  // most tokens for which matrix-vector kernels serve and ops run as steps
-constexpr int kBestBlocks = 64;  // most blocks that look for the best id
+// Where a matrix times one token has so few tiles that half of the card would idle, blocks share the groups of a tile.
+constexpr int kMostShares = 4;     // most blocks of a tile
+constexpr int kShareGroups = 8;    // least groups of a block: one for each segment
+constexpr int kShareTiles = 304;   // most tiles of such a product: the compute units of an MI300X
+constexpr int kTailCounters = 64;  // the first counters: of tails; those of tiles follow
+constexpr int kBestBlocks = 64;    // most blocks that look for the best id
 // The last counters: the best id and its counter of blocks, then what each block has found.
 constexpr int kBestInts = 64 + 2 * kBestBlocks;
 constexpr size_t kMostRecordings = 16;  // most recordings of a session
@@ -42,13 +47,13 @@ constexpr size_t kMostRecordings = 16;  // most recordings of a session
 struct gpu_layout {
     layout common;  // what all executors share
     size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, counter_count = 0,
-           list_pairs = 0, list_bytes = 0, gather_bytes = 0;
+           list_pairs = 0, list_bytes = 0, gather_bytes = 0, share_bytes = 0;
     size_t pinned_bytes = 0;  // the computer's memory: batches on their way to the device, rows on their way back
     int max_chunks = 0;
     size_t input_bytes() const { return angle_bytes + int_count * 4; }
     size_t work_bytes() const {
         return common.buffer_bytes + act_bytes + input_bytes() + partial_bytes + (slope_count + counter_count) * 4 +
-               2 * list_bytes + gather_bytes;
+               2 * list_bytes + gather_bytes + share_bytes;
     }
 };
 
@@ -97,6 +102,7 @@ struct gpu_context {
     int32_t n_wanted = 0;
     std::vector<gpu_step> steps;
     uint32_t* counters = nullptr;  // blocks that are done; zeros between launches
+    float* group_sums = nullptr;   // of blocks that share a tile
     int act_now = 0;               // which of the two act buffers is in use
     view quantized;         // These columns are in acts() as int8. A launch that reads them may write other_acts().
     int32_t n_chunks = 0;   // chunks of the batch's longest sequence, rounded up
@@ -186,6 +192,8 @@ bool is_cancelled(const std::atomic<int32_t>* cancel);
 duet_status run_recorded(gpu_context& c, error_text& err);
 
 // gpu/launch_steps.cpp
+// Tiles of 32 rows of a step's matrices, of one of them where gate and up run together.
+int step_tiles(const model_graph& g, const gpu_step& s);
 cache_args cache_of(const gpu_context& c, int32_t index);
 norm_args norm_of(const gpu_context& c, const op& o);
 // Quantizes a matmul's input to c.acts(), if it is not there yet.

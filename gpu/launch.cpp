@@ -27,8 +27,17 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     sizes.max_chunks = (limits.n_ctx + kAttnChunk - 1) / kAttnChunk;
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)sizes.max_chunks;
     sizes.int_count = (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits);
-    // One counter for each token of a tail, and for each block_x and token of split attention.
-    sizes.counter_count = 64;
+    // One counter for each token of a tail and each tile, and for each block_x and token of split attention.
+    sizes.counter_count = kTailCounters;
+    for (const gpu_step& s : plan_gpu_steps(g)) {
+        const op& o = g.ops[(size_t)s.first];
+        if (o.kind != op_kind::matmul || s.activate >= 0) continue;
+        const int n_tiles = step_tiles(g, s), n_groups = (o.in.width() + kGroup - 1) / kGroup;
+        if (n_tiles > kShareTiles || n_groups < 2 * kShareGroups) continue;
+        sizes.counter_count = std::max(sizes.counter_count, (size_t)(kTailCounters + n_tiles));
+        sizes.share_bytes =
+            std::max(sizes.share_bytes, round_up((size_t)n_tiles * (size_t)n_groups * kRowTile * 4, 256));
+    }
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
             // Slopes pass through the staging memory of the integers.
@@ -207,7 +216,8 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     c.inputs = (int32_t*)(c.act + c.layout.act_bytes);
     c.partial = (uint8_t*)c.inputs + c.layout.input_bytes();
     c.counters = (uint32_t*)(c.partial + c.layout.partial_bytes) + c.layout.slope_count;
-    c.experts = (uint8_t*)(c.counters + c.layout.counter_count);
+    c.group_sums = (float*)(c.counters + c.layout.counter_count);
+    c.experts = (uint8_t*)c.group_sums + c.layout.share_bytes;
     DUET_TRY(alloc(need.cache_bytes, &c.cache));
     DUET_TRY(alloc(need.state_bytes, &c.states));
     DUET_TRY(c.driver->alloc_host(c.device, c.layout.input_bytes(), (void**)&c.staging, err));

@@ -17,7 +17,7 @@
 
 #if defined(DUET_CUDA) || defined(DUET_HIP)
 #define DUET_ON_DEVICE 1
-#define DUET_HD        __host__ __device__
+#define DUET_HD        __host__ __device__ __attribute__((always_inline))
 #define DUET_DEVICE    __device__ inline __attribute__((always_inline))
 #define DUET_UNROLL    _Pragma("unroll")
 #else
