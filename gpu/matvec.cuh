@@ -69,6 +69,7 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
     DUET_UNROLL
     for (int j = 0; j < kBlocksPerGroup * 8; j++)
         codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
+    wait_for_launches();  // Weights never change, so that those of the first group come while the launch before ends.
     const int n_blocks = (a.n_in - group * kGroup) / kBlock;  // 4 or more, but in the last group of a row
     auto sum = [&](int tok) {
         const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) +
@@ -117,6 +118,7 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
         for (int i = 0; i < kPiecesAtOnce; i++)
             piece[i] = __builtin_bit_cast(float_piece<F>, load_stream(pieces + i * kRowTile * 16));
         loads_before();
+        wait_for_launches();
         const float* x = a.x + first + p0 * U::kPerPiece;
         auto add = [&](int k) {
             const float v = device_float(piece[k / U::kPerPiece].v[k % U::kPerPiece]);
@@ -180,6 +182,7 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const uint8_t* w, int tile, i
             if constexpr (kIsBlock<W>) group_quant<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
             else group_float<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
         }
+        wait_for_launches();  // for segments that have no group
         if (!is_shared) total = add_groups(a, part, slot, n_tok, n_here, g0 + a.round_groups < n_groups, total);
         for (int g = slot; is_shared && g < n_here; g += kSlots)
             store_for_others(sums + (size_t)(g0 + g) * kRowTile + row, (float)part[g * kRowTile + row]);
@@ -222,6 +225,7 @@ template <class W, class W2, int NB>
 DUET_DEVICE void matvec(matvec_args a) {
     auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
     matvec_part p = a.part[0];
+    if (a.experts.tiles) wait_for_launches();  // The tile says which weights to read.
     const int slot = uniform_in_segment(thread_id() / kRowTile), tok0 = first_token(a.experts, NB, p, a.n_tok),
               tok = tok0 + slot;
     if (tok0 >= a.n_tok) return;

@@ -276,6 +276,8 @@ TEST_CASE("drivers: a model on stand-ins gives the CPU's bits; auto takes the de
             CHECK(model_run(device, &got, &warning) == "");
             CHECK(warning == "");
             CHECK(s.control->n_launches > 100);
+            // Code of sm_90 waits for the launches before it by itself.
+            CHECK(s.control->n_early == (k.driver == &kCudaDriver ? s.control->n_launches : 0));
             REQUIRE(got.size() == want.size());
             CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
             s.is_clean();
