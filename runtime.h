@@ -26,8 +26,7 @@
  *   A session, a sampler, a generation, a chat with its parsers and turns, a text gate and a writer belong to one
  *   thread at a time. duet_session_cancel may come from any thread. Outside the handles the library keeps the thread's
  *   text, open drivers, and which way to multiply was fastest on this machine; none of it changes a result. "Thread:
- * the session's" below means that its calls may not run at the same time. Where nothing is said, it is the thread of
- * the writer or sampler that is passed, else any number of threads.
+ *   the session's" means that its calls may not run at the same time; no word: the writer's, the sampler's, or any.
  *   After fork() the child must not touch older objects, but may open a model on the CPU; drivers survive no fork.
  *
  * Structs

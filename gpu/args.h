@@ -100,6 +100,8 @@ struct matvec_args {
     act_args    act;         // quantized weights: (n_tok, n_in)
     const float* x;          // float weights: (n_tok, x_stride)
     uint32_t*   counter;  // one for each block_y: for the tail
+    uint32_t*   tile_counters;  // n_blocks: of the blocks that share a tile
+    float*      group_sums;  // (n_blocks, groups, 32): of blocks that share a tile
     act_args    result;  // q not null: a gated y also as int8
     norm_args   tail;  // in.at not null: the last block takes the norm of the finished rows
     matvec_part part[3];
@@ -109,6 +111,8 @@ struct matvec_args {
     // y of part 0 = act(part 0) * part 1, or act(part 0) where there is one part; both parts have the same blocks.
     int32_t     gated;
     int32_t     activation;  // enum activation
+    int32_t     n_shares;  // the grid's z; more than one: so many blocks share the groups of a tile (one token, not gated)
+    int32_t     unused;
     expert_args experts;  // not null: one part only
 };
 

@@ -398,10 +398,10 @@ DUET_DEVICE void attention(const attention_args& a) {
             if constexpr (Split) {
                 float* part =
                     a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + block_z()) * (size_t)(c.v_dim + 2);
-                part[2 + j] = o[i];
+                store_for_others(part + 2 + j, (float)o[i]);
                 if (j == 0) {
-                    part[0] = state[r * 4];
-                    part[1] = state[r * 4 + 1];
+                    store_for_others(part, (float)state[r * 4]);
+                    store_for_others(part + 1, (float)state[r * 4 + 1]);
                 }
             } else {
                 attn_store(a, tok, head, j, {state[r * 4], state[r * 4 + 1]}, o[i]);

@@ -33,7 +33,12 @@ bool same_columns(const view& a, const view& b);
 
 constexpr int kSplitTokens = 4;  // most tokens for which attention is split over chunks
 constexpr int kSmallBatch = 16;  // most tokens for which matrix-vector kernels serve and ops run as steps
-constexpr int kBestBlocks = 64;  // most blocks that look for the best id
+// Where a matrix times one token has so few tiles that half of the card would idle, blocks share the groups of a tile.
+constexpr int kMostShares = 4;     // most blocks of a tile
+constexpr int kShareGroups = 8;    // least groups of a block: one for each segment
+constexpr int kShareTiles = 304;   // most tiles of such a product: the compute units of an MI300X
+constexpr int kTailCounters = 64;  // the first counters: of tails; those of tiles follow
+constexpr int kBestBlocks = 64;    // most blocks that look for the best id
 // The last counters: the best id and its counter of blocks, then what each block has found.
 constexpr int kBestInts = 64 + 2 * kBestBlocks;
 constexpr size_t kMostRecordings = 16;  // most recordings of a session
@@ -42,19 +47,20 @@ constexpr size_t kMostRecordings = 16;  // most recordings of a session
 struct gpu_layout {
     layout common;  // what all executors share
     size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, counter_count = 0,
-           list_pairs = 0, list_bytes = 0, gather_bytes = 0;
+           list_pairs = 0, list_bytes = 0, gather_bytes = 0, share_bytes = 0;
     size_t pinned_bytes = 0;  // the computer's memory: batches on their way to the device, rows on their way back
     int max_chunks = 0;
     size_t input_bytes() const { return angle_bytes + int_count * 4; }
     size_t work_bytes() const {
         return common.buffer_bytes + act_bytes + input_bytes() + partial_bytes + (slope_count + counter_count) * 4 +
-               2 * list_bytes + gather_bytes;
+               2 * list_bytes + gather_bytes + share_bytes;
     }
 };
 
 // The shape of a small batch: what its launches depend on beside the contents of device memory.
 struct batch_shape {
     int32_t first_op = 0, last_op = -1, n_tok = 0, n_wanted = 0, n_chunks = 0;
+    bool finds_best = false;
     bool operator==(const batch_shape&) const = default;
 };
 struct gpu_recording {
@@ -96,10 +102,14 @@ struct gpu_context {
     int32_t n_wanted = 0;
     std::vector<gpu_step> steps;
     uint32_t* counters = nullptr;  // blocks that are done; zeros between launches
+    float* group_sums = nullptr;   // of blocks that share a tile
     int act_now = 0;               // which of the two act buffers is in use
     view quantized;         // These columns are in acts() as int8. A launch that reads them may write other_acts().
     int32_t n_chunks = 0;   // chunks of the batch's longest sequence, rounded up
     bool one_each = false;  // No token of the batch sees another.
+    // The batch ends with the search for the best id of its one wanted row, because a greedy generation will ask for
+    // it.
+    bool finds_best = false;
     batch_shape last_shape;
     bool is_again = false;  // The batch has the shape of the last one.
     std::vector<gpu_recording> recordings;
@@ -175,13 +185,16 @@ duet_status wait_for_batch(gpu_context& c, error_text& err);
 
 // Writes the batch to the staging memory, and where its parts will be on the device to the context.
 void fill_batch(gpu_context& c);
-// Launches the steps that lie in the batch's range of ops, after a kernel that copies the batch to the device.
+// Launches the steps that lie in the batch's range of ops, after a kernel that copies the batch to the device, and
+// before the search for the best id where finds_best says so.
 duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err);
 bool is_cancelled(const std::atomic<int32_t>* cancel);
 // gpu/recordings.cpp: runs a batch by a recording where that is possible.
 duet_status run_recorded(gpu_context& c, error_text& err);
 
 // gpu/launch_steps.cpp
+// Tiles of 32 rows of a step's matrices, of one of them where gate and up run together.
+int step_tiles(const model_graph& g, const gpu_step& s);
 cache_args cache_of(const gpu_context& c, int32_t index);
 norm_args norm_of(const gpu_context& c, const op& o);
 // Quantizes a matmul's input to c.acts(), if it is not there yet.

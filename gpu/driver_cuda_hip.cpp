@@ -12,6 +12,8 @@
 #include "../models/os.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -20,7 +22,8 @@ namespace {
 
 constexpr int kOutOfMemory = 2, kNoDevice = 100;                 // the same numbers in both interfaces
 constexpr int kNonBlocking = 1, kThreadLocal = 1, kRelaxed = 2;  // flag of a stream, modes of a capture
-constexpr int kCudaMajor = 75, kCudaMinor = 76;                  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+constexpr int kEarlyDriver = 12030;              // CUDA 12.3 is the first that records launches that start early
+constexpr int kCudaMajor = 75, kCudaMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 
 // X(member, arguments, CUDA's entry point, HIP's). nullptr: the vendor has no such call, or it is not needed.
 #define DUET_VENDOR_CALLS(X)                                                                                           \
@@ -80,6 +83,9 @@ struct vendor_library {
 #define DUET_VENDOR_MEMBER(member, arguments, cuda, hip) vendor_call<int arguments> member;
     DUET_VENDOR_CALLS(DUET_VENDOR_MEMBER)
 #undef DUET_VENDOR_MEMBER
+    // Launches with attributes; null before CUDA 11.8 and for HIP.
+    vendor_call<int(const void* config, void* function, void** args, void** extra)> launch_with;
+    int driver_version = 0;
     const char* (*hip_error_name)(int) = nullptr;
     const char* (*hip_error_text)(int) = nullptr;
     int (*cuda_error_name)(int, const char**) = nullptr;
@@ -202,6 +208,8 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     if (is_cuda) {  // A library may load one of the other vendor's names.
         find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);
         find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
+        lib->launch_with.name = "cuLaunchKernelEx";
+        find_call(lib->handle, lib->launch_with.name, &lib->launch_with.at);
     } else {
         find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
         find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
@@ -230,6 +238,7 @@ duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_tex
         return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
     else if (code) return vendor_fail(*lib, -1, lib->init.name, code, err);
     DUET_TRY(vendor_try(*lib, -1, err, lib->version, &version));
+    lib->driver_version = version;
     if (version < v.oldest) {
         return fail(err, DUET_ERR_DEVICE, "the driver is too old: want %s or newer, found %s; %s",
                     version_text(v, v.oldest).c_str(), version_text(v, version).c_str(), v.install);
@@ -288,7 +297,9 @@ struct vendor_device {
         std::vector<uint8_t> bytes;
     };
     std::vector<loaded> modules;
-    bool is_queue = false;  // The device was opened by another; only the stream is this one's own.
+    // The device that this queue is of: it was opened by another, and only the stream is this one's own.
+    vendor_device* owner = nullptr;
+    std::atomic<bool> starts_early{true};  // All code that is loaded waits for the launches before by itself.
     bool is_recording = false, record_failed = false;
 
     template <class F, class... A>
@@ -346,7 +357,7 @@ void vendor_close(void* device) {
         for (const vendor_device::loaded& m : d->modules) d->lib.module_unload.at(m.module);
         if (d->stream) d->lib.stream_destroy.at(d->stream);
     }
-    if (d->is_queue) return;
+    if (d->owner) return;
     if (d->context) d->lib.release.at(d->device);
     os_close_library(d->lib.handle);
 }
@@ -358,7 +369,7 @@ duet_status vendor_queue(void* device, void** queue, error_text& err) {
     q->index = d.index;
     q->device = d.device;
     q->context = d.context;
-    q->is_queue = true;
+    q->owner = &d;
     DUET_TRY(q->call(err, d.lib.stream_create, &q->stream, (unsigned)kNonBlocking));
     *queue = q.release();
     return DUET_OK;
@@ -433,6 +444,30 @@ duet_status vendor_download(void* device, void* to, const void* from, uint64_t n
     return d.call(err, d.lib.stream_sync, d.stream);
 }
 
+// Whether the code of a chip ("sm_90", "compute_120_q4_K") waits for the launches before it: as target_of() of simt.h.
+bool code_starts_early(const char* chip) {
+    struct row {
+        const char* name;
+        bool is_early;
+    };
+    constexpr bool early = true, after = false;
+    constexpr row kRows[] = {
+#define GPU_TARGET(vendor, name, warp_width, dot, matrix, start) {#name, start},
+#include "targets.def"
+#undef GPU_TARGET
+    };
+    const char* digits = strchr(chip, '_');
+    int best = 0;
+    bool is_early = false;
+    for (const row& r : kRows) {
+        const int n = r.name[0] == 's' ? atoi(r.name + 3) : 0;
+        if (!digits || chip[0] == 'g' || n <= best || n > atoi(digits + 1)) continue;
+        best = n;
+        is_early = r.is_early;
+    }
+    return is_early;
+}
+
 duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err) {
     std::vector<uint8_t> bytes;
     if (!unpack_gpu_code(code, &bytes))
@@ -442,6 +477,7 @@ duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err)
     const relaxed_scope relaxed(d.lib);
     DUET_TRY(d.call(err, d.lib.module_load, &module, (const void*)bytes.data()));
     d.modules.push_back({&code, module, std::move(bytes)});
+    if (!code_starts_early(code.chip)) d.starts_early = false;
     return DUET_OK;
 }
 
@@ -471,6 +507,20 @@ duet_status vendor_kernel(void* device, const char* part, const char* name, void
 duet_status vendor_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t, error_text& err) {
     DUET_ENTER(device);
     void* one[] = {(void*)args};  // The driver copies the arguments during the call.
+    if (d.lib.launch_with.at && d.lib.driver_version >= kEarlyDriver && (d.owner ? d.owner : &d)->starts_early) {
+        // CUlaunchAttribute and CUlaunchConfig of cuda.h. The attribute: this launch may start before the one before it
+        // ends.
+        struct {
+            int32_t id = 6, unused = 0;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            int32_t value[16] = {1};
+        } attribute;
+        struct {
+            uint32_t grid[3], block[3], shared_bytes;
+            void *stream, *attributes;
+            uint32_t n_attributes;
+        } config = {{grid.x, grid.y, grid.z}, {grid.threads, 1, 1}, grid.shared_bytes, d.stream, &attribute, 1};
+        return d.call(err, d.lib.launch_with, (const void*)&config, kernel, (void**)one, (void**)nullptr);
+    }
     return d.call(err, d.lib.launch, kernel, grid.x, grid.y, grid.z, grid.threads, 1u, 1u, grid.shared_bytes, d.stream,
                   (void**)one, (void**)nullptr);
 }

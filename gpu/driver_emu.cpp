@@ -321,6 +321,7 @@ duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     info->memory_bytes = emu_mem.limit;
     info->recording = gpu_recording_use::trusted;
+    info->n_units = 4;  // so that tests have both: tiles that blocks share, and others
     info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
     snprintf(info->name, sizeof info->name, "emulator, warps of %d", kWidth);
     snprintf(info->chip, sizeof info->chip, "emu%d", kWidth);

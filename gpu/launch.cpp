@@ -28,8 +28,17 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)sizes.max_chunks;
     sizes.int_count = (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits);
     if (g.both_ways) sizes.int_count += g.groups.size() * (size_t)limits.max_batch;
-    // One counter for each token of a tail, and for each block_x and token of split attention.
-    sizes.counter_count = 64;
+    // One counter for each token of a tail and each tile, and for each block_x and token of split attention.
+    sizes.counter_count = kTailCounters;
+    for (const gpu_step& s : plan_gpu_steps(g)) {
+        const op& o = g.ops[(size_t)s.first];
+        if (o.kind != op_kind::matmul || s.activate >= 0) continue;
+        const int n_tiles = step_tiles(g, s), n_groups = (o.in.width() + kGroup - 1) / kGroup;
+        if (n_tiles > kShareTiles || n_groups < 2 * kShareGroups) continue;
+        sizes.counter_count = std::max(sizes.counter_count, (size_t)(kTailCounters + n_tiles));
+        sizes.share_bytes =
+            std::max(sizes.share_bytes, round_up((size_t)n_tiles * (size_t)n_groups * kRowTile * 4, 256));
+    }
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
             // Slopes pass through the staging memory of the integers.
@@ -214,7 +223,8 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     c.inputs = (int32_t*)(c.act + c.layout.act_bytes);
     c.partial = (uint8_t*)c.inputs + c.layout.input_bytes();
     c.counters = (uint32_t*)(c.partial + c.layout.partial_bytes) + c.layout.slope_count;
-    c.experts = (uint8_t*)(c.counters + c.layout.counter_count);
+    c.group_sums = (float*)(c.counters + c.layout.counter_count);
+    c.experts = (uint8_t*)c.group_sums + c.layout.share_bytes;
     DUET_TRY(alloc(need.cache_bytes, &c.cache));
     DUET_TRY(alloc(need.state_bytes, &c.states));
     DUET_TRY(c.driver->alloc_host(c.device, c.layout.input_bytes(), (void**)&c.staging, err));
@@ -259,6 +269,23 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
 void gpu_destroy(void* context) { delete (gpu_context*)context; }
 
 // ---- running a batch ----
+
+int32_t* best_id_of(const gpu_context& c) { return (int32_t*)c.counters + c.layout.counter_count - kBestInts; }
+
+// Finds the best id of wanted row i.
+duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
+    const size_t b = (size_t)c.graph.logits_buffer, row_floats = c.layout.common.row_floats[b];
+    int32_t* best = best_id_of(c);
+    const int n_blocks = std::min(kBestBlocks, c.graph.n_vocab / (kGpuThreads * 16) + 1);
+    const argmax_args a{(const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats,
+                        best,
+                        (uint32_t*)best + 1,
+                        (float*)best + 64,
+                        best + 64 + kBestBlocks,
+                        c.graph.n_vocab,
+                        n_blocks};
+    return launch(c, kernel_argmax, {(uint32_t)n_blocks, 1, 1, kGpuThreads, kGpuThreads * 8 + 4}, a, err);
+}
 
 duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
     const bool is_small = c.batch->n_tok <= kSmallBatch;
@@ -305,8 +332,9 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     c.is_read.assign(c.graph.buffers.size(), 0);  // Rows are read when they are asked for.
     c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
     if (c.batch->first_op == 0) fill_batch(c);
-    DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_batch(c, cancel, err));
     const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.graph.ops.size();
+    c.finds_best = is_last && c.batch->rows_later && c.n_wanted == 1 && c.graph.logits_buffer >= 0;
+    DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_batch(c, cancel, err));
     for (size_t b = 0; is_last && !c.batch->rows_later && b < c.host_rows.size() && !is_cancelled(cancel); b++)
         if (c.host_rows[b] && c.n_wanted) DUET_TRY(read_rows(c, b, err));
     // A greedy generation asks for the best id next, and that is the token's one wait.
@@ -342,19 +370,9 @@ float* gpu_wanted_row(void* context, int32_t buffer, int32_t i) {
 
 duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
-    const size_t b = (size_t)c.graph.logits_buffer, row_floats = c.layout.common.row_floats[b];
-    int32_t* best = (int32_t*)c.counters + c.layout.counter_count - kBestInts;
-    const int n_blocks = std::min(kBestBlocks, c.graph.n_vocab / (kGpuThreads * 16) + 1);
-    const argmax_args a{(const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats,
-                        best,
-                        (uint32_t*)best + 1,
-                        (float*)best + 64,
-                        best + 64 + kBestBlocks,
-                        c.graph.n_vocab,
-                        n_blocks};
     return on_device(c, err, [&]() -> duet_status {
-        DUET_TRY(launch(c, kernel_argmax, {(uint32_t)n_blocks, 1, 1, kGpuThreads, kGpuThreads * 8 + 4}, a, err));
-        DUET_TRY(c.driver->download(c.device, c.staging, a.out, 4, err));
+        if (!c.finds_best) DUET_TRY(launch_argmax(c, i, err));
+        DUET_TRY(c.driver->download(c.device, c.staging, best_id_of(c), 4, err));
         c.is_running = false;
         memcpy(id, c.staging, 4);
         return DUET_OK;
@@ -501,7 +519,7 @@ duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, err
         DUET_TRY(launch_step(c, s, err));
         if (c.profiling) DUET_TRY(count_step(c, s, start, err));
     }
-    return DUET_OK;
+    return c.finds_best && !is_cancelled(cancel) ? launch_argmax(c, 0, err) : DUET_OK;
 }
 
 duet_status gpu_check(const model_graph& g, error_text& err) {

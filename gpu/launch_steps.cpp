@@ -9,6 +9,15 @@
 
 namespace duet {
 
+int step_tiles(const model_graph& g, const gpu_step& s) {
+    int n = 0;
+    for (int i = 0; i < s.n_matmuls; i++) {
+        const weight& w = g.weights[(size_t)g.ops[(size_t)(s.first + i)].w];
+        if (i == 0 || s.activate < 0) n += (int)blocks_of((int)w.n_out / (s.halves ? 2 : 1), kRowTile);
+    }
+    return n;
+}
+
 cache_args cache_of(const gpu_context& c, int32_t index) {
     const cache_layer& layer = c.graph.caches[(size_t)index];
     const layer_place& place = c.layout.common.places[(size_t)index];
@@ -79,9 +88,22 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
 // Launches a matrix-vector kernel for tiles of at most per_tile tokens.
 duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, uint32_t n_tiles,
                         error_text& err) {
-    a.round_groups = std::min((a.n_in + kGroup - 1) / kGroup, per_tile == 1 ? 128 : 32);
+    // Blocks that share a tile read sums by 64 groups (gpu/matvec.cuh).
+    a.round_groups = std::min((int)round_up((size_t)(a.n_in + kGroup - 1) / kGroup, a.n_shares > 1 ? 64 : 1),
+                              per_tile == 1 ? 128 : 32);
     const int shared = std::max(per_tile * a.round_groups * kRowTile * 4, a.tail.in.at ? kSumLanes * 4 + 4 : 0);
-    return launch(c, kernel, {(uint32_t)a.n_blocks, n_tiles, 1, kGpuThreads, (uint32_t)shared}, a, err);
+    return launch(c, kernel, {(uint32_t)a.n_blocks, n_tiles, (uint32_t)a.n_shares, kGpuThreads, (uint32_t)shared}, a,
+                  err);
+}
+
+// How many blocks share the groups of a tile: as many as the chip runs at once, two blocks to a unit.
+int shares_of(const gpu_context& c, const matvec_args& a) {
+    const int n_groups = (a.n_in + kGroup - 1) / kGroup;
+    // The room is for whole steps. A matrix of a step that runs by itself may want more.
+    const bool has_room = (size_t)a.n_blocks * (size_t)n_groups * kRowTile * 4 <= c.layout.share_bytes &&
+                          (size_t)(kTailCounters + a.n_blocks) <= c.layout.counter_count - kBestInts;
+    if (a.n_tok != 1 || a.gated || !has_room) return 1;
+    return std::max(1, std::min({2 * c.store->info.n_units / a.n_blocks, n_groups / kShareGroups, kMostShares}));
 }
 
 }  // namespace
@@ -114,6 +136,9 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
         }
         if (i == 0 || !a.gated) a.n_blocks += (int)blocks_of(p.n_out, kRowTile);
     }
+    a.n_shares = shares_of(c, a);
+    a.tile_counters = c.counters + kTailCounters;
+    a.group_sums = c.group_sums;
     view result = s.activate >= 0 ? c.graph.ops[(size_t)s.activate].out : o.out;
     for (int i = 0; i < s.n_matmuls; i++) c.wrote(c.graph.ops[(size_t)(s.first + i)].out);
     c.wrote(result);
@@ -206,6 +231,7 @@ duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m,
     a.part[0] = {m.w, m.bias, m.y, m.n_out, m.y_stride, m.residual, m.scale, 0, 0};
     a.n_parts = 1;
     a.n_blocks = (int)blocks_of(m.n_out, kRowTile);
+    a.n_shares = 1;
     a.n_in = m.n_in;
     a.n_tok = m.n_tok;
     a.x_stride = m.x_stride;

@@ -51,7 +51,7 @@ DUET_DEVICE void store_result(const expert_args& e, const Part& p, int row, int 
     float* y = p.y + row;
     if (e.tiles) y += (size_t)(pair / e.n_used) * p.y_stride + (size_t)(pair % e.n_used) * e.y_head_stride;
     else y += (size_t)tok * p.y_stride;
-    *y = p.residual ? *y + v : v;
+    store_for_others(y, p.residual ? *y + v : v);  // for the norm of the tail
 }
 
 // Calls put(i, sum) with the sums of one group of one row for n_tok tokens, at most NB. Codes and scales are made ready
@@ -69,6 +69,7 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
     DUET_UNROLL
     for (int j = 0; j < kBlocksPerGroup * 8; j++)
         codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
+    wait_for_launches();  // Weights never change, so that those of the first group come while the launch before ends.
     const int n_blocks = (a.n_in - group * kGroup) / kBlock;  // 4 or more, but in the last group of a row
     auto sum = [&](int tok) {
         const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) +
@@ -117,6 +118,7 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
         for (int i = 0; i < kPiecesAtOnce; i++)
             piece[i] = __builtin_bit_cast(float_piece<F>, load_stream(pieces + i * kRowTile * 16));
         loads_before();
+        wait_for_launches();
         const float* x = a.x + first + p0 * U::kPerPiece;
         auto add = [&](int k) {
             const float v = device_float(piece[k / U::kPerPiece].v[k % U::kPerPiece]);
@@ -143,38 +145,78 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
     for (int i = 0; i < NB; i++) put(i, acc[i]);
 }
 
-// Returns the totals of 32 rows, a row to a lane: segment i < NB gets those of token tok0 + i, if that token exists.
+// Adds the sums of n groups, which all segments have put to shared memory, to the total of this lane's row.
+template <class Shared>
+DUET_DEVICE float add_groups(const matvec_args& a, Shared part, int slot, int n_tok, int n, bool goes_on, float total) {
+    sync_block();
+    if (slot < n_tok)
+        for (int g = 0; g < n; g++)
+            total = total + part[(slot * a.round_groups + g) * kRowTile + thread_id() % kRowTile];
+    if (goes_on) sync_block();
+    return total;
+}
+
+constexpr int kShareLoads = 8;  // group sums that a thread reads at once
+
+// Finds the totals of 32 rows, a row to a lane: segment i < NB gets those of token tok0 + i, if that token exists.
 // A segment takes the groups slot, slot + n_slots, ... Partials go to shared memory as [token][group][row], and one
-// lane per row and token adds them in order. Every thread of the block must make this call.
+// lane per row and token adds them in order. Where blocks share a tile, each takes a range of groups, partials go to
+// device memory, and the last of the blocks reads them all. Returns false for the others. Every thread of the block
+// must make this call.
 template <class W, int NB, class Shared>
-DUET_DEVICE float tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part) {
-    const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile),
-              n_slots = kGpuThreads / kRowTile;
+DUET_DEVICE bool tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part, float* result) {
+    const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile);
+    constexpr int kSlots = kGpuThreads / kRowTile;
     const int n_groups = group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
+    const bool is_shared = NB == 1 && a.n_shares > 1;
+    const int first = is_shared ? n_groups * block_z() / a.n_shares : 0,
+              end = is_shared ? n_groups * (block_z() + 1) / a.n_shares : n_groups;
     const uint8_t* bricks = w + (size_t)tile * (size_t)n_groups * gpu_brick<W>::kBytes;
+    float* sums = a.group_sums + (size_t)block_x() * (size_t)n_groups * kRowTile;
     float total = 0.0f;
-    for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
-        const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
-        for (int g = slot; g < n_here; g += n_slots) {
+    for (int g0 = first; g0 < end; g0 += a.round_groups) {
+        const int n_here = end - g0 < a.round_groups ? end - g0 : a.round_groups;
+        for (int g = slot; g < n_here; g += kSlots) {
             const uint8_t* brick = bricks + (size_t)(g0 + g) * gpu_brick<W>::kBytes;
             auto put = [&](int i, float sum) { part[(i * a.round_groups + g) * kRowTile + row] = sum; };
             if constexpr (kIsBlock<W>) group_quant<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
             else group_float<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
         }
-        sync_block();
-        if (slot < n_tok)
-            for (int g = 0; g < n_here; g++) total = total + part[(slot * a.round_groups + g) * kRowTile + row];
-        if (g0 + a.round_groups < n_groups) sync_block();
+        wait_for_launches();  // for segments that have no group
+        if (!is_shared) total = add_groups(a, part, slot, n_tok, n_here, g0 + a.round_groups < n_groups, total);
+        for (int g = slot; is_shared && g < n_here; g += kSlots)
+            store_for_others(sums + (size_t)(g0 + g) * kRowTile + row, (float)part[g * kRowTile + row]);
     }
-    return total;
+    if (is_shared) {
+        if (!is_last_block(a.tile_counters + block_x(), a.n_shares, shared_array<int>(0, 1))) return false;
+        sync_block();
+        for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
+            const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
+            for (int k0 = slot; k0 < n_here; k0 += kShareLoads * kSlots) {
+                float v[kShareLoads];
+                DUET_UNROLL
+                for (int k = 0; k < kShareLoads; k++) {
+                    const int g = g0 + k0 + k * kSlots;
+                    v[k] = sums[(size_t)(g < n_groups ? g : n_groups - 1) * kRowTile + row];
+                }
+                loads_before();
+                DUET_UNROLL  // Rounds are whole multiples here, so that no branch is needed. What is too much nobody
+                             // adds.
+                    for (int k = 0; k < kShareLoads; k++) part[(k0 + k * kSlots) * kRowTile + row] = v[k];
+            }
+            total = add_groups(a, part, slot, n_tok, n_here, g0 + a.round_groups < n_groups, total);
+        }
+    }
+    *result = total;
+    return true;
 }
 
 // y[i][r] = dot(W[r], x[i]) for up to three matrices: results of quant/exact.h exact_dot, exact_dot_float; or
 // y = act(gate) * up, where two matrices give gate and up
 // W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok, n_out) f32
-// grid (sum of ceil(n_out / 32) over the parts, or of one part when gated; ceil(n_tok / NB)), block 32 * slots; a tail
-//     needs a block of 256; with experts: grid (.., tiles), at most NB rows to a tile, one part
-// shared max(NB * round_groups * 128, 1028 with a tail) bytes; needs slots >= NB; any warp width
+// grid (sum of ceil(n_out / 32) over the parts, or of one part when gated; ceil(n_tok / NB); n_shares), block 256
+//     with experts: grid (.., tiles), at most NB rows to a tile, one part
+// shared max(NB * round_groups * 128, 1028 with a tail) bytes; any warp width
 // moves gpu_weight_bytes(W) per NB tokens
 // W2 is the format of the parts that are is_second. The block that finishes last does the tail, because a norm needs
 // whole rows.
@@ -183,6 +225,7 @@ template <class W, class W2, int NB>
 DUET_DEVICE void matvec(matvec_args a) {
     auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
     matvec_part p = a.part[0];
+    if (a.experts.tiles) wait_for_launches();  // The tile says which weights to read.
     const int slot = uniform_in_segment(thread_id() / kRowTile), tok0 = first_token(a.experts, NB, p, a.n_tok),
               tok = tok0 + slot;
     if (tok0 >= a.n_tok) return;
@@ -192,12 +235,14 @@ DUET_DEVICE void matvec(matvec_args a) {
     // Parts of two formats are never gated (gpu/steps.cpp).
     const bool has_up = __is_same(W, W2) && a.gated && a.n_parts > 1;
     const uint8_t* w = p.w;
-    float total, gate = 0.0f;
+    float total = 0.0f, gate = 0.0f;
     for (bool again = has_up;; again = false) {  // A loop, because the sums are most of the code.
-        if constexpr (__is_same(W, W2)) total = tile_totals<W, NB>(a, w, tile, tok0, part);
+        bool is_done;
+        if constexpr (__is_same(W, W2)) is_done = tile_totals<W, NB>(a, w, tile, tok0, part, &total);
         else
-            total =
-                p.is_second ? tile_totals<W2, NB>(a, w, tile, tok0, part) : tile_totals<W, NB>(a, w, tile, tok0, part);
+            is_done = p.is_second ? tile_totals<W2, NB>(a, w, tile, tok0, part, &total)
+                                  : tile_totals<W, NB>(a, w, tile, tok0, part, &total);
+        if (!is_done) return;  // Another block of the tile goes on.
         if (!again) break;
         gate = total;
         w = a.part[1].w;
@@ -214,7 +259,7 @@ DUET_DEVICE void matvec(matvec_args a) {
                 // Two calls, because an address that may be null would keep `up` in memory.
                 v = has_up ? exact_activate((activation)a.activation, gate, &up)
                            : exact_activate((activation)a.activation, gate, nullptr);
-                p.y[(size_t)tok * p.y_stride + r] = v;
+                store_for_others(p.y + (size_t)tok * p.y_stride + r, v);
             }
             if (a.result.q) segment_quantize(v, a.result, tok, r);  // n_out % 32 == 0: launch_steps.cpp sees to it.
         }

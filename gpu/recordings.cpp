@@ -113,7 +113,8 @@ duet_status play(gpu_context& c, gpu_recording& r, error_text& err) {
 duet_status run_recorded(gpu_context& c, error_text& err) {
     const gpu_recording_use use = c.store->recording;
     if (use == gpu_recording_use::off || c.no_recording) return launch_batch(c, nullptr, err);
-    const batch_shape shape{c.batch->first_op, c.batch->last_op, c.batch->n_tok, c.batch->n_wanted, c.n_chunks};
+    const batch_shape shape{c.batch->first_op, c.batch->last_op, c.batch->n_tok,
+                            c.batch->n_wanted, c.n_chunks,       c.finds_best};
     for (gpu_recording& r : c.recordings)
         if (r.shape == shape) return play(c, r, err);
     // A shape that comes only once, as the end of a prompt does, is not worth a recording.

@@ -17,7 +17,7 @@
 
 #if defined(DUET_CUDA) || defined(DUET_HIP)
 #define DUET_ON_DEVICE 1
-#define DUET_HD        __host__ __device__
+#define DUET_HD        __host__ __device__ __attribute__((always_inline))
 #define DUET_DEVICE    __device__ inline __attribute__((always_inline))
 #define DUET_UNROLL    _Pragma("unroll")
 #else
@@ -44,14 +44,17 @@ struct alignas(16) word4 {
 // int8 tiles, named by their shape or by the generation that has them.
 enum class gpu_dot : uint8_t { none, dp4a, dot4_i8, dot4_iu8 };
 enum class gpu_matrix : uint8_t { none, mma_m8n8k16, mma_m16n8k32, mfma_k16, mfma_k32, wmma_gfx11, wmma_gfx12 };
+enum class gpu_start : uint8_t { after, early };  // of a launch, beside the one before it
 struct gpu_target {
     const char* name;
     int warp_width;
     gpu_dot dot;
     gpu_matrix matrix;
+    gpu_start start;
 };
 constexpr gpu_target kGpuTargets[] = {
-#define GPU_TARGET(vendor, name, warp_width, dot, matrix) {#name, warp_width, gpu_dot::dot, gpu_matrix::matrix},
+#define GPU_TARGET(vendor, name, warp_width, dot, matrix, start)                                                       \
+    {#name, warp_width, gpu_dot::dot, gpu_matrix::matrix, gpu_start::start},
 #include "targets.def"
 #undef GPU_TARGET
 };
@@ -60,7 +63,7 @@ constexpr gpu_target kGpuTargets[] = {
 // Finds the row for compute capability `arch` (900 for sm_90). A chip without a row has the instructions of the highest
 // row below it, and a chip below all rows has the dot instruction only.
 constexpr gpu_target target_of(int arch) {
-    gpu_target best{"", 32, gpu_dot::dp4a, gpu_matrix::none};
+    gpu_target best{"", 32, gpu_dot::dp4a, gpu_matrix::none, gpu_start::after};
     int best_arch = 0;
     for (const gpu_target& t : kGpuTargets) {
         if (t.name[0] != 's') continue;
@@ -79,7 +82,7 @@ constexpr gpu_target target_of(const char* name) {
     for (const gpu_target& t : kGpuTargets)
         for (int i = 0; t.name[i] == name[i] || (t.name[i] == '_' && name[i] == '-'); i++)
             if (!name[i]) return t;
-    return {"", 0, gpu_dot::dot4_i8, gpu_matrix::none};
+    return {"", 0, gpu_dot::dot4_i8, gpu_matrix::none, gpu_start::after};
 }
 constexpr gpu_target kChip = target_of(__amdgcn_processor__);
 static_assert(kChip.warp_width != 0, "gpu/targets.def has no row for this chip: add one");
@@ -95,7 +98,18 @@ static_assert(kChip.warp_width == 32, "gpu/targets.def: the compiler makes warps
 #if defined(DUET_CUDA)
 
 #define DUET_KERNEL(name, args, threads, ...)                                                                          \
-    extern "C" __global__ void __launch_bounds__(threads, 2) name(const args a) { __VA_ARGS__(a); }
+    extern "C" __global__ void __launch_bounds__(threads, 2) name(const args a) {                                      \
+        if constexpr (!__is_same(args, matvec_args)) wait_for_launches(); /* These wait after their first loads. */    \
+        __VA_ARGS__(a);                                                                                                \
+    }
+
+// Waits until the launches before this one are done and their writes are seen, where launches start early; nothing but
+// weights may be read before, and nothing written. From there on the next launch may start. Each thread of each kernel
+// must come here. Source: PTX ISA, griddepcontrol; CUDA programming guide, "Programmatic Dependent Launch".
+DUET_DEVICE void wait_for_launches() {
+    if constexpr (kChip.start == gpu_start::early)
+        asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+}
 
 DUET_DEVICE int thread_id() { return (int)threadIdx.x; }
 DUET_DEVICE int block_size() { return (int)blockDim.x; }
@@ -110,6 +124,10 @@ DUET_DEVICE uint32_t after(uint32_t v, uint32_t mask) { return v | (mask & threa
 DUET_DEVICE void finish_stores() {}
 DUET_DEVICE void release_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }  // __threadfence is dearer
 DUET_DEVICE void acquire_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+template <class T>
+DUET_DEVICE void store_for_others(T* at, T v) {
+    *at = v;
+}
 DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
 DUET_DEVICE void atomic_clear(uint32_t* at) { atomicExch(at, 0u); }
@@ -126,10 +144,11 @@ DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
     const uint32_t x = idx | idx >> 4;  // The instruction takes four nibbles.
     return __byte_perm(lo, hi, (x & 0xffu) | (x >> 8 & 0xff00u));
 }
-// Loads weights. They pass once per token and should not push activations out of the first cache.
+// Loads weights. They pass once per token and should not push activations out of the first cache. Not by ld.global.nc:
+// ptxas would move such loads behind wait_for_launches.
 DUET_DEVICE word4 load_stream(const void* p) {
     word4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
         : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
         : "l"(p));
     return v;
@@ -137,7 +156,7 @@ DUET_DEVICE word4 load_stream(const void* p) {
 // The same for a word. nvcc would load half of it where the other half is not used.
 DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) {
     uint32_t v;
-    asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    asm("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
     return v;
 }
 // Loads what no thread of this launch writes.
@@ -156,6 +175,7 @@ DUET_DEVICE T load_constant(const T* p) {
         __VA_ARGS__(a);                                                                                                \
     }
 
+DUET_DEVICE void wait_for_launches() {}
 DUET_DEVICE int thread_id() { return (int)__builtin_amdgcn_workitem_id_x(); }
 DUET_DEVICE int block_size() { return (int)__builtin_amdgcn_workgroup_size_x(); }
 DUET_DEVICE int block_x() { return (int)__builtin_amdgcn_workgroup_id_x(); }
@@ -180,7 +200,22 @@ DUET_DEVICE void finish_stores() {
     __builtin_amdgcn_s_waitcnt(0x0f70);
 #endif
 }
+// Stores what another block reads in this launch (is_last_block). On gfx94x each die has a second cache of its own, so
+// a release would write all of it back. There these stores go through to memory, and the release has nothing to write.
+// Source: LLVM, "User Guide for AMDGPU Backend", memory model of gfx942.
+#if defined(__gfx942__) || defined(__gfx950__) || defined(__gfx9_4_generic__)
+template <class T>
+DUET_DEVICE void store_for_others(T* at, T v) {
+    __hip_atomic_store(at, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+DUET_DEVICE void release_device() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); }
+#else
+template <class T>
+DUET_DEVICE void store_for_others(T* at, T v) {
+    *at = v;
+}
 DUET_DEVICE void release_device() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
+#endif
 DUET_DEVICE void acquire_device() {}
 DUET_DEVICE void acquire_wave() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); }
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) {
@@ -257,8 +292,13 @@ inline int block_z() { return emu_self->bz; }
 inline int warp_width() { return emu_self->width; }
 inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
 inline void loads_before() {}
+inline void wait_for_launches() {}
 inline uint32_t after(uint32_t v, uint32_t) { return v; }
 inline void finish_stores() {}
+template <class T>
+inline void store_for_others(T* at, T v) {
+    *at = v;
+}
 inline void release_device() {}
 inline void acquire_device() {}
 inline void acquire_wave() {}
@@ -368,9 +408,9 @@ DUET_DEVICE void unpack_pair(uint32_t pair, int (&v)[2]) {
 }
 
 // n blocks share a counter. Returns true, in all threads, for the block that comes here last; this block sees what the
-// others wrote before they came. The counter is 0 before and after; only atomics touch it, so that no cache holds an
-// old value. One thread's fence serves the block, because the barrier hands it what the others wrote; where each wave
-// has to drop what its cache holds, each does. flag: a word of shared memory that is free now.
+// others stored by store_for_others before they came. The counter is 0 before and after; only atomics touch it, so that
+// no cache holds an old value. One thread's fence serves the block, because the barrier hands it what the others wrote;
+// where each wave has to drop what its cache holds, each does. flag: a word of shared memory that is free now.
 template <class Shared>
 DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
     finish_stores();

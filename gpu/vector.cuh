@@ -289,8 +289,8 @@ DUET_DEVICE void argmax(const argmax_args& a) {
     }
     block_best(best, index, v, at);
     if (j == 0) {
-        a.best[block_x()] = v;
-        a.index[block_x()] = at;
+        store_for_others(a.best + block_x(), v);
+        store_for_others(a.index + block_x(), at);
     }
     if (!is_last_block(a.counter, a.n_blocks, shared_array<int>(kSumLanes * 8, 1))) return;
     v = j < a.n_blocks ? a.best[j] : -infinity;

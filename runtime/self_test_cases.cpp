@@ -240,6 +240,17 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
     matmul_case(gguf_id, #NAME, elems == 32 ? 5 * 32 : 256, 45);
 #include "../quant/types.def"
     matmul_case(type_id::q4_0, "Q4_0 rounds", 33 * 128 + 32, 33);
+    for (int type : {(int)type_id::f16, (int)type_id::q8_0}) {  // so few rows that blocks share a tile; then a norm
+        graph_case c("few rows of type " + std::to_string(type));
+        const view x = c.input(17 * 128), y = c.buffer(64), h = c.buffer(64), z = c.buffer(64);
+        c.add(op_kind::matmul, x, y).w = c.matrix(type, 17 * 128, 64);
+        op& norm = c.add(op_kind::norm, y, h);
+        norm.w = c.floats(64);
+        norm.eps = 1e-5f;
+        c.add(op_kind::matmul, h, z).w = c.matrix(type_id::q4_0, 64, 64);
+        c.logits(z);
+        run(c);
+    }
     for (int type : {type_id::q4_K, type_id::q5_K}) {  // queries, keys and values of two formats
         graph_case c("matmuls of types " + std::to_string(type) + " and " + std::to_string(type_id::q6_K));
         const view x = c.input(256), y = c.buffer(3 * 45);

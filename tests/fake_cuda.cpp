@@ -47,6 +47,26 @@ FAKE_EXPORT int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, u
     return fake::launch("cuLaunchKernel", f, {gx, gy, gz, bx, shared}, s, args);
 }
 
+// CUlaunchConfig and CUlaunchAttribute of cuda.h
+FAKE_EXPORT int cuLaunchKernelEx(const void* config, void* f, void** args, void** extra) {
+    struct attribute {
+        int32_t id, pad, value[16];
+    };
+    struct launch_config {
+        unsigned gx, gy, gz, bx, by, bz, shared;
+        void* stream;
+        const attribute* attributes;
+        unsigned n_attributes;
+    };
+    static_assert(sizeof(attribute) == 72 && sizeof(launch_config) == 56);
+    const launch_config& c = *(const launch_config*)config;
+    if (c.by != 1 || c.bz != 1 || extra || !args || c.n_attributes != 1 || c.attributes->id != 6 ||
+        c.attributes->value[0] != 1)
+        return fake::misuse("cuLaunchKernelEx", "unknown form");
+    fake::control.n_early++;
+    return fake::launch("cuLaunchKernelEx", f, {c.gx, c.gy, c.gz, c.bx, c.shared}, c.stream, args);
+}
+
 FAKE_EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
     FAKE_BEGIN("cuDeviceGetAttribute");
     const int chip = atoi(fake::control.chip[device] + 3);

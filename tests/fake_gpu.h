@@ -29,7 +29,7 @@ struct fake_control {
     uint64_t memory_bytes = 1ull << 30;              // of each device; an allocation above it fails
     const char* missing_kernel = nullptr;
     // The stand-in sets these.
-    int64_t n_calls = 0, n_played = 0, n_launches = 0, n_pinned = 0;
+    int64_t n_calls = 0, n_played = 0, n_launches = 0, n_early = 0, n_pinned = 0;  // n_early: of n_launches
     int n_live = 0, n_opened = 0, n_modules = 0;  // n_live: objects; the others: contexts or streams, modules ever made
     char failed_call[64] = {}, misuse[256] = {};
 };

@@ -8,11 +8,15 @@ TABLE is tests/gpu_guards.txt, a code object build/gpu/CHIP.co or CHIP-sample.co
   waits   matrix times vector: the 16-byte loads of a group's weights are not all on their way at once, in one block of
           code without a branch, so a lane waits for memory more than once a group. Scales are not looked at.
           Of float weights, 8 pieces have to be.
+  late    matrix times vector of CUDA: in a loop, it waits for the launches before it (ACQBULK) and then asks for the weights
+          that it could have asked for earlier.
   narrow  it reads 1 or 2 bytes of global memory at a time in a loop. Kernels that run when a model is loaded may.
 and of each family of kernels the most registers and scalar spills (tests/gpu_report.py). Of kernels that wait for memory
 or for other lanes, by name:
   together   the most loads of a block of code in a loop that are on their way at once
   exchanges  dependent exchanges between lanes for 1,024 values that become int8, in the loop that stores these
+and of a chip of AMD
+  write-backs  instructions of all kernels that write a second cache back
 
 TABLE names the kernels that wait or read narrowly today. The program fails when another one does, when one in TABLE
 does no more (--write strikes it out and refuses to add one), when a family takes more registers than TABLE says, and
@@ -30,7 +34,9 @@ import gpu_report
 
 TOGETHER = ('norm', 'argmax', 'attention_f16', 'attention_split_f16')
 EXCHANGES = ('norm', )
-LISTS = {'waits': 'waits more than once for the weights of a group', 'narrow': 'reads 1 or 2 bytes at a time in a loop'}
+LISTS = {'waits': 'waits more than once for the weights of a group',
+         'late': 'waits for other launches before it asks for weights',
+         'narrow': 'reads 1 or 2 bytes at a time in a loop'}
 
 
 class Block:
@@ -189,6 +195,14 @@ def dependent_exchanges(loop):
     return -(-most * 1024 // (n_bytes * 256)) if n_bytes else None
 
 
+def is_late(loops):
+    for block in loops:
+        after = [i for i, text in enumerate(block.code) if text.startswith('ACQBULK')]
+        if after and any('LDG.E.NA.128' in text for text in block.code[after[0]:]):
+            return True
+    return False
+
+
 def is_narrow(loops):
     pattern = r'^(?:global|flat|buffer)_load_(?:[ui](?:8|16)|d16|[us]byte|[us]short)|\bLDG\.E(?:\.\w+)*\.[US](?:8|16)\b'
     return any(re.search(pattern, text) for b in loops for text in b.code)
@@ -198,8 +212,13 @@ def look_at(path, chip, formats):
     """What TABLE has of this chip: {row: set of kernels or number}, and the names of all kernels."""
     is_amd = chip.startswith('gfx')
     rows, names = {row: set() for row in LISTS}, set()
+    if is_amd:
+        rows['write-backs'] = 0
     for name, code in (amd_code if is_amd else cuda_code)(path):
-        blocks = blocks_of(list(code))
+        code = list(code)
+        blocks = blocks_of(code)
+        if is_amd:
+            rows['write-backs'] += sum(text.startswith('buffer_wbl2') for _, text, *_ in code)
         loops = in_loops(blocks)
         names.add(name)
         short = name.removeprefix('kernel_')
@@ -209,6 +228,8 @@ def look_at(path, chip, formats):
             rows[f'exchanges {short}'] = max(filter(None, map(dependent_exchanges, loops_of(blocks))), default=1024)
         if waits(name, loops, formats):
             rows['waits'].add(name)
+        if is_late(loops):
+            rows['late'].add(name)
         if is_narrow(loops) and not name.startswith('kernel_arrange'):
             rows['narrow'].add(name)
     for name, registers, _, scalar, *_ in (gpu_report.amd_kernels if is_amd else gpu_report.cuda_kernels)(path, chip):

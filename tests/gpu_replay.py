@@ -63,11 +63,14 @@ def replay(tool, emulator, trace):
     memory = Memory(lambda n: tool.DevBuf(max(n, 1), align=256, fill=0))
     launches, instructions, compared, wrong, kernels = 0, 0, 0, [], set()
     last = ''
+    weights = {}    # buffers that the kernels of loading wrote: a kernel may read them before the launch before it has ended
+    starts_early = bool(getattr(emulator.mod, 'sm', 0) >= 90) if hasattr(emulator, 'mod') else False
     for kind, at, source, size, grid, name, data in events(trace):
         base, buffer = memory.find(at)
         if kind == 'a':
             memory.kept[at] = memory.make(size)
         elif kind == 'f':
+            weights.pop(at, None)
             memory.kept.pop(at).free()
         elif kind == 'u':
             buffer.write(data, at - base)
@@ -77,7 +80,11 @@ def replay(tool, emulator, trace):
             from_base, from_buffer = memory.find(source)
             buffer.write(from_buffer.bytes()[source - from_base:source - from_base + size], at - base)
         elif kind == 'l':
-            stats = emulator.launch(name, grid[:3], (grid[3],), [memory.patch(data)], dynamic_lds=grid[4])
+            if name.startswith('kernel_arrange'):
+                base, buffer = memory.find(struct.unpack_from('<Q', data, 8)[0])
+                weights[base] = buffer
+            early = {'pdl': True, 'pdl_early': list(weights.values())} if starts_early else {}
+            stats = emulator.launch(name, grid[:3], (grid[3],), [memory.patch(data)], dynamic_lds=grid[4], **early)
             if stats.barrier_count_mismatch or stats.barrier_pc_mismatch:
                 wrong.append(f'{name}: divergent barrier')
             if hasattr(stats, 'reports'):

@@ -276,10 +276,56 @@ TEST_CASE("drivers: a model on stand-ins gives the CPU's bits; auto takes the de
             CHECK(model_run(device, &got, &warning) == "");
             CHECK(warning == "");
             CHECK(s.control->n_launches > 100);
+            // Code of sm_90 waits for the launches before it by itself.
+            CHECK(s.control->n_early == (k.driver == &kCudaDriver ? s.control->n_launches : 0));
             REQUIRE(got.size() == want.size());
             CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
             s.is_clean();
         }
+}
+
+TEST_CASE("drivers: greedy generation makes one play, one copy and one wait a token") {
+    for (const kind_of_driver& k : {kKinds[0], kKinds[1]}) {
+        stand_in s(k.file, k.device, k.chip, k.version);
+        duet_model_params p = duet_model_params_default();
+        p.device = k.device;
+        duet_model* model = nullptr;
+        duet_session* session = nullptr;
+        duet_sampler* sampler = nullptr;
+        REQUIRE(duet_model_open("models/demo.gguf", &p, &model) == DUET_OK);
+        duet_session_params sp = duet_session_params_default();
+        sp.n_ctx = 64;
+        REQUIRE(duet_session_create(model, &sp, &session) == DUET_OK);
+        REQUIRE(duet_sampler_create(1, &sampler) == DUET_OK);
+        REQUIRE(duet_sampler_set(sampler, "temp", 0) == DUET_OK);
+        duet_generate_params g = duet_generate_params_default();
+        g.max_new_tok = 12;
+        struct token_counts {
+            const fake_control* control;
+            std::vector<int64_t> plays, launches, calls;
+        } n{s.control, {}, {}, {}};
+        const auto count = [](void* user, const duet_token_event*) -> int32_t {
+            token_counts& t = *(token_counts*)user;
+            t.plays.push_back(t.control->n_played);
+            t.launches.push_back(t.control->n_launches);
+            t.calls.push_back(t.control->n_calls);
+            return 0;
+        };
+        const int32_t prompt[3] = {5, 9, 30};
+        CHECK(duet_generate(session, sampler, prompt, 3, &g, count, &n, nullptr) == DUET_OK);
+        REQUIRE(n.plays.size() > 8);  // The first two plays are watched.
+        for (size_t i = 6; i < n.plays.size(); i++) {
+            CHECK(n.plays[i] == n.plays[i - 1] + 1);
+            CHECK(n.launches[i] == n.launches[i - 1]);
+            // The device is made current and left again around the play, and around the copy with its wait: 7 calls of
+            // CUDA; HIP asks for the current device first and finds it current.
+            CHECK(n.calls[i] - n.calls[i - 1] == 7);
+        }
+        duet_sampler_free(sampler);
+        duet_session_free(session);
+        duet_model_free(model);
+        s.is_clean();
+    }
 }
 
 TEST_CASE("drivers: a recording that cannot be made costs nothing; one that plays wrongly is noticed, and the bits are "
