@@ -97,7 +97,8 @@ def test_eight_at_once_read_a_common_beginning_once(start):
     n_common = usage(server, {"prompt": TEXT * 4, "cache_prompt": False})[0]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda i: usage(server, {"prompt": TEXT * 4 + f" Number {i}"}), range(8)))
-    assert sorted(cached >= n_common - 2 for _, cached in found) == [False] + [True] * 7
+    # Nobody waits for fewer than 32 tokens of it (waits_for_prefix): reading them costs less.
+    assert sorted(cached > n_common - 32 for _, cached in found) == [False] + [True] * 7
 
 
 def tiny(name):
