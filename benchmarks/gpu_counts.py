@@ -34,6 +34,8 @@ FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16')
 # Tokens of a sequence, sequences, positions.
 CASES = {'1x512': (1, 1, 512), '1x8192': (1, 1, 8192), '4x512': (1, 4, 512), '16x512': (1, 16, 512), 'p512': (512, 1, 512), 'p4096': (512, 1, 4096)}
 CUT_VOCAB = 16384
+# Multiprocessors as the driver tells them (RDNA: pairs of compute units): how many blocks share a tile depends on them.
+UNITS = {'sm_90': 132, 'gfx1100': 48, 'gfx1201': 32, 'gfx942': 304}
 AMD_CLASSES = (('matrix', r'v_(wmma|mfma|smfmac)'), ('dot', r'v_dot'), ('load', r'(global|flat|buffer)_load'), ('store', r'(global|flat|buffer)_(store|atomic)'),
                ('shared', r'ds_'), ('scalar load', r's_(buffer_)?load'), ('barrier', r's_barrier'), ('wait', r's_wait|s_nop|s_delay|s_clause|s_sleep'),
                ('scalar', r's_'), ('fma', r'v_(pk_|dual_)?(fma|fmac|fmaak|fmamk)'), ('convert', r'v_cvt'), ('float', r'v_\w*_f(16|32|64)'), ('int', r'v_'))
@@ -166,11 +168,11 @@ def add(a, b, factor=1.0):
     return {k: a.get(k, 0) + factor * b.get(k, 0) for k in a | b}
 
 
-def read_launches(program, kind, n_layers, case):
+def read_launches(program, kind, n_layers, case, n_units):
     """The launches of a batch, and the events before each that it needs."""
-    path = f'build/gpu/shape-{kind}-{n_layers}-{case}.trace'
+    path = f'build/gpu/shape-{kind}-{n_layers}-{case}-{n_units}.trace'
     if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(program):
-        subprocess.run([program, 'shape', path + '.part', kind, str(n_layers), *map(str, CASES[case])], check=True)
+        subprocess.run([program, 'shape', path + '.part', kind, str(n_layers), *map(str, CASES[case]), str(n_units)], check=True)
         os.replace(path + '.part', path)
     events = list(gpu_replay.events(path))
     ends = [i for i, e in enumerate(events) if e[0] == 'l' and e[5] == 'kernel_argmax']
@@ -220,8 +222,8 @@ def fill(table, program, folder, code):
     registers = table.setdefault('registers', {}).setdefault(chip, {})
     for kind in FORMATS:
         for case in CASES:
-            one = read_launches(program, kind, 1, case)
-            first, end = sections(one, read_launches(program, kind, 2, case))
+            one = read_launches(program, kind, 1, case, UNITS[chip])
+            first, end = sections(one, read_launches(program, kind, 2, case, UNITS[chip]))
             memory, rows, n = gpu_replay.Memory(lambda size: machine.tool.DevBuf(max(size, 1), align=256, fill=0)), [], 0
             for what, at, source, size, grid, name, data in one:
                 base, buffer = memory.find(at)

@@ -114,7 +114,7 @@ struct emu_event {
 };
 using emu_watch_fn = void (*)(void* user, const emu_event& event);
 void emu_watch(emu_watch_fn watch, void* user);  // watches the calling thread's devices; null stops it
-void emu_dry(bool is_dry);                       // for this thread: launches are checked and told, but not run
+void emu_dry(bool is_dry, int32_t n_units);      // for this thread: launches are checked and told, but not run
 void emu_seed(uint32_t seed);                    // sets the order of a block's threads, for this thread; 0: forward
 // Runs a function as a kernel on an open emulated device.
 duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid,

@@ -124,6 +124,7 @@ thread_local emu_machine* emu_now = nullptr;  // the launch that runs in this ho
 thread_local emu_watch_fn emu_watcher = nullptr;
 thread_local void* emu_watcher_user = nullptr;
 thread_local bool emu_is_dry = false;
+thread_local int32_t emu_units = 4;  // so that tests have both: tiles that blocks share, and others
 thread_local uint32_t emu_thread_seed = 0;
 
 // What all devices have allocated, and the limits that tests set.
@@ -321,7 +322,7 @@ duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     info->memory_bytes = emu_mem.limit;
     info->recording = gpu_recording_use::trusted;
-    info->n_units = 4;  // so that tests have both: tiles that blocks share, and others
+    info->n_units = emu_units;
     info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
     snprintf(info->name, sizeof info->name, "emulator, warps of %d", kWidth);
     snprintf(info->chip, sizeof info->chip, "emu%d", kWidth);
@@ -528,7 +529,7 @@ void emu_watch(emu_watch_fn watch, void* user) {
     emu_watcher = watch;
     emu_watcher_user = user;
 }
-void emu_dry(bool is_dry) { emu_is_dry = is_dry; }
+void emu_dry(bool is_dry, int32_t n_units) { emu_is_dry = is_dry, emu_units = n_units; }
 duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid,
                     error_text& err) {
     emu_kernel k{kernel_name, body, 0, kEmuMaxThreads};

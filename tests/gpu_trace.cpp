@@ -3,7 +3,7 @@
 //   gpu_trace cases OUT [sample]   the small graphs of runtime/self_test_cases.h, checked against the CPU on the way;
 //                                  sample: only the formats in gpu_sample.def
 //   gpu_trace MODEL.gguf OUT N     the first N tokens of a model as one prompt, then four that the model chooses
-//   gpu_trace shape OUT FORMAT N_LAYERS N_TOK N_SEQ CONTEXT
+//   gpu_trace shape OUT FORMAT N_LAYERS N_TOK N_SEQ CONTEXT N_UNITS
 //                                  the launches of one batch of an 8B model of random weights, cut to N_LAYERS layers
 //                                  and kCutVocab words: N_TOK tokens for each of N_SEQ sequences, the last at position
 //                                  CONTEXT - 1. Nothing is run, and only small uploads are written, so what a kernel
@@ -108,8 +108,8 @@ duet_status decode_at(duet_session* session, int32_t n_tok, int32_t n_seq, int32
     return decode(n_tok);
 }
 
-int run_shape(const char* format, const int32_t (&n)[4], trace_file* t) {
-    const auto [n_layers, n_tok, n_seq, context] = n;
+int run_shape(const char* format, const int32_t (&n)[5], trace_file* t) {
+    const auto [n_layers, n_tok, n_seq, context, n_units] = n;
     synthetic_model made;
     tool_error error;
     if (made.parse(std::string("8b:") + format, &error) == DUET_OK) {
@@ -120,7 +120,7 @@ int run_shape(const char* format, const int32_t (&n)[4], trace_file* t) {
     if (error.status != DUET_OK) return fprintf(stderr, "gpu_trace: %s\n", error.message.c_str()), 1;
     t->is_dry = true;
     t->is_begun = false;
-    duet::emu_dry(true);
+    duet::emu_dry(true, n_units);
     duet_model_params p = duet_model_params_default();
     p.device = "emu32";
     p.gpu_recording = 0;
@@ -173,8 +173,8 @@ int main(int argc, char** argv) {
             const std::string wrong = duet::self_test::compare_case(c, "emu32");
             if (!wrong.empty()) failed = 1, fprintf(stderr, "gpu_trace: %s: %s\n", c.name.c_str(), wrong.c_str());
         });
-    } else if (std::string(argv[1]) == "shape" && argc == 8) {
-        failed = run_shape(argv[3], {atoi(argv[4]), atoi(argv[5]), atoi(argv[6]), atoi(argv[7])}, &t);
+    } else if (std::string(argv[1]) == "shape" && argc == 9) {
+        failed = run_shape(argv[3], {atoi(argv[4]), atoi(argv[5]), atoi(argv[6]), atoi(argv[7]), atoi(argv[8])}, &t);
     } else {
         failed = run_model(argv[1], argc > 3 ? atoi(argv[3]) : 8);
     }
