@@ -23,6 +23,7 @@ class Option:
         self.names = words[1].split(", ") if words else []
         self.value = (words[2] or "") if words else left  # an argument without a flag has only its name
         self.text = text
+        self.choices = []  # values that are told elsewhere
 
     def is_file(self):
         return self.value in FILE_VALUES
@@ -32,9 +33,11 @@ class Option:
 
     def words(self):
         """The values to choose from, as far as the help names them."""
+        if self.choices:
+            return self.choices
         if self.value == "TYPE":
             return self.text.split(";")[0].split()
-        if self.value in ("NAME", "ISA"):  # "auto, cpu, cuda, hip, or a device"
+        if self.value == "NAME":  # "auto, cpu, cuda, hip, or a device"
             found = re.search(r"(?:^|: )((?:[a-z0-9]+, ){2,}(?!or )[a-z0-9]+)", self.text)
             return found[1].split(", ") if found else []
         return [w for w in self.value.split("|") if re.fullmatch(r"[a-z0-9_-]+", w)] if "|" in self.value else []
@@ -63,6 +66,10 @@ class Program:
                 self.sections.append((line.rstrip(":"), []))
         self.options = [o for _, options in self.sections for o in options]
         self.flags = [o for o in self.options if o.names]
+        isas = [o for o in self.flags if o.value == "ISA"]
+        if isas:
+            built = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+            isas[0].choices = ["auto", *re.search(r"cpu: ([a-z0-9_, ]+)", built)[1].split(", ")]
         self.positionals = [o for o in self.options if not o.names]
         if not any("--help" in o.names for o in self.flags):
             sys.exit(f"{path} -h: found no --help among {len(self.flags)} flags")
