@@ -248,7 +248,9 @@ def measure_gap(args):
 
             reader = threading.Thread(target=read_prompt)
             reader.start()
-            answer = s.stream(completion(prompt_of(32), 600), on_event=lambda n: n == 20 and started.set())
+            # Letters only: random weights like parts of characters, which send no event until the character is whole.
+            answer = s.stream(completion(prompt_of(32), 600, grammar="root ::= [a-z ]*"),
+                              on_event=lambda n: n == 20 and started.set())
             reader.join()
             begin = answer.times[19]
             at = [t for t in answer.times if begin <= t <= long_prompt["first"]]
