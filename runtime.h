@@ -26,7 +26,7 @@
  *   A session, a sampler, a generation, a chat with its parsers and turns, a text gate and a writer belong to one
  *   thread at a time. duet_session_cancel may come from any thread. Outside the handles the library keeps the thread's
  *   text, open drivers, and which way to multiply was fastest on this machine; none of it changes a result. "Thread:
- *   the session's" means that its calls may not run at the same time; no word: the writer's, the sampler's, or any.
+ *   any" below means that calls may run at the same time; "Thread: the session's" that they may not.
  *   After fork() the child must not touch older objects, but may open a model on the CPU; drivers survive no fork.
  *
  * Structs
@@ -104,14 +104,14 @@ enum {
 /* The name of a code ("DUET_ERR_IO"; "unknown status" for other numbers); the version of the library that is linked
  * ("0.1.0", to compare with DUET_VERSION_MAJOR to DUET_VERSION_PATCH); in one line what was built: the commit,
  * compiler, CPU instruction sets, GPU targets.
- * Returns     text, never NULL; valid for ever */
+ * Returns     text, never NULL; valid for ever. Thread: any */
 DUET_API const char* duet_status_name(duet_status status);
 DUET_API const char* duet_version(void);
 DUET_API const char* duet_build_info(void);
 
 /* Gives the version of the numeric contract (docs/numerics.md). The same model, tokens and settings give the same
  * logits bit for bit on every machine and executor while this number stays the same, except in mode fast
- * (duet_model_params.fast). */
+ * (duet_model_params.fast). Thread: any */
 DUET_API int32_t duet_numerics_version(void);
 
 /* ---- log and progress ------------------------------------------------------------------------------------------ */
@@ -133,7 +133,7 @@ typedef int32_t (*duet_read_fn)(void* user, uint64_t offset, void* dst, uint64_t
 /* Measures the UTF-8 character that begins at text.
  * text        n_bytes bytes; may be NULL when n_bytes is 0
  * Returns     1 to 4, the bytes of the character; 0 when no well-formed character begins there (overlong forms,
- *             surrogates and values beyond U+10FFFF are none, and neither is a character that n_bytes cuts off) */
+ *             surrogates, values beyond U+10FFFF and what n_bytes cuts off are none). Thread: any */
 DUET_API size_t duet_utf8_length(const char* text, size_t n_bytes);
 
 /* ---- number formats -------------------------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ typedef struct duet_type_info {
 } duet_type_info;
 
 /* The table of formats: row i_row (0 <= i_row < duet_type_count()), the row of a name (in any case), of a file id.
- * Returns     the row, valid for ever; NULL when there is none */
+ * Returns     the row, valid for ever; NULL when there is none. Thread: any */
 DUET_API int32_t duet_type_count(void);
 DUET_API const duet_type_info* duet_type_row(int32_t i_row);
 DUET_API const duet_type_info* duet_type_by_name(const char* name);
@@ -161,13 +161,13 @@ DUET_API const duet_type_info* duet_type_by_id(int32_t id);
  * n_elems     a multiple of elems_per_block
  * importance  n_elems weights of the squared error, >= 0 (from an importance matrix); NULL: all are alike
  * dst         room for n_elems / elems_per_block * bytes_per_block bytes
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_UNSUPPORTED: there is no encoder for the type
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_UNSUPPORTED: there is no encoder for the type. Thread: any
  * Cost        linear; some formats search long for the best scales */
 DUET_API_STATUS duet_quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance,
                                   void* dst);
 
 /* Writes the values of n_elems elements of blocks, exactly as the model computes with them.
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_UNSUPPORTED: there is no decoder for the type */
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_UNSUPPORTED: there is no decoder for the type. Thread: any */
 DUET_API_STATUS duet_dequantize_row(int32_t type_id, const void* src, int64_t n_elems, float* dst);
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ typedef struct duet_tensor {
 
 /* Opens and checks a GGUF file; the path of a split file's first part (-00001-of-0000N) opens all parts.
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_IO; DUET_ERR_FORMAT (text: file, key or tensor, byte offset, rule);
- *             DUET_ERR_MEMORY
+ *             DUET_ERR_MEMORY. Thread: any
  * Cost        reads the metadata, not the tensors */
 DUET_API_STATUS duet_file_open(const char* path, duet_file** out);
 
@@ -235,26 +235,26 @@ DUET_API void duet_file_free(duet_file* file);
 DUET_API const char* duet_file_error(const duet_file* file);
 
 /* Format version (2 or 3), number of entries, number of tensors, number of files of a split model (else 1).
- * Returns     0 when file is NULL */
+ * Returns     0 when file is NULL. Thread: any */
 DUET_API int32_t duet_file_version(const duet_file* file);
 DUET_API int64_t duet_file_n_kv(const duet_file* file);
 DUET_API int64_t duet_file_n_tensors(const duet_file* file);
 DUET_API int32_t duet_file_n_parts(const duet_file* file);
 
 /* Describes metadata entry i, or tensor i.
- * Returns     DUET_OK; DUET_ERR_ARG: out of range */
+ * Returns     DUET_OK; DUET_ERR_ARG: out of range. Thread: any */
 DUET_API_STATUS duet_file_kv(const duet_file* file, int64_t i, duet_kv* out);
 DUET_API_STATUS duet_file_tensor(const duet_file* file, int64_t i, duet_tensor* out);
 
 /* Finds an entry or a tensor by name.
- * Returns     its index; -1 when there is none
+ * Returns     its index; -1 when there is none. Thread: any
  * Cost        logarithmic in the number of entries */
 DUET_API int64_t duet_file_find_kv(const duet_file* file, const char* key);
 DUET_API int64_t duet_file_find_tensor(const duet_file* file, const char* name);
 
 /* Reads value i_value of entry i_kv (0 for a scalar) in the wanted form. Integers convert when the value fits; a bool
  * reads as 0 or 1.
- * Returns     DUET_OK; DUET_ERR_ARG: out of range; DUET_ERR_FORMAT: of another type, or it does not fit */
+ * Returns     DUET_OK; DUET_ERR_ARG: out of range; DUET_ERR_FORMAT: of another type, or it does not fit. Thread: any */
 DUET_API_STATUS duet_file_get_int(const duet_file* file, int64_t i_kv, uint64_t i_value, int64_t* out);
 DUET_API_STATUS duet_file_get_float(const duet_file* file, int64_t i_kv, uint64_t i_value, double* out);
 DUET_API_STATUS duet_file_get_string(const duet_file* file, int64_t i_kv, uint64_t i_value, duet_string* out);
@@ -263,7 +263,7 @@ DUET_API_STATUS duet_file_get_string(const duet_file* file, int64_t i_kv, uint64
 typedef struct duet_writer duet_writer;
 
 /* Makes a writer without keys and tensors.
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY */
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY. Thread: any */
 DUET_API_STATUS duet_writer_create(duet_writer** out);
 
 /* duet_writer_free frees a writer; a file that was saved stays. duet_writer_error gives the text of the writer's
@@ -274,7 +274,7 @@ DUET_API const char* duet_writer_error(const duet_writer* writer);
 /* Set one key. A key that is set twice keeps its place and takes the new value.
  * kv_type     of set_int an integer type or DUET_KV_BOOL; of set_float DUET_KV_F32 or DUET_KV_F64
  * data        n_bytes bytes of a string, n elements of an array; may be NULL when there are none
- * Returns     DUET_OK; DUET_ERR_ARG: a bad key or type, or a value that does not fit; DUET_ERR_MEMORY */
+ * Returns     DUET_OK; DUET_ERR_ARG: a bad key, type or value; DUET_ERR_MEMORY. Thread: the writer's */
 DUET_API_STATUS duet_writer_set_int(duet_writer* writer, const char* key, int32_t kv_type, int64_t value);
 DUET_API_STATUS duet_writer_set_float(duet_writer* writer, const char* key, int32_t kv_type, double value);
 DUET_API_STATUS duet_writer_set_string(duet_writer* writer, const char* key, const char* data, uint64_t n_bytes);
@@ -283,12 +283,12 @@ DUET_API_STATUS duet_writer_set_array(duet_writer* writer, const char* key, int3
 DUET_API_STATUS duet_writer_set_strings(duet_writer* writer, const char* key, const duet_string* strings, uint64_t n);
 
 /* Copies every key of a file for which no value was set before, except those of splitting.
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY: some of the keys are set */
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY: some of the keys are set. Thread: the writer's */
 DUET_API_STATUS duet_writer_copy_kv(duet_writer* writer, const duet_file* from);
 
 /* Adds a tensor. The pointer is kept: data must stay valid until the file was saved.
  * dims        n_dims lengths, 1..4, fastest first
- * Returns     DUET_OK; DUET_ERR_ARG: a bad name, type or shape, or the name is taken; DUET_ERR_MEMORY */
+ * Returns     DUET_OK; DUET_ERR_ARG: a bad or taken name, a bad type or shape; DUET_ERR_MEMORY. Thread: the writer's */
 DUET_API_STATUS duet_writer_add_tensor(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims,
                                        const int64_t* dims, const void* data);
 
@@ -297,14 +297,14 @@ DUET_API_STATUS duet_writer_add_tensor(duet_writer* writer, const char* name, in
  * piece whole blocks of the type. A read that does not return 0 ends the save with DUET_ERR_IO.
  * dims        as for duet_writer_add_tensor
  * read, user  kept until the writer is freed; called by duet_writer_save and duet_writer_save_to, on their thread
- * Returns     DUET_OK; DUET_ERR_ARG: as for duet_writer_add_tensor, or no read; DUET_ERR_MEMORY
+ * Returns     DUET_OK; DUET_ERR_ARG: as for duet_writer_add_tensor, or no read; DUET_ERR_MEMORY. Thread: the writer's
  * Cost        a save holds one piece in memory */
 DUET_API_STATUS duet_writer_add_tensor_from(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims,
                                             const int64_t* dims, duet_read_fn read, void* user);
 
 /* Writes the file beside the path and renames it when all is written: a failed save leaves no half file, and an older
  * file as it was.
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_IO; DUET_ERR_MEMORY
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_IO; DUET_ERR_MEMORY. Thread: the writer's
  * Cost        writes the whole file */
 DUET_API_STATUS duet_writer_save(duet_writer* writer, const char* path);
 
@@ -312,11 +312,11 @@ DUET_API_STATUS duet_writer_save(duet_writer* writer, const char* path);
 typedef int32_t (*duet_write_fn)(void* user, const void* data, uint64_t n_bytes);
 
 /* Gives the file's bytes in order to a callback (a block of memory, a pipe).
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_IO; DUET_ERR_MEMORY */
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_IO; DUET_ERR_MEMORY. Thread: the writer's */
 DUET_API_STATUS duet_writer_save_to(duet_writer* writer, duet_write_fn write, void* user);
 
 /* Computes the bytes that the file will have.
- * Returns     the bytes; 0 when writer is NULL or memory runs out */
+ * Returns     the bytes; 0 when writer is NULL or memory runs out. Thread: the writer's */
 DUET_API uint64_t duet_writer_size(const duet_writer* writer);
 
 /* ---- devices --------------------------------------------------------------------------------------------------- */
@@ -338,7 +338,7 @@ typedef struct duet_device_info {
 typedef void (*duet_device_fn)(void* user, const duet_device_info* device);
 
 /* Calls each once for every device, the CPU first. It asks drivers for names and attributes and opens no device.
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY. Thread: any
  * Cost        the first call of a driver may take a second */
 DUET_API_STATUS duet_list_devices(duet_device_fn each, void* user);
 
@@ -383,7 +383,7 @@ DUET_DEFAULTS(duet_model_params) /* duet_model_params_init, duet_model_params_de
  * the mapping (see DUET_LOAD_MAP).
  * params      may be NULL: the defaults
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_IO; DUET_ERR_FORMAT; DUET_ERR_UNSUPPORTED; DUET_ERR_MEMORY;
- *             DUET_ERR_DEVICE; DUET_ERR_CANCELLED
+ *             DUET_ERR_DEVICE; DUET_ERR_CANCELLED. Thread: any
  * Cost        reads the metadata; touches the weights when progress is set, to warm the page cache, and with
  *             DUET_LOAD_COPY */
 DUET_API_STATUS duet_model_open(const char* path, const duet_model_params* params, duet_model** out);
@@ -419,11 +419,11 @@ typedef struct duet_model_info {
 
 /* Describes a model, also one whose opening failed, as far as it was read. Strings live as long as the model.
  * out         set out->struct_size before
- * Returns     DUET_OK; DUET_ERR_ARG */
+ * Returns     DUET_OK; DUET_ERR_ARG. Thread: any */
 DUET_API_STATUS duet_model_get_info(const duet_model* model, duet_model_info* out);
 
 /* The file behind the model (metadata, tensors).
- * Returns     the file, which the model owns and frees; NULL when model is NULL */
+ * Returns     the file, which the model owns and frees; NULL when model is NULL. Thread: any */
 DUET_API const duet_file* duet_model_file(const duet_model* model);
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
@@ -439,7 +439,7 @@ enum {
  * ids         room for max_ids ids; may be NULL when max_ids is 0
  * n_ids       set to the number of ids of the whole text, also when it is larger than max_ids
  * Returns     DUET_OK; DUET_ERR_FULL: more than max_ids ids (the first max_ids were written); DUET_ERR_ARG;
- *             DUET_ERR_MEMORY; DUET_ERR_UNSUPPORTED: the file has no vocabulary that this build knows
+ *             DUET_ERR_MEMORY; DUET_ERR_UNSUPPORTED: the file has no vocabulary that this build knows. Thread: any
  * Cost        linear in the text, up to a logarithm */
 DUET_API_STATUS duet_tokenize(const duet_model* model, const char* text, size_t n_bytes, int32_t flags, int32_t* ids,
                               size_t max_ids, size_t* n_ids);
@@ -449,17 +449,17 @@ DUET_API_STATUS duet_tokenize(const duet_model* model, const char* text, size_t 
  * out         room for max_bytes, not terminated; may be NULL when max_bytes is 0
  * n_bytes     set to the whole length
  * Returns     DUET_OK; DUET_ERR_FULL: longer than max_bytes (the first max_bytes were written); DUET_ERR_ARG: an id
- *             is out of range; DUET_ERR_MEMORY */
+ *             is out of range; DUET_ERR_MEMORY. Thread: any */
 DUET_API_STATUS duet_detokenize(const duet_model* model, const int32_t* ids, size_t n_ids, int32_t special, char* out,
                                 size_t max_bytes, size_t* n_bytes);
 
 /* One token's bytes when it follows other text ({NULL, 0} for control tokens); its spelling, as it stands in the file.
- * Returns     the bytes, valid as long as the model; {NULL, 0} for ids out of range */
+ * Returns     the bytes, valid as long as the model; {NULL, 0} for ids out of range. Thread: any */
 DUET_API duet_string duet_token_text(const duet_model* model, int32_t id);
 DUET_API duet_string duet_token_spelling(const duet_model* model, int32_t id);
 
 /* Ids of the tokens that begin and end a text; whether a token ends a generation (EOS, EOT, ...), is a control token.
- * Returns     an id, or -1: there is none; 1 or 0 */
+ * Returns     an id, or -1: there is none; 1 or 0. Thread: any */
 DUET_API int32_t duet_token_bos(const duet_model* model);
 DUET_API int32_t duet_token_eos(const duet_model* model);
 DUET_API int32_t duet_token_is_end(const duet_model* model, int32_t id);
@@ -509,7 +509,7 @@ typedef struct duet_memory_plan {
  * out         set out->struct_size before
  * Returns     DUET_OK; DUET_ERR_ARG: a parameter is out of range (n_ctx beyond 2^30, n_seqs beyond 4096, max_batch
  *             beyond 65536); DUET_ERR_UNSUPPORTED; DUET_ERR_MEMORY: the layers that were asked for do not fit the
- *             GPU; DUET_ERR_DEVICE
+ *             GPU; DUET_ERR_DEVICE. Thread: any
  * Cost        short; with a GPU it waits while a session of the same model sends its weights there */
 DUET_API_STATUS duet_session_plan(const duet_model* model, const duet_session_params* params, duet_memory_plan* out);
 
@@ -517,7 +517,7 @@ DUET_API_STATUS duet_session_plan(const duet_model* model, const duet_session_pa
  * params      may be NULL: the defaults
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY (text: how much was needed); DUET_ERR_UNSUPPORTED: the model was
  *             opened with vocab_only; with a GPU DUET_ERR_DEVICE, and DUET_ERR_CANCELLED: the model's progress
- *             callback asked to stop loading. After an error the handle holds its text and nothing else.
+ *             callback asked to stop loading. After an error the handle holds its text and nothing else. Thread: any
  * Cost        allocates; the first session with a GPU sends the weights there */
 DUET_API_STATUS duet_session_create(const duet_model* model, const duet_session_params* params, duet_session** out);
 
@@ -663,7 +663,7 @@ typedef struct duet_sampler duet_sampler;
 
 /* Makes a sampler that draws from the whole distribution.
  * seed        of the sampler's own generator (docs/numerics.md): it gives the same choices on every machine
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY */
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY. Thread: any */
 DUET_API_STATUS duet_sampler_create(uint64_t seed, duet_sampler** out);
 
 /* duet_sampler_free frees a sampler. Generations that use it must have been freed before. duet_sampler_error gives
@@ -681,31 +681,31 @@ typedef struct duet_sampler_param {
 } duet_sampler_param;
 
 /* Row i_row of that table.
- * Returns     the row, valid for ever; NULL past the last */
+ * Returns     the row, valid for ever; NULL past the last. Thread: any */
 DUET_API const duet_sampler_param* duet_sampler_param_row(int32_t i_row);
 
 /* Sets a parameter by name. Steps run in the order of the table.
  * Returns     DUET_OK; DUET_ERR_ARG: an unknown name (text: the names), NaN, or out of range (text: the range);
- *             DUET_ERR_MEMORY */
+ *             DUET_ERR_MEMORY. Thread: the sampler's */
 DUET_API_STATUS duet_sampler_set(duet_sampler* sampler, const char* name, float value);
 
 /* Adds bias to one token's logit (-INFINITY forbids it).
- * Returns     DUET_OK; DUET_ERR_ARG: id < 0 or bias is NaN; DUET_ERR_MEMORY */
+ * Returns     DUET_OK; DUET_ERR_ARG: id < 0 or bias is NaN; DUET_ERR_MEMORY. Thread: the sampler's */
 DUET_API_STATUS duet_sampler_bias(duet_sampler* sampler, int32_t id, float bias);
 
 /* Names a token that breaks a repeated run for the DRY step (newline, quote, ...).
- * Returns     DUET_OK; DUET_ERR_ARG: id < 0; DUET_ERR_MEMORY */
+ * Returns     DUET_OK; DUET_ERR_ARG: id < 0; DUET_ERR_MEMORY. Thread: the sampler's */
 DUET_API_STATUS duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id);
 
 /* Chooses an id from n_vocab logits (which are not changed), with the tokens accepted so far as history.
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_NAN: a logit is NaN or +inf (only duet_sampler_bias may force an id),
- *             or none is above -inf; DUET_ERR_MEMORY
+ *             or none is above -inf; DUET_ERR_MEMORY. Thread: the sampler's
  * Cost        linear in n_vocab */
 DUET_API_STATUS duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id);
 
 /* Adds an id to the history of penalties (prompt tokens and chosen ones), and to the text of the sampler's grammar.
  * Returns     DUET_OK; DUET_ERR_ARG: id < 0, or the grammar does not allow it; DUET_ERR_MEMORY. After an error nothing
- *             changed */
+ *             changed. Thread: the sampler's */
 DUET_API_STATUS duet_sampler_accept(duet_sampler* sampler, int32_t id);
 
 /* Forgets the history, starts the generator again from seed and a grammar's text anew. Thread: the sampler's. */
@@ -741,7 +741,7 @@ DUET_DEFAULTS(duet_grammar_params) /* duet_grammar_params_init, duet_grammar_par
  * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_FORMAT: not GBNF (text: line and column) or no schema (text: the place),
  *             or nothing matches it; DUET_ERR_UNSUPPORTED: a keyword of JSON schema that limits the value and is not
  *             kept to (text: its place), or the model has no vocabulary; DUET_ERR_FULL: past a limit (docs/grammar.md);
- *             DUET_ERR_MEMORY
+ *             DUET_ERR_MEMORY. Thread: any
  * Cost        linear in the text; the first grammar of a model also sorts its vocabulary (0.1 s of 128k tokens) */
 DUET_API_STATUS duet_grammar_create(const duet_model* model, const duet_grammar_params* params, duet_grammar** out);
 
@@ -757,12 +757,12 @@ DUET_API const char* duet_grammar_error(const duet_grammar* grammar);
  * DUET_ERR_ARG: the text has ended, and with DUET_ERR_FORMAT: the vocabulary has no token for what must follow; it and
  * accepting fail with DUET_ERR_FULL past a limit (docs/grammar.md).
  * grammar     NULL: free again
- * Returns     DUET_OK; DUET_ERR_ARG: the grammar's creation failed; DUET_ERR_MEMORY
+ * Returns     DUET_OK; DUET_ERR_ARG: the grammar's creation failed; DUET_ERR_MEMORY. Thread: the sampler's
  * Cost        a mask that is new costs a walk of the vocabulary at the next choice, a known one nothing */
 DUET_API_STATUS duet_sampler_grammar(duet_sampler* sampler, const duet_grammar* grammar);
 
 /* Tells whether the text of the sampler's grammar is at its end: nothing may follow what was accepted.
- * Returns     1 or 0 (also without a grammar) */
+ * Returns     1 or 0 (also without a grammar). Thread: the sampler's */
 DUET_API int32_t duet_sampler_is_done(duet_sampler* sampler);
 
 /* ---- text that is certain -------------------------------------------------------------------------------------- */
@@ -774,7 +774,7 @@ typedef struct duet_text_gate duet_text_gate;
 
 /* Makes a gate.
  * stop        n_stop strings that end the text; may be NULL when n_stop is 0
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY */
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_MEMORY. Thread: any */
 DUET_API_STATUS duet_text_gate_create(const char* const* stop, int32_t n_stop, duet_text_gate** out);
 
 /* duet_text_gate_free frees a gate. duet_text_gate_error gives the text of the gate's last failed call. Thread: the
@@ -943,7 +943,7 @@ DUET_DEFAULTS(duet_chat_params) /* duet_chat_params_init, duet_chat_params_defau
  * Returns     DUET_OK; DUET_ERR_STATE: the file has no template, and none was given; DUET_ERR_ARG: a bad value, no
  *             template or form of that name (text: the names), JSON of the wrong kind; DUET_ERR_FORMAT: broken JSON
  *             (text: the byte), a broken template (text: the line); DUET_ERR_UNSUPPORTED: what the template uses
- *             (text: the line), or the model has no vocabulary; DUET_ERR_MEMORY
+ *             (text: the line), or the model has no vocabulary; DUET_ERR_MEMORY. Thread: any
  * Cost        a template of one's own is compiled and tried (about 1 ms); the file's is compiled once per model */
 DUET_API_STATUS duet_chat_create(const duet_model* model, const duet_chat_params* params, duet_chat** out);
 
@@ -1016,7 +1016,7 @@ DUET_API_STATUS duet_chat_render(duet_chat* chat, int32_t flags, duet_chat_promp
  * now         as in duet_chat_params; out, max_bytes, n_bytes as in duet_detokenize
  * Returns     DUET_OK; DUET_ERR_FORMAT, DUET_ERR_UNSUPPORTED: the template (text: "template line N: ..."), or no JSON;
  *             DUET_ERR_ARG: the template refuses the variables; DUET_ERR_FULL: max_bytes is too small, or a limit (then
- *             *n_bytes is 0); DUET_ERR_MEMORY. The text is the thread's: duet_chat_error(NULL) */
+ *             *n_bytes is 0); DUET_ERR_MEMORY. The text is the thread's: duet_chat_error(NULL). Thread: any */
 DUET_API_STATUS duet_template_render(const char* chat_template, size_t n_template_bytes, const char* variables,
                                      size_t n_variables_bytes, const char* now, char* out, size_t max_bytes,
                                      size_t* n_bytes);
@@ -1183,14 +1183,14 @@ typedef int32_t (*duet_self_test_fn)(void* user, const char* name, const char* d
  * device      "cpu", or what duet_model_params.device takes, without "auto"
  * cpu_isa     as in duet_model_params, for "cpu"; may be NULL
  * Returns     DUET_OK: all cases ran (report told which differ); DUET_ERR_DEVICE: no such device or instruction set;
- *             DUET_ERR_ARG; DUET_ERR_MEMORY; DUET_ERR_CANCELLED
+ *             DUET_ERR_ARG; DUET_ERR_MEMORY; DUET_ERR_CANCELLED. Thread: any
  * Cost        seconds on the CPU and on cards */
 DUET_API_STATUS duet_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user);
 
 /* Measures the memory bandwidth of a device: of "cpu" (or NULL) reading with n_threads threads (0: one per physical
  * core), the best of several patterns ("cpu:8+512": with 8 streams a thread, fetched 512 bytes ahead); of others
  * copying (bytes read and written).
- * Returns     GB/s; 0 when memory is short or there is no such device
+ * Returns     GB/s; 0 when memory is short or there is no such device. Thread: any
  * Cost        about 0.2 s; more for one pattern, which reads a larger block */
 DUET_API double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads);
 
