@@ -292,9 +292,12 @@ duet_status embed(duet_session& s, const duet_string* texts, int32_t n_texts, co
     for (int32_t i = 0; i < n_texts; i++) {
         const std::string_view text{texts[i].data ? texts[i].data : "", texts[i].data ? texts[i].n_bytes : 0};
         DUET_TRY(s.model->vocab.encode(text, true, false, &ids, s.err));
-        DUET_TRY(s.model->vocab.encode(text, false, false, &plain, s.err));
-        const size_t n_special = ids.size() - std::min(plain.size(), ids.size()),
-                     n_begin = n_special > 0 && ids[0] == s.model->vocab.bos() ? 1 : 0;
+        size_t n_special = 0;  // only a text that is cut asks for them
+        if (p.cut && ids.size() > (size_t)s.limits.n_ctx) {
+            DUET_TRY(s.model->vocab.encode(text, false, false, &plain, s.err));
+            n_special = ids.size() - std::min(plain.size(), ids.size());
+        }
+        const size_t n_begin = n_special > 0 && ids[0] == s.model->vocab.bos() ? 1 : 0;
         DUET_TRY(add_pieces(s, i, ids, n_begin, n_special - n_begin, p.cut != 0, &pieces));
     }
     return embed_pieces(s, pieces, p, out);
