@@ -218,7 +218,8 @@ void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
     answer->is_base64 = f.choice("encoding_format", {"float", "base64"}) == "base64";
     for (const prompt& p : read_prompts(s, f, "input")) {
         check_length(s, p.ids.size(), false);
-        job_ptr j = make_job(s, common_fields{}, p.ids, 0, nullptr);
+        auto j = std::make_shared<job>();
+        j->prompt = p.ids;
         j->wants_embedding = true;
         answer->jobs.push_back(std::move(j));
     }

@@ -3,6 +3,7 @@
 #include "engine.h"
 
 #include <cmath>
+#include <unistd.h>
 #include <utility>
 
 namespace serve {
@@ -15,6 +16,7 @@ namespace {
 constexpr double kStepUs = 80e3, kReadUs = 100e3, kLoneStepUs = 250e3;
 constexpr int32_t kLonePiece = 128;
 constexpr int32_t kDropTok = 512;   // taken at a time from what has to give back pages
+constexpr int kTextsNice = 5;       // of the threads that compute vectors (docs/embeddings.md has the measurements)
 constexpr int32_t kLogitRows = 64;  // most rows of logits that are kept for a prompt's log probabilities
 
 }  // namespace
@@ -23,15 +25,19 @@ engine::engine(const duet_model* model, duet_session* session, engine_params par
     : model_(model), session_(session), params_(params), metrics_(m), n_vocab_(info_of(model).n_vocab),
       n_ctx_(duet_session_n_ctx(session)), max_batch_(duet_session_max_batch(session)), seqs_((size_t)params.n_seqs) {
     thread_ = std::thread([this] { run(); });
+    if (params.embeds) text_thread_ = std::thread([this] { run_texts(); });
 }
 
 engine::~engine() {
     {
         const std::lock_guard lock(mutex_);
         is_stopped_ = true;
+        if (!texts_.empty() && embedder_) duet_session_cancel(embedder_.get());
     }
     wake_.notify_one();
+    wake_texts_.notify_one();
     thread_.join();
+    if (text_thread_.joinable()) text_thread_.join();
 }
 
 // ---- called from other threads ----
@@ -46,38 +52,47 @@ bool engine::submit(const std::vector<job_ptr>& jobs) {
             j->tokens = j->prompt;
             if (!keeps_borders()) j->borders.clear();
             else if (j->prompt.size() > 32) j->borders.push_back((int32_t)j->prompt.size() - 1);
-            queue_.push_back(j);
+            (j->wants_embedding ? text_queue_ : queue_).push_back(j);
         }
-        metrics_.set("duet_requests_waiting", (double)queue_.size());
+        metrics_.add("duet_requests_waiting", (double)jobs.size());
     }
     wake_.notify_one();
+    wake_texts_.notify_one();
     return true;
 }
 
 void engine::cancel(const std::vector<job_ptr>& jobs) {
-    bool is_queued = false;
+    bool is_free = false;
     {
         const std::lock_guard lock(mutex_);
+        const auto is_ours = [&](const job_ptr& j) { return std::find(jobs.begin(), jobs.end(), j) != jobs.end(); };
         for (const job_ptr& j : jobs) {
             j->is_cancelled = true;
             if (lone_reader_ == j.get()) duet_session_cancel(session_);
         }
-        // A request that has not begun leaves at once. One that has is told by the engine's thread alone.
-        const auto is_ours = [&](const job_ptr& j) { return std::find(jobs.begin(), jobs.end(), j) != jobs.end(); };
-        is_queued = std::count_if(queue_.begin(), queue_.end(), is_ours) == (ptrdiff_t)jobs.size();
-        if (is_queued) queue_.erase(std::remove_if(queue_.begin(), queue_.end(), is_ours), queue_.end());
-        metrics_.set("duet_requests_waiting", (double)queue_.size());
+        if (embedder_ && std::any_of(texts_.begin(), texts_.end(), is_ours)) duet_session_cancel(embedder_.get());
+        // A request of which nothing was told leaves at once, also when its vectors are being computed. Another one is
+        // told by the thread that owns it alone.
+        const auto n_ours = [&](const auto& list) { return std::count_if(list.begin(), list.end(), is_ours); };
+        is_free = n_ours(queue_) + n_ours(text_queue_) + n_ours(texts_) == (ptrdiff_t)jobs.size();
+        if (is_free)
+            std::erase_if(queue_, is_ours), std::erase_if(text_queue_, is_ours), std::erase_if(texts_, is_ours);
     }
     for (const job_ptr& j : jobs)
-        if (is_queued) end(*j, end_reason::cancelled);
+        if (is_free) end(*j, end_reason::cancelled);
     wake_.notify_one();
+    wake_texts_.notify_one();
 }
 
 void engine::cancel_all() {
     const std::lock_guard lock(mutex_);
     cancels_all_ = true;
     if (lone_reader_) duet_session_cancel(session_);
+    for (const job_ptr& j : text_queue_) j->is_cancelled = true;
+    for (const job_ptr& j : texts_) j->is_cancelled = true;
+    if (embedder_ && !texts_.empty()) duet_session_cancel(embedder_.get());
     wake_.notify_one();
+    wake_texts_.notify_one();
 }
 
 // ---- the thread ----
@@ -94,7 +109,7 @@ void engine::run() {
             step();
         } catch (const std::exception& e) { fail_all(e.what()); }
     }
-    cancels_all_ = true;
+    cancel_all();
     take_jobs();
 }
 
@@ -110,7 +125,7 @@ void engine::take_jobs() {
             left.push_back(j);
             return true;
         };
-        queue_.erase(std::remove_if(queue_.begin(), queue_.end(), has_left), queue_.end());
+        std::erase_if(queue_, has_left);
         for (const job_ptr& j : running_) has_left(j);
         for (const job_ptr& j : left) j->is_cancelled = true;
     }
@@ -119,17 +134,105 @@ void engine::take_jobs() {
     const std::lock_guard lock(mutex_);
     for (; (int32_t)running_.size() < params_.n_slots && !queue_.empty(); queue_.pop_front()) {
         running_.push_back(queue_.front());
-        running_.back()->started_at = now_seconds();
-        metrics_.observe("duet_queue_time_seconds", running_.back()->started_at - running_.back()->submitted_at);
+        start(*running_.back());
     }
-    metrics_.set("duet_requests_waiting", (double)queue_.size());
-    metrics_.set("duet_requests_running", (double)running_.size());
+}
+
+// A place is taken; end() gives it back.
+void engine::start(job& j) {
+    j.started_at = now_seconds();
+    metrics_.observe("duet_queue_time_seconds", j.started_at - j.submitted_at);
+    metrics_.add("duet_requests_waiting", -1);
+    metrics_.add("duet_requests_running");
 }
 
 void engine::drop_ended() {
-    running_.erase(std::remove_if(running_.begin(), running_.end(), [](const job_ptr& j) { return j->is_over; }),
-                   running_.end());
-    metrics_.set("duet_requests_running", (double)running_.size());
+    std::erase_if(running_, [](const job_ptr& j) { return j->is_over; });
+}
+
+// ---- the thread that computes vectors ----
+
+void engine::run_texts() {
+#ifdef __linux__
+    // Here a nice value is a thread's own, and the threads of the session that it makes inherit it.
+    if (!info_of(model_).is_encoder && ::nice(kTextsNice) == -1) errno = 0;
+#endif
+    for (std::string error;;) {
+        {
+            std::unique_lock lock(mutex_);
+            wake_texts_.wait(lock, [&] { return is_stopped_ || !text_queue_.empty() || !texts_.empty(); });
+            if (is_stopped_) break;
+        }
+        try {
+            take_texts();
+            if (open_embedder(&error)) embed_texts();
+            else end_texts(end_reason::failed, error);
+        } catch (const std::exception& e) { end_texts(end_reason::failed, e.what()); }
+    }
+    cancel_all();
+    take_texts();
+}
+
+// A session that could not be made is tried again by the next request.
+bool engine::open_embedder(std::string* error) {
+    if (embedder_) return true;
+    duet_session* made = nullptr;
+    const duet_status status = duet_session_create(model_, &params_.embedder, &made);
+    session_ptr session(made);
+    if (status != DUET_OK) return *error = made ? duet_session_error(made) : duet_status_name(status), false;
+    const std::lock_guard lock(mutex_);
+    embedder_ = std::move(session);
+    return true;
+}
+
+// Takes texts of about one batch, when none are left: what a client that leaves makes others compute again is bounded.
+void engine::take_texts() {
+    std::vector<job_ptr> left;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto has_left = [&](const job_ptr& j) { return j->is_cancelled && (left.push_back(j), true); };
+        std::erase_if(text_queue_, has_left);
+        std::erase_if(texts_, has_left);
+        size_t n_tok = 0;
+        for (bool is_first = texts_.empty(); is_first && !text_queue_.empty(); text_queue_.pop_front()) {
+            n_tok += text_queue_.front()->prompt.size();
+            if (!texts_.empty() && n_tok > (size_t)max_batch_) break;
+            texts_.push_back(text_queue_.front());
+            start(*texts_.back());
+        }
+    }
+    for (const job_ptr& j : left) end(*j, end_reason::cancelled);
+}
+
+void engine::embed_texts() {
+    std::vector<job_ptr> jobs;
+    std::vector<int32_t> ids, n_ids;
+    {
+        const std::lock_guard lock(mutex_);
+        jobs = texts_;
+    }
+    for (const job_ptr& j : jobs) {
+        ids.insert(ids.end(), j->prompt.begin(), j->prompt.end());
+        n_ids.push_back((int32_t)j->prompt.size());
+    }
+    const size_t dim = (size_t)info_of(model_).embedding_dim;
+    std::vector<float> out(jobs.size() * dim);
+    const duet_status status =
+        duet_embed_ids(embedder_.get(), ids.data(), n_ids.data(), (int32_t)jobs.size(), nullptr, out.data());
+    if (status == DUET_ERR_CANCELLED) return;  // those who left go, the others are computed again
+    if (status != DUET_OK) return end_texts(end_reason::failed, duet_session_error(embedder_.get()));
+    for (size_t i = 0; i < jobs.size(); i++)
+        jobs[i]->embedding.assign(out.begin() + (ptrdiff_t)(i * dim), out.begin() + (ptrdiff_t)((i + 1) * dim));
+    end_texts(end_reason::stop, "");
+}
+
+void engine::end_texts(end_reason reason, const std::string& error) {
+    std::vector<job_ptr> done;
+    {
+        const std::lock_guard lock(mutex_);
+        done.swap(texts_);
+    }
+    for (const job_ptr& j : done) end(*j, j->is_cancelled ? end_reason::cancelled : reason, error);
 }
 
 // ---- prefixes ----
@@ -316,13 +419,12 @@ void engine::add_rows(job& j, int32_t n_tok) {
 // Pieces of prompts, in order of arrival, beside the answers that are written. Returns whether it is one of one prompt.
 bool engine::add_pieces() {
     const int32_t n_streams = (int32_t)rows_.size();
-    const auto is_reading = [&](const job_ptr& j) { return !is_writing(*j) && !j->wants_embedding; };
-    const bool is_alone = n_streams == 0 && std::count_if(running_.begin(), running_.end(), is_reading) == 1;
+    const bool is_alone = n_streams == 0 && running_.size() == 1;
     int32_t n_left = std::min(piece_size(n_streams > 0, is_alone), max_batch_ - n_streams);
     for (const job_ptr& p : running_) {
         job& j = *p;
         if (n_left <= 0) break;
-        if (j.is_over || j.is_cancelled || j.wants_embedding || is_writing(j)) continue;
+        if (j.is_over || j.is_cancelled || is_writing(j)) continue;
         if (j.seq < 0 && (waits_for_room_ || waits_for_prefix(j) || !begin(j))) continue;
         const int32_t n_held = held(j);
         int32_t n = std::min(n_left, (int32_t)j.tokens.size() - n_held);
@@ -335,42 +437,7 @@ bool engine::add_pieces() {
     return is_alone;
 }
 
-// The vectors that are asked for, in one call: the library makes the batches.
-void engine::embed_waiting() {
-    std::vector<job*> jobs;
-    std::vector<int32_t> ids, n_ids;
-    for (const job_ptr& j : running_) {
-        if (!j->wants_embedding || j->is_over || j->is_cancelled) continue;
-        jobs.push_back(j.get());
-        ids.insert(ids.end(), j->prompt.begin(), j->prompt.end());
-        n_ids.push_back((int32_t)j->prompt.size());
-    }
-    if (jobs.empty()) return;
-    const duet_model_info info = info_of(model_);
-    duet_status status = DUET_OK;
-    if (!embedder_) {
-        duet_session_params p = duet_session_params_default();
-        p.n_ctx = n_ctx_;
-        p.n_seqs = params_.n_slots;
-        p.cache_tokens = n_ctx_ + 64ll * params_.n_slots;
-        p.cache_type = info.is_encoder ? DUET_CACHE_F32 : DUET_CACHE_F16;
-        duet_session* made = nullptr;
-        status = duet_session_create(model_, &p, &made);
-        embedder_.reset(made);
-    }
-    std::vector<float> out(jobs.size() * (size_t)info.embedding_dim);
-    if (status == DUET_OK)
-        status = duet_embed_ids(embedder_.get(), ids.data(), n_ids.data(), (int32_t)jobs.size(), nullptr, out.data());
-    const std::string error = status == DUET_OK ? "" : duet_session_error(embedder_.get());
-    for (size_t i = 0; i < jobs.size(); i++) {
-        const auto at = out.begin() + (ptrdiff_t)(i * (size_t)info.embedding_dim);
-        if (status == DUET_OK) jobs[i]->embedding.assign(at, at + info.embedding_dim);
-        end(*jobs[i], status == DUET_OK ? end_reason::stop : end_reason::failed, error);
-    }
-}
-
 void engine::step() {
-    embed_waiting();
     rows_.clear();
     batch_ids_.clear();
     batch_seqs_.clear();
@@ -523,9 +590,9 @@ void engine::end(job& j, end_reason reason, const std::string& error) {
             seqs_[(size_t)j.seq] = {};
         waits_for_room_ = false;
         tell_usage();
-        const auto goes_on = [](const job_ptr& r) { return !r->is_over; };  // who has the answer finds it counted
-        metrics_.set("duet_requests_running", (double)std::count_if(running_.begin(), running_.end(), goes_on));
     }
+    // who has the answer finds it counted
+    metrics_.add(j.started_at > 0 ? "duet_requests_running" : "duet_requests_waiting", -1);
     if (reason == end_reason::cancelled) metrics_.add("duet_cancelled_total");
     metrics_.observe("duet_request_generation_tokens", j.n_new_tok);
     tell(j, {DUET_CHAT_END, -1, {}, {}, nullptr, reason, error});

@@ -1,5 +1,6 @@
 // tools/serve/engine.h: the one thread that owns the session. It runs all answers in one batch, piece by piece of one
-// prompt beside them, and keeps the sequences of finished answers as prefixes for later prompts.
+// prompt beside them, and keeps the sequences of finished answers as prefixes for later prompts. Vectors of texts are
+// computed by a second thread with a session of its own.
 // Owns: order, slots, prefix reuse, cancelling, texts that are certain. Must not know: HTTP, JSON.
 // Main path: completions.cpp, chat.cpp -> [engine.h] -> runtime.h
 #pragma once
@@ -64,6 +65,8 @@ struct engine_params {
     int32_t n_slots = 8, n_queue = 256, chunk = 0, n_seqs = 9;
     int64_t cache_tokens = 0;  // of the session
     bool is_recurrent = false, has_windows = false;
+    bool embeds = false;             // whether texts are turned into vectors,
+    duet_session_params embedder{};  // by such a session
 };
 
 class engine {
@@ -87,6 +90,12 @@ class engine {
     };
 
     void run();
+    void run_texts();
+    bool open_embedder(std::string* error);
+    void take_texts();
+    void embed_texts();
+    void end_texts(end_reason reason, const std::string& error);
+    void start(job& j);
     void take_jobs();
     void drop_ended();
     void step();
@@ -100,7 +109,6 @@ class engine {
     bool shorten(int32_t seq);
     void make_room();
     void tell_usage();
-    void embed_waiting();
     void add_rows(job& j, int32_t n_tok);
     bool add_pieces();
     int32_t piece_size(bool has_streams, bool is_alone) const;
@@ -121,7 +129,6 @@ class engine {
 
     const duet_model* model_;
     duet_session* session_;
-    session_ptr embedder_;  // made when the first vector is asked for; the other one's sequences hold prompts
     engine_params params_;
     metrics& metrics_;
     int32_t n_vocab_, n_ctx_, max_batch_;
@@ -134,13 +141,16 @@ class engine {
     double us_streams_ = 0, us_beside_ = 0, us_alone_ = 0;  // see learn; 0: not known yet
     bool waits_for_room_ = false;                           // a prompt found no room, and nothing has ended since
 
+    session_ptr embedder_;  // made by the second thread when the first vector is asked for
+
     std::mutex mutex_;
-    std::condition_variable wake_;
-    std::deque<job_ptr> queue_;
+    std::condition_variable wake_, wake_texts_;
+    std::deque<job_ptr> queue_, text_queue_;
+    std::vector<job_ptr> texts_;  // whose vectors are being computed: only the second thread adds to them
     bool is_stopped_ = false, cancels_all_ = false;
     std::atomic<int32_t> n_open_{0};                // answers that run or wait
     std::atomic<const job*> lone_reader_{nullptr};  // a prompt that is read alone: its decode may be interrupted
-    std::thread thread_;
+    std::thread thread_, text_thread_;
 };
 
 }  // namespace serve

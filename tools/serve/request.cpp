@@ -120,6 +120,7 @@ std::vector<std::string> read_stops(const fields& f, const char* name) {
 }
 
 common_fields read_common(const server& s, const fields& f) {
+    if (s.info.is_encoder) refuse(400, "this model makes vectors and no text: ask /v1/embeddings", "model");
     common_fields c;
     c.sampling = s.options.sampling;
     each_sampler_field([&](const std::string& field, const char* param, double min, double max) {

@@ -17,8 +17,8 @@ using post_fn = void (*)(server& s, exchange_ptr exchange, const fields& f);
 json model_json(const server& s, const std::string& id) {
     return {{"id", id}, {"object", "model"}, {"created", s.created}, {"owned_by", "duet"},
             {"max_model_len", s.n_ctx}, {"context_length", s.n_ctx},
-            {"capabilities", {{"completion", true}, {"chat", s.has_chat}, {"tools", s.has_chat},
-                              {"structured_output", true}, {"embeddings", s.options.embeddings}}},
+            {"capabilities", {{"completion", !s.info.is_encoder}, {"chat", s.has_chat}, {"tools", s.has_chat},
+                              {"structured_output", !s.info.is_encoder}, {"embeddings", s.options.embeddings}}},
             {"meta", {{"architecture", s.info.architecture}, {"type", s.info.main_type}, {"n_params", s.info.n_params},
                       {"n_vocab", s.info.n_vocab}, {"n_embd", s.info.dim}, {"n_ctx_train", s.info.n_ctx_train},
                       {"size", s.info.weight_bytes}}}};

@@ -73,7 +73,7 @@ void add_flags(tool_args& args, server_options* o) {
               &o->tool_form);
     args.choice("--reasoning", "auto|none", "none: thinking stays in the text, with its markers", &o->reasoning);
     args.flag("--no-page", "serve no page for browsers at /", &o->no_page);
-    args.flag("--embeddings", "serve /v1/embeddings", &o->embeddings);
+    args.flag("--embeddings", "serve /v1/embeddings (default: of encoders only)", &o->embeddings);
     args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",
               [o](const std::string& text) {
                   for (std::string origin : split(lower(text))) {
@@ -185,7 +185,20 @@ duet_status open_sequences(server* s, session_ptr* session, engine_params* engin
     return open_session(s->model, o.model, engine->n_seqs, session, &s->plan, error);
 }
 
-void tell_plan(server* s, const engine_params& engine) {
+// The second session, which turns texts into vectors. It is made when the first one is asked for.
+duet_status plan_embedder(server* s, engine_params* engine, duet_memory_plan* plan, tool_error* error) {
+    duet_session_params& p = engine->embedder = duet_session_params_default();
+    engine->embeds = s->options.embeddings |= s->info.is_encoder;
+    p.n_ctx = s->n_ctx;
+    p.n_seqs = s->options.n_slots;
+    p.cache_tokens = p.n_ctx + 64ll * p.n_seqs;
+    p.cache_type = s->info.is_encoder ? DUET_CACHE_F32 : DUET_CACHE_F16;
+    plan->struct_size = sizeof *plan;
+    const duet_status status = engine->embeds ? duet_session_plan(s->model, &p, plan) : DUET_OK;
+    return status ? error->set(status, duet_model_error(s->model)) : DUET_OK;
+}
+
+void tell_plan(server* s, const engine_params& engine, const duet_memory_plan& embedder) {
     const duet_memory_plan& p = s->plan;
     std::fprintf(stderr,
                  "serve: memory: weights %.1f MB (mapped), cache %.1f (%lld tokens for %d slots of up to %d, and "
@@ -196,6 +209,12 @@ void tell_plan(server* s, const engine_params& engine) {
         std::fprintf(stderr, "; on the GPU: weights %.1f MB, cache %.1f, state %.1f, work %.1f",
                      p.gpu_weight_bytes / 1e6, p.gpu_cache_bytes / 1e6, p.gpu_state_bytes / 1e6,
                      p.gpu_work_bytes / 1e6);
+    const uint64_t second[] = {embedder.cache_bytes + embedder.gpu_cache_bytes,
+                               embedder.state_bytes + embedder.gpu_state_bytes,
+                               embedder.work_bytes + embedder.gpu_work_bytes};
+    if (engine.embeds)
+        std::fprintf(stderr, "; for embeddings, when they are asked for: cache %.1f MB, state %.1f, work %.1f",
+                     second[0] / 1e6, second[1] / 1e6, second[2] / 1e6);
     std::fputc('\n', stderr);
     const auto tell = [&](const char* kind, uint64_t bytes) {
         s->counts.set("duet_memory_bytes", (double)bytes, std::string("kind=\"") + kind + "\"");
@@ -204,6 +223,7 @@ void tell_plan(server* s, const engine_params& engine) {
     tell("cache", p.cache_bytes + p.gpu_cache_bytes);
     tell("state", p.state_bytes + p.gpu_state_bytes);
     tell("work", p.work_bytes + p.gpu_work_bytes);
+    tell("embeddings", second[0] + second[1] + second[2]);
     s->counts.set("duet_slots", engine.n_slots);
     s->counts.set("vllm:cache_config_info", 1,
                   "block_size=\"64\",num_gpu_blocks=\"" + std::to_string(engine.cache_tokens / 64) + "\"");
@@ -245,9 +265,11 @@ duet_status load(server* s, model_ptr* model, session_ptr* session, tool_error* 
     s->info = info_of(s->model);
     s->id = o.aliases.empty() ? stem_of(o.model.path) : o.aliases[0];
     if (const duet_status status = open_sequences(s, session, &params, error)) return status;
+    duet_memory_plan embedder = {};
+    if (const duet_status status = plan_embedder(s, &params, &embedder, error)) return status;
     if (const duet_status status = try_template(s, error)) return status;
     read_vocabulary(s);
-    tell_plan(s, params);
+    tell_plan(s, params, embedder);
     s->work = std::make_unique<engine>(s->model, session->get(), params, s->counts);
     return DUET_OK;
 }
