@@ -14,7 +14,7 @@ The model, for one launch of n blocks on a card with u units (SMs, compute units
   issue      n x instructions of a block / (min(n, u) x instructions a clock); integer, dot and conversion at their own rate;
              matrix instructions at the published int8 rate, in the same pipe on RDNA
   chain      rounds x (waits for weights x latency + other waits x latency of the second cache, half of it for scalar loads of AMD
-             + instructions of a warp x clocks each)
+             + the longer of instructions of a warp x clocks each and of loads asked for a turn ahead x latency)
   launch     max(memory, issue, chain) + tail (the last block alone: its waits and instructions) + gap
   token      sum of its launches + the host's part. The limiter is what most of the time is spent on.
 """
@@ -74,7 +74,7 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, n_tail
     vector_us = n * max(issued / chip['issue'], slow / chip['slow']) / units / clock
     issue = vector_us + matrix_us if is_amd and chip['warp'] == 32 else max(vector_us, matrix_us)
     chain_us = (waits * card['latency_us'] + (c.get('trips', 0) + c.get('trips of scalars', 0) / 2) * card['l2_us']
-                + (issued if not is_amd else total) / warps * chip['chain_clocks'] / clock)
+                + max((issued if not is_amd else total) / warps * chip['chain_clocks'] / clock, c.get('trips ahead', 0) * card['latency_us']))
     parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us}
     limiter = max(parts, key=parts.get)
     times = {limiter: parts[limiter], 'gap': card['gap_us']}
