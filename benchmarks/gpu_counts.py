@@ -125,7 +125,16 @@ def ptx_counts(program, stats):
             'stored': totals['global_bytes'] - sum(m['bytes'] for m in loads), 'bank passes': totals['shared_passes'],
             'least passes': totals['shared_least'], 'barriers': classes.get('bar', classes.get('barrier', 0))}
     ran = {id(c): n for n, _, c in stats._blocks}
-    last_read = {r: at for at, (_, text) in enumerate(program.texts) for r in reads(text)[1]}
+    readers = {}    # of each register: where, and what it is moved to there
+    for at, (_, text) in enumerate(program.texts):
+        into, source = reads(text)
+        for r in source:
+            readers.setdefault(r, []).append((at, into[0] if re.match(r'mov\.', text) else None))
+
+    def is_read_above(register, at):
+        """Whether only code above reads what is put there, itself or as the loop's next value, which is moved at its end."""
+        return register in readers and all(where < at or (to and is_read_above(to, where)) for where, to in readers[register])
+
     for i, (start, _, _) in enumerate(program.bl):
         end, n = program.bl[i + 1][0] if i + 1 < len(program.bl) else len(program.texts), ran.get(id(program.bl_cls[i]), 0)
         depth, levels = {}, {}    # how many loads of this block each register waits for, one after the other
@@ -133,7 +142,7 @@ def ptx_counts(program, stats):
             into, source = reads(text)
             now = max((depth.get(r, 0) for r in source), default=0)
             is_load = re.match(r'(@\S+ )?ld\.(?!param|shared|const|local)', text)
-            if 'cp.async.c' in text or (is_load and all(last_read.get(r, len(program.texts)) < at for r in into)):
+            if 'cp.async.c' in text or (is_load and all(is_read_above(r, at) for r in into)):
                 sums['trips ahead'] = max(sums.get('trips ahead', 0), n / stats.waves * stats.workgroups)
             elif is_load:
                 now += 1

@@ -59,7 +59,8 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, n_tail
     weights = c.get('bytes of weights', 0)
     waits = c.get('trips of weights', 0)
     n_bytes = dram_bytes if dram_bytes is not None else n * weights
-    per_wait = weights / waits if waits else n_bytes / n
+    turns = waits + c.get('trips ahead', 0)
+    per_wait = weights / turns if turns else n_bytes / n
     bandwidth = card['gbps'] * card['ceiling'] * 1e3    # bytes a microsecond
     little = min(n, slots) * per_wait / card['latency_us']
     classes = c.get('classes', {})
@@ -293,13 +294,14 @@ def kernel_table(counts, cards):
                 registers = counts['registers'].get(chip, {}).get(kernel, 0)
                 warps = grid[3] / cards['chips'][chip]['warp']
                 waits, others = c.get('trips of weights', 0), c.get('trips', 0) + c.get('trips of scalars', 0)
-                per_wait = c.get('bytes of weights', 0) / warps / waits if waits else 0
+                ahead = c.get('trips ahead', 0)
+                per_wait = c.get('bytes of weights', 0) / warps / (waits + ahead) if waits else 0
                 fit = blocks_per_unit(cards['chips'][chip], grid[3], registers or 96, grid[4])
                 n = grid[0] * grid[1] * grid[2]
                 on_its_way = min(fit, n / card['units']) * warps * per_wait / 1e3
                 what = TITLES[kind] if part != 'attention' else 'f16 cache'
                 cells = [chip, f'{what}, {kernel} {"x".join(map(str, grid[:3]))}', str(registers or '-'), f'{c["instructions"] / warps:,.0f}',
-                         f'{waits:.0f}, {others:.0f}', f'{per_wait:,.0f}' if waits else '-', f'{on_its_way:.1f}' if waits else '-',
+                         f'{waits:.0f}, {others:.0f}' + (f', {ahead:.0f} ahead' if ahead else ''), f'{per_wait:,.0f}' if waits else '-', f'{on_its_way:.1f}' if waits else '-',
                          '{:.0%}'.format(c['least sectors'] / c['sectors']) if c.get('sectors') else '-',
                          '{:.2f}'.format(c['bank passes'] / c['least passes']) if c.get('least passes') else '-', f'{c.get("barriers", 0) / warps:.0f}']
                 lines.append('| ' + ' | '.join(cells) + ' |')
