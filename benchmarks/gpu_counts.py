@@ -15,7 +15,8 @@ Memory holds zeros. No kernel's instructions depend on values but for the order 
 Of a block: instructions of warps by class; bytes that loads of global memory ask for; barriers; `trips`: how often a warp waits for loads of
 weights (marked as read once) and for others, on average of its warps, loads that were asked for together counted once.
 From PTX: loads of a block of code are taken to be asked for together unless one's address comes from another, as ptxas has the freedom and
-the guards show that it takes it (tests/gpu_guards.py); also 32-byte sectors touched and the least possible, passes of the banks of shared memory and the least.
+the guards show that it takes it (tests/gpu_guards.py). `trips ahead`: loads that only code above them reads, so a turn of the loop later, and
+copies to shared memory, which are waited for a turn later too: turns, as all of a turn are on their way together. Also 32-byte sectors touched and the least possible, passes of the banks of shared memory and the least.
 From AMD's code: bytes are those of all lanes of the executed loads, waits are s_waitcnt and its like. Sectors and bank passes are not to be had.
 """
 import hashlib
@@ -108,6 +109,13 @@ def amd_counts(stats, is_wave64):
     return classes, sums
 
 
+def reads(text):
+    """The registers that an instruction of PTX writes, or a store's address, and those that it reads."""
+    rest = re.sub(r'^@\S+ ', '', text)
+    into, _, source = rest.partition(',') if '{' not in rest.split(',')[0] else rest.partition('}')
+    return re.findall(r'%\w+', into), re.findall(r'%\w+', source)
+
+
 def ptx_counts(program, stats):
     classes = {kind: n for kind, (n, _) in stats.classes().items()}
     totals = stats.totals()
@@ -117,16 +125,29 @@ def ptx_counts(program, stats):
             'stored': totals['global_bytes'] - sum(m['bytes'] for m in loads), 'bank passes': totals['shared_passes'],
             'least passes': totals['shared_least'], 'barriers': classes.get('bar', classes.get('barrier', 0))}
     ran = {id(c): n for n, _, c in stats._blocks}
+    readers = {}    # of each register: where, and what it is moved to there
+    for at, (_, text) in enumerate(program.texts):
+        into, source = reads(text)
+        for r in source:
+            readers.setdefault(r, []).append((at, into[0] if re.match(r'mov\.', text) else None))
+
+    def is_read_above(register, at):
+        """Whether only code above reads what is put there, itself or as the loop's next value, which is moved at its end."""
+        return register in readers and all(where < at or (to and is_read_above(to, where)) for where, to in readers[register])
+
     for i, (start, _, _) in enumerate(program.bl):
         end, n = program.bl[i + 1][0] if i + 1 < len(program.bl) else len(program.texts), ran.get(id(program.bl_cls[i]), 0)
         depth, levels = {}, {}    # how many loads of this block each register waits for, one after the other
-        for _, text in program.texts[start:end]:
-            into, _, source = re.sub(r'^@\S+ ', '', text).partition(',') if '{' not in text.split(',')[0] else text.partition('}')
-            now = max((depth.get(r, 0) for r in re.findall(r'%\w+', source)), default=0)
-            if re.match(r'(@\S+ )?ld\.(?!param|shared|const|local)', text):
+        for at, (_, text) in enumerate(program.texts[start:end], start):
+            into, source = reads(text)
+            now = max((depth.get(r, 0) for r in source), default=0)
+            is_load = re.match(r'(@\S+ )?ld\.(?!param|shared|const|local)', text)
+            if 'cp.async.c' in text or (is_load and all(is_read_above(r, at) for r in into)):
+                sums['trips ahead'] = max(sums.get('trips ahead', 0), n / stats.waves * stats.workgroups)
+            elif is_load:
                 now += 1
                 levels[now] = levels.get(now, False) or bool(re.search(STREAM, text))
-            for r in re.findall(r'%\w+', into):
+            for r in into:
                 depth[r] = now
         for is_weights in levels.values():
             kind = 'trips of weights' if is_weights else 'trips'

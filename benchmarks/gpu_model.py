@@ -14,7 +14,7 @@ The model, for one launch of n blocks on a card with u units (SMs, compute units
   issue      n x instructions of a block / (min(n, u) x instructions a clock); integer, dot and conversion at their own rate;
              matrix instructions at the published int8 rate, in the same pipe on RDNA
   chain      rounds x (waits for weights x latency + other waits x latency of the second cache, half of it for scalar loads of AMD
-             + instructions of a warp x clocks each)
+             + the longer of instructions of a warp x clocks each and of loads asked for a turn ahead x latency)
   launch     max(memory, issue, chain) + tail (the last block alone: its waits and instructions) + gap
   token      sum of its launches + the host's part. The limiter is what most of the time is spent on.
 """
@@ -59,7 +59,8 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, n_tail
     weights = c.get('bytes of weights', 0)
     waits = c.get('trips of weights', 0)
     n_bytes = dram_bytes if dram_bytes is not None else n * weights
-    per_wait = weights / waits if waits else n_bytes / n
+    turns = waits + c.get('trips ahead', 0)
+    per_wait = weights / turns if turns else n_bytes / n
     bandwidth = card['gbps'] * card['ceiling'] * 1e3    # bytes a microsecond
     little = min(n, slots) * per_wait / card['latency_us']
     classes = c.get('classes', {})
@@ -74,7 +75,7 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, n_tail
     vector_us = n * max(issued / chip['issue'], slow / chip['slow']) / units / clock
     issue = vector_us + matrix_us if is_amd and chip['warp'] == 32 else max(vector_us, matrix_us)
     chain_us = (waits * card['latency_us'] + (c.get('trips', 0) + c.get('trips of scalars', 0) / 2) * card['l2_us']
-                + (issued if not is_amd else total) / warps * chip['chain_clocks'] / clock)
+                + max((issued if not is_amd else total) / warps * chip['chain_clocks'] / clock, c.get('trips ahead', 0) * card['latency_us']))
     parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us}
     limiter = max(parts, key=parts.get)
     times = {limiter: parts[limiter], 'gap': card['gap_us']}
@@ -293,13 +294,14 @@ def kernel_table(counts, cards):
                 registers = counts['registers'].get(chip, {}).get(kernel, 0)
                 warps = grid[3] / cards['chips'][chip]['warp']
                 waits, others = c.get('trips of weights', 0), c.get('trips', 0) + c.get('trips of scalars', 0)
-                per_wait = c.get('bytes of weights', 0) / warps / waits if waits else 0
+                ahead = c.get('trips ahead', 0)
+                per_wait = c.get('bytes of weights', 0) / warps / (waits + ahead) if waits else 0
                 fit = blocks_per_unit(cards['chips'][chip], grid[3], registers or 96, grid[4])
                 n = grid[0] * grid[1] * grid[2]
                 on_its_way = min(fit, n / card['units']) * warps * per_wait / 1e3
                 what = TITLES[kind] if part != 'attention' else 'f16 cache'
                 cells = [chip, f'{what}, {kernel} {"x".join(map(str, grid[:3]))}', str(registers or '-'), f'{c["instructions"] / warps:,.0f}',
-                         f'{waits:.0f}, {others:.0f}', f'{per_wait:,.0f}' if waits else '-', f'{on_its_way:.1f}' if waits else '-',
+                         f'{waits:.0f}, {others:.0f}' + (f', {ahead:.0f} ahead' if ahead else ''), f'{per_wait:,.0f}' if waits else '-', f'{on_its_way:.1f}' if waits else '-',
                          '{:.0%}'.format(c['least sectors'] / c['sectors']) if c.get('sectors') else '-',
                          '{:.2f}'.format(c['bank passes'] / c['least passes']) if c.get('least passes') else '-', f'{c.get("barriers", 0) / warps:.0f}']
                 lines.append('| ' + ' | '.join(cells) + ' |')

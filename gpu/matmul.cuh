@@ -53,6 +53,120 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
     if constexpr (B::kHasMin && B::kSubScales == 2) scale[at + 2] = r.sums;
 }
 
+#if DUET_FRAGMENTS
+// Words of shared memory for a group's tokens: the codes, 16 bytes c of token i at place c ^ i % 8 of its eight, then
+// d, t and sums of each (block, token).
+constexpr int kStageScales = kMatmulToks * kGroup / 4;
+constexpr int kStageWords = kStageScales + 3 * kBlocksPerGroup * kMatmulToks;
+static_assert(2 * kStageWords <= kMatmulWords);
+
+template <class B>
+DUET_DEVICE void start_tokens(const matmul_gpu_args& a, int first, int group, uint32_t* stage) {
+    // A thread brings one block of a token. What is not there nobody stores, or no block of weights meets it.
+    const int tok = thread_id() >> 2 & 63, b = thread_id() & 3, n = a.n_in / kBlock;
+    const int t = first + tok < a.n_tok ? first + tok : a.n_tok - 1,
+              block = group * kBlocksPerGroup + b < n ? group * kBlocksPerGroup + b : n - 1;
+    const size_t at = (size_t)t * (size_t)(a.act.q_stride / kBlock) + (size_t)block;
+    const act_scale* scale = a.act.scale + at;
+    for (int i = 0; i < 2; i++)
+        start_copy<16>(stage + tok * (kGroup / 4) + ((2 * b + i) ^ tok % 8) * 4, a.act.q + at * kBlock + i * 16);
+    uint32_t* to = stage + kStageScales + b * kMatmulToks + tok;
+    start_copy<4>(to, &scale->d);
+    if constexpr (B::kHasMin) start_copy<4>(to + kBlocksPerGroup * kMatmulToks, &scale->t);
+    if constexpr (B::kHasMin && B::kSubScales == 2) start_copy<4>(to + 2 * kBlocksPerGroup * kMatmulToks, &scale->sums);
+}
+
+// As matmul_quant, where weights pass from memory to the matrix units in registers (gpu/simt.h, fragments). The
+// emulator does not run this: make test-ptx does. A warp has 16 rows x 32 tokens. While it computes a group, the tokens
+// of the next one are copied to the other half of shared memory. The lane's words of a block of weights take the place
+// of those that have just become fragments.
+template <class B>
+DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
+    const int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
+    if (first >= a.n_tok) return;
+    auto stages = shared_array<uint32_t>(0, 2 * kStageWords);
+    constexpr int kTiles = 4;  // of 8 tokens
+    constexpr int kStart = B::kSubScales == 2 && !kWideSubs<B> ? 0 : kRaised;
+    // With masks the compiler knows which bits are there, and what is an offset of a load.
+    const int lane = thread_id() & 31, warp = thread_id() >> 5 & 7, g = lane >> 2, t = lane & 3;
+    const int row0 = block_x() * kMatmulRows + warp % 4 * 16, tok0 = warp / 4 * 8 * kTiles;
+    const int n_groups = group_count(a.n_in), last_tile = (a.n_out - 1) / kRowTile,
+              here = block_x() * (kMatmulRows / kRowTile) + warp % 4 / 2, tile = here < last_tile ? here : last_tile;
+    const int row = warp % 2 * 16 + g;  // and row + 8
+    const uint8_t* brick = brick_of<B>(a.w, tile, 0, n_groups);
+    const int line = (tok0 + lane / 16 * 8 + lane % 8) * (kGroup / 4), chunk = lane / 8 % 2 ^ lane % 8;
+    float total[kTiles][4] = {};
+    lane_words<B> block[kBlocksPerGroup][2];
+    uint32_t next_scale[2][gpu_scales<B>::kWords];
+    start_tokens<B>(a, first, 0, stages);
+    DUET_UNROLL
+    for (int i = 0; i < kBlocksPerGroup * 2; i++) block[i / 2][i % 2] = load_lane<B>(brick, row + i % 2 * 8, i / 2, t);
+    DUET_UNROLL
+    for (int i = 0; i < 2; i++) load_scales<B>(brick, row + 8 * i, next_scale[i]);
+    for (int group = 0; group < n_groups; group++) {
+        uint32_t* stage = stages + group % 2 * kStageWords;
+        wait_for_copies();
+        sync_block();
+        uint32_t scale[2][gpu_scales<B>::kWords];
+        __builtin_memcpy(scale, next_scale, sizeof scale);
+        if (group + 1 < n_groups) {
+            start_tokens<B>(a, first, group + 1, stages + (group + 1) % 2 * kStageWords);
+            brick += gpu_brick<B>::kBytes;
+        }
+        DUET_UNROLL
+        for (int i = 0; i < 2; i++) load_scales<B>(brick, row + 8 * i, next_scale[i]);
+        const int n_blocks = a.n_in / kBlock - group * kBlocksPerGroup;
+        float acc[kTiles][4] = {};
+        DUET_UNROLL
+        for (int b = 0; b < kBlocksPerGroup; b++) {
+            if (b >= n_blocks) break;
+            uint32_t w[4];
+            ready_scale r[2];
+            DUET_UNROLL
+            for (int i = 0; i < 2; i++) {
+                r[i] = read_scale<B>(scale[i], b);
+                w[i] = lane_word<B>(block[b][i], t, false);
+                w[2 + i] = lane_word<B>(block[b][i], t, true);
+                block[b][i] = load_lane<B>(brick, row + 8 * i, b, t);
+            }
+            DUET_UNROLL
+            for (int tile2 = 0; tile2 < kTiles; tile2 += 2) {
+                uint32_t x[4];
+                load_lines(stage + line + tile2 * 8 * (kGroup / 4) + (chunk ^ 2 * b) * 4, x);
+                DUET_UNROLL
+                for (int k = 0; k < 2; k++) {
+                    const uint32_t x2[2] = {x[2 * k], x[2 * k + 1]};
+                    const uint32_t* s = stage + kStageScales + b * kMatmulToks + tok0 + (tile2 + k) * 8 + 2 * t;
+                    int dot[2][4] = {};
+                    if constexpr (B::kSubScales == 1) fragment_dot(w, x2, kStart, dot[0]);
+                    for (int half = 0; half < 2 && B::kSubScales == 2; half++)
+                        fragment_dot(w, x2, kStart, dot[half], half);
+                    DUET_UNROLL
+                    for (int e = 0; e < 4; e++) {
+                        const float da = float_of(s[e % 2]);
+                        float& sum = acc[tile2 + k][e];
+                        float ta = 0.0f;
+                        int sums[2] = {0, 0};
+                        if constexpr (B::kHasMin) ta = float_of(s[kBlocksPerGroup * kMatmulToks + e % 2]);
+                        if constexpr (B::kHasMin && B::kSubScales == 2)
+                            unpack_pair(s[2 * kBlocksPerGroup * kMatmulToks + e % 2], sums);
+                        const started_int<kStart> both[2] = {{dot[0][e]}, {dot[1][e]}};
+                        sum = combine<B>(r[e / 2], both, da, ta, sums, sum);
+                    }
+                }
+            }
+        }
+        DUET_UNROLL
+        for (int i = 0; i < kTiles * 4; i++) total[i / 4][i % 4] = total[i / 4][i % 4] + acc[i / 4][i % 4];
+    }
+    DUET_UNROLL
+    for (int i = 0; i < kTiles * 4; i++) {
+        const int r = row0 + g + i % 4 / 2 * 8, tok = first + tok0 + i / 4 * 8 + 2 * t + i % 2;
+        if (r < a.n_out && tok < a.n_tok) store_result(a.experts, a, r, tok, total[i / 4][i % 4]);
+    }
+}
+#endif
+
 // y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot
 // W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
 // grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; any warp width
@@ -63,6 +177,9 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 // source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
 template <class B>
 DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
+#if DUET_FRAGMENTS
+    if constexpr (kHasFragments) return matmul_fragments<B>(a);
+#endif
     const int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
     if (first >= a.n_tok) return;
     auto w = shared_array<uint32_t>(0, kMatmulX);

@@ -5,16 +5,28 @@
 
 namespace duet {
 
+// A dot that started at 0 or at kRaised. Then its bits are those of the float 12582912 + dot while |dot| < 2^22 (it is
+// below 2^19), and one exact subtraction makes it a float. A conversion costs twice as much.
+constexpr int kRaised = 0x4b400000;
+template <int Start>
+struct started_int {
+    int bits;
+    DUET_DEVICE explicit operator int() const { return bits - Start; }
+    DUET_DEVICE explicit operator float() const {
+        return Start == kRaised ? float_of((uint32_t)bits) - float_of((uint32_t)Start) : (float)bits;
+    }
+};
+
 // Adds one block of 32 to a group sum, by the f32 steps of exact_block_dot (quant/exact.h), from dots that are already
-// there. dot[1] counts only where a block has two sub-scales.
-template <class B>
-DUET_DEVICE float combine(const ready_scale& w, const int (&dot)[2], float da, float t, const int (&sums)[2],
+// there. dot[1] counts only where a block has two sub-scales. Int: int or started_int.
+template <class B, class Int>
+DUET_DEVICE float combine(const ready_scale& w, const Int (&dot)[2], float da, float t, const int (&sums)[2],
                           float acc) {
     if constexpr (kWideSubs<B>) {
         acc = __builtin_fmaf(w.d * da, (float)dot[0], acc);
         acc = __builtin_fmaf(w.m * da, (float)dot[1], acc);
     } else if constexpr (B::kSubScales == 2) {
-        acc = __builtin_fmaf(w.d * da, (float)(w.sub[0] * dot[0] + w.sub[1] * dot[1]), acc);
+        acc = __builtin_fmaf(w.d * da, (float)(w.sub[0] * (int)dot[0] + w.sub[1] * (int)dot[1]), acc);
         if constexpr (B::kHasMin) {
             acc = __builtin_fmaf(-(w.m * (float)w.min[0]), da * (float)sums[0], acc);
             acc = __builtin_fmaf(-(w.m * (float)w.min[1]), da * (float)sums[1], acc);

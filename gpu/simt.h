@@ -495,32 +495,47 @@ DUET_DEVICE void tile_dot_m8n8k16(W w, int w_at, X x, int x_at, int stride, int 
 }
 
 template <int K, class W, class X>
-DUET_DEVICE void tile_dot_m16n8k32(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
-    const int lane = thread_id() % 32, g = lane / 4, t = lane % 4;
-    const uint32_t a0 = w[w_at + g * stride + t], a1 = w[w_at + (g + 8) * stride + t];
-    for (int half = 0; half < 2; half++) {
-        int* c = dot + 4 * half;
-        const int col = x_at + (g + 8 * half) * stride + t;
-        if constexpr (K == 32) {
-            const uint32_t a2 = w[g * stride + w_at + t + 4], a3 = w[(g + 8) * stride + w_at + t + 4];
-            asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, "
-                "%1, %2, %3};"
-                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(x[col]), "r"(x[col + 4]));
-        } else {
-            asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                : "r"(a0), "r"(a1), "r"(x[col]));
-        }
-    }
-}
-
-template <int K, class W, class X>
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     if constexpr (kChip.matrix == gpu_matrix::mma_m8n8k16) tile_dot_m8n8k16<K>(w, w_at, x, x_at, stride, dot);
-    else if constexpr (kChip.matrix == gpu_matrix::mma_m16n8k32) tile_dot_m16n8k32<K>(w, w_at, x, x_at, stride, dot);
     else tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
 }
+
+// Chips with mma.m16n8k32 need no weights in shared memory: the words that lie in a lane's registers are what the
+// instruction wants. Of a tile of 16 rows x 8 tokens over 32 bytes, lane 4g + t has words t and t + 4 of rows g and
+// g + 8, and of token g, and gets the dots of both rows with tokens 2t and 2t + 1.
+#define DUET_FRAGMENTS 1
+constexpr bool kHasFragments = kChip.matrix == gpu_matrix::mma_m16n8k32;
+
+// dot = row words * token words + start, over 32 bytes, or over those of word t (half 0) or word t + 4 (half 1) alone.
+// w: word t of rows g and g + 8, then word t + 4.
+DUET_DEVICE void fragment_dot(const uint32_t (&w)[4], const uint32_t (&x)[2], int start, int (&dot)[4]) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, "
+        "%10};"
+        : "=r"(dot[0]), "=r"(dot[1]), "=r"(dot[2]), "=r"(dot[3])
+        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x[0]), "r"(x[1]), "r"(start));
+}
+DUET_DEVICE void fragment_dot(const uint32_t (&w)[4], const uint32_t (&x)[2], int start, int (&dot)[4], int half) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+        : "=r"(dot[0]), "=r"(dot[1]), "=r"(dot[2]), "=r"(dot[3])
+        : "r"(w[2 * half]), "r"(w[2 * half + 1]), "r"(x[half]), "r"(start));
+}
+// Loads four tiles of 8 lines x 16 bytes from shared memory: lane 8i + k names line k of tile i, and lane 4g + t gets
+// word t of line g of each.
+DUET_DEVICE void load_lines(const uint32_t* line, uint32_t (&w)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(line))
+                 : "memory");
+}
+// Starts a copy to shared memory that goes on by itself. wait_for_copies waits for those of this thread.
+template <int Bytes>
+DUET_DEVICE void start_copy(uint32_t* to, const void* from) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    if constexpr (Bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(Bytes) : "memory");
+}
+DUET_DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 #elif defined(DUET_HIP)
 

@@ -197,15 +197,18 @@ DUET_DEVICE uint32_t code_word(const block_words<B>& block, int j) {
     return v;
 }
 
-// Returns the same word as signed weights: the bias is subtracted, or the table is looked up.
+// Returns four codes as signed weights: the bias is subtracted, or the table is looked up.
 template <class B>
-DUET_DEVICE uint32_t weight_word(const block_words<B>& block, int j) {
+DUET_DEVICE uint32_t weights_of(uint32_t v) {
     using C = gpu_codes<B>;
-    const uint32_t v = code_word(block, j);
     if constexpr (C::kIsTable) return table16(table_words<B>(), v);
     // Codes are below 128, so with the top bit set no byte borrows from the next.
     if constexpr (C::kBias != 0) return ((v | 0x80808080u) - 0x01010101u * C::kBias) ^ 0x80808080u;
     return v;
+}
+template <class B>
+DUET_DEVICE uint32_t weight_word(const block_words<B>& block, int j) {
+    return weights_of<B>(code_word(block, j));
 }
 
 // Loads row `row` (0..31) of a brick, all blocks of it.
@@ -249,6 +252,33 @@ DUET_DEVICE block_words<B> load_block(const uint8_t* brick, int row, int b) {
     DUET_UNROLL
     for (int k = 0; k < gpu_brick<B>::kBits; k++) block.w[k] = *stored_word<B>((const uint32_t*)brick, row, b, k);
     return block;
+}
+
+// What a lane needs of a block for words j and j + 4 (j < 4): the stored words that have them.
+template <class B>
+struct lane_words {
+    static constexpr int kLows = gpu_codes<B>::kLow == 8 ? 2 : 1;
+    uint32_t low[kLows], high;
+};
+template <class B>
+DUET_DEVICE lane_words<B> load_lane(const uint8_t* brick, int row, int b, int j) {
+    using C = gpu_codes<B>;
+    lane_words<B> lane{};
+    DUET_UNROLL
+    for (int i = 0; i < lane_words<B>::kLows; i++)
+        lane.low[i] = *stored_word<B>((const uint32_t*)brick, row, b, (j + 4 * i) % C::kLow);
+    if constexpr (C::kHigh > 0) lane.high = *stored_word<B>((const uint32_t*)brick, row, b, C::kLow + j % C::kHigh);
+    return lane;
+}
+// Returns word j, or with `second` word j + 4, as signed weights.
+template <class B>
+DUET_DEVICE uint32_t lane_word(const lane_words<B>& lane, int j, bool second) {
+    using C = gpu_codes<B>;
+    const int i = j + 4 * second;
+    uint32_t v = lane.low[second && C::kLow == 8] >> (C::kLow * (i / C::kLow)) & 0x01010101u * ((1u << C::kLow) - 1u);
+    if constexpr (C::kHigh > 0)
+        v |= (lane.high >> (C::kHigh * (i / C::kHigh)) & 0x01010101u * ((1u << C::kHigh) - 1u)) << C::kLow;
+    return weights_of<B>(v);
 }
 
 template <class B>

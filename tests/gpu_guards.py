@@ -15,6 +15,9 @@ and of each family of kernels the most registers and scalar spills (tests/gpu_re
 or for other lanes, by name:
   together   the most loads of a block of code in a loop that are on their way at once
   exchanges  dependent exchanges between lanes for 1,024 values that become int8, in the loop that stores these
+and of a chip of NVIDIA
+  stores matmul  instructions that put weights or tokens into shared memory, in a loop with matrix instructions: weights stay in
+                 registers, and tokens are copied without them
 and of a chip of AMD
   write-backs  instructions of all kernels that write a second cache back
 
@@ -212,8 +215,7 @@ def look_at(path, chip, formats):
     """What TABLE has of this chip: {row: set of kernels or number}, and the names of all kernels."""
     is_amd = chip.startswith('gfx')
     rows, names = {row: set() for row in LISTS}, set()
-    if is_amd:
-        rows['write-backs'] = 0
+    rows['write-backs' if is_amd else 'stores matmul'] = 0
     for name, code in (amd_code if is_amd else cuda_code)(path):
         code = list(code)
         blocks = blocks_of(code)
@@ -221,6 +223,10 @@ def look_at(path, chip, formats):
             rows['write-backs'] += sum(text.startswith('buffer_wbl2') for _, text, *_ in code)
         loops = in_loops(blocks)
         names.add(name)
+        for loop in ([] if is_amd else loops_of(blocks)):
+            texts = [text for block in loop for text in block.code]
+            if any('IMMA' in text for text in texts):
+                rows['stores matmul'] = max(rows['stores matmul'], sum(bool(re.search(r'\bSTS\b', text)) for text in texts))
         short = name.removeprefix('kernel_')
         if short in TOGETHER:
             rows[f'together {short}'] = max((most_on_the_way(b, False) for b in loops), default=0)
