@@ -134,16 +134,20 @@ def measure_peer(program, path, prompts, args):
     """One turn of a llama-bench. What failed is left out."""
     is_ik = "ik" in os.path.realpath(program[0])
     result = {"peak": 0}
-    for lengths, n_gen, reps in groups_of(prompts, args):
+
+    def run(lengths, n_gen, reps):
         tests = ["-p", ",".join(map(str, lengths or [0])), "-n", str(n_gen)]
         if args.depth:
             tests = ["-p", "0", "-n", "0", "-gp", f"{args.depth},{n_gen}"] if is_ik else tests + ["-d", str(args.depth)]
         out, peak = run_json([*program, "-m", path, *tests, "-t", str(args.threads), "-r", str(reps), "-o", "json"])
-        if out is None:
-            continue
-        result.update(version=out[0]["build_commit"], peak=max(result["peak"], peak))
-        for test in out:
+        for test in out or []:
             result["tg" if test["n_gen"] else f"pp{test['n_prompt']}"] = statistics.median(test["samples_ts"])
+            result.update(version=test["build_commit"], peak=max(result["peak"], peak))
+        return out
+
+    for lengths, n_gen, reps in groups_of(prompts, args):
+        if run(lengths, n_gen, reps) is None and lengths and n_gen:
+            run([], n_gen, reps)   # some builds crash with prompts only
     return result
 
 
