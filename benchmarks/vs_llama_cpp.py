@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
-"""Compares bin/bench with llama.cpp (package llama-cpp-python) on the same file, in one run, in turns: A B A B ...
+"""Compares bin/bench with other programs on the same file, in one run, in turns: A B C A B C ...
 
-Each repetition is a process of its own: open the file, first prompt (which also warms up; with the opening it is the time to the first
-token), then one timed prompt and one timed generation, both after `-d` tokens of context. Both sides: the same number of threads, f16
-cache, batches of 512, random token ids. llama.cpp's flash attention is at its default, or with `-d` once on and once off: each speed is
-the better of the two. Medians over the repetitions; memory is the peak resident size of the process (of llama.cpp's without what Python
-itself needs). With `--llama-bench PROGRAM` the program of that name of ik_llama.cpp is a second peer in the same turns, with and without repacking at
-run time; it tells no first token and no memory, and at a depth only generation.
+Peers are programs named llama-bench of llama.cpp or ik_llama.cpp, each with options of its own; a name that is given twice is one peer
+with two ways, of which each speed takes the faster one. Without any, the peer is the Python package llama-cpp-python.
+
+    python3 benchmarks/vs_llama_cpp.py -m FILE -p 2,4,8,256 -n 32 -t 2 -r 10 --peer "llama.cpp=PATH/llama-bench" \\
+        --peer "ik_llama.cpp=PATH/llama-bench" --peer "ik_llama.cpp=PATH/llama-bench -rtr 1"
+    python3 benchmarks/vs_llama_cpp.py -m FILE -p 0 -n 32 -d 8192 -r 3 --peer ...          generation behind 8,192 tokens
+    python3 benchmarks/vs_llama_cpp.py -m FILE --cpu-isa avx2 --peer "llama.cpp=PATH_OF_AN_AVX2_BUILD/llama-bench"
+    python3 benchmarks/vs_llama_cpp.py --synthetic 1b:q4_0 -p 512 -n 64 -r 5 --batch 2,4   the package, also sequences together
+
+A turn starts each program once: it warms up, computes every prompt of `-p` and one generation `-n`, after `-d` tokens of context. Both
+sides: the same number of threads, f16 cache, random token ids. Prompts below 32 tokens are computed three times in a turn. Cells are
+medians over the turns with the lowest and the highest; a ratio is the median of the ratios of the single turns, since neighbours of the
+machine change its speed between turns. Memory is the peak resident size of a program. ik_llama.cpp has no prompts behind a context.
 With `--cpu-isa` Duet keeps to an instruction set, with `--fast` it takes mode fast; what the peers use is how they were built.
-
-    python3 benchmarks/vs_llama_cpp.py -m model.gguf
-    python3 benchmarks/vs_llama_cpp.py --synthetic 1b:q4_0 -p 512 -n 64 -t 2 -r 5
-    python3 benchmarks/vs_llama_cpp.py --synthetic 1b:q4_0 -p 512 -n 32 -t 2 -r 3 -d 8192
 """
 import argparse
 import ctypes
 import json
 import os
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -101,68 +105,126 @@ def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches, flash):
     decode(n_prompt, BATCH)
     first_token = time.perf_counter() - start
     timed(2, 1)
-    result = {"pp": n_prompt / timed(n_prompt, BATCH), "tg": n_gen / timed(n_gen, 1), "first_token": first_token,
+    result = {f"pp{n_prompt}": n_prompt / timed(n_prompt, BATCH), "tg": n_gen / timed(n_gen, 1), "first_token": first_token,
               "peak": peak_bytes() - base, "version": lc.__version__, "system": lc.llama_print_system_info().decode()}
     result.update({f"tg{n}": together(n) for n in batches})
     print(json.dumps(result))
 
 
-def measure_program(program, repack, path, n_prompt, n_gen, depth, n_threads):
-    tests = ["-p", "0", "-n", "0", "-gp", f"{depth},{n_gen}"] if depth else ["-p", str(n_prompt), "-n", str(n_gen)]
-    command = [program, "-m", path, *tests, "-t", str(n_threads), "-r", "3", "-o", "json", *repack]   # its first prompt is slower
-    out = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
-    return {**{"tg" if test["n_gen"] else "pp": statistics.median(test["samples_ts"]) for test in out}, "version": out[0]["build_commit"]}
+def run_json(command):
+    """Returns the JSON that a program prints, and the peak of its resident memory in bytes."""
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            return None, 0
+        out.seek(0)
+        return json.load(out), usage.ru_maxrss * 1024
 
 
-def measure_duet(path, n_prompt, n_gen, depth, n_threads, batches, more):
-    command = [BENCH, "--json", "-r", "1", "-m", path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth), "-t", str(n_threads),
-               *more, "--batch", ",".join(map(str, [1] + batches))]
-    out = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    tests = {(test["test"][:2], test["n_seqs"]): test for test in out["tests"]}
-    one = tests["tg", 1]
-    speeds = {f"tg{n}": tests["tg", n]["tok_per_s"] for n in batches}
-    return {**speeds, "pp": tests["pp", 1]["tok_per_s"], "tg": one["tok_per_s"], "first_token": out["first_token_s"], "peak": out["peak_bytes"], "version": out["duet"],
-            "system": out["device"], "gbps": one["weights_gbps"], "share": one["bandwidth_percent"], "bandwidth": one["bandwidth_gbps"]}
+def groups_of(prompts, args):
+    """What is measured in one process each: prompts, generation, repetitions."""
+    few, many = [n for n in prompts if n < 32], [n for n in prompts if n >= 32]
+    groups = [(few, 0, 3), (many, args.gen, args.inner)]
+    return [group for group in groups if group[0] or group[1]]
+
+
+def measure_peer(program, path, prompts, args):
+    """One turn of a llama-bench. What failed is left out."""
+    is_ik = "ik" in os.path.realpath(program[0])
+    result = {"peak": 0}
+
+    def run(lengths, n_gen, reps):
+        tests = ["-p", ",".join(map(str, lengths or [0])), "-n", str(n_gen)]
+        if args.depth:
+            tests = ["-p", "0", "-n", "0", "-gp", f"{args.depth},{n_gen}"] if is_ik else tests + ["-d", str(args.depth)]
+        out, peak = run_json([*program, "-m", path, *tests, "-t", str(args.threads), "-r", str(reps), "-o", "json"])
+        for test in out or []:
+            result["tg" if test["n_gen"] else f"pp{test['n_prompt']}"] = statistics.median(test["samples_ts"])
+            result.update(version=test["build_commit"], peak=max(result["peak"], peak))
+        return out
+
+    for lengths, n_gen, reps in groups_of(prompts, args):
+        if run(lengths, n_gen, reps) is None and lengths and n_gen:
+            run([], n_gen, reps)   # some builds crash with prompts only
+    return result
+
+
+def measure_duet(path, prompts, args):
+    result = {"choices": []}
+    for lengths, n_gen, reps in groups_of(prompts, args):
+        out, _ = run_json([args.bench, "--json", "-m", path, "-d", str(args.depth), "-t", str(args.threads), "--cpu-isa", args.cpu_isa,
+                           *["--fast"] * args.fast, "-r", str(reps), "-p", ",".join(map(str, lengths or [0])), "-n", str(n_gen),
+                           "--batch", ",".join(map(str, [1] + args.batch * bool(n_gen)))])
+        if out is None:
+            sys.exit("bench failed")
+        result.update(version=out["duet"], system=out["device"], choices=result["choices"] + out["choices"],
+                      first_token=out["first_token_s"], peak=max(result.get("peak", 0), out["peak_bytes"]))
+        for test in out["tests"]:
+            if test["n_gen"] == 0:
+                result[f"pp{test['n_prompt']}"] = test["tok_per_s"]
+            elif test["n_seqs"] > 1:
+                result[f"tg{test['n_seqs']}"] = test["tok_per_s"]
+            else:
+                result.update(tg=test["tok_per_s"], gbps=test["weights_gbps"], share=test["bandwidth_percent"], bandwidth=test["bandwidth_gbps"])
+    return result
 
 
 def compare(path, label, args):
-    ours, with_flash = [], {flash: [] for flash in ([0, 1] if args.depth else [-1])}
-    programs = {repack: [] for repack in ((), ("-rtr", "1"))} if args.llama_bench else {}
+    prompts = [n for n in args.prompt if n]
+    peers = {}   # name -> its ways
+    for text in args.peer:
+        name, program = text.split("=", 1)
+        peers.setdefault(name, []).append(shlex.split(program))
+    if not peers:
+        peers = {"llama.cpp": [flash for flash in ([0, 1] if args.depth else [-1])]}
+    ours, theirs = [], {name: [[] for _ in ways] for name, ways in peers.items()}
     for _ in range(args.reps):
-        ours.append(measure_duet(path, args.prompt, args.gen, args.depth, args.threads, args.batch, ["--cpu-isa", args.cpu_isa] + ["--fast"] * args.fast))
-        for repack, runs in programs.items():
-            runs.append(measure_program(args.llama_bench, repack, path, args.prompt, args.gen, args.depth, args.threads))
-        for flash, runs in with_flash.items():
-            worker = [sys.executable, os.path.abspath(__file__), "--worker", path, "-p", str(args.prompt), "-n", str(args.gen), "-d",
-                      str(args.depth), "-t", str(args.threads), f"--flash={flash}",
-                      *(["--batch", ",".join(map(str, args.batch))] if args.batch else [])]
-            runs.append(json.loads(subprocess.run(worker, check=True, stdout=subprocess.PIPE).stdout))
-    theirs = with_flash[max(with_flash)]
+        ours.append(measure_duet(path, prompts, args))
+        for name, ways in peers.items():
+            for i, way in enumerate(ways):
+                if isinstance(way, int):
+                    worker = [sys.executable, os.path.abspath(__file__), "--worker", path, "-p", str(max(prompts or [1])), "-n", str(args.gen),
+                              "-d", str(args.depth), "-t", str(args.threads), f"--flash={way}",
+                              *(["--batch", ",".join(map(str, args.batch))] if args.batch else [])]
+                    theirs[name][i].append(run_json(worker)[0] or {})
+                else:
+                    theirs[name][i].append(measure_peer(way, path, prompts, args))
     size = os.path.getsize(path)
-    print(f"\n{label}: {size / 1e6:.0f} MB, {args.threads} threads, prompt {args.prompt}, generated {args.gen}, depth {args.depth}, "
-          f"{args.reps} repetitions in turns")
-    print(f"Duet {ours[0]['version']} ({ours[0]['system']}); llama-cpp-python {theirs[0]['version']} ({theirs[0]['system'].strip(' |')})")
-    peers = [("llama.cpp", with_flash), *([("llama-bench " + programs[()][0]["version"], programs)] if programs else [])]
-    print(f"\n| what | Duet |{''.join(f' {name} | ratio |' for name, _ in peers)}\n|---|---:|{'---:|---:|' * len(peers)}")
-    rows = [("prompt, tok/s", "pp", 1, "%.1f"), ("generation, tok/s", "tg", 1, "%.2f"), ("first token, s", "first_token", 1, "%.2f"),
-            ("peak memory, MB", "peak", 1e-6, "%.0f")]
-    rows[2:2] = [(f"{n} sequences together, tok/s", f"tg{n}", 1, "%.2f") for n in args.batch]
+    print(f"\n{label}: {size / 1e6:.0f} MB, {args.threads} threads, generated {args.gen}, depth {args.depth}, {args.reps} turns, --cpu-isa {args.cpu_isa}")
+    versions = [f"{name} {next((run['version'] for runs in ways for run in runs if 'version' in run), '(failed)')}" for name, ways in theirs.items()]
+    print(f"Duet {ours[0]['version']} ({ours[0]['system']}); {'; '.join(versions)}")
+    print(f"\n| {label} | Duet |{''.join(f' {name} | ratio |' for name in peers)}\n|---|---:|{'---:|---:|' * len(peers)}")
+    rows = [*((f"{n} tokens, tok/s", f"pp{n}", 1, "%.1f") for n in prompts), ("generation, tok/s", "tg", 1, "%.2f"),
+            *((f"{n} sequences together, tok/s", f"tg{n}", 1, "%.2f") for n in args.batch),
+            ("first token, s", "first_token", 1, "%.2f"), ("peak memory, MB", "peak", 1e-6, "%.0f")]
     for name, key, scale, form in rows:
-        median = lambda runs: statistics.median(run[key] for run in runs) * scale
-        cell = lambda runs: f"{form % median(runs)} ({form % min(run[key] * scale for run in runs)} - {form % max(run[key] * scale for run in runs)})"
+        def median(runs):
+            return statistics.median(run[key] for run in runs) * scale
+
+        def cell(runs):
+            return f"{form % median(runs)} ({form % min(run[key] * scale for run in runs)} - {form % max(run[key] * scale for run in runs)})"
+
+        if key not in ours[0]:
+            continue
         line = f"| {name} | {cell(ours)} |"
         better = max if key[:2] in ("pp", "tg") else min
-        for _, ways in peers:
-            told = [runs for runs in ways.values() if key in runs[0]]
-            best = better(told, key=median) if told else None
-            line += f" {cell(best)} | {median(ours) / median(best):.2f} |" if best else " | |"
+        for ways in theirs.values():
+            told = [runs for runs in ways if all(run.get(key) for run in runs)]
+            if not told:
+                line += " | |"
+                continue
+            best = better(told, key=median)
+            line += f" {cell(best)} | {statistics.median(a[key] / b[key] for a, b in zip(ours, best)):.2f} |"
         print(line)
-    gbps, bandwidth = (statistics.median(run[key] for run in ours) for key in ("gbps", "bandwidth"))
-    shares = [run["share"] for run in ours if run["share"] is not None]   # none: the weights were read from caches
-    share = f"{statistics.median(shares):.0f} % of {bandwidth:.1f} measured before and after it" if len(shares) == len(ours) else \
-        f"from caches or faster than memory ({bandwidth:.1f} measured before and after it)"
-    print(f"\nDuet reads {gbps:.1f} GB/s of weights when generating, {share}; "
-          f"its peak memory is {statistics.median(run['peak'] for run in ours) / size:.2f} of the file")
+    if "tg" in ours[0]:
+        gbps, bandwidth = (statistics.median(run[key] for run in ours) for key in ("gbps", "bandwidth"))
+        shares = [run["share"] for run in ours if run["share"] is not None]   # none: the weights were read from caches
+        share = f"{statistics.median(shares):.0f} % of {bandwidth:.1f} measured before and after it" if len(shares) == len(ours) else \
+            f"from caches or faster than memory ({bandwidth:.1f} measured before and after it)"
+        print(f"\nDuet reads {gbps:.1f} GB/s of weights when generating, {share}; "
+              f"its peak memory is {statistics.median(run['peak'] for run in ours) / size:.2f} of the file")
     sys.stdout.flush()
 
 
@@ -170,21 +232,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", action="append", default=[], help="a GGUF file; may be repeated")
     parser.add_argument("--synthetic", action="append", default=[], help="SHAPE:FORMAT, as bin/bench; may be repeated")
-    parser.add_argument("-p", "--prompt", type=int, default=512)
+    parser.add_argument("-p", "--prompt", type=lambda text: [int(n) for n in text.split(",")], default=[512], help="N,N: lengths of prompts; 0: none")
     parser.add_argument("-n", "--gen", type=int, default=64)
     parser.add_argument("-d", "--depth", type=int, default=0)
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count())
-    parser.add_argument("-r", "--reps", type=int, default=5)
+    parser.add_argument("-r", "--reps", type=int, default=5, help="turns")
+    parser.add_argument("--inner", type=int, default=1, help="generations of a turn in the same process: a long context is computed once for all")
     parser.add_argument("--batch", type=lambda text: [int(n) for n in text.split(",")], default=[],
                         help="N,N: also sequences that generate together, from an empty context")
-    parser.add_argument("--llama-bench", metavar="PROGRAM", help="a second peer: llama-bench of ik_llama.cpp")
+    parser.add_argument("--peer", metavar="NAME=PROGRAM", action="append", default=[], help="a llama-bench, with options of its own; may be repeated")
+    parser.add_argument("--bench", default=BENCH, help="Duet's program bench")
     parser.add_argument("--fast", action="store_true", help="Duet in mode fast")
     parser.add_argument("--cpu-isa", default="auto", help="what Duet may use: avx2, avx512 ...")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--flash", type=int, default=-1, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        return measure_llama(args.worker, args.prompt, args.gen, args.depth, args.threads, args.batch, args.flash)
+        return measure_llama(args.worker, args.prompt[0], args.gen, args.depth, args.threads, args.batch, args.flash)
     if args.batch and args.depth:
         parser.error("--batch starts from an empty context: want no --depth")
     if not args.model and not args.synthetic:
@@ -194,7 +258,7 @@ def main():
     for spec in args.synthetic:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "synthetic.gguf")
-            subprocess.run([BENCH, "--synthetic", spec, "--save", path], check=True)
+            subprocess.run([args.bench, "--synthetic", spec, "--save", path], check=True)
             compare(path, "synthetic " + spec, args)
 
 
