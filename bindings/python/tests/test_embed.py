@@ -152,19 +152,13 @@ def test_a_request_that_comes_too_late_is_taken_back(tiny: Any) -> None:
     """Interrupts that strike when a call is just done leave the session as it was, also an encoder's."""
     with duet.Model(tiny("bert"), threads=1) as model, model.session() as session:
         want = session.embed(["abc"]).tobytes()
-        n_interrupts = 0
         for i in range(60):
             told: List[float] = []
-            timer = interrupt_after(0.0002 * (i % 12), told)
-            try:
-                while timer.is_alive():
+            with pytest.raises(KeyboardInterrupt):
+                interrupt_after(0.0002 * (i % 12), told)
+                while True:
                     session.embed(["abc"])
-                timer.join()
-            except KeyboardInterrupt:
-                n_interrupts += 1
-            timer.join()
             assert session.embed(["abc"]).tobytes() == want
-        assert n_interrupts > 10
 
 
 def test_asyncio(model: duet.Model) -> None:
@@ -172,19 +166,15 @@ def test_asyncio(model: duet.Model) -> None:
         session = await model.session_async(n_seqs=4, cache_tokens=4096)
         want = session.embed(TEXTS)
         assert numpy.array_equal(await session.embed_async(TEXTS), want)
-        n_ticks, start = 0, time.monotonic()
         task = asyncio.ensure_future(session.embed_async(["Once upon a time there was a cat. " * 20] * 2000))
-        while time.monotonic() - start < 0.3:
+        for _ in range(20):
             await asyncio.sleep(0.005)
-            n_ticks += 1
-        assert not task.done() and n_ticks > 10
+            assert not task.done()  # seconds of work, beside which the loop goes on
         with pytest.raises(duet.BusyError):
             session.embed(["a"])
-        start = time.monotonic()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - start < 0.5
         assert numpy.array_equal(await session.embed_async(TEXTS), want)
 
     asyncio.run(main())
