@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Draws how fast bin/bench generates over the length of the context and the number of sequences, beside what the machine allows.
 
-    python3 benchmarks/plot.py -m model.gguf -o docs/speed.svg          measures (about two minutes for 1B), keeps speed.json beside it
+    python3 benchmarks/plot.py -m model.gguf -o docs/speed.svg          measures a round (two minutes for 1B), keeps speed.json beside it
+    python3 benchmarks/plot.py -m model.gguf -o docs/speed.svg --again  adds a round to speed.json: one that is disturbed counts less
     python3 benchmarks/plot.py --from docs/speed.json -o docs/speed.svg draws again what was measured
 
-The limits are measured in the same run: how often the memory can deliver all weights in a second (a token needs them once, the
+Points are medians over all rounds; in a round every point is measured in turn.
+The limits are the best of the same rounds: how often the memory can deliver all weights in a second (a token needs them once, the
 sequences of a batch share them), and the speed of a prompt, which is what the processor can compute. The SVG is written here; no
 package is needed.
 """
@@ -12,17 +14,21 @@ import argparse
 import html
 import json
 import os
+import statistics
 import subprocess
 import sys
+import time
 
+KINDS = ("prompt", "batch", "context")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WIDTH, HEIGHT, LEFT, TOP, PANEL, TALL = 920, 430, 70, 70, 350, 270
+WIDTH, HEIGHT, LEFT, TOP, PANEL, TALL = 920, 440, 70, 70, 350, 270
 STYLE = ("text{font:13px sans-serif;fill:#333}.t{font-size:15px;font-weight:bold}.s{font-size:11px;fill:#666}.g{stroke:#ddd}"
          ".m{stroke:#1f6fb2;fill:none;stroke-width:2.5}.p{fill:#1f6fb2}.l{stroke:#c0392b;fill:none;stroke-width:2;stroke-dasharray:6 4}"
          ".c{stroke:#7d8b2f;fill:none;stroke-width:2;stroke-dasharray:2 4}.r{stroke:#1f6fb2}")
 
 
 def measure(args):
+    """A round of all points."""
     def bench(*more):
         command = [args.bench, "-m", args.model, "-t", str(args.threads), "-r", str(args.repetitions), "-n", str(args.n_gen), "--json", *more]
         print("+ " + " ".join([os.path.basename(args.bench), *command[3:]]), file=sys.stderr)
@@ -33,9 +39,28 @@ def measure(args):
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         cpu = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown processor")
     rows = over_batch.pop("tests")
-    return {"machine": cpu, "bench": over_batch, "command": f"benchmarks/plot.py -t {args.threads} -r {args.repetitions} -n {args.n_gen}",
+    return {"machine": cpu, "date": time.strftime("%Y-%m-%d"), "rounds": 1, "bench": over_batch,
+            "command": f"benchmarks/plot.py -m FILE -t {args.threads} -r {args.repetitions} -n {args.n_gen}",
             "prompt": [r for r in rows if r["n_prompt"]], "batch": [r for r in rows if r["n_gen"]],
             "context": [r for run in over_context for r in run["tests"]]}
+
+
+def with_round(data, more):
+    """What was measured before, and another round of the same points on the same machine."""
+    def points(of):
+        return [(r["test"], r["depth"], r["n_seqs"]) for kind in KINDS for r in of[kind]]
+
+    same = ["machine", "command"]
+    if [data[k] for k in same] != [more[k] for k in same] or points(data) != points(more) or \
+            any(data["bench"][k] != more["bench"][k] for k in ("build", "model", "device", "weight_bytes")):
+        sys.exit("--again: want the machine, build, model and points of the rounds before, found others")
+    for kind in KINDS:
+        for old, new in zip(data[kind], more[kind]):
+            old["samples"] += new["samples"]
+            old.update(tok_per_s=statistics.median(old["samples"]), min=min(old["samples"]), max=max(old["samples"]),
+                       bandwidth_gbps=max(old["bandwidth_gbps"], new["bandwidth_gbps"]))
+    data["rounds"] += 1
+    return data
 
 
 def nice_step(most):
@@ -92,21 +117,23 @@ def panel(x0, title, label, rows, key, limits):
 def draw(data):
     bench, context, batch = data["bench"], data["context"], data["batch"]
 
-    def tokens(row):  # how often all weights can be read in a second
-        return row["bandwidth_gbps"] * 1e9 / bench["decode_bytes"]
-
-    prompt = max((r["tok_per_s"] for r in data["prompt"]), default=0)
+    # A limit is the best that was measured: what disturbs a measurement makes it smaller. How often all weights can be read in a second:
+    reads = max(r["bandwidth_gbps"] for kind in KINDS for r in data[kind]) * 1e9 / bench["decode_bytes"]
+    prompt = max((r["max"] for r in data["prompt"]), default=0)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"><style>{STYLE}</style>',
            '<rect width="100%" height="100%" fill="#fff"/>',
            f'<text class="s" x="{LEFT}" y="24">' + html.escape(f'{bench["model"]}, {bench["main_type"]}; {data["machine"]}; {bench["device"]}; '
                                                                f'Duet {bench["duet"]}, {bench["build"].split(";")[0]}') + "</text>"]
     out += panel(LEFT, "Generation: tokens a second", "tokens the context already holds", context, "depth",
-                 [("l", "weights read at memory speed", [tokens(r) for r in context])])
+                 [("l", "weights read at memory speed", [reads] * len(context))])
     out += panel(LEFT + PANEL + 100, "Generation: all sequences together", "sequences at once", batch, "n_seqs",
-                 [("l", "weights read at memory speed", [r["n_seqs"] * tokens(r) for r in batch]),
+                 [("l", "weights read at memory speed", [r["n_seqs"] * reads for r in batch]),
                   ("c", "speed of a prompt", [prompt] * len(batch))])
-    out.append(f'<text class="s" x="{LEFT}" y="{HEIGHT - 10}">Points are medians, bars the slowest and fastest of the repetitions; dashed: limits measured in '
-               f'the same run. {html.escape(data["command"])}</text></svg>')
+    notes = [f"Points are medians of {len(batch[0]['samples'])} measurements in turns, bars the slowest and the fastest; dashed: limits, "
+             "the best measured beside them.", f"{data['date']}: {data['command']}"]
+    for i, note in enumerate(notes):
+        out.append(f'<text class="s" x="{LEFT}" y="{HEIGHT - 26 + 16 * i}">{html.escape(note)}</text>')
+    out.append("</svg>")
     return "\n".join(out) + "\n"
 
 
@@ -120,7 +147,8 @@ def main():
     source.add_argument("--from", dest="measured", metavar="FILE.json")
     parser.add_argument("-o", "--output", required=True, metavar="FILE.svg")
     parser.add_argument("-t", "--threads", type=int, default=0)
-    parser.add_argument("-r", "--repetitions", type=int, default=3)
+    parser.add_argument("-r", "--repetitions", type=int, default=1)
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("-n", "--n-gen", type=int, default=16)
     parser.add_argument("--depths", type=numbers, default=[0, 512, 1024, 2048, 4096])
     parser.add_argument("--batches", type=numbers, default=[1, 2, 4, 8, 16])
@@ -130,8 +158,11 @@ def main():
         with open(args.measured, encoding="utf-8") as file:
             data = json.load(file)
     else:
-        data = measure(args)
-        with open(os.path.splitext(args.output)[0] + ".json", "w", encoding="utf-8") as file:
+        data, kept = measure(args), os.path.splitext(args.output)[0] + ".json"
+        if args.again:
+            with open(kept, encoding="utf-8") as file:
+                data = with_round(json.load(file), data)
+        with open(kept, "w", encoding="utf-8") as file:
             json.dump(data, file, indent=1)
             file.write("\n")
     with open(args.output, "w", encoding="utf-8") as file:

@@ -35,8 +35,9 @@ else
     headers=build/packages/include shared=${PORTABLE_BUILD:-build/python/manylinux}
     mkdir -p $headers
     for header in boost nlohmann; do [ -e $headers/$header ] || ln -s /usr/include/$header $headers/$header; done
+    # Boost.Asio of 1.74 asks for std::result_of, which C++20 took out; zig's C++ library has it by this name.
     portable_make() {
-        make -s -j"$(nproc)" config=shared BUILD="$shared" GPU_TARGETS="$gpu" CXXFLAGS="${CXXFLAGS:--O3}" CPPFLAGS="-I$headers" \
+        make -s -j"$(nproc)" config=shared BUILD="$shared" GPU_TARGETS="$gpu" CXXFLAGS="${CXXFLAGS:--O3}" CPPFLAGS="-isystem $headers -D_LIBCPP_ENABLE_CXX20_REMOVED_TYPE_TRAITS" \
             CXX="$PWD/$tools/bin/python -m ziglang c++ -target $(uname -m)-linux-gnu.2.28" "$@"
     }
     portable_make LDFLAGS="-s bindings/python/unload.c" "$shared/libduet.so.$version"

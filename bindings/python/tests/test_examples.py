@@ -1,5 +1,6 @@
-"""examples/chat.py, run as a program."""
+"""examples/chat.py and retrieve.py, run as programs."""
 import os
+import pathlib
 import select
 import signal
 import subprocess
@@ -15,8 +16,8 @@ pytestmark = pytest.mark.skipif(not EXAMPLE.exists(), reason=f"no {EXAMPLE}")
 ENV: Dict[str, str] = {**os.environ, "PYTHONIOENCODING": "utf-8"}
 
 
-def run(*arguments: str, **given: Any) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, str(EXAMPLE), *arguments], capture_output=True, encoding="utf-8", timeout=60,
+def run(*arguments: str, example: str = "chat.py", **given: Any) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, str(EXAMPLE.parent / example), *arguments], capture_output=True, encoding="utf-8", timeout=60,
                           env=ENV, **given)
 
 
@@ -43,3 +44,14 @@ def test_ctrl_c_stops_an_answer(chat_path: str) -> None:
     talk.send_signal(signal.SIGINT)
     rest, _ = talk.communicate(b"hello\n", timeout=30)
     assert rest.endswith(b"> Hello world.\n> ") and talk.returncode == 0
+
+
+def test_retrieve(demo_path: str, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("numpy")
+    (tmp_path / "a.txt").write_text("The cat sat on the mat.\n\nA king lived in a castle.\n")
+    (tmp_path / "b.md").write_text("It rained. " * 300)  # longer than the context
+    done = run(demo_path, str(tmp_path), "A king lived in a castle.\n", example="retrieve.py")
+    assert done.returncode == 0 and done.stdout.startswith(f"1.000 {tmp_path / 'a.txt'}\nA king lived"), done.stderr
+    done = run(demo_path, str(tmp_path), "a king", demo_path, example="retrieve.py")
+    assert done.returncode == 1 and "scores no pairs" in done.stderr and done.stderr.count("\n") == 1
+    assert run(demo_path, str(tmp_path / "none"), "a king", example="retrieve.py").returncode == 1

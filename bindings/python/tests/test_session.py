@@ -79,25 +79,6 @@ def test_embedding_is_read_only(session: duet.Session) -> None:
     session.embedding(copy=True)[0] = 1
 
 
-def test_embed(model: duet.Model) -> None:
-    texts = ["A cat sat.", "The end of it all.", "\u00e4 \U0001f600", "A cat sat."]
-    with model.session(n_seqs=3) as session:
-        vectors = session.embed(texts)
-        assert vectors.shape == (4, model.info.embedding_dim) and numpy.allclose((vectors ** 2).sum(1), 1, atol=1e-6)
-        for text, vector in zip(texts, vectors):
-            assert numpy.array_equal(session.embed([text])[0], vector)
-        assert not numpy.array_equal(session.embed(texts, pooling="mean"), vectors)
-        assert session.embed([]).shape == (0, model.info.embedding_dim)
-        with pytest.raises(duet.ArgumentError):
-            session.embed(texts, pooling="median")
-        with pytest.raises(duet.UnsupportedError):
-            session.rerank("who?", texts)
-    with model.session(n_ctx=8) as session:
-        with pytest.raises(duet.FullError):
-            session.embed(["A cat sat on the mat and that was all of it."])
-        assert session.embed(["A cat sat on the mat and that was all of it."], cut=True).shape[0] == 1
-
-
 def test_batches_have_the_bits_of_each_alone(model: duet.Model) -> None:
     texts = [model.tokenize(t) for t in ("Once upon a time", "The cat", "A star in the sky")]
     alone = []

@@ -317,7 +317,8 @@ class Model(Owner):
     device: "auto" (a GPU where one can be used), "cpu", "cuda", "hip", "cuda:1", ... (see `devices`).
     copy: the file is read into memory, so that it may change afterwards. progress: called with the share that is done
     (0..1), which also reads all weights ahead; it returns False to cancel. log: called with lines of text. Both may be
-    called on another thread than this one. The other parameters are those of duet_model_params in runtime.h.
+    called on another thread than this one. rope_...: for contexts longer than the trained (docs/embeddings.md). The other
+    parameters are those of duet_model_params in runtime.h.
 
     >>> import duet
     >>> model = duet.Model(demo)
@@ -329,15 +330,18 @@ class Model(Owner):
 
     def __init__(self, path: PathLike, *, device: str = "auto", cpu_isa: str = "auto", threads: int = 0,
                  gpu_layers: int = -1, cpu_expert_layers: int = -1, fast: bool = False, copy: bool = False,
-                 vocab_only: bool = False, gpu_recording: int = -1, progress: Optional[Progress] = None,
-                 log: Optional[Log] = None) -> None:
+                 vocab_only: bool = False, gpu_recording: int = -1, rope_scaling: Optional[str] = None,
+                 rope_scale: float = 0, rope_freq_base: float = 0, rope_original_ctx: int = 0,
+                 progress: Optional[Progress] = None, log: Optional[Log] = None) -> None:
         name = path_bytes(path)
         self._open(locals(), lambda params, out: lib.duet_model_open(name, params, out), None)
 
     @classmethod
     def from_memory(cls, data: Any, *, device: str = "auto", cpu_isa: str = "auto", threads: int = 0,
                     gpu_layers: int = -1, cpu_expert_layers: int = -1, fast: bool = False, vocab_only: bool = False,
-                    gpu_recording: int = -1, progress: Optional[Progress] = None, log: Optional[Log] = None) -> "Model":
+                    gpu_recording: int = -1, rope_scaling: Optional[str] = None, rope_scale: float = 0,
+                    rope_freq_base: float = 0, rope_original_ctx: int = 0, progress: Optional[Progress] = None,
+                    log: Optional[Log] = None) -> "Model":
         """Opens a model from an object with bytes (bytes, mmap, numpy arrays, ...), without a copy. The bytes must not
         change before the model was freed."""
         block = _Pinned(data)
@@ -349,8 +353,9 @@ class Model(Owner):
     @classmethod
     def from_reader(cls, read: Callable[[int, int], Any], n_bytes: int, *, device: str = "auto", cpu_isa: str = "auto",
                     threads: int = 0, gpu_layers: int = -1, cpu_expert_layers: int = -1, fast: bool = False,
-                    vocab_only: bool = False, gpu_recording: int = -1, progress: Optional[Progress] = None,
-                    log: Optional[Log] = None) -> "Model":
+                    vocab_only: bool = False, gpu_recording: int = -1, rope_scaling: Optional[str] = None,
+                    rope_scale: float = 0, rope_freq_base: float = 0, rope_original_ctx: int = 0,
+                    progress: Optional[Progress] = None, log: Optional[Log] = None) -> "Model":
         """Opens a model of n_bytes from a function: read(offset, n) gives n bytes. It is called during the opening
         only."""
         made = cls.__new__(cls)
@@ -379,8 +384,9 @@ class Model(Owner):
     @classmethod
     async def open_async(cls, path: PathLike, *, device: str = "auto", cpu_isa: str = "auto", threads: int = 0,
                          gpu_layers: int = -1, cpu_expert_layers: int = -1, fast: bool = False, copy: bool = False,
-                         vocab_only: bool = False, gpu_recording: int = -1, progress: Optional[Progress] = None,
-                         log: Optional[Log] = None) -> "Model":
+                         vocab_only: bool = False, gpu_recording: int = -1, rope_scaling: Optional[str] = None,
+                         rope_scale: float = 0, rope_freq_base: float = 0, rope_original_ctx: int = 0,
+                         progress: Optional[Progress] = None, log: Optional[Log] = None) -> "Model":
         """Model(path, ...) without blocking the event loop."""
         made = cls.__new__(cls)
         name = path_bytes(path)
@@ -395,6 +401,8 @@ class Model(Owner):
         p.n_threads = given["threads"]
         p.gpu_layers, p.cpu_expert_layers = given["gpu_layers"], given["cpu_expert_layers"]
         p.fast, p.vocab_only, p.gpu_recording = bool(given["fast"]), bool(given["vocab_only"]), given["gpu_recording"]
+        p.rope_scaling, p.rope_scale = text_or_none(given["rope_scaling"]), given["rope_scale"]
+        p.rope_freq_base, p.rope_original_ctx = given["rope_freq_base"], given["rope_original_ctx"]
         p.load = _abi.DUET_LOAD_COPY if given.get("copy") else _abi.DUET_LOAD_MAP
         callbacks = _Callbacks(given["progress"], given["log"])
         if given["progress"] or given.get("copy"):
@@ -517,34 +525,38 @@ class Model(Owner):
 
     # ---- what is made of a model ----
 
-    def plan(self, *, n_ctx: int = 0, n_seqs: int = 1, max_batch: int = 512, cache_type: str = "f16") -> MemoryPlan:
+    def plan(self, *, n_ctx: int = 0, n_seqs: int = 1, max_batch: int = 512, cache_type: str = "f16",
+             cache_tokens: int = 0) -> MemoryPlan:
         """What `session` with these parameters would allocate.
 
         >>> import duet
         >>> duet.Model(demo).plan(n_ctx=64).cache_bytes > 0
         True
         """
-        params = session_params(n_ctx, n_seqs, max_batch, cache_type)
+        params = session_params(n_ctx, n_seqs, max_batch, cache_type, cache_tokens)
         with using(self._handle):
             out = sized(_abi.duet_memory_plan)
             self._handle.check_status(
                 lib.duet_session_plan(self._handle.address, ctypes.byref(params), ctypes.byref(out)))
             return MemoryPlan(*(getattr(out, n) for n in MemoryPlan.__dataclass_fields__))
 
-    def session(self, *, n_ctx: int = 0, n_seqs: int = 1, max_batch: int = 512,
-                cache_type: str = "f16") -> "Session":
+    def session(self, *, n_ctx: int = 0, n_seqs: int = 1, max_batch: int = 512, cache_type: str = "f16",
+                cache_tokens: int = 0) -> "Session":
         """A session: what one user of the model needs. n_ctx: tokens a sequence may hold, 0: the smaller of what the
-        model was trained with and 4096. cache_type: "f16", "f32", "q8_0"."""
+        model was trained with and 4096. cache_type: "f16", "f32", "q8_0". cache_tokens: tokens that all sequences
+        hold together, 0: n_seqs * n_ctx."""
         from ._session import Session
 
-        return Session(self, n_ctx=n_ctx, n_seqs=n_seqs, max_batch=max_batch, cache_type=cache_type)
+        return Session(self, n_ctx=n_ctx, n_seqs=n_seqs, max_batch=max_batch, cache_type=cache_type,
+                       cache_tokens=cache_tokens)
 
-    async def session_async(self, *, n_ctx: int = 0, n_seqs: int = 1, max_batch: int = 512,
-                            cache_type: str = "f16") -> "Session":
+    async def session_async(self, *, n_ctx: int = 0, n_seqs: int = 1, max_batch: int = 512, cache_type: str = "f16",
+                            cache_tokens: int = 0) -> "Session":
         """session() without blocking the event loop."""
         from ._session import Session
 
-        return await Session._create_async(self, session_params(n_ctx, n_seqs, max_batch, cache_type))
+        params = session_params(n_ctx, n_seqs, max_batch, cache_type, cache_tokens)
+        return await Session._create_async(self, params)
 
     def chat(self, *, n_ctx: int = 0, **params: Any) -> "Chat":
         """A conversation with a session of its own. The parameters are those of `Chat`."""
@@ -562,9 +574,10 @@ class Model(Owner):
         return await run_async(lambda: self.grammar(**params))
 
 
-def session_params(n_ctx: int, n_seqs: int, max_batch: int, cache_type: str) -> _abi.duet_session_params:
+def session_params(n_ctx: int, n_seqs: int, max_batch: int, cache_type: str,
+                   cache_tokens: int) -> _abi.duet_session_params:
     params = defaults(_abi.duet_session_params)
-    params.n_ctx, params.n_seqs, params.max_batch = n_ctx, n_seqs, max_batch
+    params.n_ctx, params.n_seqs, params.max_batch, params.cache_tokens = n_ctx, n_seqs, max_batch, cache_tokens
     if cache_type not in CACHE_TYPES:
         raise error_of(_abi.DUET_ERR_ARG, f"cache_type: want one of {', '.join(CACHE_TYPES)}, got {cache_type}")
     params.cache_type = CACHE_TYPES[cache_type]

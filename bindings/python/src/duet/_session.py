@@ -10,7 +10,8 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Generic, 
 
 from . import _abi
 from ._core import CancelledError, DuetError, Handle, Owner, defaults, error_of, lib, run, run_async, sized, using
-from ._model import Grammar, Model, Sampler, Schema, counted, decode, encode, session_params, strings
+from ._embed import Texts, absorb_at_once, embedding_of, scoring_of
+from ._model import Grammar, Model, Sampler, Schema, decode, session_params, strings
 from ._schema import convert
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from ._chat import Answer
 
-POOLING = ("file", "mean", "cls", "last")  # in the order of DUET_POOL_...
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -50,8 +50,9 @@ class Session(Owner):
     """
 
     def __init__(self, model: Model, *, n_ctx: int = 0, n_seqs: int = 1, max_batch: int = 512,
-                 cache_type: str = "f16") -> None:
-        run(self._creation(model, session_params(n_ctx, n_seqs, max_batch, cache_type)), model._callbacks.stop)
+                 cache_type: str = "f16", cache_tokens: int = 0) -> None:
+        params = session_params(n_ctx, n_seqs, max_batch, cache_type, cache_tokens)
+        run(self._creation(model, params), model._callbacks.stop)
         self._after_creation()
 
     @classmethod
@@ -90,6 +91,7 @@ class Session(Owner):
             info = sized(_abi.duet_model_info)
             self.model._handle.check_status(lib.duet_model_get_info(self.model._handle.address, ctypes.byref(info)))
             self._n_vocab, self._dim, self._embedding_dim = info.n_vocab, info.dim, info.embedding_dim
+            self._is_encoder = bool(info.is_encoder)
 
     def __repr__(self) -> str:
         return "<duet.Session, closed>" if self.closed else f"<duet.Session of {self._n_ctx} tokens>"
@@ -117,6 +119,8 @@ class Session(Owner):
 
     def _absorb(self, seq: int) -> None:
         """Takes back a cancel() that came too late: a step that goes on from the kept logits ends at once by it."""
+        if self._is_encoder:  # it makes no text
+            return absorb_at_once(self)
         params = defaults(_abi.duet_generate_params)
         params.seq = seq
         generation = Generation(self, Sampler(plain=True), (), params, None)
@@ -216,36 +220,42 @@ class Session(Owner):
 
         return self._call(call)
 
-    def embed(self, texts: Sequence[str], *, pooling: str = "file", normalise: bool = True,
+    def embed(self, texts: Texts, *, pooling: str = "file", normalise: bool = True,
               cut: bool = False) -> "numpy.typing.NDArray[numpy.float32]":
-        """A vector for each text, as the rows of an array. Up to n_seqs texts are computed at once, and each has the
-        bits it has alone. The sequences are empty afterwards. pooling: file, mean, cls or last. cut: a text longer
-        than the context is cut into pieces, whose vectors are averaged; else it is an error.
+        """A vector for each text (or for each list of ids, as it is): the rows of an array that the library writes
+        into. Up to n_seqs texts are computed at once, and each has the bits that it has alone. The sequences are
+        empty afterwards. pooling: file, mean, cls or last. normalise: vectors have length 1. cut: a text longer than
+        the context is cut into pieces, whose vectors are averaged; else it is an error.
 
         >>> import duet
-        >>> session = duet.Model(demo).session(n_seqs=4)
+        >>> session = duet.Model(demo).session(n_seqs=4, cache_tokens=4096)
         >>> vectors = session.embed(["A cat sat.", "A dog ran.", "A cat sat."])
         >>> vectors.shape, bool((vectors[0] == vectors[2]).all())
         ((3, 192), True)
         """
-        import numpy
-
-        if pooling not in POOLING:
-            raise error_of(_abi.DUET_ERR_ARG, f"pooling: want one of {', '.join(POOLING)}, got {pooling}")
-        params = defaults(_abi.duet_embed_params)
-        params.pooling, params.normalise, params.cut = POOLING.index(pooling), int(normalise), int(cut)
-        out = numpy.zeros((len(texts), self._embedding_dim), numpy.float32)
-        given, to = counted([encode(t) for t in texts]), out.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-        run(lambda: self._change(lambda address: int(lib.duet_embed(
-            address, given, len(texts), ctypes.byref(params), to))), self.cancel)
+        out, call = embedding_of(self, texts, pooling, normalise, cut)
+        run(call, self.cancel, lambda: absorb_at_once(self))
         return out
 
-    def rerank(self, query: str, texts: Sequence[str]) -> List[float]:
-        """How well each text answers the query, of a model that scores pairs."""
-        asked, scores, given = encode(query), (ctypes.c_float * len(texts))(), counted([encode(t) for t in texts])
-        run(lambda: self._change(lambda address: int(lib.duet_rerank(
-            address, asked, len(asked), given, len(texts), scores))), self.cancel)
-        return list(scores)
+    async def embed_async(self, texts: Texts, *, pooling: str = "file", normalise: bool = True,
+                          cut: bool = False) -> "numpy.typing.NDArray[numpy.float32]":
+        """embed() without blocking the event loop."""
+        out, call = embedding_of(self, texts, pooling, normalise, cut)
+        await run_async(call, self.cancel, lambda: absorb_at_once(self))
+        return out
+
+    def rerank(self, query: str, texts: Sequence[str]) -> "numpy.typing.NDArray[numpy.float32]":
+        """How well each text answers the query, of a model with a head for it (`ModelInfo.is_reranker`), or of one
+        that is asked for yes and no: 0..1 there. The sequences are empty afterwards."""
+        out, call = scoring_of(self, query, texts)
+        run(call, self.cancel, lambda: absorb_at_once(self))
+        return out
+
+    async def rerank_async(self, query: str, texts: Sequence[str]) -> "numpy.typing.NDArray[numpy.float32]":
+        """rerank() without blocking the event loop."""
+        out, call = scoring_of(self, query, texts)
+        await run_async(call, self.cancel, lambda: absorb_at_once(self))
+        return out
 
     def _array(self, row: Any, n: int, copy: bool) -> "numpy.typing.NDArray[numpy.float32]":
         import numpy
