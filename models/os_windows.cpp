@@ -157,8 +157,12 @@ int os_remove(const char* path) {
 }
 
 int os_rename(const char* from, const char* to) {
-    if (MoveFileExW(wide_path(from).c_str(), wide_path(to).c_str(), MOVEFILE_REPLACE_EXISTING)) return 0;
-    return errno = errno_of(GetLastError()), -1;
+    const std::wstring target = wide_path(to);
+    if (MoveFileExW(wide_path(from).c_str(), target.c_str(), MOVEFILE_REPLACE_EXISTING)) return 0;
+    errno = errno_of(GetLastError());
+    const DWORD attributes = GetFileAttributesW(target.c_str());
+    if (attributes != INVALID_FILE_ATTRIBUTES && attributes & FILE_ATTRIBUTE_DIRECTORY) errno = EISDIR;
+    return -1;
 }
 
 // NUL, CON and pipes.

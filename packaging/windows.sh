@@ -2,7 +2,10 @@
 # packaging/windows.sh: the zip for Windows: run.exe, bench.exe, duet.dll with its import library and header, the licence, in the folder
 # duet-VERSION-windows-x86_64 of build/windows/package. The same sources and compiler give the same bytes.
 #   packaging/windows.sh
-# WIN_CXX: the compiler (x86_64-w64-mingw32-g++-posix), also "ccache ..."; GPU_TARGETS: none by default, as for make
+# The programs use the DLL beside them, so that the library and the code for cards are there once. Where Wine is installed, the files are
+# taken out of the zip and used.
+# WIN_CXX: the compiler (x86_64-w64-mingw32-g++-posix), also "ccache ..."; CXXFLAGS; GPU_TARGETS: none by default, as for make;
+# "windows": the cards that have a driver there
 set -eu
 cd "$(dirname "$0")/.."
 cxx=${WIN_CXX:-x86_64-w64-mingw32-g++-posix}
@@ -13,13 +16,23 @@ name=duet-$version-windows-x86_64
 most=15000000
 [ "${GPU_TARGETS:-none}" = none ] || most=45000000
 
+# Radeons and the graphics of Ryzens that AMD's HIP runs on Windows, and NVIDIA's cards but those of data centres.
+if [ "${GPU_TARGETS:-}" = windows ]; then
+    parts=$(sed -nE 's/^(FLOAT|QUANT)_TYPE.([a-zA-Z0-9_]+), .*/\2/p' quant/types.def)
+    GPU_TARGETS="sm_75 sm_86 sm_89 sm_120 gfx1030 gfx1031 gfx1032 gfx1034 gfx1035 gfx1036 gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1152 \
+gfx1153 gfx1200 gfx1201 $(for version in 75 120; do for part in common $parts; do printf 'compute_%s_%s ' $version "$part"; done; done)"
+fi
+
 # linked without symbols: strip would write the time into the files
-rm -f $out/bin/run.exe $out/bin/bench.exe $out/duet.dll
-make -s -j"$(nproc)" CXX="$cxx" BUILD=$out LDFLAGS=-s GPU_TARGETS="${GPU_TARGETS:-none}" $out/bin/run.exe $out/bin/bench.exe dll
+rm -f $out/duet.dll
+make -s -j"$(nproc)" CXX="$cxx" ${CXXFLAGS:+"CXXFLAGS=$CXXFLAGS"} BUILD=$out LDFLAGS=-s GPU_TARGETS="${GPU_TARGETS:-none}" $out/tools/run.o $out/tools/bench.o dll
 rm -rf $out/package
 mkdir -p $out/package/$name
 cp runtime.h LICENSE docs/windows.md $out/package/$name/
-cp $out/bin/run.exe $out/bin/bench.exe $out/duet.dll $out/package/$name/
+cp $out/duet.dll $out/package/$name/
+for program in run bench; do
+    $cxx -static -s -pthread -Wl,--no-insert-timestamp -o $out/package/$name/$program.exe $out/tools/$program.o $out/libduet.dll.a
+done
 cp $out/libduet.dll.a $out/package/$name/duet.lib
 cp $out/duet.def $out/package/$name/
 # parts of the compiler's libraries are in the programs; their licences go along
@@ -31,7 +44,7 @@ done
 # only the system's own libraries are needed
 for file in run.exe bench.exe duet.dll; do
     if $triple-objdump -p $out/package/$name/$file | sed -n 's/.*DLL Name: //p' |
-        grep -viE '^(kernel32|advapi32|shell32|user32|msvcrt|ws2_32|ucrtbase|api-ms-win-[a-z0-9-]*)\.dll$'; then
+        grep -viE '^(duet|kernel32|advapi32|shell32|user32|msvcrt|ws2_32|ucrtbase|api-ms-win-[a-z0-9-]*)\.dll$'; then
         echo "$file needs a library that Windows does not have"
         exit 1
     fi
@@ -53,3 +66,25 @@ zip=$out/package/$name.zip
 size=$(wc -c <"$zip")
 echo "$zip: $size bytes, sha256 $(sha256sum <"$zip" | cut -d' ' -f1)"
 [ "$size" -le $most ] || { echo "want at most $most bytes"; exit 1; }
+
+if ! command -v wine >/dev/null; then
+    echo "not tried: no wine"
+    exit
+fi
+dir=$(mktemp -d)
+trap 'wineserver -k 2>/dev/null || true; rm -rf "$dir"' EXIT
+export WINEPREFIX="$dir/wine" WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" LC_ALL=C.UTF-8
+wine wineboot -i >/dev/null 2>&1
+mkdir "$dir/Größe 模型"
+python3 -m zipfile -e "$zip" "$dir/Größe 模型"
+here="$dir/Größe 模型/$name"
+wine "$here/run.exe" --version >"$dir/out"
+cat "$dir/out"
+grep -q "^commit $(packaging/commit.sh);" "$dir/out"
+wine "$here/run.exe" -m models/demo.gguf -p "Once upon a time" -n 20 --seed 1 >"$dir/out" 2>"$dir/why" && grep -q "[a-z]" "$dir/out" || { cat "$dir/why"; exit 1; }
+wine "$here/bench.exe" -m models/demo.gguf -p 16 -n 4 -r 1 >"$dir/out" 2>"$dir/why" && grep -q "^pp16" "$dir/out" || { cat "$dir/why"; exit 1; }
+# a program of somebody's, with nothing but what is in the zip
+"${cxx##* }" -x c -std=c99 -I"$here" -DDUET_SHARED -c -o "$dir/app.o" examples/complete.c
+"${cxx##* }" -static -o "$here/app.exe" "$dir/app.o" "$here/duet.lib"
+wine "$here/app.exe" models/demo.gguf "Once upon a time" >"$dir/out" && grep -q "[a-z]" "$dir/out"
+echo "tried under Wine: run.exe, bench.exe, a C program built with runtime.h and duet.lib"

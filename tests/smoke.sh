@@ -8,6 +8,7 @@ bin=$1 run=$2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 n_done=0 n_failed=0
+limit=${WINDOWS:+300} limit=${limit:-60} # seconds of one command; WINDOWS=1: a program of Windows, under Wine
 
 # judge PROBLEM CASE: counts a case; a problem is told with what the last command said.
 judge() {
@@ -17,11 +18,11 @@ judge() {
     echo "FAILED: $2: $1"
     head -c 300 "$dir/err" | sed 's/^/    /'
 }
-# expect CODE TEXT COMMAND...: runs it for at most 60 seconds with no input; its output holds TEXT ("" is any).
+# expect CODE TEXT COMMAND...: runs it for at most $limit seconds with no input; its output holds TEXT ("" is any).
 expect() {
     want=$1 holds=$2
     shift 2
-    timeout 60 "$@" </dev/null >"$dir/out" 2>"$dir/err"
+    timeout $limit "$@" </dev/null >"$dir/out" 2>"$dir/err"
     code=$? problem=
     [ $code = "$want" ] || problem="exit code $code, want $want;"
     [ -z "$holds" ] || cat "$dir/out" "$dir/err" | grep -qF -e "$holds" || problem="$problem lacks '$holds';"

@@ -1,13 +1,14 @@
 #!/bin/sh
 # tests/test_cli.sh: behaviour of run, logits, perplexity, bench and quantize as programs: flags, wrong inputs, exit codes, what goes where.
 # Needs nothing but the built tools: the model is a synthetic one that bench writes. RUN and BIN name other builds' programs.
-# Prints one line per failed case; exit code 0 when there is none.
+# WINDOWS=1: they are programs of Windows, under Wine (tests/windows.sh). Prints one line per failed case; exit code 0 when there is none.
 run=${RUN:-./run}
 bin=${BIN:-bin}
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 n_cases=0
 n_failed=0
+limit=${WINDOWS:+300} limit=${limit:-60} # seconds of one command
 
 fail() {
     n_failed=$((n_failed + 1))
@@ -15,12 +16,12 @@ fail() {
     sed 's/^/    stderr: /' "$dir/err" | head -5
 }
 
-# case_of NAME CODE STDERR-PATTERN COMMAND...: runs it for at most 60 s; stdout stays in $dir/out, stderr in $dir/err.
+# case_of NAME CODE STDERR-PATTERN COMMAND...: runs it for at most $limit s; stdout stays in $dir/out, stderr in $dir/err.
 case_of() {
     name=$1 want=$2 pattern=$3
     shift 3
     n_cases=$((n_cases + 1))
-    timeout 60 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    timeout $limit "$@" >"$dir/out" 2>"$dir/err" </dev/null
     code=$?
     if [ "$code" != "$want" ]; then fail "$name: exit code $code, want $want"; return 1; fi
     if [ -n "$pattern" ] && ! grep -q -e "$pattern" "$dir/err"; then fail "$name: stderr lacks '$pattern'"; return 1; fi
@@ -175,7 +176,7 @@ on_full_disk() {
     name=$1 pattern=$2
     shift 2
     n_cases=$((n_cases + 1))
-    timeout 60 "$@" >/dev/full 2>"$dir/err" </dev/null
+    timeout $limit "$@" >/dev/full 2>"$dir/err" </dev/null
     code=$?
     [ "$code" = 1 ] || fail "$name: exit code $code, want 1"
     [ "$(grep -c "$pattern" "$dir/err")" = 1 ] || fail "$name: want one line about stdout"
@@ -309,14 +310,20 @@ holds "the input is as it was" cmp "$dir/q/copy" "$dir/q/in.gguf"
 mkdir "$dir/f"
 echo old >"$dir/f/out"
 left() { [ "$(ls "$dir/f")" = out ] && [ "$(cat "$dir/f/out")" = old ]; }
-case_of "quantize: file too large" 1 "f/out: writing failed" sh -c 'ulimit -f 100; exec "$@"' - "$quantize" "$dir/q/in.gguf" "$dir/f/out" Q8_0 -q
-holds "file too large: one line" test "$(wc -l <"$dir/err")" = 1
-holds "file too large: nothing is left" left
-for signal in INT TERM HUP; do
+signals="INT TERM HUP"
+if [ -n "${WINDOWS:-}" ]; then
+    signals=INT
+    echo "skipped: 7 cases: Windows has no ulimit, and no SIGTERM and SIGHUP that a program could answer"
+else
+    case_of "quantize: file too large" 1 "f/out: writing failed" sh -c 'ulimit -f 100; exec "$@"' - "$quantize" "$dir/q/in.gguf" "$dir/f/out" Q8_0 -q
+    holds "file too large: one line" test "$(wc -l <"$dir/err")" = 1
+    holds "file too large: nothing is left" left
+fi
+for signal in $signals; do
     # IQ3_S takes seconds. A signal before the handler is there ends the program too, with nothing written.
     timeout --preserve-status -s $signal 0.5 "$quantize" "$dir/q/in.gguf" "$dir/f/out" IQ3_S --pure -t 1 >"$dir/out" 2>"$dir/err" </dev/null
     code=$? n_cases=$((n_cases + 1))
-    [ $code -gt 128 ] || fail "quantize, SIG$signal: exit code $code, want above 128"
+    [ $code -gt 128 ] || { [ -n "${WINDOWS:-}" ] && [ $code != 0 ]; } || fail "quantize, SIG$signal: exit code $code, want above 128"
     holds "SIG$signal: nothing is left" left
 done
 if [ -e /dev/full ]; then

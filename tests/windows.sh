@@ -3,14 +3,17 @@
 # bit for bit; paths, texts and pipes in UTF-8; the DLL; the test suite. Half a minute on 2 cores after the build, and the suite.
 #   tests/windows.sh          installs g++-mingw-w64-x86-64-posix, wine and wine64 with apt-get where they are missing; says what it skips otherwise
 #   tests/windows.sh sample   of the suite only what meets the system: files, threads, drivers, the contract
+#   tests/windows.sh suite [FILE...]   the suite alone; only the cases of tests/test_FILE.cpp
 # WIN_CXX, WIN_CXXFLAGS: compiler (ccache x86_64-...), optimization (-O1: the bits are the same, the build takes half the time)
-# RUN, BIN: this machine's programs where they are built elsewhere (default ./run and bin, which are built)
+# RUN, BIN, TESTS, CHAT_MODEL: this machine's programs and tests where they are built elsewhere (default ./run, bin and build/release/tests, which are built)
 # DUET_TEST_DATA: folder of golden cases (default ../shared/data; without it that step is skipped, and said so)
 set -eu
 cd "$(dirname "$0")/.."
 data=${DUET_TEST_DATA:-../shared/data}
 cxx=${WIN_CXX:-x86_64-w64-mingw32-g++-posix}
+triple=x86_64-w64-mingw32
 out=build/windows
+chat_model=${CHAT_MODEL:-build/release/tests/chat_model}
 dir=$(mktemp -d)
 trap 'wineserver -k 2>/dev/null || true; rm -rf "$dir"' EXIT
 step() { printf '== %s\n' "$*"; }
@@ -30,6 +33,37 @@ fi
 # a Wine of its own, in a locale of UTF-8, which Wine needs to hand over arguments and names of files
 export WINEPREFIX="$dir/wine" WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" LC_ALL=C.UTF-8
 wine wineboot -i >/dev/null 2>&1
+
+suite() {  # FILE...: the cases of tests/test_FILE.cpp, each file in a process of its own, as many at once as there are processors
+    [ $# -gt 0 ] || { cd tests && set -- $(grep -l '^TEST_CASE' test_*.cpp | sed 's/^test_//; s/\.cpp$//') && cd ..; }
+    step "the test suite: $*"
+    make -s -j"$(nproc)" CXX="$cxx" CXXFLAGS="${WIN_CXXFLAGS:--O3}" BUILD=$out $out/tests/all.exe
+    mkdir "$dir/suite"
+    DUET_TEST_HASHES=$dir/windows_hashes
+    export DUET_TEST_HASHES
+    printf '%s\n' "$@" | xargs -P "$(nproc)" -I{} sh -c 'wine "$0" -sf="*test_$1.cpp" >"$2/$1" 2>&1; echo "exit code $?" >>"$2/$1"' $out/tests/all.exe {} "$dir/suite"
+    n_bad=0
+    for name; do
+        printf '%-15s %s\n' "$name" "$(sed -n 's/^test cases: //p' "$dir/suite/$name")"
+        [ "$(tail -n 1 "$dir/suite/$name")" = "exit code 0" ] || { n_bad=$((n_bad + 1)); cat "$dir/suite/$name"; }
+    done
+    sed -n '/^not proved here/,/^SUCCESS/{ /^  /p; }' "$dir"/suite/*
+    cat "$dir"/suite/* | awk '/^test cases:/ { n += $3; passed += $5; failed += $8; skipped += $11; part += $14 }
+        END { printf "in all: %d test cases | %d passed | %d failed | %d skipped | %d skipped in part\n", n, passed, failed, skipped, part }'
+    [ $n_bad = 0 ] || { echo "$n_bad files failed"; exit 1; }
+    if [ -s "$DUET_TEST_HASHES" ]; then
+        step "logits of the golden models on stand-ins for nvcuda.dll and amdhip64_6.dll: the hashes of this machine's own stand-ins"
+        [ -n "${TESTS:-}" ] || make -s -j"$(nproc)" build/release/tests/all
+        DUET_TEST_HASHES=$dir/linux_hashes ${TESTS:-build/release/tests/all} -tc="drivers: golden*" >"$dir/log" || { cat "$dir/log"; exit 1; }
+        cmp "$dir/linux_hashes" "$dir/windows_hashes"
+        echo "$(wc -l <"$dir/linux_hashes") hashes, the same"
+    fi
+}
+if [ "${1:-}" = suite ]; then
+    shift
+    suite "$@"
+    exit
+fi
 
 step "build: the library, all programs, the tests, the DLL and a C program that uses it"
 if [ -z "${BIN:-}" ]; then make -s -j"$(nproc)" run bin/logits bin/tokenize bin/quantize bin/inspect; fi
@@ -140,21 +174,35 @@ else
     echo "skipped: want clang-19 and lld-link-19"
 fi
 
-part() {  # LOG ARGUMENT...: the test cases that the arguments choose
-    log=$dir/$1
-    shift
-    wine $out/tests/all.exe "$@" >"$log" 2>&1 || { cat "$log"; return 1; }
-    grep -A 100 "^test cases" "$log"
-}
+step "a GUI program that uses duet.dll: no console, no window, no process of its own"
+$triple-gcc -x c -std=c99 -pedantic-errors -Wall -Wextra -Werror -I. -DDUET_SHARED -c -o "$dir/gui.o" tests/gui_windows.c
+$triple-gcc -static -mwindows -o "$dir/gui.exe" "$dir/gui.o" $out/libduet.dll.a
+if command -v xvfb-run >/dev/null; then xvfb-run -a wine "$dir/gui.exe"
+else echo "skipped: want xvfb-run (apt-get install xvfb): without a display no window could appear"; fi
+
+step "the console: keys typed on a terminal, an answer in other scripts"
+if command -v python3 >/dev/null; then
+    [ -n "${CHAT_MODEL:-}" ] || make -s "$chat_model"
+    "$chat_model" "$dir/chat.gguf"
+    python3 tests/console_windows.py wine $run -m "$dir/chat.gguf" --chat --temp 0
+else echo "skipped: no python3"; fi
+
 if [ "${1:-}" = sample ]; then
     step "a sample of the test suite"
-    part sample "-tc=gguf*,paths*,a file above*,a model that was read*,fma without*,f64*,threads*,quantize: bits*,norm*,contract: threads*,\
-line editor*,generate: the same*,drivers: a model on*"
+    wine $out/tests/all.exe >"$dir/log" 2>&1 "-tc=gguf*,paths*,a file above*,a model that was read*,fma without*,f64*,threads*,quantize: bits*,norm*,\
+contract: threads*,line editor*,generate: the same*,drivers: a model on*" || { cat "$dir/log"; exit 1; }
+    grep -A 100 "^test cases" "$dir/log"
 else
-    step "the test suite, in two processes"
-    n=$(wine $out/tests/all.exe -c | grep -oE '[0-9]+' | tail -n 1)
-    part first --first=1 --last=$((n / 2)) & other=$!
-    part second --first=$((n / 2 + 1))
-    wait $other
+    step "the tests of the programs, which start each with wine"
+    mkdir "$dir/bin"
+    for file in $out/bin/*.exe; do
+        name=$(basename "$file" .exe)
+        printf '#!/bin/sh\nexec wine "%s" "$@"\n' "$PWD/$file" >"$dir/bin/$name"
+        chmod +x "$dir/bin/$name"
+    done
+    WINDOWS=1 RUN=$dir/bin/run BIN=$dir/bin sh tests/test_cli.sh
+    WINDOWS=1 sh tests/smoke.sh "$dir/bin" "$dir/bin/run"
+    if command -v python3 >/dev/null; then WINDOWS=1 python3 tests/test_cli_chat.py "$dir/bin/run" "$dir/bin" "$chat_model"; fi
+    suite
 fi
 echo "Windows under Wine: all good"

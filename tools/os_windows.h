@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <cerrno>
+#include <cstdarg>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -343,3 +344,20 @@ struct terminal {
 };
 
 }  // namespace os
+
+// mingw-w64's fprintf writes stderr byte by byte, and a console does not always join the bytes of a character: there it
+// gets each text in one piece.
+namespace std {
+__attribute__((format(gnu_printf, 2, 3))) inline int fprintf_whole(FILE* to, const char* format, ...) {
+    va_list list, again;
+    va_start(list, format);
+    va_copy(again, list);
+    string text((size_t)max(vsnprintf(nullptr, 0, format, list), 0) + 1, '\0');
+    vsnprintf(text.data(), text.size(), format, again);
+    va_end(again);
+    va_end(list);
+    if (to == stderr && os::is_terminal(2)) return (int)os::terminal::write(2, text.data(), text.size() - 1);
+    return fwrite(text.data(), 1, text.size() - 1, to) < text.size() - 1 ? -1 : (int)text.size() - 1;
+}
+}  // namespace std
+#define fprintf(...) fprintf_whole(__VA_ARGS__)
