@@ -7,6 +7,8 @@
 #include "models/unicode.h"
 #include "quant/exact.h"
 
+#include <functional>
+
 using namespace duet;
 
 namespace {
@@ -26,50 +28,69 @@ template <class Handle, class Fill> duet_status create(const char* call, Handle*
     });
 }
 
-// The same for handles whose text is the handle's own.
-template <class Handle, class Fill> duet_status create_own(const char* call, Handle** out, Fill fill) noexcept {
-    return create(call, out, [&](Handle& h) { return guarded(h.err, [&] { return fill(h); }); });
+// The same for handles whose text is the handle's own: fill(handle, args...).
+template <class Handle, class Fill, class... Args>
+duet_status create_own(const char* call, Handle** out, Fill fill, Args... args) noexcept {
+    return create(call, out, [&](Handle& h) { return guarded(h.err, [&] { return fill(h, args...); }); });
 }
 
-// A call on a file or a model, which threads share.
-template <class F> duet_status with_file(const char* call, const duet_file* file, F f) noexcept {
+duet_status create_model(duet_model** out, const model_source& from, const duet_model_params* params) noexcept {
+    return create(from.call, out,
+                  [&](duet_model& m) { return guarded(m.source.err, [&] { return open_model(m, from, params); }); });
+}
+
+// A call on a file or a model, which threads share: f(handle, args..., err).
+template <class F, class... Args>
+duet_status with_file(const char* call, const duet_file* file, F f, Args... args) noexcept {
     return guarded_shared(file ? file->number : 0, [&](error_text& err) -> duet_status {
-        return file ? f(*file, err) : null_argument(call, "file", err);
+        return file ? f(*file, args..., err) : null_argument(call, "file", err);
     });
 }
-template <class F> duet_status with_model(const char* call, const duet_model* model, F f) noexcept {
+template <class F, class... Args>
+duet_status with_model(const char* call, const duet_model* model, F f, Args... args) noexcept {
     return guarded_shared(model ? model->source.number : 0, [&](error_text& err) -> duet_status {
-        return model ? f(*model, err) : null_argument(call, "model", err);
+        return model ? f(*model, args..., err) : null_argument(call, "model", err);
     });
 }
 
-const char* file_error(const duet_file* file) noexcept {
-    if (!file) return thread_error();
-    const char* text = thread_error(file->number);
-    return text ? text : file->err.text.c_str();
-}
-
-// The text of a handle that one thread uses at a time.
-template <class Handle> const char* own_error(const Handle* handle) noexcept {
+// The text of a handle's last error. Files and models are shared by threads; any other handle has one thread at a time.
+template <class Handle> const char* text_of_error(const Handle* handle) noexcept {
     return handle ? handle->err.text.c_str() : thread_error();
 }
+const char* text_of_error(const duet_file* file) noexcept {
+    const char* text = thread_error(file ? file->number : 0);
+    return text ? text : file ? file->err.text.c_str() : "";
+}
+const char* text_of_error(const duet_model* model) noexcept { return text_of_error(model ? &model->source : nullptr); }
 
-template <class F> duet_status with_writer(const char* call, duet_writer* writer, const char* key, F f) noexcept {
+// A call on a writer, as a rule of one of its members: f(writer, args..., err).
+template <class F, class... Args>
+duet_status with_writer(const char* call, duet_writer* writer, const void* key, F f, Args... args) noexcept {
     return guarded_call(call, writer, [&](duet_writer& w) -> duet_status {
-        return key ? f(w.writer, w.err) : fail(w.err, DUET_ERR_ARG, "%s: want a key, name or data, got NULL", call);
+        return key ? std::invoke(f, w.writer, args..., w.err)
+                   : fail(w.err, DUET_ERR_ARG, "%s: want a key, name or data, got NULL", call);
     });
 }
 
-// A call on a sequence of a session that was made.
-template <class F> duet_status with_sequence(const char* call, duet_session* session, int32_t seq, F f) noexcept {
+// A call on a session that was made, and one on a sequence of it: f(session, seq, args...).
+template <class F, class... Args>
+duet_status with_session(const char* call, duet_session* session, F f, Args... args) noexcept {
     return guarded_call(call, session, [&](duet_session& s) -> duet_status {
         DUET_TRY(check_session(s, call));
+        return f(s, args...);
+    });
+}
+template <class F, class... Args>
+duet_status with_sequence(const char* call, duet_session* session, int32_t seq, F f, Args... args) noexcept {
+    return with_session(call, session, [&](duet_session& s) -> duet_status {
         DUET_TRY(check_sequence(s, call, seq));
-        return f(s);
+        return f(s, seq, args...);
     });
 }
 
 duet_string as_string(std::string_view text) { return {text.data(), text.size()}; }
+constexpr const duet_type_info* kNoType = nullptr;
+std::string_view as_view(const char* data, uint64_t n_bytes) noexcept { return {data ? data : "", data ? n_bytes : 0}; }
 
 template <class F> void guarded_void(F f) noexcept {
     (void)guarded_value(0, [&] { return f(), 0; });
@@ -81,6 +102,15 @@ template <class F> void guarded_void(F f) noexcept {
 #define DUET_INIT(type, defaults)                                                                                      \
     void type##_init(type* out, uint32_t struct_size) {                                                                \
         guarded_void([=] { init_struct(defaults(), out, struct_size); });                                              \
+    }
+
+// Defines the functions that free a handle and tell the text of its last error.
+#define DUET_HANDLE(type)                                                                                              \
+    void type##_free(type* handle) {                                                                                   \
+        guarded_void([=] { delete handle; });                                                                          \
+    }                                                                                                                  \
+    const char* type##_error(const type* handle) {                                                                     \
+        return guarded_value("", [=] { return text_of_error(handle); });                                               \
     }
 
 extern "C" {
@@ -118,42 +148,29 @@ size_t duet_utf8_length(const char* text, size_t n_bytes) {
 
 int32_t duet_type_count(void) { return guarded_value(0, count_types); }
 
-const duet_type_info* duet_type_row(int32_t i_row) {
-    return guarded_value((const duet_type_info*)nullptr, [=] { return type_row(i_row); });
-}
+const duet_type_info* duet_type_row(int32_t i_row) { return guarded_value(kNoType, type_row, i_row); }
 
-const duet_type_info* duet_type_by_name(const char* name) {
-    return guarded_value((const duet_type_info*)nullptr, [=] { return name ? type_by_name(name) : nullptr; });
-}
+const duet_type_info* duet_type_by_name(const char* name) { return guarded_value(kNoType, type_by_name, name); }
 
-const duet_type_info* duet_type_by_id(int32_t id) {
-    return guarded_value((const duet_type_info*)nullptr, [=] { return type_by_id(id); });
-}
+const duet_type_info* duet_type_by_id(int32_t id) { return guarded_value(kNoType, type_by_id, id); }
 
 duet_status duet_quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance, void* dst) {
-    return guarded_shared(0,
-                          [=](error_text& err) { return quantize_row(type_id, src, n_elems, importance, dst, err); });
+    return guarded_shared(0, quantize_row, type_id, src, n_elems, importance, dst);
 }
 
 duet_status duet_dequantize_row(int32_t type_id, const void* src, int64_t n_elems, float* dst) {
-    return guarded_shared(0, [=](error_text& err) { return dequantize_row(type_id, src, n_elems, dst, err); });
+    return guarded_shared(0, dequantize_row, type_id, src, n_elems, dst);
 }
 
 // ---- files ----------------------------------------------------------------------------------------------------------
 
 duet_status duet_file_open(const char* path, duet_file** out) {
-    return create_own("duet_file_open", out, [=](duet_file& f) {
+    return create_own(__func__, out, [=](duet_file& f) {
         return path ? f.file.open(path, f.err) : null_argument("duet_file_open", "path", f.err);
     });
 }
 
-void duet_file_free(duet_file* file) {
-    guarded_void([=] { delete file; });
-}
-
-const char* duet_file_error(const duet_file* file) {
-    return guarded_value("", [=] { return file_error(file); });
-}
+DUET_HANDLE(duet_file)
 
 int32_t duet_file_version(const duet_file* file) {
     return guarded_value(0, [=] { return file ? (int32_t)file->file.version : 0; });
@@ -172,13 +189,11 @@ int32_t duet_file_n_parts(const duet_file* file) {
 }
 
 duet_status duet_file_kv(const duet_file* file, int64_t i, duet_kv* out) {
-    return with_file("duet_file_kv", file,
-                     [=](const duet_file& f, error_text& err) { return file_kv(f, i, out, err); });
+    return with_file(__func__, file, file_kv, i, out);
 }
 
 duet_status duet_file_tensor(const duet_file* file, int64_t i, duet_tensor* out) {
-    return with_file("duet_file_tensor", file,
-                     [=](const duet_file& f, error_text& err) { return file_tensor(f, i, out, err); });
+    return with_file(__func__, file, file_tensor, i, out);
 }
 
 int64_t duet_file_find_kv(const duet_file* file, const char* key) {
@@ -196,91 +211,70 @@ int64_t duet_file_find_tensor(const duet_file* file, const char* name) {
 }
 
 duet_status duet_file_get_int(const duet_file* file, int64_t i_kv, uint64_t i_value, int64_t* out) {
-    return with_file("duet_file_get_int", file,
-                     [=](const duet_file& f, error_text& err) { return file_get_int(f, i_kv, i_value, out, err); });
+    return with_file(__func__, file, file_get_int, i_kv, i_value, out);
 }
 
 duet_status duet_file_get_float(const duet_file* file, int64_t i_kv, uint64_t i_value, double* out) {
-    return with_file("duet_file_get_float", file,
-                     [=](const duet_file& f, error_text& err) { return file_get_float(f, i_kv, i_value, out, err); });
+    return with_file(__func__, file, file_get_float, i_kv, i_value, out);
 }
 
 duet_status duet_file_get_string(const duet_file* file, int64_t i_kv, uint64_t i_value, duet_string* out) {
-    return with_file("duet_file_get_string", file,
-                     [=](const duet_file& f, error_text& err) { return file_get_string(f, i_kv, i_value, out, err); });
+    return with_file(__func__, file, file_get_string, i_kv, i_value, out);
 }
 
 duet_status duet_writer_create(duet_writer** out) {
-    return create_own("duet_writer_create", out, [](duet_writer&) { return DUET_OK; });
+    return create_own(__func__, out, [](duet_writer&) { return DUET_OK; });
 }
 
-void duet_writer_free(duet_writer* writer) {
-    guarded_void([=] { delete writer; });
-}
-
-const char* duet_writer_error(const duet_writer* writer) {
-    return guarded_value("", [=] { return own_error(writer); });
-}
+DUET_HANDLE(duet_writer)
 
 duet_status duet_writer_set_int(duet_writer* writer, const char* key, int32_t kv_type, int64_t value) {
-    return with_writer("duet_writer_set_int", writer, key,
-                       [=](gguf_writer& w, error_text& err) { return w.set_int(key, kv_type, value, err); });
+    return with_writer(__func__, writer, key, &gguf_writer::set_int, key, kv_type, value);
 }
 
 duet_status duet_writer_set_float(duet_writer* writer, const char* key, int32_t kv_type, double value) {
-    return with_writer("duet_writer_set_float", writer, key,
-                       [=](gguf_writer& w, error_text& err) { return w.set_float(key, kv_type, value, err); });
+    return with_writer(__func__, writer, key, &gguf_writer::set_float, key, kv_type, value);
 }
 
 duet_status duet_writer_set_string(duet_writer* writer, const char* key, const char* data, uint64_t n_bytes) {
-    return with_writer(
-        "duet_writer_set_string", writer, data || n_bytes == 0 ? key : nullptr,
-        [=](gguf_writer& w, error_text& err) { return w.set_string(key, {data ? data : "", (size_t)n_bytes}, err); });
+    return with_writer(__func__, writer, data || n_bytes == 0 ? key : nullptr, &gguf_writer::set_string, key,
+                       as_view(data, n_bytes));
 }
 
 duet_status duet_writer_set_array(duet_writer* writer, const char* key, int32_t elem_type, const void* data,
                                   uint64_t n) {
-    return with_writer("duet_writer_set_array", writer, key,
-                       [=](gguf_writer& w, error_text& err) { return w.set_array(key, elem_type, data, n, err); });
+    return with_writer(__func__, writer, key, &gguf_writer::set_array, key, elem_type, data, n);
 }
 
 duet_status duet_writer_set_strings(duet_writer* writer, const char* key, const duet_string* strings, uint64_t n) {
-    return with_writer("duet_writer_set_strings", writer, strings || n == 0 ? key : nullptr,
-                       [=](gguf_writer& w, error_text& err) {
-                           std::vector<std::string_view> views;
-                           for (uint64_t i = 0; i < n; i++)
-                               views.emplace_back(strings[i].data ? strings[i].data : "", (size_t)strings[i].n_bytes);
-                           return w.set_strings(key, views.data(), n, err);
-                       });
+    return with_writer(__func__, writer, strings || n == 0 ? key : nullptr, [=](gguf_writer& w, error_text& err) {
+        std::vector<std::string_view> views;
+        for (uint64_t i = 0; i < n; i++) views.push_back(as_view(strings[i].data, strings[i].n_bytes));
+        return w.set_strings(key, views.data(), n, err);
+    });
 }
 
 duet_status duet_writer_copy_kv(duet_writer* writer, const duet_file* from) {
-    return with_writer("duet_writer_copy_kv", writer, from ? "" : nullptr,
+    return with_writer(__func__, writer, from ? "" : nullptr,
                        [=](gguf_writer& w, error_text& err) { return w.copy_kv(from->file, err); });
 }
 
 duet_status duet_writer_add_tensor(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims,
                                    const int64_t* dims, const void* data) {
-    return with_writer("duet_writer_add_tensor", writer, name, [=](gguf_writer& w, error_text& err) {
-        return w.add_tensor(name, type_id, n_dims, dims, data, err);
-    });
+    return with_writer(__func__, writer, name, &gguf_writer::add_tensor, name, type_id, n_dims, dims, data);
 }
 
 duet_status duet_writer_add_tensor_from(duet_writer* writer, const char* name, int32_t type_id, int32_t n_dims,
                                         const int64_t* dims, duet_read_fn read, void* user) {
-    return with_writer("duet_writer_add_tensor_from", writer, name, [=](gguf_writer& w, error_text& err) {
-        return w.add_tensor_from(name, type_id, n_dims, dims, read, user, err);
-    });
+    return with_writer(__func__, writer, name, &gguf_writer::add_tensor_from, name, type_id, n_dims, dims, read, user);
 }
 
 duet_status duet_writer_save(duet_writer* writer, const char* path) {
-    return with_writer("duet_writer_save", writer, path,
-                       [=](gguf_writer& w, error_text& err) { return w.save(path, err); });
+    return with_writer(__func__, writer, path, &gguf_writer::save, path);
 }
 
 duet_status duet_writer_save_to(duet_writer* writer, duet_write_fn write, void* user) {
-    return with_writer("duet_writer_save_to", writer, write ? "" : nullptr,
-                       [=](gguf_writer& w, error_text& err) { return w.save_to(write, user, err); });
+    return with_writer(__func__, writer, write ? "" : nullptr, &gguf_writer::save_to, write, user);
 }
 
 uint64_t duet_writer_size(const duet_writer* writer) {
@@ -303,7 +297,7 @@ duet_status duet_self_test(const char* device, const char* cpu_isa, duet_self_te
 }
 
 double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads) {
-    return guarded_value(0.0, [=] { return measure_bandwidth(device, n_threads); });
+    return guarded_value(0.0, measure_bandwidth, device, n_threads);
 }
 
 // ---- models ---------------------------------------------------------------------------------------------------------
@@ -311,41 +305,23 @@ double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads) {
 DUET_INIT(duet_model_params, default_model_params)
 
 duet_status duet_model_open(const char* path, const duet_model_params* params, duet_model** out) {
-    return create("duet_model_open", out, [=](duet_model& m) {
-        return guarded(m.source.err, [&] { return open_model(m, {.path = path, .call = "duet_model_open"}, params); });
-    });
+    return create_model(out, {.path = path, .call = __func__}, params);
 }
 
 duet_status duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* params,
                                    duet_model** out) {
-    return create("duet_model_open_memory", out, [=](duet_model& m) {
-        return guarded(m.source.err, [&] {
-            return open_model(m, {.data = data, .n_bytes = n_bytes, .call = "duet_model_open_memory"}, params);
-        });
-    });
+    return create_model(out, {.data = data, .n_bytes = n_bytes, .call = __func__}, params);
 }
 
 duet_status duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes, const duet_model_params* params,
                                    duet_model** out) {
-    return create("duet_model_open_reader", out, [=](duet_model& m) {
-        return guarded(m.source.err, [&] {
-            return open_model(m, {.read = read, .user = user, .n_bytes = n_bytes, .call = "duet_model_open_reader"},
-                              params);
-        });
-    });
+    return create_model(out, {.read = read, .user = user, .n_bytes = n_bytes, .call = __func__}, params);
 }
 
-void duet_model_free(duet_model* model) {
-    guarded_void([=] { delete model; });
-}
-
-const char* duet_model_error(const duet_model* model) {
-    return guarded_value("", [=] { return file_error(model ? &model->source : nullptr); });
-}
+DUET_HANDLE(duet_model)
 
 duet_status duet_model_get_info(const duet_model* model, duet_model_info* out) {
-    return with_model("duet_model_get_info", model,
-                      [=](const duet_model& m, error_text& err) { return model_info(m, out, err); });
+    return with_model(__func__, model, model_info, out);
 }
 
 const duet_file* duet_model_file(const duet_model* model) {
@@ -356,16 +332,12 @@ const duet_file* duet_model_file(const duet_model* model) {
 
 duet_status duet_tokenize(const duet_model* model, const char* text, size_t n_bytes, int32_t flags, int32_t* ids,
                           size_t max_ids, size_t* n_ids) {
-    return with_model("duet_tokenize", model, [=](const duet_model& m, error_text& err) {
-        return tokenize(m, text, n_bytes, flags, ids, max_ids, n_ids, err);
-    });
+    return with_model(__func__, model, tokenize, text, n_bytes, flags, ids, max_ids, n_ids);
 }
 
 duet_status duet_detokenize(const duet_model* model, const int32_t* ids, size_t n_ids, int32_t special, char* out,
                             size_t max_bytes, size_t* n_bytes) {
-    return with_model("duet_detokenize", model, [=](const duet_model& m, error_text& err) {
-        return detokenize(m, ids, n_ids, special, out, max_bytes, n_bytes, err);
-    });
+    return with_model(__func__, model, detokenize, ids, n_ids, special, out, max_bytes, n_bytes);
 }
 
 duet_string duet_token_text(const duet_model* model, int32_t id) {
@@ -402,21 +374,14 @@ DUET_INIT(duet_session_params, default_session_params)
 DUET_INIT(duet_batch, default_batch)
 
 duet_status duet_session_plan(const duet_model* model, const duet_session_params* params, duet_memory_plan* out) {
-    return with_model("duet_session_plan", model,
-                      [=](const duet_model& m, error_text& err) { return plan_session(m, params, out, err); });
+    return with_model(__func__, model, plan_session, params, out);
 }
 
 duet_status duet_session_create(const duet_model* model, const duet_session_params* params, duet_session** out) {
-    return create_own("duet_session_create", out, [=](duet_session& s) { return create_session(s, model, params); });
+    return create_own(__func__, out, create_session, model, params);
 }
 
-void duet_session_free(duet_session* session) {
-    guarded_void([=] { delete session; });
-}
-
-const char* duet_session_error(const duet_session* session) {
-    return guarded_value("", [=] { return own_error(session); });
-}
+DUET_HANDLE(duet_session)
 
 int32_t duet_session_n_ctx(const duet_session* session) {
     return guarded_value(0, [=] { return session ? session->limits.n_ctx : 0; });
@@ -431,8 +396,7 @@ int64_t duet_session_room(const duet_session* session) {
 }
 
 duet_status duet_decode(duet_session* session, const duet_batch* batch) {
-    return guarded_call("duet_decode", session, [=](duet_session& s) -> duet_status {
-        DUET_TRY(check_session(s, "duet_decode"));
+    return with_session(__func__, session, [=](duet_session& s) -> duet_status {
         if (!batch) return null_argument("duet_decode", "batch", s.err);
         duet_batch b = default_batch();
         DUET_TRY(read_struct("duet_batch", batch, &b, s.err));
@@ -456,20 +420,17 @@ DUET_INIT(duet_embed_params, default_embed_params)
 
 duet_status duet_embed(duet_session* session, const duet_string* texts, int32_t n_texts,
                        const duet_embed_params* params, float* out) {
-    return guarded_call("duet_embed", session, [=](duet_session& s) { return embed(s, texts, n_texts, params, out); });
+    return guarded_call(__func__, session, embed, texts, n_texts, params, out);
 }
 
 duet_status duet_embed_ids(duet_session* session, const int32_t* ids, const int32_t* n_ids, int32_t n_texts,
                            const duet_embed_params* params, float* out) {
-    return guarded_call("duet_embed_ids", session,
-                        [=](duet_session& s) { return embed_ids(s, ids, n_ids, n_texts, params, out); });
+    return guarded_call(__func__, session, embed_ids, ids, n_ids, n_texts, params, out);
 }
 
 duet_status duet_rerank(duet_session* session, const char* query, size_t n_query_bytes, const duet_string* texts,
                         int32_t n_texts, float* scores) {
-    return guarded_call("duet_rerank", session, [=](duet_session& s) {
-        return rerank(s, {query ? query : "", query ? n_query_bytes : 0}, texts, n_texts, scores);
-    });
+    return guarded_call(__func__, session, rerank, as_view(query, n_query_bytes), texts, n_texts, scores);
 }
 
 // No more than a store: a signal handler may call this.
@@ -498,73 +459,60 @@ int32_t duet_seq_reuse(duet_session* session, int32_t seq, const int32_t* ids, s
 }
 
 duet_status duet_seq_trim(duet_session* session, int32_t seq, int32_t n_tok) {
-    return with_sequence("duet_seq_trim", session, seq, [=](duet_session& s) { return trim_sequence(s, seq, n_tok); });
+    return with_sequence(__func__, session, seq, trim_sequence, n_tok);
 }
 
 duet_status duet_seq_copy(duet_session* session, int32_t src, int32_t dst) {
-    return with_sequence("duet_seq_copy", session, src, [=](duet_session& s) -> duet_status {
+    return with_sequence(__func__, session, src, [=](duet_session& s, int32_t) -> duet_status {
         DUET_TRY(check_sequence(s, "duet_seq_copy", dst));
         return copy_sequence(s, src, dst);
     });
 }
 
 duet_status duet_seq_save(duet_session* session, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes) {
-    return with_sequence("duet_seq_save", session, seq, [=](duet_session& s) -> duet_status {
-        return n_bytes ? save_sequence(s, seq, out, max_bytes, n_bytes)
-                       : null_argument("duet_seq_save", "n_bytes", s.err);
-    });
+    return with_sequence(__func__, session, seq, save_sequence, out, max_bytes, n_bytes);
 }
 
 duet_status duet_seq_load(duet_session* session, int32_t seq, const void* data, uint64_t n_bytes) {
-    return with_sequence("duet_seq_load", session, seq, [=](duet_session& s) -> duet_status {
-        return data ? load_sequence(s, seq, data, n_bytes) : null_argument("duet_seq_load", "data", s.err);
-    });
+    return with_sequence(__func__, session, seq, load_sequence, data, n_bytes);
 }
 
 // ---- sampling -------------------------------------------------------------------------------------------------------
 
 duet_status duet_sampler_create(uint64_t seed, duet_sampler** out) {
-    return create_own("duet_sampler_create", out, [=](duet_sampler& s) {
+    return create_own(__func__, out, [=](duet_sampler& s) {
         s.sampler.reset(seed);
         return DUET_OK;
     });
 }
 
-void duet_sampler_free(duet_sampler* sampler) {
-    guarded_void([=] { delete sampler; });
-}
-
-const char* duet_sampler_error(const duet_sampler* sampler) {
-    return guarded_value("", [=] { return own_error(sampler); });
-}
+DUET_HANDLE(duet_sampler)
 
 const duet_sampler_param* duet_sampler_param_row(int32_t i_row) {
     return guarded_value((const duet_sampler_param*)nullptr, [=] { return sampler_param_row(i_row); });
 }
 
 duet_status duet_sampler_set(duet_sampler* sampler, const char* name, float value) {
-    return guarded_call("duet_sampler_set", sampler, [=](duet_sampler& s) {
+    return guarded_call(__func__, sampler, [=](duet_sampler& s) {
         return name ? s.sampler.set(name, value, s.err) : null_argument("duet_sampler_set", "name", s.err);
     });
 }
 
 duet_status duet_sampler_bias(duet_sampler* sampler, int32_t id, float bias) {
-    return guarded_call("duet_sampler_bias", sampler,
-                        [=](duet_sampler& s) { return s.sampler.set_bias(id, bias, s.err); });
+    return guarded_call(__func__, sampler, [=](duet_sampler& s) { return s.sampler.set_bias(id, bias, s.err); });
 }
 
 duet_status duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id) {
-    return guarded_call("duet_sampler_dry_breaker", sampler,
-                        [=](duet_sampler& s) { return s.sampler.add_dry_breaker(id, s.err); });
+    return guarded_call(__func__, sampler, [=](duet_sampler& s) { return s.sampler.add_dry_breaker(id, s.err); });
 }
 
 duet_status duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id) {
-    return guarded_call("duet_sampler_choose", sampler,
+    return guarded_call(__func__, sampler,
                         [=](duet_sampler& s) { return s.sampler.choose(logits, n_vocab, id, s.err); });
 }
 
 duet_status duet_sampler_accept(duet_sampler* sampler, int32_t id) {
-    return guarded_call("duet_sampler_accept", sampler, [=](duet_sampler& s) { return s.sampler.accept(id, s.err); });
+    return guarded_call(__func__, sampler, [=](duet_sampler& s) { return s.sampler.accept(id, s.err); });
 }
 
 void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
@@ -578,19 +526,13 @@ void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
 DUET_INIT(duet_grammar_params, default_grammar_params)
 
 duet_status duet_grammar_create(const duet_model* model, const duet_grammar_params* params, duet_grammar** out) {
-    return create_own("duet_grammar_create", out, [=](duet_grammar& g) { return create_grammar(model, params, g); });
+    return create_own(__func__, out, [=](duet_grammar& g) { return create_grammar(model, params, g); });
 }
 
-void duet_grammar_free(duet_grammar* grammar) {
-    guarded_void([=] { delete grammar; });
-}
-
-const char* duet_grammar_error(const duet_grammar* grammar) {
-    return guarded_value("", [=] { return own_error(grammar); });
-}
+DUET_HANDLE(duet_grammar)
 
 duet_status duet_sampler_grammar(duet_sampler* sampler, const duet_grammar* grammar) {
-    return guarded_call("duet_sampler_grammar", sampler, [=](duet_sampler& s) { return set_grammar(s, grammar); });
+    return guarded_call(__func__, sampler, set_grammar, grammar);
 }
 
 int32_t duet_sampler_is_done(duet_sampler* sampler) {
@@ -600,25 +542,18 @@ int32_t duet_sampler_is_done(duet_sampler* sampler) {
 // ---- text that is certain -------------------------------------------------------------------------------------------
 
 duet_status duet_text_gate_create(const char* const* stop, int32_t n_stop, duet_text_gate** out) {
-    return create_own("duet_text_gate_create", out, [=](duet_text_gate& g) { return gate_create(g, stop, n_stop); });
+    return create_own(__func__, out, gate_create, stop, n_stop);
 }
 
-void duet_text_gate_free(duet_text_gate* gate) {
-    guarded_void([=] { delete gate; });
-}
-
-const char* duet_text_gate_error(const duet_text_gate* gate) {
-    return guarded_value("", [=] { return own_error(gate); });
-}
+DUET_HANDLE(duet_text_gate)
 
 duet_status duet_text_gate_add(duet_text_gate* gate, const char* bytes, size_t n_bytes, duet_string* text,
                                int32_t* stopped) {
-    return guarded_call("duet_text_gate_add", gate,
-                        [=](duet_text_gate& g) { return gate_add(g, bytes, n_bytes, text, stopped); });
+    return guarded_call(__func__, gate, gate_add, bytes, n_bytes, text, stopped);
 }
 
 duet_status duet_text_gate_finish(duet_text_gate* gate, duet_string* text) {
-    return guarded_call("duet_text_gate_finish", gate, [=](duet_text_gate& g) { return gate_finish(g, text); });
+    return guarded_call(__func__, gate, gate_finish, text);
 }
 
 // ---- generating -----------------------------------------------------------------------------------------------------
@@ -628,21 +563,15 @@ DUET_INIT(duet_generate_params, default_generate_params)
 duet_status duet_generate_begin(duet_session* session, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
                                 const duet_generate_params* params, duet_generation** out) {
     if (out) *out = nullptr;
-    return guarded_call("duet_generate_begin", session, [=](duet_session& s) -> duet_status {
-        DUET_TRY(check_session(s, "duet_generate_begin"));
-        if (!out) return null_argument("duet_generate_begin", "out", s.err);
-        return begin_generation(s, sampler, ids, n_ids, params, out);
-    });
+    return with_session(__func__, session, begin_generation, sampler, ids, n_ids, params, out);
 }
 
 duet_status duet_generate_next(duet_generation* generation, duet_token_event* event) {
-    return guarded_call("duet_generate_next", generation,
-                        [=](duet_generation& g) { return next_of_generation(g, event); });
+    return guarded_call(__func__, generation, next_of_generation, event);
 }
 
 duet_status duet_generation_result(const duet_generation* generation, duet_generate_result* out) {
-    return guarded_call("duet_generation_result", generation,
-                        [=](const duet_generation& g) { return result_of_generation(g, out, g.err); });
+    return guarded_call(__func__, generation, result_of_generation, out);
 }
 
 void duet_generation_free(duet_generation* generation) {
@@ -652,10 +581,7 @@ void duet_generation_free(duet_generation* generation) {
 duet_status duet_generate(duet_session* session, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
                           const duet_generate_params* params, duet_token_fn on_token, void* user,
                           duet_generate_result* result) {
-    return guarded_call("duet_generate", session, [=](duet_session& s) -> duet_status {
-        DUET_TRY(check_session(s, "duet_generate"));
-        return generate(s, sampler, ids, n_ids, params, on_token, user, result);
-    });
+    return with_session(__func__, session, generate, sampler, ids, n_ids, params, on_token, user, result);
 }
 
 // ---- chat -----------------------------------------------------------------------------------------------------------
@@ -663,27 +589,21 @@ duet_status duet_generate(duet_session* session, duet_sampler* sampler, const in
 DUET_INIT(duet_chat_params, default_chat_params)
 
 duet_status duet_chat_create(const duet_model* model, const duet_chat_params* params, duet_chat** out) {
-    return create_own("duet_chat_create", out, [=](duet_chat& c) { return create_chat(c, model, params); });
+    return create_own(__func__, out, create_chat, model, params);
 }
 
-void duet_chat_free(duet_chat* chat) {
-    guarded_void([=] { delete chat; });
-}
-
-const char* duet_chat_error(const duet_chat* chat) {
-    return guarded_value("", [=] { return own_error(chat); });
-}
+DUET_HANDLE(duet_chat)
 
 duet_status duet_chat_add(duet_chat* chat, const char* role, const char* text, size_t n_bytes) {
-    return guarded_call("duet_chat_add", chat, [=](duet_chat& c) { return add_message(c, role, text, n_bytes); });
+    return guarded_call(__func__, chat, add_message, role, text, n_bytes);
 }
 
 duet_status duet_chat_insert(duet_chat* chat, int32_t i, const char* json, size_t n_bytes) {
-    return guarded_call("duet_chat_insert", chat, [=](duet_chat& c) { return insert_messages(c, i, json, n_bytes); });
+    return guarded_call(__func__, chat, insert_messages, i, json, n_bytes);
 }
 
 duet_status duet_chat_remove(duet_chat* chat, int32_t i, int32_t n) {
-    return guarded_call("duet_chat_remove", chat, [=](duet_chat& c) { return remove_messages(c, i, n); });
+    return guarded_call(__func__, chat, remove_messages, i, n);
 }
 
 int32_t duet_chat_count(const duet_chat* chat) {
@@ -704,7 +624,7 @@ const char* duet_chat_form(const duet_chat* chat) {
 }
 
 duet_status duet_chat_render(duet_chat* chat, int32_t flags, duet_chat_prompt* out) {
-    return guarded_call("duet_chat_render", chat, [=](duet_chat& c) { return show_prompt(c, flags, out); });
+    return guarded_call(__func__, chat, show_prompt, flags, out);
 }
 
 duet_status duet_template_render(const char* chat_template, size_t n_template_bytes, const char* variables,
@@ -718,30 +638,22 @@ duet_status duet_template_render(const char* chat_template, size_t n_template_by
 
 duet_status duet_chat_parser_create(const duet_chat* chat, int32_t opens_thinking, const char* const* stop,
                                     int32_t n_stop, duet_chat_parser** out) {
-    return create_own("duet_chat_parser_create", out, [=](duet_chat_parser& p) -> duet_status {
+    return create_own(__func__, out, [=](duet_chat_parser& p) -> duet_status {
         if (!chat) return null_argument("duet_chat_parser_create", "chat", p.err);
         return create_parser(p, *chat, opens_thinking != 0, stop, n_stop);
     });
 }
 
-void duet_chat_parser_free(duet_chat_parser* parser) {
-    guarded_void([=] { delete parser; });
-}
-
-const char* duet_chat_parser_error(const duet_chat_parser* parser) {
-    return guarded_value("", [=] { return own_error(parser); });
-}
+DUET_HANDLE(duet_chat_parser)
 
 duet_status duet_chat_parser_add(duet_chat_parser* parser, int32_t id) {
-    return guarded_call("duet_chat_parser_add", parser, [=](duet_chat_parser& p) { return add_token(p, id); });
+    return guarded_call(__func__, parser, add_token, id);
 }
 
-duet_status duet_chat_parser_finish(duet_chat_parser* parser) {
-    return guarded_call("duet_chat_parser_finish", parser, finish_answer);
-}
+duet_status duet_chat_parser_finish(duet_chat_parser* parser) { return guarded_call(__func__, parser, finish_answer); }
 
 duet_status duet_chat_parser_next(duet_chat_parser* parser, duet_chat_event* event) {
-    return guarded_call("duet_chat_parser_next", parser, [=](duet_chat_parser& p) -> duet_status {
+    return guarded_call(__func__, parser, [=](duet_chat_parser& p) -> duet_status {
         DUET_TRY(check_room("duet_chat_event", event, p.err));
         take_event(p, event);
         return DUET_OK;
@@ -755,7 +667,7 @@ duet_string duet_chat_parser_message(duet_chat_parser* parser) {
 DUET_INIT(duet_chat_grammar_params, default_chat_grammar_params)
 
 duet_status duet_chat_grammar(const duet_chat* chat, const duet_chat_grammar_params* params, duet_grammar** out) {
-    return create_own("duet_chat_grammar", out, [=](duet_grammar& g) -> duet_status {
+    return create_own(__func__, out, [=](duet_grammar& g) -> duet_status {
         if (!chat) return null_argument("duet_chat_grammar", "chat", g.err);
         return create_chat_grammar(*chat, params, g);
     });
@@ -765,15 +677,12 @@ DUET_INIT(duet_chat_turn_params, default_chat_turn_params)
 
 duet_status duet_chat_begin(duet_chat* chat, duet_session* session, duet_sampler* sampler,
                             const duet_chat_turn_params* params, duet_chat_turn** out) {
-    return guarded_call("duet_chat_begin", chat, [=](duet_chat& c) -> duet_status {
-        if (!out) return null_argument("duet_chat_begin", "out", c.err);
-        *out = nullptr;
-        return begin_turn(c, session, sampler, params, out);
-    });
+    if (out) *out = nullptr;
+    return guarded_call(__func__, chat, begin_turn, session, sampler, params, out);
 }
 
 duet_status duet_chat_next(duet_chat_turn* turn, duet_chat_event* event) {
-    return guarded_call("duet_chat_next", turn, [=](duet_chat_turn& t) { return next_of_turn(t, event); });
+    return guarded_call(__func__, turn, next_of_turn, event);
 }
 
 void duet_chat_turn_free(duet_chat_turn* turn) {
@@ -785,13 +694,11 @@ void duet_chat_turn_free(duet_chat_turn* turn) {
 
 duet_status duet_chat_save(duet_chat* chat, duet_session* session, int32_t seq, void* out, uint64_t max_bytes,
                            uint64_t* n_bytes) {
-    return guarded_call("duet_chat_save", chat,
-                        [=](duet_chat& c) { return save_chat(c, session, seq, out, max_bytes, n_bytes); });
+    return guarded_call(__func__, chat, save_chat, session, seq, out, max_bytes, n_bytes);
 }
 
 duet_status duet_chat_load(duet_chat* chat, duet_session* session, int32_t seq, const void* data, uint64_t n_bytes) {
-    return guarded_call("duet_chat_load", chat,
-                        [=](duet_chat& c) { return load_chat(c, session, seq, data, n_bytes); });
+    return guarded_call(__func__, chat, load_chat, session, seq, data, n_bytes);
 }
 
 // ---- measuring ------------------------------------------------------------------------------------------------------
@@ -804,12 +711,8 @@ void duet_session_profile(duet_session* session, int32_t on) {
 
 int32_t duet_session_profile_rows(duet_session* session) {
     int32_t n_rows = -1;
-    const duet_status status = guarded_call("duet_session_profile_rows", session, [&](duet_session& s) -> duet_status {
-        DUET_TRY(check_session(s, "duet_session_profile_rows"));
-        n_rows = take_profile(s);
-        return DUET_OK;
-    });
-    return status == DUET_OK ? n_rows : -1;
+    (void)with_session(__func__, session, [&](duet_session& s) { return n_rows = take_profile(s), DUET_OK; });
+    return n_rows;
 }
 
 const duet_profile_row* duet_session_profile_row(const duet_session* session, int32_t i_row) {

@@ -45,6 +45,13 @@ int32_t block_of_tensor(std::string_view name) {
     return i > 4 && i < name.size() && name[i] == '.' ? n : -1;
 }
 
+// The index of the item for which is_it holds, which is added if there is none.
+template <class T, class IsIt> int32_t find_or_add(std::vector<T>& items, std::type_identity_t<T> item, IsIt is_it) {
+    const size_t i = (size_t)(std::find_if(items.begin(), items.end(), is_it) - items.begin());
+    if (i == items.size()) items.push_back(std::move(item));
+    return (int32_t)i;
+}
+
 std::string shape_text(int64_t a, int64_t b, int64_t c) {
     std::string s = "(" + std::to_string(a);
     if (b != 1 || c != 1) s += ", " + std::to_string(b);
@@ -203,14 +210,11 @@ weight_id graph_builder::tensor(const std::string& name, bool required, int64_t 
     w.data = t->data;
     w.n_bytes = t->n_bytes;
     w.row_bytes = (uint64_t)(n_in / info->elems) * (uint64_t)info->bytes;
-    for (size_t i = 0; i < graph.weights.size(); i++)
-        if (graph.weights[i].name == name) return (weight_id)i;
-    graph.weights.push_back(std::move(w));
-    return (weight_id)graph.weights.size() - 1;
+    return find_or_add(graph.weights, std::move(w), [&](const weight& other) { return other.name == name; });
 }
 
-weight_id graph_builder::block_tensor(int32_t layer, const char* name, bool required, int64_t n_in, int64_t n_out,
-                                      int64_t n_mats) {
+weight_id graph_builder::block_tensor(int32_t layer, const std::string& name, bool required, int64_t n_in,
+                                      int64_t n_out, int64_t n_mats) {
     return tensor("blk." + std::to_string(layer) + "." + name, required, n_in, n_out, n_mats);
 }
 
@@ -234,11 +238,9 @@ view graph_builder::buffer(const char* name, int64_t width, bool wanted_rows) {
     view v{0, 0, 1, (int32_t)width, (int32_t)width};
     if (width > INT32_MAX / 4)
         fail_with(DUET_ERR_FORMAT, std::string("buffer ") + name + ": " + std::to_string(width) + " columns");
-    auto& all = graph.buffers;
-    auto it = std::find_if(all.begin(), all.end(), [&](const buffer_info& b) { return b.name == name; });
-    if (it == all.end()) it = all.insert(all.end(), buffer_info{name, 0, wanted_rows});
-    it->width = std::max(it->width, (int32_t)width);
-    v.buffer = (int32_t)(it - all.begin());
+    v.buffer = find_or_add(graph.buffers, {name, 0, wanted_rows}, [&](const buffer_info& b) { return b.name == name; });
+    buffer_info& b = graph.buffers[(size_t)v.buffer];
+    b.width = std::max(b.width, (int32_t)width);
     return v;
 }
 
@@ -311,10 +313,7 @@ int32_t graph_builder::rope(const rope_options& options) {
                   key("rope.scaling.type") + ": want none, linear or yarn, got " + printable(type));
     }
     if (options.magnitude != 0) table.magnitude = options.magnitude;
-    for (size_t i = 0; i < graph.ropes.size(); i++)
-        if (graph.ropes[i] == table) return (int32_t)i;
-    graph.ropes.push_back(std::move(table));
-    return (int32_t)graph.ropes.size() - 1;
+    return find_or_add(graph.ropes, table, [&](const rope_table& other) { return other == table; });
 }
 
 int32_t graph_builder::state(int64_t n_floats) {
@@ -325,10 +324,9 @@ int32_t graph_builder::state(int64_t n_floats) {
 }
 
 int32_t graph_builder::cache(int32_t n_kv_heads, int32_t k_dim, int32_t v_dim, int32_t window, bool v_in_k) {
-    size_t group = 0;
-    while (group < graph.groups.size() && graph.groups[group].window != window) group++;
-    if (group == graph.groups.size()) graph.groups.push_back({window});
-    graph.caches.push_back({(int32_t)group, n_kv_heads, k_dim, v_dim, v_in_k});
+    const int32_t group =
+        find_or_add(graph.groups, {window}, [&](const cache_group& other) { return other.window == window; });
+    graph.caches.push_back({group, n_kv_heads, k_dim, v_dim, v_in_k});
     return (int32_t)graph.caches.size() - 1;
 }
 

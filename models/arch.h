@@ -79,7 +79,7 @@ class graph_builder {
     // that is not required. Another shape is an error; so is another format than F32 where ops read elements (finish
     // checks).
     weight_id tensor(const std::string& name, bool required, int64_t n_in, int64_t n_out = 1, int64_t n_mats = 1);
-    weight_id block_tensor(int32_t layer, const char* name, bool required, int64_t n_in, int64_t n_out = 1,
+    weight_id block_tensor(int32_t layer, const std::string& name, bool required, int64_t n_in, int64_t n_out = 1,
                            int64_t n_mats = 1);
     bool want_f32(weight_id w);        // false: the tensor is absent, or an error was made
     const float* floats(weight_id w);  // an F32 tensor that the description itself needs; nullptr: w is -1

@@ -12,8 +12,8 @@ namespace {
 // The norms stand behind attention and feed-forward: x = norm(x + attn(x)), x = norm(x + ffn(x)).
 void post_norm_block(graph_builder& g, int32_t layer, view x, const block_options& block) {
     const auto norm = [&](const std::string& name) {
-        g.norm(layer, x, x, g.block_tensor(layer, (name + ".weight").c_str(), true, x.width()),
-               g.block_tensor(layer, (name + ".bias").c_str(), false, x.width()));
+        g.norm(layer, x, x, g.block_tensor(layer, name + ".weight", true, x.width()),
+               g.block_tensor(layer, name + ".bias", false, x.width()));
     };
     const bool again = g.has(layer, "attn_norm_2.weight");  // Jina's model for code adds the block's input once more.
     const view before = again ? g.buffer("before", x.width()) : view{};

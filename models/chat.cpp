@@ -34,13 +34,14 @@ value with(const value& map, std::string_view key, value v) {
 }
 
 value message_of(const char* role, value content) {
-    return value::of_map(
-        {{value::of_trusted("role"), value::of_trusted(role)}, {value::of_trusted("content"), std::move(content)}});
+    return value::of_map({{"role", value::of_trusted(role)}, {"content", std::move(content)}});
 }
 
-value text_part(value text) {
-    return value::of_map(
-        {{value::of_trusted("type"), value::of_trusted("text")}, {value::of_trusted("text"), std::move(text)}});
+value text_part(value text) { return value::of_map({{"type", value::of_trusted("text")}, {"text", std::move(text)}}); }
+
+// The content of a message, as parts where the template wants them.
+value content_of(value text, bool wants_parts) {
+    return wants_parts ? value::of_list({text_part(std::move(text))}) : text;
 }
 
 // Roles of letters alone cannot spell a control token by themselves, and templates build control tokens around them.
@@ -151,27 +152,22 @@ duet_status chat_format::compile(std::string_view source, chat_template* out, ha
         probe.messages = value::of_list(std::move(messages));
         rendered_template r;
         error_text ignored;
-        return out->render(variables_of(probe, *found), {2026, 1, 2, 3, 4, 5}, &r, ignored) == DUET_OK &&
+        return out->render(variables_of(probe), {2026, 1, 2, 3, 4, 5}, &r, ignored) == DUET_OK &&
                r.text.bytes.find(needle) != std::string::npos;
     };
     const value question = value::of_string("NEEDLE-U"), parts = value::of_list({text_part(question)});
     if (!shows({message_of("user", question)}, "NEEDLE-U"))
         found->wants_parts = shows({message_of("user", parts)}, "NEEDLE-U");
-    const auto content = [&](const char* text) {
-        const value v = value::of_string(text);
-        return found->wants_parts ? value::of_list({text_part(v)}) : v;
-    };
+    const auto content = [&](const char* text) { return content_of(value::of_string(text), found->wants_parts); };
     const value user = message_of("user", content("NEEDLE-U"));
     found->has_system = shows({message_of("system", content("NEEDLE-S")), user}, "NEEDLE-S");
     found->has_developer = shows({message_of("developer", content("NEEDLE-D")), user}, "NEEDLE-D");
     // A call with arguments as an object, and one as text: the template prints one of them as JSON without extra
     // quotes.
     const auto call = [&](value arguments) {
-        const value function = value::of_map({{value::of_trusted("name"), value::of_string("look")},
-                                              {value::of_trusted("arguments"), std::move(arguments)}});
-        const value one = value::of_map({{value::of_trusted("id"), value::of_string("call12345")},
-                                         {value::of_trusted("type"), value::of_trusted("function")},
-                                         {value::of_trusted("function"), function}});
+        const value function = value::of_map({{"name", value::of_string("look")}, {"arguments", std::move(arguments)}});
+        const value one = value::of_map(
+            {{"id", value::of_string("call12345")}, {"type", value::of_trusted("function")}, {"function", function}});
         return with(message_of("assistant", content("")), "tool_calls", value::of_list({one}));
     };
     value object;
@@ -183,9 +179,9 @@ duet_status chat_format::compile(std::string_view source, chat_template* out, ha
     return DUET_OK;
 }
 
-value chat_format::variables_of(const chat_request& request, const habits&) const {
+value chat_format::variables_of(const chat_request& request) const {
     std::vector<value_member> all;
-    const auto put = [&](const char* name, value v) { all.push_back({value::of_trusted(name), std::move(v)}); };
+    const auto put = [&](const char* name, value v) { all.emplace_back(name, std::move(v)); };
     put("messages", request.messages);
     put("tools", request.tools);
     put("documents", request.documents);
@@ -226,7 +222,7 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
             content = value::of_text(std::move(both));
             folded = value();
         }
-        if (h.wants_parts && content.is_string()) content = value::of_list({text_part(content)});
+        if (content.is_string()) content = content_of(content, h.wants_parts);
         if (m.find("content") || takes_folded) m = with(m, "content", content);
         const value thoughts = member_of(m, "reasoning_content");
         const bool has_text = content.is_string() && !content.as_string().empty();
@@ -243,7 +239,7 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
     }
     if (folded.is_string()) {  // no user message came after it
         origin->push_back(folded_at);
-        out.push_back(message_of("user", h.wants_parts ? value::of_list({text_part(folded)}) : folded));
+        out.push_back(message_of("user", content_of(folded, h.wants_parts)));
     }
     return value::of_list(std::move(out));
 }
@@ -268,13 +264,12 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
             return fail(err, DUET_ERR_ARG, "chat: to be continued, the last message wants a content of text");
         traced_text tagged = content.as_text();
         tagged.append(kContinueTag, true);
-        content = value::of_text(std::move(tagged));
-        if (h.wants_parts) content = value::of_list({text_part(content)});
-        messages.back() = with(messages.back(), "content", content);
+        messages.back() =
+            with(messages.back(), "content", content_of(value::of_text(std::move(tagged)), h.wants_parts));
         adapted.messages = value::of_list(std::move(messages));
     }
     rendered_template r;
-    DUET_TRY(t.render(variables_of(adapted, h), request.now, &r, err));
+    DUET_TRY(t.render(variables_of(adapted), request.now, &r, err));
     if (request.continues_last) {  // the text ends where the tag begins; a trimming template removed the tag's blank
         const std::string_view tag(kContinueTag.data(), kContinueTag.size() - 1);
         const size_t at = r.text.bytes.rfind(tag);

@@ -58,7 +58,7 @@ class chat_format {
         const char* thinking_key = nullptr;  // where it looks for reasoning_content, if not there
     };
     duet_status compile(std::string_view source, chat_template* out, habits* found, error_text& err);
-    value variables_of(const chat_request& request, const habits& h) const;
+    value variables_of(const chat_request& request) const;
     value adapt_messages(const value& messages, const habits& h, std::vector<size_t>* origin) const;
 
     std::string source_, tool_source_, bos_, eos_;

@@ -68,20 +68,4 @@ bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking) {
     return !open.empty() && prompt.ends_with(open);
 }
 
-// Looks at how the template uses "arguments". Behind a + it is joined to a string, unless the template asks first what
-// it is.
-bool wants_string_arguments(std::string_view template_text) {
-    static const std::string_view kWord = "arguments";
-    bool joins = false;
-    for (size_t at = template_text.find(kWord); at != std::string_view::npos; at = template_text.find(kWord, at + 1)) {
-        std::string_view behind = template_text.substr(at + kWord.size()), before = template_text.substr(0, at);
-        while (!behind.empty() && std::string_view("'\"] )").find(behind[0]) != std::string_view::npos)
-            behind.remove_prefix(1);
-        if (behind.substr(0, 3) == "is " || behind.substr(0, 1) == "|" || behind.substr(0, 6) == ".items") return false;
-        const size_t start = before.find_last_of("+~{=,\n");
-        joins |= start != std::string_view::npos && before[start] == '+' && !has_text(before.substr(start), "\\");
-    }
-    return joins;
-}
-
 }  // namespace duet

@@ -45,9 +45,9 @@ struct call_writer {
         };
         const uint32_t rule = b.add_rule("gemma value");
         const expr string = b.sequence({b.spelled("<|\"|>"), b.without({"<|\"|>"}, false), b.spelled("<|\"|>")});
-        const expr scalar = json(value::of_map(
-            {{value::of_string("type"),
-              value::of_list({value::of_string("number"), value::of_string("boolean"), value::of_string("null")})}}));
+        const expr scalar =
+            json(value::of_map({{"type", value::of_list({value::of_string("number"), value::of_string("boolean"),
+                                                         value::of_string("null")})}}));
         const expr list = bracket("[", b.call(rule), "]");
         const expr key = b.repeat(b.one_char({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}), 1, kMaxChatName);
         const expr map = bracket("{", b.sequence({key, b.literal(":"), b.call(rule)}), "}");
@@ -65,7 +65,7 @@ struct call_writer {
         std::vector<value_member> members;
         if (schema.is_map()) members = schema.members();
         for (const char* key : {"$defs", "definitions"})
-            if (const value* defs = root.find(key)) members.push_back({value::of_string(key), *defs});
+            if (const value* defs = root.find(key)) members.emplace_back(key, *defs);
         const value whole = value::of_map(std::move(members));
         const uint32_t types = schema_types(root, schema);
         if (row.form == chat_form::gemma) return gemma_value(types);
@@ -115,7 +115,7 @@ struct call_writer {
     }
 
     expr call(const chat_tool& tool) {
-        const value any_object = value::of_map({{value::of_string("type"), value::of_string("object")}});
+        const value any_object = value::of_map({{"type", value::of_string("object")}});
         const value& schema = tool.parameters.is_map() ? tool.parameters : any_object;
         const expr arguments = row.key_end.empty() ? json(schema) : parameters(schema);
         return b.sequence(

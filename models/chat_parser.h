@@ -136,8 +136,4 @@ const thinking_markers& thinking_markers_of(chat_thinking thinking);
 // Returns whether the rendered prompt ends inside thinking, that is, with the open marker and blanks.
 bool prompt_opens_thinking(std::string_view prompt, chat_thinking thinking);
 
-// Returns how a finished call must go back into the template. True: the arguments are JSON text in a string, because
-// the template joins them to other strings. False: the arguments are an object.
-bool wants_string_arguments(std::string_view template_text);
-
 }  // namespace duet

@@ -314,23 +314,11 @@ bool literal_reader::finish(std::string* out) {
 
 static uint32_t whole_type(uint32_t type) { return type & kJsonNumber ? kJsonNumber : type; }
 
-// Follows "#/a/b" from root. Returns null if it leads nowhere.
-static const value* follow_reference(const value& root, std::string_view path) {
-    const value* at = &root;
-    if (path.substr(0, 2) != "#/") return nullptr;
-    for (path.remove_prefix(2); at && !path.empty();) {
-        const size_t n = std::min(path.find('/'), path.size());
-        at = at->find(path.substr(0, n));
-        path.remove_prefix(std::min(n + 1, path.size()));
-    }
-    return at;
-}
-
 static uint32_t types_of(const value& root, const value& schema, int depth, int* n_left) {
     if (!schema.is_map() || depth == 8 || --*n_left < 0) return 0;
     uint32_t types = 0;
-    if (const value* ref = schema.find("$ref"); ref && ref->is_string())
-        if (const value* to = follow_reference(root, ref->as_string())) types |= types_of(root, *to, depth + 1, n_left);
+    if (const value* ref = schema.find("$ref"); ref && ref->is_string() && ref->as_string().starts_with("#/"))
+        if (const value* to = find_place(root, ref->as_string())) types |= types_of(root, *to, depth + 1, n_left);
     if (const value* type = schema.find("type")) {
         if (type->is_list())
             for (const value& t : type->items()) types |= whole_type(json_type_of_name(t));

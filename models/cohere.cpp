@@ -23,8 +23,7 @@ duet_status describe_cohere(graph_builder& g) {
     }
     output_options out;
     out.scale = g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f);
-    output_part(g, x, out);
-    return g.finish();
+    return output_part(g, x, out);
 }
 
 }  // namespace duet

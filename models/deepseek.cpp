@@ -149,8 +149,7 @@ duet_status describe_deepseek(graph_builder& g) {
         if (g.hp.n_experts > 0 && i >= n_dense) moe_part(g, i, h, x, moe);
         else ffn_part(g, i, h, x, {});
     }
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 }  // namespace duet

@@ -110,8 +110,7 @@ duet_status describe_delta_net(graph_builder& g) {
         const view h = norm_part(g, i, x, block.ffn_norm);
         experts_or_ffn_part(g, i, h, x, block);
     }
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 }  // namespace duet

@@ -61,8 +61,7 @@ duet_status describe_gemma(graph_builder& g) {
         block.attn.rope = is_windowed ? rope_window : rope_full;
         block_part(g, i, x, block);
     }
-    output_part(g, x, out);
-    return g.finish();
+    return output_part(g, x, out);
 }
 
 }  // namespace duet

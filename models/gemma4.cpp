@@ -137,8 +137,7 @@ duet_status describe_gemma4(graph_builder& g) {
     }
     output_options out;
     out.cap = g.f32("final_logit_softcapping", false, 0, 0, 1e6f);
-    output_part(g, x, out);
-    return g.finish();
+    return output_part(g, x, out);
 }
 
 }  // namespace duet

@@ -222,43 +222,38 @@ gguf_file::~gguf_file() = default;
 gguf_file::gguf_file(gguf_file&&) noexcept = default;
 gguf_file& gguf_file::operator=(gguf_file&&) noexcept = default;
 
+// Opens a file whose one part comes from `load`. later_path: where later parts are looked for; nullptr: nowhere.
+template <class Load>
+duet_status gguf_file::open_from(const char* name, const char* later_path, bool is_copy, Load load, error_text& err) {
+    gguf_file fresh;
+    fresh.path = name;
+    fresh.impl_->maps.emplace_back();
+    fresh.impl_->paths.push_back(printable(name, kGgufPathBytes));
+    DUET_TRY(load(fresh.impl_->maps[0]));
+    gguf_joiner joiner{fresh, *fresh.impl_, err};
+    joiner.is_copy = is_copy;
+    DUET_TRY(joiner.run(later_path));
+    *this = std::move(fresh);
+    return DUET_OK;
+}
+
 duet_status gguf_file::open(const char* path_given, error_text& err, bool is_copy) {
     if (!path_given || !*path_given)
         return fail(err, DUET_ERR_ARG, "want the path of a GGUF file, got %s", path_given ? "\"\"" : "NULL");
-    gguf_file fresh;
-    fresh.path = path_given;
-    fresh.impl_->maps.emplace_back();
-    fresh.impl_->paths.push_back(printable(path_given, kGgufPathBytes));
-    DUET_TRY(fresh.impl_->maps[0].open(path_given, err, is_copy));
-    gguf_joiner joiner{fresh, *fresh.impl_, err};
-    joiner.is_copy = is_copy;
-    DUET_TRY(joiner.run(path_given));
-    *this = std::move(fresh);
-    return DUET_OK;
+    const auto load = [&](file_map& map) { return map.open(path_given, err, is_copy); };
+    return open_from(path_given, path_given, is_copy, load, err);
 }
 
 duet_status gguf_file::open_memory(const void* data, uint64_t n_bytes, error_text& err) {
     if (!data) return fail(err, DUET_ERR_ARG, "want the bytes of a GGUF file, got NULL");
-    gguf_file fresh;
-    fresh.path = "memory";
-    fresh.impl_->maps.emplace_back();
-    fresh.impl_->paths.push_back(fresh.path);
-    fresh.impl_->maps[0].borrow(data, n_bytes);
-    DUET_TRY((gguf_joiner{fresh, *fresh.impl_, err}.run(nullptr)));
-    *this = std::move(fresh);
-    return DUET_OK;
+    const auto load = [&](file_map& map) { return map.borrow(data, n_bytes), DUET_OK; };
+    return open_from("memory", nullptr, false, load, err);
 }
 
 duet_status gguf_file::open_reader(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err) {
     if (!read) return fail(err, DUET_ERR_ARG, "want a read callback, got NULL");
-    gguf_file fresh;
-    fresh.path = "reader";
-    fresh.impl_->maps.emplace_back();
-    fresh.impl_->paths.push_back(fresh.path);
-    DUET_TRY(fresh.impl_->maps[0].read_all(read, user, n_bytes, err));
-    DUET_TRY((gguf_joiner{fresh, *fresh.impl_, err}.run(nullptr)));
-    *this = std::move(fresh);
-    return DUET_OK;
+    const auto load = [&](file_map& map) { return map.read_all(read, user, n_bytes, err); };
+    return open_from("reader", nullptr, false, load, err);
 }
 
 const gguf_kv* gguf_file::find(std::string_view key) const {
@@ -305,14 +300,12 @@ bool gguf_file::value_float(const gguf_kv& kv, uint64_t i, double* out) {
 
 namespace {
 
-// Finds the entry of a typed read. nullptr: it is absent, and *status says whether that is an error.
-const gguf_kv* gguf_get(const gguf_file& file, std::string_view key, bool required, duet_status* status,
-                        error_text& err) {
-    const gguf_kv* kv = file.find(key);
-    *status = kv || !required ? DUET_OK
-                              : fail(err, DUET_ERR_FORMAT, "%s: %s: the required key is absent",
-                                     printable(file.path, kGgufPathBytes).c_str(), printable(key).c_str());
-    return kv;
+// Finds the entry of a typed read. *kv becomes nullptr when it is absent and not required.
+duet_status gguf_get(const gguf_file& file, std::string_view key, bool required, const gguf_kv** kv, error_text& err) {
+    *kv = file.find(key);
+    if (*kv || !required) return DUET_OK;
+    return fail(err, DUET_ERR_FORMAT, "%s: %s: the required key is absent",
+                printable(file.path, kGgufPathBytes).c_str(), printable(key).c_str());
 }
 
 duet_status gguf_wrong(const gguf_file& file, const gguf_kv& kv, const std::string& want, const std::string& got,
@@ -328,10 +321,10 @@ std::string gguf_range(uint32_t min, uint32_t max) { return std::to_string(min) 
 
 duet_status gguf_file::get_u32(std::string_view key, bool required, uint32_t min, uint32_t max, uint32_t* out,
                                error_text& err) const {
-    duet_status status;
-    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
+    const gguf_kv* kv;
+    DUET_TRY(gguf_get(*this, key, required, &kv, err));
     int64_t value = -1;
-    if (!kv) return status;
+    if (!kv) return DUET_OK;
     if (!gguf_is_int(kv->type) || !value_int(*kv, 0, &value) || value < min || value > max)
         return gguf_wrong(*this, *kv, "an integer from " + gguf_range(min, max), gguf_describe(*kv), err);
     *out = (uint32_t)value;
@@ -340,11 +333,11 @@ duet_status gguf_file::get_u32(std::string_view key, bool required, uint32_t min
 
 duet_status gguf_file::get_f32(std::string_view key, bool required, float min, float max, float* out,
                                error_text& err) const {
-    duet_status status;
-    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
+    const gguf_kv* kv;
+    DUET_TRY(gguf_get(*this, key, required, &kv, err));
     double value = 0;
     char want[80];
-    if (!kv) return status;
+    if (!kv) return DUET_OK;
     if (kv->type == DUET_KV_ARRAY || !value_float(*kv, 0, &value) || !(value >= min && value <= max)) {
         snprintf(want, sizeof want, "a float from %.9g to %.9g", (double)min, (double)max);
         return gguf_wrong(*this, *kv, want, gguf_describe(*kv), err);
@@ -354,18 +347,18 @@ duet_status gguf_file::get_f32(std::string_view key, bool required, float min, f
 }
 
 duet_status gguf_file::get_bool(std::string_view key, bool required, bool* out, error_text& err) const {
-    duet_status status;
-    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
-    if (!kv) return status;
+    const gguf_kv* kv;
+    DUET_TRY(gguf_get(*this, key, required, &kv, err));
+    if (!kv) return DUET_OK;
     if (kv->type != DUET_KV_BOOL) return gguf_wrong(*this, *kv, "a bool", gguf_describe(*kv), err);
     *out = *kv->data != 0;
     return DUET_OK;
 }
 
 duet_status gguf_file::get_string(std::string_view key, bool required, std::string_view* out, error_text& err) const {
-    duet_status status;
-    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
-    if (!kv) return status;
+    const gguf_kv* kv;
+    DUET_TRY(gguf_get(*this, key, required, &kv, err));
+    if (!kv) return DUET_OK;
     if (kv->type != DUET_KV_STRING) return gguf_wrong(*this, *kv, "a string", gguf_describe(*kv), err);
     *out = kv->strings[0];
     return DUET_OK;
@@ -373,9 +366,9 @@ duet_status gguf_file::get_string(std::string_view key, bool required, std::stri
 
 duet_status gguf_file::get_u32_per_layer(std::string_view key, bool required, uint32_t n, uint32_t min, uint32_t max,
                                          std::vector<uint32_t>* out, error_text& err) const {
-    duet_status status;
-    const gguf_kv* kv = gguf_get(*this, key, required, &status, err);
-    if (!kv) return status;
+    const gguf_kv* kv;
+    DUET_TRY(gguf_get(*this, key, required, &kv, err));
+    if (!kv) return DUET_OK;
     const bool is_array = kv->type == DUET_KV_ARRAY;
     const bool is_right =
         is_array ? gguf_is_int(kv->array_type) || kv->array_type == DUET_KV_BOOL : gguf_is_int(kv->type);

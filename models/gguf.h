@@ -85,6 +85,8 @@ class gguf_file {
 
   private:
     struct impl;
+    template <class Load>
+    duet_status open_from(const char* name, const char* later_path, bool is_copy, Load load, error_text& err);
     std::unique_ptr<impl> impl_;
 };
 

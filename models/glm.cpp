@@ -14,8 +14,7 @@ duet_status describe_glm4(graph_builder& g) {
     block.ffn.out.post_norm = "post_ffw_norm";
     block.ffn.kind = ffn_kind::fused;
     for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 duet_status describe_glm4moe(graph_builder& g) {
@@ -33,8 +32,7 @@ duet_status describe_glm4moe(graph_builder& g) {
         block.moe = i >= n_dense ? &moe : nullptr;
         block_part(g, i, x, block);
     }
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 }  // namespace duet

@@ -5,88 +5,34 @@
 #include "parts.h"
 
 namespace duet {
-namespace {
 
-duet_status describe_gpt_blocks(graph_builder& g, view x, const block_options& block) {
-    for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
-    output_part(g, x);
-    return g.finish();
-}
-
-block_options gpt_block(graph_builder& g, bool has_rope) {
+duet_status describe_gpt(graph_builder& g) {
+    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
+    const view x = input_embedding(g);
+    const bool is_gpt2 = g.arch == "gpt2", is_mpt = g.arch == "mpt", is_stablelm = g.arch == "stablelm";
+    if (is_gpt2 || (is_mpt && g.file.find_tensor("position_embd.weight"))) add_positions(g, x);
     block_options block;
-    block.ffn.kind = ffn_kind::plain;
-    block.ffn.act = activation::gelu;
     block.attn.neox = true;
-    if (has_rope) block.attn.rope = g.rope();
-    return block;
-}
-
-}  // namespace
-
-duet_status describe_gpt2(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
-    const view x = input_embedding(g);
-    add_positions(g, x);
-    return describe_gpt_blocks(g, x, gpt_block(g, false));
-}
-
-// Positions enter as a bias of the scores (ALiBi).
-duet_status describe_mpt(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
-    const view x = input_embedding(g);
-    if (g.file.find_tensor("position_embd.weight")) add_positions(g, x);
-    block_options block = gpt_block(g, false);
-    block.attn.norms = head_norms::whole_optional;
-    block.attn.alibi = g.f32("attention.max_alibi_bias", false, 0, 0, 1e3f);
-    block.attn.clip_qkv = g.f32("attention.clamp_kqv", false, 0, 0, 1e6f);
-    return describe_gpt_blocks(g, x, block);
-}
-
-duet_status describe_starcoder2(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
-    const view x = input_embedding(g);
-    return describe_gpt_blocks(g, x, gpt_block(g, true));
-}
-
-// Attention and feed-forward read the same norm; in the larger Falcon models each has its own.
-duet_status describe_falcon(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
-    const view x = input_embedding(g);
-    block_options block = gpt_block(g, true);
-    block.parallel = true;
-    const bool two_norms = g.has(0, "attn_norm_2.weight");
-    block.attn_norm = two_norms ? "attn_norm_2" : "attn_norm";
-    block.ffn_norm = two_norms ? "attn_norm" : nullptr;
-    return describe_gpt_blocks(g, x, block);
-}
-
-duet_status describe_phi2(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
-    const view x = input_embedding(g);
-    block_options block = gpt_block(g, true);
-    block.parallel = true;
-    block.ffn_norm = nullptr;
-    return describe_gpt_blocks(g, x, block);
-}
-
-duet_status describe_gptneox(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
-    const view x = input_embedding(g);
-    block_options block = gpt_block(g, true);
-    block.parallel = g.flag("use_parallel_residual", true);
-    return describe_gpt_blocks(g, x, block);
-}
-
-duet_status describe_stablelm(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
-    const view x = input_embedding(g);
-    block_options block = gpt_block(g, true);
-    block.ffn = {};
-    block.attn.norms = head_norms::own_weights;
-    block.parallel = !g.has(0, "ffn_norm.weight");
-    if (block.parallel) block.ffn_norm = nullptr;
-    return describe_gpt_blocks(g, x, block);
+    if (!is_gpt2 && !is_mpt) block.attn.rope = g.rope();
+    if (is_mpt) {
+        block.attn.norms = head_norms::whole_optional;
+        block.attn.alibi = g.f32("attention.max_alibi_bias", false, 0, 0, 1e3f);
+        block.attn.clip_qkv = g.f32("attention.clamp_kqv", false, 0, 0, 1e6f);
+    }
+    if (is_stablelm) block.attn.norms = head_norms::own_weights;
+    else block.ffn.kind = ffn_kind::plain, block.ffn.act = activation::gelu;
+    if (g.arch == "falcon" || g.arch == "phi2") block.parallel = true;
+    if (g.arch == "gptneox") block.parallel = g.flag("use_parallel_residual", true);
+    if (is_stablelm) block.parallel = !g.has(0, "ffn_norm.weight");
+    // Only GPT-NeoX and the larger Falcons have a norm for each of the two parts that run side by side.
+    if (g.arch == "falcon" && g.has(0, "attn_norm_2.weight")) {
+        block.attn_norm = "attn_norm_2";
+        block.ffn_norm = "attn_norm";
+    } else if (block.parallel && g.arch != "gptneox") {
+        block.ffn_norm = nullptr;
+    }
+    for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
+    return output_part(g, x);
 }
 
 }  // namespace duet

@@ -23,8 +23,7 @@ duet_status describe_gpt_oss(graph_builder& g) {
         block.attn.window = i % 2 == 0 ? window : 0;
         block_part(g, i, x, block);
     }
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 }  // namespace duet

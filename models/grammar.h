@@ -249,14 +249,10 @@ class grammar_matcher {
     // 128k tokens); a state seen before costs a look-up.
     duet_status mask(std::shared_ptr<const token_mask>* out, error_text& err);
 
-    bool allows(int32_t id);  // one token, without a mask
-    bool can_end();           // the text may end here
+    bool can_end();  // the text may end here
     int32_t n_ends() const { return constraint_->tokens().n_ends(); }
     bool must_end();                           // nothing may follow
     bool has_ended() const { return ended_; }  // an end token was accepted
-    // Returns the bytes that must follow whatever is chosen, at most max_bytes. Returns none where the text may also
-    // end.
-    std::string forced(size_t max_bytes = 256);
     void reset();
 
   private:

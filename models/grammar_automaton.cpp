@@ -152,20 +152,6 @@ void grammar_automaton::call(uint32_t rule, const edge& e) {
     if (calls_[rule].size() > kMaxStateItems * 4) is_over_ = true;
 }
 
-bool grammar_automaton::only_byte(uint32_t state, uint8_t* byte) const {
-    byte_set all{};
-    for (uint32_t i = 0; i < states_[state].n_items; i++) {
-        const byte_set& set = g_.sets[g_.nodes[items_[states_[state].first_item + i].node].arg];
-        for (size_t w = 0; w < all.size(); w++) all[w] |= set[w];
-    }
-    int n_bytes = 0;
-    for (size_t w = 0; w < all.size(); w++) {
-        n_bytes += std::popcount(all[w]);
-        if (all[w]) *byte = (uint8_t)(w * 64 + (size_t)std::countr_zero(all[w]));
-    }
-    return n_bytes == 1;
-}
-
 // ---- frames and states, each kept once ------------------------------------------------------------------------------
 
 uint32_t grammar_automaton::add_frame(std::vector<edge>& edges) {

@@ -79,7 +79,6 @@ class grammar_automaton {
     bool can_end(uint32_t state) const { return states_[state].can_end; }
     bool has_next(uint32_t state) const { return states_[state].n_items > 0; }
     uint32_t n_classes() const { return (uint32_t)g_.class_byte.size(); }
-    bool only_byte(uint32_t state, uint8_t* byte) const;  // whether one byte alone may follow
 
     // Returns a state in which the same texts of at most n_bytes may follow, and the same ones may end, as in the given
     // state. Counts of repetitions that no such text can bring to a limit are made equal, so that more states coincide.

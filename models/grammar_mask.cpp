@@ -244,12 +244,6 @@ duet_status grammar_matcher::mask(std::shared_ptr<const token_mask>* out, error_
     return DUET_OK;
 }
 
-bool grammar_matcher::allows(int32_t id) {
-    grammar_matcher copy(*this);
-    error_text unused;
-    return copy.accept(id, unused) == DUET_OK;
-}
-
 bool grammar_matcher::can_end() {
     const std::lock_guard lock(constraint_->mutex_);
     return !ended_ && constraint_->automaton_->can_end(*place_);
@@ -258,20 +252,6 @@ bool grammar_matcher::can_end() {
 bool grammar_matcher::must_end() {
     const std::lock_guard lock(constraint_->mutex_);
     return ended_ || !constraint_->automaton_->has_next(*place_);
-}
-
-std::string grammar_matcher::forced(size_t max_bytes) {
-    const std::lock_guard lock(constraint_->mutex_);
-    grammar_automaton& a = *constraint_->automaton_;
-    uint32_t state = ended_ ? grammar_automaton::kDead : *place_;
-    std::string out;
-    uint8_t byte;
-    while (out.size() < max_bytes && !a.can_end(state) && a.only_byte(state, &byte)) {
-        out += (char)byte;
-        state = a.step(state, byte);
-    }
-    a.take_is_over();
-    return out;
 }
 
 }  // namespace duet

@@ -42,8 +42,7 @@ duet_status describe_lfm2(graph_builder& g) {
     }
     output_options out;
     out.norm = "token_embd_norm";
-    output_part(g, x, out);
-    return g.finish();
+    return output_part(g, x, out);
 }
 
 }  // namespace duet

@@ -13,47 +13,29 @@ int32_t rope_with_factors(graph_builder& g) {
     return g.rope(r);
 }
 
-// skip_rope is n > 0: every n-th layer has no rope (SmolLM 3).
-duet_status describe_llama_blocks(graph_builder& g, int32_t skip_rope) {
-    if (!g.read_common()) return g.status;
-    const view x = input_embedding(g);
-    block_options block;
-    const int32_t rope = rope_with_factors(g);
-    if ((block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
-        block.attn.temperature_length =
-            (float)g.u32("rope.scaling.original_context_length", false, (uint32_t)g.hp.n_ctx_train, 1, 1u << 30);
-    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
-    if (g.hp.n_experts > 0) block.moe = &moe;
-    for (int32_t i = 0; i < g.hp.n_layers; i++) {
-        block.attn.rope = skip_rope && (i + 1) % skip_rope == 0 ? -1 : rope;
-        block_part(g, i, x, block);
-    }
-    output_part(g, x);
-    return g.finish();
-}
-
 }  // namespace
 
-duet_status describe_llama(graph_builder& g) { return describe_llama_blocks(g, 0); }
-duet_status describe_smollm3(graph_builder& g) { return describe_llama_blocks(g, 4); }
-
-duet_status describe_ernie(graph_builder& g) {
+duet_status describe_llama(graph_builder& g) {
     if (!g.read_common()) return g.status;
     const view x = input_embedding(g);
     block_options block;
-    block.attn.rope = rope_with_factors(g);
-    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
-    const int32_t step = (int32_t)g.u32("interleave_moe_layer_step", false, 1, 1, 512);
+    const bool is_ernie = g.arch.starts_with("ernie"), is_smollm = g.arch == "smollm3";
+    const int32_t rope = rope_with_factors(g);
+    if (!is_ernie && (block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
+        block.attn.temperature_length =
+            (float)g.u32("rope.scaling.original_context_length", false, (uint32_t)g.hp.n_ctx_train, 1, 1u << 30);
+    // Some layers of Ernie are dense. Every fourth layer of SmolLM 3 has no rope.
+    const int32_t n_dense = is_ernie ? (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512) : 0,
+                  step = is_ernie ? (int32_t)g.u32("interleave_moe_layer_step", false, 1, 1, 512) : 1;
     const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         block.moe = g.hp.n_experts > 0 && i >= n_dense && (i + 1) % step == 0 ? &moe : nullptr;
+        block.attn.rope = is_smollm && (i + 1) % 4 == 0 ? -1 : rope;
         block_part(g, i, x, block);
     }
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
-// Granite scales the embedding, the scores, what each half adds to the stream, and the logits.
 duet_status describe_granite(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
     const view x = input_embedding(g, g.f32("embedding_scale", false, 1.0f, 1e-6f, 1e6f));
@@ -74,8 +56,7 @@ duet_status describe_granite(graph_builder& g) {
     }
     output_options out;
     out.scale = 1.0f / g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f);
-    output_part(g, x, out);
-    return g.finish();
+    return output_part(g, x, out);
 }
 
 }  // namespace duet

@@ -24,8 +24,7 @@ duet_status describe_nemotron_h(graph_builder& g) {
         else if (g.hp.n_experts > 0) moe_part(g, i, h, x, moe);
         else ffn_part(g, i, h, x, ffn);
     }
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 duet_status describe_falcon_h1(graph_builder& g) {
@@ -40,8 +39,7 @@ duet_status describe_falcon_h1(graph_builder& g) {
         mamba2_part(g, i, h, x, {}, false);
         ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, {});
     }
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 }  // namespace duet

@@ -23,7 +23,7 @@ join_target open_join(graph_builder& g, view x, const join& j) {
 void close_join(graph_builder& g, int32_t layer, view x, const join& j) {
     if (!j.post_norm) return;
     const view y = j.assign ? x : g.buffer("y", x.width());
-    g.norm(layer, y, y, g.block_tensor(layer, (std::string(j.post_norm) + ".weight").c_str(), true, x.width()));
+    g.norm(layer, y, y, g.block_tensor(layer, std::string(j.post_norm) + ".weight", true, x.width()));
     if (!j.assign) g.add_scaled(layer, x, y, x, j.scale);
 }
 
@@ -33,8 +33,8 @@ void matmul_to(graph_builder& g, int32_t layer, view in, const join_target& to, 
 
 // Appends the projection with that name, and its bias if there is one.
 void named_matmul(graph_builder& g, int32_t layer, view in, view out, const std::string& name) {
-    g.matmul(layer, in, out, g.block_tensor(layer, (name + ".weight").c_str(), true, in.width(), out.width()),
-             g.block_tensor(layer, (name + ".bias").c_str(), false, out.width()));
+    g.matmul(layer, in, out, g.block_tensor(layer, name + ".weight", true, in.width(), out.width()),
+             g.block_tensor(layer, name + ".bias", false, out.width()));
 }
 
 struct projections {
@@ -74,16 +74,16 @@ void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* na
     if (kind == head_norms::none) return;
     if (kind == head_norms::whole || kind == head_norms::whole_optional) {
         const view row{heads.buffer, heads.offset, 1, heads.width(), heads.width()};
-        const weight_id w = g.block_tensor(layer, full.c_str(), kind == head_norms::whole, row.width());
+        const weight_id w = g.block_tensor(layer, full, kind == head_norms::whole, row.width());
         const bool has_bias = w >= 0 && g.hp.norm == norm_kind::layer;
         if (w >= 0)
             g.norm(layer, row, row, w,
-                   has_bias ? g.block_tensor(layer, (std::string(name) + ".bias").c_str(), false, row.width()) : -1);
+                   has_bias ? g.block_tensor(layer, std::string(name) + ".bias", false, row.width()) : -1);
     } else if (kind == head_norms::own_weights) {
-        const weight_id w = g.block_tensor(layer, full.c_str(), false, d, heads.n_heads);
+        const weight_id w = g.block_tensor(layer, full, false, d, heads.n_heads);
         if (w >= 0) g.norm(layer, heads, heads, w).w_stride = d;
     } else {
-        const weight_id w = g.block_tensor(layer, full.c_str(), kind != head_norms::per_head_optional, d);
+        const weight_id w = g.block_tensor(layer, full, kind != head_norms::per_head_optional, d);
         if (w >= 0) g.norm(layer, heads, heads, w);
     }
 }
@@ -118,9 +118,9 @@ view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const 
     const std::string base = name;
     // Some converters leave out the suffix.
     const bool is_bare = !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name);
-    const weight_id w = g.block_tensor(layer, is_bare ? name : (base + ".weight").c_str(), true, x.width());
+    const weight_id w = g.block_tensor(layer, is_bare ? base : base + ".weight", true, x.width());
     g.norm(layer, x, h, w,
-           g.hp.norm == norm_kind::layer ? g.block_tensor(layer, (base + ".bias").c_str(), false, x.width()) : -1);
+           g.hp.norm == norm_kind::layer ? g.block_tensor(layer, base + ".bias", false, x.width()) : -1);
     return h;
 }
 
@@ -239,8 +239,8 @@ void expert_matmul_part(graph_builder& g, int32_t layer, view in, view routes, v
                         int64_t n_in, int64_t n_out, bool has_bias) {
     op& o = g.add(op_kind::expert_matmul, layer, in, out, routes);
     o.n_used = g.hp.n_experts_used;
-    o.w = g.block_tensor(layer, (name + ".weight").c_str(), true, n_in, n_out, g.hp.n_experts);
-    if (has_bias) o.b = g.block_tensor(layer, (name + ".bias").c_str(), true, n_out, g.hp.n_experts);
+    o.w = g.block_tensor(layer, name + ".weight", true, n_in, n_out, g.hp.n_experts);
+    if (has_bias) o.b = g.block_tensor(layer, name + ".bias", true, n_out, g.hp.n_experts);
 }
 
 // Appends the outputs of the chosen experts, one head each.
@@ -398,13 +398,14 @@ view rows_part(graph_builder& g, view x, const char* norm) {
     return last;
 }
 
-void output_part(graph_builder& g, view x, const output_options& options) {
+duet_status output_part(graph_builder& g, view x, const output_options& options) {
     const view last = rows_part(g, x, options.norm), logits = g.buffer("logits", g.hp.n_vocab, true);
     weight_id output = g.tensor("output.weight", false, g.hp.dim, g.hp.n_vocab);
     if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab);  // tied
     g.matmul(-1, last, logits, output, g.tensor("output.bias", false, g.hp.n_vocab)).scale = options.scale;
     if (options.cap != 0) { g.add(op_kind::scale_cap, -1, logits, logits).cap = options.cap; }
     g.graph.logits_buffer = logits.buffer;
+    return g.finish();
 }
 
 }  // namespace duet

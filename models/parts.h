@@ -113,7 +113,7 @@ struct output_options {
 // Appends the end of an encoder: wanted rows -> the norm with that name, if one is given.
 view rows_part(graph_builder& g, view x, const char* norm);
 // Appends the end of the model: rows whose logits are wanted -> output norm -> output matrix (token_embd if there is no
-// other) -> logits.
-void output_part(graph_builder& g, view x, const output_options& options = {});
+// other) -> logits. Nothing may follow: it finishes the description.
+duet_status output_part(graph_builder& g, view x, const output_options& options = {});
 
 }  // namespace duet

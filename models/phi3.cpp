@@ -16,8 +16,7 @@ duet_status describe_phi3(graph_builder& g) {
     block.attn.rope = g.rope(r);
     block.ffn.kind = ffn_kind::fused;
     for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 }  // namespace duet

@@ -28,8 +28,7 @@ duet_status describe_post_norm(graph_builder& g) {
         block.attn.rope = is_windowed ? rope_windowed : is_olmo || window == 0 ? rope : -1;
         block_part(g, i, x, block);
     }
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 }  // namespace duet

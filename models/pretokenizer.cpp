@@ -11,7 +11,6 @@
 #include "unicode.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 namespace duet {
@@ -285,11 +284,10 @@ class pattern_parser {
         if (accept("\\t")) return add_char(set, '\t');
         uint32_t cp = 0;
         if (accept("\\x{")) {  // for characters that editors would normalize
-            for (; peek() != '}'; ++pos_) {
-                if (!isxdigit((unsigned char)peek())) return false;
-                cp = cp * 16 + (uint32_t)(peek() <= '9' ? peek() - '0' : (peek() | 32) - 'a' + 10);
+            for (; !accept("}"); ++pos_) {
+                if (hex_digit(peek()) < 0) return false;
+                cp = cp * 16 + (uint32_t)hex_digit(peek());
             }
-            ++pos_;
         } else {
             accept("\\");
             if (pos_ >= text_.size()) return false;

@@ -13,8 +13,7 @@ duet_status describe_neox_blocks(graph_builder& g, block_options block, const mo
     block.attn.rope = g.rope();
     block.moe = moe;
     for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
-    output_part(g, x);
-    return g.finish();
+    return output_part(g, x);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "../quant/exact_math.h"
 
 #include <algorithm>
+#include <bit>
 #include <cfloat>
 #include <climits>
 #include <new>
@@ -298,8 +299,6 @@ uint64_t sampler_splitmix(uint64_t* state) {
     return z ^ (z >> 31);
 }
 
-uint64_t sampler_rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
-
 }  // namespace
 
 // ---- the random generator ----
@@ -310,13 +309,13 @@ sampler_random::sampler_random(uint64_t seed) {
 
 uint64_t sampler_random::next() {
     uint64_t* s = state_;
-    const uint64_t result = sampler_rotate(s[1] * 5, 7) * 9, t = s[1] << 17;
+    const uint64_t result = std::rotl(s[1] * 5, 7) * 9, t = s[1] << 17;
     s[2] ^= s[0];
     s[3] ^= s[1];
     s[1] ^= s[2];
     s[0] ^= s[3];
     s[2] ^= t;
-    s[3] = sampler_rotate(s[3], 45);
+    s[3] = std::rotl(s[3], 45);
     return result;
 }
 

@@ -33,6 +33,32 @@ uint32_t json_type_of(const value& v) {
     }
 }
 
+const value* find_place(const value& root, std::string_view reference) {
+    const value* found = &root;
+    for (size_t at = 1; at < reference.size() && found;) {
+        std::string name;
+        for (at++; at < reference.size() && reference[at] != '/'; at++) {
+            const char c = reference[at], next = at + 1 < reference.size() ? reference[at + 1] : '\0';
+            if (c == '%' && at + 2 < reference.size() && hex_digit(next) >= 0 && hex_digit(reference[at + 2]) >= 0) {
+                name += (char)(hex_digit(next) * 16 + hex_digit(reference[at + 2]));
+                at += 2;
+            } else if (c == '~' && (next == '0' || next == '1')) {
+                name += next == '0' ? '~' : '/';
+                at++;
+            } else {
+                name += c;
+            }
+        }
+        size_t i = 0;
+        const char* end = name.data() + name.size();
+        if (!found->is_list()) found = found->find(name);
+        else if (!name.empty() && std::from_chars(name.data(), end, i).ptr == end && i < found->items().size())
+            found = &found->items()[i];
+        else found = nullptr;
+    }
+    return found;
+}
+
 namespace {
 
 constexpr size_t kMaxWork = 1'000'000;  // comparisons of values in all; see schema_reader::work
@@ -205,39 +231,15 @@ duet_status schema_reader::check_keywords(const value& schema) {
     return DUET_OK;
 }
 
-// "#", "#/path/to/it": a JSON pointer (RFC 6901) in a URI fragment.
 duet_status schema_reader::resolve(const value& schema, const value& ref, const value** out) {
-    std::string_view rest = ref.as_string();
+    const std::string_view place = ref.as_string();
     const auto fail_ref = [&](duet_status status, const char* what) {
-        return fail_at(schema, "$ref", status,
-                       std::string("want ") + what + ", got \"" + printable(ref.as_string()) + "\"");
+        return fail_at(schema, "$ref", status, std::string("want ") + what + ", got \"" + printable(place) + "\"");
     };
-    if (rest.empty() || rest[0] != '#' || (rest.size() > 1 && rest[1] != '/'))
+    if (place != "#" && !place.starts_with("#/"))
         return fail_ref(DUET_ERR_UNSUPPORTED, "a place in this schema (#/...)");
-    *out = &root;
-    for (size_t at = 1; at < rest.size();) {
-        std::string name;
-        for (at++; at < rest.size() && rest[at] != '/'; at++) {
-            const char c = rest[at], next = at + 1 < rest.size() ? rest[at + 1] : '\0';
-            if (c == '%' && at + 2 < rest.size() && hex_digit(next) >= 0 && hex_digit(rest[at + 2]) >= 0) {
-                name += (char)(hex_digit(next) * 16 + hex_digit(rest[at + 2]));
-                at += 2;
-            } else if (c == '~' && (next == '0' || next == '1')) {
-                name += next == '0' ? '~' : '/';
-                at++;
-            } else {
-                name += c;
-            }
-        }
-        size_t i = 0;
-        const char* end = name.data() + name.size();
-        if (!(*out)->is_list()) *out = (*out)->find(name);
-        else if (!name.empty() && std::from_chars(name.data(), end, i).ptr == end && i < (*out)->items().size())
-            *out = &(*out)->items()[i];
-        else *out = nullptr;
-        if (!*out) return fail_ref(DUET_ERR_FORMAT, "a place that is there");
-    }
-    return DUET_OK;
+    *out = find_place(root, place);
+    return *out ? DUET_OK : fail_ref(DUET_ERR_FORMAT, "a place that is there");
 }
 
 duet_status schema_reader::add(const value& schema, int32_t from, int depth, schema_set* set) {

@@ -22,6 +22,9 @@ enum json_type : uint32_t {
 uint32_t json_type_of(const value& v);
 uint32_t json_type_of_name(const value& name);  // 0: not the name of a type
 
+// The value at "#" or "#/path/to/it", a JSON pointer (RFC 6901) in a URI fragment; null if there is none.
+const value* find_place(const value& root, std::string_view reference);
+
 struct schema_set {
     struct entry {
         const value* schema;  // a map

@@ -192,7 +192,6 @@ class template_run {
     traced_text main_out_;
     value scope_;  // the innermost one; null: the root
     std::vector<value> root_;
-    std::vector<bool> has_root_;
     std::vector<value> kept_;  // objects that may refer to themselves: emptied at the end
     value captured_;           // what the innermost block with filters has captured
     std::vector<std::pair<const void*, uint32_t>> messages_;  // objects of messages in the order of their addresses

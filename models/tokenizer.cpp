@@ -30,29 +30,66 @@ duet_status tokenizer::load(const gguf_file& file, error_text& err) {
     return DUET_OK;
 }
 
-duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool parse_special, std::vector<int32_t>* ids,
-                              error_text& err) const {
+// Encodes text, in which control tokens are found in the trusted stretches only, and user-defined ones everywhere.
+duet_status tokenizer::encode_trusted(std::string_view text, std::span<const stretch> trusted, bool add_bos,
+                                      std::vector<int32_t>* ids, std::vector<mark>* marks, error_text& err) const {
     ids->clear();
+    marks->clear();
     if (!impl_) return fail(err, DUET_ERR_ARG, "tokenizer: want a loaded vocabulary, got none");
     if (text.size() > kMaxEncodeBytes)
         return fail(err, DUET_ERR_ARG, "text: want at most %zu bytes, got %zu", kMaxEncodeBytes, text.size());
     const vocabulary& vocab = impl_->vocab;
-    if (add_bos_eos && vocab.add_bos) ids->push_back(vocab.bos);
-    size_t n_begin = ids->size();
-    const prefix_index& special = parse_special ? vocab.all_special : vocab.user_defined;
-    encode_stretches(
-        text,
-        [&](size_t pos, int32_t* id) {
-            size_t longest = 0;
-            if (!special.is_empty() && special.may_begin(text[pos]))
-                special.prefixes(text.substr(pos), [&](size_t n, int32_t found) { longest = n, *id = found; });
-            return longest;
-        },
-        ids);
+    if (add_bos && vocab.add_bos) ids->push_back(vocab.bos);
+    const bool has_bos = !ids->empty();
+    // SPM and unigram put a space before text that begins a sequence or follows a special token.
+    bool is_prefixed = vocab.add_space_prefix;
+    auto put_text = [&](std::string_view part) {
+        if (part.empty()) return;
+        switch (vocab.kind) {
+        case vocab_kind::bpe: vocab.encode_bpe(part, ids); break;
+        case vocab_kind::spm: vocab.encode_spm(part, is_prefixed, ids); break;
+        case vocab_kind::unigram: vocab.encode_unigram(part, is_prefixed, ids); break;
+        case vocab_kind::wordpiece: vocab.encode_wordpiece(part, ids); break;
+        }
+    };
+    size_t start = 0, i_stretch = 0;
+    for (size_t pos = 0; pos < text.size();) {
+        while (i_stretch < trusted.size() && trusted[i_stretch].end <= pos) ++i_stretch;
+        const size_t end = i_stretch < trusted.size() && trusted[i_stretch].begin <= pos ? trusted[i_stretch].end : 0;
+        size_t longest = 0;
+        int32_t id = -1;
+        const auto take_longest = [&](const prefix_index& index, std::string_view rest) {
+            if (!index.is_empty() && index.may_begin(rest[0]))
+                index.prefixes(rest, [&](size_t n, int32_t found) {
+                    if (n >= longest) longest = n, id = found;
+                });
+        };
+        take_longest(vocab.user_defined, text.substr(pos));
+        if (end > pos) take_longest(vocab.all_special, text.substr(pos, end - pos));
+        if (longest == 0) {
+            ++pos;
+            continue;
+        }
+        put_text(text.substr(start, pos - start));
+        marks->push_back({pos, ids->size()});
+        ids->push_back(id);
+        start = pos += longest;
+    }
+    put_text(text.substr(start));
+    if (!has_bos || ids->size() < 2 || (*ids)[1] != vocab.bos) return DUET_OK;
+    ids->erase(ids->begin());  // the text brings its own
+    for (mark& m : *marks) m.n_ids_before--;
+    return DUET_OK;
+}
 
-    if (n_begin == 1 && ids->size() > 1 && (*ids)[1] == vocab.bos) ids->erase(ids->begin());
-    int32_t last = vocab.add_eos ? vocab.eos : vocab.add_sep ? vocab.sep : -1;
-    if (add_bos_eos && last >= 0 && (ids->size() <= n_begin || ids->back() != last)) ids->push_back(last);
+duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool parse_special, std::vector<int32_t>* ids,
+                              error_text& err) const {
+    const stretch whole{0, text.size()};
+    std::vector<mark> marks;
+    DUET_TRY(encode_trusted(text, {&whole, parse_special ? 1u : 0u}, add_bos_eos, ids, &marks, err));
+    const vocabulary& vocab = impl_->vocab;
+    const int32_t last = vocab.add_eos ? vocab.eos : vocab.add_sep ? vocab.sep : -1;
+    if (add_bos_eos && last >= 0 && (ids->size() <= vocab.add_bos || ids->back() != last)) ids->push_back(last);
     return DUET_OK;
 }
 
@@ -70,79 +107,19 @@ duet_status tokenizer::encode_pair(std::string_view a, std::string_view b, std::
     return DUET_OK;
 }
 
-// Cuts text at its special tokens: special_at(position, &id) gives the bytes of the one that begins there, or 0.
-template <class Special>
-void tokenizer::encode_stretches(std::string_view text, Special special_at, std::vector<int32_t>* ids,
-                                 std::vector<mark>* marks) const {
-    const vocabulary& vocab = impl_->vocab;
-    // SPM and unigram put a space before text that begins a sequence or follows a special token.
-    bool is_prefixed = vocab.add_space_prefix;
-    auto put_text = [&](std::string_view part) {
-        if (part.empty()) return;
-        switch (vocab.kind) {
-        case vocab_kind::bpe: vocab.encode_bpe(part, ids); break;
-        case vocab_kind::spm: vocab.encode_spm(part, is_prefixed, ids); break;
-        case vocab_kind::unigram: vocab.encode_unigram(part, is_prefixed, ids); break;
-        case vocab_kind::wordpiece: vocab.encode_wordpiece(part, ids); break;
-        }
-    };
-    size_t start = 0;
-    for (size_t pos = 0; pos < text.size();) {
-        int32_t id = -1;
-        const size_t n = special_at(pos, &id);
-        if (n == 0) {
-            ++pos;
-            continue;
-        }
-        put_text(text.substr(start, pos - start));
-        if (marks) marks->push_back({pos, ids->size()});
-        ids->push_back(id);
-        start = pos += n;
-    }
-    put_text(text.substr(start));
-}
-
 duet_status tokenizer::encode_prompt(std::string_view text, const std::vector<stretch>& trusted,
                                      std::vector<int32_t>* ids, std::vector<int64_t>* starts, error_text& err) const {
-    ids->clear();
-    if (!impl_) return fail(err, DUET_ERR_ARG, "tokenizer: want a loaded vocabulary, got none");
-    if (text.size() > kMaxEncodeBytes)
-        return fail(err, DUET_ERR_ARG, "text: want at most %zu bytes, got %zu", kMaxEncodeBytes, text.size());
-    const vocabulary& vocab = impl_->vocab;
-    if (vocab.add_bos) ids->push_back(vocab.bos);
-    const size_t n_begin = ids->size();
     std::vector<mark> marks;
-    size_t i_stretch = 0;
-    encode_stretches(
-        text,
-        [&](size_t pos, int32_t* id) {
-            while (i_stretch < trusted.size() && trusted[i_stretch].end <= pos) ++i_stretch;
-            const size_t end =
-                i_stretch < trusted.size() && trusted[i_stretch].begin <= pos ? trusted[i_stretch].end : 0;
-            size_t longest = 0;
-            if (!vocab.user_defined.is_empty() && vocab.user_defined.may_begin(text[pos]))
-                vocab.user_defined.prefixes(text.substr(pos),
-                                            [&](size_t n, int32_t found) { longest = n, *id = found; });
-            if (end > pos && vocab.all_special.may_begin(text[pos]))
-                vocab.all_special.prefixes(text.substr(pos, end - pos), [&](size_t n, int32_t found) {
-                    if (n >= longest) longest = n, *id = found;
-                });
-            return longest;
-        },
-        ids, &marks);
-    const bool is_doubled = n_begin == 1 && ids->size() > 1 && (*ids)[1] == vocab.bos;
-    if (is_doubled) ids->erase(ids->begin());
+    DUET_TRY(encode_trusted(text, trusted, true, ids, &marks, err));
     if (!starts) return DUET_OK;
     // Special tokens stand at known bytes; an offset between two of them counts the ids up to the first of the two.
-    size_t i_mark = 0;
-    int64_t n_ids = 0;
+    size_t i_mark = 0, n_ids = 0;
     for (int64_t& start : *starts) {
         if (start < 0) continue;
         for (; i_mark < marks.size() && marks[i_mark].byte < (size_t)start; ++i_mark)
-            n_ids = (int64_t)marks[i_mark].n_ids_before + 1 - is_doubled;
-        if (i_mark < marks.size() && marks[i_mark].byte == (size_t)start)
-            n_ids = (int64_t)marks[i_mark].n_ids_before - is_doubled;
-        start = std::max<int64_t>(n_ids, 0);
+            n_ids = marks[i_mark].n_ids_before + 1;
+        if (i_mark < marks.size() && marks[i_mark].byte == (size_t)start) n_ids = marks[i_mark].n_ids_before;
+        start = (int64_t)n_ids;
     }
     return DUET_OK;
 }

@@ -5,6 +5,7 @@
 #include "gguf.h"
 
 #include <memory>
+#include <span>
 
 namespace duet {
 
@@ -62,9 +63,8 @@ class tokenizer {
     struct mark {  // of a special token in a text
         size_t byte, n_ids_before;
     };
-    template <class Special>
-    void encode_stretches(std::string_view text, Special special_at, std::vector<int32_t>* ids,
-                          std::vector<mark>* marks = nullptr) const;
+    duet_status encode_trusted(std::string_view text, std::span<const stretch> trusted, bool add_bos,
+                               std::vector<int32_t>* ids, std::vector<mark>* marks, error_text& err) const;
     struct impl;
     std::unique_ptr<impl> impl_;
 };

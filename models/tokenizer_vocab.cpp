@@ -30,17 +30,9 @@ constexpr size_t kMaxRuleBytes = 256;  // of a rule of a charsmap; the longest o
 
 // <0xHH> -> the byte; anything else: -1.
 int byte_of_spelling(std::string_view text) {
-    if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
-    int value = 0;
-    for (char c : text.substr(3, 2)) {
-        int digit = -1;
-        if (c >= '0' && c <= '9') digit = c - '0';
-        else if (c >= 'A' && c <= 'F') digit = c - 'A' + 10;
-        else if (c >= 'a' && c <= 'f') digit = c - 'a' + 10;
-        if (digit < 0) return -1;
-        value = value * 16 + digit;
-    }
-    return value;
+    if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
+    const int high = hex_digit(text[3]), low = hex_digit(text[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
 // Finds an optional array of one of the element types. *kv stays nullptr when the array is absent.
@@ -110,20 +102,20 @@ size_t string_index::hash(std::string_view text) const {
     return (size_t)(h ^ h >> 29) & (slots_.size() - 1);
 }
 
-int32_t string_index::insert(std::string_view text, int32_t id) {
+size_t string_index::place_of(std::string_view text) const {
     size_t i = hash(text);
-    for (; slots_[i].id >= 0; i = (i + 1) & (slots_.size() - 1))
-        if (slots_[i].text == text) return slots_[i].id;
-    slots_[i] = {text, id};
+    while (slots_[i].id >= 0 && slots_[i].text != text) i = (i + 1) & (slots_.size() - 1);
+    return i;
+}
+
+int32_t string_index::insert(std::string_view text, int32_t id) {
+    slot& s = slots_[place_of(text)];
+    if (s.id >= 0) return s.id;
+    s = {text, id};
     return -1;
 }
 
-int32_t string_index::find(std::string_view text) const {
-    if (slots_.empty()) return -1;
-    for (size_t i = hash(text); slots_[i].id >= 0; i = (i + 1) & (slots_.size() - 1))
-        if (slots_[i].text == text) return slots_[i].id;
-    return -1;
-}
+int32_t string_index::find(std::string_view text) const { return slots_.empty() ? -1 : slots_[place_of(text)].id; }
 
 void merge_index::reserve(size_t n) {
     shift_ = 60;
@@ -132,20 +124,17 @@ void merge_index::reserve(size_t n) {
 }
 
 bool merge_index::insert(int32_t left, int32_t right, merge m) {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t i = home(key);
-    for (; slots_[i].key != UINT64_MAX; i = (i + 1) & (slots_.size() - 1))
-        if (slots_[i].key == key) return false;
-    slots_[i] = {key, m};
+    const uint64_t key = key_of(left, right);
+    slot& s = slots_[place_of(key)];
+    if (s.key == key) return false;
+    s = {key, m};
     return true;
 }
 
 const merge_index::merge* merge_index::find(int32_t left, int32_t right) const {
     if (slots_.empty()) return nullptr;
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    for (size_t i = home(key); slots_[i].key != UINT64_MAX; i = (i + 1) & (slots_.size() - 1))
-        if (slots_[i].key == key) return &slots_[i].value;
-    return nullptr;
+    const slot& s = slots_[place_of(key_of(left, right))];
+    return s.key != UINT64_MAX ? &s.value : nullptr;
 }
 
 void prefix_index::finish() {
@@ -180,14 +169,10 @@ duet_status vocabulary::load(const gguf_file& file, error_text& err) {
         return fail(err, DUET_ERR_UNSUPPORTED, "%s: tokenizer.ggml.pre: got %s, known are: %s", file.path.c_str(),
                     printable(pre_name).c_str(), pretokenizer::known_names().c_str());
 
-    DUET_TRY(load_tokens(file, err));
-    DUET_TRY(load_types(file, err));
-    DUET_TRY(load_scores(file, err));
-    DUET_TRY(load_ids(file, err));
-    DUET_TRY(load_byte_tokens(file, err));
-    DUET_TRY(load_merges(file, err));
-    DUET_TRY(load_charsmap(file, err));
-    DUET_TRY(load_options(file, err));
+    for (const auto part : {&vocabulary::load_tokens, &vocabulary::load_types, &vocabulary::load_scores,
+                            &vocabulary::load_ids, &vocabulary::load_byte_tokens, &vocabulary::load_merges,
+                            &vocabulary::load_charsmap, &vocabulary::load_options})
+        DUET_TRY((this->*part)(file, err));
     find_ends();
     make_pieces();
     make_indices();
@@ -359,7 +344,6 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
 duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err) {
     const gguf_kv& tokens = *file.find("tokenizer.ggml.tokens");
     std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
-    bool is_byte_level = kind == vocab_kind::bpe && !(pre.flags() & kPreRawUtf8);
     int n_bytes = 0;
     for (int32_t id = 0; id < n_tokens(); ++id) {
         if (types[id] != kTokenByte) continue;
@@ -375,7 +359,7 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         ++n_bytes;
     }
     // Every byte is a character of the alphabet. Some vocabularies leave out bytes that never occur in UTF-8.
-    if (is_byte_level) {
+    if (is_byte_level()) {
         std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
         for (int byte = 0; byte < 256; ++byte) {
             std::string text;
@@ -512,7 +496,6 @@ void vocabulary::find_ends() {
 }
 
 void vocabulary::make_pieces() {
-    bool is_byte_level = kind == vocab_kind::bpe && !(pre.flags() & kPreRawUtf8);
     piece_starts.reserve(spellings.size() + 1);
     for (int32_t id = 0; id < n_tokens(); ++id) {
         piece_starts.push_back(pieces.size());
@@ -520,16 +503,14 @@ void vocabulary::make_pieces() {
         if (is_special(id)) continue;
         if (types[id] == kTokenByte) {
             pieces += (char)byte_of_spelling(text);
-        } else if (is_byte_level && types[id] != kTokenUserDefined) {
+        } else if (is_byte_level() && types[id] != kTokenUserDefined) {
             int n_bytes;
             for (size_t pos = 0; pos < text.size(); pos += n_bytes) {
                 int byte = byte_level_byte(utf8_decode(text, pos, &n_bytes));
                 if (byte >= 0) pieces += (char)byte;
                 else pieces += text.substr(pos, n_bytes);
             }
-        } else if (is_byte_level) {
-            pieces += text;
-        } else if (kind == vocab_kind::wordpiece && !text.starts_with(kSpaceMark)) {
+        } else if (is_byte_level() || (kind == vocab_kind::wordpiece && !text.starts_with(kSpaceMark))) {
             pieces += text;
         } else {
             for (size_t pos = 0; pos < text.size();) {
@@ -543,7 +524,6 @@ void vocabulary::make_pieces() {
 }
 
 void vocabulary::make_indices() {
-    bool is_byte_level = kind == vocab_kind::bpe && !(pre.flags() & kPreRawUtf8);
     index.reserve(spellings.size());
     for (int32_t id = 0; id < n_tokens(); ++id) {
         uint8_t type = types[id];
@@ -552,10 +532,8 @@ void vocabulary::make_indices() {
         std::string_view plain = type == kTokenUserDefined ? piece(id) : spellings[id];
         if (type == kTokenUserDefined && !plain.empty()) user_defined.add(plain, id);
         if ((type == kTokenUserDefined || is_special(id)) && !plain.empty()) all_special.add(plain, id);
-        if (is_byte_level && is_text) index.insert(piece(id), id);
-        else if (kind == vocab_kind::spm && type == kTokenUnused && !spellings[id].empty())
-            index.insert(spellings[id], id);
-        else if (!is_byte_level && is_text) index.insert(spellings[id], id);
+        const bool is_merged_only = kind == vocab_kind::spm && type == kTokenUnused && !spellings[id].empty();
+        if (is_text || is_merged_only) index.insert(is_byte_level() ? piece(id) : spellings[id], id);
         if ((kind == vocab_kind::unigram || kind == vocab_kind::wordpiece) && is_text) words.add(spellings[id], id);
     }
     user_defined.finish();

@@ -34,7 +34,8 @@ class string_index {
         int32_t id = -1;
     };
     size_t hash(std::string_view text) const;
-    std::vector<slot> slots_;  // a power of two; at most half of them are in use
+    size_t place_of(std::string_view text) const;  // its slot, or the free one for it
+    std::vector<slot> slots_;                      // a power of two; at most half of them are in use
     uint64_t seed_ = 0;
 };
 
@@ -54,7 +55,12 @@ class merge_index {
         uint64_t key = UINT64_MAX;
         merge value{};
     };
-    size_t home(uint64_t key) const { return (size_t)((key * 0x9e3779b97f4a7c15u) >> shift_); }
+    static uint64_t key_of(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
+    size_t place_of(uint64_t key) const {  // its slot, or the free one for it
+        size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> shift_);
+        while (slots_[i].key != UINT64_MAX && slots_[i].key != key) i = (i + 1) & (slots_.size() - 1);
+        return i;
+    }
     std::vector<slot> slots_;
     int shift_ = 63;
 };
@@ -137,6 +143,7 @@ struct vocabulary {
     size_t max_bytes = 0;  // length of the longest token
 
   private:
+    bool is_byte_level() const { return kind == vocab_kind::bpe && !(pre.flags() & kPreRawUtf8); }
     duet_status load_tokens(const gguf_file& file, error_text& err);
     duet_status load_types(const gguf_file& file, error_text& err);
     duet_status load_scores(const gguf_file& file, error_text& err);

@@ -174,21 +174,10 @@ uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes) {
 }
 
 void utf8_append(std::string* out, uint32_t cp) {
-    if (cp < 0x80) {
-        *out += (char)cp;
-    } else if (cp < 0x800) {
-        *out += (char)(0xc0 | cp >> 6);
-        *out += (char)(0x80 | (cp & 0x3f));
-    } else if (cp < 0x10000) {
-        *out += (char)(0xe0 | cp >> 12);
-        *out += (char)(0x80 | (cp >> 6 & 0x3f));
-        *out += (char)(0x80 | (cp & 0x3f));
-    } else {
-        *out += (char)(0xf0 | cp >> 18);
-        *out += (char)(0x80 | (cp >> 12 & 0x3f));
-        *out += (char)(0x80 | (cp >> 6 & 0x3f));
-        *out += (char)(0x80 | (cp & 0x3f));
-    }
+    constexpr uint8_t kLead[] = {0, 0xc0, 0xe0, 0xf0};
+    const int n_more = cp < 0x80 ? 0 : cp < 0x800 ? 1 : cp < 0x10000 ? 2 : 3;  // bytes of 6 bits behind the first
+    *out += (char)(kLead[n_more] | cp >> 6 * n_more);
+    for (int i = n_more; i-- > 0;) *out += (char)(0x80 | (cp >> 6 * i & 0x3f));
 }
 
 bool utf8_valid(std::string_view text) {

@@ -153,6 +153,9 @@ class value {
 
 struct value_member {
     value key, val;
+    value_member() = default;
+    value_member(value k, value v) : key(std::move(k)), val(std::move(v)) {}
+    value_member(const char* name, value v) : key(value::of_trusted(name)), val(std::move(v)) {}
 };
 
 // The value of a map's key; null if there is none or this is no map.

@@ -292,172 +292,7 @@ affine_fit fit_affine(const float* x, const float* w) {
     return {best.d, best.m, best.qq, w_sum};
 }
 
-// ---- packing: the inverses of code() and scale() in blocks.h; the codes c count from 0 -----------------------------
-
-void put_nibbles32(uint8_t* qs, const uint8_t* c) {
-    for (int i = 0; i < 16; i++) qs[i] = (uint8_t)((c[i] & 15) | c[16 + i] << 4);
-}
-void put_fifth_bits32(uint8_t* qh, const uint8_t* c) {
-    memset(qh, 0, 4);
-    for (int i = 0; i < 32; i++) qh[i / 8] |= (uint8_t)((c[i] >> 4 & 1) << i % 8);
-}
-void put_nibbles256(uint8_t* qs, const uint8_t* c) {
-    for (int r = 0; r < 8; r += 2)
-        for (int i = 0; i < 32; i++) qs[r * 16 + i] = (uint8_t)((c[r * 32 + i] & 15) | c[r * 32 + 32 + i] << 4);
-}
-// Packs bits `shift` and shift + 1 of the codes.
-void put_two_bits256(uint8_t* qs, const uint8_t* c, int shift) {
-    memset(qs, 0, 64);
-    for (int i = 0; i < 256; i++) qs[i / 128 * 32 + i % 32] |= (uint8_t)((c[i] >> shift & 3) << (i / 32 % 4 * 2));
-}
-// Packs bit `shift` of the codes.
-void put_one_bit256(uint8_t* qh, const uint8_t* c, int shift) {
-    memset(qh, 0, 32);
-    for (int i = 0; i < 256; i++) qh[i % 32] |= (uint8_t)((c[i] >> shift & 1) << i / 32);
-}
-void put_k_scales(uint8_t* scales, const int* sub, const int* min) {
-    for (int j = 0; j < 4; j++) {
-        scales[j] = (uint8_t)(sub[j] | sub[j + 4] >> 4 << 6);
-        scales[j + 4] = (uint8_t)(min[j] | min[j + 4] >> 4 << 6);
-        scales[j + 8] = (uint8_t)((sub[j + 4] & 15) | (min[j + 4] & 15) << 4);
-    }
-}
-
-// The result of the search over 256 weights.
-struct super_codes {
-    float q[256];    // codes as grid values
-    uint8_t c[256];  // codes counted from 0
-    int sub[16], min[16];
-    uint16_t d, dmin;
-};
-
-void pack(const super_codes& s, block_q2_K* b) {
-    for (int k = 0; k < 16; k++) b->scales[k] = (uint8_t)(s.sub[k] | s.min[k] << 4);
-    put_two_bits256(b->qs, s.c, 0);
-    b->d = s.d;
-    b->dmin = s.dmin;
-}
-void pack(const super_codes& s, block_q3_K* b) {
-    put_one_bit256(b->hmask, s.c, 2);
-    put_two_bits256(b->qs, s.c, 0);
-    memset(b->scales, 0, sizeof b->scales);
-    for (int k = 0; k < 16; k++) {
-        const int v = s.sub[k] + 32;
-        b->scales[k & 7] |= (uint8_t)((v & 15) << (k & 8 ? 4 : 0));
-        b->scales[8 + k % 4] |= (uint8_t)(v >> 4 << (k / 4 * 2));
-    }
-    b->d = s.d;
-}
-template <class B>
-void pack(const super_codes& s, B* b) {  // Q4_K, Q5_K
-    b->d = s.d;
-    b->dmin = s.dmin;
-    put_k_scales(b->scales, s.sub, s.min);
-    if constexpr (requires { b->qh; }) put_one_bit256(b->qh, s.c, 4);
-    put_nibbles256(b->qs, s.c);
-}
-void pack(const super_codes& s, block_q6_K* b) {
-    for (int h = 0; h < 2; h++)
-        for (int i = 0; i < 64; i++)
-            b->ql[h * 64 + i] = (uint8_t)((s.c[h * 128 + i] & 15) | s.c[h * 128 + 64 + i] << 4);
-    put_two_bits256(b->qh, s.c, 4);
-    for (int k = 0; k < 16; k++) b->scales[k] = (int8_t)s.sub[k];
-    b->d = s.d;
-}
-void pack(const super_codes& s, block_iq4_xs* b) {
-    b->d = s.d;
-    b->scales_h = 0;
-    for (int j = 0; j < 8; j++) {
-        const int v = s.sub[j] + 32;
-        b->scales_h = (uint16_t)(b->scales_h | v >> 4 << (2 * j));
-        b->scales_l[j / 2] = (uint8_t)(j & 1 ? b->scales_l[j / 2] | v << 4 : v & 15);
-        put_nibbles32(b->qs + 16 * j, s.c + 32 * j);
-    }
-}
-
-uint32_t sign_bits(const float* q) {
-    uint32_t bits = 0;
-    for (int i = 0; i < 8; i++) bits |= (uint32_t)(q[i] < 0.0f) << i;
-    return bits;
-}
-// Packs four groups of seven signs and the sub-scale of 32 weights.
-uint32_t pack_sign_word(const float* q, int sub) {
-    uint32_t bits = (uint32_t)(sub / 2) << 28;
-    for (int i = 0; i < 4; i++) bits |= (sign_bits(q + 8 * i) & 127) << 7 * i;
-    return bits;
-}
-template <int N>
-void put_odd_scales(uint8_t (&scales)[N], const int* sub) {
-    for (int i = 0; i < N; i++) scales[i] = (uint8_t)(sub[2 * i] / 2 | sub[2 * i + 1] / 2 << 4);
-}
-// Says whether IQ1 codes were moved down. The first code shows it: it is then -9, -1 or 7.
-bool is_moved_down(const float* q) { return q[0] == -9.0f || q[0] == -1.0f || q[0] == 7.0f; }
-
-void pack(const super_codes& s, block_iq2_xxs* b) {
-    b->d = s.d;
-    for (int k = 0; k < 32; k++) b->qs[k / 4].point[k % 4] = (uint8_t)iq2_xxs_book::number(s.q + 8 * k, 0);
-    for (int k = 0; k < 8; k++) b->qs[k].signs.bits = pack_sign_word(s.q + 32 * k, s.sub[k]);
-}
-void pack(const super_codes& s, block_iq2_xs* b) {
-    b->d = s.d;
-    for (int k = 0; k < 32; k++)
-        b->qs[k] = (uint16_t)((uint32_t)iq2_xs_book::number(s.q + 8 * k, 0) | (sign_bits(s.q + 8 * k) & 127) << 9);
-    put_odd_scales(b->scales, s.sub);
-}
-void pack(const super_codes& s, block_iq2_s* b) {
-    b->d = s.d;
-    memset(b->qh, 0, sizeof b->qh);
-    for (int k = 0; k < 32; k++) {
-        const int n = iq2_s_book::number(s.q + 8 * k, 0);
-        b->qs[k] = (uint8_t)n;
-        b->qh[k / 4] |= (uint8_t)(n >> 8 << k % 4 * 2);
-        b->signs[k] = (uint8_t)sign_bits(s.q + 8 * k);
-    }
-    put_odd_scales(b->scales, s.sub);
-}
-void pack(const super_codes& s, block_iq3_xxs* b) {
-    b->d = s.d;
-    for (int i = 0; i < 64; i++) b->qs[i] = (uint8_t)iq3_xxs_book::number(s.q + 4 * i, 0);
-    for (int k = 0; k < 8; k++) b->signs[k].bits = pack_sign_word(s.q + 32 * k, s.sub[k]);
-}
-void pack(const super_codes& s, block_iq3_s* b) {
-    b->d = s.d;
-    memset(b->qh, 0, sizeof b->qh);
-    for (int i = 0; i < 64; i++) {
-        const int n = iq3_s_book::number(s.q + 4 * i, 0);
-        b->qs[i] = (uint8_t)n;
-        b->qh[i / 8] |= (uint8_t)(n >> 8 << i % 8);
-    }
-    for (int k = 0; k < 32; k++) b->signs[k] = (uint8_t)sign_bits(s.q + 8 * k);
-    put_odd_scales(b->scales, s.sub);
-}
-void pack(const super_codes& s, block_iq1_s* b) {
-    b->d = s.d;
-    for (int k = 0; k < 8; k++) {
-        const bool down = is_moved_down(s.q + 32 * k);
-        uint32_t high = (uint32_t)(s.sub[k] / 2) << 12 | (uint32_t)down << 15;
-        for (int i = 0; i < 4; i++) {
-            const int n = iq1_s_book::number(s.q + 32 * k + 8 * i, down ? -1 : 1);
-            b->qs[4 * k + i] = (uint8_t)n;
-            high |= (uint32_t)(n >> 8) << 3 * i;
-        }
-        b->qh[k] = (uint16_t)high;
-    }
-}
-void pack(const super_codes& s, block_iq1_m* b) {
-    memset(b->qh, 0, sizeof b->qh);
-    for (int k = 0; k < 32; k++) {
-        const bool down = is_moved_down(s.q + 8 * k);
-        const int n = iq1_m_book::number(s.q + 8 * k, down ? -1 : 1);
-        b->qs[k] = (uint8_t)n;
-        b->qh[k / 2] |= (uint8_t)((n >> 8 | (int)down << 3) << k % 2 * 4);
-    }
-    for (int k = 0; k < 4; k++) {
-        int bits = (s.d >> 4 * k & 15) << 12;
-        for (int i = 0; i < 4; i++) bits |= s.sub[4 * k + i] / 2 << 3 * i;
-        b->scales[k] = (uint16_t)bits;
-    }
-}
+#include "quantize_pack.inc"
 
 // ---- blocks of 256 ------------------------------------------------------------------------------------------------
 
@@ -578,6 +413,8 @@ void encode(const float* x_in, const float* importance, B* dst) {
     }
     if constexpr (requires { G::index(0.0f); })
         for (int i = 0; i < 256; i++) best.c[i] = (uint8_t)G::index(best.q[i]);
+    if constexpr (requires { dst->d; }) dst->d = best.d;
+    if constexpr (requires { dst->dmin; }) dst->dmin = best.dmin;
     pack(best, dst);
 }
 
@@ -589,45 +426,35 @@ void pack32(const uint8_t* c, B* dst) {
     put_nibbles32(dst->qs, c);
 }
 
-template <class G, class B>
-void encode_scaled32(const float* x_in, const float* importance, B* dst) {
-    float x[32], w[32], q[32];
-    uint8_t c[32];
-    clean_input(x_in, importance, 32, x, w);
-    dst->d = to_half_scale(fit_scale<G, 32>(x, w).d);
-    choose_codes<G, 32>(x, w, half_to_float(dst->d), 0.0f, q);
-    for (int i = 0; i < 32; i++) c[i] = (uint8_t)G::index(q[i]);
-    pack32(c, dst);
-}
+// The codes of the formats with a scale, or with a scale and a minimum, for 32 weights.
+template <class B> struct codes_of;
+template <> struct codes_of<block_q4_0> : linear_grid<-8, 7> {};
+template <> struct codes_of<block_q4_1> : linear_grid<0, 15> {};
+template <> struct codes_of<block_q5_0> : linear_grid<-16, 15> {};
+template <> struct codes_of<block_q5_1> : linear_grid<0, 31> {};
+template <> struct codes_of<block_iq4_nl> : iq4_grid {};
 
-template <int L, class B>
-void encode_affine32(const float* x_in, const float* importance, B* dst) {
-    float x[32], w[32], q[32];
+template <class B>
+    requires requires { codes_of<B>::kHi; }
+void encode(const float* x_in, const float* importance, B* dst) {
+    using G = codes_of<B>;
+    float x[32], w[32], q[32], m = 0.0f;
     uint8_t c[32];
     clean_input(x_in, importance, 32, x, w);
-    const affine_fit f = fit_affine<L, 32, true>(x, w);
-    dst->d = to_half_scale(f.d);
-    dst->m = to_half_scale(-f.m);
-    choose_codes<linear_grid<0, L>, 32>(x, w, half_to_float(dst->d), -half_to_float(dst->m), q);
-    for (int i = 0; i < 32; i++) c[i] = (uint8_t)q[i];
+    if constexpr (requires { dst->m; }) {
+        const affine_fit f = fit_affine<G::kHi, 32, true>(x, w);
+        dst->d = to_half_scale(f.d);
+        dst->m = to_half_scale(-f.m);
+        m = -half_to_float(dst->m);
+    } else dst->d = to_half_scale(fit_scale<G, 32>(x, w).d);
+    choose_codes<G, 32>(x, w, half_to_float(dst->d), m, q);
+    for (int i = 0; i < 32; i++) c[i] = (uint8_t)G::index(q[i]);
     pack32(c, dst);
 }
 
 void encode(const float* x, const float*, float_f32* dst) { memcpy(dst, x, sizeof *dst); }
 void encode(const float* x, const float*, float_f16* dst) { dst->bits = float_to_half(*x); }
 void encode(const float* x, const float*, float_bf16* dst) { dst->bits = float_to_bf16(*x); }
-
-void encode(const float* x, const float* importance, block_q4_0* dst) {
-    encode_scaled32<linear_grid<-8, 7>>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_q5_0* dst) {
-    encode_scaled32<linear_grid<-16, 15>>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_iq4_nl* dst) {
-    encode_scaled32<iq4_grid>(x, importance, dst);
-}
-void encode(const float* x, const float* importance, block_q4_1* dst) { encode_affine32<15>(x, importance, dst); }
-void encode(const float* x, const float* importance, block_q5_1* dst) { encode_affine32<31>(x, importance, dst); }
 
 // With eight bits a search gains too little: the largest value becomes the end of the range. -128 stays unused, as
 // readers expect.

@@ -145,7 +145,7 @@ duet_status gate_finish(duet_text_gate& g, duet_string* text);
 duet_status begin_generation(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
                              const duet_generate_params* params, duet_generation** out);
 duet_status next_of_generation(duet_generation& g, duet_token_event* event);
-duet_status result_of_generation(const duet_generation& g, duet_generate_result* out, error_text& err);
+duet_status result_of_generation(const duet_generation& g, duet_generate_result* out);
 duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
                      const duet_generate_params* params, duet_token_fn on_token, void* user,
                      duet_generate_result* result);

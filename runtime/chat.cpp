@@ -8,8 +8,7 @@
 namespace duet {
 
 duet_chat_params default_chat_params() {
-    duet_chat_params p{};
-    p.struct_size = sizeof p;
+    auto p = sized<duet_chat_params>();
     p.thinking = -1;
     return p;
 }
@@ -66,9 +65,8 @@ duet_status read_tools(duet_chat& c) {
                 return fail(c.err, DUET_ERR_ARG, "tools: tool %zu: the name '%s' is taken", wrapped.size(),
                             printable(name.as_string()).c_str());
         c.tools.push_back({std::string(name.as_string()), member_of(function, "parameters")});
-        wrapped.push_back(inner.is_map() ? tool
-                                         : value::of_map({{value::of_trusted("type"), value::of_trusted("function")},
-                                                          {value::of_trusted("function"), tool}}));
+        wrapped.push_back(
+            inner.is_map() ? tool : value::of_map({{"type", value::of_trusted("function")}, {"function", tool}}));
     }
     c.request.tools = wrapped.empty() ? value() : value::of_list(std::move(wrapped));
     return DUET_OK;
@@ -191,9 +189,8 @@ duet_status add_message(duet_chat& c, const char* role, const char* text, size_t
     DUET_TRY(check_chat(c, "duet_chat_add", c.err));
     if (!role || !*role || (!text && n_bytes))
         return fail(c.err, DUET_ERR_ARG, "duet_chat_add: want %s", text || !n_bytes ? "a role" : "a text, got NULL");
-    c.messages.push_back(
-        value::of_map({{value::of_trusted("role"), without_broken_utf8(role)},
-                       {value::of_trusted("content"), without_broken_utf8({text ? text : "", n_bytes})}}));
+    c.messages.push_back(value::of_map(
+        {{"role", without_broken_utf8(role)}, {"content", without_broken_utf8({text ? text : "", n_bytes})}}));
     return DUET_OK;
 }
 

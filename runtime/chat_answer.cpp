@@ -112,10 +112,8 @@ void drop_taken(duet_chat_parser& p) noexcept {
 duet_status create_parser(duet_chat_parser& p, const duet_chat& chat, bool opens_thinking, const char* const* stop,
                           int32_t n_stop) {
     DUET_TRY(check_chat(chat, "duet_chat_parser_create", p.err));
-    if (n_stop < 0 || (n_stop > 0 && !stop))
-        return fail(p.err, DUET_ERR_ARG, "stop: n_stop is %d, stop is %s", n_stop, stop ? "set" : "NULL");
+    DUET_TRY(p.text.set_stops("stop", stop, n_stop, p.err));
     p.model = chat.model;
-    p.text.set_stops(stop, n_stop);
     p.n_earlier_calls = next_call_number(chat.messages);
     chat_parser_options options;
     options.form = chat.form;
@@ -182,19 +180,16 @@ bool take_event(duet_chat_parser& p, duet_chat_event* out) {
 
 value message_of_answer(const duet_chat_parser& p) {
     const auto text = [](const std::string& s) { return value::of_string(s); };
-    const auto key = [](const char* name) { return value::of_trusted(name); };
-    std::vector<value_member> message = {{key("role"), value::of_trusted("assistant")},
-                                         {key("content"), text(p.content)}};
-    if (!p.reasoning.empty()) message.push_back({key("reasoning_content"), text(p.reasoning)});
+    std::vector<value_member> message = {{"role", value::of_trusted("assistant")}, {"content", text(p.content)}};
+    if (!p.reasoning.empty()) message.emplace_back("reasoning_content", text(p.reasoning));
     std::vector<value> calls;
     for (const answer_call& call : p.calls) {
         if (!call.is_complete) continue;
-        const value function =
-            value::of_map({{key("name"), text(call.name)}, {key("arguments"), text(call.arguments)}});
-        calls.push_back(value::of_map(
-            {{key("id"), text(call.id)}, {key("type"), value::of_trusted("function")}, {key("function"), function}}));
+        const value function = value::of_map({{"name", text(call.name)}, {"arguments", text(call.arguments)}});
+        calls.push_back(
+            value::of_map({{"id", text(call.id)}, {"type", value::of_trusted("function")}, {"function", function}}));
     }
-    if (!calls.empty()) message.push_back({key("tool_calls"), value::of_list(std::move(calls))});
+    if (!calls.empty()) message.emplace_back("tool_calls", value::of_list(std::move(calls)));
     return value::of_map(std::move(message));
 }
 
@@ -208,8 +203,7 @@ std::string_view show_answer(duet_chat_parser& p) {
 // ---- the grammar of an answer ---------------------------------------------------------------------------------------
 
 duet_chat_grammar_params default_chat_grammar_params() {
-    duet_chat_grammar_params p{};
-    p.struct_size = sizeof p;
+    auto p = sized<duet_chat_grammar_params>();
     p.parallel = 1;
     p.opens_thinking = -1;
     return p;

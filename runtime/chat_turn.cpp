@@ -10,8 +10,7 @@
 namespace duet {
 
 duet_chat_turn_params default_chat_turn_params() {
-    duet_chat_turn_params p{};
-    p.struct_size = sizeof p;
+    auto p = sized<duet_chat_turn_params>();
     p.max_new_tok = -1;
     return p;
 }
@@ -67,8 +66,7 @@ void end_answer(duet_chat_turn& t, duet_status status, int32_t reason) {
 
 // Computes until something is to be told. Returns true with the event of a piece of the prompt.
 bool compute(duet_chat_turn& t, duet_chat_event* out) {
-    duet_token_event token{};
-    token.struct_size = sizeof token;
+    auto token = sized<duet_token_event>();
     const duet_status st = next_of_generation(*t.generation, &token);
     if (token.id >= 0) {
         const duet_status read = guarded(t.session.err, [&] { return add_token(t.parser, token.id); });
@@ -93,6 +91,7 @@ bool compute(duet_chat_turn& t, duet_chat_event* out) {
 duet_status begin_turn(duet_chat& c, duet_session* session, duet_sampler* sampler, const duet_chat_turn_params* params,
                        duet_chat_turn** out) {
     constexpr const char* kCall = "duet_chat_begin";
+    if (!out) return fail(c.err, DUET_ERR_ARG, "%s: out is NULL", kCall);
     DUET_TRY(check_chat(c, kCall, c.err));
     if (!session || !sampler || !session->exec_context)
         return fail(c.err, DUET_ERR_ARG, "%s: want a session that was made and a sampler", kCall);
@@ -114,8 +113,7 @@ duet_status begin_turn(duet_chat& c, duet_session* session, duet_sampler* sample
 
 duet_status next_of_turn(duet_chat_turn& t, duet_chat_event* event) {
     DUET_TRY(check_room("duet_chat_event", event, t.err));
-    duet_chat_event e{};
-    e.struct_size = sizeof e;
+    auto e = sized<duet_chat_event>();
     if (t.is_kept) return fail(t.err, DUET_ERR_STATE, "duet_chat_next: the turn has ended");
     bool has_event = take_event(t.parser, &e);
     while (!has_event && !t.is_over) has_event = compute(t, &e) || take_event(t.parser, &e);

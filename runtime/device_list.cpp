@@ -169,8 +169,7 @@ bool may_have_card() {
 duet_status tell_devices(duet_device_fn each, void* user, error_text&) {
     const std::vector<gpu_found> gpus = list_gpus();
     std::string name, driver;
-    duet_device_info cpu{};
-    cpu.struct_size = sizeof cpu;
+    auto cpu = sized<duet_device_info>();
     cpu.why = "";
     cpu.is_default = 1;
     fill_cpu(&cpu, name, driver);

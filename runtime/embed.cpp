@@ -277,8 +277,7 @@ duet_status score_by_logits(duet_session& s, const std::vector<text_piece>& pair
 }  // namespace
 
 duet_embed_params default_embed_params() {
-    duet_embed_params p{};
-    p.struct_size = sizeof p;
+    auto p = sized<duet_embed_params>();
     p.normalise = 1;
     return p;
 }

@@ -8,20 +8,23 @@ namespace {
 
 duet_string file_string(std::string_view s) { return {s.data(), s.size()}; }
 
-duet_status find_entry(const duet_file& file, int64_t i, const void* out, const gguf_kv** kv, error_text& err) {
-    const int64_t n = (int64_t)file.file.kvs.size();
+// An entry or a tensor of a file; what: "an entry".
+template <class T>
+duet_status find_row(const duet_file& file, const char* what, const std::vector<T>& rows, int64_t i, const void* out,
+                     const T** row, error_text& err) {
+    const int64_t n = (int64_t)rows.size();
     if (!out) return fail(err, DUET_ERR_ARG, "%s: out is NULL", file.file.path.c_str());
     if (i < 0 || i >= n)
-        return fail(err, DUET_ERR_ARG, "%s: want an entry in 0..%lld, got %lld", file.file.path.c_str(),
+        return fail(err, DUET_ERR_ARG, "%s: want %s in 0..%lld, got %lld", file.file.path.c_str(), what,
                     (long long)n - 1, (long long)i);
-    *kv = &file.file.kvs[(size_t)i];
+    *row = &rows[(size_t)i];
     return DUET_OK;
 }
 
 // The entry, after checking that it has a value i_value.
 duet_status find_value(const duet_file& file, int64_t i, uint64_t i_value, const void* out, const gguf_kv** kv,
                        error_text& err) {
-    DUET_TRY(find_entry(file, i, out, kv, err));
+    DUET_TRY(find_row(file, "an entry", file.file.kvs, i, out, kv, err));
     if (i_value < (*kv)->n_values) return DUET_OK;
     return fail(err, DUET_ERR_ARG, "%s: %s: want a value below %llu, got %llu", file.file.path.c_str(),
                 printable((*kv)->key).c_str(), (unsigned long long)(*kv)->n_values, (unsigned long long)i_value);
@@ -36,20 +39,16 @@ duet_status wrong_type(const duet_file& file, const gguf_kv& kv, const char* wan
 
 duet_status file_kv(const duet_file& file, int64_t i, duet_kv* out, error_text& err) {
     const gguf_kv* kv = nullptr;
-    DUET_TRY(find_entry(file, i, out, &kv, err));
+    DUET_TRY(find_row(file, "an entry", file.file.kvs, i, out, &kv, err));
     *out = {file_string(kv->key), kv->type, kv->array_type, kv->n_values, kv->offset};
     return DUET_OK;
 }
 
 duet_status file_tensor(const duet_file& file, int64_t i, duet_tensor* out, error_text& err) {
-    const int64_t n = (int64_t)file.file.tensors.size();
-    if (!out) return fail(err, DUET_ERR_ARG, "%s: out is NULL", file.file.path.c_str());
-    if (i < 0 || i >= n)
-        return fail(err, DUET_ERR_ARG, "%s: want a tensor in 0..%lld, got %lld", file.file.path.c_str(),
-                    (long long)n - 1, (long long)i);
-    const gguf_tensor& t = file.file.tensors[(size_t)i];
-    *out = {file_string(t.name), t.type,   t.n_dims, {t.dims[0], t.dims[1], t.dims[2], t.dims[3]}, t.data,
-            t.n_bytes,           t.offset, t.i_file};
+    const gguf_tensor* t = nullptr;
+    DUET_TRY(find_row(file, "a tensor", file.file.tensors, i, out, &t, err));
+    *out = {file_string(t->name), t->type,   t->n_dims, {t->dims[0], t->dims[1], t->dims[2], t->dims[3]}, t->data,
+            t->n_bytes,           t->offset, t->i_file};
     return DUET_OK;
 }
 

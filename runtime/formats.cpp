@@ -49,6 +49,7 @@ const duet_type_info* type_by_id(int32_t id) {
 }
 
 const duet_type_info* type_by_name(const char* name) {
+    if (!name) return nullptr;
     for (const duet_type_info& row : kTypeRows) {
         size_t i = 0;
         while (name[i] && type_name_upper(name[i]) == type_name_upper(row.name[i])) i++;

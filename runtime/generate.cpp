@@ -9,11 +9,7 @@
 namespace duet {
 
 duet_status gate_create(duet_text_gate& g, const char* const* stop, int32_t n_stop) {
-    if (n_stop < 0 || (n_stop > 0 && !stop))
-        return fail(g.err, DUET_ERR_ARG, "duet_text_gate_create: n_stop is %d, stop is %s", n_stop,
-                    stop ? "set" : "NULL");
-    g.gate.set_stops(stop, n_stop);
-    return DUET_OK;
+    return g.gate.set_stops("duet_text_gate_create", stop, n_stop, g.err);
 }
 
 duet_status gate_add(duet_text_gate& g, const char* bytes, size_t n_bytes, duet_string* text, int32_t* stopped) {
@@ -38,8 +34,7 @@ duet_status gate_finish(duet_text_gate& g, duet_string* text) {
 }
 
 duet_generate_params default_generate_params() {
-    duet_generate_params p{};
-    p.struct_size = sizeof p;
+    auto p = sized<duet_generate_params>();
     p.max_new_tok = -1;
     return p;
 }
@@ -64,8 +59,6 @@ duet_status check_generate(duet_session& s, const duet_generate_params& p, const
                     s.model->graph.architecture.c_str());
     if (p.max_new_tok < -1)
         return fail(s.err, DUET_ERR_ARG, "duet_generate: max_new_tok: want -1 or more, got %d", p.max_new_tok);
-    if (p.n_stop < 0 || (p.n_stop > 0 && !p.stop))
-        return fail(s.err, DUET_ERR_ARG, "duet_generate: n_stop is %d, stop is %s", p.n_stop, p.stop ? "set" : "NULL");
     const size_t held = (size_t)s.length[(size_t)p.seq];
     if (n_ids == 0 && last_row(s, p.seq) < 0)
         return fail(s.err, held ? DUET_ERR_STATE : DUET_ERR_ARG,
@@ -226,13 +219,14 @@ duet_status take_step(duet_generation& g, duet_token_event* e) {
 
 duet_status begin_generation(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
                              const duet_generate_params* params, duet_generation** out) {
+    if (!out) return fail(s.err, DUET_ERR_ARG, "duet_generate_begin: out is NULL");
     if (!sampler) return fail(s.err, DUET_ERR_ARG, "duet_generate: sampler is NULL");
     auto g = std::make_unique<duet_generation>(s, sampler->sampler);
     g->params = default_generate_params();
     DUET_TRY(read_struct("duet_generate_params", params, &g->params, s.err));
+    DUET_TRY(g->gate.set_stops("duet_generate", g->params.stop, g->params.n_stop, s.err));
     DUET_TRY(check_generate(s, g->params, ids, n_ids));
     g->ids.assign(ids, ids + n_ids);
-    g->gate.set_stops(g->params.stop, g->params.n_stop);
     g->result.stop_reason = DUET_STOP_NONE;
     const cut_character& c = s.cut[(size_t)g->params.seq];
     if (n_ids == 0 && c.content == s.content[(size_t)g->params.seq])
@@ -251,8 +245,8 @@ duet_status next_of_generation(duet_generation& g, duet_token_event* event) {
     return st;
 }
 
-duet_status result_of_generation(const duet_generation& g, duet_generate_result* out, error_text& err) {
-    DUET_TRY(check_room("duet_generate_result", out, err));
+duet_status result_of_generation(const duet_generation& g, duet_generate_result* out) {
+    DUET_TRY(check_room("duet_generate_result", out, g.err));
     write_struct(g.result, out);
     return DUET_OK;
 }

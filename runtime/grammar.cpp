@@ -10,8 +10,7 @@
 namespace duet {
 
 duet_grammar_params default_grammar_params() {
-    duet_grammar_params p{};
-    p.struct_size = sizeof p;
+    auto p = sized<duet_grammar_params>();
     p.max_indent = 16;
     return p;
 }

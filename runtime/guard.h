@@ -28,27 +28,28 @@ template <class F> duet_status guarded(error_text& err, F f) noexcept {
     } catch (...) { return caught(err); }
 }
 
-// A call on a handle that one thread uses at a time: its text stays on the handle.
-template <class Handle, class F> duet_status guarded_call(const char* name, Handle* handle, F f) noexcept {
-    if (handle) return guarded(handle->err, [&] { return f(*handle); });
+// A call on a handle that one thread uses at a time, f(handle, args...): its text stays on the handle.
+template <class Handle, class F, class... Args>
+duet_status guarded_call(const char* name, Handle* handle, F f, Args... args) noexcept {
+    if (handle) return guarded(handle->err, [&] { return f(*handle, args...); });
     char text[96];
     snprintf(text, sizeof text, "%s: the handle is NULL", name);
     keep_thread_error(0, text);
     return DUET_ERR_ARG;
 }
 
-// A call whose text goes to the thread: on a shared handle with that number, or on none (0).
-template <class F> duet_status guarded_shared(uint64_t handle, F f) noexcept {
+// A call whose text goes to the thread, f(args..., err): on a shared handle with that number, or on none (0).
+template <class F, class... Args> duet_status guarded_shared(uint64_t handle, F f, Args... args) noexcept {
     error_text err;
-    const duet_status status = guarded(err, [&] { return f(err); });
+    const duet_status status = guarded(err, [&] { return f(args..., err); });
     if (status != DUET_OK) keep_thread_error(handle, err.text.c_str());
     return status;
 }
 
-// A call that returns a value: `none` when it fails.
-template <class T, class F> T guarded_value(T none, F f) noexcept {
+// A call that returns a value, f(args...): `none` when it fails.
+template <class T, class F, class... Args> T guarded_value(T none, F f, Args... args) noexcept {
     (void)guarded_shared(0, [&](error_text&) {
-        none = f();
+        none = f(args...);
         return DUET_OK;
     });
     return none;
@@ -63,6 +64,13 @@ template <class P> duet_status read_struct(const char* name, const P* given, P* 
     memcpy((void*)out, given, given->struct_size);
     out->struct_size = sizeof *out;
     return DUET_OK;
+}
+
+// A struct of zeros that knows its size.
+template <class P> P sized() {
+    P p{};
+    p.struct_size = sizeof p;
+    return p;
 }
 
 // The part of a struct that the caller has room for.

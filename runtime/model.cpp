@@ -23,19 +23,19 @@ void log_line(const duet_model& m, int32_t level, const std::string& text) {
 duet_status warm_weights(duet_model& m) {
     uint64_t done = 0;
     constexpr uint64_t kStep = 16u << 20, kPage = 4096;
+    const auto tell = [&](float share) -> duet_status {
+        if (!m.params.progress || m.params.progress(m.params.progress_user, share) == 0) return DUET_OK;
+        return fail(m.source.err, DUET_ERR_CANCELLED, "%s: loading was cancelled", m.source.file.path.c_str());
+    };
     for (const gguf_tensor& t : m.source.file.tensors) {
         m.source.file.will_need(t);
         for (uint64_t at = 0; at < t.n_bytes; at += kPage) {
             (void)*(const volatile uint8_t*)(t.data + at);
-            if (at % kStep == 0 && m.params.progress &&
-                m.params.progress(m.params.progress_user, (float)((double)(done + at) / (double)m.weight_bytes)) != 0)
-                return fail(m.source.err, DUET_ERR_CANCELLED, "%s: loading was cancelled", m.source.file.path.c_str());
+            if (at % kStep == 0) DUET_TRY(tell((float)((double)(done + at) / (double)m.weight_bytes)));
         }
         done += t.n_bytes;
     }
-    if (m.params.progress && m.params.progress(m.params.progress_user, 1.0f) != 0)
-        return fail(m.source.err, DUET_ERR_CANCELLED, "%s: loading was cancelled", m.source.file.path.c_str());
-    return DUET_OK;
+    return tell(1.0f);
 }
 
 uint64_t hash_bytes(uint64_t h, const void* data, size_t n) {  // FNV-1a
@@ -199,8 +199,7 @@ const char* build_info() {
 }
 
 duet_model_params default_model_params() {
-    duet_model_params p{};
-    p.struct_size = sizeof p;
+    auto p = sized<duet_model_params>();
     p.gpu_layers = p.cpu_expert_layers = p.gpu_recording = -1;
     return p;
 }

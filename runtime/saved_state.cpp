@@ -77,6 +77,7 @@ duet_status check_state(duet_session& s, const uint8_t* data, uint64_t n_bytes, 
 }  // namespace
 
 duet_status save_sequence(duet_session& s, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes) {
+    if (!n_bytes) return fail(s.err, DUET_ERR_ARG, "duet_seq_save: n_bytes is NULL");
     const int32_t n_tok = s.length[(size_t)seq];
     state_header h{};
     memcpy(h.magic, kStateMagic, 8);
@@ -143,6 +144,7 @@ duet_status fill_sequence(duet_session& s, int32_t seq, const uint8_t* at, int32
 }  // namespace
 
 duet_status load_sequence(duet_session& s, int32_t seq, const void* data, uint64_t n_bytes) {
+    if (!data) return fail(s.err, DUET_ERR_ARG, "duet_seq_load: data is NULL");
     state_header h;
     DUET_TRY(check_state(s, (const uint8_t*)data, n_bytes, &h));
     for (size_t g = 0; g < s.pools.size(); g++)  // what allocates comes first

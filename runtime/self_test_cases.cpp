@@ -82,10 +82,11 @@ weight_id graph_case::matrices(int32_t type, int64_t n_in, int64_t n_out, int64_
     return w;
 }
 
-void graph_case::logits(view y) {
+graph_case& graph_case::logits(view y) {
     const view out = buffer(y.width(), true);
     g.logits_buffer = out.buffer;
     add(op_kind::gather, y, out);
+    return *this;
 }
 
 view heads_of(view v, int32_t first, int32_t n_heads, int32_t head_dim) {
@@ -112,8 +113,7 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         o.n_used = s.used, o.n_groups = s.groups, o.n_groups_used = s.groups_used;
         o.sigmoid_scores = s.sigmoid, o.softmax_after = s.after, o.normalise = s.normalise;
         o.scale = 1.7f;
-        c.logits(routes);
-        run(c);
+        run(c.logits(routes));
     }
     struct expert_case {
         const char* name;
@@ -145,8 +145,7 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         sum.n_used = s.used;
         sum.residual = s.bias;
         if (s.bias) sum.scale = 0.6f, sum.w = c.floats(s.n);
-        c.logits(x);
-        run(c);
+        run(c.logits(x));
     }
     for (int type : {type_id::f32, type_id::q4_0}) {
         graph_case c("a matrix for each head, type " + std::to_string(type));
@@ -154,8 +153,7 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         op& o = c.add(op_kind::expert_matmul, heads_of(x, 0, 3, 64), heads_of(y, 0, 3, 45));
         o.n_used = 3;
         o.w = c.matrices(type, 64, 45, 3);
-        c.logits(y);
-        run(c);
+        run(c.logits(y));
     }
 }
 
@@ -169,8 +167,7 @@ void for_each_state_case(const std::function<void(graph_case&)>& run) {
         if (n_taps != 2) o.b = c.floats(150), o.act = activation::silu;
         o.index = 0;
         c.g.states = {{(int64_t)(n_taps - 1) * 150}};
-        c.logits(x);
-        run(c);
+        run(c.logits(x));
     }
     struct state_case {
         bool is_delta;
@@ -203,8 +200,7 @@ void for_each_state_case(const std::function<void(graph_case&)>& run) {
         if (!s.is_delta) o.w2 = c.floats(s.n_heads);
         o.index = 1;
         c.g.states = {{5}, {(int64_t)s.n_heads * s.n_rows * s.n_cols}};
-        c.logits(y);
-        run(c);
+        run(c.logits(y));
     }
 }
 
@@ -219,8 +215,7 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
         again.residual = true;
         again.scale = 0.37f;
         again.b = c.floats(n_out);
-        c.logits(y);
-        run(c);
+        run(c.logits(y));
         graph_case e(std::string("embed ") + name);
         const view rows = e.buffer(n_in);
         op& o = e.add(op_kind::embed, {}, rows);
@@ -232,8 +227,7 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
         of_first.w = table;
         of_first.first_row = true;
         e.add(op_kind::add, rows, rows).in2 = first;
-        e.logits(rows);
-        run(e);
+        run(e.logits(rows));
     };
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) matmul_case(gguf_id, #NAME, 203, 45);
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
@@ -248,16 +242,14 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
         norm.w = c.floats(64);
         norm.eps = 1e-5f;
         c.add(op_kind::matmul, h, z).w = c.matrix(type_id::q4_0, 64, 64);
-        c.logits(z);
-        run(c);
+        run(c.logits(z));
     }
     for (int type : {type_id::q4_K, type_id::q5_K}) {  // queries, keys and values of two formats
         graph_case c("matmuls of types " + std::to_string(type) + " and " + std::to_string(type_id::q6_K));
         const view x = c.input(256), y = c.buffer(3 * 45);
         for (int i = 0; i < 3; i++)
             c.add(op_kind::matmul, x, heads_of(y, 45 * i, 1, 45)).w = c.matrix(i == 2 ? type_id::q6_K : type, 256, 45);
-        c.logits(y);
-        run(c);
+        run(c.logits(y));
     }
 }
 
@@ -272,8 +264,7 @@ void for_each_norm_case(const std::function<void(graph_case&)>& run) {
             o.eps = 1e-5f;
             if (kind < 2) o.w = c.floats(3 * n), o.w_stride = n;
             if (kind == 1) o.b = c.floats(n);
-            c.logits(y);
-            run(c);
+            run(c.logits(y));
         }
     {
         graph_case c("norm with quantization");
@@ -282,8 +273,7 @@ void for_each_norm_case(const std::function<void(graph_case&)>& run) {
         o.w = c.floats(320);
         o.eps = 1e-6f;
         c.add(op_kind::matmul, h, y).w = c.matrix(type_id::q8_0, 320, 40);
-        c.logits(y);
-        run(c);
+        run(c.logits(y));
     }
     for (bool neox : {false, true}) {
         graph_case c(neox ? "rope neox" : "rope");
@@ -296,8 +286,7 @@ void for_each_norm_case(const std::function<void(graph_case&)>& run) {
         o.index = 0;
         o.rope_dim = 32;
         o.neox = neox;
-        c.logits(x);
-        run(c);
+        run(c.logits(x));
     }
 }
 
@@ -343,8 +332,7 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
         o.both_ways = s.both_ways;
         if (s.v_in_k) o.temperature_scale = 0.1f, o.temperature_length = 16;
         if (s.sinks) o.w = c.floats(s.n_heads);
-        c.logits(y);
-        run(c);
+        run(c.logits(y));
     }
 }
 
@@ -384,8 +372,7 @@ void for_each_decode_case(const std::function<void(graph_case&)>& run) {
     op& o = c.add(op_kind::matmul, y, x);
     o.w = small_matrix(128, 64);
     o.residual = true;
-    c.logits(x);
-    run(c);
+    run(c.logits(x));
 }
 
 // Activations, sums, factors.
@@ -407,8 +394,7 @@ void for_each_activation_case(const std::function<void(graph_case&)>& run) {
         op& cap = c.add(op_kind::scale_cap, y, y);
         cap.scale = 1.3f;
         cap.cap = act % 3 == 2 ? -0.7f : act % 3 ? 5.0f : 0.0f;
-        c.logits(y);
-        run(c);
+        run(c.logits(y));
     }
 }
 

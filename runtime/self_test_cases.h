@@ -34,7 +34,7 @@ struct graph_case {
     op& add(op_kind kind, view in, view out);
     view input(int32_t width);
     weight_id matrices(int32_t type, int64_t n_in, int64_t n_out, int64_t n_mats);
-    void logits(view y);
+    graph_case& logits(view y);
 };
 
 // n_heads heads of a view, the first at column `first`.

@@ -74,19 +74,14 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
 }  // namespace
 
 duet_session_params default_session_params() {
-    duet_session_params p{};
-    p.struct_size = sizeof p;
+    auto p = sized<duet_session_params>();
     p.n_seqs = 1;
     p.max_batch = 512;
     p.cache_type = DUET_CACHE_F16;
     return p;
 }
 
-duet_batch default_batch() {
-    duet_batch b{};
-    b.struct_size = sizeof b;
-    return b;
-}
+duet_batch default_batch() { return sized<duet_batch>(); }
 
 duet_status plan_session(const duet_model& m, const duet_session_params* params, duet_memory_plan* out,
                          error_text& err) {

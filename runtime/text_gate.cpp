@@ -7,8 +7,11 @@
 
 namespace duet {
 
-void text_gate::set_stops(const char* const* stop, int32_t n_stop) {
+duet_status text_gate::set_stops(const char* call, const char* const* stop, int32_t n_stop, error_text& err) {
+    if (n_stop < 0 || (n_stop > 0 && !stop))
+        return fail(err, DUET_ERR_ARG, "%s: n_stop is %d, stop is %s", call, n_stop, stop ? "set" : "NULL");
     for (int32_t i = 0; i < n_stop; i++) stops_.push_back(stop[i] ? stop[i] : "");
+    return DUET_OK;
 }
 
 std::string text_gate::add(std::string_view bytes) {

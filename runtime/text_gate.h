@@ -3,6 +3,8 @@
 // Must not know: tokens, models, sessions.
 // Main path: runtime/generate.cpp -> [runtime/text_gate.h] -> models/unicode.h
 #pragma once
+#include "../models/status.h"
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +13,8 @@ namespace duet {
 
 class text_gate {
   public:
-    void set_stops(const char* const* stop, int32_t n_stop);
+    // DUET_ERR_ARG: n_stop does not fit `stop`. call: begins the message.
+    duet_status set_stops(const char* call, const char* const* stop, int32_t n_stop, error_text& err);
 
     // Adds bytes; returns the text that may be shown now. stopped() tells whether a stop string was met.
     std::string add(std::string_view bytes);

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-GUARDS = r"\b(guarded|guarded_call|guarded_shared|guarded_value|guarded_void|create|create_own|with_\w+)\("
+GUARDS = r"\b(guarded|guarded_call|guarded_shared|guarded_value|guarded_void|create|create_own|create_model|with_\w+)\("
 
 header = open("runtime.h").read()
 header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
@@ -34,6 +34,8 @@ for match in re.finditer(r"^(?!#|using|extern|\}| )[^\n;]*?\b(duet_\w+)\(", expo
     bodies[match.group(1)] = exported[begin + 1:end]
 
 bodies |= {name + "_init": "guarded_void(" for name in re.findall(r"^DUET_INIT\((duet_\w+),", exported, flags=re.M)}
+for name in re.findall(r"^DUET_HANDLE\((duet_\w+)\)", exported, flags=re.M):
+    bodies |= {name + "_free": "guarded_void(", name + "_error": "guarded_value("}
 
 for name in sorted(declared - bodies.keys()):
     wrong.append(f"runtime.h declares {name}, runtime.cpp does not define it")

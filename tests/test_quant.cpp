@@ -5,6 +5,7 @@
 #include "metrics.h"
 #include "test_data.h"
 
+#include "../quant/formats.h"
 #include "../quant/quantize.h"
 #include "../runtime.h"
 
@@ -30,6 +31,18 @@ const std::vector<format_row> kFormats = {
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {#NAME, gguf_id, elems, bytes, max_nmse},
 #include "../quant/types.def"
 };
+namespace removed_id {
+enum : int32_t {
+#define REMOVED_TYPE(NAME, gguf_id) NAME = gguf_id,
+#include "../quant/types.def"
+};
+}
+namespace tensor_id {  // types that no encoder or decoder knows
+enum : int32_t {
+#define TENSOR_TYPE(id, NAME, gguf_id, elems, bytes) id = gguf_id,
+#include "../quant/types.def"
+};
+}
 // clang-format on
 
 float from_bits(uint32_t b) { return float_of(b); }
@@ -208,7 +221,7 @@ TEST_CASE("decode: bit-equal with the vectors of every format") {
     for (const format_row& f : kFormats) {
         const std::string base = test_data_path(std::string("golden/dequant_vectors/") + f.name);
         if (!file_exists(base + ".bin")) {
-            n_skipped += f.id != 0 && f.id != 40;
+            n_skipped += f.id != type_id::f32 && f.id != type_id::nvfp4;
             continue;
         }  // there is none for F32, NVFP4
         const std::string bin = read_file(base + ".bin"), want = read_file(base + ".f32");
@@ -234,7 +247,7 @@ TEST_CASE("encode: error on unit normal data within the table's bound, on outlie
     for (const format_row& f : kFormats) {
         const double error = nmse(x.data(), round_trip(f, x).data(), x.size());
         INFO(std::string(f.name));
-        if (f.max_nmse == 0) CHECK(error <= (f.id == 0 ? 0.0 : f.id == 1 ? 6e-8 : 4e-6));
+        if (f.max_nmse == 0) CHECK(error <= (f.id == type_id::f32 ? 0.0 : f.id == type_id::f16 ? 6e-8 : 4e-6));
         else CHECK(error <= f.max_nmse);
         if (f.max_nmse != 0) CHECK(error > f.max_nmse * 0.8);  // a bound that no longer bounds
         CHECK(nmse(heavy.data(), round_trip(f, heavy).data(), x.size()) <= f.max_nmse * 3 + 4e-6);
@@ -275,7 +288,8 @@ TEST_CASE("encode: zeros, one huge value, denormals, NaN and infinity") {
         if (f.max_nmse == 0) continue;
         const std::vector<float> plain = normal_values(n, 8);
         const std::vector<float> y = round_trip(f, with_value(plain, 7, 1e4f));
-        const bool is_nvfp4 = f.id == 40, is_one_bit = f.id == 41;  // reaches to 2688; one size for 128 weights
+        const bool is_nvfp4 = f.id == type_id::nvfp4,
+                   is_one_bit = f.id == type_id::q1_0;  // reaches to 2688; one size for 128 weights
         if (!is_nvfp4 && !is_one_bit)
             CHECK(std::fabs(y[7] / 1e4f - 1) < (f.max_nmse < 0.05 ? 0.3f : 0.6f));  // IQ2 has no small values
         if (is_nvfp4) CHECK(y[7] == 2688);
@@ -290,10 +304,10 @@ TEST_CASE("encode: zeros, one huge value, denormals, NaN and infinity") {
         }
         CHECK(is_finite(round_trip(f, std::vector<float>(n, FLT_MAX))));
         CHECK(is_finite(round_trip(f, std::vector<float>(n, INFINITY))));
-        const std::vector<float> tiny(n,
-                                      f.id == 39 ? 0x1p-126f
-                                                 : 1e-42f);  // MXFP4's scales reach below the normal numbers
-        CHECK(round_trip(f, tiny) == (f.id == 39 ? tiny : std::vector<float>(n, 0.0f)));
+        const std::vector<float> tiny(
+            n,
+            f.id == type_id::mxfp4 ? 0x1p-126f : 1e-42f);  // MXFP4's scales reach below the normal numbers
+        CHECK(round_trip(f, tiny) == (f.id == type_id::mxfp4 ? tiny : std::vector<float>(n, 0.0f)));
         std::mt19937 random(4);
         std::vector<float> x(n);
         for (float& v : x) v = from_bits((uint32_t)random());
@@ -311,9 +325,9 @@ TEST_CASE("encode: float formats keep what they can") {
         CHECK(std::signbit(y[1]));
         CHECK(y[2] == INFINITY);
         CHECK(y[3] == -INFINITY);
-        CHECK(y[4] == (f.id == 1 ? INFINITY : f.id == 30 ? 65536.0f : 65520.0f));
+        CHECK(y[4] == (f.id == type_id::f16 ? INFINITY : f.id == type_id::bf16 ? 65536.0f : 65520.0f));
         CHECK(y[6] != y[6]);
-        if (f.id == 0) CHECK(std::memcmp(x.data(), y.data(), x.size() * 4) == 0);
+        if (f.id == type_id::f32) CHECK(std::memcmp(x.data(), y.data(), x.size() * 4) == 0);
     }
 }
 
@@ -327,11 +341,12 @@ TEST_CASE("encode: importances lower the weighted error; odd ones count as none"
         INFO(std::string(f.name));
         const double with = nmse(x.data(), round_trip(f, x, w.data()).data(), x.size(), w.data());
         const double without = nmse(x.data(), round_trip(f, x).data(), x.size(), w.data());
-        if (f.id == 8) CHECK(with == without);  // Q8_0 does not search
+        if (f.id == type_id::q8_0) CHECK(with == without);  // Q8_0 does not search
         else
-            CHECK(with < without * (f.id == 39   ? 0.99
-                                    : f.id == 41 ? 0.995
-                                                 : 0.98));  // MXFP4 has but three scales to choose from, Q1_0 no codes
+            CHECK(with < without * (f.id == type_id::mxfp4 ? 0.99
+                                    : f.id == type_id::q1_0
+                                        ? 0.995
+                                        : 0.98));  // MXFP4 has but three scales to choose from, Q1_0 no codes
         const std::vector<uint8_t> plain = encode_row(f, x);
         for (const auto* same : {&even, &none, &odd, &below}) CHECK(encode_row(f, x, same->data()) == plain);
         std::vector<float> holes = w;
@@ -386,7 +401,7 @@ TEST_CASE("number formats: the C functions") {
     CHECK(duet_type_by_name("") == nullptr);
     CHECK(duet_type_by_name("Q4_") == nullptr);
     CHECK(duet_type_by_name("Q4_KK") == nullptr);
-    CHECK(duet_type_by_id(4) == nullptr);  // removed
+    CHECK(duet_type_by_id(removed_id::Q4_2) == nullptr);
     CHECK(duet_type_by_id(-1) == nullptr);
     for (int32_t i = 0; i < duet_type_count(); i++) {
         const duet_type_info* row = duet_type_row(i);
@@ -395,18 +410,18 @@ TEST_CASE("number formats: the C functions") {
         CHECK(row->elems_per_block > 0);
         CHECK(row->bytes_per_block > 0);
     }
-    CHECK(duet_type_by_name("q4_k")->id == 12);
+    CHECK(duet_type_by_name("q4_k")->id == type_id::q4_K);
     CHECK(std::string(duet_type_by_name("iq4_xs")->name) == "IQ4_XS");
     CHECK(duet_type_by_name("I8")->can_quantize == 0);
     float x[256] = {};
     uint8_t blocks[512];
-    CHECK(duet_quantize_row(2, x, 33, nullptr, blocks) == DUET_ERR_ARG);
-    CHECK(duet_quantize_row(2, x, -32, nullptr, blocks) == DUET_ERR_ARG);
-    CHECK(duet_quantize_row(2, nullptr, 32, nullptr, blocks) == DUET_ERR_ARG);
-    CHECK(duet_quantize_row(2, x, 32, nullptr, nullptr) == DUET_ERR_ARG);
-    CHECK(duet_quantize_row(4, x, 32, nullptr, blocks) == DUET_ERR_ARG);
-    CHECK(duet_quantize_row(2, nullptr, 0, nullptr, nullptr) == DUET_OK);
-    CHECK(duet_quantize_row(24, x, 32, nullptr, blocks) == DUET_ERR_UNSUPPORTED);
-    CHECK(duet_dequantize_row(24, blocks, 32, x) == DUET_ERR_UNSUPPORTED);
-    CHECK(duet_dequantize_row(12, blocks, 128, x) == DUET_ERR_ARG);
+    CHECK(duet_quantize_row(type_id::q4_0, x, 33, nullptr, blocks) == DUET_ERR_ARG);
+    CHECK(duet_quantize_row(type_id::q4_0, x, -32, nullptr, blocks) == DUET_ERR_ARG);
+    CHECK(duet_quantize_row(type_id::q4_0, nullptr, 32, nullptr, blocks) == DUET_ERR_ARG);
+    CHECK(duet_quantize_row(type_id::q4_0, x, 32, nullptr, nullptr) == DUET_ERR_ARG);
+    CHECK(duet_quantize_row(removed_id::Q4_2, x, 32, nullptr, blocks) == DUET_ERR_ARG);
+    CHECK(duet_quantize_row(type_id::q4_0, nullptr, 0, nullptr, nullptr) == DUET_OK);
+    CHECK(duet_quantize_row(tensor_id::i8, x, 32, nullptr, blocks) == DUET_ERR_UNSUPPORTED);
+    CHECK(duet_dequantize_row(tensor_id::i8, blocks, 32, x) == DUET_ERR_UNSUPPORTED);
+    CHECK(duet_dequantize_row(type_id::q4_K, blocks, 128, x) == DUET_ERR_ARG);
 }
