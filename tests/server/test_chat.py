@@ -106,6 +106,12 @@ def test_a_call_that_is_required_leaves_no_room_for_text(known):
 def test_tools_with_choice_none_give_text(known):
     choice = known.post("/v1/chat/completions", ask(0, tools=TOOLS, tool_choice="none")).json()["choices"][0]
     assert choice["message"]["content"] == "Hello world!" and "tool_calls" not in choice["message"]
+    body = ask(3, tools=TOOLS, tool_choice="none")  # and so does a call that is written all the same
+    choice = known.post("/v1/chat/completions", body).json()["choices"][0]
+    written = "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": \"here\"}}\n</tool_call>"
+    assert choice["message"]["content"] == written and "tool_calls" not in choice["message"]
+    assert choice["finish_reason"] == "stop"
+    assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks_of(known, body)) == written
 
 
 def test_a_call_is_answered_in_the_next_turn(known):

@@ -121,7 +121,12 @@ def test_an_allowed_origin(start, known_file):
     answer = server.get("/v1/models", headers=good)
     assert answer.headers["access-control-allow-origin"] == good["Origin"] and "Origin" in answer.headers["vary"]
     answer = requests.options(server.url + "/v1/chat/completions", headers=good, timeout=20)
-    assert answer.status_code == 204 and "content-type" in answer.headers["access-control-allow-headers"]
+    allowed = answer.headers["access-control-allow-headers"].split(", ")
+    assert answer.status_code == 204
+    # what OpenAI's and Anthropic's clients for browsers send
+    for name in ("content-type", "authorization", "x-api-key", "x-stainless-os", "x-stainless-retry-count",
+                 "anthropic-version", "anthropic-dangerous-direct-browser-access"):
+        assert name in allowed, name
     assert server.get("/v1/models", headers={"Origin": "https://chat.example.org.evil"}).status_code == 403
 
 
@@ -132,6 +137,8 @@ def test_keys(start, known_file, tmp_path):
     for key in ("first", "second", "third", "fourth"):
         assert server.get("/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code == 200
         assert server.get("/v1/models", headers={"x-api-key": key}).status_code == 200
+    both = {"x-api-key": "wrong", "Authorization": "Bearer first"}  # a client that has a key and a token sends both
+    assert server.get("/v1/models", headers=both).status_code == 200
     for key in ("", "firs", "firstfirst", "x", "f"):
         answer = server.get("/v1/models", headers={"Authorization": f"Bearer {key}"})
         assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"
@@ -168,6 +175,20 @@ def test_a_header_that_does_not_end_is_a_408(known):
         start = time.monotonic()
         assert status(read_all(peer)) == 408
         assert 9 < time.monotonic() - start < 13
+
+
+def test_what_the_framing_refuses_has_an_id_a_log_line_and_an_origin(start, known_file):
+    server = start(known_file, "--max-body", "4K", "--log-json", "--origin", "https://a.example")
+    more = b"X-Request-Id: big\r\nOrigin: https://a.example\r\n"
+    answer = server.raw(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + more +
+                        b"Content-Length: 5000\r\n\r\n" + b" " * 5000)
+    assert status(answer) == 413 and b"X-Request-Id: big\r\n" in answer and b"\"type\":\"error\"" in answer
+    assert b"Access-Control-Allow-Origin: https://a.example" in answer
+    assert b"X-Request-Id: req-" in server.raw(b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+    assert b"X-Request-Id: req-" in server.raw(b"nonsense\r\n\r\n")
+    server.process.terminate()
+    lines = [json.loads(line) for line in server.process.stderr if line.startswith("{")]
+    assert [line["code"] for line in lines] == [413, 400, 400] and lines[0]["id"] == "big"
 
 
 def test_request_ids(known):

@@ -262,6 +262,15 @@ def test_the_older_form_names_parts_of_characters_and_counts_characters(known):
     assert told["logprobs"]["top_logprobs"][5].keys() == {"<0xE2>"}
 
 
+def test_text_offsets_point_into_the_text(demo):
+    """The first token, <s>, has no text, and the second begins with a space that the text has not."""
+    body = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 8, "logprobs": 0, "echo": True}
+    told = demo.post("/v1/completions", body).json()["choices"][0]
+    tokens, offsets = told["logprobs"]["tokens"], told["logprobs"]["text_offset"]
+    assert tokens[:2] == ["<s>", " Once"] and offsets[:2] == [0, 0]
+    assert all(told["text"][at:at + len(token)] == token for token, at in list(zip(tokens, offsets))[2:])
+
+
 def test_seeds(demo):
     def texts(**more):
         body = {"prompt": "Once", "max_tokens": 20, "temperature": 1.5, **more}

@@ -77,7 +77,8 @@ def test_thinking(claude):
 @pytest.mark.parametrize("fields", [{"max_tokens": 0}, {"messages": []},
                                     {"messages": [{"role": "system", "content": "a"}]},
                                     {"tools": [{"name": "x"}]}, {"tool_choice": {"type": "any"}},
-                                    {"extra_body": {"temperature": 5}},
+                                    {"extra_body": {"temperature": 5}}, {"messages": [{"role": "user", "content": []}]},
+                                    {"extra_body": {"thinking": {"type": "enabled", "budget_tokens": "x"}}},
                                     {"messages": [{"role": "user", "content": [{"type": "image"}]}]}])
 def test_wrong_messages(claude, fields):
     with pytest.raises(anthropic.BadRequestError) as error:
@@ -104,6 +105,8 @@ def test_ollama(known):
     assert error.value.status_code == 404 and "other" in error.value.error
     with pytest.raises(ollama.ResponseError):
         client.chat(model="known", messages=[{"role": "wizard", "content": "x"}])
+    with pytest.raises(ollama.ResponseError):
+        client.generate(model="known", prompt="x", images=[b"x"])
 
 
 RESPONSE_TOOLS = [{"type": "function", **TOOLS[0]["function"]}]
@@ -115,6 +118,9 @@ def test_responses(known):
     assert r.output_text == "Hello world!" and r.status == "completed" and r.usage.output_tokens == 5
     r = client.responses.create(model="known", input="hi", temperature=0, max_output_tokens=2)
     assert r.output_text == "Hello" and r.status == "incomplete" and r.incomplete_details.reason == "max_output_tokens"
+    assert r.output[0].status == "incomplete" and r.truncation == "disabled" and r.reasoning.effort is None
+    events = list(client.responses.create(model="known", input="hi", temperature=0, max_output_tokens=2, stream=True))
+    assert events[-1].response.output[0].status == "incomplete" == events[-2].item.status
     events = list(client.responses.create(model="known", input=HI, temperature=0, stream=True))
     assert [e.sequence_number for e in events] == list(range(len(events)))
     assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == "Hello world!"
@@ -149,3 +155,11 @@ def test_responses_think_and_keep_to_schemas(known):
     for wrong in ({"input": 5}, {}, {"input": "a", "previous_response_id": "x"}, {"input": [{"type": "magic"}]},
                   {"input": "a", "tools": [{"type": "web_search"}]}, {"input": "a", "max_output_tokens": 0}):
         assert known.post("/v1/responses", wrong).status_code == 400, wrong
+    for wrong, param in (({"input": []}, "input"), ({"input": [{"role": "x", "content": "a"}]}, "input[0].role"),
+                         ({"input": [{"role": "user", "content": []}]}, "input[0].content"),
+                         ({"input": "a", "text": {"format": {"type": "x"}}}, "text.format.type"),
+                         ({"input": "a", "text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+                         ({"input": "a", "reasoning": {"effort": "x"}}, "reasoning.effort"),
+                         ({"input": "a" * 5000}, "input")):
+        error = known.post("/v1/responses", wrong).json()["error"]
+        assert error["param"] == param, error

@@ -68,6 +68,7 @@ CASES = [
         {"name": "x", "schema": {"type": "string", "pattern": "("}},
         {"name": "x", "schema": {"type": "integer", "minimum": 5, "maximum": 2}})],
     (CHAT, wrong(tools=[{"type": "function", "function": {"name": "f", "description": 5}}])),
+    (CHAT, wrong(tools=[{"type": "function", "function": {"name": "f", "strict": "yes"}}])),
     (CHAT, wrong(tools=[TOOL] * 300)), (CHAT, wrong(tools=[], tool_choice="required")),
     (CHAT, wrong(chat_template_kwargs={"enable_thinking": "x"})), (CHAT, wrong(repeat_penalty="x")),
     (CHAT, wrong(stop=["x" * 2000])), (CHAT, wrong(logit_bias={" 1": 1})), (CHAT, wrong(logit_bias={"1": None})),
@@ -118,7 +119,7 @@ def test_a_wrong_field_is_a_400_that_says_which(known, path, body):
 
 BODIES = [b"", b"{", b"[]", b"null", b"5", b"{\"a\":1}x", b"\xff\xfe", b"{\"prompt\":\"\xff\"}", b"{\"prompt\": 1e999}",
           b"[" * 100000, b"{\"a\":" * 65 + b"1" + b"}" * 65, b"{'prompt': 'a'}", b"{\"prompt\": \"a\",}", b"\x00",
-          b"{\"prompt\": \"\\ud800\"}", b"{\"prompt\": NaN}"]
+          b"{\"prompt\": \"\\ud800\"}", b"{\"prompt\": NaN}", b"{\"prompt\": \"a\"}\x00", b"{\"prompt\": \"a\"}\x00x"]
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda b: repr(b[:20]))
@@ -167,6 +168,14 @@ def test_models(known):
 def test_tokens(known):
     ids = known.post("/tokenize", {"content": "a\u20acb"}).json()["tokens"]
     assert known.post("/detokenize", {"tokens": ids}).json()["content"] == "a\u20acb"
+    pieces = known.post("/tokenize", {"content": "a\u20acb", "with_pieces": True}).json()["tokens"]
+    assert [p["piece"] for p in pieces] == ["a", [0xe2], [0x82], [0xac], "b"]
+
+
+def test_props(known):
+    props = known.get("/props").json()
+    assert props["total_slots"] == 8 and props["default_generation_settings"]["n_ctx"] == 4096
+    assert props["model_path"].endswith("known.gguf") and "<|im_start|>" in props["chat_template"]
 
 
 def test_embeddings(known, demo):
@@ -175,6 +184,10 @@ def test_embeddings(known, demo):
     packed = known.client().embeddings.create(model="known", input=["a", "b"])
     assert [abs(a - b) < 1e-6 for a, b in zip(packed.data[1].embedding, values.data[1].embedding)].count(False) == 0
     assert demo.post("/v1/embeddings", {"input": "a"}).status_code == 501
+    assert len(known.client().embeddings.create(model="known", input=["a"] * 1000).data) == 1000
+    for wrong in ("", ["a", ""], [], [[]], ["a"] * 2049):
+        error = known.post("/v1/embeddings", {"input": wrong}).json()["error"]
+        assert error["param"] == "input" and error["type"] == "invalid_request_error"
 
 
 def test_a_coded_body_is_refused(known):

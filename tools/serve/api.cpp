@@ -33,7 +33,7 @@ uint64_t next_random() {
 }  // namespace
 
 void refuse(int status, const std::string& message, const std::string& param, const std::string& code) {
-    throw api_error{status, message, param, code, ""};
+    throw api_error{status, message, param, code};
 }
 
 void refuse_value(const std::string& path, const std::string& why, const char* code) {
@@ -41,14 +41,15 @@ void refuse_value(const std::string& path, const std::string& why, const char* c
 }
 
 json error_json(const api_error& e) {
-    const std::string type = e.type.empty() ? error_type(e.status) : e.type;
-    return {
-        {"error",
-         {{"message", e.message}, {"type", type}, {"param", text_or_null(e.param)}, {"code", text_or_null(e.code)}}}};
+    return {{"error",
+             {{"message", e.message},
+              {"type", error_type(e.status)},
+              {"param", text_or_null(e.param)},
+              {"code", text_or_null(e.code)}}}};
 }
 
 std::string error_body(int status, const std::string& message, const std::string& param, const std::string& code) {
-    return dump(error_json({status, message, param, code, ""}));
+    return dump(error_json({status, message, param, code}));
 }
 
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
@@ -60,6 +61,9 @@ json parse_body(const std::string& body) {
             refuse(400, "the body is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
         return true;
     };
+    // the parser takes a zero byte for the end of the text
+    if (const size_t at = body.find('\0'); at != std::string::npos)
+        refuse(400, "the body is not JSON: byte " + std::to_string(at + 1));
     try {
         json value = json::parse(body, check_depth);
         if (!value.is_object()) refuse(400, "the body: want a JSON object, got " + shown(value));
@@ -118,6 +122,11 @@ std::optional<std::string> fields::choice(const char* name, std::initializer_lis
     std::string wanted = "one of";
     for (const char* one : of) wanted += (one == *of.begin() ? " " : ", ") + std::string(one);
     wrong(name, wanted);
+}
+
+std::string fields::need_choice(const char* name, std::initializer_list<const char*> of) const {
+    need_text(name);
+    return *choice(name, of);
 }
 
 std::optional<int64_t> fields::integer(const char* name, int64_t min, int64_t max) const {

@@ -14,7 +14,7 @@ using json = nlohmann::ordered_json;
 // An error that the client is told. It is thrown inside a route and answered at one place (routes.cpp).
 struct api_error {
     int status = 500;
-    std::string message, param, code, type;
+    std::string message, param, code;
 };
 
 [[noreturn]] void refuse(int status, const std::string& message, const std::string& param = "",
@@ -44,6 +44,7 @@ class fields {
     std::string need_text(const char* name, const char* wanted = "a string") const;
     // One of these texts, or nothing.
     std::optional<std::string> choice(const char* name, std::initializer_list<const char*> of) const;
+    std::string need_choice(const char* name, std::initializer_list<const char*> of) const;
     std::optional<int64_t> integer(const char* name, int64_t min, int64_t max) const;
     std::optional<double> number(const char* name, double min, double max) const;
     bool flag(const char* name, bool otherwise) const;

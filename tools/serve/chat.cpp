@@ -20,8 +20,7 @@ void check_messages(const fields& f) {
     const std::vector<fields> messages = f.objects("messages", "a message", kMaxMessages);
     if (messages.empty()) f.wrong("messages", "a list of messages, at least one");
     for (const fields& m : messages) {
-        m.need_text("role", "a role");
-        const std::string role = *m.choice("role", {"system", "developer", "user", "assistant", "tool"});
+        const std::string role = m.need_choice("role", {"system", "developer", "user", "assistant", "tool"});
         const json* content = m.find("content");
         const json* calls = m.list("tool_calls");
         const bool may_lack = (calls && !calls->empty()) || m.find("refusal") || m.find("reasoning_content");
@@ -36,12 +35,12 @@ void check_messages(const fields& f) {
 void read_tools(const fields& f, chat_fields* c) {
     const std::vector<fields> tools = f.objects("tools", "an object with type \"function\" and a function", kMaxTools);
     for (const fields& t : tools) {
-        t.need_text("type", "\"function\"");
-        t.choice("type", {"function"});
+        t.need_choice("type", {"function"});
         const fields function = t.inside("function");
         if (function.need_text("name", "a name").empty()) function.wrong("name", "a name");
         function.text("description");
         function.object("parameters");
+        function.flag("strict", false);
     }
     if (!tools.empty()) c->tools = *f.list("tools");
     const json* choice = f.find("tool_choice");
@@ -54,8 +53,7 @@ void read_tools(const fields& f, chat_fields* c) {
         return;
     }
     const fields asked = f.inside("tool_choice");
-    asked.need_text("type", "\"function\"");
-    asked.choice("type", {"function"});
+    asked.need_choice("type", {"function"});
     c->tool_choice = "name";
     c->tool_name = asked.inside("function").need_text("name", "a name");
     for (const fields& t : tools)
@@ -64,12 +62,12 @@ void read_tools(const fields& f, chat_fields* c) {
 }
 
 // Makes the conversation; throws what is wrong with it.
-chat_ptr open_chat(const server& s, const chat_fields& c) {
+chat_ptr open_chat(const server& s, const chat_fields& c, bool has_tools = true) {
     if (!s.has_chat)
         refuse(400, s.chat_error + "; start the server with --chat-template FILE or NAME", "messages",
                "no_chat_template");
     duet_chat_params p = template_params(s);
-    const std::string tools = c.tools.is_null() ? "" : dump(c.tools), variables = dump(c.variables);
+    const std::string tools = c.tools.is_null() || !has_tools ? "" : dump(c.tools), variables = dump(c.variables);
     if (!tools.empty()) p.tools = tools.c_str();
     if (!c.variables.empty()) p.variables = variables.c_str();
     p.thinking = c.thinking;
@@ -250,17 +248,20 @@ rendered_chat render_chat(server& s, const chat_fields& c, const common_fields& 
     out.ids.assign(prompt.ids, prompt.ids + prompt.n_ids);
     const int32_t opens_thinking = prompt.opens_thinking;
     if (only_renders) return out;
-    check_length(s, out.ids.size());
+    check_length(s, out.ids.size(), "messages");
     const grammar_ptr grammar = chat_grammar(s, chat.get(), c, common, opens_thinking);
     std::vector<const char*> stops;
     for (const std::string& stop : common.stops) stops.push_back(stop.c_str());
     const std::vector<int32_t> borders = borders_of(prompt, c.messages);
+    // A call that the model writes in spite of "none" is text, as it is without tools.
+    const chat_ptr without_tools = c.tool_choice == "none" ? open_chat(s, c, false) : nullptr;
+    const duet_chat* reader = without_tools ? without_tools.get() : chat.get();
     for (int32_t i = 0; i < common.n; i++) {
         job_ptr j = make_job(s, common, out.ids, i, grammar.get());
         j->borders = borders;
         duet_chat_parser* parser = nullptr;
         const duet_status made =
-            duet_chat_parser_create(chat.get(), opens_thinking, stops.data(), (int32_t)stops.size(), &parser);
+            duet_chat_parser_create(reader, opens_thinking, stops.data(), (int32_t)stops.size(), &parser);
         j->parser.reset(parser);
         if (made != DUET_OK) refuse_status(made, duet_chat_parser_error(parser), "stop");
         out.jobs.push_back(std::move(j));

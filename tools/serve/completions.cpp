@@ -6,13 +6,14 @@ namespace serve {
 
 namespace {
 
-constexpr size_t kMaxPrompts = 256, kMaxAnswers = 512;
+// Of texts to embed OpenAI takes 2,048, and clients send a thousand.
+constexpr size_t kMaxPrompts = 256, kMaxAnswers = 512, kMaxInputs = 2048;
 
 std::string text_of_ids(const server& s, const std::vector<int32_t>& ids, bool special) {
-    std::string text(ids.size() * 16 + 64, '\0');
-    size_t n = 0;
-    duet_status status = duet_detokenize(s.model, ids.data(), ids.size(), special, text.data(), text.size(), &n);
-    if (status == DUET_ERR_FULL) {
+    std::string text;
+    size_t n = ids.size() * 16 + 64;
+    duet_status status = DUET_ERR_FULL;
+    for (int i = 0; i < 2 && status == DUET_ERR_FULL; i++) {  // the second time it knows how long the text is
         text.resize(n);
         status = duet_detokenize(s.model, ids.data(), ids.size(), special, text.data(), text.size(), &n);
     }
@@ -32,13 +33,19 @@ std::vector<int32_t> read_ids(const server& s, const json& list, const char* par
     return ids;
 }
 
+bool is_utf8(const std::string& text) {
+    for (size_t i = 0, n = 0; i < text.size(); i += n)
+        if ((n = duet_utf8_length(text.data() + i, text.size() - i)) == 0) return false;
+    return true;
+}
+
 struct prompt {
     std::vector<int32_t> ids;
     std::string text;
 };
 
 // A text, a list of texts, a list of ids, or a list of lists of ids.
-std::vector<prompt> read_prompts(const server& s, const fields& f, const char* name) {
+std::vector<prompt> read_prompts(const server& s, const fields& f, const char* name, size_t n_most) {
     std::vector<prompt> out;
     const json* value = f.find(name);
     const auto add = [&](const json& one) {
@@ -54,7 +61,7 @@ std::vector<prompt> read_prompts(const server& s, const fields& f, const char* n
     };
     const bool is_list = value && value->is_array() && !value->empty() && !(*value)[0].is_number();
     if (!is_list) add(value ? *value : json());
-    else if (value->size() > kMaxPrompts) f.wrong(name, "at most 256 prompts");
+    else if (value->size() > n_most) f.wrong(name, "at most " + std::to_string(n_most) + " texts");
     else
         for (const json& one : *value) add(one);
     return out;
@@ -84,13 +91,14 @@ class completion_reply : public choices_reply {
     }
 
   private:
+    static int64_t n_chars(const std::string& text) {
+        return std::count_if(text.begin(), text.end(), [](char c) { return ((uint8_t)c & 0xc0) != 0x80; });
+    }
+    int64_t n_chars(int32_t id) const { return n_chars(token_name(host, id)); }
     // A part of a character is told by its spelling in the file, as "<0xE2>": names are keys.
     std::string name_of(int32_t id) const {
         const std::string name = token_name(host, id);
-        for (size_t i = 0, n = 0; i < name.size(); i += n)
-            if ((n = duet_utf8_length(name.data() + i, name.size() - i)) == 0)
-                return std::string(view_of(duet_token_spelling(host.model, id)));
-        return name;
+        return is_utf8(name) ? name : std::string(view_of(duet_token_spelling(host.model, id)));
     }
     // The older form: a list for each member. text_offset counts characters.
     json logprobs_of(size_t i, bool with_prompt, const std::vector<token_logprob>& list) {
@@ -99,17 +107,18 @@ class completion_reply : public choices_reply {
         json out = json::object();
         for (const char* name : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) out[name] = json::array();
         const auto add = [&](int32_t id, const token_logprob* p) {
-            const std::string name = token_name(host, id);
             json top = json::object();
             if (p)
                 for (const auto& [other, logprob] : p->top) top[name_of(other)] = logprob;
             out["tokens"].push_back(name_of(id));
             out["token_logprobs"].push_back(p ? json(p->logprob) : json(nullptr));
             out["top_logprobs"].push_back(p && j.n_logprobs > 0 ? std::move(top) : json(nullptr));
-            out["text_offset"].push_back(told_chars_[i]);
-            told_chars_[i] +=
-                std::count_if(name.begin(), name.end(), [](char c) { return ((uint8_t)c & 0xc0) != 0x80; });
+            out["text_offset"].push_back(std::max<int64_t>(0, told_chars_[i]));
+            told_chars_[i] += n_chars(id);
         };
+        // The prompt's tokens may have more characters than its text: <s>, and a space at the beginning.
+        if (with_prompt) told_chars_[i] = n_chars(echoes[i]);
+        for (size_t k = 0; with_prompt && k < j.prompt.size(); k++) told_chars_[i] -= n_chars(j.prompt[k]);
         for (size_t k = 0; with_prompt && k < j.prompt.size(); k++)
             add(j.prompt[k], k && k <= j.prompt_logprobs.size() ? &j.prompt_logprobs[k - 1] : nullptr);
         for (const token_logprob& p : list) add(p.id, &p);
@@ -151,9 +160,9 @@ void post_completions(server& s, exchange_ptr exchange, const fields& f) {
     const bool has_echo = f.flag("echo", false);
     if (f.integer("best_of", 1, 16).value_or(c.n) != c.n) f.wrong("best_of", "the same as n, or nothing");
     if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
-    const std::vector<prompt> prompts = read_prompts(s, f, "prompt");
+    const std::vector<prompt> prompts = read_prompts(s, f, "prompt", kMaxPrompts);
     if (prompts.size() * (size_t)c.n > kMaxAnswers) f.wrong("n", "at most 512 answers to all prompts together");
-    for (const prompt& p : prompts) check_length(s, p.ids.size(), c.max_new_tok > 0);
+    for (const prompt& p : prompts) check_length(s, p.ids.size(), "prompt", c.max_new_tok > 0);
     const grammar_ptr grammar = text_grammar(s, c);
     auto answer = std::make_shared<completion_reply>(s, exchange);
     answer->is_stream = c.is_stream;
@@ -190,8 +199,6 @@ class embedding_reply : public reply {
                 {"model", host.id},
                 {"usage", {{"prompt_tokens", u.n_prompt}, {"total_tokens", u.n_prompt}}}};
     }
-    std::string piece(size_t, const answer_event&) override { return ""; }
-    std::string last() override { return ""; }
 
   private:
     static std::string base64(const std::vector<float>& values) {
@@ -216,8 +223,8 @@ void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
         f.wrong("dimensions", std::to_string(s.info.embedding_dim) + " or nothing");
     auto answer = std::make_shared<embedding_reply>(s, exchange);
     answer->is_base64 = f.choice("encoding_format", {"float", "base64"}) == "base64";
-    for (const prompt& p : read_prompts(s, f, "input")) {
-        check_length(s, p.ids.size(), false);
+    for (const prompt& p : read_prompts(s, f, "input", kMaxInputs)) {
+        check_length(s, p.ids.size(), "input", false);
         auto j = std::make_shared<job>();
         j->prompt = p.ids;
         j->wants_embedding = true;
@@ -235,7 +242,12 @@ void post_tokenize(server& s, exchange_ptr exchange, const fields& f) {
     const std::vector<int32_t> ids = tokenize_text(s, text, flags);
     json tokens = json::array();
     const bool with_pieces = f.flag("with_pieces", false);
-    for (int32_t id : ids) tokens.push_back(with_pieces ? json{{"id", id}, {"piece", token_name(s, id)}} : json(id));
+    for (int32_t id : ids) {
+        const std::string name = token_name(s, id);
+        // a part of a character is a list of bytes
+        const json piece = is_utf8(name) ? json(name) : json(std::vector<uint8_t>(name.begin(), name.end()));
+        tokens.push_back(with_pieces ? json{{"id", id}, {"piece", piece}} : json(id));
+    }
     exchange->answer(200, dump({{"tokens", std::move(tokens)}, {"count", ids.size()}, {"max_model_len", s.n_ctx}}));
 }
 

@@ -62,11 +62,9 @@ bool is_origin_listed(const server& s, const http_request& r) {
 
 bool is_key_good(const server& s, const http_request& r) {
     if (s.options.keys.empty()) return true;
-    std::string given = r.api_key;
-    if (given.empty() && r.authorization.size() > 7 && lower(r.authorization.substr(0, 7)) == "bearer ")
-        given = r.authorization.substr(7);
+    const std::string bearer = lower(r.authorization.substr(0, 7)) == "bearer " ? r.authorization.substr(7) : "";
     bool is_good = false;
-    for (const std::string& key : s.options.keys) is_good |= is_equal(given, key);
+    for (const std::string& key : s.options.keys) is_good |= is_equal(r.api_key, key) | is_equal(bearer, key);
     return is_good;
 }
 

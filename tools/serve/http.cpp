@@ -76,9 +76,9 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     void on_head(error_code ec);
     void read_body();
     void on_request(error_code ec);
-    void refuse(int status, const std::string& body, const http_headers& headers, bool closes);
+    void refuse(const http_refusal& refusal, bool closes);
     void refuse(int status, const std::string& message) {
-        refuse(status, server_.handlers.error_body(status, message), {}, true);
+        refuse(server_.handlers.check(request_, status, message), true);
     }
     void begin_answer();
     void refuse_framing(error_code ec);
@@ -150,6 +150,7 @@ void http_connection::close() {
 void http_connection::read_next() {
     if (server_.is_draining) return close();
     parser_.reset();
+    request_ = {};
     timed_out_ = false;
     enter(kIdle, server_.limits.idle_seconds);
     if (buffer_.size() > 0) return read_head();
@@ -193,7 +194,6 @@ std::string http_connection::check_framing() const {
 void http_connection::on_head(error_code ec) {
     if (phase_ == kClosed) return;
     if (ec) return refuse_framing(ec);
-    if (const std::string wrong = check_framing(); !wrong.empty()) return refuse(400, wrong);
     const auto& head = parser_->get();
     is_http10_ = head.version() == 10;
     keeps_connection_ = head.keep_alive();
@@ -201,7 +201,6 @@ void http_connection::on_head(error_code ec) {
         const auto value = head[name];
         return std::string(value.data(), value.size());
     };
-    request_ = {};
     request_.method = std::string(head.method_string());
     request_.path = std::string(head.target().substr(0, head.target().find('?')));
     request_.host = text(http::field::host);
@@ -211,10 +210,11 @@ void http_connection::on_head(error_code ec) {
     request_.content_type = text(http::field::content_type);
     request_.content_encoding = text(http::field::content_encoding);
     request_.request_id = text("x-request-id");
+    if (const std::string wrong = check_framing(); !wrong.empty()) return refuse(400, wrong);
     request_.declared_bytes = parser_->content_length().value_or(0);
     request_.has_body = parser_->chunked() || request_.declared_bytes > 0;
-    const http_refusal refusal = server_.handlers.check(request_);
-    if (refusal.status) return refuse(refusal.status, refusal.body, refusal.headers, request_.has_body);
+    const http_refusal refusal = server_.handlers.check(request_, 0, "");
+    if (refusal.status) return refuse(refusal, request_.has_body);
     const uint64_t limit = server_.limits.max_body_bytes;
     if (request_.declared_bytes > limit)
         return refuse(413, "the body has " + std::to_string(request_.declared_bytes) + " bytes, the limit is " +
@@ -268,11 +268,11 @@ void http_connection::refuse_framing(error_code ec) {
     refuse(400, "not HTTP/1.1: " + ec.message());
 }
 
-void http_connection::refuse(int status, const std::string& body, const http_headers& headers, bool closes) {
+void http_connection::refuse(const http_refusal& r, bool closes) {
     if (phase_ == kClosed) return;
-    std::string bytes = head(status, headers, "application/json", (int64_t)body.size(), closes);
+    std::string bytes = head(r.status, r.headers, "application/json", (int64_t)r.body.size(), closes);
     const bool is_head = parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
-    if (!is_head) bytes += body;
+    if (!is_head) bytes += r.body;
     begin_answer();
     send(bytes, true, closes);
 }

@@ -76,12 +76,11 @@ struct http_limits {
 };
 
 struct http_handlers {
-    // Looks at the head of a request. Called on the thread of the connections.
-    std::function<http_refusal(http_request&)> check;
+    // Looks at the head of a request; with a status: words what the framing refuses, of a request as far as it was
+    // read. Called on the thread of the connections.
+    std::function<http_refusal(http_request&, int status, const std::string& message)> check;
     // Gets a whole request. Called on the thread of the connections.
     std::function<void(exchange_ptr)> handle;
-    // The body of an error that the framing found.
-    std::function<std::string(int status, const std::string& message)> error_body;
 };
 
 class http_server {

@@ -33,12 +33,11 @@ json read_messages(const fields& f) {
     const std::vector<fields> messages = f.objects("messages", "a message");
     if (messages.empty()) f.wrong("messages", "a list of messages, at least one");
     for (const fields& m : messages) {
-        m.need_text("role", "user or assistant");
-        json message = {{"role", *m.choice("role", {"user", "assistant"})}, {"content", ""}};
+        json message = {{"role", m.need_choice("role", {"user", "assistant"})}, {"content", ""}};
         json results = json::array();
         const json* content = m.find("content");
         if (content && content->is_string()) message["content"] = *content;
-        else if (!content || !content->is_array()) m.wrong("content", "a text or a list of blocks");
+        else if (!content || !content->is_array() || content->empty()) m.wrong("content", "a text or a list of blocks");
         else
             for (const fields& block : m.objects("content", "a block")) add_block(block, &message, &results);
         const bool is_only_results = !results.empty() && message["content"] == "";
@@ -52,7 +51,8 @@ json read_messages(const fields& f) {
 json as_openai(const fields& f) {
     json out = copy_fields(f, {"temperature", "top_p", "top_k", "seed", "cache_prompt", "chat_template_kwargs"});
     out["messages"] = read_messages(f);
-    if (const json* stops = f.list("stop_sequences")) out["stop"] = *stops;
+    f.list("stop_sequences");
+    out["stop"] = read_stops(f, "stop_sequences");
     for (const fields& t : f.objects("tools", "an object with a name and an input_schema")) {
         const std::string name = t.need_text("name", "a name");
         const json* schema = t.object("input_schema");
@@ -62,16 +62,15 @@ json as_openai(const fields& f) {
     }
     if (f.object("tool_choice")) {
         const fields c = f.inside("tool_choice");
-        c.need_text("type", "auto, any, tool or none");
-        const std::string type = *c.choice("type", {"auto", "any", "tool", "none"});
+        const std::string type = c.need_choice("type", {"auto", "any", "tool", "none"});
         if (c.flag("disable_parallel_tool_use", false)) out["parallel_tool_calls"] = false;
         if (type == "tool") out["tool_choice"] = {{"type", "function"}, {"function", {{"name", c.need_text("name")}}}};
         else out["tool_choice"] = type == "any" ? "required" : type;
     }
     if (f.object("thinking")) {
         const fields thinking = f.inside("thinking");
-        thinking.need_text("type", "enabled, adaptive or disabled");
-        const bool is_on = thinking.choice("type", {"enabled", "adaptive", "disabled"}) != "disabled";
+        thinking.integer("budget_tokens", 1, INT32_MAX);
+        const bool is_on = thinking.need_choice("type", {"enabled", "adaptive", "disabled"}) != "disabled";
         out["chat_template_kwargs"]["enable_thinking"] = is_on;
     }
     return out;
@@ -184,7 +183,7 @@ void post_messages(server& s, exchange_ptr exchange, const fields& f) {
     f.object("metadata");
     const json request = as_openai(f);
     auto answer = std::make_shared<message_reply>(s, exchange);
-    answer->stops = read_stops(fields(request), "stop");
+    answer->stops = read_stops(f, "stop_sequences");
     submit_chat(answer, request, limit, f.flag("stream", false));
 }
 

@@ -53,12 +53,16 @@ json as_openai(const fields& f) {
     return out;
 }
 
+void refuse_images(const fields& f) {
+    if (const json* images = f.list("images"); images && !images->empty())
+        refuse_value(f.path("images"), "images are not supported", "unsupported_value");
+}
+
 // Messages with calls whose arguments are objects.
 json openai_messages(const fields& f) {
     json out = json::array();
     for (const fields& asked : f.objects("messages", "a message")) {
-        if (const json* images = asked.list("images"); images && !images->empty())
-            refuse_value(asked.path("images"), "images are not supported", "unsupported_value");
+        refuse_images(asked);
         json m = asked.value();
         if (m.contains("thinking")) m["reasoning_content"] = m["thinking"];
         if (m.value("role", json()) == "tool" && !m.contains("tool_call_id")) m["tool_call_id"] = "call_0";
@@ -138,12 +142,6 @@ class ollama_reply : public reply {
     }
 };
 
-std::shared_ptr<ollama_reply> new_reply(server& s, exchange_ptr exchange, bool is_chat) {
-    auto answer = std::make_shared<ollama_reply>(s, std::move(exchange));
-    answer->is_chat = is_chat;
-    return answer;
-}
-
 void answer_chat(const std::shared_ptr<ollama_reply>& answer, const fields& f, json messages) {
     json request = as_openai(f);
     request["messages"] = std::move(messages);
@@ -153,12 +151,14 @@ void answer_chat(const std::shared_ptr<ollama_reply>& answer, const fields& f, j
 }  // namespace
 
 void post_ollama_chat(server& s, exchange_ptr exchange, const fields& f) {
-    answer_chat(new_reply(s, exchange, true), f, openai_messages(f));
+    answer_chat(std::make_shared<ollama_reply>(s, exchange), f, openai_messages(f));
 }
 
 void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
-    const auto answer = new_reply(s, exchange, false);
+    const auto answer = std::make_shared<ollama_reply>(s, exchange);
+    answer->is_chat = false;
     const std::string prompt = f.text("prompt").value_or("");
+    refuse_images(f);
     if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
     if (s.has_chat && !f.flag("raw", false)) {
         json messages = json::array();
@@ -170,7 +170,7 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     common_fields common = read_common(s, fields(request));
     common.max_new_tok = (int32_t)fields(request).integer("max_tokens", 1, INT32_MAX).value_or(-1);
     std::vector<int32_t> ids = tokenize_text(s, prompt, DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL);
-    check_length(s, ids.size());
+    check_length(s, ids.size(), "prompt");
     answer->is_stream = f.flag("stream", true);
     answer->jobs = {make_text_job(s, common, std::move(ids), 0, text_grammar(s, common).get())};
     answer->submit();

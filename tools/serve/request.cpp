@@ -59,8 +59,7 @@ void read_form(const fields& f, common_fields* out) {
     };
     if (f.object("response_format")) {
         const fields format = f.inside("response_format");
-        format.need_text("type");
-        const std::string type = *format.choice("type", {"text", "json_object", "json_schema"});
+        const std::string type = format.need_choice("type", {"text", "json_object", "json_schema"});
         if (type == "json_object" && !format.find("schema")) out->json_schema = "{\"type\":\"object\"}", n++;
         else if (type == "json_object") keep_schema(format, "schema");
         else if (type == "json_schema") {
@@ -140,14 +139,14 @@ common_fields read_common(const server& s, const fields& f) {
     return c;
 }
 
-void check_length(const server& s, size_t n_prompt_tok, bool needs_room) {
-    if (n_prompt_tok == 0) refuse_value("prompt", "is empty");
+void check_length(const server& s, size_t n_prompt_tok, const char* param, bool needs_room) {
+    if (n_prompt_tok == 0) refuse_value(param, "is empty");
     if (n_prompt_tok + (needs_room ? 1 : 0) <= (size_t)s.n_ctx) return;
     // OpenAI's words: LiteLLM and others know the case by them, not by the code, and then ask a model that holds more
     refuse(400,
            "This model's maximum context length is " + std::to_string(s.n_ctx) + " tokens" +
                (needs_room ? " with the answer" : "") + "; the prompt has " + std::to_string(n_prompt_tok) + " tokens",
-           "prompt", "context_length_exceeded");
+           param, "context_length_exceeded");
 }
 
 void refuse_status(duet_status status, const std::string& text, const std::string& param) {

@@ -11,11 +11,12 @@ void add_item(const fields& i, json* messages) {
     const std::string type = i.text("type").value_or("message");
     const auto parts = [&](const char* name) {
         const json* content = i.find(name);
-        if (!content) i.wrong(name, "a text or a list of parts");
+        if (!content || (type == "message" && content->empty())) i.wrong(name, "a text or a list of parts");
         return text_of_parts(*content, i.path(name));
     };
     if (type == "message") {
-        messages->push_back({{"role", i.need_text("role")}, {"content", parts("content")}});
+        const std::string role = i.need_choice("role", {"system", "developer", "user", "assistant"});
+        messages->push_back({{"role", role}, {"content", parts("content")}});
     } else if (type == "function_call") {
         const bool joins = !messages->empty() && messages->back().contains("tool_calls");
         if (!joins) messages->push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", json::array()}});
@@ -27,6 +28,12 @@ void add_item(const fields& i, json* messages) {
     } else if (type != "reasoning") i.wrong("type", "message, function_call, function_call_output or reasoning");
 }
 
+// Fields of /v1/chat/completions, and what they are called here.
+constexpr std::pair<const char*, const char*> kOwnNames[] = {{"messages", "input"},
+                                                             {"response_format.json_schema", "text.format"},
+                                                             {"response_format", "text.format"},
+                                                             {"reasoning_effort", "reasoning.effort"}};
+
 // The request in the fields of /v1/chat/completions, so that one place reads them.
 json as_chat(const fields& f) {
     json out = copy_fields(f, {"temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "cache_prompt",
@@ -35,7 +42,8 @@ json as_chat(const fields& f) {
     if (const auto instructions = f.text("instructions"))
         out["messages"].push_back({{"role", "system"}, {"content", *instructions}});
     const json* input = f.find("input");
-    if (!input || (!input->is_string() && !input->is_array())) f.wrong("input", "a text or a list of items");
+    if (!input || (!input->is_string() && !input->is_array()) || *input == json::array())
+        f.wrong("input", "a text or a list of items");
     if (input->is_string()) out["messages"].push_back({{"role", "user"}, {"content", *input}});
     else
         for (const fields& item : f.objects("input", "an item")) add_item(item, &out["messages"]);
@@ -72,9 +80,10 @@ class response_reply : public reply {
             if (!a.thinking.empty()) items_.push_back(reasoning_item(a.thinking));
             if (!a.text.empty() || a.calls.empty()) items_.push_back(message_item(a.text, "completed"));
             for (const tool_call& call : a.calls) items_.push_back(call_item(call, "completed"));
+            if (items_.back().contains("status")) items_.back()["status"] = status();
         }
         const bool is_cut = a.reason == end_reason::length;
-        json out = head(is_cut ? "incomplete" : "completed", items_);
+        json out = head(status(), items_);
         if (is_cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
         const usage_counts u = count_usage(jobs);
         out["usage"] = {{"input_tokens", u.n_prompt},
@@ -125,6 +134,8 @@ class response_reply : public reply {
     }
 
   private:
+    // Of the answer, and of the item that its end finds open.
+    const char* status() const { return answers[0].reason == end_reason::length ? "incomplete" : "completed"; }
     // clang-format off
     json head(const char* status, const json& output) const {
         json out = {{"id", id}, {"object", "response"}, {"created_at", created}, {"status", status}, {"error", nullptr},
@@ -172,7 +183,7 @@ class response_reply : public reply {
         std::string out;
         json item;
         if (open_ == "message") {
-            item = message_item(text_, "completed");
+            item = message_item(text_, status());
             out += event("response.output_text.done",
                          place({{"content_index", 0}, {"text", text_}, {"logprobs", json::array()}}));
             out += event("response.content_part.done", place({{"content_index", 0}, {"part", text_part(text_)}}));
@@ -180,7 +191,7 @@ class response_reply : public reply {
             item = reasoning_item(text_);
             out += event("response.reasoning_text.done", place({{"content_index", 0}, {"text", text_}}));
         } else {
-            item = call_item(call_, "completed");
+            item = call_item(call_, status());
             out += event("response.function_call_arguments.done",
                          place({{"name", call_.name}, {"arguments", call_.arguments}}));
         }
@@ -210,13 +221,22 @@ void post_responses(server& s, exchange_ptr exchange, const fields& f) {
     f.integer("top_logprobs", 0, 20);
     f.choice("truncation", {"auto", "disabled"});  // nothing is ever cut
     auto answer = std::make_shared<response_reply>(s, exchange);
-    answer->asked = {
-        {"instructions", nullptr},     {"max_output_tokens", nullptr}, {"metadata", json::object()},
-        {"parallel_tool_calls", true}, {"temperature", nullptr},       {"top_p", nullptr},
-        {"tool_choice", "auto"},       {"tools", json::array()},       {"text", {{"format", {{"type", "text"}}}}}};
+    // clang-format off
+    answer->asked = {{"instructions", nullptr}, {"max_output_tokens", nullptr}, {"metadata", json::object()},
+                     {"parallel_tool_calls", true}, {"temperature", nullptr}, {"top_p", nullptr}, {"tool_choice", "auto"},
+                     {"tools", json::array()}, {"text", {{"format", {{"type", "text"}}}}}, {"truncation", "disabled"},
+                     {"background", false}, {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}}};
+    // clang-format on
     for (auto& [name, value] : answer->asked.items())
         if (const json* given = f.find(name.c_str())) value = *given;
-    submit_chat(answer, as_chat(f), f.integer("max_output_tokens", 1, INT32_MAX), f.flag("stream", false));
+    try {
+        submit_chat(answer, as_chat(f), f.integer("max_output_tokens", 1, INT32_MAX), f.flag("stream", false));
+    } catch (api_error& e) {  // names what was wrong as this interface does
+        for (const auto& [name, own] : kOwnNames)
+            for (std::string* text : {&e.param, &e.message})
+                if (text->rfind(name, 0) == 0) text->replace(0, std::strlen(name), own);
+        throw;
+    }
 }
 
 }  // namespace serve

@@ -53,10 +53,15 @@ void get_model(server& s, exchange_ptr e) {
 void get_props(server& s, exchange_ptr e) {
     json sampling = json::object();
     for (const auto& [name, value] : s.options.sampling) sampling[name] = value;
+    const duet_file* file = duet_model_file(s.model);
+    const std::string given = s.options.chat_template + s.options.template_name;
+    duet_string own = {};
+    if (duet_file_get_string(file, duet_file_find_kv(file, "tokenizer.chat_template"), 0, &own) != DUET_OK) own = {};
     // clang-format off
     e->answer(200, dump({{"default_generation_settings", {{"n_ctx", s.n_ctx}, {"params", std::move(sampling)}}},
                          {"total_slots", s.options.n_slots}, {"model_alias", s.id}, {"n_ctx", s.n_ctx},
-                         {"has_chat_template", s.has_chat}, {"device", s.info.device},
+                         {"has_chat_template", s.has_chat}, {"chat_template", given.empty() ? view_of(own) : given},
+                         {"model_path", s.options.model.path}, {"modalities", {{"vision", false}, {"audio", false}}}, {"device", s.info.device},
                          {"build_info", std::string("duet ") + duet_version() + ", " + duet_build_info()}}));
     // clang-format on
 }
@@ -150,13 +155,12 @@ void add_cors(const server& s, const http_request& r, http_headers* headers) {
 }
 
 void log_request(const server& s, const http_request& r, int status, double ms, const std::string& more) {
-    if (s.options.log_json)
-        std::fprintf(stderr, "{\"id\":%s,\"method\":%s,\"path\":%s,\"code\":%d,\"ms\":%.1f%s}\n",
-                     dump(r.request_id).c_str(), dump(r.method).c_str(), dump(r.path).c_str(), status, ms,
-                     more.c_str());
-    else if (s.options.log_requests)
-        std::fprintf(stderr, "%s %s %s %d %.1f ms%s\n", r.request_id.c_str(), dump(r.method).c_str(),
-                     dump(r.path).c_str(), status, ms, more.c_str());
+    if (!s.options.log_json && !s.options.log_requests) return;
+    std::fprintf(stderr,
+                 s.options.log_json ? "{\"id\":%s,\"method\":%s,\"path\":%s,\"code\":%d,\"ms\":%.1f%s}\n"
+                                    : "%s %s %s %d %.1f ms%s\n",
+                 s.options.log_json ? dump(r.request_id).c_str() : r.request_id.c_str(), dump(r.method).c_str(),
+                 dump(r.path).c_str(), status, ms, more.c_str());
 }
 
 // An error in the shape that the clients of a route know: Anthropic's have a type outside, Ollama's a text.
@@ -170,7 +174,7 @@ std::string error_of_route(std::string_view path, const api_error& e) {
 // What is wrong with the head of a request, in the order in which a stranger may learn it.
 http_refusal refusal_of(server& s, const http_server& http, const http_request& r) {
     const auto say = [&](int status, const std::string& message, const std::string& code, http_headers headers = {}) {
-        return http_refusal{status, error_of_route(r.path, {status, message, "", code, ""}), std::move(headers)};
+        return http_refusal{status, error_of_route(r.path, {status, message, "", code}), std::move(headers)};
     };
     if (!is_host_allowed(s, http, r.host))
         return say(403, "this server has not the name that Host gives; --origin adds one", "host_not_allowed");
@@ -198,9 +202,12 @@ http_refusal refusal_of(server& s, const http_server& http, const http_request& 
 
 }  // namespace
 
-http_refusal check_request(server& s, const http_server& http, http_request& r) {
+http_refusal check_request(server& s, const http_server& http, http_request& r, int status,
+                           const std::string& message) {
     r.request_id = id_of(r.request_id);
-    http_refusal refusal = refusal_of(s, http, r);
+    http_refusal refusal;
+    if (status) refusal = {status, error_of_route(r.path, {status, message, "", ""}), {}};
+    else refusal = refusal_of(s, http, r);
     if (!refusal.status) return refusal;
     refusal.headers.emplace_back("X-Request-Id", r.request_id);
     add_cors(s, r, &refusal.headers);
@@ -208,6 +215,13 @@ http_refusal check_request(server& s, const http_server& http, http_request& r) 
     log_request(s, r, refusal.status, 0, "");
     return refusal;
 }
+
+// What the clients of OpenAI and Anthropic for browsers send.
+static constexpr const char* kClientHeaders =
+    "authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta, "
+    "anthropic-dangerous-direct-browser-access, x-stainless-arch, x-stainless-async, x-stainless-helper-method, "
+    "x-stainless-lang, x-stainless-os, x-stainless-package-version, x-stainless-poll-helper, x-stainless-retry-count, "
+    "x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout";
 
 struct router::pool {
     boost::asio::thread_pool threads{2};
@@ -234,8 +248,7 @@ void router::handle(exchange_ptr exchange) {
         exchange->headers.emplace_back("Allow", allowed_methods(*found));
         if (is_origin_listed(s, exchange->request)) {
             exchange->headers.emplace_back("Access-Control-Allow-Methods", allowed_methods(*found));
-            exchange->headers.emplace_back("Access-Control-Allow-Headers",
-                                           "authorization, content-type, x-api-key, x-request-id");
+            exchange->headers.emplace_back("Access-Control-Allow-Headers", kClientHeaders);
         }
         return exchange->answer(204, "");
     }

@@ -283,12 +283,8 @@ duet_status start(server* s, tool_error* error) {
     http_server* self = nullptr;
     router routes(*s);
     http_handlers handlers;
-    handlers.check = [&](http_request& r) { return check_request(*s, *self, r); };
+    handlers.check = [&](auto& r, int status, const auto& text) { return check_request(*s, *self, r, status, text); };
     handlers.handle = [&](exchange_ptr e) { routes.handle(std::move(e)); };
-    handlers.error_body = [s](int status, const std::string& message) {
-        s->counts.add("duet_requests_total", 1, "code=\"" + std::to_string(status) + "\"");
-        return error_body(status, message);
-    };
     model_ptr model;
     session_ptr session;
     http_server http(limits, handlers);

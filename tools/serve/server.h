@@ -76,13 +76,12 @@ class reply : public std::enable_shared_from_this<reply> {
     void submit();
 
   protected:
-    virtual json whole() = 0;                                            // the answer in one piece
-    virtual std::string piece(size_t i_job, const answer_event& e) = 0;  // of a stream, "" for nothing
-    virtual std::string last() = 0;                                      // the end of a stream
-    virtual std::string stream_error(const std::string& message) { return sse(error_json({500, message, "", "", ""})); }
+    virtual json whole() = 0;                                              // the answer in one piece
+    virtual std::string piece(size_t, const answer_event&) { return ""; }  // of a stream, "" for nothing
+    virtual std::string last() { return ""; }                              // the end of a stream
+    virtual std::string stream_error(const std::string& message) { return sse(error_json({500, message, "", ""})); }
     virtual const char* stream_type() const { return "text/event-stream; charset=utf-8"; }
     virtual const char* keep_alive() const { return ": waiting\n\n"; }
-    virtual void before_whole() {}
 
   private:
     void take(size_t i_job, answer_event e);
@@ -138,8 +137,8 @@ std::vector<std::string> names_of(const server& s);
 void check_name(const server& s, const std::string& name);
 common_fields read_common(const server& s, const fields& f);
 std::vector<std::string> read_stops(const fields& f, const char* name);
-// Refuses a prompt that leaves no room for a token.
-void check_length(const server& s, size_t n_prompt_tok, bool needs_room = true);
+// Refuses a prompt, the value of field param, that leaves no room for a token.
+void check_length(const server& s, size_t n_prompt_tok, const char* param, bool needs_room = true);
 // Makes choice i of an answer: its sampler with the prompt as history.
 job_ptr make_job(const server& s, const common_fields& common, std::vector<int32_t> prompt, int32_t i_choice,
                  const duet_grammar* grammar);
@@ -173,8 +172,9 @@ void get_ollama_version(server& s, exchange_ptr exchange);
 void post_tokenize(server& s, exchange_ptr exchange, const fields& f);
 void post_detokenize(server& s, exchange_ptr exchange, const fields& f);
 
-// Looks at a request's head, and answers whole requests.
-http_refusal check_request(server& s, const http_server& http, http_request& request);
+// Looks at a request's head, or words what its framing is refused with; answers whole requests.
+http_refusal check_request(server& s, const http_server& http, http_request& request, int status,
+                           const std::string& message);
 class router {
   public:
     explicit router(server& s);
