@@ -8,11 +8,12 @@ import resource
 import signal
 import struct
 import subprocess
+import sys
 import threading
 import time
 
 from conftest import DEMO, SERVE
-from test_cache import ids, tiny
+from test_cache import ids
 from test_life import completion, stream
 
 LONG = [ids(3000, i) for i in range(3)]
@@ -150,8 +151,9 @@ def test_the_plan_has_the_second_session(start, demo):
     assert demo.metric('duet_memory_bytes{kind="embeddings"}') == 0
 
 
-def test_a_model_that_makes_only_vectors(start):
-    server = start(tiny("bert"))
+def test_a_model_that_makes_only_vectors(start, tmp_path):
+    subprocess.run([sys.executable, "tests/data/tiny_gguf.py", "bert", str(tmp_path / "bert.gguf")], check=True, timeout=60)
+    server = start(tmp_path / "bert.gguf")
     (model,) = server.get("/v1/models").json()["data"]
     assert model["capabilities"] == {"completion": False, "chat": False, "tools": False, "structured_output": False,
                                      "embeddings": True}
