@@ -177,7 +177,11 @@ fi
 step "a GUI program that uses duet.dll: no console, no window, no process of its own"
 $triple-gcc -x c -std=c99 -pedantic-errors -Wall -Wextra -Werror -I. -DDUET_SHARED -c -o "$dir/gui.o" tests/gui_windows.c
 $triple-gcc -static -mwindows -o "$dir/gui.exe" "$dir/gui.o" $out/libduet.dll.a
-if command -v xvfb-run >/dev/null; then xvfb-run -a wine "$dir/gui.exe"
+if command -v xvfb-run >/dev/null; then
+    # Wine's server keeps the display, or its absence, of the program that started it: each side of this one has its own
+    wineserver -w
+    xvfb-run -a wine "$dir/gui.exe"
+    wineserver -w
 else echo "skipped: want xvfb-run (apt-get install xvfb): without a display no window could appear"; fi
 
 step "the console: keys typed on a terminal, an answer in other scripts"
