@@ -238,13 +238,10 @@ void read_vocabulary(server* s) {
     }
 }
 
-// Ends when nothing is left to answer, or when the time is over.
+// Ends when nothing is left to answer. When the time is over what runs is cancelled, and has 2 s to say so.
 void drain(server* s, http_server* http, double until) {
-    if (http->n_active() == 0) return http->stop();
-    if (now_seconds() > until) {
-        s->work->cancel_all();
-        return http->after(std::chrono::milliseconds(500), [http] { http->stop(); });
-    }
+    if (http->n_active() == 0 || now_seconds() > until + 2) return http->stop();
+    if (now_seconds() > until) s->work->cancel_all();
     http->after(std::chrono::milliseconds(20), [=] { drain(s, http, until); });
 }
 
