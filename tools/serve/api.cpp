@@ -40,17 +40,12 @@ void refuse_value(const std::string& path, const std::string& why, const char* c
     refuse(400, path + ": " + why, path, code);
 }
 
+// clang-format off
 json error_json(const api_error& e) {
-    return {{"error",
-             {{"message", e.message},
-              {"type", error_type(e.status)},
-              {"param", text_or_null(e.param)},
-              {"code", text_or_null(e.code)}}}};
+    return {{"error", {{"message", e.message}, {"type", error_type(e.status)},
+                       {"param", text_or_null(e.param)}, {"code", text_or_null(e.code)}}}};
 }
-
-std::string error_body(int status, const std::string& message, const std::string& param, const std::string& code) {
-    return dump(error_json({status, message, param, code}));
-}
+// clang-format on
 
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
@@ -103,11 +98,23 @@ void fields::wrong(const char* name, const std::string& wanted) const {
     refuse_value(path(name), "want " + wanted + ", got " + (value ? shown(*value) : "nothing"));
 }
 
-std::optional<std::string> fields::text(const char* name) const {
+const json* fields::typed(const char* name, bool (json::*is_it)() const noexcept, const char* wanted) const {
     const json* value = find(name);
-    if (!value) return std::nullopt;
-    if (!value->is_string()) wrong(name, "a string");
-    return value->get<std::string>();
+    if (value && !(value->*is_it)()) wrong(name, wanted);
+    return value;
+}
+
+const json* fields::list(const char* name) const { return typed(name, &json::is_array, "a list"); }
+const json* fields::object(const char* name) const { return typed(name, &json::is_object, "an object"); }
+
+std::optional<std::string> fields::text(const char* name) const {
+    const json* value = typed(name, &json::is_string, "a string");
+    return value ? value->get<std::string>() : std::optional<std::string>();
+}
+
+bool fields::flag(const char* name, bool otherwise) const {
+    const json* value = typed(name, &json::is_boolean, "true or false");
+    return value ? value->get<bool>() : otherwise;
 }
 
 std::string fields::need_text(const char* name, const char* wanted) const {
@@ -147,25 +154,6 @@ std::optional<double> fields::number(const char* name, double min, double max) c
         wrong(name, range);
     }
     return value->get<double>();
-}
-
-bool fields::flag(const char* name, bool otherwise) const {
-    const json* value = find(name);
-    if (!value) return otherwise;
-    if (!value->is_boolean()) wrong(name, "true or false");
-    return value->get<bool>();
-}
-
-const json* fields::list(const char* name) const {
-    const json* value = find(name);
-    if (value && !value->is_array()) wrong(name, "a list");
-    return value;
-}
-
-const json* fields::object(const char* name) const {
-    const json* value = find(name);
-    if (value && !value->is_object()) wrong(name, "an object");
-    return value;
 }
 
 fields fields::inside(const char* name) const {

@@ -14,7 +14,7 @@ using json = nlohmann::ordered_json;
 // An error that the client is told. It is thrown inside a route and answered at one place (routes.cpp).
 struct api_error {
     int status = 500;
-    std::string message, param, code;
+    std::string message, param = "", code = "";
 };
 
 [[noreturn]] void refuse(int status, const std::string& message, const std::string& param = "",
@@ -22,8 +22,6 @@ struct api_error {
 // A 400 for a value at this place of the request: "PATH: WHY".
 [[noreturn]] void refuse_value(const std::string& path, const std::string& why, const char* code = "invalid_value");
 json error_json(const api_error& error);
-std::string error_body(int status, const std::string& message, const std::string& param = "",
-                       const std::string& code = "");
 
 // Text of one line; bytes that are no UTF-8 become U+FFFD.
 std::string dump(const json& value);
@@ -59,6 +57,7 @@ class fields {
     [[noreturn]] void wrong(const char* name, const std::string& wanted) const;
 
   private:
+    const json* typed(const char* name, bool (json::*is_it)() const noexcept, const char* wanted) const;
     const json& object_;
     std::string path_;
 };

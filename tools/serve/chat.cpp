@@ -17,9 +17,7 @@ duet_chat_params template_params(const server& s) {
 }
 
 void check_messages(const fields& f) {
-    const std::vector<fields> messages = f.objects("messages", "a message", kMaxMessages);
-    if (messages.empty()) f.wrong("messages", "a list of messages, at least one");
-    for (const fields& m : messages) {
+    for (const fields& m : need_messages(f, kMaxMessages)) {
         const std::string role = m.need_choice("role", {"system", "developer", "user", "assistant", "tool"});
         const json* content = m.find("content");
         const json* calls = m.list("tool_calls");
@@ -72,36 +70,32 @@ chat_ptr open_chat(const server& s, const chat_fields& c, bool has_tools = true)
     if (!c.variables.empty()) p.variables = variables.c_str();
     p.thinking = c.thinking;
     p.keeps_markers = c.keeps_markers || s.options.reasoning == 1;
-    duet_chat* made = nullptr;
-    duet_status status = duet_chat_create(s.model, &p, &made);
-    chat_ptr chat(made);
-    if (status != DUET_OK)
-        refuse_status(status, duet_chat_error(made), tools.empty() ? "chat_template_kwargs" : "tools");
+    chat_ptr chat = make_or_refuse(duet_chat_error, tools.empty() ? "chat_template_kwargs" : "tools",
+                                   [&](duet_chat** made) { return duet_chat_create(s.model, &p, made); });
     const std::string messages = dump(c.messages);
-    status = duet_chat_insert(made, -1, messages.data(), messages.size());
-    if (status != DUET_OK) refuse_status(status, duet_chat_error(made), "messages");
+    const duet_status status = duet_chat_insert(chat.get(), -1, messages.data(), messages.size());
+    if (status != DUET_OK) refuse_status(status, duet_chat_error(chat.get()), "messages");
     return chat;
 }
 
-grammar_ptr chat_grammar(server& s, const duet_chat* chat, const chat_fields& c, const common_fields& common,
-                         int32_t opens_thinking) {
+grammar_ptr chat_grammar(server& s, const rendered_chat& r, const chat_fields& c, const common_fields& common) {
     const bool has_body = !common.gbnf.empty() || !common.json_schema.empty();
     const bool must_call = c.tool_choice == "required" || c.tool_choice == "name";
     // A form without calls answers with text; calls that must be made are refused.
-    const bool can_call = must_call || std::strcmp(duet_chat_form(chat), "none") != 0;
+    const bool can_call = must_call || std::strcmp(duet_chat_form(r.chat.get()), "none") != 0;
     const bool has_calls = !c.tools.is_null() && c.tool_choice != "none" && can_call;
     if (!has_calls && !has_body) return nullptr;  // the parser gives calls back as text
     const std::string choice = !has_calls ? "none" : c.tool_choice == "name" ? c.tool_name : c.tool_choice;
-    const std::string key = "chat\n" + choice + (c.parallel ? "\n1" : "\n0") + (opens_thinking ? "1\n" : "0\n") +
+    const std::string key = "chat\n" + choice + (c.parallel ? "\n1" : "\n0") + (r.opens_thinking ? "1\n" : "0\n") +
                             dump(c.tools) + "\n" + common.gbnf + "\n" + common.json_schema;
     duet_chat_grammar_params p = duet_chat_grammar_params_default();
     p.tool_choice = choice.c_str();
     p.parallel = c.parallel;
-    p.opens_thinking = opens_thinking;
+    p.opens_thinking = r.opens_thinking;
     if (!common.gbnf.empty()) p.gbnf = common.gbnf.c_str();
     if (!common.json_schema.empty()) p.json_schema = common.json_schema.c_str();
     const char* field = !common.gbnf.empty() ? "grammar" : has_body ? "response_format" : "tools";
-    return s.kept_grammar(key, field, [&](duet_grammar** made) { return duet_chat_grammar(chat, &p, made); });
+    return s.kept_grammar(key, field, [&](duet_grammar** made) { return duet_chat_grammar(r.chat.get(), &p, made); });
 }
 
 class chat_reply : public choices_reply {
@@ -116,54 +110,34 @@ class chat_reply : public choices_reply {
                         {"refusal", nullptr}};
         if (!a.thinking.empty()) message["reasoning_content"] = message["reasoning"] = a.thinking;
         for (const tool_call& call : a.calls)
-            message["tool_calls"].push_back({{"id", call.id},
-                                             {"type", "function"},
-                                             {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+            message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
         return {{"message", std::move(message)}, {"logprobs", logprobs_of(i, a.logprobs)}};
     }
-    bool has_calls(size_t i) const override { return !answers[i].calls.empty(); }
+
+    std::string first(size_t i) override {
+        return chunk(i, "delta", {{"role", "assistant"}, {"content", ""}}, nullptr);
+    }
 
     std::string piece(size_t i, const answer_event& e) override {
-        begun_.resize(jobs.size());
-        std::string out;
-        if (!std::exchange(begun_[i], 1))
-            out = chunk(i, "delta", {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
         json delta = json::object();
-        const auto call = [&](json one, json function) {
-            one["index"] = e.i_call;
-            one["function"] = std::move(function);
-            delta["tool_calls"] = json::array({std::move(one)});
-        };
         if (e.kind == DUET_CHAT_TEXT) delta["content"] = e.text;
         else if (e.kind == DUET_CHAT_THINKING) delta["reasoning_content"] = delta["reasoning"] = e.text;
-        else if (e.kind == DUET_CHAT_CALL_BEGIN)
-            call({{"id", e.call_id}, {"type", "function"}}, {{"name", e.text}, {"arguments", ""}});
-        else if (e.kind == DUET_CHAT_CALL_PIECE) call(json::object(), {{"arguments", e.text}});
-        else if (e.kind != DUET_CHAT_END && e.logprobs->empty()) return out;
-        const char* reason = e.kind == DUET_CHAT_END ? finish_reason(e.reason, has_calls(i)) : nullptr;
+        else if (e.kind == DUET_CHAT_CALL_BEGIN || e.kind == DUET_CHAT_CALL_PIECE) {
+            const bool begins = e.kind == DUET_CHAT_CALL_BEGIN;
+            json call = begins ? json{{"id", e.call_id}, {"type", "function"}} : json::object();
+            call["index"] = e.i_call;
+            call["function"] = begins ? json{{"name", e.text}, {"arguments", ""}} : json{{"arguments", e.text}};
+            delta["tool_calls"] = json::array({std::move(call)});
+        } else if (e.kind != DUET_CHAT_END && e.logprobs->empty()) return "";
         json logprobs = e.logprobs->empty() ? json(nullptr) : logprobs_of(i, *e.logprobs);
-        return out + chunk(i, "delta", std::move(delta), std::move(logprobs), reason);
+        return chunk(i, "delta", std::move(delta), std::move(logprobs), e.kind == DUET_CHAT_END);
     }
 
   private:
-    json token_json(int32_t id, double logprob) const {
-        json bytes = json::array();
-        for (const char c : view_of(duet_token_text(host.model, id))) bytes.push_back((int)(uint8_t)c);
-        return {{"token", token_name(host, id)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
-    }
     json logprobs_of(size_t i, const std::vector<token_logprob>& list) const {
         if (jobs[i]->n_logprobs < 0) return nullptr;
-        json content = json::array();
-        for (const token_logprob& p : list) {
-            json one = token_json(p.id, p.logprob);
-            one["top_logprobs"] = json::array();
-            for (const auto& [id, logprob] : p.top) one["top_logprobs"].push_back(token_json(id, logprob));
-            content.push_back(std::move(one));
-        }
-        return {{"content", std::move(content)}, {"refusal", nullptr}};
+        return {{"content", logprobs_json(list)}, {"refusal", nullptr}};
     }
-
-    std::vector<char> begun_;
 };
 
 }  // namespace
@@ -182,10 +156,22 @@ duet_status try_template(server* s, tool_error* error) {
     return DUET_OK;
 }
 
+std::string template_text(const server& s) {
+    const duet_file* file = duet_model_file(s.model);
+    const std::string given = s.options.chat_template + s.options.template_name;
+    duet_string own = {};
+    if (duet_file_get_string(file, duet_file_find_kv(file, "tokenizer.chat_template"), 0, &own) != DUET_OK) own = {};
+    return given.empty() ? std::string(view_of(own)) : given;
+}
+
 chat_fields read_chat(const fields& f) {
     chat_fields c;
     check_messages(f);
     c.messages = *f.list("messages");
+    for (json& m : c.messages)
+        if (m.contains("content") && m["content"].is_array())
+            for (json& part : m["content"])
+                if (part["type"] == "refusal") part = {{"type", "text"}, {"text", part["refusal"]}};
     read_tools(f, &c);
     if (const json* variables = f.object("chat_template_kwargs")) c.variables = *variables;
     const fields variables = f.inside("chat_template_kwargs");
@@ -197,17 +183,24 @@ chat_fields read_chat(const fields& f) {
     return c;
 }
 
+std::vector<fields> need_messages(const fields& f, size_t n_most) {
+    const std::vector<fields> messages = f.objects("messages", "a message", n_most);
+    if (messages.empty()) f.wrong("messages", "a list of messages, at least one");
+    return messages;
+}
+
 std::string text_of_parts(const json& content, const std::string& path) {
     if (content.is_string()) return content.get<std::string>();
     if (!content.is_array()) refuse_value(path, "want a text or a list of parts");
     std::string text;
     for (const json& part : content) {
         const json type = part.is_object() ? part.value("type", json()) : json();
-        const bool is_text =
-            type == "text" || type == "input_text" || type == "output_text" || type == "reasoning_text";
-        if (!is_text || !part.value("text", json()).is_string())
+        const char* member = type == "refusal" ? "refusal" : "text";
+        const bool is_text = type == "text" || type == "input_text" || type == "output_text" ||
+                             type == "reasoning_text" || type == "refusal";
+        if (!is_text || !part.value(member, json()).is_string())
             refuse_value(path, "only parts of text are supported, got " + shown(part), "unsupported_value");
-        text += part["text"].get<std::string>();
+        text += part[member].get<std::string>();
     }
     return text;
 }
@@ -219,9 +212,13 @@ json copy_fields(const fields& f, std::initializer_list<const char*> names) {
     return out;
 }
 
-json call_input(const tool_call& call) {
-    json input = json::parse(call.arguments, nullptr, false);
-    return input.is_discarded() ? json{{"_incomplete", call.arguments}} : input;
+json call_json(std::string_view id, std::string_view name, std::string_view arguments) {
+    return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
+}
+
+json call_input(const std::string& arguments) {
+    json input = json::parse(arguments, nullptr, false);
+    return input.is_discarded() ? json{{"_incomplete", arguments}} : input;
 }
 
 // Other prompts are likely to share the system prompt, and what stands before the last message.
@@ -237,49 +234,41 @@ static std::vector<int32_t> borders_of(const duet_chat_prompt& prompt, const jso
     return borders;
 }
 
-rendered_chat render_chat(server& s, const chat_fields& c, const common_fields& common, bool only_renders) {
-    const chat_ptr chat = open_chat(s, c);
+rendered_chat render_chat(const server& s, const chat_fields& c) {
+    rendered_chat out = {open_chat(s, c), "", {}, {}};
     duet_chat_prompt prompt{};
     prompt.struct_size = sizeof prompt;
-    const duet_status status = duet_chat_render(chat.get(), c.continues_last ? DUET_CHAT_CONTINUE_LAST : 0, &prompt);
-    if (status != DUET_OK) refuse_status(status, duet_chat_error(chat.get()), "messages");
-    rendered_chat out;
+    const duet_status status = duet_chat_render(out.chat.get(), 0, &prompt);
+    if (status != DUET_OK) refuse_status(status, duet_chat_error(out.chat.get()), "messages");
     out.text = std::string(view_of(prompt.text));
     out.ids.assign(prompt.ids, prompt.ids + prompt.n_ids);
-    const int32_t opens_thinking = prompt.opens_thinking;
-    if (only_renders) return out;
-    check_length(s, out.ids.size(), "messages");
-    const grammar_ptr grammar = chat_grammar(s, chat.get(), c, common, opens_thinking);
-    std::vector<const char*> stops;
-    for (const std::string& stop : common.stops) stops.push_back(stop.c_str());
-    const std::vector<int32_t> borders = borders_of(prompt, c.messages);
-    // A call that the model writes in spite of "none" is text, as it is without tools.
-    const chat_ptr without_tools = c.tool_choice == "none" ? open_chat(s, c, false) : nullptr;
-    const duet_chat* reader = without_tools ? without_tools.get() : chat.get();
-    for (int32_t i = 0; i < common.n; i++) {
-        job_ptr j = make_job(s, common, out.ids, i, grammar.get());
-        j->borders = borders;
-        duet_chat_parser* parser = nullptr;
-        const duet_status made =
-            duet_chat_parser_create(reader, opens_thinking, stops.data(), (int32_t)stops.size(), &parser);
-        j->parser.reset(parser);
-        if (made != DUET_OK) refuse_status(made, duet_chat_parser_error(parser), "stop");
-        out.jobs.push_back(std::move(j));
-    }
+    out.borders = borders_of(prompt, c.messages);
+    out.opens_thinking = prompt.opens_thinking;
     return out;
 }
 
-void submit_chat(const std::shared_ptr<reply>& answer, const json& request, std::optional<int64_t> max_new_tok,
-                 bool is_stream) {
-    common_fields common = read_common(answer->host, fields(request));
-    common.max_new_tok = (int32_t)max_new_tok.value_or(-1);
-    answer->is_stream = is_stream;
-    answer->jobs = render_chat(answer->host, read_chat(fields(request)), common).jobs;
-    answer->submit();
+// The jobs of as many answers as are asked for.
+static std::vector<job_ptr> chat_jobs(server& s, const chat_fields& c, const common_fields& common) {
+    const rendered_chat r = render_chat(s, c);
+    check_length(s, r.ids.size(), "messages");
+    const grammar_ptr grammar = chat_grammar(s, r, c, common);
+    const std::vector<const char*> stops = common.stop_pointers();
+    // A call that the model writes in spite of "none" is text, as it is without tools.
+    const chat_ptr without_tools = c.tool_choice == "none" ? open_chat(s, c, false) : nullptr;
+    const duet_chat* reader = without_tools ? without_tools.get() : r.chat.get();
+    std::vector<job_ptr> jobs;
+    for (int32_t i = 0; i < common.n; i++) {
+        jobs.push_back(make_job(s, common, r.ids, i, grammar.get()));
+        jobs[(size_t)i]->borders = r.borders;
+        jobs[(size_t)i]->parser = make_or_refuse(duet_chat_parser_error, "stop", [&](duet_chat_parser** made) {
+            return duet_chat_parser_create(reader, r.opens_thinking, stops.data(), (int32_t)stops.size(), made);
+        });
+    }
+    return jobs;
 }
 
-void post_chat(server& s, exchange_ptr exchange, const fields& f) {
-    common_fields common = read_common(s, f);
+void submit_chat(const std::shared_ptr<reply>& answer, const fields& f) {
+    common_fields common = read_common(answer->host, f);
     const auto old_limit = f.integer("max_tokens", 1, INT32_MAX);
     const auto limit = f.integer("max_completion_tokens", 1, INT32_MAX);
     common.max_new_tok = (int32_t)(limit ? *limit : old_limit.value_or(-1));
@@ -287,16 +276,17 @@ void post_chat(server& s, exchange_ptr exchange, const fields& f) {
     const auto n_top = f.integer("top_logprobs", 0, 20);
     if (n_top && !wants_logprobs) refuse_value("top_logprobs", "want logprobs to be true");
     if (wants_logprobs) common.n_logprobs = (int32_t)n_top.value_or(0);
-    const chat_fields c = read_chat(f);
-    auto answer = std::make_shared<chat_reply>(s, exchange);
-    answer->is_stream = common.is_stream;
-    answer->include_usage = common.include_usage;
-    answer->jobs = render_chat(s, c, common).jobs;
+    answer->jobs = chat_jobs(answer->host, read_chat(f), common);
+    answer->common = std::move(common);
     answer->submit();
 }
 
+void post_chat(server& s, exchange_ptr exchange, const fields& f) {
+    submit_chat(std::make_shared<chat_reply>(s, exchange), f);
+}
+
 void post_apply_template(server& s, exchange_ptr exchange, const fields& f) {
-    const rendered_chat r = render_chat(s, read_chat(f), common_fields{}, true);
+    const rendered_chat r = render_chat(s, read_chat(f));
     exchange->answer(200, dump({{"prompt", r.text}, {"tokens", r.ids}}));
 }
 

@@ -79,15 +79,14 @@ class completion_reply : public choices_reply {
         return {{"text", echoes[i] + answers[i].text}, {"logprobs", logprobs_of(i, has_echo, answers[i].logprobs)}};
     }
 
-    std::string piece(size_t i, const answer_event& e) override {
+    std::string first(size_t i) override {
         told_chars_.resize(jobs.size());
-        has_echoed_.resize(jobs.size());
-        std::string out;
-        if (has_echo && !std::exchange(has_echoed_[i], 1))
-            out = chunk(i, "text", echoes[i], logprobs_of(i, true, {}), nullptr);
+        return has_echo ? chunk(i, "text", echoes[i], logprobs_of(i, true, {})) : "";
+    }
+
+    std::string piece(size_t i, const answer_event& e) override {
         const bool is_end = e.kind == DUET_CHAT_END;
-        return out + chunk(i, "text", is_end ? "" : e.text, logprobs_of(i, false, *e.logprobs),
-                           is_end ? finish_reason(e.reason) : nullptr);
+        return chunk(i, "text", is_end ? "" : e.text, logprobs_of(i, false, *e.logprobs), is_end);
     }
 
   private:
@@ -126,7 +125,6 @@ class completion_reply : public choices_reply {
     }
 
     std::vector<int64_t> told_chars_;  // of each job
-    std::vector<char> has_echoed_;
 };
 
 }  // namespace
@@ -144,12 +142,10 @@ grammar_ptr text_grammar(server& s, const common_fields& c) {
 job_ptr make_text_job(const server& s, const common_fields& c, std::vector<int32_t> prompt, int32_t i_choice,
                       const duet_grammar* grammar) {
     job_ptr j = make_job(s, c, std::move(prompt), i_choice, grammar);
-    std::vector<const char*> stops;
-    for (const std::string& stop : c.stops) stops.push_back(stop.c_str());
-    duet_text_gate* gate = nullptr;
-    const duet_status status = duet_text_gate_create(stops.data(), (int32_t)stops.size(), &gate);
-    j->gate.reset(gate);
-    if (status != DUET_OK) refuse_status(status, duet_text_gate_error(gate), "stop");
+    const std::vector<const char*> stops = c.stop_pointers();
+    j->gate = make_or_refuse(duet_text_gate_error, "stop", [&](duet_text_gate** made) {
+        return duet_text_gate_create(stops.data(), (int32_t)stops.size(), made);
+    });
     return j;
 }
 
@@ -165,8 +161,6 @@ void post_completions(server& s, exchange_ptr exchange, const fields& f) {
     for (const prompt& p : prompts) check_length(s, p.ids.size(), "prompt", c.max_new_tok > 0);
     const grammar_ptr grammar = text_grammar(s, c);
     auto answer = std::make_shared<completion_reply>(s, exchange);
-    answer->is_stream = c.is_stream;
-    answer->include_usage = c.include_usage;
     answer->has_echo = has_echo;
     for (const prompt& p : prompts)
         for (int32_t i = 0; i < c.n; i++) {
@@ -175,6 +169,7 @@ void post_completions(server& s, exchange_ptr exchange, const fields& f) {
             answer->jobs.push_back(std::move(j));
             answer->echoes.push_back(has_echo ? p.text : "");
         }
+    answer->common = std::move(c);
     answer->submit();
 }
 
@@ -194,10 +189,10 @@ class embedding_reply : public reply {
                 {{"object", "embedding"}, {"index", i}, {"embedding", is_base64 ? json(base64(v)) : json(v)}});
         }
         const usage_counts u = count_usage(jobs);
-        return {{"object", "list"},
-                {"data", std::move(data)},
-                {"model", host.id},
+        // clang-format off
+        return {{"object", "list"}, {"data", std::move(data)}, {"model", host.id},
                 {"usage", {{"prompt_tokens", u.n_prompt}, {"total_tokens", u.n_prompt}}}};
+        // clang-format on
     }
 
   private:

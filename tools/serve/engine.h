@@ -8,10 +8,6 @@
 #include "metrics.h"
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <thread>
 
 namespace serve {
 
@@ -80,77 +76,8 @@ class engine {
     void cancel_all();
 
   private:
-    struct sequence {
-        job* user = nullptr;  // null: it is kept as a prefix for later prompts
-        uint64_t used_at = 0;
-    };
-    struct row {
-        job* owner;
-        int32_t n_tok;
-    };
-
-    void run();
-    void run_texts();
-    bool open_embedder(std::string* error);
-    void take_texts();
-    void embed_texts();
-    void end_texts(end_reason reason, const std::string& error);
-    void start(job& j);
-    void take_jobs();
-    void drop_ended();
-    void step();
-    bool begin(job& j);
-    int32_t reuse(job& j);
-    size_t common(int32_t seq, const job& j) const;
-    bool waits_for_prefix(const job& j) const;
-    void keep_border(const job& j);
-    int32_t oldest_free(int32_t except, bool is_held = false) const;
-    bool drop_oldest(int32_t except);
-    bool shorten(int32_t seq);
-    void make_room();
-    void tell_usage();
-    void add_rows(job& j, int32_t n_tok);
-    bool add_pieces();
-    int32_t piece_size(bool has_streams, bool is_alone) const;
-    void learn(double us, int32_t n_streams, int32_t n_prompt_tok);
-    void after_decode();
-    void take_prompt_logits(job& j, int32_t first, int32_t n_tok, int32_t* i_logits);
-    void take_logits(job& j, const float* logits);
-    void show(job& j, int32_t id);
-    void tell_text(job& j, std::string_view text);
-    void end(job& j, end_reason reason, const std::string& error = "");
-    bool tell_parsed(job& j);
-    void tell(job& j, answer_event event);
-    void fail_all(const std::string& error);
-    int32_t held(const job& j) const { return duet_seq_length(session_, j.seq); }
-    bool keeps_borders() const { return params_.is_recurrent || params_.has_windows; }
-    bool is_writing(const job& j) const { return j.seq >= 0 && held(j) + 1 == (int32_t)j.tokens.size(); }
-    token_logprob logprob_of(const float* logits, int32_t id, int32_t n_top) const;
-
-    const duet_model* model_;
-    duet_session* session_;
-    engine_params params_;
-    metrics& metrics_;
-    int32_t n_vocab_, n_ctx_, max_batch_;
-    std::vector<sequence> seqs_;
-    std::vector<job_ptr> running_;
-    std::vector<row> rows_;
-    std::vector<int32_t> batch_ids_, batch_seqs_;
-    std::vector<uint8_t> batch_wants_;
-    uint64_t clock_ = 0;
-    double us_streams_ = 0, us_beside_ = 0, us_alone_ = 0;  // see learn; 0: not known yet
-    bool waits_for_room_ = false;                           // a prompt found no room, and nothing has ended since
-
-    session_ptr embedder_;  // made by the second thread when the first vector is asked for
-
-    std::mutex mutex_;
-    std::condition_variable wake_, wake_texts_;
-    std::deque<job_ptr> queue_, text_queue_;
-    std::vector<job_ptr> texts_;  // whose vectors are being computed: only the second thread adds to them
-    bool is_stopped_ = false, cancels_all_ = false;
-    std::atomic<int32_t> n_open_{0};                // answers that run or wait
-    std::atomic<const job*> lone_reader_{nullptr};  // a prompt that is read alone: its decode may be interrupted
-    std::thread thread_, text_thread_;
+    struct loop;
+    std::unique_ptr<loop> loop_;
 };
 
 }  // namespace serve

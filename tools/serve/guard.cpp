@@ -1,7 +1,7 @@
 // tools/serve/guard.cpp: who may ask: names of the host, origins of pages, keys. All of it is checked before a body is
 // read.
 // Main path: http.cpp -> [guard.cpp] -> routes.cpp
-#include "guard.h"
+#include "server.h"
 
 #include <algorithm>
 #include <unistd.h>

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <deque>
 #include <optional>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unordered_set>
@@ -43,7 +44,7 @@ struct http_server::state {
 };
 
 // A connection and the request that it is at. Its functions run on the thread of the connections; post_ functions may
-// be called by any.
+// be called by any. All of it is this file's own.
 class http_connection : public std::enable_shared_from_this<http_connection> {
   public:
     http_connection(http_server::state& server, stream_socket socket)
@@ -52,43 +53,16 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     }
     ~http_connection() { server_.connections.erase(this); }
 
-    void read_next();
-    void close();
     bool is_waiting() const { return phase_ == kIdle || phase_ == kHead || phase_ == kBody || phase_ == kLingers; }
     bool is_idle() const { return phase_ == kIdle; }
     auto since() const { return since_; }
 
-    std::string head(int status, const http_headers& headers, const char* content_type, int64_t n_bytes,
-                     bool closes);  // n_bytes -1: pieces, -2: no body
     template <class work_fn> void post(work_fn work) {
         asio::post(server_.io, [self = shared_from_this(), work = std::move(work)]() mutable { work(*self); });
     }
 
-  private:
-    friend class http_exchange;
-    void send(std::string_view bytes, bool is_last, bool closes);
     enum phase { kIdle, kHead, kBody, kAnswers, kLingers, kClosed };
     using parser_type = http::request_parser<http::string_body>;
-
-    void enter(phase next, int n_seconds);
-    void on_timeout();
-    void read_head();
-    void on_head(error_code ec);
-    void read_body();
-    void on_request(error_code ec);
-    void refuse(const http_refusal& refusal, bool closes);
-    void refuse(int status, const std::string& message) {
-        refuse(server_.handlers.check(request_, status, message), true);
-    }
-    void begin_answer();
-    void refuse_framing(error_code ec);
-    void watch();
-    void lose();
-    void write_some();
-    void on_written();
-    void linger();
-    void keep_alive();
-    std::string check_framing() const;
 
     http_server::state& server_;
     stream_socket socket_;
@@ -107,279 +81,302 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     std::chrono::steady_clock::time_point last_write_;
     std::function<void()> gone_;
     std::array<char, 16384> discard_;
-};
 
-// ---- time limits ----
+    // ---- time limits ----
 
-void http_connection::enter(phase next, int n_seconds) {
-    if (phase_ == kClosed) return;
-    const bool was_active = phase_ == kAnswers;
-    phase_ = next;
-    if (was_active != (next == kAnswers)) server_.n_active += was_active ? -1 : 1;
-    since_ = std::chrono::steady_clock::now();
-    const uint64_t serial = ++timer_serial_;
-    if (n_seconds <= 0) {
-        timer_.cancel();
-        return;
-    }
-    timer_.expires_after(seconds(n_seconds));
-    timer_.async_wait([self = shared_from_this(), serial](error_code ec) {
-        if (!ec && serial == self->timer_serial_) self->on_timeout();
-    });
-}
-
-void http_connection::on_timeout() {
-    if (phase_ == kHead || phase_ == kBody) {
-        timed_out_ = true;
-        error_code none;
-        socket_.cancel(none);  // the read ends and refuses
-    } else close();
-}
-
-void http_connection::close() {
-    if (phase_ == kClosed) return;
-    if (phase_ == kAnswers) lose();
-    enter(kClosed, 0);
-    keep_alive_timer_.cancel();
-    error_code none;
-    socket_.close(none);
-}
-
-// ---- reading ----
-
-void http_connection::read_next() {
-    if (server_.is_draining) return close();
-    parser_.reset();
-    request_ = {};
-    timed_out_ = false;
-    enter(kIdle, server_.limits.idle_seconds);
-    if (buffer_.size() > 0) return read_head();
-    socket_.async_wait(stream_socket::wait_read, [self = shared_from_this()](error_code ec) {
-        if (ec || self->phase_ != kIdle) return self->phase_ == kIdle ? self->close() : void();
-        self->read_head();
-    });
-}
-
-void http_connection::read_head() {
-    parser_.emplace();
-    parser_->header_limit(server_.limits.max_header_bytes);
-    parser_->body_limit(UINT64_MAX);  // the limit comes when the head was checked
-    enter(kHead, server_.limits.header_seconds);
-    http::async_read_header(socket_, buffer_, *parser_,
-                            [self = shared_from_this()](error_code ec, size_t) { self->on_head(ec); });
-}
-
-// The rules of framing that the parser leaves open. Returns "", or what is wrong.
-std::string http_connection::check_framing() const {
-    const auto& head = parser_->get();
-    const auto count = [&](http::field name) {
-        const auto range = head.equal_range(name);
-        return std::distance(range.first, range.second);
-    };
-    if (head.version() != 10 && head.version() != 11) return "want HTTP/1.0 or HTTP/1.1";
-    if (count(http::field::host) > 1) return "want one Host header";
-    if (head.version() == 11 && count(http::field::host) == 0) return "want a Host header";
-    const auto n_codings = count(http::field::transfer_encoding);
-    if (n_codings > 0) {
-        if (head.version() == 10) return "HTTP/1.0 has no Transfer-Encoding";
-        if (count(http::field::content_length) > 0) return "want Content-Length or Transfer-Encoding, not both";
-        if (n_codings > 1 || !boost::beast::iequals(head[http::field::transfer_encoding], "chunked"))
-            return "Transfer-Encoding: want chunked";
-    }
-    if (count(http::field::content_length) > 1) return "want one Content-Length";
-    if (head.target().empty() || head.target()[0] != '/') return "want a path as target";
-    return "";
-}
-
-void http_connection::on_head(error_code ec) {
-    if (phase_ == kClosed) return;
-    if (ec) return refuse_framing(ec);
-    const auto& head = parser_->get();
-    is_http10_ = head.version() == 10;
-    keeps_connection_ = head.keep_alive();
-    const auto text = [&](auto name) {
-        const auto value = head[name];
-        return std::string(value.data(), value.size());
-    };
-    request_.method = std::string(head.method_string());
-    request_.path = std::string(head.target().substr(0, head.target().find('?')));
-    request_.host = text(http::field::host);
-    request_.origin = text(http::field::origin);
-    request_.authorization = text(http::field::authorization);
-    request_.api_key = text("x-api-key");
-    request_.content_type = text(http::field::content_type);
-    request_.content_encoding = text(http::field::content_encoding);
-    request_.request_id = text("x-request-id");
-    if (const std::string wrong = check_framing(); !wrong.empty()) return refuse(400, wrong);
-    request_.declared_bytes = parser_->content_length().value_or(0);
-    request_.has_body = parser_->chunked() || request_.declared_bytes > 0;
-    const http_refusal refusal = server_.handlers.check(request_, 0, "");
-    if (refusal.status) return refuse(refusal, request_.has_body);
-    const uint64_t limit = server_.limits.max_body_bytes;
-    if (request_.declared_bytes > limit)
-        return refuse(413, "the body has " + std::to_string(request_.declared_bytes) + " bytes, the limit is " +
-                               std::to_string(limit));
-    parser_->body_limit(limit);
-    enter(kBody, server_.limits.body_seconds);
-    if (request_.has_body && boost::beast::iequals(head[http::field::expect], "100-continue")) {
-        static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-        asio::async_write(socket_, asio::buffer(kContinue), [self = shared_from_this()](error_code write_ec, size_t) {
-            return write_ec ? self->close() : self->read_body();
-        });
-        return;
-    }
-    read_body();
-}
-
-void http_connection::read_body() {
-    if (phase_ == kClosed) return;
-    http::async_read(socket_, buffer_, *parser_,
-                     [self = shared_from_this()](error_code ec, size_t) { self->on_request(ec); });
-}
-
-void http_connection::on_request(error_code ec) {
-    if (phase_ == kClosed) return;
-    if (ec) return refuse_framing(ec);
-    request_.body = std::move(parser_->get().body());
-    begin_answer();
-    watch();
-    server_.handlers.handle(std::make_shared<http_exchange>(shared_from_this(), std::move(request_)));
-}
-
-void http_connection::begin_answer() {
-    is_last_ = closes_ = is_stream_ = false;
-    stream_head_.clear();
-    writing_.clear();
-    pending_.clear();
-    exchange_serial_++;
-    enter(kAnswers, 0);
-}
-
-void http_connection::refuse_framing(error_code ec) {
-    if (timed_out_) return refuse(408, phase_ == kBody ? "the body took too long" : "the header took too long");
-    if (ec == http::error::end_of_stream || ec == http::error::partial_message || ec == asio::error::eof ||
-        ec.category() == asio::error::get_system_category())
-        return close();
-    const http_limits& limits = server_.limits;
-    if (ec == http::error::header_limit || ec == http::error::buffer_overflow)
-        return refuse(431, "the header is larger than " + std::to_string(limits.max_header_bytes) + " bytes");
-    if (ec == http::error::body_limit)
-        return refuse(413, "the body is larger than " + std::to_string(limits.max_body_bytes) + " bytes");
-    refuse(400, "not HTTP/1.1: " + ec.message());
-}
-
-void http_connection::refuse(const http_refusal& r, bool closes) {
-    if (phase_ == kClosed) return;
-    std::string bytes = head(r.status, r.headers, "application/json", (int64_t)r.body.size(), closes);
-    const bool is_head = parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
-    if (!is_head) bytes += r.body;
-    begin_answer();
-    send(bytes, true, closes);
-}
-
-// ---- the client while its answer is made ----
-
-// Waits for the end of the connection. What a client sends ahead stays for the next request; after 64 KiB of it nobody
-// looks any more.
-void http_connection::watch() {
-    socket_.async_wait(stream_socket::wait_read, [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
-        if (serial != self->exchange_serial_ || self->phase_ != kAnswers || self->closes_) return;
-        if (ec) return self->close();
-        if (self->buffer_.size() >= (64u << 10)) return;
-        const auto room = self->buffer_.prepare(16384);
-        const ssize_t n = ::recv(self->socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return self->close();
-        if (n > 0) self->buffer_.commit((size_t)n);
-        self->watch();
-    });
-}
-
-void http_connection::lose() {
-    if (auto callback = std::exchange(gone_, nullptr)) callback();
-}
-
-// ---- writing ----
-
-void http_connection::send(std::string_view bytes, bool is_last, bool closes) {
-    if (phase_ != kAnswers || is_last_) return;
-    pending_ += bytes;
-    is_last_ = is_last;
-    closes_ = closes_ || closes;
-    last_write_ = std::chrono::steady_clock::now();
-    if (is_stream_ && pending_.size() > server_.limits.max_unsent_bytes) return close();
-    if (!is_writing_) write_some();
-}
-
-void http_connection::write_some() {
-    if (n_written_ == writing_.size()) {
-        writing_.clear();
-        std::swap(writing_, pending_);
-        n_written_ = 0;
-        if (writing_.empty()) return on_written();
-    }
-    is_writing_ = true;
-    enter(phase_, server_.limits.write_seconds);
-    socket_.async_write_some(asio::buffer(writing_.data() + n_written_, writing_.size() - n_written_),
-                             [self = shared_from_this()](error_code ec, size_t n) {
-                                 self->is_writing_ = false;
-                                 if (self->phase_ == kClosed) return;
-                                 if (ec) return self->close();
-                                 self->n_written_ += n;
-                                 self->write_some();
-                             });
-}
-
-void http_connection::on_written() {
-    if (!is_last_) return enter(phase_, 0);
-    gone_ = nullptr;
-    keep_alive_timer_.cancel();
-    exchange_serial_++;
-    if (closes_ || is_http10_ || !keeps_connection_ || server_.is_draining) return linger();
-    read_next();
-}
-
-// Ends the connection without losing the answer: a socket that is closed with unread bytes would be reset, and the
-// client might not see what was sent.
-void http_connection::linger() {
-    error_code none;
-    socket_.shutdown(stream_socket::shutdown_send, none);
-    if (phase_ != kLingers) {
-        n_lingered_ = 0;
-        enter(kLingers, 5);
-    }
-    socket_.async_read_some(asio::buffer(discard_), [self = shared_from_this()](error_code ec, size_t n) {
-        self->n_lingered_ += n;
-        if (ec || self->phase_ == kClosed || self->n_lingered_ > (64u << 20)) return self->close();
-        self->linger();
-    });
-}
-
-void http_connection::keep_alive() {
-    keep_alive_timer_.expires_after(seconds(server_.limits.keep_alive_seconds));
-    keep_alive_timer_.async_wait([self = shared_from_this(), serial = exchange_serial_](error_code ec) {
-        if (ec || serial != self->exchange_serial_ || self->phase_ != kAnswers || self->is_last_) return;
-        const auto silent = std::chrono::steady_clock::now() - self->last_write_;
-        if (silent >= seconds(self->server_.limits.keep_alive_seconds - 1)) {
-            self->send(std::exchange(self->stream_head_, "") + self->keep_alive_text_, false, false);
+    void enter(phase next, int n_seconds) {
+        if (phase_ == kClosed) return;
+        const bool was_active = phase_ == kAnswers;
+        phase_ = next;
+        if (was_active != (next == kAnswers)) server_.n_active += was_active ? -1 : 1;
+        since_ = std::chrono::steady_clock::now();
+        const uint64_t serial = ++timer_serial_;
+        if (n_seconds <= 0) {
+            timer_.cancel();
+            return;
         }
-        self->keep_alive();
-    });
-}
+        timer_.expires_after(seconds(n_seconds));
+        timer_.async_wait([self = shared_from_this(), serial](error_code ec) {
+            if (!ec && serial == self->timer_serial_) self->on_timeout();
+        });
+    }
 
-std::string http_connection::head(int status, const http_headers& headers, const char* content_type, int64_t n_bytes,
-                                  bool closes) {
-    const std::string reason(status == 200 ? "OK" : http::obsolete_reason((http::status)status));
-    std::string text = "HTTP/1.1 " + std::to_string(status) + " " + reason + "\r\n";
-    if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
-    if (n_bytes >= 0) text += "Content-Length: " + std::to_string(n_bytes) + "\r\n";
-    else if (n_bytes == -1)
-        text +=
-            is_http10_ ? "Cache-Control: no-store\r\n" : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
-    text += "X-Content-Type-Options: nosniff\r\n";
-    for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
-    if (closes || is_http10_ || !keeps_connection_ || server_.is_draining) text += "Connection: close\r\n";
-    return text + "\r\n";
-}
+    void on_timeout() {
+        if (phase_ == kHead || phase_ == kBody) {
+            timed_out_ = true;
+            error_code none;
+            socket_.cancel(none);  // the read ends and refuses
+        } else close();
+    }
+
+    void close() {
+        if (phase_ == kClosed) return;
+        if (phase_ == kAnswers) lose();
+        enter(kClosed, 0);
+        keep_alive_timer_.cancel();
+        error_code none;
+        socket_.close(none);
+    }
+
+    // ---- reading ----
+
+    void read_next() {
+        if (server_.is_draining) return close();
+        parser_.reset();
+        request_ = {};
+        timed_out_ = false;
+        enter(kIdle, server_.limits.idle_seconds);
+        if (buffer_.size() > 0) return read_head();
+        socket_.async_wait(stream_socket::wait_read, [self = shared_from_this()](error_code ec) {
+            if (ec || self->phase_ != kIdle) return self->phase_ == kIdle ? self->close() : void();
+            self->read_head();
+        });
+    }
+
+    void read_head() {
+        parser_.emplace();
+        parser_->header_limit(server_.limits.max_header_bytes);
+        parser_->body_limit(UINT64_MAX);  // the limit comes when the head was checked
+        enter(kHead, server_.limits.header_seconds);
+        http::async_read_header(socket_, buffer_, *parser_,
+                                [self = shared_from_this()](error_code ec, size_t) { self->on_head(ec); });
+    }
+
+    // The rules of framing that the parser leaves open. Returns "", or what is wrong.
+    std::string check_framing() const {
+        const auto& head = parser_->get();
+        const auto count = [&](http::field name) {
+            const auto range = head.equal_range(name);
+            return std::distance(range.first, range.second);
+        };
+        if (head.version() != 10 && head.version() != 11) return "want HTTP/1.0 or HTTP/1.1";
+        if (count(http::field::host) > 1) return "want one Host header";
+        if (head.version() == 11 && count(http::field::host) == 0) return "want a Host header";
+        const auto n_codings = count(http::field::transfer_encoding);
+        if (n_codings > 0) {
+            if (head.version() == 10) return "HTTP/1.0 has no Transfer-Encoding";
+            if (count(http::field::content_length) > 0) return "want Content-Length or Transfer-Encoding, not both";
+            if (n_codings > 1 || !boost::beast::iequals(head[http::field::transfer_encoding], "chunked"))
+                return "Transfer-Encoding: want chunked";
+        }
+        const auto length = head[http::field::content_length];
+        if (count(http::field::content_length) > 1 || length.find(',') != length.npos) return "want one Content-Length";
+        if (request_.path.empty() || request_.path[0] != '/') return "want a path as target";
+        return "";
+    }
+
+    // A path, or "http://NAME/path", as proxies send it: there the name counts, whatever Host says.
+    void read_target(std::string_view target) {
+        constexpr std::string_view kScheme = "http://";
+        if (target.size() >= kScheme.size() && ::strncasecmp(target.data(), kScheme.data(), kScheme.size()) == 0) {
+            target.remove_prefix(kScheme.size());
+            const size_t n_name = std::min(target.find_first_of("/?"), target.size());
+            request_.host = target.substr(0, n_name);
+            target.remove_prefix(n_name);
+            if (target.empty() || target[0] == '?') target = "/";
+        }
+        request_.path = target.substr(0, target.find('?'));
+    }
+
+    void on_head(error_code ec) {
+        if (phase_ == kClosed) return;
+        if (ec) return refuse_framing(ec);
+        const auto& head = parser_->get();
+        is_http10_ = head.version() == 10;
+        keeps_connection_ = head.keep_alive();
+        const auto text = [&](auto name) {
+            const auto value = head[name];
+            return std::string(value.data(), value.size());
+        };
+        request_.method = std::string(head.method_string());
+        request_.host = text(http::field::host);
+        read_target(std::string_view(head.target().data(), head.target().size()));
+        request_.origin = text(http::field::origin);
+        request_.authorization = text(http::field::authorization);
+        request_.api_key = text("x-api-key");
+        request_.content_type = text(http::field::content_type);
+        request_.content_encoding = text(http::field::content_encoding);
+        request_.request_id = text("x-request-id");
+        if (const std::string wrong = check_framing(); !wrong.empty()) return refuse(400, wrong);
+        request_.declared_bytes = parser_->content_length().value_or(0);
+        request_.has_body = parser_->chunked() || request_.declared_bytes > 0;
+        const http_refusal refusal = server_.handlers.check(request_, 0, "");
+        if (refusal.status) return refuse(refusal, request_.has_body);
+        const uint64_t limit = server_.limits.max_body_bytes;
+        if (request_.declared_bytes > limit)
+            return refuse(413, "the body has " + std::to_string(request_.declared_bytes) + " bytes, the limit is " +
+                                   std::to_string(limit));
+        parser_->body_limit(limit);
+        enter(kBody, server_.limits.body_seconds);
+        if (request_.has_body && boost::beast::iequals(head[http::field::expect], "100-continue")) {
+            static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+            asio::async_write(socket_, asio::buffer(kContinue),
+                              [self = shared_from_this()](error_code write_ec, size_t) {
+                                  return write_ec ? self->close() : self->read_body();
+                              });
+            return;
+        }
+        read_body();
+    }
+
+    void read_body() {
+        if (phase_ == kClosed) return;
+        http::async_read(socket_, buffer_, *parser_,
+                         [self = shared_from_this()](error_code ec, size_t) { self->on_request(ec); });
+    }
+
+    void on_request(error_code ec) {
+        if (phase_ == kClosed) return;
+        if (ec) return refuse_framing(ec);
+        request_.body = std::move(parser_->get().body());
+        begin_answer();
+        watch();
+        server_.handlers.handle(std::make_shared<http_exchange>(shared_from_this(), std::move(request_)));
+    }
+
+    void begin_answer() {
+        is_last_ = closes_ = is_stream_ = false;
+        stream_head_.clear();
+        writing_.clear();
+        pending_.clear();
+        exchange_serial_++;
+        enter(kAnswers, 0);
+    }
+
+    void refuse_framing(error_code ec) {
+        if (timed_out_) return refuse(408, phase_ == kBody ? "the body took too long" : "the header took too long");
+        if (ec == http::error::end_of_stream || ec == http::error::partial_message || ec == asio::error::eof ||
+            ec.category() == asio::error::get_system_category())
+            return close();
+        const http_limits& limits = server_.limits;
+        if (ec == http::error::header_limit || ec == http::error::buffer_overflow)
+            return refuse(431, "the header is larger than " + std::to_string(limits.max_header_bytes) + " bytes");
+        if (ec == http::error::body_limit)
+            return refuse(413, "the body is larger than " + std::to_string(limits.max_body_bytes) + " bytes");
+        refuse(400, "not HTTP/1.1: " + ec.message());
+    }
+
+    void refuse(int status, const std::string& message) {
+        refuse(server_.handlers.check(request_, status, message), true);
+    }
+
+    void refuse(const http_refusal& r, bool closes) {
+        if (phase_ == kClosed) return;
+        std::string bytes = head(r.status, r.headers, "application/json", (int64_t)r.body.size(), closes);
+        const bool is_head = parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
+        if (!is_head) bytes += r.body;
+        begin_answer();
+        send(std::move(bytes), true, closes);
+    }
+
+    // ---- the client while its answer is made ----
+
+    // Waits for the end of the connection. What a client sends ahead stays for the next request; after 64 KiB of it
+    // nobody looks any more.
+    void watch() {
+        socket_.async_wait(
+            stream_socket::wait_read, [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
+                if (serial != self->exchange_serial_ || self->phase_ != kAnswers || self->closes_) return;
+                if (ec) return self->close();
+                if (self->buffer_.size() >= (64u << 10)) return;
+                const auto room = self->buffer_.prepare(16384);
+                const ssize_t n = ::recv(self->socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+                if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return self->close();
+                if (n > 0) self->buffer_.commit((size_t)n);
+                self->watch();
+            });
+    }
+
+    void lose() {
+        if (auto callback = std::exchange(gone_, nullptr)) callback();
+    }
+
+    // ---- writing ----
+
+    void send(std::string bytes, bool is_last, bool closes) {
+        if (phase_ != kAnswers || is_last_) return;
+        if (pending_.empty()) pending_ = std::move(bytes);  // a large answer is not copied here: others would wait
+        else pending_ += bytes;
+        is_last_ = is_last;
+        closes_ = closes_ || closes;
+        last_write_ = std::chrono::steady_clock::now();
+        if (is_stream_ && pending_.size() > server_.limits.max_unsent_bytes) return close();
+        if (!is_writing_) write_some();
+    }
+
+    void write_some() {
+        if (n_written_ == writing_.size()) {
+            writing_.clear();
+            std::swap(writing_, pending_);
+            n_written_ = 0;
+            if (writing_.empty()) return on_written();
+        }
+        is_writing_ = true;
+        enter(phase_, server_.limits.write_seconds);
+        socket_.async_write_some(asio::buffer(writing_.data() + n_written_, writing_.size() - n_written_),
+                                 [self = shared_from_this()](error_code ec, size_t n) {
+                                     self->is_writing_ = false;
+                                     if (self->phase_ == kClosed) return;
+                                     if (ec) return self->close();
+                                     self->n_written_ += n;
+                                     self->write_some();
+                                 });
+    }
+
+    void on_written() {
+        if (!is_last_) return enter(phase_, 0);
+        gone_ = nullptr;
+        std::string().swap(writing_);  // an idle connection keeps no large answer
+        n_written_ = 0;
+        keep_alive_timer_.cancel();
+        exchange_serial_++;
+        if (closes_ || is_http10_ || !keeps_connection_ || server_.is_draining) return linger();
+        read_next();
+    }
+
+    // Ends the connection without losing the answer: a socket that is closed with unread bytes would be reset, and the
+    // client might not see what was sent.
+    void linger() {
+        error_code none;
+        socket_.shutdown(stream_socket::shutdown_send, none);
+        if (phase_ != kLingers) {
+            n_lingered_ = 0;
+            enter(kLingers, 5);
+        }
+        socket_.async_read_some(asio::buffer(discard_), [self = shared_from_this()](error_code ec, size_t n) {
+            self->n_lingered_ += n;
+            if (ec || self->phase_ == kClosed || self->n_lingered_ > (64u << 20)) return self->close();
+            self->linger();
+        });
+    }
+
+    void keep_alive() {
+        keep_alive_timer_.expires_after(seconds(server_.limits.keep_alive_seconds));
+        keep_alive_timer_.async_wait([self = shared_from_this(), serial = exchange_serial_](error_code ec) {
+            if (ec || serial != self->exchange_serial_ || self->phase_ != kAnswers || self->is_last_) return;
+            const auto silent = std::chrono::steady_clock::now() - self->last_write_;
+            if (silent >= seconds(self->server_.limits.keep_alive_seconds - 1)) {
+                self->send(std::exchange(self->stream_head_, "") + self->keep_alive_text_, false, false);
+            }
+            self->keep_alive();
+        });
+    }
+
+    // n_bytes -1: pieces, -2: no body
+    std::string head(int status, const http_headers& headers, const char* content_type, int64_t n_bytes, bool closes) {
+        const std::string reason(status == 200 ? "OK" : http::obsolete_reason((http::status)status));
+        std::string text = "HTTP/1.1 " + std::to_string(status) + " " + reason + "\r\n";
+        if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
+        if (n_bytes >= 0) text += "Content-Length: " + std::to_string(n_bytes) + "\r\n";
+        else if (n_bytes == -1)
+            text += is_http10_ ? "Cache-Control: no-store\r\n"
+                               : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
+        text += "X-Content-Type-Options: nosniff\r\n";
+        for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
+        if (closes || is_http10_ || !keeps_connection_ || server_.is_draining) text += "Connection: close\r\n";
+        return text + "\r\n";
+    }
+};
 
 // ---- an exchange ----
 
@@ -407,9 +404,9 @@ void http_exchange::answer(int status, std::string body, const char* content_typ
         connection_->head(status, headers, is_empty ? "" : content_type, is_empty ? -2 : (int64_t)body.size(), false);
     if (request.method != "HEAD" && !is_empty) bytes += body;
     end_once();  // who has the answer finds it counted
-    connection_->post([bytes = std::move(bytes)](http_connection& c) {
+    connection_->post([bytes = std::move(bytes)](http_connection& c) mutable {
         c.is_stream_ = false;
-        c.send(bytes, true, false);
+        c.send(std::move(bytes), true, false);
     });
 }
 

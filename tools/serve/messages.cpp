@@ -15,9 +15,7 @@ void add_block(const fields& b, json* message, json* results) {
         (*message)["reasoning_content"] = message->value("reasoning_content", "") + b.need_text("thinking");
     } else if (type == "tool_use") {
         const std::string arguments = dump(b.inside("input").value());
-        (*message)["tool_calls"].push_back({{"id", b.need_text("id")},
-                                            {"type", "function"},
-                                            {"function", {{"name", b.need_text("name")}, {"arguments", arguments}}}});
+        (*message)["tool_calls"].push_back(call_json(b.need_text("id"), b.need_text("name"), arguments));
     } else if (type == "tool_result") {
         const json* content = b.find("content");
         results->push_back({{"role", "tool"},
@@ -30,9 +28,7 @@ json read_messages(const fields& f) {
     json out = json::array();
     if (const json* system = f.find("system"))
         out.push_back({{"role", "system"}, {"content", text_of_parts(*system, "system")}});
-    const std::vector<fields> messages = f.objects("messages", "a message");
-    if (messages.empty()) f.wrong("messages", "a list of messages, at least one");
-    for (const fields& m : messages) {
+    for (const fields& m : need_messages(f)) {
         json message = {{"role", m.need_choice("role", {"user", "assistant"})}, {"content", ""}};
         json results = json::array();
         const json* content = m.find("content");
@@ -79,48 +75,36 @@ json as_openai(const fields& f) {
 class message_reply : public reply {
   public:
     using reply::reply;
-    std::string id = random_id("msg_");
-    std::vector<std::string> stops;
+    const std::string id = random_id("msg_");
 
     json whole() override {
-        const collected_answer& a = answers[0];
-        json content = json::array();
-        if (!a.thinking.empty()) content.push_back({{"type", "thinking"}, {"thinking", a.thinking}, {"signature", ""}});
-        if (!a.text.empty()) content.push_back({{"type", "text"}, {"text", a.text}});
-        for (const tool_call& call : a.calls)
-            content.push_back(
-                {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", call_input(call)}});
-        json out = message(std::move(content));
-        out["stop_reason"] = stop_reason();
-        out["stop_sequence"] = stop_sequence();
-        out["usage"] = usage();
+        tell_whole();
+        close();
+        json out = message(blocks_);
+        out.update(ending());
         return out;
     }
 
+    std::string first(size_t) override { return sse("message_start", {{"message", message(json::array())}}); }
+
     std::string piece(size_t, const answer_event& e) override {
-        std::string out;
-        if (!std::exchange(has_begun_, true)) {
-            json start = message(json::array());
-            start["usage"] = usage();
-            out = sse("message_start", {{"message", std::move(start)}});
-        }
         if (e.kind == DUET_CHAT_TEXT) {
-            out += open("text", {{"type", "text"}, {"text", ""}});
-            out += delta({{"type", "text_delta"}, {"text", e.text}});
-        } else if (e.kind == DUET_CHAT_THINKING) {
-            out += open("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
-            out += delta({{"type", "thinking_delta"}, {"thinking", e.text}});
-        } else if (e.kind == DUET_CHAT_CALL_BEGIN)
-            out += open("tool_use",
-                        {{"type", "tool_use"}, {"id", e.call_id}, {"name", e.text}, {"input", json::object()}});
-        else if (e.kind == DUET_CHAT_CALL_PIECE) out += delta({{"type", "input_json_delta"}, {"partial_json", e.text}});
-        return out;
+            const std::string begin = open({{"type", "text"}, {"text", ""}});
+            return begin + delta("text_delta", "text", e.text);
+        }
+        if (e.kind == DUET_CHAT_THINKING) {
+            const std::string begin = open({{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+            return begin + delta("thinking_delta", "thinking", e.text);
+        }
+        if (e.kind == DUET_CHAT_CALL_BEGIN)
+            return open({{"type", "tool_use"}, {"id", e.call_id}, {"name", e.text}, {"input", json::object()}});
+        if (e.kind == DUET_CHAT_CALL_PIECE) return delta("input_json_delta", "partial_json", e.text);
+        return "";
     }
 
     std::string last() override {
-        return close() +
-               sse("message_delta", {{"delta", {{"stop_reason", stop_reason()}, {"stop_sequence", stop_sequence()}}},
-                                     {"usage", usage()}}) +
+        const std::string end = close();
+        return end + sse("message_delta", {{"delta", ending()}, {"usage", usage()}}) +
                sse("message_stop", json::object());
     }
 
@@ -130,48 +114,52 @@ class message_reply : public reply {
     const char* keep_alive() const override { return "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
 
   private:
-    json message(json content) const {
-        // clang-format off
-        return {{"id", id}, {"type", "message"}, {"role", "assistant"}, {"model", host.id},
-                {"content", std::move(content)}, {"stop_reason", nullptr}, {"stop_sequence", nullptr}};
-        // clang-format on
-    }
-    std::string open(const char* kind, json block) {
-        if (open_ == kind && open_ != "tool_use") return "";
-        std::string out = close();
-        open_ = kind;
-        return out + sse("content_block_start", {{"index", i_block_}, {"content_block", std::move(block)}});
-    }
-    std::string close() {
-        if (open_.empty()) return "";
-        open_.clear();
-        return sse("content_block_stop", {{"index", i_block_++}});
-    }
-    std::string delta(json body) const {
-        return sse("content_block_delta", {{"index", i_block_}, {"delta", std::move(body)}});
-    }
-    const char* stop_reason() const {
-        const collected_answer& a = answers[0];
-        return a.reason == end_reason::length        ? "max_tokens"
-               : a.reason == end_reason::stop_string ? "stop_sequence"
-               : !a.calls.empty()                    ? "tool_use"
-                                                     : "end_turn";
-    }
-    json stop_sequence() const {
-        const int32_t i = jobs[0]->i_stop;
-        return answers[0].reason == end_reason::stop_string && i >= 0 ? json(stops[(size_t)i]) : json(nullptr);
+    // clang-format off
+    json message(const json& content) const {
+        return {{"id", id}, {"type", "message"}, {"role", "assistant"}, {"model", host.id}, {"content", content},
+                {"stop_reason", nullptr}, {"stop_sequence", nullptr}, {"usage", usage()}};
     }
     json usage() const {
         const usage_counts u = count_usage(jobs);
-        return {{"input_tokens", u.n_prompt},
-                {"cache_creation_input_tokens", 0},
-                {"cache_read_input_tokens", 0},
+        return {{"input_tokens", u.n_prompt}, {"cache_creation_input_tokens", 0}, {"cache_read_input_tokens", 0},
                 {"output_tokens", u.n_new}};
     }
+    // clang-format on
+    // Begins a block, unless its kind is open: a text goes on, a call does not.
+    std::string open(json block) {
+        if (!block_.is_null() && block_["type"] == block["type"] && block["type"] != "tool_use") return "";
+        const std::string end = close();
+        block_ = std::move(block);
+        return end + sse("content_block_start", {{"index", blocks_.size()}, {"content_block", block_}});
+    }
+    std::string delta(const char* type, const char* member, std::string_view text) {
+        text_ += text;
+        return sse("content_block_delta", {{"index", blocks_.size()}, {"delta", {{"type", type}, {member, text}}}});
+    }
+    // Ends the open block and keeps it.
+    std::string close() {
+        if (block_.is_null()) return "";
+        const std::string type = block_["type"];
+        if (type == "tool_use") block_["input"] = call_input(text_);
+        else block_[type] = text_;
+        text_.clear();
+        blocks_.push_back(std::exchange(block_, nullptr));
+        return sse("content_block_stop", {{"index", blocks_.size() - 1}});
+    }
+    json ending() const {
+        const collected_answer& a = answers[0];
+        const bool is_stopped = a.reason == end_reason::stop_string;
+        const char* why = a.reason == end_reason::length ? "max_tokens"
+                          : is_stopped                   ? "stop_sequence"
+                          : !a.calls.empty()             ? "tool_use"
+                                                         : "end_turn";
+        const int32_t i = jobs[0]->i_stop;
+        return {{"stop_reason", why},
+                {"stop_sequence", is_stopped && i >= 0 ? json(common.stops[(size_t)i]) : json(nullptr)}};
+    }
 
-    bool has_begun_ = false;
-    std::string open_;
-    int i_block_ = 0;
+    json blocks_ = json::array(), block_;  // those that are whole, and the open one, null: none
+    std::string text_;                     // of the open one
 };
 
 }  // namespace
@@ -181,16 +169,15 @@ void post_messages(server& s, exchange_ptr exchange, const fields& f) {
     if (!limit) f.wrong("max_tokens", "a whole number");
     f.number("temperature", 0, 1);
     f.object("metadata");
-    const json request = as_openai(f);
-    auto answer = std::make_shared<message_reply>(s, exchange);
-    answer->stops = read_stops(f, "stop_sequences");
-    submit_chat(answer, request, limit, f.flag("stream", false));
+    json request = as_openai(f);
+    request["max_tokens"] = *limit;
+    request["stream"] = f.flag("stream", false);
+    submit_chat(std::make_shared<message_reply>(s, exchange), fields(request));
 }
 
 void post_count_tokens(server& s, exchange_ptr exchange, const fields& f) {
     const json request = as_openai(f);
-    const rendered_chat r = render_chat(s, read_chat(fields(request)), common_fields{}, true);
-    exchange->answer(200, dump({{"input_tokens", r.ids.size()}}));
+    exchange->answer(200, dump({{"input_tokens", render_chat(s, read_chat(fields(request))).ids.size()}}));
 }
 
 }  // namespace serve

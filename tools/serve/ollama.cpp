@@ -121,31 +121,31 @@ class ollama_reply : public reply {
             json message = {{"role", "assistant"}, {"content", text}};
             if (!thinking.empty()) message["thinking"] = thinking;
             for (const tool_call& call : calls)
-                message["tool_calls"].push_back({{"function", {{"name", call.name}, {"arguments", call_input(call)}}}});
+                message["tool_calls"].push_back(
+                    {{"function", {{"name", call.name}, {"arguments", call_input(call.arguments)}}}});
             out["message"] = std::move(message);
         }
         out["done"] = false;
         return out;
     }
+    // clang-format off
     void finish(json* out) const {
         const job& j = *jobs[0];
         const auto ns = [](double seconds) { return (int64_t)(std::max(0.0, seconds) * 1e9); };
         const double first = j.first_token_at > 0 ? j.first_token_at : j.ended_at;
-        (*out)["done"] = true;
-        (*out)["done_reason"] = finish_reason(answers[0].reason);
-        (*out)["total_duration"] = ns(j.ended_at - j.submitted_at);
-        (*out)["load_duration"] = 0;
-        (*out)["prompt_eval_count"] = j.prompt.size();
-        (*out)["prompt_eval_duration"] = ns(first - j.started_at);
-        (*out)["eval_count"] = j.n_new_tok;
-        (*out)["eval_duration"] = ns(j.ended_at - first);
+        out->update({{"done", true}, {"done_reason", answers[0].reason == end_reason::length ? "length" : "stop"},
+                     {"total_duration", ns(j.ended_at - j.submitted_at)}, {"load_duration", 0},
+                     {"prompt_eval_count", j.prompt.size()}, {"prompt_eval_duration", ns(first - j.started_at)},
+                     {"eval_count", j.n_new_tok}, {"eval_duration", ns(j.ended_at - first)}});
     }
+    // clang-format on
 };
 
 void answer_chat(const std::shared_ptr<ollama_reply>& answer, const fields& f, json messages) {
     json request = as_openai(f);
     request["messages"] = std::move(messages);
-    submit_chat(answer, request, fields(request).integer("max_tokens", 1, INT32_MAX), f.flag("stream", true));
+    request["stream"] = f.flag("stream", true);
+    submit_chat(answer, fields(request));
 }
 
 }  // namespace
@@ -159,6 +159,7 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     answer->is_chat = false;
     const std::string prompt = f.text("prompt").value_or("");
     refuse_images(f);
+    f.text("template");
     if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
     if (s.has_chat && !f.flag("raw", false)) {
         json messages = json::array();
@@ -171,8 +172,9 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     common.max_new_tok = (int32_t)fields(request).integer("max_tokens", 1, INT32_MAX).value_or(-1);
     std::vector<int32_t> ids = tokenize_text(s, prompt, DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL);
     check_length(s, ids.size(), "prompt");
-    answer->is_stream = f.flag("stream", true);
+    common.is_stream = f.flag("stream", true);
     answer->jobs = {make_text_job(s, common, std::move(ids), 0, text_grammar(s, common).get())};
+    answer->common = std::move(common);
     answer->submit();
 }
 
@@ -183,13 +185,14 @@ void get_ollama_tags(server& s, exchange_ptr exchange) {
     exchange->answer(200, dump({{"models", json::array({std::move(model)})}}));
 }
 
-void post_ollama_show(server& s, exchange_ptr exchange, const fields&) {
+void post_ollama_show(server& s, exchange_ptr exchange, const fields& f) {
+    if (const auto name = f.text("name")) check_name(s, *name);  // as older clients call the model
     const std::string architecture = s.info.architecture;
     json capabilities = json::array({"completion"});
     if (s.has_chat) capabilities.push_back("tools");
     json about = {{"general.architecture", architecture}, {"general.parameter_count", s.info.n_params},
                   {architecture + ".context_length", s.n_ctx}, {architecture + ".embedding_length", s.info.dim}};
-    exchange->answer(200, dump({{"modelfile", ""}, {"parameters", ""}, {"template", ""}, {"details", details(s)},
+    exchange->answer(200, dump({{"modelfile", ""}, {"parameters", ""}, {"template", template_text(s)}, {"details", details(s)},
                                 {"model_info", std::move(about)}, {"capabilities", std::move(capabilities)}}));
 }
 // clang-format on

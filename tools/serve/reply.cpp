@@ -6,10 +6,11 @@ namespace serve {
 void reply::submit() {
     n_left_ = jobs.size();
     answers.resize(jobs.size());
+    has_begun_.resize(jobs.size());
     for (size_t i = 0; i < jobs.size(); i++)
         jobs[i]->tell = [self = shared_from_this(), i](job&, const answer_event& e) { self->take(i, e); };
     exchange->on_gone([jobs = jobs, &engine = *host.work] { engine.cancel(jobs); });
-    if (is_stream) exchange->expects_stream(stream_type(), keep_alive());
+    if (common.is_stream) exchange->expects_stream(stream_type(), keep_alive());
     if (host.work->submit(jobs)) return;
     for (const job_ptr& j : jobs) j->tell = nullptr;
     exchange->headers.emplace_back("Retry-After", "1");
@@ -23,53 +24,94 @@ void reply::take(size_t i_job, answer_event e) {
     std::string own_id;
     if (e.kind == DUET_CHAT_CALL_BEGIN && e.call_id.size() == 9 && e.call_id.substr(0, 4) == "call")
         e.call_id = own_id = random_id("call").substr(0, 9);
-    if (e.logprobs) a.logprobs.insert(a.logprobs.end(), e.logprobs->begin(), e.logprobs->end());
+    if (e.logprobs && !e.logprobs->empty()) {
+        const size_t n_told = a.logprobs.size(), n_thinking = (size_t)jobs[i_job]->n_thinking_tok;
+        a.logprobs.insert(a.logprobs.end(), e.logprobs->begin(), e.logprobs->end());
+        if (e.kind == DUET_CHAT_TEXT)  // the token that ends the thinking comes with the text behind it
+            for (size_t i = std::max(n_told, n_thinking); i < a.logprobs.size(); i++)
+                a.text_logprobs.push_back(a.logprobs[i]);
+    }
     if (e.kind == DUET_CHAT_TEXT) a.text += e.text;
     else if (e.kind == DUET_CHAT_THINKING) a.thinking += e.text;
     else if (e.kind == DUET_CHAT_CALL_BEGIN) a.calls.push_back({std::string(e.call_id), std::string(e.text), ""});
     else if (e.kind == DUET_CHAT_CALL_PIECE && !a.calls.empty()) a.calls.back().arguments += e.text;
     else if (e.kind == DUET_CHAT_END) {
         a.reason = e.reason;
-        a.error = e.error;
         n_left_--;
-        const bool is_cancelled = e.reason == end_reason::cancelled;  // the client has left, or the server ends
-        if ((is_cancelled || e.reason == end_reason::failed) && !std::exchange(has_failed_, true)) {
-            host.work->cancel(jobs);
-            const std::string why = is_cancelled ? "the answer was cancelled: the server ends" : e.error;
-            if (is_stream) {
-                exchange->write(stream_error(why));
-                exchange->finish();
-            } else exchange->answer(is_cancelled ? 503 : 500, error_body(is_cancelled ? 503 : 500, why));
-        }
+        if (e.reason == end_reason::cancelled || e.reason == end_reason::failed) fail(e);
     }
     if (has_failed_) return;
-    if (n_left_ == 0) {
-        const usage_counts u = count_usage(jobs);
-        const job& j = *jobs[0];
-        const double first = j.first_token_at > 0 ? j.first_token_at : j.ended_at;
-        char text[200];
-        std::snprintf(text, sizeof text,
-                      ",\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"answer_tokens\":%lld,\"queue_ms\":%.1f,"
-                      "\"first_token_ms\":%.1f",
-                      (long long)u.n_prompt, (long long)u.n_cached, (long long)u.n_new,
-                      (std::max(j.started_at, j.submitted_at) - j.submitted_at) * 1e3, (first - j.submitted_at) * 1e3);
-        exchange->log_fields = text;
-    }
-    if (is_stream) {
-        std::string text = piece(i_job, e);
+    if (n_left_ == 0) tell_log();
+    if (common.is_stream) {
+        std::string text = std::exchange(has_begun_[i_job], 1) ? "" : first(i_job);
+        text += piece(i_job, e);
         if (n_left_ == 0) text += last();
         exchange->write(std::move(text));
         if (n_left_ == 0) exchange->finish();
     } else if (n_left_ == 0) exchange->answer(200, dump(whole()));
 }
 
+// One answer has failed, or was cancelled because its client has left or the server ends: the others end, too.
+void reply::fail(const answer_event& e) {
+    if (std::exchange(has_failed_, true)) return;
+    host.work->cancel(jobs);
+    const bool is_cancelled = e.reason == end_reason::cancelled;
+    const std::string why = is_cancelled ? "the answer was cancelled: the server ends" : e.error;
+    const int status = is_cancelled ? 503 : 500;
+    if (!common.is_stream) return exchange->answer(status, dump(error_json({status, why})));
+    exchange->write(stream_error(why));
+    exchange->finish();
+}
+
+void reply::tell_log() const {
+    const usage_counts u = count_usage(jobs);
+    const job& j = *jobs[0];
+    const double first = j.first_token_at > 0 ? j.first_token_at : j.ended_at;
+    char text[200];
+    std::snprintf(text, sizeof text,
+                  ",\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"answer_tokens\":%lld,\"queue_ms\":%.1f,"
+                  "\"first_token_ms\":%.1f",
+                  (long long)u.n_prompt, (long long)u.n_cached, (long long)u.n_new,
+                  (std::max(j.started_at, j.submitted_at) - j.submitted_at) * 1e3, (first - j.submitted_at) * 1e3);
+    exchange->log_fields = text;
+}
+
+void reply::tell_whole() {
+    if (common.is_stream) return;  // it was told
+    const collected_answer& a = answers[0];
+    if (!a.thinking.empty()) piece(0, {DUET_CHAT_THINKING, -1, a.thinking});
+    if (!a.text.empty()) piece(0, {DUET_CHAT_TEXT, -1, a.text});
+    for (const tool_call& call : a.calls) {
+        piece(0, {DUET_CHAT_CALL_BEGIN, -1, call.name, call.id});
+        piece(0, {DUET_CHAT_CALL_PIECE, -1, call.arguments});
+    }
+}
+
+static json token_json(const server& s, int32_t id, double logprob) {
+    json bytes = json::array();
+    for (const char c : view_of(duet_token_text(s.model, id))) bytes.push_back((int)(uint8_t)c);
+    return {{"token", token_name(s, id)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+}
+
+json reply::logprobs_json(const std::vector<token_logprob>& list) const {
+    json out = json::array();
+    for (const token_logprob& p : list) {
+        out.push_back(token_json(host, p.id, p.logprob));
+        out.back()["top_logprobs"] = json::array();
+        for (const auto& [id, logprob] : p.top) out.back()["top_logprobs"].push_back(token_json(host, id, logprob));
+    }
+    return out;
+}
+
+// clang-format off
 json choices_reply::head(bool is_chunk, json choices) const {
-    return {{"id", id},
-            {"object", names_[is_chunk]},
-            {"created", created_},
-            {"model", host.id},
-            {"system_fingerprint", std::string("duet-") + duet_version()},
-            {"choices", std::move(choices)}};
+    return {{"id", id}, {"object", names_[is_chunk]}, {"created", created_}, {"model", host.id},
+            {"system_fingerprint", std::string("duet-") + duet_version()}, {"choices", std::move(choices)}};
+}
+// clang-format on
+
+const char* choices_reply::reason_of(size_t i) const {
+    return answers[i].reason == end_reason::length ? "length" : answers[i].calls.empty() ? "stop" : "tool_calls";
 }
 
 json choices_reply::whole() {
@@ -77,25 +119,24 @@ json choices_reply::whole() {
     for (size_t i = 0; i < jobs.size(); i++) {
         choices.push_back(choice(i));
         choices.back()["index"] = i;
-        choices.back()["finish_reason"] = finish_reason(answers[i].reason, has_calls(i));
+        choices.back()["finish_reason"] = reason_of(i);
     }
     json out = head(false, std::move(choices));
     out["usage"] = usage_json(jobs);
     return out;
 }
 
-std::string choices_reply::chunk(size_t i, const char* name, json value, json logprobs, const char* reason) const {
-    json out = head(true, json::array({{{"index", i},
-                                        {name, std::move(value)},
-                                        {"logprobs", std::move(logprobs)},
-                                        {"finish_reason", reason ? json(reason) : json(nullptr)}}}));
-    if (include_usage) out["usage"] = nullptr;
+std::string choices_reply::chunk(size_t i, const char* name, json value, json logprobs, bool is_end) const {
+    json choice = {{"index", i}, {name, std::move(value)}, {"logprobs", std::move(logprobs)}};
+    choice["finish_reason"] = is_end ? json(reason_of(i)) : json(nullptr);
+    json out = head(true, json::array({std::move(choice)}));
+    if (common.include_usage) out["usage"] = nullptr;
     return sse(out);
 }
 
 std::string choices_reply::last() {
     std::string out;
-    if (include_usage) {
+    if (common.include_usage) {
         json chunk = head(true, json::array());
         chunk["usage"] = usage_json(jobs);
         out = sse(chunk);
@@ -115,18 +156,14 @@ usage_counts count_usage(const std::vector<job_ptr>& jobs) {
     return u;
 }
 
+// clang-format off
 json usage_json(const std::vector<job_ptr>& jobs) {
     const usage_counts u = count_usage(jobs);
-    return {{"prompt_tokens", u.n_prompt},
-            {"completion_tokens", u.n_new},
-            {"total_tokens", u.n_prompt + u.n_new},
+    return {{"prompt_tokens", u.n_prompt}, {"completion_tokens", u.n_new}, {"total_tokens", u.n_prompt + u.n_new},
             {"prompt_tokens_details", {{"cached_tokens", u.n_cached}}},
             {"completion_tokens_details", {{"reasoning_tokens", u.n_thinking}}}};
 }
-
-const char* finish_reason(end_reason reason, bool has_calls) {
-    return reason == end_reason::length ? "length" : has_calls ? "tool_calls" : "stop";
-}
+// clang-format on
 
 grammar_ptr server::kept_grammar(const std::string& key, const char* field,
                                  const std::function<duet_status(duet_grammar**)>& make) {
@@ -138,10 +175,7 @@ grammar_ptr server::kept_grammar(const std::string& key, const char* field,
                 return i->second;
             }
     }
-    duet_grammar* made = nullptr;
-    const duet_status status = make(&made);
-    grammar_ptr grammar(made, handle_deleter());
-    if (status != DUET_OK) refuse_status(status, duet_grammar_error(made), field);
+    const grammar_ptr grammar = make_or_refuse(duet_grammar_error, field, make);
     const std::lock_guard lock(grammars_mutex_);
     grammars_.emplace_front(key, grammar);
     if (grammars_.size() > 64) grammars_.pop_back();

@@ -153,16 +153,22 @@ void refuse_status(duet_status status, const std::string& text, const std::strin
     refuse(status == DUET_ERR_MEMORY || status == DUET_ERR_INTERNAL ? 500 : 400, text, param, "invalid_value");
 }
 
+std::vector<const char*> common_fields::stop_pointers() const {
+    std::vector<const char*> out;
+    for (const std::string& stop : stops) out.push_back(stop.c_str());
+    return out;
+}
+
 job_ptr make_job(const server& s, const common_fields& c, std::vector<int32_t> prompt, int32_t i_choice,
                  const duet_grammar* grammar) {
     auto j = std::make_shared<job>();
-    duet_sampler* sampler = nullptr;
-    const duet_status made = duet_sampler_create(c.seed + (uint64_t)i_choice * 0x9e3779b97f4a7c15u, &sampler);
-    j->sampler.reset(sampler);
+    j->sampler = make_or_refuse(duet_sampler_error, "", [&](duet_sampler** made) {
+        return duet_sampler_create(c.seed + (uint64_t)i_choice * 0x9e3779b97f4a7c15u, made);
+    });
+    duet_sampler* sampler = j->sampler.get();
     const auto check = [&](duet_status status, const std::string& param) {
         if (status != DUET_OK) refuse_status(status, duet_sampler_error(sampler), param);
     };
-    check(made, "");
     bool has_dry = false;
     for (const auto& [name, value] : c.sampling) {
         check(duet_sampler_set(sampler, name.c_str(), (float)value), name);

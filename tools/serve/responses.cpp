@@ -20,9 +20,8 @@ void add_item(const fields& i, json* messages) {
     } else if (type == "function_call") {
         const bool joins = !messages->empty() && messages->back().contains("tool_calls");
         if (!joins) messages->push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", json::array()}});
-        json function = {{"name", i.need_text("name")}, {"arguments", i.need_text("arguments")}};
-        messages->back()["tool_calls"].push_back(
-            {{"id", i.need_text("call_id")}, {"type", "function"}, {"function", std::move(function)}});
+        json call = call_json(i.need_text("call_id"), i.need_text("name"), i.need_text("arguments"));
+        messages->back()["tool_calls"].push_back(std::move(call));
     } else if (type == "function_call_output") {
         messages->push_back({{"role", "tool"}, {"tool_call_id", i.need_text("call_id")}, {"content", parts("output")}});
     } else if (type != "reasoning") i.wrong("type", "message, function_call, function_call_output or reasoning");
@@ -34,10 +33,20 @@ constexpr std::pair<const char*, const char*> kOwnNames[] = {{"messages", "input
                                                              {"response_format", "text.format"},
                                                              {"reasoning_effort", "reasoning.effort"}};
 
+// Log probabilities of the text come when they are asked for: top_logprobs alone changes nothing.
+void read_logprobs(const fields& f, json* out) {
+    const int64_t n_top = f.integer("top_logprobs", 0, 20).value_or(0);
+    const json* include = f.list("include");
+    if (!include || std::find(include->begin(), include->end(), "message.output_text.logprobs") == include->end())
+        return;
+    (*out)["logprobs"] = true;
+    (*out)["top_logprobs"] = n_top;
+}
+
 // The request in the fields of /v1/chat/completions, so that one place reads them.
 json as_chat(const fields& f) {
     json out = copy_fields(f, {"temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "cache_prompt",
-                               "chat_template_kwargs"});
+                               "chat_template_kwargs", "stream"});
     out["messages"] = json::array();
     if (const auto instructions = f.text("instructions"))
         out["messages"].push_back({{"role", "system"}, {"content", *instructions}});
@@ -64,69 +73,63 @@ json as_chat(const fields& f) {
         if (format->value("type", json()) == "json_schema") out["response_format"]["json_schema"] = *format;
     }
     if (const json* effort = f.inside("reasoning").find("effort")) out["reasoning_effort"] = *effort;
+    if (const auto limit = f.integer("max_output_tokens", 1, INT32_MAX)) out["max_tokens"] = *limit;
+    read_logprobs(f, &out);
     return out;
 }
 
 class response_reply : public reply {
   public:
     using reply::reply;
-    std::string id = random_id("resp_");
-    int64_t created = unix_time();
+    const std::string id = random_id("resp_");
+    const int64_t created = unix_time();
     json asked;  // fields that go back as they came
 
     json whole() override {
+        tell_whole();
         const collected_answer& a = answers[0];
-        if (items_.empty()) {
-            if (!a.thinking.empty()) items_.push_back(reasoning_item(a.thinking));
-            if (!a.text.empty() || a.calls.empty()) items_.push_back(message_item(a.text, "completed"));
-            for (const tool_call& call : a.calls) items_.push_back(call_item(call, "completed"));
-            if (items_.back().contains("status")) items_.back()["status"] = status();
+        const bool has_only_thinking = !common.is_stream && a.text.empty() && a.calls.empty();
+        close(status());
+        if (items_.empty() || has_only_thinking) {
+            items_.push_back(message_item());
+            items_.back()["status"] = status();
+            items_.back()["content"].push_back(text_part());
         }
-        const bool is_cut = a.reason == end_reason::length;
-        json out = head(status(), items_);
-        if (is_cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
-        const usage_counts u = count_usage(jobs);
-        out["usage"] = {{"input_tokens", u.n_prompt},
-                        {"input_tokens_details", {{"cached_tokens", u.n_cached}}},
-                        {"output_tokens", u.n_new},
-                        {"output_tokens_details", {{"reasoning_tokens", u.n_thinking}}},
-                        {"total_tokens", u.n_prompt + u.n_new}};
-        return out;
+        return response(status());
+    }
+
+    std::string first(size_t) override {
+        const json begun = response("in_progress");
+        const std::string made = event("response.created", {{"response", begun}});
+        return made + event("response.in_progress", {{"response", begun}});
     }
 
     std::string piece(size_t, const answer_event& e) override {
-        std::string out;
-        if (n_events_ == 0) {
-            out += event("response.created", {{"response", head("in_progress", json::array())}});
-            out += event("response.in_progress", {{"response", head("in_progress", json::array())}});
-        }
         if (e.kind == DUET_CHAT_TEXT) {
-            if (open_ != "message") {
-                out += open("message", message_item("", "in_progress"));
-                out += event("response.content_part.added", place({{"content_index", 0}, {"part", text_part("")}}));
+            std::string out;
+            if (!is_open("message")) {
+                out = open(message_item());
+                out += event("response.content_part.added", place({{"content_index", 0}, {"part", text_part()}}));
             }
-            text_ += e.text;
-            out += event("response.output_text.delta",
-                         place({{"content_index", 0}, {"delta", e.text}, {"logprobs", json::array()}}));
-        } else if (e.kind == DUET_CHAT_THINKING) {
-            if (open_ != "reasoning") out += open("reasoning", reasoning_item(""));
-            text_ += e.text;
-            out += event("response.reasoning_text.delta", place({{"content_index", 0}, {"delta", e.text}}));
-        } else if (e.kind == DUET_CHAT_CALL_BEGIN) {
-            call_ = {std::string(e.call_id), std::string(e.text), ""};
-            out += open("call", call_item(call_, "in_progress"));
-        } else if (e.kind == DUET_CHAT_CALL_PIECE) {
-            call_.arguments += e.text;
-            out += event("response.function_call_arguments.delta", place({{"delta", e.text}}));
+            const std::vector<token_logprob>& all = answers[0].text_logprobs;
+            json logprobs = logprobs_json({all.begin() + (ptrdiff_t)std::exchange(n_logprobs_, all.size()), all.end()});
+            logprobs_.insert(logprobs_.end(), logprobs.begin(), logprobs.end());
+            return out + delta(e.text, {{"content_index", 0}, {"delta", e.text}, {"logprobs", std::move(logprobs)}});
         }
-        return out;
+        if (e.kind == DUET_CHAT_THINKING) {
+            std::string out = is_open("reasoning") ? "" : open(reasoning_item());
+            return out + delta(e.text, {{"content_index", 0}, {"delta", e.text}});
+        }
+        if (e.kind == DUET_CHAT_CALL_BEGIN) return open(call_item(e.call_id, e.text));
+        if (e.kind == DUET_CHAT_CALL_PIECE) return delta(e.text, {{"delta", e.text}});
+        return "";
     }
 
     std::string last() override {
-        std::string out = close();
+        const std::string end = close(status());
         json done = whole();
-        const char* name = done["status"] == "completed" ? "response.completed" : "response.incomplete";
-        return out + event(name, {{"response", std::move(done)}});
+        const std::string name = "response." + done["status"].get<std::string>();
+        return end + event(name.c_str(), {{"response", std::move(done)}});
     }
 
     std::string stream_error(const std::string& message) override {
@@ -137,75 +140,89 @@ class response_reply : public reply {
     // Of the answer, and of the item that its end finds open.
     const char* status() const { return answers[0].reason == end_reason::length ? "incomplete" : "completed"; }
     // clang-format off
-    json head(const char* status, const json& output) const {
+    json response(const std::string& status) const {
         json out = {{"id", id}, {"object", "response"}, {"created_at", created}, {"status", status}, {"error", nullptr},
-                    {"incomplete_details", nullptr}, {"model", host.id}, {"output", output}, {"store", false},
+                    {"incomplete_details", nullptr}, {"model", host.id}, {"output", items_}, {"store", false},
                     {"previous_response_id", nullptr}};
         out.update(asked);
+        if (status == "in_progress") return out;
+        if (status == "incomplete") out["incomplete_details"] = {{"reason", "max_output_tokens"}};
+        const usage_counts u = count_usage(jobs);
+        out["usage"] = {{"input_tokens", u.n_prompt}, {"input_tokens_details", {{"cached_tokens", u.n_cached}}},
+                        {"output_tokens", u.n_new}, {"output_tokens_details", {{"reasoning_tokens", u.n_thinking}}},
+                        {"total_tokens", u.n_prompt + u.n_new}};
         return out;
     }
-    static json text_part(std::string_view text) {
-        return {{"type", "output_text"}, {"text", text}, {"annotations", json::array()}, {"logprobs", json::array()}};
+    json text_part() const {
+        return {{"type", "output_text"}, {"text", text_}, {"annotations", json::array()}, {"logprobs", logprobs_}};
     }
-    static json message_item(std::string_view text, const char* status) {
-        return {{"id", random_id("msg_")}, {"type", "message"}, {"status", status}, {"role", "assistant"},
-                {"content", json::array({text_part(text)})}};
+    static json message_item() {
+        return {{"id", random_id("msg_")}, {"type", "message"}, {"status", "in_progress"}, {"role", "assistant"},
+                {"content", json::array()}};
     }
-    static json reasoning_item(std::string_view text) {
+    static json reasoning_item() {
         return {{"id", random_id("rs_")}, {"type", "reasoning"}, {"summary", json::array()},
-                {"content", json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+                {"content", json::array()}};
     }
-    static json call_item(const tool_call& call, const char* status) {
-        return {{"id", random_id("fc_")}, {"type", "function_call"}, {"status", status}, {"call_id", call.id},
-                {"name", call.name}, {"arguments", call.arguments}};
+    static json call_item(std::string_view call_id, std::string_view name) {
+        return {{"id", random_id("fc_")}, {"type", "function_call"}, {"status", "in_progress"}, {"call_id", call_id},
+                {"name", name}, {"arguments", ""}};
     }
     // clang-format on
     std::string event(const char* name, json body) {
         body["sequence_number"] = n_events_++;
         return sse(name, body);
     }
+    // The events that tell a kind's text begin alike: with these words, then ".delta" or ".done".
+    std::string text_event(const char* end, json body) {
+        const std::string words = is_open("message")     ? "output_text"
+                                  : is_open("reasoning") ? "reasoning_text"
+                                                         : "function_call_arguments";
+        return event(("response." + words + end).c_str(), place(std::move(body)));
+    }
     // Which item an event is about.
     json place(json body) const {
-        json out = {{"item_id", item_id_}, {"output_index", items_.size()}};
+        json out = {{"item_id", item_["id"]}, {"output_index", items_.size()}};
         out.update(body);
         return out;
     }
-    std::string open(const char* kind, json item) {
-        std::string out = close();
-        open_ = kind;
-        item_id_ = item["id"];
-        if (item.contains("content")) item["content"] = json::array();
-        return out + event("response.output_item.added", {{"output_index", items_.size()}, {"item", std::move(item)}});
+    bool is_open(const char* type) const { return !item_.is_null() && item_["type"] == type; }
+    std::string open(json item) {
+        const std::string end = close("completed");
+        item_ = std::move(item);
+        return end + event("response.output_item.added", {{"output_index", items_.size()}, {"item", item_}});
+    }
+    std::string delta(std::string_view text, json body) {
+        text_ += text;
+        return text_event(".delta", std::move(body));
     }
     // Tells that the open item is whole, and keeps it.
-    std::string close() {
-        if (open_.empty()) return "";
+    std::string close(const char* status) {
+        if (item_.is_null()) return "";
+        if (item_.contains("status")) item_["status"] = status;
         std::string out;
-        json item;
-        if (open_ == "message") {
-            item = message_item(text_, status());
-            out += event("response.output_text.done",
-                         place({{"content_index", 0}, {"text", text_}, {"logprobs", json::array()}}));
-            out += event("response.content_part.done", place({{"content_index", 0}, {"part", text_part(text_)}}));
-        } else if (open_ == "reasoning") {
-            item = reasoning_item(text_);
-            out += event("response.reasoning_text.done", place({{"content_index", 0}, {"text", text_}}));
+        if (is_open("message")) {
+            item_["content"].push_back(text_part());
+            out = text_event(".done", {{"content_index", 0}, {"text", text_}, {"logprobs", logprobs_}});
+            out += event("response.content_part.done", place({{"content_index", 0}, {"part", text_part()}}));
+        } else if (is_open("reasoning")) {
+            item_["content"].push_back({{"type", "reasoning_text"}, {"text", text_}});
+            out = text_event(".done", {{"content_index", 0}, {"text", text_}});
         } else {
-            item = call_item(call_, status());
-            out += event("response.function_call_arguments.done",
-                         place({{"name", call_.name}, {"arguments", call_.arguments}}));
+            item_["arguments"] = text_;
+            out = text_event(".done", {{"name", item_["name"]}, {"arguments", text_}});
         }
-        item["id"] = item_id_;
-        out += event("response.output_item.done", {{"output_index", items_.size()}, {"item", item}});
-        items_.push_back(std::move(item));
-        open_.clear();
+        out += event("response.output_item.done", {{"output_index", items_.size()}, {"item", item_}});
+        items_.push_back(std::exchange(item_, nullptr));
+        logprobs_ = json::array();
         text_.clear();
         return out;
     }
 
-    json items_ = json::array();
-    std::string open_, item_id_, text_;
-    tool_call call_;
+    json items_ = json::array(), item_;  // those that are whole, and the open one, null: none
+    json logprobs_ = json::array();      // of the open one
+    std::string text_;
+    size_t n_logprobs_ = 0;  // those that were told
     int n_events_ = 0;
 };
 
@@ -216,9 +233,8 @@ void post_responses(server& s, exchange_ptr exchange, const fields& f) {
         if (f.find(name)) refuse_value(name, "nothing is stored here", "unsupported_value");
     if (f.flag("background", false)) refuse_value("background", "nothing is stored here", "unsupported_value");
     f.object("metadata");
-    f.list("include");
     f.flag("store", false);
-    f.integer("top_logprobs", 0, 20);
+    f.inside("stream_options").flag("include_obfuscation", false);
     f.choice("truncation", {"auto", "disabled"});  // nothing is ever cut
     auto answer = std::make_shared<response_reply>(s, exchange);
     // clang-format off
@@ -230,7 +246,7 @@ void post_responses(server& s, exchange_ptr exchange, const fields& f) {
     for (auto& [name, value] : answer->asked.items())
         if (const json* given = f.find(name.c_str())) value = *given;
     try {
-        submit_chat(answer, as_chat(f), f.integer("max_output_tokens", 1, INT32_MAX), f.flag("stream", false));
+        submit_chat(answer, fields(as_chat(f)));
     } catch (api_error& e) {  // names what was wrong as this interface does
         for (const auto& [name, own] : kOwnNames)
             for (std::string* text : {&e.param, &e.message})

@@ -1,6 +1,6 @@
 // tools/serve/routes.cpp: the table of routes, what is checked before a body is read, and the short answers.
 // Main path: http.h -> [routes.cpp] -> completions.cpp, chat.cpp
-#include "guard.h"
+#include "server.h"
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
@@ -9,9 +9,6 @@
 namespace serve {
 
 namespace {
-
-using get_fn = void (*)(server& s, exchange_ptr exchange);
-using post_fn = void (*)(server& s, exchange_ptr exchange, const fields& f);
 
 // clang-format off
 json model_json(const server& s, const std::string& id) {
@@ -53,14 +50,12 @@ void get_model(server& s, exchange_ptr e) {
 void get_props(server& s, exchange_ptr e) {
     json sampling = json::object();
     for (const auto& [name, value] : s.options.sampling) sampling[name] = value;
-    const duet_file* file = duet_model_file(s.model);
-    const std::string given = s.options.chat_template + s.options.template_name;
-    duet_string own = {};
-    if (duet_file_get_string(file, duet_file_find_kv(file, "tokenizer.chat_template"), 0, &own) != DUET_OK) own = {};
+    const auto spelling = [&](int32_t id) { return std::string(view_of(duet_token_spelling(s.model, id))); };
     // clang-format off
     e->answer(200, dump({{"default_generation_settings", {{"n_ctx", s.n_ctx}, {"params", std::move(sampling)}}},
                          {"total_slots", s.options.n_slots}, {"model_alias", s.id}, {"n_ctx", s.n_ctx},
-                         {"has_chat_template", s.has_chat}, {"chat_template", given.empty() ? view_of(own) : given},
+                         {"has_chat_template", s.has_chat}, {"chat_template", template_text(s)},
+                         {"bos_token", spelling(duet_token_bos(s.model))}, {"eos_token", spelling(duet_token_eos(s.model))},
                          {"model_path", s.options.model.path}, {"modalities", {{"vision", false}, {"audio", false}}}, {"device", s.info.device},
                          {"build_info", std::string("duet ") + duet_version() + ", " + duet_build_info()}}));
     // clang-format on
@@ -77,7 +72,7 @@ void get_metrics(server& s, exchange_ptr e) {
 
 void get_ready(server& s, exchange_ptr e) {
     if (s.is_draining || s.is_loading)
-        e->answer(503, error_body(503, s.is_loading ? "the model is loading" : "the server is ending"));
+        e->answer(503, dump(error_json({503, s.is_loading ? "the model is loading" : "the server is ending"})));
     else e->answer(200, "{\"status\":\"ok\"}");
 }
 
@@ -86,8 +81,8 @@ void get_alive(server&, exchange_ptr e) { e->answer(200, "{\"status\":\"ok\"}");
 // Either get or post. is_public: without a key, and also while the server ends.
 struct route {
     const char* path;
-    get_fn get;
-    post_fn post = nullptr;
+    get_route* get;
+    post_route* post = nullptr;
     bool is_public = false;
 };
 
@@ -167,7 +162,9 @@ void log_request(const server& s, const http_request& r, int status, double ms, 
 std::string error_of_route(std::string_view path, const api_error& e) {
     if (path.substr(0, 5) == "/api/") return dump({{"error", e.message}});
     json body = error_json(e);
-    if (path.substr(0, 12) == "/v1/messages") body["type"] = "error";
+    if (path.substr(0, 12) != "/v1/messages") return dump(body);
+    body["type"] = "error";
+    if (e.status == 413) body["error"]["type"] = "request_too_large";
     return dump(body);
 }
 
@@ -223,13 +220,18 @@ static constexpr const char* kClientHeaders =
     "x-stainless-lang, x-stainless-os, x-stainless-package-version, x-stainless-poll-helper, x-stainless-retry-count, "
     "x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout";
 
+// A large body keeps a thread busy for seconds. Such bodies have a thread of their own, so that others do not wait.
+constexpr size_t kLargeBody = 256 << 10;
 struct router::pool {
-    boost::asio::thread_pool threads{2};
+    boost::asio::thread_pool threads{2}, large{1};
 };
 
 router::router(server& s) : server_(s), pool_(std::make_unique<pool>()) {}
 router::~router() { finish(); }
-void router::finish() { pool_->threads.join(); }
+void router::finish() {
+    pool_->threads.join();
+    pool_->large.join();
+}
 
 void router::handle(exchange_ptr exchange) {
     server& s = server_;
@@ -261,11 +263,11 @@ void router::handle(exchange_ptr exchange) {
         } catch (const api_error& e) {
             exchange->answer(e.status, error_of_route(exchange->request.path, e));
         } catch (const std::bad_alloc&) {
-            exchange->answer(500, error_body(500, "out of memory"));
-        } catch (const std::exception& e) { exchange->answer(500, error_body(500, e.what())); }
+            exchange->answer(500, dump(error_json({500, "out of memory"})));
+        } catch (const std::exception& e) { exchange->answer(500, dump(error_json({500, e.what()}))); }
     };
-    if (exchange->request.method == "POST") boost::asio::post(pool_->threads, work);
-    else work();
+    if (exchange->request.method != "POST") return work();
+    boost::asio::post(exchange->request.body.size() > kLargeBody ? pool_->large : pool_->threads, work);
 }
 
 }  // namespace serve

@@ -47,6 +47,18 @@ struct server {
     std::list<std::pair<std::string, grammar_ptr>> grammars_;
 };
 
+// What every request that generates may ask for.
+struct common_fields {
+    std::vector<std::pair<std::string, double>> sampling;
+    std::vector<std::pair<int32_t, float>> biases;
+    std::vector<std::string> stops;
+    uint64_t seed = 0;
+    int32_t max_new_tok = -1, n = 1, n_logprobs = -1;
+    bool uses_cache = true, ignore_end = false, is_stream = false, include_usage = false;
+    std::string gbnf, json_schema;  // of grammar, json_schema and response_format
+    std::vector<const char*> stop_pointers() const;
+};
+
 // An answer as a whole.
 struct tool_call {
     std::string id, name, arguments;
@@ -54,9 +66,8 @@ struct tool_call {
 struct collected_answer {
     std::string text, thinking;
     std::vector<tool_call> calls;
-    std::vector<token_logprob> logprobs;
+    std::vector<token_logprob> logprobs, text_logprobs;  // of all tokens, and of those of the text
     end_reason reason = end_reason::none;
-    std::string error;
 };
 
 // The answers to one request: jobs, and what becomes of their events. Functions that are overridden run on the engine's
@@ -68,7 +79,7 @@ class reply : public std::enable_shared_from_this<reply> {
 
     server& host;
     exchange_ptr exchange;
-    bool is_stream = false;
+    common_fields common;
     std::vector<job_ptr> jobs;
     std::vector<collected_answer> answers;
 
@@ -76,17 +87,26 @@ class reply : public std::enable_shared_from_this<reply> {
     void submit();
 
   protected:
-    virtual json whole() = 0;                                              // the answer in one piece
-    virtual std::string piece(size_t, const answer_event&) { return ""; }  // of a stream, "" for nothing
-    virtual std::string last() { return ""; }                              // the end of a stream
+    virtual json whole() = 0;  // the answer in one piece
+    // Of a stream, "" for nothing: what stands before an answer's first event, what an event adds, and the end.
+    virtual std::string first(size_t) { return ""; }
+    virtual std::string piece(size_t, const answer_event&) { return ""; }
+    virtual std::string last() { return ""; }
     virtual std::string stream_error(const std::string& message) { return sse(error_json({500, message, "", ""})); }
     virtual const char* stream_type() const { return "text/event-stream; charset=utf-8"; }
     virtual const char* keep_alive() const { return ": waiting\n\n"; }
+    // Tells piece() an answer that is not streamed in as few events as can be: thinking, text, calls.
+    void tell_whole();
+    // Log probabilities as /v1/chat/completions shows them.
+    json logprobs_json(const std::vector<token_logprob>& list) const;
 
   private:
     void take(size_t i_job, answer_event e);
+    void fail(const answer_event& e);
+    void tell_log() const;
     size_t n_left_ = 0;
     bool has_failed_ = false;
+    std::vector<char> has_begun_;
 };
 
 // Answers in OpenAI's older shapes: choices, chunks of them, and at the end the usage if it was asked for.
@@ -95,15 +115,14 @@ class choices_reply : public reply {
     choices_reply(server& s, exchange_ptr e, const char* id_prefix, const char* whole_name, const char* chunk_name)
         : reply(s, std::move(e)), id(random_id(id_prefix)), names_{whole_name, chunk_name} {}
     const std::string id;
-    bool include_usage = false;
 
   protected:
     virtual json choice(size_t i_job) = 0;  // without index and finish_reason
-    virtual bool has_calls(size_t) const { return false; }
     json whole() override;
     std::string last() override;
-    // A chunk whose choice has one member, and logprobs; reason: nullptr while it goes on.
-    std::string chunk(size_t i_job, const char* name, json value, json logprobs, const char* reason) const;
+    const char* reason_of(size_t i_job) const;
+    // A chunk whose choice has one member, and logprobs; is_end: with the reason why it ends.
+    std::string chunk(size_t i_job, const char* name, json value, json logprobs, bool is_end = false) const;
 
   private:
     json head(bool is_chunk, json choices) const;
@@ -117,20 +136,8 @@ struct usage_counts {
 };
 usage_counts count_usage(const std::vector<job_ptr>& jobs);
 json usage_json(const std::vector<job_ptr>& jobs);
-const char* finish_reason(end_reason reason, bool has_calls = false);
 
 // ---- reading requests (request.cpp) ----
-
-// What every request that generates may ask for.
-struct common_fields {
-    std::vector<std::pair<std::string, double>> sampling;
-    std::vector<std::pair<int32_t, float>> biases;
-    std::vector<std::string> stops;
-    uint64_t seed = 0;
-    int32_t max_new_tok = -1, n = 1, n_logprobs = -1;
-    bool uses_cache = true, ignore_end = false, is_stream = false, include_usage = false;
-    std::string gbnf, json_schema;  // of grammar, json_schema and response_format
-};
 
 // The model's id and its aliases; refuses a name that is none of them.
 std::vector<std::string> names_of(const server& s);
@@ -151,26 +158,36 @@ bool is_sampler_field(std::string_view name);
 std::vector<int32_t> tokenize_text(const server& s, const std::string& text, int32_t flags);
 // Turns the status of a failed call on the request's own data into an error for the client.
 [[noreturn]] void refuse_status(duet_status status, const std::string& text, const std::string& param = "");
+// Returns what a function of the library makes, or throws what is wrong with the request's field param.
+template <class object, class make_fn>
+std::unique_ptr<object, handle_deleter> make_or_refuse(const char* (*error_of)(const object*), const std::string& param,
+                                                       make_fn make) {
+    object* made = nullptr;
+    const duet_status status = make(&made);
+    std::unique_ptr<object, handle_deleter> owner(made);
+    if (status != DUET_OK) refuse_status(status, error_of(made), param);
+    return owner;
+}
+// The chat template that is used, "" for none.
+std::string template_text(const server& s);
 // A token's bytes, or its spelling where it has none.
 std::string token_name(const server& s, int32_t id);
 
+// ---- who may ask (guard.cpp) ----
+
+bool is_host_allowed(const server& s, const http_server& http, const std::string& host);
+bool is_origin_allowed(const server& s, const http_request& r);
+bool is_origin_listed(const server& s, const http_request& r);
+bool is_key_good(const server& s, const http_request& r);
+
 // ---- routes ----
 
-void get_page(server& s, exchange_ptr exchange);
-void post_completions(server& s, exchange_ptr exchange, const fields& f);
-void post_chat(server& s, exchange_ptr exchange, const fields& f);
-void post_apply_template(server& s, exchange_ptr exchange, const fields& f);
-void post_embeddings(server& s, exchange_ptr exchange, const fields& f);
-void post_responses(server& s, exchange_ptr exchange, const fields& f);
-void post_messages(server& s, exchange_ptr exchange, const fields& f);
-void post_count_tokens(server& s, exchange_ptr exchange, const fields& f);
-void post_ollama_chat(server& s, exchange_ptr exchange, const fields& f);
-void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f);
-void post_ollama_show(server& s, exchange_ptr exchange, const fields& f);
-void get_ollama_tags(server& s, exchange_ptr exchange);
-void get_ollama_version(server& s, exchange_ptr exchange);
-void post_tokenize(server& s, exchange_ptr exchange, const fields& f);
-void post_detokenize(server& s, exchange_ptr exchange, const fields& f);
+using get_route = void(server& s, exchange_ptr exchange);
+using post_route = void(server& s, exchange_ptr exchange, const fields& f);
+get_route get_page, get_ollama_tags, get_ollama_version;
+post_route post_chat, post_completions, post_responses, post_messages, post_count_tokens, post_embeddings;
+post_route post_apply_template, post_tokenize, post_detokenize;
+post_route post_ollama_chat, post_ollama_generate, post_ollama_show;
 
 // Looks at a request's head, or words what its framing is refused with; answers whole requests.
 http_refusal check_request(server& s, const http_server& http, http_request& request, int status,
