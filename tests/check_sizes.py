@@ -4,8 +4,9 @@ file (as tinygrad's check does, tinygrad:sz.py).
 
 The bounds are on the library with its build and on the programs. Tests, benchmarks, examples, bindings, packaging and the
 training of the demo model are counted and shown. The library with chat (templates, grammars, schemas, the parser of
-answers) is meant to have 24,000 lines and has more: its bounds are what it has, so that it can only shrink. Code that only
-Windows compiles has a bound of its own. Python 3.8 and newer, and git.
+answers) is meant to have 24,000 lines and has more, and the server, a part of the tools, is meant to have 3,500 and has
+more: their bounds are what they have, so that they can only shrink. Code that only Windows compiles has a bound of its
+own. Python 3.8 and newer, and git.
 """
 import collections
 import os
@@ -14,13 +15,14 @@ import subprocess
 import sys
 
 # what is counted: the most it may have
-BOUNDS = {"library without chat": 24060, "chat": 10920, "tools": 8000, "only for Windows": 550}
+BOUNDS = {"library without chat": 24060, "chat": 10920, "tools": 7960, "server": 3707, "only for Windows": 550}
 LONGEST_FILE = 1200  # lines of any kind
 NOT_LIBRARY = {"tools", "tests", "benchmarks", "examples", "training", "bindings", "deploy", "packaging"}
 
 COUNTED = re.compile(r"\.(h|cpp|c|inc|def|cuh|cu|py|sh)$|^Makefile$|^CMakeLists\.txt$|^\.ci/")
 NOT_COUNTED = re.compile(r"tests/doctest\.h|unicode_data\.inc")  # from outside; a table made by a script
 HASH_COMMENTS = re.compile(r"\.(py|sh)$|^Makefile$|CMakeLists|^\.ci/")
+SERVER = re.compile(r"tools/serve/")
 CHAT = re.compile(r"(models|runtime)/(chat|template|value|grammar|schema)")
 WINDOWS = re.compile(r"_windows\.(h|cpp|sh)$")
 C_COMMENT = re.compile(r"[ \t]*(//|/\*.*\*/$)|(/\*| \*[ /]| \*$)")
@@ -51,6 +53,8 @@ def main():
             totals["only for Windows"] += n
             continue
         parts[part_of(name)] += n
+        if SERVER.match(name):
+            totals["server"] += n
         if part_of(name) not in NOT_LIBRARY:
             totals["chat" if CHAT.match(name) else "library without chat"] += n
     totals["tools"] = parts["tools"]

@@ -24,6 +24,7 @@ def status(answer):
 
 WRONG = {
     "both lengths": post(b"Content-Length: 51\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n"),
+    "a list of lengths": post(b"Content-Length: 51, 51\r\n", BODY),
     "two lengths": post(b"Content-Length: 51\r\nContent-Length: 52\r\n", BODY),
     "the same length twice": post(b"Content-Length: 51\r\nContent-Length: 51\r\n", BODY),
     "a negative length": post(b"Content-Length: -1\r\n", BODY),
@@ -115,6 +116,44 @@ def test_names_and_origins(known):
     assert ask_with(Origin=known.url).status_code == 200
 
 
+def test_a_target_may_name_the_server(known):
+    def ask_for(target, host=b"localhost"):
+        return known.raw(b"GET " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+
+    own = f"127.0.0.1:{known.port}".encode()
+    for target in (b"http://" + own + b"/health", b"HTTP://localhost/health?a=b", b"http://[::1]:80/v1/models"):
+        answer = ask_for(target)
+        assert status(answer) == 200 and b"Content-Type: application/json" in answer, target
+    assert b"text/html" in ask_for(b"http://localhost") and b"text/html" in ask_for(b"http://localhost?a=b")
+    assert status(ask_for(b"http://localhost/health", host=b"evil.example")) == 200  # the target counts
+    for target in (b"http://evil.example/health", b"http://localhost@evil.example/health", b"http:///health"):
+        assert status(ask_for(target)) == 403, target
+    for target in (b"https://localhost/health", b"localhost/health", b"*"):
+        assert status(ask_for(target)) == 400, target
+
+
+def test_large_texts_hold_nobody_up(known):
+    answers = []
+    text = "ab " * 5_000_000
+    large = [threading.Thread(target=lambda: answers.append(known.post("/tokenize", {"content": text})))
+             for _ in range(2)]
+    for thread in large:
+        thread.start()
+    times = []
+    while any(thread.is_alive() for thread in large):
+        for path, body in (("/health", None), ("/tokenize", {"content": "hello"}), ("/v1/completions", json.loads(BODY))):
+            began = time.monotonic()
+            answer = known.post(path, body) if body else known.get(path)
+            times.append(time.monotonic() - began)
+            assert answer.status_code == 200
+        time.sleep(0.02)
+    for thread in large:
+        thread.join()
+    assert [a.status_code for a in answers] == [200, 200] and answers[0].json()["count"] > 1_000_000
+    times.sort()
+    assert times[len(times) * 9 // 10] < 0.05, times  # a busy machine may delay some; waiting for a text would delay all
+
+
 def test_an_allowed_origin(start, known_file):
     server = start(known_file, "--origin", "https://chat.example.org")
     good = {"Origin": "https://chat.example.org"}
@@ -183,6 +222,7 @@ def test_what_the_framing_refuses_has_an_id_a_log_line_and_an_origin(start, know
     answer = server.raw(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + more +
                         b"Content-Length: 5000\r\n\r\n" + b" " * 5000)
     assert status(answer) == 413 and b"X-Request-Id: big\r\n" in answer and b"\"type\":\"error\"" in answer
+    assert b"\"type\":\"request_too_large\"" in answer
     assert b"Access-Control-Allow-Origin: https://a.example" in answer
     assert b"X-Request-Id: req-" in server.raw(b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
     assert b"X-Request-Id: req-" in server.raw(b"nonsense\r\n\r\n")

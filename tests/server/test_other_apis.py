@@ -163,3 +163,49 @@ def test_responses_think_and_keep_to_schemas(known):
                          ({"input": "a" * 5000}, "input")):
         error = known.post("/v1/responses", wrong).json()["error"]
         assert error["param"] == param, error
+
+
+def test_refusals_are_read_as_text(known):
+    said = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I will not"}]}
+    turn = [*HI, said, *HI]
+    prompt = known.post("/apply-template", {"messages": turn}).json()["prompt"]
+    assert "assistant\nI will not<|im_end|>" in prompt
+    for wrong in ({"type": "refusal"}, {"type": "refusal", "refusal": 5}, {"type": "refusal", "text": "x"}):
+        assert known.post("/apply-template", {"messages": [*HI, {**said, "content": [wrong]}]}).status_code == 400
+    r = known.client().responses.create(model="known", input=turn, extra_body=COLD)
+    assert r.output_text == "Hello world!" and r.usage.input_tokens == len(tokens_of(known, turn))
+
+
+def tokens_of(known, messages):
+    return known.post("/apply-template", {"messages": messages}).json()["tokens"]
+
+
+def test_log_probabilities_of_responses(known):
+    client = known.client()
+    ask = dict(model="known", input="hi", extra_body=COLD, include=["message.output_text.logprobs"], top_logprobs=3)
+    chat = client.chat.completions.create(model="known", messages=HI, temperature=0, logprobs=True, top_logprobs=3)
+    wanted = [(p.token, p.logprob, [(t.token, t.logprob) for t in p.top_logprobs]) for p in chat.choices[0].logprobs.content]
+
+    def told(list_):
+        return [(p.token, p.logprob, [(t.token, t.logprob) for t in p.top_logprobs]) for p in list_]
+
+    assert told(client.responses.create(**ask).output[0].content[0].logprobs) == wanted and len(wanted) == 5
+    events = list(client.responses.create(**ask, stream=True))
+    deltas = [p for e in events if e.type == "response.output_text.delta" for p in e.logprobs]
+    done = [e for e in events if e.type == "response.output_text.done"][0]
+    assert told(deltas) == wanted == told(done.logprobs) == told(events[-1].response.output[0].content[0].logprobs)
+    # those of thinking belong to no text
+    thinking = {"chat_template_kwargs": {"enable_thinking": True}, **COLD}
+    r = client.responses.create(**{**ask, "extra_body": thinking})
+    assert "".join(p.token for p in r.output[-1].content[0].logprobs) == "fine"
+    r = client.responses.create(**{**ask, "include": []})
+    assert r.output[0].content[0].logprobs == []
+
+
+def test_ollama_shows_its_template(known):
+    for body in ({"model": "known"}, {"name": "known"}, {"name": "second:latest"}):
+        answer = known.post("/api/show", body).json()
+        assert "<|im_start|>" in answer["template"] and answer["details"]["format"] == "gguf"
+    assert known.post("/api/show", {"name": "other"}).status_code == 404
+    assert known.post("/api/show", {"name": 5}).status_code == 400
+    assert known.post("/api/generate", {"prompt": "a", "template": 5}).status_code == 400

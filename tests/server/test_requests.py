@@ -101,6 +101,11 @@ CASES = [
     (TEXT, {"prompt": "a", "suffix": "b"}),
     ("/v1/embeddings", {"input": 5}), ("/v1/embeddings", {}),
     ("/v1/embeddings", {"input": "a", "encoding_format": "x"}),
+    ("/v1/responses", {"input": "a", "stream": True, "stream_options": 1}),
+    ("/v1/responses", {"input": "a", "stream": True, "stream_options": {"include_obfuscation": "no"}}),
+    ("/v1/chat/completions", {"messages": HI, "stream": True, "stream_options": "x"}),
+    ("/v1/completions", {"prompt": "a", "stream": True, "stream_options": [1]}),
+    ("/v1/completions", {"prompt": "a", "stream": True, "stream_options": {"include_usage": 1}}),
     ("/tokenize", {}), ("/tokenize", {"content": 5}), ("/detokenize", {}), ("/detokenize", {"tokens": ["a"]}),
     ("/detokenize", {"tokens": [-1]}), ("/apply-template", {}), ("/apply-template", {"messages": 1}),
 ]
@@ -175,6 +180,7 @@ def test_tokens(known):
 def test_props(known):
     props = known.get("/props").json()
     assert props["total_slots"] == 8 and props["default_generation_settings"]["n_ctx"] == 4096
+    assert props["bos_token"] == "<s>" and props["eos_token"] == "</s>"
     assert props["model_path"].endswith("known.gguf") and "<|im_start|>" in props["chat_template"]
 
 
