@@ -1,6 +1,7 @@
 // cpu/threads.cpp: the pool that cpu/threads.h describes, and the number of cores.
 // Main path: cpu/threads.h -> [cpu/threads.cpp]
 #include "threads.h"
+#include "../models/executor.h"
 #include "../models/os.h"
 
 #include <condition_variable>
@@ -21,9 +22,14 @@ inline void relax() {
     __asm__ volatile("yield");
 #endif
 }
-// A thread spins this often before it sleeps: about 20 us, which is longer than the gap between two ops and far shorter
-// than a scheduler's slice.
-constexpr int kSpins = 400;
+// How long a thread spins before it sleeps. Waking one costs about 50 us in a virtual machine, and the gap between two
+// ops may last as long: sleeps in these gaps took a tenth of a token's time (docs/measurements/2026-11-23-cpu.md). The
+// time is measured, because a pause takes 10 to 60 ns.
+constexpr uint64_t kSpinNs = 200'000, kCallerSpinNs = 1'000'000;
+template <class F> void spin(uint64_t ns, F is_done) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 1; !is_done() && (i % 64 != 0 || ns_since(start) < ns); i++) relax();
+}
 
 // The pieces that a thread has left: [next, end) in the low bits and the job's epoch above them. Because of the epoch,
 // a late thread cannot take a piece of the next job with the old job's function. The owner takes from the front, and so
@@ -83,7 +89,7 @@ struct thread_pool::impl {
     void worker(int i_thread) {
         uint32_t seen = 0;
         for (;;) {
-            for (int i = 0; i < kSpins && epoch.load(std::memory_order_acquire) == seen; i++) relax();
+            spin(kSpinNs, [&] { return epoch.load(std::memory_order_acquire) != seen; });
             if (epoch.load(std::memory_order_acquire) == seen) {
                 std::unique_lock<std::mutex> lock(mutex);
                 n_sleeping.fetch_add(1);
@@ -146,7 +152,7 @@ void thread_pool::run(int n_pieces, work_fn work, void* context) {
         p.wake.notify_all();
     }
     p.take_pieces(e, 0);
-    for (int i = 0; i < 20 * kSpins && p.n_left.load(std::memory_order_acquire) > 0; i++) relax();
+    spin(kCallerSpinNs, [&] { return p.n_left.load(std::memory_order_acquire) == 0; });
     // A thread was preempted inside its piece: the caller sleeps until that piece is done.
     if (p.n_left.load(std::memory_order_acquire) > 0) {
         std::unique_lock<std::mutex> lock(p.mutex);
