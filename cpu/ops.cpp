@@ -129,13 +129,14 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
     }
     const float* bias = c.vector_of(o.b);
     // A piece has 16 to 64 rows, and each thread gets at least eight pieces where the matrix is large enough. Panels
-    // and AMX have 32, because most of their kernels take 32 at once. For few tokens, four pieces of up to 128 rows are
-    // enough: their streams are longer, 3 to 23 % faster than 64 (docs/measurements/2026-11-22-generation.md).
+    // and AMX have 32, because most of their kernels take 32 at once. For few tokens, pieces of up to 32 rows are taken
+    // four at a time, and fewer at the end: longer streams are faster (docs/measurements/2026-11-22-generation.md), and
+    // threads that end together wait less.
     const bool is_few = ways.has(matmul_way::rows) || ways.has(matmul_way::float_few),
                by_32 = !is_few && (a.panels || ways.has(matmul_way::amx));
-    int tiles = by_32 ? 2 : is_few ? kFewTiles : 4;
+    int tiles = by_32 || is_few ? 2 : 4;
     while (!by_32 && tiles > 1 && n_out / (tiles * kTileRows) < (is_few ? 4 : 8) * c.pool.size()) tiles /= 2;
-    const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
+    const int most = is_few ? kFewTiles / tiles : 1, piece_rows = tiles * kTileRows, rows_at_once = most * piece_rows;
     c.n_matmuls++;
     const auto compute = [&](int t, int r0, int n, matmul_way way, bool same_input) {
         matmul_args m{};
@@ -154,7 +155,7 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.adds = plain && o.residual && (way == matmul_way::panels || way == matmul_way::amx);
         const bool apart = o.residual && !m.adds;
         m.y = apart ? tile : c.row(o.out, 0) + r0;
-        m.y_stride = apart ? (size_t)rows_per_piece : c.stride(o.out);
+        m.y_stride = apart ? (size_t)rows_at_once : c.stride(o.out);
         run_matmul(*c.kernels, w.type, m);
         if (!apart && plain) return;
         for (int i = 0; i < n_tok; i++) {
@@ -167,10 +168,10 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
             }
         }
     };
-    c.pool.for_each(n_pieces, [&](int t, int i_piece) {
+    c.pool.for_parts((n_out - 1) / piece_rows + 1, most, [&](int t, int first, int end) {
         if (c.cancelled()) return;
-        const int r0 = i_piece * rows_per_piece, n = std::min(rows_per_piece, n_out - r0);
-        run_piece(c, ways, choice, t, c.n_matmuls, i_piece, (uint64_t)n * (uint64_t)w.n_in * (uint64_t)n_tok,
+        const int r0 = first * piece_rows, n = std::min(end * piece_rows, n_out) - r0;
+        run_piece(c, ways, choice, t, c.n_matmuls, first / most, (uint64_t)n * (uint64_t)w.n_in * (uint64_t)n_tok,
                   [&](matmul_way way, bool same_input) { compute(t, r0, n, way, same_input); });
     });
     if (choice) tell_choice(c, choice_kind::matmul, w.type, n_tok, ways);

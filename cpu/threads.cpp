@@ -4,6 +4,7 @@
 #include "../models/executor.h"
 #include "../models/os.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
@@ -40,15 +41,17 @@ struct alignas(64) piece_range {
         return (uint64_t)epoch << 32 | (uint64_t)next << 16 | (uint64_t)end;
     }
 
-    // Takes a piece and returns it, or returns -1 when none is left.
-    int take(uint32_t epoch, bool front) {
+    // Takes up to `most` neighbouring pieces, but at most half of what is left, so that the threads end together.
+    // Returns the first of them, or -1 when none is left.
+    int take(uint32_t epoch, bool front, int most, int* n) {
         uint64_t s = state.load(std::memory_order_acquire);
         for (;;) {
             const int next = (int)(s >> 16 & 0xffff), end = (int)(s & 0xffff);
             if ((uint32_t)(s >> 32) != epoch || next >= end) return -1;
-            const uint64_t rest = front ? make(epoch, next + 1, end) : make(epoch, next, end - 1);
+            *n = std::min(most, (end - next + 1) / 2);
+            const uint64_t rest = front ? make(epoch, next + *n, end) : make(epoch, next, end - *n);
             if (state.compare_exchange_weak(s, rest, std::memory_order_acq_rel, std::memory_order_acquire))
-                return front ? next : end - 1;
+                return front ? next : end - *n;
         }
     }
 };
@@ -69,17 +72,18 @@ struct thread_pool::impl {
     bool caller_waits = false;
     std::atomic<work_fn> work{nullptr};
     std::atomic<void*> context{nullptr};
-    std::atomic<int> n_whole{0}, step{1};  // work items, and the items of one piece
+    std::atomic<int> n_whole{0}, step{1}, most{1};  // work items, the items of a piece, most pieces taken at once
 
     // Takes pieces of job e until none is left.
     void take_pieces(uint32_t e, int i_thread) {
         const work_fn f = work.load(std::memory_order_relaxed);
         void* const c = context.load(std::memory_order_relaxed);
         const int n = n_whole.load(std::memory_order_relaxed), s = step.load(std::memory_order_relaxed);
-        for (int k = 0; k < n_threads; k++)
-            for (int piece; (piece = ranges[(i_thread + k) % n_threads].take(e, k == 0)) >= 0;) {
-                for (int i = piece * s; i < n && i < (piece + 1) * s; i++) f(c, i_thread, i);
-                if (n_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        const int at_once = most.load(std::memory_order_relaxed);
+        for (int k = 0, taken; k < n_threads; k++)
+            for (int piece; (piece = ranges[(i_thread + k) % n_threads].take(e, k == 0, at_once, &taken)) >= 0;) {
+                f(c, i_thread, piece * s, std::min(n, (piece + taken) * s));
+                if (n_left.fetch_sub(taken, std::memory_order_acq_rel) == taken) {
                     std::lock_guard<std::mutex> lock(mutex);
                     if (caller_waits) done.notify_one();
                 }
@@ -128,10 +132,10 @@ thread_pool::~thread_pool() {
 
 int thread_pool::size() const { return impl_ ? (int)impl_->threads.size() + 1 : 1; }
 
-void thread_pool::run(int n_pieces, work_fn work, void* context) {
+void thread_pool::run(int n_pieces, int most, work_fn work, void* context) {
     if (n_pieces <= 0) return;
     if (size() == 1 || n_pieces == 1) {
-        for (int i = 0; i < n_pieces; i++) work(context, 0, i);
+        for (int i = 0; i < n_pieces; i += most) work(context, 0, i, std::min(n_pieces, i + most));
         return;
     }
     impl& p = *impl_;
@@ -142,6 +146,7 @@ void thread_pool::run(int n_pieces, work_fn work, void* context) {
     p.context.store(context, std::memory_order_relaxed);
     p.n_whole.store(n_pieces, std::memory_order_relaxed);
     p.step.store(step, std::memory_order_relaxed);
+    p.most.store(most, std::memory_order_relaxed);
     for (int t = 0; t < p.n_threads; t++)
         p.ranges[t].state.store(
             piece_range::make(e, (int)((int64_t)n * t / p.n_threads), (int)((int64_t)n * (t + 1) / p.n_threads)),

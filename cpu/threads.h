@@ -20,14 +20,20 @@ class thread_pool {
     bool start(int n_threads);
     int size() const;
 
-    // Calls work(context, i_thread, i_piece) once for every piece 0..n_pieces-1, on all threads. It returns when all
-    // pieces are done.
-    using work_fn = void (*)(void* context, int i_thread, int i_piece);
-    void run(int n_pieces, work_fn work, void* context);
+    // Calls work(context, i_thread, first, end) for parts of at most `most` neighbouring pieces, which are smaller at the
+    // end and cover the pieces 0..n_pieces-1 once, on all threads. It returns when all pieces are done.
+    using work_fn = void (*)(void* context, int i_thread, int first, int end);
+    void run(int n_pieces, int most, work_fn work, void* context);
 
     template <class F>
+    void for_parts(int n_pieces, int most, F f) {
+        run(n_pieces, most, [](void* c, int t, int first, int end) { (*(F*)c)(t, first, end); }, &f);
+    }
+    template <class F>
     void for_each(int n_pieces, F f) {
-        run(n_pieces, [](void* c, int t, int i) { (*(F*)c)(t, i); }, &f);
+        for_parts(n_pieces, 1, [&f](int t, int first, int end) {
+            for (int i = first; i < end; i++) f(t, i);
+        });
     }
 
   private:
