@@ -1,5 +1,5 @@
 // cpu/threads.h: a work-stealing pool. Each thread owns a contiguous range of pieces; idle threads steal from the
-// others, so a preempted thread delays the rest by at most one piece. Threads without work sleep.
+// others, so a preempted thread delays the rest by at most what it has taken. Threads without work spin, then sleep.
 // Must not know: what the work is.
 // Main path: cpu/ops.cpp -> [cpu/threads.h] -> cpu/kernels_<isa>.cpp
 #pragma once
@@ -20,8 +20,8 @@ class thread_pool {
     bool start(int n_threads);
     int size() const;
 
-    // Calls work(context, i_thread, first, end) for parts of at most `most` neighbouring pieces, which are smaller at the
-    // end and cover the pieces 0..n_pieces-1 once, on all threads. It returns when all pieces are done.
+    // Calls work(context, i_thread, first, end) for parts of at most `most` neighbouring pieces, which are smaller at
+    // the end and cover the pieces 0..n_pieces-1 once, on all threads. It returns when all pieces are done.
     using work_fn = void (*)(void* context, int i_thread, int first, int end);
     void run(int n_pieces, int most, work_fn work, void* context);
 
