@@ -90,7 +90,6 @@ duet_status with_sequence(const char* call, duet_session* session, int32_t seq, 
 
 duet_string as_string(std::string_view text) { return {text.data(), text.size()}; }
 constexpr const duet_type_info* kNoType = nullptr;
-std::string_view as_view(const char* data, uint64_t n_bytes) noexcept { return {data ? data : "", data ? n_bytes : 0}; }
 
 template <class F> void guarded_void(F f) noexcept {
     (void)guarded_value(0, [&] { return f(), 0; });

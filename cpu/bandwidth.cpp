@@ -1,8 +1,8 @@
 // cpu/bandwidth.cpp: measures the read bandwidth of this machine's memory. Generation is compared with this limit.
 // Must not know: families, ops.
 // Main path: runtime/bandwidth.cpp -> [cpu/bandwidth.cpp] -> cpu/threads.h
+#include "executor.h"
 #include "threads.h"
-#include "../models/executor.h"
 #include "../models/os.h"
 
 #include <algorithm>

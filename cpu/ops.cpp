@@ -205,16 +205,12 @@ void elementwise(const cpu_context& c, const op& o, const float* x, const float*
     if (o.kind == op_kind::activate) {
         c.kernels->activate((int)o.act, x, x2, n, y);
     } else if (o.kind == op_kind::add) {
-        for (int j = 0; j < n; j++) y[j] = o.scale == 1.0f ? x[j] + x2[j] : __builtin_fmaf(o.scale, x2[j], x[j]);
+        for (int j = 0; j < n; j++) y[j] = exact_add(x[j], x2[j], o.scale);
     } else if (o.kind == op_kind::multiply) {
         const float f = exact_activate(o.act, *x2, nullptr);
         for (int j = 0; j < n; j++) y[j] = x[j] * f;
     } else {
-        for (int j = 0; j < n; j++) {
-            const float v = x[j] * o.scale;
-            if (o.cap < 0.0f) y[j] = v > -o.cap ? -o.cap : v < o.cap ? o.cap : v;
-            else y[j] = o.cap == 0.0f ? v : o.cap * exact_tanh(v / o.cap);
-        }
+        for (int j = 0; j < n; j++) y[j] = exact_scale_cap(x[j], o.scale, o.cap);
     }
 }
 

@@ -41,13 +41,4 @@ class thread_pool {
     std::unique_ptr<impl> impl_;
 };
 
-// How each thread reads memory: by so many streams, which lie far apart, and with fetches so many bytes ahead (0:
-// none).
-struct read_pattern {
-    int n_streams, ahead;
-};
-// Returns the GB/s of the fastest of the patterns, each measured by its median, or 0 when there is not enough memory
-// or too few threads (cpu/bandwidth.cpp). is_large: the block is larger, where memory is plenty.
-double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns, bool is_large);
-
 }  // namespace duet

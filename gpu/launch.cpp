@@ -532,9 +532,7 @@ duet_status gpu_check(const model_graph& g, error_text& err) {
                             "attention temperatures that differ by layer: no code on the GPU");
             tempered = &o;
         }
-        const bool is_matrix =
-            o.kind == op_kind::matmul || o.kind == op_kind::embed || o.kind == op_kind::expert_matmul;
-        for (weight_id w : {is_matrix ? -1 : o.w, o.b, o.w2})
+        for (weight_id w : {has_matrix(o.kind) ? -1 : o.w, o.b, o.w2})
             if (w >= 0 && g.weights[(size_t)w].type != type_id::f32)
                 return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector",
                             g.weights[(size_t)w].name.c_str());

@@ -153,7 +153,7 @@ store_layout plan_store(const model_graph& g) {
         l.piece_bytes = std::max<uint64_t>(l.piece_bytes, round_up(most, 256));
     };
     for (const op& o : g.ops) {
-        need(o.w, o.layer, o.kind == op_kind::embed || o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul);
+        need(o.w, o.layer, has_matrix(o.kind));
         need(o.b, o.layer, false);
         need(o.w2, o.layer, false);
     }
@@ -192,7 +192,7 @@ duet_status find_type_kernels(const model_graph& g, gpu_store& s, error_text& er
 #include "../quant/types.def"
     };
     for (const op& o : g.ops) {
-        if (o.kind != op_kind::embed && o.kind != op_kind::matmul && o.kind != op_kind::expert_matmul) continue;
+        if (!has_matrix(o.kind)) continue;
         const int32_t type = g.weights[(size_t)o.w].type;
         for (const auto& t : kTypes) {
             if (t.type != type) continue;

@@ -214,7 +214,7 @@ DUET_DEVICE float* column(const heads_args& v, int row, int j) {
     return v.at + (size_t)row * v.stride + (size_t)(j / v.head_dim) * v.head_stride + j % v.head_dim;
 }
 
-// y = act(x) * x2; y = x + scale * x2; y = x * act(first column of x2); y = cap(scale * x): as cpu/ops.cpp elementwise
+// y = act(x) * x2; y = x + scale * x2; y = x * act(first column of x2); y = cap(scale * x)
 // x, x2, y (n_rows, n) f32
 // grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element
 // source: own
@@ -227,13 +227,11 @@ DUET_DEVICE void elementwise(const elementwise_args& a) {
     if (a.mode == kElementwiseActivate) {
         y = exact_activate((activation)a.act, x, x2);
     } else if (a.mode == kElementwiseAdd) {
-        y = a.scale == 1.0f ? x + *x2 : __builtin_fmaf(a.scale, *x2, x);
+        y = exact_add(x, *x2, a.scale);
     } else if (a.mode == kElementwiseMultiply) {
         y = x * exact_activate((activation)a.act, *x2, nullptr);
     } else {
-        const float v = x * a.scale;
-        if (a.cap < 0.0f) y = v > -a.cap ? -a.cap : v < a.cap ? a.cap : v;
-        else y = a.cap == 0.0f ? v : a.cap * exact_tanh(v / a.cap);
+        y = exact_scale_cap(x, a.scale, a.cap);
     }
     *column(a.y, row, i) = y;
 }

@@ -440,7 +440,7 @@ duet_status graph_builder::finish() {
         return status;
     }
     for (const op& o : graph.ops) {
-        if (o.kind != op_kind::matmul && o.kind != op_kind::expert_matmul && o.kind != op_kind::embed) want_f32(o.w);
+        if (!has_matrix(o.kind)) want_f32(o.w);
         want_f32(o.b);
         want_f32(o.w2);
     }

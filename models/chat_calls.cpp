@@ -1,13 +1,14 @@
 // models/chat_calls.cpp: reads calls of all forms, from the marker that begins a call to the marker that ends it.
 // chat_parser.cpp finds the beginnings; chat_machine.h says how bytes are taken.
 #include "chat_machine.h"
+#include "unicode.h"
 
 #include <algorithm>
 
 namespace duet {
 
 static bool is_name_byte(char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (uint8_t)c >= 0x80 ||
+    return is_letter_or_digit(c) || (uint8_t)c >= 0x80 ||
            (c && std::string_view("_-./:$@").find(c) != std::string_view::npos);
 }
 

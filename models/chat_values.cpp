@@ -17,8 +17,6 @@ void append_json_byte(char c, std::string* out) {
     else *out += c;
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 
 json_scanner::step json_scanner::open(char c) {
@@ -114,9 +112,7 @@ json_scanner::step json_scanner::push(char c) {
 
 static const char kGemmaQuote[] = "<|\"|>";
 
-static bool is_bare_byte(char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (uint8_t)c >= 0x80;
-}
+static bool is_bare_byte(char c) { return is_letter_or_digit(c) || c == '_' || (uint8_t)c >= 0x80; }
 
 void literal_reader::reset(char opened, bool gemma, std::string* out) {
     *this = {};

@@ -79,6 +79,14 @@ struct profile_entry {
     uint64_t n_calls = 0, time_ns = 0, weight_bytes = 0, n_mac = 0;
 };
 
+// Returns the index of the row with that name, and adds the row if it is missing.
+inline int profile_row(std::vector<profile_entry>& rows, const std::string& name) {
+    for (size_t i = 0; i < rows.size(); i++)
+        if (rows[i].op == name) return (int)i;
+    rows.push_back({name, 0, 0, 0, 0});
+    return (int)rows.size() - 1;
+}
+
 // An executor: a table of functions over a context of its own. A context belongs to one session. The graph must outlive
 // the context.
 struct executor {

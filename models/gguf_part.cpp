@@ -126,9 +126,8 @@ const char* gguf_other_content(std::string_view s) {
 }  // namespace
 
 const char* gguf_bad_name(std::string_view s) {
-    int n_bytes = 0;
-    for (size_t i = 0; i < s.size(); i += (size_t)n_bytes) {
-        const uint32_t code_point = utf8_decode(s, i, &n_bytes);
+    for (size_t i = 0; i < s.size();) {
+        const uint32_t code_point = next_char(s, &i);
         if (code_point == kInvalidByte) return "the name is not valid UTF-8";
         if (gguf_is_unprintable(code_point)) return "the name holds a control character";
     }
@@ -330,8 +329,7 @@ duet_status gguf_part::check_known_keys() {
             if (kv.key == "general.architecture") {
                 const std::string_view s = kv.strings[0];
                 const bool is_word = std::all_of(s.begin(), s.end(), [](char c) {
-                    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                           c == '_' || c == '.';
+                    return is_letter_or_digit(c) || c == '-' || c == '_' || c == '.';
                 });
                 if (!is_word || s.empty() || s.size() > 64) return wrong("1 to 64 letters, digits, '-', '_', '.'");
             }

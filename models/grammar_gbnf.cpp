@@ -73,9 +73,7 @@ class gbnf_parser {
         }
     }
 
-    static bool is_name_char(char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-    }
+    static bool is_name_char(char c) { return is_letter_or_digit(c) || c == '-' || c == '_'; }
 
     std::string_view parse_name() {
         const size_t begin = at_;

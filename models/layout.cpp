@@ -44,11 +44,4 @@ layout make_layout(const model_graph& g, const exec_limits& limits) {
     return l;
 }
 
-int profile_row(std::vector<profile_entry>& rows, const std::string& name) {
-    const auto it = std::find_if(rows.begin(), rows.end(), [&](const profile_entry& e) { return e.op == name; });
-    const int row = (int)(it - rows.begin());
-    if (it == rows.end()) rows.push_back({name, 0, 0, 0, 0});
-    return row;
-}
-
 }  // namespace duet

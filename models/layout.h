@@ -32,7 +32,4 @@ struct layout {
 
 layout make_layout(const model_graph& graph, const exec_limits& limits);
 
-// Returns the index of the profile's row with that name, and adds the row if it is missing.
-int profile_row(std::vector<profile_entry>& rows, const std::string& name);
-
 }  // namespace duet

@@ -48,26 +48,26 @@ struct weight {
 
 // models/ops.def says what each op computes.
 enum class op_kind : uint8_t {
-#define OP(id, name, written, has_state) id,
+#define OP(id, name, written, has_state, has_matrix) id,
 #include "ops.def"
 };
 
-inline const char* op_name(op_kind kind) {  // for messages and profiles
-    constexpr const char* kNames[] = {
-#define OP(id, name, written, has_state) name,
+// A row of the table, without what the op writes (written_by).
+struct op_row {
+    const char* name;  // for messages and profiles
+    bool has_state;    // reads and writes the recurrent state of the tokens' sequences
+    bool has_matrix;   // w is a matrix in any number format; vectors are F32
+};
+inline const op_row& row_of(op_kind kind) {
+    static constexpr op_row kRows[] = {
+#define OP(id, name, written, has_state, has_matrix) {name, has_state != 0, has_matrix != 0},
 #include "ops.def"
     };
-    return kNames[(int)kind];
+    return kRows[(int)kind];
 }
-
-// True for ops that read and write the recurrent state of the tokens' sequences.
-inline bool has_state(op_kind kind) {
-    constexpr bool kHasState[] = {
-#define OP(id, name, written, has_state) has_state != 0,
-#include "ops.def"
-    };
-    return kHasState[(int)kind];
-}
+inline const char* op_name(op_kind kind) { return row_of(kind).name; }
+inline bool has_state(op_kind kind) { return row_of(kind).has_state; }
+inline bool has_matrix(op_kind kind) { return row_of(kind).has_matrix; }
 
 constexpr int32_t kMaxExpertsUsed = 256, kMaxExpertGroups = 256;
 
@@ -105,7 +105,7 @@ struct op {
 // The view that an op writes. Its buffer is -1 when the op writes only a cache.
 inline const view& written_by(const op& o) {
     switch (o.kind) {
-#define OP(id, name, written, has_state)                                                                               \
+#define OP(id, name, written, has_state, has_matrix)                                                                   \
     case op_kind::id: return o.written;
 #include "ops.def"
     }

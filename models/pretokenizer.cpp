@@ -92,12 +92,7 @@ class pattern_parser {
         pos_ += want.size();
         return true;
     }
-    uint32_t next_char() {
-        int n_bytes = 0;
-        uint32_t cp = utf8_decode(text_, pos_, &n_bytes);
-        pos_ += n_bytes;
-        return cp;
-    }
+    uint32_t next_char() { return duet::next_char(text_, &pos_); }
 
     // These return true, so that a caller can do its last step and report success in one line.
     bool append(const pattern_inst& inst) {
@@ -527,10 +522,8 @@ std::string pretokenizer::known_names() {
 void pretokenizer::split(std::string_view text, std::vector<uint32_t>* ends) const {
     std::vector<uint32_t> offsets, chars;  // for each character: its first byte, its code point
     for (size_t pos = 0; pos < text.size();) {
-        int n_bytes;
         offsets.push_back((uint32_t)pos);
-        chars.push_back(utf8_decode(text, pos, &n_bytes));
-        pos += n_bytes;
+        chars.push_back(next_char(text, &pos));
     }
     ends->clear();
     if (text.empty()) return;

@@ -428,9 +428,7 @@ duet_status match_strings(const std::vector<string_condition>& conditions, char_
 bool char_automaton::accepts(std::string_view utf8) const {
     uint32_t at = 0;
     for (size_t i = 0; i < utf8.size() && !is_empty();) {
-        int n_bytes;
-        const uint32_t c = utf8_decode(utf8, i, &n_bytes);
-        i += (size_t)n_bytes;
+        const uint32_t c = next_char(utf8, &i);
         const auto& edges = states[at].edges;
         const auto e = std::find_if(edges.begin(), edges.end(), [&](const edge& x) { return c >= x.lo && c <= x.hi; });
         if (e == edges.end()) return false;

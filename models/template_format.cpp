@@ -60,7 +60,7 @@ std::string general_digits(double size, int precision) {
     return digits.find_first_of(".e") == digits.npos ? digits + ".0" : digits;
 }
 
-bool has_digit(std::string_view s, size_t at) { return at < s.size() && is_decimal(s[at]); }
+bool has_digit(std::string_view s, size_t at) { return at < s.size() && is_digit(s[at]); }
 
 // Reads decimal digits; false: they are too many.
 bool read_number(std::string_view format, size_t* at, size_t* out) {

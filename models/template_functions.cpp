@@ -68,30 +68,6 @@ value otherwise(native_call& c) {
 
 // ---- numbers ----
 
-// Python's int(text, base); null when it is none.
-value integer_of_text(std::string_view s, int64_t base) {
-    s = s.substr(0, stripped_end(s));
-    s.remove_prefix(stripped_begin(s));
-    const bool is_negative = s.starts_with('-');
-    s.remove_prefix(is_negative || s.starts_with('+'));
-    const char letter = s.size() > 2 && s[0] == '0' ? (char)(s[1] | 32) : ' ';
-    const int64_t prefix_base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
-    if (prefix_base != 0 && (base == prefix_base || base == 0)) {
-        s.remove_prefix(2);
-        s.remove_prefix(s.starts_with('_'));
-        base = prefix_base;
-    }
-    if (base == 0) base = s.size() > 1 && s[0] == '0' && s.find_first_not_of("0_") != s.npos ? -1 : 10;
-    if (base < 2 || base > 36) return {};
-    std::string digits;
-    for (size_t i = 0; i < s.size(); i++) {
-        if (s[i] == '_' && i > 0 && i + 1 < s.size() && s[i - 1] != '_') continue;
-        if (digit_of(s[i]) >= base) return {};
-        digits += s[i];
-    }
-    return digits.empty() ? value() : integer_of_digits((is_negative ? "-" : "") + digits, (int)base);
-}
-
 // Python's float(v); otherwise where it is none.
 value float_of(template_run& run, const value& v, const value& otherwise) {
     if (v.is(value_kind::undefined)) return run.refuse(v, "");
@@ -100,7 +76,7 @@ value float_of(template_run& run, const value& v, const value& otherwise) {
     std::string digits;
     const std::string_view s = v.as_string().substr(0, stripped_end(v.as_string()));
     for (size_t i = stripped_begin(s); i < s.size(); i++) {
-        const bool is_inside = i > 0 && i + 1 < s.size() && is_decimal(s[i - 1]) && is_decimal(s[i + 1]);
+        const bool is_inside = i > 0 && i + 1 < s.size() && is_digit(s[i - 1]) && is_digit(s[i + 1]);
         if (s[i] != '_' || !is_inside) digits += s[i];
     }
     if (digits.starts_with("+") && !digits.starts_with("+-")) digits.erase(0, 1);

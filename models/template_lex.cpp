@@ -126,7 +126,7 @@ class template_lexer {
             }
             const char c = source_[at_];
             if (c == '\'' || c == '"') DUET_TRY(lex_string(c));
-            else if (is_decimal(c)) lex_number();
+            else if (is_digit(c)) lex_number();
             else if (const size_t end = after_name(); end > at_) take(token_kind::name, end);
             else DUET_TRY(lex_operator(&brackets));
         }
@@ -208,6 +208,29 @@ class template_lexer {
 };
 
 }  // namespace
+
+std::string describe(const template_token& t) {
+    switch (t.kind) {
+    case token_kind::end: return "the end of the template";
+    case token_kind::print_end: return "'}}'";
+    case token_kind::block_end: return "'%}'";
+    case token_kind::data:
+    case token_kind::print_begin:
+    case token_kind::block_begin: return "text";
+    default: return "'" + printable(t.text) + "'";
+    }
+}
+
+std::string with_line_ends(std::string_view source) {
+    std::string out;
+    out.reserve(source.size());
+    for (size_t i = 0; i < source.size(); i++) {
+        if (source[i] != '\r') out += source[i];
+        else if (i + 1 == source.size() || source[i + 1] != '\n') out += '\n';
+    }
+    if (!out.empty() && out.back() == '\n') out.pop_back();
+    return out;
+}
 
 duet_status lex_template(std::string_view source, const template_limits& limits, std::vector<template_token>* out,
                          error_text& err) {

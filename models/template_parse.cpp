@@ -2,21 +2,13 @@
 // After an error every token reads as the end, so that all loops finish; the first error is kept.
 // Source: the documentation of Jinja 3.1, "Template Designer Documentation"; details asked of the reference.
 // Main path: models/template_lex -> [models/template_parse] -> models/template_run
-#include "template_functions.h"
 #include "template_text.h"
 #include "template_tree.h"
-#include "unicode.h"
 
 #include <algorithm>
 #include <unordered_set>
 
 namespace duet {
-
-int32_t template_tree::name_id(std::string_view name) {
-    const auto [at, is_new] = name_index.try_emplace(std::string(name), (int32_t)names.size());
-    if (is_new) names.emplace_back(name);
-    return at->second;
-}
 
 namespace {
 
@@ -57,24 +49,10 @@ class template_parser {
     void wrong_depth(int most) { wrong("nested too deeply: want at most " + std::to_string(most) + " levels"); }
     void missed(const std::string& what) { wrong("want " + what + ", got " + describe(now())); }
 
-    static std::string describe(const template_token& t) {
-        switch (t.kind) {
-        case token_kind::end: return "the end of the template";
-        case token_kind::print_end: return "'}}'";
-        case token_kind::block_end: return "'%}'";
-        case token_kind::data:
-        case token_kind::print_begin:
-        case token_kind::block_begin: return "text";
-        default: return "'" + printable(t.text) + "'";
-        }
-    }
-
     static bool is_text(const template_token& t, std::string_view text) {
         return (t.kind == token_kind::name || t.kind == token_kind::op) && t.text == text;
     }
-    // Whether an operator or a name stands here, or before another one.
     bool is(std::string_view text) const { return is_text(now(), text); }
-    bool is(std::string_view text, std::string_view after) const { return is(text) && is_text(next(), after); }
     bool is_any(words list) const {
         return std::any_of(list.begin(), list.end(), [&](std::string_view word) { return is(word); });
     }
@@ -212,7 +190,7 @@ class template_parser {
             {">", kGreater}, {">=", kGreaterEqual}, {"in", kIn}};
         for (const auto& [text, op] : kOps)
             if (take(text)) return op;
-        return is("not", "in") ? (step(), step(), kNotIn) : 0;
+        return is("not") && is_text(next(), "in") ? (step(), step(), kNotIn) : 0;
     }
 
     node* parse_compare() {
@@ -258,7 +236,7 @@ class template_parser {
             return constant(value::of_trusted(std::move(s)));
         }
         case token_kind::integer:
-        case token_kind::real: step(); return constant(number(text));
+        case token_kind::real: step(); return constant(number_of_literal(text));
         default: break;
         }
         node* n = make(node_kind::list);
@@ -274,9 +252,7 @@ class template_parser {
                 want(":");
                 add(n, parse_expression());
             });
-        } else {
-            missed("an expression");
-        }
+        } else missed("an expression");
         return n;
     }
 
@@ -298,18 +274,6 @@ class template_parser {
         if (text == "kwargs") macro_uses_ |= kMacroKwargs;
         if (text == "varargs") macro_uses_ |= kMacroVarargs;
         return with_name(node_kind::name, text);
-    }
-
-    static value number(std::string_view text) {
-        std::string digits(text);
-        std::erase(digits, '_');
-        const char letter = digits.size() > 1 ? (char)(digits[1] | 32) : '0';
-        const int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
-        if (base != 10) return integer_of_digits(digits.substr(2), base);
-        if (digits.find_first_of(".eE") == digits.npos) return integer_of_digits(digits, 10);
-        double d = 0;
-        read_double(digits, &d);
-        return value::of_double(d);
     }
 
     // One expression, or several with commas between them as a tuple. is_target: only names and literals.
@@ -365,7 +329,7 @@ class template_parser {
         const std::string_view text = now().text;
         if (now().kind == token_kind::integer) {
             step();
-            return make(node_kind::item, {object, constant(number(text))});
+            return make(node_kind::item, {object, constant(number_of_literal(text))});
         }
         node* n = with_text(node_kind::attribute, text, {object});
         want_kind(token_kind::name, "a name or number");
@@ -404,9 +368,7 @@ class template_parser {
                 step();
                 step();
                 n->names.push_back(name);
-            } else if (!n->names.empty() || n->star) {
-                missed("a named argument");
-            }
+            } else if (!n->names.empty() || n->star) missed("a named argument");
             add(n, parse_expression());
         });
     }
@@ -629,12 +591,7 @@ class template_parser {
 
 duet_status parse_template(std::string_view source, const template_limits& limits, template_tree* out,
                            error_text& err) {
-    out->source.reserve(source.size());
-    for (size_t i = 0; i < source.size(); i++) {
-        if (source[i] != '\r') out->source += source[i];
-        else if (i + 1 == source.size() || source[i + 1] != '\n') out->source += '\n';
-    }
-    if (!out->source.empty() && out->source.back() == '\n') out->source.pop_back();
+    out->source = with_line_ends(source);
     return template_parser(limits, out, err).parse();
 }
 

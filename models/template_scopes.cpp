@@ -11,6 +11,13 @@
 #include <unordered_map>
 
 namespace duet {
+
+int32_t template_tree::name_id(std::string_view name) {
+    const auto [at, is_new] = name_index.try_emplace(std::string(name), (int32_t)names.size());
+    if (is_new) names.emplace_back(name);
+    return at->second;
+}
+
 namespace {
 
 class scope_analysis {

@@ -132,6 +132,39 @@ value integer_of_digits(std::string_view digits, int base) {
     return of_int128(is_negative ? -(__int128)large : (__int128)large);
 }
 
+value integer_of_text(std::string_view s, int64_t base) {
+    s = s.substr(0, stripped_end(s));
+    s.remove_prefix(stripped_begin(s));
+    const bool is_negative = s.starts_with('-');
+    s.remove_prefix(is_negative || s.starts_with('+'));
+    const char letter = s.size() > 2 && s[0] == '0' ? (char)(s[1] | 32) : ' ';
+    const int64_t prefix_base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+    if (prefix_base != 0 && (base == prefix_base || base == 0)) {
+        s.remove_prefix(2);
+        s.remove_prefix(s.starts_with('_'));
+        base = prefix_base;
+    }
+    if (base == 0) base = s.size() > 1 && s[0] == '0' && s.find_first_not_of("0_") != s.npos ? -1 : 10;
+    if (base < 2 || base > 36) return {};
+    std::string digits;
+    for (size_t i = 0; i < s.size(); i++) {
+        if (s[i] == '_' && i > 0 && i + 1 < s.size() && s[i - 1] != '_') continue;
+        if (digit_of(s[i]) >= base) return {};
+        digits += s[i];
+    }
+    return digits.empty() ? value() : integer_of_digits((is_negative ? "-" : "") + digits, (int)base);
+}
+
+value number_of_literal(std::string_view text) {
+    value whole = integer_of_text(text, 0);
+    if (!whole.is_null()) return whole;
+    std::string digits(text);
+    std::erase(digits, '_');
+    double d = 0;
+    read_double(digits, &d);
+    return value::of_double(d);
+}
+
 // ---- cases ----
 
 static bool is_cased(uint32_t cp) { return (unicode_bits(cp) & (kUniLu | kUniLl | kUniLt)) != 0; }

@@ -14,18 +14,6 @@ bool is_python_space(uint32_t code_point);   // str.isspace
 size_t stripped_end(std::string_view text);  // the length without blanks at the end
 size_t stripped_begin(std::string_view text);
 
-inline size_t char_bytes(std::string_view text, size_t pos) {  // of the character at pos
-    int n_bytes;
-    utf8_decode(text, pos, &n_bytes);
-    return (size_t)n_bytes;
-}
-// The code point at *at, which moves on behind it.
-inline uint32_t next_char(std::string_view text, size_t* at) {
-    int n_bytes;
-    const uint32_t cp = utf8_decode(text, *at, &n_bytes);
-    *at += (size_t)n_bytes;
-    return cp;
-}
 // Where the character begins that ends at end > 0.
 inline size_t char_before(std::string_view text, size_t end) {
     do end--;
@@ -39,15 +27,18 @@ size_t char_offset(std::string_view text, size_t i_char);
 // The text between the quotes of a literal, its escapes resolved as Python's; false: an escape is not valid.
 bool unescape_string(std::string_view literal, std::string* out);
 
-inline bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 // The value of a digit or letter in any letter case; 99: it is none.
 inline int digit_of(char c) {
-    if (is_decimal(c)) return c - '0';
+    if (is_digit(c)) return c - '0';
     return (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10 : 99;
 }
 // An integer of digits in a base: int64 where it fits, else its decimal digits. Undefined where it has more than 127
 // bits; decimal digits are kept whole whatever their number.
 value integer_of_digits(std::string_view digits, int base);
+// Python's int(text, base); null when it is none.
+value integer_of_text(std::string_view text, int64_t base);
+// The number that a literal of a template stands for.
+value number_of_literal(std::string_view text);
 // __int128 and back. false: not an integer or boolean, or too long.
 bool to_int128(const value& v, __int128* out);
 value of_int128(__int128 i);

@@ -27,6 +27,12 @@ struct template_token {
     std::string_view text;
 };
 
+// The token as messages name it.
+std::string describe(const template_token& t);
+
+// The source with \n as every line end, without the last one.
+std::string with_line_ends(std::string_view source);
+
 // Cuts the source, in which every line ends with \n, into tokens; the last one is token_kind::end.
 duet_status lex_template(std::string_view source, const template_limits& limits, std::vector<template_token>* out,
                          error_text& err);

@@ -57,11 +57,10 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
     symbols.reserve(text.size());
     bool was_unknown = false;
     for (size_t pos = 0; pos < text.size();) {
-        int n_bytes = 1;
-        if (is_raw) utf8_decode(text, pos, &n_bytes);
+        const size_t n_bytes = is_raw ? char_bytes(text, pos) : 1;
         int32_t id = is_raw ? index.find(text.substr(pos, n_bytes)) : byte_ids[(uint8_t)text[pos]];
         if (id < 0 && is_raw && has_byte_fallback)
-            for (int i = 0; i < n_bytes; ++i) append_symbol(&symbols, pos + i, byte_ids[(uint8_t)text[pos + i]]);
+            for (size_t i = 0; i < n_bytes; ++i) append_symbol(&symbols, pos + i, byte_ids[(uint8_t)text[pos + i]]);
         // Byte-level models leave out characters for which they have no token.
         else if (id >= 0 || (is_raw && unk >= 0 && !was_unknown)) append_symbol(&symbols, pos, id >= 0 ? id : unk);
         was_unknown = id < 0;
@@ -115,8 +114,7 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
     std::vector<merge_symbol> symbols;
     symbols.reserve(text.size());
     for (size_t pos = 0; pos < text.size();) {
-        int n_bytes;
-        utf8_decode(text, pos, &n_bytes);
+        const size_t n_bytes = char_bytes(text, pos);
         append_symbol(&symbols, pos, index.find(std::string_view(text).substr(pos, n_bytes)));
         pos += n_bytes;
     }

@@ -76,9 +76,7 @@ std::string vocabulary::normalized(std::string_view text, bool is_prefixed) cons
         size_t n_bytes = 0;
         std::string_view part;
         if (!rules.longest(text.substr(pos), &n_bytes, &part)) {
-            int n_char;
-            utf8_decode(text, pos, &n_char);
-            n_bytes = (size_t)n_char;
+            n_bytes = char_bytes(text, pos);
             part = text.substr(pos, n_bytes);
         }
         pos += n_bytes;
@@ -104,8 +102,7 @@ void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vec
     best[0].score = 0;
     std::string_view all = text;
     for (size_t pos = 0; pos < all.size();) {
-        int n_char;
-        utf8_decode(all, pos, &n_char);
+        const size_t n_char = char_bytes(all, pos);
         bool has_char = false;
         auto offer = [&](size_t n_bytes, int32_t id, double score) {
             best_end& end = best[pos + n_bytes];

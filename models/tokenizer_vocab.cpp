@@ -13,6 +13,7 @@
 namespace duet {
 namespace {
 
+constexpr std::string_view kPrefix = "tokenizer.ggml.", kId = "_token_id", kIds = "_token_ids";
 constexpr size_t kMaxTokenBytes = 1 << 20;
 constexpr size_t kMaxRuleBytes = 256;  // of a rule of a charsmap; the longest of NFKC has 33
 
@@ -170,8 +171,8 @@ duet_status vocabulary::load(const gguf_file& file, error_text& err) {
                     printable(pre_name).c_str(), pretokenizer::known_names().c_str());
 
     for (const auto part : {&vocabulary::load_tokens, &vocabulary::load_types, &vocabulary::load_scores,
-                            &vocabulary::load_ids, &vocabulary::load_byte_tokens, &vocabulary::load_merges,
-                            &vocabulary::load_charsmap, &vocabulary::load_options})
+                            &vocabulary::check_ids, &vocabulary::load_ids, &vocabulary::load_byte_tokens,
+                            &vocabulary::load_merges, &vocabulary::load_charsmap, &vocabulary::load_options})
         DUET_TRY((this->*part)(file, err));
     find_ends();
     make_pieces();
@@ -253,16 +254,9 @@ duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
     return DUET_OK;
 }
 
-// Reads the ids that have names, and the rules of BOS and EOS. Every key that is called an id must hold one.
-duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
-    constexpr std::string_view kPrefix = "tokenizer.ggml.", kId = "_token_id", kIds = "_token_ids";
+// Checks every key that is called an id: it must hold one. Marks those that end a text.
+duet_status vocabulary::check_ids(const gguf_file& file, error_text& err) {
     ends.assign(spellings.size(), 0);
-    auto id_of = [&](std::string_view name) -> int32_t {
-        const gguf_kv* kv = file.find(std::string(kPrefix) + std::string(name) + std::string(kId));
-        int64_t value = -1;
-        // The value is in range: the loop below checks all ids before this is called.
-        return kv && gguf_file::value_int(*kv, 0, &value) ? (int32_t)value : -1;
-    };
     for (const gguf_kv& kv : file.kvs) {
         if (!kv.key.starts_with(kPrefix)) continue;
         bool is_list = kv.key.ends_with(kIds) || kv.key == "tokenizer.ggml.suppress_tokens";
@@ -284,6 +278,16 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
             if (name == "eos_token_ids" || name == "eot_token_id" || name == "eom_token_id") ends[value] = 1;
         }
     }
+    return DUET_OK;
+}
+
+// Reads the ids that have names, and the rules of BOS and EOS.
+duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
+    auto id_of = [&](std::string_view name) -> int32_t {
+        const gguf_kv* kv = file.find(std::string(kPrefix) + std::string(name) + std::string(kId));
+        int64_t value = -1;
+        return kv && gguf_file::value_int(*kv, 0, &value) ? (int32_t)value : -1;
+    };
     bos = id_of("bos");
     eos = id_of("eos");
     unk = id_of("unknown");

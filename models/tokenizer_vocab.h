@@ -148,6 +148,7 @@ struct vocabulary {
     duet_status load_types(const gguf_file& file, error_text& err);
     duet_status load_scores(const gguf_file& file, error_text& err);
     duet_status load_byte_tokens(const gguf_file& file, error_text& err);
+    duet_status check_ids(const gguf_file& file, error_text& err);
     duet_status load_ids(const gguf_file& file, error_text& err);
     duet_status load_merges(const gguf_file& file, error_text& err);
     duet_status load_charsmap(const gguf_file& file, error_text& err);

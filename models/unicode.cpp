@@ -103,11 +103,10 @@ std::vector<normal_char> decomposed(std::string_view text) {
     std::vector<normal_char> out;
     out.reserve(text.size());
     for (size_t pos = 0; pos < text.size();) {
-        int n_bytes;
-        uint32_t cp = utf8_decode(text, pos, &n_bytes);
-        if (cp == kInvalidByte) out.push_back({kInvalidByte + (uint8_t)text[pos], 0});
+        const uint8_t first = (uint8_t)text[pos];
+        const uint32_t cp = next_char(text, &pos);
+        if (cp == kInvalidByte) out.push_back({kInvalidByte + first, 0});
         else append_decomposed(&out, cp);
-        pos += n_bytes;
     }
     for (size_t i = 0; i < out.size();) {  // Marks between starters are sorted by their class.
         size_t end = i;
@@ -181,9 +180,8 @@ void utf8_append(std::string* out, uint32_t cp) {
 }
 
 bool utf8_valid(std::string_view text) {
-    int n_bytes;
-    for (size_t pos = 0; pos < text.size(); pos += n_bytes)
-        if (utf8_decode(text, pos, &n_bytes) == kInvalidByte) return false;
+    for (size_t pos = 0; pos < text.size();)
+        if (next_char(text, &pos) == kInvalidByte) return false;
     return true;
 }
 

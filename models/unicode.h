@@ -23,9 +23,13 @@ enum unicode_bit : uint32_t {
 };
 // clang-format on
 
+// Of ASCII, whatever the locale is.
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+inline bool is_letter_or_digit(char c) { return is_digit(c) || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
+
 // The value of a hexadecimal digit; -1: it is none.
 inline int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
+    if (is_digit(c)) return c - '0';
     const char lower = (char)(c | 32);
     return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
@@ -36,6 +40,18 @@ constexpr uint32_t kInvalidByte = 0x110000;
 // Decodes the character at text[pos], pos < text.size(). Returns its code point and sets *n_bytes; for an invalid byte
 // it returns kInvalidByte with *n_bytes = 1.
 uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes);
+inline size_t char_bytes(std::string_view text, size_t pos) {  // of the character at pos
+    int n_bytes;
+    utf8_decode(text, pos, &n_bytes);
+    return (size_t)n_bytes;
+}
+// The code point at *at, which moves on behind it.
+inline uint32_t next_char(std::string_view text, size_t* at) {
+    int n_bytes;
+    const uint32_t cp = utf8_decode(text, *at, &n_bytes);
+    *at += (size_t)n_bytes;
+    return cp;
+}
 void utf8_append(std::string* out, uint32_t code_point);
 bool utf8_valid(std::string_view text);
 // Bytes of the well-formed character that text begins with; 0: it begins with none, or is empty.

@@ -1,11 +1,24 @@
-// quant/exact_ops.h: the numeric contract of expert routing and of recurrent states, as scalar definitions like those
-// of exact.h.
+// quant/exact_ops.h: the numeric contract of elementwise ops, of expert routing and of recurrent states, as scalar
+// definitions like those of exact.h.
 // Must not know: families, devices, threads.
-// Main path: cpu/experts.cpp, cpu/recurrent.cpp -> [quant/exact_ops.h] -> quant/exact.h
+// Main path: cpu/ops.cpp, cpu/experts.cpp, cpu/recurrent.cpp -> [quant/exact_ops.h] -> quant/exact.h
 #pragma once
 #include "exact.h"
 
 namespace duet {
+
+// ---- elementwise ops ---------------------------------------------------------------------------------------
+
+DUET_HD inline float exact_add(float x, float x2, float scale) {
+    return scale == 1.0f ? x + x2 : __builtin_fmaf(scale, x2, x);
+}
+
+// cap(scale * x): cap > 0 bends it softly below cap, cap < 0 clips it to +- cap, 0 leaves it.
+DUET_HD inline float exact_scale_cap(float x, float scale, float cap) {
+    const float v = x * scale;
+    if (cap < 0.0f) return v > -cap ? -cap : v < cap ? cap : v;
+    return cap == 0.0f ? v : cap * exact_tanh(v / cap);
+}
 
 // ---- experts ---------------------------------------------------------------------------------------------
 

@@ -15,119 +15,12 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 namespace duet {
 namespace {
 
-// ---- four floats at once: the compilers' own vectors, for any instruction set, with exact operations only ----------
-
-#define DUET_INLINE inline __attribute__((always_inline))
-
-using f4 = float __attribute__((vector_size(16)));
-
-inline f4 load4(const float* p) {
-    f4 v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-inline void store4(float* p, f4 v) { memcpy(p, &v, sizeof v); }
-inline f4 all4(float x) { return f4{x, x, x, x}; }
-inline float sum4(f4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
-
-// Returns the index of the first of the least values; n is a multiple of 4. Vectors find the value, and one search
-// finds its place: a branch for each value would be mispredicted several times a block.
-inline int first_least(const float* values, int n) {
-    f4 least = load4(values);
-    for (int i = 4; i < n; i += 4) {
-        const f4 v = load4(values + i);
-        least = v < least ? v : least;
-    }
-    const float a = least[0] < least[1] ? least[0] : least[1], b = least[2] < least[3] ? least[2] : least[3];
-    int i = 0;
-    while (i < n - 1 && values[i] != (a < b ? a : b)) i++;
-    return i;
-}
-
-// These functions serve vectors of any width (f8 of quantize_scan.inc too). They take references, because an f8 by
-// value has an ABI of its own.
-template <class V>
-DUET_INLINE void clamp_lanes(V& v, float lo, float hi) {
-    v = v > lo ? v : lo - V{};
-    v = v < hi ? v : hi - V{};
-}
-template <class V>
-DUET_INLINE void round_lanes(V& v) {
-    v = (v + 12582912.0f) - 12582912.0f;  // |v| < 2^22; ties to even
-}
-// Adds step where t > at.
-template <class V>
-DUET_INLINE void add_step(V& v, const V& t, float at, float step) {
-    v = v + (t > at ? step - V{} : V{});
-}
-
-// ---- grids: the values that a code can take; to_nearest accepts any finite number, a value over the scale -----------
-
-template <class G>
-f4 nearest4(f4 t) {
-    G::to_nearest(t);
-    return t;
-}
-
-template <int Lo, int Hi>
-struct linear_grid {
-    static constexpr int kLo = Lo, kHi = Hi, kStep = 1;
-    template <class V> DUET_INLINE static void to_nearest(V& t) {
-        clamp_lanes(t, (float)Lo, (float)Hi);
-        round_lanes(t);
-    }
-    static int index(float q) { return (int)q - Lo; }
-};
-
-// 1, 3, .. Hi: the sub-scales of the IQ formats.
-template <int Hi>
-struct odd_grid {
-    static constexpr int kLo = 1, kHi = Hi, kStep = 2;
-    template <class V> DUET_INLINE static void to_nearest(V& t) {
-        clamp_lanes(t, 1.0f, (float)Hi);
-        t = (t - 1.0f) * 0.5f;
-        round_lanes(t);
-        t = t * 2.0f + 1.0f;
-    }
-};
-
-struct iq4_grid {
-    static constexpr int kLo = -127, kHi = 113;
-    template <class V> DUET_INLINE static void to_nearest(V& t) {
-        V v = -127.0f - V{};
-        for (int c = 0; c < 15; c++) {
-            const float a = (float)iq4_value(c), b = (float)iq4_value(c + 1);
-            add_step(v, t, (a + b) * 0.5f, b - a);
-        }
-        t = v;
-    }
-    static int index(float q) {
-        int c = 0;
-        while (c < 15 && (float)iq4_value(c) < q) c++;
-        return c;
-    }
-};
-
-struct fp4_grid {
-    template <class V> DUET_INLINE static void to_nearest(V& t) {
-        const V a = t < 0.0f ? -t : t;
-        V v = {};
-        for (int c = 0; c < 7; c++) {
-            const float low = (float)fp4_value(c), high = (float)fp4_value(c + 1);
-            add_step(v, a, (low + high) * 0.5f, high - low);
-        }
-        t = t < 0.0f ? -v : v;
-    }
-    static int index(float q) {
-        int c = 0;
-        while (c < 7 && (float)fp4_value(c) < fabsf(q)) c++;
-        return q < 0.0f ? c + 8 : c;
-    }
-};
+#include "quantize_grids.inc"
 
 // ---- input --------------------------------------------------------------------------------------------------------
 
@@ -360,7 +253,9 @@ bool refit_super(const float* x, const float* w, bool has_min, float fraction, s
     return true;
 }
 
-// The grid of the codes, the grid of the integer sub-scales (and minimums), and the weights per sub-scale.
+// Formats with blocks of 256 and integer sub-scales: the grid of the codes, the grid of the sub-scales (and minimums),
+// and the weights per sub-scale. The best scale of a sub-block may be negative, so sub-scales have a sign unless there
+// is a minimum or the codes have as many values below 0 as above. quantize_pack.inc packs what is found.
 template <class Codes, class Subs, int PerSub>
 struct super_rule {
     using G = Codes;
@@ -383,6 +278,7 @@ template <> struct rule_of<block_iq1_s> : super_rule<iq1_s_book, odd_grid<15>, 3
 template <> struct rule_of<block_iq1_m> : super_rule<iq1_m_book, odd_grid<15>, 16> {};
 
 template <class B>
+    requires requires { typename rule_of<B>::G; }
 void encode(const float* x_in, const float* importance, B* dst) {
     using G = typename rule_of<B>::G;
     using S = typename rule_of<B>::S;
@@ -426,7 +322,8 @@ void pack32(const uint8_t* c, B* dst) {
     put_nibbles32(dst->qs, c);
 }
 
-// The codes of the formats with a scale, or with a scale and a minimum, for 32 weights.
+// Formats with blocks of 32: the codes of those with a scale, or with a scale and a minimum. Blocks without nibbles in
+// qs and fifth bits in qh have a pack32 of their own.
 template <class B> struct codes_of;
 template <> struct codes_of<block_q4_0> : linear_grid<-8, 7> {};
 template <> struct codes_of<block_q4_1> : linear_grid<0, 15> {};

@@ -3,6 +3,7 @@
 // Main path: runtime.cpp -> [runtime/bandwidth.cpp] -> gpu/driver.h, cpu/bandwidth.cpp
 #include "calls.h"
 #include "devices.h"
+#include "../cpu/executor.h"
 #include "../cpu/threads.h"
 
 #include <algorithm>

@@ -7,6 +7,11 @@
 
 namespace duet {
 
+// A caller's bytes, which may be NULL.
+inline std::string_view as_view(const char* data, uint64_t n_bytes) noexcept {
+    return {data ? data : "", data ? n_bytes : 0};
+}
+
 // ---- formats.cpp
 
 int32_t count_types();
@@ -124,6 +129,9 @@ duet_status load_sequence(duet_session& s, int32_t seq, const void* data, uint64
 // ---- grammar.cpp
 
 duet_grammar_params default_grammar_params();
+// Adds what a text must match: the rules of a GBNF text, or the values of a schema.
+duet_status add_body(const duet_grammar_params& p, grammar_builder& builder, grammar_builder::expr* out,
+                     error_text& err);
 duet_status create_grammar(const duet_model* m, const duet_grammar_params* params, duet_grammar& out);
 
 // Compiles a part of a builder for the vocabulary of a model; the part is the whole text. *out is set on success only.

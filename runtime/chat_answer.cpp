@@ -5,7 +5,6 @@
 #include "calls.h"
 #include "chat.h"
 #include "../models/chat_grammar.h"
-#include "../models/schema.h"
 
 namespace duet {
 namespace {
@@ -14,18 +13,15 @@ void push(duet_chat_parser& p, int32_t kind, std::string text, int32_t i_call = 
     if (!text.empty()) p.events.push_back({kind, i_call, 0, std::move(text), {}});
 }
 
-// Text of one kind ends where another kind begins, so what a gate held back comes out.
-void end_text(duet_chat_parser& p) {
-    std::string rest = p.text.finish(true);
-    p.content += rest;
-    push(p, DUET_CHAT_TEXT, std::move(rest));
+// Tells a piece of the text or of the thinking.
+void show(duet_chat_parser& p, bool is_thinking, std::string piece) {
+    (is_thinking ? p.reasoning : p.content) += piece;
+    push(p, is_thinking ? DUET_CHAT_THINKING : DUET_CHAT_TEXT, std::move(piece));
 }
 
-void end_thinking(duet_chat_parser& p) {
-    std::string rest = p.thinking.finish(true);
-    p.reasoning += rest;
-    push(p, DUET_CHAT_THINKING, std::move(rest));
-}
+// Text of one kind ends where another kind begins, so what a gate held back comes out.
+void end_text(duet_chat_parser& p) { show(p, false, p.text.finish(true)); }
+void end_thinking(duet_chat_parser& p) { show(p, true, p.thinking.finish(true)); }
 
 void add_arguments(duet_chat_parser& p, std::string piece) {
     p.calls.back().arguments += piece;
@@ -62,21 +58,15 @@ void on_event(void* user, const chat_event& e) {
     const bool is_call = e.kind >= chat_event_kind::call_begin && e.kind <= chat_event_kind::call_end;
     if (is_call && e.kind != chat_event_kind::call_begin) p.calls.back().raw += e.raw;
     switch (e.kind) {
-    case chat_event_kind::text: {
+    case chat_event_kind::text:
         end_thinking(p);
-        std::string shown = p.text.add(e.bytes);
-        p.content += shown;
-        push(p, DUET_CHAT_TEXT, std::move(shown));
+        show(p, false, p.text.add(e.bytes));
         p.has_stopped = p.text.stopped();
         break;
-    }
-    case chat_event_kind::thinking: {
+    case chat_event_kind::thinking:
         end_text(p);
-        std::string shown = p.thinking.add(e.bytes);
-        p.reasoning += shown;
-        push(p, DUET_CHAT_THINKING, std::move(shown));
+        show(p, true, p.thinking.add(e.bytes));
         break;
-    }
     case chat_event_kind::call_begin: begin_call(p, e); break;
     case chat_event_kind::call_arguments: add_arguments(p, p.arguments.add(e.bytes)); break;
     case chat_event_kind::call_end: end_call(p, e.is_complete); break;
@@ -239,16 +229,10 @@ duet_status body_part(const duet_chat& c, const duet_chat_grammar_params& p, gra
     if (p.gbnf && p.json_schema)
         return fail(err, DUET_ERR_ARG, "duet_chat_grammar: want gbnf or json_schema, got both");
     parts->has_body = p.gbnf || p.json_schema;
-    if (p.gbnf) {
-        uint32_t root = 0;
-        DUET_TRY(parse_gbnf(p.gbnf, "root", b, &root, err));
-        parts->body = b.call(root);
-    }
-    if (p.json_schema) {
-        value schema;
-        DUET_TRY(parse_json(p.json_schema, &schema, err));
-        DUET_TRY(add_schema(schema, {}, b, &parts->body, err));
-    }
+    duet_grammar_params rules = default_grammar_params();
+    rules.gbnf = p.gbnf;
+    rules.json_schema = p.json_schema;
+    if (parts->has_body) DUET_TRY(add_body(rules, b, &parts->body, err));
     if (parts->has_body && c.form == chat_form::harmony)
         parts->body = b.sequence({b.literal("<|channel|>final<|message|>"), parts->body});
     return DUET_OK;

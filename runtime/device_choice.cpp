@@ -21,7 +21,10 @@ duet_status choose_gpu(std::string_view name, std::string* id, error_text& err) 
     int32_t index = 0, n_devices = 0;
     const bool is_auto = name == "auto", is_exact = name.find(':') != std::string_view::npos;
     if (!is_auto && !find_driver(name, &index)) return DUET_ERR_ARG;
-    if (is_emulator(name)) return *id = name, DUET_OK;
+    if (is_emulator(name)) {
+        *id = name;
+        return DUET_OK;
+    }
     if (is_auto && gpu_code_list() == "none")
         return fail(err, DUET_ERR_DEVICE,
                     "this build has no GPU code (make GPU_TARGETS=native or all; run --devices tells more)");
@@ -36,7 +39,10 @@ duet_status choose_gpu(std::string_view name, std::string* id, error_text& err) 
         if (is_auto ? !is_emulator(d.id) : is_exact ? d.id == name || d.id == vendor : is_vendors)
             why += (why.empty() ? "" : "; ") + (d.why.compare(0, d.id.size(), d.id) == 0 ? "" : d.id + ": ") + d.why;
     }
-    if (best && best->is_usable) return *id = best->id, DUET_OK;
+    if (best && best->is_usable) {
+        *id = best->id;
+        return DUET_OK;
+    }
     if (why.empty()) why = "this machine has " + std::to_string(n_devices) + " of these devices";
     return fail(err, DUET_ERR_DEVICE, "%s", why.c_str());
 }

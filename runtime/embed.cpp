@@ -290,7 +290,7 @@ duet_status embed(duet_session& s, const duet_string* texts, int32_t n_texts, co
     std::vector<text_piece> pieces;
     std::vector<int32_t> ids, plain;
     for (int32_t i = 0; i < n_texts; i++) {
-        const std::string_view text{texts[i].data ? texts[i].data : "", texts[i].data ? texts[i].n_bytes : 0};
+        const std::string_view text = as_view(texts[i].data, texts[i].n_bytes);
         DUET_TRY(s.model->vocab.encode(text, true, false, &ids, s.err));
         size_t n_special = 0;  // only a text that is cut asks for them
         if (p.cut && ids.size() > (size_t)s.limits.n_ctx) {
@@ -323,7 +323,7 @@ duet_status rerank(duet_session& s, std::string_view query, const duet_string* t
     DUET_TRY(find_scoring(s, &how));
     std::vector<text_piece> pairs;
     for (int32_t i = 0; i < n_texts; i++) {
-        const std::string_view text{texts[i].data ? texts[i].data : "", texts[i].data ? texts[i].n_bytes : 0};
+        const std::string_view text = as_view(texts[i].data, texts[i].n_bytes);
         if (s.cancel.exchange(0)) return fail(s.err, DUET_ERR_CANCELLED, "reading the texts was cancelled");
         text_piece pair{{}, i};
         if (how.prompt.empty()) DUET_TRY(m.vocab.encode_pair(query, text, &pair.ids, s.err));

@@ -166,11 +166,17 @@ duet_status run_prompt(duet_generation& g) {
 duet_status run_token(duet_generation& g, duet_token_event* e) {
     bool goes_on = true;
     if (g.params.ignore_end) DUET_TRY(g.sampler.may_go_on(&goes_on, g.err));
-    if (!goes_on) return end(g, DUET_STOP_END, e), DUET_OK;
+    if (!goes_on) {
+        end(g, DUET_STOP_END, e);
+        return DUET_OK;
+    }
     int32_t id = -1;
     DUET_TRY(choose(g, &id));
-    if (!g.params.ignore_end && g.session.model->vocab.is_end(id))
-        return g.end_id = id, end(g, DUET_STOP_END, e), DUET_OK;
+    if (!g.params.ignore_end && g.session.model->vocab.is_end(id)) {
+        g.end_id = id;
+        end(g, DUET_STOP_END, e);
+        return DUET_OK;
+    }
     const int32_t pos = length_of(g);
     text_gate::mark before = g.gate.remember();
     DUET_TRY(g.sampler.accept(id, g.err));

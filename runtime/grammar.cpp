@@ -60,24 +60,6 @@ duet_status check_grammar_params(const duet_grammar_params& p, error_text& err) 
     return DUET_OK;
 }
 
-// Adds what the text must match: the rules of a GBNF text, or the values of a schema.
-duet_status add_body(const duet_grammar_params& p, grammar_builder& builder, grammar_builder::expr* out,
-                     error_text& err) {
-    if (p.json_schema) {
-        value schema;
-        if (const size_t n = strlen(p.json_schema); n > kGrammarMaxText)
-            return fail(err, DUET_ERR_FULL, "schema: want at most %zu bytes, got %zu", kGrammarMaxText, n);
-        json_limits limits;
-        limits.max_depth = 2 * kSchemaMaxDepth;
-        DUET_TRY(parse_json(p.json_schema, &schema, err, limits));
-        return add_schema(schema, {(uint32_t)p.max_indent}, builder, out, err);
-    }
-    uint32_t root = 0;
-    DUET_TRY(parse_gbnf(p.gbnf, p.root ? p.root : "root", builder, &root, err));
-    *out = builder.call(root);
-    return DUET_OK;
-}
-
 // A trigger that no text of the grammar begins with could never be written.
 duet_status check_triggers(const duet_grammar& body, const std::vector<std::string>& triggers, error_text& err) {
     for (const std::string& trigger : triggers) {
@@ -108,6 +90,24 @@ duet_status make_grammar(const duet_model& m, grammar_builder& builder, grammar_
     if (start.must_end() && !start.can_end())
         return fail(err, DUET_ERR_FULL, "grammar: too many ways to begin the text");
     out->rules = std::move(made);
+    return DUET_OK;
+}
+
+duet_status add_body(const duet_grammar_params& p, grammar_builder& builder, grammar_builder::expr* out,
+                     error_text& err) {
+    if (p.json_schema) {
+        value schema;
+        if (const size_t n = strlen(p.json_schema); n > kGrammarMaxText)
+            return fail(err, DUET_ERR_FULL, "schema: want at most %zu bytes, got %zu", kGrammarMaxText, n);
+        json_limits limits;
+        limits.max_depth = 2 * kSchemaMaxDepth;
+        if (const duet_status st = parse_json(p.json_schema, &schema, err, limits); st != DUET_OK)
+            return fail(err, st, "schema: %s", std::string(err.text).c_str());
+        return add_schema(schema, {(uint32_t)p.max_indent}, builder, out, err);
+    }
+    uint32_t root = 0;
+    DUET_TRY(parse_gbnf(p.gbnf, p.root ? p.root : "root", builder, &root, err));
+    *out = builder.call(root);
     return DUET_OK;
 }
 

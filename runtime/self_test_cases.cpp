@@ -159,14 +159,15 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
 
 // Convolutions and recurrent states, sizes that divide and do not.
 void for_each_state_case(const std::function<void(graph_case&)>& run) {
-    for (int n_taps : {2, 4, 17}) {
+    for (int n_taps : {2, 3, 4, 17}) {
         graph_case c("conv taps " + std::to_string(n_taps));
-        const view x = c.input(150);
+        const int n = n_taps == 3 || n_taps == 4 ? 48 : 150;  // vectors of channels, and a rest
+        const view x = c.input(n);
         op& o = c.add(op_kind::conv, x, x);
-        o.w = c.floats(n_taps, 150);
-        if (n_taps != 2) o.b = c.floats(150), o.act = activation::silu;
+        o.w = c.floats(n_taps, n);
+        if (n_taps != 2) o.b = c.floats(n), o.act = n_taps == 3 ? activation::softplus : activation::silu;
         o.index = 0;
-        c.g.states = {{(int64_t)(n_taps - 1) * 150}};
+        c.g.states = {{(int64_t)(n_taps - 1) * n}};
         run(c.logits(x));
     }
     struct state_case {

@@ -377,6 +377,32 @@ TEST_CASE("conversation: an answer kept to its tools, whatever the model would w
     duet_grammar_free(g);
 }
 
+TEST_CASE("conversation: an answer's schema has the limits that duet_grammar_create has") {
+    desk d(512, {{"", {"I will not."}}});
+    d.open();
+    d.say("Look");
+    std::string deep;
+    for (int i = 0; i < 80; i++) deep += "{\"items\":";
+    deep += "{\"type\":\"null\"}" + std::string(80, '}');
+    struct {
+        std::string schema;
+        duet_status status;
+        const char* text;
+    } cases[] = {{deep, DUET_OK, ""},
+                 {std::string((1 << 20) + 1, ' '), DUET_ERR_FULL, "schema: want at most 1048576 bytes"},
+                 {"{\"type\"", DUET_ERR_FORMAT, "schema: JSON: at byte 7: want ':'"}};
+    for (const auto& c : cases) {
+        duet_chat_grammar_params p = duet_chat_grammar_params_default();
+        p.json_schema = c.schema.c_str();
+        duet_grammar* g = nullptr;
+        const duet_status st = duet_chat_grammar(d.chat.get(), &p, &g);
+        const grammar_ptr grammar(g);
+        INFO(std::string(duet_grammar_error(g)));
+        CHECK(st == c.status);
+        CHECK(std::string(duet_grammar_error(g)).find(c.text) != std::string::npos);
+    }
+}
+
 TEST_CASE("conversation: a parser of its own gives the turn's events") {
     desk d(512, {{"<think>", {"h", "<0xC3>", "<0xA4>", "?", "</think>", "ST", "ay"}}});
     d.open(nullptr, nullptr, 1);

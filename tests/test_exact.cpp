@@ -194,11 +194,10 @@ TEST_CASE("a row's dot follows its groups") {
 TEST_CASE("norms of rows that overflow are NaN, on every instruction set") {
     std::vector<float> x(64, 1.0f), y(64);
     x[7] = 1e20f;
-    for (const char* isa : {"scalar", "avx2", "avx512"})
-        if (const cpu_kernels* k = find_cpu_kernels(isa)) {
-            k->rms_norm(x.data(), nullptr, 64, 1e-5f, y.data());
-            for (float v : y) CHECK(std::isnan(v));
-        }
+    for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++) {
+        k->rms_norm(x.data(), nullptr, 64, 1e-5f, y.data());
+        for (float v : y) CHECK(std::isnan(v));
+    }
     exact_layer_norm(x.data(), nullptr, nullptr, 64, 1e-5f, y.data());
     CHECK(std::isnan(y[0]));
     exact_l2_norm(x.data(), 64, 1e-5f, y.data());
