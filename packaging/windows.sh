@@ -19,8 +19,16 @@ most=15000000
 # Radeons and the graphics of Ryzens that AMD's HIP runs on Windows, and NVIDIA's cards but those of data centres.
 if [ "${GPU_TARGETS:-}" = windows ]; then
     parts=$(sed -nE 's/^(FLOAT|QUANT)_TYPE.([a-zA-Z0-9_]+), .*/\2/p' quant/types.def)
-    GPU_TARGETS="sm_75 sm_86 sm_89 sm_120 gfx1030 gfx1031 gfx1032 gfx1034 gfx1035 gfx1036 gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1152 \
-gfx1153 gfx1200 gfx1201 $(for version in 75 120; do for part in common $parts; do printf 'compute_%s_%s ' $version "$part"; done; done)"
+    known=$(make -s --eval 'known_chips: ; @echo $(all_chips)' known_chips)
+    GPU_TARGETS=
+    for chip in sm_75 sm_86 sm_89 sm_120 gfx1030 gfx1031 gfx1032 gfx1034 gfx1035 gfx1036 gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1152 \
+        gfx1153 gfx1200 gfx1201; do
+        case " $known " in
+            *" $chip "*) GPU_TARGETS="$GPU_TARGETS $chip" ;;
+            *) echo "left out: code for $chip: this machine's compilers do not know it" ;;
+        esac
+    done
+    for version in 75 120; do for part in common $parts; do GPU_TARGETS="$GPU_TARGETS compute_${version}_$part"; done; done
 fi
 
 programs="run bench" serve=
