@@ -179,12 +179,13 @@ $(run_path): $(BUILD)/tools/run.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
 
-# The server needs headers of two libraries; without them it is left out, with a line that says so. They are the same for
-# Windows: its compiler gets them in a folder of their own, without this system's other headers.
+# The server needs headers of two libraries; without them it is left out, with a line that says so. For Windows they are
+# those of Debian's packages, in a folder of their own, because its compiler must not see the other headers of Linux.
 serve_objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tools/serve/*.cpp))
 has_serve    := $(shell printf '\043include <boost/beast/core.hpp>\n\043include <nlohmann/json.hpp>\n' | \
-                  $(if $(windows),g++,$(CXX)) $(CPPFLAGS) -std=c++20 -M -x c++ - >/dev/null 2>&1 && echo yes)
+                  $(CXX) $(CPPFLAGS) -std=c++20 -M -x c++ - >/dev/null 2>&1 && echo yes)
 ifneq ($(windows),)
+  has_serve   := $(if $(and $(wildcard /usr/include/boost/beast.hpp),$(wildcard /usr/include/nlohmann/json.hpp)),yes)
   $(serve_objects): flags += -isystem $(BUILD)/include -D_WIN32_WINNT=0x0A00 -Wa,-mbig-obj
   $(serve_objects): | $(BUILD)/include/boost $(BUILD)/include/nlohmann
   serve_ldlibs = -lws2_32 -lmswsock
