@@ -276,16 +276,18 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     // Waits for the end of the connection. What a client sends ahead stays for the next request; after 64 KiB of it
     // nobody looks any more.
     void watch() {
-        socket_.async_wait(
-            stream_socket::wait_read, [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
-                if (serial != self->exchange_serial_ || self->phase_ != kAnswers || self->closes_) return;
-                if (ec) return self->close();
-                if (self->buffer_.size() >= (64u << 10)) return;
-                const size_t n = self->socket_.read_some(self->buffer_.prepare(16384), ec);
-                if (ec && ec != asio::error::would_block && ec != asio::error::interrupted) return self->close();
-                self->buffer_.commit(n);
-                self->watch();
-            });
+        socket_.async_wait(stream_socket::wait_read,
+                           [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
+                               if (serial != self->exchange_serial_ || self->phase_ != kAnswers || self->closes_)
+                                   return;
+                               if (ec) return self->close();
+                               if (self->buffer_.size() >= (64u << 10)) return;
+                               const size_t n = self->socket_.read_some(self->buffer_.prepare(16384), ec);
+                               if (ec && ec != asio::error::would_block && ec != asio::error::interrupted)
+                                   return self->close();
+                               self->buffer_.commit(n);
+                               self->watch();
+                           });
     }
 
     void lose() {
