@@ -179,14 +179,24 @@ $(run_path): $(BUILD)/tools/run.o $(library)
 	$(say) LD $@
 	$(Q)$(link)
 
-# The server needs headers of two libraries; without them it is left out, with a line that says so.
+# The server needs headers of two libraries; without them it is left out, with a line that says so. For Windows they are
+# those of Debian's packages, in a folder of their own, because its compiler must not see the other headers of Linux.
 serve_objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tools/serve/*.cpp))
 has_serve    := $(shell printf '\043include <boost/beast/core.hpp>\n\043include <nlohmann/json.hpp>\n' | \
                   $(CXX) $(CPPFLAGS) -std=c++20 -M -x c++ - >/dev/null 2>&1 && echo yes)
+ifneq ($(windows),)
+  has_serve   := $(if $(and $(wildcard /usr/include/boost/beast.hpp),$(wildcard /usr/include/nlohmann/json.hpp)),yes)
+  $(serve_objects): flags += -isystem $(BUILD)/include -D_WIN32_WINNT=0x0A00 -Wa,-mbig-obj
+  $(serve_objects): | $(BUILD)/include/boost $(BUILD)/include/nlohmann
+  serve_ldlibs = -lws2_32 -lmswsock
+endif
+$(BUILD)/include/%:
+	@mkdir -p $(@D)
+	$(Q)ln -s /usr/include/$* $@
 $(bin_dir)/serve$(exe): $(serve_objects) $(library)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(link) $(serve_ldflags)
+	$(Q)$(link) $(serve_ldflags) $(serve_ldlibs)
 # The page for browsers becomes a raw string of C++.
 $(BUILD)/tools/serve/page.inc: tools/serve/page.html
 	@mkdir -p $(@D)

@@ -58,7 +58,7 @@ INSIDE = (
     (r"^libduet-dev_.*\.deb$", [unicode_data]),
     (r"-static\.tar\.gz$", [unicode_data, gcc, glibc]),
     (r"-linux-[^-]*\.tar\.gz$", [unicode_data, libcxx, boost, nlohmann]),
-    (r"-windows-.*\.zip$", [unicode_data, mingw_gcc, mingw]),
+    (r"-windows-.*\.zip$", [unicode_data, mingw_gcc, mingw, boost, nlohmann]),
     (r"\.whl$", [unicode_data, libcxx]),
     (r"-source\.tar\.gz$|^duet-[\d.]*\.tar\.gz$", [unicode_data]),
 )

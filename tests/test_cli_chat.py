@@ -52,6 +52,8 @@ def run(name, *args, code=0, out=None, err="", stdin="", model=True, program=Non
         check(name + ": ends", False, late)
         return ""
     got, told = done.stdout.decode(), done.stderr.decode()
+    if os.environ.get("WINDOWS"):  # where one of Wine's own processes may crash as it starts, and tells it here
+        told = re.sub(r"^wine: .*\n", "", told, flags=re.M)
     check(f"{name}: exit code {code}", done.returncode == code, (done.returncode, told))
     check(f"{name}: stderr has {err!r}", err in told, told)
     if out is not None:
@@ -215,11 +217,7 @@ seen = b""
 while not seen.endswith(b"Hello world.\n") and len(seen) < 1 << 22:
     seen += talk.stdout.read1(65536)
 check("a signal: the next line is answered", seen.endswith(b"\nHello world.\n"), seen)
-if os.environ.get("WINDOWS"):
-    print("skipped: 1 case: Ctrl-C with nothing to stop: on Windows a read of a pipe goes on")
-    talk.stdin.close()
-else:
-    talk.send_signal(signal.SIGINT)
+talk.send_signal(signal.SIGINT)
 try:
     check("a signal: with nothing to stop it ends", talk.wait(30) == 0)
 except subprocess.TimeoutExpired as late:

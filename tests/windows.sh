@@ -149,6 +149,14 @@ wait $child || code=$?
 echo "exit code $code, $(wc -c <"$dir/windows") bytes"
 grep -q "cancelled" "$dir/why" || { cat "$dir/why"; exit 1; }
 
+step "the server: asked as the one of this machine is, left by clients, ended by Ctrl-C"
+if ! command -v python3 >/dev/null; then echo "skipped: no python3"
+elif [ ! -e $out/bin/serve.exe ]; then echo "skipped: serve.exe was not built: no headers of Boost and nlohmann-json"
+else
+    [ -n "${BIN:-}" ] || make -s -j"$(nproc)" bin/serve
+    python3 tests/serve_windows.py "$bin/serve" "wine $out/bin/serve.exe"
+fi
+
 step "the plain C test; a C program that uses duet.dll"
 wine $out/tests/test_abi.exe
 if grep -vE '^EXPORTS|^ +duet_[a-z0-9_]+ @' $out/duet.def; then echo "duet.dll exports more than runtime.h"; exit 1; fi

@@ -62,8 +62,25 @@ inline void on_end(void (*handler)(int)) {
     }
 }
 
+// What a server asks of the system: many open files, of which the soft limit is often 1,024, and that neither a
+// connection that is gone nor a closed terminal ends it.
+inline void prepare_server() {
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGHUP, SIG_IGN);
+    rlimit limit = {};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 16384);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+constexpr bool kReusesAddress = true;  // of a listener that ended a moment ago
+inline std::string host_name() {
+    char name[256] = "";
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
 // ---- files ----
 
+constexpr const char* kSlashes = "/";
 enum class file_kind { none, regular, folder, special };
 inline file_kind kind_of(const std::string& path) {
     struct stat info;

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <sys/stat.h>
 #include <thread>
+#include <utility>
 #include <vector>
 #ifndef WIN32_LEAN_AND_MEAN
 #define WIN32_LEAN_AND_MEAN
@@ -88,11 +89,13 @@ inline uint64_t process_id() { return GetCurrentProcessId(); }
 struct interrupts {
     inline static void (*volatile handler)(int) = nullptr;
     inline static bool is_once = false, is_end = false;
+    inline static const HANDLE came = CreateEventW(nullptr, FALSE, FALSE, nullptr);  // for who waits for a pipe
     static BOOL WINAPI take(DWORD event) {
         void (*const chosen)(int) = handler;
         if (!chosen || (event != CTRL_C_EVENT && event != CTRL_BREAK_EVENT && !is_end)) return FALSE;
         if (is_once) handler = nullptr;
         chosen(event == CTRL_C_EVENT ? SIGINT : SIGTERM);
+        SetEvent(came);
         if (event != CTRL_C_EVENT && event != CTRL_BREAK_EVENT) Sleep(INFINITE);  // the process ends when this returns
         return TRUE;
     }
@@ -106,8 +109,20 @@ struct interrupts {
 inline void on_interrupt(void (*handler)(int), bool is_once) { interrupts::set(handler, is_once, false); }
 inline void on_end(void (*handler)(int)) { interrupts::set(handler, false, true); }
 
+// Ctrl-C, and the end that closing the window brings, are told as SIGTERM, which the server waits for.
+inline void prepare_server() {
+    on_end([](int) { std::raise(SIGTERM); });
+}
+constexpr bool kReusesAddress = false;  // it would be that of another program, too
+inline std::string host_name() {
+    wchar_t name[256];
+    DWORD n = 256;
+    return GetComputerNameExW(ComputerNameDnsHostname, name, &n) ? narrow({name, n}) : "";
+}
+
 // ---- files ----
 
+constexpr const char* kSlashes = "/\\";
 enum class file_kind { none, regular, folder, special };
 
 struct open_handle {
@@ -137,7 +152,7 @@ inline bool is_same_file(const std::string& a, const std::string& b) {
            ia.nFileIndexHigh == ib.nFileIndexHigh && ia.nFileIndexLow == ib.nFileIndexLow;
 }
 inline uint64_t disk_free(const std::string& path) {
-    const size_t slash = path.find_last_of("/\\");
+    const size_t slash = path.find_last_of(kSlashes);
     ULARGE_INTEGER n_free;
     const std::wstring folder = wide_path(slash == std::string::npos ? "." : path.substr(0, slash + 1));
     return GetDiskFreeSpaceExW(folder.c_str(), &n_free, nullptr, nullptr) ? n_free.QuadPart : UINT64_MAX;
@@ -331,8 +346,43 @@ struct terminal {
                    event.Event.KeyEvent.uChar.UnicodeChar != 0;
         });
     }
+    // A read of a pipe goes on at Ctrl-C, so it has a thread of its own.
+    struct pipe_reader {
+        const HANDLE wanted = CreateEventW(nullptr, FALSE, FALSE, nullptr);
+        const HANDLE come = CreateEventW(nullptr, FALSE, FALSE, nullptr);
+        std::string bytes;
+        bool is_asked = false;
+        void run() {
+            for (;; SetEvent(come)) {
+                WaitForSingleObject(wanted, INFINITE);
+                bytes.resize(4096);
+                DWORD n = 0;
+                ReadFile(stream_handle(0), bytes.data(), (DWORD)bytes.size(), &n, nullptr);
+                bytes.resize(n);  // 0: the end, or it failed
+            }
+        }
+        int64_t read(char* to, size_t n_bytes) {
+            if (is_asked || bytes.empty()) {
+                ResetEvent(interrupts::came);
+                if (!std::exchange(is_asked, true)) SetEvent(wanted);
+                const HANDLE either[] = {come, interrupts::came};
+                if (WaitForMultipleObjects(2, either, FALSE, INFINITE) != WAIT_OBJECT_0) return errno = EINTR, -1;
+                is_asked = false;
+            }
+            n_bytes = std::min(n_bytes, bytes.size());
+            std::memcpy(to, bytes.data(), n_bytes);
+            bytes.erase(0, n_bytes);
+            return (int64_t)n_bytes;
+        }
+    };
     static int64_t read_keys(char* to, size_t n_bytes) {
-        return os::is_terminal(0) ? read_console(to, n_bytes) : os::read(0, to, n_bytes);
+        if (os::is_terminal(0)) return read_console(to, n_bytes);
+        static pipe_reader* const reader = [] {
+            auto* const made = new pipe_reader;
+            std::thread([made] { made->run(); }).detach();
+            return made;
+        }();
+        return reader->read(to, n_bytes);
     }
     static int64_t write(int screen, const char* from, size_t n_bytes) {
         const std::wstring units = wide({from, n_bytes});

@@ -7,7 +7,6 @@
 #include <deque>
 #include <mutex>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 
 namespace serve {

@@ -4,7 +4,6 @@
 #include "server.h"
 
 #include <algorithm>
-#include <unistd.h>
 
 namespace serve {
 
@@ -46,9 +45,7 @@ bool is_host_allowed(const server& s, const http_server& http, const std::string
     for (const std::string& origin : s.options.origins)
         if (name == name_of_host(host_of_origin(origin))) return true;
     if (http.is_local()) return false;
-    char own[256] = "";
-    ::gethostname(own, sizeof own - 1);
-    return is_address(name) || name == lower(own);
+    return is_address(name) || name == lower(os::host_name());
 }
 
 // Browsers send Origin with what a page asks for. Programs send none.

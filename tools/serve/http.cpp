@@ -2,6 +2,8 @@
 // Main path: serve.cpp -> [http.cpp] -> routes.cpp
 #include "http.h"
 
+#include "../os.h"
+
 #include <utility>  // Boost.Asio of 1.74 lacks it
 
 #include <boost/asio.hpp>
@@ -9,11 +11,9 @@
 #include <boost/beast/http.hpp>
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <deque>
 #include <optional>
 #include <strings.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unordered_set>
 
@@ -32,7 +32,9 @@ struct http_server::state {
     std::unordered_set<http_connection*> connections;  // outlives io, whose handlers own the connections
     asio::io_context io{1};
     std::optional<asio::ip::tcp::acceptor> tcp;
+#ifdef BOOST_ASIO_HAS_LOCAL_SOCKETS
     std::optional<asio::local::stream_protocol::acceptor> local;
+#endif
     asio::steady_timer retry{io};
     std::string address, unix_path;
     std::atomic<bool> is_draining{false};
@@ -274,17 +276,18 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     // Waits for the end of the connection. What a client sends ahead stays for the next request; after 64 KiB of it
     // nobody looks any more.
     void watch() {
-        socket_.async_wait(
-            stream_socket::wait_read, [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
-                if (serial != self->exchange_serial_ || self->phase_ != kAnswers || self->closes_) return;
-                if (ec) return self->close();
-                if (self->buffer_.size() >= (64u << 10)) return;
-                const auto room = self->buffer_.prepare(16384);
-                const ssize_t n = ::recv(self->socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
-                if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return self->close();
-                if (n > 0) self->buffer_.commit((size_t)n);
-                self->watch();
-            });
+        socket_.async_wait(stream_socket::wait_read,
+                           [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
+                               if (serial != self->exchange_serial_ || self->phase_ != kAnswers || self->closes_)
+                                   return;
+                               if (ec) return self->close();
+                               if (self->buffer_.size() >= (64u << 10)) return;
+                               const size_t n = self->socket_.read_some(self->buffer_.prepare(16384), ec);
+                               if (ec && ec != asio::error::would_block && ec != asio::error::interrupted)
+                                   return self->close();
+                               self->buffer_.commit(n);
+                               self->watch();
+                           });
     }
 
     void lose() {
@@ -487,8 +490,8 @@ template <class acceptor_type> void http_server::state::accept(acceptor_type& ac
         make_room();
         if ((int)connections.size() < limits.max_connections + 64) {
             error_code none;
-            if constexpr (std::is_same_v<acceptor_type, asio::ip::tcp::acceptor>)
-                peer.set_option(asio::ip::tcp::no_delay(true), none);
+            peer.non_blocking(true, none);                         // reads of watch() do not wait
+            peer.set_option(asio::ip::tcp::no_delay(true), none);  // of no meaning for a path's sockets
             peer.set_option(asio::socket_base::send_buffer_size(256 << 10), none);
             // The last owner may be an answer on another thread; the end comes on this one.
             const auto end = [this](http_connection* c) {
@@ -508,12 +511,13 @@ static std::string open_acceptor(std::optional<acceptor_type>& acceptor, asio::i
     error_code ec;
     acceptor.emplace(io);
     acceptor->open(endpoint.protocol(), ec);
-    if (!ec) acceptor->set_option(asio::socket_base::reuse_address(true), ec);
+    if (!ec) acceptor->set_option(asio::socket_base::reuse_address(os::kReusesAddress), ec);
     if (!ec) acceptor->bind(endpoint, ec);
     if (!ec) acceptor->listen(asio::socket_base::max_listen_connections, ec);
     return ec ? "cannot listen on " + name + ": " + ec.message() : "";
 }
 
+#ifdef BOOST_ASIO_HAS_LOCAL_SOCKETS
 static std::string listen_unix(http_server::state& s, const std::string& host) {
     const std::string path = host.substr(5);
     if (path.empty() || path.size() > 100) return host + ": want a path of 1 to 100 bytes";
@@ -530,15 +534,19 @@ static std::string listen_unix(http_server::state& s, const std::string& host) {
     const std::string wrong = open_acceptor(s.local, s.io, endpoint, host);
     ::umask(before);
     if (!wrong.empty()) return wrong;
+    s.accept(*s.local);
     s.unix_path = path;
     s.address = host;
     s.is_local = true;
     return "";
 }
+#endif
 
 std::string http_server::listen(const std::string& host, int port) {
     state& s = *state_;
+#ifdef BOOST_ASIO_HAS_LOCAL_SOCKETS
     if (host.rfind("unix:", 0) == 0) return listen_unix(s, host);
+#endif
     error_code ec;
     const bool has_brackets = host.size() > 2 && host[0] == '[' && host.back() == ']';
     asio::ip::tcp::resolver resolver(s.io);
@@ -572,7 +580,6 @@ void http_server::run(std::function<void(int)> on_signal) {
     };
     signals.async_wait(on);
     if (s.tcp) s.accept(*s.tcp);
-    if (s.local) s.accept(*s.local);
     s.io.run();
 }
 

@@ -10,11 +10,11 @@ namespace serve {
 namespace {
 
 std::string time_text() {
+    static std::mutex one_at_a_time;  // gmtime keeps its result in one place
+    const std::lock_guard<std::mutex> lock(one_at_a_time);
     char text[40];
     const std::time_t now = std::time(nullptr);
-    std::tm parts = {};
-    ::gmtime_r(&now, &parts);
-    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
     return text;
 }
 

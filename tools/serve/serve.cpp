@@ -3,9 +3,7 @@
 // Main path: [serve.cpp] -> http.h -> routes.cpp -> completions.cpp -> engine.h -> runtime.h
 #include "chat.h"
 
-#include <csignal>
 #include <sstream>
-#include <sys/resource.h>
 
 namespace {
 
@@ -124,7 +122,7 @@ duet_status read_keys(server_options* o, tool_error* error) {
 duet_status read_template(server_options* o, tool_error* error) {
     if (o->tool_form == "auto") o->tool_form.clear();
     if (o->chat_template.empty()) return DUET_OK;
-    if (::access(o->chat_template.c_str(), F_OK) != 0) {
+    if (os::kind_of(o->chat_template) == os::file_kind::none) {
         if (o->chat_template.find_first_of("/.") != std::string::npos)
             return error->set(DUET_ERR_IO, o->chat_template + ": no such file");
         o->template_name = std::exchange(o->chat_template, "");
@@ -137,7 +135,7 @@ duet_status read_template(server_options* o, tool_error* error) {
 }
 
 std::string stem_of(const std::string& path) {
-    std::string name = path.substr(path.rfind('/') + 1);
+    std::string name = path.substr(path.find_last_of(os::kSlashes) + 1);
     if (name.size() > 5 && name.substr(name.size() - 5) == ".gguf") name.resize(name.size() - 5);
     return name;
 }
@@ -245,14 +243,6 @@ void drain(server* s, http_server* http, double until) {
     http->after(std::chrono::milliseconds(20), [=] { drain(s, http, until); });
 }
 
-// Many connections need many files; the soft limit is often 1,024.
-void raise_file_limit() {
-    rlimit limit = {};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 16384);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 // Opens the model and all that depends on it, while connections are answered with 503.
 duet_status load(server* s, model_ptr* model, session_ptr* session, tool_error* error) {
     const server_options& o = s->options;
@@ -327,9 +317,7 @@ int main(int argc, char** argv) {
     add_flags(args, &s.options);
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (s.options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
-    std::signal(SIGPIPE, SIG_IGN);
-    std::signal(SIGHUP, SIG_IGN);
-    raise_file_limit();
+    os::prepare_server();
     tool_error error;
     int code = finish_tool("serve", [&](tool_error* e) {
         const duet_status status = start(&s, e);
