@@ -2,6 +2,9 @@
 // Rows of buffers are `stride` floats apart. Must not know: ops, drivers.
 // Main path: gpu/launch.cpp -> [gpu/args.h] -> gpu/*.cuh
 #pragma once
+#include "../runtime.h"  // DUET_CACHE_...
+#include "simt.h"
+
 #include <cstdint>
 
 namespace duet {
@@ -165,7 +168,18 @@ struct attention_args {
     float        scale, cap;
     int32_t      window, n_tok, n_chunks, heads_per_block, toks_per_block;
     int32_t      both_ways;  // slopes are those of exact_alibi_both
+    int32_t      stage;  // floats of shared memory for parts of keys and values: a multiple of kAttnPart
+    int32_t      value_step;  // positions of values in such a part
+    int32_t      group, n_slices;  // heads of a key/value head, and blocks that share them
+    int32_t      unused;
 };
+// A block's threads bring 8 elements each of a chunk's keys or values to shared memory, or a few times as many where the
+// attention is split. A thread adds up so many rows of a column of the values.
+constexpr int kAttnPart = kGpuThreads * 8, kAttnRows = 4;
+DUET_HD constexpr int attn_units(bool is_split, int cache_type) {
+    return cache_type == DUET_CACHE_F16 ? (is_split ? 4 : 2) : is_split ? 2 : 1;  // NVIDIA's registers are too few for 4.
+}
+DUET_HD constexpr int attn_stride(int d) { return (d + 3) / 4 * 4; }
 
 // The columns of the three views are paired in order, even where their heads differ.
 struct elementwise_args {

@@ -85,11 +85,9 @@ DUET_DEVICE void arrange(const arrange_args& a) {
                 }
                 put_scales(block, at % W::kElems, b, s);
             }
-            DUET_UNROLL
             for (int k = 0; k < U::kBits; k++) *stored_word<W>((uint32_t*)brick, lane, b, k) = w[k];
         }
         uint32_t* scales = (uint32_t*)(brick + U::kScalesAt);
-        DUET_UNROLL
         for (int k = 0; k < gpu_scales<W>::kWords; k++) scales[k * kRowTile + lane] = s[k];
     }
 }

@@ -6,44 +6,84 @@
 
 namespace duet {
 
-DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int tok, int chunk, int kv_head) {
-    const int page = c.pages[c.page_start[tok] + chunk];
+DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int page_start, int chunk, int kv_head) {
+    const int page = c.pages[page_start + chunk];
     return c.base + (size_t)page * c.page_bytes + (size_t)kv_head * (c.k_bytes + c.v_bytes);
 }
 
-constexpr int kShare = 4;  // rows that share a thread's read of a key or value
-constexpr int kRun = 16;   // elements read at once, so that their loads are on their way together
+// What a thread takes at once: elements of the cache, of a key in shared memory, positions of a column, parts of a
+// query.
+constexpr int kUnit = 8, kRun = 16, kValueRun = 8, kQueryLoads = 4;
 
-// Reads N elements of a chunk's keys or values into v. A head has d elements per position. The elements lie `step`
-// apart from `at` on, their q8_0 scales `scale_step` apart from scale_at on.
-template <int Type, int N>
-DUET_DEVICE void cached(const uint8_t* head, int d, int at, int step, int scale_at, int scale_step, float (&v)[N]) {
-    const uint16_t* scales = (const uint16_t*)(head + (size_t)d * kAttnChunk) + scale_at;
-    DUET_UNROLL
-    for (int u = 0; u < N; u++) {
-        if constexpr (Type == DUET_CACHE_F16) v[u] = quick_half_to_float(((const uint16_t*)head + at)[u * step]);
-        else if constexpr (Type == DUET_CACHE_F32) v[u] = ((const float*)head + at)[u * step];
-        else v[u] = quick_half_to_float(scales[u * scale_step]) * (float)((const int8_t*)head + at)[u * step];
+// Eight elements as they lie in the cache. q8_0: their codes, and their scales in w.
+template <int Type>
+struct cache_unit {
+    word4 w[Type == DUET_CACHE_F32 ? 2 : 1];
+    uint64_t code;
+};
+
+// Loads kUnits units of each thread: of the n elements from `first` on of a chunk's keys or values, n and first being
+// multiples of 8. No branch stands between the loads. Units past the end are loaded from the beginning.
+template <int Type, bool IsKey, int Units>
+DUET_DEVICE void load_part(const uint8_t* head, int d, int first, int n, cache_unit<Type> (&u)[Units]) {
+    for (int k = 0; k < Units; k++) {
+        const int at = k * kAttnPart + thread_id() * kUnit, e = first + (at < n ? at : 0);
+        if constexpr (Type == DUET_CACHE_Q8_0) {
+            const uint8_t* scales = head + (size_t)d * kAttnChunk;
+            u[k].code = *(const uint64_t*)(head + e);
+            if constexpr (IsKey)
+                u[k].w[0] = *(const word4*)(scales + (e / (kBlock * kAttnChunk) * kAttnChunk + e % kAttnChunk) * 2);
+            else u[k].w[0].w[0] = ((const uint32_t*)scales)[e / (2 * kBlock)] >> e / kBlock % 2 * 16;
+        } else {
+            for (int i = 0; i < (Type == DUET_CACHE_F32 ? 2 : 1); i++)
+                u[k].w[i] = ((const word4*)head)[(Type == DUET_CACHE_F32 ? e / 4 : e / 8) + i];
+        }
     }
 }
 
-// Writes element j of a token's key or value to its place. q8_0: the 32 lanes of a segment bring one block.
-DUET_DEVICE void cache_write(const cache_args& c, bool is_key, int tok, int kv_head, int j, float x) {
+// Writes them to shared memory as floats, in their order.
+template <int Type, bool IsKey, int Units, class Shared>
+DUET_DEVICE void store_part(const cache_unit<Type> (&u)[Units], int n, Shared stage) {
+    auto half = [](const word4& w, int i) { return quick_half_to_float((uint16_t)(w.w[i / 2] >> i % 2 * 16)); };
+    for (int k = 0; k < Units; k++) {
+        const int at = k * kAttnPart + thread_id() * kUnit;
+        if (at >= n) continue;
+        for (int i = 0; i < kUnit; i += 4) {
+            float v[4];
+            for (int j = 0; j < 4; j++) {
+                if constexpr (Type == DUET_CACHE_F16) v[j] = half(u[k].w[0], i + j);
+                else if constexpr (Type == DUET_CACHE_F32) v[j] = float_of(u[k].w[i / 4].w[j]);
+                else v[j] = half(u[k].w[0], IsKey ? i + j : 0) * (float)(int8_t)(u[k].code >> (i + j) * 8);
+            }
+            store4(stage, at + i, v);
+        }
+    }
+}
+
+// Writes element j of a token's key or value to its place, and returns what will be read there. q8_0: the 32 lanes of a
+// segment bring one block.
+template <int Type>
+DUET_DEVICE float cache_write(const cache_args& c, bool is_key, int tok, int kv_head, int j, float x) {
     const int pos = c.pos[tok], i = pos % kAttnChunk, d = is_key ? c.k_dim : c.v_dim,
               at = is_key ? j * kAttnChunk + i : i * d + j;
-    uint8_t* head = cache_chunk(c, tok, pos / kAttnChunk, kv_head) + (is_key ? 0 : c.k_bytes);
-    if (c.type == DUET_CACHE_F16) {
-        ((uint16_t*)head)[at] = float_to_half(x);
-    } else if (c.type == DUET_CACHE_F32) {
+    uint8_t* head = cache_chunk(c, c.page_start[tok], pos / kAttnChunk, kv_head) + (is_key ? 0 : c.k_bytes);
+    if constexpr (Type == DUET_CACHE_F16) {
+        const uint16_t h = float_to_half(x);
+        ((uint16_t*)head)[at] = h;
+        return quick_half_to_float(h);
+    } else if constexpr (Type == DUET_CACHE_F32) {
         ((float*)head)[at] = x;
+        return x;
     } else {
         const float one[1] = {x};
         const lanes_codes<1> c32 = lanes_code(one);
+        const uint16_t scale = float_to_half(c32.d);
         ((int8_t*)head)[at] = (int8_t)c32.code[0];
         if (j % kBlock == 0) {
             uint16_t* scales = (uint16_t*)(head + (size_t)d * kAttnChunk);
-            scales[is_key ? j / kBlock * kAttnChunk + i : at / kBlock] = float_to_half(c32.d);
+            scales[is_key ? j / kBlock * kAttnChunk + i : at / kBlock] = scale;
         }
+        return quick_half_to_float(scale) * (float)(int8_t)c32.code[0];
     }
 }
 
@@ -58,45 +98,62 @@ DUET_DEVICE void kv_append(const append_args& a) {
     const heads_args& from = is_key ? a.k : a.v;
     const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), e = block_x() * kGpuThreads + thread_id(),
               h = e / d, j = e % d;
-    if (h < a.cache.n_kv_heads)
-        cache_write(a.cache, is_key, tok, h, j, from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j]);
+    if (h >= a.cache.n_kv_heads) return;
+    const float x = from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j];
+    if (a.cache.type == DUET_CACHE_F16) cache_write<DUET_CACHE_F16>(a.cache, is_key, tok, h, j, x);
+    else if (a.cache.type == DUET_CACHE_F32) cache_write<DUET_CACHE_F32>(a.cache, is_key, tok, h, j, x);
+    else cache_write<DUET_CACHE_Q8_0>(a.cache, is_key, tok, h, j, x);
 }
 
-// Applies norm and rope to n heads of d floats in shared memory, as norm_row and rope would. A segment takes a head;
-// head0 is the model's number of the first one.
+// Applies norm and rope to n heads of d floats in shared memory, `stride` apart, as norm_row and rope would. A segment
+// takes a head; head0 is the model's number of the first one. With has_key one more head follows, key kv_head. angles:
+// room for those of queries, then those of keys.
 template <class Shared>
-DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, int head0, int tok) {
-    const int l = thread_id() % kSegment;
-    for (int h = thread_id() / kSegment; p.has_norm && h < n; h += kGpuThreads / kSegment) {
-        float lane[kSumLanes / kSegment];  // lanes l, l + 32, ... of exact_sum
-        DUET_UNROLL
-        for (int k = 0; k < kSumLanes / kSegment; k++) {
-            lane[k] = 0.0f;
-            for (int i = l + k * kSegment; i < d; i += kSumLanes) {
-                const float v = x[h * d + i];
-                lane[k] = lane[k] + v * v;
+DUET_DEVICE void prepare_heads(const attention_args& a, Shared x, int n, bool has_key, int head0, int kv_head, int tok,
+                               Shared angles) {
+    const int d = a.cache.k_dim, stride = attn_stride(d), l = thread_id() % kSegment, n_all = n + has_key;
+    const head_prepare &pq = a.q_prepare, &pk = a.k_prepare;
+    // A quarter of the threads each brings cosines and sines of queries, then of keys.
+    const int half = pk.half > pq.half ? pk.half : pq.half, quarter = thread_id() / (kGpuThreads / 4);
+    const head_prepare& p = quarter >= 2 ? pk : pq;
+    const int size = p.angles ? p.half : 0;
+    for (int j = thread_id() % (kGpuThreads / 4); j < size; j += kGpuThreads / 4)
+        angles[quarter * half + j] = p.angles[(size_t)tok * 2 * p.n_freq + quarter % 2 * p.n_freq + j];
+    sync_block();
+    if (pq.has_norm || pk.has_norm) {
+        for (int h = thread_id() / kSegment; h < n_all; h += kGpuThreads / kSegment) {
+            const head_prepare& now = h >= n ? pk : pq;
+            if (!now.has_norm) continue;
+            float lane[kSumLanes / kSegment];  // lanes l, l + 32, ... of exact_sum
+            for (int k = 0; k < kSumLanes / kSegment; k++) {
+                lane[k] = 0.0f;
+                for (int i = l + k * kSegment; i < d; i += kSumLanes) {
+                    const float v = x[h * stride + i];
+                    lane[k] = lane[k] + v * v;
+                }
+            }
+            for (int m = kSumLanes / kSegment / 2; m > 0; m /= 2) {
+                for (int k = 0; k < m; k++) lane[k] = lane[k] + lane[k + m];
+            }
+            const float scale = exact_norm_scale(segment_sum(lane[0]) / (float)d, now.eps);
+            const float* w = now.w ? now.w + (size_t)(h >= n ? kv_head : head0 + h) * now.w_stride : nullptr;
+            for (int i = l; i < d; i += kSegment) {
+                const float v = x[h * stride + i] * scale;
+                x[h * stride + i] = w ? v * w[i] : v;
             }
         }
-        DUET_UNROLL
-        for (int m = kSumLanes / kSegment / 2; m > 0; m /= 2) {
-            DUET_UNROLL
-            for (int k = 0; k < m; k++) lane[k] = lane[k] + lane[k + m];
-        }
-        const float scale = exact_norm_scale(segment_sum(lane[0]) / (float)d, p.eps);
-        const float* w = p.w ? p.w + (size_t)(head0 + h) * p.w_stride : nullptr;
-        for (int i = l; i < d; i += kSegment) {
-            const float v = x[h * d + i] * scale;
-            x[h * d + i] = w ? v * w[i] : v;
-        }
+        sync_block();
     }
-    sync_block();
-    for (int i = thread_id(); p.angles && i < n * p.half; i += kGpuThreads) {
-        const int h = i / p.half, j = i % p.half, u = h * d + (p.neox ? j : 2 * j), v = p.neox ? u + p.half : u + 1;
-        const float* angle = p.angles + (size_t)tok * 2 * p.n_freq + j;
-        float a = x[u], b = x[v];
-        exact_rotate(&a, &b, angle[0], angle[p.n_freq]);
-        x[u] = a;
-        x[v] = b;
+    for (int h = thread_id() / kSegment; h < n_all; h += kGpuThreads / kSegment) {
+        const head_prepare& now = h >= n ? pk : pq;
+        const int at = h >= n ? 2 * half : 0, n_pairs = now.angles ? now.half : 0;
+        for (int j = l; j < n_pairs; j += kSegment) {
+            const int u = h * stride + (now.neox ? j : 2 * j), v = now.neox ? u + n_pairs : u + 1;
+            float first = x[u], second = x[v];
+            exact_rotate(&first, &second, angles[at + j], angles[at + half + j]);
+            x[u] = first;
+            x[v] = second;
+        }
     }
     sync_block();
 }
@@ -104,7 +161,13 @@ DUET_DEVICE void prepare_heads(const head_prepare& p, Shared x, int n, int d, in
 // The rows of a block: n heads, from head0 on, of n_toks tokens of one sequence. Row r is head head0 + r % n of token
 // tok + r / n.
 struct attn_rows {
-    int tok, n_toks, n, head0;
+    int tok, n_toks, n, head0, pos, until;  // the last two: of token tok
+};
+
+// Parts of the block's shared memory.
+template <class Shared>
+struct attn_memory {
+    Shared q, score, o, state, value, stage;
 };
 
 DUET_DEVICE int attn_seen_from(const attention_args& a, int pos) {
@@ -168,15 +231,14 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
             state[r * 4] = most;
             state[r * 4 + 1] = sum;
         }
+        DUET_ROLLED
         for (int i = thread_id(); i < rows.n * d; i += kGpuThreads) {
             const int r = i / d;
             const float* p = heads + ((size_t)r * a.n_chunks + c0) * (size_t)(d + 2) + 2 + i % d;
             float v[kMergeChunks];
-            DUET_UNROLL
             for (int k = 0; k < kMergeChunks; k++) v[k] = p[(size_t)(k < n_here ? k : 0) * (d + 2)];
             loads_before();
             float all = c0 == first_chunk ? v[0] : (float)o[i];
-            DUET_UNROLL
             for (int k = 0; k < kMergeChunks; k++) {
                 const int at = r * kAttnChunk + 2 * kMergeChunks + k;
                 if (k < n_here && (k > 0 || c0 > first_chunk))
@@ -186,63 +248,82 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
         }
         sync_block();
     }
+    DUET_ROLLED
     for (int i = thread_id(); i < rows.n * d; i += kGpuThreads)
         attn_store(a, rows.tok, rows.head0 + i / d, i % d, {state[i / d * 4], state[i / d * 4 + 1]}, o[i]);
 }
 
-// Adds the products of N elements, from j on, of position p's key with the queries of rows r0, r0 + step, ...: n rows.
-template <int Type, int N, class Shared>
-DUET_DEVICE void add_scores(const cache_args& c, const uint8_t* k, int p, int j, Shared q, int r0, int step, int n,
-                            float (&acc)[kShare]) {
-    // The N elements are of one block of 32.
+// Adds the products of N elements of a key, `step` apart from `at` on, with the R rows at q_at.
+template <int N, int R, class Shared>
+DUET_DEVICE void add_scores(Shared stage, int at, Shared q, const int (&q_at)[R], int j, float (&acc)[R]) {
     float key[N];
-    cached<Type>(k, c.k_dim, j * kAttnChunk + p, kAttnChunk, j / kBlock * kAttnChunk + p, 0, key);
-    loads_before();
-    DUET_UNROLL
-    for (int i = 0; i < kShare; i++) {
-        if (i >= n) break;
-        DUET_UNROLL
-        for (int u = 0; u < N; u++) acc[i] = __builtin_fmaf(key[u], q[(r0 + i * step) * c.k_dim + j + u], acc[i]);
+    for (int u = 0; u < N; u++) key[u] = stage[at + u * kAttnChunk];
+    for (int u = 0; u < N; u += 4) {
+        for (int i = 0; i < R; i++) {
+            float x[4];
+            if constexpr (N >= 4) load4(q, q_at[i] + j + u, x);
+            else x[0] = q[q_at[i] + j];
+            for (int k = 0; k < 4 && k < N; k++) acc[i] = __builtin_fmaf(key[u + k], x[k], acc[i]);
+        }
     }
 }
 
-// Computes the scores of the rows over a chunk. A thread has one position and every fourth row; one read of a key
-// serves up to four rows.
-template <int Type, class Shared>
-DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared q,
-                             Shared score) {
+// Computes the scores of the rows over a chunk. A thread has one position and every fourth row, at most R; rows that do
+// not exist repeat the last one. The keys come part by part through `stage`; u has the first part, and then the first
+// of the values.
+template <int Type, int R, int Units, class Shared, class Load>
+DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* head, int base,
+                             int fresh_at, cache_unit<Type> (&u)[Units], const attn_memory<Shared>& m,
+                             Load load_values) {
+    const Shared q = m.q, score = m.score, stage = m.stage;
     const cache_args& c = a.cache;
-    const int p = thread_id() % kAttnChunk, step = kGpuThreads / kAttnChunk, n_rows = rows.n_toks * rows.n;
-    const bool is_seen = base + p <= a.until[rows.tok + rows.n_toks - 1];
-    for (int r0 = uniform_in_segment(thread_id() / kAttnChunk); is_seen && r0 < n_rows; r0 += step * kShare) {
-        const int n = (n_rows - r0 + step - 1) / step;
-        float total[kShare] = {};
-        for (int g = 0; g < c.k_dim; g += kGroup) {
-            float acc[kShare] = {};
-            const int end = g + kGroup < c.k_dim ? g + kGroup : c.k_dim;
-            int j = g;
-            for (; j + kRun <= end; j += kRun) add_scores<Type, kRun>(c, k, p, j, q, r0, step, n, acc);
-            for (; j < end; j++) add_scores<Type, 1>(c, k, p, j, q, r0, step, n, acc);
-            // ALiBi: the position is one more element of the key, in the last group or in a group of its own.
-            const bool is_last = a.slopes && !a.both_ways && g + kGroup >= c.k_dim, is_whole = c.k_dim % kGroup == 0;
-            DUET_UNROLL
-            for (int i = 0; i < kShare; i++) {
-                const float slope =
-                    is_last && r0 + i * step < n_rows ? a.slopes[rows.head0 + (r0 + i * step) % rows.n] : 0.0f;
-                if (is_last && !is_whole) acc[i] = __builtin_fmaf((float)(base + p), slope, acc[i]);
-                total[i] = total[i] + acc[i];
-                if (is_last && is_whole) total[i] = total[i] + __builtin_fmaf((float)(base + p), slope, 0.0f);
-            }
+    const int p = thread_id() % kAttnChunk, step = kGpuThreads / kAttnChunk, n_rows = rows.n_toks * rows.n,
+              r0 = uniform_in_segment(thread_id() / kAttnChunk), stride = attn_stride(c.k_dim),
+              n_step = a.stage / kAttnChunk;
+    int q_at[R];
+    for (int i = 0; i < R; i++) q_at[i] = (r0 + i * step < n_rows ? r0 + i * step : n_rows - 1) * stride;
+    float total[R] = {}, acc[R] = {};
+    for (int first = 0; first < c.k_dim; first += n_step) {
+        const int n = c.k_dim - first < n_step ? c.k_dim - first : n_step, next = first + n;
+        store_part<Type, true>(u, n * kAttnChunk, stage);
+        sync_block();
+        if (fresh_at >= 0) {
+            DUET_ROLLED
+            for (int j = thread_id(); j < n; j += kGpuThreads)
+                stage[j * kAttnChunk + fresh_at] = q[rows.n * stride + first + j];
+            sync_block();
         }
-        DUET_UNROLL
-        for (int i = 0; i < kShare; i++)
-            if (const int r = r0 + i * step; r < n_rows) {
-                float s = exact_attn_score(total[i], a.scale, a.cap);
-                if (a.slopes && a.both_ways)
-                    s = exact_alibi_both(s, a.slopes[rows.head0 + r % rows.n], c.pos[rows.tok + r / rows.n] - base - p);
-                score[r * kAttnChunk + p] = s;
-            }
+        if (next < c.k_dim) {
+            const int n_left = c.k_dim - next < n_step ? c.k_dim - next : n_step;
+            load_part<Type, true>(head, c.k_dim, next * kAttnChunk, n_left * kAttnChunk, u);
+        } else {
+            load_values();
+        }
+        int j = 0;
+        DUET_ROLLED
+        for (; j + kRun <= n; j += kRun) add_scores<kRun>(stage, j * kAttnChunk + p, q, q_at, first + j, acc);
+        DUET_ROLLED
+        for (; j < n; j++) add_scores<1>(stage, j * kAttnChunk + p, q, q_at, first + j, acc);
+        sync_block();
+        if (next % kGroup != 0 && next < c.k_dim) continue;
+        // ALiBi: the position is one more element of the key, in the last group or in a group of its own.
+        const bool is_last = a.slopes && !a.both_ways && next == c.k_dim, is_whole = c.k_dim % kGroup == 0;
+        for (int i = 0; i < R; i++) {
+            const float slope =
+                is_last && r0 + i * step < n_rows ? a.slopes[rows.head0 + (r0 + i * step) % rows.n] : 0.0f;
+            if (is_last && !is_whole) acc[i] = __builtin_fmaf((float)(base + p), slope, acc[i]);
+            total[i] = total[i] + acc[i];
+            if (is_last && is_whole) total[i] = total[i] + __builtin_fmaf((float)(base + p), slope, 0.0f);
+            acc[i] = 0.0f;
+        }
     }
+    for (int i = 0; i < R; i++)
+        if (const int r = r0 + i * step; r < n_rows) {
+            float s = exact_attn_score(total[i], a.scale, a.cap);
+            if (a.slopes && a.both_ways)
+                s = exact_alibi_both(s, a.slopes[rows.head0 + r % rows.n], c.pos[rows.tok + r / rows.n] - base - p);
+            score[r * kAttnChunk + p] = s;
+        }
 }
 
 // Takes the softmax of a chunk's scores. A segment takes a row, and lane l holds positions l and l + 32. `state` gets
@@ -251,8 +332,8 @@ template <bool Split, class Shared>
 DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, int base, Shared score, Shared state) {
     const float low = -float_of(0x7f800000u);
     for (int r = thread_id() / kSegment; r < rows.n_toks * rows.n; r += kGpuThreads / kSegment) {
-        const int pos = a.until[rows.tok + r / rows.n],
-                  seen_from = attn_seen_from(a, a.cache.pos[rows.tok + r / rows.n]), l = thread_id() % kSegment;
+        const int tok = rows.tok + (Split ? 0 : r / rows.n), pos = Split ? rows.until : a.until[tok],
+                  seen_from = attn_seen_from(a, Split ? rows.pos : a.cache.pos[tok]), l = thread_id() % kSegment;
         if (base > pos || base + kAttnChunk <= seen_from) continue;
         const bool seen0 = base + l >= seen_from && base + l <= pos,
                    seen1 = base + l + 32 >= seen_from && base + l + 32 <= pos;
@@ -279,141 +360,214 @@ DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, in
     }
 }
 
-// Adds up the weighted values of a chunk. A thread has one column; one read of a value serves up to four rows.
-template <bool Split, int Type, class Shared>
-DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* k, int base, Shared score,
-                             Shared state, Shared o) {
+// Adds up the weighted values of a chunk. A thread has one column, and at most R rows. The values come part by part
+// through `stage`, by positions, or by columns where they are the keys; u has the first part.
+template <bool Split, int Type, int R, bool InKeys, int Units, class Shared>
+DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* head, int base,
+                             int fresh_at, cache_unit<Type> (&u)[Units], const attn_memory<Shared>& m) {
+    const Shared score = m.score, state = m.state, o = m.o, stage = m.stage, fresh = InKeys ? m.q : m.value;
     const cache_args& c = a.cache;
-    const int d = c.v_dim, n_rows = rows.n_toks * rows.n, fit = kGpuThreads / d,
-              step = fit < 1        ? 1
-                     : fit < n_rows ? fit
-                                    : n_rows;
-    const int low = attn_seen_from(a, c.pos[rows.tok]) - base, high = a.until[rows.tok + rows.n_toks - 1] + 1 - base;
-    for (int e = thread_id(); e < step * d; e += kGpuThreads)
-        for (int r0 = e / d; r0 < n_rows; r0 += step * kShare) {
-            const int j = e % d;
-            int first[kShare], n_pos[kShare];
-            float acc[kShare] = {};
-            DUET_UNROLL
-            for (int i = 0; i < kShare; i++) {
-                const int r = r0 + i * step, pos = r < n_rows ? c.pos[rows.tok + r / rows.n] : -1;
-                first[i] = attn_seen_from(a, pos) - base;
-                n_pos[i] = (r < n_rows ? a.until[rows.tok + r / rows.n] : -1) + 1 - base;
+    const int d = c.v_dim, n_rows = rows.n_toks * rows.n, n_step = a.value_step,
+              n_wide = InKeys ? a.stage / kAttnChunk : kGpuThreads;
+    for (int c0 = 0; c0 < d; c0 += n_wide) {
+        const int n_cols = d - c0 < n_wide ? d - c0 : n_wide, fit = kGpuThreads / n_cols,
+                  step = fit < n_rows ? fit : n_rows, col = thread_id() % n_cols, r0 = thread_id() / n_cols;
+        constexpr int kToks = Split ? 1 : R;
+        int at[R], first[kToks] = {}, end[kToks] = {}, low = 0, high = kAttnChunk;
+        float acc[R] = {};
+        for (int i = 0; i < R; i++) {
+            const int r = r0 + i * step < n_rows ? r0 + i * step : n_rows - 1,
+                      tok = rows.tok + (Split ? 0 : r / rows.n);
+            at[i] = r * kAttnChunk;
+            if (i >= kToks) continue;
+            first[i] = attn_seen_from(a, Split ? rows.pos : c.pos[tok]) - base;
+            end[i] = (Split ? rows.until : a.until[tok]) + 1 - base;
+            low = first[i] > low ? first[i] : low;
+            high = end[i] < high ? end[i] : high;
+        }
+        for (int p0 = 0; p0 < kAttnChunk; p0 += n_step) {
+            const int n = kAttnChunk - p0 < n_step ? kAttnChunk - p0 : n_step;
+            store_part<Type, InKeys>(u, InKeys ? n_cols * kAttnChunk : n * d, stage);
+            sync_block();
+            if (fresh_at >= p0 && fresh_at < p0 + n) {
+                DUET_ROLLED
+                for (int j = thread_id(); j < (InKeys ? n_cols : d); j += kGpuThreads)
+                    if (InKeys) stage[j * kAttnChunk + fresh_at] = fresh[rows.n * attn_stride(c.k_dim) + c0 + j];
+                    else stage[(fresh_at - p0) * d + j] = fresh[j];
+                sync_block();
             }
-            for (int p = low > 0 ? low / kRun * kRun : 0; p < kAttnChunk && p < high; p += kRun) {
-                float v[kRun];
-                if (c.v_in_k) cached<Type>(k, c.k_dim, j * kAttnChunk + p, 1, j / kBlock * kAttnChunk + p, 1, v);
-                else cached<Type>(k + c.k_bytes, d, p * d + j, d, (p * d + j) / kBlock, d / kBlock, v);
-                loads_before();
-                DUET_UNROLL
-                for (int i = 0; i < kShare; i++) {
-                    const int at = (r0 + i * step) * kAttnChunk + p;
-                    const bool sees_all = p >= first[i] && p + kRun <= n_pos[i];
-                    DUET_UNROLL
-                    for (int u = 0; u < kRun && sees_all; u++) acc[i] = __builtin_fmaf(score[at + u], v[u], acc[i]);
-                    DUET_UNROLL
-                    for (int u = 0; u < kRun && !sees_all; u++)
-                        if (p + u >= first[i] && p + u < n_pos[i]) acc[i] = __builtin_fmaf(score[at + u], v[u], acc[i]);
+            const int next_p = InKeys || p0 + n == kAttnChunk ? 0 : p0 + n, next_c = next_p ? c0 : c0 + n_cols;
+            if (next_c < d) {
+                const int n_left = kAttnChunk - next_p < n_step ? kAttnChunk - next_p : n_step,
+                          cols_left = d - next_c < n_wide ? d - next_c : n_wide;
+                load_part<Type, InKeys>(head, InKeys ? c.k_dim : d, InKeys ? next_c * kAttnChunk : next_p * d,
+                                        InKeys ? cols_left * kAttnChunk : n_left * d, u);
+            }
+            auto add = [&](int p, bool sees_all) {
+                float v[4], w[4];
+                if constexpr (InKeys) load4(stage, col * kAttnChunk + p, v);
+                for (int k = 0; k < 4 && !InKeys; k++) v[k] = stage[(p - p0 + k) * d + c0 + col];
+                for (int i = 0; i < R; i++) {
+                    load4(score, at[i] + p, w);
+                    for (int k = 0; k < 4; k++)
+                        if (sees_all || (p + k >= first[i % kToks] && p + k < end[i % kToks]))
+                            acc[i] = __builtin_fmaf(w[k], v[k], acc[i]);
+                }
+            };
+            DUET_ROLLED
+            for (int p = p0; p < p0 + n && r0 < step;) {
+                if (p >= low && p + kValueRun <= high && p + kValueRun <= p0 + n) {  // All rows see these positions.
+                    for (int k = 0; k < kValueRun; k += 4) add(p + k, true);
+                    p += kValueRun;
+                } else {
+                    add(p, false);
+                    p += 4;
                 }
             }
-            DUET_UNROLL
-            for (int i = 0; i < kShare; i++) {
-                const int r = r0 + i * step;
-                // The row sees nothing of this chunk, or does not exist.
-                if (n_pos[i] <= 0 || first[i] >= kAttnChunk) continue;
-                if (Split || first[i] >= 0) o[r * d + j] = acc[i];
-                else o[r * d + j] = __builtin_fmaf(o[r * d + j], state[r * 4 + 2], acc[i] * state[r * 4 + 3]);
-            }
+            sync_block();
         }
+        for (int i = 0; i < R; i++) {
+            const int r = r0 + i * step, to = r * d + c0 + col;
+            // The row sees nothing of this chunk, or does not exist, or the thread has nothing to do.
+            if (r0 >= step || r >= n_rows || end[i % kToks] <= 0 || first[i % kToks] >= kAttnChunk) continue;
+            if (Split || first[i % kToks] >= 0) o[to] = acc[i];
+            else o[to] = __builtin_fmaf(o[to], state[r * 4 + 2], acc[i] * state[r * 4 + 3]);
+        }
+    }
 }
 
 // out = attention of q over the cache (exact_attn_chunk; chunks merged in order; sink; finish)
 // q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
 // grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), Split ? n_chunks : 1), block 256
-// shared rows * (k_dim + 64 + v_dim + 4) * 4 bytes
+// shared: launch_attention counts it
 // moves the chunks' keys and values once per block, and the f32 of its rows
 // Type is the cache's. With Split a block does one chunk of one token and leaves (max, sum, values); the last block of
-// a token merges them. Without Split a block walks all chunks in order, for the rows of several tokens. With k.at (one
-// token to a block, and no token sees another) the kernel also prepares queries and keys, and the block with the
-// token's own chunk first appends key and value to the cache. Blocks that share a key/value head append the same bytes.
-// source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
+// a token merges them. Its keys and values are on their way together, while queries are made ready. Without Split a
+// block walks all chunks in order, for the rows of several tokens. With k.at (one token to a block, and no token sees
+// another) the kernel also prepares queries and keys, and the block with the token's own chunk appends key and value to
+// the cache; it takes them from shared memory. Blocks that share a key/value head append the same bytes, and only read
+// other ones. source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
 template <bool Split, int Type>
 DUET_DEVICE void attention(const attention_args& a) {
     const cache_args& c = a.cache;
-    const int group = a.q.n_heads / c.n_kv_heads, n_slices = (group + a.heads_per_block - 1) / a.heads_per_block;
-    const int kv_head = block_x() / n_slices, in_group = block_x() % n_slices * a.heads_per_block, tid = thread_id(),
-              n_threads = kGpuThreads;
+    const int group = a.group, n_slices = a.n_slices, kv_head = n_slices == 1 ? block_x() : block_x() / n_slices,
+              in_group = (block_x() - kv_head * n_slices) * a.heads_per_block, tid = thread_id(), lane = tid % kSegment,
+              segment = uniform_in_segment(tid / kSegment), n_segments = kGpuThreads / kSegment,
+              n_threads = kGpuThreads, stride = attn_stride(c.k_dim), v_stride = attn_stride(c.v_dim);
     const int most = a.heads_per_block * a.toks_per_block, tok_end = block_y() * a.toks_per_block + a.toks_per_block;
-    attn_rows rows{block_y() * a.toks_per_block, 1,
-                   group - in_group < a.heads_per_block ? group - in_group : a.heads_per_block,
-                   kv_head * group + in_group};
-    auto q = shared_array<float>(0, most * c.k_dim);
-    auto score = shared_array<float>((size_t)most * c.k_dim * 4, most * kAttnChunk);
-    auto o = shared_array<float>((size_t)most * (c.k_dim + kAttnChunk) * 4, most * c.v_dim);
-    auto state = shared_array<float>((size_t)most * (c.k_dim + kAttnChunk + c.v_dim) * 4, most * 4);
+    const int n_left = group - in_group, n_heads = n_left < a.heads_per_block ? n_left : a.heads_per_block;
+    attn_rows rows{block_y() * a.toks_per_block, 1, n_heads, kv_head * group + in_group, 0, 0};
+    int at = 0;
+    auto room = [&](int n) { return (size_t)(at += n) * 4 - (size_t)n * 4; };
+    auto q = shared_array<float>(room((most + 1) * stride), (most + 1) * stride);  // and the token's own key
+    auto score = shared_array<float>(room(most * kAttnChunk), most * kAttnChunk);
+    auto o = shared_array<float>(room(most * v_stride), most * v_stride);
+    auto state = shared_array<float>(room(most * 4), most * 4);
+    auto value = shared_array<float>(room(v_stride), v_stride);  // the token's own
+    auto angles = shared_array<float>(room(2 * stride), 2 * stride);
+    auto stage = shared_array<float>((size_t)at * 4, a.stage);
+    auto part_of = [&](int d) { return d * kAttnChunk < a.stage ? d * kAttnChunk : a.stage; };
     for (; rows.tok < tok_end && rows.tok < a.n_tok; rows.tok += rows.n_toks) {
         // The block takes tokens of one sequence together. Their page tables begin at one place.
+        const int page0 = c.page_start[rows.tok], pos = c.pos[rows.tok], until = a.until[rows.tok];
+        rows.pos = pos;
+        rows.until = until;
         rows.n_toks = 1;
-        while (rows.tok + rows.n_toks < tok_end && rows.tok + rows.n_toks < a.n_tok &&
-               c.page_start[rows.tok + rows.n_toks] == c.page_start[rows.tok])
+        while (!Split && rows.tok + rows.n_toks < tok_end && rows.tok + rows.n_toks < a.n_tok &&
+               c.page_start[rows.tok + rows.n_toks] == page0)
             rows.n_toks++;
-        const int first_seen = attn_seen_from(a, c.pos[rows.tok]) / kAttnChunk,
-                  last_seen = a.until[rows.tok + rows.n_toks - 1] / kAttnChunk;
+        const int first_seen = attn_seen_from(a, pos) / kAttnChunk,
+                  last_seen = (Split ? until : a.until[rows.tok + rows.n_toks - 1]) / kAttnChunk;
         const int first_chunk = Split ? block_z() : first_seen, last_chunk = Split ? block_z() : last_seen;
         if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;  // All threads of the block return.
-        if (a.k.at && last_chunk == last_seen) {
-            auto fresh = shared_array<float>((size_t)most * c.k_dim * 4, c.k_dim);  // Scores will overwrite it.
-            for (int j = tid; j < c.k_dim; j += n_threads)
-                fresh[j] = a.k.at[(size_t)rows.tok * a.k.stride + (size_t)kv_head * a.k.head_stride + j];
-            sync_block();
-            prepare_heads(a.k_prepare, fresh, 1, c.k_dim, kv_head, rows.tok);
-            for (int j = tid; j < c.k_dim; j += n_threads) cache_write(c, true, rows.tok, kv_head, j, fresh[j]);
-            for (int j = tid; j < c.v_dim; j += n_threads)
-                cache_write(c, false, rows.tok, kv_head, j,
-                            a.v.at[(size_t)rows.tok * a.v.stride + (size_t)kv_head * a.v.head_stride + j]);
+        cache_unit<Type> u[attn_units(Split, Type)];
+        const uint8_t* head = cache_chunk(c, page0, first_chunk, kv_head);
+        const attn_memory m{q, score, o, state, value, stage};
+        auto load_values = [&] {
+            if (c.v_in_k) load_part<Type, true>(head, c.k_dim, 0, part_of(c.v_dim), u);
+            else load_part<Type, false>(head + c.k_bytes, c.v_dim, 0, a.value_step * c.v_dim, u);
+        };
+        const bool is_own = a.k.at && last_chunk == last_seen;
+        // Where blocks share the head, each reads what it has written, because others write the same. Many chunks can
+        // wait.
+        const bool is_late = !Split || (is_own && n_slices > 1);
+        if (!is_late) load_part<Type, true>(head, c.k_dim, 0, part_of(c.k_dim), u);
+        const int n_rows = rows.n_toks * rows.n;
+        DUET_ROLLED
+        for (int r = segment; r < n_rows; r += n_segments) {
+            const int tok = rows.tok + (Split ? 0 : r / rows.n), head = rows.head0 + r - (tok - rows.tok) * rows.n;
+            const float* from = a.q.at + (size_t)tok * a.q.stride + (size_t)head * a.q.head_stride;
+            const float factor = a.q_factor && !a.k.at ? a.q_factor[tok] : 1.0f;
+            DUET_ROLLED
+            for (int j0 = lane; j0 < c.k_dim; j0 += kQueryLoads * kSegment) {
+                float x[kQueryLoads];
+                for (int k = 0; k < kQueryLoads; k++) x[k] = from[j0 + k * kSegment < c.k_dim ? j0 + k * kSegment : j0];
+                for (int k = 0; k < kQueryLoads; k++)
+                    if (j0 + k * kSegment < c.k_dim) q[r * stride + j0 + k * kSegment] = x[k] * factor;
+            }
         }
-        for (int i = tid; i < rows.n_toks * rows.n * c.k_dim; i += n_threads) {
-            const int r = i / c.k_dim, tok = rows.tok + r / rows.n;
-            const float x =
-                a.q.at[(size_t)tok * a.q.stride + (size_t)(rows.head0 + r % rows.n) * a.q.head_stride + i % c.k_dim];
-            q[i] = a.q_factor && !a.k.at ? x * a.q_factor[tok] : x;
+        const int n_own = is_own ? c.k_dim + (c.v_in_k ? 0 : c.v_dim) : 0, key0 = rows.n * stride;
+        DUET_ROLLED
+        for (int j = tid; j < n_own; j += n_threads) {
+            const heads_args& from = j < c.k_dim ? a.k : a.v;
+            const size_t first = (size_t)rows.tok * from.stride + (size_t)kv_head * from.head_stride;
+            if (j < c.k_dim) q[key0 + j] = from.at[first + j];
+            else value[j - c.k_dim] = from.at[first + j - c.k_dim];
+        }
+        if (a.k.at) {
+            prepare_heads(a, q, rows.n, is_own, rows.head0, kv_head, rows.tok, angles);
+            DUET_ROLLED
+            for (int i = tid; a.q_factor && i < rows.n * stride; i += n_threads) q[i] = q[i] * a.q_factor[rows.tok];
+        }
+        DUET_ROLLED
+        for (int e = tid; e < n_own; e += n_threads) {
+            const bool is_key = e < c.k_dim;
+            const int j = is_key ? e : e - c.k_dim;
+            const float x = is_key ? (float)q[key0 + j] : (float)value[j],
+                        kept = cache_write<Type>(c, is_key, rows.tok, kv_head, j, x);
+            if (is_key) q[key0 + j] = kept;
+            else value[j] = kept;
+        }
+        if (is_late) sync_block();
+        if (is_late) load_part<Type, true>(head, c.k_dim, 0, part_of(c.k_dim), u);
+        for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
+            const int base = chunk * kAttnChunk,
+                      fresh_at = is_own && (Split || chunk == pos / kAttnChunk) ? pos % kAttnChunk : -1;
+            if (n_rows * kAttnChunk <= kGpuThreads)
+                attn_scores<Type, 1>(a, rows, head, base, fresh_at, u, m, load_values);
+            else attn_scores<Type, 2>(a, rows, head, base, fresh_at, u, m, load_values);
+            sync_block();
+            attn_softmax<Split>(a, rows, base, score, state);
+            sync_block();
+            const uint8_t* values = c.v_in_k ? head : head + c.k_bytes;
+            if (c.v_in_k) attn_values<Split, Type, kAttnRows, true>(a, rows, values, base, fresh_at, u, m);
+            else if (n_rows * c.v_dim > 2 * kGpuThreads)
+                attn_values<Split, Type, kAttnRows, false>(a, rows, values, base, fresh_at, u, m);
+            else attn_values<Split, Type, 2, false>(a, rows, values, base, fresh_at, u, m);
+            if (Split || chunk == last_chunk) break;
+            head = cache_chunk(c, page0, chunk + 1, kv_head);
+            load_part<Type, true>(head, c.k_dim, 0, part_of(c.k_dim), u);
         }
         sync_block();
-        if (a.k.at) {
-            prepare_heads(a.q_prepare, q, rows.n, c.k_dim, rows.head0, rows.tok);
-            for (int i = tid; a.q_factor && i < rows.n * c.k_dim; i += n_threads) q[i] = q[i] * a.q_factor[rows.tok];
-            sync_block();
-        }
-        for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
-            const uint8_t* k = cache_chunk(c, rows.tok, chunk, kv_head);
-            attn_scores<Type>(a, rows, k, chunk * kAttnChunk, q, score);
-            sync_block();
-            attn_softmax<Split>(a, rows, chunk * kAttnChunk, score, state);
-            sync_block();
-            attn_values<Split, Type>(a, rows, k, chunk * kAttnChunk, score, state, o);
-            sync_block();
-        }
-        for (int i = tid; i < rows.n_toks * rows.n * c.v_dim; i += n_threads) {
-            const int r = i / c.v_dim, tok = rows.tok + r / rows.n, head = rows.head0 + r % rows.n, j = i % c.v_dim;
-            if constexpr (Split) {
-                float* part =
-                    a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + block_z()) * (size_t)(c.v_dim + 2);
-                store_for_others(part + 2 + j, (float)o[i]);
-                if (j == 0) {
-                    store_for_others(part, (float)state[r * 4]);
-                    store_for_others(part + 1, (float)state[r * 4 + 1]);
-                }
-            } else {
-                attn_store(a, tok, head, j, {state[r * 4], state[r * 4 + 1]}, o[i]);
+        DUET_ROLLED
+        for (int r = segment; r < n_rows; r += n_segments) {
+            const int tok = rows.tok + (Split ? 0 : r / rows.n), head = rows.head0 + r - (tok - rows.tok) * rows.n;
+            float* part =
+                a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + block_z()) * (size_t)(c.v_dim + 2);
+            DUET_ROLLED
+            for (int j = lane; j < c.v_dim; j += kSegment) {
+                const float v = o[r * c.v_dim + j];
+                if (Split) store_for_others(part + 2 + j, v);
+                else attn_store(a, tok, head, j, {state[r * 4], state[r * 4 + 1]}, v);
             }
+            if (Split && lane < 2) store_for_others(part + lane, (float)state[r * 4 + lane]);
         }
         if constexpr (Split) {
             uint32_t* counter = a.counter + block_y() * c.n_kv_heads * n_slices + block_x();
             if (is_last_block(counter, last_seen - first_seen + 1, shared_array<int>(0, 1)))
                 attn_merge(a, rows, first_seen, last_seen, score, state, o);
-        } else {
-            sync_block();
         }
+        sync_block();
     }
 }
 

@@ -1,7 +1,6 @@
 // gpu/kernels.h: the functions of all kernels, for the two files that make entry points of gpu/kernels.def: kernels.cu
 // for a chip, driver_emu.cpp for the emulator. Main path: gpu/kernels.cu -> [gpu/kernels.h] -> gpu/*.cuh
 #pragma once
-#include "../runtime.h"  // DUET_CACHE_...
 #include "args.h"
 #include "weights.h"
 #include "../quant/activate.h"

@@ -201,6 +201,9 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
     for (const op& o : g.ops) {
         DUET_TRY(check_expert_op(g, limits, o, err));
         DUET_TRY(check_state_op(g, o, err));
+        if (o.kind != op_kind::attention || g.caches[(size_t)o.index].v_in_k) continue;
+        const int d = g.caches[(size_t)o.index].v_dim, most = d % 8 ? 256 : 512;  // some positions fit a part (args.h)
+        if (d > most) return fail(err, DUET_ERR_UNSUPPORTED, "values of %d: want at most %d on a GPU", d, most);
     }
     const gpu_layout sizes = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);

@@ -273,14 +273,25 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
         c.act_now ^= 1;
         c.quantized = o.out;
     }
-    const int group = o.in.n_heads / a.cache.n_kv_heads, per_row = (a.cache.k_dim + kAttnChunk + a.cache.v_dim + 4) * 4;
-    const int most = std::clamp((40 << 10) / per_row, 1, 16);  // rows that fit a block's shared memory
+    const int group = o.in.n_heads / a.cache.n_kv_heads, k_dim = a.cache.k_dim, v_dim = a.cache.v_dim;
     const bool split = a.n_tok <= kSplitTokens && a.n_chunks > 1;
+    // Rows that a block's threads take at once, and that fit its 48 kB of shared memory beside the stage.
+    const int few = std::min(group, kAttnRows), width = a.cache.v_in_k ? kGpuThreads / 2 : v_dim;
+    int most = std::min(8, kAttnRows * std::max(1, kGpuThreads / width));
+    const auto floats = [&](int rows) {  // Regions of attention(): q and key, score, o, state, value, angles, stage.
+        return (rows + 3) * attn_stride(k_dim) + (rows + 1) * attn_stride(v_dim) + rows * (kAttnChunk + 4) + a.stage;
+    };
+    a.stage = attn_units(split, a.cache.type) * kAttnPart;
+    if (floats(few) > 12 << 10) a.stage = std::min(a.stage, 2 * kAttnPart);
+    while (most > 1 && floats(most) > 12 << 10) most--;
     a.heads_per_block = std::min({group, 8, most});
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
-    gpu_grid grid{(uint32_t)a.cache.n_kv_heads * blocks_of(group, a.heads_per_block), 1,
-                  split ? (uint32_t)a.n_chunks : 1, kGpuThreads,
-                  (uint32_t)(a.heads_per_block * a.toks_per_block * per_row)};
+    a.group = group;
+    a.n_slices = (int)blocks_of(group, a.heads_per_block);
+    const int at_once = a.cache.v_in_k ? kAttnChunk : std::min(a.stage / v_dim, kAttnChunk);
+    a.value_step = v_dim % 8 ? at_once / 8 * 8 : at_once / 4 * 4;  // Each part begins at a multiple of 8 elements.
+    gpu_grid grid{(uint32_t)(a.cache.n_kv_heads * a.n_slices), 1, split ? (uint32_t)a.n_chunks : 1, kGpuThreads,
+                  (uint32_t)floats(a.heads_per_block * a.toks_per_block) * 4};
     const uint64_t n_products = (uint64_t)a.toks_per_block * (size_t)o.in.n_heads *
                                 (size_t)(a.cache.k_dim + a.cache.v_dim) * (size_t)a.n_chunks * kAttnChunk;
     const int n_tok = a.n_tok, step = split ? n_tok : (int)tiles_per_launch(c, n_products) * a.toks_per_block;

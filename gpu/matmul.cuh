@@ -20,7 +20,6 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
         if (bb != b) continue;
         block_words<B> block{};
         if (exists) block = load_block<B>(brick, row % kRowTile, bb);
-        DUET_UNROLL
         for (int j = 0; j < 8; j++) w[row * kMatmulStride + bb * 8 + j] = weight_word(block, j);
         const ready_scale r = read_scale<B>(s, bb);
         const int at = (bb * kMatmulRows + row) * 4;
@@ -99,9 +98,7 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
     lane_words<B> block[kBlocksPerGroup][2];
     uint32_t next_scale[2][gpu_scales<B>::kWords];
     start_tokens<B>(a, first, 0, stages);
-    DUET_UNROLL
     for (int i = 0; i < kBlocksPerGroup * 2; i++) block[i / 2][i % 2] = load_lane<B>(brick, row + i % 2 * 8, i / 2, t);
-    DUET_UNROLL
     for (int i = 0; i < 2; i++) load_scales<B>(brick, row + 8 * i, next_scale[i]);
     for (int group = 0; group < n_groups; group++) {
         uint32_t* stage = stages + group % 2 * kStageWords;
@@ -113,7 +110,6 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
             start_tokens<B>(a, first, group + 1, stages + (group + 1) % 2 * kStageWords);
             brick += gpu_brick<B>::kBytes;
         }
-        DUET_UNROLL
         for (int i = 0; i < 2; i++) load_scales<B>(brick, row + 8 * i, next_scale[i]);
         const int n_blocks = a.n_in / kBlock - group * kBlocksPerGroup;
         float acc[kTiles][4] = {};
@@ -122,18 +118,15 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
             if (b >= n_blocks) break;
             uint32_t w[4];
             ready_scale r[2];
-            DUET_UNROLL
             for (int i = 0; i < 2; i++) {
                 r[i] = read_scale<B>(scale[i], b);
                 w[i] = lane_word<B>(block[b][i], t, false);
                 w[2 + i] = lane_word<B>(block[b][i], t, true);
                 block[b][i] = load_lane<B>(brick, row + 8 * i, b, t);
             }
-            DUET_UNROLL
             for (int tile2 = 0; tile2 < kTiles; tile2 += 2) {
                 uint32_t x[4];
                 load_lines(stage + line + tile2 * 8 * (kGroup / 4) + (chunk ^ 2 * b) * 4, x);
-                DUET_UNROLL
                 for (int k = 0; k < 2; k++) {
                     const uint32_t x2[2] = {x[2 * k], x[2 * k + 1]};
                     const uint32_t* s = stage + kStageScales + b * kMatmulToks + tok0 + (tile2 + k) * 8 + 2 * t;
@@ -141,7 +134,6 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
                     if constexpr (B::kSubScales == 1) fragment_dot(w, x2, kStart, dot[0]);
                     for (int half = 0; half < 2 && B::kSubScales == 2; half++)
                         fragment_dot(w, x2, kStart, dot[half], half);
-                    DUET_UNROLL
                     for (int e = 0; e < 4; e++) {
                         const float da = float_of(s[e % 2]);
                         float& sum = acc[tile2 + k][e];
@@ -156,10 +148,8 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
                 }
             }
         }
-        DUET_UNROLL
         for (int i = 0; i < kTiles * 4; i++) total[i / 4][i % 4] = total[i / 4][i % 4] + acc[i / 4][i % 4];
     }
-    DUET_UNROLL
     for (int i = 0; i < kTiles * 4; i++) {
         const int r = row0 + g + i % 4 / 2 * 8, tok = first + tok0 + i / 4 * 8 + 2 * t + i % 2;
         if (r < a.n_out && tok < a.n_tok) store_result(a.experts, a, r, tok, total[i / 4][i % 4]);
@@ -273,7 +263,6 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
                 if (tile * kRowTile < a.n_out)
                     piece = __builtin_bit_cast(float_piece<F>,
                                                load_stream(brick + (size_t)(at * kRowTile + line % kRowTile) * 16));
-                DUET_UNROLL
                 for (int k = 0; k < U::kPerPiece; k++)
                     w[(k0 + p * U::kPerPiece + k) * kMatmulRows + line] = device_float(piece.v[k]);
             }
@@ -288,7 +277,6 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
                 float row[4], col[4];
                 load4(w, k * kMatmulRows + row_at, row);
                 load4(x, k * kMatmulToks + tok_at, col);
-                DUET_UNROLL
                 for (int i = 0; i < 16; i++) acc[i] = __builtin_fmaf(row[i / 4], col[i % 4], acc[i]);
             }
         }

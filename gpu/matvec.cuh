@@ -78,7 +78,6 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
     load_scales<B>(brick, row, s);
     if constexpr (C::kIsTable) hold_all(blocks);
     loads_before();
-    DUET_UNROLL
     for (int j = 0; j < kBlocksPerGroup * 8; j++)
         codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
     wait_for_launches();  // Weights never change, so that those of the first group come while the launch before ends.
@@ -126,7 +125,6 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
     for (int p0 = 0; p0 * U::kPerPiece < n; p0 += kPiecesAtOnce) {
         float_piece<F> piece[kPiecesAtOnce];
         const uint8_t* pieces = brick + (size_t)(p0 * kRowTile + row) * 16;
-        DUET_UNROLL
         for (int i = 0; i < kPiecesAtOnce; i++)
             piece[i] = __builtin_bit_cast(float_piece<F>, load_stream(pieces + i * kRowTile * 16));
         loads_before();
@@ -134,7 +132,6 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
         const float* x = a.x + first + p0 * U::kPerPiece;
         auto add = [&](int k) {
             const float v = device_float(piece[k / U::kPerPiece].v[k % U::kPerPiece]);
-            DUET_UNROLL
             for (int i = 0; i < NB; i++) {
                 const int tok = tok0 + (i < n_tok ? i : n_tok - 1);
                 acc[i] = __builtin_fmaf(v, load_constant(x + (size_t)tok * a.x_stride + k), acc[i]);
@@ -153,7 +150,6 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
                 if (k < n_here) add(k);
         }
     }
-    DUET_UNROLL
     for (int i = 0; i < NB; i++) put(i, acc[i]);
 }
 
@@ -206,7 +202,6 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const uint8_t* w, int tile, i
             const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
             for (int k0 = slot; k0 < n_here; k0 += kShareLoads * kSlots) {
                 float v[kShareLoads];
-                DUET_UNROLL
                 for (int k = 0; k < kShareLoads; k++) {
                     const int g = g0 + k0 + k * kSlots;
                     v[k] = sums[(size_t)(g < n_groups ? g : n_groups - 1) * kRowTile + row];

@@ -20,9 +20,11 @@
 #define DUET_HD        __host__ __device__ __attribute__((always_inline))
 #define DUET_DEVICE    __device__ inline __attribute__((always_inline))
 #define DUET_UNROLL    _Pragma("unroll")
+#define DUET_ROLLED    _Pragma("unroll 1")  // Copies of a loop would take registers.
 #else
 #define DUET_DEVICE inline
 #define DUET_UNROLL
+#define DUET_ROLLED
 #endif
 
 #include "../quant/exact.h"
@@ -244,7 +246,6 @@ DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
 }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) {
     if constexpr (kChip.dot == gpu_dot::none) {
-        DUET_UNROLL
         for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
         return c;
     } else if constexpr (kChip.dot == gpu_dot::dot4_iu8) {
@@ -372,10 +373,18 @@ template <class Array>
 DUET_DEVICE void load4(const Array& from, int at, float (&v)[4]) {
 #if defined(DUET_ON_DEVICE)
     const word4 all = *(const word4*)(from + at);
-    DUET_UNROLL
     for (int i = 0; i < 4; i++) v[i] = float_of(all.w[i]);
 #else
     for (int i = 0; i < 4; i++) v[i] = from[at + i];
+#endif
+}
+
+template <class Array>
+DUET_DEVICE void store4(const Array& to, int at, const float (&v)[4]) {
+#if defined(DUET_ON_DEVICE)
+    *(word4*)(to + at) = {bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3])};
+#else
+    for (int i = 0; i < 4; i++) to[at + i] = v[i];
 #endif
 }
 

@@ -43,7 +43,6 @@ struct lanes_codes {
 template <int V>
 DUET_DEVICE lanes_codes<V> lanes_code(const float (&x)[V]) {
     uint32_t amax_bits = 0;
-    DUET_UNROLL
     for (int k = 0; k < V; k++) {
         const uint32_t size = bits_of(x[k]) & 0x7fffffffu;
         amax_bits = size > amax_bits ? size : amax_bits;
@@ -54,21 +53,17 @@ DUET_DEVICE lanes_codes<V> lanes_code(const float (&x)[V]) {
     const float inverse_0 = bad || zero ? 0.0f : 127.0f / amax;
     float missed[kScaleTries], inverse[kScaleTries];
     int both[kScaleTries];  // the sums in one word
-    DUET_UNROLL
     for (int t = 0; t < kScaleTries; t++) {
         float miss[V];
         both[t] = 0;
         inverse[t] = inverse_0 * (largest_code(t) / 127.0f);
-        DUET_UNROLL
         for (int k = 0; k < V; k++) {
             const float scaled = (bad ? 0.0f : x[k]) * inverse[t], nearest = exact_rint(scaled);
             miss[k] = (scaled - nearest) * (scaled - nearest);
             const bool is_low = thread_id() % (kBlock / V) + k * (kBlock / V) < kBlock / 2;
             both[t] += is_low ? (int)nearest : (int)nearest * 65536;
         }
-        DUET_UNROLL
         for (int h = V / 2; h > 0; h /= 2) {
-            DUET_UNROLL
             for (int k = 0; k < h; k++) miss[k] = miss[k] + miss[k + h];
         }
         missed[t] = segment_sum(miss[0], kBlock / V) * miss_weight(t);
@@ -76,7 +71,6 @@ DUET_DEVICE lanes_codes<V> lanes_code(const float (&x)[V]) {
     }
     float least = missed[0], best_inverse = inverse[0], largest = largest_code(0);
     int sums = both[0];
-    DUET_UNROLL
     for (int t = 1; t < kScaleTries; t++) {
         const bool is_less = missed[t] < least;
         least = is_less ? missed[t] : least;
@@ -85,7 +79,6 @@ DUET_DEVICE lanes_codes<V> lanes_code(const float (&x)[V]) {
         sums = is_less ? both[t] : sums;
     }
     lanes_codes<V> c;
-    DUET_UNROLL
     for (int k = 0; k < V; k++) c.code[k] = (int)exact_rint((bad ? 0.0f : x[k]) * best_inverse);
     c.low = (int16_t)sums;
     c.high = (sums - c.low) >> 16;
@@ -100,7 +93,6 @@ DUET_DEVICE void lanes_quantize(const float (&x)[V], const act_args& act, int i_
     const lanes_codes<V> c = lanes_code(x);
     if (!is_there) return;
     const size_t at = (size_t)i_row * (size_t)act.q_stride + (size_t)i;
-    DUET_UNROLL
     for (int k = 0; k < V; k++) act.q[at + (size_t)(k * (kBlock / V))] = (int8_t)c.code[k];
     if (i % kBlock == 0) act.scale[at / kBlock] = {c.d, c.d * (float)(c.low + c.high), pack_pair(c.low, c.high), 0};
 }
@@ -131,13 +123,11 @@ DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
         float lane = 0.0f;
         for (int i0 = 0; i0 < n; i0 += kSumLanes * kNormLoads) {
             float v[kNormLoads];
-            DUET_UNROLL
             for (int k = 0; k < kNormLoads; k++) {
                 const int i = i0 + k * kSumLanes + j;
                 v[k] = x[i < n ? i : n - 1];
             }
             loads_before();
-            DUET_UNROLL
             for (int k = 0; k < kNormLoads; k++) {
                 const float u = v[k] - mean;  // The mean is 0 where there is none.
                 lane = i0 + k * kSumLanes + j < n ? lane + (is_mean ? v[k] : u * u) : lane;
@@ -160,14 +150,12 @@ DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
     for (int first = 0; first < n; first += kNormStep) {
         float v[kNormBlocks][4], factor[kNormBlocks][4];
         auto column = [&](int block, int k) { return first + (block * kSumLanes + j) / 8 * kBlock + j % 8 + k * 8; };
-        DUET_UNROLL
         for (int k = 0; k < kNormBlocks * 4; k++) {
             const int i = column(k / 4, k % 4), at = i < n ? i : n - 1;
             v[k / 4][k % 4] = x[at];
             factor[k / 4][k % 4] = factors[at];
         }
         sync_block();  // Where out is in, column n - 1 is read by many threads before it is written.
-        DUET_UNROLL
         for (int k = 0; k < kNormBlocks * 4; k++) {
             const int i = column(k / 4, k % 4);
             float u = (v[k / 4][k % 4] - mean) * scale;
@@ -176,7 +164,6 @@ DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
             if (i < n) y[i] = u;
             v[k / 4][k % 4] = u;
         }
-        DUET_UNROLL
         for (int k = 0; k < kNormBlocks && a.act.q; k++)
             lanes_quantize(v[k], a.act, row, column(k, 0), column(k, 0) < n);  // n % 32 == 0
     }
@@ -272,12 +259,10 @@ DUET_DEVICE void argmax(const argmax_args& a) {
     const int step = kSumLanes * kBestLoads, j = thread_id();
     for (int first = block_x() * step; first < a.n; first += a.n_blocks * step) {
         float next[kBestLoads];
-        DUET_UNROLL
         for (int k = 0; k < kBestLoads; k++) {
             const int i = first + k * kSumLanes + j;
             next[k] = a.x[i < a.n ? i : a.n - 1];  // Past the end: what is there already, with a higher index.
         }
-        DUET_UNROLL
         for (int k = 0; k < kBestLoads; k++) {
             const int i = first + k * kSumLanes + j;
             const bool is_bad = !(next[k] < infinity), is_more = next[k] > v;

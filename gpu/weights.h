@@ -231,9 +231,7 @@ DUET_DEVICE void load_brick(const uint8_t* brick, int row, block_words<B> (&bloc
 template <class B>
 DUET_DEVICE void hold_all(block_words<B> (&blocks)[kBlocksPerGroup]) {
     uint32_t mask = ~0u;
-    DUET_UNROLL
     for (int i = 0; i < kBlocksPerGroup * gpu_brick<B>::kBits; i++) mask &= blocks[i % 4].w[i / 4];
-    DUET_UNROLL
     for (int i = 0; i < kBlocksPerGroup * gpu_brick<B>::kBits; i++)
         blocks[i % 4].w[i / 4] = after(blocks[i % 4].w[i / 4], mask);
 }
@@ -249,7 +247,6 @@ DUET_DEVICE Word* stored_word(Word* brick, int row, int b, int k) {
 template <class B>
 DUET_DEVICE block_words<B> load_block(const uint8_t* brick, int row, int b) {
     block_words<B> block;
-    DUET_UNROLL
     for (int k = 0; k < gpu_brick<B>::kBits; k++) block.w[k] = *stored_word<B>((const uint32_t*)brick, row, b, k);
     return block;
 }
@@ -264,7 +261,6 @@ template <class B>
 DUET_DEVICE lane_words<B> load_lane(const uint8_t* brick, int row, int b, int j) {
     using C = gpu_codes<B>;
     lane_words<B> lane{};
-    DUET_UNROLL
     for (int i = 0; i < lane_words<B>::kLows; i++)
         lane.low[i] = *stored_word<B>((const uint32_t*)brick, row, b, (j + 4 * i) % C::kLow);
     if constexpr (C::kHigh > 0) lane.high = *stored_word<B>((const uint32_t*)brick, row, b, C::kLow + j % C::kHigh);
@@ -284,7 +280,6 @@ DUET_DEVICE uint32_t lane_word(const lane_words<B>& lane, int j, bool second) {
 template <class B>
 DUET_DEVICE void load_scales(const uint8_t* brick, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
     const uint32_t* scales = (const uint32_t*)(brick + gpu_brick<B>::kScalesAt);
-    DUET_UNROLL
     for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = load_stream_word(scales + k * kRowTile + row);
 }
 

@@ -302,11 +302,11 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
         float alibi;
         bool both_ways = false;
     };
-    for (const attention_case& s : {attention_case{4, 2, 32, 32, 0, 0, false, DUET_CACHE_F16, false, 0},
+    for (const attention_case& s : {attention_case{4, 2, 136, 264, 0, 0, false, DUET_CACHE_F16, false, 0},
                                     {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false, 0},
                                     {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0, false, 0},
                                     {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16, false, 0},
-                                    {4, 1, 48, 32, 0, 0, false, DUET_CACHE_F16, true, 0},
+                                    {4, 1, 176, 160, 0, 0, false, DUET_CACHE_F16, true, 0},
                                     {3, 1, 64, 20, 0, 0, false, DUET_CACHE_Q8_0, true, 0},
                                     {6, 2, 128, 16, 0, 0, false, DUET_CACHE_F32, false, 8},
                                     {3, 3, 40, 48, 9, 20.0f, false, DUET_CACHE_F16, false, 4},
