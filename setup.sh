@@ -4,15 +4,15 @@
 # sudo. Never touches anything but these packages.
 set -eu
 
-# g++ 12, clang 15 or newer know enough of C++20
+# g++ 12, clang 15 or newer know enough of C++20; several words, as "ccache g++", are a command and its argument
 compiler=${CXX:-g++}
 has_compiler() {
     printf '#include <compare>\n#include <bit>\nint main() { return std::bit_width(0u) + (1 <=> 1 != 0); }\n' |
-        "$compiler" -std=c++20 -x c++ -fsyntax-only - >/dev/null 2>&1
+        $compiler -std=c++20 -x c++ -fsyntax-only - >/dev/null 2>&1
 }
 has_headers() {
     printf '#include <boost/beast/core.hpp>\n#include <nlohmann/json.hpp>\n' |
-        "$compiler" -std=c++20 -x c++ -M - >/dev/null 2>&1
+        $compiler -std=c++20 -x c++ -M - >/dev/null 2>&1
 }
 if has_compiler && command -v make >/dev/null 2>&1 && has_headers; then exit 0; fi
 
