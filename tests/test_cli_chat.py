@@ -337,6 +337,16 @@ t.ask("rows: as wide as the terminal", "a" * 60, r"> (\x1b\[0m)?a{48}\r+\na{12}\
 fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 30, 0, 0))
 t.wait("rows: a new width", r"> (\x1b\[0m)?a{28}\r+\na{30}\r+\naa\r\x1b\[2C")
 t.ask("rows: cleared", "\x15", r"\x1b\[2A\r\x1b\[J(\x1b\[1m)?> (\x1b\[0m)?\r\x1b\[2C")
+t.type("a" * 40)
+for i in range(100):  # also when the new size comes between two waits for a key
+    t.type("a\x7f")
+    time.sleep(i % 10 * 4e-5)
+    width = 20 + i % 2 * 10
+    os.kill(t.pid, signal.SIGSTOP)
+    fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 20, width, 0, 0))
+    os.kill(t.pid, signal.SIGCONT)
+    if t.wait(f"rows: new width {i}", r"> (\x1b\[0m)?a{%d}\r+\na" % (width - 2), seconds=20) == "":
+        break
 os.close(t.fd)  # the window is closed
 t.fd = os.open("/dev/null", os.O_RDWR)
 check("a closed window ends it", os.waitstatus_to_exitcode(os.waitpid(t.pid, 0)[1]) in (0, 1, -signal.SIGHUP))

@@ -229,6 +229,8 @@ inline void use_utf8_columns() {
 struct terminal {
     inline static termios original = {}, keys = {}, quiet = {};
     inline static const termios* volatile present = nullptr;
+    inline static int resized[2] = {-1,
+                                    -1};  // a pipe: a new size ends a wait for keys also when it comes just before it
 
     static void set(const termios& mode) {
         present = &mode;
@@ -242,6 +244,11 @@ struct terminal {
     static void on_continue(int) {
         const int error = errno;
         if (present) tcsetattr(0, TCSANOW, present);
+        errno = error;
+    }
+    static void on_resize(int) {
+        const int error = errno;
+        if (::write(resized[1], "", 1) < 0) {}  // full: it is told already
         errno = error;
     }
     // While a line is typed all keys are bytes. While an answer comes nothing that is typed is shown, it waits for the
@@ -264,7 +271,12 @@ struct terminal {
         for (int signal : {SIGTERM, SIGHUP, SIGQUIT}) sigaction(signal, &action, nullptr);
         action.sa_handler = on_continue;
         sigaction(SIGCONT, &action, nullptr);
-        action.sa_handler = [](int) {};  // a new size ends the wait for a key, and the line is drawn again
+        if (resized[0] < 0 && pipe(resized) != 0) return false;
+        for (int fd : resized) {
+            fcntl(fd, F_SETFL, O_NONBLOCK);
+            fcntl(fd, F_SETFD, FD_CLOEXEC);
+        }
+        action.sa_handler = on_resize;
         sigaction(SIGWINCH, &action, nullptr);
         answering();
         return true;
@@ -290,11 +302,14 @@ struct terminal {
         pollfd more = {0, POLLIN, 0};
         return poll(&more, 1, 0) > 0;
     }
-    // Waits for keys, or lines where stdin is no terminal. Returns 0 at the end, -1 when a signal came (EINTR) or it
-    // failed.
+    // Waits for keys, or lines where stdin is no terminal. Returns 0 at the end, -1 when a signal or a new size came
+    // (EINTR) or it failed.
     static int64_t read_keys(char* to, size_t n_bytes) {
-        pollfd waiting = {0, POLLIN, 0};
-        return poll(&waiting, 1, -1) < 0 ? -1 : ::read(0, to, n_bytes);
+        pollfd waiting[] = {{0, POLLIN, 0}, {resized[0], POLLIN, 0}};
+        if (poll(waiting, 2, -1) < 0) return -1;
+        char told[64];
+        if (waiting[1].revents && ::read(resized[0], told, sizeof told) > 0) return errno = EINTR, -1;
+        return ::read(0, to, n_bytes);
     }
     // Writes to the screen (stdout or stderr) without a buffer. Returns -1 when it failed.
     static int64_t write(int screen, const char* from, size_t n_bytes) { return ::write(screen, from, n_bytes); }
