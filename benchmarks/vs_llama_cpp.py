@@ -11,7 +11,7 @@ with two ways, of which each speed takes the faster one. Without any, the peer i
     python3 benchmarks/vs_llama_cpp.py --synthetic 1b:q4_0 -p 512 -n 64 -r 5 --batch 2,4   the package, also sequences together
 
 A turn starts each program once: it warms up, computes every prompt of `-p` and one generation `-n`, after `-d` tokens of context. Both
-sides: the same number of threads, f16 cache, random token ids. Prompts below 32 tokens are computed three times in a turn. Cells are
+sides: the same number of threads, f16 cache, random token ids. Prompts below 32 tokens are computed nine times in a turn. Cells are
 medians over the turns with the lowest and the highest; a ratio is the median of the ratios of the single turns, since neighbours of the
 machine change its speed between turns. Memory is the peak resident size of a program. ik_llama.cpp has no prompts behind a context.
 With `--cpu-isa` Duet keeps to an instruction set, with `--fast` it takes mode fast; what the peers use is how they were built.
@@ -126,7 +126,7 @@ def run_json(command):
 def groups_of(prompts, args):
     """What is measured in one process each: prompts, generation, repetitions."""
     few, many = [n for n in prompts if n < 32], [n for n in prompts if n >= 32]
-    groups = [(few, 0, 3), (many, args.gen, args.inner)]
+    groups = [(few, 0, 9), (many, args.gen, args.inner)]
     return [group for group in groups if group[0] or group[1]]
 
 

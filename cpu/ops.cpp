@@ -11,7 +11,7 @@
 
 namespace duet {
 
-constexpr int kFewMost = 4, kFewTiles = 8;  // the ways rows and float_few: most tokens, and most tiles of a piece
+constexpr int kFewMost = 5, kFewTiles = 8;  // the ways rows and float_few: most tokens, and most tiles of a piece
 
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
