@@ -173,12 +173,10 @@ struct attention_args {
     int32_t      group, n_slices;  // heads of a key/value head, and blocks that share them
     int32_t      unused;
 };
-// A block's threads bring 8 elements each of a chunk's keys or values to shared memory, or a few times as many where the
-// attention is split. A thread adds up so many rows of a column of the values.
+// A block's threads bring 8 elements each of a chunk's keys or values to shared memory, or twice as many, as a part. A
+// thread adds up so many rows of a column of the values.
 constexpr int kAttnPart = kGpuThreads * 8, kAttnRows = 4;
-DUET_HD constexpr int attn_units(bool is_split, int cache_type) {
-    return cache_type == DUET_CACHE_F16 ? (is_split ? 4 : 2) : is_split ? 2 : 1;  // NVIDIA's registers are too few for 4.
-}
+DUET_HD constexpr int attn_units(int cache_type) { return cache_type == DUET_CACHE_F16 ? 2 : 1; }
 DUET_HD constexpr int attn_stride(int d) { return (d + 3) / 4 * 4; }
 
 // The columns of the three views are paired in order, even where their heads differ.
@@ -193,6 +191,7 @@ enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElemen
 
 // Row j of the result is a head of row order[j] / n_used of x: head order[j] % n_used, or the only one. It is stored as
 // int8 blocks or unchanged.
+constexpr int kRowColumns = 4 * kGpuThreads;  // of a row that a block takes
 struct rows_args {
     heads_args     x;
     const int32_t* order;  // null: row j is j

@@ -6,8 +6,7 @@
 
 namespace duet {
 
-DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int page_start, int chunk, int kv_head) {
-    const int page = c.pages[page_start + chunk];
+DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int page, int kv_head) {
     return c.base + (size_t)page * c.page_bytes + (size_t)kv_head * (c.k_bytes + c.v_bytes);
 }
 
@@ -27,7 +26,8 @@ struct cache_unit {
 template <int Type, bool IsKey, int Units>
 DUET_DEVICE void load_part(const uint8_t* head, int d, int first, int n, cache_unit<Type> (&u)[Units]) {
     for (int k = 0; k < Units; k++) {
-        const int at = k * kAttnPart + thread_id() * kUnit, e = first + (at < n ? at : 0);
+        const int at = k * kAttnPart + thread_id() * kUnit;
+        const uint32_t e = (uint32_t)(first + (at < n ? at : 0));
         if constexpr (Type == DUET_CACHE_Q8_0) {
             const uint8_t* scales = head + (size_t)d * kAttnChunk;
             u[k].code = *(const uint64_t*)(head + e);
@@ -38,6 +38,17 @@ DUET_DEVICE void load_part(const uint8_t* head, int d, int first, int n, cache_u
             for (int i = 0; i < (Type == DUET_CACHE_F32 ? 2 : 1); i++)
                 u[k].w[i] = ((const word4*)head)[(Type == DUET_CACHE_F32 ? e / 4 : e / 8) + i];
         }
+    }
+}
+
+// Makes part i of a tensor's `all` elements the next one, `step` elements to a part: u[0] has it. Where parts come two
+// at a time, both of a pair are on their way at once, and the second is there already.
+template <int Type, bool IsKey, int Ahead, int Units>
+DUET_DEVICE void next_part(const uint8_t* head, int d, int all, int step, int i, cache_unit<Type> (&u)[Ahead][Units]) {
+    for (int k = 0; k < Units && i % Ahead; k++) u[0][k] = u[Ahead - 1][k];
+    for (int h = 0; h < Ahead && i % Ahead == 0; h++) {
+        const int first = (i + h) * step, n = all - first < step ? all - first : step;
+        load_part<Type, IsKey>(head, d, n > 0 ? first : 0, n, u[h]);
     }
 }
 
@@ -66,7 +77,7 @@ template <int Type>
 DUET_DEVICE float cache_write(const cache_args& c, bool is_key, int tok, int kv_head, int j, float x) {
     const int pos = c.pos[tok], i = pos % kAttnChunk, d = is_key ? c.k_dim : c.v_dim,
               at = is_key ? j * kAttnChunk + i : i * d + j;
-    uint8_t* head = cache_chunk(c, c.page_start[tok], pos / kAttnChunk, kv_head) + (is_key ? 0 : c.k_bytes);
+    uint8_t* head = cache_chunk(c, c.pages[c.page_start[tok] + pos / kAttnChunk], kv_head) + (is_key ? 0 : c.k_bytes);
     if constexpr (Type == DUET_CACHE_F16) {
         const uint16_t h = float_to_half(x);
         ((uint16_t*)head)[at] = h;
@@ -105,20 +116,22 @@ DUET_DEVICE void kv_append(const append_args& a) {
     else cache_write<DUET_CACHE_Q8_0>(a.cache, is_key, tok, h, j, x);
 }
 
+constexpr int kAngleThreads = kGpuThreads / 4;  // A quarter each brings cosines and sines of queries, then of keys.
+// Room for so many of each; all four fit the stage.
+DUET_DEVICE int attn_half(const attention_args& a) {
+    const int half = a.k_prepare.half > a.q_prepare.half ? a.k_prepare.half : a.q_prepare.half;
+    return half > kAngleThreads ? half : kAngleThreads;
+}
+
 // Applies norm and rope to n heads of d floats in shared memory, `stride` apart, as norm_row and rope would. A segment
 // takes a head; head0 is the model's number of the first one. With has_key one more head follows, key kv_head. angles:
-// room for those of queries, then those of keys.
+// cosines and sines of queries, then of keys, attn_half(a) each.
 template <class Shared>
-DUET_DEVICE void prepare_heads(const attention_args& a, Shared x, int n, bool has_key, int head0, int kv_head, int tok,
+DUET_DEVICE void prepare_heads(const attention_args& a, Shared x, int n, bool has_key, int head0, int kv_head,
                                Shared angles) {
     const int d = a.cache.k_dim, stride = attn_stride(d), l = thread_id() % kSegment, n_all = n + has_key;
     const head_prepare &pq = a.q_prepare, &pk = a.k_prepare;
-    // A quarter of the threads each brings cosines and sines of queries, then of keys.
-    const int half = pk.half > pq.half ? pk.half : pq.half, quarter = thread_id() / (kGpuThreads / 4);
-    const head_prepare& p = quarter >= 2 ? pk : pq;
-    const int size = p.angles ? p.half : 0;
-    for (int j = thread_id() % (kGpuThreads / 4); j < size; j += kGpuThreads / 4)
-        angles[quarter * half + j] = p.angles[(size_t)tok * 2 * p.n_freq + quarter % 2 * p.n_freq + j];
+    const int half = attn_half(a);
     sync_block();
     if (pq.has_norm || pk.has_norm) {
         for (int h = thread_id() / kSegment; h < n_all; h += kGpuThreads / kSegment) {
@@ -167,7 +180,7 @@ struct attn_rows {
 // Parts of the block's shared memory.
 template <class Shared>
 struct attn_memory {
-    Shared q, score, o, state, value, stage;
+    Shared q, score, o, state, stage;
 };
 
 DUET_DEVICE int attn_seen_from(const attention_args& a, int pos) {
@@ -271,9 +284,9 @@ DUET_DEVICE void add_scores(Shared stage, int at, Shared q, const int (&q_at)[R]
 // Computes the scores of the rows over a chunk. A thread has one position and every fourth row, at most R; rows that do
 // not exist repeat the last one. The keys come part by part through `stage`; u has the first part, and then the first
 // of the values.
-template <int Type, int R, int Units, class Shared, class Load>
+template <int Type, int R, int Ahead, int Units, class Shared, class Load>
 DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* head, int base,
-                             int fresh_at, cache_unit<Type> (&u)[Units], const attn_memory<Shared>& m,
+                             int fresh_at, cache_unit<Type> (&u)[Ahead][Units], const attn_memory<Shared>& m,
                              Load load_values) {
     const Shared q = m.q, score = m.score, stage = m.stage;
     const cache_args& c = a.cache;
@@ -283,9 +296,9 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
     int q_at[R];
     for (int i = 0; i < R; i++) q_at[i] = (r0 + i * step < n_rows ? r0 + i * step : n_rows - 1) * stride;
     float total[R] = {}, acc[R] = {};
-    for (int first = 0; first < c.k_dim; first += n_step) {
+    for (int first = 0, part = 1; first < c.k_dim; first += n_step, part++) {
         const int n = c.k_dim - first < n_step ? c.k_dim - first : n_step, next = first + n;
-        store_part<Type, true>(u, n * kAttnChunk, stage);
+        store_part<Type, true>(u[0], n * kAttnChunk, stage);
         sync_block();
         if (fresh_at >= 0) {
             DUET_ROLLED
@@ -293,12 +306,8 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
                 stage[j * kAttnChunk + fresh_at] = q[rows.n * stride + first + j];
             sync_block();
         }
-        if (next < c.k_dim) {
-            const int n_left = c.k_dim - next < n_step ? c.k_dim - next : n_step;
-            load_part<Type, true>(head, c.k_dim, next * kAttnChunk, n_left * kAttnChunk, u);
-        } else {
-            load_values();
-        }
+        if (next < c.k_dim) next_part<Type, true>(head, c.k_dim, c.k_dim * kAttnChunk, a.stage, part, u);
+        else load_values();
         int j = 0;
         DUET_ROLLED
         for (; j + kRun <= n; j += kRun) add_scores<kRun>(stage, j * kAttnChunk + p, q, q_at, first + j, acc);
@@ -309,11 +318,14 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
         // ALiBi: the position is one more element of the key, in the last group or in a group of its own.
         const bool is_last = a.slopes && !a.both_ways && next == c.k_dim, is_whole = c.k_dim % kGroup == 0;
         for (int i = 0; i < R; i++) {
-            const float slope =
-                is_last && r0 + i * step < n_rows ? a.slopes[rows.head0 + (r0 + i * step) % rows.n] : 0.0f;
-            if (is_last && !is_whole) acc[i] = __builtin_fmaf((float)(base + p), slope, acc[i]);
-            total[i] = total[i] + acc[i];
-            if (is_last && is_whole) total[i] = total[i] + __builtin_fmaf((float)(base + p), slope, 0.0f);
+            if (is_last) {  // A load that may be missing is waited for here, and the values not yet.
+                const int r = r0 + i * step < n_rows ? r0 + i * step : n_rows - 1;
+                const float slope = a.slopes[rows.head0 + (Ahead > 1 ? r : r % rows.n)], at = (float)(base + p);
+                if (is_whole) total[i] = (total[i] + acc[i]) + __builtin_fmaf(at, slope, 0.0f);
+                else total[i] = total[i] + __builtin_fmaf(at, slope, acc[i]);
+            } else {
+                total[i] = total[i] + acc[i];
+            }
             acc[i] = 0.0f;
         }
     }
@@ -362,18 +374,19 @@ DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, in
 
 // Adds up the weighted values of a chunk. A thread has one column, and at most R rows. The values come part by part
 // through `stage`, by positions, or by columns where they are the keys; u has the first part.
-template <bool Split, int Type, int R, bool InKeys, int Units, class Shared>
+template <bool Split, int Type, int R, bool InKeys, int Ahead, int Units, class Shared>
 DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* head, int base,
-                             int fresh_at, cache_unit<Type> (&u)[Units], const attn_memory<Shared>& m) {
-    const Shared score = m.score, state = m.state, o = m.o, stage = m.stage, fresh = InKeys ? m.q : m.value;
+                             int fresh_at, cache_unit<Type> (&u)[Ahead][Units], const attn_memory<Shared>& m) {
+    const Shared score = m.score, state = m.state, o = m.o, stage = m.stage;
     const cache_args& c = a.cache;
     const int d = c.v_dim, n_rows = rows.n_toks * rows.n, n_step = a.value_step,
-              n_wide = InKeys ? a.stage / kAttnChunk : kGpuThreads;
+              n_wide = InKeys ? a.stage / kAttnChunk : kGpuThreads, fresh = (rows.n + !InKeys) * attn_stride(c.k_dim);
+    int part = 1;
     for (int c0 = 0; c0 < d; c0 += n_wide) {
         const int n_cols = d - c0 < n_wide ? d - c0 : n_wide, fit = kGpuThreads / n_cols,
                   step = fit < n_rows ? fit : n_rows, col = thread_id() % n_cols, r0 = thread_id() / n_cols;
         constexpr int kToks = Split ? 1 : R;
-        int at[R], first[kToks] = {}, end[kToks] = {}, low = 0, high = kAttnChunk;
+        int at[R], first[kToks] = {}, end[kToks] = {}, low = 0, high = kAttnChunk, last = 0;
         float acc[R] = {};
         for (int i = 0; i < R; i++) {
             const int r = r0 + i * step < n_rows ? r0 + i * step : n_rows - 1,
@@ -384,29 +397,31 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
             end[i] = (Split ? rows.until : a.until[tok]) + 1 - base;
             low = first[i] > low ? first[i] : low;
             high = end[i] < high ? end[i] : high;
+            last = end[i] > last ? end[i] : last;
         }
         for (int p0 = 0; p0 < kAttnChunk; p0 += n_step) {
             const int n = kAttnChunk - p0 < n_step ? kAttnChunk - p0 : n_step;
-            store_part<Type, InKeys>(u, InKeys ? n_cols * kAttnChunk : n * d, stage);
+            store_part<Type, InKeys>(u[0], InKeys ? n_cols * kAttnChunk : n * d, stage);
             sync_block();
             if (fresh_at >= p0 && fresh_at < p0 + n) {
                 DUET_ROLLED
                 for (int j = thread_id(); j < (InKeys ? n_cols : d); j += kGpuThreads)
-                    if (InKeys) stage[j * kAttnChunk + fresh_at] = fresh[rows.n * attn_stride(c.k_dim) + c0 + j];
-                    else stage[(fresh_at - p0) * d + j] = fresh[j];
+                    if (InKeys) stage[j * kAttnChunk + fresh_at] = m.q[fresh + c0 + j];
+                    else stage[(fresh_at - p0) * d + j] = m.q[fresh + j];
                 sync_block();
             }
-            const int next_p = InKeys || p0 + n == kAttnChunk ? 0 : p0 + n, next_c = next_p ? c0 : c0 + n_cols;
-            if (next_c < d) {
-                const int n_left = kAttnChunk - next_p < n_step ? kAttnChunk - next_p : n_step,
-                          cols_left = d - next_c < n_wide ? d - next_c : n_wide;
-                load_part<Type, InKeys>(head, InKeys ? c.k_dim : d, InKeys ? next_c * kAttnChunk : next_p * d,
-                                        InKeys ? cols_left * kAttnChunk : n_left * d, u);
-            }
+            const bool is_end = p0 + n == kAttnChunk;
+            if (is_end && !InKeys) part = 0;
+            if (!is_end || c0 + n_cols < d)
+                next_part<Type, InKeys>(head, InKeys ? c.k_dim : d, d * kAttnChunk, InKeys ? a.stage : n_step * d, part,
+                                        u);
+            part++;
+            int value_at = InKeys ? col * kAttnChunk : c0 + col;
             auto add = [&](int p, bool sees_all) {
                 float v[4], w[4];
-                if constexpr (InKeys) load4(stage, col * kAttnChunk + p, v);
-                for (int k = 0; k < 4 && !InKeys; k++) v[k] = stage[(p - p0 + k) * d + c0 + col];
+                if constexpr (InKeys) load4(stage, value_at, v);
+                for (int k = 0; k < 4 && !InKeys; k++) v[k] = stage[value_at + k * d];
+                value_at += 4 * (InKeys ? 1 : d);
                 for (int i = 0; i < R; i++) {
                     load4(score, at[i] + p, w);
                     for (int k = 0; k < 4; k++)
@@ -415,7 +430,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
                 }
             };
             DUET_ROLLED
-            for (int p = p0; p < p0 + n && r0 < step;) {
+            for (int p = p0; p < p0 + n && p < last && r0 < step;) {
                 if (p >= low && p + kValueRun <= high && p + kValueRun <= p0 + n) {  // All rows see these positions.
                     for (int k = 0; k < kValueRun; k += 4) add(p + k, true);
                     p += kValueRun;
@@ -442,11 +457,11 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
 // shared: launch_attention counts it
 // moves the chunks' keys and values once per block, and the f32 of its rows
 // Type is the cache's. With Split a block does one chunk of one token and leaves (max, sum, values); the last block of
-// a token merges them. Its keys and values are on their way together, while queries are made ready. Without Split a
-// block walks all chunks in order, for the rows of several tokens. With k.at (one token to a block, and no token sees
-// another) the kernel also prepares queries and keys, and the block with the token's own chunk appends key and value to
-// the cache; it takes them from shared memory. Blocks that share a key/value head append the same bytes, and only read
-// other ones. source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
+// a token merges them. Its keys are on their way while queries are made ready, its values while scores are computed.
+// Without Split a block walks all chunks in order, for the rows of several tokens. With k.at (one token to a block, and
+// no token sees another) the kernel also prepares queries and keys, and the block with the token's own chunk appends
+// key and value to the cache; it takes them from shared memory. Blocks that share a key/value head append the same
+// bytes, and only read other ones. source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
 template <bool Split, int Type>
 DUET_DEVICE void attention(const attention_args& a) {
     const cache_args& c = a.cache;
@@ -459,77 +474,81 @@ DUET_DEVICE void attention(const attention_args& a) {
     attn_rows rows{block_y() * a.toks_per_block, 1, n_heads, kv_head * group + in_group, 0, 0};
     int at = 0;
     auto room = [&](int n) { return (size_t)(at += n) * 4 - (size_t)n * 4; };
-    auto q = shared_array<float>(room((most + 1) * stride), (most + 1) * stride);  // and the token's own key
+    const int n_q = (most + 1) * stride + v_stride;
+    auto q = shared_array<float>(room(n_q), n_q);  // and the token's own key and value
     auto score = shared_array<float>(room(most * kAttnChunk), most * kAttnChunk);
     auto o = shared_array<float>(room(most * v_stride), most * v_stride);
     auto state = shared_array<float>(room(most * 4), most * 4);
-    auto value = shared_array<float>(room(v_stride), v_stride);  // the token's own
-    auto angles = shared_array<float>(room(2 * stride), 2 * stride);
     auto stage = shared_array<float>((size_t)at * 4, a.stage);
-    auto part_of = [&](int d) { return d * kAttnChunk < a.stage ? d * kAttnChunk : a.stage; };
+    const int quarter = tid / kAngleThreads, i_angle = tid % kAngleThreads;
+    const head_prepare& own = quarter >= 2 ? a.k_prepare : a.q_prepare;
+    const int n_angles = own.angles ? own.half : 0;
     for (; rows.tok < tok_end && rows.tok < a.n_tok; rows.tok += rows.n_toks) {
         // The block takes tokens of one sequence together. Their page tables begin at one place.
         const int page0 = c.page_start[rows.tok], pos = c.pos[rows.tok], until = a.until[rows.tok];
+        const int first_seen = attn_seen_from(a, pos) / kAttnChunk, first_chunk = Split ? block_z() : first_seen;
+        const int page = c.pages[page0 + first_chunk];  // A chunk that is not there has a number, too.
+        const bool has_angle = i_angle < n_angles;
+        const size_t angle_at = ((size_t)rows.tok * 2 + quarter % 2) * own.n_freq;
+        const float angle = (has_angle ? own.angles : a.q.at)[has_angle ? angle_at + i_angle : 0];
+        loads_before();
         rows.pos = pos;
         rows.until = until;
         rows.n_toks = 1;
         while (!Split && rows.tok + rows.n_toks < tok_end && rows.tok + rows.n_toks < a.n_tok &&
                c.page_start[rows.tok + rows.n_toks] == page0)
             rows.n_toks++;
-        const int first_seen = attn_seen_from(a, pos) / kAttnChunk,
-                  last_seen = (Split ? until : a.until[rows.tok + rows.n_toks - 1]) / kAttnChunk;
-        const int first_chunk = Split ? block_z() : first_seen, last_chunk = Split ? block_z() : last_seen;
+        const int last_seen = (Split ? until : a.until[rows.tok + rows.n_toks - 1]) / kAttnChunk,
+                  last_chunk = Split ? block_z() : last_seen;
         if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;  // All threads of the block return.
-        cache_unit<Type> u[attn_units(Split, Type)];
-        const uint8_t* head = cache_chunk(c, page0, first_chunk, kv_head);
-        const attn_memory m{q, score, o, state, value, stage};
-        auto load_values = [&] {
-            if (c.v_in_k) load_part<Type, true>(head, c.k_dim, 0, part_of(c.v_dim), u);
-            else load_part<Type, false>(head + c.k_bytes, c.v_dim, 0, a.value_step * c.v_dim, u);
-        };
         const bool is_own = a.k.at && last_chunk == last_seen;
+        const int n_rows = rows.n_toks * rows.n, n_own = !is_own ? 0 : c.v_in_k ? 1 : 2, key0 = rows.n * stride;
+        DUET_ROLLED
+        for (int r = segment; r < n_rows + n_own; r += n_segments) {
+            const bool is_q = r < n_rows;
+            const heads_args& from = is_q ? a.q : r == n_rows ? a.k : a.v;
+            const int tok = rows.tok + (Split || !is_q ? 0 : r / rows.n), d = r > n_rows ? c.v_dim : c.k_dim,
+                      head = is_q ? rows.head0 + r - (tok - rows.tok) * rows.n : kv_head;
+            const float* x = from.at + (size_t)tok * from.stride + (size_t)head * from.head_stride;
+            DUET_ROLLED
+            for (int j0 = lane; j0 < d; j0 += kQueryLoads * kSegment) {
+                float v[kQueryLoads];
+                for (int k = 0; k < kQueryLoads; k++) v[k] = x[j0 + k * kSegment < d ? j0 + k * kSegment : j0];
+                loads_before();
+                for (int k = 0; k < kQueryLoads; k++)
+                    if (j0 + k * kSegment < d) q[r * stride + j0 + k * kSegment] = v[k];
+            }
+        }
+        stage[quarter * attn_half(a) + i_angle] = angle;
+        DUET_ROLLED
+        for (int j = i_angle + kAngleThreads; j < n_angles; j += kAngleThreads)
+            stage[quarter * attn_half(a) + j] = own.angles[angle_at + j];
+        const uint8_t* head = cache_chunk(c, page, kv_head);
+        const attn_memory m{q, score, o, state, stage};
+        cache_unit<Type> u[Split ? 2 : 1][attn_units(Type)];
+        auto load_keys = [&] { next_part<Type, true>(head, c.k_dim, c.k_dim * kAttnChunk, a.stage, 0, u); };
+        auto load_values = [&] {
+            const int all = c.v_dim * kAttnChunk;
+            if (c.v_in_k) next_part<Type, true>(head, c.k_dim, all, a.stage, 0, u);
+            else next_part<Type, false>(head + c.k_bytes, c.v_dim, all, a.value_step * c.v_dim, 0, u);
+        };
         // Where blocks share the head, each reads what it has written, because others write the same. Many chunks can
         // wait.
         const bool is_late = !Split || (is_own && n_slices > 1);
-        if (!is_late) load_part<Type, true>(head, c.k_dim, 0, part_of(c.k_dim), u);
-        const int n_rows = rows.n_toks * rows.n;
+        if (!is_late) load_keys();
+        if (a.k.at) prepare_heads(a, q, rows.n, is_own, rows.head0, kv_head, stage);
+        else sync_block();
         DUET_ROLLED
-        for (int r = segment; r < n_rows; r += n_segments) {
-            const int tok = rows.tok + (Split ? 0 : r / rows.n), head = rows.head0 + r - (tok - rows.tok) * rows.n;
-            const float* from = a.q.at + (size_t)tok * a.q.stride + (size_t)head * a.q.head_stride;
-            const float factor = a.q_factor && !a.k.at ? a.q_factor[tok] : 1.0f;
-            DUET_ROLLED
-            for (int j0 = lane; j0 < c.k_dim; j0 += kQueryLoads * kSegment) {
-                float x[kQueryLoads];
-                for (int k = 0; k < kQueryLoads; k++) x[k] = from[j0 + k * kSegment < c.k_dim ? j0 + k * kSegment : j0];
-                for (int k = 0; k < kQueryLoads; k++)
-                    if (j0 + k * kSegment < c.k_dim) q[r * stride + j0 + k * kSegment] = x[k] * factor;
-            }
-        }
-        const int n_own = is_own ? c.k_dim + (c.v_in_k ? 0 : c.v_dim) : 0, key0 = rows.n * stride;
+        for (int i = tid; a.q_factor && i < n_rows * stride; i += n_threads)
+            if (i % stride < c.k_dim) q[i] = q[i] * a.q_factor[rows.tok + i / (rows.n * stride)];
         DUET_ROLLED
-        for (int j = tid; j < n_own; j += n_threads) {
-            const heads_args& from = j < c.k_dim ? a.k : a.v;
-            const size_t first = (size_t)rows.tok * from.stride + (size_t)kv_head * from.head_stride;
-            if (j < c.k_dim) q[key0 + j] = from.at[first + j];
-            else value[j - c.k_dim] = from.at[first + j - c.k_dim];
-        }
-        if (a.k.at) {
-            prepare_heads(a, q, rows.n, is_own, rows.head0, kv_head, rows.tok, angles);
-            DUET_ROLLED
-            for (int i = tid; a.q_factor && i < rows.n * stride; i += n_threads) q[i] = q[i] * a.q_factor[rows.tok];
-        }
-        DUET_ROLLED
-        for (int e = tid; e < n_own; e += n_threads) {
+        for (int e = tid; e < (n_own ? c.k_dim + (n_own - 1) * c.v_dim : 0); e += n_threads) {
             const bool is_key = e < c.k_dim;
-            const int j = is_key ? e : e - c.k_dim;
-            const float x = is_key ? (float)q[key0 + j] : (float)value[j],
-                        kept = cache_write<Type>(c, is_key, rows.tok, kv_head, j, x);
-            if (is_key) q[key0 + j] = kept;
-            else value[j] = kept;
+            const int j = is_key ? e : e - c.k_dim, at = key0 + (is_key ? 0 : stride) + j;
+            q[at] = cache_write<Type>(c, is_key, rows.tok, kv_head, j, q[at]);
         }
         if (is_late) sync_block();
-        if (is_late) load_part<Type, true>(head, c.k_dim, 0, part_of(c.k_dim), u);
+        if (is_late) load_keys();
         for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
             const int base = chunk * kAttnChunk,
                       fresh_at = is_own && (Split || chunk == pos / kAttnChunk) ? pos % kAttnChunk : -1;
@@ -545,8 +564,8 @@ DUET_DEVICE void attention(const attention_args& a) {
                 attn_values<Split, Type, kAttnRows, false>(a, rows, values, base, fresh_at, u, m);
             else attn_values<Split, Type, 2, false>(a, rows, values, base, fresh_at, u, m);
             if (Split || chunk == last_chunk) break;
-            head = cache_chunk(c, page0, chunk + 1, kv_head);
-            load_part<Type, true>(head, c.k_dim, 0, part_of(c.k_dim), u);
+            head = cache_chunk(c, c.pages[page0 + chunk + 1], kv_head);
+            load_keys();
         }
         sync_block();
         DUET_ROLLED
@@ -566,6 +585,7 @@ DUET_DEVICE void attention(const attention_args& a) {
             uint32_t* counter = a.counter + block_y() * c.n_kv_heads * n_slices + block_x();
             if (is_last_block(counter, last_seen - first_seen + 1, shared_array<int>(0, 1)))
                 attn_merge(a, rows, first_seen, last_seen, score, state, o);
+            return;  // The split has one token to a block: without a loop nothing is computed before it is wanted.
         }
         sync_block();
     }

@@ -66,15 +66,9 @@ constexpr int kMaxGpuBatch = 32768;  // limit of a grid's second dimension
 
 duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
     const weight& w = c.graph.weights[(size_t)o.w];
-    const embed_args a{c.matrix_of(o.w),
-                       o.first_row     ? nullptr
-                       : o.by_position ? c.pos
-                                       : c.tokens,
-                       c.at(o.out),
-                       (int)w.n_in,
-                       c.stride(o.out.buffer),
-                       o.scale,
-                       c.batch->n_tok};
+    const int32_t* ids = o.first_row ? nullptr : o.by_position ? c.pos : c.tokens;
+    const embed_args a{c.matrix_of(o.w),       ids,     c.at(o.out),   (int)w.n_in,
+                       c.stride(o.out.buffer), o.scale, c.batch->n_tok};
     return launch(c, kernel_of(w.type, kEmbed), {blocks_of(a.n_in, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0},
                   a, err);
 }
@@ -97,20 +91,9 @@ duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
     if (n_tok <= kSmallBatch) return launch_matvec(c, gpu_step{.first = (int32_t)i}, err);
     DUET_TRY(quantize_input(c, o, err));
     c.wrote(o.out);
-    matmul_gpu_args a{c.matrix_of(o.w),
-                      c.acts(),
-                      c.at(o.in),
-                      c.vector_of(o.b),
-                      c.at(o.out),
-                      (int)w.n_in,
-                      (int)w.n_out,
-                      n_tok,
-                      c.stride(o.in.buffer),
-                      c.stride(o.out.buffer),
-                      o.residual,
-                      o.scale,
-                      0,
-                      {}};
+    matmul_gpu_args a{c.matrix_of(o.w), c.acts(),     c.at(o.in), c.vector_of(o.b),      c.at(o.out),
+                      (int)w.n_in,      (int)w.n_out, n_tok,      c.stride(o.in.buffer), c.stride(o.out.buffer),
+                      o.residual,       o.scale,      0,          expert_args{}};
     return launch_tiles(c, w.type, a, kMatmulToks, blocks_of(n_tok, kMatmulToks), err);
 }
 
@@ -158,14 +141,10 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
     case op_kind::multiply:
     case op_kind::scale_cap: return launch_elementwise(c, o, err);
     case op_kind::gather: {
-        const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, o.in.width()},
-                          c.wanted,
-                          {},
-                          c.at(o.out),
-                          1,
-                          c.stride(o.out.buffer)};
+        const heads_args from{c.at(o.in), c.stride(o.in.buffer), 0, 1, o.in.width()};
+        const rows_args a{from, c.wanted, {}, c.at(o.out), 1, c.stride(o.out.buffer)};
         return launch(c, kernel_rows,
-                      {(uint32_t)c.batch->n_wanted, blocks_of(a.x.head_dim, kGpuThreads), 1, kGpuThreads, 0}, a, err);
+                      {(uint32_t)c.batch->n_wanted, blocks_of(a.x.head_dim, kRowColumns), 1, kGpuThreads, 0}, a, err);
     }
     case op_kind::route: return launch_route(c, o, err);
     case op_kind::expert_matmul: return launch_expert_matmul(c, i, err);

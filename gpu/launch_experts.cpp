@@ -65,7 +65,7 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
             before.n_used == o.n_used && is_quantized(c.graph.weights[(size_t)before.w].type) == quantized)
             return DUET_OK;
     }
-    return launch(c, kernel_rows, {(uint32_t)n_rows, blocks_of(a.n_in, kGpuThreads), 1, kGpuThreads, 0}, g, err);
+    return launch(c, kernel_rows, {(uint32_t)n_rows, blocks_of(a.n_in, kRowColumns), 1, kGpuThreads, 0}, g, err);
 }
 
 }  // namespace

@@ -38,15 +38,8 @@ cache_args cache_of(const gpu_context& c, int32_t index) {
 }
 
 norm_args norm_of(const gpu_context& c, const op& o) {
-    return {c.heads(o.in),
-            c.heads(o.out),
-            c.vector_of(o.w),
-            c.vector_of(o.b),
-            o.w_stride,
-            (int32_t)o.norm,
-            o.eps,
-            c.n_rows(o.in),
-            {}};
+    return {c.heads(o.in),   c.heads(o.out), c.vector_of(o.w), c.vector_of(o.b), o.w_stride,
+            (int32_t)o.norm, o.eps,          c.n_rows(o.in),   act_args{}};
 }
 
 duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
@@ -54,7 +47,7 @@ duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
     if (!is_quantized(w.type) || same_columns(c.quantized, o.in)) return DUET_OK;
     const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, (int)w.n_in}, nullptr, c.acts(), nullptr, 1, 0};
     c.quantized = o.in;
-    return launch(c, kernel_rows, {(uint32_t)c.n_rows(o.in), blocks_of(a.x.head_dim, kGpuThreads), 1, kGpuThreads, 0},
+    return launch(c, kernel_rows, {(uint32_t)c.n_rows(o.in), blocks_of(a.x.head_dim, kRowColumns), 1, kGpuThreads, 0},
                   a, err);
 }
 
@@ -276,13 +269,12 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     const int group = o.in.n_heads / a.cache.n_kv_heads, k_dim = a.cache.k_dim, v_dim = a.cache.v_dim;
     const bool split = a.n_tok <= kSplitTokens && a.n_chunks > 1;
     // Rows that a block's threads take at once, and that fit its 48 kB of shared memory beside the stage.
-    const int few = std::min(group, kAttnRows), width = a.cache.v_in_k ? kGpuThreads / 2 : v_dim;
+    const int width = a.cache.v_in_k ? kGpuThreads / 2 : v_dim;
     int most = std::min(8, kAttnRows * std::max(1, kGpuThreads / width));
-    const auto floats = [&](int rows) {  // Regions of attention(): q and key, score, o, state, value, angles, stage.
-        return (rows + 3) * attn_stride(k_dim) + (rows + 1) * attn_stride(v_dim) + rows * (kAttnChunk + 4) + a.stage;
+    const auto floats = [&](int rows) {  // Regions of attention(): q, key and value, score, o, state, stage.
+        return (rows + 1) * attn_stride(k_dim) + (rows + 1) * attn_stride(v_dim) + rows * (kAttnChunk + 4) + a.stage;
     };
-    a.stage = attn_units(split, a.cache.type) * kAttnPart;
-    if (floats(few) > 12 << 10) a.stage = std::min(a.stage, 2 * kAttnPart);
+    a.stage = attn_units(a.cache.type) * kAttnPart;
     while (most > 1 && floats(most) > 12 << 10) most--;
     a.heads_per_block = std::min({group, 8, most});
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);

@@ -173,15 +173,18 @@ DUET_DEVICE void norm(const norm_args& a) { norm_row(a, block_x(), block_y(), sh
 
 // out = rows of x, in order or by `order`, as int8 blocks of 32 (exact_quantize_block) or unchanged
 // x (n_rows, 1 or n_used heads of n) f32; quantized: n % 32 == 0
-// grid (rows, ceil(n / 256)), block 256, shared 0; moves 5.5 or 8 bytes per element
+// grid (rows, ceil(n / kRowColumns)), block 256, shared 0; moves 5.5 or 8 bytes per element
 // source: own; codes: docs/numerics.md
 DUET_DEVICE void take_rows(const rows_args& a) {
-    const int row = block_x(), i = block_y() * kGpuThreads + thread_id(), from = a.order ? a.order[row] : row;
-    if (i >= a.x.head_dim) return;
-    const float* x = a.x.at + (size_t)(from / a.n_used) * a.x.stride +
-                     (a.x.n_heads == 1 ? 0 : (size_t)(from % a.n_used) * a.x.head_stride);
-    if (a.act.q) segment_quantize(x[i], a.act, row, i);
-    else a.out[(size_t)row * a.out_stride + i] = x[i];
+    const int row = block_x(), from = a.order ? a.order[row] : row, tok = a.n_used == 1 ? from : from / a.n_used;
+    const int n = a.x.head_dim, i = block_y() * kRowColumns + thread_id() / 8 * kBlock + thread_id() % 8;
+    const float* x =
+        a.x.at + (size_t)tok * a.x.stride + (a.x.n_heads == 1 ? 0 : (size_t)(from - tok * a.n_used) * a.x.head_stride);
+    float v[4];
+    for (int k = 0; k < 4; k++) v[k] = x[i + k * 8 < n ? i + k * 8 : n - 1];
+    if (a.act.q) lanes_quantize(v, a.act, row, i, i < n);
+    for (int k = 0; k < 4 && !a.act.q; k++)
+        if (i + k * 8 < n) a.out[(size_t)row * a.out_stride + i + k * 8] = v[k];
 }
 
 // Rotates pairs of x in place (exact_rotate).
@@ -198,7 +201,8 @@ DUET_DEVICE void rope(const rope_args& a) {
 }
 
 DUET_DEVICE float* column(const heads_args& v, int row, int j) {
-    return v.at + (size_t)row * v.stride + (size_t)(j / v.head_dim) * v.head_stride + j % v.head_dim;
+    const int h = v.n_heads == 1 ? 0 : j / v.head_dim;  // A division is 20 instructions.
+    return v.at + (size_t)row * v.stride + (size_t)h * v.head_stride + (j - h * v.head_dim);
 }
 
 // y = act(x) * x2; y = x + scale * x2; y = x * act(first column of x2); y = cap(scale * x)
