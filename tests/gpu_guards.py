@@ -14,6 +14,7 @@ TABLE is tests/gpu_guards.txt, a code object build/gpu/CHIP.co or CHIP-sample.co
 and of each family of kernels the most registers and scalar spills (tests/gpu_report.py). Of kernels that wait for memory
 or for other lanes, by name:
   together   the most loads of a block of code in a loop that are on their way at once
+  wide       the most 16-byte loads of a block of code, in a loop or not: keys, or values, of a chunk of split attention
   exchanges  dependent exchanges between lanes for 1,024 values that become int8, in the loop that stores these
 and of a chip of NVIDIA
   stores matmul  instructions that put weights or tokens into shared memory, in a loop with matrix instructions: weights stay in
@@ -36,6 +37,7 @@ import textwrap
 import gpu_report
 
 TOGETHER = ('norm', 'argmax', 'attention_f16', 'attention_split_f16')
+WIDE = ('attention_f16', 'attention_split_f16')
 EXCHANGES = ('norm', )
 LISTS = {'waits': 'waits more than once for the weights of a group',
          'late': 'waits for other launches before it asks for weights',
@@ -128,13 +130,14 @@ def in_loops(blocks):
     return [block for loop in loops_of(blocks) for block in loop]
 
 
-def most_on_the_way(block, of_weights=True):
-    """The most loads (16-byte loads of weights) in a block that are on their way to registers at once."""
+def most_on_the_way(block, of_weights=True, is_wide=True):
+    """The most loads (of 16 bytes where is_wide, of weights where of_weights) in a block that are on their way to registers at once."""
     loads, most = [], 0    # AMD: whether each load is of weights. NVIDIA: the registers of each load of weights.
     for text in block.code:
         amd_wait = re.search(r'vmcnt\((\d+)\)|s_wait_loadcnt 0x([0-9a-f]+)', text)
         if re.match(r'(global|flat)_load_', text):
-            loads.append(not of_weights or bool(re.search(r'(b128|dwordx4).* (slc|nt|th:TH_LOAD_NT)', text)))
+            of_these = '(b128|dwordx4).* (slc|nt|th:TH_LOAD_NT)' if of_weights else 'b128|dwordx4' if is_wide else ''
+            loads.append(bool(re.search(of_these, text)))
         elif amd_wait:     # Loads end in their order. All but the last n have.
             n = int(amd_wait.group(1) or amd_wait.group(2), 10 if amd_wait.group(1) else 16)
             loads = loads[max(0, len(loads) - n):]
@@ -142,7 +145,7 @@ def most_on_the_way(block, of_weights=True):
             named = {int(n) for n in re.findall(r'\bR(\d+)\b', text)}
             loads = [into for into in loads if isinstance(into, bool) or not into & named]
             load = re.search(r'LDG\.E(\.NA)?(\S*) R(\d+),', text)
-            if load and (load.group(1) and '.128' in load.group(2) or not of_weights):
+            if load and (load.group(1) or not of_weights) and ('.128' in load.group(2) or not is_wide):
                 size = 4 if '.128' in load.group(2) else 2 if '.64' in load.group(2) else 1
                 loads.append(set(range(int(load.group(3)), int(load.group(3)) + size)))
         most = max(most, sum(bool(into) for into in loads))
@@ -229,7 +232,9 @@ def look_at(path, chip, formats):
                 rows['stores matmul'] = max(rows['stores matmul'], sum(bool(re.search(r'\bSTS\b', text)) for text in texts))
         short = name.removeprefix('kernel_')
         if short in TOGETHER:
-            rows[f'together {short}'] = max((most_on_the_way(b, False) for b in loops), default=0)
+            rows[f'together {short}'] = max((most_on_the_way(b, False, False) for b in loops), default=0)
+        if short in WIDE:
+            rows[f'wide {short}'] = max(most_on_the_way(b, False) for b in blocks.values())
         if short in EXCHANGES:
             rows[f'exchanges {short}'] = max(filter(None, map(dependent_exchanges, loops_of(blocks))), default=1024)
         if waits(name, loops, formats):
@@ -274,7 +279,7 @@ def compare(table, chip, rows, names):
         bad += [f'{name} {what}' for name in sorted(rows[row] - was)]
         bad += [f'{name} does better now: strike it out of {row} with --write' for name in sorted(was - rows[row])]
     for row, n in rows.items():
-        was, is_least = table.get((chip, row), 0), row.startswith('together')
+        was, is_least = table.get((chip, row), 0), row.startswith(('together', 'wide'))
         if isinstance(n, int) and (n < was if is_least else n > was):
             bad.append(f'{row}: {n}, want at {"least" if is_least else "most"} {was}')
     if table.get((chip, 'compiler')) != rows['compiler']:
