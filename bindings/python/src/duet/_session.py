@@ -9,8 +9,8 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Generic, 
                     Sequence, Tuple, TypeVar, Union)
 
 from . import _abi
-from ._core import (CancelledError, DuetError, Handle, Owner, defaults, error_of, int32s, lib, run, run_async, sized,
-                    using)
+from ._core import (CancelledError, DuetError, Handle, Owner, StateError, defaults, error_of, int32s, lib, run,
+                    run_async, sized, using)
 from ._embed import Texts, absorb_at_once, embedding_of, scoring_of
 from ._model import Buffer, Grammar, Model, Sampler, Schema, bytes_of, decode, session_params, strings
 from ._schema import convert
@@ -332,7 +332,8 @@ class Session(Owner):
                  schema: Optional[Schema] = None, **sampling: float) -> "Generation":
         """Begins a text and computes nothing yet: iterate over it for its pieces, or `read()` it.
 
-        prompt: text or ids, which are appended to the sequence; None: it goes on from where it is. max_tokens: -1:
+        prompt: text or ids, which are appended to the sequence; None: it goes on from where it is (after an interrupt,
+        a trim or a load the last token is computed again first). max_tokens: -1:
         until the model ends the text or the context is full. stop: strings that end the text. sampler: or seed and
         parameters of a new `Sampler`. grammar, schema: what the text must be.
 
@@ -355,7 +356,18 @@ class Session(Owner):
             stop = [stop]
         params.stop, params.n_stop = strings(stop), len(stop)
         chosen = new_sampler(self.model, sampler, seed, grammar, schema, sampling)
-        return Generation(self, chosen, ids, params, schema)
+        try:
+            return Generation(self, chosen, ids, params, schema)
+        except StateError as error:  # no logits are left: of an interrupted step, or of the tokens that were trimmed
+            if type(error) is not StateError or len(ids) > 0:
+                raise
+            last = self.ids(seq)[-1]
+            try:
+                self.trim(self.length(seq) - 1, seq=seq)
+            except StateError:
+                raise error from None
+            self.decode([last], seq=seq)
+            return Generation(self, chosen, ids, params, schema)
 
     async def generate_async(self, prompt: Union[None, str, Sequence[int]] = None, **params: Any) -> "Generation":
         """generate() where a schema is large: compiling one may take 0.1 s."""
