@@ -53,6 +53,17 @@ def test_an_interrupt_stops_within_100_ms(chat_model: duet.Model, what: str) -> 
     assert sorted(waits)[2] < 0.1, waits
 
 
+def test_an_interrupt_that_another_thread_gets(chat_model: duet.Model) -> None:
+    """The main thread's wait is not woken by it, as by one that comes just before the wait."""
+    with chat_model.session(n_ctx=LONG + 100, max_batch=LONG) as session:
+        timer = threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.decode([5] * LONG)
+        assert session.length() == 0  # it came before the call's end
+        timer.join()
+
+
 STORM = """
 import os, random, signal, threading, time
 import numpy

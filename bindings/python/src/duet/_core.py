@@ -474,7 +474,9 @@ def run(call: Callable[[], T], cancel: Optional[Callable[[], None]] = None,
     job = Job(call, cancel, absorb, done.release)
     try:
         start(job)
-        done.acquire()
+        # A signal that comes just before the wait begins, or to another thread, does not end the wait
+        while not done.acquire(timeout=0.05):
+            pass
     except RuntimeError:  # no threads any more: the interpreter ends
         return call()
     except BaseException:
