@@ -1,5 +1,6 @@
 """Conversations with a model whose answers are known (tests/chat_model.cpp)."""
 import enum
+import functools
 import json
 from dataclasses import dataclass
 from typing import Any, Dict, List, Literal, Optional, Tuple, Union
@@ -184,6 +185,57 @@ def test_arguments_become_the_signatures_types() -> None:
     got = duet.Tool(paint).call({"what": "it", "colour": "blue", "where": {"name": "hill", "height": 3},
                                  "tags": ["a"], "size": 4, "both": "x", "pair": [1, "b"], "more": {"a": 1}})
     assert got == (Colour.BLUE, Place("hill", 3.0), ["a"], "wet", 4, "x", (1, "b"), {"a": 1.0})
+
+
+@dataclass
+class Tree:
+    name: str
+    parts: List["Tree"]
+
+
+def test_types_that_hold_themselves(chat_model: duet.Model) -> None:
+    of_tree = duet.json_schema(Tree)
+    assert of_tree["$ref"] == "#/$defs/Tree" and list(of_tree["$defs"]) == ["Tree"]
+    for schema in (of_tree, duet.json_schema(List[Tree]), duet.json_schema(Optional[Tree])):
+        chat_model.grammar(schema=schema)
+
+    def plant(tree: Tree, beside: List[Tree]) -> str:
+        return tree.parts[0].name + beside[0].name
+
+    tool = duet.Tool(plant)
+    chat_model.grammar(schema=tool.definition["function"]["parameters"])
+    apple = {"name": "apple", "parts": [{"name": "core", "parts": []}]}
+    assert tool.call({"tree": apple, "beside": [apple]}) == "coreapple"
+
+
+def test_pydantic_models_in_signatures(chat_model: duet.Model) -> None:
+    """What a model refers to stands at the root, wherever the model does."""
+    pydantic = pytest.importorskip("pydantic")
+    inner = pydantic.create_model("Inner", x=(int, ...))
+    box = pydantic.create_model("Box", inner=(inner, ...))
+    other = pydantic.create_model("Box", inner=(pydantic.create_model("Inner", y=(str, ...)), ...))  # the same names
+    kinds: Any = (List[box], Optional[box], Dict[str, box], List[Union[box, other]])  # type: ignore[valid-type]
+    for kind in kinds:
+        chat_model.grammar(schema=kind)
+
+    def weather(where: Any, also: Any) -> str:
+        """Tells the weather."""
+        return f"{where.inner.x} {also[0].inner.y}"
+
+    weather.__annotations__.update(where=box, also=List[other])  # type: ignore[valid-type]
+    tool = duet.Tool(weather)
+    assert tool.call({"where": {"inner": {"x": 3}}, "also": [{"inner": {"y": "a"}}]}) == "3 a"
+    chat = chat_model.chat(tools=[tool])
+    events = list(chat.run("call the weather", max_rounds=1))
+    assert any(isinstance(event, duet.CallBegin) for event in events)
+
+
+def test_a_tool_with_arguments_of_the_program() -> None:
+    tool = duet.Tool(functools.partial(weather, days=2))
+    told = tool.definition["function"]
+    assert told["name"] == "weather" and told["description"] == "Tells the weather."
+    assert told["parameters"]["properties"]["city"] == {"type": "string", "description": "the name of a city"}
+    assert tool.call({"city": "Rome"}) == "sunny in Rome for 2 day(s)"
 
 
 def test_what_is_no_schema_is_an_error() -> None:

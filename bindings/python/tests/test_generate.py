@@ -1,6 +1,8 @@
 """Texts: iterators, seeds, grammars and schemas."""
+import contextlib
 import dataclasses
 import json
+import threading
 from typing import Any, List
 
 import pytest
@@ -37,6 +39,28 @@ def test_a_text_may_be_left_and_gone_on_with(session: duet.Session, model: duet.
         other.generate("Once upon a time", max_tokens=len(held) - 5 + 10, temp=0).read()
         assert other.ids() == session.ids()
     assert rest
+
+
+def test_a_text_goes_on_where_no_logits_are_left(model: duet.Model) -> None:
+    with model.session() as whole, model.session() as session:
+        text = whole.generate("Once upon a time", max_tokens=60, temp=0).read()
+        session.generate("Once upon a time", max_tokens=20, temp=0).read()
+        session.trim(session.length() - 1)
+        session.load(session.save())
+        session.generate(max_tokens=41, temp=0).read()
+        assert session.ids() == whole.ids()
+        for delay in range(8):  # a step that is stopped inside takes its logits along
+            session.trim()
+            story = session.generate("Once upon a time", max_tokens=60, temp=0)
+            timer = threading.Timer(0.003 * delay, session.cancel)
+            timer.start()
+            with contextlib.suppress(duet.CancelledError):
+                story.read()
+            timer.join()
+            n_told = session.length() - len(model.tokenize("Once upon a time"))
+            if 0 < n_told < 60:  # else it was the prompt that was stopped, or nothing
+                rest = session.generate(max_tokens=60 - n_told, temp=0).read()
+                assert story.text + rest == text and session.ids() == whole.ids()
 
 
 def test_stop_strings_and_close(session: duet.Session) -> None:

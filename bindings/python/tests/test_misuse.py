@@ -53,6 +53,17 @@ def test_an_interrupt_stops_within_100_ms(chat_model: duet.Model, what: str) -> 
     assert sorted(waits)[2] < 0.1, waits
 
 
+def test_an_interrupt_that_another_thread_gets(chat_model: duet.Model) -> None:
+    """The main thread's wait is not woken by it, as by one that comes just before the wait."""
+    with chat_model.session(n_ctx=LONG + 100, max_batch=LONG) as session:
+        timer = threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.decode([5] * LONG)
+        assert session.length() == 0  # it came before the call's end
+        timer.join()
+
+
 STORM = """
 import os, random, signal, threading, time
 import numpy
@@ -342,6 +353,42 @@ def test_no_copies(model: duet.Model) -> None:
         for twice in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match="in each process"):
                 twice(thing)
+
+
+def test_numbers_that_do_not_fit_are_errors(demo_path: str, chat_model: duet.Model) -> None:
+    """ctypes would cut them off: a trim to 2**32 tokens would empty the sequence."""
+    with duet.Model(demo_path) as model, model.session() as session, chat_model.chat() as chat:
+        session.decode([1, 2, 3])
+        chat.add("user", "a")
+        big = 2**32
+        calls: List[Callable[[], Any]] = [
+            lambda: session.trim(big), lambda: session.length(big), lambda: session.decode([4, big + 5]),
+            lambda: session.decode([4], seq=big), lambda: session.decode([4], pos=[big + 3]),
+            lambda: session.logits(big), lambda: session.copy(0, big), lambda: session.save(seq=big),
+            lambda: session.generate("a", max_tokens=big), lambda: session.generate("a", seq=big),
+            lambda: session.generate([big + 5]), lambda: session.embed([[big + 5]]), lambda: session.reuse([big + 1]),
+            lambda: model.session(n_ctx=big + 64), lambda: model.plan(cache_tokens=2**64), lambda: model.is_end(big),
+            lambda: model.detokenize([big + 5]), lambda: model.token_bytes(-big), lambda: duet.Sampler(bias={big: 1}),
+            lambda: duet.Model(demo_path, threads=big + 1), lambda: chat.remove(big), lambda: chat.answer(max_tokens=big),
+            lambda: chat.insert({"role": "user", "content": "b"}, big),
+            lambda: duet.Model.from_reader(lambda offset, n: b"", -1)]
+        for call in calls:
+            with pytest.raises(duet.ArgumentError):
+                call()
+        assert session.ids() == [1, 2, 3] and len(chat) == 1
+        session.generate([4], seed=2**64 + 1, max_tokens=1).read()  # of seeds the lowest 64 bits count
+
+
+def test_what_is_of_another_type_is_an_error(model: duet.Model, session: duet.Session) -> None:
+    given: Any = b"Once"
+    nothing: Any = None
+    calls: List[Callable[[], Any]] = [
+        lambda: session.decode(given), lambda: session.generate(given), lambda: session.trim(given),
+        lambda: session.generate("a", temp=nothing), lambda: session.ids(9)]
+    for call in calls:
+        with pytest.raises(duet.ArgumentError):
+            call()
+    assert nothing not in model.file and model.file.get("general.architecture\0") is None
 
 
 def test_callbacks_may_not_use_what_calls_them(demo_path: str) -> None:

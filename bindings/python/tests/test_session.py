@@ -124,7 +124,7 @@ def test_saved_states(model: duet.Model) -> None:
     with model.session() as a, model.session() as b:
         a.decode(model.tokenize("Once upon a time"))
         state = a.save()
-        b.load(state)
+        b.load(memoryview(state))
         assert a.generate([5], max_tokens=20, seed=3).read() == b.generate([5], max_tokens=20, seed=3).read()
         for broken in (b"", state[:-1], bytes([state[0] ^ 1]) + state[1:]):
             with pytest.raises(duet.FormatError):

@@ -10,7 +10,7 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, 
 
 from . import _abi
 from ._core import Handle, Owner, defaults, error_of, lib, run, run_async, sized, string, using
-from ._model import Sampler, Schema, decode, encode, schema_text, strings, terminated, text_or_none
+from ._model import Buffer, Sampler, Schema, bytes_of, decode, encode, schema_text, strings, terminated, text_or_none
 from ._schema import Tool, result_text
 from ._session import Session, Steps, StopReason, new_sampler, parse, saved
 
@@ -240,8 +240,9 @@ class Chat(Owner):
         return saved(self._handle, used, lambda out, room, n: lib.duet_chat_save(
             self._handle.address, self.session._handle.address if state else None, seq, out, room, n))
 
-    def load(self, data: bytes, *, state: bool = True, seq: int = 0) -> None:
+    def load(self, data: Buffer, *, state: bool = True, seq: int = 0) -> None:
         """Replaces the messages, and with state the sequence, by saved ones."""
+        data = bytes_of(data)
         self._end_answer()
         with using(self._handle, self.session._handle):
             if state:

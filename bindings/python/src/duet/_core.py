@@ -6,17 +6,67 @@ What is left when the program ends is not freed: the system takes it back.
 """
 from __future__ import annotations
 
+import array
 import contextlib
 import ctypes
 import gc
+import operator
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Type, TypeVar
 
 from . import _abi
 
 T = TypeVar("T")
+
+
+# ---- numbers: ctypes cuts off what does not fit, so that 2**32 + 5 would be 5 ----------------------------------------
+
+_INTEGERS = (ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint8)
+
+
+def _fitting(kind: Any, value: Any) -> Any:
+    number = operator.index(value)
+    made = kind(number)
+    if made.value != number:
+        raise OverflowError(f"want a number of {8 * ctypes.sizeof(kind)} bits, got {number}")
+    return made
+
+
+def _checked(kind: Any) -> Any:
+    """The type of an argument, which refuses numbers that do not fit it."""
+    if kind not in _INTEGERS:
+        return kind
+    return type(kind.__name__, (), {"from_param": staticmethod(lambda value: _fitting(kind, value))})
+
+
+def _set_field(struct: Any, name: str, value: Any) -> None:
+    kind = struct.integers.get(name)
+    try:
+        object.__setattr__(struct, name, value if kind is None else _fitting(kind, value).value)
+    except OverflowError as error:
+        raise ArgumentError(f"{name}: {error}") from None
+
+
+for _struct in _abi.STRUCTS:
+    _struct.integers = {name: kind for name, kind in _struct._fields_ if kind in _INTEGERS}
+    _struct.__setattr__ = _set_field
+
+
+def int32s(values: Iterable[int], name: str = "ids") -> Any:
+    """An array of numbers for the library."""
+    if isinstance(values, (str, bytes, bytearray)):
+        raise ArgumentError(f"{name}: want numbers, got {type(values).__name__}")
+    made = array.array("i")
+    try:
+        made.extend(iter(values))
+    except OverflowError:
+        raise ArgumentError(f"{name}: want numbers of 32 bits, got one of more at place {len(made)}") from None
+    return (ctypes.c_int32 * len(made)).from_buffer(made)
+
+
+# ---- the library ----------------------------------------------------------------------------------------------------
 
 
 def _load() -> Any:
@@ -24,7 +74,7 @@ def _load() -> Any:
     library = ctypes.CDLL(path)
     for name, (result, arguments) in _abi.FUNCTIONS.items():
         function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
+        function.restype, function.argtypes = result, [_checked(kind) for kind in arguments]
     found = library.duet_version().decode()
     if found != _abi.VERSION:
         raise ImportError(f"{path}: want version {_abi.VERSION}, got {found}")
@@ -289,6 +339,8 @@ def using(*handles: Handle) -> Iterator[None]:
             handle.enter()
             entered.append(handle)
         yield
+    except ctypes.ArgumentError as error:
+        raise ArgumentError(str(error)) from None
     finally:
         for handle in reversed(entered):
             handle.leave()
@@ -422,7 +474,9 @@ def run(call: Callable[[], T], cancel: Optional[Callable[[], None]] = None,
     job = Job(call, cancel, absorb, done.release)
     try:
         start(job)
-        done.acquire()
+        # A signal that comes just before the wait begins, or to another thread, does not end the wait
+        while not done.acquire(timeout=0.05):
+            pass
     except RuntimeError:  # no threads any more: the interpreter ends
         return call()
     except BaseException:

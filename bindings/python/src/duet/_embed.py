@@ -5,7 +5,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple, Union
 
 from . import _abi
-from ._core import defaults, error_of, lib
+from ._core import defaults, error_of, int32s, lib
 from ._model import counted, encode
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ def embedding_of(session: Session, texts: Texts, pooling: str, normalise: bool, 
     elif any(is_text):
         raise error_of(_abi.DUET_ERR_ARG, "texts: want all of them as texts or all as lists of ids, got both")
     else:
-        ids = [id for text in given for id in text]
-        lengths = (ctypes.c_int32 * len(given))(*map(len, given))
-        function, arguments = lib.duet_embed_ids, ((ctypes.c_int32 * len(ids))(*ids), lengths, len(given))
+        ids = int32s(id for text in given for id in text)
+        function, arguments = lib.duet_embed_ids, (ids, int32s(map(len, given)), len(given))
     return filled(session, (len(texts), session._embedding_dim), lambda address, out: int(
         function(address, *arguments, ctypes.byref(params), out)))
 
@@ -63,6 +62,6 @@ def filled(session: Session, shape: Tuple[int, ...], fill: Callable[[int, Any], 
 
 def absorb_at_once(session: Session) -> None:
     """Takes back a cancel() that came too late, where the sequences are empty or an encoder's: one token ends by it."""
-    ids, n = (ctypes.c_int32 * 1)(0), (ctypes.c_int32 * 1)(1)
+    ids, n = int32s([0]), int32s([1])
     row = (ctypes.c_float * session._embedding_dim)()
     session._change(lambda address: int(lib.duet_embed_ids(address, ids, n, 1, None, row)))

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import _abi
-from ._core import (Handle, Owner, defaults, error_of, lib, run, run_async, sized, string, using)
+from ._core import (Handle, Owner, defaults, error_of, int32s, lib, run, run_async, sized, string, using)
 from ._schema import json_schema
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ Progress = Callable[[float], Any]
 Log = Callable[[str], None]
 Schema = Union[str, Mapping[str, Any], Type[Any]]
 PathLike = Union[str, "os.PathLike[str]"]
+Buffer = Union[bytes, bytearray, memoryview]
 
 CACHE_TYPES = {"f16": _abi.DUET_CACHE_F16, "f32": _abi.DUET_CACHE_F32, "q8_0": _abi.DUET_CACHE_Q8_0}
 
@@ -51,6 +53,10 @@ def path_bytes(path: PathLike) -> bytes:
     if b"\0" in name:
         raise error_of(_abi.DUET_ERR_ARG, f"want a path without NUL, got {name!r}")
     return name
+
+
+def bytes_of(data: Buffer) -> bytes:
+    return data if isinstance(data, bytes) else bytes(memoryview(data))
 
 
 def decode(text: bytes) -> str:
@@ -166,7 +172,8 @@ class File(Owner, Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         with using(self._handle):
-            i = lib.duet_file_find_kv(self._handle.address, encode(key))
+            is_name = isinstance(key, str) and "\0" not in key
+            i = lib.duet_file_find_kv(self._handle.address, encode(key)) if is_name else -1
             if i < 0:
                 raise KeyError(key)
             row = _abi.duet_kv()
@@ -358,6 +365,8 @@ class Model(Owner):
                     progress: Optional[Progress] = None, log: Optional[Log] = None) -> "Model":
         """Opens a model of n_bytes from a function: read(offset, n) gives n bytes. It is called during the opening
         only."""
+        if n_bytes < 0:
+            raise error_of(_abi.DUET_ERR_ARG, f"n_bytes: want 0 or more, got {n_bytes}")
         made = cls.__new__(cls)
         failures: List[BaseException] = []
 
@@ -475,7 +484,7 @@ class Model(Owner):
 
     def detokenize_bytes(self, ids: Sequence[int], *, special: bool = False) -> bytes:
         """The bytes of ids, which may end inside a character. special: control tokens are written as their names."""
-        given = (ctypes.c_int32 * len(ids))(*ids)
+        given = int32s(ids)
         n_max, n = 16 * len(ids) + 16, ctypes.c_size_t()
         with using(self._handle):
             while True:
@@ -658,7 +667,7 @@ class Sampler(Owner):
     def __init__(self, seed: Optional[int] = None, *, plain: bool = False, grammar: Optional[Grammar] = None,
                  bias: Optional[Mapping[int, float]] = None, dry_breakers: Sequence[int] = (),
                  **params: float) -> None:
-        self.seed = random.getrandbits(63) if seed is None else seed
+        self.seed = random.getrandbits(63) if seed is None else operator.index(seed)
         address = ctypes.c_void_p()
         status = lib.duet_sampler_create(self.seed & (2**64 - 1), ctypes.byref(address))
         self._handle = Handle("sampler", address.value, lib.duet_sampler_free, lib.duet_sampler_error)
@@ -710,7 +719,7 @@ class Sampler(Owner):
 
     def reset(self, seed: Optional[int] = None) -> None:
         """Forgets the history and begins again with the seed."""
-        self.seed = self.seed if seed is None else seed
+        self.seed = self.seed if seed is None else operator.index(seed)
         with using(self._handle):
             lib.duet_sampler_reset(self._handle.address, self.seed & (2**64 - 1))
 

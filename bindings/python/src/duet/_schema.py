@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import inspect
 import json
 import re
@@ -26,42 +27,88 @@ def json_schema(kind: Any) -> Dict[str, Any]:
     >>> json_schema(list[int])
     {'type': 'array', 'items': {'type': 'integer'}}
     """
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if isinstance(kind, Mapping):
-        return dict(kind)
-    if kind in (Any, inspect.Parameter.empty):
-        return {}
-    if hasattr(kind, "__metadata__"):  # Annotated
-        made = json_schema(kind.__origin__)
-        notes = [note for note in kind.__metadata__ if isinstance(note, str)]
-        return {**made, "description": notes[0]} if notes else made
-    if origin is Literal:
-        return {"enum": list(parts)}
-    if origin in _UNIONS:
-        return {"anyOf": [json_schema(part) for part in parts]}
-    if kind in _PLAIN or kind is None:
-        return {"type": _PLAIN[type(None) if kind is None else kind]}
     if _is_pydantic(kind):
         return dict(kind.model_json_schema())
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return {"enum": [member.value for member in kind]}
-    if kind is tuple or origin is tuple:
-        if len(parts) == 2 and parts[1] is Ellipsis:
-            return {"type": "array", "items": json_schema(parts[0])}
-        fixed = [json_schema(part) for part in parts]
-        made = {"type": "array"}
-        return {**made, "prefixItems": fixed, "items": False, "minItems": len(fixed)} if parts else made
-    if kind in (list, set) or origin in (list, set):
-        return {"type": "array", **({"items": json_schema(parts[0])} if parts else {})}
-    if kind is dict or origin is dict:
-        if parts and parts[0] is not str:
-            raise TypeError(f"JSON schema: want names of type str in a dict, got {parts[0]}")
-        return {"type": "object", "additionalProperties": json_schema(parts[1]) if parts else True}
-    if fields := _fields(kind):
-        properties = {name: json_schema(hint) for name, (hint, _) in fields.items()}
-        required = [name for name, (_, is_required) in fields.items() if is_required]
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    raise TypeError(f"JSON schema: want a type of JSON values (str, int, list[...], a dataclass, ...), got {kind!r}")
+    definitions = _Definitions()
+    return definitions.added_to(definitions.schema(kind))
+
+
+class _Definitions:
+    """What "$ref" names in a schema: parts of pydantic models, and types that hold themselves. They stand at the
+    schema's root, wherever the type does."""
+
+    def __init__(self) -> None:
+        self._made: Dict[str, Any] = {}
+        self._names: Dict[Any, str] = {}  # types that are referred to, or may be
+        self._models: Dict[Any, Dict[str, Any]] = {}
+
+    def added_to(self, root: Dict[str, Any]) -> Dict[str, Any]:
+        return {**root, "$defs": self._made} if self._made else root
+
+    def _name(self, kind: Any) -> str:
+        taken = set(self._names.values())
+        names = [kind.__name__, *(f"{kind.__name__}{i}" for i in range(2, len(taken) + 3))]
+        self._names[kind] = name = str(next(name for name in names if name not in taken))
+        return name
+
+    def _pydantic(self, kind: Any) -> Dict[str, Any]:
+        if kind not in self._models:
+            name = self._name(kind)
+            made = dict(kind.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}"))
+            self._made.update({f"{name}.{part}": schema for part, schema in made.pop("$defs", {}).items()})
+            self._models[kind] = made
+        return dict(self._models[kind])
+
+    def _object(self, kind: Any, fields: Dict[str, Tuple[Any, bool]]) -> Dict[str, Any]:
+        if kind in self._names:  # it is a part of itself
+            self._made.setdefault(self._names[kind], None)
+            return {"$ref": f"#/$defs/{self._names[kind]}"}
+        name = self._name(kind)
+        properties = {field: self.schema(hint) for field, (hint, _) in fields.items()}
+        required = [field for field, (_, is_required) in fields.items() if is_required]
+        made = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        if name not in self._made:
+            del self._names[kind]
+            return made
+        self._made[name] = made
+        return {"$ref": f"#/$defs/{name}"}
+
+    def schema(self, kind: Any) -> Dict[str, Any]:
+        """The schema of a part."""
+        origin, parts = typing.get_origin(kind), typing.get_args(kind)
+        if isinstance(kind, Mapping):
+            return dict(kind)
+        if kind in (Any, inspect.Parameter.empty):
+            return {}
+        if hasattr(kind, "__metadata__"):  # Annotated
+            made = self.schema(kind.__origin__)
+            notes = [note for note in kind.__metadata__ if isinstance(note, str)]
+            return {**made, "description": notes[0]} if notes else made
+        if origin is Literal:
+            return {"enum": list(parts)}
+        if origin in _UNIONS:
+            return {"anyOf": [self.schema(part) for part in parts]}
+        if kind in _PLAIN or kind is None:
+            return {"type": _PLAIN[type(None) if kind is None else kind]}
+        if _is_pydantic(kind):
+            return self._pydantic(kind)
+        if isinstance(kind, type) and issubclass(kind, enum.Enum):
+            return {"enum": [member.value for member in kind]}
+        if kind is tuple or origin is tuple:
+            if len(parts) == 2 and parts[1] is Ellipsis:
+                return {"type": "array", "items": self.schema(parts[0])}
+            fixed = [self.schema(part) for part in parts]
+            made = {"type": "array"}
+            return {**made, "prefixItems": fixed, "items": False, "minItems": len(fixed)} if parts else made
+        if kind in (list, set) or origin in (list, set):
+            return {"type": "array", **({"items": self.schema(parts[0])} if parts else {})}
+        if kind is dict or origin is dict:
+            if parts and parts[0] is not str:
+                raise TypeError(f"JSON schema: want names of type str in a dict, got {parts[0]}")
+            return {"type": "object", "additionalProperties": self.schema(parts[1]) if parts else True}
+        if fields := _fields(kind):
+            return self._object(kind, fields)
+        raise TypeError(f"JSON schema: want a type of JSON values (str, list[int], a dataclass, ...), got {kind!r}")
 
 
 def _fields(kind: Any) -> Optional[Dict[str, Tuple[Any, bool]]]:
@@ -156,19 +203,23 @@ class Tool:
     def __init__(self, function: Callable[..., Any], *, name: Optional[str] = None,
                  description: Optional[str] = None) -> None:
         self.function = function
-        self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
-        doc = inspect.getdoc(function) or ""
-        target = function if inspect.isroutine(function) else type(function).__call__
+        told_by: Any = function
+        while isinstance(told_by, functools.partial):
+            told_by = told_by.func
+        self.name: str = name or str(getattr(told_by, "__name__", type(told_by).__name__))
+        doc = inspect.getdoc(told_by) or ""
+        target = told_by if inspect.isroutine(told_by) else type(told_by).__call__
         hints = typing.get_type_hints(target, include_extras=True)
         self._kinds: Dict[str, Any] = {}
         properties: Dict[str, Any] = {}
         required: List[str] = []
+        definitions = _Definitions()
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise TypeError(f"tool {self.name}: want parameters with names, got {parameter}")
             kind = hints.get(parameter.name, Any)
             self._kinds[parameter.name] = kind
-            properties[parameter.name] = schema = json_schema(kind)
+            properties[parameter.name] = schema = definitions.schema(kind)
             told = re.search(rf"^\s*{parameter.name}\s*(?:\([^)]*\))?:\s*(.+)$", doc, re.M)
             if told and "description" not in schema:
                 schema["description"] = told[1].strip()
@@ -179,8 +230,8 @@ class Tool:
             "function": {
                 "name": self.name,
                 "description": description or doc.split("\n\n")[0].replace("\n", " "),
-                "parameters": {"type": "object", "properties": properties, "required": required,
-                               "additionalProperties": False},
+                "parameters": definitions.added_to({"type": "object", "properties": properties, "required": required,
+                                                    "additionalProperties": False}),
             },
         }
 

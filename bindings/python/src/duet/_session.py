@@ -9,9 +9,10 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Generic, 
                     Sequence, Tuple, TypeVar, Union)
 
 from . import _abi
-from ._core import CancelledError, DuetError, Handle, Owner, defaults, error_of, lib, run, run_async, sized, using
+from ._core import (CancelledError, DuetError, Handle, Owner, StateError, defaults, error_of, int32s, lib, run,
+                    run_async, sized, using)
 from ._embed import Texts, absorb_at_once, embedding_of, scoring_of
-from ._model import Grammar, Model, Sampler, Schema, decode, session_params, strings
+from ._model import Buffer, Grammar, Model, Sampler, Schema, bytes_of, decode, session_params, strings
 from ._schema import convert
 
 if TYPE_CHECKING:
@@ -163,9 +164,9 @@ class Session(Owner):
                 raise error_of(_abi.DUET_ERR_ARG, f"{name}: want one for each of {n} ids, got {len(given)}")
         batch = defaults(_abi.duet_batch)
         batch.n_tok = n
-        batch.token = (ctypes.c_int32 * n)(*ids)
-        batch.seq = (ctypes.c_int32 * n)(*seqs)
-        batch.pos = None if pos is None else (ctypes.c_int32 * n)(*pos)
+        batch.token = int32s(ids)
+        batch.seq = int32s(seqs, "seq")
+        batch.pos = None if pos is None else int32s(pos, "pos")
         batch.want_logits = None if wanted is None else (ctypes.c_uint8 * n)(*map(bool, wanted))
 
         def call() -> None:
@@ -275,14 +276,15 @@ class Session(Owner):
         """The tokens that a sequence holds."""
         def call(address: int) -> List[int]:
             ids = lib.duet_seq_ids(address, seq)
-            return ids[:lib.duet_seq_length(address, seq)] if ids else []
+            return ids[:n] if ids else []
 
+        n = self.length(seq)
         return self._call(call)
 
     def reuse(self, ids: Sequence[int], *, seq: int = 0) -> int:
         """Shortens a sequence to what it has in common with the beginning of ids, as far as it can go back; gives its
         length."""
-        given = (ctypes.c_int32 * len(ids))(*ids)
+        given = int32s(ids)
         kept = -1
 
         def call(address: int) -> int:
@@ -317,8 +319,9 @@ class Session(Owner):
         return saved(self._handle, (self._handle,), lambda out, room, n: lib.duet_seq_save(
             self._handle.address, seq, out, room, n))
 
-    def load(self, state: bytes, *, seq: int = 0) -> None:
+    def load(self, state: Buffer, *, seq: int = 0) -> None:
         """Replaces a sequence by a saved state."""
+        state = bytes_of(state)
         self._change(lambda address: int(lib.duet_seq_load(address, seq, state, len(state))))
 
     # ---- texts ----
@@ -329,7 +332,8 @@ class Session(Owner):
                  schema: Optional[Schema] = None, **sampling: float) -> "Generation":
         """Begins a text and computes nothing yet: iterate over it for its pieces, or `read()` it.
 
-        prompt: text or ids, which are appended to the sequence; None: it goes on from where it is. max_tokens: -1:
+        prompt: text or ids, which are appended to the sequence; None: it goes on from where it is (after an interrupt,
+        a trim or a load the last token is computed again first). max_tokens: -1:
         until the model ends the text or the context is full. stop: strings that end the text. sampler: or seed and
         parameters of a new `Sampler`. grammar, schema: what the text must be.
 
@@ -352,7 +356,18 @@ class Session(Owner):
             stop = [stop]
         params.stop, params.n_stop = strings(stop), len(stop)
         chosen = new_sampler(self.model, sampler, seed, grammar, schema, sampling)
-        return Generation(self, chosen, ids, params, schema)
+        try:
+            return Generation(self, chosen, ids, params, schema)
+        except StateError as error:  # no logits are left: of an interrupted step, or of the tokens that were trimmed
+            if type(error) is not StateError or len(ids) > 0:
+                raise
+            last = self.ids(seq)[-1]
+            try:
+                self.trim(self.length(seq) - 1, seq=seq)
+            except StateError:
+                raise error from None
+            self.decode([last], seq=seq)
+            return Generation(self, chosen, ids, params, schema)
 
     async def generate_async(self, prompt: Union[None, str, Sequence[int]] = None, **params: Any) -> "Generation":
         """generate() where a schema is large: compiling one may take 0.1 s."""
@@ -535,7 +550,7 @@ class Generation(Steps[TokenEvent]):
         self._seq = params.seq
         self._pieces: List[str] = []
         self._stop_reason = StopReason.NONE
-        given = (ctypes.c_int32 * len(ids))(*ids)
+        given = int32s(ids)
         address = ctypes.c_void_p()
         with using(session._handle, sampler._handle):
             session._handle.check_status(lib.duet_generate_begin(
