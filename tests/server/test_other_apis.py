@@ -86,6 +86,24 @@ def test_wrong_messages(claude, fields):
     assert error.value.body["type"] == "error" and error.value.body["error"]["message"]
 
 
+def test_a_failure_has_the_type_that_the_interface_knows(start, known_file, tmp_path):
+    with open(known_file, "rb") as file:
+        data = file.read()
+    half = len(data) // 2
+    (tmp_path / "nan.gguf").write_bytes(data[:half] + b"\xff" * (len(data) - half))  # weights that are no numbers
+    server = start(str(tmp_path / "nan.gguf"))
+    for path, want in (("/v1/messages", "api_error"), ("/v1/chat/completions", "server_error")):
+        answer = server.post(path, {"messages": HI, "max_tokens": 5})
+        assert answer.status_code == 500 and answer.json()["error"]["type"] == want, answer.text
+        assert "NaN" in answer.json()["error"]["message"]
+    client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+    with pytest.raises(anthropic.InternalServerError) as error:
+        client.messages.create(model="nan", max_tokens=5, messages=HI)
+    assert error.value.body["type"] == "error"
+    assert server.post("/api/chat", {"messages": HI, "stream": False}).json()["error"].count("NaN") == 1
+    assert server.get("/health").status_code == 200
+
+
 def test_ollama(known):
     client = ollama.Client(host=known.url)
     cold = {"temperature": 0}

@@ -25,11 +25,6 @@ const char* error_type(int status) {
 
 json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
-uint64_t next_random() {
-    std::random_device device;
-    return (uint64_t)device() << 32 | device();
-}
-
 }  // namespace
 
 void refuse(int status, const std::string& message, const std::string& param, const std::string& code) {
@@ -69,15 +64,12 @@ json parse_body(const std::string& body) {
 }
 
 std::optional<int64_t> whole_number(const json& value) {
-    if (value.is_number_unsigned()) {
-        const uint64_t n = value.get<uint64_t>();
-        return n > (uint64_t)INT64_MAX ? std::nullopt : std::optional<int64_t>((int64_t)n);
+    if (value.is_number_float()) {
+        const double x = value.get<double>();
+        return std::floor(x) == x && std::fabs(x) <= 9e15 ? std::optional<int64_t>((int64_t)x) : std::nullopt;
     }
-    if (value.is_number_integer()) return value.get<int64_t>();
-    if (!value.is_number_float()) return std::nullopt;
-    const double x = value.get<double>();
-    if (std::floor(x) != x || std::fabs(x) > 9e15) return std::nullopt;
-    return (int64_t)x;
+    const bool is_too_large = value.is_number_unsigned() && value.get<uint64_t>() > (uint64_t)INT64_MAX;
+    return value.is_number_integer() && !is_too_large ? std::optional<int64_t>(value.get<int64_t>()) : std::nullopt;
 }
 
 std::string shown(const json& value) {
@@ -182,16 +174,16 @@ std::string lower(std::string text) {
 }
 
 std::string random_id(const char* prefix) {
-    static const char kLetters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-";
+    static const char kLetters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     std::string id = prefix;
-    for (int i = 0; i < 3; i++) {
-        uint64_t bits = next_random();
-        for (int k = 0; k < 8; k++, bits >>= 6) id += kLetters[(bits & 63) % 62];
-    }
+    for (int i = 0; i < 24; i++) id += kLetters[random_seed() % 62];
     return id;
 }
 
-uint64_t random_seed() { return next_random() >> 1; }
+uint64_t random_seed() {
+    std::random_device device;
+    return ((uint64_t)device() << 32 | device()) >> 1;
+}
 
 int64_t unix_time() {
     return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())

@@ -71,12 +71,13 @@ class completion_reply : public choices_reply {
   public:
     completion_reply(server& s, exchange_ptr e)
         : choices_reply(s, std::move(e), "cmpl-", "text_completion", "text_completion") {}
-    std::vector<std::string> echoes;  // of each job, "" without echo
+    std::vector<std::string> echoes;  // of each job, with echo
     bool has_echo = false;
 
     json choice(size_t i) override {
         told_chars_.assign(jobs.size(), 0);
-        return {{"text", echoes[i] + answers[i].text}, {"logprobs", logprobs_of(i, has_echo, answers[i].logprobs)}};
+        return {{"text", (has_echo ? echoes[i] : "") + answers[i].text},
+                {"logprobs", logprobs_of(i, has_echo, answers[i].logprobs)}};
     }
 
     std::string first(size_t i) override {
@@ -127,8 +128,6 @@ class completion_reply : public choices_reply {
     std::vector<int64_t> told_chars_;  // of each job
 };
 
-}  // namespace
-
 grammar_ptr text_grammar(server& s, const common_fields& c) {
     if (c.gbnf.empty() && c.json_schema.empty()) return nullptr;
     const std::string key = "text\n" + c.gbnf + "\n" + c.json_schema;
@@ -139,38 +138,38 @@ grammar_ptr text_grammar(server& s, const common_fields& c) {
                           [&](duet_grammar** made) { return duet_grammar_create(s.model, &params, made); });
 }
 
-job_ptr make_text_job(const server& s, const common_fields& c, std::vector<int32_t> prompt, int32_t i_choice,
-                      const duet_grammar* grammar) {
-    job_ptr j = make_job(s, c, std::move(prompt), i_choice, grammar);
-    const std::vector<const char*> stops = c.stop_pointers();
-    j->gate = make_or_refuse(duet_text_gate_error, "stop", [&](duet_text_gate** made) {
-        return duet_text_gate_create(stops.data(), (int32_t)stops.size(), made);
-    });
-    return j;
-}
+}  // namespace
 
-void post_completions(server& s, exchange_ptr exchange, const fields& f) {
+void submit_completion(const std::shared_ptr<reply>& answer, const fields& f, std::vector<std::string>* echoes) {
+    server& s = answer->host;
     common_fields c = read_common(s, f);
     c.max_new_tok = (int32_t)f.integer("max_tokens", 0, INT32_MAX).value_or(16);
     c.n_logprobs = (int32_t)f.integer("logprobs", 0, 20).value_or(-1);
-    const bool has_echo = f.flag("echo", false);
     if (f.integer("best_of", 1, 16).value_or(c.n) != c.n) f.wrong("best_of", "the same as n, or nothing");
     if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
     const std::vector<prompt> prompts = read_prompts(s, f, "prompt", kMaxPrompts);
     if (prompts.size() * (size_t)c.n > kMaxAnswers) f.wrong("n", "at most 512 answers to all prompts together");
     for (const prompt& p : prompts) check_length(s, p.ids.size(), "prompt", c.max_new_tok > 0);
     const grammar_ptr grammar = text_grammar(s, c);
-    auto answer = std::make_shared<completion_reply>(s, exchange);
-    answer->has_echo = has_echo;
+    const std::vector<const char*> stops = c.stop_pointers();
     for (const prompt& p : prompts)
         for (int32_t i = 0; i < c.n; i++) {
-            job_ptr j = make_text_job(s, c, p.ids, i, grammar.get());
-            j->wants_prompt_logprobs = has_echo && c.n_logprobs >= 0;
+            job_ptr j = make_job(s, c, p.ids, i, grammar.get());
+            j->gate = make_or_refuse(duet_text_gate_error, "stop", [&](duet_text_gate** made) {
+                return duet_text_gate_create(stops.data(), (int32_t)stops.size(), made);
+            });
+            j->wants_prompt_logprobs = echoes && c.n_logprobs >= 0;
             answer->jobs.push_back(std::move(j));
-            answer->echoes.push_back(has_echo ? p.text : "");
+            if (echoes) echoes->push_back(p.text);
         }
     answer->common = std::move(c);
     answer->submit();
+}
+
+void post_completions(server& s, exchange_ptr exchange, const fields& f) {
+    auto answer = std::make_shared<completion_reply>(s, exchange);
+    answer->has_echo = f.flag("echo", false);
+    submit_completion(answer, f, answer->has_echo ? &answer->echoes : nullptr);
 }
 
 // ---- embeddings ----

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -18,13 +19,17 @@ namespace {
 // least kLonePiece tokens: a short prompt is read at once, as it would be in process.
 constexpr double kStepUs = 80e3, kReadUs = 100e3, kLoneStepUs = 250e3;
 constexpr int32_t kLonePiece = 128;
+// Matrix units take so many rows at a time: 17 rows took as long as 32 (docs/measurements/2026-11-23-server.md). A step
+// with answers and a piece of a prompt has a multiple of them where that takes little longer.
+constexpr int32_t kTile = 16;
 constexpr int32_t kDropTok = 512;   // taken at a time from what has to give back pages
 constexpr int kTextsNice = 5;       // of the threads that compute vectors (docs/embeddings.md has the measurements)
 constexpr int32_t kLogitRows = 64;  // most rows of logits that are kept for a prompt's log probabilities
 
 }  // namespace
 
-// The work of the engine and its thread.
+// A thread, its session and its queue. There is one for answers, and one for vectors of texts, whose session is made
+// when the first vector is asked for.
 struct engine::loop {
     struct sequence {
         job* user = nullptr;  // null: it is kept as a prefix for later prompts
@@ -37,8 +42,10 @@ struct engine::loop {
 
     const duet_model* model_;
     duet_session* session_;
+    session_ptr own_session_;  // of texts
     engine_params params_;
     metrics& metrics_;
+    const bool is_for_texts_;
     int32_t n_vocab_, n_ctx_, max_batch_;
     std::vector<sequence> seqs_;
     std::vector<job_ptr> running_;
@@ -47,45 +54,37 @@ struct engine::loop {
     std::vector<uint8_t> batch_wants_;
     uint64_t clock_ = 0;
     double us_streams_ = 0, us_beside_ = 0, us_alone_ = 0;  // see learn; 0: not known yet
+    bool fills_tiles_ = true;                               // until such a step took too long, for each prompt
     bool waits_for_room_ = false;                           // a prompt found no room, and nothing has ended since
 
-    session_ptr embedder_;  // made by the second thread when the first vector is asked for
-
     std::mutex mutex_;
-    std::condition_variable wake_, wake_texts_;
-    std::deque<job_ptr> queue_, text_queue_;
-    std::vector<job_ptr> texts_;  // whose vectors are being computed: only the second thread adds to them
+    std::condition_variable wake_;
+    std::deque<job_ptr> queue_;
+    std::vector<job*> interruptible_;  // what is being computed, if that may be interrupted: it is done again
     bool is_stopped_ = false, cancels_all_ = false;
-    std::atomic<int32_t> n_open_{0};                // answers that run or wait
-    std::atomic<const job*> lone_reader_{nullptr};  // a prompt that is read alone: its decode may be interrupted
-    std::thread thread_, text_thread_;
+    std::atomic<int32_t> n_open_{0};  // answers that run or wait
+    std::thread thread_;
 
     int32_t held(const job& j) const { return duet_seq_length(session_, j.seq); }
     bool keeps_borders() const { return params_.is_recurrent || params_.has_windows; }
     bool is_writing(const job& j) const { return j.seq >= 0 && held(j) + 1 == (int32_t)j.tokens.size(); }
 
     loop(const duet_model* model, duet_session* session, engine_params params, metrics& m)
-        : model_(model), session_(session), params_(params), metrics_(m), n_vocab_(info_of(model).n_vocab),
-          n_ctx_(duet_session_n_ctx(session)), max_batch_(duet_session_max_batch(session)),
+        : model_(model), session_(session), params_(params), metrics_(m), is_for_texts_(!session),
+          n_vocab_(info_of(model).n_vocab), n_ctx_(session ? duet_session_n_ctx(session) : 0),
+          max_batch_(session ? duet_session_max_batch(session) : params.embedder.max_batch),
           seqs_((size_t)params.n_seqs) {
         thread_ = std::thread([this] { run(); });
-        if (params.embeds) text_thread_ = std::thread([this] { run_texts(); });
     }
 
     ~loop() {
         {
             const std::lock_guard lock(mutex_);
             is_stopped_ = true;
-            if (!texts_.empty() && embedder_) duet_session_cancel(embedder_.get());
+            if (!interruptible_.empty()) duet_session_cancel(session_);
         }
-        wake_both();
-        thread_.join();
-        if (text_thread_.joinable()) text_thread_.join();
-    }
-
-    void wake_both() {
         wake_.notify_one();
-        wake_texts_.notify_one();
+        thread_.join();
     }
 
     // ---- called from other threads ----
@@ -100,11 +99,11 @@ struct engine::loop {
                 j->tokens = j->prompt;
                 if (!keeps_borders()) j->borders.clear();
                 else if (j->prompt.size() > 32) j->borders.push_back((int32_t)j->prompt.size() - 1);
-                (j->wants_embedding ? text_queue_ : queue_).push_back(j);
+                queue_.push_back(j);
             }
             metrics_.add("duet_requests_waiting", (double)jobs.size());
         }
-        wake_both();
+        wake_.notify_one();
         return true;
     }
 
@@ -113,51 +112,51 @@ struct engine::loop {
         {
             const std::lock_guard lock(mutex_);
             const auto is_ours = [&](const job_ptr& j) { return std::find(jobs.begin(), jobs.end(), j) != jobs.end(); };
-            for (const job_ptr& j : jobs) {
-                j->is_cancelled = true;
-                if (lone_reader_ == j.get()) duet_session_cancel(session_);
-            }
-            if (embedder_ && std::any_of(texts_.begin(), texts_.end(), is_ours)) duet_session_cancel(embedder_.get());
-            // A request of which nothing was told leaves at once, also when its vectors are being computed. Another one
-            // is told by the thread that owns it alone.
-            const auto n_ours = [&](const auto& list) { return std::count_if(list.begin(), list.end(), is_ours); };
-            is_free = n_ours(queue_) + n_ours(text_queue_) + n_ours(texts_) == (ptrdiff_t)jobs.size();
-            if (is_free)
-                std::erase_if(queue_, is_ours), std::erase_if(text_queue_, is_ours), std::erase_if(texts_, is_ours);
+            for (const job_ptr& j : jobs) j->is_cancelled = true;
+            interrupt();
+            // A request that waits as a whole leaves at once. Another one is told by the thread that owns it alone.
+            is_free = std::count_if(queue_.begin(), queue_.end(), is_ours) == (ptrdiff_t)jobs.size();
+            if (is_free) std::erase_if(queue_, is_ours);
         }
         for (const job_ptr& j : jobs)
             if (is_free) end(*j, end_reason::cancelled);
-        wake_both();
+        wake_.notify_one();
     }
 
     void cancel_all() {
         const std::lock_guard lock(mutex_);
         cancels_all_ = true;
-        if (lone_reader_) duet_session_cancel(session_);
-        for (const job_ptr& j : text_queue_) j->is_cancelled = true;
-        for (const job_ptr& j : texts_) j->is_cancelled = true;
-        if (embedder_ && !texts_.empty()) duet_session_cancel(embedder_.get());
-        wake_both();
+        for (job* j : interruptible_) j->is_cancelled = true;
+        interrupt();
+        wake_.notify_one();
+    }
+
+    // Stops what is computed for one who has left. Under the mutex.
+    void interrupt() {
+        const auto has_left = [](const job* j) { return j->is_cancelled.load(); };
+        if (std::any_of(interruptible_.begin(), interruptible_.end(), has_left)) duet_session_cancel(session_);
     }
 
     // ---- the thread ----
 
     void run() {
-        while (waits_for_work(wake_, queue_, running_)) {
+#ifdef __linux__
+        // Here a nice value is a thread's own, and the threads of the session that it makes inherit it.
+        if (is_for_texts_ && !info_of(model_).is_encoder && ::nice(kTextsNice) == -1) errno = 0;
+#endif
+        for (;;) {
+            {
+                std::unique_lock lock(mutex_);
+                wake_.wait(lock, [&] { return is_stopped_ || !queue_.empty() || !running_.empty(); });
+                if (is_stopped_) break;
+            }
             try {
                 take_jobs();
-                step();
+                is_for_texts_ ? embed() : step();
             } catch (const std::exception& e) { fail_all(e.what()); }
         }
         cancel_all();
         take_jobs();
-    }
-
-    // Waits until there is something in one of the two. Returns false when the engine ends.
-    bool waits_for_work(std::condition_variable& wake, const std::deque<job_ptr>& a, const std::vector<job_ptr>& b) {
-        std::unique_lock lock(mutex_);
-        wake.wait(lock, [&] { return is_stopped_ || !a.empty() || !b.empty(); });
-        return !is_stopped_;
     }
 
     // Moves answers from the queue to free slots, and ends those whose client has left.
@@ -165,8 +164,7 @@ struct engine::loop {
         std::vector<job_ptr> left;
         {
             const std::lock_guard lock(mutex_);
-            const bool all = cancels_all_;
-            cancels_all_ = false;
+            const bool all = std::exchange(cancels_all_, false);
             const auto has_left = [&](const job_ptr& j) {
                 if (!all && !j->is_cancelled) return false;
                 left.push_back(j);
@@ -179,112 +177,74 @@ struct engine::loop {
         for (const job_ptr& j : left) end(*j, end_reason::cancelled);
         drop_ended();
         const std::lock_guard lock(mutex_);
-        for (; (int32_t)running_.size() < params_.n_slots && !queue_.empty(); queue_.pop_front()) {
-            running_.push_back(queue_.front());
-            start(*running_.back());
+        size_t n_tok = 0;
+        for (const size_t n_before = running_.size(); !queue_.empty(); queue_.pop_front()) {
+            // Of texts about one batch, when none are left: what one who leaves makes others compute again is bounded.
+            n_tok += queue_.front()->prompt.size();
+            if (is_for_texts_ ? n_before || (!running_.empty() && n_tok > (size_t)max_batch_)
+                              : (int32_t)running_.size() == params_.n_slots)
+                break;
+            running_.push_back(queue_.front());  // a place is taken; end() gives it back
+            const double now = running_.back()->started_at = now_seconds();
+            metrics_.observe("duet_queue_time_seconds", now - running_.back()->submitted_at);
+            metrics_.add("duet_requests_waiting", -1);
+            metrics_.add("duet_requests_running");
         }
     }
 
-    // A place is taken; end() gives it back.
-    void start(job& j) {
-        j.started_at = now_seconds();
-        metrics_.observe("duet_queue_time_seconds", j.started_at - j.submitted_at);
-        metrics_.add("duet_requests_waiting", -1);
-        metrics_.add("duet_requests_running");
+    // What is computed next may be interrupted when one of these leaves, until the lock is given back.
+    void may_interrupt(std::vector<job*> jobs) {
+        const std::lock_guard lock(mutex_);
+        interruptible_ = std::move(jobs);
+        interrupt();
     }
 
     void drop_ended() {
         std::erase_if(running_, [](const job_ptr& j) { return j->is_over; });
     }
 
-    // ---- the thread that computes vectors ----
+    // ---- vectors ----
 
-    void run_texts() {
-#ifdef __linux__
-        // Here a nice value is a thread's own, and the threads of the session that it makes inherit it.
-        if (!info_of(model_).is_encoder && ::nice(kTextsNice) == -1) errno = 0;
-#endif
-        std::string error;
-        while (waits_for_work(wake_texts_, text_queue_, texts_)) {
-            try {
-                take_texts();
-                if (open_embedder(&error)) embed_texts();
-                else end_texts(end_reason::failed, error);
-            } catch (const std::exception& e) { end_texts(end_reason::failed, e.what()); }
+    void embed() {
+        if (running_.empty()) return;
+        if (!session_) {  // one that could not be made is tried again by the next request
+            duet_session* made = nullptr;
+            const duet_status status = duet_session_create(model_, &params_.embedder, &made);
+            session_ptr session(made);
+            if (status != DUET_OK) return fail_all(made ? duet_session_error(made) : duet_status_name(status));
+            own_session_ = std::move(session);
+            session_ = made;
         }
-        cancel_all();
-        take_texts();
-    }
-
-    // A session that could not be made is tried again by the next request.
-    bool open_embedder(std::string* error) {
-        if (embedder_) return true;
-        duet_session* made = nullptr;
-        const duet_status status = duet_session_create(model_, &params_.embedder, &made);
-        session_ptr session(made);
-        if (status != DUET_OK) return *error = made ? duet_session_error(made) : duet_status_name(status), false;
-        const std::lock_guard lock(mutex_);
-        embedder_ = std::move(session);
-        return true;
-    }
-
-    // Takes texts of about one batch, when none are left: what a client that leaves makes others compute again is
-    // bounded.
-    void take_texts() {
-        std::vector<job_ptr> left;
-        {
-            const std::lock_guard lock(mutex_);
-            const auto has_left = [&](const job_ptr& j) { return j->is_cancelled && (left.push_back(j), true); };
-            std::erase_if(text_queue_, has_left);
-            std::erase_if(texts_, has_left);
-            size_t n_tok = 0;
-            for (bool is_first = texts_.empty(); is_first && !text_queue_.empty(); text_queue_.pop_front()) {
-                n_tok += text_queue_.front()->prompt.size();
-                if (!texts_.empty() && n_tok > (size_t)max_batch_) break;
-                texts_.push_back(text_queue_.front());
-                start(*texts_.back());
-            }
-        }
-        for (const job_ptr& j : left) end(*j, end_reason::cancelled);
-    }
-
-    void embed_texts() {
-        std::vector<job_ptr> jobs;
         std::vector<int32_t> ids, n_ids;
-        {
-            const std::lock_guard lock(mutex_);
-            jobs = texts_;
-        }
-        for (const job_ptr& j : jobs) {
+        std::vector<job*> jobs;
+        for (const job_ptr& j : running_) {
             ids.insert(ids.end(), j->prompt.begin(), j->prompt.end());
             n_ids.push_back((int32_t)j->prompt.size());
+            jobs.push_back(j.get());
         }
         const size_t dim = (size_t)info_of(model_).embedding_dim;
         std::vector<float> out(jobs.size() * dim);
+        may_interrupt(jobs);
         const duet_status status =
-            duet_embed_ids(embedder_.get(), ids.data(), n_ids.data(), (int32_t)jobs.size(), nullptr, out.data());
+            duet_embed_ids(session_, ids.data(), n_ids.data(), (int32_t)jobs.size(), nullptr, out.data());
+        may_interrupt({});
         if (status == DUET_ERR_CANCELLED) return;  // those who left go, the others are computed again
-        if (status != DUET_OK) return end_texts(end_reason::failed, duet_session_error(embedder_.get()));
-        for (size_t i = 0; i < jobs.size(); i++)
+        if (status != DUET_OK) return fail_all(duet_session_error(session_));
+        for (size_t i = 0; i < jobs.size(); i++) {
             jobs[i]->embedding.assign(out.begin() + (ptrdiff_t)(i * dim), out.begin() + (ptrdiff_t)((i + 1) * dim));
-        end_texts(end_reason::stop, "");
-    }
-
-    void end_texts(end_reason reason, const std::string& error) {
-        std::vector<job_ptr> done;
-        {
-            const std::lock_guard lock(mutex_);
-            done.swap(texts_);
+            end(*jobs[i], end_reason::stop);
         }
-        for (const job_ptr& j : done) end(*j, j->is_cancelled ? end_reason::cancelled : reason, error);
+        drop_ended();
     }
 
     // ---- prefixes ----
 
     // How many tokens a sequence has in common with an answer, the last one excepted, which is run for its logits.
     size_t common(int32_t seq, const job& j) const {
-        const int32_t* ids = duet_seq_ids(session_, seq);
-        const size_t n = std::min((size_t)duet_seq_length(session_, seq), j.tokens.size() - 1);
+        return n_same(duet_seq_ids(session_, seq), j, (size_t)duet_seq_length(session_, seq));
+    }
+    static size_t n_same(const int32_t* ids, const job& j, size_t n_ids) {
+        const size_t n = std::min(n_ids, j.tokens.size() - 1);
         return (size_t)(std::mismatch(ids, ids + n, j.tokens.begin()).first - ids);
     }
 
@@ -337,11 +297,7 @@ struct engine::loop {
         if (!j.uses_cache || j.wants_prompt_logprobs) return false;
         for (const job_ptr& other : running_) {
             if (other->seq < 0 || is_writing(*other) || !other->uses_cache || other->is_cancelled) continue;
-            const size_t n_most = std::min(j.tokens.size() - 1, other->tokens.size());
-            size_t n =
-                (size_t)(std::mismatch(j.tokens.begin(), j.tokens.begin() + (ptrdiff_t)n_most, other->tokens.begin())
-                             .first -
-                         j.tokens.begin());
+            size_t n = n_same(other->tokens.data(), j, other->tokens.size());
             if (params_.is_recurrent) {  // only what it keeps at its borders serves
                 size_t n_kept = 0;
                 for (int32_t border : other->borders)
@@ -383,11 +339,11 @@ struct engine::loop {
         int n_begun = 0;
         for (const job_ptr& j : running_)
             if (j->seq >= 0) youngest = j.get(), n_begun++;
-        const auto give_back = [&](int32_t seq, bool is_shared) {
-            seqs_[(size_t)seq] = {nullptr, ++clock_};
-            return is_shared ? shorten(seq) : duet_seq_trim(session_, seq, 0) == DUET_OK;
-        };
-        if (n_begun < 2 || !give_back(youngest->seq, youngest->uses_cache && !youngest->wants_prompt_logprobs))
+        if (n_begun < 2) return fail_all(duet_session_error(session_));
+        const int32_t seq = youngest->seq;
+        const bool is_shared = youngest->uses_cache && !youngest->wants_prompt_logprobs;
+        seqs_[(size_t)seq] = {nullptr, ++clock_};
+        if (is_shared ? !shorten(seq) : duet_seq_trim(session_, seq, 0) != DUET_OK)
             return fail_all(duet_session_error(session_));
         youngest->seq = -1;
         youngest->prompt_logprobs.clear();
@@ -415,6 +371,7 @@ struct engine::loop {
             }
         j.seq = seq;
         seqs_[(size_t)seq] = {&j, ++clock_};
+        fills_tiles_ = true;
         if (std::exchange(j.has_begun, true)) return true;  // it was put back
         j.n_cached_tok = (int32_t)n_held;
         metrics_.add("duet_prompt_tokens_total", (double)j.prompt.size());
@@ -432,22 +389,27 @@ struct engine::loop {
 
     // Prompt tokens of a step. Beside running answers they may add what is left of the step's time, and half of what
     // the answers take where that is long already.
-    int32_t piece_size(bool has_streams, bool is_alone) const {
+    int32_t piece_size(int32_t n_streams, bool is_alone) const {
         if (params_.chunk > 0) return params_.chunk;
+        const bool has_streams = n_streams > 0;
         const double us = has_streams && us_beside_ > 0 ? us_beside_ : us_alone_ * (has_streams ? 3 : 1);
         const double least = is_alone ? kLonePiece : has_streams && us > 0 ? 1 : 8;
         const double time = has_streams ? std::max(kStepUs, 1.5 * us_streams_) - us_streams_
                             : is_alone  ? kLoneStepUs
                                         : kReadUs;
-        return (int32_t)std::clamp(us > 0 ? time / us : least, least, 65536.0);
+        const int32_t n = (int32_t)std::clamp(us > 0 ? time / us : least, least, 65536.0);
+        if (!has_streams || !fills_tiles_) return n;
+        return std::max(n, (n * 9 / 8 + n_streams + kTile / 2) / kTile * kTile - n_streams);
     }
 
     // Learns what tokens cost: those of answers, of prompts beside them, and of prompts alone.
     void learn(double us, int32_t n_streams, int32_t n_prompt_tok) {
         const auto mix = [](double& mean, double now) { mean = mean > 0 ? 0.6 * mean + 0.4 * now : now; };
         if (n_prompt_tok == 0) mix(us_streams_, us);
-        else if (n_streams > 0) mix(us_beside_, std::max(us - us_streams_, us / 10) / n_prompt_tok);
-        else if (n_prompt_tok >= 8) mix(us_alone_, us / n_prompt_tok);
+        else if (n_streams > 0) {
+            mix(us_beside_, std::max(us - us_streams_, us / 10) / n_prompt_tok);
+            if (us > kReadUs) fills_tiles_ = false;
+        } else if (n_prompt_tok >= 8) mix(us_alone_, us / n_prompt_tok);
     }
 
     void add_rows(job& j, int32_t n_tok) {
@@ -467,7 +429,7 @@ struct engine::loop {
     bool add_pieces() {
         const int32_t n_streams = (int32_t)rows_.size();
         const bool is_alone = n_streams == 0 && running_.size() == 1;
-        int32_t n_left = std::min(piece_size(n_streams > 0, is_alone), max_batch_ - n_streams);
+        int32_t n_left = std::min(piece_size(n_streams, is_alone), max_batch_ - n_streams);
         for (const job_ptr& p : running_) {
             job& j = *p;
             if (n_left <= 0) break;
@@ -499,27 +461,24 @@ struct engine::loop {
         batch.token = batch_ids_.data();
         batch.seq = batch_seqs_.data();
         batch.want_logits = batch_wants_.data();
-        if (is_alone) lone_reader_ = rows_[0].owner;
+        if (is_alone) may_interrupt({rows_[0].owner});
         const double start = now_seconds();
-        const duet_status status =
-            is_alone && rows_[0].owner->is_cancelled ? DUET_ERR_CANCELLED : duet_decode(session_, &batch);
-        lone_reader_ = nullptr;
+        const duet_status status = duet_decode(session_, &batch);
+        if (is_alone) may_interrupt({});
         if (status == DUET_ERR_CANCELLED) return;  // the sequences tell what was done; the rest is done again
         if (status == DUET_ERR_FULL) return make_room();
         if (status != DUET_OK) return fail_all(duet_session_error(session_));
         learn((now_seconds() - start) * 1e6, n_streams, batch.n_tok - n_streams);
-        after_decode();
-    }
 
-    void after_decode() {
         int32_t i_logits = 0;
         for (const row& r : rows_) {
             job& j = *r.owner;
             keep_border(j);
             if (j.is_over) continue;
             const int32_t n_held = held(j), first = n_held - r.n_tok;
-            if (j.wants_prompt_logprobs && first < (int32_t)j.prompt.size())
-                take_prompt_logits(j, first, r.n_tok, &i_logits);
+            for (int32_t i = first; j.wants_prompt_logprobs && i < n_held && i + 1 < (int32_t)j.prompt.size(); i++)
+                if (const float* logits = duet_logits(session_, i_logits++))
+                    j.prompt_logprobs.push_back(logprob_of(logits, j.prompt[(size_t)i + 1], std::max(0, j.n_logprobs)));
             if (n_held < (int32_t)j.tokens.size()) continue;
             const float* logits = duet_logits(session_, i_logits++);
             if (logits) take_logits(j, logits);
@@ -527,12 +486,6 @@ struct engine::loop {
         }
         tell_usage();
         drop_ended();
-    }
-
-    void take_prompt_logits(job& j, int32_t first, int32_t n_tok, int32_t* i_logits) {
-        for (int32_t i = first; i < first + n_tok && i + 1 < (int32_t)j.prompt.size(); i++)
-            if (const float* logits = duet_logits(session_, (*i_logits)++))
-                j.prompt_logprobs.push_back(logprob_of(logits, j.prompt[(size_t)i + 1], std::max(0, j.n_logprobs)));
     }
 
     // Chooses the next token of an answer, and tells what became certain.
@@ -568,13 +521,11 @@ struct engine::loop {
         const auto is_better = [&](int32_t a, int32_t b) {
             return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
         };
-        std::vector<int32_t> best;
-        for (int32_t i = 0; i < n_vocab_ && n_top > 0; i++) {
-            if ((int32_t)best.size() == n_top && !is_better(i, best.back())) continue;
-            best.insert(std::upper_bound(best.begin(), best.end(), i, is_better), i);
-            if ((int32_t)best.size() > n_top) best.pop_back();
-        }
-        for (int32_t i : best) out.top.emplace_back(i, (double)logits[i] - log_sum);
+        std::vector<int32_t> ids((size_t)(n_top > 0 ? n_vocab_ : 0));
+        std::iota(ids.begin(), ids.end(), 0);
+        const auto end = ids.begin() + std::min(n_top, (int32_t)ids.size());
+        std::partial_sort(ids.begin(), end, ids.end(), is_better);
+        for (auto i = ids.begin(); i != end; ++i) out.top.emplace_back(*i, (double)logits[*i] - log_sum);
         return out;
     }
 
@@ -655,10 +606,16 @@ struct engine::loop {
 };
 
 engine::engine(const duet_model* model, duet_session* session, engine_params params, metrics& m)
-    : loop_(std::make_unique<loop>(model, session, params, m)) {}
+    : answers_(std::make_unique<loop>(model, session, params, m)),
+      texts_(params.embeds ? std::make_unique<loop>(model, nullptr, params, m) : nullptr) {}
 engine::~engine() = default;
-bool engine::submit(const std::vector<job_ptr>& jobs) { return loop_->submit(jobs); }
-void engine::cancel(const std::vector<job_ptr>& jobs) { loop_->cancel(jobs); }
-void engine::cancel_all() { loop_->cancel_all(); }
+bool engine::submit(const std::vector<job_ptr>& jobs) {
+    return (jobs[0]->wants_embedding ? texts_ : answers_)->submit(jobs);
+}
+void engine::cancel(const std::vector<job_ptr>& jobs) { (jobs[0]->wants_embedding ? texts_ : answers_)->cancel(jobs); }
+void engine::cancel_all() {
+    for (const auto& loop : {answers_.get(), texts_.get()})
+        if (loop) loop->cancel_all();
+}
 
 }  // namespace serve

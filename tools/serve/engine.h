@@ -1,6 +1,6 @@
 // tools/serve/engine.h: the one thread that owns the session. It runs all answers in one batch, piece by piece of one
 // prompt beside them, and keeps the sequences of finished answers as prefixes for later prompts. Vectors of texts are
-// computed by a second thread with a session of its own.
+// computed by a second such thread with a session of its own.
 // Owns: order, slots, prefix reuse, cancelling, texts that are certain. Must not know: HTTP, JSON.
 // Main path: completions.cpp, chat.cpp -> [engine.h] -> runtime.h
 #pragma once
@@ -77,7 +77,7 @@ class engine {
 
   private:
     struct loop;
-    std::unique_ptr<loop> loop_;
+    std::unique_ptr<loop> answers_, texts_;
 };
 
 }  // namespace serve

@@ -16,15 +16,6 @@ std::string name_of_host(const std::string& host) {
     return lower(has_port ? host.substr(0, colon) : host);
 }
 
-bool is_address(const std::string& name) {
-    return !name.empty() && (name[0] == '[' || name.find_first_not_of("0123456789.") == std::string::npos);
-}
-
-std::string host_of_origin(const std::string& origin) {
-    const size_t begin = origin.find("://");
-    return begin == std::string::npos ? "" : origin.substr(begin + 3);
-}
-
 // Compares all bytes of the longer text, so that the time tells nothing about the key.
 bool is_equal(std::string_view given, std::string_view key) {
     size_t difference = given.size() ^ key.size();
@@ -37,15 +28,16 @@ bool is_equal(std::string_view given, std::string_view key) {
 
 // A page on a foreign name whose address was turned to this machine (rebinding) sends that name as Host. Where a key is
 // needed on a public address the page does not know it, and any name may lead here.
-bool is_host_allowed(const server& s, const http_server& http, const std::string& host) {
-    if (http.is_unix() || (!http.is_local() && !s.options.keys.empty())) return true;
+bool is_host_allowed(const server& s, const http_place& place, const std::string& host) {
+    if (!place.unix_path.empty() || (!place.is_local && !s.options.keys.empty())) return true;
     const std::string name = name_of_host(host);
-    if (name == "localhost" || name == "127.0.0.1" || name == "[::1]") return true;
-    if (name == lower(s.options.host) || name == name_of_host(http.address())) return true;
+    std::vector<std::string> ours = {"localhost", "127.0.0.1", "[::1]", lower(s.options.host),
+                                     name_of_host(place.address)};
     for (const std::string& origin : s.options.origins)
-        if (name == name_of_host(host_of_origin(origin))) return true;
-    if (http.is_local()) return false;
-    return is_address(name) || name == lower(os::host_name());
+        ours.push_back(name_of_host(origin.substr(origin.find("://") + 3)));
+    if (std::find(ours.begin(), ours.end(), name) != ours.end()) return true;
+    const bool is_address = name[0] == '[' || name.find_first_not_of("0123456789.") == std::string::npos;
+    return !place.is_local && !name.empty() && (is_address || name == lower(os::host_name()));
 }
 
 // Browsers send Origin with what a page asks for. Programs send none.

@@ -1,6 +1,6 @@
 // tools/serve/http.h: HTTP/1.1 on sockets. One thread serves all connections; any thread may answer a request.
-// Owns: framing, limits, time limits, slow and lost clients, draining. Must not know: routes, keys, what is served.
-// Main path: serve.cpp -> [http.h] -> routes.cpp
+// Owns: framing, limits, time limits, slow and lost clients, draining, threads that answer. Must not know: routes,
+// keys, what is served. Main path: serve.cpp -> [http.h] -> routes.cpp
 #pragma once
 #include <chrono>
 #include <functional>
@@ -11,12 +11,10 @@
 
 namespace serve {
 
-// What arrived before the body, and then the body.
+// What a client sent.
 struct http_request {
     std::string method, path;  // the path as it was sent, without the query
     std::string host, origin, authorization, api_key, content_type, content_encoding, request_id;
-    bool has_body = false;
-    uint64_t declared_bytes = 0;  // Content-Length, 0 for a chunked body
     std::string body;
 };
 
@@ -27,7 +25,7 @@ using http_headers = std::vector<std::pair<std::string, std::string>>;
 // without an answer closes its connection.
 class http_exchange {
   public:
-    http_exchange(std::shared_ptr<http_connection> connection, http_request request);
+    explicit http_exchange(std::shared_ptr<http_connection> connection);
     ~http_exchange();
     http_exchange(const http_exchange&) = delete;
     http_exchange& operator=(const http_exchange&) = delete;
@@ -35,7 +33,7 @@ class http_exchange {
     http_request request;
     http_headers headers;    // further headers of the answer
     std::string log_fields;  // what the log tells about the answer, as JSON members
-    std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
+    const std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 
     // Answers in one piece.
     void answer(int status, std::string body, const char* content_type = "application/json");
@@ -60,49 +58,38 @@ class http_exchange {
 };
 using exchange_ptr = std::shared_ptr<http_exchange>;
 
-// What the server asks before it reads a body. status 0: read it.
-struct http_refusal {
-    int status = 0;
-    std::string body;
-    http_headers headers;
-};
-
-struct http_limits {
-    uint64_t max_body_bytes = 16u << 20;
-    uint32_t max_header_bytes = 32u << 10;
-    int max_connections = 2048;
-    size_t max_unsent_bytes = 1u << 20;  // of a stream whose client does not read
-    int header_seconds = 10, body_seconds = 30, idle_seconds = 75, write_seconds = 30, keep_alive_seconds = 10;
+// Where a server listens, and what it is at.
+struct http_place {
+    std::string address, unix_path;  // "127.0.0.1:8080" or "unix:/path"; the file of a unix socket, or ""
+    bool is_local = false;           // only this machine reaches it
+    int n_active = 0;                // requests that are not answered to their end, for the thread of the connections
 };
 
 struct http_handlers {
-    // Looks at the head of a request; with a status: words what the framing refuses, of a request as far as it was
-    // read. Called on the thread of the connections.
-    std::function<http_refusal(http_request&, int status, const std::string& message)> check;
-    // Gets a whole request. Called on the thread of the connections.
-    std::function<void(exchange_ptr)> handle;
+    // Looks at the head of a request before its body is read, and may answer it. With a status it has to: that is what
+    // is wrong with the framing of a request as far as it was read. Called on the thread of the connections.
+    std::function<void(const http_place&, const exchange_ptr&, int status, const std::string& message)> check;
+    // Gets a whole request: on the thread of the connections if it has no body, else on another one.
+    std::function<void(const exchange_ptr&)> handle;
 };
 
 class http_server {
   public:
-    http_server(http_limits limits, http_handlers handlers);
+    http_server(uint64_t max_body_bytes, http_handlers handlers);
     ~http_server();
     // Opens the listening socket. host: an address, a name, or unix:/path. Returns "", or why it failed.
     std::string listen(const std::string& host, int port);
-    // The address that was bound, "127.0.0.1:8080" or "unix:/path"; whether only this machine reaches it.
-    const std::string& address() const;
-    bool is_local() const;
-    bool is_unix() const;
+    const http_place& place() const;
     void forget_path();  // removes the file of a unix socket
-    // Serves until stop(). on_signal gets the signals INT and TERM, on this thread.
+    // Serves until stop(), and waits for what is being answered on other threads. on_signal gets the signals INT and
+    // TERM, on this thread.
     void run(std::function<void(int n_signals)> on_signal);
-    // From now on idle connections are closed and no connection is kept. Thread: any.
+    // From now on idle connections are closed and no connection is kept. Thread: that of the connections.
     void drain();
+    // Ends run(). Thread: any.
     void stop();
-    // Runs a function on the thread of the connections, after a time. Thread: any.
+    // Runs a function after a time. Thread: that of the connections.
     void after(std::chrono::milliseconds time, std::function<void()> work);
-    // Requests that are not answered to their end. Thread: that of the connections.
-    int n_active() const;
 
     struct state;
 

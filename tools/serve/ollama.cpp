@@ -28,17 +28,13 @@ json details(const server& s) {
 }
 // clang-format on
 
-// Options have Ollama's names; those that differ from the sampler table are renamed.
+// Options have the names of samplers, but for num_predict.
 json as_openai(const fields& f) {
-    json out = json::object();
-    if (const json* options = f.object("options"))
-        for (const auto& [name, value] : options->items()) {
-            if (name == "num_predict") {
-                // -1: no limit; -2: until the context is full, which is the same here
-                if (whole_number(value).value_or(0) >= 0) out["max_tokens"] = value;
-            } else if (name == "stop" || name == "seed" || name == "logit_bias" || is_sampler_field(name))
-                out[name] = value;
-        }
+    const json* options = f.object("options");
+    json out = options ? *options : json::object();
+    // -1: no limit; -2: until the context is full, which is the same here
+    if (const json limit = out.value("num_predict", json()); whole_number(limit).value_or(0) >= 0)
+        out["max_tokens"] = limit;
     if (const json* format = f.find("format")) {
         if (*format == "json") out["response_format"] = {{"type", "json_object"}};
         else if (format->is_object()) out["json_schema"] = *format;
@@ -167,15 +163,11 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
         messages.push_back({{"role", "user"}, {"content", prompt}});
         return answer_chat(answer, f, std::move(messages));
     }
-    const json request = as_openai(f);
-    common_fields common = read_common(s, fields(request));
-    common.max_new_tok = (int32_t)fields(request).integer("max_tokens", 1, INT32_MAX).value_or(-1);
-    std::vector<int32_t> ids = tokenize_text(s, prompt, DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL);
-    check_length(s, ids.size(), "prompt");
-    common.is_stream = f.flag("stream", true);
-    answer->jobs = {make_text_job(s, common, std::move(ids), 0, text_grammar(s, common).get())};
-    answer->common = std::move(common);
-    answer->submit();
+    json request = as_openai(f);
+    request["prompt"] = prompt;
+    request["stream"] = f.flag("stream", true);
+    request.emplace("max_tokens", s.n_ctx);  // no limit
+    submit_completion(answer, fields(request), nullptr);
 }
 
 // clang-format off

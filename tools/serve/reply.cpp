@@ -58,7 +58,7 @@ void reply::fail(const answer_event& e) {
     const bool is_cancelled = e.reason == end_reason::cancelled;
     const std::string why = is_cancelled ? "the answer was cancelled: the server ends" : e.error;
     const int status = is_cancelled ? 503 : 500;
-    if (!common.is_stream) return exchange->answer(status, dump(error_json({status, why})));
+    if (!common.is_stream) return exchange->answer(status, error_of_route(exchange->request.path, {status, why}));
     exchange->write(stream_error(why));
     exchange->finish();
 }
@@ -88,9 +88,9 @@ void reply::tell_whole() {
 }
 
 static json token_json(const server& s, int32_t id, double logprob) {
-    json bytes = json::array();
-    for (const char c : view_of(duet_token_text(s.model, id))) bytes.push_back((int)(uint8_t)c);
-    return {{"token", token_name(s, id)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+    const std::string_view text = view_of(duet_token_text(s.model, id));
+    return {
+        {"token", token_name(s, id)}, {"logprob", logprob}, {"bytes", std::vector<uint8_t>(text.begin(), text.end())}};
 }
 
 json reply::logprobs_json(const std::vector<token_logprob>& list) const {
@@ -169,11 +169,12 @@ grammar_ptr server::kept_grammar(const std::string& key, const char* field,
                                  const std::function<duet_status(duet_grammar**)>& make) {
     {
         const std::lock_guard lock(grammars_mutex_);
-        for (auto i = grammars_.begin(); i != grammars_.end(); ++i)
-            if (i->first == key) {
-                grammars_.splice(grammars_.begin(), grammars_, i);
-                return i->second;
-            }
+        const auto found =
+            std::find_if(grammars_.begin(), grammars_.end(), [&](auto& kept) { return kept.first == key; });
+        if (found != grammars_.end()) {
+            grammars_.splice(grammars_.begin(), grammars_, found);
+            return found->second;
+        }
     }
     const grammar_ptr grammar = make_or_refuse(duet_grammar_error, field, make);
     const std::lock_guard lock(grammars_mutex_);

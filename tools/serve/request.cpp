@@ -19,18 +19,20 @@ constexpr struct { const char *field, *param; double min, max; } kOpenAiFields[]
 };
 // clang-format on
 
-// Calls work(field, parameter, min, max) for each field that sets a sampler: OpenAI's, and the table's parameters by
-// name, of which "dry.base" is also taken as "dry_base".
-template <class work_fn> void each_sampler_field(work_fn work) {
-    for (const auto& row : kOpenAiFields) work(std::string(row.field), row.param, row.min, row.max);
+// OpenAI's fields, and the table's parameters by name, of which "dry.base" is also taken as "dry_base".
+void read_samplers(const fields& f, common_fields* out) {
+    const auto read = [&](const std::string& field, const char* param, double min, double max) {
+        if (const auto value = f.number(field.c_str(), min, max)) out->sampling.emplace_back(param, *value);
+    };
+    for (const auto& row : kOpenAiFields) read(row.field, row.param, row.min, row.max);
     const duet_sampler_param* row;
     for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
         std::string name = row->name;
         const auto is_same = [&](const auto& of_openai) { return name == of_openai.field; };
         if (std::any_of(std::begin(kOpenAiFields), std::end(kOpenAiFields), is_same)) continue;
-        work(name, row->name, row->min_value, row->max_value);
+        read(name, row->name, row->min_value, row->max_value);
         std::replace(name.begin(), name.end(), '.', '_');
-        if (name != row->name) work(name, row->name, row->min_value, row->max_value);
+        if (name != row->name) read(name, row->name, row->min_value, row->max_value);
     }
 }
 
@@ -50,41 +52,29 @@ void read_biases(const server& s, const fields& f, common_fields* out) {
 
 // response_format, json_schema and grammar: at most one.
 void read_form(const fields& f, common_fields* out) {
-    int n = 0;
-    const auto keep_schema = [&](const fields& in, const char* name) {
+    const auto schema_of = [](const fields& in, const char* name) {
         const json* schema = in.find(name);
         if (!schema || (!schema->is_object() && !schema->is_boolean())) in.wrong(name, "a schema");
-        out->json_schema = dump(*schema);
-        n++;
+        return dump(*schema);
     };
-    if (f.object("response_format")) {
-        const fields format = f.inside("response_format");
-        const std::string type = format.need_choice("type", {"text", "json_object", "json_schema"});
-        if (type == "json_object" && !format.find("schema")) out->json_schema = "{\"type\":\"object\"}", n++;
-        else if (type == "json_object") keep_schema(format, "schema");
-        else if (type == "json_schema") {
-            const fields named = format.inside("json_schema");
-            keep_schema(named, "schema");
-            named.text("name");
-            named.flag("strict", false);
-        }
-    }
-    if (f.find("json_schema")) keep_schema(f, "json_schema");
     out->gbnf = f.text("grammar").value_or("");
-    if (!out->gbnf.empty()) n++;
-    if (n > 1) refuse_value("response_format", "want one of response_format, json_schema and grammar");
+    const fields format = f.inside("response_format"), named = format.inside("json_schema");
+    const bool has_format = f.object("response_format"), has_schema = f.find("json_schema");
+    const std::string type = has_format ? format.need_choice("type", {"text", "json_object", "json_schema"}) : "text";
+    if ((type != "text") + has_schema + !out->gbnf.empty() > 1)
+        refuse_value("response_format", "want one of response_format, json_schema and grammar");
+    named.text("name");
+    named.flag("strict", false);
+    if (has_schema) out->json_schema = schema_of(f, "json_schema");
+    else if (type == "json_schema") out->json_schema = schema_of(named, "schema");
+    else if (type == "json_object")
+        out->json_schema = format.find("schema") ? schema_of(format, "schema") : "{\"type\":\"object\"}";
     if (out->gbnf.size() + out->json_schema.size() > kMaxGrammarBytes)
         refuse_value("response_format", "a grammar or schema has at most 1 MiB");
     if (out->gbnf.find('\0') != std::string::npos) refuse_value("grammar", "holds a zero byte");
 }
 
 }  // namespace
-
-bool is_sampler_field(std::string_view name) {
-    bool is_one = false;
-    each_sampler_field([&](const std::string& field, const char*, double, double) { is_one |= field == name; });
-    return is_one;
-}
 
 std::vector<std::string> names_of(const server& s) {
     std::vector<std::string> names = {s.id};
@@ -122,9 +112,7 @@ common_fields read_common(const server& s, const fields& f) {
     if (s.info.is_encoder) refuse(400, "this model makes vectors and no text: ask /v1/embeddings", "model");
     common_fields c;
     c.sampling = s.options.sampling;
-    each_sampler_field([&](const std::string& field, const char* param, double min, double max) {
-        if (const auto value = f.number(field.c_str(), min, max)) c.sampling.emplace_back(param, *value);
-    });
+    read_samplers(f, &c);
     read_biases(s, f, &c);
     c.stops = read_stops(f, "stop");
     const auto seed = f.integer("seed", INT64_MIN, INT64_MAX);

@@ -33,16 +33,6 @@ constexpr std::pair<const char*, const char*> kOwnNames[] = {{"messages", "input
                                                              {"response_format", "text.format"},
                                                              {"reasoning_effort", "reasoning.effort"}};
 
-// Log probabilities of the text come when they are asked for: top_logprobs alone changes nothing.
-void read_logprobs(const fields& f, json* out) {
-    const int64_t n_top = f.integer("top_logprobs", 0, 20).value_or(0);
-    const json* include = f.list("include");
-    if (!include || std::find(include->begin(), include->end(), "message.output_text.logprobs") == include->end())
-        return;
-    (*out)["logprobs"] = true;
-    (*out)["top_logprobs"] = n_top;
-}
-
 // The request in the fields of /v1/chat/completions, so that one place reads them.
 json as_chat(const fields& f) {
     json out = copy_fields(f, {"temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "cache_prompt",
@@ -74,7 +64,11 @@ json as_chat(const fields& f) {
     }
     if (const json* effort = f.inside("reasoning").find("effort")) out["reasoning_effort"] = *effort;
     if (const auto limit = f.integer("max_output_tokens", 1, INT32_MAX)) out["max_tokens"] = *limit;
-    read_logprobs(f, &out);
+    // Log probabilities of the text come when they are asked for: top_logprobs alone changes nothing.
+    const int64_t n_top = f.integer("top_logprobs", 0, 20).value_or(0);
+    const json* include = f.list("include");
+    if (include && std::find(include->begin(), include->end(), "message.output_text.logprobs") != include->end())
+        out.update({{"logprobs", true}, {"top_logprobs", n_top}});
     return out;
 }
 

@@ -2,10 +2,6 @@
 // Main path: http.h -> [routes.cpp] -> completions.cpp, chat.cpp
 #include "server.h"
 
-#include <boost/asio/post.hpp>
-#include <boost/asio/thread_pool.hpp>
-#include <charconv>
-
 namespace serve {
 
 namespace {
@@ -28,21 +24,20 @@ void get_models(server& s, exchange_ptr e) {
     e->answer(200, dump({{"object", "list"}, {"data", std::move(data)}}));
 }
 
-std::string percent_decoded(std::string_view text) {
+std::string percent_decoded(const std::string& text) {
     std::string out;
     for (size_t i = 0; i < text.size(); i++) {
-        uint8_t byte = 0;
-        const char* digits = text.data() + i + 1;
-        const bool is_coded =
-            text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
-        out += is_coded ? (char)byte : text[i];
+        const std::string digits = text.substr(i + 1, 2);
+        const bool is_coded = text[i] == '%' && digits.size() == 2 && std::isxdigit((uint8_t)digits[0]) &&
+                              std::isxdigit((uint8_t)digits[1]);
+        out += is_coded ? (char)std::stoi(digits, nullptr, 16) : text[i];
         if (is_coded) i += 2;
     }
     return out;
 }
 
 void get_model(server& s, exchange_ptr e) {
-    const std::string id = percent_decoded(std::string_view(e->request.path).substr(std::strlen("/v1/models/")));
+    const std::string id = percent_decoded(e->request.path.substr(std::strlen("/v1/models/")));
     check_name(s, id);
     e->answer(200, dump(model_json(s, id)));
 }
@@ -70,13 +65,11 @@ void get_metrics(server& s, exchange_ptr e) {
     e->answer(200, s.counts.text(), "text/plain; version=0.0.4; charset=utf-8");
 }
 
+// /health and /readyz, and /livez, which is also answered while the model is loading or the server ends.
 void get_ready(server& s, exchange_ptr e) {
-    if (s.is_draining || s.is_loading)
-        e->answer(503, dump(error_json({503, s.is_loading ? "the model is loading" : "the server is ending"})));
-    else e->answer(200, "{\"status\":\"ok\"}");
+    if ((!s.is_draining && !s.is_loading) || e->request.path == "/livez") return e->answer(200, "{\"status\":\"ok\"}");
+    e->answer(503, dump(error_json({503, s.is_loading ? "the model is loading" : "the server is ending"})));
 }
-
-void get_alive(server&, exchange_ptr e) { e->answer(200, "{\"status\":\"ok\"}"); }
 
 // Either get or post. is_public: without a key, and also while the server ends.
 struct route {
@@ -89,7 +82,7 @@ struct route {
 constexpr route kRoutes[] = {
     {"/", get_page, nullptr, true},
     {"/health", get_ready, nullptr, true},
-    {"/livez", get_alive, nullptr, true},
+    {"/livez", get_ready, nullptr, true},
     {"/readyz", get_ready, nullptr, true},
     {"/version", get_version},
     {"/props", get_props},
@@ -121,10 +114,6 @@ const route* route_of(std::string_view path) {
     return nullptr;
 }
 
-bool is_method_of(const route& r, std::string_view method) {
-    return method == "OPTIONS" || (r.get ? method == "GET" || method == "HEAD" : method == "POST");
-}
-
 const char* allowed_methods(const route& r) { return r.get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS"; }
 
 bool is_json(const std::string& type) {
@@ -142,75 +131,84 @@ std::string id_of(const std::string& given) {
     return is_plain ? given : random_id("req-");
 }
 
-void add_cors(const server& s, const http_request& r, http_headers* headers) {
-    if (r.origin.empty() || !is_origin_listed(s, r)) return;
-    headers->emplace_back("Access-Control-Allow-Origin", r.origin);
-    headers->emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
-    headers->emplace_back("Vary", "Origin");
-}
-
-void log_request(const server& s, const http_request& r, int status, double ms, const std::string& more) {
+void log_request(const server& s, const http_exchange& e, double ms) {
     if (!s.options.log_json && !s.options.log_requests) return;
+    const http_request& r = e.request;
     std::fprintf(stderr,
                  s.options.log_json ? "{\"id\":%s,\"method\":%s,\"path\":%s,\"code\":%d,\"ms\":%.1f%s}\n"
                                     : "%s %s %s %d %.1f ms%s\n",
                  s.options.log_json ? dump(r.request_id).c_str() : r.request_id.c_str(), dump(r.method).c_str(),
-                 dump(r.path).c_str(), status, ms, more.c_str());
+                 dump(r.path).c_str(), e.status(), ms, e.log_fields.c_str());
 }
 
-// An error in the shape that the clients of a route know: Anthropic's have a type outside, Ollama's a text.
+// What is wrong with the head of a request, in the order in which a stranger may learn it; status 0: nothing.
+api_error head_error(const server& s, const http_place& place, const http_request& r, http_headers* headers) {
+    if (!is_host_allowed(s, place, r.host))
+        return {403, "this server has not the name that Host gives; --origin adds one", "", "host_not_allowed"};
+    if (!is_origin_allowed(s, r))
+        return {403, "pages of this origin may not ask; --origin adds one", "", "origin_not_allowed"};
+    const route* found = route_of(r.path);
+    if (found && found->get == get_page && s.options.no_page) found = nullptr;
+    const bool is_public = found && found->is_public;
+    if (!is_public && r.method != "OPTIONS" && !is_key_good(s, r)) {
+        headers->emplace_back("WWW-Authenticate", "Bearer");
+        return {401, "want a key: Authorization: Bearer KEY, or x-api-key: KEY", "", "invalid_api_key"};
+    }
+    if (!found) return {404, "no such route: " + r.path.substr(0, 200), "", "not_found"};
+    const bool is_known =
+        r.method == "OPTIONS" || (found->get ? r.method == "GET" || r.method == "HEAD" : r.method == "POST");
+    if (!is_known) {
+        headers->emplace_back("Allow", allowed_methods(*found));
+        return {405, std::string("want one of ") + allowed_methods(*found), "", "method_not_allowed"};
+    }
+    if ((s.is_draining || s.is_loading) && !is_public) {
+        headers->emplace_back("Retry-After", "5");
+        return {503, s.is_loading ? "the model is loading" : "the server is ending", "", "unavailable"};
+    }
+    if (r.method == "POST" && !is_json(r.content_type))
+        return {415, "Content-Type: want application/json", "", "unsupported_media_type"};
+    if (!r.content_encoding.empty() && lower(r.content_encoding) != "identity")
+        return {415, "Content-Encoding: want none", "", "unsupported_media_type"};
+    return {0, ""};
+}
+
+// What all answers have: an id, and what pages of other origins need. They are counted and told when they end.
+void begin_answer(server& s, http_exchange& e) {
+    e.request.request_id = id_of(e.request.request_id);
+    e.headers.emplace_back("X-Request-Id", e.request.request_id);
+    if (!e.request.origin.empty() && is_origin_listed(s, e.request)) {
+        e.headers.emplace_back("Access-Control-Allow-Origin", e.request.origin);
+        e.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+        e.headers.emplace_back("Vary", "Origin");
+    }
+    e.on_end = [&s](http_exchange& ended) {
+        const double ms =
+            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - ended.arrived).count();
+        s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(ended.status()) + "\"");
+        // probes and scrapes come often and would hide how long answers take
+        if (ended.request.method == "POST") s.counts.observe("duet_request_seconds", ms / 1000);
+        log_request(s, ended, ms);
+    };
+}
+
+}  // namespace
+
+// Anthropic's clients know a type outside and other names, Ollama's a text.
 std::string error_of_route(std::string_view path, const api_error& e) {
     if (path.substr(0, 5) == "/api/") return dump({{"error", e.message}});
     json body = error_json(e);
     if (path.substr(0, 12) != "/v1/messages") return dump(body);
     body["type"] = "error";
     if (e.status == 413) body["error"]["type"] = "request_too_large";
+    if (e.status >= 500) body["error"]["type"] = e.status == 503 ? "overloaded_error" : "api_error";
     return dump(body);
 }
 
-// What is wrong with the head of a request, in the order in which a stranger may learn it.
-http_refusal refusal_of(server& s, const http_server& http, const http_request& r) {
-    const auto say = [&](int status, const std::string& message, const std::string& code, http_headers headers = {}) {
-        return http_refusal{status, error_of_route(r.path, {status, message, "", code}), std::move(headers)};
-    };
-    if (!is_host_allowed(s, http, r.host))
-        return say(403, "this server has not the name that Host gives; --origin adds one", "host_not_allowed");
-    if (!is_origin_allowed(s, r))
-        return say(403, "pages of this origin may not ask; --origin adds one", "origin_not_allowed");
-    const route* found = route_of(r.path);
-    if (found && found->get == get_page && s.options.no_page) found = nullptr;
-    const bool is_public = found && found->is_public;
-    if (!is_public && r.method != "OPTIONS" && !is_key_good(s, r))
-        return say(401, "want a key: Authorization: Bearer KEY, or x-api-key: KEY", "invalid_api_key",
-                   {{"WWW-Authenticate", "Bearer"}});
-    if (!found) return say(404, "no such route: " + r.path.substr(0, 200), "not_found");
-    if (!is_method_of(*found, r.method))
-        return say(405, std::string("want one of ") + allowed_methods(*found), "method_not_allowed",
-                   {{"Allow", allowed_methods(*found)}});
-    if ((s.is_draining || s.is_loading) && !is_public)
-        return say(503, s.is_loading ? "the model is loading" : "the server is ending", "unavailable",
-                   {{"Retry-After", "5"}});
-    if (r.method == "POST" && !is_json(r.content_type))
-        return say(415, "Content-Type: want application/json", "unsupported_media_type");
-    if (!r.content_encoding.empty() && lower(r.content_encoding) != "identity")
-        return say(415, "Content-Encoding: want none", "unsupported_media_type");
-    return {};
-}
-
-}  // namespace
-
-http_refusal check_request(server& s, const http_server& http, http_request& r, int status,
-                           const std::string& message) {
-    r.request_id = id_of(r.request_id);
-    http_refusal refusal;
-    if (status) refusal = {status, error_of_route(r.path, {status, message, "", ""}), {}};
-    else refusal = refusal_of(s, http, r);
-    if (!refusal.status) return refusal;
-    refusal.headers.emplace_back("X-Request-Id", r.request_id);
-    add_cors(s, r, &refusal.headers);
-    s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(refusal.status) + "\"");
-    log_request(s, r, refusal.status, 0, "");
-    return refusal;
+void check_request(server& s, const http_place& place, const exchange_ptr& e, int status, const std::string& message) {
+    const api_error wrong = status ? api_error{status, message} : head_error(s, place, e->request, &e->headers);
+    if (!wrong.status) return;
+    begin_answer(s, *e);
+    e->answer(wrong.status, error_of_route(e->request.path, wrong));
 }
 
 // What the clients of OpenAI and Anthropic for browsers send.
@@ -220,31 +218,8 @@ static constexpr const char* kClientHeaders =
     "x-stainless-lang, x-stainless-os, x-stainless-package-version, x-stainless-poll-helper, x-stainless-retry-count, "
     "x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout";
 
-// A large body keeps a thread busy for seconds. Such bodies have a thread of their own, so that others do not wait.
-constexpr size_t kLargeBody = 256 << 10;
-struct router::pool {
-    boost::asio::thread_pool threads{2}, large{1};
-};
-
-router::router(server& s) : server_(s), pool_(std::make_unique<pool>()) {}
-router::~router() { finish(); }
-void router::finish() {
-    pool_->threads.join();
-    pool_->large.join();
-}
-
-void router::handle(exchange_ptr exchange) {
-    server& s = server_;
-    exchange->headers.emplace_back("X-Request-Id", exchange->request.request_id);
-    add_cors(s, exchange->request, &exchange->headers);
-    exchange->on_end = [&s](http_exchange& e) {
-        const double ms =
-            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - e.arrived).count();
-        s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(e.status()) + "\"");
-        // probes and scrapes come often and would hide how long answers take
-        if (e.request.method == "POST") s.counts.observe("duet_request_seconds", ms / 1000);
-        log_request(s, e.request, e.status(), ms, e.log_fields);
-    };
+void answer_request(server& s, const exchange_ptr& exchange) {
+    begin_answer(s, *exchange);
     const route* found = route_of(exchange->request.path);
     if (exchange->request.method == "OPTIONS") {
         exchange->headers.emplace_back("Allow", allowed_methods(*found));
@@ -254,20 +229,17 @@ void router::handle(exchange_ptr exchange) {
         }
         return exchange->answer(204, "");
     }
-    const auto work = [&s, exchange, found] {
-        try {
-            if (found->get) return found->get(s, exchange);
-            const json body = parse_body(exchange->request.body);
-            if (const auto name = fields(body).text("model")) check_name(s, *name);
-            found->post(s, exchange, fields(body));
-        } catch (const api_error& e) {
-            exchange->answer(e.status, error_of_route(exchange->request.path, e));
-        } catch (const std::bad_alloc&) {
-            exchange->answer(500, dump(error_json({500, "out of memory"})));
-        } catch (const std::exception& e) { exchange->answer(500, dump(error_json({500, e.what()}))); }
+    const auto fail = [&](const api_error& e) {
+        exchange->answer(e.status, error_of_route(exchange->request.path, e));
     };
-    if (exchange->request.method != "POST") return work();
-    boost::asio::post(exchange->request.body.size() > kLargeBody ? pool_->large : pool_->threads, work);
+    try {
+        if (found->get) return found->get(s, exchange);
+        const json body = parse_body(exchange->request.body);
+        if (const auto name = fields(body).text("model")) check_name(s, *name);
+        found->post(s, exchange, fields(body));
+    } catch (const api_error& e) { fail(e); } catch (const std::bad_alloc&) {
+        fail({500, "out of memory"});
+    } catch (const std::exception& e) { fail({500, e.what()}); }
 }
 
 }  // namespace serve

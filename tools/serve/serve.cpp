@@ -3,6 +3,7 @@
 // Main path: [serve.cpp] -> http.h -> routes.cpp -> completions.cpp -> engine.h -> runtime.h
 #include "chat.h"
 
+#include <filesystem>
 #include <sstream>
 
 namespace {
@@ -29,7 +30,7 @@ std::string read_bytes(const std::string& text, uint64_t* out) {
     return "";
 }
 
-constexpr const char* kKeyRule = "want up to 512 visible ASCII characters";
+const std::string kKeyRule = "want up to 512 visible ASCII characters";
 
 bool is_key(const std::string& key) {
     return !key.empty() && key.size() <= 512 &&
@@ -51,9 +52,8 @@ void add_flags(tool_args& args, server_options* o) {
               });
     args.call("--api-key", "KEY", "requests need this key; may be repeated (also DUET_API_KEY)",
               [o](const std::string& key) {
-                  if (!is_key(key)) return std::string(kKeyRule);
                   o->keys.push_back(key);
-                  return std::string();
+                  return is_key(key) ? std::string() : kKeyRule;
               });
     args.text("--api-key-file", "FILE", "keys, one in a line", &o->key_file);
     args.flag("--no-key", "listen beyond the loopback without a key", &o->no_key);
@@ -100,44 +100,33 @@ void add_flags(tool_args& args, server_options* o) {
 }
 
 duet_status read_keys(server_options* o, tool_error* error) {
-    if (const char* key = std::getenv("DUET_API_KEY"); key && *key) {
-        if (!is_key(key)) return error->set(DUET_ERR_ARG, std::string("DUET_API_KEY: ") + kKeyRule);
-        o->keys.push_back(key);
-    }
-    if (o->key_file.empty()) return DUET_OK;
+    const char* key = std::getenv("DUET_API_KEY");
     std::string text;
+    if (key && *key) o->keys.push_back(key);
+    if (key && *key && !is_key(key)) return error->set(DUET_ERR_ARG, "DUET_API_KEY: " + kKeyRule);
+    if (o->key_file.empty()) return DUET_OK;
     if (const duet_status status = read_text(o->key_file, &text, error)) return status;
-    const size_t n_before = o->keys.size();
-    for (std::string line : split(text, '\n')) {
-        line.resize(line.find_last_not_of("\r ") + 1);
-        if (line.empty()) continue;
-        if (!is_key(line))
-            return error->set(DUET_ERR_FORMAT, o->key_file + ": holds a line that is no key: " + std::string(kKeyRule));
-        o->keys.push_back(line);
-    }
-    return o->keys.size() > n_before ? DUET_OK : error->set(DUET_ERR_FORMAT, o->key_file + ": holds no key");
+    std::replace(text.begin(), text.end(), '\r', '\n');
+    const std::vector<std::string> lines = split(text, '\n');
+    if (lines.empty() || !std::all_of(lines.begin(), lines.end(), is_key))
+        return error->set(DUET_ERR_FORMAT, o->key_file + ": want a key in each line: " + kKeyRule);
+    o->keys.insert(o->keys.end(), lines.begin(), lines.end());
+    return DUET_OK;
 }
 
 // --chat-template names a file, or else a template by name.
 duet_status read_template(server_options* o, tool_error* error) {
     if (o->tool_form == "auto") o->tool_form.clear();
     if (o->chat_template.empty()) return DUET_OK;
-    if (os::kind_of(o->chat_template) == os::file_kind::none) {
-        if (o->chat_template.find_first_of("/.") != std::string::npos)
-            return error->set(DUET_ERR_IO, o->chat_template + ": no such file");
-        o->template_name = std::exchange(o->chat_template, "");
-        return DUET_OK;
-    }
-    std::string text;
-    const duet_status status = read_text(o->chat_template, &text, error);
-    o->chat_template = text;
-    return status;
+    const std::string name = o->chat_template;
+    const bool is_file = os::kind_of(name) != os::file_kind::none || name.find_first_of("/.") != std::string::npos;
+    if (is_file) return read_text(name, &o->chat_template, error);
+    o->template_name = std::exchange(o->chat_template, "");
+    return DUET_OK;
 }
 
-std::string stem_of(const std::string& path) {
-    std::string name = path.substr(path.find_last_of(os::kSlashes) + 1);
-    if (name.size() > 5 && name.substr(name.size() - 5) == ".gguf") name.resize(name.size() - 5);
-    return name;
+std::string stem_of(const std::filesystem::path& path) {
+    return (path.extension() == ".gguf" ? path.stem() : path.filename()).string();
 }
 
 // One pool of cache pages serves all slots and the prefixes that are kept. cache_bytes bounds it, with the recurrent
@@ -196,32 +185,35 @@ duet_status plan_embedder(server* s, engine_params* engine, duet_memory_plan* pl
     return status ? error->set(status, duet_model_error(s->model)) : DUET_OK;
 }
 
-void tell_plan(server* s, const engine_params& engine, const duet_memory_plan& embedder) {
+void tell_plan(server* s, const engine_params& engine, const duet_memory_plan& second) {
     const duet_memory_plan& p = s->plan;
-    std::fprintf(stderr,
-                 "serve: memory: weights %.1f MB (mapped), cache %.1f (%lld tokens for %d slots of up to %d, and "
-                 "prefixes), state %.1f, work %.1f",
-                 p.weight_bytes / 1e6, p.cache_bytes / 1e6, (long long)engine.cache_tokens, engine.n_slots, s->n_ctx,
-                 p.state_bytes / 1e6, p.work_bytes / 1e6);
-    if (p.gpu_weight_bytes)
-        std::fprintf(stderr, "; on the GPU: weights %.1f MB, cache %.1f, state %.1f, work %.1f",
-                     p.gpu_weight_bytes / 1e6, p.gpu_cache_bytes / 1e6, p.gpu_state_bytes / 1e6,
-                     p.gpu_work_bytes / 1e6);
-    const uint64_t second[] = {embedder.cache_bytes + embedder.gpu_cache_bytes,
-                               embedder.state_bytes + embedder.gpu_state_bytes,
-                               embedder.work_bytes + embedder.gpu_work_bytes};
-    if (engine.embeds)
-        std::fprintf(stderr, "; for embeddings, when they are asked for: cache %.1f MB, state %.1f, work %.1f",
-                     second[0] / 1e6, second[1] / 1e6, second[2] / 1e6);
-    std::fputc('\n', stderr);
-    const auto tell = [&](const char* kind, uint64_t bytes) {
-        s->counts.set("duet_memory_bytes", (double)bytes, std::string("kind=\"") + kind + "\"");
+    const auto tell_rest = [](uint64_t cache, const std::string& note, uint64_t state, uint64_t work) {
+        std::fprintf(stderr, "cache %.1f%s, state %.1f, work %.1f", cache / 1e6, note.c_str(), state / 1e6, work / 1e6);
     };
-    tell("weights", p.weight_bytes);
-    tell("cache", p.cache_bytes + p.gpu_cache_bytes);
-    tell("state", p.state_bytes + p.gpu_state_bytes);
-    tell("work", p.work_bytes + p.gpu_work_bytes);
-    tell("embeddings", second[0] + second[1] + second[2]);
+    const std::string room = " (" + std::to_string(engine.cache_tokens) + " tokens for " +
+                             std::to_string(engine.n_slots) + " slots of up to " + std::to_string(s->n_ctx) +
+                             ", and prefixes)";
+    std::fprintf(stderr, "serve: memory: weights %.1f MB (mapped), ", p.weight_bytes / 1e6);
+    tell_rest(p.cache_bytes, room, p.state_bytes, p.work_bytes);
+    if (p.gpu_weight_bytes) {
+        std::fprintf(stderr, "; on the GPU: weights %.1f MB, ", p.gpu_weight_bytes / 1e6);
+        tell_rest(p.gpu_cache_bytes, "", p.gpu_state_bytes, p.gpu_work_bytes);
+    }
+    const uint64_t cache = second.cache_bytes + second.gpu_cache_bytes,
+                   state = second.state_bytes + second.gpu_state_bytes,
+                   work = second.work_bytes + second.gpu_work_bytes;
+    if (engine.embeds) {
+        std::fprintf(stderr, "; for embeddings, when they are asked for: ");
+        tell_rest(cache, " MB", state, work);
+    }
+    std::fputc('\n', stderr);
+    const std::pair<const char*, uint64_t> kinds[] = {{"weights", p.weight_bytes},
+                                                      {"cache", p.cache_bytes + p.gpu_cache_bytes},
+                                                      {"state", p.state_bytes + p.gpu_state_bytes},
+                                                      {"work", p.work_bytes + p.gpu_work_bytes},
+                                                      {"embeddings", cache + state + work}};
+    for (const auto& [kind, bytes] : kinds)
+        s->counts.set("duet_memory_bytes", (double)bytes, std::string("kind=\"") + kind + "\"");
     s->counts.set("duet_slots", engine.n_slots);
     s->counts.set("vllm:cache_config_info", 1,
                   "block_size=\"64\",num_gpu_blocks=\"" + std::to_string(engine.cache_tokens / 64) + "\"");
@@ -238,7 +230,7 @@ void read_vocabulary(server* s) {
 
 // Ends when nothing is left to answer. When the time is over what runs is cancelled, and has 2 s to say so.
 void drain(server* s, http_server* http, double until) {
-    if (http->n_active() == 0 || now_seconds() > until + 2) return http->stop();
+    if (http->place().n_active == 0 || now_seconds() > until + 2) return http->stop();
     if (now_seconds() > until) s->work->cancel_all();
     http->after(std::chrono::milliseconds(20), [=] { drain(s, http, until); });
 }
@@ -265,21 +257,16 @@ duet_status start(server* s, tool_error* error) {
     server_options& o = s->options;
     if (const duet_status status = read_keys(&o, error)) return status;
     if (const duet_status status = read_template(&o, error)) return status;
-    http_limits limits;
-    limits.max_body_bytes = o.max_body_bytes;
-    http_server* self = nullptr;
-    router routes(*s);
     http_handlers handlers;
-    handlers.check = [&](auto& r, int status, const auto& text) { return check_request(*s, *self, r, status, text); };
-    handlers.handle = [&](exchange_ptr e) { routes.handle(std::move(e)); };
+    handlers.check = [&](auto& place, auto& e, int status, auto& text) { check_request(*s, place, e, status, text); };
+    handlers.handle = [&](auto& e) { answer_request(*s, e); };
     model_ptr model;
     session_ptr session;
-    http_server http(limits, handlers);
-    self = &http;
+    http_server http(o.max_body_bytes, handlers);
     if (const std::string wrong = http.listen(o.host, o.port); !wrong.empty()) return error->set(DUET_ERR_IO, wrong);
-    if (!http.is_local() && o.keys.empty() && !o.no_key)
+    if (!http.place().is_local && o.keys.empty() && !o.no_key)
         return error->set(DUET_ERR_ARG,
-                          http.address() + " is reachable from other machines: want --api-key, or --no-key");
+                          http.place().address + " is reachable from other machines: want --api-key, or --no-key");
     duet_status status = DUET_OK;
     std::thread loader([&] {
         try {
@@ -287,9 +274,10 @@ duet_status start(server* s, tool_error* error) {
         } catch (const std::bad_alloc&) { status = error->set(DUET_ERR_MEMORY, "out of memory"); }
         if (status != DUET_OK) return http.stop();
         s->is_loading = false;
-        std::printf("serve: %s%s serves %s (%s %s, %d slots of %d tokens, %s%s)\n", http.is_unix() ? "" : "http://",
-                    http.address().c_str(), s->id.c_str(), s->info.architecture, s->info.main_type, o.n_slots, s->n_ctx,
-                    s->info.device, o.keys.empty() ? "" : ", with key");
+        std::printf("serve: %s%s serves %s (%s %s, %d slots of %d tokens, %s%s)\n",
+                    http.place().unix_path.empty() ? "http://" : "", http.place().address.c_str(), s->id.c_str(),
+                    s->info.architecture, s->info.main_type, o.n_slots, s->n_ctx, s->info.device,
+                    o.keys.empty() ? "" : ", with key");
         std::fflush(stdout);
     });
     http.run([&](int n_signals) {
@@ -303,7 +291,6 @@ duet_status start(server* s, tool_error* error) {
         drain(s, &http, now_seconds() + o.drain_seconds);
     });
     loader.join();
-    routes.finish();
     s->work.reset();
     return status;
 }

@@ -149,12 +149,8 @@ void check_length(const server& s, size_t n_prompt_tok, const char* param, bool 
 // Makes choice i of an answer: its sampler with the prompt as history.
 job_ptr make_job(const server& s, const common_fields& common, std::vector<int32_t> prompt, int32_t i_choice,
                  const duet_grammar* grammar);
-// The same with a gate for plain text; the grammar that the fields ask for, or none.
-job_ptr make_text_job(const server& s, const common_fields& common, std::vector<int32_t> prompt, int32_t i_choice,
-                      const duet_grammar* grammar);
-grammar_ptr text_grammar(server& s, const common_fields& common);
-// Whether a field of this name sets a sampler.
-bool is_sampler_field(std::string_view name);
+// Answers prompts that are given in the fields of /v1/completions. echoes: gets the text of each job's prompt, or null.
+void submit_completion(const std::shared_ptr<reply>& answer, const fields& f, std::vector<std::string>* echoes);
 std::vector<int32_t> tokenize_text(const server& s, const std::string& text, int32_t flags);
 // Turns the status of a failed call on the request's own data into an error for the client.
 [[noreturn]] void refuse_status(duet_status status, const std::string& text, const std::string& param = "");
@@ -175,7 +171,7 @@ std::string token_name(const server& s, int32_t id);
 
 // ---- who may ask (guard.cpp) ----
 
-bool is_host_allowed(const server& s, const http_server& http, const std::string& host);
+bool is_host_allowed(const server& s, const http_place& place, const std::string& host);
 bool is_origin_allowed(const server& s, const http_request& r);
 bool is_origin_listed(const server& s, const http_request& r);
 bool is_key_good(const server& s, const http_request& r);
@@ -189,20 +185,12 @@ post_route post_chat, post_completions, post_responses, post_messages, post_coun
 post_route post_apply_template, post_tokenize, post_detokenize;
 post_route post_ollama_chat, post_ollama_generate, post_ollama_show;
 
-// Looks at a request's head, or words what its framing is refused with; answers whole requests.
-http_refusal check_request(server& s, const http_server& http, http_request& request, int status,
-                           const std::string& message);
-class router {
-  public:
-    explicit router(server& s);
-    ~router();
-    void handle(exchange_ptr exchange);
-    void finish();  // waits for the workers
-
-  private:
-    struct pool;
-    server& server_;
-    std::unique_ptr<pool> pool_;
-};
+// Looks at a request's head, or words what is wrong with its framing; answers what is refused.
+void check_request(server& s, const http_place& place, const exchange_ptr& exchange, int status,
+                   const std::string& message);
+// Answers a whole request.
+void answer_request(server& s, const exchange_ptr& exchange);
+// An error in the shape that the clients of a route know.
+std::string error_of_route(std::string_view path, const api_error& e);
 
 }  // namespace serve
