@@ -119,14 +119,10 @@ duet_status read_template(server_options* o, tool_error* error) {
     if (o->tool_form == "auto") o->tool_form.clear();
     if (o->chat_template.empty()) return DUET_OK;
     const std::string name = o->chat_template;
-    const bool is_file = os::kind_of(name) != os::file_kind::none || name.find_first_of("/.") != std::string::npos;
-    if (is_file) return read_text(name, &o->chat_template, error);
+    if (os::kind_of(name) != os::file_kind::none || name.find_first_of("/.") != std::string::npos)
+        return read_text(name, &o->chat_template, error);
     o->template_name = std::exchange(o->chat_template, "");
     return DUET_OK;
-}
-
-std::string stem_of(const std::filesystem::path& path) {
-    return (path.extension() == ".gguf" ? path.stem() : path.filename()).string();
 }
 
 // One pool of cache pages serves all slots and the prefixes that are kept. cache_bytes bounds it, with the recurrent
@@ -199,9 +195,9 @@ void tell_plan(server* s, const engine_params& engine, const duet_memory_plan& s
         std::fprintf(stderr, "; on the GPU: weights %.1f MB, ", p.gpu_weight_bytes / 1e6);
         tell_rest(p.gpu_cache_bytes, "", p.gpu_state_bytes, p.gpu_work_bytes);
     }
-    const uint64_t cache = second.cache_bytes + second.gpu_cache_bytes,
-                   state = second.state_bytes + second.gpu_state_bytes,
-                   work = second.work_bytes + second.gpu_work_bytes;
+    const uint64_t cache = second.cache_bytes + second.gpu_cache_bytes;
+    const uint64_t state = second.state_bytes + second.gpu_state_bytes;
+    const uint64_t work = second.work_bytes + second.gpu_work_bytes;
     if (engine.embeds) {
         std::fprintf(stderr, "; for embeddings, when they are asked for: ");
         tell_rest(cache, " MB", state, work);
@@ -242,7 +238,8 @@ duet_status load(server* s, model_ptr* model, session_ptr* session, tool_error* 
     if (const duet_status status = open_model(o.model, model, error)) return status;
     s->model = model->get();
     s->info = info_of(s->model);
-    s->id = o.aliases.empty() ? stem_of(o.model.path) : o.aliases[0];
+    const std::filesystem::path path = o.model.path;
+    s->id = o.aliases.empty() ? (path.extension() == ".gguf" ? path.stem() : path.filename()).string() : o.aliases[0];
     if (const duet_status status = open_sequences(s, session, &params, error)) return status;
     duet_memory_plan embedder = {};
     if (const duet_status status = plan_embedder(s, &params, &embedder, error)) return status;
@@ -305,11 +302,7 @@ int main(int argc, char** argv) {
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (s.options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     os::prepare_server();
-    tool_error error;
-    int code = finish_tool("serve", [&](tool_error* e) {
-        const duet_status status = start(&s, e);
-        error = *e;
-        return status;
-    });
-    return error.status == DUET_ERR_ARG ? kExitUsage : code;
+    duet_status status = DUET_OK;
+    const int code = finish_tool("serve", [&](tool_error* error) { return status = start(&s, error); });
+    return status == DUET_ERR_ARG ? kExitUsage : code;
 }
