@@ -71,10 +71,10 @@ endif
 # asserts of doctest that compile faster. All tests together take 40 % of the time at -O3 and run as fast. The emulator
 # of GPUs, which serves tests alone, compiles in half the time (17 and 8 s) and runs 1.2 times as long.
 ifneq ($(filter release shared,$(config)),)
-  computing_tests = tests/main.cpp tests/test_exact.cpp tests/test_kernels.cpp tests/test_quant.cpp
-  light_flags     = $(if $(filter tests/test_%,$(filter-out $(computing_tests),$(1))),-O0,-O1) \
+  computing_tests = tests/test_exact.cpp tests/test_kernels.cpp tests/test_quant.cpp
+  light_flags     = $(if $(filter tests/main.cpp tests/test_% tests/fake_%,$(filter-out $(computing_tests),$(1))),-O0,-O1) \
                     $(if $(filter tools/serve/%,$(1)),-Os -ffunction-sections)
-  lightly         = tools/% tests/main.cpp tests/test_% gpu/driver_emu.cpp
+  lightly         = tools/% tests/% gpu/driver_emu.cpp
   serve_ldflags   = $(if $(filter Linux,$(shell uname)),-Wl$(comma)--gc-sections)
 endif
 comma := ,
@@ -237,7 +237,7 @@ $(BUILD)/tests/libamdhip64.so.5 $(BUILD)/tests/amdhip64.dll: fake = tests/fake_h
 $(stand_ins): $(wildcard tests/fake_*) $(wildcard gpu/*.h gpu/*.def)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CXX) $(flags) $(ldflags) -fPIC -shared -o $@ $(fake) $(LDFLAGS)
+	$(Q)$(CXX) $(flags) $(call flags_of,$(firstword $(fake))) $(ldflags) -fPIC -shared -o $@ $(fake) $(LDFLAGS)
 
 $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
 	@mkdir -p $(@D)
