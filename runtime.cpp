@@ -4,6 +4,7 @@
 // Main path: tools/run.cpp -> runtime.h -> [runtime.cpp] -> runtime/generate.cpp -> runtime/session.cpp
 #include "runtime/calls.h"
 #include "runtime/chat.h"
+#include "runtime/devices.h"
 #include "models/unicode.h"
 #include "quant/exact.h"
 
@@ -92,15 +93,18 @@ duet_string as_string(std::string_view text) { return {text.data(), text.size()}
 constexpr const duet_type_info* kNoType = nullptr;
 
 template <class F> void guarded_void(F f) noexcept {
-    (void)guarded_value(0, [&] { return f(), 0; });
+    (void)guarded_shared(0, [&](error_text&) {
+        f();
+        return DUET_OK;
+    });
 }
 
 }  // namespace
 
 // Defines the function that fills a struct with the defaults.
-#define DUET_INIT(type, defaults)                                                                                      \
+#define DUET_INIT(type)                                                                                                \
     void type##_init(type* out, uint32_t struct_size) {                                                                \
-        guarded_void([=] { init_struct(defaults(), out, struct_size); });                                              \
+        guarded_void([=] { init_struct(defaults_of<type>(), out, struct_size); });                                     \
     }
 
 // Defines the functions that free a handle and tell the text of its last error.
@@ -301,7 +305,7 @@ double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads) {
 
 // ---- models ---------------------------------------------------------------------------------------------------------
 
-DUET_INIT(duet_model_params, default_model_params)
+DUET_INIT(duet_model_params)
 
 duet_status duet_model_open(const char* path, const duet_model_params* params, duet_model** out) {
     return create_model(out, {.path = path, .call = __func__}, params);
@@ -368,9 +372,9 @@ int32_t duet_token_is_control(const duet_model* model, int32_t id) {
 
 // ---- sessions -------------------------------------------------------------------------------------------------------
 
-DUET_INIT(duet_session_params, default_session_params)
+DUET_INIT(duet_session_params)
 
-DUET_INIT(duet_batch, default_batch)
+DUET_INIT(duet_batch)
 
 duet_status duet_session_plan(const duet_model* model, const duet_session_params* params, duet_memory_plan* out) {
     return with_model(__func__, model, plan_session, params, out);
@@ -397,7 +401,7 @@ int64_t duet_session_room(const duet_session* session) {
 duet_status duet_decode(duet_session* session, const duet_batch* batch) {
     return with_session(__func__, session, [=](duet_session& s) -> duet_status {
         if (!batch) return null_argument("duet_decode", "batch", s.err);
-        duet_batch b = default_batch();
+        auto b = defaults_of<duet_batch>();
         DUET_TRY(read_struct("duet_batch", batch, &b, s.err));
         return decode(s, b, {});
     });
@@ -415,7 +419,7 @@ const float* duet_embedding(duet_session* session) {
     return guarded_value((const float*)nullptr, [=] { return session ? last_embedding(*session) : nullptr; });
 }
 
-DUET_INIT(duet_embed_params, default_embed_params)
+DUET_INIT(duet_embed_params)
 
 duet_status duet_embed(duet_session* session, const duet_string* texts, int32_t n_texts,
                        const duet_embed_params* params, float* out) {
@@ -522,7 +526,7 @@ void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
 
 // ---- constraints ----------------------------------------------------------------------------------------------------
 
-DUET_INIT(duet_grammar_params, default_grammar_params)
+DUET_INIT(duet_grammar_params)
 
 duet_status duet_grammar_create(const duet_model* model, const duet_grammar_params* params, duet_grammar** out) {
     return create_own(__func__, out, [=](duet_grammar& g) { return create_grammar(model, params, g); });
@@ -557,7 +561,7 @@ duet_status duet_text_gate_finish(duet_text_gate* gate, duet_string* text) {
 
 // ---- generating -----------------------------------------------------------------------------------------------------
 
-DUET_INIT(duet_generate_params, default_generate_params)
+DUET_INIT(duet_generate_params)
 
 duet_status duet_generate_begin(duet_session* session, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
                                 const duet_generate_params* params, duet_generation** out) {
@@ -585,7 +589,7 @@ duet_status duet_generate(duet_session* session, duet_sampler* sampler, const in
 
 // ---- chat -----------------------------------------------------------------------------------------------------------
 
-DUET_INIT(duet_chat_params, default_chat_params)
+DUET_INIT(duet_chat_params)
 
 duet_status duet_chat_create(const duet_model* model, const duet_chat_params* params, duet_chat** out) {
     return create_own(__func__, out, create_chat, model, params);
@@ -663,7 +667,7 @@ duet_string duet_chat_parser_message(duet_chat_parser* parser) {
     return guarded_value(duet_string{}, [=] { return parser ? as_string(show_answer(*parser)) : duet_string{}; });
 }
 
-DUET_INIT(duet_chat_grammar_params, default_chat_grammar_params)
+DUET_INIT(duet_chat_grammar_params)
 
 duet_status duet_chat_grammar(const duet_chat* chat, const duet_chat_grammar_params* params, duet_grammar** out) {
     return create_own(__func__, out, [=](duet_grammar& g) -> duet_status {
@@ -672,7 +676,7 @@ duet_status duet_chat_grammar(const duet_chat* chat, const duet_chat_grammar_par
     });
 }
 
-DUET_INIT(duet_chat_turn_params, default_chat_turn_params)
+DUET_INIT(duet_chat_turn_params)
 
 duet_status duet_chat_begin(duet_chat* chat, duet_session* session, duet_sampler* sampler,
                             const duet_chat_turn_params* params, duet_chat_turn** out) {
@@ -710,7 +714,7 @@ void duet_session_profile(duet_session* session, int32_t on) {
 
 int32_t duet_session_profile_rows(duet_session* session) {
     int32_t n_rows = -1;
-    (void)with_session(__func__, session, [&](duet_session& s) { return n_rows = take_profile(s), DUET_OK; });
+    (void)with_session(__func__, session, take_profile, &n_rows);
     return n_rows;
 }
 

@@ -211,7 +211,8 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
         if (name == "developer" && !h.has_developer) name = "system";
         if (is_plain_role(name)) m = with(m, "role", value::of_trusted(name));
         if (name == "system" && !h.has_system && content.is_string() && !folded.is_string()) {
-            folded = content, folded_at = i;
+            folded = content;
+            folded_at = i;
             continue;
         }
         const bool takes_folded = folded.is_string() && name == "user" && content.is_string();

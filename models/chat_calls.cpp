@@ -49,14 +49,20 @@ void chat_machine::end_call(bool is_complete) {
     n_items++;
 }
 
+// The next state; true: there is more to do.
+bool chat_machine::go_to(state next) {
+    at = next;
+    return true;
+}
+
 // The bytes held back are text, and so are those that follow. If call_begin was sent, the call ends before them.
-bool chat_machine::fail() {
+bool chat_machine::fail(bool from_start) {
+    const size_t seen = from_start ? pos : cur;
     if (is_open) {
-        const size_t seen = cur;
         cur = pos;
         end_call(false);
-        cur = seen;
     }
+    cur = seen;
     pass_prose();
     return_to_prose();
     return true;
@@ -106,7 +112,7 @@ bool chat_machine::step_section() {
     if (!n_items) {  // the model wrote JSON calls where tags were expected
         size_t end;
         for (const char* bracket : {"{", "["})
-            if (look_behind_blanks(cur, bracket, &end) == found::yes) return at = state::item, true;
+            if (look_behind_blanks(cur, bracket, &end) == found::yes) return go_to(state::item);
         return fail();
     }
     const found closes = go_behind(block->section_close, state::prose);
@@ -154,11 +160,10 @@ bool chat_machine::step_item() {
     }
     if (c == '[' && !has_bracket && !n_items) has_bracket = true;
     else if (!n_items || (c != ',' && c != ';')) {
-        if (is_json && c == '{') return begin_object(false), true;
+        if (is_json && c == '{') return begin_object(false);
         if (is_json || !is_name_byte(c)) return leave();
         token = cur;
-        at = state::name;
-        return true;
+        return go_to(state::name);
     }
     cur++;
     return true;
@@ -172,7 +177,7 @@ bool chat_machine::step_name() {
     if (at_end()) return false;
     const char c = buffer[cur];
     const bool is_named = block->syntax == call_syntax::named;
-    if (cur == token && block->syntax != call_syntax::literal && (c == '{' || c == '[')) return at = state::item, true;
+    if (cur == token && block->syntax != call_syntax::literal && (c == '{' || c == '[')) return go_to(state::item);
     if (cur == token || cur - token > kMaxChatName) return fail();
     const found f = look(cur, block->name_end);
     if (f == found::partial) return false;
@@ -187,8 +192,7 @@ bool chat_machine::step_name() {
     }
     if (is_named) {
         if (f == found::yes) cur += block->name_end.size();
-        at = state::before_json;
-        return true;
+        return go_to(state::before_json);
     }
     if (block->syntax == call_syntax::tags) {
         if (block->name_end.empty()) {  // only the next tag ends the name
@@ -214,8 +218,7 @@ bool chat_machine::step_name() {
     if (!begin_call()) return fail();
     value_text.clear();
     literals.reset(block->name_end[0], (block->flags & kGemma) != 0, &value_text);
-    at = state::literal;
-    return true;
+    return go_to(state::literal);
 }
 
 bool chat_machine::step_before_json() {
@@ -243,19 +246,18 @@ bool chat_machine::step_before_json() {
     }
     if (!(block->flags & kFence) || name != "function" || !is_name_byte(buffer[cur])) return fail();
     token = cur;  // "function" was the type of the call
-    at = state::name;
-    return true;
+    return go_to(state::name);
 }
 
 // ---- calls and arguments as JSON ------------------------------------------------------------------------------------
 
-void chat_machine::begin_object(bool whole) {
+bool chat_machine::begin_object(bool whole) {
     scanner.reset();
     is_whole = streams = whole;
     is_nested = is_name_value = has_name = false;
     args_begin = args_end = 0;
     if (!whole) id.clear();
-    at = state::object;
+    return go_to(state::object);
 }
 
 // Passes JSON on as it is, except that control characters inside strings are escaped.
@@ -352,16 +354,14 @@ bool chat_machine::end_object() {
     if (is_whole) {
         pass(chat_event_kind::call_arguments);
         end_call(true);
-        at = state::close;
-        return true;
+        return go_to(state::close);
     }
     if (!is_open) {
         if (!has_name || args_begin || !begin_call()) return fail();
         emit(chat_event_kind::call_arguments, "{}", pos, pos);
     }
     end_call(true);
-    at = state::item;
-    return true;
+    return go_to(state::item);
 }
 
 // ---- arguments between tags -----------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ bool chat_machine::step_param() {
     const found closes = go_behind(block->call_close, state::param);
     found leaves = found::no;
     if (!block->section_close.empty()) leaves = look_behind_blanks(cur, block->section_close, &end);
-    if (closes == found::yes || leaves == found::yes) return end_tags(), true;
+    if (closes == found::yes || leaves == found::yes) return end_tags();
     if (opens == found::partial || closes == found::partial || leaves == found::partial) return false;
     if (n_params || look_behind_blanks(cur, "{", &end) != found::yes) return fail();
     cur = end - 1;  // the model wrote JSON arguments where tags were expected
@@ -382,22 +382,22 @@ bool chat_machine::step_param() {
     return true;
 }
 
-void chat_machine::end_tags() {
+bool chat_machine::end_tags() {
     commit(chat_event_kind::call_arguments, n_params ? "}" : "{}");
     end_call(true);
     at = state::section;
     if (block->section_close.empty()) after_marker();
+    return true;
 }
 
 bool chat_machine::step_key() {
     const found f = seek(block->key_end, token + kMaxChatName + 1);
     if (f == found::partial) return false;
-    if (f == found::no) return cur = pos, fail();
+    if (f == found::no) return fail(true);
     key.assign(buffer, token, cur - token);
     cur += block->key_end.size();
     token = cur;
-    at = state::value_open;
-    return true;
+    return go_to(state::value_open);
 }
 
 bool chat_machine::step_value_open() {
@@ -407,7 +407,7 @@ bool chat_machine::step_value_open() {
     if (block->value_open == ">") {  // the tag itself may say whether the value is a string
         const size_t end = buffer.find('>', cur);
         if (end == std::string::npos && buffer.size() - cur < kMaxChatBlanks) return false;
-        if (end == std::string::npos || end - cur >= kMaxChatBlanks) return cur = pos, fail();
+        if (end == std::string::npos || end - cur >= kMaxChatBlanks) return fail(true);
         const std::string_view attributes = std::string_view(buffer).substr(cur, end - cur);
         if (attributes.find("string=\"true\"") != std::string_view::npos) t = kJsonString;
         else if (attributes.find("string=\"false\"") != std::string_view::npos) t = ~(uint32_t)kJsonString;
@@ -415,7 +415,7 @@ bool chat_machine::step_value_open() {
     } else if (!block->value_open.empty()) {
         const found f = go_behind(block->value_open, at);
         if (f == found::partial) return false;
-        if (f == found::no) return cur = pos, fail();
+        if (f == found::no) return fail(true);
     }
     std::string text = n_params++ ? ", \"" : "{\"";
     for (const char c : key) append_json_byte(c, &text);
@@ -508,8 +508,7 @@ bool chat_machine::step_value() {
                     value_text = typed_json(std::string_view(buffer).substr(token, data_end - token), types);
                 cur = tag_end;
                 pass_value();
-                at = state::param;
-                return true;
+                return go_to(state::param);
             }
         }
         if (is_text) append_json_byte(c, &value_text);

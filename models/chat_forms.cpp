@@ -51,9 +51,10 @@ static const char* const kNames[] = {
 const char* form_name(chat_form form) { return kNames[(size_t)form]; }
 
 bool find_form(std::string_view name, chat_form* form) {
-    for (size_t i = 0; i < std::size(kNames); i++)
-        if (name == kNames[i]) return *form = (chat_form)i, true;
-    return false;
+    const auto found = std::find(std::begin(kNames), std::end(kNames), name);
+    if (found == std::end(kNames)) return false;
+    *form = (chat_form)(found - kNames);
+    return true;
 }
 
 std::string chat_form_names() {

@@ -136,8 +136,9 @@ struct chat_machine {
     bool is_known(std::string_view tool) const;
     bool begin_call();  // false: no tool has this name
     void end_call(bool is_complete);
-    bool fail();  // the bytes held back are text
-    void cut();   // the output ends here
+    bool fail(bool from_start = false);  // the bytes held back are text; from_start: those of the step, too
+    bool go_to(state next);
+    void cut();  // the output ends here
     bool skip_blanks();
     found go_behind(std::string_view marker, state next);
     bool step_section();
@@ -152,11 +153,11 @@ struct chat_machine {
     bool step_value();
     bool step_literal();
     bool step_close();
-    void begin_object(bool whole);
+    bool begin_object(bool whole);
     bool take_object_step(json_scanner::step s, size_t care);
     bool end_object();
     found find_value_end(size_t* data_end, size_t* tag_end) const;
-    void end_tags();
+    bool end_tags();
 };
 
 }  // namespace duet

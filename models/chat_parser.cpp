@@ -194,10 +194,7 @@ bool chat_machine::step_prose() {
 
 // A mark stands at cur, and [pos, cur) are the blanks before it.
 bool chat_machine::take(const mark& m) {
-    if (m.kind == mark_kind::header) {
-        at = state::header;
-        return true;
-    }
+    if (m.kind == mark_kind::header) { return go_to(state::header); }
     if (m.kind == mark_kind::begin) {
         begin_block(*m.block);
         if (m.block->is_bare()) return true;
@@ -242,8 +239,7 @@ bool chat_machine::read_header(std::string_view header) {
         for (const chat_block& b : chat_blocks())
             if (b.form == options.form) begin_block(b);
         name = to;
-        at = state::before_json;
-        return true;
+        return go_to(state::before_json);
     }
     if (thinks && !options.split_thinking) return false;
     if (options.form == chat_form::harmony && !to.empty() && !thinks) return false;

@@ -49,7 +49,10 @@ json_scanner::step json_scanner::push_number(char c) {
     } else if (c == '.' && (number_ == '0' || number_ == '1')) next = '.';
     else if ((c == 'e' || c == 'E') && strchr("01f", number_)) next = 'e';
     else if ((c == '+' || c == '-') && number_ == 'e') next = '+';
-    if (next) return number_ = next, step::more;
+    if (next) {
+        number_ = next;
+        return step::more;
+    }
     if (is_digit(c) || !strchr("01fx", number_)) return step::bad;
     end_value();
     return is_done() ? step::bad : push(c);
@@ -64,9 +67,9 @@ json_scanner::step json_scanner::push(char c) {
         state_ = state::colon;
         return step::key_end;
     case state::escape:
-        if (c == 'u') return n_left_ = 4, state_ = state::hex, step::more;
-        if (!c || !strchr("\"\\/bfnrt", c)) return step::bad;
-        state_ = state::string;
+        if (!c || !strchr("\"\\/bfnrtu", c)) return step::bad;
+        n_left_ = 4;
+        state_ = c == 'u' ? state::hex : state::string;
         return step::more;
     case state::hex:
         if (hex_digit(c) < 0) return step::bad;
@@ -154,7 +157,10 @@ bool literal_reader::end_bare(std::string* out) {
     static const char* const kWords[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
                                             {"true", "true"}, {"false", "false"}, {"null", "null"}};
     for (const auto& w : kWords)
-        if (bare_ == w[0]) return *out += w[1], true;
+        if (bare_ == w[0]) {
+            *out += w[1];
+            return true;
+        }
     std::string n;
     for (size_t i = 0; i < bare_.size(); i++) {
         const char c = bare_[i], before = i ? bare_[i - 1] : 0, next = i + 1 < bare_.size() ? bare_[i + 1] : 0;
@@ -254,8 +260,10 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
         state_ = state::colon;
         break;
     case state::word:
-        if (is_bare_byte(c) || c == '.' || c == '+' || c == '-')
-            return bare_ += c, bare_.size() > 64 ? step::bad : step::more;
+        if (is_bare_byte(c) || c == '.' || c == '+' || c == '-') {
+            bare_ += c;
+            return bare_.size() > 64 ? step::bad : step::more;
+        }
         if (!end_bare(out)) return step::bad;
         state_ = stack_.empty() ? state::done : state::after;
         break;

@@ -41,10 +41,11 @@ duet_status file_map::allocate(uint64_t n_bytes, error_text& err) {
     return DUET_OK;
 }
 
-void file_map::borrow(const void* data, uint64_t n_bytes) {
+duet_status file_map::borrow(const void* data, uint64_t n_bytes) {
     data_ = (uint8_t*)data;
     size_ = n_bytes;
     source_ = source::borrowed;
+    return DUET_OK;
 }
 
 duet_status file_map::read_all(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err) {

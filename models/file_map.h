@@ -20,7 +20,7 @@ class file_map {
     // not held open.
     duet_status open(const char* path, error_text& err, bool is_copy);
     duet_status read_all(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err);
-    void borrow(const void* data, uint64_t n_bytes);  // The bytes are neither copied nor freed.
+    duet_status borrow(const void* data, uint64_t n_bytes);  // The bytes are neither copied nor freed.
 
     const uint8_t* data() const { return data_; }
     uint64_t size() const { return size_; }

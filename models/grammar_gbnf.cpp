@@ -92,7 +92,10 @@ class gbnf_parser {
         const std::string_view name = parse_name();
         if (name.empty()) return want("a rule's name");
         rule_use& use = use_rule(name, begin);
-        if (use.is_defined) return at_ = begin, want("each rule once");
+        if (use.is_defined) {
+            at_ = begin;
+            return want("each rule once");
+        }
         use.is_defined = true;
         skip_blanks(false);
         if (text_.substr(at_, 3) != "::=") return want("'::='");
@@ -155,17 +158,24 @@ class gbnf_parser {
         groups_.pop_back();
     }
 
+    duet_status add(expr part) {
+        parts_.push_back(part);
+        return DUET_OK;
+    }
+
     duet_status parse_item() {
         const size_t begin = at_;
         const char c = peek();
         if (c == '"') return parse_literal();
         if (c == '[') return parse_class();
-        if (c == '.') return at_++, parts_.push_back(b_.one_char({{0, 0x10ffff}})), DUET_OK;
+        if (c == '.') {
+            at_++;
+            return add(b_.one_char({{0, 0x10ffff}}));
+        }
         if (c == '<' || c == '!') return want("text (tokens like <name> are not supported)");
         const std::string_view name = parse_name();
         if (name.empty()) return want("a literal, a class, a group, or a rule's name");
-        parts_.push_back(b_.call(use_rule(name, begin).rule));
-        return DUET_OK;
+        return add(b_.call(use_rule(name, begin).rule));
     }
 
     duet_status parse_literal() {
@@ -176,8 +186,7 @@ class gbnf_parser {
             utf8_append(&bytes, c);
         }
         at_++;
-        parts_.push_back(b_.spelled(bytes));
-        return DUET_OK;
+        return add(b_.spelled(bytes));
     }
 
     duet_status parse_class() {
@@ -197,8 +206,7 @@ class gbnf_parser {
             ranges.push_back(r);
         }
         at_++;
-        parts_.push_back(b_.one_char(is_negated ? complement_of(ranges) : ranges));
-        return DUET_OK;
+        return add(b_.one_char(is_negated ? complement_of(ranges) : ranges));
     }
 
     // Reads one character of a literal or a class, or an escape.

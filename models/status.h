@@ -25,16 +25,7 @@ struct error_text {
 #endif
 
 // Stores the message (printf form) and returns the code: `return fail(err, DUET_ERR_FORMAT, "%s: ...", ...)`.
-[[gnu::format(DUET_PRINTF_FORM, 3, 4)]] inline duet_status fail(error_text& err, duet_status code, const char* format,
-                                                                ...) {
-    char buffer[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(buffer, sizeof buffer, format, args);
-    va_end(args);
-    err.text = buffer;
-    return code;
-}
+[[gnu::format(DUET_PRINTF_FORM, 3, 4)]] duet_status fail(error_text& err, duet_status code, const char* format, ...);
 
 // Makes bytes of a file safe to print. Control characters, quotes, backslashes, characters that change the writing
 // direction and invalid UTF-8 become \xNN. At most max_bytes bytes are kept; "..." stands for the rest.

@@ -43,9 +43,10 @@ class template_lexer {
 
     size_t after_blanks(size_t i) const { return i + stripped_begin(source_.substr(std::min(i, source_.size()))); }
 
-    void take(token_kind kind, size_t end) {
+    duet_status take(token_kind kind, size_t end) {
         push(kind, source_.substr(at_, end - at_));
         go_to(end);
+        return DUET_OK;
     }
 
     // The sign of a tag whose bracket begins at i; 0: it has none.
@@ -75,12 +76,12 @@ class template_lexer {
         size_t begin = source_.find('{', at_);
         while (begin < source_.size() && kKinds.find(at(begin + 1)) == kKinds.npos)
             begin = source_.find('{', begin + 1);
-        if (begin >= source_.size()) return take(token_kind::data, source_.size()), DUET_OK;
+        if (begin >= source_.size()) return take(token_kind::data, source_.size());
         const char kind = source_[begin + 1];
         push_data(begin, kind != '{');
         go_to(begin + 2 + (sign_at(begin) != 0));
         if (kind == '#') return lex_comment();
-        if (const size_t end = kind == '%' ? raw_tag_end(at_, "raw") : 0; end != 0) return go_to(end), lex_raw();
+        if (const size_t end = kind == '%' ? raw_tag_end(at_, "raw") : 0; end != 0) return lex_raw(end);
         push(kind == '%' ? token_kind::block_begin : token_kind::print_begin, {});
         return lex_tag(kind == '%');
     }
@@ -99,7 +100,8 @@ class template_lexer {
         return has(i, word) ? after_close(after_blanks(i + word.size()), "%}", word == "endraw") : 0;
     }
 
-    duet_status lex_raw() {
+    duet_status lex_raw(size_t text_begin) {
+        go_to(text_begin);
         for (size_t begin = at_; (begin = source_.find("{%", begin)) != source_.npos; begin += 2)
             if (const size_t end = raw_tag_end(begin + 2 + (sign_at(begin) != 0), "endraw"); end != 0) {
                 push_data(begin, true);
@@ -160,7 +162,7 @@ class template_lexer {
         return i + 1;
     }
 
-    void lex_number() {
+    duet_status lex_number() {
         auto below = [](int base) { return [base](char c) { return digit_of(c) < base; }; };
         size_t end = after_digits(at_, below(10));
         if (at_ == 0 || source_[at_ - 1] != '.') {  // not the 1 of a.0.1
@@ -177,7 +179,7 @@ class template_lexer {
         const size_t first = at_ + 2 + (at(at_ + 2) == '_');
         if (base != 0 && digit_of(at(first)) < base) end = after_digits(first, below(base));
         else if (at(at_) == '0') end = after_digits(at_, below(1));
-        take(token_kind::integer, end);
+        return take(token_kind::integer, end);
     }
 
     duet_status lex_operator(std::string* brackets) {
@@ -191,11 +193,10 @@ class template_lexer {
             brackets->pop_back();
         }
         for (std::string_view op : kDouble)
-            if (has(at_, op)) return take(token_kind::op, at_ + 2), DUET_OK;
+            if (has(at_, op)) return take(token_kind::op, at_ + 2);
         if (std::string_view("+-/*%~[](){}><=.:|,;").find(c) == std::string_view::npos)
             return wrong("unexpected '" + printable(source_.substr(at_, char_bytes(source_, at_))) + "'");
-        take(token_kind::op, at_ + 1);
-        return DUET_OK;
+        return take(token_kind::op, at_ + 1);
     }
 
     std::string_view source_;

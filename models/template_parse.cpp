@@ -24,7 +24,7 @@ class template_parser {
         for (const char* name : {"loop", "caller", "kwargs", "varargs", "messages"}) tree_.name_id(name);
         DUET_TRY(lex_template(tree_.source, limits_, &tokens_, err_));
         tree_.root = parse_body({});
-        if (status_ == DUET_OK && !missing_.empty()) return err_.text = missing_[0], DUET_ERR_UNSUPPORTED;
+        if (status_ == DUET_OK && !missing_.empty()) return fail(err_, DUET_ERR_UNSUPPORTED, "%s", missing_[0].c_str());
         if (status_ == DUET_OK) find_hidden_names(&tree_);
         return status_;
     }
@@ -190,7 +190,10 @@ class template_parser {
             {">", kGreater}, {">=", kGreaterEqual}, {"in", kIn}};
         for (const auto& [text, op] : kOps)
             if (take(text)) return op;
-        return is("not") && is_text(next(), "in") ? (step(), step(), kNotIn) : 0;
+        if (!is("not") || !is_text(next(), "in")) return 0;
+        step();
+        step();
+        return kNotIn;
     }
 
     node* parse_compare() {

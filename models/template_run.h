@@ -74,6 +74,10 @@ class template_run {
 
     // ---- errors and limits ----
     value fail(const std::string& what, duet_status code = DUET_ERR_ARG);  // undefined, to be returned
+    bool reject(const std::string& what) {                                 // fails, as false
+        fail(what);
+        return false;
+    }
     value refuse(const value& v, const char* what);  // fails with what, or with what v says when it is undefined
     value overflow() { return fail("integer overflow", DUET_ERR_UNSUPPORTED); }
     bool charge(uint64_t n);      // takes steps away; false after an error

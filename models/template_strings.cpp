@@ -15,8 +15,8 @@ traced_text padded(template_run& run, const traced_text& t, int64_t width, char 
     const int64_t n_chars = (int64_t)count_chars(t.bytes);
     if (width <= n_chars || !run.charge(t.size() / 64)) return t;
     const size_t n = (size_t)(width - n_chars);
-    if (n > run.limits.max_memory_bytes || !run.has_room(t.size() + n * fill.size()))
-        return run.fail("the result is too large", DUET_ERR_FULL), t;
+    if (n > run.limits.max_memory_bytes) run.fail("the result is too large", DUET_ERR_FULL);
+    if (run.failed() || !run.has_room(t.size() + n * fill.size())) return t;
     const size_t n_left = align == '<' ? 0 : align == '^' ? n / 2 : align == 'c' ? n / 2 + (n & (size_t)width & 1) : n;
     traced_text out = t.slice(0, align == '=' ? n_sign : 0);
     for (size_t i = 0; i < n_left; i++) out.append(fill, false);
@@ -112,8 +112,7 @@ bool part_of(native_call& c, std::string_view* part, int64_t* first_char) {
     const int64_t n_chars = c.run.length(c[0]);
     slice_range at;
     if (c[2].is_int() && c[2].as_int() > n_chars) return false;
-    if (!c.run.to_slice(c[2], c[3], {}, n_chars, &at))
-        return c.run.fail("slice indices must be integers or None"), false;
+    if (!c.run.to_slice(c[2], c[3], {}, n_chars, &at)) return c.run.reject("slice indices must be integers or None");
     part->remove_prefix(char_offset(*part, (size_t)at.first));
     *part = part->substr(0, char_offset(*part, (size_t)at.size));
     *first_char = at.first;

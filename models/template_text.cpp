@@ -101,8 +101,8 @@ value of_int128(__int128 i) {
 }
 
 bool to_int128(const value& v, __int128* out) {
-    if (v.is_bool() || v.is_int()) return *out = v.is_bool() ? v.as_bool() : v.as_int(), true;
-    if (!v.is(value_kind::big_integer)) return false;
+    if (v.is_bool() || v.is_int()) *out = v.is_bool() ? v.as_bool() : v.as_int();
+    if (!v.is(value_kind::big_integer)) return v.is_bool() || v.is_int();
     const std::string_view digits = v.as_string();
     const bool is_negative = digits[0] == '-';
     if (digits.size() > 38u + is_negative) return false;

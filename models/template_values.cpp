@@ -96,17 +96,17 @@ bool template_run::less(const value& a, const value& b) {
 bool template_run::contains(const value& container, const value& item) {
     if (failed()) return false;
     if (container.is_string()) {
-        if (!item.is_string()) return fail("want a string to search for in a string"), false;
+        if (!item.is_string()) return reject("want a string to search for in a string");
         return charge_search(container.as_string(), item.as_string()) &&
                container.as_string().find(item.as_string()) != std::string_view::npos;
     }
     const template_object* view = object_of(container, kViewObject);
     const bool is_keys = view && view->how == 'k';
     if (container.is_map() || is_keys) {
-        if (!is_hashable(item)) return fail("unhashable type: this cannot be a key"), false;
+        if (!is_hashable(item)) return reject("unhashable type: this cannot be a key");
         return (is_keys ? view->slots[0] : container).find(item) != nullptr;
     }
-    if (!is_iterable(container)) return fail("want something to search in"), false;
+    if (!is_iterable(container)) return reject("want something to search in");
     size_t at = 0;
     for (value next; next_item(container, &at, &next);)
         if (next.is_same(item) || equal(next, item)) return true;
@@ -228,7 +228,7 @@ bool template_run::next_item(const value& source, size_t* at, value* out) {
     ++*at;
     if (source.is_sequence()) return i < source.items().size() && (*out = source.items()[i], true);
     if (source.is_map()) return i < source.members().size() && (*out = source.members()[i].key, true);
-    if (!is_iterable(source)) return fail("this is not iterable"), false;
+    if (!is_iterable(source)) return reject("this is not iterable");
     template_object* o = object_of(source);
     switch (o->type) {
     case kGeneratorObject: return next_generated(o, out);
@@ -255,7 +255,7 @@ bool template_run::next_generated(template_object* g, value* out) {
         value result = get_path(item, g->slots[1]);
         if (g->how == 'a' && result.is(value_kind::undefined) && g->slots.size() > 2) result = g->slots[2];
         if (g->how == 'f' || g->how == 't') {
-            if (!g->function) return fail("no filter or test of that name"), false;
+            if (!g->function) return reject("no filter or test of that name");
             call_arguments arguments;
             const size_t n_positional = g->slots.size() - g->names.size();
             arguments.values.push_back(std::move(result));
@@ -289,9 +289,10 @@ bool template_run::collect(const value& source, std::vector<value>* out) {
 
 bool template_run::to_index(const value& v, int64_t* out) {
     __int128 i;
-    if (to_int128(v, &i) && i >= INT64_MIN && i <= INT64_MAX) return *out = (int64_t)i, true;
-    refuse(v, "want an integer of 64 bits");
-    return false;
+    const bool is_index = to_int128(v, &i) && i >= INT64_MIN && i <= INT64_MAX;
+    if (is_index) *out = (int64_t)i;
+    else refuse(v, "want an integer of 64 bits");
+    return is_index;
 }
 
 bool template_run::to_slice(const value& start, const value& stop, const value& step, int64_t size, slice_range* out) {
@@ -302,7 +303,7 @@ bool template_run::to_slice(const value& start, const value& stop, const value& 
         if (values[i]->is(value_kind::big_integer)) parts[i] = values[i]->as_string()[0] == '-' ? INT64_MIN : INT64_MAX;
         else if (!to_int128(*values[i], &parts[i])) return false;
     }
-    if (parts[2] == 0) return fail("slice step cannot be zero"), false;
+    if (parts[2] == 0) return reject("slice step cannot be zero");
     const bool is_backward = parts[2] < 0;
     const __int128 lowest = is_backward ? -1 : 0, highest = is_backward ? size - 1 : size;
     auto clamp = [&](const value& v, __int128 i, __int128 otherwise) {

@@ -220,7 +220,8 @@ int compare_keys(const value& a, const value& b) {
 }
 
 static bool equal_to(const value& a, const value& b, uint64_t* n_steps, int depth) {
-    if (*n_steps == 0 || depth > 500) return *n_steps = 0, false;
+    if (depth > 500) *n_steps = 0;
+    if (*n_steps == 0) return false;
     --*n_steps;
     if (key_rank(a.kind()) != key_rank(b.kind())) return false;
     if (a.is(value_kind::real) || b.is(value_kind::real)) return a.as_double() == b.as_double();

@@ -169,8 +169,11 @@ class json_parser {
         take_any("-");
         const bool is_zero = peek() == '0';
         const size_t first = at_;
-        if (!skip_digits()) return at_ = begin, want("a value");
-        if (is_zero && at_ > first + 1) return at_ = begin, want("no leading zeros");
+        const bool has_digits = skip_digits();
+        if (!has_digits || (is_zero && at_ > first + 1)) {
+            at_ = begin;
+            return want(has_digits ? "no leading zeros" : "a value");
+        }
         const size_t end = at_;
         if (take_any(".") && !skip_digits()) return want("digits");
         if (take_any("eE")) {
@@ -205,7 +208,7 @@ class json_writer {
             return fail(err_, DUET_ERR_FULL, "JSON: want at most %zu bytes", style_.max_bytes);
         if (depth > style_.max_depth) return fail(err_, DUET_ERR_ARG, "JSON: want at most %d levels", style_.max_depth);
         switch (v.kind()) {
-        case value_kind::string: return write_string(v.as_text()), DUET_OK;
+        case value_kind::string: return write_string(v.as_text());
         case value_kind::list:
         case value_kind::tuple:
             return write_items("[]", v.items().size(), depth, [&](size_t i) { return write(v.items()[i], depth + 1); });
@@ -269,7 +272,7 @@ class json_writer {
         });
     }
 
-    void write_string(const traced_text& s) {
+    duet_status write_string(const traced_text& s) {
         static constexpr std::string_view kNames = "\"\\bfnrt", kMeanings = "\"\\\b\f\n\r\t";
         out_->append("\"", true);
         size_t done = 0;  // bytes that need no escape are copied in one piece
@@ -289,6 +292,7 @@ class json_writer {
         }
         out_->append(s, done, s.size() - done);
         out_->append("\"", true);
+        return DUET_OK;
     }
 
     static std::string unicode_escape(uint32_t cp) {

@@ -1,7 +1,6 @@
 // runtime/bandwidth.cpp: how fast the memory of a device is.
 // Must not know: models.
 // Main path: runtime.cpp -> [runtime/bandwidth.cpp] -> gpu/driver.h, cpu/bandwidth.cpp
-#include "calls.h"
 #include "devices.h"
 #include "../cpu/executor.h"
 #include "../cpu/threads.h"

@@ -34,7 +34,6 @@ duet_status file_get_string(const duet_file& file, int64_t i_kv, uint64_t i_valu
 
 const char* build_commit();
 const char* build_info();
-duet_model_params default_model_params();
 
 // Opens a new model whose file comes from one of three places.
 struct model_source {
@@ -55,8 +54,6 @@ duet_status detokenize(const duet_model& m, const int32_t* ids, size_t n_ids, in
 
 // ---- session.cpp
 
-duet_session_params default_session_params();
-duet_batch default_batch();
 duet_status plan_session(const duet_model& m, const duet_session_params* params, duet_memory_plan* out,
                          error_text& err);
 duet_status create_session(duet_session& s, const duet_model* m, const duet_session_params* params);
@@ -76,7 +73,7 @@ duet_status decode(duet_session& s, const duet_batch& b, decode_options options)
 float* kept_logits(duet_session& s, int32_t i);
 const float* last_embedding(duet_session& s);
 
-int32_t take_profile(duet_session& s);
+duet_status take_profile(duet_session& s, int32_t* n_rows);
 
 // ---- sequences.cpp
 
@@ -112,7 +109,6 @@ duet_status copy_sequence(duet_session& s, int32_t src, int32_t dst);
 
 // ---- embed.cpp
 
-duet_embed_params default_embed_params();
 duet_status embed(duet_session& s, const duet_string* texts, int32_t n_texts, const duet_embed_params* params,
                   float* out);
 duet_status embed_ids(duet_session& s, const int32_t* ids, const int32_t* n_ids, int32_t n_texts,
@@ -128,7 +124,6 @@ duet_status load_sequence(duet_session& s, int32_t seq, const void* data, uint64
 
 // ---- grammar.cpp
 
-duet_grammar_params default_grammar_params();
 // Adds what a text must match: the rules of a GBNF text, or the values of a schema.
 duet_status add_body(const duet_grammar_params& p, grammar_builder& builder, grammar_builder::expr* out,
                      error_text& err);
@@ -146,7 +141,6 @@ duet_status set_grammar(duet_sampler& s, const duet_grammar* grammar);
 
 // ---- generate.cpp
 
-duet_generate_params default_generate_params();
 duet_status gate_create(duet_text_gate& g, const char* const* stop, int32_t n_stop);
 duet_status gate_add(duet_text_gate& g, const char* bytes, size_t n_bytes, duet_string* text, int32_t* stopped);
 duet_status gate_finish(duet_text_gate& g, duet_string* text);
@@ -157,12 +151,5 @@ duet_status result_of_generation(const duet_generation& g, duet_generate_result*
 duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids, size_t n_ids,
                      const duet_generate_params* params, duet_token_fn on_token, void* user,
                      duet_generate_result* result);
-
-// ---- device_list.cpp, bandwidth.cpp, self_test.cpp
-
-duet_status tell_devices(duet_device_fn each, void* user, error_text& err);
-double measure_bandwidth(const char* device, int32_t n_threads);
-duet_status run_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user,
-                          error_text& err);
 
 }  // namespace duet

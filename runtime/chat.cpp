@@ -7,12 +7,6 @@
 
 namespace duet {
 
-duet_chat_params default_chat_params() {
-    auto p = sized<duet_chat_params>();
-    p.thinking = -1;
-    return p;
-}
-
 namespace {
 
 // Parses "2026-01-02T03:04:05".
@@ -37,8 +31,8 @@ template_time local_time() {
 }
 
 duet_status choose_time(const char* now, template_time* out, error_text& err) {
-    if (!now) return *out = local_time(), DUET_OK;
-    if (parse_time(now, out)) return DUET_OK;
+    if (!now) *out = local_time();
+    if (!now || parse_time(now, out)) return DUET_OK;
     return fail(err, DUET_ERR_ARG, "now: want a time as 2026-01-02T03:04:05, got '%s'", printable(now).c_str());
 }
 
@@ -97,7 +91,7 @@ duet_status choose_forms(duet_chat& c, const char* form) {
 }
 
 duet_status open_chat(duet_chat& c, const duet_chat_params* params) {
-    duet_chat_params p = default_chat_params();
+    auto p = defaults_of<duet_chat_params>();
     DUET_TRY(read_struct("duet_chat_params", params, &p, c.err));
     if (!c.model->has_vocab)
         return fail(c.err, DUET_ERR_UNSUPPORTED, "duet_chat_create: no vocabulary was read from the model");

@@ -68,7 +68,6 @@ namespace duet {
 
 // ---- chat.cpp
 
-duet_chat_params default_chat_params();
 duet_status create_chat(duet_chat& c, const duet_model* model, const duet_chat_params* params);
 duet_status check_chat(const duet_chat& c, const char* call, error_text& err);
 duet_status add_message(duet_chat& c, const char* role, const char* text, size_t n_bytes);
@@ -93,12 +92,10 @@ duet_status finish_answer(duet_chat_parser& p);
 bool take_event(duet_chat_parser& p, duet_chat_event* out);
 value message_of_answer(const duet_chat_parser& p);
 std::string_view show_answer(duet_chat_parser& p);
-duet_chat_grammar_params default_chat_grammar_params();
 duet_status create_chat_grammar(const duet_chat& c, const duet_chat_grammar_params* params, duet_grammar& out);
 
 // ---- chat_turn.cpp
 
-duet_chat_turn_params default_chat_turn_params();
 duet_status begin_turn(duet_chat& c, duet_session* session, duet_sampler* sampler, const duet_chat_turn_params* params,
                        duet_chat_turn** out);
 duet_status next_of_turn(duet_chat_turn& t, duet_chat_event* event);

@@ -192,13 +192,6 @@ std::string_view show_answer(duet_chat_parser& p) {
 
 // ---- the grammar of an answer ---------------------------------------------------------------------------------------
 
-duet_chat_grammar_params default_chat_grammar_params() {
-    auto p = sized<duet_chat_grammar_params>();
-    p.parallel = 1;
-    p.opens_thinking = -1;
-    return p;
-}
-
 namespace {
 
 using expr = grammar_builder::expr;
@@ -229,7 +222,7 @@ duet_status body_part(const duet_chat& c, const duet_chat_grammar_params& p, gra
     if (p.gbnf && p.json_schema)
         return fail(err, DUET_ERR_ARG, "duet_chat_grammar: want gbnf or json_schema, got both");
     parts->has_body = p.gbnf || p.json_schema;
-    duet_grammar_params rules = default_grammar_params();
+    auto rules = defaults_of<duet_grammar_params>();
     rules.gbnf = p.gbnf;
     rules.json_schema = p.json_schema;
     if (parts->has_body) DUET_TRY(add_body(rules, b, &parts->body, err));
@@ -256,7 +249,7 @@ duet_status call_part(const duet_chat& c, std::string_view choice, bool parallel
 
 duet_status create_chat_grammar(const duet_chat& c, const duet_chat_grammar_params* params, duet_grammar& out) {
     error_text& err = out.err;
-    duet_chat_grammar_params p = default_chat_grammar_params();
+    auto p = defaults_of<duet_chat_grammar_params>();
     DUET_TRY(check_chat(c, "duet_chat_grammar", err));
     DUET_TRY(read_struct("duet_chat_grammar_params", params, &p, err));
     if (p.opens_thinking < 0) {

@@ -9,12 +9,6 @@
 
 namespace duet {
 
-duet_chat_turn_params default_chat_turn_params() {
-    auto p = sized<duet_chat_turn_params>();
-    p.max_new_tok = -1;
-    return p;
-}
-
 namespace {
 
 // The prompt's tokens count for the penalties, whether they are computed or reused. The answer is a new text for the
@@ -39,7 +33,7 @@ duet_status start_turn(duet_chat_turn& t, duet_sampler& sampler, const duet_chat
     DUET_TRY(create_parser(t.parser, c, prompt_opens_thinking(prompt.text, c.thinking), p.stop, p.n_stop));
     const size_t n_reused = (size_t)reuse_sequence(t.session, p.seq, prompt.ids.data(), n - 1);
     start_sampler(sampler.sampler, prompt.ids, n_reused);
-    duet_generate_params g = default_generate_params();
+    auto g = defaults_of<duet_generate_params>();
     g.seq = p.seq;
     g.max_new_tok = p.max_new_tok;
     duet_generation* generation = nullptr;
@@ -70,8 +64,8 @@ bool compute(duet_chat_turn& t, duet_chat_event* out) {
     const duet_status st = next_of_generation(*t.generation, &token);
     if (token.id >= 0) {
         const duet_status read = guarded(t.session.err, [&] { return add_token(t.parser, token.id); });
-        if (read != DUET_OK) return end_answer(t, read, DUET_STOP_ERROR), false;
-        if (t.parser.has_stopped) end_answer(t, DUET_OK, DUET_STOP_STRING);
+        if (read != DUET_OK) end_answer(t, read, DUET_STOP_ERROR);
+        else if (t.parser.has_stopped) end_answer(t, DUET_OK, DUET_STOP_STRING);
         return false;
     }
     if (st == DUET_OK && token.stop_reason == DUET_STOP_NONE) {
@@ -97,7 +91,7 @@ duet_status begin_turn(duet_chat& c, duet_session* session, duet_sampler* sample
         return fail(c.err, DUET_ERR_ARG, "%s: want a session that was made and a sampler", kCall);
     if (session->model != c.model)
         return fail(c.err, DUET_ERR_ARG, "%s: the session is of another model than the chat", kCall);
-    duet_chat_turn_params p = default_chat_turn_params();
+    auto p = defaults_of<duet_chat_turn_params>();
     DUET_TRY(read_struct("duet_chat_turn_params", params, &p, c.err));
     if (!has_sequence(*session, p.seq) || p.max_new_tok < -1 || (p.flags & ~DUET_CHAT_CONTINUE_LAST))
         return fail(

@@ -2,7 +2,7 @@
 // Owns: the reasons why a device is not used, and what they advise. A device is asked for its name and attributes,
 // never opened. Must not know: models, how drivers work. Main path: runtime.cpp -> [runtime/device_list.cpp] ->
 // gpu/driver.h
-#include "calls.h"
+#include "guard.h"
 #include "devices.h"
 #include "../cpu/kernels.h"
 #include "../cpu/threads.h"

@@ -38,4 +38,11 @@ duet_status gpu_device_info(const char* id, gpu_info* out, error_text& err);
 // With all layers on the device the CPU's part is empty, with none the device is not touched.
 extern const executor kSplitExecutor;  // runtime/split.cpp
 
+// ---- what runtime.cpp calls: device_list.cpp, bandwidth.cpp, self_test.cpp
+
+duet_status tell_devices(duet_device_fn each, void* user, error_text& err);
+double measure_bandwidth(const char* device, int32_t n_threads);
+duet_status run_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user,
+                          error_text& err);
+
 }  // namespace duet

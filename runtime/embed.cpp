@@ -46,7 +46,9 @@ class pooled_rows {
             const size_t begin = i, room = (size_t)(room_of(s_) / kAttnChunk);
             for (; i < pieces_.size() && parts.size() < (size_t)s_.limits.n_seqs; i++) {
                 const size_t n = pieces_[i].ids.size();
-                n_tok += n, n_rows += kind_ == pooling_kind::mean ? n : 1, n_pages += (size_t)pages_of((int64_t)n);
+                n_tok += n;
+                n_rows += kind_ == pooling_kind::mean ? n : 1;
+                n_pages += (size_t)pages_of((int64_t)n);
                 const bool fits = n_tok <= (size_t)s_.limits.max_batch && n_rows <= (size_t)s_.limits.max_wanted;
                 if (!fits || (n_pages > room && i > begin)) break;
                 parts.push_back({(int32_t)i, 0, n});
@@ -92,7 +94,7 @@ class pooled_rows {
                 want.push_back(is_wanted);
                 if (is_wanted) owner.push_back(parts[k].piece);
             }
-        duet_batch b = default_batch();
+        auto b = defaults_of<duet_batch>();
         b.n_tok = (int32_t)token.size();
         b.token = token.data();
         b.seq = seq.data();
@@ -197,7 +199,7 @@ duet_status embed_pieces(duet_session& s, const std::vector<text_piece>& pieces,
 }
 
 duet_status read_params(duet_session& s, const duet_embed_params* params, duet_embed_params* p) {
-    *p = default_embed_params();
+    *p = defaults_of<duet_embed_params>();
     DUET_TRY(read_struct("duet_embed_params", params, p, s.err));
     if (p->pooling < DUET_POOL_FILE || p->pooling > DUET_POOL_LAST)
         return fail(s.err, DUET_ERR_ARG, "duet_embed_params.pooling: want 0 to 3, got %d", p->pooling);
@@ -261,7 +263,7 @@ double yes_share(double yes, double no) { return 1.0 / (1.0 + (double)exact_exp(
 duet_status score_by_logits(duet_session& s, const std::vector<text_piece>& pairs, const scoring& how, float* scores) {
     for (const text_piece& pair : pairs) {
         clear_sequence(s, 0);
-        duet_batch b = default_batch();
+        auto b = defaults_of<duet_batch>();
         b.n_tok = (int32_t)pair.ids.size();
         b.token = pair.ids.data();
         const duet_status st = decode(s, b, {});
@@ -275,12 +277,6 @@ duet_status score_by_logits(duet_session& s, const std::vector<text_piece>& pair
 }
 
 }  // namespace
-
-duet_embed_params default_embed_params() {
-    auto p = sized<duet_embed_params>();
-    p.normalise = 1;
-    return p;
-}
 
 duet_status embed(duet_session& s, const duet_string* texts, int32_t n_texts, const duet_embed_params* params,
                   float* out) {

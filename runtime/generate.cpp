@@ -33,12 +33,6 @@ duet_status gate_finish(duet_text_gate& g, duet_string* text) {
     return DUET_OK;
 }
 
-duet_generate_params default_generate_params() {
-    auto p = sized<duet_generate_params>();
-    p.max_new_tok = -1;
-    return p;
-}
-
 namespace {
 
 uint64_t us_since(std::chrono::steady_clock::time_point start) { return ns_since(start) / 1000; }
@@ -89,7 +83,7 @@ bool device_chooses(const duet_generation& g) {
 duet_status append(duet_generation& g, const int32_t* ids, size_t n_ids, bool wants_logits) {
     const std::vector<int32_t> seqs(n_ids, g.params.seq);
     const std::vector<uint8_t> no_logits(wants_logits ? 0 : n_ids, 0);
-    duet_batch batch = default_batch();
+    auto batch = defaults_of<duet_batch>();
     batch.n_tok = (int32_t)n_ids;
     batch.token = ids;
     batch.seq = seqs.data();
@@ -108,7 +102,10 @@ duet_status choose(duet_generation& g, int32_t* id) {
     // logits that nobody has seen stay on the device; whoever read them may have changed them
     if (!row.data && device_chooses(g)) {
         DUET_TRY(e.best_id(s.exec_context, row.row, id, g.err));
-        if (*id >= 0) return g.sampler.took_best(), DUET_OK;
+        if (*id >= 0) {
+            g.sampler.took_best();
+            return DUET_OK;
+        }
     }
     float* logits = kept_logits(s, i);
     if (!logits) return fail(g.err, DUET_ERR_DEVICE, "reading the logits from the device failed");
@@ -136,7 +133,7 @@ void keep_cut(duet_generation& g, std::string_view cut) noexcept {
 
 // The last event: why it ended, and the text that waited for more, whatever ended it. A character that is cut off
 // waits for the next generation where one can go on.
-void end(duet_generation& g, int32_t reason, duet_token_event* e) noexcept {
+duet_status end(duet_generation& g, int32_t reason, duet_token_event* e) noexcept {
     const bool is_last = reason == DUET_STOP_END || reason == DUET_STOP_STRING || reason == DUET_STOP_CONTEXT;
     error_text none;
     const duet_status st = guarded(none, [&] {
@@ -148,6 +145,7 @@ void end(duet_generation& g, int32_t reason, duet_token_event* e) noexcept {
     g.is_over = true;
     g.result.stop_reason = reason;
     *e = {sizeof *e, -1, length_of(g), reason, g.text.c_str(), g.text.size()};
+    return DUET_OK;
 }
 
 // A piece of the prompt. Its tokens count for the penalties.
@@ -166,16 +164,12 @@ duet_status run_prompt(duet_generation& g) {
 duet_status run_token(duet_generation& g, duet_token_event* e) {
     bool goes_on = true;
     if (g.params.ignore_end) DUET_TRY(g.sampler.may_go_on(&goes_on, g.err));
-    if (!goes_on) {
-        end(g, DUET_STOP_END, e);
-        return DUET_OK;
-    }
+    if (!goes_on) return end(g, DUET_STOP_END, e);
     int32_t id = -1;
     DUET_TRY(choose(g, &id));
     if (!g.params.ignore_end && g.session.model->vocab.is_end(id)) {
         g.end_id = id;
-        end(g, DUET_STOP_END, e);
-        return DUET_OK;
+        return end(g, DUET_STOP_END, e);
     }
     const int32_t pos = length_of(g);
     text_gate::mark before = g.gate.remember();
@@ -201,12 +195,11 @@ duet_status step(duet_generation& g, duet_token_event* e) {
         e->pos = length_of(g);
         return DUET_OK;
     }
-    if (g.gate.stopped()) return end(g, DUET_STOP_STRING, e), DUET_OK;
-    if (g.sampler.is_done()) return end(g, DUET_STOP_END, e), DUET_OK;
-    if (g.params.max_new_tok >= 0 && g.result.n_new_tok >= g.params.max_new_tok)
-        return end(g, DUET_STOP_LIMIT, e), DUET_OK;
+    if (g.gate.stopped()) return end(g, DUET_STOP_STRING, e);
+    if (g.sampler.is_done()) return end(g, DUET_STOP_END, e);
+    if (g.params.max_new_tok >= 0 && g.result.n_new_tok >= g.params.max_new_tok) return end(g, DUET_STOP_LIMIT, e);
     if (g.session.cancel.exchange(0)) return fail(g.err, DUET_ERR_CANCELLED, "generation was cancelled");
-    if (length_of(g) >= g.session.limits.n_ctx) return end(g, DUET_STOP_CONTEXT, e), DUET_OK;
+    if (length_of(g) >= g.session.limits.n_ctx) return end(g, DUET_STOP_CONTEXT, e);
     return run_token(g, e);
 }
 
@@ -228,7 +221,7 @@ duet_status begin_generation(duet_session& s, duet_sampler* sampler, const int32
     if (!out) return fail(s.err, DUET_ERR_ARG, "duet_generate_begin: out is NULL");
     if (!sampler) return fail(s.err, DUET_ERR_ARG, "duet_generate: sampler is NULL");
     auto g = std::make_unique<duet_generation>(s, sampler->sampler);
-    g->params = default_generate_params();
+    g->params = defaults_of<duet_generate_params>();
     DUET_TRY(read_struct("duet_generate_params", params, &g->params, s.err));
     DUET_TRY(g->gate.set_stops("duet_generate", g->params.stop, g->params.n_stop, s.err));
     DUET_TRY(check_generate(s, g->params, ids, n_ids));

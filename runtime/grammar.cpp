@@ -9,12 +9,6 @@
 
 namespace duet {
 
-duet_grammar_params default_grammar_params() {
-    auto p = sized<duet_grammar_params>();
-    p.max_indent = 16;
-    return p;
-}
-
 namespace {
 
 // Gives the tokens of a vocabulary their texts, one after the other.
@@ -118,7 +112,7 @@ grammar_builder::expr behind_triggers(grammar_builder& builder, const std::vecto
 
 duet_status create_grammar(const duet_model* m, const duet_grammar_params* params, duet_grammar& out) {
     if (!m) return fail(out.err, DUET_ERR_ARG, "duet_grammar_create: model is NULL");
-    duet_grammar_params p = default_grammar_params();
+    auto p = defaults_of<duet_grammar_params>();
     DUET_TRY(read_struct("duet_grammar_params", params, &p, out.err));
     DUET_TRY(check_grammar_params(p, out.err));
     grammar_builder builder;

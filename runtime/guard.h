@@ -73,6 +73,28 @@ template <class P> P sized() {
     return p;
 }
 
+// The defaults of each struct of parameters; what is not named is 0.
+template <class P> void set_defaults(P&) {}
+inline void set_defaults(duet_model_params& p) { p.gpu_layers = p.cpu_expert_layers = p.gpu_recording = -1; }
+inline void set_defaults(duet_session_params& p) {
+    p.n_seqs = 1;
+    p.max_batch = 512;
+}
+inline void set_defaults(duet_embed_params& p) { p.normalise = 1; }
+inline void set_defaults(duet_generate_params& p) { p.max_new_tok = -1; }
+inline void set_defaults(duet_grammar_params& p) { p.max_indent = 16; }
+inline void set_defaults(duet_chat_params& p) { p.thinking = -1; }
+inline void set_defaults(duet_chat_turn_params& p) { p.max_new_tok = -1; }
+inline void set_defaults(duet_chat_grammar_params& p) {
+    p.parallel = 1;
+    p.opens_thinking = -1;
+}
+template <class P> P defaults_of() {
+    P p = sized<P>();
+    set_defaults(p);
+    return p;
+}
+
 // The part of a struct that the caller has room for.
 template <class P> duet_status check_room(const char* name, const P* out, error_text& err) {
     if (!out) return fail(err, DUET_ERR_ARG, "%s: want room for it, got NULL", name);

@@ -198,15 +198,9 @@ const char* build_info() {
     return info.text;
 }
 
-duet_model_params default_model_params() {
-    auto p = sized<duet_model_params>();
-    p.gpu_layers = p.cpu_expert_layers = p.gpu_recording = -1;
-    return p;
-}
-
 duet_status open_model(duet_model& m, const model_source& from, const duet_model_params* params) {
     error_text& err = m.source.err;
-    m.params = default_model_params();
+    m.params = defaults_of<duet_model_params>();
     DUET_TRY(read_struct("duet_model_params", params, &m.params, err));
     if (m.params.load != DUET_LOAD_MAP && m.params.load != DUET_LOAD_COPY)
         return fail(err, DUET_ERR_ARG, "duet_model_params.load: want 0 (map) or 1 (copy), got %d", m.params.load);

@@ -1,7 +1,6 @@
 // runtime/self_test.cpp: whether a device of this machine computes the bits of the plain C++ code.
 // Must not know: how ops are computed.
 // Main path: tools/selftest.h -> runtime.cpp -> [runtime/self_test.cpp] -> runtime/self_test_cases.h
-#include "calls.h"
 #include "devices.h"
 #include "self_test_cases.h"
 #include "../cpu/kernels.h"

@@ -73,19 +73,9 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
 
 }  // namespace
 
-duet_session_params default_session_params() {
-    auto p = sized<duet_session_params>();
-    p.n_seqs = 1;
-    p.max_batch = 512;
-    p.cache_type = DUET_CACHE_F16;
-    return p;
-}
-
-duet_batch default_batch() { return sized<duet_batch>(); }
-
 duet_status plan_session(const duet_model& m, const duet_session_params* params, duet_memory_plan* out,
                          error_text& err) {
-    duet_session_params p = default_session_params();
+    auto p = defaults_of<duet_session_params>();
     exec_limits limits;
     exec_plan plan;
     DUET_TRY(check_room("duet_memory_plan", out, err));
@@ -111,7 +101,7 @@ duet_status plan_session(const duet_model& m, const duet_session_params* params,
 duet_status create_session(duet_session& s, const duet_model* m, const duet_session_params* params) {
     if (!m) return fail(s.err, DUET_ERR_ARG, "duet_session_create: model is NULL");
     s.model = m;
-    s.params = default_session_params();
+    s.params = defaults_of<duet_session_params>();
     DUET_TRY(read_struct("duet_session_params", params, &s.params, s.err));
     DUET_TRY(derive_limits(*m, s.params, &s.limits, s.err));
     // The executor is asked first: where the cache does not fit, the tables of its pages would be large, too.
@@ -354,13 +344,14 @@ const float* last_embedding(duet_session& s) {
 
 // ---- profile --------------------------------------------------------------------------------------------------------
 
-int32_t take_profile(duet_session& s) {
+duet_status take_profile(duet_session& s, int32_t* n_rows) {
     s.profile_rows.clear();
     s.profile_entries = *s.model->exec->profile_rows(s.exec_context);
     for (const profile_entry& e : s.profile_entries)
         s.profile_rows.push_back(
             {sizeof(duet_profile_row), e.op.c_str(), e.n_calls, e.time_ns / 1000, e.weight_bytes, e.n_mac});
-    return (int32_t)s.profile_rows.size();
+    *n_rows = (int32_t)s.profile_rows.size();
+    return DUET_OK;
 }
 
 }  // namespace duet
