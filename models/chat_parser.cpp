@@ -194,7 +194,7 @@ bool chat_machine::step_prose() {
 
 // A mark stands at cur, and [pos, cur) are the blanks before it.
 bool chat_machine::take(const mark& m) {
-    if (m.kind == mark_kind::header) { return go_to(state::header); }
+    if (m.kind == mark_kind::header) return go_to(state::header);
     if (m.kind == mark_kind::begin) {
         begin_block(*m.block);
         if (m.block->is_bare()) return true;
