@@ -217,12 +217,16 @@ seen = b""
 while not seen.endswith(b"Hello world.\n") and len(seen) < 1 << 22:
     seen += talk.stdout.read1(65536)
 check("a signal: the next line is answered", seen.endswith(b"\nHello world.\n"), seen)
-talk.send_signal(signal.SIGINT)
-try:
-    check("a signal: with nothing to stop it ends", talk.wait(30) == 0)
-except subprocess.TimeoutExpired as late:
-    check("a signal: it ends", False, late)
-    talk.kill()
+late = "a signal that comes while the answer ends belongs to the answer; a later one does not"
+for _ in range(10):
+    talk.send_signal(signal.SIGINT)
+    try:
+        late = talk.wait(3)
+        break
+    except subprocess.TimeoutExpired:
+        pass
+check("a signal: with nothing to stop it ends", late == 0, late)
+talk.kill()
 
 
 # ---- bin/template ----
