@@ -33,7 +33,7 @@ for match in re.finditer(r"^(?!#|using|extern|\}| )[^\n;]*?\b(duet_\w+)\(", expo
         wrong.append(f"runtime.cpp: {match.group(1)} is defined twice")
     bodies[match.group(1)] = exported[begin + 1:end]
 
-bodies |= {name + "_init": "guarded_void(" for name in re.findall(r"^DUET_INIT\((duet_\w+),", exported, flags=re.M)}
+bodies |= {name + "_init": "guarded_void(" for name in re.findall(r"^DUET_INIT\((duet_\w+)\)$", exported, flags=re.M)}
 for name in re.findall(r"^DUET_HANDLE\((duet_\w+)\)", exported, flags=re.M):
     bodies |= {name + "_free": "guarded_void(", name + "_error": "guarded_value("}
 
