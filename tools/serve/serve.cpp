@@ -3,7 +3,6 @@
 // Main path: [serve.cpp] -> http.h -> routes.cpp -> completions.cpp -> engine.h -> runtime.h
 #include "chat.h"
 
-#include <filesystem>
 #include <sstream>
 
 namespace {
@@ -125,6 +124,12 @@ duet_status read_template(server_options* o, tool_error* error) {
     return DUET_OK;
 }
 
+std::string stem_of(const std::string& path) {
+    std::string name = path.substr(path.find_last_of(os::kSlashes) + 1);
+    if (name.size() > 5 && name.substr(name.size() - 5) == ".gguf") name.resize(name.size() - 5);
+    return name;
+}
+
 // One pool of cache pages serves all slots and the prefixes that are kept. cache_bytes bounds it, with the recurrent
 // states of prefixes; the least is one full slot.
 duet_status open_sequences(server* s, session_ptr* session, engine_params* engine, tool_error* error) {
@@ -238,8 +243,7 @@ duet_status load(server* s, model_ptr* model, session_ptr* session, tool_error* 
     if (const duet_status status = open_model(o.model, model, error)) return status;
     s->model = model->get();
     s->info = info_of(s->model);
-    const std::filesystem::path path = o.model.path;
-    s->id = o.aliases.empty() ? (path.extension() == ".gguf" ? path.stem() : path.filename()).string() : o.aliases[0];
+    s->id = o.aliases.empty() ? stem_of(o.model.path) : o.aliases[0];
     if (const duet_status status = open_sequences(s, session, &params, error)) return status;
     duet_memory_plan embedder = {};
     if (const duet_status status = plan_embedder(s, &params, &embedder, error)) return status;
