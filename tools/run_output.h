@@ -89,12 +89,10 @@ inline int32_t on_token(void* user, const duet_token_event* event) {
 
 inline int report(const run_options& options, const tool_error& error) {
     std::fprintf(stderr, "run: %s\n", visible_text(error.message).c_str());
-    if (options.is_json) {
-        std::printf("{\"event\":\"error\",\"code\":\"%s\",\"message\":%s}\n", duet_status_name(error.status),
-                    json_string(error.message).c_str());
-        return finish_output("run", kExitFailed);
-    }
-    return kExitFailed;
+    if (!options.is_json) return kExitFailed;
+    std::printf("{\"event\":\"error\",\"code\":\"%s\",\"message\":%s}\n", duet_status_name(error.status),
+                json_string(error.message).c_str());
+    return finish_output("run", kExitFailed);
 }
 
 inline const char* stop_name(int32_t reason) {
@@ -109,7 +107,8 @@ struct run_statistics {
     uint64_t prompt_us = 0, generate_us = 0;
 };
 
-// Prints the last line on stderr. The bandwidth is measured after the text is out, so that nobody waits for it.
+// Prints the last line on stderr. The bandwidth is measured after the text is out, so that nobody waits for it, and not
+// after Ctrl-C, which is to end the program at once.
 inline void print_statistics(const run_options& options, const duet_model* model, const duet_memory_plan& plan,
                              const run_statistics& result) {
     const duet_model_info info = info_of(model);
@@ -119,8 +118,9 @@ inline void print_statistics(const run_options& options, const duet_model* model
         result.prompt_us ? (result.n_prompt_tok - result.n_reused_tok) * 1e6 / result.prompt_us : 0;
     const double speed = result.generate_us ? n_steps * 1e6 / result.generate_us : 0;
     const double gbps = speed * info.decode_bytes / 1e9;
-    const double bandwidth =
-        n_steps > 0 ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), options.model.n_threads) : 0;
+    const double bandwidth = n_steps > 0 && !was_interrupted
+                                 ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), options.model.n_threads)
+                                 : 0;
     const double resident = os::memory_used() / 1e6;
     const double cache = (plan.cache_bytes + plan.gpu_cache_bytes) / 1e6;
     const double work = (plan.state_bytes + plan.work_bytes + plan.gpu_state_bytes + plan.gpu_work_bytes) / 1e6;
