@@ -267,6 +267,24 @@ case_of "bench --json of a model in the caches" 0 "" "$bin/bench" -m "$model" -p
 holds "bench --json: no share" grep -q '"bandwidth_percent":null' "$dir/out"
 case_of "run of a model in the caches" 0 "read at .* from caches or faster than memory" "$run" -m "$model" -p t300 -n 8 --ignore-eos
 holds "run: no share" sh -c "! grep '%' '$dir/err'"
+case_of "bench --plot" 0 "" "$bin/bench" -m "$model" -p 8 -n 4 -r 2 -d 0,8,96 --batch 1,2 --plot "$dir/plot.svg" --json
+holds "bench --plot: a test for each point" test "$(grep -o '"n_gen":4,' "$dir/out" | wc -l)" = 4
+holds "bench --plot: six points and the legend's" test "$(grep -o '<circle' "$dir/plot.svg" | wc -l)" = 6
+holds "bench --plot: both lines in both panels, and in the legend" test "$(grep -cE 'class="(line|limit)"' "$dir/plot.svg")" = 6
+if command -v python3 >/dev/null; then
+    holds "bench --plot: XML" python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$dir/plot.svg"
+fi
+echo old >"$dir/old.svg"
+case_of "bench --plot, no model" 1 "cannot be opened" "$bin/bench" -m "$dir/none" --plot "$dir/old.svg"
+holds "bench --plot, no model: the older file is as it was" grep -q old "$dir/old.svg"
+case_of "bench --plot, no folder" 1 "cannot be written" "$bin/bench" -m "$dir/none" --plot "$dir/none/plot.svg"
+case_of "bench --plot to a folder" 1 "want a file, found a directory" "$bin/bench" -m "$dir/none" --plot "$dir"
+case_of "bench --plot without a name" 2 "want a file" "$bin/bench" -m "$model" --plot=
+for flags in --memory "--save x" "-t 1,2" "-n 4,8" "-n 0"; do
+    # shellcheck disable=SC2086  # words
+    case_of "bench --plot with $flags" 2 "bench: --plot" "$bin/bench" --synthetic tiny:q4_0 --plot "$dir/no.svg" $flags
+done
+holds "bench --plot: nothing was written" test ! -e "$dir/no.svg"
 case_of "bench: unknown shape" 1 "tiny, 1b, 3b" "$bin/bench" --synthetic 9b:q4_0
 case_of "bench: unknown format" 1 "number format" "$bin/bench" --synthetic 1b:q9_9
 

@@ -67,16 +67,10 @@ class tool_args {
         options_.push_back(std::move(opt));
     }
     void text(const char* names, const char* value, const std::string& help, std::string* out) {
-        call(names, value, help, [out](const std::string& v) {
-            *out = v;
-            return std::string();
-        });
+        call(names, value, help, [out](const std::string& v) { return *out = v, std::string(); });
     }
     void flag(const char* names, const std::string& help, bool* out) {
-        call(names, "", help, [out](const std::string&) {
-            *out = true;
-            return std::string();
-        });
+        call(names, "", help, [out](const std::string&) { return *out = true, std::string(); });
     }
     template <class T>
     void integer(const char* names, const char* value, const std::string& help, T* out, int64_t min, int64_t max) {

@@ -5,6 +5,7 @@
 #include "args.h"
 #include "common.h"
 #include "json.h"
+#include "plot.h"
 #include "synthetic.h"
 
 namespace {
@@ -13,10 +14,11 @@ int32_t largest(const std::vector<int32_t>& v) { return *std::max_element(v.begi
 
 struct bench_options {
     model_options model;
-    std::string synthetic, save_path;
-    std::vector<int32_t> n_prompts{512}, n_gens{128}, n_seqs{1}, n_threads{0};
-    int32_t depth = 0, n_reps = 5;
+    std::string synthetic, save_path, plot_path;
+    std::vector<int32_t> n_prompts{512}, n_gens, n_seqs, n_threads{0}, depths;  // empty: main sets the default
+    int32_t n_reps = 5;
     bool is_json = false, with_ops = false, is_memory = false;
+    bool is_plot() const { return !plot_path.empty(); }
 };
 
 double median_of(std::vector<double> v) {
@@ -26,8 +28,8 @@ double median_of(std::vector<double> v) {
 
 struct bench_test {
     std::string name;
-    int32_t n_threads = 0, n_prompt = 0, n_gen = 0, n_seqs = 1;
-    std::vector<double> seconds, limits;  // per repetition: time; mean GB/s of memory before and after it
+    int32_t depth = 0, n_prompt = 0, n_gen = 0, n_seqs = 1;
+    std::vector<double> seconds = {}, limits = {};  // per repetition: time; mean GB/s of memory before and after it
     double median() const { return median_of(seconds); }
     double n_tok() const { return (double)(n_prompt + n_gen) * n_seqs; }
     double speed() const { return n_tok() / median(); }
@@ -55,12 +57,12 @@ struct bench_run {
     int32_t random_id() { return (int32_t)((random = random * 1664525u + 1013904223u) >> 8) % info.n_vocab; }
 
     // Appends n_tok random tokens to each of n_seqs sequences, all in one call.
-    duet_status decode(int32_t n_tok, int32_t n_seqs, tool_error* error) {
+    duet_status decode(int32_t n_tok, int32_t n_seqs, tool_error* error, int32_t first_seq = 0) {
         ids.resize((size_t)n_tok * (size_t)n_seqs);
         seqs.resize(ids.size());
         for (size_t i = 0; i < ids.size(); i++) {
             ids[i] = random_id();
-            seqs[i] = (int32_t)(i / (size_t)n_tok);
+            seqs[i] = first_seq + (int32_t)(i / (size_t)n_tok);
         }
         // A generating step wants the logits of every sequence; a prompt wants those of the last token only.
         const std::vector<uint8_t> want(n_tok == 1 ? ids.size() : 0, 1);
@@ -73,22 +75,27 @@ struct bench_run {
         return status == DUET_OK ? DUET_OK : error->set(status, duet_session_error(session.get()));
     }
 
-    // Afterwards sequences 0 .. n_seqs - 1 hold `depth` tokens. The first one is computed; the others share its pages.
-    duet_status rewind(int32_t n_seqs, tool_error* error) {
-        if (duet_seq_length(session.get(), 0) < options.depth &&
-            decode(options.depth - duet_seq_length(session.get(), 0), 1, error) != DUET_OK)
-            return error->status;
-        for (int32_t i = 0; i < n_seqs; i++) {
-            duet_status status =
-                duet_seq_length(session.get(), i) < options.depth ? duet_seq_copy(session.get(), 0, i) : DUET_OK;
-            if (status == DUET_OK) status = duet_seq_trim(session.get(), i, options.depth);
-            if (status != DUET_OK) return error->set(status, duet_session_error(session.get()));
+    // Afterwards sequences 0 .. n_seqs - 1 hold the test's depth of tokens. They share the pages of one more sequence,
+    // which keeps the largest depth that was computed. It is computed again where the model cannot go back.
+    duet_status rewind(const bench_test& test, tool_error* error) {
+        const int32_t base = largest(options.n_seqs);
+        duet_session* s = session.get();
+        for (bool is_again = false;; is_again = true) {
+            const int32_t n_missing = test.depth ? test.depth - duet_seq_length(s, base) : 0;
+            if (n_missing > 0 && decode(n_missing, 1, error, base) != DUET_OK) return error->status;
+            duet_status status = DUET_OK;
+            for (int32_t i = 0; i < test.n_seqs && status == DUET_OK; i++) {
+                status = test.depth ? duet_seq_copy(s, base, i) : DUET_OK;
+                if (status == DUET_OK) status = duet_seq_trim(s, i, test.depth);
+            }
+            if (status != DUET_ERR_STATE || is_again)
+                return status == DUET_OK ? DUET_OK : error->set(status, duet_session_error(s));
+            if (duet_seq_trim(s, base, 0) != DUET_OK) return error->set(DUET_ERR_STATE, duet_session_error(s));
         }
-        return DUET_OK;
     }
 
     duet_status run_once(const bench_test& test, double* seconds, tool_error* error) {
-        if (rewind(test.n_seqs, error) != DUET_OK) return error->status;
+        if (rewind(test, error) != DUET_OK) return error->status;
         const double start = now_seconds();
         if (test.n_prompt && decode(test.n_prompt, test.n_seqs, error) != DUET_OK) return error->status;
         for (int32_t i = 0; i < test.n_gen; i++)
@@ -109,11 +116,14 @@ struct bench_run {
         opened.n_threads = n_threads = threads;
         opened.log = on_log;
         opened.log_user = this;
-        opened.n_ctx = options.depth + std::max(largest(options.n_prompts), largest(options.n_gens)) + 1;
+        const int32_t n_more = std::max(largest(options.n_prompts), largest(options.n_gens)) + 1,
+                      n_seqs = largest(options.n_seqs), depth = largest(options.depths);
+        opened.n_ctx = depth + n_more;
+        if (depth) opened.cache_tokens = depth + n_seqs * (n_more + 128ll);  // the depth is shared, but for two pages
         const double start = now_seconds();
         if (open_model(opened, &model, error, made ? made->file : nullptr, made ? made->n_file_bytes : 0) != DUET_OK)
             return error->status;
-        if (open_session(model.get(), opened, largest(options.n_seqs), &session, &plan, error) != DUET_OK)
+        if (open_session(model.get(), opened, n_seqs + (depth > 0), &session, &plan, error) != DUET_OK)
             return error->status;
         info = info_of(model.get());
         const double opened_seconds = now_seconds() - start;
@@ -132,15 +142,14 @@ struct bench_run {
 
     // Generation is compared with the bandwidth measured just before and just after each repetition, because the
     // bandwidth of a shared machine changes from second to second.
-    duet_status measure(bench_test* test, tool_error* error) {
-        test->n_threads = n_threads;
+    duet_status measure(bench_test* test, int32_t n_reps, tool_error* error) {
         bench_test warm_up = *test;
         warm_up.n_gen = std::min(test->n_gen, 2);
         double seconds = 0;
         if (run_once(warm_up, &seconds, error) != DUET_OK) return error->status;
         const bool is_cpu = device_id(info.device) == "cpu";
         if (test->n_gen) measure_bandwidth();
-        for (int32_t i = 0; i < options.n_reps; i++) {
+        for (int32_t i = 0; i < n_reps; i++) {
             const double before = bandwidth;
             if (run_once(*test, &seconds, error) != DUET_OK) return error->status;
             test->seconds.push_back(seconds);
@@ -209,7 +218,7 @@ struct bench_run {
             "4f,"
             "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"bandwidth_percent\":%s,"
             "\"gops\":%.4f,\"samples\":[",
-            test.name.c_str(), n_threads, test.n_prompt, test.n_gen, test.n_seqs, options.depth, test.speed(),
+            test.name.c_str(), n_threads, test.n_prompt, test.n_gen, test.n_seqs, test.depth, test.speed(),
             test.min_speed(), test.max_speed(), gbps(test), median_of(test.limits), percent, gops(test));
         return text + samples + "]}";
     }
@@ -217,7 +226,7 @@ struct bench_run {
     // Shows how the time of one test is spread over the kinds of ops.
     duet_status profile(const bench_test& test, std::string* json_rows, tool_error* error) {
         double seconds = 0;
-        if (rewind(test.n_seqs, error) != DUET_OK) return error->status;
+        if (rewind(test, error) != DUET_OK) return error->status;
         duet_session_profile(session.get(), 1);
         const duet_status status = run_once(test, &seconds, error);
         double total_us = 0;
@@ -247,23 +256,50 @@ struct bench_run {
     }
 };
 
+// All lengths, depths and batches with each other. Of a plot only those on one of its two axes.
 std::vector<bench_test> tests_of(const bench_options& options) {
     std::vector<bench_test> tests;
-    const std::string at = options.depth ? " @ " + std::to_string(options.depth) : "";
-    auto add = [&](const std::string& name, int32_t n_prompt, int32_t n_gen, int32_t n_seqs) {
-        bench_test test;
-        test.name = name + (n_seqs > 1 ? " x" + std::to_string(n_seqs) : "") + at;
-        test.n_prompt = n_prompt;
-        test.n_gen = n_gen;
-        test.n_seqs = n_seqs;
-        tests.push_back(test);
+    const auto add = [&](const char* kind, int32_t depth, int32_t n_prompt, int32_t n_gen, int32_t n_seqs) {
+        const bool is_on_axes = depth == options.depths[0] || (n_gen && n_seqs == options.n_seqs[0]);
+        if (n_prompt + n_gen == 0 || (options.is_plot() && !is_on_axes)) return;
+        const std::string x = n_seqs > 1 ? " x" + std::to_string(n_seqs) : "",
+                          at = depth ? " @ " + std::to_string(depth) : "";
+        tests.push_back({kind + std::to_string(n_prompt + n_gen) + x + at, depth, n_prompt, n_gen, n_seqs});
     };
-    for (int32_t n : options.n_prompts)
-        if (n) add("pp" + std::to_string(n), n, 0, 1);
-    for (int32_t n_seqs : options.n_seqs)
-        for (int32_t n : options.n_gens)
-            if (n) add("tg" + std::to_string(n), 0, n, n_seqs);
+    for (int32_t depth : options.depths) {
+        for (int32_t n : options.n_prompts) add("pp", depth, n, 0, 1);
+        for (int32_t n_seqs : options.n_seqs)
+            for (int32_t n : options.n_gens) add("tg", depth, 0, n, n_seqs);
+    }
     return tests;
+}
+
+// Draws generation over context and over batch. The limit is the best that was measured beside it, because what
+// disturbs a measurement makes it smaller: a step reads all weights once, and computes no faster than a prompt does.
+duet_status write_plot(const bench_run& run, const std::vector<bench_test>& tests, tool_error* error) {
+    double gbps = 0, prompt = 0;
+    for (const bench_test& test : tests) {
+        if (test.n_prompt) prompt = std::max(prompt, test.max_speed());
+        for (double limit : test.limits) gbps = std::max(gbps, limit);
+    }
+    plot_panel over_context{"Generation: tokens a second", "tokens the context already holds", false},
+        over_batch{"Generation: all sequences together", "sequences at once", true};
+    for (const bench_test& test : tests) {
+        const double reads = gbps * 1e9 / (double)run.info.decode_bytes * test.n_seqs,
+                     limit = prompt > 0 ? std::min(prompt, reads) : reads;
+        plot_point point{std::to_string(test.depth), test.speed(), test.min_speed(), test.max_speed(), limit};
+        if (test.n_gen && test.n_seqs == run.options.n_seqs[0]) over_context.points.push_back(point);
+        point.place = std::to_string(test.n_seqs);
+        if (test.n_gen && test.depth == run.options.depths[0]) over_batch.points.push_back(point);
+    }
+    char note[192], more[96] = ".";
+    if (prompt > 0)
+        std::snprintf(more, sizeof more, ", and makes no more tokens than a prompt's %.0f a second.", prompt);
+    std::snprintf(note, sizeof note, "Limit: a step reads all weights once, at the memory's %.1f GB/s%s", gbps, more);
+    const std::string name = json_string(run.info.name);
+    const std::string title = name.substr(1, name.size() - 2) + ", " + run.info.main_type + "; " + run.info.device +
+                              "; duet " + duet_version() + ", " + duet_build_info();
+    return write_file(run.options.plot_path, plot::draw(title, {over_context, over_batch}, {note}), error);
 }
 
 // Prints how fast memory is read by each pattern: streams of each thread, and bytes that are fetched ahead. The
@@ -298,6 +334,13 @@ duet_status measure_memory(const bench_options& options) {
 
 duet_status work(const bench_options& options, tool_error* error) {
     if (options.is_memory) return measure_memory(options);
+    if (options.is_plot()) {  // what cannot be written is told before the work
+        const std::string beside = options.plot_path + ".part";
+        if (os::kind_of(options.plot_path) > os::file_kind::regular)
+            return error->set(DUET_ERR_IO, options.plot_path + ": want a file, found a directory or a device");
+        if (write_file(beside, "", error) != DUET_OK) return error->status;
+        os::remove(beside);
+    }
     synthetic_model made;
     const bool is_made = !options.synthetic.empty();
     if (is_made && (made.parse(options.synthetic, error) != DUET_OK || made.build(error) != DUET_OK))
@@ -320,11 +363,15 @@ duet_status work(const bench_options& options, tool_error* error) {
             std::printf("%-14s %8s %12s %23s %8s %8s %10s\n", "test", "threads", "tok/s", "slowest - fastest", "GB/s",
                         "of max", "Gop/s");
         }
-        for (bench_test& test : tests) {
-            if (run.measure(&test, error) != DUET_OK) return error->status;
-            if (!options.is_json) run.print(test);
-            tests_json += (tests_json.empty() ? "" : ",") + run.json(test);
-        }
+        // The points of a plot take turns, so that what disturbs the machine for a while disturbs them alike.
+        for (int32_t n_turns = options.is_plot() ? options.n_reps : 1; n_turns > 0; n_turns--)
+            for (bench_test& test : tests) {
+                if (run.measure(&test, options.is_plot() ? 1 : options.n_reps, error) != DUET_OK) return error->status;
+                if (n_turns > 1) continue;
+                if (!options.is_json) run.print(test);
+                tests_json += (tests_json.empty() ? "" : ",") + run.json(test);
+            }
+        if (options.is_plot() && write_plot(run, tests, error) != DUET_OK) return error->status;
         const bool is_cached = std::any_of(tests.begin(), tests.end(), [&](const bench_test& test) {
             return test.n_gen && std::isnan(run.share(test));
         });
@@ -371,8 +418,11 @@ int main(int argc, char** argv) {
     args.integers("-p, --n-prompt", "N,N", "prompt lengths (default 512; 0: none)", &options.n_prompts, 0, 1 << 20);
     args.integers("-n, --n-gen", "N,N", "numbers of generated tokens (default 128; 0: none)", &options.n_gens, 0,
                   1 << 20);
-    args.integer("--depth, -d", "N", "tokens the context already holds (default 0)", &options.depth, 0, 1 << 28);
+    args.integers("--depth, -d", "N,N", "tokens the context already holds (default 0)", &options.depths, 0, 1 << 28);
     args.integers("--batch", "N,N", "sequences that generate together (default 1)", &options.n_seqs, 1, 1024);
+    args.call("--plot", "FILE.svg",
+              "also draw generation over context and batch (default -n 32 -d 0,512,1024,2048,4096 --batch 1,2,4,8,16)",
+              [&](const std::string& v) { return options.plot_path = v, std::string(v.empty() ? "want a file" : ""); });
     args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &options.model.max_batch, 1,
                  1 << 20);
     args.integer("-r, --repetitions", "N", "repetitions of each test (default 5)", &options.n_reps, 1, 1000);
@@ -386,6 +436,14 @@ int main(int argc, char** argv) {
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (!options.is_memory && options.model.path.empty() == options.synthetic.empty())
         return args.usage_error("want either -m FILE or --synthetic SHAPE:FORMAT"), kExitUsage;
+    const bool is_plot = options.is_plot();
+    if (options.n_gens.empty()) options.n_gens = {is_plot ? 32 : 128};
+    if (options.depths.empty()) options.depths = is_plot ? std::vector{0, 512, 1024, 2048, 4096} : std::vector{0};
+    if (options.n_seqs.empty()) options.n_seqs = is_plot ? std::vector{1, 2, 4, 8, 16} : std::vector{1};
+    if (is_plot && (options.is_memory || !options.save_path.empty()))
+        return args.usage_error("--plot draws what is measured of a model: not with --memory or --save"), kExitUsage;
+    if (is_plot && (options.n_threads.size() > 1 || options.n_gens.size() > 1 || !options.n_gens[0]))
+        return args.usage_error("--plot wants one number of threads (-t) and one of tokens (-n)"), kExitUsage;
     if (largest(options.n_prompts) == 0 && largest(options.n_gens) == 0)
         return args.usage_error("nothing to measure: want -p or -n above 0"), kExitUsage;
     if (!options.save_path.empty() && options.synthetic.empty())

@@ -6,6 +6,7 @@
 #include "../runtime.h"
 #include "args.h"
 
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -13,6 +14,8 @@
 #include <functional>
 #include <memory>
 #include <new>
+
+static_assert(std::endian::native == std::endian::little, "floats are written to files as they lie in memory");
 
 struct handle_deleter {
     void operator()(duet_model* p) const { duet_model_free(p); }
@@ -288,18 +291,28 @@ inline duet_status write_file(const std::string& path, std::string_view bytes, t
     return why == 0 ? DUET_OK : error->set(DUET_ERR_IO, path + ": cannot be written: " + std::strerror(why));
 }
 
-// Turns text into ids. A short text takes one call. A longer one takes a second call, with the size that the first call
-// returned.
+inline duet_status write_stdout(std::string_view bytes, tool_error* error) {
+    const bool is_good = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() && std::fflush(stdout) == 0;
+    return is_good ? DUET_OK : error->set(DUET_ERR_IO, std::string("writing failed: ") + std::strerror(errno));
+}
+
+// Resizes *out to what fill(out, &size) wrote. Where that finds the guess too small, a second call gets the size that
+// the first one returned.
+template <class container, class fill_fn> duet_status fill_sized(size_t guess, container* out, fill_fn fill) {
+    duet_status status = DUET_ERR_FULL;
+    for (size_t n = guess, tries = 0; status == DUET_ERR_FULL && tries < 2; tries++) {
+        out->resize(n);
+        status = fill(out, &n);
+        out->resize(status == DUET_OK ? n : 0);
+    }
+    return status;
+}
+
 inline duet_status tokenize(const duet_model* model, const std::string& text, int32_t flags, std::vector<int32_t>* ids,
                             tool_error* error) {
-    size_t n_ids = 0;
-    ids->resize(text.size() + 16);
-    duet_status status = duet_tokenize(model, text.data(), text.size(), flags, ids->data(), ids->size(), &n_ids);
-    if (status == DUET_ERR_FULL) {
-        ids->resize(n_ids);
-        status = duet_tokenize(model, text.data(), text.size(), flags, ids->data(), ids->size(), &n_ids);
-    }
-    ids->resize(status == DUET_OK ? n_ids : 0);
+    const duet_status status = fill_sized(text.size() + 16, ids, [&](auto* out, size_t* n_ids) {
+        return duet_tokenize(model, text.data(), text.size(), flags, out->data(), out->size(), n_ids);
+    });
     return status == DUET_OK ? DUET_OK : error->set(status, duet_model_error(model));
 }
 

@@ -4,10 +4,6 @@
 #include "args.h"
 #include "common.h"
 
-#include <bit>
-
-static_assert(std::endian::native == std::endian::little, "--raw writes the vectors as they lie in memory");
-
 namespace {
 
 struct embed_options {
@@ -89,17 +85,12 @@ int main(int argc, char** argv) {
     tool_args args("embed", "-m model.gguf -p TEXT | -f FILE [options]",
                    "Prints a vector for each text, or with --query how well each text answers it.");
     add_model_path(args, &options.model);
-    args.call("-p, --prompt", "TEXT", "a text; may be given several times", [&](const std::string& text) {
-        options.texts.push_back(text);
-        return std::string();
-    });
+    args.call("-p, --prompt", "TEXT", "a text; may be given several times",
+              [&](const std::string& text) { return options.texts.push_back(text), std::string(); });
     args.text("-f, --file", "FILE", "texts from a file, one in each line; - is stdin", &options.file);
     args.flag("--whole", "the file is one text", &options.whole_file);
-    args.call("--query", "TEXT", "print \"score, tab, text\": of rerankers", [&](const std::string& text) {
-        options.query = text;
-        options.has_query = true;
-        return std::string();
-    });
+    args.call("--query", "TEXT", "print \"score, tab, text\": of rerankers",
+              [&](const std::string& text) { return options.query = text, options.has_query = true, std::string(); });
     args.choice("--pooling", "file|mean|cls|last", "how a text's tokens become a vector (default file: as it says)",
                 &options.pooling);
     args.flag("--no-normalise, --no-normalize", "vectors as they are (default: of length 1)", &options.no_normalise);

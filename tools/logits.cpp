@@ -5,10 +5,6 @@
 #include "args.h"
 #include "common.h"
 
-#include <bit>
-
-static_assert(std::endian::native == std::endian::little, "the file is little-endian and written as it lies in memory");
-
 namespace {
 
 struct logits_options {

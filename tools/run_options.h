@@ -107,11 +107,8 @@ inline void add_chat_flags(tool_args& args, run_options* o) {
     args.flag("--raw, -no-cnv, --no-conversation", "complete the text as it is, without the template", &o->is_raw);
     add("--chat, -cnv, --conversation", "", "an interactive chat; /help lists its commands",
         [o](const std::string&) { return o->is_chat = true, std::string(); });
-    add("--system, -sys, --system-prompt", "TEXT", "the system message", [o](const std::string& v) {
-        o->has_system = true;
-        o->system = v;
-        return std::string();
-    });
+    add("--system, -sys, --system-prompt", "TEXT", "the system message",
+        [o](const std::string& v) { return o->has_system = true, o->system = v, std::string(); });
     text("--messages", "FILE", "messages before the prompt, a JSON list as OpenAI's clients send it; - is stdin",
          &o->messages);
     text("--tools", "FILE", "functions that the model may call, a JSON list; calls are printed as lines of JSON",
@@ -139,16 +136,10 @@ inline void add_flags(tool_args& args, run_options* o) {
     add_model_path(args, &o->model);
     args.call("-p, --prompt", "TEXT", "the question, or the text to complete; - reads it from stdin",
               [o](const std::string& text) {
-                  o->has_prompt = true;
-                  (text == "-" ? o->prompt_file : o->prompt) = text;
-                  return std::string();
+                  return o->has_prompt = true, (text == "-" ? o->prompt_file : o->prompt) = text, std::string();
               });
     args.call("-f, --file", "FILE", "reads the prompt from a file; one newline at its end is dropped",
-              [o](const std::string& path) {
-                  o->has_prompt = true;
-                  o->prompt_file = path;
-                  return std::string();
-              });
+              [o](const std::string& path) { return o->has_prompt = true, o->prompt_file = path, std::string(); });
     args.integer("-n, --n-predict, --predict", "N",
                  "tokens to generate (default -1: until the model ends or the context is full)", &o->n_predict, -1,
                  INT32_MAX);

@@ -17,12 +17,11 @@ inline duet_status generate_ids(const model_options& options, const synthetic_mo
     if (status) return status;
     const duet_model_info info = info_of(model.get());
     *device = info.device;
-    duet_session_params session_params = duet_session_params_default();
-    session_params.n_ctx = 64;
-    duet_session* session = nullptr;
-    status = duet_session_create(model.get(), &session_params, &session);
-    const session_ptr owned(session);
-    if (status) return error->set(status, session ? duet_session_error(session) : "");
+    model_options of_session = options;
+    of_session.n_ctx = 64;
+    session_ptr session;
+    duet_memory_plan plan = {};
+    if (open_session(model.get(), of_session, 1, &session, &plan, error)) return error->status;
     duet_sampler* sampler = nullptr;
     if (duet_sampler_create(1, &sampler) != DUET_OK) return error->set(DUET_ERR_MEMORY, "");
     const sampler_ptr owned_sampler(sampler);
@@ -39,8 +38,8 @@ inline duet_status generate_ids(const model_options& options, const synthetic_mo
     };
     duet_generate_result result = {};
     result.struct_size = sizeof result;
-    status = duet_generate(session, sampler, prompt, 20, &generate, keep, ids, &result);
-    if (status) return error->set(status, duet_session_error(session));
+    status = duet_generate(session.get(), sampler, prompt, 20, &generate, keep, ids, &result);
+    if (status) return error->set(status, duet_session_error(session.get()));
     *tokens_per_second = result.generate_us ? 1e6 * result.n_new_tok / (double)result.generate_us : 0;
     return DUET_OK;
 }

@@ -13,24 +13,15 @@ struct template_options {
     bool is_jsonl = false, no_prompt = false, shows_ids = false;
 };
 
-duet_status put(std::string_view bytes, tool_error* error) {
-    const bool is_good = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() && std::fflush(stdout) == 0;
-    return is_good ? DUET_OK : error->set(DUET_ERR_IO, std::string("writing failed: ") + std::strerror(errno));
-}
-
 // Renders a template with variables, which are JSON.
 duet_status render(std::string_view source, std::string_view variables, const template_options& options,
                    std::string* out, tool_error* error) {
-    size_t n_bytes = 1 << 16;
-    for (;;) {
-        out->resize(n_bytes);
-        const duet_status status = duet_template_render(
-            source.data(), source.size(), variables.data(), variables.size(),
-            options.now.empty() ? nullptr : options.now.c_str(), out->data(), out->size(), &n_bytes);
-        if (status == DUET_ERR_FULL && n_bytes > out->size()) continue;
-        out->resize(status == DUET_OK ? n_bytes : 0);
-        return status == DUET_OK ? DUET_OK : error->set(status, duet_chat_error(nullptr));
-    }
+    const char* now = options.now.empty() ? nullptr : options.now.c_str();
+    const duet_status status = fill_sized(1 << 16, out, [&](auto* to, size_t* n_bytes) {
+        return duet_template_render(source.data(), source.size(), variables.data(), variables.size(), now, to->data(),
+                                    to->size(), n_bytes);
+    });
+    return status == DUET_OK ? DUET_OK : error->set(status, duet_chat_error(nullptr));
 }
 
 // Returns the text without blanks around it.
@@ -80,10 +71,10 @@ duet_status render_chat(const template_options& options, std::string_view input,
     if (!status) status = duet_chat_insert(made, -1, messages.data(), messages.size());
     if (!status) status = duet_chat_render(made, options.no_prompt ? DUET_CHAT_NO_ANSWER : 0, &prompt);
     if (status) return error->set(status, duet_chat_error(made));
-    if (!options.shows_ids) return put(view_of(prompt.text), error);
+    if (!options.shows_ids) return write_stdout(view_of(prompt.text), error);
     std::string ids = "[";
     for (size_t i = 0; i < prompt.n_ids; i++) ids += (i ? ", " : "") + std::to_string(prompt.ids[i]);
-    return put(ids + "]\n", error);
+    return write_stdout(ids + "]\n", error);
 }
 
 duet_status render_one(template_options& options, tool_error* error) {
@@ -92,7 +83,7 @@ duet_status render_one(template_options& options, tool_error* error) {
     if (options.template_path.empty()) return render_chat(options, trimmed(input), error);
     if (read_text(options.template_path, &source, error) != DUET_OK) return error->status;
     if (render(source, variables_of(trimmed(input), options), options, &out, error) != DUET_OK) return error->status;
-    return put(out, error);
+    return write_stdout(out, error);
 }
 
 // ---- JSON lines ----
@@ -131,7 +122,7 @@ duet_status answer_lines(const template_options& options, tool_error* error) {
         std::snprintf(numbers, sizeof numbers, ",\"cpu\":%.6f,\"maxrss_kb\":%ld}\n",
                       after.cpu_seconds - before.cpu_seconds, after.peak_kib);
         const std::string answer = json_string(is_good ? out : wrong.message);
-        if (put((is_good ? "{\"expected\":" : "{\"error\":") + answer + numbers, error)) return error->status;
+        if (write_stdout((is_good ? "{\"expected\":" : "{\"error\":") + answer + numbers, error)) return error->status;
         begin = end + 1;
     }
     return DUET_OK;

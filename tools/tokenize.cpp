@@ -12,11 +12,6 @@ struct tokenize_options {
     bool has_text = false, is_decode = false, no_bos = false, is_special = false;
 };
 
-duet_status put(std::string_view bytes, tool_error* error) {
-    const bool is_good = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() && std::fflush(stdout) == 0;
-    return is_good ? DUET_OK : error->set(DUET_ERR_IO, std::string("writing failed: ") + std::strerror(errno));
-}
-
 duet_status decode(const duet_model* model, const std::string& text, const tokenize_options& options,
                    tool_error* error) {
     std::vector<int32_t> ids;
@@ -29,15 +24,10 @@ duet_status decode(const duet_model* model, const std::string& text, const token
         if (!duet_token_spelling(model, id).data)
             return error->set(DUET_ERR_ARG, "id " + std::to_string(id) + ": the vocabulary has no such token");
     std::string out;
-    for (size_t n_bytes = ids.size() * 8;;) {  // the second turn uses the size that the first one found
-        out.resize(n_bytes);
-        const duet_status status =
-            duet_detokenize(model, ids.data(), ids.size(), options.is_special, out.data(), out.size(), &n_bytes);
-        if (status == DUET_ERR_FULL && n_bytes > out.size()) continue;
-        if (status != DUET_OK) return error->set(status, duet_model_error(model));
-        out.resize(n_bytes);
-        return put(out, error);
-    }
+    const duet_status status = fill_sized(ids.size() * 8, &out, [&](auto* to, size_t* n_bytes) {
+        return duet_detokenize(model, ids.data(), ids.size(), options.is_special, to->data(), to->size(), n_bytes);
+    });
+    return status == DUET_OK ? write_stdout(out, error) : error->set(status, duet_model_error(model));
 }
 
 duet_status encode(const duet_model* model, const std::string& text, const tokenize_options& options,
@@ -48,7 +38,7 @@ duet_status encode(const duet_model* model, const std::string& text, const token
     if (tokenize(model, text, flags, &ids, error) != DUET_OK) return error->status;
     std::string out = "[";
     for (size_t i = 0; i < ids.size(); i++) out += (i ? ", " : "") + std::to_string(ids[i]);
-    return put(out + "]\n", error);
+    return write_stdout(out + "]\n", error);
 }
 
 duet_status work(const tokenize_options& options, tool_error* error) {
