@@ -424,9 +424,8 @@ struct engine::loop {
         rows_.push_back({&j, n_tok});
     }
 
-    // Pieces of prompts, in order of arrival, beside the answers that are written. Returns whether it is one of one
-    // prompt.
-    bool add_pieces() {
+    // Pieces of prompts, in order of arrival, beside the answers that are written.
+    void add_pieces() {
         const int32_t n_streams = (int32_t)rows_.size();
         const bool is_alone = n_streams == 0 && running_.size() == 1;
         int32_t n_left = std::min(piece_size(n_streams, is_alone), max_batch_ - n_streams);
@@ -443,7 +442,6 @@ struct engine::loop {
             add_rows(j, n);
             n_left -= n;
         }
-        return is_alone;
     }
 
     void step() {
@@ -454,8 +452,9 @@ struct engine::loop {
         for (const job_ptr& j : running_)
             if (is_writing(*j)) add_rows(*j, 1);
         const int32_t n_streams = (int32_t)rows_.size();
-        const bool is_alone = add_pieces();
+        add_pieces();
         if (rows_.empty()) return drop_ended();
+        const bool is_alone = running_.size() == 1;  // then nobody else loses what is interrupted
         duet_batch batch = duet_batch_default();
         batch.n_tok = (int32_t)batch_ids_.size();
         batch.token = batch_ids_.data();
