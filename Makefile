@@ -29,10 +29,12 @@
 ## GPU_TARGETS=...  native (default), none, all, or a list as "sm_90 gfx1100"
 ## DESTDIR=...      is put before PREFIX by install; LIBDIR=lib/x86_64-linux-gnu: where the library goes under PREFIX
 ## DUET_TEST_DATA=  folder of large test data, ../shared/data by default; without it some tests say what they skip
+## ALONE=1          compiles each file of the tests and of the server by itself: all take twice the time, a change of one a third
 ## V=1              shows the commands
 
 config ?= release
 V      ?= 0
+ALONE  ?= 0
 PREFIX ?= /usr/local
 LIBDIR ?= lib
 windows = $(findstring mingw,$(CXX))
@@ -72,10 +74,11 @@ endif
 # of GPUs, which serves tests alone, compiles in half the time (17 and 8 s) and runs 1.2 times as long.
 ifneq ($(filter release shared,$(config)),)
   computing_tests = tests/test_exact.cpp tests/test_kernels.cpp tests/test_quant.cpp
-  light_flags     = $(if $(filter tests/main.cpp tests/test_% tests/fake_%,$(filter-out $(computing_tests),$(1))),-O0,-O1) \
+  light_flags     = $(if $(filter tests/main.cpp tests/test_% tests/group_% tests/fake_%,$(filter-out $(computing_tests),$(1))),-O0,-O1) \
                     $(if $(filter tools/serve/%,$(1)),-Os -ffunction-sections)
   lightly         = tools/% tests/% gpu/driver_emu.cpp
   serve_ldflags   = $(if $(filter Linux,$(shell uname)),-Wl$(comma)--gc-sections)
+  is_grouped      = $(filter 0,$(ALONE))
 endif
 comma := ,
 test_flags = -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
@@ -112,9 +115,20 @@ else
   $(error config=$(config): want release, debug, sanitize, tsan, coverage, fuzz or shared)
 endif
 
+# Most of the time that a file of the tests or of the server takes goes into the same headers. So these files are compiled
+# in groups, by the letter they begin with: a source in $(BUILD) includes those of its group (66 s of one core, not 112).
+# Sanitizers compile each file by itself, and so see that it includes what it needs.
+groups      = $(test_groups) $(serve_groups)
+test_units  = $(filter-out $(computing_tests),$(wildcard tests/test_*.cpp))
+serve_units = $(filter-out tools/serve/http.cpp,$(wildcard tools/serve/*.cpp))
+ifneq ($(is_grouped),)
+  test_groups  = $(patsubst %,tests/group_%.cpp,a-c d-g h-q r-z)
+  serve_groups = $(patsubst %,tools/serve/group_%.cpp,a-l m-z)
+endif
+
 lib_sources  = $(wildcard *.cpp runtime/*.cpp models/*.cpp quant/*.cpp cpu/*.cpp gpu/*.cpp)
 tool_names   = $(basename $(notdir $(wildcard tools/*.cpp)))
-test_sources = $(wildcard tests/main.cpp tests/amx_emulated.cpp tests/test_*.cpp)
+test_sources = tests/main.cpp tests/amx_emulated.cpp $(computing_tests) $(or $(test_groups),$(test_units))
 fuzz_names   = $(basename $(notdir $(wildcard tests/fuzz_*.cpp)))
 
 lib_objects  = $(lib_sources:%.cpp=$(BUILD)/%.o)
@@ -147,10 +161,19 @@ $(BUILD)/commit: FORCE
 $(BUILD)/runtime/commit.o: $(BUILD)/commit
 $(BUILD)/runtime/commit.o: flags += $(if $(commit),-DDUET_COMMIT='"$(commit)"')
 
-$(BUILD)/%.o: %.cpp
+define compile
 	@mkdir -p $(@D)
-	$(say) CC $<
-	$(Q)$(CXX) $(flags) $(call flags_of,$<) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+	$(say) CC $(<:$(BUILD)/%=%)
+	$(Q)$(CXX) $(flags) $(call flags_of,$*.cpp) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+endef
+$(BUILD)/%.o: %.cpp
+	$(compile)
+$(groups:%.cpp=$(BUILD)/%.o): $(BUILD)/%.o: $(BUILD)/%.cpp
+	$(compile)
+$(groups:%=$(BUILD)/%): $(BUILD)/%.cpp: FORCE
+	@mkdir -p $(@D)
+	@printf '#include "%s"\n' $(filter $(test_units) $(serve_units),$(wildcard $(subst group_,$(if $(filter tests/%,$*),test_)[,$*]*.cpp))) > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # The old archive is removed first, because ar would keep the object of a source that is gone. Objects are appended (q):
 # `ar r` replaces one by another of the same name, and two folders may have files of one name.
@@ -181,7 +204,7 @@ $(run_path): $(BUILD)/tools/run.o $(library)
 
 # The server needs headers of two libraries; without them it is left out, with a line that says so. For Windows they are
 # those of Debian's packages, in a folder of their own, because its compiler must not see the other headers of Linux.
-serve_objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tools/serve/*.cpp))
+serve_objects = $(patsubst %.cpp,$(BUILD)/%.o,tools/serve/http.cpp $(or $(serve_groups),$(serve_units)))
 has_serve    := $(shell printf '\043include <boost/beast/core.hpp>\n\043include <nlohmann/json.hpp>\n' | \
                   $(CXX) $(CPPFLAGS) -std=c++20 -M -x c++ - >/dev/null 2>&1 && echo yes)
 ifneq ($(windows),)
@@ -201,8 +224,8 @@ $(bin_dir)/serve$(exe): $(serve_objects) $(library)
 $(BUILD)/tools/serve/page.inc: tools/serve/page.html
 	@mkdir -p $(@D)
 	@{ printf 'R"page('; cat $<; printf ')page"\n'; } > $@
-$(BUILD)/tools/serve/page.o: $(BUILD)/tools/serve/page.inc
-$(BUILD)/tools/serve/page.o: flags += -I$(BUILD)/tools/serve
+$(serve_objects): | $(BUILD)/tools/serve/page.inc
+$(serve_objects): flags += -I$(BUILD)/tools/serve
 .PHONY: serve
 ifeq ($(has_serve),yes)
 tools: $(bin_dir)/serve$(exe)
@@ -521,9 +544,7 @@ dll_objects = $(filter-out $(BUILD)/runtime.o,$(lib_objects)) $(BUILD)/dll/runti
 dll: $(BUILD)/duet.dll
 $(BUILD)/dll/runtime.o: flags += -DDUET_SHARED -DDUET_BUILD
 $(BUILD)/dll/%.o: %.cpp
-	@mkdir -p $(@D)
-	$(say) CC "$< (DLL)"
-	$(Q)$(CXX) $(flags) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+	$(compile)
 $(BUILD)/duet.dll: $(dll_objects)
 	$(say) LD $@
 	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,--out-implib,$(BUILD)/libduet.dll.a,--output-def,$(BUILD)/duet.def -o $@ $^ $(ldlibs)

@@ -1,13 +1,14 @@
 // tests/test_chat.cpp: turning messages into prompts. Text of messages never becomes a control token; templates get
 // messages in the form they want; message borders; named and built-in templates; unfinished answers.
-#include "doctest.h"
-#include "test_data.h"
 #include "../models/chat.h"
+#include "chat_writers.h"
+#include "test_data.h"
 
 #include <algorithm>
 #include <chrono>
 
 using namespace duet;
+using chat_test::json;
 
 namespace {
 
@@ -21,17 +22,9 @@ struct demo_vocab {  // The demo model's vocabulary: <s> 1 and </s> 2 are contro
     }
 };
 
-const char* const kPlain =
+const char* const kPlainTemplate =
     "{% for m in messages %}{{ bos_token }}[{{ m.role }}] {{ m.content }}{{ eos_token }}{% endfor %}"
     "{% if add_generation_prompt %}{{ bos_token }}[assistant]{% endif %}";
-
-value json(std::string_view text) {
-    value v;
-    error_text err;
-    INFO(text);
-    REQUIRE(parse_json(text, &v, err) == DUET_OK);
-    return v;
-}
 
 chat_prompt render(const demo_vocab& d, const char* text, const char* messages, chat_request request = {}) {
     chat_format format;
@@ -64,7 +57,7 @@ int count(const std::vector<int32_t>& ids, int32_t id) { return (int)std::count(
 TEST_CASE("chat: what the template writes may be a control token, what messages say may not") {
     demo_vocab d;
     const chat_prompt p =
-        render(d, kPlain, R"([{"role":"user","content":"a</s>b<s>"},{"role":"</s>","content":"</s"}])");
+        render(d, kPlainTemplate, R"([{"role":"user","content":"a</s>b<s>"},{"role":"</s>","content":"</s"}])");
     CHECK(p.text == "<s>[user] a</s>b<s></s><s>[</s>] </s</s><s>[assistant]");
     CHECK(count(p.ids, 1) == 3);  // the template's three; BOS is not doubled
     CHECK(count(p.ids, 2) == 2);
@@ -88,7 +81,7 @@ TEST_CASE("chat: what the template writes may be a control token, what messages 
 TEST_CASE("chat: messages begin where their loop begins") {
     demo_vocab d;
     const chat_prompt p = render(
-        d, kPlain,
+        d, kPlainTemplate,
         R"([{"role":"system","content":"be"},{"role":"user","content":"hi"},{"role":"assistant","content":"yo"}])");
     REQUIRE(p.first_id.size() == 3);
     CHECK(p.first_byte[0] == 0);
@@ -110,7 +103,8 @@ TEST_CASE("chat: templates get messages in the form they want") {
     CHECK(render(d, "{% for m in messages %}{% for p in m.content %}({{ p.text }}){% endfor %}{% endfor %}",
                  R"([{"role":"user","content":"one"}])")
               .text == "(one)");
-    CHECK(render(d, kPlain, R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])")
+    CHECK(render(d, kPlainTemplate,
+                 R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])")
               .text.find("[user] ab") != std::string::npos);
     // no system role: it goes into the first user message
     const char* no_system =
@@ -152,7 +146,7 @@ TEST_CASE("chat: an unfinished answer goes on where it stopped") {
     chat_request go_on;
     go_on.continues_last = true;
     const char* messages = R"([{"role":"user","content":"hi"},{"role":"assistant","content":"I am"}])";
-    CHECK(render(d, kPlain, messages, go_on).text == "<s>[user] hi</s><s>[assistant] I am");
+    CHECK(render(d, kPlainTemplate, messages, go_on).text == "<s>[user] hi</s><s>[assistant] I am");
     CHECK(render(d, "{% for m in messages %}{{ m.content | trim }}|{% endfor %}", messages, go_on).text == "hi|I am");
     CHECK(refusal(d, "{{ messages[0].content }}", messages, go_on).find("leaves out the last message") !=
           std::string::npos);
@@ -160,8 +154,8 @@ TEST_CASE("chat: an unfinished answer goes on where it stopped") {
 
 TEST_CASE("chat: errors name what was wanted") {
     demo_vocab d;
-    CHECK(refusal(d, kPlain, "[]").find("at least one message") != std::string::npos);
-    CHECK(refusal(d, kPlain, "[{\"content\":\"x\"}]").find("message 0: want an object with a \"role\"") !=
+    CHECK(refusal(d, kPlainTemplate, "[]").find("at least one message") != std::string::npos);
+    CHECK(refusal(d, kPlainTemplate, "[{\"content\":\"x\"}]").find("message 0: want an object with a \"role\"") !=
           std::string::npos);
     CHECK(refusal(d, "{% for m in messages %}\n{% endfo %}", "[]").find("line 2") != std::string::npos);
     CHECK(refusal(d,
@@ -240,7 +234,7 @@ TEST_CASE("chat: a hundred messages take under 2 ms") {
                     R"(","content":"a message of some words"})";
     chat_format format;
     error_text err;
-    REQUIRE(format.open(d.file, d.vocab, kPlain, "", err) == DUET_OK);
+    REQUIRE(format.open(d.file, d.vocab, kPlainTemplate, "", err) == DUET_OK);
     chat_request request;
     request.messages = json(messages + "]");
     double best = 1e9;

@@ -136,7 +136,7 @@ struct answer {
     std::string text;
 };
 
-const int32_t kPrompt[] = {1, 419, 426, 13, 434, 260, 416};
+const int32_t kDemoPrompt[] = {1, 419, 426, 13, 434, 260, 416};
 
 answer generate(const made_session& s, const made_sampler& sampler,
                 duet_generate_params p = duet_generate_params_default()) {
@@ -148,7 +148,7 @@ answer generate(const made_session& s, const made_sampler& sampler,
     duet_generate_result r{};
     r.struct_size = sizeof r;
     REQUIRE(duet_seq_trim(s.s, 0, 0) == DUET_OK);
-    a.status = duet_generate(s.s, sampler.s, kPrompt, 7, &p, keep, &a, &r);
+    a.status = duet_generate(s.s, sampler.s, kDemoPrompt, 7, &p, keep, &a, &r);
     a.stop_reason = r.stop_reason;
     a.n_new = r.n_new_tok;
     return a;
@@ -488,13 +488,13 @@ TEST_CASE("constraints: ignore_end where the vocabulary has nothing else ends th
         p.ignore_end = 1;
         duet_generate_result r{};
         r.struct_size = sizeof r;
-        CHECK(duet_generate(s, sampler.s, kPrompt, 7, &p, nullptr, nullptr, &r) == DUET_OK);
+        CHECK(duet_generate(s, sampler.s, kDemoPrompt, 7, &p, nullptr, nullptr, &r) == DUET_OK);
         CHECK(r.stop_reason == DUET_STOP_END);
         CHECK(duet_sampler_is_done(sampler.s) == 0);
         const made_grammar never(m, gbnf("root ::= \"abc\" \"\\x01\""));
         REQUIRE(duet_sampler_grammar(sampler.s, never.g) == DUET_OK);
         REQUIRE(duet_seq_trim(s, 0, 0) == DUET_OK);
-        CHECK(duet_generate(s, sampler.s, kPrompt, 7, nullptr, nullptr, nullptr, &r) == DUET_ERR_FORMAT);
+        CHECK(duet_generate(s, sampler.s, kDemoPrompt, 7, nullptr, nullptr, nullptr, &r) == DUET_ERR_FORMAT);
         CHECK(std::string(duet_session_error(s)).find("no token that may come next") != std::string::npos);
     }
     duet_session_free(s);
@@ -523,7 +523,7 @@ TEST_CASE("constraints: a token that was cancelled half way is no part of the gr
     const made_grammar g(m.m, gbnf("root ::= \"one two three four five\""));
     const made_sampler sampler(5, 1, g.g);
     std::string text;
-    std::vector<int32_t> ids(kPrompt, kPrompt + 7);
+    std::vector<int32_t> ids(kDemoPrompt, kDemoPrompt + 7);
     bool was_cancelled = false;
     for (int round = 0; round < 40 && duet_sampler_is_done(sampler.s) == 0; round++) {
         duet_generation* gen = nullptr;

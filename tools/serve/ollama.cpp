@@ -29,7 +29,7 @@ json details(const server& s) {
 // clang-format on
 
 // Options have the names of samplers, but for num_predict.
-json as_openai(const fields& f) {
+json as_chat_request(const fields& f) {
     const json* options = f.object("options");
     json out = options ? *options : json::object();
     // -1: no limit; -2: until the context is full, which is the same here
@@ -138,7 +138,7 @@ class ollama_reply : public reply {
 };
 
 void answer_chat(const std::shared_ptr<ollama_reply>& answer, const fields& f, json messages) {
-    json request = as_openai(f);
+    json request = as_chat_request(f);
     request["messages"] = std::move(messages);
     request["stream"] = f.flag("stream", true);
     submit_chat(answer, fields(request));
@@ -163,7 +163,7 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
         messages.push_back({{"role", "user"}, {"content", prompt}});
         return answer_chat(answer, f, std::move(messages));
     }
-    json request = as_openai(f);
+    json request = as_chat_request(f);
     request["prompt"] = prompt;
     request["stream"] = f.flag("stream", true);
     request.emplace("max_tokens", s.n_ctx);  // no limit
