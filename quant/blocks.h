@@ -56,11 +56,11 @@ DUET_HD inline float e8m0_half_to_float(uint8_t e) {
 }
 
 // The 16 values of IQ4_NL and IQ4_XS, and the doubled values of FP4 E2M1 (MXFP4).
-DUET_HD inline int iq4_value(int code) {
+DUET_HD constexpr int iq4_value(int code) {
     constexpr int8_t value[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
     return value[code];
 }
-DUET_HD inline int fp4_value(int code) {
+DUET_HD constexpr int fp4_value(int code) {
     constexpr int8_t value[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     return value[code];
 }
