@@ -129,6 +129,9 @@ endif
 lib_sources  = $(wildcard *.cpp runtime/*.cpp models/*.cpp quant/*.cpp cpu/*.cpp gpu/*.cpp)
 tool_names   = $(basename $(notdir $(wildcard tools/*.cpp)))
 test_sources = tests/main.cpp tests/amx_emulated.cpp $(computing_tests) $(or $(test_groups),$(test_units))
+# Programs of one source: faults lets every allocation of every exported function fail once; schema_sample makes values for
+# tests/schema_check.py; chat_model writes the model that tests/test_cli_chat.py talks to; gpu_ ones are for GPU code.
+small_tests  = test_abi faults schema_sample chat_model gpu_trace gpu_first_hour
 fuzz_names   = $(basename $(notdir $(wildcard tests/fuzz_*.cpp)))
 
 lib_objects  = $(lib_sources:%.cpp=$(BUILD)/%.o)
@@ -145,7 +148,8 @@ endif
 programs     = $(if $(filter run,$(tool_names)),$(run_path)) $(patsubst %,$(bin_dir)/%$(exe),$(filter-out run,$(tool_names)))
 version     := $(shell sed -n 's/^.define DUET_VERSION_[A-Z]* *\([0-9]*\)$$/\1/p' runtime.h | paste -sd. -)
 
-.PHONY: all lib tools test test-server test-more quick check format help fuzz all-in-one install release clean
+.PHONY: all lib tools serve shared dll test test-server test-more test-threads quick check format help fuzz desktop python \
+        test-python all-in-one install release clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -192,15 +196,16 @@ $(BUILD)/libduet.so $(BUILD)/libduet.so.$(version): $(lib_objects)
 	$(say) LD $@
 	@echo '{ global: duet_*; local: *; };' > $(BUILD)/exports.map
 	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,-soname,$(soname) -Wl,--version-script=$(BUILD)/exports.map $(own_cxx) -o $@ $^ $(ldlibs)
-.PHONY: shared
 shared: $(BUILD)/libduet.so
 
-link = $(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
-
-$(run_path): $(BUILD)/tools/run.o $(library)
+# All programs, of the tools and the tests, are linked by one recipe. Further rules say of what each is made.
+linked = $(programs) $(bin_dir)/serve$(exe) $(patsubst %,$(BUILD)/tests/%$(exe),all threads known_model $(small_tests))
+$(linked):
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(link)
+	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
+$(run_path): $(BUILD)/tools/run.o $(library)
+$(filter-out $(run_path),$(programs)): $(bin_dir)/%$(exe): $(BUILD)/tools/%.o $(library)
 
 # The server needs headers of two libraries; without them it is left out, with a line that says so. For Windows they are
 # those of Debian's packages, in a folder of their own, because its compiler must not see the other headers of Linux.
@@ -217,16 +222,13 @@ $(BUILD)/include/%:
 	@mkdir -p $(@D)
 	$(Q)ln -s /usr/include/$* $@
 $(bin_dir)/serve$(exe): $(serve_objects) $(library)
-	@mkdir -p $(@D)
-	$(say) LD $@
-	$(Q)$(link) $(serve_ldflags) $(serve_ldlibs)
+$(bin_dir)/serve$(exe): ldlibs += $(serve_ldflags) $(serve_ldlibs)
 # The page for browsers becomes a raw string of C++.
 $(BUILD)/tools/serve/page.inc: tools/serve/page.html
 	@mkdir -p $(@D)
 	@{ printf 'R"page('; cat $<; printf ')page"\n'; } > $@
 $(serve_objects): | $(BUILD)/tools/serve/page.inc
 $(serve_objects): flags += -I$(BUILD)/tools/serve
-.PHONY: serve
 ifeq ($(has_serve),yes)
 tools: $(bin_dir)/serve$(exe)
 serve: $(bin_dir)/serve$(exe)
@@ -235,11 +237,6 @@ tools: serve
 serve:
 	@echo "serve: not built: want the headers of Boost and nlohmann-json: sh setup.sh, or apt-get install libboost-dev nlohmann-json3-dev"
 endif
-
-$(bin_dir)/%$(exe): $(BUILD)/tools/%.o $(library)
-	@mkdir -p $(@D)
-	$(say) LD $@
-	$(Q)$(link)
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -250,8 +247,6 @@ stand_ins = $(addprefix $(BUILD)/tests/,$(if $(windows),nvcuda.dll amdhip64_6.dl
 
 # The library's objects come first: the linker keeps the first copy of an inline function, and theirs is optimized.
 $(BUILD)/tests/all$(exe): $(lib_objects) $(test_objects) | $(stand_ins)
-	$(say) LD $@
-	$(Q)$(link)
 
 # Stand-ins for the drivers' libraries, opened by tests/test_drivers.cpp.
 $(BUILD)/tests/libcuda.so.1 $(BUILD)/tests/nvcuda.dll: fake = tests/fake_cuda.cpp
@@ -267,10 +262,6 @@ $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
 	$(say) CC $<
 	$(Q)$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@ $<
 
-$(BUILD)/tests/test_abi$(exe): $(BUILD)/tests/test_abi.o $(library)
-	$(say) LD $@
-	$(Q)$(link)
-
 # A program with C++ symbols of its own opens the shared library: build/shared/tests/host_dlopen build/shared/libduet.so MODEL
 $(BUILD)/tests/host_dlopen: tests/host_dlopen.c runtime.h
 	@mkdir -p $(@D)
@@ -280,15 +271,10 @@ $(BUILD)/tests/host_dlopen: tests/host_dlopen.c runtime.h
 # As many processes as make has: -j4 gives 4.
 test_jobs = --jobs=$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),1)
 
-# faults lets every allocation of every exported function fail once; schema_sample makes values for tests/schema_check.py.
-$(BUILD)/tests/faults $(BUILD)/tests/schema_sample: %: %.o $(library)
-	$(say) LD $@
-	$(Q)$(link)
+$(small_tests:%=$(BUILD)/tests/%$(exe)): %$(exe): %.o $(library)
 
 # The server asked by real clients (tests/server/README.md): needs python3 with venv and PyPI, so it is not part of test.
-$(BUILD)/tests/known_model: $(BUILD)/tests/server/known_model.o $(library)
-	$(say) LD $@
-	$(Q)$(link)
+$(BUILD)/tests/known_model$(exe): $(BUILD)/tests/server/known_model.o $(library)
 
 test-server: $(bin_dir)/serve $(BUILD)/tests/known_model
 	test -d build/venv || python3 -m venv build/venv
@@ -304,18 +290,10 @@ test-more: $(bin_dir)/serve $(BUILD)/tests/known_model
 	DUET_SERVE=$(bin_dir)/serve DUET_KNOWN=$(BUILD)/tests/known_model build/venv-more/bin/python -m pytest -q -rs tests/deploy
 
 # What the thread sanitizer has to see: .ci/run builds nothing else with it.
-.PHONY: test-threads
 test-threads: $(BUILD)/tests/threads $(BUILD)/examples/two_models_cpp
 	$(BUILD)/tests/threads -tc="contract: threads*"
 	$(two_models)
-$(BUILD)/tests/threads: $(patsubst %,$(BUILD)/tests/%.o,main test_contract test_data) $(library)
-	$(say) LD $@
-	$(Q)$(link)
-
-# Writes the model that tests/test_cli_chat.py talks to.
-$(BUILD)/tests/chat_model: $(BUILD)/tests/chat_model.o $(library)
-	$(say) LD $@
-	$(Q)$(link)
+$(BUILD)/tests/threads$(exe): $(patsubst %,$(BUILD)/tests/%.o,main test_contract test_data) $(library)
 
 # Each example is a program over runtime.h, in C99 or C++.
 examples = $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c)) $(patsubst %.cpp,$(BUILD)/%_cpp,$(wildcard examples/*.cpp))
@@ -334,7 +312,6 @@ two_models = $(BUILD)/examples/two_models_cpp models/demo.gguf models/demo.gguf 
 	    awk 'BEGIN { RS = "\n----\n" } { text[NR] = $$0 } END { exit !(text[1] == text[2] && length(text[1]) > 50) }'
 
 # The window of examples/desktop: apt-get install qt6-base-dev. tests/desktop.sh drives it.
-.PHONY: desktop
 desktop: $(BUILD)/desktop
 $(BUILD)/desktop: examples/desktop/desktop.cpp runtime.h $(library)
 	$(say) CC $<
@@ -483,10 +460,6 @@ $(BUILD)/gpu/code.o: gpu/code.cpp gpu/driver.h $(gpu_objects:=.gz) build/gpu/chi
 	$(Q)$(filter-out ccache,$(CXX)) $(flags) $(CPPFLAGS) -DDUET_GPU_CODE='$(foreach c,$(gpu_chips),GPU_CODE($c))' -DDUET_GPU_FOLDER='"build/gpu/"' \
 	    -DDUET_CUDA_VERSION=$(or $(cuda_version),0) -c -o $@ $<
 
-$(BUILD)/tests/gpu_trace $(BUILD)/tests/gpu_first_hour: %: %.o $(library)
-	$(say) LD $@
-	$(Q)$(link)
-
 build/gpu/cases%.trace: $(BUILD)/tests/gpu_trace
 	$< cases $@ $(if $(findstring sample,$*),sample)
 
@@ -532,7 +505,6 @@ all-in-one: build/duet.cpp
 
 # ---- Python (docs/python.md): needs python3 with venv, and PyPI ---------------------------------------------------------
 
-.PHONY: python test-python
 python:
 	sh bindings/python/build.sh
 test-python: $(BUILD)/tests/chat_model
@@ -540,7 +512,6 @@ test-python: $(BUILD)/tests/chat_model
 
 # For Windows: the library as a DLL with the list of its functions and an import library. Only runtime.cpp exports.
 dll_objects = $(filter-out $(BUILD)/runtime.o,$(lib_objects)) $(BUILD)/dll/runtime.o
-.PHONY: dll
 dll: $(BUILD)/duet.dll
 $(BUILD)/dll/runtime.o: flags += -DDUET_SHARED -DDUET_BUILD
 $(BUILD)/dll/%.o: %.cpp

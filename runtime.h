@@ -109,7 +109,7 @@ DUET_API const char* duet_status_name(duet_status status);
 DUET_API const char* duet_version(void);
 DUET_API const char* duet_build_info(void);
 
-/* Gives the version of the numeric contract (docs/numerics.md). The same model, tokens and settings give the same
+/* Returns the version of the numeric contract (docs/numerics.md). The same model, tokens and settings give the same
  * logits bit for bit on every machine and executor while this number stays the same, except in mode fast
  * (duet_model_params.fast). Thread: any */
 DUET_API int32_t duet_numerics_version(void);
