@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 struct known_script {
@@ -24,12 +25,20 @@ struct known_model {
 
     // The bytes of the file; empty when memory runs out.
     std::string make() const;
+
+  private:
+    enum { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
+    struct tokens {
+        std::vector<std::string> words = {"<unk>", "<s>", "</s>"};
+        std::vector<int32_t> types = {kUnknown, kControl, kControl};
+        std::vector<std::pair<int32_t, int32_t>> follows;  // a token and its successor
+    };
+    tokens make_tokens() const;
 };
 
-inline std::string known_model::make() const {
-    enum { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
-    std::vector<std::string> words = {"<unk>", "<s>", "</s>"};
-    std::vector<int32_t> types = {kUnknown, kControl, kControl};
+inline known_model::tokens known_model::make_tokens() const {
+    tokens t;
+    auto& [words, types, follows] = t;
     const auto add = [&](const std::string& word, int32_t type) {
         words.push_back(word);
         types.push_back(type);
@@ -46,13 +55,12 @@ inline std::string known_model::make() const {
         add(name, kByte);
     }
     for (const std::string& c : controls) add(c, kControl);
-    std::vector<int32_t> next(1, 0), starts;
+    std::vector<int32_t> starts;
     for (size_t i = 0; i < scripts.size(); i++)
         starts.push_back(scripts[i].start.empty() ? add("<|go" + std::to_string(i) + "|>", kControl)
                                                   : find(scripts[i].start));
     // Every piece is a token of its own, also where two have the same text, so that each has one successor. A byte
     // or a control token may occur once in all scripts.
-    std::vector<std::pair<int32_t, int32_t>> follows;
     for (size_t i = 0; i < scripts.size(); i++) {
         int32_t at = starts[i];
         for (const std::string& piece : scripts[i].pieces) {
@@ -67,6 +75,11 @@ inline std::string known_model::make() const {
         }
         follows.push_back({at, scripts[i].ends ? 2 : at});
     }
+    return t;
+}
+
+inline std::string known_model::make() const {
+    const auto [words, types, follows] = make_tokens();
     const int64_t n_vocab = (int64_t)words.size(), dim = (n_vocab + 63) / 64 * 64, head = 64;
     std::vector<float> embedding((size_t)(n_vocab * dim)), output(embedding.size()), zeros((size_t)(dim * head)),
         ones((size_t)dim, 1.0f), scores((size_t)n_vocab);

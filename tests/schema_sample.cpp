@@ -58,7 +58,91 @@ std::string json_of(const value& v) {
     return out.bytes;
 }
 
-void add_text(std::vector<value>* list, const std::string& text) { list->push_back(value::of_string(text)); }
+void put(std::vector<value_member> m) { std::cout << json_of(value::of_map(std::move(m))) << std::endl; }
+
+value_member named(const char* name, value v) { return {value::of_string(name), std::move(v)}; }
+
+duet_status compile(const value& job, grammar* g, error_text& err) {
+    const value* text = job.find("gbnf");
+    if (!text) return compile_schema(*job.find("schema"), {}, g, err);
+    grammar_builder b;
+    uint32_t root = 0;
+    const duet_status status = parse_gbnf(text->as_string(), "root", b, &root, err);
+    return status == DUET_OK ? b.build(root, g, err) : status;
+}
+
+// Returns the n-th allowed token.
+int32_t allowed_token(const token_mask& mask, int32_t n) {
+    for (size_t w = 0; w < mask.bits.size(); w++) {
+        const int bits = __builtin_popcountll(mask.bits[w]);
+        if (n >= bits) {
+            n -= bits;
+            continue;
+        }
+        uint64_t word = mask.bits[w];
+        while (n-- > 0) word &= word - 1;
+        return (int32_t)(w * 64) + __builtin_ctzll(word);
+    }
+    return 0;
+}
+
+// Makes one text of random allowed tokens, at most max_tokens. times: of the masks.
+duet_status make_text(const std::shared_ptr<constraint>& c, const vocabulary& vocab, int64_t seed, int64_t max_tokens,
+                      std::vector<double>* times, std::string* text, bool* is_ended, error_text& err) {
+    grammar_matcher m(c);
+    sampler_random random((uint64_t)seed);
+    for (int64_t i = 0; i < max_tokens && !*is_ended; i++) {
+        std::shared_ptr<const token_mask> mask;
+        const double begin = now_us();
+        const duet_status status = m.mask(&mask, err);
+        times->push_back(now_us() - begin);
+        DUET_TRY(status);
+        const auto n = (int32_t)(random.uniform() * mask->n_allowed);
+        // Two choices in ten take the shortest way to the end, where there is one.
+        const bool ends = random.uniform() < 0.2 && m.can_end();
+        const int32_t id = ends ? vocab.ends[0] : allowed_token(*mask, n);
+        DUET_TRY(m.accept(id, err));
+        *text += vocab.texts[(size_t)id];
+        *is_ended = m.has_ended();
+    }
+    return DUET_OK;
+}
+
+void answer(const std::string& line, const vocabulary& vocab, const std::shared_ptr<const token_tree>& tree) {
+    value job;
+    error_text err;
+    json_limits limits;
+    limits.max_depth = 2000;
+    double begin = now_us();
+    if (parse_json(line, &job, err, limits) != DUET_OK)
+        return put({named("error", value::of_string(err.text)), named("us", value::of_double(now_us() - begin))});
+    grammar g;
+    begin = now_us();
+    duet_status status = compile(job, &g, err);
+    const double compile_us = now_us() - begin;
+    if (status != DUET_OK)
+        return put({named("error", value::of_string(err.text)), named("us", value::of_double(compile_us))});
+    const auto c = std::make_shared<constraint>(g, tree);
+    std::vector<value> texts, ended;
+    std::vector<double> times;
+    for (int64_t seed = 0; seed < job.find("seeds")->as_int(); seed++) {
+        std::string text;
+        bool is_ended = false;
+        status = make_text(c, vocab, seed, job.find("max_tokens")->as_int(), &times, &text, &is_ended, err);
+        if (status != DUET_OK)
+            return put({named("error", value::of_string("while generating: " + err.text)),
+                        named("us", value::of_double(compile_us))});
+        texts.push_back(value::of_string(text));
+        ended.push_back(value::of_bool(is_ended));
+    }
+    const double first = times.empty() ? 0 : times[0];
+    std::sort(times.begin(), times.end());
+    put({named("texts", value::of_list(texts)), named("ended", value::of_list(ended)),
+         named("us", value::of_double(compile_us)), named("steps", value::of_int((int64_t)times.size())),
+         named("first_us", value::of_double(first)),
+         named("median_us", value::of_double(times.empty() ? 0 : times[times.size() / 2])),
+         named("max_us", value::of_double(times.empty() ? 0 : times.back()))});
+}
 
 }  // namespace
 
@@ -68,90 +152,9 @@ int main(int argc, char** argv) {
     if (argc <= 1) vocab = bytes_vocabulary();
     std::shared_ptr<const token_tree> tree;
     error_text err;
-    double begin = now_us();
+    const double begin = now_us();
     if (token_tree::make((int32_t)vocab.texts.size(), vocabulary_text, &vocab, vocab.ends, &tree, err) != DUET_OK)
         return 1;
     std::cerr << "prefix tree: " << (now_us() - begin) / 1e3 << " ms\n";
-    for (std::string line; std::getline(std::cin, line);) {
-        value job;
-        json_limits limits;
-        limits.max_depth = 2000;
-        const auto put = [&](std::vector<value_member> m) {
-            std::cout << json_of(value::of_map(std::move(m))) << std::endl;
-        };
-        const auto named = [](const char* name, value v) { return value_member{value::of_string(name), std::move(v)}; };
-        begin = now_us();
-        if (parse_json(line, &job, err, limits) != DUET_OK) {
-            put({named("error", value::of_string(err.text)), named("us", value::of_double(now_us() - begin))});
-            continue;
-        }
-        grammar g;
-        begin = now_us();
-        duet_status status;
-        if (const value* text = job.find("gbnf")) {
-            grammar_builder b;
-            uint32_t root = 0;
-            status = parse_gbnf(text->as_string(), "root", b, &root, err);
-            if (status == DUET_OK) status = b.build(root, &g, err);
-        } else {
-            status = compile_schema(*job.find("schema"), {}, &g, err);
-        }
-        const double compile_us = now_us() - begin;
-        if (status != DUET_OK) {
-            put({named("error", value::of_string(err.text)), named("us", value::of_double(compile_us))});
-            continue;
-        }
-        const auto c = std::make_shared<constraint>(g, tree);
-        std::vector<value> texts, ended;
-        std::vector<double> times;
-        double first = 0;
-        for (int64_t seed = 0; seed < job.find("seeds")->as_int(); seed++) {
-            grammar_matcher m(c);
-            sampler_random random((uint64_t)seed);
-            std::string text;
-            bool is_ended = false;
-            for (int64_t i = 0; i < job.find("max_tokens")->as_int() && !is_ended; i++) {
-                std::shared_ptr<const token_mask> mask;
-                begin = now_us();
-                status = m.mask(&mask, err);
-                times.push_back(now_us() - begin);
-                if (times.size() == 1) first = times[0];
-                if (status != DUET_OK) break;
-                // Takes the n-th allowed token, for a random n.
-                int32_t n = (int32_t)(random.uniform() * mask->n_allowed), id = 0;
-                // Two choices in ten take the shortest way to the end, where there is one.
-                if (random.uniform() < 0.2 && m.can_end()) id = vocab.ends[0];
-                else
-                    for (size_t w = 0; w < mask->bits.size(); w++) {
-                        const int bits = __builtin_popcountll(mask->bits[w]);
-                        if (n >= bits) {
-                            n -= bits;
-                            continue;
-                        }
-                        uint64_t word = mask->bits[w];
-                        while (n-- > 0) word &= word - 1;
-                        id = (int32_t)(w * 64) + __builtin_ctzll(word);
-                        break;
-                    }
-                status = m.accept(id, err);
-                if (status != DUET_OK) break;
-                text += vocab.texts[(size_t)id];
-                is_ended = m.has_ended();
-            }
-            if (status != DUET_OK) break;
-            add_text(&texts, text);
-            ended.push_back(value::of_bool(is_ended));
-        }
-        if (status != DUET_OK) {
-            put({named("error", value::of_string("while generating: " + err.text)),
-                 named("us", value::of_double(compile_us))});
-            continue;
-        }
-        std::sort(times.begin(), times.end());
-        put({named("texts", value::of_list(texts)), named("ended", value::of_list(ended)),
-             named("us", value::of_double(compile_us)), named("steps", value::of_int((int64_t)times.size())),
-             named("first_us", value::of_double(first)),
-             named("median_us", value::of_double(times.empty() ? 0 : times[times.size() / 2])),
-             named("max_us", value::of_double(times.empty() ? 0 : times.back()))});
-    }
+    for (std::string line; std::getline(std::cin, line);) answer(line, vocab, tree);
 }

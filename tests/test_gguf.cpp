@@ -522,7 +522,7 @@ TEST_CASE("gguf: tensors made while the file is written") {
     duet_writer_free(w);
 }
 
-TEST_CASE("gguf: the file half of runtime.h") {
+TEST_CASE("gguf: runtime.h reads a file") {
     temp_folder t;
     const std::string path = t.write("tiny.gguf", tiny_file().bytes());
     duet_file* f = nullptr;
@@ -563,7 +563,16 @@ TEST_CASE("gguf: the file half of runtime.h") {
     CHECK(duet_file_tensor(f, duet_file_find_tensor(f, "three"), &tensor) == DUET_OK);
     CHECK(tensor.n_dims == 4);
     CHECK(tensor.dims[0] * tensor.dims[1] * tensor.dims[2] * tensor.dims[3] == 48);
+    duet_file_free(f);
+}
 
+TEST_CASE("gguf: runtime.h writes a file") {
+    temp_folder t;
+    const std::string path = t.write("tiny.gguf", tiny_file().bytes());
+    duet_file* f = nullptr;
+    REQUIRE(duet_file_open(path.c_str(), &f) == DUET_OK);
+    duet_tensor tensor;
+    REQUIRE(duet_file_tensor(f, duet_file_find_tensor(f, "three"), &tensor) == DUET_OK);
     duet_writer* w = nullptr;
     REQUIRE(duet_writer_create(&w) == DUET_OK);
     CHECK(duet_writer_set_int(w, "a.u32", DUET_KV_U32, 8) == DUET_OK);
@@ -588,6 +597,9 @@ TEST_CASE("gguf: the file half of runtime.h") {
     CHECK(duet_writer_save(w, t.file("copy.gguf").c_str()) == DUET_OK);
     duet_writer_free(w);
     duet_file* copy = nullptr;
+    duet_string s;
+    int64_t i = 0;
+    double d = 0;
     REQUIRE(duet_file_open(t.file("copy.gguf").c_str(), &copy) == DUET_OK);
     CHECK(duet_file_n_kv(copy) == 20);
     CHECK(duet_file_get_string(copy, duet_file_find_kv(copy, "b.text"), 0, &s) == DUET_OK);
@@ -600,7 +612,11 @@ TEST_CASE("gguf: the file half of runtime.h") {
     CHECK(i == 8);
     duet_file_free(copy);
     duet_file_free(f);
+}
 
+TEST_CASE("gguf: runtime.h without a file") {
+    temp_folder t;
+    duet_file* f = nullptr;
     REQUIRE(duet_file_open(t.file("absent").c_str(), &f) == DUET_ERR_IO);
     REQUIRE(f != nullptr);
     CHECK(std::string(duet_file_error(f)).find("absent") != std::string::npos);

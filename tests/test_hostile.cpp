@@ -298,7 +298,7 @@ void add_known_key_cases(hostile_list& out) {
         }
 }
 
-void add_tensor_cases(hostile_list& out) {
+void add_shape_cases(hostile_list& out) {
     auto patched = [](uint32_t n_dims) {  // n_dims of the first tensor overwritten
         raw_gguf f = tiny_file();
         std::string bytes = f.bytes();
@@ -356,6 +356,9 @@ void add_tensor_cases(hostile_list& out) {
         if (f.at("two").dims[0] % 256)
             out.add("23 Q4_K row of " + hostile_number(f.at("two").dims[0]), f, "tensor two: at byte");
     }
+}
+
+void add_offset_cases(hostile_list& out) {
     for (const int64_t offset : {(int64_t)1, (int64_t)16, (int64_t)31, (int64_t)33, (int64_t)257}) {
         raw_gguf f = tiny_file();
         f.at("two").offset = offset;
@@ -378,13 +381,6 @@ void add_tensor_cases(hostile_list& out) {
         f.at("two").offset = offset;
         out.add("24 overlap at " + hostile_number((uint64_t)offset), f, "overlaps tensor");
     }
-    for (const std::string& name :
-         {std::string(), std::string(65, 'n'), std::string(1000, 'n'), std::string(70000, 'n'), std::string("a\0b", 3),
-          std::string("\0", 1), std::string("a\xff"), std::string("a\x1b[0m"), std::string("\xe2\x80\xae")}) {
-        raw_gguf f = tiny_file();
-        f.at("two").name = name;
-        out.add("25 name of " + hostile_number(name.size()), f, "tensor 1:");
-    }
     for (const int64_t offset :
          {288, 320}) {  // the last tensor may be anywhere in the file, but bytes between belong to one
         raw_gguf f = tiny_file();
@@ -399,6 +395,16 @@ void add_tensor_cases(hostile_list& out) {
     out.add("24 data begins late", late, "tensor one");
     smaller.at("one").type = 1;
     out.add("24 F32 called F16", smaller, "tensor one");
+}
+
+void add_name_and_length_cases(hostile_list& out) {
+    for (const std::string& name :
+         {std::string(), std::string(65, 'n'), std::string(1000, 'n'), std::string(70000, 'n'), std::string("a\0b", 3),
+          std::string("\0", 1), std::string("a\xff"), std::string("a\x1b[0m"), std::string("\xe2\x80\xae")}) {
+        raw_gguf f = tiny_file();
+        f.at("two").name = name;
+        out.add("25 name of " + hostile_number(name.size()), f, "tensor 1:");
+    }
     raw_gguf twice = tiny_file();
     twice.at("two").name = "one";
     out.add("25 twice", twice, "tensor one");
@@ -421,7 +427,9 @@ std::vector<hostile_case> hostile_file_cases() {
     add_header_cases(out);
     add_key_cases(out);
     add_known_key_cases(out);
-    add_tensor_cases(out);
+    add_shape_cases(out);
+    add_offset_cases(out);
+    add_name_and_length_cases(out);
     return std::move(out.cases);
 }
 

@@ -357,6 +357,9 @@ void add_vocab_model_cases(hostile_list& out) {
     f.at("output.weight").dims[1] = n + 1;
     f.at("output.weight").n_bytes += kDim * 4;
     out.add("40 a row more in output", f, "output.weight");
+}
+
+void add_bpe_cases(hostile_list& out) {
     auto bpe = [](const std::string& key, std::string value) {
         raw_gguf file = tiny_llama_bpe();
         file.set("tokenizer.ggml." + key, std::move(value));
@@ -364,7 +367,7 @@ void add_vocab_model_cases(hostile_list& out) {
     };
     for (const char* bad : {"th", "", " ", "a ", " a", "q zz", "zz q"})
         out.add(std::string("38 merge '") + bad + "'", bpe("merges", raw_texts({"t h", bad})), "merges");
-    f = tiny_llama_bpe();
+    raw_gguf f = tiny_llama_bpe();
     f.erase("tokenizer.ggml.merges");
     out.add("38 no merges", f, "merges");
     out.add("36 unknown pre", bpe("pre", raw_text("nosuch")), "nosuch");
@@ -380,6 +383,7 @@ std::vector<hostile_case> hostile_model_cases() {
     add_tensor_model_cases(out);
     add_key_model_cases(out);
     add_vocab_model_cases(out);
+    add_bpe_cases(out);
     return std::move(out.cases);
 }
 

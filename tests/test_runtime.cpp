@@ -315,11 +315,14 @@ TEST_CASE("generate: the same text for the same seed, stop strings, limits, call
     CHECK(generate(p, &g, 0, &r) == DUET_OK);
     CHECK(r.stop_reason == DUET_STOP_CONTEXT);
     CHECK(duet_seq_length(s.s, 0) == 200);
+}
 
+TEST_CASE("generate: a prompt that does not fit, and none") {
+    const open_model m;
+    const open_session s(m, 200);
     std::vector<int32_t> too_long(201, 5);
     duet_sampler* sampler = nullptr;
     REQUIRE(duet_sampler_create(1, &sampler) == DUET_OK);
-    REQUIRE(duet_seq_trim(s.s, 0, 0) == DUET_OK);
     CHECK(duet_generate(s.s, sampler, too_long.data(), too_long.size(), nullptr, nullptr, nullptr, nullptr) ==
           DUET_ERR_FULL);
     const std::string message = duet_session_error(s.s);
