@@ -79,12 +79,31 @@ struct matmul_args {
 };
 using matmul_fn = void (*)(const matmul_args& args);
 
+// Fetches bytes into the second cache in parts, between which the weights that came before are unpacked and multiplied.
+// Four streams read them in order. Were the rows of the next tile fetched, 16 or 32 at a time, or only while tiles are
+// made, 4 to 8 tokens would be a fifth to a third slower (docs/measurements/2026-11-23-cpu.md).
+struct stream_fetch {
+    static constexpr size_t kStreams = 4;
+    const uint8_t* at;
+    size_t apart, each;  // bytes from stream to stream, and of a stream in one part
+    size_t done = 0;
+    stream_fetch(const uint8_t* from, size_t n_bytes, int n_parts)
+        : at(from), apart((n_bytes / kStreams + 63) / 64 * 64), each(apart / (size_t)n_parts + 1) {}
+    // always inline: g++ takes a function that only prefetches for one without effect, and drops its calls
+    [[gnu::always_inline]] inline void part(int n) {
+        const size_t end = done + (size_t)n * each;
+        for (size_t i = (done + 63) / 64 * 64; i < end && i < apart; i += 64)
+            for (size_t s = 0; s < kStreams; s++) __builtin_prefetch(at + s * apart + i, 0, 2);
+        done = end;
+    }
+};
+
 // How one format's rows are unpacked into tiles (cpu/simd/unpack_tile.inc). AMX's kernels use these fields, and depend
 // on the format through nothing else.
 struct tile_source {
-    // Unpacks n_blocks blocks of 32 of unit i_unit (256 weights) of the rows from r0 on. It fetches the bytes that lie
-    // `ahead` bytes further; 0: the rows after the next ones.
-    void (*make)(const matmul_args& args, int r0, int i_unit, int n_blocks, void* tile, size_t ahead);
+    // Unpacks n_blocks blocks of 32 of unit i_unit (256 weights) of the rows from r0 on, and does a part of `fetch` for
+    // each block.
+    void (*make)(const matmul_args& args, int r0, int i_unit, int n_blocks, void* tile, stream_fetch& fetch);
     size_t unit_bytes;  // bytes of a unit of one row
     int bias;           // codes in a tile are q + bias
     int n_subs;         // sub-scales of 32 weights: 1 or 2
