@@ -22,7 +22,7 @@ enum class matmul_way : uint8_t {
     panels,      // quantized weights: tiles times panels of 3 to 6 tokens (act_panel)
     amx,         // quantized weights: tiles times 32 tokens on AMX's int8 units
     float_few,   // float weights, up to 4 tokens: groups of a row are lanes
-    float_some,  // float weights, up to 12 tokens: rows are lanes
+    float_some,  // float weights, up to 8 tokens: rows are lanes
     float_many,  // float weights: tiles of f32
     rounded,     // mode fast: BF16 weights times activations rounded to bfloat16
 };
@@ -79,16 +79,17 @@ struct matmul_args {
 };
 using matmul_fn = void (*)(const matmul_args& args);
 
-// Fetches bytes into the second cache in parts, between which the weights that came before are unpacked and multiplied.
-// Four streams read them in order. Were the rows of the next tile fetched, 16 or 32 at a time, or only while tiles are
-// made, 4 to 8 tokens would be a fifth to a third slower (docs/measurements/2026-11-23-cpu.md).
+// Fetches rows of weights into the second cache in parts, between which earlier rows are unpacked and multiplied. Four
+// streams read them in order. Were they fetched 16 rows at a time, or only while rows are unpacked, 4 to 8 tokens would
+// be a fifth to a third slower (docs/measurements/2026-11-23-cpu.md).
 struct stream_fetch {
     static constexpr size_t kStreams = 4;
     const uint8_t* at;
-    size_t apart, each;  // bytes from stream to stream, and of a stream in one part
-    size_t done = 0;
-    stream_fetch(const uint8_t* from, size_t n_bytes, int n_parts)
-        : at(from), apart((n_bytes / kStreams + 63) / 64 * 64), each(apart / (size_t)n_parts + 1) {}
+    size_t apart, each, done = 0;  // bytes from stream to stream, of a stream in one part, and of a stream until now
+    // Fetches n rows from r0 on; they may lie past the end of the piece.
+    stream_fetch(const matmul_args& m, int r0, int n, int n_parts)
+        : at(m.w + (size_t)r0 * m.row_bytes), apart(((size_t)n * m.row_bytes / kStreams + 63) / 64 * 64),
+          each(apart / (size_t)n_parts + 1) {}
     // always inline: g++ takes a function that only prefetches for one without effect, and drops its calls
     [[gnu::always_inline]] inline void part(int n) {
         const size_t end = done + (size_t)n * each;
