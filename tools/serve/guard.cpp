@@ -52,9 +52,9 @@ bool is_origin_listed(const server& s, const http_request& r) {
 bool is_key_good(const server& s, const http_request& r) {
     if (s.options.keys.empty()) return true;
     const std::string bearer = lower(r.authorization.substr(0, 7)) == "bearer " ? r.authorization.substr(7) : "";
-    bool is_good = false;
-    for (const std::string& key : s.options.keys) is_good |= is_equal(r.api_key, key) | is_equal(bearer, key);
-    return is_good;
+    int n_equal = 0;  // all are compared, so that the time tells nothing
+    for (const std::string& key : s.options.keys) n_equal += is_equal(r.api_key, key) + is_equal(bearer, key);
+    return n_equal > 0;
 }
 
 }  // namespace serve
