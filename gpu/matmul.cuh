@@ -85,7 +85,6 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
     if (first >= a.n_tok) return;
     auto stages = shared_array<uint32_t>(0, 2 * kStageWords);
     constexpr int kTiles = 4;  // of 8 tokens
-    constexpr int kStart = B::kSubScales == 2 && !kWideSubs<B> ? 0 : kRaised;
     // With masks the compiler knows which bits are there, and what is an offset of a load.
     const int lane = thread_id() & 31, warp = thread_id() >> 5 & 7, g = lane >> 2, t = lane & 3;
     const int row0 = block_x() * kMatmulRows + warp % 4 * 16, tok0 = warp / 4 * 8 * kTiles;
@@ -130,21 +129,14 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
                 for (int k = 0; k < 2; k++) {
                     const uint32_t x2[2] = {x[2 * k], x[2 * k + 1]};
                     const uint32_t* s = stage + kStageScales + b * kMatmulToks + tok0 + (tile2 + k) * 8 + 2 * t;
-                    int dot[2][4] = {};
-                    if constexpr (B::kSubScales == 1) fragment_dot(w, x2, kStart, dot[0]);
-                    for (int half = 0; half < 2 && B::kSubScales == 2; half++)
-                        fragment_dot(w, x2, kStart, dot[half], half);
-                    for (int e = 0; e < 4; e++) {
-                        const float da = float_of(s[e % 2]);
-                        float& sum = acc[tile2 + k][e];
-                        float ta = 0.0f;
-                        int sums[2] = {0, 0};
-                        if constexpr (B::kHasMin) ta = float_of(s[kBlocksPerGroup * kMatmulToks + e % 2]);
+                    act_scale token[2] = {};
+                    for (int i = 0; i < 2; i++) {
+                        token[i].d = float_of(s[i]);
+                        if constexpr (B::kHasMin) token[i].t = float_of(s[kBlocksPerGroup * kMatmulToks + i]);
                         if constexpr (B::kHasMin && B::kSubScales == 2)
-                            unpack_pair(s[2 * kBlocksPerGroup * kMatmulToks + e % 2], sums);
-                        const started_int<kStart> both[2] = {{dot[0][e]}, {dot[1][e]}};
-                        sum = combine<B>(r[e / 2], both, da, ta, sums, sum);
+                            token[i].sums = s[2 * kBlocksPerGroup * kMatmulToks + i];
                     }
+                    add_fragments<B>(w, x2, r, token, acc[tile2 + k]);
                 }
             }
         }

@@ -66,7 +66,7 @@ DUET_DEVICE void store_result(const expert_args& e, const Part& p, int row, int 
     store_for_others(y, p.residual ? *y + v : v);  // for the norm of the tail
 }
 
-// Calls put(i, sum) with the sums of one group of one row for n_tok tokens, at most NB. Codes and scales are made ready
+// Calls put(i, row, sum) with the sums of one group of one row for n_tok tokens, at most NB. Codes and scales are made ready
 // once, then a loop goes token by token. The other order (block by block, all tokens inside) kept the addresses of
 // eight tokens in registers, spilled on NVIDIA, and took six times the code.
 template <class B, int NB, class Args, class Put>
@@ -109,10 +109,79 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
         }
         return acc;
     };
-    if constexpr (NB == 1) put(0, sum(tok0));
+    if constexpr (NB == 1) put(0, row, sum(tok0));
     else
-        for (int i = 0; i < n_tok; i++) put(i, sum(tok0 + i));
+        for (int i = 0; i < n_tok; i++) put(i, row, sum(tok0 + i));
 }
+
+#if DUET_FRAGMENTS
+// Adds one block of 32 to the sums of two rows with two tokens, of which r and token are the scales.
+template <class B>
+DUET_DEVICE void add_fragments(const uint32_t (&w)[4], const uint32_t (&x)[2], const ready_scale (&r)[2],
+                               const act_scale (&token)[2], float (&sum)[4]) {
+    constexpr int kStart = B::kSubScales == 2 && !kWideSubs<B> ? 0 : kRaised;
+    int dot[2][4] = {};
+    if constexpr (B::kSubScales == 1) fragment_dot(w, x, kStart, dot[0]);
+    for (int half = 0; half < 2 && B::kSubScales == 2; half++) fragment_dot(w, x, kStart, dot[half], half);
+    for (int e = 0; e < 4; e++) {
+        int sums[2];
+        unpack_pair(token[e % 2].sums, sums);
+        const started_int<kStart> both[2] = {{dot[0][e]}, {dot[1][e]}};
+        sum[e] = combine<B>(r[e / 2], both, token[e % 2].d, token[e % 2].t, sums, sum[e]);
+    }
+}
+
+// The same for 32 rows and at most 8 tokens by the matrix units (gpu/simt.h, fragments). Lane 4g + t brings words of rows
+// g, g + 8, g + 16, g + 24 and of token g, and gets the sums of these rows with tokens 2t and 2t + 1. The emulator does
+// not run this: make test-ptx does.
+template <class B, class Args, class Put>
+DUET_DEVICE void group_fragments(const Args& a, const uint8_t* brick, int group, int tok0, int n_tok, Put put) {
+    using C = gpu_codes<B>;
+    const int lane = thread_id() & 31, g = lane >> 2, t = lane & 3;
+    plane_words<C::kLow> low[4];
+    plane_words<C::kHigh> high[4];
+    uint32_t s[4][gpu_scales<B>::kWords];
+    for (int i = 0; i < 4; i++) {
+        low[i].load(brick, g + 8 * i, t);
+        high[i].load(brick + C::kLow * kRowTile * 16, g + 8 * i, t);
+        load_scales<B>(brick, g + 8 * i, s[i]);
+    }
+    wait_for_launches();
+    const int n_blocks = (a.n_in - group * kGroup) / kBlock;
+    auto first = [&](int i) {  // The first of the group's blocks of token i; of the last one, where there is none.
+        return (size_t)(tok0 + (i < n_tok ? i : n_tok - 1)) * (size_t)(a.act.q_stride / kBlock) +
+               (size_t)(group * kBlocksPerGroup);
+    };
+    const uint32_t* x = (const uint32_t*)a.act.q + first(g) * (kBlock / 4) + t;
+    const act_scale* scale[2] = {a.act.scale + first(2 * t), a.act.scale + first(2 * t + 1)};
+    float sum[2][4] = {};
+    DUET_UNROLL
+    for (int b = 0; b < kBlocksPerGroup; b++) {
+        const bool is_there = b < n_blocks;  // as in group_quant
+        const int at = is_there ? b : 0;
+        const uint32_t words[2] = {x[at * (kBlock / 4)], x[at * (kBlock / 4) + 4]};
+        const act_scale token[2] = {scale[0][at], scale[1][at]};
+        for (int half = 0; half < 2; half++) {
+            uint32_t w[4];
+            ready_scale r[2];
+            for (int k = 0; k < 4; k++) {
+                const int i = 2 * half + k % 2;
+                const bool second = k >= 2;
+                lane_words<B> lane{};
+                lane.low[second && C::kLow == 8] = low[i].word(b, t, second);
+                if constexpr (C::kHigh > 0) lane.high = high[i].word(b, t, second);
+                w[k] = lane_word<B>(lane, t, second);
+                r[k % 2] = read_scale<B>(s[i], b);
+            }
+            float next[4];
+            for (int e = 0; e < 4; e++) next[e] = sum[half][e];
+            add_fragments<B>(w, words, r, token, next);
+            for (int e = 0; e < 4; e++) sum[half][e] = is_there ? next[e] : sum[half][e];
+        }
+    }
+    for (int k = 0; k < 8; k++) put(2 * t + k % 2, g + 8 * (k / 2), sum[k / 4][k % 4]);
+}
+#endif
 
 // The same for float weights: fma in the order of elements, each weight with all tokens. A lane has kPiecesAtOnce
 // pieces on their way, those of a cut group that are not there too, which are zeros.
@@ -150,8 +219,12 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
                 if (k < n_here) add(k);
         }
     }
-    for (int i = 0; i < NB; i++) put(i, acc[i]);
+    for (int i = 0; i < NB; i++) put(i, row, acc[i]);
 }
+
+// Where the sum of a row with token i lies among 32 in shared memory. Lanes that store rows of four pairs of tokens at
+// once (group_fragments) meet no bank twice.
+DUET_DEVICE int sum_place(int i, int row) { return kHasFragments ? row ^ i / 2 % 4 * 8 : row; }
 
 // Adds the sums of n groups, which all segments have put to shared memory, to the total of this lane's row.
 template <class Shared>
@@ -159,7 +232,7 @@ DUET_DEVICE float add_groups(const matvec_args& a, Shared part, int slot, int n_
     sync_block();
     if (slot < n_tok)
         for (int g = 0; g < n; g++)
-            total = total + part[(slot * a.round_groups + g) * kRowTile + thread_id() % kRowTile];
+            total = total + part[(slot * a.round_groups + g) * kRowTile + sum_place(slot, thread_id() % kRowTile)];
     if (goes_on) sync_block();
     return total;
 }
@@ -186,9 +259,14 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const uint8_t* w, int tile, i
         const int n_here = end - g0 < a.round_groups ? end - g0 : a.round_groups;
         for (int g = slot; g < n_here; g += kSlots) {
             const uint8_t* brick = bricks + (size_t)(g0 + g) * gpu_brick<W>::kBytes;
-            auto put = [&](int i, float sum) { part[(i * a.round_groups + g) * kRowTile + row] = sum; };
-            if constexpr (kIsBlock<W>) group_quant<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
-            else group_float<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
+            auto put = [&](int i, int r, float sum) {
+                part[(i * a.round_groups + g) * kRowTile + sum_place(i, r)] = sum;
+            };
+            if constexpr (!kIsBlock<W>) group_float<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
+#if DUET_FRAGMENTS
+            else if constexpr (NB > 1 && kHasFragments) group_fragments<W>(a, brick, g0 + g, tok0, n_tok, put);
+#endif
+            else group_quant<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
         }
         wait_for_launches();  // for segments that have no group
         if (!is_shared) total = add_groups(a, part, slot, n_tok, n_here, g0 + a.round_groups < n_groups, total);

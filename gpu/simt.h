@@ -548,6 +548,8 @@ DUET_DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memo
 
 #elif defined(DUET_HIP)
 
+constexpr bool kHasFragments = false;
+
 typedef int tile_vec2 __attribute__((ext_vector_type(2)));
 typedef int tile_vec4 __attribute__((ext_vector_type(4)));
 typedef int tile_vec8 __attribute__((ext_vector_type(8)));
@@ -605,6 +607,8 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
 }
 
 #else
+
+constexpr bool kHasFragments = false;
 
 template <int K, class W, class X>
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {

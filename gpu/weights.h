@@ -277,6 +277,26 @@ DUET_DEVICE uint32_t lane_word(const lane_words<B>& lane, int j, bool second) {
     return weights_of<B>(v);
 }
 
+// A plane's words of a group that a lane needs of a row for words t and t + 4 of its blocks: word t of each 16-byte piece,
+// or all of the piece where it has words of several blocks.
+template <int Bits>
+struct plane_words {
+    static constexpr int kEach = Bits < 4 ? 4 : 1;
+    uint32_t w[Bits ? Bits * kEach : 1];
+    DUET_DEVICE void load(const uint8_t* pieces, int row, int t) {
+        for (int p = 0; p < Bits; p++) {
+            const uint8_t* from = pieces + (size_t)(p * kRowTile + row) * 16;
+            if constexpr (kEach == 1) w[p] = load_stream_word((const uint32_t*)from + t);
+            else *(word4*)(w + p * 4) = load_stream(from);
+        }
+    }
+    DUET_DEVICE uint32_t word(int b, int t, bool second) const {
+        if constexpr (Bits == 8) return w[2 * b + second];
+        else if constexpr (Bits == 2) return t % 2 ? w[2 * b + 1] : w[2 * b];
+        else return w[b];
+    }
+};
+
 template <class B>
 DUET_DEVICE void load_scales(const uint8_t* brick, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
     const uint32_t* scales = (const uint32_t*)(brick + gpu_brick<B>::kScalesAt);
