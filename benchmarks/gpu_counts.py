@@ -6,7 +6,7 @@
     gpu_counts.py --registers TABLE CODE_OBJECT...                the registers of chips whose instructions are not counted
 
 CODE is build/gpu/CHIP-sample.co (TOOL_FOLDER has rdna_emu.py) or .ptx (ptx_emu.py). The launches are those that the executor makes for an
-8B model (TRACE_PROGRAM shape, tests/gpu_trace.cpp): one layer with all its columns and rows, and 16,384 words instead of 128,256.
+8B model (TRACE_PROGRAM shape, tests/gpu_trace.cpp): two layers with all columns and rows, and 16,384 words instead of 128,256.
 What is run of a launch: decoding of one token at 512 and 8,192 positions whole; of all others the first block, and of attention in prompts
 the first and the last, whose mean is that of all, as the number of chunks grows by equal steps. Blocks of one launch do the same, so a
 launch is a block times their number. What a whole launch has above that is the work of its last block alone (`tail`).
@@ -217,12 +217,18 @@ def count_launch(machine, launch, memory, case):
     name, grid, _ = launch
     n = grid[0] * grid[1] * grid[2]
     is_whole = case == '1x512' or (case == '1x8192' and 'attention' in name)
-    classes, sums = machine.run(launch, memory, 0, 1)
+    # Where no blocks share a tile, the last block alone has a tail, and the others are taken together: they may differ a little.
+    is_one_tail = is_whole and n > 1 and grid[2] == 1
+    classes, sums = machine.run(launch, memory, 0, n - 1 if is_one_tail else 1)
     tail = None
-    if is_whole and n > 1:
+    if is_one_tail:
+        classes, sums = ({k: v / (n - 1) for k, v in part.items()} for part in (classes, sums))
+        all_classes, all_sums = machine.run(launch, memory, n - 1, n)
+    elif is_whole and n > 1:
         # The block that was run has counted itself as finished, so the last of these does the tail.
         all_classes, all_sums = machine.run(launch, memory, 1, n)
-        n_rest = n - 1
+    if is_whole and n > 1:
+        n_rest = 1 if is_one_tail else n - 1
         above = sum(all_classes.values()) - n_rest * sum(classes.values())
         if above > 0.01 * sum(classes.values()):
             tail = {'instructions': above, **add(all_sums, sums, -n_rest)}
@@ -243,18 +249,23 @@ def fill(table, program, folder, code):
     registers = table.setdefault('registers', {}).setdefault(chip, {})
     for kind in FORMATS:
         for case in CASES:
-            one = read_launches(program, kind, 1, case, UNITS[chip])
-            first, end = sections(one, read_launches(program, kind, 2, case, UNITS[chip]))
+            # The layer is the first of two: only the last one has no norm of the next behind it.
+            two = read_launches(program, kind, 2, case, UNITS[chip])
+            first, end = sections(read_launches(program, kind, 1, case, UNITS[chip]), two)
+            n_all = sum(e[0] == 'l' for e in two)
             memory, rows, n = gpu_replay.Memory(lambda size: machine.tool.DevBuf(max(size, 1), align=256, fill=0)), [], 0
-            for what, at, source, size, grid, name, data in one:
+            for what, at, source, size, grid, name, data in two:
                 base, buffer = memory.find(at)
+                if what == 'l' and end <= n < 2 * end - first:
+                    n += 1
+                    continue
                 if what == 'a':
                     memory.kept[at] = memory.make(size)
                 elif what == 'u':
                     buffer.write(data, at - base)
                 elif what == 'l':
                     # What has no format costs the same in all.
-                    same = None if re.search('mat|embed', name) else (name, grid, case, n - len(one) if n >= end else n)
+                    same = None if re.search('mat|embed', name) else (name, grid, case, n - n_all if n >= end else n)
                     if same is None or same not in known:
                         known[same or 'this one'] = count_launch(machine, (name, grid, data), memory, case)
                     block, tail = known[same or 'this one']

@@ -39,15 +39,16 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
         sizes.share_bytes =
             std::max(sizes.share_bytes, round_up((size_t)n_tiles * (size_t)n_groups * kRowTile * 4, 256));
     }
+    const size_t n_split = (size_t)std::clamp(limits.n_seqs, kSplitTokens, kSmallBatch);  // tokens
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
             // Slopes pass through the staging memory of the integers.
             sizes.int_count = std::max(sizes.int_count, (size_t)o.in.n_heads);
-            sizes.counter_count = std::max(sizes.counter_count, (size_t)kSplitTokens * (size_t)o.in.n_heads);
+            sizes.counter_count = std::max(sizes.counter_count, n_split * (size_t)o.in.n_heads);
             if (o.alibi != 0.0f) sizes.slope_count += round_up((size_t)o.in.n_heads, 64);
             const size_t per_head = (size_t)sizes.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
-            sizes.partial_bytes = std::max(sizes.partial_bytes,
-                                           round_up((size_t)kSplitTokens * (size_t)o.in.n_heads * per_head * 4, 256));
+            sizes.partial_bytes =
+                std::max(sizes.partial_bytes, round_up(n_split * (size_t)o.in.n_heads * per_head * 4, 256));
         }
     sizes.int_count = round_up(sizes.int_count, 64);
     sizes.counter_count = round_up(sizes.counter_count, 64) + kBestInts;

@@ -129,14 +129,11 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
                 for (int k = 0; k < 2; k++) {
                     const uint32_t x2[2] = {x[2 * k], x[2 * k + 1]};
                     const uint32_t* s = stage + kStageScales + b * kMatmulToks + tok0 + (tile2 + k) * 8 + 2 * t;
-                    act_scale token[2] = {};
-                    for (int i = 0; i < 2; i++) {
-                        token[i].d = float_of(s[i]);
-                        if constexpr (B::kHasMin) token[i].t = float_of(s[kBlocksPerGroup * kMatmulToks + i]);
-                        if constexpr (B::kHasMin && B::kSubScales == 2)
-                            token[i].sums = s[2 * kBlocksPerGroup * kMatmulToks + i];
-                    }
-                    add_fragments<B>(w, x2, r, token, acc[tile2 + k]);
+                    act_scale token[2];
+                    for (int i = 0; i < 2; i++)
+                        token[i] = {float_of(s[i]), B::kHasMin ? float_of(s[kBlocksPerGroup * kMatmulToks + i]) : 0.0f,
+                                    B::kHasMin && B::kSubScales == 2 ? s[2 * kBlocksPerGroup * kMatmulToks + i] : 0, 0};
+                    add_fragments<B>(w, 0, x2, r, token, acc[tile2 + k]);
                 }
             }
         }

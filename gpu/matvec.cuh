@@ -66,9 +66,14 @@ DUET_DEVICE void store_result(const expert_args& e, const Part& p, int row, int 
     store_for_others(y, p.residual ? *y + v : v);  // for the norm of the tail
 }
 
-// Calls put(i, row, sum) with the sums of one group of one row for n_tok tokens, at most NB. Codes and scales are made ready
-// once, then a loop goes token by token. The other order (block by block, all tokens inside) kept the addresses of
-// eight tokens in registers, spilled on NVIDIA, and took six times the code.
+// The first of a group's blocks in a token's activations. It stays below 2^31 for 64 GB of them.
+DUET_DEVICE uint32_t first_block(const act_args& a, int tok, int group) {
+    return (uint32_t)tok * ((uint32_t)a.q_stride / kBlock) + (uint32_t)(group * kBlocksPerGroup);
+}
+
+// Calls put(i, row, sum) with the sums of one group of one row for n_tok tokens, at most NB. Codes and scales are made
+// ready once, then a loop goes token by token. The other order (block by block, all tokens inside) kept the addresses
+// of eight tokens in registers, spilled on NVIDIA, and took six times the code.
 template <class B, int NB, class Args, class Put>
 DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int group, int tok0, int n_tok, Put put) {
     using C = gpu_codes<B>;
@@ -83,8 +88,7 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
     wait_for_launches();  // Weights never change, so that those of the first group come while the launch before ends.
     const int n_blocks = (a.n_in - group * kGroup) / kBlock;  // 4 or more, but in the last group of a row
     auto sum = [&](int tok) {
-        const uint32_t first = (uint32_t)tok * ((uint32_t)a.act.q_stride / kBlock) +
-                               (uint32_t)(group * kBlocksPerGroup);  // stays below 2^31 for 64 GB of activations
+        const uint32_t first = first_block(a.act, tok, group);
         float acc = 0.0f;
         DUET_UNROLL
         for (int b = 0; b < kBlocksPerGroup; b++) {
@@ -109,20 +113,24 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
         }
         return acc;
     };
-    if constexpr (NB == 1) put(0, row, sum(tok0));
-    else
-        for (int i = 0; i < n_tok; i++) put(i, row, sum(tok0 + i));
+    for (int i = 0; i < (NB == 1 ? 1 : n_tok); i++) put(i, row, sum(tok0 + i));
 }
 
 #if DUET_FRAGMENTS
-// Adds one block of 32 to the sums of two rows with two tokens, of which r and token are the scales.
+// Adds one block of 32 to the sums of two rows with two tokens, of which r and token are the scales. bias: is
+// subtracted from the codes in w, in integers: sum (code - bias) x = sum code x - bias sum x.
 template <class B>
-DUET_DEVICE void add_fragments(const uint32_t (&w)[4], const uint32_t (&x)[2], const ready_scale (&r)[2],
+DUET_DEVICE void add_fragments(const uint32_t (&w)[4], uint32_t bias, const uint32_t (&x)[2], const ready_scale (&r)[2],
                                const act_scale (&token)[2], float (&sum)[4]) {
     constexpr int kStart = B::kSubScales == 2 && !kWideSubs<B> ? 0 : kRaised;
     int dot[2][4] = {};
-    if constexpr (B::kSubScales == 1) fragment_dot(w, x, kStart, dot[0]);
-    for (int half = 0; half < 2 && B::kSubScales == 2; half++) fragment_dot(w, x, kStart, dot[half], half);
+    for (int half = 0; half < B::kSubScales; half++) {
+        const uint32_t minus = (0u - bias & 255u) * (B::kSubScales == 1 ? 0x101u : half ? 0x100u : 1u);
+        int start[2] = {kStart, kStart};
+        for (int i = 0; i < 2 && bias; i++) start[i] = dot2(token[i].sums, minus, start[i]);
+        if constexpr (B::kSubScales == 1) fragment_dot(w, x, start, dot[0]);
+        else fragment_dot(w, x, start, dot[half], half);
+    }
     for (int e = 0; e < 4; e++) {
         int sums[2];
         unpack_pair(token[e % 2].sums, sums);
@@ -131,9 +139,9 @@ DUET_DEVICE void add_fragments(const uint32_t (&w)[4], const uint32_t (&x)[2], c
     }
 }
 
-// The same for 32 rows and at most 8 tokens by the matrix units (gpu/simt.h, fragments). Lane 4g + t brings words of rows
-// g, g + 8, g + 16, g + 24 and of token g, and gets the sums of these rows with tokens 2t and 2t + 1. The emulator does
-// not run this: make test-ptx does.
+// The same for 32 rows and at most 8 tokens by the matrix units (gpu/simt.h, fragments). Lane 4g + t brings words of
+// rows g, g + 8, g + 16, g + 24 and of token g, and gets the sums of these rows with tokens 2t and 2t + 1. The emulator
+// does not run this: make test-ptx does.
 template <class B, class Args, class Put>
 DUET_DEVICE void group_fragments(const Args& a, const uint8_t* brick, int group, int tok0, int n_tok, Put put) {
     using C = gpu_codes<B>;
@@ -142,41 +150,35 @@ DUET_DEVICE void group_fragments(const Args& a, const uint8_t* brick, int group,
     plane_words<C::kHigh> high[4];
     uint32_t s[4][gpu_scales<B>::kWords];
     for (int i = 0; i < 4; i++) {
-        low[i].load(brick, g + 8 * i, t);
-        high[i].load(brick + C::kLow * kRowTile * 16, g + 8 * i, t);
+        low[i].load(brick + g * 16 + i * 128, t);
+        high[i].load(brick + g * 16 + i * 128 + C::kLow * kRowTile * 16, t);
         load_scales<B>(brick, g + 8 * i, s[i]);
     }
     wait_for_launches();
-    const int n_blocks = (a.n_in - group * kGroup) / kBlock;
-    auto first = [&](int i) {  // The first of the group's blocks of token i; of the last one, where there is none.
-        return (size_t)(tok0 + (i < n_tok ? i : n_tok - 1)) * (size_t)(a.act.q_stride / kBlock) +
-               (size_t)(group * kBlocksPerGroup);
-    };
-    const uint32_t* x = (const uint32_t*)a.act.q + first(g) * (kBlock / 4) + t;
-    const act_scale* scale[2] = {a.act.scale + first(2 * t), a.act.scale + first(2 * t + 1)};
+    // Of the last token, where there is none.
+    auto first = [&](int i) { return first_block(a.act, tok0 + (i < n_tok ? i : n_tok - 1), group); };
+    const uint32_t* x = (const uint32_t*)((const word4*)a.act.q + first(g) * 2) + t;
+    const act_scale *scale = a.act.scale + first(2 * t), *scale2 = a.act.scale + first(2 * t + 1);
     float sum[2][4] = {};
     DUET_UNROLL
     for (int b = 0; b < kBlocksPerGroup; b++) {
-        const bool is_there = b < n_blocks;  // as in group_quant
-        const int at = is_there ? b : 0;
+        // A block that is not there has weights or scales of 0 (gpu/arrange.cuh) and meets block 0, so it adds a zero.
+        // Its sign shows in no total, because totals begin as +0.
+        const int at = b < (a.n_in - group * kGroup) / kBlock ? b : 0;
         const uint32_t words[2] = {x[at * (kBlock / 4)], x[at * (kBlock / 4) + 4]};
-        const act_scale token[2] = {scale[0][at], scale[1][at]};
+        const act_scale token[2] = {scale[at], scale2[at]};
         for (int half = 0; half < 2; half++) {
             uint32_t w[4];
             ready_scale r[2];
             for (int k = 0; k < 4; k++) {
                 const int i = 2 * half + k % 2;
-                const bool second = k >= 2;
                 lane_words<B> lane{};
-                lane.low[second && C::kLow == 8] = low[i].word(b, t, second);
-                if constexpr (C::kHigh > 0) lane.high = high[i].word(b, t, second);
-                w[k] = lane_word<B>(lane, t, second);
+                lane.low[k >= 2 && C::kLow == 8] = low[i].word(b, t, k >= 2);
+                if constexpr (C::kHigh > 0) lane.high = high[i].word(b, t, k >= 2);
+                w[k] = lane_word<B>(lane, t, k >= 2, !C::kIsTable);
                 r[k % 2] = read_scale<B>(s[i], b);
             }
-            float next[4];
-            for (int e = 0; e < 4; e++) next[e] = sum[half][e];
-            add_fragments<B>(w, words, r, token, next);
-            for (int e = 0; e < 4; e++) sum[half][e] = is_there ? next[e] : sum[half][e];
+            add_fragments<B>(w, C::kBias, words, r, token, sum[half]);
         }
     }
     for (int k = 0; k < 8; k++) put(2 * t + k % 2, g + 8 * (k / 2), sum[k / 4][k % 4]);
@@ -322,11 +324,8 @@ DUET_DEVICE void matvec(matvec_args a) {
     const uint8_t* w = p.w;
     float total = 0.0f, gate = 0.0f;
     for (bool again = has_up;; again = false) {  // A loop, because the sums are most of the code.
-        bool is_done;
-        if constexpr (__is_same(W, W2)) is_done = tile_totals<W, NB>(a, w, tile, tok0, part, &total);
-        else
-            is_done = p.is_second ? tile_totals<W2, NB>(a, w, tile, tok0, part, &total)
-                                  : tile_totals<W, NB>(a, w, tile, tok0, part, &total);
+        const bool is_done = __is_same(W, W2) || !p.is_second ? tile_totals<W, NB>(a, w, tile, tok0, part, &total)
+                                                              : tile_totals<W2, NB>(a, w, tile, tok0, part, &total);
         if (!is_done) return;  // Another block of the tile goes on.
         if (!again) break;
         gate = total;

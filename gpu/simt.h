@@ -515,19 +515,22 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
 #define DUET_FRAGMENTS 1
 constexpr bool kHasFragments = kChip.matrix == gpu_matrix::mma_m16n8k32;
 
-// dot = row words * token words + start, over 32 bytes, or over those of word t (half 0) or word t + 4 (half 1) alone.
-// w: word t of rows g and g + 8, then word t + 4.
-DUET_DEVICE void fragment_dot(const uint32_t (&w)[4], const uint32_t (&x)[2], int start, int (&dot)[4]) {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, "
-        "%10};"
+// dot = row words * token words + start of the token, over 32 bytes, or over those of word t (half 0) or word t + 4
+// (half 1) alone. w: word t of rows g and g + 8, then word t + 4.
+DUET_DEVICE void fragment_dot(const uint32_t (&w)[4], const uint32_t (&x)[2], const int (&start)[2], int (&dot)[4]) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %10, "
+        "%11};"
         : "=r"(dot[0]), "=r"(dot[1]), "=r"(dot[2]), "=r"(dot[3])
-        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x[0]), "r"(x[1]), "r"(start));
+        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x[0]), "r"(x[1]), "r"(start[0]), "r"(start[1]));
 }
-DUET_DEVICE void fragment_dot(const uint32_t (&w)[4], const uint32_t (&x)[2], int start, int (&dot)[4], int half) {
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+DUET_DEVICE void fragment_dot(const uint32_t (&w)[4], const uint32_t (&x)[2], const int (&start)[2], int (&dot)[4],
+                              int half) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %7, %8};"
         : "=r"(dot[0]), "=r"(dot[1]), "=r"(dot[2]), "=r"(dot[3])
-        : "r"(w[2 * half]), "r"(w[2 * half + 1]), "r"(x[half]), "r"(start));
+        : "r"(w[2 * half]), "r"(w[2 * half + 1]), "r"(x[half]), "r"(start[0]), "r"(start[1]));
 }
+// Adds the products of a pair of int16 with the two lowest bytes of b.
+DUET_DEVICE int dot2(uint32_t pair, uint32_t b, int c) { return __dp2a_lo((int)pair, (int)b, c); }
 // Loads four tiles of 8 lines x 16 bytes from shared memory: lane 8i + k names line k of tile i, and lane 4g + t gets
 // word t of line g of each.
 DUET_DEVICE void load_lines(const uint32_t* line, uint32_t (&w)[4]) {

@@ -266,34 +266,31 @@ DUET_DEVICE lane_words<B> load_lane(const uint8_t* brick, int row, int b, int j)
     if constexpr (C::kHigh > 0) lane.high = *stored_word<B>((const uint32_t*)brick, row, b, C::kLow + j % C::kHigh);
     return lane;
 }
-// Returns word j, or with `second` word j + 4, as signed weights.
+// Returns word j, or with `second` word j + 4, as signed weights, or with `is_biased` its codes.
 template <class B>
-DUET_DEVICE uint32_t lane_word(const lane_words<B>& lane, int j, bool second) {
+DUET_DEVICE uint32_t lane_word(const lane_words<B>& lane, int j, bool second, bool is_biased = false) {
     using C = gpu_codes<B>;
     const int i = j + 4 * second;
     uint32_t v = lane.low[second && C::kLow == 8] >> (C::kLow * (i / C::kLow)) & 0x01010101u * ((1u << C::kLow) - 1u);
     if constexpr (C::kHigh > 0)
         v |= (lane.high >> (C::kHigh * (i / C::kHigh)) & 0x01010101u * ((1u << C::kHigh) - 1u)) << C::kLow;
-    return weights_of<B>(v);
+    return is_biased ? v : weights_of<B>(v);
 }
 
-// A plane's words of a group that a lane needs of a row for words t and t + 4 of its blocks: word t of each 16-byte piece,
-// or all of the piece where it has words of several blocks.
+// A plane's words of a group that a lane needs of a row for words t and t + 4 of its blocks: word t of each 16-byte
+// piece, or all of the piece where it has words of several blocks.
 template <int Bits>
 struct plane_words {
-    static constexpr int kEach = Bits < 4 ? 4 : 1;
-    uint32_t w[Bits ? Bits * kEach : 1];
-    DUET_DEVICE void load(const uint8_t* pieces, int row, int t) {
-        for (int p = 0; p < Bits; p++) {
-            const uint8_t* from = pieces + (size_t)(p * kRowTile + row) * 16;
-            if constexpr (kEach == 1) w[p] = load_stream_word((const uint32_t*)from + t);
-            else *(word4*)(w + p * 4) = load_stream(from);
-        }
+    uint32_t w[Bits >= 4 ? Bits : 8];
+    // from: of the row and the first piece. One address and constants give all.
+    DUET_DEVICE void load(const uint8_t* from, int t) {
+        for (int p = 0; p < Bits; p++)
+            if constexpr (Bits >= 4) w[p] = load_stream_word((const uint32_t*)from + t + p * kRowTile * 4);
+            else *(word4*)(w + p * 4) = load_stream(from + p * kRowTile * 16);
     }
     DUET_DEVICE uint32_t word(int b, int t, bool second) const {
-        if constexpr (Bits == 8) return w[2 * b + second];
-        else if constexpr (Bits == 2) return t % 2 ? w[2 * b + 1] : w[2 * b];
-        else return w[b];
+        if constexpr (Bits == 2) return t % 2 ? w[2 * b + 1] : w[2 * b];
+        return w[Bits == 8 ? 2 * b + second : b];
     }
 };
 

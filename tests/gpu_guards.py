@@ -7,7 +7,8 @@ TABLE is tests/gpu_guards.txt, a code object build/gpu/CHIP.co or CHIP-sample.co
 (llvm-objdump-19; nvdisasm, by NVDISASM or on the path):
   waits   matrix times vector: the 16-byte loads of a group's weights are not all on their way at once, in one block of
           code without a branch, so a lane waits for memory more than once a group. Scales are not looked at.
-          Of float weights, 8 pieces have to be.
+          Of float weights, 8 pieces have to be. Where 8 tokens go through matrix instructions of NVIDIA, a lane has a load of
+          each piece of four rows, and one of a scale at least.
   late    matrix times vector of CUDA: in a loop, it waits for the launches before it (ACQBULK) and then asks for the weights
           that it could have asked for earlier.
   narrow  it reads 1 or 2 bytes of global memory at a time in a loop. Kernels that run when a model is loaded may.
@@ -165,6 +166,10 @@ def pieces():
     return ids
 
 
+def has_matrix(blocks):
+    return any('IMMA' in text for block in blocks for text in block.code)
+
+
 def waits(name, loops, formats):
     """Whether a kernel of matrix times vector waits more than once for the weights of a group, or is of no format."""
     found = re.fullmatch(r'kernel_matvec8?_(\w+)', name)
@@ -172,8 +177,9 @@ def waits(name, loops, formats):
         return False
     parts = [found.group(1)] if found.group(1) in formats else \
         [p for i in formats for j in formats if found.group(1) == f'{i}_{j}' for p in (i, j)]
-    want = sorted((formats[p] for p in parts), reverse=True)
-    have = sorted((most_on_the_way(b) for b in loops), reverse=True)
+    is_matrix = has_matrix(loops)
+    want = sorted((4 * (formats[p] + 1) if is_matrix else formats[p] for p in parts), reverse=True)
+    have = sorted((most_on_the_way(b, is_wide=not is_matrix) for b in loops), reverse=True)
     return not want or any(h < w for h, w in zip(have + [0] * len(want), want))
 
 
@@ -204,7 +210,7 @@ def dependent_exchanges(loop):
 def is_late(loops):
     for block in loops:
         after = [i for i, text in enumerate(block.code) if text.startswith('ACQBULK')]
-        if after and any('LDG.E.NA.128' in text for text in block.code[after[0]:]):
+        if after and any(('LDG.E.NA ' if has_matrix(loops) else 'LDG.E.NA.128') in text for text in block.code[after[0]:]):
             return True
     return False
 
@@ -226,9 +232,9 @@ def look_at(path, chip, formats):
             rows['write-backs'] += sum(text.startswith('buffer_wbl2') for _, text, *_ in code)
         loops = in_loops(blocks)
         names.add(name)
-        for loop in ([] if is_amd else loops_of(blocks)):
-            texts = [text for block in loop for text in block.code]
-            if any('IMMA' in text for text in texts):
+        for loop in (loops_of(blocks) if name.startswith('kernel_matmul') and not is_amd else []):
+            if has_matrix(loop):
+                texts = [text for block in loop for text in block.code]
                 rows['stores matmul'] = max(rows['stores matmul'], sum(bool(re.search(r'\bSTS\b', text)) for text in texts))
         short = name.removeprefix('kernel_')
         if short in TOGETHER:
