@@ -8,7 +8,7 @@ TABLE is tests/gpu_guards.txt, a code object build/gpu/CHIP.co or CHIP-sample.co
   waits   matrix times vector: the 16-byte loads of a group's weights are not all on their way at once, in one block of
           code without a branch, so a lane waits for memory more than once a group. Scales are not looked at.
           Of float weights, 8 pieces have to be. Where 8 tokens go through matrix instructions of NVIDIA, a lane has a load of
-          each piece of four rows, and one of a scale at least.
+          each piece of four rows, and one of a scale at least; all of them in the block are on their way at once.
   late    matrix times vector of CUDA: in a loop, it waits for the launches before it (ACQBULK) and then asks for the weights
           that it could have asked for earlier.
   narrow  it reads 1 or 2 bytes of global memory at a time in a loop. Kernels that run when a model is loaded may.
@@ -179,7 +179,10 @@ def waits(name, loops, formats):
         [p for i in formats for j in formats if found.group(1) == f'{i}_{j}' for p in (i, j)]
     is_matrix = has_matrix(loops)
     want = sorted((4 * (formats[p] + 1) if is_matrix else formats[p] for p in parts), reverse=True)
-    have = sorted((most_on_the_way(b, is_wide=not is_matrix) for b in loops), reverse=True)
+    have = [most_on_the_way(b, is_wide=not is_matrix) for b in loops]
+    if is_matrix:
+        have = [n if n == sum('LDG.E.NA ' in text or 'LDG.E.NA.' in text for text in b.code) else 0 for n, b in zip(have, loops)]
+    have.sort(reverse=True)
     return not want or any(h < w for h, w in zip(have + [0] * len(want), want))
 
 
