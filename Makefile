@@ -410,28 +410,21 @@ gpu: $(gpu_objects)
 hip = $(or $(HIPCC),$(error $(@F): want clang 19 or newer, or hipcc: name it with HIPCC=...)) -x hip --cuda-device-only --no-gpu-bundle-output \
       -nogpulib -nogpuinc -O3 -std=c++20 -ffp-contract=off -Wall -Wextra -I. -MMD -MP -MF $@.d \
       -mcode-object-version=$(if $(findstring generic,$@),6,5)
+sampled = $(if $(findstring sample,$*),-DDUET_SAMPLE)
 # The version is byte 8 of the ELF header, two less.
 object_version = $(Q)test $$(od -An -tu1 -j8 -N1 $@) -eq $(if $(findstring generic,$@),4,3) || { echo "$@: a code object of another version than asked for"; exit 1; }
+# Chips' names, and for tests of the sampled formats gfx1100-sample, sm_80-sample.
 build/gpu/gfx%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) HIP $@
-	$(Q)$(hip) --offload-arch=$(subst _,-,gfx$*) $< -o $@
-	$(object_version)
-build/gpu/gfx%-sample.co: gpu/kernels.cu
-	@mkdir -p $(@D)
-	$(say) HIP $@
-	$(Q)$(hip) --offload-arch=$(subst _,-,gfx$*) -DDUET_SAMPLE $< -o $@
+	$(Q)$(hip) --offload-arch=$(subst _,-,gfx$(*:-sample=)) $(sampled) $< -o $@
 	$(object_version)
 
 nvcc = $(or $(NVCC),$(error $(@F): want nvcc of a CUDA Toolkit: name it with NVCC=...)) -O3 -std=c++20 -fmad=false -I. -MMD -MP -MF $@.d -x cu
 build/gpu/sm_%.co: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) NVCC $@
-	$(Q)$(nvcc) -arch=sm_$* -cubin $< -o $@
-build/gpu/sm_%-sample.co: gpu/kernels.cu
-	@mkdir -p $(@D)
-	$(say) NVCC $@
-	$(Q)$(nvcc) -arch=sm_$* -cubin -DDUET_SAMPLE $< -o $@
+	$(Q)$(nvcc) -arch=sm_$(*:-sample=) -cubin $(sampled) $< -o $@
 # compute_80_common has the kernels without a format, compute_80_q4_K those of one, whose row of the table is $@.def.
 build/gpu/compute_%_common.co: gpu/kernels.cu
 	@mkdir -p $(@D)
@@ -443,11 +436,11 @@ build/gpu/compute_%.co: gpu/kernels.cu quant/types.def
 	$(say) NVCC $@
 	@{ grep -E '^(FLOAT|QUANT)_TYPE\($(*:$(arch)_%=%),' quant/types.def && printf '#undef FLOAT_TYPE\n#undef QUANT_TYPE\n'; } > $@.def
 	$(Q)$(nvcc) -arch=compute_$(arch) -DDUET_PART=$$(sed -nE '1s/[^,]*,[^,]*, *([0-9]+),.*/\1/p' $@.def) -DDUET_PART_TYPE='"$@.def"' -ptx $< -o $@
-# For the test: one file of one chip, also of the sampled formats (sm_80-sample).
+# For the test: one file of one chip.
 build/gpu/sm_%.ptx: gpu/kernels.cu
 	@mkdir -p $(@D)
 	$(say) NVCC $@
-	$(Q)$(nvcc) -arch=compute_$(*:-sample=) $(if $(findstring sample,$*),-DDUET_SAMPLE) -ptx $< -o $@
+	$(Q)$(nvcc) -arch=compute_$(*:-sample=) $(sampled) -ptx $< -o $@
 
 # Packed: all chips take a third of their size, which the library undoes (gpu/code.cpp).
 build/gpu/%.co.gz: build/gpu/%.co

@@ -196,13 +196,8 @@ struct code_unpacker {
         for (int i = 0; i < n_literals + n_distances && ok;) {
             const int s = next(t);
             // A symbol below 16 is a length; 16 repeats the last length, 17 and 18 repeat zero.
-            uint8_t value = 0;
-            int n = 1;
-            if (s < 16) value = (uint8_t)s;
-            else if (s == 16) n = 3 + bits(2);
-            else if (s == 17) n = 3 + bits(3);
-            else n = 11 + bits(7);
-            if (s == 16 && i > 0) value = length[i - 1];
+            const uint8_t value = s < 16 ? (uint8_t)s : s == 16 && i > 0 ? length[i - 1] : 0;
+            int n = s < 16 ? 1 : s == 18 ? 11 + bits(7) : 3 + bits(s - 14);
             for (; n > 0 && i < n_literals + n_distances; n--) length[i++] = value;
         }
         literals->make(length, std::min(n_literals, 288));

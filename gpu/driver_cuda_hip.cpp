@@ -9,6 +9,7 @@
 // monorimet/rocm-5.5-libs:include/hip/hip_runtime_api.h (5). Attribute numbers are the same in all three.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_cuda_hip.cpp] -> libcuda.so.1; libamdhip64.so.7, .6 or .5
 #include "driver.h"
+#include "simt.h"
 #include "../models/os.h"
 
 #include <algorithm>
@@ -233,16 +234,13 @@ std::string version_text(const vendor& v, int version) {
 // Loads the library and asks it for the number of devices. This makes no context.
 duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_text& err) {
     DUET_TRY(load_library(v, lib, err));
-    int version = 0;
     if (const int code = lib->init.at(0); code == kNoDevice)
         return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
     else if (code) return vendor_fail(*lib, -1, lib->init.name, code, err);
-    DUET_TRY(vendor_try(*lib, -1, err, lib->version, &version));
-    lib->driver_version = version;
-    if (version < v.oldest) {
+    DUET_TRY(vendor_try(*lib, -1, err, lib->version, &lib->driver_version));
+    if (lib->driver_version < v.oldest)
         return fail(err, DUET_ERR_DEVICE, "the driver is too old: want %s or newer, found %s; %s",
-                    version_text(v, v.oldest).c_str(), version_text(v, version).c_str(), v.install);
-    }
+                    version_text(v, v.oldest).c_str(), version_text(v, lib->driver_version).c_str(), v.install);
     if (const int code = lib->count.at(n); code == kNoDevice || (!code && *n <= 0))
         return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
     else if (code) return vendor_fail(*lib, -1, lib->count.name, code, err);
@@ -250,12 +248,11 @@ duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_tex
 }
 
 // Fills in names and attributes, then checks what stands in the way of using the device.
-duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, const gpu_code** code,
-                            error_text& err) {
+duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, error_text& err) {
     const vendor& v = *lib.v;
-    int version = 0, integrated = 0;
+    const int version = lib.driver_version;
+    int integrated = 0;
     size_t memory = 0;
-    DUET_TRY(vendor_try(lib, index, err, lib.version, &version));
     snprintf(info->driver, sizeof info->driver, "%s", version_text(v, version).c_str());
     DUET_TRY(vendor_try(lib, index, err, lib.device, device, index));
     DUET_TRY(vendor_try(lib, index, err, lib.device_name, info->name, (int)sizeof info->name, *device));
@@ -270,16 +267,15 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     // every release (ROCm/hip#3902).
     if (&v == &kHip && (version / 100000 == 702 || !strcmp(info->chip, "gfx950")))
         info->recording = gpu_recording_use::off;
-    *code = find_gpu_code(info->chip);
-    if (!*code)
+    const gpu_code* code = find_gpu_code(info->chip);
+    if (!code)
         return fail(err, DUET_ERR_UNSUPPORTED,
                     "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s",
                     v.name, index, info->chip, gpu_code_list().c_str(), info->chip);
-    if (version < (*code)->driver) {
+    if (version < code->driver)
         return fail(err, DUET_ERR_DEVICE,
                     "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index,
-                    version_text(v, (*code)->driver).c_str(), info->driver, v.install);
-    }
+                    version_text(v, code->driver).c_str(), info->driver, v.install);
     return DUET_OK;
 }
 
@@ -438,34 +434,13 @@ duet_status vendor_move(void* device, void* to, const void* from, uint64_t n_byt
     return d.call(err, d.lib.*kCall, to, (void*)from, (size_t)n_bytes, d.stream);
 }
 duet_status vendor_download(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
-    if (n_bytes == 0) return DUET_OK;
-    DUET_ENTER(device);
-    DUET_TRY(d.call(err, d.lib.download, to, (void*)from, (size_t)n_bytes, d.stream));
-    return d.call(err, d.lib.stream_sync, d.stream);
+    DUET_TRY(vendor_move<&vendor_library::download>(device, to, from, n_bytes, err));
+    return n_bytes ? vendor_sync(device, err) : DUET_OK;
 }
 
-// Whether the code of a chip ("sm_90", "compute_120_q4_K") waits for the launches before it: as target_of() of simt.h.
+// Whether the code of a chip ("sm_90", "compute_120_q4_K") waits for the launches before it.
 bool code_starts_early(const char* chip) {
-    struct row {
-        const char* name;
-        bool is_early;
-    };
-    constexpr bool early = true, after = false;
-    constexpr row kRows[] = {
-#define GPU_TARGET(vendor, name, warp_width, dot, matrix, start) {#name, start},
-#include "targets.def"
-#undef GPU_TARGET
-    };
-    const char* digits = strchr(chip, '_');
-    int best = 0;
-    bool is_early = false;
-    for (const row& r : kRows) {
-        const int n = r.name[0] == 's' ? atoi(r.name + 3) : 0;
-        if (!digits || chip[0] == 'g' || n <= best || n > atoi(digits + 1)) continue;
-        best = n;
-        is_early = r.is_early;
-    }
-    return is_early;
+    return chip[0] != 'g' && target_of(atoi(strchr(chip, '_') + 1) * 10).start == gpu_start::early;
 }
 
 duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err) {
@@ -573,9 +548,8 @@ template <const vendor& kVendor>
 duet_status vendor_describe(int32_t index, gpu_info* info, error_text& err) {
     library_closer l;
     int count = 0, device = 0;
-    const gpu_code* code = nullptr;
     DUET_TRY(start_vendor(kVendor, &l.lib, &count, err));
-    return describe_device(l.lib, index, &device, info, &code, err);
+    return describe_device(l.lib, index, &device, info, err);
 }
 
 // Opens the process's own context of the device. All that open the device share its memory.
@@ -600,8 +574,7 @@ duet_status vendor_open(int32_t index, void** device, gpu_info* info, error_text
         return fail(err, DUET_ERR_DEVICE, "%s:%d: this machine has %d of these devices", kVendor.name, index, count);
     auto d = std::make_unique<vendor_device>();
     d->index = index;
-    const gpu_code* code = nullptr;
-    DUET_TRY(describe_device(l.lib, index, &d->device, info, &code, err));
+    DUET_TRY(describe_device(l.lib, index, &d->device, info, err));
     d->chip = info->chip;
     std::swap(d->lib, l.lib);
     const duet_status st = open_device(*d, info, err);

@@ -375,19 +375,12 @@ void emu_free(void*, void* memory) {
     ::operator delete((uint8_t*)memory - 256, kEmuAlign);
 }
 
-duet_status emu_upload(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
-    emu_tell("upload", to, from, n_bytes);
+constexpr char kUpload[] = "upload", kDownload[] = "download", kCopy[] = "copy";
+template <const auto& kWhat>
+duet_status emu_move(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
     memcpy(to, from, n_bytes);
-    return DUET_OK;
-}
-duet_status emu_download(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
-    memcpy(to, from, n_bytes);
-    emu_tell("download", from, to, n_bytes);
-    return DUET_OK;
-}
-duet_status emu_copy(void*, void* to, const void* from, uint64_t n_bytes, error_text&) {
-    memcpy(to, from, n_bytes);
-    emu_tell("copy", to, from, n_bytes);
+    const bool is_back = *kWhat == 'd';
+    emu_tell(kWhat, is_back ? from : to, is_back ? to : from, n_bytes);
     return DUET_OK;
 }
 duet_status emu_sync(void*, error_text&) { return DUET_OK; }
@@ -471,9 +464,9 @@ constexpr gpu_driver make_emu_driver(const char* name) {
             emu_free<false>,
             emu_alloc<true>,
             emu_free<true>,
-            emu_upload,
-            emu_download,
-            emu_copy,
+            emu_move<kUpload>,
+            emu_move<kDownload>,
+            emu_move<kCopy>,
             emu_sync,
             emu_find_kernel,
             emu_launch,

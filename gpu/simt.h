@@ -61,11 +61,10 @@ constexpr gpu_target kGpuTargets[] = {
 #undef GPU_TARGET
 };
 
-#if defined(DUET_CUDA)
 // Finds the row for compute capability `arch` (900 for sm_90). A chip without a row has the instructions of the highest
-// row below it, and a chip below all rows has the dot instruction only.
+// row below it, and a chip below all rows has none.
 constexpr gpu_target target_of(int arch) {
-    gpu_target best{"", 32, gpu_dot::dp4a, gpu_matrix::none, gpu_start::after};
+    gpu_target best{};
     int best_arch = 0;
     for (const gpu_target& t : kGpuTargets) {
         if (t.name[0] != 's') continue;
@@ -77,14 +76,15 @@ constexpr gpu_target target_of(int arch) {
     }
     return best;
 }
+#if defined(DUET_CUDA)
 constexpr gpu_target kChip = target_of(__CUDA_ARCH__);
-static_assert(kChip.warp_width == 32, "gpu/targets.def: CUDA chips have warps of 32");
+static_assert(kChip.warp_width == 32, "gpu/targets.def: CUDA chips have a row at or below theirs, and warps of 32");
 #elif defined(DUET_HIP)
 constexpr gpu_target target_of(const char* name) {
     for (const gpu_target& t : kGpuTargets)
         for (int i = 0; t.name[i] == name[i] || (t.name[i] == '_' && name[i] == '-'); i++)
             if (!name[i]) return t;
-    return {"", 0, gpu_dot::dot4_i8, gpu_matrix::none, gpu_start::after};
+    return {};
 }
 constexpr gpu_target kChip = target_of(__amdgcn_processor__);
 static_assert(kChip.warp_width != 0, "gpu/targets.def has no row for this chip: add one");
@@ -455,17 +455,13 @@ DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
 
 #if defined(DUET_CUDA)
 
-DUET_DEVICE int tile_row(int e) {
-    if constexpr (kChip.matrix == gpu_matrix::none) return thread_id() % 32 / 16 * 8 + e;
-    else return (thread_id() % 32) / 4 + (e & 2) * 4;
-}
-DUET_DEVICE int tile_token(int e) {
-    if constexpr (kChip.matrix == gpu_matrix::none) return thread_id() % 16;
-    else return (thread_id() % 4) * 2 + (e & 1) + (e & 4) * 2;
-}
+constexpr bool kHasFragments = kChip.matrix == gpu_matrix::mma_m16n8k32;
+DUET_DEVICE int tile_row(int e) { return thread_id() % 32 / 4 + (e & 2) * 4; }
+DUET_DEVICE int tile_token(int e) { return thread_id() % 4 * 2 + (e & 1) + (e & 4) * 2; }
 
 #else
 
+constexpr bool kHasFragments = false;
 DUET_DEVICE int tile_row(int e) {
     const int part = thread_id() % warp_width() / 16;
 #if defined(DUET_HIP)
@@ -477,7 +473,7 @@ DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
 
 #endif
 
-// With dot instructions, and in the emulator, a lane has 8 or 4 rows of one token.
+// With AMD's dot instructions, and in the emulator, a lane has 8 or 4 rows of one token.
 template <int K, class W, class X>
 DUET_DEVICE void tile_dot_plain(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     uint32_t b[K / 4];
@@ -491,7 +487,7 @@ DUET_DEVICE void tile_dot_plain(W w, int w_at, X x, int x_at, int stride, int (&
 // sm_75 has 8 x 8 tiles over 16 bytes only: a lane has the same elements, by two (K = 32: four) times as many
 // instructions.
 template <int K, class W, class X>
-DUET_DEVICE void tile_dot_m8n8k16(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int lane = thread_id() % 32, g = lane / 4, t = lane % 4;
     DUET_UNROLL
     for (int part = 0; part < K / 16 * 4; part++) {  // 16 bytes, half of the tokens, half of the rows
@@ -503,17 +499,10 @@ DUET_DEVICE void tile_dot_m8n8k16(W w, int w_at, X x, int x_at, int stride, int 
     }
 }
 
-template <int K, class W, class X>
-DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
-    if constexpr (kChip.matrix == gpu_matrix::mma_m8n8k16) tile_dot_m8n8k16<K>(w, w_at, x, x_at, stride, dot);
-    else tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
-}
-
 // Chips with mma.m16n8k32 need no weights in shared memory: the words that lie in a lane's registers are what the
 // instruction wants. Of a tile of 16 rows x 8 tokens over 32 bytes, lane 4g + t has words t and t + 4 of rows g and
 // g + 8, and of token g, and gets the dots of both rows with tokens 2t and 2t + 1.
 #define DUET_FRAGMENTS 1
-constexpr bool kHasFragments = kChip.matrix == gpu_matrix::mma_m16n8k32;
 
 // dot = row words * token words + start of the token, over 32 bytes, or over those of word t (half 0) or word t + 4
 // (half 1) alone. w: word t of rows g and g + 8, then word t + 4.
@@ -550,8 +539,6 @@ DUET_DEVICE void start_copy(uint32_t* to, const void* from) {
 DUET_DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 #elif defined(DUET_HIP)
-
-constexpr bool kHasFragments = false;
 
 typedef int tile_vec2 __attribute__((ext_vector_type(2)));
 typedef int tile_vec4 __attribute__((ext_vector_type(4)));
@@ -610,8 +597,6 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
 }
 
 #else
-
-constexpr bool kHasFragments = false;
 
 template <int K, class W, class X>
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {

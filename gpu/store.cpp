@@ -161,15 +161,20 @@ store_layout plan_store(const model_graph& g) {
     return l;
 }
 
-int32_t kernel_of(int32_t type, type_kernel which) {
-    switch (type) {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                                                                           \
-    case gguf_id: return (int32_t)kernel_arrange_##id + which;
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
-    case gguf_id: return (int32_t)kernel_arrange_##id + which;
+constexpr struct {
+    int32_t type;
+    const char* part;
+    int32_t first_kernel;
+} kTypes[] = {
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  {gguf_id, #id, kernel_arrange_##id},
+#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {gguf_id, #id, kernel_arrange_##id},
 #include "../quant/types.def"
-    default: return -1;
-    }
+};
+
+int32_t kernel_of(int32_t type, type_kernel which) {
+    for (const auto& t : kTypes)
+        if (t.type == type) return t.first_kernel + which;
+    return -1;
 }
 
 static duet_status find_kernels(gpu_store& s, int32_t first, int32_t n, const char* part, error_text& err) {
@@ -183,25 +188,14 @@ static duet_status find_kernels(gpu_store& s, int32_t first, int32_t n, const ch
 }
 
 duet_status find_type_kernels(const model_graph& g, gpu_store& s, error_text& err) {
-    constexpr struct {
-        int32_t type;
-        const char* part;
-    } kTypes[] = {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  {gguf_id, #id},
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {gguf_id, #id},
-#include "../quant/types.def"
-    };
-    for (const op& o : g.ops) {
-        if (!has_matrix(o.kind)) continue;
-        const int32_t type = g.weights[(size_t)o.w].type;
+    for (const op& o : g.ops)
         for (const auto& t : kTypes) {
-            if (t.type != type) continue;
-            DUET_TRY(find_kernels(s, kernel_of(type, kArrange), kMatmul + 1, t.part, err));
+            if (!has_matrix(o.kind) || t.type != g.weights[(size_t)o.w].type) continue;
+            DUET_TRY(find_kernels(s, t.first_kernel, kMatmul + 1, t.part, err));
             for (const auto& second : kTypes)
-                if (const int32_t pair = pair_kernel(type, second.type); pair >= 0)
+                if (const int32_t pair = pair_kernel(t.type, second.type); pair >= 0)
                     DUET_TRY(find_kernels(s, pair, 2, t.part, err));
         }
-    }
     return DUET_OK;
 }
 

@@ -104,17 +104,11 @@ DUET_HD constexpr word4 table_words() {
 //     without sub-scales: d alone in 1 word
 //     NVFP4: its 8 scales unchanged in 2 words
 template <class B>
-constexpr int scale_words(bool is_small, bool has_min, bool has_two_subs, bool is_power) {
-    if (is_small) return is_power ? 1 : has_min ? 4 : 2;
-    if (kWideSubs<B>) return 2;
-    if (kPlain<B>) return 1;
-    return has_two_subs || has_min ? 3 : 2;
-}
-template <class B>
 struct gpu_scales {
     static constexpr bool kSmall = B::kElems == 32, kMin = B::kHasMin, kTwo = B::kSubScales == 2;
     static constexpr bool kPower = kPowerScale<B>;  // The scale is one byte.
-    static constexpr int kWords = scale_words<B>(kSmall, kMin, kTwo, kPower);
+    static constexpr int kOfSmall = kPower ? 1 : kMin ? 4 : 2, kOfLarge = kPlain<B> ? 1 : kTwo || kMin ? 3 : 2;
+    static constexpr int kWords = kSmall ? kOfSmall : kWideSubs<B> ? 2 : kOfLarge;
 };
 
 template <class W>
