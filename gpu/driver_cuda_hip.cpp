@@ -427,15 +427,12 @@ void vendor_free_host(void* device, void* memory) {
     give_back(device, memory, &vendor_library::free_host);
 }
 
-template <auto kCall>
+template <auto kCall, bool Waits = false>
 duet_status vendor_move(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
     if (n_bytes == 0) return DUET_OK;
     DUET_ENTER(device);
-    return d.call(err, d.lib.*kCall, to, (void*)from, (size_t)n_bytes, d.stream);
-}
-duet_status vendor_download(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err) {
-    DUET_TRY(vendor_move<&vendor_library::download>(device, to, from, n_bytes, err));
-    return n_bytes ? vendor_sync(device, err) : DUET_OK;
+    DUET_TRY(d.call(err, d.lib.*kCall, to, (void*)from, (size_t)n_bytes, d.stream));
+    return Waits ? d.call(err, d.lib.stream_sync, d.stream) : DUET_OK;
 }
 
 // Whether the code of a chip ("sm_90", "compute_120_q4_K") waits for the launches before it.
@@ -596,7 +593,7 @@ constexpr gpu_driver make_vendor_driver(const char* name) {
             vendor_alloc_host,
             vendor_free_host,
             vendor_move<&vendor_library::upload>,
-            vendor_download,
+            vendor_move<&vendor_library::download, true>,
             vendor_move<&vendor_library::copy>,
             vendor_sync,
             vendor_kernel,
