@@ -262,7 +262,7 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const uint8_t* w, int tile, i
         for (int g = slot; g < n_here; g += kSlots) {
             const uint8_t* brick = bricks + (size_t)(g0 + g) * gpu_brick<W>::kBytes;
             auto put = [&](int i, int r, float sum) {
-                part[(i * a.round_groups + g) * kRowTile + sum_place(i, r)] = sum;
+                part[(i * a.round_groups + g) * kRowTile + sum_place(i, kHasFragments ? r : row)] = sum;
             };
             if constexpr (!kIsBlock<W>) group_float<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
 #if DUET_FRAGMENTS
