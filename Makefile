@@ -70,8 +70,9 @@ ifeq ($(CI),true)
   c_flags += -Werror
 endif
 
-# What computes is cpu/. The rest of the library is compiled for size, which halves it and the time it takes to compile;
-# where a prompt, a mask or a sample takes its time, and in quantize, at -O2.
+# The library is compiled for size, which halves it and the time it takes to compile, but for what computes, which is
+# cpu/, and where a prompt, a mask or a sample takes its time (-O2 is 8 to 38 % slower there, -Os twice). quantize, whose inner loops are unrolled by pragmas, is nearly as fast at -O2. What nothing
+# calls is left out of programs. An application's library has no emulator, which is for tests.
 #
 # Tests ask the library, and tools are thin: they are compiled with little optimization, and tests with the asserts of
 # doctest that compile faster. All tests together take 40 % of the time at -O3 and run as fast. The emulator of GPUs,
@@ -79,10 +80,10 @@ endif
 ifneq ($(filter release shared,$(config)),)
   light_flags   = $(if $(filter tests/main.cpp tests/test_% tests/group_% tests/fake_%,$(1)),-O0,-O1) \
                   $(if $(filter tools/serve/%,$(1)),-Os -ffunction-sections)
-  fast_files    = $(addprefix models/,grammar_automaton% grammar_mask% pretokenizer% sampler% tokenizer% unicode%) quant/%
-  size_flags    = $(if $(filter -O3,$(CXXFLAGS)),$(if $(filter $(fast_files),$(1)),-O2,$(if $(filter cpu/% tests/% tools/%,$(1)),,-Os)))
-  lightly       = tools/% tests/% gpu/driver_emu.cpp
-  serve_ldflags = $(if $(filter Linux,$(shell uname)),-Wl$(comma)--gc-sections)
+  fast_files    = cpu/% $(addprefix models/,grammar_mask% pretokenizer% sampler% tokenizer% unicode%)
+  size_flags    = $(if $(filter -O3,$(CXXFLAGS)),$(if $(filter tests/% tools/%,$(1)),,-ffunction-sections -fdata-sections \
+                  $(if $(filter $(fast_files),$(1)),,$(if $(filter quant/%,$(1)),-O2,-Os))))
+  ldflags      += $(if $(windows)$(findstring macos,$(CXX)),,$(if $(filter Linux,$(shell uname)),-Wl$(comma)--gc-sections))
   is_grouped    = $(filter 0,$(ALONE))
 endif
 comma := ,
@@ -100,7 +101,7 @@ endif
 sanitizers = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 ifeq ($(config),release)
 else ifeq ($(config),shared)
-  flags    := $(flags) -fPIC
+  flags    := $(flags) -fPIC -DDUET_NO_EMULATOR
 else ifeq ($(config),debug)
   flags    := $(flags) -O0 -g -D_GLIBCXX_ASSERTIONS
 else ifeq ($(config),sanitize)
@@ -193,7 +194,7 @@ $(library): $(lib_objects)
 
 # Nothing but the functions of runtime.h leaves the library, and it brings its C++ library along: a program that opens it
 # may have another one (tests/host_dlopen.c).
-own_cxx = $(if $(findstring zig,$(CXX)),,-static-libstdc++ -static-libgcc)
+own_cxx = $(if $(findstring zig,$(CXX)),,-static-libstdc++ -static-libgcc -Wl$(comma)--defsym$(comma)_ZN9__gnu_cxx27__verbose_terminate_handlerEv=_ZN4duet11end_processEv)
 soname = libduet.so$(if $(filter %.so,$@),,.$(firstword $(subst ., ,$(version))))
 $(BUILD)/libduet.so $(BUILD)/libduet.so.$(version): $(lib_objects)
 	@test $(config) = shared || { echo "$@: want config=shared"; exit 1; }
@@ -226,7 +227,7 @@ $(BUILD)/include/%:
 	@mkdir -p $(@D)
 	$(Q)ln -s /usr/include/$* $@
 $(bin_dir)/serve$(exe): $(serve_objects) $(library)
-$(bin_dir)/serve$(exe): ldlibs += $(serve_ldflags) $(serve_ldlibs)
+$(bin_dir)/serve$(exe): ldlibs += $(serve_ldlibs)
 # The page for browsers becomes a raw string of C++.
 $(BUILD)/tools/serve/page.inc: tools/serve/page.html
 	@mkdir -p $(@D)

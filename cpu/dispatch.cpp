@@ -18,13 +18,6 @@
 
 namespace duet {
 
-// The tables that the kernel files define.
-extern const cpu_kernels kAvx512Vectors, kAvx2Vectors, kNeonVectors, kDotprodVectors, kI8mmVectors;
-extern const format_table kAvx512Small, kAvx512Large, kAvx512Grids, kAvx2Formats, kNeonFormats, kDotprodFormats,
-    kI8mmFormats;
-extern const amx_table kAmx;
-extern const fast_table kAvx512Fast, kAmxFast;
-
 namespace {
 
 struct cpu_features {

@@ -117,9 +117,9 @@ struct format_kernel {
     bool is_vector;  // false: only the way scalar exists
     bool is_float;
     bool takes_panels;
-    uint8_t few_tokens;   // most tokens for the way rows (float weights: float_few)
-    uint8_t some_tokens;  // float weights: most tokens for the way float_some; 0: never
-    tile_source tile;     // quantized weights at 16 lanes, for AMX
+    uint8_t few_tokens;       // most tokens for the way rows (float weights: float_few)
+    uint8_t some_tokens;      // float weights: most tokens for the way float_some; 0: never
+    const tile_source* tile;  // quantized weights; for AMX
 };
 
 // One chunk of the attention cache for one key/value head, decoded to f32 or, with is_half, in its stored f16.
@@ -211,7 +211,7 @@ struct cpu_kernels {
 
 // Computes one piece of a matmul by weights of this type in the way that args names.
 inline void run_matmul(const cpu_kernels& kernels, int32_t type, const matmul_args& args) {
-    if (args.way == matmul_way::amx) return kernels.matmul_amx(args, kernels.formats[type].tile);
+    if (args.way == matmul_way::amx) return kernels.matmul_amx(args, *kernels.formats[type].tile);
     if (args.way == matmul_way::rounded) return kernels.matmul_rounded(args);
     kernels.formats[type].run(args);
 }
@@ -237,6 +237,9 @@ extern const cpu_kernels kScalarKernels;
 struct format_table {
     format_kernel formats[kMaxTypeId];
 };
+// At 16 lanes: matmuls by tiles and by panels of any format, of which one copy serves all files.
+void avx512_tiles(const matmul_args& m, const tile_source& source);
+void avx512_panels(const matmul_args& m, const tile_source& source);
 // The functions of mode fast.
 struct fast_table {
     matmul_fn matmul_rounded;
@@ -247,5 +250,11 @@ struct fast_table {
 struct amx_table {
     void (*matmul_amx)(const matmul_args& args, const tile_source& tile);
 };
+// The tables that the kernel files define.
+extern const cpu_kernels kAvx512Vectors, kAvx2Vectors, kNeonVectors, kDotprodVectors, kI8mmVectors;
+extern const format_table kAvx512Small, kAvx512Large, kAvx512Grids, kAvx2Formats, kNeonFormats, kDotprodFormats,
+    kI8mmFormats;
+extern const amx_table kAmx;
+extern const fast_table kAvx512Fast, kAmxFast;
 
 }  // namespace duet

@@ -9,7 +9,6 @@
 
 namespace duet {
 
-extern const cpu_kernels kAvx2Vectors;
 constinit const cpu_kernels kAvx2Vectors = avx2_vectors::make_vectors();
 
 }  // namespace duet

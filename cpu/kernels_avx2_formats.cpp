@@ -9,7 +9,6 @@
 
 namespace duet {
 
-extern const format_table kAvx2Formats;
 constinit const format_table kAvx2Formats = avx2_formats::make_formats();
 
 }  // namespace duet

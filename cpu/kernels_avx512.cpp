@@ -10,8 +10,6 @@
 
 namespace duet {
 
-extern const cpu_kernels kAvx512Vectors;
-extern const fast_table kAvx512Fast;
 constinit const cpu_kernels kAvx512Vectors = avx512_vectors::make_vectors();
 constinit const fast_table kAvx512Fast = avx512_vectors::make_fast<avx512_vectors::pair_product>();
 

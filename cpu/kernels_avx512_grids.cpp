@@ -10,7 +10,6 @@
 
 namespace duet {
 
-extern const format_table kAvx512Grids;
 constinit const format_table kAvx512Grids = avx512_grids::make_formats();
 
 }  // namespace duet

@@ -1,4 +1,5 @@
-// cpu/kernels_avx512_large.cpp: the matmuls for AVX-512 by blocks of 256 weights whose codes lie in bit fields.
+// cpu/kernels_avx512_large.cpp: the matmuls for AVX-512 by blocks of 256 weights whose codes lie in bit fields, and by
+// the tiles of all formats.
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_avx512_large.cpp] -> cpu/simd/kernels_simd.inc
 #if defined(__x86_64__)
 #define DUET_ISA     avx512_large
@@ -9,8 +10,10 @@
 
 namespace duet {
 
-extern const format_table kAvx512Large;
 constinit const format_table kAvx512Large = avx512_large::make_formats();
+
+void avx512_tiles(const matmul_args& m, const tile_source& source) { avx512_large::matmul_any_tiles(m, source); }
+void avx512_panels(const matmul_args& m, const tile_source& source) { avx512_large::matmul_any_panels(m, source); }
 
 }  // namespace duet
 #endif

@@ -9,7 +9,6 @@
 
 namespace duet {
 
-extern const format_table kAvx512Small;
 constinit const format_table kAvx512Small = avx512_small::make_formats();
 
 }  // namespace duet

@@ -15,8 +15,6 @@
 
 namespace duet {
 
-extern const cpu_kernels kDotprodVectors;
-extern const format_table kDotprodFormats;
 constinit const cpu_kernels kDotprodVectors = dotprod_lanes::make_vectors();
 constinit const format_table kDotprodFormats = dotprod_lanes::make_formats();
 

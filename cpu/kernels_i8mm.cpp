@@ -15,8 +15,6 @@
 
 namespace duet {
 
-extern const cpu_kernels kI8mmVectors;
-extern const format_table kI8mmFormats;
 constinit const cpu_kernels kI8mmVectors = i8mm_lanes::make_vectors();
 constinit const format_table kI8mmFormats = i8mm_lanes::make_formats();
 

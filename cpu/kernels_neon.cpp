@@ -15,8 +15,6 @@
 
 namespace duet {
 
-extern const cpu_kernels kNeonVectors;
-extern const format_table kNeonFormats;
 constinit const cpu_kernels kNeonVectors = neon_lanes::make_vectors();
 constinit const format_table kNeonFormats = neon_lanes::make_formats();
 

@@ -6,6 +6,7 @@
 #include "../models/status.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace duet {
@@ -65,9 +66,9 @@ struct gpu_driver {
     void (*free_recording)(void* device, void* recording);
 };
 
-extern const gpu_driver kEmu32Driver, kEmu64Driver;  // gpu/driver_emu.cpp
-extern const gpu_driver kCudaDriver, kHipDriver;     // gpu/driver_cuda_hip.cpp
-extern const gpu_driver* const kGpuDrivers[4];       // all of them
+extern const gpu_driver kEmu32Driver, kEmu64Driver;           // gpu/driver_emu.cpp; not there with DUET_NO_EMULATOR
+extern const gpu_driver kCudaDriver, kHipDriver;              // gpu/driver_cuda_hip.cpp
+extern const std::span<const gpu_driver* const> kGpuDrivers;  // all of them
 
 // Machine code that was built in for one chip, as a gzip file or plain (gpu/code.cpp).
 struct gpu_code {

@@ -3,7 +3,9 @@
 // Owns: fibers, barriers and exchanges that wait for a block or a segment, range and race checks of shared memory. A
 // barrier that not all threads reach, an index out of range, or a race ends the launch with an error that names kernel
 // and line. Must not know: ops, formats.
+// With DUET_NO_EMULATOR it is left out: applications do not need it, and it is the largest file of the library.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_emu.cpp] -> gpu/kernels.def
+#if !defined(DUET_NO_EMULATOR)
 #include "driver.h"
 #include "kernels.h"
 
@@ -545,3 +547,4 @@ const gpu_driver kEmu32Driver = make_emu_driver<32>("emu32");
 const gpu_driver kEmu64Driver = make_emu_driver<64>("emu64");
 
 }  // namespace duet
+#endif

@@ -208,7 +208,12 @@ int32_t pair_kernel(int32_t type, int32_t second) {
     return -1;
 }
 
-const gpu_driver* const kGpuDrivers[4] = {&kCudaDriver, &kHipDriver, &kEmu32Driver, &kEmu64Driver};
+#if defined(DUET_NO_EMULATOR)
+constinit const gpu_driver* const kDrivers[] = {&kCudaDriver, &kHipDriver};
+#else
+constinit const gpu_driver* const kDrivers[] = {&kCudaDriver, &kHipDriver, &kEmu32Driver, &kEmu64Driver};
+#endif
+constinit const std::span<const gpu_driver* const> kGpuDrivers = kDrivers;
 
 const gpu_driver* find_driver(std::string_view id, int32_t* index) {
     const size_t colon = id.find(':');

@@ -48,6 +48,8 @@ struct os_machine {
     uint64_t memory_bytes = 0, free_bytes = 0;
 };
 os_machine os_describe();
+// Returns what follows "key ... :" in a file of /proc, and without a key its first line; "" where there is none.
+std::string os_value_in(const std::string& path, std::string_view key = {});  // not on Windows
 int os_physical_cores();                              // of those that the process may use; at least 1
 void os_use_large_pages(void* data, size_t n_bytes);  // advice; large pages save TLB misses
 std::tm os_local_time();

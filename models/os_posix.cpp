@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <fstream>
 #include <set>
 #include <string_view>
 #include <sys/mman.h>
@@ -37,18 +37,20 @@ const char* other_than_file(mode_t mode) {
     return "no regular file";
 }
 
-// What follows "key ... :" in a file of /proc; "" where there is none.
-[[maybe_unused]] std::string proc_value(const char* path, std::string_view key) {
-    std::ifstream in(path);
-    for (std::string line; std::getline(in, line);)
-        if (line.compare(0, key.size(), key) == 0) {
-            const size_t at = line.find_first_not_of(" \t", line.find(':') + 1);
-            return at == std::string::npos ? "" : line.substr(at);
-        }
-    return "";
-}
-
 }  // namespace
+
+std::string os_value_in(const std::string& path, std::string_view key) {
+    std::FILE* const file = std::fopen(path.c_str(), "re");  // not a stream of C++, which would bring its locales along
+    char part[256];
+    std::string_view value;
+    while (file && value.empty() && std::fgets(part, sizeof part, file)) {
+        const std::string_view line(part, strcspn(part, "\n"));
+        if (line.substr(0, key.size()) == key)
+            value = line.substr(std::min(line.size(), line.find_first_not_of(" \t", line.find(':') + 1)));
+    }
+    if (file) std::fclose(file);
+    return std::string(value);
+}
 
 std::string os_error_text() { return std::generic_category().message(errno); }
 
@@ -115,9 +117,9 @@ os_machine os_describe() {
 #else
 os_machine os_describe() {
     const auto kib = [](const char* key) {
-        return strtoull(proc_value("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
+        return strtoull(os_value_in("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
     };
-    return {proc_value("/proc/cpuinfo", "model name"), kib("MemTotal"), kib("MemAvailable")};
+    return {os_value_in("/proc/cpuinfo", "model name"), kib("MemTotal"), kib("MemAvailable")};
 }
 #endif
 
@@ -136,10 +138,7 @@ int os_physical_cores() {
         for (int k = 0; k < 2; k++) {
             char path[96];
             snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[k]);
-            if (FILE* f = fopen(path, "r")) {
-                if (fscanf(f, "%d", &ids[k]) != 1) ids[k] = k == 0 ? -1 : cpu;
-                fclose(f);
-            }
+            if (const std::string id = os_value_in(path); !id.empty()) ids[k] = atoi(id.c_str());
         }
         cores.insert({ids[0], ids[1]});
     }

@@ -122,7 +122,7 @@ size_t significant_whole(const decimal& d) { return d.whole == "0" ? 0 : d.whole
 number_bound next_inside(const number_bound& b, bool is_low) {
     const std::string text = (b.at.is_negative ? "-" : "") + b.at.whole + "." + b.at.fraction + "0";
     double d = 0;
-    std::from_chars(text.data(), text.data() + text.size(), d);
+    read_double(text, &d);
     d = std::nextafter(d, is_low ? HUGE_VAL : -HUGE_VAL);
     return std::isfinite(d) ? number_bound{to_decimal(value::of_double(d)), false} : b;
 }
@@ -130,16 +130,10 @@ number_bound next_inside(const number_bound& b, bool is_low) {
 }  // namespace
 
 decimal to_decimal(const value& number) {
-    char buffer[1100];
-    std::string_view text;
-    if (number.is(value_kind::big_integer)) {
-        text = number.as_string();
-    } else {
-        const auto r = number.is_int() ? std::to_chars(buffer, buffer + sizeof buffer, number.as_int())
-                                       : std::to_chars(buffer, buffer + sizeof buffer, number.as_double(),
-                                                       std::chars_format::fixed);
-        text = {buffer, (size_t)(r.ptr - buffer)};
-    }
+    const std::string all = number.is(value_kind::big_integer) ? std::string(number.as_string())
+                            : number.is_int()                  ? std::to_string(number.as_int())
+                                                               : double_repr(number.as_double(), false);
+    std::string_view text = all;
     decimal d;
     d.is_negative = text[0] == '-';
     text.remove_prefix(d.is_negative);

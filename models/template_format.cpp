@@ -37,26 +37,18 @@ std::string grouped(const std::string& digits, char separator, size_t every) {
     return out;
 }
 
-std::string real_digits(double d, std::chars_format how, int precision) {
-    std::string buffer((size_t)precision + 350, '\0');
-    const auto r = std::to_chars(buffer.data(), buffer.data() + buffer.size(), d, how, precision);
-    buffer.resize(r.ec == std::errc() ? (size_t)(r.ptr - buffer.data()) : 0);
-    return buffer;
-}
-
 // The digits of a format without a type but with a precision: as g, but with a digit after the point, and an exponent
 // where that digit has no place.
 std::string general_digits(double size, int precision) {
-    const std::string scientific = real_digits(size, std::chars_format::scientific, precision - 1);
+    const std::string scientific = real_digits(size, 'e', precision - 1);
     const size_t e = scientific.find('e');
-    int exponent = 0;
-    std::from_chars(scientific.data() + e + 2, scientific.data() + scientific.size(), exponent);
+    const int exponent = std::stoi(scientific.substr(e + 2));
     if (scientific[e + 1] == '+' && exponent >= precision - 1 && size != 0) {
         std::string digits = scientific.substr(0, e);
         while (digits.find('.') != digits.npos && is_one_of(digits.back(), "0.")) digits.pop_back();
         return digits + scientific.substr(e);
     }
-    const std::string digits = real_digits(size, std::chars_format::general, precision);
+    const std::string digits = real_digits(size, 'g', precision);
     return digits.find_first_of(".e") == digits.npos ? digits + ".0" : digits;
 }
 
@@ -124,9 +116,7 @@ class value_formatter {
         std::string digits;
         if (std::isnan(size)) digits = "nan";
         else if (std::isinf(size)) digits = "inf";
-        else if (type == 'f') digits = real_digits(size, std::chars_format::fixed, precision);
-        else if (type == 'e') digits = real_digits(size, std::chars_format::scientific, precision);
-        else if (type == 'g') digits = real_digits(size, std::chars_format::general, std::max(precision, 1));
+        else if (is_one_of(type, "efg")) digits = real_digits(size, type, std::max(precision, type == 'g' ? 1 : 0));
         else digits = spec.precision < 0 ? double_repr(size) : general_digits(size, precision);
         if (spec.grouping) {
             const size_t n_whole = std::min(digits.find_first_of(".e"), digits.size());

@@ -5,7 +5,6 @@
 #include "template_run.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 namespace duet {
@@ -81,8 +80,7 @@ value float_of(template_run& run, const value& v, const value& otherwise) {
     }
     if (digits.starts_with("+") && !digits.starts_with("+-")) digits.erase(0, 1);
     double d = 0;
-    if (digits.find('(') != digits.npos || !read_double(digits, &d)) return otherwise;
-    return value::of_double(d);
+    return read_double(digits, &d) ? value::of_double(d) : otherwise;
 }
 
 value truncated(template_run& run, double d, const value& otherwise) {
@@ -130,7 +128,7 @@ value number_round(native_call& c) {
     if (how != "common" && how != "ceil" && how != "floor")
         return c.run.fail("round: the method must be common, ceil or floor");
     if (!c[0].is_numeric()) return c.run.fail("round: want a number");
-    const double d = c[0].as_double(), scale = std::pow(10.0, std::fabs((double)precision));
+    double d = c[0].as_double(), scale = std::pow(10.0, std::fabs((double)precision));
     if (how != "common") {
         const double factor = std::pow(10.0, (double)precision), scaled = d * factor;
         if (!std::isfinite(scaled)) return c.run.fail("round: cannot round this");
@@ -140,11 +138,8 @@ value number_round(native_call& c) {
     if (!std::isfinite(d) || precision > 330) return c[0];
     if (precision < 0)
         return value::of_double(std::isfinite(scale) ? std::nearbyint(d / scale) * scale : std::copysign(0.0, d));
-    char buffer[700];  // to_chars rounds the exact value, half to even
-    const auto r = std::to_chars(buffer, buffer + sizeof buffer, d, std::chars_format::fixed, (int)precision);
-    double rounded = d;
-    if (r.ec == std::errc()) std::from_chars(buffer, r.ptr, rounded);
-    return value::of_double(rounded);
+    read_double(real_digits(d, 'f', (int)precision), &d);
+    return value::of_double(d);
 }
 
 value number_filesizeformat(native_call& c) {
@@ -159,10 +154,8 @@ value number_filesizeformat(native_call& c) {
     size_t i = 0;
     double unit = base * base;
     for (; i + 1 < kLetters.size() && n >= unit; i++) unit *= base;
-    char buffer[400];
-    const auto r = std::to_chars(buffer, buffer + sizeof buffer, base * n / unit, std::chars_format::fixed, 1);
     const char letter = is_binary && i == 0 ? 'K' : kLetters[i];
-    return c.run.make(std::string(buffer, r.ptr) + " " + letter + (is_binary ? "iB" : "B"));
+    return c.run.make(real_digits(base * n / unit, 'f', 1) + " " + letter + (is_binary ? "iB" : "B"));
 }
 
 value number_bit_length(native_call& c) {

@@ -14,13 +14,13 @@ namespace {
 struct code_range {
     uint32_t first, last;
 };
+// A code point has 21 bits.
 struct class_range {
-    uint32_t first, last;
-    uint8_t value;
+    uint64_t first : 21, last : 21, value : 8;
 };
 struct case_range {
-    uint32_t first, last;
-    int32_t step, delta;
+    uint64_t first : 21, last : 21;
+    int64_t step : 4, delta : 18;
 };
 struct special_case {
     uint32_t code_point;
@@ -28,7 +28,7 @@ struct special_case {
     uint32_t first, second, third;  // 0: none
 };
 struct decomposition {
-    uint32_t code_point, first, second;
+    uint64_t code_point : 21, first : 21, second : 21;
 };
 
 #include "unicode_data.inc"

@@ -193,8 +193,11 @@ bool values_equal(const value& a, const value& b, uint64_t* n_steps);
 bool read_double(std::string_view text, double* out);
 
 // Returns Python's repr of a float: the shortest digits that read back the same, with an exponent as in 1e+16 and
-// 1e-05.
-std::string double_repr(double d);
+// 1e-05. Without an exponent, numbers from 1e16 on have all their digits.
+std::string double_repr(double d, bool may_have_exponent = true);
+
+// Returns what printf prints by %.<precision><how> (e, f or g) of a finite number, with a point in every locale.
+std::string real_digits(double d, char how, int precision);
 
 struct json_limits {
     int max_depth = 64;

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 namespace duet {
 namespace {
@@ -310,38 +312,71 @@ class json_writer {
     error_text& err_;
 };
 
+// Returns the decimal point of the program's locale, which C's functions print and read. C++'s know no locale, but have
+// 0.16 MB of tables for it.
+std::string decimal_point() {
+    char half[16];
+    return {half + 1, (size_t)std::snprintf(half, sizeof half, "%.1f", 0.5) - 2};
+}
+
+// Returns the digits of the shortest decimal that reads back as d, which is finite and not negative. Of several it is
+// the nearest. The first digit counts 10^exponent.
+std::string shortest_digits(double d, int* exponent) {
+    std::string text;
+    double back = -1;
+    // 15 digits give back every decimal of so many, unless a double has fewer; 17 give back every double.
+    for (int precision = d < 1e-300 ? 0 : 14; back != d && precision < 17; precision++) {
+        text = real_digits(d, 'e', precision);
+        read_double(text, &back);
+        if (back == d || precision != 15) continue;
+        // Below a power of two doubles are twice as near, so that the decimal above may do where the nearest does not.
+        size_t i = text.find('e') - 1;
+        while (text[i] == '9') text[i--] = '0';
+        text[i]++;
+        read_double(text, &back);
+    }
+    const size_t e = text.find('e');
+    *exponent = (int)std::strtol(text.c_str() + e + 1, nullptr, 10);
+    text.resize(e);
+    std::erase(text, '.');
+    text.resize(std::max<size_t>(1, text.find_last_not_of('0') + 1));
+    return text;
+}
+
 }  // namespace
 
 bool read_double(std::string_view text, double* out) {
-    const auto r = std::from_chars(text.data(), text.data() + text.size(), *out);
-    if (r.ec == std::errc::result_out_of_range) {
-        const bool is_small = text.find("e-") != text.npos || text.find("E-") != text.npos;
-        *out = is_small ? 0 : text[0] == '-' ? -HUGE_VAL : HUGE_VAL;
-    }
-    return r.ptr == text.data() + text.size() && r.ec != std::errc::invalid_argument;
+    if (text.starts_with('+') || text.find_first_not_of("+-.0123456789aefintyAEFINTY") != text.npos) return false;
+    std::string c_text(text);
+    if (const size_t point = text.find('.'); point != text.npos) c_text.replace(point, 1, decimal_point());
+    char* end = nullptr;
+    *out = std::strtod(c_text.c_str(), &end);
+    return !text.empty() && end == c_text.c_str() + c_text.size();
 }
 
-std::string double_repr(double d) {
-    if (std::isnan(d)) return "nan";
-    if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
-    char buffer[40];
-    const auto r = std::to_chars(buffer, buffer + sizeof buffer, d, std::chars_format::scientific);
-    const std::string_view shortest(buffer, (size_t)(r.ptr - buffer));
-    const size_t e = shortest.find('e');
+std::string real_digits(double d, char how, int precision) {
+    const char format[] = {'%', '.', '*', how, 0};
+    std::string text((size_t)precision + 350, '\0');
+    text.resize((size_t)std::max(0, std::snprintf(text.data(), text.size(), format, precision, d)));
+    const std::string point = decimal_point();
+    if (const size_t at = text.find(point); at != text.npos) text.replace(at, point.size(), ".");
+    return text;
+}
+
+std::string double_repr(double d, bool may_have_exponent) {
+    if (!std::isfinite(d)) return std::isnan(d) ? "nan" : d < 0 ? "-inf" : "inf";
+    if (!may_have_exponent && std::fabs(d) >= 1e16) return real_digits(d, 'f', 1);
     int exponent = 0;
-    std::from_chars(shortest.data() + e + 1 + (shortest[e + 1] == '+'), r.ptr, exponent);
+    std::string digits = shortest_digits(std::fabs(d), &exponent);
     const std::string sign = std::signbit(d) ? "-" : "";
-    std::string digits(shortest.substr(!sign.empty(), e - !sign.empty()));
-    std::erase(digits, '.');
-    if (exponent < -4 || exponent >= 16) {
-        const int size = std::abs(exponent);
-        std::string out = sign + digits[0] + (digits.size() > 1 ? "." + digits.substr(1) : "");
-        return out + (exponent < 0 ? "e-" : "e+") + (size < 10 ? "0" : "") + std::to_string(size);
+    if (may_have_exponent && (exponent < -4 || exponent >= 16)) {
+        if (digits.size() > 1) digits.insert(1, ".");
+        const std::string size = std::to_string(std::abs(exponent));
+        return sign + digits + (exponent < 0 ? "e-" : "e+") + (size.size() < 2 ? "0" : "") + size;
     }
     if (exponent < 0) return sign + "0." + std::string((size_t)(-exponent - 1), '0') + digits;
-    const size_t n_whole = (size_t)exponent + 1;
-    if (digits.size() <= n_whole) return sign + digits + std::string(n_whole - digits.size(), '0') + ".0";
-    return sign + digits.substr(0, n_whole) + "." + digits.substr(n_whole);
+    digits.resize(std::max(digits.size(), (size_t)exponent + 2), '0');
+    return sign + digits.insert((size_t)exponent + 1, ".");
 }
 
 duet_status parse_json(std::string_view json, value* out, error_text& err, const json_limits& limits) {

@@ -108,6 +108,7 @@ template <class G, int N>
 float choose_codes(const float* x, const float* w, float d, float m, float* q) {
     const float inverse = inverse_or_zero(d);
     f4 error = all4(0.0f);
+#pragma GCC unroll 8
     for (int i = 0; i < N; i += 4) {
         const f4 xi = load4(x + i) + m, qi = nearest4<G>(xi * inverse), e = xi - qi * d;
         error += load4(w + i) * e * e;
@@ -325,16 +326,16 @@ void pack32(const uint8_t* c, B* dst) {
 // Formats with blocks of 32: the codes of those with a scale, or with a scale and a minimum. Blocks without nibbles in
 // qs and fifth bits in qh have a pack32 of their own.
 template <class B> struct codes_of;
-template <> struct codes_of<block_q4_0> : linear_grid<-8, 7> {};
-template <> struct codes_of<block_q4_1> : linear_grid<0, 15> {};
-template <> struct codes_of<block_q5_0> : linear_grid<-16, 15> {};
-template <> struct codes_of<block_q5_1> : linear_grid<0, 31> {};
-template <> struct codes_of<block_iq4_nl> : iq4_grid {};
+template <> struct codes_of<block_q4_0> : std::type_identity<linear_grid<-8, 7>> {};
+template <> struct codes_of<block_q4_1> : std::type_identity<linear_grid<0, 15>> {};
+template <> struct codes_of<block_q5_0> : std::type_identity<linear_grid<-16, 15>> {};
+template <> struct codes_of<block_q5_1> : std::type_identity<linear_grid<0, 31>> {};
+template <> struct codes_of<block_iq4_nl> : std::type_identity<iq4_grid> {};
 
 template <class B>
-    requires requires { codes_of<B>::kHi; }
+    requires requires { typename codes_of<B>::type; }
 void encode(const float* x_in, const float* importance, B* dst) {
-    using G = codes_of<B>;
+    using G = typename codes_of<B>::type;
     float x[32], w[32], q[32], m = 0.0f;
     uint8_t c[32];
     clean_input(x_in, importance, 32, x, w);

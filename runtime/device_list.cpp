@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 
 #if !defined(_WIN32)
 #include <dirent.h>
@@ -54,19 +53,13 @@ std::vector<std::string> names_in(const std::string& folder) {
     return names;
 }
 
-std::string first_word(const std::string& path) {
-    std::string word;
-    std::ifstream(path) >> word;
-    return word;
-}
-
 std::string pci_folder() { return std::string(gpu_setup().root) + "/sys/bus/pci/devices/"; }
 
 bool has_pci_card(bool is_amd) {
     for (const std::string& card : names_in(pci_folder())) {
         const std::string kind =
-            first_word(pci_folder() + card + "/class");  // 0x03....: display, 0x12....: accelerator
-        if (first_word(pci_folder() + card + "/vendor") == (is_amd ? "0x1002" : "0x10de") &&
+            os_value_in(pci_folder() + card + "/class");  // 0x03....: display, 0x12....: accelerator
+        if (os_value_in(pci_folder() + card + "/vendor") == (is_amd ? "0x1002" : "0x10de") &&
             (kind.substr(0, 4) == "0x03" || kind.substr(0, 4) == "0x12"))
             return true;
     }
@@ -92,7 +85,7 @@ std::string forbidden_node() {
     std::vector<std::string> nodes = {"/dev/kfd"};
     for (const std::string& name : names_in(root + "/sys/class/drm"))
         if (name.substr(0, 7) == "renderD" &&
-            first_word(root + "/sys/class/drm/" + name + "/device/vendor") == "0x1002")
+            os_value_in(root + "/sys/class/drm/" + name + "/device/vendor") == "0x1002")
             nodes.push_back("/dev/dri/" + name);
     for (const std::string& node : nodes) {
         const int fd = ::open((root + node).c_str(), O_RDWR | O_CLOEXEC);

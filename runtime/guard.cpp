@@ -2,12 +2,17 @@
 #include "guard.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <stdexcept>
 #include <system_error>
 
 namespace duet {
+
+// The shared library has it instead of libstdc++'s handler, which prints the exception and brings 50 KB along for that.
+[[gnu::used]] void end_process() { std::abort(); }
+
 namespace {
 
 struct error_of_thread {

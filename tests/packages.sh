@@ -101,6 +101,9 @@ quick() {
     for lib in "$libs" "$work/tree/lib"; do
         objdump -p "$lib/libduet.so" | grep -q 'SONAME *libduet\.so\.[0-9]*$' || fail "$lib/libduet.so: want a name with a version"
         objdump -T "$lib/libduet.so" | grep -w duet_version | grep -q 'DF \.text' || fail "$lib/libduet.so: exports no duet_version"
+        n=$(stat -L -c %s "$lib/libduet.so")
+        echo "the shared library: $n bytes"
+        grep -q '[a-z]' build/gpu/chips || [ "$n" -le 3000000 ] || fail "$lib/libduet.so: want at most 3,000,000 bytes, got $n"
     done
     mkdir "$work/static"
     tar -xzf "$work"/1/duet-*-static.tar.gz -C "$work/static" --strip-components=1

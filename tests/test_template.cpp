@@ -3,7 +3,11 @@
 #include "../models/template.h"
 #include "doctest.h"
 
+#include <bit>
 #include <chrono>
+#include <clocale>
+#include <cmath>
+#include <random>
 
 namespace {
 
@@ -81,6 +85,88 @@ TEST_CASE("JSON: what is read comes out again") {
     for (int i = 0; i < 10; i++) REQUIRE(big.find("k" + std::to_string(i))->as_int() == i);
     CHECK(big.find("k") == nullptr);
     CHECK(big.find("k99") == nullptr);
+}
+
+TEST_CASE("numbers: the digits of a float are those of Python's repr, and read back") {
+    // Hard ones: ends of the range, the borders of exponents, and powers of two whose shortest digits are not the
+    // nearest of so many, because doubles below are twice as near.
+    const struct {
+        double d;
+        const char* text;
+    } cases[] = {
+        {0.0, "0.0"},
+        {-0.0, "-0.0"},
+        {0.1, "0.1"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {1 / 3.0, "0.3333333333333333"},
+        {123456789.125, "123456789.125"},
+        {0x1p-1074, "5e-324"},
+        {-0x1p-1073, "-1e-323"},
+        {0x58p-1074, "4.35e-322"},
+        {0x0.fffffffffffffp-1022, "2.225073858507201e-308"},
+        {0x1p-1022, "2.2250738585072014e-308"},
+        {0x1.fffffffffffffp+1023, "1.7976931348623157e+308"},
+        {0x1p-20, "9.5367431640625e-07"},
+        {1e-5, "1e-05"},
+        {0x1.a36e2eb1c432cp-14, "9.999999999999999e-05"},
+        {0x1.a36e2eb1c432dp-14, "0.0001"},
+        {0x1.a36e2eb1c432ep-14, "0.00010000000000000002"},
+        {0x1.fffffffffffffp+52, "9007199254740991.0"},
+        {0x1p+53, "9007199254740992.0"},
+        {0x1.1c37937e07fffp+53, "9999999999999998.0"},
+        {0x1.1c37937e08p+53, "1e+16"},
+        {0x1.1c37937e08001p+53, "1.0000000000000002e+16"},
+        {-0x1p+63, "-9.223372036854776e+18"},
+        {1e22, "1e+22"},
+        {0x1.52d02c7e14af5p+76, "9.999999999999997e+22"},
+        {0x1.52d02c7e14af6p+76, "1e+23"},
+        {0x1.52d02c7e14af7p+76, "1.0000000000000001e+23"},
+        {0x1p-1017, "7.120236347223045e-307"},
+        {0x1p-44, "5.684341886080802e-14"},
+        {0x1p-24, "5.960464477539063e-08"},
+        {0x1p+89, "6.189700196426902e+26"},
+        {0x1p+976, "6.386688990511104e+293"},
+    };
+    const auto check_all = [&] {
+        for (const auto& [d, text] : cases) {
+            double back = 1;
+            CHECK(duet::double_repr(d) == text);
+            CHECK(duet::read_double(text, &back));
+            CHECK_MESSAGE(std::bit_cast<uint64_t>(back) == std::bit_cast<uint64_t>(d), text);
+        }
+        CHECK(duet::double_repr(1e16, false) == "10000000000000000.0");
+        CHECK(duet::double_repr(1e-5, false) == "0.00001");
+        CHECK(duet::double_repr(-0x1p+63, false) == "-9223372036854775808.0");
+        CHECK(duet::real_digits(2.5, 'f', 0) == "2");
+        CHECK(duet::real_digits(-0.125, 'e', 2) == "-1.25e-01");
+        CHECK(duet::real_digits(1e300, 'g', 3) == "1e+300");
+    };
+    check_all();
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 20000; i++) {
+        const double d = std::bit_cast<double>(random() >> random() % 60);
+        if (!std::isfinite(d)) continue;
+        const std::string text = duet::double_repr(d), digits = text.substr(0, text.find('e'));
+        double back = 0;
+        CHECK(duet::read_double(text, &back));
+        CHECK_MESSAGE(std::bit_cast<uint64_t>(back) == std::bit_cast<uint64_t>(d), text);
+        if (d > 0 && d < 1e-4 && digits.size() > 2) {  // "1.25e-07" has three digits, and two are too few
+            CHECK(duet::read_double(duet::real_digits(d, 'e', (int)digits.size() - 3), &back));
+            CHECK_MESSAGE(back != d, text);
+        }
+    }
+    double d = 7;
+    for (const char* text : {"1e400", "inf", "Infinity"}) CHECK((duet::read_double(text, &d) && d == HUGE_VAL));
+    CHECK((duet::read_double("-1e-400", &d) && d == 0 && std::signbit(d)));
+    CHECK((duet::read_double("2.4e-324", &d) && d == 0));
+    for (const char* text :
+         {"", "+1", " 1", "1 ", "1,5", "0x1", "1e", "e5", "--1", "1.2.3", "nan(1)", "1_0", ".", "in"})
+        CHECK_FALSE(duet::read_double(text, &d));
+
+    const std::string before = std::setlocale(LC_NUMERIC, nullptr);
+    if (std::setlocale(LC_NUMERIC, "de_DE.UTF-8") || std::setlocale(LC_NUMERIC, "de_DE")) check_all();
+    else MESSAGE("no locale whose decimal point is a comma: not tested");
+    std::setlocale(LC_NUMERIC, before.c_str());
 }
 
 TEST_CASE("JSON: styles of writing") {
