@@ -62,7 +62,7 @@ matmul_ways ways_of_matmul(const cpu_kernels& kernels, int32_t type, int n_tok, 
         const bool is_few = n_tok <= f.few_tokens, panels = f.takes_panels && can_prepare && n_tok >= kPanelLeast;
         add(is_few, matmul_way::rows);
         add(!is_few && kernels.matmul_amx, matmul_way::amx);
-        add(panels, matmul_way::panels);
+        add(panels && !is_few, matmul_way::panels);
         add(!is_few && !panels, matmul_way::tiles);
     }
     return w;

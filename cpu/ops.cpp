@@ -11,7 +11,7 @@
 
 namespace duet {
 
-constexpr int kFewMost = 5, kFewTiles = 8;  // the ways rows and float_few: most tokens, and most tiles of a piece
+constexpr int kFewMost = 4, kFewTiles = 8;  // the ways rows and float_few: most tokens, and most tiles of a piece
 
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
@@ -302,13 +302,9 @@ void count_profile(cpu_context& c, size_t i, uint64_t ns) {
     profile_entry& e = c.rows[(size_t)c.row_of_op[i]];
     e.n_calls++;
     e.time_ns += ns;
-    if (o.kind == op_kind::matmul) {
+    if (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) {
         const weight& w = c.weight_of(o.w);
-        e.weight_bytes += w.n_bytes;
-        e.n_mac += (uint64_t)(w.n_in * w.n_out) * (uint64_t)c.n_rows(o.in);
-    } else if (o.kind == op_kind::expert_matmul) {
-        const weight& w = c.weight_of(o.w);
-        const uint64_t n = (uint64_t)o.n_used * (uint64_t)c.n_rows(o.in);
+        const uint64_t n = (uint64_t)std::max(1, o.n_used) * (uint64_t)c.n_rows(o.in);
         e.weight_bytes += w.n_bytes / (uint64_t)w.n_mats * std::min(n, (uint64_t)w.n_mats);
         e.n_mac += (uint64_t)(w.n_in * w.n_out) * n;
     } else if (o.kind == op_kind::attention) {
