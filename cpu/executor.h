@@ -14,7 +14,7 @@ struct read_pattern {
     int n_streams, ahead;
 };
 // Returns the GB/s of the fastest of the patterns, each measured by its median, or 0 when there is not enough memory
-// or too few threads (cpu/bandwidth.cpp). is_large: the block is larger, where memory is plenty.
-double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns, bool is_large);
+// or too few threads (cpu/bandwidth.cpp).
+double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns);
 
 }  // namespace duet

@@ -40,19 +40,18 @@ double gpu_copy_gbps(const char* id) {
 
 // The patterns that were the fastest on one machine or another. The limit is the best of them: one stream alone reads
 // less than several (28.0 beside 31.4 GB/s, docs/measurements/2026-11-22-streams.md).
-constexpr read_pattern kPatterns[] = {{1, 0}, {4, 0}, {8, 0}, {8, 512}};
+constexpr read_pattern kPatterns[] = {{1, 0}, {2, 512}, {4, 512}, {8, 512}};
 
 double measure_bandwidth(const char* device, int32_t n_threads) {
     n_threads = n_threads > 0 ? std::min(n_threads, 1024) : physical_cores();
     read_pattern one{0, 0};
     int n_read = 0;
-    if (!device || strcmp(device, "cpu") == 0)
-        return measure_read_gbps(n_threads, kPatterns, std::size(kPatterns), false);
+    if (!device || strcmp(device, "cpu") == 0) return measure_read_gbps(n_threads, kPatterns, std::size(kPatterns));
     if (strncmp(device, "cpu:", 4) != 0) return gpu_copy_gbps(device);
     if (sscanf(device, "cpu:%3d+%5d%n", &one.n_streams, &one.ahead, &n_read) != 2 || device[n_read] != 0 ||
         one.n_streams < 1 || one.n_streams > 16 || one.ahead < 0)
         return 0;
-    return measure_read_gbps(n_threads, &one, 1, true);
+    return measure_read_gbps(n_threads, &one, 1);
 }
 
 }  // namespace duet
