@@ -59,7 +59,7 @@ def test_tools_may_be_coroutines(chat_model: duet.Model) -> None:
 
 def test_the_loop_goes_on_during_a_long_step(chat_model: duet.Model) -> None:
     async def main() -> None:
-        n = 10000
+        n = 20000
         session = chat_model.session(n_ctx=n, max_batch=n)
         ticks: List[float] = []
 
