@@ -262,13 +262,14 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const uint8_t* w, int tile, i
         for (int g = slot; g < n_here; g += kSlots) {
             const uint8_t* brick = bricks + (size_t)(g0 + g) * gpu_brick<W>::kBytes;
             auto put = [&](int i, int r, float sum) {
-                part[(i * a.round_groups + g) * kRowTile + sum_place(i, kHasFragments ? r : row)] = sum;
+                part[(i * a.round_groups + g) * kRowTile + sum_place(i, r)] = sum;
             };
             if constexpr (!kIsBlock<W>) group_float<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
 #if DUET_FRAGMENTS
             else if constexpr (NB > 1 && kHasFragments) group_fragments<W>(a, brick, g0 + g, tok0, n_tok, put);
 #endif
-            else group_quant<W, NB>(a, brick, row, g0 + g, tok0, n_tok, put);
+            // The lane's own row: with the one that comes back, gfx942 spills two scalars more (mxfp4).
+            else group_quant<W, NB>(a, brick, row, g0 + g, tok0, n_tok, [&](int i, int, float s) { put(i, row, s); });
         }
         wait_for_launches();  // for segments that have no group
         if (!is_shared) total = add_groups(a, part, slot, n_tok, n_here, g0 + a.round_groups < n_groups, total);
