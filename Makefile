@@ -90,13 +90,10 @@ comma := ,
 test_flags = -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
 flags_of   = $(if $(filter $(lightly),$(1)),$(light_flags)) $(if $(filter tests/%,$(1)),$(test_flags))
 
-# A recipe shows a short line, such as "CC models/llama.cpp"; with V=1 its commands.
-say = @printf '%-4s %s\n'
-Q   = @
-ifeq ($(V),1)
-  say = @:
-  Q   =
-endif
+# A recipe begins with the folder of its target and a short line, such as "CC models/llama.cpp"; with V=1 it shows its
+# commands instead.
+begin = @mkdir -p $(@D) && $(if $(filter 1,$(V)),:,printf '%-4s %s\n')
+Q     = $(if $(filter 1,$(V)),,@)
 
 sanitizers = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 ifeq ($(config),release)
@@ -171,8 +168,7 @@ $(BUILD)/runtime/commit.o: $(BUILD)/commit
 $(BUILD)/runtime/commit.o: flags += $(if $(commit),-DDUET_COMMIT='"$(commit)"')
 
 define compile
-	@mkdir -p $(@D)
-	$(say) CC $(<:$(BUILD)/%=%)
+	$(begin) CC $(<:$(BUILD)/%=%)
 	$(Q)$(CXX) $(flags) $(call size_flags,$*.cpp) $(call flags_of,$*.cpp) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 endef
 $(BUILD)/%.o: %.cpp
@@ -187,7 +183,7 @@ $(groups:%=$(BUILD)/%): $(BUILD)/%.cpp: FORCE
 # The old archive is removed first, because ar would keep the object of a source that is gone. Objects are appended (q):
 # `ar r` replaces one by another of the same name, and two folders may have files of one name.
 $(library): $(lib_objects)
-	$(say) AR $@
+	$(begin) AR $@
 	@rm -f $@
 	$(Q)$(AR) qcs $@ $^
 	@test "$$($(AR) t $@ | wc -l)" -eq $(words $^) || { echo "$@: want $(words $^) objects, got fewer"; rm -f $@; exit 1; }
@@ -198,7 +194,7 @@ own_cxx = $(if $(findstring zig,$(CXX)),,-static-libstdc++ -static-libgcc -Wl$(c
 soname = libduet.so$(if $(filter %.so,$@),,.$(firstword $(subst ., ,$(version))))
 $(BUILD)/libduet.so $(BUILD)/libduet.so.$(version): $(lib_objects)
 	@test $(config) = shared || { echo "$@: want config=shared"; exit 1; }
-	$(say) LD $@
+	$(begin) LD $@
 	@echo '{ global: duet_*; local: *; };' > $(BUILD)/exports.map
 	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,-soname,$(soname) -Wl,--version-script=$(BUILD)/exports.map $(own_cxx) -o $@ $^ $(ldlibs)
 shared: $(BUILD)/libduet.so
@@ -206,8 +202,7 @@ shared: $(BUILD)/libduet.so
 # All programs, of the tools and the tests, are linked by one recipe. Further rules say of what each is made.
 linked = $(programs) $(bin_dir)/serve$(exe) $(patsubst %,$(BUILD)/tests/%$(exe),all threads known_model $(small_tests))
 $(linked):
-	@mkdir -p $(@D)
-	$(say) LD $@
+	$(begin) LD $@
 	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 $(run_path): $(BUILD)/tools/run.o $(library)
 $(filter-out $(run_path),$(programs)): $(bin_dir)/%$(exe): $(BUILD)/tools/%.o $(library)
@@ -258,19 +253,16 @@ $(BUILD)/tests/libcuda.so.1 $(BUILD)/tests/nvcuda.dll: fake = tests/fake_cuda.cp
 $(BUILD)/tests/libamdhip64.so.6 $(BUILD)/tests/amdhip64_6.dll: fake = tests/fake_hip.cpp
 $(BUILD)/tests/libamdhip64.so.5 $(BUILD)/tests/amdhip64.dll: fake = tests/fake_hip.cpp -DDUET_FAKE_OLD_HIP
 $(stand_ins): $(wildcard tests/fake_*) $(wildcard gpu/*.h gpu/*.def)
-	@mkdir -p $(@D)
-	$(say) LD $@
+	$(begin) LD $@
 	$(Q)$(CXX) $(flags) $(call flags_of,$(firstword $(fake))) $(ldflags) -fPIC -shared -o $@ $(fake) $(LDFLAGS)
 
 $(BUILD)/tests/test_abi.o: tests/test_abi.c runtime.h
-	@mkdir -p $(@D)
-	$(say) CC $<
+	$(begin) CC $<
 	$(Q)$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@ $<
 
 # A program with C++ symbols of its own opens the shared library: build/shared/tests/host_dlopen build/shared/libduet.so MODEL
 $(BUILD)/tests/host_dlopen: tests/host_dlopen.c runtime.h
-	@mkdir -p $(@D)
-	$(say) CC $<
+	$(begin) CC $<
 	$(Q)$(CC) -std=gnu99 -Wall -Wextra -rdynamic -o $@ $< -ldl
 
 # As many processes as make has: -j4 gives 4.
@@ -303,13 +295,11 @@ $(BUILD)/tests/threads$(exe): $(patsubst %,$(BUILD)/tests/%.o,main test_contract
 # Each example is a program over runtime.h, in C99 or C++.
 examples = $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c)) $(patsubst %.cpp,$(BUILD)/%_cpp,$(wildcard examples/*.cpp))
 $(BUILD)/examples/%: examples/%.c runtime.h $(library)
-	@mkdir -p $(@D)
-	$(say) CC $<
+	$(begin) CC $<
 	$(Q)$(CXX) $(c_flags) $(if $(filter sanitize,$(config)),$(sanitizers)) -c -o $@.o $<
 	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -o $@ $@.o $(library) $(ldlibs)
 $(BUILD)/examples/%_cpp: examples/%.cpp runtime.h $(library)
-	@mkdir -p $(@D)
-	$(say) CC $<
+	$(begin) CC $<
 	$(Q)$(CXX) $(flags) $(ldflags) $(LDFLAGS) -o $@ $< $(library) $(ldlibs)
 
 # One model opened twice tells the same story twice.
@@ -319,7 +309,7 @@ two_models = $(BUILD)/examples/two_models_cpp models/demo.gguf models/demo.gguf 
 # The window of examples/desktop: apt-get install qt6-base-dev. tests/desktop.sh drives it.
 desktop: $(BUILD)/desktop
 $(BUILD)/desktop: examples/desktop/desktop.cpp runtime.h $(library)
-	$(say) CC $<
+	$(begin) CC $<
 	$(Q)$(CXX) $(flags) -fPIC $$(pkg-config --cflags Qt6Widgets | sed 's/-I/-isystem /g') $(ldflags) $(LDFLAGS) -o $@ $< $(library) \
 	    $$(pkg-config --libs Qt6Widgets) $(ldlibs)
 
@@ -344,17 +334,17 @@ quick: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(stand_ins)
 formatted     = $(shell git ls-files '*.h' '*.cpp' '*.c' '*.inc' '*.cuh' '*.cu' | grep -vE 'doctest\.h|unicode_data')
 CLANG_FORMAT ?= clang-format-19
 format:
-	$(say) FMT $(words $(formatted)) files
+	$(begin) FMT $(words $(formatted)) files
 	$(Q)$(CLANG_FORMAT) -i $(formatted)
 
 check:
-	$(say) CHECK "the format of the sources"
+	$(begin) CHECK "the format of the sources"
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted)
 	$(Q)for script in $(sort $(wildcard tests/check_*.py)); do python3 $$script || exit 1; done
 
 fuzz: $(patsubst %,$(BUILD)/tests/%,$(fuzz_names))
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
-	$(say) LD $@
+	$(begin) LD $@
 	$(Q)$(CXX) -fsanitize=fuzzer $(ldflags) $(LDFLAGS) -o $@ $^ $(ldlibs)
 
 # ---- GPU code --------------------------------------------------------------------------------------------------------
@@ -416,31 +406,26 @@ sampled = $(if $(findstring sample,$*),-DDUET_SAMPLE)
 object_version = $(Q)test $$(od -An -tu1 -j8 -N1 $@) -eq $(if $(findstring generic,$@),4,3) || { echo "$@: a code object of another version than asked for"; exit 1; }
 # Chips' names, and for tests of the sampled formats gfx1100-sample, sm_80-sample.
 build/gpu/gfx%.co: gpu/kernels.cu
-	@mkdir -p $(@D)
-	$(say) HIP $@
+	$(begin) HIP $@
 	$(Q)$(hip) --offload-arch=$(subst _,-,gfx$(*:-sample=)) $(sampled) $< -o $@
 	$(object_version)
 
 nvcc = $(or $(NVCC),$(error $(@F): want nvcc of a CUDA Toolkit: name it with NVCC=...)) -O3 -std=c++20 -fmad=false -I. -MMD -MP -MF $@.d -x cu
 build/gpu/sm_%.co: gpu/kernels.cu
-	@mkdir -p $(@D)
-	$(say) NVCC $@
+	$(begin) NVCC $@
 	$(Q)$(nvcc) -arch=sm_$(*:-sample=) -cubin $(sampled) $< -o $@
 # compute_80_common has the kernels without a format, compute_80_q4_K those of one, whose row of the table is $@.def.
 build/gpu/compute_%_common.co: gpu/kernels.cu
-	@mkdir -p $(@D)
-	$(say) NVCC $@
+	$(begin) NVCC $@
 	$(Q)$(nvcc) -arch=compute_$* -DDUET_PART=0 -DDUET_PART_COMMON -ptx $< -o $@
 arch = $(firstword $(subst _, ,$*))
 build/gpu/compute_%.co: gpu/kernels.cu quant/types.def
-	@mkdir -p $(@D)
-	$(say) NVCC $@
+	$(begin) NVCC $@
 	@{ grep -E '^(FLOAT|QUANT)_TYPE\($(*:$(arch)_%=%),' quant/types.def && printf '#undef FLOAT_TYPE\n#undef QUANT_TYPE\n'; } > $@.def
 	$(Q)$(nvcc) -arch=compute_$(arch) -DDUET_PART=$$(sed -nE '1s/[^,]*,[^,]*, *([0-9]+),.*/\1/p' $@.def) -DDUET_PART_TYPE='"$@.def"' -ptx $< -o $@
 # For the test: one file of one chip.
 build/gpu/sm_%.ptx: gpu/kernels.cu
-	@mkdir -p $(@D)
-	$(say) NVCC $@
+	$(begin) NVCC $@
 	$(Q)$(nvcc) -arch=compute_$(*:-sample=) $(sampled) -ptx $< -o $@
 
 # Packed: all chips take a third of their size, which the library undoes (gpu/code.cpp).
@@ -453,8 +438,7 @@ build/gpu/chips: FORCE
 	@echo '$(gpu_chips)' | cmp -s - $@ || echo '$(gpu_chips)' > $@
 cuda_version = $(if $(filter sm_% compute_%,$(gpu_chips)),$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | { read -r a b; echo $$((a * 1000 + b * 10)); }))
 $(BUILD)/gpu/code.o: gpu/code.cpp gpu/driver.h $(gpu_objects:=.gz) build/gpu/chips
-	@mkdir -p $(@D)
-	$(say) CC gpu/code.cpp
+	$(begin) CC gpu/code.cpp
 	$(Q)$(filter-out ccache,$(CXX)) $(flags) $(CPPFLAGS) -DDUET_GPU_CODE='$(foreach c,$(gpu_chips),GPU_CODE($c))' -DDUET_GPU_FOLDER='"build/gpu/"' \
 	    -DDUET_CUDA_VERSION=$(or $(cuda_version),0) -c -o $@ $<
 
@@ -493,12 +477,11 @@ gpu-guards: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
 # ---- for embedders ---------------------------------------------------------------------------------------------------
 
 build/duet.cpp: amalgamate.awk $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.inc */*/*.inc)
-	@mkdir -p build
-	$(say) AWK $@
+	$(begin) AWK $@
 	$(Q)awk -f amalgamate.awk $(lib_sources) > $@
 
 all-in-one: build/duet.cpp
-	$(say) CC $<
+	$(begin) CC $<
 	$(Q)$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
 
 # ---- Python (docs/python.md): needs python3 with venv, and PyPI ---------------------------------------------------------
@@ -515,11 +498,10 @@ $(BUILD)/dll/runtime.o: flags += -DDUET_SHARED -DDUET_BUILD
 $(BUILD)/dll/%.o: %.cpp
 	$(compile)
 $(BUILD)/duet.dll: $(dll_objects)
-	$(say) LD $@
+	$(begin) LD $@
 	$(Q)$(CXX) $(ldflags) $(LDFLAGS) -shared -Wl,--out-implib,$(BUILD)/libduet.dll.a,--output-def,$(BUILD)/duet.def -o $@ $^ $(ldlibs)
 $(BUILD)/examples/%_dll.exe: examples/%.c runtime.h $(BUILD)/duet.dll
-	@mkdir -p $(@D)
-	$(say) CC $<
+	$(begin) CC $<
 	$(Q)$(CXX) $(c_flags) -DDUET_SHARED -c -o $@.o $<
 	$(Q)$(CXX) -static -o $@ $@.o $(BUILD)/libduet.dll.a
 
