@@ -215,22 +215,17 @@ struct gguf_joiner {
 
 }  // namespace
 
-struct gguf_file::impl : gguf_parts {};
-
-gguf_file::gguf_file() : impl_(std::make_unique<impl>()) {}
-gguf_file::~gguf_file() = default;
-gguf_file::gguf_file(gguf_file&&) noexcept = default;
-gguf_file& gguf_file::operator=(gguf_file&&) noexcept = default;
+gguf_file::gguf_file() : parts_(std::make_shared<gguf_parts>()) {}
 
 // Opens a file whose one part comes from `load`. later_path: where later parts are looked for; nullptr: nowhere.
 template <class Load>
 duet_status gguf_file::open_from(const char* name, const char* later_path, bool is_copy, Load load, error_text& err) {
     gguf_file fresh;
     fresh.path = name;
-    fresh.impl_->maps.emplace_back();
-    fresh.impl_->paths.push_back(printable(name, kGgufPathBytes));
-    DUET_TRY(load(fresh.impl_->maps[0]));
-    gguf_joiner joiner{fresh, *fresh.impl_, err};
+    fresh.parts_->maps.emplace_back();
+    fresh.parts_->paths.push_back(printable(name, kGgufPathBytes));
+    DUET_TRY(load(fresh.parts_->maps[0]));
+    gguf_joiner joiner{fresh, *fresh.parts_, err};
     joiner.is_copy = is_copy;
     DUET_TRY(joiner.run(later_path));
     *this = std::move(fresh);
@@ -257,21 +252,21 @@ duet_status gguf_file::open_reader(duet_read_fn read, void* user, uint64_t n_byt
 }
 
 const gguf_kv* gguf_file::find(std::string_view key) const {
-    const auto& order = impl_->kv_order;
+    const auto& order = parts_->kv_order;
     const auto it = std::lower_bound(order.begin(), order.end(), key,
                                      [&](uint32_t i, std::string_view k) { return kvs[i].key < k; });
     return it != order.end() && kvs[*it].key == key ? &kvs[*it] : nullptr;
 }
 
 const gguf_tensor* gguf_file::find_tensor(std::string_view name) const {
-    const auto& order = impl_->tensor_order;
+    const auto& order = parts_->tensor_order;
     const auto it = std::lower_bound(order.begin(), order.end(), name,
                                      [&](uint32_t i, std::string_view n) { return tensors[i].name < n; });
     return it != order.end() && tensors[*it].name == name ? &tensors[*it] : nullptr;
 }
 
 void gguf_file::will_need(const gguf_tensor& tensor) const {
-    impl_->maps[(size_t)tensor.i_file].will_need(tensor.data, tensor.n_bytes);
+    parts_->maps[(size_t)tensor.i_file].will_need(tensor.data, tensor.n_bytes);
 }
 
 bool gguf_file::value_int(const gguf_kv& kv, uint64_t i, int64_t* out) {

@@ -37,14 +37,15 @@ struct gguf_tensor {
     int64_t n_elems() const { return dims[0] * dims[1] * dims[2] * dims[3]; }  // no overflow: open() checks
 };
 
+struct gguf_parts;  // gguf.cpp: the mappings
+
 // An opened file. It can be moved only, and unmaps when it is destroyed. All views point into the mapping and live as
 // long as the file.
 class gguf_file {
   public:
     gguf_file();
-    ~gguf_file();
-    gguf_file(gguf_file&&) noexcept;
-    gguf_file& operator=(gguf_file&&) noexcept;
+    gguf_file(gguf_file&&) = default;
+    gguf_file& operator=(gguf_file&&) = default;
 
     // Each of the three checks the whole file. They return DUET_ERR_IO, DUET_ERR_FORMAT or DUET_ERR_MEMORY, with the
     // message in err. A format error reads "<path>: <key or tensor>: at byte N: <rule>: want ..., got ...".
@@ -84,10 +85,9 @@ class gguf_file {
     void will_need(const gguf_tensor& tensor) const;
 
   private:
-    struct impl;
     template <class Load>
     duet_status open_from(const char* name, const char* later_path, bool is_copy, Load load, error_text& err);
-    std::unique_ptr<impl> impl_;
+    std::shared_ptr<gguf_parts> parts_;  // never null, but after a move
 };
 
 // Checks that reader and writer share: 1 to 4 dims of at least 1 each, no overflow, rows of whole blocks, a type that

@@ -481,19 +481,14 @@ void pretokenizer::program::cut(const std::vector<uint32_t>& masks, const std::v
     }
 }
 
-pretokenizer::pretokenizer() = default;
-pretokenizer::~pretokenizer() = default;
-pretokenizer::pretokenizer(pretokenizer&&) noexcept = default;
-pretokenizer& pretokenizer::operator=(pretokenizer&&) noexcept = default;
-
 bool pretokenizer::compile(const std::vector<std::string_view>& patterns) {
     programs_.clear();
     for (std::string_view pattern : patterns) {
-        program p;
-        pattern_parser parser(pattern, &p.sets, &p.code);
+        auto p = std::make_shared<program>();
+        pattern_parser parser(pattern, &p->sets, &p->code);
         if (!parser.parse()) return false;
-        p.first = parser.first_sets(0);
-        for (uint32_t cp = 0; cp < 128; ++cp) p.ascii_masks[cp] = p.mask_of(cp);
+        p->first = parser.first_sets(0);
+        for (uint32_t cp = 0; cp < 128; ++cp) p->ascii_masks[cp] = p->mask_of(cp);
         programs_.push_back(std::move(p));
     }
     return true;
@@ -529,11 +524,11 @@ void pretokenizer::split(std::string_view text, std::vector<uint32_t>* ends) con
     if (text.empty()) return;
     ends->push_back((uint32_t)chars.size());
     std::vector<uint32_t> masks(chars.size()), cut;
-    for (const program& p : programs_) {
+    for (const auto& p : programs_) {
         for (size_t i = 0; i < chars.size(); ++i)
-            masks[i] = chars[i] < 128 ? p.ascii_masks[chars[i]] : p.mask_of(chars[i]);
+            masks[i] = chars[i] < 128 ? p->ascii_masks[chars[i]] : p->mask_of(chars[i]);
         cut.clear();
-        p.cut(masks, *ends, &cut);
+        p->cut(masks, *ends, &cut);
         ends->swap(cut);
     }
     offsets.push_back((uint32_t)text.size());

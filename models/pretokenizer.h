@@ -23,11 +23,6 @@ enum pretokenizer_flag : uint32_t {
 // A sequence of patterns. Each one cuts the pieces of the one before into its matches and what lies between them.
 class pretokenizer {
   public:
-    pretokenizer();
-    ~pretokenizer();
-    pretokenizer(pretokenizer&&) noexcept;
-    pretokenizer& operator=(pretokenizer&&) noexcept;
-
     // Takes the row with that name. False: there is none.
     bool select(std::string_view name);
     // Takes the caller's patterns. False: a pattern is not of the dialect.
@@ -42,7 +37,7 @@ class pretokenizer {
 
   private:
     struct program;
-    std::vector<program> programs_;
+    std::vector<std::shared_ptr<const program>> programs_;
     uint32_t flags_ = 0;
 };
 

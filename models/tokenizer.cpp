@@ -14,19 +14,10 @@ constexpr size_t kMaxEncodeBytes = 1 << 30;  // Spaces grow to three bytes, and 
 
 }  // namespace
 
-struct tokenizer::impl {
-    vocabulary vocab;
-};
-
-tokenizer::tokenizer() = default;
-tokenizer::~tokenizer() = default;
-tokenizer::tokenizer(tokenizer&&) noexcept = default;
-tokenizer& tokenizer::operator=(tokenizer&&) noexcept = default;
-
 duet_status tokenizer::load(const gguf_file& file, error_text& err) {
-    auto loaded = std::make_unique<impl>();
-    DUET_TRY(loaded->vocab.load(file, err));
-    impl_ = std::move(loaded);
+    auto loaded = std::make_shared<vocabulary>();
+    DUET_TRY(loaded->load(file, err));
+    vocab_ = std::move(loaded);
     return DUET_OK;
 }
 
@@ -35,10 +26,10 @@ duet_status tokenizer::encode_trusted(std::string_view text, std::span<const str
                                       std::vector<int32_t>* ids, std::vector<mark>* marks, error_text& err) const {
     ids->clear();
     marks->clear();
-    if (!impl_) return fail(err, DUET_ERR_ARG, "tokenizer: want a loaded vocabulary, got none");
+    if (!vocab_) return fail(err, DUET_ERR_ARG, "tokenizer: want a loaded vocabulary, got none");
     if (text.size() > kMaxEncodeBytes)
         return fail(err, DUET_ERR_ARG, "text: want at most %zu bytes, got %zu", kMaxEncodeBytes, text.size());
-    const vocabulary& vocab = impl_->vocab;
+    const vocabulary& vocab = *vocab_;
     if (add_bos && vocab.add_bos) ids->push_back(vocab.bos);
     const bool has_bos = !ids->empty();
     // SPM and unigram put a space before text that begins a sequence or follows a special token.
@@ -87,7 +78,7 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
     const stretch whole{0, text.size()};
     std::vector<mark> marks;
     DUET_TRY(encode_trusted(text, {&whole, parse_special ? 1u : 0u}, add_bos_eos, ids, &marks, err));
-    const vocabulary& vocab = impl_->vocab;
+    const vocabulary& vocab = *vocab_;
     const int32_t last = vocab.add_eos ? vocab.eos : vocab.add_sep ? vocab.sep : -1;
     if (add_bos_eos && last >= 0 && (ids->size() <= vocab.add_bos || ids->back() != last)) ids->push_back(last);
     return DUET_OK;
@@ -98,7 +89,7 @@ duet_status tokenizer::encode_pair(std::string_view a, std::string_view b, std::
     std::vector<int32_t> second;
     DUET_TRY(encode(a, false, false, ids, err));
     DUET_TRY(encode(b, false, false, &second, err));
-    const vocabulary& vocab = impl_->vocab;
+    const vocabulary& vocab = *vocab_;
     if (vocab.add_bos) ids->insert(ids->begin(), vocab.bos);
     if (vocab.add_eos) ids->push_back(vocab.eos);
     if (vocab.add_sep && vocab.sep >= 0) ids->push_back(vocab.sep);
@@ -125,16 +116,16 @@ duet_status tokenizer::encode_prompt(std::string_view text, const std::vector<st
 }
 
 std::string_view tokenizer::piece(int32_t id) const {
-    return id >= 0 && id < n_vocab() ? impl_->vocab.piece(id) : std::string_view();
+    return id >= 0 && id < n_vocab() ? vocab_->piece(id) : std::string_view();
 }
 
 std::string_view tokenizer::spelling(int32_t id) const {
-    return id >= 0 && id < n_vocab() ? impl_->vocab.spellings[id] : std::string_view();
+    return id >= 0 && id < n_vocab() ? vocab_->spellings[id] : std::string_view();
 }
 
 void tokenizer::decode(const int32_t* ids, size_t n_ids, bool special, std::string* out) const {
-    if (!impl_) return;
-    const vocabulary& vocab = impl_->vocab;
+    if (!vocab_) return;
+    const vocabulary& vocab = *vocab_;
     // encode() puts a space before the text, or before its first word. This space is not text.
     bool is_start = true;
     for (size_t i = 0; i < n_ids; ++i) {
@@ -153,13 +144,11 @@ void tokenizer::decode(const int32_t* ids, size_t n_ids, bool special, std::stri
     }
 }
 
-int32_t tokenizer::n_vocab() const { return impl_ ? impl_->vocab.n_tokens() : 0; }
-int32_t tokenizer::bos() const { return impl_ ? impl_->vocab.bos : -1; }
-int32_t tokenizer::eos() const { return impl_ ? impl_->vocab.eos : -1; }
+int32_t tokenizer::n_vocab() const { return vocab_ ? vocab_->n_tokens() : 0; }
+int32_t tokenizer::bos() const { return vocab_ ? vocab_->bos : -1; }
+int32_t tokenizer::eos() const { return vocab_ ? vocab_->eos : -1; }
 
-bool tokenizer::is_end(int32_t id) const { return id >= 0 && id < n_vocab() && impl_->vocab.ends[id]; }
-bool tokenizer::is_control(int32_t id) const {
-    return id >= 0 && id < n_vocab() && impl_->vocab.types[id] == kTokenControl;
-}
+bool tokenizer::is_end(int32_t id) const { return id >= 0 && id < n_vocab() && vocab_->ends[id]; }
+bool tokenizer::is_control(int32_t id) const { return id >= 0 && id < n_vocab() && vocab_->types[id] == kTokenControl; }
 
 }  // namespace duet

@@ -9,15 +9,12 @@
 
 namespace duet {
 
+struct vocabulary;  // tokenizer_vocab.h
+
 // It is built once from a file and then only read: any thread may make const calls. It keeps views into the file, which
 // must outlive it.
 class tokenizer {
   public:
-    tokenizer();
-    ~tokenizer();
-    tokenizer(tokenizer&&) noexcept;
-    tokenizer& operator=(tokenizer&&) noexcept;
-
     // Checks and indexes the whole vocabulary. DUET_ERR_FORMAT: the file contradicts itself (the message has key,
     // index, wanted, found). DUET_ERR_UNSUPPORTED: there is no code for tokenizer.ggml.model or .pre (the message names
     // the known ones), or the file has no vocabulary.
@@ -65,8 +62,7 @@ class tokenizer {
     };
     duet_status encode_trusted(std::string_view text, std::span<const stretch> trusted, bool add_bos,
                                std::vector<int32_t>* ids, std::vector<mark>* marks, error_text& err) const;
-    struct impl;
-    std::unique_ptr<impl> impl_;
+    std::shared_ptr<const vocabulary> vocab_;  // null: nothing is loaded
 };
 
 }  // namespace duet

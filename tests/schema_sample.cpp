@@ -21,15 +21,17 @@ double now_us() {
     return double(std::clock()) * 1e6 / CLOCKS_PER_SEC;
 }  // of the processor: other programs may be running
 
-struct vocabulary {
+struct sample_vocabulary {
     std::vector<std::string> texts;
     std::vector<int32_t> ends;
 };
 
-std::string_view vocabulary_text(int32_t id, const void* user) { return ((const vocabulary*)user)->texts[(size_t)id]; }
+std::string_view vocabulary_text(int32_t id, const void* user) {
+    return ((const sample_vocabulary*)user)->texts[(size_t)id];
+}
 
-vocabulary bytes_vocabulary() {
-    vocabulary v;
+sample_vocabulary bytes_vocabulary() {
+    sample_vocabulary v;
     for (int byte = 0; byte < 256; byte++) v.texts.push_back(std::string(1, (char)byte));
     for (const char* more :
          {"\"", "\":", "\",", "\"}", "{\"", "[", "]", "}", "true", "false", "null", "1", "00", "\\u00", "\xc3"})
@@ -39,7 +41,7 @@ vocabulary bytes_vocabulary() {
     return v;
 }
 
-bool read_vocabulary(const char* path, vocabulary* v) {
+bool read_vocabulary(const char* path, sample_vocabulary* v) {
     gguf_file file;
     tokenizer tok;
     error_text err;
@@ -87,8 +89,9 @@ int32_t allowed_token(const token_mask& mask, int32_t n) {
 }
 
 // Makes one text of random allowed tokens, at most max_tokens. times: of the masks.
-duet_status make_text(const std::shared_ptr<constraint>& c, const vocabulary& vocab, int64_t seed, int64_t max_tokens,
-                      std::vector<double>* times, std::string* text, bool* is_ended, error_text& err) {
+duet_status make_text(const std::shared_ptr<constraint>& c, const sample_vocabulary& vocab, int64_t seed,
+                      int64_t max_tokens, std::vector<double>* times, std::string* text, bool* is_ended,
+                      error_text& err) {
     grammar_matcher m(c);
     sampler_random random((uint64_t)seed);
     for (int64_t i = 0; i < max_tokens && !*is_ended; i++) {
@@ -108,7 +111,7 @@ duet_status make_text(const std::shared_ptr<constraint>& c, const vocabulary& vo
     return DUET_OK;
 }
 
-void answer(const std::string& line, const vocabulary& vocab, const std::shared_ptr<const token_tree>& tree) {
+void answer(const std::string& line, const sample_vocabulary& vocab, const std::shared_ptr<const token_tree>& tree) {
     value job;
     error_text err;
     json_limits limits;
@@ -147,7 +150,7 @@ void answer(const std::string& line, const vocabulary& vocab, const std::shared_
 }  // namespace
 
 int main(int argc, char** argv) {
-    vocabulary vocab;
+    sample_vocabulary vocab;
     if (argc > 1 && !read_vocabulary(argv[1], &vocab)) return 1;
     if (argc <= 1) vocab = bytes_vocabulary();
     std::shared_ptr<const token_tree> tree;
