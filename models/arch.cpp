@@ -195,7 +195,7 @@ weight_id graph_builder::tensor(const std::string& name, bool required, int64_t 
         return -1;
     }
     const number_format* info = find_type(t->type);
-    if (!info || !info->has_code) {
+    if (!info || !info->decode) {
         fail_with(DUET_ERR_UNSUPPORTED, "tensor " + name + ": no code for number format " + (info ? info->name : "?") +
                                             "; requantize the model to a supported one (bin/quantize)");
         return -1;

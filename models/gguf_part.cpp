@@ -6,6 +6,7 @@
 // Format: docs/gguf.md of ggml-org/ggml, ggml/src/gguf.cpp of ggml-org/llama.cpp, read as specifications.
 #include "gguf_part.h"
 #include "unicode.h"
+#include "../quant/formats.h"
 
 #include <algorithm>
 #include <bit>
@@ -34,19 +35,6 @@ constexpr uint64_t kGgufMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 // tensors.
 constexpr uint64_t kGgufMaxKvs = 1u << 21, kGgufMaxTensors = 1u << 20, kGgufMaxStrings = 1u << 23;
 constexpr uint32_t kGgufQuantizationVersion = 2;  // version of the block layouts in quant/types.def
-
-struct gguf_type {
-    const char* name;
-    int64_t id;
-    uint64_t elems, bytes;  // 0: the type was removed
-};
-const gguf_type kGgufTypes[] = {
-#define FLOAT_TYPE(id, name, gguf_id, bytes)                  {#name, gguf_id, 1, bytes},
-#define TENSOR_TYPE(id, name, gguf_id, elems, bytes)          {#name, gguf_id, elems, bytes},
-#define QUANT_TYPE(id, name, gguf_id, elems, bytes, max_nmse) {#name, gguf_id, elems, bytes},
-#define REMOVED_TYPE(name, gguf_id)                           {#name, gguf_id, 0, 0},
-#include "../quant/types.def"
-};
 
 // Keys that mean the same in every file. A value of another kind is an error even when nothing reads the key. A key
 // that begins with a dot may follow the name of any architecture; it is checked even for families that do not read it.
@@ -170,12 +158,6 @@ std::string printable(std::string_view bytes, size_t max_bytes) {
     return out;
 }
 
-uint64_t gguf_block_bytes(int64_t type) {
-    for (const gguf_type& t : kGgufTypes)
-        if (t.id == type) return (uint64_t)t.bytes;
-    return 0;
-}
-
 bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint64_t* n_bytes, std::string* why) {
     char text[200];
     auto bad = [&](const char* format, auto... args) {
@@ -183,17 +165,15 @@ bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint
         *why = text;
         return false;
     };
-    const gguf_type* row = nullptr;
-    for (const gguf_type& t : kGgufTypes)
-        if (t.id == type) row = &t;
-    if (!row)
-        return bad("unknown type: want one of the %d ids from 0 to %lld, got %lld", (int)std::size(kGgufTypes),
-                   (long long)std::max_element(std::begin(kGgufTypes), std::end(kGgufTypes),
-                                               [](auto& a, auto& b) { return a.id < b.id; })
-                       ->id,
+    const number_format* row = find_type((int32_t)type);
+    if (!row) {
+        const auto all = number_formats();
+        const auto last = std::max_element(all.begin(), all.end(), [](auto& a, auto& b) { return a.id < b.id; });
+        return bad("unknown type: want one of the %d ids from 0 to %d, got %lld", (int)all.size(), last->id,
                    (long long)type);
+    }
     if (row->elems == 0)
-        return bad("type %lld (%s) was removed from the format: make the file again", (long long)type, row->name);
+        return bad("type %d (%s) was removed from the format: make the file again", row->id, row->name);
     if (n_dims < 1 || n_dims > 4) return bad("number of dimensions: want 1 to 4, got %llu", (unsigned long long)n_dims);
     uint64_t n_elems = 1;
     for (uint64_t i = 0; i < n_dims; i++) {

@@ -3,6 +3,7 @@
 // Main path: tools/quantize.cpp -> runtime/file.cpp -> [models/gguf_write.cpp]
 #include "gguf_part.h"
 #include "os.h"
+#include "../quant/formats.h"
 
 #include <algorithm>
 #include <bit>
@@ -222,7 +223,7 @@ uint64_t gguf_writer::size() const {
 
 // One piece after the other is made and written.
 duet_status gguf_writer::save_made(const tensor& t, duet_write_fn write, void* user, error_text& err) const {
-    const uint64_t block_bytes = gguf_block_bytes(t.type);
+    const uint64_t block_bytes = (uint64_t)find_type(t.type)->bytes;
     std::vector<char> piece((size_t)std::min(kGgufPieceBytes / block_bytes * block_bytes, t.n_bytes));
     for (uint64_t at = 0; at < t.n_bytes; at += piece.size()) {
         const uint64_t n_bytes = std::min<uint64_t>(piece.size(), t.n_bytes - at);

@@ -1,19 +1,11 @@
-// quant/formats.cpp: the table that quant/formats.h describes.
-// Main path: quant/formats.h -> [quant/formats.cpp] -> quant/quantize.h
+// quant/formats.cpp: looks rows up in the table of number formats, which stands in quant/quantize.cpp.
+// Main path: quant/formats.h -> [quant/formats.cpp] -> quant/quantize.cpp
 #include "formats.h"
-#include "quantize.h"
 
 namespace duet {
 
-static constexpr number_format kNumberFormats[] = {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                  {gguf_id, #NAME, 1, bytes, true},
-#define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse) {gguf_id, #NAME, elems, bytes, true},
-#define TENSOR_TYPE(id, NAME, gguf_id, elems, bytes)          {gguf_id, #NAME, elems, bytes, false},
-#include "types.def"
-};
-
 const number_format* find_type(int32_t id) {
-    for (const number_format& row : kNumberFormats)
+    for (const number_format& row : number_formats())
         if (row.id == id) return &row;
     return nullptr;
 }
@@ -25,8 +17,7 @@ const char* type_name(int32_t id) {
 
 void decode_row(int32_t type, const void* src, int64_t n, float* dst) {
     const number_format* row = find_type(type);
-    const codec* c = find_codec(type);
-    if (row && c) c->decode(src, (size_t)(n / row->elems), dst);
+    if (row && row->decode) row->decode(src, (size_t)(n / row->elems), dst);
 }
 
 }  // namespace duet

@@ -1,5 +1,5 @@
 // quant/quantize.cpp: the encoders of every format with code: they search scales, choose codes and pack blocks. Their
-// promises stand in quant/quantize.h.
+// promises stand in quant/formats.h. Owns: the table of number formats.
 // Must not know: tensors, files, kernels.
 // Main path: runtime/formats.cpp -> [quant/quantize.cpp] -> quant/blocks.h
 //
@@ -9,7 +9,8 @@
 // Formats with a minimum do the same with two unknowns. In blocks of 256 the scales of the sub-blocks are then coded in
 // the same way (each weighs with the curvature sum w q^2 of its error). After that, neighbouring integer scales are
 // tried on the real error, and the common f16 scale is fitted again to all codes and integer scales.
-#include "quantize.h"
+#include "blocks.h"
+#include "formats.h"
 
 #include <algorithm>
 #include <cfloat>
@@ -28,7 +29,7 @@ namespace {
 // kLargeInput is beyond the reach of these formats (Q6_K: 65504 * 128 * 32), and its sums of squares are finite.
 constexpr float kTinyScale = 1e-12f, kLargeInput = 3e8f;
 
-// Copies n values and weights, and makes them safe for the arithmetic below. quantize.h says what odd input becomes.
+// Copies n values and weights, and makes them safe for the arithmetic below. formats.h says what odd input becomes.
 void clean_input(const float* x, const float* importance, int n, float* xs, float* ws) {
     float top = 0.0f;
     for (int i = 0; i < n; i += 4) {
@@ -485,19 +486,18 @@ void decode_blocks(const void* src, size_t n_blocks, float* y) {
         for (int j = 0; j < B::kElems; j++) y[i * (size_t)B::kElems + (size_t)j] = decode(((const B*)src)[i], j);
 }
 
-constexpr codec kCodecs[] = {
-#define FLOAT_TYPE(id, NAME, gguf_id, bytes) {gguf_id, encode_blocks<float_##id>, decode_blocks<float_##id>},
+constexpr number_format kNumberFormats[] = {
+#define FLOAT_TYPE(id, NAME, gguf_id, bytes)                                                                           \
+    {gguf_id, #NAME, 1, bytes, encode_blocks<float_##id>, decode_blocks<float_##id>},
 #define QUANT_TYPE(id, NAME, gguf_id, elems, bytes, max_nmse)                                                          \
-    {gguf_id, encode_blocks<block_##id>, decode_blocks<block_##id>},
+    {gguf_id, #NAME, elems, bytes, encode_blocks<block_##id>, decode_blocks<block_##id>},
+#define TENSOR_TYPE(id, NAME, gguf_id, elems, bytes) {gguf_id, #NAME, elems, bytes},
+#define REMOVED_TYPE(NAME, gguf_id)                  {gguf_id, #NAME, 0, 0},
 #include "types.def"
 };
 
 }  // namespace
 
-const codec* find_codec(int32_t type_id) {
-    for (const codec& row : kCodecs)
-        if (row.type_id == type_id) return &row;
-    return nullptr;
-}
+std::span<const number_format> number_formats() { return kNumberFormats; }
 
 }  // namespace duet

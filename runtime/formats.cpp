@@ -1,9 +1,9 @@
 // runtime/formats.cpp: the table of number formats as runtime.h shows it, and the conversion of rows.
 // Owns: the rows of duet_type_info, made from quant/types.def. Must not know: how a format is laid out, or how its
 // scales are searched for.
-// Main path: runtime.cpp -> [runtime/formats.cpp] -> quant/quantize.h
+// Main path: runtime.cpp -> [runtime/formats.cpp] -> quant/formats.h
 #include "calls.h"
-#include "../quant/quantize.h"
+#include "../quant/formats.h"
 
 namespace duet {
 namespace {
@@ -19,18 +19,18 @@ constexpr int32_t kTypeRowCount = (int32_t)(sizeof kTypeRows / sizeof *kTypeRows
 // Names hold ASCII letters only; locale has no say.
 char type_name_upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
 
-// Arguments that both directions check. *n_blocks: how many the elements make; *c: what does it.
-duet_status check_row(const char* call, int32_t type_id, const void* src, int64_t n_elems, const void* dst,
-                      size_t* n_blocks, const codec** c, error_text& err) {
-    const duet_type_info* type = type_by_id(type_id);
-    if (!type) return fail(err, DUET_ERR_ARG, "%s: there is no number format %d", call, type_id);
-    if (n_elems < 0 || n_elems % type->elems_per_block != 0)
-        return fail(err, DUET_ERR_ARG, "%s: want a multiple of %d elements for %s, got %lld", call,
-                    type->elems_per_block, type->name, (long long)n_elems);
+// Arguments that both directions check. *n_blocks: how many the elements make; *out: the row of the type, with code.
+duet_status check_row(const char* call, int32_t id, const void* src, int64_t n_elems, const void* dst, size_t* n_blocks,
+                      const number_format** out, error_text& err) {
+    const number_format* type = find_type(id);
+    if (!type || type->elems == 0) return fail(err, DUET_ERR_ARG, "%s: there is no number format %d", call, id);
+    if (n_elems < 0 || n_elems % type->elems != 0)
+        return fail(err, DUET_ERR_ARG, "%s: want a multiple of %d elements for %s, got %lld", call, type->elems,
+                    type->name, (long long)n_elems);
     if (n_elems > 0 && (!src || !dst)) return fail(err, DUET_ERR_ARG, "%s: %s is NULL", call, src ? "dst" : "src");
-    *n_blocks = (size_t)(n_elems / type->elems_per_block);
-    *c = find_codec(type_id);
-    if (!*c) return fail(err, DUET_ERR_UNSUPPORTED, "%s: this build has no code for %s", call, type->name);
+    *n_blocks = (size_t)(n_elems / type->elems);
+    *out = type;
+    if (!type->decode) return fail(err, DUET_ERR_UNSUPPORTED, "%s: this build has no code for %s", call, type->name);
     return DUET_OK;
 }
 
@@ -61,17 +61,17 @@ const duet_type_info* type_by_name(const char* name) {
 duet_status quantize_row(int32_t type_id, const float* src, int64_t n_elems, const float* importance, void* dst,
                          error_text& err) {
     size_t n_blocks = 0;
-    const codec* c = nullptr;
-    DUET_TRY(check_row("duet_quantize_row", type_id, src, n_elems, dst, &n_blocks, &c, err));
-    c->encode(src, n_blocks, importance, dst);
+    const number_format* type = nullptr;
+    DUET_TRY(check_row("duet_quantize_row", type_id, src, n_elems, dst, &n_blocks, &type, err));
+    type->encode(src, n_blocks, importance, dst);
     return DUET_OK;
 }
 
 duet_status dequantize_row(int32_t type_id, const void* src, int64_t n_elems, float* dst, error_text& err) {
     size_t n_blocks = 0;
-    const codec* c = nullptr;
-    DUET_TRY(check_row("duet_dequantize_row", type_id, src, n_elems, dst, &n_blocks, &c, err));
-    c->decode(src, n_blocks, dst);
+    const number_format* type = nullptr;
+    DUET_TRY(check_row("duet_dequantize_row", type_id, src, n_elems, dst, &n_blocks, &type, err));
+    type->decode(src, n_blocks, dst);
     return DUET_OK;
 }
 

@@ -6,7 +6,7 @@
 #include "test_data.h"
 
 #include "../quant/formats.h"
-#include "../quant/quantize.h"
+#include "../quant/blocks.h"
 #include "../runtime.h"
 
 #include <cfloat>

@@ -4,7 +4,6 @@
 #include "runtime/self_test_cases.h"
 #include "cpu/choose.h"
 #include "quant/formats.h"
-#include "quant/quantize.h"
 
 #include <cstdio>
 #include <cstring>
@@ -37,7 +36,7 @@ double round_trip(int32_t type, int elems) {
     std::vector<float> x((size_t)elems * 64), y(x.size());
     for (float& v : x) v = normal(rng);
     std::vector<uint8_t> blocks(x.size() / (size_t)elems * (size_t)find_type(type)->bytes);
-    find_codec(type)->encode(x.data(), x.size() / (size_t)elems, nullptr, blocks.data());
+    find_type(type)->encode(x.data(), x.size() / (size_t)elems, nullptr, blocks.data());
     decode_row(type, blocks.data(), (int64_t)x.size(), y.data());
     double error = 0, squares = 0;
     for (size_t i = 0; i < x.size(); i++) {
