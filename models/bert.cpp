@@ -43,9 +43,7 @@ duet_status describe_bert(graph_builder& g) {
     }
     if (g.arch == "bert") add_positions(g, x);
     whole_norm(g, x, "token_embd_norm");
-    block_options block;
-    block.attn.neox = true;
-    block.attn.norms = head_norms::whole_optional;
+    block_options block{.attn = {.neox = true, .norms = head_norms::whole_optional}};
     if (g.arch == "nomic-bert") block.attn.rope = g.rope();
     if (g.arch == "jina-bert-v2") block.attn.alibi = g.f32("attention.max_alibi_bias", false, 8.0f, 0, 1e3f);
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
@@ -65,10 +63,9 @@ duet_status describe_modern_bert(graph_builder& g) {
     if (!g.read_common({norm_kind::layer, 1, 1, true})) return g.status;
     const view x = input_embedding(g);
     whole_norm(g, x, "token_embd_norm");
-    block_options block;
-    block.attn.neox = true;
-    block.ffn.kind = ffn_kind::fused;
-    block.ffn.act = g.string("hidden_activation", "gelu") == "silu" ? activation::silu : activation::gelu;
+    const bool is_silu = g.string("hidden_activation", "gelu") == "silu";
+    block_options block{.attn = {.neox = true},
+                        .ffn = {.kind = ffn_kind::fused, .act = is_silu ? activation::silu : activation::gelu}};
     const windowed_layers windows = read_windows(g, 3, true);
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         block.attn.window = windows.of(i) ? windows.window : 0;

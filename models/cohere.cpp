@@ -9,10 +9,7 @@ duet_status describe_cohere(graph_builder& g) {
     if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
     const bool is_windowed_model = g.arch == "cohere2";
     const view x = input_embedding(g);
-    block_options block;
-    block.parallel = true;
-    block.ffn_norm = nullptr;
-    block.attn.norms = head_norms::own_weights;
+    block_options block{.ffn_norm = nullptr, .parallel = true, .attn = {.norms = head_norms::own_weights}};
     const int32_t rope = g.rope(),
                   window = is_windowed_model ? (int32_t)g.u32("attention.sliding_window", true, 1, 1, 1u << 30) : 0;
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
@@ -21,9 +18,7 @@ duet_status describe_cohere(graph_builder& g) {
         block.attn.rope = is_windowed_model && !is_windowed ? -1 : rope;
         block_part(g, i, x, block);
     }
-    output_options out;
-    out.scale = g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f);
-    return output_part(g, x, out);
+    return output_part(g, x, {.scale = g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f)});
 }
 
 }  // namespace duet

@@ -92,12 +92,8 @@ duet_status describe_delta_net(graph_builder& g) {
     if (!read_sizes(g, &s)) return g.status;
     const uint32_t interval = g.u32("full_attention_interval", false, 4, 1, 512);
     const view x = input_embedding(g);
-    block_options block;
-    block.ffn_norm = "post_attention_norm";
-    block.attn.neox = true;
-    block.attn.gated = true;
-    block.attn.norms = head_norms::per_head;
-    block.attn.rope = g.rope();
+    block_options block{.ffn_norm = "post_attention_norm"};
+    block.attn = {.neox = true, .rope = g.rope(), .norms = head_norms::per_head, .gated = true};
     moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
     moe.shared_gate = true;
     if (g.hp.n_experts > 0) block.moe = &moe;

@@ -61,18 +61,13 @@ void gemma4_attention(graph_builder& g, int32_t i, view x, gemma4_model& m) {
         return;
     }
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * d), n_heads, d);
-    attention_options options;
-    options.scale = 1.0f;  // The head norms carry the scale.
-    attention_op(g, i, q, o, cache, options);
-    join out;
-    out.post_norm = "post_attention_norm";
-    project(g, i, o, x, g.block_tensor(i, "attn_output.weight", true, o.width(), x.width()), -1, out);
+    attention_op(g, i, q, o, cache, {.scale = 1.0f});  // The head norms carry the scale.
+    project(g, i, o, x, g.block_tensor(i, "attn_output.weight", true, o.width(), x.width()), -1,
+            {.post_norm = "post_attention_norm"});
 }
 
 void gemma4_ffn(graph_builder& g, int32_t i, view x, const gemma4_model& m) {
-    ffn_options dense;
-    dense.act = activation::gelu;
-    dense.out.post_norm = "post_ffw_norm";
+    ffn_options dense{.act = activation::gelu, .out = {.post_norm = "post_ffw_norm"}};
     if (!g.has(i, "ffn_gate_inp.weight")) {
         ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, dense);
         return;
@@ -92,9 +87,7 @@ void gemma4_layer_end(graph_builder& g, int32_t i, view x, view inputs, int32_t 
         const view gate = g.buffer("layer gate", e);
         g.matmul(i, x, gate, g.block_tensor(i, "inp_gate.weight", true, x.width(), e));
         g.activate(i, activation::gelu, gate, g.columns(inputs, i * e, e), gate);
-        join out;
-        out.post_norm = "post_norm";
-        project(g, i, gate, x, g.block_tensor(i, "proj.weight", true, e, x.width()), -1, out);
+        project(g, i, gate, x, g.block_tensor(i, "proj.weight", true, e, x.width()), -1, {.post_norm = "post_norm"});
     }
     if (const float* factor = g.floats(g.block_tensor(i, "layer_output_scale.weight", false, 1)))
         g.scale(i, x, *factor);
@@ -114,15 +107,12 @@ duet_status describe_gemma4(graph_builder& g) {
     const uint32_t v_windowed = g.u32("attention.value_length_swa", false, (uint32_t)m.dim_windowed, 1, 4096);
     if (g.status == DUET_OK && (g.hp.v_dim != m.dim_full || v_windowed != (uint32_t)m.dim_windowed))
         g.wrong("attention.value_length", "want values as long as keys");
-    rope_options full, windowed;
-    full.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2);
-    windowed.scaling = false;
-    windowed.dim =
-        (int32_t)g.u32("rope.dimension_count_swa", false, (uint32_t)m.dim_windowed, 2, (uint32_t)m.dim_windowed) / 2 *
-        2;
-    windowed.base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f);
-    m.rope_full = g.rope(full);
-    m.rope_windowed = g.rope(windowed);
+    const uint32_t n_rotated =
+        g.u32("rope.dimension_count_swa", false, (uint32_t)m.dim_windowed, 2, (uint32_t)m.dim_windowed);
+    m.rope_full = g.rope({.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2)});
+    m.rope_windowed = g.rope({.dim = (int32_t)n_rotated / 2 * 2,
+                              .base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f),
+                              .scaling = false});
     if (g.hp.n_experts > 0) m.moe = read_moe(g, true);
     m.moe.act = activation::gelu;
     m.moe.router_scale = 1.0f / std::sqrt((float)g.hp.dim);
@@ -135,9 +125,7 @@ duet_status describe_gemma4(graph_builder& g) {
         gemma4_ffn(g, i, x, m);
         gemma4_layer_end(g, i, x, inputs, m.per_layer);
     }
-    output_options out;
-    out.cap = g.f32("final_logit_softcapping", false, 0, 0, 1e6f);
-    return output_part(g, x, out);
+    return output_part(g, x, {.cap = g.f32("final_logit_softcapping", false, 0, 0, 1e6f)});
 }
 
 }  // namespace duet

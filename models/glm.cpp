@@ -8,11 +8,8 @@ namespace duet {
 duet_status describe_glm4(graph_builder& g) {
     if (!g.read_common()) return g.status;
     const view x = input_embedding(g);
-    block_options block;
-    block.attn.rope = g.rope();
-    block.attn.out.post_norm = "post_attention_norm";
-    block.ffn.out.post_norm = "post_ffw_norm";
-    block.ffn.kind = ffn_kind::fused;
+    const block_options block{.attn = {.rope = g.rope(), .out = {.post_norm = "post_attention_norm"}},
+                              .ffn = {.kind = ffn_kind::fused, .out = {.post_norm = "post_ffw_norm"}}};
     for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
     return output_part(g, x);
 }
@@ -21,11 +18,9 @@ duet_status describe_glm4moe(graph_builder& g) {
     if (!g.read_common()) return g.status;
     const bool is_glm = g.arch == "glm4moe";
     const view x = input_embedding(g);
-    block_options block;
-    block.attn.neox = true;
-    block.attn.rope = g.rope();
-    block.attn.norms = is_glm ? head_norms::per_head_optional : head_norms::per_head;
-    if (is_glm) block.ffn_norm = "post_attention_norm";
+    const head_norms norms = is_glm ? head_norms::per_head_optional : head_norms::per_head;
+    block_options block{.ffn_norm = is_glm ? "post_attention_norm" : "ffn_norm",
+                        .attn = {.neox = true, .rope = g.rope(), .norms = norms}};
     const moe_options moe = read_moe(g, true, true);
     const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
     for (int32_t i = 0; i < g.hp.n_layers; i++) {

@@ -8,16 +8,12 @@ namespace duet {
 duet_status describe_gpt_oss(graph_builder& g) {
     if (!g.read_common()) return g.status;
     const view x = input_embedding(g);
-    block_options block;
-    block.ffn_norm = "post_attention_norm";
-    block.attn.neox = true;
-    block.attn.sinks = true;
-    block.attn.rope = g.rope();
     moe_options moe = read_moe(g, false);
     moe.softmax_after = moe.biases = true;
     moe.shared_hidden = 0;
     moe.act = activation::swiglu_oai;
-    block.moe = &moe;
+    block_options block{.ffn_norm = "post_attention_norm", .moe = &moe};
+    block.attn = {.neox = true, .rope = g.rope(), .sinks = true};
     const int32_t window = (int32_t)g.u32("attention.sliding_window", true, 0, 1, 1u << 30);
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         block.attn.window = i % 2 == 0 ? window : 0;

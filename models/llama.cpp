@@ -39,24 +39,22 @@ duet_status describe_llama(graph_builder& g) {
 duet_status describe_granite(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
     const view x = input_embedding(g, g.f32("embedding_scale", false, 1.0f, 1e-6f, 1e6f));
-    block_options block;
-    block.attn.out.scale = block.ffn.out.scale = g.f32("residual_scale", false, 1.0f, 1e-6f, 1e6f);
-    block.attn.scale = g.f32("attention.scale", false, 0, 0, 1e6f);
+    const join out{.scale = g.f32("residual_scale", false, 1.0f, 1e-6f, 1e6f)};
+    block_options block{.attn = {.scale = g.f32("attention.scale", false, 0, 0, 1e6f), .out = out},
+                        .ffn = {.out = out}};
     if (g.flag("rope.scaling.finetuned", true)) block.attn.rope = rope_with_factors(g);
     moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
-    moe.out = block.ffn.out;
+    moe.out = out;
     if (g.hp.n_experts > 0) block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         if (g.hp.n_kv_heads[(size_t)i] > 0) {
             block_part(g, i, x, block);
             continue;
         }
-        mamba2_part(g, i, norm_part(g, i, x, "attn_norm"), x, block.attn.out, true);
+        mamba2_part(g, i, norm_part(g, i, x, "attn_norm"), x, out, true);
         experts_or_ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, block);
     }
-    output_options out;
-    out.scale = 1.0f / g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f);
-    return output_part(g, x, out);
+    return output_part(g, x, {.scale = 1.0f / g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f)});
 }
 
 }  // namespace duet

@@ -9,9 +9,7 @@ namespace duet {
 duet_status describe_nemotron_h(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 0})) return g.status;
     const view x = input_embedding(g);
-    ffn_options ffn;
-    ffn.kind = ffn_kind::plain;
-    ffn.act = activation::relu2;
+    const ffn_options ffn{.kind = ffn_kind::plain, .act = activation::relu2};
     moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true, true) : moe_options{};
     moe.gated = false;
     moe.act = activation::relu2;
@@ -30,9 +28,7 @@ duet_status describe_nemotron_h(graph_builder& g) {
 duet_status describe_falcon_h1(graph_builder& g) {
     if (!g.read_common()) return g.status;
     const view x = input_embedding(g);
-    attention_options attn;
-    attn.neox = true;
-    attn.rope = g.rope();
+    const attention_options attn{.neox = true, .rope = g.rope()};
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         const view h = norm_part(g, i, x, "attn_norm");
         attention_part(g, i, h, x, attn);

@@ -36,7 +36,7 @@ struct attention_options {
     float temperature_scale = 0, temperature_length = 0;
     float alibi = 0;     // largest ALiBi bias
     float clip_qkv = 0;  // bound of the projections, which are clipped to +- it; 0: none
-    join out;
+    join out = {};
 };
 
 // The formula: act(gate) * up; the same with both in ffn_up {n, 2F}; act(up).
@@ -45,7 +45,7 @@ struct ffn_options {
     ffn_kind kind = ffn_kind::gated;
     activation act = activation::silu;
     int64_t hidden = 0;  // 0: the layer's feed_forward_length
-    join out;
+    join out = {};
 };
 
 struct moe_options {
@@ -57,7 +57,7 @@ struct moe_options {
     bool gated = true;         // act(gate) * up; false: act(up)
     activation act = activation::silu;
     float scale = 1.0f, router_scale = 1.0f;
-    join out;
+    join out = {};
 };
 // Reads the expert_* keys. normalise and sigmoid hold where the file does not say.
 moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid = false);
@@ -66,8 +66,8 @@ struct block_options {
     const char* attn_norm = "attn_norm";  // nullptr: the part reads x itself
     const char* ffn_norm = "ffn_norm";
     bool parallel = false;  // Both parts read x as it was before the block; without ffn_norm they share one norm.
-    attention_options attn;
-    ffn_options ffn;
+    attention_options attn = {};
+    ffn_options ffn = {};
     const moe_options* moe = nullptr;  // replaces ffn
 };
 

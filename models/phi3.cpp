@@ -11,10 +11,7 @@ duet_status describe_phi3(graph_builder& g) {
     rope_options r;
     r.long_factors = g.tensor("rope_factors_long.weight", false, g.hp.rope_dim / 2);
     r.factors = g.tensor("rope_factors_short.weight", r.long_factors >= 0, g.hp.rope_dim / 2);
-    block_options block;
-    block.attn.neox = true;
-    block.attn.rope = g.rope(r);
-    block.ffn.kind = ffn_kind::fused;
+    const block_options block{.attn = {.neox = true, .rope = g.rope(r)}, .ffn = {.kind = ffn_kind::fused}};
     for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
     return output_part(g, x);
 }

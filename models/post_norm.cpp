@@ -9,12 +9,10 @@ duet_status describe_post_norm(graph_builder& g) {
     if (!g.read_common()) return g.status;
     const bool is_olmo = g.arch == "olmo2";
     const view x = input_embedding(g);
-    block_options block;
-    block.attn_norm = block.ffn_norm = nullptr;
-    block.attn.out.post_norm = "post_attention_norm";
+    const head_norms norms = is_olmo ? head_norms::whole : head_norms::per_head;
+    block_options block{.attn_norm = nullptr, .ffn_norm = nullptr};
+    block.attn = {.neox = true, .norms = norms, .out = {.post_norm = "post_attention_norm"}};
     block.ffn.out.post_norm = "post_ffw_norm";
-    block.attn.neox = true;
-    block.attn.norms = is_olmo ? head_norms::whole : head_norms::per_head;
     int32_t window = (int32_t)g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
     if (!is_olmo && g.hp.n_layers != 64) window = 0;  // Only EXAONE's 32B model has layers with a window.
     rope_options r;
