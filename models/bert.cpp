@@ -68,11 +68,9 @@ duet_status describe_modern_bert(graph_builder& g) {
                         .ffn = {.kind = ffn_kind::fused, .act = is_silu ? activation::silu : activation::gelu}};
     const windowed_layers windows = read_windows(g, 3, true);
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
-        block.attn.window = windows.of(i) ? windows.window : 0;
-        block.attn.rope = windows.of(i) ? windows.rope : windows.rope_full;
         // The first block has no norm of its own: the one of the embedding stands before it.
         block.attn_norm = i > 0 || g.has(0, "attn_norm.weight") ? "attn_norm" : nullptr;
-        block_part(g, i, x, block);
+        windowed_block_part(g, i, x, block, windows);
     }
     g.graph.rank_pooling = pooling_kind::mean;
     g.graph.scorer_act = pooled_act::gelu;

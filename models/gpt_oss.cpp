@@ -12,13 +12,12 @@ duet_status describe_gpt_oss(graph_builder& g) {
     moe.softmax_after = moe.biases = true;
     moe.shared_hidden = 0;
     moe.act = activation::swiglu_oai;
-    block_options block{.ffn_norm = "post_attention_norm", .moe = &moe};
-    block.attn = {.neox = true, .rope = g.rope(), .sinks = true};
-    const int32_t window = (int32_t)g.u32("attention.sliding_window", true, 0, 1, 1u << 30);
-    for (int32_t i = 0; i < g.hp.n_layers; i++) {
-        block.attn.window = i % 2 == 0 ? window : 0;
-        block_part(g, i, x, block);
-    }
+    const attention_options attn{.neox = true, .sinks = true};
+    const block_options block{.ffn_norm = "post_attention_norm", .attn = attn, .moe = &moe};
+    windowed_layers layers{.window = (int32_t)g.u32("attention.sliding_window", true, 0, 1, 1u << 30)};
+    layers.rope = layers.rope_full = g.rope();
+    layers.repeat(g.hp.n_blocks, 2);
+    windowed_blocks_part(g, x, block, layers);
     return output_part(g, x);
 }
 

@@ -369,25 +369,31 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     project(g, layer, y, x, g.block_tensor(layer, "ssm_out.weight", true, inner, x.width()), -1, out);
 }
 
+void windowed_layers::repeat(int32_t n_blocks, uint32_t period, bool first_sees_all) {
+    for (uint32_t i = 0; i < (uint32_t)n_blocks; i++)
+        is_windowed.push_back(period == 0 || i % period != (first_sees_all ? 0 : period - 1));
+}
+
 windowed_layers read_windows(graph_builder& g, uint32_t period, bool first_sees_all) {
-    windowed_layers l;
     // The file counts both sides: a position sees half of its window before and behind itself.
     const uint32_t both = g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
-    l.window = both ? (int32_t)both / 2 + 1 : 0;
-    l.rope_full = g.rope();
-    rope_options r;
-    r.base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f);
-    r.scaling = false;
-    l.rope = g.rope(r);
+    windowed_layers l{.window = both ? (int32_t)both / 2 + 1 : 0, .rope_full = g.rope()};
+    l.rope = g.rope({.base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f), .scaling = false});
     const gguf_kv* kv = g.file.find(g.key("attention.sliding_window_pattern"));
-    if (kv && kv->type == DUET_KV_ARRAY) {
-        l.is_windowed = g.per_layer("attention.sliding_window_pattern", true, 0, 0, 1);
-        return l;
-    }
-    period = g.u32("attention.sliding_window_pattern", false, period, 0, 512);
-    for (uint32_t i = 0; i < (uint32_t)g.hp.n_blocks; i++)
-        l.is_windowed.push_back(period == 0 || i % period != (first_sees_all ? 0 : period - 1));
+    if (kv && kv->type == DUET_KV_ARRAY) l.is_windowed = g.per_layer("attention.sliding_window_pattern", true, 0, 0, 1);
+    else l.repeat(g.hp.n_blocks, g.u32("attention.sliding_window_pattern", false, period, 0, 512), first_sees_all);
     return l;
+}
+
+void windowed_block_part(graph_builder& g, int32_t layer, view x, block_options o, const windowed_layers& layers) {
+    const bool is_windowed = layers.window > 0 && layers.is_windowed[(size_t)layer] != 0;
+    o.attn.window = is_windowed ? layers.window : 0;
+    o.attn.rope = is_windowed ? layers.rope : layers.rope_full;
+    block_part(g, layer, x, o);
+}
+
+void windowed_blocks_part(graph_builder& g, view x, const block_options& o, const windowed_layers& layers) {
+    for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) windowed_block_part(g, i, x, o, layers);
 }
 
 view rows_part(graph_builder& g, view x, const char* norm) {

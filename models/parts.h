@@ -97,14 +97,18 @@ void block_part(graph_builder& g, int32_t layer, view x, const block_options& op
 // Appends Mamba-2 (Dao and Gu 2024), which joins x. docs/numerics.md describes its state.
 void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& out, bool norm_required);
 
-// Which layers of an encoder see a window only, and their rope.
+// Which layers see a window only, and the ropes of these and of the others.
 struct windowed_layers {
-    std::vector<uint32_t> is_windowed;  // of each block
     int32_t window = 0, rope = -1, rope_full = -1;
-    bool of(int32_t layer) const { return window > 0 && is_windowed[(size_t)layer] != 0; }
+    std::vector<uint32_t> is_windowed = {};  // of each block
+    // Of `period` layers one sees all, the first or the last; 0: none does.
+    void repeat(int32_t n_blocks, uint32_t period, bool first_sees_all = false);
 };
-// Reads them. Of `period` layers one sees all, the first or the last, unless the file says which.
+// Reads those of an encoder, whose file may say which layers they are.
 windowed_layers read_windows(graph_builder& g, uint32_t period, bool first_sees_all);
+// Appends a block with the window and the rope of its layer, and all such blocks.
+void windowed_block_part(graph_builder& g, int32_t layer, view x, block_options o, const windowed_layers& layers);
+void windowed_blocks_part(graph_builder& g, view x, const block_options& o, const windowed_layers& layers);
 
 struct output_options {
     float scale = 1.0f, cap = 0;

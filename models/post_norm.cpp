@@ -13,19 +13,16 @@ duet_status describe_post_norm(graph_builder& g) {
     block_options block{.attn_norm = nullptr, .ffn_norm = nullptr};
     block.attn = {.neox = true, .norms = norms, .out = {.post_norm = "post_attention_norm"}};
     block.ffn.out.post_norm = "post_ffw_norm";
-    int32_t window = (int32_t)g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
-    if (!is_olmo && g.hp.n_layers != 64) window = 0;  // Only EXAONE's 32B model has layers with a window.
-    rope_options r;
-    r.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2);
-    const int32_t rope = g.rope(r);
-    r.scaling = false;
-    const int32_t rope_windowed = is_olmo && window ? g.rope(r) : rope;
-    for (int32_t i = 0; i < g.hp.n_layers; i++) {
-        const bool is_windowed = window > 0 && i % 4 < 3;
-        block.attn.window = is_windowed ? window : 0;
-        block.attn.rope = is_windowed ? rope_windowed : is_olmo || window == 0 ? rope : -1;
-        block_part(g, i, x, block);
-    }
+    rope_options rope{.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2)};
+    windowed_layers layers{.rope = g.rope(rope)};
+    // Of EXAONE only the 32B model has layers with a window.
+    const uint32_t window = g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
+    if (is_olmo || g.hp.n_layers == 64) layers.window = (int32_t)window;
+    if (is_olmo || layers.window == 0) layers.rope_full = layers.rope;
+    rope.scaling = false;
+    if (is_olmo && layers.window) layers.rope = g.rope(rope);
+    layers.repeat(g.hp.n_blocks, 4);
+    windowed_blocks_part(g, x, block, layers);
     return output_part(g, x);
 }
 
