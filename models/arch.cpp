@@ -201,15 +201,8 @@ weight_id graph_builder::tensor(const std::string& name, bool required, int64_t 
         return -1;
     }
     used[(size_t)(t - file.tensors.data())] = true;
-    weight w;
-    w.name = name;
-    w.type = t->type;
-    w.n_in = n_in;
-    w.n_out = n_out;
-    w.n_mats = n_mats;
-    w.data = t->data;
-    w.n_bytes = t->n_bytes;
-    w.row_bytes = (uint64_t)(n_in / info->elems) * (uint64_t)info->bytes;
+    const uint64_t row_bytes = (uint64_t)(n_in / info->elems) * (uint64_t)info->bytes;
+    weight w{name, t->type, n_in, n_out, n_mats, t->data, t->n_bytes, row_bytes};
     return find_or_add(graph.weights, std::move(w), [&](const weight& other) { return other.name == name; });
 }
 
@@ -331,13 +324,7 @@ int32_t graph_builder::cache(int32_t n_kv_heads, int32_t k_dim, int32_t v_dim, i
 }
 
 op& graph_builder::add(op_kind kind, int32_t layer, view in, view out, view in2) {
-    op& o = graph.ops.emplace_back();
-    o.kind = kind;
-    o.layer = layer;
-    o.in = in;
-    o.out = out;
-    o.in2 = in2;
-    return o;
+    return graph.ops.emplace_back(op{.kind = kind, .layer = layer, .in = in, .in2 = in2, .out = out});
 }
 
 op& graph_builder::norm(int32_t layer, view in, view out, weight_id w, weight_id b) {

@@ -91,7 +91,7 @@ struct op {
     bool tiled_heads = false;  // delta_net: head r uses query and key head r mod n_groups, else r * n_groups / n_heads
     int32_t layer = -1;        // block of the model, for messages and placement; -1: outside the blocks
     int32_t index = -1;        // number of the rope table, the cache layer or the state layer
-    view in, in2, in3, out;
+    view in = {}, in2 = {}, in3 = {}, out = {};
     weight_id w = -1, b = -1, w2 = -1;
     int32_t w_stride = 0;  // norm: elements from one head's weights to the next head's; 0: all heads share them
     int32_t rope_dim = 0;
