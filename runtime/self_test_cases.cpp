@@ -36,15 +36,8 @@ view graph_case::buffer(int32_t width, bool wanted) {
 
 weight_id graph_case::matrix(int32_t type, int64_t n_in, int64_t n_out) {
     memory.push_back(random_blocks(type, (size_t)(n_in * n_out), rng));
-    weight w;
-    w.name = "w";
-    w.type = type;
-    w.n_in = n_in;
-    w.n_out = n_out;
-    w.data = memory.back().data();
-    w.n_bytes = memory.back().size();
-    w.row_bytes = w.n_bytes / (uint64_t)n_out;
-    g.weights.push_back(w);
+    const std::vector<uint8_t>& bytes = memory.back();
+    g.weights.push_back({"w", type, n_in, n_out, 1, bytes.data(), bytes.size(), bytes.size() / (uint64_t)n_out});
     return (weight_id)g.weights.size() - 1;
 }
 
@@ -55,13 +48,26 @@ weight_id graph_case::floats(int64_t n_in, int64_t n_out) {
     return w;
 }
 
-op& graph_case::add(op_kind kind, view in, view out) {
-    op o;
-    o.kind = kind;
-    o.in = in;
-    o.out = out;
-    g.ops.push_back(o);
-    return g.ops.back();
+op& graph_case::add(op_kind kind, view in, view out, view in2) {
+    return g.ops.emplace_back(op{.kind = kind, .in = in, .in2 = in2, .out = out});
+}
+
+op& graph_case::norm(view in, view out, float eps, weight_id w) {
+    op& o = add(op_kind::norm, in, out);
+    o.eps = eps;
+    o.w = w;
+    return o;
+}
+
+op& graph_case::rope(view heads, double magnitude) {
+    rope_table table;
+    for (int i = 0; i < 16; i++) table.freq.push_back(std::pow(10000.0, -i / 16.0));
+    table.magnitude = magnitude;
+    g.ropes = {table};
+    op& o = add(op_kind::rope, heads, {});
+    o.index = 0;
+    o.rope_dim = 32;
+    return o;
 }
 
 // Random rows, one of zeros, one with a block of zeros.
@@ -133,15 +139,13 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         op& r = c.add(op_kind::route, z, routes);
         r.n_used = s.used;
         for (const auto& [from, to, type] : {std::tuple{x, gate, s.type}, {x, up, s.type}, {gate, out, s.down_type}}) {
-            op& o = c.add(op_kind::expert_matmul, from, to);
-            o.in2 = routes;
+            op& o = c.add(op_kind::expert_matmul, from, to, routes);
             o.n_used = s.used;
             o.w = c.matrices(type, from.head_dim, to.head_dim, s.n);
             if (s.bias) o.b = c.floats(to.head_dim, s.n);
-            if (to.buffer == up.buffer) c.add(op_kind::activate, gate, gate).in2 = up;
+            if (to.buffer == up.buffer) c.add(op_kind::activate, gate, gate, up);
         }
-        op& sum = c.add(op_kind::expert_sum, out, x);
-        sum.in2 = routes;
+        op& sum = c.add(op_kind::expert_sum, out, x, routes);
         sum.n_used = s.used;
         sum.residual = s.bias;
         if (s.bias) sum.scale = 0.6f, sum.w = c.floats(s.n);
@@ -184,10 +188,8 @@ void for_each_state_case(const std::function<void(graph_case&)>& run) {
         const view x = c.input(2 * s.n_groups * s.n_rows + s.n_heads * s.n_cols), steps = c.input(2 * s.n_heads),
                    y = c.buffer(s.n_heads * s.n_cols);
         if (s.is_delta) {  // without norms the state grows beyond all bounds
-            op& norm = c.add(op_kind::norm, heads_of(x, 0, 2 * s.n_groups, s.n_rows),
-                             heads_of(x, 0, 2 * s.n_groups, s.n_rows));
-            norm.norm = norm_kind::l2;
-            norm.eps = 1e-6f;
+            const view keys = heads_of(x, 0, 2 * s.n_groups, s.n_rows);
+            c.norm(keys, keys, 1e-6f).norm = norm_kind::l2;
         }
         op& o = c.add(s.is_delta ? op_kind::delta_net : op_kind::mamba2, x, y);
         o.in2 = s.is_delta ? view{steps.buffer, 0, s.n_groups, s.n_heads / s.n_groups, 2 * s.n_heads / s.n_groups}
@@ -227,7 +229,7 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
         op& of_first = e.add(op_kind::embed, {}, first);
         of_first.w = table;
         of_first.first_row = true;
-        e.add(op_kind::add, rows, rows).in2 = first;
+        e.add(op_kind::add, rows, rows, first);
         run(e.logits(rows));
     };
 #define FLOAT_TYPE(id, NAME, gguf_id, bytes) matmul_case(gguf_id, #NAME, 203, 45);
@@ -239,9 +241,7 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
         graph_case c("few rows of type " + std::to_string(type));
         const view x = c.input(17 * 128), y = c.buffer(64), h = c.buffer(64), z = c.buffer(64);
         c.add(op_kind::matmul, x, y).w = c.matrix(type, 17 * 128, 64);
-        op& norm = c.add(op_kind::norm, y, h);
-        norm.w = c.floats(64);
-        norm.eps = 1e-5f;
+        c.norm(y, h, 1e-5f, c.floats(64));
         c.add(op_kind::matmul, h, z).w = c.matrix(type_id::q4_0, 64, 64);
         run(c.logits(z));
     }
@@ -260,9 +260,8 @@ void for_each_norm_case(const std::function<void(graph_case&)>& run) {
         for (int n : {48, 300}) {
             graph_case c("norm " + std::to_string(kind) + " n " + std::to_string(n));
             const view x = c.input(3 * n), y = c.buffer(3 * n);
-            op& o = c.add(op_kind::norm, heads_of(x, 0, 3, n), heads_of(y, 0, 3, n));
+            op& o = c.norm(heads_of(x, 0, 3, n), heads_of(y, 0, 3, n), 1e-5f);
             o.norm = (norm_kind)kind;
-            o.eps = 1e-5f;
             if (kind < 2) o.w = c.floats(3 * n), o.w_stride = n;
             if (kind == 1) o.b = c.floats(n);
             run(c.logits(y));
@@ -270,23 +269,14 @@ void for_each_norm_case(const std::function<void(graph_case&)>& run) {
     {
         graph_case c("norm with quantization");
         const view x = c.input(320), h = c.buffer(320), y = c.buffer(40);
-        op& o = c.add(op_kind::norm, x, h);
-        o.w = c.floats(320);
-        o.eps = 1e-6f;
+        c.norm(x, h, 1e-6f, c.floats(320));
         c.add(op_kind::matmul, h, y).w = c.matrix(type_id::q8_0, 320, 40);
         run(c.logits(y));
     }
     for (bool neox : {false, true}) {
         graph_case c(neox ? "rope neox" : "rope");
         const view x = c.input(2 * 48);
-        rope_table table;
-        for (int i = 0; i < 16; i++) table.freq.push_back(std::pow(10000.0, -i / 16.0));
-        table.magnitude = 1.1;
-        c.g.ropes = {table};
-        op& o = c.add(op_kind::rope, heads_of(x, 0, 2, 48), {});
-        o.index = 0;
-        o.rope_dim = 32;
-        o.neox = neox;
+        c.rope(heads_of(x, 0, 2, 48), 1.1).neox = neox;
         run(c.logits(x));
     }
 }
@@ -322,9 +312,8 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
         const view x = c.input(q + k + v), y = c.buffer(s.n_heads * s.v_dim);
         c.g.caches = {{0, s.n_kv, s.k_dim, s.v_dim, s.v_in_k}};
         c.g.groups = {{s.window}};
-        op& append = c.add(op_kind::kv_append, heads_of(x, q, s.n_kv, s.k_dim), {});
-        if (!s.v_in_k) append.in2 = heads_of(x, q + k, s.n_kv, s.v_dim);
-        append.index = 0;
+        const view values = s.v_in_k ? view{} : heads_of(x, q + k, s.n_kv, s.v_dim);
+        c.add(op_kind::kv_append, heads_of(x, q, s.n_kv, s.k_dim), {}, values).index = 0;
         op& o = c.add(op_kind::attention, heads_of(x, 0, s.n_heads, s.k_dim), heads_of(y, 0, s.n_heads, s.v_dim));
         o.index = 0;
         o.scale = 0.2f;
@@ -348,25 +337,15 @@ void for_each_decode_case(const std::function<void(graph_case&)>& run) {
         return w;
     };
     const view x = c.input(64), h = c.buffer(64), qkv = c.buffer(256), y = c.buffer(128);
-    op& norm = c.add(op_kind::norm, x, h);
-    norm.w = c.floats(64);
-    norm.eps = 1e-5f;
+    c.norm(x, h, 1e-5f, c.floats(64));
     for (int i = 0; i < 3; i++)
         c.add(op_kind::matmul, h, heads_of(qkv, i ? 64 + 64 * i : 0, 1, i ? 64 : 128)).w =
             small_matrix(64, i ? 64 : 128);
-    rope_table table;
-    for (int i = 0; i < 16; i++) table.freq.push_back(std::pow(10000.0, -i / 16.0));
-    c.g.ropes = {table};
-    for (int i = 0; i < 2; i++) {
-        op& rope = c.add(op_kind::rope, i ? heads_of(qkv, 128, 2, 32) : heads_of(qkv, 0, 4, 32), {});
-        rope.index = 0;
-        rope.rope_dim = 32;
-    }
+    c.rope(heads_of(qkv, 0, 4, 32));
+    c.rope(heads_of(qkv, 128, 2, 32));
     c.g.caches = {{0, 2, 32, 32, false}};
     c.g.groups = {{0}};
-    op& append = c.add(op_kind::kv_append, heads_of(qkv, 128, 2, 32), {});
-    append.in2 = heads_of(qkv, 192, 2, 32);
-    append.index = 0;
+    c.add(op_kind::kv_append, heads_of(qkv, 128, 2, 32), {}, heads_of(qkv, 192, 2, 32)).index = 0;
     op& attend = c.add(op_kind::attention, heads_of(qkv, 0, 4, 32), heads_of(y, 0, 4, 32));
     attend.index = 0;
     attend.scale = 0.2f;
@@ -381,16 +360,11 @@ void for_each_activation_case(const std::function<void(graph_case&)>& run) {
     for (int act = 0; act < kActivations; act++) {
         graph_case c("activation " + std::to_string(act));
         const view x = c.input(2 * 96), y = c.buffer(96);
-        op& o = c.add(op_kind::activate, heads_of(x, 0, 1, 96), y);
-        o.act = (activation)act;
-        o.in2 = heads_of(x, 96, 1, 96);
-        op& sum = c.add(op_kind::add, y, y);
-        sum.in2 = heads_of(x, 0, 1, 96);
-        sum.scale = act % 2 ? 0.3f : 1.0f;
+        c.add(op_kind::activate, heads_of(x, 0, 1, 96), y, heads_of(x, 96, 1, 96)).act = (activation)act;
+        c.add(op_kind::add, y, y, heads_of(x, 0, 1, 96)).scale = act % 2 ? 0.3f : 1.0f;
         if (act == 1) {  // views of heads of different sizes, one factor for a row
-            op& factor = c.add(op_kind::multiply, heads_of(x, 0, 2, 48), heads_of(y, 0, 3, 32));
-            factor.in2 = heads_of(x, 100, 1, 1);
-            factor.act = activation::sigmoid;
+            c.add(op_kind::multiply, heads_of(x, 0, 2, 48), heads_of(y, 0, 3, 32), heads_of(x, 100, 1, 1)).act =
+                activation::sigmoid;
         }
         op& cap = c.add(op_kind::scale_cap, y, y);
         cap.scale = 1.3f;

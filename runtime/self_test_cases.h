@@ -31,7 +31,9 @@ struct graph_case {
     view buffer(int32_t width, bool wanted = false);
     weight_id matrix(int32_t type, int64_t n_in, int64_t n_out);
     weight_id floats(int64_t n_in, int64_t n_out = 1);
-    op& add(op_kind kind, view in, view out);
+    op& add(op_kind kind, view in, view out, view in2 = {});
+    op& norm(view in, view out, float eps, weight_id w = -1);
+    op& rope(view heads, double magnitude = 1.0);  // of 16 pairs, by the graph's one table
     view input(int32_t width);
     weight_id matrices(int32_t type, int64_t n_in, int64_t n_out, int64_t n_mats);
     graph_case& logits(view y);
