@@ -230,14 +230,14 @@ void step_mirostat(sampler& s, const float* p) {
 
 // ---- the table ----
 
-// What a row is: a step that shapes logits; a step that cuts the list; one more parameter of the step above.
-enum sampler_row_kind { kSamplerShapes, kSamplerCuts, kSamplerMore };
+// What a row is: one more parameter of the step above; a step that shapes logits; a step that cuts the list.
+enum sampler_row_kind { kSamplerMore, kSamplerShapes, kSamplerCuts };
 
 struct sampler_row {
     duet_sampler_param param;
-    bool is_whole;  // takes only whole numbers
-    sampler_row_kind kind;
-    void (*run)(sampler& s, const float* values);  // gets the values of this row and of those after it
+    bool is_whole = false;  // takes only whole numbers
+    sampler_row_kind kind = kSamplerMore;
+    void (*run)(sampler& s, const float* values) = nullptr;  // gets the values of this row and of those after it
 };
 
 // Rows run in this order. Penalties come first because they are defined on raw logits. The cuts come before the
@@ -249,17 +249,14 @@ struct sampler_row {
 constexpr sampler_row kSamplerRows[] = {
     {{"repeat_penalty", "divides positive logits of recent tokens, multiplies negative ones (1: off)", 1, 0.01f, 100},
      false, kSamplerShapes, step_penalties},
-    {{"repeat_last_n", "tokens that count as recent for the three penalties (0: none, -1: all)", 64, -1, 16777216},
-     true, kSamplerMore, nullptr},
-    {{"frequency_penalty", "taken from a logit for each time its token is among the recent (0: off)", 0, -100, 100},
-     false, kSamplerMore, nullptr},
-    {{"presence_penalty", "taken from a logit once when its token is among the recent (0: off)", 0, -100, 100},
-     false, kSamplerMore, nullptr},
+    {{"repeat_last_n", "tokens that count as recent for the three penalties (0: none, -1: all)", 64, -1, 16777216}, true},
+    {{"frequency_penalty", "taken from a logit for each time its token is among the recent (0: off)", 0, -100, 100}},
+    {{"presence_penalty", "taken from a logit once when its token is among the recent (0: off)", 0, -100, 100}},
     {{"dry.multiplier", "strength of the penalty on tokens that would lengthen a repeated run (0: off)", 0, 0, 1000},
      false, kSamplerShapes, step_dry},
-    {{"dry.base", "growth of the penalty with each token of the run", 1.75f, 1, 100}, false, kSamplerMore, nullptr},
-    {{"dry.allowed_length", "shortest run that is penalized", 2, 1, 16777216}, true, kSamplerMore, nullptr},
-    {{"dry.last_n", "tokens searched for runs (0: none, -1: all)", -1, -1, 16777216}, true, kSamplerMore, nullptr},
+    {{"dry.base", "growth of the penalty with each token of the run", 1.75f, 1, 100}},
+    {{"dry.allowed_length", "shortest run that is penalized", 2, 1, 16777216}, true},
+    {{"dry.last_n", "tokens searched for runs (0: none, -1: all)", -1, -1, 16777216}, true},
     {{"top_n_sigma", "keeps logits within n standard deviations of the largest (0: off)", 0, 0, 1000},
      false, kSamplerCuts, step_top_n_sigma},
     {{"top_k", "keeps the k best (0: off)", 0, 0, 16777216}, true, kSamplerCuts, step_top_k},
@@ -271,15 +268,14 @@ constexpr sampler_row kSamplerRows[] = {
      false, kSamplerCuts, step_min_p},
     {{"xtc.probability", "chance that the best are dropped (0: off)", 0, 0, 1},
      false, kSamplerCuts, step_xtc},
-    {{"xtc.threshold", "of those at least this likely, only the last stays", 0.1f, 0, 1}, false, kSamplerMore, nullptr},
+    {{"xtc.threshold", "of those at least this likely, only the last stays", 0.1f, 0, 1}},
     {{"temp", "below 1 prefers the likely, above 1 the unlikely (1: off, 0: always the best)", 1, 0, 100},
      false, kSamplerShapes, step_temp},
-    {{"dynatemp.range", "the temperature follows the entropy within this range (0: off)", 0, 0, 100},
-     false, kSamplerMore, nullptr},
-    {{"dynatemp.exponent", "how the temperature follows the entropy", 1, 0, 100}, false, kSamplerMore, nullptr},
+    {{"dynatemp.range", "the temperature follows the entropy within this range (0: off)", 0, 0, 100}},
+    {{"dynatemp.exponent", "how the temperature follows the entropy", 1, 0, 100}},
     {{"mirostat.tau", "surprise aimed at, in bits, instead of the cuts (0: off)", 0, 0, 100},
      false, kSamplerShapes, step_mirostat},
-    {{"mirostat.eta", "how fast mirostat corrects", 0.1f, 0, 10}, false, kSamplerMore, nullptr},
+    {{"mirostat.eta", "how fast mirostat corrects", 0.1f, 0, 10}},
 };
 // clang-format on
 constexpr size_t kSamplerRowCount = sizeof kSamplerRows / sizeof kSamplerRows[0];
