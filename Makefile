@@ -447,11 +447,11 @@ $(BUILD)/gpu/code.o: gpu/code.cpp gpu/driver.h $(gpu_objects:=.gz) build/gpu/chi
 build/gpu/cases%.trace: $(BUILD)/tests/gpu_trace
 	$< cases $@ $(if $(findstring sample,$*),sample)
 
-build/gpu/model.trace: $(BUILD)/tests/gpu_trace $(TRACE_MODEL)
-	$< $(TRACE_MODEL) $@ 6
+build/gpu/model.trace build/gpu/walk.trace: $(BUILD)/tests/gpu_trace $(TRACE_MODEL)
+	$< $(TRACE_MODEL) $@ 6 $(filter walk,$(basename $(@F)))
 
 sample = $(if $(SAMPLE),-sample,-all)
-traces = build/gpu/cases$(sample).trace $(if $(wildcard $(TRACE_MODEL)),build/gpu/model.trace)
+traces = build/gpu/cases$(sample).trace $(if $(wildcard $(TRACE_MODEL)),build/gpu/model.trace build/gpu/walk.trace)
 test-amdgpu: $(patsubst %,test-amdgpu/%,$(TARGETS))
 test-ptx: $(patsubst %,test-ptx/%,$(TARGETS))
 test-amdgpu test-ptx:

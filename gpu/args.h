@@ -23,29 +23,29 @@ struct alignas(16) act_scale {
 
 // Activations as int8 blocks of 32, one row after another: q (n, q_stride), scale (n, q_stride / 32).
 struct act_args {
-    int8_t*    q;
-    act_scale* scale;
+    device_ptr<int8_t> q;
+    device_ptr<act_scale> scale;
     int32_t    q_stride, unused;
 };
 
 // Columns of a buffer seen as heads: element j of head h of row i is at[i * stride + h * head_stride + j].
 struct heads_args {
-    float*  at;
+    device_ptr<float> at;
     int32_t stride, head_stride, n_heads, head_dim;
 };
 
 // Words for the device: a batch from pinned memory, rows or pages that were written there, or zeros.
 struct words_args {
-    const uint32_t* from;    // n; null: zeros
-    uint32_t*       to;      // n
+    device_ptr<const uint32_t> from;    // n; null: zeros
+    device_ptr<uint32_t> to;      // n
     uint64_t        n;
     int32_t         n_blocks, unused;
 };
 
 struct embed_args {
-    const uint8_t* w;        // (n_vocab, n_in) as gpu/weights.h lays it out
-    const int32_t* id;       // n_tok; null: row 0 for all
-    float*         out;      // (n_tok, stride)
+    device_ptr<const uint8_t> w;        // (n_vocab, n_in) as gpu/weights.h lays it out
+    device_ptr<const int32_t> id;       // n_tok; null: row 0 for all
+    device_ptr<float> out;      // (n_tok, stride)
     int32_t        n_in, stride;
     float          scale;
     int32_t        n_tok;
@@ -53,8 +53,8 @@ struct embed_args {
 
 struct norm_args {
     heads_args   in, out;
-    const float* w;          // head_dim, or heads w_stride apart; may be null
-    const float* b;          // head_dim; may be null
+    device_ptr<const float> w;          // head_dim, or heads w_stride apart; may be null
+    device_ptr<const float> b;          // head_dim; may be null
     int32_t      w_stride, kind;
     float        eps;
     int32_t      n_rows;
@@ -68,18 +68,18 @@ struct expert_tile {
 
 // A matmul by several matrices: each block_y takes a tile.
 struct expert_args {
-    const expert_tile* tiles;  // null: one matrix; block_y takes as many tokens as the kernel can
-    const int32_t*     order;  // the pair (token * n_used + k) of each row; null: row k is pair k
+    device_ptr<const expert_tile> tiles;  // null: one matrix; block_y takes as many tokens as the kernel can
+    device_ptr<const int32_t> order;  // the pair (token * n_used + k) of each row; null: row k is pair k
     uint64_t           matrix_bytes;
     int32_t            n_used, y_head_stride;
 };
 
 struct matmul_gpu_args {
-    const uint8_t* w;        // (n_out, n_in) as gpu/weights.h lays it out
+    device_ptr<const uint8_t> w;        // (n_out, n_in) as gpu/weights.h lays it out
     act_args       act;      // quantized weights: (n_tok, n_in)
-    const float*   x;        // float weights: (n_tok, x_stride)
-    const float*   bias;     // n_out; may be null
-    float*         y;        // (n_tok, y_stride)
+    device_ptr<const float> x;        // float weights: (n_tok, x_stride)
+    device_ptr<const float> bias;     // n_out; may be null
+    device_ptr<float> y;        // (n_tok, y_stride)
     int32_t        n_in, n_out, n_tok, x_stride, y_stride;
     int32_t        residual; // y += result
     float          scale;
@@ -89,9 +89,9 @@ struct matmul_gpu_args {
 
 // One matrix of a matrix-vector launch. Its row tiles are the blocks from first_block on in the grid's x.
 struct matvec_part {
-    const uint8_t* w;        // (n_out, n_in) as gpu/weights.h lays it out
-    const float*   bias;     // n_out; may be null
-    float*         y;        // (n_tok, y_stride)
+    device_ptr<const uint8_t> w;        // (n_out, n_in) as gpu/weights.h lays it out
+    device_ptr<const float> bias;     // n_out; may be null
+    device_ptr<float> y;        // (n_tok, y_stride)
     int32_t        n_out, y_stride;
     int32_t        residual; // y += result
     float          scale;
@@ -101,10 +101,10 @@ struct matvec_part {
 // Up to three matrices times the same activations, and what the launch does with the results.
 struct matvec_args {
     act_args    act;         // quantized weights: (n_tok, n_in)
-    const float* x;          // float weights: (n_tok, x_stride)
-    uint32_t*   counter;  // one for each block_y: for the tail
-    uint32_t*   tile_counters;  // n_blocks: of the blocks that share a tile
-    float*      group_sums;  // (n_blocks, groups, 32): of blocks that share a tile
+    device_ptr<const float> x;          // float weights: (n_tok, x_stride)
+    device_ptr<uint32_t> counter;  // one for each block_y: for the tail
+    device_ptr<uint32_t> tile_counters;  // n_blocks: of the blocks that share a tile
+    device_ptr<float> group_sums;  // (n_blocks, groups, 32): of blocks that share a tile
     act_args    result;  // q not null: a gated y also as int8
     norm_args   tail;  // in.at not null: the last block takes the norm of the finished rows
     matvec_part part[3];
@@ -121,16 +121,16 @@ struct matvec_args {
 
 struct rope_args {
     heads_args   x;
-    const float* angles;     // (n_tok, 2, n_freq): cosines, sines
+    device_ptr<const float> angles;     // (n_tok, 2, n_freq): cosines, sines
     int32_t      n_freq, half, neox, n_tok;
 };
 
 // The place of a cache layer's pages. Position p of token i lies in page pages[page_start[i] + p / 64].
 struct cache_args {
-    uint8_t*       base;  // this layer in the first page
-    const int32_t* pages;
-    const int32_t* page_start;
-    const int32_t* pos;      // n_tok
+    device_ptr<uint8_t> base;  // this layer in the first page
+    device_ptr<const int32_t> pages;
+    device_ptr<const int32_t> page_start;
+    device_ptr<const int32_t> pos;      // n_tok
     uint64_t       page_bytes, k_bytes, v_bytes;
     int32_t        type;     // DUET_CACHE_...
     int32_t        n_kv_heads, k_dim, v_dim;
@@ -146,8 +146,8 @@ struct append_args {
 
 // What attention does to queries or keys before it uses them: rms norm of each head, then rope.
 struct head_prepare {
-    const float* w;  // head_dim, or heads w_stride apart; may be null
-    const float* angles;     // (n_tok, 2, n_freq); null: no rope
+    device_ptr<const float> w;  // head_dim, or heads w_stride apart; may be null
+    device_ptr<const float> angles;     // (n_tok, 2, n_freq); null: no rope
     int32_t      has_norm, w_stride;
     float        eps;
     int32_t      n_freq, half, neox;
@@ -159,12 +159,12 @@ struct attention_args {
     heads_args   k, v;       // the tokens' keys and values, which this launch appends first; k.at null: they are there
     head_prepare q_prepare, k_prepare;  // used with k.at only
     act_args     result;  // q not null: out also as int8 (v_dim % 32 == 0)
-    uint32_t*    counter;  // split: one for each x and y of the grid
-    const float* sinks;      // n_heads; may be null
-    const float* slopes;  // n_heads: ALiBi's slopes (exact_alibi); may be null
-    const int32_t* until;    // n_tok: the last positions that the tokens see
-    const float* q_factor;  // n_tok: factors of the queries; may be null
-    float*       partial;    // split: (n_tok, n_heads, n_chunks, v_dim + 2): max, sum, weighted values
+    device_ptr<uint32_t> counter;  // split: one for each x and y of the grid
+    device_ptr<const float> sinks;      // n_heads; may be null
+    device_ptr<const float> slopes;  // n_heads: ALiBi's slopes (exact_alibi); may be null
+    device_ptr<const int32_t> until;    // n_tok: the last positions that the tokens see
+    device_ptr<const float> q_factor;  // n_tok: factors of the queries; may be null
+    device_ptr<float> partial;    // split: (n_tok, n_heads, n_chunks, v_dim + 2): max, sum, weighted values
     float        scale, cap;
     int32_t      window, n_tok, n_chunks, heads_per_block, toks_per_block;
     int32_t      both_ways;  // slopes are those of exact_alibi_both
@@ -194,25 +194,25 @@ enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElemen
 constexpr int kRowColumns = 4 * kGpuThreads;  // of a row that a block takes
 struct rows_args {
     heads_args     x;
-    const int32_t* order;  // null: row j is j
+    device_ptr<const int32_t> order;  // null: row j is j
     act_args       act;  // q null: floats go to out
-    float*         out;      // (rows, out_stride)
+    device_ptr<float> out;      // (rows, out_stride)
     int32_t        n_used, out_stride;
 };
 
 // Rows of weights as in the file, to be rearranged into the bricks of gpu/weights.h.
 struct arrange_args {
-    const uint8_t* from;     // (n_rows, row_bytes)
-    uint8_t*       to;
+    device_ptr<const uint8_t> from;     // (n_rows, row_bytes)
+    device_ptr<uint8_t> to;
     uint64_t       row_bytes;
     int32_t        n_in, n_rows;
 };
 
 struct route_args {
-    const float* z;          // (n_tok, z_stride)
-    const float* bias;       // n; may be null
-    float*       out;        // (n_tok, out_stride)
-    expert_tile* tiles;  // for one token: its choices; null: none
+    device_ptr<const float> z;          // (n_tok, z_stride)
+    device_ptr<const float> bias;       // n; may be null
+    device_ptr<float> out;        // (n_tok, out_stride)
+    device_ptr<expert_tile> tiles;  // for one token: its choices; null: none
     int32_t      n, z_stride, out_stride, n_used, n_groups, n_groups_used;
     int32_t      sigmoid_scores, softmax_after, normalise;
     float        scale;
@@ -220,33 +220,33 @@ struct route_args {
 constexpr int kRouteWords = 1024;  // words of shared memory, beside two for each expert
 
 struct lists_args {
-    const int32_t* ids;      // (n_tok, ids_stride); null: choice k is matrix k
-    int32_t*       order;    // n_tok * n_used
-    expert_tile*   tiles;  // zeros before
+    device_ptr<const int32_t> ids;      // (n_tok, ids_stride); null: choice k is matrix k
+    device_ptr<int32_t> order;    // n_tok * n_used
+    device_ptr<expert_tile> tiles;  // zeros before
     int32_t        n_tok, n_used, ids_stride, rows;
     int32_t        by_matrix, unused;
 };
 
 struct expert_sum_args {
     heads_args   x;
-    const float* routes;     // (n_tok, routes_stride)
-    const float* w;          // one for each expert; may be null
-    float*       y;
+    device_ptr<const float> routes;     // (n_tok, routes_stride)
+    device_ptr<const float> w;          // one for each expert; may be null
+    device_ptr<float> y;
     int32_t      routes_stride, y_stride, residual;
     float        scale;
 };
 
 // A batch's tokens by sequence: rows[first[i]] .. rows[first[i + 1] - 1] are the tokens of the i-th sequence, in order.
 struct seqs_args {
-    const int32_t *first, *slot, *rows;  // slot: of the sequence's recurrent state
+    device_ptr<const int32_t> first, slot, rows;  // slot: of the sequence's recurrent state
 };
 
 struct conv_gpu_args {
-    const float* x;          // (n_tok, x_stride)
-    float*       y;          // (n_tok, y_stride)
-    const float* w;          // (n, n_taps)
-    const float* bias;       // n; may be null
-    float*       state;  // the state of slot 0: (n_taps - 1, n)
+    device_ptr<const float> x;          // (n_tok, x_stride)
+    device_ptr<float> y;          // (n_tok, y_stride)
+    device_ptr<const float> w;          // (n, n_taps)
+    device_ptr<const float> bias;       // n; may be null
+    device_ptr<float> state;  // the state of slot 0: (n_taps - 1, n)
     uint64_t     slot_floats;
     seqs_args    seqs;
     int32_t      x_stride, y_stride, n, n_taps;
@@ -254,11 +254,11 @@ struct conv_gpu_args {
 };
 
 struct state_gpu_args {
-    const float* x;          // (n_tok, x_stride)
-    float*       y;          // (n_tok, y_stride)
+    device_ptr<const float> x;          // (n_tok, x_stride)
+    device_ptr<float> y;          // (n_tok, y_stride)
     heads_args   step, decay;  // n_heads columns that give beta and decay, or Mamba-2's step
-    const float *rate, *bias, *skip;  // n_heads; skip: Mamba-2 only
-    float*       state;  // the state of slot 0: (n_heads, n_rows, n_cols)
+    device_ptr<const float> rate, bias, skip;  // n_heads; skip: Mamba-2 only
+    device_ptr<float> state;  // the state of slot 0: (n_heads, n_rows, n_cols)
     uint64_t     slot_floats;
     seqs_args    seqs;
     int32_t      x_stride, y_stride, n_heads, n_groups, n_rows, n_cols;
@@ -268,13 +268,41 @@ struct state_gpu_args {
 };
 
 struct argmax_args {
-    const float* x;          // n
-    int32_t*     out;        // 1: the lowest index of the largest value
-    uint32_t*    counter;    // 1
-    float*       best;       // n_blocks
-    int32_t*     index;      // n_blocks
+    device_ptr<const float> x;          // n
+    device_ptr<int32_t> out;        // 1: the lowest index of the largest value
+    device_ptr<uint32_t> counter;    // 1
+    device_ptr<float> best;       // n_blocks
+    device_ptr<int32_t> index;      // n_blocks
     int32_t      n, n_blocks;
 };
+
+// A launch of a token in device memory, and the list of them (gpu/walk.cuh).
+constexpr int kWalkArgBytes = 480;
+struct alignas(16) walk_entry {
+    int32_t      kernel;     // walk_kernel
+    uint32_t     x, y, z;    // the grid
+    uint8_t      args[kWalkArgBytes];
+};
+struct walk_args {
+    constant_ptr<const walk_entry> list;  // n
+    device_ptr<uint32_t> counter;    // of blocks that have done an entry
+    int32_t      n, n_blocks;  // n_blocks: the grid's x, all of them resident
+};
+// What a walk can do beside matrices: X(name, arguments, function...) is kernel_name.
+#define DUET_WALKED(X)                                                                  \
+    X(words, words_args, put_words)                                                     \
+    X(norm, norm_args, norm)                                                            \
+    X(rope, rope_args, rope)                                                            \
+    X(elementwise, elementwise_args, elementwise)                                       \
+    X(rows, rows_args, take_rows)                                                       \
+    X(argmax, argmax_args, argmax)                                                      \
+    X(kv_append, append_args, kv_append)                                                \
+    X(attention_split_f16, attention_args, attention<true, DUET_CACHE_F16>)             \
+    X(expert_route, route_args, expert_route)                                           \
+    X(expert_sum, expert_sum_args, expert_sum)
+#define WALKED(name, ...) walk_##name,
+enum walk_kernel : int32_t { walk_none = -1, walk_embed, walk_embed2, walk_matvec, DUET_WALKED(WALKED) };
+#undef WALKED
 // clang-format on
 
 }  // namespace duet

@@ -59,7 +59,7 @@ DUET_DEVICE void arrange(const arrange_args& a) {
     const int lane = thread_id() % kRowTile, row = block_y() * kRowTile + lane, n_groups = group_count(a.n_in);
     const int group = block_x() * (kGpuThreads / kRowTile) + thread_id() / kRowTile;
     if (group >= n_groups) return;
-    uint8_t* brick = brick_of<W>(a.to, block_y(), group, n_groups);
+    uint8_t* brick = brick_of<W, uint8_t>(a.to, block_y(), group, n_groups);
     const W* from = (const W*)(a.from + (size_t)row * a.row_bytes);
     if constexpr (!kIsBlock<W>) {
         from += (size_t)group * kGroup;

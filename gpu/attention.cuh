@@ -104,10 +104,10 @@ DUET_DEVICE float cache_write(const cache_args& c, bool is_key, int tok, int kv_
 // moves 4 + 2 (f16) bytes per element
 // q8_0 needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds one block; its codes: quant/blocks.h
 // source: own
-DUET_DEVICE void kv_append(const append_args& a) {
-    const bool is_key = block_z() == 0;
+DUET_DEVICE void kv_append(const append_args& a, const block_place& here = {}) {
+    const bool is_key = here.z == 0;
     const heads_args& from = is_key ? a.k : a.v;
-    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = block_y(), e = block_x() * kGpuThreads + thread_id(),
+    const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = here.y, e = here.x * kGpuThreads + thread_id(),
               h = e / d, j = e % d;
     if (h >= a.cache.n_kv_heads) return;
     const float x = from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j];
@@ -463,15 +463,15 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
 // key and value to the cache; it takes them from shared memory. Blocks that share a key/value head append the same
 // bytes, and only read other ones. source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
 template <bool Split, int Type>
-DUET_DEVICE void attention(const attention_args& a) {
+DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}) {
     const cache_args& c = a.cache;
-    const int group = a.group, n_slices = a.n_slices, kv_head = n_slices == 1 ? block_x() : block_x() / n_slices,
-              in_group = (block_x() - kv_head * n_slices) * a.heads_per_block, tid = thread_id(), lane = tid % kSegment,
+    const int group = a.group, n_slices = a.n_slices, kv_head = n_slices == 1 ? here.x : here.x / n_slices,
+              in_group = (here.x - kv_head * n_slices) * a.heads_per_block, tid = thread_id(), lane = tid % kSegment,
               segment = uniform_in_segment(tid / kSegment), n_segments = kGpuThreads / kSegment,
               n_threads = kGpuThreads, stride = attn_stride(c.k_dim), v_stride = attn_stride(c.v_dim);
-    const int most = a.heads_per_block * a.toks_per_block, tok_end = block_y() * a.toks_per_block + a.toks_per_block;
+    const int most = a.heads_per_block * a.toks_per_block, tok_end = here.y * a.toks_per_block + a.toks_per_block;
     const int n_left = group - in_group, n_heads = n_left < a.heads_per_block ? n_left : a.heads_per_block;
-    attn_rows rows{block_y() * a.toks_per_block, 1, n_heads, kv_head * group + in_group, 0, 0};
+    attn_rows rows{here.y * a.toks_per_block, 1, n_heads, kv_head * group + in_group, 0, 0};
     int at = 0;
     auto room = [&](int n) { return (size_t)(at += n) * 4 - (size_t)n * 4; };
     const int n_q = (most + 1) * stride + v_stride;
@@ -486,7 +486,7 @@ DUET_DEVICE void attention(const attention_args& a) {
     for (; rows.tok < tok_end && rows.tok < a.n_tok; rows.tok += rows.n_toks) {
         // The block takes tokens of one sequence together. Their page tables begin at one place.
         const int page0 = c.page_start[rows.tok], pos = c.pos[rows.tok], until = a.until[rows.tok];
-        const int first_seen = attn_seen_from(a, pos) / kAttnChunk, first_chunk = Split ? block_z() : first_seen;
+        const int first_seen = attn_seen_from(a, pos) / kAttnChunk, first_chunk = Split ? here.z : first_seen;
         const int page = c.pages[page0 + first_chunk];  // A chunk that is not there has a number, too.
         const bool has_angle = i_angle < n_angles;
         const size_t angle_at = ((size_t)rows.tok * 2 + quarter % 2) * own.n_freq;
@@ -499,7 +499,7 @@ DUET_DEVICE void attention(const attention_args& a) {
                c.page_start[rows.tok + rows.n_toks] == page0)
             rows.n_toks++;
         const int last_seen = (Split ? until : a.until[rows.tok + rows.n_toks - 1]) / kAttnChunk,
-                  last_chunk = Split ? block_z() : last_seen;
+                  last_chunk = Split ? here.z : last_seen;
         if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;  // All threads of the block return.
         const bool is_own = a.k.at && last_chunk == last_seen;
         const int n_rows = rows.n_toks * rows.n, n_own = !is_own ? 0 : c.v_in_k ? 1 : 2, key0 = rows.n * stride;
@@ -572,7 +572,7 @@ DUET_DEVICE void attention(const attention_args& a) {
         for (int r = segment; r < n_rows; r += n_segments) {
             const int tok = rows.tok + (Split ? 0 : r / rows.n), head = rows.head0 + r - (tok - rows.tok) * rows.n;
             float* part =
-                a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + block_z()) * (size_t)(c.v_dim + 2);
+                a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + here.z) * (size_t)(c.v_dim + 2);
             DUET_ROLLED
             for (int j = lane; j < c.v_dim; j += kSegment) {
                 const float v = o[r * c.v_dim + j];
@@ -582,7 +582,7 @@ DUET_DEVICE void attention(const attention_args& a) {
             if (Split && lane < 2) store_for_others(part + lane, (float)state[r * 4 + lane]);
         }
         if constexpr (Split) {
-            uint32_t* counter = a.counter + block_y() * c.n_kv_heads * n_slices + block_x();
+            uint32_t* counter = a.counter + here.y * c.n_kv_heads * n_slices + here.x;
             if (is_last_block(counter, last_seen - first_seen + 1, shared_array<int>(0, 1)))
                 attn_merge(a, rows, first_seen, last_seen, score, state, o);
             return;  // The split has one token to a block: without a loop nothing is computed before it is wanted.

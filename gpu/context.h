@@ -41,19 +41,20 @@ constexpr int kTailCounters = 64;  // the first counters: of tails; those of til
 constexpr int kBestBlocks = 64;    // most blocks that look for the best id
 // The last counters: the best id and its counter of blocks, then what each block has found.
 constexpr int kBestInts = 64 + 2 * kBestBlocks;
+constexpr int kBestWalk = 32;           // of them: the counter of a walk
 constexpr size_t kMostRecordings = 16;  // most recordings of a session
 
 // Sizes of a session's memory on the device, beside the layout of buffers and pages that all executors share.
 struct gpu_layout {
     layout common;  // what all executors share
     size_t act_bytes = 0, angle_bytes = 0, int_count = 0, partial_bytes = 0, slope_count = 0, counter_count = 0,
-           list_pairs = 0, list_bytes = 0, gather_bytes = 0, share_bytes = 0;
+           list_pairs = 0, list_bytes = 0, gather_bytes = 0, share_bytes = 0, walk_bytes = 0;
     size_t pinned_bytes = 0;  // the computer's memory: batches on their way to the device, rows on their way back
     int max_chunks = 0;
     size_t input_bytes() const { return angle_bytes + int_count * 4; }
     size_t work_bytes() const {
         return common.buffer_bytes + act_bytes + input_bytes() + partial_bytes + (slope_count + counter_count) * 4 +
-               2 * list_bytes + gather_bytes + share_bytes;
+               2 * list_bytes + gather_bytes + share_bytes + walk_bytes;
     }
 };
 
@@ -63,9 +64,18 @@ struct batch_shape {
     bool finds_best = false;
     bool operator==(const batch_shape&) const = default;
 };
+// A launch that is kept for a walk.
+struct gpu_launch {
+    int32_t kernel;
+    gpu_grid grid;
+    uint32_t n_bytes;
+    uint8_t args[kWalkArgBytes];
+};
 struct gpu_recording {
     batch_shape shape;
-    void* recording = nullptr;
+    void* recording = nullptr;         // null: a walk
+    std::vector<gpu_launch> launches;  // of a walk
+    const gpu_walk* walk = nullptr;
     uint64_t last_use = 0;
     int32_t n_unproven = 0;  // so many of the next plays are computed again without the recording
 };
@@ -114,7 +124,11 @@ struct gpu_context {
     bool is_again = false;  // The batch has the shape of the last one.
     std::vector<gpu_recording> recordings;
     uint64_t n_plays = 0;
-    bool no_recording = false;         // A recording could not be made in this session.
+    bool no_recording = false;                // A recording could not be made in this session.
+    bool no_walk = false;                     // the same of a walk
+    std::vector<gpu_launch>* kept = nullptr;  // not null: launches are kept here, not run
+    walk_entry* walk_list = nullptr;          // on the device: the launches of walk_shape
+    batch_shape walk_shape;
     std::vector<int32_t*> until;       // per group, on the device: until of attention_args
     std::vector<int32_t*> page_start;  // per group, on the device: page_start of cache_args, a place in `ints`
     int32_t *tokens = nullptr, *pos = nullptr, *wanted = nullptr, *q_factor = nullptr;
@@ -208,8 +222,13 @@ inline uint32_t blocks_of(int n, int per_block) { return (uint32_t)((n + per_blo
 
 template <class Args>
 duet_status launch(gpu_context& c, int32_t kernel, const gpu_grid& grid, const Args& args, error_text& err) {
-    static_assert(std::is_trivially_copyable_v<Args>);
+    static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= kWalkArgBytes);
     if (grid.x == 0 || grid.y == 0) return DUET_OK;
+    if (c.kept) {
+        gpu_launch& l = c.kept->emplace_back(gpu_launch{kernel, grid, sizeof args, {}});
+        memcpy(l.args, &args, sizeof args);
+        return DUET_OK;
+    }
     return c.driver->launch(c.device, c.store->kernels[kernel], grid, &args, sizeof args, err);
 }
 

@@ -12,7 +12,8 @@
 namespace duet {
 
 // How far recorded launches are trusted. watched: the first plays of each recording are computed again without it.
-enum class gpu_recording_use : int32_t { off, watched, trusted };
+// walk: the same, and launches of one token are walked in one (gpu/walk.cuh).
+enum class gpu_recording_use : int32_t { off, watched, walk, trusted };
 
 struct gpu_info {
     char name[64] = {};
@@ -20,12 +21,14 @@ struct gpu_info {
     char driver[48] = {};                       // "CUDA 12.4"
     uint64_t memory_bytes = 0, free_bytes = 0;  // free_bytes: known after open()
     bool is_integrated = false;
-    int32_t n_units = 0;  // multiprocessors or compute units; 0: not known
+    int32_t n_units = 0;     // multiprocessors or compute units; 0: not known
+    int32_t n_resident = 0;  // blocks of 256 threads that may wait for each other; 0: none
     gpu_recording_use recording = gpu_recording_use::watched;
 };
 
 struct gpu_grid {
     uint32_t x = 1, y = 1, z = 1, threads = 1, shared_bytes = 0;
+    bool is_resident = false;  // The blocks wait for each other, so all run at once or the launch fails.
 };
 
 // `device` is what open() or queue() gave. The calls on it run in order, on its one queue (stream). Once a device is

@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kOutOfMemory = 2, kNoDevice = 100;                 // the same numbers in both interfaces
 constexpr int kNonBlocking = 1, kThreadLocal = 1, kRelaxed = 2;  // flag of a stream, modes of a capture
+constexpr int kUnitBlocks = 2;                                   // of 256 threads, for which kernels keep registers
 constexpr int kEarlyDriver = 12030;              // CUDA 12.3 is the first that records launches that start early
 constexpr int kCudaMajor = 75, kCudaMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 
@@ -84,6 +85,9 @@ struct vendor_library {
 #define DUET_VENDOR_MEMBER(member, arguments, cuda, hip) vendor_call<int arguments> member;
     DUET_VENDOR_CALLS(DUET_VENDOR_MEMBER)
 #undef DUET_VENDOR_MEMBER
+    vendor_call<int(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                    unsigned shared_bytes, void* stream, void** args)>
+        launch_resident;  // null: there is none
     // Launches with attributes; null before CUDA 11.8 and for HIP.
     vendor_call<int(const void* config, void* function, void** args, void** extra)> launch_with;
     int driver_version = 0;
@@ -206,6 +210,8 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     if (lib->member.name && !find_call(lib->handle, lib->member.name, &lib->member.at)) missing = lib->member.name;
     DUET_VENDOR_CALLS(DUET_VENDOR_FIND)
 #undef DUET_VENDOR_FIND
+    lib->launch_resident.name = is_cuda ? "cuLaunchCooperativeKernel" : "hipModuleLaunchCooperativeKernel";
+    find_call(lib->handle, lib->launch_resident.name, &lib->launch_resident.at);
     if (is_cuda) {  // A library may load one of the other vendor's names.
         find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);
         find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
@@ -260,6 +266,7 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     DUET_TRY(vendor_try(lib, index, err, lib.device_memory, &memory, *device));
     DUET_TRY(vendor_try(lib, index, err, lib.attribute, &integrated, v.integrated, *device));
     DUET_TRY(vendor_try(lib, index, err, lib.attribute, &info->n_units, v.units, *device));
+    if (lib.launch_resident.at) info->n_resident = kUnitBlocks * info->n_units;
     info->memory_bytes = memory;
     info->is_integrated = integrated != 0;
     DUET_TRY(v.chip(lib, *device, info->chip, err));
@@ -267,6 +274,7 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     // every release (ROCm/hip#3902).
     if (&v == &kHip && (version / 100000 == 702 || !strcmp(info->chip, "gfx950")))
         info->recording = gpu_recording_use::off;
+    else if (target_of(info->chip).decode == gpu_decode::walk) info->recording = gpu_recording_use::walk;
     const gpu_code* code = find_gpu_code(info->chip);
     if (!code)
         return fail(err, DUET_ERR_UNSUPPORTED,
@@ -479,6 +487,9 @@ duet_status vendor_kernel(void* device, const char* part, const char* name, void
 duet_status vendor_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t, error_text& err) {
     DUET_ENTER(device);
     void* one[] = {(void*)args};  // The driver copies the arguments during the call.
+    if (grid.is_resident)
+        return d.call(err, d.lib.launch_resident, kernel, grid.x, grid.y, grid.z, grid.threads, 1u, 1u,
+                      grid.shared_bytes, d.stream, (void**)one);
     if (d.lib.launch_with.at && d.lib.driver_version >= kEarlyDriver && (d.owner ? d.owner : &d)->starts_early) {
         // CUlaunchAttribute and CUlaunchConfig of cuda.h. The attribute: this launch may start before the one before it
         // ends.

@@ -12,14 +12,14 @@ namespace duet {
 // The place of an expert is the number of better ones. A thread counts them with n reads of shared memory, so that no
 // rounds and no exchange are needed.
 // source: own; choice and groups: docs/numerics.md, Experts, after DeepSeek-V3 (arXiv 2412.19437)
-DUET_DEVICE void expert_route(const route_args& a) {
+DUET_DEVICE void expert_route(const route_args& a, const block_place& here = {}) {
     auto sum = shared_array<float>(0, kSumLanes);
     auto group = shared_array<uint32_t>(1024, 256);
     auto id = shared_array<int>(2048, 256);
     auto weight = shared_array<float>(3072, 256);
     auto score = shared_array<float>(kRouteWords * 4, a.n);
     auto key = shared_array<uint32_t>((size_t)(kRouteWords + a.n) * 4, a.n);
-    const int j = thread_id(), tok = block_x(), n = a.n;
+    const int j = thread_id(), tok = here.x, n = a.n;
     const float* z = a.z + (size_t)tok * a.z_stride;
     const bool is_softmax = !a.softmax_after && !a.sigmoid_scores;
     float top = 0.0f, lane = -float_of(0x7f800000u);
@@ -135,8 +135,8 @@ DUET_DEVICE void expert_lists(const lists_args& a) {
 // x (n_tok, n_used, n), routes (n_tok, 2 n_used), y (n_tok, n) f32
 // grid (ceil(n / 256), n_tok), block 256, shared 0; moves (n_used + 1) * 4 bytes per element
 // source: own; docs/numerics.md, Experts
-DUET_DEVICE void expert_sum(const expert_sum_args& a) {
-    const int i = block_x() * kGpuThreads + thread_id(), tok = block_y();
+DUET_DEVICE void expert_sum(const expert_sum_args& a, const block_place& here = {}) {
+    const int i = here.x * kGpuThreads + thread_id(), tok = here.y;
     if (i >= a.x.head_dim) return;
     const float* routes = a.routes + (size_t)tok * a.routes_stride;
     const float* x = a.x.at + (size_t)tok * a.x.stride + i;

@@ -13,3 +13,4 @@
 #include "matmul.cuh"
 #include "experts.cuh"
 #include "state.cuh"
+#include "walk.cuh"

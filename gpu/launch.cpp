@@ -30,7 +30,9 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     if (g.both_ways) sizes.int_count += g.groups.size() * (size_t)limits.max_batch;
     // One counter for each token of a tail and each tile, and for each block_x and token of split attention.
     sizes.counter_count = kTailCounters;
-    for (const gpu_step& s : plan_gpu_steps(g)) {
+    const std::vector<gpu_step> steps = plan_gpu_steps(g);
+    sizes.walk_bytes = (2 * steps.size() + 8) * sizeof(walk_entry);  // The most that was seen: two launches to a step.
+    for (const gpu_step& s : steps) {
         const op& o = g.ops[(size_t)s.first];
         if (o.kind != op_kind::matmul || s.activate >= 0) continue;
         const int n_tiles = step_tiles(g, s), n_groups = (o.in.width() + kGroup - 1) / kGroup;
@@ -207,7 +209,8 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     c.partial = (uint8_t*)c.inputs + c.layout.input_bytes();
     c.counters = (uint32_t*)(c.partial + c.layout.partial_bytes) + c.layout.slope_count;
     c.group_sums = (float*)(c.counters + c.layout.counter_count);
-    c.experts = (uint8_t*)c.group_sums + c.layout.share_bytes;
+    c.walk_list = (walk_entry*)((uint8_t*)c.group_sums + c.layout.share_bytes);
+    c.experts = (uint8_t*)c.walk_list + c.layout.walk_bytes;
     DUET_TRY(alloc(need.cache_bytes, &c.cache));
     DUET_TRY(alloc(need.state_bytes, &c.states));
     DUET_TRY(c.driver->alloc_host(c.device, c.layout.input_bytes(), (void**)&c.staging, err));

@@ -12,7 +12,7 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
     const int row = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows;
     const int tile = block_x() * (kMatmulRows / kRowTile) + row / kRowTile;
     const bool exists = tile * kRowTile < a.n_out;
-    const uint8_t* brick = brick_of<B>(a.w, tile, group, n_groups);
+    const uint8_t* brick = brick_of<B, const uint8_t>(a.w, tile, group, n_groups);
     uint32_t s[gpu_scales<B>::kWords] = {};
     if (exists) load_scales<B>(brick, row % kRowTile, s);
     DUET_UNROLL
@@ -91,7 +91,7 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
     const int n_groups = group_count(a.n_in), last_tile = (a.n_out - 1) / kRowTile,
               here = block_x() * (kMatmulRows / kRowTile) + warp % 4 / 2, tile = here < last_tile ? here : last_tile;
     const int row = warp % 2 * 16 + g;  // and row + 8
-    const uint8_t* brick = brick_of<B>(a.w, tile, 0, n_groups);
+    const uint8_t* brick = brick_of<B, const uint8_t>(a.w, tile, 0, n_groups);
     const int line = (tok0 + lane / 16 * 8 + lane % 8) * (kGroup / 4), chunk = lane / 8 % 2 ^ lane % 8;
     float total[kTiles][4] = {};
     lane_words<B> block[kBlocksPerGroup][2];
@@ -241,7 +241,7 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
     float total[16] = {}, acc[16];
     for (int group = 0; group < n_groups; group++) {
         const int n = a.n_in - group * kGroup < kGroup ? a.n_in - group * kGroup : kGroup;
-        const uint8_t* brick = brick_of<F>(a.w, tile, group, n_groups);
+        const uint8_t* brick = brick_of<F, const uint8_t>(a.w, tile, group, n_groups);
         for (int i = 0; i < 16; i++) acc[i] = 0.0f;
         for (int step = 0; step < n; step += kMatmulFloatStep) {
             if (group || step) sync_block();

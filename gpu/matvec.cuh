@@ -41,9 +41,9 @@ DUET_DEVICE float combine(const ready_scale& w, const Int (&dot)[2], float da, f
 // Returns the first token of this block; n_tok or more: the block has nothing to do. With several matrices, the block's
 // tile also chooses the matrix and n_tok. Part: matmul_gpu_args or matvec_part.
 template <class Part>
-DUET_DEVICE int first_token(const expert_args& e, int per_block, Part& p, int& n_tok) {
-    if (!e.tiles) return block_y() * per_block;
-    const expert_tile t = e.tiles[block_y()];
+DUET_DEVICE int first_token(const expert_args& e, int per_block, Part& p, int& n_tok, const block_place& here = {}) {
+    if (!e.tiles) return here.y * per_block;
+    const expert_tile t = e.tiles[here.y];
     p.w += (size_t)t.matrix * e.matrix_bytes;
     if (p.bias) p.bias += (size_t)t.matrix * (size_t)p.n_out;
     n_tok = t.end;
@@ -247,15 +247,16 @@ constexpr int kShareLoads = 8;  // group sums that a thread reads at once
 // device memory, and the last of the blocks reads them all. Returns false for the others. Every thread of the block
 // must make this call.
 template <class W, int NB, class Shared>
-DUET_DEVICE bool tile_totals(const matvec_args& a, const uint8_t* w, int tile, int tok0, Shared part, float* result) {
+DUET_DEVICE bool tile_totals(const matvec_args& a, const block_place& here, const uint8_t* w, int tile, int tok0, int n_all,
+                             Shared part, float* result) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile);
     constexpr int kSlots = kGpuThreads / kRowTile;
-    const int n_groups = group_count(a.n_in), n_tok = NB > 1 && a.n_tok - tok0 < NB ? a.n_tok - tok0 : NB;
+    const int n_groups = group_count(a.n_in), n_tok = NB > 1 && n_all - tok0 < NB ? n_all - tok0 : NB;
     const bool is_shared = NB == 1 && a.n_shares > 1;
-    const int first = is_shared ? n_groups * block_z() / a.n_shares : 0,
-              end = is_shared ? n_groups * (block_z() + 1) / a.n_shares : n_groups;
+    const int first = is_shared ? n_groups * here.z / a.n_shares : 0,
+              end = is_shared ? n_groups * (here.z + 1) / a.n_shares : n_groups;
     const uint8_t* bricks = w + (size_t)tile * (size_t)n_groups * gpu_brick<W>::kBytes;
-    float* sums = a.group_sums + (size_t)block_x() * (size_t)n_groups * kRowTile;
+    float* sums = a.group_sums + (size_t)here.x * (size_t)n_groups * kRowTile;
     float total = 0.0f;
     for (int g0 = first; g0 < end; g0 += a.round_groups) {
         const int n_here = end - g0 < a.round_groups ? end - g0 : a.round_groups;
@@ -277,7 +278,7 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const uint8_t* w, int tile, i
             store_for_others(sums + (size_t)(g0 + g) * kRowTile + row, (float)part[g * kRowTile + row]);
     }
     if (is_shared) {
-        if (!is_last_block(a.tile_counters + block_x(), a.n_shares, shared_array<int>(0, 1))) return false;
+        if (!is_last_block(a.tile_counters + here.x, a.n_shares, shared_array<int>(0, 1))) return false;
         sync_block();
         for (int g0 = 0; g0 < n_groups; g0 += a.round_groups) {
             const int n_here = n_groups - g0 < a.round_groups ? n_groups - g0 : a.round_groups;
@@ -310,30 +311,31 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const uint8_t* w, int tile, i
 // whole rows.
 // source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
 template <class W, class W2, int NB>
-DUET_DEVICE void matvec(matvec_args a) {
+DUET_DEVICE void matvec(const matvec_args& a, const block_place& here = {}) {
     auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
     matvec_part p = a.part[0];
     if (a.experts.tiles) wait_for_launches();  // The tile says which weights to read.
-    const int slot = uniform_in_segment(thread_id() / kRowTile), tok0 = first_token(a.experts, NB, p, a.n_tok),
+    int n_tok = a.n_tok;
+    const int slot = uniform_in_segment(thread_id() / kRowTile), tok0 = first_token(a.experts, NB, p, n_tok, here),
               tok = tok0 + slot;
-    if (tok0 >= a.n_tok) return;
-    if (!a.gated && a.n_parts > 1 && block_x() >= a.part[1].first_block) p = a.part[1];
-    if (!a.gated && a.n_parts > 2 && block_x() >= a.part[2].first_block) p = a.part[2];
-    const int tile = block_x() - p.first_block, r = tile * kRowTile + thread_id() % kRowTile;
+    if (tok0 >= n_tok) return;
+    if (!a.gated && a.n_parts > 1 && here.x >= a.part[1].first_block) p = a.part[1];
+    if (!a.gated && a.n_parts > 2 && here.x >= a.part[2].first_block) p = a.part[2];
+    const int tile = here.x - p.first_block, r = tile * kRowTile + thread_id() % kRowTile;
     // Parts of two formats are never gated (gpu/steps.cpp).
-    const bool has_up = __is_same(W, W2) && a.gated && a.n_parts > 1;
+    const bool has_up = a.gated && a.n_parts > 1;
     const uint8_t* w = p.w;
     float total = 0.0f, gate = 0.0f;
     for (bool again = has_up;; again = false) {  // A loop, because the sums are most of the code.
-        const bool is_done = __is_same(W, W2) || !p.is_second ? tile_totals<W, NB>(a, w, tile, tok0, part, &total)
-                                                              : tile_totals<W2, NB>(a, w, tile, tok0, part, &total);
+        const bool is_done = __is_same(W, W2) || !p.is_second ? tile_totals<W, NB>(a, here, w, tile, tok0, n_tok, part, &total)
+                                                              : tile_totals<W2, NB>(a, here, w, tile, tok0, n_tok, part, &total);
         if (!is_done) return;  // Another block of the tile goes on.
         if (!again) break;
         gate = total;
         w = a.part[1].w;
         sync_block();
     }
-    if (slot < NB && tok < a.n_tok) {
+    if (slot < NB && tok < n_tok) {
         if (!a.gated) {
             if (r < p.n_out) store_result(a.experts, p, r, tok, total);
         } else {
@@ -350,8 +352,8 @@ DUET_DEVICE void matvec(matvec_args a) {
         }
     }
     if (!a.tail.in.at) return;
-    if (!is_last_block(a.counter + block_y(), a.n_blocks, shared_array<int>(kSumLanes * 4, 1))) return;
-    for (int t = tok0; t < tok0 + NB && t < a.n_tok; t++) norm_row(a.tail, 0, t, shared_array<float>(0, kSumLanes));
+    if (!is_last_block(a.counter + here.y, a.n_blocks, shared_array<int>(kSumLanes * 4, 1))) return;
+    for (int t = tok0; t < tok0 + NB && t < n_tok; t++) norm_row(a.tail, 0, t, shared_array<float>(0, kSumLanes));
 }
 
 // out[i] = row id[i] of W, times scale: values as quant/blocks.h decode()
@@ -359,11 +361,11 @@ DUET_DEVICE void matvec(matvec_args a) {
 // grid (ceil(n_in / 256), n_tok), block 256, shared 0; moves a row of W per token
 // source: own
 template <class W>
-DUET_DEVICE void embed(const embed_args& a) {
-    const int j = block_x() * kGpuThreads + thread_id(), id = a.id ? a.id[block_y()] : 0;
+DUET_DEVICE void embed(const embed_args& a, const block_place& here = {}) {
+    const int j = here.x * kGpuThreads + thread_id(), id = a.id ? a.id[here.y] : 0;
     if (j >= a.n_in) return;
     const int b = j % kGroup / kBlock, i = j % kBlock, row = id % kRowTile;
-    const uint8_t* brick = brick_of<W>(a.w, id / kRowTile, j / kGroup, group_count(a.n_in));
+    const uint8_t* brick = brick_of<W, const uint8_t>(a.w, id / kRowTile, j / kGroup, group_count(a.n_in));
     float v;
     if constexpr (!kIsBlock<W>) {
         constexpr int kPerPiece = gpu_brick<W>::kPerPiece;
@@ -392,7 +394,7 @@ DUET_DEVICE void embed(const embed_args& a) {
             if constexpr (W::kHasMin) v = v + r.m;  // r.m is minus the minimum.
         }
     }
-    a.out[(size_t)block_y() * a.stride + j] = a.scale != 1.0f ? v * a.scale : v;
+    a.out[(size_t)here.y * a.stride + j] = a.scale != 1.0f ? v * a.scale : v;
 }
 
 }  // namespace duet

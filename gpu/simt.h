@@ -40,6 +40,31 @@ struct alignas(16) word4 {
     uint32_t w[4];
 };
 
+// Pointers in arguments, to memory that kernels write and to memory that no launch writes. A kernel that reads its
+// arguments from memory (gpu/walk.cuh) would not know otherwise that they do not point to shared memory, nor that a
+// scalar load will do.
+#if defined(DUET_HIP)
+template <class T, int Space>
+struct pointer_to {
+    __attribute__((address_space(Space))) T* at;
+    DUET_DEVICE operator T*() const { return (T*)at; }
+    template <class U>
+    DUET_DEVICE explicit operator U*() const {
+        return (U*)(T*)at;
+    }
+    DUET_DEVICE void operator+=(size_t n) { at += n; }
+};
+template <class T>
+using device_ptr = pointer_to<T, 1>;
+template <class T>
+using constant_ptr = pointer_to<T, 4>;
+#else
+template <class T>
+using device_ptr = T*;
+template <class T>
+using constant_ptr = T*;
+#endif
+
 // ---- the chip ----
 
 // Instructions of a chip, by the columns of gpu/targets.def. dot: the dot product of four int8. matrix: products of
@@ -47,16 +72,18 @@ struct alignas(16) word4 {
 enum class gpu_dot : uint8_t { none, dp4a, dot4_i8, dot4_iu8 };
 enum class gpu_matrix : uint8_t { none, mma_m8n8k16, mma_m16n8k32, mfma_k16, mfma_k32, wmma_gfx11, wmma_gfx12 };
 enum class gpu_start : uint8_t { after, early };  // of a launch, beside the one before it
+enum class gpu_decode : uint8_t { launches, walk };
 struct gpu_target {
     const char* name;
     int warp_width;
     gpu_dot dot;
     gpu_matrix matrix;
     gpu_start start;
+    gpu_decode decode;
 };
 constexpr gpu_target kGpuTargets[] = {
-#define GPU_TARGET(vendor, name, warp_width, dot, matrix, start)                                                       \
-    {#name, warp_width, gpu_dot::dot, gpu_matrix::matrix, gpu_start::start},
+#define GPU_TARGET(vendor, name, warp_width, dot, matrix, start, decode)                                               \
+    {#name, warp_width, gpu_dot::dot, gpu_matrix::matrix, gpu_start::start, gpu_decode::decode},
 #include "targets.def"
 #undef GPU_TARGET
 };
@@ -76,16 +103,16 @@ constexpr gpu_target target_of(int arch) {
     }
     return best;
 }
-#if defined(DUET_CUDA)
-constexpr gpu_target kChip = target_of(__CUDA_ARCH__);
-static_assert(kChip.warp_width == 32, "gpu/targets.def: CUDA chips have a row at or below theirs, and warps of 32");
-#elif defined(DUET_HIP)
 constexpr gpu_target target_of(const char* name) {
     for (const gpu_target& t : kGpuTargets)
         for (int i = 0; t.name[i] == name[i] || (t.name[i] == '_' && name[i] == '-'); i++)
             if (!name[i]) return t;
     return {};
 }
+#if defined(DUET_CUDA)
+constexpr gpu_target kChip = target_of(__CUDA_ARCH__);
+static_assert(kChip.warp_width == 32, "gpu/targets.def: CUDA chips have a row at or below theirs, and warps of 32");
+#elif defined(DUET_HIP)
 constexpr gpu_target kChip = target_of(__amdgcn_processor__);
 static_assert(kChip.warp_width != 0, "gpu/targets.def has no row for this chip: add one");
 #if defined(__GFX9__)
@@ -133,6 +160,25 @@ DUET_DEVICE void store_for_others(T* at, T v) {
 DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
 DUET_DEVICE void atomic_clear(uint32_t* at) { atomicExch(at, 0u); }
+// Words of a walk. Launches before it ended before it began, so that wait_for_launches costs nothing there.
+DUET_DEVICE void release_grid() { release_device(); }
+DUET_DEVICE void wait_for_count(const uint32_t* at, uint32_t n) {
+    uint32_t v;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    while (v < n);
+}
+DUET_DEVICE void acquire_grid(int&) {}
+// Starts to bring the line of weights to the second cache.
+DUET_DEVICE void fetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+// Gives n words of four of device memory, which no launch writes, where a kernel may read arguments. All threads come.
+template <class T>
+DUET_DEVICE const T& block_args(const T* from) {
+    __shared__ word4 kept[sizeof(T) / sizeof(word4)];
+    static_assert(sizeof(T) / sizeof(word4) <= 64);
+    if (threadIdx.x < sizeof kept / sizeof *kept) kept[threadIdx.x] = ((const word4*)from)[threadIdx.x];
+    __syncthreads();
+    return *(const T*)kept;
+}
 DUET_DEVICE int uniform_in_segment(int v) { return __shfl_sync(0xffffffffu, v, 0); }
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) { return __dp4a((int)a, (int)b, c); }
@@ -226,6 +272,21 @@ DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) {
 DUET_DEVICE void atomic_clear(uint32_t* at) {
     __hip_atomic_exchange(at, 0u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+DUET_DEVICE void release_grid() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
+DUET_DEVICE void wait_for_count(const uint32_t* at, uint32_t n) {
+    while (__hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) < n) __builtin_amdgcn_s_sleep(1);
+}
+// Scalar loads have a cache of their own. What is read next depends on `next`, so no such load moves above this.
+DUET_DEVICE void acquire_grid(int& next) {
+    acquire_wave();
+    __builtin_amdgcn_s_dcache_inv();
+    asm volatile("" : "+s"(next)::"memory");
+}
+DUET_DEVICE void fetch(const void*) {}
+template <class T>
+DUET_DEVICE const T& block_args(const T* from) {
+    return *from;
+}
 // Masks are 1, 2, 4, 8 and 16, known when this is compiled. Source: AMD's instruction set architecture guides of GCN 5
 // (Vega) and RDNA, "Data Parallel Processing" and DS_SWIZZLE. V_PERMLANEX16 would do for 16, but clang 19 moves it into
 // branches that not all lanes take, which gave a delta net wrong bits.
@@ -280,6 +341,7 @@ struct emu_place {
 };
 extern thread_local constinit const emu_place* emu_self;
 void emu_sync_block(int line);
+void emu_wait_for_others(int line);                            // lets the other blocks of a resident grid go on
 uint32_t emu_exchange(uint32_t v, int mask, int line);         // gives the value of lane tid ^ mask of this segment
 uint8_t* emu_shared(size_t offset, size_t n_bytes, int line);  // checks the range
 void emu_touch(const void* word, bool write, int line);        // detects races
@@ -305,6 +367,16 @@ inline void acquire_device() {}
 inline void acquire_wave() {}
 inline uint32_t atomic_add(uint32_t* at, uint32_t v) { return (*at += v) - v; }  // Blocks run one by one.
 inline void atomic_clear(uint32_t* at) { *at = 0; }
+inline void release_grid() {}
+inline void wait_for_count(const uint32_t* at, uint32_t n, int line = __builtin_LINE()) {
+    while (*at < n) emu_wait_for_others(line);
+}
+inline void acquire_grid(int&) {}
+inline void fetch(const void*) {}
+template <class T>
+inline const T& block_args(const T* from) {
+    return *from;
+}
 inline int uniform_in_segment(int v) { return v; }
 inline uint32_t shuffle_xor(uint32_t v, int mask, int line = __builtin_LINE()) { return emu_exchange(v, mask, line); }
 inline int dot4(uint32_t a, uint32_t b, int c) {
@@ -390,6 +462,11 @@ DUET_DEVICE void store4(const Array& to, int at, const float (&v)[4]) {
 
 // ---- made of the words above ----
 
+// The block that a kernel's function computes: the hardware's, or one of many that a resident block takes in turn.
+struct block_place {
+    int x = block_x(), y = block_y(), z = block_z();
+};
+
 DUET_DEVICE float shuffle_xor(float v, int mask) { return float_of(shuffle_xor(bits_of(v), mask)); }
 DUET_DEVICE int shuffle_xor(int v, int mask) { return (int)shuffle_xor((uint32_t)v, mask); }
 
@@ -435,6 +512,22 @@ DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
     const bool is_last = flag[0] != 0;
     if (is_last) acquire_wave();
     return is_last;
+}
+
+// Waits until n blocks in all have come to counts of `counter`, and gives what they have written. i: what the blocks do
+// next depends on it.
+template <class F>
+DUET_DEVICE void sync_grid(uint32_t* counter, uint32_t n, int& i, F meanwhile) {
+    finish_stores();
+    sync_block();
+    if (thread_id() == 0) {
+        release_grid();
+        atomic_add(counter, 1u);
+    }
+    meanwhile();
+    if (thread_id() == 0) wait_for_count(counter, n);
+    sync_block();
+    acquire_grid(i);
 }
 
 // Looks up four 4-bit codes (one to a byte) in a table t of 16 int8.

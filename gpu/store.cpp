@@ -192,6 +192,9 @@ duet_status find_type_kernels(const model_graph& g, gpu_store& s, error_text& er
         for (const auto& t : kTypes) {
             if (!has_matrix(o.kind) || t.type != g.weights[(size_t)o.w].type) continue;
             DUET_TRY(find_kernels(s, t.first_kernel, kMatmul + 1, t.part, err));
+            if (s.recording == gpu_recording_use::walk)
+                for (const gpu_walk& walk : kGpuWalks)
+                    if (walk.type == t.type) DUET_TRY(find_kernels(s, walk.kernel, 1, t.part, err));
             for (const auto& second : kTypes)
                 if (const int32_t pair = pair_kernel(t.type, second.type); pair >= 0)
                     DUET_TRY(find_kernels(s, pair, 2, t.part, err));
@@ -254,6 +257,7 @@ duet_status open_store(const exec_place& place, const char* device, std::shared_
     s->recording = place.recording >= 0       ? (gpu_recording_use)place.recording
                    : asked && asked[0] == '0' ? gpu_recording_use::off
                    : asked && asked[0] == '1' ? gpu_recording_use::watched
+                   : asked && asked[0] == '2' ? gpu_recording_use::walk
                                               : s->info.recording;
     *out = s;
     return DUET_OK;

@@ -8,9 +8,9 @@ namespace duet {
 // from, to (n) words; grid (n_blocks), block 256, shared 0; moves 8 bytes per word
 // `from` may be pinned memory of the computer, which changes between two plays of a recording, so no cache may answer.
 // source: own
-DUET_DEVICE void put_words(const words_args& a) {
+DUET_DEVICE void put_words(const words_args& a, const block_place& here = {}) {
     const size_t step = (size_t)a.n_blocks * kGpuThreads;
-    for (size_t i = (size_t)block_x() * kGpuThreads + thread_id(); i < a.n; i += step)
+    for (size_t i = (size_t)here.x * kGpuThreads + thread_id(); i < a.n; i += step)
         a.to[i] = a.from ? ((const volatile uint32_t*)a.from)[i] : 0;
 }
 
@@ -169,15 +169,17 @@ DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
     }
 }
 
-DUET_DEVICE void norm(const norm_args& a) { norm_row(a, block_x(), block_y(), shared_array<float>(0, kSumLanes)); }
+DUET_DEVICE void norm(const norm_args& a, const block_place& here = {}) {
+    norm_row(a, here.x, here.y, shared_array<float>(0, kSumLanes));
+}
 
 // out = rows of x, in order or by `order`, as int8 blocks of 32 (exact_quantize_block) or unchanged
 // x (n_rows, 1 or n_used heads of n) f32; quantized: n % 32 == 0
 // grid (rows, ceil(n / kRowColumns)), block 256, shared 0; moves 5.5 or 8 bytes per element
 // source: own; codes: docs/numerics.md
-DUET_DEVICE void take_rows(const rows_args& a) {
-    const int row = block_x(), from = a.order ? a.order[row] : row, tok = a.n_used == 1 ? from : from / a.n_used;
-    const int n = a.x.head_dim, i = block_y() * kRowColumns + thread_id() / 8 * kBlock + thread_id() % 8;
+DUET_DEVICE void take_rows(const rows_args& a, const block_place& here = {}) {
+    const int row = here.x, from = a.order ? a.order[row] : row, tok = a.n_used == 1 ? from : from / a.n_used;
+    const int n = a.x.head_dim, i = here.y * kRowColumns + thread_id() / 8 * kBlock + thread_id() % 8;
     const float* x =
         a.x.at + (size_t)tok * a.x.stride + (a.x.n_heads == 1 ? 0 : (size_t)(from - tok * a.n_used) * a.x.head_stride);
     float v[4];
@@ -191,11 +193,11 @@ DUET_DEVICE void take_rows(const rows_args& a) {
 // x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
 // grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element
 // source: own; Su et al. (arXiv 2104.09864)
-DUET_DEVICE void rope(const rope_args& a) {
-    const int i = block_x() * kGpuThreads + thread_id(), h = i / a.half, j = i % a.half;
+DUET_DEVICE void rope(const rope_args& a, const block_place& here = {}) {
+    const int i = here.x * kGpuThreads + thread_id(), h = i / a.half, j = i % a.half;
     if (h >= a.x.n_heads) return;
-    float* x = a.x.at + (size_t)block_y() * a.x.stride + (size_t)h * a.x.head_stride;
-    const float* angle = a.angles + (size_t)block_y() * 2 * a.n_freq + j;
+    float* x = a.x.at + (size_t)here.y * a.x.stride + (size_t)h * a.x.head_stride;
+    const float* angle = a.angles + (size_t)here.y * 2 * a.n_freq + j;
     const int p = a.neox ? j : 2 * j, q = a.neox ? j + a.half : 2 * j + 1;
     exact_rotate(x + p, x + q, angle[0], angle[a.n_freq]);
 }
@@ -209,8 +211,8 @@ DUET_DEVICE float* column(const heads_args& v, int row, int j) {
 // x, x2, y (n_rows, n) f32
 // grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element
 // source: own
-DUET_DEVICE void elementwise(const elementwise_args& a) {
-    const int i = block_x() * kGpuThreads + thread_id(), row = block_y();
+DUET_DEVICE void elementwise(const elementwise_args& a, const block_place& here = {}) {
+    const int i = here.x * kGpuThreads + thread_id(), row = here.y;
     if (i >= a.n) return;
     const float x = *column(a.x, row, i);
     const float* x2 = a.x2.at ? column(a.x2, row, a.mode == kElementwiseMultiply ? 0 : i) : nullptr;
@@ -253,7 +255,7 @@ constexpr int kBestLoads = 16;  // values of a thread on their way at once
 // x (n) f32; best, index (n_blocks): of each block, the last block takes the best of them
 // grid (n_blocks), at most 256; block 256, shared 2052 bytes; moves 4 bytes per element
 // source: own
-DUET_DEVICE void argmax(const argmax_args& a) {
+DUET_DEVICE void argmax(const argmax_args& a, const block_place& here = {}) {
     auto best = shared_array<float>(0, kSumLanes);
     auto index = shared_array<int>(kSumLanes * 4, kSumLanes);
     const float infinity = float_of(0x7f800000u);
@@ -261,7 +263,7 @@ DUET_DEVICE void argmax(const argmax_args& a) {
     float v = -infinity;
     int at = kNone;
     const int step = kSumLanes * kBestLoads, j = thread_id();
-    for (int first = block_x() * step; first < a.n; first += a.n_blocks * step) {
+    for (int first = here.x * step; first < a.n; first += a.n_blocks * step) {
         float next[kBestLoads];
         for (int k = 0; k < kBestLoads; k++) {
             const int i = first + k * kSumLanes + j;
@@ -276,8 +278,8 @@ DUET_DEVICE void argmax(const argmax_args& a) {
     }
     block_best(best, index, v, at);
     if (j == 0) {
-        store_for_others(a.best + block_x(), v);
-        store_for_others(a.index + block_x(), at);
+        store_for_others(a.best + here.x, v);
+        store_for_others(a.index + here.x, at);
     }
     if (!is_last_block(a.counter, a.n_blocks, shared_array<int>(kSumLanes * 8, 1))) return;
     v = j < a.n_blocks ? a.best[j] : -infinity;

@@ -68,8 +68,8 @@ duet_status choose_device(duet_model& m) {
         return fail(m.source.err, DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
     m.n_threads = m.params.n_threads ? m.params.n_threads : physical_cores();
     m.isa = isa;
-    if (m.params.gpu_recording < -1 || m.params.gpu_recording > 1)
-        return fail(m.source.err, DUET_ERR_ARG, "gpu_recording: want -1, 0 or 1, got %d", m.params.gpu_recording);
+    if (m.params.gpu_recording < -1 || m.params.gpu_recording > 2)
+        return fail(m.source.err, DUET_ERR_ARG, "gpu_recording: want -1, 0, 1 or 2, got %d", m.params.gpu_recording);
     if (m.params.gpu_layers < -1 || m.params.cpu_expert_layers < -1)
         return fail(m.source.err, DUET_ERR_ARG,
                     "gpu_layers, cpu_expert_layers: want -1 (as fits) or a number of layers, got %d, %d",

@@ -50,6 +50,23 @@ class Memory:
         return bytes(out)
 
 
+class Walks:
+    """The list of launches that a walk reads lies in device memory, with addresses: they get those of the allocations here, once."""
+    ENTRY, HEAD = 496, 16   # gpu/args.h, walk_entry
+
+    def __init__(self):
+        self.patched = {}
+
+    def patch(self, memory, args):
+        at, _, n, _ = struct.unpack_from('<QQii', args)
+        base, buffer = memory.find(at)
+        for offset in range(at - base, at - base + n * self.ENTRY, self.ENTRY):
+            entry = buffer.bytes()[offset:offset + self.ENTRY]
+            if self.patched.get((base, offset)) != entry:
+                self.patched[base, offset] = entry[:self.HEAD] + memory.patch(entry[self.HEAD:])
+                buffer.write(self.patched[base, offset], offset)
+
+
 def found(kernel, stats):
     """What the tool for PTX reports. Blocks that share a head of keys append the same bytes (gpu/attention.cuh): no other kernel may."""
     notes = [text for text in stats.notes if 'the same value' not in text or not kernel.startswith('kernel_attention')]
@@ -64,6 +81,7 @@ def replay(tool, emulator, trace):
     launches, instructions, compared, wrong, kernels = 0, 0, 0, [], set()
     last = ''
     weights = {}    # buffers that the kernels of loading wrote: a kernel may read them before the launch before it has ended
+    walks = Walks()
     starts_early = bool(getattr(emulator.mod, 'sm', 0) >= 90) if hasattr(emulator, 'mod') else False
     for kind, at, source, size, grid, name, data in events(trace):
         base, buffer = memory.find(at)
@@ -83,7 +101,9 @@ def replay(tool, emulator, trace):
             if name.startswith('kernel_arrange'):
                 base, buffer = memory.find(struct.unpack_from('<Q', data, 8)[0])
                 weights[base] = buffer
-            early = {'pdl': True, 'pdl_early': list(weights.values())} if starts_early else {}
+            if name.startswith('kernel_walk'):
+                walks.patch(memory, data)
+            early = {'resident': True} if name.startswith('kernel_walk') else {'pdl': True, 'pdl_early': list(weights.values())} if starts_early else {}
             stats = emulator.launch(name, grid[:3], (grid[3],), [memory.patch(data)], dynamic_lds=grid[4], **early)
             if stats.barrier_count_mismatch or stats.barrier_pc_mismatch:
                 wrong.append(f'{name}: divergent barrier')

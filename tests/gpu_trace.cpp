@@ -2,7 +2,8 @@
 // code of a chip.
 //   gpu_trace cases OUT [sample]   the small graphs of runtime/self_test_cases.h, checked against the CPU on the way;
 //                                  sample: only the formats in gpu_sample.def
-//   gpu_trace MODEL.gguf OUT N     the first N tokens of a model as one prompt, then four that the model chooses
+//   gpu_trace MODEL.gguf OUT N [walk]   the first N tokens of a model as one prompt, then four that the model chooses;
+//                                  walk: the launches of a token are walked in one
 //   gpu_trace shape OUT FORMAT N_LAYERS N_TOK N_SEQ CONTEXT N_UNITS
 //                                  the launches of one batch of an 8B model of random weights, cut to N_LAYERS layers
 //                                  and kCutVocab words: N_TOK tokens for each of N_SEQ sequences, the last at position
@@ -52,9 +53,10 @@ bool in_sample(int32_t type) {
     }
 }
 
-int run_model(const char* path, int n) {
+int run_model(const char* path, int n, bool walks) {
     duet_model_params p = duet_model_params_default();
     p.device = "emu32";
+    if (walks) p.gpu_recording = 2;
     duet_model* model = nullptr;
     duet_session* session = nullptr;
     duet_session_params s = duet_session_params_default();
@@ -176,7 +178,7 @@ int main(int argc, char** argv) {
     } else if (std::string(argv[1]) == "shape" && argc == 9) {
         failed = run_shape(argv[3], {atoi(argv[4]), atoi(argv[5]), atoi(argv[6]), atoi(argv[7]), atoi(argv[8])}, &t);
     } else {
-        failed = run_model(argv[1], argc > 3 ? atoi(argv[3]) : 8);
+        failed = run_model(argv[1], argc > 3 ? atoi(argv[3]) : 8, argc > 4);
     }
     duet::emu_watch(nullptr, nullptr);
     return fclose(t.file) == 0 && t.ok ? failed : 1;
