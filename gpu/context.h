@@ -64,18 +64,12 @@ struct batch_shape {
     bool finds_best = false;
     bool operator==(const batch_shape&) const = default;
 };
-// A launch that is kept for a walk.
-struct gpu_launch {
-    int32_t kernel;
-    gpu_grid grid;
-    uint32_t n_bytes;
-    uint8_t args[kWalkArgBytes];
-};
 struct gpu_recording {
     batch_shape shape;
-    void* recording = nullptr;         // null: a walk
-    std::vector<gpu_launch> launches;  // of a walk
-    const gpu_walk* walk = nullptr;
+    void* recording = nullptr;
+    void* walk = nullptr;          // not null: the kernel that does the launches of `list` instead
+    std::vector<walk_entry> list;  // of kernels (enum gpu_kernel), or of what the walk calls them
+    uint32_t shared_bytes = 0;     // the most of the list
     uint64_t last_use = 0;
     int32_t n_unproven = 0;  // so many of the next plays are computed again without the recording
 };
@@ -124,10 +118,10 @@ struct gpu_context {
     bool is_again = false;  // The batch has the shape of the last one.
     std::vector<gpu_recording> recordings;
     uint64_t n_plays = 0;
-    bool no_recording = false;                // A recording could not be made in this session.
-    bool no_walk = false;                     // the same of a walk
-    std::vector<gpu_launch>* kept = nullptr;  // not null: launches are kept here, not run
-    walk_entry* walk_list = nullptr;          // on the device: the launches of walk_shape
+    bool no_recording = false;        // A recording could not be made in this session.
+    bool no_walk = false;             // the same of a walk
+    gpu_recording* kept = nullptr;    // not null: launches are kept in its list, not run
+    walk_entry* walk_list = nullptr;  // on the device: the list of walk_shape
     batch_shape walk_shape;
     std::vector<int32_t*> until;       // per group, on the device: until of attention_args
     std::vector<int32_t*> page_start;  // per group, on the device: page_start of cache_args, a place in `ints`
@@ -225,8 +219,9 @@ duet_status launch(gpu_context& c, int32_t kernel, const gpu_grid& grid, const A
     static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= kWalkArgBytes);
     if (grid.x == 0 || grid.y == 0) return DUET_OK;
     if (c.kept) {
-        gpu_launch& l = c.kept->emplace_back(gpu_launch{kernel, grid, sizeof args, {}});
-        memcpy(l.args, &args, sizeof args);
+        walk_entry& e = c.kept->list.emplace_back(walk_entry{kernel, grid.x, grid.y, grid.z, {}});
+        memcpy(e.args, &args, sizeof args);
+        c.kept->shared_bytes = std::max(c.kept->shared_bytes, grid.shared_bytes);
         return DUET_OK;
     }
     return c.driver->launch(c.device, c.store->kernels[kernel], grid, &args, sizeof args, err);

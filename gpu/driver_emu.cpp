@@ -79,7 +79,7 @@ constexpr int kEmuMaxThreads = 1024;
 constexpr size_t kEmuSharedBytes = 64 << 10;
 constexpr std::align_val_t kEmuAlign{256};
 
-enum class emu_wait : uint8_t { none, segment, block, others, done };
+enum class emu_wait : uint8_t { none, segment, block, done };
 
 struct emu_stack {
     void* pointer = nullptr;
@@ -120,7 +120,6 @@ struct emu_machine {
     const void* args = nullptr;
     bool failed = false;
     char message[200] = {};
-    int n_looks = 0;  // how often the block has looked for other blocks since its last barrier
 };
 
 thread_local emu_machine* emu_now = nullptr;  // the launch that runs in this host thread
@@ -198,12 +197,10 @@ bool emu_release_segment(emu_machine& m, int lo, int hi) {
     return true;
 }
 
-// Lets the block go on if all its threads wait for it. Returns false when the block is stuck or waits for others;
-// *is_done: it has ended.
+// Lets the block go on if all its threads wait for it. Returns false when the block is stuck; *is_done: it has ended.
 bool emu_release_block(emu_machine& m, bool* is_done) {
     int n_waiting = 0, n_done = 0;
     for (int i = 0; i < m.n_threads; i++) {
-        if (m.fibers[(size_t)i].wait == emu_wait::others) return false;
         n_waiting += m.fibers[(size_t)i].wait == emu_wait::block;
         n_done += m.fibers[(size_t)i].wait == emu_wait::done;
     }
@@ -228,7 +225,7 @@ bool emu_release_block(emu_machine& m, bool* is_done) {
     return false;
 }
 
-void emu_start_block(emu_machine& m, int bx, int by, int bz, int width) {
+void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
     for (int i = 0; i < m.n_threads; i++) {
         emu_fiber& f = m.fibers[(size_t)i];
         f.place = {i, m.n_threads, bx, by, bz, width};
@@ -238,17 +235,8 @@ void emu_start_block(emu_machine& m, int bx, int by, int bz, int width) {
     }
     memset(m.shared.data(), 0x7f, m.shared_bytes);  // Large numbers show a read that comes before the write.
     m.epoch++;
-    m.n_looks = 0;
-}
-
-// Runs a block to its end, or until it waits for others. Returns whether it has ended.
-bool emu_run_block(emu_machine& m) {
-    emu_now = &m;
-    for (emu_fiber& f : m.fibers)
-        if (f.wait == emu_wait::others) f.wait = emu_wait::none;
     const int n_segments = (m.n_threads + kSegment - 1) / kSegment;
-    bool is_done = false;
-    while (!is_done && !m.failed) {
+    for (bool is_done = false; !is_done && !m.failed;) {
         for (int k = 0; k < n_segments && !m.failed; k++) {
             const int segment = m.order[(size_t)k], lo = segment * kSegment,
                       hi = lo + kSegment < m.n_threads ? lo + kSegment : m.n_threads;
@@ -263,9 +251,8 @@ bool emu_run_block(emu_machine& m) {
                 }
             } while (!m.failed && emu_release_segment(m, lo, hi));
         }
-        if (!m.failed && !emu_release_block(m, &is_done)) return false;
+        if (!m.failed && !emu_release_block(m, &is_done)) return;
     }
-    return is_done;
 }
 
 struct emu_kernel {
@@ -285,7 +272,7 @@ using emu_recording = std::vector<std::function<duet_status(error_text&)>>;
 
 struct emu_device {
     int width = 32;
-    std::vector<emu_machine> machines;  // more than one: of blocks that wait for each other
+    emu_machine machine;
     std::unique_ptr<emu_recording> recording;
 };
 
@@ -338,7 +325,7 @@ duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
     info->memory_bytes = emu_mem.limit;
     info->recording = gpu_recording_use::trusted;
     info->n_units = emu_units;
-    info->n_resident = 3;
+    info->n_resident = 1;
     info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
     snprintf(info->name, sizeof info->name, "emulator, warps of %d", kWidth);
     snprintf(info->chip, sizeof info->chip, "emu%d", kWidth);
@@ -410,30 +397,11 @@ duet_status emu_find_kernel(void*, const char*, const char* kernel_name, void** 
     return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no kernel %s", kernel_name);
 }
 
-// Runs blocks that wait for each other, in turns. When all of them only look, none will ever go on.
-void emu_run_resident(emu_device& d, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) emu_start_block(d.machines[i], (int)i, 0, 0, d.width);
-    std::vector<uint8_t> is_done(n);
-    for (bool goes_on = true; goes_on;) {
-        goes_on = false;
-        for (uint32_t i = 0; i < n; i++) {
-            emu_machine& m = d.machines[i];
-            if (is_done[i]) continue;
-            is_done[i] = emu_run_block(m);
-            if (m.failed) return;
-            goes_on = goes_on || is_done[i] || m.n_looks < 2;
-        }
-    }
-    if (std::find(is_done.begin(), is_done.end(), 0) != is_done.end())
-        emu_fail(d.machines[0], "blocks that wait for others, which do not come; of all", 0, (long)n, 0);
-}
-
 duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes,
                        error_text& err) {
     emu_device& d = *(emu_device*)device;
     const emu_kernel& k = *(const emu_kernel*)kernel;
-    d.machines.resize(std::max(d.machines.size(), (size_t)(grid.is_resident ? grid.x : 1)));
-    emu_machine& m = d.machines[0];
+    emu_machine& m = d.machine;
     if (args_bytes != k.args_bytes || grid.threads < 1 || (int)grid.threads > k.max_threads ||
         grid.shared_bytes > kEmuSharedBytes)
         return fail(err, DUET_ERR_DEVICE,
@@ -447,33 +415,26 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
         });
         return DUET_OK;
     }
-    for (emu_machine& each : d.machines) {
-        each.seed = emu_thread_seed;
-        each.n_threads = (int)grid.threads;
-        each.shared_bytes = grid.shared_bytes;
-        each.body = k.body;
-        each.args = args;
-        each.failed = false;
-        emu_make_room(each, each.n_threads);
-        if (!grid.is_resident) break;
-    }
+    m.seed = emu_thread_seed;
+    m.n_threads = (int)grid.threads;
+    m.shared_bytes = grid.shared_bytes;
+    m.body = k.body;
+    m.args = args;
+    m.failed = false;
+    emu_make_room(m, m.n_threads);
     emu_tell_pinned(args, args_bytes);
-    if (grid.is_resident)  // A walk's launches have theirs in its list.
+    if (grid.is_resident)  // A walk's launches have their arguments in its list.
         emu_tell_pinned(((const walk_args*)args)->list, (size_t)((const walk_args*)args)->n * sizeof(walk_entry));
     emu_tell("launch", nullptr, args, args_bytes, k.name, grid);
     if (emu_is_dry) return DUET_OK;
     emu_machine* before = emu_now;
-    if (grid.is_resident) emu_run_resident(d, grid.x);
-    for (uint32_t z = 0; z < grid.z && !m.failed && !grid.is_resident; z++)
+    emu_now = &m;
+    for (uint32_t z = 0; z < grid.z && !m.failed; z++)
         for (uint32_t y = 0; y < grid.y && !m.failed; y++)
-            for (uint32_t x = 0; x < grid.x && !m.failed; x++) {
-                emu_start_block(m, (int)x, (int)y, (int)z, d.width);
-                emu_run_block(m);
-            }
+            for (uint32_t x = 0; x < grid.x && !m.failed; x++) emu_run_block(m, (int)x, (int)y, (int)z, d.width);
     emu_now = before;
     emu_self = nullptr;
-    for (const emu_machine& m : d.machines)
-        if (m.failed) return fail(err, DUET_ERR_DEVICE, "emulator: %s: %s", k.name, m.message);
+    if (m.failed) return fail(err, DUET_ERR_DEVICE, "emulator: %s: %s", k.name, m.message);
     return DUET_OK;
 }
 
@@ -524,14 +485,7 @@ constexpr gpu_driver make_emu_driver(const char* name) {
 
 // ---- what kernels call ----
 
-void emu_sync_block(int line) {
-    emu_now->n_looks = 0;
-    emu_wait_for(emu_wait::block, line);
-}
-void emu_wait_for_others(int line) {
-    emu_now->n_looks++;
-    emu_wait_for(emu_wait::others, line);
-}
+void emu_sync_block(int line) { emu_wait_for(emu_wait::block, line); }
 
 uint32_t emu_exchange(uint32_t v, int mask, int line) {
     emu_machine& m = *emu_now;

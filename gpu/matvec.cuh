@@ -247,8 +247,8 @@ constexpr int kShareLoads = 8;  // group sums that a thread reads at once
 // device memory, and the last of the blocks reads them all. Returns false for the others. Every thread of the block
 // must make this call.
 template <class W, int NB, class Shared>
-DUET_DEVICE bool tile_totals(const matvec_args& a, const block_place& here, const uint8_t* w, int tile, int tok0, int n_all,
-                             Shared part, float* result) {
+DUET_DEVICE bool tile_totals(const matvec_args& a, const block_place& here, const uint8_t* w, int tile, int tok0,
+                             int n_all, Shared part, float* result) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile);
     constexpr int kSlots = kGpuThreads / kRowTile;
     const int n_groups = group_count(a.n_in), n_tok = NB > 1 && n_all - tok0 < NB ? n_all - tok0 : NB;
@@ -327,8 +327,9 @@ DUET_DEVICE void matvec(const matvec_args& a, const block_place& here = {}) {
     const uint8_t* w = p.w;
     float total = 0.0f, gate = 0.0f;
     for (bool again = has_up;; again = false) {  // A loop, because the sums are most of the code.
-        const bool is_done = __is_same(W, W2) || !p.is_second ? tile_totals<W, NB>(a, here, w, tile, tok0, n_tok, part, &total)
-                                                              : tile_totals<W2, NB>(a, here, w, tile, tok0, n_tok, part, &total);
+        const bool is_done = __is_same(W, W2) || !p.is_second
+                                 ? tile_totals<W, NB>(a, here, w, tile, tok0, n_tok, part, &total)
+                                 : tile_totals<W2, NB>(a, here, w, tile, tok0, n_tok, part, &total);
         if (!is_done) return;  // Another block of the tile goes on.
         if (!again) break;
         gate = total;
@@ -372,16 +373,13 @@ DUET_DEVICE void embed(const embed_args& a, const block_place& here = {}) {
         v = to_float(((const W*)(brick + (size_t)(j % kGroup / kPerPiece * kRowTile + row) * 16))[j % kPerPiece]);
     } else {
         using C = gpu_codes<W>;
-        const block_words<W> block = load_block<W>(brick, row, b);
-        uint32_t s[gpu_scales<W>::kWords], word = 0;
+        const lane_words<W> lane = load_lane<W>(brick, row, b, i / 4 % 4);
+        const uint32_t word = lane_word<W>(lane, i / 4 % 4, i >= 16, !C::kIsTable);
+        uint32_t s[gpu_scales<W>::kWords];
         load_scales<W>(brick, row, s);
         ready_scale r{};
         DUET_UNROLL
-        // Here and below, constant indices keep registers from being indexed by a variable.
-        for (int k = 0; k < 8; k++)
-            if (k == i / 4) word = C::kIsTable ? weight_word(block, k) : code_word(block, k);
-        DUET_UNROLL
-        for (int k = 0; k < kBlocksPerGroup; k++)
+        for (int k = 0; k < kBlocksPerGroup; k++)  // A constant index keeps registers from being indexed by a variable.
             if (k == b) r = read_scale<W>(s, k);
         const int code = (int)(int8_t)(word >> 8 * (i % 4)) - C::kBias;
         if constexpr (kWideSubs<W>) {

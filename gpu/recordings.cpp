@@ -10,9 +10,9 @@ namespace {
 
 constexpr int kUnprovenPlays = 2;
 
-void tell(const gpu_context& c, const std::string& why) {
+void tell(const gpu_context& c, const std::string& why, const char* what = "recorded decoding") {
     const exec_place& place = c.limits.place;
-    const std::string text = std::string(c.store->info.name) + ": recorded decoding is off from here on: " + why;
+    const std::string text = std::string(c.store->info.name) + ": " + what + " is off from here on: " + why;
     if (place.log) place.log(place.log_user, DUET_LOG_WARN, text.c_str());
 }
 
@@ -26,95 +26,62 @@ duet_status record(gpu_context& c, gpu_recording* r, error_text& err) {
     return launched != DUET_OK ? launched : ended;
 }
 
-// ---- walks ----
-
-// What a walk calls a kernel.
-walk_kernel walk_kernel_of(const gpu_walk& w, int32_t kernel) {
+// Changes a kernel's number to that of a walk of two formats. False: the walk does not have it.
+bool enter_walk(int32_t type, int32_t second, walk_entry& e) {
+    const int32_t kernel = e.kernel;
+    e.kernel = walk_none;
 #define WALKED(name, ...)                                                                                              \
-    if (kernel == kernel_##name) return walk_##name;
+    if (kernel == kernel_##name) e.kernel = walk_##name;
     DUET_WALKED(WALKED)
 #undef WALKED
-    if (kernel == kernel_of(w.type, kEmbed)) return walk_embed;
-    if (kernel == kernel_of(w.second, kEmbed)) return walk_embed2;
-    const bool is_matvec = kernel == kernel_of(w.type, kMatvec) || kernel == kernel_of(w.second, kMatvec) ||
-                           kernel == pair_kernel(w.type, w.second);
-    return is_matvec ? walk_matvec : walk_none;
+    const bool is_second = kernel == kernel_of(second, kMatvec);
+    if (kernel == kernel_of(type, kEmbed)) e.kernel = walk_embed;
+    else if (kernel == kernel_of(second, kEmbed)) e.kernel = walk_embed2;
+    else if (is_second || kernel == kernel_of(type, kMatvec) || kernel == pair_kernel(type, second))
+        e.kernel = walk_matvec;
+    for (matvec_part& p : ((matvec_args*)e.args)->part)
+        if (is_second) p.is_second = 1;
+    return e.kernel != walk_none;
 }
 
-duet_status launch_walk(gpu_context& c, const gpu_recording& r, size_t first, size_t n, error_text& err) {
-    gpu_grid grid{(uint32_t)c.store->info.n_resident, 1, 1, kGpuThreads, kSumLanes, true};
-    for (size_t i = first; i < first + n; i++)
-        grid.shared_bytes = std::max(grid.shared_bytes, r.launches[i].grid.shared_bytes);
-    const walk_args a{c.walk_list + first, c.counters + c.layout.counter_count - kBestInts + kBestWalk, (int32_t)n,
+duet_status launch_walk(gpu_context& c, const gpu_recording& r, size_t n, error_text& err) {
+    const gpu_grid grid{(uint32_t)c.store->info.n_resident, 1, 1, kGpuThreads, r.shared_bytes, true};
+    const walk_args a{c.walk_list, c.counters + c.layout.counter_count - kBestInts + kBestWalk, (int32_t)n,
                       (int32_t)grid.x};
-    return c.driver->launch(c.device, c.store->kernels[r.walk->kernel], grid, &a, sizeof a, err);
+    return c.driver->launch(c.device, r.walk, grid, &a, sizeof a, err);
 }
 
-// Keeps the batch's launches, chooses the walk that does most of them, and asks the driver whether it can. False: there
-// is none.
-bool keep_walk(gpu_context& c, gpu_recording* r) {
-    const gpu_info& info = c.store->info;
-    if (c.store->recording != gpu_recording_use::walk || c.no_walk || r->shape.n_tok != 1 || r->shape.first_op != 0)
-        return false;
-    error_text why;
-    c.kept = &r->launches;
+// Makes a walk of the batch's launches, and asks the driver whether it takes one. False: there will be none.
+bool make_walk(gpu_context& c, gpu_recording* r, error_text& why) {
+    c.kept = r;
     const duet_status st = launch_batch(c, nullptr, why);
     c.kept = nullptr;
-    ptrdiff_t most = 1;
-    for (const gpu_walk& w : kGpuWalks) {
-        const ptrdiff_t n = std::count_if(r->launches.begin(), r->launches.end(), [&](const gpu_launch& l) {
-            return walk_kernel_of(w, l.kernel) != walk_none;
-        });
-        if (c.store->kernels[w.kernel] && n > most) most = n, r->walk = &w;
+    const std::vector<walk_entry> all = std::move(r->list);
+    auto try_walk = [&](int32_t type, int32_t second, const char* part, const char* name) {
+        r->list = all;
+        for (walk_entry& e : r->list)
+            if (!enter_walk(type, second, e)) return;
+        c.driver->kernel(c.device, part, name, &r->walk, why);
+    };
+    why = {"one launch cannot do a token of this model"};
+#define KERNEL(name, args, threads, ...)
+#define KERNEL_WALK(id, id2)                                                                                           \
+    if (!r->walk) try_walk(type_id::id, type_id::id2, #id, "kernel_walk_" #id "_" #id2);
+#include "kernels.def"
+    return st == DUET_OK && r->walk && r->list.size() * sizeof(walk_entry) <= c.layout.walk_bytes &&
+           launch_walk(c, *r, 0, why) == DUET_OK;
+}
+
+duet_status play_one(gpu_context& c, const gpu_recording& r, error_text& err) {
+    if (!r.walk) return c.driver->play(c.device, r.recording, err);
+    if (c.walk_shape != r.shape) {
+        DUET_TRY(put_bytes(c, c.walk_list, r.list.data(), r.list.size() * sizeof(walk_entry), c.staging,
+                           c.layout.input_bytes(), err));
+        c.walk_shape = r.shape;
+        fill_batch(c);  // The list came through its memory.
     }
-    if (st != DUET_OK || !r->walk || r->launches.size() * sizeof(walk_entry) > c.layout.walk_bytes)
-        why = {"no walk for this model"};
-    else if (info.n_resident == 0) why = {"the driver has no cooperative launch"};
-    else if (launch_walk(c, *r, 0, 0, why) == DUET_OK) return true;
-    c.no_walk = true;
-    tell(c, why.text);
-    r->launches.clear();
-    return false;
+    return launch_walk(c, r, r.list.size(), err);
 }
-
-// Brings the launches to the device, as entries of a list.
-duet_status put_walk(gpu_context& c, const gpu_recording& r, error_text& err) {
-    std::vector<walk_entry> list;
-    for (const gpu_launch& l : r.launches) {
-        walk_entry& e =
-            list.emplace_back(walk_entry{walk_kernel_of(*r.walk, l.kernel), l.grid.x, l.grid.y, l.grid.z, {}});
-        memcpy(e.args, l.args, l.n_bytes);
-        if (l.kernel == kernel_of(r.walk->second, kMatvec))
-            for (matvec_part& p : ((matvec_args*)e.args)->part) p.is_second = 1;
-    }
-    DUET_TRY(put_bytes(c, c.walk_list, list.data(), list.size() * sizeof(walk_entry), c.staging, c.layout.input_bytes(),
-                       err));
-    c.walk_shape = r.shape;
-    fill_batch(c);  // The list came through its memory.
-    return DUET_OK;
-}
-
-// Runs kept launches: by walks, and one by one what the walk cannot do.
-duet_status play_walk(gpu_context& c, const gpu_recording& r, error_text& err) {
-    if (c.walk_shape != r.shape) DUET_TRY(put_walk(c, r, err));
-    for (size_t i = 0, n; i < r.launches.size(); i += n) {
-        const gpu_launch& l = r.launches[i];
-        for (n = 0; i + n < r.launches.size() && walk_kernel_of(*r.walk, r.launches[i + n].kernel) != walk_none;) n++;
-        if (n > 1) {
-            DUET_TRY(launch_walk(c, r, i, n, err));
-            continue;
-        }
-        n = 1;
-        DUET_TRY(c.driver->launch(c.device, c.store->kernels[l.kernel], l.grid, l.args, l.n_bytes, err));
-    }
-    return DUET_OK;
-}
-
-duet_status play_plain(gpu_context& c, const gpu_recording& r, error_text& err) {
-    return r.walk ? play_walk(c, r, err) : c.driver->play(c.device, r.recording, err);
-}
-
-// ---- recordings ----
 
 void keep(gpu_context& c, const gpu_recording& r) {
     // A model that shares its ops with the CPU has one recording for each of its parts.
@@ -182,7 +149,7 @@ duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
     const std::vector<written> memory = written_memory(c);
     std::vector<uint8_t> before, played, plain;
     DUET_TRY(read_memory(c, memory, &before, err));
-    DUET_TRY(play_plain(c, r, err));
+    DUET_TRY(play_one(c, r, err));
     DUET_TRY(read_memory(c, memory, &played, err));
     DUET_TRY(run_again(c, memory, before, err));
     DUET_TRY(read_memory(c, memory, &plain, err));
@@ -195,7 +162,7 @@ duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
 
 duet_status play(gpu_context& c, gpu_recording& r, error_text& err) {
     r.last_use = ++c.n_plays;
-    return r.n_unproven > 0 ? play_watched(c, r, err) : play_plain(c, r, err);
+    return r.n_unproven > 0 ? play_watched(c, r, err) : play_one(c, r, err);
 }
 
 }  // namespace
@@ -217,7 +184,13 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     r.shape = shape;
     r.n_unproven = use == gpu_recording_use::trusted ? 0 : kUnprovenPlays;
     error_text why;
-    if (!keep_walk(c, &r) && record(c, &r, why) != DUET_OK) {
+    if (use == gpu_recording_use::walk && !c.no_walk && shape.n_tok == 1 && shape.first_op == 0 &&
+        !make_walk(c, &r, why)) {
+        c.no_walk = true;
+        tell(c, why.text, "decoding by one launch");
+        r.walk = nullptr;
+    }
+    if (!r.walk && record(c, &r, why) != DUET_OK) {
         c.no_recording = true;
         tell(c, why.text);
         return launch_batch(c, nullptr, err);

@@ -6,7 +6,8 @@
 #pragma once
 
 #if defined(__CUDACC__) && !defined(__HIP__)
-#define DUET_CUDA 1
+#define DUET_CUDA  1
+#define DUET_APART static __device__ __noinline__
 #elif defined(__HIP__)
 #define DUET_HIP   1
 #define __global__ __attribute__((global))
@@ -15,6 +16,9 @@
 #define __shared__ __attribute__((shared))
 #endif
 
+#if !defined(DUET_CUDA)
+#define DUET_APART DUET_DEVICE
+#endif
 #if defined(DUET_CUDA) || defined(DUET_HIP)
 #define DUET_ON_DEVICE 1
 #define DUET_HD        __host__ __device__ __attribute__((always_inline))
@@ -341,7 +345,6 @@ struct emu_place {
 };
 extern thread_local constinit const emu_place* emu_self;
 void emu_sync_block(int line);
-void emu_wait_for_others(int line);                            // lets the other blocks of a resident grid go on
 uint32_t emu_exchange(uint32_t v, int mask, int line);         // gives the value of lane tid ^ mask of this segment
 uint8_t* emu_shared(size_t offset, size_t n_bytes, int line);  // checks the range
 void emu_touch(const void* word, bool write, int line);        // detects races
@@ -369,7 +372,7 @@ inline uint32_t atomic_add(uint32_t* at, uint32_t v) { return (*at += v) - v; } 
 inline void atomic_clear(uint32_t* at) { *at = 0; }
 inline void release_grid() {}
 inline void wait_for_count(const uint32_t* at, uint32_t n, int line = __builtin_LINE()) {
-    while (*at < n) emu_wait_for_others(line);
+    if (*at < n) emu_fault("blocks that wait for others; of them there are", (long)*at, (long)n, line);
 }
 inline void acquire_grid(int&) {}
 inline void fetch(const void*) {}

@@ -192,9 +192,6 @@ duet_status find_type_kernels(const model_graph& g, gpu_store& s, error_text& er
         for (const auto& t : kTypes) {
             if (!has_matrix(o.kind) || t.type != g.weights[(size_t)o.w].type) continue;
             DUET_TRY(find_kernels(s, t.first_kernel, kMatmul + 1, t.part, err));
-            if (s.recording == gpu_recording_use::walk)
-                for (const gpu_walk& walk : kGpuWalks)
-                    if (walk.type == t.type) DUET_TRY(find_kernels(s, walk.kernel, 1, t.part, err));
             for (const auto& second : kTypes)
                 if (const int32_t pair = pair_kernel(t.type, second.type); pair >= 0)
                     DUET_TRY(find_kernels(s, pair, 2, t.part, err));

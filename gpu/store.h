@@ -4,7 +4,6 @@
 #pragma once
 #include "driver.h"
 #include "../models/executor.h"
-#include "../quant/formats.h"
 
 namespace duet {
 
@@ -32,16 +31,6 @@ enum gpu_kernel : int32_t {
 enum type_kernel : int32_t { kArrange, kEmbed, kMatvec, kMatvec8, kMatmul };
 int32_t kernel_of(int32_t type, type_kernel which);
 int32_t pair_kernel(int32_t type, int32_t second);  // a matvec for matrices in two formats; -1: there is none
-
-// A walk (gpu/walk.cuh) that does launches of two formats.
-struct gpu_walk {
-    int32_t type, second, kernel;
-};
-constexpr gpu_walk kGpuWalks[] = {
-#define KERNEL(name, args, threads, ...)
-#define KERNEL_WALK(id, id2) {type_id::id, type_id::id2, kernel_walk_##id##_##id2},
-#include "kernels.def"
-};
 
 struct gpu_store {
     const gpu_driver* driver = nullptr;

@@ -6,9 +6,11 @@
 
 namespace duet {
 
-// Does block `here` of an entry. args: arguments of any launch.
+// Does block k of an entry, whose arguments are those of any launch. Not inline, because a compiler for CUDA would keep
+// what all entries share, as numbers of threads, in registers that none has to spare.
 template <class W, class W2>
-DUET_DEVICE void walk_block(const walk_entry& e, const block_place& here) {
+DUET_APART void walk_block(const walk_entry& e, uint32_t k) {
+    const block_place here{(int)(k % e.x), (int)(k / e.x % e.y), (int)(k / e.x / e.y)};
     switch (e.kernel) {
     case walk_embed: return embed<W>(*(const embed_args*)e.args, here);
     case walk_embed2: return embed<W2>(*(const embed_args*)e.args, here);
@@ -28,9 +30,8 @@ DUET_DEVICE void walk(const walk_args& a) {
     if (a.n == 0) return;  // Somebody only asks whether the driver takes such a launch.
     for (int i = 0;;) {
         const walk_entry& e = block_args(a.list + i);
-        const int n_x = (int)e.x, n_y = (int)e.y, n = n_x * n_y * (int)e.z;
-        for (int k = block_x(); k < n; k += a.n_blocks) {
-            walk_block<W, W2>(e, {k % n_x, k / n_x % n_y, k / n_x / n_y});
+        for (uint32_t k = (uint32_t)block_x(); k < e.x * e.y * e.z; k += (uint32_t)a.n_blocks) {
+            walk_block<W, W2>(e, k);
             sync_block();
         }
         if (++i == a.n) break;

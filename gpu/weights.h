@@ -265,7 +265,8 @@ template <class B>
 DUET_DEVICE uint32_t lane_word(const lane_words<B>& lane, int j, bool second, bool is_biased = false) {
     using C = gpu_codes<B>;
     const int i = j + 4 * second;
-    uint32_t v = lane.low[second && C::kLow == 8] >> (C::kLow * (i / C::kLow)) & 0x01010101u * ((1u << C::kLow) - 1u);
+    const uint32_t low = second && C::kLow == 8 ? lane.low[lane_words<B>::kLows - 1] : lane.low[0];
+    uint32_t v = low >> (C::kLow * (i / C::kLow)) & 0x01010101u * ((1u << C::kLow) - 1u);
     if constexpr (C::kHigh > 0)
         v |= (lane.high >> (C::kHigh * (i / C::kHigh)) & 0x01010101u * ((1u << C::kHigh) - 1u)) << C::kLow;
     return is_biased ? v : weights_of<B>(v);

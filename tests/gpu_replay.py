@@ -27,6 +27,9 @@ def events(path):
             yield kind.decode(), at, source, size, grid, name, f.read(size) if kind in b'udl' else b''
 
 
+RESIDENT = 5    # blocks of a walk
+
+
 class Memory:
     """The device's allocations, each with pages behind it that cannot be touched."""
 
@@ -101,8 +104,9 @@ def replay(tool, emulator, trace):
             if name.startswith('kernel_arrange'):
                 base, buffer = memory.find(struct.unpack_from('<Q', data, 8)[0])
                 weights[base] = buffer
-            if name.startswith('kernel_walk'):
+            if name.startswith('kernel_walk'):      # by more blocks than the emulator's one
                 walks.patch(memory, data)
+                grid, data = (RESIDENT, *grid[1:]), data[:20] + struct.pack('<i', RESIDENT)
             early = {'resident': True} if name.startswith('kernel_walk') else {'pdl': True, 'pdl_early': list(weights.values())} if starts_early else {}
             stats = emulator.launch(name, grid[:3], (grid[3],), [memory.patch(data)], dynamic_lds=grid[4], **early)
             if stats.barrier_count_mismatch or stats.barrier_pc_mismatch:
