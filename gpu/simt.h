@@ -6,8 +6,7 @@
 #pragma once
 
 #if defined(__CUDACC__) && !defined(__HIP__)
-#define DUET_CUDA  1
-#define DUET_APART static __device__ __noinline__
+#define DUET_CUDA 1
 #elif defined(__HIP__)
 #define DUET_HIP   1
 #define __global__ __attribute__((global))
@@ -16,9 +15,6 @@
 #define __shared__ __attribute__((shared))
 #endif
 
-#if !defined(DUET_CUDA)
-#define DUET_APART DUET_DEVICE
-#endif
 #if defined(DUET_CUDA) || defined(DUET_HIP)
 #define DUET_ON_DEVICE 1
 #define DUET_HD        __host__ __device__ __attribute__((always_inline))
@@ -174,14 +170,20 @@ DUET_DEVICE void wait_for_count(const uint32_t* at, uint32_t n) {
 DUET_DEVICE void acquire_grid(int&) {}
 // Starts to bring the line of weights to the second cache.
 DUET_DEVICE void fetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-// Gives n words of four of device memory, which no launch writes, where a kernel may read arguments. All threads come.
+// take_args brings device memory that no launch writes to where a kernel may read it as arguments, and block_args gives
+// it from the block's next barrier on.
 template <class T>
-DUET_DEVICE const T& block_args(const T* from) {
-    __shared__ word4 kept[sizeof(T) / sizeof(word4)];
-    static_assert(sizeof(T) / sizeof(word4) <= 64);
-    if (threadIdx.x < sizeof kept / sizeof *kept) kept[threadIdx.x] = ((const word4*)from)[threadIdx.x];
-    __syncthreads();
-    return *(const T*)kept;
+DUET_DEVICE word4* args_room() {
+    __shared__ word4 room[sizeof(T) / sizeof(word4)];
+    return room;
+}
+template <class T>
+DUET_DEVICE void take_args(const T* from) {
+    if (threadIdx.x < sizeof(T) / sizeof(word4)) args_room<T>()[threadIdx.x] = ((const word4*)from)[threadIdx.x];
+}
+template <class T>
+DUET_DEVICE const T& block_args(const T*) {
+    return *(const T*)args_room<T>();
 }
 DUET_DEVICE int uniform_in_segment(int v) { return __shfl_sync(0xffffffffu, v, 0); }
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
@@ -287,6 +289,7 @@ DUET_DEVICE void acquire_grid(int& next) {
     asm volatile("" : "+s"(next)::"memory");
 }
 DUET_DEVICE void fetch(const void*) {}
+DUET_DEVICE void take_args(const void*) {}
 template <class T>
 DUET_DEVICE const T& block_args(const T* from) {
     return *from;
@@ -376,6 +379,7 @@ inline void wait_for_count(const uint32_t* at, uint32_t n, int line = __builtin_
 }
 inline void acquire_grid(int&) {}
 inline void fetch(const void*) {}
+inline void take_args(const void*) {}
 template <class T>
 inline const T& block_args(const T* from) {
     return *from;

@@ -6,10 +6,9 @@
 
 namespace duet {
 
-// Does block k of an entry, whose arguments are those of any launch. Not inline, because a compiler for CUDA would keep
-// what all entries share, as numbers of threads, in registers that none has to spare.
+// Does block k of an entry, whose arguments are those of any launch.
 template <class W, class W2>
-DUET_APART void walk_block(const walk_entry& e, uint32_t k) {
+DUET_DEVICE void walk_block(const walk_entry& e, uint32_t k) {
     const block_place here{(int)(k % e.x), (int)(k / e.x % e.y), (int)(k / e.x / e.y)};
     switch (e.kernel) {
     case walk_embed: return embed<W>(*(const embed_args*)e.args, here);
@@ -22,12 +21,26 @@ DUET_APART void walk_block(const walk_entry& e, uint32_t k) {
     }
 }
 
+// Starts to bring what this block's segments will want first of a matrix to the second cache.
+template <class W>
+DUET_DEVICE void fetch_weights(const walk_entry& e) {
+    const matvec_args& a = *(const matvec_args*)e.args;
+    const int slot = thread_id() / kRowTile, at = thread_id() % kRowTile * 128;
+    const int n_tiles = a.n_parts > 1 && !a.gated ? (int)a.part[1].first_block : a.n_blocks;
+    if (e.kernel != walk_matvec || a.experts.tiles || a.part[0].is_second || block_x() >= n_tiles ||
+        slot >= group_count(a.n_in) || at >= (int)gpu_brick<W>::kBytes)
+        return;
+    fetch(brick_of<W, const uint8_t>(a.part[0].w, block_x(), slot, group_count(a.n_in)) + at);
+}
+
 // Does the entries of a list, one after another.
 // grid (n_blocks), all resident at once; block 256, shared: the most of any entry; moves what the entries move
 // source: own
 template <class W, class W2>
 DUET_DEVICE void walk(const walk_args& a) {
     if (a.n == 0) return;  // Somebody only asks whether the driver takes such a launch.
+    take_args((const walk_entry*)a.list);
+    sync_block();
     for (int i = 0;;) {
         const walk_entry& e = block_args(a.list + i);
         for (uint32_t k = (uint32_t)block_x(); k < e.x * e.y * e.z; k += (uint32_t)a.n_blocks) {
@@ -35,7 +48,11 @@ DUET_DEVICE void walk(const walk_args& a) {
             sync_block();
         }
         if (++i == a.n) break;
-        sync_grid(a.counter, (uint32_t)(i * a.n_blocks), i, [&] {});
+        sync_grid(a.counter, (uint32_t)(i * a.n_blocks), i, [&] {
+            take_args(a.list + i);
+            sync_block();
+            fetch_weights<W>(block_args(a.list + i));
+        });
     }
     is_last_block(a.counter, a.n * a.n_blocks, shared_array<int>(0, 1));  // Only the counter is cleared.
 }
