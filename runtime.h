@@ -371,8 +371,8 @@ typedef struct duet_model_params {
                      AVX512_BF16 or AMX-BF16 (docs/numerics.md); all else stays exact. log tells when it has no
                      effect */
     int32_t load; /* DUET_LOAD_...; files opened by path only */
-    int32_t gpu_recording; /* recorded decoding on GPUs (docs/gpu.md). -1: as the environment's DUET_GPU_RECORDING (0,
-                              1) says, else on where the driver is known to do it right; 0: off; 1: on, and watched */
+    int32_t gpu_recording; /* recorded decoding on GPUs (docs/gpu.md). -1: as the environment's DUET_GPU_RECORDING says,
+                              else 1 where drivers do it right; 0: off; 1: on, watched; 2: a token as one launch */
     const char* rope_scaling; /* "none", "linear", "yarn": for contexts longer than the trained; NULL: the file's */
     float rope_scale, rope_freq_base; /* the factor of scaling, rope's base; 0: the file's */
     int32_t rope_original_ctx;        /* yarn: the context before scaling; 0: the file's */

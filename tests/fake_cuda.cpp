@@ -47,6 +47,12 @@ FAKE_EXPORT int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, u
     return fake::launch("cuLaunchKernel", f, {gx, gy, gz, bx, shared}, s, args);
 }
 
+FAKE_EXPORT int cuLaunchCooperativeKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                          unsigned bz, unsigned shared, void* s, void** args) {
+    if (by != 1 || bz != 1 || !args) return fake::misuse("cuLaunchCooperativeKernel", "unknown form");
+    return fake::launch_walk("cuLaunchCooperativeKernel", f, {gx, gy, gz, bx, shared}, s, args);
+}
+
 // CUlaunchConfig and CUlaunchAttribute of cuda.h
 FAKE_EXPORT int cuLaunchKernelEx(const void* config, void* f, void** args, void** extra) {
     struct attribute {

@@ -28,8 +28,10 @@ struct fake_control {
     char chip[4][32] = {};                           // "sm_90"
     uint64_t memory_bytes = 1ull << 30;              // of each device; an allocation above it fails
     const char* missing_kernel = nullptr;
+    int fail_walk = 0;
     // The stand-in sets these.
     int64_t n_calls = 0, n_played = 0, n_launches = 0, n_early = 0, n_pinned = 0;  // n_early: of n_launches
+    int64_t n_walks = 0;  // cooperative launches, of which fail_walk counts down to the one that fails
     int n_live = 0, n_opened = 0, n_modules = 0;  // n_live: objects; the others: contexts or streams, modules ever made
     char failed_call[64] = {}, misuse[256] = {};
 };
@@ -329,6 +331,18 @@ inline int launch(const char* call, void* f, const duet::gpu_grid& grid, void* s
         const duet_status st = control.backend->launch(emulated, fn.kernel, grid, bytes.data(), bytes.size(), err);
         return st == DUET_OK ? kGood : (misuse(fn.name, err.text.c_str()), kLost);
     });
+}
+// A cooperative launch of a walk. The emulator runs one block after another, so a block walks alone.
+inline int launch_walk(const char* call, void* f, const duet::gpu_grid& grid, void* s, void** args) {
+    duet::walk_args a = *(const duet::walk_args*)args[0];
+    if (is_capturing()) return misuse(call, "waits for blocks in a recording");
+    if (a.n_blocks < 2 || grid.x != (unsigned)a.n_blocks || grid.y != 1 || grid.z != 1 || !control.n_launches)
+        return misuse(call, "a grid that is not the walk's");
+    control.n_walks++;
+    if (control.fail_walk && --control.fail_walk == 0) return control.fail_code;
+    a.n_blocks = 1;
+    void* alone[] = {&a};
+    return launch(call, f, {1, 1, 1, grid.threads, grid.shared_bytes, true}, s, alone);
 }
 inline int capture_begin(const char* call, void* s, int mode) {
     FAKE_BEGIN(call);

@@ -21,7 +21,9 @@ and of a chip of NVIDIA
   stores matmul  instructions that put weights or tokens into shared memory, in a loop with matrix instructions: weights stay in
                  registers, and tokens are copied without them
 and of a chip of AMD
-  write-backs  instructions of all kernels that write a second cache back
+  write-backs  instructions of all kernels that write a second cache back; of walks apart, which have one for each barrier of the grid
+and of walks
+  scratch walk  bytes of local memory of a thread, which other kernels may not have (tests/gpu_report.py)
 
 TABLE names the kernels that wait or read narrowly today. The program fails when another one does, when one in TABLE
 does no more (--write strikes it out and refuses to add one), when a family takes more registers than TABLE says, and
@@ -232,7 +234,8 @@ def look_at(path, chip, formats):
         code = list(code)
         blocks = blocks_of(code)
         if is_amd:
-            rows['write-backs'] += sum(text.startswith('buffer_wbl2') for _, text, *_ in code)
+            row = 'write-backs walk' if name.startswith('kernel_walk') else 'write-backs'
+            rows[row] = rows.get(row, 0) + sum(text.startswith('buffer_wbl2') for _, text, *_ in code)
         loops = in_loops(blocks)
         names.add(name)
         for loop in (loops_of(blocks) if name.startswith('kernel_matmul') and not is_amd else []):
@@ -250,11 +253,12 @@ def look_at(path, chip, formats):
             rows['waits'].add(name)
         if is_late(loops):
             rows['late'].add(name)
-        if is_narrow(loops) and not name.startswith('kernel_arrange'):
+        if is_narrow(loops) and not name.startswith(('kernel_arrange', 'kernel_walk')):    # all of a walk is in a loop
             rows['narrow'].add(name)
-    for name, registers, _, scalar, *_ in (gpu_report.amd_kernels if is_amd else gpu_report.cuda_kernels)(path, chip):
-        family = re.match(r'kernel_(matvec8|matvec|matmul|attention|arrange|)', name).group(1) or 'others'
-        for row, n in ((f'registers {family}', int(registers.split()[0])), (f'scalar spills {family}', scalar)):
+    for name, registers, _, scalar, scratch, *_ in (gpu_report.amd_kernels if is_amd else gpu_report.cuda_kernels)(path, chip):
+        family = re.match(r'kernel_(matvec8|matvec|matmul|attention|arrange|walk|)', name).group(1) or 'others'
+        family_rows = [(f'registers {family}', int(registers.split()[0])), (f'scalar spills {family}', scalar)]
+        for row, n in family_rows + [('scratch walk', scratch)] * (family == 'walk'):
             rows[row] = max(rows.get(row, 0), n)
     return rows, names
 

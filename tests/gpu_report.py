@@ -84,7 +84,7 @@ def amd_faults(path, chip):
     for kernel in re.split(r'^[0-9a-f]+ <(?=kernel_)', text, flags=re.M)[1:]:
         name = kernel.split('>')[0]
         adds, clears, releases = (len(re.findall(word, kernel)) for word in (r'atomic_add_?u?3?2? ', 'atomic_swap', 'buffer_wbl2'))
-        if adds != clears or releases > adds:
+        if adds != clears + name.startswith('kernel_walk') or releases > adds:    # a walk has one more, of its barrier
             yield f'{name}: {adds} counters, {clears} cleared by atomics, {releases} releases'
 
 
@@ -95,7 +95,8 @@ def main():
         kernels = list((amd_kernels if chip.startswith('gfx') else cuda_kernels)(path, chip))
         print(f'{chip}: {len(kernels)} kernels\n{"kernel":34} registers  spilled v s  scratch  shared  occupancy')
         for name, registers, v, s, scratch, shared, occupancy in sorted(kernels):
-            bad = (v > 0 or scratch > 0) and not name.startswith('kernel_arrange')   # those run when a model is loaded
+            # Those run when a model is loaded; what walks for CUDA may spill stands in tests/gpu_guards.txt.
+            bad = (v > 0 or scratch > 0) and not name.startswith('kernel_arrange' if chip.startswith('gfx') else ('kernel_arrange', 'kernel_walk'))
             print(f'{name:34} {registers:>9}  {v:9} {s:1}  {scratch:7}  {shared:6}  {occupancy:8.0%}{"  SPILLS" if bad else ""}')
             failed = failed or bad
         failed = failed or not kernels

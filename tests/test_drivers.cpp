@@ -433,6 +433,43 @@ TEST_CASE("drivers: a recording that cannot be made costs nothing; one that play
 }
 
 TEST_CASE(
+    "drivers: a token as one launch gives the CPU's bits; a driver that cannot do it is asked once, and recordings "
+    "serve") {
+    std::vector<float> want;
+    REQUIRE(model_run("cpu", &want, nullptr, -1, -1, 6) == "");
+    for (const kind_of_driver& k : {kKinds[0], kKinds[1]})
+        for (const int failing :
+             {0, 1, 2, 5, -1}) {  // a walk that fails, of one asked for and four walked; -1: no kernel
+            stand_in s(k.file, k.device, k.chip, k.version);
+            s.control->fail_code = 720;
+            s.control->fail_walk = std::max(failing, 0);
+            if (failing < 0) s.control->missing_kernel = "kernel_walk_q8_0_q8_0";
+            std::vector<float> got;
+            std::string warning;
+            INFO(std::string(k.file), " ", failing);
+            const std::string error = model_run(k.device, &got, &warning, -1, 2, 6);
+            INFO(error, " ", warning);
+            CHECK(has(error, "error 720") == (failing > 1));
+            CHECK(!has(error, "; and then"));
+            const bool is_off = failing == 1 || failing < 0;
+            CHECK(has(warning, "decoding by one launch is off") == is_off);
+            CHECK((is_off || warning.empty()));
+            CHECK(s.control->n_walks == (failing < 0 ? 0 : failing ? failing : 5));
+            CHECK(s.control->n_played == (is_off ? 4 : 0));
+            CHECK(got.size() == (failing > 1 ? want.size() / 6 * (size_t)failing : want.size()));
+            CHECK(memcmp(got.data(), want.data(), got.size() * 4) == 0);
+            s.is_clean();
+        }
+    stand_in s(kKinds[0].file, kKinds[0].device, kKinds[0].chip, kKinds[0].version);
+    set_environment("DUET_GPU_RECORDING", "2");
+    std::vector<float> got;
+    CHECK(model_run(kKinds[0].device, &got, nullptr, -1, -1, 6) == "");
+    set_environment("DUET_GPU_RECORDING", "");
+    CHECK(s.control->n_walks == 5);
+    CHECK(got == want);
+}
+
+TEST_CASE(
     "drivers: a model's sessions share the open device, its code and kernels; each goes without harm to the others") {
     for (const kind_of_driver& k : {kKinds[0], kKinds[1]}) {
         stand_in s(k.file, k.device, k.chip, k.version);

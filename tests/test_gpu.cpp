@@ -112,6 +112,65 @@ TEST_CASE("gpu: golden models of every family on the emulator give the CPU's log
     CHECK(emu_memory().in_use == before);
 }
 
+TEST_CASE("gpu: golden models by walks of one launch a token give the CPU's logits; what no walk can do is told") {
+    int n_walked = 0, n_told = 0;
+    for (const std::string& folder : golden_folders()) {
+        const std::string path = folder + "/model.gguf", name = std::filesystem::path(folder).filename().string();
+        if (!file_exists(path) || name.starts_with("long-") || name == "exaone4-64layers-swa") continue;
+        if (!file_exists(folder + "/logits.f32") && file_exists(folder + "/pooled.f32")) continue;  // test_embed.cpp
+        std::vector<float> rows[2];
+        int n_walks = 0;
+        std::string told;
+        for (const char* device : {"cpu", n_walked % 2 ? "emu32" : "emu64"}) {
+            duet_model_params p = duet_model_params_default();
+            p.device = device;
+            p.gpu_recording = 2;
+            p.log = [](void* user, int32_t level, const char* text) {
+                if (level >= DUET_LOG_WARN) *(std::string*)user += text;
+            };
+            p.log_user = &told;
+            duet_model* model = nullptr;
+            duet_session* session = nullptr;
+            duet_session_params s = duet_session_params_default();
+            s.n_ctx = 32;
+            REQUIRE(duet_model_open(path.c_str(), &p, &model) == DUET_OK);
+            REQUIRE(duet_session_create(model, &s, &session) == DUET_OK);
+            duet_model_info info{};
+            info.struct_size = sizeof info;
+            (void)duet_model_get_info(model, &info);
+            emu_watch(
+                [](void* user, const emu_event& e) {
+                    *(int*)user += e.kernel && strstr(e.kernel, "kernel_walk") && ((const walk_args*)e.data)->n;
+                },
+                &n_walks);
+            for (int32_t i = 0; i < 5;
+                 i++) {  // the second token is the first that is walked, the fourth is not watched
+                const int32_t id = 3 + i * 7;
+                duet_batch b = duet_batch_default();
+                b.n_tok = 1;
+                b.token = &id;
+                REQUIRE(duet_decode(session, &b) == DUET_OK);
+                const float* row = duet_logits(session, 0);
+                std::vector<float>& all = rows[device[0] == 'e'];
+                all.insert(all.end(), row, row + info.n_vocab);
+            }
+            emu_watch(nullptr, nullptr);
+            duet_session_free(session);
+            duet_model_free(model);
+        }
+        INFO(name, " ", told);
+        CHECK(rows[0].size() == rows[1].size());
+        CHECK(memcmp(rows[0].data(), rows[1].data(), rows[0].size() * 4) == 0);
+        const bool is_told = told.find("one launch cannot do a token of this model") != told.npos;
+        CHECK(told.empty() != is_told);
+        CHECK(n_walks == (is_told ? 0 : 4));
+        n_walked += !is_told;
+        n_told += is_told;
+    }
+    CHECK(n_walked > 25);
+    MESSAGE(n_walked, " walked ", n_told);
+}
+
 // Returns the logits of batches that mix sequences, of a copied sequence, and of one that continues from a saved state:
 // `from`, or its own state if `from` is empty.
 std::string sequence_logits(const std::string& path, const char* device, const std::vector<uint8_t>& from,
