@@ -57,16 +57,16 @@ bool make_walk(gpu_context& c, gpu_recording* r, error_text& why) {
     const duet_status st = launch_batch(c, nullptr, why);
     c.kept = nullptr;
     const std::vector<walk_entry> all = std::move(r->list);
-    auto try_walk = [&](int32_t type, int32_t second, const char* part, const char* name) {
+    auto try_walk = [&](int32_t type, int32_t second, int32_t kernel) {
         r->list = all;
-        for (walk_entry& e : r->list)
-            if (!enter_walk(type, second, e)) return;
-        c.driver->kernel(c.device, part, name, &r->walk, why);
+        const bool is_whole =
+            std::all_of(r->list.begin(), r->list.end(), [&](walk_entry& e) { return enter_walk(type, second, e); });
+        r->walk = is_whole ? c.store->kernels[kernel] : nullptr;
     };
     why = {"one launch cannot do a token of this model"};
 #define KERNEL(name, args, threads, ...)
 #define KERNEL_WALK(id, W, id2, W2)                                                                                    \
-    if (!r->walk) try_walk(type_id::id, type_id::id2, #id, "kernel_walk_" #id "_" #id2);
+    if (!r->walk) try_walk(type_id::id, type_id::id2, kernel_walk_##id##_##id2);
 #include "kernels.def"
     return st == DUET_OK && r->walk && r->list.size() * sizeof(walk_entry) <= c.layout.walk_bytes &&
            launch_walk(c, *r, 0, why) == DUET_OK;

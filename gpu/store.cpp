@@ -192,6 +192,12 @@ duet_status find_type_kernels(const model_graph& g, gpu_store& s, error_text& er
         for (const auto& t : kTypes) {
             if (!has_matrix(o.kind) || t.type != g.weights[(size_t)o.w].type) continue;
             DUET_TRY(find_kernels(s, t.first_kernel, kMatmul + 1, t.part, err));
+            error_text unused;  // Without a walk recordings serve.
+#define KERNEL(name, args, threads, ...)
+#define KERNEL_WALK(id, W, id2, W2)                                                                                    \
+    if (t.type == type_id::id && s.recording == gpu_recording_use::walk)                                               \
+        (void)find_kernels(s, kernel_walk_##id##_##id2, 1, t.part, unused);
+#include "kernels.def"
             for (const auto& second : kTypes)
                 if (const int32_t pair = pair_kernel(t.type, second.type); pair >= 0)
                     DUET_TRY(find_kernels(s, pair, 2, t.part, err));

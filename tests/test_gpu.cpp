@@ -168,7 +168,7 @@ TEST_CASE("gpu: golden models by walks of one launch a token give the CPU's logi
         n_told += is_told;
     }
     CHECK(n_walked > 25);
-    MESSAGE(n_walked, " walked ", n_told);
+    CHECK(n_told > 5);
 }
 
 // Returns the logits of batches that mix sequences, of a copied sequence, and of one that continues from a saved state:
