@@ -251,7 +251,7 @@ def look_at(path, chip, formats):
             rows[f'exchanges {short}'] = max(filter(None, map(dependent_exchanges, loops_of(blocks))), default=1024)
         if waits(name, loops, formats):
             rows['waits'].add(name)
-        if is_late(loops):
+        if is_late(loops) and not name.startswith('kernel_walk'):    # no launch is before a walk
             rows['late'].add(name)
         if is_narrow(loops) and not name.startswith(('kernel_arrange', 'kernel_walk')):    # all of a walk is in a loop
             rows['narrow'].add(name)
