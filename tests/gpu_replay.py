@@ -104,10 +104,10 @@ def replay(tool, emulator, trace):
             if name.startswith('kernel_arrange'):
                 base, buffer = memory.find(struct.unpack_from('<Q', data, 8)[0])
                 weights[base] = buffer
+            early = {'pdl': True, 'pdl_early': list(weights.values())} if starts_early else {}
             if name.startswith('kernel_walk'):      # by more blocks than the emulator's one
                 walks.patch(memory, data)
-                grid, data = (RESIDENT, *grid[1:]), data[:20] + struct.pack('<i', RESIDENT)
-            early = {'resident': True} if name.startswith('kernel_walk') else {'pdl': True, 'pdl_early': list(weights.values())} if starts_early else {}
+                grid, data, early = (RESIDENT, *grid[1:]), data[:20] + struct.pack('<i', RESIDENT), {'resident': True}
             stats = emulator.launch(name, grid[:3], (grid[3],), [memory.patch(data)], dynamic_lds=grid[4], **early)
             if stats.barrier_count_mismatch or stats.barrier_pc_mismatch:
                 wrong.append(f'{name}: divergent barrier')
