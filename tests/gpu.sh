@@ -100,6 +100,11 @@ while [ $i -lt "$runs" ]; do
 done
 note "recorded decoding: $n_same of $runs runs of $tokens tokens have the ids of plain launches"
 
+step "a token as one launch, $tokens tokens, $small, against plain launches"
+if DUET_GPU_RECORDING=2 limited 900 "$build/tests/gpu_first_hour" ids "$device" "$small" "$tokens" >"$dir/walked" 2>"$dir/why" &&
+    cmp "$dir/plain" "$dir/walked" >>"$dir/why" 2>&1; then note "a token as one launch: the ids of plain launches"
+else fail "a token as one launch" "$dir/why"; fi
+
 step "two sessions in two threads, one recording while the other allocates"
 DUET_GPU_RECORDING=1 check "two threads" 1800 "$build/tests/gpu_first_hour" threads "$device" "$small" "$tokens"
 
@@ -136,6 +141,11 @@ for format in $formats; do
         # shellcheck disable=SC2086  # the flags are words
         limited 1800 "$bin/bench" --synthetic "$shape:$format" $test --device "$device" >>"$dir/speed" 2>"$dir/why" || fail "bench $shape:$format $test" "$dir/why"
     done
+    alone=$(printf '%s' "$long" | sed 's/-p [0-9,]*/-p 0/; s/--batch [0-9,]*//')
+    printf '\nDUET_GPU_RECORDING=2 (a token as one launch): --synthetic %s:%s %s\n' "$shape" "$format" "$alone" >>"$dir/speed"
+    # shellcheck disable=SC2086
+    DUET_GPU_RECORDING=2 limited 1800 "$bin/bench" --synthetic "$shape:$format" $alone --device "$device" >>"$dir/speed" 2>"$dir/why" ||
+        fail "bench $shape:$format by one launch a token" "$dir/why"
     if [ "$shape" = 8b ] && command -v python3 >/dev/null; then
         for test in "1 512" "4 512" "16 512" "1 8192" "1 p512" "1 p4096"; do
             # shellcheck disable=SC2086
