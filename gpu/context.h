@@ -212,7 +212,11 @@ bool wants_quantized(const gpu_context& c, int32_t i, const view& result);
 duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err);
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err);
 
-inline uint32_t blocks_of(int n, int per_block) { return (uint32_t)((n + per_block - 1) / per_block); }
+inline int blocks_of(int n, int per_block = kGpuThreads) { return (n + per_block - 1) / per_block; }
+// A grid of blocks of kGpuThreads.
+inline gpu_grid grid_of(int x, int y = 1, int z = 1, int shared_bytes = 0) {
+    return {(uint32_t)x, (uint32_t)y, (uint32_t)z, kGpuThreads, (uint32_t)shared_bytes};
+}
 
 template <class Args>
 duet_status launch(gpu_context& c, int32_t kernel, const gpu_grid& grid, const Args& args, error_text& err) {
@@ -228,7 +232,7 @@ duet_status launch(gpu_context& c, int32_t kernel, const gpu_grid& grid, const A
 }
 
 // Launches a matmul by the kernel for tiles of at most per_tile tokens: 1, 8 or kMatmulToks. In gpu/launch_steps.cpp.
-duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& a, int per_tile, uint32_t n_tiles,
+duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& a, int per_tile, int n_tiles,
                          error_text& err);
 
 // gpu/launch_experts.cpp

@@ -72,8 +72,7 @@ duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
     const int32_t* ids = o.first_row ? nullptr : o.by_position ? c.pos : c.tokens;
     const embed_args a{c.matrix_of(o.w),       ids,     c.at(o.out),   (int)w.n_in,
                        c.stride(o.out.buffer), o.scale, c.batch->n_tok};
-    return launch(c, kernel_of(w.type, kEmbed), {blocks_of(a.n_in, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0},
-                  a, err);
+    return launch(c, kernel_of(w.type, kEmbed), grid_of(blocks_of(a.n_in), a.n_tok), a, err);
 }
 
 duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
@@ -84,7 +83,7 @@ duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
         a.act = c.acts();
         c.quantized = o.out;
     }
-    return launch(c, kernel_norm, {(uint32_t)o.in.n_heads, (uint32_t)a.n_rows, 1, kGpuThreads, kSumLanes * 4}, a, err);
+    return launch(c, kernel_norm, grid_of(o.in.n_heads, a.n_rows, 1, kSumLanes * 4), a, err);
 }
 
 duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
@@ -104,16 +103,14 @@ duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
     const size_t n_freq = c.graph.ropes[(size_t)o.index].freq.size();
     const rope_args a{c.heads(o.in), c.angles[(size_t)o.index], (int32_t)n_freq, o.rope_dim / 2, o.neox,
                       c.batch->n_tok};
-    return launch(c, kernel_rope, {blocks_of(o.in.n_heads * a.half, kGpuThreads), (uint32_t)a.n_tok, 1, kGpuThreads, 0},
-                  a, err);
+    return launch(c, kernel_rope, grid_of(blocks_of(o.in.n_heads * a.half), a.n_tok), a, err);
 }
 
 duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
     const cache_args cache = cache_of(c, o.index);
     const append_args a{cache, c.heads(o.in), cache.v_in_k ? heads_args{} : c.heads(o.in2), c.batch->n_tok, 0};
     const int widest = std::max(cache.k_dim, cache.v_in_k ? 0 : cache.v_dim) * cache.n_kv_heads;
-    return launch(c, kernel_kv_append,
-                  {blocks_of(widest, kGpuThreads), (uint32_t)a.n_tok, cache.v_in_k ? 1u : 2u, kGpuThreads, 0}, a, err);
+    return launch(c, kernel_kv_append, grid_of(blocks_of(widest), a.n_tok, cache.v_in_k ? 1 : 2), a, err);
 }
 
 duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
@@ -126,7 +123,7 @@ duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
                              c.n_rows(o.in), mode,
                              (int32_t)o.act, o.scale,
                              o.cap};
-    return launch(c, kernel_elementwise, {blocks_of(a.n, kGpuThreads), (uint32_t)a.n_rows, 1, kGpuThreads, 0}, a, err);
+    return launch(c, kernel_elementwise, grid_of(blocks_of(a.n), a.n_rows), a, err);
 }
 
 duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
@@ -146,8 +143,7 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
     case op_kind::gather: {
         const heads_args from{c.at(o.in), c.stride(o.in.buffer), 0, 1, o.in.width()};
         const rows_args a{from, c.wanted, {}, c.at(o.out), 1, c.stride(o.out.buffer)};
-        return launch(c, kernel_rows,
-                      {(uint32_t)c.batch->n_wanted, blocks_of(a.x.head_dim, kRowColumns), 1, kGpuThreads, 0}, a, err);
+        return launch(c, kernel_rows, grid_of(c.batch->n_wanted, blocks_of(a.x.head_dim, kRowColumns)), a, err);
     }
     case op_kind::route: return launch_route(c, o, err);
     case op_kind::expert_matmul: return launch_expert_matmul(c, i, err);
@@ -270,7 +266,7 @@ duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
                         best + 64 + kBestBlocks,
                         c.graph.n_vocab,
                         n_blocks};
-    return launch(c, kernel_argmax, {(uint32_t)n_blocks, 1, 1, kGpuThreads, kGpuThreads * 8 + 4}, a, err);
+    return launch(c, kernel_argmax, grid_of(n_blocks, 1, 1, kGpuThreads * 8 + 4), a, err);
 }
 
 duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
@@ -332,9 +328,7 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
 // Runs calls to the driver, and remembers when the device is lost.
 template <class F>
 duet_status on_device(gpu_context& c, error_text& err, F f) {
-    if (c.store->lost)
-        return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again",
-                    c.store->info.name);
+    DUET_TRY(c.store->check(err));
     const duet_status st = f();
     if (st == DUET_ERR_DEVICE) c.store->lost = true;
     return st;
@@ -408,9 +402,9 @@ const std::vector<profile_entry>* gpu_profile_rows(void* context) { return &((gp
 }  // namespace
 
 duet_status copy_words(gpu_context& c, void* to, const void* from, uint64_t n_bytes, error_text& err) {
-    const uint32_t n_blocks = (uint32_t)std::clamp<uint64_t>(n_bytes / 4 / kGpuThreads, 1, 512);
-    const words_args a{(const uint32_t*)from, (uint32_t*)to, n_bytes / 4, (int32_t)n_blocks, 0};
-    return launch(c, kernel_words, {n_blocks, 1, 1, kGpuThreads, 0}, a, err);
+    const int n_blocks = (int)std::clamp<uint64_t>(n_bytes / 4 / kGpuThreads, 1, 512);
+    const words_args a{(const uint32_t*)from, (uint32_t*)to, n_bytes / 4, n_blocks, 0};
+    return launch(c, kernel_words, grid_of(n_blocks), a, err);
 }
 
 duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_bytes, void* pinned, uint64_t most,

@@ -36,7 +36,7 @@ duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int ro
                        rows,
                        n_tiles < n_tok * o.n_used,
                        0};
-    return launch(c, kernel_expert_lists, {blocks_of(n_tok * o.n_used, kGpuThreads), 1, 1, kGpuThreads, 1024}, a, err);
+    return launch(c, kernel_expert_lists, grid_of(blocks_of(n_tok * o.n_used), 1, 1, 1024), a, err);
 }
 
 // Gathers the inputs in the list's order. Launches nothing when the op before has gathered the same inputs.
@@ -65,7 +65,7 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
             before.n_used == o.n_used && is_quantized(c.graph.weights[(size_t)before.w].type) == quantized)
             return DUET_OK;
     }
-    return launch(c, kernel_rows, {(uint32_t)n_rows, blocks_of(a.n_in, kRowColumns), 1, kGpuThreads, 0}, g, err);
+    return launch(c, kernel_rows, grid_of(n_rows, blocks_of(a.n_in, kRowColumns)), g, err);
 }
 
 }  // namespace
@@ -113,8 +113,7 @@ duet_status launch_route(gpu_context& c, const op& o, error_text& err) {
                        o.softmax_after,
                        o.normalise,
                        o.scale};
-    return launch(c, kernel_expert_route, {(uint32_t)n_tok, 1, 1, kGpuThreads, (uint32_t)(kRouteWords + 2 * n) * 4}, a,
-                  err);
+    return launch(c, kernel_expert_route, grid_of(n_tok, 1, 1, (kRouteWords + 2 * n) * 4), a, err);
 }
 
 duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
@@ -137,14 +136,13 @@ duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
     a.scale = 1.0f;
     a.experts = {list_tiles(c, l), l.has_order ? list_order(c, l) : nullptr, gpu_weight_bytes(w.type, w.n_in, w.n_out),
                  o.n_used, o.out.stride};
-    return launch_tiles(c, w.type, a, rows, (uint32_t)tile_count(n_pairs, n_mats, rows), err);
+    return launch_tiles(c, w.type, a, rows, tile_count(n_pairs, n_mats, rows), err);
 }
 
 duet_status launch_expert_sum(gpu_context& c, const op& o, error_text& err) {
     const expert_sum_args a{c.heads(o.in),          c.at(o.in2), c.vector_of(o.w), c.at(o.out), c.stride(o.in2.buffer),
                             c.stride(o.out.buffer), o.residual,  o.scale};
-    return launch(c, kernel_expert_sum,
-                  {blocks_of(o.in.head_dim, kGpuThreads), (uint32_t)c.n_rows(o.in), 1, kGpuThreads, 0}, a, err);
+    return launch(c, kernel_expert_sum, grid_of(blocks_of(o.in.head_dim), c.n_rows(o.in)), a, err);
 }
 
 }  // namespace duet

@@ -13,7 +13,7 @@ int step_tiles(const model_graph& g, const gpu_step& s) {
     int n = 0;
     for (int i = 0; i < s.n_matmuls; i++) {
         const weight& w = g.weights[(size_t)g.ops[(size_t)(s.first + i)].w];
-        if (i == 0 || s.activate < 0) n += (int)blocks_of((int)w.n_out / (s.halves ? 2 : 1), kRowTile);
+        if (i == 0 || s.activate < 0) n += blocks_of((int)w.n_out / (s.halves ? 2 : 1), kRowTile);
     }
     return n;
 }
@@ -47,8 +47,7 @@ duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
     if (!is_quantized(w.type) || same_columns(c.quantized, o.in)) return DUET_OK;
     const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, (int)w.n_in}, nullptr, c.acts(), nullptr, 1, 0};
     c.quantized = o.in;
-    return launch(c, kernel_rows, {(uint32_t)c.n_rows(o.in), blocks_of(a.x.head_dim, kRowColumns), 1, kGpuThreads, 0},
-                  a, err);
+    return launch(c, kernel_rows, grid_of(c.n_rows(o.in), blocks_of(a.x.head_dim, kRowColumns)), a, err);
 }
 
 bool wants_quantized(const gpu_context& c, int32_t i, const view& result) {
@@ -79,14 +78,12 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
 }
 
 // Launches a matrix-vector kernel for tiles of at most per_tile tokens.
-duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, uint32_t n_tiles,
-                        error_text& err) {
+duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, int n_tiles, error_text& err) {
     // Blocks that share a tile read sums by 64 groups (gpu/matvec.cuh).
     a.round_groups = std::min((int)round_up((size_t)(a.n_in + kGroup - 1) / kGroup, a.n_shares > 1 ? 64 : 1),
                               per_tile == 1 ? 128 : 32);
     const int shared = std::max(per_tile * a.round_groups * kRowTile * 4, a.tail.in.at ? kSumLanes * 4 + 4 : 0);
-    return launch(c, kernel, {(uint32_t)a.n_blocks, n_tiles, (uint32_t)a.n_shares, kGpuThreads, (uint32_t)shared}, a,
-                  err);
+    return launch(c, kernel, grid_of(a.n_blocks, n_tiles, a.n_shares, shared), a, err);
 }
 
 // How many blocks share the groups of a tile: as many as the chip runs at once, two blocks to a unit.
@@ -127,7 +124,7 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
             if (i == 1) p.w += gpu_weight_bytes(mw.type, mw.n_in, p.n_out);
             if (i == 1 && p.bias) p.bias += p.n_out;
         }
-        if (i == 0 || !a.gated) a.n_blocks += (int)blocks_of(p.n_out, kRowTile);
+        if (i == 0 || !a.gated) a.n_blocks += blocks_of(p.n_out, kRowTile);
     }
     a.n_shares = shares_of(c, a);
     a.tile_counters = c.counters + kTailCounters;
@@ -160,8 +157,8 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
 }
 
 // How many rows of blocks one launch may take where each computes n_products.
-static uint32_t tiles_per_launch(const gpu_context& c, uint64_t n_products) {
-    return (uint32_t)std::clamp<uint64_t>(c.store->launch_products / std::max<uint64_t>(n_products, 1), 1, UINT16_MAX);
+static int tiles_per_launch(const gpu_context& c, uint64_t n_products) {
+    return (int)std::clamp<uint64_t>(c.store->launch_products / std::max<uint64_t>(n_products, 1), 1, UINT16_MAX);
 }
 
 static act_args acts_from(act_args a, int tok) {
@@ -175,8 +172,8 @@ static heads_args heads_from(heads_args a, int tok) {
 }
 
 // The arguments of the tiles from `tile` on.
-static matmul_gpu_args matmul_from(matmul_gpu_args m, uint32_t tile) {
-    const int tok = (int)tile * kMatmulToks;
+static matmul_gpu_args matmul_from(matmul_gpu_args m, int tile) {
+    const int tok = tile * kMatmulToks;
     if (m.experts.tiles) {
         m.experts.tiles += tile;
         return m;
@@ -205,17 +202,18 @@ static attention_args attention_from(attention_args a, int tok, int n) {
     return a;
 }
 
-duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, uint32_t n_tiles,
+duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, int n_tiles,
                          error_text& err) {
+    static_assert(kMatmulThreads == kGpuThreads);
+    const bool quantized = is_quantized(type);
     if (per_tile == kMatmulToks) {
         // A product costs an eighth of one of attention, or a quarter with float weights.
-        const uint32_t step = tiles_per_launch(c, (uint64_t)kMatmulToks * (size_t)m.n_in * (size_t)m.n_out /
-                                                      (is_quantized(type) ? 8 : 4));
-        for (uint32_t y = 0; y < n_tiles; y += std::min(step, n_tiles - y))
-            DUET_TRY(launch(c, kernel_of(type, kMatmul),
-                            {blocks_of(m.n_out, kMatmulRows), std::min(step, n_tiles - y), 1, kMatmulThreads,
-                             (uint32_t)(is_quantized(type) ? kMatmulWords : kMatmulFloatWords) * 4},
-                            matmul_from(m, y), err));
+        const uint64_t n_products = (uint64_t)kMatmulToks * (size_t)m.n_in * (size_t)m.n_out / (quantized ? 8 : 4);
+        const int step = tiles_per_launch(c, n_products), shared = (quantized ? kMatmulWords : kMatmulFloatWords) * 4;
+        for (int y = 0; y < n_tiles; y += step) {
+            const gpu_grid grid = grid_of(blocks_of(m.n_out, kMatmulRows), std::min(step, n_tiles - y), 1, shared);
+            DUET_TRY(launch(c, kernel_of(type, kMatmul), grid, matmul_from(m, y), err));
+        }
         return DUET_OK;
     }
     matvec_args a{};
@@ -223,7 +221,7 @@ duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m,
     a.x = m.x;
     a.part[0] = {m.w, m.bias, m.y, m.n_out, m.y_stride, m.residual, m.scale, 0, 0};
     a.n_parts = 1;
-    a.n_blocks = (int)blocks_of(m.n_out, kRowTile);
+    a.n_blocks = blocks_of(m.n_out, kRowTile);
     a.n_shares = 1;
     a.n_in = m.n_in;
     a.n_tok = m.n_tok;
@@ -281,21 +279,21 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     a.heads_per_block = std::min({group, 8, most});
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
     a.group = group;
-    a.n_slices = (int)blocks_of(group, a.heads_per_block);
+    a.n_slices = blocks_of(group, a.heads_per_block);
     const int at_once = a.cache.v_in_k ? kAttnChunk : std::min(a.stage / v_dim, kAttnChunk);
     a.value_step = v_dim % 8 ? at_once / 8 * 8 : at_once / 4 * 4;  // Each part begins at a multiple of 8 elements.
-    gpu_grid grid{(uint32_t)(a.cache.n_kv_heads * a.n_slices), 1, split ? (uint32_t)a.n_chunks : 1, kGpuThreads,
-                  (uint32_t)floats(a.heads_per_block * a.toks_per_block) * 4};
     const uint64_t n_products = (uint64_t)a.toks_per_block * (size_t)o.in.n_heads *
                                 (size_t)(a.cache.k_dim + a.cache.v_dim) * (size_t)a.n_chunks * kAttnChunk;
-    const int n_tok = a.n_tok, step = split ? n_tok : (int)tiles_per_launch(c, n_products) * a.toks_per_block;
+    const int n_tok = a.n_tok, step = split ? n_tok : tiles_per_launch(c, n_products) * a.toks_per_block,
+              shared = floats(a.heads_per_block * a.toks_per_block) * 4;
     static_assert(kernel_attention_f32 == kernel_attention_f16 + 2 * DUET_CACHE_F32 &&
                   kernel_attention_q8_0 == kernel_attention_f16 + 2 * DUET_CACHE_Q8_0 &&
                   kernel_attention_split_q8_0 == kernel_attention_q8_0 + 1);
     // The kernels stand in kernels.def in the order of the cache types.
     for (int tok = 0; tok < n_tok; tok += step) {
         const attention_args part = attention_from(a, tok, std::min(step, n_tok - tok));
-        grid.y = blocks_of(part.n_tok, a.toks_per_block);
+        const gpu_grid grid = grid_of(a.cache.n_kv_heads * a.n_slices, blocks_of(part.n_tok, a.toks_per_block),
+                                      split ? a.n_chunks : 1, shared);
         DUET_TRY(launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, part, err));
     }
     return DUET_OK;

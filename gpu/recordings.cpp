@@ -56,40 +56,43 @@ bool make_walk(gpu_context& c, gpu_recording* r, error_text& why) {
     c.kept = r;
     const duet_status st = launch_batch(c, nullptr, why);
     c.kept = nullptr;
+    if (st != DUET_OK) return false;
     const std::vector<walk_entry> all = std::move(r->list);
     auto try_walk = [&](int32_t type, int32_t second, int32_t kernel) {
         r->list = all;
-        const bool is_whole =
-            std::all_of(r->list.begin(), r->list.end(), [&](walk_entry& e) { return enter_walk(type, second, e); });
-        r->walk = is_whole ? c.store->kernels[kernel] : nullptr;
+        if (std::ranges::all_of(r->list, [&](walk_entry& e) { return enter_walk(type, second, e); }))
+            r->walk = c.store->kernels[kernel];
     };
     why = {"one launch cannot do a token of this model"};
 #define KERNEL(name, args, threads, ...)
 #define KERNEL_WALK(id, W, id2, W2)                                                                                    \
     if (!r->walk) try_walk(type_id::id, type_id::id2, kernel_walk_##id##_##id2);
 #include "kernels.def"
-    return st == DUET_OK && r->walk && r->list.size() * sizeof(walk_entry) <= c.layout.walk_bytes &&
+    return r->walk && r->list.size() * sizeof(walk_entry) <= c.layout.walk_bytes &&
            launch_walk(c, *r, 0, why) == DUET_OK;
+}
+
+// Copies to the device through the batch's memory, which is filled again.
+duet_status put_staged(gpu_context& c, void* to, const void* from, uint64_t n_bytes, error_text& err) {
+    DUET_TRY(put_bytes(c, to, from, n_bytes, c.staging, c.layout.input_bytes(), err));
+    fill_batch(c);
+    return DUET_OK;
 }
 
 duet_status play_one(gpu_context& c, const gpu_recording& r, error_text& err) {
     if (!r.walk) return c.driver->play(c.device, r.recording, err);
     if (c.walk_shape != r.shape) {
-        DUET_TRY(put_bytes(c, c.walk_list, r.list.data(), r.list.size() * sizeof(walk_entry), c.staging,
-                           c.layout.input_bytes(), err));
+        DUET_TRY(put_staged(c, c.walk_list, r.list.data(), r.list.size() * sizeof(walk_entry), err));
         c.walk_shape = r.shape;
-        fill_batch(c);  // The list came through its memory.
     }
     return launch_walk(c, r, r.list.size(), err);
 }
 
 void keep(gpu_context& c, const gpu_recording& r) {
     // A model that shares its ops with the CPU has one recording for each of its parts.
-    const auto n_borders =
-        std::count_if(c.graph.ops.begin(), c.graph.ops.end(), [](const op& o) { return o.after_border; });
+    const auto n_borders = std::ranges::count_if(c.graph.ops, &op::after_border);
     if (c.recordings.size() >= kMostRecordings * (size_t)std::max<ptrdiff_t>(1, n_borders)) {
-        auto oldest = std::min_element(c.recordings.begin(), c.recordings.end(),
-                                       [](auto& x, auto& y) { return x.last_use < y.last_use; });
+        const auto oldest = std::ranges::min_element(c.recordings, {}, &gpu_recording::last_use);
         c.driver->free_recording(c.device, oldest->recording);
         c.recordings.erase(oldest);
     }
@@ -107,9 +110,8 @@ std::vector<written> written_memory(const gpu_context& c) {
     const exec_batch& b = *c.batch;
     std::vector<written> all;
     for (size_t i = 0; i < c.graph.buffers.size(); i++)
-        all.push_back(
-            {c.buffers + c.layout.common.buffer_offset[i],
-             c.layout.common.row_floats[i] * 4 * (uint64_t)(c.graph.buffers[i].wanted_rows ? b.n_wanted : b.n_tok)});
+        all.push_back({c.buffers + c.layout.common.buffer_offset[i],
+                       c.layout.common.row_floats[i] * 4 * (uint64_t)c.n_rows({.buffer = (int32_t)i})});
     for (int i = 0; i < b.n_tok; i++) {
         if (!c.graph.states.empty())
             all.push_back({gpu_page(c, kStates, b.state_slot[b.seq[i]]), c.layout.common.page_size(kStates)});
@@ -122,36 +124,28 @@ std::vector<written> written_memory(const gpu_context& c) {
 }
 
 duet_status read_memory(gpu_context& c, const std::vector<written>& from, std::vector<uint8_t>* out, error_text& err) {
-    size_t n = 0, at = 0;
-    for (const written& w : from) n += w.n_bytes;
-    out->resize(n);
     for (const written& w : from) {
+        const size_t at = out->size();
+        out->resize(at + w.n_bytes);
         DUET_TRY(c.driver->download(c.device, out->data() + at, w.at, w.n_bytes, err));
-        at += w.n_bytes;
     }
     return DUET_OK;
 }
 
-// Puts the memory back to `before` and runs the batch without a recording.
-duet_status run_again(gpu_context& c, const std::vector<written>& memory, const std::vector<uint8_t>& before,
-                      error_text& err) {
-    size_t at = 0;
-    for (const written& w : memory) {
-        DUET_TRY(put_bytes(c, w.at, before.data() + at, w.n_bytes, c.staging, c.layout.input_bytes(), err));
-        at += w.n_bytes;
-    }
-    fill_batch(c);  // The bytes came through its memory.
-    return launch_batch(c, nullptr, err);
-}
-
-// Plays a recording, then runs the batch without it, and compares all that they wrote. The second run is what counts.
+// Plays a recording, then puts the memory back and runs the batch without it, and compares all that they wrote. The
+// second run is what counts.
 duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
     const std::vector<written> memory = written_memory(c);
     std::vector<uint8_t> before, played, plain;
     DUET_TRY(read_memory(c, memory, &before, err));
     DUET_TRY(play_one(c, r, err));
     DUET_TRY(read_memory(c, memory, &played, err));
-    DUET_TRY(run_again(c, memory, before, err));
+    const uint8_t* from = before.data();
+    for (const written& w : memory) {
+        DUET_TRY(put_staged(c, w.at, from, w.n_bytes, err));
+        from += w.n_bytes;
+    }
+    DUET_TRY(launch_batch(c, nullptr, err));
     DUET_TRY(read_memory(c, memory, &plain, err));
     r.n_unproven--;
     if (played == plain) return DUET_OK;
@@ -180,9 +174,7 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
         c.last_shape = shape;
     }
     if (!c.is_again) return launch_batch(c, nullptr, err);
-    gpu_recording r;
-    r.shape = shape;
-    r.n_unproven = use == gpu_recording_use::trusted ? 0 : kUnprovenPlays;
+    gpu_recording r{.shape = shape, .n_unproven = use == gpu_recording_use::trusted ? 0 : kUnprovenPlays};
     error_text why;
     if (use == gpu_recording_use::walk && !c.no_walk && shape.n_tok == 1 && shape.first_op == 0 &&
         !make_walk(c, &r, why)) {

@@ -153,10 +153,7 @@ DUET_DEVICE uint32_t after(uint32_t v, uint32_t mask) { return v | (mask & threa
 DUET_DEVICE void finish_stores() {}
 DUET_DEVICE void release_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }  // __threadfence is dearer
 DUET_DEVICE void acquire_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-template <class T>
-DUET_DEVICE void store_for_others(T* at, T v) {
-    *at = v;
-}
+template <class T> DUET_DEVICE void store_for_others(T* at, T v) { *at = v; }
 DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
 DUET_DEVICE void atomic_clear(uint32_t* at) { atomicExch(at, 0u); }
@@ -181,10 +178,7 @@ template <class T>
 DUET_DEVICE void take_args(const T* from) {
     if (threadIdx.x < sizeof(T) / sizeof(word4)) args_room<T>()[threadIdx.x] = ((const word4*)from)[threadIdx.x];
 }
-template <class T>
-DUET_DEVICE const T& block_args(const T*) {
-    return *(const T*)args_room<T>();
-}
+template <class T> DUET_DEVICE const T& block_args(const T*) { return *(const T*)args_room<T>(); }
 DUET_DEVICE int uniform_in_segment(int v) { return __shfl_sync(0xffffffffu, v, 0); }
 DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) { return __dp4a((int)a, (int)b, c); }
@@ -214,10 +208,7 @@ DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) {
     return v;
 }
 // Loads what no thread of this launch writes.
-template <class T>
-DUET_DEVICE T load_constant(const T* p) {
-    return *p;
-}
+template <class T> DUET_DEVICE T load_constant(const T* p) { return *p; }
 
 // ---- HIP, without ROCm ----
 
@@ -264,10 +255,7 @@ DUET_DEVICE void store_for_others(T* at, T v) {
 }
 DUET_DEVICE void release_device() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); }
 #else
-template <class T>
-DUET_DEVICE void store_for_others(T* at, T v) {
-    *at = v;
-}
+template <class T> DUET_DEVICE void store_for_others(T* at, T v) { *at = v; }
 DUET_DEVICE void release_device() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
 #endif
 DUET_DEVICE void acquire_device() {}
@@ -292,10 +280,7 @@ DUET_DEVICE void acquire_grid(int& next) {
 // blocks.
 DUET_DEVICE void fetch(const void* p) { asm volatile("" ::"v"(*(const uint32_t*)p)); }
 DUET_DEVICE void take_args(const void*) {}
-template <class T>
-DUET_DEVICE const T& block_args(const T* from) {
-    return *from;
-}
+template <class T> DUET_DEVICE const T& block_args(const T* from) { return *from; }
 // Masks are 1, 2, 4, 8 and 16, known when this is compiled. Source: AMD's instruction set architecture guides of GCN 5
 // (Vega) and RDNA, "Data Parallel Processing" and DS_SWIZZLE. V_PERMLANEX16 would do for 16, but clang 19 moves it into
 // branches that not all lanes take, which gave a delta net wrong bits.
@@ -366,10 +351,7 @@ inline void loads_before() {}
 inline void wait_for_launches() {}
 inline uint32_t after(uint32_t v, uint32_t) { return v; }
 inline void finish_stores() {}
-template <class T>
-inline void store_for_others(T* at, T v) {
-    *at = v;
-}
+template <class T> inline void store_for_others(T* at, T v) { *at = v; }
 inline void release_device() {}
 inline void acquire_device() {}
 inline void acquire_wave() {}
@@ -382,10 +364,7 @@ inline void wait_for_count(const uint32_t* at, uint32_t n, int line = __builtin_
 inline void acquire_grid(int&) {}
 inline void fetch(const void*) {}
 inline void take_args(const void*) {}
-template <class T>
-inline const T& block_args(const T* from) {
-    return *from;
-}
+template <class T> inline const T& block_args(const T* from) { return *from; }
 inline int uniform_in_segment(int v) { return v; }
 inline uint32_t shuffle_xor(uint32_t v, int mask, int line = __builtin_LINE()) { return emu_exchange(v, mask, line); }
 inline int dot4(uint32_t a, uint32_t b, int c) {
@@ -401,10 +380,7 @@ inline uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
 }
 inline word4 load_stream(const void* p) { return *(const word4*)p; }
 inline uint32_t load_stream_word(const uint32_t* p) { return *p; }
-template <class T>
-inline T load_constant(const T* p) {
-    return *p;
-}
+template <class T> inline T load_constant(const T* p) { return *p; }
 
 #endif
 
@@ -413,10 +389,7 @@ inline T load_constant(const T* p) {
 // A part of the block's shared memory, named by its byte offset. T has 4 bytes.
 #if defined(DUET_ON_DEVICE)
 extern __shared__ word4 duet_shared_memory[];
-template <class T>
-DUET_DEVICE T* shared_array(size_t offset, int) {
-    return (T*)((char*)duet_shared_memory + offset);
-}
+template <class T> DUET_DEVICE T* shared_array(size_t offset, int) { return (T*)((char*)duet_shared_memory + offset); }
 #else
 // In the emulator an element is a proxy. It checks its index and remembers who touched it since the last barrier.
 template <class T>

@@ -69,20 +69,23 @@ struct loader {
         return DUET_OK;
     }
 
+    template <class Args>
+    duet_status launch(int32_t kernel, const gpu_grid& grid, const Args& args, error_text& err) {
+        return store.driver->launch(store.device, store.kernels[kernel], grid, &args, sizeof args, err);
+    }
+
     duet_status load_vector(const weight& w, uint8_t* to, error_text& err) {
         constexpr uint32_t kBlocks = 64;
         for (uint64_t at = 0; at < w.n_bytes; at += layout.piece_bytes) {
             const uint64_t n_bytes = std::min(layout.piece_bytes, w.n_bytes - at);
             DUET_TRY(send(w.data + at, n_bytes, arrived, err));
             const words_args a{(const uint32_t*)arrived, (uint32_t*)(to + at), n_bytes / 4, kBlocks, 0};
-            DUET_TRY(store.driver->launch(store.device, store.kernels[kernel_words], {kBlocks, 1, 1, 256, 0}, &a,
-                                          sizeof a, err));
+            DUET_TRY(launch(kernel_words, {kBlocks, 1, 1, kGpuThreads}, a, err));
         }
         return DUET_OK;
     }
 
     duet_status load_matrices(const weight& w, uint8_t* to, error_text& err) {
-        void* kernel = store.kernels[kernel_of(w.type, kArrange)];
         const size_t mat_bytes = gpu_weight_bytes(w.type, w.n_in, w.n_out),
                      tile_bytes = mat_bytes / (size_t)tiles_of(w);
         const int64_t step = tiles_per_piece(w);
@@ -95,8 +98,7 @@ struct loader {
                                      (int32_t)w.n_in, (int32_t)n_rows};
                 const uint32_t groups = (uint32_t)((w.n_in + kGroup - 1) / kGroup),
                                tiles = (uint32_t)((n_rows + kRowTile - 1) / kRowTile);
-                DUET_TRY(store.driver->launch(store.device, kernel, {(groups + 7) / 8, tiles, 1, 8 * kRowTile, 0}, &a,
-                                              sizeof a, err));
+                DUET_TRY(launch(kernel_of(w.type, kArrange), {(groups + 7) / 8, tiles, 1, 8 * kRowTile}, a, err));
             }
         return DUET_OK;
     }
@@ -116,12 +118,12 @@ duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& p
     s.weights.assign(g.weights.size(), nullptr);
     loader load{s, l, place};
     DUET_TRY(load.start(n_threads, err));
-    std::vector<size_t> order;
-    for (size_t i = 0; i < g.weights.size(); i++)
-        if (l.block[i] >= 0) order.push_back(i);
+    std::vector<size_t> order(g.weights.size());
+    std::iota(order.begin(), order.end(), (size_t)0);
     // The weights are read in the order of the file.
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return g.weights[a].data < g.weights[b].data; });
+    std::ranges::sort(order, {}, [&](size_t i) { return g.weights[i].data; });
     for (size_t i : order) {
+        if (l.block[i] < 0) continue;
         uint8_t* to = (uint8_t*)s.blocks[(size_t)l.block[i]] + l.offset[i];
         s.weights[i] = to;
         DUET_TRY(l.is_matrix[i] ? load.load_matrices(g.weights[i], to, err) : load.load_vector(g.weights[i], to, err));
@@ -240,9 +242,7 @@ duet_status open_store(const exec_place& place, const char* device, std::shared_
     if (!driver) return fail(err, DUET_ERR_DEVICE, "device '%s': no driver", device);
     auto kept = place.store ? std::static_pointer_cast<gpu_store>(place.store->kept) : nullptr;
     if (kept && kept->driver == driver) {
-        if (kept->lost)
-            return fail(err, DUET_ERR_DEVICE, "%s: the device was lost by an earlier error; open the model again",
-                        kept->info.name);
+        DUET_TRY(kept->check(err));
         *out = kept;
         return DUET_OK;
     }
@@ -257,11 +257,9 @@ duet_status open_store(const exec_place& place, const char* device, std::shared_
     if (gpu_setup().launch_products) s->launch_products = gpu_setup().launch_products;
     // What the caller says counts more than the environment, and that more than what is known of the driver.
     const char* asked = getenv("DUET_GPU_RECORDING");
-    s->recording = place.recording >= 0       ? (gpu_recording_use)place.recording
-                   : asked && asked[0] == '0' ? gpu_recording_use::off
-                   : asked && asked[0] == '1' ? gpu_recording_use::watched
-                   : asked && asked[0] == '2' ? gpu_recording_use::walk
-                                              : s->info.recording;
+    s->recording = place.recording >= 0                          ? (gpu_recording_use)place.recording
+                   : asked && asked[0] >= '0' && asked[0] <= '2' ? (gpu_recording_use)(asked[0] - '0')
+                                                                 : s->info.recording;
     *out = s;
     return DUET_OK;
 }

@@ -46,6 +46,10 @@ struct gpu_store {
     gpu_store() = default;
     gpu_store(const gpu_store&) = delete;
     gpu_store& operator=(const gpu_store&) = delete;
+    duet_status check(error_text& err) const {
+        const char* text = "%s: the device was lost by an earlier error; open the model again";
+        return lost ? fail(err, DUET_ERR_DEVICE, text, info.name) : DUET_OK;
+    }
     ~gpu_store() {
         if (!device) return;
         for (void* b : blocks) driver->free(device, b);
