@@ -2,8 +2,7 @@
 // rows are copied. On the host it would take longer than the copy: the same loops on one core arranged 0.5 GB/s of Q4_0
 // and 0.04 GB/s of Q4_K.
 // Everything follows from code() and scale() of quant/blocks.h, so a new format needs nothing here.
-// Must not know: ops, drivers.
-// Main path: gpu/store.cpp -> gpu/kernels.def -> [gpu/arrange.cuh] -> quant/blocks.h
+// Must not know: ops, drivers. Main path: gpu/store.cpp -> gpu/kernels.def -> [gpu/arrange.cuh] -> quant/blocks.h
 
 namespace duet {
 

@@ -1,8 +1,7 @@
 // gpu/attention.cuh: the attention cache: append, and attention over chunks of kAttnChunk positions.
 // A page holds, for each layer and each key/value head, the keys (k_dim, 64) transposed, then the values (64, v_dim).
 // In q8_0 the codes keep these places, and f16 scales of 32 values follow. The bytes are those of cpu/attention.cpp.
-// Must not know: ops, drivers.
-// Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/attention.cuh] -> quant/exact.h
+// Must not know: ops, drivers. Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/attention.cuh] -> quant/exact.h
 
 namespace duet {
 
@@ -454,8 +453,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
 // out = attention of q over the cache (exact_attn_chunk; chunks merged in order; sink; finish)
 // q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
 // grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), Split ? n_chunks : 1), block 256
-// shared: launch_attention counts it
-// moves the chunks' keys and values once per block, and the f32 of its rows
+// shared: launch_attention counts it; moves the chunks' keys and values once per block, and the f32 of its rows
 // Type is the cache's. With Split a block does one chunk of one token and leaves (max, sum, values); the last block of
 // a token merges them. Its keys are on their way while queries are made ready, its values while scores are computed.
 // Without Split a block walks all chunks in order, for the rows of several tokens. With k.at (one token to a block, and

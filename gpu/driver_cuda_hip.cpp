@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 namespace duet {
 namespace {
@@ -112,6 +113,7 @@ struct vendor {
 
 duet_status vendor_fail(const vendor_library& lib, int index, const char* call, int code, error_text& err) {
     const char *name = nullptr, *text = nullptr;
+    if (index < 0 && code == kNoDevice) return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", lib.v->text);
     if (lib.cuda_error_name && lib.cuda_error_name(code, &name) != 0) name = nullptr;
     if (lib.cuda_error_text && lib.cuda_error_text(code, &text) != 0) text = nullptr;
     if (lib.hip_error_name) name = lib.hip_error_name(code);
@@ -240,17 +242,13 @@ std::string version_text(const vendor& v, int version) {
 // Loads the library and asks it for the number of devices. This makes no context.
 duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_text& err) {
     DUET_TRY(load_library(v, lib, err));
-    if (const int code = lib->init.at(0); code == kNoDevice)
-        return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
-    else if (code) return vendor_fail(*lib, -1, lib->init.name, code, err);
+    DUET_TRY(vendor_try(*lib, -1, err, lib->init, 0u));
     DUET_TRY(vendor_try(*lib, -1, err, lib->version, &lib->driver_version));
     if (lib->driver_version < v.oldest)
         return fail(err, DUET_ERR_DEVICE, "the driver is too old: want %s or newer, found %s; %s",
                     version_text(v, v.oldest).c_str(), version_text(v, lib->driver_version).c_str(), v.install);
-    if (const int code = lib->count.at(n); code == kNoDevice || (!code && *n <= 0))
-        return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", v.text);
-    else if (code) return vendor_fail(*lib, -1, lib->count.name, code, err);
-    return DUET_OK;
+    DUET_TRY(vendor_try(*lib, -1, err, lib->count, n));
+    return *n > 0 ? DUET_OK : vendor_fail(*lib, -1, lib->count.name, kNoDevice, err);
 }
 
 // Fills in names and attributes, then checks what stands in the way of using the device.
@@ -390,16 +388,16 @@ duet_status vendor_clear(void* device, void* at, uint64_t n_bytes, error_text& e
     return d.call(err, d.lib.fill, at, (unsigned char)0, (size_t)n_bytes, d.stream);
 }
 
-template <class F>
-void give_back(void* device, void* what, vendor_call<F> vendor_library::* call) {
+// Gives back memory or a recording.
+template <auto kCall>
+void give_back(void* device, void* what) {
     vendor_device& d = *(vendor_device*)device;
     error_text err;
     if (!what) return;
     const vendor_scope here(d, err);
     const relaxed_scope relaxed(d.lib);
-    (d.lib.*call).at(what);
+    (d.lib.*kCall).at(what);
 }
-void vendor_free(void* device, void* memory) { give_back(device, memory, &vendor_library::free); }
 
 // Adds to an error how much memory was wanted, because "out of memory" alone does not help.
 duet_status add_size(duet_status st, uint64_t n_bytes, error_text& err) {
@@ -413,9 +411,7 @@ duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text&
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc, out, (size_t)std::max<uint64_t>(n_bytes, 1)), n_bytes, err));
     const duet_status st = vendor_clear(device, *out, n_bytes, err);
-    if (st == DUET_OK) return DUET_OK;
-    vendor_free(device, *out);
-    *out = nullptr;
+    if (st != DUET_OK) give_back<&vendor_library::free>(device, std::exchange(*out, nullptr));
     return st;
 }
 
@@ -432,7 +428,7 @@ duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_
 void vendor_free_host(void* device, void* memory) {
     error_text err;
     if (memory) vendor_sync(device, err);  // An upload may still read it.
-    give_back(device, memory, &vendor_library::free_host);
+    give_back<&vendor_library::free_host>(device, memory);
 }
 
 template <auto kCall, bool Waits = false>
@@ -536,20 +532,13 @@ duet_status vendor_play(void* device, void* recording, error_text& err) {
     return d.call(err, d.lib.graph_launch, recording, d.stream);
 }
 
-void vendor_free_recording(void* device, void* recording) {
-    give_back(device, recording, &vendor_library::exec_destroy);
-}
-
 // ---- the drivers ----
 
 template <const vendor& kVendor>
 duet_status vendor_count(int32_t* n, error_text& err) {
     library_closer l;
-    int count = 0;
     *n = 0;
-    DUET_TRY(start_vendor(kVendor, &l.lib, &count, err));
-    *n = count;
-    return DUET_OK;
+    return start_vendor(kVendor, &l.lib, n, err);
 }
 
 template <const vendor& kVendor>
@@ -600,7 +589,7 @@ constexpr gpu_driver make_vendor_driver(const char* name) {
             vendor_queue,
             vendor_close,
             vendor_alloc,
-            vendor_free,
+            give_back<&vendor_library::free>,
             vendor_alloc_host,
             vendor_free_host,
             vendor_move<&vendor_library::upload>,
@@ -612,7 +601,7 @@ constexpr gpu_driver make_vendor_driver(const char* name) {
             vendor_record_begin,
             vendor_record_end,
             vendor_play,
-            vendor_free_recording};
+            give_back<&vendor_library::exec_destroy>};
 }
 
 }  // namespace

@@ -211,17 +211,12 @@ bool emu_release_block(emu_machine& m, bool* is_done) {
         m.epoch++;
         return true;
     }
-    for (int i = 0; i < m.n_threads; i++) {
-        emu_fiber& f = m.fibers[(size_t)i];
-        if (f.wait == emu_wait::done) continue;
-        m.current = &f;
-        emu_fail(m,
-                 f.wait == emu_wait::block
-                     ? "a barrier that not all threads reach, threads there:"
-                     : "an exchange that not all lanes of the segment reach, threads at barriers:",
-                 n_waiting, m.n_threads, f.line);
-        break;
-    }
+    m.current = &*std::ranges::find_if(m.fibers, [](const emu_fiber& f) { return f.wait != emu_wait::done; });
+    emu_fail(m,
+             m.current->wait == emu_wait::block
+                 ? "a barrier that not all threads reach, threads there:"
+                 : "an exchange that not all lanes of the segment reach, threads at barriers:",
+             n_waiting, m.n_threads, m.current->line);
     return false;
 }
 

@@ -100,8 +100,7 @@ DUET_DEVICE void expert_route(const route_args& a, const block_place& here = {})
 // grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes
 // moves all ids once per block, 4 bytes per pair, 12 per tile
 // A tile's number is matrix + (rows before the matrix) / rows, or the tile's first row: launch_experts.cpp takes the
-// numbering with the shorter list. Numbers that no tile has stay empty.
-// source: own
+// numbering with the shorter list. Numbers that no tile has stay empty. source: own
 DUET_DEVICE void expert_lists(const lists_args& a) {
     auto ids = shared_array<int>(0, kSumLanes);
     const int n = a.n_tok * a.n_used, pair = block_x() * kGpuThreads + thread_id();

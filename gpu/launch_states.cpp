@@ -1,7 +1,6 @@
 // gpu/launch_states.cpp: ops with recurrent state on a GPU. It groups the batch's tokens by sequence, because these ops
 // walk each sequence in order. States lie as on the CPU. quant/exact_ops.h defines the results.
-// Must not know: families, vendors.
-// Main path: gpu/launch.cpp -> [gpu/launch_states.cpp] -> gpu/state.cuh
+// Must not know: families, vendors. Main path: gpu/launch.cpp -> [gpu/launch_states.cpp] -> gpu/state.cuh
 #include "context.h"
 
 namespace duet {

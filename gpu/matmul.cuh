@@ -152,8 +152,7 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
 // moves W once per 64 tokens, x once per 64 rows
 // The 16 tiles of 16 x 16 are dealt to the block's warps; the tiles of one warp share their rows. An output has one
 // group sum and one total: a block of 32 costs its matrix instruction, two multiply-adds and a conversion, a group one
-// add.
-// source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
+// add. source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
 template <class B>
 DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
 #if DUET_FRAGMENTS

@@ -1,6 +1,5 @@
 // gpu/matvec.cuh: matrix times one vector or a few (decode). A call reads the weights once. A lane owns a row, and a
-// segment 32 rows; the segments of a block divide the groups of these rows among them.
-// Must not know: ops, drivers.
+// segment 32 rows; the segments of a block divide the groups of these rows among them. Must not know: ops, drivers.
 // Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/matvec.cuh] -> gpu/weights.h
 
 namespace duet {
@@ -305,11 +304,9 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const block_place& here, cons
 // W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks or f32; y (n_tok, n_out) f32
 // grid (sum of ceil(n_out / 32) over the parts, or of one part when gated; ceil(n_tok / NB); n_shares), block 256
 //     with experts: grid (.., tiles), at most NB rows to a tile, one part
-// shared max(NB * round_groups * 128, 1028 with a tail) bytes; any warp width
-// moves gpu_weight_bytes(W) per NB tokens
+// shared max(NB * round_groups * 128, 1028 with a tail) bytes; any warp width; moves gpu_weight_bytes(W) per NB tokens
 // W2 is the format of the parts that are is_second. The block that finishes last does the tail, because a norm needs
-// whole rows.
-// source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
+// whole rows. source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
 template <class W, class W2, int NB>
 DUET_DEVICE void matvec(const matvec_args& a, const block_place& here = {}) {
     auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
@@ -359,8 +356,7 @@ DUET_DEVICE void matvec(const matvec_args& a, const block_place& here = {}) {
 
 // out[i] = row id[i] of W, times scale: values as quant/blocks.h decode()
 // W as above; out (n_tok, stride) f32
-// grid (ceil(n_in / 256), n_tok), block 256, shared 0; moves a row of W per token
-// source: own
+// grid (ceil(n_in / 256), n_tok), block 256, shared 0; moves a row of W per token; source: own
 template <class W>
 DUET_DEVICE void embed(const embed_args& a, const block_place& here = {}) {
     const int j = here.x * kGpuThreads + thread_id(), id = a.id ? a.id[here.y] : 0;

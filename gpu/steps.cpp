@@ -46,9 +46,7 @@ struct planner {
 
     gpu_step matvec(size_t i) const {
         const op& o = graph.ops[i];
-        gpu_step s;
-        s.kind = gpu_step_kind::matvec;
-        s.first = (int32_t)i;
+        gpu_step s{.kind = gpu_step_kind::matvec, .first = (int32_t)i};
         if (o.residual) {
             add_norm(s, o.out);
             return s;
@@ -59,10 +57,9 @@ struct planner {
                 return false;
             for (size_t j = i; j < k; j++)
                 if (overlaps(m.out, graph.ops[j].out)) return false;
-            const int32_t other = s.second_type >= 0 ? s.second_type : type(m);
-            if (type(m) != type(o) && (type(m) != other || pair_kernel(type(o), type(m)) < 0)) return false;
-            if (type(m) != type(o)) s.second_type = type(m);
-            return true;
+            if (type(m) == type(o)) return true;
+            if (s.second_type < 0 && pair_kernel(type(o), type(m)) >= 0) s.second_type = type(m);
+            return s.second_type == type(m);
         };
         while (s.n_matmuls < 3 && at(i + (size_t)s.n_matmuls) && joins(i + (size_t)s.n_matmuls)) s.n_matmuls++;
         s.n_ops = s.n_matmuls;
@@ -107,12 +104,11 @@ struct planner {
         const op &append = graph.ops[k], &attend = graph.ops[k + 1];
         const cache_layer& cache = graph.caches[(size_t)attend.index];
         if (append.index != attend.index || cache.v_in_k || cache.k_dim > 64 + cache.v_dim) return false;
-        gpu_step s;
-        s.kind = gpu_step_kind::attention;
-        s.first = (int32_t)i;
-        s.n_ops = (int32_t)(k + 2 - i);
-        s.append = (int32_t)k;
-        s.attention = (int32_t)k + 1;
+        gpu_step s{.kind = gpu_step_kind::attention,
+                   .first = (int32_t)i,
+                   .n_ops = (int32_t)(k + 2 - i),
+                   .append = (int32_t)k,
+                   .attention = (int32_t)k + 1};
         for (size_t j = i; j < k; j++) {
             const op& o = graph.ops[j];
             const bool is_q = o.in == attend.in, is_norm = o.kind == op_kind::norm;
@@ -141,8 +137,7 @@ std::vector<gpu_step> plan_gpu_steps(const model_graph& g) {
     const planner p{g};
     std::vector<gpu_step> steps;
     for (size_t i = 0; i < g.ops.size(); i += (size_t)steps.back().n_ops) {
-        gpu_step s;
-        s.first = (int32_t)i;
+        gpu_step s{.first = (int32_t)i};
         if (g.ops[i].kind == op_kind::matmul) s = p.matvec(i);
         else p.attention(i, &s);
         for (int32_t k = s.first + 1; k < s.first + s.n_ops; k++)

@@ -1,6 +1,5 @@
 // gpu/vector.cuh: the ops between the matrices: norm, quantization, rope, elementwise ops, rows.
-// Must not know: ops, drivers.
-// Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/vector.cuh] -> quant/exact.h
+// Must not know: ops, drivers. Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/vector.cuh] -> quant/exact.h
 
 namespace duet {
 
@@ -109,8 +108,7 @@ constexpr int kNormStep = kSumLanes * 4 * kNormBlocks;  // columns of a round of
 // in, out (n_rows, n_heads, head_dim) f32, out may be in; w, b head_dim; the w of each head w_stride apart
 // grid (n_heads, n_rows), block 256, shared 1024 bytes; moves 12 to 16 bytes per element
 // One block does a row while all others are done, so what counts is how often it waits: no branch stands between the
-// loads, nor between the exchanges of the blocks of 32.
-// source: own; order of sums: docs/numerics.md
+// loads, nor between the exchanges of the blocks of 32. source: own; order of sums: docs/numerics.md
 template <class Shared>
 DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
     const int n = a.in.head_dim, j = thread_id();
@@ -209,8 +207,7 @@ DUET_DEVICE float* column(const heads_args& v, int row, int j) {
 
 // y = act(x) * x2; y = x + scale * x2; y = x * act(first column of x2); y = cap(scale * x)
 // x, x2, y (n_rows, n) f32
-// grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element
-// source: own
+// grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element; source: own
 DUET_DEVICE void elementwise(const elementwise_args& a, const block_place& here = {}) {
     const int i = here.x * kGpuThreads + thread_id(), row = here.y;
     if (i >= a.n) return;
@@ -253,8 +250,7 @@ constexpr int kBestLoads = 16;  // values of a thread on their way at once
 
 // out = lowest index of the largest value; -1: a value is NaN or +inf, or all are -inf
 // x (n) f32; best, index (n_blocks): of each block, the last block takes the best of them
-// grid (n_blocks), at most 256; block 256, shared 2052 bytes; moves 4 bytes per element
-// source: own
+// grid (n_blocks), at most 256; block 256, shared 2052 bytes; moves 4 bytes per element; source: own
 DUET_DEVICE void argmax(const argmax_args& a, const block_place& here = {}) {
     auto best = shared_array<float>(0, kSumLanes);
     auto index = shared_array<int>(kSumLanes * 4, kSumLanes);
