@@ -9,8 +9,7 @@ DUET_DEVICE uint8_t* cache_chunk(const cache_args& c, int page, int kv_head) {
     return c.base + (size_t)page * c.page_bytes + (size_t)kv_head * (c.k_bytes + c.v_bytes);
 }
 
-// What a thread takes at once: elements of the cache, of a key in shared memory, positions of a column, parts of a
-// query.
+// What a thread takes at once: elements of the cache and of a key in shared memory, positions of a column, query parts.
 constexpr int kUnit = 8, kRun = 16, kValueRun = 8, kQueryLoads = 4;
 
 // Eight elements as they lie in the cache. q8_0: their codes, and their scales in w.
@@ -70,8 +69,7 @@ DUET_DEVICE void store_part(const cache_unit<Type> (&u)[Units], int n, Shared st
     }
 }
 
-// Writes element j of a token's key or value to its place, and returns what will be read there. q8_0: the 32 lanes of a
-// segment bring one block.
+// Writes element j of a token's key or value, and returns what will be read there. q8_0: a segment brings one block.
 template <int Type>
 DUET_DEVICE float cache_write(const cache_args& c, bool is_key, int tok, int kv_head, int j, float x) {
     const int pos = c.pos[tok], i = pos % kAttnChunk, d = is_key ? c.k_dim : c.v_dim,
@@ -97,8 +95,7 @@ DUET_DEVICE float cache_write(const cache_args& c, bool is_key, int tok, int kv_
     }
 }
 
-// Writes the batch's keys and values to their places in the cache.
-// k, v (n_tok, n_kv_heads, dim) f32
+// Writes the batch's keys and values k, v (n_tok, n_kv_heads, dim) f32 to their places in the cache.
 // grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0
 // moves 4 + 2 (f16) bytes per element
 // q8_0 needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds one block; its codes: quant/blocks.h
@@ -170,13 +167,11 @@ DUET_DEVICE void prepare_heads(const attention_args& a, Shared x, int n, bool ha
     sync_block();
 }
 
-// The rows of a block: n heads, from head0 on, of n_toks tokens of one sequence. Row r is head head0 + r % n of token
-// tok + r / n.
+// A block's rows: n heads of n_toks tokens of one sequence. Row r is head head0 + r % n of token tok + r / n.
 struct attn_rows {
     int tok, n_toks, n, head0, pos, until;  // the last two: of token tok
 };
 
-// Parts of the block's shared memory.
 template <class Shared>
 struct attn_memory {
     Shared q, score, o, state, stage;
@@ -530,8 +525,7 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
             if (c.v_in_k) next_part<Type, true>(head, c.k_dim, all, a.stage, 0, u);
             else next_part<Type, false>(head + c.k_bytes, c.v_dim, all, a.value_step * c.v_dim, 0, u);
         };
-        // Where blocks share the head, each reads what it has written, because others write the same. Many chunks can
-        // wait.
+        // Where blocks share the head, each reads what it has written, because others write the same.
         const bool is_late = !Split || (is_own && n_slices > 1);
         if (!is_late) load_keys();
         if (a.k.at) prepare_heads(a, q, rows.n, is_own, rows.head0, kv_head, stage);

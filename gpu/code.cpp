@@ -44,10 +44,10 @@ bool is_cuda_code(std::string_view chip) { return chip[0] != 'g'; }
 // The number in a chip's name: 103 for "sm_103".
 int chip_number(std::string_view chip) { return atoi(chip.substr(chip.find('_') + 1).data()); }
 
+size_t part_at(std::string_view code) { return code.find('_', code.find('_') + 1); }
 // Whether CUDA code named `code` has the part that is wanted: "sm_90" has all, "compute_80_q4_K" has one.
 bool has_part(std::string_view code, std::string_view part) {
-    const size_t end = code.find('_', code.find('_') + 1);
-    return end == std::string_view::npos || code.substr(end + 1) == part;
+    return part_at(code) == code.npos || code.substr(part_at(code) + 1) == part;
 }
 
 // The AMD family that a chip is of: "gfx11_generic". As LLVM's AMDGPUUsage lists them.
@@ -58,7 +58,7 @@ std::string_view family_of(std::string_view chip) {
                                             {"gfx110", "gfx11_generic"},   {"gfx115", "gfx11_generic"},
                                             {"gfx120", "gfx12_generic"}};
     for (const auto& f : kFamilies)
-        if (chip.size() == strlen(f[0]) + 1 && chip.substr(0, strlen(f[0])) == f[0]) return f[1];
+        if (chip.size() == strlen(f[0]) + 1 && chip.starts_with(f[0])) return f[1];
     return "";
 }
 
@@ -100,8 +100,8 @@ const gpu_code* find_gpu_code(std::string_view chip, std::string_view part, bool
     const gpu_code* best = nullptr;
     for (int32_t i = 0; i < n; i++) {
         if (chip == code[i].chip && !any_text) return &code[i];
-        if (chip.substr(0, 3) == "gfx" && family_of(chip) == code[i].chip) best = &code[i];
-        if (chip.substr(0, 3) != "sm_" || !is_cuda_code(code[i].chip)) continue;
+        if (chip.starts_with("gfx") && family_of(chip) == code[i].chip) best = &code[i];
+        if (!chip.starts_with("sm_") || !is_cuda_code(code[i].chip)) continue;
         const int want = chip_number(chip), have = chip_number(code[i].chip);
         const bool is_text = code[i].chip[0] == 'c',
                    is_other = want == kOrin || have == kOrin || have / 10 != want / 10;
@@ -116,12 +116,11 @@ std::string gpu_code_list() {
     int32_t n = 0;
     const gpu_code* code = all_code(&n);
     std::string list;
-    for (int32_t i = 0; i < n; i++)
-        if (is_cuda_code(code[i].chip) ? has_part(code[i].chip, "common") : true) {
-            std::string_view chip = code[i].chip;
-            if (chip[0] == 'c') chip = chip.substr(0, chip.find('_', chip.find('_') + 1));
-            list += (i ? " " : "") + std::string(chip);
-        }
+    for (int32_t i = 0; i < n; i++) {
+        const std::string_view chip = code[i].chip;
+        if (is_cuda_code(chip) && !has_part(chip, "common")) continue;
+        list += (i ? " " : "") + std::string(chip.substr(0, chip[0] == 'c' ? part_at(chip) : chip.npos));
+    }
     return n ? list : "none";
 }
 

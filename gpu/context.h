@@ -39,9 +39,8 @@ constexpr int kShareGroups = 8;    // least groups of a block: one for each segm
 constexpr int kShareTiles = 304;   // most tiles of such a product: the compute units of an MI300X
 constexpr int kTailCounters = 64;  // the first counters: of tails; those of tiles follow
 constexpr int kBestBlocks = 64;    // most blocks that look for the best id
-// The last counters: the best id and its counter of blocks, then what each block has found.
-constexpr int kBestInts = 64 + 2 * kBestBlocks;
-constexpr int kBestWalk = 32;           // of them: the counter of a walk
+// The last counters: the best id and its counter of blocks, the counter of a walk, then what each block has found.
+constexpr int kBestInts = 64 + 2 * kBestBlocks, kBestWalk = 32;
 constexpr size_t kMostRecordings = 16;  // most recordings of a session
 
 // Sizes of a session's memory on the device, beside the layout of buffers and pages that all executors share.
@@ -76,12 +75,11 @@ struct gpu_recording {
 
 gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);  // gpu/launch.cpp
 
-// Key of a cached token-by-expert order (gpu/experts.cuh): valid for this router output and tile size. rows == 0: the
-// cache is empty.
+// Key of a cached token-by-expert order (gpu/experts.cuh): valid for this router output and tile size.
 struct expert_list {
     const float* ids = nullptr;
-    int32_t n_mats = 0, n_used = 0, rows = 0;
-    bool has_order = false;  // false: row k is choice k
+    int32_t n_mats = 0, n_used = 0, rows = 0;  // rows == 0: there is none
+    bool has_order = false;                    // false: row k is choice k
 };
 
 struct gpu_context {
@@ -94,7 +92,7 @@ struct gpu_context {
     uint8_t *buffers = nullptr, *act = nullptr, *partial = nullptr;
     std::vector<float*> slopes;  // per op: ALiBi's slopes of the heads, on the device; null: none
     uint8_t *cache = nullptr, *states = nullptr;
-    // What a batch brings: rope angles, then integers, without gaps. A kernel copies the pinned words to the device.
+    // What a batch brings: rope angles, then integers, without gaps; pinned, and on the device.
     int32_t *staging = nullptr, *inputs = nullptr;
     uint64_t n_words = 0;              // of the batch, and of any other one of its shape
     bool is_running = false;           // Nobody has waited for the batch yet: its launches may still read the staging.
@@ -108,20 +106,17 @@ struct gpu_context {
     uint32_t* counters = nullptr;  // blocks that are done; zeros between launches
     float* group_sums = nullptr;   // of blocks that share a tile
     int act_now = 0;               // which of the two act buffers is in use
-    view quantized;         // These columns are in acts() as int8. A launch that reads them may write other_acts().
-    int32_t n_chunks = 0;   // chunks of the batch's longest sequence, rounded up
-    bool one_each = false;  // No token of the batch sees another.
-    // The batch ends with the search for the best id of its one wanted row, because a greedy generation will ask for
-    // it.
-    bool finds_best = false;
+    view quantized;           // These columns are in acts() as int8. A launch that reads them may write other_acts().
+    int32_t n_chunks = 0;     // chunks of the batch's longest sequence, rounded up
+    bool one_each = false;    // No token of the batch sees another.
+    bool finds_best = false;  // The batch ends with the search for the best id, for which a greedy generation will ask.
     batch_shape last_shape;
     bool is_again = false;  // The batch has the shape of the last one.
     std::vector<gpu_recording> recordings;
     uint64_t n_plays = 0;
-    bool no_recording = false;        // A recording could not be made in this session.
-    bool no_walk = false;             // the same of a walk
-    gpu_recording* kept = nullptr;    // not null: launches are kept in its list, not run
-    walk_entry* walk_list = nullptr;  // on the device: the list of walk_shape
+    bool no_recording = false, no_walk = false;  // One could not be made in this session.
+    gpu_recording* kept = nullptr;               // not null: launches are kept in its list, not run
+    walk_entry* walk_list = nullptr;             // on the device: the list of walk_shape
     batch_shape walk_shape;
     std::vector<int32_t*> until;       // per group, on the device: until of attention_args
     std::vector<int32_t*> page_start;  // per group, on the device: page_start of cache_args, a place in `ints`
@@ -165,13 +160,9 @@ struct gpu_context {
 
     // Quantized activations: codes, then scales, of max_batch rows; behind them the same for another small batch.
     act_args acts(int which) const {
-        const size_t rows = (size_t)(which ? kSmallBatch : limits.max_batch),
-                     first = round_up((size_t)limits.max_batch * layout.common.max_in, 256);
-        act_args a{};
-        a.q = (int8_t*)act + (which ? act_codes_and_scales(first) : 0);
-        a.scale = (act_scale*)(a.q + (which ? round_up(rows * layout.common.max_in, 256) : first));
-        a.q_stride = (int32_t)layout.common.max_in;
-        return a;
+        const size_t n_in = layout.common.max_in, first = round_up((size_t)limits.max_batch * n_in, 256);
+        int8_t* q = (int8_t*)act + (which ? act_codes_and_scales(first) : 0);
+        return {q, (act_scale*)(q + (which ? round_up(kSmallBatch * n_in, 256) : first)), (int32_t)n_in, 0};
     }
     static size_t act_codes_and_scales(size_t n) { return n + n / kBlock * sizeof(act_scale); }
     act_args acts() const { return acts(act_now); }
@@ -181,20 +172,17 @@ struct gpu_context {
     }
 };
 
-// Copies n_bytes (a multiple of 4) by a kernel: from device memory or pinned memory, or zeros where `from` is null.
-// Kernels of recordings read nothing else that changes, because a recording may see old data after a driver's copy.
+// Copies n_bytes (a multiple of 4) from device memory or pinned memory, or zeros where `from` is null: by a kernel,
+// because a recording may see old data after a driver's copy.
 duet_status copy_words(gpu_context& c, void* to, const void* from, uint64_t n_bytes, error_text& err);
 // The same from any memory, through pinned memory of `most` bytes. Waits.
 duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_bytes, void* pinned, uint64_t most,
                       error_text& err);
 uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page);
-// Waits for a batch for which nobody has waited yet.
 duet_status wait_for_batch(gpu_context& c, error_text& err);
-
 // Writes the batch to the staging memory, and where its parts will be on the device to the context.
 void fill_batch(gpu_context& c);
-// Launches the steps that lie in the batch's range of ops, after a kernel that copies the batch to the device, and
-// before the search for the best id where finds_best says so.
+// Launches the copy of the batch to the device, the steps in its range of ops, and the search where finds_best says so.
 duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err);
 bool is_cancelled(const std::atomic<int32_t>* cancel);
 // gpu/recordings.cpp: runs a batch by a recording where that is possible.

@@ -1,6 +1,5 @@
 // gpu/driver.h: everything the executor asks of a GPU, as a struct of pointers. The CUDA driver, the HIP driver and the
-// emulator fill one each. An error is a status with a message that names call, device and code.
-// Must not know: ops, kernels' arguments.
+// emulator fill one each. Must not know: ops, kernels' arguments.
 // Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_cuda_hip.cpp or gpu/driver_emu.cpp
 #pragma once
 #include "../models/status.h"
@@ -40,8 +39,7 @@ struct gpu_driver {
     // Describes a device without touching it. An error says why the device cannot be used.
     duet_status (*describe)(int32_t index, gpu_info* info, error_text& err);
     duet_status (*open)(int32_t index, void** device, gpu_info* info, error_text& err);
-    // Creates one more queue (stream) on an open device. It is accepted wherever `device` is. Close all queues before
-    // the device.
+    // Creates one more queue (stream), which is accepted wherever `device` is and closed before it.
     duet_status (*queue)(void* device, void** queue, error_text& err);
     void (*close)(void* device);
     // Memory of the device, set to zero.
@@ -55,7 +53,6 @@ struct gpu_driver {
     // Copies to the computer and waits for the copy.
     duet_status (*download)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
     duet_status (*copy)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
-    // Waits for everything on the queue.
     duet_status (*sync)(void* device, error_text& err);
     // part: the module that has the kernel where code is built in parts: a format of quant/types.def, or "common".
     duet_status (*kernel)(void* device, const char* part, const char* kernel_name, void** out, error_text& err);

@@ -1,11 +1,9 @@
-// gpu/driver_cuda_hip.cpp: CUDA's and HIP's devices behind gpu/driver.h. It opens the vendor's library, finds the entry
-// points, and turns every error into a status that names device, call and code.
-// Owns: libraries, contexts, streams, modules. A library stays loaded for the life of the process, because its threads
-// need it; nothing else is global. Must not know: ops, kernels' names.
-// The two interfaces have the same calls with the same arguments in the same order (a CUdeviceptr is an integer of a
-// pointer's size; enums are ints), so one piece of code drives both. No SDK header is used.
-// Sources of the signatures and numbers: NVIDIA's driver API reference and cuda.h;
-// ROCm/rocm-systems:projects/hip/include/hip/hip_runtime_api.h (6, 7) and
+// gpu/driver_cuda_hip.cpp: CUDA's and HIP's devices behind gpu/driver.h. Every error becomes a status that names
+// device, call and code. Owns: libraries, contexts, streams, modules. A library stays loaded for the life of the
+// process, because its threads need it; nothing else is global. Must not know: ops, kernels' names. The two interfaces
+// have the same calls with the same arguments in the same order (a CUdeviceptr is an integer of a pointer's size; enums
+// are ints), so one piece of code drives both. No SDK header is used. Sources of the signatures and numbers: NVIDIA's
+// driver API reference and cuda.h; ROCm/rocm-systems:projects/hip/include/hip/hip_runtime_api.h (6, 7) and
 // monorimet/rocm-5.5-libs:include/hip/hip_runtime_api.h (5). Attribute numbers are the same in all three.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_cuda_hip.cpp] -> libcuda.so.1; libamdhip64.so.7, .6 or .5
 #include "driver.h"
@@ -72,6 +70,13 @@ constexpr int kCudaMajor = 75, kCudaMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_
     X(exchange_mode, (int* mode), "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode")           \
     X(graph_launch, (void* exec, void* stream), "cuGraphLaunch", "hipGraphLaunch")                                     \
     X(exec_destroy, (void* exec), "cuGraphExecDestroy", "hipGraphExecDestroy")
+// Calls that an older library may lack. launch_with: with attributes, from CUDA 11.8 on.
+#define DUET_VENDOR_EXTRAS(X)                                                                                          \
+    X(launch_resident,                                                                                                 \
+      (void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                   \
+       unsigned shared_bytes, void* stream, void** args),                                                              \
+      "cuLaunchCooperativeKernel", "hipModuleLaunchCooperativeKernel")                                                 \
+    X(launch_with, (const void* config, void* function, void** args, void** extra), "cuLaunchKernelEx", nullptr)
 
 template <class F>
 struct vendor_call {
@@ -85,12 +90,8 @@ struct vendor_library {
     void* handle = nullptr;
 #define DUET_VENDOR_MEMBER(member, arguments, cuda, hip) vendor_call<int arguments> member;
     DUET_VENDOR_CALLS(DUET_VENDOR_MEMBER)
+    DUET_VENDOR_EXTRAS(DUET_VENDOR_MEMBER)
 #undef DUET_VENDOR_MEMBER
-    vendor_call<int(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                    unsigned shared_bytes, void* stream, void** args)>
-        launch_resident;  // null: there is none
-    // Launches with attributes; null before CUDA 11.8 and for HIP.
-    vendor_call<int(const void* config, void* function, void** args, void** extra)> launch_with;
     int driver_version = 0;
     const char* (*hip_error_name)(int) = nullptr;
     const char* (*hip_error_text)(int) = nullptr;
@@ -124,7 +125,7 @@ duet_status vendor_fail(const vendor_library& lib, int index, const char* call, 
                 lib.v->name, where, call, code, name ? name : "unknown", text ? text : "no text");
 }
 
-// Makes a call. A code other than 0 becomes a status and a text that names device (index; -1: none), call and code.
+// Makes a call. A code other than 0 becomes a status and a text. index: of the device; -1: none.
 template <class... P, class... A>
 duet_status vendor_try(const vendor_library& lib, int index, error_text& err, const vendor_call<int(P...)>& call,
                        A... args) {
@@ -194,13 +195,9 @@ bool find_call(void* handle, const char* name, F** out) {
 duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) {
     const bool is_cuda = &v == &kCuda;
     lib->v = &v;
-    const char* asked = is_cuda ? gpu_setup().cuda_library : gpu_setup().hip_library;
+    const char* const asked[] = {is_cuda ? gpu_setup().cuda_library : gpu_setup().hip_library, nullptr};
     std::string tried;
-    if (asked) {
-        lib->handle = os_open_library(asked);
-        tried = asked;
-    }
-    for (const char* const* name = v.libraries; !asked && *name && !lib->handle; name++) {
+    for (const char* const* name = *asked ? asked : v.libraries; *name && !lib->handle; name++) {
         lib->handle = os_open_library(*name);
         tried += (tried.empty() ? "" : ", ") + std::string(*name);
     }
@@ -210,15 +207,13 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
 #define DUET_VENDOR_FIND(member, arguments, cuda, hip)                                                                 \
     lib->member.name = is_cuda ? (cuda) : (hip);                                                                       \
     if (lib->member.name && !find_call(lib->handle, lib->member.name, &lib->member.at)) missing = lib->member.name;
+    DUET_VENDOR_EXTRAS(DUET_VENDOR_FIND)
+    missing = nullptr;
     DUET_VENDOR_CALLS(DUET_VENDOR_FIND)
 #undef DUET_VENDOR_FIND
-    lib->launch_resident.name = is_cuda ? "cuLaunchCooperativeKernel" : "hipModuleLaunchCooperativeKernel";
-    find_call(lib->handle, lib->launch_resident.name, &lib->launch_resident.at);
     if (is_cuda) {  // A library may load one of the other vendor's names.
         find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);
         find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
-        lib->launch_with.name = "cuLaunchKernelEx";
-        find_call(lib->handle, lib->launch_with.name, &lib->launch_with.at);
     } else {
         find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
         find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
@@ -239,7 +234,6 @@ std::string version_text(const vendor& v, int version) {
     return std::string(v.text) + " " + std::to_string(version / v.version_unit) + "." + std::to_string(minor);
 }
 
-// Loads the library and asks it for the number of devices. This makes no context.
 duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_text& err) {
     DUET_TRY(load_library(v, lib, err));
     DUET_TRY(vendor_try(*lib, -1, err, lib->init, 0u));
@@ -251,7 +245,6 @@ duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_tex
     return *n > 0 ? DUET_OK : vendor_fail(*lib, -1, lib->count.name, kNoDevice, err);
 }
 
-// Fills in names and attributes, then checks what stands in the way of using the device.
 duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, error_text& err) {
     const vendor& v = *lib.v;
     const int version = lib.driver_version;
@@ -299,8 +292,7 @@ struct vendor_device {
         std::vector<uint8_t> bytes;
     };
     std::vector<loaded> modules;
-    // The device that this queue is of: it was opened by another, and only the stream is this one's own.
-    vendor_device* owner = nullptr;
+    vendor_device* owner = nullptr;        // not null: this is a queue of that device, and only the stream is its own
     std::atomic<bool> starts_early{true};  // All code that is loaded waits for the launches before by itself.
     bool is_recording = false, record_failed = false;
 
@@ -332,7 +324,7 @@ struct vendor_scope {
         else if (before != d.device) d.lib.set_device.at(before);
     }
 };
-// While this object lives, the thread's allocations do not disturb an application that captures on another thread.
+// While it lives, the thread's allocations do not disturb an application that captures on another thread.
 struct relaxed_scope {
     const vendor_library& lib;
     int mode = kRelaxed;
@@ -382,13 +374,6 @@ duet_status vendor_sync(void* device, error_text& err) {
     return d.call(err, d.lib.stream_sync, d.stream);
 }
 
-duet_status vendor_clear(void* device, void* at, uint64_t n_bytes, error_text& err) {
-    if (n_bytes == 0) return DUET_OK;
-    DUET_ENTER(device);
-    return d.call(err, d.lib.fill, at, (unsigned char)0, (size_t)n_bytes, d.stream);
-}
-
-// Gives back memory or a recording.
 template <auto kCall>
 void give_back(void* device, void* what) {
     vendor_device& d = *(vendor_device*)device;
@@ -399,7 +384,6 @@ void give_back(void* device, void* what) {
     (d.lib.*kCall).at(what);
 }
 
-// Adds to an error how much memory was wanted, because "out of memory" alone does not help.
 duet_status add_size(duet_status st, uint64_t n_bytes, error_text& err) {
     if (st != DUET_OK) err.text += ", wanted " + std::to_string(n_bytes) + " bytes";
     return st;
@@ -410,7 +394,8 @@ duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text&
     const relaxed_scope relaxed(d.lib);
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc, out, (size_t)std::max<uint64_t>(n_bytes, 1)), n_bytes, err));
-    const duet_status st = vendor_clear(device, *out, n_bytes, err);
+    if (n_bytes == 0) return DUET_OK;
+    const duet_status st = d.call(err, d.lib.fill, *out, (unsigned char)0, (size_t)n_bytes, d.stream);
     if (st != DUET_OK) give_back<&vendor_library::free>(device, std::exchange(*out, nullptr));
     return st;
 }
@@ -457,8 +442,7 @@ duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err)
     return DUET_OK;
 }
 
-// The first kernel of a module loads it, so that whoever only keeps memory on the device needs none, and nobody waits
-// for the translation of formats that his model does not have.
+// The first kernel of a module loads it, so that nobody waits for the translation of formats that his model lacks.
 duet_status vendor_kernel(void* device, const char* part, const char* name, void** out, error_text& err) {
     DUET_ENTER(device);
     const gpu_code* code = find_gpu_code(d.chip, part);
@@ -487,8 +471,7 @@ duet_status vendor_launch(void* device, void* kernel, const gpu_grid& grid, cons
         return d.call(err, d.lib.launch_resident, kernel, grid.x, grid.y, grid.z, grid.threads, 1u, 1u,
                       grid.shared_bytes, d.stream, (void**)one);
     if (d.lib.launch_with.at && d.lib.driver_version >= kEarlyDriver && (d.owner ? d.owner : &d)->starts_early) {
-        // CUlaunchAttribute and CUlaunchConfig of cuda.h. The attribute: this launch may start before the one before it
-        // ends.
+        // CUlaunchAttribute and CUlaunchConfig of cuda.h. The launch may start before the one before it ends.
         struct {
             int32_t id = 6, unused = 0;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             int32_t value[16] = {1};

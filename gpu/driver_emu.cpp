@@ -1,5 +1,4 @@
-// gpu/driver_emu.cpp: the SIMT emulator. It runs the kernels on the CPU, with a fiber per thread, behind the struct
-// that the GPUs' drivers fill too.
+// gpu/driver_emu.cpp: the SIMT emulator. It runs the kernels on the CPU, with a fiber per thread.
 // Owns: fibers, barriers and exchanges that wait for a block or a segment, range and race checks of shared memory. A
 // barrier that not all threads reach, an index out of range, or a race ends the launch with an error that names kernel
 // and line. Must not know: ops, formats.
@@ -53,8 +52,7 @@ constexpr int kEmuFibers = 1, kEmuFrameWords = 36, kEmuEntryWord = 30, kEmuBound
 __asm__(".text\n duet_emu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, "
         "(%rdi)\n mov %rsi, %rsp\n"
         "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
-constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6,
-              kEmuBoundsWord = 0;  // The return enters the new stack.
+constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6, kEmuBoundsWord = 0;
 #elif defined(__aarch64__)
 __asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
         "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
@@ -92,9 +90,8 @@ struct emu_fiber {
     emu_place place;
     emu_wait wait = emu_wait::none;
     int line = 0;
-    // The values that this thread brings to exchanges. Two, so that the next exchange does not overtake the last one's
-    // readers.
-    uint32_t value[2] = {};
+    uint32_t value[2] =
+        {};  // brought to exchanges; two, because the next exchange may come before the last one's readers
     int turn = 0;
     emu_stack stack;
 };
@@ -233,8 +230,7 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
     const int n_segments = (m.n_threads + kSegment - 1) / kSegment;
     for (bool is_done = false; !is_done && !m.failed;) {
         for (int k = 0; k < n_segments && !m.failed; k++) {
-            const int segment = m.order[(size_t)k], lo = segment * kSegment,
-                      hi = lo + kSegment < m.n_threads ? lo + kSegment : m.n_threads;
+            const int lo = m.order[(size_t)k] * kSegment, hi = std::min(lo + kSegment, m.n_threads);
             do {
                 for (int i = 0; i < hi - lo && !m.failed; i++) {
                     // Threads run forward, or backward if the seed says so.
@@ -429,8 +425,7 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
             for (uint32_t x = 0; x < grid.x && !m.failed; x++) emu_run_block(m, (int)x, (int)y, (int)z, d.width);
     emu_now = before;
     emu_self = nullptr;
-    if (m.failed) return fail(err, DUET_ERR_DEVICE, "emulator: %s: %s", k.name, m.message);
-    return DUET_OK;
+    return m.failed ? fail(err, DUET_ERR_DEVICE, "emulator: %s: %s", k.name, m.message) : DUET_OK;
 }
 
 duet_status emu_record_begin(void* device, error_text& err) {

@@ -11,8 +11,7 @@ extern const executor kGpuExecutor;  // gpu/launch.cpp; its create() takes a dev
 // Says whether every op of the graph can run on GPUs.
 duet_status gpu_check(const model_graph& g, error_text& err);
 
-// Copies the first n_rows rows of a buffer from `host` to the device, or back. The copy passes through the session's
-// pinned memory of place.move_bytes.
+// Copies the first n_rows rows of a buffer from `host` to the device, or back, through pinned memory.
 duet_status gpu_move_rows(void* context, int32_t buffer, int32_t n_rows, void* host, bool to_device, error_text& err);
 
 // The driver and the device's index that an id names ("cuda:1"); nullptr when the id names no GPU.

@@ -9,8 +9,7 @@ namespace duet {
 // z (n_tok, n) router logits; out (n_tok, 2 n_used); bias n, may be null
 // grid (n_tok), block 256, shared (kRouteWords + 2 n) * 4 bytes; needs n_used, n_groups <= 256
 // moves 4 n bytes per token
-// The place of an expert is the number of better ones. A thread counts them with n reads of shared memory, so that no
-// rounds and no exchange are needed.
+// The place of an expert is the number of better ones. A thread counts them with n reads of shared memory.
 // source: own; choice and groups: docs/numerics.md, Experts, after DeepSeek-V3 (arXiv 2412.19437)
 DUET_DEVICE void expert_route(const route_args& a, const block_place& here = {}) {
     auto sum = shared_array<float>(0, kSumLanes);

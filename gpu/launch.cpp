@@ -1,6 +1,6 @@
 // gpu/launch.cpp: runs the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h.
-// Owns: a session's work buffers and cache pages. quant/exact.h defines the results; they have the same bits as the
-// CPU'sizes. Must not know: families, files, vendors.
+// Owns: a session's work buffers and cache pages. quant/exact.h defines the results, which have the CPU's bits.
+// Must not know: families, files, vendors.
 // Main path: runtime/session.cpp -> models/executor.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "executor.h"
@@ -12,8 +12,8 @@ namespace duet {
 // The buffers whose rows the runtime asks for.
 static std::vector<int32_t> rows_read_back(const model_graph& g) {
     std::vector<int32_t> all;
-    if (g.logits_buffer >= 0) all.push_back(g.logits_buffer);
-    if (g.embedding_buffer >= 0 && g.embedding_buffer != g.logits_buffer) all.push_back(g.embedding_buffer);
+    for (int32_t b : {g.logits_buffer, g.embedding_buffer})
+        if (b >= 0 && (all.empty() || all[0] != b)) all.push_back(b);
     return all;
 }
 
@@ -232,8 +232,7 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     c->driver = c->store->driver;
     DUET_TRY(find_type_kernels(g, *c->store, err));
     DUET_TRY(c->driver->queue(c->store->device, &c->device, err));
-    // Allocations that can fail come before the first weight is sent. The memory for crossing rows comes after, because
-    // it takes the place of the ring.
+    // Allocations come before the first weight is sent; that for crossing rows after, in the place of the ring.
     DUET_TRY(allocate_session(*c, plan.device, err));
     DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
     c->steps = plan_gpu_steps(g);
@@ -257,15 +256,10 @@ int32_t* best_id_of(const gpu_context& c) { return (int32_t*)c.counters + c.layo
 // Finds the best id of wanted row i.
 duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
     const size_t b = (size_t)c.graph.logits_buffer, row_floats = c.layout.common.row_floats[b];
-    int32_t* best = best_id_of(c);
-    const int n_blocks = std::min(kBestBlocks, c.graph.n_vocab / (kGpuThreads * 16) + 1);
-    const argmax_args a{(const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats,
-                        best,
-                        (uint32_t*)best + 1,
-                        (float*)best + 64,
-                        best + 64 + kBestBlocks,
-                        c.graph.n_vocab,
-                        n_blocks};
+    const float* row = (const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats;
+    int32_t *best = best_id_of(c), *found = best + 64;
+    const int n_vocab = c.graph.n_vocab, n_blocks = std::min(kBestBlocks, n_vocab / (kGpuThreads * 16) + 1);
+    const argmax_args a{row, best, (uint32_t*)best + 1, (float*)found, found + kBestBlocks, n_vocab, n_blocks};
     return launch(c, kernel_argmax, grid_of(n_blocks, 1, 1, kGpuThreads * 8 + 4), a, err);
 }
 
@@ -300,7 +294,7 @@ duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
     return DUET_OK;
 }
 
-// Says whether no token of the batch sees another, because each belongs to a sequence of its own.
+// Says whether each token of the batch belongs to a sequence of its own.
 bool is_one_each(const exec_batch& b) {
     for (int i = 0; i < b.n_tok; i++)
         for (int k = 0; k < i; k++)
@@ -365,8 +359,7 @@ uint64_t gpu_page_bytes(void* context, int32_t group) {
     return ((gpu_context*)context)->layout.common.page_size(group);
 }
 
-// Runs f(context, message). The executor's interface has no place for the messages of these functions, so only the
-// status is returned.
+// Runs f(context, message). The executor's interface has no place for these messages.
 template <class F>
 duet_status quietly(void* context, F f) {
     gpu_context& c = *(gpu_context*)context;

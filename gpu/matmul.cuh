@@ -53,8 +53,7 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 }
 
 #if DUET_FRAGMENTS
-// Words of shared memory for a group's tokens: the codes, 16 bytes c of token i at place c ^ i % 8 of its eight, then
-// d, t and sums of each (block, token).
+// Words for a group's tokens: codes, 16 bytes c of token i at place c ^ i % 8 of its eight; d, t, sums of each block.
 constexpr int kStageScales = kMatmulToks * kGroup / 4;
 constexpr int kStageWords = kStageScales + 3 * kBlocksPerGroup * kMatmulToks;
 static_assert(2 * kStageWords <= kMatmulWords);

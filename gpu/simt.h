@@ -41,8 +41,8 @@ struct alignas(16) word4 {
 };
 
 // Pointers in arguments, to memory that kernels write and to memory that no launch writes. A kernel that reads its
-// arguments from memory (gpu/walk.cuh) would not know otherwise that they do not point to shared memory, nor that a
-// scalar load will do.
+// arguments from memory (gpu/walk.cuh) would not know otherwise that they are not shared, nor that a scalar load will
+// do.
 #if defined(DUET_HIP)
 template <class T, int Space>
 struct pointer_to {
@@ -88,8 +88,7 @@ constexpr gpu_target kGpuTargets[] = {
 #undef GPU_TARGET
 };
 
-// Finds the row for compute capability `arch` (900 for sm_90). A chip without a row has the instructions of the highest
-// row below it, and a chip below all rows has none.
+// The row for compute capability `arch` (900 for sm_90), or else of the highest row below it, or none.
 constexpr gpu_target target_of(int arch) {
     gpu_target best{};
     int best_arch = 0;
@@ -125,7 +124,6 @@ static_assert(kChip.warp_width == 32, "gpu/targets.def: the compiler makes warps
 // ---- CUDA ----
 
 #if defined(DUET_CUDA)
-
 #define DUET_KERNEL(name, args, threads, ...)                                                                          \
     extern "C" __global__ void __launch_bounds__(threads, 2) name(const args a) {                                      \
         if constexpr (!__is_same(args, matvec_args)) wait_for_launches(); /* These wait after their first loads. */    \
@@ -211,9 +209,7 @@ DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) {
 template <class T> DUET_DEVICE T load_constant(const T* p) { return *p; }
 
 // ---- HIP, without ROCm ----
-
 #elif defined(DUET_HIP)
-
 #define DUET_KERNEL(name, args, threads, ...)                                                                          \
     extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads == 256 ? 256 : 1, threads))) void name(   \
         const args a) {                                                                                                \
@@ -276,8 +272,7 @@ DUET_DEVICE void acquire_grid(int& next) {
     __builtin_amdgcn_s_dcache_inv();
     asm volatile("" : "+s"(next)::"memory");
 }
-// A load that nobody wants; before gfx12 there is nothing else. The wait for it passes beside the one for the other
-// blocks.
+// A load that nobody wants; before gfx12 there is nothing else. Its wait passes beside the one for the other blocks.
 DUET_DEVICE void fetch(const void* p) { asm volatile("" ::"v"(*(const uint32_t*)p)); }
 DUET_DEVICE void take_args(const void*) {}
 template <class T> DUET_DEVICE const T& block_args(const T* from) { return *from; }
@@ -326,9 +321,7 @@ DUET_DEVICE word4 load_constant(const word4* p) {
 }
 
 // ---- the emulator ----
-
 #else
-
 // A thread of a block. gpu/driver_emu.cpp runs each thread as a fiber.
 struct emu_place {
     int tid = 0, block_threads = 0, bx = 0, by = 0, bz = 0, width = 0;
@@ -381,7 +374,6 @@ inline uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
 inline word4 load_stream(const void* p) { return *(const word4*)p; }
 inline uint32_t load_stream_word(const uint32_t* p) { return *p; }
 template <class T> inline T load_constant(const T* p) { return *p; }
-
 #endif
 
 // ---- shared memory ----
@@ -452,8 +444,7 @@ struct block_place {
 DUET_DEVICE float shuffle_xor(float v, int mask) { return float_of(shuffle_xor(bits_of(v), mask)); }
 DUET_DEVICE int shuffle_xor(int v, int mask) { return (int)shuffle_xor((uint32_t)v, mask); }
 
-// Sums n lanes of a segment as a halving tree: lane j += lane j + 16, 8, 4, 2, 1. Every lane gets the sum, because f32
-// addition commutes.
+// Sums n lanes of a segment as a halving tree: lane j += lane j + 16, 8, 4, 2, 1. All lanes get it: addition commutes.
 template <class T>
 DUET_DEVICE T segment_sum(T v, int n = kSegment) {
     for (int m = n / 2; m > 0; m /= 2) v = v + shuffle_xor(v, m);
@@ -496,8 +487,7 @@ DUET_DEVICE bool is_last_block(uint32_t* counter, int n, Shared flag) {
     return is_last;
 }
 
-// Waits until n blocks in all have come to counts of `counter`, and gives what they have written. i: what the blocks do
-// next depends on it.
+// Waits until `counter` has come to n, and gives what those blocks have written. What they do next depends on i.
 template <class F>
 DUET_DEVICE void sync_grid(uint32_t* counter, uint32_t n, int& i, F meanwhile) {
     finish_stores();
@@ -529,13 +519,10 @@ DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
 DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
 
 #if defined(DUET_CUDA)
-
 constexpr bool kHasFragments = kChip.matrix == gpu_matrix::mma_m16n8k32;
 DUET_DEVICE int tile_row(int e) { return thread_id() % 32 / 4 + (e & 2) * 4; }
 DUET_DEVICE int tile_token(int e) { return thread_id() % 4 * 2 + (e & 1) + (e & 4) * 2; }
-
 #else
-
 constexpr bool kHasFragments = false;
 DUET_DEVICE int tile_row(int e) {
     const int part = thread_id() % warp_width() / 16;
@@ -545,7 +532,6 @@ DUET_DEVICE int tile_row(int e) {
     return part * tile_elems() + e;
 }
 DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
-
 #endif
 
 // With AMD's dot instructions, and in the emulator, a lane has 8 or 4 rows of one token.
@@ -558,9 +544,7 @@ DUET_DEVICE void tile_dot_plain(W w, int w_at, X x, int x_at, int stride, int (&
 }
 
 #if defined(DUET_CUDA)
-
-// sm_75 has 8 x 8 tiles over 16 bytes only: a lane has the same elements, by two (K = 32: four) times as many
-// instructions.
+// sm_75 has 8 x 8 tiles over 16 bytes only: a lane has the same elements, by more instructions.
 template <int K, class W, class X>
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int lane = thread_id() % 32, g = lane / 4, t = lane % 4;
@@ -612,9 +596,7 @@ DUET_DEVICE void start_copy(uint32_t* to, const void* from) {
     else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(Bytes) : "memory");
 }
 DUET_DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 #elif defined(DUET_HIP)
-
 typedef int tile_vec2 __attribute__((ext_vector_type(2)));
 typedef int tile_vec4 __attribute__((ext_vector_type(4)));
 typedef int tile_vec8 __attribute__((ext_vector_type(8)));
@@ -670,14 +652,11 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
         tile_dot_mfma<K>(w, w_at, x, x_at, stride, dot);
     else tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
 }
-
 #else
-
 template <int K, class W, class X>
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
 }
-
 #endif
 
 }  // namespace duet

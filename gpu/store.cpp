@@ -1,6 +1,5 @@
 // gpu/store.cpp: brings the weights to a device: file -> ring of pinned pieces -> device, where a kernel rearranges
-// matrices into the order of gpu/weights.h. Threads read the next piece while one is copied and rearranged. A mapped
-// page is never handed to a driver, because some drivers hang on mapped pages.
+// matrices. Threads read the next piece meanwhile. Some drivers hang on mapped pages, so none is handed to a driver.
 // Owns: the open device, the weights' memory. Must not know: families, vendors.
 // Main path: gpu/launch.cpp -> [gpu/store.cpp] -> gpu/driver.h, gpu/arrange.cuh
 #include "store.h"

@@ -13,8 +13,7 @@ DUET_DEVICE void put_words(const words_args& a, const block_place& here = {}) {
         a.to[i] = a.from ? ((const volatile uint32_t*)a.from)[i] : 0;
 }
 
-// exact_sum over the block: each thread brings its lane sum, and every thread gets the total. `sum` is kSumLanes words
-// of shared memory.
+// exact_sum over the block: each thread brings its lane sum and gets the total. sum: kSumLanes words of shared memory.
 template <class Shared>
 DUET_DEVICE float block_sum(Shared sum, float lane) {
     const int j = thread_id();
@@ -85,8 +84,7 @@ DUET_DEVICE lanes_codes<V> lanes_code(const float (&x)[V]) {
     return c;
 }
 
-// Quantizes such blocks. i: the column of this lane's first value. A block that is not there only takes part in the
-// exchanges.
+// Quantizes such blocks. i: the column of this lane's first value. A block that is not there takes part in exchanges.
 template <int V>
 DUET_DEVICE void lanes_quantize(const float (&x)[V], const act_args& act, int i_row, int i, bool is_there = true) {
     const lanes_codes<V> c = lanes_code(x);

@@ -1,7 +1,7 @@
 // gpu/walk.cuh: a token as one launch. As many blocks as the chip holds at once walk the list of the token's launches:
-// a block takes the blocks b, b + n_blocks, ... of each, and a barrier of all blocks stands between two launches.
-// No sum changes its order, because a launch's blocks do what they do in a launch of their own.
-// Must not know: ops, drivers. Main path: gpu/recordings.cpp -> gpu/kernels.def -> [gpu/walk.cuh] -> all other .cuh
+// a block takes the blocks b, b + n_blocks, ... of each, and a barrier of all blocks stands between two launches. No
+// sum changes its order, because a launch's blocks do what they do in a launch of their own. Must not know: ops,
+// drivers. Main path: gpu/recordings.cpp -> gpu/kernels.def -> [gpu/walk.cuh] -> all other .cuh
 
 namespace duet {
 

@@ -8,9 +8,8 @@
 //     brick (row tile, group) at ((row tile) * n_groups + group) * brick_bytes
 //     brick: pieces [bits per code][32 rows][16 bytes], then scale words [n_scale_words][32 rows][4 bytes]
 //
-// With this order the 32 lanes of a segment, one row each, load 512 contiguous bytes at a time, all of them need the
-// same activations, and a tile of a matrix multiplication is contiguous too. Zeros fill the rows up to a multiple of
-// 32.
+// The 32 lanes of a segment, one row each, load 512 contiguous bytes at a time and need the same activations, and a
+// tile of a matrix multiplication is contiguous too. Zeros fill the rows up to a multiple of 32.
 //
 // Codes are unsigned and are stored in planes of 1, 2, 4 or 8 bits. The 32 codes of a block are eight words of four. In
 // a plane of L bits, word j is part of the block's stored word j % L, from bit L * (j / L) of each byte, so that one
@@ -23,8 +22,7 @@ namespace duet {
 constexpr int kRowTile = 32;
 constexpr int kBlocksPerGroup = kGroup / kBlock;
 
-// What is special about a format's codes. A format that is not named below is stored as plain int8: right everywhere,
-// not smallest.
+// What is special about a format's codes. A format that is not named below is stored as plain int8.
 template <class B>
 struct gpu_codes {
     static constexpr int kLow = 8, kHigh = 0, kBias = 0;  // weight = (low | high << kLow) - kBias
@@ -77,7 +75,6 @@ template <> struct gpu_codes<block_iq3_s> : gpu_levels<block_iq3_s, 4, 0> {};
 template <> struct gpu_codes<block_iq1_s> : gpu_levels<block_iq1_s, 2, 1> {};
 template <> struct gpu_codes<block_iq1_m> : gpu_levels<block_iq1_m, 2, 1> {};
 
-// The values behind a table format's codes.
 template <class B> DUET_HD constexpr int table_value(const B*, int code) {
     if constexpr (requires { gpu_codes<B>::value(0); }) return gpu_codes<B>::value(code);
     else return code;
@@ -230,7 +227,7 @@ DUET_DEVICE void hold_all(block_words<B> (&blocks)[kBlocksPerGroup]) {
         blocks[i % 4].w[i / 4] = after(blocks[i % 4].w[i / 4], mask);
 }
 
-// Returns the place of word k of the brick's block b.
+// The place of word k of the brick's block b.
 template <class B, class Word>
 DUET_DEVICE Word* stored_word(Word* brick, int row, int b, int k) {
     using C = gpu_codes<B>;
@@ -304,7 +301,6 @@ DUET_DEVICE float device_float(float_f16 x) { return quick_half_to_float(x.bits)
 
 DUET_DEVICE int group_count(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
-// Returns the brick of a row tile and a group.
 template <class W, class Byte>
 DUET_DEVICE Byte* brick_of(Byte* w, int tile, int group, int n_groups) {
     return w + ((size_t)tile * (size_t)n_groups + (size_t)group) * gpu_brick<W>::kBytes;
