@@ -17,8 +17,7 @@ constexpr int kGpuThreads = 256;  // threads of every block, but of recurrent st
 // The scale and sums of 32 codes, in one load: d and t of exact_quantize_block, and the sums of both halves.
 struct alignas(16) act_scale {
     float    d, t;
-    uint32_t sums;  // int16: codes 0..15 low, 16..31 high
-    uint32_t unused;
+    uint32_t sums, unused;  // sums: int16: codes 0..15 low, 16..31 high
 };
 
 // Activations as int8 blocks of 32, one row after another: q (n, q_stride), scale (n, q_stride / 32).
@@ -53,12 +52,11 @@ struct embed_args {
 
 struct norm_args {
     heads_args              in, out;
-    device_ptr<const float> w;    // head_dim, or heads w_stride apart; may be null
-    device_ptr<const float> b;    // head_dim; may be null
+    device_ptr<const float> w, b;  // head_dim, or heads w_stride apart; b: head_dim; may be null
     int32_t                 w_stride, kind;
     float                   eps;
     int32_t                 n_rows;
-    act_args                act;  // q not null: also the result as int8 (one head, head_dim % 32 == 0)
+    act_args                act;   // q not null: also the result as int8 (one head, head_dim % 32 == 0)
 };
 
 // Rows first .. end - 1 of a matmul's input belong to one of several matrices.
@@ -114,8 +112,7 @@ struct matvec_args {
     // y of part 0 = act(part 0) * part 1, or act(part 0) where there is one part; both parts have the same blocks.
     int32_t                 gated;
     int32_t                 activation;         // enum activation
-    int32_t                 n_shares;           // the grid's z; more than one: blocks share a tile's groups (one token, not gated)
-    int32_t                 unused;
+    int32_t                 n_shares, unused;   // n_shares: the grid's z; more than one: blocks share a tile's groups (one token, not gated)
     expert_args             experts;            // not null: one part only
 };
 
@@ -127,15 +124,14 @@ struct rope_args {
 
 // The place of a cache layer's pages. Position p of token i lies in page pages[page_start[i] + p / 64].
 struct cache_args {
-    device_ptr<uint8_t>       base;    // this layer in the first page
+    device_ptr<uint8_t>       base;            // this layer in the first page
     device_ptr<const int32_t> pages;
     device_ptr<const int32_t> page_start;
-    device_ptr<const int32_t> pos;     // n_tok
+    device_ptr<const int32_t> pos;             // n_tok
     uint64_t                  page_bytes, k_bytes, v_bytes;
-    int32_t                   type;    // DUET_CACHE_...
+    int32_t                   type;            // DUET_CACHE_...
     int32_t                   n_kv_heads, k_dim, v_dim;
-    int32_t                   v_in_k;  // The values are the first v_dim elements of the keys, and none are appended.
-    int32_t                   unused;
+    int32_t                   v_in_k, unused;  // v_in_k: The values are the first v_dim elements of the keys, and none are appended.
 };
 
 struct append_args {
@@ -189,8 +185,7 @@ struct elementwise_args {
 };
 enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElementwiseMultiply, kElementwiseScaleCap };
 
-// Row j of the result is a head of row order[j] / n_used of x: head order[j] % n_used, or the only one. It is stored as
-// int8 blocks or unchanged.
+// Row j of the result: of row order[j] / n_used of x head order[j] % n_used or the only one, as int8 blocks or unchanged.
 constexpr int kRowColumns = 4 * kGpuThreads;  // of a row that a block takes
 struct rows_args {
     heads_args                x;

@@ -1,7 +1,6 @@
 // gpu/arrange.cuh: rearranges rows of the file into the order of gpu/weights.h. It runs on the device while the next
 // rows are copied. On the host it would take longer than the copy: the same loops on one core arranged 0.5 GB/s of Q4_0
-// and 0.04 GB/s of Q4_K.
-// Everything follows from code() and scale() of quant/blocks.h, so a new format needs nothing here.
+// and 0.04 GB/s of Q4_K. Everything follows from code() and scale() of quant/blocks.h; a new format needs nothing here.
 // Must not know: ops, drivers. Main path: gpu/store.cpp -> gpu/kernels.def -> [gpu/arrange.cuh] -> quant/blocks.h
 
 namespace duet {
@@ -18,8 +17,7 @@ DUET_DEVICE uint32_t stored_code(const B& block, int i) {
     return (uint32_t)(v + C::kBias) & 255u;
 }
 
-// Puts the scales of the group's b-th block of 32 weights into the group's words s. The 32 weights begin at weight
-// `first` of `block`.
+// Puts the scales of the group's b-th 32 weights, from weight `first` of `block` on, into the group's words s.
 template <class B>
 DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
     using S = gpu_scales<B>;
@@ -48,9 +46,9 @@ DUET_DEVICE void put_scales(const B& block, int first, int b, uint32_t* s) {
     }
 }
 
-// Rearranges rows of the file into bricks of gpu/weights.h. A thread makes one row of a brick. Rows past the last one
-// and weights past n_in become zero. from (n_rows, n_in) weights W, rows row_bytes apart; to (ceil(n_rows / 32),
-// n_groups) bricks grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256, shared 0; reads and writes each row once
+// Rearranges rows of the file into bricks of gpu/weights.h, a thread a row of a brick. What is past the ends becomes 0.
+// from (n_rows, n_in) weights W, rows row_bytes apart; to (ceil(n_rows / 32), n_groups) bricks
+// grid (ceil(n_groups / 8), ceil(n_rows / 32)), block 256, shared 0; reads and writes each row once
 // source: own; quant/blocks.h reads the formats, and its head names ggml's
 template <class W>
 DUET_DEVICE void arrange(const arrange_args& a) {

@@ -1,6 +1,5 @@
 // gpu/code.cpp: the machine code of the kernels as bytes of the program, one piece for each chip that was built in, and
-// the choice among the pieces. The build names them: DUET_GPU_CODE is a list of GPU_CODE(chip), and the bytes of a chip
-// lie in the file DUET_GPU_FOLDER "<chip>.co.gz".
+// the choice among them. DUET_GPU_CODE is a list of GPU_CODE(chip), whose bytes are DUET_GPU_FOLDER "<chip>.co.gz".
 // Must not know: what the kernels do. Main path: gpu/driver_cuda_hip.cpp -> [gpu/code.cpp]
 #include "driver.h"
 

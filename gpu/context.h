@@ -15,8 +15,7 @@ namespace duet {
 
 enum class gpu_step_kind : uint8_t { single, matvec, attention };
 
-// A step: ops first .. first + n_ops - 1 of the graph, which run as one launch (gpu/steps.cpp). The other numbers are
-// indices of ops too; -1: none.
+// A step: ops first .. first + n_ops - 1, which run as one launch (gpu/steps.cpp). Others are indices of ops; -1: none.
 struct gpu_step {
     gpu_step_kind kind = gpu_step_kind::single;
     int32_t first = 0, n_ops = 1;

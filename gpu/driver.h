@@ -126,8 +126,8 @@ struct emu_usage {
     int64_t n_allocs = 0;  // allocations of both kinds
 };
 emu_usage emu_memory();
-// Limits all emulated devices to memory_bytes together (0: no limit) from now on, and lets the fail_at-th allocation of
-// either kind fail (0: none).
+// Limits all emulated devices to memory_bytes together (0: no limit), and lets the fail_at-th allocation fail (0:
+// none).
 void emu_limit(uint64_t memory_bytes, int64_t fail_at);
 
 }  // namespace duet

@@ -1,9 +1,9 @@
 // gpu/driver_cuda_hip.cpp: CUDA's and HIP's devices behind gpu/driver.h. Every error becomes a status that names
-// device, call and code. Owns: libraries, contexts, streams, modules. A library stays loaded for the life of the
-// process, because its threads need it; nothing else is global. Must not know: ops, kernels' names. The two interfaces
-// have the same calls with the same arguments in the same order (a CUdeviceptr is an integer of a pointer's size; enums
-// are ints), so one piece of code drives both. No SDK header is used. Sources of the signatures and numbers: NVIDIA's
-// driver API reference and cuda.h; ROCm/rocm-systems:projects/hip/include/hip/hip_runtime_api.h (6, 7) and
+// device, call and code. The two interfaces have the same calls with the same arguments in the same order (a
+// CUdeviceptr is an integer of a pointer's size; enums are ints), so one piece of code drives both, without SDK
+// headers. Owns: libraries, contexts, streams, modules. A library stays loaded, because its threads need it; nothing
+// else is global. Must not know: ops, kernels' names. Sources of the signatures and numbers: NVIDIA's driver API
+// reference and cuda.h; ROCm/rocm-systems:projects/hip/include/hip/hip_runtime_api.h (6, 7) and
 // monorimet/rocm-5.5-libs:include/hip/hip_runtime_api.h (5). Attribute numbers are the same in all three.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_cuda_hip.cpp] -> libcuda.so.1; libamdhip64.so.7, .6 or .5
 #include "driver.h"
@@ -133,8 +133,6 @@ duet_status vendor_try(const vendor_library& lib, int index, error_text& err, co
     return code == 0 ? DUET_OK : vendor_fail(lib, index, call.name, code, err);
 }
 
-// ---- what differs ----
-
 #if defined(_WIN32)
 constexpr const char* kCudaLibraries[] = {"nvcuda.dll", nullptr};
 constexpr const char* kHipLibraries[] = {"amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll", nullptr};
@@ -173,9 +171,9 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
                 lib.properties.name);
 }
 
-// Version 11.4 brought the last of the entry points (cuGraphInstantiateWithFlags).
+// CUDA 11.4 and HIP 5.3 brought the last of the entry points (cuGraphInstantiateWithFlags,
+// hipGraphInstantiateWithFlags).
 constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 16, 1000, 11040, 2, cuda_chip};
-// Version 5.3 brought the last of the entry points (hipGraphInstantiateWithFlags).
 constexpr vendor kHip = {"hip", "HIP", kHipLibraries, kHipInstall, 16, 63, 10000000, 50300000, 0x40000002, hip_chip};
 
 // ---- opening a library ----
@@ -514,8 +512,6 @@ duet_status vendor_play(void* device, void* recording, error_text& err) {
     DUET_ENTER(device);
     return d.call(err, d.lib.graph_launch, recording, d.stream);
 }
-
-// ---- the drivers ----
 
 template <const vendor& kVendor>
 duet_status vendor_count(int32_t* n, error_text& err) {

@@ -1,8 +1,7 @@
 // gpu/driver_emu.cpp: the SIMT emulator. It runs the kernels on the CPU, with a fiber per thread.
 // Owns: fibers, barriers and exchanges that wait for a block or a segment, range and race checks of shared memory. A
 // barrier that not all threads reach, an index out of range, or a race ends the launch with an error that names kernel
-// and line. Must not know: ops, formats.
-// With DUET_NO_EMULATOR it is left out: applications do not need it, and it is the largest file of the library.
+// and line. Must not know: ops, formats. DUET_NO_EMULATOR leaves it out of applications, which do not need it.
 // Main path: gpu/launch.cpp -> gpu/driver.h -> [gpu/driver_emu.cpp] -> gpu/kernels.def
 #if !defined(DUET_NO_EMULATOR)
 #include "driver.h"
@@ -135,8 +134,6 @@ struct emu_memory_state {
     int64_t fail_at = 0;
 } emu_mem;
 
-// ---- switching stacks ----
-
 void* emu_first_frame(const emu_stack& stack, void (*entry)()) {
     uintptr_t* top = (uintptr_t*)(((uintptr_t)stack.bottom + stack.size) & ~(uintptr_t)15) - kEmuFrameWords;
     memset(top, 0, kEmuFrameWords * sizeof *top);
@@ -184,13 +181,11 @@ void emu_fail(emu_machine& m, const char* what, long index, long n, int line) {
              line, p.tid, p.bx, p.by, p.bz);
 }
 
-// ---- one block ----
-
 // Lets lanes [lo, hi) go on if all of them wait for their segment.
 bool emu_release_segment(emu_machine& m, int lo, int hi) {
-    for (int i = lo; i < hi; i++)
-        if (m.fibers[(size_t)i].wait != emu_wait::segment) return false;
-    for (int i = lo; i < hi; i++) m.fibers[(size_t)i].wait = emu_wait::none;
+    const std::span lanes(m.fibers.data() + lo, m.fibers.data() + hi);
+    if (!std::ranges::all_of(lanes, [](const emu_fiber& f) { return f.wait == emu_wait::segment; })) return false;
+    for (emu_fiber& f : lanes) f.wait = emu_wait::none;
     return true;
 }
 

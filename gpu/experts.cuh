@@ -129,8 +129,7 @@ DUET_DEVICE void expert_lists(const lists_args& a) {
 }
 
 // y = scale * sum of weight[k] * x[k], k in order (exact_expert_sum); with residual added to y; with w, weight[k] is
-// multiplied by w[id[k]] first
-// x (n_tok, n_used, n), routes (n_tok, 2 n_used), y (n_tok, n) f32
+// multiplied by w[id[k]] first; x (n_tok, n_used, n), routes (n_tok, 2 n_used), y (n_tok, n) f32
 // grid (ceil(n / 256), n_tok), block 256, shared 0; moves (n_used + 1) * 4 bytes per element
 // source: own; docs/numerics.md, Experts
 DUET_DEVICE void expert_sum(const expert_sum_args& a, const block_place& here = {}) {

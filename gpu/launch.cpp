@@ -1,7 +1,6 @@
 // gpu/launch.cpp: runs the ops of models/ops.h on a GPU: op -> kernel, grid, shared bytes, through gpu/driver.h.
-// Owns: a session's work buffers and cache pages. quant/exact.h defines the results, which have the CPU's bits.
-// Must not know: families, files, vendors.
-// Main path: runtime/session.cpp -> models/executor.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
+// Owns: a session's buffers and cache pages. quant/exact.h defines the results. Must not know: families, files,
+// vendors. Main path: runtime/session.cpp -> models/executor.h -> [gpu/launch.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "executor.h"
 #include "weights.h"
@@ -253,7 +252,6 @@ void gpu_destroy(void* context) { delete (gpu_context*)context; }
 
 int32_t* best_id_of(const gpu_context& c) { return (int32_t*)c.counters + c.layout.counter_count - kBestInts; }
 
-// Finds the best id of wanted row i.
 duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
     const size_t b = (size_t)c.graph.logits_buffer, row_floats = c.layout.common.row_floats[b];
     const float* row = (const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats;

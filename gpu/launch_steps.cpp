@@ -1,6 +1,5 @@
-// gpu/launch_steps.cpp: launches the steps of gpu/steps.cpp: matrix-vector products and attention, each with the small
-// ops around it, and matmuls by tiles of 1, 8 or 64 tokens. A single matmul of few tokens and attention of any batch
-// come here as steps of one op. Must not know: families, vendors.
+// gpu/launch_steps.cpp: launches the steps of gpu/steps.cpp: matrix-vector products and attention, each with the ops
+// around it or as a step of one op, and matmuls by tiles of 1, 8 or 64 tokens. Must not know: families, vendors.
 // Main path: gpu/launch.cpp -> [gpu/launch_steps.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
 #include "weights.h"

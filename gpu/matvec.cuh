@@ -354,8 +354,7 @@ DUET_DEVICE void matvec(const matvec_args& a, const block_place& here = {}) {
     for (int t = tok0; t < tok0 + NB && t < n_tok; t++) norm_row(a.tail, 0, t, shared_array<float>(0, kSumLanes));
 }
 
-// out[i] = row id[i] of W, times scale: values as quant/blocks.h decode()
-// W as above; out (n_tok, stride) f32
+// out[i] = row id[i] of W, times scale: values as quant/blocks.h decode(); W as above; out (n_tok, stride) f32
 // grid (ceil(n_in / 256), n_tok), block 256, shared 0; moves a row of W per token; source: own
 template <class W>
 DUET_DEVICE void embed(const embed_args& a, const block_place& here = {}) {

@@ -1,7 +1,6 @@
 // gpu/recordings.cpp: small batches by recordings. The launches of a shape that comes again are recorded once and then
-// played, because a play costs the host one call. Runtimes were seen to play recordings with old data, so the first
-// plays are computed again without the recording, and a difference ends recording for the model.
-// Owns: the recordings of a session. Must not know: ops, families, vendors.
+// played by one call. Runtimes were seen to play with old data, so the first plays are computed again without the
+// recording, and a difference ends recording for the model. Must not know: ops, families, vendors.
 // Main path: gpu/launch.cpp -> [gpu/recordings.cpp] -> gpu/driver.h
 #include "context.h"
 

@@ -1,7 +1,6 @@
 // gpu/steps.cpp: groups ops of a graph into steps that run as one launch when the batch is small, because decoding
-// spends its time on launches and on reading weights. A step changes no bit: it does the same arithmetic, and only
-// leaves out the storing of results that no later op reads.
-// Owns: the patterns. Must not know: drivers, kernels' arguments.
+// spends its time on launches and on reading weights. A step does the same arithmetic, and only leaves out the storing
+// of results that no later op reads. Owns: the patterns. Must not know: drivers, kernels' arguments.
 // Main path: gpu/launch.cpp -> [gpu/steps.cpp] -> models/ops.h
 #include "context.h"
 
@@ -82,17 +81,14 @@ struct planner {
                 a.in.width() != half || a.in2.width() != half || a.in2.offset != gate.out.offset + half || half % 32 ||
                 gate.out.width() != 2 * half)
                 return;
-            s.halves = true;
         }
         if (!one && (!has_up || !same_columns(a.in, gate.out) || !same_columns(a.in2, up.out) ||
                      gate.out.width() != up.out.width()))
             return;
         // These results would no longer be stored.
         for (const view& lost : {gate.out, up.out})
-            if (!same_columns(lost, a.out) && is_read_later(graph, lost, k + 1)) {
-                s.halves = false;
-                return;
-            }
+            if (!same_columns(lost, a.out) && is_read_later(graph, lost, k + 1)) return;
+        s.halves = one && has_up;
         s.activate = (int32_t)k;
         s.n_ops++;
     }

@@ -7,8 +7,7 @@
 
 namespace duet {
 
-// The place of each weight. The weights of one layer share one allocation (a block), so that loading a model makes tens
-// of allocations and not thousands.
+// The place of each weight. The weights of one layer share one allocation, a block: tens for a model, not thousands.
 struct store_layout {
     std::vector<int32_t> block;      // block of each weight of the graph; -1: no op reads the weight
     std::vector<uint64_t> offset;    // place of each weight in its block
@@ -57,8 +56,7 @@ struct gpu_store {
     }
 };
 
-// Gives the device with its weights: the one that place.store keeps, or a new one without weights. Sessions that share
-// place.store make one such call at a time.
+// Gives the device that place.store keeps, or a new one without weights. Sessions that share it call one at a time.
 duet_status open_store(const exec_place& place, const char* device, std::shared_ptr<gpu_store>* out, error_text& err);
 
 // Finds the kernels of the formats that the graph's matrices have, beside those that open_store found for all models.

@@ -3,8 +3,7 @@
 
 namespace duet {
 
-// to = from, or zeros
-// from, to (n) words; grid (n_blocks), block 256, shared 0; moves 8 bytes per word
+// to = from, or zeros; from, to (n) words; grid (n_blocks), block 256, shared 0; moves 8 bytes per word
 // `from` may be pinned memory of the computer, which changes between two plays of a recording, so no cache may answer.
 // source: own
 DUET_DEVICE void put_words(const words_args& a, const block_place& here = {}) {
@@ -185,8 +184,7 @@ DUET_DEVICE void take_rows(const rows_args& a, const block_place& here = {}) {
         if (i + k * 8 < n) a.out[(size_t)row * a.out_stride + i + k * 8] = v[k];
 }
 
-// Rotates pairs of x in place (exact_rotate).
-// x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
+// Rotates pairs of x in place (exact_rotate): x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
 // grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element
 // source: own; Su et al. (arXiv 2104.09864)
 DUET_DEVICE void rope(const rope_args& a, const block_place& here = {}) {
@@ -203,8 +201,7 @@ DUET_DEVICE float* column(const heads_args& v, int row, int j) {
     return v.at + (size_t)row * v.stride + (size_t)h * v.head_stride + (j - h * v.head_dim);
 }
 
-// y = act(x) * x2; y = x + scale * x2; y = x * act(first column of x2); y = cap(scale * x)
-// x, x2, y (n_rows, n) f32
+// y = act(x) * x2; y = x + scale * x2; y = x * act(first column of x2); y = cap(scale * x); x, x2, y (n_rows, n) f32
 // grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element; source: own
 DUET_DEVICE void elementwise(const elementwise_args& a, const block_place& here = {}) {
     const int i = here.x * kGpuThreads + thread_id(), row = here.y;
