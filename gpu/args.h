@@ -112,7 +112,7 @@ struct matvec_args {
     // y of part 0 = act(part 0) * part 1, or act(part 0) where there is one part; both parts have the same blocks.
     int32_t                 gated;
     int32_t                 activation;         // enum activation
-    int32_t                 n_shares, unused;   // n_shares: the grid's z; more than one: blocks share a tile's groups (one token, not gated)
+    int32_t                 n_shares, unused;   // n_shares: the grid's z; more than one: blocks share a tile (one token, not gated)
     expert_args             experts;            // not null: one part only
 };
 
@@ -131,7 +131,7 @@ struct cache_args {
     uint64_t                  page_bytes, k_bytes, v_bytes;
     int32_t                   type;            // DUET_CACHE_...
     int32_t                   n_kv_heads, k_dim, v_dim;
-    int32_t                   v_in_k, unused;  // v_in_k: The values are the first v_dim elements of the keys, and none are appended.
+    int32_t                   v_in_k, unused;  // v_in_k: the values are the first v_dim elements of the keys; none are appended
 };
 
 struct append_args {
