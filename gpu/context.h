@@ -65,9 +65,9 @@ struct batch_shape {
 struct gpu_recording {
     batch_shape shape;
     void* recording = nullptr;
-    void* walk = nullptr;          // not null: the kernel that does the launches of `list` instead
-    std::vector<walk_entry> list;  // of kernels (enum gpu_kernel), or of what the walk calls them
-    uint32_t shared_bytes = 0;     // the most of the list
+    void* walk = nullptr;               // not null: the kernel that does the launches of `list` instead
+    std::vector<walk_entry> list = {};  // of kernels (enum gpu_kernel), or of what the walk calls them
+    uint32_t shared_bytes = 0;          // the most of the list
     uint64_t last_use = 0;
     int32_t n_unproven = 0;  // so many of the next plays are computed again without the recording
 };

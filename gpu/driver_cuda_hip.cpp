@@ -171,8 +171,7 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
                 lib.properties.name);
 }
 
-// CUDA 11.4 and HIP 5.3 brought the last of the entry points (cuGraphInstantiateWithFlags,
-// hipGraphInstantiateWithFlags).
+// CUDA 11.4 and HIP 5.3 brought the last of the entry points (..GraphInstantiateWithFlags).
 constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 16, 1000, 11040, 2, cuda_chip};
 constexpr vendor kHip = {"hip", "HIP", kHipLibraries, kHipInstall, 16, 63, 10000000, 50300000, 0x40000002, hip_chip};
 

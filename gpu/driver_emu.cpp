@@ -51,7 +51,7 @@ constexpr int kEmuFibers = 1, kEmuFrameWords = 36, kEmuEntryWord = 30, kEmuBound
 __asm__(".text\n duet_emu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, "
         "(%rdi)\n mov %rsi, %rsp\n"
         "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
-constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6, kEmuBoundsWord = 0;
+constexpr int kEmuFibers = 1, kEmuFrameWords = 8, kEmuEntryWord = 6, kEmuBoundsWord = 0;  // where ret looks
 #elif defined(__aarch64__)
 __asm__(".text\n .align 4\n duet_emu_switch:\n sub sp, sp, #160\n"
         "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
@@ -89,8 +89,7 @@ struct emu_fiber {
     emu_place place;
     emu_wait wait = emu_wait::none;
     int line = 0;
-    uint32_t value[2] =
-        {};  // brought to exchanges; two, because the next exchange may come before the last one's readers
+    uint32_t value[2] = {};  // of exchanges, in turn: the next one may come before the last one's readers
     int turn = 0;
     emu_stack stack;
 };
