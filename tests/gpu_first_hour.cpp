@@ -33,6 +33,9 @@ struct bench_model {
         if (failed.status != DUET_OK) return error = failed.message, false;
         duet_model_params p = duet_model_params_default();
         p.device = device;
+        static bool is_verbose = false;
+        p.log = print_log;  // says when decoding goes another way than asked for
+        p.log_user = &is_verbose;
         p.gpu_layers = made.shape.n_layers + 1;  // all: what does not fit is an error, and does not go to the CPU
         duet_model* opened = nullptr;
         const duet_status status = duet_model_open_memory(made.file, made.n_file_bytes, &p, &opened);
