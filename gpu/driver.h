@@ -1,5 +1,6 @@
 // gpu/driver.h: everything the executor asks of a GPU, as a struct of pointers. The CUDA driver, the HIP driver and the
-// emulator fill one each. Must not know: ops, kernels' arguments.
+// emulator fill one each. An error is a status with a message that names call, device and code.
+// Must not know: ops, kernels' arguments.
 // Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_cuda_hip.cpp or gpu/driver_emu.cpp
 #pragma once
 #include "../models/status.h"
@@ -53,7 +54,7 @@ struct gpu_driver {
     // Copies to the computer and waits for the copy.
     duet_status (*download)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
     duet_status (*copy)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
-    duet_status (*sync)(void* device, error_text& err);
+    duet_status (*sync)(void* device, error_text& err);  // waits for everything on the queue
     // part: the module that has the kernel where code is built in parts: a format of quant/types.def, or "common".
     duet_status (*kernel)(void* device, const char* part, const char* kernel_name, void** out, error_text& err);
     duet_status (*launch)(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes,

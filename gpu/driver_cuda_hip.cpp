@@ -231,6 +231,7 @@ std::string version_text(const vendor& v, int version) {
     return std::string(v.text) + " " + std::to_string(version / v.version_unit) + "." + std::to_string(minor);
 }
 
+// Loads the library and asks it for the number of devices. This makes no context.
 duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_text& err) {
     DUET_TRY(load_library(v, lib, err));
     DUET_TRY(vendor_try(*lib, -1, err, lib->init, 0u));

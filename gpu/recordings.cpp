@@ -38,8 +38,8 @@ bool enter_walk(int32_t type, int32_t second, walk_entry& e) {
     else if (kernel == kernel_of(second, kEmbed)) e.kernel = walk_embed2;
     else if (is_second || kernel == kernel_of(type, kMatvec) || kernel == pair_kernel(type, second))
         e.kernel = walk_matvec;
-    for (matvec_part& p : ((matvec_args*)e.args)->part)
-        if (is_second) p.is_second = 1;
+    if (is_second)
+        for (matvec_part& p : ((matvec_args*)e.args)->part) p.is_second = 1;
     return e.kernel != walk_none;
 }
 
