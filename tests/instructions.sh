@@ -8,13 +8,13 @@ figures_for=12   # g++
 # type id, tokens, instructions in thousands
 figures="
 1 1 101
-2 1 60
+2 1 45
 2 16 393
-8 1 68
+8 1 59
 8 16 508
-12 1 70
+12 1 52
 12 16 373
-14 1 87
+14 1 71
 18 1 209
 18 16 582
 29 1 135
