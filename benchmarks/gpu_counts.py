@@ -217,21 +217,19 @@ def count_launch(machine, launch, memory, case):
     name, grid, _ = launch
     n = grid[0] * grid[1] * grid[2]
     is_whole = case == '1x512' or (case == '1x8192' and 'attention' in name)
-    # Where no blocks share a tile, the last block alone has a tail, and the others are taken together: they may differ a little.
-    is_one_tail = is_whole and n > 1 and grid[2] == 1
-    classes, sums = machine.run(launch, memory, 0, n - 1 if is_one_tail else 1)
+    # The last block alone has a tail: what it does when all others have counted themselves as finished.
+    # Where blocks share tiles, a tile's last block does more than the others, so the first stands for all of them.
+    n_alike = 1 if grid[2] > 1 or not is_whole else max(n - 1, 1)
+    classes, sums = machine.run(launch, memory, 0, n_alike)
     tail = None
-    if is_one_tail:
-        classes, sums = ({k: v / (n - 1) for k, v in part.items()} for part in (classes, sums))
-        all_classes, all_sums = machine.run(launch, memory, n - 1, n)
-    elif is_whole and n > 1:
-        # The block that was run has counted itself as finished, so the last of these does the tail.
-        all_classes, all_sums = machine.run(launch, memory, 1, n)
     if is_whole and n > 1:
-        n_rest = 1 if is_one_tail else n - 1
-        above = sum(all_classes.values()) - n_rest * sum(classes.values())
+        if n_alike < n - 1:
+            machine.run(launch, memory, n_alike, n - 1)
+        classes, sums = ({k: v / n_alike for k, v in part.items()} for part in (classes, sums))
+        last_classes, last_sums = machine.run(launch, memory, n - 1, n)
+        above = sum(last_classes.values()) - sum(classes.values())
         if above > 0.01 * sum(classes.values()):
-            tail = {'instructions': above, **add(all_sums, sums, -n_rest)}
+            tail = {'instructions': above, **add(last_sums, sums, -1)}
     elif 'attention' in name and 'split' not in name and n > 1:
         last_classes, last_sums = machine.run(launch, memory, n - 1, n)
         classes = {k: v / 2 for k, v in add(classes, last_classes).items()}

@@ -51,7 +51,7 @@ def blocks_per_unit(chip, threads, registers, shared):
                       int(chip['shared'] * 1024 / max(shared, 1024))))
 
 
-def launch_times(card, chip, n, threads, registers, shared, c, tail=None, n_tails=1, dram_bytes=None, walks=False):
+def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_bytes=None, walks=False):
     """Microseconds of one launch, by what they are spent on. c: what a block does, tail: what the last does beside it. walks: a barrier
     takes the place of the gap, and the latency of the first weights passes while the block waits there."""
     warps = threads / chip['warp']
@@ -82,9 +82,8 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, n_tail
     limiter = max(parts, key=parts.get)
     times = {limiter: parts[limiter], 'gap': BARRIER_US if walks else card['gap_us']}
     if tail:
-        alone = ((tail.get('trips', 0) + tail.get('trips of weights', 0)) / n_tails * card['l2_us'] + 2 * card['l2_us']
-                 + tail['instructions'] / n_tails / warps * chip['chain_clocks'] / clock)
-        times['tail'] = alone
+        times['tail'] = ((tail.get('trips', 0) + tail.get('trips of weights', 0) + 2) * card['l2_us']
+                         + tail['instructions'] / warps * chip['chain_clocks'] / clock)
     return times, {**parts, 'rounds': rounds, 'MB': n_bytes / 1e6, 'kB in flight of a unit': min(n, slots) * per_wait / card['units'] / 1e3}
 
 
@@ -107,8 +106,9 @@ def predict(counts, cards, name, kind, case, walks=False):
     registers = counts['registers'].get(card['counts'], {})
     cases = counts['launches'][card['counts']][kind]
     rows = cases.get(case) or deeper(cases, *case.split('x'))
-    first = {i: (key, grid) for i, (key, grid, _) in enumerate(cases['1x' + case.split('x')[1]])} if 'x' in case else {}
-    prompt = not first
+    # The launches of one token, whose tails are counted: of attention at this context, of all others at 512 positions.
+    prompt = 'x' not in case
+    one, short = ([key for key, _, _ in cases['1x' + context]] if not prompt else [] for context in (case.split('x')[-1], '512'))
     spent, n_bytes, lines = {'host': card['host_us']}, 0, []
     for i, (key, grid, where) in enumerate(rows):
         kernel, c = key.split()[0], counted[key]
@@ -116,21 +116,9 @@ def predict(counts, cards, name, kind, case, walks=False):
         if where == 'once' and kernel.startswith(('matvec', 'argmax')):
             x = math.ceil(x * WORDS / CUT_WORDS)
         n = x * y * z
-        n_tails = x * y if z > 1 else y
-        tail = c.get('tail')
-        if not tail and first.get(i) and y > 1 - prompt:
-            key_of_one, grid_of_one = first[i]
-            # Where blocks share tiles, what the last ones do cannot be told from the norm behind them: it is left out.
-            if kernel.startswith('attention') or grid_of_one[2] == 1:
-                tail = counted[key_of_one].get('tail')
-            if tail and not kernel.startswith('attention'):    # each of the tokens of the last block, one after the other
-                n_each = min(int(case.split('x')[0]), 8)
-                tail = {k: v * n_each for k, v in tail.items()}
-                n_tails = 1
-            elif tail:
-                n_tails = x * y
-        elif tail and z == 1:
-            n_tails = 1
+        tail = None if prompt else counted[(one if kernel.startswith('attention') else short)[i]].get('tail')
+        if tail and not kernel.startswith('attention'):    # each of the tokens of the last block, one after the other
+            tail = {k: v * min(int(case.split('x')[0]), 8) for k, v in tail.items()}
         dram = None
         b = c['block']
         if kernel.startswith('attention'):
@@ -141,7 +129,7 @@ def predict(counts, cards, name, kind, case, walks=False):
                 b = {**b, 'bytes of weights': 64 * 2 * 128 * 2, 'trips of weights': waits, 'trips': 0}
         elif kernel.startswith('matmul') or kernel.startswith('matvec8'):
             dram = x * z * b.get('bytes of weights', 0)    # other rows of blocks find them in the second cache
-        times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, n_tails, dram, walks)
+        times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks)
         times_of = N_LAYERS if where == 'layer' else 1
         for what, us in times.items():
             spent[what] = spent.get(what, 0) + us * times_of
