@@ -263,6 +263,9 @@ class grammar_compiler {
         expr part;
         uint32_t entry, next;
     };
+    struct char_nodes {
+        uint32_t begin, end, result, next;
+    };
 
     uint32_t add(grammar_node node) {
         if (nodes_.size() >= kGrammarMaxNodes) is_full_ = true;
@@ -401,7 +404,10 @@ class grammar_compiler {
                       {0x800, 0xd7ff, 3, 0xe0},
                       {0xe000, 0xffff, 3, 0xe0},
                       {0x10000, 0x10ffff, 4, 0xf0}};
+        const auto [known, is_new] = chars_.try_emplace({ranges, ranges + n});
+        if (!is_new) return copy_chars(known->second, next);
         utf8_.clear();
+        const uint32_t begin = (uint32_t)nodes_.size();
         uint32_t result = kNone;
         for (uint32_t i = 0; const auto& part : kParts) {
             std::vector<code_range> inside;
@@ -413,7 +419,20 @@ class grammar_compiler {
             const uint32_t node = utf8(inside, part.n_bytes, (uint8_t)part.lead, next);
             result = result == kNone ? node : split(node, result);
         }
-        return result == kNone ? kDead : result;
+        if (result == kNone) result = kDead;
+        known->second = {begin, (uint32_t)nodes_.size(), result, next};
+        return result;
+    }
+
+    // Makes the nodes of a set of characters again, before another node. They refer to each other and to what follows.
+    uint32_t copy_chars(const char_nodes& known, uint32_t next) {
+        const uint32_t begin = (uint32_t)nodes_.size();
+        const auto moved = [&](uint32_t i) { return i == known.next ? next : i - known.begin + begin; };
+        for (uint32_t i = known.begin; i < known.end; i++) {
+            const grammar_node n = nodes_[i];
+            add({n.kind, false, moved(n.next), n.kind == grammar_node::split ? moved(n.arg) : n.arg});
+        }
+        return known.begin == known.end || is_full_ ? kDead : moved(known.result);
     }
 
     // ---- properties of nodes and rules ----
@@ -545,6 +564,7 @@ class grammar_compiler {
     uint32_t name_ = 0;
     bool is_full_ = false;
     std::map<byte_set, uint32_t> set_index_;
+    std::map<std::vector<code_range>, char_nodes> chars_;  // where the nodes of a set of characters are
     std::map<std::pair<int, std::vector<code_range>>, uint32_t> utf8_;  // of one set of characters
 };
 

@@ -19,7 +19,7 @@ struct template_limits {
     int max_nesting = 100;            // of blocks and brackets in the source
     int max_height = 300;             // of the tree; a chain a + b + c ... is as high as it is long
     int max_depth = 450;              // of the tree while it runs, through calls of macros
-    uint64_t max_steps = 30'000'000;  // about 1 to 2 seconds
+    uint64_t max_steps = 10'000'000;  // about a second
     size_t max_output_bytes = 32u << 20;
     size_t max_memory_bytes = 128u << 20;  // of all values and captured text at one time
 };
