@@ -21,6 +21,7 @@ struct gpu_info {
     char driver[48] = {};                       // "CUDA 12.4"
     uint64_t memory_bytes = 0, free_bytes = 0;  // free_bytes: known after open()
     bool is_integrated = false;
+    bool has_fast = false;   // Mode fast has an effect (gpu/matmul.cuh).
     int32_t n_units = 0;     // multiprocessors or compute units; 0: not known
     int32_t n_resident = 0;  // blocks of 256 threads that may wait for each other; 0: none
     gpu_recording_use recording = gpu_recording_use::watched;

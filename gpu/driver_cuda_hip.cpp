@@ -243,6 +243,11 @@ duet_status start_vendor(const vendor& v, vendor_library* lib, int* n, error_tex
     return *n > 0 ? DUET_OK : vendor_fail(*lib, -1, lib->count.name, kNoDevice, err);
 }
 
+// The row of targets.def for a chip or its code: "gfx1100", "sm_90", "compute_120_q4_K".
+gpu_target row_of(const char* chip) {
+    return chip[0] == 'g' ? target_of(chip) : target_of(atoi(strchr(chip, '_') + 1) * 10);
+}
+
 duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, error_text& err) {
     const vendor& v = *lib.v;
     const int version = lib.driver_version;
@@ -259,11 +264,12 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     info->memory_bytes = memory;
     info->is_integrated = integrated != 0;
     DUET_TRY(v.chip(lib, *device, info->chip, err));
+    info->has_fast = has_float_tiles(row_of(info->chip));
     // Played recordings saw old data with HIP 7.2 on several chips (ROCm/hip#3887, ROCm/clr#279), and on gfx950 with
     // every release (ROCm/hip#3902).
     if (&v == &kHip && (version / 100000 == 702 || !strcmp(info->chip, "gfx950")))
         info->recording = gpu_recording_use::off;
-    else if (target_of(info->chip).decode == gpu_decode::walk) info->recording = gpu_recording_use::walk;
+    else if (row_of(info->chip).decode == gpu_decode::walk) info->recording = gpu_recording_use::walk;
     const gpu_code* code = find_gpu_code(info->chip);
     if (!code)
         return fail(err, DUET_ERR_UNSUPPORTED,
@@ -422,11 +428,6 @@ duet_status vendor_move(void* device, void* to, const void* from, uint64_t n_byt
     return Waits ? d.call(err, d.lib.stream_sync, d.stream) : DUET_OK;
 }
 
-// Whether the code of a chip ("sm_90", "compute_120_q4_K") waits for the launches before it.
-bool code_starts_early(const char* chip) {
-    return chip[0] != 'g' && target_of(atoi(strchr(chip, '_') + 1) * 10).start == gpu_start::early;
-}
-
 duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err) {
     std::vector<uint8_t> bytes;
     if (!unpack_gpu_code(code, &bytes))
@@ -436,7 +437,7 @@ duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err)
     const relaxed_scope relaxed(d.lib);
     DUET_TRY(d.call(err, d.lib.module_load, &module, (const void*)bytes.data()));
     d.modules.push_back({&code, module, std::move(bytes)});
-    if (!code_starts_early(code.chip)) d.starts_early = false;
+    if (row_of(code.chip).start != gpu_start::early) d.starts_early = false;
     return DUET_OK;
 }
 

@@ -311,6 +311,7 @@ duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
     info->recording = gpu_recording_use::trusted;
     info->n_units = emu_units;
     info->n_resident = 1;
+    info->has_fast = true;
     info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
     snprintf(info->name, sizeof info->name, "emulator, warps of %d", kWidth);
     snprintf(info->chip, sizeof info->chip, "emu%d", kWidth);

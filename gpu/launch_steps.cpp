@@ -208,10 +208,15 @@ duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m,
     if (per_tile == kMatmulToks) {
         // A product costs an eighth of one of attention, or a quarter with float weights.
         const uint64_t n_products = (uint64_t)kMatmulToks * (size_t)m.n_in * (size_t)m.n_out / (quantized ? 8 : 4);
-        const int step = tiles_per_launch(c, n_products), shared = (quantized ? kMatmulWords : kMatmulFloatWords) * 4;
+        const bool is_fast = c.limits.fast && c.store->info.has_fast &&
+                             (type == type_id::f16 || type == type_id::bf16) && m.n_in % 8 == 0 &&
+                             m.x_stride % 4 == 0 && (uintptr_t)(const float*)m.x % sizeof(word4) == 0;
+        const int step = tiles_per_launch(c, n_products), n_words = quantized ? kMatmulWords
+                                                                    : is_fast ? kMatmulTileWords
+                                                                              : kMatmulFloatWords;
         for (int y = 0; y < n_tiles; y += step) {
-            const gpu_grid grid = grid_of(blocks_of(m.n_out, kMatmulRows), std::min(step, n_tiles - y), 1, shared);
-            DUET_TRY(launch(c, kernel_of(type, kMatmul), grid, matmul_from(m, y), err));
+            const gpu_grid grid = grid_of(blocks_of(m.n_out, kMatmulRows), std::min(step, n_tiles - y), 1, n_words * 4);
+            DUET_TRY(launch(c, kernel_of(type, is_fast ? kFast : kMatmul), grid, matmul_from(m, y), err));
         }
         return DUET_OK;
     }

@@ -145,6 +145,15 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
 }
 #endif
 
+// Stores a warp's tiles of 16 x 16 results, whose first row and token in the block these are.
+DUET_DEVICE void store_tiles(const matmul_gpu_args& a, int first, int row0, int tok0, const float (&total)[16]) {
+    for (int i = 0; i < 16; i++) {
+        const int e = i % tile_elems(), row = block_x() * kMatmulRows + row0 + tile_row(e),
+                  tok = first + tok0 + i / tile_elems() * 16 + tile_token(e);
+        if (row < a.n_out && tok < a.n_tok) store_result(a.experts, a, row, tok, total[i]);
+    }
+}
+
 // y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot
 // W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
 // grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; any warp width
@@ -209,12 +218,7 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
         }
         for (int i = 0; i < 16; i++) total[i] = total[i] + acc[i];
     }
-    for (int tile = 0; tile < n_tiles; tile++)
-        for (int e = 0; e < tile_elems(); e++) {
-            const int row = block_x() * kMatmulRows + row0 + tile_row(e),
-                      tok = first + tok0 + tile * 16 + tile_token(e);
-            if (row < a.n_out && tok < a.n_tok) store_result(a.experts, a, row, tok, total[tile * tile_elems() + e]);
-        }
+    store_tiles(a, first, row0, tok0, total);
 }
 
 // y[i][r] = dot(W[r], x[i]) for float weights: results of quant/exact.h exact_dot_float
@@ -273,6 +277,68 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
         const int r = block_x() * kMatmulRows + row_at + i / 4, t = first_tok + tok_at + i % 4;
         if (r < a.n_out && t < a.n_tok) store_result(a.experts, a, r, t, total[i]);
     }
+}
+
+// The same in mode fast, where the chip has units for it: activations rounded to the format of the weights (of f16 at
+// most 65504), products exact, sums in f32 in an order of the matrix units. A step is 64 elements; those of the next
+// are loaded while it is computed. grid as above, shared kMatmulTileWords * 4 bytes; source: own
+template <class F>
+DUET_DEVICE void matmul_tiles(matmul_gpu_args a) {
+    const int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
+    if (first >= a.n_tok) return;
+    constexpr int kHalf = kMatmulRows * kTileStride;
+    static_assert(kMatmulRows == kMatmulToks && kMatmulThreads == 4 * kMatmulRows);
+    auto w = shared_array<float>(0, 2 * kHalf), x = shared_array<float>((size_t)2 * kHalf * 4, 2 * kHalf);
+    // A thread brings 8 of each 32 elements of a row and of a token. What is not there nobody stores.
+    const int line = thread_id() / 4, part = thread_id() % 4, put = line * kTileStride + part * 4;
+    const int here = block_x() * (kMatmulRows / kRowTile) + line / kRowTile, last_tile = (a.n_out - 1) / kRowTile,
+              tok = first + line < a.n_tok ? first + line : a.n_tok - 1;
+    const uint8_t* pieces =
+        brick_of<F, const uint8_t>(a.w, here < last_tile ? here : last_tile, 0, group_count(a.n_in)) +
+        (part * kRowTile + line % kRowTile) * 16;
+    const float* from = a.x + (size_t)tok * (size_t)a.x_stride;
+    word4 next_w[2], next_x[2][2];
+    auto load = [&](int k) {
+        for (int i = 0; i < 2; i++) {
+            const int at = k + i * 32 + part * 8;
+            next_w[i] = load_stream(pieces + (size_t)(k / 32 + i) * 4 * kRowTile * 16);
+            for (int j = 0; j < 2; j++) next_x[i][j] = at < a.n_in ? ((const word4*)(from + at))[j] : word4{};
+        }
+    };
+    const int warp = thread_id() / warp_width(), n_tiles = warp_width() / 16;
+    const int row0 = warp * n_tiles / 4 * 16, tok0 = warp * n_tiles % 4 * 16;
+    float total[16] = {};
+    load(0);
+    for (int k = 0; k < a.n_in; k += 64) {
+        if (k) sync_block();
+        for (int i = 0; i < 2; i++) {
+            float both[2][4];
+            for (int j = 0; j < 4; j++) {
+                float v[2];
+                for (int n = 0; n < 2; n++) {
+                    v[n] = float_of(next_x[i][j / 2].w[j % 2 * 2 + n]);
+                    if constexpr (__is_same(F, float_f16))
+                        v[n] = v[n] > 65504.0f ? 65504.0f : v[n] < -65504.0f ? -65504.0f : v[n];
+                }
+                both[0][j] = float_of(next_w[i].w[j]);
+                both[1][j] = float_of(pack_floats<F>(v[0], v[1]));
+            }
+            store4(w, i * kHalf + put, both[0]);
+            store4(x, i * kHalf + put, both[1]);
+        }
+        sync_block();
+        if (k + 64 < a.n_in) load(k + 64);
+        for (int i = 0; i < 2; i++)
+            for (int tile = 0; tile < n_tiles; tile++)
+                tile_product<F>(w, i * kHalf + row0 * kTileStride, x, i * kHalf + (tok0 + tile * 16) * kTileStride,
+                                total + tile * tile_elems());
+    }
+    store_tiles(a, first, row0, tok0, total);
+}
+
+template <class F>
+DUET_DEVICE void matmul_fast(const matmul_gpu_args& a) {
+    if constexpr (kHasFloatTiles && !__is_same(F, float_f32)) matmul_tiles<F>(a);
 }
 
 }  // namespace duet

@@ -70,7 +70,16 @@ using constant_ptr = T*;
 // Instructions of a chip, by the columns of gpu/targets.def. dot: the dot product of four int8. matrix: products of
 // int8 tiles, named by their shape or by the generation that has them.
 enum class gpu_dot : uint8_t { none, dp4a, dot4_i8, dot4_iu8 };
-enum class gpu_matrix : uint8_t { none, mma_m8n8k16, mma_m16n8k32, mfma_k16, mfma_k32, wmma_gfx11, wmma_gfx12 };
+enum class gpu_matrix : uint8_t {
+    none,
+    mma_m8n8k16,
+    mfma_gfx908,
+    mma_m16n8k32,
+    mfma_k16,
+    mfma_k32,
+    wmma_gfx11,
+    wmma_gfx12
+};
 enum class gpu_start : uint8_t { after, early };  // of a launch, beside the one before it
 enum class gpu_decode : uint8_t { launches, walk };
 struct gpu_target {
@@ -102,6 +111,8 @@ constexpr gpu_target target_of(int arch) {
     }
     return best;
 }
+// Whether the chip multiplies tiles of 16 x 16 over 32 f16 or bf16 with f32 sums (tile_product).
+constexpr bool has_float_tiles(const gpu_target& t) { return t.matrix > gpu_matrix::mfma_gfx908; }
 constexpr gpu_target target_of(const char* name) {
     for (const gpu_target& t : kGpuTargets)
         for (int i = 0; t.name[i] == name[i] || (t.name[i] == '_' && name[i] == '-'); i++)
@@ -518,6 +529,11 @@ DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
 
 DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
 
+#if defined(DUET_ON_DEVICE)
+constexpr bool kHasFloatTiles = has_float_tiles(kChip);
+#else
+constexpr bool kHasFloatTiles = true;
+#endif
 #if defined(DUET_CUDA)
 constexpr bool kHasFragments = kChip.matrix == gpu_matrix::mma_m16n8k32;
 DUET_DEVICE int tile_row(int e) { return thread_id() % 32 / 4 + (e & 2) * 4; }
@@ -648,7 +664,7 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
     constexpr gpu_matrix kind = kChip.matrix;
     if constexpr (kind == gpu_matrix::wmma_gfx11 || kind == gpu_matrix::wmma_gfx12)
         tile_dot_wmma<K>(w, w_at, x, x_at, stride, dot);
-    else if constexpr (kind == gpu_matrix::mfma_k16 || kind == gpu_matrix::mfma_k32)
+    else if constexpr (kind == gpu_matrix::mfma_gfx908 || kind == gpu_matrix::mfma_k16 || kind == gpu_matrix::mfma_k32)
         tile_dot_mfma<K>(w, w_at, x, x_at, stride, dot);
     else tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
 }
@@ -657,6 +673,92 @@ template <int K, class W, class X>
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
 }
+#endif
+
+// ---- products of float tiles: mode fast ----
+//
+// tile_product adds the products of a tile over K = 32 to the lane's elements of f32, in an order that is the unit's
+// own. Lines of w and x are 16 words of f16 or bf16, kTileStride words apart in shared memory so that no bank is met
+// twice. Which 16 elements an instruction takes first does not matter as long as w and x agree, so lanes load 16 bytes
+// at once.
+
+#if defined(DUET_CUDA)
+constexpr int kTileStride = 16;
+template <class F>
+DUET_DEVICE uint32_t pack_floats(float low, float high) {
+    uint32_t v;
+    if constexpr (__is_same(F, float_f16)) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+template <class F, class Shared>
+DUET_DEVICE void tile_product(Shared w, int w_at, Shared x, int x_at, float* sum) {
+#define DUET_PRODUCT(type)                                                                                             \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                                         \
+        ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                         \
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                               \
+        : "r"(a[0].w[k]), "r"(a[1].w[k]), "r"(a[0].w[k + 1]), "r"(a[1].w[k + 1]), "r"(b.w[k]), "r"(b.w[k + 1]))
+    const int at = thread_id() % 32 / 4 * kTileStride + thread_id() % 4 * 4;
+    const word4 a[2] = {*(const word4*)(w + w_at + at), *(const word4*)(w + w_at + at + 8 * kTileStride)};
+    for (float* c = sum; c < sum + 8; c += 4) {
+        const word4 b = *(const word4*)(x + x_at + at + (c - sum) * 2 * kTileStride);
+        for (int k = 0; k < 4; k += 2)
+            if constexpr (__is_same(F, float_f16)) DUET_PRODUCT("f16");
+            else DUET_PRODUCT("bf16");
+    }
+#undef DUET_PRODUCT
+}
+#else
+constexpr int kTileStride = 20;
+template <class F>
+DUET_DEVICE uint32_t pack_floats(float low, float high) {
+    auto bits = [](float v) -> uint32_t {
+        if constexpr (!__is_same(F, float_f16)) return float_to_bf16(v);
+#if defined(DUET_HIP)
+        return __builtin_bit_cast(uint16_t, (_Float16)v);
+#else
+        return float_to_half(v);
+#endif
+    };
+    return bits(low) | bits(high) << 16;
+}
+#if defined(DUET_HIP)
+template <class F, class Shared>
+DUET_DEVICE void tile_product(Shared w, int w_at, Shared x, int x_at, float* sum) {
+    constexpr bool kIsHalf = __is_same(F, float_f16);
+    constexpr int kEach = kChip.matrix == gpu_matrix::wmma_gfx11 ? 16 : kChip.matrix == gpu_matrix::wmma_gfx12 ? 8 : 4;
+    using element = decltype([] {
+        if constexpr (kIsHalf) return _Float16();
+        else return short();
+    }());
+    typedef element part __attribute__((ext_vector_type(kEach)));
+    typedef float result __attribute__((ext_vector_type(256 / kChip.warp_width)));
+    // Lanes of a line have 16 bytes each of 64, or all of each half.
+    const int lane = thread_id() % kChip.warp_width, at = lane % 16 * kTileStride + (kEach < 16 ? lane / 16 * 4 : 0);
+    result c;
+    for (int e = 0; e < tile_elems(); e++) c[e] = sum[e];
+    for (int k = 0; k < 2; k++) {
+        const int step = at + k * (kEach == 4 ? 2 : 8);
+        const part a = *(const part*)(w + w_at + step), b = *(const part*)(x + x_at + step);
+        if constexpr (kEach == 16 && kIsHalf) c = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c);
+        else if constexpr (kEach == 16) c = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c);
+        else if constexpr (kEach == 8 && kIsHalf) c = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c);
+        else if constexpr (kEach == 8) c = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c);
+        else if constexpr (kIsHalf) c = __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
+        else c = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0);
+    }
+    for (int e = 0; e < tile_elems(); e++) sum[e] = c[e];
+}
+#else
+template <class F, class Shared>
+void tile_product(Shared w, int w_at, Shared x, int x_at, float* sum) {
+    auto value = [](float pair, int i) { return to_float(F{(uint16_t)(bits_of(pair) >> i % 2 * 16)}); };
+    for (int e = 0; e < tile_elems(); e++)
+        for (int i = 0; i < 32; i++)
+            sum[e] = __builtin_fmaf(value(w[w_at + tile_row(e) * kTileStride + i / 2], i),
+                                    value(x[x_at + tile_token(e) * kTileStride + i / 2], i), sum[e]);
+}
+#endif
 #endif
 
 }  // namespace duet

@@ -192,7 +192,7 @@ duet_status find_type_kernels(const model_graph& g, gpu_store& s, error_text& er
     for (const op& o : g.ops)
         for (const auto& t : kTypes) {
             if (!has_matrix(o.kind) || t.type != g.weights[(size_t)o.w].type) continue;
-            DUET_TRY(find_kernels(s, t.first_kernel, kMatmul + 1, t.part, err));
+            DUET_TRY(find_kernels(s, t.first_kernel, is_quantized(t.type) ? kFast : kFast + 1, t.part, err));
             error_text unused;  // Without a walk recordings serve.
 #define KERNEL(name, args, threads, ...)
 #define KERNEL_WALK(id, W, id2, W2)                                                                                    \

@@ -27,7 +27,7 @@ enum gpu_kernel : int32_t {
 #include "kernels.def"
     kNumKernels
 };
-enum type_kernel : int32_t { kArrange, kEmbed, kMatvec, kMatvec8, kMatmul };
+enum type_kernel : int32_t { kArrange, kEmbed, kMatvec, kMatvec8, kMatmul, kFast };  // kFast: of plain floats
 int32_t kernel_of(int32_t type, type_kernel which);
 int32_t pair_kernel(int32_t type, int32_t second);  // a matvec for matrices in two formats; -1: there is none
 

@@ -55,6 +55,19 @@ uint64_t model_fingerprint(const duet_model& m) {
     return h;
 }
 
+// Decides whether mode fast has an effect: on matmuls by weights of these types, bits by gguf_id. Says why it has none.
+void choose_fast(duet_model& m, uint64_t types, const std::string& why_none) {
+    if (!m.params.fast) return;
+    for (const op& o : m.graph.ops)
+        m.fast = m.fast || (o.kind == op_kind::matmul && types >> m.graph.weights[(size_t)o.w].type & 1);
+    const std::string formats = types >> type_id::f16 & 1 ? "F16 or BF16" : "BF16";
+    if (m.fast) m.device_text += ", fast";
+    else
+        log_line(m, DUET_LOG_WARN,
+                 "mode fast has no effect: " +
+                     (types ? "no matmul by " + formats + " weights in this file" : why_none));
+}
+
 // A GPU by name, or the one "auto" takes when all of the model can run on it. Instruction sets are the CPU's: who
 // names one means the CPU.
 duet_status choose_device(duet_model& m) {
@@ -83,8 +96,8 @@ duet_status choose_device(duet_model& m) {
         if (st == DUET_OK) {
             m.exec = &kSplitExecutor;
             m.device = m.device_text = id;
-            if (m.params.fast)
-                log_line(m, DUET_LOG_WARN, "mode fast is not used: with a GPU everything is computed exactly");
+            choose_fast(m, info.has_fast ? 1ull << type_id::f16 | 1ull << type_id::bf16 : 0,
+                        id + " has no matrix units for f16 and bf16");
             return DUET_OK;
         }
         if (st == DUET_ERR_ARG)
@@ -101,17 +114,8 @@ duet_status choose_device(duet_model& m) {
     m.exec = &kCpuExecutor;
     m.device_text = std::string("cpu ") + kernels->name + ", " + std::to_string(m.n_threads) +
                     (m.n_threads == 1 ? " thread" : " threads");
-    if (!m.params.fast) return DUET_OK;
-    const uint64_t types = find_cpu_kernels(isa.c_str(), true)->rounded_types;
-    for (const op& o : m.graph.ops)
-        m.fast = m.fast || (o.kind == op_kind::matmul && types >> m.graph.weights[(size_t)o.w].type & 1);
-    if (m.fast) m.device_text += ", fast";
-    else
-        log_line(m, DUET_LOG_WARN,
-                 std::string("mode fast has no effect: ") +
-                     (types ? "no matmul by BF16 weights in this file"
-                            : std::string("cpu isa ") + kernels->name +
-                                  " has no bfloat16 products here (AVX512_BF16, AMX-BF16)"));
+    choose_fast(m, find_cpu_kernels(isa.c_str(), true)->rounded_types,
+                std::string("cpu isa ") + kernels->name + " has no bfloat16 products here (AVX512_BF16, AMX-BF16)");
     return DUET_OK;
 }
 

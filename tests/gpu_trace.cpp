@@ -2,6 +2,7 @@
 // code of a chip.
 //   gpu_trace cases OUT [sample]   the small graphs of runtime/self_test_cases.h, checked against the CPU on the way;
 //                                  sample: only the formats in gpu_sample.def
+//   gpu_trace fast OUT             those of mode fast, whose results are near the CPU's
 //   gpu_trace MODEL.gguf OUT N [walk]   the first N tokens of a model as one prompt, then four that the model chooses;
 //                                  walk: the launches of a token are walked in one
 //   gpu_trace shape OUT FORMAT N_LAYERS N_TOK N_SEQ CONTEXT N_UNITS
@@ -168,8 +169,10 @@ int main(int argc, char** argv) {
     }
     duet::emu_watch(write_event, &t);
     int failed = 0;
-    if (std::string(argv[1]) == "cases") {
+    const bool is_fast = std::string(argv[1]) == "fast";
+    if (is_fast || std::string(argv[1]) == "cases") {
         duet::self_test::for_each_case([&](duet::self_test::graph_case& c) {
+            if (c.fast != is_fast) return;
             for (const duet::weight& w : c.g.weights)
                 if (argc > 3 && !in_sample(w.type)) return;
             const std::string wrong = duet::self_test::compare_case(c, "emu32");
