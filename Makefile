@@ -452,14 +452,16 @@ build/gpu/model.trace build/gpu/walk.trace: $(BUILD)/tests/gpu_trace $(TRACE_MOD
 
 sample = $(if $(SAMPLE),-sample,-all)
 traces = build/gpu/cases$(sample).trace build/gpu/fast$(sample).trace $(if $(wildcard $(TRACE_MODEL)),build/gpu/model.trace build/gpu/walk.trace)
+# Mode fast is only where the chip has float tiles (has_float_tiles of gpu/simt.h).
+traces_of = $(if $(shell grep -E ' $*,.*(mma_m16|mfma_k|wmma)' gpu/targets.def),$(traces),$(filter-out build/gpu/fast%,$(traces)))
 test-amdgpu: $(patsubst %,test-amdgpu/%,$(TARGETS))
 test-ptx: $(patsubst %,test-ptx/%,$(TARGETS))
 test-amdgpu test-ptx:
 	@$(if $(wildcard $(TRACE_MODEL)),:,echo "skipped: a model whole (TRACE_MODEL=...)")
 test-amdgpu/%: build/gpu/%$(sample:-all=).co $(traces)
-	python3 tests/gpu_replay.py $(AMDGPU_TOOL) $< $(traces)
+	python3 tests/gpu_replay.py $(AMDGPU_TOOL) $< $(traces_of)
 test-ptx/%: build/gpu/%$(sample:-all=).ptx $(traces)
-	python3 tests/gpu_replay.py $(PTX_TOOL) $< $(traces)
+	python3 tests/gpu_replay.py $(PTX_TOOL) $< $(traces_of)
 
 gpu-report: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
 	python3 tests/gpu_report.py $^

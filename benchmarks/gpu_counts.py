@@ -31,7 +31,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 import gpu_replay  # noqa: E402
 import gpu_report  # noqa: E402
 
-FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16')
+FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16', 'f16-fast')    # -fast: prompts in mode fast
 # Tokens of a sequence, sequences, positions.
 CASES = {'1x512': (1, 1, 512), '1x8192': (1, 1, 8192), '4x512': (1, 4, 512), '16x512': (1, 16, 512), 'p512': (512, 1, 512), 'p4096': (512, 1, 4096)}
 CUT_VOCAB = 16384
@@ -246,7 +246,7 @@ def fill(table, program, folder, code):
     known = {}
     registers = table.setdefault('registers', {}).setdefault(chip, {})
     for kind in FORMATS:
-        for case in CASES:
+        for case in [case for case in CASES if case[0] == 'p' or not kind.endswith('-fast')]:
             # The layer is the first of two: only the last one has no norm of the next behind it.
             two = read_launches(program, kind, 2, case, UNITS[chip])
             first, end = sections(read_launches(program, kind, 1, case, UNITS[chip]), two)
@@ -263,7 +263,7 @@ def fill(table, program, folder, code):
                     buffer.write(data, at - base)
                 elif what == 'l':
                     # What has no format costs the same in all.
-                    same = None if re.search('mat|embed', name) else (name, grid, case, n - n_all if n >= end else n)
+                    same = None if re.search('mat|embed|fast', name) else (name, grid, case, n - n_all if n >= end else n)
                     if same is None or same not in known:
                         known[same or 'this one'] = count_launch(machine, (name, grid, data), memory, case)
                     block, tail = known[same or 'this one']
@@ -305,7 +305,7 @@ def show(table, chip):
     if chip not in table.get('launches', {}):
         return print(f'{chip}: not counted in benchmarks/gpu_counts.json (make gpu-counts TARGETS={chip})')
     print(f'{chip}: of one block (decoding: one token at 512 positions; matmul and attention of prompts: 512 tokens)')
-    print(f'{"kernel":22} {"format":6} {"grid":>12} regs  instr/warp  bytes asked  sectors (least)  bank passes  barriers  waits w/o  bytes a wait  classes')
+    print(f'{"kernel":22} {"format":8} {"grid":>12} regs  instr/warp  bytes asked  sectors (least)  bank passes  barriers  waits w/o  bytes a wait  classes')
     seen = set()
     for kind, cases in table['launches'][chip].items():
         for case in ('1x512', '16x512', 'p512'):
@@ -320,7 +320,7 @@ def show(table, chip):
                 sectors = f'{c["sectors"]} ({c["least sectors"]})' if 'sectors' in c else '-'
                 passes = f'{c["bank passes"] / max(c["least passes"], 1):.2f}x' if 'bank passes' in c else '-'
                 barriers = c.get('barriers', 0) / n_warps
-                print(f'{name:22} {kind:6} {"x".join(map(str, grid[:3])):>12} {table["registers"].get(chip, {}).get(name, 0):4}  {c["instructions"] / n_warps:10.0f}  '
+                print(f'{name:22} {kind:8} {"x".join(map(str, grid[:3])):>12} {table["registers"].get(chip, {}).get(name, 0):4}  {c["instructions"] / n_warps:10.0f}  '
                       f'{c.get("bytes", 0):11}  {sectors:>15}  {passes:>11}  {barriers:8.0f}  {weights:4.0f} {other:4.0f}  '
                       f'{c.get("bytes", 0) / max(weights + other, 1):12.0f}  {top}')
 

@@ -12,7 +12,7 @@ The model, for one launch of n blocks on a card with u units (SMs, compute units
   memory     latency + bytes / (published bandwidth x the share that a copy reaches)
   in flight  bytes / (on its way / latency), Little's law
   issue      n x instructions of a block / (min(n, u) x instructions a clock); integer, dot and conversion at their own rate;
-             matrix instructions at the published int8 rate, in the same pipe on RDNA
+             matrix instructions at the published int8 rate (those of f16 tiles at theirs), in the same pipe on RDNA
   chain      rounds x (waits for weights x latency + other waits x latency of the second cache, half of it for scalar loads of AMD
              + the longer of instructions of a warp x clocks each and of loads asked for a turn ahead x latency)
   launch     max(memory, issue, chain) + tail (the last block alone: its waits and instructions) + gap
@@ -28,7 +28,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 N_LAYERS, WORDS, CUT_WORDS = 32, 128256, 16384
 BARRIER_US = 1.0    # of the grid: 0.9 to 1.2 us (Kog, Hazy)
 FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16')
-TITLES = {'q4_0': 'Q4_0', 'q4_K': 'Q4_K', 'q8_0': 'Q8_0', 'f16': 'F16'}
+PROMPT_FORMATS = (*FORMATS, 'f16-fast')    # the last in mode fast
+TITLES = {'q4_0': 'Q4_0', 'q4_K': 'Q4_K', 'q8_0': 'Q8_0', 'f16': 'F16', 'f16-fast': 'F16, `--fast`'}
 # PTX: classes that run at half of the rate; int64 is two instructions; moves and loads of parameters are none in the machine's code.
 SLOW = {'int': 1, 'int64': 2, 'select': 1, 'cvt': 1, 'dp4a': 1, 'int division': 20}
 NONE = {'mov', 'ld.param'}
@@ -51,7 +52,7 @@ def blocks_per_unit(chip, threads, registers, shared):
                       int(chip['shared'] * 1024 / max(shared, 1024))))
 
 
-def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_bytes=None, walks=False):
+def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_bytes=None, walks=False, is_float=False):
     """Microseconds of one launch, by what they are spent on. c: what a block does, tail: what the last does beside it. walks: a barrier
     takes the place of the gap, and the latency of the first weights passes while the block waits there."""
     warps = threads / chip['warp']
@@ -72,7 +73,8 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_b
     issued = sum(v for k, v in classes.items() if k in VECTOR) if is_amd else \
         sum(v * SLOW.get(k, 1) for k, v in classes.items() if k not in NONE and k not in MATRIX)
     matrix = sum(v for k, v in classes.items() if k in MATRIX)
-    matrix_us = n * matrix * chip['matrix_ops'] / (min(n, card['units']) / card['units'] * card['int8_tops'] * 1e6)
+    ops_per_us = (card['f16_tflops'] / chip['f16_share'] if is_float else card['int8_tops']) * 1e6
+    matrix_us = n * matrix * chip['matrix_ops'] / (min(n, card['units']) / card['units'] * ops_per_us)
     units = min(n, card['units'])
     vector_us = n * max(issued / chip['issue'], slow / chip['slow']) / units / clock
     issue = vector_us + matrix_us if is_amd and chip['warp'] == 32 else max(vector_us, matrix_us)
@@ -127,9 +129,10 @@ def predict(counts, cards, name, kind, case, walks=False):
             if not prompt:
                 waits = b.get('trips of weights', 0) + b.get('trips', 0)
                 b = {**b, 'bytes of weights': 64 * 2 * 128 * 2, 'trips of weights': waits, 'trips': 0}
-        elif kernel.startswith('matmul') or kernel.startswith('matvec8'):
+        elif kernel.startswith(('matmul', 'matvec8', 'fast')):
             dram = x * z * b.get('bytes of weights', 0)    # other rows of blocks find them in the second cache
-        times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks)
+        times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks,
+                                    kernel.startswith('fast'))
         times_of = N_LAYERS if where == 'layer' else 1
         for what, us in times.items():
             spent[what] = spent.get(what, 0) + us * times_of
@@ -234,7 +237,7 @@ def prompt_tokens_per_second(counts, cards, name, kind, n):
 def prompt_table(counts, cards):
     lines = ['| card | format | 512 tokens: tok/s | limiter | 4,096 tokens: tok/s | limiter |', '|---|---|---:|---|---:|---|']
     for name, card in cards['cards'].items():
-        for kind in FORMATS:
+        for kind in PROMPT_FORMATS:
             if card.get('check_only') or kind not in counts['launches'].get(card['counts'], {}):
                 continue
             cells = []
@@ -273,8 +276,8 @@ def kernel_table(counts, cards):
         if chip in seen or chip not in counts['launches']:
             continue
         seen.add(chip)
-        for kind in FORMATS:
-            for case, part in (('1x512', 'matvec'), ('16x512', 'matvec8'), ('p512', 'matmul'), ('1x512', 'attention'), ('p512', 'attention')):
+        for kind in PROMPT_FORMATS:
+            for case, part in (('1x512', 'matvec'), ('16x512', 'matvec8'), ('p512', 'matmul'), ('p512', 'fast'), ('1x512', 'attention'), ('p512', 'attention')):
                 if part == 'attention' and kind != FORMATS[0]:
                     continue
                 rows = [r for r in counts['launches'][chip].get(kind, {}).get(case, []) if r[2] == 'layer' and r[0].startswith(part)]

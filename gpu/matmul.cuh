@@ -240,38 +240,48 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
     const int n_groups = group_count(a.n_in), line = thread_id() % kMatmulRows, k0 = thread_id() / kMatmulRows * kEach;
     const int tile = block_x() * (kMatmulRows / kRowTile) + line / kRowTile, tok = first_tok + line;
     const int row_at = thread_id() / 16 * 4, tok_at = thread_id() % 16 * 4;
-    float total[16] = {}, acc[16];
-    for (int group = 0; group < n_groups; group++) {
-        const int n = a.n_in - group * kGroup < kGroup ? a.n_in - group * kGroup : kGroup;
-        const uint8_t* brick = brick_of<F, const uint8_t>(a.w, tile, group, n_groups);
-        for (int i = 0; i < 16; i++) acc[i] = 0.0f;
-        for (int step = 0; step < n; step += kMatmulFloatStep) {
-            if (group || step) sync_block();
-            DUET_UNROLL
-            for (int p = 0; p < kEach / U::kPerPiece; p++) {
-                float_piece<F> piece{};
-                const int at = (step + k0) / U::kPerPiece + p;
-                if (tile * kRowTile < a.n_out)
-                    piece = __builtin_bit_cast(float_piece<F>,
-                                               load_stream(brick + (size_t)(at * kRowTile + line % kRowTile) * 16));
-                for (int k = 0; k < U::kPerPiece; k++)
-                    w[(k0 + p * U::kPerPiece + k) * kMatmulRows + line] = device_float(piece.v[k]);
-            }
-            DUET_UNROLL
-            for (int k = 0; k < kEach; k++) {
-                const bool exists = tok < a.n_tok && step + k0 + k < n;
-                x[(k0 + k) * kMatmulToks + line] =
-                    exists ? a.x[(size_t)tok * a.x_stride + group * kGroup + step + k0 + k] : 0.0f;
-            }
-            sync_block();
-            for (int k = 0; k < kMatmulFloatStep && step + k < n; k++) {
-                float row[4], col[4];
-                load4(w, k * kMatmulRows + row_at, row);
-                load4(x, k * kMatmulToks + tok_at, col);
-                for (int i = 0; i < 16; i++) acc[i] = __builtin_fmaf(row[i / 4], col[i % 4], acc[i]);
-            }
+    const float* token = a.x + (size_t)tok * (size_t)a.x_stride + k0;
+    const bool is_aligned = ((uintptr_t)token | (uintptr_t)a.x_stride * 4) % sizeof(word4) == 0;
+    float_piece<F> piece[kEach / U::kPerPiece];
+    float next[kEach];
+    auto load = [&](int k) {
+        const uint8_t* brick = brick_of<F, const uint8_t>(a.w, tile, k / kGroup, n_groups);
+        for (int p = 0; p < kEach / U::kPerPiece; p++) {
+            const int at = (k % kGroup + k0) / U::kPerPiece + p;
+            piece[p] = {};
+            if (tile * kRowTile < a.n_out)
+                piece[p] = __builtin_bit_cast(float_piece<F>,
+                                              load_stream(brick + (size_t)(at * kRowTile + line % kRowTile) * 16));
         }
-        for (int i = 0; i < 16; i++) total[i] = total[i] + acc[i];
+        const int n = tok < a.n_tok ? a.n_in - k - k0 : 0;  // elements that are there
+        if (is_aligned && n >= kEach) {
+            __builtin_memcpy(next, __builtin_assume_aligned(token + k, sizeof(word4)), sizeof next);
+        } else {
+            for (int i = 0; i < kEach; i++) next[i] = i < n ? token[k + i] : 0.0f;
+        }
+    };
+    float total[16] = {}, acc[16] = {};
+    load(0);
+    for (int k = 0; k < a.n_in; k += kMatmulFloatStep) {
+        if (k) sync_block();
+        DUET_UNROLL
+        for (int i = 0; i < kEach; i++) {
+            w[(k0 + i) * kMatmulRows + line] = device_float(piece[i / U::kPerPiece].v[i % U::kPerPiece]);
+            x[(k0 + i) * kMatmulToks + line] = next[i];
+        }
+        sync_block();
+        if (k + kMatmulFloatStep < a.n_in) load(k + kMatmulFloatStep);  // comes while this step is computed
+        for (int i = 0; i < kMatmulFloatStep && k + i < a.n_in; i++) {
+            float row[4], col[4];
+            load4(w, i * kMatmulRows + row_at, row);
+            load4(x, i * kMatmulToks + tok_at, col);
+            for (int j = 0; j < 16; j++) acc[j] = __builtin_fmaf(row[j / 4], col[j % 4], acc[j]);
+        }
+        if ((k + kMatmulFloatStep) % kGroup != 0 && k + kMatmulFloatStep < a.n_in) continue;
+        for (int i = 0; i < 16; i++) {  // the group's end
+            total[i] = total[i] + acc[i];
+            acc[i] = 0.0f;
+        }
     }
     for (int i = 0; i < 16; i++) {
         const int r = block_x() * kMatmulRows + row_at + i / 4, t = first_tok + tok_at + i % 4;
@@ -317,8 +327,8 @@ DUET_DEVICE void matmul_tiles(matmul_gpu_args a) {
                 float v[2];
                 for (int n = 0; n < 2; n++) {
                     v[n] = float_of(next_x[i][j / 2].w[j % 2 * 2 + n]);
-                    if constexpr (__is_same(F, float_f16))
-                        v[n] = v[n] > 65504.0f ? 65504.0f : v[n] < -65504.0f ? -65504.0f : v[n];
+                    const float near = __builtin_fminf(__builtin_fmaxf(v[n], -65504.0f), 65504.0f);
+                    if (__is_same(F, float_f16)) v[n] = v[n] == v[n] ? near : v[n];
                 }
                 both[0][j] = float_of(next_w[i].w[j]);
                 both[1][j] = float_of(pack_floats<F>(v[0], v[1]));

@@ -50,8 +50,9 @@ void for_each_case(const std::function<void(graph_case&)>& run);
 duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out,
                      error_text& err);
 
-// "" when the bits of the device (of "cpu" with the kernels of isa) are the scalar CPU's, else what differs. Of mode fast
-// the difference has a bound: 2^-8 of the results, both as root mean squares. One result in the wrong place is above it.
+// "" when the bits of the device (of "cpu" with the kernels of isa) are the scalar CPU's, else what differs. Of mode
+// fast the difference has a bound: 2^-8 of the results, both as root mean squares. One result in the wrong place is
+// above it.
 std::string compare_case(const graph_case& c, const char* device, const char* isa = "auto");
 
 }  // namespace duet::self_test

@@ -6,6 +6,7 @@
 //   gpu_trace MODEL.gguf OUT N [walk]   the first N tokens of a model as one prompt, then four that the model chooses;
 //                                  walk: the launches of a token are walked in one
 //   gpu_trace shape OUT FORMAT N_LAYERS N_TOK N_SEQ CONTEXT N_UNITS
+//                                  FORMAT: q4_0, or f16-fast for mode fast;
 //                                  the launches of one batch of an 8B model of random weights, cut to N_LAYERS layers
 //                                  and kCutVocab words: N_TOK tokens for each of N_SEQ sequences, the last at position
 //                                  CONTEXT - 1. Nothing is run, and only small uploads are written, so what a kernel
@@ -111,11 +112,13 @@ duet_status decode_at(duet_session* session, int32_t n_tok, int32_t n_seq, int32
     return decode(n_tok);
 }
 
-int run_shape(const char* format, const int32_t (&n)[5], trace_file* t) {
+int run_shape(std::string format, const int32_t (&n)[5], trace_file* t) {
+    const bool is_fast = format.ends_with("-fast");
+    if (is_fast) format.resize(format.size() - 5);
     const auto [n_layers, n_tok, n_seq, context, n_units] = n;
     synthetic_model made;
     tool_error error;
-    if (made.parse(std::string("8b:") + format, &error) == DUET_OK) {
+    if (made.parse("8b:" + format, &error) == DUET_OK) {
         made.shape.n_layers = n_layers;
         made.shape.n_vocab = kCutVocab;
         if (made.build(&error) == DUET_OK) made.write_to_memory(&error);
@@ -128,6 +131,7 @@ int run_shape(const char* format, const int32_t (&n)[5], trace_file* t) {
     p.device = "emu32";
     p.gpu_recording = 0;
     p.n_threads = 1;
+    p.fast = is_fast;
     duet_model* model = nullptr;
     duet_session* session = nullptr;
     duet_session_params s = duet_session_params_default();
