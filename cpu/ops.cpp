@@ -23,11 +23,12 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     // (with rows of 4096, into one set).
     l.max_in |= 64;
     const size_t batch = (size_t)limits.max_batch;
-    size_t experts = 0;
+    size_t experts = 0, widest = l.max_in;
     for (const op& o : g.ops) {
         if (o.kind == op_kind::route) experts = std::max(experts, (size_t)o.in.width());
         if (o.kind != op_kind::expert_matmul) continue;
         const size_t routes = batch * (size_t)o.n_used, n_in = round_up((size_t)o.in.head_dim, 64);
+        widest = std::max(widest, n_in);
         l.max_routes = std::max(l.max_routes, routes);
         l.max_mats = std::max(l.max_mats, (size_t)g.weights[(size_t)o.w].n_mats);
         if (o.in.n_heads > 1) l.act_codes = std::max(l.act_codes, routes * n_in);
@@ -48,9 +49,6 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     const size_t others = std::max(experts * 8, g.states.empty() ? 0 : batch * sizeof(state_token));
     // The results of a piece, before they are added to the residual.
     const size_t tile = std::max((size_t)limits.max_batch * 4, (size_t)kFewMost * kFewTiles) * kTileRows * 4;
-    size_t widest = l.max_in;
-    for (const op& o : g.ops)
-        if (o.kind == op_kind::expert_matmul) widest = std::max(widest, round_up((size_t)o.in.head_dim, 64));
     l.split_bytes = split_bytes(g, limits.n_ctx);
     l.matmul_bytes = round_up(matmul_scratch_bytes((int)widest), 64);
     l.thread_bytes = round_up(std::max({l.matmul_bytes + tile, attention_scratch_floats(l, g) * 4, others}), 4096);
@@ -335,12 +333,11 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     auto c = std::make_unique<cpu_context>(g, limits);
     c->kernels = find_cpu_kernels(isa, limits.fast);
     if (!c->kernels) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
-    for (const op& o : g.ops) {
+    for (const op& o : g.ops)
         if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) &&
             !c->kernels->formats[g.weights[(size_t)o.w].type].run)
             return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: no kernel for its number format",
                         g.weights[(size_t)o.w].name.c_str());
-    }
     const size_t states = c->layout.state_floats * 4 * (size_t)limits.n_state_slots;
     if (!c->buffers.allocate(c->layout.buffer_bytes) || !c->cache.allocate(c->layout.cache_bytes) ||
         !c->states.allocate(states) || !c->act.allocate(c->layout.act_bytes) ||
@@ -384,18 +381,12 @@ duet_status cpu_run(void* context, const exec_batch& batch, const std::atomic<in
         if (!c.graph.states.empty()) group_by_sequence(c);
     }
     const size_t last = batch.last_op < 0 ? c.graph.ops.size() : (size_t)batch.last_op;
-    for (size_t i = (size_t)batch.first_op; i < last; i++) {
-        if (c.cancelled()) return fail(err, DUET_ERR_CANCELLED, "the batch was cancelled");
-        if (!c.profiling) {
-            run_op(c, i);
-            continue;
-        }
-        const auto start = std::chrono::steady_clock::now();
+    for (size_t i = (size_t)batch.first_op; i < last && !c.cancelled(); i++) {
+        const auto start = c.profiling ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
         run_op(c, i);
-        count_profile(c, i, ns_since(start));
+        if (c.profiling) count_profile(c, i, ns_since(start));
     }
-    if (c.cancelled()) return fail(err, DUET_ERR_CANCELLED, "the batch was cancelled");
-    return DUET_OK;
+    return c.cancelled() ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
 }
 
 float* cpu_wanted_row(void* context, int32_t buffer, int32_t i) {

@@ -84,35 +84,30 @@ bool graph_builder::wrong(const char* suffix, const char* format, ...) {
 }
 
 uint32_t graph_builder::u32(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max) {
-    uint32_t value = fallback;
-    if (status == DUET_OK) status = file.get_u32(key(suffix), required, min, max, &value, err);
-    return status == DUET_OK ? value : fallback;
+    if (status == DUET_OK) status = file.get_u32(key(suffix), required, min, max, &fallback, err);
+    return fallback;
 }
 
 float graph_builder::f32(const char* suffix, bool required, float fallback, float min, float max) {
-    float value = fallback;
-    if (status == DUET_OK) status = file.get_f32(key(suffix), required, min, max, &value, err);
-    return status == DUET_OK ? value : fallback;
+    if (status == DUET_OK) status = file.get_f32(key(suffix), required, min, max, &fallback, err);
+    return fallback;
 }
 
 bool graph_builder::flag(const char* suffix, bool fallback) {
-    bool value = fallback;
-    if (status == DUET_OK) status = file.get_bool(key(suffix), false, &value, err);
-    return status == DUET_OK ? value : fallback;
+    if (status == DUET_OK) status = file.get_bool(key(suffix), false, &fallback, err);
+    return fallback;
 }
 
 std::string_view graph_builder::string(const char* suffix, std::string_view fallback) {
-    std::string_view value = fallback;
-    if (status == DUET_OK) status = file.get_string(key(suffix), false, &value, err);
-    return status == DUET_OK ? value : fallback;
+    if (status == DUET_OK) status = file.get_string(key(suffix), false, &fallback, err);
+    return fallback;
 }
 
-std::vector<uint32_t> graph_builder::per_layer(const char* suffix, bool required, uint32_t fallback, uint32_t min,
-                                               uint32_t max) {
-    std::vector<uint32_t> values((size_t)hp.n_blocks, fallback);
+std::vector<uint32_t> graph_builder::per_layer(const char* suffix, bool required, std::vector<uint32_t> fallback,
+                                               uint32_t min, uint32_t max) {
     if (status == DUET_OK)
-        status = file.get_u32_per_layer(key(suffix), required, (uint32_t)hp.n_blocks, min, max, &values, err);
-    return values;
+        status = file.get_u32_per_layer(key(suffix), required, (uint32_t)hp.n_blocks, min, max, &fallback, err);
+    return fallback;
 }
 
 bool graph_builder::want_divisor(const char* suffix, int64_t part, int64_t whole) {
@@ -128,18 +123,11 @@ bool graph_builder::read_common(const common_keys& keys) {
     hp.n_layers = hp.n_blocks - (int32_t)u32("nextn_predict_layers", false, 0, 0, (uint32_t)hp.n_blocks - 1);
     hp.dim = (int32_t)u32("embedding_length", true, 1, 1, kMaxDim);
     hp.n_ctx_train = (int32_t)u32("context_length", true, 1, 1, kMaxCtx);
+    hp.n_heads = per_layer("attention.head_count", true, {}, 1, kMaxHeads);
+    hp.n_kv_heads = per_layer("attention.head_count_kv", false, hp.n_heads, keys.min_kv_heads, kMaxHeads);
+    hp.hidden_dim = per_layer("feed_forward_length", false, {}, keys.min_hidden, 1u << 24);
     if (status != DUET_OK) return false;
-    const uint32_t n = (uint32_t)hp.n_blocks;
-    status = file.get_u32_per_layer(key("attention.head_count"), true, n, 1, kMaxHeads, &hp.n_heads, err);
-    if (status != DUET_OK) return false;
-    hp.n_kv_heads = hp.n_heads;
-    status = file.get_u32_per_layer(key("attention.head_count_kv"), false, n, keys.min_kv_heads, kMaxHeads,
-                                    &hp.n_kv_heads, err);
-    if (status == DUET_OK)
-        status = file.get_u32_per_layer(key("feed_forward_length"), false, n, keys.min_hidden, 1u << 24, &hp.hidden_dim,
-                                        err);
-    if (status != DUET_OK) return false;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < hp.n_heads.size(); i++)
         if (hp.n_kv_heads[i] != 0 && hp.n_heads[i] % hp.n_kv_heads[i] != 0)
             return wrong("attention.head_count_kv", "layer %u: want a divisor of %u heads, got %u", i, hp.n_heads[i],
                          hp.n_kv_heads[i]);
@@ -351,13 +339,11 @@ op& graph_builder::activate(int32_t layer, activation act, view in, view in2, vi
 }
 
 void graph_builder::add_scaled(int32_t layer, view in, view in2, view out, float factor) {
-    op& o = add(op_kind::add, layer, in, out, in2);
-    o.scale = factor;
+    add(op_kind::add, layer, in, out, in2).scale = factor;
 }
 
 void graph_builder::scale(int32_t layer, view in, float factor) {
-    op& o = add(op_kind::scale_cap, layer, in, in);
-    o.scale = factor;
+    add(op_kind::scale_cap, layer, in, in).scale = factor;
 }
 
 // NVFP4 files keep one more f32 scale beside a matrix. (input_scale serves 4-bit activations only.)
@@ -421,19 +407,14 @@ duet_status graph_builder::finish() {
         const gguf_tensor& t = file.tensors[i];
         const int32_t block = block_of_tensor(t.name);
         const bool is_of_unused_block = block >= hp.n_layers && block < hp.n_blocks;
-        if (used[i] || is_ignored(t.name) || is_of_unused_block) continue;
-        fail_with(DUET_ERR_FORMAT, "tensor " + printable(t.name) + ": at byte " + std::to_string(t.offset) +
-                                       ": architecture " + arch + " has no tensor of this name");
-        return status;
+        if (!used[i] && !is_ignored(t.name) && !is_of_unused_block)
+            fail_with(DUET_ERR_FORMAT, "tensor " + printable(t.name) + ": at byte " + std::to_string(t.offset) +
+                                           ": architecture " + arch + " has no tensor of this name");
     }
     for (const op& o : graph.ops) {
         if (!has_matrix(o.kind)) want_f32(o.w);
         want_f32(o.b);
         want_f32(o.w2);
-    }
-    if (status != DUET_OK) return status;
-    graph.decode_bytes = 0;
-    for (const op& o : graph.ops) {
         if (o.w < 0) continue;
         const weight& w = graph.weights[(size_t)o.w];
         if (o.kind == op_kind::embed) graph.decode_bytes += w.row_bytes;
@@ -441,7 +422,7 @@ duet_status graph_builder::finish() {
             graph.decode_bytes += w.n_bytes / (uint64_t)w.n_mats * (uint64_t)o.n_used;
         else graph.decode_bytes += w.n_bytes;
     }
-    return DUET_OK;
+    return status;
 }
 
 duet_status describe_model(const gguf_file& file, int32_t n_vocab, model_graph& graph, error_text& err,

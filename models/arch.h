@@ -69,7 +69,8 @@ class graph_builder {
     std::string_view string(const char* suffix, std::string_view fallback);
 
     // One value for each of the n_blocks blocks.
-    std::vector<uint32_t> per_layer(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max);
+    std::vector<uint32_t> per_layer(const char* suffix, bool required, std::vector<uint32_t> fallback, uint32_t min,
+                                    uint32_t max);
 
     bool read_common(const common_keys& keys = {});  // fills hp
     // Makes an error at that key unless part divides whole.

@@ -24,12 +24,7 @@ constexpr const char* kTemplateKey = "tokenizer.chat_template";
 // Returns the map with a member set. A member that exists keeps its place.
 value with(const value& map, std::string_view key, value v) {
     std::vector<value_member> members = map.members();
-    for (value_member& m : members)
-        if (m.key.is_string() && m.key.as_string() == key) {
-            m.val = std::move(v);
-            return value::of_map(std::move(members));
-        }
-    members.push_back({value::of_trusted(std::string(key)), std::move(v)});
+    members.push_back({value::of_trusted(std::string(key)), std::move(v)});  // the last of equal keys counts
     return value::of_map(std::move(members));
 }
 

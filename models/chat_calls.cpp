@@ -225,11 +225,7 @@ bool chat_machine::step_before_json() {
     static const std::string_view kCallId = "[CALL_ID]", kJson = "```json";
     if (!skip_blanks()) return false;
     if (is_held_full()) return fail();
-    if (buffer[cur] == '{') {
-        if (!begin_call()) return fail();
-        begin_object(true);
-        return true;
-    }
+    if (buffer[cur] == '{') return begin_call() ? begin_object(true) : fail();
     for (const std::string_view m : {block->name_end, kCallId, kJson}) {
         if (m.empty()) continue;
         const found f = look(cur, m);
@@ -378,8 +374,7 @@ bool chat_machine::step_param() {
     if (n_params || look_behind_blanks(cur, "{", &end) != found::yes) return fail();
     cur = end - 1;  // the model wrote JSON arguments where tags were expected
     commit(chat_event_kind::markup);
-    begin_object(true);
-    return true;
+    return begin_object(true);
 }
 
 bool chat_machine::end_tags() {
@@ -536,21 +531,16 @@ bool chat_machine::step_literal() {
 }
 
 bool chat_machine::step_close() {
-    size_t end = cur;
-    if (block->flags & kFence) {
-        size_t fence_end;
-        const found f = look_behind_blanks(cur, "```", &fence_end);
+    size_t end = cur, behind = cur;
+    found f = found::no;
+    for (const std::string_view m : {std::string_view(block->flags & kFence ? "```" : ""), block->call_close}) {
+        f = m.empty() ? found::no : look_behind_blanks(end, m, &behind);
         if (f == found::partial) return false;
-        if (f == found::yes) end = fence_end;
+        if (f == found::yes) end = behind;
     }
-    if (!block->call_close.empty()) {
-        size_t close_end;
-        const found f = look_behind_blanks(end, block->call_close, &close_end);
-        if (f == found::partial) return false;
-        if (f == found::yes) {
-            cur = close_end;
-            commit(chat_event_kind::markup);
-        }
+    if (f == found::yes) {  // the end of the call; a fence alone stays text
+        cur = end;
+        commit(chat_event_kind::markup);
     }
     at = state::section;
     if (block->section_close.empty()) after_marker();

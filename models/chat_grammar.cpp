@@ -69,21 +69,19 @@ struct call_writer {
         const value whole = value::of_map(std::move(members));
         const uint32_t types = schema_types(root, schema);
         if (row.form == chat_form::gemma) return gemma_value(types);
-        const bool is_tagged = !row.param_begin.empty();
-        if (!is_tagged) {  // Python's words, beside JSON's
+        if (row.param_begin.empty()) {  // Python's words, beside JSON's
             if (types == kJsonBool) return b.one_of_texts({"True", "False"});
             return types & kJsonNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
         }
         if (types && !(types & kJsonString)) return json(whole);
         const value* list = schema.find("enum");
-        const size_t close = row.param_end.find('<');
-        expr text = b.without({std::string(row.param_end.substr(close, row.param_end.find('>') + 1 - close))}, false);
         if (list && list->is_list() && types == kJsonString) {
             std::vector<std::string> texts;
             for (const value& v : list->items()) texts.emplace_back(v.as_string());
-            text = b.one_of_texts(texts);
+            return b.one_of_texts(texts);
         }
-        return text;
+        const size_t close = row.param_end.find('<');
+        return b.without({std::string(row.param_end.substr(close, row.param_end.find('>') + 1 - close))}, false);
     }
 
     expr parameter(const value& schema, const value& root, std::string_view key) {

@@ -8,12 +8,11 @@
 namespace duet {
 
 void append_json_byte(char c, std::string* out) {
-    static const char kHex[] = "0123456789abcdef";
     if (c == '"' || c == '\\') (*out += '\\') += c;
     else if (c == '\n') *out += "\\n";
     else if (c == '\r') *out += "\\r";
     else if (c == '\t') *out += "\\t";
-    else if ((uint8_t)c < 0x20) ((*out += "\\u00") += kHex[(uint8_t)c >> 4]) += kHex[c & 15];
+    else if ((uint8_t)c < 0x20) *out += json_escape((uint8_t)c);
     else *out += c;
 }
 
@@ -186,12 +185,7 @@ literal_reader::step literal_reader::push_escape(char c, std::string* out) {
         if (--n_left_ != 0) return step::more;
         state_ = state::string;
         if (code_ > 0x10ffff) return step::bad;
-        char text[16];
-        if (code_ < 0x10000) snprintf(text, sizeof text, "\\u%04x", (unsigned)code_);
-        else
-            snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd7c0 + (unsigned)(code_ >> 10),
-                     0xdc00 + (unsigned)(code_ & 1023));
-        *out += text;
+        *out += json_escape(code_);
         return step::more;
     }
     state_ = state::string;
@@ -225,11 +219,8 @@ literal_reader::step literal_reader::push_string(char c, std::string* out) {
     }
     const char want = quote_ == '<' ? kGemmaQuote[n_matched_] : quote_;
     if (c == want) {
-        if (++n_matched_ == (quote_ == '<' ? 5 : n_quotes_)) {
-            end_string(out);
-            return state_ == state::done ? step::done : step::more;
-        }
-        return step::more;
+        if (++n_matched_ == (quote_ == '<' ? 5 : n_quotes_)) end_string(out);
+        return state_ == state::done ? step::done : step::more;
     }
     flush(out);
     if (quote_ == '<' && c == '<') n_matched_ = 1;

@@ -98,7 +98,7 @@ void gemma4_layer_end(graph_builder& g, int32_t i, view x, view inputs, int32_t 
 duet_status describe_gemma4(graph_builder& g) {
     if (!g.read_common()) return g.status;
     gemma4_model m;
-    m.is_windowed = g.per_layer("attention.sliding_window_pattern", true, 0, 0, 1);
+    m.is_windowed = g.per_layer("attention.sliding_window_pattern", true, {}, 0, 1);
     m.window = (int32_t)g.u32("attention.sliding_window", true, 1, 1, 1u << 30);
     m.per_layer = (int32_t)g.u32("embedding_length_per_layer_input", false, 0, 0, 1u << 16);
     m.n_owners = g.hp.n_layers - (int32_t)g.u32("attention.shared_kv_layers", false, 0, 0, (uint32_t)g.hp.n_layers - 1);

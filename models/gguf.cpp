@@ -130,7 +130,7 @@ struct gguf_joiner {
         gguf_part_name name;
         gguf_split_name(path, &name);
         const int64_t n_tensors = split_value(file.kvs, "split.tensors.count", -1);
-        parts.kv_order = sorted(file.kvs, [](const gguf_kv& kv) { return kv.key; });  // find() needs it.
+        parts.kv_order = gguf_sorted(file.kvs, &gguf_kv::key);  // find() needs it.
         for (int64_t i = 1; i < n_parts; i++) {
             const std::string part_path = name.before + number(i + 1) + "-of-" + number(n_parts) + name.after;
             paths.push_back(printable(part_path, kGgufPathBytes));
@@ -164,19 +164,9 @@ struct gguf_joiner {
         return DUET_OK;
     }
 
-    template <class T, class Name> static std::vector<uint32_t> sorted(const std::vector<T>& items, Name name_of) {
-        std::vector<uint32_t> order(items.size());
-        for (size_t i = 0; i < order.size(); i++) order[i] = (uint32_t)i;
-        std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-            const int c = name_of(items[a]).compare(name_of(items[b]));
-            return c != 0 ? c < 0 : a < b;
-        });
-        return order;
-    }
-
     duet_status index() {
         std::vector<uint32_t>&kv_order = parts.kv_order, &tensor_order = parts.tensor_order;
-        kv_order = sorted(file.kvs, [](const gguf_kv& kv) { return kv.key; });
+        kv_order = gguf_sorted(file.kvs, &gguf_kv::key);
         for (size_t i = 1; i < kv_order.size(); i++) {
             const gguf_kv &a = file.kvs[kv_order[i - 1]], &b = file.kvs[kv_order[i]];
             if (a.key == b.key)
@@ -184,7 +174,7 @@ struct gguf_joiner {
                                   "at byte %llu: the key stands twice: want one, the other's value is at byte %llu",
                                   (unsigned long long)b.offset, (unsigned long long)a.offset);
         }
-        tensor_order = sorted(file.tensors, [](const gguf_tensor& t) { return t.name; });
+        tensor_order = gguf_sorted(file.tensors, &gguf_tensor::name);
         for (size_t i = 1; i < tensor_order.size(); i++) {
             const gguf_tensor &a = file.tensors[tensor_order[i - 1]], &b = file.tensors[tensor_order[i]];
             if (a.name == b.name)
@@ -253,15 +243,13 @@ duet_status gguf_file::open_reader(duet_read_fn read, void* user, uint64_t n_byt
 
 const gguf_kv* gguf_file::find(std::string_view key) const {
     const auto& order = parts_->kv_order;
-    const auto it = std::lower_bound(order.begin(), order.end(), key,
-                                     [&](uint32_t i, std::string_view k) { return kvs[i].key < k; });
+    const auto it = std::ranges::lower_bound(order, key, {}, [&](uint32_t i) { return kvs[i].key; });
     return it != order.end() && kvs[*it].key == key ? &kvs[*it] : nullptr;
 }
 
 const gguf_tensor* gguf_file::find_tensor(std::string_view name) const {
     const auto& order = parts_->tensor_order;
-    const auto it = std::lower_bound(order.begin(), order.end(), name,
-                                     [&](uint32_t i, std::string_view n) { return tensors[i].name < n; });
+    const auto it = std::ranges::lower_bound(order, name, {}, [&](uint32_t i) { return tensors[i].name; });
     return it != order.end() && tensors[*it].name == name ? &tensors[*it] : nullptr;
 }
 

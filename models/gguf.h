@@ -5,6 +5,7 @@
 #include "status.h"
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -36,6 +37,13 @@ struct gguf_tensor {
     int32_t i_file = 0;
     int64_t n_elems() const { return dims[0] * dims[1] * dims[2] * dims[3]; }  // no overflow: open() checks
 };
+
+// The value at p, which need not be aligned.
+template <class T> T gguf_load(const uint8_t* p) {
+    T value;
+    std::memcpy(&value, p, sizeof value);
+    return value;
+}
 
 struct gguf_parts;  // gguf.cpp: the mappings
 

@@ -362,10 +362,7 @@ duet_status gguf_part::place_tensors() {
         t.offset += begin;
         t.data = data + t.offset;
     }
-    std::vector<uint32_t> order(tensors.size());
-    for (size_t i = 0; i < order.size(); i++) order[i] = (uint32_t)i;
-    std::sort(order.begin(), order.end(),
-              [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
+    const std::vector<uint32_t> order = gguf_sorted(tensors, &gguf_tensor::offset);
     // Only padding may lie between tensors. Bytes that belong to no tensor mean a wrong type or shape.
     uint64_t want = begin;
     for (size_t i = 0; i < order.size(); i++) {

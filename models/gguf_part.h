@@ -4,7 +4,8 @@
 #pragma once
 #include "gguf.h"
 
-#include <cstring>
+#include <algorithm>
+#include <numeric>
 
 namespace duet {
 
@@ -24,10 +25,12 @@ bool gguf_is_int(int32_t kv_type);
 std::string gguf_describe(const gguf_kv& kv);      // for messages: "the u32 7", "an array of 3 f32"
 const char* gguf_bad_name(std::string_view name);  // the rule that a key or tensor name breaks; nullptr: none
 
-template <class T> T gguf_load(const uint8_t* p) {
-    T value;
-    std::memcpy(&value, p, sizeof value);
-    return value;
+// The indexes of the items in order of a member; of equal ones the first comes first.
+template <class T, class Member> std::vector<uint32_t> gguf_sorted(const std::vector<T>& items, Member T::* by) {
+    std::vector<uint32_t> order(items.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::ranges::sort(order, {}, [&](uint32_t i) { return std::pair(items[i].*by, i); });
+    return order;
 }
 
 // Reads one part of a file into vectors of its own.

@@ -24,6 +24,16 @@ void gguf_put_string(std::string& to, std::string_view s) {
     to.append(s);
 }
 
+// The bytes before a value: its type, and of an array the type of its elements and their number.
+std::string gguf_value_begin(int32_t type, int32_t elem_type = 0, uint64_t n = 0) {
+    std::string bytes;
+    gguf_put(bytes, (uint32_t)type);
+    if (type != DUET_KV_ARRAY) return bytes;
+    gguf_put(bytes, (uint32_t)elem_type);
+    gguf_put(bytes, n);
+    return bytes;
+}
+
 uint64_t gguf_padded(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
 struct gguf_file_sink {
@@ -87,8 +97,7 @@ duet_status gguf_writer::set_int(std::string_view key, int32_t type, int64_t val
     if (value < min || value > max)
         return fail(err, DUET_ERR_ARG, "%s: want a value that fits %s, got %lld", printable(key).c_str(),
                     kGgufKvTypes[type].name, (long long)value);
-    std::string bytes;
-    gguf_put<uint32_t>(bytes, (uint32_t)type);
+    std::string bytes = gguf_value_begin(type);
     bytes.append((const char*)&value, n_bits / 8);
     return set(key, std::move(bytes), err);
 }
@@ -96,16 +105,14 @@ duet_status gguf_writer::set_int(std::string_view key, int32_t type, int64_t val
 duet_status gguf_writer::set_float(std::string_view key, int32_t type, double value, error_text& err) {
     if (type != DUET_KV_F32 && type != DUET_KV_F64)
         return fail(err, DUET_ERR_ARG, "%s: want type f32 or f64, got type %d", printable(key).c_str(), type);
-    std::string bytes;
-    gguf_put<uint32_t>(bytes, (uint32_t)type);
+    std::string bytes = gguf_value_begin(type);
     if (type == DUET_KV_F32) gguf_put<float>(bytes, (float)value);
     else gguf_put<double>(bytes, value);
     return set(key, std::move(bytes), err);
 }
 
 duet_status gguf_writer::set_string(std::string_view key, std::string_view value, error_text& err) {
-    std::string bytes;
-    gguf_put<uint32_t>(bytes, DUET_KV_STRING);
+    std::string bytes = gguf_value_begin(DUET_KV_STRING);
     gguf_put_string(bytes, value);
     return set(key, std::move(bytes), err);
 }
@@ -117,10 +124,7 @@ duet_status gguf_writer::set_array(std::string_view key, int32_t elem_type, cons
     if (!is_known || (!data && n) || n > SIZE_MAX / 16)
         return fail(err, DUET_ERR_ARG, "%s: want an array of numbers or bools, got type %d, %llu elements",
                     printable(key).c_str(), elem_type, (unsigned long long)n);
-    std::string bytes;
-    gguf_put<uint32_t>(bytes, DUET_KV_ARRAY);
-    gguf_put<uint32_t>(bytes, (uint32_t)elem_type);
-    gguf_put<uint64_t>(bytes, n);
+    std::string bytes = gguf_value_begin(DUET_KV_ARRAY, elem_type, n);
     for (uint64_t i = 0; elem_type == DUET_KV_BOOL && i < n; i++)
         if (((const uint8_t*)data)[i] > 1)
             return fail(err, DUET_ERR_ARG, "%s: want bools of 0 or 1", printable(key).c_str());
@@ -133,10 +137,7 @@ duet_status gguf_writer::set_strings(std::string_view key, const std::string_vie
     if (!strings && n)
         return fail(err, DUET_ERR_ARG, "%s: want %llu strings, got NULL", printable(key).c_str(),
                     (unsigned long long)n);
-    std::string bytes;
-    gguf_put<uint32_t>(bytes, DUET_KV_ARRAY);
-    gguf_put<uint32_t>(bytes, DUET_KV_STRING);
-    gguf_put<uint64_t>(bytes, n);
+    std::string bytes = gguf_value_begin(DUET_KV_ARRAY, DUET_KV_STRING, n);
     for (uint64_t i = 0; i < n; i++) gguf_put_string(bytes, strings[i]);
     return set(key, std::move(bytes), err);
 }
@@ -144,12 +145,7 @@ duet_status gguf_writer::set_strings(std::string_view key, const std::string_vie
 duet_status gguf_writer::copy_kv(const gguf_file& from, error_text& err) {
     for (const gguf_kv& kv : from.kvs) {
         if (kv.key.starts_with("split.") || i_entry_.count(std::string(kv.key))) continue;
-        std::string bytes;
-        gguf_put<uint32_t>(bytes, (uint32_t)kv.type);
-        if (kv.type == DUET_KV_ARRAY) {
-            gguf_put<uint32_t>(bytes, (uint32_t)kv.array_type);
-            gguf_put<uint64_t>(bytes, kv.n_values);
-        }
+        std::string bytes = gguf_value_begin(kv.type, kv.array_type, kv.n_values);
         bytes.append((const char*)kv.data, (size_t)kv.n_bytes);
         DUET_TRY(set(kv.key, std::move(bytes), err));
     }

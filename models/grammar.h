@@ -95,7 +95,6 @@ class grammar_builder {
     // A rule may be used before it is defined. Messages show its name.
     uint32_t add_rule(std::string name);
     void define(uint32_t rule, expr part);
-    bool is_defined(uint32_t rule) const { return rules_[rule].part != UINT32_MAX; }
     expr call(uint32_t rule);
 
     // Compiles all rules that the given rule can reach; messages may call it `root`. Time and memory are linear in the

@@ -564,7 +564,7 @@ class grammar_compiler {
     uint32_t name_ = 0;
     bool is_full_ = false;
     std::map<byte_set, uint32_t> set_index_;
-    std::map<std::vector<code_range>, char_nodes> chars_;               // where a set's nodes are
+    std::map<std::vector<code_range>, char_nodes> chars_;               // where the nodes of a set of characters are
     std::map<std::pair<int, std::vector<code_range>>, uint32_t> utf8_;  // of one set of characters
 };
 

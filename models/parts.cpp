@@ -37,6 +37,16 @@ void named_matmul(graph_builder& g, int32_t layer, view in, view out, const std:
              g.block_tensor(layer, name + ".bias", false, out.width()));
 }
 
+// Appends act(gate) * up, or act(up) where there is no gate. The names of the tensors end with the suffix.
+view gate_part(graph_builder& g, int32_t layer, view in, int64_t hidden, activation act, bool gated,
+               const std::string& suffix) {
+    const view gate = g.buffer("gate", hidden), up = gated ? g.buffer("up", hidden) : view{};
+    named_matmul(g, layer, in, gate, (gated ? "ffn_gate" : "ffn_up") + suffix);
+    if (gated) named_matmul(g, layer, in, up, "ffn_up" + suffix);
+    g.activate(layer, act, gate, up, gate);
+    return gate;
+}
+
 struct projections {
     view q, k, v, gate;
 };
@@ -68,6 +78,10 @@ projections project_qkv(graph_builder& g, int32_t layer, view in, const attentio
     return p;
 }
 
+weight_id norm_bias(graph_builder& g, int32_t layer, const std::string& name, int64_t width) {
+    return g.hp.norm == norm_kind::layer ? g.block_tensor(layer, name + ".bias", false, width) : -1;
+}
+
 void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* name, head_norms kind) {
     const std::string full = std::string(name) + ".weight";
     const int32_t d = heads.head_dim;
@@ -75,16 +89,12 @@ void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* na
     if (kind == head_norms::whole || kind == head_norms::whole_optional) {
         const view row{heads.buffer, heads.offset, 1, heads.width(), heads.width()};
         const weight_id w = g.block_tensor(layer, full, kind == head_norms::whole, row.width());
-        const bool has_bias = w >= 0 && g.hp.norm == norm_kind::layer;
-        if (w >= 0)
-            g.norm(layer, row, row, w,
-                   has_bias ? g.block_tensor(layer, std::string(name) + ".bias", false, row.width()) : -1);
-    } else if (kind == head_norms::own_weights) {
-        const weight_id w = g.block_tensor(layer, full, false, d, heads.n_heads);
-        if (w >= 0) g.norm(layer, heads, heads, w).w_stride = d;
+        if (w >= 0) g.norm(layer, row, row, w, norm_bias(g, layer, name, row.width()));
     } else {
-        const weight_id w = g.block_tensor(layer, full, kind != head_norms::per_head_optional, d);
-        if (w >= 0) g.norm(layer, heads, heads, w);
+        const bool is_own = kind == head_norms::own_weights;
+        const bool is_optional = is_own || kind == head_norms::per_head_optional;
+        const weight_id w = g.block_tensor(layer, full, !is_optional, d, is_own ? heads.n_heads : 1);
+        if (w >= 0) g.norm(layer, heads, heads, w).w_stride = is_own ? d : 0;
     }
 }
 
@@ -119,8 +129,7 @@ view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const 
     // Some converters leave out the suffix.
     const bool is_bare = !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name);
     const weight_id w = g.block_tensor(layer, is_bare ? base : base + ".weight", true, x.width());
-    g.norm(layer, x, h, w,
-           g.hp.norm == norm_kind::layer ? g.block_tensor(layer, base + ".bias", false, x.width()) : -1);
+    g.norm(layer, x, h, w, norm_bias(g, layer, base, x.width()));
     return h;
 }
 
@@ -154,10 +163,8 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
     const projections p = project_qkv(g, layer, in, options);
     if (g.status != DUET_OK) return;
     const int32_t n_heads = p.q.n_heads, dv = g.hp.v_dim;
-    for (const view& v : {p.q, p.k, p.v}) {
-        if (options.clip_qkv == 0) break;
-        g.add(op_kind::scale_cap, layer, v, v).cap = -options.clip_qkv;
-    }
+    for (const view& v : {p.q, p.k, p.v})
+        if (options.clip_qkv != 0) g.add(op_kind::scale_cap, layer, v, v).cap = -options.clip_qkv;
     auto rope_both = [&](bool now) {
         for (const view& v : {p.q, p.k})
             if (now) rope_part(g, layer, v, options.rope, options.neox);
@@ -188,16 +195,8 @@ void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_option
         named_matmul(g, layer, in, both, "ffn_up");
         result = g.columns(both, 0, (int32_t)hidden);
         g.activate(layer, options.act, result, g.columns(both, (int32_t)hidden, (int32_t)hidden), result);
-    } else if (options.kind == ffn_kind::gated) {
-        const view up = g.buffer("up", hidden);
-        result = g.buffer("gate", hidden);
-        named_matmul(g, layer, in, result, "ffn_gate");
-        named_matmul(g, layer, in, up, "ffn_up");
-        g.activate(layer, options.act, result, up, result);
     } else {
-        result = g.buffer("up", hidden);
-        named_matmul(g, layer, in, result, "ffn_up");
-        g.activate(layer, options.act, result, view{}, result);
+        result = gate_part(g, layer, in, hidden, options.act, options.kind == ffn_kind::gated, "");
     }
     project(g, layer, result, x, g.block_tensor(layer, "ffn_down.weight", true, hidden, x.width()),
             g.block_tensor(layer, "ffn_down.bias", false, x.width()), options.out);
@@ -269,10 +268,7 @@ view experts_part(graph_builder& g, int32_t layer, view in, view routes, const m
 
 void shared_expert_part(graph_builder& g, int32_t layer, view in, const join_target& to, const moe_options& m) {
     const int64_t hidden = m.shared_hidden;
-    const view gate = g.buffer("gate", hidden), up = m.gated ? g.buffer("up", hidden) : view{};
-    named_matmul(g, layer, in, gate, m.gated ? "ffn_gate_shexp" : "ffn_up_shexp");
-    if (m.gated) named_matmul(g, layer, in, up, "ffn_up_shexp");
-    g.activate(layer, m.act, gate, up, gate);
+    const view gate = gate_part(g, layer, in, hidden, m.act, m.gated, "_shexp");
     const weight_id down = g.block_tensor(layer, "ffn_down_shexp.weight", true, hidden, to.out.width());
     if (!m.shared_gate) {
         g.matmul(layer, gate, to.out, down, -1, true).scale = to.scale;
@@ -380,7 +376,8 @@ windowed_layers read_windows(graph_builder& g, uint32_t period, bool first_sees_
     windowed_layers l{.window = both ? (int32_t)both / 2 + 1 : 0, .rope_full = g.rope()};
     l.rope = g.rope({.base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f), .scaling = false});
     const gguf_kv* kv = g.file.find(g.key("attention.sliding_window_pattern"));
-    if (kv && kv->type == DUET_KV_ARRAY) l.is_windowed = g.per_layer("attention.sliding_window_pattern", true, 0, 0, 1);
+    if (kv && kv->type == DUET_KV_ARRAY)
+        l.is_windowed = g.per_layer("attention.sliding_window_pattern", true, {}, 0, 1);
     else l.repeat(g.hp.n_blocks, g.u32("attention.sliding_window_pattern", false, period, 0, 512), first_sees_all);
     return l;
 }

@@ -103,10 +103,6 @@ class pattern_parser {
         set->bits |= bits;
         return true;
     }
-    static bool add_char(pattern_set* set, uint32_t code_point) {
-        set->ranges.push_back({code_point, code_point});
-        return true;
-    }
 
     bool parse_alternatives() {
         std::vector<size_t> jumps;
@@ -274,9 +270,6 @@ class pattern_parser {
             set->is_negated = true;
             return add_bits(set, kUniSpace);
         }
-        if (accept("\\r")) return add_char(set, '\r');
-        if (accept("\\n")) return add_char(set, '\n');
-        if (accept("\\t")) return add_char(set, '\t');
         uint32_t cp = 0;
         if (accept("\\x{")) {  // for characters that editors would normalize
             for (; !accept("}"); ++pos_) {
@@ -284,9 +277,10 @@ class pattern_parser {
                 cp = cp * 16 + (uint32_t)hex_digit(peek());
             }
         } else {
-            accept("\\");
+            const bool is_escape = accept("\\");
             if (pos_ >= text_.size()) return false;
             cp = next_char();
+            if (is_escape) cp = cp == 'r' ? '\r' : cp == 'n' ? '\n' : cp == 't' ? '\t' : cp;
         }
         set->ranges.push_back({cp, cp});
         if (is_case_blind_ && cp >= 'a' && cp <= 'z') {
@@ -375,13 +369,8 @@ class pattern_matcher {
             if (frames_.size() == base) return SIZE_MAX;
             frame& last = frames_.back();
             pc = last.pc;
-            if (last.n_left == 0) {
-                pos = last.pos;
-                frames_.pop_back();
-            } else {
-                pos = last.pos -= last.step;
-                if (--last.n_left == 0) frames_.pop_back();
-            }
+            pos = last.pos -= last.step;
+            if (last.n_left-- <= 1) frames_.pop_back();
         }
     }
 
@@ -390,7 +379,7 @@ class pattern_matcher {
         uint32_t pc;
         size_t pos;
         size_t n_left;  // how often a repeat can still give back
-        uint32_t step;
+        uint32_t step;  // 0: of a split, which is taken once
     };
     struct known_run {
         size_t begin = 1, end = 0;

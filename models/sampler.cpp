@@ -446,15 +446,10 @@ template <class Key> void sampler::keep_share(double share, Key key) {
 // Picks the candidate into whose part of [0, total) u * total falls, and moves mirostat's bound.
 size_t sampler::pick(double u) {
     const double total = weigh(), want = u * total;
-    size_t i_picked = best();  // stays where rounding leaves `want` at the very end
-    double sum = 0;
-    for (size_t i = 0; i < candidates.size(); i++) {
-        sum += candidates[i].weight;
-        if (want < sum) {
-            i_picked = i;
-            break;
-        }
-    }
+    size_t i_picked = 0;
+    double sum = candidates[0].weight;
+    while (!(want < sum) && ++i_picked < candidates.size()) sum += candidates[i_picked].weight;
+    if (i_picked == candidates.size()) i_picked = best();  // rounding leaves `want` at the very end
     if (const float* p = &values_[kMirostatRow]; p[0] > 0) {
         const double surprise = -exact_log64(candidates[i_picked].weight / total) / kSamplerLn2;
         mirostat_bound = std::max(0.0, mirostat_bound - p[1] * (surprise - p[0]));

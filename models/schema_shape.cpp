@@ -162,10 +162,6 @@ bool find_path(const value& v, const value* wanted, std::string* out) {
     return false;
 }
 
-size_t n_chars(std::string_view utf8) {
-    return (size_t)std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xc0) != 0x80; });
-}
-
 // Compares as JSON schema does: 1 and 1.0 are equal, 1 and true are not.
 bool json_equal(const value& a, const value& b) {
     if (a.is_int() && b.is_int()) return a.as_int() == b.as_int();
@@ -497,7 +493,7 @@ duet_status schema_reader::accepts(const value& v, const schema_shape& shape, bo
     if (v.is_number()) *out = shape.numbers.contains(to_decimal(v));
     if (type == kJsonMap || type == kJsonList) return accepts_members(v, shape, out);
     if (type != kJsonString) return DUET_OK;
-    const size_t n = n_chars(v.as_string());
+    const size_t n = count_chars(v.as_string());
     *out = n >= shape.min_length && n <= shape.max_length;
     for (const string_condition& pattern : shape.patterns) {
         const char_automaton* found = nullptr;

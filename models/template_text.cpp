@@ -32,12 +32,6 @@ size_t stripped_begin(std::string_view text) {
     }
 }
 
-size_t count_chars(std::string_view text) {
-    size_t n = 0;
-    for (char c : text) n += ((uint8_t)c & 0xc0) != 0x80;
-    return n;
-}
-
 size_t char_offset(std::string_view text, size_t i_char) {
     for (size_t i = 0; i < text.size(); i++)
         if (((uint8_t)text[i] & 0xc0) != 0x80 && i_char-- == 0) return i;

@@ -20,7 +20,6 @@ inline size_t char_before(std::string_view text, size_t end) {
     while (end > 0 && ((uint8_t)text[end] & 0xc0) == 0x80);
     return end;
 }
-size_t count_chars(std::string_view text);
 // The byte offset of the i-th character, text.size() when there are fewer.
 size_t char_offset(std::string_view text, size_t i_char);
 

@@ -19,8 +19,8 @@ class charsmap_view {
   public:
     explicit charsmap_view(std::string_view blob) {
         if (blob.empty()) return;
-        n_units_ = read_u32(blob.data()) / 4;
-        units_ = blob.data() + 4;
+        n_units_ = gguf_load<uint32_t>((const uint8_t*)blob.data()) / 4;
+        units_ = (const uint8_t*)blob.data() + 4;
         strings_ = blob.substr(4 + 4 * n_units_);
     }
 
@@ -48,18 +48,14 @@ class charsmap_view {
     }
 
   private:
-    static uint32_t read_u32(const char* p) {
-        return (uint32_t)(uint8_t)p[0] | (uint32_t)(uint8_t)p[1] << 8 | (uint32_t)(uint8_t)p[2] << 16 |
-               (uint32_t)(uint8_t)p[3] << 24;
-    }
     static uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6); }
     bool read_unit(size_t i, uint32_t* unit) const {
         if (i >= n_units_) return false;
-        *unit = read_u32(units_ + 4 * i);
+        *unit = gguf_load<uint32_t>(units_ + 4 * i);
         return true;
     }
 
-    const char* units_ = nullptr;
+    const uint8_t* units_ = nullptr;
     size_t n_units_ = 0;
     std::string_view strings_;
 };
@@ -109,11 +105,11 @@ void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vec
             if (best[pos].score + score > end.score || end.id == -1) end = {best[pos].score + score, (uint32_t)pos, id};
         };
         words.prefixes(all.substr(pos), [&](size_t n_bytes, int32_t id) {
-            has_char |= n_bytes == (size_t)n_char;
+            has_char |= n_bytes == n_char;
             offer(n_bytes, id, scores[id]);
         });
-        if (!has_char) offer((size_t)n_char, -2, unk_score);  // -2: an unknown character
-        pos += (size_t)n_char;
+        if (!has_char) offer(n_char, -2, unk_score);  // -2: an unknown character
+        pos += n_char;
     }
     std::vector<std::pair<uint32_t, int32_t>> path;
     for (uint32_t end = (uint32_t)all.size(); end > 0; end = best[end].start) path.push_back({end, best[end].id});

@@ -243,14 +243,10 @@ duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
         if (!std::isfinite(value)) return bad_key(file, *kv, err, "entry %zu: want a finite number, got %f", i, value);
         scores[i] = (float)value;
     }
-    float lowest = 0;
-    bool is_first = true;
-    for (size_t i = 0; i < spellings.size(); ++i) {
-        if (types[i] != kTokenNormal) continue;
-        lowest = is_first ? scores[i] : std::min(lowest, scores[i]);
-        is_first = false;
-    }
-    unk_score = lowest - 10.0f;  // google/sentencepiece:src/unigram_model.cc, kUnkPenalty
+    float lowest = INFINITY;
+    for (size_t i = 0; i < spellings.size(); ++i)
+        if (types[i] == kTokenNormal) lowest = std::min(lowest, scores[i]);
+    unk_score = (lowest < INFINITY ? lowest : 0.0f) - 10.0f;  // google/sentencepiece:src/unigram_model.cc, kUnkPenalty
     return DUET_OK;
 }
 
@@ -377,17 +373,15 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
         for (int byte = 0; byte < 256; ++byte) {
             char text[8];
             snprintf(text, sizeof text, "<0x%02X>", byte);
-            int32_t id = spelled_.find(text);
-            if (id < 0) continue;
-            byte_ids[byte] = id;
-            ++n_bytes;
+            byte_ids[byte] = spelled_.find(text);
+            n_bytes += byte_ids[byte] >= 0;
         }
-        for (int byte = 0; byte < 256; ++byte) {
-            if (byte_ids[byte] < 0) continue;
-            if (n_bytes == 256) types[byte_ids[byte]] = kTokenByte;
-            else byte_ids[byte] = -1;  // The tokens only look like byte tokens.
+        if (n_bytes < 256) {  // The tokens only look like byte tokens.
+            std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
+            n_bytes = 0;
         }
-        n_bytes = n_bytes == 256 ? 256 : 0;
+        for (int32_t id : byte_ids)
+            if (id >= 0) types[id] = kTokenByte;
     }
     has_byte_fallback = n_bytes == 256;
     if (n_bytes > 0 && !has_byte_fallback) {
@@ -442,8 +436,7 @@ duet_status vocabulary::load_charsmap(const gguf_file& file, error_text& err) {
     if (!kv || kv->n_values == 0) return DUET_OK;
     std::string_view blob((const char*)kv->data, kv->n_values);
     uint32_t n_array = 0;
-    if (blob.size() >= 4)
-        for (int i = 3; i >= 0; --i) n_array = n_array << 8 | (uint8_t)blob[i];
+    if (blob.size() >= 4) n_array = gguf_load<uint32_t>(kv->data);
     if (blob.size() < 4 || n_array > blob.size() - 4 || n_array < 4 || n_array % 4 != 0)
         return bad_key(file, *kv, err,
                        "want 4 bytes of size, an array of that many bytes (a multiple of 4) and strings, got %zu bytes "

@@ -185,6 +185,10 @@ bool utf8_valid(std::string_view text) {
     return true;
 }
 
+size_t count_chars(std::string_view text) {
+    return (size_t)std::count_if(text.begin(), text.end(), [](char c) { return ((uint8_t)c & 0xc0) != 0x80; });
+}
+
 size_t utf8_length(std::string_view text) {
     int n_bytes;
     return text.empty() || utf8_decode(text, 0, &n_bytes) == kInvalidByte ? 0 : (size_t)n_bytes;

@@ -54,6 +54,7 @@ inline uint32_t next_char(std::string_view text, size_t* at) {
 }
 void utf8_append(std::string* out, uint32_t code_point);
 bool utf8_valid(std::string_view text);
+size_t count_chars(std::string_view text);  // bytes that do not continue a character
 // Bytes of the well-formed character that text begins with; 0: it begins with none, or is empty.
 size_t utf8_length(std::string_view text);
 // Whether text is the beginning of a character that more bytes could complete.

@@ -53,7 +53,6 @@ enum class value_kind : uint8_t {
 // Counts the bytes now held by the values that were made with it.
 struct memory_meter {
     size_t used_bytes = 0, max_bytes = SIZE_MAX;
-    bool is_over() const { return used_bytes > max_bytes; }
 };
 
 class value;
@@ -188,6 +187,9 @@ int compare_keys(const value& a, const value& b);
 // Compares as Python's == does. Each pair compared takes one step off *n_steps; at 0 the comparison stops and is false.
 // The limit is needed because shared values may be huge.
 bool values_equal(const value& a, const value& b, uint64_t* n_steps);
+
+// Returns the escape of a character in JSON: \u and four digits, or two of these for a pair of surrogates.
+std::string json_escape(uint32_t code_point);
 
 // Reads a whole text as a float. What is too large is infinite, and what is too small is 0, as in Python.
 bool read_double(std::string_view text, double* out);

@@ -287,7 +287,7 @@ class json_writer {
             }
             std::string escape = "\\";
             if (const size_t at = kMeanings.find((char)c); at != kMeanings.npos) escape += kNames[at];
-            else escape = unicode_escape(utf8_decode(s.bytes, i, &n_bytes));
+            else escape = json_escape(utf8_decode(s.bytes, i, &n_bytes));
             out_->append(s, done, i - done);
             out_->append(escape, s.is_input_at(i));
             done = i += (size_t)n_bytes;
@@ -295,16 +295,6 @@ class json_writer {
         out_->append(s, done, s.size() - done);
         out_->append("\"", true);
         return DUET_OK;
-    }
-
-    static std::string unicode_escape(uint32_t cp) {
-        auto unit = [](uint32_t u) {
-            std::string out = "\\u";
-            for (int shift = 12; shift >= 0; shift -= 4) out += "0123456789abcdef"[u >> shift & 15];
-            return out;
-        };
-        if (cp >= kInvalidByte) return unit(0xfffd);
-        return cp < 0x10000 ? unit(cp) : unit(0xd7c0 + (cp >> 10)) + unit(0xdc00 + (cp & 0x3ff));
     }
 
     const json_style& style_;
@@ -344,6 +334,16 @@ std::string shortest_digits(double d, int* exponent) {
 }
 
 }  // namespace
+
+std::string json_escape(uint32_t cp) {
+    auto unit = [](uint32_t u) {
+        std::string out = "\\u";
+        for (int shift = 12; shift >= 0; shift -= 4) out += "0123456789abcdef"[u >> shift & 15];
+        return out;
+    };
+    if (cp >= kInvalidByte) return unit(0xfffd);
+    return cp < 0x10000 ? unit(cp) : unit(0xd7c0 + (cp >> 10)) + unit(0xdc00 + (cp & 0x3ff));
+}
 
 bool read_double(std::string_view text, double* out) {
     if (text.starts_with('+') || text.find_first_not_of("+-.0123456789aefintyAEFINTY") != text.npos) return false;

@@ -11,13 +11,6 @@ namespace duet {
 
 namespace {
 
-// The prompt's tokens count for the penalties, whether they are computed or reused. The answer is a new text for the
-// sampler's grammar.
-void start_sampler(sampler& s, const std::vector<int32_t>& ids, size_t n_reused) {
-    s.history.assign(ids.begin(), ids.begin() + (ptrdiff_t)n_reused);
-    s.restart_grammar();
-}
-
 duet_status start_turn(duet_chat_turn& t, duet_sampler& sampler, const duet_chat_turn_params& p) {
     duet_chat& c = t.chat;
     chat_prompt prompt;
@@ -32,7 +25,10 @@ duet_status start_turn(duet_chat_turn& t, duet_sampler& sampler, const duet_chat
     if (n == 0) return fail(c.err, DUET_ERR_ARG, "duet_chat_begin: the template makes an empty prompt of the messages");
     DUET_TRY(create_parser(t.parser, c, prompt_opens_thinking(prompt.text, c.thinking), p.stop, p.n_stop));
     const size_t n_reused = (size_t)reuse_sequence(t.session, p.seq, prompt.ids.data(), n - 1);
-    start_sampler(sampler.sampler, prompt.ids, n_reused);
+    // The prompt's tokens count for the penalties, whether they are computed or reused. The answer is a new text for
+    // the sampler's grammar.
+    sampler.sampler.history.assign(prompt.ids.begin(), prompt.ids.begin() + (ptrdiff_t)n_reused);
+    sampler.sampler.restart_grammar();
     auto g = defaults_of<duet_generate_params>();
     g.seq = p.seq;
     g.max_new_tok = p.max_new_tok;

@@ -22,20 +22,6 @@ namespace {
 
 constexpr uint64_t kLeastMemory = 512u << 20;  // below it not even a small model's cache fits
 
-void fill_cpu(duet_device_info* d, std::string& name, std::string& driver) {
-    const cpu_kernels* kernels = find_cpu_kernels("auto");
-    const os_machine machine = os_describe();
-    name = machine.cpu_name;
-    driver = std::to_string(physical_cores()) + " cores";
-    d->id = "cpu";
-    d->name = name.empty() ? "CPU" : name.c_str();
-    d->chip = kernels->name;
-    d->driver = driver.c_str();
-    d->memory_bytes = machine.memory_bytes;
-    d->free_bytes = machine.free_bytes;
-    d->is_usable = 1;
-}
-
 #if defined(_WIN32)
 bool has_pci_card(bool is_amd) { return os_has_display_card(is_amd ? "1002" : "10DE"); }
 bool is_pci_hidden() { return false; }
@@ -161,11 +147,17 @@ bool may_have_card() {
 
 duet_status tell_devices(duet_device_fn each, void* user, error_text&) {
     const std::vector<gpu_found> gpus = list_gpus();
-    std::string name, driver;
+    const os_machine machine = os_describe();
+    const std::string n_cores = std::to_string(physical_cores()) + " cores";
     auto cpu = sized<duet_device_info>();
+    cpu.id = "cpu";
+    cpu.name = machine.cpu_name.empty() ? "CPU" : machine.cpu_name.c_str();
+    cpu.chip = find_cpu_kernels("auto")->name;
+    cpu.driver = n_cores.c_str();
     cpu.why = "";
-    cpu.is_default = 1;
-    fill_cpu(&cpu, name, driver);
+    cpu.memory_bytes = machine.memory_bytes;
+    cpu.free_bytes = machine.free_bytes;
+    cpu.is_usable = cpu.is_default = 1;
     for (const gpu_found& g : gpus)
         if (g.is_default) cpu.is_default = 0, cpu.why = "a GPU is used";
     each(user, &cpu);

@@ -237,9 +237,8 @@ duet_status begin_generation(duet_session& s, duet_sampler* sampler, const int32
 duet_status next_of_generation(duet_generation& g, duet_token_event* event) {
     DUET_TRY(check_room("duet_token_event", event, g.err));
     duet_token_event e{sizeof e, -1, length_of(g), g.result.stop_reason, "", 0};
-    duet_status st = DUET_OK;
-    if (g.is_over) st = fail(g.err, DUET_ERR_STATE, "duet_generate_next: the generation has ended");
-    else st = take_step(g, &e);
+    const duet_status st =
+        g.is_over ? fail(g.err, DUET_ERR_STATE, "duet_generate_next: the generation has ended") : take_step(g, &e);
     write_struct(e, event);
     return st;
 }

@@ -71,28 +71,29 @@ void choose_fast(duet_model& m, uint64_t types, const std::string& why_none) {
 // A GPU by name, or the one "auto" takes when all of the model can run on it. Instruction sets are the CPU's: who
 // names one means the CPU.
 duet_status choose_device(duet_model& m) {
+    error_text& err = m.source.err;
     const std::string device = m.params.device ? m.params.device : "auto",
                       isa = m.params.cpu_isa ? m.params.cpu_isa : "auto";
     const cpu_kernels* kernels = find_cpu_kernels(isa.c_str());
     if (!kernels)
-        return fail(m.source.err, DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(),
+        return fail(err, DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(),
                     cpu_isa_names());
     if (m.params.n_threads < 0 || m.params.n_threads > 1024)
-        return fail(m.source.err, DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
+        return fail(err, DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
     m.n_threads = m.params.n_threads ? m.params.n_threads : physical_cores();
     m.isa = isa;
     if (m.params.gpu_recording < -1 || m.params.gpu_recording > 2)
-        return fail(m.source.err, DUET_ERR_ARG, "gpu_recording: want -1, 0, 1 or 2, got %d", m.params.gpu_recording);
+        return fail(err, DUET_ERR_ARG, "gpu_recording: want -1, 0, 1 or 2, got %d", m.params.gpu_recording);
     if (m.params.gpu_layers < -1 || m.params.cpu_expert_layers < -1)
-        return fail(m.source.err, DUET_ERR_ARG,
+        return fail(err, DUET_ERR_ARG,
                     "gpu_layers, cpu_expert_layers: want -1 (as fits) or a number of layers, got %d, %d",
                     m.params.gpu_layers, m.params.cpu_expert_layers);
     if (device != "cpu" && (device != "auto" || (isa == "auto" && m.params.gpu_layers != 0))) {
         std::string id;
         gpu_info info;
-        duet_status st = choose_gpu(device, &id, m.source.err);
-        if (st == DUET_OK) st = gpu_check(m.graph, m.source.err);
-        if (st == DUET_OK) st = gpu_device_info(id.c_str(), &info, m.source.err);
+        duet_status st = choose_gpu(device, &id, err);
+        if (st == DUET_OK) st = gpu_check(m.graph, err);
+        if (st == DUET_OK) st = gpu_device_info(id.c_str(), &info, err);
         if (st == DUET_OK) {
             m.exec = &kSplitExecutor;
             m.device = m.device_text = id;
@@ -101,13 +102,12 @@ duet_status choose_device(duet_model& m) {
             return DUET_OK;
         }
         if (st == DUET_ERR_ARG)
-            return fail(m.source.err, DUET_ERR_DEVICE,
+            return fail(err, DUET_ERR_DEVICE,
                         "device '%s': want auto, cpu, cuda, hip (or one of them as cuda:0), emu32 or emu64",
                         printable(device).c_str());
-        const std::string why = m.source.err.text;
-        if (device != "auto")
-            return fail(m.source.err, st, "device '%s' cannot be used: %s", device.c_str(), why.c_str());
-        m.source.err.text.clear();
+        const std::string why = err.text;
+        if (device != "auto") return fail(err, st, "device '%s' cannot be used: %s", device.c_str(), why.c_str());
+        err.text.clear();
         // without a card the CPU is what everybody expects
         if (m.params.gpu_layers > 0 || may_have_card()) log_line(m, DUET_LOG_WARN, "computing on the CPU: " + why);
     }
@@ -121,16 +121,17 @@ duet_status choose_device(duet_model& m) {
 
 // Everything after the file was opened and checked.
 duet_status load_model(duet_model& m) {
+    error_text& err = m.source.err;
     const gguf_file& f = m.source.file;
     std::string_view architecture, name;
-    DUET_TRY(f.get_string("general.architecture", false, &architecture, m.source.err));
+    DUET_TRY(f.get_string("general.architecture", false, &architecture, err));
     if (const gguf_kv* kv = f.find("general.name"); kv && kv->type == DUET_KV_STRING) name = kv->strings[0];
     m.name = printable(name);
     m.graph.architecture = printable(architecture);
     if (f.tensors.empty() && !m.vocab_only)
-        return fail(m.source.err, DUET_ERR_FORMAT,
-                    "%s: no tensors: a vocabulary-only file cannot run; want a whole model", f.path.c_str());
-    DUET_TRY(m.vocab.load(f, m.source.err));
+        return fail(err, DUET_ERR_FORMAT, "%s: no tensors: a vocabulary-only file cannot run; want a whole model",
+                    f.path.c_str());
+    DUET_TRY(m.vocab.load(f, err));
     m.has_vocab = true;
     for (int32_t id = 0; id < m.vocab.n_vocab(); id++)
         if (m.vocab.is_end(id)) m.end_ids.push_back(id);
@@ -138,14 +139,13 @@ duet_status load_model(duet_model& m) {
     const duet_model_params& p = m.params;
     rope_choice rope{p.rope_scaling ? p.rope_scaling : "", p.rope_scale, p.rope_freq_base, p.rope_original_ctx};
     if (!(rope.type.empty() || rope.type == "none" || rope.type == "linear" || rope.type == "yarn"))
-        return fail(m.source.err, DUET_ERR_ARG, "rope_scaling: want none, linear or yarn, got %s",
-                    printable(rope.type).c_str());
+        return fail(err, DUET_ERR_ARG, "rope_scaling: want none, linear or yarn, got %s", printable(rope.type).c_str());
     const auto is_sound = [](float x) { return x == 0 || (x >= 1e-3f && x <= 1e30f); };
     if (!is_sound(rope.factor) || !is_sound(rope.base) || rope.original_ctx < 0)
-        return fail(m.source.err, DUET_ERR_ARG,
+        return fail(err, DUET_ERR_ARG,
                     "rope_scale, rope_freq_base, rope_original_ctx: want 0 (the file's) or more, got %g, %g, %d",
                     (double)rope.factor, (double)rope.base, rope.original_ctx);
-    DUET_TRY(describe_model(f, m.vocab.n_vocab(), m.graph, m.source.err, rope));
+    DUET_TRY(describe_model(f, m.vocab.n_vocab(), m.graph, err, rope));
     DUET_TRY(choose_device(m));
     std::map<int32_t, uint64_t> bytes_of_type;
     for (const gguf_tensor& t : f.tensors) {
