@@ -444,8 +444,11 @@ $(BUILD)/gpu/code.o: gpu/code.cpp gpu/driver.h $(gpu_objects:=.gz) build/gpu/chi
 	$(Q)$(filter-out ccache,$(CXX)) $(flags) $(CPPFLAGS) -DDUET_GPU_CODE='$(foreach c,$(gpu_chips),GPU_CODE($c))' -DDUET_GPU_FOLDER='"build/gpu/"' \
 	    -DDUET_CUDA_VERSION=$(or $(cuda_version),0) -c -o $@ $<
 
-build/gpu/cases%.trace build/gpu/fast%.trace: $(BUILD)/tests/gpu_trace
-	$< $(patsubst %$*.trace,%,$(@F)) $@ $(if $(findstring sample,$*),sample)
+trace_cases = $< $(word 1,$(subst -, ,$(basename $(@F)))) $@ $(if $(findstring sample,$*),sample)
+build/gpu/cases%.trace: $(BUILD)/tests/gpu_trace
+	$(trace_cases)
+build/gpu/fast%.trace: $(BUILD)/tests/gpu_trace
+	$(trace_cases)
 
 build/gpu/model.trace build/gpu/walk.trace: $(BUILD)/tests/gpu_trace $(TRACE_MODEL)
 	$< $(TRACE_MODEL) $@ 6 $(filter walk,$(basename $(@F)))
