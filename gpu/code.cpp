@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #if !defined(DUET_GPU_CODE)
 #define DUET_GPU_CODE
@@ -74,54 +75,44 @@ std::string_view family_of(std::string_view chip) {
 const char kGpuBuilt[] = "" DUET_GPU_CODE;
 #undef GPU_CODE
 
-const gpu_test_setup* gpu_test(const gpu_test_setup* setup) {
-    const gpu_test_setup* before = gpu_test_now;
-    gpu_test_now = setup;
-    return before;
-}
+const gpu_test_setup* gpu_test(const gpu_test_setup* setup) { return std::exchange(gpu_test_now, setup); }
 const gpu_test_setup& gpu_setup() {
     static const gpu_test_setup kNone{};
     return gpu_test_now ? *gpu_test_now : kNone;
 }
 
-static const gpu_code* all_code(int32_t* n) {
+static std::span<const gpu_code> all_code() {
 #define GPU_CODE(chip) {#chip, duet_code_##chip, (uint64_t)(duet_code_end_##chip - duet_code_##chip), driver_of(#chip)},
     static const gpu_code kBuilt[] = {DUET_GPU_CODE{"", nullptr, 0, 0}};
 #undef GPU_CODE
     const gpu_test_setup& setup = gpu_setup();
-    *n = setup.code ? setup.n_code : (int32_t)(sizeof kBuilt / sizeof *kBuilt) - 1;
-    return setup.code ? setup.code : kBuilt;
+    return setup.code ? std::span(setup.code, (size_t)setup.n_code) : std::span(kBuilt, std::size(kBuilt) - 1);
 }
 
 const gpu_code* find_gpu_code(std::string_view chip, std::string_view part, bool any_text) {
     constexpr int kOrin = 87;
-    int32_t n = 0;
-    const gpu_code* code = all_code(&n);
     const gpu_code* best = nullptr;
-    for (int32_t i = 0; i < n; i++) {
-        if (chip == code[i].chip && !any_text) return &code[i];
-        if (chip.starts_with("gfx") && family_of(chip) == code[i].chip) best = &code[i];
-        if (!chip.starts_with("sm_") || !is_cuda_code(code[i].chip)) continue;
-        const int want = chip_number(chip), have = chip_number(code[i].chip);
-        const bool is_text = code[i].chip[0] == 'c',
-                   is_other = want == kOrin || have == kOrin || have / 10 != want / 10;
-        if (have > want || (!is_text && (any_text || is_other)) || (is_text && !has_part(code[i].chip, part))) continue;
+    for (const gpu_code& code : all_code()) {
+        if (chip == code.chip && !any_text) return &code;
+        if (chip.starts_with("gfx") && family_of(chip) == code.chip) best = &code;
+        if (!chip.starts_with("sm_") || !is_cuda_code(code.chip)) continue;
+        const int want = chip_number(chip), have = chip_number(code.chip);
+        const bool is_text = code.chip[0] == 'c', is_other = want == kOrin || have == kOrin || have / 10 != want / 10;
+        if (have > want || (!is_text && (any_text || is_other)) || (is_text && !has_part(code.chip, part))) continue;
         const bool best_is_text = best && best->chip[0] == 'c';
-        if (!best || (is_text == best_is_text ? have > chip_number(best->chip) : best_is_text)) best = &code[i];
+        if (!best || (is_text == best_is_text ? have > chip_number(best->chip) : best_is_text)) best = &code;
     }
     return best;
 }
 
 std::string gpu_code_list() {
-    int32_t n = 0;
-    const gpu_code* code = all_code(&n);
     std::string list;
-    for (int32_t i = 0; i < n; i++) {
-        const std::string_view chip = code[i].chip;
+    for (const gpu_code& code : all_code()) {
+        const std::string_view chip = code.chip;
         if (is_cuda_code(chip) && !has_part(chip, "common")) continue;
-        list += (i ? " " : "") + std::string(chip.substr(0, chip[0] == 'c' ? part_at(chip) : chip.npos));
+        list += (list.empty() ? "" : " ") + std::string(chip.substr(0, chip[0] == 'c' ? part_at(chip) : chip.npos));
     }
-    return n ? list : "none";
+    return all_code().empty() ? "none" : list;
 }
 
 bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out) {

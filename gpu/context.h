@@ -73,6 +73,7 @@ struct gpu_recording {
 };
 
 gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits);  // gpu/launch.cpp
+inline void at_least(size_t& size, size_t least) { size = std::max(size, least); }
 
 // Key of a cached token-by-expert order (gpu/experts.cuh): valid for this router output and tile size.
 struct expert_list {
@@ -105,7 +106,7 @@ struct gpu_context {
     uint32_t* counters = nullptr;  // blocks that are done; zeros between launches
     float* group_sums = nullptr;   // of blocks that share a tile
     int act_now = 0;               // which of the two act buffers is in use
-    view quantized;           // These columns are in acts() as int8. A launch that reads them may write other_acts().
+    view quantized;           // These columns are in acts() as int8. A launch that reads them may write next_acts().
     int32_t n_chunks = 0;     // chunks of the batch's longest sequence, rounded up
     bool one_each = false;    // No token of the batch sees another.
     bool finds_best = false;  // The batch ends with the search for the best id, for which a greedy generation will ask.
@@ -133,7 +134,6 @@ struct gpu_context {
     gpu_context(const model_graph& g, const exec_limits& lim)
         : graph(g), limits(lim), layout(make_gpu_layout(g, lim)) {}
     gpu_context(const gpu_context&) = delete;
-    gpu_context& operator=(const gpu_context&) = delete;
     ~gpu_context() {
         if (!device) return;
         error_text unused;
@@ -150,22 +150,27 @@ struct gpu_context {
         return graph.buffers[(size_t)v.buffer].wanted_rows ? batch->n_wanted : batch->n_tok;
     }
     int stride(int32_t buffer) const { return (int)layout.common.row_floats[(size_t)buffer]; }
-    float* at(const view& v) const {
-        return (float*)(buffers + layout.common.buffer_offset[(size_t)v.buffer]) + v.offset;
-    }
+    uint64_t size_of_rows(size_t buffer, int n) const { return layout.common.row_floats[buffer] * 4 * (uint64_t)n; }
+    uint8_t* rows_of(size_t buffer) const { return buffers + layout.common.buffer_offset[buffer]; }
+    float* at(const view& v) const { return (float*)rows_of((size_t)v.buffer) + v.offset; }
+    int32_t* best_ints() const { return (int32_t*)counters + layout.counter_count - kBestInts; }
     heads_args heads(const view& v) const { return {at(v), stride(v.buffer), v.stride, v.n_heads, v.head_dim}; }
     const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)store->weights[(size_t)w]; }
     const uint8_t* matrix_of(weight_id w) const { return (const uint8_t*)store->weights[(size_t)w]; }
 
     // Quantized activations: codes, then scales, of max_batch rows; behind them the same for another small batch.
-    act_args acts(int which) const {
+    act_args acts() const {
         const size_t n_in = layout.common.max_in, first = round_up((size_t)limits.max_batch * n_in, 256);
-        int8_t* q = (int8_t*)act + (which ? act_codes_and_scales(first) : 0);
-        return {q, (act_scale*)(q + (which ? round_up(kSmallBatch * n_in, 256) : first)), (int32_t)n_in, 0};
+        int8_t* q = (int8_t*)act + (act_now ? act_codes_and_scales(first) : 0);
+        return {q, (act_scale*)(q + (act_now ? round_up(kSmallBatch * n_in, 256) : first)), (int32_t)n_in, 0};
     }
     static size_t act_codes_and_scales(size_t n) { return n + n / kBlock * sizeof(act_scale); }
-    act_args acts() const { return acts(act_now); }
-    act_args other_acts() const { return acts(act_now ^ 1); }
+    // Where a launch that may read acts() writes `result` as int8: the other place, which is acts() from now on.
+    act_args next_acts(const view& result) {
+        act_now ^= 1;
+        quantized = result;
+        return acts();
+    }
     void wrote(const view& v) {
         if (v.buffer == quantized.buffer) quantized = view{};
     }
@@ -178,12 +183,10 @@ duet_status copy_words(gpu_context& c, void* to, const void* from, uint64_t n_by
 duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_bytes, void* pinned, uint64_t most,
                       error_text& err);
 uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page);
-duet_status wait_for_batch(gpu_context& c, error_text& err);  // for which nobody has waited yet
 // Writes the batch to the staging memory, and where its parts will be on the device to the context.
 void fill_batch(gpu_context& c);
 // Launches the copy of the batch to the device, the steps in its range of ops, and the search where finds_best says so.
 duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err);
-bool is_cancelled(const std::atomic<int32_t>* cancel);
 // gpu/recordings.cpp: runs a batch by a recording where that is possible.
 duet_status run_recorded(gpu_context& c, error_text& err);
 
@@ -200,9 +203,8 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err);
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err);
 
 inline int blocks_of(int n, int per_block = kGpuThreads) { return (n + per_block - 1) / per_block; }
-// A grid of blocks of kGpuThreads.
-inline gpu_grid grid_of(int x, int y = 1, int z = 1, int shared_bytes = 0) {
-    return {(uint32_t)x, (uint32_t)y, (uint32_t)z, kGpuThreads, (uint32_t)shared_bytes};
+inline gpu_grid grid_of(int x, int y = 1, int z = 1, int shared_bytes = 0, int threads = kGpuThreads) {
+    return {(uint32_t)x, (uint32_t)y, (uint32_t)z, (uint32_t)threads, (uint32_t)shared_bytes};
 }
 
 template <class Args>

@@ -76,7 +76,9 @@ constexpr int kCudaMajor = 75, kCudaMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_
       (void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                   \
        unsigned shared_bytes, void* stream, void** args),                                                              \
       "cuLaunchCooperativeKernel", "hipModuleLaunchCooperativeKernel")                                                 \
-    X(launch_with, (const void* config, void* function, void** args, void** extra), "cuLaunchKernelEx", nullptr)
+    X(launch_with, (const void* config, void* function, void** args, void** extra), "cuLaunchKernelEx", nullptr)       \
+    X(error_name, (int code, const char** name), "cuGetErrorName", nullptr)                                            \
+    X(error_text, (int code, const char** text), "cuGetErrorString", nullptr)
 
 template <class F>
 struct vendor_call {
@@ -95,8 +97,6 @@ struct vendor_library {
     int driver_version = 0;
     const char* (*hip_error_name)(int) = nullptr;
     const char* (*hip_error_text)(int) = nullptr;
-    int (*cuda_error_name)(int, const char**) = nullptr;
-    int (*cuda_error_text)(int, const char**) = nullptr;
 };
 
 // What differs between the vendors.
@@ -115,8 +115,8 @@ struct vendor {
 duet_status vendor_fail(const vendor_library& lib, int index, const char* call, int code, error_text& err) {
     const char *name = nullptr, *text = nullptr;
     if (index < 0 && code == kNoDevice) return fail(err, DUET_ERR_DEVICE, "the %s driver finds no device", lib.v->text);
-    if (lib.cuda_error_name && lib.cuda_error_name(code, &name) != 0) name = nullptr;
-    if (lib.cuda_error_text && lib.cuda_error_text(code, &text) != 0) text = nullptr;
+    if (lib.error_name.at && lib.error_name.at(code, &name) != 0) name = nullptr;
+    if (lib.error_text.at && lib.error_text.at(code, &text) != 0) text = nullptr;
     if (lib.hip_error_name) name = lib.hip_error_name(code);
     if (lib.hip_error_text) text = lib.hip_error_text(code);
     char where[32] = "";
@@ -208,10 +208,7 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     missing = nullptr;
     DUET_VENDOR_CALLS(DUET_VENDOR_FIND)
 #undef DUET_VENDOR_FIND
-    if (is_cuda) {  // A library may load one of the other vendor's names.
-        find_call(lib->handle, "cuGetErrorName", &lib->cuda_error_name);
-        find_call(lib->handle, "cuGetErrorString", &lib->cuda_error_text);
-    } else {
+    if (!is_cuda) {  // A library may load one of the other vendor's names.
         find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
         find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
     }
@@ -288,14 +285,14 @@ struct vendor_device {
     vendor_library lib;
     int index = 0, device = 0;
     void *context = nullptr, *stream = nullptr;
-    std::string chip;
+    std::string chip = {};
     // Loaded modules. Some runtimes go on reading the bytes, so they stay until the modules are gone.
     struct loaded {
         const gpu_code* code;
         void* module;
         std::vector<uint8_t> bytes;
     };
-    std::vector<loaded> modules;
+    std::vector<loaded> modules = {};
     vendor_device* owner = nullptr;        // not null: this is a queue of that device, and only the stream is its own
     std::atomic<bool> starts_early{true};  // All code that is loaded waits for the launches before by itself.
     bool is_recording = false, record_failed = false;
@@ -315,7 +312,6 @@ struct vendor_scope {
     duet_status st;
     vendor_scope(vendor_device& device, error_text& err) : d(device), st(enter(err)) {}
     vendor_scope(const vendor_scope&) = delete;
-    vendor_scope& operator=(const vendor_scope&) = delete;
     duet_status enter(error_text& err) {
         if (d.lib.push.at) return d.call(err, d.lib.push, d.context);
         DUET_TRY(d.call(err, d.lib.get_device, &before));
@@ -335,7 +331,6 @@ struct relaxed_scope {
     bool is_set;
     explicit relaxed_scope(const vendor_library& l) : lib(l), is_set(l.exchange_mode.at(&mode) == 0) {}
     relaxed_scope(const relaxed_scope&) = delete;
-    relaxed_scope& operator=(const relaxed_scope&) = delete;
     ~relaxed_scope() {
         if (is_set) lib.exchange_mode.at(&mode);
     }
@@ -362,12 +357,8 @@ void vendor_close(void* device) {
 
 duet_status vendor_queue(void* device, void** queue, error_text& err) {
     DUET_ENTER(device);
-    auto q = std::make_unique<vendor_device>();
-    q->lib = d.lib;
-    q->index = d.index;
-    q->device = d.device;
-    q->context = d.context;
-    q->owner = &d;
+    std::unique_ptr<vendor_device> q(
+        new vendor_device{.lib = d.lib, .index = d.index, .device = d.device, .context = d.context, .owner = &d});
     DUET_TRY(q->call(err, d.lib.stream_create, &q->stream, (unsigned)kNonBlocking));
     *queue = q.release();
     return DUET_OK;
@@ -499,10 +490,9 @@ duet_status vendor_record_end(void* device, void** recording, error_text& err) {
     void* graph = nullptr;
     *recording = nullptr;
     if (!d.is_recording) return fail(err, DUET_ERR_STATE, "%s:%d: no recording was begun", d.lib.v->name, d.index);
-    const bool failed = d.record_failed;
     duet_status st = d.call(err, d.lib.capture_end, d.stream, &graph);
     d.is_recording = false;
-    if (st == DUET_OK && failed)
+    if (st == DUET_OK && d.record_failed)
         st = fail(err, DUET_ERR_STATE, "%s:%d: a call failed while it was recorded", d.lib.v->name, d.index);
     if (st == DUET_OK) st = d.call(err, d.lib.instantiate, recording, graph, 0ull);
     if (graph) d.lib.graph_destroy.at(graph);

@@ -180,40 +180,26 @@ void emu_fail(emu_machine& m, const char* what, long index, long n, int line) {
              line, p.tid, p.bx, p.by, p.bz);
 }
 
-// Lets lanes [lo, hi) go on if all of them wait for their segment.
-bool emu_release_segment(emu_machine& m, int lo, int hi) {
-    const std::span lanes(m.fibers.data() + lo, m.fibers.data() + hi);
-    if (!std::ranges::all_of(lanes, [](const emu_fiber& f) { return f.wait == emu_wait::segment; })) return false;
-    for (emu_fiber& f : lanes) f.wait = emu_wait::none;
+// Lets the fibers go on if all of them wait for the same.
+bool emu_release(std::span<emu_fiber> fibers, emu_wait kind) {
+    if (!std::ranges::all_of(fibers, [&](const emu_fiber& f) { return f.wait == kind; })) return false;
+    for (emu_fiber& f : fibers) f.wait = emu_wait::none;
     return true;
 }
 
-// Lets the block go on if all its threads wait for it. Returns false when the block is stuck; *is_done: it has ended.
-bool emu_release_block(emu_machine& m, bool* is_done) {
-    int n_waiting = 0, n_done = 0;
-    for (int i = 0; i < m.n_threads; i++) {
-        n_waiting += m.fibers[(size_t)i].wait == emu_wait::block;
-        n_done += m.fibers[(size_t)i].wait == emu_wait::done;
-    }
-    *is_done = n_done == m.n_threads;
-    if (*is_done) return true;
-    if (n_waiting == m.n_threads) {
-        for (int i = 0; i < m.n_threads; i++) m.fibers[(size_t)i].wait = emu_wait::none;
-        m.epoch++;
-        return true;
-    }
-    m.current = &*std::ranges::find_if(m.fibers, [](const emu_fiber& f) { return f.wait != emu_wait::done; });
+void emu_fail_stuck(emu_machine& m, std::span<emu_fiber> block) {
+    m.current = &*std::ranges::find_if(block, [](const emu_fiber& f) { return f.wait != emu_wait::done; });
     emu_fail(m,
              m.current->wait == emu_wait::block
                  ? "a barrier that not all threads reach, threads there:"
                  : "an exchange that not all lanes of the segment reach, threads at barriers:",
-             n_waiting, m.n_threads, m.current->line);
-    return false;
+             std::ranges::count(block, emu_wait::block, &emu_fiber::wait), m.n_threads, m.current->line);
 }
 
 void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
+    const std::span block(m.fibers.data(), (size_t)m.n_threads);
     for (int i = 0; i < m.n_threads; i++) {
-        emu_fiber& f = m.fibers[(size_t)i];
+        emu_fiber& f = block[(size_t)i];
         f.place = {i, m.n_threads, bx, by, bz, width};
         f.wait = emu_wait::none;
         f.turn = 0;
@@ -222,21 +208,23 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
     memset(m.shared.data(), 0x7f, m.shared_bytes);  // Large numbers show a read that comes before the write.
     m.epoch++;
     const int n_segments = (m.n_threads + kSegment - 1) / kSegment;
-    for (bool is_done = false; !is_done && !m.failed;) {
+    while (!m.failed) {
         for (int k = 0; k < n_segments && !m.failed; k++) {
             const int lo = m.order[(size_t)k] * kSegment, hi = std::min(lo + kSegment, m.n_threads);
             do {
                 for (int i = 0; i < hi - lo && !m.failed; i++) {
                     // Threads run forward, or backward if the seed says so.
-                    emu_fiber& f = m.fibers[(size_t)(m.seed % 2 ? hi - 1 - i : lo + i)];
+                    emu_fiber& f = block[(size_t)(m.seed % 2 ? hi - 1 - i : lo + i)];
                     if (f.wait != emu_wait::none) continue;
                     m.current = &f;
                     emu_self = &f.place;
                     emu_swap(m.scheduler, f.stack);
                 }
-            } while (!m.failed && emu_release_segment(m, lo, hi));
+            } while (!m.failed && emu_release(block.subspan((size_t)lo, (size_t)(hi - lo)), emu_wait::segment));
         }
-        if (!m.failed && !emu_release_block(m, &is_done)) return;
+        if (m.failed || emu_release(block, emu_wait::done)) return;
+        if (emu_release(block, emu_wait::block)) m.epoch++;
+        else emu_fail_stuck(m, block);
     }
 }
 
@@ -375,12 +363,10 @@ duet_status emu_move(void*, void* to, const void* from, uint64_t n_bytes, error_
 duet_status emu_sync(void*, error_text&) { return DUET_OK; }
 
 duet_status emu_find_kernel(void*, const char*, const char* kernel_name, void** out, error_text& err) {
-    for (const emu_kernel& k : kEmuKernels)
-        if (!strcmp(k.name, kernel_name)) {
-            *out = (void*)&k;
-            return DUET_OK;
-        }
-    return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no kernel %s", kernel_name);
+    const emu_kernel* k = std::ranges::find(kEmuKernels, std::string_view(kernel_name), &emu_kernel::name);
+    if (k == std::end(kEmuKernels)) return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no kernel %s", kernel_name);
+    *out = (void*)k;
+    return DUET_OK;
 }
 
 duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes,

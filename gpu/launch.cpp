@@ -36,20 +36,18 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
         if (o.kind != op_kind::matmul || s.activate >= 0) continue;
         const int n_tiles = step_tiles(g, s), n_groups = (o.in.width() + kGroup - 1) / kGroup;
         if (n_tiles > kShareTiles || n_groups < 2 * kShareGroups) continue;
-        sizes.counter_count = std::max(sizes.counter_count, (size_t)(kTailCounters + n_tiles));
-        sizes.share_bytes =
-            std::max(sizes.share_bytes, round_up((size_t)n_tiles * (size_t)n_groups * kRowTile * 4, 256));
+        at_least(sizes.counter_count, (size_t)(kTailCounters + n_tiles));
+        at_least(sizes.share_bytes, round_up((size_t)n_tiles * (size_t)n_groups * kRowTile * 4, 256));
     }
     const size_t n_split = (size_t)std::clamp(limits.n_seqs, kSplitTokens, kSmallBatch);  // tokens
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
             // Slopes pass through the staging memory of the integers.
-            sizes.int_count = std::max(sizes.int_count, (size_t)o.in.n_heads);
-            sizes.counter_count = std::max(sizes.counter_count, n_split * (size_t)o.in.n_heads);
+            at_least(sizes.int_count, (size_t)o.in.n_heads);
+            at_least(sizes.counter_count, n_split * (size_t)o.in.n_heads);
             if (o.alibi != 0.0f) sizes.slope_count += round_up((size_t)o.in.n_heads, 64);
             const size_t per_head = (size_t)sizes.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
-            sizes.partial_bytes =
-                std::max(sizes.partial_bytes, round_up(n_split * (size_t)o.in.n_heads * per_head * 4, 256));
+            at_least(sizes.partial_bytes, round_up(n_split * (size_t)o.in.n_heads * per_head * 4, 256));
         }
     sizes.int_count = round_up(sizes.int_count, 64);
     sizes.counter_count = round_up(sizes.counter_count, 64) + kBestInts;
@@ -63,6 +61,15 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
 namespace {
 
 constexpr int kMaxGpuBatch = 32768;  // limit of a grid's second dimension
+
+bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
+
+// Waits for the batch for which nobody has waited yet.
+duet_status wait_for_batch(gpu_context& c, error_text& err) {
+    if (c.is_running) DUET_TRY(c.driver->sync(c.device, err));
+    c.is_running = false;
+    return DUET_OK;
+}
 
 // ---- one function per kind of op ----
 
@@ -216,7 +223,7 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     }
     c.host_rows.assign(c.graph.buffers.size(), nullptr);
     for (int32_t b : rows_read_back(c.graph))
-        DUET_TRY(c.driver->alloc_host(c.device, c.layout.common.row_floats[(size_t)b] * 4 * (size_t)c.limits.max_wanted,
+        DUET_TRY(c.driver->alloc_host(c.device, c.size_of_rows((size_t)b, c.limits.max_wanted),
                                       (void**)&c.host_rows[(size_t)b], err));
     return DUET_OK;
 }
@@ -250,12 +257,10 @@ void gpu_destroy(void* context) { delete (gpu_context*)context; }
 
 // ---- running a batch ----
 
-int32_t* best_id_of(const gpu_context& c) { return (int32_t*)c.counters + c.layout.counter_count - kBestInts; }
-
 duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
-    const size_t b = (size_t)c.graph.logits_buffer, row_floats = c.layout.common.row_floats[b];
-    const float* row = (const float*)(c.buffers + c.layout.common.buffer_offset[b]) + (size_t)i * row_floats;
-    int32_t *best = best_id_of(c), *found = best + 64;
+    const size_t b = (size_t)c.graph.logits_buffer;
+    const float* row = (const float*)(c.rows_of(b) + c.size_of_rows(b, i));
+    int32_t *best = c.best_ints(), *found = best + 64;
     const int n_vocab = c.graph.n_vocab, n_blocks = std::min(kBestBlocks, n_vocab / (kGpuThreads * 16) + 1);
     const argmax_args a{row, best, (uint32_t*)best + 1, (float*)found, found + kBestBlocks, n_vocab, n_blocks};
     return launch(c, kernel_argmax, grid_of(n_blocks, 1, 1, kGpuThreads * 8 + 4), a, err);
@@ -284,9 +289,8 @@ duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_cl
 
 // Copies the batch's rows of a buffer to the host's memory.
 duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
-    const uint64_t n_bytes = c.layout.common.row_floats[buffer] * 4 * (uint64_t)c.n_wanted;
-    DUET_TRY(c.driver->download(c.device, c.host_rows[buffer], c.buffers + c.layout.common.buffer_offset[buffer],
-                                n_bytes, err));
+    const uint64_t n_bytes = c.size_of_rows(buffer, c.n_wanted);
+    DUET_TRY(c.driver->download(c.device, c.host_rows[buffer], c.rows_of(buffer), n_bytes, err));
     c.is_running = false;
     c.is_read[buffer] = 1;
     return DUET_OK;
@@ -337,14 +341,14 @@ float* gpu_wanted_row(void* context, int32_t buffer, int32_t i) {
     const size_t b = (size_t)buffer;
     error_text err;
     if (!c.is_read[b] && on_device(c, err, [&] { return read_rows(c, b, err); }) != DUET_OK) return nullptr;
-    return (float*)c.host_rows[b] + (size_t)i * c.layout.common.row_floats[b];
+    return (float*)(c.host_rows[b] + c.size_of_rows(b, i));
 }
 
 duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
     return on_device(c, err, [&]() -> duet_status {
         if (!c.finds_best) DUET_TRY(launch_argmax(c, i, err));
-        DUET_TRY(c.driver->download(c.device, c.staging, best_id_of(c), 4, err));
+        DUET_TRY(c.driver->download(c.device, c.staging, c.best_ints(), 4, err));
         c.is_running = false;
         memcpy(id, c.staging, 4);
         return DUET_OK;
@@ -410,12 +414,6 @@ duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_byt
     return DUET_OK;
 }
 
-duet_status wait_for_batch(gpu_context& c, error_text& err) {
-    if (c.is_running) DUET_TRY(c.driver->sync(c.device, err));
-    c.is_running = false;
-    return DUET_OK;
-}
-
 uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page) {
     return (group == kStates ? c.states : c.group_pages[(size_t)group]) +
            (size_t)page * c.layout.common.page_size(group);
@@ -476,8 +474,6 @@ void fill_batch(gpu_context& c) {
     c.n_words = c.one_each ? most : (uint64_t)(at - c.staging);
 }
 
-bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
-
 duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
     c.lists[0] = c.lists[1] = {};
     c.quantized = view{};
@@ -513,8 +509,8 @@ duet_status gpu_check(const model_graph& g, error_text& err) {
 
 duet_status gpu_move_rows(void* context, int32_t buffer, int32_t n_rows, void* host, bool to_device, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
-    uint8_t* there = c.buffers + c.layout.common.buffer_offset[(size_t)buffer];
-    const uint64_t n_bytes = c.layout.common.row_floats[(size_t)buffer] * 4 * (uint64_t)n_rows;
+    uint8_t* there = c.rows_of((size_t)buffer);
+    const uint64_t n_bytes = c.size_of_rows((size_t)buffer, n_rows);
     return on_device(c, err, [&]() -> duet_status {
         if (to_device) return put_bytes(c, there, host, n_bytes, c.crossing, c.limits.place.move_bytes, err);
         for (uint64_t at = 0, n; at < n_bytes; at += n) {

@@ -73,12 +73,11 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
 void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* sizes) {
     for (const op& o : g.ops) {
         if (o.kind == op_kind::route || o.kind == op_kind::expert_matmul)
-            sizes->list_pairs = std::max(sizes->list_pairs, (size_t)limits.max_batch * (size_t)o.n_used);
+            at_least(sizes->list_pairs, (size_t)limits.max_batch * (size_t)o.n_used);
         if (o.kind != op_kind::expert_matmul) continue;
         const size_t n = (size_t)limits.max_batch * (size_t)o.n_used * (size_t)o.in.head_dim;
         const bool quantized = is_quantized(g.weights[(size_t)o.w].type);
-        sizes->gather_bytes =
-            std::max(sizes->gather_bytes, round_up(quantized ? n + 16 + n / kBlock * sizeof(act_scale) : n * 4, 256));
+        at_least(sizes->gather_bytes, round_up(quantized ? n + 16 + n / kBlock * sizeof(act_scale) : n * 4, 256));
     }
     sizes->list_bytes = round_up(sizes->list_pairs * (4 + sizeof(expert_tile)), 256);
 }

@@ -66,10 +66,9 @@ duet_status launch_conv(gpu_context& c, const op& o, error_text& err) {
                           n_taps,
                           (int32_t)o.act,
                           0};
-    return launch(c, kernel_conv,
-                  {(uint32_t)blocks_of(n, kConvThreads), (uint32_t)c.n_active, 1, kConvThreads,
-                   (uint32_t)((n_taps - 1) * kConvThreads * 4)},
-                  a, err);
+    const int shared_bytes = (n_taps - 1) * kConvThreads * 4;
+    return launch(c, kernel_conv, grid_of(blocks_of(n, kConvThreads), c.n_active, 1, shared_bytes, kConvThreads), a,
+                  err);
 }
 
 duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
@@ -95,8 +94,8 @@ duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
     a.scale = o.scale;
     a.cols = a.n_rows * state_stride(32) * 4 <= 40 << 10 ? 32 : 8;
     a.row_stride = state_stride(a.cols);
-    const gpu_grid grid{(uint32_t)(a.n_heads * blocks_of(a.n_cols, a.cols)), (uint32_t)c.n_active, 1,
-                        (uint32_t)a.cols * 4, (uint32_t)(a.n_rows * a.row_stride * 4)};
+    const gpu_grid grid =
+        grid_of(a.n_heads * blocks_of(a.n_cols, a.cols), c.n_active, 1, a.n_rows * a.row_stride * 4, a.cols * 4);
     return launch(c, is_delta ? kernel_delta_net : kernel_mamba2, grid, a, err);
 }
 

@@ -131,26 +131,20 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
     view result = s.activate >= 0 ? c.graph.ops[(size_t)s.activate].out : o.out;
     for (int i = 0; i < s.n_matmuls; i++) c.wrote(c.graph.ops[(size_t)(s.first + i)].out);
     c.wrote(result);
-    bool quantizes = false;
     if (a.gated) {
         a.activation = (int32_t)c.graph.ops[(size_t)s.activate].act;
         a.part[0].y = c.at(result);
         a.part[0].y_stride = c.stride(result.buffer);
-        quantizes = a.part[0].n_out % kBlock == 0 && wants_quantized(c, s.first + s.n_ops, result);
-        if (quantizes) a.result = c.other_acts();
     }
     if (s.norm >= 0) {
         const op& norm = c.graph.ops[(size_t)s.norm];
         result = norm.out;
         c.wrote(result);
-        quantizes = wants_quantized(c, s.first + s.n_ops, result);
         a.tail = norm_of(c, norm);
-        if (quantizes) a.tail.act = c.other_acts();
     }
-    if (quantizes) {
-        c.act_now ^= 1;
-        c.quantized = result;
-    }
+    const bool has_codes = s.norm >= 0 || (a.gated && a.part[0].n_out % kBlock == 0);
+    if (has_codes && wants_quantized(c, s.first + s.n_ops, result))
+        (s.norm >= 0 ? a.tail.act : a.result) = c.next_acts(result);
     const int32_t kernel = s.second_type < 0 ? kernel_of(w.type, kMatvec) : pair_kernel(w.type, s.second_type);
     return launch_rows(c, kernel + (n_tok > 1), a, n_tok == 1 ? 1 : 8, blocks_of(n_tok, n_tok == 1 ? 1 : 8), err);
 }
@@ -263,11 +257,8 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     }
     c.wrote(o.in);
     c.wrote(o.out);
-    if (a.n_tok <= kSmallBatch && a.cache.v_dim % kBlock == 0 && wants_quantized(c, s.attention + 1, o.out)) {
-        a.result = c.other_acts();
-        c.act_now ^= 1;
-        c.quantized = o.out;
-    }
+    if (a.n_tok <= kSmallBatch && a.cache.v_dim % kBlock == 0 && wants_quantized(c, s.attention + 1, o.out))
+        a.result = c.next_acts(o.out);
     const int group = o.in.n_heads / a.cache.n_kv_heads, k_dim = a.cache.k_dim, v_dim = a.cache.v_dim;
     // With a token of each sequence, also where blocks that walk all chunks would leave units idle.
     const bool is_few = s.append >= 0 && a.n_tok * a.cache.n_kv_heads < 2 * c.store->info.n_units;

@@ -45,8 +45,7 @@ bool enter_walk(int32_t type, int32_t second, walk_entry& e) {
 
 duet_status launch_walk(gpu_context& c, const gpu_recording& r, size_t n, error_text& err) {
     const gpu_grid grid{(uint32_t)c.store->info.n_resident, 1, 1, kGpuThreads, r.shared_bytes, true};
-    const walk_args a{c.walk_list, c.counters + c.layout.counter_count - kBestInts + kBestWalk, (int32_t)n,
-                      (int32_t)grid.x};
+    const walk_args a{c.walk_list, (uint32_t*)c.best_ints() + kBestWalk, (int32_t)n, (int32_t)grid.x};
     return c.driver->launch(c.device, r.walk, grid, &a, sizeof a, err);
 }
 
@@ -109,8 +108,7 @@ std::vector<written> written_memory(const gpu_context& c) {
     const exec_batch& b = *c.batch;
     std::vector<written> all;
     for (size_t i = 0; i < c.graph.buffers.size(); i++)
-        all.push_back({c.buffers + c.layout.common.buffer_offset[i],
-                       c.layout.common.row_floats[i] * 4 * (uint64_t)c.n_rows({.buffer = (int32_t)i})});
+        all.push_back({c.rows_of(i), c.size_of_rows(i, c.n_rows({.buffer = (int32_t)i}))});
     for (int i = 0; i < b.n_tok; i++) {
         if (!c.graph.states.empty())
             all.push_back({gpu_page(c, kStates, b.state_slot[b.seq[i]]), c.layout.common.page_size(kStates)});

@@ -76,11 +76,11 @@ struct planner {
         if (!is_plain(a.in) || !is_plain(a.out) || overlaps(a.out, gate.in) || (has_up && !is_plain(a.in2))) return;
         if (one && !has_up && !same_columns(a.in, gate.out)) return;
         if (one && has_up) {
-            const int32_t half = gate.out.width() / 2;
-            if (a.in.buffer != gate.out.buffer || a.in2.buffer != gate.out.buffer || a.in.offset != gate.out.offset ||
-                a.in.width() != half || a.in2.width() != half || a.in2.offset != gate.out.offset + half || half % 32 ||
-                gate.out.width() != 2 * half)
-                return;
+            const int32_t n = gate.out.width(), half = n / 2;
+            auto is_half = [&](const view& v, int32_t from) {
+                return v.buffer == gate.out.buffer && v.offset == gate.out.offset + from && v.width() == half;
+            };
+            if (!is_half(a.in, 0) || !is_half(a.in2, half) || n % 64) return;
         }
         if (!one && (!has_up || !same_columns(a.in, gate.out) || !same_columns(a.in2, up.out) ||
                      gate.out.width() != up.out.width()))
@@ -93,13 +93,14 @@ struct planner {
         s.n_ops++;
     }
 
-    bool attention(size_t i, gpu_step* out) const {
+    gpu_step attention(size_t i) const {
+        const gpu_step single{.first = (int32_t)i};
         size_t k = i;
         while (k < i + 4 && (is(k, op_kind::norm) || is(k, op_kind::rope))) k++;
-        if (!is(k, op_kind::kv_append) || !is(k + 1, op_kind::attention)) return false;
+        if (!is(k, op_kind::kv_append) || !is(k + 1, op_kind::attention)) return single;
         const op &append = graph.ops[k], &attend = graph.ops[k + 1];
         const cache_layer& cache = graph.caches[(size_t)attend.index];
-        if (append.index != attend.index || cache.v_in_k || cache.k_dim > 64 + cache.v_dim) return false;
+        if (append.index != attend.index || cache.v_in_k || cache.k_dim > 64 + cache.v_dim) return single;
         gpu_step s{.kind = gpu_step_kind::attention,
                    .first = (int32_t)i,
                    .n_ops = (int32_t)(k + 2 - i),
@@ -108,17 +109,15 @@ struct planner {
         for (size_t j = i; j < k; j++) {
             const op& o = graph.ops[j];
             const bool is_q = o.in == attend.in, is_norm = o.kind == op_kind::norm;
-            if (!is_q && o.in != append.in) return false;
+            if (!is_q && o.in != append.in) return single;
             int32_t &norm = is_q ? s.q_norm : s.k_norm, &rope = is_q ? s.q_rope : s.k_rope;
-            if (is_norm && (o.norm != norm_kind::rms || o.b >= 0 || o.in != o.out || norm >= 0)) return false;
-            if (rope >= 0) return false;  // The norm comes before the rope, and each comes once.
+            if (is_norm && (o.norm != norm_kind::rms || o.b >= 0 || o.in != o.out || norm >= 0)) return single;
+            if (rope >= 0) return single;  // The norm comes before the rope, and each comes once.
             (is_norm ? norm : rope) = (int32_t)j;
         }
         for (const view& lost : {attend.in, append.in})
-            if (k > i && (overlaps(attend.out, lost) || is_read_later(graph, lost, k + 2))) return false;
-        if (overlaps(attend.in, append.in) || overlaps(attend.in, append.in2)) return false;
-        *out = s;
-        return true;
+            if (k > i && (overlaps(attend.out, lost) || is_read_later(graph, lost, k + 2))) return single;
+        return overlaps(attend.in, append.in) || overlaps(attend.in, append.in2) ? single : s;
     }
 };
 
@@ -133,9 +132,7 @@ std::vector<gpu_step> plan_gpu_steps(const model_graph& g) {
     const planner p{g};
     std::vector<gpu_step> steps;
     for (size_t i = 0; i < g.ops.size(); i += (size_t)steps.back().n_ops) {
-        gpu_step s{.first = (int32_t)i};
-        if (g.ops[i].kind == op_kind::matmul) s = p.matvec(i);
-        else p.attention(i, &s);
+        gpu_step s = g.ops[i].kind == op_kind::matmul ? p.matvec(i) : p.attention(i);
         for (int32_t k = s.first + 1; k < s.first + s.n_ops; k++)
             if (g.ops[(size_t)k].after_border) s = gpu_step{gpu_step_kind::single, (int32_t)i};
         steps.push_back(s);

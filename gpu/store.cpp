@@ -103,33 +103,6 @@ struct loader {
     }
 };
 
-duet_status load_weights(const model_graph& g, gpu_store& s, const exec_place& place, int32_t n_threads,
-                         error_text& err) {
-    const store_layout l = plan_store(g);
-    for (uint64_t n_bytes : l.block_bytes) {
-        s.blocks.push_back(nullptr);
-        if (n_bytes == 0) continue;
-        if (duet_status st = s.driver->alloc(s.device, n_bytes, &s.blocks.back(), err); st != DUET_OK) {
-            err.text = "weights (" + std::to_string(l.weight_bytes >> 20) + " MB in all): " + err.text;
-            return st;
-        }
-    }
-    s.weights.assign(g.weights.size(), nullptr);
-    loader load{s, l, place};
-    DUET_TRY(load.start(n_threads, err));
-    std::vector<size_t> order(g.weights.size());
-    std::iota(order.begin(), order.end(), (size_t)0);
-    // The weights are read in the order of the file.
-    std::ranges::sort(order, {}, [&](size_t i) { return g.weights[i].data; });
-    for (size_t i : order) {
-        if (l.block[i] < 0) continue;
-        uint8_t* to = (uint8_t*)s.blocks[(size_t)l.block[i]] + l.offset[i];
-        s.weights[i] = to;
-        DUET_TRY(l.is_matrix[i] ? load.load_matrices(g.weights[i], to, err) : load.load_vector(g.weights[i], to, err));
-    }
-    return s.driver->sync(s.device, err);
-}
-
 }  // namespace
 
 store_layout plan_store(const model_graph& g) {
@@ -266,7 +239,29 @@ duet_status open_store(const exec_place& place, const char* device, std::shared_
 duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s, const exec_place& place,
                        int32_t n_threads, error_text& err) {
     if (place.store && place.store->kept == s) return DUET_OK;
-    DUET_TRY(load_weights(g, *s, place, n_threads, err));
+    const store_layout l = plan_store(g);
+    for (uint64_t n_bytes : l.block_bytes) {
+        s->blocks.push_back(nullptr);
+        if (n_bytes == 0) continue;
+        if (duet_status st = s->driver->alloc(s->device, n_bytes, &s->blocks.back(), err); st != DUET_OK) {
+            err.text = "weights (" + std::to_string(l.weight_bytes >> 20) + " MB in all): " + err.text;
+            return st;
+        }
+    }
+    s->weights.assign(g.weights.size(), nullptr);
+    loader load{*s, l, place};
+    DUET_TRY(load.start(n_threads, err));
+    std::vector<size_t> order(g.weights.size());
+    std::iota(order.begin(), order.end(), (size_t)0);
+    // The weights are read in the order of the file.
+    std::ranges::sort(order, {}, [&](size_t i) { return g.weights[i].data; });
+    for (size_t i : order) {
+        if (l.block[i] < 0) continue;
+        uint8_t* to = (uint8_t*)s->blocks[(size_t)l.block[i]] + l.offset[i];
+        s->weights[i] = to;
+        DUET_TRY(l.is_matrix[i] ? load.load_matrices(g.weights[i], to, err) : load.load_vector(g.weights[i], to, err));
+    }
+    DUET_TRY(s->driver->sync(s->device, err));
     if (place.store) place.store->kept = s;
     return DUET_OK;
 }

@@ -42,9 +42,6 @@ struct gpu_store {
     std::vector<void*> weights;  // address of each weight of the graph; null where no op reads it
     std::vector<void*> blocks;
 
-    gpu_store() = default;
-    gpu_store(const gpu_store&) = delete;
-    gpu_store& operator=(const gpu_store&) = delete;
     duet_status check(error_text& err) const {
         const char* text = "%s: the device was lost by an earlier error; open the model again";
         return lost ? fail(err, DUET_ERR_DEVICE, text, info.name) : DUET_OK;
