@@ -135,8 +135,8 @@ esac
 step "speed, $shape, beside the prediction"
 card=$(sed -n 's/^device  *//p' "$dir/selftest")
 driver=$(cat /sys/module/nvidia/version 2>/dev/null || cat /sys/module/amdgpu/version 2>/dev/null || uname -r)
-long="-p 512,4096 -n 128 --batch 1,4,16" deep="-p 0 -n 64 --depth 8192"
-if [ -n "$is_emulated" ]; then long="-p 8 -n 4 --batch 1,4 -r 1" deep="-p 0 -n 4 --depth 64 -r 1"; fi
+long="-p 512,4096 -n 128 --batch 1,4,16" deep="-p 0 -n 64 --depth 8192" prompts="-p 512,4096 -n 0"
+if [ -n "$is_emulated" ]; then long="-p 8 -n 4 --batch 1,4 -r 1" deep="-p 0 -n 4 --depth 64 -r 1" prompts="-p 24 -n 0 -r 1"; fi
 : >"$dir/speed"
 for format in $formats; do
     for test in "$long" "$deep"; do
@@ -157,6 +157,15 @@ for format in $formats; do
         done
     fi
 done
+printf '\nmode fast: --synthetic %s:f16 %s --fast\n' "$shape" "$prompts" >>"$dir/speed"
+# shellcheck disable=SC2086
+limited 1800 "$bin/bench" --synthetic "$shape:f16" $prompts --fast --device "$device" >>"$dir/speed" 2>"$dir/why" || fail "bench $shape:f16 --fast" "$dir/why"
+if [ "$shape" = 8b ] && command -v python3 >/dev/null; then
+    for test in "1 p512" "1 p4096"; do
+        # shellcheck disable=SC2086
+        printf 'prediction, f16 --fast, batch and context %s: %s\n' "$test" "$(python3 benchmarks/gpu_model.py --beside "$card" f16-fast $test)" >>"$dir/speed"
+    done
+fi
 cat "$dir/speed"
 
 n_failed=$(grep -c '^FAILED' "$dir/failed")
