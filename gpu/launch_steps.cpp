@@ -202,7 +202,8 @@ duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m,
     if (per_tile == kMatmulToks) {
         // A product costs an eighth of one of attention, or a quarter with float weights.
         const uint64_t n_products = (uint64_t)kMatmulToks * (size_t)m.n_in * (size_t)m.n_out / (quantized ? 8 : 4);
-        const bool is_fast = c.limits.fast && c.store->info.has_fast &&
+        // Not experts: whether they come here depends on their tokens, and so would the bits on how a batch is cut.
+        const bool is_fast = c.limits.fast && c.store->info.has_fast && !m.experts.tiles &&
                              (type == type_id::f16 || type == type_id::bf16) && m.n_in % 8 == 0 &&
                              m.x_stride % 4 == 0 && (uintptr_t)(const float*)m.x % sizeof(word4) == 0;
         const int step = tiles_per_launch(c, n_products), n_words = quantized ? kMatmulWords
