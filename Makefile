@@ -84,7 +84,7 @@ ifneq ($(filter release shared,$(config)),)
                   $(if $(filter tools/serve/%,$(1)),-Os -ffunction-sections)
   fast_files    = cpu/% $(addprefix models/,grammar_mask% pretokenizer% sampler% tokenizer% unicode%)
   size_flags    = $(if $(filter -O3,$(CXXFLAGS)),$(if $(filter tests/% tools/%,$(1)),,-ffunction-sections -fdata-sections \
-                  $(if $(filter $(fast_files),$(1)),,$(if $(filter quant/% models/grammar_build%,$(1)),-O2,-Os))))
+                  $(if $(filter $(fast_files),$(1)),,$(if $(filter quant/% models/grammar_build%,$(filter-out quant/gunzip%,$(1))),-O2,-Os))))
   ldflags      += $(if $(windows)$(findstring macos,$(CXX)),,$(if $(filter Linux,$(shell uname)),-Wl$(comma)--gc-sections))
   is_grouped    = $(filter 0,$(ALONE))
 endif
