@@ -261,7 +261,6 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     info->memory_bytes = memory;
     info->is_integrated = integrated != 0;
     DUET_TRY(v.chip(lib, *device, info->chip, err));
-    info->has_fast = has_float_tiles(row_of(info->chip));
     // Played recordings saw old data with HIP 7.2 on several chips (ROCm/hip#3887, ROCm/clr#279), and on gfx950 with
     // every release (ROCm/hip#3902).
     if (&v == &kHip && (version / 100000 == 702 || !strcmp(info->chip, "gfx950")))
@@ -272,6 +271,8 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
         return fail(err, DUET_ERR_UNSUPPORTED,
                     "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s",
                     v.name, index, info->chip, gpu_code_list().c_str(), info->chip);
+    // Code for an older chip, which this one runs too, may lack the units.
+    info->has_fast = has_float_tiles(row_of(info->chip)) && has_float_tiles(row_of(code->chip));
     if (version < code->driver)
         return fail(err, DUET_ERR_DEVICE,
                     "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index,

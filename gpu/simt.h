@@ -678,9 +678,9 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
 // ---- products of float tiles: mode fast ----
 //
 // tile_product adds the products of a tile over K = 32 to the lane's elements of f32, in an order that is the unit's
-// own. Lines of w and x are 16 words of f16 or bf16, kTileStride words apart in shared memory so that no bank is met
-// twice. Which 16 elements an instruction takes first does not matter as long as w and x agree, so lanes load 16 bytes
-// at once.
+// own. Lines of w and x are 16 words of f16 or bf16, kTileStride words apart in shared memory so that loads of 16
+// bytes meet no bank twice (MFMA takes 8 bytes at a time, and meets them twice). Which 16 elements an instruction takes
+// first does not matter as long as w and x agree.
 
 #if defined(DUET_CUDA)
 constexpr int kTileStride = 16;
@@ -731,7 +731,7 @@ DUET_DEVICE void tile_product(Shared w, int w_at, Shared x, int x_at, float* sum
         if constexpr (kIsHalf) return _Float16();
         else return short();
     }());
-    typedef element part __attribute__((ext_vector_type(kEach)));
+    typedef element part __attribute__((ext_vector_type(kEach), aligned(kEach < 8 ? 8 : 16)));
     typedef float result __attribute__((ext_vector_type(256 / kChip.warp_width)));
     // Lanes of a line have 16 bytes each of 64, or all of each half.
     const int lane = thread_id() % kChip.warp_width, at = lane % 16 * kTileStride + (kEach < 16 ? lane / 16 * 4 : 0);

@@ -333,7 +333,8 @@ constexpr int kMatmulWords = kMatmulScaleX + kMatmulToks * kBlocksPerGroup * 3;
 
 // Float weights come this many elements at a time, for all rows and tokens of the tile.
 constexpr int kMatmulFloatStep = 32, kMatmulFloatWords = kMatmulFloatStep * (kMatmulRows + kMatmulToks);
-// In mode fast 32 elements of a line have this many words in shared memory (gpu/simt.h), and a step has 64.
+// Words of a step of mode fast, 64 elements of each line (gpu/simt.h). The host takes the longest kTileStride of all
+// chips.
 constexpr int kMatmulTileWords = 2 * (kMatmulRows + kMatmulToks) * kTileStride;
 
 }  // namespace duet

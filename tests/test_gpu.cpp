@@ -450,13 +450,15 @@ TEST_CASE("gpu: the self test plays one recording at 20 positions or more; launc
     self_test::for_each_case([&](self_test::graph_case& c) {
         const bool is_recorded = c.name == "decoding by a recording";
         if (!is_recorded && c.name.find("attention") == c.name.npos && c.name.find("expert") == c.name.npos &&
-            c.name.find("Q4_0") == c.name.npos && c.name.find("F16") == c.name.npos)
+            c.name.find("Q4_0") == c.name.npos && c.name.find("F16") == c.name.npos &&
+            c.name.find("fast") == c.name.npos)
             return;
         int n[3] = {};  // plays, launches of attention, of matmuls
         const auto count = [](void* user, const emu_event& e) {
             ((int*)user)[0] += e.what[0] == 'p';
             ((int*)user)[1] += e.kernel && strstr(e.kernel, "kernel_attention") && e.grid.y == 1;
-            ((int*)user)[2] += e.kernel && strstr(e.kernel, "kernel_matmul") && e.grid.y == 1;
+            ((int*)user)[2] +=
+                e.kernel && (strstr(e.kernel, "kernel_matmul") || strstr(e.kernel, "kernel_fast")) && e.grid.y == 1;
         };
         const gpu_test_setup* before = is_recorded ? nullptr : gpu_test(&setup);
         emu_watch(count, n);
@@ -472,7 +474,7 @@ TEST_CASE("gpu: the self test plays one recording at 20 positions or more; launc
             CHECK(std::all_of(rows.begin(), rows.end(), [](float v) { return v == v; }));
         }
         if (c.name.find("attention") == 0) CHECK(n[1] >= 10);
-        else if (c.name.find("matmul Q4_0") == 0) CHECK(n[2] >= 2);
+        else if (c.name.find("matmul Q4_0") == 0 || c.name.find("fast") == 0) CHECK(n[2] >= 2);
     });
 }
 

@@ -76,7 +76,7 @@ inline duet_status self_test(const model_options& options, tool_error* error) {
     if (const duet_status status =
             duet_self_test(device_id(device.c_str()).c_str(), options.isa.c_str(), count, &cases))
         return error->set(status, "self test: " + std::string(duet_status_name(status)));
-    std::printf("kernels     %d cases in %.1f s, %d with other bits than the plain C++ code\n%s", cases.n,
+    std::printf("kernels     %d cases in %.1f s, %d with other results than the plain C++ code\n%s", cases.n,
                 now_seconds() - begin, cases.n_wrong, cases.wrong.c_str());
     const bool is_same = got == want;
     std::printf("generation  %s: %zu tokens, %s those of the plain C++ code; %.1f tokens/s (plain: %.1f)\n",
