@@ -293,9 +293,8 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
 // most 65504), products exact, sums in f32 in an order of the matrix units. A step is 64 elements; those of the next
 // are loaded while it is computed. grid as above, shared kMatmulTileWords * 4 bytes; source: own
 template <class F>
-DUET_DEVICE void matmul_tiles(matmul_gpu_args a) {
-    const int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
-    if (first >= a.n_tok) return;
+DUET_DEVICE void matmul_tiles(const matmul_gpu_args& a) {
+    const int first = block_y() * kMatmulToks;  // Experts' matmuls never come here (launch_tiles).
     constexpr int kHalf = kMatmulRows * kTileStride;
     static_assert(kMatmulRows == kMatmulToks && kMatmulThreads == 4 * kMatmulRows);
     auto w = shared_array<float>(0, 2 * kHalf), x = shared_array<float>((size_t)2 * kHalf * 4, 2 * kHalf);

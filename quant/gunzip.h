@@ -7,8 +7,8 @@
 
 namespace duet {
 
-// Puts the contents of a file without a name in its header (gzip -n) in *out. Bytes that do not
-// begin as a gzip file does are copied. Returns false where the file is cut or damaged.
+// Puts the contents of a file without a name in its header (gzip -n) in *out. Bytes that do not begin as a gzip file
+// does are copied. Returns false where the file is cut or damaged.
 bool gunzip(std::span<const uint8_t> packed, std::vector<uint8_t>* out);
 
 }  // namespace duet
