@@ -91,9 +91,9 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_b
 
 def deeper(cases, batch, context):
     """The launches of several sequences at a context at which only one was counted: its attention, for each."""
-    one = {i: (key, grid) for i, (key, grid, _) in enumerate(cases['1x' + context])}
-    return [[one[i][0], [grid[0], grid[1], one[i][1][2], *grid[3:]], where] if key.startswith('attention') else [key, grid, where]
-            for i, (key, grid, where) in enumerate(cases[batch + 'x512'])]
+    key1, grid1 = next((key, grid) for key, grid, _ in cases['1x' + context] if key.startswith('attention'))
+    return [[key1, [*grid[:2], *grid1[2:3], *grid[3:]], where] if key.startswith('attention') else [key, grid, where]
+            for key, grid, where in cases[batch + 'x512']]
 
 
 def is_counted(counts, card, kind, *cases):
@@ -108,9 +108,10 @@ def predict(counts, cards, name, kind, case, walks=False):
     registers = counts['registers'].get(card['counts'], {})
     cases = counts['launches'][card['counts']][kind]
     rows = cases.get(case) or deeper(cases, *case.split('x'))
-    # The launches of one token, whose tails are counted: of attention at this context, of all others at 512 positions.
     prompt = 'x' not in case
-    one, short = ([key for key, _, _ in cases['1x' + context]] if not prompt else [] for context in (case.split('x')[-1], '512'))
+    # Tails are counted of launches of one token. With several tokens only attention has one.
+    one = [key for key, _, _ in cases['1x' + case.split('x')[-1]]] if not prompt else []
+    attention = next((key for key in one if key.startswith('attention')), None)
     spent, n_bytes, lines = {'host': card['host_us']}, 0, []
     for i, (key, grid, where) in enumerate(rows):
         kernel, c = key.split()[0], counted[key]
@@ -118,9 +119,11 @@ def predict(counts, cards, name, kind, case, walks=False):
         if where == 'once' and kernel.startswith(('matvec', 'argmax')):
             x = math.ceil(x * WORDS / CUT_WORDS)
         n = x * y * z
-        tail = None if prompt else counted[(one if kernel.startswith('attention') else short)[i]].get('tail')
-        if tail and not kernel.startswith('attention'):    # each of the tokens of the last block, one after the other
-            tail = {k: v * min(int(case.split('x')[0]), 8) for k, v in tail.items()}
+        tail = None
+        if not prompt and kernel.startswith('attention'):
+            tail = counted[attention].get('tail')
+        elif case.startswith('1x'):
+            tail = counted[cases['1x512'][i][0]].get('tail')
         dram = None
         b = c['block']
         if kernel.startswith('attention'):

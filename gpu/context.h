@@ -27,7 +27,8 @@ struct gpu_step {
     // An attention step has the norms of heads and the rope of queries and keys, the append, and the attention.
     int32_t q_norm = -1, k_norm = -1, q_rope = -1, k_rope = -1, append = -1, attention = -1;
 };
-std::vector<gpu_step> plan_gpu_steps(const model_graph& g);
+// with_norms: norms join matrices. One block makes them one after another, so those of several tokens run alone.
+std::vector<gpu_step> plan_gpu_steps(const model_graph& g, bool with_norms);
 bool same_columns(const view& a, const view& b);
 
 constexpr int kSplitTokens = 4;  // most tokens for which attention is always split over chunks
@@ -102,10 +103,10 @@ struct gpu_context {
     std::vector<uint8_t*> host_rows;  // pinned memory for each buffer that is read back
     std::vector<uint8_t> is_read;     // per buffer: this batch's rows have arrived
     int32_t n_wanted = 0;
-    std::vector<gpu_step> steps;
-    uint32_t* counters = nullptr;  // blocks that are done; zeros between launches
-    float* group_sums = nullptr;   // of blocks that share a tile
-    int act_now = 0;               // which of the two act buffers is in use
+    std::vector<gpu_step> steps, steps_of_few;  // of one token, and of more, without norms
+    uint32_t* counters = nullptr;               // blocks that are done; zeros between launches
+    float* group_sums = nullptr;                // of blocks that share a tile
+    int act_now = 0;                            // which of the two act buffers is in use
     view quantized;           // These columns are in acts() as int8. A launch that reads them may write next_acts().
     int32_t n_chunks = 0;     // chunks of the batch's longest sequence, rounded up
     bool one_each = false;    // No token of the batch sees another.

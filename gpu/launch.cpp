@@ -29,7 +29,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     if (g.both_ways) sizes.int_count += g.groups.size() * (size_t)limits.max_batch;
     // One counter for each token of a tail and each tile, and for each block_x and token of split attention.
     sizes.counter_count = kTailCounters;
-    const std::vector<gpu_step> steps = plan_gpu_steps(g);
+    const std::vector<gpu_step> steps = plan_gpu_steps(g, true);
     sizes.walk_bytes = (2 * steps.size() + 8) * sizeof(walk_entry);  // The most that was seen: two launches to a step.
     for (const gpu_step& s : steps) {
         const op& o = g.ops[(size_t)s.first];
@@ -241,7 +241,8 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     // Allocations come before the first weight is sent; that for crossing rows after, in the place of the ring.
     DUET_TRY(allocate_session(*c, plan.device, err));
     DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
-    c->steps = plan_gpu_steps(g);
+    c->steps = plan_gpu_steps(g, true);
+    c->steps_of_few = plan_gpu_steps(g, false);
     for (const op& o : g.ops) {
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) c->tempered = &o;
         c->row_of_op.push_back(profile_row(c->rows, op_name(o.kind)));
@@ -479,7 +480,7 @@ duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, err
     c.quantized = view{};
     c.act_now = 0;
     DUET_TRY(copy_words(c, c.inputs, c.staging, c.n_words * 4, err));
-    for (const gpu_step& s : c.steps) {
+    for (const gpu_step& s : c.batch->n_tok == 1 ? c.steps : c.steps_of_few) {
         if (s.first < c.batch->first_op || (c.batch->last_op >= 0 && s.first >= c.batch->last_op)) continue;
         if (is_cancelled(cancel)) break;
         const auto start = std::chrono::steady_clock::now();

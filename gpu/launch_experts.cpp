@@ -27,16 +27,10 @@ duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int ro
     l = {ids, n_mats, o.n_used, rows, true};
     const int n_tiles = tile_count(n_tok * o.n_used, n_mats, rows);
     DUET_TRY(copy_words(c, list_tiles(c, l), nullptr, (size_t)n_tiles * sizeof(expert_tile), err));
-    const lists_args a{(const int32_t*)ids,
-                       list_order(c, l),
-                       list_tiles(c, l),
-                       n_tok,
-                       o.n_used,
-                       ids ? c.stride(o.in2.buffer) : 0,
-                       rows,
-                       n_tiles < n_tok * o.n_used,
-                       0};
-    return launch(c, kernel_expert_lists, grid_of(blocks_of(n_tok * o.n_used), 1, 1, 1024), a, err);
+    return launch(c, kernel_expert_lists, grid_of(blocks_of(n_tok * o.n_used), 1, 1, 1024),
+                  lists_args{(const int32_t*)ids, list_order(c, l), list_tiles(c, l), n_tok, o.n_used,
+                             ids ? c.stride(o.in2.buffer) : 0, rows, n_tiles < n_tok * o.n_used, 0},
+                  err);
 }
 
 // Gathers the inputs in the list's order. Launches nothing when the op before has gathered the same inputs.
@@ -98,21 +92,12 @@ duet_status launch_route(gpu_context& c, const op& o, error_text& err) {
     const int n = o.in.width(), n_tok = c.n_rows(o.in);
     c.lists[0] = {};
     if (n_tok == 1) c.lists[0] = {c.at(o.out), n, o.n_used, 1, false};  // The choices of one token need no sorting.
-    const route_args a{c.at(o.in),
-                       c.vector_of(o.b),
-                       c.at(o.out),
-                       n_tok == 1 ? list_tiles(c, c.lists[0]) : nullptr,
-                       n,
-                       c.stride(o.in.buffer),
-                       c.stride(o.out.buffer),
-                       o.n_used,
-                       o.n_groups,
-                       o.n_groups_used,
-                       o.sigmoid_scores,
-                       o.softmax_after,
-                       o.normalise,
-                       o.scale};
-    return launch(c, kernel_expert_route, grid_of(n_tok, 1, 1, (kRouteWords + 2 * n) * 4), a, err);
+    return launch(c, kernel_expert_route, grid_of(n_tok, 1, 1, (kRouteWords + 2 * n) * 4),
+                  route_args{c.at(o.in), c.vector_of(o.b), c.at(o.out),
+                             n_tok == 1 ? list_tiles(c, c.lists[0]) : nullptr, n, c.stride(o.in.buffer),
+                             c.stride(o.out.buffer), o.n_used, o.n_groups, o.n_groups_used, o.sigmoid_scores,
+                             o.softmax_after, o.normalise, o.scale},
+                  err);
 }
 
 duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {

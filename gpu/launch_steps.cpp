@@ -80,7 +80,7 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
 duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, int n_tiles, error_text& err) {
     // Blocks that share a tile read sums by 64 groups (gpu/matvec.cuh).
     a.round_groups = std::min((int)round_up((size_t)(a.n_in + kGroup - 1) / kGroup, a.n_shares > 1 ? 64 : 1),
-                              per_tile == 1 ? 128 : 32);
+                              per_tile == 1 ? 128 : 16);
     const int shared = std::max(per_tile * a.round_groups * kRowTile * 4, a.tail.in.at ? kSumLanes * 4 + 4 : 0);
     return launch(c, kernel, grid_of(a.n_blocks, n_tiles, a.n_shares, shared), a, err);
 }

@@ -88,20 +88,29 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
     const int n_blocks = (a.n_in - group * kGroup) / kBlock;  // 4 or more, but in the last group of a row
     auto sum = [&](int tok) {
         const uint32_t first = first_block(a.act, tok, group);
+        word4 q[kBlocksPerGroup][2];
+        act_scale scale[kBlocksPerGroup];
+        // A block that is not there is computed with the activations of block 0 and thrown away: a branch would let the
+        // compilers wait for the weights of each block by itself.
+        auto load = [&](int b) {
+            const uint32_t at = first + (b < n_blocks ? (uint32_t)b : 0u);
+            const word4* from = (const word4*)a.act.q + at * 2;
+            q[b][0] = load_constant(from);
+            q[b][1] = load_constant(from + 1);
+            scale[b] = __builtin_bit_cast(act_scale, load_constant((const word4*)(a.act.scale + at)));
+        };
+        for (int b = 0; b < kBlocksPerGroup && NB > 1; b++) load(b);  // A wait for each token and not for each block.
+        if (NB > 1) loads_before();
         float acc = 0.0f;
         DUET_UNROLL
         for (int b = 0; b < kBlocksPerGroup; b++) {
-            // A block that is not there is computed with the activations of block 0 and thrown away: a branch would let
-            // the compilers wait for the weights of each block by itself.
+            if (NB == 1) load(b);
             const bool is_there = b < n_blocks;
-            const uint32_t at = first + (is_there ? (uint32_t)b : 0u);
-            const word4* q = (const word4*)a.act.q + at * 2;
-            const word4 q0 = load_constant(q), q1 = load_constant(q + 1);
-            const act_scale x = __builtin_bit_cast(act_scale, load_constant((const word4*)(a.act.scale + at)));
+            const act_scale x = scale[b];
             int sums[2], dot[2] = {0, 0};
             unpack_pair(x.sums, sums);
-            for (int j = 0; j < 4; j++) dot[0] = dot4(codes[b][j], q0.w[j], dot[0]);
-            for (int j = 0; j < 4; j++) dot[1] = dot4(codes[b][4 + j], q1.w[j], dot[1]);
+            for (int j = 0; j < 4; j++) dot[0] = dot4(codes[b][j], q[b][0].w[j], dot[0]);
+            for (int j = 0; j < 4; j++) dot[1] = dot4(codes[b][4 + j], q[b][1].w[j], dot[1]);
             if constexpr (B::kSubScales == 1) dot[0] += dot[1];
             if constexpr (C::kBias != 0) {  // In integers: sum (code - bias) q = sum code q - bias sum q.
                 dot[0] -= C::kBias * (B::kSubScales == 1 ? sums[0] + sums[1] : sums[0]);
@@ -189,7 +198,10 @@ DUET_DEVICE void group_fragments(const Args& a, const uint8_t* brick, int group,
 template <class F, int NB, class Args, class Put>
 DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int group, int tok0, int n_tok, Put put) {
     using U = gpu_brick<F>;
-    constexpr int kPiecesAtOnce = NB == 1 ? 8 : 2, kAtOnce = kPiecesAtOnce * U::kPerPiece;
+    constexpr int kPiecesAtOnce = NB == 1         ? 8
+                                  : kHasWideWarps ? 2
+                                                  : 4,
+                  kAtOnce = kPiecesAtOnce * U::kPerPiece, kStep = 4;
     float acc[NB] = {};
     const int first = group * kGroup, n = a.n_in - first < kGroup ? a.n_in - first : kGroup;
     for (int p0 = 0; p0 * U::kPerPiece < n; p0 += kPiecesAtOnce) {
@@ -200,24 +212,28 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
         loads_before();
         wait_for_launches();
         const float* x = a.x + first + p0 * U::kPerPiece;
-        auto add = [&](int k) {
-            const float v = device_float(piece[k / U::kPerPiece].v[k % U::kPerPiece]);
+        // Adds some elements from k on. Those of all tokens are waited for at once.
+        auto add = [&](int k, int n_elems) {
+            float v[NB][kStep];
             for (int i = 0; i < NB; i++) {
                 const int tok = tok0 + (i < n_tok ? i : n_tok - 1);
-                acc[i] = __builtin_fmaf(v, load_constant(x + (size_t)tok * a.x_stride + k), acc[i]);
+                for (int j = 0; j < n_elems; j++) v[i][j] = load_constant(x + (size_t)tok * a.x_stride + k + j);
             }
+            if (NB > 1) loads_before();
+            for (int j = 0; j < n_elems; j++) {
+                const float w = device_float(piece[(k + j) / U::kPerPiece].v[(k + j) % U::kPerPiece]);
+                for (int i = 0; i < NB; i++) acc[i] = __builtin_fmaf(w, v[i][j], acc[i]);
+            }
+            if (NB > 1) loads_before();  // else too many registers
         };
         const int n_here = n - p0 * U::kPerPiece;
         if (n_here >= kAtOnce) {
             DUET_UNROLL
-            for (int k = 0; k < kAtOnce; k++) {
-                if (NB > 1 && k % U::kPerPiece == 0) loads_before();  // else too many registers
-                add(k);
-            }
+            for (int k = 0; k < kAtOnce; k += kStep) add(k, kStep);
         } else {
             DUET_UNROLL
             for (int k = 0; k < kAtOnce; k++)
-                if (k < n_here) add(k);
+                if (k < n_here) add(k, 1);
         }
     }
     for (int i = 0; i < NB; i++) put(i, row, acc[i]);
@@ -349,7 +365,7 @@ DUET_DEVICE void matvec(const matvec_args& a, const block_place& here = {}) {
             if (a.result.q) segment_quantize(v, a.result, tok, r);  // n_out % 32 == 0: launch_steps.cpp sees to it.
         }
     }
-    if (!a.tail.in.at) return;
+    if (NB > 1 || !a.tail.in.at) return;
     if (!is_last_block(a.counter + here.y, a.n_blocks, shared_array<int>(kSumLanes * 4, 1))) return;
     for (int t = tok0; t < tok0 + NB && t < n_tok; t++) norm_row(a.tail, 0, t, shared_array<float>(0, kSumLanes));
 }

@@ -530,9 +530,9 @@ DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
 DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
 
 #if defined(DUET_ON_DEVICE)
-constexpr bool kHasFloatTiles = has_float_tiles(kChip);
+constexpr bool kHasFloatTiles = has_float_tiles(kChip), kHasWideWarps = kChip.warp_width == 64;
 #else
-constexpr bool kHasFloatTiles = true;
+constexpr bool kHasFloatTiles = true, kHasWideWarps = false;
 #endif
 #if defined(DUET_CUDA)
 constexpr bool kHasFragments = kChip.matrix == gpu_matrix::mma_m16n8k32;

@@ -30,15 +30,17 @@ bool is_read_later(const model_graph& g, const view& v, size_t from) {
 
 struct planner {
     const model_graph& graph;
+    const bool with_norms;
 
     const op* at(size_t i) const { return i < graph.ops.size() ? &graph.ops[i] : nullptr; }
     bool is(size_t i, op_kind kind) const { return at(i) && at(i)->kind == kind; }
     int32_t type(const op& o) const { return graph.weights[(size_t)o.w].type; }
 
-    // Adds the rms norm of the step's finished rows, if the next op is one.
+    // Adds the norm of the step's finished rows, if the next op is one.
     void add_norm(gpu_step& s, const view& rows) const {
         const size_t i = (size_t)(s.first + s.n_ops);
-        if (!is(i, op_kind::norm) || graph.ops[i].in.n_heads != 1 || !same_columns(graph.ops[i].in, rows)) return;
+        if (!with_norms || !is(i, op_kind::norm) || graph.ops[i].in.n_heads != 1) return;
+        if (!same_columns(graph.ops[i].in, rows)) return;
         s.norm = (int32_t)i;
         s.n_ops++;
     }
@@ -128,8 +130,8 @@ bool same_columns(const view& a, const view& b) {
            b.contiguous();
 }
 
-std::vector<gpu_step> plan_gpu_steps(const model_graph& g) {
-    const planner p{g};
+std::vector<gpu_step> plan_gpu_steps(const model_graph& g, bool with_norms) {
+    const planner p{g, with_norms};
     std::vector<gpu_step> steps;
     for (size_t i = 0; i < g.ops.size(); i += (size_t)steps.back().n_ops) {
         gpu_step s = g.ops[i].kind == op_kind::matmul ? p.matvec(i) : p.attention(i);

@@ -296,8 +296,9 @@ TEST_CASE("self test: every case is told, nothing differs on the CPU, it can be 
         CHECK(duet_measure_bandwidth_gbps(wrong, 1) == 0);
 }
 
-TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recording while the shape holds; neighbours "
-          "change no bit") {
+TEST_CASE(
+    "gpu: decoding takes at most five launches a layer, seven with several tokens, and plays a recording while the "
+    "shape holds; neighbours change no bit") {
     struct counts {
         int launches = 0, plays = 0, splits = 0;  // splits: of attention of five tokens
     };
@@ -345,7 +346,7 @@ TEST_CASE("gpu: decoding takes at most five launches a layer and plays a recordi
                 const duet_status st = duet_decode(session, &b);
                 emu_watch(nullptr, nullptr);
                 REQUIRE(st == DUET_OK);
-                CHECK(n.launches <= 5 * info.n_layers + 6);
+                CHECK(n.launches <= (b.n_tok == 1 ? 5 : 7) * info.n_layers + 6);  // norms alone
                 if (n_seqs == 1)
                     CHECK(n.plays == (i != 0 && i != 64));  // a shape that comes again; chunks of the cache: 1, then 2
                 CHECK((n.splits > 0) == (b.n_tok == 5 && i >= 64));
