@@ -104,11 +104,11 @@ else ifeq ($(config),shared)
 else ifeq ($(config),debug)
   flags    := $(flags) -O0 -g -D_GLIBCXX_ASSERTIONS
 else ifeq ($(config),sanitize)
-  flags    := $(flags) -O1 -g -D_GLIBCXX_ASSERTIONS $(sanitizers)
+  flags    := $(flags) -O1 -g1 -D_GLIBCXX_ASSERTIONS $(sanitizers)
   ldflags   = $(sanitizers)
 else ifeq ($(config),tsan)
   # Boost.Asio has fences, which g++'s sanitizer does not follow
-  flags    := $(flags) -O1 -g -fsanitize=thread $(if $(findstring clang,$(CXX)),,-Wno-tsan)
+  flags    := $(flags) -O1 -g1 -fsanitize=thread $(if $(findstring clang,$(CXX)),,-Wno-tsan)
   ldflags   = -fsanitize=thread
 else ifeq ($(config),coverage)
   flags    := $(flags) -O0 -g --coverage
