@@ -36,43 +36,59 @@ make -s -j"$(nproc)" CXX="$cxx" BUILD=$out LDFLAGS=-static stand_ins= test_sourc
 ids=1,300,337,374,411,448,485,522,559,596,633,670,307,344,381,418
 bin/logits -m models/demo.gguf --ids $ids -o "$dir/x86" 2>/dev/null
 check() {
-    cpu=$1
+    cpu=$1 mine=$dir/$1
     shift
     step "-cpu $cpu: kernels, and logits with $*"
-    qemu-aarch64-static -cpu $cpu $out/tests/all -tc="matmul*,quantize:*,*half conversions*,attention chunks*,kernels of experts*" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
-    tail -n 2 "$dir/log"
+    qemu-aarch64-static -cpu $cpu $out/tests/all -tc="matmul*,quantize:*,*half conversions*,attention chunks*,kernels of experts*" >"$mine.log" 2>&1 || { cat "$mine.log"; exit 1; }
+    tail -n 2 "$mine.log"
     for isa in neon dotprod i8mm; do
         runs=0
         for i in "$@"; do [ $i != $isa ] || runs=1; done
         for chunk in 512 1; do
-            if qemu-aarch64-static -cpu $cpu $out/bin/logits -m models/demo.gguf --ids $ids --cpu-isa $isa --chunk $chunk -t 2 -o "$dir/arm" 2>"$dir/why"; then
+            if qemu-aarch64-static -cpu $cpu $out/bin/logits -m models/demo.gguf --ids $ids --cpu-isa $isa --chunk $chunk -t 2 -o "$mine.arm" 2>"$mine.why"; then
                 [ $runs = 1 ] || { echo "$isa: $cpu must not take it"; exit 1; }
-                cmp "$dir/x86" "$dir/arm"
+                cmp "$dir/x86" "$mine.arm"
             else
-                [ $runs = 0 ] && grep -q "this machine runs" "$dir/why" || { cat "$dir/why"; exit 1; }
+                [ $runs = 0 ] && grep -q "this machine runs" "$mine.why" || { cat "$mine.why"; exit 1; }
             fi
         done
     done
 }
-check cortex-a72 neon
-check neoverse-n1 neon dotprod
-check max neon dotprod i8mm
 
-step "the contract's functions, number formats, batches"
-qemu-aarch64-static -cpu max $out/tests/all -tc="sums*,a row's dot*,attention in chunks*,f32 functions at*,half floats*,bfloat*,E8M0*,decode:*,unpack:*,encode:*the same bytes*,\
-neighbours*,copied, trimmed*,routing:*,golden cases*" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
-grep "^test cases" "$dir/log"
+contract() {
+    step "the contract's functions, number formats, batches"
+    qemu-aarch64-static -cpu max $out/tests/all -tc="sums*,a row's dot*,attention in chunks*,f32 functions at*,half floats*,bfloat*,E8M0*,decode:*,unpack:*,encode:*the same bytes*,\
+neighbours*,copied, trimmed*,routing:*,golden cases*" >"$dir/contract.log" 2>&1 || { cat "$dir/contract.log"; exit 1; }
+    grep "^test cases" "$dir/contract.log"
+}
 
-step "golden cases: logits of every family against this machine's"
-n=0
-for model in "$data"/golden/*/model.gguf; do
-    [ -f "$model" ] || continue
-    bin/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/x86" 2>/dev/null || continue
-    qemu-aarch64-static -cpu max $out/bin/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/arm" 2>"$dir/why" || { cat "$dir/why"; exit 1; }
-    cmp "$dir/x86" "$dir/arm"
-    n=$((n + 1))
+golden() {
+    step "golden cases: logits of every family against this machine's"
+    n=0
+    for model in "$data"/golden/*/model.gguf; do
+        [ -f "$model" ] || continue
+        bin/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/golden.x86" 2>/dev/null || continue
+        qemu-aarch64-static -cpu max $out/bin/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/golden.arm" 2>"$dir/golden.why" || { cat "$dir/golden.why"; exit 1; }
+        cmp "$dir/golden.x86" "$dir/golden.arm"
+        n=$((n + 1))
+    done
+    if [ $n = 0 ]; then echo "skipped: no folder $data/golden"; else echo "$n cases, the same bits"; fi
+}
+
+# All at once, because one takes a core for a minute or two.
+started=
+start() { "$@" >"$dir/$1-$2.out" 2>&1 & started="$started $!:$1-$2"; }
+start contract -
+start golden -
+start check cortex-a72 neon
+start check neoverse-n1 neon dotprod
+start check max neon dotprod i8mm
+good=yes
+for one in $started; do
+    wait ${one%%:*} || good=no
+    cat "$dir/${one#*:}.out"
 done
-if [ $n = 0 ]; then echo "skipped: no folder $data/golden"; else echo "$n cases, the same bits"; fi
+[ $good = yes ]
 
 step "the same story"
 ./run -m models/demo.gguf -p "Once upon a time" -n 100 --seed 1 >"$dir/x86" 2>/dev/null
