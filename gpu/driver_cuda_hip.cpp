@@ -97,6 +97,7 @@ struct vendor_library {
     int driver_version = 0;
     const char* (*hip_error_name)(int) = nullptr;
     const char* (*hip_error_text)(int) = nullptr;
+    int (*hip_last_error)() = nullptr;
 };
 
 // What differs between the vendors.
@@ -119,6 +120,7 @@ duet_status vendor_fail(const vendor_library& lib, int index, const char* call, 
     if (lib.error_text.at && lib.error_text.at(code, &text) != 0) text = nullptr;
     if (lib.hip_error_name) name = lib.hip_error_name(code);
     if (lib.hip_error_text) text = lib.hip_error_text(code);
+    if (lib.hip_last_error) lib.hip_last_error();  // else the application's next check finds it
     char where[32] = "";
     if (index >= 0) snprintf(where, sizeof where, ":%d", index);
     return fail(err, code == kOutOfMemory ? DUET_ERR_MEMORY : DUET_ERR_DEVICE, "%s%s: %s: error %d, %s: %s",
@@ -211,6 +213,7 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     if (!is_cuda) {  // A library may load one of the other vendor's names.
         find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
         find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
+        find_call(lib->handle, "hipGetLastError", &lib->hip_last_error);
     }
     // Before version 6 the plain name has the older structure.
     if (!lib->properties.at && find_call(lib->handle, "hipGetDeviceProperties", &lib->properties.at)) {
@@ -305,12 +308,24 @@ struct vendor_device {
     }
 };
 
+// While it lives, the thread's calls do not disturb an application that captures on another thread.
+struct relaxed_scope {
+    const vendor_library& lib;
+    int mode = kRelaxed;
+    bool is_set;
+    explicit relaxed_scope(const vendor_library& l) : lib(l), is_set(l.exchange_mode.at(&mode) == 0) {}
+    relaxed_scope(const relaxed_scope&) = delete;
+    ~relaxed_scope() {
+        if (is_set) lib.exchange_mode.at(&mode);
+    }
+};
 // Makes d the thread's current device while this object lives, and restores the one before.
 struct vendor_scope {
     vendor_device& d;
     int before = -1;
+    relaxed_scope relaxed;
     duet_status st;
-    vendor_scope(vendor_device& device, error_text& err) : d(device), st(enter(err)) {}
+    vendor_scope(vendor_device& device, error_text& err) : d(device), relaxed(device.lib), st(enter(err)) {}
     vendor_scope(const vendor_scope&) = delete;
     duet_status enter(error_text& err) {
         if (d.lib.push.at) return d.call(err, d.lib.push, d.context);
@@ -322,17 +337,6 @@ struct vendor_scope {
         if (st != DUET_OK) return;
         if (d.lib.pop.at) d.lib.pop.at(&context);
         else if (before != d.device) d.lib.set_device.at(before);
-    }
-};
-// While it lives, the thread's allocations do not disturb an application that captures on another thread.
-struct relaxed_scope {
-    const vendor_library& lib;
-    int mode = kRelaxed;
-    bool is_set;
-    explicit relaxed_scope(const vendor_library& l) : lib(l), is_set(l.exchange_mode.at(&mode) == 0) {}
-    relaxed_scope(const relaxed_scope&) = delete;
-    ~relaxed_scope() {
-        if (is_set) lib.exchange_mode.at(&mode);
     }
 };
 #define DUET_ENTER(pointer)                                                                                            \
@@ -375,7 +379,6 @@ void give_back(void* device, void* what) {
     error_text err;
     if (!what) return;
     const vendor_scope here(d, err);
-    const relaxed_scope relaxed(d.lib);
     (d.lib.*kCall).at(what);
 }
 
@@ -386,7 +389,6 @@ duet_status add_size(duet_status st, uint64_t n_bytes, error_text& err) {
 
 duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text& err) {
     DUET_ENTER(device);
-    const relaxed_scope relaxed(d.lib);
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc, out, (size_t)std::max<uint64_t>(n_bytes, 1)), n_bytes, err));
     if (n_bytes == 0) return DUET_OK;
@@ -397,7 +399,6 @@ duet_status vendor_alloc(void* device, uint64_t n_bytes, void** out, error_text&
 
 duet_status vendor_alloc_host(void* device, uint64_t n_bytes, void** out, error_text& err) {
     DUET_ENTER(device);
-    const relaxed_scope relaxed(d.lib);
     *out = nullptr;
     DUET_TRY(add_size(d.call(err, d.lib.alloc_host, out, (size_t)std::max<uint64_t>(n_bytes, 1), d.lib.v->host_flags),
                       n_bytes, err));
@@ -425,7 +426,6 @@ duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err)
         return fail(err, DUET_ERR_FORMAT, "%s:%d: the code for %s in this program is damaged", d.lib.v->name, d.index,
                     code.chip);
     void* module = nullptr;
-    const relaxed_scope relaxed(d.lib);
     DUET_TRY(d.call(err, d.lib.module_load, &module, (const void*)bytes.data()));
     d.modules.push_back({&code, module, std::move(bytes)});
     if (row_of(code.chip).start != gpu_start::early) d.starts_early = false;
@@ -492,6 +492,9 @@ duet_status vendor_record_end(void* device, void** recording, error_text& err) {
     if (!d.is_recording) return fail(err, DUET_ERR_STATE, "%s:%d: no recording was begun", d.lib.v->name, d.index);
     duet_status st = d.call(err, d.lib.capture_end, d.stream, &graph);
     d.is_recording = false;
+    // HIP leaves the stream unusable after a capture that another thread has disturbed. No work waits in it.
+    if (void* fresh; st != DUET_OK && d.lib.stream_create.at(&fresh, (unsigned)kNonBlocking) == 0)
+        d.lib.stream_destroy.at(std::exchange(d.stream, fresh));
     if (st == DUET_OK && d.record_failed)
         st = fail(err, DUET_ERR_STATE, "%s:%d: a call failed while it was recorded", d.lib.v->name, d.index);
     if (st == DUET_OK) st = d.call(err, d.lib.instantiate, recording, graph, 0ull);
@@ -526,7 +529,9 @@ duet_status open_device(vendor_device& opened, gpu_info* info, error_text& err) 
     DUET_TRY(d.call(err, d.lib.stream_create, &d.stream, (unsigned)kNonBlocking));
     size_t n_free = 0, n_all = 0;
     DUET_TRY(d.call(err, d.lib.memory_info, &n_free, &n_all));
-    info->free_bytes = n_free;
+    // An NVIDIA chip that shares the computer's memory counts the files that the system keeps there as used.
+    const bool is_shared = info->is_integrated && d.lib.v == &kCuda;
+    info->free_bytes = is_shared ? std::clamp<uint64_t>(os_describe().free_bytes, n_free, n_all) : n_free;
     // Where a chip shares the computer's memory, the attribute tells a part set aside, and this the whole.
     info->memory_bytes = std::max<uint64_t>(info->memory_bytes, n_all);
     return DUET_OK;

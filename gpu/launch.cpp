@@ -60,7 +60,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
 
 namespace {
 
-constexpr int kMaxGpuBatch = 32768;  // limit of a grid's second dimension
+constexpr int kMaxGpuBatch = 32768, kMaxGpuChunks = 65535;  // limits of a grid's second and third dimension
 
 bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
 
@@ -182,6 +182,9 @@ duet_status send_slopes(gpu_context& c, error_text& err) {
 duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, exec_plan* out, error_text& err) {
     if (limits.max_batch > kMaxGpuBatch)
         return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
+    if (limits.n_ctx > kMaxGpuChunks * kAttnChunk)
+        return fail(err, DUET_ERR_ARG, "n_ctx on a GPU: want at most %d, got %d", kMaxGpuChunks * kAttnChunk,
+                    limits.n_ctx);
     for (const op& o : g.ops) {
         DUET_TRY(check_expert_op(g, limits, o, err));
         DUET_TRY(check_state_op(g, o, err));
@@ -313,11 +316,11 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
     if (c.batch->first_op == 0) fill_batch(c);
     const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.graph.ops.size();
     c.finds_best = is_last && c.batch->rows_later && c.n_wanted == 1 && c.graph.logits_buffer >= 0;
+    c.is_running = true;  // also after a launch that failed
     DUET_TRY(!c.profiling && c.one_each && !is_cancelled(cancel) ? run_recorded(c, err) : launch_batch(c, cancel, err));
     for (size_t b = 0; is_last && !c.batch->rows_later && b < c.host_rows.size() && !is_cancelled(cancel); b++)
         if (c.host_rows[b] && c.n_wanted) DUET_TRY(read_rows(c, b, err));
     // A greedy generation asks for the best id next, and that is the token's one wait.
-    c.is_running = true;
     if (!is_last || !c.batch->rows_later || c.profiling || is_cancelled(cancel)) DUET_TRY(wait_for_batch(c, err));
     return is_cancelled(cancel) ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;
 }

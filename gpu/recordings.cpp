@@ -153,7 +153,11 @@ duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
 
 duet_status play(gpu_context& c, gpu_recording& r, error_text& err) {
     r.last_use = ++c.n_plays;
-    return r.n_unproven > 0 ? play_watched(c, r, err) : play_one(c, r, err);
+    const duet_status st = r.n_unproven > 0 ? play_watched(c, r, err) : play_one(c, r, err);
+    if (st != DUET_ERR_MEMORY) return st;
+    c.no_recording = true;  // Nothing was played. Launches want less memory.
+    tell(c, err.text);
+    return launch_batch(c, nullptr, err);
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ struct gpu_store {
     std::vector<void*> blocks;
 
     duet_status check(error_text& err) const {
-        const char* text = "%s: the device was lost by an earlier error; open the model again";
+        const char* text =
+            "%s: the device was lost by an earlier error; open the model again, in a new process where that fails";
         return lost ? fail(err, DUET_ERR_DEVICE, text, info.name) : DUET_OK;
     }
     ~gpu_store() {

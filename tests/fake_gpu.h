@@ -21,7 +21,7 @@ struct fake_control {
     int fail_code = 0;
     const char* fail_call = nullptr;  // the first call whose name has this in it fails with fail_code; launches: while
                                       // they are recorded
-    bool others_capture = false;      // another thread captures: who has not relaxed his mode may not allocate
+    bool others_capture = false;      // another thread captures: who has not relaxed his mode may not allocate or wait
     bool stale = false;               // copies to the device are seen only after the graph that is launched behind them
     int skip_node = 0;                // played graphs leave out this node: 1 is the first, -1 the last
     int n_devices = 1, version = 0, integrated = 0;  // integrated: one bit per device
@@ -66,8 +66,8 @@ struct object {
     uint64_t n_bytes;
 };
 struct stream {
-    std::vector<work> queued, captured, late;  // late: copies that a graph does not see
-    bool is_capturing = false, is_spoilt = false;
+    std::vector<work> queued, captured, late;                       // late: copies that a graph does not see
+    bool is_capturing = false, is_spoilt = false, is_dead = false;  // dead: after a capture that failed, as HIP's
 };
 struct function {
     const char* name;
@@ -103,7 +103,7 @@ inline int begin(const char* call) {
     const int64_t n = ++control.n_calls;
     if (control.lost_at && n >= control.lost_at) return sticky = kLost;
     const bool is_named =
-        control.fail_call && strstr(call, control.fail_call) && (is_capturing() || !strstr(call, "Launch"));
+        control.fail_call && strstr(call, control.fail_call) && (is_capturing() || !strstr(call, "LaunchKernel"));
     if (is_named) control.fail_call = nullptr;
     if (n != control.fail_at && !is_named) return sticky;
     snprintf(control.failed_call, sizeof control.failed_call, "%s", call);
@@ -158,6 +158,7 @@ inline int run_all() {
 inline int enqueue(const char* call, void* at, work w) {
     stream* s = find(at, kind::stream) ? (stream*)at : nullptr;
     if (!s) return misuse(call, "not a stream");
+    if (s->is_dead) return kSpoilt;
     for (work& l : s->late) s->queued.push_back(std::move(l));
     s->late.clear();
     (s->is_capturing ? s->captured : s->queued).push_back(std::move(w));
@@ -279,6 +280,8 @@ inline int stream_sync(const char* call, void* s) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
     if (!find(s, kind::stream)) return misuse(call, "not a stream");
+    if (((stream*)s)->is_dead) return kSpoilt;
+    if (control.others_capture && capture_mode != 2) return misuse(call, "disturbs a capture");
     if (((stream*)s)->is_capturing) return ((stream*)s)->is_spoilt = true, kCapturing;
     return run_queue(*(stream*)s);
 }
@@ -359,8 +362,8 @@ inline int capture_end(const char* call, void* s, void** graph) {
     ((stream*)s)->is_capturing = false;
     std::vector<work> taken;
     taken.swap(captured);
-    if (chosen) return chosen;
-    if (((stream*)s)->is_spoilt) return kSpoilt;
+    ((stream*)s)->is_dead = chosen || ((stream*)s)->is_spoilt;
+    if (((stream*)s)->is_dead) return chosen ? chosen : kSpoilt;
     *graph = add(kind::graph, 0, 0, new std::vector<work>(std::move(taken)));
     return kGood;
 }
