@@ -10,7 +10,7 @@
  *     - A session, a sampler, a writer and a text gate keep the text of their last failed call: duet_x_error(x).
  *     - A model and a file are shared by threads, so each thread has its own text of its last failed call on them.
  *       duet_model_error(model) and duet_file_error(file) give the calling thread's text, and the text of a failed
- *       opening where the thread has none.
+ *       opening where the thread has none. A thread keeps the texts of a few models and files, of many the newest.
  *     - A call that had no handle (duet_list_devices, a handle that was NULL) leaves its text with the thread:
  *       duet_x_error(NULL) gives it, whatever x is.
  *
@@ -122,7 +122,7 @@ enum { DUET_LOG_INFO = 0, DUET_LOG_WARN = 1 };
 typedef void (*duet_log_fn)(void* user, int32_t level, const char* text);
 
 /* share is the part of the work that is done, 0..1. Return 0 to go on; anything else cancels the work, and the call
- * that does it returns DUET_ERR_CANCELLED. */
+ * that does it returns DUET_ERR_CANCELLED. It must not call functions of the model, or of sessions of it. */
 typedef int32_t (*duet_progress_fn)(void* user, float share);
 
 /* Reads n_bytes at offset into dst. Return 0, or anything else for a failed read: the call returns DUET_ERR_IO. */

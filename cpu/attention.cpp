@@ -186,7 +186,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
         return cached_chunk(c, o.index, seq, chunk) + (size_t)kv_head * (place.k_bytes + place.v_bytes);
     };
     const bool is_half = c.limits.cache_type == DUET_CACHE_F16 && n_rows <= kHalfRows && !layer.v_in_k && !is_row;
-    for (int chunk = range.first; chunk <= range.last; chunk++) {
+    for (int chunk = range.first; chunk <= range.last && !c.cancelled(); chunk++) {
         const int base = chunk * kAttnChunk;
         for (int r = 0; r < n_rows; r++) {
             const int pos = c.batch->pos[run.first + r / group];

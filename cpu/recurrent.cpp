@@ -10,6 +10,7 @@ void run_conv(cpu_context& c, const op& o) {
     const int n = o.in.width(), n_taps = (int)c.weight_of(o.w).n_in, n_pieces = (n + kConvChannels - 1) / kConvChannels;
     const float *w = c.vector_of(o.w), *b = c.vector_of(o.b);
     c.pool.for_each(n_pieces * (int)c.by_seq.size(), [&](int t, int piece) {
+        if (c.cancelled()) return;
         const seq_rows& s = c.by_seq[(size_t)(piece / n_pieces)];
         const int c0 = piece % n_pieces * kConvChannels, n_tok = (int)s.rows.size();
         float** rows = (float**)c.thread_scratch(t);
@@ -43,6 +44,7 @@ const float* column(const cpu_context& c, const view& v, int i_row, int j) {
 template <class Step>
 void run_states(cpu_context& c, const op& o, int n_heads, int n_state_rows, int n_cols, bool is_delta, Step step) {
     c.pool.for_each(n_heads * (int)c.by_seq.size(), [&](int t, int piece) {
+        if (c.cancelled()) return;
         const seq_rows& s = c.by_seq[(size_t)(piece / n_heads)];
         const int head = piece % n_heads;
         state_token* tok = (state_token*)c.thread_scratch(t);

@@ -308,24 +308,14 @@ struct vendor_device {
     }
 };
 
-// While it lives, the thread's calls do not disturb an application that captures on another thread.
-struct relaxed_scope {
-    const vendor_library& lib;
-    int mode = kRelaxed;
-    bool is_set;
-    explicit relaxed_scope(const vendor_library& l) : lib(l), is_set(l.exchange_mode.at(&mode) == 0) {}
-    relaxed_scope(const relaxed_scope&) = delete;
-    ~relaxed_scope() {
-        if (is_set) lib.exchange_mode.at(&mode);
-    }
-};
-// Makes d the thread's current device while this object lives, and restores the one before.
+// Makes d the thread's current device while this object lives, and restores the one before. Meanwhile the thread's
+// calls do not disturb an application that captures on another thread.
 struct vendor_scope {
     vendor_device& d;
-    int before = -1;
-    relaxed_scope relaxed;
+    int before = -1, mode = kRelaxed;
+    const bool is_relaxed = d.lib.exchange_mode.at(&mode) == 0;
     duet_status st;
-    vendor_scope(vendor_device& device, error_text& err) : d(device), relaxed(device.lib), st(enter(err)) {}
+    vendor_scope(vendor_device& device, error_text& err) : d(device), st(enter(err)) {}
     vendor_scope(const vendor_scope&) = delete;
     duet_status enter(error_text& err) {
         if (d.lib.push.at) return d.call(err, d.lib.push, d.context);
@@ -334,6 +324,7 @@ struct vendor_scope {
     }
     ~vendor_scope() {
         void* context = nullptr;
+        if (is_relaxed) d.lib.exchange_mode.at(&mode);
         if (st != DUET_OK) return;
         if (d.lib.pop.at) d.lib.pop.at(&context);
         else if (before != d.device) d.lib.set_device.at(before);

@@ -483,12 +483,15 @@ duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, err
     c.quantized = view{};
     c.act_now = 0;
     DUET_TRY(copy_words(c, c.inputs, c.staging, c.n_words * 4, err));
+    int n_steps = 0;
     for (const gpu_step& s : c.batch->n_tok == 1 ? c.steps : c.steps_of_few) {
         if (s.first < c.batch->first_op || (c.batch->last_op >= 0 && s.first >= c.batch->last_op)) continue;
         if (is_cancelled(cancel)) break;
         const auto start = std::chrono::steady_clock::now();
         DUET_TRY(launch_step(c, s, err));
         if (c.profiling) DUET_TRY(count_step(c, s, start, err));
+        // Four layers or so of a prompt, so that one that is cancelled ends soon.
+        if (c.batch->n_tok > kSmallBatch && ++n_steps % 32 == 0) DUET_TRY(c.driver->sync(c.device, err));
     }
     return c.finds_best && !is_cancelled(cancel) ? launch_argmax(c, 0, err) : DUET_OK;
 }

@@ -261,8 +261,8 @@ double yes_share(double yes, double no) { return 1.0 / (1.0 + (double)exact_exp(
 
 // A decoder's way: the logits behind each pair.
 duet_status score_by_logits(duet_session& s, const std::vector<text_piece>& pairs, const scoring& how, float* scores) {
+    for (int32_t q = 0; q < s.limits.n_seqs; q++) clear_sequence(s, q);
     for (const text_piece& pair : pairs) {
-        clear_sequence(s, 0);
         auto b = defaults_of<duet_batch>();
         b.n_tok = (int32_t)pair.ids.size();
         b.token = pair.ids.data();

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 namespace duet {
 
@@ -109,10 +110,13 @@ duet_status choose(duet_generation& g, int32_t* id) {
     }
     float* logits = kept_logits(s, i);
     if (!logits) return fail(g.err, DUET_ERR_DEVICE, "reading the logits from the device failed");
+    std::vector<float> ends;  // The rows may be read again.
     if (g.params.ignore_end)
-        for (int32_t end : s.model->end_ids) logits[end] = -INFINITY;
+        for (int32_t end : s.model->end_ids) ends.push_back(std::exchange(logits[end], -INFINITY));
     error_text why;
-    if (duet_status st = g.sampler.choose(logits, s.model->graph.n_vocab, id, why); st != DUET_OK)
+    const duet_status st = g.sampler.choose(logits, s.model->graph.n_vocab, id, why);
+    for (size_t k = ends.size(); k-- > 0;) logits[s.model->end_ids[k]] = ends[k];
+    if (st != DUET_OK)
         return fail(g.err, st, "token %d: %s%s", length_of(g), why.text.c_str(),
                     st == DUET_ERR_NAN ? "; bin/inspect --check FILE looks for broken weights" : "");
     return DUET_OK;

@@ -19,7 +19,7 @@ struct error_of_thread {
     uint64_t handle;
     char text[1024];
 };
-thread_local error_of_thread last_error;  // plain memory: neither built nor destroyed
+thread_local error_of_thread last_errors[7];  // plain memory: neither built nor destroyed
 
 // "out of memory" and "internal error" fit into an empty std::string, and a text that does not is given up for them.
 duet_status caught_with_text(error_text& err, duet_status status, const char* what, const char* shorter) noexcept {
@@ -37,12 +37,14 @@ uint64_t new_handle_number() noexcept {
 }
 
 void keep_thread_error(uint64_t handle, const char* text) noexcept {
-    last_error.handle = handle;
-    snprintf(last_error.text, sizeof last_error.text, "%s", text);
+    error_of_thread& last = last_errors[handle % std::size(last_errors)];
+    last.handle = handle;
+    snprintf(last.text, sizeof last.text, "%s", text);
 }
 
 const char* thread_error(uint64_t handle) noexcept {
-    return last_error.handle == handle && last_error.text[0] ? last_error.text : nullptr;
+    const error_of_thread& last = last_errors[handle % std::size(last_errors)];
+    return last.handle == handle && last.text[0] ? last.text : nullptr;
 }
 
 const char* thread_error() noexcept {

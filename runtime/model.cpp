@@ -157,7 +157,7 @@ duet_status load_model(duet_model& m) {
                                        [](auto& a, auto& b) { return a.second < b.second; });
     m.main_type = type_name(most->first);
     uint64_t chosen = 0;  // of the caches of another rope nothing can be taken up
-    if (!rope.type.empty() || rope.factor != 0 || rope.base != 0)
+    if (!rope.type.empty() || rope.factor != 0 || rope.base != 0 || rope.original_ctx != 0)
         for (const rope_table& t : m.graph.ropes) chosen = hash_bytes(chosen, t.freq.data(), t.freq.size() * 8);
     m.fingerprint =
         model_fingerprint(m) + chosen + (m.fast ? 1 : 0);  // an exact session must not go on from what fast computed

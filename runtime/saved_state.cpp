@@ -33,6 +33,13 @@ struct state_header {  // little-endian, as all machines this runs on
     uint64_t payload_bytes, payload_hash;
 };
 
+// Of the model and its angles: a long context has others in some models.
+uint64_t fingerprint_of(const duet_session& s) {
+    uint64_t n = s.model->fingerprint;
+    for (const rope_table& t : s.model->graph.ropes) n += &t.of_context(s.limits.n_ctx) == &t.long_freq;
+    return n;
+}
+
 uint64_t state_payload_bytes(const duet_session& s, int32_t n_tok) {
     uint64_t n = sizeof(int32_t) * (uint64_t)n_tok;
     if (s.limits.n_state_slots) n += s.model->exec->page_bytes(s.exec_context, kStates);
@@ -51,8 +58,8 @@ duet_status check_state(duet_session& s, const uint8_t* data, uint64_t n_bytes, 
     if (h->numerics_version != (uint32_t)kNumericsVersion)
         return fail(s.err, DUET_ERR_FORMAT, "saved state: want numerics version %d, got %u", kNumericsVersion,
                     h->numerics_version);
-    if (h->fingerprint != s.model->fingerprint)
-        return fail(s.err, DUET_ERR_FORMAT, "saved state: of another model, or of the other mode (exact, fast)");
+    if (h->fingerprint != fingerprint_of(s))
+        return fail(s.err, DUET_ERR_FORMAT, "saved state: of another model, rope or mode (exact, fast)");
     if (h->cache_type != (uint32_t)s.limits.cache_type)
         return fail(s.err, DUET_ERR_FORMAT, "saved state: want cache type %d, got %u", s.limits.cache_type,
                     h->cache_type);
@@ -83,7 +90,7 @@ duet_status save_sequence(duet_session& s, int32_t seq, void* out, uint64_t max_
     memcpy(h.magic, kStateMagic, 8);
     h.numerics_version = kNumericsVersion;
     h.cache_type = (uint32_t)s.limits.cache_type;
-    h.fingerprint = s.model->fingerprint;
+    h.fingerprint = fingerprint_of(s);
     h.n_tok = (uint32_t)n_tok;
     h.n_groups = (uint32_t)s.pools.size();
     h.payload_bytes = state_payload_bytes(s, n_tok);

@@ -56,14 +56,13 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
     out->inputs = p.inputs;
     out->inputs_user = p.inputs_user;
     // logits of a piece stay below 64 MB, so that a large vocabulary does not cost gigabytes
-    const int64_t rows = m.graph.both_ways ? 65536 : (64ll << 20) / (4ll * m.graph.n_vocab);
-    out->max_wanted = (int32_t)std::clamp<int64_t>(rows, 8, std::max(8, out->max_batch));
-    out->max_wanted = std::min(out->max_wanted, out->max_batch);
+    const int64_t rows = m.graph.both_ways ? out->max_batch : (64ll << 20) / (4ll * m.graph.n_vocab);
+    out->max_wanted = (int32_t)std::min<int64_t>(std::max<int64_t>(rows, 8), out->max_batch);
     if (p.cache_tokens < 0)
         return fail(err, DUET_ERR_ARG, "cache_tokens: want 0 or more, got %lld", (long long)p.cache_tokens);
     for (const cache_group& g : m.graph.groups) {
         int64_t n_pages = most_pages(g, *out);
-        if (p.cache_tokens) n_pages = std::min(n_pages, (p.cache_tokens + kAttnChunk - 1) / kAttnChunk);
+        if (p.cache_tokens) n_pages = std::min(n_pages, (p.cache_tokens - 1) / kAttnChunk + 1);
         if (n_pages > (1 << 30))
             return fail(err, DUET_ERR_ARG, "n_ctx %d with %d sequences: too many cache pages", n_ctx, p.n_seqs);
         out->n_pages.push_back((int32_t)n_pages);
@@ -218,7 +217,8 @@ duet_status run_piece(duet_session& s, const duet_batch& b, const full_batch& fu
         DUET_TRY(reserve_positions(s, q, from[(size_t)q], to[(size_t)q], true));
         reserve_ids(s, q, to[(size_t)q]);
         if (from[(size_t)q] == 0 && s.limits.n_state_slots)
-            DUET_TRY(s.model->exec->copy_page(s.exec_context, kStates, -1, q));
+            if (const duet_status st = s.model->exec->copy_page(s.exec_context, kStates, -1, q); st != DUET_OK)
+                return fail(s.err, st, "clearing the state of sequence %d on the device failed", q);
     }
     std::vector<std::vector<const int32_t*>> tables(s.pages.size());
     for (size_t g = 0; g < s.pages.size(); g++)

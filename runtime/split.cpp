@@ -254,8 +254,7 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
     if (lo < c.all.size()) return DUET_OK;
     return fail(err, DUET_ERR_MEMORY,
                 "device %s: %d layers need %llu MB (weights %llu, cache and state %llu, work %llu), %llu MB can be "
-                "had: want fewer "
-                "layers on the GPU or a smaller context",
+                "had: want fewer layers on the GPU or a smaller context",
                 limits.place.device, plan.gpu_layers, (unsigned long long)(need >> 20),
                 (unsigned long long)(plan.device.weight_bytes >> 20),
                 (unsigned long long)((plan.device.cache_bytes + plan.device.state_bytes) >> 20),

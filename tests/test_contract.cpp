@@ -123,6 +123,18 @@ duet_status generate(const session_handle& s, const sampler_handle& sampler, con
 
 }  // namespace
 
+TEST_CASE("contract: each model keeps the text of its own failed call") {
+    const model_handle one = open_demo(), other = open_demo();
+    duet_session_params p = duet_session_params_default();
+    duet_memory_plan out = sized<duet_memory_plan>();
+    p.n_ctx = -1;
+    CHECK(duet_session_plan(one.get(), &p, &out) == DUET_ERR_ARG);
+    p.n_ctx = -2;
+    CHECK(duet_session_plan(other.get(), &p, &out) == DUET_ERR_ARG);
+    CHECK(std::string(duet_model_error(one.get())) == "n_ctx: want 1..2^30, or 0 for the default, got -1");
+    CHECK(std::string(duet_model_error(other.get())) == "n_ctx: want 1..2^30, or 0 for the default, got -2");
+}
+
 TEST_CASE("contract: threads plan on one model at once; each reads the text of its own failed call") {
     const model_handle m = open_demo();
     std::atomic<int> n_wrong{0}, n_started{0};

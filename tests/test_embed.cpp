@@ -318,7 +318,9 @@ TEST_CASE("embeddings: a decoder without a head is asked by its logits of yes an
     duet_model* m = nullptr;
     duet_session* s = nullptr;
     REQUIRE(duet_model_open(path.c_str(), nullptr, &m) == DUET_OK);
-    REQUIRE(duet_session_create(m, nullptr, &s) == DUET_OK);
+    duet_session_params of_two = duet_session_params_default();
+    of_two.n_seqs = 2;
+    REQUIRE(duet_session_create(m, &of_two, &s) == DUET_OK);
     int32_t ids[8];
     size_t n_ids = 0;
     REQUIRE(duet_tokenize(m, "qd", 2, DUET_TOKENIZE_ADD_BOS, ids, 8, &n_ids) == DUET_OK);
@@ -329,7 +331,9 @@ TEST_CASE("embeddings: a decoder without a head is asked by its logits of yes an
     const double yes = (double)duet_logits(s, 0)[90], no = (double)duet_logits(s, 0)[91];
     const duet_string texts[] = {{"abc", 3}, {"d", 1}};
     float scores[2];
+    REQUIRE(duet_seq_copy(s, 0, 1) == DUET_OK);
     REQUIRE(duet_rerank(s, "q", 1, texts, 2, scores) == DUET_OK);
+    for (int seq : {0, 1}) CHECK(duet_seq_length(s, seq) == 0);
     CHECK((double)scores[1] == doctest::Approx(1 / (1 + std::exp(no - yes))).epsilon(1e-5));
     CHECK(scores[0] != scores[1]);
     duet_session_free(s);

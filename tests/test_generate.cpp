@@ -127,6 +127,31 @@ TEST_CASE("generation: left at any step, the sequence goes on from there") {
     CHECK(parts.text == whole.text);
 }
 
+TEST_CASE("generation: ignore_end leaves the logits as they were, also where the cache is full") {
+    demo_session d(128, 4, 0.8f);
+    duet_session_params q = duet_session_params_default();
+    q.n_ctx = 128;
+    q.cache_tokens = 64;
+    duet_session* s = nullptr;
+    REQUIRE(duet_session_create(d.m, &q, &s) == DUET_OK);
+    duet_generate_params p = duet_generate_params_default();
+    p.max_new_tok = 100;
+    p.ignore_end = 1;
+    const auto go_on = [](void*, const duet_token_event*) -> int32_t { return 0; };
+    CHECK(duet_generate(s, d.sampler, kIds.data(), kIds.size(), &p, go_on, nullptr, nullptr) == DUET_ERR_FULL);
+    CHECK(duet_seq_length(s, 0) == 64);
+    const float* logits = duet_logits(s, 0);
+    REQUIRE(logits != nullptr);
+    int n_ends = 0;
+    for (int32_t id = 0; id < 512; id++) {
+        if (!duet_token_is_end(d.m, id)) continue;
+        n_ends++;
+        CHECK(logits[id] > -INFINITY);
+    }
+    CHECK(n_ends > 0);
+    duet_session_free(s);
+}
+
 TEST_CASE("generation: cancelled and disturbed ones end with an error and say so in the last event") {
     demo_session d;
     seen k;

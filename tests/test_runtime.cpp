@@ -236,6 +236,58 @@ TEST_CASE("limits and wrong arguments are errors that change nothing") {
     duet_session_free(huge);
 }
 
+TEST_CASE("cache_tokens as large as can be is no limit") {
+    const open_model m;
+    duet_session_params p = duet_session_params_default();
+    p.n_ctx = 128;
+    p.cache_tokens = INT64_MAX;
+    duet_session* s = nullptr;
+    REQUIRE(duet_session_create(m.m, &p, &s) == DUET_OK);
+    const std::vector<int32_t> ids = some_ids(128);
+    duet_batch b = duet_batch_default();
+    b.n_tok = (int32_t)ids.size();
+    b.token = ids.data();
+    CHECK(duet_decode(s, &b) == DUET_OK);
+    duet_session_free(s);
+}
+
+TEST_CASE("a saved state is not taken by a session whose length gives its positions other angles") {
+    const std::string path = test_data_path("golden/phi3-longrope-long") + "/model.gguf";
+    if (!file_exists(path)) return say_skipped("saved states of long ropes", 1, "no " + path);
+    duet_model_params mp = duet_model_params_default();
+    mp.device = test_device();
+    duet_model* m = nullptr;
+    REQUIRE(duet_model_open(path.c_str(), &mp, &m) == DUET_OK);
+    duet_session* s[3] = {};  // of 64, 128 and 256 positions; the file says that angles change above 128
+    for (int i = 0; i < 3; i++) {
+        duet_session_params p = duet_session_params_default();
+        p.n_ctx = 64 << i;
+        REQUIRE(duet_session_create(m, &p, &s[i]) == DUET_OK);
+    }
+    const int32_t ids[3] = {3, 4, 5};
+    duet_batch b = duet_batch_default();
+    b.n_tok = 3;
+    b.token = ids;
+    for (int from = 0; from < 3; from++) {
+        REQUIRE(duet_decode(s[from], &b) == DUET_OK);
+        uint64_t n_bytes = 0;
+        REQUIRE(duet_seq_save(s[from], 0, nullptr, 0, &n_bytes) == DUET_OK);
+        std::vector<uint8_t> state(n_bytes);
+        REQUIRE(duet_seq_save(s[from], 0, state.data(), n_bytes, &n_bytes) == DUET_OK);
+        REQUIRE(duet_seq_trim(s[from], 0, 0) == DUET_OK);
+        for (int to = 0; to < 3; to++) {
+            CAPTURE(from);
+            CAPTURE(to);
+            const bool is_good = (from == 2) == (to == 2);
+            CHECK(duet_seq_load(s[to], 0, state.data(), n_bytes) == (is_good ? DUET_OK : DUET_ERR_FORMAT));
+            CHECK(is_good == (std::string(duet_session_error(s[to])).find("rope") == std::string::npos));
+            REQUIRE(duet_seq_trim(s[to], 0, 0) == DUET_OK);
+        }
+    }
+    for (duet_session* each : s) duet_session_free(each);
+    duet_model_free(m);
+}
+
 TEST_CASE("more logits than one piece keeps") {
     const open_model m;
     const open_session s(m, 512, 1, 8);
