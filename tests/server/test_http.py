@@ -102,6 +102,15 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(start, known_file
     assert server.post("/v1/completions", {"prompt": "<|go0|>"}).status_code == 200
 
 
+@pytest.mark.parametrize("head", [b"GET /health", b"HEAD /health", b"OPTIONS /v1/completions"])
+def test_only_posts_have_bodies(known, head):
+    # those that are answered without a key must not hold what a stranger sends
+    head += b" HTTP/1.1\r\nHost: localhost\r\n"
+    assert status(known.raw(head + b"Content-Length: 5\r\n\r\n", wait=5)) == 413
+    assert status(known.raw(head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n", wait=5)) == 413
+    assert status(known.raw(head + b"Content-Length: 0\r\nConnection: close\r\n\r\n", wait=5)) in (200, 204)
+
+
 def test_names_and_origins(known):
     def ask_with(**headers):
         return requests.get(known.url + "/v1/models", headers=headers, timeout=20)

@@ -80,6 +80,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     bool timed_out_ = false, is_http10_ = false;
     bool keeps_connection_ = false, is_last_ = false, is_writing_ = false, is_stream_ = false;
     size_t n_lingered_ = 0;
+    uint64_t body_limit_ = 0;  // of the request's method
     std::string writing_, pending_, stream_head_, keep_alive_text_;
     size_t n_written_ = 0;
     std::function<void()> gone_;
@@ -196,17 +197,15 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         r.content_encoding = text(http::field::content_encoding);
         r.request_id = text("x-request-id");
         if (const std::string wrong = check_framing(r); !wrong.empty()) return refuse(exchange, 400, wrong);
-        const uint64_t n_declared = parser_->content_length().value_or(0), limit = server_.max_body_bytes;
+        const uint64_t n_declared = parser_->content_length().value_or(0);
+        body_limit_ = r.method == "POST" ? server_.max_body_bytes : 0;
         const bool has_body = parser_->chunked() || n_declared > 0;
         keeps_connection_ = head.keep_alive() && !has_body;  // a body that is not read would be the next request
         server_.handlers.check(server_, exchange, 0, "");
         if (exchange->status()) return begin_answer();
         keeps_connection_ = head.keep_alive();
-        if (n_declared > limit)
-            return refuse(exchange, 413,
-                          "the body has " + std::to_string(n_declared) + " bytes, the limit is " +
-                              std::to_string(limit));
-        parser_->body_limit(limit);
+        if (n_declared > body_limit_) return refuse_framing(exchange, http::error::body_limit);
+        parser_->body_limit(body_limit_);
         enter(kBody, kBodySeconds);
         if (!has_body || !boost::beast::iequals(head[http::field::expect], "100-continue")) return read_body(exchange);
         static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -251,8 +250,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         if (ec == http::error::header_limit || ec == http::error::buffer_overflow)
             return refuse(exchange, 431, "the header is larger than " + std::to_string(kMaxHeader) + " bytes");
         if (ec == http::error::body_limit)
-            return refuse(exchange, 413,
-                          "the body is larger than " + std::to_string(server_.max_body_bytes) + " bytes");
+            return refuse(exchange, 413, "the body is larger than " + std::to_string(body_limit_) + " bytes");
         refuse(exchange, 400, "not HTTP/1.1: " + ec.message());
     }
 
