@@ -124,19 +124,19 @@ def test_drain(start):
     idle = server.connect()
     running = stream(server, {"prompt": "Once", "max_tokens": 400, "ignore_eos": True})
     lines = running.lines
+    endless = stream(server, {"prompt": "Once", "max_tokens": 19000, "ignore_eos": True})  # keeps the server up
     server.process.send_signal(signal.SIGHUP)
     server.process.send_signal(signal.SIGTERM)
     time.sleep(0.1)
-    if server.process.poll() is None:
-        try:
-            assert server.get("/readyz").status_code == 503
-            assert server.get("/livez").status_code == 200
-            answer = server.post("/v1/completions", {"prompt": "a"})
-            assert answer.status_code == 503 and answer.json()["error"]["message"]
-        except requests.ConnectionError:
-            pass  # it has ended meanwhile
+    assert server.get("/readyz").status_code == 503
+    assert server.get("/livez").status_code == 200
+    answer = server.post("/v1/completions", {"prompt": "a"})
+    assert answer.status_code == 503 and answer.json()["error"]["message"]
+    assert answer.headers["connection"] == "close"
+    assert idle.recv(10) == b""
     rest = [line for line in lines if line]
     assert rest[-1] == b"data: [DONE]" and b'"finish_reason":"length"' in rest[-2]
+    endless.close()
     assert server.process.wait(5) == 0
     idle.close()
 

@@ -120,7 +120,6 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     // ---- reading ----
 
     void read_next() {
-        if (server_.is_draining) return close();
         parser_.reset();
         timed_out_ = false;
         enter(kIdle, kIdleSeconds);
