@@ -309,6 +309,16 @@ def test_a_client_that_does_not_read_is_cut_off(start, known_file):
     peer.close()
 
 
+def test_a_client_that_reads_gets_events_of_any_size(start, known_file):
+    # echoed log probabilities of the prompt come in one event for each choice
+    server = start(known_file, "-c", "4000")
+    body = {"prompt": [5] * 2000, "echo": True, "logprobs": 20, "max_tokens": 30, "ignore_eos": True, "n": 2}
+    text = server.post("/v1/completions", {**body, "stream": True}).text
+    lines = text.splitlines()
+    assert lines[-2] == "data: [DONE]" and max(map(len, lines)) > 1 << 20
+    assert text.count('"finish_reason":"length"') == 2
+
+
 def test_one_log_line_for_each_request_without_prompts_or_keys(start, known_file):
     server = start(known_file, "--log-json", "--api-key", "sesame", "--alias", "known")
     headers = {"Authorization": "Bearer sesame", "X-Request-Id": "mine-1"}

@@ -286,8 +286,10 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         else pending_ += bytes;
         is_last_ = is_last;
         last_write_ = steady::now();
-        if (is_stream_ && pending_.size() > kMaxUnsent) return close();
-        if (!is_writing_) write_some();
+        if (!is_writing_) return write_some();
+        // One piece may be larger than the limit, and a client that reads may be slow: since_ is when it last took
+        // some.
+        if (is_stream_ && pending_.size() > kMaxUnsent && last_write_ - since_ > seconds(1)) close();
     }
 
     // A piece of a stream; the head goes before the first.
