@@ -173,8 +173,8 @@ chat_fields read_chat(const fields& f) {
             for (json& part : m["content"])
                 if (part["type"] == "refusal") part = {{"type", "text"}, {"text", part["refusal"]}};
     read_tools(f, &c);
-    if (const json* variables = f.object("chat_template_kwargs")) c.variables = *variables;
     const fields variables = f.inside("chat_template_kwargs");
+    c.variables = variables.value();
     if (variables.find("enable_thinking")) c.thinking = variables.flag("enable_thinking", false);
     const auto effort = f.choice("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh"});
     if (effort == "none") c.thinking = 0;

@@ -48,7 +48,9 @@ struct prompt {
 std::vector<prompt> read_prompts(const server& s, const fields& f, const char* name, size_t n_most) {
     std::vector<prompt> out;
     const json* value = f.find(name);
-    const auto add = [&](const json& one) {
+    const bool is_list = value && value->is_array() && !value->empty() && !(*value)[0].is_number();
+    if (is_list && value->size() > n_most) f.wrong(name, "at most " + std::to_string(n_most) + " texts");
+    for (const json& one : is_list ? *value : json::array({value ? *value : json()})) {
         prompt p;
         if (one.is_string()) {
             p.text = one.get<std::string>();
@@ -58,12 +60,7 @@ std::vector<prompt> read_prompts(const server& s, const fields& f, const char* n
             p.text = text_of_ids(s, p.ids, false);
         } else f.wrong(name, "a text, ids, or a list of either");
         out.push_back(std::move(p));
-    };
-    const bool is_list = value && value->is_array() && !value->empty() && !(*value)[0].is_number();
-    if (!is_list) add(value ? *value : json());
-    else if (value->size() > n_most) f.wrong(name, "at most " + std::to_string(n_most) + " texts");
-    else
-        for (const json& one : *value) add(one);
+    }
     return out;
 }
 

@@ -344,9 +344,8 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         std::string text = "HTTP/1.1 " + std::to_string(status) + " " + reason + "\r\n";
         if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
         if (n_bytes >= 0) text += "Content-Length: " + std::to_string(n_bytes) + "\r\n";
-        else if (n_bytes == -1)
-            text += is_http10_ ? "Cache-Control: no-store\r\n"
-                               : "Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n";
+        if (n_bytes == -1) text += "Cache-Control: no-store\r\n";
+        if (n_bytes == -1 && !is_http10_) text += "Transfer-Encoding: chunked\r\n";
         text += "X-Content-Type-Options: nosniff\r\n";
         for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
         if (is_http10_ || !keeps_connection_ || server_.is_draining) text += "Connection: close\r\n";

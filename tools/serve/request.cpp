@@ -93,17 +93,14 @@ std::vector<std::string> read_stops(const fields& f, const char* name) {
     std::vector<std::string> stops;
     const json* value = f.find(name);
     if (!value) return stops;
-    const auto add = [&](const json& text) {
+    const json list = value->is_array() ? *value : json::array({*value});
+    if (list.size() > kMaxStops) f.wrong(name, "at most 16 strings");
+    for (const json& text : list) {
         if (!text.is_string()) f.wrong(name, "a string or a list of strings");
         const std::string stop = text.get<std::string>();
         if (stop.size() > kMaxStopBytes) f.wrong(name, "strings of at most 1024 bytes");
         if (stop.find('\0') != std::string::npos) f.wrong(name, "strings without zero bytes");
         if (!stop.empty()) stops.push_back(stop);
-    };
-    if (!value->is_array()) add(*value);
-    else {
-        if (value->size() > kMaxStops) f.wrong(name, "at most 16 strings");
-        for (const json& text : *value) add(text);
     }
     return stops;
 }
