@@ -127,6 +127,38 @@ def test_ollama(known):
         client.generate(model="known", prompt="x", images=[b"x"])
 
 
+def test_ollama_has_one_answer_and_no_limit_of_its_own(known):
+    client = ollama.Client(host=known.url)
+    pieces = list(client.chat(model="known", messages=HI, options={"temperature": 0, "n": 4}, stream=True))
+    assert "".join(p.message.content for p in pieces) == "Hello world!"
+    for more in ({}, {"num_predict": None}, {"num_predict": -1}):
+        answer = client.generate(model="known", prompt="<|go8|>", raw=True, options={"temperature": 0, **more})
+        assert answer.response.endswith("The end.") and answer.eval_count > 16, more
+
+
+def test_ollama_loads_and_unloads(known):
+    client = ollama.Client(host=known.url)
+    for more, reason in (({}, "load"), ({"keep_alive": "5m"}, "load"), ({"keep_alive": 0}, "unload"),
+                         ({"keep_alive": "0s"}, "unload")):
+        told = client.generate(model="known", **more)
+        assert told.done and told.done_reason == reason and told.response == ""
+        told = client.chat(model="known", messages=[], **more)
+        assert told.done and told.done_reason == reason and told.message.content == ""
+    # one object, also where a stream is the default
+    assert known.post("/api/generate", {"model": "known"}).json()["done_reason"] == "load"
+    assert known.post("/api/chat", {"model": "known"}).json()["done_reason"] == "load"
+    assert known.post("/api/generate", {"model": "other"}).status_code == 404
+
+
+def test_ollama_takes_calls_back(known):
+    said = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {"at": "x"}}}]}
+    body = {"model": "known", "messages": [*HI, said, {"role": "tool", "content": "a tree"}], "stream": False,
+            "options": {"temperature": 0}}
+    assert known.post("/api/chat", body).json()["message"]["content"] == "Hello world!"
+    said["tool_calls"][0]["function"].pop("name")
+    assert known.post("/api/chat", body).status_code == 400
+
+
 RESPONSE_TOOLS = [{"type": "function", **TOOLS[0]["function"]}]
 
 

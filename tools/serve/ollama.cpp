@@ -28,12 +28,13 @@ json details(const server& s) {
 }
 // clang-format on
 
-// Options have the names of samplers, but for num_predict.
+// Options have the names of samplers, but for num_predict. There is one answer.
 json as_chat_request(const fields& f) {
-    const json* options = f.object("options");
-    json out = options ? *options : json::object();
+    json out = f.inside("options").value();
+    out.erase("n");
+    out["stream"] = f.flag("stream", true);
     // -1: no limit; -2: until the context is full, which is the same here
-    if (const json limit = out.value("num_predict", json()); whole_number(limit).value_or(0) >= 0)
+    if (const json limit = out.value("num_predict", json()); !limit.is_null() && whole_number(limit).value_or(0) >= 0)
         out["max_tokens"] = limit;
     if (const json* format = f.find("format")) {
         if (*format == "json") out["response_format"] = {{"type", "json_object"}};
@@ -65,11 +66,8 @@ json openai_messages(const fields& f) {
         int i_call = 0;
         for (const fields& told : asked.objects("tool_calls", "a call with a function")) {
             json& call = m["tool_calls"][(size_t)i_call];
-            json function = told.inside("function").value();
-            if (const auto arguments = function.find("arguments");
-                arguments != function.end() && !arguments->is_string())
-                *arguments = dump(*arguments);
-            call["function"] = std::move(function);
+            const json* arguments = told.inside("function").find("arguments");
+            if (arguments && !arguments->is_string()) call["function"]["arguments"] = dump(*arguments);
             call["type"] = "function";
             if (!call.contains("id")) call["id"] = "call_" + std::to_string(i_call);
             i_call++;
@@ -86,9 +84,7 @@ class ollama_reply : public reply {
 
     json whole() override {
         const collected_answer& a = answers[0];
-        json out = line(a.text, a.thinking, a.calls);
-        finish(&out);
-        return out;
+        return finished(line(a.text, a.thinking, a.calls));
     }
     // Calls are told whole.
     std::string piece(size_t, const answer_event& e) override {
@@ -97,10 +93,13 @@ class ollama_reply : public reply {
         if (e.kind == DUET_CHAT_CALL_END) return text_of(line("", "", {answers[0].calls.back()}));
         return "";
     }
-    std::string last() override {
+    std::string last() override { return text_of(finished(line("", "", {}))); }
+    // A request without a prompt loads the model elsewhere, or unloads it.
+    void answer_load(const fields& f) const {
         json out = line("", "", {});
-        finish(&out);
-        return text_of(out);
+        const json* time = f.find("keep_alive");
+        out.update({{"done", true}, {"done_reason", time && (*time == 0 || *time == "0s") ? "unload" : "load"}});
+        exchange->answer(200, dump(out));
     }
     std::string stream_error(const std::string& message) override { return text_of({{"error", message}}); }
     const char* stream_type() const override { return "application/x-ndjson"; }
@@ -125,22 +124,23 @@ class ollama_reply : public reply {
         return out;
     }
     // clang-format off
-    void finish(json* out) const {
+    json finished(json out) const {
         const job& j = *jobs[0];
         const auto ns = [](double seconds) { return (int64_t)(std::max(0.0, seconds) * 1e9); };
         const double first = j.first_token_at > 0 ? j.first_token_at : j.ended_at;
-        out->update({{"done", true}, {"done_reason", answers[0].reason == end_reason::length ? "length" : "stop"},
-                     {"total_duration", ns(j.ended_at - j.submitted_at)}, {"load_duration", 0},
-                     {"prompt_eval_count", j.prompt.size()}, {"prompt_eval_duration", ns(first - j.started_at)},
-                     {"eval_count", j.n_new_tok}, {"eval_duration", ns(j.ended_at - first)}});
+        out.update({{"done", true}, {"done_reason", answers[0].reason == end_reason::length ? "length" : "stop"},
+                    {"total_duration", ns(j.ended_at - j.submitted_at)}, {"load_duration", 0},
+                    {"prompt_eval_count", j.prompt.size()}, {"prompt_eval_duration", ns(first - j.started_at)},
+                    {"eval_count", j.n_new_tok}, {"eval_duration", ns(j.ended_at - first)}});
+        return out;
     }
     // clang-format on
 };
 
 void answer_chat(const std::shared_ptr<ollama_reply>& answer, const fields& f, json messages) {
+    if (messages.empty()) return answer->answer_load(f);
     json request = as_chat_request(f);
     request["messages"] = std::move(messages);
-    request["stream"] = f.flag("stream", true);
     submit_chat(answer, fields(request));
 }
 
@@ -157,6 +157,7 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     refuse_images(f);
     f.text("template");
     if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
+    if (prompt.empty()) return answer->answer_load(f);
     if (s.has_chat && !f.flag("raw", false)) {
         json messages = json::array();
         if (const auto system = f.text("system")) messages.push_back({{"role", "system"}, {"content", *system}});
@@ -165,7 +166,6 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     }
     json request = as_chat_request(f);
     request["prompt"] = prompt;
-    request["stream"] = f.flag("stream", true);
     request.emplace("max_tokens", s.n_ctx);  // no limit
     submit_completion(answer, fields(request), nullptr);
 }
