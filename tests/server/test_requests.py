@@ -209,3 +209,16 @@ def test_64_levels_are_read_and_65_are_not(known):
         body = b'{"a": ' + b"[" * (n - 1) + b"1" + b"]" * (n - 1) + b"}"
         answer = requests.post(known.url + TEXT, data=body, headers={"Content-Type": "application/json"}, timeout=20)
         assert answer.status_code == 400 and says in answer.json()["error"]["message"], n
+
+
+def test_objects_have_2048_members_and_lists_any_number(known):
+    kind = {"Content-Type": "application/json"}
+    for n, want in ((2048, 200), (2049, 400)):
+        text = "{" + ",".join(f'"{i}:\\"{{": [{{}}]' for i in range(n)) + "}"
+        body = f'{{"prompt": "a", "max_tokens": 1, "x": {text}}}'.encode()
+        answer = requests.post(known.url + TEXT, data=body, headers=kind, timeout=20)
+        assert answer.status_code == want, answer.text
+    assert "more than 2048 members" in answer.json()["error"]["message"]
+    # a parser that looks through a list after each of its items would take hours
+    body = b'{"prompt": "a", "max_tokens": 1, "x": [' + b"{}," * 4_000_000 + b"{}]}"
+    assert requests.post(known.url + TEXT, data=body, headers=kind, timeout=30).status_code == 200

@@ -2,8 +2,8 @@
 #include "api.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <random>
 
 namespace serve {
@@ -25,6 +25,25 @@ const char* error_type(int status) {
 
 json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
+// Refuses what is nested deeply, and objects of many members: each name is looked for among those before it. The
+// parser's own callback is no place for this: with one, the parser looks through a whole list after each of its items.
+void check_shape(const std::string& text) {
+    std::vector<int> n_members(1);  // of the values that are open
+    bool is_string = false;
+    for (size_t i = 0; i < text.size(); i++) {
+        const char c = text[i];
+        if (c == '"') is_string = !is_string;
+        else if (is_string) i += c == '\\';
+        else if (c == ':') n_members.back()++;
+        else if (c == '{' || c == '[') n_members.push_back(0);
+        else if ((c == '}' || c == ']') && n_members.size() > 1) n_members.pop_back();
+        if (n_members.size() > kMaxJsonDepth + 1)
+            refuse(400, "the body is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+        if (n_members.back() > kMaxJsonMembers)
+            refuse(400, "the body has an object of more than " + std::to_string(kMaxJsonMembers) + " members");
+    }
+}
+
 }  // namespace
 
 void refuse(int status, const std::string& message, const std::string& param, const std::string& code) {
@@ -45,17 +64,12 @@ json error_json(const api_error& e) {
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 json parse_body(const std::string& body) {
-    const auto check_depth = [](int depth, json::parse_event_t event, json&) {
-        const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-        if (opens && depth >= kMaxJsonDepth)
-            refuse(400, "the body is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-        return true;
-    };
     // the parser takes a zero byte for the end of the text
     if (const size_t at = body.find('\0'); at != std::string::npos)
         refuse(400, "the body is not JSON: byte " + std::to_string(at + 1));
+    check_shape(body);
     try {
-        json value = json::parse(body, check_depth);
+        json value = json::parse(body);
         if (!value.is_object()) refuse(400, "the body: want a JSON object, got " + shown(value));
         return value;
     } catch (const json::parse_error& e) {
@@ -185,10 +199,7 @@ uint64_t random_seed() {
     return ((uint64_t)device() << 32 | device()) >> 1;
 }
 
-int64_t unix_time() {
-    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-        .count();
-}
+int64_t unix_time() { return (int64_t)std::time(nullptr); }
 
 std::string sse(const json& value) { return "data: " + dump(value) + "\n\n"; }
 std::string sse(const char* type, const json& members) {

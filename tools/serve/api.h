@@ -26,7 +26,7 @@ json error_json(const api_error& error);
 // Text of one line; bytes that are no UTF-8 become U+FFFD.
 std::string dump(const json& value);
 
-constexpr int kMaxJsonDepth = 64;
+constexpr int kMaxJsonDepth = 64, kMaxJsonMembers = 2048;
 // Reads a body. Throws a 400 that says what is wrong.
 json parse_body(const std::string& body);
 
