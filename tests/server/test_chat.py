@@ -136,6 +136,15 @@ def test_schema(known):
                       ["choices"][0]["message"]["content"]) == {"age": 42}
 
 
+def test_without_thinking_no_grammar_with_thinking_is_used(known):
+    schema = {"type": "object", "properties": {"only_here": {"type": "integer"}}}
+    body = ask(0, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}, max_tokens=3)
+    texts = [known.post("/v1/chat/completions", {**body, **more}).json()["choices"][0]["message"]["content"]
+             for more in ({}, {"reasoning_effort": "none"})]
+    # only where thinking may come, blanks may come before it
+    assert texts[0] == "\n\n\n" and texts[1][0] == "{"
+
+
 def test_a_schema_that_cannot_be_kept_is_refused(known):
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {
         "type": "object", "properties": {"a": {"type": "nonsense"}}}}}

@@ -87,7 +87,7 @@ grammar_ptr chat_grammar(server& s, const rendered_chat& r, const chat_fields& c
     if (!has_calls && !has_body) return nullptr;  // the parser gives calls back as text
     const std::string choice = !has_calls ? "none" : c.tool_choice == "name" ? c.tool_name : c.tool_choice;
     const std::string key = "chat\n" + choice + (c.parallel ? "\n1" : "\n0") + (r.opens_thinking ? "1\n" : "0\n") +
-                            dump(c.tools) + "\n" + common.gbnf + "\n" + common.json_schema;
+                            std::to_string(c.thinking) + dump(c.tools) + "\n" + common.gbnf + "\n" + common.json_schema;
     duet_chat_grammar_params p = duet_chat_grammar_params_default();
     p.tool_choice = choice.c_str();
     p.parallel = c.parallel;
