@@ -174,6 +174,24 @@ def test_what_is_left_when_the_time_is_over_is_told(start):
     assert server.process.wait(5) == 0
 
 
+def test_clients_that_leave_while_the_server_ends(start):
+    # nothing is left to answer while a step with pieces of their prompts still runs
+    for _ in range(4):
+        server = start(DEMO, "-c", "20000")
+        peers = [server.connect() for _ in range(4)]
+        for i, peer in enumerate(peers):
+            text = json.dumps({"prompt": [5 + i] * 6000, "max_tokens": 9000, "ignore_eos": True, "stream": True}).encode()
+            peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                         b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        assert server.wait_for("duet_requests_running", 4)
+        time.sleep(0.1)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.01)
+        for peer in peers:
+            peer.close()
+        assert server.process.wait(10) == 0
+
+
 def completion(server, body):
     choice = server.post("/v1/completions", body).json()["choices"][0]
     return choice["text"], choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]

@@ -54,7 +54,7 @@ void reply::take(size_t i_job, answer_event e) {
 // One answer has failed, or was cancelled because its client has left or the server ends: the others end, too.
 void reply::fail(const answer_event& e) {
     if (std::exchange(has_failed_, true)) return;
-    host.work->cancel(jobs);
+    for (const job_ptr& j : jobs) j->is_cancelled = true;  // seen before the next step
     const bool is_cancelled = e.reason == end_reason::cancelled;
     const std::string why = is_cancelled ? "the answer was cancelled: the server ends" : e.error;
     const int status = is_cancelled ? 503 : 500;
