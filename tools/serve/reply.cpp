@@ -179,7 +179,7 @@ grammar_ptr server::kept_grammar(const std::string& key, const char* field,
     const grammar_ptr grammar = make_or_refuse(duet_grammar_error, field, make);
     const std::lock_guard lock(grammars_mutex_);
     grammars_.emplace_front(key, grammar);
-    if (grammars_.size() > 64) grammars_.pop_back();
+    if (grammars_.size() > kKeptGrammars) grammars_.pop_back();
     return grammar;
 }
 

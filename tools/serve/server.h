@@ -22,6 +22,8 @@ struct server_options {
 };
 
 using grammar_ptr = std::shared_ptr<duet_grammar>;
+// Each keeps up to about 96 MiB of states and masks (docs/grammar.md).
+constexpr size_t kKeptGrammars = 8;
 
 struct server {
     server_options options;
@@ -38,7 +40,8 @@ struct server {
     std::unique_ptr<engine> work;
     std::atomic<bool> is_loading{true}, is_draining{false};
 
-    // Compiles a grammar, or takes it from the 64 that were used last. Throws what is wrong with it. Thread: any.
+    // Compiles a grammar, or takes it from the kKeptGrammars that were used last. Throws what is wrong with it. Thread:
+    // any.
     grammar_ptr kept_grammar(const std::string& key, const char* field,
                              const std::function<duet_status(duet_grammar**)>& make);
 
