@@ -280,7 +280,7 @@ TEST_CASE("a saved state is not taken by a session whose length gives its positi
             CAPTURE(to);
             const bool is_good = (from == 2) == (to == 2);
             CHECK(duet_seq_load(s[to], 0, state.data(), n_bytes) == (is_good ? DUET_OK : DUET_ERR_FORMAT));
-            CHECK(is_good == (std::string(duet_session_error(s[to])).find("rope") == std::string::npos));
+            CHECK((is_good || std::string(duet_session_error(s[to])).find("rope") != std::string::npos));
             REQUIRE(duet_seq_trim(s[to], 0, 0) == DUET_OK);
         }
     }
