@@ -60,7 +60,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
 
 namespace {
 
-constexpr int kMaxGpuBatch = 32768, kMaxGpuChunks = 65535;  // limits of a grid's second and third dimension
+constexpr int kMaxGpuBatch = 32768, kMaxGpuContext = 65535 * kAttnChunk;  // limits of a grid's y and z
 
 bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
 
@@ -182,9 +182,8 @@ duet_status send_slopes(gpu_context& c, error_text& err) {
 duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, exec_plan* out, error_text& err) {
     if (limits.max_batch > kMaxGpuBatch)
         return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
-    if (limits.n_ctx > kMaxGpuChunks * kAttnChunk)
-        return fail(err, DUET_ERR_ARG, "n_ctx on a GPU: want at most %d, got %d", kMaxGpuChunks * kAttnChunk,
-                    limits.n_ctx);
+    if (limits.n_ctx > kMaxGpuContext)
+        return fail(err, DUET_ERR_ARG, "n_ctx on a GPU: want at most %d, got %d", kMaxGpuContext, limits.n_ctx);
     for (const op& o : g.ops) {
         DUET_TRY(check_expert_op(g, limits, o, err));
         DUET_TRY(check_state_op(g, o, err));

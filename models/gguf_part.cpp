@@ -65,7 +65,7 @@ bool gguf_is_kind(const gguf_kv& kv, char want, const char** name) {
         case 'u': *name = "a u32"; return kv.type == DUET_KV_U32;
         case 'S': *name = "an array of strings"; return kv.array_type == DUET_KV_STRING;
         case 'I': *name = "an array of integers"; return gguf_is_int(kv.array_type);
-        case 'F': *name = "an array of floats"; return kv.array_type == DUET_KV_F32 || kv.array_type == DUET_KV_F64;
+        case 'F': *name = "an array of numbers"; return kv.array_type == DUET_KV_F32 || kv.array_type == DUET_KV_F64 || kv.array_type == DUET_KV_I32;
         case 'n':
             *name = "integers not below 0";
             for (uint64_t i = 0; i < kv.n_values; i++)

@@ -235,11 +235,13 @@ duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
 
 duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
-    DUET_TRY(find_array(file, "tokenizer.ggml.scores", {DUET_KV_F32}, "32-bit floats", spellings.size(), &kv, err));
-    scores.assign(spellings.size(), 0.0f);
-    for (size_t i = 0; kv && i < spellings.size(); ++i) {
+    const size_t n = spellings.size();
+    DUET_TRY(find_array(file, "tokenizer.ggml.scores", {DUET_KV_F32, DUET_KV_I32}, "32-bit numbers", n, &kv, err));
+    scores.assign(n, 0.0f);
+    for (size_t i = 0; kv && i < n; ++i) {
         double value = NAN;
-        gguf_file::value_float(*kv, i, &value);
+        int64_t whole = 0;  // Some converters write whole scores as integers.
+        if (!gguf_file::value_float(*kv, i, &value) && gguf_file::value_int(*kv, i, &whole)) value = (double)whole;
         if (!std::isfinite(value)) return bad_key(file, *kv, err, "entry %zu: want a finite number, got %f", i, value);
         scores[i] = (float)value;
     }
@@ -258,8 +260,7 @@ duet_status vocabulary::check_ids(const gguf_file& file, error_text& err) {
         bool is_list = kv.key.ends_with(kIds) || kv.key == "tokenizer.ggml.suppress_tokens";
         if (!is_list && !kv.key.ends_with(kId)) continue;
         if ((kv.type == DUET_KV_ARRAY) != is_list)
-            return bad_key(file, kv, err, "want %s",
-                           is_list ? "an array of token ids" : "one token id, got another kind of value");
+            return bad_key(file, kv, err, "want %s", is_list ? "an array of token ids" : "one token id, no array");
         for (uint64_t i = 0; i < kv.n_values; ++i) {
             int64_t value = -1;
             int32_t type = is_list ? kv.array_type : kv.type;

@@ -178,7 +178,7 @@ affine_fit fit_affine(const float* x, const float* w) {
     run_ranges<L, N, Signed>(x, w, {w_sum, wx_sum, wxx_sum}, scan);
     const int i_best = first_least(scan.error, padded_count(n));
     affine_sums best{scan.d[i_best], scan.m[i_best], scan.error[i_best], scan.qq[i_best]};
-    if (best.error == FLT_MAX) return {range / (float)L, -low, 0.0f, w_sum};
+    if (best.error == FLT_MAX) return {range / (float)L, -low, w_sum * (float)(L * L), w_sum};  // all codes are L
     for (int turn = 0; turn < 2; turn++) {
         const affine_sums s = sums_of_affine<L, N, Signed>(x, w, -best.m, 1.0f / best.d, w_sum, wx_sum, wxx_sum);
         if (!(s.error < best.error)) break;

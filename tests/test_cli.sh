@@ -192,6 +192,19 @@ if [ -e /dev/full ]; then
     on_full_disk "inspect, full disk" "stdout" "$bin/inspect" "$model"
 fi
 
+# ---- a schema or grammar without text is an error, not freedom; special files are written to, not replaced ----
+: >"$dir/empty"
+case_of "empty schema" 1 "empty, want a grammar or a schema" "$run" -m "$model" -p t1 -n 2 --json-schema "@$dir/empty"
+case_of "empty grammar" 1 "empty, want a grammar or a schema" "$run" -m "$model" -p t1 -n 2 --grammar-file "$dir/empty"
+if [ -z "${WINDOWS:-}" ] && command -v mkfifo >/dev/null; then
+    mkfifo "$dir/cache_fifo"
+    timeout $limit cat "$dir/cache_fifo" >"$dir/through" &
+    case_of "prompt cache to a FIFO" 0 "" "$run" -m "$model" -p t1 -n 2 --prompt-cache "$dir/cache_fifo"
+    wait $!
+    holds "prompt cache to a FIFO: what came through" test -s "$dir/through"
+    holds "prompt cache to a FIFO: it is there" test -p "$dir/cache_fifo"
+fi
+
 # ---- the self test's short text: greedy, as logits says ----
 case_of "self test" 0 "" "$run" --selftest --device cpu -m "$model"
 first=$(sed -n 's/^ *greedy ids \([0-9]*\) .*/\1/p' "$dir/out")

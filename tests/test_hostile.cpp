@@ -282,7 +282,7 @@ void add_known_key_cases(hostile_list& out) {
         {"tokenizer.ggml.model", {raw_u32(1), raw_texts({"llama"})}},
         {"tokenizer.ggml.pre", {raw_u32(1)}},
         {"tokenizer.ggml.tokens", {raw_text("a"), raw_u32(1), raw_i32s({1}), raw_f32s({1})}},
-        {"tokenizer.ggml.scores", {raw_f32(1), raw_i32s({1}), raw_texts({"1"})}},
+        {"tokenizer.ggml.scores", {raw_f32(1), raw_texts({"1"})}},
         {"tokenizer.ggml.token_type", {raw_i32(1), raw_f32s({1}), raw_texts({"1"}), raw_array(7, 1, "\1")}},
         {"tokenizer.ggml.merges", {raw_text("a b"), raw_i32s({1})}},
         {"tokenizer.ggml.bos_token_id", {raw_text("1"), raw_f32(1), raw_i32s({1}), raw_bool(1)}},

@@ -315,6 +315,27 @@ TEST_CASE("encode: zeros, one huge value, denormals, NaN and infinity") {
     }
 }
 
+TEST_CASE("encode: blocks of one value, or nearly, keep it") {
+    for (const format_row& f : kFormats) {
+        if (f.max_nmse == 0) continue;
+        INFO(std::string(f.name));
+        for (const float value : {1.0f, -1.0f, 0.02f})
+            for (const float spread : {0.0f, 1e-3f, 0.02f}) {
+                CAPTURE(value);
+                CAPTURE(spread);
+                std::vector<float> x(512);
+                for (size_t i = 0; i < x.size(); i++) x[i] = value * (1 + spread * (float)(i % 7) / 3 - spread);
+                const std::vector<float> y = round_trip(f, x);
+                double error = 0, all = 0;
+                for (size_t i = 0; i < x.size(); i++) {
+                    error += (double)(y[i] - x[i]) * (double)(y[i] - x[i]);
+                    all += (double)x[i] * (double)x[i];
+                }
+                CHECK(error / all < 0.15);
+            }
+    }
+}
+
 TEST_CASE("encode: float formats keep what they can") {
     const std::vector<float> x = {0.0f,       -0.0f, INFINITY, -INFINITY, 65520.0f, 1e-8f, from_bits(0x7f800001u),
                                   3.14159274f};

@@ -683,6 +683,18 @@ std::vector<vocab_case> hostile_vocabularies() {
 
 }  // namespace
 
+TEST_CASE("tokenizer: scores may be whole numbers of 32 bits") {
+    const auto file = [] { return vocab_file("llama", {"<unk>", "a", "b", "ab", "ba"}, {2, 1, 1, 1, 1}); };
+    vocab_under_test first(file().set(kScores, raw_i32s({0, -9, -9, -1, -2}))),
+        second(file().set(kScores, raw_i32s({0, -9, -9, -2, -1}))),
+        as_floats(file().set(kScores, raw_f32s({0, -9, -9, -2, -1})));
+    INFO(first.err.text);
+    REQUIRE(first.status == DUET_OK);
+    REQUIRE(second.status == DUET_OK);
+    CHECK(first.ids("bab") != second.ids("bab"));
+    CHECK(second.ids("bab") == as_floats.ids("bab"));
+}
+
 TEST_CASE("tokenizer: vocabularies that contradict themselves") {
     for (vocab_case& c : hostile_vocabularies()) {
         CAPTURE(c.name);

@@ -212,14 +212,12 @@ struct bench_run {
         std::string samples;
         if (!std::isnan(share(test))) std::snprintf(percent, sizeof percent, "%.2f", share(test));
         for (double s : test.seconds) samples += (samples.empty() ? "" : ",") + std::to_string(test.n_tok() / s);
-        std::snprintf(
-            text, sizeof text,
-            "{\"test\":\"%s\",\"n_threads\":%d,\"n_prompt\":%d,\"n_gen\":%d,\"n_seqs\":%d,\"depth\":%d,\"tok_per_s\":%."
-            "4f,"
-            "\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,\"bandwidth_percent\":%s,"
-            "\"gops\":%.4f,\"samples\":[",
-            test.name.c_str(), n_threads, test.n_prompt, test.n_gen, test.n_seqs, test.depth, test.speed(),
-            test.min_speed(), test.max_speed(), gbps(test), median_of(test.limits), percent, gops(test));
+        std::snprintf(text, sizeof text,
+                      "{\"test\":\"%s\",\"n_threads\":%d,\"n_prompt\":%d,\"n_gen\":%d,\"n_seqs\":%d,\"depth\":%d,"
+                      "\"tok_per_s\":%.4f,\"min\":%.4f,\"max\":%.4f,\"weights_gbps\":%.4f,\"bandwidth_gbps\":%.4f,"
+                      "\"bandwidth_percent\":%s,\"gops\":%.4f,\"samples\":[",
+                      test.name.c_str(), n_threads, test.n_prompt, test.n_gen, test.n_seqs, test.depth, test.speed(),
+                      test.min_speed(), test.max_speed(), gbps(test), median_of(test.limits), percent, gops(test));
         return text + samples + "]}";
     }
 

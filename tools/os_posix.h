@@ -120,11 +120,13 @@ inline void close(int fd) { ::close(fd); }
 inline FILE* create(const std::string& path) { return std::fopen(path.c_str(), "wb"); }
 inline void remove(const std::string& path) { std::remove(path.c_str()); }
 
-// Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was. Returns 0,
-// or the errno of the failure.
+// Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was. A device or
+// a FIFO is written to. Returns 0, or the errno of the failure.
 inline int replace_file(const std::string& path, std::string_view bytes) {
     std::string part = path + ".XXXXXX";
-    const int fd = mkstemp(part.data());
+    struct stat info;
+    const bool is_special = ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+    const int fd = is_special ? ::open(path.c_str(), O_WRONLY | O_CLOEXEC) : mkstemp(part.data());
     bool is_good = fd >= 0;
     while (is_good && !bytes.empty()) {
         const ssize_t n = ::write(fd, bytes.data(), bytes.size());
@@ -133,9 +135,9 @@ inline int replace_file(const std::string& path, std::string_view bytes) {
     }
     int why = errno;
     if (fd >= 0 && ::close(fd) != 0 && is_good) is_good = false, why = errno;
-    if (is_good && std::rename(part.c_str(), path.c_str()) != 0) is_good = false, why = errno;
+    if (is_good && !is_special && std::rename(part.c_str(), path.c_str()) != 0) is_good = false, why = errno;
     if (is_good) return 0;
-    if (fd >= 0) ::unlink(part.c_str());
+    if (fd >= 0 && !is_special) ::unlink(part.c_str());
     return why;
 }
 

@@ -86,10 +86,11 @@ duet_status tokenize_prompt(const run_options& options, const duet_model* model,
 
 // Reads the texts of --grammar-file and of --json-schema @FILE.
 duet_status read_constraints(run_options* options, tool_error* error) {
-    if (!options->grammar_file.empty() && read_text(options->grammar_file, &options->grammar, error) != DUET_OK)
-        return error->status;
-    if (!options->json_schema.starts_with('@')) return DUET_OK;
-    return read_text(options->json_schema.substr(1), &options->json_schema, error);
+    const bool is_schema = options->json_schema.starts_with('@');
+    const std::string path = is_schema ? options->json_schema.substr(1) : options->grammar_file;
+    std::string* text = is_schema ? &options->json_schema : &options->grammar;
+    if (path.empty() || read_text(path, text, error) != DUET_OK) return error->status;
+    return text->empty() ? error->set(DUET_ERR_ARG, path + ": empty, want a grammar or a schema") : DUET_OK;
 }
 
 // Keeps a completion to the grammar or schema.

@@ -334,8 +334,8 @@ class chat_program {
             },
             &bytes);
         if (status) return wrong(error, status);
-        if (write_file(path, bytes, error) == DUET_OK) say("saved to " + path);
-        return error->status;
+        if (const duet_status written = write_file(path, bytes, error)) return written;
+        return say("saved to " + path), DUET_OK;
     }
     duet_status load(const std::string& path, tool_error* error) {
         std::string bytes;

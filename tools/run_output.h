@@ -130,6 +130,7 @@ inline void print_statistics(const run_options& options, const duet_model* model
                     "\"weights_gbps\":%.3f,\"bandwidth_gbps\":%.3f,\"resident_bytes\":%.0f,\"seed\":%llu}\n",
                     stop_name(result.stop_reason), result.n_prompt_tok, result.n_new_tok, result.n_reused_tok,
                     prompt_speed, speed, gbps, bandwidth, resident * 1e6, (unsigned long long)options.seed);
+    std::fflush(stdout);
     const std::string reused = result.n_reused_tok ? " (" + std::to_string(result.n_reused_tok) + " known)" : "";
     std::fprintf(stderr, "%sprompt %d tokens%s, %.1f tok/s; generated %d tokens, %.1f tok/s (%s)",
                  options.is_json || options.is_chat ? "" : "\n", result.n_prompt_tok, reused.c_str(), prompt_speed,
