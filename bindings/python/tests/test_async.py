@@ -97,6 +97,23 @@ def test_cancelling_a_task_stops_the_step(chat_model: duet.Model) -> None:
     asyncio.run(main())
 
 
+def test_cancelling_a_task_whose_session_was_closed(chat_model: duet.Model) -> None:
+    async def main() -> None:
+        for is_text in (False, True):
+            session = chat_model.session(n_ctx=LONG + 10, max_batch=LONG)
+            ids = [5] * LONG
+            call: Any = session.generate(ids).read_async() if is_text else session.decode_async(ids)
+            task = asyncio.ensure_future(call)
+            await asyncio.sleep(0.05)
+            session.close()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not session._handle._busy  # its call is over
+
+    asyncio.run(main())
+
+
 def test_sessions_run_beside_each_other(model: duet.Model) -> None:
     async def one(seed: int) -> str:
         return await model.session().generate("Once upon a time", max_tokens=30, seed=seed).read_async()

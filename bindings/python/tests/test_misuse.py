@@ -14,7 +14,7 @@ from typing import Any, Callable, List
 import pytest
 
 import duet
-from duet._core import lib
+from duet._core import Handle, lib
 
 LONG = 30000
 
@@ -131,6 +131,39 @@ def test_cancel_from_another_thread(chat_model: duet.Model) -> None:
     session.cancel()  # nothing runs: the next is stopped
     with pytest.raises(duet.CancelledError):
         session.generate("a").read()
+
+
+def test_a_session_that_is_closed_during_its_cancel(demo_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes between the look at the session and its use, it is freed once, and its model stays."""
+    with duet.Model(demo_path) as model, model.session() as other:
+        session = model.session()
+        look = Handle.check
+
+        def look_and_close(handle: Handle) -> None:
+            look(handle)
+            if handle is session._handle:
+                session.close()
+
+        n_users = model._handle._n_users
+        monkeypatch.setattr(Handle, "check", look_and_close)
+        with pytest.raises(duet.ClosedError):
+            session.cancel()
+        monkeypatch.undo()
+        assert model._handle._n_users == n_users - 1
+        model.close()
+        other.decode([1])
+
+
+def test_an_interrupt_stops_a_session_that_was_closed(chat_model: duet.Model) -> None:
+    session = chat_model.session(n_ctx=LONG + 100, max_batch=LONG)
+    told: List[float] = []
+    closing, timer = threading.Timer(0.05, session.close), interrupt_after(0.1, told)
+    closing.start()
+    with pytest.raises(KeyboardInterrupt):
+        session.decode([5] * LONG)
+    closing.join()
+    timer.join()
+    assert session._handle.address is None
 
 
 def test_the_lock_of_python_is_free_during_calls(chat_model: duet.Model) -> None:

@@ -246,6 +246,24 @@ class Handle:
         with _counts:
             self._n_users += 1
 
+    def take_open(self) -> None:
+        """take() where another thread may close the handle meanwhile: a freed one is not taken again."""
+        self.check()
+        with _counts:
+            if not self._is_open:
+                raise ClosedError(f"the {self.name} is closed")
+            self._n_users += 1
+
+    def take_used(self) -> bool:
+        """take() of a handle that was perhaps closed; False: it is freed, or of another process."""
+        if os.getpid() != self._pid:
+            return False
+        with _counts:
+            if not self._n_users:
+                return False
+            self._n_users += 1
+        return True
+
     def drop(self) -> None:
         with _counts:
             self._n_users -= 1

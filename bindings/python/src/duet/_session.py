@@ -110,13 +110,19 @@ class Session(Owner):
     def cancel(self) -> None:
         """Stops what runs on the session within about 100 ms, or, when nothing runs, the next that does: it raises
         CancelledError. Any thread may call it."""
-        self._handle.check()
-        self._handle.take()  # it may be freed meanwhile by another thread
+        self._handle.take_open()
         try:
-            if self._handle.address:
-                lib.duet_session_cancel(self._handle.address)
+            lib.duet_session_cancel(self._handle.address)
         finally:
             self._handle.drop()
+
+    def _stop(self) -> None:
+        """cancel() of a call that waits to be stopped: it may run on after the session was closed."""
+        if self._handle.take_used():
+            try:
+                lib.duet_session_cancel(self._handle.address)
+            finally:
+                self._handle.drop()
 
     def _absorb(self, seq: int) -> None:
         """Takes back a cancel() that came too late: a step that goes on from the kept logits ends at once by it."""
@@ -146,13 +152,13 @@ class Session(Owner):
         """Runs the model on tokens and appends them to their sequences. logits: for which of them logits are kept:
         None: for the last one; True: for all; or one value for each. After an interrupt the sequence holds the pieces
         of max_batch tokens that were finished."""
-        run(self._decoding(ids, seq, pos, logits), self.cancel, lambda: self._absorb(last_of(seq)))
+        run(self._decoding(ids, seq, pos, logits), self._stop, lambda: self._absorb(last_of(seq)))
 
     async def decode_async(self, ids: Sequence[int], *, seq: Union[int, Sequence[int]] = 0,
                            pos: Optional[Sequence[int]] = None,
                            logits: Union[None, bool, Sequence[bool]] = None) -> None:
         """decode() without blocking the event loop."""
-        await run_async(self._decoding(ids, seq, pos, logits), self.cancel, lambda: self._absorb(last_of(seq)))
+        await run_async(self._decoding(ids, seq, pos, logits), self._stop, lambda: self._absorb(last_of(seq)))
 
     def _decoding(self, ids: Sequence[int], seq: Union[int, Sequence[int]], pos: Optional[Sequence[int]],
                   logits: Union[None, bool, Sequence[bool]]) -> Callable[[], None]:
@@ -235,27 +241,27 @@ class Session(Owner):
         ((3, 192), True)
         """
         out, call = embedding_of(self, texts, pooling, normalise, cut)
-        run(call, self.cancel, lambda: absorb_at_once(self))
+        run(call, self._stop, lambda: absorb_at_once(self))
         return out
 
     async def embed_async(self, texts: Texts, *, pooling: str = "file", normalise: bool = True,
                           cut: bool = False) -> "numpy.typing.NDArray[numpy.float32]":
         """embed() without blocking the event loop."""
         out, call = embedding_of(self, texts, pooling, normalise, cut)
-        await run_async(call, self.cancel, lambda: absorb_at_once(self))
+        await run_async(call, self._stop, lambda: absorb_at_once(self))
         return out
 
     def rerank(self, query: str, texts: Sequence[str]) -> "numpy.typing.NDArray[numpy.float32]":
         """How well each text answers the query, of a model with a head for it (`ModelInfo.is_reranker`), or of one
         that is asked for yes and no: 0..1 there. The sequences are empty afterwards."""
         out, call = scoring_of(self, query, texts)
-        run(call, self.cancel, lambda: absorb_at_once(self))
+        run(call, self._stop, lambda: absorb_at_once(self))
         return out
 
     async def rerank_async(self, query: str, texts: Sequence[str]) -> "numpy.typing.NDArray[numpy.float32]":
         """rerank() without blocking the event loop."""
         out, call = scoring_of(self, query, texts)
-        await run_async(call, self.cancel, lambda: absorb_at_once(self))
+        await run_async(call, self._stop, lambda: absorb_at_once(self))
         return out
 
     def _array(self, row: Any, n: int, copy: bool) -> "numpy.typing.NDArray[numpy.float32]":
@@ -509,10 +515,10 @@ class Steps(Owner, Generic[E]):
 
     def _take(self) -> Optional[E]:
         """One step; None after the last."""
-        return None if self._is_over else run(self._locked_step, self._session.cancel, self._absorb)
+        return None if self._is_over else run(self._locked_step, self._session._stop, self._absorb)
 
     async def _take_async(self) -> Optional[E]:
-        return None if self._is_over else await run_async(self._locked_step, self._session.cancel, self._absorb)
+        return None if self._is_over else await run_async(self._locked_step, self._session._stop, self._absorb)
 
     def _locked_step(self) -> E:
         with using(*self._used()):
