@@ -86,6 +86,12 @@ def test_grammars(model: duet.Model, session: duet.Session) -> None:
         model.grammar(schema={"not": {}})
     with pytest.raises(duet.ArgumentError, match="both"):
         session.generate("x", grammar=model.grammar(schema={}), schema={})
+    session.trim()
+    free = session.generate("Once upon a time", temp=0, max_tokens=9).read()
+    for triggers in ("<t>", ["<t>"]):  # one text is one trigger
+        session.trim()
+        lazy = model.grammar(gbnf='root ::= "<t>yes"', triggers=triggers)
+        assert session.generate("Once upon a time", temp=0, max_tokens=9, grammar=lazy).read() == free
 
 
 @dataclasses.dataclass

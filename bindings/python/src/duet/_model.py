@@ -625,6 +625,8 @@ class Grammar(Owner):
         params = defaults(_abi.duet_grammar_params)
         params.gbnf, params.root = text_or_none(gbnf), text_or_none(root)
         params.json_schema = None if schema is None else terminated(schema_text(schema))
+        if isinstance(triggers, str):
+            triggers = [triggers]
         params.triggers, params.n_triggers, params.max_indent = strings(triggers), len(triggers), max_indent
         address = ctypes.c_void_p()
 
