@@ -59,7 +59,7 @@ def metadata() -> bytes:
 
 def files(root: str, patterns: List[str]) -> List[str]:
     found = [path for pattern in patterns for path in sorted(glob.glob(os.path.join(root, pattern)))]
-    return [os.path.relpath(path, root) for path in found if not path.endswith("_abi.py")]
+    return [os.path.relpath(path, root) for path in found if os.path.basename(path) != "_abi.py"]  # made anew
 
 
 def library() -> bytes:

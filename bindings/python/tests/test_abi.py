@@ -68,6 +68,14 @@ def test_the_header_and_the_package_agree(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "made.py").read_text() == pathlib.Path(_abi.__file__).read_text()
 
 
+def test_the_sdist_has_all_but_the_made_module() -> None:
+    program = "import duet_build as b; print(*b.files(b.HERE, b.OWN), sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=HERE, check=True, capture_output=True, text=True)
+    folders = [HERE / "src" / "duet", HERE / "tests"]
+    held = {path.relative_to(HERE).as_posix() for folder in folders for path in folder.glob("*.py")}
+    assert held - set(done.stdout.split()) <= {"src/duet/_abi.py"} and "src/duet/_abi.py" not in done.stdout.split()
+
+
 def test_what_cannot_be_read_is_an_error(tmp_path: pathlib.Path) -> None:
     (tmp_path / "odd.h").write_text("typedef union a { int b; } a;\n")
     done = subprocess.run([sys.executable, str(HERE / "abi.py"), str(tmp_path / "odd.h"), str(tmp_path / "out")],
