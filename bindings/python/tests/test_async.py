@@ -40,6 +40,13 @@ def test_tools_may_be_coroutines(chat_model: duet.Model) -> None:
     def fails(city: str) -> str:
         raise LookupError("closed")
 
+    async def late(city: str) -> str:
+        raise TimeoutError
+
+    class Station:
+        async def __call__(self, city: str) -> str:
+            return f"wind in {city}"
+
     async def told(function: Any) -> List[str]:
         chat = chat_model.chat(tools=[duet.Tool(function, name="weather")])
         results = [e.content async for e in chat.run_async("call the weather") if isinstance(e, duet.ToolResult)]
@@ -49,6 +56,8 @@ def test_tools_may_be_coroutines(chat_model: duet.Model) -> None:
     async def main() -> None:
         assert await told(weather) == ["rain in Paris"]
         assert await told(fails) == ["error: closed"]
+        assert await told(late) == ["error: TimeoutError"]
+        assert await told(Station()) == ["wind in Paris"]
         session = chat_model.session()
         story = await session.generate_async("x", grammar=await chat_model.grammar_async(gbnf='root ::= "yes"'))
         assert await story.__anext__() and await story.read_async() == "yes"

@@ -111,6 +111,27 @@ def test_a_tool_that_fails_tells_the_model(chat_model: duet.Model) -> None:
     assert result.content == "error: no weather today" and isinstance(result.error, LookupError)
 
 
+def test_a_coroutine_as_a_tool_is_for_run_async(chat_model: duet.Model) -> None:
+    async def weather(city: str) -> str:
+        return "sunny"
+
+    chat = chat_model.chat(tools=[weather])
+    with pytest.raises(TypeError, match="tool weather: .*run_async"):
+        list(chat.run("call the weather"))
+    assert not chat.messages
+    with pytest.raises(TypeError, match="run_async"):
+        chat.call(duet.Call("weather", "1", {"city": "Paris"}, ""))
+
+
+def test_calls_keep_to_the_schemas_of_described_tools(chat_model: duet.Model) -> None:
+    city = {"enum": ["Rome"]}  # the model would say Paris
+    described = {"type": "function", "function": {"name": "weather", "parameters": {
+        "type": "object", "properties": {"city": city}, "required": ["city"], "additionalProperties": False}}}
+    answer = chat_model.chat(tools=[described]).ask("call the weather")
+    answer.read()
+    assert [call.arguments for call in answer.calls] == [{"city": "Rome"}]
+
+
 def test_tool_choice(chat_model: duet.Model) -> None:
     chat = chat_model.chat(tools=[weather])
     with pytest.raises(duet.ArgumentError):

@@ -149,6 +149,7 @@ class Chat(Owner):
             definitions.append(made.definition)
         params = defaults(_abi.duet_chat_params)
         params.chat_template, params.template_name = text_or_none(template), text_or_none(template_name)
+        self._has_tools = bool(definitions)
         params.tools = json_bytes(definitions) if definitions else None
         params.documents = None if documents is None else json_bytes(documents)
         params.variables = None if variables is None else json_bytes(variables)
@@ -279,7 +280,10 @@ class Chat(Owner):
     def run(self, text: Optional[str] = None, *, max_rounds: int = 8,
             **params: Any) -> Iterator[Union[Event, ToolResult]]:
         """Answers, calls the tools that the model calls, gives it their results, and goes on until it answers without
-        a call, at most max_rounds times. What a tool raises becomes its result ("error: ...")."""
+        a call, at most max_rounds times. What a tool raises becomes its result ("error: ..."). Coroutine functions are
+        for run_async()."""
+        for tool in self.tools.values():
+            refuse_coroutine(tool)
         if text is not None:
             self.add("user", text)
         for _ in range(max_rounds):
@@ -316,20 +320,39 @@ class Chat(Owner):
 
     async def _call_async(self, call: Call) -> ToolResult:
         tool = self.tools.get(call.name)
-        if tool is None or not inspect.iscoroutinefunction(tool.function):
+        if tool is None or not is_coroutine(tool):
             return await run_async(lambda: self.call(call))
         try:
             return ToolResult(call, result_text(await tool.call(call.arguments or {})))
         except Exception as error:
-            return ToolResult(call, f"error: {error}", error)
+            return ToolResult(call, error_text(error), error)
 
     def call(self, call: Call) -> ToolResult:
-        """Calls the tool of a call."""
+        """Calls the tool of a call, a coroutine function excepted: TypeError."""
+        tool = self.tools.get(call.name)
+        if tool is None:
+            return ToolResult(call, f"error: no tool {call.name}", KeyError(call.name))
+        refuse_coroutine(tool)
         try:
-            return ToolResult(call, result_text(self.tools[call.name].call(call.arguments or {})))
+            return ToolResult(call, result_text(tool.call(call.arguments or {})))
         except Exception as error:
-            what = f"no tool {call.name}" if call.name not in self.tools else str(error) or type(error).__name__
-            return ToolResult(call, f"error: {what}", error)
+            return ToolResult(call, error_text(error), error)
+
+
+def error_text(error: Exception) -> str:
+    """What the model reads of an error; many have no text."""
+    return f"error: {str(error) or type(error).__name__}"
+
+
+def is_coroutine(tool: Tool) -> bool:
+    """Whether its calls are to be awaited: a coroutine function, or an object that is called as one."""
+    called = getattr(tool.function, "__call__", None)
+    return inspect.iscoroutinefunction(tool.function) or inspect.iscoroutinefunction(called)
+
+
+def refuse_coroutine(tool: Tool) -> None:
+    if is_coroutine(tool):
+        raise TypeError(f"tool {tool.name}: it is a coroutine function, which only run_async() can call")
 
 
 class Answer(Steps[Event]):
@@ -349,7 +372,7 @@ class Answer(Steps[Event]):
         self._pieces: Dict[int, List[str]] = {}
         self._end: Optional[End] = None
         self._sampler = new_sampler(chat.session.model, sampler, seed, None, None, sampling)
-        if tool_choice is None and chat.tools:
+        if tool_choice is None and chat._has_tools:
             tool_choice = "auto"
         if tool_choice is not None or schema is not None or gbnf is not None:
             run(lambda: self._constrain(continue_last, tool_choice, parallel, gbnf))
