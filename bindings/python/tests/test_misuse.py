@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from typing import Any, Callable, List
 
 import pytest
@@ -433,6 +434,30 @@ def test_callbacks_may_not_use_what_calls_them(demo_path: str) -> None:
 
     duet.Model(demo_path, progress=progress)
     assert seen
+
+
+def test_an_object_that_its_model_calls_is_collected(demo_path: str) -> None:
+    class Shown:
+        def __init__(self) -> None:
+            self.n_shown, self.lines = 0, 0
+            self.model = duet.Model(demo_path, progress=self.show, log=self.note)
+
+        def show(self, share: float) -> None:
+            self.n_shown += 1
+
+        def note(self, text: str) -> None:
+            self.lines += 1
+
+    shown = Shown()
+    session, held = shown.model.session(), weakref.ref(shown)
+    assert shown.n_shown
+    del shown
+    gc.collect()
+    session.decode([1])  # the model is there as long as a session of it
+    assert held() is not None
+    del session
+    gc.collect()
+    assert held() is None
 
 
 EXITS = {

@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import random
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
@@ -285,19 +286,30 @@ class MemoryPlan:
 
 
 class _Callbacks:
-    """The callbacks of an opening. An exception in one stops the opening and comes out of it."""
+    """The callbacks of an opening. An exception in one stops the opening and comes out of it. The handle keeps what the
+    library calls, which does not keep this: else an object that holds its model and is called by it stayed forever."""
 
     def __init__(self, progress: Optional[Progress], log: Optional[Log]) -> None:
         self.error: Optional[BaseException] = None
         self.is_stopped = False
         self.progress, self.log = progress, log
-        self.c_progress = _abi.duet_progress_fn(self._tell_progress)
-        self.c_log = _abi.duet_log_fn(self._tell_log)
+        held = weakref.ref(self)
+
+        def tell_progress(_: object, share: float) -> int:
+            me = held()
+            return me._tell_progress(share) if me else 0
+
+        def tell_log(_: object, level: int, text: bytes) -> None:
+            me = held()
+            if me:
+                me._tell_log(text)
+
+        self.c_progress, self.c_log = _abi.duet_progress_fn(tell_progress), _abi.duet_log_fn(tell_log)
 
     def stop(self) -> None:
         self.is_stopped = True
 
-    def _tell_progress(self, _: object, share: float) -> int:
+    def _tell_progress(self, share: float) -> int:
         try:
             # False cancels; None, as of a function that returns nothing, goes on
             if self.progress and not self.error and self.progress(share) is False:
@@ -306,7 +318,7 @@ class _Callbacks:
             self.error = error
         return 1 if self.error or self.is_stopped else 0
 
-    def _tell_log(self, _: object, level: int, text: bytes) -> None:
+    def _tell_log(self, text: bytes) -> None:
         try:
             if self.log and not self.error:
                 self.log(decode(text))
@@ -427,7 +439,7 @@ class Model(Owner):
                 status = open_it(ctypes.byref(p), ctypes.byref(address))
             finally:
                 handle = Handle("model", address.value, lib.duet_model_free, lib.duet_model_error, is_shared=True,
-                                kept=(kept, callbacks))
+                                kept=(kept, callbacks.c_progress, callbacks.c_log))
                 error = callbacks.take_error()
                 if status != _abi.DUET_OK or error:
                     text = handle.error()
