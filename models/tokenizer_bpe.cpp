@@ -44,8 +44,7 @@ void vocabulary::append_unknown(std::string_view text, bool* was_unknown, std::v
 
 // Merges one piece of the pre-tokenizer.
 void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) const {
-    bool is_raw = pre.flags() & kPreRawUtf8;
-    bool is_by_id = (pre.flags() & kPreRankById) != 0;
+    bool is_raw = pre.flags() & kPreRawUtf8, is_by_id = (pre.flags() & kPreRankById) != 0;
     // SPM-like BPE has tokens for runs of newlines that no merge makes (ggml-org/llama.cpp pull request 21343).
     bool is_whole_first =
         is_raw ? text.find_first_not_of('\n') == std::string_view::npos : (pre.flags() & kPreWholeFirst) != 0;
@@ -68,8 +67,7 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
     }
     merge_symbols(symbols, [&](uint32_t i, uint32_t j) {
         if (is_by_id) {
-            std::string_view both = text.substr(symbols[i].start, symbol_end(symbols, j, text) - symbols[i].start);
-            int32_t id = index.find(both);
+            int32_t id = index.find(text.substr(symbols[i].start, symbol_end(symbols, j, text) - symbols[i].start));
             if (id < 0) return;
             symbols[i].rank = (uint32_t)id;
             symbols[i].merged = id;

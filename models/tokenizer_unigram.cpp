@@ -31,7 +31,7 @@ class charsmap_view {
         uint32_t unit;
         if (!read_unit(0, &unit)) return false;
         node ^= offset(unit);
-        for (size_t i = 0; i < text.size(); ++i) {
+        for (size_t i = 0; i < std::min(text.size(), kMaxRuleBytes); ++i) {
             node ^= (uint8_t)text[i];
             if (!read_unit(node, &unit) || (unit & 0x800000ffu) != (uint8_t)text[i]) break;
             bool has_leaf = unit >> 8 & 1;

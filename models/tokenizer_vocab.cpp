@@ -14,8 +14,7 @@ namespace duet {
 namespace {
 
 constexpr std::string_view kPrefix = "tokenizer.ggml.", kId = "_token_id", kIds = "_token_ids";
-constexpr size_t kMaxTokenBytes = 1 << 20;
-constexpr size_t kMaxRuleBytes = 256;  // of a rule of a charsmap; the longest of NFKC has 33
+constexpr size_t kMaxTokenBytes = 1 << 16;
 
 // Makes an error "<path>: <key>: at byte N: <rule>". Every error about the vocabulary has this form.
 [[gnu::format(DUET_PRINTF_FORM, 4, 5)]] duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err,
@@ -174,6 +173,8 @@ duet_status vocabulary::load(const gguf_file& file, error_text& err) {
                             &vocabulary::check_ids, &vocabulary::load_ids, &vocabulary::load_byte_tokens,
                             &vocabulary::load_merges, &vocabulary::load_charsmap, &vocabulary::load_options})
         DUET_TRY((this->*part)(file, err));
+    // Files of Gemma 4 that deny it need BOS all the same (llama.cpp's pull request 21500).
+    if (model == "gemma4") add_bos = bos >= 0;
     find_ends();
     make_pieces();
     make_indices();
@@ -238,16 +239,15 @@ duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
     const size_t n = spellings.size();
     DUET_TRY(find_array(file, "tokenizer.ggml.scores", {DUET_KV_F32, DUET_KV_I32}, "32-bit numbers", n, &kv, err));
     scores.assign(n, 0.0f);
+    float lowest = INFINITY;
     for (size_t i = 0; kv && i < n; ++i) {
         double value = NAN;
         int64_t whole = 0;  // Some converters write whole scores as integers.
         if (!gguf_file::value_float(*kv, i, &value) && gguf_file::value_int(*kv, i, &whole)) value = (double)whole;
         if (!std::isfinite(value)) return bad_key(file, *kv, err, "entry %zu: want a finite number, got %f", i, value);
         scores[i] = (float)value;
-    }
-    float lowest = INFINITY;
-    for (size_t i = 0; i < spellings.size(); ++i)
         if (types[i] == kTokenNormal) lowest = std::min(lowest, scores[i]);
+    }
     unk_score = (lowest < INFINITY ? lowest : 0.0f) - 10.0f;  // google/sentencepiece:src/unigram_model.cc, kUnkPenalty
     return DUET_OK;
 }
@@ -256,9 +256,8 @@ duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
 duet_status vocabulary::check_ids(const gguf_file& file, error_text& err) {
     ends.assign(spellings.size(), 0);
     for (const gguf_kv& kv : file.kvs) {
-        if (!kv.key.starts_with(kPrefix)) continue;
         bool is_list = kv.key.ends_with(kIds) || kv.key == "tokenizer.ggml.suppress_tokens";
-        if (!is_list && !kv.key.ends_with(kId)) continue;
+        if (!kv.key.starts_with(kPrefix) || (!is_list && !kv.key.ends_with(kId))) continue;
         if ((kv.type == DUET_KV_ARRAY) != is_list)
             return bad_key(file, kv, err, "want %s", is_list ? "an array of token ids" : "one token id, no array");
         for (uint64_t i = 0; i < kv.n_values; ++i) {
@@ -268,8 +267,9 @@ duet_status vocabulary::check_ids(const gguf_file& file, error_text& err) {
                             (!is_list && type != DUET_KV_BOOL);
             if (!is_whole || !gguf_file::value_int(kv, i, &value))
                 return bad_key(file, kv, err, "want a 32-bit or 64-bit integer, got value type %d", type);
+            if (!is_list && (value == -1 || value == UINT32_MAX)) continue;  // none
             if (value < 0 || value >= n_tokens())
-                return bad_key(file, kv, err, "want a token id from 0 to %d, got %lld", (int)n_tokens() - 1,
+                return bad_key(file, kv, err, "want a token id from 0 to %d, got %lld", n_tokens() - 1,
                                (long long)value);
             std::string_view name = kv.key.substr(kPrefix.size());
             if (name == "eos_token_ids" || name == "eot_token_id" || name == "eom_token_id") ends[value] = 1;
@@ -466,6 +466,11 @@ duet_status vocabulary::load_options(const gguf_file& file, error_text& err) {
     if (add_space_prefix) add_space_prefix = is_prefixed;  // The other kinds have no such prefix.
     DUET_TRY(file.get_bool("tokenizer.ggml.remove_extra_whitespaces", false, &remove_extra_spaces, err));
     DUET_TRY(file.get_bool("tokenizer.ggml.normalizer.lowercase", false, &to_lower, err));
+    std::string_view name;
+    DUET_TRY(file.get_string("general.name", false, &name, err));
+    std::string lower(name);
+    for (char& c : lower) c |= 0x20;
+    strips_spaces = lower.find("phi-3") != lower.npos || lower.find("phi3") != lower.npos;
     strip_accents = to_lower;
     return file.get_bool("tokenizer.ggml.normalizer.strip_accents", false, &strip_accents, err);
 }

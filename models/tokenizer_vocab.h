@@ -21,6 +21,8 @@ enum token_type : uint8_t {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, with which SPM and unigram tokens spell a space
 
+constexpr size_t kMaxRuleBytes = 256;  // of either side of a rule of a charsmap; the longest of NFKC has 33
+
 // Text -> id, by open addressing. The views in it must outlive it.
 class string_index {
   public:
@@ -132,6 +134,7 @@ struct vocabulary {
     bool add_bos = false, add_eos = false, add_sep = false;
     bool add_space_prefix = false, remove_extra_spaces = false;
     bool to_lower = true, strip_accents = true;  // wordpiece only
+    bool strips_spaces = false;                  // Phi-3: the spaces behind special tokens are no text
 
     string_index index;                      // results of merges: bpe by bytes, spm by spelling
     merge_index merges;                      // bpe only

@@ -584,6 +584,45 @@ TEST_CASE("tokenizer: BPE over characters with spaces marked") {
     REQUIRE_MESSAGE(v.status == DUET_OK, v.err.text);
     CHECK(v.ids("b a\n\n\xc3\xa9zz") == id_list{3, 5, 7, 8, 0});
     CHECK(v.text(v.ids("b a\n\n")) == "b a\n\n");
+    CHECK(v.ids("b", true) == id_list{1, 3});  // a BOS, whether the file says nothing or denies it
+    vocab_under_test denied(f.set("tokenizer.ggml.add_bos_token", raw_bool(0)));
+    CHECK(denied.ids("b", true) == id_list{1, 3});
+    vocab_under_test none(f.erase("tokenizer.ggml.bos_token_id"));
+    CHECK(none.ids("b", true) == id_list{3});
+}
+
+TEST_CASE("tokenizer: the spaces behind special tokens of Phi-3 are no text") {
+    const std::vector<std::string> tokens = {"<unk>",
+                                             "<s>",
+                                             "</s>",
+                                             "<|endoftext|>",
+                                             "<|user|>",
+                                             "<|tool|>",
+                                             "\n",
+                                             "a",
+                                             "\xe2\x96\x81",
+                                             "\xe2\x96\x81"
+                                             "a"};
+    raw_gguf f = vocab_file("llama", tokens, {2, 3, 3, 3, 3, 4, 1, 1, 1, 1});
+    const std::string text = "<|user|> \n\t a\n<|tool|>\na</s>\n<s>\n<|endoftext|>\na\n";
+    struct row {
+        std::string name;
+        id_list want;
+    };
+    for (const row& r : {row{"Phi-3 Mini", {4, 9, 6, 5, 9, 2, 1, 8, 6, 3, 8, 6, 7, 6}},
+                         row{"PHI3", {4, 9, 6, 5, 9, 2, 1, 8, 6, 3, 8, 6, 7, 6}},
+                         row{"Llama", {4, 8, 8, 6, 0, 9, 6, 5, 8, 6, 7, 2, 8, 6, 1, 8, 6, 3, 8, 6, 7, 6}}}) {
+        CAPTURE(r.name);
+        vocab_under_test v(f.set("general.name", raw_text(r.name.c_str())));
+        REQUIRE_MESSAGE(v.status == DUET_OK, v.err.text);
+        CHECK(v.ids(text, false, true) == r.want);
+        CHECK(v.ids("<|user|>", false, true) == id_list{4});
+        CHECK(v.ids("<|user|>\n", false, true).size() == (r.name[0] == 'L' ? 3 : 1));
+    }
+    const std::string path = test_data_path("vocabs/ggml-vocab-phi-3.gguf");
+    if (!file_exists(path)) return say_skipped("spaces behind special tokens of Phi-3", 1, "no " + path);
+    vocab_under_test real(path);
+    CHECK(real.ids("<|user|>\nHello<|end|>\n<|assistant|>\n", false, true) == id_list{32010, 15043, 32007, 32001});
 }
 
 TEST_CASE("tokenizer: a vocabulary without merges where ids are ranks") {
@@ -642,7 +681,7 @@ std::vector<vocab_case> hostile_vocabularies() {
     add("infinite score", tiny(three, {1, 1, 1}).set(kScores, raw_f32s({0, INFINITY, 0})), kScores);
     for (const char* name : {"bos", "eos", "padding", "unknown", "eot", "eom", "cls", "mask", "seperator", "fim_pre"}) {
         add("id out of range", tiny(three, {1, 1, 1}).set(id_key(name), raw_u32(3)), name);
-        add("negative id", tiny(three, {1, 1, 1}).set(id_key(name), raw_i32(-1)), name);
+        add("negative id", tiny(three, {1, 1, 1}).set(id_key(name), raw_i32(-2)), name);
         add("id is text", tiny(three, {1, 1, 1}).set(id_key(name), raw_text("1")), name);
     }
     add("suppressed bytes", tiny(three, {1, 1, 1}).set("tokenizer.ggml.suppress_tokens", raw_array(0, 1, "\1")),
@@ -711,6 +750,14 @@ TEST_CASE("tokenizer: odd vocabularies that are valid") {
     vocab_under_test bare(vocab_file("llama", three, {}).erase(kTypes));  // neither types nor scores nor ids
     REQUIRE_MESSAGE(bare.status == DUET_OK, bare.err.text);
     CHECK(bare.ids("ab", true) == id_list{0, 1, 2});  // the unknown space, no BOS
+    // Some converters write that there is no such token.
+    for (const auto& none : {raw_i32(-1), raw_u32(UINT32_MAX)}) {
+        raw_gguf f = vocab_file("llama", three, {2, 1, 1}).set("tokenizer.ggml.bos_token_id", none);
+        vocab_under_test v(f.set("tokenizer.ggml.padding_token_id", none).set("tokenizer.ggml.eot_token_id", none));
+        REQUIRE_MESSAGE(v.status == DUET_OK, v.err.text);
+        CHECK(v.tok.bos() == -1);
+        CHECK(v.ids("ab", true) == id_list{0, 1, 2});
+    }
     vocab_under_test unused(vocab_file("llama", {"<unk>", "a", "x", "x", ""}, {2, 1, 5, 5, 5}));
     CHECK_MESSAGE(unused.status == DUET_OK, unused.err.text);
     vocab_under_test no_merges(bpe_file({}));
@@ -724,6 +771,15 @@ TEST_CASE("tokenizer: odd vocabularies that are valid") {
     CHECK(guarded.ids("abc") == id_list{guarded.id("ab"), 'c'});
     vocab_under_test no_pre(bpe_file(kSomeMerges).erase("tokenizer.ggml.pre"));
     CHECK_MESSAGE(no_pre.status == DUET_OK, no_pre.err.text);
+    // A charsmap may lead in a circle: a rule has an end all the same.
+    std::string circle = tiny_charsmap();
+    const uint32_t back = (uint32_t)'Q' << 10 | 'Q';
+    for (int k = 0; k < 4; k++) circle[4 + 4 * (256 ^ 'Q') + k] = (char)(back >> 8 * k);
+    vocab_under_test endless(
+        unigram_file().set("tokenizer.ggml.precompiled_charsmap", raw_array(0, circle.size(), circle)));
+    const clock_t begin = clock();
+    CHECK(endless.ids(std::string(300'000, 'Q')).size() == 2);  // a space and something unknown
+    CHECK((double)(clock() - begin) / CLOCKS_PER_SEC < kLongSeconds);
     // Units of a charsmap may point anywhere: reading stays inside.
     std::mt19937 rng(2);
     for (int i = 0; i < 300; i++) {
