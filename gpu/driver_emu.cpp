@@ -517,8 +517,7 @@ void emu_limit(uint64_t memory_bytes, int64_t fail_at) {
     u = {u.in_use, u.in_use, u.pinned, u.pinned, 0};
 }
 
-const gpu_driver kEmu32Driver = make_emu_driver<32>("emu32");
-const gpu_driver kEmu64Driver = make_emu_driver<64>("emu64");
+const gpu_driver kEmu32Driver = make_emu_driver<32>("emu32"), kEmu64Driver = make_emu_driver<64>("emu64");
 
 }  // namespace duet
 #endif

@@ -270,8 +270,7 @@ duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
 }
 
 duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
-    const bool is_small = c.batch->n_tok <= kSmallBatch;
-    if (s.kind == gpu_step_kind::matvec && is_small) return launch_matvec(c, s, err);
+    if (s.kind == gpu_step_kind::matvec && c.batch->n_tok <= kSmallBatch) return launch_matvec(c, s, err);
     if (s.kind == gpu_step_kind::attention && c.one_each) return launch_attention(c, s, err);
     for (int32_t i = 0; i < s.n_ops; i++) DUET_TRY(launch_op(c, (size_t)(s.first + i), err));
     return DUET_OK;

@@ -54,8 +54,7 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 
 #if DUET_FRAGMENTS
 // Words for a group's tokens: codes, 16 bytes c of token i at place c ^ i % 8 of its eight; d, t, sums of each block.
-constexpr int kStageScales = kMatmulToks * kGroup / 4;
-constexpr int kStageWords = kStageScales + 3 * kBlocksPerGroup * kMatmulToks;
+constexpr int kStageScales = kMatmulToks * kGroup / 4, kStageWords = kStageScales + 3 * kBlocksPerGroup * kMatmulToks;
 static_assert(2 * kStageWords <= kMatmulWords);
 
 template <class B>
@@ -188,8 +187,7 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
         for (int b = 0; b < n_blocks; b++) {
             for (int tile = 0; tile < n_tiles; tile++) {
                 int dot0[8] = {}, dot1[8] = {};
-                const int t0 = tok0 + tile * 16;
-                const int w_at = row0 * kMatmulStride + b * 8, x_at = t0 * kMatmulStride + b * 8;
+                const int t0 = tok0 + tile * 16, w_at = row0 * kMatmulStride + b * 8, x_at = t0 * kMatmulStride + b * 8;
                 if constexpr (B::kSubScales == 2) {
                     tile_dot<16>(w, w_at, x, x_at, kMatmulStride, dot0);
                     tile_dot<16>(w, w_at + 4, x, x_at + 4, kMatmulStride, dot1);

@@ -57,8 +57,7 @@ DUET_DEVICE lanes_codes<V> lanes_code(const float (&x)[V]) {
         for (int k = 0; k < V; k++) {
             const float scaled = (bad ? 0.0f : x[k]) * inverse[t], nearest = exact_rint(scaled);
             miss[k] = (scaled - nearest) * (scaled - nearest);
-            const bool is_low = thread_id() % (kBlock / V) + k * (kBlock / V) < kBlock / 2;
-            both[t] += is_low ? (int)nearest : (int)nearest * 65536;
+            both[t] += thread_id() % (kBlock / V) + k * (kBlock / V) < kBlock / 2 ? (int)nearest : (int)nearest * 65536;
         }
         for (int h = V / 2; h > 0; h /= 2) {
             for (int k = 0; k < h; k++) miss[k] = miss[k] + miss[k + h];

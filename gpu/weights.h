@@ -19,8 +19,7 @@
 
 namespace duet {
 
-constexpr int kRowTile = 32;
-constexpr int kBlocksPerGroup = kGroup / kBlock;
+constexpr int kRowTile = 32, kBlocksPerGroup = kGroup / kBlock;
 
 // What is special about a format's codes. A format that is not named below is stored as plain int8.
 template <class B>

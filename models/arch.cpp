@@ -235,6 +235,21 @@ view graph_builder::columns(view v, int32_t offset, int32_t width) {
     return view{v.buffer, v.offset + offset, 1, width, width};
 }
 
+std::string_view graph_builder::rope_scaling(double* factor) {
+    // Older files call the factor "rope.scale_linear".
+    const float older = f32("rope.scale_linear", false, 1.0f, 1e-6f, 1e6f),
+                of_file = f32("rope.scaling.factor", false, older, 1e-6f, 1e6f);
+    *factor = chosen_rope.factor != 0 ? chosen_rope.factor : of_file;
+    if (!chosen_rope.type.empty()) return chosen_rope.type;
+    const std::string_view type = string("rope.scaling.type", *factor != 1.0 ? "linear" : "none");
+    return chosen_rope.factor != 0 && (type == "none" || type == "longrope") ? "linear" : type;
+}
+
+int32_t graph_builder::original_ctx() {
+    const uint32_t of_file = u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
+    return chosen_rope.original_ctx ? chosen_rope.original_ctx : (int32_t)of_file;
+}
+
 // Frequencies: Su et al. 2021. YaRN: Peng et al. 2023, with the correction range rounded as the models' makers round
 // it.
 int32_t graph_builder::rope(const rope_options& options) {
@@ -242,7 +257,6 @@ int32_t graph_builder::rope(const rope_options& options) {
     const int32_t rope_dim = options.dim ? options.dim : hp.rope_dim, n = rope_dim / 2;
     if (rope_dim == 0 || status != DUET_OK) return -1;
     const float base = options.base != 0 ? options.base : chosen_rope.base != 0 ? chosen_rope.base : hp.rope_base;
-    const bool use_scaling = options.scaling;
     for (int32_t i = 0; i < n; i++) table.freq.push_back(exact_pow64((double)base, -2.0 * i / rope_dim));
     table.long_freq = options.long_factors >= 0 ? table.freq : std::vector<double>();
     auto divide = [&](std::vector<double>& freq, weight_id w) {
@@ -256,40 +270,35 @@ int32_t graph_builder::rope(const rope_options& options) {
     };
     divide(table.freq, options.factors);
     divide(table.long_freq, options.long_factors);
-    // Older files call the factor "rope.scale_linear".
-    const float older = use_scaling ? f32("rope.scale_linear", false, 1.0f, 1e-6f, 1e6f) : 1.0f;
-    float factor = use_scaling ? f32("rope.scaling.factor", false, older, 1e-6f, 1e6f) : 1.0f;
-    if (use_scaling && chosen_rope.factor != 0) factor = chosen_rope.factor;
-    std::string_view type = use_scaling ? string("rope.scaling.type", factor != 1.0f ? "linear" : "none") : "none";
-    if (use_scaling && chosen_rope.factor != 0 && type == "none") type = "linear";
-    if (use_scaling && !chosen_rope.type.empty()) type = chosen_rope.type;
+    auto change = [&](auto&& changed) {
+        for (auto* freq : {&table.freq, &table.long_freq})
+            for (size_t i = 0; i < freq->size(); i++) (*freq)[i] = changed((*freq)[i], (int)i);
+    };
+    if (!table.long_freq.empty()) {
+        table.long_above = original_ctx();
+        table.magnitude = f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
+    }
+    double factor = 1.0;
+    const std::string_view type = options.scaling ? rope_scaling(&factor) : "none";
     if (type == "linear") {
-        for (double& f : table.freq) f /= (double)factor;
+        change([&](double f, int) { return f / factor; });
     } else if (type == "yarn") {
-        const uint32_t of_file =
-            u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
-        const double ctx = chosen_rope.original_ctx ? chosen_rope.original_ctx : (int32_t)of_file;
         const double fast = f32("rope.scaling.yarn_beta_fast", false, 32.0f, 1e-3f, 1e6f);
         const double slow = f32("rope.scaling.yarn_beta_slow", false, 1.0f, 1e-3f, 1e6f);
         const double lambda = f32("rope.scaling.yarn_log_multiplier", false, 0.0f, -1e3f, 1e3f);
-        const double log_s = exact_log64((double)factor), d = rope_dim;
+        const double log_s = exact_log64(factor), d = rope_dim;
         auto beta = [&](double b) {
-            return d * exact_log64(ctx / (6.283185307179586477 * b)) / (2.0 * exact_log64((double)base));
+            return d * exact_log64(original_ctx() / (6.283185307179586477 * b)) / (2.0 * exact_log64((double)base));
         };
         const double lo = std::max(0.0, std::floor(beta(fast))), hi = std::min(d - 1.0, std::ceil(beta(slow)));
-        for (int32_t i = 0; i < n; i++) {
+        change([&](double f, int i) {
             const double ramp = std::clamp((i - lo) / std::max(0.001, hi - lo), 0.0, 1.0), keep = 1.0 - ramp;
-            double& f = table.freq[(size_t)i];
-            f = f / (double)factor * ramp + f * keep;
-        }
+            return f / factor * ramp + f * keep;
+        });
         table.magnitude = 1.0 + 0.1 * log_s;
         if (lambda != 0) table.magnitude /= 1.0 + 0.1 * lambda * log_s;
         table.magnitude *= f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
-    } else if (options.long_factors >= 0) {
-        table.long_above =
-            (int32_t)u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
-        table.magnitude = f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
-    } else if (type != "none" && status == DUET_OK) {
+    } else if (type != "none" && table.long_freq.empty() && status == DUET_OK) {
         fail_with(DUET_ERR_UNSUPPORTED,
                   key("rope.scaling.type") + ": want none, linear or yarn, got " + printable(type));
     }
@@ -406,8 +415,7 @@ duet_status graph_builder::finish() {
     for (size_t i = 0; i < used.size(); i++) {
         const gguf_tensor& t = file.tensors[i];
         const int32_t block = block_of_tensor(t.name);
-        const bool is_of_unused_block = block >= hp.n_layers && block < hp.n_blocks;
-        if (!used[i] && !is_ignored(t.name) && !is_of_unused_block)
+        if (!used[i] && !is_ignored(t.name) && !(block >= hp.n_layers && block < hp.n_blocks))
             fail_with(DUET_ERR_FORMAT, "tensor " + printable(t.name) + ": at byte " + std::to_string(t.offset) +
                                            ": architecture " + arch + " has no tensor of this name");
     }

@@ -94,6 +94,10 @@ class graph_builder {
     // Makes a rope table with the file's scaling, or gives an equal one that exists. rope_freqs.weight is applied only
     // if the options name it in `factors`.
     int32_t rope(const rope_options& options = {});
+    // What the user chose, or else the file's: the kind of scaling ("none", "linear", "yarn", or one unknown here) and
+    // its factor, and how many positions the model had before it was stretched.
+    std::string_view rope_scaling(double* factor);
+    int32_t original_ctx();
     // Adds a cache layer.
     int32_t cache(int32_t n_kv_heads, int32_t k_dim, int32_t v_dim, int32_t window, bool v_in_k = false);
     int32_t state(int64_t n_floats);  // adds a state layer

@@ -128,9 +128,9 @@ duet_status describe_deepseek(graph_builder& g) {
     if (!g.read_common() || !read_latent(g, &s)) return g.status;
     attention_options attn;
     rope_options rope;
-    double mu = 1.0;
-    if (g.string("rope.scaling.type", "none") == "yarn") {
-        const double log_s = exact_log64((double)g.f32("rope.scaling.factor", false, 1.0f, 1e-6f, 1e6f));
+    double mu = 1.0, factor = 1.0;
+    if (g.rope_scaling(&factor) == "yarn") {
+        const double log_s = exact_log64(factor);
         const double kappa = g.f32("rope.scaling.yarn_log_multiplier", false, 0.0f, -1e3f, 1e3f);
         rope.magnitude = g.arch == "mistral4" ? (1.0 + 0.1 * log_s) / (1.0 + kappa * log_s) : 1.0;
         mu = rope.magnitude * (1.0 + kappa * log_s);

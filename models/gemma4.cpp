@@ -39,8 +39,7 @@ void gemma4_attention(graph_builder& g, int32_t i, view x, gemma4_model& m) {
     const int32_t d = windowed ? m.dim_windowed : m.dim_full, rope = windowed ? m.rope_windowed : m.rope_full;
     const int32_t n_heads = (int32_t)g.hp.n_heads[(size_t)i], n_kv = (int32_t)g.hp.n_kv_heads[(size_t)i];
     int32_t& cache = windowed ? m.cache_windowed : m.cache_full;
-    const view h = norm_part(g, i, x, "attn_norm");
-    const view q = g.heads(g.buffer("q", (int64_t)n_heads * d), n_heads, d);
+    const view h = norm_part(g, i, x, "attn_norm"), q = g.heads(g.buffer("q", (int64_t)n_heads * d), n_heads, d);
     g.matmul(i, h, q, g.block_tensor(i, "attn_q.weight", true, h.width(), q.width()));
     g.norm(i, q, q, g.block_tensor(i, "attn_q_norm.weight", true, d));
     rope_part(g, i, q, rope, true);

@@ -28,8 +28,7 @@ bool gguf_is_int(int32_t type) {
 namespace {
 
 // The smallest entries of a file. They bound the counts in its header.
-constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1;
-constexpr uint64_t kGgufMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
+constexpr uint64_t kGgufMinKvBytes = 8 + 1 + 4 + 1, kGgufMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 // Once an entry is read, it costs five times its smallest size in the file. These limits bound files of nothing but
 // entries. No real file comes near: the largest vocabularies have 300 thousand tokens, the largest models 3 thousand
 // tensors.
@@ -206,8 +205,7 @@ duet_status gguf_part::read_header(uint64_t* n_kv, uint64_t* n_tensors) {
     at = 4;
     DUET_TRY(read(what, "the version", &version));
     if (version != 2 && version != 3) {
-        const bool is_swapped = version != 0 && (version & 0xffff) == 0;
-        if (is_swapped)
+        if (version != 0 && (version & 0xffff) == 0)
             return bad(what, 4, "big-endian file (version %u with its bytes swapped): want little-endian",
                        version >> 24);
         return bad(what, 4, "version: want 2 or 3, got %u", version);

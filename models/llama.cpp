@@ -22,8 +22,7 @@ duet_status describe_llama(graph_builder& g) {
     const bool is_ernie = g.arch.starts_with("ernie"), is_smollm = g.arch == "smollm3";
     const int32_t rope = rope_with_factors(g);
     if (!is_ernie && (block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
-        block.attn.temperature_length =
-            (float)g.u32("rope.scaling.original_context_length", false, (uint32_t)g.hp.n_ctx_train, 1, 1u << 30);
+        block.attn.temperature_length = (float)g.original_ctx();
     // Some layers of Ernie are dense. Every fourth layer of SmolLM 3 has no rope.
     const int32_t n_dense = is_ernie ? (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512) : 0,
                   step = is_ernie ? (int32_t)g.u32("interleave_moe_layer_step", false, 1, 1, 512) : 1;

@@ -10,8 +10,7 @@
 
 namespace duet {
 
-constexpr uint32_t kNoRank = UINT32_MAX;
-constexpr uint32_t kNoSymbol = UINT32_MAX;
+constexpr uint32_t kNoRank = UINT32_MAX, kNoSymbol = UINT32_MAX;
 
 struct merge_symbol {
     uint32_t prev, next;      // kNoSymbol at the ends

@@ -436,8 +436,7 @@ struct pretokenizer::program {
     uint32_t first;  // sets with which a match may begin
 
     uint32_t mask_of(uint32_t cp) const {
-        uint32_t bits = unicode_bits(cp);
-        uint32_t mask = 0;
+        uint32_t bits = unicode_bits(cp), mask = 0;
         for (size_t i = 0; i < sets.size(); ++i) mask |= (uint32_t)set_contains(sets, i, cp, bits) << i;
         return mask;
     }

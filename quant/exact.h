@@ -256,8 +256,7 @@ DUET_HD inline void exact_attn_merge(attn_state* st, float* o, const attn_state&
 
 // Adds a sink, one more softmax entry of score z without a value vector. It comes after the last chunk.
 DUET_HD inline void exact_attn_sink(attn_state* st, float* o, float z, int d) {
-    const float m = z > st->max ? z : st->max;
-    const float a = exact_exp(st->max - m);
+    const float m = z > st->max ? z : st->max, a = exact_exp(st->max - m);
     st->sum = __builtin_fmaf(st->sum, a, exact_exp(z - m));
     for (int j = 0; j < d; j++) o[j] = o[j] * a;
     st->max = m;

@@ -53,8 +53,7 @@ double fma_round(const fma_term& t) {
 // than two bits beyond twice a float's (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved
 // algorithms using rounding to odd", 2008). The error of the sum is Knuth's.
 float soft_fma(float x, float y, float z) {
-    const double p = (double)x * (double)y, c = z, sum = p + c, part = sum - p;
-    const double error = (p - (sum - part)) + (c - part);
+    const double p = (double)x * (double)y, c = z, sum = p + c, part = sum - p, error = (p - (sum - part)) + (c - part);
     uint64_t b = bits_of(sum);
     if (std::isfinite(sum) && error != 0 && b % 2 == 0) b += (error > 0) == (sum > 0) ? 1 : (uint64_t)-1;
     return (float)double_of(b);

@@ -157,8 +157,7 @@ DUET_HD inline double exact_pow64(double x, double y) { return exact_exp64(y * e
 // sin and cos of x radians for |x| < 2^31. The absolute error is below 2^-52 + 2^-53 |x| 2^-50. x is reduced by pi/2 in
 // three parts (Cody and Waite).
 DUET_HD inline void exact_sincos64(double x, double* sin_x, double* cos_x) {
-    const double magic = 6755399441055744.0;
-    const double n = (x * 0.63661977236758134308 + magic) - magic;
+    const double magic = 6755399441055744.0, n = (x * 0.63661977236758134308 + magic) - magic;
     double r = __builtin_fma(n, -1.57079632679489655800e+00, x);
     r = __builtin_fma(n, -6.12323399573676603587e-17, r);
     r = __builtin_fma(n, 1.49738490485916983e-33, r);

@@ -284,8 +284,7 @@ template <class B>
 void encode(const float* x_in, const float* importance, B* dst) {
     using G = typename rule_of<B>::G;
     using S = typename rule_of<B>::S;
-    constexpr int N = rule_of<B>::N;
-    constexpr int n_sub = 256 / N;
+    constexpr int N = rule_of<B>::N, n_sub = 256 / N;
     float x[256], w[256], want_d[n_sub], want_m[n_sub], weight_d[n_sub], weight_m[n_sub];
     clean_input(x_in, importance, 256, x, w);
     for (int k = 0; k < n_sub; k++) {

@@ -74,8 +74,7 @@ std::string forbidden_node() {
             os_value_in(root + "/sys/class/drm/" + name + "/device/vendor") == "0x1002")
             nodes.push_back("/dev/dri/" + name);
     for (const std::string& node : nodes) {
-        const int fd = ::open((root + node).c_str(), O_RDWR | O_CLOEXEC);
-        const int code = errno;
+        const int fd = ::open((root + node).c_str(), O_RDWR | O_CLOEXEC), code = errno;
         if (fd >= 0) {
             ::close(fd);
             continue;

@@ -228,9 +228,10 @@ TEST_CASE("embeddings: an encoder makes no text, takes a text whole, and without
     CHECK(duet_embed(e.s, &text, 1, nullptr, std::vector<float>(64).data()) == DUET_OK);
 }
 
-// The logits behind a few ids, in a context of 64.
+// The logits behind a few ids.
 static std::vector<float> logits_with(const std::string& name, const char* scaling, float scale, float base,
-                                      int32_t original, int32_t* n_ctx_train = nullptr) {
+                                      int32_t original, int32_t* n_ctx_train = nullptr,
+                                      const char* file = "model.gguf") {
     duet_model_params p = duet_model_params_default();
     p.device = "cpu";
     p.rope_scaling = scaling;
@@ -239,7 +240,7 @@ static std::vector<float> logits_with(const std::string& name, const char* scali
     p.rope_original_ctx = original;
     duet_model* m = nullptr;
     duet_session* s = nullptr;
-    REQUIRE(duet_model_open((tiny_model_folder(name) + "/model.gguf").c_str(), &p, &m) == DUET_OK);
+    REQUIRE(duet_model_open((tiny_model_folder(name) + "/" + file).c_str(), &p, &m) == DUET_OK);
     REQUIRE(duet_session_create(m, nullptr, &s) == DUET_OK);
     const std::vector<int32_t> ids = {1, 30, 40, 50, 60, 70, 80, 90, 33, 44};
     duet_batch b = duet_batch_default();
@@ -286,6 +287,49 @@ TEST_CASE("rope scaling: what is asked for replaces the file's, with the same bi
               (std::string(model) == "gpt2" ? DUET_ERR_UNSUPPORTED : DUET_ERR_ARG));
         duet_model_free(m);
     }
+}
+
+// Writes changed.gguf beside a model: the same with other rope keys.
+static void change_rope(const std::string& name, const std::string& arch, const char* type, float factor,
+                        int32_t original) {
+    const std::string folder = tiny_model_folder(name), rope = arch + ".rope.scaling.";
+    duet_file* f = nullptr;
+    duet_writer* w = nullptr;
+    REQUIRE(duet_file_open((folder + "/model.gguf").c_str(), &f) == DUET_OK);
+    REQUIRE(duet_writer_create(&w) == DUET_OK);
+    REQUIRE(duet_writer_set_string(w, (rope + "type").c_str(), type, strlen(type)) == DUET_OK);
+    REQUIRE(duet_writer_set_float(w, (rope + "factor").c_str(), DUET_KV_F32, factor) == DUET_OK);
+    REQUIRE(duet_writer_set_int(w, (rope + "original_context_length").c_str(), DUET_KV_U32, original) == DUET_OK);
+    REQUIRE(duet_writer_copy_kv(w, f) == DUET_OK);
+    for (int64_t i = 0; i < duet_file_n_tensors(f); i++) {
+        duet_tensor t;
+        REQUIRE(duet_file_tensor(f, i, &t) == DUET_OK);
+        const std::string tensor(t.name.data, t.name.n_bytes);
+        REQUIRE(duet_writer_add_tensor(w, tensor.c_str(), t.type_id, t.n_dims, t.dims, t.data) == DUET_OK);
+    }
+    REQUIRE(duet_writer_save(w, (folder + "/changed.gguf").c_str()) == DUET_OK);
+    duet_writer_free(w);
+    duet_file_free(f);
+}
+
+TEST_CASE("rope scaling: what is asked for reaches the scale of attention, its temperature and the long factors") {
+    struct row {
+        std::string name, arch, type;
+        float factor;
+        int32_t original;
+    };
+    for (const row& r : {row{"mistral4", "mistral4", "yarn", 4, 64}, row{"deepseek2", "deepseek2", "yarn", 2, 16},
+                         row{"mistral3", "mistral3", "yarn", 8, 4}, row{"phi3-longrope-long", "phi3", "yarn", 4, 128},
+                         row{"phi3-longrope-long", "phi3", "linear", 4, 128}}) {
+        CAPTURE(r.name);
+        CAPTURE(r.type);
+        change_rope(r.name, r.arch, r.type.c_str(), r.factor, r.original);
+        const std::vector<float> asked = logits_with(r.name, r.type.c_str(), r.factor, 0, r.original);
+        CHECK(equal_bits(asked, logits_with(r.name, nullptr, 0, 0, 0, nullptr, "changed.gguf")));
+        CHECK(!equal_bits(asked, logits_with(r.name, nullptr, 0, 0, 0)));
+    }
+    CHECK(equal_bits(logits_with("phi3-longrope-long", nullptr, 4, 0, 0),
+                     logits_with("phi3-longrope-long", "linear", 4, 0, 0)));
 }
 
 TEST_CASE("embeddings: a decoder without a head is asked by its logits of yes and no") {
