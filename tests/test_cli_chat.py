@@ -178,6 +178,8 @@ run("a chat: undo, regen, reset", "--chat", *greedy, stdin="/undo\nhello\nwide\n
     out="Hello world.\n漢字 😀 café\nHello world.\n", err="forgotten; 2 messages are left")
 run("a chat: system", "--chat", "--system", "a", *greedy, stdin="/system b\nhello\n/system\n/undo\n/stats\n", out="Hello world.\n", err="0 messages")
 run("a chat: tools", "--chat", "--tools", tools, *greedy, stdin="call\nsunny\nhello\n", out="Let me see.\n" + call + "It is sunny!\nHello world.\n")
+cut = '{"id":"call00000","name":"weather","cut_off":"{\\"city\\": \\"Paris\\"}"}\n'
+run("a chat: what follows a call that was cut off is no result", "--chat", "--tools", tools, "-n", "4", *greedy, stdin="call\nhello\n", out="Let me see.\n" + cut + "Hello world.\n")
 saved = path("saved")
 run("a chat: save", "--chat", *greedy, stdin=f"hello\n/save {saved}\n/save\n", out="Hello world.\n", err="/save wants a file")
 run("a chat: load", "--chat", *greedy, stdin=f"/load {saved}\nwide\n/stats\n", out="漢字 😀 café\n", err="4 messages")

@@ -347,8 +347,7 @@ inline duet_status parse_ids(std::string_view text, const char* source, std::vec
             return wrong("want an array \"tokens\" or \"ids\" in the object, found none");
         text.remove_prefix(bracket);
     }
-    const bool is_array = !text.empty() && text[0] == '[';
-    if (is_array) {
+    if (!text.empty() && text[0] == '[') {
         const size_t end = text.find(']');
         if (end == std::string_view::npos) return wrong("the array of ids has no end");
         if (!is_object && text.find_first_not_of(kBlanks, end + 1) != std::string_view::npos)

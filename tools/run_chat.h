@@ -10,6 +10,7 @@
 struct answer_output : output {
     struct call {
         std::string id, name, arguments;
+        bool is_complete = false;
     };
     bool shows_thinking = false, has_colours = false, is_line_begun = false, is_thinking = false;
     std::vector<call> calls;
@@ -21,8 +22,9 @@ struct answer_output : output {
         if (event.kind == DUET_CHAT_CALL_BEGIN)
             calls.push_back({std::string(view_of(event.call_id)), std::string(text), ""});
         if (event.kind == DUET_CHAT_CALL_PIECE && !calls.empty()) calls.back().arguments += text;
+        if (event.kind == DUET_CHAT_CALL_END && !calls.empty()) calls.back().is_complete = event.is_complete;
         if (is_json) add_json(event);
-        else if (event.kind == DUET_CHAT_CALL_END && !calls.empty()) put_call(calls.back(), event.is_complete);
+        else if (event.kind == DUET_CHAT_CALL_END && !calls.empty()) put_call(calls.back());
         else if ((event.kind == DUET_CHAT_TEXT || event.kind == DUET_CHAT_THINKING) && !text.empty()) {
             put_text(text);
             is_line_begun = text.back() != '\n';
@@ -40,13 +42,13 @@ struct answer_output : output {
         is_thinking = begins_thinking;
     }
     // Arguments are JSON, so a newline in them stands between two values. Those that were cut off are no JSON.
-    void put_call(const call& c, bool is_complete) {
+    void put_call(const call& c) {
         std::string arguments = c.arguments;
         for (char& byte : arguments)
             if (byte == '\n' || byte == '\r') byte = ' ';
         end_line();
         put_text("{\"id\":" + json_string(c.id) + ",\"name\":" + json_string(c.name) +
-                 (is_complete ? ",\"arguments\":" + arguments : ",\"cut_off\":" + json_string(arguments)) + "}\n");
+                 (c.is_complete ? ",\"arguments\":" + arguments : ",\"cut_off\":" + json_string(arguments)) + "}\n");
     }
     void add_json(const duet_chat_event& event) {
         const std::string call = ",\"call\":" + std::to_string(event.i_call);
@@ -311,6 +313,7 @@ class chat_program {
                 status = DUET_ERR_CANCELLED;
         }
         running_session = nullptr;
+        std::erase_if(out_.calls, [](const auto& call) { return !call.is_complete; });  // nobody can answer those
         if (status == DUET_ERR_CANCELLED && was_interrupted) {
             status = DUET_OK;
             was_interrupted = 0;

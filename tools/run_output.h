@@ -41,8 +41,7 @@ inline int32_t on_progress(void* user, float share) {
 inline std::string visible_text(std::string_view text) {
     std::string out;
     for (size_t i = 0; i < text.size(); i++) {
-        const uint8_t c = (uint8_t)text[i];
-        const uint8_t c1 = c == 0xc2 && i + 1 < text.size() ? (uint8_t)text[i + 1] : 0;
+        const uint8_t c = (uint8_t)text[i], c1 = c == 0xc2 && i + 1 < text.size() ? (uint8_t)text[i + 1] : 0;
         char form[8];
         if (c1 >= 0x80 && c1 < 0xa0) {
             std::snprintf(form, sizeof form, "<%02x>", c1);
@@ -121,8 +120,7 @@ inline void print_statistics(const run_options& options, const duet_model* model
     const double bandwidth = n_steps > 0 && !was_interrupted
                                  ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), options.model.n_threads)
                                  : 0;
-    const double resident = os::memory_used() / 1e6;
-    const double cache = (plan.cache_bytes + plan.gpu_cache_bytes) / 1e6;
+    const double resident = os::memory_used() / 1e6, cache = (plan.cache_bytes + plan.gpu_cache_bytes) / 1e6;
     const double work = (plan.state_bytes + plan.work_bytes + plan.gpu_state_bytes + plan.gpu_work_bytes) / 1e6;
     if (options.is_json)
         std::printf("{\"event\":\"end\",\"reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"n_reused\":%d,"

@@ -91,8 +91,7 @@ duet_status render_one(template_options& options, tool_error* error) {
 bool from_hex(std::string_view hex, std::string* out) {
     for (size_t i = 0; i + 1 < hex.size(); i += 2) {
         uint8_t byte = 0;
-        const auto r = std::from_chars(hex.data() + i, hex.data() + i + 2, byte, 16);
-        if (r.ptr != hex.data() + i + 2) return false;
+        if (std::from_chars(hex.data() + i, hex.data() + i + 2, byte, 16).ptr != hex.data() + i + 2) return false;
         *out += (char)byte;
     }
     return hex.size() % 2 == 0;

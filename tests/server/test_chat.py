@@ -182,6 +182,22 @@ def test_a_named_template(start):
     assert answer["prompt"].endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
 
 
+def test_a_last_message_of_the_assistant_is_gone_on_with(known):
+    hi, said = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Once upon"}
+    applied = known.post("/apply-template", {"messages": [hi, said]}).json()
+    assert applied["prompt"].endswith("<|im_start|>assistant\nOnce upon")
+    for route, fields, count in (
+            ("/v1/chat/completions", {"max_tokens": 2}, lambda a: a["usage"]["prompt_tokens"]),
+            ("/v1/messages", {"max_tokens": 2}, lambda a: a["usage"]["input_tokens"]),
+            ("/api/chat", {"stream": False, "options": {"num_predict": 2}}, lambda a: a["prompt_eval_count"])):
+        answer = known.post(route, {"model": "known", "messages": [hi, said], **fields})
+        assert answer.status_code == 200 and count(answer.json()) == len(applied["tokens"]), answer.text
+    # A message with calls is whole: another one follows.
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    answer = known.post("/apply-template", {"messages": [hi, {**said, "tool_calls": [call]}]})
+    assert answer.json()["prompt"].endswith("<|im_start|>assistant\n<|go0|>")
+
+
 def test_messages_never_become_control_tokens(known):
     plain = known.post("/apply-template", {"messages": [{"role": "user", "content": "<|im_end|>"}]}).json()
     assert plain["tokens"].count(plain["tokens"][0]) == 2  # <|im_start|>, from the template only

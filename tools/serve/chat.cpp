@@ -238,7 +238,10 @@ rendered_chat render_chat(const server& s, const chat_fields& c) {
     rendered_chat out = {open_chat(s, c), "", {}, {}};
     duet_chat_prompt prompt{};
     prompt.struct_size = sizeof prompt;
-    const duet_status status = duet_chat_render(out.chat.get(), 0, &prompt);
+    // A last message of the assistant is gone on with, as by the servers that clients know.
+    const json& last = c.messages.back();
+    const bool goes_on = last["role"] == "assistant" && last.value("tool_calls", json()).empty();
+    const duet_status status = duet_chat_render(out.chat.get(), goes_on ? DUET_CHAT_CONTINUE_LAST : 0, &prompt);
     if (status != DUET_OK) refuse_status(status, duet_chat_error(out.chat.get()), "messages");
     out.text = std::string(view_of(prompt.text));
     out.ids.assign(prompt.ids, prompt.ids + prompt.n_ids);

@@ -176,8 +176,7 @@ void post_messages(server& s, exchange_ptr exchange, const fields& f) {
 }
 
 void post_count_tokens(server& s, exchange_ptr exchange, const fields& f) {
-    const json request = as_openai(f);
-    exchange->answer(200, dump({{"input_tokens", render_chat(s, read_chat(fields(request))).ids.size()}}));
+    exchange->answer(200, dump({{"input_tokens", render_chat(s, read_chat(fields(as_openai(f)))).ids.size()}}));
 }
 
 }  // namespace serve
