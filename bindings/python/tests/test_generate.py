@@ -94,6 +94,29 @@ def test_grammars(model: duet.Model, session: duet.Session) -> None:
         assert session.generate("Once upon a time", temp=0, max_tokens=9, grammar=lazy).read() == free
 
 
+def test_a_grammar_is_for_its_text_alone(model: duet.Model, chat_model: duet.Model) -> None:
+    session, yes = model.session(), model.grammar(gbnf='root ::= "yes"')
+    free = session.generate("Once upon a time", temp=0, max_tokens=9).read()
+    session.trim()
+    sampler = duet.Sampler(seed=1, temp=0)
+    assert session.generate("x", sampler=sampler, grammar=yes).read() == "yes"
+    session.trim()
+    assert session.generate("Once upon a time", sampler=sampler, max_tokens=9).read() == free
+    session.trim()
+    assert session.generate("x", sampler=sampler, schema={"const": 7}).read() == "7"
+    assert session.generate("x", sampler=sampler, max_tokens=3).read() != "7"
+    own = duet.Sampler(seed=1, grammar=model.grammar(gbnf='root ::= "no"'))
+    assert [session.generate("x", sampler=own, grammar=g).read() for g in (None, yes)] == ["no", "yes"]
+    own.reset()
+    assert session.generate("x", sampler=own).read() == "no"
+    chat = duet.Chat(chat_model.session(), thinking=False)
+    plain = chat.ask("hello", temp=0).read()
+    chat.remove(0, len(chat))
+    assert chat.ask("hello", sampler=sampler, gbnf='root ::= "never"').read() == "never"
+    chat.remove(0, len(chat))
+    assert chat.ask("hello", sampler=sampler).read() == plain
+
+
 @dataclasses.dataclass
 class Point:
     x: int

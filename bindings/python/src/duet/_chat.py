@@ -408,6 +408,7 @@ class Answer(Steps[Event]):
                     raise error_of(status, text or self.chat._handle.error())
                 self._sampler._handle.check_status(
                     lib.duet_sampler_grammar(self._sampler._handle.address, address.value))
+                self._sampler._has_lent_grammar = True
             finally:
                 lib.duet_grammar_free(address.value)
 

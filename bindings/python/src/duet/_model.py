@@ -682,6 +682,8 @@ class Sampler(Owner):
                  bias: Optional[Mapping[int, float]] = None, dry_breakers: Sequence[int] = (),
                  **params: float) -> None:
         self.seed = random.getrandbits(63) if seed is None else operator.index(seed)
+        self._own_grammar: Optional[Grammar] = None
+        self._has_lent_grammar = False
         address = ctypes.c_void_p()
         status = lib.duet_sampler_create(self.seed & (2**64 - 1), ctypes.byref(address))
         self._handle = Handle("sampler", address.value, lib.duet_sampler_free, lib.duet_sampler_error)
@@ -697,6 +699,12 @@ class Sampler(Owner):
         if grammar is not None:
             self.grammar(grammar)
 
+    def _begin_text(self, grammar: Optional[Grammar]) -> None:
+        """Before a text: keeps to a grammar that is for this text alone, or to the sampler's own again."""
+        if grammar is not None or self._has_lent_grammar:
+            self._keep_to(self._own_grammar if grammar is None else grammar)
+            self._has_lent_grammar = grammar is not None
+
     def _call(self, function: Callable[..., int], *arguments: Any) -> None:
         with using(self._handle):
             self._handle.check_status(function(self._handle.address, *arguments))
@@ -711,6 +719,10 @@ class Sampler(Owner):
 
     def grammar(self, grammar: Optional[Grammar]) -> None:
         """Constrains what is chosen from now on; None: nothing."""
+        self._own_grammar, self._has_lent_grammar = grammar, False
+        self._keep_to(grammar)
+
+    def _keep_to(self, grammar: Optional[Grammar]) -> None:
         if grammar is None:
             return self._call(lib.duet_sampler_grammar, None)
         with using(grammar._handle):

@@ -341,7 +341,7 @@ class Session(Owner):
         prompt: text or ids, which are appended to the sequence; None: it goes on from where it is (after an interrupt,
         a trim or a load the last token is computed again first). max_tokens: -1:
         until the model ends the text or the context is full. stop: strings that end the text. sampler: or seed and
-        parameters of a new `Sampler`. grammar, schema: what the text must be.
+        parameters of a new `Sampler`. grammar, schema: what this text must be; the sampler's next text need not.
 
         >>> import duet
         >>> session = duet.Model(demo).session()
@@ -417,8 +417,7 @@ def new_sampler(model: Model, sampler: Optional[Sampler], seed: Optional[int], g
         return Sampler(seed, grammar=grammar, **sampling)
     if seed is not None or sampling:
         raise error_of(_abi.DUET_ERR_ARG, "want a sampler, or a seed and parameters of a new one, got both")
-    if grammar is not None:
-        sampler.grammar(grammar)
+    sampler._begin_text(grammar)
     return sampler
 
 
