@@ -286,6 +286,13 @@ holds "bench --plot: six points and the legend's" test "$(grep -o '<circle' "$di
 holds "bench --plot: both lines in both panels, and in the legend" test "$(grep -cE 'class="(line|limit)"' "$dir/plot.svg")" = 6
 if command -v python3 >/dev/null; then
     holds "bench --plot: XML" python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$dir/plot.svg"
+    python3 -c '
+import struct, sys
+text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
+kvs = b"".join(text(k) + struct.pack("<I", 8) + text(v) for k, v in (("general.architecture", "llama"), ("x", "a" + "\u6f22" * 100)))
+open(sys.argv[1], "wb").write(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + kvs)' "$dir/wide.gguf"
+    case_of "inspect: a long text" 0 "" "$bin/inspect" "$dir/wide.gguf"
+    holds "inspect: a long text is not cut inside a character" grep -q '漢"\.\.\. (301 bytes)' "$dir/out"
 fi
 echo old >"$dir/old.svg"
 case_of "bench --plot, no model" 1 "cannot be opened" "$bin/bench" -m "$dir/none" --plot "$dir/old.svg"

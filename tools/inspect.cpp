@@ -10,10 +10,9 @@
 
 namespace {
 
-constexpr uint64_t kShownValues = 8;       // of an array
-constexpr uint64_t kShownBytes = 200;      // of a string, in text
-constexpr double kLargestWeight = 1.8e19;  // the square of a larger weight overflows F32, and so do norms
-constexpr int64_t kCheckElems = 1 << 16;   // decoded at a time; a multiple of every block
+constexpr uint64_t kShownValues = 8, kShownBytes = 200;  // of an array; of a string, in text
+constexpr double kLargestWeight = 1.8e19;                // the square of a larger weight overflows F32, and so do norms
+constexpr int64_t kCheckElems = 1 << 16;                 // decoded at a time; a multiple of every block
 
 struct inspect_options {
     std::string path;
@@ -61,7 +60,8 @@ std::string value_text(const duet_file* file, int64_t i_kv, const duet_kv& kv, u
     double d = 0;
     if (type == DUET_KV_STRING && duet_file_get_string(file, i_kv, i, &s) == DUET_OK) {
         if (o.json || o.full || s.n_bytes <= kShownBytes) return quoted(view_of(s));
-        return quoted(view_of(s).substr(0, kShownBytes)) + "... (" + std::to_string(s.n_bytes) + " bytes)";
+        for (n = kShownBytes; n > 0 && ((uint8_t)s.data[n] & 0xc0) == 0x80;) n--;  // not inside a character
+        return quoted(view_of(s).substr(0, (size_t)n)) + "... (" + std::to_string(s.n_bytes) + " bytes)";
     }
     if (type == DUET_KV_BOOL && duet_file_get_int(file, i_kv, i, &n) == DUET_OK) return n ? "true" : "false";
     if (duet_file_get_int(file, i_kv, i, &n) == DUET_OK) return std::to_string(n);
