@@ -65,9 +65,8 @@ duet_status tokenizer::encode_trusted(std::string_view text, std::span<const str
         marks->push_back({pos, ids->size()});
         ids->push_back(id);
         start = pos += longest;
-        const bool strips = vocab.strips_spaces && id != vocab.bos && id != vocab.unk &&
-                            text.substr(pos - longest, longest) != "<|endoftext|>";
-        while (strips && pos < text.size() && (text[pos] == ' ' || (text[pos] >= '\t' && text[pos] <= '\r')))
+        while (vocab.takes_spaces(id) && pos < text.size() &&
+               (text[pos] == ' ' || (text[pos] >= '\t' && text[pos] <= '\r')))
             start = ++pos;
     }
     put_text(text.substr(start));

@@ -470,7 +470,7 @@ duet_status vocabulary::load_options(const gguf_file& file, error_text& err) {
     DUET_TRY(file.get_string("general.name", false, &name, err));
     std::string lower(name);
     for (char& c : lower) c |= 0x20;
-    strips_spaces = lower.find("phi-3") != lower.npos || lower.find("phi3") != lower.npos;
+    is_phi3 = lower.find("phi-3") != lower.npos || lower.find("phi3") != lower.npos;
     strip_accents = to_lower;
     return file.get_bool("tokenizer.ggml.normalizer.strip_accents", false, &strip_accents, err);
 }

@@ -119,6 +119,10 @@ struct vocabulary {
     std::string_view piece(int32_t id) const {
         return std::string_view(pieces).substr(piece_starts[id], piece_starts[id + 1] - piece_starts[id]);
     }
+    // Phi-3: the spaces behind most special tokens are no text.
+    bool takes_spaces(int32_t id) const {
+        return is_phi3 && id != bos && id != unk && spellings[(size_t)id] != "<|endoftext|>";
+    }
     bool is_special(int32_t id) const { return types[id] == kTokenControl || types[id] == kTokenUnknown; }
 
     vocab_kind kind = vocab_kind::spm;
@@ -134,7 +138,7 @@ struct vocabulary {
     bool add_bos = false, add_eos = false, add_sep = false;
     bool add_space_prefix = false, remove_extra_spaces = false;
     bool to_lower = true, strip_accents = true;  // wordpiece only
-    bool strips_spaces = false;                  // Phi-3: the spaces behind special tokens are no text
+    bool is_phi3 = false;
 
     string_index index;                      // results of merges: bpe by bytes, spm by spelling
     merge_index merges;                      // bpe only
