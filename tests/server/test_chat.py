@@ -189,8 +189,10 @@ def test_a_last_message_of_the_assistant_is_gone_on_with(known):
     for route, fields, count in (
             ("/v1/chat/completions", {"max_tokens": 2}, lambda a: a["usage"]["prompt_tokens"]),
             ("/v1/messages", {"max_tokens": 2}, lambda a: a["usage"]["input_tokens"]),
+            ("/v1/responses", {"max_output_tokens": 2}, lambda a: a["usage"]["input_tokens"]),
             ("/api/chat", {"stream": False, "options": {"num_predict": 2}}, lambda a: a["prompt_eval_count"])):
-        answer = known.post(route, {"model": "known", "messages": [hi, said], **fields})
+        ask_of = {"input": [hi, said]} if route == "/v1/responses" else {"messages": [hi, said]}
+        answer = known.post(route, {"model": "known", **ask_of, **fields})
         assert answer.status_code == 200 and count(answer.json()) == len(applied["tokens"]), answer.text
     # A message with calls is whole: another one follows.
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
