@@ -509,3 +509,4 @@ def test_memory_stays_over_1000_rounds(demo_path: str) -> None:
         seen.append(resident())
     grown = sorted(b - a for a, b in zip(seen, seen[1:]))[5]
     assert grown < 100 << 10, f"{grown} bytes more after each 100 rounds: {seen}"
+    assert seen[-1] - seen[0] < 16 << 20, f"the steps together: {seen}"
