@@ -390,8 +390,7 @@ duet_status cpu_run(void* context, const exec_batch& batch, const std::atomic<in
 }
 
 float* cpu_wanted_row(void* context, int32_t buffer, int32_t i) {
-    cpu_context& c = *(cpu_context*)context;
-    return c.row(view{buffer, 0, 1, 0, 0}, i);
+    return ((cpu_context*)context)->row(view{buffer, 0, 1, 0, 0}, i);
 }
 
 uint64_t cpu_page_bytes(void* context, int32_t group) { return ((cpu_context*)context)->layout.page_size(group); }

@@ -27,8 +27,7 @@ size_t symbol_end(const std::vector<merge_symbol>& symbols, uint32_t i, std::str
 // Returns a smaller rank for a higher score, and kNoRank where there is no finite score.
 uint32_t rank_of_score(float score) {
     uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);  // -0 and 0 are the same score.
-    uint32_t ascending = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return ~ascending;
+    return bits >> 31 ? bits : ~(bits | 0x80000000u);
 }
 
 }  // namespace
