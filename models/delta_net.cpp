@@ -103,8 +103,7 @@ duet_status describe_delta_net(graph_builder& g) {
             continue;
         }
         delta_part(g, i, norm_part(g, i, x, "attn_norm"), x, s, g.arch == "qwen3next");
-        const view h = norm_part(g, i, x, block.ffn_norm);
-        experts_or_ffn_part(g, i, h, x, block);
+        experts_or_ffn_part(g, i, norm_part(g, i, x, block.ffn_norm), x, block);
     }
     return output_part(g, x);
 }

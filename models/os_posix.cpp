@@ -33,8 +33,7 @@ const char* other_than_file(mode_t mode) {
     if (S_ISFIFO(mode)) return "a FIFO (named pipe)";
     if (S_ISCHR(mode)) return "a character device";
     if (S_ISBLK(mode)) return "a block device";
-    if (S_ISSOCK(mode)) return "a socket";
-    return "no regular file";
+    return S_ISSOCK(mode) ? "a socket" : "no regular file";
 }
 
 }  // namespace

@@ -359,8 +359,7 @@ class pattern_matcher {
                 break;
             case kOpEdge: {
                 bool before = pos > begin_ && (masks_[pos - 1] & inst.mask);
-                bool after = pos < end_ && (masks_[pos] & inst.mask);
-                is_ok = before != after;
+                is_ok = before != (pos < end_ && (masks_[pos] & inst.mask));
                 ++pc;
                 break;
             }

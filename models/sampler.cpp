@@ -192,8 +192,7 @@ void step_xtc(sampler& s, const float* p) {
     for (size_t i = 0; i < all.size(); i++)
         if (all[i].weight >= least && (n_above++ == 0 || all[i].logit <= all[worst].logit)) worst = i;
     if (n_above < 2) return;
-    const int32_t kept = all[worst].id;
-    s.keep_if([=](const sampler_candidate& c) { return c.weight < least || c.id == kept; });
+    s.keep_if([=, kept = all[worst].id](const sampler_candidate& c) { return c.weight < least || c.id == kept; });
     s.logits_changed();  // The best is gone, and weights are relative to the best.
 }
 
@@ -210,8 +209,7 @@ void step_temp(sampler& s, const float* p) {
     }
     if (temp == 1) return;
     if (temp < 1e-30) {  // The temperature is 0, or so small that the division might overflow.
-        const int32_t best = s.candidates[s.best()].id;
-        s.keep_if([=](const sampler_candidate& c) { return c.id == best; });
+        s.keep_if([best = s.candidates[s.best()].id](const sampler_candidate& c) { return c.id == best; });
         return;
     }
     for (auto& c : s.candidates) c.logit /= temp;

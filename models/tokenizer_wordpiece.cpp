@@ -63,8 +63,7 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
     std::string_view text = strip_accents ? std::string_view(decomposed) : raw;
     for (size_t pos = 0; pos < text.size();) {
         uint32_t cp = next_char(text, &pos), bits = unicode_bits(cp);
-        bool is_space = cp == '\t' || cp == '\n' || cp == '\r' || ((bits & kUniSpace) && !(bits & kUniCc));
-        if (is_space) {
+        if (cp == '\t' || cp == '\n' || cp == '\r' || ((bits & kUniSpace) && !(bits & kUniCc))) {
             end_word();
         } else if (cp == kInvalidByte || cp == 0xfffd || (bits & (kUniCc | kUniCf | kUniCo)) ||
                    (strip_accents && (bits & kUniMn))) {

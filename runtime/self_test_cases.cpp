@@ -136,8 +136,7 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         const view gate = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden),
                    up = heads_of(c.buffer(s.used * s.hidden), 0, s.used, s.hidden);
         const view out = heads_of(c.buffer(s.used * s.n_in), 0, s.used, s.n_in);
-        op& r = c.add(op_kind::route, z, routes);
-        r.n_used = s.used;
+        c.add(op_kind::route, z, routes).n_used = s.used;
         for (const auto& [from, to, type] : {std::tuple{x, gate, s.type}, {x, up, s.type}, {gate, out, s.down_type}}) {
             op& o = c.add(op_kind::expert_matmul, from, to, routes);
             o.n_used = s.used;
