@@ -476,7 +476,8 @@ uint8_t* emu_shared(size_t offset, size_t n_bytes, int line) {
 }
 
 void emu_fault(const char* what, long index, long n, int line) {
-    emu_fail(*emu_now, what, index, n, line);
+    emu_machine& m = *emu_now;
+    emu_fail(m, what, index, n, line);
     emu_wait_for(emu_wait::done, line);  // The launch ends, and nobody wakes this fiber.
     __builtin_unreachable();
 }

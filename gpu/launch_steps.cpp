@@ -255,7 +255,8 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     const bool is_few = s.append >= 0 && a.n_tok * a.cache.n_kv_heads < 2 * c.store->info.n_units;
     const bool split = (a.n_chunks > 1 || c.kept) && (a.n_tok <= kSplitTokens || is_few);
     // Rows that a block's threads take at once, and that fit its 48 kB of shared memory beside the stage.
-    int most = std::min(8, kAttnRows * std::max(1, kGpuThreads / (a.cache.v_in_k ? kGpuThreads / 2 : v_dim)));
+    const int width = a.cache.v_in_k ? kGpuThreads / 2 : v_dim;
+    int most = std::min(8, kAttnRows * std::max(1, kGpuThreads / width));
     const auto floats = [&](int rows) {  // Regions of attention(): q, key and value, score, o, state, stage.
         return (rows + 1) * attn_stride(k_dim) + (rows + 1) * attn_stride(v_dim) + rows * (kAttnChunk + 4) + a.stage;
     };

@@ -93,7 +93,8 @@ duet_status gguf_writer::set_int(std::string_view key, int32_t type, int64_t val
     const int64_t max = is_bool        ? 1
                         : n_bits == 64 ? INT64_MAX
                                        : (int64_t)((1ull << (is_signed ? n_bits - 1 : n_bits)) - 1);
-    if (value < (is_signed ? -max - 1 : 0) || value > max)
+    const int64_t min = is_signed ? -max - 1 : 0;
+    if (value < min || value > max)
         return fail(err, DUET_ERR_ARG, "%s: want a value that fits %s, got %lld", printable(key).c_str(),
                     kGgufKvTypes[type].name, (long long)value);
     std::string bytes = gguf_value_begin(type);

@@ -359,7 +359,8 @@ class pattern_matcher {
                 break;
             case kOpEdge: {
                 bool before = pos > begin_ && (masks_[pos - 1] & inst.mask);
-                is_ok = before != (pos < end_ && (masks_[pos] & inst.mask));
+                bool after = pos < end_ && (masks_[pos] & inst.mask);
+                is_ok = before != after;
                 ++pc;
                 break;
             }
@@ -387,7 +388,8 @@ class pattern_matcher {
     size_t run_length(uint32_t pc, const pattern_inst& inst, size_t pos) {
         known_run& run = runs_[pc];
         if (pos < run.begin || pos >= run.end) {
-            size_t last = inst.max == kNoLimit ? end_ : std::min<size_t>(end_, pos + inst.max), end = pos;
+            size_t last = inst.max == kNoLimit ? end_ : std::min<size_t>(end_, pos + inst.max);
+            size_t end = pos;
             while (end < last && (masks_[end] & inst.mask)) ++end;
             if (inst.max != kNoLimit) return end - pos;
             run = {pos, end};

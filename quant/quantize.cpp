@@ -141,7 +141,8 @@ affine_sums sums_of_affine(const float* x, const float* w, float low, float inve
         qq_v += wq * q;
         xq_v += wq * xi;
     }
-    const float q = sum4(q_v), qq = sum4(qq_v), xq = sum4(xq_v), det = w_sum * qq - q * q;
+    const float q = sum4(q_v), qq = sum4(qq_v), xq = sum4(xq_v);
+    const float det = w_sum * qq - q * q;
     if (!(det > 0.0f)) return {};
     float d = (w_sum * xq - wx_sum * q) / det, m = (q * xq - qq * wx_sum) / det;
     if (!Signed && m < 0.0f) m = 0.0f, d = qq > 0.0f ? xq / qq : 0.0f;
