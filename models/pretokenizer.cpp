@@ -17,8 +17,8 @@ namespace duet {
 namespace {
 
 struct pattern_set {
-    std::vector<std::pair<uint32_t, uint32_t>> ranges;  // first, last code point
-    uint32_t bits = 0;                                  // of unicode_bit
+    std::vector<std::pair<uint32_t, uint32_t>> ranges = {};  // first, last code point
+    uint32_t bits = 0;                                       // of unicode_bit
     bool is_negated = false;
     int within = -1;  // index of a set that must hold the character too (&&)
     bool operator==(const pattern_set&) const = default;
@@ -92,35 +92,27 @@ class pattern_parser {
         pos_ += want.size();
         return true;
     }
-    uint32_t next_char() { return duet::next_char(text_, &pos_); }
-
-    // These return true, so that a caller can do its last step and report success in one line.
-    bool append(const pattern_inst& inst) {
+    uint32_t here() const { return (uint32_t)code_.size(); }  // where the next instruction will stand
+    bool append(const pattern_inst& inst) {  // returns true, so that a caller can report success in the same line
         code_.push_back(inst);
-        return true;
-    }
-    static bool add_bits(pattern_set* set, uint32_t bits) {
-        set->bits |= bits;
         return true;
     }
 
     bool parse_alternatives() {
-        std::vector<size_t> jumps;
+        std::vector<uint32_t> jumps;
         for (;;) {
-            size_t split = code_.size();
-            code_.push_back({kOpSplit});  // becomes a jump to the next instruction if this is the last alternative
+            const uint32_t split = here();
+            code_.push_back({.op = kOpSplit, .branch = split + 1});
             if (!parse_sequence()) return false;
-            if (!accept("|")) {
+            if (!accept("|")) {  // the last alternative: there is nothing to choose
                 code_[split].op = kOpJump;
-                code_[split].branch = split + 1;
                 break;
             }
-            jumps.push_back(code_.size());
+            jumps.push_back(here());
             code_.push_back({kOpJump});
-            code_[split].branch = split + 1;
-            code_[split].other = code_.size();
+            code_[split].other = here();
         }
-        for (size_t i : jumps) code_[i].branch = code_.size();
+        for (uint32_t i : jumps) code_[i].branch = here();
         return true;
     }
 
@@ -137,51 +129,39 @@ class pattern_parser {
         if (accept("(?i:")) return parse_group(true);
         if (accept("$")) return append({kOpEnd});
         if (accept("\\b")) {
-            pattern_set word;
-            word.bits = kUniL | kUniM | kUniN | kUniPc;
-            pattern_inst inst{kOpEdge};
-            inst.mask = set_mask(word);
-            return append(inst);
+            const pattern_set word{.bits = kUniL | kUniM | kUniN | kUniPc};
+            return append({.op = kOpEdge, .mask = set_mask(word)});
         }
         if (peek() == '(' || peek() == '*' || peek() == '+' || peek() == '?') return false;
         pattern_set set;
-        if (accept("[")) {
-            if (!parse_class(&set)) return false;
-        } else if (!parse_element(&set)) {
-            return false;
-        }
-        pattern_inst inst{kOpRepeat};
-        inst.mask = set_mask(set);
+        if (!(accept("[") ? parse_class(&set) : parse_element(&set))) return false;
+        pattern_inst inst{.op = kOpRepeat, .mask = set_mask(set)};
         parse_quantifier(&inst);
         return append(inst);
     }
 
     bool parse_look(bool is_negated) {
-        pattern_inst look{kOpLook};
-        look.is_negated = is_negated;
-        size_t at = code_.size();
-        code_.push_back(look);
+        const uint32_t at = here();
+        code_.push_back({.op = kOpLook, .is_negated = is_negated, .branch = at + 1});
         if (!parse_alternatives() || !accept(")")) return false;
         code_.push_back({kOpMatch});
-        code_[at].branch = at + 1;
-        code_[at].other = code_.size();
+        code_[at].other = here();
         return true;
     }
 
     bool parse_group(bool is_case_blind) {
         bool was_case_blind = std::exchange(is_case_blind_, is_case_blind);
-        size_t at = code_.size();
+        const uint32_t at = here();
         code_.push_back({kOpGroup});
         if (!parse_alternatives() || !accept(")")) return false;
         is_case_blind_ = was_case_blind;
 
-        pattern_inst group{kOpGroup};
+        pattern_inst group{.op = kOpGroup, .branch = at + 1};
         parse_quantifier(&group);
-        size_t n_body = code_.size() - at;  // counts kOpGroup, kOpJump, ...
+        const uint32_t n_body = here() - at;  // counts kOpGroup, kOpJump, ...
         const pattern_inst& only = code_.back();
         if (group.min == 1 && group.max == 1) {
-            code_[at] = {kOpJump};
-            code_[at].branch = at + 1;
+            code_[at] = {.op = kOpJump, .branch = at + 1};
         } else if (group.is_atomic && n_body == 3 && only.op == kOpRepeat && only.min == only.max) {
             pattern_inst repeat = only;  // (?:X{3})++ is a run of X in steps of 3.
             repeat.step = only.min;
@@ -192,13 +172,10 @@ class pattern_parser {
             code_.push_back(repeat);
         } else if (group.is_atomic) {
             code_.push_back({kOpMatch});
-            group.branch = at + 1;
-            group.other = code_.size();
+            group.other = here();
             code_[at] = group;
         } else if (group.min == 0 && group.max == 1) {
-            code_[at] = {kOpSplit};
-            code_[at].branch = at + 1;
-            code_[at].other = code_.size();
+            code_[at] = {.op = kOpSplit, .branch = at + 1, .other = here()};
         } else {
             return false;
         }
@@ -211,18 +188,16 @@ class pattern_parser {
             while (peek() >= '0' && peek() <= '9') value = value * 10 + (uint32_t)(text_[pos_++] - '0');
             return value;
         };
-        if (accept("?")) inst->min = 0;
-        else if (accept("+")) inst->max = kNoLimit;
-        else if (accept("*")) {
-            inst->min = 0;
-            inst->max = kNoLimit;
-        } else if (accept("{")) {
+        if (accept("{")) {
             inst->min = inst->max = number();
             if (accept(",")) inst->max = number();
             accept("}");
-            return;
-        } else return;
-        inst->is_atomic = accept("+");
+        } else if (const char kind = peek(); kind == '?' || kind == '+' || kind == '*') {
+            ++pos_;
+            if (kind != '+') inst->min = 0;
+            if (kind != '?') inst->max = kNoLimit;
+            inst->is_atomic = accept("+");
+        }
     }
 
     // Parses a class behind its "[".
@@ -249,27 +224,21 @@ class pattern_parser {
 
     // Adds one character, escape or property to the set.
     bool parse_element(pattern_set* set) {
-        if (accept("\\p{")) {
-            static constexpr struct {
-                std::string_view name;
-                uint32_t bits;
-            } kProperties[] = {{"L", kUniL},   {"Lu", kUniLu}, {"Ll", kUniLl},  {"Lt", kUniLt},
-                               {"Lm", kUniLm}, {"Lo", kUniLo}, {"M", kUniM},    {"N", kUniN},
-                               {"P", kUniP},   {"S", kUniS},   {"Han", kUniHan}};
-            size_t end = text_.find('}', pos_);
-            if (end == std::string_view::npos) return false;
-            std::string_view name = text_.substr(pos_, end - pos_);
-            pos_ = end + 1;
-            for (const auto& property : kProperties)
-                if (property.name == name) return add_bits(set, property.bits);
-            return false;
-        }
-        if (accept("\\s")) return add_bits(set, kUniSpace);
-        if (accept("\\d")) return add_bits(set, kUniNd);
-        if (accept("\\S")) {
-            set->is_negated = true;
-            return add_bits(set, kUniSpace);
-        }
+        static constexpr struct {
+            std::string_view name;
+            uint32_t bits;
+            bool is_negated = false;
+        } kProperties[] = {{"\\p{L}", kUniL},   {"\\p{Lu}", kUniLu},     {"\\p{Ll}", kUniLl},   {"\\p{Lt}", kUniLt},
+                           {"\\p{Lm}", kUniLm}, {"\\p{Lo}", kUniLo},     {"\\p{M}", kUniM},     {"\\p{N}", kUniN},
+                           {"\\p{P}", kUniP},   {"\\p{S}", kUniS},       {"\\p{Han}", kUniHan}, {"\\s", kUniSpace},
+                           {"\\d", kUniNd},     {"\\S", kUniSpace, true}};
+        for (const auto& property : kProperties)
+            if (accept(property.name)) {
+                set->bits |= property.bits;
+                set->is_negated |= property.is_negated;
+                return true;
+            }
+        if (accept("\\p{")) return false;
         uint32_t cp = 0;
         if (accept("\\x{")) {  // for characters that editors would normalize
             for (; !accept("}"); ++pos_) {
@@ -279,7 +248,7 @@ class pattern_parser {
         } else {
             const bool is_escape = accept("\\");
             if (pos_ >= text_.size()) return false;
-            cp = next_char();
+            cp = next_char(text_, &pos_);
             if (is_escape) cp = cp == 'r' ? '\r' : cp == 'n' ? '\n' : cp == 't' ? '\t' : cp;
         }
         set->ranges.push_back({cp, cp});
