@@ -149,27 +149,19 @@ std::string encoded(const std::vector<normal_char>& chars) {
 
 uint32_t utf8_decode(std::string_view text, size_t pos, int* n_bytes) {
     const uint8_t* p = (const uint8_t*)text.data() + pos;
-    size_t n_left = text.size() - pos;
     *n_bytes = 1;
     if (p[0] < 0x80) return p[0];
-    auto continues = [&](size_t i) { return i < n_left && (p[i] & 0xc0) == 0x80; };
-    if (p[0] >= 0xc2 && p[0] <= 0xdf && continues(1)) {
-        *n_bytes = 2;
-        return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
+    constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};  // what fewer bytes can hold is not written in more
+    const int n_more = p[0] < 0xe0 ? 1 : p[0] < 0xf0 ? 2 : 3;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || text.size() - pos <= (size_t)n_more) return kInvalidByte;
+    uint32_t cp = p[0] & (0x3fu >> n_more);
+    for (int i = 1; i <= n_more; i++) {
+        if ((p[i] & 0xc0) != 0x80) return kInvalidByte;
+        cp = cp << 6 | (p[i] & 0x3fu);
     }
-    if ((p[0] & 0xf0) == 0xe0 && continues(1) && continues(2)) {
-        uint32_t cp = (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-        if (cp < 0x800 || (cp >= 0xd800 && cp <= 0xdfff)) return kInvalidByte;
-        *n_bytes = 3;
-        return cp;
-    }
-    if (p[0] >= 0xf0 && p[0] <= 0xf4 && continues(1) && continues(2) && continues(3)) {
-        uint32_t cp = (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
-        if (cp < 0x10000 || cp > 0x10ffff) return kInvalidByte;
-        *n_bytes = 4;
-        return cp;
-    }
-    return kInvalidByte;
+    if (cp < kLeast[n_more] || (cp >= 0xd800 && cp <= 0xdfff) || cp > 0x10ffff) return kInvalidByte;
+    *n_bytes = n_more + 1;
+    return cp;
 }
 
 void utf8_append(std::string* out, uint32_t cp) {
