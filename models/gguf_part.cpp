@@ -194,94 +194,78 @@ bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint
 }
 
 duet_status gguf_part::read_header(uint64_t* n_kv, uint64_t* n_tensors) {
-    const std::string what = "header";
+    what = "header";
     const std::string_view start((const char*)data, (size_t)std::min<uint64_t>(size, 256));
     if (start.substr(0, 4) != std::string_view("GGUF").substr(0, start.size())) {
         const char* other = gguf_other_content(start);
-        return bad(what, 0, "no GGUF file: want the magic \"GGUF\", got %s",
+        return bad(0, "no GGUF file: want the magic \"GGUF\", got %s",
                    other ? other : ("\"" + printable(start.substr(0, 4)) + "\"").c_str());
     }
-    if (size < 24) return bad(what, size, "the file ends inside the header: want 24 bytes, got %d", (int)size);
+    if (size < 24) return bad(size, "the file ends inside the header: want 24 bytes, got %d", (int)size);
     at = 4;
-    DUET_TRY(read(what, "the version", &version));
+    DUET_TRY(read("the version", &version));
     if (version != 2 && version != 3) {
         if (version != 0 && (version & 0xffff) == 0)
-            return bad(what, 4, "big-endian file (version %u with its bytes swapped): want little-endian",
-                       version >> 24);
-        return bad(what, 4, "version: want 2 or 3, got %u", version);
+            return bad(4, "big-endian file (version %u with its bytes swapped): want little-endian", version >> 24);
+        return bad(4, "version: want 2 or 3, got %u", version);
     }
-    DUET_TRY(read(what, "the tensor count", n_tensors));
-    DUET_TRY(read(what, "the key count", n_kv));
+    DUET_TRY(read("the tensor count", n_tensors));
+    DUET_TRY(read("the key count", n_kv));
     const uint64_t max_tensors = std::min(left() / kGgufMinTensorBytes, kGgufMaxTensors);
     const uint64_t max_kvs = std::min(left() / kGgufMinKvBytes, kGgufMaxKvs);
     const std::string whole = " (what a file of " + std::to_string(size) + " bytes can hold)";
-    if (*n_tensors > max_tensors) return beyond(what, 8, "number of tensors", max_tensors, whole, *n_tensors);
-    return *n_kv > max_kvs ? beyond(what, 16, "number of keys", max_kvs, whole, *n_kv) : DUET_OK;
+    if (*n_tensors > max_tensors) return beyond(8, "number of tensors", max_tensors, whole, *n_tensors);
+    return *n_kv > max_kvs ? beyond(16, "number of keys", max_kvs, whole, *n_kv) : DUET_OK;
 }
 
-duet_status gguf_part::read_value(const std::string& what, gguf_kv& kv) {
-    auto check_bools = [&](uint64_t n) {
-        for (uint64_t i = 0; i < n; i++)
-            if (data[at + i] > 1) return bad(what, at + i, "bool: want 0 or 1, got %d", data[at + i]);
-        return (duet_status)DUET_OK;
-    };
-    if (kv.type == DUET_KV_STRING) {
-        std::string_view s;
-        kv.data = data + at;
-        kv.offset = at;
-        DUET_TRY(read_string(what, "the string", UINT64_MAX, &s));
-        kv.strings.assign(1, s);
-        kv.n_bytes = at - kv.offset;
-        return DUET_OK;
-    }
+duet_status gguf_part::read_value(gguf_kv& kv) {
     uint64_t size_each = kGgufKvTypes[kv.type].n_bytes;
     int32_t type = kv.type;
     if (type == DUET_KV_ARRAY) {
         uint32_t elem = 0;
-        DUET_TRY(read(what, "the array's type", &elem));
-        if (elem == DUET_KV_ARRAY) return bad(what, at - 4, "array of arrays: want scalars or strings as elements");
-        if (elem >= kGgufKvTypeCount) return bad(what, at - 4, "unknown element type: want 0 to 12, got %u", elem);
-        DUET_TRY(read(what, "the array's length", &kv.n_values));
+        DUET_TRY(read("the array's type", &elem));
+        if (elem == DUET_KV_ARRAY) return bad(at - 4, "array of arrays: want scalars or strings as elements");
+        if (elem >= kGgufKvTypeCount) return bad(at - 4, "unknown element type: want 0 to 12, got %u", elem);
+        DUET_TRY(read("the array's length", &kv.n_values));
         type = kv.array_type = (int32_t)elem;
         size_each = type == DUET_KV_STRING ? 8 : kGgufKvTypes[type].n_bytes;
         if (kv.n_values > left() / size_each)
-            return beyond(what, at - 8, "the array is longer than the rest of the file", left() / size_each,
+            return beyond(at - 8, "the array is longer than the rest of the file", left() / size_each,
                           std::string(" elements of ") + kGgufKvTypes[type].name, kv.n_values);
     }
     kv.data = data + at;
     kv.offset = at;
     if (type == DUET_KV_STRING) {
-        n_strings += kv.n_values;
-        if (n_strings > kGgufMaxStrings) return beyond(what, at, "strings in arrays", kGgufMaxStrings, "", n_strings);
+        const bool is_array = kv.type == DUET_KV_ARRAY;
+        if (is_array) n_strings += kv.n_values;
+        if (n_strings > kGgufMaxStrings) return beyond(at, "strings in arrays", kGgufMaxStrings, "", n_strings);
         kv.strings.resize((size_t)kv.n_values);
         for (uint64_t i = 0; i < kv.n_values; i++) {
-            if (left() < 8) return ended(what + "[" + std::to_string(i) + "]", "the string", 8);
-            const uint64_t n = gguf_load<uint64_t>(data + at);
-            if (n > left() - 8)
-                return beyond(what + "[" + std::to_string(i) + "]", at,
-                              "the string is longer than the rest of the file", left() - 8, " bytes", n);
-            kv.strings[(size_t)i] = std::string_view((const char*)data + at + 8, (size_t)n);
-            at += 8 + n;
+            i_element = is_array ? (int64_t)i : -1;
+            DUET_TRY(read_string("the string", UINT64_MAX, &kv.strings[(size_t)i]));
         }
+        i_element = -1;
         kv.n_bytes = at - kv.offset;
         return DUET_OK;
     }
-    if (left() < kv.n_values * size_each) return ended(what, "the value", kv.n_values * size_each);
-    if (type == DUET_KV_BOOL) DUET_TRY(check_bools(kv.n_values));
     kv.n_bytes = kv.n_values * size_each;
+    if (left() < kv.n_bytes) return ended("the value", kv.n_bytes);
+    for (uint64_t i = at; type == DUET_KV_BOOL && i < at + kv.n_bytes; i++)
+        if (data[i] > 1) return bad(i, "bool: want 0 or 1, got %d", data[i]);
     at += kv.n_bytes;
     return DUET_OK;
 }
 
 duet_status gguf_part::read_kv(uint64_t i) {
     gguf_kv kv;
-    DUET_TRY(read_name("key " + std::to_string(i), kGgufMaxKeyBytes, &kv.key));
-    const std::string what = printable(kv.key);
+    what = "key " + std::to_string(i);
+    DUET_TRY(read_name(kGgufMaxKeyBytes, &kv.key));
+    what = printable(kv.key);
     uint32_t type = 0;
-    DUET_TRY(read(what, "the value's type", &type));
-    if (type >= kGgufKvTypeCount) return bad(what, at - 4, "unknown value type: want 0 to 12, got %u", type);
+    DUET_TRY(read("the value's type", &type));
+    if (type >= kGgufKvTypeCount) return bad(at - 4, "unknown value type: want 0 to 12, got %u", type);
     kv.type = (int32_t)type;
-    DUET_TRY(read_value(what, kv));
+    DUET_TRY(read_value(kv));
     kvs.push_back(std::move(kv));
     return DUET_OK;
 }
@@ -291,7 +275,8 @@ duet_status gguf_part::check_known_keys() {
         for (const gguf_known_key& known : kGgufKnownKeys) {
             if (known.key[0] == '.' ? !kv.key.ends_with(known.key) : kv.key != known.key) continue;
             auto wrong = [&](const std::string& want) {
-                return bad(printable(kv.key), kv.offset, "want %s, got %s", want.c_str(), gguf_describe(kv).c_str());
+                what = printable(kv.key);
+                return bad(kv.offset, "want %s, got %s", want.c_str(), gguf_describe(kv).c_str());
             };
             const char* kind = "";
             if (!gguf_is_kind(kv, known.want, &kind)) return wrong(kind);
@@ -317,19 +302,20 @@ duet_status gguf_part::check_known_keys() {
 
 duet_status gguf_part::read_tensor(uint64_t i) {
     gguf_tensor t;
-    DUET_TRY(read_name("tensor " + std::to_string(i), kGgufMaxNameBytes, &t.name));
-    const std::string what = "tensor " + printable(t.name);
+    what = "tensor " + std::to_string(i);
+    DUET_TRY(read_name(kGgufMaxNameBytes, &t.name));
+    what = "tensor " + printable(t.name);
     const uint64_t begin = at;
     uint32_t n_dims = 0, type = 0;
-    DUET_TRY(read(what, "the number of dimensions", &n_dims));
-    if (n_dims < 1 || n_dims > 4) return bad(what, begin, "number of dimensions: want 1 to 4, got %u", n_dims);
+    DUET_TRY(read("the number of dimensions", &n_dims));
+    if (n_dims < 1 || n_dims > 4) return bad(begin, "number of dimensions: want 1 to 4, got %u", n_dims);
     uint64_t dims[4] = {1, 1, 1, 1};
-    for (uint32_t d = 0; d < n_dims; d++) DUET_TRY(read(what, "the dimensions", &dims[d]));
-    DUET_TRY(read(what, "the type", &type));
+    for (uint32_t d = 0; d < n_dims; d++) DUET_TRY(read("the dimensions", &dims[d]));
+    DUET_TRY(read("the type", &type));
     std::string why;
-    if (!gguf_tensor_bytes(type, n_dims, dims, &t.n_bytes, &why)) return bad(what, begin, "%s", why.c_str());
+    if (!gguf_tensor_bytes(type, n_dims, dims, &t.n_bytes, &why)) return bad(begin, "%s", why.c_str());
     offsets_at.push_back(at);
-    DUET_TRY(read(what, "the offset", &t.offset));
+    DUET_TRY(read("the offset", &t.offset));
     std::copy(dims, dims + 4, t.dims);
     t.n_dims = (int32_t)n_dims;
     t.type = (int32_t)type;
@@ -342,19 +328,19 @@ duet_status gguf_part::read_tensor(uint64_t i) {
 duet_status gguf_part::place_tensors() {
     if (tensors.empty()) return DUET_OK;
     const uint64_t begin = (at + alignment - 1) / alignment * alignment;
+    what = "tensor " + printable(tensors[0].name);
     if (begin > size)
-        return bad("tensor " + printable(tensors[0].name), at,
-                   "the data section is missing: want it at byte %llu, the file ends at %llu",
+        return bad(at, "the data section is missing: want it at byte %llu, the file ends at %llu",
                    (unsigned long long)begin, (unsigned long long)size);
     for (size_t i = 0; i < tensors.size(); i++) {
         gguf_tensor& t = tensors[i];
-        const std::string what = "tensor " + printable(t.name);
+        what = "tensor " + printable(t.name);
         if (t.offset % alignment != 0)
-            return bad(what, offsets_at[i], "the offset is not aligned: want a multiple of %u, got %llu", alignment,
+            return bad(offsets_at[i], "the offset is not aligned: want a multiple of %u, got %llu", alignment,
                        (unsigned long long)t.offset);
         if (t.offset > size - begin || t.n_bytes > size - begin - t.offset)
             return bad(
-                what, offsets_at[i],
+                offsets_at[i],
                 "the data ends outside the file: want %llu bytes at offset %llu of the data section, which has %llu",
                 (unsigned long long)t.n_bytes, (unsigned long long)t.offset, (unsigned long long)(size - begin));
         t.offset += begin;
@@ -365,10 +351,10 @@ duet_status gguf_part::place_tensors() {
     uint64_t want = begin;
     for (size_t i = 0; i < order.size(); i++) {
         const gguf_tensor& t = tensors[order[i]];
-        const std::string after =
-            i ? "tensor " + printable(tensors[order[i - 1]].name) : "the start of the data section";
+        const std::string after = i ? what : "the start of the data section";
+        what = "tensor " + printable(t.name);
         if (t.offset != want)
-            return bad("tensor " + printable(t.name), offsets_at[order[i]], "%s%s: want offset %llu, got %llu",
+            return bad(offsets_at[order[i]], "%s%s: want offset %llu, got %llu",
                        t.offset < want ? "overlaps " : "leaves a gap after ", after.c_str(),
                        (unsigned long long)(want - begin), (unsigned long long)(t.offset - begin));
         want = t.offset + (t.n_bytes + alignment - 1) / alignment * alignment;
@@ -383,8 +369,9 @@ duet_status gguf_part::read_all() {
     for (uint64_t i = 0; i < n_kv; i++) DUET_TRY(read_kv(i));
     DUET_TRY(check_known_keys());
     const uint64_t max_tensors = left() / kGgufMinTensorBytes;  // This bound is tighter, now that the metadata is read.
+    what = "header";
     if (n_tensors > max_tensors)
-        return beyond("header", 8, "number of tensors", max_tensors,
+        return beyond(8, "number of tensors", max_tensors,
                       " (what the " + std::to_string(left()) + " bytes after the metadata can hold)", n_tensors);
     tensors.reserve((size_t)n_tensors);
     for (uint64_t i = 0; i < n_tensors; i++) DUET_TRY(read_tensor(i));

@@ -40,7 +40,9 @@ struct gguf_part {
     const uint64_t size;
     const int32_t i_file;
     error_text& err;
-    uint64_t at = 0;  // the next byte
+    uint64_t at = 0;         // the next byte
+    std::string what = {};   // what is read, for messages: "header", a key, a tensor
+    int64_t i_element = -1;  // of the array that is read; -1: none
     uint32_t version = 0, alignment = kGgufDefaultAlignment;
     uint64_t n_strings = 0;
     std::vector<gguf_kv> kvs = {};
@@ -49,55 +51,54 @@ struct gguf_part {
 
     uint64_t left() const { return size - at; }
 
-    [[gnu::format(DUET_PRINTF_FORM, 4, 5)]] duet_status bad(const std::string& what, uint64_t offset, const char* rule,
-                                                            ...) const {
+    [[gnu::format(DUET_PRINTF_FORM, 3, 4)]] duet_status bad(uint64_t offset, const char* rule, ...) const {
         char text[700];
         va_list args;
         va_start(args, rule);
         vsnprintf(text, sizeof text, rule, args);
         va_end(args);
-        return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", path.c_str(), what.c_str(),
+        const std::string element = i_element < 0 ? "" : "[" + std::to_string(i_element) + "]";
+        return fail(err, DUET_ERR_FORMAT, "%s: %s%s: at byte %llu: %s", path.c_str(), what.c_str(), element.c_str(),
                     (unsigned long long)offset, text);
     }
-    duet_status beyond(const std::string& what, uint64_t offset, const std::string& rule, uint64_t most,
-                       const std::string& unit, uint64_t got) const {
-        return bad(what, offset, "%s: want at most %llu%s, got %llu", rule.c_str(), (unsigned long long)most,
-                   unit.c_str(), (unsigned long long)got);
+    duet_status beyond(uint64_t offset, const std::string& rule, uint64_t most, const std::string& unit,
+                       uint64_t got) const {
+        return bad(offset, "%s: want at most %llu%s, got %llu", rule.c_str(), (unsigned long long)most, unit.c_str(),
+                   (unsigned long long)got);
     }
-    duet_status ended(const std::string& what, const char* part, uint64_t want) const {
-        return bad(what, at, "the file ends inside %s: want %llu bytes, got %llu", part, (unsigned long long)want,
+    duet_status ended(const char* part, uint64_t want) const {
+        return bad(at, "the file ends inside %s: want %llu bytes, got %llu", part, (unsigned long long)want,
                    (unsigned long long)left());
     }
-    template <class T> duet_status read(const std::string& what, const char* part, T* out) {
-        if (left() < sizeof(T)) return ended(what, part, sizeof(T));
+    template <class T> duet_status read(const char* part, T* out) {
+        if (left() < sizeof(T)) return ended(part, sizeof(T));
         *out = gguf_load<T>(data + at);
         at += sizeof(T);
         return DUET_OK;
     }
-    duet_status read_string(const std::string& what, const char* part, uint64_t max, std::string_view* out) {
+    duet_status read_string(const char* part, uint64_t max, std::string_view* out) {
         const uint64_t begin = at;
         uint64_t n = 0;
-        DUET_TRY(read(what, part, &n));
+        DUET_TRY(read(part, &n));
         if (n > left())
-            return beyond(what, begin, std::string(part) + " is longer than the rest of the file", left(), " bytes", n);
-        if (n > max) return beyond(what, begin, std::string(part) + " is too long", max, " bytes", n);
+            return beyond(begin, std::string(part) + " is longer than the rest of the file", left(), " bytes", n);
+        if (n > max) return beyond(begin, std::string(part) + " is too long", max, " bytes", n);
         *out = std::string_view((const char*)data + at, (size_t)n);
         at += n;
         return DUET_OK;
     }
-    duet_status read_name(const std::string& what, uint64_t max, std::string_view* out) {
+    duet_status read_name(uint64_t max, std::string_view* out) {
         const uint64_t begin = at;
-        DUET_TRY(read_string(what, "the name", max, out));
-        if (out->empty())
-            return bad(what, begin, "the name is empty: want 1 to %llu bytes, got 0", (unsigned long long)max);
+        DUET_TRY(read_string("the name", max, out));
+        if (out->empty()) return bad(begin, "the name is empty: want 1 to %llu bytes, got 0", (unsigned long long)max);
         if (const char* rule = gguf_bad_name(*out))
-            return bad(what, begin + 8, "%s: got \"%s\"", rule, printable(*out).c_str());
+            return bad(begin + 8, "%s: got \"%s\"", rule, printable(*out).c_str());
         return DUET_OK;
     }
 
     duet_status read_header(uint64_t* n_kv, uint64_t* n_tensors);
     duet_status read_kv(uint64_t i);
-    duet_status read_value(const std::string& what, gguf_kv& kv);
+    duet_status read_value(gguf_kv& kv);
     duet_status read_tensor(uint64_t i);
     duet_status check_known_keys();
     duet_status place_tensors();
