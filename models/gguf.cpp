@@ -84,15 +84,10 @@ struct gguf_joiner {
         return DUET_OK;
     }
 
-    static const gguf_kv* first_of(const std::vector<gguf_kv>& kvs, const char* key) {
-        for (const gguf_kv& kv : kvs)
-            if (kv.key == key) return &kv;
-        return nullptr;
-    }
     // Returns the integer of a split key, or fallback if the key is absent. Its type was checked with the known keys.
     static int64_t split_value(const std::vector<gguf_kv>& kvs, const char* key, int64_t fallback) {
-        const gguf_kv* kv = first_of(kvs, key);
-        if (kv && !gguf_file::value_int(*kv, 0, &fallback)) return INT64_MAX;
+        for (const gguf_kv& kv : kvs)
+            if (kv.key == key) return gguf_file::value_int(kv, 0, &fallback) ? fallback : INT64_MAX;
         return fallback;
     }
 

@@ -141,7 +141,6 @@ class gguf_writer {
         void* user;
     };
     duet_status add(std::string_view name, const int64_t* dims, tensor t, error_text& err);
-    duet_status save_made(const tensor& t, duet_write_fn write, void* user, error_text& err) const;
     duet_status set(std::string_view key, std::string bytes, error_text& err);
     uint64_t alignment() const;
     std::string header() const;  // all bytes before the data section

@@ -217,24 +217,8 @@ uint64_t gguf_writer::size() const {
     return n_bytes;
 }
 
-// One piece after the other is made and written.
-duet_status gguf_writer::save_made(const tensor& t, duet_write_fn write, void* user, error_text& err) const {
-    const uint64_t block_bytes = (uint64_t)find_type(t.type)->bytes;
-    std::vector<char> piece((size_t)std::min(kGgufPieceBytes / block_bytes * block_bytes, t.n_bytes));
-    for (uint64_t at = 0; at < t.n_bytes; at += piece.size()) {
-        const uint64_t n_bytes = std::min<uint64_t>(piece.size(), t.n_bytes - at);
-        if (const int32_t code = t.read(t.user, at, piece.data(), n_bytes); code != 0)
-            return fail(err, DUET_ERR_IO, "tensor %s: reading its data failed with %d", printable(t.name).c_str(),
-                        code);
-        if (const int32_t code = write(user, piece.data(), n_bytes); code != 0)
-            return fail(err, DUET_ERR_IO, "writing failed with %d", code);
-    }
-    return DUET_OK;
-}
-
 duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& err) const {
     if (!write) return fail(err, DUET_ERR_ARG, "want a write callback, got NULL");
-    const std::string head = header(), zeros((size_t)alignment(), '\0');
     auto put = [&](const void* data, uint64_t n_bytes) {
         for (uint64_t at = 0; at < n_bytes; at += kGgufPieceBytes)
             if (const int32_t code = write(user, (const char*)data + at, std::min(kGgufPieceBytes, n_bytes - at));
@@ -242,9 +226,23 @@ duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& er
                 return fail(err, DUET_ERR_IO, "writing failed with %d", code);
         return (duet_status)DUET_OK;
     };
+    // One piece after the other is made and written.
+    auto put_made = [&](const tensor& t) {
+        const uint64_t block_bytes = (uint64_t)find_type(t.type)->bytes;
+        std::vector<char> piece((size_t)std::min(kGgufPieceBytes / block_bytes * block_bytes, t.n_bytes));
+        for (uint64_t at = 0; at < t.n_bytes; at += piece.size()) {
+            const uint64_t n_bytes = std::min<uint64_t>(piece.size(), t.n_bytes - at);
+            if (const int32_t code = t.read(t.user, at, piece.data(), n_bytes); code != 0)
+                return fail(err, DUET_ERR_IO, "tensor %s: reading its data failed with %d", printable(t.name).c_str(),
+                            code);
+            DUET_TRY(put(piece.data(), n_bytes));
+        }
+        return (duet_status)DUET_OK;
+    };
+    const std::string head = header(), zeros((size_t)alignment(), '\0');
     DUET_TRY(put(head.data(), head.size()));
     for (const tensor& t : tensors_) {
-        DUET_TRY(t.read ? save_made(t, write, user, err) : put(t.data, t.n_bytes));
+        DUET_TRY(t.read ? put_made(t) : put(t.data, t.n_bytes));
         DUET_TRY(put(zeros.data(), gguf_padded(t.n_bytes, zeros.size()) - t.n_bytes));
     }
     return DUET_OK;
