@@ -46,8 +46,7 @@ constexpr std::array<uint8_t, kDirect> kDirectCategories = [] {
 }();
 
 template <class Range, size_t kCount> const Range* find_range(const Range (&table)[kCount], uint32_t cp) {
-    const Range* range =
-        std::upper_bound(table, table + kCount, cp, [](uint32_t c, const Range& r) { return c < r.first; });
+    const Range* range = std::ranges::upper_bound(table, cp, {}, [](const Range& r) { return (uint32_t)r.first; });
     return range != table && cp <= range[-1].last ? range - 1 : nullptr;
 }
 
@@ -84,10 +83,8 @@ void append_decomposed(std::vector<normal_char>* out, uint32_t cp) {
     int n_seconds = 0;
     for (;;) {
         const decomposition* end = std::end(kDecompositions);
-        const decomposition* row = cp < 0xc0 ? end
-                                             : std::lower_bound(
-                                                   kDecompositions, end, cp,
-                                                   [](const decomposition& d, uint32_t c) { return d.code_point < c; });
+        const auto code_point = [](const decomposition& d) { return (uint32_t)d.code_point; };
+        const decomposition* row = cp < 0xc0 ? end : std::ranges::lower_bound(kDecompositions, cp, {}, code_point);
         if (row == end || row->code_point != cp || n_seconds == 8) break;
         if (row->second) seconds[n_seconds++] = row->second;
         cp = row->first;
@@ -111,8 +108,7 @@ std::vector<normal_char> decomposed(std::string_view text) {
     for (size_t i = 0; i < out.size();) {  // Marks between starters are sorted by their class.
         size_t end = i;
         while (end < out.size() && out[end].combining) ++end;
-        std::stable_sort(out.begin() + i, out.begin() + end,
-                         [](const normal_char& a, const normal_char& b) { return a.combining < b.combining; });
+        std::ranges::stable_sort(out.begin() + i, out.begin() + end, {}, &normal_char::combining);
         i = end + 1;
     }
     return out;
@@ -125,14 +121,12 @@ uint32_t composed_pair(uint32_t a, uint32_t b) {
     if (a - kHangulS < kHangulLs * kHangulVs * kHangulTs && (a - kHangulS) % kHangulTs == 0 &&
         b - kHangulT - 1 < kHangulTs - 1)
         return a + (b - kHangulT);
-    auto less = [](uint16_t i, const std::pair<uint32_t, uint32_t>& key) {
-        const decomposition& d = kDecompositions[i];
-        return d.first != key.first ? d.first < key.first : d.second < key.second;
+    const std::pair want(a, b);
+    auto pair_of = [](uint16_t i) {
+        return std::pair<uint32_t, uint32_t>(kDecompositions[i].first, kDecompositions[i].second);
     };
-    const uint16_t* row = std::lower_bound(kCompositions, std::end(kCompositions), std::pair(a, b), less);
-    if (row == std::end(kCompositions)) return 0;
-    const decomposition& d = kDecompositions[*row];
-    return d.first == a && d.second == b ? d.code_point : 0;
+    const uint16_t* row = std::ranges::lower_bound(kCompositions, want, {}, pair_of);
+    return row != std::end(kCompositions) && pair_of(*row) == want ? kDecompositions[*row].code_point : 0;
 }
 
 std::string encoded(const std::vector<normal_char>& chars) {
