@@ -97,28 +97,25 @@ flags_of   = $(if $(filter $(lightly),$(1)),$(light_flags)) $(if $(filter tests/
 begin = @mkdir -p $(@D) && $(if $(filter 1,$(V)),:,printf '%-4s %s\n')
 Q     = $(if $(filter 1,$(V)),,@)
 
-sanitizers = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-ifeq ($(config),release)
-else ifeq ($(config),shared)
-  flags    := $(flags) -fPIC -DDUET_NO_EMULATOR
-else ifeq ($(config),debug)
-  flags    := $(flags) -O0 -g -D_GLIBCXX_ASSERTIONS
-else ifeq ($(config),sanitize)
-  flags    := $(flags) -O1 -g1 -D_GLIBCXX_ASSERTIONS $(sanitizers)
-  ldflags   = $(sanitizers)
-else ifeq ($(config),tsan)
-  # Boost.Asio has fences, which g++'s sanitizer does not follow
-  flags    := $(flags) -O1 -g1 -fsanitize=thread $(if $(findstring clang,$(CXX)),,-Wno-tsan)
-  ldflags   = -fsanitize=thread
-else ifeq ($(config),coverage)
-  flags    := $(flags) -O0 -g --coverage
-  ldflags   = --coverage
-else ifeq ($(config),fuzz)
-  flags    := $(flags) -O1 -g -fsanitize=fuzzer-no-link $(sanitizers)
-  ldflags   = $(sanitizers)
-else
+# What each configuration adds to the flags, and what its programs are linked with instead. Boost.Asio has fences, which
+# g++'s sanitizer of threads does not follow.
+sanitizers       = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+flags_release    =
+flags_shared     = -fPIC -DDUET_NO_EMULATOR
+flags_debug      = -O0 -g -D_GLIBCXX_ASSERTIONS
+flags_sanitize   = -O1 -g1 -D_GLIBCXX_ASSERTIONS $(sanitizers)
+flags_tsan       = -O1 -g1 -fsanitize=thread $(if $(findstring clang,$(CXX)),,-Wno-tsan)
+flags_coverage   = -O0 -g --coverage
+flags_fuzz       = -O1 -g -fsanitize=fuzzer-no-link $(sanitizers)
+ldflags_sanitize = $(sanitizers)
+ldflags_tsan     = -fsanitize=thread
+ldflags_coverage = --coverage
+ldflags_fuzz     = $(sanitizers)
+ifeq ($(origin flags_$(config)),undefined)
   $(error config=$(config): want release, debug, sanitize, tsan, coverage, fuzz or shared)
 endif
+flags   := $(flags) $(flags_$(config))
+ldflags := $(or $(ldflags_$(config)),$(ldflags))
 
 # Most of the time that a file of the tests or of the server takes goes into the same headers. So these files are compiled
 # in groups, by the letter they begin with: a source in $(BUILD) includes those of its group (66 s of one core, not 112).
