@@ -132,8 +132,7 @@ struct affine_sums {
 
 // Fits d and m by least squares to the codes nearest to (x - low) * inverse. Signed: m may be negative.
 template <int L, int N, bool Signed>
-affine_sums sums_of_affine(const float* x, const float* w, float low, float inverse, float w_sum, float wx_sum,
-                           float wxx_sum) {
+affine_sums sums_of_affine(const float* x, const float* w, float low, float inverse, const affine_totals& sum) {
     f4 q_v = all4(0.0f), qq_v = all4(0.0f), xq_v = all4(0.0f);
     for (int i = 0; i < N; i += 4) {
         const f4 xi = load4(x + i), q = nearest4<linear_grid<0, L>>((xi - low) * inverse), wq = load4(w + i) * q;
@@ -141,14 +140,9 @@ affine_sums sums_of_affine(const float* x, const float* w, float low, float inve
         qq_v += wq * q;
         xq_v += wq * xi;
     }
-    const float q = sum4(q_v), qq = sum4(qq_v), xq = sum4(xq_v);
-    const float det = w_sum * qq - q * q;
-    if (!(det > 0.0f)) return {};
-    float d = (w_sum * xq - wx_sum * q) / det, m = (q * xq - qq * wx_sum) / det;
-    if (!Signed && m < 0.0f) m = 0.0f, d = qq > 0.0f ? xq / qq : 0.0f;
-    if (!(d > 0.0f)) return {};
-    const float error = wxx_sum - 2.0f * (d * xq - m * wx_sum) + d * d * qq - 2.0f * d * m * q + m * m * w_sum;
-    return {d, m, error, qq};
+    affine_sums s{.qq = sum4(qq_v)};
+    fit_to_codes<Signed>(sum4(q_v), s.qq, sum4(xq_v), sum, s.d, s.m, s.error);
+    return s;
 }
 
 // Scans ranges that leave out up to kCut steps of the values at each end.
@@ -156,17 +150,18 @@ template <int L, int N, bool Signed>
 affine_fit fit_affine(const float* x, const float* w) {
     constexpr int kCut = L < 4 ? 6 : 5;
     constexpr float kWidth = L < 4 ? 0.05f : L < 16 ? 0.022f : 0.012f;
-    float low = x[0], high = x[0], w_sum = 0.0f, wx_sum = 0.0f, wxx_sum = 0.0f;
+    float low = x[0], high = x[0];
+    affine_totals sum;
     for (int i = 0; i < N; i++) {
         low = x[i] < low ? x[i] : low;
         high = x[i] > high ? x[i] : high;
-        w_sum += w[i];
-        wx_sum += w[i] * x[i];
-        wxx_sum += w[i] * x[i] * x[i];
+        sum.w += w[i];
+        sum.wx += w[i] * x[i];
+        sum.wxx += w[i] * x[i] * x[i];
     }
     if (!Signed && low > 0.0f) low = 0.0f;
     const float range = high - low;
-    if (range < kTinyScale) return {0.0f, -low, 0.0f, w_sum};
+    if (range < kTinyScale) return {0.0f, -low, 0.0f, sum.w};
     affine_scan<kCut*(kCut + 1)> scan;
     int n = 0;
     for (int a = 0; a < kCut; a++)
@@ -175,16 +170,16 @@ affine_fit fit_affine(const float* x, const float* w) {
             scan.inverse[n] = (float)L / (range * (1.0f - (float)(a + b) * kWidth));
         }
     for (int i = n; i < padded_count(n); i++) scan.low[i] = scan.inverse[i] = 0.0f;
-    run_ranges<L, N, Signed>(x, w, {w_sum, wx_sum, wxx_sum}, scan);
+    run_ranges<L, N, Signed>(x, w, sum, scan);
     const int i_best = first_least(scan.error, padded_count(n));
     affine_sums best{scan.d[i_best], scan.m[i_best], scan.error[i_best], scan.qq[i_best]};
-    if (best.error == FLT_MAX) return {range / (float)L, -low, w_sum * (float)(L * L), w_sum};  // all codes are L
+    if (best.error == FLT_MAX) return {range / (float)L, -low, sum.w * (float)(L * L), sum.w};  // all codes are L
     for (int turn = 0; turn < 2; turn++) {
-        const affine_sums s = sums_of_affine<L, N, Signed>(x, w, -best.m, 1.0f / best.d, w_sum, wx_sum, wxx_sum);
+        const affine_sums s = sums_of_affine<L, N, Signed>(x, w, -best.m, 1.0f / best.d, sum);
         if (!(s.error < best.error)) break;
         best = s;
     }
-    return {best.d, best.m, best.qq, w_sum};
+    return {best.d, best.m, best.qq, sum.w};
 }
 
 #include "quantize_pack.inc"
