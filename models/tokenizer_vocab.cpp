@@ -35,10 +35,12 @@ int byte_of_spelling(std::string_view text) {
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-// Finds an optional array of one of the element types. *kv stays nullptr when the array is absent.
-duet_status find_array(const gguf_file& file, const char* key, std::initializer_list<int32_t> types, const char* want,
-                       size_t n, const gguf_kv** kv, error_text& err) {
+// Finds an array of one of the element types. *kv is nullptr when the array is absent and not required.
+duet_status find_array(const gguf_file& file, const char* key, bool is_required, std::initializer_list<int32_t> types,
+                       const char* want, size_t n, const gguf_kv** kv, error_text& err) {
     *kv = file.find(key);
+    if (!*kv && is_required)
+        return fail(err, DUET_ERR_FORMAT, "%s: %s: want an array of %s, got nothing", file.path.c_str(), key, want);
     if (!*kv) return DUET_OK;
     if ((*kv)->type != DUET_KV_ARRAY || std::find(types.begin(), types.end(), (*kv)->array_type) == types.end())
         return bad_key(file, **kv, err, "want an array of %s, got %svalue type %d", want,
@@ -184,10 +186,7 @@ duet_status vocabulary::load(const gguf_file& file, error_text& err) {
 
 duet_status vocabulary::load_tokens(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
-    DUET_TRY(find_array(file, "tokenizer.ggml.tokens", {DUET_KV_STRING}, "strings", SIZE_MAX, &kv, err));
-    if (!kv)
-        return fail(err, DUET_ERR_FORMAT, "%s: tokenizer.ggml.tokens: want an array of strings, got nothing",
-                    file.path.c_str());
+    DUET_TRY(find_array(file, "tokenizer.ggml.tokens", true, {DUET_KV_STRING}, "strings", SIZE_MAX, &kv, err));
     if (kv->n_values == 0 || kv->n_values > INT32_MAX)
         return bad_key(file, *kv, err, "want 1 to 2147483647 tokens, got %llu", (unsigned long long)kv->n_values);
     for (size_t i = 0; i < kv->strings.size(); ++i) {
@@ -205,7 +204,7 @@ duet_status vocabulary::load_tokens(const gguf_file& file, error_text& err) {
 
 duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
-    DUET_TRY(find_array(file, "tokenizer.ggml.token_type", {DUET_KV_I32, DUET_KV_U32}, "32-bit integers",
+    DUET_TRY(find_array(file, "tokenizer.ggml.token_type", false, {DUET_KV_I32, DUET_KV_U32}, "32-bit integers",
                         spellings.size(), &kv, err));
     types.assign(spellings.size(), kTokenNormal);
     is_from_types_ = kv != nullptr;
@@ -237,7 +236,8 @@ duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
 duet_status vocabulary::load_scores(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
     const size_t n = spellings.size();
-    DUET_TRY(find_array(file, "tokenizer.ggml.scores", {DUET_KV_F32, DUET_KV_I32}, "32-bit numbers", n, &kv, err));
+    DUET_TRY(
+        find_array(file, "tokenizer.ggml.scores", false, {DUET_KV_F32, DUET_KV_I32}, "32-bit numbers", n, &kv, err));
     scores.assign(n, 0.0f);
     float lowest = INFINITY;
     for (size_t i = 0; kv && i < n; ++i) {
@@ -396,13 +396,9 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
 
 duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
-    DUET_TRY(find_array(file, "tokenizer.ggml.merges", {DUET_KV_STRING}, "strings", SIZE_MAX, &kv, err));
-    if (kind != vocab_kind::bpe) return DUET_OK;
-    if (!kv) {
-        if (pre.flags() & kPreRankById) return DUET_OK;
-        return fail(err, DUET_ERR_FORMAT, "%s: tokenizer.ggml.merges: want an array of strings, got nothing",
-                    file.path.c_str());
-    }
+    const bool is_bpe = kind == vocab_kind::bpe, is_required = is_bpe && !(pre.flags() & kPreRankById);
+    DUET_TRY(find_array(file, "tokenizer.ggml.merges", is_required, {DUET_KV_STRING}, "strings", SIZE_MAX, &kv, err));
+    if (!kv || !is_bpe) return DUET_OK;
     merges.reserve(kv->strings.size());
     std::string merged;
     for (size_t i = 0; i < kv->strings.size(); ++i) {
@@ -414,14 +410,11 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
         std::string_view left = text.substr(0, space), right = text.substr(space + 1);
         merged.assign(left).append(right);
         int32_t left_id = spelled_.find(left), right_id = spelled_.find(right), id = spelled_.find(merged);
+        const std::string_view unknown = left_id < 0 ? left : right_id < 0 ? right : merged;
         if (left_id < 0 || right_id < 0 || id < 0)
             return bad_key(file, *kv, err,
                            "entry %zu: want tokens of tokenizer.ggml.tokens, got \"%s\": \"%s\" is none", i,
-                           printable(text).c_str(),
-                           printable(left_id < 0    ? left
-                                     : right_id < 0 ? right
-                                                    : merged)
-                               .c_str());
+                           printable(text).c_str(), printable(unknown).c_str());
         if (types[id] == kTokenControl) continue;  // Text must not become a control token.
         if (!merges.insert(left_id, right_id, {(uint32_t)i, id}))
             return bad_key(file, *kv, err, "entry %zu: want each pair once, got \"%s\" again", i,
@@ -432,8 +425,8 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
 
 duet_status vocabulary::load_charsmap(const gguf_file& file, error_text& err) {
     const gguf_kv* kv;
-    DUET_TRY(
-        find_array(file, "tokenizer.ggml.precompiled_charsmap", {DUET_KV_U8, DUET_KV_I8}, "bytes", SIZE_MAX, &kv, err));
+    DUET_TRY(find_array(file, "tokenizer.ggml.precompiled_charsmap", false, {DUET_KV_U8, DUET_KV_I8}, "bytes", SIZE_MAX,
+                        &kv, err));
     if (!kv || kv->n_values == 0) return DUET_OK;
     std::string_view blob((const char*)kv->data, kv->n_values);
     uint32_t n_array = 0;
