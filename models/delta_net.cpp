@@ -98,11 +98,9 @@ duet_status describe_delta_net(graph_builder& g) {
     moe.shared_gate = true;
     if (g.hp.n_experts > 0) block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
-        if (((uint32_t)i + 1) % interval == 0) {
-            block_part(g, i, x, block);
-            continue;
-        }
-        delta_part(g, i, norm_part(g, i, x, "attn_norm"), x, s, g.arch == "qwen3next");
+        const view h = norm_part(g, i, x, "attn_norm");
+        if (((uint32_t)i + 1) % interval == 0) attention_part(g, i, h, x, block.attn);
+        else delta_part(g, i, h, x, s, g.arch == "qwen3next");
         experts_or_ffn_part(g, i, norm_part(g, i, x, block.ffn_norm), x, block);
     }
     return output_part(g, x);

@@ -31,11 +31,9 @@ duet_status describe_lfm2(graph_builder& g) {
     const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         block.moe = g.hp.n_experts > 0 && i >= n_dense ? &moe : nullptr;
-        if (g.hp.n_kv_heads[(size_t)i] > 0) {
-            block_part(g, i, x, block);
-            continue;
-        }
-        short_conv_part(g, i, norm_part(g, i, x, "attn_norm"), x, n_taps);
+        const view h = norm_part(g, i, x, "attn_norm");
+        if (g.hp.n_kv_heads[(size_t)i] > 0) attention_part(g, i, h, x, block.attn);
+        else short_conv_part(g, i, h, x, n_taps);
         experts_or_ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, block);
     }
     return output_part(g, x, {.norm = "token_embd_norm"});

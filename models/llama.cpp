@@ -46,11 +46,9 @@ duet_status describe_granite(graph_builder& g) {
     moe.out = out;
     if (g.hp.n_experts > 0) block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
-        if (g.hp.n_kv_heads[(size_t)i] > 0) {
-            block_part(g, i, x, block);
-            continue;
-        }
-        mamba2_part(g, i, norm_part(g, i, x, "attn_norm"), x, out, true);
+        const view h = norm_part(g, i, x, "attn_norm");
+        if (g.hp.n_kv_heads[(size_t)i] > 0) attention_part(g, i, h, x, block.attn);
+        else mamba2_part(g, i, h, x, out, true);
         experts_or_ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, block);
     }
     return output_part(g, x, {.scale = 1.0f / g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f)});
