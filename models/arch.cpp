@@ -15,7 +15,6 @@ namespace duet {
 
 #define ARCH(name, describe) duet_status describe(graph_builder& g);
 #include "arch.def"
-#undef ARCH
 
 namespace {
 
@@ -27,7 +26,6 @@ struct arch_row {
 constexpr arch_row kArchs[] = {
 #define ARCH(name, describe) {name, describe},
 #include "arch.def"
-#undef ARCH
 };
 
 // Says whether a tensor may be ignored: old converters stored tables that follow from the hyper-parameters.

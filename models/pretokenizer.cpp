@@ -376,8 +376,6 @@ class pattern_matcher {
 #define PATTERN(name, text) constexpr std::string_view pattern_##name = text;
 #define PRETOKENIZER(...)
 #include "pretokenizers.def"
-#undef PATTERN
-#undef PRETOKENIZER
 
 struct pretokenizer_row {
     std::string_view names;
@@ -390,8 +388,6 @@ const std::vector<pretokenizer_row>& pretokenizer_rows() {
 #define PATTERN(name, text)
 #define PRETOKENIZER(names, flags, ...) {names, flags, {__VA_ARGS__}},
 #include "pretokenizers.def"
-#undef PATTERN
-#undef PRETOKENIZER
     };
     return rows;
 }
