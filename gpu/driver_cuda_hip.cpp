@@ -78,7 +78,8 @@ constexpr int kCudaMajor = 75, kCudaMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_
       "cuLaunchCooperativeKernel", "hipModuleLaunchCooperativeKernel")                                                 \
     X(launch_with, (const void* config, void* function, void** args, void** extra), "cuLaunchKernelEx", nullptr)       \
     X(error_name, (int code, const char** name), "cuGetErrorName", nullptr)                                            \
-    X(error_text, (int code, const char** text), "cuGetErrorString", nullptr)
+    X(error_text, (int code, const char** text), "cuGetErrorString", nullptr)                                          \
+    X(last_error, (), nullptr, "hipGetLastError")
 
 template <class F>
 struct vendor_call {
@@ -89,7 +90,7 @@ struct vendor_call {
 struct vendor;
 struct vendor_library {
     const vendor* v = nullptr;
-    void* handle = nullptr;
+    std::shared_ptr<void> handle;
 #define DUET_VENDOR_MEMBER(member, arguments, cuda, hip) vendor_call<int arguments> member;
     DUET_VENDOR_CALLS(DUET_VENDOR_MEMBER)
     DUET_VENDOR_EXTRAS(DUET_VENDOR_MEMBER)
@@ -97,7 +98,6 @@ struct vendor_library {
     int driver_version = 0;
     const char* (*hip_error_name)(int) = nullptr;
     const char* (*hip_error_text)(int) = nullptr;
-    int (*hip_last_error)() = nullptr;
 };
 
 // What differs between the vendors.
@@ -120,7 +120,7 @@ duet_status vendor_fail(const vendor_library& lib, int index, const char* call, 
     if (lib.error_text.at && lib.error_text.at(code, &text) != 0) text = nullptr;
     if (lib.hip_error_name) name = lib.hip_error_name(code);
     if (lib.hip_error_text) text = lib.hip_error_text(code);
-    if (lib.hip_last_error) lib.hip_last_error();  // else the application's next check finds it
+    if (lib.last_error.at) lib.last_error.at();  // else the application's next check finds it
     char where[32] = "";
     if (index >= 0) snprintf(where, sizeof where, ":%d", index);
     return fail(err, code == kOutOfMemory ? DUET_ERR_MEMORY : DUET_ERR_DEVICE, "%s%s: %s: error %d, %s: %s",
@@ -158,15 +158,14 @@ duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], e
 // 792). Both begin with the device's name in 256 bytes. After it, the chip's name, in 256 bytes of its own, is the only
 // text that begins with "gfx". So this function searches for it, in memory far larger than any of the structures.
 duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
-    std::vector<char> properties(16384, 0);
+    std::string properties(16384, 0);
     DUET_TRY(vendor_try(lib, device, err, lib.properties, (void*)properties.data(), device));
-    for (size_t i = 256; i + sizeof chip < properties.size(); i++) {
-        const char* at = &properties[i];
-        if (memcmp(at, "gfx", 3) != 0) continue;
-        const size_t n = strspn(at + 3, "0123456789abcdef") + 3;  // "gfx90a:sramecc+:xnack-": modes follow the name.
+    for (size_t i = properties.find("gfx", 256); i < properties.size() - sizeof chip;
+         i = properties.find("gfx", i + 1)) {
+        // "gfx90a:sramecc+:xnack-": modes follow the name.
+        const size_t n = properties.find_first_not_of("0123456789abcdef", i + 3) - i;
         if (n < 6 || n >= sizeof chip) continue;
-        memcpy(chip, at, n);
-        chip[n] = 0;
+        chip[properties.copy(chip, n, i)] = 0;
         return DUET_OK;
     }
     return fail(err, DUET_ERR_DEVICE, "hip:%d: %s: want the chip's name (gfx...) in the properties, found none", device,
@@ -179,44 +178,34 @@ constexpr vendor kHip = {"hip", "HIP", kHipLibraries, kHipInstall, 16, 63, 10000
 
 // ---- opening a library ----
 
-struct library_closer {
-    vendor_library lib;
-    ~library_closer() {
-        if (lib.handle) os_close_library(lib.handle);
-    }
-};
-
-template <class F>
-bool find_call(void* handle, const char* name, F** out) {
-    return (*out = (F*)os_find_symbol(handle, name)) != nullptr;
-}
-
 duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) {
     const bool is_cuda = &v == &kCuda;
     lib->v = &v;
     const char* const asked[] = {is_cuda ? gpu_setup().cuda_library : gpu_setup().hip_library, nullptr};
     std::string tried;
     for (const char* const* name = *asked ? asked : v.libraries; *name && !lib->handle; name++) {
-        lib->handle = os_open_library(*name);
+        if (void* opened = os_open_library(*name)) lib->handle.reset(opened, os_close_library);
         tried += (tried.empty() ? "" : ", ") + std::string(*name);
     }
     if (!lib->handle)
         return fail(err, DUET_ERR_DEVICE, "no driver for %s: %s not found; %s", v.text, tried.c_str(), v.install);
     const char* missing = nullptr;
+    auto find = [&]<class F>(const char* name, F** out) {
+        return (*out = (F*)os_find_symbol(lib->handle.get(), name));
+    };
 #define DUET_VENDOR_FIND(member, arguments, cuda, hip)                                                                 \
     lib->member.name = is_cuda ? (cuda) : (hip);                                                                       \
-    if (lib->member.name && !find_call(lib->handle, lib->member.name, &lib->member.at)) missing = lib->member.name;
+    if (lib->member.name && !find(lib->member.name, &lib->member.at)) missing = lib->member.name;
     DUET_VENDOR_EXTRAS(DUET_VENDOR_FIND)
     missing = nullptr;
     DUET_VENDOR_CALLS(DUET_VENDOR_FIND)
 #undef DUET_VENDOR_FIND
     if (!is_cuda) {  // A library may load one of the other vendor's names.
-        find_call(lib->handle, "hipGetErrorName", &lib->hip_error_name);
-        find_call(lib->handle, "hipGetErrorString", &lib->hip_error_text);
-        find_call(lib->handle, "hipGetLastError", &lib->hip_last_error);
+        find("hipGetErrorName", &lib->hip_error_name);
+        find("hipGetErrorString", &lib->hip_error_text);
     }
     // Before version 6 the plain name has the older structure.
-    if (!lib->properties.at && find_call(lib->handle, "hipGetDeviceProperties", &lib->properties.at)) {
+    if (!lib->properties.at && find("hipGetDeviceProperties", &lib->properties.at)) {
         if (missing == lib->properties.name) missing = nullptr;
         lib->properties.name = "hipGetDeviceProperties";
     }
@@ -345,9 +334,7 @@ void vendor_close(void* device) {
         for (const vendor_device::loaded& m : d->modules) d->lib.module_unload.at(m.module);
         if (d->stream) d->lib.stream_destroy.at(d->stream);
     }
-    if (d->owner) return;
-    if (d->context) d->lib.release.at(d->device);
-    os_close_library(d->lib.handle);
+    if (d->context && !d->owner) d->lib.release.at(d->device);
 }
 
 duet_status vendor_queue(void* device, void** queue, error_text& err) {
@@ -428,19 +415,17 @@ duet_status vendor_kernel(void* device, const char* part, const char* name, void
     DUET_ENTER(device);
     const gpu_code* code = find_gpu_code(d.chip, part);
     const gpu_code* text = find_gpu_code(d.chip, part, true);  // for a chip that does not run a relative's code
-    auto find = [&] {
-        return std::find_if(d.modules.begin(), d.modules.end(),
-                            [&](const vendor_device::loaded& m) { return m.code == code || m.code == text; });
-    };
-    if (find() == d.modules.end()) {
+    auto found = std::ranges::find_if(d.modules, [&](const auto& m) { return m.code == code || m.code == text; });
+    if (found == d.modules.end()) {
         if (!code)
             return fail(err, DUET_ERR_UNSUPPORTED, "%s:%d: no code of %s for %s", d.lib.v->name, d.index, part,
                         d.chip.c_str());
         duet_status st = load_module(d, *code, err);
         if (st != DUET_OK && text && text != code && code->chip != d.chip) st = load_module(d, *text, err);
         DUET_TRY(st);
+        found = d.modules.end() - 1;
     }
-    const duet_status st = d.call(err, d.lib.function, out, find()->module, name);
+    const duet_status st = d.call(err, d.lib.function, out, found->module, name);
     if (st != DUET_OK) err.text += std::string(", kernel ") + name;
     return st;
 }
@@ -500,17 +485,17 @@ duet_status vendor_play(void* device, void* recording, error_text& err) {
 
 template <const vendor& kVendor>
 duet_status vendor_count(int32_t* n, error_text& err) {
-    library_closer l;
+    vendor_library lib;
     *n = 0;
-    return start_vendor(kVendor, &l.lib, n, err);
+    return start_vendor(kVendor, &lib, n, err);
 }
 
 template <const vendor& kVendor>
 duet_status vendor_describe(int32_t index, gpu_info* info, error_text& err) {
-    library_closer l;
+    vendor_library lib;
     int count = 0, device = 0;
-    DUET_TRY(start_vendor(kVendor, &l.lib, &count, err));
-    return describe_device(l.lib, index, &device, info, err);
+    DUET_TRY(start_vendor(kVendor, &lib, &count, err));
+    return describe_device(lib, index, &device, info, err);
 }
 
 // Opens the process's own context of the device. All that open the device share its memory.
@@ -530,48 +515,35 @@ duet_status open_device(vendor_device& opened, gpu_info* info, error_text& err) 
 
 template <const vendor& kVendor>
 duet_status vendor_open(int32_t index, void** device, gpu_info* info, error_text& err) {
-    library_closer l;
-    int count = 0;
-    DUET_TRY(start_vendor(kVendor, &l.lib, &count, err));
-    if (index < 0 || index >= count)
-        return fail(err, DUET_ERR_DEVICE, "%s:%d: this machine has %d of these devices", kVendor.name, index, count);
     auto d = std::make_unique<vendor_device>();
     d->index = index;
-    DUET_TRY(describe_device(l.lib, index, &d->device, info, err));
+    int count = 0;
+    DUET_TRY(start_vendor(kVendor, &d->lib, &count, err));
+    if (index < 0 || index >= count)
+        return fail(err, DUET_ERR_DEVICE, "%s:%d: this machine has %d of these devices", kVendor.name, index, count);
+    DUET_TRY(describe_device(d->lib, index, &d->device, info, err));
     d->chip = info->chip;
-    std::swap(d->lib, l.lib);
     const duet_status st = open_device(*d, info, err);
     if (st != DUET_OK) vendor_close(d.release());
     else *device = d.release();
     return st;
 }
 
+constexpr auto vendor_free = give_back<&vendor_library::free>;
+constexpr auto vendor_free_recording = give_back<&vendor_library::exec_destroy>;
+constexpr auto vendor_upload = vendor_move<&vendor_library::upload>, vendor_copy = vendor_move<&vendor_library::copy>;
+constexpr auto vendor_download = vendor_move<&vendor_library::download, true>;
 template <const vendor& kVendor>
-constexpr gpu_driver make_vendor_driver(const char* name) {
-    return {name,
-            vendor_count<kVendor>,
-            vendor_describe<kVendor>,
-            vendor_open<kVendor>,
-            vendor_queue,
-            vendor_close,
-            vendor_alloc,
-            give_back<&vendor_library::free>,
-            vendor_alloc_host,
-            vendor_free_host,
-            vendor_move<&vendor_library::upload>,
-            vendor_move<&vendor_library::download, true>,
-            vendor_move<&vendor_library::copy>,
-            vendor_sync,
-            vendor_kernel,
-            vendor_launch,
-            vendor_record_begin,
-            vendor_record_end,
-            vendor_play,
-            give_back<&vendor_library::exec_destroy>};
-}
+constexpr gpu_driver kVendorDriver = {kVendor.name,         vendor_count<kVendor>, vendor_describe<kVendor>,
+                                      vendor_open<kVendor>, vendor_queue,          vendor_close,
+                                      vendor_alloc,         vendor_free,           vendor_alloc_host,
+                                      vendor_free_host,     vendor_upload,         vendor_download,
+                                      vendor_copy,          vendor_sync,           vendor_kernel,
+                                      vendor_launch,        vendor_record_begin,   vendor_record_end,
+                                      vendor_play,          vendor_free_recording};
 
 }  // namespace
 
-constexpr gpu_driver kCudaDriver = make_vendor_driver<kCuda>("cuda"), kHipDriver = make_vendor_driver<kHip>("hip");
+constexpr gpu_driver kCudaDriver = kVendorDriver<kCuda>, kHipDriver = kVendorDriver<kHip>;
 
 }  // namespace duet
