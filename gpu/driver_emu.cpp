@@ -91,7 +91,8 @@ struct emu_fiber {
     int line = 0;
     uint32_t value[2] = {};  // of exchanges, in turn: the next one may come before the last one's readers
     int turn = 0;
-    emu_stack stack;
+    std::unique_ptr<uint8_t[]> memory{new uint8_t[kEmuStack]};  // of the stack
+    emu_stack stack{nullptr, nullptr, memory.get(), kEmuStack};
 };
 
 // The threads that touched a word of shared memory since the last barrier.
@@ -102,7 +103,6 @@ struct emu_mark {
 
 struct emu_machine {
     std::vector<emu_fiber> fibers;
-    std::vector<std::unique_ptr<uint8_t[]>> stacks;
     std::vector<uint8_t> shared;
     std::vector<emu_mark> marks;
     std::vector<int> order;
@@ -270,10 +270,7 @@ void emu_tell_pinned(const void* args, size_t n_bytes) {
 void emu_make_room(emu_machine& m, int n_threads) {
     m.shared.resize(kEmuSharedBytes);
     m.marks.resize(kEmuSharedBytes / 4);
-    while ((int)m.fibers.size() < n_threads) {
-        m.stacks.emplace_back(new uint8_t[kEmuStack]);
-        m.fibers.emplace_back().stack = {nullptr, nullptr, m.stacks.back().get(), kEmuStack};
-    }
+    if ((int)m.fibers.size() < n_threads) m.fibers.resize((size_t)n_threads);
     m.order.resize((size_t)(n_threads + kSegment - 1) / kSegment);
     std::iota(m.order.begin(), m.order.end(), 0);
     uint32_t state = m.seed * 2654435761u;
@@ -429,28 +426,13 @@ duet_status emu_play(void*, void* recording, error_text& err) {
 void emu_free_recording(void*, void* recording) { delete (emu_recording*)recording; }
 
 template <int kWidth>
-constexpr gpu_driver make_emu_driver(const char* name) {
-    return {name,
-            emu_count,
-            emu_describe<kWidth>,
-            emu_open<kWidth>,
-            emu_queue,
-            emu_close,
-            emu_alloc<false>,
-            emu_free<false>,
-            emu_alloc<true>,
-            emu_free<true>,
-            emu_move<kUpload>,
-            emu_move<kDownload>,
-            emu_move<kCopy>,
-            emu_sync,
-            emu_find_kernel,
-            emu_launch,
-            emu_record_begin,
-            emu_record_end,
-            emu_play,
-            emu_free_recording};
-}
+constexpr const char* emu_name = kWidth == 32 ? "emu32" : "emu64";
+template <int kWidth>
+constexpr gpu_driver kEmuDriver = {
+    emu_name<kWidth>,  emu_count,           emu_describe<kWidth>, emu_open<kWidth>, emu_queue,
+    emu_close,         emu_alloc<false>,    emu_free<false>,      emu_alloc<true>,  emu_free<true>,
+    emu_move<kUpload>, emu_move<kDownload>, emu_move<kCopy>,      emu_sync,         emu_find_kernel,
+    emu_launch,        emu_record_begin,    emu_record_end,       emu_play,         emu_free_recording};
 
 }  // namespace
 
@@ -517,7 +499,7 @@ void emu_limit(uint64_t memory_bytes, int64_t fail_at) {
     u = {u.in_use, u.in_use, u.pinned, u.pinned, 0};
 }
 
-const gpu_driver kEmu32Driver = make_emu_driver<32>("emu32"), kEmu64Driver = make_emu_driver<64>("emu64");
+constexpr gpu_driver kEmu32Driver = kEmuDriver<32>, kEmu64Driver = kEmuDriver<64>;
 
 }  // namespace duet
 #endif
