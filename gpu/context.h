@@ -183,7 +183,9 @@ duet_status copy_words(gpu_context& c, void* to, const void* from, uint64_t n_by
 // The same from any memory, through pinned memory of `most` bytes. Waits.
 duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_bytes, void* pinned, uint64_t most,
                       error_text& err);
-uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page);
+std::span<uint8_t> gpu_page(const gpu_context& c, int32_t group, int32_t page);
+// The arguments of a matmul op, with an input of one row after another.
+matmul_gpu_args matmul_of(const gpu_context& c, const op& o, int n_tok);
 // Writes the batch to the staging memory, and where its parts will be on the device to the context.
 void fill_batch(gpu_context& c);
 // Launches the copy of the batch to the device, the steps in its range of ops, and the search where finds_best says so.

@@ -94,15 +94,12 @@ duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
 
 duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.graph.ops[i];
-    const weight& w = c.graph.weights[(size_t)o.w];
     const int n_tok = c.n_rows(o.in);
     if (n_tok <= kSmallBatch) return launch_matvec(c, gpu_step{.first = (int32_t)i}, err);
     DUET_TRY(quantize_input(c, o, err));
     c.wrote(o.out);
-    matmul_gpu_args a{c.matrix_of(o.w), c.acts(),     c.at(o.in), c.vector_of(o.b),      c.at(o.out),
-                      (int)w.n_in,      (int)w.n_out, n_tok,      c.stride(o.in.buffer), c.stride(o.out.buffer),
-                      o.residual,       o.scale,      0,          expert_args{}};
-    return launch_tiles(c, w.type, a, kMatmulToks, blocks_of(n_tok, kMatmulToks), err);
+    return launch_tiles(c, c.graph.weights[(size_t)o.w].type, matmul_of(c, o, n_tok), kMatmulToks,
+                        blocks_of(n_tok, kMatmulToks), err);
 }
 
 duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
@@ -373,19 +370,20 @@ duet_status quietly(void* context, F f) {
 
 duet_status gpu_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
-        return copy_words(c, gpu_page(c, group, to), from < 0 ? nullptr : gpu_page(c, group, from),
-                          gpu_page_bytes(context, group), err);
+        const std::span<uint8_t> page = gpu_page(c, group, to);
+        return copy_words(c, page.data(), from < 0 ? nullptr : gpu_page(c, group, from).data(), page.size(), err);
     });
 }
 duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
-        return c.driver->download(c.device, out, gpu_page(c, group, page), gpu_page_bytes(context, group), err);
+        const std::span<uint8_t> from = gpu_page(c, group, page);
+        return c.driver->download(c.device, out, from.data(), from.size(), err);
     });
 }
 duet_status gpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
     return quietly(context, [&](gpu_context& c, error_text& err) {
-        return put_bytes(c, gpu_page(c, group, page), in, gpu_page_bytes(context, group), c.staging,
-                         c.layout.input_bytes(), err);
+        const std::span<uint8_t> to = gpu_page(c, group, page);
+        return put_bytes(c, to.data(), in, to.size(), c.staging, c.layout.input_bytes(), err);
     });
 }
 
@@ -416,9 +414,16 @@ duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_byt
     return DUET_OK;
 }
 
-uint8_t* gpu_page(const gpu_context& c, int32_t group, int32_t page) {
-    return (group == kStates ? c.states : c.group_pages[(size_t)group]) +
-           (size_t)page * c.layout.common.page_size(group);
+std::span<uint8_t> gpu_page(const gpu_context& c, int32_t group, int32_t page) {
+    const size_t n_bytes = c.layout.common.page_size(group);
+    return {(group == kStates ? c.states : c.group_pages[(size_t)group]) + (size_t)page * n_bytes, n_bytes};
+}
+
+matmul_gpu_args matmul_of(const gpu_context& c, const op& o, int n_tok) {
+    const weight& w = c.graph.weights[(size_t)o.w];
+    return {c.matrix_of(o.w), c.acts(),     c.at(o.in), c.vector_of(o.b),      c.at(o.out),
+            (int)w.n_in,      (int)w.n_out, n_tok,      c.stride(o.in.buffer), c.stride(o.out.buffer),
+            o.residual,       o.scale,      0,          expert_args{}};
 }
 
 void fill_batch(gpu_context& c) {

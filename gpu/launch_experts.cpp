@@ -108,16 +108,8 @@ duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
     const int rows = n_tok == 1 ? 1 : n_pairs > kSmallBatch * n_mats ? kMatmulToks : 8;
     expert_list& l = c.lists[o.in2.buffer < 0];
     DUET_TRY(make_list(c, o, n_tok, n_mats, rows, l, err));
-    matmul_gpu_args a{};
-    a.n_in = (int)w.n_in;
+    matmul_gpu_args a = matmul_of(c, o, n_pairs);
     DUET_TRY(gather_inputs(c, i, n_tok, l, a, err));
-    a.w = c.matrix_of(o.w);
-    a.bias = c.vector_of(o.b);
-    a.y = c.at(o.out);
-    a.n_out = (int)w.n_out;
-    a.n_tok = n_pairs;
-    a.y_stride = c.stride(o.out.buffer);
-    a.scale = 1.0f;
     a.experts = {list_tiles(c, l), l.has_order ? list_order(c, l) : nullptr, gpu_weight_bytes(w.type, w.n_in, w.n_out),
                  o.n_used, o.out.stride};
     return launch_tiles(c, w.type, a, rows, tile_count(n_pairs, n_mats, rows), err);

@@ -97,34 +97,29 @@ void keep(gpu_context& c, const gpu_recording& r) {
     c.recordings.push_back(r);
 }
 
-// Device memory that a batch writes.
-struct written {
-    uint8_t* at;
-    uint64_t n_bytes;
-};
-// The rows of all buffers, the states, and the cache pages: of each token the one it is appended to and the one before,
-// where a play with an old position would have written.
-std::vector<written> written_memory(const gpu_context& c) {
+using device_memory = std::vector<std::span<uint8_t>>;
+// Gives what a batch writes: the rows of all buffers, the states, and the cache pages, of each token the one it is
+// appended to and the one before, where a play with an old position would have written.
+device_memory written_memory(const gpu_context& c) {
     const exec_batch& b = *c.batch;
-    std::vector<written> all;
+    device_memory all;
     for (size_t i = 0; i < c.graph.buffers.size(); i++)
         all.push_back({c.rows_of(i), c.size_of_rows(i, c.n_rows({.buffer = (int32_t)i}))});
     for (int i = 0; i < b.n_tok; i++) {
-        if (!c.graph.states.empty())
-            all.push_back({gpu_page(c, kStates, b.state_slot[b.seq[i]]), c.layout.common.page_size(kStates)});
+        if (!c.graph.states.empty()) all.push_back(gpu_page(c, kStates, b.state_slot[b.seq[i]]));
         for (size_t g = 0; g < c.graph.groups.size(); g++)
             for (int32_t chunk = b.pos[i] / kAttnChunk, k = chunk; k >= 0 && k >= chunk - 1; k--)
                 if (const int32_t page = (*b.pages)[g][(size_t)b.seq[i]][k]; page >= 0)
-                    all.push_back({gpu_page(c, (int32_t)g, page), c.layout.common.page_bytes[g]});
+                    all.push_back(gpu_page(c, (int32_t)g, page));
     }
     return all;
 }
 
-duet_status read_memory(gpu_context& c, const std::vector<written>& from, std::vector<uint8_t>* out, error_text& err) {
-    for (const written& w : from) {
+duet_status read_memory(gpu_context& c, const device_memory& from, std::vector<uint8_t>* out, error_text& err) {
+    for (const std::span<uint8_t> part : from) {
         const size_t at = out->size();
-        out->resize(at + w.n_bytes);
-        DUET_TRY(c.driver->download(c.device, out->data() + at, w.at, w.n_bytes, err));
+        out->resize(at + part.size());
+        DUET_TRY(c.driver->download(c.device, out->data() + at, part.data(), part.size(), err));
     }
     return DUET_OK;
 }
@@ -132,15 +127,15 @@ duet_status read_memory(gpu_context& c, const std::vector<written>& from, std::v
 // Plays a recording, then puts the memory back and runs the batch without it, and compares all that they wrote. The
 // second run is what counts.
 duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
-    const std::vector<written> memory = written_memory(c);
+    const device_memory memory = written_memory(c);
     std::vector<uint8_t> before, played, plain;
     DUET_TRY(read_memory(c, memory, &before, err));
     DUET_TRY(play_one(c, r, err));
     DUET_TRY(read_memory(c, memory, &played, err));
     const uint8_t* from = before.data();
-    for (const written& w : memory) {
-        DUET_TRY(put_staged(c, w.at, from, w.n_bytes, err));
-        from += w.n_bytes;
+    for (const std::span<uint8_t> part : memory) {
+        DUET_TRY(put_staged(c, part.data(), from, part.size(), err));
+        from += part.size();
     }
     DUET_TRY(launch_batch(c, nullptr, err));
     DUET_TRY(read_memory(c, memory, &plain, err));
