@@ -65,23 +65,20 @@ template <class T>
 using constant_ptr = T*;
 #endif
 
+// c + the products of four int8, where no instruction does it.
+DUET_DEVICE int dot4_plain(uint32_t a, uint32_t b, int c) {
+    for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
+    return c;
+}
+
 // ---- the chip ----
 
 // Instructions of a chip, by the columns of gpu/targets.def. dot: the dot product of four int8. matrix: products of
 // int8 tiles, named by their shape or by the generation that has them.
-enum class gpu_dot : uint8_t { none, dp4a, dot4_i8, dot4_iu8 };
-enum class gpu_matrix : uint8_t {
-    none,
-    mma_m8n8k16,
-    mfma_gfx908,
-    mma_m16n8k32,
-    mfma_k16,
-    mfma_k32,
-    wmma_gfx11,
-    wmma_gfx12
-};
-enum class gpu_start : uint8_t { after, early };  // of a launch, beside the one before it
-enum class gpu_decode : uint8_t { launches, walk };
+enum class gpu_dot { none, dp4a, dot4_i8, dot4_iu8 };
+enum class gpu_matrix { none, mma_m8n8k16, mfma_gfx908, mma_m16n8k32, mfma_k16, mfma_k32, wmma_gfx11, wmma_gfx12 };
+enum class gpu_start { after, early };  // of a launch, beside the one before it
+enum class gpu_decode { launches, walk };
 struct gpu_target {
     const char* name;
     int warp_width;
@@ -156,14 +153,10 @@ DUET_DEVICE int block_y() { return (int)blockIdx.y; }
 DUET_DEVICE int block_z() { return (int)blockIdx.z; }
 DUET_DEVICE constexpr int warp_width() { return kChip.warp_width; }
 DUET_DEVICE void sync_block() { __syncthreads(); }
-DUET_DEVICE void loads_before() {}
 // Returns v, but not before all words of the mask were there. threadIdx.y is 0, which compilers do not know.
 DUET_DEVICE uint32_t after(uint32_t v, uint32_t mask) { return v | (mask & threadIdx.y); }
-DUET_DEVICE void finish_stores() {}
 DUET_DEVICE void release_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }  // __threadfence is dearer
 DUET_DEVICE void acquire_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-template <class T> DUET_DEVICE void store_for_others(T* at, T v) { *at = v; }
-DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) { return atomicAdd(at, v); }
 DUET_DEVICE void atomic_clear(uint32_t* at) { atomicExch(at, 0u); }
 // Words of a walk. Launches before it ended before it began, so that wait_for_launches costs nothing there.
@@ -173,7 +166,6 @@ DUET_DEVICE void wait_for_count(const uint32_t* at, uint32_t n) {
     do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
     while (v < n);
 }
-DUET_DEVICE void acquire_grid(int&) {}
 // Starts to bring the line of weights to the second cache.
 DUET_DEVICE void fetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // take_args brings device memory that no launch writes to where a kernel may read it as arguments, and block_args gives
@@ -216,8 +208,6 @@ DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) {
     asm("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
     return v;
 }
-// Loads what no thread of this launch writes.
-template <class T> DUET_DEVICE T load_constant(const T* p) { return *p; }
 
 // ---- HIP, without ROCm ----
 #elif defined(DUET_HIP)
@@ -227,7 +217,6 @@ template <class T> DUET_DEVICE T load_constant(const T* p) { return *p; }
         __VA_ARGS__(a);                                                                                                \
     }
 
-DUET_DEVICE void wait_for_launches() {}
 DUET_DEVICE int thread_id() { return (int)__builtin_amdgcn_workitem_id_x(); }
 DUET_DEVICE int block_size() { return (int)__builtin_amdgcn_workgroup_size_x(); }
 DUET_DEVICE int block_x() { return (int)__builtin_amdgcn_workgroup_id_x(); }
@@ -245,7 +234,6 @@ DUET_DEVICE void sync_block() {
 }
 // Keeps what stands below from moving above, so that the loads above are on their way first.
 DUET_DEVICE void loads_before() { __builtin_amdgcn_sched_barrier(0); }
-DUET_DEVICE uint32_t after(uint32_t v, uint32_t) { return v; }
 // The compiler lets waves of gfx9 pass a barrier while their stores are on the way. vmcnt(0) waits for them.
 DUET_DEVICE void finish_stores() {
 #if defined(__GFX9__)
@@ -256,16 +244,15 @@ DUET_DEVICE void finish_stores() {
 // a release would write all of it back. There these stores go through to memory, and the release has nothing to write.
 // Source: LLVM, "User Guide for AMDGPU Backend", memory model of gfx942.
 #if defined(__gfx942__) || defined(__gfx950__) || defined(__gfx9_4_generic__)
+#define DUET_STORES_THROUGH 1
 template <class T>
 DUET_DEVICE void store_for_others(T* at, T v) {
     __hip_atomic_store(at, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 DUET_DEVICE void release_device() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); }
 #else
-template <class T> DUET_DEVICE void store_for_others(T* at, T v) { *at = v; }
 DUET_DEVICE void release_device() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
 #endif
-DUET_DEVICE void acquire_device() {}
 DUET_DEVICE void acquire_wave() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); }
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) {
     return __hip_atomic_fetch_add(at, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -285,8 +272,6 @@ DUET_DEVICE void acquire_grid(int& next) {
 }
 // A load that nobody wants; before gfx12 there is nothing else. Its wait passes beside the one for the other blocks.
 DUET_DEVICE void fetch(const void* p) { asm volatile("" ::"v"(*(const uint32_t*)p)); }
-DUET_DEVICE void take_args(const void*) {}
-template <class T> DUET_DEVICE const T& block_args(const T* from) { return *from; }
 // Masks are 1, 2, 4, 8 and 16, known when this is compiled. Source: AMD's instruction set architecture guides of GCN 5
 // (Vega) and RDNA, "Data Parallel Processing" and DS_SWIZZLE. V_PERMLANEX16 would do for 16, but clang 19 moves it into
 // branches that not all lanes take, which gave a delta net wrong bits.
@@ -306,20 +291,16 @@ DUET_DEVICE uint32_t shuffle_xor(uint32_t v, int mask) {
     return (uint32_t)__builtin_amdgcn_ds_swizzle(x, 0x401f);  // lane ^ 16 of 32
 }
 DUET_DEVICE int dot4(uint32_t a, uint32_t b, int c) {
-    if constexpr (kChip.dot == gpu_dot::none) {
-        for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
-        return c;
-    } else if constexpr (kChip.dot == gpu_dot::dot4_iu8) {
+    if constexpr (kChip.dot == gpu_dot::none) return dot4_plain(a, b, c);
+    else if constexpr (kChip.dot == gpu_dot::dot4_iu8)
         return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
-    } else {
-        return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
-    }
+    else return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
 }
 DUET_DEVICE float quick_half_to_float(uint16_t h) { return (float)__builtin_bit_cast(_Float16, h); }
 DUET_DEVICE uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) { return __builtin_amdgcn_perm(hi, lo, idx); }
+typedef uint32_t word4_vec __attribute__((ext_vector_type(4)));
 DUET_DEVICE word4 load_stream(const void* p) {
-    typedef uint32_t vec __attribute__((ext_vector_type(4)));
-    return __builtin_bit_cast(word4, __builtin_nontemporal_load((const vec*)p));
+    return __builtin_bit_cast(word4, __builtin_nontemporal_load((const word4_vec*)p));
 }
 DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) { return __builtin_nontemporal_load(p); }
 // Loads what no thread of this launch writes: by a scalar load where all lanes have one address.
@@ -327,8 +308,7 @@ DUET_DEVICE float load_constant(const float* p) {
     return *(const __attribute__((address_space(4))) float*)(uintptr_t)p;
 }
 DUET_DEVICE word4 load_constant(const word4* p) {
-    typedef uint32_t vec __attribute__((ext_vector_type(4)));
-    return __builtin_bit_cast(word4, *(const __attribute__((address_space(4))) vec*)(uintptr_t)p);
+    return __builtin_bit_cast(word4, *(const __attribute__((address_space(4))) word4_vec*)(uintptr_t)p);
 }
 
 // ---- the emulator ----
@@ -351,30 +331,17 @@ inline int block_y() { return emu_self->by; }
 inline int block_z() { return emu_self->bz; }
 inline int warp_width() { return emu_self->width; }
 inline void sync_block(int line = __builtin_LINE()) { emu_sync_block(line); }
-inline void loads_before() {}
-inline void wait_for_launches() {}
-inline uint32_t after(uint32_t v, uint32_t) { return v; }
-inline void finish_stores() {}
-template <class T> inline void store_for_others(T* at, T v) { *at = v; }
 inline void release_device() {}
-inline void acquire_device() {}
-inline void acquire_wave() {}
 inline uint32_t atomic_add(uint32_t* at, uint32_t v) { return (*at += v) - v; }  // Blocks run one by one.
 inline void atomic_clear(uint32_t* at) { *at = 0; }
 inline void release_grid() {}
 inline void wait_for_count(const uint32_t* at, uint32_t n, int line = __builtin_LINE()) {
     if (*at < n) emu_fault("blocks that wait for others; of them there are", (long)*at, (long)n, line);
 }
-inline void acquire_grid(int&) {}
 inline void fetch(const void*) {}
-inline void take_args(const void*) {}
-template <class T> inline const T& block_args(const T* from) { return *from; }
 inline int uniform_in_segment(int v) { return v; }
 inline uint32_t shuffle_xor(uint32_t v, int mask, int line = __builtin_LINE()) { return emu_exchange(v, mask, line); }
-inline int dot4(uint32_t a, uint32_t b, int c) {
-    for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
-    return c;
-}
+inline int dot4(uint32_t a, uint32_t b, int c) { return dot4_plain(a, b, c); }
 inline float quick_half_to_float(uint16_t h) { return half_to_float(h); }
 inline uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
     const uint64_t all = (uint64_t)hi << 32 | lo;
@@ -384,7 +351,26 @@ inline uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t idx) {
 }
 inline word4 load_stream(const void* p) { return *(const word4*)p; }
 inline uint32_t load_stream_word(const uint32_t* p) { return *p; }
-template <class T> inline T load_constant(const T* p) { return *p; }
+#endif
+
+// ---- words that one vendor needs, for the others ----
+
+#if !defined(DUET_CUDA)
+DUET_DEVICE void wait_for_launches() {}
+DUET_DEVICE uint32_t after(uint32_t v, uint32_t) { return v; }
+DUET_DEVICE void acquire_device() {}
+DUET_DEVICE void take_args(const void*) {}
+template <class T> DUET_DEVICE const T& block_args(const T* from) { return *from; }
+#endif
+#if !defined(DUET_HIP)
+DUET_DEVICE void loads_before() {}
+DUET_DEVICE void finish_stores() {}
+DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
+DUET_DEVICE void acquire_grid(int&) {}
+template <class T> DUET_DEVICE T load_constant(const T* p) { return *p; }
+#endif
+#if !defined(DUET_STORES_THROUGH)
+template <class T> DUET_DEVICE void store_for_others(T* at, T v) { *at = v; }
 #endif
 
 // ---- shared memory ----
@@ -550,15 +536,6 @@ DUET_DEVICE int tile_row(int e) {
 DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
 #endif
 
-// With AMD's dot instructions, and in the emulator, a lane has 8 or 4 rows of one token.
-template <int K, class W, class X>
-DUET_DEVICE void tile_dot_plain(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
-    uint32_t b[K / 4];
-    for (int k = 0; k < K / 4; k++) b[k] = x[tile_token(0) * stride + x_at + k];
-    for (int e = 0; e < tile_elems(); e++)
-        for (int k = 0; k < K / 4; k++) dot[e] = dot4(w[tile_row(e) * stride + w_at + k], b[k], dot[e]);
-}
-
 #if defined(DUET_CUDA)
 // sm_75 has 8 x 8 tiles over 16 bytes only: a lane has the same elements, by more instructions.
 template <int K, class W, class X>
@@ -612,13 +589,25 @@ DUET_DEVICE void start_copy(uint32_t* to, const void* from) {
     else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(Bytes) : "memory");
 }
 DUET_DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-#elif defined(DUET_HIP)
+#else
+// With AMD's dot instructions, and in the emulator, a lane has 8 or 4 rows of one token. For chips with matrix
+// instructions a function below meets one requirement more, and is taken instead.
+template <int K, class W, class X>
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    uint32_t b[K / 4];
+    for (int k = 0; k < K / 4; k++) b[k] = x[tile_token(0) * stride + x_at + k];
+    for (int e = 0; e < tile_elems(); e++)
+        for (int k = 0; k < K / 4; k++) dot[e] = dot4(w[tile_row(e) * stride + w_at + k], b[k], dot[e]);
+}
+#endif
+#if defined(DUET_HIP)
 typedef int tile_vec2 __attribute__((ext_vector_type(2)));
 typedef int tile_vec4 __attribute__((ext_vector_type(4)));
 typedef int tile_vec8 __attribute__((ext_vector_type(8)));
 
 template <int K, class W, class X>
-DUET_DEVICE void tile_dot_wmma(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    requires(kChip.matrix == gpu_matrix::wmma_gfx11 || kChip.matrix == gpu_matrix::wmma_gfx12)
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int line = thread_id() % 16;
     tile_vec8 c;
     for (int e = 0; e < 8; e++) c[e] = dot[e];
@@ -638,7 +627,9 @@ DUET_DEVICE void tile_dot_wmma(W w, int w_at, X x, int x_at, int stride, int (&d
 }
 
 template <int K, class W, class X>
-DUET_DEVICE void tile_dot_mfma(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
+    requires(kChip.matrix == gpu_matrix::mfma_gfx908 || kChip.matrix == gpu_matrix::mfma_k16 ||
+             kChip.matrix == gpu_matrix::mfma_k32)
+DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int line = thread_id() % 16, part = thread_id() % 64 / 16;
     tile_vec4 c = {dot[0], dot[1], dot[2], dot[3]};
     if constexpr (kChip.matrix == gpu_matrix::mfma_k32) {
@@ -659,20 +650,6 @@ DUET_DEVICE void tile_dot_mfma(W w, int w_at, X x, int x_at, int stride, int (&d
     for (int e = 0; e < 4; e++) dot[e] = c[e];
 }
 
-template <int K, class W, class X>
-DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
-    constexpr gpu_matrix kind = kChip.matrix;
-    if constexpr (kind == gpu_matrix::wmma_gfx11 || kind == gpu_matrix::wmma_gfx12)
-        tile_dot_wmma<K>(w, w_at, x, x_at, stride, dot);
-    else if constexpr (kind == gpu_matrix::mfma_gfx908 || kind == gpu_matrix::mfma_k16 || kind == gpu_matrix::mfma_k32)
-        tile_dot_mfma<K>(w, w_at, x, x_at, stride, dot);
-    else tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
-}
-#else
-template <int K, class W, class X>
-DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
-    tile_dot_plain<K>(w, w_at, x, x_at, stride, dot);
-}
 #endif
 
 // ---- products of float tiles: mode fast ----
