@@ -107,18 +107,13 @@ struct loader {
 
 store_layout plan_store(const model_graph& g) {
     store_layout l;
-    const size_t n = g.weights.size();
-    l.block.assign(n, -1);
-    l.offset.assign(n, 0);
-    l.is_matrix.assign(n, 0);
+    l.places.resize(g.weights.size());
     auto need = [&](weight_id id, int32_t layer, bool is_matrix) {
-        if (id < 0 || l.block[(size_t)id] >= 0) return;
+        if (id < 0 || l.places[(size_t)id].block >= 0) return;
         const weight& w = g.weights[(size_t)id];
         const size_t block = (size_t)(layer + 1);
         if (block >= l.block_bytes.size()) l.block_bytes.resize(block + 1);
-        l.block[(size_t)id] = (int32_t)block;
-        l.is_matrix[(size_t)id] = is_matrix;
-        l.offset[(size_t)id] = l.block_bytes[block];
+        l.places[(size_t)id] = {(int32_t)block, l.block_bytes[block], is_matrix};
         l.block_bytes[block] +=
             round_up(is_matrix ? gpu_weight_bytes(w.type, w.n_in, w.n_out) * (uint64_t)w.n_mats : w.n_bytes, 256);
         l.file_bytes += w.n_bytes;
@@ -256,10 +251,11 @@ duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s
     // The weights are read in the order of the file.
     std::ranges::sort(order, {}, [&](size_t i) { return g.weights[i].data; });
     for (size_t i : order) {
-        if (l.block[i] < 0) continue;
-        uint8_t* to = (uint8_t*)s->blocks[(size_t)l.block[i]] + l.offset[i];
+        const weight_place& p = l.places[i];
+        if (p.block < 0) continue;
+        uint8_t* to = (uint8_t*)s->blocks[(size_t)p.block] + p.offset;
         s->weights[i] = to;
-        DUET_TRY(l.is_matrix[i] ? load.load_matrices(g.weights[i], to, err) : load.load_vector(g.weights[i], to, err));
+        DUET_TRY(p.is_matrix ? load.load_matrices(g.weights[i], to, err) : load.load_vector(g.weights[i], to, err));
     }
     DUET_TRY(s->driver->sync(s->device, err));
     if (place.store) place.store->kept = s;

@@ -8,10 +8,13 @@
 namespace duet {
 
 // The place of each weight. The weights of one layer share one allocation, a block: tens for a model, not thousands.
+struct weight_place {
+    int32_t block = -1;      // -1: no op reads the weight
+    uint64_t offset = 0;     // in the block
+    bool is_matrix = false;  // The weight is rearranged (gpu/weights.h). Others lie as in the file.
+};
 struct store_layout {
-    std::vector<int32_t> block;      // block of each weight of the graph; -1: no op reads the weight
-    std::vector<uint64_t> offset;    // place of each weight in its block
-    std::vector<uint8_t> is_matrix;  // the weight is rearranged (gpu/weights.h); others lie as in the file
+    std::vector<weight_place> places;  // of each weight of the graph
     std::vector<uint64_t> block_bytes;
     uint64_t weight_bytes = 0;  // size of all blocks together
     uint64_t file_bytes = 0;    // size of the weights in the file that ops read
