@@ -42,8 +42,6 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     const size_t n_split = (size_t)std::clamp(limits.n_seqs, kSplitTokens, kSmallBatch);  // tokens
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
-            // Slopes pass through the staging memory of the integers.
-            at_least(sizes.int_count, (size_t)o.in.n_heads);
             at_least(sizes.counter_count, n_split * (size_t)o.in.n_heads);
             if (o.alibi != 0.0f) sizes.slope_count += round_up((size_t)o.in.n_heads, 64);
             const size_t per_head = (size_t)sizes.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
@@ -161,19 +159,18 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
 // ---- making a session ----
 
 duet_status send_slopes(gpu_context& c, error_text& err) {
-    float* at = (float*)(c.partial + c.layout.partial_bytes);
+    float* there = (float*)(c.partial + c.layout.partial_bytes);
+    std::vector<float> all;
     c.slopes.assign(c.graph.ops.size(), nullptr);
     for (size_t i = 0; i < c.graph.ops.size(); i++) {
         const op& o = c.graph.ops[i];
         if (o.kind != op_kind::attention || o.alibi == 0.0f) continue;
+        c.slopes[i] = there + all.size();
         for (int32_t h = 0; h < o.in.n_heads; h++)
-            ((float*)c.staging)[h] = exact_alibi(h, o.in.n_heads, o.alibi, o.both_ways ? 1.0f : o.scale);
-        DUET_TRY(copy_words(c, at, c.staging, (size_t)o.in.n_heads * 4, err));
-        DUET_TRY(c.driver->sync(c.device, err));
-        c.slopes[i] = at;
-        at += round_up((size_t)o.in.n_heads, 64);
+            all.push_back(exact_alibi(h, o.in.n_heads, o.alibi, o.both_ways ? 1.0f : o.scale));
+        all.resize(round_up(all.size(), 64));
     }
-    return DUET_OK;
+    return put_bytes(c, there, all.data(), all.size() * 4, c.staging, c.layout.input_bytes(), err);
 }
 
 duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, exec_plan* out, error_text& err) {
@@ -360,29 +357,26 @@ uint64_t gpu_page_bytes(void* context, int32_t group) {
     return ((gpu_context*)context)->layout.common.page_size(group);
 }
 
-// Runs f(context, message). The executor's interface has no place for these messages.
+// Runs f(context, page, message). The executor's interface has no place for these messages.
 template <class F>
-duet_status quietly(void* context, F f) {
+duet_status on_page(void* context, int32_t group, int32_t page, F f) {
     gpu_context& c = *(gpu_context*)context;
     error_text err;
-    return on_device(c, err, [&] { return f(c, err); });
+    return on_device(c, err, [&] { return f(c, gpu_page(c, group, page), err); });
 }
 
 duet_status gpu_copy_page(void* context, int32_t group, int32_t from, int32_t to) {
-    return quietly(context, [&](gpu_context& c, error_text& err) {
-        const std::span<uint8_t> page = gpu_page(c, group, to);
+    return on_page(context, group, to, [&](gpu_context& c, std::span<uint8_t> page, error_text& err) {
         return copy_words(c, page.data(), from < 0 ? nullptr : gpu_page(c, group, from).data(), page.size(), err);
     });
 }
 duet_status gpu_read_page(void* context, int32_t group, int32_t page, void* out) {
-    return quietly(context, [&](gpu_context& c, error_text& err) {
-        const std::span<uint8_t> from = gpu_page(c, group, page);
+    return on_page(context, group, page, [&](gpu_context& c, std::span<uint8_t> from, error_text& err) {
         return c.driver->download(c.device, out, from.data(), from.size(), err);
     });
 }
 duet_status gpu_write_page(void* context, int32_t group, int32_t page, const void* in) {
-    return quietly(context, [&](gpu_context& c, error_text& err) {
-        const std::span<uint8_t> to = gpu_page(c, group, page);
+    return on_page(context, group, page, [&](gpu_context& c, std::span<uint8_t> to, error_text& err) {
         return put_bytes(c, to.data(), in, to.size(), c.staging, c.layout.input_bytes(), err);
     });
 }
