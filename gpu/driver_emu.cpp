@@ -8,7 +8,6 @@
 #include "kernels.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -118,8 +117,10 @@ struct emu_machine {
 };
 
 thread_local emu_machine* emu_now = nullptr;  // the launch that runs in this host thread
-thread_local emu_watch_fn emu_watcher = nullptr;
-thread_local void* emu_watcher_user = nullptr;
+thread_local struct {
+    emu_watch_fn tell = nullptr;
+    void* user = nullptr;
+} emu_watcher;
 thread_local bool emu_is_dry = false;
 thread_local int32_t emu_units = 4;  // so that tests have both: tiles that blocks share, and others
 thread_local uint32_t emu_thread_seed = 0;
@@ -128,7 +129,7 @@ thread_local uint32_t emu_thread_seed = 0;
 struct emu_memory_state {
     std::mutex lock;
     emu_usage usage;
-    std::map<const uint8_t*, uint64_t> pinned;  // what is allocated, with its size
+    std::map<const uint8_t*, uint64_t, std::greater<>> pinned;  // what is allocated, the last first, with its size
     uint64_t limit = 0;
     int64_t fail_at = 0;
 } emu_mem;
@@ -207,10 +208,9 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
     }
     memset(m.shared.data(), 0x7f, m.shared_bytes);  // Large numbers show a read that comes before the write.
     m.epoch++;
-    const int n_segments = (m.n_threads + kSegment - 1) / kSegment;
     while (!m.failed) {
-        for (int k = 0; k < n_segments && !m.failed; k++) {
-            const int lo = m.order[(size_t)k] * kSegment, hi = std::min(lo + kSegment, m.n_threads);
+        for (const int segment : m.order) {
+            const int lo = segment * kSegment, hi = std::min(lo + kSegment, m.n_threads);
             do {
                 for (int i = 0; i < hi - lo && !m.failed; i++) {
                     // Threads run forward, or backward if the seed says so.
@@ -251,19 +251,17 @@ struct emu_device {
 
 void emu_tell(const char* what, const void* at, const void* data, uint64_t n_bytes, const char* kernel = nullptr,
               const gpu_grid& grid = {}) {
-    if (emu_watcher) emu_watcher(emu_watcher_user, {what, at, data, n_bytes, kernel, grid});
+    if (emu_watcher.tell) emu_watcher.tell(emu_watcher.user, {what, at, data, n_bytes, kernel, grid});
 }
 
 // Tells the bytes of pinned memory that a launch can read, because the computer writes there without a call.
 void emu_tell_pinned(const void* args, size_t n_bytes) {
-    for (size_t i = 0; emu_watcher && i + 8 <= n_bytes; i += 8) {
+    for (size_t i = 0; emu_watcher.tell && i + 8 <= n_bytes; i += 8) {
         const uint8_t* at = nullptr;
         memcpy(&at, (const uint8_t*)args + i, 8);
         const std::lock_guard<std::mutex> lock(emu_mem.lock);
-        auto p = emu_mem.pinned.upper_bound(at);
-        if (p == emu_mem.pinned.begin()) continue;
-        --p;
-        if (at < p->first + p->second) emu_tell("upload", p->first, p->first, p->second);
+        const auto p = emu_mem.pinned.lower_bound(at);
+        if (p != emu_mem.pinned.end() && at < p->first + p->second) emu_tell("upload", p->first, p->first, p->second);
     }
 }
 
@@ -476,10 +474,7 @@ void emu_touch(const void* word, bool write, int line) {
     else mark.reader = mark.reader == -1 || mark.reader == me ? me : (int16_t)-2;
 }
 
-void emu_watch(emu_watch_fn watch, void* user) {
-    emu_watcher = watch;
-    emu_watcher_user = user;
-}
+void emu_watch(emu_watch_fn watch, void* user) { emu_watcher = {watch, user}; }
 void emu_dry(bool is_dry, int32_t n_units) { emu_is_dry = is_dry, emu_units = n_units; }
 duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid,
                     error_text& err) {
