@@ -32,8 +32,7 @@ struct planner {
     const model_graph& graph;
     const bool with_norms;
 
-    const op* at(size_t i) const { return i < graph.ops.size() ? &graph.ops[i] : nullptr; }
-    bool is(size_t i, op_kind kind) const { return at(i) && at(i)->kind == kind; }
+    bool is(size_t i, op_kind kind) const { return i < graph.ops.size() && graph.ops[i].kind == kind; }
     int32_t type(const op& o) const { return graph.weights[(size_t)o.w].type; }
 
     // Adds the norm of the step's finished rows, if the next op is one.
@@ -48,24 +47,20 @@ struct planner {
     gpu_step matvec(size_t i) const {
         const op& o = graph.ops[i];
         gpu_step s{.kind = gpu_step_kind::matvec, .first = (int32_t)i};
-        if (o.residual) {
-            add_norm(s, o.out);
-            return s;
-        }
         auto joins = [&](size_t k) {
+            if (o.residual || !is(k, op_kind::matmul)) return false;
             const op& m = graph.ops[k];
-            if (m.kind != op_kind::matmul || m.residual || !same_columns(m.in, o.in) || overlaps(m.out, o.in))
-                return false;
+            if (m.residual || !same_columns(m.in, o.in) || overlaps(m.out, o.in)) return false;
             for (size_t j = i; j < k; j++)
                 if (overlaps(m.out, graph.ops[j].out)) return false;
             if (type(m) == type(o)) return true;
             if (s.second_type < 0 && pair_kernel(type(o), type(m)) >= 0) s.second_type = type(m);
             return s.second_type == type(m);
         };
-        while (s.n_matmuls < 3 && at(i + (size_t)s.n_matmuls) && joins(i + (size_t)s.n_matmuls)) s.n_matmuls++;
+        while (s.n_matmuls < 3 && joins(i + (size_t)s.n_matmuls)) s.n_matmuls++;
         s.n_ops = s.n_matmuls;
         if (s.n_matmuls == 1) add_norm(s, o.out);
-        if (s.norm < 0) add_gate(s, i);
+        if (s.norm < 0 && !o.residual) add_gate(s, i);
         return s;
     }
 
@@ -103,11 +98,9 @@ struct planner {
         const op &append = graph.ops[k], &attend = graph.ops[k + 1];
         const cache_layer& cache = graph.caches[(size_t)attend.index];
         if (append.index != attend.index || cache.v_in_k || cache.k_dim > 64 + cache.v_dim) return single;
-        gpu_step s{.kind = gpu_step_kind::attention,
-                   .first = (int32_t)i,
-                   .n_ops = (int32_t)(k + 2 - i),
-                   .append = (int32_t)k,
-                   .attention = (int32_t)k + 1};
+        gpu_step s{.kind = gpu_step_kind::attention, .first = (int32_t)i, .n_ops = (int32_t)(k + 2 - i)};
+        s.append = (int32_t)k;
+        s.attention = s.append + 1;
         for (size_t j = i; j < k; j++) {
             const op& o = graph.ops[j];
             const bool is_q = o.in == attend.in, is_norm = o.kind == op_kind::norm;
