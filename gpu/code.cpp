@@ -4,7 +4,6 @@
 #include "driver.h"
 #include "../quant/gunzip.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>

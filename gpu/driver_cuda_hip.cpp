@@ -107,7 +107,7 @@ struct vendor {
     const char* const* libraries;  // file names, the newest first; nullptr ends
     const char* install;           // what the user should do when no library is found
     int integrated, units;         // numbers of the attributes "integrated", "multiprocessors"
-    int version_unit;              // driver's version number: major = n / unit, minor = n / (unit / 100) % 100 ...
+    int version_unit;              // driver's version number: major = n / unit, minor = n % unit / (unit / 100)
     int oldest;                    // oldest driver version that has all entry points
     unsigned host_flags;           // of pinned memory: devices see it, and no cache keeps it
     duet_status (*chip)(const vendor_library& lib, int device, char (&chip)[32], error_text& err);
@@ -216,7 +216,7 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
 }
 
 std::string version_text(const vendor& v, int version) {
-    const int minor = v.version_unit == 1000 ? version % 1000 / 10 : version / 100000 % 100;
+    const int minor = version % v.version_unit / (v.version_unit / 100);
     return std::string(v.text) + " " + std::to_string(version / v.version_unit) + "." + std::to_string(minor);
 }
 
