@@ -11,7 +11,7 @@ DUET_DEVICE uint32_t stored_code(const B& block, int i) {
     const int v = block.code(i);
     if constexpr (C::kIsTable) {
         for (int k = 0; k < 16; k++)
-            if (table_value(&block, k) == v) return (uint32_t)k;
+            if (C::value(k) == v) return (uint32_t)k;
         return 0;
     }
     return (uint32_t)(v + C::kBias) & 255u;

@@ -17,23 +17,20 @@ DUET_DEVICE void short_conv(const conv_gpu_args& a) {
     float* window = a.state + (size_t)a.seqs.slot[seq] * a.slot_floats + c;
     for (int j = 0; j < n_old; j++) ring[j * threads + tid] = window[(size_t)j * a.n];
     int oldest = 0;
+    auto old = [&](int j) -> float {
+        const int at = oldest + j;
+        return ring[(at < n_old ? at : at - n_old) * threads + tid];
+    };
     for (int t = a.seqs.first[seq]; t < a.seqs.first[seq + 1]; t++) {
         const int row = a.seqs.rows[t];
         const float x = a.x[(size_t)row * a.x_stride + c];
-        const float y =
-            exact_conv(a.w + (size_t)c * a.n_taps, a.n_taps, a.bias ? a.bias + c : nullptr, [&](int j) -> float {
-                if (j == n_old) return x;
-                const int at = oldest + j;
-                return ring[(at < n_old ? at : at - n_old) * threads + tid];
-            });
+        const float y = exact_conv(a.w + (size_t)c * a.n_taps, a.n_taps, a.bias ? a.bias + c : nullptr,
+                                   [&](int j) { return j == n_old ? x : old(j); });
         ring[oldest * threads + tid] = x;
         oldest = oldest + 1 < n_old ? oldest + 1 : 0;
         a.y[(size_t)row * a.y_stride + c] = exact_activate((activation)a.act, y, nullptr);
     }
-    for (int j = 0; j < n_old; j++) {
-        const int at = oldest + j;
-        window[(size_t)j * a.n] = ring[(at < n_old ? at : at - n_old) * threads + tid];
-    }
+    for (int j = 0; j < n_old; j++) window[(size_t)j * a.n] = old(j);
 }
 
 // y = outputs of the gated delta rule or of Mamba-2, token by token over the states of all heads (exact_state_step)

@@ -25,12 +25,17 @@ constexpr int kRowTile = 32, kBlocksPerGroup = kGroup / kBlock;
 template <class B>
 struct gpu_codes {
     static constexpr int kLow = 8, kHigh = 0, kBias = 0;  // weight = (low | high << kLow) - kBias
-    static constexpr bool kIsTable = false;               // weight = table[low]
+    static constexpr bool kIsTable = false;               // weight = value(low)
 };
 template <class B, int Low, int High, bool IsTable = false>
 struct gpu_planes {
     static constexpr int kLow = Low, kHigh = High, kBias = IsTable ? 0 : B::kBias;
     static constexpr bool kIsTable = IsTable;
+};
+// Formats whose codes are numbers of a table.
+template <class B, int Low, int High, int (*Table)(int)>
+struct gpu_table : gpu_planes<B, Low, High, true> {
+    DUET_HD static constexpr int value(int code) { return Table(code); }
 };
 template <> struct gpu_codes<block_q4_0> : gpu_planes<block_q4_0, 4, 0> {};
 template <> struct gpu_codes<block_q4_1> : gpu_planes<block_q4_1, 4, 0> {};
@@ -41,10 +46,10 @@ template <> struct gpu_codes<block_q3_K> : gpu_planes<block_q3_K, 2, 1> {};
 template <> struct gpu_codes<block_q4_K> : gpu_planes<block_q4_K, 4, 0> {};
 template <> struct gpu_codes<block_q5_K> : gpu_planes<block_q5_K, 4, 1> {};
 template <> struct gpu_codes<block_q6_K> : gpu_planes<block_q6_K, 4, 2> {};
-template <> struct gpu_codes<block_iq4_nl> : gpu_planes<block_iq4_nl, 4, 0, true> {};
-template <> struct gpu_codes<block_iq4_xs> : gpu_planes<block_iq4_xs, 4, 0, true> {};
-template <> struct gpu_codes<block_mxfp4> : gpu_planes<block_mxfp4, 4, 0, true> {};
-template <> struct gpu_codes<block_nvfp4> : gpu_planes<block_nvfp4, 4, 0, true> {};
+template <> struct gpu_codes<block_iq4_nl> : gpu_table<block_iq4_nl, 4, 0, iq4_value> {};
+template <> struct gpu_codes<block_iq4_xs> : gpu_table<block_iq4_xs, 4, 0, iq4_value> {};
+template <> struct gpu_codes<block_mxfp4> : gpu_table<block_mxfp4, 4, 0, fp4_value> {};
+template <> struct gpu_codes<block_nvfp4> : gpu_table<block_nvfp4, 4, 0, fp4_value> {};
 template <> struct gpu_codes<block_tq1_0> : gpu_planes<block_tq1_0, 2, 0> {};
 template <> struct gpu_codes<block_tq2_0> : gpu_planes<block_tq2_0, 2, 0> {};
 // Formats with kLevels: the positive values, then the negative ones, by a table. IQ formats store the values of their
@@ -74,19 +79,10 @@ template <> struct gpu_codes<block_iq3_s> : gpu_levels<block_iq3_s, 4, 0> {};
 template <> struct gpu_codes<block_iq1_s> : gpu_levels<block_iq1_s, 2, 1> {};
 template <> struct gpu_codes<block_iq1_m> : gpu_levels<block_iq1_m, 2, 1> {};
 
-template <class B> DUET_HD constexpr int table_value(const B*, int code) {
-    if constexpr (requires { gpu_codes<B>::value(0); }) return gpu_codes<B>::value(code);
-    else return code;
-}
-DUET_HD inline int table_value(const block_iq4_nl*, int code) { return iq4_value(code); }
-DUET_HD inline int table_value(const block_iq4_xs*, int code) { return iq4_value(code); }
-DUET_HD inline int table_value(const block_mxfp4*, int code) { return fp4_value(code); }
-DUET_HD inline int table_value(const block_nvfp4*, int code) { return fp4_value(code); }
-
 template <class B>
 DUET_HD constexpr word4 table_words() {
     word4 t{};
-    for (int i = 0; i < 16; i++) t.w[i / 4] |= (uint32_t)(uint8_t)table_value((const B*)nullptr, i) << (i % 4 * 8);
+    for (int i = 0; i < 16; i++) t.w[i / 4] |= (uint32_t)(uint8_t)gpu_codes<B>::value(i) << (i % 4 * 8);
     return t;
 }
 
