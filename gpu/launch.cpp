@@ -466,10 +466,8 @@ void fill_batch(gpu_context& c) {
     for (size_t g = 0; g < c.graph.groups.size(); g++, at += b.n_tok) c.page_start.push_back(on_device());
     const uint64_t most = (uint64_t)(at - c.staging) + c.graph.groups.size() * (size_t)(b.n_tok * c.n_chunks);
     for (size_t g = 0; g < c.graph.groups.size(); g++) {
-        for (size_t q = 0; q < last.size(); q++) {
-            if (last[q] < 0) continue;
-            start[q] = (int32_t)(put((*b.pages)[g][q], last[q] + 1) - c.inputs);
-        }
+        for (size_t q = 0; q < last.size(); q++)
+            if (last[q] >= 0) start[q] = (int32_t)(put((*b.pages)[g][q], last[q] + 1) - c.inputs);
         for (int i = 0; i < b.n_tok; i++) *starts++ = start[(size_t)b.seq[i]];
     }
     c.n_words = c.one_each ? most : (uint64_t)(at - c.staging);

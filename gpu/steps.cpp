@@ -71,17 +71,16 @@ struct planner {
         const op &a = graph.ops[k], &gate = graph.ops[i], &up = graph.ops[k - 1];
         const bool has_up = a.in2.buffer >= 0, one = s.n_matmuls == 1;
         if (!is_plain(a.in) || !is_plain(a.out) || overlaps(a.out, gate.in) || (has_up && !is_plain(a.in2))) return;
-        if (one && !has_up && !same_columns(a.in, gate.out)) return;
         if (one && has_up) {
             const int32_t n = gate.out.width(), half = n / 2;
             auto is_half = [&](const view& v, int32_t from) {
                 return v.buffer == gate.out.buffer && v.offset == gate.out.offset + from && v.width() == half;
             };
             if (!is_half(a.in, 0) || !is_half(a.in2, half) || n % 64) return;
-        }
-        if (!one && (!has_up || !same_columns(a.in, gate.out) || !same_columns(a.in2, up.out) ||
-                     gate.out.width() != up.out.width()))
+        } else if (!same_columns(a.in, gate.out)) {
             return;
+        }
+        if (!one && (!has_up || !same_columns(a.in2, up.out) || gate.out.width() != up.out.width())) return;
         // These results would no longer be stored.
         for (const view& lost : {gate.out, up.out})
             if (!same_columns(lost, a.out) && is_read_later(graph, lost, k + 1)) return;
