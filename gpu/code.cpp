@@ -39,8 +39,6 @@ namespace {
 
 thread_local const gpu_test_setup* gpu_test_now = nullptr;
 
-bool is_cuda_code(std::string_view chip) { return chip[0] != 'g'; }
-
 // The number in a chip's name: 103 for "sm_103".
 int chip_number(std::string_view chip) { return atoi(chip.substr(chip.find('_') + 1).data()); }
 
@@ -94,7 +92,7 @@ const gpu_code* find_gpu_code(std::string_view chip, std::string_view part, bool
     for (const gpu_code& code : all_code()) {
         if (chip == code.chip && !any_text) return &code;
         if (chip.starts_with("gfx") && family_of(chip) == code.chip) best = &code;
-        if (!chip.starts_with("sm_") || !is_cuda_code(code.chip)) continue;
+        if (!chip.starts_with("sm_") || code.chip[0] == 'g') continue;
         const int want = chip_number(chip), have = chip_number(code.chip);
         const bool is_text = code.chip[0] == 'c', is_other = want == kOrin || have == kOrin || have / 10 != want / 10;
         if (have > want || (!is_text && (any_text || is_other)) || (is_text && !has_part(code.chip, part))) continue;
@@ -108,7 +106,7 @@ std::string gpu_code_list() {
     std::string list;
     for (const gpu_code& code : all_code()) {
         const std::string_view chip = code.chip;
-        if (is_cuda_code(chip) && !has_part(chip, "common")) continue;
+        if (chip[0] != 'g' && !has_part(chip, "common")) continue;
         list += (list.empty() ? "" : " ") + std::string(chip.substr(0, chip[0] == 'c' ? part_at(chip) : chip.npos));
     }
     return all_code().empty() ? "none" : list;

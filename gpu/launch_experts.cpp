@@ -53,12 +53,10 @@ duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list
     a.x = g.out;
     a.x_stride = a.n_in;
     if (n_rows == 1) a.act.q_stride = a.x_stride = 0;  // All choices read the one row.
-    if (i > 0 && !o.after_border) {
-        const op& before = c.graph.ops[i - 1];
-        if (before.kind == op_kind::expert_matmul && before.in == o.in && before.in2 == o.in2 &&
-            before.n_used == o.n_used && is_quantized(c.graph.weights[(size_t)before.w].type) == quantized)
-            return DUET_OK;
-    }
+    const op* before = i > 0 && !o.after_border ? &c.graph.ops[i - 1] : nullptr;
+    if (before && before->kind == op_kind::expert_matmul && before->in == o.in && before->in2 == o.in2 &&
+        before->n_used == o.n_used && is_quantized(c.graph.weights[(size_t)before->w].type) == quantized)
+        return DUET_OK;
     return launch(c, kernel_rows, grid_of(n_rows, blocks_of(a.n_in, kRowColumns)), g, err);
 }
 

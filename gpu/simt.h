@@ -601,25 +601,24 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
 }
 #endif
 #if defined(DUET_HIP)
-typedef int tile_vec2 __attribute__((ext_vector_type(2)));
-typedef int tile_vec4 __attribute__((ext_vector_type(4)));
-typedef int tile_vec8 __attribute__((ext_vector_type(8)));
+template <int N>
+using tile_vec = int __attribute__((ext_vector_type(N)));
 
 template <int K, class W, class X>
     requires(kChip.matrix == gpu_matrix::wmma_gfx11 || kChip.matrix == gpu_matrix::wmma_gfx12)
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int line = thread_id() % 16;
-    tile_vec8 c;
+    tile_vec<8> c;
     for (int e = 0; e < 8; e++) c[e] = dot[e];
     for (int k = 0; k < K / 4; k += 4) {
         if constexpr (kChip.matrix == gpu_matrix::wmma_gfx11) {
-            const tile_vec4 a = *(const tile_vec4*)&w[line * stride + w_at + k],
-                            b = *(const tile_vec4*)&x[line * stride + x_at + k];
+            const tile_vec<4> a = *(const tile_vec<4>*)&w[line * stride + w_at + k],
+                              b = *(const tile_vec<4>*)&x[line * stride + x_at + k];
             c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, c, false);
         } else {
             const int part = thread_id() % 32 / 16 * 2;
-            const tile_vec2 a = *(const tile_vec2*)&w[line * stride + w_at + k + part];
-            const tile_vec2 b = *(const tile_vec2*)&x[line * stride + x_at + k + part];
+            const tile_vec<2> a = *(const tile_vec<2>*)&w[line * stride + w_at + k + part];
+            const tile_vec<2> b = *(const tile_vec<2>*)&x[line * stride + x_at + k + part];
             c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, c, false);
         }
     }
@@ -631,7 +630,7 @@ template <int K, class W, class X>
              kChip.matrix == gpu_matrix::mfma_k32)
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int line = thread_id() % 16, part = thread_id() % 64 / 16;
-    tile_vec4 c = {dot[0], dot[1], dot[2], dot[3]};
+    tile_vec<4> c = {dot[0], dot[1], dot[2], dot[3]};
     if constexpr (kChip.matrix == gpu_matrix::mfma_k32) {
         // One instruction does K = 32, with 8 bytes to a lane. With K = 16 the upper half of the lanes brings zeros.
         const int at = part * 2;
