@@ -85,15 +85,14 @@ struct loader {
     }
 
     duet_status load_matrices(const weight& w, uint8_t* to, error_text& err) {
-        const size_t mat_bytes = gpu_weight_bytes(w.type, w.n_in, w.n_out),
-                     tile_bytes = mat_bytes / (size_t)tiles_of(w);
+        const size_t tile_bytes = gpu_weight_bytes(w.type, w.n_in, kRowTile);
         const int64_t step = tiles_per_piece(w);
         for (int64_t m = 0; m < w.n_mats; m++)
             for (int64_t tile = 0; tile < tiles_of(w); tile += step) {
                 const int64_t first = tile * kRowTile, n_rows = std::min(step * kRowTile, w.n_out - first);
                 DUET_TRY(send(w.data + (uint64_t)(m * w.n_out + first) * w.row_bytes, (uint64_t)n_rows * w.row_bytes,
                               arrived, err));
-                const arrange_args a{arrived, to + (size_t)m * mat_bytes + (size_t)tile * tile_bytes, w.row_bytes,
+                const arrange_args a{arrived, to + (size_t)(m * tiles_of(w) + tile) * tile_bytes, w.row_bytes,
                                      (int32_t)w.n_in, (int32_t)n_rows};
                 const uint32_t groups = (uint32_t)((w.n_in + kGroup - 1) / kGroup),
                                tiles = (uint32_t)((n_rows + kRowTile - 1) / kRowTile);
