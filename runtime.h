@@ -368,8 +368,8 @@ typedef struct duet_model_params {
     int32_t gpu_layers; /* layers on the GPU, from the last one; -1: as many as fit it, the others run on the CPU */
     int32_t cpu_expert_layers; /* first layers whose experts stay on the CPU; -1: as few as needed */
     int32_t fast; /* 0: exact, the same bits everywhere. 1: faster prompts, less exactly: of BF16 weights on CPUs with
-                     AVX512_BF16 or AMX-BF16, of F16 and BF16 weights on GPUs with matrix units for them
-                     (docs/numerics.md); all else stays exact. log tells when it has no effect */
+                     AVX512_BF16 or AMX-BF16; on GPUs with matrix units for them of F16 and BF16 weights, and of all
+                     weights in attention (docs/numerics.md); all else stays exact. log tells when it has no effect */
     int32_t load; /* DUET_LOAD_...; files opened by path only */
     int32_t gpu_recording; /* recorded decoding on GPUs (docs/gpu.md). -1: as the environment's DUET_GPU_RECORDING says,
                               else 1 where drivers do it right; 0: off; 1: on, watched; 2: a token as one launch */

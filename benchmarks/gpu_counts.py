@@ -31,7 +31,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 import gpu_replay  # noqa: E402
 import gpu_report  # noqa: E402
 
-FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16', 'f16-fast')    # -fast: prompts in mode fast
+FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16', 'q4_0-fast', 'f16-fast')    # -fast: prompts in mode fast
 # Tokens of a sequence, sequences, positions.
 CASES = {'1x512': (1, 1, 512), '1x8192': (1, 1, 8192), '4x512': (1, 4, 512), '16x512': (1, 16, 512), 'p512': (512, 1, 512), 'p4096': (512, 1, 4096)}
 CUT_VOCAB = 16384

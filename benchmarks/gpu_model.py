@@ -16,6 +16,8 @@ The model, for one launch of n blocks on a card with u units (SMs, compute units
   chain      rounds x (waits for weights x latency + other waits x latency of the second cache, half of it for scalar loads of AMD
              + the longer of instructions of a warp x clocks each and of loads asked for a turn ahead x latency)
   launch     max(memory, issue, chain) + tail (the last block alone: its waits and instructions) + gap
+  early      where launches start early (early_gap_us), the gap is shorter, and the first weights of a matrix, latency and what is on its
+             way, come while the last block of the launch before works alone and while that gap passes
   token      sum of its launches + the host's part. The limiter is what most of the time is spent on.
 """
 import json
@@ -28,8 +30,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 N_LAYERS, WORDS, CUT_WORDS = 32, 128256, 16384
 BARRIER_US = 1.0    # of the grid: 0.9 to 1.2 us (Kog, Hazy)
 FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16')
-PROMPT_FORMATS = (*FORMATS, 'f16-fast')    # the last in mode fast
-TITLES = {'q4_0': 'Q4_0', 'q4_K': 'Q4_K', 'q8_0': 'Q8_0', 'f16': 'F16', 'f16-fast': 'F16, `--fast`'}
+PROMPT_FORMATS = (*FORMATS, 'q4_0-fast', 'f16-fast')    # the last two in mode fast
+TITLES = {'q4_0': 'Q4_0', 'q4_K': 'Q4_K', 'q8_0': 'Q8_0', 'f16': 'F16', 'q4_0-fast': 'Q4_0, `--fast`', 'f16-fast': 'F16, `--fast`'}
 # PTX: classes that run at half of the rate; int64 is two instructions; moves and loads of parameters are none in the machine's code.
 SLOW = {'int': 1, 'int64': 2, 'select': 1, 'cvt': 1, 'dp4a': 1, 'int division': 20}
 NONE = {'mov', 'ld.param'}
@@ -52,9 +54,10 @@ def blocks_per_unit(chip, threads, registers, shared):
                       int(chip['shared'] * 1024 / max(shared, 1024))))
 
 
-def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_bytes=None, walks=False, is_float=False):
+def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_bytes=None, walks=False, is_float=False, alone=0):
     """Microseconds of one launch, by what they are spent on. c: what a block does, tail: what the last does beside it. walks: a barrier
-    takes the place of the gap, and the latency of the first weights passes while the block waits there."""
+    takes the place of the gap, and the latency of the first weights passes while the block waits there. alone: microseconds before this
+    launch in which its first weights may come."""
     warps = threads / chip['warp']
     clock = card['clock_ghz'] * 1e3
     slots = card['units'] * blocks_per_unit(chip, threads, registers, shared)
@@ -81,8 +84,11 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_b
     chain_us = (waits * card['latency_us'] + (c.get('trips', 0) + c.get('trips of scalars', 0) / 2) * card['l2_us']
                 + max((issued if not is_amd else total) / warps * chip['chain_clocks'] / clock, c.get('trips ahead', 0) * card['latency_us']))
     parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes and not (walks and weights) else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us}
+    if weights and alone:
+        parts['memory'] -= min(alone, card['latency_us'] + min(min(n, slots) * per_wait, n_bytes) / bandwidth)
+        parts['chain'] -= min(alone, card['latency_us'])
     limiter = max(parts, key=parts.get)
-    times = {limiter: parts[limiter], 'gap': BARRIER_US if walks else card['gap_us']}
+    times = {limiter: parts[limiter], 'gap': BARRIER_US if walks else card.get('early_gap_us', card['gap_us'])}
     if tail:
         times['tail'] = ((tail.get('trips', 0) + tail.get('trips of weights', 0) + 2) * card['l2_us']
                          + tail['instructions'] / warps * chip['chain_clocks'] / clock)
@@ -112,7 +118,7 @@ def predict(counts, cards, name, kind, case, walks=False):
     # Tails are counted of launches of one token. With several tokens only attention has one.
     one = [key for key, _, _ in cases['1x' + case.split('x')[-1]]] if not prompt else []
     attention = next((key for key in one if key.startswith('attention')), None)
-    spent, n_bytes, lines = {'host': card['host_us']}, 0, []
+    spent, n_bytes, lines, alone = {'host': card['host_us']}, 0, [], 0
     for i, (key, grid, where) in enumerate(rows):
         kernel, c = key.split()[0], counted[key]
         x, y, z, threads, shared = grid
@@ -120,13 +126,13 @@ def predict(counts, cards, name, kind, case, walks=False):
             x = math.ceil(x * WORDS / CUT_WORDS)
         n = x * y * z
         tail = None
-        if not prompt and kernel.startswith('attention'):
+        if not prompt and 'attention' in kernel:
             tail = counted[attention].get('tail')
         elif case.startswith('1x'):
             tail = counted[cases['1x512'][i][0]].get('tail')
         dram = None
         b = c['block']
-        if kernel.startswith('attention'):
+        if 'attention' in kernel:
             # Keys and values: each chunk of 64 positions and head once for a token. Prompts read them from the second cache.
             dram = 0 if prompt else x * y * z * 64 * 2 * 128 * 2
             if not prompt:
@@ -135,11 +141,12 @@ def predict(counts, cards, name, kind, case, walks=False):
         elif kernel.startswith(('matmul', 'matvec8', 'fast')):
             dram = x * z * b.get('bytes of weights', 0)    # other rows of blocks find them in the second cache
         times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks,
-                                    kernel.startswith('fast'))
+                                    kernel.startswith('fast'), alone if kernel.startswith('matvec') else 0)
+        alone = times.get('tail', 0) + times['gap'] if 'early_gap_us' in card and not walks else 0
         times_of = N_LAYERS if where == 'layer' else 1
         for what, us in times.items():
             spent[what] = spent.get(what, 0) + us * times_of
-        if not kernel.startswith('attention'):
+        if 'attention' not in kernel:
             n_bytes += times_of * (dram if dram is not None else n * b.get('bytes of weights', 0))
         lines.append((kernel, n, times_of, times, parts))
     return spent, n_bytes, lines
@@ -160,7 +167,8 @@ def other_program(cards, row):
     has 2 words of 4 bits and a scale (F16: 8 bytes) on their way; about 610 launches a token of which 6 of a layer are matrices (Aug. 2026).
     Its instructions are guessed: 40 of a warp for each wait and 60 at the end.
     calm: one launch, all of the card on one matrix at a time, 6 barriers of the grid a layer, 4 loads of 8 bytes a thread."""
-    card = cards['cards'][row['card']]
+    # The published figures are older than launches that start early.
+    card = {k: v for k, v in cards['cards'][row['card']].items() if k != 'early_gap_us'}
     chip = cards['chips'][card['counts']]
     n_layers, matrices, output = MODELS[row['model']]
     bits, us = BITS[row['format']], card['host_us']
@@ -280,8 +288,8 @@ def kernel_table(counts, cards):
             continue
         seen.add(chip)
         for kind in PROMPT_FORMATS:
-            for case, part in (('1x512', 'matvec'), ('16x512', 'matvec8'), ('p512', 'matmul'), ('p512', 'fast'), ('1x512', 'attention'), ('p512', 'attention')):
-                if part == 'attention' and kind != FORMATS[0]:
+            for case, part in (('1x512', 'matvec'), ('16x512', 'matvec8'), ('p512', 'matmul'), ('p512', 'fast_f16'), ('1x512', 'attention'), ('p512', 'attention'), ('p512', 'fast_attention')):
+                if ('attention' in part and not kind.startswith(FORMATS[0])) or (kind == 'q4_0-fast') != (part == 'fast_attention'):
                     continue
                 rows = [r for r in counts['launches'][chip].get(kind, {}).get(case, []) if r[2] == 'layer' and r[0].startswith(part)]
                 if not rows:
@@ -296,7 +304,7 @@ def kernel_table(counts, cards):
                 fit = blocks_per_unit(cards['chips'][chip], grid[3], registers or 96, grid[4])
                 n = grid[0] * grid[1] * grid[2]
                 on_its_way = min(fit, n / card['units']) * warps * per_wait / 1e3
-                what = TITLES[kind] if part != 'attention' else 'f16 cache'
+                what = TITLES[kind] if 'attention' not in part else 'f16 cache' + ', `--fast`' * (part == 'fast_attention')
                 cells = [chip, f'{what}, {kernel} {"x".join(map(str, grid[:3]))}', str(registers or '-'), f'{c["instructions"] / warps:,.0f}',
                          f'{waits:.0f}, {others:.0f}' + (f', {ahead:.0f} ahead' if ahead else ''), f'{per_wait:,.0f}' if waits else '-', f'{on_its_way:.1f}' if waits else '-',
                          '{:.0%}'.format(c['least sectors'] / c['sectors']) if c.get('sectors') else '-',

@@ -173,6 +173,12 @@ struct attention_args {
 // thread adds up so many rows of a column of the values.
 constexpr int kAttnPart = kGpuThreads * 8, kAttnRows = 4;
 DUET_HD constexpr int attn_units(int cache_type) { return cache_type == DUET_CACHE_F16 ? 2 : 1; }
+// In mode fast a block has a tile of rows, heads of at most kFastDim values, and in shared memory lines (gpu/simt.h) of
+// queries, weights of positions and a chunk's keys or values: so many floats, by the longest kTileStride of all chips.
+constexpr int kFastRows = 16, kFastDim = 128;
+DUET_HD constexpr int fast_stage(int k_dim, int v_dim) {
+    return (kAttnChunk / 32 * (k_dim > v_dim ? k_dim : v_dim) + (k_dim + kAttnChunk) / 32 * kFastRows) * kTileStride;
+}
 DUET_HD constexpr int attn_stride(int d) { return (d + 3) / 4 * 4; }
 
 // The columns of the three views are paired in order, even where their heads differ.

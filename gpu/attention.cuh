@@ -445,6 +445,99 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
     }
 }
 
+// ---- mode fast ----
+
+// Loads a chunk's keys or values, (n_k, n_lines) f16 in the cache, for store_lines. There are at most 1,024 units of 8.
+DUET_DEVICE void load_lines(const uint8_t* from, int n_k, int n_lines, word4 (&u)[2][2]) {
+    for (int j = 0; j < 2; j++) {
+        const int i = thread_id() + j * kGpuThreads, at = i < n_k * n_lines / 16 ? i : 0;
+        const int k = at % n_k / 2 * 2, line = (at / n_k * 2 + at % 2) * 8;
+        for (int odd = 0; odd < 2; odd++) u[j][odd] = ((const word4*)from)[((k + odd) * n_lines + line) / 8];
+    }
+    loads_before();
+}
+
+// Writes them to shared memory as lines of tile_product, 32 elements k to a tile, after all lines the next 32. Elements
+// from n on are zeros: nobody may have written them, and 0 times what lies there may be NaN.
+template <class Shared>
+DUET_DEVICE void store_lines(const word4 (&u)[2][2], int n_k, int n, int n_lines, Shared stage, int first) {
+    for (int j = 0; j < 2; j++) {
+        const int i = thread_id() + j * kGpuThreads, k = i % n_k / 2, line = (i / n_k * 2 + i % 2) * 8;
+        const uint32_t there = 2 * k + 1 < n ? ~0u : 2 * k < n ? 0xffffu : 0u;
+        for (int e = 0; e < 8 && i < n_k * n_lines / 16; e++)
+            stage[first + (k / 16 * n_lines + line + e) * kTileStride + k % 16] = float_of(
+                pack_pair((int)(u[j][0].w[e / 2] >> e % 2 * 16), (int)(u[j][1].w[e / 2] >> e % 2 * 16)) & there);
+    }
+}
+
+// Walks the chunks as attention does, but the products of queries with keys and of weights with values are those of the
+// units for float tiles, with queries and weights rounded to f16. Rows that do not exist repeat the last one.
+template <class Shared>
+DUET_DEVICE void attn_tiles(const attention_args& a, const attn_rows& rows, const int32_t* pages, int first_chunk,
+                            int last_chunk, int kv_head, const attn_memory<Shared>& m) {
+    const cache_args& c = a.cache;
+    const Shared stage = m.stage;
+    const int n_rows = rows.n_toks * rows.n, stride = attn_stride(c.k_dim), warp = thread_id() / warp_width(),
+              n_warps = kGpuThreads / warp_width(), weights = c.k_dim / 32 * kFastRows * kTileStride,
+              lines = weights + kAttnChunk / 32 * kFastRows * kTileStride, last = a.until[rows.tok + rows.n_toks - 1];
+    // Writes pair k of each row to its line.
+    auto put_rows = [&](int first, int n_pairs, Shared from, int from_stride) {
+        DUET_ROLLED
+        for (int i = thread_id(); i < kFastRows * n_pairs; i += kGpuThreads) {
+            const int r = i / n_pairs, k = i % n_pairs, at = (r < n_rows ? r : n_rows - 1) * from_stride + 2 * k;
+            stage[first + (k / 16 * kFastRows + r) * kTileStride + k % 16] =
+                float_of(round_pair<float_f16>(from[at], from[at + 1]));
+        }
+    };
+    put_rows(0, c.k_dim / 2, m.q, stride);
+    const uint8_t* head = cache_chunk(c, pages[first_chunk], kv_head);
+    word4 u[2][2];
+    load_lines(head, c.k_dim, kAttnChunk, u);
+    for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
+        const int base = chunk * kAttnChunk;
+        store_lines(u, c.k_dim, c.k_dim, kAttnChunk, stage, lines);
+        load_lines(head + c.k_bytes, kAttnChunk, c.v_dim, u);
+        sync_block();
+        for (int t = warp; t < kAttnChunk / 16; t += n_warps) {
+            float sum[8] = {};
+            for (int k = 0; k < c.k_dim / 32; k++)
+                tile_product<float_f16>(stage, lines + (k * kAttnChunk + t * 16) * kTileStride, stage,
+                                        k * kFastRows * kTileStride, sum);
+            for (int e = 0; e < tile_elems(); e++)
+                if (tile_token(e) < n_rows)
+                    m.score[tile_token(e) * kAttnChunk + t * 16 + tile_row(e)] =
+                        exact_attn_score(sum[e], a.scale, a.cap);
+        }
+        sync_block();
+        store_lines(u, kAttnChunk, last + 1 - base, c.v_dim, stage, lines);
+        if (chunk < last_chunk) head = cache_chunk(c, pages[chunk + 1], kv_head);
+        if (chunk < last_chunk) load_lines(head, c.k_dim, kAttnChunk, u);
+        attn_softmax<false>(a, rows, base, m.score, m.state);
+        sync_block();
+        put_rows(weights, kAttnChunk / 2, m.score, kAttnChunk);
+        if (const int r = thread_id(); r < n_rows) {
+            const int first = attn_seen_from(a, c.pos[rows.tok + r / rows.n]) - base;
+            if (first >= 0) m.state[r * 4 + 3] = 2.0f;  // the row's first chunk
+            if (first >= kAttnChunk || a.until[rows.tok + r / rows.n] < base) m.state[r * 4 + 3] = -1.0f;
+        }
+        sync_block();
+        for (int t = warp; t < c.v_dim / 16; t += n_warps) {
+            float sum[8] = {};
+            for (int k = 0; k < kAttnChunk / 32; k++)
+                tile_product<float_f16>(stage, lines + (k * c.v_dim + t * 16) * kTileStride, stage,
+                                        weights + k * kFastRows * kTileStride, sum);
+            for (int e = 0; e < tile_elems(); e++) {
+                const int r = tile_token(e), at = r * c.v_dim + t * 16 + tile_row(e);
+                if (r >= n_rows) continue;
+                const float factor = m.state[r * 4 + 3];
+                if (factor > 1.0f) m.o[at] = sum[e];
+                else if (factor >= 0.0f) m.o[at] = __builtin_fmaf(m.o[at], m.state[r * 4 + 2], sum[e] * factor);
+            }
+        }
+        sync_block();
+    }
+}
+
 // out = attention of q over the cache (exact_attn_chunk; chunks merged in order; sink; finish)
 // q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
 // grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), Split ? n_chunks : 1), block 256
@@ -454,8 +547,9 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
 // Without Split a block walks all chunks in order, for the rows of several tokens. With k.at (one token to a block, and
 // no token sees another) the kernel also prepares queries and keys, and the block with the token's own chunk appends
 // key and value to the cache; it takes them from shared memory. Blocks that share a key/value head append the same
-// bytes, and only read other ones. source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
-template <bool Split, int Type>
+// bytes, and only read other ones. Fast: mode fast, where the chip has units for it (f16, k.at null, at most kFastRows
+// rows, dims of at most 128). source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
+template <bool Split, int Type, bool Fast = false>
 DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}) {
     const cache_args& c = a.cache;
     const int group = a.group, n_slices = a.n_slices, kv_head = n_slices == 1 ? here.x : here.x / n_slices,
@@ -467,7 +561,7 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
     attn_rows rows{here.y * a.toks_per_block, 1, n_heads, kv_head * group + in_group, 0, 0};
     int at = 0;
     auto room = [&](int n) { return (size_t)(at += n) * 4 - (size_t)n * 4; };
-    const int n_q = (most + 1) * stride + v_stride;
+    const int n_q = Fast ? most * stride : (most + 1) * stride + v_stride;
     auto q = shared_array<float>(room(n_q), n_q);  // and the token's own key and value
     auto score = shared_array<float>(room(most * kAttnChunk), most * kAttnChunk);
     auto o = shared_array<float>(room(most * v_stride), most * v_stride);
@@ -540,8 +634,9 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
             q[at] = cache_write<Type>(c, is_key, rows.tok, kv_head, j, q[at]);
         }
         if (is_late) sync_block();
-        if (is_late) load_keys();
-        for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
+        if constexpr (Fast) attn_tiles(a, rows, c.pages + page0, first_chunk, last_chunk, kv_head, m);
+        else if (is_late) load_keys();
+        for (int chunk = first_chunk; chunk <= last_chunk && !Fast; chunk++) {
             const int base = chunk * kAttnChunk,
                       fresh_at = is_own && (Split || chunk == pos / kAttnChunk) ? pos % kAttnChunk : -1;
             if (n_rows * kAttnChunk <= kGpuThreads)

@@ -11,6 +11,9 @@ extern const executor kGpuExecutor;  // gpu/launch.cpp; its create() takes a dev
 // Says whether every op of the graph can run on GPUs.
 duet_status gpu_check(const model_graph& g, error_text& err);
 
+// Says whether mode fast has code for an op, on a device with has_fast and with a cache of f16 (gpu/launch_steps.cpp).
+bool has_fast_code(const model_graph& g, const op& o);
+
 // Copies the first n_rows rows of a buffer from `host` to the device, or back, through pinned memory.
 duet_status gpu_move_rows(void* context, int32_t buffer, int32_t n_rows, void* host, bool to_device, error_text& err);
 

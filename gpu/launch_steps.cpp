@@ -2,6 +2,7 @@
 // around it or as a step of one op, and matmuls by tiles of 1, 8 or 64 tokens. Must not know: families, vendors.
 // Main path: gpu/launch.cpp -> [gpu/launch_steps.cpp] -> gpu/driver.h, gpu/kernels.def
 #include "context.h"
+#include "executor.h"
 #include "weights.h"
 
 #include <algorithm>
@@ -185,6 +186,15 @@ static attention_args attention_from(attention_args a, int tok, int n) {
     return a;
 }
 
+static bool has_fast_type(int32_t type) { return type == type_id::f16 || type == type_id::bf16; }
+bool has_fast_code(const model_graph& g, const op& o) {
+    if (o.kind == op_kind::matmul) return has_fast_type(g.weights[(size_t)o.w].type);
+    if (o.kind != op_kind::attention || o.alibi != 0.0f) return false;
+    const cache_layer& cache = g.caches[(size_t)o.index];
+    return !cache.v_in_k && cache.k_dim % 32 == 0 && cache.v_dim % 16 == 0 &&
+           std::max(cache.k_dim, cache.v_dim) <= kFastDim;
+}
+
 duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, int n_tiles,
                          error_text& err) {
     static_assert(kMatmulThreads == kGpuThreads);
@@ -193,9 +203,9 @@ duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m,
         // A product costs an eighth of one of attention, or a quarter with float weights.
         const uint64_t n_products = (uint64_t)kMatmulToks * (size_t)m.n_in * (size_t)m.n_out / (quantized ? 8 : 4);
         // Not experts: whether they come here depends on their tokens, and so would the bits on how a batch is cut.
-        const bool is_fast = c.limits.fast && c.store->info.has_fast && !m.experts.tiles &&
-                             (type == type_id::f16 || type == type_id::bf16) && m.n_in % 8 == 0 &&
-                             m.x_stride % 4 == 0 && (uintptr_t)(const float*)m.x % sizeof(word4) == 0;
+        const bool is_fast = c.limits.fast && c.store->info.has_fast && !m.experts.tiles && has_fast_type(type) &&
+                             m.n_in % 8 == 0 && m.x_stride % 4 == 0 &&
+                             (uintptr_t)(const float*)m.x % sizeof(word4) == 0;
         const int step = tiles_per_launch(c, n_products), n_words = quantized ? kMatmulWords
                                                                     : is_fast ? kMatmulTileWords
                                                                               : kMatmulFloatWords;
@@ -256,11 +266,13 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     const bool split = (a.n_chunks > 1 || c.kept) && (a.n_tok <= kSplitTokens || is_few);
     // Rows that a block's threads take at once, and that fit its 48 kB of shared memory beside the stage.
     const int width = a.cache.v_in_k ? kGpuThreads / 2 : v_dim;
-    int most = std::min(8, kAttnRows * std::max(1, kGpuThreads / width));
+    const bool is_fast = c.limits.fast && c.store->info.has_fast && a.n_tok > kSmallBatch && s.append < 0 &&
+                         a.cache.type == DUET_CACHE_F16 && has_fast_code(c.graph, o);
+    int most = is_fast ? kFastRows : std::min(8, kAttnRows * std::max(1, kGpuThreads / width));
     const auto floats = [&](int rows) {  // Regions of attention(): q, key and value, score, o, state, stage.
-        return (rows + 1) * attn_stride(k_dim) + (rows + 1) * attn_stride(v_dim) + rows * (kAttnChunk + 4) + a.stage;
+        return (rows + !is_fast) * (attn_stride(k_dim) + attn_stride(v_dim)) + rows * (kAttnChunk + 4) + a.stage;
     };
-    a.stage = attn_units(a.cache.type) * kAttnPart;
+    a.stage = is_fast ? fast_stage(k_dim, v_dim) : attn_units(a.cache.type) * kAttnPart;
     while (most > 1 && floats(most) > 12 << 10) most--;
     a.heads_per_block = std::min({group, 8, most});
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
@@ -280,7 +292,8 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
         const attention_args part = attention_from(a, tok, std::min(step, n_tok - tok));
         const gpu_grid grid = grid_of(a.cache.n_kv_heads * a.n_slices, blocks_of(part.n_tok, a.toks_per_block),
                                       split ? a.n_chunks : 1, shared);
-        DUET_TRY(launch(c, kernel_attention_f16 + 2 * a.cache.type + split, grid, part, err));
+        const int32_t exact = kernel_attention_f16 + 2 * a.cache.type + split;
+        DUET_TRY(launch(c, is_fast ? kernel_fast_attention : exact, grid, part, err));
     }
     return DUET_OK;
 }

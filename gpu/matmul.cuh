@@ -321,14 +321,9 @@ DUET_DEVICE void matmul_tiles(const matmul_gpu_args& a) {
         for (int i = 0; i < 2; i++) {
             float both[2][4];
             for (int j = 0; j < 4; j++) {
-                float v[2];
-                for (int n = 0; n < 2; n++) {
-                    v[n] = float_of(next_x[i][j / 2].w[j % 2 * 2 + n]);
-                    const float near = __builtin_fminf(__builtin_fmaxf(v[n], -65504.0f), 65504.0f);
-                    if (__is_same(F, float_f16)) v[n] = v[n] == v[n] ? near : v[n];
-                }
+                const uint32_t* v = next_x[i][j / 2].w + j % 2 * 2;
                 both[0][j] = float_of(next_w[i].w[j]);
-                both[1][j] = float_of(pack_floats<F>(v[0], v[1]));
+                both[1][j] = float_of(round_pair<F>(float_of(v[0]), float_of(v[1])));
             }
             store4(w, i * kHalf + put, both[0]);
             store4(x, i * kHalf + put, both[1]);

@@ -737,4 +737,12 @@ void tile_product(Shared w, int w_at, Shared x, int x_at, float* sum) {
 #endif
 #endif
 
+// Two floats rounded to F, of f16 at most 65504.
+template <class F>
+DUET_DEVICE uint32_t round_pair(float low, float high) {
+    constexpr float kMost = __is_same(F, float_f16) ? 65504.0f : __builtin_inff();
+    auto near = [](float v) { return v > kMost ? kMost : v < -kMost ? -kMost : v; };
+    return pack_floats<F>(near(low), near(high));
+}
+
 }  // namespace duet

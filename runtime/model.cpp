@@ -55,17 +55,15 @@ uint64_t model_fingerprint(const duet_model& m) {
     return h;
 }
 
-// Decides whether mode fast has an effect: on matmuls by weights of these types, bits by gguf_id. Says why it has none.
-void choose_fast(duet_model& m, uint64_t types, const std::string& why_none) {
+// Decides whether mode fast has an effect: where has_code says so of an op. Says why it has none.
+template <class F>
+void choose_fast(duet_model& m, bool has_units, const std::string& wanted, const std::string& why_none, F has_code) {
     if (!m.params.fast) return;
-    for (const op& o : m.graph.ops)
-        m.fast = m.fast || (o.kind == op_kind::matmul && types >> m.graph.weights[(size_t)o.w].type & 1);
-    const std::string formats = types >> type_id::f16 & 1 ? "F16 or BF16" : "BF16";
+    for (const op& o : m.graph.ops) m.fast = m.fast || (has_units && has_code(o));
     if (m.fast) m.device_text += ", fast";
     else
         log_line(m, DUET_LOG_WARN,
-                 "mode fast has no effect: " +
-                     (types ? "no matmul by " + formats + " weights in this file" : why_none));
+                 "mode fast has no effect: " + (has_units ? "no " + wanted + " in this file" : why_none));
 }
 
 // A GPU by name, or the one "auto" takes when all of the model can run on it. Instruction sets are the CPU's: who
@@ -97,8 +95,9 @@ duet_status choose_device(duet_model& m) {
         if (st == DUET_OK) {
             m.exec = &kSplitExecutor;
             m.device = m.device_text = id;
-            choose_fast(m, info.has_fast ? 1ull << type_id::f16 | 1ull << type_id::bf16 : 0,
-                        id + " has no matrix units for f16 and bf16");
+            choose_fast(m, info.has_fast, "matmul by F16 or BF16 weights and no attention of at most 128 values a head",
+                        id + " has no matrix units for f16 and bf16",
+                        [&](const op& o) { return has_fast_code(m.graph, o); });
             return DUET_OK;
         }
         if (st == DUET_ERR_ARG)
@@ -114,8 +113,11 @@ duet_status choose_device(duet_model& m) {
     m.exec = &kCpuExecutor;
     m.device_text = std::string("cpu ") + kernels->name + ", " + std::to_string(m.n_threads) +
                     (m.n_threads == 1 ? " thread" : " threads");
-    choose_fast(m, find_cpu_kernels(isa.c_str(), true)->rounded_types,
-                std::string("cpu isa ") + kernels->name + " has no bfloat16 products here (AVX512_BF16, AMX-BF16)");
+    const uint64_t types = find_cpu_kernels(isa.c_str(), true)->rounded_types;  // bits by gguf_id
+    choose_fast(
+        m, types != 0, "matmul by BF16 weights",
+        std::string("cpu isa ") + kernels->name + " has no bfloat16 products here (AVX512_BF16, AMX-BF16)",
+        [&](const op& o) { return o.kind == op_kind::matmul && types >> m.graph.weights[(size_t)o.w].type & 1; });
     return DUET_OK;
 }
 

@@ -304,7 +304,7 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
         int cache;
         bool v_in_k;
         float alibi;
-        bool both_ways = false;
+        bool both_ways = false, fast = false;
     };
     for (const attention_case& s : {attention_case{4, 2, 136, 264, 0, 0, false, DUET_CACHE_F16, false, 0},
                                     {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false, 0},
@@ -318,9 +318,13 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
                                     {4, 2, 36, 32, 0, 0, false, DUET_CACHE_F32, false, 0, true},
                                     {3, 3, 44, 20, 7, 0, true, DUET_CACHE_F16, false, 0, true},
                                     {6, 2, 52, 16, 0, 0, false, DUET_CACHE_F16, false, 8, true},
-                                    {3, 1, 60, 24, 40, 9.0f, false, DUET_CACHE_F32, false, 8, true}}) {
+                                    {3, 1, 60, 24, 40, 9.0f, false, DUET_CACHE_F32, false, 8, true},
+                                    {8, 2, 128, 128, 0, 0, true, DUET_CACHE_F16, false, 0, false, true},
+                                    {7, 1, 64, 48, 40, 9.0f, false, DUET_CACHE_F16, false, 0, false, true},
+                                    {2, 2, 32, 112, 20, 0, false, DUET_CACHE_F16, false, 0, true, true}}) {
         graph_case c((s.both_ways ? "attention both ways k_dim " : "attention k_dim ") + std::to_string(s.k_dim));
         c.g.both_ways = s.both_ways;
+        c.fast = s.fast;
         c.cache_type = s.cache;
         const int q = s.n_heads * s.k_dim, k = s.n_kv * s.k_dim, v = s.n_kv * s.v_dim;
         const view x = c.input(q + k + v), y = c.buffer(s.n_heads * s.v_dim);
@@ -426,6 +430,13 @@ duet_status run_case(const graph_case& c, const executor& e, const char* device,
     int length[2] = {0, 0};
     int32_t slots[2] = {2, 0};
     std::vector<float> state(e.page_bytes(context, kStates) / 4);
+    // Pages hold what other sequences left there, at worst NaN.
+    for (size_t g = 0; g < c.g.groups.size(); g++) {
+        const std::vector<uint8_t> left(e.page_bytes(context, (int32_t)g), 0xff);
+        for (int i = 0; i < 4 && st == DUET_OK; i++)
+            st = e.write_page(context, (int32_t)g, tables[i / 2][i % 2], left.data());
+    }
+    if (st != DUET_OK) return st;
     for (int n : sizes) {
         if (limits.n_state_slots && n == 1 &&
             slots[0] == 2) {  // goes on with a copy, and with what was read and written back

@@ -256,7 +256,7 @@ def look_at(path, chip, formats):
         if is_narrow(loops) and not name.startswith(('kernel_arrange', 'kernel_walk')):    # all of a walk is in a loop
             rows['narrow'].add(name)
     for name, registers, _, scalar, scratch, *_ in (gpu_report.amd_kernels if is_amd else gpu_report.cuda_kernels)(path, chip):
-        family = re.match(r'kernel_(matvec8|matvec|matmul|fast|attention|arrange|walk|)', name).group(1) or 'others'
+        family = re.match(r'kernel_(matvec8|matvec|matmul|fast_attention|fast|attention|arrange|walk|)', name).group(1) or 'others'
         family_rows = [(f'registers {family}', int(registers.split()[0])), (f'scalar spills {family}', scalar)]
         for row, n in family_rows + [('scratch walk', scratch)] * (family == 'walk'):
             rows[row] = max(rows.get(row, 0), n)

@@ -141,6 +141,34 @@ TEST_CASE("gpu: mode fast comes near the exact logits, with the same bits for an
     }
 }
 
+TEST_CASE("gpu: attention in mode fast is computed by a kernel of its own, only where there are tiles of its size") {
+    for (int k_dim : {96, 128, 160, 40})
+        for (bool alibi : {false, true}) {
+            self_test::graph_case c("attention");
+            c.fast = true;
+            const view x = c.input(4 * k_dim), y = c.buffer(2 * k_dim);
+            c.g.caches = {{0, 1, k_dim, k_dim, false}};
+            c.g.groups = {{0}};
+            c.add(op_kind::kv_append, self_test::heads_of(x, 2 * k_dim, 1, k_dim), {},
+                  self_test::heads_of(x, 3 * k_dim, 1, k_dim))
+                .index = 0;
+            op& o = c.add(op_kind::attention, self_test::heads_of(x, 0, 2, k_dim), self_test::heads_of(y, 0, 2, k_dim));
+            o.index = 0;
+            o.scale = 0.2f;
+            o.alibi = alibi ? 8.0f : 0.0f;
+            c.logits(y);
+            int n_fast = 0;
+            emu_watch(
+                [](void* user, const emu_event& e) {
+                    *(int*)user += e.kernel && std::string(e.kernel) == "kernel_fast_attention";
+                },
+                &n_fast);
+            CHECK(self_test::compare_case(c, "emu32") == "");
+            emu_watch(nullptr, nullptr);
+            CHECK((n_fast > 0) == (k_dim % 32 == 0 && k_dim <= 128 && !alibi));
+        }
+}
+
 TEST_CASE("gpu: golden models by walks of one launch a token give the CPU's logits; what no walk can do is told") {
     int n_walked = 0, n_told = 0;
     for (const std::string& folder : golden_folders()) {
@@ -457,7 +485,7 @@ TEST_CASE("gpu: the self test plays one recording at 20 positions or more; launc
         int n[3] = {};  // plays, launches of attention, of matmuls
         const auto count = [](void* user, const emu_event& e) {
             ((int*)user)[0] += e.what[0] == 'p';
-            ((int*)user)[1] += e.kernel && strstr(e.kernel, "kernel_attention") && e.grid.y == 1;
+            ((int*)user)[1] += e.kernel && strstr(e.kernel, "attention") && e.grid.y == 1;
             ((int*)user)[2] +=
                 e.kernel && (strstr(e.kernel, "kernel_matmul") || strstr(e.kernel, "kernel_fast")) && e.grid.y == 1;
         };
