@@ -82,7 +82,7 @@ case_of "gpu layers auto" 0 "generated 1 " "$run" -m "$model" -p x -n 1 --device
 case_of "gpu layers no number" 2 "want auto or a number" "$run" -m "$model" -p x -ngl most
 case_of "cache type" 2 "f16|f32|q8_0" "$run" -m "$model" -p x -ctk q2
 case_of "mode fast without BF16" 0 "mode fast has no effect" "$run" -m "$model" -p x -n 1 --fast
-case_of "mode fast on a device without F16" 0 "mode fast has no effect: no matmul by F16 or BF16" "$run" -m "$model" -p x -n 1 --device emu32 --fast
+case_of "mode fast in attention" 0 "on emu32, fast" "$run" -m "$model" -p x -n 1 -v --device emu32 --fast
 case_of "unknown isa" 1 "isa" "$run" -m "$model" -p x --cpu-isa z80
 case_of "unknown device" 1 "device" "$run" -m "$model" -p x --device cuda
 case_of "argument too many" 2 "quotes" "$run" -m "$model" -p Once upon
