@@ -8,6 +8,7 @@
 
 #include "vector.cuh"
 #include "arrange.cuh"
+#include "cache.cuh"
 #include "attention.cuh"
 #include "matvec.cuh"
 #include "matmul.cuh"

@@ -648,7 +648,6 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
     }
     for (int e = 0; e < 4; e++) dot[e] = c[e];
 }
-
 #endif
 
 // ---- products of float tiles: mode fast ----

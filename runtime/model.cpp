@@ -60,10 +60,9 @@ template <class F>
 void choose_fast(duet_model& m, bool has_units, const std::string& wanted, const std::string& why_none, F has_code) {
     if (!m.params.fast) return;
     for (const op& o : m.graph.ops) m.fast = m.fast || (has_units && has_code(o));
+    const std::string why = has_units ? "no " + wanted + " in this file" : why_none;
     if (m.fast) m.device_text += ", fast";
-    else
-        log_line(m, DUET_LOG_WARN,
-                 "mode fast has no effect: " + (has_units ? "no " + wanted + " in this file" : why_none));
+    else log_line(m, DUET_LOG_WARN, "mode fast has no effect: " + why);
 }
 
 // A GPU by name, or the one "auto" takes when all of the model can run on it. Instruction sets are the CPU's: who

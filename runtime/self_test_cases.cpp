@@ -433,10 +433,8 @@ duet_status run_case(const graph_case& c, const executor& e, const char* device,
     // Pages hold what other sequences left there, at worst NaN.
     for (size_t g = 0; g < c.g.groups.size(); g++) {
         const std::vector<uint8_t> left(e.page_bytes(context, (int32_t)g), 0xff);
-        for (int i = 0; i < 4 && st == DUET_OK; i++)
-            st = e.write_page(context, (int32_t)g, tables[i / 2][i % 2], left.data());
+        for (int i = 0; i < 4; i++) DUET_TRY(e.write_page(context, (int32_t)g, tables[i / 2][i % 2], left.data()));
     }
-    if (st != DUET_OK) return st;
     for (int n : sizes) {
         if (limits.n_state_slots && n == 1 &&
             slots[0] == 2) {  // goes on with a copy, and with what was read and written back

@@ -157,15 +157,18 @@ for format in $formats; do
         done
     fi
 done
-printf '\nmode fast: --synthetic %s:f16 %s --fast\n' "$shape" "$prompts" >>"$dir/speed"
-# shellcheck disable=SC2086
-limited 1800 "$bin/bench" --synthetic "$shape:f16" $prompts --fast --device "$device" >>"$dir/speed" 2>"$dir/why" || fail "bench $shape:f16 --fast" "$dir/why"
-if [ "$shape" = 8b ] && command -v python3 >/dev/null; then
+for format in f16 q4_0; do    # of q4_0 attention alone
+    printf '\nmode fast: --synthetic %s:%s %s --fast\n' "$shape" "$format" "$prompts" >>"$dir/speed"
+    # shellcheck disable=SC2086
+    limited 1800 "$bin/bench" --synthetic "$shape:$format" $prompts --fast --device "$device" >>"$dir/speed" 2>"$dir/why" ||
+        fail "bench $shape:$format --fast" "$dir/why"
+    [ "$shape" = 8b ] && command -v python3 >/dev/null || continue
     for test in "1 p512" "1 p4096"; do
         # shellcheck disable=SC2086
-        printf 'prediction, f16 --fast, batch and context %s: %s\n' "$test" "$(python3 benchmarks/gpu_model.py --beside "$card" f16-fast $test)" >>"$dir/speed"
+        printf 'prediction, %s --fast, batch and context %s: %s\n' "$format" "$test" \
+            "$(python3 benchmarks/gpu_model.py --beside "$card" "$format-fast" $test)" >>"$dir/speed"
     done
-fi
+done
 cat "$dir/speed"
 
 n_failed=$(grep -c '^FAILED' "$dir/failed")

@@ -171,7 +171,6 @@ TEST_CASE("golden cases: every family of arch.def has a tiny model with logits")
     }
 #define ARCH(name, describe) CHECK_MESSAGE(proved.count(name) == 1, name);
 #include "../models/arch.def"
-#undef ARCH
 }
 
 // Writes the model's file as older converters did: keys and values of each head are joined in attn_kv_b, and no key

@@ -111,7 +111,7 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
     args.text("--cpu-isa", "ISA",
               "auto, or an instruction set that --version lists: the bits are the same (default auto)", &options->isa);
     args.flag("--fast",
-              "prompts of BF16 weights (GPUs: F16, too) faster and less exactly, where units allow it (default: exact)",
+              "prompts of BF16 weights (GPUs: F16, too, and attention) faster and less exactly, where units allow it",
               &options->fast);
     args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
 }
