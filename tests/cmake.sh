@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# cmake.sh: the library built by CMake, static and shared, installed, and used through pkg-config and find_package; and
+# what `make install` puts there. Wants cmake and pkg-config, and bin/ as `make` leaves it. -O0: what is tried is the installation.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=$(nproc)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cat >"$work/use.c" <<'C'
+#include <runtime.h>
+#include <string.h>
+int main(void) {
+    duet_model* model = 0;
+    duet_status status = duet_model_open("no such file", 0, &model);
+    int is_good = status == DUET_ERR_IO && strstr(duet_model_error(model), "no such file") != 0;
+    duet_model_free(model);
+    return is_good ? 0 : 1;
+}
+C
+cat >"$work/CMakeLists.txt" <<'C'
+cmake_minimum_required(VERSION 3.18)
+project(use LANGUAGES C CXX)
+find_package(duet REQUIRED)
+add_executable(use use.c)
+target_link_libraries(use duet::duet)
+C
+for shared in OFF ON; do
+    prefix=$work/prefix-$shared
+    if [ $shared = ON ]; then libdir=$prefix/lib; else libdir=lib; fi
+    # -O0: what is tried here is the installation
+    cmake -S . -B "$work/build-$shared" -DBUILD_SHARED_LIBS=$shared -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
+          -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR="$libdir" >"$work/log"
+    cmake --build "$work/build-$shared" -j"$jobs" >>"$work/log" || { tail -n 50 "$work/log"; exit 1; }
+    cmake --install "$work/build-$shared" >>"$work/log"
+    export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
+    # shellcheck disable=SC2046  # the flags are words
+    ${CC:-gcc} -std=c99 -pedantic-errors $(pkg-config --cflags duet) -o "$work/use" "$work/use.c" $(pkg-config --libs duet)
+    "$work/use"
+    cmake -S "$work" -B "$work/use-$shared" -DCMAKE_PREFIX_PATH="$prefix" >>"$work/log"
+    cmake --build "$work/use-$shared" >>"$work/log"
+    "$work/use-$shared/use"
+    echo "BUILD_SHARED_LIBS=$shared: good, $(pkg-config --modversion duet)"
+done
+make install PREFIX="$work/prefix-make" >/dev/null
+PKG_CONFIG_PATH=$work/prefix-make/lib/pkgconfig
+# shellcheck disable=SC2046
+${CC:-gcc} -std=c99 $(pkg-config --cflags duet) -o "$work/use" "$work/use.c" $(pkg-config --libs duet)
+"$work/use"
+"$work/prefix-make/bin/duet-run" --version
