@@ -176,7 +176,7 @@ class Machine:
     def run(self, launch, memory, first, end):
         """What the blocks first to end - 1 of a launch do: counts of the whole, and of a block on average."""
         name, grid, args = launch
-        stats = self.emulator.launch(name, grid[:3], (grid[3],), [memory.patch(args)], dynamic_lds=grid[4], wg_range=(first, end))
+        stats = self.emulator.launch(name, grid[:3], (gpu_replay.threads_of(self.emulator, name, grid[3]),), [memory.patch(args)], dynamic_lds=grid[4], wg_range=(first, end))
         if self.is_ptx:
             return ptx_counts(self.emulator._lower(name), stats)
         return amd_counts(stats, self.emulator.co.kernel(name).wave_size == 64)
@@ -274,6 +274,7 @@ def fill(table, program, folder, code):
                     counted[key] = {'block': block, **({'tail': tail} if tail else {})}
                     if machine.registers(name):
                         registers[name.removeprefix('kernel_')] = machine.registers(name)
+                    grid = (*grid[:3], gpu_replay.threads_of(machine.emulator, name, grid[3]), grid[4])
                     rows.append([key, list(grid), 'layer' if first <= n < end else 'once'])
                     n += 1
             for buffer in memory.kept.values():

@@ -172,6 +172,7 @@ struct attention_args {
 // A block's threads bring 8 elements each of a chunk's keys or values to shared memory, or twice as many, as a part. A
 // thread adds up so many rows of a column of the values.
 constexpr int kAttnPart = kGpuThreads * 8, kAttnRows = 4;
+constexpr int kRowWords = kAttnChunk + 8;  // of a row: scores, then maximum, sum, factors of old and new values, bounds
 DUET_HD constexpr int attn_units(int cache_type) { return cache_type == DUET_CACHE_F16 ? 2 : 1; }
 // In mode fast a block has a tile of rows, heads of at most kFastDim values, and in shared memory lines (gpu/simt.h) of
 // queries, weights of positions and a chunk's keys or values: so many floats, by the longest kTileStride of all chips.

@@ -3,8 +3,8 @@
 
 namespace duet {
 
-// What a thread takes at once: elements of a key in shared memory, positions of a column, parts of queries.
-constexpr int kRun = 16, kValueRun = 8, kQueryLoads = 4;
+// What a thread takes at once: elements of a key in shared memory, parts of queries.
+constexpr int kRun = 16, kQueryLoads = 4;
 
 constexpr int kAngleThreads = kGpuThreads / 4;  // A quarter each brings cosines and sines of queries, then of keys.
 // Room for so many of each; all four fit the stage.
@@ -61,18 +61,26 @@ DUET_DEVICE void prepare_heads(const attention_args& a, Shared x, int n, bool ha
     sync_block();
 }
 
-// A block's rows: n heads of n_toks tokens of one sequence. Row r is head head0 + r % n of token tok + r / n.
+// A block's rows: n heads of n_toks tokens of one sequence. Row r is head head0 + r % n of token tok + r / n. The first
+// token sees the positions from low on, the last those below end.
 struct attn_rows {
-    int tok, n_toks, n, head0, pos, until;  // the last two: of token tok
+    int tok, n_toks, n, head0, low, end;
 };
-
 template <class Shared>
 struct attn_memory {
     Shared q, score, o, state, stage;
 };
-
 DUET_DEVICE int attn_seen_from(const attention_args& a, int pos) {
     return a.window && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
+}
+// The first position that row r sees, and the one behind its last.
+struct attn_bounds {
+    int first, end;
+};
+template <bool Split, class Shared>
+DUET_DEVICE attn_bounds bounds_of(const attn_rows& rows, Shared state, int r) {
+    if constexpr (Split) return {rows.low, rows.end};
+    else return {(int)bits_of((float)state[r * kRowWords + 4]), (int)bits_of((float)state[r * kRowWords + 5])};
 }
 
 // Writes the finished value of column j of head `head`, and its int8 form when the result is wanted so.
@@ -101,36 +109,36 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
         for (int r = segment; r < rows.n; r += n_segments) {
             if (lane >= n_here) continue;
             const float* p = heads + ((size_t)r * a.n_chunks + c0 + lane) * (size_t)(d + 2);
-            part[r * kAttnChunk + lane] = p[0];
-            part[r * kAttnChunk + kMergeChunks + lane] = p[1];
+            part[r * kRowWords + lane] = p[0];
+            part[r * kRowWords + kMergeChunks + lane] = p[1];
         }
         sync_block();
         for (int r = segment; r < rows.n; r += n_segments) {
             if (lane >= n_here) continue;
-            float before = c0 == first_chunk ? (float)part[r * kAttnChunk] : (float)state[r * 4], now = before;
+            float before = c0 == first_chunk ? (float)part[r * kRowWords] : (float)state[r * kRowWords], now = before;
             for (int k = 0; k <= lane; k++) {
-                const float m = part[r * kAttnChunk + k];
+                const float m = part[r * kRowWords + k];
                 before = now;
                 now = m > now ? m : now;
             }
-            part[r * kAttnChunk + 2 * kMergeChunks + lane] = exact_exp(before - now);
-            part[r * kAttnChunk + 3 * kMergeChunks + lane] = exact_exp(part[r * kAttnChunk + lane] - now);
+            part[r * kRowWords + 2 * kMergeChunks + lane] = exact_exp(before - now);
+            part[r * kRowWords + 3 * kMergeChunks + lane] = exact_exp(part[r * kRowWords + lane] - now);
         }
         sync_block();
         for (int r = segment; r < rows.n; r += n_segments) {
             if (lane != 0) continue;
             const bool is_first = c0 == first_chunk;
-            float most = is_first ? (float)part[r * kAttnChunk] : (float)state[r * 4],
-                  sum = is_first ? (float)part[r * kAttnChunk + kMergeChunks] : (float)state[r * 4 + 1];
+            float most = is_first ? (float)part[r * kRowWords] : (float)state[r * kRowWords],
+                  sum = is_first ? (float)part[r * kRowWords + kMergeChunks] : (float)state[r * kRowWords + 1];
             for (int k = is_first; k < n_here; k++) {
-                const int at = r * kAttnChunk + k;
+                const int at = r * kRowWords + k;
                 const float m = part[at];
                 most = m > most ? m : most;
                 sum = __builtin_fmaf(sum, part[at + 2 * kMergeChunks],
                                      part[at + kMergeChunks] * part[at + 3 * kMergeChunks]);
             }
-            state[r * 4] = most;
-            state[r * 4 + 1] = sum;
+            state[r * kRowWords] = most;
+            state[r * kRowWords + 1] = sum;
         }
         DUET_ROLLED
         for (int i = thread_id(); i < rows.n * d; i += kGpuThreads) {
@@ -141,7 +149,7 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
             loads_before();
             float all = c0 == first_chunk ? v[0] : (float)o[i];
             for (int k = 0; k < kMergeChunks; k++) {
-                const int at = r * kAttnChunk + 2 * kMergeChunks + k;
+                const int at = r * kRowWords + 2 * kMergeChunks + k;
                 if (k < n_here && (k > 0 || c0 > first_chunk))
                     all = __builtin_fmaf(all, part[at], v[k] * part[at + kMergeChunks]);
             }
@@ -151,39 +159,40 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
     }
     DUET_ROLLED
     for (int i = thread_id(); i < rows.n * d; i += kGpuThreads)
-        attn_store(a, rows.tok, rows.head0 + i / d, i % d, {state[i / d * 4], state[i / d * 4 + 1]}, o[i]);
+        attn_store(a, rows.tok, rows.head0 + i / d, i % d, {state[i / d * kRowWords], state[i / d * kRowWords + 1]},
+                   o[i]);
 }
 
-// Adds the products of N elements of a key, `step` apart from `at` on, with the R rows at q_at.
-template <int N, int R, class Shared>
-DUET_DEVICE void add_scores(Shared stage, int at, Shared q, const int (&q_at)[R], int j, float (&acc)[R]) {
-    float key[N];
-    for (int u = 0; u < N; u++) key[u] = stage[at + u * kAttnChunk];
-    for (int u = 0; u < N; u += 4) {
+// Adds the products of N elements of a thread's keys, `step` apart from `at` on, with the R rows at q_at.
+template <int N, int R, int W, class Shared>
+DUET_DEVICE void add_scores(Shared stage, int at, Shared q, const int (&q_at)[R], int j, float (&acc)[R][W]) {
+    float key[N][W];
+    for (int u = 0; u < N; u++) load_words(stage, at + u * kAttnChunk, key[u]);
+    constexpr int n = N < 4 ? N : 4;
+    for (int u = 0; u < N; u += n)
         for (int i = 0; i < R; i++) {
-            float x[4];
-            if constexpr (N >= 4) load4(q, q_at[i] + j + u, x);
-            else x[0] = q[q_at[i] + j];
-            for (int k = 0; k < 4 && k < N; k++) acc[i] = __builtin_fmaf(key[u + k], x[k], acc[i]);
+            float x[n];
+            load_words(q, q_at[i] + j + u, x);
+            for (int k = 0; k < n * W; k++)
+                acc[i][k % W] = __builtin_fmaf(key[u + k / W][k % W], x[k / W], acc[i][k % W]);
         }
-    }
 }
 
-// Computes the scores of the rows over a chunk. A thread has one position and every fourth row, at most R; rows that do
-// not exist repeat the last one. The keys come part by part through `stage`; u has the first part, and then the first
-// of the values.
-template <int Type, int R, int Ahead, int Units, class Shared, class Load>
+// Computes the scores of the rows over a chunk. A thread has W positions and every `step`th row, at most R; rows beyond
+// the last repeat it. The keys come part by part through `stage`; u has the first part, then the first of the values.
+template <int Type, int R, int W, int Ahead, int Units, class Shared, class Load>
 DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, const uint8_t* head, int base,
                              int fresh_at, cache_unit<Type> (&u)[Ahead][Units], const attn_memory<Shared>& m,
                              Load load_values) {
     const Shared q = m.q, score = m.score, stage = m.stage;
     const cache_args& c = a.cache;
-    const int p = thread_id() % kAttnChunk, step = kGpuThreads / kAttnChunk, n_rows = rows.n_toks * rows.n,
-              r0 = uniform_in_segment(thread_id() / kAttnChunk), stride = attn_stride(c.k_dim),
+    constexpr int kThreads = kAttnChunk / W, kStep = kRun / (kHasWideWarps ? W : 1);
+    const int p = thread_id() % kThreads * W, step = kGpuThreads / kThreads, n_rows = rows.n_toks * rows.n,
+              r0 = uniform_in_segment(thread_id() / kThreads), stride = attn_stride(c.k_dim),
               n_step = a.stage / kAttnChunk;
     int q_at[R];
     for (int i = 0; i < R; i++) q_at[i] = (r0 + i * step < n_rows ? r0 + i * step : n_rows - 1) * stride;
-    float total[R] = {}, acc[R] = {};
+    float total[R][W] = {}, acc[R][W] = {};
     for (int first = 0, part = 1; first < c.k_dim; first += n_step, part++) {
         const int n = c.k_dim - first < n_step ? c.k_dim - first : n_step, next = first + n;
         store_part<Type, true>(u[0], n * kAttnChunk, stage);
@@ -198,7 +207,7 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
         else load_values();
         int j = 0;
         DUET_ROLLED
-        for (; j + kRun <= n; j += kRun) add_scores<kRun>(stage, j * kAttnChunk + p, q, q_at, first + j, acc);
+        for (; j + kStep <= n; j += kStep) add_scores<kStep>(stage, j * kAttnChunk + p, q, q_at, first + j, acc);
         DUET_ROLLED
         for (; j < n; j++) add_scores<1>(stage, j * kAttnChunk + p, q, q_at, first + j, acc);
         sync_block();
@@ -206,87 +215,85 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
         // ALiBi: the position is one more element of the key, in the last group or in a group of its own.
         const bool is_last = a.slopes && !a.both_ways && next == c.k_dim, is_whole = c.k_dim % kGroup == 0;
         for (int i = 0; i < R; i++) {
-            if (is_last) {  // A load that may be missing is waited for here, and the values not yet.
-                const int r = r0 + i * step < n_rows ? r0 + i * step : n_rows - 1;
-                const float slope = a.slopes[rows.head0 + (Ahead > 1 ? r : r % rows.n)], at = (float)(base + p);
-                if (is_whole) total[i] = (total[i] + acc[i]) + __builtin_fmaf(at, slope, 0.0f);
-                else total[i] = total[i] + __builtin_fmaf(at, slope, acc[i]);
-            } else {
-                total[i] = total[i] + acc[i];
+            const int r = r0 + i * step < n_rows ? r0 + i * step : n_rows - 1;
+            float slope = 0.0f;  // A load that may be missing is waited for here, and the values not yet.
+            if (is_last) slope = a.slopes[rows.head0 + (Ahead > 1 ? r : r % rows.n)];
+            for (int e = 0; e < W; e++) {
+                float &sum = total[i][e], &now = acc[i][e];
+                const float at = (float)(base + p + e);
+                if (!is_last) sum = sum + now;
+                else if (is_whole) sum = (sum + now) + __builtin_fmaf(at, slope, 0.0f);
+                else sum = sum + __builtin_fmaf(at, slope, now);
+                now = 0.0f;
             }
-            acc[i] = 0.0f;
         }
     }
-    for (int i = 0; i < R; i++)
-        if (const int r = r0 + i * step; r < n_rows) {
-            float s = exact_attn_score(total[i], a.scale, a.cap);
+    for (int e = 0; e < R * W; e++)
+        if (const int r = r0 + e / W * step, at = p + e % W; r < n_rows) {
+            float s = exact_attn_score(total[e / W][e % W], a.scale, a.cap);
             if (a.slopes && a.both_ways)
-                s = exact_alibi_both(s, a.slopes[rows.head0 + r % rows.n], c.pos[rows.tok + r / rows.n] - base - p);
-            score[r * kAttnChunk + p] = s;
+                s = exact_alibi_both(s, a.slopes[rows.head0 + r % rows.n], c.pos[rows.tok + r / rows.n] - base - at);
+            score[r * kRowWords + at] = s;
         }
 }
 
 // Takes the softmax of a chunk's scores. A segment takes a row, and lane l holds positions l and l + 32. `state` gets
-// max, sum, and the factors of the old and the new values.
+// max, sum, and factors of old and new values; the latter is 2 without old ones, -1 where the row sees nothing here.
 template <bool Split, class Shared>
-DUET_DEVICE void attn_softmax(const attention_args& a, const attn_rows& rows, int base, Shared score, Shared state) {
+DUET_DEVICE void attn_softmax(const attn_rows& rows, int base, Shared score, Shared state) {
     const float low = -float_of(0x7f800000u);
-    for (int r = thread_id() / kSegment; r < rows.n_toks * rows.n; r += kGpuThreads / kSegment) {
-        const int tok = rows.tok + (Split ? 0 : r / rows.n), pos = Split ? rows.until : a.until[tok],
-                  seen_from = attn_seen_from(a, Split ? rows.pos : a.cache.pos[tok]), l = thread_id() % kSegment;
-        if (base > pos || base + kAttnChunk <= seen_from) continue;
-        const bool seen0 = base + l >= seen_from && base + l <= pos,
-                   seen1 = base + l + 32 >= seen_from && base + l + 32 <= pos;
-        const float s0 = seen0 ? (float)score[r * kAttnChunk + l] : low,
-                    s1 = seen1 ? (float)score[r * kAttnChunk + l + 32] : low;
-        const float m = segment_max(s1 > s0 ? s1 : s0);
-        const float p0 = seen0 ? exact_exp(s0 - m) : 0.0f, p1 = seen1 ? exact_exp(s1 - m) : 0.0f;
-        score[r * kAttnChunk + l] = p0;
-        score[r * kAttnChunk + l + 32] = p1;
-        const attn_state st{m, segment_sum(p0 + p1)};
-        if (l != 0) continue;
-        if (Split || base / kAttnChunk == seen_from / kAttnChunk) {  // This is the row's first chunk.
-            state[r * 4] = st.max;
-            state[r * 4 + 1] = st.sum;
+    for (int r = uniform_in_segment(thread_id() / kSegment); r < rows.n_toks * rows.n; r += kGpuThreads / kSegment) {
+        const auto [first, end] = bounds_of<Split>(rows, state, r);
+        const int l = thread_id() % kSegment, at = base + l;
+        if (!Split && (base >= end || base + kAttnChunk <= first)) {
+            if (l == 0) state[r * kRowWords + 3] = -1.0f;
             continue;
         }
-        const attn_state old{state[r * 4], state[r * 4 + 1]};  // as exact_attn_merge
+        const bool seen0 = at >= first && at < end, seen1 = at + 32 >= first && at + 32 < end;
+        const float s0 = seen0 ? (float)score[r * kRowWords + l] : low,
+                    s1 = seen1 ? (float)score[r * kRowWords + l + 32] : low;
+        const float m = segment_max(s1 > s0 ? s1 : s0);
+        const float p0 = seen0 ? exact_exp(s0 - m) : 0.0f, p1 = seen1 ? exact_exp(s1 - m) : 0.0f;
+        score[r * kRowWords + l] = p0;
+        score[r * kRowWords + l + 32] = p1;
+        const attn_state st{m, segment_sum(p0 + p1)};
+        if (l != 0) continue;
+        if (Split || base <= first) {  // This is the row's first chunk.
+            state[r * kRowWords] = st.max;
+            state[r * kRowWords + 1] = st.sum;
+            state[r * kRowWords + 3] = 2.0f;
+            continue;
+        }
+        const attn_state old{state[r * kRowWords], state[r * kRowWords + 1]};  // as exact_attn_merge
         const float top = st.max > old.max ? st.max : old.max, f0 = exact_exp(old.max - top),
                     f1 = exact_exp(st.max - top);
-        state[r * 4] = top;
-        state[r * 4 + 1] = __builtin_fmaf(old.sum, f0, st.sum * f1);
-        state[r * 4 + 2] = f0;
-        state[r * 4 + 3] = f1;
+        state[r * kRowWords] = top;
+        state[r * kRowWords + 1] = __builtin_fmaf(old.sum, f0, st.sum * f1);
+        state[r * kRowWords + 2] = f0;
+        state[r * kRowWords + 3] = f1;
     }
 }
 
-// Adds up the weighted values of a chunk. A thread has one column, and at most R rows. The values come part by part
+// Adds up the weighted values of a chunk. A thread has W columns, and at most R rows. The values come part by part
 // through `stage`, by positions, or by columns where they are the keys; u has the first part.
-template <bool Split, int Type, int R, bool InKeys, int Ahead, int Units, class Shared>
+template <bool Split, int Type, int R, bool InKeys, int W, int Ahead, int Units, class Shared>
 DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* head, int base,
                              int fresh_at, cache_unit<Type> (&u)[Ahead][Units], const attn_memory<Shared>& m) {
     const Shared score = m.score, state = m.state, o = m.o, stage = m.stage;
     const cache_args& c = a.cache;
     const int d = c.v_dim, n_rows = rows.n_toks * rows.n, n_step = a.value_step,
-              n_wide = InKeys ? a.stage / kAttnChunk : kGpuThreads, fresh = (rows.n + !InKeys) * attn_stride(c.k_dim);
+              n_wide = InKeys ? a.stage / kAttnChunk : W * kGpuThreads,
+              fresh = (rows.n + !InKeys) * attn_stride(c.k_dim);
     int part = 1;
     for (int c0 = 0; c0 < d; c0 += n_wide) {
-        const int n_cols = d - c0 < n_wide ? d - c0 : n_wide, fit = kGpuThreads / n_cols,
-                  step = fit < n_rows ? fit : n_rows, col = thread_id() % n_cols, r0 = thread_id() / n_cols;
-        constexpr int kToks = Split ? 1 : R;
-        int at[R], first[kToks] = {}, end[kToks] = {}, low = 0, high = kAttnChunk, last = 0;
-        float acc[R] = {};
-        for (int i = 0; i < R; i++) {
-            const int r = r0 + i * step < n_rows ? r0 + i * step : n_rows - 1,
-                      tok = rows.tok + (Split ? 0 : r / rows.n);
-            at[i] = r * kAttnChunk;
-            if (i >= kToks) continue;
-            first[i] = attn_seen_from(a, Split ? rows.pos : c.pos[tok]) - base;
-            end[i] = (Split ? rows.until : a.until[tok]) + 1 - base;
-            low = first[i] > low ? first[i] : low;
-            high = end[i] < high ? end[i] : high;
-            last = end[i] > last ? end[i] : last;
-        }
+        const int n_cols = d - c0 < n_wide ? d - c0 : n_wide, n_threads = n_cols / W, fit = kGpuThreads / n_threads,
+                  step = fit < n_rows ? fit : n_rows, col = thread_id() % n_threads * W, r0 = thread_id() / n_threads;
+        // The first row ends first, and the last row begins last.
+        const auto [latest, last_end] = bounds_of<Split>(rows, state, n_rows - 1);
+        const int low = latest - base, last = last_end - base, high = bounds_of<Split>(rows, state, 0).end - base;
+        int row[R];
+        float acc[R][W] = {};
+        for (int i = 0; i < R; i++) row[i] = r0 + i * step < n_rows ? r0 + i * step : n_rows - 1;
         for (int p0 = 0; p0 < kAttnChunk; p0 += n_step) {
             const int n = kAttnChunk - p0 < n_step ? kAttnChunk - p0 : n_step;
             store_part<Type, InKeys>(u[0], InKeys ? n_cols * kAttnChunk : n * d, stage);
@@ -294,8 +301,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
             if (fresh_at >= p0 && fresh_at < p0 + n) {
                 DUET_ROLLED
                 for (int j = thread_id(); j < (InKeys ? n_cols : d); j += kGpuThreads)
-                    if (InKeys) stage[j * kAttnChunk + fresh_at] = m.q[fresh + c0 + j];
-                    else stage[(fresh_at - p0) * d + j] = m.q[fresh + j];
+                    stage[InKeys ? j * kAttnChunk + fresh_at : (fresh_at - p0) * d + j] = m.q[fresh + c0 * InKeys + j];
                 sync_block();
             }
             const bool is_end = p0 + n == kAttnChunk;
@@ -304,43 +310,51 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
                 next_part<Type, InKeys>(head, InKeys ? c.k_dim : d, d * kAttnChunk, InKeys ? a.stage : n_step * d, part,
                                         u);
             part++;
-            int value_at = InKeys ? col * kAttnChunk : c0 + col;
-            auto add = [&](int p, bool sees_all) {
-                float v[4], w[4];
-                if constexpr (InKeys) load4(stage, value_at, v);
-                for (int k = 0; k < 4 && !InKeys; k++) v[k] = stage[value_at + k * d];
-                value_at += 4 * (InKeys ? 1 : d);
-                for (int i = 0; i < R; i++) {
-                    load4(score, at[i] + p, w);
-                    for (int k = 0; k < 4; k++)
-                        if (sees_all || (p + k >= first[i % kToks] && p + k < end[i % kToks]))
-                            acc[i] = __builtin_fmaf(w[k], v[k], acc[i]);
-                }
-            };
+            const int top = high < p0 + n ? high : p0 + n, value_at = InKeys ? col * kAttnChunk : c0 + col - p0 * d;
             DUET_ROLLED
             for (int p = p0; p < p0 + n && p < last && r0 < step;) {
-                if (p >= low && p + kValueRun <= high && p + kValueRun <= p0 + n) {  // All rows see these positions.
-                    for (int k = 0; k < kValueRun; k += 4) add(p + k, true);
-                    p += kValueRun;
-                } else {
-                    add(p, false);
+                float w[4];
+                const int from = p;
+                DUET_UNROLL
+                for (int run = 0; run < 2 && p >= low && p + 4 <= top && p % 4 == 0; run++) {  // All rows see them.
+                    float v[4][W];
+                    for (int e = 0; e < W && InKeys; e++) {
+                        load_words(stage, value_at + e * kAttnChunk + p, w);
+                        for (int k = 0; k < 4; k++) v[k][e] = w[k];
+                    }
+                    for (int k = 0; k < 4 && !InKeys; k++) load_words(stage, value_at + (p + k) * d, v[k]);
+                    for (int i = 0; i < R; i++) {
+                        load_words(score, row[i] * kRowWords + p, w);
+                        for (int k = 0; k < 4 * W; k++)
+                            acc[i][k % W] = __builtin_fmaf(w[k / W], v[k / W][k % W], acc[i][k % W]);
+                    }
                     p += 4;
                 }
+                if (p > from) continue;
+                for (int e = 0; e < W; e++) w[e] = stage[value_at + (InKeys ? e * kAttnChunk + p : p * d + e)];
+                for (int i = 0; i < R; i++) {
+                    const auto [first, end] = bounds_of<Split>(rows, state, row[i]);
+                    const float weight = score[row[i] * kRowWords + p];
+                    for (int e = 0; e < W && base + p >= first && base + p < end; e++)
+                        acc[i][e] = __builtin_fmaf(weight, w[e], acc[i][e]);
+                }
+                p++;
             }
             sync_block();
         }
         for (int i = 0; i < R; i++) {
             const int r = r0 + i * step, to = r * d + c0 + col;
+            const float factor = Split ? 2.0f : (float)state[row[i] * kRowWords + 3];
             // The row sees nothing of this chunk, or does not exist, or the thread has nothing to do.
-            if (r0 >= step || r >= n_rows || end[i % kToks] <= 0 || first[i % kToks] >= kAttnChunk) continue;
-            if (Split || first[i % kToks] >= 0) o[to] = acc[i];
-            else o[to] = __builtin_fmaf(o[to], state[r * 4 + 2], acc[i] * state[r * 4 + 3]);
+            if (r0 >= step || r >= n_rows || factor < 0.0f) continue;
+            for (int e = 0; e < W; e++)
+                if (factor > 1.0f) o[to + e] = acc[i][e];
+                else o[to + e] = __builtin_fmaf(o[to + e], state[r * kRowWords + 2], acc[i][e] * factor);
         }
     }
 }
 
 // ---- mode fast ----
-
 // Loads a chunk's keys or values, (n_k, n_lines) f16 in the cache, for store_lines. There are at most 1,024 units of 8.
 DUET_DEVICE void load_lines(const uint8_t* from, int n_k, int n_lines, word4 (&u)[2][2]) {
     for (int j = 0; j < 2; j++) {
@@ -373,7 +387,7 @@ DUET_DEVICE void attn_tiles(const attention_args& a, const attn_rows& rows, cons
     const Shared stage = m.stage;
     const int n_rows = rows.n_toks * rows.n, stride = attn_stride(c.k_dim), warp = thread_id() / warp_width(),
               n_warps = kGpuThreads / warp_width(), weights = c.k_dim / 32 * kFastRows * kTileStride,
-              lines = weights + kAttnChunk / 32 * kFastRows * kTileStride, last = a.until[rows.tok + rows.n_toks - 1];
+              lines = weights + kAttnChunk / 32 * kFastRows * kTileStride;
     // Writes pair k of each row to its line.
     auto put_rows = [&](int first, int n_pairs, Shared from, int from_stride) {
         DUET_ROLLED
@@ -399,20 +413,15 @@ DUET_DEVICE void attn_tiles(const attention_args& a, const attn_rows& rows, cons
                                         k * kFastRows * kTileStride, sum);
             for (int e = 0; e < tile_elems(); e++)
                 if (tile_token(e) < n_rows)
-                    m.score[tile_token(e) * kAttnChunk + t * 16 + tile_row(e)] =
+                    m.score[tile_token(e) * kRowWords + t * 16 + tile_row(e)] =
                         exact_attn_score(sum[e], a.scale, a.cap);
         }
         sync_block();
-        store_lines(u, kAttnChunk, last + 1 - base, c.v_dim, stage, lines);
+        store_lines(u, kAttnChunk, rows.end - base, c.v_dim, stage, lines);
         if (chunk < last_chunk) load_lines(head = cache_chunk(c, pages[chunk + 1], kv_head), c.k_dim, kAttnChunk, u);
-        attn_softmax<false>(a, rows, base, m.score, m.state);
+        attn_softmax<false>(rows, base, m.score, m.state);
         sync_block();
-        put_rows(weights, kAttnChunk / 2, m.score, kAttnChunk);
-        if (const int r = thread_id(); r < n_rows) {
-            const int first = attn_seen_from(a, c.pos[rows.tok + r / rows.n]) - base;
-            if (first >= 0) m.state[r * 4 + 3] = 2.0f;  // the row's first chunk
-            if (first >= kAttnChunk || a.until[rows.tok + r / rows.n] < base) m.state[r * 4 + 3] = -1.0f;
-        }
+        put_rows(weights, kAttnChunk / 2, m.score, kRowWords);
         sync_block();
         for (int t = warp; t < c.v_dim / 16; t += n_warps) {
             float sum[8] = {};
@@ -422,9 +431,9 @@ DUET_DEVICE void attn_tiles(const attention_args& a, const attn_rows& rows, cons
             for (int e = 0; e < tile_elems(); e++) {
                 const int r = tile_token(e), at = r * c.v_dim + t * 16 + tile_row(e);
                 if (r >= n_rows) continue;
-                const float factor = m.state[r * 4 + 3];
+                const float factor = m.state[r * kRowWords + 3];
                 if (factor > 1.0f) m.o[at] = sum[e];
-                else if (factor >= 0.0f) m.o[at] = __builtin_fmaf(m.o[at], m.state[r * 4 + 2], sum[e] * factor);
+                else if (factor >= 0.0f) m.o[at] = __builtin_fmaf(m.o[at], m.state[r * kRowWords + 2], sum[e] * factor);
             }
         }
         sync_block();
@@ -449,37 +458,36 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
               in_group = (here.x - kv_head * n_slices) * a.heads_per_block, tid = thread_id(), lane = tid % kSegment,
               segment = uniform_in_segment(tid / kSegment), n_segments = kGpuThreads / kSegment,
               n_threads = kGpuThreads, stride = attn_stride(c.k_dim), v_stride = attn_stride(c.v_dim);
+    constexpr int W = Split ? 1 : 2;  // positions of a thread in scores, columns of values
     const int most = a.heads_per_block * a.toks_per_block, tok_end = here.y * a.toks_per_block + a.toks_per_block;
     const int n_left = group - in_group, n_heads = n_left < a.heads_per_block ? n_left : a.heads_per_block;
     attn_rows rows{here.y * a.toks_per_block, 1, n_heads, kv_head * group + in_group, 0, 0};
     int at = 0;
     auto room = [&](int n) { return (size_t)(at += n) * 4 - (size_t)n * 4; };
     const int n_q = Fast ? most * stride : (most + 1) * stride + v_stride;
-    auto q = shared_array<float>(room(n_q), n_q);  // and the token's own key and value
-    auto score = shared_array<float>(room(most * kAttnChunk), most * kAttnChunk);
+    auto q = shared_array<float>(room(n_q), n_q);                                // and the token's own key and value
+    auto score = shared_array<float>(room(most * kRowWords), most * kRowWords);  // and behind a row's scores its state
+    auto state = shared_array<float>((size_t)(at - most * kRowWords + kAttnChunk) * 4, most * kRowWords - kAttnChunk);
     auto o = shared_array<float>(room(most * v_stride), most * v_stride);
-    auto state = shared_array<float>(room(most * 4), most * 4);
     auto stage = shared_array<float>((size_t)at * 4, a.stage);
     const int quarter = tid / kAngleThreads, i_angle = tid % kAngleThreads;
     const head_prepare& own = quarter >= 2 ? a.k_prepare : a.q_prepare;
-    const int n_angles = own.angles ? own.half : 0;
+    const int n_angles = !Fast && own.angles ? own.half : 0;
     for (; rows.tok < tok_end && rows.tok < a.n_tok; rows.tok += rows.n_toks) {
         // The block takes tokens of one sequence together. Their page tables begin at one place.
         const int page0 = c.page_start[rows.tok], pos = c.pos[rows.tok], until = a.until[rows.tok];
-        const int first_seen = attn_seen_from(a, pos) / kAttnChunk, first_chunk = Split ? here.z : first_seen;
+        rows.low = attn_seen_from(a, pos);
+        const int first_seen = rows.low / kAttnChunk, first_chunk = Split ? here.z : first_seen;
         const int page = c.pages[page0 + first_chunk];  // A chunk that is not there has a number, too.
-        const bool has_angle = i_angle < n_angles;
         const size_t angle_at = ((size_t)rows.tok * 2 + quarter % 2) * own.n_freq;
-        const float angle = (has_angle ? own.angles : a.q.at)[has_angle ? angle_at + i_angle : 0];
+        const float angle = (i_angle < n_angles ? own.angles : a.q.at)[i_angle < n_angles ? angle_at + i_angle : 0];
         loads_before();
-        rows.pos = pos;
-        rows.until = until;
         rows.n_toks = 1;
         while (!Split && rows.tok + rows.n_toks < tok_end && rows.tok + rows.n_toks < a.n_tok &&
                c.page_start[rows.tok + rows.n_toks] == page0)
             rows.n_toks++;
-        const int last_seen = (Split ? until : a.until[rows.tok + rows.n_toks - 1]) / kAttnChunk,
-                  last_chunk = Split ? here.z : last_seen;
+        rows.end = (Split ? until : a.until[rows.tok + rows.n_toks - 1]) + 1;
+        const int last_seen = (rows.end - 1) / kAttnChunk, last_chunk = Split ? here.z : last_seen;
         if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;  // All threads of the block return.
         const bool is_own = a.k.at && last_chunk == last_seen;
         const int n_rows = rows.n_toks * rows.n, n_own = !is_own ? 0 : c.v_in_k ? 1 : 2, key0 = rows.n * stride;
@@ -499,6 +507,11 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
                     if (j0 + k * kSegment < d) q[r * stride + j0 + k * kSegment] = v[k];
             }
         }
+        if (const int r = tid; !Split && r < n_rows) {
+            const int tok = rows.tok + r / rows.n;
+            state[r * kRowWords + 4] = float_of((uint32_t)attn_seen_from(a, c.pos[tok]));
+            state[r * kRowWords + 5] = float_of((uint32_t)a.until[tok] + 1);
+        }
         stage[quarter * attn_half(a) + i_angle] = angle;
         DUET_ROLLED
         for (int j = i_angle + kAngleThreads; j < n_angles; j += kAngleThreads)
@@ -515,7 +528,7 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
         // Where blocks share the head, each reads what it has written, because others write the same.
         const bool is_late = !Split || (is_own && n_slices > 1);
         if (!is_late) load_keys();
-        if (a.k.at) prepare_heads(a, q, rows.n, is_own, rows.head0, kv_head, stage);
+        if (!Fast && a.k.at) prepare_heads(a, q, rows.n, is_own, rows.head0, kv_head, stage);
         else sync_block();
         DUET_ROLLED
         for (int i = tid; a.q_factor && i < n_rows * stride; i += n_threads)
@@ -532,17 +545,17 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
         for (int chunk = first_chunk; chunk <= last_chunk && !Fast; chunk++) {
             const int base = chunk * kAttnChunk,
                       fresh_at = is_own && (Split || chunk == pos / kAttnChunk) ? pos % kAttnChunk : -1;
-            if (n_rows * kAttnChunk <= kGpuThreads)
-                attn_scores<Type, 1>(a, rows, head, base, fresh_at, u, m, load_values);
-            else attn_scores<Type, 2>(a, rows, head, base, fresh_at, u, m, load_values);
+            if (n_rows * kAttnChunk <= W * kGpuThreads)
+                attn_scores<Type, 1, W>(a, rows, head, base, fresh_at, u, m, load_values);
+            else attn_scores<Type, 2, W>(a, rows, head, base, fresh_at, u, m, load_values);
             sync_block();
-            attn_softmax<Split>(a, rows, base, score, state);
+            attn_softmax<Split>(rows, base, score, state);
             sync_block();
             const uint8_t* values = c.v_in_k ? head : head + c.k_bytes;
-            if (c.v_in_k) attn_values<Split, Type, kAttnRows, true>(a, rows, values, base, fresh_at, u, m);
-            else if (n_rows * c.v_dim > 2 * kGpuThreads)
-                attn_values<Split, Type, kAttnRows, false>(a, rows, values, base, fresh_at, u, m);
-            else attn_values<Split, Type, 2, false>(a, rows, values, base, fresh_at, u, m);
+            if (c.v_in_k) attn_values<Split, Type, kAttnRows, true, W>(a, rows, values, base, fresh_at, u, m);
+            else if (n_rows * c.v_dim > 2 * W * kGpuThreads)
+                attn_values<Split, Type, kAttnRows, false, W>(a, rows, values, base, fresh_at, u, m);
+            else attn_values<Split, Type, 2, false, W>(a, rows, values, base, fresh_at, u, m);
             if (Split || chunk == last_chunk) break;
             head = cache_chunk(c, c.pages[page0 + chunk + 1], kv_head);
             load_keys();
@@ -557,9 +570,9 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
             for (int j = lane; j < c.v_dim; j += kSegment) {
                 const float v = o[r * c.v_dim + j];
                 if (Split) store_for_others(part + 2 + j, v);
-                else attn_store(a, tok, head, j, {state[r * 4], state[r * 4 + 1]}, v);
+                else attn_store(a, tok, head, j, {state[r * kRowWords], state[r * kRowWords + 1]}, v);
             }
-            if (Split && lane < 2) store_for_others(part + lane, (float)state[r * 4 + lane]);
+            if (Split && lane < 2) store_for_others(part + lane, (float)state[r * kRowWords + lane]);
         }
         if constexpr (Split) {
             uint32_t* counter = a.counter + here.y * c.n_kv_heads * n_slices + here.x;

@@ -19,8 +19,7 @@ enum class gpu_step_kind : uint8_t { single, matvec, attention };
 struct gpu_step {
     gpu_step_kind kind = gpu_step_kind::single;
     int32_t first = 0, n_ops = 1;
-    // A matvec step has up to three matmuls of one input, or gate (and up) with their activation; then perhaps the norm
-    // of the finished rows.
+    // A matvec step has up to three matmuls of one input, or gate (and up) with their activation; then perhaps a norm.
     int32_t n_matmuls = 1, activate = -1, norm = -1;
     bool halves = false;       // Gate and up are the halves of one matrix.
     int32_t second_type = -1;  // format of the later matmuls where it differs from the first's

@@ -21,9 +21,10 @@ struct gpu_info {
     char driver[48] = {};                       // "CUDA 12.4"
     uint64_t memory_bytes = 0, free_bytes = 0;  // free_bytes: known after open()
     bool is_integrated = false;
-    bool has_fast = false;   // Mode fast has an effect (gpu/matmul.cuh).
-    int32_t n_units = 0;     // multiprocessors or compute units; 0: not known
-    int32_t n_resident = 0;  // blocks of 256 threads that may wait for each other; 0: none
+    bool has_fast = false;       // Mode fast has an effect (gpu/matmul.cuh).
+    int32_t tile_threads = 256;  // of a block of matmul_quant
+    int32_t n_units = 0;         // multiprocessors or compute units; 0: not known
+    int32_t n_resident = 0;      // blocks of 256 threads that may wait for each other; 0: none
     gpu_recording_use recording = gpu_recording_use::watched;
 };
 
@@ -32,8 +33,7 @@ struct gpu_grid {
     bool is_resident = false;  // The blocks wait for each other, so all run at once or the launch fails.
 };
 
-// `device` is what open() or queue() gave. The calls on it run in order, on its one queue (stream). Once a device is
-// lost, every call returns DUET_ERR_DEVICE.
+// `device` is what open() or queue() gave. Calls on it run in order, on its one queue; once it is lost, all fail.
 struct gpu_driver {
     const char* name;  // "cuda", "hip", "emu32"
     // Opens the vendor's library and counts its devices.
@@ -74,8 +74,7 @@ extern const std::span<const gpu_driver* const> kGpuDrivers;  // all of them
 
 // Machine code that was built in for one chip, as a gzip file or plain (gpu/code.cpp).
 struct gpu_code {
-    // "sm_90", "gfx1100"; "gfx11_generic": for all of the family; "compute_80_q4_K": CUDA's intermediate code for this
-    // chip and later ones, the kernels of one format
+    // "sm_90"; "gfx11_generic": for the family; "compute_80_q4_K": CUDA's intermediate code from sm_80 on, one format
     const char* chip;
     const uint8_t* data;
     uint64_t n_bytes;
@@ -128,8 +127,7 @@ struct emu_usage {
     int64_t n_allocs = 0;  // allocations of both kinds
 };
 emu_usage emu_memory();
-// Limits all emulated devices to memory_bytes together (0: no limit), and lets the fail_at-th allocation fail (0:
-// none).
+// Limits all emulated devices to memory_bytes together (0: no limit); the fail_at-th allocation fails (0: none).
 void emu_limit(uint64_t memory_bytes, int64_t fail_at);
 
 }  // namespace duet

@@ -177,7 +177,6 @@ constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driv
 constexpr vendor kHip = {"hip", "HIP", kHipLibraries, kHipInstall, 16, 63, 10000000, 50300000, 0x40000002, hip_chip};
 
 // ---- opening a library ----
-
 duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) {
     const bool is_cuda = &v == &kCuda;
     lib->v = &v;
@@ -253,8 +252,7 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     info->memory_bytes = memory;
     info->is_integrated = integrated != 0;
     DUET_TRY(v.chip(lib, *device, info->chip, err));
-    // Played recordings saw old data with HIP 7.2 on several chips (ROCm/hip#3887, ROCm/clr#279), and on gfx950 with
-    // every release (ROCm/hip#3902).
+    // Played recordings saw old data with HIP 7.2 (ROCm/hip#3887, ROCm/clr#279), on gfx950 always (ROCm/hip#3902).
     if (&v == &kHip && (version / 100000 == 702 || !strcmp(info->chip, "gfx950")))
         info->recording = gpu_recording_use::off;
     else if (row_of(info->chip).decode == gpu_decode::walk) info->recording = gpu_recording_use::walk;
@@ -263,7 +261,9 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
         return fail(err, DUET_ERR_UNSUPPORTED,
                     "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s",
                     v.name, index, info->chip, gpu_code_list().c_str(), info->chip);
-    info->has_fast = has_float_tiles(row_of(code->chip));  // Code for an older chip, which this one runs, may lack it.
+    const gpu_target row = row_of(code->chip);  // Code for an older chip, which this one runs, may lack units.
+    info->has_fast = has_float_tiles(row);
+    info->tile_threads = tile_threads(row);
     if (version < code->driver)
         return fail(err, DUET_ERR_DEVICE,
                     "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index,
@@ -272,7 +272,6 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
 }
 
 // ---- an open device ----
-
 struct vendor_device {
     vendor_library lib;
     int index = 0, device = 0;

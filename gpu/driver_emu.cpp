@@ -190,11 +190,10 @@ bool emu_release(std::span<emu_fiber> fibers, emu_wait kind) {
 
 void emu_fail_stuck(emu_machine& m, std::span<emu_fiber> block) {
     m.current = &*std::ranges::find_if(block, [](const emu_fiber& f) { return f.wait != emu_wait::done; });
-    emu_fail(m,
-             m.current->wait == emu_wait::block
-                 ? "a barrier that not all threads reach, threads there:"
-                 : "an exchange that not all lanes of the segment reach, threads at barriers:",
-             std::ranges::count(block, emu_wait::block, &emu_fiber::wait), m.n_threads, m.current->line);
+    const char* what = m.current->wait == emu_wait::block ? "a barrier that not all threads reach, threads there:"
+                                                          : "an exchange that not all lanes make, at barriers:";
+    const auto n = std::ranges::count(block, emu_wait::block, &emu_fiber::wait);
+    emu_fail(m, what, n, m.n_threads, m.current->line);
 }
 
 void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
@@ -279,7 +278,6 @@ void emu_make_room(emu_machine& m, int n_threads) {
 }
 
 // ---- the driver's functions ----
-
 duet_status emu_count(int32_t* n, error_text&) {
     *n = kEmuFibers;
     return DUET_OK;
@@ -371,10 +369,8 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
     emu_machine& m = d.machine;
     if (args_bytes != k.args_bytes || grid.threads < 1 || (int)grid.threads > k.max_threads ||
         grid.shared_bytes > kEmuSharedBytes)
-        return fail(err, DUET_ERR_DEVICE,
-                    "emulator: %s: want %zu bytes of arguments, at most %d threads and %zu bytes of shared memory, got "
-                    "%zu, %u, %u",
-                    k.name, k.args_bytes, k.max_threads, kEmuSharedBytes, args_bytes, grid.threads, grid.shared_bytes);
+        return fail(err, DUET_ERR_DEVICE, "emulator: %s: %zu bytes of arguments, %u threads, %u bytes of shared memory",
+                    k.name, args_bytes, grid.threads, grid.shared_bytes);
     if (d.recording) {
         const std::vector<uint8_t> kept((const uint8_t*)args, (const uint8_t*)args + args_bytes);
         d.recording->push_back([=](error_text& e) -> duet_status {
@@ -435,7 +431,6 @@ constexpr gpu_driver kEmuDriver = {
 }  // namespace
 
 // ---- what kernels call ----
-
 void emu_sync_block(int line) { emu_wait_for(emu_wait::block, line); }
 
 uint32_t emu_exchange(uint32_t v, int mask, int line) {

@@ -70,7 +70,6 @@ duet_status wait_for_batch(gpu_context& c, error_text& err) {
 }
 
 // ---- one function per kind of op ----
-
 duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
     const weight& w = c.graph.weights[(size_t)o.w];
     const int32_t* ids = o.first_row ? nullptr : o.by_position ? c.pos : c.tokens;
@@ -157,7 +156,6 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
 }
 
 // ---- making a session ----
-
 duet_status send_slopes(gpu_context& c, error_text& err) {
     float* there = (float*)(c.partial + c.layout.partial_bytes);
     std::vector<float> all;
@@ -181,9 +179,11 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
     for (const op& o : g.ops) {
         DUET_TRY(check_expert_op(g, limits, o, err));
         DUET_TRY(check_state_op(g, o, err));
-        if (o.kind != op_kind::attention || g.caches[(size_t)o.index].v_in_k) continue;
-        const int d = g.caches[(size_t)o.index].v_dim, most = d % 8 ? 256 : 512;  // some positions fit a part (args.h)
-        if (d > most) return fail(err, DUET_ERR_UNSUPPORTED, "values of %d: want at most %d on a GPU", d, most);
+        if (o.kind != op_kind::attention) continue;
+        const cache_layer& cache = g.caches[(size_t)o.index];
+        const int d = cache.v_dim, most = d % 8 ? 256 : 512;  // some positions fit a part (args.h)
+        if (d % 2 || (d > most && !cache.v_in_k))
+            return fail(err, DUET_ERR_UNSUPPORTED, "values of %d: want an even number, at most %d, on a GPU", d, most);
     }
     const gpu_layout sizes = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
@@ -253,7 +253,6 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
 void gpu_destroy(void* context) { delete (gpu_context*)context; }
 
 // ---- running a batch ----
-
 duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
     const size_t b = (size_t)c.graph.logits_buffer;
     const float* row = (const float*)(c.rows_of(b) + c.size_of_rows(b, i));
@@ -352,7 +351,6 @@ duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) 
 }
 
 // ---- pages and states ----
-
 uint64_t gpu_page_bytes(void* context, int32_t group) {
     return ((gpu_context*)context)->layout.common.page_size(group);
 }

@@ -20,8 +20,7 @@ float* state_layer_of(const gpu_context& c, const op& o) {
 
 size_t sequence_ints(const exec_limits& limits) { return (size_t)limits.max_batch * 3 + 1; }
 
-// Writes first (n + 1), slot (n) and rows (n_tok) of seqs_args for the n sequences that have tokens in the batch.
-// Returns how many integers it wrote.
+// Writes first (n + 1), slot (n), rows (n_tok) of seqs_args for the batch's n sequences; returns the number of ints.
 int put_sequences(gpu_context& c, int32_t* at, const int32_t* on_device) {
     const exec_batch& b = *c.batch;
     std::vector<int32_t> count((size_t)c.limits.n_seqs, 0);

@@ -197,7 +197,6 @@ bool has_fast_code(const model_graph& g, const op& o) {
 
 duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, int n_tiles,
                          error_text& err) {
-    static_assert(kMatmulThreads == kGpuThreads);
     const bool quantized = is_quantized(type);
     if (per_tile == kMatmulToks) {
         // A product costs an eighth of one of attention, or a quarter with float weights.
@@ -210,7 +209,8 @@ duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m,
                                                                     : is_fast ? kMatmulTileWords
                                                                               : kMatmulFloatWords;
         for (int y = 0; y < n_tiles; y += step) {
-            const gpu_grid grid = grid_of(blocks_of(m.n_out, kMatmulRows), std::min(step, n_tiles - y), 1, n_words * 4);
+            const gpu_grid grid = grid_of(blocks_of(m.n_out, kMatmulRows), std::min(step, n_tiles - y), 1, n_words * 4,
+                                          quantized ? c.store->info.tile_threads : kMatmulThreads);
             DUET_TRY(launch(c, kernel_of(type, is_fast ? kFast : kMatmul), grid, matmul_from(m, y), err));
         }
         return DUET_OK;
@@ -268,9 +268,9 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     const int width = a.cache.v_in_k ? kGpuThreads / 2 : v_dim;
     const bool is_fast = c.limits.fast && c.store->info.has_fast && a.n_tok > kSmallBatch && s.append < 0 &&
                          a.cache.type == DUET_CACHE_F16 && has_fast_code(c.graph, o);
-    int most = is_fast ? kFastRows : std::min(8, kAttnRows * std::max(1, kGpuThreads / width));
+    int most = is_fast ? kFastRows : std::min(16, kAttnRows * std::max(1, (split ? 1 : 2) * kGpuThreads / width));
     const auto floats = [&](int rows) {  // Regions of attention(): q, key and value, score, o, state, stage.
-        return (rows + !is_fast) * (attn_stride(k_dim) + attn_stride(v_dim)) + rows * (kAttnChunk + 4) + a.stage;
+        return (rows + !is_fast) * (attn_stride(k_dim) + attn_stride(v_dim)) + rows * kRowWords + a.stage;
     };
     a.stage = is_fast ? fast_stage(k_dim, v_dim) : attn_units(a.cache.type) * kAttnPart;
     while (most > 1 && floats(most) > 12 << 10) most--;

@@ -57,76 +57,84 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 constexpr int kStageScales = kMatmulToks * kGroup / 4, kStageWords = kStageScales + 3 * kBlocksPerGroup * kMatmulToks;
 static_assert(2 * kStageWords <= kMatmulWords);
 
+// As matmul_quant, where weights pass from memory to the matrix units in registers (gpu/simt.h, fragments); make test-ptx
+// runs it. Four warps have 16 rows x 64 tokens each. While a group is computed, tokens of the next are copied to the
+// other half of shared memory. A lane's words of weights and scales take the place of those that have just been used.
 template <class B>
-DUET_DEVICE void start_tokens(const matmul_gpu_args& a, int first, int group, uint32_t* stage) {
-    // A thread brings one block of a token. What is not there nobody stores, or no block of weights meets it.
-    const int tok = thread_id() >> 2 & 63, b = thread_id() & 3, n = a.n_in / kBlock;
-    const int t = first + tok < a.n_tok ? first + tok : a.n_tok - 1,
-              block = group * kBlocksPerGroup + b < n ? group * kBlocksPerGroup + b : n - 1;
-    const size_t at = (size_t)t * (size_t)(a.act.q_stride / kBlock) + (size_t)block;
-    const act_scale* scale = a.act.scale + at;
-    for (int i = 0; i < 2; i++)
-        start_copy<16>(stage + tok * (kGroup / 4) + ((2 * b + i) ^ tok % 8) * 4, a.act.q + at * kBlock + i * 16);
-    uint32_t* to = stage + kStageScales + b * kMatmulToks + tok;
-    start_copy<4>(to, &scale->d);
-    if constexpr (B::kHasMin) start_copy<4>(to + kBlocksPerGroup * kMatmulToks, &scale->t);
-    if constexpr (B::kHasMin && B::kSubScales == 2) start_copy<4>(to + 2 * kBlocksPerGroup * kMatmulToks, &scale->sums);
-}
-
-// As matmul_quant, where weights pass from memory to the matrix units in registers (gpu/simt.h, fragments). The
-// emulator does not run this: make test-ptx does. A warp has 16 rows x 32 tokens. While it computes a group, the tokens
-// of the next one are copied to the other half of shared memory. The lane's words of a block of weights take the place
-// of those that have just become fragments.
-template <class B>
-DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
-    const int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
+DUET_DEVICE void matmul_fragments(const matmul_gpu_args& given) {
+    matmul_gpu_args a = given;
+    int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
     if (first >= a.n_tok) return;
     auto stages = shared_array<uint32_t>(0, 2 * kStageWords);
-    constexpr int kTiles = 4;  // of 8 tokens
+    constexpr int kTiles = kMatmulToks / 8;
     // With masks the compiler knows which bits are there, and what is an offset of a load.
-    const int lane = thread_id() & 31, warp = thread_id() >> 5 & 7, g = lane >> 2, t = lane & 3;
-    const int row0 = block_x() * kMatmulRows + warp % 4 * 16, tok0 = warp / 4 * 8 * kTiles;
-    const int n_groups = group_count(a.n_in), last_tile = (a.n_out - 1) / kRowTile,
-              here = block_x() * (kMatmulRows / kRowTile) + warp % 4 / 2, tile = here < last_tile ? here : last_tile;
+    const int lane = thread_id() & 31, warp = thread_id() >> 5 & 3, g = lane >> 2, t = lane & 3;
+    const int row0 = block_x() * kMatmulRows + warp * 16, n_groups = group_count(a.n_in),
+              last_tile = (a.n_out - 1) / kRowTile, here = block_x() * (kMatmulRows / kRowTile) + warp / 2,
+              tile = here < last_tile ? here : last_tile;
     const int row = warp % 2 * 16 + g;  // and row + 8
     const uint8_t* brick = brick_of<B, const uint8_t>(a.w, tile, 0, n_groups);
-    const int line = (tok0 + lane / 16 * 8 + lane % 8) * (kGroup / 4), chunk = lane / 8 % 2 ^ lane % 8;
+    // Bytes in shared memory: the lane's line of tokens, and what a thread brings, two blocks of a token. What is not
+    // there nobody stores, or no block of weights meets it.
+    const uint32_t base = (uint32_t)__cvta_generic_to_shared(stages), brought = thread_id() >> 1 & 63,
+                   first_b = thread_id() % 2 * 2, line = base + (lane / 16 * 8 + lane % 8) * kGroup,
+                   chunk = lane / 8 % 2 ^ lane % 8, to_line = base + brought * kGroup,
+                   to_scale = base + (kStageScales + first_b * kMatmulToks + brought) * 4;
+    const size_t from = first + (int)brought < a.n_tok ? first + brought : (size_t)a.n_tok - 1,
+                 at = from * (size_t)(a.act.q_stride / kBlock) + first_b;
+    const int8_t* q = a.act.q + at * kBlock;
+    const act_scale* scales = a.act.scale + at;
+    auto start_tokens = [&](int group) {
+        const uint32_t half = group % 2 * kStageWords * 4;
+        for (int k = 0; k < 2; k++) {
+            const bool is_there = group * kBlocksPerGroup + (int)first_b + k < a.n_in / kBlock;
+            for (int i = 0; i < 2; i++)
+                start_copy<16>(to_line + half + ((2 * (first_b + k) + i) ^ brought % 8) * 16, q + k * kBlock + i * 16,
+                               is_there);
+            const uint32_t scale = to_scale + half + k * kMatmulToks * 4;
+            constexpr uint32_t kNext = kBlocksPerGroup * kMatmulToks * 4;
+            start_copy<4>(scale, &scales[k].d, is_there);
+            if constexpr (B::kHasMin) start_copy<4>(scale + kNext, &scales[k].t, is_there);
+            if constexpr (B::kHasMin && B::kSubScales == 2) start_copy<4>(scale + 2 * kNext, &scales[k].sums, is_there);
+        }
+        q += kGroup;
+        scales += kBlocksPerGroup;
+    };
     float total[kTiles][4] = {};
     lane_words<B> block[kBlocksPerGroup][2];
-    uint32_t next_scale[2][gpu_scales<B>::kWords];
-    start_tokens<B>(a, first, 0, stages);
+    uint32_t scale[2][gpu_scales<B>::kWords];
     for (int i = 0; i < kBlocksPerGroup * 2; i++) block[i / 2][i % 2] = load_lane<B>(brick, row + i % 2 * 8, i / 2, t);
-    for (int i = 0; i < 2; i++) load_scales<B>(brick, row + 8 * i, next_scale[i]);
+    for (int i = 0; i < 2; i++) load_scales<B>(brick, row + 8 * i, scale[i]);
+    start_tokens(0);
     for (int group = 0; group < n_groups; group++) {
         uint32_t* stage = stages + group % 2 * kStageWords;
         wait_for_copies();
         sync_block();
-        uint32_t scale[2][gpu_scales<B>::kWords];
-        __builtin_memcpy(scale, next_scale, sizeof scale);
         if (group + 1 < n_groups) {
-            start_tokens<B>(a, first, group + 1, stages + (group + 1) % 2 * kStageWords);
+            start_tokens(group + 1);
             brick += gpu_brick<B>::kBytes;
         }
-        for (int i = 0; i < 2; i++) load_scales<B>(brick, row + 8 * i, next_scale[i]);
         const int n_blocks = a.n_in / kBlock - group * kBlocksPerGroup;
-        float acc[kTiles][4] = {};
+        float acc[kTiles][4];  // From -0 on the first fma is a product. Totals begin as +0.
+        for (int i = 0; i < kTiles * 4; i++) acc[i / 4][i % 4] = -0.0f;
         DUET_UNROLL
         for (int b = 0; b < kBlocksPerGroup; b++) {
-            if (b >= n_blocks) break;
+            if (b > 0 && b >= n_blocks) break;
             uint32_t w[4];
             ready_scale r[2];
             for (int i = 0; i < 2; i++) {
                 r[i] = read_scale<B>(scale[i], b);
-                w[i] = lane_word<B>(block[b][i], t, false);
-                w[2 + i] = lane_word<B>(block[b][i], t, true);
+                w[i] = fragment_word<B>(block[b][i], t, false, false);
+                w[2 + i] = fragment_word<B>(block[b][i], t, true, false);
                 block[b][i] = load_lane<B>(brick, row + 8 * i, b, t);
+                if (b == kBlocksPerGroup - 1) load_scales<B>(brick, row + 8 * i, scale[i]);
             }
             for (int tile2 = 0; tile2 < kTiles; tile2 += 2) {
                 uint32_t x[4];
-                load_lines(stage + line + tile2 * 8 * (kGroup / 4) + (chunk ^ 2 * b) * 4, x);
+                load_lines(line + group % 2 * kStageWords * 4 + tile2 * 8 * kGroup + (chunk ^ 2 * b) * 16, x);
                 for (int k = 0; k < 2; k++) {
                     const uint32_t x2[2] = {x[2 * k], x[2 * k + 1]};
-                    const uint32_t* s = stage + kStageScales + b * kMatmulToks + tok0 + (tile2 + k) * 8 + 2 * t;
+                    const uint32_t* s = stage + kStageScales + b * kMatmulToks + (tile2 + k) * 8 + 2 * t;
                     act_scale token[2];
                     for (int i = 0; i < 2; i++)
                         token[i] = {float_of(s[i]), B::kHasMin ? float_of(s[kBlocksPerGroup * kMatmulToks + i]) : 0.0f,
@@ -137,8 +145,10 @@ DUET_DEVICE void matmul_fragments(matmul_gpu_args a) {
         }
         for (int i = 0; i < kTiles * 4; i++) total[i / 4][i % 4] = total[i / 4][i % 4] + acc[i / 4][i % 4];
     }
+    a = given;  // Nothing of it takes a register before.
+    first = first_token(a.experts, kMatmulToks, a, a.n_tok);
     for (int i = 0; i < kTiles * 4; i++) {
-        const int r = row0 + g + i % 4 / 2 * 8, tok = first + tok0 + i / 4 * 8 + 2 * t + i % 2;
+        const int r = row0 + g + i % 4 / 2 * 8, tok = first + i / 4 * 8 + 2 * t + i % 2;
         if (r < a.n_out && tok < a.n_tok) store_result(a.experts, a, r, tok, total[i / 4][i % 4]);
     }
 }
@@ -155,7 +165,7 @@ DUET_DEVICE void store_tiles(const matmul_gpu_args& a, int first, int row0, int 
 
 // y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot
 // W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
-// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulWords * 4 bytes; any warp width
+// grid (ceil(n_out / 64), ceil(n_tok / 64)), block kTileThreads, shared kMatmulWords * 4 bytes; any warp width
 // moves W once per 64 tokens, x once per 64 rows
 // The 16 tiles of 16 x 16 are dealt to the block's warps; the tiles of one warp share their rows. An output has one
 // group sum and one total: a block of 32 costs its matrix instruction, two multiply-adds and a conversion, a group one
@@ -221,8 +231,7 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
 
 // y[i][r] = dot(W[r], x[i]) for float weights: results of quant/exact.h exact_dot_float
 // W (n_out, n_in) in the bricks of weights.h; x, y (n_tok, n) f32
-// grid (ceil(n_out / 64), ceil(n_tok / 64)), block 256, shared kMatmulFloatWords * 4 bytes
-// moves W once per 64 tokens, x once per 64 rows
+// grid and what moves as above; block 256, shared kMatmulFloatWords * 4 bytes
 // A thread has 4 rows x 4 tokens, so 8 words of shared memory feed 16 fma. Tiles lie there as [element][row or token].
 // source: own; order of sums: docs/numerics.md
 template <class F>
@@ -271,8 +280,8 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
         if (k + kMatmulFloatStep < a.n_in) load(k + kMatmulFloatStep);  // comes while this step is computed
         for (int i = 0; i < kMatmulFloatStep && k + i < a.n_in; i++) {
             float row[4], col[4];
-            load4(w, i * kMatmulRows + row_at, row);
-            load4(x, i * kMatmulToks + tok_at, col);
+            load_words(w, i * kMatmulRows + row_at, row);
+            load_words(x, i * kMatmulToks + tok_at, col);
             for (int j = 0; j < 16; j++) acc[j] = __builtin_fmaf(row[j / 4], col[j % 4], acc[j]);
         }
         if ((k + kMatmulFloatStep) % kGroup != 0 && k + kMatmulFloatStep < a.n_in) continue;

@@ -4,7 +4,8 @@
 
 namespace duet {
 
-// A dot that started at 0 or at kRaised. Then its bits are those of the float 12582912 + dot while |dot| < 2^22 (it is
+// A dot that started at 0, or at the bits of a float that is large against it: 12582912, or that divided by 1 << Top
+// for a dot that is 1 << Top times as large. Then its bits are those of that float + dot while |dot| < 2^22 (it is
 // below 2^19), and one exact subtraction makes it a float. A conversion costs twice as much.
 constexpr int kRaised = 0x4b400000;
 template <int Start>
@@ -12,7 +13,7 @@ struct started_int {
     int bits;
     DUET_DEVICE explicit operator int() const { return bits - Start; }
     DUET_DEVICE explicit operator float() const {
-        return Start == kRaised ? float_of((uint32_t)bits) - float_of((uint32_t)Start) : (float)bits;
+        return Start ? float_of((uint32_t)bits) - float_of((uint32_t)Start) : (float)bits;
     }
 };
 
@@ -130,7 +131,7 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
 template <class B>
 DUET_DEVICE void add_fragments(const uint32_t (&w)[4], uint32_t bias, const uint32_t (&x)[2], const ready_scale (&r)[2],
                                const act_scale (&token)[2], float (&sum)[4]) {
-    constexpr int kStart = B::kSubScales == 2 && !kWideSubs<B> ? 0 : kRaised;
+    constexpr int kStart = B::kSubScales == 2 && !kWideSubs<B> ? 0 : kRaised - (kTop<B> << 23);
     int dot[2][4] = {};
     for (int half = 0; half < B::kSubScales; half++) {
         const uint32_t minus = (0u - bias & 255u) * (B::kSubScales == 1 ? 0x101u : half ? 0x100u : 1u);
@@ -148,8 +149,7 @@ DUET_DEVICE void add_fragments(const uint32_t (&w)[4], uint32_t bias, const uint
 }
 
 // The same for 32 rows and at most 8 tokens by the matrix units (gpu/simt.h, fragments). Lane 4g + t brings words of
-// rows g, g + 8, g + 16, g + 24 and of token g, and gets the sums of these rows with tokens 2t and 2t + 1. The emulator
-// does not run this: make test-ptx does.
+// rows g, g + 8, g + 16, g + 24 and of token g, and gets sums of them with tokens 2t, 2t + 1. For make test-ptx only.
 template <class B, class Args, class Put>
 DUET_DEVICE void group_fragments(const Args& a, const uint8_t* brick, int group, int tok0, int n_tok, Put put) {
     using C = gpu_codes<B>;
@@ -183,10 +183,10 @@ DUET_DEVICE void group_fragments(const Args& a, const uint8_t* brick, int group,
                 lane_words<B> lane{};
                 lane.low[k >= 2 && C::kLow == 8] = low[i].word(b, t, k >= 2);
                 if constexpr (C::kHigh > 0) lane.high = high[i].word(b, t, k >= 2);
-                w[k] = lane_word<B>(lane, t, k >= 2, !C::kIsTable);
+                w[k] = fragment_word<B>(lane, t, k >= 2, !C::kIsTable);
                 r[k % 2] = read_scale<B>(s[i], b);
             }
-            add_fragments<B>(w, C::kBias, words, r, token, sum[half]);
+            add_fragments<B>(w, kTop<B> ? 0 : C::kBias, words, r, token, sum[half]);
         }
     }
     for (int k = 0; k < 8; k++) put(2 * t + k % 2, g + 8 * (k / 2), sum[k / 4][k % 4]);
@@ -239,8 +239,7 @@ DUET_DEVICE void group_float(const Args& a, const uint8_t* brick, int row, int g
     for (int i = 0; i < NB; i++) put(i, row, acc[i]);
 }
 
-// Where the sum of a row with token i lies among 32 in shared memory. Lanes that store rows of four pairs of tokens at
-// once (group_fragments) meet no bank twice.
+// Where the sum of a row with token i lies among 32: lanes that store rows of four pairs of tokens meet no bank twice.
 DUET_DEVICE int sum_place(int i, int row) { return kHasFragments ? row ^ i / 2 % 4 * 8 : row; }
 
 // Adds the sums of n groups, which all segments have put to shared memory, to the total of this lane's row.
@@ -259,8 +258,7 @@ constexpr int kShareLoads = 8;  // group sums that a thread reads at once
 // Finds the totals of 32 rows, a row to a lane: segment i < NB gets those of token tok0 + i, if that token exists.
 // A segment takes the groups slot, slot + n_slots, ... Partials go to shared memory as [token][group][row], and one
 // lane per row and token adds them in order. Where blocks share a tile, each takes a range of groups, partials go to
-// device memory, and the last of the blocks reads them all. Returns false for the others. Every thread of the block
-// must make this call.
+// device memory, and the last of the blocks reads them all. Returns false for the others. All threads must call it.
 template <class W, int NB, class Shared>
 DUET_DEVICE bool tile_totals(const matvec_args& a, const block_place& here, const uint8_t* w, int tile, int tok0,
                              int n_all, Shared part, float* result) {

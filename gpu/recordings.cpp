@@ -124,8 +124,7 @@ duet_status read_memory(gpu_context& c, const device_memory& from, std::vector<u
     return DUET_OK;
 }
 
-// Plays a recording, then puts the memory back and runs the batch without it, and compares all that they wrote. The
-// second run is what counts.
+// Plays a recording, puts the memory back, runs the batch without it (which counts), and compares all they wrote.
 duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
     const device_memory memory = written_memory(c);
     std::vector<uint8_t> before, played, plain;

@@ -41,8 +41,7 @@ struct alignas(16) word4 {
 };
 
 // Pointers in arguments, to memory that kernels write and to memory that no launch writes. A kernel that reads its
-// arguments from memory (gpu/walk.cuh) would not know otherwise that they are not shared, nor that a scalar load will
-// do.
+// arguments from memory (gpu/walk.cuh) would not know otherwise that they are not shared, or that a scalar load does.
 #if defined(DUET_HIP)
 template <class T, int Space>
 struct pointer_to {
@@ -72,7 +71,6 @@ DUET_DEVICE int dot4_plain(uint32_t a, uint32_t b, int c) {
 }
 
 // ---- the chip ----
-
 // Instructions of a chip, by the columns of gpu/targets.def. dot: the dot product of four int8. matrix: products of
 // int8 tiles, named by their shape or by the generation that has them.
 enum class gpu_dot { none, dp4a, dot4_i8, dot4_iu8 };
@@ -110,6 +108,8 @@ constexpr gpu_target target_of(int arch) {
 }
 // Whether the chip multiplies tiles of 16 x 16 over 32 f16 or bf16 with f32 sums (tile_product).
 constexpr bool has_float_tiles(const gpu_target& t) { return t.matrix > gpu_matrix::mfma_gfx908; }
+// Threads of a block of matmul_quant.
+constexpr int tile_threads(const gpu_target& t) { return t.matrix == gpu_matrix::mma_m16n8k32 ? 128 : 256; }
 constexpr gpu_target target_of(const char* name) {
     for (const gpu_target& t : kGpuTargets)
         for (int i = 0; t.name[i] == name[i] || (t.name[i] == '_' && name[i] == '-'); i++)
@@ -130,10 +130,9 @@ static_assert(kChip.warp_width == 32, "gpu/targets.def: the compiler makes warps
 #endif
 
 // ---- CUDA ----
-
 #if defined(DUET_CUDA)
 #define DUET_KERNEL(name, args, threads, ...)                                                                          \
-    extern "C" __global__ void __launch_bounds__(threads, 2) name(const args a) {                                      \
+    extern "C" __global__ void __launch_bounds__(threads % 1024, threads / 1024 + 2) name(const args a) {              \
         if constexpr (!__is_same(args, matvec_args)) wait_for_launches(); /* These wait after their first loads. */    \
         __VA_ARGS__(a);                                                                                                \
     }
@@ -354,7 +353,6 @@ inline uint32_t load_stream_word(const uint32_t* p) { return *p; }
 #endif
 
 // ---- words that one vendor needs, for the others ----
-
 #if !defined(DUET_CUDA)
 DUET_DEVICE void wait_for_launches() {}
 DUET_DEVICE uint32_t after(uint32_t v, uint32_t) { return v; }
@@ -374,7 +372,6 @@ template <class T> DUET_DEVICE void store_for_others(T* at, T v) { *at = v; }
 #endif
 
 // ---- shared memory ----
-
 // A part of the block's shared memory, named by its byte offset. T has 4 bytes.
 #if defined(DUET_ON_DEVICE)
 extern __shared__ word4 duet_shared_memory[];
@@ -411,17 +408,15 @@ inline emu_array<T> shared_array(size_t offset, int n, int line = __builtin_LINE
 }
 #endif
 
-// Loads four words, the first at a multiple of four.
-template <class Array>
-DUET_DEVICE void load4(const Array& from, int at, float (&v)[4]) {
+// Loads N words (1, 2 or 4), the first at a multiple of N.
+template <class Array, int N>
+DUET_DEVICE void load_words(const Array& from, int at, float (&v)[N]) {
 #if defined(DUET_ON_DEVICE)
-    const word4 all = *(const word4*)(from + at);
-    for (int i = 0; i < 4; i++) v[i] = float_of(all.w[i]);
+    __builtin_memcpy(v, __builtin_assume_aligned(from + at, sizeof v), sizeof v);
 #else
-    for (int i = 0; i < 4; i++) v[i] = from[at + i];
+    for (int i = 0; i < N; i++) v[i] = from[at + i];
 #endif
 }
-
 template <class Array>
 DUET_DEVICE void store4(const Array& to, int at, const float (&v)[4]) {
 #if defined(DUET_ON_DEVICE)
@@ -432,7 +427,6 @@ DUET_DEVICE void store4(const Array& to, int at, const float (&v)[4]) {
 }
 
 // ---- made of the words above ----
-
 // The block that a kernel's function computes: the hardware's, or one of many that a resident block takes in turn.
 struct block_place {
     int x = block_x(), y = block_y(), z = block_z();
@@ -510,8 +504,7 @@ DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
 // A tile has 16 rows x 16 tokens of exact i32 dots over K = 16 or 32 int8, and is spread over the lanes of a warp.
 // Element e of this lane (0 .. tile_elems() - 1) belongs to row tile_row(e) and token tile_token(e). tile_dot adds the
 // dots of K bytes: words w_at.. of w (rows `stride` words apart) and words x_at.. of x (tokens `stride` words apart),
-// both in shared memory. Sources of the lane layouts: PTX ISA (mma), AMD matrix instruction calculator; proven by
-// running them (make test-amdgpu).
+// both in shared memory. Lane layouts: PTX ISA (mma), AMD matrix instruction calculator; proven by make test-amdgpu.
 
 DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
 
@@ -535,6 +528,9 @@ DUET_DEVICE int tile_row(int e) {
 }
 DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
 #endif
+// Of a block of matmul_quant, for gpu/kernels.def. Formats with two sub-scales want more registers.
+template <class B>
+constexpr int kTileThreads = kHasFragments ? 128 + 1024 * (B::kSubScales == 1) : 256;
 
 #if defined(DUET_CUDA)
 // sm_75 has 8 x 8 tiles over 16 bytes only: a lane has the same elements, by more instructions.
@@ -572,21 +568,21 @@ DUET_DEVICE void fragment_dot(const uint32_t (&w)[4], const uint32_t (&x)[2], co
 }
 // Adds the products of a pair of int16 with the two lowest bytes of b.
 DUET_DEVICE int dot2(uint32_t pair, uint32_t b, int c) { return __dp2a_lo((int)pair, (int)b, c); }
-// Loads four tiles of 8 lines x 16 bytes from shared memory: lane 8i + k names line k of tile i, and lane 4g + t gets
-// word t of line g of each.
-DUET_DEVICE void load_lines(const uint32_t* line, uint32_t (&w)[4]) {
+// Loads four tiles of 8 lines x 16 bytes from shared memory: lane 8i + k names line k of i, 4g + t gets word t of g.
+DUET_DEVICE void load_lines(uint32_t line, uint32_t (&w)[4]) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(line))
+                 : "r"(line)
                  : "memory");
 }
-// Starts a copy to shared memory that goes on by itself. wait_for_copies waits for those of this thread.
+// Starts a copy to shared memory that goes on by itself; without is_there it writes zeros and reads nothing.
+// wait_for_copies waits for those of this thread.
 template <int Bytes>
-DUET_DEVICE void start_copy(uint32_t* to, const void* from) {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+DUET_DEVICE void start_copy(uint32_t to, const void* from, bool is_there) {
+    const int n = is_there ? Bytes : 0;
     if constexpr (Bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(Bytes) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(n) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(n) : "memory");
 }
 DUET_DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #else

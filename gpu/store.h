@@ -23,8 +23,7 @@ struct store_layout {
 store_layout plan_store(const model_graph& g);
 constexpr int kRingPieces = 2;
 
-// Kernels by their row of gpu/kernels.def. The kernels of one number format follow one another, and each matvec for one
-// token is followed by the matvec for 8.
+// Kernels by their row of gpu/kernels.def. Those of a format follow one another, matvec for 8 tokens behind that for 1.
 enum gpu_kernel : int32_t {
 #define KERNEL(name, args, threads, ...) name,
 #include "kernels.def"
@@ -64,8 +63,7 @@ duet_status open_store(const exec_place& place, const char* device, std::shared_
 duet_status find_type_kernels(const model_graph& g, gpu_store& s, error_text& err);
 
 // Loads the weights of a new store with n_threads reading threads; from then on place.store keeps it. It reports to
-// place.progress, which may cancel. After DUET_ERR_MEMORY, DUET_ERR_DEVICE or DUET_ERR_CANCELLED nothing is left on
-// the device.
+// place.progress, which may cancel. After DUET_ERR_MEMORY, _DEVICE or _CANCELLED nothing is left on the device.
 duet_status load_store(const model_graph& g, const std::shared_ptr<gpu_store>& s, const exec_place& place,
                        int32_t n_threads, error_text& err);
 

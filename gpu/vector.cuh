@@ -35,8 +35,7 @@ struct lanes_codes {
 };
 
 // V values of each of 32 / V lanes are one block: value k of lane l is number l + k * 32 / V. The first steps of the
-// halving trees are between values of one lane. The sums of all tries are made beside their misses, so that no lane
-// waits for the choice.
+// halving trees are between values of one lane. The sums of all tries are made beside their misses: no lane waits.
 template <int V>
 DUET_DEVICE lanes_codes<V> lanes_code(const float (&x)[V]) {
     uint32_t amax_bits = 0;

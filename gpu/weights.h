@@ -120,8 +120,7 @@ struct gpu_brick<F> {
 };
 
 // The scales of one block of 32, ready for use. Where 32 weights share one sub-scale, d = d * sub and m = -(m * min),
-// both rounded as in exact.h; the other formats use sub and min. With wide sub-scales, d and m are the scales of the
-// two halves.
+// both rounded as in exact.h; others use sub and min. With wide sub-scales, d and m are the scales of both halves.
 struct ready_scale {
     float d, m;
     int sub[2], min[2];
@@ -263,6 +262,14 @@ DUET_DEVICE uint32_t lane_word(const lane_words<B>& lane, int j, bool second, bo
         v |= (lane.high >> (C::kHigh * (i / C::kHigh)) & 0x01010101u * ((1u << C::kHigh) - 1u)) << C::kLow;
     return is_biased ? v : weights_of<B>(v);
 }
+// Codes may be multiplied as the top bits of their bytes, whose sign subtracts the bias. The dot is 1 << kTop as large.
+template <class B, class C = gpu_codes<B>>
+constexpr int kTop = B::kSubScales == 1 && C::kBias * 2 == 1 << (C::kLow + C::kHigh) ? 8 - C::kLow - C::kHigh : 0;
+template <class B>
+DUET_DEVICE uint32_t fragment_word(const lane_words<B>& lane, int j, bool second, bool is_biased) {
+    const uint32_t w = lane_word<B>(lane, j, second, is_biased || kTop<B>);
+    return kTop<B> ? w << kTop<B> ^ 0x80808080u : w;
+}
 
 // A plane's words of a group that a lane needs of a row for words t and t + 4 of its blocks: word t of each 16-byte
 // piece, or all of the piece where it has words of several blocks.
@@ -315,12 +322,10 @@ inline size_t gpu_weight_bytes(int32_t type, int64_t n_in, int64_t n_out) {
 }
 
 // ---- tiles of gpu/matmul.cuh, for the launcher too ----
-
 constexpr int kMatmulRows = 64, kMatmulToks = 64, kMatmulThreads = 256;
 constexpr int kMatmulStride = kGroup / 4 + 4;  // words of a row in shared memory: 16-byte aligned, over all banks
 
-// Word offsets in shared memory. The scales of a (row, block) are four words (ready_scale, with sub and min as pairs),
-// those of a (token, block) three.
+// Word offsets in shared memory. Scales of a (row, block) are four words (ready_scale), those of (token, block) three.
 constexpr int kMatmulX = kMatmulRows * kMatmulStride;
 constexpr int kMatmulScaleW = kMatmulX + kMatmulToks * kMatmulStride;
 constexpr int kMatmulScaleX = kMatmulScaleW + kMatmulRows * kBlocksPerGroup * 4;
@@ -328,8 +333,7 @@ constexpr int kMatmulWords = kMatmulScaleX + kMatmulToks * kBlocksPerGroup * 3;
 
 // Float weights come this many elements at a time, for all rows and tokens of the tile.
 constexpr int kMatmulFloatStep = 32, kMatmulFloatWords = kMatmulFloatStep * (kMatmulRows + kMatmulToks);
-// Words of a step of mode fast, 64 elements of each line (gpu/simt.h). The host takes the longest kTileStride of all
-// chips.
+// Words of a step of mode fast, 64 elements of each line (gpu/simt.h), by the longest kTileStride of all chips.
 constexpr int kMatmulTileWords = 2 * (kMatmulRows + kMatmulToks) * kTileStride;
 
 }  // namespace duet

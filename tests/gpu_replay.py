@@ -33,6 +33,11 @@ def events(path):
 RESIDENT = 5    # blocks of a walk
 
 
+def threads_of(emulator, name, n):
+    """How many threads a block gets for whose kind the trace has n: the matmuls of some NVIDIA chips are compiled for fewer."""
+    return min(n, emulator.mod.funcs[name].maxntid or n) if hasattr(emulator, 'mod') else n
+
+
 class Memory:
     """The device's allocations, each with pages behind it that cannot be touched."""
 
@@ -122,7 +127,7 @@ def replay(tool, emulator, trace):
             if name.startswith('kernel_walk'):      # by more blocks than the emulator's one
                 walks.patch(memory, data)
                 grid, data, early = (RESIDENT, *grid[1:]), data[:20] + struct.pack('<i', RESIDENT), {'resident': True}
-            stats = emulator.launch(name, grid[:3], (grid[3],), [memory.patch(data)], dynamic_lds=grid[4], **early)
+            stats = emulator.launch(name, grid[:3], (threads_of(emulator, name, grid[3]),), [memory.patch(data)], dynamic_lds=grid[4], **early)
             if stats.barrier_count_mismatch or stats.barrier_pc_mismatch:
                 wrong.append(f'{name}: divergent barrier')
             if hasattr(stats, 'reports'):

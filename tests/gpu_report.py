@@ -29,10 +29,10 @@ def amd_occupancy(chip, vgprs):
     return min(most, total // max(step, -(-vgprs // step) * step)) / most
 
 
-def cuda_occupancy(chip, registers):
+def cuda_occupancy(chip, registers, threads):
     most = {'sm_75': 32, 'sm_86': 48, 'sm_89': 48, 'sm_120': 48}.get(chip, 64)
-    blocks = 65536 // (-(-registers // 8) * 8 * THREADS)
-    return min(most, blocks * THREADS // 32) / most
+    blocks = 65536 // (-(-registers // 8) * 8 * threads)
+    return min(most, blocks * threads // 32) / most
 
 
 def amd_kernels(path, chip):
@@ -49,7 +49,8 @@ def amd_kernels(path, chip):
 
 
 def cuda_kernels(path, chip):
-    """Registers and stack frames as .nv.info tells them: attributes 0x2f and 0x11, each with a symbol and a value."""
+    """Registers and stack frames as .nv.info tells them: attributes 0x2f and 0x11, each with a symbol and a value. What it tells of
+    one kernel has the most threads of a block: 0x05, with three numbers."""
     data = open(path, 'rb').read()
     at, = struct.unpack_from('<Q', data, 0x28)
     size, count, names = struct.unpack_from('<3H', data, 0x3a)
@@ -71,7 +72,10 @@ def cuda_kernels(path, chip):
         at += 4 + (length if form == 4 else 0)
     for name, registers in found[0x2f].items():
         shared = named.get('.nv.shared.' + name)
-        yield name, str(registers), 0, 0, found[0x11].get(name, 0), shared[5] if shared else 0, cuda_occupancy(chip, registers)
+        info = named['.nv.info.' + name]
+        threads = data.find(b'\x04\x05\x0c\0', info[4], info[4] + info[5])
+        threads, = struct.unpack_from('<I', data, threads + 4) if threads >= 0 else (THREADS,)
+        yield name, str(registers), 0, 0, found[0x11].get(name, 0), shared[5] if shared else 0, cuda_occupancy(chip, registers, threads)
 
 
 def amd_faults(path, chip):

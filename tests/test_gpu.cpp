@@ -266,8 +266,20 @@ std::string sequence_logits(const std::string& path, const char* device, const s
     return o.error;
 }
 
-TEST_CASE("gpu: experts and recurrent states that no block has room for are refused by name") {
+TEST_CASE("gpu: experts, recurrent states and heads that no kernel takes are refused by name") {
     self_test::graph_case experts("4097 experts"), state("1025 rows");
+    for (int d : {17, 514}) {
+        self_test::graph_case heads("values");
+        const view all = heads.input(64 + d), values = heads.buffer(d);
+        heads.g.caches = {{0, 1, 32, d, false}};
+        heads.g.groups = {{0}};
+        heads.add(op_kind::kv_append, self_test::heads_of(all, 32, 1, 32), {}, self_test::heads_of(all, 64, 1, d))
+            .index = 0;
+        heads.add(op_kind::attention, self_test::heads_of(all, 0, 1, 32), values).index = 0;
+        heads.logits(values);
+        CHECK(self_test::compare_case(heads, "emu32") ==
+              "values of " + std::to_string(d) + ": want an even number, at most 256, on a GPU");
+    }
     const view z = experts.input(4097), routes = experts.buffer(2);
     op& route = experts.add(op_kind::route, z, routes);
     route.n_used = 1;
