@@ -50,8 +50,9 @@ def load(name):
 def blocks_per_unit(chip, threads, registers, shared):
     warps = threads / chip['warp']
     per_warp = math.ceil(max(registers, 1) / chip['step']) * chip['step'] * chip['warp']
-    return max(1, min(int(chip['registers'] / per_warp / warps), int(chip['threads'] / threads), chip['blocks'],
-                      int(chip['shared'] * 1024 / max(shared, 1024))))
+    pair = chip.get('pair', 1)    # units that hold blocks together
+    return max(1, min(int(pair * chip['registers'] / per_warp / warps), int(pair * chip['threads'] / threads), pair * chip['blocks'],
+                      int(pair * chip['shared'] * 1024 / max(shared, 1024)))) / pair
 
 
 def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_bytes=None, walks=False, is_float=False, alone=0):
