@@ -22,7 +22,7 @@ struct gpu_info {
     uint64_t memory_bytes = 0, free_bytes = 0;  // free_bytes: known after open()
     bool is_integrated = false;
     bool has_fast = false;       // Mode fast has an effect (gpu/matmul.cuh).
-    int32_t tile_threads = 256;  // of a block of matmul_quant
+    int32_t tile_threads = 256;  // of a block of matmul_quant, as the code is that is loaded
     int32_t n_units = 0;         // multiprocessors or compute units; 0: not known
     int32_t n_resident = 0;      // blocks of 256 threads that may wait for each other; 0: none
     gpu_recording_use recording = gpu_recording_use::watched;
@@ -33,7 +33,7 @@ struct gpu_grid {
     bool is_resident = false;  // The blocks wait for each other, so all run at once or the launch fails.
 };
 
-// `device` is what open() or queue() gave. Calls on it run in order, on its one queue; once it is lost, all fail.
+// `device` is what open() or queue() gave. Calls run in order, on one queue. Once lost, all return DUET_ERR_DEVICE.
 struct gpu_driver {
     const char* name;  // "cuda", "hip", "emu32"
     // Opens the vendor's library and counts its devices.
@@ -57,7 +57,8 @@ struct gpu_driver {
     duet_status (*copy)(void* device, void* to, const void* from, uint64_t n_bytes, error_text& err);
     duet_status (*sync)(void* device, error_text& err);  // waits for everything on the queue
     // part: the module that has the kernel where code is built in parts: a format of quant/types.def, or "common".
-    duet_status (*kernel)(void* device, const char* part, const char* kernel_name, void** out, error_text& err);
+    // tile: the tile_threads of that code, which is not the one for the chip where the vendor's driver refuses that.
+    duet_status (*kernel)(void* device, const char* part, const char* name, void** out, int32_t* tile, error_text& err);
     duet_status (*launch)(void* device, void* kernel, const gpu_grid& grid, const void* args, size_t args_bytes,
                           error_text& err);
     // Between record_begin and record_end launches are kept, not run, and nothing else may be called. play runs them.

@@ -261,9 +261,7 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
         return fail(err, DUET_ERR_UNSUPPORTED,
                     "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s",
                     v.name, index, info->chip, gpu_code_list().c_str(), info->chip);
-    const gpu_target row = row_of(code->chip);  // Code for an older chip, which this one runs, may lack units.
-    info->has_fast = has_float_tiles(row);
-    info->tile_threads = tile_threads(row);
+    info->has_fast = has_float_tiles(row_of(code->chip));  // Code for an older chip, which this one runs, may lack it.
     if (version < code->driver)
         return fail(err, DUET_ERR_DEVICE,
                     "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index,
@@ -410,7 +408,8 @@ duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err)
 }
 
 // The first kernel of a module loads it, so that nobody waits for the translation of formats that his model lacks.
-duet_status vendor_kernel(void* device, const char* part, const char* name, void** out, error_text& err) {
+duet_status vendor_kernel(void* device, const char* part, const char* name, void** out, int32_t* tile,
+                          error_text& err) {
     DUET_ENTER(device);
     const gpu_code* code = find_gpu_code(d.chip, part);
     const gpu_code* text = find_gpu_code(d.chip, part, true);  // for a chip that does not run a relative's code
@@ -423,6 +422,7 @@ duet_status vendor_kernel(void* device, const char* part, const char* name, void
         if (st != DUET_OK && text && text != code && code->chip != d.chip) st = load_module(d, *text, err);
         DUET_TRY(st);
         found = d.modules.end() - 1;
+        if (const int n = tile_threads(has_fragments(row_of(found->code->chip))); *tile != n) *tile = n;
     }
     const duet_status st = d.call(err, d.lib.function, out, found->module, name);
     if (st != DUET_OK) err.text += std::string(", kernel ") + name;

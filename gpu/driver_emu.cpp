@@ -355,7 +355,7 @@ duet_status emu_move(void*, void* to, const void* from, uint64_t n_bytes, error_
 }
 duet_status emu_sync(void*, error_text&) { return DUET_OK; }
 
-duet_status emu_find_kernel(void*, const char*, const char* kernel_name, void** out, error_text& err) {
+duet_status emu_find_kernel(void*, const char*, const char* kernel_name, void** out, int32_t*, error_text& err) {
     const emu_kernel* k = std::ranges::find(kEmuKernels, std::string_view(kernel_name), &emu_kernel::name);
     if (k == std::end(kEmuKernels)) return fail(err, DUET_ERR_UNSUPPORTED, "emulator: no kernel %s", kernel_name);
     *out = (void*)k;
@@ -369,8 +369,8 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
     emu_machine& m = d.machine;
     if (args_bytes != k.args_bytes || grid.threads < 1 || (int)grid.threads > k.max_threads ||
         grid.shared_bytes > kEmuSharedBytes)
-        return fail(err, DUET_ERR_DEVICE, "emulator: %s: %zu bytes of arguments, %u threads, %u bytes of shared memory",
-                    k.name, args_bytes, grid.threads, grid.shared_bytes);
+        return fail(err, DUET_ERR_DEVICE, "emulator: %s: %zu bytes for %zu, %u threads of %d, %u shared of %zu", k.name,
+                    args_bytes, k.args_bytes, grid.threads, k.max_threads, grid.shared_bytes, kEmuSharedBytes);
     if (d.recording) {
         const std::vector<uint8_t> kept((const uint8_t*)args, (const uint8_t*)args + args_bytes);
         d.recording->push_back([=](error_text& e) -> duet_status {

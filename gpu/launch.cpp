@@ -180,9 +180,8 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
         DUET_TRY(check_expert_op(g, limits, o, err));
         DUET_TRY(check_state_op(g, o, err));
         if (o.kind != op_kind::attention) continue;
-        const cache_layer& cache = g.caches[(size_t)o.index];
-        const int d = cache.v_dim, most = d % 8 ? 256 : 512;  // some positions fit a part (args.h)
-        if (d % 2 || (d > most && !cache.v_in_k))
+        const int d = g.caches[(size_t)o.index].v_dim, most = d % 8 ? 256 : 512;  // some positions fit a part (args.h)
+        if (d % 2 || (d > most && !g.caches[(size_t)o.index].v_in_k))
             return fail(err, DUET_ERR_UNSUPPORTED, "values of %d: want an even number, at most %d, on a GPU", d, most);
     }
     const gpu_layout sizes = make_gpu_layout(g, limits);

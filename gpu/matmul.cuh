@@ -57,8 +57,8 @@ DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Wo
 constexpr int kStageScales = kMatmulToks * kGroup / 4, kStageWords = kStageScales + 3 * kBlocksPerGroup * kMatmulToks;
 static_assert(2 * kStageWords <= kMatmulWords);
 
-// As matmul_quant, where weights pass from memory to the matrix units in registers (gpu/simt.h, fragments); for make
-// test-ptx. Four warps have 16 rows x 64 tokens each. While a group is computed, tokens of the next are copied to the
+// As matmul_quant, where weights pass from memory to the matrix units in registers (gpu/simt.h, fragments); not in the
+// emulator. Four warps have 16 rows x 64 tokens each. While a group is computed, tokens of the next are copied to the
 // other half of shared memory. A lane's words of weights and scales take the place of those that have just been used.
 template <class B>
 DUET_DEVICE void matmul_fragments(const matmul_gpu_args& given) {

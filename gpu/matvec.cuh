@@ -4,8 +4,8 @@
 
 namespace duet {
 
-// A dot that started at 0, or at the bits of a float that is large against it: 12582912, or that divided by 1 << Top
-// for a dot that is 1 << Top times as large. Then its bits are those of that float + dot while |dot| < 2^22 (it is
+// A dot that started at 0, or at the bits of a float that is large against it: 12582912, or that divided by 1 << kTop
+// for a dot that is 1 << kTop times as large. Then its bits are those of that float + dot while |dot| < 2^22 (it is
 // below 2^19), and one exact subtraction makes it a float. A conversion costs twice as much.
 constexpr int kRaised = 0x4b400000;
 template <int Start>
@@ -149,7 +149,7 @@ DUET_DEVICE void add_fragments(const uint32_t (&w)[4], uint32_t bias, const uint
 }
 
 // The same for 32 rows and at most 8 tokens by the matrix units (gpu/simt.h, fragments). Lane 4g + t brings words of
-// rows g, g + 8, g + 16, g + 24 and of token g, and gets sums of them with tokens 2t, 2t + 1. For make test-ptx only.
+// rows g, g + 8, g + 16, g + 24 and of token g, and gets their sums with tokens 2t, 2t + 1. The emulator lacks it.
 template <class B, class Args, class Put>
 DUET_DEVICE void group_fragments(const Args& a, const uint8_t* brick, int group, int tok0, int n_tok, Put put) {
     using C = gpu_codes<B>;

@@ -108,8 +108,8 @@ constexpr gpu_target target_of(int arch) {
 }
 // Whether the chip multiplies tiles of 16 x 16 over 32 f16 or bf16 with f32 sums (tile_product).
 constexpr bool has_float_tiles(const gpu_target& t) { return t.matrix > gpu_matrix::mfma_gfx908; }
-// Threads of a block of matmul_quant.
-constexpr int tile_threads(const gpu_target& t) { return t.matrix == gpu_matrix::mma_m16n8k32 ? 128 : 256; }
+constexpr bool has_fragments(const gpu_target& t) { return t.matrix == gpu_matrix::mma_m16n8k32; }
+constexpr int tile_threads(bool has_fragments) { return has_fragments ? 128 : 256; }  // of a block of matmul_quant
 constexpr gpu_target target_of(const char* name) {
     for (const gpu_target& t : kGpuTargets)
         for (int i = 0; t.name[i] == name[i] || (t.name[i] == '_' && name[i] == '-'); i++)
@@ -505,7 +505,6 @@ DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
 // Element e of this lane (0 .. tile_elems() - 1) belongs to row tile_row(e) and token tile_token(e). tile_dot adds the
 // dots of K bytes: words w_at.. of w (rows `stride` words apart) and words x_at.. of x (tokens `stride` words apart),
 // both in shared memory. Lane layouts: PTX ISA (mma), AMD matrix instruction calculator; proven by make test-amdgpu.
-
 DUET_DEVICE int tile_elems() { return 256 / warp_width(); }
 
 #if defined(DUET_ON_DEVICE)
@@ -514,7 +513,7 @@ constexpr bool kHasFloatTiles = has_float_tiles(kChip), kHasWideWarps = kChip.wa
 constexpr bool kHasFloatTiles = true, kHasWideWarps = false;
 #endif
 #if defined(DUET_CUDA)
-constexpr bool kHasFragments = kChip.matrix == gpu_matrix::mma_m16n8k32;
+constexpr bool kHasFragments = has_fragments(kChip);
 DUET_DEVICE int tile_row(int e) { return thread_id() % 32 / 4 + (e & 2) * 4; }
 DUET_DEVICE int tile_token(int e) { return thread_id() % 4 * 2 + (e & 1) + (e & 4) * 2; }
 #else
@@ -530,7 +529,7 @@ DUET_DEVICE int tile_token(int) { return thread_id() % 16; }
 #endif
 // Of a block of matmul_quant, for gpu/kernels.def. Formats with two sub-scales want more registers.
 template <class B>
-constexpr int kTileThreads = kHasFragments ? 128 + 1024 * (B::kSubScales == 1) : 256;
+constexpr int kTileThreads = tile_threads(kHasFragments) + 1024 * (kHasFragments && B::kSubScales == 1);
 
 #if defined(DUET_CUDA)
 // sm_75 has 8 x 8 tiles over 16 bytes only: a lane has the same elements, by more instructions.

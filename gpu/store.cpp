@@ -151,7 +151,8 @@ static duet_status find_kernels(gpu_store& s, int32_t first, int32_t n, const ch
 #include "kernels.def"
     };
     for (int32_t k = first; k < first + n; k++)
-        if (!s.kernels[k]) DUET_TRY(s.driver->kernel(s.device, part, kNames[k], &s.kernels[k], err));
+        if (!s.kernels[k])
+            DUET_TRY(s.driver->kernel(s.device, part, kNames[k], &s.kernels[k], &s.info.tile_threads, err));
     return DUET_OK;
 }
 

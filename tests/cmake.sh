@@ -28,7 +28,6 @@ C
 for shared in OFF ON; do
     prefix=$work/prefix-$shared
     if [ $shared = ON ]; then libdir=$prefix/lib; else libdir=lib; fi
-    # -O0: what is tried here is the installation
     cmake -S . -B "$work/build-$shared" -DBUILD_SHARED_LIBS=$shared -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
           -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR="$libdir" >"$work/log"
     cmake --build "$work/build-$shared" -j"$jobs" >>"$work/log" || { tail -n 50 "$work/log"; exit 1; }

@@ -74,6 +74,7 @@ struct function {
     void* kernel;
     size_t args_bytes;
     unsigned shared_bytes;  // allowed
+    bool is_text;           // of a module of intermediate code
 };
 
 inline fake_control control;
@@ -306,17 +307,30 @@ inline int get_function(const char* call, void** out, void* m, const char* name)
     if (!find(m, kind::module)) return misuse(call, "not a module");
     duet::error_text err;
     void* kernel = nullptr;
+    int32_t tile = 0;
     const std::string part = *(const std::string*)m, entry = name;
     if (part == "common" ? entry.find("_q4_") != entry.npos : !part.empty() && entry.find("_" + part) == entry.npos)
         return kNotFound;
     for (const kernel_row& row : kKernels)
         if (!strcmp(row.name, name) && (!control.missing_kernel || strcmp(name, control.missing_kernel) != 0) &&
-            control.backend && control.backend->kernel(nullptr, "common", name, &kernel, err) == DUET_OK) {
-            functions.push_back(std::make_unique<function>(function{row.name, kernel, row.args_bytes, 48 << 10}));
+            control.backend && control.backend->kernel(nullptr, "common", name, &kernel, &tile, err) == DUET_OK) {
+            functions.push_back(
+                std::make_unique<function>(function{row.name, kernel, row.args_bytes, 48 << 10, !part.empty()}));
             *out = functions.back().get();
             return kGood;
         }
     return kNotFound;
+}
+// The matmuls of quantized weights, whose blocks have fewer threads on some chips.
+inline bool is_tile_matmul(const char* kernel) {
+    if (strncmp(kernel, "kernel_matmul_", 14) != 0) return false;
+    for (const char* floats : {"f32", "f16", "bf16"})
+        if (!strcmp(kernel + 14, floats)) return false;
+    return true;
+}
+// NVIDIA's code for sm_80 and newer has 128. "text" stands for that of compute_75. All devices agree in this.
+inline unsigned tile_threads_of(const function& f) {
+    return !f.is_text && !strncmp(control.chip[0], "sm_", 3) && atoi(control.chip[0] + 3) >= 80 ? 128 : 256;
 }
 inline int launch(const char* call, void* f, const duet::gpu_grid& grid, void* s, void** args) {
     FAKE_BEGIN(call);
@@ -325,6 +339,7 @@ inline int launch(const char* call, void* f, const duet::gpu_grid& grid, void* s
     if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || !grid.threads || grid.threads > 1024 ||
         grid.shared_bytes > fn.shared_bytes)
         return kInvalid;
+    if (is_tile_matmul(fn.name) && grid.threads != tile_threads_of(fn)) return misuse(call, "threads of a matmul");
     control.n_launches++;
     std::vector<uint8_t> bytes((const uint8_t*)args[0], (const uint8_t*)args[0] + fn.args_bytes);
     return enqueue(call, s, [=]() -> int {
@@ -332,8 +347,7 @@ inline int launch(const char* call, void* f, const duet::gpu_grid& grid, void* s
         duet::gpu_info info;
         if (!emulated && control.backend->open(0, &emulated, &info, err) != DUET_OK) return kLost;
         duet::gpu_grid run = grid;
-        // The emulator's matmul_quant is for 256 threads, whatever the chip's is for.
-        if (!strncmp(fn.name, "kernel_matmul_", 14) && run.threads == 128) run.threads = 256;
+        if (is_tile_matmul(fn.name)) run.threads = 256;  // as the emulator's code wants, whatever the chip's does
         const duet_status st = control.backend->launch(emulated, fn.kernel, run, bytes.data(), bytes.size(), err);
         return st == DUET_OK ? kGood : (misuse(fn.name, err.text.c_str()), kLost);
     });

@@ -61,20 +61,23 @@ def cuda_kernels(path, chip):
         return data[start:data.index(b'\0', start)].decode()
     named = {text(names, s[0]): s for s in sections}
     symbols = named['.symtab']
+
+    def attributes(section):
+        """Each attribute that has numbers, with its first two."""
+        at, end = named[section][4], named[section][4] + named[section][5]
+        while at < end:
+            form, attribute, length = struct.unpack_from('<BBH', data, at)
+            if form == 4 and length >= 8:
+                yield attribute, *struct.unpack_from('<II', data, at + 4)
+            at += 4 + (length if form == 4 else 0)
     found = {0x2f: {}, 0x11: {}}
-    at, end = named['.nv.info'][4], named['.nv.info'][4] + named['.nv.info'][5]
-    while at < end:
-        form, attribute, length = struct.unpack_from('<BBH', data, at)
-        if form == 4 and attribute in found:
-            symbol, value = struct.unpack_from('<II', data, at + 4)
+    for attribute, symbol, value in attributes('.nv.info'):
+        if attribute in found:
             name, = struct.unpack_from('<I', data, symbols[4] + symbol * 24)
             found[attribute][text(symbols[6], name)] = value
-        at += 4 + (length if form == 4 else 0)
     for name, registers in found[0x2f].items():
         shared = named.get('.nv.shared.' + name)
-        info = named['.nv.info.' + name]
-        threads = data.find(b'\x04\x05\x0c\0', info[4], info[4] + info[5])
-        threads, = struct.unpack_from('<I', data, threads + 4) if threads >= 0 else (THREADS,)
+        threads = next((n for attribute, n, _ in attributes('.nv.info.' + name) if attribute == 0x05), THREADS)
         yield name, str(registers), 0, 0, found[0x11].get(name, 0), shared[5] if shared else 0, cuda_occupancy(chip, registers, threads)
 
 

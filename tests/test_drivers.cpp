@@ -102,11 +102,12 @@ duet_status record_and_play(const gpu_driver& driver, std::vector<uint8_t>* out,
     gpu_info info;
     DUET_TRY(driver.open(0, &device, &info, err));
     out->assign(64, 1);
+    int32_t tile = 0;
     const duet_status st = [&]() -> duet_status {
         DUET_TRY(driver.alloc(device, 64, &memory, err));
         DUET_TRY(driver.alloc(device, 64, &second, err));
         DUET_TRY(driver.alloc_host(device, 64, &pinned, err));
-        DUET_TRY(driver.kernel(device, "common", "kernel_words", &kernel, err));
+        DUET_TRY(driver.kernel(device, "common", "kernel_words", &kernel, &tile, err));
         DUET_TRY(driver.record_begin(device, err));
         const duet_status recorded = [&]() -> duet_status {
             const words_args all{(uint32_t*)pinned, (uint32_t*)memory, 8, 1, 0},

@@ -479,7 +479,7 @@ TEST_CASE("gpu: greedy generation moves four bytes a token and takes the CPU's i
         void *device = nullptr, *kernel = nullptr, *memory = nullptr;
         gpu_info info;
         REQUIRE(kEmu32Driver.open(0, &device, &info, err) == DUET_OK);
-        REQUIRE(kEmu32Driver.kernel(device, "common", "kernel_argmax", &kernel, err) == DUET_OK);
+        REQUIRE(kEmu32Driver.kernel(device, "common", "kernel_argmax", &kernel, &info.tile_threads, err) == DUET_OK);
         REQUIRE(kEmu32Driver.alloc(device, c.values.size() * 4 + 64, &memory, err) == DUET_OK);
         int32_t* ints = (int32_t*)memory;
         memcpy(ints + 16, c.values.data(), c.values.size() * 4);
