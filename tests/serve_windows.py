@@ -140,11 +140,14 @@ try:
     for second in False, True:
         server = Server(there_command)
         if second:
-            for _ in range(40):  # more than it has slots for, so that it is at them for some time
-                threading.Thread(target=server.ask_and_lose, daemon=True).start()
             connection, answer, _ = server.begin_long()
+            for _ in range(120):  # more than it has slots for: it is at them for seconds
+                threading.Thread(target=server.ask_and_lose, daemon=True).start()
+            end = time.time() + 20
+            while server.count("vllm:num_requests_waiting") < 60 and time.time() < end:
+                time.sleep(0.02)
             server.process.send_signal(signal.SIGINT)
-            time.sleep(0.3)
+            time.sleep(0.1)
         seconds, code = server.end()
         print(f"Ctrl-C {'twice while it answers' if second else 'while nothing is asked'}: exit code {code} after {seconds:.1f} s")
         assert code == (1 if second else 0) and seconds < 10
