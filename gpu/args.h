@@ -72,21 +72,8 @@ struct expert_args {
     int32_t                       n_used, y_head_stride;
 };
 
-struct matmul_gpu_args {
-    device_ptr<const uint8_t> w;         // (n_out, n_in) as gpu/weights.h lays it out
-    act_args                  act;       // quantized weights: (n_tok, n_in)
-    device_ptr<const float>   x;         // float weights: (n_tok, x_stride)
-    device_ptr<const float>   bias;      // n_out; may be null
-    device_ptr<float>         y;         // (n_tok, y_stride)
-    int32_t                   n_in, n_out, n_tok, x_stride, y_stride;
-    int32_t                   residual;  // y += result
-    float                     scale;
-    int32_t                   unused;
-    expert_args               experts;
-};
-
-// One matrix of a matrix-vector launch. Its row tiles are the blocks from first_block on in the grid's x.
-struct matvec_part {
+// One matrix of a launch. Its row tiles are the blocks from first_block on in the grid's x.
+struct matrix_part {
     device_ptr<const uint8_t> w;                       // (n_out, n_in) as gpu/weights.h lays it out
     device_ptr<const float>   bias;                    // n_out; may be null
     device_ptr<float>         y;                       // (n_tok, y_stride)
@@ -96,8 +83,8 @@ struct matvec_part {
     int32_t                   first_block, is_second;  // is_second: the matrix has the second format of a kernel for two
 };
 
-// Up to three matrices times the same activations, and what the launch does with the results.
-struct matvec_args {
+// Up to three matrices times the same activations, and what the launch does with the results; gpu/matmul.cuh stores them.
+struct matrix_args {
     act_args                act;                // quantized weights: (n_tok, n_in)
     device_ptr<const float> x;                  // float weights: (n_tok, x_stride)
     device_ptr<uint32_t>    counter;            // one for each block_y: for the tail
@@ -105,14 +92,14 @@ struct matvec_args {
     device_ptr<float>       group_sums;         // (n_blocks, groups, 32): of blocks that share a tile
     act_args                result;             // q not null: a gated y also as int8
     norm_args               tail;               // in.at not null: the last block takes the norm of the finished rows
-    matvec_part             part[3];
+    matrix_part             part[3];
     int32_t                 n_parts, n_blocks;  // n_blocks: the grid's x
     int32_t                 n_in, n_tok, x_stride;
     int32_t                 round_groups;       // groups whose partials are in shared memory at one time
     // y of part 0 = act(part 0) * part 1, or act(part 0) where there is one part; both parts have the same blocks.
     int32_t                 gated;
     int32_t                 activation;         // enum activation
-    int32_t                 n_shares, unused;   // n_shares: the grid's z; more than one: blocks share a tile (one token, not gated)
+    int32_t                 n_shares = 1, unused = 0;  // n_shares: the grid's z; more than one: blocks share a tile (one token, not gated)
     expert_args             experts;            // not null: one part only
 };
 
@@ -185,12 +172,13 @@ DUET_HD constexpr int attn_stride(int d) { return (d + 3) / 4 * 4; }
 // The columns of the three views are paired in order, even where their heads differ.
 struct elementwise_args {
     heads_args x, x2, y;  // x2.at may be null
+    act_args   codes;     // q not null: y also as int8 (n % 32 == 0)
     int32_t    n, n_rows;
     int32_t    mode;      // elementwise_mode
     int32_t    act;       // enum activation
     float      scale, cap;
 };
-enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElementwiseMultiply, kElementwiseScaleCap };
+enum elementwise_mode : int32_t { kElementwiseActivate, kElementwiseAdd, kElementwiseScaleCap };
 
 // Row j of the result: of row order[j] / n_used of x head order[j] % n_used or the only one, as int8 blocks or unchanged.
 constexpr int kRowColumns = 4 * kGpuThreads;  // of a row that a block takes

@@ -97,8 +97,8 @@ DUET_DEVICE float cache_write(const cache_args& c, bool is_key, int tok, int kv_
 // Writes the batch's keys and values k, v (n_tok, n_kv_heads, dim) f32 to their places in the cache.
 // grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0
 // moves 4 + 2 (f16) bytes per element
-// q8_0 needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds one block; its codes: quant/blocks.h
-// source: own
+// q8_0 needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds one block. source: own;
+// quant/blocks.h
 DUET_DEVICE void kv_append(const append_args& a, const block_place& here = {}) {
     const bool is_key = here.z == 0;
     const heads_args& from = is_key ? a.k : a.v;

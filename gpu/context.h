@@ -183,8 +183,6 @@ duet_status copy_words(gpu_context& c, void* to, const void* from, uint64_t n_by
 duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_bytes, void* pinned, uint64_t most,
                       error_text& err);
 std::span<uint8_t> gpu_page(const gpu_context& c, int32_t group, int32_t page);
-// The arguments of a matmul op, with an input of one row after another.
-matmul_gpu_args matmul_of(const gpu_context& c, const op& o, int n_tok);
 // Writes the batch to the staging memory, and where its parts will be on the device to the context.
 void fill_batch(gpu_context& c);
 // Launches the copy of the batch to the device, the steps in its range of ops, and the search where finds_best says so.
@@ -201,7 +199,10 @@ norm_args norm_of(const gpu_context& c, const op& o);
 duet_status quantize_input(gpu_context& c, const op& matmul, error_text& err);
 // Says whether op i is a matmul that takes `result` as int8.
 bool wants_quantized(const gpu_context& c, int32_t i, const view& result);
-duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err);
+// The arguments of n matmuls of one input from op `first` on, whose inputs are n_tok rows one after another.
+matrix_args matrices_of(const gpu_context& c, int32_t first, int32_t n, int n_tok, int rows_per_block);
+// The matmuls of a step, and what it joins with them where the batch is small.
+duet_status launch_matmuls(gpu_context& c, const gpu_step& s, error_text& err);
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err);
 
 inline int blocks_of(int n, int per_block = kGpuThreads) { return (n + per_block - 1) / per_block; }
@@ -223,8 +224,7 @@ duet_status launch(gpu_context& c, int32_t kernel, const gpu_grid& grid, const A
 }
 
 // Launches a matmul by the kernel for tiles of at most per_tile tokens: 1, 8 or kMatmulToks. In gpu/launch_steps.cpp.
-duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& a, int per_tile, int n_tiles,
-                         error_text& err);
+duet_status launch_tiles(gpu_context& c, int32_t type, matrix_args& a, int per_tile, int n_tiles, error_text& err);
 
 // gpu/launch_experts.cpp
 void add_expert_layout(const model_graph& g, const exec_limits& limits, gpu_layout* sizes);

@@ -7,8 +7,7 @@ namespace duet {
 
 // out = ids of the n_used best of n experts, best first, then their weights (exact_route_scores, exact_route)
 // z (n_tok, n) router logits; out (n_tok, 2 n_used); bias n, may be null
-// grid (n_tok), block 256, shared (kRouteWords + 2 n) * 4 bytes; needs n_used, n_groups <= 256
-// moves 4 n bytes per token
+// grid (n_tok), block 256, shared (kRouteWords + 2 n) * 4 bytes; moves 4 n bytes per token; n_used, n_groups <= 256
 // The place of an expert is the number of better ones. A thread counts them with n reads of shared memory.
 // source: own; choice and groups: docs/numerics.md, Experts, after DeepSeek-V3 (arXiv 2412.19437)
 DUET_DEVICE void expert_route(const route_args& a, const block_place& here = {}) {
@@ -96,8 +95,7 @@ DUET_DEVICE void expert_route(const route_args& a, const block_place& here = {})
 
 // order = the pairs (token, k) of a batch sorted by matrix; tiles = runs of at most `rows` pairs with the same matrix
 // ids (n_tok, n_used), null: choice k is matrix k; order (n_tok * n_used); tiles: set to zero before the launch
-// grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes
-// moves all ids once per block, 4 bytes per pair, 12 per tile
+// grid (ceil(n_tok * n_used / 256)), block 256, shared 1024 bytes; moves all ids per block, 4 bytes a pair, 12 a tile
 // A tile's number is matrix + (rows before the matrix) / rows, or the tile's first row: launch_experts.cpp takes the
 // numbering with the shorter list. Numbers that no tile has stay empty. source: own
 DUET_DEVICE void expert_lists(const lists_args& a) {
@@ -130,8 +128,7 @@ DUET_DEVICE void expert_lists(const lists_args& a) {
 
 // y = scale * sum of weight[k] * x[k], k in order (exact_expert_sum); with residual added to y; with w, weight[k] is
 // multiplied by w[id[k]] first; x (n_tok, n_used, n), routes (n_tok, 2 n_used), y (n_tok, n) f32
-// grid (ceil(n / 256), n_tok), block 256, shared 0; moves (n_used + 1) * 4 bytes per element
-// source: own; docs/numerics.md, Experts
+// grid (ceil(n / 256), n_tok), block 256, shared 0; moves (n_used + 1) * 4 bytes per element; source: own; numerics.md
 DUET_DEVICE void expert_sum(const expert_sum_args& a, const block_place& here = {}) {
     const int i = here.x * kGpuThreads + thread_id(), tok = here.y;
     if (i >= a.x.head_dim) return;

@@ -78,25 +78,19 @@ duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
     return launch(c, kernel_of(w.type, kEmbed), grid_of(blocks_of(a.n_in), a.n_tok), a, err);
 }
 
+// Where the launch of op i writes its result as int8 too, if the next op takes that.
+act_args codes_of(gpu_context& c, size_t i, const view& result) {
+    if (!wants_quantized(c, (int32_t)i + 1, result)) return {};
+    c.quantized = result;
+    return c.acts();
+}
+
 duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.graph.ops[i];
     norm_args a = norm_of(c, o);
     c.wrote(o.out);
-    if (o.out.n_heads == 1 && wants_quantized(c, (int32_t)i + 1, o.out)) {
-        a.act = c.acts();
-        c.quantized = o.out;
-    }
+    if (o.out.n_heads == 1) a.act = codes_of(c, i, o.out);
     return launch(c, kernel_norm, grid_of(o.in.n_heads, a.n_rows, 1, kSumLanes * 4), a, err);
-}
-
-duet_status launch_matmul(gpu_context& c, size_t i, error_text& err) {
-    const op& o = c.graph.ops[i];
-    const int n_tok = c.n_rows(o.in);
-    if (n_tok <= kSmallBatch) return launch_matvec(c, gpu_step{.first = (int32_t)i}, err);
-    DUET_TRY(quantize_input(c, o, err));
-    c.wrote(o.out);
-    return launch_tiles(c, c.graph.weights[(size_t)o.w].type, matmul_of(c, o, n_tok), kMatmulToks,
-                        blocks_of(n_tok, kMatmulToks), err);
 }
 
 duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
@@ -113,17 +107,19 @@ duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
     return launch(c, kernel_kv_append, grid_of(blocks_of(widest), a.n_tok, cache.v_in_k ? 1 : 2), a, err);
 }
 
-duet_status launch_elementwise(gpu_context& c, const op& o, error_text& err) {
-    const elementwise_mode mode = o.kind == op_kind::activate   ? kElementwiseActivate
-                                  : o.kind == op_kind::add      ? kElementwiseAdd
-                                  : o.kind == op_kind::multiply ? kElementwiseMultiply
-                                                                : kElementwiseScaleCap;
-    const elementwise_args a{c.heads(o.in),  o.in2.buffer >= 0 ? c.heads(o.in2) : heads_args{},
-                             c.heads(o.out), o.in.width(),
-                             c.n_rows(o.in), mode,
-                             (int32_t)o.act, o.scale,
-                             o.cap};
-    return launch(c, kernel_elementwise, grid_of(blocks_of(a.n), a.n_rows), a, err);
+duet_status launch_elementwise(gpu_context& c, size_t i, error_text& err) {
+    const op& o = c.graph.ops[i];
+    const elementwise_mode mode = o.kind == op_kind::add         ? kElementwiseAdd
+                                  : o.kind == op_kind::scale_cap ? kElementwiseScaleCap
+                                                                 : kElementwiseActivate;
+    // x * act(the first column of x2): that times x, at each column
+    const bool is_turned = o.kind == op_kind::multiply;
+    const view factor{o.in2.buffer, o.in2.offset, o.in.width(), 1, 0}, x2 = is_turned ? o.in : o.in2;
+    const heads_args in = c.heads(is_turned ? factor : o.in), in2 = x2.buffer >= 0 ? c.heads(x2) : heads_args{};
+    const elementwise_args a{
+        in,      in2,  c.heads(o.out), codes_of(c, i, o.out), o.in.width(), c.n_rows(o.in), mode, (int32_t)o.act,
+        o.scale, o.cap};
+    return launch(c, kernel_elementwise, grid_of(blocks_of(a.n, kRowColumns), a.n_rows), a, err);
 }
 
 duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
@@ -132,14 +128,14 @@ duet_status launch_op(gpu_context& c, size_t i, error_text& err) {
     switch (o.kind) {
     case op_kind::embed: return launch_embed(c, o, err);
     case op_kind::norm: return launch_norm(c, i, err);
-    case op_kind::matmul: return launch_matmul(c, i, err);
+    case op_kind::matmul: return launch_matmuls(c, gpu_step{.first = (int32_t)i}, err);
     case op_kind::rope: return launch_rope(c, o, err);
     case op_kind::kv_append: return launch_kv_append(c, o, err);
     case op_kind::attention: return launch_attention(c, gpu_step{.attention = (int32_t)i}, err);
     case op_kind::activate:
     case op_kind::add:
     case op_kind::multiply:
-    case op_kind::scale_cap: return launch_elementwise(c, o, err);
+    case op_kind::scale_cap: return launch_elementwise(c, i, err);
     case op_kind::gather: {
         const heads_args from{c.at(o.in), c.stride(o.in.buffer), 0, 1, o.in.width()};
         const rows_args a{from, c.wanted, {}, c.at(o.out), 1, c.stride(o.out.buffer)};
@@ -262,9 +258,12 @@ duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
 }
 
 duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
-    if (s.kind == gpu_step_kind::matvec && c.batch->n_tok <= kSmallBatch) return launch_matvec(c, s, err);
     if (s.kind == gpu_step_kind::attention && c.one_each) return launch_attention(c, s, err);
-    for (int32_t i = 0; i < s.n_ops; i++) DUET_TRY(launch_op(c, (size_t)(s.first + i), err));
+    const bool has_matmuls = s.kind == gpu_step_kind::matvec;
+    if (has_matmuls) DUET_TRY(launch_matmuls(c, s, err));
+    if (has_matmuls && c.n_rows(c.graph.ops[(size_t)s.first].in) <= kSmallBatch) return DUET_OK;
+    for (int32_t i = has_matmuls ? s.n_matmuls : 0; i < s.n_ops; i++)
+        DUET_TRY(launch_op(c, (size_t)(s.first + i), err));
     return DUET_OK;
 }
 
@@ -408,13 +407,6 @@ duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_byt
 std::span<uint8_t> gpu_page(const gpu_context& c, int32_t group, int32_t page) {
     const size_t n_bytes = c.layout.common.page_size(group);
     return {(group == kStates ? c.states : c.group_pages[(size_t)group]) + (size_t)page * n_bytes, n_bytes};
-}
-
-matmul_gpu_args matmul_of(const gpu_context& c, const op& o, int n_tok) {
-    const weight& w = c.graph.weights[(size_t)o.w];
-    return {c.matrix_of(o.w), c.acts(),     c.at(o.in), c.vector_of(o.b),      c.at(o.out),
-            (int)w.n_in,      (int)w.n_out, n_tok,      c.stride(o.in.buffer), c.stride(o.out.buffer),
-            o.residual,       o.scale,      0,          expert_args{}};
 }
 
 void fill_batch(gpu_context& c) {

@@ -34,8 +34,7 @@ duet_status make_list(gpu_context& c, const op& o, int n_tok, int n_mats, int ro
 }
 
 // Gathers the inputs in the list's order. Launches nothing when the op before has gathered the same inputs.
-duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list& l, matmul_gpu_args& a,
-                          error_text& err) {
+duet_status gather_inputs(gpu_context& c, size_t i, int n_tok, const expert_list& l, matrix_args& a, error_text& err) {
     const op& o = c.graph.ops[i];
     const bool quantized = is_quantized(c.graph.weights[(size_t)o.w].type), is_shared = o.in.n_heads == 1,
                is_one = n_tok == 1;
@@ -106,7 +105,7 @@ duet_status launch_expert_matmul(gpu_context& c, size_t i, error_text& err) {
     const int rows = n_tok == 1 ? 1 : n_pairs > kSmallBatch * n_mats ? kMatmulToks : 8;
     expert_list& l = c.lists[o.in2.buffer < 0];
     DUET_TRY(make_list(c, o, n_tok, n_mats, rows, l, err));
-    matmul_gpu_args a = matmul_of(c, o, n_pairs);
+    matrix_args a = matrices_of(c, (int32_t)i, 1, n_pairs, rows == kMatmulToks ? kMatmulRows : kRowTile);
     DUET_TRY(gather_inputs(c, i, n_tok, l, a, err));
     a.experts = {list_tiles(c, l), l.has_order ? list_order(c, l) : nullptr, gpu_weight_bytes(w.type, w.n_in, w.n_out),
                  o.n_used, o.out.stride};

@@ -33,9 +33,8 @@ norm_args norm_of(const gpu_context& c, const op& o) {
 }
 
 duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {
-    const weight& w = c.graph.weights[(size_t)o.w];
-    if (!is_quantized(w.type) || same_columns(c.quantized, o.in)) return DUET_OK;
-    const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, (int)w.n_in}, nullptr, c.acts(), nullptr, 1, 0};
+    if (!is_quantized(c.graph.weights[(size_t)o.w].type) || same_columns(c.quantized, o.in)) return DUET_OK;
+    const rows_args a{{c.at(o.in), c.stride(o.in.buffer), 0, 1, o.in.width()}, nullptr, c.acts(), nullptr, 1, 0};
     c.quantized = o.in;
     return launch(c, kernel_rows, grid_of(c.n_rows(o.in), blocks_of(a.x.head_dim, kRowColumns)), a, err);
 }
@@ -68,7 +67,7 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
 }
 
 // Launches a matrix-vector kernel for tiles of at most per_tile tokens.
-duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_tile, int n_tiles, error_text& err) {
+duet_status launch_rows(gpu_context& c, int32_t kernel, matrix_args& a, int per_tile, int n_tiles, error_text& err) {
     // Blocks that share a tile read sums by 64 groups (gpu/matvec.cuh).
     a.round_groups = std::min((int)round_up((size_t)(a.n_in + kGroup - 1) / kGroup, a.n_shares > 1 ? 64 : 1),
                               per_tile == 1 ? 128 : 16);
@@ -77,7 +76,7 @@ duet_status launch_rows(gpu_context& c, int32_t kernel, matvec_args& a, int per_
 }
 
 // How many blocks share the groups of a tile: as many as the chip runs at once, two blocks to a unit.
-int shares_of(const gpu_context& c, const matvec_args& a) {
+int shares_of(const gpu_context& c, const matrix_args& a) {
     const int n_groups = (a.n_in + kGroup - 1) / kGroup;
     // The room is for whole steps. A matrix of a step that runs by itself may want more.
     const bool has_room = (size_t)a.n_blocks * (size_t)n_groups * kRowTile * 4 <= c.layout.share_bytes &&
@@ -88,45 +87,51 @@ int shares_of(const gpu_context& c, const matvec_args& a) {
 
 }  // namespace
 
-duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
-    const op& o = c.graph.ops[(size_t)s.first];
+matrix_args matrices_of(const gpu_context& c, int32_t first, int32_t n, int n_tok, int rows_per_block) {
+    const op& o = c.graph.ops[(size_t)first];
     const weight& w = c.graph.weights[(size_t)o.w];
-    const int n_tok = c.n_rows(o.in);
-    if (n_tok == 0) return DUET_OK;
-    DUET_TRY(quantize_input(c, o, err));
-    matvec_args a{};
+    matrix_args a{};
     a.act = c.acts();
     a.x = c.at(o.in);
-    a.counter = c.counters;
     a.n_in = (int)w.n_in;
     a.n_tok = n_tok;
     a.x_stride = c.stride(o.in.buffer);
-    a.gated = s.activate >= 0;
-    a.n_parts = s.halves ? 2 : s.n_matmuls;
-    for (int i = 0; i < a.n_parts; i++) {
-        const op& m = c.graph.ops[(size_t)(s.first + (s.halves ? 0 : i))];
+    a.n_parts = n;
+    for (int32_t i = 0; i < n; i++) {
+        const op& m = c.graph.ops[(size_t)(first + i)];
         const weight& mw = c.graph.weights[(size_t)m.w];
-        matvec_part& p = a.part[i];
-        p = {c.matrix_of(m.w), c.vector_of(m.b), c.at(m.out), (int)mw.n_out,    c.stride(m.out.buffer),
-             m.residual,       m.scale,          a.n_blocks,  mw.type != w.type};
+        a.part[i] = {c.matrix_of(m.w), c.vector_of(m.b), c.at(m.out), (int)mw.n_out,    c.stride(m.out.buffer),
+                     m.residual,       m.scale,          a.n_blocks,  mw.type != w.type};
+        a.n_blocks += blocks_of((int)mw.n_out, rows_per_block);
+    }
+    return a;
+}
+
+static duet_status launch_matvec(gpu_context& c, const gpu_step& s, int n_tok, error_text& err) {
+    const op& o = c.graph.ops[(size_t)s.first];
+    const weight& w = c.graph.weights[(size_t)o.w];
+    matrix_args a = matrices_of(c, s.first, s.n_matmuls, n_tok, kRowTile);
+    a.counter = c.counters;
+    view result = s.activate >= 0 ? c.graph.ops[(size_t)s.activate].out : o.out;
+    if (s.activate >= 0) {
+        a.gated = true;
+        a.activation = (int32_t)c.graph.ops[(size_t)s.activate].act;
+        matrix_part &gate = a.part[0], &up = a.part[1];
         if (s.halves) {
-            p.n_out /= 2;
-            if (i == 1) p.w += gpu_weight_bytes(mw.type, mw.n_in, p.n_out);
-            if (i == 1 && p.bias) p.bias += p.n_out;
+            a.n_parts = 2;
+            gate.n_out /= 2;
+            up = gate;
+            up.w += gpu_weight_bytes(w.type, w.n_in, gate.n_out);
+            if (up.bias) up.bias += gate.n_out;
         }
-        if (i == 0 || !a.gated) a.n_blocks += blocks_of(p.n_out, kRowTile);
+        up.first_block = a.n_blocks = blocks_of(gate.n_out, kRowTile);
+        gate.y = c.at(result);
+        gate.y_stride = c.stride(result.buffer);
     }
     a.n_shares = shares_of(c, a);
     a.tile_counters = c.counters + kTailCounters;
     a.group_sums = c.group_sums;
-    view result = s.activate >= 0 ? c.graph.ops[(size_t)s.activate].out : o.out;
-    for (int i = 0; i < s.n_matmuls; i++) c.wrote(c.graph.ops[(size_t)(s.first + i)].out);
     c.wrote(result);
-    if (a.gated) {
-        a.activation = (int32_t)c.graph.ops[(size_t)s.activate].act;
-        a.part[0].y = c.at(result);
-        a.part[0].y_stride = c.stride(result.buffer);
-    }
     if (s.norm >= 0) {
         const op& norm = c.graph.ops[(size_t)s.norm];
         result = norm.out;
@@ -138,6 +143,22 @@ duet_status launch_matvec(gpu_context& c, const gpu_step& s, error_text& err) {
         (s.norm >= 0 ? a.tail.act : a.result) = c.next_acts(result);
     const int32_t kernel = s.second_type < 0 ? kernel_of(w.type, kMatvec) : pair_kernel(w.type, s.second_type);
     return launch_rows(c, kernel + (n_tok > 1), a, n_tok == 1 ? 1 : 8, blocks_of(n_tok, n_tok == 1 ? 1 : 8), err);
+}
+
+duet_status launch_matmuls(gpu_context& c, const gpu_step& s, error_text& err) {
+    const auto type = [&](int32_t i) { return c.graph.weights[(size_t)c.graph.ops[(size_t)(s.first + i)].w].type; };
+    const op& o = c.graph.ops[(size_t)s.first];
+    const int n_tok = c.n_rows(o.in);
+    if (n_tok == 0) return DUET_OK;
+    DUET_TRY(quantize_input(c, o, err));
+    for (int32_t i = 0; i < s.n_matmuls; i++) c.wrote(c.graph.ops[(size_t)(s.first + i)].out);
+    if (n_tok <= kSmallBatch) return launch_matvec(c, s, n_tok, err);
+    for (int32_t i = 0, n; i < s.n_matmuls; i += n) {  // A launch for each format.
+        for (n = 1; i + n < s.n_matmuls && type(i + n) == type(i);) n++;
+        matrix_args a = matrices_of(c, s.first + i, n, n_tok, kMatmulRows);
+        DUET_TRY(launch_tiles(c, type(i), a, kMatmulToks, blocks_of(n_tok, kMatmulToks), err));
+    }
+    return DUET_OK;
 }
 
 // How many rows of blocks one launch may take where each computes n_products.
@@ -156,17 +177,17 @@ static heads_args heads_from(heads_args a, int tok) {
 }
 
 // The arguments of the tiles from `tile` on.
-static matmul_gpu_args matmul_from(matmul_gpu_args m, int tile) {
+static matrix_args matrices_from(matrix_args a, int tile) {
     const int tok = tile * kMatmulToks;
-    if (m.experts.tiles) {
-        m.experts.tiles += tile;
-        return m;
+    if (a.experts.tiles) {
+        a.experts.tiles += tile;
+        return a;
     }
-    m.act = acts_from(m.act, tok);
-    if (m.x) m.x += (size_t)tok * (size_t)m.x_stride;
-    m.y += (size_t)tok * (size_t)m.y_stride;
-    m.n_tok -= tok;
-    return m;
+    a.act = acts_from(a.act, tok);
+    if (a.x) a.x += (size_t)tok * (size_t)a.x_stride;
+    for (matrix_part& p : a.part) p.y += (size_t)tok * (size_t)p.y_stride;
+    a.n_tok -= tok;
+    return a;
 }
 
 // The arguments of n tokens from tok on.
@@ -195,38 +216,25 @@ bool has_fast_code(const model_graph& g, const op& o) {
            std::max(cache.k_dim, cache.v_dim) <= kFastDim;
 }
 
-duet_status launch_tiles(gpu_context& c, int32_t type, const matmul_gpu_args& m, int per_tile, int n_tiles,
-                         error_text& err) {
+duet_status launch_tiles(gpu_context& c, int32_t type, matrix_args& a, int per_tile, int n_tiles, error_text& err) {
+    if (per_tile < kMatmulToks)
+        return launch_rows(c, kernel_of(type, per_tile == 1 ? kMatvec : kMatvec8), a, per_tile, n_tiles, err);
+    // A product costs an eighth of one of attention, or a quarter with float weights.
     const bool quantized = is_quantized(type);
-    if (per_tile == kMatmulToks) {
-        // A product costs an eighth of one of attention, or a quarter with float weights.
-        const uint64_t n_products = (uint64_t)kMatmulToks * (size_t)m.n_in * (size_t)m.n_out / (quantized ? 8 : 4);
-        // Not experts: whether they come here depends on their tokens, and so would the bits on how a batch is cut.
-        const bool is_fast = c.limits.fast && c.store->info.has_fast && !m.experts.tiles && has_fast_type(type) &&
-                             m.n_in % 8 == 0 && m.x_stride % 4 == 0 &&
-                             (uintptr_t)(const float*)m.x % sizeof(word4) == 0;
-        const int step = tiles_per_launch(c, n_products), n_words = quantized ? kMatmulWords
-                                                                    : is_fast ? kMatmulTileWords
-                                                                              : kMatmulFloatWords;
-        for (int y = 0; y < n_tiles; y += step) {
-            const gpu_grid grid = grid_of(blocks_of(m.n_out, kMatmulRows), std::min(step, n_tiles - y), 1, n_words * 4,
-                                          quantized ? c.store->info.tile_threads : kMatmulThreads);
-            DUET_TRY(launch(c, kernel_of(type, is_fast ? kFast : kMatmul), grid, matmul_from(m, y), err));
-        }
-        return DUET_OK;
+    const uint64_t n_products =
+        (uint64_t)kMatmulToks * (size_t)a.n_in * (size_t)a.n_blocks * kMatmulRows / (quantized ? 8 : 4);
+    // Not experts: whether they come here depends on their tokens, and so would the bits on how a batch is cut.
+    const bool is_fast = c.limits.fast && c.store->info.has_fast && !a.experts.tiles && has_fast_type(type) &&
+                         a.n_in % 8 == 0 && a.x_stride % 4 == 0 && (uintptr_t)(const float*)a.x % sizeof(word4) == 0;
+    const int step = tiles_per_launch(c, n_products), n_words = quantized ? kMatmulWords
+                                                                : is_fast ? kMatmulTileWords
+                                                                          : kMatmulFloatWords;
+    for (int y = 0; y < n_tiles; y += step) {
+        const gpu_grid grid = grid_of(a.n_blocks, std::min(step, n_tiles - y), 1, n_words * 4,
+                                      quantized ? c.store->info.tile_threads : kMatmulThreads);
+        DUET_TRY(launch(c, kernel_of(type, is_fast ? kFast : kMatmul), grid, matrices_from(a, y), err));
     }
-    matvec_args a{};
-    a.act = m.act;
-    a.x = m.x;
-    a.part[0] = {m.w, m.bias, m.y, m.n_out, m.y_stride, m.residual, m.scale, 0, 0};
-    a.n_parts = 1;
-    a.n_blocks = blocks_of(m.n_out, kRowTile);
-    a.n_shares = 1;
-    a.n_in = m.n_in;
-    a.n_tok = m.n_tok;
-    a.x_stride = m.x_stride;
-    a.experts = m.experts;
-    return launch_rows(c, kernel_of(type, per_tile == 1 ? kMatvec : kMatvec8), a, per_tile, n_tiles, err);
+    return DUET_OK;
 }
 
 duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err) {

@@ -4,15 +4,27 @@
 
 namespace duet {
 
+// What a block computes: rows of a matrix from row0 on, with tokens first .. n_tok - 1.
+struct block_tile {
+    matrix_part part;
+    int n_tok, first, row0;
+};
+DUET_DEVICE block_tile tile_of_block(const matrix_args& a) {
+    block_tile b{part_of(a, block_x()), a.n_tok, 0, 0};
+    b.first = first_token(a.experts, kMatmulToks, b.part, b.n_tok);
+    b.row0 = (block_x() - b.part.first_block) * kMatmulRows;
+    return b;
+}
+
 // Puts one group of kMatmulRows rows into shared memory, as int8 weights with their scales.
 template <class B, class Words, class Scales>
-DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups, Words w, Scales scale) {
+DUET_DEVICE void stage_weights(const block_tile& at, int group, int n_groups, Words w, Scales scale) {
     // A thread takes a quarter of a row: one block of 32 weights.
     static_assert(kMatmulThreads == kMatmulRows * kBlocksPerGroup);
     const int row = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows;
-    const int tile = block_x() * (kMatmulRows / kRowTile) + row / kRowTile;
-    const bool exists = tile * kRowTile < a.n_out;
-    const uint8_t* brick = brick_of<B, const uint8_t>(a.w, tile, group, n_groups);
+    const int tile = (at.row0 + row) / kRowTile;
+    const bool exists = tile * kRowTile < at.part.n_out;
+    const uint8_t* brick = brick_of<B, const uint8_t>(at.part.w, tile, group, n_groups);
     uint32_t s[gpu_scales<B>::kWords] = {};
     if (exists) load_scales<B>(brick, row % kRowTile, s);
     DUET_UNROLL
@@ -22,21 +34,21 @@ DUET_DEVICE void stage_weights(const matmul_gpu_args& a, int group, int n_groups
         if (exists) block = load_block<B>(brick, row % kRowTile, bb);
         for (int j = 0; j < 8; j++) w[row * kMatmulStride + bb * 8 + j] = weight_word(block, j);
         const ready_scale r = read_scale<B>(s, bb);
-        const int at = (bb * kMatmulRows + row) * 4;
-        scale[at] = bits_of(r.d);
-        if constexpr (B::kHasMin || kWideSubs<B>) scale[at + 1] = bits_of(r.m);
-        if constexpr (B::kSubScales == 2) scale[at + 2] = pack_pair(r.sub[0], r.sub[1]);
-        if constexpr (B::kSubScales == 2 && B::kHasMin) scale[at + 3] = pack_pair(r.min[0], r.min[1]);
+        const int to = (bb * kMatmulRows + row) * 4;
+        scale[to] = bits_of(r.d);
+        if constexpr (B::kHasMin || kWideSubs<B>) scale[to + 1] = bits_of(r.m);
+        if constexpr (B::kSubScales == 2) scale[to + 2] = pack_pair(r.sub[0], r.sub[1]);
+        if constexpr (B::kSubScales == 2 && B::kHasMin) scale[to + 3] = pack_pair(r.min[0], r.min[1]);
     }
 }
 
 // Puts one group of kMatmulToks tokens into shared memory, as int8 codes with their scales.
 template <class B, class Words, class Scales>
-DUET_DEVICE void stage_tokens(const matmul_gpu_args& a, int first, int group, Words x, Scales scale) {
-    const int tok = thread_id() % kMatmulToks, b = thread_id() / kMatmulToks, t = first + tok;
+DUET_DEVICE void stage_tokens(const matrix_args& a, const block_tile& tile, int group, Words x, Scales scale) {
+    const int tok = thread_id() % kMatmulToks, b = thread_id() / kMatmulToks, t = tile.first + tok;
     word4 q0{}, q1{};
     act_scale r{};
-    if (t < a.n_tok && group * kBlocksPerGroup + b < a.n_in / kBlock) {
+    if (t < tile.n_tok && group * kBlocksPerGroup + b < a.n_in / kBlock) {
         const size_t first = (size_t)t * (size_t)(a.act.q_stride / kBlock) + (size_t)(group * kBlocksPerGroup + b);
         q0 = ((const word4*)a.act.q)[first * 2];
         q1 = ((const word4*)a.act.q)[first * 2 + 1];
@@ -61,29 +73,27 @@ static_assert(2 * kStageWords <= kMatmulWords);
 // emulator. Four warps have 16 rows x 64 tokens each. While a group is computed, tokens of the next are copied to the
 // other half of shared memory. A lane's words of weights and scales take the place of those that have just been used.
 template <class B>
-DUET_DEVICE void matmul_fragments(const matmul_gpu_args& given) {
-    matmul_gpu_args a = given;
-    int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
-    if (first >= a.n_tok) return;
+DUET_DEVICE void matmul_fragments(const matrix_args& a) {
+    block_tile at = tile_of_block(a);
+    if (at.first >= at.n_tok) return;
     auto stages = shared_array<uint32_t>(0, 2 * kStageWords);
     constexpr int kTiles = kMatmulToks / 8;
     // With masks the compiler knows which bits are there, and what is an offset of a load.
     const int lane = thread_id() & 31, warp = thread_id() >> 5 & 3, g = lane >> 2, t = lane & 3;
-    const int row0 = block_x() * kMatmulRows + warp * 16, n_groups = group_count(a.n_in),
-              last_tile = (a.n_out - 1) / kRowTile, here = block_x() * (kMatmulRows / kRowTile) + warp / 2,
-              tile = here < last_tile ? here : last_tile;
+    const int n_groups = group_count(a.n_in), here = at.row0 / kRowTile + warp / 2,
+              last_tile = (at.part.n_out - 1) / kRowTile, tile = here < last_tile ? here : last_tile;
     const int row = warp % 2 * 16 + g;  // and row + 8
-    const uint8_t* brick = brick_of<B, const uint8_t>(a.w, tile, 0, n_groups);
+    const uint8_t* brick = brick_of<B, const uint8_t>(at.part.w, tile, 0, n_groups);
     // Bytes in shared memory: the lane's line of tokens, and what a thread brings, two blocks of a token. What is not
     // there nobody stores, or no block of weights meets it.
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(stages), brought = thread_id() >> 1 & 63,
                    first_b = thread_id() % 2 * 2, line = base + (lane / 16 * 8 + lane % 8) * kGroup,
                    chunk = lane / 8 % 2 ^ lane % 8, to_line = base + brought * kGroup,
                    to_scale = base + (kStageScales + first_b * kMatmulToks + brought) * 4;
-    const size_t from = first + (int)brought < a.n_tok ? first + brought : (size_t)a.n_tok - 1,
-                 at = from * (size_t)(a.act.q_stride / kBlock) + first_b;
-    const int8_t* q = a.act.q + at * kBlock;
-    const act_scale* scales = a.act.scale + at;
+    const size_t from = at.first + (int)brought < at.n_tok ? at.first + brought : (size_t)at.n_tok - 1,
+                 block0 = from * (size_t)(a.act.q_stride / kBlock) + first_b;
+    const int8_t* q = a.act.q + block0 * kBlock;
+    const act_scale* scales = a.act.scale + block0;
     auto start_tokens = [&](int group) {
         const uint32_t half = group % 2 * kStageWords * 4;
         for (int k = 0; k < 2; k++) {
@@ -145,38 +155,38 @@ DUET_DEVICE void matmul_fragments(const matmul_gpu_args& given) {
         }
         for (int i = 0; i < kTiles * 4; i++) total[i / 4][i % 4] = total[i / 4][i % 4] + acc[i / 4][i % 4];
     }
-    a = given;  // Nothing of it takes a register before.
-    first = first_token(a.experts, kMatmulToks, a, a.n_tok);
+    at = tile_of_block(a);  // Nothing of it takes a register before.
     for (int i = 0; i < kTiles * 4; i++) {
-        const int r = row0 + g + i % 4 / 2 * 8, tok = first + i / 4 * 8 + 2 * t + i % 2;
-        if (r < a.n_out && tok < a.n_tok) store_result(a.experts, a, r, tok, total[i / 4][i % 4]);
+        const int r = at.row0 + warp * 16 + g + i % 4 / 2 * 8, tok = at.first + i / 4 * 8 + 2 * t + i % 2;
+        if (r < at.part.n_out && tok < at.n_tok) store_result(a.experts, at.part, r, tok, total[i / 4][i % 4]);
     }
 }
 #endif
 
 // Stores a warp's tiles of 16 x 16 results, whose first row and token in the block these are.
-DUET_DEVICE void store_tiles(const matmul_gpu_args& a, int first, int row0, int tok0, const float (&total)[16]) {
+DUET_DEVICE void store_tiles(const expert_args& e, const block_tile& at, int row0, int tok0, const float (&total)[16]) {
     for (int i = 0; i < 16; i++) {
-        const int e = i % tile_elems(), row = block_x() * kMatmulRows + row0 + tile_row(e),
-                  tok = first + tok0 + i / tile_elems() * 16 + tile_token(e);
-        if (row < a.n_out && tok < a.n_tok) store_result(a.experts, a, row, tok, total[i]);
+        const int k = i % tile_elems(), row = at.row0 + row0 + tile_row(k),
+                  tok = at.first + tok0 + i / tile_elems() * 16 + tile_token(k);
+        if (row < at.part.n_out && tok < at.n_tok) store_result(e, at.part, row, tok, total[i]);
     }
 }
 
-// y[i][r] = dot(W[r], x[i]): results of quant/exact.h exact_dot
+// y[i][r] = dot(W[r], x[i]) for up to three matrices: results of quant/exact.h exact_dot
 // W (n_out, n_in) in the bricks of weights.h; x (n_tok, n_in) int8 blocks; y (n_tok, n_out) f32
-// grid (ceil(n_out / 64), ceil(n_tok / 64)), block kTileThreads, shared kMatmulWords * 4 bytes; any warp width
-// moves W once per 64 tokens, x once per 64 rows
+// grid (sum of ceil(n_out / 64) over the parts, ceil(n_tok / 64)), block kTileThreads,
+//     shared kMatmulWords * 4 bytes; any warp width; moves W once per 64 tokens, x once per 64 rows
 // The 16 tiles of 16 x 16 are dealt to the block's warps; the tiles of one warp share their rows. An output has one
 // group sum and one total: a block of 32 costs its matrix instruction, two multiply-adds and a conversion, a group one
 // add. source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
 template <class B>
-DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
+DUET_DEVICE void matmul_quant(const matrix_args& a) {
+    wait_for_launches();
 #if DUET_FRAGMENTS
     if constexpr (kHasFragments) return matmul_fragments<B>(a);
 #endif
-    const int first = first_token(a.experts, kMatmulToks, a, a.n_tok);
-    if (first >= a.n_tok) return;
+    const block_tile at = tile_of_block(a);
+    if (at.first >= at.n_tok) return;
     auto w = shared_array<uint32_t>(0, kMatmulX);
     auto x = shared_array<uint32_t>((size_t)kMatmulX * 4, kMatmulScaleW - kMatmulX);
     auto scale_w = shared_array<uint32_t>((size_t)kMatmulScaleW * 4, kMatmulScaleX - kMatmulScaleW);
@@ -188,8 +198,8 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
     for (int i = 0; i < 16; i++) total[i] = 0.0f;
     for (int group = 0; group < n_groups; group++) {
         if (group) sync_block();
-        stage_weights<B>(a, group, n_groups, w, scale_w);
-        stage_tokens<B>(a, first, group, x, scale_x);
+        stage_weights<B>(at, group, n_groups, w, scale_w);
+        stage_tokens<B>(a, at, group, x, scale_x);
         sync_block();
         for (int i = 0; i < 16; i++) acc[i] = 0.0f;
         const int n_left = a.n_in / kBlock - group * kBlocksPerGroup,
@@ -226,41 +236,40 @@ DUET_DEVICE void matmul_quant(matmul_gpu_args a) {
         }
         for (int i = 0; i < 16; i++) total[i] = total[i] + acc[i];
     }
-    store_tiles(a, first, row0, tok0, total);
+    store_tiles(a.experts, at, row0, tok0, total);
 }
 
 // y[i][r] = dot(W[r], x[i]) for float weights: results of quant/exact.h exact_dot_float
 // W (n_out, n_in) in the bricks of weights.h; x, y (n_tok, n) f32
 // grid and what moves as above; block 256, shared kMatmulFloatWords * 4 bytes
-// A thread has 4 rows x 4 tokens, so 8 words of shared memory feed 16 fma. Tiles lie there as [element][row or token].
-// source: own; order of sums: docs/numerics.md
+// A thread has 4 rows x 4 tokens: 8 words of shared memory feed 16 fma. Tiles: [element][row or token]. source: own
 template <class F>
-DUET_DEVICE void matmul_float(matmul_gpu_args a) {
+DUET_DEVICE void matmul_float(const matrix_args& a) {
     using U = gpu_brick<F>;
     // Elements that a thread brings of one row and of one token.
     constexpr int kEach = kMatmulFloatStep / (kMatmulThreads / kMatmulRows);
     static_assert(kMatmulRows == kMatmulToks && kEach % U::kPerPiece == 0);
-    const int first_tok = first_token(a.experts, kMatmulToks, a, a.n_tok);
-    if (first_tok >= a.n_tok) return;
+    wait_for_launches();
+    const block_tile at = tile_of_block(a);
+    if (at.first >= at.n_tok) return;
     auto w = shared_array<float>(0, kMatmulFloatStep * kMatmulRows);
     auto x = shared_array<float>((size_t)kMatmulFloatStep * kMatmulRows * 4, kMatmulFloatStep * kMatmulToks);
     const int n_groups = group_count(a.n_in), line = thread_id() % kMatmulRows, k0 = thread_id() / kMatmulRows * kEach;
-    const int tile = block_x() * (kMatmulRows / kRowTile) + line / kRowTile, tok = first_tok + line;
+    const int tile = (at.row0 + line) / kRowTile, tok = at.first + line;
     const int row_at = thread_id() / 16 * 4, tok_at = thread_id() % 16 * 4;
     const float* token = a.x + (size_t)tok * (size_t)a.x_stride + k0;
     const bool is_aligned = ((uintptr_t)token | (uintptr_t)a.x_stride * 4) % sizeof(word4) == 0;
     float_piece<F> piece[kEach / U::kPerPiece];
     float next[kEach];
     auto load = [&](int k) {
-        const uint8_t* brick = brick_of<F, const uint8_t>(a.w, tile, k / kGroup, n_groups);
+        const uint8_t* brick = brick_of<F, const uint8_t>(at.part.w, tile, k / kGroup, n_groups);
         for (int p = 0; p < kEach / U::kPerPiece; p++) {
-            const int at = (k % kGroup + k0) / U::kPerPiece + p;
+            const int from = ((k % kGroup + k0) / U::kPerPiece + p) * kRowTile + line % kRowTile;
             piece[p] = {};
-            if (tile * kRowTile < a.n_out)
-                piece[p] = __builtin_bit_cast(float_piece<F>,
-                                              load_stream(brick + (size_t)(at * kRowTile + line % kRowTile) * 16));
+            if (tile * kRowTile < at.part.n_out)
+                piece[p] = __builtin_bit_cast(float_piece<F>, load_stream(brick + (size_t)from * 16));
         }
-        const int n = tok < a.n_tok ? a.n_in - k - k0 : 0;  // elements that are there
+        const int n = tok < at.n_tok ? a.n_in - k - k0 : 0;  // elements that are there
         if (is_aligned && n >= kEach) {
             __builtin_memcpy(next, __builtin_assume_aligned(token + k, sizeof(word4)), sizeof next);
         } else {
@@ -291,8 +300,8 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
         }
     }
     for (int i = 0; i < 16; i++) {
-        const int r = block_x() * kMatmulRows + row_at + i / 4, t = first_tok + tok_at + i % 4;
-        if (r < a.n_out && t < a.n_tok) store_result(a.experts, a, r, t, total[i]);
+        const int r = at.row0 + row_at + i / 4, t = at.first + tok_at + i % 4;
+        if (r < at.part.n_out && t < at.n_tok) store_result(a.experts, at.part, r, t, total[i]);
     }
 }
 
@@ -300,25 +309,26 @@ DUET_DEVICE void matmul_float(matmul_gpu_args a) {
 // most 65504), products exact, sums in f32 in an order of the matrix units. A step is 64 elements; those of the next
 // are loaded while it is computed. grid as above, shared kMatmulTileWords * 4 bytes; source: own
 template <class F>
-DUET_DEVICE void matmul_tiles(const matmul_gpu_args& a) {
-    const int first = block_y() * kMatmulToks;  // Experts' matmuls never come here (launch_tiles).
+DUET_DEVICE void matmul_tiles(const matrix_args& a) {
+    wait_for_launches();
+    const block_tile at = tile_of_block(a);  // Experts' matmuls never come here (launch_tiles).
     constexpr int kHalf = kMatmulRows * kTileStride;
     static_assert(kMatmulRows == kMatmulToks && kMatmulThreads == 4 * kMatmulRows);
     auto w = shared_array<float>(0, 2 * kHalf), x = shared_array<float>((size_t)2 * kHalf * 4, 2 * kHalf);
     // A thread brings 8 of each 32 elements of a row and of a token. What is not there nobody stores.
     const int line = thread_id() / 4, part = thread_id() % 4, put = line * kTileStride + part * 4;
-    const int here = block_x() * (kMatmulRows / kRowTile) + line / kRowTile, last_tile = (a.n_out - 1) / kRowTile,
-              tok = first + line < a.n_tok ? first + line : a.n_tok - 1;
+    const int here = (at.row0 + line) / kRowTile, last_tile = (at.part.n_out - 1) / kRowTile,
+              tok = at.first + line < a.n_tok ? at.first + line : a.n_tok - 1;
     const uint8_t* pieces =
-        brick_of<F, const uint8_t>(a.w, here < last_tile ? here : last_tile, 0, group_count(a.n_in)) +
+        brick_of<F, const uint8_t>(at.part.w, here < last_tile ? here : last_tile, 0, group_count(a.n_in)) +
         (part * kRowTile + line % kRowTile) * 16;
     const float* from = a.x + (size_t)tok * (size_t)a.x_stride;
     word4 next_w[2], next_x[2][2];
     auto load = [&](int k) {
         for (int i = 0; i < 2; i++) {
-            const int at = k + i * 32 + part * 8;
+            const int first = k + i * 32 + part * 8;
             next_w[i] = load_stream(pieces + (size_t)(k / 32 + i) * 4 * kRowTile * 16);
-            for (int j = 0; j < 2; j++) next_x[i][j] = at < a.n_in ? ((const word4*)(from + at))[j] : word4{};
+            for (int j = 0; j < 2; j++) next_x[i][j] = first < a.n_in ? ((const word4*)(from + first))[j] : word4{};
         }
     };
     const int warp = thread_id() / warp_width(), n_tiles = warp_width() / 16;
@@ -344,12 +354,12 @@ DUET_DEVICE void matmul_tiles(const matmul_gpu_args& a) {
                 tile_product<F>(w, i * kHalf + row0 * kTileStride, x, i * kHalf + (tok0 + tile * 16) * kTileStride,
                                 total + tile * tile_elems());
     }
-    store_tiles(a, first, row0, tok0, total);
+    store_tiles(a.experts, at, row0, tok0, total);
 }
 
 // Code without the units, which a newer chip may run, computes exactly. F32 is never launched.
 template <class F>
-DUET_DEVICE void matmul_fast(const matmul_gpu_args& a) {
+DUET_DEVICE void matmul_fast(const matrix_args& a) {
     if constexpr (kHasFloatTiles && !__is_same(F, float_f32)) matmul_tiles<F>(a);
     else if constexpr (!__is_same(F, float_f32)) matmul_float<F>(a);
 }

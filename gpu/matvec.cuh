@@ -38,10 +38,17 @@ DUET_DEVICE float combine(const ready_scale& w, const Int (&dot)[2], float da, f
     return acc;
 }
 
-// Returns the first token of this block; n_tok or more: the block has nothing to do. With several matrices, the block's
-// tile also chooses the matrix and n_tok. Part: matmul_gpu_args or matvec_part.
-template <class Part>
-DUET_DEVICE int first_token(const expert_args& e, int per_block, Part& p, int& n_tok, const block_place& here = {}) {
+// The matrix of a block.
+DUET_DEVICE matrix_part part_of(const matrix_args& a, int x) {
+    matrix_part p = a.part[0];
+    if (a.n_parts > 1 && x >= a.part[1].first_block) p = a.part[1];
+    if (a.n_parts > 2 && x >= a.part[2].first_block) p = a.part[2];
+    return p;
+}
+
+// Returns the block's first token; n_tok or more: it has nothing to do. With experts its tile chooses matrix and n_tok.
+DUET_DEVICE int first_token(const expert_args& e, int per_block, matrix_part& p, int& n_tok,
+                            const block_place& here = {}) {
     if (!e.tiles) return here.y * per_block;
     const expert_tile t = e.tiles[here.y];
     p.w += (size_t)t.matrix * e.matrix_bytes;
@@ -51,13 +58,11 @@ DUET_DEVICE int first_token(const expert_args& e, int per_block, Part& p, int& n
 }
 
 // Finishes one result: bias, then scale. store_result adds the residual. This is the order of the op list.
-template <class Part>
-DUET_DEVICE float finish_result(const Part& p, int row, float total) {
+DUET_DEVICE float finish_result(const matrix_part& p, int row, float total) {
     const float v = p.bias ? total + p.bias[row] : total;
     return p.scale != 1.0f ? v * p.scale : v;
 }
-template <class Part>
-DUET_DEVICE void store_result(const expert_args& e, const Part& p, int row, int tok, float total) {
+DUET_DEVICE void store_result(const expert_args& e, const matrix_part& p, int row, int tok, float total) {
     const float v = finish_result(p, row, total);
     const int pair = e.order ? e.order[tok] : tok;
     float* y = p.y + row;
@@ -244,7 +249,7 @@ DUET_DEVICE int sum_place(int i, int row) { return kHasFragments ? row ^ i / 2 %
 
 // Adds the sums of n groups, which all segments have put to shared memory, to the total of this lane's row.
 template <class Shared>
-DUET_DEVICE float add_groups(const matvec_args& a, Shared part, int slot, int n_tok, int n, bool goes_on, float total) {
+DUET_DEVICE float add_groups(const matrix_args& a, Shared part, int slot, int n_tok, int n, bool goes_on, float total) {
     sync_block();
     if (slot < n_tok)
         for (int g = 0; g < n; g++)
@@ -260,7 +265,7 @@ constexpr int kShareLoads = 8;  // group sums that a thread reads at once
 // lane per row and token adds them in order. Where blocks share a tile, each takes a range of groups, partials go to
 // device memory, and the last of the blocks reads them all. Returns false for the others. All threads must call it.
 template <class W, int NB, class Shared>
-DUET_DEVICE bool tile_totals(const matvec_args& a, const block_place& here, const uint8_t* w, int tile, int tok0,
+DUET_DEVICE bool tile_totals(const matrix_args& a, const block_place& here, const uint8_t* w, int tile, int tok0,
                              int n_all, Shared part, float* result) {
     const int row = thread_id() % kRowTile, slot = uniform_in_segment(thread_id() / kRowTile);
     constexpr int kSlots = kGpuThreads / kRowTile;
@@ -302,8 +307,7 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const block_place& here, cons
                     v[k] = sums[(size_t)(g < n_groups ? g : n_groups - 1) * kRowTile + row];
                 }
                 loads_before();
-                DUET_UNROLL  // Rounds are whole multiples here, so that no branch is needed. What is too much nobody
-                             // adds.
+                DUET_UNROLL  // Rounds are whole multiples, so that no branch is needed. What is too much nobody adds.
                     for (int k = 0; k < kShareLoads; k++) part[(k0 + k * kSlots) * kRowTile + row] = v[k];
             }
             total = add_groups(a, part, slot, n_tok, n_here, g0 + a.round_groups < n_groups, total);
@@ -322,16 +326,14 @@ DUET_DEVICE bool tile_totals(const matvec_args& a, const block_place& here, cons
 // W2 is the format of the parts that are is_second. The block that finishes last does the tail, because a norm needs
 // whole rows. source: own; order of sums: docs/numerics.md; quant/blocks.h reads the formats, and its head names ggml's
 template <class W, class W2, int NB>
-DUET_DEVICE void matvec(const matvec_args& a, const block_place& here = {}) {
+DUET_DEVICE void matvec(const matrix_args& a, const block_place& here = {}) {
     auto part = shared_array<float>(0, NB * a.round_groups * kRowTile);
-    matvec_part p = a.part[0];
+    matrix_part p = part_of(a, here.x);        // Where parts are gated, the second begins behind the grid.
     if (a.experts.tiles) wait_for_launches();  // The tile says which weights to read.
     int n_tok = a.n_tok;
     const int slot = uniform_in_segment(thread_id() / kRowTile), tok0 = first_token(a.experts, NB, p, n_tok, here),
               tok = tok0 + slot;
     if (tok0 >= n_tok) return;
-    if (!a.gated && a.n_parts > 1 && here.x >= a.part[1].first_block) p = a.part[1];
-    if (!a.gated && a.n_parts > 2 && here.x >= a.part[2].first_block) p = a.part[2];
     const int tile = here.x - p.first_block, r = tile * kRowTile + thread_id() % kRowTile;
     // Parts of two formats are never gated (gpu/steps.cpp).
     const bool has_up = a.gated && a.n_parts > 1;

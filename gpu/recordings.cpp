@@ -39,7 +39,7 @@ bool enter_walk(int32_t type, int32_t second, walk_entry& e) {
     else if (is_second || kernel == kernel_of(type, kMatvec) || kernel == pair_kernel(type, second))
         e.kernel = walk_matvec;
     if (is_second)
-        for (matvec_part& p : ((matvec_args*)e.args)->part) p.is_second = 1;
+        for (matrix_part& p : ((matrix_args*)e.args)->part) p.is_second = 1;
     return e.kernel != walk_none;
 }
 

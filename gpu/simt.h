@@ -42,11 +42,16 @@ struct alignas(16) word4 {
 
 // Pointers in arguments, to memory that kernels write and to memory that no launch writes. A kernel that reads its
 // arguments from memory (gpu/walk.cuh) would not know otherwise that they are not shared, or that a scalar load does.
-#if defined(DUET_HIP)
+#if defined(DUET_ON_DEVICE)
 template <class T, int Space>
 struct pointer_to {
+#if defined(DUET_HIP)
     __attribute__((address_space(Space))) T* at;
     DUET_DEVICE operator T*() const { return (T*)at; }
+#else
+    T* at;
+    DUET_DEVICE operator T*() const { return __builtin_assume(__isGlobal((const void*)at)), at; }
+#endif
     template <class U>
     DUET_DEVICE explicit operator U*() const {
         return (U*)(T*)at;
@@ -133,7 +138,7 @@ static_assert(kChip.warp_width == 32, "gpu/targets.def: the compiler makes warps
 #if defined(DUET_CUDA)
 #define DUET_KERNEL(name, args, threads, ...)                                                                          \
     extern "C" __global__ void __launch_bounds__(threads % 1024, threads / 1024 + 2) name(const args a) {              \
-        if constexpr (!__is_same(args, matvec_args)) wait_for_launches(); /* These wait after their first loads. */    \
+        if constexpr (!__is_same(args, matrix_args)) wait_for_launches(); /* These wait after their first loads. */    \
         __VA_ARGS__(a);                                                                                                \
     }
 

@@ -7,8 +7,7 @@ namespace duet {
 // y = act(causal depthwise convolution of x over time) (exact_conv). The window of each sequence is moved on.
 // x, y (n_tok, n) f32, y may be x; w (n, n_taps); window (n_taps - 1, n), oldest first
 // grid (ceil(n / 128), sequences), block 128, shared (n_taps - 1) * 512 bytes: each thread's own ring
-// moves 8 bytes per token and channel, and 8 (n_taps - 1) more per sequence and channel
-// source: own; docs/numerics.md, Recurrences
+// moves 8 bytes per token and channel, and 8 (n_taps - 1) per sequence and channel; source: own; docs/numerics.md
 DUET_DEVICE void short_conv(const conv_gpu_args& a) {
     const int n_old = a.n_taps - 1, tid = thread_id(), threads = block_size(), seq = block_y(),
               c = block_x() * threads + tid;
@@ -38,10 +37,9 @@ DUET_DEVICE void short_conv(const conv_gpu_args& a) {
 //     heads of q and k have n_rows floats, those of v n_cols
 // y (n_tok, n_heads * n_cols); state (n_heads, n_rows, n_cols)
 // grid (n_heads * ceil(n_cols / cols), sequences), block 4 cols, shared n_rows * row_stride * 4 bytes; any warp width
-// moves the state twice a launch, and a token's vectors once per block
-// source: Yang et al. (arXiv 2412.06464), Dao and Gu (arXiv 2405.21060)
-// The sum of a column has four chains. Four lanes hold them, so a segment has 8 columns. Every thread has a part of the
-// state that no other thread touches, so no barrier is needed.
+// moves the state twice, a token's vectors once per block; source: Yang et al. (arXiv 2412.06464), Dao and Gu
+// (2405.21060) The sum of a column has four chains. Four lanes hold them, so a segment has 8 columns. Every thread has
+// a part of the state that no other thread touches, so no barrier is needed.
 template <bool IsDelta>
 DUET_DEVICE void state_steps(const state_gpu_args& a) {
     static_assert(kStateParts == 4 && kSegment == 32);

@@ -3,9 +3,8 @@
 
 namespace duet {
 
-// to = from, or zeros; from, to (n) words; grid (n_blocks), block 256, shared 0; moves 8 bytes per word
+// to = from, or zeros; from, to (n) words; grid (n_blocks), block 256, shared 0; moves 8 bytes per word; source: own
 // `from` may be pinned memory of the computer, which changes between two plays of a recording, so no cache may answer.
-// source: own
 DUET_DEVICE void put_words(const words_args& a, const block_place& here = {}) {
     const size_t step = (size_t)a.n_blocks * kGpuThreads;
     for (size_t i = (size_t)here.x * kGpuThreads + thread_id(); i < a.n; i += step)
@@ -168,8 +167,7 @@ DUET_DEVICE void norm(const norm_args& a, const block_place& here = {}) {
 
 // out = rows of x, in order or by `order`, as int8 blocks of 32 (exact_quantize_block) or unchanged
 // x (n_rows, 1 or n_used heads of n) f32; quantized: n % 32 == 0
-// grid (rows, ceil(n / kRowColumns)), block 256, shared 0; moves 5.5 or 8 bytes per element
-// source: own; codes: docs/numerics.md
+// grid (rows, ceil(n / kRowColumns)), block 256, shared 0; moves 5.5 or 8 bytes per element; source: own
 DUET_DEVICE void take_rows(const rows_args& a, const block_place& here = {}) {
     const int row = here.x, from = a.order ? a.order[row] : row, tok = a.n_used == 1 ? from : from / a.n_used;
     const int n = a.x.head_dim, i = here.y * kRowColumns + thread_id() / 8 * kBlock + thread_id() % 8;
@@ -199,24 +197,24 @@ DUET_DEVICE float* column(const heads_args& v, int row, int j) {
     return v.at + (size_t)row * v.stride + (size_t)h * v.head_stride + (j - h * v.head_dim);
 }
 
-// y = act(x) * x2; y = x + scale * x2; y = x * act(first column of x2); y = cap(scale * x); x, x2, y (n_rows, n) f32
-// grid (ceil(n / 256), n_rows), block 256, shared 0; moves 8 or 12 bytes per element; source: own
+// y = act(x) * x2; y = x + scale * x2; y = cap(scale * x); x, x2, y (n_rows, n) f32; with codes.q y's int8 blocks too
+// grid (ceil(n / kRowColumns), n_rows), block 256, shared 0; moves 8 to 13 bytes per element; source: own
 DUET_DEVICE void elementwise(const elementwise_args& a, const block_place& here = {}) {
-    const int i = here.x * kGpuThreads + thread_id(), row = here.y;
-    if (i >= a.n) return;
-    const float x = *column(a.x, row, i);
-    const float* x2 = a.x2.at ? column(a.x2, row, a.mode == kElementwiseMultiply ? 0 : i) : nullptr;
-    float y;
-    if (a.mode == kElementwiseActivate) {
-        y = exact_activate((activation)a.act, x, x2);
-    } else if (a.mode == kElementwiseAdd) {
-        y = exact_add(x, *x2, a.scale);
-    } else if (a.mode == kElementwiseMultiply) {
-        y = x * exact_activate((activation)a.act, *x2, nullptr);
-    } else {
-        y = exact_scale_cap(x, a.scale, a.cap);
+    const int first = here.x * kRowColumns + thread_id() / 8 * kBlock + thread_id() % 8, row = here.y;
+    // A factor that is not there is what changes nothing: an address that may be null would keep all of them in memory.
+    const float none = (activation)a.act == activation::swiglu_oai ? 0.0f : 1.0f;
+    float v[4] = {};
+    DUET_ROLLED
+    for (int i = first; i < first + kBlock; i += 8) {  // Four copies of the code would make a walk spill.
+        for (int k = 0; k < 3; k++) v[k] = v[k + 1];
+        if (i >= a.n) continue;
+        const float x = *column(a.x, row, i), x2 = a.x2.at ? *column(a.x2, row, i) : none;
+        v[3] = a.mode == kElementwiseActivate ? exact_activate((activation)a.act, x, &x2)
+               : a.mode == kElementwiseAdd    ? exact_add(x, x2, a.scale)
+                                              : exact_scale_cap(x, a.scale, a.cap);
+        *column(a.y, row, i) = v[3];
     }
-    *column(a.y, row, i) = y;
+    if (a.codes.q) lanes_quantize(v, a.codes, row, first, first < a.n);  // n % 32 == 0
 }
 
 // The largest value of the block's threads and its lowest index: thread 0 has them in v and at.

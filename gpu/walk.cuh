@@ -12,7 +12,7 @@ DUET_DEVICE void walk_block(const walk_entry& e, uint32_t k) {
     switch (e.kernel) {
     case walk_embed: return embed<W>(*(const embed_args*)e.args, here);
     case walk_embed2: return embed<W2>(*(const embed_args*)e.args, here);
-    case walk_matvec: return matvec<W, W2, 1>(*(const matvec_args*)e.args, here);
+    case walk_matvec: return matvec<W, W2, 1>(*(const matrix_args*)e.args, here);
 #define WALKED(name, args_type, ...)                                                                                   \
     case walk_##name: return __VA_ARGS__(*(const args_type*)e.args, here);
         DUET_WALKED(WALKED)
@@ -23,7 +23,7 @@ DUET_DEVICE void walk_block(const walk_entry& e, uint32_t k) {
 // Starts to bring what this block's segments will want first of a matrix to the second cache.
 template <class W>
 DUET_DEVICE void fetch_weights(const walk_entry& e) {
-    const matvec_args& a = *(const matvec_args*)e.args;
+    const matrix_args& a = *(const matrix_args*)e.args;
     const int slot = thread_id() / kRowTile, at = thread_id() % kRowTile * 128;
     const int n_tiles = a.n_parts > 1 && !a.gated ? (int)a.part[1].first_block : a.n_blocks;
     if (e.kernel != walk_matvec || a.experts.tiles || a.part[0].is_second || block_x() >= n_tiles ||
@@ -33,8 +33,7 @@ DUET_DEVICE void fetch_weights(const walk_entry& e) {
 }
 
 // Does the entries of a list, one after another.
-// grid (n_blocks), all resident at once; block 256, shared: the most of any entry; moves what the entries move
-// source: own
+// grid (n_blocks), all resident at once; block 256, shared: the most of any entry; moves what they move; source: own
 template <class W, class W2>
 DUET_DEVICE void walk(const walk_args& a) {
     if (a.n == 0) return;  // Somebody only asks whether the driver takes such a launch.

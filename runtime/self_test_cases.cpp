@@ -259,11 +259,12 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
         c.add(op_kind::matmul, h, z).w = c.matrix(type_id::q4_0, 64, 64);
         run(c.logits(z));
     }
-    for (int type : {type_id::q4_K, type_id::q5_K}) {  // queries, keys and values of two formats
-        graph_case c("matmuls of types " + std::to_string(type) + " and " + std::to_string(type_id::q6_K));
-        const view x = c.input(256), y = c.buffer(3 * 45);
-        for (int i = 0; i < 3; i++)
-            c.add(op_kind::matmul, x, heads_of(y, 45 * i, 1, 45)).w = c.matrix(i == 2 ? type_id::q6_K : type, 256, 45);
+    for (int type : {type_id::q4_K, type_id::q5_K, type_id::q6_K, type_id::f16}) {
+        graph_case c("queries, keys and values of type " + std::to_string(type));
+        const view x = c.input(256), y = c.buffer(245);
+        const int last = type == type_id::f16 ? type : type_id::q6_K;
+        for (auto [at, n] : {std::pair{0, 130}, {130, 45}, {175, 70}})
+            c.add(op_kind::matmul, x, heads_of(y, at, 1, n)).w = c.matrix(at == 175 ? last : type, 256, n);
         run(c.logits(y));
     }
 }
