@@ -99,7 +99,7 @@ Q     = $(if $(filter 1,$(V)),,@)
 
 # What each configuration adds to the flags, and what its programs are linked with instead. Boost.Asio has fences, which
 # g++'s sanitizer of threads does not follow.
-sanitizers       = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+sanitizers       = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(if $(findstring clang,$(CXX)),-D__SANITIZE_ADDRESS__=1)
 flags_release    =
 flags_shared     = -fPIC -DDUET_NO_EMULATOR
 flags_debug      = -O0 -g -D_GLIBCXX_ASSERTIONS

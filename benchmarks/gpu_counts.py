@@ -51,20 +51,23 @@ def amd_class(text):
 
 class Trips:
     """Counts waits for memory in code that is read in its order. Loads that are on their way stay so from block to block; loads that
-    were asked for before an earlier wait come with that one, as they were on their way together."""
+    were asked for before an earlier wait come with that one, as they were on their way together. A load that ran more often than the
+    wait behind it was waited for above it, a turn of its loop later."""
 
     def __init__(self):
-        self.pending, self.n, self.found = [], 0, {}
+        self.pending, self.n, self.found, self.ahead = [], 0, {}, 0
 
-    def load(self, what, is_weights):
-        self.pending.append((what, is_weights, self.n))
+    def load(self, is_weights, n):
+        self.pending.append((is_weights, self.n, n))
 
-    def land(self, n_landed):
+    def land(self, n_landed, n):
         landed, self.pending = self.pending[:n_landed], self.pending[n_landed:]
-        if any(asked == self.n for _, _, asked in landed):
+        most = max((ran for _, asked, ran in landed if asked == self.n), default=0)
+        self.ahead = max(self.ahead, most - n)
+        if most:
             self.n += 1
-            kind = 'trips of weights' if any(is_weights for _, is_weights, _ in landed) else 'trips'
-            self.found[kind] = self.found.get(kind, 0) + 1
+            kind = 'trips of weights' if any(is_weights for is_weights, _, _ in landed) else 'trips'
+            self.found[kind] = self.found.get(kind, 0) + min(n, most)
 
 
 def amd_counts(stats, is_wave64):
@@ -74,12 +77,13 @@ def amd_counts(stats, is_wave64):
     vector, scalar, at = Trips(), Trips(), 0
     for i, start in enumerate(starts):
         end, n = starts[i + 1] if i + 1 < len(starts) else 1 << 62, stats.hist[start]
-        vector.found, scalar.found = {}, {}
         while at < len(stats.insts) and stats.insts[at][0] < start:
             at += 1
         while at < len(stats.insts) and stats.insts[at][0] < end:
             text = stats.insts[at][2]
             at += 1
+            if not n:    # else the wait of a branch that nobody took would stand for that of another
+                continue
             kind = amd_class(text)    # two in one (v_dual) are one
             classes[kind] = classes.get(kind, 0) + n
             load = re.match(r'(?:global|flat|buffer)_load_(?:d16_|lds_)?(?:hi_)?(\w+)', text)
@@ -88,10 +92,10 @@ def amd_counts(stats, is_wave64):
                 n_bytes, is_weights = n * WIDTHS.get(load[1], 4) * (64 if is_wave64 else 32), bool(re.search(STREAM, text))
                 sums['bytes'] += n_bytes
                 sums['bytes of weights'] += n_bytes * is_weights
-                vector.load(text, is_weights)
+                vector.load(is_weights, n)
             elif scalar_load:
                 sums['bytes'] += n * WIDTHS.get(scalar_load[1], 4)
-                scalar.load(text, False)
+                scalar.load(False, n)
             elif re.match(r'(global|flat|buffer)_(store|atomic)', text):
                 width = re.search(r'_(b\d+|dword(?:x\d)?|byte|short)\b', text)
                 sums['stored'] += n * WIDTHS.get(width[1] if width else '', 4) * (64 if is_wave64 else 32)
@@ -99,13 +103,12 @@ def amd_counts(stats, is_wave64):
                 sums['barriers'] += n
             found = re.search(r'vmcnt\((\d+)\)|s_wait_loadcnt\w* 0x([0-9a-f]+)', text)
             if found:
-                vector.land(max(0, len(vector.pending) - (int(found[1]) if found[1] else int(found[2], 16) & 63)))
+                vector.land(max(0, len(vector.pending) - (int(found[1]) if found[1] else int(found[2], 16) & 63)), n)
             if re.search(r'lgkmcnt\(0\)|s_wait_kmcnt 0x0', text):
-                scalar.land(len(scalar.pending))
-        for trips in (vector, scalar):
-            for kind, many in trips.found.items():
-                kind = 'trips of scalars' if trips is scalar else kind
-                sums[kind] = sums.get(kind, 0) + many * n / stats.waves * stats.workgroups
+                scalar.land(len(scalar.pending), n)
+    vector.land(len(vector.pending), 0)
+    for kind, many in {**vector.found, 'trips of scalars': sum(scalar.found.values()), 'trips ahead': vector.ahead}.items():
+        sums[kind] = many / stats.waves * stats.workgroups
     return classes, sums
 
 

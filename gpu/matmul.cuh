@@ -16,52 +16,51 @@ DUET_DEVICE block_tile tile_of_block(const matrix_args& a) {
     return b;
 }
 
-// Puts one group of kMatmulRows rows into shared memory, as int8 weights with their scales.
-template <class B, class Words, class Scales>
-DUET_DEVICE void stage_weights(const block_tile& at, int group, int n_groups, Words w, Scales scale) {
-    // A thread takes a quarter of a row: one block of 32 weights.
-    static_assert(kMatmulThreads == kMatmulRows * kBlocksPerGroup);
-    const int row = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows;
-    const int tile = (at.row0 + row) / kRowTile;
-    const bool exists = tile * kRowTile < at.part.n_out;
-    const uint8_t* brick = brick_of<B, const uint8_t>(at.part.w, tile, group, n_groups);
-    uint32_t s[gpu_scales<B>::kWords] = {};
-    if (exists) load_scales<B>(brick, row % kRowTile, s);
-    DUET_UNROLL
-    for (int bb = 0; bb < kBlocksPerGroup; bb++) {  // Constant indices keep registers from being indexed by a variable.
-        if (bb != b) continue;
-        block_words<B> block{};
-        if (exists) block = load_block<B>(brick, row % kRowTile, bb);
-        for (int j = 0; j < 8; j++) w[row * kMatmulStride + bb * 8 + j] = weight_word(block, j);
-        const ready_scale r = read_scale<B>(s, bb);
-        const int to = (bb * kMatmulRows + row) * 4;
-        scale[to] = bits_of(r.d);
-        if constexpr (B::kHasMin || kWideSubs<B>) scale[to + 1] = bits_of(r.m);
-        if constexpr (B::kSubScales == 2) scale[to + 2] = pack_pair(r.sub[0], r.sub[1]);
-        if constexpr (B::kSubScales == 2 && B::kHasMin) scale[to + 3] = pack_pair(r.min[0], r.min[1]);
+// What a thread brings of a group to shared memory: 32 weights of a row, 32 codes of a token, and their scales.
+template <class B>
+struct brought_group {
+    block_words<B> block{};
+    uint32_t scales[gpu_scales<B>::kWords] = {};
+    word4 codes[2] = {};
+    act_scale token{};
+};
+static_assert(kMatmulThreads == kMatmulRows * kBlocksPerGroup && kMatmulRows == kMatmulToks);
+
+template <class B>
+DUET_DEVICE brought_group<B> bring(const matrix_args& a, const block_tile& at, int group) {
+    const int i = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows, tile = (at.row0 + i) / kRowTile,
+              t = at.first + i;
+    brought_group<B> v;
+    if (tile * kRowTile < at.part.n_out) {
+        const uint8_t* brick = brick_of<B, const uint8_t>(at.part.w, tile, group, group_count(a.n_in));
+        v.block = load_block<B>(brick, i % kRowTile, b);
+        load_scales<B>(brick, i % kRowTile, v.scales);
     }
+    if (t < at.n_tok && group * kBlocksPerGroup + b < a.n_in / kBlock) {
+        const size_t from = (size_t)t * (size_t)(a.act.q_stride / kBlock) + (size_t)(group * kBlocksPerGroup + b);
+        for (int k = 0; k < 2; k++) v.codes[k] = ((const word4*)a.act.q)[from * 2 + k];
+        v.token = a.act.scale[from];
+    }
+    return v;
 }
 
-// Puts one group of kMatmulToks tokens into shared memory, as int8 codes with their scales.
-template <class B, class Words, class Scales>
-DUET_DEVICE void stage_tokens(const matrix_args& a, const block_tile& tile, int group, Words x, Scales scale) {
-    const int tok = thread_id() % kMatmulToks, b = thread_id() / kMatmulToks, t = tile.first + tok;
-    word4 q0{}, q1{};
-    act_scale r{};
-    if (t < tile.n_tok && group * kBlocksPerGroup + b < a.n_in / kBlock) {
-        const size_t first = (size_t)t * (size_t)(a.act.q_stride / kBlock) + (size_t)(group * kBlocksPerGroup + b);
-        q0 = ((const word4*)a.act.q)[first * 2];
-        q1 = ((const word4*)a.act.q)[first * 2 + 1];
-        r = a.act.scale[first];
-    }
-    for (int j = 0; j < 4; j++) {
-        x[tok * kMatmulStride + b * 8 + j] = q0.w[j];
-        x[tok * kMatmulStride + b * 8 + 4 + j] = q1.w[j];
-    }
-    const int at = (b * kMatmulToks + tok) * 3;
-    scale[at] = bits_of(r.d);
-    if constexpr (B::kHasMin) scale[at + 1] = bits_of(r.t);
-    if constexpr (B::kHasMin && B::kSubScales == 2) scale[at + 2] = r.sums;
+template <class B, class Words>
+DUET_DEVICE void put(const brought_group<B>& v, Words w, Words x, Words scale_w, Words scale_x) {
+    const int i = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows, to = i * kMatmulStride + b * 8;
+    for (int j = 0; j < 8; j++) w[to + j] = weight_word(v.block, j);
+    for (int j = 0; j < 8; j++) x[to + j] = v.codes[j / 4].w[j % 4];
+    ready_scale r{};
+    DUET_UNROLL
+    for (int k = 0; k < kBlocksPerGroup; k++)  // A constant index keeps registers from being indexed by a variable.
+        if (k == b) r = read_scale<B>(v.scales, k);
+    const int to_w = (b * kMatmulRows + i) * 4, to_x = (b * kMatmulToks + i) * 3;
+    scale_w[to_w] = bits_of(r.d);
+    if constexpr (B::kHasMin || kWideSubs<B>) scale_w[to_w + 1] = bits_of(r.m);
+    if constexpr (B::kSubScales == 2) scale_w[to_w + 2] = pack_pair(r.sub[0], r.sub[1]);
+    if constexpr (B::kSubScales == 2 && B::kHasMin) scale_w[to_w + 3] = pack_pair(r.min[0], r.min[1]);
+    scale_x[to_x] = bits_of(v.token.d);
+    if constexpr (B::kHasMin) scale_x[to_x + 1] = bits_of(v.token.t);
+    if constexpr (B::kHasMin && B::kSubScales == 2) scale_x[to_x + 2] = v.token.sums;
 }
 
 #if DUET_FRAGMENTS
@@ -194,13 +193,14 @@ DUET_DEVICE void matmul_quant(const matrix_args& a) {
     const int n_groups = group_count(a.n_in);
     const int warp = thread_id() / warp_width(), n_tiles = warp_width() / 16;  // n_tiles: tiles of this warp
     const int row0 = warp * n_tiles / 4 * 16, tok0 = warp * n_tiles % 4 * 16;
-    float total[16], acc[16];  // n_tiles tiles of tile_elems() outputs make 16 at either warp width.
-    for (int i = 0; i < 16; i++) total[i] = 0.0f;
+    float total[16] = {}, acc[16];  // n_tiles tiles of tile_elems() outputs make 16 at either warp width.
+    brought_group<B> next = bring<B>(a, at, 0);
     for (int group = 0; group < n_groups; group++) {
         if (group) sync_block();
-        stage_weights<B>(at, group, n_groups, w, scale_w);
-        stage_tokens<B>(a, at, group, x, scale_x);
+        put(next, w, x, scale_w, scale_x);
         sync_block();
+        if (group + 1 < n_groups) next = bring<B>(a, at, group + 1);  // comes while this group is computed
+        loads_before();
         for (int i = 0; i < 16; i++) acc[i] = 0.0f;
         const int n_left = a.n_in / kBlock - group * kBlocksPerGroup,
                   n_blocks = n_left < kBlocksPerGroup ? n_left : kBlocksPerGroup;
@@ -217,8 +217,7 @@ DUET_DEVICE void matmul_quant(const matrix_args& a) {
                 for (int e = 0; e < tile_elems(); e++) {
                     const int at_w = (b * kMatmulRows + row0 + tile_row(e)) * 4,
                               at_x = (b * kMatmulToks + t0 + tile_token(e)) * 3;
-                    ready_scale r{};
-                    r.d = float_of(scale_w[at_w]);
+                    ready_scale r{float_of(scale_w[at_w]), 0.0f, {}, {}};
                     int s16[2] = {0, 0};
                     float t = 0.0f;
                     if constexpr (B::kHasMin || kWideSubs<B>) r.m = float_of(scale_w[at_w + 1]);

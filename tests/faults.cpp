@@ -9,13 +9,16 @@
 // library, fail; memory from malloc (files, page cache) does not.
 #include "../runtime.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <string>
 #include <vector>
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -677,43 +680,66 @@ void destroy(world& w) {
     _exit(0);
 }
 
+// What all workers have found, in shared memory.
+struct fault_totals {
+    std::atomic<size_t> next_call{0};
+    std::atomic<int> n_calls{0}, n_wrong{0};
+    std::atomic<long> n_processes{0};
+};
+
+void try_call(const call& c, long asked, fault_totals& totals) {
+    // All n of the self test take 10 minutes, and calls that render templates often or compile a grammar allocate
+    // thousands of times: of these a sample is taken, and `1` asks for all.
+    const bool is_long = strstr(c.name, "duet_chat_create") || strstr(c.name, "grammar");
+    const long step = asked > 0 ? asked : strcmp(c.name, "duet_self_test") == 0 ? 25 : is_long ? 40 : 1;
+    long n = 1, n_tried = 0;
+    for (bool is_end = false; !is_end; n += step <= 1 || n < 4 ? 1 : 1 + rand() % (2 * step - 1), n_tried++) {
+        fflush(stdout);
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            const long n_before = n_live;
+            world w;
+            build(w);
+            run_one(c, w, n, n_before);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        is_end = WIFEXITED(status) && WEXITSTATUS(status) == 10;
+        if (is_end || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) continue;
+        printf("%s: allocation %ld: %s %d\n", c.name, n, WIFSIGNALED(status) ? "signal" : "exit",
+               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        if (++totals.n_wrong > 40) break;
+    }
+    totals.n_processes += n_tried;
+    printf("%-34s %ld allocations\n", c.name, n_tried - 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     const char* only = argc > 1 ? argv[1] : "";
     const long asked = argc > 2 ? atol(argv[2]) : 0;
-    int n_wrong = 0, n_calls = 0;
-    long n_all = 0;
-    for (const call& c : kCalls) {
-        if (!strstr(c.name, only)) continue;
-        n_calls++;
-        // All n of the self test take 10 minutes, and calls that render templates often or compile a grammar allocate
-        // thousands of times: of these a sample is taken, and `1` asks for all.
-        const bool is_long = strstr(c.name, "duet_chat_create") || strstr(c.name, "grammar");
-        const long step = asked > 0 ? asked : strcmp(c.name, "duet_self_test") == 0 ? 25 : is_long ? 40 : 1;
-        long n = 1, n_tried = 0;
-        for (bool is_end = false; !is_end; n += step <= 1 || n < 4 ? 1 : 1 + rand() % (2 * step - 1), n_tried++) {
-            fflush(stdout);
-            const pid_t child = fork();
-            if (child == 0) {
-                alarm(60);
-                const long n_before = n_live;
-                world w;
-                build(w);
-                run_one(c, w, n, n_before);
-            }
-            int status = 0;
-            waitpid(child, &status, 0);
-            is_end = WIFEXITED(status) && WEXITSTATUS(status) == 10;
-            if (is_end || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) continue;
-            n_wrong++;
-            printf("%s: allocation %ld: %s %d\n", c.name, n, WIFSIGNALED(status) ? "signal" : "exit",
-                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-            if (n_wrong > 40) return 1;
+    void* shared = mmap(nullptr, sizeof(fault_totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return 1;
+    fault_totals& totals = *new (shared) fault_totals;
+    // A worker for each processor, which takes the next call.
+    std::vector<pid_t> workers((size_t)sysconf(_SC_NPROCESSORS_ONLN));
+    for (pid_t& worker : workers) {
+        if ((worker = fork()) != 0) continue;
+        for (size_t i; (i = totals.next_call++) < std::size(kCalls) && totals.n_wrong <= 40;) {
+            if (!strstr(kCalls[i].name, only)) continue;
+            totals.n_calls++;
+            try_call(kCalls[i], asked, totals);
         }
-        n_all += n_tried;
-        printf("%-34s %ld allocations\n", c.name, n_tried - 1);
+        fflush(stdout);
+        _exit(0);
     }
-    printf("faults: %d calls, %ld processes, %d wrong\n", n_calls, n_all, n_wrong);
-    return n_wrong || !n_calls ? 1 : 0;
+    for (const pid_t worker : workers) {
+        int status = 0;
+        if (worker < 0 || waitpid(worker, &status, 0) < 0 || status != 0) totals.n_wrong++;
+    }
+    printf("faults: %d calls, %ld processes, %d wrong\n", totals.n_calls.load(), totals.n_processes.load(),
+           totals.n_wrong.load());
+    return totals.n_wrong || !totals.n_calls ? 1 : 0;
 }
