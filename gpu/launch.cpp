@@ -259,11 +259,15 @@ duet_status launch_argmax(gpu_context& c, int32_t i, error_text& err) {
 
 duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
     if (s.kind == gpu_step_kind::attention && c.one_each) return launch_attention(c, s, err);
-    const bool has_matmuls = s.kind == gpu_step_kind::matvec;
-    if (has_matmuls) DUET_TRY(launch_matmuls(c, s, err));
-    if (has_matmuls && c.n_rows(c.graph.ops[(size_t)s.first].in) <= kSmallBatch) return DUET_OK;
-    for (int32_t i = has_matmuls ? s.n_matmuls : 0; i < s.n_ops; i++)
-        DUET_TRY(launch_op(c, (size_t)(s.first + i), err));
+    int32_t n_done = 0;
+    if (s.kind == gpu_step_kind::matvec) {
+        gpu_step joined = s;
+        if (c.batch->n_tok > kSmallBatch)  // only the matmuls, even where they have few rows
+            joined = {s.kind, s.first, s.n_matmuls, s.n_matmuls, -1, -1, false, s.second_type};
+        DUET_TRY(launch_matmuls(c, joined, err));
+        n_done = joined.n_ops;
+    }
+    for (int32_t i = n_done; i < s.n_ops; i++) DUET_TRY(launch_op(c, (size_t)(s.first + i), err));
     return DUET_OK;
 }
 
