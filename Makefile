@@ -409,7 +409,7 @@ build/gpu/gfx%.co: gpu/kernels.cu
 	$(Q)$(hip) --offload-arch=$(subst _,-,gfx$(*:-sample=)) $(sampled) $< -o $@
 	$(object_version)
 
-nvcc = $(or $(NVCC),$(error $(@F): want nvcc of a CUDA Toolkit: name it with NVCC=...)) -O3 -std=c++20 -fmad=false -I. -MMD -MP -MF $@.d -x cu
+nvcc = $(or $(NVCC),$(error $(@F): want nvcc of a CUDA Toolkit: name it with NVCC=...)) -O3 -std=c++20 -fmad=false --expt-relaxed-constexpr -I. -MMD -MP -MF $@.d -x cu
 build/gpu/sm_%.co: gpu/kernels.cu
 	$(begin) NVCC $@
 	$(Q)$(nvcc) -arch=sm_$(*:-sample=) -cubin $(sampled) $< -o $@
