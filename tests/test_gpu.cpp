@@ -371,6 +371,32 @@ TEST_CASE(
         duet_model_info info{};
         info.struct_size = sizeof info;
         (void)duet_model_get_info(model, &info);
+        {  // A prompt: matrices of one input and one format share a launch, and activations come quantized.
+            struct prompt_counts {
+                int matmuls = 0, rows = 0;
+            } n;
+            duet_session_params s = duet_session_params_default();
+            s.n_ctx = 64;
+            duet_session* session = nullptr;
+            REQUIRE(duet_session_create(model, &s, &session) == DUET_OK);
+            std::vector<int32_t> ids(24, 5);
+            duet_batch b = duet_batch_default();
+            b.n_tok = (int32_t)ids.size();
+            b.token = ids.data();
+            emu_watch(
+                [](void* user, const emu_event& e) {
+                    ((prompt_counts*)user)->matmuls += e.kernel && strstr(e.kernel, "kernel_matmul");
+                    ((prompt_counts*)user)->rows += e.kernel && strstr(e.kernel, "kernel_rows");
+                },
+                &n);
+            const duet_status st = duet_decode(session, &b);
+            emu_watch(nullptr, nullptr);
+            REQUIRE(st == DUET_OK);
+            CHECK(n.matmuls >= 4 * info.n_layers);
+            CHECK(n.matmuls <= 5 * info.n_layers);
+            CHECK(n.rows <= info.n_layers + 2);  // what attention gives, and the wanted rows
+            duet_session_free(session);
+        }
         std::vector<float> rows[3];  // of sequence 0: alone, and between others
         for (int n_seqs : {1, 3, 5}) {
             duet_session_params s = duet_session_params_default();
