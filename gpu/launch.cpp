@@ -79,7 +79,7 @@ duet_status launch_embed(gpu_context& c, const op& o, error_text& err) {
 }
 
 // Where the launch of op i writes its result as int8 too, if the next op takes that.
-act_args codes_of(gpu_context& c, size_t i, const view& result) {
+act_args codes_for_next(gpu_context& c, size_t i, const view& result) {
     if (!wants_quantized(c, (int32_t)i + 1, result)) return {};
     c.quantized = result;
     return c.acts();
@@ -89,7 +89,7 @@ duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
     const op& o = c.graph.ops[i];
     norm_args a = norm_of(c, o);
     c.wrote(o.out);
-    if (o.out.n_heads == 1) a.act = codes_of(c, i, o.out);
+    if (o.out.n_heads == 1) a.act = codes_for_next(c, i, o.out);
     return launch(c, kernel_norm, grid_of(o.in.n_heads, a.n_rows, 1, kSumLanes * 4), a, err);
 }
 
@@ -117,7 +117,7 @@ duet_status launch_elementwise(gpu_context& c, size_t i, error_text& err) {
     const view factor{o.in2.buffer, o.in2.offset, o.in.width(), 1, 0}, x2 = is_turned ? o.in : o.in2;
     const heads_args in = c.heads(is_turned ? factor : o.in), in2 = x2.buffer >= 0 ? c.heads(x2) : heads_args{};
     const elementwise_args a{
-        in,      in2,  c.heads(o.out), codes_of(c, i, o.out), o.in.width(), c.n_rows(o.in), mode, (int32_t)o.act,
+        in,      in2,  c.heads(o.out), codes_for_next(c, i, o.out), o.in.width(), c.n_rows(o.in), mode, (int32_t)o.act,
         o.scale, o.cap};
     return launch(c, kernel_elementwise, grid_of(blocks_of(a.n, kRowColumns), a.n_rows), a, err);
 }
