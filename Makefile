@@ -98,7 +98,7 @@ begin = @mkdir -p $(@D) && $(if $(filter 1,$(V)),:,printf '%-4s %s\n')
 Q     = $(if $(filter 1,$(V)),,@)
 
 # What each configuration adds to the flags, and what its programs are linked with instead. Boost.Asio has fences, which
-# g++'s sanitizer of threads does not follow.
+# g++'s sanitizer of threads does not follow. Older clang lacks the macro by which tests know the address sanitizer.
 sanitizers       = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(if $(findstring clang,$(CXX)),-D__SANITIZE_ADDRESS__=1)
 flags_release    =
 flags_shared     = -fPIC -DDUET_NO_EMULATOR

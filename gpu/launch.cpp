@@ -263,7 +263,7 @@ duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
     if (s.kind == gpu_step_kind::matvec) {
         gpu_step joined = s;
         if (c.batch->n_tok > kSmallBatch)  // only the matmuls, even where they have few rows
-            joined = {s.kind, s.first, s.n_matmuls, s.n_matmuls, -1, -1, false, s.second_type};
+            joined = {.first = s.first, .n_ops = s.n_matmuls, .n_matmuls = s.n_matmuls, .second_type = s.second_type};
         DUET_TRY(launch_matmuls(c, joined, err));
         n_done = joined.n_ops;
     }

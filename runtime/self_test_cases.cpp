@@ -259,7 +259,7 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
         c.add(op_kind::matmul, h, z).w = c.matrix(type_id::q4_0, 64, 64);
         run(c.logits(z));
     }
-    for (int type : {type_id::q4_K, type_id::q5_K, type_id::q6_K, type_id::f16}) {
+    for (int type : {type_id::q4_K, type_id::q5_K, type_id::q6_K, type_id::f16}) {  // values: Q6_K beside K formats
         graph_case c("queries, keys and values of type " + std::to_string(type));
         const view x = c.input(256), y = c.buffer(245);
         const int last = type == type_id::f16 ? type : type_id::q6_K;

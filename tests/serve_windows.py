@@ -146,6 +146,7 @@ try:
             end = time.time() + 20
             while server.count("vllm:num_requests_waiting") < 60 and time.time() < end:
                 time.sleep(0.02)
+            assert time.time() < end, "the answers do not wait"
             server.process.send_signal(signal.SIGINT)
             time.sleep(0.1)
         seconds, code = server.end()
