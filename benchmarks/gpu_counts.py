@@ -32,8 +32,8 @@ import gpu_replay  # noqa: E402
 import gpu_report  # noqa: E402
 
 FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16', 'q4_0-fast', 'f16-fast')    # -fast: prompts in mode fast
-# Tokens of a sequence, sequences, positions.
-CASES = {'1x512': (1, 1, 512), '1x8192': (1, 1, 8192), '4x512': (1, 4, 512), '16x512': (1, 16, 512), 'p512': (512, 1, 512), 'p4096': (512, 1, 4096)}
+# Tokens of a sequence, sequences, positions. apart: norms are launches of their own, as where launches start early, and in a walk.
+CASES = {'1x512': (1, 1, 512), '1x8192': (1, 1, 8192), '1x512 apart': (1, 1, 512), '1x8192 apart': (1, 1, 8192), '4x512': (1, 4, 512), '16x512': (1, 16, 512), 'p512': (512, 1, 512), 'p4096': (512, 1, 4096)}
 CUT_VOCAB = 16384
 # Multiprocessors as the driver tells them (RDNA: pairs of compute units): how many blocks share a tile depends on them.
 UNITS = {'sm_90': 132, 'gfx1100': 48, 'gfx1201': 32, 'gfx942': 304}
@@ -194,9 +194,9 @@ def add(a, b, factor=1.0):
 
 def read_launches(program, kind, n_layers, case, n_units):
     """The launches of a batch, and the events before each that it needs."""
-    path = f'build/gpu/shape-{kind}-{n_layers}-{case}-{n_units}.trace'
+    path = f'build/gpu/shape-{kind}-{n_layers}-{case.replace(" ", "-")}-{n_units}.trace'
     if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(program):
-        subprocess.run([program, 'shape', path + '.part', kind, str(n_layers), *map(str, CASES[case]), str(n_units)], check=True)
+        subprocess.run([program, 'shape', path + '.part', 'emu64' if case.endswith('apart') else 'emu32', kind, *map(str, (n_layers, *CASES[case], n_units))], check=True)
         os.replace(path + '.part', path)
     events = list(gpu_replay.events(path))
     ends = [i for i, e in enumerate(events) if e[0] == 'l' and e[5] == 'kernel_argmax']
@@ -219,7 +219,7 @@ def count_launch(machine, launch, memory, case):
     """The counts of an average block, and of the tail."""
     name, grid, _ = launch
     n = grid[0] * grid[1] * grid[2]
-    is_whole = case == '1x512' or (case == '1x8192' and 'attention' in name)
+    is_whole = case.startswith('1x512') or (case.startswith('1x8192') and 'attention' in name)
     # The last block alone has a tail: what it does when all others have counted themselves as finished.
     # Where blocks share tiles, a tile's last block does more than the others, so the first stands for all of them.
     n_alike = 1 if grid[2] > 1 or not is_whole else max(n - 1, 1)
@@ -230,15 +230,16 @@ def count_launch(machine, launch, memory, case):
             machine.run(launch, memory, n_alike, n - 1)
         classes, sums = ({k: v / n_alike for k, v in part.items()} for part in (classes, sums))
         last_classes, last_sums = machine.run(launch, memory, n - 1, n)
-        above = sum(last_classes.values()) - sum(classes.values())
+        # Which matrix is a block's decides how many arguments it loads, which is no tail.
+        above = sum(v for k, v in add(last_classes, classes, -1).items() if k not in ('mov', 'ld.param'))
         if above > 0.01 * sum(classes.values()):
-            tail = {'instructions': above, **add(last_sums, sums, -1)}
+            tail = {'instructions': above, **add(last_sums, sums, -1), 'classes': rounded(add(last_classes, classes, -1))}
     elif 'attention' in name and 'split' not in name and n > 1:
         last_classes, last_sums = machine.run(launch, memory, n - 1, n)
         classes = {k: v / 2 for k, v in add(classes, last_classes).items()}
         sums = {k: v / 2 for k, v in add(sums, last_sums).items()}
     block = {'instructions': sum(classes.values()), **sums, 'classes': rounded(classes)}
-    return {**rounded({k: v for k, v in block.items() if k != 'classes'}), 'classes': block['classes']}, rounded(tail or {})
+    return tuple({**rounded({k: v for k, v in part.items() if k != 'classes'}), 'classes': part['classes']} if part else {} for part in (block, tail))
 
 
 def fill(table, program, folder, code):

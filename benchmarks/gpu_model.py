@@ -71,11 +71,17 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_b
     bandwidth = card['gbps'] * card['ceiling'] * 1e3    # bytes a microsecond
     little = min(n, slots) * per_wait / card['latency_us']
     classes = c.get('classes', {})
-    total = c['instructions']
     is_amd = any(kind in classes for kind in ('wait', 'scalar', 'scalar load'))
     slow = 0 if is_amd else sum(v * SLOW.get(k, 0) for k, v in classes.items())
-    issued = sum(v for k, v in classes.items() if k in VECTOR) if is_amd else \
-        sum(v * SLOW.get(k, 1) for k, v in classes.items() if k not in NONE and k not in MATRIX)
+
+    def issued_of(part):    # of PTX, those that the machine has
+        return sum(v * SLOW.get(k, 1) for k, v in part['classes'].items() if k not in NONE and k not in MATRIX)
+
+    issued = sum(v for k, v in classes.items() if k in VECTOR) if is_amd else issued_of(c)
+
+    def in_a_row(part):    # what a block's warps do
+        return part['instructions'] if is_amd else issued_of(part)
+
     matrix = sum(v for k, v in classes.items() if k in MATRIX)
     ops_per_us = (card['f16_tflops'] / chip['f16_share'] if is_float else card['int8_tops']) * 1e6
     matrix_us = n * matrix * chip['matrix_ops'] / (min(n, card['units']) / card['units'] * ops_per_us)
@@ -83,7 +89,7 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_b
     vector_us = n * max(issued / chip['issue'], slow / chip['slow']) / units / clock
     issue = vector_us + matrix_us if is_amd and chip['warp'] == 32 else max(vector_us, matrix_us)
     chain_us = (waits * card['latency_us'] + (c.get('trips', 0) + c.get('trips of scalars', 0) / 2) * card['l2_us']
-                + max((issued if not is_amd else total) / warps * chip['chain_clocks'] / clock, c.get('trips ahead', 0) * card['latency_us']))
+                + max(in_a_row(c) / warps * chip['chain_clocks'] / clock, c.get('trips ahead', 0) * card['latency_us']))
     parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes and not (walks and weights) else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us}
     if weights and alone:
         parts['memory'] -= min(alone, card['latency_us'] + min(min(n, slots) * per_wait, n_bytes) / bandwidth)
@@ -92,7 +98,7 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_b
     times = {limiter: parts[limiter], 'gap': BARRIER_US if walks else card.get('early_gap_us', card['gap_us'])}
     if tail:
         times['tail'] = ((tail.get('trips', 0) + tail.get('trips of weights', 0) + 2) * card['l2_us']
-                         + tail['instructions'] / warps * chip['chain_clocks'] / clock)
+                         + in_a_row(tail) / warps * chip['chain_clocks'] / clock)
     return times, {**parts, 'rounds': rounds, 'MB': n_bytes / 1e6, 'kB in flight of a unit': min(n, slots) * per_wait / card['units'] / 1e3}
 
 
@@ -114,6 +120,8 @@ def predict(counts, cards, name, kind, case, walks=False):
     chip, counted = cards['chips'][card['counts']], counts['counts'][card['counts']]
     registers = counts['registers'].get(card['counts'], {})
     cases = counts['launches'][card['counts']][kind]
+    if case.startswith('1x') and (walks or 'early_gap_us' in card):
+        case += ' apart'
     rows = cases.get(case) or deeper(cases, *case.split('x'))
     prompt = 'x' not in case
     # Tails are counted of launches of one token. With several tokens only attention has one.
@@ -130,7 +138,7 @@ def predict(counts, cards, name, kind, case, walks=False):
         if not prompt and 'attention' in kernel:
             tail = counted[attention].get('tail')
         elif case.startswith('1x'):
-            tail = counted[cases['1x512'][i][0]].get('tail')
+            tail = counted[cases[case.replace('8192', '512')][i][0]].get('tail')
         dram = None
         b = c['block']
         if 'attention' in kernel:
@@ -143,7 +151,9 @@ def predict(counts, cards, name, kind, case, walks=False):
             dram = x * z * b.get('bytes of weights', 0)    # other rows of blocks find them in the second cache
         times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks,
                                     kernel.startswith('fast'), alone if kernel.startswith('matvec') else 0)
-        alone = times.get('tail', 0) + times['gap'] if 'early_gap_us' in card and not walks else 0
+        # A norm of a few blocks leaves the card to the launch behind it, which starts when the norm does.
+        few = sum(times.values()) - times['gap'] if kernel == 'norm' and n < card['units'] / 4 else times.get('tail', 0)
+        alone = few + times['gap'] if 'early_gap_us' in card and not walks else 0
         times_of = N_LAYERS if where == 'layer' else 1
         for what, us in times.items():
             spent[what] = spent.get(what, 0) + us * times_of

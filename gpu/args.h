@@ -55,8 +55,8 @@ struct norm_args {
     device_ptr<const float> w, b;  // head_dim, or heads w_stride apart; b: head_dim; may be null
     int32_t                 w_stride, kind;
     float                   eps;
-    int32_t                 n_rows;
-    act_args                act;   // q not null: also the result as int8 (one head, head_dim % 32 == 0)
+    int32_t                 n_slices = 1;  // blocks that share a row: the grid's z
+    act_args                act;           // q not null: also the result as int8 (one head, head_dim % 32 == 0)
 };
 
 // Rows first .. end - 1 of a matmul's input belong to one of several matrices.
@@ -281,7 +281,7 @@ struct walk_args {
 // What a walk can do beside matrices: X(name, arguments, function...) is kernel_name.
 #define DUET_WALKED(X)                                                                  \
     X(words, words_args, put_words)                                                     \
-    X(norm, norm_args, norm)                                                            \
+    X(norm, norm_args, norm<1>)                                                          \
     X(rope, rope_args, rope)                                                            \
     X(elementwise, elementwise_args, elementwise)                                       \
     X(rows, rows_args, take_rows)                                                       \

@@ -13,7 +13,7 @@ DUET_DEVICE int attn_half(const attention_args& a) {
     return half > kAngleThreads ? half : kAngleThreads;
 }
 
-// Applies norm and rope to n heads of d floats in shared memory, `stride` apart, as norm_row and rope would. A segment
+// Applies norm and rope to n heads of d floats in shared memory, `stride` apart, as norm and rope would. A segment
 // takes a head; head0 is the model's number of the first one. With has_key one more head follows, key kv_head. angles:
 // cosines and sines of queries, then of keys, attn_half(a) each.
 template <class Shared>

@@ -82,15 +82,14 @@ DUET_DEVICE float cache_write(const cache_args& c, bool is_key, int tok, int kv_
         ((float*)head)[at] = x;
         return x;
     } else {
-        const float one[1] = {x};
-        const lanes_codes<1> c32 = lanes_code(one);
+        const lanes_codes<1> c32 = lanes_code((const float(&)[1])x);
         const uint16_t scale = float_to_half(c32.d);
-        ((int8_t*)head)[at] = (int8_t)c32.code[0];
+        ((int8_t*)head)[at] = c32.code[0];
         if (j % kBlock == 0) {
             uint16_t* scales = (uint16_t*)(head + (size_t)d * kAttnChunk);
             scales[is_key ? j / kBlock * kAttnChunk + i : at / kBlock] = scale;
         }
-        return quick_half_to_float(scale) * (float)(int8_t)c32.code[0];
+        return quick_half_to_float(scale) * (float)c32.code[0];
     }
 }
 

@@ -22,6 +22,7 @@ struct gpu_info {
     uint64_t memory_bytes = 0, free_bytes = 0;  // free_bytes: known after open()
     bool is_integrated = false;
     bool has_fast = false;       // Mode fast has an effect (gpu/matmul.cuh).
+    bool starts_early = false;   // A launch starts while the one before it ends.
     int32_t tile_threads = 256;  // of a block of matmul_quant, as the code is that is loaded
     int32_t n_units = 0;         // multiprocessors or compute units; 0: not known
     int32_t n_resident = 0;      // blocks of 256 threads that may wait for each other; 0: none

@@ -262,6 +262,7 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
                     "%s:%d: no code for this chip (%s) was built in (there is: %s); build with: make GPU_TARGETS=%s",
                     v.name, index, info->chip, gpu_code_list().c_str(), info->chip);
     info->has_fast = has_float_tiles(row_of(code->chip));  // Code for an older chip, which this one runs, may lack it.
+    info->starts_early = lib.launch_with.at && version >= kEarlyDriver && row_of(code->chip).start == gpu_start::early;
     if (version < code->driver)
         return fail(err, DUET_ERR_DEVICE,
                     "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index,

@@ -90,7 +90,9 @@ duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
     norm_args a = norm_of(c, o);
     c.wrote(o.out);
     if (o.out.n_heads == 1) a.act = codes_for_next(c, i, o.out);
-    return launch(c, kernel_norm, grid_of(o.in.n_heads, a.n_rows, 1, kSumLanes * 4), a, err);
+    const int n_rows = c.n_rows(o.in), fit = 2 * c.store->info.n_units / std::max(1, o.in.n_heads * n_rows);
+    if (o.in.buffer != o.out.buffer) a.n_slices = std::clamp(fit, 1, blocks_of(o.in.head_dim, kRowColumns));
+    return launch(c, kernel_norm, grid_of(o.in.n_heads, n_rows, a.n_slices, kSumLanes * 4), a, err);
 }
 
 duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
@@ -232,7 +234,8 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     // Allocations come before the first weight is sent; that for crossing rows after, in the place of the ring.
     DUET_TRY(allocate_session(*c, plan.device, err));
     DUET_TRY(load_store(g, c->store, limits.place, n_threads, err));
-    c->steps = plan_gpu_steps(g, true);
+    // Where a launch costs little, several blocks take the norm of a row sooner than the last block of a matrix does.
+    c->steps = plan_gpu_steps(g, !c->store->info.starts_early && c->store->recording != gpu_recording_use::walk);
     c->steps_of_few = plan_gpu_steps(g, false);
     for (const op& o : g.ops) {
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) c->tempered = &o;

@@ -28,8 +28,8 @@ cache_args cache_of(const gpu_context& c, int32_t index) {
 }
 
 norm_args norm_of(const gpu_context& c, const op& o) {
-    return {c.heads(o.in),   c.heads(o.out), c.vector_of(o.w), c.vector_of(o.b), o.w_stride,
-            (int32_t)o.norm, o.eps,          c.n_rows(o.in),   act_args{}};
+    return {c.heads(o.in), c.heads(o.out), c.vector_of(o.w), c.vector_of(o.b), o.w_stride, (int32_t)o.norm, o.eps, 1,
+            act_args{}};
 }
 
 duet_status quantize_input(gpu_context& c, const op& o, error_text& err) {

@@ -26,56 +26,55 @@ DUET_DEVICE float block_sum(Shared sum, float lane) {
     return total;
 }
 
-// The codes of 32 values (exact_quantize_block): V of them, the scale, and the sums of both halves as a pair.
+// The codes of 32 values (exact_quantize_block): V of them, the sums of both halves, and the scale.
 template <int V>
 struct lanes_codes {
-    int code[V], low, high;
+    int8_t code[V];
+    int sums;  // of the lower half + 65536 * of the upper one
     float d;
 };
 
 // V values of each of 32 / V lanes are one block: value k of lane l is number l + k * 32 / V. The first steps of the
-// halving trees are between values of one lane. The sums of all tries are made beside their misses: no lane waits.
+// halving trees are between values of one lane. exact_rint's sum with kMagic has the code in its low bits. The sums of
+// all tries are made beside their misses: no lane waits.
 template <int V>
-DUET_DEVICE lanes_codes<V> lanes_code(const float (&x)[V]) {
+DUET_DEVICE lanes_codes<V> lanes_code(const float (&values)[V]) {
+    constexpr float kMagic = 12582912.0f;  // its bits: 0x4b400000
     uint32_t amax_bits = 0;
     for (int k = 0; k < V; k++) {
-        const uint32_t size = bits_of(x[k]) & 0x7fffffffu;
+        const uint32_t size = bits_of(values[k]) & 0x7fffffffu;
         amax_bits = size > amax_bits ? size : amax_bits;
     }
     amax_bits = segment_max(amax_bits, kBlock / V);
     const float amax = float_of(amax_bits);
     const bool bad = amax_bits >= 0x7f800000u, zero = amax_bits < 0x0d800000u;
     const float inverse_0 = bad || zero ? 0.0f : 127.0f / amax;
-    float missed[kScaleTries], inverse[kScaleTries];
-    int both[kScaleTries];  // the sums in one word
+    float x[V], least = 0.0f, inverse = inverse_0, largest = largest_code(0);
+    uint32_t sums = 0;  // in one word, and 16 times the bits of kMagic
+    for (int k = 0; k < V; k++) x[k] = bad ? 0.0f : values[k];
     for (int t = 0; t < kScaleTries; t++) {
         float miss[V];
-        both[t] = 0;
-        inverse[t] = inverse_0 * (largest_code(t) / 127.0f);
+        uint32_t both = 0;
+        const float inverse_t = inverse_0 * (largest_code(t) / 127.0f);
         for (int k = 0; k < V; k++) {
-            const float scaled = (bad ? 0.0f : x[k]) * inverse[t], nearest = exact_rint(scaled);
-            miss[k] = (scaled - nearest) * (scaled - nearest);
-            both[t] += thread_id() % (kBlock / V) + k * (kBlock / V) < kBlock / 2 ? (int)nearest : (int)nearest * 65536;
+            const float scaled = x[k] * inverse_t, raised = scaled + kMagic, rest = scaled - (raised - kMagic);
+            miss[k] = rest * rest;
+            both += bits_of(raised) << (thread_id() % (kBlock / V) + k * (kBlock / V) < kBlock / 2 ? 0 : 16);
         }
         for (int h = V / 2; h > 0; h /= 2) {
             for (int k = 0; k < h; k++) miss[k] = miss[k] + miss[k + h];
         }
-        missed[t] = segment_sum(miss[0], kBlock / V) * miss_weight(t);
-        both[t] = segment_sum(both[t], kBlock / V);
-    }
-    float least = missed[0], best_inverse = inverse[0], largest = largest_code(0);
-    int sums = both[0];
-    for (int t = 1; t < kScaleTries; t++) {
-        const bool is_less = missed[t] < least;
-        least = is_less ? missed[t] : least;
-        best_inverse = is_less ? inverse[t] : best_inverse;
+        const float missed = segment_sum(miss[0], kBlock / V) * miss_weight(t);
+        const bool is_less = t == 0 || missed < least;
+        both = segment_sum(both, kBlock / V);
+        sums = is_less ? both : sums;
+        least = is_less ? missed : least;
+        inverse = is_less ? inverse_t : inverse;
         largest = is_less ? largest_code(t) : largest;
-        sums = is_less ? both[t] : sums;
     }
     lanes_codes<V> c;
-    for (int k = 0; k < V; k++) c.code[k] = (int)exact_rint((bad ? 0.0f : x[k]) * best_inverse);
-    c.low = (int16_t)sums;
-    c.high = (sums - c.low) >> 16;
+    for (int k = 0; k < V; k++) c.code[k] = (int8_t)bits_of(x[k] * inverse + kMagic);
+    c.sums = (int)(sums - 0xb4000000u);
     c.d = bad ? float_of(0x7fc00000u) : zero ? 0.0f : amax / largest;
     return c;
 }
@@ -86,83 +85,80 @@ DUET_DEVICE void lanes_quantize(const float (&x)[V], const act_args& act, int i_
     const lanes_codes<V> c = lanes_code(x);
     if (!is_there) return;
     const size_t at = (size_t)i_row * (size_t)act.q_stride + (size_t)i;
-    for (int k = 0; k < V; k++) act.q[at + (size_t)(k * (kBlock / V))] = (int8_t)c.code[k];
-    if (i % kBlock == 0) act.scale[at / kBlock] = {c.d, c.d * (float)(c.low + c.high), pack_pair(c.low, c.high), 0};
+    for (int k = 0; k < V; k++) act.q[at + (size_t)(k * (kBlock / V))] = c.code[k];
+    const int low = (int16_t)c.sums, high = (c.sums - low) >> 16;
+    if (i % kBlock == 0) act.scale[at / kBlock] = {c.d, c.d * (float)(low + high), pack_pair(low, high), 0};
 }
-DUET_DEVICE void segment_quantize(float x, const act_args& act, int i_row, int i) {
-    const float one[1] = {x};
-    lanes_quantize(one, act, i_row, i);
+DUET_DEVICE void segment_quantize(const float& x, const act_args& act, int i_row, int i) {
+    lanes_quantize((const float(&)[1])x, act, i_row, i);
 }
 
-constexpr int kNormLoads = 16;                          // values of a thread on their way at once, for the sums
-constexpr int kNormBlocks = 2;                          // quarters of blocks of 32 that a thread makes at once
-constexpr int kNormStep = kSumLanes * 4 * kNormBlocks;  // columns of a round of results
+constexpr int kNormLoads = 16;  // values of a thread on their way at once, for the sums
+
+// Adds to `lane` the next of its values, or of the squares of what they are above the mean. Whole: there are so many.
+template <bool Whole>
+DUET_DEVICE float norm_lane(const float* x, int first, int n, bool is_mean, float mean, float lane) {
+    float v[kNormLoads];
+    const int i = first + thread_id();
+    for (int k = 0; k < kNormLoads; k++) v[k] = x[Whole || i + k * kSumLanes < n ? i + k * kSumLanes : n - 1];
+    loads_before();
+    for (int k = 0; k < kNormLoads; k++) {
+        const float u = v[k] - mean, next = lane + (is_mean ? v[k] : u * u);
+        lane = Whole || i + k * kSumLanes < n ? next : lane;
+    }
+    return lane;
+}
 
 // out = norm(in) per row and head (exact_rms_norm, exact_layer_norm, exact_l2_norm); with act.q its int8 blocks too
 // in, out (n_rows, n_heads, head_dim) f32, out may be in; w, b head_dim; the w of each head w_stride apart
-// grid (n_heads, n_rows), block 256, shared 1024 bytes; moves 12 to 16 bytes per element
-// One block does a row while all others are done, so what counts is how often it waits: no branch stands between the
-// loads, nor between the exchanges of the blocks of 32. source: own; order of sums: docs/numerics.md
-template <class Shared>
-DUET_DEVICE void norm_row(const norm_args& a, int h, int row, Shared sum) {
-    const int n = a.in.head_dim, j = thread_id();
+// grid (n_heads, n_rows, slices; 1 where out is in), block 256, shared 1024 bytes; moves 12 to 16 bytes per element
+// All blocks of a row find its sums, and each makes its slices of kRowColumns. What counts is how often a block
+// waits: no branch stands between the loads, nor between the exchanges of the Blocks quarters of blocks of 32 that a
+// thread makes at once. source: own; order of sums: docs/numerics.md
+template <int Blocks>
+DUET_DEVICE void norm(const norm_args& a, const block_place& here = {}) {
+    constexpr int kStep = kSumLanes * 4 * Blocks;
+    const int h = here.x, row = here.y, slice = here.z;
+    const int n = a.in.head_dim, j = thread_id(), n_whole = n / kBlock * kBlock;
     const float* x = a.in.at + (size_t)row * a.in.stride + (size_t)h * a.in.head_stride;
     float* y = a.out.at + (size_t)row * a.out.stride + (size_t)h * a.out.head_stride;
     const float* w = a.w && a.kind != 2 ? a.w + (size_t)h * a.w_stride : nullptr;
-    const float* b = a.kind == 1 ? a.b : nullptr;
     float mean = 0.0f, scale = 0.0f;
     for (bool is_mean = a.kind == 1;; is_mean = false) {
         float lane = 0.0f;
-        for (int i0 = 0; i0 < n; i0 += kSumLanes * kNormLoads) {
-            float v[kNormLoads];
-            for (int k = 0; k < kNormLoads; k++) {
-                const int i = i0 + k * kSumLanes + j;
-                v[k] = x[i < n ? i : n - 1];
-            }
-            loads_before();
-            for (int k = 0; k < kNormLoads; k++) {
-                const float u = v[k] - mean;  // The mean is 0 where there is none.
-                lane = i0 + k * kSumLanes + j < n ? lane + (is_mean ? v[k] : u * u) : lane;
-            }
+        int i = 0;
+        for (; i + kSumLanes * kNormLoads <= n; i += kSumLanes * kNormLoads)
+            lane = norm_lane<true>(x, i, n, is_mean, mean, lane);
+        if (i < n) lane = norm_lane<false>(x, i, n, is_mean, mean, lane);
+        const float total = block_sum(shared_array<float>(0, kSumLanes), lane);
+        if (!is_mean) {
+            scale = a.kind == 2 ? exact_l2_scale(total, a.eps) : exact_norm_scale(total / (float)n, a.eps);
+            break;
         }
-        const float total = block_sum(sum, lane);
-        if (is_mean) {
-            mean = total / (float)n;
-            continue;
-        }
-        if (a.kind != 2) {
-            scale = exact_norm_scale(total / (float)n, a.eps);
-        } else {
-            const float len = __builtin_sqrtf(total);
-            scale = 1.0f / (len > a.eps ? len : a.eps) + (len - len);
-        }
-        break;
+        mean = total / (float)n;
     }
     const float* factors = w ? w : x;  // loaded anyway, so that there is no branch
-    for (int first = 0; first < n; first += kNormStep) {
-        float v[kNormBlocks][4], factor[kNormBlocks][4];
-        auto column = [&](int block, int k) { return first + (block * kSumLanes + j) / 8 * kBlock + j % 8 + k * 8; };
-        for (int k = 0; k < kNormBlocks * 4; k++) {
-            const int i = column(k / 4, k % 4), at = i < n ? i : n - 1;
-            v[k / 4][k % 4] = x[at];
-            factor[k / 4][k % 4] = factors[at];
+    auto result = [&](float v, float factor, int i) {
+        float u = (v - mean) * scale;
+        u = w ? u * factor : u;
+        return a.b ? u + a.b[i] : u;
+    };
+    for (int first = slice * kStep; first < n_whole; first += a.n_slices * kStep) {
+        float v[Blocks][4], factor[Blocks][4];
+        auto column = [&](int block) { return first + (block * kSumLanes + j) / 8 * kBlock + j % 8; };
+        for (int k = 0; k < Blocks; k++) {
+            const int i = column(k) < n_whole ? column(k) : n_whole - kBlock;
+            for (int e = 0; e < 4; e++) v[k][e] = x[i + e * 8], factor[k][e] = factors[i + e * 8];
         }
-        sync_block();  // Where out is in, column n - 1 is read by many threads before it is written.
-        for (int k = 0; k < kNormBlocks * 4; k++) {
-            const int i = column(k / 4, k % 4);
-            float u = (v[k / 4][k % 4] - mean) * scale;
-            u = w ? u * factor[k / 4][k % 4] : u;
-            if (b) u = u + b[i < n ? i : n - 1];
-            if (i < n) y[i] = u;
-            v[k / 4][k % 4] = u;
+        sync_block();  // Where out is in, columns are read by many threads before they are written.
+        for (int k = 0; k < Blocks; k++) {
+            const bool is_there = column(k) < n_whole;
+            for (int e = 0; e < 4; e++) v[k][e] = result(v[k][e], factor[k][e], (is_there ? column(k) : 0) + e * 8);
+            for (int e = 0; e < 4 && is_there; e++) y[column(k) + e * 8] = v[k][e];
         }
-        for (int k = 0; k < kNormBlocks && a.act.q; k++)
-            lanes_quantize(v[k], a.act, row, column(k, 0), column(k, 0) < n);  // n % 32 == 0
+        for (int k = 0; k < Blocks && a.act.q; k++) lanes_quantize(v[k], a.act, row, column(k), column(k) < n_whole);
     }
-}
-
-DUET_DEVICE void norm(const norm_args& a, const block_place& here = {}) {
-    norm_row(a, here.x, here.y, shared_array<float>(0, kSumLanes));
+    if (const int i = n_whole + j; i < n && slice == 0) y[i] = result(x[i], factors[i], i);
 }
 
 // out = rows of x, in order or by `order`, as int8 blocks of 32 (exact_quantize_block) or unchanged

@@ -177,10 +177,13 @@ DUET_HD inline void exact_layer_norm(const float* x, const float* w, const float
     }
 }
 
-// y = x / max(|x|, eps)
+// y = x / max(|x|, eps); squares: the sum of squares
+DUET_HD inline float exact_l2_scale(float squares, float eps) {
+    const float len = __builtin_sqrtf(squares);
+    return 1.0f / (len > eps ? len : eps) + (len - len);
+}
 DUET_HD inline void exact_l2_norm(const float* x, int n, float eps, float* y) {
-    const float len = __builtin_sqrtf(exact_sum(n, [&](int i) { return x[i] * x[i]; }));
-    const float scale = 1.0f / (len > eps ? len : eps) + (len - len);
+    const float scale = exact_l2_scale(exact_sum(n, [&](int i) { return x[i] * x[i]; }), eps);
     for (int i = 0; i < n; i++) y[i] = x[i] * scale;
 }
 

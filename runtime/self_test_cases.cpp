@@ -283,9 +283,9 @@ void for_each_norm_case(const std::function<void(graph_case&)>& run) {
         }
     {
         graph_case c("norm with quantization");
-        const view x = c.input(320), h = c.buffer(320), y = c.buffer(40);
-        c.norm(x, h, 1e-6f, c.floats(320));
-        c.add(op_kind::matmul, h, y).w = c.matrix(type_id::q8_0, 320, 40);
+        const view x = c.input(2080), h = c.buffer(2080), y = c.buffer(40);  // more than a block makes of a row
+        c.norm(x, h, 1e-6f, c.floats(2080));
+        c.add(op_kind::matmul, h, y).w = c.matrix(type_id::q8_0, 2080, 40);
         run(c.logits(y));
     }
     for (bool neox : {false, true}) {

@@ -16,7 +16,8 @@ and of each family of kernels the most registers and scalar spills (tests/gpu_re
 or for other lanes, by name:
   together   the most loads of a block of code in a loop that are on their way at once
   wide       the most 16-byte loads of a block of code, in a loop or not: keys, or values, of a chunk of split attention
-  exchanges  dependent exchanges between lanes for 1,024 values that become int8, in the loop that stores these
+  exchanges  dependent exchanges between lanes for 1,024 values that become int8, in the loop that stores these: of the tail of a
+             matrix, and of a norm, whose blocks make 1,024 of a row each at the same time
 and of a chip of NVIDIA
   stores matmul  instructions that put weights or tokens into shared memory, in a loop with matrix instructions: weights stay in
                  registers, and tokens are copied without them
@@ -41,7 +42,7 @@ import gpu_report
 
 TOGETHER = ('norm', 'argmax', 'attention_f16', 'attention_split_f16')
 WIDE = ('attention_f16', 'attention_split_f16')
-EXCHANGES = ('norm', )
+EXCHANGES = ('norm', 'matvec_q4_0')
 LISTS = {'waits': 'waits more than once for the weights of a group',
          'late': 'waits for other launches before it asks for weights',
          'narrow': 'reads 1 or 2 bytes at a time in a loop'}

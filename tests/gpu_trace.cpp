@@ -112,7 +112,8 @@ duet_status decode_at(duet_session* session, int32_t n_tok, int32_t n_seq, int32
     return decode(n_tok);
 }
 
-int run_shape(std::string format, const int32_t (&n)[5], trace_file* t) {
+// Of wide warps norms are launches of their own (gpu/launch.cpp).
+int run_shape(const char* device, std::string format, const int32_t (&n)[5], trace_file* t) {
     const bool is_fast = format.ends_with("-fast");
     if (is_fast) format.resize(format.size() - 5);
     const auto [n_layers, n_tok, n_seq, context, n_units] = n;
@@ -128,7 +129,7 @@ int run_shape(std::string format, const int32_t (&n)[5], trace_file* t) {
     t->is_begun = false;
     duet::emu_dry(true, n_units);
     duet_model_params p = duet_model_params_default();
-    p.device = "emu32";
+    p.device = device;
     p.gpu_recording = 0;
     p.n_threads = 1;
     p.fast = is_fast;
@@ -182,8 +183,9 @@ int main(int argc, char** argv) {
             const std::string wrong = duet::self_test::compare_case(c, "emu32");
             if (!wrong.empty()) failed = 1, fprintf(stderr, "gpu_trace: %s: %s\n", c.name.c_str(), wrong.c_str());
         });
-    } else if (std::string(argv[1]) == "shape" && argc == 9) {
-        failed = run_shape(argv[3], {atoi(argv[4]), atoi(argv[5]), atoi(argv[6]), atoi(argv[7]), atoi(argv[8])}, &t);
+    } else if (std::string(argv[1]) == "shape" && argc == 10) {
+        failed = run_shape(argv[3], argv[4],
+                           {atoi(argv[5]), atoi(argv[6]), atoi(argv[7]), atoi(argv[8]), atoi(argv[9])}, &t);
     } else {
         failed = run_model(argv[1], argc > 3 ? atoi(argv[3]) : 8, argc > 4);
     }

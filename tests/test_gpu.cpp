@@ -350,8 +350,8 @@ TEST_CASE("self test: every case is told, nothing differs on the CPU, it can be 
 }
 
 TEST_CASE(
-    "gpu: decoding takes at most five launches a layer, seven with several tokens, and plays a recording while the "
-    "shape holds; neighbours change no bit") {
+    "gpu: decoding takes at most five launches a layer, seven with several tokens and where launches start early, and "
+    "plays a recording while the shape holds; neighbours change no bit") {
     struct counts {
         int launches = 0, plays = 0, splits = 0;  // splits: of attention of five tokens
     };
@@ -435,6 +435,27 @@ TEST_CASE(
             duet_session_free(session);
         }
         for (int k : {1, 2}) CHECK(memcmp(rows[0].data(), rows[k].data(), rows[0].size() * 4) == 0);
+        duet_model_free(model);
+        // Launches of emu64 start early, so that norms are launches of their own.
+        p.device = "emu64";
+        REQUIRE(duet_model_open(path.c_str(), &p, &model) == DUET_OK);
+        duet_session_params s = duet_session_params_default();
+        s.n_ctx = 64;
+        duet_session* session = nullptr;
+        REQUIRE(duet_session_create(model, &s, &session) == DUET_OK);
+        const int32_t id = 3;
+        duet_batch b = duet_batch_default();
+        b.n_tok = 1;
+        b.token = &id;
+        int norms = 0;
+        emu_watch([](void* user, const emu_event& e) { *(int*)user += e.kernel && !strcmp(e.kernel, "kernel_norm"); },
+                  &norms);
+        const duet_status st = duet_decode(session, &b);
+        emu_watch(nullptr, nullptr);
+        REQUIRE(st == DUET_OK);
+        CHECK(norms == 2 * info.n_layers + 1);
+        CHECK(memcmp(duet_logits(session, 0), rows[0].data(), (size_t)info.n_vocab * 4) == 0);
+        duet_session_free(session);
         duet_model_free(model);
     }
     emu_dry(false, 4);
