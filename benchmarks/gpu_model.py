@@ -17,7 +17,7 @@ The model, for one launch of n blocks on a card with u units (SMs, compute units
              + the longer of instructions of a warp x clocks each and of loads asked for a turn ahead x latency)
   launch     max(memory, issue, chain) + tail (the last block alone: its waits and instructions) + gap
   early      where launches start early (early_gap_us), the gap is shorter, and the first weights of a matrix, latency and what is on its
-             way, come while the last block of the launch before works alone and while that gap passes
+             way, come while the last block of the launch before works alone, or a norm of a few blocks, and while that gap passes
   token      sum of its launches + the host's part. The limiter is what most of the time is spent on.
 """
 import json
