@@ -175,7 +175,9 @@ def compare(path, label, args):
     prompts = [n for n in args.prompt if n]
     peers = {}   # name -> its ways
     for text in args.peer:
-        name, program = text.split("=", 1)
+        name, equals, program = text.partition("=")
+        if not equals:
+            sys.exit(f'--peer {text}: want NAME=PROGRAM, as --peer "llama.cpp=PATH/llama-bench"')
         peers.setdefault(name, []).append(shlex.split(program))
     if not peers:
         peers = {"llama.cpp": [flash for flash in ([0, 1] if args.depth else [-1])]}
