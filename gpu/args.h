@@ -52,7 +52,7 @@ struct embed_args {
 
 struct norm_args {
     heads_args              in, out;
-    device_ptr<const float> w, b;  // head_dim, or heads w_stride apart; b: head_dim; may be null
+    device_ptr<const float> w, b;  // head_dim, or heads w_stride apart; b, of layer norm alone: head_dim; may be null
     int32_t                 w_stride, kind;
     float                   eps;
     int32_t                 n_slices = 1;  // blocks that share a row: the grid's z
