@@ -272,7 +272,7 @@ void for_each_format_case(const std::function<void(graph_case&)>& run) {
 // Norms of every kind, rotations.
 void for_each_norm_case(const std::function<void(graph_case&)>& run) {
     for (int kind = 0; kind < 3; kind++)
-        for (int n : {48, 300}) {
+        for (int n : {48, 300, 1100}) {  // of 1,100, blocks that share a row where that is the only one
             graph_case c("norm " + std::to_string(kind) + " n " + std::to_string(n));
             const view x = c.input(3 * n), y = c.buffer(3 * n);
             op& o = c.norm(heads_of(x, 0, 3, n), heads_of(y, 0, 3, n), 1e-5f);
