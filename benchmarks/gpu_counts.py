@@ -30,6 +30,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests'))
 import gpu_replay  # noqa: E402
 import gpu_report  # noqa: E402
+from gpu_model import NONE  # noqa: E402
 
 FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16', 'q4_0-fast', 'f16-fast')    # -fast: prompts in mode fast
 # Tokens of a sequence, sequences, positions. apart: norms are launches of their own, as where launches start early, and in a walk.
@@ -231,7 +232,7 @@ def count_launch(machine, launch, memory, case):
         classes, sums = ({k: v / n_alike for k, v in part.items()} for part in (classes, sums))
         last_classes, last_sums = machine.run(launch, memory, n - 1, n)
         # Which matrix is a block's decides how many arguments it loads, which is no tail.
-        above = sum(v for k, v in add(last_classes, classes, -1).items() if k not in ('mov', 'ld.param'))
+        above = sum(v for k, v in add(last_classes, classes, -1).items() if k not in NONE)
         if above > 0.01 * sum(classes.values()):
             tail = {'instructions': above, **add(last_sums, sums, -1), 'classes': rounded(add(last_classes, classes, -1))}
     elif 'attention' in name and 'split' not in name and n > 1:

@@ -5,7 +5,8 @@
 //   gpu_trace fast OUT             those of mode fast, whose results are near the CPU's
 //   gpu_trace MODEL.gguf OUT N [walk]   the first N tokens of a model as one prompt, then four that the model chooses;
 //                                  walk: the launches of a token are walked in one
-//   gpu_trace shape OUT FORMAT N_LAYERS N_TOK N_SEQ CONTEXT N_UNITS
+//   gpu_trace shape OUT DEVICE FORMAT N_LAYERS N_TOK N_SEQ CONTEXT N_UNITS
+//                                  DEVICE: emu32, or emu64, where norms of one token are launches of their own;
 //                                  FORMAT: q4_0, or f16-fast for mode fast;
 //                                  the launches of one batch of an 8B model of random weights, cut to N_LAYERS layers
 //                                  and kCutVocab words: N_TOK tokens for each of N_SEQ sequences, the last at position
@@ -112,7 +113,6 @@ duet_status decode_at(duet_session* session, int32_t n_tok, int32_t n_seq, int32
     return decode(n_tok);
 }
 
-// Of wide warps norms are launches of their own (gpu/launch.cpp).
 int run_shape(const char* device, std::string format, const int32_t (&n)[5], trace_file* t) {
     const bool is_fast = format.ends_with("-fast");
     if (is_fast) format.resize(format.size() - 5);
