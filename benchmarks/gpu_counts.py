@@ -135,12 +135,30 @@ def ptx_counts(program, stats):
         for r in source:
             readers.setdefault(r, []).append((at, into[0] if re.match(r'mov\.', text) else None))
 
+    def is_folded(text):
+        """Whether the machine has it within the instructions that read it: a constant added to an address, half of a register,
+        a copy's size or none."""
+        into = reads(text)[0]
+        users = [program.texts[at][1] for r in into for at, _ in readers.get(r, ())]
+        if re.match(r'add\.\w+ %\w+, %\w+, -?\d+$', text):
+            return all(into[0] not in re.findall(r'%\w+', re.sub(r'\[.*?\]', '', user)) for user in users)
+        if re.match(r'selp\.b32 %\w+, \d+, 0, ', text):
+            return all(user.startswith('cp.async') for user in users)
+        if re.match(r'cvt\.u16\.u32 ', text):
+            return all(user.startswith('cvt.f32.f16 ') for user in users)
+        return bool(re.match(r'shr\.u32 %\w+, %\w+, 16$', text)) and all(user.startswith('cvt.u16.u32 ') and is_folded(user) for user in users)
+
     def is_read_above(register, at):
         """Whether only code above reads what is put there, itself or as the loop's next value, which is moved at its end."""
         return register in readers and all(where < at or (to and is_read_above(to, where)) for where, to in readers[register])
 
     for i, (start, _, _) in enumerate(program.bl):
         end, n = program.bl[i + 1][0] if i + 1 < len(program.bl) else len(program.texts), ran.get(id(program.bl_cls[i]), 0)
+        for _, text in program.texts[start:end] if n else ():
+            if is_folded(text):
+                kind = 'select' if text[0] == 's' and text[1] == 'e' else 'cvt' if text[0] == 'c' else 'int64' if text.startswith('add.s64') else 'int'
+                classes[kind] -= n
+                classes['mov'] = classes.get('mov', 0) + n
         depth, levels = {}, {}    # how many loads of this block each register waits for, one after the other
         for at, (_, text) in enumerate(program.texts[start:end], start):
             into, source = reads(text)

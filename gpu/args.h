@@ -154,10 +154,9 @@ struct attention_args {
     int32_t                   stage;                 // floats of shared memory for parts of keys and values: a multiple of kAttnPart
     int32_t                   value_step;            // positions of values in such a part
     int32_t                   group, n_slices;       // heads of a key/value head, and blocks that share them
-    int32_t                   unused;
+    int32_t                   value_rows;            // that a block's threads take at once
 };
-// A block's threads bring 8 elements each of a chunk's keys or values to shared memory, or twice as many, as a part. A
-// thread adds up so many rows of a column of the values.
+// A block's threads bring 8 or 16 elements of keys or values each, a part. A thread adds up so many rows of a column.
 constexpr int kAttnPart = kGpuThreads * 8, kAttnRows = 4;
 constexpr int kRowWords = kAttnChunk + 8;  // of a row: scores, then maximum, sum, factors of old and new values, bounds
 DUET_HD constexpr int attn_units(int cache_type) { return cache_type == DUET_CACHE_F16 ? 2 : 1; }

@@ -35,9 +35,8 @@ DUET_DEVICE void prepare_heads(const attention_args& a, Shared x, int n, bool ha
                     lane[k] = lane[k] + v * v;
                 }
             }
-            for (int m = kSumLanes / kSegment / 2; m > 0; m /= 2) {
+            for (int m = kSumLanes / kSegment / 2; m > 0; m /= 2)
                 for (int k = 0; k < m; k++) lane[k] = lane[k] + lane[k + m];
-            }
             const float scale = exact_norm_scale(segment_sum(lane[0]) / (float)d, now.eps);
             const float* w = now.w ? now.w + (size_t)(h >= n ? kv_head : head0 + h) * now.w_stride : nullptr;
             for (int i = l; i < d; i += kSegment) {
@@ -516,7 +515,7 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
         DUET_ROLLED
         for (int j = i_angle + kAngleThreads; j < n_angles; j += kAngleThreads)
             stage[quarter * attn_half(a) + j] = own.angles[angle_at + j];
-        const uint8_t* head = cache_chunk(c, page, kv_head);
+        uint8_t* head = cache_chunk(c, page, kv_head);
         const attn_memory m{q, score, o, state, stage};
         cache_unit<Type> u[Split ? 2 : 1][attn_units(Type)];
         auto load_keys = [&] { next_part<Type, true>(head, c.k_dim, c.k_dim * kAttnChunk, a.stage, 0, u); };
@@ -537,7 +536,8 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
         for (int e = tid; e < (n_own ? c.k_dim + (n_own - 1) * c.v_dim : 0); e += n_threads) {
             const bool is_key = e < c.k_dim;
             const int j = is_key ? e : e - c.k_dim, at = key0 + (is_key ? 0 : stride) + j;
-            q[at] = cache_write<Type>(c, is_key, rows.tok, kv_head, j, q[at]);
+            uint8_t* chunk = Split ? head : cache_chunk(c, c.pages[page0 + pos / kAttnChunk], kv_head);
+            q[at] = cache_write<Type>(c, is_key, chunk, pos % kAttnChunk, j, q[at]);
         }
         if (is_late) sync_block();
         if constexpr (Fast) attn_tiles(a, rows, c.pages + page0, first_chunk, last_chunk, kv_head, m);
@@ -553,7 +553,7 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
             sync_block();
             const uint8_t* values = c.v_in_k ? head : head + c.k_bytes;
             if (c.v_in_k) attn_values<Split, Type, kAttnRows, true, W>(a, rows, values, base, fresh_at, u, m);
-            else if (n_rows * c.v_dim > 2 * W * kGpuThreads)
+            else if (n_rows > 2 * a.value_rows)
                 attn_values<Split, Type, kAttnRows, false, W>(a, rows, values, base, fresh_at, u, m);
             else attn_values<Split, Type, 2, false, W>(a, rows, values, base, fresh_at, u, m);
             if (Split || chunk == last_chunk) break;

@@ -68,12 +68,12 @@ DUET_DEVICE void store_part(const cache_unit<Type> (&u)[Units], int n, Shared st
     }
 }
 
-// Writes element j of a token's key or value, and returns what will be read there. q8_0: a segment brings one block.
+// Writes element j of a key or value at position i of a head's chunk, and returns what will be read there. A segment
+// brings a block of q8_0.
 template <int Type>
-DUET_DEVICE float cache_write(const cache_args& c, bool is_key, int tok, int kv_head, int j, float x) {
-    const int pos = c.pos[tok], i = pos % kAttnChunk, d = is_key ? c.k_dim : c.v_dim,
-              at = is_key ? j * kAttnChunk + i : i * d + j;
-    uint8_t* head = cache_chunk(c, c.pages[c.page_start[tok] + pos / kAttnChunk], kv_head) + (is_key ? 0 : c.k_bytes);
+DUET_DEVICE float cache_write(const cache_args& c, bool is_key, uint8_t* chunk, int i, int j, float x) {
+    const int d = is_key ? c.k_dim : c.v_dim, at = is_key ? j * kAttnChunk + i : i * d + j;
+    uint8_t* head = chunk + (is_key ? 0 : c.k_bytes);
     if constexpr (Type == DUET_CACHE_F16) {
         const uint16_t h = float_to_half(x);
         ((uint16_t*)head)[at] = h;
@@ -95,19 +95,18 @@ DUET_DEVICE float cache_write(const cache_args& c, bool is_key, int tok, int kv_
 
 // Writes the batch's keys and values k, v (n_tok, n_kv_heads, dim) f32 to their places in the cache.
 // grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0
-// moves 4 + 2 (f16) bytes per element
-// q8_0 needs dims % 32 == 0 (runtime/session.cpp checks), so that a segment holds one block. source: own;
-// quant/blocks.h
+// moves 4 + 2 (f16) bytes per element. q8_0 needs dims % 32 == 0 (runtime/session.cpp checks). source: own
 DUET_DEVICE void kv_append(const append_args& a, const block_place& here = {}) {
     const bool is_key = here.z == 0;
     const heads_args& from = is_key ? a.k : a.v;
     const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = here.y, e = here.x * kGpuThreads + thread_id(),
-              h = e / d, j = e % d;
+              h = e / d, j = e - h * d, pos = a.cache.pos[tok], i = pos % kAttnChunk;
     if (h >= a.cache.n_kv_heads) return;
-    const float x = from.at[(size_t)tok * from.stride + (size_t)h * from.head_stride + j];
-    if (a.cache.type == DUET_CACHE_F16) cache_write<DUET_CACHE_F16>(a.cache, is_key, tok, h, j, x);
-    else if (a.cache.type == DUET_CACHE_F32) cache_write<DUET_CACHE_F32>(a.cache, is_key, tok, h, j, x);
-    else cache_write<DUET_CACHE_Q8_0>(a.cache, is_key, tok, h, j, x);
+    const float x = row_of(from, tok)[h * from.head_stride + j];
+    uint8_t* chunk = cache_chunk(a.cache, a.cache.pages[a.cache.page_start[tok] + pos / kAttnChunk], h);
+    if (a.cache.type == DUET_CACHE_F16) cache_write<DUET_CACHE_F16>(a.cache, is_key, chunk, i, j, x);
+    else if (a.cache.type == DUET_CACHE_F32) cache_write<DUET_CACHE_F32>(a.cache, is_key, chunk, i, j, x);
+    else cache_write<DUET_CACHE_Q8_0>(a.cache, is_key, chunk, i, j, x);
 }
 
 }  // namespace duet

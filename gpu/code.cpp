@@ -11,8 +11,7 @@
 #if !defined(DUET_GPU_CODE)
 #define DUET_GPU_CODE
 #endif
-// Version of the compiler that made the code, as a driver counts: 13010. A driver of an older major version cannot load
-// it; intermediate code also wants the minor version.
+// The compiler's version, as a driver counts: 13010. A driver wants its major version, for intermediate code the minor.
 #if !defined(DUET_CUDA_VERSION)
 #define DUET_CUDA_VERSION 0
 #endif

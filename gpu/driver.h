@@ -91,8 +91,7 @@ bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out);
 std::string gpu_code_list();    // "sm_90 gfx1100", or "none"
 extern const char kGpuBuilt[];  // the chips that were built in: " sm_90 gfx1100", or ""
 
-// For tests. A setup replaces, for the calling thread, the files of the vendors' libraries, the code that was built in,
-// and the folder in which /dev and /sys are looked up.
+// For tests: replaces, for the calling thread, vendors' libraries, the built-in code and the folder of /dev and /sys.
 struct gpu_test_setup {
     const char* cuda_library = nullptr;
     const char* hip_library = nullptr;

@@ -273,10 +273,10 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     const bool is_few = s.append >= 0 && a.n_tok * a.cache.n_kv_heads < 2 * c.store->info.n_units;
     const bool split = (a.n_chunks > 1 || c.kept) && (a.n_tok <= kSplitTokens || is_few);
     // Rows that a block's threads take at once, and that fit its 48 kB of shared memory beside the stage.
-    const int width = a.cache.v_in_k ? kGpuThreads / 2 : v_dim;
+    const int width = a.cache.v_in_k ? kGpuThreads / 2 : v_dim, wide = (split ? 1 : 2) * kGpuThreads;
     const bool is_fast = c.limits.fast && c.store->info.has_fast && a.n_tok > kSmallBatch && s.append < 0 &&
                          a.cache.type == DUET_CACHE_F16 && has_fast_code(c.graph, o);
-    int most = is_fast ? kFastRows : std::min(16, kAttnRows * std::max(1, (split ? 1 : 2) * kGpuThreads / width));
+    int most = is_fast ? kFastRows : std::min(16, kAttnRows * std::max(1, wide / width));
     const auto floats = [&](int rows) {  // Regions of attention(): q, key and value, score, o, state, stage.
         return (rows + !is_fast) * (attn_stride(k_dim) + attn_stride(v_dim)) + rows * kRowWords + a.stage;
     };
@@ -288,6 +288,7 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     a.n_slices = blocks_of(group, a.heads_per_block);
     const int at_once = a.cache.v_in_k ? kAttnChunk : std::min(a.stage / v_dim, kAttnChunk);
     a.value_step = v_dim % 8 ? at_once / 8 * 8 : at_once / 4 * 4;  // Each part begins at a multiple of 8 elements.
+    a.value_rows = wide / std::min(v_dim, a.cache.v_in_k ? a.stage / kAttnChunk : wide);
     const uint64_t n_products = (uint64_t)a.toks_per_block * (size_t)o.in.n_heads *
                                 (size_t)(a.cache.k_dim + a.cache.v_dim) * (size_t)a.n_chunks * kAttnChunk;
     const int n_tok = a.n_tok, step = split ? n_tok : tiles_per_launch(c, n_products) * a.toks_per_block,

@@ -76,83 +76,75 @@ DUET_DEVICE void matmul_fragments(const matrix_args& a) {
     block_tile at = tile_of_block(a);
     if (at.first >= at.n_tok) return;
     auto stages = shared_array<uint32_t>(0, 2 * kStageWords);
-    constexpr int kTiles = kMatmulToks / 8;
+    constexpr int kTiles = kMatmulToks / 8, kOfToken = 1 + B::kHasMin * B::kSubScales;
     // With masks the compiler knows which bits are there, and what is an offset of a load.
     const int lane = thread_id() & 31, warp = thread_id() >> 5 & 3, g = lane >> 2, t = lane & 3;
     const int n_groups = group_count(a.n_in), here = at.row0 / kRowTile + warp / 2,
-              last_tile = (at.part.n_out - 1) / kRowTile, tile = here < last_tile ? here : last_tile;
-    const int row = warp % 2 * 16 + g;  // and row + 8
+              last_tile = (at.part.n_out - 1) / kRowTile, tile = here < last_tile ? here : last_tile,
+              row = warp % 2 * 16 + g;  // and row + 8
     const uint8_t* brick = brick_of<B, const uint8_t>(at.part.w, tile, 0, n_groups);
     // Bytes in shared memory: the lane's line of tokens, and what a thread brings, two blocks of a token. What is not
-    // there nobody stores, or no block of weights meets it.
-    const uint32_t base = (uint32_t)__cvta_generic_to_shared(stages), brought = thread_id() >> 1 & 63,
-                   first_b = thread_id() % 2 * 2, line = base + (lane / 16 * 8 + lane % 8) * kGroup,
-                   chunk = lane / 8 % 2 ^ lane % 8, to_line = base + brought * kGroup,
-                   to_scale = base + (kStageScales + first_b * kMatmulToks + brought) * 4;
-    const size_t from = at.first + (int)brought < at.n_tok ? at.first + brought : (size_t)at.n_tok - 1,
-                 block0 = from * (size_t)(a.act.q_stride / kBlock) + first_b;
-    const int8_t* q = a.act.q + block0 * kBlock;
-    const act_scale* scales = a.act.scale + block0;
-    auto start_tokens = [&](int group) {
-        const uint32_t half = group % 2 * kStageWords * 4;
+    // there nobody stores, or it is zeros on both sides. A lane's four tokens of 16 have their scales side by side.
+    uint32_t half = 0, base = (uint32_t)__cvta_generic_to_shared(stages), brought = thread_id() >> 1 & 63,
+             first_b = thread_id() % 2 * 2,
+             line = base + (lane / 16 * 8 + lane % 8) * kGroup + (lane / 8 % 2 ^ lane % 8) * 16,
+             to_line = base + brought * kGroup + (2 * first_b ^ brought % 8) * 16,
+             place = (brought & ~15u) + (brought & 6) * 2 + brought / 8 % 2 * 2 + brought % 2,
+             to_scale = base + (kStageScales + first_b * kMatmulToks + place) * 4;
+    uint32_t block_at =
+        first_block(a.act, at.first + (int)brought < at.n_tok ? at.first + (int)brought : at.n_tok - 1, 0) + first_b;
+    auto start_tokens = [&](uint32_t to_half, int n_left) {
+        const int8_t* q = a.act.q + (size_t)block_at * kBlock;
         for (int k = 0; k < 2; k++) {
-            const bool is_there = group * kBlocksPerGroup + (int)first_b + k < a.n_in / kBlock;
+            const bool is_there = (int)first_b < n_left - k;
             for (int i = 0; i < 2; i++)
-                start_copy<16>(to_line + half + ((2 * (first_b + k) + i) ^ brought % 8) * 16, q + k * kBlock + i * 16,
-                               is_there);
-            const uint32_t scale = to_scale + half + k * kMatmulToks * 4;
-            constexpr uint32_t kNext = kBlocksPerGroup * kMatmulToks * 4;
-            start_copy<4>(scale, &scales[k].d, is_there);
-            if constexpr (B::kHasMin) start_copy<4>(scale + kNext, &scales[k].t, is_there);
-            if constexpr (B::kHasMin && B::kSubScales == 2) start_copy<4>(scale + 2 * kNext, &scales[k].sums, is_there);
+                start_copy<16>(to_line + to_half ^ (2 * k + i) * 16, q + k * kBlock + i * 16, is_there);
+            for (int i = 0; i < kOfToken; i++)
+                start_copy<4>(to_scale + to_half + (i * kBlocksPerGroup + k) * kMatmulToks * 4,
+                              (const uint32_t*)(a.act.scale + block_at + k) + i, is_there);
         }
-        q += kGroup;
-        scales += kBlocksPerGroup;
+        block_at += kBlocksPerGroup;
     };
     float total[kTiles][4] = {};
-    lane_words<B> block[kBlocksPerGroup][2];
+    constexpr int kAhead = gpu_codes<B>::kHigh ? 2 : kBlocksPerGroup;  // blocks on their way: as many as do not spill
+    lane_words<B> block[kAhead][2];
     uint32_t scale[2][gpu_scales<B>::kWords];
-    for (int i = 0; i < kBlocksPerGroup * 2; i++) block[i / 2][i % 2] = load_lane<B>(brick, row + i % 2 * 8, i / 2, t);
+    for (int i = 0; i < kAhead * 2; i++) block[i / 2][i % 2] = load_lane<B>(brick, row + i % 2 * 8, i / 2, t);
     for (int i = 0; i < 2; i++) load_scales<B>(brick, row + 8 * i, scale[i]);
-    start_tokens(0);
-    for (int group = 0; group < n_groups; group++) {
-        uint32_t* stage = stages + group % 2 * kStageWords;
+    start_tokens(half, a.n_in / kBlock);
+    for (int n_left = a.n_in / kBlock; n_left > 0; n_left -= kBlocksPerGroup) {
         wait_for_copies();
         sync_block();
-        if (group + 1 < n_groups) {
-            start_tokens(group + 1);
-            brick += gpu_brick<B>::kBytes;
-        }
-        const int n_blocks = a.n_in / kBlock - group * kBlocksPerGroup;
+        if (n_left > kBlocksPerGroup) start_tokens(kStageWords * 4 - half, n_left - kBlocksPerGroup);
         float acc[kTiles][4];  // From -0 on the first fma is a product. Totals begin as +0.
         for (int i = 0; i < kTiles * 4; i++) acc[i / 4][i % 4] = -0.0f;
         DUET_UNROLL
         for (int b = 0; b < kBlocksPerGroup; b++) {
-            if (b > 0 && b >= n_blocks) break;
+            __syncwarp();  // ptxas would begin with the next block, and spill.
+            if (b == kBlocksPerGroup - kAhead) brick += n_left > kBlocksPerGroup ? gpu_brick<B>::kBytes : 0;
             uint32_t w[4];
             ready_scale r[2];
             for (int i = 0; i < 2; i++) {
                 r[i] = read_scale<B>(scale[i], b);
-                w[i] = fragment_word<B>(block[b][i], t, false, false);
-                w[2 + i] = fragment_word<B>(block[b][i], t, true, false);
-                block[b][i] = load_lane<B>(brick, row + 8 * i, b, t);
+                w[i] = fragment_word<B>(block[b % kAhead][i], t, false, false);
+                w[2 + i] = fragment_word<B>(block[b % kAhead][i], t, true, false);
+                block[b % kAhead][i] = load_lane<B>(brick, row + 8 * i, (b + kAhead) % kBlocksPerGroup, t);
                 if (b == kBlocksPerGroup - 1) load_scales<B>(brick, row + 8 * i, scale[i]);
             }
             for (int tile2 = 0; tile2 < kTiles; tile2 += 2) {
-                uint32_t x[4];
-                load_lines(line + group % 2 * kStageWords * 4 + tile2 * 8 * kGroup + (chunk ^ 2 * b) * 16, x);
-                for (int k = 0; k < 2; k++) {
-                    const uint32_t x2[2] = {x[2 * k], x[2 * k + 1]};
-                    const uint32_t* s = stage + kStageScales + b * kMatmulToks + (tile2 + k) * 8 + 2 * t;
-                    act_scale token[2];
-                    for (int i = 0; i < 2; i++)
-                        token[i] = {float_of(s[i]), B::kHasMin ? float_of(s[kBlocksPerGroup * kMatmulToks + i]) : 0.0f,
-                                    B::kHasMin && B::kSubScales == 2 ? s[2 * kBlocksPerGroup * kMatmulToks + i] : 0, 0};
-                    add_fragments<B>(w, 0, x2, r, token, acc[tile2 + k]);
-                }
+                uint32_t x[2][2];
+                load_lines((line + half ^ b * 32) + tile2 * 8 * kGroup, x);
+                float of[3][4] = {};  // d, t and sums of the lane's tokens
+                const int from = (int)(half / 4) + kStageScales + 4 * t + b * kMatmulToks + tile2 * 8;
+                for (int i = 0; i < kOfToken; i++)
+                    load_words((const float*)stages, from + i * kBlocksPerGroup * kMatmulToks, of[i]);
+                act_scale token[2][2];
+                for (int k = 0; k < 4; k++) token[k / 2][k % 2] = {of[0][k], of[1][k], bits_of(of[2][k]), 0};
+                for (int k = 0; k < 2; k++) add_fragments<B>(w, 0, x[k], r, token[k], acc[tile2 + k]);
             }
         }
         for (int i = 0; i < kTiles * 4; i++) total[i / 4][i % 4] = total[i / 4][i % 4] + acc[i / 4][i % 4];
+        half = kStageWords * 4 - half;
     }
     at = tile_of_block(a);  // Nothing of it takes a register before.
     for (int i = 0; i < kTiles * 4; i++) {
@@ -268,12 +260,9 @@ DUET_DEVICE void matmul_float(const matrix_args& a) {
             if (tile * kRowTile < at.part.n_out)
                 piece[p] = __builtin_bit_cast(float_piece<F>, load_stream(brick + (size_t)from * 16));
         }
-        const int n = tok < at.n_tok ? a.n_in - k - k0 : 0;  // elements that are there
-        if (is_aligned && n >= kEach) {
-            __builtin_memcpy(next, __builtin_assume_aligned(token + k, sizeof(word4)), sizeof next);
-        } else {
-            for (int i = 0; i < kEach; i++) next[i] = i < n ? token[k + i] : 0.0f;
-        }
+        const int n = tok < at.n_tok ? a.n_in - k - k0 : 0, is_whole = is_aligned && n >= kEach;  // n: that are there
+        if (is_whole) __builtin_memcpy(next, __builtin_assume_aligned(token + k, sizeof(word4)), sizeof next);
+        for (int i = 0; i < kEach && !is_whole; i++) next[i] = i < n ? token[k + i] : 0.0f;
     };
     float total[16] = {}, acc[16] = {};
     load(0);

@@ -356,10 +356,8 @@ DUET_DEVICE void matvec(const matrix_args& a, const block_place& here = {}) {
             float v = 0.0f;
             if (r < p.n_out) {
                 gate = finish_result(p, r, has_up ? gate : total);
-                const float up = has_up ? finish_result(a.part[1], r, total) : 0.0f;
-                // Two calls, because an address that may be null would keep `up` in memory.
-                v = has_up ? exact_activate((activation)a.activation, gate, &up)
-                           : exact_activate((activation)a.activation, gate, nullptr);
+                const float up = has_up ? finish_result(a.part[1], r, total) : no_factor(a.activation);
+                v = exact_activate((activation)a.activation, gate, &up);
                 store_for_others(p.y + (size_t)tok * p.y_stride + r, v);
             }
             if (a.result.q) segment_quantize(v, a.result, tok, r);  // n_out % 32 == 0: launch_steps.cpp sees to it.
@@ -393,15 +391,9 @@ DUET_DEVICE void embed(const embed_args& a, const block_place& here = {}) {
         for (int k = 0; k < kBlocksPerGroup; k++)  // A constant index keeps registers from being indexed by a variable.
             if (k == b) r = read_scale<W>(s, k);
         const int code = (int)(int8_t)(word >> 8 * (i % 4)) - C::kBias;
-        if constexpr (kWideSubs<W>) {
-            v = (i < 16 ? r.d : r.m) * (float)code;
-        } else if constexpr (W::kSubScales == 2) {
-            v = r.d * (float)(i < 16 ? r.sub[0] : r.sub[1]) * (float)code;
-            if constexpr (W::kHasMin) v = v - r.m * (float)(i < 16 ? r.min[0] : r.min[1]);
-        } else {
-            v = r.d * (float)code;
-            if constexpr (W::kHasMin) v = v + r.m;  // r.m is minus the minimum.
-        }
+        const bool is_upper = i >= 16;  // Without two sub-scales they are 1. r.m is minus the minimum of 32 weights.
+        v = (kWideSubs<W> && is_upper ? r.m : r.d) * (float)(is_upper ? r.sub[1] : r.sub[0]) * (float)code;
+        if constexpr (W::kHasMin) v = W::kSubScales == 1 ? v + r.m : v - r.m * (float)(is_upper ? r.min[1] : r.min[0]);
     }
     a.out[(size_t)here.y * a.stride + j] = a.scale != 1.0f ? v * a.scale : v;
 }

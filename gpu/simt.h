@@ -172,8 +172,7 @@ DUET_DEVICE void wait_for_count(const uint32_t* at, uint32_t n) {
 }
 // Starts to bring the line of weights to the second cache.
 DUET_DEVICE void fetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-// take_args brings device memory that no launch writes to where a kernel may read it as arguments, and block_args gives
-// it from the block's next barrier on.
+// take_args brings memory that no launch writes to where arguments are; block_args gives it behind the next barrier.
 template <class T>
 DUET_DEVICE word4* args_room() {
     __shared__ word4 room[sizeof(T) / sizeof(word4)];
@@ -379,7 +378,7 @@ template <class T> DUET_DEVICE void store_for_others(T* at, T v) { *at = v; }
 // ---- shared memory ----
 // A part of the block's shared memory, named by its byte offset. T has 4 bytes.
 #if defined(DUET_ON_DEVICE)
-extern __shared__ word4 duet_shared_memory[];
+extern __shared__ __attribute__((aligned(128))) word4 duet_shared_memory[];
 template <class T> DUET_DEVICE T* shared_array(size_t offset, int) { return (T*)((char*)duet_shared_memory + offset); }
 #else
 // In the emulator an element is a proxy. It checks its index and remembers who touched it since the last barrier.
@@ -432,6 +431,17 @@ DUET_DEVICE void store4(const Array& to, int at, const float (&v)[4]) {
 }
 
 // ---- made of the words above ----
+// Returns p, an address of global memory. LLVM would add what p is made of to each index, in 64 bits.
+template <class T>
+DUET_DEVICE T* kept(T* p) {
+#if defined(DUET_CUDA)
+    size_t at = __cvta_generic_to_global(p);
+    asm("" : "+l"(at));
+    p = (T*)__cvta_global_to_generic(at);
+#endif
+    return p;
+}
+
 // The block that a kernel's function computes: the hardware's, or one of many that a resident block takes in turn.
 struct block_place {
     int x = block_x(), y = block_y(), z = block_z();
@@ -570,17 +580,21 @@ DUET_DEVICE void fragment_dot(const uint32_t (&w)[4], const uint32_t (&x)[2], co
         : "=r"(dot[0]), "=r"(dot[1]), "=r"(dot[2]), "=r"(dot[3])
         : "r"(w[2 * half]), "r"(w[2 * half + 1]), "r"(x[half]), "r"(start[0]), "r"(start[1]));
 }
+// Returns v & mask ^ flip. ptxas makes two instructions of it, as one takes one constant.
+DUET_DEVICE uint32_t mask_and_flip(uint32_t v, uint32_t mask, uint32_t flip) {
+    asm("lop3.b32 %0, %0, %1, %2, 0x6a;" : "+r"(v) : "r"(mask), "r"(flip));
+    return v;
+}
 // Adds the products of a pair of int16 with the two lowest bytes of b.
 DUET_DEVICE int dot2(uint32_t pair, uint32_t b, int c) { return __dp2a_lo((int)pair, (int)b, c); }
 // Loads four tiles of 8 lines x 16 bytes from shared memory: lane 8i + k names line k of i, 4g + t gets word t of g.
-DUET_DEVICE void load_lines(uint32_t line, uint32_t (&w)[4]) {
+DUET_DEVICE void load_lines(uint32_t line, uint32_t (&w)[2][2]) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "=r"(w[0][0]), "=r"(w[0][1]), "=r"(w[1][0]), "=r"(w[1][1])
                  : "r"(line)
                  : "memory");
 }
-// Starts a copy to shared memory that goes on by itself; without is_there it writes zeros and reads nothing.
-// wait_for_copies waits for those of this thread.
+// Starts a copy to shared memory, without is_there of zeros. wait_for_copies waits for those of this thread.
 template <int Bytes>
 DUET_DEVICE void start_copy(uint32_t to, const void* from, bool is_there) {
     const int n = is_there ? Bytes : 0;

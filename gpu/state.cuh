@@ -70,9 +70,9 @@ DUET_DEVICE void state_steps(const state_gpu_args& a) {
             k += a.n_heads * a.n_cols + group * a.n_rows;
             q += a.n_heads * a.n_cols + (a.n_groups + group) * a.n_rows;
         }
-        const float step = exact_step_size(*column(IsDelta ? a.decay : a.step, row, head), a.bias[head]);
-        const float decay = exact_decay(a.rate[head], step),
-                    beta = IsDelta ? exact_sigmoid(*column(a.step, row, head)) : step;
+        auto of_head = [&](const heads_args& v) { return row_of(v, row)[column(v, head)]; };
+        const float step = exact_step_size(of_head(IsDelta ? a.decay : a.step), a.bias[head]);
+        const float decay = exact_decay(a.rate[head], step), beta = IsDelta ? exact_sigmoid(of_head(a.step)) : step;
         const float vj = is_column ? v[j] : 0.0f;
         float e = beta * vj, out = 0.0f;
         if (IsDelta) {

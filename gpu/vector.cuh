@@ -61,9 +61,8 @@ DUET_DEVICE lanes_codes<V> lanes_code(const float (&values)[V]) {
             miss[k] = rest * rest;
             both += bits_of(raised) << (thread_id() % (kBlock / V) + k * (kBlock / V) < kBlock / 2 ? 0 : 16);
         }
-        for (int h = V / 2; h > 0; h /= 2) {
+        for (int h = V / 2; h > 0; h /= 2)
             for (int k = 0; k < h; k++) miss[k] = miss[k] + miss[k + h];
-        }
         const float missed = segment_sum(miss[0], kBlock / V) * miss_weight(t);
         const bool is_less = t == 0 || missed < least;
         both = segment_sum(both, kBlock / V);
@@ -176,39 +175,40 @@ DUET_DEVICE void take_rows(const rows_args& a, const block_place& here = {}) {
         if (i + k * 8 < n) a.out[(size_t)row * a.out_stride + i + k * 8] = v[k];
 }
 
+DUET_DEVICE float* row_of(const heads_args& v, int row) { return kept(v.at + (size_t)row * v.stride); }
+DUET_DEVICE int column(const heads_args& v, int j) {  // A division is 20 instructions.
+    return v.n_heads == 1 ? j : j / v.head_dim * v.head_stride + j % v.head_dim;
+}
+// A second factor that changes nothing. An address that may be null would keep all of them in memory.
+DUET_DEVICE float no_factor(int32_t act) { return (activation)act == activation::swiglu_oai ? 0.0f : 1.0f; }
+
 // Rotates pairs of x in place (exact_rotate): x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
 // grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element
 // source: own; Su et al. (arXiv 2104.09864)
 DUET_DEVICE void rope(const rope_args& a, const block_place& here = {}) {
-    const int i = here.x * kGpuThreads + thread_id(), h = i / a.half, j = i % a.half;
+    const int i = here.x * kGpuThreads + thread_id(), h = i / a.half, j = i - h * a.half;
     if (h >= a.x.n_heads) return;
-    float* x = a.x.at + (size_t)here.y * a.x.stride + (size_t)h * a.x.head_stride;
+    float* x = row_of(a.x, here.y) + h * a.x.head_stride;
     const float* angle = a.angles + (size_t)here.y * 2 * a.n_freq + j;
     const int p = a.neox ? j : 2 * j, q = a.neox ? j + a.half : 2 * j + 1;
     exact_rotate(x + p, x + q, angle[0], angle[a.n_freq]);
-}
-
-DUET_DEVICE float* column(const heads_args& v, int row, int j) {
-    const int h = v.n_heads == 1 ? 0 : j / v.head_dim;  // A division is 20 instructions.
-    return v.at + (size_t)row * v.stride + (size_t)h * v.head_stride + (j - h * v.head_dim);
 }
 
 // y = act(x) * x2; y = x + scale * x2; y = cap(scale * x); x, x2, y (n_rows, n) f32; with codes.q y's int8 blocks too
 // grid (ceil(n / kRowColumns), n_rows), block 256, shared 0; moves 8 to 13 bytes per element; source: own
 DUET_DEVICE void elementwise(const elementwise_args& a, const block_place& here = {}) {
     const int first = here.x * kRowColumns + thread_id() / 8 * kBlock + thread_id() % 8, row = here.y;
-    // A factor that is not there is what changes nothing: an address that may be null would keep all of them in memory.
-    const float none = (activation)a.act == activation::swiglu_oai ? 0.0f : 1.0f;
+    float *const from = row_of(a.x, row), *const from2 = row_of(a.x2, row), *const to = row_of(a.y, row);
     float v[4] = {};
     DUET_ROLLED
     for (int i = first; i < first + kBlock; i += 8) {  // Four copies of the code would make a walk spill.
         for (int k = 0; k < 3; k++) v[k] = v[k + 1];
         if (i >= a.n) continue;
-        const float x = *column(a.x, row, i), x2 = a.x2.at ? *column(a.x2, row, i) : none;
+        const float x = from[column(a.x, i)], x2 = a.x2.at ? from2[column(a.x2, i)] : no_factor(a.act);
         v[3] = a.mode == kElementwiseActivate ? exact_activate((activation)a.act, x, &x2)
                : a.mode == kElementwiseAdd    ? exact_add(x, x2, a.scale)
                                               : exact_scale_cap(x, a.scale, a.cap);
-        *column(a.y, row, i) = v[3];
+        to[column(a.y, i)] = v[3];
     }
     if (a.codes.q) lanes_quantize(v, a.codes, row, first, first < a.n);  // n % 32 == 0
 }

@@ -244,11 +244,11 @@ struct lane_words {
 };
 template <class B>
 DUET_DEVICE lane_words<B> load_lane(const uint8_t* brick, int row, int b, int j) {
-    using C = gpu_codes<B>;
-    lane_words<B> lane{};
-    for (int i = 0; i < lane_words<B>::kLows; i++)
-        lane.low[i] = *stored_word<B>((const uint32_t*)brick, row, b, (j + 4 * i) % C::kLow);
-    if constexpr (C::kHigh > 0) lane.high = *stored_word<B>((const uint32_t*)brick, row, b, C::kLow + j % C::kHigh);
+    constexpr int L = gpu_codes<B>::kLow, H = gpu_codes<B>::kHigh;
+    const uint32_t *from = (const uint32_t*)brick + row * 4, *low = from + j % (L < 4 ? L : 4);
+    lane_words<B> lane{};  // Of both planes: an address of the lane, and a constant.
+    for (int i = 0; i < lane_words<B>::kLows; i++) lane.low[i] = low[(b * L / 4 + i) * kRowTile * 4 + b * L % 4];
+    if constexpr (H > 0) lane.high = (from + j % H)[(b * H / 4 + L) * kRowTile * 4 + b * H % 4];
     return lane;
 }
 // Returns word j, or with `second` word j + 4, as signed weights, or with `is_biased` its codes.
@@ -267,6 +267,7 @@ template <class B, class C = gpu_codes<B>>
 constexpr int kTop = B::kSubScales == 1 && C::kBias * 2 == 1 << (C::kLow + C::kHigh) ? 8 - C::kLow - C::kHigh : 0;
 template <class B>
 DUET_DEVICE uint32_t fragment_word(const lane_words<B>& lane, int j, bool second, bool is_biased) {
+    if constexpr (kTop<B> == 4) return mask_and_flip(second ? lane.low[0] : lane.low[0] << 4, 0xf0f0f0f0u, 0x80808080u);
     const uint32_t w = lane_word<B>(lane, j, second, is_biased || kTop<B>);
     return kTop<B> ? w << kTop<B> ^ 0x80808080u : w;
 }
@@ -290,8 +291,8 @@ struct plane_words {
 
 template <class B>
 DUET_DEVICE void load_scales(const uint8_t* brick, int row, uint32_t (&s)[gpu_scales<B>::kWords]) {
-    const uint32_t* scales = (const uint32_t*)(brick + gpu_brick<B>::kScalesAt);
-    for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = load_stream_word(scales + k * kRowTile + row);
+    const uint32_t* scales = (const uint32_t*)(brick + gpu_brick<B>::kScalesAt) + row;
+    for (int k = 0; k < gpu_scales<B>::kWords; k++) s[k] = load_stream_word(scales + k * kRowTile);
 }
 
 template <class F>

@@ -48,9 +48,7 @@ DUET_HD inline float exact_rint(float x) {
 // e^x with an error below 1 ulp. The result is 0 below -87.33 (no denormals), +inf above 88.72, and NaN for NaN.
 // x = n ln2 + r with |r| <= 0.347. e^r is a Taylor sum of degree 7 in Horner form, whose truncation is 4e-9 relative.
 DUET_HD inline float exact_exp(float x) {
-    if (!(x >= -87.33f)) return x != x ? x : 0.0f;
-    if (x > 88.72f) return float_of(0x7f800000u);
-    const float n = exact_rint(x * 1.44269504f);
+    const float magic = 12582912.0f, raised = x * 1.44269504f + magic, n = raised - magic;  // exact_rint
     float r = __builtin_fmaf(n, -0.693359375f, x);  // 0.693359375 has 9 bits, so the product is exact
     r = __builtin_fmaf(n, 2.12194440e-4f, r);       // ln2 - 0.693359375 = -2.1219444e-4
     float p = 1.98412698e-4f;                       // 1/7!
@@ -61,9 +59,11 @@ DUET_HD inline float exact_exp(float x) {
     p = __builtin_fmaf(p, r, 0.5f);
     p = __builtin_fmaf(p, r, 1.0f);
     p = __builtin_fmaf(p, r, 1.0f);
-    // n is in -126..128. 2^n is applied as two factors, so that each is a normal number.
-    const int32_t i = (int32_t)n, half = i >> 1;
-    return p * float_of((uint32_t)(half + 127) << 23) * float_of((uint32_t)(i - half + 127) << 23);
+    // n is in -126..128. 2^n is applied as two factors, so that each is a normal number; the first changes the exponent
+    // of p. Where x is out of range, what they make is dropped: branches would cost a GPU more.
+    const uint32_t i = bits_of(raised) - bits_of(magic), half = (uint32_t)((int32_t)i >> 1);
+    const float e = float_of(bits_of(p) + (half << 23)) * float_of((i - half + 127) << 23);
+    return x > 88.72f ? float_of(0x7f800000u) : x >= -87.33f ? e : x != x ? x : 0.0f;
 }
 
 DUET_HD inline float exact_sigmoid(float x) { return 1.0f / (1.0f + exact_exp(-x)); }

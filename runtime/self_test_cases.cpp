@@ -308,7 +308,7 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
         bool both_ways = false, fast = false;
     };
     for (const attention_case& s : {attention_case{4, 2, 136, 264, 0, 0, false, DUET_CACHE_F16, false, 0},
-                                    {3, 1, 160, 64, 0, 0, true, DUET_CACHE_F32, false, 0},
+                                    {5, 1, 160, 192, 0, 0, true, DUET_CACHE_F32, false, 0},
                                     {9, 1, 64, 96, 70, 30.0f, false, DUET_CACHE_Q8_0, false, 0},
                                     {2, 2, 20, 24, 5, 0, true, DUET_CACHE_F16, false, 0},
                                     {4, 1, 176, 160, 0, 0, false, DUET_CACHE_F16, true, 0},
