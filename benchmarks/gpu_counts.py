@@ -16,7 +16,8 @@ Of a block: instructions of warps by class; bytes that loads of global memory as
 weights (marked as read once) and for others, on average of its warps, loads that were asked for together counted once.
 From PTX: loads of a block of code are taken to be asked for together unless one's address comes from another, as ptxas has the freedom and
 the guards show that it takes it (tests/gpu_guards.py). `trips ahead`: loads that only code above them reads, so a turn of the loop later, and
-copies to shared memory, which are waited for a turn later too: turns, as all of a turn are on their way together. Also 32-byte sectors touched and the least possible, passes of the banks of shared memory and the least.
+copies to shared memory, which are waited for a turn later too: turns, as all of a turn are on their way together. What ptxas puts into other
+instructions (folded_class) is counted with moves, which the model does not take for instructions. Also 32-byte sectors touched and the least possible, passes of the banks of shared memory and the least.
 From AMD's code: bytes are those of all lanes of the executed loads, waits are s_waitcnt and its like. Sectors and bank passes are not to be had.
 """
 import hashlib
@@ -135,18 +136,21 @@ def ptx_counts(program, stats):
         for r in source:
             readers.setdefault(r, []).append((at, into[0] if re.match(r'mov\.', text) else None))
 
-    def is_folded(text):
-        """Whether the machine has it within the instructions that read it: a constant added to an address, half of a register,
-        a copy's size or none."""
+    def folded_class(text):
+        """The class of an instruction that the machine has within those that read its result, else None: a constant added to an address,
+        half of a register that a conversion takes, a copy's size or none."""
         into = reads(text)[0]
         users = [program.texts[at][1] for r in into for at, _ in readers.get(r, ())]
         if re.match(r'add\.\w+ %\w+, %\w+, -?\d+$', text):
-            return all(into[0] not in re.findall(r'%\w+', re.sub(r'\[.*?\]', '', user)) for user in users)
+            is_address = all(into[0] not in re.findall(r'%\w+', re.sub(r'\[.*?\]', '', user)) for user in users)
+            return ('int64' if text.startswith('add.s64') else 'int') if is_address else None
         if re.match(r'selp\.b32 %\w+, \d+, 0, ', text):
-            return all(user.startswith('cp.async') for user in users)
+            return 'select' if all(user.startswith('cp.async') for user in users) else None
         if re.match(r'cvt\.u16\.u32 ', text):
-            return all(user.startswith('cvt.f32.f16 ') for user in users)
-        return bool(re.match(r'shr\.u32 %\w+, %\w+, 16$', text)) and all(user.startswith('cvt.u16.u32 ') and is_folded(user) for user in users)
+            return 'cvt' if all(user.startswith('cvt.f32.f16 ') for user in users) else None
+        if re.match(r'shr\.u32 %\w+, %\w+, 16$', text):
+            return 'int' if all(user.startswith('cvt.u16.u32 ') and folded_class(user) for user in users) else None
+        return None
 
     def is_read_above(register, at):
         """Whether only code above reads what is put there, itself or as the loop's next value, which is moved at its end."""
@@ -155,8 +159,8 @@ def ptx_counts(program, stats):
     for i, (start, _, _) in enumerate(program.bl):
         end, n = program.bl[i + 1][0] if i + 1 < len(program.bl) else len(program.texts), ran.get(id(program.bl_cls[i]), 0)
         for _, text in program.texts[start:end] if n else ():
-            if is_folded(text):
-                kind = 'select' if text[0] == 's' and text[1] == 'e' else 'cvt' if text[0] == 'c' else 'int64' if text.startswith('add.s64') else 'int'
+            kind = folded_class(text)
+            if kind:
                 classes[kind] -= n
                 classes['mov'] = classes.get('mov', 0) + n
         depth, levels = {}, {}    # how many loads of this block each register waits for, one after the other

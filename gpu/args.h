@@ -154,7 +154,7 @@ struct attention_args {
     int32_t                   stage;                 // floats of shared memory for parts of keys and values: a multiple of kAttnPart
     int32_t                   value_step;            // positions of values in such a part
     int32_t                   group, n_slices;       // heads of a key/value head, and blocks that share them
-    int32_t                   value_rows;            // that a block's threads take at once
+    int32_t                   few_rows;              // that a block's values take with two to a thread
 };
 // A block's threads bring 8 or 16 elements of keys or values each, a part. A thread adds up so many rows of a column.
 constexpr int kAttnPart = kGpuThreads * 8, kAttnRows = 4;

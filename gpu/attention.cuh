@@ -536,8 +536,9 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
         for (int e = tid; e < (n_own ? c.k_dim + (n_own - 1) * c.v_dim : 0); e += n_threads) {
             const bool is_key = e < c.k_dim;
             const int j = is_key ? e : e - c.k_dim, at = key0 + (is_key ? 0 : stride) + j;
-            uint8_t* chunk = Split ? head : cache_chunk(c, c.pages[page0 + pos / kAttnChunk], kv_head);
-            q[at] = cache_write<Type>(c, is_key, chunk, pos % kAttnChunk, j, q[at]);
+            const int tok = rows.tok, now = c.pos[tok];  // Values that are at hand would be kept for all of the kernel.
+            uint8_t* chunk = Split ? head : cache_chunk(c, c.pages[c.page_start[tok] + now / kAttnChunk], kv_head);
+            q[at] = cache_write<Type>(c, is_key, chunk, now % kAttnChunk, j, q[at]);
         }
         if (is_late) sync_block();
         if constexpr (Fast) attn_tiles(a, rows, c.pages + page0, first_chunk, last_chunk, kv_head, m);
@@ -553,7 +554,7 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
             sync_block();
             const uint8_t* values = c.v_in_k ? head : head + c.k_bytes;
             if (c.v_in_k) attn_values<Split, Type, kAttnRows, true, W>(a, rows, values, base, fresh_at, u, m);
-            else if (n_rows > 2 * a.value_rows)
+            else if (n_rows > a.few_rows)
                 attn_values<Split, Type, kAttnRows, false, W>(a, rows, values, base, fresh_at, u, m);
             else attn_values<Split, Type, 2, false, W>(a, rows, values, base, fresh_at, u, m);
             if (Split || chunk == last_chunk) break;

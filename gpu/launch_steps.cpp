@@ -288,7 +288,7 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     a.n_slices = blocks_of(group, a.heads_per_block);
     const int at_once = a.cache.v_in_k ? kAttnChunk : std::min(a.stage / v_dim, kAttnChunk);
     a.value_step = v_dim % 8 ? at_once / 8 * 8 : at_once / 4 * 4;  // Each part begins at a multiple of 8 elements.
-    a.value_rows = wide / std::min(v_dim, a.cache.v_in_k ? a.stage / kAttnChunk : wide);
+    a.few_rows = 2 * (wide / std::min(v_dim, wide));
     const uint64_t n_products = (uint64_t)a.toks_per_block * (size_t)o.in.n_heads *
                                 (size_t)(a.cache.k_dim + a.cache.v_dim) * (size_t)a.n_chunks * kAttnChunk;
     const int n_tok = a.n_tok, step = split ? n_tok : tiles_per_launch(c, n_products) * a.toks_per_block,

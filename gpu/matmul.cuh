@@ -86,13 +86,12 @@ DUET_DEVICE void matmul_fragments(const matrix_args& a) {
     // Bytes in shared memory: the lane's line of tokens, and what a thread brings, two blocks of a token. What is not
     // there nobody stores, or it is zeros on both sides. A lane's four tokens of 16 have their scales side by side.
     uint32_t half = 0, base = (uint32_t)__cvta_generic_to_shared(stages), brought = thread_id() >> 1 & 63,
-             first_b = thread_id() % 2 * 2,
+             first_b = thread_id() % 2 * 2, n_here = (uint32_t)(at.n_tok - at.first),
              line = base + (lane / 16 * 8 + lane % 8) * kGroup + (lane / 8 % 2 ^ lane % 8) * 16,
              to_line = base + brought * kGroup + (2 * first_b ^ brought % 8) * 16,
              place = (brought & ~15u) + (brought & 6) * 2 + brought / 8 % 2 * 2 + brought % 2,
              to_scale = base + (kStageScales + first_b * kMatmulToks + place) * 4;
-    uint32_t block_at =
-        first_block(a.act, at.first + (int)brought < at.n_tok ? at.first + (int)brought : at.n_tok - 1, 0) + first_b;
+    uint32_t block_at = first_block(a.act, at.first + (int)(brought < n_here ? brought : n_here - 1), 0) + first_b;
     auto start_tokens = [&](uint32_t to_half, int n_left) {
         const int8_t* q = a.act.q + (size_t)block_at * kBlock;
         for (int k = 0; k < 2; k++) {
@@ -132,6 +131,7 @@ DUET_DEVICE void matmul_fragments(const matrix_args& a) {
                 if (b == kBlocksPerGroup - 1) load_scales<B>(brick, row + 8 * i, scale[i]);
             }
             for (int tile2 = 0; tile2 < kTiles; tile2 += 2) {
+                if constexpr (kWideSubs<B>) __syncwarp();  // Nor with the next tiles.
                 uint32_t x[2][2];
                 load_lines((line + half ^ b * 32) + tile2 * 8 * kGroup, x);
                 float of[3][4] = {};  // d, t and sums of the lane's tokens

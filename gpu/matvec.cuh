@@ -356,8 +356,10 @@ DUET_DEVICE void matvec(const matrix_args& a, const block_place& here = {}) {
             float v = 0.0f;
             if (r < p.n_out) {
                 gate = finish_result(p, r, has_up ? gate : total);
-                const float up = has_up ? finish_result(a.part[1], r, total) : no_factor(a.activation);
-                v = exact_activate((activation)a.activation, gate, &up);
+                const float up = has_up ? finish_result(a.part[1], r, total) : 0.0f;
+                // Two calls, because an address that may be null would keep `up` in memory.
+                v = has_up ? exact_activate((activation)a.activation, gate, &up)
+                           : exact_activate((activation)a.activation, gate, nullptr);
                 store_for_others(p.y + (size_t)tok * p.y_stride + r, v);
             }
             if (a.result.q) segment_quantize(v, a.result, tok, r);  // n_out % 32 == 0: launch_steps.cpp sees to it.

@@ -580,9 +580,9 @@ DUET_DEVICE void fragment_dot(const uint32_t (&w)[4], const uint32_t (&x)[2], co
         : "=r"(dot[0]), "=r"(dot[1]), "=r"(dot[2]), "=r"(dot[3])
         : "r"(w[2 * half]), "r"(w[2 * half + 1]), "r"(x[half]), "r"(start[0]), "r"(start[1]));
 }
-// Returns v & mask ^ flip. ptxas makes two instructions of it, as one takes one constant.
-DUET_DEVICE uint32_t mask_and_flip(uint32_t v, uint32_t mask, uint32_t flip) {
-    asm("lop3.b32 %0, %0, %1, %2, 0x6a;" : "+r"(v) : "r"(mask), "r"(flip));
+// Returns v & 0xf0f0f0f0 ^ 0x80808080: of codes in the top bits, code - 8. nvcc makes two instructions of that.
+DUET_DEVICE uint32_t signed_tops(uint32_t v) {
+    asm("lop3.b32 %0, %0, %1, %2, 0x6a;" : "+r"(v) : "r"(0xf0f0f0f0u), "r"(0x80808080u));
     return v;
 }
 // Adds the products of a pair of int16 with the two lowest bytes of b.

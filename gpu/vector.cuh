@@ -179,8 +179,6 @@ DUET_DEVICE float* row_of(const heads_args& v, int row) { return kept(v.at + (si
 DUET_DEVICE int column(const heads_args& v, int j) {  // A division is 20 instructions.
     return v.n_heads == 1 ? j : j / v.head_dim * v.head_stride + j % v.head_dim;
 }
-// A second factor that changes nothing. An address that may be null would keep all of them in memory.
-DUET_DEVICE float no_factor(int32_t act) { return (activation)act == activation::swiglu_oai ? 0.0f : 1.0f; }
 
 // Rotates pairs of x in place (exact_rotate): x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
 // grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element
@@ -198,13 +196,15 @@ DUET_DEVICE void rope(const rope_args& a, const block_place& here = {}) {
 // grid (ceil(n / kRowColumns), n_rows), block 256, shared 0; moves 8 to 13 bytes per element; source: own
 DUET_DEVICE void elementwise(const elementwise_args& a, const block_place& here = {}) {
     const int first = here.x * kRowColumns + thread_id() / 8 * kBlock + thread_id() % 8, row = here.y;
+    // A factor that is not there is what changes nothing: an address that may be null would keep all of them in memory.
+    const float none = (activation)a.act == activation::swiglu_oai ? 0.0f : 1.0f;
     float *const from = row_of(a.x, row), *const from2 = row_of(a.x2, row), *const to = row_of(a.y, row);
     float v[4] = {};
     DUET_ROLLED
     for (int i = first; i < first + kBlock; i += 8) {  // Four copies of the code would make a walk spill.
         for (int k = 0; k < 3; k++) v[k] = v[k + 1];
         if (i >= a.n) continue;
-        const float x = from[column(a.x, i)], x2 = a.x2.at ? from2[column(a.x2, i)] : no_factor(a.act);
+        const float x = from[column(a.x, i)], x2 = a.x2.at ? from2[column(a.x2, i)] : none;
         v[3] = a.mode == kElementwiseActivate ? exact_activate((activation)a.act, x, &x2)
                : a.mode == kElementwiseAdd    ? exact_add(x, x2, a.scale)
                                               : exact_scale_cap(x, a.scale, a.cap);

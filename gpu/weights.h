@@ -267,7 +267,7 @@ template <class B, class C = gpu_codes<B>>
 constexpr int kTop = B::kSubScales == 1 && C::kBias * 2 == 1 << (C::kLow + C::kHigh) ? 8 - C::kLow - C::kHigh : 0;
 template <class B>
 DUET_DEVICE uint32_t fragment_word(const lane_words<B>& lane, int j, bool second, bool is_biased) {
-    if constexpr (kTop<B> == 4) return mask_and_flip(second ? lane.low[0] : lane.low[0] << 4, 0xf0f0f0f0u, 0x80808080u);
+    if constexpr (kTop<B> == 4 && !gpu_codes<B>::kHigh) return signed_tops(second ? lane.low[0] : lane.low[0] << 4);
     const uint32_t w = lane_word<B>(lane, j, second, is_biased || kTop<B>);
     return kTop<B> ? w << kTop<B> ^ 0x80808080u : w;
 }

@@ -63,7 +63,8 @@ DUET_HD inline float exact_exp(float x) {
     // of p. Where x is out of range, what they make is dropped: branches would cost a GPU more.
     const uint32_t i = bits_of(raised) - bits_of(magic), half = (uint32_t)((int32_t)i >> 1);
     const float e = float_of(bits_of(p) + (half << 23)) * float_of((i - half + 127) << 23);
-    return x > 88.72f ? float_of(0x7f800000u) : x >= -87.33f ? e : x != x ? x : 0.0f;
+    const float low = x != x ? x : 0.0f, high = x > 88.72f ? float_of(0x7f800000u) : e;
+    return x >= -87.33f ? high : low;
 }
 
 DUET_HD inline float exact_sigmoid(float x) { return 1.0f / (1.0f + exact_exp(-x)); }
