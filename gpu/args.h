@@ -157,7 +157,8 @@ struct attention_args {
     int32_t                   few_rows;              // that a block's values take with two to a thread
 };
 // A block's threads bring 8 or 16 elements of keys or values each, a part. A thread adds up so many rows of a column.
-constexpr int kAttnPart = kGpuThreads * 8, kAttnRows = 4;
+// One of rope and kv_append takes kHeadsAtOnce heads.
+constexpr int kAttnPart = kGpuThreads * 8, kAttnRows = 4, kHeadsAtOnce = 4;
 constexpr int kRowWords = kAttnChunk + 8;  // of a row: scores, then maximum, sum, factors of old and new values, bounds
 DUET_HD constexpr int attn_units(int cache_type) { return cache_type == DUET_CACHE_F16 ? 2 : 1; }
 // In mode fast a block has a tile of rows, heads of at most kFastDim values, and in shared memory lines (gpu/simt.h) of

@@ -3,8 +3,9 @@
 
 namespace duet {
 
-// What a thread takes at once: elements of a key in shared memory, parts of queries.
-constexpr int kRun = 16, kQueryLoads = 4;
+// What a thread takes at once: elements of a key in shared memory, parts of queries, positions of values. Scores
+// of rows that are not there are written, and read by attn_values, up to kBehind words behind the others in the stage.
+constexpr int kRun = 16, kQueryLoads = 4, kTurn = kHasFragments || kHasWideWarps ? 8 : 4, kBehind = 15 * kRowWords;
 
 constexpr int kAngleThreads = kGpuThreads / 4;  // A quarter each brings cosines and sines of queries, then of keys.
 // Room for so many of each; all four fit the stage.
@@ -227,13 +228,12 @@ DUET_DEVICE void attn_scores(const attention_args& a, const attn_rows& rows, con
             }
         }
     }
-    for (int e = 0; e < R * W; e++)
-        if (const int r = r0 + e / W * step, at = p + e % W; r < n_rows) {
-            float s = exact_attn_score(total[e / W][e % W], a.scale, a.cap);
-            if (a.slopes && a.both_ways)
-                s = exact_alibi_both(s, a.slopes[rows.head0 + r % rows.n], c.pos[rows.tok + r / rows.n] - base - at);
-            score[r * kRowWords + at] = s;
-        }
+    for (int e = 0; e < R * W; e++) {
+        const int r = r0 + e / W * step, at = p + e % W, tok = rows.tok + (r < n_rows ? r : 0) / rows.n;
+        float s = exact_attn_score(total[e / W][e % W], a.scale, a.cap);
+        if (a.slopes && a.both_ways) s = exact_alibi_both(s, a.slopes[rows.head0 + r % rows.n], c.pos[tok] - base - at);
+        score[r * kRowWords + at] = s;
+    }
 }
 
 // Takes the softmax of a chunk's scores. A segment takes a row, and lane l holds positions l and l + 32. `state` gets
@@ -273,8 +273,9 @@ DUET_DEVICE void attn_softmax(const attn_rows& rows, int base, Shared score, Sha
     }
 }
 
-// Adds up the weighted values of a chunk. A thread has W columns, and at most R rows. The values come part by part
-// through `stage`, by positions, or by columns where they are the keys; u has the first part.
+// Adds up the weighted values of a chunk. A thread has W columns of R rows; what it adds up for rows behind the last
+// is not kept. The values come part by part through `stage`, by positions, or by columns where they are the keys; u has
+// the first part.
 template <bool Split, int Type, int R, bool InKeys, int W, int Ahead, int Units, class Shared>
 DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* head, int base,
                              int fresh_at, cache_unit<Type> (&u)[Ahead][Units], const attn_memory<Shared>& m) {
@@ -285,14 +286,12 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
               fresh = (rows.n + !InKeys) * attn_stride(c.k_dim);
     int part = 1;
     for (int c0 = 0; c0 < d; c0 += n_wide) {
-        const int n_cols = d - c0 < n_wide ? d - c0 : n_wide, n_threads = n_cols / W, fit = kGpuThreads / n_threads,
-                  step = fit < n_rows ? fit : n_rows, col = thread_id() % n_threads * W, r0 = thread_id() / n_threads;
+        const int n_cols = d - c0 < n_wide ? d - c0 : n_wide, n_threads = n_cols / W, group = thread_id() / n_threads,
+                  col = (thread_id() - group * n_threads) * W, r0 = group * R;
         // The first row ends first, and the last row begins last.
         const auto [latest, last_end] = bounds_of<Split>(rows, state, n_rows - 1);
         const int low = latest - base, last = last_end - base, high = bounds_of<Split>(rows, state, 0).end - base;
-        int row[R];
         float acc[R][W] = {};
-        for (int i = 0; i < R; i++) row[i] = r0 + i * step < n_rows ? r0 + i * step : n_rows - 1;
         for (int p0 = 0; p0 < kAttnChunk; p0 += n_step) {
             const int n = kAttnChunk - p0 < n_step ? kAttnChunk - p0 : n_step;
             store_part<Type, InKeys>(u[0], InKeys ? n_cols * kAttnChunk : n * d, stage);
@@ -311,29 +310,30 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
             part++;
             const int top = high < p0 + n ? high : p0 + n, value_at = InKeys ? col * kAttnChunk : c0 + col - p0 * d;
             DUET_ROLLED
-            for (int p = p0; p < p0 + n && p < last && r0 < step;) {
+            for (int p = p0; p < p0 + n && p < last && r0 < n_rows;) {
                 float w[4];
-                const int from = p;
-                DUET_UNROLL
-                for (int run = 0; run < 2 && p >= low && p + 4 <= top && p % 4 == 0; run++) {  // All rows see them.
-                    float v[4][W];
-                    for (int e = 0; e < W && InKeys; e++) {
-                        load_words(stage, value_at + e * kAttnChunk + p, w);
-                        for (int k = 0; k < 4; k++) v[k][e] = w[k];
+                if (p >= low && p + kTurn <= top && p % 4 == 0) {  // All rows see them.
+                    DUET_UNROLL
+                    for (int run = 0; run < 2 && (run == 0 || kTurn == 8 || p + 4 <= top); run++, p += 4) {
+                        float v[4][W];
+                        loads_before();
+                        for (int e = 0; e < W && InKeys; e++) {
+                            load_words(stage, value_at + e * kAttnChunk + p, w);
+                            for (int k = 0; k < 4; k++) v[k][e] = w[k];
+                        }
+                        for (int k = 0; k < 4 && !InKeys; k++) load_words(stage, value_at + (p + k) * d, v[k]);
+                        for (int i = 0; i < R; i++) {
+                            load_words(score, (r0 + i) * kRowWords + p, w);
+                            for (int k = 0; k < 4 * W; k++)
+                                acc[i][k % W] = __builtin_fmaf(w[k / W], v[k / W][k % W], acc[i][k % W]);
+                        }
                     }
-                    for (int k = 0; k < 4 && !InKeys; k++) load_words(stage, value_at + (p + k) * d, v[k]);
-                    for (int i = 0; i < R; i++) {
-                        load_words(score, row[i] * kRowWords + p, w);
-                        for (int k = 0; k < 4 * W; k++)
-                            acc[i][k % W] = __builtin_fmaf(w[k / W], v[k / W][k % W], acc[i][k % W]);
-                    }
-                    p += 4;
+                    continue;
                 }
-                if (p > from) continue;
                 for (int e = 0; e < W; e++) w[e] = stage[value_at + (InKeys ? e * kAttnChunk + p : p * d + e)];
                 for (int i = 0; i < R; i++) {
-                    const auto [first, end] = bounds_of<Split>(rows, state, row[i]);
-                    const float weight = score[row[i] * kRowWords + p];
+                    const auto [first, end] = bounds_of<Split>(rows, state, r0 + (n_rows - r0 > i) * i);
+                    const float weight = score[(r0 + i) * kRowWords + p];
                     for (int e = 0; e < W && base + p >= first && base + p < end; e++)
                         acc[i][e] = __builtin_fmaf(weight, w[e], acc[i][e]);
                 }
@@ -341,11 +341,10 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
             }
             sync_block();
         }
-        for (int i = 0; i < R; i++) {
-            const int r = r0 + i * step, to = r * d + c0 + col;
-            const float factor = Split ? 2.0f : (float)state[row[i] * kRowWords + 3];
-            // The row sees nothing of this chunk, or does not exist, or the thread has nothing to do.
-            if (r0 >= step || r >= n_rows || factor < 0.0f) continue;
+        for (int i = 0; i < R && r0 + i < n_rows; i++) {
+            const int r = r0 + i, to = r * d + c0 + col;
+            const float factor = Split ? 2.0f : (float)state[r * kRowWords + 3];
+            if (factor < 0.0f) continue;  // The row sees nothing of this chunk.
             for (int e = 0; e < W; e++)
                 if (factor > 1.0f) o[to + e] = acc[i][e];
                 else o[to + e] = __builtin_fmaf(o[to + e], state[r * kRowWords + 2], acc[i][e] * factor);
@@ -463,11 +462,11 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
     attn_rows rows{here.y * a.toks_per_block, 1, n_heads, kv_head * group + in_group, 0, 0};
     int at = 0;
     auto room = [&](int n) { return (size_t)(at += n) * 4 - (size_t)n * 4; };
-    const int n_q = Fast ? most * stride : (most + 1) * stride + v_stride;
-    auto q = shared_array<float>(room(n_q), n_q);                                // and the token's own key and value
-    auto score = shared_array<float>(room(most * kRowWords), most * kRowWords);  // and behind a row's scores its state
-    auto state = shared_array<float>((size_t)(at - most * kRowWords + kAttnChunk) * 4, most * kRowWords - kAttnChunk);
+    const int n_q = Fast ? most * stride : (most + 1) * stride + v_stride, n_score = most * kRowWords;
+    auto q = shared_array<float>(room(n_q), n_q);  // and the token's own key and value
     auto o = shared_array<float>(room(most * v_stride), most * v_stride);
+    auto score = shared_array<float>(room(n_score), n_score + kBehind);  // and behind a row's scores its state
+    auto state = shared_array<float>((size_t)(at - n_score + kAttnChunk) * 4, n_score + kBehind - kAttnChunk);
     auto stage = shared_array<float>((size_t)at * 4, a.stage);
     const int quarter = tid / kAngleThreads, i_angle = tid % kAngleThreads;
     const head_prepare& own = quarter >= 2 ? a.k_prepare : a.q_prepare;

@@ -94,19 +94,22 @@ DUET_DEVICE float cache_write(const cache_args& c, bool is_key, uint8_t* chunk, 
 }
 
 // Writes the batch's keys and values k, v (n_tok, n_kv_heads, dim) f32 to their places in the cache.
-// grid (ceil(n_kv_heads * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values), block 256, shared 0
-// moves 4 + 2 (f16) bytes per element. q8_0 needs dims % 32 == 0 (runtime/session.cpp checks). source: own
+// grid (ceil(ceil(n_kv_heads / kHeadsAtOnce) * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values)
+// block 256, shared 0; moves 4 + 2 (f16) bytes per element. q8_0 needs dims % 32 == 0 (runtime/session.cpp checks).
+// source: own
 DUET_DEVICE void kv_append(const append_args& a, const block_place& here = {}) {
     const bool is_key = here.z == 0;
     const heads_args& from = is_key ? a.k : a.v;
     const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = here.y, e = here.x * kGpuThreads + thread_id(),
-              h = e / d, j = e - h * d, pos = a.cache.pos[tok], i = pos % kAttnChunk;
-    if (h >= a.cache.n_kv_heads) return;
-    const float x = row_of(from, tok)[h * from.head_stride + j];
-    uint8_t* chunk = cache_chunk(a.cache, a.cache.pages[a.cache.page_start[tok] + pos / kAttnChunk], h);
-    if (a.cache.type == DUET_CACHE_F16) cache_write<DUET_CACHE_F16>(a.cache, is_key, chunk, i, j, x);
-    else if (a.cache.type == DUET_CACHE_F32) cache_write<DUET_CACHE_F32>(a.cache, is_key, chunk, i, j, x);
-    else cache_write<DUET_CACHE_Q8_0>(a.cache, is_key, chunk, i, j, x);
+              first = e / d * kHeadsAtOnce, j = e % d, pos = a.cache.pos[tok], i = pos % kAttnChunk;
+    const float* x = row_of(from, tok) + first * from.head_stride + j;
+    uint8_t* chunk = cache_chunk(a.cache, a.cache.pages[a.cache.page_start[tok] + pos / kAttnChunk], first);
+    for (int h = first; h < first + kHeadsAtOnce && h < a.cache.n_kv_heads; h++, x += from.head_stride) {
+        if (a.cache.type == DUET_CACHE_F16) cache_write<DUET_CACHE_F16>(a.cache, is_key, chunk, i, j, *x);
+        else if (a.cache.type == DUET_CACHE_F32) cache_write<DUET_CACHE_F32>(a.cache, is_key, chunk, i, j, *x);
+        else cache_write<DUET_CACHE_Q8_0>(a.cache, is_key, chunk, i, j, *x);
+        chunk += a.cache.k_bytes + a.cache.v_bytes;
+    }
 }
 
 }  // namespace duet

@@ -99,14 +99,14 @@ duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
     const size_t n_freq = c.graph.ropes[(size_t)o.index].freq.size();
     const rope_args a{c.heads(o.in), c.angles[(size_t)o.index], (int32_t)n_freq, o.rope_dim / 2, o.neox,
                       c.batch->n_tok};
-    return launch(c, kernel_rope, grid_of(blocks_of(o.in.n_heads * a.half), a.n_tok), a, err);
+    return launch(c, kernel_rope, grid_of(blocks_of(blocks_of(o.in.n_heads, kHeadsAtOnce) * a.half), a.n_tok), a, err);
 }
 
 duet_status launch_kv_append(gpu_context& c, const op& o, error_text& err) {
     const cache_args cache = cache_of(c, o.index);
     const append_args a{cache, c.heads(o.in), cache.v_in_k ? heads_args{} : c.heads(o.in2), c.batch->n_tok, 0};
-    const int widest = std::max(cache.k_dim, cache.v_in_k ? 0 : cache.v_dim) * cache.n_kv_heads;
-    return launch(c, kernel_kv_append, grid_of(blocks_of(widest), a.n_tok, cache.v_in_k ? 1 : 2), a, err);
+    const int n = std::max(cache.k_dim, cache.v_in_k ? 0 : cache.v_dim) * blocks_of(cache.n_kv_heads, kHeadsAtOnce);
+    return launch(c, kernel_kv_append, grid_of(blocks_of(n), a.n_tok, cache.v_in_k ? 1 : 2), a, err);
 }
 
 duet_status launch_elementwise(gpu_context& c, size_t i, error_text& err) {

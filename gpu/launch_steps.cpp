@@ -277,7 +277,7 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     const bool is_fast = c.limits.fast && c.store->info.has_fast && a.n_tok > kSmallBatch && s.append < 0 &&
                          a.cache.type == DUET_CACHE_F16 && has_fast_code(c.graph, o);
     int most = is_fast ? kFastRows : std::min(16, kAttnRows * std::max(1, wide / width));
-    const auto floats = [&](int rows) {  // Regions of attention(): q, key and value, score, o, state, stage.
+    const auto floats = [&](int rows) {  // Regions of attention(): q, key and value, o, score, state, stage.
         return (rows + !is_fast) * (attn_stride(k_dim) + attn_stride(v_dim)) + rows * kRowWords + a.stage;
     };
     a.stage = is_fast ? fast_stage(k_dim, v_dim) : attn_units(a.cache.type) * kAttnPart;

@@ -181,15 +181,15 @@ DUET_DEVICE int column(const heads_args& v, int j) {  // A division is 20 instru
 }
 
 // Rotates pairs of x in place (exact_rotate): x (n_tok, n_heads, head_dim) f32; angles (n_tok, 2, n_freq)
-// grid (ceil(n_heads * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element
+// grid (ceil(ceil(n_heads / kHeadsAtOnce) * half / 256), n_tok), block 256, shared 0; moves 8 bytes per element
 // source: own; Su et al. (arXiv 2104.09864)
 DUET_DEVICE void rope(const rope_args& a, const block_place& here = {}) {
-    const int i = here.x * kGpuThreads + thread_id(), h = i / a.half, j = i - h * a.half;
-    if (h >= a.x.n_heads) return;
-    float* x = row_of(a.x, here.y) + h * a.x.head_stride;
+    const int i = here.x * kGpuThreads + thread_id(), group = i / a.half, j = i - group * a.half;
+    float* x = row_of(a.x, here.y) + group * kHeadsAtOnce * a.x.head_stride;
     const float* angle = a.angles + (size_t)here.y * 2 * a.n_freq + j;
-    const int p = a.neox ? j : 2 * j, q = a.neox ? j + a.half : 2 * j + 1;
-    exact_rotate(x + p, x + q, angle[0], angle[a.n_freq]);
+    const int p = a.neox ? j : 2 * j, q = a.neox ? j + a.half : 2 * j + 1, n = a.x.n_heads - group * kHeadsAtOnce;
+    for (int k = 0; k < kHeadsAtOnce && k < n; k++, x += a.x.head_stride)
+        exact_rotate(x + p, x + q, angle[0], angle[a.n_freq]);
 }
 
 // y = act(x) * x2; y = x + scale * x2; y = cap(scale * x); x, x2, y (n_rows, n) f32; with codes.q y's int8 blocks too
