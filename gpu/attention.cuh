@@ -6,6 +6,7 @@ namespace duet {
 // What a thread takes at once: elements of a key in shared memory, parts of queries, positions of values. Scores
 // of rows that are not there are written, and read by attn_values, up to kBehind words behind the others in the stage.
 constexpr int kRun = 16, kQueryLoads = 4, kTurn = kHasFragments || kHasWideWarps ? 8 : 4, kBehind = 15 * kRowWords;
+static_assert(kBehind <= kAttnPart);
 
 constexpr int kAngleThreads = kGpuThreads / 4;  // A quarter each brings cosines and sines of queries, then of keys.
 // Room for so many of each; all four fit the stage.
