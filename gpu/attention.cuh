@@ -285,8 +285,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
     const int d = c.v_dim, n_rows = rows.n_toks * rows.n, n_step = a.value_step,
               n_wide = InKeys ? a.stage / kAttnChunk : W * kGpuThreads,
               fresh = (rows.n + !InKeys) * attn_stride(c.k_dim);
-    int part = 1;
-    for (int c0 = 0; c0 < d; c0 += n_wide) {
+    for (int c0 = 0, part = 1; c0 < d; c0 += n_wide) {
         const int n_cols = d - c0 < n_wide ? d - c0 : n_wide, n_threads = n_cols / W, group = thread_id() / n_threads,
                   col = (thread_id() - group * n_threads) * W, r0 = group * R;
         // The first row ends first, and the last row begins last.
@@ -309,9 +308,10 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
                 next_part<Type, InKeys>(head, InKeys ? c.k_dim : d, d * kAttnChunk, InKeys ? a.stage : n_step * d, part,
                                         u);
             part++;
-            const int top = high < p0 + n ? high : p0 + n, value_at = InKeys ? col * kAttnChunk : c0 + col - p0 * d;
+            const int top = high < p0 + n ? high : p0 + n, value_at = InKeys ? col * kAttnChunk : c0 + col - p0 * d,
+                      end = last < p0 + n ? last : p0 + n;
             DUET_ROLLED
-            for (int p = p0; p < p0 + n && p < last && r0 < n_rows;) {
+            for (int p = p0; p < end && r0 < n_rows;) {
                 float w[4];
                 if (p >= low && p + kTurn <= top && p % 4 == 0) {  // All rows see them.
                     DUET_UNROLL
@@ -461,14 +461,13 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
     const int most = a.heads_per_block * a.toks_per_block, tok_end = here.y * a.toks_per_block + a.toks_per_block;
     const int n_left = group - in_group, n_heads = n_left < a.heads_per_block ? n_left : a.heads_per_block;
     attn_rows rows{here.y * a.toks_per_block, 1, n_heads, kv_head * group + in_group, 0, 0};
-    int at = 0;
-    auto room = [&](int n) { return (size_t)(at += n) * 4 - (size_t)n * 4; };
+    auto room = [at = (size_t)0](int n) mutable { return (at += (size_t)n) * 4 - (size_t)n * 4; };
     const int n_q = Fast ? most * stride : (most + 1) * stride + v_stride, n_score = most * kRowWords;
     auto q = shared_array<float>(room(n_q), n_q);  // and the token's own key and value
     auto o = shared_array<float>(room(most * v_stride), most * v_stride);
     auto score = shared_array<float>(room(n_score), n_score + kBehind);  // and behind a row's scores its state
-    auto state = shared_array<float>((size_t)(at - n_score + kAttnChunk) * 4, n_score + kBehind - kAttnChunk);
-    auto stage = shared_array<float>((size_t)at * 4, a.stage);
+    auto state = shared_array<float>(room(0) - (size_t)(n_score - kAttnChunk) * 4, n_score + kBehind - kAttnChunk);
+    auto stage = shared_array<float>(room(0), a.stage);
     const int quarter = tid / kAngleThreads, i_angle = tid % kAngleThreads;
     const head_prepare& own = quarter >= 2 ? a.k_prepare : a.q_prepare;
     const int n_angles = !Fast && own.angles ? own.half : 0;

@@ -102,14 +102,15 @@ DUET_DEVICE void kv_append(const append_args& a, const block_place& here = {}) {
     const heads_args& from = is_key ? a.k : a.v;
     const int d = is_key ? a.cache.k_dim : a.cache.v_dim, tok = here.y, e = here.x * kGpuThreads + thread_id(),
               first = e / d * kHeadsAtOnce, j = e % d, pos = a.cache.pos[tok], i = pos % kAttnChunk;
-    const float* x = row_of(from, tok) + first * from.head_stride + j;
-    uint8_t* chunk = cache_chunk(a.cache, a.cache.pages[a.cache.page_start[tok] + pos / kAttnChunk], first);
-    for (int h = first; h < first + kHeadsAtOnce && h < a.cache.n_kv_heads; h++, x += from.head_stride) {
-        if (a.cache.type == DUET_CACHE_F16) cache_write<DUET_CACHE_F16>(a.cache, is_key, chunk, i, j, *x);
-        else if (a.cache.type == DUET_CACHE_F32) cache_write<DUET_CACHE_F32>(a.cache, is_key, chunk, i, j, *x);
-        else cache_write<DUET_CACHE_Q8_0>(a.cache, is_key, chunk, i, j, *x);
-        chunk += a.cache.k_bytes + a.cache.v_bytes;
-    }
+    const float* x = row_of(from, tok) + j;
+    const int page = a.cache.pages[a.cache.page_start[tok] + pos / kAttnChunk];
+    auto append = [&]<int Type>(cache_unit<Type>) {
+        for (int h = first; h < first + kHeadsAtOnce && h < a.cache.n_kv_heads; h++)
+            cache_write<Type>(a.cache, is_key, cache_chunk(a.cache, page, h), i, j, x[h * from.head_stride]);
+    };
+    if (a.cache.type == DUET_CACHE_F16) append(cache_unit<DUET_CACHE_F16>{});
+    else if (a.cache.type == DUET_CACHE_F32) append(cache_unit<DUET_CACHE_F32>{});
+    else append(cache_unit<DUET_CACHE_Q8_0>{});
 }
 
 }  // namespace duet
