@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 namespace duet {
 namespace {
@@ -295,41 +296,39 @@ class automaton_maker {
 
     // Returns the state in which the text is at all these places, or kNone if some condition can no longer hold.
     uint32_t state_of(place_list& todo, bool is_start, char_automaton* out) {
-        // A place's mark is 1 if it is reached as the text goes on, and 2 if only when the text ends here.
-        touched_.clear();
+        // A place's mark is go_on if it is reached as the text goes on, and one more if only when the text ends here.
+        const uint32_t go_on = last_mark_ += 2;
         found_.clear();
-        for (uint8_t round = 1; round <= 2; round++, std::swap(todo, at_end_))
-            while (!todo.empty()) {
+        places_.clear();
+        for (uint32_t mark = go_on; mark <= go_on + 1; mark++, std::swap(todo, at_end_))
+            for (; !todo.empty(); work_++) {
                 const uint32_t i = todo.back();
                 todo.pop_back();
-                work_++;
-                if (mark_[i]) continue;
-                mark_[i] = round;
-                touched_.push_back(i);
+                if (mark_[i] >= go_on) continue;
+                mark_[i] = mark;
                 const step& s = steps_[i];
-                if (s.kind == step::split) todo.insert(todo.end(), {i + (uint32_t)s.b, i + (uint32_t)s.a});
+                if (s.kind == step::split) todo.push_back(i + (uint32_t)s.b), todo.push_back(i + (uint32_t)s.a);
                 if (s.kind == step::begin && is_start) todo.push_back(i + 1);
-                if (s.kind == step::end) (round == 1 ? at_end_ : todo).push_back(i + 1);
-                if (round == 1 && s.kind != step::split && s.kind != step::begin) found_.push_back(i);
+                if (s.kind == step::end) (mark == go_on ? at_end_ : todo).push_back(i + 1);
+                if (mark == go_on && s.kind != step::split && s.kind != step::begin) found_.push_back(i);
             }
         std::sort(found_.begin(), found_.end());
-        place_list places;
         bool is_end = true, is_dead = false;
         size_t i = 0;
         for (const part& p : parts_) {
-            const uint8_t is_found = mark_[p.end - 1];
-            const size_t n_before = places.size();
+            const uint32_t mark = mark_[p.end - 1];
+            const size_t n_before = places_.size();
             for (; i < found_.size() && found_[i] < p.end; i++)  // nothing else matters once a pattern was found
-                if (is_found != 1 || found_[i] == p.end - 1) places.push_back(found_[i]);
-            is_dead = is_dead || (p.is_negated ? is_found == 1 : places.size() == n_before);
-            is_end = is_end && (is_found != 0) != p.is_negated;
+                if (mark != go_on || found_[i] == p.end - 1) places_.push_back(found_[i]);
+            is_dead = is_dead || (p.is_negated ? mark == go_on : places_.size() == n_before);
+            is_end = is_end && (mark >= go_on) != p.is_negated;
         }
-        for (uint32_t t : touched_) mark_[t] = 0;
         if (is_dead) return kNone;
         // No edge leads back to the start, where ^ holds, so it need not be found again.
-        const auto [at, is_new] = known_.try_emplace(is_start ? place_list{kNone} : places, (uint32_t)todo_.size());
+        const std::string key = is_start ? "start" : std::string((const char*)places_.data(), places_.size() * 4);
+        const auto [at, is_new] = known_.try_emplace(key, (uint32_t)todo_.size());
         if (!is_new) return at->second;
-        todo_.push_back(std::move(places));
+        todo_.push_back(places_);
         out->states.push_back({is_end, {}});
         return at->second;
     }
@@ -411,10 +410,11 @@ class automaton_maker {
     std::vector<step>& steps_ = program_.steps;
     std::vector<const std::vector<code_range>*> classes_;
     std::vector<part> parts_;
-    std::vector<uint8_t> mark_;
-    std::map<place_list, uint32_t> known_;
-    std::vector<place_list> todo_;  // by state
-    place_list touched_, found_, at_end_;
+    std::vector<uint32_t> mark_;  // by step; those of earlier calls are smaller
+    uint32_t last_mark_ = 0;
+    std::unordered_map<std::string, uint32_t> known_;  // by the bytes of the places
+    std::vector<place_list> todo_;                     // by state
+    place_list found_, at_end_, places_;
     std::vector<place_list> next_of_;  // by class, behind that of kEveryClass
     uint64_t work_ = 0;
 };

