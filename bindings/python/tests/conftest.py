@@ -1,12 +1,16 @@
 """The models that the tests ask: the demo model, and one whose answers are known (tests/chat_model.cpp)."""
 import os
 import pathlib
+import signal
 import subprocess
 from typing import Any, Iterator
 
 import pytest
 
 import duet
+
+# A shell's background job ignores interrupts, and so would what the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DEMO = os.environ.get("DUET_DEMO", str(ROOT / "models" / "demo.gguf"))
