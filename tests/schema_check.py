@@ -4,9 +4,8 @@
 Usage: schema_check.py SAMPLE_PROGRAM [VOCABULARY.gguf]      needs: jsonschema 4 or newer
 
 SCHEMAS must each give only valid texts, for five seeds. REFUSED are schemas that must end with an error that holds the
-given text; HOSTILE are JSON texts that must end within 0.1 s (on a slow machine 0.15 s), well or with an error; one that takes
-longer is asked again, at most nine times, and the fastest counts, for other programs may be running. Prints a count of
-each; exits with 1 when one fails.
+given text; HOSTILE are JSON texts that must end within 0.1 s (on a slow machine 0.15 s), well or with an error: the best
+of five, as neighbours of a shared machine can only make it slower. Prints a count of each; exits with 1 when one fails.
 """
 import json
 import subprocess
@@ -278,10 +277,9 @@ def main():
             bad("not refused as it should be:", schema, message, str(answer)[:200])
     slowest, n_refused = 0, 0
     for job, answer in zip(hostile_jobs, answers[len(jobs):]):
-        for _ in range(9):
+        for _ in range(4):
             if answer["us"] > MAX_US:
-                again = json.loads(run_jobs(program, [job]).stdout)
-                answer["us"] = min(answer["us"], again["us"])
+                answer["us"] = min(answer["us"], json.loads(run_jobs(program, [job]).stdout)["us"])
         slowest = max(slowest, answer["us"])
         n_refused += "error" in answer
         if answer["us"] > MAX_US or "while generating" in answer.get("error", ""):
