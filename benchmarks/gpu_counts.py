@@ -24,6 +24,7 @@ import hashlib
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import time
@@ -38,6 +39,8 @@ FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16', 'q4_0-fast', 'f16-fast')    # -fast: p
 CASES = {'1x512': (1, 1, 512), '1x8192': (1, 1, 8192), '1x512 apart': (1, 1, 512), '1x8192 apart': (1, 1, 8192), '4x512': (1, 4, 512), '16x512': (1, 16, 512), 'p512': (512, 1, 512), 'p4096': (512, 1, 4096)}
 CUT_VOCAB = 16384
 # Multiprocessors as the driver tells them (RDNA: pairs of compute units): how many blocks share a tile depends on them.
+# The last field of arguments with `ahead` (gpu/args.h), and what a block brings of that (kFetchBytes).
+AHEAD, FETCH_BYTES = struct.Struct('<QII'), 16384
 UNITS = {'sm_90': 132, 'gfx1100': 48, 'gfx1201': 32, 'gfx942': 304}
 AMD_CLASSES = (('matrix', r'v_(wmma|mfma|smfmac)'), ('dot', r'v_dot'), ('load', r'(global|flat|buffer)_load'), ('store', r'(global|flat|buffer)_(store|atomic)'),
                ('shared', r'ds_'), ('scalar load', r's_(buffer_)?load'), ('barrier', r's_barrier'), ('wait', r's_wait|s_nop|s_delay|s_clause|s_sleep'),
@@ -238,10 +241,20 @@ def rounded(counts):
     return {k: round(v, 1) if v % 1 else int(v) for k, v in counts.items() if round(v, 1)}
 
 
+def bytes_ahead(name, grid, args):
+    """The bytes of the next matrix that a launch brings to the second cache beside its own work, and the blocks that do nothing else."""
+    if not re.search('matvec_|attention_split', name):
+        return 0, 0
+    at, n_bytes, _ = AHEAD.unpack(args[-AHEAD.size:])
+    if 'matvec' in name:
+        return min(n_bytes, grid[0] * FETCH_BYTES) if at else 0, 0
+    return n_bytes, -(-n_bytes // (grid[0] * FETCH_BYTES))
+
+
 def count_launch(machine, launch, memory, case):
     """The counts of an average block, and of the tail."""
     name, grid, _ = launch
-    n = grid[0] * grid[1] * grid[2]
+    n = grid[0] * grid[1] * (grid[2] - bytes_ahead(*launch)[1])
     is_whole = case.startswith('1x512') or (case.startswith('1x8192') and 'attention' in name)
     # The last block alone has a tail: what it does when all others have counted themselves as finished.
     # Where blocks share tiles, a tile's last block does more than the others, so the first stands for all of them.
@@ -301,8 +314,9 @@ def fill(table, program, folder, code):
                     counted[key] = {'block': block, **({'tail': tail} if tail else {})}
                     if machine.registers(name):
                         registers[name.removeprefix('kernel_')] = machine.registers(name)
-                    grid = (*grid[:3], gpu_replay.threads_of(machine.emulator, name, grid[3]), grid[4])
-                    rows.append([key, list(grid), 'layer' if first <= n < end else 'once'])
+                    ahead, more = bytes_ahead(name, grid, data)
+                    grid = [*grid[:2], grid[2] - more, gpu_replay.threads_of(machine.emulator, name, grid[3]), grid[4]] + [ahead] * (ahead > 0)
+                    rows.append([key, grid, 'layer' if first <= n < end else 'once'])
                     n += 1
             for buffer in memory.kept.values():
                 buffer.free()

@@ -18,6 +18,8 @@ The model, for one launch of n blocks on a card with u units (SMs, compute units
   launch     max(memory, issue, chain) + tail (the last block alone: its waits and instructions) + gap
   early      where launches start early (early_gap_us), the gap is shorter, and the first weights of a matrix, latency and what is on its
              way, come while the last block of the launch before works alone, or a norm of a few blocks, and while that gap passes
+  ahead      bytes that a launch brings of the next matrix take the memory's time that is left until the launch ends, and the next
+             matrix has so many fewer
   token      sum of its launches + the host's part. The limiter is what most of the time is spent on.
 """
 import json
@@ -27,7 +29,7 @@ import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-N_LAYERS, WORDS, CUT_WORDS = 32, 128256, 16384
+N_LAYERS, KV_HEADS, WORDS, CUT_WORDS = 32, 8, 128256, 16384
 BARRIER_US = 1.0    # of the grid: 0.9 to 1.2 us (Kog, Hazy)
 FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16')
 PROMPT_FORMATS = (*FORMATS, 'q4_0-fast', 'f16-fast')    # the last two in mode fast
@@ -55,17 +57,18 @@ def blocks_per_unit(chip, threads, registers, shared):
                       int(pair * chip['shared'] * 1024 / max(shared, 1024)))) / pair
 
 
-def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_bytes=None, walks=False, is_float=False, alone=0):
+def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_bytes=None, walks=False, is_float=False, alone=0, brought=0, fetched=0):
     """Microseconds of one launch, by what they are spent on. c: what a block does, tail: what the last does beside it. walks: a barrier
     takes the place of the gap, and the latency of the first weights passes while the block waits there. alone: microseconds before this
-    launch in which its first weights may come."""
+    launch in which its first weights may come. brought: bytes of its weights that the launch before brought to the second cache; fetched:
+    those that it brings for the next."""
     warps = threads / chip['warp']
     clock = card['clock_ghz'] * 1e3
     slots = card['units'] * blocks_per_unit(chip, threads, registers, shared)
     rounds = math.ceil(n / slots)
     weights = c.get('bytes of weights', 0)
     waits = c.get('trips of weights', 0)
-    n_bytes = dram_bytes if dram_bytes is not None else n * weights
+    n_bytes = max(0, (dram_bytes if dram_bytes is not None else n * weights) - brought)
     turns = waits + c.get('trips ahead', 0)
     per_wait = weights / turns if turns else n_bytes / n
     bandwidth = card['gbps'] * card['ceiling'] * 1e3    # bytes a microsecond
@@ -92,20 +95,24 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_b
                 + max(in_a_row(c) / warps * chip['chain_clocks'] / clock, c.get('trips ahead', 0) * card['latency_us']))
     parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes and not (walks and weights) else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us}
     if weights and alone:
-        parts['memory'] -= min(alone, card['latency_us'] + min(min(n, slots) * per_wait, n_bytes) / bandwidth)
+        first = min(min(n, slots) * per_wait, n_bytes) * n_bytes / (n_bytes + brought)
+        parts['memory'] -= min(alone, card['latency_us'] + first / bandwidth)
         parts['chain'] -= min(alone, card['latency_us'])
     limiter = max(parts, key=parts.get)
     times = {limiter: parts[limiter], 'gap': BARRIER_US if walks else card.get('early_gap_us', card['gap_us'])}
     if tail:
         times['tail'] = ((tail.get('trips', 0) + tail.get('trips of weights', 0) + 2) * card['l2_us']
                          + in_a_row(tail) / warps * chip['chain_clocks'] / clock)
+    # What comes ahead takes the memory's time that is left while the launch waits, and more where that is too little.
+    longer = (n_bytes + fetched) / bandwidth + card['latency_us'] * (not walks) - parts[limiter] - times.get('tail', 0) if fetched else 0
+    times[limiter] += max(0, longer)
     return times, {**parts, 'rounds': rounds, 'MB': n_bytes / 1e6, 'kB in flight of a unit': min(n, slots) * per_wait / card['units'] / 1e3}
 
 
 def deeper(cases, batch, context):
     """The launches of several sequences at a context at which only one was counted: its attention, for each."""
     key1, grid1 = next((key, grid) for key, grid, _ in cases['1x' + context] if key.startswith('attention'))
-    return [[key1, [*grid[:2], *grid1[2:3], *grid[3:]], where] if key.startswith('attention') else [key, grid, where]
+    return [[key1, [grid1[0], grid[1], *grid1[2:5]], where] if key.startswith('attention') else [key, grid, where]
             for key, grid, where in cases[batch + 'x512']]
 
 
@@ -127,10 +134,12 @@ def predict(counts, cards, name, kind, case, walks=False):
     # Tails are counted of launches of one token. With several tokens only attention has one.
     one = [key for key, _, _ in cases['1x' + case.split('x')[-1]]] if not prompt else []
     attention = next((key for key in one if key.startswith('attention')), None)
-    spent, n_bytes, lines, alone = {'host': card['host_us']}, 0, [], 0
+    spent, n_bytes, lines, alone, brought = {'host': card['host_us']}, 0, [], 0, 0
     for i, (key, grid, where) in enumerate(rows):
         kernel, c = key.split()[0], counted[key]
-        x, y, z, threads, shared = grid
+        x, y, z, threads, shared, *fetched = grid
+        if where != (rows[i - 1][2] if i else None):    # a layer stands for all: the one before it ends as it does
+            brought = sum(next((g[5:] for _, g, w in reversed(rows) if w == 'layer'), ())) if where == 'layer' else 0
         if where == 'once' and kernel.startswith(('matvec', 'argmax')):
             x = math.ceil(x * WORDS / CUT_WORDS)
         n = x * y * z
@@ -142,15 +151,18 @@ def predict(counts, cards, name, kind, case, walks=False):
         dram = None
         b = c['block']
         if 'attention' in kernel:
-            # Keys and values: each chunk of 64 positions and head once for a token. Prompts read them from the second cache.
-            dram = 0 if prompt else x * y * z * 64 * 2 * 128 * 2
+            # Keys and values: each chunk of 64 positions and head (KV_HEADS of them) once for a token, also where blocks share a head.
+            # Prompts read them from the second cache.
+            dram = 0 if prompt else min(x, KV_HEADS) * y * z * 64 * 2 * 128 * 2
             if not prompt:
                 waits = b.get('trips of weights', 0) + b.get('trips', 0)
                 b = {**b, 'bytes of weights': 64 * 2 * 128 * 2, 'trips of weights': waits, 'trips': 0}
         elif kernel.startswith(('matmul', 'matvec8', 'fast')):
             dram = x * z * b.get('bytes of weights', 0)    # other rows of blocks find them in the second cache
-        times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks,
-                                    kernel.startswith('fast'), alone if kernel.startswith('matvec') else 0)
+        is_matvec = kernel.startswith('matvec')
+        times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks, kernel.startswith('fast'),
+                                    alone * is_matvec, brought * is_matvec, sum(fetched))
+        brought = sum(fetched) or brought * (not is_matvec)
         # A norm of a few blocks leaves the card to the launch behind it, which starts when the norm does.
         few = sum(times.values()) - times['gap'] if kernel == 'norm' and n < card['units'] / 4 else times.get('tail', 0)
         alone = few + times['gap'] if 'early_gap_us' in card and not walks else 0

@@ -41,6 +41,10 @@ struct words_args {
     int32_t                    n_blocks, unused;
 };
 
+// Weights that a launch behind this one reads: blocks with nothing left to do bring them to the second cache meanwhile.
+struct ahead_args { device_ptr<const uint8_t> at; uint32_t n_bytes, unused; };
+constexpr int kFetchLine = 64, kFetchBytes = kGpuThreads * kFetchLine;  // a thread's part of it, a block's
+
 struct embed_args {
     device_ptr<const uint8_t> w;    // (n_vocab, n_in) as gpu/weights.h lays it out
     device_ptr<const int32_t> id;   // n_tok; null: row 0 for all
@@ -101,6 +105,7 @@ struct matrix_args {
     int32_t                 activation;         // enum activation
     int32_t                 n_shares = 1, unused = 0;  // n_shares: the grid's z; more than one: blocks share a tile (one token, not gated)
     expert_args             experts;            // not null: one part only
+    ahead_args              ahead;              // with a tail
 };
 
 struct rope_args {
@@ -155,6 +160,7 @@ struct attention_args {
     int32_t                   value_step;            // positions of values in such a part
     int32_t                   group, n_slices;       // heads of a key/value head, and blocks that share them
     int32_t                   few_rows;              // that a block's values take with two to a thread
+    ahead_args                ahead;                 // split: for the blocks from n_chunks on in the grid's z
 };
 // A block's threads bring 8 or 16 elements of keys or values each, a part. A thread adds up so many rows of a column.
 // One of rope and kv_append takes kHeadsAtOnce heads.

@@ -275,8 +275,7 @@ DUET_DEVICE void attn_softmax(const attn_rows& rows, int base, Shared score, Sha
 }
 
 // Adds up the weighted values of a chunk. A thread has W columns of R rows; what it adds up for rows behind the last
-// is not kept. The values come part by part through `stage`, by positions, or by columns where they are the keys; u has
-// the first part.
+// is not kept. Values come by parts through `stage`, of positions, or columns where they are the keys; u has the first.
 template <bool Split, int Type, int R, bool InKeys, int W, int Ahead, int Units, class Shared>
 DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, const uint8_t* head, int base,
                              int fresh_at, cache_unit<Type> (&u)[Ahead][Units], const attn_memory<Shared>& m) {
@@ -441,7 +440,7 @@ DUET_DEVICE void attn_tiles(const attention_args& a, const attn_rows& rows, cons
 
 // out = attention of q over the cache (exact_attn_chunk; chunks merged in order; sink; finish)
 // q (n_tok, n_heads, k_dim), out (n_tok, n_heads, v_dim) f32; n_heads / n_kv_heads query heads share a key/value head
-// grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), Split ? n_chunks : 1), block 256
+// grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), n_chunks or more if Split), block 256
 // shared: launch_attention counts it; moves the chunks' keys and values once per block, and the f32 of its rows
 // Type is the cache's. With Split a block does one chunk of one token and leaves (max, sum, values); the last block of
 // a token merges them. Its keys are on their way while queries are made ready, its values while scores are computed.
@@ -486,7 +485,8 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
             rows.n_toks++;
         rows.end = (Split ? until : a.until[rows.tok + rows.n_toks - 1]) + 1;
         const int last_seen = (rows.end - 1) / kAttnChunk, last_chunk = Split ? here.z : last_seen;
-        if (Split && (first_chunk < first_seen || last_chunk > last_seen)) return;  // All threads of the block return.
+        if (Split && (first_chunk < first_seen || last_chunk > last_seen))  // All threads of the block return.
+            return fetch_ahead(a.ahead, (here.z - last_seen - 1) * c.n_kv_heads * n_slices + here.x);
         const bool is_own = a.k.at && last_chunk == last_seen;
         const int n_rows = rows.n_toks * rows.n, n_own = !is_own ? 0 : c.v_in_k ? 1 : 2, key0 = rows.n * stride;
         DUET_ROLLED

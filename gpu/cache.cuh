@@ -68,8 +68,7 @@ DUET_DEVICE void store_part(const cache_unit<Type> (&u)[Units], int n, Shared st
     }
 }
 
-// Writes element j of a key or value at position i of a head's chunk, and returns what will be read there. A segment
-// brings a block of q8_0.
+// Writes element j of a key or value at position i of a chunk; returns what is read there. A segment has 32 of q8_0.
 template <int Type>
 DUET_DEVICE float cache_write(const cache_args& c, bool is_key, uint8_t* chunk, int i, int j, float x) {
     const int d = is_key ? c.k_dim : c.v_dim, at = is_key ? j * kAttnChunk + i : i * d + j;
@@ -95,8 +94,7 @@ DUET_DEVICE float cache_write(const cache_args& c, bool is_key, uint8_t* chunk, 
 
 // Writes the batch's keys and values k, v (n_tok, n_kv_heads, dim) f32 to their places in the cache.
 // grid (ceil(ceil(n_kv_heads / kHeadsAtOnce) * max(k_dim, v_dim) / 256), n_tok, 2: keys, values; 1 without values)
-// block 256, shared 0; moves 4 + 2 (f16) bytes per element. q8_0 needs dims % 32 == 0 (runtime/session.cpp checks).
-// source: own
+// block 256, shared 0; moves 4 + 2 (f16) bytes an element; q8_0 needs dims % 32 == 0 (runtime/session.cpp). source: own
 DUET_DEVICE void kv_append(const append_args& a, const block_place& here = {}) {
     const bool is_key = here.z == 0;
     const heads_args& from = is_key ? a.k : a.v;

@@ -83,8 +83,7 @@ struct gpu_code {
     int32_t driver;  // oldest driver version that loads the code, as the driver counts (13000); 0: any
 };
 // Finds code for a chip: the chip's own; for CUDA otherwise the highest lower chip of the same major version (not for
-// sm_87, whose code no other chip runs, nor the other way round), or else intermediate code; for HIP the family's; or
-// nullptr. any_text: only intermediate code.
+// sm_87, alone with its code), or its text; for HIP the family's; or nullptr. any_text: only intermediate code (text).
 const gpu_code* find_gpu_code(std::string_view chip, std::string_view part = "common", bool any_text = false);
 // Unpacks code and puts a zero behind it. False: the code is damaged.
 bool unpack_gpu_code(const gpu_code& code, std::vector<uint8_t>* out);

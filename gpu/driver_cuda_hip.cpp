@@ -26,6 +26,9 @@ constexpr int kUnitBlocks = 2;                                   // of 256 threa
 constexpr int kEarlyDriver = 12030;              // CUDA 12.3 is the first that records launches that start early
 constexpr int kCudaMajor = 75, kCudaMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 
+#define DUET_LAUNCH                                                                                                    \
+    void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                      \
+        unsigned shared_bytes, void *stream, void **args
 // X(member, arguments, CUDA's entry point, HIP's). nullptr: the vendor has no such call, or it is not needed.
 #define DUET_VENDOR_CALLS(X)                                                                                           \
     X(init, (unsigned flags), "cuInit", "hipInit")                                                                     \
@@ -47,8 +50,7 @@ constexpr int kCudaMajor = 75, kCudaMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_
     X(free, (void* memory), "cuMemFree_v2", "hipFree")                                                                 \
     X(alloc_host, (void** memory, size_t n_bytes, unsigned flags), "cuMemHostAlloc", "hipHostMalloc")                  \
     X(free_host, (void* memory), "cuMemFreeHost", "hipHostFree")                                                       \
-    X(upload, (void* to, const void* from, size_t n_bytes, void* stream), "cuMemcpyHtoDAsync_v2",                      \
-      "hipMemcpyHtoDAsync")                                                                                            \
+    X(upload, (void* to, const void* from, size_t n, void* stream), "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync")      \
     X(download, (void* to, void* from, size_t n_bytes, void* stream), "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync")    \
     X(copy, (void* to, void* from, size_t n_bytes, void* stream), "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync")        \
     X(fill, (void* at, unsigned char value, size_t n_bytes, void* stream), "cuMemsetD8Async", "hipMemsetD8Async")      \
@@ -58,10 +60,7 @@ constexpr int kCudaMajor = 75, kCudaMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_
     X(module_load, (void** module, const void* image), "cuModuleLoadData", "hipModuleLoadData")                        \
     X(module_unload, (void* module), "cuModuleUnload", "hipModuleUnload")                                              \
     X(function, (void** function, void* module, const char* name), "cuModuleGetFunction", "hipModuleGetFunction")      \
-    X(launch,                                                                                                          \
-      (void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                   \
-       unsigned shared_bytes, void* stream, void** args, void** extra),                                                \
-      "cuLaunchKernel", "hipModuleLaunchKernel")                                                                       \
+    X(launch, (DUET_LAUNCH, void** extra), "cuLaunchKernel", "hipModuleLaunchKernel")                                  \
     X(capture_begin, (void* stream, int mode), "cuStreamBeginCapture_v2", "hipStreamBeginCapture")                     \
     X(capture_end, (void* stream, void** graph), "cuStreamEndCapture", "hipStreamEndCapture")                          \
     X(instantiate, (void** exec, void* graph, unsigned long long flags), "cuGraphInstantiateWithFlags",                \
@@ -72,10 +71,7 @@ constexpr int kCudaMajor = 75, kCudaMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_
     X(exec_destroy, (void* exec), "cuGraphExecDestroy", "hipGraphExecDestroy")
 // Calls that an older library may lack. launch_with: with attributes, from CUDA 11.8 on.
 #define DUET_VENDOR_EXTRAS(X)                                                                                          \
-    X(launch_resident,                                                                                                 \
-      (void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                   \
-       unsigned shared_bytes, void* stream, void** args),                                                              \
-      "cuLaunchCooperativeKernel", "hipModuleLaunchCooperativeKernel")                                                 \
+    X(launch_resident, (DUET_LAUNCH), "cuLaunchCooperativeKernel", "hipModuleLaunchCooperativeKernel")                 \
     X(launch_with, (const void* config, void* function, void** args, void** extra), "cuLaunchKernelEx", nullptr)       \
     X(error_name, (int code, const char** name), "cuGetErrorName", nullptr)                                            \
     X(error_text, (int code, const char** text), "cuGetErrorString", nullptr)                                          \
@@ -534,13 +530,12 @@ constexpr auto vendor_free_recording = give_back<&vendor_library::exec_destroy>;
 constexpr auto vendor_upload = vendor_move<&vendor_library::upload>, vendor_copy = vendor_move<&vendor_library::copy>;
 constexpr auto vendor_download = vendor_move<&vendor_library::download, true>;
 template <const vendor& kVendor>
-constexpr gpu_driver kVendorDriver = {kVendor.name,         vendor_count<kVendor>, vendor_describe<kVendor>,
-                                      vendor_open<kVendor>, vendor_queue,          vendor_close,
-                                      vendor_alloc,         vendor_free,           vendor_alloc_host,
-                                      vendor_free_host,     vendor_upload,         vendor_download,
-                                      vendor_copy,          vendor_sync,           vendor_kernel,
-                                      vendor_launch,        vendor_record_begin,   vendor_record_end,
-                                      vendor_play,          vendor_free_recording};
+// clang-format off
+constexpr gpu_driver kVendorDriver = {
+    kVendor.name, vendor_count<kVendor>, vendor_describe<kVendor>, vendor_open<kVendor>, vendor_queue, vendor_close,
+    vendor_alloc, vendor_free, vendor_alloc_host, vendor_free_host, vendor_upload, vendor_download, vendor_copy,
+    vendor_sync, vendor_kernel, vendor_launch, vendor_record_begin, vendor_record_end, vendor_play, vendor_free_recording};
+// clang-format on
 
 }  // namespace
 

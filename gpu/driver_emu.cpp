@@ -17,14 +17,11 @@
 #include <numeric>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define DUET_EMU_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define DUET_EMU_ASAN 1
+#if !defined(__has_feature)
+#define __has_feature(name) 0
 #endif
-#endif
-#if defined(DUET_EMU_ASAN)
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define DUET_EMU_ASAN 1
 #include <sanitizer/common_interface_defs.h>
 constexpr size_t kEmuStack = 256 << 10;
 #else

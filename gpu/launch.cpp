@@ -6,6 +6,8 @@
 #include "weights.h"
 #include "../quant/exact_ops.h"
 
+#include <set>
+
 namespace duet {
 
 // The buffers whose rows the runtime asks for.
@@ -47,7 +49,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
             const size_t per_head = (size_t)sizes.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
             at_least(sizes.partial_bytes, round_up(n_split * (size_t)o.in.n_heads * per_head * 4, 256));
         }
-    sizes.int_count = round_up(sizes.int_count, 64);
+    sizes.int_count = round_up(sizes.int_count + kMoreChunks, 64);  // Blocks without a chunk read its page, too.
     sizes.counter_count = round_up(sizes.counter_count, 64) + kBestInts;
     sizes.pinned_bytes = sizes.input_bytes();
     for (int32_t b : rows_read_back(g))
@@ -58,7 +60,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
 
 namespace {
 
-constexpr int kMaxGpuBatch = 32768, kMaxGpuContext = 65535 * kAttnChunk;  // limits of a grid's y and z
+constexpr int kMaxGpuBatch = 32768, kMaxGpuContext = (65535 - kMoreChunks) * kAttnChunk;  // limits of a grid's y, z
 
 bool is_cancelled(const std::atomic<int32_t>* cancel) { return cancel && cancel->load(std::memory_order_relaxed) != 0; }
 
@@ -297,12 +299,7 @@ duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
 }
 
 // Says whether each token of the batch belongs to a sequence of its own.
-bool is_one_each(const exec_batch& b) {
-    for (int i = 0; i < b.n_tok; i++)
-        for (int k = 0; k < i; k++)
-            if (b.seq[i] == b.seq[k]) return false;
-    return true;
-}
+bool is_one_each(const exec_batch& b) { return std::set<int32_t>(b.seq, b.seq + b.n_tok).size() == (size_t)b.n_tok; }
 
 duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
     DUET_TRY(wait_for_batch(c, err));

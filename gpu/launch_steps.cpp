@@ -66,6 +66,15 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
     return p;
 }
 
+// Weights of the first matmul from op i on: no more than three blocks for each unit bring, as caches are small.
+ahead_args ahead_from(const gpu_context& c, int32_t i) {
+    const auto o = std::ranges::find(c.graph.ops.begin() + i, c.graph.ops.end(), op_kind::matmul, &op::kind);
+    if (o == c.graph.ops.end() || c.batch->n_tok > 1 || !c.matrix_of(o->w)) return {};
+    const weight& w = c.graph.weights[(size_t)o->w];
+    const uint64_t most = 3 * (uint64_t)c.store->info.n_units * kFetchBytes;
+    return {c.matrix_of(o->w), (uint32_t)std::min(most, gpu_weight_bytes(w.type, w.n_in, w.n_out)), 0};
+}
+
 // Launches a matrix-vector kernel for tiles of at most per_tile tokens.
 duet_status launch_rows(gpu_context& c, int32_t kernel, matrix_args& a, int per_tile, int n_tiles, error_text& err) {
     // Blocks that share a tile read sums by 64 groups (gpu/matvec.cuh).
@@ -137,6 +146,7 @@ static duet_status launch_matvec(gpu_context& c, const gpu_step& s, int n_tok, e
         result = norm.out;
         c.wrote(result);
         a.tail = norm_of(c, norm);
+        a.ahead = ahead_from(c, s.first + s.n_ops);
     }
     const bool has_codes = s.norm >= 0 || (a.gated && a.part[0].n_out % kBlock == 0);
     if (has_codes && wants_quantized(c, s.first + s.n_ops, result))
@@ -283,12 +293,16 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     a.stage = is_fast ? fast_stage(k_dim, v_dim) : attn_units(a.cache.type) * kAttnPart;
     while (most > 1 && floats(most) > 12 << 10) most--;
     a.heads_per_block = std::min({group, 8, most});
+    // Heads have blocks of their own while there are no more blocks than units.
+    const int n_here = a.n_tok * a.n_chunks * a.cache.n_kv_heads, n_units = c.store->info.n_units;
+    for (int& n = a.heads_per_block; split && n > 1 && n_here * blocks_of(group, n) <= n_units;) n = (n + 1) / 2;
     a.toks_per_block = split || s.append >= 0 ? 1 : std::max(1, most / a.heads_per_block);
     a.group = group;
     a.n_slices = blocks_of(group, a.heads_per_block);
     const int at_once = a.cache.v_in_k ? kAttnChunk : std::min(a.stage / v_dim, kAttnChunk);
     a.value_step = v_dim % 8 ? at_once / 8 * 8 : at_once / 4 * 4;  // Each part begins at a multiple of 8 elements.
     a.few_rows = 2 * (wide / std::min(v_dim, wide));
+    a.ahead = ahead_from(c, s.attention + 1);
     const uint64_t n_products = (uint64_t)a.toks_per_block * (size_t)o.in.n_heads *
                                 (size_t)(a.cache.k_dim + a.cache.v_dim) * (size_t)a.n_chunks * kAttnChunk;
     const int n_tok = a.n_tok, step = split ? n_tok : tiles_per_launch(c, n_products) * a.toks_per_block,
@@ -299,8 +313,10 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     // The kernels stand in kernels.def in the order of the cache types.
     for (int tok = 0; tok < n_tok; tok += step) {
         const attention_args part = attention_from(a, tok, std::min(step, n_tok - tok));
-        const gpu_grid grid = grid_of(a.cache.n_kv_heads * a.n_slices, blocks_of(part.n_tok, a.toks_per_block),
-                                      split ? a.n_chunks : 1, shared);
+        const int x = a.cache.n_kv_heads * a.n_slices,
+                  n_more = std::min(blocks_of((int)a.ahead.n_bytes, x * kFetchBytes), kMoreChunks);
+        const gpu_grid grid =
+            grid_of(x, blocks_of(part.n_tok, a.toks_per_block), split ? a.n_chunks + n_more : 1, shared);
         const int32_t exact = kernel_attention_f16 + 2 * a.cache.type + split;
         DUET_TRY(launch(c, is_fast ? kernel_fast_attention : exact, grid, part, err));
     }

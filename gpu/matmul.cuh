@@ -47,7 +47,7 @@ DUET_DEVICE brought_group<B> bring(const matrix_args& a, const block_tile& at, i
 template <class B, class Words>
 DUET_DEVICE void put(const brought_group<B>& v, Words w, Words x, Words scale_w, Words scale_x) {
     const int i = thread_id() % kMatmulRows, b = thread_id() / kMatmulRows, to = i * kMatmulStride + b * 8;
-    for (int j = 0; j < 8; j++) w[to + j] = weight_word(v.block, j);
+    for (int j = 0; j < 8; j++) w[to + j] = block_word(v.block, j);
     for (int j = 0; j < 8; j++) x[to + j] = v.codes[j / 4].w[j % 4];
     ready_scale r{};
     DUET_UNROLL

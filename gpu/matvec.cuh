@@ -88,8 +88,8 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
     load_scales<B>(brick, row, s);
     if constexpr (C::kIsTable) hold_all(blocks);
     loads_before();
-    for (int j = 0; j < kBlocksPerGroup * 8; j++)
-        codes[j / 8][j % 8] = C::kIsTable ? weight_word(blocks[j / 8], j % 8) : code_word(blocks[j / 8], j % 8);
+    for (int j = 0; j < kBlocksPerGroup * 8; j++) codes[j / 8][j % 8] = block_word(blocks[j / 8], j % 8, !C::kIsTable);
+    loads_before();       // Activations come when codes are ready: fewer registers.
     wait_for_launches();  // Weights never change, so that those of the first group come while the launch before ends.
     const int n_blocks = (a.n_in - group * kGroup) / kBlock;  // 4 or more, but in the last group of a row
     auto sum = [&](int tok) {
@@ -366,7 +366,8 @@ DUET_DEVICE void matvec(const matrix_args& a, const block_place& here = {}) {
         }
     }
     if (NB > 1 || !a.tail.in.at) return;
-    if (!is_last_block(a.counter + here.y, a.n_blocks, shared_array<int>(kSumLanes * 4, 1))) return;
+    if (!is_last_block(a.counter + here.y, a.n_blocks, shared_array<int>(kSumLanes * 4, 1)))
+        return fetch_ahead((&a.ahead)[late(0)], here.x);  // All arguments are late by this (docs/gpu_internals.md).
     for (int t = tok0; t < tok0 + NB && t < n_tok; t++) norm<2>(a.tail, {0, t, 0});
 }
 

@@ -273,6 +273,11 @@ DUET_DEVICE void acquire_grid(int& next) {
     __builtin_amdgcn_s_dcache_inv();
     asm volatile("" : "+s"(next)::"memory");
 }
+// The same, but what depends on it is not loaded before.
+DUET_DEVICE int late(int v) {
+    asm volatile("" : "+s"(v));
+    return v;
+}
 // A load that nobody wants; before gfx12 there is nothing else. Its wait passes beside the one for the other blocks.
 DUET_DEVICE void fetch(const void* p) { asm volatile("" ::"v"(*(const uint32_t*)p)); }
 // Masks are 1, 2, 4, 8 and 16, known when this is compiled. Source: AMD's instruction set architecture guides of GCN 5
@@ -341,7 +346,7 @@ inline void release_grid() {}
 inline void wait_for_count(const uint32_t* at, uint32_t n, int line = __builtin_LINE()) {
     if (*at < n) emu_fault("blocks that wait for others; of them there are", (long)*at, (long)n, line);
 }
-inline void fetch(const void*) {}
+inline void fetch(const void* p) { (void)*(const volatile uint8_t*)p; }
 inline int uniform_in_segment(int v) { return v; }
 inline uint32_t shuffle_xor(uint32_t v, int mask, int line = __builtin_LINE()) { return emu_exchange(v, mask, line); }
 inline int dot4(uint32_t a, uint32_t b, int c) { return dot4_plain(a, b, c); }
@@ -369,6 +374,7 @@ DUET_DEVICE void loads_before() {}
 DUET_DEVICE void finish_stores() {}
 DUET_DEVICE void acquire_wave() {}  // The first cache is the block's.
 DUET_DEVICE void acquire_grid(int&) {}
+DUET_DEVICE int late(int v) { return v; }
 template <class T> DUET_DEVICE T load_constant(const T* p) { return *p; }
 #endif
 #if !defined(DUET_STORES_THROUGH)
@@ -515,7 +521,6 @@ DUET_DEVICE uint32_t table16(word4 t, uint32_t codes) {
 }
 
 // ---- matrix words ----
-//
 // A tile has 16 rows x 16 tokens of exact i32 dots over K = 16 or 32 int8, and is spread over the lanes of a warp.
 // Element e of this lane (0 .. tile_elems() - 1) belongs to row tile_row(e) and token tile_token(e). tile_dot adds the
 // dots of K bytes: words w_at.. of w (rows `stride` words apart) and words x_at.. of x (tokens `stride` words apart),
@@ -640,8 +645,7 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
 }
 
 template <int K, class W, class X>
-    requires(kChip.matrix == gpu_matrix::mfma_gfx908 || kChip.matrix == gpu_matrix::mfma_k16 ||
-             kChip.matrix == gpu_matrix::mfma_k32)
+    requires(kChip.matrix >= gpu_matrix::mfma_gfx908 && kChip.matrix <= gpu_matrix::mfma_k32)
 DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8]) {
     const int line = thread_id() % 16, part = thread_id() % 64 / 16;
     tile_vec<4> c = {dot[0], dot[1], dot[2], dot[3]};
@@ -665,11 +669,9 @@ DUET_DEVICE void tile_dot(W w, int w_at, X x, int x_at, int stride, int (&dot)[8
 #endif
 
 // ---- products of float tiles: mode fast ----
-//
 // tile_product adds the products of a tile over K = 32 to the lane's elements of f32, in an order that is the unit's
 // own. Lines of w and x are 16 words of f16 or bf16, kTileStride words apart in shared memory so that loads of 16
-// bytes meet no bank twice (MFMA takes 8 bytes at a time, and meets them twice). Which 16 elements an instruction takes
-// first does not matter as long as w and x agree.
+// bytes meet no bank twice (of 8 by MFMA, twice). Which 16 elements come first does not matter if w and x agree.
 
 #if defined(DUET_CUDA)
 constexpr int kTileStride = 16;

@@ -11,6 +11,12 @@ DUET_DEVICE void put_words(const words_args& a, const block_place& here = {}) {
         a.to[i] = a.from ? ((const volatile uint32_t*)a.from)[i] : 0;
 }
 
+// Brings the i-th kFetchBytes of what comes next to the second cache.
+DUET_DEVICE void fetch_ahead(const ahead_args& a, int i) {
+    const uint32_t at = (uint32_t)i * kFetchBytes + (uint32_t)thread_id() * kFetchLine;
+    if (at < a.n_bytes) fetch(a.at + at);
+}
+
 // exact_sum over the block: each thread brings its lane sum and gets the total. sum: kSumLanes words of shared memory.
 template <class Shared>
 DUET_DEVICE float block_sum(Shared sum, float lane) {

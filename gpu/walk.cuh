@@ -20,16 +20,14 @@ DUET_DEVICE void walk_block(const walk_entry& e, uint32_t k) {
     }
 }
 
-// Starts to bring what this block's segments will want first of a matrix to the second cache.
+// Starts to bring this block's part of the first weights of a matrix to the second cache.
 template <class W>
 DUET_DEVICE void fetch_weights(const walk_entry& e) {
     const matrix_args& a = *(const matrix_args*)e.args;
-    const int slot = thread_id() / kRowTile, at = thread_id() % kRowTile * 128;
-    const int n_tiles = a.n_parts > 1 && !a.gated ? (int)a.part[1].first_block : a.n_blocks;
-    if (e.kernel != walk_matvec || a.experts.tiles || a.part[0].is_second || block_x() >= n_tiles ||
-        slot >= group_count(a.n_in) || at >= (int)gpu_brick<W>::kBytes)
-        return;
-    fetch(brick_of<W, const uint8_t>(a.part[0].w, block_x(), slot, group_count(a.n_in)) + at);
+    const matrix_part& p = a.part[0];
+    if (e.kernel != walk_matvec || a.experts.tiles || p.is_second) return;
+    const uint32_t n_bricks = (uint32_t)((p.n_out + kRowTile - 1) / kRowTile * group_count(a.n_in));
+    fetch_ahead({p.w, n_bricks * (uint32_t)gpu_brick<W>::kBytes, 0}, block_x());
 }
 
 // Does the entries of a list, one after another.

@@ -87,14 +87,10 @@ DUET_HD constexpr word4 table_words() {
 }
 
 // How the scales of a group are stored.
-//   blocks of 32 weights:
-//     d of 4 blocks as f16: 2 words; as powers of two (E8M0): 1 word
-//     with minimums d | m of each block: 4 words
-//   larger blocks:
-//     d | dmin in one word, then sub-scales of a byte each in 1 or 2 words, then minimums in 1 word; where a block has
-//     two minimums, they take the high halves of the bytes of the sub-scales
-//     without sub-scales: d alone in 1 word
-//     NVFP4: its 8 scales unchanged in 2 words
+//   blocks of 32 weights: d of 4 blocks as f16: 2 words; as powers of two (E8M0): 1 word; with minimums d | m: 4 words
+//   larger blocks: d | dmin in one word, then sub-scales of a byte each in 1 or 2 words, then minimums in 1 word; where
+//   a block has two minimums, they take the high halves of the bytes of the sub-scales
+//   without sub-scales: d alone in 1 word; NVFP4: its 8 scales unchanged in 2 words
 template <class B>
 struct gpu_scales {
     static constexpr bool kSmall = B::kElems == 32, kMin = B::kHasMin, kTwo = B::kSubScales == 2;
@@ -169,31 +165,25 @@ struct block_words {
     uint32_t w[gpu_brick<B>::kBits];
 };
 
-// Returns word j (weights 4j .. 4j + 3) of a block's codes.
+// Returns word j (weights 4j .. 4j + 3) of a block, out of the stored words that have its codes, as signed weights (the
+// bias is subtracted, or the table is looked up), or with `is_biased` its codes.
 template <class B>
-DUET_DEVICE uint32_t code_word(const block_words<B>& block, int j) {
+DUET_DEVICE uint32_t stored_codes(uint32_t low, uint32_t high, int j, bool is_biased) {
     using C = gpu_codes<B>;
-    constexpr uint32_t kMask = 0x01010101u * ((1u << C::kLow) - 1u);
-    uint32_t v = block.w[j % C::kLow] >> (C::kLow * (j / C::kLow)) & kMask;
-    if constexpr (C::kHigh > 0) {
-        constexpr uint32_t kHighMask = 0x01010101u * ((1u << C::kHigh) - 1u);
-        v |= (block.w[C::kLow + j % C::kHigh] >> (C::kHigh * (j / C::kHigh)) & kHighMask) << C::kLow;
-    }
-    return v;
-}
-
-// Returns four codes as signed weights: the bias is subtracted, or the table is looked up.
-template <class B>
-DUET_DEVICE uint32_t weights_of(uint32_t v) {
-    using C = gpu_codes<B>;
+    uint32_t v = low >> (C::kLow * (j / C::kLow)) & 0x01010101u * ((1u << C::kLow) - 1u);
+    if constexpr (C::kHigh > 0)
+        v |= (high >> (C::kHigh * (j / C::kHigh)) & 0x01010101u * ((1u << C::kHigh) - 1u)) << C::kLow;
+    if (is_biased) return v;
     if constexpr (C::kIsTable) return table16(table_words<B>(), v);
     // Codes are below 128, so with the top bit set no byte borrows from the next.
-    if constexpr (C::kBias != 0) return ((v | 0x80808080u) - 0x01010101u * C::kBias) ^ 0x80808080u;
-    return v;
+    return C::kBias != 0 ? ((v | 0x80808080u) - 0x01010101u * C::kBias) ^ 0x80808080u : v;
 }
 template <class B>
-DUET_DEVICE uint32_t weight_word(const block_words<B>& block, int j) {
-    return weights_of<B>(code_word(block, j));
+DUET_DEVICE uint32_t block_word(const block_words<B>& block, int j, bool is_biased = false) {
+    using C = gpu_codes<B>;
+    const uint32_t low = block.w[j % C::kLow];
+    if constexpr (C::kHigh > 0) return stored_codes<B>(low, block.w[C::kLow + j % C::kHigh], j, is_biased);
+    else return stored_codes<B>(low, 0, j, is_biased);
 }
 
 // Loads row `row` (0..31) of a brick, all blocks of it.
@@ -251,16 +241,11 @@ DUET_DEVICE lane_words<B> load_lane(const uint8_t* brick, int row, int b, int j)
     if constexpr (H > 0) lane.high = (from + j % H)[(b * H / 4 + L) * kRowTile * 4 + b * H % 4];
     return lane;
 }
-// Returns word j, or with `second` word j + 4, as signed weights, or with `is_biased` its codes.
+// Returns word j, or with `second` word j + 4.
 template <class B>
 DUET_DEVICE uint32_t lane_word(const lane_words<B>& lane, int j, bool second, bool is_biased = false) {
-    using C = gpu_codes<B>;
-    const int i = j + 4 * second;
-    const uint32_t low = second && C::kLow == 8 ? lane.low[lane_words<B>::kLows - 1] : lane.low[0];
-    uint32_t v = low >> (C::kLow * (i / C::kLow)) & 0x01010101u * ((1u << C::kLow) - 1u);
-    if constexpr (C::kHigh > 0)
-        v |= (lane.high >> (C::kHigh * (i / C::kHigh)) & 0x01010101u * ((1u << C::kHigh) - 1u)) << C::kLow;
-    return is_biased ? v : weights_of<B>(v);
+    const uint32_t low = second && gpu_codes<B>::kLow == 8 ? lane.low[lane_words<B>::kLows - 1] : lane.low[0];
+    return stored_codes<B>(low, lane.high, j + 4 * second, is_biased);
 }
 // Codes may be multiplied as the top bits of their bytes, whose sign subtracts the bias. The dot is 1 << kTop as large.
 template <class B, class C = gpu_codes<B>>

@@ -106,8 +106,7 @@ const char* gguf_other_content(std::string_view s) {
     while (!s.empty() && (s[0] == ' ' || (s[0] >= '\t' && s[0] <= '\r'))) s.remove_prefix(1);
     if (begins("<!doctype") || begins("<html") || begins("<head") || begins("<!--") || begins("<?xml"))
         return "an HTML page: probably a failed download";
-    if (begins("{") || begins("[")) return "JSON text: probably an error message of a failed download";
-    return nullptr;
+    return begins("{") || begins("[") ? "JSON text: probably an error message of a failed download" : nullptr;
 }
 
 }  // namespace

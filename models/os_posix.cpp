@@ -32,8 +32,7 @@ const char* other_than_file(mode_t mode) {
     if (S_ISDIR(mode)) return "a directory";
     if (S_ISFIFO(mode)) return "a FIFO (named pipe)";
     if (S_ISCHR(mode)) return "a character device";
-    if (S_ISBLK(mode)) return "a block device";
-    return S_ISSOCK(mode) ? "a socket" : "no regular file";
+    return S_ISBLK(mode) ? "a block device" : S_ISSOCK(mode) ? "a socket" : "no regular file";
 }
 
 }  // namespace

@@ -70,15 +70,13 @@ uint32_t byte_level_char(uint8_t byte) {
     // openai/gpt-2:src/encoder.py, bytes_to_unicode: printable bytes stand for themselves, and the other bytes are
     // numbered from U+0100 on.
     if ((byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae) return byte;
-    if (byte <= 0x20) return 0x100u + byte;
-    return byte <= 0xa0 ? 0x121u + (byte - 0x7fu) : 0x143u;
+    return byte <= 0x20 ? 0x100u + byte : byte <= 0xa0 ? 0x121u + (byte - 0x7fu) : 0x143u;
 }
 
 int byte_level_byte(uint32_t cp) {
     if (cp < 0x100) return byte_level_char((uint8_t)cp) == cp ? (int)cp : -1;
     if (cp <= 0x120) return (int)cp - 0x100;
-    if (cp <= 0x142) return (int)cp - 0x121 + 0x7f;
-    return cp == 0x143 ? 0xad : -1;
+    return cp <= 0x142 ? (int)cp - 0x121 + 0x7f : cp == 0x143 ? 0xad : -1;
 }
 
 void string_index::reserve(size_t n) {

@@ -354,6 +354,22 @@ TEST_CASE(
     "plays a recording while the shape holds; neighbours change no bit") {
     struct counts {
         int launches = 0, plays = 0, splits = 0;  // splits: of attention of five tokens
+        const uint8_t* ahead = nullptr;           // the weights that the launch before brings to the second cache
+        int used = 0, unused = 0;                 // Whether the next matrix is the one that was brought.
+        void watch(const emu_event& e) {
+            launches += e.what[0] == 'l';
+            plays += e.what[0] == 'p';
+            const bool is_split = e.kernel && strstr(e.kernel, "attention_split");
+            splits += is_split && e.grid.y == 5;
+            if (is_split) {
+                const auto& a = *(const attention_args*)e.data;
+                ahead = e.grid.z > (uint32_t)a.n_chunks ? a.ahead.at : nullptr;
+            } else if (e.kernel && strstr(e.kernel, "matvec_")) {
+                const auto& a = *(const matrix_args*)e.data;
+                if (ahead) ++(a.part[0].w == ahead ? used : unused);
+                ahead = a.ahead.n_bytes ? a.ahead.at : nullptr;
+            }
+        }
     };
     int n_skipped = 0;
     emu_dry(false, 16);  // so many units that five tokens leave some idle
@@ -415,13 +431,7 @@ TEST_CASE(
                 b.seq = seqs;
                 b.want_logits = want;
                 counts n;
-                emu_watch(
-                    [](void* user, const emu_event& e) {
-                        ((counts*)user)->launches += e.what[0] == 'l';
-                        ((counts*)user)->plays += e.what[0] == 'p';
-                        ((counts*)user)->splits += e.kernel && strstr(e.kernel, "attention_split") && e.grid.y == 5;
-                    },
-                    &n);
+                emu_watch([](void* user, const emu_event& e) { ((counts*)user)->watch(e); }, &n);
                 const duet_status st = duet_decode(session, &b);
                 emu_watch(nullptr, nullptr);
                 REQUIRE(st == DUET_OK);
@@ -429,6 +439,9 @@ TEST_CASE(
                 if (n_seqs == 1)
                     CHECK(n.plays == (i != 0 && i != 64));  // a shape that comes again; chunks of the cache: 1, then 2
                 CHECK((n.splits > 0) == (b.n_tok == 5 && i >= 64));
+                // What a norm's row and, where it is split, attention leave time for; nobody waits for the last down.
+                CHECK(n.used == (b.n_tok == 1 ? (i < 64 ? 2 : 3) * info.n_layers - 1 : 0));
+                CHECK(n.unused == 0);
                 const float* row = duet_logits(session, 0);
                 rows[n_seqs / 2].insert(rows[n_seqs / 2].end(), row, row + info.n_vocab);
             }
