@@ -39,9 +39,9 @@ FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16', 'q4_0-fast', 'f16-fast')    # -fast: p
 CASES = {'1x512': (1, 1, 512), '1x8192': (1, 1, 8192), '1x512 apart': (1, 1, 512), '1x8192 apart': (1, 1, 8192), '4x512': (1, 4, 512), '16x512': (1, 16, 512), 'p512': (512, 1, 512), 'p4096': (512, 1, 4096)}
 CUT_VOCAB = 16384
 # Multiprocessors as the driver tells them (RDNA: pairs of compute units): how many blocks share a tile depends on them.
+UNITS = {'sm_90': 132, 'gfx1100': 48, 'gfx1201': 32, 'gfx942': 304}
 # The last field of arguments with `ahead` (gpu/args.h), and what a block brings of that (kFetchBytes).
 AHEAD, FETCH_BYTES = struct.Struct('<QII'), 16384
-UNITS = {'sm_90': 132, 'gfx1100': 48, 'gfx1201': 32, 'gfx942': 304}
 AMD_CLASSES = (('matrix', r'v_(wmma|mfma|smfmac)'), ('dot', r'v_dot'), ('load', r'(global|flat|buffer)_load'), ('store', r'(global|flat|buffer)_(store|atomic)'),
                ('shared', r'ds_'), ('scalar load', r's_(buffer_)?load'), ('barrier', r's_barrier'), ('wait', r's_wait|s_nop|s_delay|s_clause|s_sleep'),
                ('scalar', r's_'), ('fma', r'v_(pk_|dual_)?(fma|fmac|fmaak|fmamk)'), ('convert', r'v_cvt'), ('float', r'v_\w*_f(16|32|64)'), ('int', r'v_'))

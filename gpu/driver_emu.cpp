@@ -17,11 +17,12 @@
 #include <numeric>
 #include <vector>
 
-#if !defined(__has_feature)
-#define __has_feature(name) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#if defined(__SANITIZE_ADDRESS__)
 #define DUET_EMU_ASAN 1
+#elif defined(__has_feature)
+#define DUET_EMU_ASAN __has_feature(address_sanitizer)
+#endif
+#if DUET_EMU_ASAN
 #include <sanitizer/common_interface_defs.h>
 constexpr size_t kEmuStack = 256 << 10;
 #else
@@ -143,18 +144,18 @@ void* emu_first_frame(const emu_stack& stack, void (*entry)()) {
 }
 
 void emu_swap(emu_stack& from, const emu_stack& to, [[maybe_unused]] bool for_ever = false) {
-#if defined(DUET_EMU_ASAN)
+#if DUET_EMU_ASAN
     __sanitizer_start_switch_fiber(for_ever ? nullptr : &from.fake, to.bottom, to.size);
 #endif
     duet_emu_switch(&from.pointer, to.pointer);
-#if defined(DUET_EMU_ASAN)
+#if DUET_EMU_ASAN
     __sanitizer_finish_switch_fiber(from.fake, nullptr, nullptr);
 #endif
 }
 
 void emu_fiber_main() {
     emu_machine& m = *emu_now;
-#if defined(DUET_EMU_ASAN)
+#if DUET_EMU_ASAN
     __sanitizer_finish_switch_fiber(nullptr, &m.scheduler.bottom, &m.scheduler.size);
 #endif
     m.body(m.args);

@@ -313,10 +313,9 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     // The kernels stand in kernels.def in the order of the cache types.
     for (int tok = 0; tok < n_tok; tok += step) {
         const attention_args part = attention_from(a, tok, std::min(step, n_tok - tok));
-        const int x = a.cache.n_kv_heads * a.n_slices,
-                  n_more = std::min(blocks_of((int)a.ahead.n_bytes, x * kFetchBytes), kMoreChunks);
-        const gpu_grid grid =
-            grid_of(x, blocks_of(part.n_tok, a.toks_per_block), split ? a.n_chunks + n_more : 1, shared);
+        const int x = a.cache.n_kv_heads * a.n_slices, y = blocks_of(part.n_tok, a.toks_per_block),
+                  more = std::min(blocks_of((int)a.ahead.n_bytes, x * kFetchBytes), kMoreChunks);
+        const gpu_grid grid = grid_of(x, y, split ? a.n_chunks + more : 1, shared);
         const int32_t exact = kernel_attention_f16 + 2 * a.cache.type + split;
         DUET_TRY(launch(c, is_fast ? kernel_fast_attention : exact, grid, part, err));
     }

@@ -273,7 +273,7 @@ DUET_DEVICE void acquire_grid(int& next) {
     __builtin_amdgcn_s_dcache_inv();
     asm volatile("" : "+s"(next)::"memory");
 }
-// The same, but what depends on it is not loaded before.
+// Returns v. What is loaded at an index made of that is not loaded before this.
 DUET_DEVICE int late(int v) {
     asm volatile("" : "+s"(v));
     return v;
