@@ -19,7 +19,8 @@ The model, for one launch of n blocks on a card with u units (SMs, compute units
   early      where launches start early (early_gap_us), the gap is shorter, and the first weights of a matrix, latency and what is on its
              way, come while the last block of the launch before works alone, or a norm of a few blocks, and while that gap passes
   ahead      bytes that a launch brings of the next matrix take the memory's time that is left until the launch ends, and the next
-             matrix has so many fewer
+             matrix has so many fewer; waits for them alone take the second cache's latency. In a walk each block brings a part while
+             it waits for others: at the barrier, for the last block of a matrix, for a norm of a few blocks
   token      sum of its launches + the host's part. The limiter is what most of the time is spent on.
 """
 import json
@@ -30,6 +31,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 N_LAYERS, KV_HEADS, WORDS, CUT_WORDS = 32, 8, 128256, 16384
+WALK_BLOCKS, FETCH_BYTES = 2, 16384    # of a unit; what each brings ahead at a barrier (gpu/walk.cuh)
 BARRIER_US = 1.0    # of the grid: 0.9 to 1.2 us (Kog, Hazy)
 FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16')
 PROMPT_FORMATS = (*FORMATS, 'q4_0-fast', 'f16-fast')    # the last two in mode fast
@@ -91,13 +93,14 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_b
     units = min(n, card['units'])
     vector_us = n * max(issued / chip['issue'], slow / chip['slow']) / units / clock
     issue = vector_us + matrix_us if is_amd and chip['warp'] == 32 else max(vector_us, matrix_us)
-    chain_us = (waits * card['latency_us'] + (c.get('trips', 0) + c.get('trips of scalars', 0) / 2) * card['l2_us']
+    near = min(waits, int(brought / (min(n, slots) * per_wait))) if brought else 0    # waits for what the launch before brought
+    chain_us = ((waits - near) * card['latency_us'] + near * card['l2_us'] + (c.get('trips', 0) + c.get('trips of scalars', 0) / 2) * card['l2_us']
                 + max(in_a_row(c) / warps * chip['chain_clocks'] / clock, c.get('trips ahead', 0) * card['latency_us']))
     parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes and not (walks and weights) else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us}
     if weights and alone:
         first = min(min(n, slots) * per_wait, n_bytes) * n_bytes / (n_bytes + brought)
         parts['memory'] -= min(alone, card['latency_us'] + first / bandwidth)
-        parts['chain'] -= min(alone, card['latency_us'])
+        parts['chain'] -= min(alone, card['latency_us']) if not near else 0
     limiter = max(parts, key=parts.get)
     times = {limiter: parts[limiter], 'gap': BARRIER_US if walks else card.get('early_gap_us', card['gap_us'])}
     if tail:
@@ -134,7 +137,7 @@ def predict(counts, cards, name, kind, case, walks=False):
     # Tails are counted of launches of one token. With several tokens only attention has one.
     one = [key for key, _, _ in cases['1x' + case.split('x')[-1]]] if not prompt else []
     attention = next((key for key in one if key.startswith('attention')), None)
-    spent, n_bytes, lines, alone, brought = {'host': card['host_us']}, 0, [], 0, 0
+    spent, n_bytes, lines, alone, brought, idle = {'host': card['host_us']}, 0, [], 0, 0, 0
     for i, (key, grid, where) in enumerate(rows):
         kernel, c = key.split()[0], counted[key]
         x, y, z, threads, shared, *fetched = grid
@@ -160,12 +163,15 @@ def predict(counts, cards, name, kind, case, walks=False):
         elif kernel.startswith(('matmul', 'matvec8', 'fast')):
             dram = x * z * b.get('bytes of weights', 0)    # other rows of blocks find them in the second cache
         is_matvec = kernel.startswith('matvec')
+        if walks and is_matvec:    # each block has brought a part of it, as far as memory could while it waited
+            brought = max(brought, min(WALK_BLOCKS * card['units'] * FETCH_BYTES, max(0, idle - card['latency_us']) * card['gbps'] * card['ceiling'] * 1e3))
         times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks, kernel.startswith('fast'),
                                     alone * is_matvec, brought * is_matvec, sum(fetched))
         brought = sum(fetched) or brought * (not is_matvec)
         # A norm of a few blocks leaves the card to the launch behind it, which starts when the norm does.
         few = sum(times.values()) - times['gap'] if kernel == 'norm' and n < card['units'] / 4 else times.get('tail', 0)
-        alone = few + times['gap'] if 'early_gap_us' in card and not walks else 0
+        idle = few + times['gap']
+        alone = idle if 'early_gap_us' in card and not walks else 0
         times_of = N_LAYERS if where == 'layer' else 1
         for what, us in times.items():
             spent[what] = spent.get(what, 0) + us * times_of
