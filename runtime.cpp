@@ -89,7 +89,6 @@ duet_status with_sequence(const char* call, duet_session* session, int32_t seq, 
     });
 }
 
-duet_string as_string(std::string_view text) { return {text.data(), text.size()}; }
 constexpr const duet_type_info* kNoType = nullptr;
 
 template <class F> void guarded_void(F f) noexcept {

@@ -166,26 +166,22 @@ bool graph_builder::read_common(const common_keys& keys) {
 
 weight_id graph_builder::tensor(const std::string& name, bool required, int64_t n_in, int64_t n_out, int64_t n_mats) {
     if (status != DUET_OK) return -1;
-    const gguf_tensor* t = file.find_tensor(name);
-    if (!t) {
-        if (required)
-            fail_with(DUET_ERR_FORMAT, "tensor " + name + ": missing; want shape " + shape_text(n_in, n_out, n_mats));
+    const auto bad = [&](duet_status code, const std::string& text) {
+        fail_with(code, "tensor " + name + ": " + text);
         return -1;
-    }
+    };
+    const gguf_tensor* t = file.find_tensor(name);
+    const std::string want = "want shape " + shape_text(n_in, n_out, n_mats);
+    if (!t) return required ? bad(DUET_ERR_FORMAT, "missing; " + want) : -1;
     // A single matrix may have its count as a trailing dimension of 1, and a vector may be written as a matrix of one
     // row.
-    if (t->dims[0] != n_in || t->dims[1] != n_out || t->dims[2] != n_mats || t->dims[3] != 1) {
-        fail_with(DUET_ERR_FORMAT, "tensor " + name + ": at byte " + std::to_string(t->offset) + ": want shape " +
-                                       shape_text(n_in, n_out, n_mats) + ", got " +
-                                       shape_text(t->dims[0], t->dims[1], t->dims[2]));
-        return -1;
-    }
+    if (t->dims[0] != n_in || t->dims[1] != n_out || t->dims[2] != n_mats || t->dims[3] != 1)
+        return bad(DUET_ERR_FORMAT, "at byte " + std::to_string(t->offset) + ": " + want + ", got " +
+                                        shape_text(t->dims[0], t->dims[1], t->dims[2]));
     const number_format* info = find_type(t->type);
-    if (!info || !info->decode) {
-        fail_with(DUET_ERR_UNSUPPORTED, "tensor " + name + ": no code for number format " + (info ? info->name : "?") +
-                                            "; requantize the model to a supported one (bin/quantize)");
-        return -1;
-    }
+    if (!info || !info->decode)
+        return bad(DUET_ERR_UNSUPPORTED, std::string("no code for number format ") + (info ? info->name : "?") +
+                                             "; requantize the model to a supported one (bin/quantize)");
     used[(size_t)(t - file.tensors.data())] = true;
     const uint64_t row_bytes = (uint64_t)(n_in / info->elems) * (uint64_t)info->bytes;
     weight w{name, t->type, n_in, n_out, n_mats, t->data, t->n_bytes, row_bytes};
@@ -323,26 +319,17 @@ op& graph_builder::add(op_kind kind, int32_t layer, view in, view out, view in2)
 }
 
 op& graph_builder::norm(int32_t layer, view in, view out, weight_id w, weight_id b) {
-    op& o = add(op_kind::norm, layer, in, out);
-    o.norm = hp.norm;
-    o.w = w;
-    o.b = b;
-    o.eps = hp.eps;
-    return o;
+    return graph.ops.emplace_back(op{
+        .kind = op_kind::norm, .norm = hp.norm, .layer = layer, .in = in, .out = out, .w = w, .b = b, .eps = hp.eps});
 }
 
 op& graph_builder::matmul(int32_t layer, view in, view out, weight_id w, weight_id b, bool residual) {
-    op& o = add(op_kind::matmul, layer, in, out);
-    o.w = w;
-    o.b = b;
-    o.residual = residual;
-    return o;
+    return graph.ops.emplace_back(
+        op{.kind = op_kind::matmul, .residual = residual, .layer = layer, .in = in, .out = out, .w = w, .b = b});
 }
 
-op& graph_builder::activate(int32_t layer, activation act, view in, view in2, view out) {
-    op& o = add(op_kind::activate, layer, in, out, in2);
-    o.act = act;
-    return o;
+void graph_builder::activate(int32_t layer, activation act, view in, view in2, view out) {
+    add(op_kind::activate, layer, in, out, in2).act = act;
 }
 
 void graph_builder::add_scaled(int32_t layer, view in, view in2, view out, float factor) {
@@ -423,10 +410,9 @@ duet_status graph_builder::finish() {
         want_f32(o.w2);
         if (o.w < 0) continue;
         const weight& w = graph.weights[(size_t)o.w];
-        if (o.kind == op_kind::embed) graph.decode_bytes += w.row_bytes;
-        else if (o.kind == op_kind::expert_matmul)
-            graph.decode_bytes += w.n_bytes / (uint64_t)w.n_mats * (uint64_t)o.n_used;
-        else graph.decode_bytes += w.n_bytes;
+        graph.decode_bytes += o.kind == op_kind::embed           ? w.row_bytes
+                              : o.kind == op_kind::expert_matmul ? w.n_bytes / (uint64_t)w.n_mats * (uint64_t)o.n_used
+                                                                 : w.n_bytes;
     }
     return status;
 }

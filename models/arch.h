@@ -106,7 +106,7 @@ class graph_builder {
     op& norm(int32_t layer, view in, view out, weight_id w, weight_id b = -1);
     op& matmul(int32_t layer, view in, view out, weight_id w, weight_id b = -1, bool residual = false);
     // These three append out = act(in) * in2 (without in2: act(in)), out = in + scale * in2, and in = in * factor.
-    op& activate(int32_t layer, activation act, view in, view in2, view out);
+    void activate(int32_t layer, activation act, view in, view in2, view out);
     void add_scaled(int32_t layer, view in, view in2, view out, float scale = 1.0f);
     void scale(int32_t layer, view in, float factor);
 

@@ -3,7 +3,6 @@
 #include "file_map.h"
 #include "os.h"
 
-#include <algorithm>
 #include <new>
 #include <utility>
 

@@ -327,18 +327,16 @@ duet_status gguf_file::get_f32(std::string_view key, bool required, float min, f
 duet_status gguf_file::get_bool(std::string_view key, bool required, bool* out, error_text& err) const {
     const gguf_kv* kv;
     DUET_TRY(gguf_get(*this, key, required, &kv, err));
-    if (!kv) return DUET_OK;
-    if (kv->type != DUET_KV_BOOL) return gguf_wrong(*this, *kv, "a bool", gguf_describe(*kv), err);
-    *out = *kv->data != 0;
+    if (kv && kv->type != DUET_KV_BOOL) return gguf_wrong(*this, *kv, "a bool", gguf_describe(*kv), err);
+    if (kv) *out = *kv->data != 0;
     return DUET_OK;
 }
 
 duet_status gguf_file::get_string(std::string_view key, bool required, std::string_view* out, error_text& err) const {
     const gguf_kv* kv;
     DUET_TRY(gguf_get(*this, key, required, &kv, err));
-    if (!kv) return DUET_OK;
-    if (kv->type != DUET_KV_STRING) return gguf_wrong(*this, *kv, "a string", gguf_describe(*kv), err);
-    *out = kv->strings[0];
+    if (kv && kv->type != DUET_KV_STRING) return gguf_wrong(*this, *kv, "a string", gguf_describe(*kv), err);
+    if (kv) *out = kv->strings[0];
     return DUET_OK;
 }
 

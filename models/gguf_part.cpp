@@ -86,11 +86,9 @@ bool gguf_is_unprintable(uint32_t code_point) {
 
 // Names the content of a file that is not GGUF, as far as its start tells; nullptr: unknown.
 const char* gguf_other_content(std::string_view s) {
-    auto begins = [&](std::string_view want) {
-        if (s.size() < want.size()) return false;
-        for (size_t i = 0; i < want.size(); i++)
-            if ((s[i] >= 'A' && s[i] <= 'Z' ? s[i] + 32 : s[i]) != want[i]) return false;
-        return true;
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; };
+    const auto begins = [&](std::string_view want) {
+        return std::ranges::equal(s.substr(0, want.size()), want, {}, lower);
     };
     if (begins("fugg")) return "a big-endian GGUF file: want little-endian";
     for (const char* magic : {"ggml", "lmgg", "ggmf", "fmgg", "ggjt", "tjgg", "ggla", "algg"})

@@ -359,9 +359,8 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     step.w2 = g.block_tensor(layer, "ssm_d", true, 1, n_heads);
     g.activate(layer, activation::silu, z, y, y);
     const weight_id norm = g.block_tensor(layer, "ssm_norm.weight", norm_required, inner / groups, groups);
-    if (norm >= 0)
-        g.norm(layer, g.heads(y, groups, inner / groups), g.heads(y, groups, inner / groups), norm).w_stride =
-            inner / groups;
+    const view parts = g.heads(y, groups, inner / groups);
+    if (norm >= 0) g.norm(layer, parts, parts, norm).w_stride = parts.head_dim;
     project(g, layer, y, x, g.block_tensor(layer, "ssm_out.weight", true, inner, x.width()), -1, out);
 }
 

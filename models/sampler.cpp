@@ -13,8 +13,6 @@
 #include <algorithm>
 #include <bit>
 #include <cfloat>
-#include <climits>
-#include <new>
 
 namespace duet {
 namespace {
@@ -144,7 +142,7 @@ void step_top_k(sampler& s, const float* p) {
         std::push_heap(heap.begin(), heap.end());
         bound = float(-heap[0].key);
     }
-    std::sort(heap.begin(), heap.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+    std::ranges::sort(heap, {}, &sampler::ranked::index);
     for (const auto& r : heap) s.candidates.push_back({-r.key, 0, int32_t(r.index)});
 }
 
@@ -184,8 +182,7 @@ void step_min_p(sampler& s, const float* p) {
 // XTC (p-e-w: oobabooga/text-generation-webui pull request 6335): with the given probability, only the worst of all
 // candidates at or above the threshold stays, so that the text takes a likely way that is not the likeliest.
 void step_xtc(sampler& s, const float* p) {
-    if (p[0] == 0) return;
-    if (s.random.uniform() >= p[0]) return;
+    if (p[0] == 0 || s.random.uniform() >= p[0]) return;
     const double least = s.weigh() * p[1];
     const auto& all = s.candidates;
     size_t worst = 0, n_above = 0;
@@ -280,9 +277,8 @@ constexpr size_t kSamplerRowCount = sizeof kSamplerRows / sizeof kSamplerRows[0]
 
 // Returns the row of a name, or the number of rows if there is none.
 constexpr size_t sampler_row_of(std::string_view name) {
-    size_t i = 0;
-    while (i < kSamplerRowCount && kSamplerRows[i].param.name != name) i++;
-    return i;
+    const auto has_name = [name](const sampler_row& row) { return row.param.name == name; };
+    return size_t(std::ranges::find_if(kSamplerRows, has_name) - kSamplerRows);
 }
 constexpr size_t kMirostatRow = sampler_row_of("mirostat.tau");
 
@@ -343,8 +339,7 @@ duet_status sampler::set_bias(int32_t id, float bias, error_text& err) {
     if (id < 0 || bias != bias)
         return fail(err, DUET_ERR_ARG, "bias: want an id of 0 or more and a number, got id %d and %g", id,
                     double(bias));
-    const auto is_before = [](const id_bias& b, int32_t i) { return b.id < i; };
-    const auto at = std::lower_bound(biases_.begin(), biases_.end(), id, is_before);
+    const auto at = std::ranges::lower_bound(biases_, id, {}, &id_bias::id);
     if (at != biases_.end() && at->id == id) at->bias = bias;
     else biases_.insert(at, {id, bias});
     return DUET_OK;
@@ -414,10 +409,7 @@ double sampler::weigh() {
 }
 
 size_t sampler::best() const {
-    size_t i_best = 0;
-    for (size_t i = 1; i < candidates.size(); i++)
-        if (candidates[i].logit > candidates[i_best].logit) i_best = i;
-    return i_best;
+    return size_t(std::ranges::max_element(candidates, {}, &sampler_candidate::logit) - candidates.begin());
 }
 
 template <class Key> void sampler::keep_share(double share, Key key) {
@@ -435,8 +427,7 @@ template <class Key> void sampler::keep_share(double share, Key key) {
         }
         sum += candidates[ranking[n_kept].index].weight;
     }
-    const auto by_index = [](const ranked& a, const ranked& b) { return a.index < b.index; };
-    std::sort(ranking.begin(), ranking.begin() + n_kept, by_index);
+    std::ranges::sort(ranking.begin(), ranking.begin() + n_kept, {}, &ranked::index);
     for (size_t i = 0; i < n_kept; i++) candidates[i] = candidates[ranking[i].index];
     candidates.resize(n_kept);
 }

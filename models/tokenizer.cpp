@@ -5,8 +5,6 @@
 
 #include "tokenizer_vocab.h"
 
-#include <algorithm>
-
 namespace duet {
 namespace {
 

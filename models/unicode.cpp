@@ -239,9 +239,7 @@ std::string unicode_nfd(std::string_view text) { return encoded(decomposed(text)
 std::string unicode_nfc(std::string_view text) {
     // Text below U+0300 is in normal form C already: no such character composes with another, and each that decomposes
     // composes to itself again. Most texts end here.
-    bool is_plain = true;
-    for (size_t i = 0; i < text.size() && is_plain; ++i) is_plain = (uint8_t)text[i] < 0xcc;
-    if (is_plain) return std::string(text);
+    if (std::ranges::all_of(text, [](char c) { return (uint8_t)c < 0xcc; })) return std::string(text);
 
     std::vector<normal_char> chars = decomposed(text);
     size_t n_out = 0;

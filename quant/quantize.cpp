@@ -412,7 +412,7 @@ void encode_ternary(const float* x_in, const float* importance, B* dst, uint8_t*
 void encode(const float* x, const float* importance, block_tq2_0* dst) {
     uint8_t c[256];
     encode_ternary(x, importance, dst, c);
-    put_two_bits256(dst->qs, c, 0);
+    put_bits256<2>(dst->qs, c, 0);
 }
 void encode(const float* x, const float* importance, block_tq1_0* dst) {
     uint8_t c[256];

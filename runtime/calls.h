@@ -11,6 +11,7 @@ namespace duet {
 inline std::string_view as_view(const char* data, uint64_t n_bytes) noexcept {
     return {data ? data : "", data ? n_bytes : 0};
 }
+inline duet_string as_string(std::string_view text) noexcept { return {text.data(), text.size()}; }
 
 // ---- formats.cpp
 

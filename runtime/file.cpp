@@ -6,8 +6,6 @@
 namespace duet {
 namespace {
 
-duet_string file_string(std::string_view s) { return {s.data(), s.size()}; }
-
 // An entry or a tensor of a file; what: "an entry".
 template <class T>
 duet_status find_row(const duet_file& file, const char* what, const std::vector<T>& rows, int64_t i, const void* out,
@@ -40,15 +38,15 @@ duet_status wrong_type(const duet_file& file, const gguf_kv& kv, const char* wan
 duet_status file_kv(const duet_file& file, int64_t i, duet_kv* out, error_text& err) {
     const gguf_kv* kv = nullptr;
     DUET_TRY(find_row(file, "an entry", file.file.kvs, i, out, &kv, err));
-    *out = {file_string(kv->key), kv->type, kv->array_type, kv->n_values, kv->offset};
+    *out = {as_string(kv->key), kv->type, kv->array_type, kv->n_values, kv->offset};
     return DUET_OK;
 }
 
 duet_status file_tensor(const duet_file& file, int64_t i, duet_tensor* out, error_text& err) {
     const gguf_tensor* t = nullptr;
     DUET_TRY(find_row(file, "a tensor", file.file.tensors, i, out, &t, err));
-    *out = {file_string(t->name), t->type,   t->n_dims, {t->dims[0], t->dims[1], t->dims[2], t->dims[3]}, t->data,
-            t->n_bytes,           t->offset, t->i_file};
+    *out = {as_string(t->name), t->type,   t->n_dims, {t->dims[0], t->dims[1], t->dims[2], t->dims[3]}, t->data,
+            t->n_bytes,         t->offset, t->i_file};
     return DUET_OK;
 }
 
@@ -68,7 +66,7 @@ duet_status file_get_string(const duet_file& file, int64_t i_kv, uint64_t i_valu
     const gguf_kv* kv = nullptr;
     DUET_TRY(find_value(file, i_kv, i_value, out, &kv, err));
     if (i_value >= kv->strings.size()) return wrong_type(file, *kv, "a string", err);
-    *out = file_string(kv->strings[(size_t)i_value]);
+    *out = as_string(kv->strings[(size_t)i_value]);
     return DUET_OK;
 }
 

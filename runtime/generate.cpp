@@ -22,7 +22,7 @@ duet_status gate_add(duet_text_gate& g, const char* bytes, size_t n_bytes, duet_
         return DUET_OK;
     });
     if (st != DUET_OK) return g.gate.take_back(before), st;
-    *text = {g.shown.data(), g.shown.size()};
+    *text = as_string(g.shown);
     if (stopped) *stopped = g.gate.i_stop() + 1;
     return DUET_OK;
 }
@@ -30,7 +30,7 @@ duet_status gate_add(duet_text_gate& g, const char* bytes, size_t n_bytes, duet_
 duet_status gate_finish(duet_text_gate& g, duet_string* text) {
     if (!text) return fail(g.err, DUET_ERR_ARG, "duet_text_gate_finish: text is NULL");
     g.shown = g.gate.finish(true);
-    *text = {g.shown.data(), g.shown.size()};
+    *text = as_string(g.shown);
     return DUET_OK;
 }
 

@@ -8,7 +8,6 @@
 #include "../cpu/executor.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 namespace duet {
@@ -200,11 +199,6 @@ duet_status plan_parts(const split_model& m, const exec_limits& limits, int32_t 
     return DUET_OK;
 }
 
-// The most that is allocated on the device at once.
-uint64_t device_need(const exec_memory& d) {
-    return d.weight_bytes + d.cache_bytes + d.state_bytes + d.work_bytes + d.load_bytes;
-}
-
 // All placements that the caller allows, from most to least on the device: first experts leave it, then layers.
 std::vector<placement> allowed_placements(const model_graph& g, const exec_place& place) {
     const bool is_moe = std::any_of(g.ops.begin(), g.ops.end(), has_experts);
@@ -239,7 +233,8 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
         split_model m;
         DUET_TRY(split_graph(g, c.all[i], &m, err));
         DUET_TRY(plan_parts(m, limits, n_threads, &plan, err));
-        need = device_need(plan.device);
+        const exec_memory& d = plan.device;  // all of it may be allocated at once
+        need = d.weight_bytes + d.cache_bytes + d.state_bytes + d.work_bytes + d.load_bytes;
         *is = need <= budget || m.part[kDeviceSide].ops.empty();
         return DUET_OK;
     };
