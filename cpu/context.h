@@ -107,6 +107,7 @@ struct cpu_context {
     bool has_panels = false;          // `panels` holds the activations of `act`
     bool times_ways = false;          // the ways of matmuls are chosen by their speed
     std::vector<uint8_t> reuses_act;  // per op: 1 for a matmul whose input is quantized already
+    std::vector<int> n_together;      // per op: how many from it on run as one (run_matmuls)
     bool profiling = false;
     std::vector<profile_entry> rows;
     std::vector<int> row_of_op;
@@ -143,10 +144,11 @@ struct cpu_context {
     }
 };
 
-// Quantizes n values from x into row i of a.
-inline void quantize_row(const cpu_context& c, const float* x, int n, const act_matrix& a, size_t i) {
+// Quantizes the n values of x from number j on into row i of a. j and n are multiples of 32.
+inline void quantize_row(const cpu_context& c, const float* x, int j, int n, const act_matrix& a, size_t i) {
     const act_matrix r = act_from(a, i, 1);
-    c.kernels->quantize(x, n, (int8_t*)r.q, (float*)r.d, (float*)r.t, (int16_t*)r.s16);
+    c.kernels->quantize(x + j, n, (int8_t*)r.q + j, (float*)r.d + j / 32, (float*)r.t + j / 32,
+                        (int16_t*)r.s16 + j / 16);
 }
 
 // Calls f(i_row) for all n rows, in parallel when there is enough work.
@@ -158,6 +160,18 @@ void for_rows(cpu_context& c, int n, size_t work_per_row, F f) {
     }
     c.pool.for_each(n, [&](int, int i) {
         if (!c.cancelled()) f(i);
+    });
+}
+
+// Calls f(i_row, first, n) for the columns first to first + n of all rows, where `first` is a multiple of kGroup. Long
+// rows that are fewer than threads are cut, because one thread needs 1 us for 1,200 values.
+template <class F>
+void for_columns(cpu_context& c, int n_rows, int width, F f) {
+    const int n_most = std::max(1, std::min(width / 2048, c.pool.size() / std::max(n_rows, 1))),
+              step = (int)round_up((size_t)((width - 1) / n_most + 1), kGroup), n_parts = (width - 1) / step + 1;
+    for_rows(c, n_rows * n_parts, (size_t)step * 4, [&](int i) {
+        const int first = i % n_parts * step;
+        f(i / n_parts, first, std::min(step, width - first));
     });
 }
 
@@ -174,9 +188,9 @@ inline timed_choice* open_choice(const cpu_context& c, choice_kind kind, int32_t
     return nullptr;
 }
 
-// Computes a piece of a matmul, f(way, same_input), on thread t; i_matmul is the matmul's number. Three pieces in
-// succession go one way. The first of them is not timed, because what it reads was not used before. Each matmul begins
-// with another turn, as it may have few pieces.
+// Computes a piece of a matmul, f(way, same_input), on thread t; i_matmul is the matmul's number, which those of one
+// input and format share. Three pieces in succession go one way. The first of them is not timed, because what it reads
+// was not used before. Each matmul begins with another turn, as it may have few pieces.
 template <class F>
 void run_piece(cpu_context& c, const matmul_ways& ways, timed_choice* choice, int t, uint64_t i_matmul, int i_piece,
                uint64_t n_mac, F f) {

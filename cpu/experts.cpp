@@ -59,7 +59,7 @@ act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
     }
     if (!is_shared) {
         const act_matrix a = act_arrays((uint8_t*)c.act.data, c.layout.act_codes, stride, n_pairs);
-        for_rows(c, n_pairs, (size_t)n_in * 2, [&](int j) { quantize_row(c, input(j), n_in, a, (size_t)j); });
+        for_rows(c, n_pairs, (size_t)n_in * 2, [&](int j) { quantize_row(c, input(j), 0, n_in, a, (size_t)j); });
         return a;
     }
     if (!reuse) quantize_input(c, o, n_tok);

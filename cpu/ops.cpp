@@ -11,6 +11,7 @@
 
 namespace duet {
 
+constexpr int kMostTogether = 4;            // matmuls of one input that run as one
 constexpr int kFewMost = 4, kFewTiles = 8;  // the ways rows and float_few: most tokens, and most tiles of a piece
 
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
@@ -57,8 +58,8 @@ cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
 
 void quantize_input(cpu_context& c, const op& o, int n_tok) {
     const act_matrix a = c.acts(n_tok);
-    for_rows(c, n_tok, (size_t)o.in.width() * 2,
-             [&](int i) { quantize_row(c, c.row(o.in, i), o.in.width(), a, (size_t)i); });
+    for_columns(c, n_tok, o.in.width(),
+                [&](int i, int first, int n) { quantize_row(c, c.row(o.in, i), first, n, a, (size_t)i); });
     c.has_panels = false;
 }
 
@@ -102,49 +103,75 @@ void run_norm(cpu_context& c, const op& o) {
     });
 }
 
-void run_matmul(cpu_context& c, const op& o, bool reuse) {
-    const weight& w = c.weight_of(o.w);
-    const int n_tok = c.n_rows(o.in), n_out = (int)w.n_out;
-    if (n_tok == 0) return;
-    if (is_quantized(w.type) && !reuse) quantize_input(c, o, n_tok);
-    matmul_ways ways = ways_of_matmul(*c.kernels, w.type, n_tok, true);
-    timed_choice* const choice = open_choice(c, choice_kind::matmul, w.type, n_tok, &ways);
-    act_matrix a = c.acts(n_tok);
+// One of the matmuls of one input, whose pieces follow those of the one before it.
+struct matmul_job {
+    matmul_ways ways;
+    timed_choice* choice;
+    uint64_t number;
+    int first;  // piece
+};
+
+// Brings the activations, quantized or not, into the form that a matmul's ways want.
+void prepare_input(cpu_context& c, const op& o, const matmul_ways& ways, act_matrix* a) {
+    const int n_tok = c.n_rows(o.in), n_in = o.in.width();
     if (ways.has(matmul_way::panels)) {
         act_panel* panels = (act_panel*)c.panels.data;
-        const int n_blocks = (int)w.n_in / 32;
         if (!c.has_panels)
-            c.pool.for_each(count_panels(n_tok), [&](int, int i) { c.kernels->pack_panel(a, i, n_blocks, panels); });
+            c.pool.for_each(count_panels(n_tok), [&](int, int i) { c.kernels->pack_panel(*a, i, n_in / 32, panels); });
         c.has_panels = true;
-        a.panels = panels;
+        a->panels = panels;
     }
-    if (ways.has(matmul_way::rounded)) {
+    if (ways.has(matmul_way::rounded) && !a->rounded) {
         uint16_t* rounded = (uint16_t*)c.panels.data;
-        for_rows(c, n_tok, (size_t)o.in.width(),
-                 [&](int i) { c.kernels->round_row(c.row(o.in, i), o.in.width(), rounded + (size_t)i * a.q_stride); });
+        for_rows(c, n_tok, (size_t)n_in,
+                 [&](int i) { c.kernels->round_row(c.row(o.in, i), n_in, rounded + (size_t)i * a->q_stride); });
         c.has_panels = false;
-        a.rounded = rounded;
+        a->rounded = rounded;
     }
-    const float* bias = c.vector_of(o.b);
-    // A piece has 16 to 64 rows, and each thread gets at least eight pieces where the matrix is large enough. Panels
+}
+
+// Computes n matmuls of one input as one piece of work, because threads wait for each other at the end of each.
+void run_matmuls(cpu_context& c, const op* ops, int n, bool reuse) {
+    const int n_tok = c.n_rows(ops->in);
+    if (n_tok == 0) return;
+    if (is_quantized(c.weight_of(ops->w).type) && !reuse) quantize_input(c, *ops, n_tok);
+    matmul_job jobs[kMostTogether];
+    act_matrix a = c.acts(n_tok);
+    a.x = c.row(ops->in, 0);
+    a.x_stride = c.stride(ops->in);
+    bool is_few = true, by_32 = false;
+    int n_out = 0;
+    for (int k = 0; k < n; k++) {
+        const weight& w = c.weight_of(ops[k].w);
+        matmul_ways& ways = jobs[k].ways = ways_of_matmul(*c.kernels, w.type, n_tok, true);
+        jobs[k].choice = open_choice(c, choice_kind::matmul, w.type, n_tok, &ways);
+        jobs[k].number = k > 0 && w.type == c.weight_of(ops[k - 1].w).type ? c.n_matmuls : ++c.n_matmuls;
+        prepare_input(c, ops[k], ways, &a);
+        is_few = is_few && (ways.has(matmul_way::rows) || ways.has(matmul_way::float_few));
+        by_32 = by_32 || ways.has(matmul_way::panels) || ways.has(matmul_way::amx);
+        n_out += (int)w.n_out;
+    }
+    // A piece has 16 to 64 rows, and each thread gets at least eight pieces where the matrices are large enough. Panels
     // and AMX have 32, because most of their kernels take 32 at once. For few tokens, pieces of up to 32 rows are taken
     // four at a time, and fewer at the end: longer streams are faster (docs/measurements/2026-11-22-generation.md), and
     // threads that end together wait less.
-    const bool is_few = ways.has(matmul_way::rows) || ways.has(matmul_way::float_few),
-               by_32 = !is_few && (a.panels || ways.has(matmul_way::amx));
     int tiles = by_32 || is_few ? 2 : 4;
     while (!by_32 && tiles > 1 && n_out / (tiles * kTileRows) < (is_few ? 4 : 8) * c.pool.size()) tiles /= 2;
-    const int most = is_few ? kFewTiles / tiles : 1, piece_rows = tiles * kTileRows, rows_at_once = most * piece_rows;
-    c.n_matmuls++;
-    const auto compute = [&](int t, int r0, int n, matmul_way way, bool same_input) {
+    const int most = is_few ? kFewTiles / tiles : 1, piece_rows = tiles * kTileRows;
+    int n_pieces = 0;
+    for (int k = 0; k < n; k++) {
+        jobs[k].first = n_pieces;
+        n_pieces += ((int)c.weight_of(ops[k].w).n_out - 1) / piece_rows + 1;
+    }
+    const auto compute = [&](const op& o, int t, int r0, int n_rows, matmul_way way, bool same_input) {
+        const weight& w = c.weight_of(o.w);
+        const float* bias = c.vector_of(o.b);
         matmul_args m{};
         m.w = w.data + (size_t)r0 * w.row_bytes;
         m.row_bytes = w.row_bytes;
         m.n_in = (int)w.n_in;
-        m.n_rows = n;
+        m.n_rows = n_rows;
         m.a = a;
-        m.a.x = c.row(o.in, 0);
-        m.a.x_stride = c.stride(o.in);
         m.scratch = c.thread_scratch(t);
         m.way = way;
         m.same_input = same_input;
@@ -153,26 +180,31 @@ void run_matmul(cpu_context& c, const op& o, bool reuse) {
         m.adds = plain && o.residual && (way == matmul_way::panels || way == matmul_way::amx);
         const bool apart = o.residual && !m.adds;
         m.y = apart ? tile : c.row(o.out, 0) + r0;
-        m.y_stride = apart ? (size_t)rows_at_once : c.stride(o.out);
+        m.y_stride = apart ? (size_t)(most * piece_rows) : c.stride(o.out);
         run_matmul(*c.kernels, w.type, m);
-        if (!apart && plain) return;
-        for (int i = 0; i < n_tok; i++) {
-            float* y = m.y + (size_t)i * m.y_stride;
+        for (int i = 0; i < n_tok && (apart || !plain); i++) {
+            const float* y = m.y + (size_t)i * m.y_stride;
             float* out = c.row(o.out, i) + r0;
-            for (int r = 0; r < n; r++) {
+            for (int r = 0; r < n_rows; r++) {
                 float v = bias ? y[r] + bias[r0 + r] : y[r];
                 if (o.scale != 1.0f) v = v * o.scale;
                 out[r] = o.residual ? out[r] + v : v;
             }
         }
     };
-    c.pool.for_parts((n_out - 1) / piece_rows + 1, most, [&](int t, int first, int end) {
-        if (c.cancelled()) return;
-        const int r0 = first * piece_rows, n = std::min(end * piece_rows, n_out) - r0;
-        run_piece(c, ways, choice, t, c.n_matmuls, first / most, (uint64_t)n * (uint64_t)w.n_in * (uint64_t)n_tok,
-                  [&](matmul_way way, bool same_input) { compute(t, r0, n, way, same_input); });
+    c.pool.for_parts(n_pieces, most, [&](int t, int first, int end) {
+        for (int k = 0; k < n && !c.cancelled(); k++) {
+            const weight& w = c.weight_of(ops[k].w);
+            const int r0 = std::max(first - jobs[k].first, 0) * piece_rows,
+                      n_rows = std::min((end - jobs[k].first) * piece_rows, (int)w.n_out) - r0;
+            if (n_rows <= 0) continue;
+            run_piece(c, jobs[k].ways, jobs[k].choice, t, jobs[k].number, first / most,
+                      (uint64_t)n_rows * (uint64_t)w.n_in * (uint64_t)n_tok,
+                      [&](matmul_way way, bool same_input) { compute(ops[k], t, r0, n_rows, way, same_input); });
+        }
     });
-    if (choice) tell_choice(c, choice_kind::matmul, w.type, n_tok, ways);
+    for (int k = 0; k < n; k++)
+        if (jobs[k].choice) tell_choice(c, choice_kind::matmul, c.weight_of(ops[k].w).type, n_tok, jobs[k].ways);
 }
 
 // Computes the angles of the batch's positions, once per batch for each table.
@@ -220,10 +252,9 @@ void run_elementwise(cpu_context& c, const op& o) {
         return (size_t)(j / v.head_dim) * (size_t)v.stride + (size_t)(j % v.head_dim);
     };
     auto run = [](const view& v, int j) { return v.contiguous() ? v.width() : v.head_dim - j % v.head_dim; };
-    const int n = o.in.width();
-    for_rows(c, c.n_rows(o.in), (size_t)n * 4, [&](int i) {
-        for (int j = 0, step; j < n; j += step) {
-            step = std::min({n - j, run(o.in, j), run(o.out, j)});
+    for_columns(c, c.n_rows(o.in), o.in.width(), [&](int i, int first, int n) {
+        for (int j = first, step; j < first + n; j += step) {
+            step = std::min({first + n - j, run(o.in, j), run(o.out, j)});
             if (has_in2 && !one_factor) step = std::min(step, run(o.in2, j));
             const float* x2 = !has_in2 ? nullptr : c.row(o.in2, i) + (one_factor ? 0 : place(o.in2, j));
             elementwise(c, o, c.row(o.in, i) + place(o.in, j), x2, step, c.row(o.out, i) + place(o.out, j));
@@ -247,13 +278,15 @@ void tell_inputs(const cpu_context& c, const op& o) {
         }
 }
 
-void run_op(cpu_context& c, size_t i) {
+// Runs n ops from i on: matmuls of one input, or one op.
+void run_ops(cpu_context& c, size_t i, int n) {
     const op& o = c.graph.ops[i];
-    if (c.limits.inputs && (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul)) tell_inputs(c, o);
+    for (int k = 0; k < n && c.limits.inputs && (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul); k++)
+        tell_inputs(c, (&o)[k]);
     switch (o.kind) {
     case op_kind::embed: return run_embed(c, o);
     case op_kind::norm: return run_norm(c, o);
-    case op_kind::matmul: return run_matmul(c, o, c.reuses_act[i] != 0);
+    case op_kind::matmul: return run_matmuls(c, &o, n, c.reuses_act[i] != 0);
     case op_kind::rope: return run_rope(c, o);
     case op_kind::kv_append: return run_kv_append(c, o);
     case op_kind::attention: return run_attention(c, o);
@@ -271,8 +304,23 @@ void run_op(cpu_context& c, size_t i) {
     }
 }
 
-// Finds the matmuls whose input an earlier one has quantized, and names the profile's rows.
+bool same_view(const view& a, const view& b) {
+    return a.buffer == b.buffer && a.offset == b.offset && a.width() == b.width();
+}
+
+// May matmul `o` be computed together with the op before it?
+bool goes_with(const cpu_context& c, const op& o, const op& before) {
+    return o.kind == op_kind::matmul && before.kind == op_kind::matmul && !o.after_border &&
+           same_view(o.in, before.in) && before.out.buffer != o.in.buffer &&
+           is_quantized(c.weight_of(o.w).type) == is_quantized(c.weight_of(before.w).type);
+}
+
+// Finds the matmuls whose input an earlier one has quantized and those of one input, and names the profile's rows.
 void prepare(cpu_context& c) {
+    c.n_together.assign(c.graph.ops.size(), 1);
+    for (size_t i = c.graph.ops.size(); i-- > 1;)
+        if (goes_with(c, c.graph.ops[i], c.graph.ops[i - 1]) && c.n_together[i] < kMostTogether)
+            c.n_together[i - 1] = c.n_together[i] + 1;
     view quantized;
     for (const op& o : c.graph.ops) {
         bool reuse = false;
@@ -284,8 +332,7 @@ void prepare(cpu_context& c) {
             if (is_quantized(w.type) && o.kind == op_kind::expert_matmul && o.in.n_heads > 1) {
                 quantized = view{};  // its rows overwrite `act`
             } else if (is_quantized(w.type)) {
-                reuse = quantized.buffer == o.in.buffer && quantized.offset == o.in.offset &&
-                        quantized.width() == o.in.width();
+                reuse = same_view(quantized, o.in);
                 quantized = o.in;
             }
         }
@@ -381,9 +428,10 @@ duet_status cpu_run(void* context, const exec_batch& batch, const std::atomic<in
         if (!c.graph.states.empty()) group_by_sequence(c);
     }
     const size_t last = batch.last_op < 0 ? c.graph.ops.size() : (size_t)batch.last_op;
-    for (size_t i = (size_t)batch.first_op; i < last && !c.cancelled(); i++) {
+    for (size_t i = (size_t)batch.first_op, n; i < last && !c.cancelled(); i += n) {
         const auto start = c.profiling ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
-        run_op(c, i);
+        n = c.profiling ? 1 : std::min((size_t)c.n_together[i], last - i);  // A profile tells the time of each op.
+        run_ops(c, i, (int)n);
         if (c.profiling) count_profile(c, i, ns_since(start));
     }
     return c.cancelled() ? fail(err, DUET_ERR_CANCELLED, "the batch was cancelled") : DUET_OK;

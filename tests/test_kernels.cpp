@@ -486,6 +486,84 @@ TEST_CASE("attention: positions shared out among threads, bits") {
     }
 }
 
+TEST_CASE("matmuls of one input run as one work: formats side by side, long rows cut, bits") {
+    std::mt19937 rng(12);
+    struct matrix {
+        const char* type;
+        int n_out;
+        bool has_bias, residual;
+        float scale;
+    };
+    // more than run together at once; rows that no piece divides; codes, then floats
+    const matrix matrices[] = {{"Q4_0", 200, true, false, 1},  {"Q4_0", 48, false, false, 0.5f},
+                               {"Q6_K", 72, false, true, 1},   {"IQ2_S", 40, false, false, 1},
+                               {"Q8_0", 33, false, false, 1},  {"F16", 200, false, false, 1},
+                               {"BF16", 40, true, true, 2.0f}, {"F32", 9, false, false, 1}};
+    for (const int n_in : {256, 4352, 6400}) {  // 6400 / 3 is no whole number of groups
+        model_graph g;
+        std::vector<std::vector<uint8_t>> bytes;
+        std::vector<float> bias(200);
+        for (float& b : bias) b = (float)(rng() % 2001) * 0.002f - 2.0f;
+        g.buffers = {{"", n_in, false}, {"", n_in, false}};
+        op act;
+        act.kind = op_kind::activate;
+        act.act = activation::silu;
+        act.in = {0, 0, 1, n_in, n_in};
+        act.out = {1, 0, 1, n_in, n_in};
+        g.ops = {act};
+        for (const matrix& m : matrices) {
+            const int32_t type = duet_type_by_name(m.type)->id;
+            bytes.push_back(random_weights(type, m.n_out, n_in, rng));
+            const uint64_t n = bytes.back().size();
+            g.weights.push_back({"w", type, n_in, m.n_out, 1, bytes.back().data(), n, n / (uint64_t)m.n_out});
+            op o;
+            o.kind = op_kind::matmul;
+            o.w = (weight_id)g.weights.size() - 1;
+            o.in = act.out;
+            o.out = {(int32_t)g.buffers.size(), 0, 1, m.n_out, m.n_out};
+            o.residual = m.residual;
+            o.scale = m.scale;
+            g.buffers.push_back({"", m.n_out, false});
+            g.ops.push_back(o);
+        }
+        for (size_t i = 0; i < std::size(matrices); i++) {
+            if (!matrices[i].has_bias) continue;
+            g.ops[i + 1].b = (weight_id)g.weights.size();
+            g.weights.push_back({"b", duet_type_by_name("F32")->id, 200, 1, 1, (const uint8_t*)bias.data(), 800, 800});
+        }
+        exec_limits limits;
+        limits.n_ctx = limits.max_batch = 40;
+        const auto run = [&](const char* isa, int n_threads, int n_tok, bool apart) {
+            error_text err;
+            void* c = nullptr;
+            REQUIRE(kCpuExecutor.create(g, limits, n_threads, isa, &c, err) == DUET_OK);
+            kCpuExecutor.profile(c, apart);
+            std::mt19937 values(9);
+            for (int b = 0; b < (int)g.buffers.size(); b++)
+                for (int i = 0; i < n_tok; i++)
+                    for (int j = 0; j < g.buffers[(size_t)b].width && b != 1; j++)
+                        kCpuExecutor.wanted_row(c, b, i)[j] = (float)(values() % 2001) * 0.002f - 2.0f;
+            exec_batch batch;
+            batch.n_tok = n_tok;
+            REQUIRE(kCpuExecutor.run(c, batch, nullptr, err) == DUET_OK);
+            std::vector<uint32_t> got;
+            for (int b = 1; b < (int)g.buffers.size(); b++)
+                for (int i = 0; i < n_tok; i++)
+                    for (int j = 0; j < g.buffers[(size_t)b].width; j++)
+                        got.push_back(bits_of(kCpuExecutor.wanted_row(c, b, i)[j]));
+            kCpuExecutor.destroy(c);
+            return got;
+        };
+        for (const int n_tok : {1, 3, 40}) {
+            INFO(n_in, " values, ", n_tok, " tokens");
+            const auto want = run("scalar", 1, n_tok, true);
+            for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++)
+                for (const int n_threads : {1, 3, 7}) CHECK(run(k->name, n_threads, n_tok, false) == want);
+            for (int i = 0; i < 4; i++) CHECK(run("auto", 3, n_tok, false) == want);  // ways take turns
+        }
+    }
+}
+
 TEST_CASE("threads: every piece is done once, whatever the number of pieces") {
     duet::thread_pool pool;
     REQUIRE(pool.start(3));
