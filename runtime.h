@@ -1155,7 +1155,7 @@ DUET_API_STATUS duet_chat_load(duet_chat* chat, duet_session* session, int32_t s
 
 /* ---- measuring ------------------------------------------------------------------------------------------------- */
 
-/* Time per kind of op, collected while profiling is on (it costs two clock reads per op). */
+/* Time per kind of op, while profiling is on: two clock reads per op, and the CPU's matmuls run one by one. */
 typedef struct duet_profile_row {
     uint32_t struct_size; /* set by the library, whose struct it is */
     const char* op;       /* "matmul Q4_0" */

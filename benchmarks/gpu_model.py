@@ -96,7 +96,7 @@ def launch_times(card, chip, n, threads, registers, shared, c, tail=None, dram_b
     near = min(waits, int(brought / (min(n, slots) * per_wait))) if brought else 0    # waits for what the launch before brought
     chain_us = ((waits - near) * card['latency_us'] + near * card['l2_us'] + (c.get('trips', 0) + c.get('trips of scalars', 0) / 2) * card['l2_us']
                 + max(in_a_row(c) / warps * chip['chain_clocks'] / clock, c.get('trips ahead', 0) * card['latency_us']))
-    parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes and not (walks and weights) else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us}
+    parts = {'memory': n_bytes / bandwidth + (card['latency_us'] if n_bytes and not (walks and weights) else 0), 'in flight': n_bytes / little if little and n_bytes > 0 else 0, 'issue': issue, 'chain': rounds * chain_us + (rounds - 1) * near * (card['latency_us'] - card['l2_us'])}
     if weights and alone:
         first = min(min(n, slots) * per_wait, n_bytes) * n_bytes / (n_bytes + brought)
         parts['memory'] -= min(alone, card['latency_us'] + first / bandwidth)

@@ -74,7 +74,7 @@ struct matmul_args {
     size_t y_stride;
     void* scratch;      // matmul_scratch_bytes(n_in) bytes of this thread
     matmul_way way;     // one of ways_of_matmul for this table, format and n_tok
-    bool same_input;    // the last call with this scratch had other rows of the same matrix and the same `a`
+    bool same_input;    // the last call with this scratch had other rows of the same format and the same `a`
     bool adds = false;  // results are added to y; only for the ways panels and amx
 };
 using matmul_fn = void (*)(const matmul_args& args);

@@ -308,9 +308,9 @@ bool same_view(const view& a, const view& b) {
     return a.buffer == b.buffer && a.offset == b.offset && a.width() == b.width();
 }
 
-// May matmul `o` be computed together with the op before it?
+// May matmul `o` be computed together with the op before it? It must read nothing that this op writes.
 bool goes_with(const cpu_context& c, const op& o, const op& before) {
-    return o.kind == op_kind::matmul && before.kind == op_kind::matmul && !o.after_border &&
+    return o.kind == op_kind::matmul && before.kind == op_kind::matmul && !o.after_border && !o.residual &&
            same_view(o.in, before.in) && before.out.buffer != o.in.buffer &&
            is_quantized(c.weight_of(o.w).type) == is_quantized(c.weight_of(before.w).type);
 }

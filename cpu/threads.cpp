@@ -80,15 +80,16 @@ struct thread_pool::impl {
         void* const c = context.load(std::memory_order_relaxed);
         const int n = n_whole.load(std::memory_order_relaxed), s = step.load(std::memory_order_relaxed);
         const int at_once = most.load(std::memory_order_relaxed);
-        int n_done = 0;  // counted once: each change of n_left takes the cache line from the other threads
-        for (int k = 0, taken; k < n_threads; k++)
+        // What is done is counted once for a range, because a change of n_left takes its line from the other threads.
+        for (int k = 0, taken, n_done = 0; k < n_threads; k++, n_done = 0) {
             for (int piece; (piece = ranges[(i_thread + k) % n_threads].take(e, k == 0, at_once, &taken)) >= 0;) {
                 f(c, i_thread, piece * s, std::min(n, (piece + taken) * s));
                 n_done += taken;
             }
-        if (n_done == 0 || n_left.fetch_sub(n_done, std::memory_order_acq_rel) != n_done) return;
-        std::lock_guard<std::mutex> lock(mutex);
-        if (caller_waits) done.notify_one();
+            if (n_done == 0 || n_left.fetch_sub(n_done, std::memory_order_acq_rel) != n_done) continue;
+            std::lock_guard<std::mutex> lock(mutex);
+            if (caller_waits) done.notify_one();
+        }
     }
 
     void worker(int i_thread) {

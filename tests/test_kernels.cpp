@@ -531,6 +531,9 @@ TEST_CASE("matmuls of one input run as one work: formats side by side, long rows
             g.ops[i + 1].b = (weight_id)g.weights.size();
             g.weights.push_back({"b", duet_type_by_name("F32")->id, 200, 1, 1, (const uint8_t*)bias.data(), 800, 800});
         }
+        op again = g.ops[1];  // adds to what the matmul before it writes, so that it must wait for it
+        again.residual = true;
+        g.ops.insert(g.ops.begin() + 2, again);
         exec_limits limits;
         limits.n_ctx = limits.max_batch = 40;
         const auto run = [&](const char* isa, int n_threads, int n_tok, bool apart) {
