@@ -31,7 +31,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 N_LAYERS, KV_HEADS, WORDS, CUT_WORDS = 32, 8, 128256, 16384
-WALK_BLOCKS, FETCH_BYTES = 2, 16384    # of a unit; what each brings ahead at a barrier (gpu/walk.cuh)
+WALK_BLOCKS, FETCH_BYTES = 2, 16384    # of a unit (RDNA: of a pair); what each brings ahead at a barrier (gpu/walk.cuh)
 BARRIER_US = 1.0    # of the grid: 0.9 to 1.2 us (Kog, Hazy)
 FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16')
 PROMPT_FORMATS = (*FORMATS, 'q4_0-fast', 'f16-fast')    # the last two in mode fast
@@ -163,8 +163,8 @@ def predict(counts, cards, name, kind, case, walks=False):
         elif kernel.startswith(('matmul', 'matvec8', 'fast')):
             dram = x * z * b.get('bytes of weights', 0)    # other rows of blocks find them in the second cache
         is_matvec = kernel.startswith('matvec')
-        if walks and is_matvec:    # each block has brought a part of it, as far as memory could while it waited
-            brought = max(brought, min(WALK_BLOCKS * card['units'] * FETCH_BYTES, max(0, idle - card['latency_us']) * card['gbps'] * card['ceiling'] * 1e3))
+        if walks and kernel == 'matvec_' + kind:    # each block has brought a part of it, as far as memory could while it waited
+            brought = max(brought, min(WALK_BLOCKS * card['units'] / chip.get('pair', 1) * FETCH_BYTES, max(0, idle - card['latency_us']) * card['gbps'] * card['ceiling'] * 1e3))
         times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks, kernel.startswith('fast'),
                                     alone * is_matvec, brought * is_matvec, sum(fetched))
         brought = sum(fetched) or brought * (not is_matvec)

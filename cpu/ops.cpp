@@ -308,7 +308,7 @@ bool same_view(const view& a, const view& b) {
     return a.buffer == b.buffer && a.offset == b.offset && a.width() == b.width();
 }
 
-// May matmul `o` be computed together with the op before it? It must read nothing that this op writes.
+// May matmul `o` be computed together with the op before it? It must read nothing that matmuls before it write.
 bool goes_with(const cpu_context& c, const op& o, const op& before) {
     return o.kind == op_kind::matmul && before.kind == op_kind::matmul && !o.after_border && !o.residual &&
            same_view(o.in, before.in) && before.out.buffer != o.in.buffer &&
