@@ -282,7 +282,7 @@ void tell_inputs(const cpu_context& c, const op& o) {
 void run_ops(cpu_context& c, size_t i, int n) {
     const op& o = c.graph.ops[i];
     for (int k = 0; k < n && c.limits.inputs && (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul); k++)
-        tell_inputs(c, (&o)[k]);
+        tell_inputs(c, c.graph.ops[i + (size_t)k]);
     switch (o.kind) {
     case op_kind::embed: return run_embed(c, o);
     case op_kind::norm: return run_norm(c, o);
