@@ -359,7 +359,7 @@ typedef struct duet_model_params {
                             card); "cpu", "cuda", "hip", "cuda:1", ... as duet_list_devices tells: an error when it
                             cannot be used */
     const char* cpu_isa; /* NULL or "auto": the best here; "scalar", "avx2", ...: one that duet_build_info lists */
-    int32_t n_threads;   /* 0: one per physical core */
+    int32_t n_threads;   /* 0: one per physical core, no more than the CPU limit of a container */
     duet_progress_fn progress; /* may be NULL. Called by duet_model_open; where weights go to a GPU also by
                                   duet_session_create */
     void* progress_user;

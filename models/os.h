@@ -50,7 +50,11 @@ struct os_machine {
 os_machine os_describe();
 // Returns what follows "key ... :" in a file of /proc, and without a key its first line; "" where there is none.
 std::string os_value_in(const std::string& path, std::string_view key = {});  // not on Windows
-int os_physical_cores();                              // of those that the process may use; at least 1
+int os_physical_cores();  // of those that the process may use; at most os_cpu_quota(), at least 1
+// Returns how many CPUs' time the process's control groups leave it, rounded up; containers are limited so. 1 to 1024,
+// which also stands for no limit. root: where they are mounted, absolute. Only on Linux. Source: its
+// cgroup-v2.rst (cpu.max) and sched-bwc.rst (version 1).
+int os_cpu_quota(const std::string& root = "/sys/fs/cgroup");
 void os_use_large_pages(void* data, size_t n_bytes);  // advice; large pages save TLB misses
 std::tm os_local_time();
 #ifdef _WIN32

@@ -16,7 +16,6 @@
 #include <system_error>
 #include <thread>
 #include <unistd.h>
-#include <utility>
 #if defined(__linux__)
 #include <sched.h>
 #elif defined(__APPLE__)
@@ -119,6 +118,20 @@ os_machine os_describe() {
     };
     return {os_value_in("/proc/cpuinfo", "model name"), kib("MemTotal"), kib("MemAvailable")};
 }
+
+int os_cpu_quota(const std::string& root) {
+    long long least = 1024;
+    const auto take = [&](const std::string& text) {
+        long long quota = 0, period = 0;
+        if (sscanf(text.c_str(), "%lld %lld", &quota, &period) == 2 && quota > 0 && period > 0)
+            least = std::min(least, (quota - 1) / period + 1);
+    };
+    // A group's limit holds for the groups in it, too. In a container, its own group is the root.
+    std::string group = root + os_value_in("/proc/self/cgroup", "0::").erase(0, 1);  // ":/a/b"
+    for (; group.size() >= root.size(); group.resize(group.rfind('/'))) take(os_value_in(group + "/cpu.max"));
+    take(os_value_in(root + "/cpu/cpu.cfs_quota_us") + " " + os_value_in(root + "/cpu/cpu.cfs_period_us"));
+    return (int)least;
+}
 #endif
 
 int os_physical_cores() {
@@ -126,21 +139,15 @@ int os_physical_cores() {
 #if defined(__linux__)
     cpu_set_t mask;
     if (sched_getaffinity(0, sizeof mask, &mask) != 0) return logical;
-    std::set<std::pair<int, int>> cores;
-    int n_allowed = 0;
+    std::set<std::string> cores;  // by the numbers of their threads
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &mask)) continue;
-        n_allowed++;
-        int ids[2] = {-1, cpu};
-        const char* names[2] = {"physical_package_id", "core_id"};
-        for (int k = 0; k < 2; k++) {
-            char path[96];
-            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[k]);
-            if (const std::string id = os_value_in(path); !id.empty()) ids[k] = atoi(id.c_str());
-        }
-        cores.insert({ids[0], ids[1]});
+        const std::string number = std::to_string(cpu);
+        const std::string threads =
+            os_value_in("/sys/devices/system/cpu/cpu" + number + "/topology/thread_siblings_list");
+        cores.insert(threads.empty() ? number : threads);
     }
-    return std::max(1, std::min((int)cores.size(), n_allowed));
+    return std::clamp((int)cores.size(), 1, os_cpu_quota());
 #elif defined(__APPLE__)
     int n = 0;
     size_t n_bytes = sizeof n;

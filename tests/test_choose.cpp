@@ -2,10 +2,17 @@
 // changes, few turns, and one decision for all threads.
 #include "doctest.h"
 #include "../cpu/context.h"
+#include "../models/os.h"
 
+#include <filesystem>
+#include <fstream>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <unistd.h>
+#endif
 
 using namespace duet;
 
@@ -172,7 +179,10 @@ TEST_CASE("choice: the ways of a matmul are all there are, the best guess first"
         CHECK(text("avx512", 2, 4, true) == named({w::rows}));
         CHECK(text("avx512", 2, 5, true) == named({w::panels}));
         CHECK(text("avx512", 2, 6, false) == named({w::tiles}));
-        CHECK(text("avx512", 0, 4, true) == named({w::float_few}));
+        CHECK(text("avx512", 0, 1, true) == named({w::float_few}));
+        CHECK(text("avx512", 0, 2, true) == named({w::float_some}));
+        CHECK(text("avx512", 1, 2, true) == named({w::float_few}));
+        CHECK(text("avx512", 1, 4, true) == named({w::float_some}));
         CHECK(text("avx512", 0, 5, true) == named({w::float_some, w::float_many}));
         CHECK(text("avx512", 0, 13, true) == named({w::float_many}));
     }
@@ -182,3 +192,36 @@ TEST_CASE("choice: the ways of a matmul are all there are, the best guess first"
         CHECK(text("amx", 10, 64, true) == named({w::amx, w::tiles}));
     }
 }
+
+#if defined(__linux__)
+TEST_CASE("threads: a container's limit of CPU time, of both versions of control groups") {
+    const std::string root =
+        std::filesystem::temp_directory_path().string() + "/duet-quota-" + std::to_string(getpid());
+    const auto quota = [&](const char* now, const char* old_quota, const char* old_period) {
+        std::filesystem::remove_all(root);
+        std::filesystem::create_directories(root + "/cpu");
+        const auto write = [&](const std::string& name, const char* text) {
+            if (text) std::ofstream(root + name) << text << "\n";
+        };
+        write("/cpu.max", now);
+        write("/cpu/cpu.cfs_quota_us", old_quota);
+        write("/cpu/cpu.cfs_period_us", old_period);
+        return os_cpu_quota(root);
+    };
+    CHECK(quota(nullptr, nullptr, nullptr) == 1024);
+    CHECK(quota("max 100000", nullptr, nullptr) == 1024);
+    CHECK(quota("200000 100000", nullptr, nullptr) == 2);
+    CHECK(quota("150000 100000", nullptr, nullptr) == 2);
+    CHECK(quota("1000 100000", nullptr, nullptr) == 1);
+    CHECK(quota("9223372036854775807 1", nullptr, nullptr) == 1024);
+    for (const char* wrong : {"", "x", "100000", "-5 100000", "100000 0"})
+        CHECK(quota(wrong, nullptr, nullptr) == 1024);
+    CHECK(quota(nullptr, "-1", "100000") == 1024);
+    CHECK(quota(nullptr, "250000", "100000") == 3);
+    CHECK(quota(nullptr, "250000", nullptr) == 1024);
+    std::filesystem::remove_all(root);
+    CHECK(os_cpu_quota(root) == 1024);
+    CHECK(os_physical_cores() >= 1);
+    CHECK(os_physical_cores() <= (int)std::thread::hardware_concurrency());
+}
+#endif
