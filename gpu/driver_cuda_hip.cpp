@@ -185,9 +185,7 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     if (!lib->handle)
         return fail(err, DUET_ERR_DEVICE, "no driver for %s: %s not found; %s", v.text, tried.c_str(), v.install);
     const char* missing = nullptr;
-    auto find = [&]<class F>(const char* name, F** out) {
-        return (*out = (F*)os_find_symbol(lib->handle.get(), name));
-    };
+    auto find = [&]<class F>(const char* name, F** to) { return (*to = (F*)os_find_symbol(lib->handle.get(), name)); };
 #define DUET_VENDOR_FIND(member, arguments, cuda, hip)                                                                 \
     lib->member.name = is_cuda ? (cuda) : (hip);                                                                       \
     if (lib->member.name && !find(lib->member.name, &lib->member.at)) missing = lib->member.name;

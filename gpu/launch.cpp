@@ -98,9 +98,8 @@ duet_status launch_norm(gpu_context& c, size_t i, error_text& err) {
 }
 
 duet_status launch_rope(gpu_context& c, const op& o, error_text& err) {
-    const size_t n_freq = c.graph.ropes[(size_t)o.index].freq.size();
-    const rope_args a{c.heads(o.in), c.angles[(size_t)o.index], (int32_t)n_freq, o.rope_dim / 2, o.neox,
-                      c.batch->n_tok};
+    const int32_t n_freq = (int32_t)c.graph.ropes[(size_t)o.index].freq.size();
+    const rope_args a{c.heads(o.in), c.angles[(size_t)o.index], n_freq, o.rope_dim / 2, o.neox, c.batch->n_tok};
     return launch(c, kernel_rope, grid_of(blocks_of(blocks_of(o.in.n_heads, kHeadsAtOnce) * a.half), a.n_tok), a, err);
 }
 
@@ -298,14 +297,12 @@ duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
     return DUET_OK;
 }
 
-// Says whether each token of the batch belongs to a sequence of its own.
-bool is_one_each(const exec_batch& b) { return std::set<int32_t>(b.seq, b.seq + b.n_tok).size() == (size_t)b.n_tok; }
-
 duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_text& err) {
     DUET_TRY(wait_for_batch(c, err));
     c.n_wanted = c.batch->n_wanted;
     c.is_read.assign(c.graph.buffers.size(), 0);  // Rows are read when they are asked for.
-    c.one_each = c.batch->n_tok <= kSmallBatch && is_one_each(*c.batch);
+    const size_t n_tok = (size_t)c.batch->n_tok;
+    c.one_each = n_tok <= kSmallBatch && std::set<int32_t>(c.batch->seq, c.batch->seq + n_tok).size() == n_tok;
     if (c.batch->first_op == 0) fill_batch(c);
     const bool is_last = c.batch->last_op < 0 || (size_t)c.batch->last_op == c.graph.ops.size();
     c.finds_best = is_last && c.batch->rows_later && c.n_wanted == 1 && c.graph.logits_buffer >= 0;
@@ -353,9 +350,7 @@ duet_status gpu_best_id(void* context, int32_t i, int32_t* id, error_text& err) 
 }
 
 // ---- pages and states ----
-uint64_t gpu_page_bytes(void* context, int32_t group) {
-    return ((gpu_context*)context)->layout.common.page_size(group);
-}
+uint64_t gpu_page_bytes(void* context, int32_t g) { return ((gpu_context*)context)->layout.common.page_size(g); }
 
 // Runs f(context, page, message). The executor's interface has no place for these messages.
 template <class F>

@@ -74,6 +74,7 @@ bool make_walk(gpu_context& c, gpu_recording* r, error_text& why) {
 duet_status put_staged(gpu_context& c, void* to, const void* from, uint64_t n_bytes, error_text& err) {
     DUET_TRY(put_bytes(c, to, from, n_bytes, c.staging, c.layout.input_bytes(), err));
     fill_batch(c);
+    c.is_running = true;  // What is launched next reads it.
     return DUET_OK;
 }
 
@@ -130,15 +131,17 @@ duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
     std::vector<uint8_t> before, played, plain;
     DUET_TRY(read_memory(c, memory, &before, err));
     DUET_TRY(play_one(c, r, err));
+    r.n_unproven--;
     DUET_TRY(read_memory(c, memory, &played, err));
     const uint8_t* from = before.data();
     for (const std::span<uint8_t> part : memory) {
         DUET_TRY(put_staged(c, part.data(), from, part.size(), err));
         from += part.size();
     }
+    // A play whose nodes ran in a wrong order may have left counts.
+    DUET_TRY(copy_words(c, c.counters, nullptr, c.layout.counter_count * sizeof(uint32_t), err));
     DUET_TRY(launch_batch(c, nullptr, err));
     DUET_TRY(read_memory(c, memory, &plain, err));
-    r.n_unproven--;
     if (played == plain) return DUET_OK;
     c.store->recording = gpu_recording_use::off;
     tell(c, "a played recording gave other bits than its launches; please report this (docs/gpu.md)");
@@ -147,8 +150,9 @@ duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
 
 duet_status play(gpu_context& c, gpu_recording& r, error_text& err) {
     r.last_use = ++c.n_plays;
-    const duet_status st = r.n_unproven > 0 ? play_watched(c, r, err) : play_one(c, r, err);
-    if (st != DUET_ERR_MEMORY) return st;
+    const int32_t n_unproven = r.n_unproven;
+    const duet_status st = n_unproven > 0 ? play_watched(c, r, err) : play_one(c, r, err);
+    if (st != DUET_ERR_MEMORY || r.n_unproven < n_unproven) return st;
     c.no_recording = true;  // Nothing was played. Launches want less memory.
     tell(c, err.text);
     return launch_batch(c, nullptr, err);

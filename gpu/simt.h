@@ -260,9 +260,7 @@ DUET_DEVICE void acquire_wave() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agen
 DUET_DEVICE uint32_t atomic_add(uint32_t* at, uint32_t v) {
     return __hip_atomic_fetch_add(at, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
-DUET_DEVICE void atomic_clear(uint32_t* at) {
-    __hip_atomic_exchange(at, 0u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
+DUET_DEVICE void atomic_clear(uint32_t* p) { __hip_atomic_exchange(p, 0u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
 DUET_DEVICE void release_grid() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
 DUET_DEVICE void wait_for_count(const uint32_t* at, uint32_t n) {
     while (__hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) < n) __builtin_amdgcn_s_sleep(1);
@@ -270,8 +268,11 @@ DUET_DEVICE void wait_for_count(const uint32_t* at, uint32_t n) {
 // Scalar loads have a cache of their own. What is read next depends on `next`, so no such load moves above this.
 DUET_DEVICE void acquire_grid(int& next) {
     acquire_wave();
-    __builtin_amdgcn_s_dcache_inv();
-    asm volatile("" : "+s"(next)::"memory");
+#if defined(__GFX12__)
+    asm volatile("s_dcache_inv\n\ts_wait_kmcnt 0x0" : "+s"(next)::"memory");
+#else
+    asm volatile("s_dcache_inv\n\ts_waitcnt lgkmcnt(0)" : "+s"(next)::"memory");
+#endif
 }
 // Returns v. What is loaded at an index made of that is not loaded before this.
 DUET_DEVICE int late(int v) {
@@ -312,9 +313,7 @@ DUET_DEVICE word4 load_stream(const void* p) {
 }
 DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) { return __builtin_nontemporal_load(p); }
 // Loads what no thread of this launch writes: by a scalar load where all lanes have one address.
-DUET_DEVICE float load_constant(const float* p) {
-    return *(const __attribute__((address_space(4))) float*)(uintptr_t)p;
-}
+DUET_DEVICE float load_constant(const float* p) { return *(const __attribute__((address_space(4))) float*)(size_t)p; }
 DUET_DEVICE word4 load_constant(const word4* p) {
     return __builtin_bit_cast(word4, *(const __attribute__((address_space(4))) word4_vec*)(uintptr_t)p);
 }

@@ -336,9 +336,7 @@ void graph_builder::add_scaled(int32_t layer, view in, view in2, view out, float
     add(op_kind::add, layer, in, out, in2).scale = factor;
 }
 
-void graph_builder::scale(int32_t layer, view in, float factor) {
-    add(op_kind::scale_cap, layer, in, in).scale = factor;
-}
+void graph_builder::scale(int32_t layer, view in, float value) { add(op_kind::scale_cap, layer, in, in).scale = value; }
 
 // NVFP4 files keep one more f32 scale beside a matrix. (input_scale serves 4-bit activations only.)
 void graph_builder::scale_matrices() {

@@ -108,7 +108,7 @@ class graph_builder {
     // These three append out = act(in) * in2 (without in2: act(in)), out = in + scale * in2, and in = in * factor.
     void activate(int32_t layer, activation act, view in, view in2, view out);
     void add_scaled(int32_t layer, view in, view in2, view out, float scale = 1.0f);
-    void scale(int32_t layer, view in, float factor);
+    void scale(int32_t layer, view in, float value);
 
     void scale_matrices();
     void read_pooling();  // how rows become one vector, and the layers behind it

@@ -24,6 +24,7 @@ struct fake_control {
     bool others_capture = false;      // another thread captures: who has not relaxed his mode may not allocate or wait
     bool stale = false;               // copies to the device are seen only after the graph that is launched behind them
     int skip_node = 0;                // played graphs leave out this node: 1 is the first, -1 the last
+    int cut_node = 0;                 // played graphs run this node without its last block: 1 is the first
     int n_devices = 1, version = 0, integrated = 0;  // integrated: one bit per device
     char chip[4][32] = {};                           // "sm_90"
     uint64_t memory_bytes = 1ull << 30;              // of each device; an allocation above it fails
@@ -321,6 +322,7 @@ inline int get_function(const char* call, void** out, void* m, const char* name)
         }
     return kNotFound;
 }
+inline bool cuts = false;  // a launch lacks its last block
 // The matmuls of quantized weights, whose blocks have fewer threads on some chips.
 inline bool is_tile_matmul(const char* kernel) {
     if (strncmp(kernel, "kernel_matmul_", 14) != 0) return false;
@@ -348,6 +350,7 @@ inline int launch(const char* call, void* f, const duet::gpu_grid& grid, void* s
         if (!emulated && control.backend->open(0, &emulated, &info, err) != DUET_OK) return kLost;
         duet::gpu_grid run = grid;
         if (is_tile_matmul(fn.name)) run.threads = 256;  // as the emulator's code wants, whatever the chip's does
+        if (cuts && run.x > 1) run.x--;
         const duet_status st = control.backend->launch(emulated, fn.kernel, run, bytes.data(), bytes.size(), err);
         return st == DUET_OK ? kGood : (misuse(fn.name, err.text.c_str()), kLost);
     });
@@ -404,8 +407,17 @@ inline int graph_launch(const char* call, void* exec, void* s) {
     const int n = (int)nodes.size(), skipped = control.skip_node < 0 ? n + control.skip_node : control.skip_node - 1;
     std::vector<work> late;
     late.swap(((stream*)s)->late);
-    for (int i = 0; i < n; i++)
-        if (const int code = i == skipped ? 0 : enqueue(call, s, nodes[(size_t)i])) return code;
+    for (int i = 0; i < n; i++) {
+        work w = nodes[(size_t)i];
+        if (i == control.cut_node - 1)
+            w = [whole = w] {
+                cuts = true;
+                const int code = whole();
+                cuts = false;
+                return code;
+            };
+        if (const int code = i == skipped ? 0 : enqueue(call, s, w)) return code;
+    }
     late.swap(((stream*)s)->late);
     return kGood;
 }
