@@ -148,7 +148,7 @@ void thread_pool::run(int n_pieces, int most, work_fn work, void* context) {
     p.context.store(context, std::memory_order_relaxed);
     p.n_whole.store(n_pieces, std::memory_order_relaxed);
     p.step.store(step, std::memory_order_relaxed);
-    p.most.store(most, std::memory_order_relaxed);
+    p.most.store(std::max(1, most / step), std::memory_order_relaxed);
     for (int t = 0; t < p.n_threads; t++)
         p.ranges[t].state.store(
             piece_range::make(e, (int)((int64_t)n * t / p.n_threads), (int)((int64_t)n * (t + 1) / p.n_threads)),

@@ -20,8 +20,9 @@ class thread_pool {
     bool start(int n_threads);
     int size() const;
 
-    // Calls work(context, i_thread, first, end) for parts of at most `most` neighbouring pieces, which are smaller at
-    // the end and cover the pieces 0..n_pieces-1 once, on all threads. It returns when all pieces are done.
+    // Calls work(context, i_thread, first, end) for parts of at most `most` neighbouring pieces (of more than 65,535
+    // pieces, as many as are needed to count them), which are smaller at the end and cover the pieces 0..n_pieces-1
+    // once, on all threads. It returns when all pieces are done.
     using work_fn = void (*)(void* context, int i_thread, int first, int end);
     void run(int n_pieces, int most, work_fn work, void* context);
 

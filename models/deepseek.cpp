@@ -25,6 +25,7 @@ bool read_latent(graph_builder& g, latent_sizes* s) {
     s->rope = g.hp.rope_dim;
     if (s->d_k == 0) s->d_k = g.hp.k_dim;  // Older files, with attn_kv_b, lack the keys of the compressed form.
     if (s->d_v == 0) s->d_v = g.hp.v_dim;
+    if (g.status == DUET_OK && s->rope < 2) return g.wrong("rope.dimension_count", "want at least 2, got %d", s->rope);
     if (g.status == DUET_OK && s->d_k <= s->rope)
         return g.wrong("attention.key_length_mla", "want more than rope.dimension_count %d, got %d", s->rope, s->d_k);
     return g.status == DUET_OK;

@@ -114,8 +114,7 @@ void constraint::walk(uint32_t state, const token_tree::band& band, std::vector<
     // Nodes reached one after the other hold neighbouring entries of ids, so their tokens are marked together.
     uint32_t first_id = 0;
     const auto mark = [&](uint32_t end_id) {
-        for (uint32_t k = first_id; k < end_id; k++)
-            bits[(size_t)band.ids[k] / 64] |= uint64_t(1) << (band.ids[k] % 64);
+        for (uint32_t k = first_id; k < end_id; k++) bits[(size_t)band.ids[k] / 64] |= 1ull << (band.ids[k] % 64);
     };
     for (uint32_t i = 0; i < n_nodes;) {
         const token_tree::node& n = nodes[i];

@@ -99,8 +99,7 @@ class regex_parser {
         std::vector<code_range> ranges;
         if (take('(')) {
             if (peek() == '?') {
-                if (peek(1) != ':')
-                    return want("a plain group or (?: (no look-around, no names)", DUET_ERR_UNSUPPORTED);
+                if (peek(1) != ':') return want("a plain group or (?: (no look-around or names)", DUET_ERR_UNSUPPORTED);
                 at_ += 2;
             }
             DUET_TRY(parse_choices(depth + 1));

@@ -107,9 +107,7 @@ bool is_schema_map(const value& v) {
 bool is_text_list(const value& v) {
     return is_list_of(v, [](const value& i) { return i.is_string(); });
 }
-bool is_type(const value& v) {
-    return json_type_of_name(v) || (is_list_of(v, json_type_of_name) && !v.items().empty());
-}
+bool is_type(const value& v) { return json_type_of_name(v) || (is_list_of(v, json_type_of_name) && v.items().size()); }
 
 // The keywords that limit a value. Those without a check are not kept to; some are of an older draft.
 // clang-format off
@@ -171,8 +169,7 @@ bool json_equal(const value& a, const value& b) {
     if (a.kind() != b.kind()) return false;
     if (a.is_bool()) return a.as_bool() == b.as_bool();
     if (a.is_string()) return a.as_string() == b.as_string();
-    if (a.is_list())
-        return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), json_equal);
+    if (a.is_list()) return std::ranges::equal(a.items(), b.items(), json_equal);
     if (!a.is_map()) return true;
     return a.members().size() == b.members().size() &&
            std::all_of(a.members().begin(), a.members().end(), [&](const value_member& m) {

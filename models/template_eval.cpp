@@ -68,8 +68,7 @@ value template_run::eval_items(const template_node* n) {
 // taken is undefined instead of an error.
 static bool is_foldable(const template_node* n) {
     if (n->kind == node_kind::name || n->kind == node_kind::call || n->kind == node_kind::captured) return false;
-    return std::all_of(n->kids.begin(), n->kids.end(),
-                       [](const template_node* kid) { return !kid || is_foldable(kid); });
+    return std::ranges::all_of(n->kids, [](const template_node* kid) { return !kid || is_foldable(kid); });
 }
 
 static bool is_sliceable(const value& v) { return v.is_sequence() || v.is_string() || object_of(v, kRangeObject); }
@@ -222,8 +221,7 @@ value template_run::no_attribute(const value& object, std::string_view name) {
     static constexpr std::string_view kTypes[] = {"None",         "bool object", "int object",  "int object",
                                                   "float object", "str object",  "list object", "dict object",
                                                   "tuple object", "undefined",   "object"};
-    return undefined("'" + std::string(kTypes[(size_t)object.kind()]) + "' has no attribute '" + std::string(name) +
-                     "'");
+    return undefined("'" + std::string(kTypes[(size_t)object.kind()]) + "' has no attribute '" + printable(name) + "'");
 }
 
 value template_run::get_attribute(const value& object, std::string_view name) {

@@ -71,7 +71,7 @@ value otherwise(native_call& c) {
 value float_of(template_run& run, const value& v, const value& otherwise) {
     if (v.is(value_kind::undefined)) return run.refuse(v, "");
     if (v.is_number() || v.is_bool()) return value::of_double(v.as_double());
-    if (!v.is_string()) return otherwise;
+    if (!v.is_string() || !run.charge(v.as_string().size() / 16)) return otherwise;
     std::string digits;
     const std::string_view s = v.as_string().substr(0, stripped_end(v.as_string()));
     for (size_t i = stripped_begin(s); i < s.size(); i++) {
@@ -93,7 +93,7 @@ value number_int(native_call& c) {
     const value &v = c[0], otherwise = c.given[1] ? c[1] : value::of_int(0);
     if (v.is_bool()) return value::of_int(v.as_bool());
     if (v.is_int() || v.is(value_kind::big_integer)) return v;
-    if (v.is_string()) {
+    if (v.is_string() && c.run.charge(v.as_string().size() / 16)) {
         const value i = integer_of_text(v.as_string(), c.integer(2, 10));
         if (i.is(value_kind::undefined)) return c.run.overflow();
         if (!i.is_null()) return i;

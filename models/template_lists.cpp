@@ -183,7 +183,7 @@ value items(native_call& c) {
         return c.run.fail("items: can only get item pairs from a mapping");
     for (const value& key : c.items()) {
         if (c.run.failed()) break;
-        pairs.push_back(c.run.make_tuple({key, *c[0].find(key)}));
+        if (const value* v = c[0].find(key)) pairs.push_back(c.run.make_tuple({key, *v}));
     }
     return generator(c, std::move(pairs));
 }

@@ -528,8 +528,7 @@ class template_parser {
                 const bool had_default = n->kids.size() > 1 && n->kids.back();
                 n->names.push_back(tree_.name_id(want_name()));
                 add(n, take("=") ? parse_expression() : nullptr);
-                if (had_default && !n->kids.back())
-                    wrong("an argument without a default follows one that has a default");
+                if (had_default && !n->kids.back()) wrong("an argument without a default follows one with a default");
             },
             false);
     }

@@ -34,6 +34,7 @@ template <python_case kCase> value changed_case(native_call& c) {
 }
 
 template <bool kLeft, bool kRight> value strip(native_call& c) {
+    if (!c.run.charge(c.text(0).size() / 16)) return {};
     return c.run.make(strip_text(c.text(0), c.has(1) ? &c.string(1) : nullptr, kLeft, kRight));
 }
 
@@ -49,6 +50,7 @@ template <char kAlign> value pad(native_call& c) {
 template <bool kFromRight> value split(native_call& c) {
     const bool has_separator = c.has(1);
     const std::string_view separator = has_separator ? std::string_view(c.string(1).bytes) : "";
+    if (!c.run.charge(c.text(0).size() / 16)) return {};
     const traced_text t = has_separator ? c.text(0) : strip_text(c.text(0), nullptr, !kFromRight, kFromRight);
     const std::string_view s = t.bytes;
     if (has_separator && separator.empty()) return c.run.fail("empty separator");
@@ -205,8 +207,7 @@ value expandtabs(native_call& c) {
     for (size_t i = 0; i < t.size() && !c.run.failed(); i++) {
         if (t.bytes[i] != '\t') {
             out.append(t, i, 1);
-            if (((uint8_t)t.bytes[i] & 0xc0) != 0x80)
-                column = t.bytes[i] == '\n' || t.bytes[i] == '\r' ? 0 : column + 1;
+            if ((t.bytes[i] & 0xc0) != 0x80) column = t.bytes[i] == '\n' || t.bytes[i] == '\r' ? 0 : column + 1;
             continue;
         }
         const int64_t n = size > 0 ? size - column % size : 0;
@@ -320,8 +321,7 @@ value title(native_call& c) {
 value format(native_call& c) {
     std::vector<value_member> members;
     for (const auto& [key, v] : c.rest->named) members.push_back({c.run.make(key), v});
-    if (!members.empty() && !c.rest->values.empty())
-        return c.run.fail("format: want either positional or named arguments");
+    if (!members.empty() && !c.rest->values.empty()) return c.run.fail("format: want positional or named arguments");
     return c.run.make(format_percent(
         c.run, c.text(0), members.empty() ? c.run.make_tuple(c.rest->values) : c.run.make_map(std::move(members))));
 }
@@ -393,7 +393,7 @@ value urlencode(native_call& c) {
     }
     for (const value& item : c.items()) {
         std::vector<value> pair = {item};
-        if (c[0].is_map()) pair.push_back(*c[0].find(item));
+        if (const value* v = c[0].is_map() ? c[0].find(item) : nullptr) pair.push_back(*v);
         else if (pair.clear(); !c.run.collect(item, &pair) || pair.size() != 2)
             return c.run.fail("urlencode: want pairs");
         const traced_text k = c.run.to_text(pair[0]), t = c.run.to_text(pair[1]);

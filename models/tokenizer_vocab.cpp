@@ -14,7 +14,7 @@ namespace duet {
 namespace {
 
 constexpr std::string_view kPrefix = "tokenizer.ggml.", kId = "_token_id", kIds = "_token_ids";
-constexpr size_t kMaxTokenBytes = 1 << 16;
+constexpr size_t kMaxTokenBytes = 1024;  // The time that a text takes may grow with the longest.
 
 // Makes an error "<path>: <key>: at byte N: <rule>". Every error about the vocabulary has this form.
 [[gnu::format(DUET_PRINTF_FORM, 4, 5)]] duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err,

@@ -5,6 +5,7 @@
 #include "unicode.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace duet {
@@ -197,9 +198,17 @@ void value::release() noexcept {
 
 template <class T> static int order_of(const T& a, const T& b) { return (a > b) - (a < b); }
 
+// An order of all numbers, for sorting: NaN comes first and equals itself. Numbers that are one double are told apart
+// exactly, and integers of more than 64 bits come behind others of their double.
 static int compare_numbers(const value& a, const value& b) {
-    if (a.is(value_kind::integer) && b.is(value_kind::integer)) return order_of(a.as_int(), b.as_int());
-    if (!a.is(value_kind::big_integer) || !b.is(value_kind::big_integer)) return order_of(a.as_double(), b.as_double());
+    const double p = a.as_double(), q = b.as_double();
+    if (p != q) return std::isnan(p) || std::isnan(q) ? std::isnan(q) - std::isnan(p) : order_of(p, q);
+    const bool a_is_big = a.is(value_kind::big_integer), b_is_big = b.is(value_kind::big_integer);
+    if (a_is_big != b_is_big) return order_of(a_is_big, b_is_big);
+    const auto exact = [p](const value& v) {
+        return v.is(value_kind::integer) ? (__int128)v.as_int() : std::fabs(p) < 1e19 ? (__int128)p : 0;
+    };
+    if (!a_is_big) return order_of(exact(a), exact(b));
     const std::string_view x = a.as_string(), y = b.as_string();
     const bool is_negative = x[0] == '-';
     if (is_negative != (y[0] == '-')) return is_negative ? -1 : 1;
@@ -229,8 +238,8 @@ static bool equal_to(const value& a, const value& b, uint64_t* n_steps, int dept
     if (a.is_null() || a.is(value_kind::undefined) || a.is_same(b)) return true;
     if (a.is_string()) return a.as_string() == b.as_string();
     if (a.is_sequence())
-        return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
-                          [&](const value& x, const value& y) { return equal_to(x, y, n_steps, depth + 1); });
+        return std::ranges::equal(a.items(), b.items(),
+                                  [&](const value& x, const value& y) { return equal_to(x, y, n_steps, depth + 1); });
     if (!a.is_map() || a.members().size() != b.members().size()) return false;
     return std::all_of(a.members().begin(), a.members().end(), [&](const value_member& m) {
         const value* other = b.find(m.key);

@@ -23,7 +23,8 @@ duet_status start_turn(duet_chat_turn& t, duet_sampler& sampler, const duet_chat
                     "messages or raise it (-c)",
                     n, n_ctx);
     if (n == 0) return fail(c.err, DUET_ERR_ARG, "duet_chat_begin: the template makes an empty prompt of the messages");
-    DUET_TRY(create_parser(t.parser, c, prompt_opens_thinking(prompt.text, c.thinking), p.stop, p.n_stop));
+    if (const auto st = create_parser(t.parser, c, prompt_opens_thinking(prompt.text, c.thinking), p.stop, p.n_stop))
+        return fail(c.err, st, "duet_chat_begin: %s", t.parser.err.text.c_str());
     const size_t n_reused = (size_t)reuse_sequence(t.session, p.seq, prompt.ids.data(), n - 1);
     // The prompt's tokens count for the penalties, whether they are computed or reused. The answer is a new text for
     // the sampler's grammar.

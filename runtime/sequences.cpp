@@ -61,17 +61,16 @@ duet_status reserve_positions(duet_session& s, int32_t seq, int32_t from, int32_
                             "the cache is full: sequence %d wants a page for position %d, all %d pages of %d tokens "
                             "are taken (cache_tokens)",
                             seq, std::max(from, i * kAttnChunk), s.limits.n_pages[g], kAttnChunk);
-            if (!exists) {
-                table.push_back(page);
-                continue;
-            }
-            const duet_status st = guarded(
-                s.err, [&] { return s.model->exec->copy_page(s.exec_context, (int32_t)g, table[(size_t)i], page); });
+            // Nothing of other sequences stays in a page: saved states hold it whole.
+            const int32_t from_page = exists ? table[(size_t)i] : -1;
+            const duet_status st =
+                guarded(s.err, [&] { return s.model->exec->copy_page(s.exec_context, (int32_t)g, from_page, page); });
             if (st != DUET_OK) {
                 s.pools[g].release(page);
-                return fail(s.err, st, "sequence %d: copying a shared cache page failed", seq);
+                return fail(s.err, st, "sequence %d: filling a cache page failed", seq);
             }
-            s.pools[g].release(table[(size_t)i]);
+            if (exists) s.pools[g].release(from_page);
+            else table.push_back(-1);
             table[(size_t)i] = page;
         }
     }

@@ -190,6 +190,11 @@ TEST_CASE("conversation: stop strings, limits, a stop in the middle, going on wi
     // Left in the middle: what was told is in the messages.
     duet_chat_turn* t = nullptr;
     d.say("Again");
+    p.n_stop = -1;
+    CHECK(duet_chat_begin(d.chat.get(), d.session.get(), d.sampler.get(), &p, &t) == DUET_ERR_ARG);
+    CHECK(std::string(duet_chat_error(d.chat.get())).rfind("duet_chat_begin: ", 0) == 0);
+    CHECK(std::string(duet_chat_error(d.chat.get())).size() > 20);
+    p.n_stop = 0;
     REQUIRE(duet_chat_begin(d.chat.get(), d.session.get(), d.sampler.get(), nullptr, &t) == DUET_OK);
     duet_chat_event e;
     e.kind = DUET_CHAT_NONE;

@@ -678,6 +678,7 @@ TEST_CASE("hyper-parameters of experts, hybrids and windows that contradict each
         {"gpt-oss", "attention.sliding_window", 0},
         {"deepseek2", "attention.key_length_mla", 8},
         {"deepseek2", "attention.kv_lora_rank", 31},
+        {"deepseek2", "rope.dimension_count", 0},
         {"gemma4", "attention.shared_kv_layers", 5},
         {"gemma4", "attention.shared_kv_layers", 6},
         {"glm4moe", "nextn_predict_layers", 3},

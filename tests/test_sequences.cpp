@@ -260,6 +260,16 @@ TEST_CASE("sequences take their pages from one pool; a batch for which it is too
     }
 }
 
+TEST_CASE("a saved state has nothing of other sequences") {
+    const seq_session a("models/demo.gguf", 256, 2, 64), fresh("models/demo.gguf", 256, 1, 64);
+    const std::vector<int32_t> ids = a.ids(60);
+    REQUIRE(a.feed(ids, 1) == DUET_OK);
+    REQUIRE(duet_seq_trim(a.s, 1, 0) == DUET_OK);
+    REQUIRE(a.feed(first(ids, 3), 0) == DUET_OK);
+    REQUIRE(fresh.feed(first(ids, 3)) == DUET_OK);
+    CHECK(a.save(0) == fresh.save(0));
+}
+
 TEST_CASE("a generation that finds no page ends with an error, and goes on when there is room") {
     const seq_session a("models/demo.gguf", 256, 2, 16, 256), fresh("models/demo.gguf");
     const auto answer = [](const seq_session& s, int32_t n, std::vector<int32_t> ids) {

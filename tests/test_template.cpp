@@ -377,6 +377,10 @@ TEST_CASE("templates: harmful ones end soon, with an error that says why") {
         "{{ [1]|slice(10**9)|list }}",
         "{{ [[1]]|tojson(indent=10**9) }}",
         "{{ range(10**9) }}",
+        "{% set t = ' ' * 1000000 %}{% for i in range(1000) %}{{ t|trim }}{% endfor %}",
+        "{% set t = ' ' * 1000000 %}{% for i in range(1000) %}{% set x = t.split() %}{% endfor %}",
+        "{% set t = ' ' * 1000000 %}{% for i in range(1000) %}{{ t|int }}{% endfor %}",
+        "{% set t = ' ' * 1000000 %}{% for i in range(1000) %}{{ t|float }}{% endfor %}",
         "{{ " + many("(", 100000) + "1" + many(")", 100000) + " }}",
         "{{ " + many("not ", 100000) + "x }}",
         "{{ 1" + many("+1", 100000) + " }}",
@@ -393,6 +397,17 @@ TEST_CASE("templates: harmful ones end soon, with an error that says why") {
         CHECK_MESSAGE(render(source, value(), &out, err, limits) != DUET_OK, source.substr(0, 60));
         CHECK_MESSAGE(err.text.starts_with("template line "), err.text);
     }
+}
+
+TEST_CASE("templates: keys have one order, whatever the numbers in them; names that are not there cost little") {
+    const std::string keys =
+        "{(48,4):0,(n,31):1,(30,41):2,(13,6):3,(24,27):4,(49,0):5,(17,46):6,(37,6):7,(1,1):8,(n,34):"
+        "9,(n,24):10,(27,46):11,(n,14):12,(31,35):13,(n,14):14,(48,29):15,(1,26):16,(35,41):17}";
+    CHECK(rendered("{% set n = 'nan'|float %}{{ " + keys + "|items|list|length }}") == "17");
+    CHECK(rendered("{% set n = 'nan'|float %}{{ " + keys + "|urlencode|length > 99 }}") == "True");
+    CHECK(rendered("{{ {9007199254740992: 1, 9007199254740993: 2, 9007199254740992.0: 3}|length }}") == "2");
+    CHECK(rendered("{{ {1e300: 1, 1: 2, 1.0: 3, 18446744073709551616: 4, 18446744073709551617: 5}|length }}") == "4");
+    CHECK(rendered("{% set t = 'a' * 1000000 %}{{ range(100000)|map(attribute=t)|list|length }}") == "100000");
 }
 
 TEST_CASE("templates: what refers to itself is freed") {  // seen by the address sanitizer

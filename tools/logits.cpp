@@ -23,8 +23,7 @@ duet_status write_logits(duet_session* session, const std::vector<int32_t>& ids,
         batch.n_tok = (int32_t)std::min((size_t)chunk, ids.size() - begin);
         batch.token = ids.data() + begin;
         batch.want_logits = want_all.data();
-        if (const duet_status status = duet_decode(session, &batch))
-            return error->set(status, duet_session_error(session));
+        if (const duet_status st = duet_decode(session, &batch)) return error->set(st, duet_session_error(session));
         for (int32_t i = 0; i < batch.n_tok; i++) {
             const float* row = duet_logits(session, i);
             if (!row) return error->set(DUET_ERR_STATE, "no logits for position " + std::to_string(begin + (size_t)i));

@@ -103,8 +103,7 @@ duet_status score_window(duet_session* session, int32_t n_vocab, int32_t bos, co
         batch.token = ids.data() + begin;
         batch.want_logits = want.data();
         for (int32_t i = 0; i < batch.n_tok; i++) want[(size_t)i] = begin + i >= first && begin + i < n - 1;
-        if (const duet_status status = duet_decode(session, &batch))
-            return error->set(status, duet_session_error(session));
+        if (const duet_status st = duet_decode(session, &batch)) return error->set(st, duet_session_error(session));
         for (int32_t i = 0, i_wanted = 0; i < batch.n_tok; i++) {
             if (!want[(size_t)i]) continue;
             const float* logits = duet_logits(session, i_wanted++);

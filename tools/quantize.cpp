@@ -188,8 +188,7 @@ duet_status quantize_work::convert(const planned_tensor& p, int64_t first_elem, 
             for (int64_t at; result == DUET_OK && (at = next.fetch_add(kChunkElems)) < n_elems;) {
                 const int64_t n = std::min(kChunkElems, n_elems - at);
                 uint8_t* to = dst + at / p.to->elems_per_block * p.to->bytes_per_block;
-                if (const duet_status status = convert_chunk(p, first_elem + at, n, to, &values, &weights))
-                    result = status;
+                if (const duet_status st = convert_chunk(p, first_elem + at, n, to, &values, &weights)) result = st;
                 if (ending_signal) result = DUET_ERR_CANCELLED;
                 n_done += n;
                 if (is_telling)
@@ -224,8 +223,7 @@ duet_status quantize_work::make(const planned_tensor& p, uint64_t offset, uint8_
                          shape_of(p.t).c_str(), p.from->name, is_same ? "same" : p.to->name, (double)p.to_bytes / 1e6);
         }
         progress.clear();
-        if (const duet_status status = is_same ? DUET_OK : read_importance(options, p, &importance, error))
-            return status;
+        if (const duet_status st = is_same ? DUET_OK : read_importance(options, p, &importance, error)) return st;
     }
     duet_status status = ending_signal ? DUET_ERR_CANCELLED : DUET_OK;
     if (status == DUET_OK && is_same) std::memcpy(dst, (const uint8_t*)p.t.data + offset, n_bytes);

@@ -304,8 +304,7 @@ inline duet_status make_plan(const duet_file* file, const quantize_options& opti
     std::vector<int64_t> attn_v_layers;
     for (int64_t i = 0; i < duet_file_n_tensors(file); i++) {
         planned_tensor p;
-        if (const duet_status status = duet_file_tensor(file, i, &p.t))
-            return error->set(status, duet_file_error(file));
+        if (const duet_status st = duet_file_tensor(file, i, &p.t)) return error->set(st, duet_file_error(file));
         p.name.assign(p.t.name.data, (size_t)p.t.name.n_bytes);
         p.from = duet_type_by_id(p.t.type_id);
         if (!p.from) return error->set(DUET_ERR_UNSUPPORTED, "tensor " + json_string(p.name) + ": unknown format");

@@ -75,6 +75,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     boost::beast::flat_buffer buffer_{128u << 10};
     std::optional<parser_type> parser_;
     phase phase_ = kIdle;
+    std::atomic<bool> is_closed_{false};  // for work on other threads
     steady::time_point since_ = steady::now(), deadline_ = steady::time_point::max(), last_write_;
     uint64_t exchange_serial_ = 0;
     bool timed_out_ = false, is_http10_ = false;
@@ -113,6 +114,8 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         if (phase_ == kAnswers)
             if (auto callback = std::exchange(gone_, nullptr)) callback();
         enter(kClosed, 0);
+        is_closed_ = true;
+        server_.connections.erase(this);  // Work that waits for a thread keeps the connection, but not its place.
         error_code none;
         socket_.close(none);
     }
@@ -213,10 +216,9 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         });
     }
 
-    void read_body(const exchange_ptr& exchange) {
+    void read_body(const exchange_ptr& e) {
         if (phase_ == kClosed) return;
-        http::async_read(socket_, buffer_, *parser_,
-                         [exchange, this](error_code ec, size_t) { on_request(exchange, ec); });
+        http::async_read(socket_, buffer_, *parser_, [e, this](error_code ec, size_t) { on_request(e, ec); });
     }
 
     void on_request(const exchange_ptr& exchange, error_code ec) {
@@ -225,7 +227,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         exchange->request.body = std::move(parser_->get().body());
         begin_answer();
         watch();
-        const auto work = [exchange, &handle = server_.handlers.handle] { handle(exchange); };
+        const auto work = [exchange, this] { return is_closed_ ? void() : server_.handlers.handle(exchange); };
         const size_t n = exchange->request.body.size();
         if (n == 0) work();
         else asio::post(n > kLargeBody ? server_.large : server_.threads, work);
@@ -561,6 +563,8 @@ void http_server::run(std::function<void(int)> on_signal) {
     signals.async_wait(on);
     s.accept();
     s.io.run();
+    s.threads.stop();  // What waits for a thread has nobody who waits for it.
+    s.large.stop();
     s.threads.join();
     s.large.join();
 }

@@ -10,9 +10,9 @@ namespace {
 void add_block(const fields& b, json* message, json* results) {
     const std::string type = b.text("type").value_or("");
     if (type == "text") {
-        (*message)["content"] = (*message)["content"].get<std::string>() + b.need_text("text");
+        message->at("content").get_ref<std::string&>() += b.need_text("text");
     } else if (type == "thinking") {
-        (*message)["reasoning_content"] = message->value("reasoning_content", "") + b.need_text("thinking");
+        message->emplace("reasoning_content", "").first->get_ref<std::string&>() += b.need_text("thinking");
     } else if (type == "tool_use") {
         const std::string arguments = dump(b.inside("input").value());
         (*message)["tool_calls"].push_back(call_json(b.need_text("id"), b.need_text("name"), arguments));

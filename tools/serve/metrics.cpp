@@ -93,8 +93,7 @@ std::string metrics::text() const {
             const std::string bound = i + 1 < f.counts.size() ? number((*f.row->bounds)[i]) : "+Inf";
             out += name + "_bucket{le=\"" + bound + "\"} " + std::to_string(n += f.counts[i]) + "\n";
         }
-        if (!f.counts.empty())
-            out += name + "_sum " + number(f.sum) + "\n" + name + "_count " + std::to_string(n) + "\n";
+        if (f.counts.size()) out += name + "_sum " + number(f.sum) + "\n" + name + "_count " + std::to_string(n) + "\n";
     }
     return out;
 }

@@ -58,18 +58,20 @@ void refuse_images(const fields& f) {
 // Messages with calls whose arguments are objects.
 json openai_messages(const fields& f) {
     json out = json::array();
+    int n_calls = 0, n_results = 0;  // Results come in the order of their calls. Some templates want nine characters.
+    const auto id = [](int n) { return "call" + std::to_string(100000 + n % 100000).substr(1); };
     for (const fields& asked : f.objects("messages", "a message")) {
         refuse_images(asked);
         json m = asked.value();
         if (m.contains("thinking")) m["reasoning_content"] = m["thinking"];
-        if (m.value("role", json()) == "tool" && !m.contains("tool_call_id")) m["tool_call_id"] = "call_0";
+        if (m.value("role", json()) == "tool" && !m.contains("tool_call_id")) m["tool_call_id"] = id(n_results++);
         int i_call = 0;
         for (const fields& told : asked.objects("tool_calls", "a call with a function")) {
             json& call = m["tool_calls"][(size_t)i_call];
             const json* arguments = told.inside("function").find("arguments");
             if (arguments && !arguments->is_string()) call["function"]["arguments"] = dump(*arguments);
             call["type"] = "function";
-            if (!call.contains("id")) call["id"] = "call_" + std::to_string(i_call);
+            if (!call.contains("id")) call["id"] = id(n_calls++);
             i_call++;
         }
         out.push_back(std::move(m));

@@ -169,8 +169,7 @@ grammar_ptr server::kept_grammar(const std::string& key, const char* field,
                                  const std::function<duet_status(duet_grammar**)>& make) {
     {
         const std::lock_guard lock(grammars_mutex_);
-        const auto found =
-            std::find_if(grammars_.begin(), grammars_.end(), [&](auto& kept) { return kept.first == key; });
+        const auto found = std::ranges::find_if(grammars_, [&](auto& kept) { return kept.first == key; });
         if (found != grammars_.end()) {
             grammars_.splice(grammars_.begin(), grammars_, found);
             return found->second;

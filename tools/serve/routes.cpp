@@ -229,9 +229,7 @@ void answer_request(server& s, const exchange_ptr& exchange) {
         }
         return exchange->answer(204, "");
     }
-    const auto fail = [&](const api_error& e) {
-        exchange->answer(e.status, error_of_route(exchange->request.path, e));
-    };
+    auto fail = [&](const api_error& e) { exchange->answer(e.status, error_of_route(exchange->request.path, e)); };
     try {
         if (found->get) return found->get(s, exchange);
         const json body = parse_body(exchange->request.body);
