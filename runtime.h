@@ -641,11 +641,11 @@ DUET_API_STATUS duet_seq_trim(duet_session* session, int32_t seq, int32_t n_tok)
  * Thread      the session's */
 DUET_API_STATUS duet_seq_copy(duet_session* session, int32_t src, int32_t dst);
 
-/* Saves the state of one sequence as bytes, which any machine with the same model and numerics version can load.
- * out         room for max_bytes; may be NULL to ask for the size
+/* Saves the state of one sequence as bytes, which any machine with the same model and numerics version can load. They
+ * may hold what was trimmed from its last 64 positions, but nothing of other sequences.
+ * out         room for max_bytes, written when they are enough; may be NULL to ask for the size
  * n_bytes     set to the size needed
- * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_FULL: max_bytes is too small, nothing was written; DUET_ERR_MEMORY;
- *             DUET_ERR_DEVICE
+ * Returns     DUET_OK; DUET_ERR_ARG; DUET_ERR_FULL: max_bytes is too small; DUET_ERR_MEMORY; DUET_ERR_DEVICE
  * Thread      the session's */
 DUET_API_STATUS duet_seq_save(duet_session* session, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes);
 
@@ -873,8 +873,8 @@ DUET_API_STATUS duet_generate_begin(duet_session* session, duet_sampler* sampler
  *             event->text is valid until the next call on the generation
  * Returns     DUET_OK; DUET_ERR_CANCELLED; DUET_ERR_NAN; DUET_ERR_STATE (also after the last event); DUET_ERR_ARG;
  *             DUET_ERR_FULL: cache_tokens; DUET_ERR_MEMORY; DUET_ERR_DEVICE. After an error the generation is at its
- *             end, and the sequence holds what was told before and nothing else (a token that was cancelled half way
- *             leaves no kept logits). The text is on the session
+ *             end, and the sequence holds what was told before and nothing else (with recurrent layers perhaps none;
+ *             a token that was cancelled half way leaves no kept logits). The text is on the session
  * Thread      the session's
  * Cost        computes the tokens of the step */
 DUET_API_STATUS duet_generate_next(duet_generation* generation, duet_token_event* event);

@@ -354,10 +354,13 @@ TEST_CASE(
     "plays a recording while the shape holds; neighbours change no bit") {
     struct counts {
         int launches = 0, plays = 0, splits = 0;  // splits: of attention of five tokens
+        int clears = 0;                           // of pages that a sequence takes, every 64 tokens
         const uint8_t* ahead = nullptr;           // the weights that the launch before brings to the second cache
         int used = 0, unused = 0;                 // Whether the next matrix is the one that was brought.
         void watch(const emu_event& e) {
-            launches += e.what[0] == 'l';
+            const bool is_clear = e.kernel && strstr(e.kernel, "kernel_words") && !((const words_args*)e.data)->from;
+            clears += is_clear;
+            launches += e.what[0] == 'l' && !is_clear;
             plays += e.what[0] == 'p';
             const bool is_split = e.kernel && strstr(e.kernel, "attention_split");
             splits += is_split && e.grid.y == 5;
@@ -436,6 +439,7 @@ TEST_CASE(
                 emu_watch(nullptr, nullptr);
                 REQUIRE(st == DUET_OK);
                 CHECK(n.launches <= (b.n_tok == 1 ? 5 : 7) * info.n_layers + 6);  // norms alone
+                if (n_seqs == 1) CHECK(n.clears == (i % 64 == 0));
                 if (n_seqs == 1)
                     CHECK(n.plays == (i != 0 && i != 64));  // a shape that comes again; chunks of the cache: 1, then 2
                 CHECK((n.splits > 0) == (b.n_tok == 5 && i >= 64));
