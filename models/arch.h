@@ -105,7 +105,7 @@ class graph_builder {
     op& add(op_kind kind, int32_t layer, view in, view out = {}, view in2 = {});  // appends an op
     op& norm(int32_t layer, view in, view out, weight_id w, weight_id b = -1);
     op& matmul(int32_t layer, view in, view out, weight_id w, weight_id b = -1, bool residual = false);
-    // These three append out = act(in) * in2 (without in2: act(in)), out = in + scale * in2, and in = in * factor.
+    // These three append out = act(in) * in2 (without in2: act(in)), out = in + scale * in2, and in = in * value.
     void activate(int32_t layer, activation act, view in, view in2, view out);
     void add_scaled(int32_t layer, view in, view in2, view out, float scale = 1.0f);
     void scale(int32_t layer, view in, float value);

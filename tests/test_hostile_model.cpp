@@ -346,6 +346,13 @@ void add_vocab_model_cases(hostile_list& out) {
         f.set(kTokens, raw_texts(changed)).set(kTypes, raw_i32s(types));
         out.add("39 a byte token is missing", f, "tokens|byte");
     }
+    {
+        auto changed = tokens;
+        changed.back() = std::string(1025, 'a');
+        raw_gguf f = tiny_llama();
+        f.set(kTokens, raw_texts(changed));
+        out.add("39 a token of 1025 bytes", f, "at most 1024 bytes");
+    }
     raw_gguf f = tiny_llama();
     for (const char* key : {"tokenizer.ggml.tokens", "tokenizer.ggml.model"}) {
         f = tiny_llama();
