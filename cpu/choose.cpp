@@ -57,7 +57,7 @@ matmul_ways ways_of_matmul(const cpu_kernels& kernels, int32_t type, int n_tok, 
     } else if (f.is_float) {
         add(n_tok <= f.few_tokens, matmul_way::float_few);
         add(n_tok > f.few_tokens && n_tok <= f.some_tokens, matmul_way::float_some);
-        add(n_tok > f.few_tokens, matmul_way::float_many);
+        add(n_tok > kFewMost, matmul_way::float_many);
     } else {
         const bool is_few = n_tok <= f.few_tokens, panels = f.takes_panels && can_prepare && n_tok >= kPanelLeast;
         add(is_few, matmul_way::rows);

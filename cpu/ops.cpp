@@ -11,8 +11,8 @@
 
 namespace duet {
 
-constexpr int kMostTogether = 4;            // matmuls of one input that run as one
-constexpr int kFewMost = 4, kFewTiles = 8;  // the ways rows and float_few: most tokens, and most tiles of a piece
+constexpr int kMostTogether = 4;  // matmuls of one input that run as one
+constexpr int kFewTiles = 8;      // most tiles of a piece of kFewMost tokens
 
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
@@ -147,7 +147,7 @@ void run_matmuls(cpu_context& c, const op* ops, int n, bool reuse) {
         jobs[k].choice = open_choice(c, choice_kind::matmul, w.type, n_tok, &ways);
         jobs[k].number = k > 0 && w.type == c.weight_of(ops[k - 1].w).type ? c.n_matmuls : ++c.n_matmuls;
         prepare_input(c, ops[k], ways, &a);
-        is_few = is_few && (ways.has(matmul_way::rows) || ways.has(matmul_way::float_few));
+        is_few = is_few && (ways.has(matmul_way::rows) || (c.kernels->formats[w.type].is_float && n_tok <= kFewMost));
         by_32 = by_32 || ways.has(matmul_way::panels) || ways.has(matmul_way::amx);
         n_out += (int)w.n_out;
     }

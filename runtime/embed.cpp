@@ -224,6 +224,9 @@ duet_status fill_prompt(duet_session& s, std::string_view prompt, std::string_vi
         text += prompt.substr(0, at);
         if (at == prompt.size()) break;
         text += q < d ? query : document;
+        // A file's prompt may name them any number of times.
+        if (text.size() > (query.size() + document.size() + 65536) * 4)
+            return fail(s.err, DUET_ERR_FULL, "tokenizer.chat_template.rerank: makes too long a text");
         prompt.remove_prefix(at + (q < d ? sizeof "{query}" : sizeof "{document}") - 1);
     }
     return s.model->vocab.encode_prompt(text, trusted, ids, nullptr, s.err);

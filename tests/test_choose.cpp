@@ -179,7 +179,10 @@ TEST_CASE("choice: the ways of a matmul are all there are, the best guess first"
         CHECK(text("avx512", 2, 4, true) == named({w::rows}));
         CHECK(text("avx512", 2, 5, true) == named({w::panels}));
         CHECK(text("avx512", 2, 6, false) == named({w::tiles}));
-        CHECK(text("avx512", 0, 4, true) == named({w::float_few}));
+        CHECK(text("avx512", 0, 1, true) == named({w::float_few}));
+        CHECK(text("avx512", 0, 2, true) == named({w::float_some}));
+        CHECK(text("avx512", 1, 2, true) == named({w::float_few}));
+        CHECK(text("avx512", 1, 4, true) == named({w::float_some}));
         CHECK(text("avx512", 0, 5, true) == named({w::float_some, w::float_many}));
         CHECK(text("avx512", 0, 13, true) == named({w::float_many}));
     }

@@ -497,7 +497,7 @@ TEST_CASE("matmuls of one input run as one work: formats side by side, long rows
     // more than run together at once; rows that no piece divides; codes, then floats
     const matrix matrices[] = {{"Q4_0", 200, true, false, 1},  {"Q4_0", 48, false, false, 0.5f},
                                {"Q6_K", 72, false, true, 1},   {"IQ2_S", 40, false, false, 1},
-                               {"Q8_0", 33, false, false, 1},  {"F16", 200, false, false, 1},
+                               {"Q8_0", 33, false, false, 1},  {"F16", 200, false, true, 1},
                                {"BF16", 40, true, true, 2.0f}, {"F32", 9, false, false, 1}};
     for (const int n_in : {256, 4352, 6400}) {  // 6400 / 3 is no whole number of groups
         model_graph g;
@@ -534,9 +534,9 @@ TEST_CASE("matmuls of one input run as one work: formats side by side, long rows
         op again = g.ops[1];  // adds to what the matmul before it writes, so that it must wait for it
         again.residual = true;
         g.ops.insert(g.ops.begin() + 2, again);
-        exec_limits limits;
-        limits.n_ctx = limits.max_batch = 40;
         const auto run = [&](const char* isa, int n_threads, int n_tok, bool apart) {
+            exec_limits limits;  // no room for more than these tokens
+            limits.n_ctx = limits.max_batch = n_tok;
             error_text err;
             void* c = nullptr;
             REQUIRE(kCpuExecutor.create(g, limits, n_threads, isa, &c, err) == DUET_OK);
@@ -557,7 +557,7 @@ TEST_CASE("matmuls of one input run as one work: formats side by side, long rows
             kCpuExecutor.destroy(c);
             return got;
         };
-        for (const int n_tok : {1, 3, 40}) {
+        for (const int n_tok : {1, 3, 5, 8, 40}) {
             INFO(n_in, " values, ", n_tok, " tokens");
             const auto want = run("scalar", 1, n_tok, true);
             for (int i = 0; const cpu_kernels* k = cpu_kernels_at(i); i++)
