@@ -258,10 +258,9 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
         value content = joined_parts(member_of(messages.back(), "content"));
         if (!content.is_string())
             return fail(err, DUET_ERR_ARG, "chat: to be continued, the last message wants a content of text");
-        traced_text tagged = content.as_text();
-        tagged.append(kContinueTag, true);
-        messages.back() =
-            with(messages.back(), "content", content_of(value::of_text(std::move(tagged)), h.wants_parts));
+        traced_text text = content.as_text();
+        text.append(kContinueTag, true);
+        messages.back() = with(messages.back(), "content", content_of(value::of_text(std::move(text)), h.wants_parts));
         adapted.messages = value::of_list(std::move(messages));
     }
     rendered_template r;

@@ -4,13 +4,11 @@
 #include "unicode.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace duet {
 
-static bool is_name_byte(char c) {
-    return is_letter_or_digit(c) || (uint8_t)c >= 0x80 ||
-           (c && std::string_view("_-./:$@").find(c) != std::string_view::npos);
-}
+bool is_name_byte(char c) { return is_letter_or_digit(c) || (uint8_t)c >= 0x80 || (c && strchr("_-./:$@", c)); }
 
 // ---- begin and end --------------------------------------------------------------------------------------------------
 

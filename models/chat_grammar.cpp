@@ -68,16 +68,19 @@ struct call_writer {
             if (const value* defs = root.find(key)) members.emplace_back(key, *defs);
         const value whole = value::of_map(std::move(members));
         const uint32_t types = schema_types(root, schema);
-        if (row.form == chat_form::gemma) return gemma_value(types);
+        if (row.form == chat_form::gemma)
+            return types && !(types & ~(kJsonNumber | kJsonBool | kJsonNull)) ? json(whole) : gemma_value(types);
         if (row.param_begin.empty()) {  // Python's words, beside JSON's
             if (types == kJsonBool) return b.one_of_texts({"True", "False"});
             return types & kJsonNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
         }
         if (types && !(types & kJsonString)) return json(whole);
-        const value* list = schema.find("enum");
-        if (list && list->is_list() && types == kJsonString) {
+        const value r = member_of(schema, "$ref"), *to = r.is_string() ? find_place(root, r.as_string()) : nullptr;
+        const value list = member_of(to ? *to : schema, "enum");
+        if (list.is_list() && types == kJsonString) {
             std::vector<std::string> texts;
-            for (const value& v : list->items()) texts.emplace_back(v.as_string());
+            for (const value& v : list.items())
+                if (v.is_string()) texts.emplace_back(v.as_string());
             return b.one_of_texts(texts);
         }
         const size_t close = row.param_end.find('<');

@@ -33,6 +33,7 @@ enum class chat_thinking : uint8_t {
 inline constexpr size_t kMaxChatHeld = 4096;
 // A tool's name and an argument's name are at most this long.
 inline constexpr size_t kMaxChatName = 256;
+bool is_name_byte(char c);  // of a tool's name
 // A marker takes up to this many blanks with it. A longer run of blanks before a marker is text.
 inline constexpr size_t kMaxChatBlanks = 64;
 

@@ -243,7 +243,7 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
     case state::digits: return push_escape(c, out);
     case state::done: return is_blank(c) && stack_.empty() ? step::more : step::bad;
     case state::word_key:
-        if (is_bare_byte(c) || c == '-' || c == '.' || c == '$') {
+        if (c > ' ' && std::string_view("\"\\,=:").find(c) == std::string_view::npos) {
             *out += c;
             return step::more;
         }
@@ -319,7 +319,7 @@ static uint32_t types_of(const value& root, const value& schema, int depth, int*
             for (const value& t : type->items()) types |= whole_type(json_type_of_name(t));
         else types |= whole_type(json_type_of_name(*type));
     }
-    if (types) return types | (schema.find("nullable") ? kJsonNull : 0u);
+    if (types) return types | (compare_keys(member_of(schema, "nullable"), value::of_bool(true)) == 0 ? kJsonNull : 0u);
     if (const value* one = schema.find("const")) return whole_type(json_type_of(*one));
     if (const value* list = schema.find("enum"); list && list->is_list())
         for (const value& v : list->items()) types |= whole_type(json_type_of(v));

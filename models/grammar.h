@@ -64,6 +64,7 @@ class grammar_builder {
   public:
     using expr = uint32_t;
 
+    size_t schema_work = 0;       // that its schemas took; see schema_reader
     expr nothing() { return 0; }  // matches no text at all
     expr empty() { return 1; }    // matches the empty text
     expr literal(std::string_view bytes);
@@ -122,7 +123,7 @@ class grammar_builder {
     };
     expr add(part_node node);
     expr add_list(part_kind kind, const std::vector<expr>& parts);
-    expr search(const std::vector<std::string>& markers, bool is_until, bool has_control);
+    expr search(const std::vector<std::string>& marks, bool is_until, bool has_control);
 
     std::vector<part_node> parts_ = {{part_kind::nothing}, {part_kind::empty}};
     std::vector<expr> lists_;

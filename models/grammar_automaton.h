@@ -17,8 +17,8 @@
 
 namespace duet {
 
-constexpr size_t kMaxStateItems = 1u << 16;        // ways to read the text so far that a state may hold
-constexpr size_t kMaxAutomatonBytes = 512u << 20;  // of states made by one mask or one token
+constexpr size_t kMaxStateItems = 1u << 16;       // ways to read the text so far that a state may hold
+constexpr size_t kMaxAutomatonBytes = 96u << 20;  // of states made by one mask or one token
 
 // Numbers equal records: open addressing over hashes. The records are stored elsewhere.
 class record_index {

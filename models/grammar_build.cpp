@@ -152,8 +152,7 @@ grammar_builder::expr grammar_builder::without(const std::vector<std::string>& m
 }
 
 // The automaton of A. Aho and M. Corasick (1975). A state is the longest suffix of the text that begins a marker.
-grammar_builder::expr grammar_builder::search(const std::vector<std::string>& markers, bool is_until,
-                                              bool has_control) {
+grammar_builder::expr grammar_builder::search(const std::vector<std::string>& marks, bool is_until, bool has_control) {
     struct state {
         std::array<uint32_t, 256> next{};
         uint32_t shorter = 0;  // the next shorter suffix that begins a marker
@@ -161,7 +160,7 @@ grammar_builder::expr grammar_builder::search(const std::vector<std::string>& ma
     };
     std::vector<state> states(1);
     std::vector<uint32_t> order = {0};  // by length
-    for (const std::string& m : markers) {
+    for (const std::string& m : marks) {
         uint32_t at = 0;
         for (uint8_t byte : m) {
             if (states[at].next[byte] == 0) {
@@ -171,7 +170,7 @@ grammar_builder::expr grammar_builder::search(const std::vector<std::string>& ma
             at = states[at].next[byte];
         }
         states[at].is_complete = true;
-        if (states.size() > 4096) is_full_ = true;
+        if (states.size() > 1 << 15) is_full_ = true;
         if (is_full_) return nothing();
     }
     for (size_t i = 0; i < order.size(); i++) {

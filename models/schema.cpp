@@ -385,8 +385,7 @@ class schema_compiler {
         for (const value* s : shape.schemas) {
             const value *properties = s->find("properties"), *rest = s->find("additionalProperties");
             has_properties = has_properties || properties;
-            wants_others =
-                wants_others || s->find("patternProperties") || (rest && !(rest->is_bool() && !rest->as_bool()));
+            wants_others |= s->find("patternProperties") || (rest && !(rest->is_bool() && !rest->as_bool()));
             for (size_t i = 0; properties && i < properties->members().size(); i++) put(properties->members()[i].key);
         }
         schema_set names;
@@ -479,7 +478,7 @@ bool is_without_text(const error_text& err) { return err.text.find("no text matc
 
 duet_status add_checked(const value& schema, const schema_options& options, grammar_builder& builder, expr* out,
                         grammar* compiled, error_text& err) {
-    schema_reader reader(schema, err);
+    schema_reader reader(schema, err, builder.schema_work);
     schema_set set;
     error_text build_error;
     DUET_TRY(reader.check());

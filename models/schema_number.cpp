@@ -147,8 +147,7 @@ decimal to_decimal(const value& number) {
 
 int compare(const decimal& a, const decimal& b) {
     if (a.is_negative != b.is_negative) return a.is_negative ? -1 : 1;
-    int order =
-        a.whole.size() != b.whole.size() ? (a.whole.size() < b.whole.size() ? -1 : 1) : a.whole.compare(b.whole);
+    int order = a.whole.size() != b.whole.size() ? a.whole.size() < b.whole.size() ? -1 : 1 : a.whole.compare(b.whole);
     if (order == 0) order = a.fraction.compare(b.fraction);  // no zeros at the end: a prefix is smaller
     order = order < 0 ? -1 : order > 0;
     return a.is_negative ? -order : order;

@@ -115,7 +115,7 @@ class regex_parser {
 
     duet_status parse_class(std::vector<code_range>* out) {
         const bool is_negated = take('^');
-        is_escape_class_ = false;
+        escapes_ = 0;
         while (!take(']')) {
             if (at_ >= text_.size()) return want("']'");
             std::vector<code_range> one, last;
@@ -130,12 +130,16 @@ class regex_parser {
             }
             out->insert(out->end(), one.begin(), one.end());
         }
-        if (is_negated) *out = is_escape_class_ ? printable_except(*out) : complement_of(*out);
+        if (is_negated) *out = escapes_ ? all_except(*out, escapes_ > 1) : complement_of(*out);
         return DUET_OK;
     }
 
-    static std::vector<code_range> printable_except(std::vector<code_range> ranges) {
-        ranges.insert(ranges.end(), {{0, 0x1f}, {0x7f, kLastChar}});
+    // Without what some validators take for the ranges' kind: blanks, or with is_ascii digits and letters.
+    static std::vector<code_range> all_except(std::vector<code_range> ranges, bool is_ascii) {
+        static constexpr uint32_t kOthers[] = {0,      0x1f,   0x1680, 0x1680, 0x2000, 0x200f, 0x2028,
+                                               0x202f, 0x205f, 0x2064, 0x3000, 0x3000, 0xfeff, 0xfeff};
+        ranges.push_back({0x7f, is_ascii ? kLastChar : 0xa0});
+        for (int i = 0; i < 14; i += 2) ranges.push_back({kOthers[i], kOthers[i + 1]});
         return complement_of(ranges);
     }
 
@@ -163,8 +167,8 @@ class regex_parser {
             if (lower == 's') *out = {{'\t', '\r'}, {' ', ' '}};
             else *out = {{'0', '9'}};
             if (lower == 'w') out->insert(out->end(), {{'A', 'Z'}, {'_', '_'}, {'a', 'z'}});
-            if (name != lower) *out = printable_except(*out);
-            is_escape_class_ = true;
+            if (name != lower) *out = all_except(*out, lower != 's');
+            escapes_ = std::max(escapes_, lower == 's' ? 1 : 2);
             return DUET_OK;
         }
         if (const size_t i = kNames.find(name); i != kNames.npos) {
@@ -175,7 +179,7 @@ class regex_parser {
         } else if (name == 'x' || name == 'u') {
             if (!parse_hex(name == 'x' ? 2 : 4, &c)) return want("a hexadecimal digit");
             uint32_t low = 0;
-            if (c >= 0xd800 && c <= 0xdbff && take('\\') && take('u') && parse_hex(4, &low))
+            if (c >= 0xd800 && c <= 0xdbff && take('\\') && take('u') && parse_hex(4, &low) && low >> 10 == 0x37)
                 c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         } else if (name == 'c' && (peek() | 0x20) >= 'a' && (peek() | 0x20) <= 'z') {
             c = (uint32_t)(text_[at_++] & 0x1f);
@@ -245,7 +249,7 @@ class regex_parser {
     pattern_program& program_;
     error_text& err_;
     size_t at_ = 0;
-    bool is_escape_class_ = false;
+    int escapes_ = 0;  // in the class: 1 for \s, 2 for \d or \w
 };
 
 // ---- programs to an automaton ---------------------------------------------------------------------------------------
@@ -345,12 +349,11 @@ class automaton_maker {
             if (next.size() > 1) continue;
             if (i == kEveryClass) active.push_back(i);
             else
-                for (const code_range& r : *classes_[(size_t)i])
-                    changes.insert(changes.end(), {{r.lo, i}, {r.hi + 1, i}});
+                for (const auto& r : *classes_[(size_t)i]) changes.insert(changes.end(), {{r.lo, i}, {r.hi + 1, i}});
         }
         std::sort(changes.begin(), changes.end());
         std::map<std::vector<int32_t>, uint32_t> to_of;  // by active classes
-        std::vector<char_automaton::edge> edges;
+        std::vector<char_automaton::edge> list;
         place_list next;
         for (uint32_t lo = 0, i = 0; lo <= kLastChar;) {
             for (; i < changes.size() && changes[i].first == lo; i++)
@@ -365,14 +368,13 @@ class automaton_maker {
                 at->second = state_of(next, false, out);
             }
             const uint32_t to = at->second;
-            if (to != kNone && !edges.empty() && edges.back().to == to && edges.back().hi + 1 == lo)
-                edges.back().hi = hi;
-            else if (to != kNone) edges.push_back({lo, hi, to});
+            if (to != kNone && !list.empty() && list.back().to == to && list.back().hi + 1 == lo) list.back().hi = hi;
+            else if (to != kNone) list.push_back({lo, hi, to});
             lo = hi + 1;
         }
         for (uint32_t p : places)
             if (steps_[p].kind != step::end) next_of_[(size_t)(class_of(p) + 1)].clear();
-        out->states[from].edges = std::move(edges);
+        out->states[from].edges = std::move(list);
     }
 
     // Drops the states from which no end can be reached.
@@ -465,8 +467,8 @@ void char_automaton::lengths(uint32_t* min, uint32_t* max) const {
 
 std::string list_pattern(const std::vector<std::string_view>& strings) {
     std::string out = "^(?:";
-    for (std::string_view s : strings) {
-        if (out.size() > 4) out += '|';
+    for (const std::string_view& s : strings) {
+        if (&s != &strings[0]) out += '|';
         for (char c : s) {
             if (std::string_view("\\^$.*+?()[]{}|").find(c) != std::string_view::npos) out += '\\';
             out += c;

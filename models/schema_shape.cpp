@@ -190,9 +190,8 @@ std::string schema_reader::place_of(const value& schema, std::string_view keywor
 }
 
 duet_status schema_reader::fail_at(const value& schema, std::string_view keyword, duet_status status,
-                                   std::string_view message) {
-    return fail(err, status, "schema: %s: %.*s", place_of(schema, keyword).c_str(), (int)message.size(),
-                message.data());
+                                   std::string_view text) {
+    return fail(err, status, "schema: %s: %.*s", place_of(schema, keyword).c_str(), (int)text.size(), text.data());
 }
 
 void schema_reader::note_empty(const value& schema, std::string_view keyword, std::string_view message) {
@@ -225,13 +224,12 @@ duet_status schema_reader::check_keywords(const value& schema) {
 }
 
 duet_status schema_reader::resolve(const value& schema, const value& ref, const value** out) {
-    const std::string_view place = ref.as_string();
+    const std::string_view path = ref.as_string();
     const auto fail_ref = [&](duet_status status, const char* what) {
-        return fail_at(schema, "$ref", status, std::string("want ") + what + ", got \"" + printable(place) + "\"");
+        return fail_at(schema, "$ref", status, std::string("want ") + what + ", got \"" + printable(path) + "\"");
     };
-    if (place != "#" && !place.starts_with("#/"))
-        return fail_ref(DUET_ERR_UNSUPPORTED, "a place in this schema (#/...)");
-    *out = find_place(root, place);
+    if (path != "#" && !path.starts_with("#/")) return fail_ref(DUET_ERR_UNSUPPORTED, "a place in this schema (#/...)");
+    *out = find_place(root, path);
     return *out ? DUET_OK : fail_ref(DUET_ERR_FORMAT, "a place that is there");
 }
 
@@ -284,7 +282,7 @@ duet_status schema_reader::choose(const schema_set& set, std::vector<schema_set>
         if (c.is_exclusive && !is_probing) DUET_TRY(check_exclusive(s, c));
         const auto& branches = c.branches->items();
         for (size_t i = branches.size(); i-- > 0;) {
-            if (++n_steps > kSchemaMaxBranches)
+            if (++n_steps > kSchemaMaxBranches || (work += s.schemas.size()) > kMaxWork)
                 return fail_at(owner, c.is_exclusive ? "oneOf" : "anyOf", DUET_ERR_FULL,
                                "want at most " + std::to_string(kSchemaMaxBranches) + " ways to choose among branches");
             todo.push_back(s);
@@ -300,12 +298,12 @@ duet_status schema_reader::check_exclusive(const schema_set& set, const schema_s
     const auto& branches = c.branches->items();
     for (size_t i = 0; i < branches.size(); i++)
         for (size_t k = 0; k < i; k++) {
-            if ((work += 100) > kMaxWork)
-                return fail(err, DUET_ERR_FULL, "schema: oneOf has too many branches to compare");
             schema_set both = set;
             DUET_TRY(add(branches[k], c.from, 0, &both));
             DUET_TRY(add(branches[i], c.from, 0, &both));
-            if (may_have_value(*this, both))
+            const bool overlap = may_have_value(*this, both);
+            if ((work += 100) > kMaxWork) return fail(err, DUET_ERR_FULL, "schema: oneOf has too much to compare");
+            if (overlap)
                 return fail_at(owner, "oneOf", DUET_ERR_UNSUPPORTED,
                                "want branches that exclude each other; " + std::to_string(k) + " and " +
                                    std::to_string(i) + " may hold at once");
@@ -396,7 +394,10 @@ duet_status schema_reader::strings(const std::vector<string_condition>& conditio
     *out = &at->second;
     if (!is_new) return DUET_OK;
     error_text message;
-    const duet_status status = match_strings(conditions, &at->second, message);
+    duet_status status = match_strings(conditions, &at->second, message);
+    for (const char_automaton::state& s : at->second.states) work += s.edges.size();
+    if (status == DUET_OK && work > kMaxWork)
+        status = fail(message, DUET_ERR_FULL, "want patterns of fewer states and classes in all");
     if (status == DUET_OK) return DUET_OK;
     automata_.erase(at);
     return fail_at(place, keyword, status, message.text);
@@ -428,6 +429,7 @@ duet_status schema_reader::string_conditions(const schema_shape& shape, std::vec
 // ---- members and items ----------------------------------------------------------------------------------------------
 
 duet_status schema_reader::member(const schema_shape& shape, std::string_view name, schema_set* out) {
+    work += is_probing ? 10 : 0;
     for (const value* s : shape.schemas) {
         const value *properties = s->find("properties"), *patterns = s->find("patternProperties"),
                     *rest = s->find("additionalProperties");

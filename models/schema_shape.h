@@ -58,7 +58,7 @@ struct schema_shape {
 
 class schema_reader {
   public:
-    schema_reader(const value& root, error_text& err) : root(root), err(err) {}
+    schema_reader(const value& root, error_text& err, size_t& work) : root(root), err(err), work(work) {}
 
     // Checks the depth of the schema as a whole. It must be called first.
     duet_status check();
@@ -85,7 +85,7 @@ class schema_reader {
     duet_status accepts(const value& v, const schema_shape& shape, bool* out);
 
     // Reports an error at a place: a schema, and a keyword in it or an empty text.
-    duet_status fail_at(const value& schema, std::string_view keyword, duet_status status, std::string_view message);
+    duet_status fail_at(const value& schema, std::string_view keyword, duet_status status, std::string_view text);
     // Notes why a schema has no value. The first reason is kept for the message.
     void note_empty(const value& schema, std::string_view keyword, std::string_view message);
 
@@ -94,7 +94,8 @@ class schema_reader {
     std::string why_empty;
     // Asks only whether a conjunction has a value: oneOf is read as anyOf, and reasons are not noted.
     bool is_probing = false;
-    size_t work = 0;  // comparisons of values; two branches count as 100, and a rule made for them as 30
+    size_t&
+        work;  // comparisons of values, states; two branches count as 100, a rule made for them as 30, a member as 10
 
   private:
     duet_status add(const value& schema, int32_t from, int depth, schema_set* set);

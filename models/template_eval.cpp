@@ -334,7 +334,7 @@ value template_run::get_path(value object, const value& path) {
     if (path.is_null()) return object;
     if (!path.is_string()) return get_item(object, path);
     std::string_view rest = path.as_string();
-    while (!failed()) {
+    while (charge(rest.size() / 64)) {
         const size_t end = std::min(rest.find('.'), rest.size());
         const std::string_view part = rest.substr(0, end);
         const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;

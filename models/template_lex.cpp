@@ -73,13 +73,12 @@ class template_lexer {
     // Text up to the next tag, and the tag.
     duet_status lex_data() {
         static constexpr std::string_view kKinds = "{%#";
-        size_t begin = source_.find('{', at_);
-        while (begin < source_.size() && kKinds.find(at(begin + 1)) == kKinds.npos)
-            begin = source_.find('{', begin + 1);
-        if (begin >= source_.size()) return take(token_kind::data, source_.size());
-        const char kind = source_[begin + 1];
-        push_data(begin, kind != '{');
-        go_to(begin + 2 + (sign_at(begin) != 0));
+        size_t open = source_.find('{', at_);
+        while (open < source_.size() && kKinds.find(at(open + 1)) == kKinds.npos) open = source_.find('{', open + 1);
+        if (open >= source_.size()) return take(token_kind::data, source_.size());
+        const char kind = source_[open + 1];
+        push_data(open, kind != '{');
+        go_to(open + 2 + (sign_at(open) != 0));
         if (kind == '#') return lex_comment();
         if (const size_t end = kind == '%' ? raw_tag_end(at_, "raw") : 0; end != 0) return lex_raw(end);
         push(kind == '%' ? token_kind::block_begin : token_kind::print_begin, {});

@@ -241,7 +241,7 @@ template <bool kWanted, bool kAttribute> value select(native_call& c) {
 
 value count(native_call& c) {
     int64_t n = 0;
-    for (const value& item : c[0].items()) n += item.is_same(c[1]) || c.run.equal(item, c[1]);
+    for (const value& item : c[0].items()) n += c.run.charge(1) && (item.is_same(c[1]) || c.run.equal(item, c[1]));
     return value::of_int(n);
 }
 
@@ -250,7 +250,7 @@ value index(native_call& c) {
     if (!c.run.to_slice(c[2], c[3], {}, (int64_t)c[0].items().size(), &at))
         return c.run.fail("slice indices must be integers");
     for (int64_t i = at.first; i < at.first + at.size; i++)
-        if (const value& item = c[0].items()[(size_t)i]; item.is_same(c[1]) || c.run.equal(item, c[1]))
+        if (const value& x = c[0].items()[(size_t)i]; c.run.charge(1) && (x.is_same(c[1]) || c.run.equal(x, c[1])))
             return value::of_int(i);
     return c.run.fail("the value is not in the list");
 }

@@ -591,9 +591,8 @@ class template_parser {
 
 }  // namespace
 
-duet_status parse_template(std::string_view source, const template_limits& limits, template_tree* out,
-                           error_text& err) {
-    out->source = with_line_ends(source);
+duet_status parse_template(std::string_view text, const template_limits& limits, template_tree* out, error_text& err) {
+    out->source = with_line_ends(text);
     return template_parser(limits, out, err).parse();
 }
 

@@ -38,10 +38,9 @@ value template_run::make(traced_text t) {
     return value::of_text(std::move(t), &meter);
 }
 
-value template_run::make_sequence(std::vector<value> items, value_kind kind) {
-    if (!has_room(items.size() * sizeof(value)) || !charge(items.size() / 8)) return undefined("");
-    return kind == value_kind::list ? value::of_list(std::move(items), &meter)
-                                    : value::of_tuple(std::move(items), &meter);
+value template_run::make_sequence(std::vector<value> all, value_kind kind) {
+    if (!has_room(all.size() * sizeof(value)) || !charge(all.size() / 8)) return undefined("");
+    return kind == value_kind::list ? value::of_list(std::move(all), &meter) : value::of_tuple(std::move(all), &meter);
 }
 
 value template_run::make_map(std::vector<value_member> members) {
@@ -122,8 +121,7 @@ void template_run::assign(const template_node* target, value v) {
 
 void template_run::emit(const traced_text& t) {
     if (out_->size() + t.size() > limits.max_output_bytes)
-        return (void)fail("want at most " + std::to_string(limits.max_output_bytes) + " bytes of output",
-                          DUET_ERR_FULL);
+        return (void)fail("want at most " + std::to_string(limits.max_output_bytes) + " output bytes", DUET_ERR_FULL);
     if (!has_room(t.size()) || !charge(t.size() / 64)) return;
     meter.used_bytes += t.size();
     out_->append(t);

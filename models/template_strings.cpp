@@ -34,7 +34,7 @@ template <python_case kCase> value changed_case(native_call& c) {
 }
 
 template <bool kLeft, bool kRight> value strip(native_call& c) {
-    if (!c.run.charge(c.text(0).size() / 16)) return {};
+    if (!c.run.charge_search(c.text(0).bytes, c.has(1) ? c.string(1).bytes : "")) return {};
     return c.run.make(strip_text(c.text(0), c.has(1) ? &c.string(1) : nullptr, kLeft, kRight));
 }
 
@@ -143,7 +143,8 @@ template <search kWhat, bool kLast> value find(native_call& c) {
 template <bool kEnd> value has_affix(native_call& c) {
     std::string_view s;
     int64_t first_char;
-    if (!part_of(c, &s, &first_char)) return value::of_bool(false);
+    if (!part_of(c, &s, &first_char) || !c.run.charge(c[1].is(value_kind::tuple) ? c[1].items().size() : 1))
+        return value::of_bool(false);
     for (const value& w : c[1].is(value_kind::tuple) ? c[1].items() : std::vector<value>{c[1]}) {
         if (!w.is_string()) return c.run.fail("want a string or a tuple of strings");
         if (kEnd ? s.ends_with(w.as_string()) : s.starts_with(w.as_string())) return value::of_bool(true);
@@ -414,8 +415,7 @@ value striptags(native_call& c) {
     for (size_t at = 0; at < t.size();) {
         const std::string_view close = t.bytes.compare(at, 4, "<!--") == 0 ? "-->" : ">";
         const size_t end = t.bytes[at] == '<' ? t.bytes.find(close, at) : std::string::npos;
-        const size_t next =
-            end == std::string::npos ? std::min(t.bytes.find('<', at + 1), t.size()) : end + close.size();
+        const size_t next = end == t.bytes.npos ? std::min(t.bytes.find('<', at + 1), t.size()) : end + close.size();
         if (end == std::string::npos) bare.append(t, at, next - at);
         if (t.bytes[at] == '<' && end == std::string::npos && !c.run.charge((t.size() - at) / 64)) return {};
         at = next;

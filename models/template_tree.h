@@ -113,7 +113,7 @@ struct template_tree {
 };
 
 // Source with any line ends.
-duet_status parse_template(std::string_view source, const template_limits& limits, template_tree* out, error_text& err);
+duet_status parse_template(std::string_view text, const template_limits& limits, template_tree* out, error_text& err);
 
 // Tells each body that has a scope of its own which names it hides (template_scopes.cpp).
 void find_hidden_names(template_tree* tree);

@@ -5,6 +5,8 @@
 #include "../models/os.h"
 #include "../models/unicode.h"
 
+#include <algorithm>
+
 namespace duet {
 
 namespace {
@@ -15,9 +17,8 @@ bool parse_time(std::string_view text, template_time* out) {
     if (text.size() != kForm.size()) return false;
     int numbers[6] = {}, i_number = 0;
     for (size_t i = 0; i < kForm.size(); i++) {
-        const bool is_digit = text[i] >= '0' && text[i] <= '9';
-        if (kForm[i] == '0' ? !is_digit : text[i] != kForm[i]) return false;
-        if (is_digit) numbers[i_number] = numbers[i_number] * 10 + (text[i] - '0');
+        if (kForm[i] == '0' ? !is_digit(text[i]) : text[i] != kForm[i]) return false;
+        if (kForm[i] == '0') numbers[i_number] = numbers[i_number] * 10 + (text[i] - '0');
         else i_number++;
     }
     *out = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
@@ -51,9 +52,10 @@ duet_status read_tools(duet_chat& c) {
     for (const value& tool : c.request.tools.items()) {
         const value inner = member_of(tool, "function"), &function = inner.is_map() ? inner : tool;
         const value name = member_of(function, "name");
-        if (!name.is_string() || name.as_string().empty() || name.as_string().size() > kMaxChatName)
-            return fail(c.err, DUET_ERR_ARG, "tools: tool %zu: want a name of 1 to %zu bytes", wrapped.size(),
-                        kMaxChatName);
+        const std::string_view text = name.is_string() ? name.as_string() : "";
+        if (text.empty() || text.size() > kMaxChatName || !std::all_of(text.begin(), text.end(), is_name_byte))
+            return fail(c.err, DUET_ERR_ARG, "tools: tool %zu: want a name of 1 to %zu letters, digits and _-./:$@",
+                        wrapped.size(), kMaxChatName);
         for (const chat_tool& earlier : c.tools)
             if (earlier.name == name.as_string())
                 return fail(c.err, DUET_ERR_ARG, "tools: tool %zu: the name '%s' is taken", wrapped.size(),

@@ -33,7 +33,7 @@ void begin_call(duet_chat_parser& p, const chat_event& e) {
     end_thinking(p);
     char id[16];  // nine letters and digits: some templates insist on that
     snprintf(id, sizeof id, "call%05zu", (p.n_earlier_calls + p.calls.size()) % 100000);
-    const std::string name(e.bytes), call_id(e.id.empty() ? std::string_view(id) : e.id);
+    const std::string name(e.bytes), call_id(without_broken_utf8(e.id.empty() ? id : e.id).as_string());
     p.calls.push_back({call_id, name, {}, std::string(e.raw), false});
     p.events.push_back({DUET_CHAT_CALL_BEGIN, (int32_t)p.calls.size() - 1, 0, name, call_id});
 }
@@ -47,7 +47,7 @@ void end_call(duet_chat_parser& p, bool is_complete) {
         value ignored;
         error_text why;
         call.is_complete = parse_json(call.arguments, &ignored, why) == DUET_OK && ignored.is_map();
-        if (!call.is_complete) p.content += call.raw;
+        if (!call.is_complete) p.content += without_broken_utf8(call.raw).as_string();
     }
     p.events.push_back({DUET_CHAT_CALL_END, (int32_t)p.calls.size() - 1, is_complete, {}, {}});
 }

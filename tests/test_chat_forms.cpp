@@ -268,9 +268,28 @@ TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing
         "properties": {"a": {"$ref": "#/$defs/c"}, "b": {"enum": ["r", "g"]}, "c": {"$ref": "#/$defs/n"}}})")}},
                 true, "<tool_call>\n<function=f>\n<parameter=b>\ng\n</parameter>\n</function>\n</tool_call>",
                 &triggers));
+    // Listed values that are no strings; a list behind a reference; nullable or not.
+    const auto xml_takes = [&](const char* schema, const char* text) {
+        return takes(chat_form::xml, {{"f", json(schema)}}, true,
+                     std::string("<tool_call>\n<function=f>\n<parameter=a>\n") + text +
+                         "\n</parameter>\n</function>\n</tool_call>",
+                     &triggers);
+    };
+    const char* listed = R"({"properties": {"a": {"type": "string", "enum": ["r", null, 81985529216486895, "g"]}}})";
+    CHECK(xml_takes(listed, "g"));
+    CHECK(!xml_takes(listed, "x"));
+    CHECK(!xml_takes(R"({"$defs": {"c": {"enum": ["r"]}}, "properties": {"a": {"$ref": "#/$defs/c"}}})", "x"));
+    CHECK(!xml_takes(R"({"properties": {"a": {"type": "integer", "nullable": false}}})", "null"));
+    for (const char* value : {"true", "false", "null", "12", "<|\"|>x<|\"|>"})
+        CHECK(takes(chat_form::gemma, {{"f", json(R"({"properties": {"a": {"type": "boolean"}}})")}}, true,
+                    std::string("<|tool_call>call:f{a:") + value + "}<tool_call|>",
+                    &triggers) == (value[0] == 't' || value[0] == 'f'));
     grammar_builder b;
     grammar_builder::expr out;
     error_text err;
+    std::vector<chat_tool> many;
+    for (int i = 0; i < 200; i++) many.push_back({std::string(36, 'n') + std::to_string(1000 + i), {}});
+    CHECK(add_calls(chat_form::pythonic, many, true, b, &out, &triggers, err) == DUET_OK);
     CHECK(add_calls(chat_form::hermes, {}, true, b, &out, &triggers, err) == DUET_ERR_ARG);
     CHECK(add_calls(chat_form::none, {{"f", {}}}, true, b, &out, &triggers, err) == DUET_ERR_UNSUPPORTED);
     CHECK(err.text.find("none") != std::string::npos);

@@ -257,6 +257,8 @@ TEST_CASE("conversation: errors name what was wanted") {
     CHECK(text([](duet_chat_params& p) { p.tools = "[{]"; }).find("DUET_ERR_FORMAT: tools: JSON: at byte 2") == 0);
     CHECK(text([](duet_chat_params& p) { p.tools = "{}"; }) == "DUET_ERR_ARG: tools: want a list");
     CHECK(text([](duet_chat_params& p) { p.tools = "[{}]"; }).find("tool 0: want a name") != std::string::npos);
+    CHECK(text([](duet_chat_params& p) { p.tools = R"([{"name": "a b"}])"; }).find("digits and _-./:$@") !=
+          std::string::npos);
     CHECK(text([](duet_chat_params& p) { p.variables = "[]"; }) == "DUET_ERR_ARG: variables: want an object");
     CHECK(text([](duet_chat_params& p) { p.now = "yesterday"; }).find("want a time as") != std::string::npos);
     CHECK(text([](duet_chat_params& p) { p.chat_template = "a\n{% for %}"; }).find("template line 2") !=
@@ -441,6 +443,27 @@ TEST_CASE("conversation: a parser of its own gives the turn's events") {
           "{\"role\": \"assistant\", \"content\": \"STay\", \"reasoning_content\": \"h\xc3\xa4?\"}");
     CHECK(duet_chat_parser_add(q, 5) == DUET_ERR_STATE);
     CHECK(of_turn == lines{"think:h\xc3\xa4?", "text:STay", "end 0"});
+}
+
+TEST_CASE("conversation: a message is JSON and can be inserted, whatever bytes the model wrote") {
+    desk d(512, {{"", {"x"}}});
+    d.open(nullptr, R"([{"name": "f"}])");
+    for (const char* written : {"<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"Par\xe6\xbc",
+                                "<tool_call>{\"id\":\"a\xff\",\"name\":\"f\",\"arguments\":{}}</tool_call>"}) {
+        duet_chat_parser* q = nullptr;
+        REQUIRE(duet_chat_parser_create(d.chat.get(), 0, nullptr, 0, &q) == DUET_OK);
+        const parser_ptr parser(q);
+        std::vector<int32_t> ids(200);
+        size_t n = 0;
+        REQUIRE(duet_tokenize(d.model.get(), written, strlen(written), 0, ids.data(), ids.size(), &n) == DUET_OK);
+        for (size_t i = 0; i < n; i++) REQUIRE(duet_chat_parser_add(q, ids[i]) == DUET_OK);
+        REQUIRE(duet_chat_parser_finish(q) == DUET_OK);
+        const std::string message = text_of(duet_chat_parser_message(q));
+        INFO(message);
+        CHECK(message.find("\xef\xbf\xbd") != std::string::npos);
+        CHECK(duet_chat_insert(d.chat.get(), -1, message.data(), message.size()) == DUET_OK);
+        INFO(duet_chat_error(d.chat.get()));
+    }
 }
 
 TEST_CASE("conversation: many turns stay within the context when the oldest are dropped") {

@@ -7,6 +7,7 @@
 #include "../models/schema_pattern.h"
 #include "doctest.h"
 
+#include <chrono>
 #include <cmath>
 
 using namespace duet;
@@ -90,6 +91,9 @@ TEST_CASE("schemas: texts they allow") {
         {R"({"type":"object","properties":{"a":{"type":"null"}},"additionalProperties":{"type":"boolean"}})",
          {"{}", R"({"a":null,"b":true})", R"({"aa":true,"":false})"},
          {R"({"a":true})", R"({"b":null})", R"({"a":null,"a":true})", R"({"\u0061":true})"}},
+        {R"({"type":"object","properties":{"":{"type":"null"},"a":{}},"additionalProperties":{"type":"boolean"}})",
+         {"{}", R"({"":null,"b":true})"},
+         {R"({"":true})"}},
         {R"({"type":"object","patternProperties":{"^x":{"const":1}},"additionalProperties":false})",
          {"{}", R"({"x":1,"xy":1})"},
          {R"({"y":1})", R"({"x":2})"}},
@@ -199,6 +203,10 @@ TEST_CASE("patterns: what they find") {
         {"a{2,3}$", {"aa", "baaa", "aaaa"}, {"a", "aab"}},
         {"^[^a-c\\n]+$", {"d", "\xc3\xa4"}, {"a", "\n", ""}},
         {"^\\d\\w\\s$", {"1_ ", "0a\t"}, {"a1 ", "11"}},
+        // Validators differ in which letters, digits and blanks are beyond ASCII.
+        {"^\\S+$", {"a", "\xc3\xa9", "\xe6\x97\xa5"}, {" ", "\n", "\xc2\xa0", "\xe3\x80\x80", "\xef\xbb\xbf"}},
+        {"^[^\\s@]+$", {"\xc3\xa9"}, {"@", "\xe2\x80\x83"}},
+        {"^\\D\\W[^\\w]$", {"a- "}, {"1--", "\xc3\xa9--"}},
         {"^\\u00e4\\x41\\t$",
          {"\xc3\xa4"
           "A\t"},
@@ -259,6 +267,7 @@ TEST_CASE("schemas that are refused name the place") {
         {R"x({"type":"string","pattern":"(?=a)"})x", "#/pattern: at byte 1: want a plain group"},
         {R"({"type":"string","format":"hostname"})", "#/format: want one of date-time"},
         {R"({"type":"array","uniqueItems":true})", "#/uniqueItems"},
+        {R"x({"type":"string","pattern":"\\ud83d\\u0041"})x", "want a character before this"},
         {R"({"minLength":-1})", "#/minLength: want a whole number"},
         {R"x({"type":"string","pattern":"(a|b)*a(a|b){30}"})x",
          "want a pattern whose automaton has at most 4096 states"},
@@ -266,6 +275,50 @@ TEST_CASE("schemas that are refused name the place") {
     for (const auto& [schema, message] : cases) {
         const std::string got = refusal(schema);
         CHECK_MESSAGE(got.find(message) != got.npos, schema << ": " << got);
+    }
+}
+
+TEST_CASE("schemas that cost more than their size are refused soon") {
+    const auto list = [](int n, auto text) {
+        std::string out;
+        for (int i = 0; i < n; i++) out += (i ? "," : "") + text(std::to_string(i));
+        return out;
+    };
+    const auto pattern = [](const std::string& i) {
+        return "\"p" + i + "\":{\"pattern\":\"^[acegikmoqsuwyACEGIKMOQSUWY02468]{" + std::to_string(4000 - stoi(i)) +
+               "}\"}";
+    };
+    const std::string wide = "{\"allOf\":[" + list(1000, [](auto) { return std::string("{}"); }) + "],\"anyOf\":[" +
+                             list(2000, [](const std::string& i) { return "{\"const\":" + i + "}"; }) + "]}";
+    const std::string names = "{\"type\":\"object\",\"required\":[" +
+                              list(2000, [](const std::string& i) { return "\"n" + i + "\""; }) + "]}";
+    const auto of_x = [](const std::string& x, const std::string& rest) {
+        return "{\"$defs\":{\"X\":" + x + "}," + rest + "}";
+    };
+    const std::pair<std::string, const char*> cases[] = {
+        {"{\"properties\":{" + list(160, pattern) + "}}", "want patterns of fewer states"},
+        {of_x(wide, "\"properties\":{" +
+                        list(60,
+                             [](const std::string& i) {
+                                 return "\"p" + i + "\":{\"$ref\":\"#/$defs/X\",\"title\":\"" + i + "\"}";
+                             }) +
+                        "}"),
+         "want at most 2048 ways"},
+        {of_x(names, "\"oneOf\":[" +
+                         list(90,
+                              [](const std::string& i) {
+                                  return "{\"$ref\":\"#/$defs/X\",\"properties\":{\"k\":{\"const\":" + i +
+                                         "}},\"required\":[\"k\"]}";
+                              }) +
+                         "]"),
+         "oneOf has too much to compare"},
+    };
+    for (const auto& [schema, message] : cases) {
+        const auto start = std::chrono::steady_clock::now();
+        const std::string got = refusal(schema);
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        MESSAGE("refused after ", seconds, " s: ", got);
+        CHECK_MESSAGE(got.find(message) != got.npos, schema.substr(0, 60) << ": " << got);
     }
 }
 
