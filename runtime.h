@@ -118,7 +118,7 @@ DUET_API int32_t duet_numerics_version(void);
 
 enum { DUET_LOG_INFO = 0, DUET_LOG_WARN = 1 };
 
-/* text is one line without its newline, valid during the call. It is called on the thread that called the library. */
+/* text: a line without newline, valid during the call, on the calling thread. It must not use the model or sessions. */
 typedef void (*duet_log_fn)(void* user, int32_t level, const char* text);
 
 /* share is the part of the work that is done, 0..1. Return 0 to go on; anything else cancels the work, and the call
@@ -474,7 +474,7 @@ typedef struct duet_session duet_session;
 enum { DUET_CACHE_F16 = 0, DUET_CACHE_F32 = 1, DUET_CACHE_Q8_0 = 2 };
 
 /* One input row x of n_in values that is about to be multiplied by matrix i_mat of the n_mats of a tensor (experts,
- * heads; else 0 of 1). It is called on the thread that called duet_decode, before the product; it slows decoding. */
+ * heads; else 0 of 1). Called on duet_decode's thread before the product; slows decoding. It must not use sessions. */
 typedef void (*duet_input_fn)(void* user, const char* tensor, int32_t i_mat, int32_t n_mats, const float* x,
                               int64_t n_in);
 

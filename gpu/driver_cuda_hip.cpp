@@ -137,9 +137,11 @@ constexpr const char* kHipLibraries[] = {"amdhip64_7.dll", "amdhip64_6.dll", "am
 constexpr const char* kHipInstall = "install AMD's driver";
 #else
 constexpr const char* kCudaLibraries[] = {"libcuda.so.1", nullptr};
-constexpr const char* kHipLibraries[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", nullptr};
-constexpr const char* kHipInstall =
-    "install AMD's HIP runtime (package hip-runtime-amd of ROCm, libamdhip64-5 of Debian)";
+// ROCm's packages need not tell the loader of its folder.
+#define DUET_HIP_IN(folder) folder "libamdhip64.so.7", folder "libamdhip64.so.6", folder "libamdhip64.so.5"
+constexpr const char* kHipLibraries[] = {DUET_HIP_IN(""), "libamdhip64.so", DUET_HIP_IN("/opt/rocm/lib/"), nullptr};
+constexpr const char* kHipInstall = "install AMD's HIP runtime (hip-runtime-amd of ROCm, libamdhip64-5 of Debian) or "
+                                    "name its folder in LD_LIBRARY_PATH";
 #endif
 
 duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
@@ -178,10 +180,11 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     lib->v = &v;
     const char* const asked[] = {is_cuda ? gpu_setup().cuda_library : gpu_setup().hip_library, nullptr};
     std::string tried;
-    for (const char* const* name = *asked ? asked : v.libraries; *name && !lib->handle; name++) {
-        if (void* opened = os_open_library(*name)) lib->handle.reset(opened, os_close_library);
-        tried += (tried.empty() ? "" : ", ") + std::string(*name);
-    }
+    for (const bool loaded : {true, false})  // A second runtime beside the application's may not start.
+        for (const char* const* name = *asked ? asked : v.libraries; *name && !lib->handle; name++) {
+            if (void* opened = os_open_library(*name, loaded)) lib->handle.reset(opened, os_close_library);
+            if (!loaded || lib->handle) tried += (tried.empty() ? "" : ", ") + std::string(*name);
+        }
     if (!lib->handle)
         return fail(err, DUET_ERR_DEVICE, "no driver for %s: %s not found; %s", v.text, tried.c_str(), v.install);
     const char* missing = nullptr;

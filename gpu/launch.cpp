@@ -485,8 +485,7 @@ duet_status gpu_check(const model_graph& g, error_text& err) {
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) {
             if (tempered && (tempered->temperature_scale != o.temperature_scale ||
                              tempered->temperature_length != o.temperature_length))
-                return fail(err, DUET_ERR_UNSUPPORTED,
-                            "attention temperatures that differ by layer: no code on the GPU");
+                return fail(err, DUET_ERR_UNSUPPORTED, "attention temperatures that differ by layer: no GPU code");
             tempered = &o;
         }
         for (weight_id w : {has_matrix(o.kind) ? -1 : o.w, o.b, o.w2})

@@ -88,8 +88,7 @@ void gemma4_layer_end(graph_builder& g, int32_t i, view x, view inputs, int32_t 
         g.activate(i, activation::gelu, gate, g.columns(inputs, i * e, e), gate);
         project(g, i, gate, x, g.block_tensor(i, "proj.weight", true, e, x.width()), -1, {.post_norm = "post_norm"});
     }
-    if (const float* factor = g.floats(g.block_tensor(i, "layer_output_scale.weight", false, 1)))
-        g.scale(i, x, *factor);
+    if (const float* by = g.floats(g.block_tensor(i, "layer_output_scale.weight", false, 1))) g.scale(i, x, *by);
 }
 
 }  // namespace

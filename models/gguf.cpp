@@ -346,9 +346,8 @@ duet_status gguf_file::get_u32_per_layer(std::string_view key, bool required, ui
     DUET_TRY(gguf_get(*this, key, required, &kv, err));
     if (!kv) return DUET_OK;
     const bool is_array = kv->type == DUET_KV_ARRAY;
-    const bool is_right =
-        is_array ? gguf_is_int(kv->array_type) || kv->array_type == DUET_KV_BOOL : gguf_is_int(kv->type);
-    if (!is_right || (is_array && kv->n_values != n))
+    const bool fits = is_array ? gguf_is_int(kv->array_type) || kv->array_type == DUET_KV_BOOL : gguf_is_int(kv->type);
+    if (!fits || (is_array && kv->n_values != n))
         return gguf_wrong(*this, *kv, "an integer, or an array of " + std::to_string(n) + " (one for each layer)",
                           gguf_describe(*kv), err);
     std::vector<uint32_t> values(n);

@@ -119,8 +119,7 @@ duet_status gguf_writer::set_string(std::string_view key, std::string_view value
 
 duet_status gguf_writer::set_array(std::string_view key, int32_t elem_type, const void* data, uint64_t n,
                                    error_text& err) {
-    const bool is_known =
-        elem_type >= 0 && elem_type < (int32_t)kGgufKvTypeCount && kGgufKvTypes[elem_type].n_bytes != 0;
+    const bool is_known = elem_type >= 0 && elem_type < (int32_t)kGgufKvTypeCount && kGgufKvTypes[elem_type].n_bytes;
     if (!is_known || (!data && n) || n > SIZE_MAX / 16)
         return fail(err, DUET_ERR_ARG, "%s: want an array of numbers or bools, got type %d, %llu elements",
                     printable(key).c_str(), elem_type, (unsigned long long)n);

@@ -142,10 +142,9 @@ int os_physical_cores() {
     std::set<std::string> cores;  // by the numbers of their threads
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &mask)) continue;
-        const std::string number = std::to_string(cpu);
-        const std::string threads =
-            os_value_in("/sys/devices/system/cpu/cpu" + number + "/topology/thread_siblings_list");
-        cores.insert(threads.empty() ? number : threads);
+        const std::string n = std::to_string(cpu);
+        const std::string threads = os_value_in("/sys/devices/system/cpu/cpu" + n + "/topology/thread_siblings_list");
+        cores.insert(threads.empty() ? n : threads);
     }
     return std::clamp((int)cores.size(), 1, os_cpu_quota());
 #elif defined(__APPLE__)
@@ -170,7 +169,9 @@ std::tm os_local_time() {
     return t;
 }
 
-void* os_open_library(const char* name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
+void* os_open_library(const char* name, bool loaded) {
+    return dlopen(name, RTLD_NOW | RTLD_NODELETE | loaded * RTLD_NOLOAD);
+}
 void* os_find_symbol(void* library, const char* name) { return dlsym(library, name); }
 void os_close_library(void* library) { dlclose(library); }
 

@@ -227,10 +227,11 @@ std::tm os_local_time() {
     return t;
 }
 
-void* os_open_library(const char* name) {
+void* os_open_library(const char* name, bool loaded) {
     std::wstring path = os_wide(name);
     std::replace(path.begin(), path.end(), L'/', L'\\');
     const bool is_bare = path.find(L'\\') == std::wstring::npos;
+    if (loaded) return (void*)GetModuleHandleW(path.c_str());
     return (void*)LoadLibraryExW(path.c_str(), nullptr,
                                  LOAD_LIBRARY_SEARCH_SYSTEM32 | (is_bare ? 0 : LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR));
 }

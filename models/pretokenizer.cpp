@@ -312,8 +312,7 @@ class pattern_matcher {
             }
             case kOpGroup: {
                 uint32_t n = 0;
-                for (size_t end; n < inst.max && (end = match(inst.branch, pos)) != SIZE_MAX && end > pos; ++n)
-                    pos = end;
+                for (size_t to; n < inst.max && (to = match(inst.branch, pos)) != SIZE_MAX && to > pos; ++n) pos = to;
                 is_ok = n >= inst.min;
                 pc = inst.other;
                 break;

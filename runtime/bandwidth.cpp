@@ -20,16 +20,15 @@ double gpu_copy_gbps(const char* id) {
     void *device = nullptr, *from = nullptr, *to = nullptr;
     const gpu_driver* driver = find_driver(id, &index);
     if (!driver || driver->open(index, &device, &info, err) != DUET_OK) return 0;
-    const uint64_t n_bytes = std::clamp<uint64_t>(info.free_bytes / 8, 16u << 20, 1u << 30);  // beyond all caches
+    const uint64_t n = std::clamp<uint64_t>(info.free_bytes / 8, 16u << 20, 1u << 30);  // beyond all caches
     double best = 0;
-    bool ok =
-        driver->alloc(device, n_bytes, &from, err) == DUET_OK && driver->alloc(device, n_bytes, &to, err) == DUET_OK;
+    bool ok = driver->alloc(device, n, &from, err) == DUET_OK && driver->alloc(device, n, &to, err) == DUET_OK;
     for (int pass = 0; ok && pass < kPasses; pass++) {
         ok = driver->sync(device, err) == DUET_OK;
         const auto start = std::chrono::steady_clock::now();
-        for (int i = 0; i < kCopies; i++) ok = ok && driver->copy(device, to, from, n_bytes, err) == DUET_OK;
+        for (int i = 0; i < kCopies; i++) ok = ok && driver->copy(device, to, from, n, err) == DUET_OK;
         ok = ok && driver->sync(device, err) == DUET_OK;
-        if (ok) best = std::max(best, 2.0 * kCopies * (double)n_bytes / (double)ns_since(start));
+        if (ok) best = std::max(best, 2.0 * kCopies * (double)n / (double)ns_since(start));
     }
     for (void* memory : {from, to}) driver->free(device, memory);
     driver->close(device);

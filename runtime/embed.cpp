@@ -101,11 +101,10 @@ class pooled_rows {
         b.want_logits = want.data();
         DUET_TRY(decode(s_, b, {false, false, true}));
         for (size_t i = 0; i < owner.size(); i++) {
-            const float* row =
-                s_.model->exec->wanted_row(s_.exec_context, s_.model->graph.embedding_buffer, (int32_t)i);
-            if (!row) return fail(s_.err, DUET_ERR_DEVICE, "reading the hidden states from the device failed");
+            const float* x = s_.model->exec->wanted_row(s_.exec_context, s_.model->graph.embedding_buffer, (int32_t)i);
+            if (!x) return fail(s_.err, DUET_ERR_DEVICE, "reading the hidden states from the device failed");
             double* sum = &sums_[(size_t)owner[i] * dim_];
-            for (size_t j = 0; j < dim_; j++) sum[j] += (double)row[j];
+            for (size_t j = 0; j < dim_; j++) sum[j] += (double)x[j];
         }
         return DUET_OK;
     }

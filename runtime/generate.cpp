@@ -89,7 +89,9 @@ duet_status append(duet_generation& g, const int32_t* ids, size_t n_ids, bool wa
     batch.token = ids;
     batch.seq = seqs.data();
     if (!wants_logits) batch.want_logits = no_logits.data();
-    return decode(g.session, batch, {device_chooses(g), false});
+    DUET_TRY(decode(g.session, batch, {device_chooses(g), false}));
+    g.content = g.session.content[(size_t)g.params.seq];
+    return DUET_OK;
 }
 
 duet_status choose(duet_generation& g, int32_t* id) {
@@ -194,6 +196,7 @@ duet_status run_token(duet_generation& g, duet_token_event* e) {
 }
 
 duet_status step(duet_generation& g, duet_token_event* e) {
+    if (g.content != g.session.content[(size_t)g.params.seq]) return fail(g.err, DUET_ERR_STATE, "sequence changed");
     if (g.n_run < g.ids.size()) {
         DUET_TRY(run_prompt(g));
         e->pos = length_of(g);
@@ -231,6 +234,7 @@ duet_status begin_generation(duet_session& s, duet_sampler* sampler, const int32
     DUET_TRY(check_generate(s, g->params, ids, n_ids));
     g->ids.assign(ids, ids + n_ids);
     g->result.stop_reason = DUET_STOP_NONE;
+    g->content = s.content[(size_t)g->params.seq];
     const cut_character& c = s.cut[(size_t)g->params.seq];
     if (n_ids == 0 && c.content == s.content[(size_t)g->params.seq])
         g->gate.add({c.bytes.data(), (size_t)c.n_bytes});  // less than a character: no text comes of it yet

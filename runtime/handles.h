@@ -155,7 +155,8 @@ struct duet_generation {
     std::string text;  // of the last event
     duet_generate_result result{};
     bool is_over = false;
-    int32_t end_id = -1;  // the end token that the model chose
+    int32_t end_id = -1;   // the end token that the model chose
+    uint64_t content = 0;  // of the sequence, as the last step left it
 
     duet_generation(duet_session& s, duet::sampler& with) : session(s), sampler(with), err(s.err) {}
 };

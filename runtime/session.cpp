@@ -12,9 +12,8 @@ namespace {
 
 // The pages of a group that all sequences can hold at most.
 int64_t most_pages(const cache_group& g, const exec_limits& limits) {
-    const int64_t whole = pages_of(limits.n_ctx);
-    const int64_t held =
-        g.window ? std::min<int64_t>(whole, pages_of((int64_t)g.window + limits.max_batch) + 1) : whole;
+    const int64_t all = pages_of(limits.n_ctx);
+    const int64_t held = g.window ? std::min<int64_t>(all, pages_of((int64_t)g.window + limits.max_batch) + 1) : all;
     return held * limits.n_seqs;
 }
 

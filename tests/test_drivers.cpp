@@ -39,7 +39,7 @@ struct stand_in {
 
     stand_in(const char* file, const char* device_name, const char* chip, int version) : device(device_name) {
         path = program_folder() + "/" + file;
-        handle = os_open_library(path.c_str());
+        handle = os_open_library(path.c_str(), false);
         const bool is_cuda = device.substr(0, 4) == "cuda";
         setup.cuda_library = is_cuda ? path.c_str() : "/nonexistent/libcuda.so.1";
         setup.hip_library = is_cuda ? "/nonexistent/libamdhip64.so" : path.c_str();

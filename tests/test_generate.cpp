@@ -72,7 +72,9 @@ duet_generation* begin(demo_session& d, const std::vector<int32_t>& ids, int n_n
     p.max_new_tok = n_new;
     p.ignore_end = 1;
     duet_generation* g = nullptr;
-    REQUIRE(duet_generate_begin(d.s, d.sampler, ids.data(), ids.size(), &p, &g) == DUET_OK);
+    const duet_status st = duet_generate_begin(d.s, d.sampler, ids.data(), ids.size(), &p, &g);
+    INFO(std::string(duet_session_error(d.s)));
+    REQUIRE(st == DUET_OK);
     return g;
 }
 
@@ -175,6 +177,23 @@ TEST_CASE("generation: cancelled and disturbed ones end with an error and say so
     CHECK(duet_generate_next(nullptr, &e) == DUET_ERR_ARG);
     CHECK(duet_generate_begin(d.s, d.sampler, nullptr, 0, nullptr, &g) == DUET_ERR_STATE);
     CHECK(g == nullptr);
+
+    // Two generations of one sequence, and tokens between a prompt's pieces: the one that comes later is told.
+    duet_generation* other = nullptr;
+    REQUIRE(duet_seq_trim(d.s, 0, 0) == DUET_OK);
+    g = begin(d, kIds, 50);
+    seen first, second;
+    CHECK(pull(g, &first, 2) == DUET_STOP_NONE);
+    other = begin(d, {}, 50);
+    CHECK(pull(other, &second, 1) == DUET_STOP_NONE);
+    CHECK(duet_generate_next(g, &e) == DUET_ERR_STATE);
+    CHECK(pull(other, &second, 2) == DUET_STOP_NONE);
+    duet_generation_free(g);
+    g = begin(d, kIds, 50);
+    CHECK(pull(other, &second, 3) == DUET_STOP_NONE);
+    CHECK(duet_generate_next(g, &e) == DUET_ERR_STATE);
+    duet_generation_free(g);
+    duet_generation_free(other);
 }
 
 TEST_CASE("generation: a character that a limit cuts off comes with the generation that completes it") {

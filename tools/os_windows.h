@@ -385,10 +385,9 @@ struct terminal {
         return reader->read(to, n_bytes);
     }
     static int64_t write(int screen, const char* from, size_t n_bytes) {
-        const std::wstring units = wide({from, n_bytes});
+        const std::wstring text = wide({from, n_bytes});
         DWORD n = 0;
-        if (WriteConsoleW(stream_handle(screen), units.data(), (DWORD)units.size(), &n, nullptr))
-            return (int64_t)n_bytes;
+        if (WriteConsoleW(stream_handle(screen), text.data(), (DWORD)text.size(), &n, nullptr)) return (int64_t)n_bytes;
         return _write(screen, from, (unsigned)n_bytes);
     }
 };

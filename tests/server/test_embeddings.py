@@ -163,3 +163,11 @@ def test_a_model_that_makes_only_vectors(start, tmp_path):
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/responses", {"input": "a"})):
         answer = server.post(path, body)
         assert answer.status_code == 400 and "/v1/embeddings" in answer.json()["error"]["message"]
+
+
+def test_what_spells_a_control_token_is_text(start):
+    server = start(DEMO, "--embeddings")
+    text = {"content": "an <s>old</s> price", "add_special": True}
+    plain, special = (server.post("/tokenize", {**text, "parse_special": on}).json()["count"] for on in (False, True))
+    used = server.post("/v1/embeddings", {"input": text["content"]}).json()["usage"]["prompt_tokens"]
+    assert used == plain > special

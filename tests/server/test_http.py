@@ -164,7 +164,10 @@ def test_large_texts_hold_nobody_up(known):
 
 
 def test_an_allowed_origin(start, known_file):
-    server = start(known_file, "--origin", "https://chat.example.org")
+    server = start(known_file, "--origin", "https://chat.example.org,app://obsidian.md")
+    app = {"Origin": "app://obsidian.md"}
+    assert server.get("/v1/models", headers=app).headers["access-control-allow-origin"] == app["Origin"]
+    assert server.get("/v1/models", headers={"Host": "obsidian.md"}).status_code == 403
     good = {"Origin": "https://chat.example.org"}
     answer = server.get("/v1/models", headers=good)
     assert answer.headers["access-control-allow-origin"] == good["Origin"] and "Origin" in answer.headers["vary"]

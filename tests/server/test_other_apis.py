@@ -191,6 +191,15 @@ def test_responses_call_functions(known):
     turn = HI + [call.model_dump(), {"type": "function_call_output", "call_id": call.call_id, "output": "a tree"}]
     r = client.responses.create(model="known", input=turn, tools=RESPONSE_TOOLS, extra_body=COLD)
     assert r.output_text == "Hello world!"
+    # text and a call are one turn of the assistant, as in a chat
+    said = {"type": "message", "role": "assistant", "content": "Let me see."}
+    r = client.responses.create(model="known", input=turn[:1] + [said] + turn[1:], tools=RESPONSE_TOOLS, extra_body=COLD)
+    tools = [{"type": "function", "function": {k: v for k, v in tool.items() if k != "type"}} for tool in RESPONSE_TOOLS]
+    called = {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    chat = HI + [{"role": "assistant", "content": "Let me see.", "tool_calls": [called]},
+                 {"role": "tool", "tool_call_id": call.call_id, "content": "a tree"}]
+    alike = client.chat.completions.create(model="known", messages=chat, tools=tools, extra_body=COLD)
+    assert r.usage.input_tokens == alike.usage.prompt_tokens
 
 
 def test_responses_think_and_keep_to_schemas(known):

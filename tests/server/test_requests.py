@@ -170,6 +170,16 @@ def test_models(known):
     assert known.client().models.retrieve("second").id == "second"
 
 
+def test_mirostat_off_leaves_the_other_steps_on(known):
+    def texts(**more):
+        ask = {"prompt": "ab", "max_tokens": 12, "temperature": 2, "ignore_eos": True}
+        return {known.post(TEXT, {**ask, "seed": seed, **more}).json()["choices"][0]["text"] for seed in range(6)}
+    assert len(texts(top_k=1)) == 1
+    assert len(texts(top_k=1, mirostat=0, mirostat_tau=5.0, mirostat_eta=0.1)) == 1
+    assert len(texts(top_k=1, mirostat=2)) > 1 and texts(mirostat=2) == texts(mirostat_tau=5)
+    assert known.post(TEXT, {"prompt": "a", "mirostat": 3}).status_code == 400
+
+
 def test_tokens(known):
     ids = known.post("/tokenize", {"content": "a\u20acb"}).json()["tokens"]
     assert known.post("/detokenize", {"tokens": ids}).json()["content"] == "a\u20acb"

@@ -173,10 +173,9 @@ std::vector<fields> fields::objects(const char* name, const char* wanted, size_t
     const json* value = list(name);
     if (value && value->size() > n_most) wrong(name, "at most " + std::to_string(n_most) + " items");
     for (size_t i = 0; value && i < value->size(); i++) {
-        const std::string place = path(name) + "[" + std::to_string(i) + "]";
-        if (!(*value)[i].is_object())
-            refuse_value(place, std::string("want ") + wanted + ", got " + shown((*value)[i]));
-        out.emplace_back((*value)[i], place + ".");
+        const std::string at = path(name) + "[" + std::to_string(i) + "]";
+        if (!(*value)[i].is_object()) refuse_value(at, std::string("want ") + wanted + ", got " + shown((*value)[i]));
+        out.emplace_back((*value)[i], at + ".");
     }
     return out;
 }

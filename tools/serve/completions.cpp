@@ -47,6 +47,7 @@ struct prompt {
 // A text, a list of texts, a list of ids, or a list of lists of ids.
 std::vector<prompt> read_prompts(const server& s, const fields& f, const char* name, size_t n_most) {
     std::vector<prompt> out;
+    const int32_t flags = DUET_TOKENIZE_ADD_BOS | (n_most < kMaxInputs) * DUET_TOKENIZE_PARSE_SPECIAL;
     const json* value = f.find(name);
     const bool is_list = value && value->is_array() && !value->empty() && !(*value)[0].is_number();
     if (is_list && value->size() > n_most) f.wrong(name, "at most " + std::to_string(n_most) + " texts");
@@ -54,7 +55,7 @@ std::vector<prompt> read_prompts(const server& s, const fields& f, const char* n
         prompt p;
         if (one.is_string()) {
             p.text = one.get<std::string>();
-            p.ids = tokenize_text(s, p.text, DUET_TOKENIZE_ADD_BOS | DUET_TOKENIZE_PARSE_SPECIAL);
+            p.ids = tokenize_text(s, p.text, flags);
         } else if (one.is_array() && !one.empty()) {
             p.ids = read_ids(s, one, name);
             p.text = text_of_ids(s, p.ids, false);
@@ -176,13 +177,12 @@ namespace {
 class embedding_reply : public reply {
   public:
     using reply::reply;
-    bool is_base64 = false;
+    bool as_text = false;
     json whole() override {
         json data = json::array();
         for (size_t i = 0; i < jobs.size(); i++) {
             const std::vector<float>& v = jobs[i]->embedding;
-            data.push_back(
-                {{"object", "embedding"}, {"index", i}, {"embedding", is_base64 ? json(base64(v)) : json(v)}});
+            data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", as_text ? json(base64(v)) : json(v)}});
         }
         const usage_counts u = count_usage(jobs);
         // clang-format off
@@ -213,7 +213,7 @@ void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
     if (const auto n = f.integer("dimensions", 1, INT32_MAX); n && *n != s.info.embedding_dim)
         f.wrong("dimensions", std::to_string(s.info.embedding_dim) + " or nothing");
     auto answer = std::make_shared<embedding_reply>(s, exchange);
-    answer->is_base64 = f.choice("encoding_format", {"float", "base64"}) == "base64";
+    answer->as_text = f.choice("encoding_format", {"float", "base64"}) == "base64";
     for (const prompt& p : read_prompts(s, f, "input", kMaxInputs)) {
         check_length(s, p.ids.size(), "input", false);
         auto j = std::make_shared<job>();
@@ -231,15 +231,15 @@ void post_tokenize(server& s, exchange_ptr exchange, const fields& f) {
     const int32_t flags = (f.flag("add_special", false) ? DUET_TOKENIZE_ADD_BOS : 0) |
                           (f.flag("parse_special", false) ? DUET_TOKENIZE_PARSE_SPECIAL : 0);
     const std::vector<int32_t> ids = tokenize_text(s, text, flags);
-    json tokens = json::array();
+    std::string list = "{\"tokens\":[";  // text, because JSON's values take a hundred times as much
     const bool with_pieces = f.flag("with_pieces", false);
-    for (int32_t id : ids) {
+    for (const int32_t& id : ids) {
         const std::string name = token_name(s, id);
         // a part of a character is a list of bytes
         const json piece = is_utf8(name) ? json(name) : json(std::vector<uint8_t>(name.begin(), name.end()));
-        tokens.push_back(with_pieces ? json{{"id", id}, {"piece", piece}} : json(id));
+        list += (&id > &ids[0] ? "," : "") + (with_pieces ? dump({{"id", id}, {"piece", piece}}) : std::to_string(id));
     }
-    exchange->answer(200, dump({{"tokens", std::move(tokens)}, {"count", ids.size()}, {"max_model_len", s.n_ctx}}));
+    exchange->answer(200, list + "]," + dump({{"count", ids.size()}, {"max_model_len", s.n_ctx}}).substr(1));
 }
 
 void post_detokenize(server& s, exchange_ptr exchange, const fields& f) {

@@ -34,7 +34,7 @@ bool is_host_allowed(const server& s, const http_place& place, const std::string
     std::vector<std::string> ours = {"localhost", "127.0.0.1", "[::1]", lower(s.options.host),
                                      name_of_host(place.address)};
     for (const std::string& origin : s.options.origins)
-        ours.push_back(name_of_host(origin.substr(origin.find("://") + 3)));
+        if (origin.rfind("http", 0) == 0) ours.push_back(name_of_host(origin.substr(origin.find("://") + 3)));
     if (std::find(ours.begin(), ours.end(), name) != ours.end()) return true;
     const bool is_address = name[0] == '[' || name.find_first_not_of("0123456789.") == std::string::npos;
     return !place.is_local && !name.empty() && (is_address || name == lower(os::host_name()));

@@ -50,7 +50,7 @@ struct http_server::state : http_place {
     template <class work_fn> void each(work_fn work);  // of the connections
     std::string open(const stream_protocol::endpoint& endpoint, const std::string& name);
     void accept();
-    void make_room();
+    void make_room(bool is_full);
     void watch_times();
 };
 
@@ -438,8 +438,8 @@ void http_server::forget_path() {
 }
 
 // Closes the connection that has waited longest for its next request, when there are too many.
-void http_server::state::make_room() {
-    if ((int)connections.size() < kMaxConnections) return;
+void http_server::state::make_room(bool is_full) {
+    if (!is_full && (int)connections.size() < kMaxConnections) return;
     http_connection* oldest = nullptr;
     for (http_connection* c : connections)
         if (c->phase_ != http_connection::kAnswers && c->phase_ != http_connection::kClosed &&
@@ -470,7 +470,7 @@ void http_server::state::watch_times() {
 
 void http_server::state::accept() {
     acceptor.async_accept([this](error_code ec, stream_socket peer) {
-        make_room();
+        make_room(!!ec);
         if (ec) {  // too many open files: what is open goes on, and a later try may succeed
             retry.expires_after(std::chrono::milliseconds(50));
             retry.async_wait([this](error_code e) { return e ? void() : accept(); });

@@ -25,11 +25,14 @@ void read_samplers(const fields& f, common_fields* out) {
         if (const auto value = f.number(field.c_str(), min, max)) out->sampling.emplace_back(param, *value);
     };
     for (const auto& row : kOpenAiFields) read(row.field, row.param, row.min, row.max);
+    const auto mirostat = f.number("mirostat", 0, 2);  // the switch of Ollama and llama.cpp
+    if (mirostat.value_or(0) > 0) out->sampling.emplace_back("mirostat.tau", 5);
     const duet_sampler_param* row;
     for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
         std::string name = row->name;
         const auto is_same = [&](const auto& of_openai) { return name == of_openai.field; };
         if (std::any_of(std::begin(kOpenAiFields), std::end(kOpenAiFields), is_same)) continue;
+        if (mirostat == 0 && name.rfind("mirostat", 0) == 0) continue;
         read(name, row->name, row->min_value, row->max_value);
         std::replace(name.begin(), name.end(), '.', '_');
         if (name != row->name) read(name, row->name, row->min_value, row->max_value);

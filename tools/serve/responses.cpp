@@ -6,7 +6,7 @@ namespace serve {
 
 namespace {
 
-// An item of the input becomes a message. Calls that follow each other belong to one message of the assistant.
+// An item of the input becomes a message. Calls belong to the message of the assistant before them.
 void add_item(const fields& i, json* messages) {
     const std::string type = i.text("type").value_or("message");
     const auto parts = [&](const char* name) {
@@ -18,7 +18,7 @@ void add_item(const fields& i, json* messages) {
         const std::string role = i.need_choice("role", {"system", "developer", "user", "assistant"});
         messages->push_back({{"role", role}, {"content", parts("content")}});
     } else if (type == "function_call") {
-        const bool joins = !messages->empty() && messages->back().contains("tool_calls");
+        const bool joins = !messages->empty() && messages->back()["role"] == "assistant";
         if (!joins) messages->push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", json::array()}});
         json call = call_json(i.need_text("call_id"), i.need_text("name"), i.need_text("arguments"));
         messages->back()["tool_calls"].push_back(std::move(call));

@@ -64,8 +64,7 @@ void add_flags(tool_args& args, server_options* o) {
               [o](const std::string& text) { return read_bytes(text, &o->cache_bytes); });
     args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what fits a step of about 80 ms)",
                  &o->chunk, 0, 65536);
-    args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or the name of one",
-              &o->chat_template);
+    args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or its name", &o->chat_template);
     args.text("--tool-parser", "auto|NAME", "how the model writes calls (default auto: as its template shows)",
               &o->tool_form);
     args.choice("--reasoning", "auto|none", "none: thinking stays in the text, with its markers", &o->reasoning);
@@ -75,15 +74,14 @@ void add_flags(tool_args& args, server_options* o) {
               [o](const std::string& text) {
                   for (std::string origin : split(lower(text))) {
                       while (origin.back() == '/') origin.pop_back();
-                      const bool is_origin = origin.rfind("http://", 0) == 0 || origin.rfind("https://", 0) == 0;
-                      if (!is_origin || origin.find('/', origin.find("//") + 2) != std::string::npos)
-                          return std::string("want http://NAME[:PORT] or https://NAME[:PORT]");
+                      const size_t at = origin.find("://");
+                      if (at == 0 || at == std::string::npos || origin.find('/', at + 3) != std::string::npos)
+                          return std::string("want SCHEME://NAME[:PORT], as https://chat.example.org");
                       o->origins.push_back(origin);
                   }
                   return std::string();
               });
-    args.integer("--drain", "SECONDS", "time for running answers after SIGTERM (default 30)", &o->drain_seconds, 0,
-                 86400);
+    args.integer("--drain", "SECONDS", "for running answers after SIGTERM (default 30)", &o->drain_seconds, 0, 86400);
     args.flag("--log-requests", "one line on stderr for each request", &o->log_requests);
     args.flag("--log-json", "the same as JSON", &o->log_json);
     add_device_flags(args, &o->model);

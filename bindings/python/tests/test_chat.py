@@ -2,6 +2,7 @@
 import enum
 import functools
 import json
+import typing
 from dataclasses import dataclass
 from typing import Any, Dict, List, Literal, Optional, Tuple, Union
 
@@ -271,6 +272,14 @@ def test_what_is_no_schema_is_an_error() -> None:
             duet.Tool(function)
     with pytest.raises(TypeError):
         duet.json_schema(Dict[int, int])
+
+
+def test_fields_that_need_not_be_there() -> None:
+    if not hasattr(typing, "NotRequired"):
+        pytest.skip("typing.NotRequired came with Python 3.11")
+    kind = typing.TypedDict("kind", {"a": typing.NotRequired[int], "b": typing.Required[str]}, total=False)
+    schema = duet.json_schema(kind)
+    assert schema["properties"] == {"a": {"type": "integer"}, "b": {"type": "string"}} and schema["required"] == ["b"]
 
 
 def test_every_schema_of_the_signature_compiles(chat_model: duet.Model) -> None:

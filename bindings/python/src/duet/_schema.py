@@ -80,6 +80,8 @@ class _Definitions:
             return dict(kind)
         if kind in (Any, inspect.Parameter.empty):
             return {}
+        if getattr(origin, "_name", "") in ("Required", "NotRequired"):
+            return self.schema(parts[0])
         if hasattr(kind, "__metadata__"):  # Annotated
             made = self.schema(kind.__origin__)
             notes = [note for note in kind.__metadata__ if isinstance(note, str)]
@@ -129,6 +131,8 @@ def convert(value: Any, kind: Any) -> Any:
     if hasattr(kind, "__metadata__"):
         return convert(value, kind.__origin__)
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if getattr(origin, "_name", "") in ("Required", "NotRequired"):
+        return convert(value, parts[0])
     if _is_pydantic(kind):
         return kind.model_validate(value)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
