@@ -154,6 +154,22 @@ duet_status whole_life(const kind_of_driver& k, const self_test::graph_case& c, 
 
 }  // namespace
 
+TEST_CASE("drivers: a library that the process has is found, and none is loaded for that") {
+#ifdef _WIN32
+    const std::string from = program_folder() + "/amdhip64_6.dll", path = program_folder() + "/copy_of_a_driver.dll";
+#else
+    const std::string from = program_folder() + "/libamdhip64.so.6", path = program_folder() + "/copy_of_a_driver.so";
+#endif
+    std::filesystem::copy_file(from, path, std::filesystem::copy_options::overwrite_existing);
+    CHECK(os_open_library(path.c_str(), true) == nullptr);
+    void* opened = os_open_library(path.c_str(), false);
+    REQUIRE(opened);
+    void* again = os_open_library(path.c_str(), true);
+    CHECK(again == opened);
+    os_close_library(again);
+    os_close_library(opened);
+}
+
 TEST_CASE("drivers: a whole life on stand-ins, and every call failing once, is right or a clear error, and leaves "
           "nothing behind") {
     const self_test::graph_case c = small_case();
