@@ -243,7 +243,7 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
     case state::digits: return push_escape(c, out);
     case state::done: return is_blank(c) && stack_.empty() ? step::more : step::bad;
     case state::word_key:
-        if (c > ' ' && std::string_view("\"\\,=:").find(c) == std::string_view::npos) {
+        if ((uint8_t)c > ' ' && std::string_view("\"\\,=:").find(c) == std::string_view::npos) {
             *out += c;
             return step::more;
         }

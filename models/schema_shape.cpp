@@ -395,7 +395,7 @@ duet_status schema_reader::strings(const std::vector<string_condition>& conditio
     if (!is_new) return DUET_OK;
     error_text message;
     duet_status status = match_strings(conditions, &at->second, message);
-    for (const char_automaton::state& s : at->second.states) work += s.edges.size();
+    for (const char_automaton::state& s : at->second.states) work += (s.edges.size() + 3) / 4;
     if (status == DUET_OK && work > kMaxWork)
         status = fail(message, DUET_ERR_FULL, "want patterns of fewer states and classes in all");
     if (status == DUET_OK) return DUET_OK;

@@ -294,10 +294,11 @@ TEST_CASE("chat parser: what models write that is not quite the form") {
         {f::pythonic, "[1, 2]\n[a](b)\n[ping]", "[1, 2]\n[a](b)\n[ping]", {}},
         {f::pythonic, "[note(\"a\")]", "[note(\"a\")]", {}},
         {f::gemma,
-         "<|tool_call>call:get_weather{city:<|\"|>a<|\"b<|<|\"|>,options:{x:{y:[<|\"|><|\"|>,1]}},exact:true}<tool_"
+         "<|tool_call>call:get_weather{city:<|\"|>a<|\"b<|<|\"|>,options:{x:{y:[<|\"|><|\"|>,1]},\xc3\xa9[0]:2},exact:"
+         "true}<tool_"
          "call|>",
          "",
-         {{"get_weather", R"({"city": "a<|\"b<|", "options": {"x": {"y": ["", 1]}}, "exact": true})"}}},
+         {{"get_weather", R"({"city": "a<|\"b<|", "options": {"x": {"y": ["", 1]}, "é[0]": 2}, "exact": true})"}}},
         {f::deepseek,
          "<｜DSML｜function_calls><｜DSML｜invoke name=\"note\">{\"text\": "
          "\"a\"}</｜DSML｜invoke></｜DSML｜function_calls>",
