@@ -275,9 +275,10 @@ def test_what_is_no_schema_is_an_error() -> None:
 
 
 def test_fields_that_need_not_be_there() -> None:
+    of_typing: Any = typing
     if not hasattr(typing, "NotRequired"):
         pytest.skip("typing.NotRequired came with Python 3.11")
-    kind = typing.TypedDict("kind", {"a": typing.NotRequired[int], "b": typing.Required[str]}, total=False)
+    kind = of_typing.TypedDict("kind", {"a": of_typing.NotRequired[int], "b": of_typing.Required[str]}, total=False)
     schema = duet.json_schema(kind)
     assert schema["properties"] == {"a": {"type": "integer"}, "b": {"type": "string"}} and schema["required"] == ["b"]
 
