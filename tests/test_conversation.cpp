@@ -455,7 +455,8 @@ TEST_CASE("conversation: a message is JSON and can be inserted, whatever bytes t
         const parser_ptr parser(q);
         std::vector<int32_t> ids(200);
         size_t n = 0;
-        REQUIRE(duet_tokenize(d.model.get(), written, strlen(written), 0, ids.data(), ids.size(), &n) == DUET_OK);
+        REQUIRE(duet_tokenize(d.model.get(), written, std::string(written).size(), 0, ids.data(), ids.size(), &n) ==
+                DUET_OK);
         for (size_t i = 0; i < n; i++) REQUIRE(duet_chat_parser_add(q, ids[i]) == DUET_OK);
         REQUIRE(duet_chat_parser_finish(q) == DUET_OK);
         const std::string message = text_of(duet_chat_parser_message(q));
