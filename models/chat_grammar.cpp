@@ -75,7 +75,8 @@ struct call_writer {
             return types & kJsonNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
         }
         if (types && !(types & kJsonString)) return json(whole);
-        const value r = member_of(schema, "$ref"), *to = r.is_string() ? find_place(root, r.as_string()) : nullptr;
+        const value ref = member_of(schema, "$ref");
+        const value* to = ref.is_string() ? find_place(root, ref.as_string()) : nullptr;
         const value list = member_of(to ? *to : schema, "enum");
         if (list.is_list() && types == kJsonString) {
             std::vector<std::string> texts;
