@@ -218,11 +218,12 @@ def add(a, b, factor=1.0):
     return {k: a.get(k, 0) + factor * b.get(k, 0) for k in a | b}
 
 
-def read_launches(program, kind, n_layers, case, n_units):
+def read_launches(program, kind, n_layers, case, n_units, vec_blocks):
     """The launches of a batch, and the events before each that it needs."""
-    path = f'build/gpu/shape-{kind}-{n_layers}-{case.replace(" ", "-")}-{n_units}.trace'
+    path = f'build/gpu/shape-{kind}-{n_layers}-{case.replace(" ", "-")}-{n_units}-{vec_blocks}.trace'
     if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(program):
-        subprocess.run([program, 'shape', path + '.part', 'emu64' if case.endswith('apart') else 'emu32', kind, *map(str, (n_layers, *CASES[case], n_units))], check=True)
+        subprocess.run([program, 'shape', path + '.part', 'emu64' if case.endswith('apart') else 'emu32', kind, *map(str, (n_layers, *CASES[case], n_units, vec_blocks))],
+                       check=True)
         os.replace(path + '.part', path)
     events = list(gpu_replay.events(path))
     ends = [i for i, e in enumerate(events) if e[0] == 'l' and e[5] == 'kernel_argmax']
@@ -288,8 +289,9 @@ def fill(table, program, folder, code):
     for kind in FORMATS:
         for case in [case for case in CASES if case[0] == 'p' or not kind.endswith('-fast')]:
             # The layer is the first of two: only the last one has no norm of the next behind it.
-            two = read_launches(program, kind, 2, case, UNITS[chip])
-            first, end = sections(read_launches(program, kind, 1, case, UNITS[chip]), two)
+            rest = (case, UNITS[chip], 4 if chip == 'sm_90' and case.endswith('apart') else 2)    # gpu_info.vec_blocks
+            two = read_launches(program, kind, 2, *rest)
+            first, end = sections(read_launches(program, kind, 1, *rest), two)
             n_all = sum(e[0] == 'l' for e in two)
             memory, rows, n = gpu_replay.Memory(lambda size: machine.tool.DevBuf(max(size, 1), align=256, fill=0)), [], 0
             for what, at, source, size, grid, name, data in two:

@@ -160,8 +160,8 @@ def predict(counts, cards, name, kind, case, walks=False):
             if not prompt:
                 waits = b.get('trips of weights', 0) + b.get('trips', 0)
                 b = {**b, 'bytes of weights': 64 * 2 * 128 * 2, 'trips of weights': waits, 'trips': 0}
-        elif kernel.startswith(('matmul', 'matvec8', 'fast')):
-            dram = x * z * b.get('bytes of weights', 0)    # other rows of blocks find them in the second cache
+        elif kernel.startswith(('matmul', 'matvec8', 'fast')):    # blocks with the same rows of weights find them in the second cache
+            dram = (x if kernel.startswith('matvec8') else y) * z * b.get('bytes of weights', 0)
         is_matvec = kernel.startswith('matvec')
         if walks and kernel == 'matvec_' + kind:    # each block has brought a part of it, as far as memory could while it waited
             brought = max(brought, min(WALK_BLOCKS * card['units'] / chip.get('pair', 1) * FETCH_BYTES, max(0, idle - card['latency_us']) * card['gbps'] * card['ceiling'] * 1e3))
@@ -238,6 +238,25 @@ def check_table(cards):
             errors.pop()
         lines.append(f'| {row["card"]} | {row["program"]}, {row["model"]} {TITLES[row["format"]]} | {row["tok_s"]:.1f} | {got:.0f} | {error:+.0%} |')
     lines.append(f'\nMean of the errors without their sign (H100 counted once, as SXM) {sum(map(abs, errors)) / len(errors):.0%}, largest {max(errors, key=abs):+.0%}.')
+    return lines
+
+
+def measured_table(counts, cards):
+    """This program on cards that it ran on."""
+    lines = ['| card | format, work | measured tok/s | model | error |', '|---|---|---:|---:|---:|']
+    errors = []
+    for row in cards['measured']:
+        name, kind, case = row['card'], row['format'], row['case']
+        if not is_counted(counts, cards['cards'][name], kind, case):
+            sys.exit(f'gpu_cards.json: {case} of {kind} is not counted')
+        if case.startswith('p'):
+            got, what = prompt_tokens_per_second(counts, cards, name, kind, int(case[1:]))[0], f'prompt of {int(case[1:]):,}'
+        else:
+            n, context = map(int, case.split('x'))
+            got, what = n / sum(predict(counts, cards, name, kind, case)[0].values()) * 1e6, f'{n} at {context:,}'
+        errors.append(got / row['tok_s'] - 1)
+        lines.append(f'| {name} | {TITLES[kind]}, {what} | {row["tok_s"]:,} | {got:,.0f} | {errors[-1]:+.0%} |')
+    lines.append(f'\nMean of the errors without their sign {sum(map(abs, errors)) / len(errors):.0%}, largest {max(errors, key=abs):+.0%}.')
     return lines
 
 
@@ -323,7 +342,7 @@ def kernel_table(counts, cards):
                 rows = [r for r in counts['launches'][chip].get(kind, {}).get(case, []) if r[2] == 'layer' and r[0].startswith(part)]
                 if not rows:
                     continue
-                key, grid, _ = max(rows, key=lambda r: r[1][0])
+                key, grid, _ = max(rows, key=lambda r: r[1][0] * r[1][1])
                 c, kernel = counts['counts'][chip][key]['block'], key.split()[0]
                 registers = counts['registers'].get(chip, {}).get(kernel, 0)
                 warps = grid[3] / cards['chips'][chip]['warp']
@@ -343,7 +362,8 @@ def kernel_table(counts, cards):
 
 
 def tables(counts, cards):
-    return {'kernels': kernel_table(counts, cards), 'check': check_table(cards), 'targets': target_table(counts, cards), 'decode': decode_table(counts, cards), 'prompts': prompt_table(counts, cards)}
+    return {'kernels': kernel_table(counts, cards), 'check': check_table(cards), 'measured': measured_table(counts, cards),
+            'targets': target_table(counts, cards), 'decode': decode_table(counts, cards), 'prompts': prompt_table(counts, cards)}
 
 
 def show_card(counts, cards, name):

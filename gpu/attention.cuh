@@ -282,8 +282,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
     const Shared score = m.score, state = m.state, o = m.o, stage = m.stage;
     const cache_args& c = a.cache;
     const int d = c.v_dim, n_rows = rows.n_toks * rows.n, n_step = a.value_step,
-              n_wide = InKeys ? a.stage / kAttnChunk : W * kGpuThreads,
-              fresh = (rows.n + !InKeys) * attn_stride(c.k_dim);
+              n_wide = InKeys ? a.stage / kAttnChunk : W * kGpuThreads, own = (rows.n + !InKeys) * attn_stride(c.k_dim);
     for (int c0 = 0, part = 1; c0 < d; c0 += n_wide) {
         const int n_cols = d - c0 < n_wide ? d - c0 : n_wide, n_threads = n_cols / W, group = thread_id() / n_threads,
                   col = (thread_id() - group * n_threads) * W, r0 = group * R;
@@ -298,7 +297,7 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
             if (fresh_at >= p0 && fresh_at < p0 + n) {
                 DUET_ROLLED
                 for (int j = thread_id(); j < (InKeys ? n_cols : d); j += kGpuThreads)
-                    stage[InKeys ? j * kAttnChunk + fresh_at : (fresh_at - p0) * d + j] = m.q[fresh + c0 * InKeys + j];
+                    stage[InKeys ? j * kAttnChunk + fresh_at : (fresh_at - p0) * d + j] = m.q[own + c0 * InKeys + j];
                 sync_block();
             }
             const bool is_end = p0 + n == kAttnChunk;
@@ -564,15 +563,14 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
         DUET_ROLLED
         for (int r = segment; r < n_rows; r += n_segments) {
             const int tok = rows.tok + (Split ? 0 : r / rows.n), head = rows.head0 + r - (tok - rows.tok) * rows.n;
-            float* part =
-                a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + here.z) * (size_t)(c.v_dim + 2);
+            float* to = a.partial + (((size_t)tok * a.q.n_heads + head) * a.n_chunks + here.z) * (size_t)(c.v_dim + 2);
             DUET_ROLLED
             for (int j = lane; j < c.v_dim; j += kSegment) {
                 const float v = o[r * c.v_dim + j];
-                if (Split) store_for_others(part + 2 + j, v);
+                if (Split) store_for_others(to + 2 + j, v);
                 else attn_store(a, tok, head, j, {state[r * kRowWords], state[r * kRowWords + 1]}, v);
             }
-            if (Split && lane < 2) store_for_others(part + lane, (float)state[r * kRowWords + lane]);
+            if (Split && lane < 2) store_for_others(to + lane, (float)state[r * kRowWords + lane]);
         }
         if constexpr (Split) {
             uint32_t* counter = a.counter + here.y * c.n_kv_heads * n_slices + here.x;

@@ -23,6 +23,7 @@ struct gpu_info {
     bool is_integrated = false;
     bool has_fast = false;       // Mode fast has an effect (gpu/matmul.cuh).
     bool starts_early = false;   // A launch starts while the one before it ends.
+    int32_t vec_blocks = 2;      // blocks of a unit for which kernels with vec_threads of 2,304 keep registers
     int32_t tile_threads = 256;  // of a block of matmul_quant, as the code is that is loaded
     int32_t n_units = 0;         // multiprocessors or compute units; 0: not known
     int32_t n_resident = 0;      // blocks of 256 threads that may wait for each other; 0: none
@@ -116,11 +117,10 @@ struct emu_event {
 };
 using emu_watch_fn = void (*)(void* user, const emu_event& event);
 void emu_watch(emu_watch_fn watch, void* user);  // watches the calling thread's devices; null stops it
-void emu_dry(bool is_dry, int32_t n_units);      // for this thread: launches are checked and told, but not run
-void emu_seed(uint32_t seed);                    // sets the order of a block's threads, for this thread; 0: forward
+void emu_dry(bool is_dry, int32_t n_units, int32_t vec_blocks = 2);  // for this thread: launches are told, but not run
+void emu_seed(uint32_t seed);  // sets the order of a block's threads, for this thread; 0: forward
 // Runs a function as a kernel on an open emulated device.
-duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid,
-                    error_text& err);
+duet_status emu_run(void* device, const char* name, void (*body)(const void*), const gpu_grid& grid, error_text& err);
 // Device memory of all emulated devices, and their pinned memory. `most` counts since the last emu_limit.
 struct emu_usage {
     uint64_t in_use = 0, most = 0, pinned = 0, pinned_most = 0;

@@ -260,6 +260,7 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
                     v.name, index, info->chip, gpu_code_list().c_str(), info->chip);
     info->has_fast = has_float_tiles(row_of(code->chip));  // Code for an older chip, which this one runs, may lack it.
     info->starts_early = lib.launch_with.at && version >= kEarlyDriver && row_of(code->chip).start == gpu_start::early;
+    if (!strcmp(code->chip, "sm_90")) info->vec_blocks = 4;
     if (version < code->driver)
         return fail(err, DUET_ERR_DEVICE,
                     "%s:%d: the driver is too old for the code that was built in: want %s, found %s; %s", v.name, index,
@@ -406,8 +407,7 @@ duet_status load_module(vendor_device& d, const gpu_code& code, error_text& err)
 }
 
 // The first kernel of a module loads it, so that nobody waits for the translation of formats that his model lacks.
-duet_status vendor_kernel(void* device, const char* part, const char* name, void** out, int32_t* tile,
-                          error_text& err) {
+duet_status vendor_kernel(void* device, const char* part, const char* name, void** to, int32_t* tile, error_text& err) {
     DUET_ENTER(device);
     const gpu_code* code = find_gpu_code(d.chip, part);
     const gpu_code* text = find_gpu_code(d.chip, part, true);  // for a chip that does not run a relative's code
@@ -422,7 +422,7 @@ duet_status vendor_kernel(void* device, const char* part, const char* name, void
         found = d.modules.end() - 1;
         if (const int n = tile_threads(has_fragments(row_of(found->code->chip))); *tile != n) *tile = n;
     }
-    const duet_status st = d.call(err, d.lib.function, out, found->module, name);
+    const duet_status st = d.call(err, d.lib.function, to, found->module, name);
     if (st != DUET_OK) err.text += std::string(", kernel ") + name;
     return st;
 }
@@ -510,8 +510,7 @@ duet_status open_device(vendor_device& opened, gpu_info* info, error_text& err) 
     return DUET_OK;
 }
 
-template <const vendor& kVendor>
-duet_status vendor_open(int32_t index, void** device, gpu_info* info, error_text& err) {
+template <const vendor& kVendor> duet_status vendor_open(int32_t index, void** to, gpu_info* info, error_text& err) {
     auto d = std::make_unique<vendor_device>();
     d->index = index;
     int count = 0;
@@ -522,7 +521,7 @@ duet_status vendor_open(int32_t index, void** device, gpu_info* info, error_text
     d->chip = info->chip;
     const duet_status st = open_device(*d, info, err);
     if (st != DUET_OK) vendor_close(d.release());
-    else *device = d.release();
+    else *to = d.release();
     return st;
 }
 

@@ -120,7 +120,7 @@ thread_local struct {
     void* user = nullptr;
 } emu_watcher;
 thread_local bool emu_is_dry = false;
-thread_local int32_t emu_units = 4;  // so that tests have both: tiles that blocks share, and others
+thread_local int32_t emu_units = 4, emu_vec_blocks = 2;  // so that tests have both: tiles that blocks share, and others
 thread_local uint32_t emu_thread_seed = 0;
 
 // What all devices have allocated, and the limits that tests set.
@@ -234,7 +234,7 @@ struct emu_kernel {
 
 const emu_kernel kEmuKernels[] = {
 #define KERNEL(name, args, threads, ...)                                                                               \
-    {#name, [](const void* a) { __VA_ARGS__(*(const args*)a); }, sizeof(args), threads},
+    {#name, [](const void* a) { __VA_ARGS__(*(const args*)a); }, sizeof(args), (threads) % 1024},
 #include "kernels.def"
 };
 
@@ -288,7 +288,7 @@ duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     info->memory_bytes = emu_mem.limit;
     info->recording = gpu_recording_use::trusted;
-    info->n_units = emu_units;
+    info->n_units = emu_units, info->vec_blocks = emu_vec_blocks;
     info->starts_early = kWidth == 64;  // so that tests have both
     info->n_resident = 1;
     info->has_fast = true;
@@ -469,10 +469,9 @@ void emu_touch(const void* word, bool write, int line) {
 }
 
 void emu_watch(emu_watch_fn watch, void* user) { emu_watcher = {watch, user}; }
-void emu_dry(bool is_dry, int32_t n_units) { emu_is_dry = is_dry, emu_units = n_units; }
-duet_status emu_run(void* device, const char* kernel_name, void (*body)(const void*), const gpu_grid& grid,
-                    error_text& err) {
-    emu_kernel k{kernel_name, body, 0, kEmuMaxThreads};
+void emu_dry(bool is_dry, int32_t n_units, int32_t n) { emu_is_dry = is_dry, emu_units = n_units, emu_vec_blocks = n; }
+duet_status emu_run(void* device, const char* name, void (*body)(const void*), const gpu_grid& grid, error_text& err) {
+    emu_kernel k{name, body, 0, kEmuMaxThreads};
     return emu_launch(device, &k, grid, nullptr, 0, err);
 }
 void emu_seed(uint32_t seed) { emu_thread_seed = seed; }

@@ -276,12 +276,11 @@ duet_status launch_step(gpu_context& c, const gpu_step& s, error_text& err) {
 }
 
 // Adds a step's time to the profile, in the row of its first op (of the attention op where it has one).
-duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_clock::time_point start,
-                       error_text& err) {
+duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_clock::time_point from, error_text& err) {
     DUET_TRY(c.driver->sync(c.device, err));
     profile_entry& e = c.rows[(size_t)c.row_of_op[(size_t)(s.attention >= 0 ? s.attention : s.first)]];
     e.n_calls++;
-    e.time_ns += ns_since(start);
+    e.time_ns += ns_since(from);
     for (int32_t i = s.first; i < s.first + s.n_ops; i++)
         if (c.graph.ops[(size_t)i].kind == op_kind::matmul)
             e.weight_bytes += c.graph.weights[(size_t)c.graph.ops[(size_t)i].w].n_bytes;

@@ -52,8 +52,7 @@ duet_status check_state_op(const model_graph& g, const op& o, error_text& err) {
 
 duet_status launch_conv(gpu_context& c, const op& o, error_text& err) {
     const int n = o.in.width(), n_taps = (int)c.graph.weights[(size_t)o.w].n_in;
-    const gpu_grid grid =
-        grid_of(blocks_of(n, kConvThreads), c.n_active, 1, (n_taps - 1) * kConvThreads * 4, kConvThreads);
+    const auto grid = grid_of(blocks_of(n, kConvThreads), c.n_active, 1, (n_taps - 1) * kConvThreads * 4, kConvThreads);
     return launch(c, kernel_conv, grid,
                   conv_gpu_args{c.at(o.in), c.at(o.out), c.vector_of(o.w), c.vector_of(o.b), state_layer_of(c, o),
                                 c.layout.common.state_floats, c.seqs, c.stride(o.in.buffer), c.stride(o.out.buffer), n,

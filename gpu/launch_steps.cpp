@@ -84,14 +84,15 @@ duet_status launch_rows(gpu_context& c, int32_t kernel, matrix_args& a, int per_
     return launch(c, kernel, grid_of(a.n_blocks, n_tiles, a.n_shares, shared), a, err);
 }
 
-// How many blocks share the groups of a tile: as many as the chip runs at once, two blocks to a unit.
-int shares_of(const gpu_context& c, const matrix_args& a) {
+// How many blocks share the groups of a tile: as many as the chip runs at once.
+int shares_of(const gpu_context& c, const matrix_args& a, int32_t type) {
     const int n_groups = (a.n_in + kGroup - 1) / kGroup;
     // The room is for whole steps. A matrix of a step that runs by itself may want more.
     const bool has_room = (size_t)a.n_blocks * (size_t)n_groups * kRowTile * 4 <= c.layout.share_bytes &&
                           (size_t)(kTailCounters + a.n_blocks) <= c.layout.counter_count - kBestInts;
     if (a.n_tok != 1 || a.gated || !has_room) return 1;
-    return std::max(1, std::min({2 * c.store->info.n_units / a.n_blocks, n_groups / kShareGroups, kMostShares}));
+    const int n_at_once = (vec_threads(type) > 2048 ? c.store->info.vec_blocks : 2) * c.store->info.n_units;
+    return std::max(1, std::min({n_at_once / a.n_blocks, n_groups / kShareGroups, kMostShares}));
 }
 
 }  // namespace
@@ -137,7 +138,7 @@ static duet_status launch_matvec(gpu_context& c, const gpu_step& s, int n_tok, e
         gate.y = c.at(result);
         gate.y_stride = c.stride(result.buffer);
     }
-    a.n_shares = shares_of(c, a);
+    a.n_shares = shares_of(c, a, w.type);
     a.tile_counters = c.counters + kTailCounters;
     a.group_sums = c.group_sums;
     c.wrote(result);
@@ -240,7 +241,7 @@ duet_status launch_tiles(gpu_context& c, int32_t type, matrix_args& a, int per_t
                                                                 : is_fast ? kMatmulTileWords
                                                                           : kMatmulFloatWords;
     for (int y = 0; y < n_tiles; y += step) {
-        const gpu_grid grid = grid_of(a.n_blocks, std::min(step, n_tiles - y), 1, n_words * 4,
+        const gpu_grid grid = grid_of(std::min(step, n_tiles - y), a.n_blocks, 1, n_words * 4,
                                       quantized ? c.store->info.tile_threads : kMatmulThreads);
         DUET_TRY(launch(c, kernel_of(type, is_fast ? kFast : kMatmul), grid, matrices_from(a, y), err));
     }

@@ -10,9 +10,11 @@ struct block_tile {
     int n_tok, first, row0;
 };
 DUET_DEVICE block_tile tile_of_block(const matrix_args& a) {
-    block_tile b{part_of(a, block_x()), a.n_tok, 0, 0};
-    b.first = first_token(a.experts, kMatmulToks, b.part, b.n_tok);
-    b.row0 = (block_x() - b.part.first_block) * kMatmulRows;
+    // Blocks of the same rows run beside each other: one of them brings the weights to the second cache.
+    const block_place here{block_y(), block_x(), 0};
+    block_tile b{part_of(a, here.x), a.n_tok, 0, 0};
+    b.first = first_token(a.experts, kMatmulToks, b.part, b.n_tok, here);
+    b.row0 = (here.x - b.part.first_block) * kMatmulRows;
     return b;
 }
 

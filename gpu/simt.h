@@ -136,8 +136,10 @@ static_assert(kChip.warp_width == 32, "gpu/targets.def: the compiler makes warps
 
 // ---- CUDA ----
 #if defined(DUET_CUDA)
+// The blocks that must fit a unit, as kernels.def says.
+#define DUET_BLOCKS(threads) ((threads) < 2048 || __CUDA_ARCH__ / 100 == 9 ? (threads) / 1024 + 2 : 2)
 #define DUET_KERNEL(name, args, threads, ...)                                                                          \
-    extern "C" __global__ void __launch_bounds__(threads % 1024, threads / 1024 + 2) name(const args a) {              \
+    extern "C" __global__ void __launch_bounds__((threads) % 1024, DUET_BLOCKS(threads)) name(const args a) {          \
         if constexpr (!__is_same(args, matrix_args)) wait_for_launches(); /* These wait after their first loads. */    \
         __VA_ARGS__(a);                                                                                                \
     }
@@ -214,9 +216,9 @@ DUET_DEVICE uint32_t load_stream_word(const uint32_t* p) {
 
 // ---- HIP, without ROCm ----
 #elif defined(DUET_HIP)
-#define DUET_KERNEL(name, args, threads, ...)                                                                          \
-    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads == 256 ? 256 : 1, threads))) void name(   \
-        const args a) {                                                                                                \
+#define DUET_KERNEL(name, args, n, ...)                                                                                \
+    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size((n) % 1024 == 256 ? 256 : 1, (n) % 1024))) void   \
+    name(const args a) {                                                                                               \
         __VA_ARGS__(a);                                                                                                \
     }
 

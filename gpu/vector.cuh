@@ -101,10 +101,9 @@ DUET_DEVICE void segment_quantize(const float& x, const act_args& act, int i_row
 constexpr int kNormLoads = 16;  // values of a thread on their way at once, for the sums
 
 // Adds to `lane` the next of its values, or of the squares of what they are above the mean. Whole: there are so many.
-template <bool Whole>
-DUET_DEVICE float norm_lane(const float* x, int first, int n, bool is_mean, float mean, float lane) {
+template <bool Whole> DUET_DEVICE float norm_lane(const float* x, int at, int n, bool is_mean, float mean, float lane) {
     float v[kNormLoads];
-    const int i = first + thread_id();
+    const int i = at + thread_id();
     for (int k = 0; k < kNormLoads; k++) v[k] = x[Whole || i + k * kSumLanes < n ? i + k * kSumLanes : n - 1];
     loads_before();
     for (int k = 0; k < kNormLoads; k++) {

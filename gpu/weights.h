@@ -16,6 +16,7 @@
 // shift and one mask give four codes in four bytes.
 #pragma once
 #include "simt.h"
+#include "../quant/formats.h"
 
 namespace duet {
 
@@ -187,8 +188,7 @@ DUET_DEVICE uint32_t block_word(const block_words<B>& block, int j, bool is_bias
 }
 
 // Loads row `row` (0..31) of a brick, all blocks of it.
-template <class B>
-DUET_DEVICE void load_brick(const uint8_t* brick, int row, block_words<B> (&blocks)[kBlocksPerGroup]) {
+template <class B> DUET_DEVICE void load_brick(const uint8_t* brick, int row, block_words<B> (&to)[kBlocksPerGroup]) {
     using C = gpu_codes<B>;
     DUET_UNROLL
     for (int c = 0; c < gpu_brick<B>::kBits; c++) {
@@ -196,8 +196,8 @@ DUET_DEVICE void load_brick(const uint8_t* brick, int row, block_words<B> (&bloc
         DUET_UNROLL
         for (int k = 0; k < 4; k++) {
             const int i = 4 * c + k, j = i - 4 * C::kLow;  // word of the group, and word of its high planes
-            if (j < 0) blocks[i / C::kLow].w[i % C::kLow] = v.w[k];
-            else if constexpr (C::kHigh > 0) blocks[j / C::kHigh].w[C::kLow + j % C::kHigh] = v.w[k];
+            if (j < 0) to[i / C::kLow].w[i % C::kLow] = v.w[k];
+            else if constexpr (C::kHigh > 0) to[j / C::kHigh].w[C::kLow + j % C::kHigh] = v.w[k];
         }
     }
 }
@@ -242,10 +242,9 @@ DUET_DEVICE lane_words<B> load_lane(const uint8_t* brick, int row, int b, int j)
     return lane;
 }
 // Returns word j, or with `second` word j + 4.
-template <class B>
-DUET_DEVICE uint32_t lane_word(const lane_words<B>& lane, int j, bool second, bool is_biased = false) {
-    const uint32_t low = second && gpu_codes<B>::kLow == 8 ? lane.low[lane_words<B>::kLows - 1] : lane.low[0];
-    return stored_codes<B>(low, lane.high, j + 4 * second, is_biased);
+template <class B> DUET_DEVICE uint32_t lane_word(const lane_words<B>& at, int j, bool second, bool is_biased = false) {
+    const uint32_t low = second && gpu_codes<B>::kLow == 8 ? at.low[lane_words<B>::kLows - 1] : at.low[0];
+    return stored_codes<B>(low, at.high, j + 4 * second, is_biased);
 }
 // Codes may be multiplied as the top bits of their bytes, whose sign subtracts the bias. The dot is 1 << kTop as large.
 template <class B, class C = gpu_codes<B>>
@@ -305,6 +304,11 @@ inline size_t gpu_weight_bytes(int32_t type, int64_t n_in, int64_t n_out) {
 #include "../quant/types.def"
     default: return 0;
     }
+}
+
+// Threads of a kernel of one token, as kernels.def has them: four blocks fit a unit of sm_90 where no register spills.
+constexpr int vec_threads(int32_t type) {
+    return is_quantized(type) && type != type_id::q4_0 && type != type_id::q4_K && type != type_id::q6_K ? 256 : 2304;
 }
 
 // ---- tiles of gpu/matmul.cuh, for the launcher too ----

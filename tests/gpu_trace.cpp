@@ -5,7 +5,7 @@
 //   gpu_trace fast OUT             those of mode fast, whose results are near the CPU's
 //   gpu_trace MODEL.gguf OUT N [walk]   the first N tokens of a model as one prompt, then four that the model chooses;
 //                                  walk: the launches of a token are walked in one
-//   gpu_trace shape OUT DEVICE FORMAT N_LAYERS N_TOK N_SEQ CONTEXT N_UNITS
+//   gpu_trace shape OUT DEVICE FORMAT N_LAYERS N_TOK N_SEQ CONTEXT N_UNITS VEC_BLOCKS
 //                                  DEVICE: emu32, or emu64, where norms of one token are launches of their own;
 //                                  FORMAT: q4_0, or f16-fast for mode fast;
 //                                  the launches of one batch of an 8B model of random weights, cut to N_LAYERS layers
@@ -113,10 +113,10 @@ duet_status decode_at(duet_session* session, int32_t n_tok, int32_t n_seq, int32
     return decode(n_tok);
 }
 
-int run_shape(const char* device, std::string format, const int32_t (&n)[5], trace_file* t) {
+int run_shape(const char* device, std::string format, const int32_t (&n)[6], trace_file* t) {
     const bool is_fast = format.ends_with("-fast");
     if (is_fast) format.resize(format.size() - 5);
-    const auto [n_layers, n_tok, n_seq, context, n_units] = n;
+    const auto [n_layers, n_tok, n_seq, context, n_units, vec_blocks] = n;
     synthetic_model made;
     tool_error error;
     if (made.parse("8b:" + format, &error) == DUET_OK) {
@@ -127,7 +127,7 @@ int run_shape(const char* device, std::string format, const int32_t (&n)[5], tra
     if (error.status != DUET_OK) return fprintf(stderr, "gpu_trace: %s\n", error.message.c_str()), 1;
     t->is_dry = true;
     t->is_begun = false;
-    duet::emu_dry(true, n_units);
+    duet::emu_dry(true, n_units, vec_blocks);
     duet_model_params p = duet_model_params_default();
     p.device = device;
     p.gpu_recording = 0;
@@ -183,9 +183,10 @@ int main(int argc, char** argv) {
             const std::string wrong = duet::self_test::compare_case(c, "emu32");
             if (!wrong.empty()) failed = 1, fprintf(stderr, "gpu_trace: %s: %s\n", c.name.c_str(), wrong.c_str());
         });
-    } else if (std::string(argv[1]) == "shape" && argc == 10) {
-        failed = run_shape(argv[3], argv[4],
-                           {atoi(argv[5]), atoi(argv[6]), atoi(argv[7]), atoi(argv[8]), atoi(argv[9])}, &t);
+    } else if (std::string(argv[1]) == "shape" && argc == 11) {
+        int32_t n[6];
+        for (int i = 0; i < 6; i++) n[i] = atoi(argv[5 + i]);
+        failed = run_shape(argv[3], argv[4], n, &t);
     } else {
         failed = run_model(argv[1], argc > 3 ? atoi(argv[3]) : 8, argc > 4);
     }

@@ -301,7 +301,11 @@ TEST_CASE("drivers: a model on stand-ins gives the CPU's bits; auto takes the de
             stand_in s(k.file, k.device, k.chip, k.version);
             std::vector<float> got;
             std::string warning;
+            gpu_info info;
+            error_text err;
             INFO(std::string(k.file), " ", std::string(device));
+            CHECK(gpu_device_info(k.device, &info, err) == DUET_OK);
+            CHECK(info.vec_blocks == (k.driver == &kCudaDriver ? 4 : 2));
             CHECK(model_run(device, &got, &warning) == "");
             CHECK(warning == "");
             CHECK(s.control->n_launches > 100);
@@ -709,6 +713,7 @@ TEST_CASE(
         s.setup.n_code = (int32_t)code.size();
         gpu_info info;
         CHECK(gpu_device_info("cuda:0", &info, err) == DUET_OK);
+        CHECK(info.vec_blocks == 2);
         CHECK(info.has_fast == has_relative);  // The chip has the units, code for an older one has no use for them.
         const self_test::graph_case fresh = c;
         got.clear();

@@ -576,7 +576,7 @@ TEST_CASE("gpu: the self test plays one recording at 20 positions or more; launc
             ((int*)user)[0] += e.what[0] == 'p';
             ((int*)user)[1] += e.kernel && strstr(e.kernel, "attention") && e.grid.y == 1;
             ((int*)user)[2] +=
-                e.kernel && (strstr(e.kernel, "kernel_matmul") || strstr(e.kernel, "kernel_fast")) && e.grid.y == 1;
+                e.kernel && (strstr(e.kernel, "kernel_matmul") || strstr(e.kernel, "kernel_fast")) && e.grid.x == 1;
         };
         const gpu_test_setup* before = is_recorded ? nullptr : gpu_test(&setup);
         emu_watch(count, n);
@@ -594,6 +594,28 @@ TEST_CASE("gpu: the self test plays one recording at 20 positions or more; launc
         if (c.name.find("attention") == 0) CHECK(n[1] >= 10);
         else if (c.name.find("matmul Q4_0") == 0 || c.name.find("fast") == 0) CHECK(n[2] >= 2);
     });
+}
+
+TEST_CASE("gpu: more blocks share a tile where more fit a unit, which changes no bit") {
+    int n_cases = 0;
+    self_test::for_each_case([&](self_test::graph_case& c) {
+        if (c.name.find("matmul Q4_0 rounds") != 0) return;  // two tiles of 34 groups
+        n_cases++;
+        for (const int32_t vec_blocks : {2, 4}) {
+            uint32_t most = 0;  // blocks of a tile
+            const auto see = [](void* user, const emu_event& e) {
+                if (!e.kernel || !strstr(e.kernel, "kernel_matvec_")) return;
+                *(uint32_t*)user = std::max(*(uint32_t*)user, e.grid.z);
+            };
+            emu_dry(false, 2, vec_blocks);
+            emu_watch(see, &most);
+            CHECK(self_test::compare_case(c, "emu32") == "");
+            emu_watch(nullptr, nullptr);
+            CHECK(most == (uint32_t)vec_blocks);
+        }
+    });
+    emu_dry(false, 4);
+    CHECK(n_cases == 1);
 }
 
 TEST_CASE("gpu: device names") {
