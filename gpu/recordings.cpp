@@ -66,8 +66,7 @@ bool make_walk(gpu_context& c, gpu_recording* r, error_text& why) {
 #define KERNEL_WALK(id, W, id2, W2)                                                                                    \
     if (!r->walk) try_walk(type_id::id, type_id::id2, kernel_walk_##id##_##id2);
 #include "kernels.def"
-    return r->walk && r->list.size() * sizeof(walk_entry) <= c.layout.walk_bytes &&
-           launch_walk(c, *r, 0, why) == DUET_OK;
+    return r->walk && r->list.size() * sizeof(walk_entry) <= c.layout.walk_bytes && !launch_walk(c, *r, 0, why);
 }
 
 // Copies to the device through the batch's memory, which is filled again.
@@ -100,7 +99,7 @@ void keep(gpu_context& c, const gpu_recording& r) {
 
 using device_memory = std::vector<std::span<uint8_t>>;
 // Gives what a batch writes: the rows of all buffers, the states, and the cache pages, of each token the one it is
-// appended to and the one before, where a play with an old position would have written.
+// appended to and the one of the position before, where a play with an old position would have written.
 device_memory written_memory(const gpu_context& c) {
     const exec_batch& b = *c.batch;
     device_memory all;
@@ -109,7 +108,7 @@ device_memory written_memory(const gpu_context& c) {
     for (int i = 0; i < b.n_tok; i++) {
         if (!c.graph.states.empty()) all.push_back(gpu_page(c, kStates, b.state_slot[b.seq[i]]));
         for (size_t g = 0; g < c.graph.groups.size(); g++)
-            for (int32_t chunk = b.pos[i] / kAttnChunk, k = chunk; k >= 0 && k >= chunk - 1; k--)
+            for (int32_t k = b.pos[i] / kAttnChunk; k >= 0 && k >= (b.pos[i] - 1) / kAttnChunk; k--)
                 if (const int32_t page = (*b.pages)[g][(size_t)b.seq[i]][k]; page >= 0)
                     all.push_back(gpu_page(c, (int32_t)g, page));
     }
@@ -117,10 +116,12 @@ device_memory written_memory(const gpu_context& c) {
 }
 
 duet_status read_memory(gpu_context& c, const device_memory& from, std::vector<uint8_t>* out, error_text& err) {
+    size_t n = 0, at = 0;
+    for (const std::span<uint8_t> part : from) n += part.size();
+    out->resize(n);  // At once, because the pages of a batch of 16 sequences are 100 MB and more.
     for (const std::span<uint8_t> part : from) {
-        const size_t at = out->size();
-        out->resize(at + part.size());
         DUET_TRY(c.driver->download(c.device, out->data() + at, part.data(), part.size(), err));
+        at += part.size();
     }
     return DUET_OK;
 }
@@ -128,7 +129,7 @@ duet_status read_memory(gpu_context& c, const device_memory& from, std::vector<u
 // Plays a recording, puts the memory back, runs the batch without it (which counts), and compares all they wrote.
 duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
     const device_memory memory = written_memory(c);
-    std::vector<uint8_t> before, played, plain;
+    std::vector<uint8_t> before, played;
     DUET_TRY(read_memory(c, memory, &before, err));
     DUET_TRY(play_one(c, r, err));
     r.n_unproven--;
@@ -141,8 +142,8 @@ duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
     // A play whose nodes ran in a wrong order may have left counts.
     DUET_TRY(copy_words(c, c.counters, nullptr, c.layout.counter_count * sizeof(uint32_t), err));
     DUET_TRY(launch_batch(c, nullptr, err));
-    DUET_TRY(read_memory(c, memory, &plain, err));
-    if (played == plain) return DUET_OK;
+    DUET_TRY(read_memory(c, memory, &before, err));
+    if (played == before) return DUET_OK;
     c.store->recording = gpu_recording_use::off;
     tell(c, "a played recording gave other bits than its launches; please report this (docs/gpu.md)");
     return DUET_OK;
@@ -175,8 +176,7 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     if (!c.is_again) return launch_batch(c, nullptr, err);
     gpu_recording r{.shape = shape, .n_unproven = use == gpu_recording_use::trusted ? 0 : kUnprovenPlays};
     error_text why;
-    if (use == gpu_recording_use::walk && !c.no_walk && shape.n_tok == 1 && shape.first_op == 0 &&
-        !make_walk(c, &r, why)) {
+    if (use == gpu_recording_use::walk && !c.no_walk && shape.n_tok == 1 && !shape.first_op && !make_walk(c, &r, why)) {
         c.no_walk = true;
         tell(c, why.text, "decoding by one launch");
         r.walk = nullptr;
