@@ -88,7 +88,7 @@ golden_case() {
 }
 n=0
 n_at_once=$(nproc 2>/dev/null || echo 2)
-[ "$n_at_once" -le 8 ] || n_at_once=8
+[ "$n_at_once" -le 4 ] || n_at_once=4    # contexts take some hundred MB each of a card that may be small
 for model in "$data"/golden/*/model.gguf; do
     [ -f "$model" ] || continue
     for piece in 512 7; do

@@ -17,8 +17,8 @@ or for other lanes, by name:
   together   the most loads of a block of code in a loop that are on their way at once
   wide       the most 16-byte loads of a block of code, in a loop or not: keys, or values, of a chunk of split attention
   exchanges  dependent exchanges between lanes for 1,024 values that become int8, in the loop that stores these: of the tail of a
-             matrix (not where launches start early: there a norm is a launch), and of a norm, whose blocks make 1,024 of a row
-             each at the same time
+             matrix (not where launches start early: there a norm is a launch, but for drivers before CUDA 12.3), and of a norm, whose
+             blocks make 1,024 of a row each at the same time
 and of a chip of NVIDIA
   stores matmul  instructions that put weights or tokens into shared memory, in a loop with matrix instructions: weights stay in
                  registers, and tokens are copied without them
