@@ -205,6 +205,19 @@ if [ -z "${WINDOWS:-}" ] && command -v mkfifo >/dev/null; then
     holds "prompt cache to a FIFO: it is there" test -p "$dir/cache_fifo"
 fi
 
+# ---- what is read is not written over ----
+cp "$model" "$dir/kept.gguf"
+echo "some text" >"$dir/notes"
+case_of "the model as a prompt cache" 1 "want a saved state" "$run" -m "$model" -p t1 -n 2 --prompt-cache "$model"
+case_of "a text as a prompt cache" 1 "want a saved state" "$run" -m "$model" -p t1 -n 2 --prompt-cache "$dir/notes"
+case_of "the model as an importance matrix" 1 "is read" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$model"
+case_of "the text as an importance matrix" 1 "is read" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$dir/notes"
+case_of "an importance matrix to nowhere" 1 "cannot be written" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$dir/none/x"
+case_of "the model as a plot" 1 "is read" "$bin/bench" -m "$model" --plot "$model"
+case_of "the model as logits" 1 "the model" "$bin/logits" -m "$model" --ids 1 -o "$model"
+holds "the model is as it was" cmp "$model" "$dir/kept.gguf"
+holds "the text is as it was" test "$(cat "$dir/notes")" = "some text"
+
 # ---- the self test's short text: greedy, as logits says ----
 case_of "self test" 0 "" "$run" --selftest --device cpu -m "$model"
 first=$(sed -n 's/^ *greedy ids \([0-9]*\) .*/\1/p' "$dir/out")

@@ -332,13 +332,7 @@ duet_status measure_memory(const bench_options& options) {
 
 duet_status work(const bench_options& options, tool_error* error) {
     if (options.is_memory) return measure_memory(options);
-    if (options.is_plot()) {  // what cannot be written is told before the work
-        const std::string beside = options.plot_path + ".part";
-        if (os::kind_of(options.plot_path) > os::file_kind::regular)
-            return error->set(DUET_ERR_IO, options.plot_path + ": want a file, found a directory or a device");
-        if (write_file(beside, "", error) != DUET_OK) return error->status;
-        os::remove(beside);
-    }
+    if (check_output(options.plot_path, {options.model.path}, error)) return error->status;
     synthetic_model made;
     const bool is_made = !options.synthetic.empty();
     if (is_made && (made.parse(options.synthetic, error) != DUET_OK || made.build(error) != DUET_OK))
@@ -414,8 +408,7 @@ int main(int argc, char** argv) {
               &options.synthetic);
     args.text("--save", "FILE", "write the synthetic model as a file, and exit", &options.save_path);
     args.integers("-p, --n-prompt", "N,N", "prompt lengths (default 512; 0: none)", &options.n_prompts, 0, 1 << 20);
-    args.integers("-n, --n-gen", "N,N", "numbers of generated tokens (default 128; 0: none)", &options.n_gens, 0,
-                  1 << 20);
+    args.integers("-n, --n-gen", "N,N", "numbers of new tokens (default 128; 0: none)", &options.n_gens, 0, 1 << 20);
     args.integers("--depth, -d", "N,N", "tokens the context already holds (default 0)", &options.depths, 0, 1 << 28);
     args.integers("--batch", "N,N", "sequences that generate together (default 1)", &options.n_seqs, 1, 1024);
     args.call("--plot", "FILE.svg",

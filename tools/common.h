@@ -291,6 +291,17 @@ inline duet_status write_file(const std::string& path, std::string_view bytes, t
     return why == 0 ? DUET_OK : error->set(DUET_ERR_IO, path + ": cannot be written: " + std::strerror(why));
 }
 
+// Tells before the work what cannot be written after it, or would be written over an input. path may be empty.
+inline duet_status check_output(const std::string& path, std::initializer_list<std::string> inputs, tool_error* error) {
+    if (path.empty()) return DUET_OK;
+    for (const std::string& in : inputs)
+        if (os::is_same_file(in, path)) return error->set(DUET_ERR_ARG, path + ": is read, so it is not written");
+    if (os::kind_of(path) > os::file_kind::regular)
+        return error->set(DUET_ERR_IO, path + ": want a file, found a directory or a device");
+    if (write_file(path + ".part", "", error) == DUET_OK) os::remove(path + ".part");
+    return error->status;
+}
+
 inline duet_status write_stdout(std::string_view bytes, tool_error* error) {
     const bool is_good = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() && std::fflush(stdout) == 0;
     return is_good ? DUET_OK : error->set(DUET_ERR_IO, std::string("writing failed: ") + std::strerror(errno));

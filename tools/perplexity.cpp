@@ -122,6 +122,7 @@ duet_status score_window(duet_session* session, int32_t n_vocab, int32_t bos, co
 duet_status work(perplexity_options& options, tool_error* error) {
     std::string text;
     if (read_text(options.text_path, &text, error) != DUET_OK) return error->status;
+    if (check_output(options.imatrix_path, {options.model.path, options.text_path}, error)) return error->status;
     if (!text.empty() && text.back() == '\n') text.pop_back();
     const int32_t context = options.model.n_ctx, n_ctx = context + options.stride / 2;
     options.model.n_ctx = n_ctx;

@@ -199,7 +199,7 @@ duet_status work(run_options& options, tool_error* error) {
     tell_placement(options, model.get(), plan);
     if (options.model.is_verbose) tell_model(model.get(), session.get(), plan);
     const prompt_cache cache(options.prompt_cache, session.get());
-    cache.load();
+    if (cache.load(error)) return error->status;
     if (!options.is_chat) running_session = session.get();
     if (was_interrupted) duet_session_cancel(session.get());
     duet_status result = DUET_OK;

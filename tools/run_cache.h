@@ -16,18 +16,19 @@ class prompt_cache {
   public:
     prompt_cache(std::string path, duet_session* session) : path_(std::move(path)), session_(session) {}
 
-    // Puts the file's state into the session. Without a file nothing happens; a file that cannot be used is told, and
-    // everything is computed anew.
-    void load() const {
+    // Puts the file's state into the session. Without a file nothing happens; a state that cannot be used is told, and
+    // everything is computed anew. Another file is an error: it would be written over.
+    duet_status load(tool_error* error) const {
         std::string state;
-        tool_error error;
-        if (path_.empty() || os::kind_of(path_) == os::file_kind::none) return;
-        if (read_text(path_, &state, &error, kMaxBytes) == DUET_OK) {
-            const duet_status status = duet_seq_load(session_, 0, state.data(), state.size());
-            if (status == DUET_OK) return;
-            error.set(status, path_ + ": " + duet_session_error(session_));
-        }
-        std::fprintf(stderr, "run: --prompt-cache: %s; the prompt is computed anew\n", error.message.c_str());
+        if (path_.empty() || os::kind_of(path_) == os::file_kind::none) return DUET_OK;
+        if (read_text(path_, &state, error, kMaxBytes) == DUET_OK)
+            if (const duet_status bad = duet_seq_load(session_, 0, state.data(), state.size()))
+                error->set(bad, path_ + ": " + duet_session_error(session_));
+        if (!state.empty() && !state.starts_with("DUETSEQ"))
+            return error->set(DUET_ERR_FORMAT, path_ + ": want a saved state or a new file, found another file");
+        if (error->status)
+            std::fprintf(stderr, "run: --prompt-cache: %s; the prompt is computed anew\n", error->message.c_str());
+        return error->set(DUET_OK, "");
     }
     duet_status save(tool_error* error) const {
         if (path_.empty()) return DUET_OK;
