@@ -286,7 +286,21 @@ def test_stop(page, start, known_file):
     page.driver.refresh()  # while it streams: what came is kept
     page.wait(lambda: "Connecting" not in page.text("#model"))
     assert page.is_idle() and re.fullmatch("x+", page.answers()[0]) and "3/3" in page.text(".answer .acts")
+    assert "stopped" in page.text(".answer .acts") and not page.all(".answer .box.bad")
     assert server.wait_for("duet_requests_running", 0)
+
+
+@needs_browser
+def test_an_answer_without_a_word_is_sent_as_one(page, known):
+    # Templates that want roles to alternate refuse two questions that follow each other.
+    page.open(known)
+    page.fields(temperature=0)
+    page.js("""const node = (role, text, parent) => ({role, text, parent, calls: [], info: {}});
+        chat.nodes.push(node('user', 'first', -1), node('assistant', '', 0));
+        window.sent = request(chat, [0, 1]);""")
+    assert page.js("return window.sent.messages") == [{"role": "user", "content": "first"},
+                                                      {"role": "assistant", "content": ""}]
+    page.js("chat.nodes.length = 0")
 
 
 @needs_browser
@@ -360,6 +374,7 @@ MARKDOWN = [
     ("```\nopen\n\n# no", "[open\n\n# no]"),
     ("````\n```\n````", "[```]"),
     ("```\n\ta\tb\n```", "[\ta\tb]"),
+    ("1. a\n  - b\n  - c\n2. d", "<ol><li><p>a</p><ul><li><p>b</p></li><li><p>c</p></li></ul></li><li><p>d</p></li></ol>"),
     ("- a\n\t- b", "<ul><li><p>a</p><ul><li><p>b</p></li></ul></li></ul>"),
     ("1. a\n\n```\nx\n```\n\n2. b", '<ol><li><p>a</p></li></ol>[x]<ol start="2"><li><p>b</p></li></ol>'),
     ("* **a:** b\n* [c](https://x.example/d_e_f)", '<ul><li><p><strong>a:</strong> b</p></li><li><p>'
@@ -441,7 +456,7 @@ def test_settings(page, known):
     page.one("dialog button.main").click()
     assert "Temperature: a number from 0 to 2" in page.text("dialog .wrong")
     page.one("#set-temperature").clear()
-    page.one("#set-temperature").send_keys("0.5")
+    page.one("#set-temperature").send_keys("0.72")
     page.one("#set-limit").send_keys("2")
     page.one("#set-system").send_keys("Be brief.")
     page.one("#set-tools").send_keys("{")
@@ -455,7 +470,7 @@ def test_settings(page, known):
     sent = [json.loads(m["params"]["request"]["postData"]) for m in
             (json.loads(row["message"])["message"] for row in page.driver.get_log("performance"))
             if m["method"] == "Network.requestWillBeSent" and m["params"]["request"].get("postData")][-1]
-    assert sent["temperature"] == 0.5 and sent["max_tokens"] == 2 and sent["stream"] is True
+    assert sent["temperature"] == 0.72 and sent["max_tokens"] == 2 and sent["stream"] is True
     assert sent["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     page.js("fetch('health')")
     page.fields(temperature=[1])
@@ -550,6 +565,26 @@ def test_two_conversations_answer_at_once(page, start, known_file):
     page.one("#stop").click()
     page.wait_answer()
     page.wait(lambda: page.server.metric("duet_cancelled_total") == 1)
+
+
+@needs_browser
+def test_a_dialog_keeps_what_another_tab_wrote(page, known):
+    page.open(known)
+    page.fields(temperature=0)
+    page.send("one")
+    page.one("#settings").click()
+    first = page.driver.current_window_handle
+    page.driver.switch_to.new_window("tab")
+    page.driver.get(known.url + "/")
+    page.wait(lambda: "Connecting" not in page.text("#model"))
+    page.one("#chats .pick", "one").click()
+    page.send("two")
+    page.driver.close()
+    page.driver.switch_to.window(first)
+    page.one("dialog button.main").click()
+    page.wait(lambda: not page.all("dialog[open]"))
+    assert len(page.answers()) == 2
+    assert page.js("return JSON.parse(localStorage['duet.chat.' + chat.id]).nodes.length") == 4
 
 
 @needs_browser
