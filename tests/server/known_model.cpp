@@ -17,7 +17,7 @@ constexpr const char* kTemplate =
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>"
     "{% elif script == 1 %}<|go1|>{% elif script == 2 %}<|go2|>{% elif script == 3 %}<|go3|>"
     "{% elif script == 4 %}<|go4|>{% elif script == 5 %}<|go5|>{% elif script == 7 %}<|go7|>"
-    "{% elif script == 8 %}<|go8|>{% else %}<|go0|>"
+    "{% elif script == 8 %}<|go8|>{% elif script == 9 %}<|go9|>{% else %}<|go0|>"
     "{% endif %}{% endif -%}{# </think> #}";
 
 }  // namespace
@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
           "- [x] done\n",
           "- [ ] open\n\n",
           "The end."}},
+        {"", {}},  // an answer without text
     };
     const std::string bytes = known.make();
     std::ofstream file(argv[1], std::ios::binary);

@@ -27,6 +27,7 @@ def test_wrong_starts(known, known_file):
                         (["-m", known_file, "--host", "0.0.0.0", "--port", "0"], 2),
                         (["-m", known_file, "--port", str(known.port)], 1), (["-m", known_file, "--api-key", ""], 2),
                         (["-m", known_file, "--chat-template", "nonsense", "--port", "0"], 1),
+                        (["-m", known_file, "--top-k", "1.5", "--port", "0"], 2),
                         (["-m", known_file, "--tool-parser", "nonsense", "--port", "0"], 1)):
         code, text = run(*flags)
         assert code in (1, 2) and text.splitlines()[-1].startswith("serve: "), (flags, text)

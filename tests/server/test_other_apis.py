@@ -157,6 +157,10 @@ def test_ollama_takes_calls_back(known):
     assert known.post("/api/chat", body).json()["message"]["content"] == "Hello world!"
     said["tool_calls"][0]["function"].pop("name")
     assert known.post("/api/chat", body).status_code == 400
+    kwargs = {"think": True, "options": {"chat_template_kwargs": 5}}
+    assert known.post("/api/chat", {"model": "known", "messages": HI, **kwargs}).status_code == 400
+    body = {"max_tokens": 5, "messages": HI, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+    assert known.post("/v1/messages", {**body, "chat_template_kwargs": 5}).status_code == 400
 
 
 RESPONSE_TOOLS = [{"type": "function", **TOOLS[0]["function"]}]
@@ -178,6 +182,13 @@ def test_responses(known):
     assert events[-1].response.output_text == "Hello world!"
     with client.responses.stream(model="known", input="hi", extra_body=COLD) as stream:
         assert stream.get_final_response().output_text == "Hello world!"
+    # an answer without text: what the last event holds was announced by events before it
+    events = list(client.responses.create(model="known", input="hi", stream=True, extra_body=script(9)))
+    assert [e.type.removeprefix("response.") for e in events] == [
+        "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.done",
+        "content_part.done", "output_item.done", "completed"]
+    assert events[-2].item.id == events[2].item.id == events[-1].response.output[0].id
+    assert events[-1].response.output_text == ""
 
 
 def test_responses_call_functions(known):

@@ -127,6 +127,12 @@ BODIES = [b"", b"{", b"[]", b"null", b"5", b"{\"a\":1}x", b"\xff\xfe", b"{\"prom
           b"{\"prompt\": \"\\ud800\"}", b"{\"prompt\": NaN}", b"{\"prompt\": \"a\"}\x00", b"{\"prompt\": \"a\"}\x00x"]
 
 
+def test_half_of_a_surrogate_pair_is_told(known):
+    for body in (b'{"prompt": "hi \\ud83d"}', b'{"prompt": "\\ude00"}'):
+        answer = requests.post(known.url + TEXT, data=body, headers={"Content-Type": "application/json"}, timeout=20)
+        assert answer.status_code == 400 and "half of a surrogate pair" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("body", BODIES, ids=lambda b: repr(b[:20]))
 def test_a_body_that_is_no_json_is_a_400(known, body):
     answer = requests.post(known.url + TEXT, data=body, headers={"Content-Type": "application/json"}, timeout=20)

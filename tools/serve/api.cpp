@@ -73,7 +73,8 @@ json parse_body(const std::string& body) {
         if (!value.is_object()) refuse(400, "the body: want a JSON object, got " + shown(value));
         return value;
     } catch (const json::parse_error& e) {
-        refuse(400, "the body is not JSON: byte " + std::to_string(e.byte));
+        const char* why = std::strstr(e.what(), "surrogate") ? ": half of a surrogate pair" : "";
+        refuse(400, "the body is not JSON: byte " + std::to_string(e.byte) + why);
     } catch (const json::exception&) { refuse(400, "the body is not JSON: a number is too large"); }
 }
 

@@ -47,7 +47,7 @@ json read_messages(const fields& f) {
 json as_openai(const fields& f) {
     json out = copy_fields(f, {"temperature", "top_p", "top_k", "seed", "cache_prompt", "chat_template_kwargs"});
     out["messages"] = read_messages(f);
-    f.list("stop_sequences");
+    f.list("stop_sequences"), f.object("chat_template_kwargs");
     out["stop"] = read_stops(f, "stop_sequences");
     for (const fields& t : f.objects("tools", "an object with a name and an input_schema")) {
         const std::string name = t.need_text("name", "a name");

@@ -30,7 +30,7 @@ json details(const server& s) {
 
 // Options have the names of samplers, but for num_predict. There is one answer.
 json as_chat_request(const fields& f) {
-    json out = f.inside("options").value();
+    json out = (f.inside("options").object("chat_template_kwargs"), f.inside("options").value());
     out.erase("n");
     out["stream"] = f.flag("stream", true);
     // -1: no limit; -2: until the context is full, which is the same here

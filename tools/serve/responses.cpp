@@ -82,13 +82,8 @@ class response_reply : public reply {
     json whole() override {
         tell_whole();
         const collected_answer& a = answers[0];
-        const bool has_only_thinking = !common.is_stream && a.text.empty() && a.calls.empty();
+        if (!common.is_stream && a.text.empty() && a.calls.empty()) piece(0, {DUET_CHAT_TEXT, -1, ""});
         close(status());
-        if (items_.empty() || has_only_thinking) {
-            items_.push_back(message_item());
-            items_.back()["status"] = status();
-            items_.back()["content"].push_back(text_part());
-        }
         return response(status());
     }
 
@@ -120,7 +115,8 @@ class response_reply : public reply {
     }
 
     std::string last() override {
-        const std::string end = close(status());
+        std::string end = items_.empty() && item_.is_null() ? piece(0, {DUET_CHAT_TEXT, -1, ""}) : "";
+        end += close(status());
         json done = whole();
         const std::string name = "response." + done["status"].get<std::string>();
         return end + event(name.c_str(), {{"response", std::move(done)}});

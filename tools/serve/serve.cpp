@@ -89,7 +89,8 @@ void add_flags(tool_args& args, server_options* o) {
     args.section("What a request does not say:");
     for (const auto& row : kSamplerDefaults) o->sampling.emplace_back(row.name, row.value);
     add_sampler_params(args, [o](const duet_sampler_param& row, double x) {
-        if (!(x >= row.min_value && x <= row.max_value)) return std::string("want a number of its range");
+        const bool is_whole = row.max_value < 1e6 || x == std::floor(x);  // parameters that count tokens go to 2^24
+        if (!(x >= row.min_value && x <= row.max_value && is_whole)) return std::string("want a number of its range");
         o->sampling.emplace_back(row.name, x);
         return std::string();
     });
