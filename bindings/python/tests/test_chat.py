@@ -37,6 +37,18 @@ def test_an_answer_joins_the_messages(chat: duet.Chat) -> None:
     assert again.end and again.end.n_reused > 0
 
 
+def test_a_question_that_cannot_be_answered_is_taken_back(chat: duet.Chat) -> None:
+    with pytest.raises(duet.FullError):
+        chat.ask("word " * 200000)
+    with pytest.raises((TypeError, ValueError)):
+        chat.ask("hello there", max_token=3)
+    with pytest.raises(duet.FullError):
+        list(chat.run("word " * 200000))
+    assert chat.messages == []
+    assert chat.ask("hello there").read() == "Hello world."
+    assert [message["role"] for message in chat.messages] == ["user", "assistant"]
+
+
 def test_thinking_is_told_apart(chat: duet.Chat) -> None:
     answer = chat.ask("think about it")
     events = list(answer.events())
@@ -137,7 +149,7 @@ def test_tool_choice(chat_model: duet.Model) -> None:
     chat = chat_model.chat(tools=[weather])
     with pytest.raises(duet.ArgumentError):
         chat.ask("call", tool_choice="no such tool")
-    answer = chat.answer(tool_choice="none")
+    answer = chat.ask("call", tool_choice="none")
     answer.read()
     assert not answer.calls
 

@@ -254,9 +254,19 @@ class Chat(Owner):
     # ---- answers ----
 
     def ask(self, text: str, **params: Any) -> "Answer":
-        """Adds a question and begins an answer to it. The parameters are those of `answer`."""
+        """Adds a question and begins an answer to it. The parameters are those of `answer`. Where that raises an error
+        (a question that is too long: FullError), the question is taken back."""
+        return self._begin(text, params)
+
+    def _begin(self, text: Optional[str], params: Dict[str, Any]) -> "Answer":
+        if text is None:
+            return self.answer(**params)
         self.add("user", text)
-        return self.answer(**params)
+        try:
+            return self.answer(**params)
+        except BaseException:
+            self.remove(-1)
+            raise
 
     def answer(self, *, max_tokens: int = -1, stop: Sequence[str] = (), seq: int = 0, continue_last: bool = False,
                sampler: Optional[Sampler] = None, seed: Optional[int] = None, tool_choice: Optional[str] = None,
@@ -284,10 +294,8 @@ class Chat(Owner):
         for run_async()."""
         for tool in self.tools.values():
             refuse_coroutine(tool)
-        if text is not None:
-            self.add("user", text)
-        for _ in range(max_rounds):
-            with self.answer(**params) as answer:
+        for i in range(max_rounds):
+            with self._begin(None if i else text, params) as answer:
                 yield from answer.events()
             calls = [call for call in answer.calls if call.arguments is not None]
             if not calls:
@@ -300,10 +308,8 @@ class Chat(Owner):
     async def run_async(self, text: Optional[str] = None, *, max_rounds: int = 8,
                         **params: Any) -> AsyncIterator[Union[Event, ToolResult]]:
         """run() for `async for`. Tools may be coroutine functions; others are called on another thread."""
-        if text is not None:
-            self.add("user", text)
-        for _ in range(max_rounds):
-            with await self.answer_async(**params) as answer:
+        for i in range(max_rounds):
+            with await run_async(lambda: self._begin(None if i else text, params)) as answer:
                 async for event in answer.events_async():
                     yield event
             calls = [call for call in answer.calls if call.arguments is not None]

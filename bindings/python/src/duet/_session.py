@@ -514,7 +514,11 @@ class Steps(Owner, Generic[E]):
 
     def _take(self) -> Optional[E]:
         """One step; None after the last."""
-        return None if self._is_over else run(self._locked_step, self._session._stop, self._absorb)
+        try:
+            return None if self._is_over else run(self._locked_step, self._session._stop, self._absorb)
+        except KeyboardInterrupt:    # also one between two calls of the library
+            self.close()
+            raise
 
     async def _take_async(self) -> Optional[E]:
         return None if self._is_over else await run_async(self._locked_step, self._session._stop, self._absorb)
