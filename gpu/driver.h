@@ -16,7 +16,7 @@ namespace duet {
 enum class gpu_recording_use : int32_t { off, watched, walk, trusted };
 
 struct gpu_info {
-    char name[64] = {};
+    char name[128] = {};
     char chip[32] = {};                         // row of targets.def: "sm_90", "gfx1100", "emu32"
     char driver[48] = {};                       // "CUDA 12.4"
     uint64_t memory_bytes = 0, free_bytes = 0;  // free_bytes: known after open()

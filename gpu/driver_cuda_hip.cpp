@@ -140,8 +140,8 @@ constexpr const char* kCudaLibraries[] = {"libcuda.so.1", nullptr};
 // ROCm's packages need not tell the loader of its folder.
 #define DUET_HIP_IN(folder) folder "libamdhip64.so.7", folder "libamdhip64.so.6", folder "libamdhip64.so.5"
 constexpr const char* kHipLibraries[] = {DUET_HIP_IN(""), "libamdhip64.so", DUET_HIP_IN("/opt/rocm/lib/"), nullptr};
-constexpr const char* kHipInstall = "install AMD's HIP runtime (hip-runtime-amd of ROCm, libamdhip64-5 of Debian) or "
-                                    "name its folder in LD_LIBRARY_PATH";
+constexpr const char* kHipInstall = "install AMD's HIP runtime (hip-runtime-amd of ROCm, libamdhip64-5 of Debian 13) "
+                                    "or name its folder in LD_LIBRARY_PATH";
 #endif
 
 duet_status cuda_chip(const vendor_library& lib, int device, char (&chip)[32], error_text& err) {
@@ -170,7 +170,7 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
                 lib.properties.name);
 }
 
-// CUDA 11.4 and HIP 5.3 brought the last of the entry points (..GraphInstantiateWithFlags).
+// CUDA 11.4 brought the last of the entry points; before HIP 5.3 launches were done while they were recorded.
 constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 16, 1000, 11040, 2, cuda_chip};
 constexpr vendor kHip = {"hip", "HIP", kHipLibraries, kHipInstall, 16, 63, 10000000, 50300000, 0x40000002, hip_chip};
 
@@ -233,6 +233,9 @@ gpu_target row_of(const char* chip) {
     return chip[0] == 'g' ? target_of(chip) : target_of(atoi(strchr(chip, '_') + 1) * 10);
 }
 
+// Before HIP 6.2 the runtime does not tell of them that they share the processor's memory.
+constexpr char kApus[] = "gfx902 gfx909 gfx90c gfx1013 gfx1033 gfx1035 gfx1036 gfx1103 gfx1150 gfx1151 gfx1152 gfx1153";
+
 duet_status describe_device(const vendor_library& lib, int index, int* device, gpu_info* info, error_text& err) {
     const vendor& v = *lib.v;
     const int version = lib.driver_version;
@@ -240,18 +243,16 @@ duet_status describe_device(const vendor_library& lib, int index, int* device, g
     size_t memory = 0;
     snprintf(info->driver, sizeof info->driver, "%s", version_text(v, version).c_str());
     DUET_TRY(vendor_try(lib, index, err, lib.device, device, index));
-    DUET_TRY(vendor_try(lib, index, err, lib.device_name, info->name, (int)sizeof info->name, *device));
-    info->name[sizeof info->name - 1] = 0;
+    DUET_TRY(vendor_try(lib, index, err, lib.device_name, info->name, (int)sizeof info->name - 1, *device));
     DUET_TRY(vendor_try(lib, index, err, lib.device_memory, &memory, *device));
     DUET_TRY(vendor_try(lib, index, err, lib.attribute, &integrated, v.integrated, *device));
     DUET_TRY(vendor_try(lib, index, err, lib.attribute, &info->n_units, v.units, *device));
     if (lib.launch_resident.at) info->n_resident = kUnitBlocks * info->n_units;
     info->memory_bytes = memory;
-    info->is_integrated = integrated != 0;
     DUET_TRY(v.chip(lib, *device, info->chip, err));
+    info->is_integrated = integrated != 0 || strstr(kApus, info->chip);
     // Played recordings saw old data with HIP 7.2 (ROCm/hip#3887, ROCm/clr#279), on gfx950 always (ROCm/hip#3902).
-    if (&v == &kHip && (version / 100000 == 702 || !strcmp(info->chip, "gfx950")))
-        info->recording = gpu_recording_use::off;
+    if (version / 100000 == 702 || !strcmp(info->chip, "gfx950")) info->recording = gpu_recording_use::off;
     else if (row_of(info->chip).decode == gpu_decode::walk) info->recording = gpu_recording_use::walk;
     const gpu_code* code = find_gpu_code(info->chip);
     if (!code)
@@ -417,7 +418,7 @@ duet_status vendor_kernel(void* device, const char* part, const char* name, void
             return fail(err, DUET_ERR_UNSUPPORTED, "%s:%d: no code of %s for %s", d.lib.v->name, d.index, part,
                         d.chip.c_str());
         duet_status st = load_module(d, *code, err);
-        if (st != DUET_OK && text && text != code && code->chip != d.chip) st = load_module(d, *text, err);
+        if (st == DUET_ERR_DEVICE && text && text != code && code->chip != d.chip) st = load_module(d, *text, err);
         DUET_TRY(st);
         found = d.modules.end() - 1;
         if (const int n = tile_threads(has_fragments(row_of(found->code->chip))); *tile != n) *tile = n;

@@ -64,7 +64,7 @@ bool make_walk(gpu_context& c, gpu_recording* r, error_text& why) {
     why = {"one launch cannot do a token of this model"};
 #define KERNEL(name, args, threads, ...)
 #define KERNEL_WALK(id, W, id2, W2)                                                                                    \
-    if (!r->walk) try_walk(type_id::id, type_id::id2, kernel_walk_##id##_##id2);
+    if (!r->walk && c.store->info.n_resident) try_walk(type_id::id, type_id::id2, kernel_walk_##id##_##id2);
 #include "kernels.def"
     return r->walk && r->list.size() * sizeof(walk_entry) <= c.layout.walk_bytes && !launch_walk(c, *r, 0, why);
 }

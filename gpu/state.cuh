@@ -48,11 +48,10 @@ DUET_DEVICE void state_steps(const state_gpu_args& a) {
     const int head = block_x() / blocks, seq = block_y(), at = thread_id() / kSegment * 8 + lane % 8,
               j = block_x() % blocks * a.cols + at;
     const int group = a.tiled_heads ? head % a.n_groups : head / (a.n_heads / a.n_groups);
-    const bool is_column = j < a.n_cols;
+    const bool inside = j < a.n_cols;
     auto m = shared_array<float>(0, a.n_rows * stride);
     float* state = a.state + (size_t)a.seqs.slot[seq] * a.slot_floats + (size_t)head * a.n_rows * a.n_cols + j;
-    for (int i = part; i < a.n_rows; i += kStateParts)
-        m[i * stride + at] = is_column ? state[(size_t)i * a.n_cols] : 0.0f;
+    for (int i = part; i < a.n_rows; i += kStateParts) m[i * stride + at] = inside ? state[(size_t)i * a.n_cols] : 0.0f;
     auto add_parts = [](float v) {
         v = v + shuffle_xor(v, 8);
         return v + shuffle_xor(v, 16);
@@ -73,7 +72,7 @@ DUET_DEVICE void state_steps(const state_gpu_args& a) {
         auto of_head = [&](const heads_args& v) { return row_of(v, row)[column(v, head)]; };
         const float step = exact_step_size(of_head(IsDelta ? a.decay : a.step), a.bias[head]);
         const float decay = exact_decay(a.rate[head], step), beta = IsDelta ? exact_sigmoid(of_head(a.step)) : step;
-        const float vj = is_column ? v[j] : 0.0f;
+        const float vj = inside ? v[j] : 0.0f;
         float e = beta * vj, out = 0.0f;
         if (IsDelta) {
             float seen = 0.0f;
@@ -87,11 +86,11 @@ DUET_DEVICE void state_steps(const state_gpu_args& a) {
             out = __builtin_fmaf(mi, q[i], out);
         }
         out = add_parts(out);
-        if (is_column && part == 0)
+        if (inside && part == 0)
             a.y[(size_t)row * a.y_stride + head * a.n_cols + j] =
                 IsDelta ? out * a.scale : __builtin_fmaf(a.skip[head], vj, out);
     }
-    for (int i = part; i < a.n_rows && is_column; i += kStateParts) state[(size_t)i * a.n_cols] = m[i * stride + at];
+    for (int i = part; i < a.n_rows && inside; i += kStateParts) state[(size_t)i * a.n_cols] = m[i * stride + at];
 }
 
 }  // namespace duet

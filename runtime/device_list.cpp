@@ -120,7 +120,7 @@ std::vector<gpu_found> list_gpus() {
             else if (is_emulator(d.id))
                 d.info.memory_bytes = d.info.free_bytes = 0, d.why = "for tests: used only when it is named";
             else if (d.info.memory_bytes < kLeastMemory && !d.info.is_integrated)  // it shares the computer's
-                d.is_usable = false, d.why = "too little memory: want 512 MB at least";
+                d.why = "too little memory (want 512 MB at least): used only when it is named";
             all.push_back(std::move(d));
         }
     }
@@ -129,9 +129,9 @@ std::vector<gpu_found> list_gpus() {
     const bool has_card = std::any_of(all.begin(), all.end(),
                                       [](const gpu_found& d) { return d.info.memory_bytes && !d.info.is_integrated; });
     gpu_found* best = best_gpu(all, "");
-    if (best && !(best->info.is_integrated && has_card)) best->is_default = true;
+    if (best && best->why.empty() && !(best->info.is_integrated && has_card)) best->is_default = true;
     for (gpu_found& d : all)
-        if (d.is_usable && !d.is_default && !is_emulator(d.id))
+        if (d.is_usable && !d.is_default && d.why.empty())
             d.why = d.info.is_integrated && has_card ? "integrated, beside a card: used only when it is named"
                                                      : "another device is better: used when it is named";
     return all;

@@ -40,11 +40,13 @@ FAKE_EXPORT int hipModuleLaunchKernel(void* f, unsigned gx, unsigned gy, unsigne
     return fake::launch("hipModuleLaunchKernel", f, {gx, gy, gz, bx, shared}, s, args);
 }
 
+#if !defined(DUET_FAKE_OLD_HIP)  // It came with release 5.5.
 FAKE_EXPORT int hipModuleLaunchCooperativeKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                                                  unsigned by, unsigned bz, unsigned shared, void* s, void** args) {
     if (by != 1 || bz != 1 || !args) return fake::misuse("hipModuleLaunchCooperativeKernel", "unknown form");
     return fake::launch_walk("hipModuleLaunchCooperativeKernel", f, {gx, gy, gz, bx, shared}, s, args);
 }
+#endif
 
 FAKE_EXPORT int hipDeviceGetAttribute(int* value, int attribute, int device) {
     FAKE_BEGIN("hipDeviceGetAttribute");
