@@ -133,7 +133,8 @@ duet_status describe_deepseek(graph_builder& g) {
     if (g.rope_scaling(&factor) == "yarn") {
         const double log_s = exact_log64(factor);
         const double kappa = g.f32("rope.scaling.yarn_log_multiplier", false, 0.0f, -1e3f, 1e3f);
-        rope.magnitude = g.arch == "mistral4" ? (1.0 + 0.1 * log_s) / (1.0 + kappa * log_s) : 1.0;
+        const double m = kappa == 0 || g.arch == "mistral4" ? (1.0 + 0.1 * log_s) / (1.0 + kappa * log_s) : 1.0;
+        rope.magnitude = m * g.f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
         mu = rope.magnitude * (1.0 + kappa * log_s);
     }
     attn.rope = g.rope(rope);

@@ -27,7 +27,7 @@ duet_status describe_gemma(graph_builder& g) {
     windowed_layers layers{.rope_full = g.rope()};
     output_options out;
     if (generation >= 2) {
-        layers.window = (int32_t)g.u32("attention.sliding_window", false, 4096, 1, 1u << 30);
+        layers.window = (int32_t)g.u32("attention.sliding_window", false, generation == 2 ? 4096 : 0, 0, 1u << 30);
         layers.rope = layers.rope_full;
         const uint32_t usual = generation == 2 ? 2 : 6;
         layers.repeat(g.hp.n_blocks, g.per_layer("attention.sliding_window_pattern", false, {usual}, 1, 512)[0]);

@@ -56,6 +56,7 @@ projections project_qkv(graph_builder& g, int32_t layer, view in, const attentio
     const int32_t n_heads = (int32_t)g.hp.n_heads[i], n_kv = (int32_t)g.hp.n_kv_heads[i], dk = g.hp.k_dim,
                   dv = g.hp.v_dim;
     if (n_kv == 0) g.wrong("attention.head_count_kv", "layer %d: want at least 1, got 0", layer);
+    if (options.gated && dk != dv) g.wrong("attention.value_length", "want key_length %d, got %d", dk, dv);
     const int32_t nq = n_heads * dk, nk = n_kv * dk, nv = n_kv * dv;
     if (g.has(layer, "attn_qkv.weight") && !options.gated) {
         const view all = g.buffer("qkv", (int64_t)nq + nk + nv);

@@ -16,7 +16,7 @@ duet_status describe_post_norm(graph_builder& g) {
     rope_options rope{.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2)};
     windowed_layers layers{.rope = g.rope(rope)};
     // Of EXAONE only the 32B model has layers with a window.
-    const uint32_t window = g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
+    const uint32_t window = g.u32("attention.sliding_window", false, is_olmo ? 0 : 4096, 0, 1u << 30);
     if (is_olmo || g.hp.n_layers == 64) layers.window = (int32_t)window;
     if (is_olmo || layers.window == 0) layers.rope_full = layers.rope;
     rope.scaling = false;

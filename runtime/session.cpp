@@ -61,7 +61,8 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
         return fail(err, DUET_ERR_ARG, "cache_tokens: want 0 or more, got %lld", (long long)p.cache_tokens);
     for (const cache_group& g : m.graph.groups) {
         int64_t n_pages = most_pages(g, *out);
-        if (p.cache_tokens) n_pages = std::min(n_pages, (p.cache_tokens - 1) / kAttnChunk + 1);
+        if (p.cache_tokens && (!g.window || m.graph.groups.size() > 1))
+            n_pages = std::min(n_pages, (p.cache_tokens - 1) / kAttnChunk + 1);
         if (n_pages > (1 << 30))
             return fail(err, DUET_ERR_ARG, "n_ctx %d with %d sequences: too many cache pages", n_ctx, p.n_seqs);
         out->n_pages.push_back((int32_t)n_pages);

@@ -228,6 +228,35 @@ std::string tiny_model_folder(const std::string& name, const std::string& format
     return folder;
 }
 
+std::string changed_model_folder(const std::string& name, const std::vector<std::string>& changes) {
+    static made_folder root;
+    static int n_made = 0;
+    std::vector<std::string> lines = recipes().at(name);
+    for (const std::string& change : changes) {
+        std::istringstream in(change.substr(2));
+        std::string key;
+        in >> key;
+        int n_found = 0;
+        for (size_t i = lines.size(); i-- > 0;) {
+            std::istringstream line(lines[i].substr(2));
+            std::string found, rest[3];
+            line >> found >> rest[0] >> rest[1] >> rest[2];
+            if (change[0] == 'w' ? lines[i][0] != 'w' || !found.ends_with("." + key) : found != key) continue;
+            n_found++;
+            if (change[0] == 'w')
+                lines[i] = "w " + found + " " + rest[0] + " " + rest[1] + " " + rest[2] + change.substr(2 + key.size());
+            else lines.erase(lines.begin() + (long)i);
+        }
+        if (n_found == 0 && (change[0] == 'w' || change[0] == '-')) stop(name + ": nothing to change by " + change);
+        // keys stand before tensors, the architecture first
+        if (change[0] != 'w' && change[0] != '-') lines.insert(lines.begin() + 1, change);
+    }
+    const std::string folder = root.path + "/changed/" + std::to_string(n_made++);
+    fs::create_directories(folder);
+    tiny_model(name, lines, "", folder);
+    return folder;
+}
+
 std::string test_data_path(const std::string& name) {
     const std::string large = data_root() + "/" + name, prefix = "golden/";
     if (!name.starts_with(prefix) || fs::exists(large)) return large;

@@ -22,6 +22,10 @@ std::string test_data_path(const std::string& name);
 std::string tiny_model_folder(const std::string& name, const std::string& format = "");
 std::vector<std::string> tiny_model_names();
 
+// Makes such a model with other lines, and returns its folder: a change "u .KEY 5" takes the place of the key's line or
+// is one more, "- .KEY" takes it away, "w NAME 64 32" gives the matrices of that name other dimensions.
+std::string changed_model_folder(const std::string& name, const std::vector<std::string>& changes);
+
 // Returns the folders of all golden cases: the tiny ones, then the large ones if they are there.
 std::vector<std::string> golden_folders();
 

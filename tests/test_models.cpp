@@ -173,6 +173,58 @@ TEST_CASE("golden cases: every family of arch.def has a tiny model with logits")
 #include "../models/arch.def"
 }
 
+// Logits of the case's ids by a changed model; empty where it does not open.
+std::vector<float> changed_logits(const std::string& name, const std::vector<std::string>& changes,
+                                  std::string* error = nullptr) {
+    const golden_model m(changed_model_folder(name, changes));
+    if (error) *error = m.error;
+    if (m.status != DUET_OK) return {};
+    return feed(m, golden_session(m, 64).s, read_folder(tiny_model_folder(name)).ids, 64, 1);
+}
+
+TEST_CASE("families: what a key means that a file may lack or change") {
+    // gemma3 without a window sees all everywhere (Rnj-1); exaone4 of 64 layers has the 32B model's window
+    const std::vector<float> all_full =
+        changed_logits("gemma3", {"- .attention.sliding_window", "u .attention.sliding_window_pattern 1"});
+    CHECK(!all_full.empty());
+    CHECK(equal_bits(changed_logits("gemma3", {"- .attention.sliding_window"}), all_full));
+    CHECK(equal_bits(changed_logits("gemma3", {"u .attention.sliding_window 0"}), all_full));
+    CHECK(!equal_bits(changed_logits("gemma3", {"u .attention.sliding_window 4096"}), all_full));
+    CHECK(equal_bits(changed_logits("exaone4-64layers-swa", {"- .attention.sliding_window"}),
+                     changed_logits("exaone4-64layers-swa", {"u .attention.sliding_window 4096"})));
+    // YaRN without its multiplier scales angles and scores by 1 + 0.1 ln 4; attn_factor, which is read with it, too
+    const std::string none = "- .rope.scaling.yarn_log_multiplier", tiny = "f .rope.scaling.yarn_log_multiplier 1e-12",
+                      by_4 = "f .rope.scaling.attn_factor 1.1386294361119891";
+    const std::vector<float> got = changed_logits("deepseek2", {none}),
+                             want = changed_logits("deepseek2", {tiny, by_4}),
+                             other = changed_logits("deepseek2", {tiny});
+    REQUIRE(got.size() == want.size());
+    REQUIRE(got.size() == other.size());
+    double worst = 0, apart = 0;
+    for (size_t i = 0; i < got.size(); i++) {
+        worst = std::max(worst, std::fabs((double)got[i] - want[i]));
+        apart = std::max(apart, std::fabs((double)got[i] - other[i]));
+    }
+    CHECK(worst < 1e-4);
+    CHECK(apart > 1e-2);
+    CHECK(!equal_bits(changed_logits("mistral4", {by_4}), changed_logits("mistral4", {})));
+}
+
+TEST_CASE("families: a gate of another width than what it gates is refused") {
+    std::string error;
+    for (const char* name : {"qwen35", "qwen35moe", "qwen3next"}) {
+        const std::vector<float> got =
+            changed_logits(name,
+                           {"u .attention.key_length 256", "u .attention.value_length 1", "w attn_q.weight 64 2048",
+                            "w attn_k.weight 64 512", "w attn_v.weight 64 2", "w attn_q_norm.weight 256",
+                            "w attn_k_norm.weight 256", "w attn_output.weight 4 64"},
+                           &error);
+        INFO(error);
+        CHECK(got.empty());
+        CHECK(error.find("value_length: want key_length 256, got 1") != std::string::npos);
+    }
+}
+
 // Writes the model's file as older converters did: keys and values of each head are joined in attn_kv_b, and no key
 // describes the compressed cache.
 void write_with_joined_kv(const std::string& from, const std::string& to) {

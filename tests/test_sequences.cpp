@@ -291,3 +291,26 @@ TEST_CASE("a generation that finds no page ends with an error, and goes on when 
     CHECK(answer(fresh, 40, a.ids(100)) == DUET_OK);
     CHECK(a.held() == fresh.held());
 }
+
+TEST_CASE("sequences: nothing of a recurrent model's text is saved with an empty sequence") {
+    const seq_session a(tiny_model_folder("qwen35") + "/model.gguf", 64);
+    const std::vector<uint8_t> fresh = a.save(1);
+    REQUIRE(a.feed(a.ids(5)) == DUET_OK);
+    REQUIRE(duet_seq_trim(a.s, 0, 0) == DUET_OK);
+    CHECK(a.save(0) == fresh);
+    REQUIRE(duet_seq_copy(a.s, 0, 1) == DUET_OK);
+    CHECK(a.save(1) == fresh);
+}
+
+TEST_CASE("sequences: a full cache changes nothing, also where all layers have a window") {
+    const std::vector<std::string> change = {"u .attention.sliding_window 40", "u .context_length 512"};
+    for (const std::string name : {"lfm2", "gemma3"}) {
+        CAPTURE(name);
+        const seq_session a(changed_model_folder(name, change) + "/model.gguf", 512, 2, 64, 128);
+        REQUIRE(a.feed(a.ids(10), 1) == DUET_OK);
+        const int32_t room = duet_session_room(a.s) > 0 ? (int32_t)duet_session_room(a.s) : 0;
+        const duet_status st = a.feed(a.ids(100), 0);
+        CHECK((st == DUET_OK ? duet_seq_length(a.s, 0) == 100 : st == DUET_ERR_FULL && duet_seq_length(a.s, 0) == 0));
+        CHECK((st == DUET_OK) == (room >= 100));
+    }
+}
