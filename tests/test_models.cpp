@@ -726,7 +726,7 @@ TEST_CASE("hyper-parameters of experts, hybrids and windows that contradict each
         {"granitehybrid", "ssm.group_count", 5},
         {"granitehybrid", "ssm.state_size", 1u << 31},
         {"lfm2", "shortconv.l_cache", 0},
-        {"gemma3", "attention.sliding_window", 0},
+        {"gemma3", "attention.sliding_window", 2000000000},
         {"gpt-oss", "attention.sliding_window", 0},
         {"deepseek2", "attention.key_length_mla", 8},
         {"deepseek2", "attention.kv_lora_rank", 31},
