@@ -404,14 +404,13 @@ DUET_DEVICE void attn_tiles(const attention_args& a, const attn_rows& rows, cons
         load_lines(head + c.k_bytes, kAttnChunk, c.v_dim, u);
         sync_block();
         for (int t = warp; t < kAttnChunk / 16; t += n_warps) {
-            float sum[8] = {};
+            float qk[8] = {};
             for (int k = 0; k < c.k_dim / 32; k++)
                 tile_product<float_f16>(stage, lines + (k * kAttnChunk + t * 16) * kTileStride, stage,
-                                        k * kFastRows * kTileStride, sum);
+                                        k * kFastRows * kTileStride, qk);
             for (int e = 0; e < tile_elems(); e++)
                 if (tile_token(e) < n_rows)
-                    m.score[tile_token(e) * kRowWords + t * 16 + tile_row(e)] =
-                        exact_attn_score(sum[e], a.scale, a.cap);
+                    m.score[tile_token(e) * kRowWords + t * 16 + tile_row(e)] = exact_attn_score(qk[e], a.scale, a.cap);
         }
         sync_block();
         store_lines(u, kAttnChunk, rows.end - base, c.v_dim, stage, lines);

@@ -368,7 +368,7 @@ DUET_DEVICE void matvec(const matrix_args& a, const block_place& here = {}) {
     if (NB > 1 || !a.tail.in.at) return;
     if (!is_last_block(a.counter + here.y, a.n_blocks, shared_array<int>(kSumLanes * 4, 1)))
         return fetch_ahead((&a.ahead)[late(0)], here.x);  // All arguments are late by this (docs/gpu_internals.md).
-    for (int t = tok0; t < tok0 + NB && t < n_tok; t++) norm<2>(a.tail, {0, t, 0});
+    norm<2>(a.tail, {0, tok0, 0});
 }
 
 // out[i] = row id[i] of W, times scale: values as quant/blocks.h decode(); W as above; out (n_tok, stride) f32

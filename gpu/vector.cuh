@@ -117,8 +117,8 @@ template <bool Whole> DUET_DEVICE float norm_lane(const float* x, int at, int n,
 // in, out (n_rows, n_heads, head_dim) f32, out may be in; w, b head_dim; the w of each head w_stride apart
 // grid (n_heads, n_rows, slices; 1 where out is in), block 256, shared 1024 bytes; moves 12 to 16 bytes per element
 // All blocks of a row find its sums, and each makes its slices of kRowColumns. What counts is how often a block
-// waits: no branch stands between the loads, nor between the exchanges of the Blocks quarters of blocks of 32 that a
-// thread makes at once. source: own; order of sums: docs/numerics.md
+// waits: no branch stands between the loads, and of the Blocks quarters of blocks of 32 that a thread makes at once
+// none needs an exchange of another. source: own; order of sums: docs/numerics.md
 template <int Blocks>
 DUET_DEVICE void norm(const norm_args& a, const block_place& here = {}) {
     constexpr int kStep = kSumLanes * 4 * Blocks;
@@ -160,7 +160,8 @@ DUET_DEVICE void norm(const norm_args& a, const block_place& here = {}) {
             for (int e = 0; e < 4; e++) v[k][e] = result(v[k][e], factor[k][e], (is_there ? column(k) : 0) + e * 8);
             for (int e = 0; e < 4 && is_there; e++) y[column(k) + e * 8] = v[k][e];
         }
-        for (int k = 0; k < Blocks && a.act.q; k++) lanes_quantize(v[k], a.act, row, column(k), column(k) < n_whole);
+        if (!a.act.q) continue;
+        for (int k = 0; k < Blocks; k++) lanes_quantize(v[k], a.act, row, column(k), column(k) < n_whole);
     }
     if (const int i = n_whole + j; i < n && slice == 0) y[i] = result(x[i], factors[i], i);
 }

@@ -17,8 +17,7 @@ or for other lanes, by name:
   together   the most loads of a block of code in a loop that are on their way at once
   wide       the most 16-byte loads of a block of code, in a loop or not: keys, or values, of a chunk of split attention
   exchanges  dependent exchanges between lanes for 1,024 values that become int8, in the loop that stores these: of the tail of a
-             matrix (not where launches start early: there a norm is a launch, but for drivers before CUDA 12.3), and of a norm, whose
-             blocks make 1,024 of a row each at the same time
+             matrix, and of a norm, whose blocks make 1,024 of a row each at the same time
 and of a chip of NVIDIA
   stores matmul  instructions that put weights or tokens into shared memory, in a loop with matrix instructions: weights stay in
                  registers, and tokens are copied without them
@@ -227,11 +226,6 @@ def is_narrow(loops):
     return any(re.search(pattern, text) for b in loops for text in b.code)
 
 
-def starts_early(chip):
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), '../gpu/targets.def'), encoding='utf-8') as f:
-        return re.search(rf'^GPU_TARGET\(\w+, +{chip},.* early,', f.read(), re.M) is not None
-
-
 def look_at(path, chip, formats):
     """What TABLE has of this chip: {row: set of kernels or number}, and the names of all kernels."""
     is_amd = chip.startswith('gfx')
@@ -254,7 +248,7 @@ def look_at(path, chip, formats):
             rows[f'together {short}'] = max((most_on_the_way(b, False, False) for b in loops), default=0)
         if short in WIDE:
             rows[f'wide {short}'] = max(most_on_the_way(b, False) for b in blocks.values())
-        if short in EXCHANGES and not (short.startswith('matvec') and starts_early(chip)):
+        if short in EXCHANGES:
             rows[f'exchanges {short}'] = max(filter(None, map(dependent_exchanges, loops_of(blocks))), default=1024)
         if waits(name, loops, formats):
             rows['waits'].add(name)
