@@ -106,8 +106,7 @@ void run_kv_append(cpu_context& c, const op& o) {
         uint8_t* chunk = cached_chunk(c, o.index, c.batch->seq[i], pos / kAttnChunk);
         for (int h = 0; h < layer.n_kv_heads; h++) {
             uint8_t* head = chunk + (size_t)h * (place.k_bytes + place.v_bytes);
-            store_cached(c, head, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, layer.k_dim, kAttnChunk,
-                         (size_t)at);
+            store_cached(c, head, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, layer.k_dim, kAttnChunk, at);
             if (layer.v_in_k) continue;
             store_cached(c, head + place.k_bytes, c.row(o.in2, i) + (size_t)h * (size_t)o.in2.stride, layer.v_dim, 1,
                          (size_t)at * (size_t)layer.v_dim);
@@ -210,8 +209,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
         if (is_row) {  // a row of positions follows the keys; the f32 cache has no room for it
             if (a.k != k_chunk) memcpy(k_chunk, a.k, (size_t)layer.k_dim * kAttnChunk * 4);
             a.k = k_chunk;
-            for (int i = 0; i < kAttnChunk; i++)
-                k_chunk[(size_t)layer.k_dim * kAttnChunk + (size_t)i] = (float)(base + i);
+            for (int i = 0; i < kAttnChunk; i++) k_chunk[layer.k_dim * kAttnChunk + i] = (float)(base + i);
         }
         a.k_dim = k_dim;
         a.v_dim = layer.v_dim;

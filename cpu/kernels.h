@@ -139,7 +139,7 @@ struct attn_chunk_args {
     size_t o_stride;
     float* scratch;  // kAttnChunk + v_dim floats
     bool is_half;
-    ptrdiff_t ahead;  // bytes from k and v to the data to fetch
+    ptrdiff_t ahead;  // bytes from k to the next chunk's keys, which its values follow: data to fetch
     // ALiBi where tokens see both ways (exact_alibi_both): of each row the slope, and its position less the chunk's
     // first one; null: none.
     const float* slope = nullptr;
