@@ -466,7 +466,7 @@ TEST_CASE(
     std::vector<float> want;
     REQUIRE(model_run("cpu", &want, nullptr, -1, -1, 6) == "");
     for (const kind_of_driver& k : kKinds)
-        for (int failing : {0, 1, 2, 5, -1}) {  // a walk that fails, of one asked for and four walked; -1: no kernel
+        for (int failing : {0, 1, 2, 5, -1}) {   // a walk that fails, of one asked for and four walked; -1: no kernel
             if (&k == &kKinds[2]) failing = -1;  // a runtime without such launches
             stand_in s(k.file, k.device, k.chip, k.version);
             s.control->fail_code = 720;
