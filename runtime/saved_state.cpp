@@ -111,8 +111,8 @@ duet_status save_sequence(duet_session& s, int32_t seq, void* out, uint64_t max_
     for (size_t g = 0; g < s.pools.size(); g++)
         for (int32_t i = first_page(s, g, n_tok); i < pages_of(n_tok); i++)
             DUET_TRY(read((int32_t)g, s.pages[g][(size_t)seq][(size_t)i]));
-    if (s.limits.n_state_slots && n_tok == 0) DUET_TRY(exec.copy_page(s.exec_context, kStates, -1, seq));
-    if (s.limits.n_state_slots) DUET_TRY(read(kStates, seq));
+    if (s.limits.n_state_slots && n_tok > 0) DUET_TRY(read(kStates, seq));
+    if (n_tok == 0) memset(payload, 0, h.payload_bytes);  // The slot may still hold the state of a text before.
     memcpy(at, ids_of_sequence(s, seq), sizeof(int32_t) * (size_t)n_tok);
     h.payload_hash = hash_words(payload, h.payload_bytes, h.n_tok);
     memcpy(out, &h, sizeof h);
