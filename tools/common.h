@@ -285,6 +285,14 @@ inline void add_sampler_params(tool_args& args,
     }
 }
 
+// What a flag says of a value that the sampler does not take; empty where it takes it.
+inline std::string set_sampler(duet_sampler* sampler, const char* name, double value) {
+    if (duet_sampler_set(sampler, name, (float)value) == DUET_OK) return "";
+    const std::string error = duet_sampler_error(sampler);  // "sampler parameter temp: want .., got -1"
+    const size_t begin = error.find("want "), end = error.rfind(", got ");
+    return end == std::string::npos || begin >= end ? error : error.substr(begin, end - begin);
+}
+
 // Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was.
 inline duet_status write_file(const std::string& path, std::string_view bytes, tool_error* error) {
     const int why = os::replace_file(path, bytes);

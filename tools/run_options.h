@@ -25,24 +25,17 @@ struct run_options {
 
 enum { kOverflowError = 0, kOverflowDropTurns = 1 };
 
-inline std::string set_sampler(run_options* options, const char* name, double value) {
-    if (duet_sampler_set(options->sampler.get(), name, (float)value) == DUET_OK) return "";
-    const std::string error = duet_sampler_error(options->sampler.get());  // "sampler parameter temp: want .., got -1"
-    const size_t begin = error.find("want "), end = error.rfind(", got ");
-    return end == std::string::npos || begin >= end ? error : error.substr(begin, end - begin);
-}
-
 inline void add_sampler_flags(tool_args& args, run_options* options) {
     args.section("Choice of tokens (steps run in this order):");
-    for (const auto& preset : kSamplerDefaults) set_sampler(options, preset.name, preset.value);
+    for (const auto& preset : kSamplerDefaults) set_sampler(options->sampler.get(), preset.name, preset.value);
     add_sampler_params(args, [options](const duet_sampler_param& row, double x) {
         if (row.name == std::string_view("dry.multiplier")) options->has_dry = x > 0;
-        return set_sampler(options, row.name, x);
+        return set_sampler(options->sampler.get(), row.name, x);
     });
     args.call("--mirostat", "0|2", "2: mirostat 2 with its usual target (tau 5) instead of the truncating steps",
               [options](const std::string& text) {
-                  return text == "2"   ? set_sampler(options, "mirostat.tau", 5)
-                         : text == "0" ? set_sampler(options, "mirostat.tau", 0)
+                  return text == "2"   ? set_sampler(options->sampler.get(), "mirostat.tau", 5)
+                         : text == "0" ? set_sampler(options->sampler.get(), "mirostat.tau", 0)
                                        : std::string("want 0 or 2");
               });
     args.call("--logit-bias", "ID(+/-)BIAS", "adds to one token's logit, as 15043-1.5 or 15043-inf; may be repeated",
