@@ -214,7 +214,13 @@ case_of "the model as an importance matrix" 1 "is read" "$bin/perplexity" -m "$m
 case_of "the text as an importance matrix" 1 "is read" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$dir/notes"
 case_of "an importance matrix to nowhere" 1 "cannot be written" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$dir/none/x"
 case_of "the model as a plot" 1 "is read" "$bin/bench" -m "$model" --plot "$model"
-case_of "the model as logits" 1 "the model" "$bin/logits" -m "$model" --ids 1 -o "$model"
+case_of "the model as logits" 1 "is read" "$bin/logits" -m "$model" --ids 1 -o "$model"
+echo "[1, 2]" >"$dir/these"
+case_of "the ids as logits" 1 "is read" "$bin/logits" -m "$model" --ids-file "$dir/these" -o "$dir/these"
+holds "the ids are as they were" test "$(cat "$dir/these")" = "[1, 2]"
+echo kept >"$dir/m.gguf.part"    # another program may be fetching it
+case_of "an importance matrix beside a file of that name" 0 "" "$bin/perplexity" -m "$model" -f "$dir/notes" -c 4 --imatrix "$dir/m.gguf"
+holds "what is beside it is as it was" test "$(cat "$dir/m.gguf.part")" = "kept"
 holds "the model is as it was" cmp "$model" "$dir/kept.gguf"
 holds "the text is as it was" test "$(cat "$dir/notes")" = "some text"
 

@@ -306,7 +306,8 @@ inline duet_status check_output(const std::string& path, std::initializer_list<s
         if (os::is_same_file(in, path)) return error->set(DUET_ERR_ARG, path + ": is read, so it is not written");
     if (os::kind_of(path) > os::file_kind::regular)
         return error->set(DUET_ERR_IO, path + ": want a file, found a directory or a device");
-    if (write_file(path + ".part", "", error) == DUET_OK) os::remove(path + ".part");
+    const std::string beside = path + ".part";
+    if (os::kind_of(beside) == os::file_kind::none && write_file(beside, "", error) == DUET_OK) os::remove(beside);
     return error->status;
 }
 

@@ -75,7 +75,7 @@ void print_kvs(const duet_file* file, const inspect_options& o) {
         duet_kv kv;
         if (duet_file_kv(file, i, &kv) != DUET_OK) continue;
         const bool is_array = kv.type == DUET_KV_ARRAY;
-        const uint64_t n_shown = o.full ? kv.n_values : std::min(kv.n_values, kShownValues);
+        const uint64_t shown = o.full ? kv.n_values : std::min(kv.n_values, kShownValues);
         if (o.json) {
             std::printf("%s\n  {\"key\": %s, \"type\": \"%s\", \"offset\": %" PRIu64 ", ", i ? "," : "",
                         quoted(view_of(kv.key)).c_str(), kv_type_name(kv.type), kv.offset);
@@ -90,10 +90,9 @@ void print_kvs(const duet_file* file, const inspect_options& o) {
             if (is_array) std::printf("%s[%" PRIu64 "] = ", kv_type_name(kv.array_type), kv.n_values);
             else std::printf("%s = ", kv_type_name(kv.type));
         }
-        for (uint64_t v = 0; v < n_shown; v++)
-            std::printf("%s%s", v ? ", " : "", value_text(file, i, kv, v, o).c_str());
+        for (uint64_t v = 0; v < shown; v++) std::printf("%s%s", v ? ", " : "", value_text(file, i, kv, v, o).c_str());
         if (o.json) std::printf(is_array ? "]}" : "}");
-        else std::printf(n_shown < kv.n_values ? ", ...\n" : "\n");
+        else std::printf(shown < kv.n_values ? ", ...\n" : "\n");
     }
     if (o.json) std::printf("\n]");
 }
@@ -272,8 +271,7 @@ int main(int argc, char** argv) {
     tool_args args("inspect", "FILE.gguf [--check] [--kv] [--tensors] [--json] [--full]",
                    "Shows and checks a GGUF file.");
     args.positional("FILE.gguf", "the file; of a split model its first part", &o.path);
-    args.flag("--check", "say 'ok', or each reason why the file cannot be run, without running it (exit code 1)",
-              &o.check);
+    args.flag("--check", "say 'ok' or each reason why the file cannot run, without running it (exit code 1)", &o.check);
     args.flag("--kv", "metadata only", &o.kv);
     args.flag("--tensors", "tensors only", &o.tensors);
     args.flag("--json", "one JSON object", &o.json);

@@ -56,7 +56,8 @@ duet_status work(logits_options& options, tool_error* error) {
         std::fprintf(stderr, "%zu ids, %d at a time, %d logits each; device %s\n", ids.size(), chunk, info.n_vocab,
                      info.device);
     const bool is_stdout = options.out_path == "-";
-    if (os::is_same_file(options.out_path, options.model.path)) return error->set(DUET_ERR_ARG, "-o: is the model");
+    for (const std::string& in : {options.model.path, options.ids_file})
+        if (os::is_same_file(options.out_path, in)) return error->set(DUET_ERR_ARG, in + ": is read, not written");
     FILE* file = is_stdout ? stdout : os::create(options.out_path);
     if (!file) return error->set(DUET_ERR_IO, options.out_path + ": cannot be written: " + std::strerror(errno));
     write_logits(session.get(), ids, chunk, info.n_vocab, file, error);
