@@ -61,7 +61,7 @@ bool make_walk(gpu_context& c, gpu_recording* r, error_text& why) {
         if (std::ranges::all_of(r->list, [&](walk_entry& e) { return enter_walk(type, second, e); }))
             r->walk = c.store->kernels[kernel];
     };
-    why = {"one launch cannot do a token of this model"};
+    why = {"one launch cannot do a token of this model with this driver"};
 #define KERNEL(name, args, threads, ...)
 #define KERNEL_WALK(id, W, id2, W2)                                                                                    \
     if (!r->walk && c.store->info.n_resident) try_walk(type_id::id, type_id::id2, kernel_walk_##id##_##id2);
