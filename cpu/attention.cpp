@@ -67,26 +67,19 @@ void store_cached(const cpu_context& c, uint8_t* head, const float* x, int d, si
 }
 
 // Returns a chunk's head as f32 in the same order: keys (d, 64) transposed, or values (64, d).
-const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool transposed, float* out) {
+// q8_0 is fetched `ahead`.
+const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool transposed, ptrdiff_t ahead,
+                         float* out) {
     const size_t n = (size_t)d * kAttnChunk;
     if (c.limits.cache_type == DUET_CACHE_F32) return (const float*)head;
     if (c.limits.cache_type == DUET_CACHE_F16) {
         c.kernels->half_to_float((const uint16_t*)head, n, out);
         return out;
     }
-    const uint16_t* scales = (const uint16_t*)(head + n);
-    const int8_t* codes = (const int8_t*)head;
-    float* __restrict to = out;
-    // Each turn has 64 scales. A key's scale serves 32 dims of a position, a value's scale 32 neighbouring elements.
     for (size_t i = 0; i < n; i += kBlock * kAttnChunk) {
         alignas(64) float scale[kAttnChunk];
-        c.kernels->half_to_float(scales + i / kBlock, kAttnChunk, scale);
-        for (size_t j = 0; j < kBlock * kAttnChunk; j += kBlock, to += kBlock, codes += kBlock) {
-            if (transposed)
-                for (size_t e = 0; e < kBlock; e++) to[e] = scale[j % kAttnChunk + e] * (float)codes[e];
-            else
-                for (size_t e = 0; e < kBlock; e++) to[e] = scale[j / kBlock] * (float)codes[e];
-        }
+        c.kernels->half_to_float((const uint16_t*)(head + n) + i / kBlock, kAttnChunk, scale);
+        c.kernels->codes_to_float((const int8_t*)head + i, scale, transposed, ahead, out + i);
     }
     return out;
 }
@@ -201,11 +194,12 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
         a.first = first;
         a.n_pos = n_pos;
         a.is_half = is_half;
-        a.k = is_half ? (const void*)head : load_cached(c, head, layer.k_dim, true, k_chunk);
+        const ptrdiff_t ahead = chunk < range.last ? head_of(chunk + 1) - head : 0;
+        a.k = is_half ? (const void*)head : load_cached(c, head, layer.k_dim, true, ahead, k_chunk);
         a.v = is_half        ? (const void*)(head + place.k_bytes)
               : layer.v_in_k ? transpose_chunk((const float*)a.k, layer.v_dim, v_chunk)
-                             : load_cached(c, head + place.k_bytes, layer.v_dim, false, v_chunk);
-        if (a.k == head && chunk < range.last) a.ahead = head_of(chunk + 1) - head;
+                             : load_cached(c, head + place.k_bytes, layer.v_dim, false, ahead, v_chunk);
+        if (a.k == head) a.ahead = ahead;
         if (is_row) {  // a row of positions follows the keys; the f32 cache has no room for it
             if (a.k != k_chunk) memcpy(k_chunk, a.k, (size_t)layer.k_dim * kAttnChunk * 4);
             a.k = k_chunk;

@@ -206,8 +206,21 @@ struct cpu_kernels {
     void (*conv)(const conv_args& args);
     void (*state_steps)(const state_args& args);
     void (*half_to_float)(const uint16_t* x, size_t n, float* y);
-    void (*float_to_half)(const float* x, size_t n, uint16_t* y);
+    void (*codes_to_float)(const int8_t* codes, const float* scale, bool is_key, ptrdiff_t ahead, float* y);
 };
+
+// Writes kBlock * kAttnChunk values of a q8_0 cache. A key's scale serves 32 dims of a position, a value's scale 32
+// neighbouring elements. `ahead` is how many bytes further on the codes lie that are wanted next.
+inline void cache_codes_to_float(const int8_t* codes, const float* scale, bool is_key, ptrdiff_t ahead,
+                                 float* __restrict y) {
+    for (size_t i = 0; i < kBlock * kAttnChunk; i += kBlock) {
+        if (i % kAttnChunk == 0) __builtin_prefetch(codes + i + ahead);
+        if (is_key)
+            for (size_t e = 0; e < kBlock; e++) y[i + e] = scale[i % kAttnChunk + e] * (float)codes[i + e];
+        else
+            for (size_t e = 0; e < kBlock; e++) y[i + e] = scale[i / kBlock] * (float)codes[i + e];
+    }
+}
 
 // Computes one piece of a matmul by weights of this type in the way that args names.
 inline void run_matmul(const cpu_kernels& kernels, int32_t type, const matmul_args& args) {

@@ -110,10 +110,6 @@ void half_to_float_row(const uint16_t* x, size_t n, float* y) {
     for (size_t i = 0; i < n; i++) y[i] = half_to_float(x[i]);
 }
 
-void float_to_half_row(const float* x, size_t n, uint16_t* y) {
-    for (size_t i = 0; i < n; i++) y[i] = float_to_half(x[i]);
-}
-
 constexpr cpu_kernels make_scalar() {
     cpu_kernels k{};
     k.name = "scalar";
@@ -131,7 +127,7 @@ constexpr cpu_kernels make_scalar() {
     k.conv = conv;
     k.state_steps = state_steps;
     k.half_to_float = half_to_float_row;
-    k.float_to_half = float_to_half_row;
+    k.codes_to_float = cache_codes_to_float;
     return k;
 }
 

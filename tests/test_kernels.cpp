@@ -363,22 +363,24 @@ TEST_CASE("norm, activations, half conversions: bits") {
             }
         }
     }
-    std::vector<uint16_t> h(65536), back(65536);
+    std::vector<uint16_t> h(65536);
     std::vector<float> f(65536), g(65536);
     for (size_t i = 0; i < h.size(); i++) h[i] = (uint16_t)i;
     kScalarKernels.half_to_float(h.data(), h.size(), f.data());
     for (const cpu_kernels* k : vector_kernels()) {
         k->half_to_float(h.data(), h.size(), g.data());
         CHECK(memcmp(f.data(), g.data(), f.size() * 4) == 0);
-        kScalarKernels.float_to_half(f.data(), f.size(), h.data());
-        k->float_to_half(f.data(), f.size(), back.data());
-        CHECK(h == back);
-        for (float& v : g) v = normal(rng) * 1e-4f;
-        kScalarKernels.float_to_half(g.data(), g.size(), h.data());
-        k->float_to_half(g.data(), g.size(), back.data());
-        CHECK(h == back);
-        for (size_t i = 0; i < h.size(); i++) h[i] = (uint16_t)i;
     }
+    // codes of a q8_0 cache: a scale for each of 64 neighbours, or one for 32
+    std::vector<int8_t> codes(kBlock * kAttnChunk);
+    for (size_t i = 0; i < codes.size(); i++) codes[i] = (int8_t)(i * 37);
+    for (float& v : f) v = normal(rng);
+    for (const cpu_kernels* k : vector_kernels())
+        for (const bool is_key : {true, false}) {
+            k->codes_to_float(codes.data(), f.data(), is_key, 0, g.data());
+            for (size_t i = 0; i < codes.size(); i++)
+                REQUIRE(g[i] == f[is_key ? i % kAttnChunk : i / kBlock] * (float)codes[i]);
+        }
 }
 
 TEST_CASE("attention chunks: bits, windows, caps, merging, odd sizes") {
@@ -396,8 +398,8 @@ TEST_CASE("attention chunks: bits, windows, caps, merging, odd sizes") {
                     for (float& e : *x) e = normal(rng);
                 if (n_rows == 7) q[0] = INFINITY, v[0] = -INFINITY;  // of position 0, which row 0 alone sees
                 std::vector<uint16_t> half_k(k.size()), half_v(v.size());
-                kScalarKernels.float_to_half(k.data(), k.size(), half_k.data());
-                kScalarKernels.float_to_half(v.data(), v.size(), half_v.data());
+                std::transform(k.begin(), k.end(), half_k.begin(), float_to_half);
+                std::transform(v.begin(), v.end(), half_v.begin(), float_to_half);
                 const auto run = [&](const cpu_kernels& kernels) {
                     std::vector<float> o((size_t)(n_rows * v_dim)), scratch((size_t)(kAttnChunk + v_dim + 16));
                     std::vector<attn_state> st((size_t)n_rows, {0.0f, 0.0f});
