@@ -325,7 +325,7 @@ duet_status on_device(gpu_context& c, error_text& err, F f) {
 
 duet_status gpu_run(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
-    c.batch = &batch;
+    c.batch = &batch, c.kept = nullptr;
     return on_device(c, err, [&] { return run_batch(c, cancel, err); });
 }
 

@@ -78,7 +78,8 @@ duet_status check_expert_op(const model_graph& g, const exec_limits& limits, con
         return fail(err, DUET_ERR_UNSUPPORTED, "%d experts: want at most %d on a GPU", o.in.width(), kMaxGpuExperts);
     if (o.kind != op_kind::expert_matmul) return DUET_OK;
     const int n_mats = (int)g.weights[(size_t)o.w].n_mats;
-    if ((int64_t)limits.max_batch * o.n_used > INT32_MAX || tile_count(limits.max_batch * o.n_used, n_mats, 8) > 65535)
+    // Tiles of 8 are for up to 16 pairs a matrix, so 3 a matrix lie in the grid's y.
+    if ((int64_t)limits.max_batch * o.n_used > INT32_MAX || std::min(n_mats, limits.max_batch * o.n_used) > 65535 / 3)
         return fail(err, DUET_ERR_ARG,
                     "max_batch %d with %d experts of a token: too many for one launch on a GPU; lower max_batch",
                     limits.max_batch, o.n_used);

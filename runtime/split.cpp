@@ -44,7 +44,8 @@ struct split_model {
 
 // ---- which op runs where --------------------------------------------------------------------------------------------
 
-bool has_experts(const op& o) { return o.kind == op_kind::expert_matmul; }
+// A matrix for each head (deepseek2) is an expert that nobody chooses, and stays in its layer.
+bool has_experts(const op& o) { return o.kind == op_kind::expert_matmul && o.in2.buffer >= 0; }
 
 std::vector<uint8_t> choose_sides(const model_graph& g, const placement& p) {
     const int32_t first_gpu = g.n_layers - p.gpu_layers;

@@ -136,7 +136,8 @@ TEST_CASE(
         const std::vector<float> want = exercise(cpu, &want_state);
         o.device = "emu32";
         const bool is_moe = std::string(name).find("gpt-oss") == 0 ||
-                            std::string(name).find("moe") != std::string::npos || !strcmp(name, "mixtral");
+                            std::string(name).find("moe") != std::string::npos || !strcmp(name, "mixtral") ||
+                            !strcmp(name, "deepseek2");
         for (o.gpu_layers = 0; o.gpu_layers <= cpu.info.n_layers; o.gpu_layers++)
             for (o.cpu_expert_layers = 0; o.cpu_expert_layers <= (is_moe ? cpu.info.n_layers : 0);
                  o.cpu_expert_layers += cpu.info.n_layers) {
